@@ -1,0 +1,168 @@
+package transfer
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"lukechampine.com/blake3/guts"
+)
+
+// group is what BLAKE3's widest vector code digests at once: 16 chunks of 1 KiB.
+const group = guts.MaxSIMD * guts.ChunkSize
+
+// blockHash digests one block of a file piece by piece, so that each piece is digested while it is still in
+// the cache. The zero value is not ready: call reset.
+type blockHash struct {
+	counter uint64        // of the next chunk, within the whole file
+	stack   [32]guts.Node // subtrees of 2^n groups, by falling height
+	height  [32]uint8     //
+	depth   int           //
+	tail    [group]byte   // a last group whose backing array is too short to be read at full width
+}
+
+// reset starts a block whose first byte is at offset off, a multiple of the block size, which is a power of two
+// and at least 16 KiB.
+func (h *blockHash) reset(off int64) {
+	h.counter = uint64(off) / guts.ChunkSize
+	h.depth = 0
+}
+
+// write digests the next piece. All pieces but a block's last are multiples of 16 KiB.
+func (h *blockHash) write(p []byte) {
+	for len(p) > 0 {
+		n := min(len(p), group)
+		var full *[group]byte
+		if cap(p) >= group {
+			full = (*[group]byte)(p[:group])
+		} else {
+			copy(h.tail[:], p)
+			full = &h.tail
+		}
+		h.push(guts.CompressBuffer(full, n, &guts.IV, h.counter, 0))
+		h.counter += group / guts.ChunkSize
+		p = p[n:]
+	}
+}
+
+// push adds the node of one group and merges equal heights, as a binary counter carries.
+func (h *blockHash) push(n guts.Node) {
+	var height uint8
+	for h.depth > 0 && h.height[h.depth-1] == height {
+		h.depth--
+		n = parent(&h.stack[h.depth], &n)
+		height++
+	}
+	h.stack[h.depth], h.height[h.depth] = n, height
+	h.depth++
+}
+
+// sum returns the block's node. The block has at least one byte.
+func (h *blockHash) sum() guts.Node {
+	n := h.stack[h.depth-1]
+	for i := h.depth - 2; i >= 0; i-- {
+		n = parent(&h.stack[i], &n)
+	}
+	return n
+}
+
+// parent is the node above two subtrees (BLAKE3 paper, section 2.5).
+func parent(left, right *guts.Node) guts.Node {
+	return guts.ParentNode(guts.ChainingValue(*left), guts.ChainingValue(*right), &guts.IV, 0)
+}
+
+// chaining returns the node's chaining value in the byte order that BLAKE3 prints.
+func chaining(n *guts.Node) (cv [32]byte) {
+	for i, w := range guts.ChainingValue(*n) {
+		binary.LittleEndian.PutUint32(cv[4*i:], w)
+	}
+	return cv
+}
+
+// rootDigest returns the digest of a file whose topmost node is n.
+func rootDigest(n guts.Node) [32]byte {
+	n.Flags |= guts.FlagRoot
+	return chaining(&n)
+}
+
+// emptyDigest is the digest of no bytes.
+func emptyDigest() [32]byte {
+	return rootDigest(guts.CompressChunk(nil, &guts.IV, 0, 0))
+}
+
+// hashTree combines the nodes of a file's blocks, given in any order, into the digest of the whole file. Its
+// memory follows the number of gaps between the blocks it has, not the size of the file.
+type hashTree struct {
+	nodes map[treePos]guts.Node
+	count int64 // blocks added
+}
+
+// treePos names the subtree over blocks [at<<level, (at+1)<<level).
+type treePos struct {
+	level uint8
+	at    int64
+}
+
+// has tells whether a block was added.
+func (t *hashTree) has(block int64) bool {
+	for level := uint8(0); level < 63; level++ {
+		if _, ok := t.nodes[treePos{level, block >> level}]; ok {
+			return true
+		}
+		if block>>level == 0 && int64(1)<<level > t.count {
+			return false
+		}
+	}
+	return false
+}
+
+// add takes a block's node. Adding a block twice is ignored and reported as false.
+func (t *hashTree) add(block int64, n guts.Node) bool {
+	if t.has(block) {
+		return false
+	}
+	if t.nodes == nil {
+		t.nodes = make(map[treePos]guts.Node)
+	}
+	t.count++
+	p := treePos{0, block}
+	for {
+		sibling, ok := t.nodes[treePos{p.level, p.at ^ 1}]
+		if !ok {
+			t.nodes[p] = n
+			return true
+		}
+		delete(t.nodes, treePos{p.level, p.at ^ 1})
+		if p.at&1 == 0 {
+			n = parent(&n, &sibling)
+		} else {
+			n = parent(&sibling, &n)
+		}
+		p = treePos{p.level + 1, p.at >> 1}
+	}
+}
+
+// root returns the digest of a file of the given number of blocks, and false unless exactly those were added.
+func (t *hashTree) root(blocks int64) ([32]byte, bool) {
+	if t.count != blocks {
+		return [32]byte{}, false
+	}
+	if blocks == 0 {
+		return emptyDigest(), true
+	}
+	// A tree of n leaves has its largest complete subtree on the left, and so on: the binary digits of n. Fold from the right.
+	var n guts.Node
+	first := true
+	for rest := blocks; rest > 0; rest &= rest - 1 {
+		level := bits.TrailingZeros64(uint64(rest))
+		left, ok := t.nodes[treePos{uint8(level), rest>>level - 1}]
+		if !ok {
+			return [32]byte{}, false
+		}
+		if first {
+			n, first = left, false
+		} else {
+			n = parent(&left, &n)
+		}
+	}
+	return rootDigest(n), true
+}

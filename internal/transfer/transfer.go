@@ -1,0 +1,89 @@
+// Package transfer is the engine: it moves a manifest's entries as blocks over the streams it is handed, from a
+// Source on one side to a folder on the other, checked by BLAKE3, resumable, in bounded memory.
+//
+// The engine knows streams only as io.ReadWriteCloser. Where a stream has deadlines it uses them. One control stream
+// carries messages; any number of data streams carry blocks, from the sender to the receiver. SPEC.md in
+// internal/wire describes both.
+package transfer
+
+import (
+	"io"
+
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+const (
+	// maxBlock is the block size of files of 64 MiB and more, and of streams.
+	maxBlockLog = wire.MaxBlockLog
+	// smallBlocks is how many blocks a small file is cut into, so that it can use several streams in slow start.
+	smallBlocksLog = 6
+	// piece is read and digested at once: large enough for few system calls, small enough for the L2 cache.
+	piece = 128 << 10
+
+	// maxEntries bounds the entries that are announced and not yet resolved, and with them the memory of both sides.
+	maxEntries = 4096
+	// maxOpen bounds those among them that have more than one block: each holds a partial file at the receiver.
+	maxOpen = 32
+	// speculate bounds what is sent before the receiver has said what it needs.
+	speculate = 16 << 20
+)
+
+// blockLog returns the binary logarithm of the block size for a file.
+func blockLog(size int64) uint8 {
+	if size < 0 {
+		return maxBlockLog
+	}
+	for log := uint8(wire.MinBlockLog); log < maxBlockLog; log++ {
+		if size <= 1<<(log+smallBlocksLog) {
+			return log
+		}
+	}
+	return maxBlockLog
+}
+
+// blocksOf returns the number of blocks of a file.
+func blocksOf(size int64, blockLog uint8) int64 {
+	return (size + 1<<blockLog - 1) >> blockLog
+}
+
+// lengthOf returns the length in bytes of a block of a file of known size.
+func lengthOf(size int64, blockLog uint8, block int64) int {
+	return int(min(1<<blockLog, size-block<<blockLog))
+}
+
+// EventKind tells what happened to an entry.
+type EventKind uint8
+
+// The events of an entry, in this order; each entry ends with exactly one of Committed, Same, Done, Failed and Again.
+const (
+	Found     EventKind = iota + 1 // part of the manifest
+	Started                        // the receiver needs it; Bytes are there from an earlier run
+	Written                        // Bytes more are written at the receiver
+	Committed                      // under its final name, durable; Digest
+	Same                           // unchanged, skipped
+	Done                           // folder or symlink in place
+	Failed                         // Err
+	Again                          // changed while it was sent, found anew under another Index
+)
+
+// Event reports progress. Events of one session come from one goroutine at a time.
+type Event struct {
+	Kind   EventKind
+	Index  uint64
+	Entry  *wire.Entry // not to be changed
+	Bytes  int64
+	Digest [32]byte
+	Err    error
+}
+
+// Stats counts one session's work. Byte counts are of payload.
+type Stats struct {
+	Read     int64 // bytes read from the source, or from the network at the receiver
+	Written  int64 // bytes the receiver has written in this session
+	Resumed  int64 // bytes found from earlier runs
+	Resent   int64 // bytes sent more than once
+	Rejected int64 // blocks whose digest was wrong
+}
+
+// Stream is a data stream.
+type Stream = io.ReadWriteCloser

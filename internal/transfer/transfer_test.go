@@ -1,0 +1,394 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/wire"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"lukechampine.com/blake3"
+)
+
+// session runs a Sender and a Receiver over pipes.
+type session struct {
+	source  Source
+	target  *disk.Tree
+	path    string
+	streams int
+	wrap    func(id int, s net.Conn) net.Conn // of the sender's end of each data stream
+
+	sent, got             []Event
+	sender                *Sender
+	receiver              *Receiver
+	sendErr, receiveErr   error
+	sendStats, writeStats Stats
+}
+
+func (x *session) run(t *testing.T, ctx context.Context) {
+	t.Helper()
+	a, b := net.Pipe()
+	x.sender = NewSender(a, wire.NewReader(a, wire.MaxMessage), x.source, SenderOptions{
+		Speculate: true, Event: func(e Event) { x.sent = append(x.sent, e) },
+	})
+	x.receiver = NewReceiver(b, wire.NewReader(b, wire.MaxMessage), x.target, ReceiverOptions{
+		Path: x.path, Event: func(e Event) { x.got = append(x.got, e) },
+	})
+	for i := range x.streams {
+		c, d := net.Pipe()
+		if x.wrap != nil {
+			c = x.wrap(i, c)
+		}
+		x.sender.AddStream(uint64(i), c)
+		x.receiver.AddStream(d)
+	}
+	var both sync.WaitGroup
+	both.Go(func() { x.sendErr = x.sender.Run(ctx); a.Close() })
+	both.Go(func() { x.receiveErr = x.receiver.Run(ctx); b.Close() })
+	both.Wait()
+	x.sendStats, x.writeStats = x.sender.Stats(), x.receiver.Stats()
+}
+
+func (x *session) ok(t *testing.T) {
+	t.Helper()
+	require.NoError(t, x.sendErr)
+	require.NoError(t, x.receiveErr)
+	for _, e := range append(x.sent, x.got...) {
+		require.NotEqual(t, Failed, e.Kind, "%v", e.Err)
+	}
+}
+
+func seeded(t *testing.T) *rand.Rand {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, seed))
+}
+
+func randomBytes(rng *rand.Rand, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
+}
+
+func openTree(t *testing.T, dir string) *disk.Tree {
+	tree, err := disk.Open(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { tree.Close() })
+	return tree
+}
+
+// makeTree writes files of all sizes around the block's, folders and symlinks.
+func makeTree(t *testing.T, rng *rand.Rand, dir string) {
+	sizes := []int{0, 1, 1000, 65536, 65537, 300_000, 1 << 20, 3<<20 + 17, 70 << 20}
+	for i, n := range sizes {
+		sub := filepath.Join(dir, "d"+string(rune('a'+i%3)), "e")
+		require.NoError(t, os.MkdirAll(sub, 0o755))
+		name := filepath.Join(sub, "f"+string(rune('a'+i)))
+		require.NoError(t, os.WriteFile(name, randomBytes(rng, n), os.FileMode(0o600+i)))
+		when := time.Unix(1_600_000_000+int64(i), 123456789)
+		require.NoError(t, os.Chtimes(name, when, when))
+	}
+	require.NoError(t, os.Symlink("../nowhere", filepath.Join(dir, "da", "link")))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "empty"), 0o700))
+	old := time.Unix(1_500_000_000, 5)
+	require.NoError(t, os.Chtimes(filepath.Join(dir, "da"), old, old))
+}
+
+// requireSameTree compares names, kinds, content, modes and times.
+func requireSameTree(t *testing.T, want, got string) {
+	t.Helper()
+	list := func(root string) map[string]os.FileInfo {
+		m := map[string]os.FileInfo{}
+		require.NoError(t, filepath.Walk(root, func(p string, i os.FileInfo, err error) error {
+			rel, _ := filepath.Rel(root, p)
+			m[rel] = i
+			return err
+		}))
+		return m
+	}
+	a, b := list(want), list(got)
+	for p, i := range a {
+		j, ok := b[p]
+		require.True(t, ok, "%s is missing", p)
+		require.Equal(t, i.Mode(), j.Mode(), p)
+		if p != "." {
+			require.True(t, i.ModTime().Equal(j.ModTime()), "%s: %v, %v", p, i.ModTime(), j.ModTime())
+		}
+		switch {
+		case i.Mode().IsRegular():
+			x, err := os.ReadFile(filepath.Join(want, p))
+			require.NoError(t, err)
+			y, err := os.ReadFile(filepath.Join(got, p))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(x, y), p)
+		case i.Mode()&os.ModeSymlink != 0:
+			x, _ := os.Readlink(filepath.Join(want, p))
+			y, _ := os.Readlink(filepath.Join(got, p))
+			require.Equal(t, x, y)
+		}
+		delete(b, p)
+	}
+	require.Empty(t, b)
+}
+
+func TestTree(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	src, dst := t.TempDir(), t.TempDir()
+	makeTree(t, seeded(t), src)
+	tree, err := disk.Open(src)
+	require.NoError(t, err)
+	defer tree.Close()
+	target, err := disk.Open(dst)
+	require.NoError(t, err)
+	defer target.Close()
+	s := session{source: &TreeSource{Roots: []Root{{Tree: tree, Path: "."}}}, target: target, path: ".", streams: 5}
+	s.run(t, t.Context())
+	s.ok(t)
+	requireSameTree(t, src, dst)
+
+	again := session{source: s.source, target: target, path: ".", streams: 3}
+	again.run(t, t.Context())
+	again.ok(t)
+	require.Less(t, again.sendStats.Read, int64(speculate)+1, "unchanged files are not sent")
+	require.Zero(t, again.writeStats.Written)
+}
+
+func TestRename(t *testing.T) {
+	src, dst := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(src, "a"), []byte("hello"), 0o644))
+	require.NoError(t, os.Mkdir(filepath.Join(dst, "in"), 0o755))
+	for path, want := range map[string]string{"b": "b", "new/": "new/a", "in": "in/a", "x/y": "x/y"} {
+		s := session{source: &TreeSource{Roots: []Root{{openTree(t, src), "a", "a"}}}, target: openTree(t, dst), path: path, streams: 1}
+		s.run(t, t.Context())
+		s.ok(t)
+		got, err := os.ReadFile(filepath.Join(dst, want))
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(got))
+	}
+}
+
+func TestStream(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	rng := seeded(t)
+	for _, n := range []int{0, 1, 1 << 20, 100<<20 + 3} {
+		data := randomBytes(rng, n)
+		dst := t.TempDir()
+		target, err := disk.Open(dst)
+		require.NoError(t, err)
+		defer target.Close()
+		source := &StreamSource{Entry: wire.Entry{Kind: wire.File, Path: "-", Size: wire.Unknown, Mode: 0o600}, R: bytes.NewReader(data)}
+		s := session{source: source, target: target, path: "dump", streams: 4}
+		s.wrap = func(id int, c net.Conn) net.Conn {
+			if id == 1 {
+				return &dying{Conn: c, left: 1 << 19}
+			}
+			return c
+		}
+		s.run(t, t.Context())
+		s.ok(t)
+		got, err := os.ReadFile(filepath.Join(dst, "dump"))
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(data, got))
+		require.Equal(t, blake3.Sum256(data), s.got[len(s.got)-1].Digest)
+	}
+}
+
+func TestBrokenStreamLeavesNothing(t *testing.T) {
+	dst := t.TempDir()
+	r := io.MultiReader(bytes.NewReader(make([]byte, 5<<20)), brokenReader{})
+	source := &StreamSource{Entry: wire.Entry{Kind: wire.File, Path: "-", Size: wire.Unknown}, R: r}
+	s := session{source: source, target: openTree(t, dst), path: "dump", streams: 2}
+	s.run(t, t.Context())
+	require.Equal(t, Failed, s.sent[len(s.sent)-1].Kind)
+	names, err := os.ReadDir(dst)
+	require.NoError(t, err)
+	require.Empty(t, names)
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broken") }
+
+// dying is a connection that breaks after some bytes.
+type dying struct {
+	net.Conn
+	left int
+}
+
+func (d *dying) Write(p []byte) (int, error) {
+	if len(p) > d.left {
+		n, _ := d.Conn.Write(p[:d.left])
+		d.Conn.Close()
+		return n, net.ErrClosed
+	}
+	d.left -= len(p)
+	return d.Conn.Write(p)
+}
+
+// TestDeadStreams lets all streams but one die in the middle.
+func TestDeadStreams(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	rng := seeded(t)
+	src, dst := t.TempDir(), t.TempDir()
+	makeTree(t, rng, src)
+	s := session{streams: 6, path: "."}
+	tree, err := disk.Open(src)
+	require.NoError(t, err)
+	defer tree.Close()
+	s.source = &TreeSource{Roots: []Root{{Tree: tree, Path: "."}}}
+	s.target, err = disk.Open(dst)
+	require.NoError(t, err)
+	defer s.target.Close()
+	s.wrap = func(id int, c net.Conn) net.Conn {
+		if id == 0 {
+			return c
+		}
+		return &dying{Conn: c, left: rng.IntN(8 << 20)}
+	}
+	s.run(t, t.Context())
+	s.ok(t)
+	requireSameTree(t, src, dst)
+}
+
+// TestResume cuts a session at random moments until the file is there. Nothing that the receiver had recorded travels again.
+func TestResume(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	rng := seeded(t)
+	src, dst := t.TempDir(), t.TempDir()
+	data := randomBytes(rng, 90<<20+5)
+	require.NoError(t, os.WriteFile(filepath.Join(src, "big"), data, 0o640))
+	tree, err := disk.Open(src)
+	require.NoError(t, err)
+	defer tree.Close()
+	target, err := disk.Open(dst)
+	require.NoError(t, err)
+	defer target.Close()
+	var written, resumed int64
+	for try := 0; ; try++ {
+		s := session{source: &TreeSource{Roots: []Root{{tree, "big", "big"}}}, target: target, path: ".", streams: 4}
+		ctx, cancel := context.WithCancel(t.Context())
+		after := 10<<20 + rng.IntN(15<<20)
+		total := 0
+		var mu sync.Mutex
+		s.wrap = func(_ int, c net.Conn) net.Conn {
+			return counting{c, func(n int) {
+				mu.Lock()
+				defer mu.Unlock()
+				if total += n; total > after {
+					cancel()
+				}
+			}}
+		}
+		s.run(t, ctx)
+		cancel()
+		require.GreaterOrEqual(t, s.writeStats.Resumed, written, "everything written is still there")
+		resumed = s.writeStats.Resumed
+		written = resumed + s.writeStats.Written
+		if s.sendErr == nil {
+			break
+		}
+		require.NoFileExists(t, filepath.Join(dst, "big"))
+		require.Less(t, try, 20)
+	}
+	require.Positive(t, resumed)
+	got, err := os.ReadFile(filepath.Join(dst, "big"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
+	names, err := os.ReadDir(dst)
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+}
+
+type counting struct {
+	net.Conn
+	wrote func(int)
+}
+
+func (c counting) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.wrote(n)
+	return n, err
+}
+
+// TestDamagedPartial damages what an interrupted session left: the bad blocks are sent again.
+func TestDamagedPartial(t *testing.T) {
+	rng := seeded(t)
+	src, dst := t.TempDir(), t.TempDir()
+	data := randomBytes(rng, 80<<20)
+	require.NoError(t, os.WriteFile(filepath.Join(src, "big"), data, 0o640))
+	tree, target := openTree(t, src), openTree(t, dst)
+	ctx, cancel := context.WithCancel(t.Context())
+	first := session{source: &TreeSource{Roots: []Root{{tree, "big", "big"}}}, target: target, path: ".", streams: 2}
+	var total int
+	var mu sync.Mutex
+	first.wrap = func(_ int, c net.Conn) net.Conn {
+		return counting{c, func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			if total += n; total > 50<<20 {
+				cancel()
+			}
+		}}
+	}
+	first.run(t, ctx)
+	require.Error(t, first.sendErr)
+	parts, err := filepath.Glob(filepath.Join(dst, ".fxfer-*.part"))
+	require.NoError(t, err)
+	require.Len(t, parts, 1)
+	f, err := os.OpenFile(parts[0], os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt([]byte("damage"), 10<<20+99)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+
+	second := session{source: first.source, target: target, path: ".", streams: 2}
+	second.run(t, t.Context())
+	second.ok(t)
+	require.Equal(t, int64(1), second.writeStats.Rejected)
+	got, err := os.ReadFile(filepath.Join(dst, "big"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
+}
+
+// TestChangingSource changes a file between the walk and the reading: what arrives is the new file, whole.
+func TestChangingSource(t *testing.T) {
+	src, dst := t.TempDir(), t.TempDir()
+	name := filepath.Join(src, "f")
+	require.NoError(t, os.WriteFile(name, bytes.Repeat([]byte("old"), 1<<20), 0o644))
+	s := session{target: openTree(t, dst), path: ".", streams: 2}
+	s.source = changer{&TreeSource{Roots: []Root{{openTree(t, src), "f", "f"}}}, func() {
+		require.NoError(t, os.WriteFile(name, bytes.Repeat([]byte("newer"), 1<<20), 0o644))
+	}}
+	s.run(t, t.Context())
+	s.ok(t)
+	got, err := os.ReadFile(filepath.Join(dst, "f"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(bytes.Repeat([]byte("newer"), 1<<20), got))
+}
+
+// changer changes each file once, before it is opened for the first time.
+type changer struct {
+	Source
+	change func()
+}
+
+func (c changer) Walk(ctx context.Context, visit func(Item) error, failed func(string, error)) error {
+	var once sync.Once
+	return c.Source.Walk(ctx, func(i Item) error {
+		open := i.Open
+		i.Open = func() (File, error) { once.Do(c.change); return open() }
+		return visit(i)
+	}, failed)
+}

@@ -1,0 +1,684 @@
+// Package wire is fxfer's protocol: its messages, the block header and the error codes, as SPEC.md beside this
+// file describes them. It encodes and checks; it neither reads files nor decides. Everything decoded here may come
+// from a hostile peer: each length is checked before it is believed.
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Version is the protocol's major version. A peer of another one is refused with CodeVersion.
+const Version = 1
+
+// Limits of what is accepted from a peer.
+const (
+	MaxMessage      = 1 << 20 // body of a message on an admitted control stream, bytes
+	MaxFirstMessage = 16 << 10
+	MaxPath         = 4096
+	MaxText         = 1024
+	MaxPaths        = 1024
+	MinBlockLog     = 16 // 64 KiB
+	MaxBlockLog     = 20 // 1 MiB
+)
+
+// Type identifies a message. Unknown types are skipped by their length.
+type Type uint8
+
+// The message types.
+const (
+	TypeHello Type = iota + 1
+	TypeJoin
+	TypeWelcome
+	TypeRefuse
+	TypeManifest
+	TypeEntries
+	TypeEndManifest
+	TypeAnswers
+	TypeWritten
+	TypeResend
+	TypeEndEntry
+	TypeEntryFailed
+	TypeCommitted
+	TypeFinished
+	TypePing
+	TypePong
+	TypeStreams
+	TypeSample
+	TypeDrain
+)
+
+// Message is one message of the protocol.
+type Message interface {
+	Type() Type
+	encode(*encoder)
+	decode(*decoder)
+}
+
+// Intent says what a session is for.
+type Intent uint8
+
+// The intents.
+const (
+	Push Intent = 1 // the client sends
+	Pull Intent = 2 // the client receives
+	List Intent = 3 // the client asks for names
+)
+
+// Hello opens a session: the first message on the control stream.
+type Hello struct {
+	Version    uint64
+	Session    [16]byte // chosen by the client, random
+	Secret     [32]byte // admits data streams to the session
+	Intent     Intent
+	Share      string
+	Paths      []string // below the share; one for Push and List
+	Readback   bool     // receiver reads each file back from the disk before commit
+	SockBuf    int64    // bytes, 0 = automatic; for the server's sockets
+	Congestion string   // "" = automatic; for the server's sockets
+	RateLimit  int64    // bit/s of payload, 0 = none; for a server that sends
+	MaxStreams uint64   // the client opens no more data streams
+	Proof      []byte   // of an invitation, 32 bytes, or empty
+	Agent      string
+}
+
+// Join is the first message on a data stream.
+type Join struct {
+	Version    uint64
+	Session    [16]byte
+	Secret     [32]byte
+	Stream     uint64 // number of the stream within its session, never used twice
+	SockBuf    int64
+	Congestion string
+}
+
+// Welcome is the server's answer to an accepted Hello.
+type Welcome struct {
+	Agent      string
+	Host       string // what the server calls itself, for messages
+	MaxStreams uint64
+}
+
+// Refuse ends a session, with the reason. Sent by the server instead of Welcome, or by either side at any time.
+type Refuse struct {
+	Code Code
+	Text string
+}
+
+// Manifest opens the list of entries.
+type Manifest struct {
+	Single bool // exactly one regular file or stream: the target may be its new name
+}
+
+// Kind of an entry.
+type Kind uint8
+
+// The kinds.
+const (
+	File    Kind = 1
+	Dir     Kind = 2
+	Symlink Kind = 3
+)
+
+// Unknown is the size of a stream whose end is not known yet.
+const Unknown = -1
+
+// Entry is one file, folder or symlink of the manifest.
+type Entry struct {
+	Kind     Kind
+	Path     string // slash separated, relative to the target
+	Size     int64  // bytes, or Unknown
+	ModTime  int64  // ns since 1970
+	Mode     uint32 // permission bits 0o7777
+	Link     string // a symlink's target
+	Ino, Dev uint64 // the source's file id, 0 where it has none
+	BlockLog uint8  // block size is 1<<BlockLog bytes
+}
+
+// Entries carries entries in manifest order; they are numbered from First upward, without gaps.
+type Entries struct {
+	First   uint64
+	Entries []Entry
+}
+
+// EndManifest follows the last Entries.
+type EndManifest struct {
+	Count uint64
+	Bytes int64
+}
+
+// Verdict is the receiver's answer to an entry.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Need Verdict = 1 // send every block but those in Have
+	Same Verdict = 2 // unchanged, skipped
+	Done Verdict = 3 // nothing to send: folder, symlink
+	Fail Verdict = 4 // refused or failed, see Code and Text
+)
+
+// Extent is a run of Count blocks from block Start.
+type Extent struct{ Start, Count int64 }
+
+// Answer to one entry.
+type Answer struct {
+	Index   uint64
+	Verdict Verdict
+	Have    []Extent // blocks an earlier run left, ascending, disjoint
+	Code    Code
+	Text    string
+}
+
+// Answers carries one or more answers.
+type Answers struct{ Answers []Answer }
+
+// Written acknowledges blocks written at the receiver.
+type Written struct{ Blocks []BlockID }
+
+// BlockID names a block of an entry.
+type BlockID struct {
+	Index uint64
+	Block int64
+}
+
+// Resend asks for blocks that were announced in Have and proved wrong when re-read.
+type Resend struct {
+	Index  uint64
+	Blocks []Extent
+}
+
+// EndEntry tells the final size and root digest of an entry.
+type EndEntry struct {
+	Index  uint64
+	Size   int64
+	Digest [32]byte
+}
+
+// EntryFailed ends an entry without commit. Either side may send it.
+type EntryFailed struct {
+	Index uint64
+	Code  Code
+	Text  string
+}
+
+// Committed tells that an entry has its final name at the receiver, checked and durable.
+type Committed struct {
+	Index  uint64
+	Digest [32]byte
+}
+
+// Finished is the receiver's last message: every entry is committed, skipped or failed.
+type Finished struct{}
+
+// Ping asks for a Pong with the same Time.
+type Ping struct{ Time int64 }
+
+// Pong answers a Ping.
+type Pong struct{ Time int64 }
+
+// Streams asks the client for Want data streams in total; those in Dead are given up by the sender.
+type Streams struct {
+	Want uint64
+	Dead []uint64
+}
+
+// Sample carries the sender of the message's own measurements: names and values as in SPEC.md.
+type Sample struct{ Values []Value }
+
+// Value is one measurement.
+type Value struct {
+	Name  string
+	Value int64
+}
+
+// Drain tells that the server is about to end: what is written is in the checkpoint, come again later.
+type Drain struct{}
+
+// The types of the messages.
+func (*Hello) Type() Type       { return TypeHello }
+func (*Join) Type() Type        { return TypeJoin }
+func (*Welcome) Type() Type     { return TypeWelcome }
+func (*Refuse) Type() Type      { return TypeRefuse }
+func (*Manifest) Type() Type    { return TypeManifest }
+func (*Entries) Type() Type     { return TypeEntries }
+func (*EndManifest) Type() Type { return TypeEndManifest }
+func (*Answers) Type() Type     { return TypeAnswers }
+func (*Written) Type() Type     { return TypeWritten }
+func (*Resend) Type() Type      { return TypeResend }
+func (*EndEntry) Type() Type    { return TypeEndEntry }
+func (*EntryFailed) Type() Type { return TypeEntryFailed }
+func (*Committed) Type() Type   { return TypeCommitted }
+func (*Finished) Type() Type    { return TypeFinished }
+func (*Ping) Type() Type        { return TypePing }
+func (*Pong) Type() Type        { return TypePong }
+func (*Streams) Type() Type     { return TypeStreams }
+func (*Sample) Type() Type      { return TypeSample }
+func (*Drain) Type() Type       { return TypeDrain }
+
+// newMessage returns an empty message of a type, nil for unknown ones.
+func newMessage(t Type) Message {
+	switch t {
+	case TypeHello:
+		return new(Hello)
+	case TypeJoin:
+		return new(Join)
+	case TypeWelcome:
+		return new(Welcome)
+	case TypeRefuse:
+		return new(Refuse)
+	case TypeManifest:
+		return new(Manifest)
+	case TypeEntries:
+		return new(Entries)
+	case TypeEndManifest:
+		return new(EndManifest)
+	case TypeAnswers:
+		return new(Answers)
+	case TypeWritten:
+		return new(Written)
+	case TypeResend:
+		return new(Resend)
+	case TypeEndEntry:
+		return new(EndEntry)
+	case TypeEntryFailed:
+		return new(EntryFailed)
+	case TypeCommitted:
+		return new(Committed)
+	case TypeFinished:
+		return new(Finished)
+	case TypePing:
+		return new(Ping)
+	case TypePong:
+		return new(Pong)
+	case TypeStreams:
+		return new(Streams)
+	case TypeSample:
+		return new(Sample)
+	case TypeDrain:
+		return new(Drain)
+	}
+	return nil
+}
+
+const headerLen = 5 // type, length
+
+// Append appends the encoded message to b.
+func Append(b []byte, m Message) []byte {
+	start := len(b)
+	e := encoder{append(b, byte(m.Type()), 0, 0, 0, 0)}
+	m.encode(&e)
+	binary.BigEndian.PutUint32(e.b[start+1:], uint32(len(e.b)-start-headerLen))
+	return e.b
+}
+
+// Decode decodes a body of the given type. Unknown types give nil without an error. Bytes after the known fields are
+// ignored: a newer peer may add fields.
+func Decode(t Type, body []byte) (Message, error) {
+	m := newMessage(t)
+	if m == nil {
+		return nil, nil
+	}
+	d := decoder{b: body}
+	m.decode(&d)
+	if d.err != nil {
+		return nil, fmt.Errorf("message type %d: %w", t, d.err)
+	}
+	return m, nil
+}
+
+// Reader reads messages from a stream. Not safe for concurrent use.
+type Reader struct {
+	r    io.Reader
+	max  int
+	head [headerLen]byte
+	body []byte
+}
+
+// NewReader returns a Reader that refuses bodies of more than max bytes. It reads no byte past the message asked for
+// unless r itself does.
+func NewReader(r io.Reader, max int) *Reader { return &Reader{r: r, max: max} }
+
+// Next returns the next message of a known type. At the end of the stream between messages it returns io.EOF. Memory for
+// a body grows with the bytes that arrived, never with the length announced.
+func (r *Reader) Next() (Message, error) {
+	for {
+		if _, err := io.ReadFull(r.r, r.head[:]); err != nil {
+			return nil, err
+		}
+		n := int(binary.BigEndian.Uint32(r.head[1:]))
+		if n > r.max || n < 0 {
+			return nil, malformed("message of %d bytes, limit %d", n, r.max)
+		}
+		if err := r.readBody(n); err != nil {
+			return nil, err
+		}
+		m, err := Decode(Type(r.head[0]), r.body)
+		if m != nil || err != nil {
+			return m, err
+		}
+	}
+}
+
+func (r *Reader) readBody(n int) error {
+	const step = 16 << 10
+	r.body = r.body[:0]
+	for len(r.body) < n {
+		k := min(step, n-len(r.body))
+		at := len(r.body)
+		if cap(r.body)-at < k {
+			grown := make([]byte, at, max(2*cap(r.body), at+k))
+			copy(grown, r.body)
+			r.body = grown
+		}
+		r.body = r.body[:at+k]
+		if _, err := io.ReadFull(r.r, r.body[at:]); err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Hello) encode(e *encoder) {
+	e.uint(m.Version)
+	e.raw(m.Session[:])
+	e.raw(m.Secret[:])
+	e.uint(uint64(m.Intent))
+	e.string(m.Share)
+	e.uint(uint64(len(m.Paths)))
+	for _, p := range m.Paths {
+		e.string(p)
+	}
+	e.bool(m.Readback)
+	e.uint(uint64(m.SockBuf))
+	e.string(m.Congestion)
+	e.uint(uint64(m.RateLimit))
+	e.uint(m.MaxStreams)
+	e.string(string(m.Proof))
+	e.string(m.Agent)
+}
+
+func (m *Hello) decode(d *decoder) {
+	if m.Version = d.uint(); m.Version != Version {
+		return // the rest may look different; the caller refuses
+	}
+	d.raw(m.Session[:])
+	d.raw(m.Secret[:])
+	m.Intent = Intent(d.uint())
+	m.Share = d.string(MaxPath)
+	n := d.count()
+	if n > MaxPaths {
+		d.fail("too many paths")
+		return
+	}
+	for range n {
+		m.Paths = append(m.Paths, d.string(MaxPath))
+	}
+	m.Readback = d.bool()
+	m.SockBuf = d.nonNegative()
+	m.Congestion = d.string(32)
+	m.RateLimit = d.nonNegative()
+	m.MaxStreams = d.uint()
+	m.Proof = []byte(d.string(32))
+	m.Agent = d.string(MaxText)
+}
+
+func (m *Join) encode(e *encoder) {
+	e.uint(m.Version)
+	e.raw(m.Session[:])
+	e.raw(m.Secret[:])
+	e.uint(m.Stream)
+	e.uint(uint64(m.SockBuf))
+	e.string(m.Congestion)
+}
+
+func (m *Join) decode(d *decoder) {
+	if m.Version = d.uint(); m.Version != Version {
+		return
+	}
+	d.raw(m.Session[:])
+	d.raw(m.Secret[:])
+	m.Stream = d.uint()
+	m.SockBuf = d.nonNegative()
+	m.Congestion = d.string(32)
+}
+
+func (m *Welcome) encode(e *encoder) { e.string(m.Agent); e.string(m.Host); e.uint(m.MaxStreams) }
+func (m *Welcome) decode(d *decoder) {
+	m.Agent = d.string(MaxText)
+	m.Host = d.string(MaxText)
+	m.MaxStreams = d.uint()
+}
+
+func (m *Refuse) encode(e *encoder) { e.uint(uint64(m.Code)); e.string(clip(m.Text)) }
+func (m *Refuse) decode(d *decoder) { m.Code = Code(d.uint()); m.Text = d.string(MaxText) }
+
+func (m *Manifest) encode(e *encoder) { e.bool(m.Single) }
+func (m *Manifest) decode(d *decoder) { m.Single = d.bool() }
+
+func (m *Entries) encode(e *encoder) {
+	e.uint(m.First)
+	e.uint(uint64(len(m.Entries)))
+	for i := range m.Entries {
+		m.Entries[i].encode(e)
+	}
+}
+
+func (m *Entries) decode(d *decoder) {
+	m.First = d.uint()
+	n := d.count()
+	for range n {
+		var x Entry
+		x.decode(d)
+		if d.err != nil {
+			return
+		}
+		m.Entries = append(m.Entries, x)
+	}
+}
+
+func (x *Entry) encode(e *encoder) {
+	e.b = append(e.b, byte(x.Kind))
+	e.string(x.Path)
+	e.int(x.ModTime)
+	e.uint(uint64(x.Mode))
+	switch x.Kind {
+	case File:
+		e.int(x.Size)
+		e.uint(x.Ino)
+		e.uint(x.Dev)
+		e.b = append(e.b, x.BlockLog)
+	case Symlink:
+		e.string(x.Link)
+	}
+}
+
+func (x *Entry) decode(d *decoder) {
+	x.Kind = Kind(d.byte())
+	x.Path = d.string(MaxPath)
+	x.ModTime = d.int()
+	x.Mode = uint32(d.uint() & 0o7777)
+	switch x.Kind {
+	case File:
+		x.Size = d.int()
+		x.Ino = d.uint()
+		x.Dev = d.uint()
+		x.BlockLog = d.byte()
+		if x.Size < Unknown || x.BlockLog < MinBlockLog || x.BlockLog > MaxBlockLog {
+			d.fail("file entry out of range")
+		}
+	case Symlink:
+		x.Link = d.string(MaxPath)
+	case Dir:
+	default:
+		d.fail("unknown kind of entry")
+	}
+}
+
+func (m *EndManifest) encode(e *encoder) { e.uint(m.Count); e.uint(uint64(m.Bytes)) }
+func (m *EndManifest) decode(d *decoder) { m.Count = d.uint(); m.Bytes = d.nonNegative() }
+
+func encodeExtents(e *encoder, xs []Extent) {
+	e.uint(uint64(len(xs)))
+	for _, x := range xs {
+		e.uint(uint64(x.Start))
+		e.uint(uint64(x.Count))
+	}
+}
+
+// decodeExtents accepts only ascending, disjoint, non-empty extents.
+func decodeExtents(d *decoder) []Extent {
+	n := d.count()
+	var xs []Extent
+	var end int64
+	for i := range n {
+		x := Extent{d.nonNegative(), d.nonNegative()}
+		if d.err == nil && (x.Count == 0 || x.Start > 1<<62 || x.Count > 1<<62 || i > 0 && x.Start < end) {
+			d.fail("extents out of order")
+		}
+		if d.err != nil {
+			return nil
+		}
+		end = x.Start + x.Count
+		xs = append(xs, x)
+	}
+	return xs
+}
+
+func (m *Answers) encode(e *encoder) {
+	e.uint(uint64(len(m.Answers)))
+	for i := range m.Answers {
+		a := &m.Answers[i]
+		e.uint(a.Index)
+		e.b = append(e.b, byte(a.Verdict))
+		switch a.Verdict {
+		case Need:
+			encodeExtents(e, a.Have)
+		case Fail:
+			e.uint(uint64(a.Code))
+			e.string(clip(a.Text))
+		}
+	}
+}
+
+func (m *Answers) decode(d *decoder) {
+	n := d.count()
+	for range n {
+		a := Answer{Index: d.uint(), Verdict: Verdict(d.byte())}
+		switch a.Verdict {
+		case Need:
+			a.Have = decodeExtents(d)
+		case Fail:
+			a.Code = Code(d.uint())
+			a.Text = d.string(MaxText)
+		case Same, Done:
+		default:
+			d.fail("unknown verdict")
+		}
+		if d.err != nil {
+			return
+		}
+		m.Answers = append(m.Answers, a)
+	}
+}
+
+func (m *Written) encode(e *encoder) {
+	e.uint(uint64(len(m.Blocks)))
+	for _, b := range m.Blocks {
+		e.uint(b.Index)
+		e.uint(uint64(b.Block))
+	}
+}
+
+func (m *Written) decode(d *decoder) {
+	n := d.count()
+	for range n {
+		b := BlockID{d.uint(), d.nonNegative()}
+		if d.err != nil {
+			return
+		}
+		m.Blocks = append(m.Blocks, b)
+	}
+}
+
+func (m *Resend) encode(e *encoder) { e.uint(m.Index); encodeExtents(e, m.Blocks) }
+func (m *Resend) decode(d *decoder) { m.Index = d.uint(); m.Blocks = decodeExtents(d) }
+
+func (m *EndEntry) encode(e *encoder) { e.uint(m.Index); e.uint(uint64(m.Size)); e.raw(m.Digest[:]) }
+func (m *EndEntry) decode(d *decoder) {
+	m.Index = d.uint()
+	m.Size = d.nonNegative()
+	d.raw(m.Digest[:])
+}
+
+func (m *EntryFailed) encode(e *encoder) {
+	e.uint(m.Index)
+	e.uint(uint64(m.Code))
+	e.string(clip(m.Text))
+}
+
+func (m *EntryFailed) decode(d *decoder) {
+	m.Index = d.uint()
+	m.Code = Code(d.uint())
+	m.Text = d.string(MaxText)
+}
+
+func (m *Committed) encode(e *encoder) { e.uint(m.Index); e.raw(m.Digest[:]) }
+func (m *Committed) decode(d *decoder) { m.Index = d.uint(); d.raw(m.Digest[:]) }
+
+func (m *Finished) encode(*encoder) {}
+func (m *Finished) decode(*decoder) {}
+
+func (m *Drain) encode(*encoder) {}
+func (m *Drain) decode(*decoder) {}
+
+func (m *Ping) encode(e *encoder) { e.int(m.Time) }
+func (m *Ping) decode(d *decoder) { m.Time = d.int() }
+
+func (m *Pong) encode(e *encoder) { e.int(m.Time) }
+func (m *Pong) decode(d *decoder) { m.Time = d.int() }
+
+func (m *Streams) encode(e *encoder) {
+	e.uint(m.Want)
+	e.uint(uint64(len(m.Dead)))
+	for _, s := range m.Dead {
+		e.uint(s)
+	}
+}
+
+func (m *Streams) decode(d *decoder) {
+	m.Want = d.uint()
+	for range d.count() {
+		m.Dead = append(m.Dead, d.uint())
+	}
+}
+
+func (m *Sample) encode(e *encoder) {
+	e.uint(uint64(len(m.Values)))
+	for _, v := range m.Values {
+		e.string(v.Name)
+		e.int(v.Value)
+	}
+}
+
+func (m *Sample) decode(d *decoder) {
+	n := d.count()
+	if n > 256 {
+		d.fail("too many values")
+		return
+	}
+	for range n {
+		m.Values = append(m.Values, Value{d.string(64), d.int()})
+	}
+}
+
+// clip keeps a text within MaxText.
+func clip(s string) string { return s[:min(len(s), MaxText)] }
+
+// Time converts a ModTime.
+func (x *Entry) Time() time.Time { return time.Unix(0, x.ModTime) }
