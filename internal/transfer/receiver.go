@@ -21,6 +21,7 @@ type ReceiverOptions struct {
 	// Path of the target below the tree, "." for the tree itself. An existing folder, or a path that ends with a slash, takes the
 	// entries in; otherwise a single file gets this name, and several entries make a new folder of it.
 	Path     string
+	Leave    bool               // return without waiting for the sender to see that all is done
 	Readback bool               // read each file back from the disk before it is committed
 	Event    func(Event)        // progress; nil for none
 	Message  func(wire.Message) // messages that are not the engine's
@@ -153,12 +154,12 @@ func (v *Receiver) end(cause error) {
 	v.mu.Unlock()
 	if first {
 		v.stop(cause)
-		v.ctrl.end(cause)
 		v.mu.Lock()
 		for s := range v.streams {
-			_ = s.Close()
+			v.running.Go(func() { _ = s.Close() }) // may wait for a write under way
 		}
 		v.mu.Unlock()
+		v.ctrl.end(cause)
 	}
 }
 
@@ -342,6 +343,8 @@ func (v *Receiver) entry(index uint64, x wire.Entry) (wire.Answer, error) {
 			a.Verdict, err = wire.Done, v.symlink(e)
 		case wire.File:
 			a.Verdict, a.Have, err = v.file(e)
+		default:
+			err = wire.Errorf(wire.CodeUnsupported, "kind %d of entry", x.Kind)
 		}
 	}
 	if err != nil {
@@ -899,6 +902,9 @@ func (v *Receiver) finish(folders []folderMeta) {
 		}
 	}
 	v.ctrl.send(&wire.Finished{})
+	if v.opt.Leave {
+		v.end(nil)
+	}
 }
 
 // codeOf maps an error of this host's target disk to a code.

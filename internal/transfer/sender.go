@@ -38,10 +38,9 @@ type Source interface {
 
 // SenderOptions tune a Sender. Zero is right for all.
 type SenderOptions struct {
-	Event      func(Event)                                // progress; nil for none
-	Speculate  bool                                       // send the first blocks before the receiver's answer
-	Wait       func(ctx context.Context, bytes int) error // called before bytes are sent: the rate limit
-	Message    func(wire.Message)                         // messages that are not the engine's
+	Event      func(Event)        // progress; nil for none
+	Speculate  bool               // send the first blocks before the receiver's answer
+	Message    func(wire.Message) // messages that are not the engine's
 	WalkFailed func(path string, err error)
 }
 
@@ -165,8 +164,8 @@ func (s *Sender) end(cause error) {
 	s.mu.Unlock()
 	if first {
 		s.stop(cause)
-		s.ctrl.end(cause)
 		s.closeStreams()
+		s.ctrl.end(cause)
 	}
 }
 
@@ -174,7 +173,7 @@ func (s *Sender) closeStreams() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range s.streams {
-		_ = st.stream.Close()
+		s.running.Go(func() { _ = st.stream.Close() }) // may wait for a write under way
 	}
 }
 
@@ -317,7 +316,6 @@ func (s *Sender) waitRoom() bool {
 func (s *Sender) announce(item Item) *sending {
 	e := &sending{item: item, size: item.Entry.Size}
 	if item.Entry.Kind == wire.File {
-		e.item.Entry.BlockLog = blockLog(e.size)
 		e.flying = make(map[int64]*sendStream)
 		if e.size >= 0 {
 			e.blocks, e.ended = blocksOf(e.size, e.item.Entry.BlockLog), true
@@ -478,11 +476,6 @@ func (s *Sender) carry(st *sendStream) {
 		s.mu.Unlock()
 		if whole {
 			s.endEntry(e)
-		}
-		if s.opt.Wait != nil {
-			if err := s.opt.Wait(s.ctx, len(payload)); err != nil {
-				return
-			}
 		}
 		if _, err := st.stream.Write(buf); err != nil {
 			return

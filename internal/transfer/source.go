@@ -61,7 +61,7 @@ func (r *Root) as(p string) string {
 }
 
 func (r *Root) item(m disk.Meta, as string) Item {
-	item := Item{Entry: entryOf(m, as)}
+	item := Item{Entry: EntryOf(m, as)}
 	if m.Kind == disk.File {
 		item.Open = func() (File, error) { return openSame(r.Tree, m) }
 		item.Refresh = func() (Item, error) {
@@ -91,12 +91,12 @@ func openSame(tree *disk.Tree, m disk.Meta) (File, error) {
 	return f, nil
 }
 
-func entryOf(m disk.Meta, as string) wire.Entry {
-	e := wire.Entry{
+// EntryOf describes what is in a tree as an entry of a manifest.
+func EntryOf(m disk.Meta, as string) wire.Entry {
+	return wire.Entry{
 		Kind: wire.Kind(m.Kind), Path: as, Size: m.Size, ModTime: m.ModTime.UnixNano(), Mode: modeBits(m.Mode),
-		Link: m.Link, Ino: m.ID.Ino, Dev: m.ID.Dev,
+		Link: m.Link, Ino: m.ID.Ino, Dev: m.ID.Dev, BlockLog: blockLog(m.Size),
 	}
-	return e
 }
 
 func modeBits(m fs.FileMode) uint32 {
@@ -124,5 +124,7 @@ func (s *StreamSource) Single() bool { return true }
 
 // Walk implements Source.
 func (s *StreamSource) Walk(_ context.Context, visit func(Item) error, _ func(string, error)) error {
-	return visit(Item{Entry: s.Entry, Stream: s.R})
+	item := Item{Entry: s.Entry, Stream: s.R}
+	item.Entry.BlockLog = maxBlockLog
+	return visit(item)
 }

@@ -120,6 +120,7 @@ const (
 	File    Kind = 1
 	Dir     Kind = 2
 	Symlink Kind = 3
+	Share   Kind = 4 // only in listings
 )
 
 // Unknown is the size of a stream whose end is not known yet.
@@ -132,7 +133,7 @@ type Entry struct {
 	Size     int64  // bytes, or Unknown
 	ModTime  int64  // ns since 1970
 	Mode     uint32 // permission bits 0o7777
-	Link     string // a symlink's target
+	Link     string // a symlink's target, a share's rights
 	Ino, Dev uint64 // the source's file id, 0 where it has none
 	BlockLog uint8  // block size is 1<<BlockLog bytes
 }
@@ -493,7 +494,7 @@ func (x *Entry) encode(e *encoder) {
 		e.uint(x.Ino)
 		e.uint(x.Dev)
 		e.b = append(e.b, x.BlockLog)
-	case Symlink:
+	case Symlink, Share:
 		e.string(x.Link)
 	}
 }
@@ -512,7 +513,7 @@ func (x *Entry) decode(d *decoder) {
 		if x.Size < Unknown || x.BlockLog < MinBlockLog || x.BlockLog > MaxBlockLog {
 			d.fail("file entry out of range")
 		}
-	case Symlink:
+	case Symlink, Share:
 		x.Link = d.string(MaxPath)
 	case Dir:
 	default:

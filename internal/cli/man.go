@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+func newManCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "man DIR",
+		Short:  "Write the manual pages",
+		Long:   "Man writes a manual page for each command into the folder DIR, which it makes if missing. SOURCE_DATE_EPOCH sets their date.",
+		Hidden: true,
+		Args:   exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return fmt.Errorf("write the manual pages: %w", err)
+			}
+			root := c.Root()
+			root.DisableAutoGenTag = true
+			header := &doc.GenManHeader{Title: "FXFER", Section: "1", Source: "fxfer", Manual: "fxfer"}
+			if err := doc.GenManTree(root, header, args[0]); err != nil {
+				return fmt.Errorf("write the manual pages: %w", err)
+			}
+			return nil
+		},
+	}
+}

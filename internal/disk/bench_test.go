@@ -1,0 +1,73 @@
+package disk
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkWrite has 8 goroutines write one file in blocks of 1 MiB and commits
+// it with Sync. Take a folder on the medium in question by TMPDIR, and at least
+// -benchtime 2048x for checkpoints and write-back to matter.
+func BenchmarkWrite(b *testing.B) {
+	const block = 1 << 20
+	tree, err := Open(b.TempDir())
+	require.NoError(b, err)
+	defer tree.Close()
+	m := testMeta("file", int64(b.N)*block)
+	buffers := make([][]byte, 8)
+	for i := range buffers {
+		buffers[i] = make([]byte, block)
+		for j := range buffers[i] {
+			buffers[i][j] = byte(i + j*j)
+		}
+	}
+	b.SetBytes(block)
+	b.ResetTimer()
+	p, err := tree.Partial(m, block, PartialOptions{Sync: true})
+	require.NoError(b, err)
+	var next atomic.Int64
+	var writers sync.WaitGroup
+	for _, buffer := range buffers {
+		writers.Go(func() {
+			for {
+				i := next.Add(1) - 1
+				if i >= int64(b.N) {
+					return
+				}
+				if _, err := p.WriteAt(buffer, i*block); err != nil {
+					b.Error(err)
+				}
+				if err := p.Mark(i, [32]byte{byte(i)}); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	require.NoError(b, p.Commit(m))
+}
+
+// BenchmarkSmallFiles commits files of 4 KiB, without Sync, in a folder of some depth.
+func BenchmarkSmallFiles(b *testing.B) {
+	tree, err := Open(b.TempDir())
+	require.NoError(b, err)
+	defer tree.Close()
+	require.NoError(b, tree.Mkdir("some/where/deep", 0o755))
+	content := make([]byte, 4096)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		m := testMeta(fmt.Sprintf("some/where/deep/%d", i), int64(len(content)))
+		p, err := tree.Partial(m, 1<<20, PartialOptions{})
+		if err == nil {
+			_, err = p.WriteAt(content, 0)
+		}
+		if err == nil {
+			err = p.Commit(m)
+		}
+		require.NoError(b, err)
+	}
+}

@@ -1,0 +1,364 @@
+package disk
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"sync"
+)
+
+// The checkpoint file lies beside the partial file, which is locked by whoever
+// writes either. Integers are little endian, CRC is CRC-32C (Castagnoli).
+//
+//	header, 512 bytes           record, 48 bytes
+//	  0  magic "fxfer-ck"         0  kind
+//	  8  uint32 version, 1        1  zero
+//	 12  uint32 block size        4  int64 number, by kind
+//	 16  int64 target size       12  32 bytes value, by kind
+//	 24  source identity:        44  uint32 CRC of salt, record index (uint64)
+//	     size, mtime ns, inode       and bytes 0–43
+//	     (device left out)
+//	 48  salt, 8 random bytes    kind  number   value
+//	 56  uint16 name length      done  block    its digest
+//	 58  final name, zero padded drop  block    zero
+//	508  uint32 CRC of 0–507     sync  records  zero
+//	                             boot  0        boot id, zero where there is none
+//
+// A record counts while all records before it are sound; the first that is not
+// ends the log, and what follows is cut off. Salt and index in the CRC keep a
+// record of another log, or of another place in this one, from passing.
+//
+// A sync record says that what its first so many records claim is on the medium:
+// it is written after the data has been synced. Later claims hold only in the
+// run of the kernel that they were made in, whose page cache a killed process
+// doesn't lose: the last boot record names it. Otherwise they are cut off.
+const (
+	checkpointMagic   = "fxfer-ck"
+	checkpointVersion = 1
+	headerSize        = 512
+	recordSize        = 48
+
+	recordDone = 1
+	recordDrop = 2
+	recordSync = 3
+	recordBoot = 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// logHeader is what a log must agree on to be resumed.
+type logHeader struct {
+	blockSize int64
+	size      int64
+	source    Identity
+	name      string
+	salt      [8]byte
+}
+
+func (h *logHeader) encode() []byte {
+	b := make([]byte, headerSize)
+	copy(b, checkpointMagic)
+	binary.LittleEndian.PutUint32(b[8:], checkpointVersion)
+	binary.LittleEndian.PutUint32(b[12:], uint32(h.blockSize))
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.size))
+	binary.LittleEndian.PutUint64(b[24:], uint64(h.source.Size))
+	binary.LittleEndian.PutUint64(b[32:], uint64(h.source.ModTime))
+	binary.LittleEndian.PutUint64(b[40:], h.source.Ino)
+	copy(b[48:], h.salt[:])
+	binary.LittleEndian.PutUint16(b[56:], uint16(len(h.name)))
+	copy(b[58:], h.name)
+	binary.LittleEndian.PutUint32(b[508:], crc32.Checksum(b[:508], castagnoli))
+	return b
+}
+
+// accepts reports whether b is the header of a log for the same target and
+// source, and takes over its salt.
+func (h *logHeader) accepts(b []byte) bool {
+	copy(h.salt[:], b[48:])
+	return bytes.Equal(b, h.encode())
+}
+
+type record struct {
+	kind   byte
+	number int64
+	value  [32]byte
+}
+
+func (h *logHeader) encodeRecord(b []byte, index int64, r record) []byte {
+	start := len(b)
+	b = append(b, r.kind, 0, 0, 0)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.number))
+	b = append(b, r.value[:]...)
+	return binary.LittleEndian.AppendUint32(b, h.recordCRC(b[start:], index))
+}
+
+func (h *logHeader) decodeRecord(b []byte, index int64) (record, bool) {
+	r := record{kind: b[0], number: int64(binary.LittleEndian.Uint64(b[4:]))}
+	copy(r.value[:], b[12:])
+	return r, binary.LittleEndian.Uint32(b[44:]) == h.recordCRC(b[:44], index)
+}
+
+func (h *logHeader) recordCRC(b []byte, index int64) uint32 {
+	var seed [16]byte
+	copy(seed[:], h.salt[:])
+	binary.LittleEndian.PutUint64(seed[8:], uint64(index))
+	return crc32.Update(crc32.Checksum(seed[:], castagnoli), castagnoli, b)
+}
+
+// checkpointLog appends to a checkpoint file. append is cheap and buffers; the
+// methods are safe for concurrent use.
+type checkpointLog struct {
+	header logHeader
+	file   *os.File
+
+	mu   sync.Mutex // guards the following
+	buf  []byte     // encoded records not handed to the kernel yet
+	next int64      // index of the next record
+	dead bool       // takes no more records
+
+	writing sync.Mutex // held while buf is written out; guards spare
+	spare   []byte
+}
+
+// earlierRun is what a log says about the runs before this one.
+type earlierRun struct {
+	trusted int64           // records that count
+	synced  int64           // of these, records under the last sync record
+	boot    [32]byte        // last boot record
+	latest  map[int64]int64 // block → index of its record that counts, for blocks with several; -1 if dropped
+	have    extents         // blocks that are done
+	durable extents         // blocks that are done by the synced records
+}
+
+// createLog starts the log name in folder, in place of any that is there.
+func createLog(folder *os.Root, name string, header logHeader) (*checkpointLog, error) {
+	if err := removeIfThere(folder, name); err != nil {
+		return nil, err
+	}
+	file, err := folder.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	_, _ = rand.Read(header.salt[:]) // never fails
+	if _, err := file.WriteAt(header.encode(), 0); err != nil {
+		file.Close()
+		return nil, err
+	}
+	l := &checkpointLog{header: header, file: file}
+	return l, l.begin([32]byte{})
+}
+
+// resumeLog opens the log name in folder if it is one for header, and cuts it to
+// what can be trusted; otherwise the log is nil.
+func resumeLog(folder *os.Root, name string, header logHeader) (*checkpointLog, *earlierRun, error) {
+	file, _, err := openRegular(folder, name, os.O_RDWR)
+	if err != nil {
+		// Whatever the reason, createLog can't be worse off.
+		return nil, nil, nil
+	}
+	b := make([]byte, headerSize)
+	if _, err := file.ReadAt(b, 0); err != nil || !header.accepts(b) {
+		file.Close()
+		return nil, nil, nil
+	}
+	l := &checkpointLog{header: header, file: file}
+	run, err := l.replay(bootID())
+	if err == nil {
+		err = l.cut(run.trusted, run.synced)
+	}
+	if err == nil {
+		err = l.begin(run.boot)
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	return l, run, nil
+}
+
+// begin names the running kernel unless the log's last boot record does.
+func (l *checkpointLog) begin(last [32]byte) error {
+	if boot := bootID(); boot != last {
+		l.append(record{kind: recordBoot, value: boot})
+	}
+	return l.flush()
+}
+
+// replay reads the log twice: to see how far it can be trusted by a kernel of
+// that boot id, and to gather what the trusted part claims.
+func (l *checkpointLog) replay(boot [32]byte) (*earlierRun, error) {
+	run := &earlierRun{latest: map[int64]int64{}}
+	err := l.each(-1, func(index int64, r record) error {
+		switch r.kind {
+		case recordSync:
+			if r.number > run.synced && r.number <= index {
+				run.synced = r.number
+			}
+		case recordBoot:
+			run.boot = r.value
+		}
+		run.trusted = index + 1
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if boot == ([32]byte{}) || run.boot != boot {
+		run.trusted, run.boot = run.synced, [32]byte{}
+	}
+	apply := func(to *extents, r record) {
+		switch r.kind {
+		case recordDone:
+			to.add(r.number)
+		case recordDrop:
+			to.remove(r.number)
+		}
+	}
+	err = l.each(run.trusted, func(index int64, r record) error {
+		_, several := run.latest[r.number]
+		switch {
+		case r.kind == recordDone && (several || run.have.has(r.number)):
+			run.latest[r.number] = index
+		case r.kind == recordDrop:
+			run.latest[r.number] = -1
+		}
+		apply(&run.have, r)
+		if index < run.synced {
+			apply(&run.durable, r)
+		}
+		return nil
+	})
+	return run, err
+}
+
+// each calls visit for the log's first sound records, at most limit of them
+// unless that is negative, in order and in constant memory.
+func (l *checkpointLog) each(limit int64, visit func(index int64, r record) error) error {
+	chunk := make([]byte, 1024*recordSize)
+	for index := int64(0); limit < 0 || index < limit; {
+		n, err := l.file.ReadAt(chunk, headerSize+index*recordSize)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("read checkpoint: %w", bare(err))
+		}
+		for b := chunk[:n]; len(b) >= recordSize && (limit < 0 || index < limit); b = b[recordSize:] {
+			r, sound := l.header.decodeRecord(b, index)
+			if !sound {
+				return nil
+			}
+			if err := visit(index, r); err != nil {
+				return err
+			}
+			index++
+		}
+		if err != nil {
+			return nil // end of the log
+		}
+	}
+	return nil
+}
+
+// cut leaves the first so many records, of which synced are on the medium with
+// what they claim, and drops what is buffered. It repeats the sync record if that
+// is cut off.
+func (l *checkpointLog) cut(records, synced int64) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.mu.Lock()
+	l.buf, l.next = l.buf[:0], records
+	l.mu.Unlock()
+	if err := l.file.Truncate(headerSize + records*recordSize); err != nil {
+		return fmt.Errorf("cut checkpoint: %w", bare(err))
+	}
+	if records == synced && synced > 0 {
+		l.append(record{kind: recordSync, number: synced})
+	}
+	return l.flushLocked()
+}
+
+// giveUp cuts the log back to what is on the medium, as far as that works, and
+// lets nothing be appended any more.
+func (l *checkpointLog) giveUp(synced int64) {
+	_ = l.cut(synced, synced)
+	l.mu.Lock()
+	l.buf, l.dead = nil, true
+	l.mu.Unlock()
+}
+
+// append buffers a record.
+func (l *checkpointLog) append(r record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return
+	}
+	l.buf = l.header.encodeRecord(l.buf, l.next, r)
+	l.next++
+}
+
+// length is the number of records, buffered ones included.
+func (l *checkpointLog) length() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.next
+}
+
+// flush hands all buffered records to the kernel.
+func (l *checkpointLog) flush() error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	return l.flushLocked()
+}
+
+// tryFlush is flush, but doesn't wait for another goroutine that is flushing: that
+// one takes care of what has been buffered since.
+func (l *checkpointLog) tryFlush() error {
+	for l.pending() && l.writing.TryLock() {
+		err := l.flushLocked()
+		l.writing.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *checkpointLog) pending() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.buf) > 0
+}
+
+func (l *checkpointLog) flushLocked() error {
+	l.mu.Lock()
+	out := l.buf
+	first := l.next - int64(len(out)/recordSize)
+	if len(out) > 0 {
+		l.buf, l.spare = l.spare[:0], out
+	}
+	l.mu.Unlock()
+	if len(out) == 0 {
+		return nil
+	}
+	if _, err := l.file.WriteAt(out, headerSize+first*recordSize); err != nil {
+		return fmt.Errorf("write checkpoint: %w", bare(err))
+	}
+	return nil
+}
+
+// markSynced records that what the first so many records claim is on the medium,
+// and returns when that record is.
+func (l *checkpointLog) markSynced(records int64) error {
+	l.append(record{kind: recordSync, number: records})
+	if err := l.flush(); err != nil {
+		return err
+	}
+	if err := syncData(l.file); err != nil {
+		return fmt.Errorf("sync checkpoint: %w", bare(err))
+	}
+	return nil
+}

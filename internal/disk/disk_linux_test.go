@@ -1,0 +1,234 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestOtherKinds(t *testing.T) {
+	tree, dir := openTree(t)
+	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "z"), nil, 0o600))
+	var seen, missed []string
+	require.NoError(t, tree.Walk(t.Context(), ".", func(m Meta) error {
+		seen = append(seen, m.Path)
+		return nil
+	}, func(path string, err error) {
+		require.ErrorIs(t, err, ErrUnsupportedKind)
+		missed = append(missed, path)
+	}))
+	require.Equal(t, []string{".", "z"}, seen)
+	require.Equal(t, []string{"pipe"}, missed)
+	_, err := tree.OpenFile("pipe")
+	require.ErrorIs(t, err, ErrUnsupportedKind)
+	_, err = tree.Stat("pipe")
+	require.ErrorIs(t, err, ErrUnsupportedKind)
+
+	// In place of a partial file, it must not block or be written to.
+	require.NoError(t, os.Rename(filepath.Join(dir, "pipe"), filepath.Join(dir, reservedName("file")+partialSuffix)))
+	p := openPartial(t, tree, testMeta("file", 10), PartialOptions{})
+	put(t, p, 0)
+	require.NoError(t, p.Commit(testMeta("file", 10)))
+}
+
+func TestStrangeNamesAndModes(t *testing.T) {
+	tree, dir := openTree(t)
+	name := "\xff\xfe\n*:\\?"
+	m := testMeta(name, 3)
+	m.Mode = os.ModeSetuid | os.ModeSetgid | os.ModeSticky | 0o451
+	p := openPartial(t, tree, m, PartialOptions{})
+	put(t, p, 0)
+	require.NoError(t, p.Commit(m))
+	got, err := tree.Stat(name)
+	require.NoError(t, err)
+	require.Equal(t, m.Mode, got.Mode)
+	require.FileExists(t, filepath.Join(dir, name))
+	require.NoError(t, tree.Symlink(Meta{Path: "l", Link: name}))
+	got, err = tree.Stat("l")
+	require.NoError(t, err)
+	require.Equal(t, name, got.Link)
+}
+
+// The state between setting the mode and the rename, left by a kill.
+func TestReadOnlyLeftover(t *testing.T) {
+	tree, dir := openTree(t)
+	m := testMeta("file", 2*testBlock)
+	p := openPartial(t, tree, m, PartialOptions{})
+	put(t, p, 0)
+	require.NoError(t, p.Close())
+	require.NoError(t, os.Chmod(filepath.Join(dir, reservedName("file")+partialSuffix), 0))
+	asNobody(t, dir, func() {
+		p = openPartial(t, tree, m, PartialOptions{})
+		require.Equal(t, []Extent{{0, 1}}, p.Have())
+		require.NoError(t, p.Close())
+	})
+}
+
+// asNobody runs f without the rights of root, if the test has them, owning dir.
+func asNobody(t *testing.T, dir string, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		f()
+		return
+	}
+	const nobody = 65534
+	require.NoError(t, filepath.Walk(dir, func(path string, _ os.FileInfo, err error) error {
+		return errors.Join(err, os.Chown(path, nobody, nobody))
+	}))
+	runtime.LockOSThread() // file system ids are the thread's
+	defer runtime.UnlockOSThread()
+	require.NoError(t, unix.Setfsuid(nobody))
+	defer func() { require.NoError(t, unix.Setfsuid(0)) }()
+	f()
+}
+
+// tmpfs mounts a file system of so many bytes and returns its folder.
+func tmpfs(t *testing.T, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Skipf("mounting a small tmpfs: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	return dir
+}
+
+func TestFullDisk(t *testing.T) {
+	const capacity = 1 << 20
+	dir := tmpfs(t, "size=1m")
+	tree, err := Open(dir)
+	require.NoError(t, err)
+	defer tree.Close()
+
+	_, err = tree.Partial(testMeta("large", capacity+testBlock), testBlock, PartialOptions{})
+	require.ErrorIs(t, err, ErrNoSpace)
+	var space *NoSpaceError
+	require.ErrorAs(t, err, &space)
+	require.EqualValues(t, capacity+testBlock, space.Need)
+	require.LessOrEqual(t, space.Free, int64(capacity))
+	require.Empty(t, leftovers(t, dir))
+
+	// Enough when opened, then somebody else takes it.
+	m := testMeta("file", capacity/2)
+	p := openPartial(t, tree, m, PartialOptions{})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, capacity*3/4), 0o600))
+	require.ErrorIs(t, writeUntilError(p), ErrNoSpace)
+	require.ErrorIs(t, p.Commit(m), ErrIncomplete)
+	require.NoFileExists(t, filepath.Join(dir, "file"))
+	require.NoError(t, p.Close())
+	require.NoError(t, os.Remove(filepath.Join(dir, "other")))
+	p = openPartial(t, tree, m, PartialOptions{})
+	require.NotEmpty(t, p.Have(), "goes on once there is space")
+	require.NoError(t, p.Abort())
+
+	p = openPartial(t, tree, testMeta("stream", -1), PartialOptions{})
+	require.ErrorIs(t, writeUntilError(p), ErrNoSpace)
+	require.NoError(t, p.Close())
+	require.Empty(t, leftovers(t, dir))
+	require.NoFileExists(t, filepath.Join(dir, "stream"))
+}
+
+func writeUntilError(p *Partial) error {
+	for block := int64(0); ; block++ {
+		b, cv := blockOf(block, testBlock)
+		if _, err := p.WriteAt(b, block*testBlock); err != nil {
+			return err
+		}
+		if err := p.Mark(block, cv); err != nil {
+			return err
+		}
+	}
+}
+
+// A tmpfs without limit reports 0 free of 0 blocks.
+func TestUnlimitedFileSystem(t *testing.T) {
+	dir := tmpfs(t, "size=0")
+	tree, err := Open(dir)
+	require.NoError(t, err)
+	defer tree.Close()
+	p := openPartial(t, tree, testMeta("file", 5*testBlock), PartialOptions{})
+	require.NoError(t, p.Abort())
+}
+
+func TestPreallocation(t *testing.T) {
+	tree, _ := openTree(t)
+	const size = 1 << 20
+	p := openPartial(t, tree, testMeta("file", size), PartialOptions{})
+	volume, err := volumeOf(p.file)
+	require.NoError(t, err)
+	info, err := p.file.Stat()
+	require.NoError(t, err)
+	require.Zero(t, info.Size())
+	if volume.preallocates {
+		require.GreaterOrEqual(t, allocated(info), int64(size))
+	}
+	require.NoError(t, p.Abort())
+}
+
+// Somebody exchanges a folder for a symlink to the outside, over and over, while
+// everything that writes or reads goes through that folder.
+func TestFolderExchangedForSymlink(t *testing.T) {
+	tree, dir := openTree(t)
+	outside := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(outside, "file"), []byte("outside"), 0o600))
+	require.NoError(t, os.Chmod(outside, 0o711))
+	require.NoError(t, os.Chtimes(outside, someTime, someTime))
+	inside := filepath.Join(dir, "folder")
+	require.NoError(t, os.Mkdir(inside, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(inside, "file"), []byte("inside!"), 0o600))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	exchanged := make(chan int)
+	go func() {
+		n := 0
+		for ; ctx.Err() == nil; n++ {
+			_ = os.Rename(inside, inside+".away")
+			_ = os.Symlink(outside, inside)
+			_ = os.Remove(inside)
+			_ = os.Rename(inside+".away", inside)
+		}
+		exchanged <- n
+	}()
+	succeeded := 0
+	deadline := time.Now().Add(2 * time.Second)
+	for i := 0; i < 2000 && time.Now().Before(deadline); i++ {
+		if source, err := tree.OpenFile("folder/file"); err == nil {
+			b := make([]byte, 7)
+			_, _ = source.ReadAt(b, 0)
+			require.NotEqual(t, "outside", string(b))
+			require.NoError(t, source.Close())
+		}
+		m := testMeta("folder/new", 2*testBlock)
+		if p, err := tree.Partial(m, testBlock, PartialOptions{}); err == nil {
+			put(t, p, 0)
+			put(t, p, 1)
+			if p.Commit(m) == nil {
+				succeeded++
+			}
+			require.NoError(t, p.Close())
+		}
+		_ = tree.Mkdir("folder/deep/er", 0o755)
+		_ = tree.Symlink(Meta{Path: "folder/link", Link: "x", ModTime: someTime})
+		_ = tree.SetDirMeta("folder", Meta{Mode: 0o755, ModTime: time.Unix(1, 0)})
+		_, _ = tree.Sweep(ctx, -time.Hour)
+	}
+	cancel()
+	t.Logf("%d exchanges, %d commits", <-exchanged, succeeded)
+	require.Positive(t, succeeded)
+
+	info, err := os.Stat(outside)
+	require.NoError(t, err)
+	require.True(t, info.ModTime().Equal(someTime), "nothing came or went: %v", info.ModTime())
+	require.EqualValues(t, 0o711, info.Mode().Perm())
+	got, err := os.ReadFile(filepath.Join(outside, "file"))
+	require.NoError(t, err)
+	require.Equal(t, "outside", string(got))
+}

@@ -1,0 +1,66 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// Errors callers branch on. They come wrapped with the operation and the path.
+var (
+	// ErrPath marks a path that CheckPath refuses.
+	ErrPath = errors.New("path not allowed")
+	// ErrNotFolder marks a path that leads through a symlink or a file where a folder is expected.
+	ErrNotFolder = errors.New("not a folder")
+	// ErrExists marks a target whose name is taken by an entry of another kind, which is never removed.
+	ErrExists = errors.New("an entry of another kind is in the way")
+	// ErrUnsupportedKind marks sockets, pipes, devices and whatever else is no file, folder or symlink.
+	ErrUnsupportedKind = errors.New("unsupported kind of entry")
+	// ErrChanged marks a source that is no longer the file that was opened.
+	ErrChanged = errors.New("source changed")
+	// ErrBusy marks a target that another Partial, of this or another process, is writing.
+	ErrBusy = errors.New("target is being written by another transfer")
+	// ErrNoSpace marks a full file system or an exhausted quota. See NoSpaceError.
+	ErrNoSpace = errors.New("no space left")
+	// ErrIncomplete marks a commit of a partial that lacks data.
+	ErrIncomplete = errors.New("partial is incomplete")
+)
+
+// NoSpaceError says, before anything was written, that a target does not fit. It matches ErrNoSpace.
+type NoSpaceError struct {
+	Need int64 // bytes still to be allocated for the target
+	Free int64 // bytes available to this user
+}
+
+func (e *NoSpaceError) Error() string {
+	return fmt.Sprintf("%v: %d bytes needed, %d free", ErrNoSpace, e.Need, e.Free)
+}
+
+// Is reports whether target is ErrNoSpace.
+func (e *NoSpaceError) Is(target error) bool { return target == ErrNoSpace }
+
+// at adds the operation and the path in the tree to err, in place of the
+// operation and the name that os reports.
+func at(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: path, Err: bare(err)}
+}
+
+// bare strips what os says about operation and name, and adds ErrNoSpace to the
+// system's own errors of that meaning.
+func bare(err error) error {
+	// Only the outermost: what lies deeper was wrapped for a reason.
+	switch e := err.(type) { //nolint:errorlint // see above
+	case *fs.PathError:
+		err = e.Err
+	case *os.LinkError:
+		err = e.Err
+	}
+	if isNoSpace(err) && !errors.Is(err, ErrNoSpace) {
+		err = fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	return err
+}

@@ -1,0 +1,743 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// A checkpoint is due after this time, or this much data.
+	checkpointInterval = time.Second
+	checkpointBytes    = 256 << 20
+	// Write-back is started after this much data, so that a checkpoint finds little
+	// left: 2 GB and their sync took 1.0 s instead of 1.7 (ext4, virtual disk, with
+	// preallocation), and dropping them from the cache afterwards costs nothing.
+	writeBackBytes = 16 << 20
+)
+
+// PartialOptions choose how a Partial is written. The zero value is usable.
+type PartialOptions struct {
+	// Sync makes Commit return only when file, metadata and name are on the medium.
+	Sync bool
+}
+
+// Partial is a target that is being written. All methods are safe for concurrent
+// use. It ends with Commit, Abort or Close, which wait for calls in progress;
+// later calls return an error matching os.ErrClosed.
+//
+// A file of more than one block has a checkpoint and can be resumed; a file of
+// one block or less, and a stream of unknown length, cannot.
+type Partial struct {
+	// Fixed when opened.
+	folder    *os.Root
+	file      *os.File // locked while open
+	path      string
+	base      string // final name in folder
+	size      int64  // -1: unknown
+	blockSize int64
+	sync      bool
+	inMemory  bool           // file system without a medium to write back to
+	log       *checkpointLog // nil without checkpoint
+	earlier   *earlierRun    // nil if fresh
+
+	gate  sync.RWMutex // held for reading by each use of file
+	ended bool         // guarded by gate
+
+	// Linux writes one file one call at a time and has the others spin for their
+	// turn; waiting here takes 0.37 instead of 0.57 CPU s/GB (medians, 8 writers, a
+	// fresh file on tmpfs), and no write waits 30 ms.
+	writing sync.Mutex
+
+	mu        sync.Mutex // guards the following; never held during I/O
+	done      extents    // finished blocks
+	changes   int64      // calls that changed done
+	synced    int64      // records under the last sync record
+	err       error      // a failed checkpoint, final
+	end       int64      // highest offset written
+	behind    span       // written since write-back was last started
+	dirty     span       // written since the last checkpoint
+	behindLen int64      // bytes in writes to behind
+	dirtyLen  int64      // bytes in writes to dirty
+
+	durable atomic.Int64
+
+	// The keeper's. Its channels are nil if there is none.
+	kick     chan struct{}   // enough was written to have a look
+	requests chan chan error // checkpoints asked for
+	stop     chan struct{}
+	stopped  chan struct{}
+	covered  int64 // value of changes at the last checkpoint
+	named    bool  // the names of partial and checkpoint are on the medium
+}
+
+// span is the range from the lowest to the highest byte of some writes.
+type span struct{ from, to int64 }
+
+func (s *span) include(off, n int64) {
+	if s.to == 0 {
+		s.from = off
+	}
+	s.from, s.to = min(s.from, off), max(s.to, off+n)
+}
+
+// Partial opens the partial file of the target m.Path, whose folder must exist,
+// and resumes what an earlier run left if m.Size, m.ID and blockSize (bytes, at
+// most 1 GiB) are the same; anything else left there is discarded. A negative
+// m.Size is a stream of unknown length, always fresh. Of m only Path, Size and ID
+// count here.
+//
+// Errors: ErrBusy while another Partial has the target open, ErrExists for a
+// folder of that name, ErrNoSpace (a *NoSpaceError) if the file doesn't fit,
+// ErrPath and ErrNotFolder for a bad path. The caller ends the Partial with
+// Commit, Close or Abort.
+func (t *Tree) Partial(m Meta, blockSize int, opt PartialOptions) (*Partial, error) {
+	if blockSize <= 0 || blockSize > 1<<30 {
+		return nil, fmt.Errorf("open partial %s: block size %d out of range", m.Path, blockSize)
+	}
+	folder, base, err := t.enterParent(m.Path)
+	if err != nil {
+		return nil, at("open partial", m.Path, err)
+	}
+	p := &Partial{
+		folder:    folder,
+		path:      m.Path,
+		base:      base,
+		size:      max(m.Size, -1),
+		blockSize: int64(blockSize),
+		sync:      opt.Sync,
+	}
+	if err := p.open(m.ID); err != nil {
+		folder.Close()
+		return nil, at("open partial", m.Path, err)
+	}
+	return p, nil
+}
+
+func (p *Partial) open(source Identity) (err error) {
+	if info, err := p.folder.Lstat(p.base); err == nil && info.IsDir() {
+		return ErrExists
+	}
+	created, err := p.openFile()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if created || p.earlier == nil {
+			_ = p.removeFiles() // nothing to resume
+		}
+		p.closeFiles()
+	}()
+	if p.resumable() {
+		err = p.openLog(source, created)
+	} else if !created {
+		err = errors.Join(p.file.Truncate(0), removeIfThere(p.folder, p.checkpointName()))
+	}
+	if err != nil || !p.tracked() {
+		return err
+	}
+	if err := p.reserve(); err != nil {
+		return err
+	}
+	p.kick, p.requests = make(chan struct{}, 1), make(chan chan error)
+	p.stop, p.stopped = make(chan struct{}), make(chan struct{})
+	go p.keep()
+	return nil
+}
+
+// resumable reports whether there is a checkpoint to resume from.
+func (p *Partial) resumable() bool { return p.size > p.blockSize }
+
+// tracked reports whether finished blocks are kept account of, by a keeper.
+func (p *Partial) tracked() bool { return p.size < 0 || p.resumable() }
+
+func (p *Partial) partialName() string    { return reservedName(p.base) + partialSuffix }
+func (p *Partial) checkpointName() string { return reservedName(p.base) + checkpointSuffix }
+
+// openFile opens and locks the partial file, and reports whether it made it.
+func (p *Partial) openFile() (created bool, err error) {
+	name := p.partialName()
+	// Each turn means that another process renamed or removed the file just now.
+	for range 100 {
+		p.file, err = p.folder.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		created = err == nil
+		if errors.Is(err, fs.ErrExist) {
+			err = p.openLeftover(name)
+		}
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrChanged) {
+			if _, gone := p.folder.Stat("."); gone != nil {
+				return false, err
+			}
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if err := lockFile(p.file); err != nil {
+			p.file.Close()
+			return false, err
+		}
+		if p.holds(name) {
+			return created, nil
+		}
+		p.file.Close()
+	}
+	return false, ErrBusy
+}
+
+func (p *Partial) openLeftover(name string) (err error) {
+	p.file, _, err = openRegular(p.folder, name, os.O_RDWR)
+	switch {
+	case errors.Is(err, ErrUnsupportedKind):
+		// Nothing of ours; removing it lets the next turn make the file.
+		if err := p.folder.Remove(name); err != nil {
+			return err
+		}
+		return ErrChanged
+	case errors.Is(err, fs.ErrPermission):
+		// A commit that was interrupted after it had set the mode.
+		if p.folder.Chmod(name, 0o600) == nil {
+			p.file, _, err = openRegular(p.folder, name, os.O_RDWR)
+		}
+	}
+	return err
+}
+
+// holds reports whether name still is the open file.
+func (p *Partial) holds(name string) bool {
+	open, err := p.file.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := p.folder.Lstat(name)
+	return err == nil && os.SameFile(open, named)
+}
+
+// openLog resumes the checkpoint, or discards what is there and starts one.
+func (p *Partial) openLog(source Identity, created bool) (err error) {
+	header := logHeader{blockSize: p.blockSize, size: p.size, source: source, name: p.base}
+	if !created {
+		p.log, p.earlier, err = resumeLog(p.folder, p.checkpointName(), header)
+		if err != nil {
+			return err
+		}
+	}
+	if p.log == nil {
+		if !created {
+			if err := p.file.Truncate(0); err != nil {
+				return err
+			}
+		}
+		p.log, err = createLog(p.folder, p.checkpointName(), header)
+		return err
+	}
+	info, err := p.file.Stat()
+	if err != nil {
+		return err
+	}
+	// Blocks beyond the end can't be there, whatever the log says.
+	p.clip(&p.earlier.have, info.Size())
+	p.clip(&p.earlier.durable, info.Size())
+	p.end = info.Size()
+	p.synced = p.earlier.synced
+	p.changes = p.earlier.trusted - p.earlier.synced // so that the first checkpoint covers them
+	p.done = extents{runs: slices.Clone(p.earlier.have.runs), count: p.earlier.have.count}
+	p.durable.Store(p.bytes(&p.earlier.durable))
+	return nil
+}
+
+// clip removes from e the blocks that a file of fileSize bytes can't hold in full.
+func (p *Partial) clip(e *extents, fileSize int64) {
+	full := fileSize / p.blockSize
+	if fileSize >= p.size {
+		full = p.blocks(p.size)
+	}
+	for i, run := range e.runs {
+		if run.Start+run.Count <= full {
+			continue
+		}
+		e.runs = e.runs[:i]
+		if keep := full - run.Start; keep > 0 {
+			e.runs = append(e.runs, Extent{Start: run.Start, Count: keep})
+		}
+		break
+	}
+	e.count = 0
+	for _, run := range e.runs {
+		e.count += run.Count
+	}
+}
+
+// blocks is the number of blocks in size bytes.
+func (p *Partial) blocks(size int64) int64 {
+	n := size / p.blockSize
+	if size%p.blockSize > 0 {
+		n++
+	}
+	return n
+}
+
+// bytes is how many bytes the blocks of e have.
+func (p *Partial) bytes(e *extents) int64 {
+	n := e.count * p.blockSize
+	if p.size < 0 {
+		return min(n, p.end)
+	}
+	if last := p.blocks(p.size) - 1; e.has(last) {
+		n -= (last+1)*p.blockSize - p.size
+	}
+	return n
+}
+
+// reserve checks that the target fits and claims the space where that is cheap.
+func (p *Partial) reserve() error {
+	volume, err := volumeOf(p.file)
+	if err != nil {
+		return err
+	}
+	p.inMemory = volume.inMemory
+	if p.size < 0 {
+		return nil
+	}
+	info, err := p.file.Stat()
+	if err != nil {
+		return err
+	}
+	need := p.size - allocated(info)
+	if volume.freeKnown && need > volume.free {
+		return &NoSpaceError{Need: need, Free: volume.free}
+	}
+	if volume.preallocates {
+		if err := preallocate(p.file, p.size); isNoSpace(err) {
+			return &NoSpaceError{Need: need, Free: volume.free}
+		}
+	}
+	return nil
+}
+
+// Have returns the blocks that an earlier run finished as far as the checkpoint
+// can be trusted, ascending and merged. It stays the same while the Partial is
+// open. The content should be checked against Recorded all the same.
+func (p *Partial) Have() []Extent {
+	if p.earlier == nil {
+		return nil
+	}
+	return slices.Clone(p.earlier.have.runs)
+}
+
+// Recorded calls visit with each block of Have and the digest recorded for it,
+// in the order in which they were finished, and stops at visit's first error.
+// It reads the checkpoint file in constant memory; visit may call other methods.
+func (p *Partial) Recorded(visit func(block int64, cv [32]byte) error) error {
+	if p.earlier == nil {
+		return nil
+	}
+	visited := int64(0)
+	err := p.log.each(p.earlier.trusted, func(index int64, r record) error {
+		if r.kind != recordDone || !p.earlier.have.has(r.number) {
+			return nil
+		}
+		if latest, several := p.earlier.latest[r.number]; several && latest != index {
+			return nil
+		}
+		visited++
+		return visit(r.number, r.value)
+	})
+	if err == nil && visited != p.earlier.have.count {
+		err = errors.New("checkpoint was cut meanwhile")
+	}
+	return at("read checkpoint of", p.path, err)
+}
+
+// ReadAt is io.ReaderAt's.
+func (p *Partial) ReadAt(b []byte, off int64) (int, error) {
+	p.gate.RLock()
+	defer p.gate.RUnlock()
+	if p.ended {
+		return 0, at("read", p.path, os.ErrClosed)
+	}
+	return p.file.ReadAt(b, off)
+}
+
+// WriteAt is io.WriterAt's. It refuses what lies outside the target without
+// writing any of it. A full file system is ErrNoSpace.
+func (p *Partial) WriteAt(b []byte, off int64) (int, error) {
+	p.gate.RLock()
+	defer p.gate.RUnlock()
+	if p.ended {
+		return 0, at("write", p.path, os.ErrClosed)
+	}
+	length := int64(len(b))
+	if off < 0 || off+length < off || p.size >= 0 && off+length > p.size {
+		return 0, at("write", p.path, fmt.Errorf("%d bytes at %d are outside the target of %d bytes", length, off, p.size))
+	}
+	p.writing.Lock()
+	n, err := p.file.WriteAt(b, off)
+	p.writing.Unlock()
+	if p.tracked() && n > 0 {
+		p.account(off, int64(n))
+	}
+	return n, at("write", p.path, err)
+}
+
+// account notes a write and wakes the keeper once enough has come together.
+func (p *Partial) account(off, n int64) {
+	p.mu.Lock()
+	p.end = max(p.end, off+n)
+	p.dirty.include(off, n)
+	p.dirtyLen += n
+	p.behind.include(off, n)
+	p.behindLen += n
+	due := p.behindLen >= writeBackBytes
+	p.mu.Unlock()
+	if due {
+		select {
+		case p.kick <- struct{}{}:
+		default: // it has been woken already
+		}
+	}
+}
+
+// Mark records that block has been written in full, with its digest. The record
+// goes to the kernel, not to the medium; the next checkpoint, about a second
+// away, makes it durable. Once a checkpoint failed, Mark returns that error.
+func (p *Partial) Mark(block int64, cv [32]byte) error {
+	return p.change(recordDone, block, cv)
+}
+
+// Drop takes back that block is done: what was read again was not what was
+// recorded. Errors are as for Mark.
+func (p *Partial) Drop(block int64) error {
+	return p.change(recordDrop, block, [32]byte{})
+}
+
+func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
+	p.gate.RLock()
+	defer p.gate.RUnlock()
+	switch {
+	case p.ended:
+		return at("mark", p.path, os.ErrClosed)
+	case block < 0 || p.size >= 0 && block >= p.blocks(p.size):
+		return at("mark", p.path, fmt.Errorf("no block %d", block))
+	}
+	p.mu.Lock()
+	err := p.err
+	if err == nil {
+		if kind == recordDone {
+			p.done.add(block)
+		} else {
+			p.done.remove(block)
+		}
+		p.changes++
+		if p.log != nil {
+			p.log.append(record{kind: kind, number: block, value: cv})
+		}
+	}
+	p.mu.Unlock()
+	if err == nil && p.log != nil {
+		flush := p.log.tryFlush
+		if kind == recordDrop {
+			flush = p.log.flush // before the block is written again
+		}
+		if err = flush(); err != nil {
+			err = p.fail(err)
+		}
+	}
+	return at("mark", p.path, err)
+}
+
+// Durable is how many bytes of finished blocks are on the medium, those of
+// earlier runs included. It stays 0 for a file of one block or less.
+func (p *Partial) Durable() int64 { return p.durable.Load() }
+
+// Checkpoint makes all blocks marked so far durable, unless ctx ends first; the
+// checkpoint goes on in the background then. A file of one block or less has
+// none, and nil is returned.
+func (p *Partial) Checkpoint(ctx context.Context) error {
+	if !p.tracked() {
+		return nil
+	}
+	reply := make(chan error, 1)
+	select {
+	case p.requests <- reply:
+	case <-p.stop:
+		return at("checkpoint", p.path, os.ErrClosed)
+	case <-ctx.Done():
+		return at("checkpoint", p.path, ctx.Err())
+	}
+	select {
+	case err := <-reply:
+		return at("checkpoint", p.path, err)
+	case <-ctx.Done():
+		return at("checkpoint", p.path, ctx.Err())
+	}
+}
+
+// keep makes the checkpoints until stop is closed.
+func (p *Partial) keep() {
+	defer close(p.stopped)
+	ticker := time.NewTicker(checkpointInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-p.stop:
+			return
+		case reply := <-p.requests:
+			reply <- p.checkpoint()
+		case <-ticker.C:
+			_ = p.checkpoint() // the error stays in p.err
+		case <-p.kick:
+			if p.writeBack() >= checkpointBytes {
+				_ = p.checkpoint()
+			}
+		}
+	}
+}
+
+// writeBack has the kernel start writing what came since the last call, and
+// returns how many bytes were written since the last checkpoint.
+func (p *Partial) writeBack() (dirtyLen int64) {
+	p.mu.Lock()
+	behind := p.behind
+	p.behind, p.behindLen = span{}, 0
+	dirtyLen = p.dirtyLen
+	p.mu.Unlock()
+	if !p.inMemory && behind.to > 0 {
+		startWriteBack(p.file, behind.from, behind.to-behind.from)
+	}
+	return dirtyLen
+}
+
+// checkpoint makes all blocks marked so far durable. Only the keeper calls it,
+// or who has ended the keeper.
+func (p *Partial) checkpoint() error {
+	p.mu.Lock()
+	if p.err != nil {
+		defer p.mu.Unlock()
+		return p.err
+	}
+	dirty, changes, bytes := p.dirty, p.changes, p.bytes(&p.done)
+	p.dirty, p.dirtyLen = span{}, 0
+	records := int64(0)
+	if p.log != nil {
+		records = p.log.length()
+	}
+	p.mu.Unlock()
+	if dirty.to == 0 && changes == p.covered {
+		return nil
+	}
+	if err := syncData(p.file); err != nil {
+		return p.fail(fmt.Errorf("sync: %w", err))
+	}
+	if p.log != nil {
+		if err := p.makeSynced(records); err != nil {
+			return p.fail(err)
+		}
+		p.mu.Lock()
+		p.synced = records
+		p.mu.Unlock()
+	}
+	p.covered = changes
+	p.durable.Store(bytes)
+	if !p.inMemory && dirty.to > 0 {
+		dropCache(p.file, dirty.from, dirty.to-dirty.from)
+	}
+	return nil
+}
+
+func (p *Partial) makeSynced(records int64) error {
+	if err := p.log.markSynced(records); err != nil {
+		return err
+	}
+	if !p.named {
+		if err := syncFolder(p.folder); err != nil {
+			return fmt.Errorf("sync folder: %w", err)
+		}
+		p.named = true
+	}
+	return nil
+}
+
+// fail makes err the answer to all further marks, unless there is one already,
+// cuts the log back to what is on the medium, and returns the lasting error.
+func (p *Partial) fail(err error) error {
+	p.mu.Lock()
+	first := p.err == nil
+	if first {
+		p.err = err
+	}
+	err, synced := p.err, p.synced
+	p.mu.Unlock()
+	if first && p.log != nil {
+		p.log.giveUp(synced)
+	}
+	return err
+}
+
+// Commit completes the target: it cuts the file to m.Size, sets m.Mode and
+// m.ModTime, syncs it (if asked for), renames it to its final name, over a file
+// or symlink that is there, and removes the checkpoint. m.Size must be the size
+// the Partial was opened with, or is the length of the stream. ErrIncomplete is
+// returned, and nothing done, if data is missing or, in files with a checkpoint
+// and in streams, a block isn't marked; ErrExists for a folder of the final name.
+//
+// After an error the Partial is still open, unless only syncing the folder
+// failed, when the target has its name already.
+func (p *Partial) Commit(m Meta) error {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	if p.ended {
+		return at("commit", p.path, os.ErrClosed)
+	}
+	if err := p.complete(m); err != nil {
+		return at("commit", p.path, err)
+	}
+	if err := p.finish(m); err != nil {
+		return at("commit", p.path, err)
+	}
+	if !p.holds(p.partialName()) {
+		return at("commit", p.path, fmt.Errorf("partial file was taken away: %w", fs.ErrNotExist))
+	}
+	if err := renameOver(p.folder, p.partialName(), p.base); err != nil {
+		return at("commit", p.path, err)
+	}
+	var err error
+	if p.sync {
+		err = syncFolder(p.folder)
+	}
+	p.endLocked()
+	if p.log != nil {
+		_ = removeIfThere(p.folder, p.checkpointName()) // Sweep would find it
+	}
+	p.closeFiles()
+	return at("sync folder of", p.path, err)
+}
+
+// complete reports whether all data of m.Size bytes is there.
+func (p *Partial) complete(m Meta) error {
+	if m.Size < 0 || p.size >= 0 && m.Size != p.size {
+		return fmt.Errorf("size %d is not that of the target, %d", m.Size, p.size)
+	}
+	if !p.tracked() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return p.err
+	}
+	if blocks := p.blocks(m.Size); !p.done.isFirst(blocks) {
+		return fmt.Errorf("%w: %d of %d blocks", ErrIncomplete, p.done.count, blocks)
+	}
+	return nil
+}
+
+// finish gives the file its size and metadata, and syncs it if asked for.
+func (p *Partial) finish(m Meta) error {
+	info, err := p.file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() < m.Size {
+		return fmt.Errorf("%w: %d of %d bytes", ErrIncomplete, info.Size(), m.Size)
+	}
+	if info.Size() > m.Size {
+		if err := p.file.Truncate(m.Size); err != nil {
+			return err
+		}
+	}
+	if err := p.file.Chmod(m.Mode & modeBits); err != nil {
+		return err
+	}
+	if !m.ModTime.IsZero() {
+		if err := setFileTime(p.folder, p.partialName(), p.file, m.ModTime); err != nil {
+			return err
+		}
+	}
+	if p.sync {
+		if err := p.file.Sync(); err != nil {
+			return p.fail(err)
+		}
+	}
+	return nil
+}
+
+// Close ends the Partial and keeps it for a later run, if it has a checkpoint and
+// anything is done; otherwise it is as Abort. What is marked survives the end of
+// the process; call Checkpoint before for what shall survive the system's. After
+// the Partial has ended, Close does nothing.
+func (p *Partial) Close() error {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	if p.ended {
+		return nil
+	}
+	p.endLocked()
+	var err error
+	if p.log == nil || p.done.count == 0 {
+		err = p.removeFiles()
+	} else if bootID() == ([32]byte{}) {
+		err = p.checkpoint() // or the next run could not trust the rest
+	} else if err = p.err; err == nil {
+		err = p.log.flush()
+	}
+	p.closeFiles()
+	return at("close", p.path, err)
+}
+
+// Abort ends the Partial and removes it with its checkpoint. After the Partial
+// has ended, Abort does nothing.
+func (p *Partial) Abort() error {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	if p.ended {
+		return nil
+	}
+	p.endLocked()
+	err := p.removeFiles()
+	p.closeFiles()
+	return at("abort", p.path, err)
+}
+
+// endLocked refuses further use and waits for the keeper. Called with the gate locked.
+func (p *Partial) endLocked() {
+	p.ended = true
+	if p.stop != nil {
+		close(p.stop)
+		<-p.stopped
+	}
+}
+
+// removeFiles removes checkpoint and partial file, if they are still ours.
+func (p *Partial) removeFiles() error {
+	if !p.holds(p.partialName()) {
+		return nil
+	}
+	return errors.Join(
+		removeIfThere(p.folder, p.checkpointName()),
+		removeIfThere(p.folder, p.partialName()))
+}
+
+func (p *Partial) closeFiles() {
+	if p.log != nil {
+		p.log.file.Close()
+	}
+	p.file.Close() // also unlocks
+	p.folder.Close()
+}
+
+func removeIfThere(folder *os.Root, name string) error {
+	if err := folder.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

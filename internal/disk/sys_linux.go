@@ -1,0 +1,194 @@
+package disk
+
+import (
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const openNonblock = unix.O_NONBLOCK
+
+// withFD runs f on the descriptor of file, again as long as it is interrupted.
+func withFD(file *os.File, f func(fd int) error) error {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var result error
+	err = conn.Control(func(fd uintptr) {
+		for {
+			if result = f(int(fd)); !errors.Is(result, unix.EINTR) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return result
+}
+
+// fileID returns the file and device number.
+func fileID(info fs.FileInfo) (ino, dev uint64) {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino, st.Dev
+	}
+	return 0, 0
+}
+
+// allocated is how many bytes the file takes on its file system.
+func allocated(info fs.FileInfo) int64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Blocks * 512
+	}
+	return 0
+}
+
+// lockFile takes the exclusive lock of an open file, or returns ErrBusy. Closing
+// the file releases it.
+func lockFile(file *os.File) error {
+	err := withFD(file, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrBusy
+	}
+	return err
+}
+
+// syncData returns when the file's data is on the medium, and what is needed to
+// read it back.
+func syncData(file *os.File) error {
+	return withFD(file, unix.Fdatasync)
+}
+
+// syncFolder returns when the folder's names are on the medium, or at once if
+// the file system can't say.
+func syncFolder(folder *os.Root) error {
+	f, err := folder.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
+		return err
+	}
+	return nil
+}
+
+// volume is what matters about the file system of a target.
+type volume struct {
+	free         int64 // bytes available to this user
+	freeKnown    bool
+	inMemory     bool // nothing to write back to
+	preallocates bool // claims space without writing it
+}
+
+func volumeOf(file *os.File) (volume, error) {
+	var st unix.Statfs_t
+	if err := withFD(file, func(fd int) error { return unix.Fstatfs(fd, &st) }); err != nil {
+		return volume{}, err
+	}
+	v := volume{
+		free: int64(st.Bavail) * st.Bsize,
+		// A tmpfs without limit says 0 of 0 blocks.
+		freeKnown: st.Blocks > 0,
+	}
+	switch st.Type {
+	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
+		v.inMemory = true
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC:
+		// Others write zeros (tmpfs), give up compression (btrfs) or can't.
+		v.preallocates = true
+	}
+	return v, nil
+}
+
+// preallocate claims space for size bytes; the file's size stays as it is.
+func preallocate(file *os.File, size int64) error {
+	return withFD(file, func(fd int) error {
+		return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, size)
+	})
+}
+
+// startWriteBack asks the kernel to start writing a range, without waiting for
+// the medium. Errors show at the next sync.
+func startWriteBack(file *os.File, off, length int64) {
+	_ = withFD(file, func(fd int) error {
+		return unix.SyncFileRange(fd, off, length, unix.SYNC_FILE_RANGE_WRITE)
+	})
+}
+
+// dropCache takes a range that is on the medium out of the page cache.
+func dropCache(file *os.File, off, length int64) {
+	_ = withFD(file, func(fd int) error {
+		return unix.Fadvise(fd, off, length, unix.FADV_DONTNEED)
+	})
+}
+
+// adviseSequential doubles the readahead: from a cold cache 8 readers of 1 MiB
+// blocks got 2.1 instead of 1.3 GB/s. POSIX_FADV_WILLNEED ahead of them only took
+// twice the CPU.
+func adviseSequential(file *os.File) {
+	_ = withFD(file, func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_SEQUENTIAL) })
+}
+
+// setFileTime sets the modification time of an open file.
+func setFileTime(_ *os.Root, _ string, file *os.File, mtime time.Time) error {
+	ts, err := modTimeOnly(mtime)
+	if err != nil {
+		return err
+	}
+	// futimens(3); x/sys has no wrapper that takes no path.
+	return withFD(file, func(fd int) error {
+		_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&ts[0])), 0, 0, 0)
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
+}
+
+// setLinkTime sets the modification time of the symlink name in folder itself.
+func setLinkTime(folder *os.Root, name string, mtime time.Time) error {
+	ts, err := modTimeOnly(mtime)
+	if err != nil {
+		return err
+	}
+	f, err := folder.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return withFD(f, func(fd int) error {
+		return unix.UtimesNanoAt(fd, name, ts[:], unix.AT_SYMLINK_NOFOLLOW)
+	})
+}
+
+func modTimeOnly(mtime time.Time) ([2]unix.Timespec, error) {
+	ts, err := unix.TimeToTimespec(mtime)
+	return [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, ts}, err
+}
+
+// bootID tells this run of the kernel from others; zero where that is unknown.
+var bootID = sync.OnceValue(func() (id [32]byte) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return id
+	}
+	raw, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(string(text)), "-", ""))
+	if err == nil {
+		copy(id[:], raw)
+	}
+	return id
+})
+
+func isNoSpace(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}

@@ -1,0 +1,135 @@
+//go:build !linux && !windows
+
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const openNonblock = unix.O_NONBLOCK
+
+// withFD runs f on the descriptor of file, again as long as it is interrupted.
+func withFD(file *os.File, f func(fd int) error) error {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var result error
+	err = conn.Control(func(fd uintptr) {
+		for {
+			if result = f(int(fd)); !errors.Is(result, unix.EINTR) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return result
+}
+
+// fileID returns the file and device number.
+func fileID(info fs.FileInfo) (ino, dev uint64) {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Ino), uint64(st.Dev)
+	}
+	return 0, 0
+}
+
+// allocated is how many bytes the file takes on its file system.
+func allocated(info fs.FileInfo) int64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Blocks * 512
+	}
+	return 0
+}
+
+// lockFile takes the exclusive lock of an open file, or returns ErrBusy. Closing
+// the file releases it.
+func lockFile(file *os.File) error {
+	err := withFD(file, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrBusy
+	}
+	return err
+}
+
+// syncData returns when the file's data is on the medium.
+func syncData(file *os.File) error { return file.Sync() }
+
+// syncFolder returns when the folder's names are on the medium, or at once if
+// the file system can't say.
+func syncFolder(folder *os.Root) error {
+	f, err := folder.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
+		return err
+	}
+	return nil
+}
+
+// volume is what matters about the file system of a target.
+type volume struct {
+	free         int64 // bytes available to this user
+	freeKnown    bool
+	inMemory     bool // nothing to write back to
+	preallocates bool // claims space without writing it
+}
+
+func volumeOf(file *os.File) (volume, error) {
+	var st unix.Statfs_t
+	if err := withFD(file, func(fd int) error { return unix.Fstatfs(fd, &st) }); err != nil {
+		return volume{}, err
+	}
+	return volume{free: int64(st.Bavail) * int64(st.Bsize), freeKnown: st.Blocks > 0}, nil
+}
+
+// preallocate does nothing: no call here claims space without other effects.
+func preallocate(*os.File, int64) error { return nil }
+
+// startWriteBack does nothing: the system has no call for it.
+func startWriteBack(_ *os.File, _, _ int64) {}
+
+// dropCache does nothing: the system has no call for it.
+func dropCache(_ *os.File, _, _ int64) {}
+
+// adviseSequential does nothing: the system finds out by itself.
+func adviseSequential(*os.File) {}
+
+// setFileTime sets the modification time of the open file name in folder.
+func setFileTime(folder *os.Root, name string, _ *os.File, mtime time.Time) error {
+	return folder.Chtimes(name, noTime, mtime)
+}
+
+// setLinkTime sets the modification time of the symlink name in folder itself.
+func setLinkTime(folder *os.Root, name string, mtime time.Time) error {
+	ts, err := unix.TimeToTimespec(mtime)
+	if err != nil {
+		return err
+	}
+	f, err := folder.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return withFD(f, func(fd int) error {
+		// Reading a symlink alters its access time; no one reads that.
+		return unix.UtimesNanoAt(fd, name, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
+	})
+}
+
+// bootID tells this run of the kernel from others; zero where that is unknown.
+func bootID() (id [32]byte) { return id }
+
+func isNoSpace(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}

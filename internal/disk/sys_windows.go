@@ -1,0 +1,101 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+const openNonblock = 0
+
+// withHandle runs f on the handle of file.
+func withHandle(file *os.File, f func(windows.Handle) error) error {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var result error
+	if err := conn.Control(func(fd uintptr) { result = f(windows.Handle(fd)) }); err != nil {
+		return err
+	}
+	return result
+}
+
+// fileID returns zeros: what lstat returns here doesn't show the file's number.
+func fileID(fs.FileInfo) (ino, dev uint64) { return 0, 0 }
+
+// allocated is how many bytes the file takes on its file system, about.
+func allocated(info fs.FileInfo) int64 { return info.Size() }
+
+// lockFile takes the exclusive lock of an open file, or returns ErrBusy. Closing
+// the file releases it. Locks bind readers and writers here, so it lies on a byte
+// that no file reaches.
+func lockFile(file *os.File) error {
+	err := withHandle(file, func(h windows.Handle) error {
+		beyond := windows.Overlapped{OffsetHigh: 1<<31 - 1}
+		return windows.LockFileEx(h, windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &beyond)
+	})
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
+		return ErrBusy
+	}
+	return err
+}
+
+// syncData returns when the file's data is on the medium.
+func syncData(file *os.File) error { return file.Sync() }
+
+// syncFolder does nothing: NTFS journals names, and folders can't be flushed.
+func syncFolder(*os.Root) error { return nil }
+
+// volume is what matters about the file system of a target.
+type volume struct {
+	free         int64 // bytes available to this user
+	freeKnown    bool
+	inMemory     bool // nothing to write back to
+	preallocates bool // claims space without writing it
+}
+
+func volumeOf(file *os.File) (volume, error) {
+	folder, err := windows.UTF16PtrFromString(filepath.Dir(file.Name()))
+	if err != nil {
+		return volume{}, err
+	}
+	var free uint64
+	if err := windows.GetDiskFreeSpaceEx(folder, &free, nil, nil); err != nil {
+		return volume{}, nil // not every file system tells
+	}
+	return volume{free: int64(min(free, 1<<62)), freeKnown: true}, nil
+}
+
+// preallocate does nothing: no call here claims space without other effects.
+func preallocate(*os.File, int64) error { return nil }
+
+// startWriteBack does nothing: the system has no call for it.
+func startWriteBack(_ *os.File, _, _ int64) {}
+
+// dropCache does nothing: the system has no call for it.
+func dropCache(_ *os.File, _, _ int64) {}
+
+// adviseSequential does nothing: the system finds out by itself.
+func adviseSequential(*os.File) {}
+
+// setFileTime sets the modification time of an open file. It must be done with
+// the handle that wrote: otherwise closing that sets the time once more.
+func setFileTime(_ *os.Root, _ string, file *os.File, mtime time.Time) error {
+	t := windows.NsecToFiletime(mtime.UnixNano())
+	return withHandle(file, func(h windows.Handle) error { return windows.SetFileTime(h, nil, nil, &t) })
+}
+
+// setLinkTime does nothing: a symlink's own time can't be reached below os.Root.
+func setLinkTime(*os.Root, string, time.Time) error { return nil }
+
+// bootID tells this run of the kernel from others; zero where that is unknown.
+func bootID() (id [32]byte) { return id }
+
+func isNoSpace(err error) bool {
+	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
+}

@@ -1,0 +1,163 @@
+package identity
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var channelA, channelB = bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+
+// clock is a time that only the test moves.
+type clock struct{ now time.Time }
+
+func newInvites() (*Invites, *clock) {
+	c := &clock{time.Unix(1_000_000_000, 0)}
+	return NewInvites(func() time.Time { return c.now }), c
+}
+
+func redeem(i *Invites, token string) error {
+	_, err := i.Redeem(InviteProof(token, channelA), channelA)
+	return err
+}
+
+func TestInvite(t *testing.T) {
+	i, _ := newInvites()
+	grants := Grants{"data": Write}
+	token, err := i.New(grants, 0)
+	require.NoError(t, err)
+	require.Regexp(t, regexp.MustCompile(`^[A-Za-z0-9_-]{24}$`), token)
+	other, err := i.New(Grants{"*": Read}, 0)
+	require.NoError(t, err)
+	require.NotEqual(t, token, other)
+	grants["data"] = Read // the invitation has its own copy
+
+	_, err = i.Redeem(InviteProof(token, channelA), channelB)
+	require.ErrorIs(t, err, ErrInviteUnknown, "a proof is worth nothing on another channel")
+	_, err = i.Redeem([32]byte{}, channelA)
+	require.ErrorIs(t, err, ErrInviteUnknown)
+	require.ErrorIs(t, redeem(i, token[1:]), ErrInviteUnknown)
+	_, err = i.Redeem(InviteProof(token, nil), nil)
+	require.ErrorContains(t, err, "0 bytes", "a proof is always bound to a channel")
+
+	got, err := i.Redeem(InviteProof(token, channelA), channelA)
+	require.NoError(t, err)
+	require.Equal(t, Grants{"data": Write}, got)
+	require.ErrorIs(t, redeem(i, token), ErrInviteUsed)
+	got, err = i.Redeem(InviteProof(other, channelB), channelB)
+	require.NoError(t, err)
+	require.Equal(t, Grants{"*": Read}, got)
+}
+
+func TestInviteExpires(t *testing.T) {
+	i, c := newInvites()
+	start := c.now
+	early, err := i.New(Grants{"a": Read}, 0)
+	require.NoError(t, err)
+	late, err := i.New(Grants{"a": Read}, 0)
+	require.NoError(t, err)
+	short, err := i.New(Grants{"a": Read}, time.Second)
+	require.NoError(t, err)
+
+	c.now = start.Add(time.Second)
+	require.ErrorIs(t, redeem(i, short), ErrInviteExpired)
+	c.now = start.Add(InviteTTL - 1)
+	require.NoError(t, redeem(i, early))
+	c.now = start.Add(InviteTTL)
+	require.ErrorIs(t, redeem(i, late), ErrInviteExpired)
+	require.ErrorIs(t, redeem(i, early), ErrInviteUsed)
+	c.now = start.Add(InviteTTL + rememberFor - 1)
+	require.ErrorIs(t, redeem(i, late), ErrInviteExpired)
+	require.ErrorIs(t, redeem(i, early), ErrInviteUsed)
+	c.now = start.Add(InviteTTL + rememberFor)
+	require.ErrorIs(t, redeem(i, late), ErrInviteUnknown)
+	require.ErrorIs(t, redeem(i, early), ErrInviteUnknown)
+	require.Empty(t, i.list)
+}
+
+func TestInvitesAreBounded(t *testing.T) {
+	i, c := newInvites()
+	tokens := make([]string, maxInvites)
+	for n := range tokens {
+		var err error
+		tokens[n], err = i.New(Grants{"a": Read}, 0)
+		require.NoError(t, err)
+	}
+	_, err := i.New(Grants{"a": Read}, 0)
+	require.ErrorContains(t, err, "256 invitations are open")
+
+	// Ended ones make room, open ones never do.
+	require.NoError(t, redeem(i, tokens[5]))
+	token, err := i.New(Grants{"a": Read}, time.Hour)
+	require.NoError(t, err)
+	require.ErrorIs(t, redeem(i, tokens[5]), ErrInviteUnknown)
+	c.now = c.now.Add(InviteTTL)
+	for range maxInvites - 1 {
+		_, err := i.New(Grants{"a": Read}, time.Hour)
+		require.NoError(t, err)
+	}
+	require.Len(t, i.list, maxInvites)
+	require.NoError(t, redeem(i, token))
+}
+
+func TestInviteRefuses(t *testing.T) {
+	i, _ := newInvites()
+	for _, g := range []Grants{nil, {"a": 0}, {"..": Read}} {
+		_, err := i.New(g, 0)
+		require.Error(t, err)
+	}
+	_, err := i.New(Grants{"a": Read}, -1)
+	require.Error(t, err)
+	require.Empty(t, i.list)
+}
+
+func TestInviteIsUsedOnce(t *testing.T) {
+	i := NewInvites(time.Now)
+	for range 50 {
+		token, err := i.New(Grants{"a": Read}, 0)
+		require.NoError(t, err)
+		var won, lost atomic.Int32
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		for n := range 8 {
+			wg.Go(func() {
+				exporter := bytes.Repeat([]byte{byte(n)}, 32)
+				<-start
+				switch _, err := i.Redeem(InviteProof(token, exporter), exporter); {
+				case err == nil:
+					won.Add(1)
+				case errors.Is(err, ErrInviteUsed):
+					lost.Add(1)
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		require.Equal(t, int32(1), won.Load())
+		require.Equal(t, int32(7), lost.Load())
+	}
+}
+
+func TestInviteProofVector(t *testing.T) {
+	// HMAC-SHA-256("q83vEjRWeJCrze8SNFZ4kKvN", "fxfer invitation v1" 00 01×32), reckoned with Python's hmac.
+	require.Equal(t, "f5df29b3ba51cbdaa8a45af6ad910c3fb6d32d26b1bcd18e3dd50f93b129214e", fmt.Sprintf("%x", InviteProof("q83vEjRWeJCrze8SNFZ4kKvN", channelA)))
+}
+
+func BenchmarkRedeemUnknown(b *testing.B) {
+	i := NewInvites(time.Now)
+	for range maxInvites {
+		_, err := i.New(Grants{"a": Read}, 0)
+		require.NoError(b, err)
+	}
+	for b.Loop() {
+		_, err := i.Redeem([32]byte{}, channelA)
+		require.ErrorIs(b, err, ErrInviteUnknown)
+	}
+}

@@ -1,0 +1,242 @@
+// Package identity holds who this host is and whom it trusts: its own Ed25519 key, the servers it knows, the clients it
+// admits, and the invitations it has given out.
+//
+// Keys and lists are plain text files in one folder, made to be read and edited by people. Errors that a person can
+// repair have a method Hint() string with the remedy, to be found with errors.As.
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Names of the files inside a Store's folder.
+const (
+	keyFile     = "key.pem"
+	serversFile = "known_servers"
+	clientsFile = "authorized_clients"
+	lockFile    = ".lock"
+)
+
+// Home returns the absolute path of the folder for fxfer's identity and state, made with mode 0700 if missing: FXFER_HOME
+// if that is set, else the folder fxfer in the user's configuration folder.
+func Home() (string, error) {
+	dir := os.Getenv("FXFER_HOME")
+	if dir == "" {
+		config, err := os.UserConfigDir()
+		if err != nil {
+			return "", &hintError{fmt.Errorf("find the configuration folder: %w", err), "set FXFER_HOME to a folder of your own"}
+		}
+		dir = filepath.Join(config, "fxfer")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("find the folder for fxfer's state: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make the folder for fxfer's state: %w", err)
+	}
+	return dir, nil
+}
+
+// Store is one folder of keys and lists of trust. It holds no open file, so there is nothing to close. Its methods may be
+// called concurrently, also by several processes on the same folder.
+type Store struct {
+	dir string
+
+	mu      sync.Mutex // guards clients
+	clients clientCache
+}
+
+// OpenStore returns the store in dir, which it makes with mode 0700 if missing. On Unix it refuses a folder that everyone
+// may write to, since anyone could then replace the lists in it.
+func OpenStore(dir string) (*Store, error) {
+	if dir == "" {
+		return nil, errors.New("open the identity store: no folder given")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open the identity store: %w", err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the identity store: %w", err)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("open the identity store: %s is not a folder", dir)
+	}
+	if err := refuseModes(dir, info, 0o002, "everyone may change it", "chmod o-w "); err != nil {
+		return nil, err
+	}
+	return &Store{dir: dir}, nil
+}
+
+func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
+
+// read returns the text of one list and what it was read from; a missing file is empty text and nil info.
+func (s *Store) read(name string) (string, fs.FileInfo, error) {
+	text, info, err := readFile(s.path(name), 0o002, "everyone may change it", "chmod o-w ")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil, nil
+	}
+	return string(text), info, err
+}
+
+// update replaces the text of one list by what edit makes of it, atomically and with other processes locked out. It writes
+// nothing if edit fails or leaves the text as it is. A new file gets mode 0600, an existing one keeps its mode.
+func (s *Store) update(name string, edit func(text string) (string, error)) error {
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	text, info, err := s.read(name)
+	if err != nil {
+		return err
+	}
+	next, err := edit(text)
+	if err != nil || next == text {
+		return err
+	}
+	mode := fs.FileMode(0o600)
+	if info != nil {
+		mode = info.Mode().Perm()
+	}
+	return writeFile(s.path(name), []byte(next), mode)
+}
+
+// lock waits until no other Store, in this process or another, is changing this folder. The lock is a file of its own
+// because the lists are replaced, which would take a lock on them away.
+func (s *Store) lock() (unlock func(), err error) {
+	f, err := os.OpenFile(s.path(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the identity store: %w", err)
+	}
+	if err := lockExclusive(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return func() { f.Close() }, nil // closing releases the lock
+}
+
+// readFile reads a whole file that is trusted only while none of the mode bits in refused is set. The file info is taken
+// from the open file, before reading.
+func readFile(path string, refused fs.FileMode, why, remedy string) ([]byte, fs.FileInfo, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	if err := refuseModes(path, info, refused, why, remedy); err != nil {
+		return nil, nil, err
+	}
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	return data, info, nil
+}
+
+func refuseModes(path string, info fs.FileInfo, refused fs.FileMode, why, remedy string) error {
+	if !openTo(info, refused) {
+		return nil
+	}
+	return &hintError{fmt.Errorf("%s is not trusted: %s (mode %04o)", path, why, info.Mode().Perm()), remedy + path}
+}
+
+// writeFile puts data under path so that readers, and whoever comes after a crash, see the old file or the whole new one.
+func writeFile(path string, data []byte, mode fs.FileMode) (err error) {
+	// A list may be a link into someone's configuration repository: replace what it points to, not the link.
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	dir, name := filepath.Split(path)
+	f, err := os.CreateTemp(dir, "."+name+"-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = replaceFile(f.Name(), path)
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// hintError is an error with a remedy for people.
+type hintError struct {
+	error
+	hint string
+}
+
+func (e *hintError) Unwrap() error { return e.error }
+func (e *hintError) Hint() string  { return e.hint }
+
+// LineError reports lines of a list that could not be understood and were left out. It names the first of them.
+type LineError struct {
+	File    string
+	Line    int // counted from 1
+	Problem string
+	More    int // further bad lines in the file
+
+	conflict bool // the line is well formed but contradicts an earlier one
+}
+
+func (e *LineError) Error() string {
+	s := fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Problem)
+	switch {
+	case e.More == 1:
+		s += " (and 1 more bad line)"
+	case e.More > 1:
+		s += fmt.Sprintf(" (and %d more bad lines)", e.More)
+	}
+	return s
+}
+
+// Hint says what to do about it.
+func (e *LineError) Hint() string { return "correct or delete that line" }
+
+// add collects a bad line: the first one is kept, the others counted.
+func (e *LineError) add(line int, problem error) {
+	if e.Line > 0 {
+		e.More++
+		return
+	}
+	e.Line, e.Problem = line, problem.Error()
+}
+
+// err returns e if a bad line was added.
+func (e *LineError) err() error {
+	if e.Line == 0 {
+		return nil
+	}
+	return e
+}

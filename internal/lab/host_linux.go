@@ -1,0 +1,153 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Host is one end of the link: a network namespace with the limits and defaults of this machine's own.
+type Host struct {
+	lab   *Lab
+	addr  netip.Addr
+	addr6 netip.Addr
+	net   int // namespace
+	tun   int
+}
+
+// Addr returns the host's IPv4 address on the link.
+func (h *Host) Addr() netip.Addr { return h.addr }
+
+// Addr6 returns the host's IPv6 address on the link. It is of use only where this machine has IPv6.
+func (h *Host) Addr6() netip.Addr { return h.addr6 }
+
+// Do calls f on a thread inside the host, and returns its error: sockets that f makes on its own goroutine belong to
+// the host for good, and may be used anywhere. So may net.Listen and net.Dial, given literal addresses; goroutines that
+// f starts are outside. A socket keeps its namespace alive, so close it before the lab.
+func (h *Host) Do(f func() error) error {
+	return onThread(func() error {
+		if err := h.enterNet(); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+func (h *Host) enterNet() error {
+	if err := unix.Setns(h.net, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the network namespace: %w", err)
+	}
+	return nil
+}
+
+// Cmd is an exec.Cmd whose process runs inside a host. Set its fields before Start, as with exec.Cmd. Only the methods
+// declared here start it in the right place.
+type Cmd struct {
+	*exec.Cmd
+	host *Host
+}
+
+// Command returns a command that runs inside the host, with the addresses of both hosts in its environment as
+// FXFER_LAB_LEFT and FXFER_LAB_RIGHT. The processes it starts see each other but none outside the lab, and all end with
+// the lab, however that ends. When ctx is done the command is killed.
+func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
+	c := exec.CommandContext(ctx, name, args...)
+	c.Env = append(os.Environ(), h.lab.environ()...)
+	return &Cmd{Cmd: c, host: h}
+}
+
+// Start starts the command and returns while it runs. After success, Wait must be called.
+func (c *Cmd) Start() error {
+	if c.Dir == "" { // entering a mount namespace changes the working directory
+		dir, err := os.Getwd()
+		if err != nil {
+			return fmt.Errorf("start in the lab: %w", err)
+		}
+		c.Dir = dir
+	}
+	return onThread(func() error {
+		if err := errors.Join(unix.Unshare(unix.CLONE_FS), c.host.lab.guard.enter(), c.host.enterNet()); err != nil {
+			return fmt.Errorf("start in the lab: %w", err)
+		}
+		return c.Cmd.Start()
+	})
+}
+
+// Run starts the command and waits for its end, like exec.Cmd.Run.
+func (c *Cmd) Run() error {
+	if err := c.Start(); err != nil {
+		return err
+	}
+	return c.Wait()
+}
+
+// Output runs the command and returns its standard output, like exec.Cmd.Output.
+func (c *Cmd) Output() ([]byte, error) {
+	var out, errs strings.Builder
+	c.Stdout = &out
+	if c.Stderr == nil {
+		c.Stderr = &errs
+	}
+	err := c.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		exit.Stderr = []byte(errs.String())
+	}
+	return []byte(out.String()), err
+}
+
+// CombinedOutput runs the command and returns its standard output and error, like exec.Cmd.CombinedOutput.
+func (c *Cmd) CombinedOutput() ([]byte, error) {
+	var out strings.Builder
+	c.Stdout, c.Stderr = &out, &out
+	err := c.Run()
+	return []byte(out.String()), err
+}
+
+// onThread calls f on a thread that nothing else ever runs on, because f changes its namespaces.
+func onThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The main thread can't end, and would keep a namespace alive. Occupied by us, it isn't chosen again.
+			defer runtime.UnlockOSThread()
+			done <- onThread(f)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// newHost makes a host in a new network namespace.
+func newHost(l *Lab, mtu int, addr, addr6 netip.Prefix) (*Host, error) {
+	h := &Host{lab: l, addr: addr.Addr(), addr6: addr6.Addr()}
+	return h, onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return unsupported("make a network namespace", err)
+		}
+		var err error
+		h.tun, err = openTUN(mtu, addr, addr6)
+		if err != nil {
+			return err
+		}
+		h.net, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			unix.Close(h.tun)
+			return fmt.Errorf("open the network namespace: %w", err)
+		}
+		return nil
+	})
+}
+
+func (h *Host) close() error {
+	return errors.Join(unix.Close(h.tun), unix.Close(h.net))
+}

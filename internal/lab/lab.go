@@ -1,0 +1,142 @@
+// Package lab is a WAN in a box: two hosts, each a network namespace with one TUN device, joined by an emulated link.
+//
+// The link is a drop-tail queue in front of a line of a given rate, followed by half the round-trip time, once per
+// direction. It can lose, reorder and damage segments. Time on the line counts Ethernet as it is on the wire: an IP
+// packet and 38 bytes of preamble, header, check sequence and gap, so that 1448 bytes of TCP payload take 1538 bytes.
+//
+// A lab needs Linux and the right to make network namespaces: root, or a user namespace (see [Elevate]).
+// Nothing of it outlives the process that started it, however that process ends.
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// ErrUnsupported is matched by the errors of Start and Elevate when this machine or this user can't have a lab. The
+// error's text says what is missing.
+var ErrUnsupported = errors.New("the lab is not available here")
+
+const (
+	frameOverhead = 38 // Ethernet bytes beside the IP packet: preamble 8, header 14, check sequence 4, gap 12
+	minFrame      = 46 // IP packets are padded to this size on Ethernet
+	minMTU        = 1280
+	maxMTU        = 65535
+	minQueue      = 32 // packets of full size that a queue of unstated size holds at least
+	maxQueueBytes = 4 << 30
+)
+
+// Link describes both directions of the emulated link. The zero value of a field stands for the default given there.
+type Link struct {
+	Rate      int64         // bit/s on the wire; no default
+	RTT       time.Duration // round-trip time of the empty link
+	Loss      float64       // probability that a segment is lost on the line, 0 to 1
+	Reorder   float64       // probability that a segment is held back until later ones have overtaken it, 0 to 1
+	Corrupt   float64       // bit error rate, 0 to 1; a damaged segment fails its TCP or UDP checksum
+	Buffer    int64         // bytes on the wire that wait in front of the line; 0: BufferBDP
+	BufferBDP float64       // the same in units of Rate × RTT, at least 32 full packets; 0: 1
+	MTU       int           // bytes of the largest IP packet; 0: 1500
+	Seed      uint64        // of all random decisions; the same seed and the same packets give the same decisions
+}
+
+// Direction names one or both directions of the link.
+type Direction int
+
+// The directions a Change can be limited to.
+const (
+	Both Direction = iota
+	LeftToRight
+	RightToLeft
+)
+
+// Change is what Lab.Set changes on a live link; nil fields stay as they are. Packets already on the line arrive as
+// planned.
+type Change struct {
+	Direction Direction
+	Rate      *int64
+	RTT       *time.Duration // each changed direction gets half of it as its delay
+	Loss      *float64
+	Reorder   *float64
+	Corrupt   *float64
+	Buffer    *int64
+	BufferBDP *float64
+	Down      time.Duration // from now on and for so long, whatever enters the link vanishes; 0: no outage
+}
+
+// Counters tell what one direction did since the lab was started. A segment is an IP packet as it would be on Ethernet:
+// the kernel's large send units count as the segments they stand for.
+type Counters struct {
+	Sent      int64 // segments offered to the link by the sending host
+	Delivered int64 // segments handed to the receiving host, damaged ones included
+	Bytes     int64 // IP bytes of the delivered segments
+	Dropped   int64 // segments that found the queue full
+	Lost      int64 // segments lost on the line by Link.Loss
+	Outage    int64 // segments lost because the link was down
+	Reordered int64 // segments held back
+	Corrupted int64 // segments damaged
+}
+
+func (l Link) withDefaults() (Link, error) {
+	if l.MTU == 0 {
+		l.MTU = 1500
+	}
+	if l.BufferBDP == 0 {
+		l.BufferBDP = 1
+	}
+	probability := func(name string, p float64) error {
+		if math.IsNaN(p) || p < 0 || p > 1 {
+			return fmt.Errorf("link: %s %v is not between 0 and 1", name, p)
+		}
+		return nil
+	}
+	switch {
+	case l.Rate < 1000 || l.Rate > 1e12:
+		return l, fmt.Errorf("link: rate %d bit/s is not between 1 kbit/s and 1 Tbit/s", l.Rate)
+	case l.RTT < 0 || l.RTT > time.Minute:
+		return l, fmt.Errorf("link: round-trip time %v is not between 0 and 1m", l.RTT)
+	case l.MTU < minMTU || l.MTU > maxMTU:
+		return l, fmt.Errorf("link: MTU %d is not between %d and %d", l.MTU, minMTU, maxMTU)
+	case l.Buffer < 0 || l.Buffer > maxQueueBytes:
+		return l, fmt.Errorf("link: buffer of %d bytes is not between 0 and %d", l.Buffer, int64(maxQueueBytes))
+	case l.Buffer > 0 && l.Buffer < int64(l.MTU+frameOverhead):
+		return l, fmt.Errorf("link: a buffer of %d bytes can't hold one packet of %d", l.Buffer, l.MTU+frameOverhead)
+	case math.IsNaN(l.BufferBDP) || l.BufferBDP < 0 || l.queueBytes() > maxQueueBytes:
+		return l, fmt.Errorf("link: a buffer of %v BDP is negative or more than %d bytes", l.BufferBDP, int64(maxQueueBytes))
+	}
+	return l, errors.Join(probability("loss", l.Loss), probability("reorder", l.Reorder), probability("corrupt", l.Corrupt))
+}
+
+// with returns l with the fields of c, checked.
+func (l Link) with(c Change) (Link, error) {
+	set(&l.Rate, c.Rate)
+	set(&l.RTT, c.RTT)
+	set(&l.Loss, c.Loss)
+	set(&l.Reorder, c.Reorder)
+	set(&l.Corrupt, c.Corrupt)
+	if c.BufferBDP != nil {
+		l.Buffer = 0
+	}
+	set(&l.Buffer, c.Buffer)
+	set(&l.BufferBDP, c.BufferBDP)
+	if c.Down < 0 {
+		return l, fmt.Errorf("link: an outage of %v is negative", c.Down)
+	}
+	return l.withDefaults()
+}
+
+func set[T any](dst *T, v *T) {
+	if v != nil {
+		*dst = *v
+	}
+}
+
+// queueBytes is the size of the drop-tail queue in bytes on the wire.
+func (l Link) queueBytes() int64 {
+	if l.Buffer > 0 {
+		return l.Buffer
+	}
+	bdp := float64(l.Rate) / 8 * l.RTT.Seconds() * l.BufferBDP
+	return int64(math.Max(bdp, float64(minQueue*(l.MTU+frameOverhead))))
+}

@@ -1,0 +1,337 @@
+package lab
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	never = math.MaxInt64
+
+	// A train travels whole for at most this long at the line's rate; longer ones are cut, so that a slow line delivers
+	// packet by packet while a fast one moves whole trains.
+	maxTrainTime = 250 * time.Microsecond
+
+	// A reordered segment arrives this much later, or four packets later on a slow line: at least three others overtake
+	// it on a busy line, which is what makes TCP suspect a loss (RFC 5681 section 3.2).
+	minHoldback = time.Millisecond
+
+	chunkSize = 512 << 10
+	maxPacket = vnetLen + 65535 + 1 // what one read from a TUN device can return
+)
+
+// line is one direction of the link, in virtual time: the caller says what time it is, in ns since any origin. It is
+// not safe for concurrent use, but for its counters.
+type line struct {
+	// As set by configure.
+	rate     int64 // bit/s
+	delay    int64 // ns
+	buffer   float64
+	loss     float64
+	reorder  float64
+	ber      float64
+	holdback int64 // ns
+	impaired bool
+
+	downUntil int64
+	rng       *rand.Rand
+	damageLen int // the IP length damageP was computed for
+	damageP   float64
+
+	free int64 // when the line has sent all it was given
+	rem  int64 // bits × 1e9 that free is short of, below rate
+
+	onTime ring // packets in order of arrival
+	held   ring // reordered packets in order of arrival
+	arena  arena
+
+	count counts
+}
+
+// counts are Counters that can be read while the line runs.
+type counts struct {
+	sent, delivered, bytes, dropped, lost, outage, reordered, corrupted atomic.Int64
+}
+
+func (c *counts) snapshot() Counters {
+	return Counters{
+		Sent: c.sent.Load(), Delivered: c.delivered.Load(), Bytes: c.bytes.Load(), Dropped: c.dropped.Load(),
+		Lost: c.lost.Load(), Outage: c.outage.Load(), Reordered: c.reordered.Load(), Corrupted: c.corrupted.Load(),
+	}
+}
+
+// packet is a packet on its way, ready for the receiving TUN device.
+type packet struct {
+	due    int64 // ns
+	chunk  *chunk
+	body   []byte // the whole packet, or its payload if hdrLen > 0
+	hdrLen int
+	hdr    [maxHeader]byte
+	segs   int
+	ip     int // IP bytes of all segments
+}
+
+func newLine(l Link, stream uint64) *line {
+	ln := &line{rng: rand.New(rand.NewPCG(l.Seed, stream))}
+	ln.configure(l)
+	return ln
+}
+
+// configure makes l, which must be complete and valid, the state of the line. Packets on their way arrive as planned.
+func (ln *line) configure(l Link) {
+	ln.rate = l.Rate
+	ln.delay = int64(l.RTT / 2)
+	ln.buffer = float64(l.queueBytes())
+	ln.loss, ln.reorder, ln.ber = l.Loss, l.Reorder, l.Corrupt
+	ln.impaired = l.Loss > 0 || l.Reorder > 0 || l.Corrupt > 0
+	ln.damageLen = 0
+	ln.rem = 0
+	packetTime := int64(l.MTU+frameOverhead) * 8 * 1e9 / l.Rate
+	ln.holdback = max(int64(minHoldback), 4*packetTime)
+}
+
+// admit offers pkt, the first bytes of ln.arena.room(), to the line at time now.
+func (ln *line) admit(now int64, pkt []byte) {
+	t := parseTrain(pkt)
+	ln.count.sent.Add(int64(t.segs))
+	if now < ln.downUntil {
+		ln.count.outage.Add(int64(t.segs))
+		return
+	}
+	fit := ln.fit(now, &t)
+	if fit < t.segs {
+		ln.count.dropped.Add(int64(t.segs - fit))
+	}
+	if fit == 0 {
+		return
+	}
+
+	perTrain := fit
+	if t.segs > 1 {
+		segTime := int64(t.wireFull) * 8 * 1e9 / ln.rate
+		perTrain = int(max(1, int64(maxTrainTime)/max(1, segTime)))
+	}
+	start := 0
+	for i := range fit {
+		what := ordinary
+		if ln.impaired {
+			what = ln.draw(t.ipBytes(i, i+1))
+		}
+		if what != ordinary && start < i {
+			ln.send(pkt, &t, start, i, ordinary)
+			start = i
+		}
+		if what != ordinary || i+1-start == perTrain || i+1 == fit {
+			ln.send(pkt, &t, start, i+1, what)
+			start = i + 1
+		}
+	}
+	ln.arena.keep(len(pkt))
+}
+
+// fit returns how many of t's segments the queue takes at time now, and starts the line if it was idle.
+func (ln *line) fit(now int64, t *train) int {
+	if ln.free < now {
+		ln.free, ln.rem = now, 0
+	}
+	room := ln.buffer - float64(ln.free-now)*float64(ln.rate)/8e9
+	if float64(t.wire(0, t.segs)) <= room {
+		return t.segs
+	}
+	if t.segs == 1 || room <= 0 {
+		return 0
+	}
+	return min(int(room/float64(t.wireFull)), t.segs-1)
+}
+
+// fate is what happens to a segment on the line, as a set.
+type fate int
+
+const (
+	ordinary fate = 0
+	lost     fate = 1 << iota
+	reordered
+	damaged
+)
+
+// draw decides the fate of a segment of n IP bytes.
+func (ln *line) draw(n int) fate {
+	if ln.loss > 0 && ln.rng.Float64() < ln.loss {
+		return lost
+	}
+	f := ordinary
+	if ln.reorder > 0 && ln.rng.Float64() < ln.reorder {
+		f |= reordered
+	}
+	if ln.ber > 0 {
+		if n != ln.damageLen {
+			ln.damageLen, ln.damageP = n, -math.Expm1(8*float64(n)*math.Log1p(-ln.ber))
+		}
+		if ln.rng.Float64() < ln.damageP {
+			f |= damaged
+		}
+	}
+	return f
+}
+
+// send puts segments a to b-1 of pkt on the line. A train arrives when its last segment does. Only single segments
+// have a fate that isn't ordinary.
+func (ln *line) send(pkt []byte, t *train, a, b int, what fate) {
+	work := t.wire(a, b)*8*1e9 + ln.rem
+	ln.free += work / ln.rate
+	ln.rem = work % ln.rate
+	if what&lost != 0 {
+		ln.count.lost.Add(1)
+		return
+	}
+
+	due, on := ln.free+ln.delay, &ln.onTime
+	if what&reordered != 0 {
+		ln.count.reordered.Add(1)
+		due, on = due+ln.holdback, &ln.held
+	}
+	p := on.push(due)
+	p.chunk = ln.arena.hold()
+	p.segs, p.ip = b-a, t.ipBytes(a, b)
+	if b-a == t.segs {
+		p.body, p.hdrLen = pkt, 0
+	} else {
+		p.hdrLen, p.body = t.cut(p.hdr[:], pkt, a, b)
+	}
+	if what&damaged != 0 {
+		ln.count.corrupted.Add(1)
+		p.damage(ln.rng)
+	}
+}
+
+// damage flips one bit behind the IP header, so that the checksum, made complete, is wrong for certain.
+func (p *packet) damage(rng *rand.Rand) {
+	if p.hdrLen > 0 {
+		complete(p.hdr[:p.hdrLen], p.body)
+		flip(p.body, rng)
+		return
+	}
+	complete(p.body, nil)
+	ip := p.body[vnetLen:]
+	skip := 40
+	if ip[0]>>4 == 4 {
+		skip = int(ip[0]&15) * 4
+	}
+	if skip < len(ip) {
+		flip(ip[skip:], rng)
+	}
+}
+
+func flip(b []byte, rng *rand.Rand) {
+	bit := rng.IntN(len(b) * 8)
+	b[bit/8] ^= 1 << (bit % 8)
+}
+
+// next returns the packet that arrives next and when, or nil and never. It stays valid until pop.
+func (ln *line) next() (*packet, int64) {
+	p, q := ln.onTime.front(), ln.held.front()
+	switch {
+	case p == nil && q == nil:
+		return nil, never
+	case q == nil || p != nil && p.due <= q.due:
+		return p, p.due
+	}
+	return q, q.due
+}
+
+// pop removes p, which next returned, as delivered.
+func (ln *line) pop(p *packet) {
+	ln.count.delivered.Add(int64(p.segs))
+	ln.count.bytes.Add(int64(p.ip))
+	ln.arena.release(p.chunk)
+	p.chunk, p.body = nil, nil
+	if p == ln.onTime.front() {
+		ln.onTime.pop()
+	} else {
+		ln.held.pop()
+	}
+}
+
+// ring is a growing queue of packets.
+type ring struct {
+	slots   []packet // a power of two
+	head, n int
+	last    int64 // when the last one is due
+}
+
+// push appends a packet that is due at the given time, but never before the packets already there, and returns it for
+// the rest to be filled in.
+func (r *ring) push(due int64) *packet {
+	if r.n == len(r.slots) {
+		grown := make([]packet, max(64, 2*r.n))
+		k := copy(grown, r.slots[r.head:])
+		copy(grown[k:], r.slots[:r.head])
+		r.slots, r.head = grown, 0
+	}
+	r.last = max(r.last, due)
+	p := &r.slots[(r.head+r.n)&(len(r.slots)-1)]
+	p.due = r.last
+	r.n++
+	return p
+}
+
+func (r *ring) front() *packet {
+	if r.n == 0 {
+		return nil
+	}
+	return &r.slots[r.head]
+}
+
+func (r *ring) pop() {
+	r.head = (r.head + 1) & (len(r.slots) - 1)
+	r.n--
+}
+
+// arena holds the bytes of the packets on their way, one behind the other in chunks. Chunks that became free are used
+// again, the latest first, so that the memory in use, and in the CPU's caches, follows what is on its way.
+type arena struct {
+	cur  *chunk
+	free []*chunk
+}
+
+type chunk struct {
+	buf  []byte
+	used int
+	refs int // packets on their way that have bytes here
+}
+
+// room returns space for one packet of up to maxPacket bytes.
+func (a *arena) room() []byte {
+	if a.cur != nil && a.cur.refs == 0 {
+		a.cur.used = 0
+	}
+	if a.cur == nil || len(a.cur.buf)-a.cur.used < maxPacket {
+		if n := len(a.free); n > 0 {
+			a.cur, a.free = a.free[n-1], a.free[:n-1]
+			a.cur.used = 0
+		} else {
+			a.cur = &chunk{buf: make([]byte, chunkSize)}
+		}
+	}
+	return a.cur.buf[a.cur.used:][:maxPacket]
+}
+
+// keep says that the first n bytes of room are in use until all holds on the chunk are released.
+func (a *arena) keep(n int) {
+	a.cur.used += (n + 63) &^ 63
+}
+
+// hold adds a hold on the chunk that room returned last.
+func (a *arena) hold() *chunk {
+	a.cur.refs++
+	return a.cur
+}
+
+func (a *arena) release(c *chunk) {
+	c.refs--
+	if c.refs == 0 && c != a.cur {
+		a.free = append(a.free, c)
+	}
+}

@@ -1,0 +1,97 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	tunPath = "/dev/net/tun"
+	tunName = "wan0"
+
+	// Packets that wait in the kernel for the link to look: enough for a few ms without a CPU at 10 Gbit/s, so that all
+	// queueing that a test sees is the link's own.
+	tunQueue = 4096
+)
+
+// openTUN makes a TUN device in the calling thread's network namespace, gives it the address and brings it up, together
+// with the loopback device. The device lives as long as the descriptor it returns, which doesn't block.
+func openTUN(mtu int, addrs ...netip.Prefix) (int, error) {
+	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || err == unix.ENXIO || err == unix.ENODEV {
+		return -1, fmt.Errorf("%w: open %s: %w", ErrUnsupported, tunPath, err)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", tunPath, err)
+	}
+	if err := setUpTUN(fd, mtu, addrs); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func setUpTUN(fd, mtu int, addrs []netip.Prefix) error {
+	req, err := unix.NewIfreq(tunName)
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+		return fmt.Errorf("make a TUN device: %w", err)
+	}
+	const tcp = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
+	if unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tcp|unix.TUN_F_USO4|unix.TUN_F_USO6) != nil {
+		// Before Linux 6.2 there are no trains of UDP.
+		if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tcp); err != nil {
+			return fmt.Errorf("set the offloads of the TUN device: %w", err)
+		}
+	}
+
+	// Nothing but what the hosts send each other should cross the link: no router solicitations, and below no
+	// multicast listener reports. The files are missing where IPv6 is off.
+	conf := "/proc/sys/net/ipv6/conf/" + tunName
+	os.WriteFile(conf+"/addr_gen_mode", []byte("1"), 0)
+	os.WriteFile(conf+"/router_solicitations", []byte("0"), 0)
+
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open a netlink socket: %w", err)
+	}
+	defer h.Close()
+	link, err := h.LinkByName(tunName)
+	if err != nil {
+		return fmt.Errorf("find the TUN device: %w", err)
+	}
+	if err := h.LinkSetMTU(link, mtu); err != nil {
+		return fmt.Errorf("set the MTU %d: %w", mtu, err)
+	}
+	if err := errors.Join(h.LinkSetTxQLen(link, tunQueue), h.LinkSetMulticastOff(link)); err != nil {
+		return fmt.Errorf("set up the TUN device: %w", err)
+	}
+	for _, a := range addrs {
+		n := net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}
+		addr := netlink.Addr{IPNet: &n}
+		if a.Addr().Is6() {
+			addr.Flags = unix.IFA_F_NODAD
+		}
+		if err := h.AddrAdd(link, &addr); err != nil && a.Addr().Is4() {
+			return fmt.Errorf("add the address %v: %w", a, err)
+		}
+	}
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find the loopback device: %w", err)
+	}
+	if err := errors.Join(h.LinkSetUp(lo), h.LinkSetUp(link)); err != nil {
+		return fmt.Errorf("bring the devices up: %w", err)
+	}
+	return nil
+}

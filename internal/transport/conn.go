@@ -1,0 +1,288 @@
+// Package transport carries streams of bytes between two hosts that know each other by Ed25519 keys: TCP below, TLS 1.3 on the wire.
+//
+// Both ends present a self-signed certificate made from their identity; there is no CA and there are no names. The client's expect
+// function decides on the server's key before the client has said who it is; the server takes any key, and whoever accepts decides by
+// PeerKey what it may do.
+package transport
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// HandshakeTimeout is the longest an accepted peer may take for its handshake.
+	HandshakeTimeout = 10 * time.Second
+
+	// closeWait is how long Close waits for room in the kernel's buffer for the close_notify.
+	closeWait = time.Second
+
+	// smallBuffer holds one record: all that a peer gets in either direction until it is admitted.
+	smallBuffer = maxRecord
+	// bulkBuffer is what one system call moves.
+	bulkBuffer = 8 * maxRecord
+)
+
+// Config says how a host presents itself and how its sockets are set. Zero fields but Identity are automatic.
+type Config struct {
+	// Identity is this host's key. Required.
+	Identity ed25519.PrivateKey
+
+	// SockBuf fixes the window of every stream at this many bytes in both directions, as a program with a fixed socket buffer does.
+	// 0 leaves it to the kernel's autotuning and to windowFor.
+	SockBuf int
+
+	// Congestion names the congestion control. "" and "auto" take BBR on long paths where the kernel allows it.
+	Congestion string
+
+	// Path is what is known of the way to the peer, for windows that must be decided before the first packet.
+	Path Path
+}
+
+// automatic reports whether the congestion control is the transport's to choose.
+func (c Config) automatic() bool { return c.Congestion == "" || c.Congestion == "auto" }
+
+// Conn is one stream to a peer. One goroutine may read while another writes; Close may come from anywhere and unblocks both.
+//
+// Read returns io.EOF after the peer's Close or CloseWrite, and io.ErrUnexpectedEOF if the connection ended without one, so a
+// truncated stream never looks whole. After Close, Read and Write return an error that matches net.ErrClosed. Deadlines are those of
+// net.Conn and their errors match os.ErrDeadlineExceeded; a Read may be tried again after one, but after a failed Write every later
+// one fails, since half a record may be on the wire.
+type Conn struct {
+	tcp  *net.TCPConn
+	cfg  Config
+	conf *tls.Config // until the handshake, accepted conns only
+
+	ready atomic.Bool // the handshake is done; below is set
+	state tls.ConnectionState
+	peer  ed25519.PublicKey
+
+	window atomic.Pointer[decision] // what was asked of the socket buffers
+	buffer atomic.Int64             // size of the buffers of in and out
+	answer atomic.Bool              // the peer waits for a key update of ours
+
+	readMu sync.Mutex
+	in     recordReader
+
+	writeMu sync.Mutex
+	out     recordWriter
+
+	closed atomic.Bool
+}
+
+func newConn(tcp *net.TCPConn, cfg Config) *Conn {
+	c := &Conn{tcp: tcp, cfg: cfg}
+	c.buffer.Store(smallBuffer)
+	d := preset(cfg)
+	c.window.Store(&d)
+	c.in = recordReader{src: socketReader{c}, size: &c.buffer, answer: &c.answer}
+	c.out = recordWriter{dst: tcp, size: &c.buffer, answer: &c.answer, updateAfter: updateAfter}
+	return c
+}
+
+// Dial connects to addr ("host:port") and authenticates both ends. expect is called with the server's key before anything but the
+// ClientHello was sent, and its error ends the handshake and matches with errors.Is. Only when Dial succeeds is it proven that the
+// server owns that key. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
+func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (*Conn, error) {
+	cert, err := certificate(cfg.Identity)
+	if err != nil {
+		return nil, err
+	}
+	tcp, err := dialTCP(ctx, addr, cfg)
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(tcp, cfg)
+	if err := c.settle(); err != nil {
+		tcp.Close()
+		return nil, err
+	}
+	if err := c.handshake(ctx, tcp, tlsConfig(cert, expect), true); err != nil {
+		tcp.Close()
+		return nil, fmt.Errorf("handshake with %s: %w", addr, err)
+	}
+	c.ready.Store(true)
+	c.Admit()
+	return c, nil
+}
+
+// Listener accepts conns. Its methods may be called concurrently.
+type Listener struct {
+	tcp  *net.TCPListener
+	cfg  Config
+	conf *tls.Config
+}
+
+// Listen listens on addr ("host:port"; an empty host means all, port 0 any free one).
+func Listen(addr string, cfg Config) (*Listener, error) {
+	cert, err := certificate(cfg.Identity)
+	if err != nil {
+		return nil, err
+	}
+	tcp, err := listenTCP(addr, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{tcp: tcp, cfg: cfg, conf: tlsConfig(cert, func(ed25519.PublicKey) error { return nil })}, nil
+}
+
+// Accept waits for the next connection and returns it before its handshake, so that no peer can hold up others: the caller runs
+// Handshake in a goroutine of its own. After Close the error matches net.ErrClosed.
+func (l *Listener) Accept() (*Conn, error) {
+	tcp, err := l.tcp.AcceptTCP()
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(tcp, l.cfg)
+	c.conf = l.conf
+	return c, nil
+}
+
+// Addr is the address listened on.
+func (l *Listener) Addr() net.Addr { return l.tcp.Addr() }
+
+// Close ends a waiting Accept. Accepted conns stay open.
+func (l *Listener) Close() error { return l.tcp.Close() }
+
+// Handshake authenticates an accepted conn, within HandshakeTimeout at most. Any client with an Ed25519 key passes. After an error
+// the conn is closed. On a conn that has had its handshake it does nothing.
+func (c *Conn) Handshake(ctx context.Context) error {
+	if c.ready.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
+	defer cancel()
+	err := c.settle()
+	if err == nil {
+		err = c.handshake(ctx, c.tcp, c.conf, false)
+	}
+	if err != nil {
+		c.Close()
+		return fmt.Errorf("handshake with %s: %w", c.RemoteAddr(), err)
+	}
+	c.conf = nil
+	c.ready.Store(true)
+	return nil
+}
+
+// Admit gives the conn the buffers that bulk data wants. Until then it takes no more than one record in each direction, since its peer
+// may be anyone. Dialled conns are admitted.
+func (c *Conn) Admit() { c.buffer.Store(bulkBuffer) }
+
+// Read implements io.Reader. It may use all of p as scratch space. It returns whole records at once where p has room for them and a
+// byte more, without a copy.
+func (c *Conn) Read(p []byte) (int, error) {
+	if !c.ready.Load() {
+		return 0, errNoHandshake
+	}
+	c.readMu.Lock()
+	defer c.readMu.Unlock()
+	if c.closed.Load() {
+		return 0, net.ErrClosed
+	}
+	n, err := c.in.Read(p)
+	if bad := (*alertError)(nil); errors.As(err, &bad) {
+		c.sendAlert(bad.alert)
+	}
+	return n, err
+}
+
+// Write sends p and returns when the kernel has all of it. Small writes make small packets: gather a message and write it once.
+func (c *Conn) Write(p []byte) (int, error) { return c.write(nil, p, false) }
+
+// WriteBuffers is Write for a message in two pieces, sent as if they were one slice, with one copy less: payload is sealed from where
+// it lies. Until WriteBuffers returns nobody else may read or write payload, since bytes of it are changed for moments and put back.
+func (c *Conn) WriteBuffers(header, payload []byte) (int, error) {
+	return c.write(header, payload, true)
+}
+
+func (c *Conn) write(header, payload []byte, lent bool) (int, error) {
+	if !c.ready.Load() {
+		return 0, errNoHandshake
+	}
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	return c.out.write(header, payload, lent)
+}
+
+// CloseWrite says that nothing more will be written; the peer reads io.EOF after what was. Reading goes on. It counts as a write.
+func (c *Conn) CloseWrite() error {
+	if !c.ready.Load() {
+		return errNoHandshake
+	}
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if err := c.out.alert(alertCloseNotify); err != nil {
+		return err
+	}
+	c.out.err = fmt.Errorf("write after CloseWrite: %w", net.ErrClosed)
+	return c.tcp.CloseWrite()
+}
+
+// Close ends the stream and unblocks a waiting Read and Write. Unless a Write is under way the peer reads io.EOF after what was
+// written. What the peer still sends is lost, and on most systems so is then what it has not read yet: to be sure that the peer got
+// the last message, call CloseWrite and read to io.EOF first. Only the first call does anything.
+func (c *Conn) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	if c.ready.Load() {
+		c.sendAlert(alertCloseNotify)
+	}
+	return c.tcp.Close()
+}
+
+// sendAlert ends the sending side with an alert, unless a Write holds it. It waits closeWait at most.
+func (c *Conn) sendAlert(desc uint8) {
+	if !c.writeMu.TryLock() {
+		return
+	}
+	defer c.writeMu.Unlock()
+	if c.out.err != nil {
+		return
+	}
+	// Unsent data above the low-water mark must not hold back these few bytes.
+	liftLowWater(c.tcp)
+	c.tcp.SetWriteDeadline(time.Now().Add(closeWait))
+	c.out.alert(desc)
+	c.out.err = net.ErrClosed
+}
+
+// SetDeadline is as in net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error { return c.tcp.SetDeadline(t) }
+
+// SetReadDeadline is as in net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.tcp.SetReadDeadline(t) }
+
+// SetWriteDeadline is as in net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.tcp.SetWriteDeadline(t) }
+
+// LocalAddr is this end's address.
+func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
+
+// RemoteAddr is the peer's address.
+func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
+
+// PeerKey is the key the peer has proven to own; nil before the handshake. The caller must not change it.
+func (c *Conn) PeerKey() ed25519.PublicKey {
+	if !c.ready.Load() {
+		return nil
+	}
+	return c.peer
+}
+
+// Exporter returns length bytes that both ends of this connection, and nobody else, can compute for label (RFC 8446 section 7.5, with
+// an empty context).
+func (c *Conn) Exporter(label string, length int) ([]byte, error) {
+	if !c.ready.Load() {
+		return nil, errNoHandshake
+	}
+	return c.state.ExportKeyingMaterial(label, nil, length)
+}

@@ -1,0 +1,569 @@
+// Package transporttest is the contract that every transport keeps, as tests.
+package transporttest
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// patience is how long anything in the suite may take before it counts as stuck.
+const patience = 20 * time.Second
+
+// Conn is what a transport's streams have in common.
+type Conn interface {
+	net.Conn
+	CloseWrite() error
+	WriteBuffers(header, payload []byte) (int, error)
+	PeerKey() ed25519.PublicKey
+	Exporter(label string, length int) ([]byte, error)
+	Handshake(ctx context.Context) error
+	Admit()
+}
+
+// Listener is what a transport's listeners have in common. Accept returns before the handshake.
+type Listener interface {
+	Accept() (Conn, error)
+	Addr() net.Addr
+	Close() error
+}
+
+// Factory makes ends of one transport. Network names the net package's network for bare connections to it, or is empty where there is
+// no such thing.
+type Factory struct {
+	Network string
+	Listen  func(identity ed25519.PrivateKey) (Listener, error)
+	Dial    func(ctx context.Context, addr string, identity ed25519.PrivateKey, expect func(ed25519.PublicKey) error) (Conn, error)
+}
+
+// Run tests the transport that f makes.
+func Run(t *testing.T, f Factory) {
+	tests := []struct {
+		name string
+		run  func(*testing.T, Factory)
+	}{
+		{"Echo", testEcho},
+		{"LargeTransfer", testLarge},
+		{"BothDirections", testBoth},
+		{"WriteBuffers", testWriteBuffers},
+		{"Deadlines", testDeadlines},
+		{"CloseUnblocks", testCloseUnblocks},
+		{"CloseTwice", testCloseTwice},
+		{"HalfClose", testHalfClose},
+		{"UseAfterClose", testUseAfterClose},
+		{"Identity", testIdentity},
+		{"Exporter", testExporter},
+		{"WrongKey", testWrongKey},
+		{"BeforeHandshake", testBeforeHandshake},
+		{"SlowPeerBlocksNobody", testSlowPeer},
+		{"HandshakeFlood", testFlood},
+		{"HandshakeDeadline", testHandshakeDeadline},
+		{"DialCanceled", testDialCanceled},
+		{"ListenerClose", testListenerClose},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			// Registered first, so it looks after everything else was cleaned up.
+			t.Cleanup(func() { goleak.VerifyNone(t) })
+			test.run(t, f)
+		})
+	}
+}
+
+func newKey(t *testing.T) ed25519.PrivateKey {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	return key
+}
+
+func public(key ed25519.PrivateKey) ed25519.PublicKey { return key.Public().(ed25519.PublicKey) }
+
+func anyKey(ed25519.PublicKey) error { return nil }
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func listen(t *testing.T, f Factory, key ed25519.PrivateKey) Listener {
+	t.Helper()
+	l, err := f.Listen(key)
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// pair returns two admitted ends of one stream that are closed at the end of the test.
+func pair(t *testing.T, f Factory) (client, server Conn) {
+	t.Helper()
+	l := listen(t, f, newKey(t))
+	type accepted struct {
+		conn Conn
+		err  error
+	}
+	got := make(chan accepted, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			err = c.Handshake(within(t))
+		}
+		got <- accepted{c, err}
+	}()
+	client, err := f.Dial(within(t), l.Addr().String(), newKey(t), anyKey)
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	s := <-got
+	require.NoError(t, s.err)
+	t.Cleanup(func() { s.conn.Close() })
+	s.conn.Admit()
+	for _, c := range []Conn{client, s.conn} {
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	}
+	return client, s.conn
+}
+
+// run calls each f in a goroutine of its own and waits for all.
+func run(t *testing.T, fs ...func() error) {
+	t.Helper()
+	errs := make(chan error, len(fs))
+	for _, f := range fs {
+		go func() { errs <- f() }()
+	}
+	for range fs {
+		require.NoError(t, <-errs)
+	}
+}
+
+func testEcho(t *testing.T, f Factory) {
+	client, server := pair(t, f)
+	message := []byte("hello over there")
+	run(t,
+		func() error {
+			buf := make([]byte, len(message))
+			if _, err := io.ReadFull(server, buf); err != nil {
+				return err
+			}
+			_, err := server.Write(buf)
+			return err
+		},
+		func() error {
+			if n, err := client.Write(message); err != nil || n != len(message) {
+				return fmt.Errorf("wrote %d: %w", n, err)
+			}
+			buf := make([]byte, len(message))
+			if _, err := io.ReadFull(client, buf); err != nil {
+				return err
+			}
+			if !bytes.Equal(message, buf) {
+				return fmt.Errorf("got %q", buf)
+			}
+			return nil
+		})
+}
+
+// noise writes total bytes of a stream given by seed, in writes of random sizes, some of them in two pieces.
+func noise(c Conn, seed uint64, total int) error {
+	data := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+	sizes := rand.New(rand.NewPCG(seed, 1))
+	buf := make([]byte, 300_000)
+	for total > 0 {
+		p := buf[:min(total, size(sizes, len(buf)))]
+		data.Read(p)
+		cut := sizes.IntN(len(p) + 1)
+		sum := bytes.Clone(p)
+		n, err := c.WriteBuffers(p[:cut], p[cut:])
+		if err != nil || n != len(p) {
+			return fmt.Errorf("wrote %d of %d: %w", n, len(p), err)
+		}
+		if !bytes.Equal(sum, p) {
+			return errors.New("Write changed its argument")
+		}
+		total -= len(p)
+	}
+	return c.CloseWrite()
+}
+
+// listenTo reads what noise writes, in reads of random sizes, up to io.EOF.
+func listenTo(c Conn, seed uint64, total int) error {
+	data := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+	sizes := rand.New(rand.NewPCG(seed, 2))
+	buf, want := make([]byte, 300_000), make([]byte, 300_000)
+	got := 0
+	for {
+		n, err := c.Read(buf[:size(sizes, len(buf))])
+		data.Read(want[:n])
+		if !bytes.Equal(want[:n], buf[:n]) {
+			return fmt.Errorf("wrong data in bytes %d to %d", got, got+n)
+		}
+		got += n
+		if err == io.EOF && got == total {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("after %d of %d bytes: %w", got, total, err)
+		}
+	}
+}
+
+// size is small, near a TLS record or anything up to most.
+func size(r *rand.Rand, most int) int {
+	switch r.IntN(3) {
+	case 0:
+		return 1 + r.IntN(100)
+	case 1:
+		return 1<<14 - 30 + r.IntN(60)
+	}
+	return 1 + r.IntN(most)
+}
+
+func testLarge(t *testing.T, f Factory) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	const total = 32 << 20
+	client, server := pair(t, f)
+	run(t,
+		func() error { return noise(client, seed, total) },
+		func() error { return listenTo(server, seed, total) })
+}
+
+func testBoth(t *testing.T, f Factory) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	const total = 8 << 20
+	client, server := pair(t, f)
+	run(t,
+		func() error { return noise(client, seed, total) },
+		func() error { return listenTo(server, seed, total) },
+		func() error { return noise(server, seed+1, total) },
+		func() error { return listenTo(client, seed+1, total) })
+}
+
+func testWriteBuffers(t *testing.T, f Factory) {
+	client, server := pair(t, f)
+	header, payload := bytes.Repeat([]byte{1}, 64), bytes.Repeat([]byte{2}, 100_000)
+	run(t,
+		func() error {
+			n, err := client.WriteBuffers(header, payload)
+			if n != len(header)+len(payload) {
+				return fmt.Errorf("wrote %d: %w", n, err)
+			}
+			return err
+		},
+		func() error {
+			got := make([]byte, len(header)+len(payload))
+			if _, err := io.ReadFull(server, got); err != nil {
+				return err
+			}
+			if !bytes.Equal(got, append(bytes.Clone(header), payload...)) {
+				return errors.New("wrong data")
+			}
+			return nil
+		})
+}
+
+func testDeadlines(t *testing.T, f Factory) {
+	client, server := pair(t, f)
+	require.NoError(t, client.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
+	_, err := client.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+
+	// Reading goes on with a new deadline.
+	require.NoError(t, client.SetReadDeadline(time.Now().Add(patience)))
+	run(t, func() error { _, err := server.Write([]byte{7}); return err })
+	one := make([]byte, 1)
+	_, err = io.ReadFull(client, one)
+	require.NoError(t, err)
+	require.EqualValues(t, 7, one[0])
+
+	// Nobody reads, so writing must stall. What is stuck in the middle is lost, so it fails from then on.
+	require.NoError(t, client.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+	_, err = writeUntilError(client)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.NoError(t, client.SetWriteDeadline(time.Now().Add(patience)))
+	_, err = client.Write([]byte{1})
+	require.Error(t, err)
+}
+
+func writeUntilError(c Conn) (int, error) {
+	buf := make([]byte, 1<<20)
+	total := 0
+	for {
+		n, err := c.Write(buf)
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
+func testCloseUnblocks(t *testing.T, f Factory) {
+	client, _ := pair(t, f)
+	errs := make(chan error, 2)
+	go func() { _, err := client.Read(make([]byte, 1)); errs <- err }()
+	go func() { _, err := writeUntilError(client); errs <- err }()
+	// Give both a moment to block: a Close before that would test less, not fail.
+	pause(t, client)
+	require.NoError(t, client.Close())
+	for range 2 {
+		require.ErrorIs(t, <-errs, net.ErrClosed)
+	}
+}
+
+// pause waits a little without an event to wait for.
+func pause(t *testing.T, _ Conn) {
+	t.Helper()
+	timer := time.NewTimer(50 * time.Millisecond)
+	<-timer.C
+}
+
+func testCloseTwice(t *testing.T, f Factory) {
+	client, _ := pair(t, f)
+	require.NoError(t, client.Close())
+	require.NoError(t, client.Close())
+}
+
+func testHalfClose(t *testing.T, f Factory) {
+	client, server := pair(t, f)
+	run(t,
+		func() error {
+			if _, err := client.Write([]byte("question")); err != nil {
+				return err
+			}
+			if err := client.CloseWrite(); err != nil {
+				return err
+			}
+			if _, err := client.Write([]byte("more")); !errors.Is(err, net.ErrClosed) {
+				return fmt.Errorf("write after CloseWrite: %w", err)
+			}
+			got, err := io.ReadAll(client)
+			if string(got) != "answer" {
+				return fmt.Errorf("got %q: %w", got, err)
+			}
+			return err
+		},
+		func() error {
+			got, err := io.ReadAll(server)
+			if err != nil || string(got) != "question" {
+				return fmt.Errorf("got %q: %w", got, err)
+			}
+			if _, err := server.Write([]byte("answer")); err != nil {
+				return err
+			}
+			return server.Close()
+		})
+}
+
+func testUseAfterClose(t *testing.T, f Factory) {
+	client, server := pair(t, f)
+	require.NoError(t, client.Close())
+	_, err := client.Read(make([]byte, 1))
+	require.ErrorIs(t, err, net.ErrClosed)
+	_, err = client.Write([]byte{1})
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.ErrorIs(t, client.CloseWrite(), net.ErrClosed)
+	_, err = server.Read(make([]byte, 1))
+	require.Equal(t, io.EOF, err)
+	_, err = server.Read(make([]byte, 1))
+	require.Equal(t, io.EOF, err, "end of stream must last")
+}
+
+func testIdentity(t *testing.T, f Factory) {
+	serverKey, clientKey := newKey(t), newKey(t)
+	l := listen(t, f, serverKey)
+	run(t,
+		func() error {
+			c, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if err := c.Handshake(within(t)); err != nil {
+				return err
+			}
+			if !c.PeerKey().Equal(public(clientKey)) {
+				return errors.New("server sees another key")
+			}
+			_, err = c.Read(make([]byte, 1))
+			if err != io.EOF {
+				return fmt.Errorf("read: %w", err)
+			}
+			return nil
+		},
+		func() error {
+			var seen ed25519.PublicKey
+			c, err := f.Dial(within(t), l.Addr().String(), clientKey, func(k ed25519.PublicKey) error { seen = k; return nil })
+			if err != nil {
+				return err
+			}
+			if !seen.Equal(public(serverKey)) || !c.PeerKey().Equal(public(serverKey)) {
+				return errors.New("client sees another key")
+			}
+			return c.Close()
+		})
+}
+
+func testExporter(t *testing.T, f Factory) {
+	client, server := pair(t, f)
+	other, _ := pair(t, f)
+	a, err := client.Exporter("fxfer test", 32)
+	require.NoError(t, err)
+	require.Len(t, a, 32)
+	b, err := server.Exporter("fxfer test", 32)
+	require.NoError(t, err)
+	require.Equal(t, a, b)
+	b, err = server.Exporter("fxfer test 2", 32)
+	require.NoError(t, err)
+	require.NotEqual(t, a, b, "labels must differ")
+	b, err = other.Exporter("fxfer test", 32)
+	require.NoError(t, err)
+	require.NotEqual(t, a, b, "connections must differ")
+}
+
+func testWrongKey(t *testing.T, f Factory) {
+	l := listen(t, f, newKey(t))
+	refused := errors.New("not the key I know")
+	run(t,
+		func() error {
+			c, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if err := c.Handshake(within(t)); err == nil {
+				return errors.New("server took a client that refused it")
+			}
+			if c.PeerKey() != nil {
+				return errors.New("the client's identity reached a server it refused")
+			}
+			return nil
+		},
+		func() error {
+			c, err := f.Dial(within(t), l.Addr().String(), newKey(t), func(ed25519.PublicKey) error { return refused })
+			if c != nil || !errors.Is(err, refused) {
+				return fmt.Errorf("dial: %w", err)
+			}
+			return nil
+		})
+}
+
+func testBeforeHandshake(t *testing.T, f Factory) {
+	l := listen(t, f, newKey(t))
+	bare := dialBare(t, f, l)
+	defer bare.Close()
+	c, err := l.Accept()
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Read(make([]byte, 1))
+	require.Error(t, err)
+	_, err = c.Write([]byte{1})
+	require.Error(t, err)
+	_, err = c.Exporter("x", 1)
+	require.Error(t, err)
+	require.Error(t, c.CloseWrite())
+	require.Nil(t, c.PeerKey())
+}
+
+func dialBare(t *testing.T, f Factory, l Listener) net.Conn {
+	t.Helper()
+	if f.Network == "" {
+		t.Skip("this transport has no bare connections")
+	}
+	c, err := net.Dial(f.Network, l.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	return c
+}
+
+// testSlowPeer: one peer that says nothing must not keep another from its handshake.
+func testSlowPeer(t *testing.T, f Factory) {
+	l := listen(t, f, newKey(t))
+	bare := dialBare(t, f, l)
+	defer bare.Close()
+	slow, err := l.Accept()
+	require.NoError(t, err)
+	slowDone := make(chan error, 1)
+	go func() { slowDone <- slow.Handshake(within(t)) }()
+	run(t,
+		func() error {
+			c, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return c.Handshake(within(t))
+		},
+		func() error {
+			c, err := f.Dial(within(t), l.Addr().String(), newKey(t), anyKey)
+			if err != nil {
+				return err
+			}
+			return c.Close()
+		})
+	require.NoError(t, slow.Close())
+	require.Error(t, <-slowDone)
+}
+
+// testFlood: a stranger that keeps sending is cut off early, before it has filled much memory.
+func testFlood(t *testing.T, f Factory) {
+	l := listen(t, f, newKey(t))
+	bare := dialBare(t, f, l)
+	defer bare.Close()
+	c, err := l.Accept()
+	require.NoError(t, err)
+	defer c.Close()
+	done := make(chan error, 1)
+	go func() { done <- c.Handshake(within(t)) }()
+	// A ClientHello that announces 64 KiB, in records of full size.
+	body := make([]byte, 1<<14)
+	copy(body, []byte{1, 0, 0xff, 0xff})
+	record := append([]byte{22, 3, 1, 0x40, 0}, body...)
+	for range 64 {
+		if _, err := bare.Write(record); err != nil {
+			break
+		}
+	}
+	require.Error(t, <-done)
+}
+
+func testHandshakeDeadline(t *testing.T, f Factory) {
+	l := listen(t, f, newKey(t))
+	bare := dialBare(t, f, l)
+	defer bare.Close()
+	c, err := l.Accept()
+	require.NoError(t, err)
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(within(t), 30*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, c.Handshake(ctx), context.DeadlineExceeded)
+}
+
+func testDialCanceled(t *testing.T, f Factory) {
+	// A listener that nobody serves: the kernel connects, and the handshake hangs.
+	l := listen(t, f, newKey(t))
+	ctx, cancel := context.WithTimeout(within(t), 30*time.Millisecond)
+	defer cancel()
+	_, err := f.Dial(ctx, l.Addr().String(), newKey(t), anyKey)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+func testListenerClose(t *testing.T, f Factory) {
+	l := listen(t, f, newKey(t))
+	done := make(chan error, 1)
+	go func() { _, err := l.Accept(); done <- err }()
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, <-done, net.ErrClosed)
+}

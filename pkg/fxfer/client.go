@@ -1,0 +1,351 @@
+package fxfer
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// agent is what this build calls itself to a peer.
+const agent = "fxfer"
+
+// Client sends to and gets from servers. Its methods are safe for concurrent use.
+type Client struct {
+	opt   Options
+	store *identity.Store
+	key   ed25519.PrivateKey
+	pin   identity.Pin // expected of any server, or ""
+}
+
+// NewClient loads or makes this host's identity.
+func NewClient(opt Options) (*Client, error) {
+	if opt.MaxStreams == 0 {
+		opt.MaxStreams = max(DefaultMaxStreams, opt.Streams)
+	}
+	if opt.Streams < 0 || opt.MaxStreams < 1 || opt.MaxStreams > maxStreams || opt.Streams > opt.MaxStreams {
+		return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("%d streams of at most %d: give 1 to %d", opt.Streams, opt.MaxStreams, maxStreams)}
+	}
+	c := &Client{opt: opt}
+	if opt.Pin != "" {
+		pin, err := identity.ParsePin(opt.Pin)
+		if err != nil {
+			return nil, &Error{Kind: KindUsage, Err: err}
+		}
+		c.pin = pin
+	}
+	var err error
+	c.store, c.key, err = openIdentity(opt.Home)
+	return c, err
+}
+
+func openIdentity(home string) (*identity.Store, ed25519.PrivateKey, error) {
+	var err error
+	if home == "" {
+		if home, err = identity.Home(); err != nil {
+			return nil, nil, &Error{Kind: KindLocalDisk, Err: err}
+		}
+	}
+	store, err := identity.OpenStore(home)
+	if err != nil {
+		return nil, nil, &Error{Kind: KindLocalDisk, Err: err}
+	}
+	key, err := store.Key()
+	if err != nil {
+		return nil, nil, &Error{Kind: KindLocalDisk, Err: err}
+	}
+	return store, key, nil
+}
+
+// Send sends files and folders. A source that ends with a slash stands for what it holds. If entries failed,
+// the Report comes with an *Error.
+func (c *Client) Send(ctx context.Context, sources []string, target URL) (*Report, error) {
+	var source transfer.TreeSource
+	defer func() {
+		for _, r := range source.Roots {
+			_ = r.Tree.Close()
+		}
+	}()
+	for _, s := range sources {
+		root, err := openSource(s)
+		if err != nil {
+			return nil, &Error{Kind: KindLocalDisk, Err: err}
+		}
+		source.Roots = append(source.Roots, root)
+	}
+	return c.push(ctx, &source, target, true)
+}
+
+// openSource opens one source argument.
+func openSource(s string) (transfer.Root, error) {
+	if _, err := os.Lstat(s); err != nil {
+		var p *fs.PathError
+		if errors.As(err, &p) {
+			err = fmt.Errorf("%s: %w", s, p.Err)
+		}
+		return transfer.Root{}, err
+	}
+	last := s[strings.LastIndexAny(s, `/`+string(filepath.Separator))+1:]
+	if last == "" || last == "." || last == ".." {
+		tree, err := disk.Open(s)
+		return transfer.Root{Tree: tree, Path: "."}, err
+	}
+	tree, err := disk.Open(filepath.Dir(s))
+	base := filepath.Base(s)
+	return transfer.Root{Tree: tree, Path: base, As: base}, err
+}
+
+// SendStream sends r, whose length need not be known, as one file. It cannot be resumed: what r gave is gone. The
+// file appears under its name only after r ended with io.EOF and everything arrived.
+func (c *Client) SendStream(ctx context.Context, r io.Reader, target URL) (*Report, error) {
+	if target.Path == "" || target.TrailingSlash {
+		return nil, &Error{Kind: KindUsage, Err: errors.New("a stream has no name of its own"), Remedy: "name the file: " + target.Redacted() + "/NAME"}
+	}
+	name := target.Path[strings.LastIndexByte(target.Path, '/')+1:]
+	source := &transfer.StreamSource{R: r, Entry: wire.Entry{
+		Kind: wire.File, Path: name, Size: wire.Unknown, ModTime: time.Now().UnixNano(), Mode: 0o644,
+	}}
+	return c.push(ctx, source, target, false)
+}
+
+func (c *Client) push(ctx context.Context, source transfer.Source, target URL, again bool) (*Report, error) {
+	path := target.Path
+	if target.TrailingSlash && path != "" {
+		path += "/"
+	}
+	hello := wire.Hello{Intent: wire.Push, Share: target.Share, Paths: []string{path}}
+	return c.transfer(ctx, target, hello, again, func(s *clientSession) { s.source = source })
+}
+
+// Get receives files and folders from one share into target: into it if it is a folder or ends with a slash, otherwise a
+// single file gets its name. A source that ends with a slash stands for what it holds.
+func (c *Client) Get(ctx context.Context, sources []URL, target string) (*Report, error) {
+	hello := wire.Hello{Intent: wire.Pull, Share: sources[0].Share}
+	for _, u := range sources {
+		if u.Host != sources[0].Host || u.Port != sources[0].Port || u.Share != sources[0].Share {
+			return nil, &Error{Kind: KindUsage, Err: errors.New("sources are on different servers or shares"), Remedy: "get them one after the other"}
+		}
+		path := u.Path
+		if u.TrailingSlash {
+			path += "/"
+		}
+		hello.Paths = append(hello.Paths, path)
+	}
+	tree, path, err := openTarget(target)
+	if err != nil {
+		return nil, &Error{Kind: KindLocalDisk, Err: err}
+	}
+	defer tree.Close()
+	return c.transfer(ctx, sources[0], hello, true, func(s *clientSession) { s.target, s.path = tree, path })
+}
+
+// openTarget opens the folder to receive into and returns the path below it.
+func openTarget(target string) (*disk.Tree, string, error) {
+	if info, err := os.Stat(target); err == nil && info.IsDir() {
+		tree, err := disk.Open(target)
+		return tree, ".", err
+	}
+	tree, err := disk.Open(filepath.Dir(filepath.Clean(target)))
+	path := filepath.Base(target)
+	if strings.HasSuffix(target, "/") || strings.HasSuffix(target, string(filepath.Separator)) {
+		path += "/"
+	}
+	return tree, path, err
+}
+
+// transfer runs sessions until one succeeds or there is no use in another.
+func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, again bool, prepare func(*clientSession)) (*Report, error) {
+	if u.Share == "" {
+		return nil, &Error{Kind: KindUsage, Err: errors.New("the URL names no share"), Remedy: "fxfer ls " + u.Redacted() + " shows the shares"}
+	}
+	server := serverOf(u)
+	t := newTracker(&c.opt)
+	hello.Readback, hello.RateLimit = c.opt.Readback, c.opt.RateLimit
+	var stats sessionStats
+	alive := time.Now()
+	for try := 0; ; try++ {
+		s := &clientSession{client: c, url: u, hello: hello, tracker: t}
+		prepare(s)
+		before := t.written
+		err := s.run(ctx)
+		stats.merge(s.stats)
+		if t.written > before {
+			alive, try = time.Now(), 0
+		}
+		if err == nil || ctx.Err() != nil || !again || !temporary(err) || time.Since(alive) >= c.opt.RetryFor {
+			return c.finish(t, server, &stats, describe(err, server))
+		}
+		u.Token = "" // spent, or else good for nothing
+		wait := min(time.Second<<min(try, 4), 15*time.Second)
+		wait = wait/2 + rand.N(wait)
+		if c.opt.Notice != nil {
+			left := c.opt.RetryFor - time.Since(alive)
+			c.opt.Notice(fmt.Sprintf("%v; trying again in %.0f s, for another %v", describe(err, server), wait.Seconds(), left.Round(time.Second)))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		t.reconnects++
+		t.begin()
+	}
+}
+
+// finish makes the report, and the error that stands for the failures in it.
+func (c *Client) finish(t *tracker, server string, stats *sessionStats, err error) (*Report, error) {
+	r := t.report(server)
+	stats.fill(r)
+	if c.opt.Progress != nil {
+		c.opt.Progress(t.progress(0, stats.path.minRTT))
+	}
+	if err != nil || r.Failed == 0 {
+		return r, err
+	}
+	kind := KindPartial
+	if r.Sent+r.Same == 0 {
+		kind = KindOf(r.Failures[0].Err)
+		for _, f := range r.Failures {
+			if KindOf(f.Err) != kind {
+				kind = KindPartial
+			}
+		}
+	}
+	if r.Failed == 1 {
+		return r, &Error{Kind: kind, Err: fmt.Errorf("%s: %w", wire.Printable(r.Failures[0].Path), r.Failures[0].Err)}
+	}
+	return r, &Error{Kind: kind, Err: fmt.Errorf("%d of the entries failed", r.Failed)}
+}
+
+// temporary tells whether a new session may succeed where this one failed.
+func temporary(err error) bool {
+	var remote *wire.Error
+	if errors.As(err, &remote) {
+		return remote.Code == wire.CodeDraining || remote.Code == wire.CodeBusy
+	}
+	var known *Error
+	return !errors.As(err, &known) || known.Kind == KindUnreachable
+}
+
+// describe turns an error of a session into one for the user.
+func describe(err error, server string) error {
+	var known *Error
+	var coded *wire.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, context.Canceled):
+		return &Error{Kind: KindInterrupted, Err: errors.New("interrupted"), Remedy: "the same command resumes"}
+	case errors.As(err, &coded):
+		e := &Error{Kind: kindOfCode(coded), Err: coded}
+		if coded.Remote {
+			e.Err = fmt.Errorf("%s: %w", server, coded)
+		}
+		if coded.Code == wire.CodeTrust {
+			e.Remedy = "ask its administrator for an invitation: fxfer serve --invite"
+		}
+		return e
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("%s closed the connection", server), Remedy: "the same command resumes; --retry-for tries by itself"}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("%s says nothing any more", server), Remedy: "the same command resumes; --retry-for tries by itself"}
+	}
+	return &Error{Kind: KindUnreachable, Err: fmt.Errorf("connection to %s: %w", server, err), Remedy: "the same command resumes; --retry-for tries by itself"}
+}
+
+// List returns what a folder of a share holds, one file, or the shares if the URL names none.
+func (c *Client) List(ctx context.Context, u URL) ([]Entry, error) {
+	s := &clientSession{client: c, url: u, hello: wire.Hello{Intent: wire.List, Share: u.Share, Paths: []string{u.Path}}}
+	entries, err := s.list(ctx)
+	return entries, describe(err, serverOf(u))
+}
+
+func serverOf(u URL) string { return URL{Host: u.Host, Port: u.Port}.address() }
+
+func hexDigest(d [32]byte) string { return hex.EncodeToString(d[:]) }
+
+// errAskFirst ends a handshake with a server whose key the user has to confirm.
+type errAskFirst struct{ pin identity.Pin }
+
+func (e *errAskFirst) Error() string { return "the server's key is not confirmed" }
+
+// expect returns the check of the server's key. With Confirm, an unknown key ends the handshake with errAskFirst: the
+// server does not wait for a person.
+func (c *Client) expect(u URL) func(ed25519.PublicKey) error {
+	server := serverOf(u)
+	return func(key ed25519.PublicKey) error {
+		offered := identity.PinOf(key)
+		want := c.pin
+		if want == "" {
+			want = u.Pin
+		}
+		if want != "" {
+			if offered != want {
+				return &Error{Kind: KindTrust, Err: fmt.Errorf("%s has the key %s, not the pinned %s", server, offered, want),
+					Remedy: "if the server was set up anew, ask for its pin; otherwise somebody is in between"}
+			}
+			return nil
+		}
+		err := c.store.CheckServer(server, offered)
+		if errors.Is(err, identity.ErrUnknownServer) && c.opt.Confirm != nil {
+			return &errAskFirst{offered}
+		}
+		if err != nil {
+			return trustError(err)
+		}
+		return nil
+	}
+}
+
+func trustError(err error) error {
+	e := &Error{Kind: KindTrust, Err: err}
+	var h interface{ Hint() string }
+	if errors.As(err, &h) {
+		e.Remedy = h.Hint()
+	}
+	return e
+}
+
+// dial connects the control stream, and asks the user about an unknown server.
+func (c *Client) dial(ctx context.Context, u URL, cfg transport.Config) (*transport.Conn, error) {
+	server := serverOf(u)
+	conn, err := transport.Dial(ctx, server, cfg, c.expect(u))
+	var ask *errAskFirst
+	if errors.As(err, &ask) {
+		yes, askErr := c.opt.Confirm(ctx, server, string(ask.pin))
+		switch {
+		case askErr != nil:
+			return nil, &Error{Kind: KindTrust, Err: askErr}
+		case !yes:
+			return nil, &Error{Kind: KindTrust, Err: fmt.Errorf("the key of %s was not confirmed", server)}
+		}
+		if err := c.store.AddKnownServer(server, ask.pin); err != nil {
+			return nil, &Error{Kind: KindLocalDisk, Err: err}
+		}
+		conn, err = transport.Dial(ctx, server, cfg, c.expect(u))
+	}
+	return conn, err
+}
+
+// remember keeps the key of a server that was given as a pin and has admitted us.
+func (c *Client) remember(u URL, key ed25519.PublicKey) error {
+	if err := c.store.AddKnownServer(serverOf(u), identity.PinOf(key)); err != nil {
+		return &Error{Kind: KindTrust, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+package fxfer
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"lukechampine.com/blake3"
+)
+
+// site is a running server.
+type site struct {
+	*Server
+	dir  string
+	stop func()
+}
+
+func serve(t *testing.T, rights Rights) *site {
+	t.Helper()
+	s := &site{dir: t.TempDir()}
+	var err error
+	s.Server, err = NewServer(ServerOptions{Home: t.TempDir(), Listen: "127.0.0.1:0", Shares: []Share{{"data", s.dir, rights}}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Serve(ctx) }()
+	s.stop = func() {
+		cancel()
+		require.NoError(t, <-done)
+	}
+	return s
+}
+
+func (s *site) invited(t *testing.T) URL {
+	t.Helper()
+	text, err := s.Invite("127.0.0.1")
+	require.NoError(t, err)
+	u, err := ParseURL(text)
+	require.NoError(t, err)
+	return u
+}
+
+func (s *site) plain(t *testing.T, path string) URL {
+	t.Helper()
+	u := s.invited(t)
+	u.Token, u.Pin, u.Path = "", "", path
+	return u
+}
+
+func client(t *testing.T, home string, opt Options) *Client {
+	t.Helper()
+	opt.Home = home
+	c, err := NewClient(opt)
+	require.NoError(t, err)
+	return c
+}
+
+func randomFile(t *testing.T, name string, n int) []byte {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	data := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(data)
+	require.NoError(t, os.WriteFile(name, data, 0o644))
+	return data
+}
+
+func TestSendGetList(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	home, dir := t.TempDir(), t.TempDir()
+	data := randomFile(t, filepath.Join(dir, "big"), 40<<20+17)
+	var files []FileResult
+	c := client(t, home, Options{File: func(r FileResult) { files = append(files, r) }})
+	report, err := c.Send(t.Context(), []string{filepath.Join(dir, "big")}, s.invited(t))
+	require.NoError(t, err)
+	digest := blake3.Sum256(data)
+	require.Equal(t, hexDigest(digest), report.Digest)
+	require.Equal(t, int64(len(data)), report.Written)
+	require.Len(t, files, 1)
+	got, err := os.ReadFile(filepath.Join(s.dir, "big"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
+
+	report, err = c.Send(t.Context(), []string{filepath.Join(dir, "big")}, s.plain(t, ""))
+	require.NoError(t, err)
+	require.Equal(t, int64(1), report.Same)
+	require.Zero(t, report.Written)
+
+	back := t.TempDir()
+	report, err = c.Get(t.Context(), []URL{s.plain(t, "big")}, back)
+	require.NoError(t, err)
+	require.Equal(t, hexDigest(digest), report.Digest)
+	got, err = os.ReadFile(filepath.Join(back, "big"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
+
+	_, err = c.SendStream(t.Context(), bytes.NewReader(data), s.plain(t, "sub/stream"))
+	require.NoError(t, err)
+	list, err := c.List(t.Context(), s.plain(t, ""))
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.Equal(t, "big", list[0].Path)
+	require.Equal(t, "folder", list[1].Kind)
+	u := s.plain(t, "")
+	u.Share = ""
+	list, err = c.List(t.Context(), u)
+	require.NoError(t, err)
+	require.Equal(t, "data", list[0].Path)
+	require.Equal(t, "rw", list[0].Rights)
+}
+
+func TestTrust(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := serve(t, identity.Read)
+	defer s.stop()
+	dir := t.TempDir()
+	randomFile(t, filepath.Join(dir, "f"), 1000)
+	send := func(home string, u URL) error {
+		_, err := client(t, home, Options{}).Send(t.Context(), []string{filepath.Join(dir, "f")}, u)
+		return err
+	}
+	get := func(home string, u URL, opt Options) error {
+		_, err := client(t, home, opt).Get(t.Context(), []URL{u}, t.TempDir())
+		return err
+	}
+	stranger, member := t.TempDir(), t.TempDir()
+	require.ErrorIs(t, get(stranger, s.plain(t, "f"), Options{}), ErrUnknownServer)
+	require.Equal(t, KindTrust, KindOf(get(stranger, s.plain(t, "f"), Options{Pin: s.Pin()})), "not admitted")
+
+	invitation := s.invited(t)
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "f"), []byte("hello"), 0o644))
+	invitation.Path = "f"
+	require.NoError(t, get(member, invitation, Options{}))
+	require.NoError(t, get(member, s.plain(t, "f"), Options{}))
+	require.Equal(t, KindTrust, KindOf(get(stranger, invitation, Options{})), "a token is good once")
+	require.Equal(t, KindTrust, KindOf(send(member, s.plain(t, ""))), "the share is read-only")
+	other := s.plain(t, "f")
+	other.Share = "other"
+	require.Equal(t, KindTrust, KindOf(get(member, other, Options{})))
+	require.Equal(t, KindRemoteDisk, KindOf(get(member, s.plain(t, "missing"), Options{})))
+
+	imposter := serve(t, identity.Read)
+	defer imposter.stop()
+	wrong := imposter.plain(t, "f")
+	require.Equal(t, KindTrust, KindOf(get(member, wrong, Options{Pin: s.Pin()})))
+}
+
+func TestUnreachable(t *testing.T) {
+	s := serve(t, identity.Read)
+	u := s.plain(t, "f")
+	s.stop()
+	_, err := client(t, t.TempDir(), Options{Pin: s.Pin()}).Get(t.Context(), []URL{u}, t.TempDir())
+	require.Equal(t, KindUnreachable, KindOf(err), "%v", err)
+}
+
+// TestRetry ends the server in the middle of a transfer and starts another in its place.
+func TestRetry(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	home, dir, source := t.TempDir(), t.TempDir(), t.TempDir()
+	data := randomFile(t, filepath.Join(source, "big"), 60<<20)
+	start := func(listen string) (*Server, context.CancelFunc, chan error) {
+		s, err := NewServer(ServerOptions{Home: home, Listen: listen, Shares: []Share{{"data", dir, identity.Read | identity.Write}}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ctx) }()
+		return s, cancel, done
+	}
+	first, cancel, done := start("127.0.0.1:0")
+	text, err := first.Invite("127.0.0.1")
+	require.NoError(t, err)
+	u, err := ParseURL(text)
+	require.NoError(t, err)
+	var second chan error
+	var stop context.CancelFunc
+	opt := Options{RetryFor: 1 << 40, RateLimit: 400e6}
+	opt.Progress = func(p Progress) {
+		if p.BytesDone > 10<<20 && second == nil {
+			cancel()
+			require.NoError(t, <-done)
+			_, stop, second = start(first.Addr().String())
+		}
+	}
+	report, err := client(t, t.TempDir(), opt).Send(t.Context(), []string{filepath.Join(source, "big")}, u)
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Reconnects)
+	require.Positive(t, report.Resumed)
+	got, err := os.ReadFile(filepath.Join(dir, "big"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
+	stop()
+	require.NoError(t, <-second)
+}

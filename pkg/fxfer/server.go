@@ -1,0 +1,634 @@
+package fxfer
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+const (
+	// admitWithin is what a peer has for its handshake and first message, and a data stream for its session to appear.
+	admitWithin = 10 * time.Second
+	// drainWithin bounds the end of a server.
+	drainWithin = 8 * time.Second
+	// strangers bounds the connections that are not admitted yet. Each may cost 64 KiB.
+	strangers = 512
+	// staleAfter is the age from which an abandoned partial file is removed when the server starts.
+	staleAfter = 14 * 24 * time.Hour
+)
+
+// Server offers shares. NewServer makes one that listens already.
+type Server struct {
+	opt     ServerOptions
+	log     *slog.Logger
+	store   *identity.Store
+	key     ed25519.PrivateKey
+	invites *identity.Invites
+	listen  *transport.Listener
+	shares  map[string]*openShare
+	host    string
+
+	mu       sync.Mutex
+	cond     *sync.Cond
+	sessions map[[16]byte]*serverSession
+	draining bool
+}
+
+type openShare struct {
+	Share
+	tree *disk.Tree
+}
+
+// serverSession is a session that was admitted.
+type serverSession struct {
+	server  *Server
+	hello   *wire.Hello
+	key     ed25519.PublicKey
+	log     *slog.Logger
+	set     *streamSet
+	share   *openShare
+	sender  *transfer.Sender
+	receive *transfer.Receiver
+	drain   context.CancelCauseFunc
+}
+
+// NewServer opens the shares and listens. The caller calls Serve next.
+func NewServer(opt ServerOptions) (*Server, error) {
+	s := &Server{
+		opt: opt, log: opt.Log, invites: identity.NewInvites(time.Now),
+		shares: make(map[string]*openShare), sessions: make(map[[16]byte]*serverSession),
+	}
+	s.cond = sync.NewCond(&s.mu)
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.host, _ = os.Hostname() // for messages only
+	var err error
+	if s.store, s.key, err = openIdentity(opt.Home); err != nil {
+		return nil, err
+	}
+	if err := s.store.CheckAuthorized(); err != nil {
+		s.log.Warn("authorised clients", "error", err)
+	}
+	for _, share := range opt.Shares {
+		if err := s.open(share); err != nil {
+			s.closeShares()
+			return nil, err
+		}
+	}
+	if len(s.shares) == 0 {
+		return nil, &Error{Kind: KindUsage, Err: errors.New("nothing to share"), Remedy: "name a folder: fxfer serve DIR"}
+	}
+	s.listen, err = transport.Listen(opt.Listen, transport.Config{Identity: s.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion})
+	if err != nil {
+		s.closeShares()
+		return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", opt.Listen, err)}
+	}
+	return s, nil
+}
+
+func (s *Server) open(share Share) error {
+	if err := identity.CheckShare(share.Name); err != nil {
+		return &Error{Kind: KindUsage, Err: err}
+	}
+	if s.shares[share.Name] != nil {
+		return &Error{Kind: KindUsage, Err: fmt.Errorf("two shares have the name %q", share.Name), Remedy: "name them apart: --share NAME=DIR"}
+	}
+	tree, err := disk.Open(share.Dir)
+	if err != nil {
+		return &Error{Kind: KindLocalDisk, Err: fmt.Errorf("share %q: %w", share.Name, err)}
+	}
+	s.shares[share.Name] = &openShare{share, tree}
+	return nil
+}
+
+func (s *Server) closeShares() {
+	for _, share := range s.shares {
+		_ = share.tree.Close()
+	}
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.listen.Addr() }
+
+// Pin is the server's key, as clients know it.
+func (s *Server) Pin() string {
+	return string(identity.PinOf(s.key.Public().(ed25519.PublicKey)))
+}
+
+// Invite makes a URL that admits one client to all shares, with their rights. It is valid once and for 10 minutes. host is the name
+// or address at which the client reaches this server.
+func (s *Server) Invite(host string) (string, error) {
+	grants := make(identity.Grants)
+	for name, share := range s.shares {
+		grants[name] = share.Rights
+	}
+	token, err := s.invites.New(grants, identity.InviteTTL)
+	if err != nil {
+		return "", err
+	}
+	port := identity.DefaultPort
+	if tcp, ok := s.Addr().(*net.TCPAddr); ok {
+		port = tcp.Port
+	}
+	u := URL{Host: host, Port: port, Share: s.opt.Shares[0].Name, Token: token, Pin: identity.Pin(s.Pin())}
+	return u.String(), nil
+}
+
+// Serve answers clients until ctx is done. Then it makes what runs durable, tells the clients to come again, and returns nil within 10 s.
+func (s *Server) Serve(ctx context.Context) error {
+	defer s.closeShares()
+	var conns sync.WaitGroup
+	live, kill := context.WithCancel(context.Background())
+	defer kill()
+	sweep := context.WithoutCancel(ctx)
+	conns.Go(func() { s.sweep(sweep) })
+	unhook := context.AfterFunc(ctx, func() { _ = s.listen.Close() })
+	defer unhook()
+	gate := make(chan struct{}, strangers)
+	var failed error
+	for wait := time.Millisecond; ; {
+		conn, err := s.listen.Accept()
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			break
+		}
+		if err != nil { // such as too many open files: others may end
+			s.log.Error("accept", "error", err)
+			time.Sleep(wait)
+			wait = min(2*wait, time.Second)
+			continue
+		}
+		wait = time.Millisecond
+		select {
+		case gate <- struct{}{}:
+			conns.Go(func() { s.serve(live, conn, sync.OnceFunc(func() { <-gate })) })
+		default:
+			_ = conn.Close()
+		}
+	}
+	s.drain(kill)
+	conns.Wait()
+	return failed
+}
+
+// sweep removes what abandoned transfers left.
+func (s *Server) sweep(ctx context.Context) {
+	for name, share := range s.shares {
+		if share.Rights.Has(identity.Write) {
+			if n, err := share.tree.Sweep(ctx, staleAfter); n > 0 || err != nil {
+				s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
+			}
+		}
+	}
+}
+
+// drain ends all sessions at a checkpoint.
+func (s *Server) drain(kill context.CancelFunc) {
+	s.mu.Lock()
+	s.draining = true
+	sessions := make([]*serverSession, 0, len(s.sessions))
+	for _, x := range s.sessions {
+		sessions = append(sessions, x)
+	}
+	s.cond.Broadcast()
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), drainWithin)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, x := range sessions {
+		all.Go(func() {
+			if x.receive != nil {
+				x.receive.Drain(ctx)
+			}
+			x.drain(wire.Errorf(wire.CodeDraining, "the server is shutting down"))
+		})
+	}
+	all.Wait()
+	kill()
+}
+
+// serve admits one connection and carries what it is for. admitted is called when it stops being a stranger.
+func (s *Server) serve(ctx context.Context, conn *transport.Conn, admitted func()) {
+	defer admitted()
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	begin, cancel := context.WithTimeout(ctx, admitWithin)
+	defer cancel()
+	log := s.log.With("peer", conn.RemoteAddr().String())
+	if err := conn.Handshake(begin); err != nil {
+		log.Debug("handshake", "error", err)
+		return
+	}
+	deadline, _ := begin.Deadline()
+	_ = conn.SetDeadline(deadline)
+	m, err := wire.NewReader(conn, wire.MaxFirstMessage).Next()
+	if err != nil {
+		log.Debug("first message", "error", err)
+		return
+	}
+	switch m := m.(type) {
+	case *wire.Hello:
+		err = s.hello(ctx, conn, m, log, admitted)
+	case *wire.Join:
+		err = s.join(begin, conn, m, admitted)
+	default:
+		err = wire.Errorf(wire.CodeProtocol, "a connection begins with Hello or Join")
+	}
+	var refused *wire.Error
+	if errors.As(err, &refused) && !refused.Remote {
+		log.Info("refused", "client", identity.PinOf(conn.PeerKey()).Short(), "code", refused.Code.String(), "reason", refused.Text)
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		if _, err := conn.Write(wire.Append(nil, &wire.Refuse{Code: refused.Code, Text: refused.Text})); err == nil {
+			_ = conn.CloseWrite()
+			linger(conn)
+		}
+	}
+}
+
+// linger reads what the peer has sent already: closing with it unread would reset the connection, and the peer might not
+// see why it was refused.
+func linger(conn *transport.Conn) {
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	buf := make([]byte, 16<<10)
+	for range 64 {
+		if _, err := conn.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+// grants tells what a key may do. A valid invitation enrols it.
+func (s *Server) grants(conn *transport.Conn, m *wire.Hello, log *slog.Logger) (identity.Grants, error) {
+	key := conn.PeerKey()
+	grants, known, err := s.store.Authorized(key)
+	if err != nil {
+		log.Warn("authorised clients", "error", err)
+	}
+	if len(m.Proof) != 32 {
+		if !known {
+			return nil, wire.Errorf(wire.CodeTrust, "this client's key is not admitted")
+		}
+		return grants, nil
+	}
+	exported, err := conn.Exporter(exporterLabel, 32)
+	if err != nil {
+		return nil, err
+	}
+	invited, err := s.invites.Redeem([32]byte(m.Proof), exported)
+	if err != nil {
+		if known { // the URL was pasted again
+			return grants, nil
+		}
+		return nil, &wire.Error{Code: wire.CodeTrust, Text: err.Error()}
+	}
+	comment := fmt.Sprintf("invited %s from %s", time.Now().UTC().Format(time.RFC3339), conn.RemoteAddr())
+	if err := s.store.AddAuthorized(key, invited, comment); err != nil {
+		log.Error("enrol", "error", err)
+		return nil, wire.Errorf(wire.CodeOther, "the server could not enrol this client; its invitation is spent")
+	}
+	log.Info("enrolled", "client", identity.PinOf(key).Short(), "grants", invited.String())
+	return grants.Merge(invited), nil
+}
+
+// hello admits a session and runs it.
+func (s *Server) hello(ctx context.Context, conn *transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) error {
+	if m.Version != wire.Version {
+		return wire.Errorf(wire.CodeVersion, "the server speaks protocol version %d, the client %d", wire.Version, m.Version)
+	}
+	grants, err := s.grants(conn, m, log)
+	if err != nil {
+		return err
+	}
+	if m.Intent == wire.List {
+		return s.list(ctx, conn, m, grants)
+	}
+	x := &serverSession{server: s, hello: m, key: conn.PeerKey()}
+	need := identity.Write
+	if m.Intent == wire.Pull {
+		need = identity.Read
+	} else if m.Intent != wire.Push || len(m.Paths) != 1 {
+		return wire.Errorf(wire.CodeProtocol, "a session sends or gets")
+	}
+	if x.share, err = s.share(m.Share, grants, need); err != nil {
+		return err
+	}
+	if err := conn.Apply(int(min(m.SockBuf, 1<<30)), m.Congestion); err != nil {
+		return wire.Errorf(wire.CodeUnsupported, "the server's kernel refuses: %v", err)
+	}
+	conn.Admit()
+	admitted()
+	_ = conn.SetDeadline(time.Time{})
+	x.log = log.With("client", identity.PinOf(x.key).Short(), "share", m.Share)
+	return x.run(ctx, conn)
+}
+
+// share returns a share on which the client has a right. A share that does not exist and one that the client may not know look
+// the same.
+func (s *Server) share(name string, grants identity.Grants, need identity.Rights) (*openShare, error) {
+	share := s.shares[name]
+	granted := grants.On(name)
+	switch {
+	case share == nil || granted == 0:
+		return nil, wire.Errorf(wire.CodeRight, "there is no share %q for this client", name)
+	case !share.Rights.Has(need) || !granted.Has(need):
+		what := "written to"
+		if need == identity.Read {
+			what = "read"
+		}
+		return nil, wire.Errorf(wire.CodeRight, "share %q may not be %s by this client", name, what)
+	}
+	return share, nil
+}
+
+// register makes a session known to its data streams.
+func (s *Server) register(x *serverSession) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.draining:
+		return wire.Errorf(wire.CodeDraining, "the server is shutting down")
+	case s.sessions[x.hello.Session] != nil:
+		return wire.Errorf(wire.CodeProtocol, "this session exists")
+	}
+	s.sessions[x.hello.Session] = x
+	s.cond.Broadcast()
+	return nil
+}
+
+func (s *Server) unregister(x *serverSession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, x.hello.Session)
+}
+
+// join hands a data stream to its session, which may appear only after it. What does not fit any session hears nothing about
+// sessions.
+func (s *Server) join(ctx context.Context, conn *transport.Conn, m *wire.Join, admitted func()) error {
+	if m.Version != wire.Version {
+		return wire.Errorf(wire.CodeVersion, "the server speaks protocol version %d, the client %d", wire.Version, m.Version)
+	}
+	refused := wire.Errorf(wire.CodeTrust, "there is no such session")
+	x := s.await(ctx, m.Session)
+	if x == nil || !x.key.Equal(conn.PeerKey()) || subtle.ConstantTimeCompare(x.hello.Secret[:], m.Secret[:]) != 1 {
+		return refused
+	}
+	if err := conn.Apply(int(min(m.SockBuf, 1<<30)), m.Congestion); err != nil {
+		return wire.Errorf(wire.CodeUnsupported, "the server's kernel refuses: %v", err)
+	}
+	if x.set.count() >= maxStreams {
+		return wire.Errorf(wire.CodeBusy, "a session has at most %d data streams", maxStreams)
+	}
+	conn.Admit()
+	admitted()
+	_ = conn.SetDeadline(time.Time{})
+	d := x.set.add(m.Stream, conn)
+	if x.sender != nil {
+		x.sender.AddStream(m.Stream, d)
+	} else {
+		x.receive.AddStream(d)
+	}
+	<-d.ctx.Done()
+	return nil
+}
+
+// await returns the session of this name when it is there, nil if that takes too long.
+func (s *Server) await(ctx context.Context, id [16]byte) *serverSession {
+	defer context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cond.Broadcast()
+	})()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.sessions[id] == nil && ctx.Err() == nil && !s.draining {
+		s.cond.Wait()
+	}
+	return s.sessions[id]
+}
+
+// run carries an admitted session.
+func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
+	s := x.server
+	ctx, x.drain = context.WithCancelCause(ctx)
+	defer x.drain(nil)
+	start := time.Now()
+	r := wire.NewReader(conn, wire.MaxMessage)
+	var limit int64
+	if x.hello.Intent == wire.Pull {
+		limit = x.hello.RateLimit
+	}
+	x.set = newStreamSet(limit)
+	count := &counts{}
+	var run func(context.Context) error
+	if x.hello.Intent == wire.Push {
+		x.receive = transfer.NewReceiver(conn, r, x.share.tree, transfer.ReceiverOptions{
+			Path: cmp.Or(x.hello.Paths[0], "."), Readback: x.hello.Readback, Event: count.event,
+		})
+		run = x.receive.Run
+	} else {
+		roots, err := x.roots()
+		if err != nil {
+			return err
+		}
+		x.sender = transfer.NewSender(conn, r, &transfer.TreeSource{Roots: roots}, transfer.SenderOptions{
+			Speculate: true, Event: count.event,
+			WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
+		})
+		run = x.sender.Run
+	}
+	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: maxStreams})
+	if err := s.register(x); err != nil {
+		return err
+	}
+	defer s.unregister(x)
+	x.log.Info("session begins", "intent", x.intent(), "agent", wire.Printable(x.hello.Agent))
+	err := x.watch(ctx, run)
+	level := slog.LevelInfo
+	if err != nil {
+		level = slog.LevelWarn
+	}
+	seconds := time.Since(start).Seconds()
+	x.log.Log(ctx, level, "session ends", "intent", x.intent(), "seconds", seconds, "bytes", count.written, "files", count.committed,
+		"unchanged", count.same, "failed", count.failed, "streams", x.set.most, "error", err)
+	return nil // the engine has told the peer
+}
+
+func (x *serverSession) intent() string {
+	if x.hello.Intent == wire.Push {
+		return "receive"
+	}
+	return "send"
+}
+
+// watch runs the engine, tunes its streams where we send, and tells the client about our sockets.
+func (x *serverSession) watch(ctx context.Context, run func(context.Context) error) error {
+	watch, stop := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	if x.sender != nil {
+		t := tuner{sender: x.sender, set: x.set, max: int(min(x.hello.MaxStreams, maxStreams)),
+			want: func(n int, dead []uint64) { x.send(&wire.Streams{Want: uint64(n), Dead: dead}) }}
+		tasks.Go(func() { t.run(watch) })
+	}
+	tasks.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-watch.Done():
+				return
+			case <-tick.C:
+				x.send(x.set.sample())
+			}
+		}
+	})
+	err := run(ctx)
+	stop()
+	tasks.Wait()
+	return err
+}
+
+func (x *serverSession) send(m wire.Message) {
+	if x.sender != nil {
+		x.sender.Send(m)
+	} else {
+		x.receive.Send(m)
+	}
+}
+
+// counts sums a session's events up for the log.
+type counts struct {
+	written                 int64
+	committed, same, failed int
+}
+
+func (c *counts) event(e transfer.Event) {
+	switch e.Kind {
+	case transfer.Written:
+		c.written += max(0, e.Bytes)
+	case transfer.Committed:
+		c.committed++
+	case transfer.Same:
+		c.same++
+	case transfer.Failed:
+		c.failed++
+	}
+}
+
+// roots opens what a client wants to get.
+func (x *serverSession) roots() ([]transfer.Root, error) {
+	if len(x.hello.Paths) == 0 {
+		return nil, wire.Errorf(wire.CodeProtocol, "nothing to get")
+	}
+	var roots []transfer.Root
+	for _, p := range x.hello.Paths {
+		name := strings.TrimSuffix(p, "/")
+		root := transfer.Root{Tree: x.share.tree, Path: cmp.Or(name, "."), As: path.Base(cmp.Or(name, x.share.Name))}
+		m, err := root.Tree.Stat(root.Path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, wire.Errorf(wire.CodeNotFound, "%q does not exist in share %q", name, x.share.Name)
+		case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder):
+			return nil, &wire.Error{Code: wire.CodePath, Text: err.Error()}
+		case err != nil:
+			return nil, &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()}
+		}
+		if strings.HasSuffix(p, "/") {
+			if m.Kind != disk.Dir {
+				return nil, wire.Errorf(wire.CodePath, "%q is not a folder", name)
+			}
+			root.As = ""
+		}
+		roots = append(roots, root)
+	}
+	return roots, nil
+}
+
+// list answers a listing.
+func (s *Server) list(ctx context.Context, conn *transport.Conn, m *wire.Hello, grants identity.Grants) error {
+	var out []byte
+	var batch wire.Entries
+	flush := func() error {
+		out = wire.Append(out[:0], &batch)
+		batch = wire.Entries{First: batch.First + uint64(len(batch.Entries))}
+		_ = conn.SetWriteDeadline(time.Now().Add(admitWithin))
+		_, err := conn.Write(out)
+		return err
+	}
+	add := func(e wire.Entry) error {
+		if batch.Entries = append(batch.Entries, e); len(batch.Entries) < 128 {
+			return nil
+		}
+		return flush()
+	}
+	if m.Share == "" {
+		if err := s.listShares(grants, add); err != nil {
+			return err
+		}
+	} else {
+		share, err := s.share(m.Share, grants, identity.Read)
+		if err != nil {
+			return err
+		}
+		if len(m.Paths) != 1 {
+			return wire.Errorf(wire.CodeProtocol, "a listing is of one path")
+		}
+		err = share.tree.List(ctx, cmp.Or(m.Paths[0], "."), func(m disk.Meta) error {
+			return add(transfer.EntryOf(m, path.Base(m.Path)))
+		})
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return wire.Errorf(wire.CodeNotFound, "%q does not exist in share %q", m.Paths[0], m.Share)
+		case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder):
+			return &wire.Error{Code: wire.CodePath, Text: err.Error()}
+		case err != nil:
+			return &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	out = wire.Append(out[:0], &wire.Welcome{Agent: agent, Host: s.host, MaxStreams: maxStreams})
+	out = wire.Append(out, &wire.EndManifest{Count: batch.First})
+	if _, err := conn.Write(out); err != nil {
+		return err
+	}
+	_ = conn.CloseWrite()
+	linger(conn)
+	return nil
+}
+
+func (s *Server) listShares(grants identity.Grants, add func(wire.Entry) error) error {
+	for _, share := range slices.SortedFunc(maps.Values(s.shares), func(a, b *openShare) int { return cmp.Compare(a.Name, b.Name) }) {
+		rights := share.Rights & grants.On(share.Name)
+		if rights == 0 {
+			continue
+		}
+		m, err := share.tree.Stat(".")
+		if err != nil {
+			return &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()}
+		}
+		if err := add(wire.Entry{Kind: wire.Share, Path: share.Name, Link: rights.String(), ModTime: m.ModTime.UnixNano()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

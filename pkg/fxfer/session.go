@@ -1,0 +1,401 @@
+package fxfer
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+const (
+	// maxStreams bounds the data streams of a session, whatever either side asks for.
+	maxStreams = 64
+	// dialTimeout is for one stream, TLS included.
+	dialTimeout = 15 * time.Second
+	// exporterLabel names the channel binding of an invitation's proof (RFC 8446, section 7.5).
+	exporterLabel = "EXPORTER-fxfer-invitation"
+)
+
+func (u URL) address() string { return net.JoinHostPort(u.Host, strconv.Itoa(u.Port)) }
+
+// clientSession is one session of a client: a control stream, data streams, and the engine between them.
+type clientSession struct {
+	client  *Client
+	url     URL
+	hello   wire.Hello
+	tracker *tracker
+	source  transfer.Source // of Push
+	target  *disk.Tree      // of Pull
+	path    string
+
+	cfg      transport.Config
+	set      *streamSet
+	sender   *transfer.Sender
+	receiver *transfer.Receiver
+	ready    chan struct{} // closed when sender or receiver is there
+	stats    sessionStats
+
+	mu      sync.Mutex
+	want    int
+	dialing int
+	nextID  uint64
+	lost    error // last failure to get a data stream
+	over    bool
+	dials   sync.WaitGroup
+}
+
+// sessionStats is what the sockets of one or more sessions showed.
+type sessionStats struct {
+	path    pathStats
+	peer    map[string]int64
+	streams int
+	sent    int64
+	resent  int64
+	push    bool
+}
+
+func (a *sessionStats) merge(b sessionStats) {
+	retrans := a.path.retrans
+	a.streams = max(a.streams, b.streams)
+	a.resent += b.resent
+	a.push = b.push
+	if b.path != (pathStats{}) {
+		a.path = b.path
+	}
+	a.path.retrans = retrans + b.path.retrans
+	if b.peer != nil {
+		a.peer = b.peer
+	}
+}
+
+func (a *sessionStats) fill(r *Report) {
+	r.Streams, r.Resent, r.Congestion, r.RTT, r.Retransmits = a.streams, a.resent, a.path.congestion, a.path.minRTT, a.path.retrans
+	r.SendBuffer, r.RecvBuffer = int64(a.path.sndBuf), a.peer["rcvbuf"]
+	if !a.push {
+		r.SendBuffer, r.RecvBuffer = a.peer["sndbuf"], int64(a.path.rcvBuf)
+		r.Retransmits = a.peer["retrans"]
+	}
+	r.BDP = int64(r.Peak / 8 * r.RTT.Seconds())
+}
+
+// run carries one session from the first packet to the last.
+func (s *clientSession) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	opt := &s.client.opt
+	_, _ = rand.Read(s.hello.Session[:]) // never fails
+	_, _ = rand.Read(s.hello.Secret[:])
+	s.cfg = transport.Config{Identity: s.client.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion}
+	limit := opt.RateLimit
+	if s.hello.Intent == wire.Pull {
+		limit = 0 // the server sends
+	}
+	s.set = newStreamSet(limit)
+	s.set.removed = func() { s.grow(ctx, 0) }
+
+	first := opt.Streams
+	if first == 0 {
+		first = min(initialStreams, opt.MaxStreams)
+	}
+	_, known, err := s.client.store.KnownServer(s.url.address())
+	if err != nil {
+		return trustError(err)
+	}
+	// The data streams connect while the control stream does. Only an unknown server has to be confirmed first.
+	s.ready = make(chan struct{})
+	if known || s.url.Pin != "" || s.client.pin != "" {
+		s.grow(ctx, first)
+	}
+	defer s.dials.Wait()
+	defer cancel(nil)
+	control, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+	s.begin(control)
+	close(s.ready)
+	s.grow(ctx, first)
+	err = s.work(ctx)
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	cancel(nil)
+	s.dials.Wait()
+	s.stats.path, s.stats.streams, s.stats.push = s.set.stats(), s.set.most, s.sender != nil
+	return err
+}
+
+// open connects the control stream and sends Hello. The server's answer comes while data already flows.
+func (s *clientSession) open(ctx context.Context) (*transport.Conn, error) {
+	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := s.client.dial(dialCtx, s.url, s.cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.hello.Version, s.hello.Agent = wire.Version, agent
+	s.hello.SockBuf, s.hello.Congestion = int64(s.cfg.SockBuf), s.cfg.Congestion
+	s.hello.MaxStreams = uint64(s.client.opt.MaxStreams)
+	if s.client.opt.Streams > 0 {
+		s.hello.MaxStreams = uint64(s.client.opt.Streams)
+	}
+	if s.url.Token != "" {
+		exported, err := conn.Exporter(exporterLabel, 32)
+		if err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		proof := identity.InviteProof(s.url.Token, exported)
+		s.hello.Proof = proof[:]
+	}
+	if _, err := conn.Write(wire.Append(nil, &s.hello)); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// begin makes the engine.
+func (s *clientSession) begin(control *transport.Conn) {
+	r := wire.NewReader(control, wire.MaxMessage)
+	message := func(m wire.Message) { s.message(control, m) }
+	if s.source != nil {
+		s.sender = transfer.NewSender(control, r, s.source, transfer.SenderOptions{
+			Speculate: true, Event: s.tracker.event, Message: message, WalkFailed: s.tracker.walkFailed,
+		})
+		return
+	}
+	s.receiver = transfer.NewReceiver(control, r, s.target, transfer.ReceiverOptions{
+		Path: s.path, Readback: s.hello.Readback, Leave: true, Event: s.tracker.event, Message: message,
+	})
+}
+
+// message acts on what the engine does not know.
+func (s *clientSession) message(control *transport.Conn, m wire.Message) {
+	switch m := m.(type) {
+	case *wire.Welcome:
+		if s.url.Pin != "" || s.client.pin != "" {
+			if err := s.client.remember(s.url, control.PeerKey()); err != nil && s.client.opt.Notice != nil {
+				s.client.opt.Notice(err.Error())
+			}
+		}
+	case *wire.Streams:
+		for _, id := range m.Dead {
+			s.set.drop(id)
+		}
+		s.setWant(min(int(min(m.Want, maxStreams)), s.client.opt.MaxStreams))
+	case *wire.Sample:
+		values := make(map[string]int64, len(m.Values))
+		for _, v := range m.Values {
+			values[v.Name] = v.Value
+		}
+		s.mu.Lock()
+		s.stats.peer = values
+		s.mu.Unlock()
+	}
+}
+
+// work runs the engine and what watches it.
+func (s *clientSession) work(ctx context.Context) error {
+	watch, stop := context.WithCancelCause(ctx)
+	var tasks sync.WaitGroup
+	tasks.Go(func() { s.report(watch) })
+	var err error
+	if s.sender != nil {
+		t := tuner{sender: s.sender, set: s.set, fixed: s.client.opt.Streams > 0, max: s.client.opt.MaxStreams,
+			want: func(n int, _ []uint64) { s.setWant(n) }}
+		tasks.Go(func() { t.run(watch) })
+		err = s.sender.Run(ctx)
+		s.stats.resent = s.sender.Stats().Resent
+	} else {
+		err = s.receiver.Run(ctx)
+	}
+	stop(nil)
+	tasks.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost != nil && errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		err = s.lost
+	}
+	return err
+}
+
+const reportEvery = 200 * time.Millisecond
+
+// report shows progress and tells the peer about our sockets, until ctx is done.
+func (s *clientSession) report(ctx context.Context) {
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p := s.tracker.progress(s.set.count(), s.set.stats().minRTT)
+			if s.client.opt.Progress != nil {
+				s.client.opt.Progress(p)
+			}
+			if n%5 == 0 {
+				s.send(s.set.sample())
+			}
+		}
+	}
+}
+
+func (s *clientSession) send(m wire.Message) {
+	if s.sender != nil {
+		s.sender.Send(m)
+	} else {
+		s.receiver.Send(m)
+	}
+}
+
+// setWant asks for n data streams in all.
+func (s *clientSession) setWant(n int) {
+	s.mu.Lock()
+	s.want = max(1, n)
+	s.mu.Unlock()
+	s.set.removed()
+}
+
+// grow dials the streams that are missing; want > 0 sets their number.
+func (s *clientSession) grow(ctx context.Context, want int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if want > 0 {
+		s.want = want
+	}
+	for !s.over && ctx.Err() == nil && s.set.count()+s.dialing < s.want {
+		s.dialing++
+		id := s.nextID
+		s.nextID++
+		s.dials.Add(1)
+		go func() {
+			defer s.dials.Done()
+			s.stream(ctx, id)
+		}()
+	}
+}
+
+// stream dials one data stream, again and again while the session lives.
+func (s *clientSession) stream(ctx context.Context, id uint64) {
+	for wait := 250 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		conn, err := s.join(ctx, id)
+		if err == nil {
+			select {
+			case <-s.ready:
+			case <-ctx.Done():
+				_ = conn.Close()
+				return
+			}
+			s.attach(id, conn)
+			return
+		}
+		s.mu.Lock()
+		s.lost = fmt.Errorf("data stream: %w", err)
+		over := s.over
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			over = true
+		case <-time.After(wait):
+		}
+		if over {
+			s.mu.Lock()
+			s.dialing--
+			s.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (s *clientSession) attach(id uint64, conn *transport.Conn) {
+	d := s.set.add(id, conn)
+	s.mu.Lock()
+	s.dialing--
+	over := s.over
+	s.mu.Unlock()
+	switch {
+	case over:
+		_ = d.Close()
+	case s.sender != nil:
+		s.sender.AddStream(id, d)
+	default:
+		s.receiver.AddStream(d)
+	}
+}
+
+// join connects one data stream to the session.
+func (s *clientSession) join(ctx context.Context, id uint64) (*transport.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := transport.Dial(ctx, s.url.address(), s.cfg, s.client.expect(s.url))
+	if err != nil {
+		return nil, err
+	}
+	m := &wire.Join{Version: wire.Version, Session: s.hello.Session, Secret: s.hello.Secret, Stream: id,
+		SockBuf: int64(s.cfg.SockBuf), Congestion: s.cfg.Congestion}
+	if _, err := conn.Write(wire.Append(nil, m)); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// list asks for a listing.
+func (s *clientSession) list(ctx context.Context) ([]Entry, error) {
+	_, _ = rand.Read(s.hello.Session[:])
+	_, _ = rand.Read(s.hello.Secret[:])
+	s.cfg = transport.Config{Identity: s.client.key}
+	conn, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	r := wire.NewReader(conn, wire.MaxMessage)
+	var entries []Entry
+	for {
+		if err := conn.SetReadDeadline(time.Now().Add(dialTimeout)); err != nil {
+			return nil, err
+		}
+		m, err := r.Next()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch m := m.(type) {
+		case *wire.Welcome:
+			s.message(conn, m)
+		case *wire.Refuse:
+			return nil, &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
+		case *wire.Entries:
+			for i := range m.Entries {
+				entries = append(entries, listed(&m.Entries[i]))
+			}
+		case *wire.EndManifest:
+			return entries, nil
+		}
+	}
+}
+
+func listed(x *wire.Entry) Entry {
+	e := Entry{Path: x.Path, Kind: kindNames[x.Kind], Bytes: max(0, x.Size), ModTime: x.Time(), Mode: x.Mode, Link: x.Link}
+	if x.Kind == wire.Share {
+		e.Rights, e.Link = x.Link, ""
+	}
+	return e
+}

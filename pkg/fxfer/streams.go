@@ -1,0 +1,171 @@
+package fxfer
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+	"golang.org/x/time/rate"
+)
+
+// streamSet is the data streams of one session on this host, with what the kernel says of them.
+type streamSet struct {
+	limiter *rate.Limiter // of what they write; nil is unlimited
+	removed func()        // called when a stream is gone
+
+	mu    sync.Mutex
+	conns map[uint64]*dataStream
+	most  int
+	gone  pathStats // of streams that ended
+}
+
+// pathStats sums up what TCP_INFO says of some streams.
+type pathStats struct {
+	minRTT     time.Duration
+	sndBuf     int
+	rcvBuf     int
+	retrans    int64
+	congestion string
+}
+
+func (p *pathStats) add(i *transport.Info) {
+	rtt := i.MinRTT
+	if rtt == 0 {
+		rtt = i.RTT
+	}
+	if rtt > 0 && (p.minRTT == 0 || rtt < p.minRTT) {
+		p.minRTT = rtt
+	}
+	p.sndBuf = max(p.sndBuf, i.SndBuf)
+	p.rcvBuf = max(p.rcvBuf, i.RcvBuf)
+	p.retrans += int64(i.RetransSegs)
+	if i.Congestion != "" {
+		p.congestion = i.Congestion
+	}
+}
+
+func newStreamSet(bitsPerSecond int64) *streamSet {
+	s := &streamSet{conns: make(map[uint64]*dataStream)}
+	if bitsPerSecond > 0 {
+		s.limiter = rate.NewLimiter(rate.Limit(bitsPerSecond)/8, limitStep)
+	}
+	return s
+}
+
+// add wraps a connected, joined stream.
+func (s *streamSet) add(id uint64, c *transport.Conn) *dataStream {
+	d := &dataStream{Conn: c, set: s, id: id}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[id] = d
+	s.most = max(s.most, len(s.conns))
+	return d
+}
+
+// drop closes a stream that the peer gave up.
+func (s *streamSet) drop(id uint64) {
+	s.mu.Lock()
+	d := s.conns[id]
+	s.mu.Unlock()
+	if d != nil {
+		_ = d.Close()
+	}
+}
+
+func (s *streamSet) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// infos asks the kernel about each stream.
+func (s *streamSet) infos() map[uint64]transport.Info {
+	s.mu.Lock()
+	conns := maps.Clone(s.conns)
+	s.mu.Unlock()
+	infos := make(map[uint64]transport.Info, len(conns))
+	for id, c := range conns {
+		if i, ok := c.Info(); ok {
+			infos[id] = i
+		}
+	}
+	return infos
+}
+
+// stats sums up all streams, those that ended included.
+func (s *streamSet) stats() pathStats {
+	infos := s.infos()
+	s.mu.Lock()
+	p := s.gone
+	s.mu.Unlock()
+	for _, i := range infos {
+		p.add(&i)
+	}
+	return p
+}
+
+// sample is what this host tells the peer about its sockets.
+func (s *streamSet) sample() *wire.Sample {
+	p := s.stats()
+	return &wire.Sample{Values: []wire.Value{
+		{Name: "sndbuf", Value: int64(p.sndBuf)},
+		{Name: "rcvbuf", Value: int64(p.rcvBuf)},
+		{Name: "retrans", Value: p.retrans},
+		{Name: "min_rtt_ns", Value: int64(p.minRTT)},
+	}}
+}
+
+// dataStream is a transport.Conn of a set.
+type dataStream struct {
+	*transport.Conn
+	set    *streamSet
+	id     uint64
+	once   sync.Once
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// limitStep is written at once under a rate limit, in bytes: small enough not to be a burst.
+const limitStep = 32 << 10
+
+// Write implements io.Writer, within the rate limit.
+func (d *dataStream) Write(p []byte) (int, error) {
+	if d.set.limiter == nil {
+		return d.Conn.Write(p)
+	}
+	sent := 0
+	for part := range slices.Chunk(p, limitStep) {
+		if err := d.set.limiter.WaitN(d.ctx, len(part)); err != nil {
+			return sent, err
+		}
+		n, err := d.Conn.Write(part)
+		sent += n
+		if err != nil {
+			return sent, err
+		}
+	}
+	return sent, nil
+}
+
+// Close takes a last look at the kernel's figures.
+func (d *dataStream) Close() error {
+	d.once.Do(func() {
+		info, ok := d.Info()
+		d.cancel()
+		d.set.mu.Lock()
+		if ok {
+			d.set.gone.add(&info)
+		}
+		delete(d.set.conns, d.id)
+		d.set.mu.Unlock()
+		if d.set.removed != nil {
+			d.set.removed()
+		}
+	})
+	return d.Conn.Close()
+}
