@@ -43,44 +43,61 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	return code
 }
 
+// rootHelp stands at the end of the root command's help.
+const rootHelp = `Settings come from flags, then the environment, then config.yaml: see
+"fxfer send --help". That file, the host's key and its lists of trust are in
+FXFER_HOME, or else in the folder fxfer of the user's configuration folder.
+
+Exit codes:
+  0  done                       5  server unreachable, or connection lost
+  1  other error                6  data did not pass a check
+  2  usage                      7  disk or file error on this host
+  3  some entries failed        8  disk or file error on the other host
+  4  key or right missing     130  interrupted
+`
+
 func newRoot() *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
 		Use:   "fxfer",
 		Short: "Move files over long fat pipes at line rate",
-		Long: `fxfer moves files over long fat pipes at line rate: encrypted, checked, resumed by itself.
+		Long: `fxfer moves files over long fat pipes at line rate: encrypted, checked,
+resumed by itself.
 
-  there:  fxfer serve --invite FOLDER     prints a URL that admits one machine
-  here:   fxfer send FILE... URL          or: fxfer get URL FOLDER
-  later:  fxfer send FILE... fxfer://HOST/SHARE
-
-Settings: what a flag of serve, send, get and ls says can also be said in the environment (--sock-buf as FXFER_SOCK_BUF)
-and in config.yaml, in that order of precedence (see "fxfer send --help"). Keys, lists of trust and config.yaml are in
-FXFER_HOME, or else in the folder fxfer of the user's configuration folder.
-
-Exit codes:
-  0  done                        5  server unreachable, or connection lost
-  1  other error                 6  data did not pass a check
-  2  usage                       7  disk or file error on this host
-  3  some entries failed         8  disk or file error on the other host
-  4  key or right missing      130  interrupted`,
+  there:  fxfer serve --invite FOLDER   prints a URL that admits one machine
+  here:   fxfer send FILE... URL        or: fxfer get URL FOLDER
+  later:  fxfer send FILE... fxfer://HOST/SHARE`,
 		Version:       version(),
-		Args:          noSubcommand,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceUsage:  true,
 		SilenceErrors: true,
+
+		SuggestionsMinimumDistance: 2,
 	}
 	root.SetVersionTemplate("fxfer {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newServeCommand(), newSendCommand(), newGetCommand(), newListCommand(),
 		newLabCommand(), newDemoCommand(), newVersionCommand(), newManCommand())
+	root.InitDefaultCompletionCmd()
+	for _, c := range append(root.Commands(), root) {
+		if c.HasSubCommands() {
+			c.Args, c.RunE = cobra.ArbitraryArgs, needSubcommand
+			c.SuggestionsMinimumDistance = root.SuggestionsMinimumDistance
+		}
+	}
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		help(c, args)
+		if c == root {
+			fmt.Fprint(c.OutOrStdout(), "\n"+rootHelp)
+		}
+	})
 	return root
 }
 
-// noSubcommand refuses arguments of a command that has only subcommands.
-func noSubcommand(c *cobra.Command, args []string) error {
+// needSubcommand is what a command does that has only subcommands.
+func needSubcommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return nil
+		return c.Help()
 	}
 	hint := ""
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
+	"syscall"
 
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -48,8 +50,15 @@ func usageError(hint, format string, args ...any) error {
 	return &fxfer.Error{Kind: fxfer.KindUsage, Err: fmt.Errorf(format, args...), Remedy: hint}
 }
 
-// hintOf returns the first hint on the chain of err, or "".
+// hintOf returns what may help against err: what its cause suggests, or else the first hint on its chain, or "".
 func hintOf(err error) string {
+	var name *net.DNSError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "is `fxfer serve` running there, and on this port?"
+	case errors.As(err, &name) && name.IsNotFound:
+		return "check the name of the host"
+	}
 	for {
 		var h interface {
 			error
@@ -67,7 +76,7 @@ func hintOf(err error) string {
 
 func printError(w io.Writer, err error) {
 	var child ExitError
-	if errors.As(err, &child) {
+	if errors.As(err, &child) && err.Error() == child.Error() {
 		return // the command has said what it had to say
 	}
 	fmt.Fprintf(w, "fxfer: error: %s\n", oneLine(err.Error()))

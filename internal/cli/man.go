@@ -21,6 +21,7 @@ func newManCommand() *cobra.Command {
 			}
 			root := c.Root()
 			root.DisableAutoGenTag = true
+			root.Long += "\n\n" + rootHelp
 			header := &doc.GenManHeader{Title: "FXFER", Section: "1", Source: "fxfer", Manual: "fxfer"}
 			if err := doc.GenManTree(root, header, args[0]); err != nil {
 				return fmt.Errorf("write the manual pages: %w", err)

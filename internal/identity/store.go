@@ -53,6 +53,9 @@ type Store struct {
 	clients clientCache
 }
 
+// Dir is the store's folder.
+func (s *Store) Dir() string { return s.dir }
+
 // OpenStore returns the store in dir, which it makes with mode 0700 if missing. On Unix it refuses a folder that everyone
 // may write to, since anyone could then replace the lists in it.
 func OpenStore(dir string) (*Store, error) {

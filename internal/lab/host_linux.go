@@ -19,7 +19,6 @@ type Host struct {
 	addr  netip.Addr
 	addr6 netip.Addr
 	net   int // namespace
-	tun   int
 }
 
 // Addr returns the host's IPv4 address on the link.
@@ -73,7 +72,7 @@ func (c *Cmd) Start() error {
 		c.Dir = dir
 	}
 	return onThread(func() error {
-		if err := errors.Join(unix.Unshare(unix.CLONE_FS), c.host.lab.guard.enter(), c.host.enterNet()); err != nil {
+		if err := errors.Join(unix.Unshare(unix.CLONE_FS), c.host.lab.box.enter(), c.host.enterNet()); err != nil {
 			return fmt.Errorf("start in the lab: %w", err)
 		}
 		return c.Cmd.Start()
@@ -127,27 +126,24 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// newHost makes a host in a new network namespace.
-func newHost(l *Lab, mtu int, addr, addr6 netip.Prefix) (*Host, error) {
-	h := &Host{lab: l, addr: addr.Addr(), addr6: addr6.Addr()}
-	return h, onThread(func() error {
+// newHost makes a host in a new network namespace, and returns the device that is its end of the link.
+func newHost(l *Lab, mtu int, addr, addr6 netip.Prefix) (h *Host, tun *os.File, err error) {
+	h = &Host{lab: l, addr: addr.Addr(), addr6: addr6.Addr()}
+	err = onThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return unsupported("make a network namespace", err)
 		}
-		var err error
-		h.tun, err = openTUN(mtu, addr, addr6)
-		if err != nil {
+		if tun, err = openTUN(mtu, addr, addr6); err != nil {
 			return err
 		}
 		h.net, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			unix.Close(h.tun)
+			tun.Close()
 			return fmt.Errorf("open the network namespace: %w", err)
 		}
 		return nil
 	})
+	return h, tun, err
 }
 
-func (h *Host) close() error {
-	return errors.Join(unix.Close(h.tun), unix.Close(h.net))
-}
+func (h *Host) close() error { return unix.Close(h.net) }

@@ -73,7 +73,7 @@ type Counters struct {
 	Bytes     int64 // IP bytes of the delivered segments
 	Dropped   int64 // segments that found the queue full
 	Lost      int64 // segments lost on the line by Link.Loss
-	Outage    int64 // segments lost because the link was down
+	Outage    int64 // segments lost because the link, or the receiving host's device, was down
 	Reordered int64 // segments held back
 	Corrupted int64 // segments damaged
 }

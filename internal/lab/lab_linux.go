@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 var prefixes = [2][2]netip.Prefix{
@@ -18,96 +17,81 @@ var prefixes = [2][2]netip.Prefix{
 type Lab struct {
 	Left, Right *Host
 
-	guard *guard
-	pumps [2]*pump // left to right, right to left
-	wg    sync.WaitGroup
-	errs  [2]error // of the pumps, after wg
-
-	mu     sync.Mutex
-	links  [2]Link
-	closed bool
-
-	closeOnce sync.Once
-	closeErr  error
+	mu       sync.Mutex // guards what follows, and takes turns with the box
+	box      *box
+	links    [2]Link // left to right, right to left
+	counters [2]Counters
+	closed   bool
+	closeErr error
 }
 
 // Start makes two hosts joined by l. The caller closes the lab. Errors match ErrUnsupported if this machine or user
 // can't have one.
-func Start(l Link) (_ *Lab, err error) {
-	l, err = l.withDefaults()
+//
+// The link runs in a process of its own, which is this program, started again: it is recognised when this package is
+// initialised, and never gets to main.
+func Start(l Link) (*Lab, error) {
+	l, err := l.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	lab := &Lab{links: [2]Link{l, l}}
-	var undo []func() error
-	defer func() {
-		if err == nil {
-			return
-		}
-		for i := len(undo) - 1; i >= 0; i-- {
-			undo[i]()
-		}
-	}()
-
-	var hosts [2]*Host
-	for i, p := range prefixes {
-		if hosts[i], err = newHost(lab, l.MTU, p[0], p[1]); err != nil {
-			return nil, fmt.Errorf("start the lab: %w", err)
-		}
-		undo = append(undo, hosts[i].close)
-	}
-	lab.Left, lab.Right = hosts[0], hosts[1]
-	if lab.guard, err = startGuard(); err != nil {
+	if err := lab.start(l.MTU); err != nil {
 		return nil, fmt.Errorf("start the lab: %w", err)
 	}
-	undo = append(undo, lab.guard.close)
-	for i := range lab.pumps {
-		if lab.pumps[i], err = newPump(newLine(l, uint64(i+1)), hosts[i].tun, hosts[1-i].tun); err != nil {
-			return nil, fmt.Errorf("start the lab: %w", err)
-		}
-		undo = append(undo, func() error { return unix.Close(lab.pumps[i].wake) })
-	}
-	for i, p := range lab.pumps {
-		lab.wg.Go(func() { lab.errs[i] = p.run() })
-	}
 	return lab, nil
+}
+
+func (l *Lab) start(mtu int) (err error) {
+	var hosts [2]*Host
+	var tuns [2]*os.File
+	for i, p := range prefixes {
+		hosts[i], tuns[i], err = newHost(l, mtu, p[0], p[1])
+		if err != nil {
+			return err
+		}
+		defer tuns[i].Close()
+		defer func() {
+			if err != nil {
+				hosts[i].close()
+			}
+		}()
+	}
+	l.Left, l.Right = hosts[0], hosts[1]
+	l.box, err = startBox(l.links, tuns)
+	return err
 }
 
 func (l *Lab) environ() []string {
 	return []string{"FXFER_LAB_LEFT=" + l.Left.addr.String(), "FXFER_LAB_RIGHT=" + l.Right.addr.String()}
 }
 
-// Set changes the live link. A change that isn't valid leaves all as it was.
+var errClosed = errors.New("the lab is closed")
+
+// Set changes the live link, and returns when the change is in effect. A change that isn't valid leaves all as it was.
 func (l *Lab) Set(c Change) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return errors.New("the lab is closed")
+		return errClosed
 	}
 	links := l.links
+	var req boxRequest
 	for i := range links {
-		if c.Direction != Both && int(c.Direction) != i+int(LeftToRight) {
+		if c.Direction != Both && c.Direction != LeftToRight+Direction(i) {
 			continue
 		}
 		var err error
 		if links[i], err = links[i].with(c); err != nil {
 			return err
 		}
+		req.Links[i], req.Down[i] = &links[i], int64(c.Down)
 	}
-	for i, p := range l.pumps {
-		if c.Direction != Both && int(c.Direction) != i+int(LeftToRight) {
-			continue
-		}
-		next := &lineChange{link: links[i]}
-		if c.Down > 0 {
-			next.downUntil = p.now() + int64(c.Down)
-		}
-		if old := p.change.Swap(next); old != nil && next.downUntil == 0 {
-			next.downUntil = old.downUntil
-		}
-		p.interrupt()
+	r, err := l.box.ask(req)
+	if err != nil {
+		return err
 	}
-	l.links = links
+	l.links, l.counters = links, r.Counters
 	return nil
 }
 
@@ -118,29 +102,36 @@ func (l *Lab) Link() (leftToRight, rightToLeft Link) {
 	return l.links[0], l.links[1]
 }
 
-// Counters returns what each direction did so far.
+// Counters returns what each direction did so far, or until the lab was closed.
 func (l *Lab) Counters() (leftToRight, rightToLeft Counters) {
-	return l.pumps[0].line.count.snapshot(), l.pumps[1].line.count.snapshot()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.countLocked()
+	return l.counters[0], l.counters[1]
 }
 
-// Close kills what still runs in the lab and removes it. It returns when all is gone, with the first error that the
-// link met. Commands still need their Wait, and sockets made in Do their Close. More calls return the same.
+// countLocked updates the counters, if the link still works.
+func (l *Lab) countLocked() error {
+	if l.closed {
+		return nil
+	}
+	r, err := l.box.ask(boxRequest{})
+	if err != nil {
+		return err
+	}
+	l.counters = r.Counters
+	return nil
+}
+
+// Close kills what still runs in the lab and removes it. It returns when all is gone, with the error that ended the
+// link before, if any. Commands still need their Wait, and sockets made in Do their Close. More calls return the same.
 func (l *Lab) Close() error {
-	l.closeOnce.Do(func() {
-		l.mu.Lock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		err := l.countLocked()
 		l.closed = true
-		l.mu.Unlock()
-		err := l.guard.close()
-		for _, p := range l.pumps {
-			p.stop.Store(true)
-			p.interrupt()
-		}
-		l.wg.Wait()
-		err = errors.Join(err, l.errs[0], l.errs[1])
-		for _, p := range l.pumps {
-			err = errors.Join(err, unix.Close(p.wake))
-		}
-		l.closeErr = errors.Join(err, l.Left.close(), l.Right.close())
-	})
+		l.closeErr = errors.Join(err, l.box.close(), l.Left.close(), l.Right.close())
+	}
 	return l.closeErr
 }

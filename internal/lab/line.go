@@ -241,10 +241,14 @@ func (ln *line) next() (*packet, int64) {
 	return q, q.due
 }
 
-// pop removes p, which next returned, as delivered.
-func (ln *line) pop(p *packet) {
-	ln.count.delivered.Add(int64(p.segs))
-	ln.count.bytes.Add(int64(p.ip))
+// pop removes p, which next returned. It was delivered, or the receiving device was down.
+func (ln *line) pop(p *packet, delivered bool) {
+	if delivered {
+		ln.count.delivered.Add(int64(p.segs))
+		ln.count.bytes.Add(int64(p.ip))
+	} else {
+		ln.count.outage.Add(int64(p.segs))
+	}
 	ln.arena.release(p.chunk)
 	p.chunk, p.body = nil, nil
 	if p == ln.onTime.front() {

@@ -23,21 +23,21 @@ const (
 
 // pump moves packets from one TUN device to another over a line, on a thread of its own.
 type pump struct {
-	line *line
-	src  int // TUN devices, non-blocking
-	dst  int
-	wake int // eventfd that ends a sleep
+	line   *line
+	src    int // TUN devices, non-blocking
+	dst    int
+	wake   int // eventfd that ends a wait
+	origin time.Time
 
-	change  atomic.Pointer[lineChange]
-	stop    atomic.Bool
-	origin  time.Time
-	refused atomic.Int64 // packets the receiving device did not take
+	change atomic.Pointer[lineChange]
+	ended  chan struct{} // closed when run returns
 }
 
 // lineChange is handed to the pump's thread, which owns the line.
 type lineChange struct {
 	link      Link
 	downUntil int64 // ns since origin; 0: as it is
+	done      chan struct{}
 }
 
 func newPump(l *line, src, dst int) (*pump, error) {
@@ -45,34 +45,44 @@ func newPump(l *line, src, dst int) (*pump, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make an eventfd: %w", err)
 	}
-	return &pump{line: l, src: src, dst: dst, wake: wake, origin: time.Now()}, nil
-}
-
-// interrupt ends a sleep, so that run sees change and stop.
-func (p *pump) interrupt() {
-	one := [8]byte{1, 0, 0, 0, 0, 0, 0, 1}
-	unix.Write(p.wake, one[:])
+	return &pump{line: l, src: src, dst: dst, wake: wake, origin: time.Now(), ended: make(chan struct{})}, nil
 }
 
 func (p *pump) now() int64 { return int64(time.Since(p.origin)) }
 
-// run moves packets until stop is set.
+// set makes l the state of the line, beginning an outage of down ns if that isn't 0, and returns when it is in effect.
+// Calls take turns.
+func (p *pump) set(l Link, down int64) {
+	c := &lineChange{link: l, done: make(chan struct{})}
+	if down > 0 {
+		c.downUntil = p.now() + down
+	}
+	p.change.Store(c)
+	one := [8]byte{0: 1, 7: 1} // not zero in either byte order
+	unix.Write(p.wake, one[:])
+	select {
+	case <-c.done:
+	case <-p.ended:
+	}
+}
+
+// run moves packets until a device fails.
 func (p *pump) run() error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	defer close(p.ended)
+	runtime.LockOSThread() // and never unlock: its timer slack is our own
 	// The kernel may wake a thread this much late: its default of 50 µs is coarse beside the tick.
 	unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(5*time.Microsecond), 0, 0, 0)
-	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)
 
 	wait := waiter{fds: [2]unix.PollFd{{Fd: int32(p.src), Events: unix.POLLIN}, {Fd: int32(p.wake), Events: unix.POLLIN}}}
 	var out [2]unix.Iovec
 	var slept int64 // ns of the sleep that just ended
-	for !p.stop.Load() {
+	for {
 		if c := p.change.Swap(nil); c != nil {
 			p.line.configure(c.link)
 			if c.downUntil != 0 {
 				p.line.downUntil = c.downUntil
 			}
+			close(c.done)
 		}
 
 		now := p.now()
@@ -83,7 +93,7 @@ func (p *pump) run() error {
 				break
 			}
 			if err != 0 {
-				return fmt.Errorf("read from TUN device: %w", err)
+				return fmt.Errorf("read from the TUN device: %w", err)
 			}
 			moved = true
 			if n > vnetLen {
@@ -96,18 +106,16 @@ func (p *pump) run() error {
 				break
 			}
 			moved = true
-			if err := writeTUN(p.dst, pk, &out); err != 0 {
-				p.refused.Add(1)
-			}
-			p.line.pop(pk)
+			p.line.pop(pk, writeTUN(p.dst, pk, &out) == 0)
 		}
 
 		_, due := p.line.next()
+		due -= int64(slack)
 		if moved {
 			// More will come soon on a busy link: let it gather, and don't let it end the sleep.
 			begin := p.now()
-			wait.sleep(min(max(now+int64(tick), due-int64(slack)), now+2*int64(tick)) - begin)
-			slept = p.now() - begin
+			wait.sleep(min(max(due, now+int64(tick)), now+2*int64(tick)) - begin)
+			slept = min(p.now()-begin, 2*int64(tick))
 			continue
 		}
 		slept = 0
@@ -117,7 +125,6 @@ func (p *pump) run() error {
 			unix.Read(p.wake, b[:])
 		}
 	}
-	return nil
 }
 
 // waiter holds what the blocking system calls point to.
@@ -132,17 +139,20 @@ func (w *waiter) sleep(ns int64) {
 		return
 	}
 	w.ts = unix.NsecToTimespec(ns)
-	unix.Syscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&w.ts)), 0, 0)
+	unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&w.ts)), 0, 0)
 }
 
 // poll waits for at most ns for one of the descriptors. Signals may end it early.
 func (w *waiter) poll(ns int64) {
 	w.fds[0].Revents, w.fds[1].Revents = 0, 0
-	w.ts = unix.NsecToTimespec(max(0, min(ns, int64(time.Hour))))
+	ns = max(0, min(ns, int64(time.Hour)))
+	ns -= ns / 1000 // the kernel adds as much to what poll is given (fs/select.c, select_estimate_accuracy)
+	w.ts = unix.NsecToTimespec(ns)
 	unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&w.fds)), 2, uintptr(unsafe.Pointer(&w.ts)), 0, 0, 0)
 }
 
-// readTUN and writeTUN don't block, so they needn't tell the Go scheduler: that costs more than it gives here.
+// readTUN, writeTUN and sleep take a fraction of a millisecond at most, so they needn't tell the Go scheduler: that
+// would cost more than it gives.
 
 func readTUN(fd int, b []byte) (int, unix.Errno) {
 	for {

@@ -21,21 +21,21 @@ const (
 	tunQueue = 4096
 )
 
-// openTUN makes a TUN device in the calling thread's network namespace, gives it the address and brings it up, together
-// with the loopback device. The device lives as long as the descriptor it returns, which doesn't block.
-func openTUN(mtu int, addrs ...netip.Prefix) (int, error) {
-	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+// openTUN makes a TUN device in the calling thread's network namespace, gives it the addresses and brings it up, together
+// with the loopback device. The device lives as long as a descriptor of the file that it returns.
+func openTUN(mtu int, addrs ...netip.Prefix) (*os.File, error) {
+	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || err == unix.ENXIO || err == unix.ENODEV {
-		return -1, fmt.Errorf("%w: open %s: %w", ErrUnsupported, tunPath, err)
+		return nil, fmt.Errorf("%w: open %s: %w", ErrUnsupported, tunPath, err)
 	}
 	if err != nil {
-		return -1, fmt.Errorf("open %s: %w", tunPath, err)
+		return nil, fmt.Errorf("open %s: %w", tunPath, err)
 	}
 	if err := setUpTUN(fd, mtu, addrs); err != nil {
 		unix.Close(fd)
-		return -1, err
+		return nil, err
 	}
-	return fd, nil
+	return os.NewFile(uintptr(fd), tunPath), nil
 }
 
 func setUpTUN(fd, mtu int, addrs []netip.Prefix) error {

@@ -40,6 +40,7 @@ type Source interface {
 type SenderOptions struct {
 	Event      func(Event)        // progress; nil for none
 	Speculate  bool               // send the first blocks before the receiver's answer
+	Streams    int                // data streams that will come at once, if known
 	Message    func(wire.Message) // messages that are not the engine's
 	WalkFailed func(path string, err error)
 }
@@ -64,6 +65,8 @@ type Sender struct {
 	answered   bool       // the receiver has answered at all
 	speculated int64      // bytes of entries sent ahead of their answers
 	changed    []*sending // to be announced again
+	offered    int64      // blocks that became claimable
+	acked      bool       // a block was acknowledged
 	over       bool       // no more blocks: finished or failed
 	streams    map[uint64]*sendStream
 	stats      Stats
@@ -350,11 +353,12 @@ func (s *Sender) offer(e *sending) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.item.Entry.Kind != wire.File || e.blocks == 0 || !s.opt.Speculate || s.answered || s.speculated+e.size > speculate {
+	if e.item.Entry.Kind != wire.File || e.blocks == 0 || !s.opt.Speculate || s.answered || s.speculated > speculate {
 		return
 	}
 	s.speculated += e.size
 	e.todo.add(0, e.blocks)
+	s.offered += e.blocks
 	s.queueLocked(e)
 }
 
@@ -408,6 +412,7 @@ func (s *Sender) feed(e *sending) {
 			e.kept[e.blocks] = buf[:wire.BlockHeaderLen+n]
 			e.todo.add(e.blocks, 1)
 			e.blocks++
+			s.offered++
 			s.queueLocked(e)
 		}
 		if end {
@@ -492,7 +497,7 @@ func (s *Sender) claim(st *sendStream) (*sending, int64, []byte) {
 		if s.over || st.dead {
 			return nil, 0, nil
 		}
-		for len(s.ready) > 0 {
+		for len(s.ready) > 0 && !s.enoughLocked(st) {
 			e := s.ready[0]
 			if e.resolved || e.changed || len(e.todo) == 0 {
 				e.queued = false
@@ -514,6 +519,13 @@ func (s *Sender) claim(st *sendStream) (*sending, int64, []byte) {
 		}
 		s.cond.Wait()
 	}
+}
+
+// enoughLocked keeps the streams that connect first from claiming all of a short transfer: until the first
+// acknowledgement shows how fast each is, all get the same share.
+func (s *Sender) enoughLocked(st *sendStream) bool {
+	streams := int64(s.opt.Streams)
+	return streams > 0 && !s.acked && int64(st.flying) >= max(1, (s.offered+streams-1)/streams)
 }
 
 func (s *Sender) lengthLocked(e *sending, block int64) int64 {
@@ -838,6 +850,7 @@ func (s *Sender) need(e *sending, have extents) (extents, error) {
 	}
 	if e.sent == nil && len(e.todo) == 0 {
 		e.todo.add(0, e.blocks)
+		s.offered += e.blocks
 	}
 	for _, x := range have {
 		e.todo.remove(x.Start, x.Count)
@@ -923,7 +936,8 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 			st.flying--
 			st.moved = now
 			s.stats.Written += n
-			if e.kept != nil {
+			if e.kept != nil || !s.acked {
+				s.acked = true
 				s.cond.Broadcast()
 			}
 		} else if e.todo.has(id.Block) { // written, though its stream died

@@ -24,7 +24,7 @@ const (
 	maxEntries = 4096
 	// maxOpen bounds those among them that have more than one block: each holds a partial file at the receiver.
 	maxOpen = 32
-	// speculate bounds what is sent before the receiver has said what it needs.
+	// speculate bounds, to one file, what is offered before the receiver has said what it needs.
 	speculate = 16 << 20
 )
 

@@ -27,7 +27,7 @@ const (
 	// smallBuffer holds one record: all that a peer gets in either direction until it is admitted.
 	smallBuffer = maxRecord
 	// bulkBuffer is what one system call moves.
-	bulkBuffer = 8 * maxRecord
+	bulkBuffer = 16 * maxRecord
 )
 
 // Config says how a host presents itself and how its sockets are set. Zero fields but Identity are automatic.

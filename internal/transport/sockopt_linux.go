@@ -158,12 +158,27 @@ func setCongestion(raw syscall.RawConn, name string) error {
 	})
 }
 
-// chooseCongestion is the automatic choice.
-func chooseCongestion(tcp *net.TCPConn, path Path) {
-	if path.RTT < longPath {
+// chooseCongestion is the automatic choice: BBR on long paths, and instead of a BBR that is the system's default, what costs less CPU, on
+// short ones and under a fixed window. There is no queue to model there, and to pace a small window only delays it: 64 KiB at 10 ms gave
+// 46 Mbit/s paced and 50 in bursts.
+func chooseCongestion(tcp *net.TCPConn, path Path, fixedWindow bool) {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
 		return
 	}
-	if raw, err := tcp.SyscallConn(); err == nil {
+	if path.RTT >= longPath && !fixedWindow {
 		_ = setCongestion(raw, "bbr")
+		return
 	}
+	if congestionOf(raw) == "bbr" && setCongestion(raw, "cubic") != nil {
+		_ = setCongestion(raw, "reno") // allowed to everyone
+	}
+}
+
+func congestionOf(raw syscall.RawConn) (name string) {
+	_ = onSocket(raw, func(fd int) (err error) {
+		name, err = unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		return err
+	})
+	return name
 }

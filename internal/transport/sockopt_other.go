@@ -27,7 +27,7 @@ func setCongestion(_ syscall.RawConn, name string) error {
 	return fmt.Errorf("congestion control %q on %s: %w", name, runtime.GOOS, errors.ErrUnsupported)
 }
 
-func chooseCongestion(*net.TCPConn, Path) {}
+func chooseCongestion(*net.TCPConn, Path, bool) {}
 
 // fixWindow sets both socket buffers, which are the windows here.
 func fixWindow(tcp *net.TCPConn, size int) error {

@@ -58,7 +58,7 @@ func preset(cfg Config) decision {
 // settle sets what depends on the path, which a connected socket knows.
 func (c *Conn) settle() error {
 	if c.cfg.automatic() {
-		chooseCongestion(c.tcp, c.pathNow(c.cfg.Path))
+		chooseCongestion(c.tcp, c.pathNow(c.cfg.Path), c.cfg.SockBuf > 0)
 	}
 	if c.cfg.SockBuf > 0 {
 		return c.fix(c.cfg.SockBuf)
@@ -108,7 +108,11 @@ func (c *Conn) Apply(sockBuf int, congestion string) error {
 			return err
 		}
 	}
-	if asked := (Config{Congestion: congestion}); !asked.automatic() {
+	if asked := (Config{Congestion: congestion}); asked.automatic() {
+		if sockBuf > 0 && c.cfg.automatic() {
+			chooseCongestion(c.tcp, Path{}, true)
+		}
+	} else {
 		raw, err := c.tcp.SyscallConn()
 		if err != nil {
 			return err

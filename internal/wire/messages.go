@@ -75,6 +75,7 @@ type Hello struct {
 	Intent     Intent
 	Share      string
 	Paths      []string // below the share; one for Push and List
+	Fresh      bool     // the client never tried this transfer before: a sender need not wait for answers
 	Readback   bool     // receiver reads each file back from the disk before commit
 	SockBuf    int64    // bytes, 0 = automatic; for the server's sockets
 	Congestion string   // "" = automatic; for the server's sockets
@@ -395,6 +396,7 @@ func (m *Hello) encode(e *encoder) {
 	for _, p := range m.Paths {
 		e.string(p)
 	}
+	e.bool(m.Fresh)
 	e.bool(m.Readback)
 	e.uint(uint64(m.SockBuf))
 	e.string(m.Congestion)
@@ -420,6 +422,7 @@ func (m *Hello) decode(d *decoder) {
 	for range n {
 		m.Paths = append(m.Paths, d.string(MaxPath))
 	}
+	m.Fresh = d.bool()
 	m.Readback = d.bool()
 	m.SockBuf = d.nonNegative()
 	m.Congestion = d.string(32)

@@ -87,7 +87,7 @@ func (c *Client) Send(ctx context.Context, sources []string, target URL) (*Repor
 		}
 		source.Roots = append(source.Roots, root)
 	}
-	return c.push(ctx, &source, target, true)
+	return c.push(ctx, &source, sources, target, true)
 }
 
 // openSource opens one source argument.
@@ -119,16 +119,16 @@ func (c *Client) SendStream(ctx context.Context, r io.Reader, target URL) (*Repo
 	source := &transfer.StreamSource{R: r, Entry: wire.Entry{
 		Kind: wire.File, Path: name, Size: wire.Unknown, ModTime: time.Now().UnixNano(), Mode: 0o644,
 	}}
-	return c.push(ctx, source, target, false)
+	return c.push(ctx, source, []string{"-"}, target, false)
 }
 
-func (c *Client) push(ctx context.Context, source transfer.Source, target URL, again bool) (*Report, error) {
+func (c *Client) push(ctx context.Context, source transfer.Source, what []string, target URL, again bool) (*Report, error) {
 	path := target.Path
 	if target.TrailingSlash && path != "" {
 		path += "/"
 	}
 	hello := wire.Hello{Intent: wire.Push, Share: target.Share, Paths: []string{path}}
-	return c.transfer(ctx, target, hello, again, func(s *clientSession) { s.source = source })
+	return c.transfer(ctx, target, hello, what, again, func(s *clientSession) { s.source = source })
 }
 
 // Get receives files and folders from one share into target: into it if it is a folder or ends with a slash, otherwise a
@@ -150,7 +150,7 @@ func (c *Client) Get(ctx context.Context, sources []URL, target string) (*Report
 		return nil, &Error{Kind: KindLocalDisk, Err: err}
 	}
 	defer tree.Close()
-	return c.transfer(ctx, sources[0], hello, true, func(s *clientSession) { s.target, s.path = tree, path })
+	return c.transfer(ctx, sources[0], hello, []string{target}, true, func(s *clientSession) { s.target, s.path = tree, path })
 }
 
 // openTarget opens the folder to receive into and returns the path below it.
@@ -168,17 +168,20 @@ func openTarget(target string) (*disk.Tree, string, error) {
 }
 
 // transfer runs sessions until one succeeds or there is no use in another.
-func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, again bool, prepare func(*clientSession)) (*Report, error) {
+func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []string, again bool, prepare func(*clientSession)) (*Report, error) {
 	if u.Share == "" {
 		return nil, &Error{Kind: KindUsage, Err: errors.New("the URL names no share"), Remedy: "fxfer ls " + u.Redacted() + " shows the shares"}
 	}
 	server := serverOf(u)
 	t := newTracker(&c.opt)
 	hello.Readback, hello.RateLimit = c.opt.Readback, c.opt.RateLimit
+	fresh := c.firstTime(server, &hello, what)
 	var stats sessionStats
 	alive := time.Now()
 	for try := 0; ; try++ {
-		s := &clientSession{client: c, url: u, hello: hello, tracker: t}
+		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh}
+		fresh = false
+		s.hello.Fresh = s.fresh
 		prepare(s)
 		before := t.written
 		err := s.run(ctx)

@@ -450,7 +450,7 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 			return err
 		}
 		x.sender = transfer.NewSender(conn, r, &transfer.TreeSource{Roots: roots}, transfer.SenderOptions{
-			Speculate: true, Event: count.event,
+			Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, initialStreams)), Event: count.event,
 			WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
 		})
 		run = x.sender.Run

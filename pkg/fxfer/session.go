@@ -37,6 +37,7 @@ type clientSession struct {
 	source  transfer.Source // of Push
 	target  *disk.Tree      // of Pull
 	path    string
+	fresh   bool // this transfer was never tried before
 
 	cfg      transport.Config
 	set      *streamSet
@@ -172,7 +173,7 @@ func (s *clientSession) begin(control *transport.Conn) {
 	message := func(m wire.Message) { s.message(control, m) }
 	if s.source != nil {
 		s.sender = transfer.NewSender(control, r, s.source, transfer.SenderOptions{
-			Speculate: true, Event: s.tracker.event, Message: message, WalkFailed: s.tracker.walkFailed,
+			Speculate: s.fresh, Streams: s.want, Event: s.tracker.event, Message: message, WalkFailed: s.tracker.walkFailed,
 		})
 		return
 	}

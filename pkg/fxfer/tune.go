@@ -10,7 +10,7 @@ import (
 
 // initialStreams is how many data streams a session opens at once: short transfers are slow start, and each stream brings its
 // own initial window.
-const initialStreams = 8
+const initialStreams = 16
 
 // tuner runs at the sending side and decides how many streams a session has, from what the kernel and the receiver's
 // acknowledgements show. A stream that stands still while others move is given up.
@@ -147,7 +147,7 @@ func (g *growth) next(o observation, limit int) int {
 	}
 	lossy := float64(lost) > 2e-5*segments && lost > 2
 	queued := o.rtt > o.minRTT*5/4
-	if o.capped < 0.1 && (!lossy || queued && float64(lost) < 0.005*segments) {
+	if o.capped < 0.1 && (!lossy || queued) {
 		return o.streams // the link is full, or something is that streams do not help
 	}
 	g.last, g.added = g.peak, true

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,6 +65,8 @@ func Run(t *testing.T, f Factory) {
 		{"UseAfterClose", testUseAfterClose},
 		{"Identity", testIdentity},
 		{"Exporter", testExporter},
+		{"Truncated", testTruncated},
+		{"Altered", testAltered},
 		{"WrongKey", testWrongKey},
 		{"BeforeHandshake", testBeforeHandshake},
 		{"SlowPeerBlocksNobody", testSlowPeer},
@@ -107,10 +110,71 @@ func listen(t *testing.T, f Factory, key ed25519.PrivateKey) Listener {
 	return l
 }
 
+// proxy stands between the ends of a stream and changes what the client sends.
+type proxy struct {
+	l        net.Listener
+	to       string
+	network  string
+	finished chan struct{}
+}
+
+// newProxy passes on what a client sends as change rewrites it, piece by piece; change returns false to end the stream there.
+func newProxy(t *testing.T, f Factory, to string, change func(piece []byte) bool) *proxy {
+	t.Helper()
+	if f.Network == "" {
+		t.Skip("this transport has no bare connections")
+	}
+	l, err := net.Listen(f.Network, "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &proxy{l: l, to: to, network: f.Network, finished: make(chan struct{})}
+	go p.serve(change)
+	t.Cleanup(func() {
+		l.Close()
+		<-p.finished
+	})
+	return p
+}
+
+func (p *proxy) serve(change func([]byte) bool) {
+	defer close(p.finished)
+	client, err := p.l.Accept()
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	server, err := net.Dial(p.network, p.to)
+	if err != nil {
+		return
+	}
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		_, _ = io.Copy(client, server)
+	}()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := client.Read(buf)
+		if err != nil || !change(buf[:n]) {
+			break
+		}
+		if _, err := server.Write(buf[:n]); err != nil {
+			break
+		}
+	}
+	server.Close()
+	<-back
+}
+
 // pair returns two admitted ends of one stream that are closed at the end of the test.
 func pair(t *testing.T, f Factory) (client, server Conn) {
 	t.Helper()
 	l := listen(t, f, newKey(t))
+	return pairAt(t, f, l, l.Addr().String())
+}
+
+// pairAt is pair for a client that dials addr.
+func pairAt(t *testing.T, f Factory, l Listener, addr string) (client, server Conn) {
+	t.Helper()
 	type accepted struct {
 		conn Conn
 		err  error
@@ -123,7 +187,7 @@ func pair(t *testing.T, f Factory) (client, server Conn) {
 		}
 		got <- accepted{c, err}
 	}()
-	client, err := f.Dial(within(t), l.Addr().String(), newKey(t), anyKey)
+	client, err := f.Dial(within(t), addr, newKey(t), anyKey)
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	s := <-got
@@ -315,19 +379,12 @@ func testCloseUnblocks(t *testing.T, f Factory) {
 	errs := make(chan error, 2)
 	go func() { _, err := client.Read(make([]byte, 1)); errs <- err }()
 	go func() { _, err := writeUntilError(client); errs <- err }()
-	// Give both a moment to block: a Close before that would test less, not fail.
-	pause(t, client)
+	// Let both block first; a Close before that would test less, not fail.
+	<-time.After(50 * time.Millisecond)
 	require.NoError(t, client.Close())
 	for range 2 {
 		require.ErrorIs(t, <-errs, net.ErrClosed)
 	}
-}
-
-// pause waits a little without an event to wait for.
-func pause(t *testing.T, _ Conn) {
-	t.Helper()
-	timer := time.NewTimer(50 * time.Millisecond)
-	<-timer.C
 }
 
 func testCloseTwice(t *testing.T, f Factory) {
@@ -431,6 +488,53 @@ func testExporter(t *testing.T, f Factory) {
 	b, err = other.Exporter("fxfer test", 32)
 	require.NoError(t, err)
 	require.NotEqual(t, a, b, "connections must differ")
+}
+
+// testTruncated: a connection that somebody else ends must not look like the end of the stream.
+func testTruncated(t *testing.T, f Factory) {
+	var cut atomic.Bool
+	l := listen(t, f, newKey(t))
+	p := newProxy(t, f, l.Addr().String(), func([]byte) bool { return !cut.Load() })
+	client, server := pairAt(t, f, l, p.l.Addr().String())
+	one := make([]byte, 1)
+	run(t,
+		func() error { _, err := client.Write([]byte{1}); return err },
+		func() error { _, err := io.ReadFull(server, one); return err })
+	cut.Store(true)
+	_, err := client.Write([]byte{2})
+	require.NoError(t, err)
+	_, err = server.Read(one)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	_, err = server.Read(one)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "it must last")
+}
+
+// testAltered: a byte changed on the way is an error, and what it was part of is not read.
+func testAltered(t *testing.T, f Factory) {
+	var alter atomic.Bool
+	l := listen(t, f, newKey(t))
+	p := newProxy(t, f, l.Addr().String(), func(piece []byte) bool {
+		if alter.Load() {
+			piece[len(piece)-1] ^= 1
+		}
+		return true
+	})
+	client, server := pairAt(t, f, l, p.l.Addr().String())
+	one := make([]byte, 1)
+	run(t,
+		func() error { _, err := client.Write([]byte{1}); return err },
+		func() error { _, err := io.ReadFull(server, one); return err })
+	alter.Store(true)
+	_, err := client.Write([]byte("secret"))
+	require.NoError(t, err)
+	n, err := server.Read(make([]byte, 100))
+	require.Zero(t, n)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, io.EOF)
+	// The client hears that the stream is broken.
+	_, err = client.Read(one)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, io.EOF)
 }
 
 func testWrongKey(t *testing.T, f Factory) {

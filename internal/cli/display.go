@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// display shows a transfer. Its methods are called one at a time.
+type display interface {
+	progress(*fxfer.Progress)
+	file(*fxfer.FileResult)
+	notice(text string)
+	// finish ends what progress has drawn, then shows the outcome. The report is nil if there is nothing to tell, and so is err.
+	finish(report *fxfer.Report, err error)
+}
+
+// newDisplay chooses how to show a transfer. Results go to out, talk to errs. The verb is "sent" or "received".
+func newDisplay(f *transferFlags, verb string, out, errs io.Writer) display {
+	people := people{verb: verb, out: out, errs: errs}
+	switch {
+	case f.json:
+		return &jsonLines{out: out}
+	case f.quiet:
+		return quiet{errs: errs}
+	case isTerminal(errs) && os.Getenv("TERM") != "dumb":
+		return &bars{people: people}
+	}
+	return &plainLines{people: people}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// guarded makes a display safe for concurrent use, and deaf after finish: a transfer that is slow to stop may go on calling.
+type guarded struct {
+	mu    sync.Mutex
+	shown display // nil after finish
+}
+
+func (g *guarded) call(f func(display)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shown != nil {
+		f(g.shown)
+	}
+}
+
+func (g *guarded) progress(p fxfer.Progress) { g.call(func(d display) { d.progress(&p) }) }
+func (g *guarded) file(r fxfer.FileResult)   { g.call(func(d display) { d.file(&r) }) }
+func (g *guarded) notice(text string)        { g.call(func(d display) { d.notice(text) }) }
+
+func (g *guarded) finish(report *fxfer.Report, err error) {
+	g.call(func(d display) {
+		g.shown = nil
+		d.finish(report, err)
+	})
+}
+
+// quiet shows what failed and nothing else.
+type quiet struct{ errs io.Writer }
+
+func (q quiet) progress(*fxfer.Progress) {}
+func (q quiet) file(*fxfer.FileResult)   {}
+func (q quiet) notice(string)            {}
+
+func (q quiet) finish(report *fxfer.Report, _ error) { printFailures(q.errs, report) }
+
+// people is the end of a transfer as people like to read it.
+type people struct {
+	verb string
+	out  io.Writer
+	errs io.Writer
+}
+
+func (p *people) finish(report *fxfer.Report, err error) {
+	if report != nil && (err == nil || report.Sent+report.Same > 0) {
+		fmt.Fprint(p.out, summary(p.verb, report))
+	}
+	printFailures(p.errs, report)
+}
+
+// plainEvery is how often plainLines says how far the transfer is.
+const plainEvery = 5 * time.Second
+
+// plainLines shows progress where nothing can be redrawn: in logs and pipes.
+type plainLines struct {
+	people
+	last time.Duration
+}
+
+func (l *plainLines) progress(p *fxfer.Progress) {
+	if p.Elapsed-l.last < plainEvery {
+		return
+	}
+	l.last = p.Elapsed
+	parts := totals(p)
+	if share := percent(p.BytesDone, p.Bytes); share != "" && !p.Walking && !streaming(p) {
+		parts = append([]string{share}, parts...)
+	}
+	l.notice(strings.Join(parts, ", "))
+}
+
+func (l *plainLines) file(*fxfer.FileResult) {}
+
+func (l *plainLines) notice(text string) { fmt.Fprintf(l.errs, "fxfer: %s\n", oneLine(text)) }

@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// auto is what leaves a setting to fxfer.
+const auto = "auto"
+
+// parsed is a flag whose text is parsed when it is set. It satisfies pflag.Value.
+type parsed[T any] struct {
+	kind  string // what usage calls the value
+	text  string
+	value *T
+	parse func(string) (T, error)
+}
+
+func (p *parsed[T]) String() string { return p.text }
+func (p *parsed[T]) Type() string   { return p.kind }
+
+func (p *parsed[T]) Set(s string) error {
+	v, err := p.parse(s)
+	if err == nil {
+		p.text, *p.value = s, v
+	}
+	return err
+}
+
+// addParsed adds a flag. Usage shows kind, what the value is, and text, which stands for the value that is there already.
+func addParsed[T any](flags *pflag.FlagSet, value *T, name, kind, text, usage string, parse func(string) (T, error)) {
+	flags.Var(&parsed[T]{kind, text, value, parse}, name, usage)
+}
+
+func parseStreams(s string) (int, error) {
+	if s == auto {
+		return 0, nil
+	}
+	return parseCount(s)
+}
+
+func parseCount(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%q is not a number from 1 up", s)
+	}
+	return int(n), nil
+}
+
+// maxSockBuf is what Linux can be asked for: it doubles the request and keeps it in an int.
+const maxSockBuf = math.MaxInt32 / 2
+
+func parseSockBuf(s string) (int, error) {
+	if s == auto {
+		return 0, nil
+	}
+	n, err := parseSize(s)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w, or auto", err)
+	case n == 0 || n > maxSockBuf:
+		return 0, fmt.Errorf("%q is not between 1 byte and 1 GiB", s)
+	}
+	return int(n), nil
+}
+
+// congestionForm is that of the kernels' names, of at most 15 bytes (TCP_CA_NAME_MAX in linux/tcp.h).
+var congestionForm = regexp.MustCompile(`^[a-z0-9_-]{1,15}$`)
+
+func parseCongestion(s string) (string, error) {
+	switch {
+	case s == auto:
+		return "", nil
+	case !congestionForm.MatchString(s):
+		return "", fmt.Errorf("%q is not the name of a congestion control such as bbr or cubic, nor auto", s)
+	}
+	return s, nil
+}
+
+func parseLimit(s string) (int64, error) {
+	if s == "none" {
+		return 0, nil
+	}
+	n, err := parseRate(s)
+	if err != nil {
+		return 0, fmt.Errorf("%w, or none", err)
+	}
+	return n, nil
+}
+
+func parseTime(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is not a time such as 30s, 10m or 1h30m", s)
+	}
+	return d, nil
+}
+
+func parseVerify(s string) (bool, error) {
+	switch s {
+	case "digest":
+		return false, nil
+	case "readback":
+		return true, nil
+	}
+	return false, fmt.Errorf("%q is neither digest nor readback", s)
+}
+
+func parsePin(s string) (string, error) {
+	pin, err := identity.ParsePin(s)
+	return string(pin), err
+}
+
+func addPin(flags *pflag.FlagSet, pin *string) {
+	addParsed(flags, pin, "pin", "key", "", "the server's key, as \"fxfer serve\" prints it", parsePin)
+}
+
+func addTuning(flags *pflag.FlagSet, sockBuf *int, congestion *string) {
+	addParsed(flags, sockBuf, "sock-buf", "size", auto, "fixed socket buffers, both ends, as 64KiB", parseSockBuf)
+	addParsed(flags, congestion, "congestion", "name", auto, "congestion control, both ends, as bbr", parseCongestion)
+}
+
+// transferFlags are what send and get have in common.
+type transferFlags struct {
+	opt   fxfer.Options
+	json  bool
+	quiet bool
+}
+
+func (f *transferFlags) add(flags *pflag.FlagSet) {
+	addParsed(flags, &f.opt.Streams, "streams", "n", auto, "parallel data streams", parseStreams)
+	addParsed(flags, &f.opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "most streams auto may open", parseCount)
+	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
+	addParsed(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "of payload, as 200mbit or 20MB/s", parseLimit)
+	addParsed(flags, &f.opt.RetryFor, "retry-for", "time", "0s", "try a lost connection again for so long, as 10m", parseTime)
+	addParsed(flags, &f.opt.Readback, "verify", "how", "digest", "digest, or readback: from the disk, too", parseVerify)
+	addPin(flags, &f.opt.Pin)
+	flags.BoolVar(&f.json, "json", false, "print JSON lines on standard output")
+	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but errors")
+}
+
+// check refuses flags that contradict each other. What the command line says takes precedence over other settings.
+func (f *transferFlags) check(flags *pflag.FlagSet) error {
+	switch {
+	case flags.Changed("streams") && flags.Changed("max-streams") && f.opt.Streams > 0:
+		return usageError("leave one of the two out", "--max-streams bounds what --streams auto may open, but --streams fixes the number")
+	case flags.Changed("json") && flags.Changed("quiet") && f.json && f.quiet:
+		return usageError("leave one of the two out", "--json and --quiet exclude each other")
+	}
+	if f.opt.Streams > 0 {
+		f.opt.MaxStreams = 0 // a setting for auto
+	}
+	if f.json && f.quiet {
+		f.json, f.quiet = !flags.Changed("quiet"), flags.Changed("quiet")
+	}
+	return nil
+}
+
+// parseURL reads a URL that names a share, or may name only the server.
+func parseURL(s string, needShare bool) (fxfer.URL, error) {
+	u, err := fxfer.ParseURL(s)
+	switch {
+	case err != nil:
+		return u, usageError("", "%w", err)
+	case needShare && u.Share == "":
+		return u, usageError("`fxfer ls "+u.Redacted()+"` lists the shares", "%s names no share: expected fxfer://host/share", u.Redacted())
+	}
+	return u, nil
+}
+
+// checkPin refuses a pin that contradicts the one of an invitation.
+func checkPin(pin string, u fxfer.URL) error {
+	if u.Token != "" && pin != "" && pin != string(u.Pin) {
+		return usageError("leave --pin out, or ask for a new invitation", "the invitation is for another key than --pin")
+	}
+	return nil
+}
+
+// exactly returns a check of the number of arguments.
+func exactly(n int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < n:
+			return usageError("usage: "+c.UseLine(), "an argument is missing")
+		case len(args) > n:
+			return usageError("usage: "+c.UseLine(), "%q is one argument too many", args[n])
+		}
+		return nil
+	}
+}
+
+// noEmpty refuses empty arguments, which are mistakes of a script.
+func noEmpty(args []string) error {
+	for i, arg := range args {
+		if arg == "" {
+			return usageError("", "argument %d is empty", i+1)
+		}
+	}
+	return nil
+}
+
+var errInterrupted = errors.New("interrupted")

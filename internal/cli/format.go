@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/mattn/go-runewidth"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+var decimalPrefixes = []string{"", "k", "M", "G", "T", "P"}
+
+// scaled writes n with three significant digits and a decimal prefix.
+func scaled(n float64, unit string) string {
+	i := 0
+	for n >= 999.5 && i < len(decimalPrefixes)-1 {
+		n /= 1000
+		i++
+	}
+	digits := 0
+	switch {
+	case i == 0: // whole bytes and bits
+	case n < 9.995:
+		digits = 2
+	case n < 99.95:
+		digits = 1
+	}
+	return strconv.FormatFloat(n, 'f', digits, 64) + " " + decimalPrefixes[i] + unit
+}
+
+func showBytes(n int64) string { return scaled(float64(n), "B") }
+
+func showRate(bitsPerSecond float64) string { return scaled(bitsPerSecond, "bit/s") }
+
+// showTime writes a duration with three significant digits, from an hour on in minutes.
+func showTime(d time.Duration) string {
+	switch {
+	case d >= time.Hour:
+		return d.Round(time.Minute).String()[:len(d.Round(time.Minute).String())-len("0s")]
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	case d >= 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d >= time.Second:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	case d >= 100*time.Millisecond:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d >= time.Millisecond:
+		return fmt.Sprintf("%.1f ms", d.Seconds()*1e3)
+	}
+	return fmt.Sprintf("%d µs", d.Microseconds())
+}
+
+// showClock writes a duration as m:ss or h:mm:ss.
+func showClock(d time.Duration) string {
+	s := int64(d.Round(time.Second).Seconds())
+	if s < 3600 {
+		return fmt.Sprintf("%d:%02d", s/60, s%60)
+	}
+	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+}
+
+// count writes a number with its noun.
+func count(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.FormatInt(n, 10) + " " + many
+}
+
+// percent writes done as a share of total, rounded down: 100 % is all.
+func percent(done, total int64) string {
+	if total <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d %%", int64(float64(min(done, total))/float64(total)*100))
+}
+
+// remaining estimates how long the rest takes, and whether that can be said.
+func remaining(p *fxfer.Progress) (time.Duration, bool) {
+	left := p.Bytes - p.BytesDone
+	if p.Walking || p.Goodput <= 0 || left <= 0 {
+		return 0, false
+	}
+	d := float64(left) * 8 / p.Goodput
+	return time.Duration(d * float64(time.Second)), d < (100 * time.Hour).Seconds()
+}
+
+// streaming tells whether the one file under way has no known size, as standard input.
+func streaming(p *fxfer.Progress) bool {
+	return len(p.Active) == 1 && p.Files == 1 && p.Active[0].Bytes < 0
+}
+
+// totals are the figures of a transfer under way, most important first.
+func totals(p *fxfer.Progress) []string {
+	var parts []string
+	switch {
+	case streaming(p):
+		parts = append(parts, showBytes(p.BytesDone))
+	case p.Walking:
+		parts = append(parts, showBytes(p.BytesDone)+" of more than "+showBytes(p.Bytes))
+	default:
+		parts = append(parts, showBytes(p.BytesDone)+" of "+showBytes(p.Bytes))
+	}
+	parts = append(parts, showRate(p.Goodput))
+	if eta, ok := remaining(p); ok {
+		parts = append(parts, "ETA "+showClock(eta))
+	}
+	if p.Streams > 0 {
+		parts = append(parts, count(int64(p.Streams), "stream", "streams"))
+	}
+	if p.Files > 1 {
+		parts = append(parts, fmt.Sprintf("%d of %s", p.FilesDone, count(p.Files, "file", "files")))
+	}
+	if p.FilesFailed > 0 {
+		parts = append(parts, fmt.Sprintf("%d failed", p.FilesFailed))
+	}
+	return parts
+}
+
+// shortName fits a path of any origin into width columns, with its end visible.
+func shortName(path string, width int) string {
+	path = oneLine(path)
+	if over := runewidth.StringWidth(path) - width; over > 0 {
+		return runewidth.TruncateLeft(path, over+1, "…")
+	}
+	return path
+}

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func newGetCommand() *cobra.Command {
+	var f transferFlags
+	c := &cobra.Command{
+		Use:   "get URL... DIR",
+		Short: "Get files and folders from a server",
+		Long: `Get files and folders from fxfer://host[:port]/share[/path] into the folder DIR.
+What is there with the same size and time is skipped; what an interrupted run
+left goes on.
+
+Paths are taken as by rsync: URL puts the folder itself into DIR, URL/ what it
+holds. A single file gets the name DIR, unless that is a folder or ends with a
+slash. Settings are explained in "fxfer send --help".`,
+		Example: `  fxfer get fxfer://nas/files/dvd.iso .            ./dvd.iso
+  fxfer get fxfer://nas/files/dvd.iso film.iso     ./film.iso
+  fxfer get fxfer://nas/files/photos backup        backup/photos/...
+  fxfer get fxfer://nas/files/photos/ backup       backup/...`,
+		SuggestFor: []string{"pull", "fetch", "download"},
+		Args: func(c *cobra.Command, args []string) error { return noEmpty(args) },
+		PreRunE: func(c *cobra.Command, _ []string) error {
+			if err := applySettings(c); err != nil {
+				return err
+			}
+			return f.check(c.Flags())
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			sources, target, err := getArgs(args)
+			if err != nil {
+				return err
+			}
+			for _, u := range sources {
+				if err := checkPin(f.opt.Pin, u); err != nil {
+					return err
+				}
+			}
+			return transfer(c, &f, "received", func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
+				return client.Get(ctx, sources, target)
+			})
+		},
+	}
+	c.Flags().SortFlags = false
+	f.add(c.Flags())
+	addSettings(c)
+	return c
+}
+
+// getArgs reads the arguments of get.
+func getArgs(args []string) (sources []fxfer.URL, target string, err error) {
+	if len(args) < 2 {
+		return nil, "", usageError("for example: fxfer get fxfer://host/share/path .", "get needs a URL and a folder")
+	}
+	target = args[len(args)-1]
+	switch {
+	case fxfer.IsURL(target) && !fxfer.IsURL(args[0]):
+		return nil, "", usageError("to send to a server: fxfer send SRC... URL", "the first argument, %q, is not a fxfer:// URL", args[0])
+	case fxfer.IsURL(target):
+		return nil, "", usageError("`.` is the current folder", "the last argument is not a folder of this host but a URL")
+	case target == "-":
+		return nil, "", usageError("./- is a folder of that name", "get doesn't write to standard output")
+	}
+	for _, arg := range args[:len(args)-1] {
+		if !fxfer.IsURL(arg) {
+			return nil, "", usageError("for example: fxfer get fxfer://host/share/path .", "%q is not a fxfer:// URL", arg)
+		}
+		u, err := parseURL(arg, true)
+		if err != nil {
+			return nil, "", err
+		}
+		sources = append(sources, u)
+	}
+	return sources, target, nil
+}

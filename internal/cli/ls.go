@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func newListCommand() *cobra.Command {
+	var opt fxfer.Options
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "ls URL",
+		Short: "List a server's shares, or a folder",
+		Example: `  fxfer ls fxfer://nas                  the shares, with your rights
+  fxfer ls fxfer://nas/files/photos     what a folder holds`,
+		SuggestFor: []string{"list", "dir"},
+		Args:       exactly(1),
+		PreRunE:    func(c *cobra.Command, _ []string) error { return applySettings(c) },
+		RunE: func(c *cobra.Command, args []string) error {
+			u, err := parseURL(args[0], false)
+			if err != nil {
+				return err
+			}
+			if err := checkPin(opt.Pin, u); err != nil {
+				return err
+			}
+			entries, err := list(c.Context(), opt, u)
+			if asJSON {
+				printEntriesJSON(c.OutOrStdout(), entries, err)
+				return err
+			}
+			printEntries(c.OutOrStdout(), entries)
+			return err
+		},
+	}
+	c.Flags().SortFlags = false
+	addPin(c.Flags(), &opt.Pin)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
+	addSettings(c)
+	return c
+}
+
+func list(parent context.Context, opt fxfer.Options, u fxfer.URL) ([]fxfer.Entry, error) {
+	ctx, stop := interruptible(parent)
+	defer stop()
+	if hasTerminal() {
+		opt.Confirm = confirm
+	}
+	entries, err := within(ctx, func() ([]fxfer.Entry, error) {
+		client, err := fxfer.NewClient(opt)
+		if err != nil {
+			return nil, err
+		}
+		return client.List(ctx, u)
+	})
+	if err != nil && ctx.Err() != nil {
+		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted}
+	}
+	return entries, err
+}
+
+func printEntries(w io.Writer, entries []fxfer.Entry) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, e := range entries {
+		name := oneLine(e.Path)
+		switch e.Kind {
+		case "share":
+			fmt.Fprintf(t, "%s\t%s/\n", e.Rights, name)
+			continue
+		case "folder":
+			name += "/"
+		case "symlink":
+			name += " -> " + oneLine(e.Link)
+		}
+		size := "-"
+		if e.Kind == "file" {
+			size = showBytes(e.Bytes)
+		}
+		fmt.Fprintf(t, "%s\t%9s\t%s\t%s\n", fs.FileMode(e.Mode).Perm(), size, e.ModTime.Local().Format("2006-01-02 15:04"), name)
+	}
+	t.Flush()
+}
+
+type jsonEntry struct {
+	Type    string     `json:"type"`
+	Path    string     `json:"path"`
+	Kind    string     `json:"kind"`
+	Bytes   int64      `json:"bytes"`
+	ModTime *time.Time `json:"modified,omitempty"`
+	Mode    string     `json:"mode,omitempty"` // octal
+	Link    string     `json:"link,omitempty"`
+	Rights  string     `json:"rights,omitempty"`
+}
+
+func printEntriesJSON(w io.Writer, entries []fxfer.Entry, err error) {
+	for _, e := range entries {
+		line := jsonEntry{Type: "entry", Path: e.Path, Kind: e.Kind, Bytes: e.Bytes, Link: e.Link, Rights: e.Rights}
+		if e.Kind != "share" {
+			line.ModTime, line.Mode = &e.ModTime, fmt.Sprintf("%04o", e.Mode)
+		}
+		printJSON(w, line)
+	}
+	if err != nil {
+		printJSON(w, jsonErrorOf(err))
+	}
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func newSendCommand() *cobra.Command {
+	var f transferFlags
+	c := &cobra.Command{
+		Use:   "send SRC... URL",
+		Short: "Send files and folders to a server",
+		Long: `Send files and folders to fxfer://host[:port]/share[/path]. What is there with
+the same size and time is skipped; what an interrupted run left goes on.
+
+Paths are taken as by rsync: SRC puts the folder itself below URL, SRC/ what it
+holds. A single file gets the last name in URL, unless that is a folder or ends
+with a slash. SRC can be - for standard input; URL then names the file.
+
+` + settingsHelp,
+		Example: `  fxfer send dvd.iso fxfer://nas/files             files/dvd.iso
+  fxfer send dvd.iso fxfer://nas/files/film.iso    files/film.iso
+  fxfer send photos fxfer://nas/files              files/photos/...
+  fxfer send photos/ fxfer://nas/files/2026        files/2026/...
+  pg_dump shop | fxfer send - fxfer://nas/files/shop.sql`,
+		SuggestFor: []string{"put", "push", "upload", "copy", "cp"},
+		Args: func(c *cobra.Command, args []string) error { return noEmpty(args) },
+		PreRunE: func(c *cobra.Command, _ []string) error {
+			if err := applySettings(c); err != nil {
+				return err
+			}
+			return f.check(c.Flags())
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			sources, target, err := sendArgs(args)
+			if err != nil {
+				return err
+			}
+			if err := checkPin(f.opt.Pin, target); err != nil {
+				return err
+			}
+			if sources[0] == "-" {
+				return sendStream(c, &f, target)
+			}
+			return transfer(c, &f, "sent", func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
+				return client.Send(ctx, sources, target)
+			})
+		},
+	}
+	c.Flags().SortFlags = false
+	f.add(c.Flags())
+	addSettings(c)
+	return c
+}
+
+// sendArgs reads the arguments of send. The source "-" comes alone and with a URL that names a file.
+func sendArgs(args []string) (sources []string, target fxfer.URL, err error) {
+	if len(args) < 2 {
+		return nil, target, usageError("for example: fxfer send FILE fxfer://host/share", "send needs a source and a URL")
+	}
+	sources, last := args[:len(args)-1], args[len(args)-1]
+	if !fxfer.IsURL(last) {
+		hint := "for example: fxfer send FILE fxfer://host/share"
+		if fxfer.IsURL(sources[0]) {
+			hint = "to fetch from a server: fxfer get URL... DIR"
+		}
+		return nil, target, usageError(hint, "the last argument, %q, is not a fxfer:// URL", last)
+	}
+	if target, err = parseURL(last, true); err != nil {
+		return nil, target, err
+	}
+	for _, s := range sources {
+		switch {
+		case fxfer.IsURL(s):
+			return nil, target, usageError("get it first, then send it", "the source is a URL, too: fxfer doesn't copy from server to server")
+		case s == "-" && len(sources) > 1:
+			return nil, target, usageError("./- is a file of that name", "standard input can't be sent together with other sources")
+		case s == "-" && (target.Path == "" || target.TrailingSlash):
+			return nil, target, usageError("for example: "+strings.TrimSuffix(target.Redacted(), "/")+"/dump.sql", "standard input needs a file name in the URL")
+		}
+	}
+	return sources, target, nil
+}
+
+func sendStream(c *cobra.Command, f *transferFlags, target fxfer.URL) error {
+	in := c.InOrStdin()
+	if w, ok := in.(io.Writer); ok && isTerminal(w) {
+		return usageError("for example: pg_dump shop | fxfer send - URL", "standard input is the terminal")
+	}
+	return transfer(c, f, "sent", func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
+		return client.SendStream(ctx, in, target)
+	})
+}

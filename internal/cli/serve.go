@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	opt    fxfer.ServerOptions
+	shares []string
+	invite bool
+	name   string
+	quiet  bool
+}
+
+func newServeCommand() *cobra.Command {
+	var f serveFlags
+	c := &cobra.Command{
+		Use:   "serve [DIR]",
+		Short: "Offer folders to other machines",
+		Long: `Serve offers folders, as shares, to clients whose key is in authorized_clients
+and to those that bring an invitation. DIR is a share under its own name.
+
+A share is read and written (rw), only read (ro) or only written (wo). SIGTERM
+or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.`,
+		Example: `  fxfer serve --invite /srv/files
+  fxfer serve --share backup=/srv/backup:wo --share pub=/srv/pub:ro`,
+		SuggestFor: []string{"server", "listen", "daemon"},
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError("more folders: --share NAME=DIR", "%q is one folder too many", args[1])
+			}
+			return noEmpty(args)
+		},
+		PreRunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return applySettings(c, "share") // a DIR on the command line takes their place
+			}
+			return applySettings(c)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.setShares(args); err != nil {
+				return err
+			}
+			return serve(c.Context(), &f, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
+	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:ro]`; repeatable")
+	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one machine")
+	flags.StringVar(&f.name, "name", "", "`host` in that URL, as the other machine sees this one")
+	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
+	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
+	addSettings(c)
+	return c
+}
+
+// setShares reads what is to be offered.
+func (f *serveFlags) setShares(args []string) error {
+	for _, dir := range args {
+		if err := f.addShare(fxfer.Share{Dir: dir, Rights: identity.Read | identity.Write}); err != nil {
+			return err
+		}
+	}
+	for _, s := range f.shares {
+		if err := f.addShare(parseShareFlag(s)); err != nil {
+			return err
+		}
+	}
+	if len(f.opt.Shares) == 0 {
+		return usageError("for example: fxfer serve --invite /srv/files", "nothing to offer: name a folder")
+	}
+	return nil
+}
+
+// parseShareFlag reads NAME=DIR[:right] or DIR[:right]. DIR may hold colons and equals signs; a name holds no slash. The name
+// of the second form is left empty.
+func parseShareFlag(s string) fxfer.Share {
+	share := fxfer.Share{Rights: identity.Read | identity.Write}
+	if i := strings.LastIndexByte(s, ':'); i >= 0 {
+		if rights, err := identity.ParseRights(s[i+1:]); err == nil {
+			s, share.Rights = s[:i], rights
+		}
+	}
+	name, dir, found := strings.Cut(s, "=")
+	if !found || strings.ContainsAny(name, `/\`) {
+		name, dir = "", s
+	}
+	share.Name, share.Dir = name, dir
+	return share
+}
+
+// addShare completes a share, checks it and adds it.
+func (f *serveFlags) addShare(s fxfer.Share) error {
+	if s.Dir == "" {
+		return usageError("for example: --share pub=/srv/pub:ro", "the folder of the share %q is missing", s.Name)
+	}
+	dir, err := filepath.Abs(s.Dir)
+	if err != nil {
+		return fmt.Errorf("find the folder of a share: %w", err)
+	}
+	if s.Name == "" {
+		s.Name = filepath.Base(dir)
+	}
+	if err := identity.CheckShare(s.Name); err != nil {
+		return usageError("name it: --share NAME="+dir, "%w", err)
+	}
+	for _, other := range f.opt.Shares {
+		if other.Name == s.Name {
+			return usageError("name one of them: --share NAME="+dir, "two shares have the name %q", s.Name)
+		}
+	}
+	info, err := os.Stat(dir)
+	var cause *fs.PathError
+	switch {
+	case errors.As(err, &cause):
+		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %s: %w", s.Name, dir, cause.Err)}
+	case !info.IsDir():
+		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %s is not a folder", s.Name, dir)}
+	}
+	s.Dir = dir
+	f.opt.Shares = append(f.opt.Shares, s)
+	return nil
+}
+
+func serve(parent context.Context, f *serveFlags, out, errs io.Writer) error {
+	ctx, stop := interruptible(parent)
+	defer stop()
+	talk := errs
+	level := slog.LevelInfo
+	if f.quiet {
+		talk, level = io.Discard, slog.LevelError
+	}
+	f.opt.Log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
+	server, err := fxfer.NewServer(f.opt)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(talk, "fxfer: listening on %s\n", server.Addr())
+	for _, s := range f.opt.Shares {
+		fmt.Fprintf(talk, "fxfer: share %s: %s (%s)\n", s.Name, oneLine(s.Dir), s.Rights)
+	}
+	fmt.Fprintf(talk, "fxfer: key %s\n", server.Pin())
+	if f.invite {
+		if err := invite(server, f, out, talk); err != nil {
+			return err
+		}
+	}
+	defer context.AfterFunc(ctx, func() {
+		fmt.Fprintln(talk, "fxfer: ending when running transfers have reached a checkpoint; once more ends at once")
+	})()
+	return server.Serve(ctx)
+}
+
+// invite prints an invitation's URL, and what the other machine is to do with it.
+func invite(server *fxfer.Server, f *serveFlags, out, talk io.Writer) error {
+	host := f.name
+	if host == "" {
+		host = reachableHost(server.Addr())
+	}
+	url, err := server.Invite(host)
+	if err != nil {
+		return err
+	}
+	until := time.Now().Add(identity.InviteTTL).Format("15:04")
+	fmt.Fprintf(talk, "fxfer: this URL admits one machine, once, until %s; on that machine:\n", until)
+	share := f.opt.Shares[0]
+	if share.Rights.Has(identity.Write) {
+		fmt.Fprintf(talk, "fxfer:   fxfer send FILE %s\n", url)
+	} else {
+		fmt.Fprintf(talk, "fxfer:   fxfer get %s FOLDER\n", url)
+	}
+	fmt.Fprintln(out, url)
+	return nil
+}
+
+// reachableHost guesses how other machines call the one that listens on addr: by the address listened on, or the one this machine
+// sends from, or its name.
+func reachableHost(addr net.Addr) string {
+	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
+		return tcp.IP.String()
+	}
+	// Connecting a UDP socket only looks the route up. The addresses are for documentation (RFC 5737, RFC 3849).
+	for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
+		conn, err := net.Dial("udp", far)
+		if err != nil {
+			continue
+		}
+		from := conn.LocalAddr().(*net.UDPAddr).IP
+		conn.Close()
+		if from.IsGlobalUnicast() {
+			return from.String()
+		}
+	}
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return "localhost"
+}

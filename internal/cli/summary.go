@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// shownFailures is how many failed entries people get to see.
+const shownFailures = 20
+
+// summary tells the outcome of a transfer in a few lines. What isn't known is left out. The verb is "sent" or "received".
+func summary(verb string, r *fxfer.Report) string {
+	var b strings.Builder
+	line := func(label string, parts ...string) {
+		var known []string
+		for _, p := range parts {
+			if p != "" {
+				known = append(known, p)
+			}
+		}
+		if len(known) > 0 {
+			fmt.Fprintf(&b, "%-10s %s\n", label, strings.Join(known, ", "))
+		}
+	}
+	if r.Written == 0 && r.Sent == 0 {
+		what := count(r.Same, "file", "files")
+		if r.Same == 0 {
+			what = "no files"
+		}
+		line("unchanged", what+" in "+showTime(r.Duration))
+		return b.String()
+	}
+	line(verb, fmt.Sprintf("%s in %s", showBytes(r.Written), showTime(r.Duration)), showRate(r.Goodput), peak(r))
+	if r.Files != 1 || r.Failed > 0 || r.Resumed > 0 || r.Resent > 0 {
+		line("files", fmt.Sprintf("%d %s", r.Sent, verb), nonzero(r.Same, "%d unchanged"), nonzero(r.Failed, "%d failed"),
+			bytesPart(r.Resumed, "%s were there from before"), bytesPart(r.Resent, "%s sent twice"))
+	}
+	rtt := ""
+	if r.RTT > 0 {
+		rtt = "RTT " + showTime(r.RTT)
+	}
+	line("path", rtt, bytesPart(r.BDP, "BDP %s"), bytesPart(r.SendBuffer, "send buffer %s"), bytesPart(r.RecvBuffer, "receive buffer %s"))
+	streams, resent := "", ""
+	if r.Streams > 0 {
+		streams = fmt.Sprint(r.Streams)
+	}
+	if r.Congestion != "" { // the kernel gave figures
+		resent = count(r.Retransmits, "retransmit", "retransmits")
+	}
+	line("streams", streams, oneLine(r.Congestion), resent, nonzero(int64(r.Reconnects), "%d reconnects"))
+	line("BLAKE3", r.Digest)
+	return b.String()
+}
+
+// peak is the highest goodput where it says more than the mean.
+func peak(r *fxfer.Report) string {
+	if r.Peak <= r.Goodput*1.02 {
+		return ""
+	}
+	return "peak " + showRate(r.Peak)
+}
+
+func nonzero(n int64, format string) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, n)
+}
+
+func bytesPart(n int64, format string) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, showBytes(n))
+}
+
+// printFailures lists the first entries that failed. A single one is what the error says.
+func printFailures(w io.Writer, r *fxfer.Report) {
+	if r == nil || r.Failed < 2 {
+		return
+	}
+	shown := r.Failures[:min(len(r.Failures), shownFailures)]
+	for i := range shown {
+		fmt.Fprintf(w, "fxfer: failed: %s: %s\n", oneLine(shown[i].Path), oneLine(shown[i].Err.Error()))
+	}
+	if more := r.Failed - int64(len(shown)); more > 0 {
+		fmt.Fprintf(w, "fxfer: failed: %d more\n", more)
+	}
+}

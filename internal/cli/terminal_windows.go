@@ -1,0 +1,15 @@
+package cli
+
+import "os"
+
+// openTerminal opens the console. It fails if there is none.
+func openTerminal() (in, out *os.File, err error) {
+	if in, err = os.OpenFile("CONIN$", os.O_RDWR, 0); err != nil {
+		return nil, nil, err
+	}
+	if out, err = os.OpenFile("CONOUT$", os.O_RDWR, 0); err != nil {
+		in.Close()
+		return nil, nil, err
+	}
+	return in, out, nil
+}

@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// transfer runs a transfer with a client made from the flags of c, and shows it.
+func transfer(c *cobra.Command, f *transferFlags, verb string, run func(context.Context, *fxfer.Client) (*fxfer.Report, error)) error {
+	ctx, stop := interruptible(c.Context())
+	defer stop()
+	d := guarded{shown: newDisplay(f, verb, c.OutOrStdout(), c.ErrOrStderr())}
+	opt := f.opt
+	opt.Progress, opt.File, opt.Notice = d.progress, d.file, d.notice
+	if hasTerminal() {
+		opt.Confirm = confirm
+	}
+	report, err := within(ctx, func() (*fxfer.Report, error) {
+		client, err := fxfer.NewClient(opt)
+		if err != nil {
+			return nil, err
+		}
+		return run(ctx, client)
+	})
+	if err != nil && ctx.Err() != nil {
+		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted, Remedy: "the same command goes on where this one stopped"}
+	}
+	d.finish(report, err)
+	return err
+}

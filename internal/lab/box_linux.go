@@ -1,0 +1,197 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// box is the process that carries the link, so that nothing else the lab's process does delays a packet. It is also the
+// init process of the PID namespace that the lab's commands live in: when it ends, the kernel kills all of them,
+// whatever they did to get away. It ends with its standard input, of which the lab's process holds the only other end, so
+// also when that process is killed. Its TUN devices go with it.
+type box struct {
+	cmd       *exec.Cmd
+	in        io.WriteCloser
+	out       *json.Decoder
+	complaint *strings.Builder // its standard error, complete after Wait
+	pid       int              // namespaces
+	mnt       int
+}
+
+// boxRequest sets the link of each direction and begins an outage of Down ns, where they are given.
+type boxRequest struct {
+	Links [2]*Link `json:"links"`
+	Down  [2]int64 `json:"down"`
+}
+
+// boxReply answers each request, when it is in effect.
+type boxReply struct {
+	Counters [2]Counters `json:"counters"`
+	Error    string      `json:"error,omitempty"` // what ended a direction, if anything did
+}
+
+const (
+	// boxName is argv[0] of a box. The program is this one: any that uses the package can be its own box.
+	boxName = "fxfer-lab-box"
+	boxTUN  = 3 // descriptors 3 and 4 are the left and the right TUN device
+)
+
+func init() {
+	if len(os.Args) == 1 && os.Args[0] == boxName && os.Getpid() == 1 {
+		if err := boxMain(json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// boxMain is what the box does. The first request is complete; its reply says that the link works.
+func boxMain(in *json.Decoder, out *json.Encoder) error {
+	// Two threads carry packets. With processors to spare, the scheduler leaves theirs alone during system calls.
+	runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0)))
+	signal.Ignore(syscall.SIGCHLD, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // orphans end without a wait
+	// Commands should find their own PIDs in /proc. Where a container forbids that, they see the outer ones.
+	if unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "") == nil {
+		unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	}
+
+	var req boxRequest
+	if err := in.Decode(&req); err != nil {
+		return fmt.Errorf("read the link: %w", err)
+	}
+	var pumps [2]*pump
+	failed := make(chan error, len(pumps))
+	for i := range pumps {
+		if err := unix.SetNonblock(boxTUN+i, true); err != nil {
+			return fmt.Errorf("set up the TUN device: %w", err)
+		}
+		p, err := newPump(newLine(*req.Links[i], uint64(i+1)), boxTUN+i, boxTUN+1-i)
+		if err != nil {
+			return err
+		}
+		pumps[i] = p
+		go func() { failed <- p.run() }()
+	}
+	var r boxReply
+	for {
+		select {
+		case err := <-failed:
+			r.Error = err.Error()
+		default:
+		}
+		for i, p := range pumps {
+			r.Counters[i] = p.line.count.snapshot()
+		}
+		if err := out.Encode(r); err != nil {
+			return err
+		}
+		req = boxRequest{}
+		if err := in.Decode(&req); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		for i, p := range pumps {
+			if req.Links[i] != nil {
+				p.set(*req.Links[i], req.Down[i])
+			}
+		}
+	}
+}
+
+// startBox starts a box that joins two TUN devices by the links left to right and right to left. The devices' descriptors
+// stay with the caller, who may close them.
+func startBox(links [2]Link, tuns [2]*os.File) (_ *box, err error) {
+	complaint := new(strings.Builder)
+	cmd := &exec.Cmd{
+		Path:       "/proc/self/exe",
+		Args:       []string{boxName},
+		Stderr:     complaint,
+		ExtraFiles: tuns[:],
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS,
+			Setsid:     true, // out of reach of the terminal's signals
+		},
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start the link: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start the link: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, unsupported("make a PID namespace", err)
+	}
+	b := &box{cmd: cmd, in: in, out: json.NewDecoder(out), complaint: complaint, pid: -1, mnt: -1}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close())
+		}
+	}()
+	if _, err := b.ask(boxRequest{Links: [2]*Link{&links[0], &links[1]}}); err != nil {
+		return nil, err
+	}
+	for _, ns := range []struct {
+		fd   *int
+		name string
+	}{{&b.pid, "pid"}, {&b.mnt, "mnt"}} {
+		if *ns.fd, err = unix.Open(fmt.Sprintf("/proc/%d/ns/%s", cmd.Process.Pid, ns.name), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return nil, fmt.Errorf("open the %s namespace: %w", ns.name, err)
+		}
+	}
+	return b, nil
+}
+
+// ask sends a request and returns the reply. Callers take turns.
+func (b *box) ask(req boxRequest) (r boxReply, err error) {
+	if err = json.NewEncoder(b.in).Encode(req); err == nil {
+		err = b.out.Decode(&r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("reach the link: %w", err)
+	}
+	if r.Error != "" {
+		return r, errors.New(r.Error)
+	}
+	return r, nil
+}
+
+// enter puts the calling thread's future children, and its view of the file system, into the box's namespaces. The
+// thread must not share its file system state with others.
+func (b *box) enter() error {
+	if err := unix.Setns(b.mnt, unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("enter the mount namespace: %w", err)
+	}
+	if err := unix.Setns(b.pid, unix.CLONE_NEWPID); err != nil {
+		return fmt.Errorf("enter the PID namespace: %w", err)
+	}
+	return nil
+}
+
+// close ends the box and all that runs in it, and returns when the last of it is gone.
+func (b *box) close() error {
+	b.in.Close()
+	err := b.cmd.Wait()
+	for _, fd := range []int{b.pid, b.mnt} {
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("end the link: %w %s", err, strings.TrimSpace(b.complaint.String()))
+	}
+	return nil
+}
