@@ -3,8 +3,8 @@ package cli
 import (
 	"fmt"
 	"math"
-	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
@@ -12,8 +12,15 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// nameWidth is the columns of a file's name before its bar.
-const nameWidth = 28
+const (
+	nameWidth = 28 // columns for a file's name
+	barWidth  = 20
+
+	// barsAfter is how long a transfer must take to be worth drawing.
+	barsAfter = 500 * time.Millisecond
+	// barsEvery also bounds how long the bars take to go: about twice this.
+	barsEvery = 80 * time.Millisecond
+)
 
 // bars redraws a bar per file under way and one for the total. What is drawn is read from atomics: the drawing goroutines
 // must never wait for one that waits for them.
@@ -23,6 +30,7 @@ type bars struct {
 	total     *mpb.Bar
 	now       atomic.Pointer[fxfer.Progress]
 	files     map[string]*fileBar // by path
+	made      int                 // files so far
 }
 
 type fileBar struct {
@@ -34,7 +42,7 @@ func (b *bars) progress(p *fxfer.Progress) {
 	b.now.Store(p)
 	if b.container == nil {
 		// Not before something moves: until then a question about the server's key may stand on the terminal.
-		if len(p.Active) == 0 && p.BytesDone == 0 {
+		if p.Elapsed < barsAfter || len(p.Active) == 0 && p.BytesDone == 0 {
 			return
 		}
 		b.start()
@@ -48,16 +56,18 @@ func (b *bars) progress(p *fxfer.Progress) {
 
 func (b *bars) start() {
 	b.files = map[string]*fileBar{}
-	b.container = mpb.New(mpb.WithOutput(b.errs))
-	b.total = b.add(math.MaxInt, func() string { return totalName(b.now.Load()) }, func() string { return totalFigures(b.now.Load()) })
+	b.container = mpb.New(mpb.WithOutput(b.errs), mpb.WithRefreshRate(barsEvery))
+	b.total = b.add(math.MaxInt, func() string { return totalName(b.now.Load()) },
+		func(width int) string { return totalFigures(b.now.Load(), width) })
 }
 
-// add makes a bar between two texts. Its total is 0, so that only Abort ends it.
-func (b *bars) add(priority int, name, figures func() string) *mpb.Bar {
+// add makes a bar between two texts, the second of which is told how many columns it has. The total is 0, so that only Abort
+// ends the bar.
+func (b *bars) add(priority int, name func() string, figures func(width int) string) *mpb.Bar {
 	return b.container.New(0, mpb.BarStyle().Lbound("│").Filler("█").Tip("█").Padding("░").Rbound("│"),
-		mpb.BarPriority(priority),
+		mpb.BarPriority(priority), mpb.BarWidth(barWidth),
 		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return name() }, decor.WCSyncWidthR)),
-		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return figures() }, decor.WCSyncWidthR)))
+		mpb.AppendDecorators(decor.Any(func(s decor.Statistics) string { return figures(s.AvailableWidth - barWidth - len("  ")) })))
 }
 
 // updateFiles keeps a bar for each file under way, if they are more than the total shows.
@@ -74,7 +84,8 @@ func (b *bars) updateFiles(p *fxfer.Progress) {
 			row = &fileBar{}
 			row.now.Store(f)
 			name := shortName(f.Path, nameWidth)
-			row.bar = b.add(len(b.files), func() string { return name }, func() string { return fileFigures(row.now.Load()) })
+			b.made++
+			row.bar = b.add(b.made, func() string { return name }, func(int) string { return fileFigures(row.now.Load()) })
 			b.files[f.Path] = row
 		}
 		row.now.Store(f)
@@ -99,12 +110,20 @@ func totalName(p *fxfer.Progress) string {
 	return name
 }
 
-func totalFigures(p *fxfer.Progress) string {
+// totalFigures leaves out what doesn't fit into width columns.
+func totalFigures(p *fxfer.Progress, width int) string {
 	share := ""
 	if !p.Walking && !streaming(p) {
 		share = percent(p.BytesDone, p.Bytes)
 	}
-	return fmt.Sprintf("%5s  %s", share, strings.Join(totals(p), "  "))
+	line := fmt.Sprintf("%5s", share)
+	for _, figure := range totals(p) {
+		if len(line)+2+len(figure) > width {
+			break
+		}
+		line += "  " + figure
+	}
+	return line
 }
 
 func fileFigures(f *fxfer.FileProgress) string {

@@ -108,14 +108,14 @@ func totals(p *fxfer.Progress) []string {
 	if eta, ok := remaining(p); ok {
 		parts = append(parts, "ETA "+showClock(eta))
 	}
+	if p.FilesFailed > 0 {
+		parts = append(parts, fmt.Sprintf("%d failed", p.FilesFailed))
+	}
 	if p.Streams > 0 {
 		parts = append(parts, count(int64(p.Streams), "stream", "streams"))
 	}
 	if p.Files > 1 {
 		parts = append(parts, fmt.Sprintf("%d of %s", p.FilesDone, count(p.Files, "file", "files")))
-	}
-	if p.FilesFailed > 0 {
-		parts = append(parts, fmt.Sprintf("%d failed", p.FilesFailed))
 	}
 	return parts
 }

@@ -108,16 +108,16 @@ func (c *Conn) Apply(sockBuf int, congestion string) error {
 			return err
 		}
 	}
-	if asked := (Config{Congestion: congestion}); asked.automatic() {
-		if sockBuf > 0 && c.cfg.automatic() {
-			chooseCongestion(c.tcp, Path{}, true)
-		}
-	} else {
+	asked := Config{Congestion: congestion}
+	switch {
+	case !asked.automatic():
 		raw, err := c.tcp.SyscallConn()
 		if err != nil {
 			return err
 		}
 		return setCongestion(raw, congestion)
+	case sockBuf > 0 && c.cfg.automatic():
+		chooseCongestion(c.tcp, Path{}, true)
 	}
 	return nil
 }

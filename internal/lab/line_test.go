@@ -1,0 +1,345 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	ms = int64(time.Millisecond)
+	us = int64(time.Microsecond)
+)
+
+func testLine(t *testing.T, l Link) *line {
+	l, err := l.withDefaults()
+	require.NoError(t, err)
+	return newLine(l, 1)
+}
+
+// arrival is what a line delivered.
+type arrival struct {
+	at   int64
+	pkt  []byte
+	segs int
+}
+
+// offer puts a copy of pkt on the line.
+func (ln *line) offer(now int64, pkt []byte) {
+	ln.admit(now, ln.arena.room()[:copy(ln.arena.room(), pkt)])
+}
+
+// take returns what arrives until the given time.
+func (ln *line) take(until int64) []arrival {
+	var out []arrival
+	for {
+		p, due := ln.next()
+		if p == nil || due > until {
+			return out
+		}
+		out = append(out, arrival{due, append(bytes.Clone(p.hdr[:p.hdrLen]), p.body...), p.segs})
+		ln.pop(p, true)
+	}
+}
+
+func segmentOf(n int, seq uint32) []byte {
+	return sample{options: 12, size: 1448, payload: n, seq: seq}.packet(make([]byte, n))
+}
+
+func trainOf(segs int) []byte { return segmentOf(segs*1448, 0) }
+
+func TestLineRateAndDelay(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		link Link
+		pkt  []byte
+		want int64
+	}{
+		{"packet at 1 Gbit/s", Link{Rate: 1e9, RTT: 10 * time.Millisecond}, segmentOf(1448, 0), 5*ms + 12304},
+		{"packet at 1 Mbit/s", Link{Rate: 1e6, RTT: 10 * time.Millisecond}, segmentOf(1448, 0), 5*ms + 12304*1000},
+		{"acknowledgement", Link{Rate: 1e9, RTT: 10 * time.Millisecond}, segmentOf(0, 0), 5*ms + 720},
+		{"train at 10 Gbit/s", Link{Rate: 1e10, RTT: 50 * time.Millisecond}, trainOf(44), 25*ms + 44*12304/10},
+		{"no delay", Link{Rate: 1e9, Buffer: 1e6}, segmentOf(1448, 0), 12304},
+	} {
+		ln := testLine(t, test.link)
+		ln.offer(7, test.pkt)
+		got := ln.take(never - 1)
+		require.Len(t, got, 1, test.name)
+		require.Equal(t, 7+test.want, got[0].at, test.name)
+		require.Equal(t, test.pkt, got[0].pkt, test.name)
+	}
+}
+
+// Over a second of saturation the line carries its rate, to the nanosecond, however it is fed.
+func TestLineSustainedRate(t *testing.T) {
+	for _, rate := range []int64{1e6, 123456789, 1e9} {
+		for _, segs := range []int{1, 7, 44} {
+			ln := testLine(t, Link{Rate: rate, Buffer: maxQueueBytes})
+			var sent, last int64
+			pkt := trainOf(segs)
+			for last < int64(time.Second) {
+				ln.offer(0, pkt)
+				for p, due := ln.next(); p != nil; p, due = ln.next() {
+					sent += int64(p.segs)
+					last = due
+					ln.pop(p, true)
+				}
+			}
+			require.InDelta(t, float64(sent)*1538*8e9/float64(rate), float64(last), 1, "rate %d, %d segments", rate, segs)
+		}
+	}
+}
+
+// A slow line delivers packet by packet, a fast one whole trains.
+func TestLineCutsLongTrains(t *testing.T) {
+	for _, test := range []struct {
+		rate   int64
+		pieces int
+	}{{1e10, 1}, {1e9, 3}, {1e8, 22}, {1e7, 44}} {
+		ln := testLine(t, Link{Rate: test.rate, Buffer: 1e6})
+		ln.offer(0, trainOf(44))
+		got := ln.take(never - 1)
+		require.Len(t, got, test.pieces, "rate %d", test.rate)
+		segs := 0
+		for _, a := range got {
+			segs += a.segs
+			require.Equal(t, int64(segs)*1538*8e9/test.rate, a.at)
+			require.Equal(t, a.segs, func() int { tr := parseTrain(a.pkt); return tr.segs }())
+		}
+		require.Equal(t, 44, segs)
+	}
+}
+
+func TestLineDropTail(t *testing.T) {
+	const packet = 1538
+	for _, test := range []struct {
+		name   string
+		link   Link
+		burst  []int // segments of each train offered at once
+		passed int64
+	}{
+		{"all fit", Link{Rate: 1e9, Buffer: 100 * packet}, []int{44, 44, 12}, 100},
+		{"one too many", Link{Rate: 1e9, Buffer: 100 * packet}, []int{44, 44, 13}, 100},
+		{"a train shortened, the next refused", Link{Rate: 1e9, Buffer: 50 * packet}, []int{44, 44, 44, 1}, 50},
+		{"single packets", Link{Rate: 1e9, Buffer: 3*packet + 500}, []int{1, 1, 1, 1, 1}, 3},
+		{"one BDP", Link{Rate: 1e9, RTT: 10 * time.Millisecond}, []int{400, 400, 400}, 1_250_000 / packet},
+		{"half a BDP", Link{Rate: 1e9, RTT: 10 * time.Millisecond, BufferBDP: 0.5}, []int{400, 400, 400}, 625_000 / packet},
+		{"least queue", Link{Rate: 1e6, RTT: time.Millisecond}, []int{44}, minQueue},
+	} {
+		ln := testLine(t, test.link)
+		var offered int64
+		for _, segs := range test.burst {
+			for ; segs > 0; segs -= min(segs, 44) {
+				ln.offer(0, trainOf(min(segs, 44)))
+				offered += int64(min(segs, 44))
+			}
+		}
+		ln.take(never - 1)
+		c := ln.count.snapshot()
+		require.Equal(t, test.passed, c.Delivered, test.name)
+		require.Equal(t, offered-test.passed, c.Dropped, test.name)
+		require.Equal(t, offered, c.Sent, test.name)
+		require.Equal(t, test.passed*1500, c.Bytes, test.name)
+	}
+}
+
+// What leaves the queue makes room in it.
+func TestLineDrains(t *testing.T) {
+	ln := testLine(t, Link{Rate: 1e9, Buffer: 10 * 1538})
+	ln.offer(0, trainOf(10))
+	ln.offer(0, trainOf(1))
+	require.EqualValues(t, 1, ln.count.dropped.Load())
+	ln.offer(3*12304, trainOf(4))
+	require.EqualValues(t, 2, ln.count.dropped.Load(), "three segments have left")
+	ln.offer(10*ms, trainOf(10))
+	require.EqualValues(t, 2, ln.count.dropped.Load(), "all have left")
+	got := ln.take(never - 1)
+	require.Equal(t, 10*ms+10*12304, got[len(got)-1].at, "an idle line starts at once")
+}
+
+func TestLineShortenedTrainIsWhole(t *testing.T) {
+	ln := testLine(t, Link{Rate: 1e10, Buffer: 5 * 1538})
+	payload := randomPayload(rand.New(rand.NewPCG(1, 1)), 9*1448)
+	ln.offer(0, sample{options: 12, size: 1448, seq: 77}.packet(payload))
+	got := ln.take(never - 1)
+	require.Len(t, got, 1)
+	require.Equal(t, sample{options: 12, size: 1448, seq: 77}.packet(payload[:5*1448]), got[0].pkt)
+}
+
+// near fails unless got is within four standard deviations of n Bernoulli trials.
+func near(t *testing.T, n, got int64, p float64, what string) {
+	t.Helper()
+	require.InDelta(t, float64(n)*p, float64(got), 4*math.Sqrt(float64(n)*p*(1-p))+1, what)
+}
+
+func TestLineFaultRates(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for _, test := range []Link{
+		{Loss: 0.0001}, {Loss: 0.001}, {Loss: 0.01}, {Loss: 0.5}, {Loss: 1},
+		{Reorder: 0.01}, {Corrupt: 1e-6}, {Corrupt: 1e-5}, {Loss: 0.01, Reorder: 0.02, Corrupt: 1e-6},
+	} {
+		test.Rate, test.Seed, test.Buffer = 1e10, seed, 1e6
+		ln := testLine(t, test)
+		const n = 400_000
+		pkt := trainOf(40)
+		for i := range int64(n / 40) {
+			ln.offer(i*50*us, pkt)
+			ln.take(i * 50 * us)
+		}
+		ln.take(never - 1)
+		c := ln.count.snapshot()
+		require.EqualValues(t, n, c.Sent)
+		require.Zero(t, c.Dropped)
+		require.Equal(t, c.Sent-c.Lost, c.Delivered)
+		near(t, n, c.Lost, test.Loss, "lost")
+		near(t, c.Delivered, c.Reordered, test.Reorder, "reordered")
+		near(t, c.Delivered, c.Corrupted, 1-math.Pow(1-test.Corrupt, 8*1500), "corrupted")
+	}
+}
+
+func TestLineSeedDecides(t *testing.T) {
+	run := func(seed uint64) (seqs []uint32) {
+		ln := testLine(t, Link{Rate: 1e9, Loss: 0.1, Reorder: 0.1, Buffer: 1e9, Seed: seed})
+		for i := range uint32(1000) {
+			ln.offer(0, segmentOf(1000, i))
+		}
+		for _, a := range ln.take(never - 1) {
+			seqs = append(seqs, binary.BigEndian.Uint32(a.pkt[vnetLen+24:]))
+		}
+		return seqs
+	}
+	require.Equal(t, run(7), run(7))
+	require.NotEqual(t, run(7), run(8))
+}
+
+// On a busy line each held segment is overtaken by three or more, and none is lost or doubled.
+func TestLineReorderOvertakes(t *testing.T) {
+	for _, rate := range []int64{1e6, 1e8, 1e10} {
+		ln := testLine(t, Link{Rate: rate, Reorder: 0.02, Buffer: 1 << 31, Seed: 3})
+		const n = 5000
+		for i := range uint32(n) {
+			ln.offer(0, segmentOf(1448, i))
+		}
+		got := ln.take(never - 1)
+		require.Len(t, got, n)
+		seen := make(map[uint32]bool)
+		highest, overtaken := int64(-1), int64(0)
+		for _, a := range got {
+			seq := binary.BigEndian.Uint32(a.pkt[vnetLen+24:])
+			require.False(t, seen[seq])
+			seen[seq] = true
+			if int64(seq) < highest {
+				overtaken++
+				require.GreaterOrEqual(t, highest-int64(seq), int64(3))
+			}
+			highest = max(highest, int64(seq))
+		}
+		reordered := ln.count.reordered.Load()
+		require.Positive(t, reordered)
+		require.InDelta(t, reordered, overtaken, 3, "only the last ones have nothing behind them")
+	}
+}
+
+// A damaged segment is refused by its receiver, all others are right.
+func TestLineDamageIsNoticed(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	ln := testLine(t, Link{Rate: 1e9, Corrupt: 2e-5, Buffer: 1e9, Seed: seed})
+	for range 300 {
+		s := sample{v6: rng.IntN(2) == 0, udp: rng.IntN(3) == 0, size: 1400}
+		ln.offer(0, s.packet(randomPayload(rng, 1+rng.IntN(20*1400))))
+	}
+	damaged := int64(0)
+	for _, a := range ln.take(never - 1) {
+		if a.pkt[0]&vnetNeedsCsum != 0 {
+			continue // the receiver trusts it
+		}
+		require.False(t, intact(t, a.pkt))
+		damaged++
+	}
+	require.Positive(t, damaged)
+	require.Equal(t, ln.count.corrupted.Load(), damaged)
+}
+
+func TestLineOutage(t *testing.T) {
+	ln := testLine(t, Link{Rate: 1e9, RTT: 10 * time.Millisecond})
+	ln.offer(0, trainOf(3))
+	ln.downUntil = 2 * ms
+	ln.offer(1*ms, trainOf(4))
+	ln.offer(2*ms, trainOf(5))
+	ln.take(never - 1)
+	c := ln.count.snapshot()
+	require.EqualValues(t, 4, c.Outage)
+	require.EqualValues(t, 8, c.Delivered, "what was on the line arrives")
+}
+
+// A shorter delay or a higher rate never makes a packet arrive before one sent earlier.
+func TestLineChangesKeepOrder(t *testing.T) {
+	l, err := Link{Rate: 1e8, RTT: 100 * time.Millisecond}.withDefaults()
+	require.NoError(t, err)
+	ln := newLine(l, 1)
+	ln.offer(0, segmentOf(1448, 1))
+	l.Rate, l.RTT = 1e9, time.Millisecond
+	ln.configure(l)
+	ln.offer(0, segmentOf(1448, 2))
+	ln.offer(80*ms, segmentOf(1448, 3))
+	got := ln.take(never - 1)
+	require.Len(t, got, 3)
+	require.Equal(t, 50*ms+123040, got[0].at)
+	require.Equal(t, got[0].at, got[1].at)
+	require.Equal(t, 80*ms+500*us+12304, got[2].at)
+}
+
+// Memory follows what is on the way, and is used again.
+func TestLineMemory(t *testing.T) {
+	ln := testLine(t, Link{Rate: 1e10, RTT: 10 * time.Millisecond})
+	pkt := trainOf(36)
+	for i := range int64(10_000) { // 0.3 s, overloaded by half
+		now := i * 30 * us
+		ln.offer(now, pkt)
+		ln.take(now)
+	}
+	require.Positive(t, ln.count.dropped.Load())
+	chunks := len(ln.arena.free) + 1
+	const onTheWay = 12_500_000 * 3 / 2 // queue and half a BDP
+	require.Less(t, chunks*chunkSize, onTheWay*5/4)
+	require.Less(t, len(ln.onTime.slots), 4096)
+}
+
+func TestLinkChecks(t *testing.T) {
+	good := Link{Rate: 1e9, RTT: time.Millisecond}
+	l, err := good.withDefaults()
+	require.NoError(t, err)
+	require.Equal(t, 1500, l.MTU)
+	for name, spoil := range map[string]func(*Link){
+		"rate":       func(l *Link) { l.Rate = 0 },
+		"time":       func(l *Link) { l.RTT = -1 },
+		"loss":       func(l *Link) { l.Loss = 1.1 },
+		"reorder":    func(l *Link) { l.Reorder = -0.1 },
+		"corrupt":    func(l *Link) { l.Corrupt = math.NaN() },
+		"MTU":        func(l *Link) { l.MTU = 100 },
+		"packet":     func(l *Link) { l.Buffer = 1000 },
+		"buffer":     func(l *Link) { l.Buffer = -1 },
+		"buffer of ": func(l *Link) { l.BufferBDP = 1e9 },
+	} {
+		bad := good
+		spoil(&bad)
+		_, err := bad.withDefaults()
+		require.ErrorContains(t, err, name)
+	}
+
+	rate, loss, bdp := int64(1e8), 0.1, 0.5
+	l.Buffer = 5000
+	changed, err := l.with(Change{Rate: &rate, Loss: &loss, BufferBDP: &bdp})
+	require.NoError(t, err)
+	require.Equal(t, Link{Rate: 1e8, RTT: time.Millisecond, Loss: 0.1, BufferBDP: 0.5, MTU: 1500}, changed)
+	_, err = l.with(Change{Down: -1})
+	require.Error(t, err)
+}
