@@ -1,50 +1,74 @@
+// Package blake3tree digests blocks of a file to nodes of the file's BLAKE3 tree, as fast as one core can. Where the
+// processor has AVX-512, 16 chunks at a time go through code of its own, and 16 parents at a time above them;
+// elsewhere lukechampine.com/blake3/guts does the work.
+//
+// A chunk is BLAKE3's leaf of 1 KiB, a group is 16 chunks. Sections refer to the BLAKE3 paper.
 package blake3tree
 
 import "lukechampine.com/blake3/guts"
 
-const groupSize = 16 << 10
+const (
+	// GroupSize is what the pieces of a block are multiples of, in bytes.
+	GroupSize = groupChunks * guts.ChunkSize
 
-type vector [8][16]uint32
+	// MaxBlock is the size of the largest block, in bytes.
+	MaxBlock = GroupSize << (levels - 1)
 
-const levels = 7
+	groupChunks = 16
+	levels      = 7
+)
 
-// Hasher digests one block.
+// vector is the chaining values of 16 neighbouring nodes of one height: word i of all of them, for i from 0 to 7.
+type vector [8][groupChunks]uint32
+
+// Hasher digests one block piece by piece, so that each piece is digested while it is still in the cache. The zero
+// value is not ready: call Reset. It does not allocate, and is not safe for concurrent use.
 type Hasher struct {
-	counter uint64
+	counter uint64 // of the next chunk, within the whole file
+	vector  bool   // which of vectors and nodes is in use
+
+	// Groups so far. As a binary counter carries, two neighbouring subtrees of 2^n groups become one of 2^(n+1):
+	// bit n is set where a subtree of 2^n groups has no right neighbour yet. A subtree as a vector is 16 nodes
+	// that still have four levels of parents to come, so that all levels below are digested 16 parents at a time.
 	groups  uint
-	wide    bool
 	vectors [levels]vector
 	nodes   [levels]guts.Node
-	tail    guts.Node
-	ragged  bool
-	buf     [groupSize]byte
+
+	ragged bool // whether the block ended with tail, less than a group
+	tail   guts.Node
+	buf    [GroupSize]byte // the bytes of tail, for code that reads whole groups
 }
 
-func (h *Hasher) Reset(off int64) {
+// Reset starts a block whose first byte is at offset off of the file. Blocks of a file have the same size, a
+// power of two from GroupSize to MaxBlock, but for the last; off is a multiple of it.
+func (h *Hasher) Reset(off int64) { h.reset(off, haveVector) }
+
+func (h *Hasher) reset(off int64, vector bool) {
 	h.counter = uint64(off) / guts.ChunkSize
+	h.vector = vector
 	h.groups = 0
 	h.ragged = false
-	h.wide = haveWide
 }
 
+// Write digests the block's next piece, of any alignment. The length of all pieces but the last is a multiple of
+// GroupSize.
 func (h *Hasher) Write(p []byte) {
-	for len(p) >= groupSize {
-		if h.wide {
-			h.pushVector((*[groupSize]byte)(p))
+	for ; len(p) >= GroupSize; p = p[GroupSize:] {
+		if h.vector {
+			h.addVector((*[GroupSize]byte)(p))
 		} else {
-			h.pushNode((*[groupSize]byte)(p))
+			h.addNode((*[GroupSize]byte)(p))
 		}
-		h.counter += groupSize / guts.ChunkSize
-		p = p[groupSize:]
+		h.groups++
+		h.counter += groupChunks
 	}
 	if len(p) > 0 {
-		copy(h.buf[:], p)
-		h.tail = guts.CompressBuffer(&h.buf, len(p), &guts.IV, h.counter, 0)
+		h.tail = h.last(p)
 		h.ragged = true
 	}
 }
 
-func (h *Hasher) pushVector(p *[groupSize]byte) {
+func (h *Hasher) addVector(p *[GroupSize]byte) {
 	var v vector
 	chunks16(&v, p, h.counter)
 	level := 0
@@ -52,49 +76,91 @@ func (h *Hasher) pushVector(p *[groupSize]byte) {
 		parents16(&v, &h.vectors[level], &v)
 	}
 	h.vectors[level] = v
-	h.groups++
 }
 
-func (h *Hasher) pushNode(p *[groupSize]byte) {
-	n := guts.CompressBuffer(p, groupSize, &guts.IV, h.counter, 0)
+func (h *Hasher) addNode(p *[GroupSize]byte) {
+	n := guts.CompressBuffer(p, GroupSize, &guts.IV, h.counter, 0)
 	level := 0
 	for ; h.groups>>level&1 != 0; level++ {
-		n = parent(&h.nodes[level], &n)
+		n = parent(h.nodes[level], n)
 	}
 	h.nodes[level] = n
-	h.groups++
 }
 
+// last digests less than a group.
+func (h *Hasher) last(p []byte) guts.Node {
+	if len(p) <= guts.ChunkSize {
+		return guts.CompressChunk(p, &guts.IV, h.counter, 0)
+	}
+	copy(h.buf[:], p)
+	if !h.vector {
+		return guts.CompressBuffer(&h.buf, len(p), &guts.IV, h.counter, 0)
+	}
+	var v vector
+	chunks16(&v, &h.buf, h.counter)
+	chunks := len(p) / guts.ChunkSize
+	if rest := p[chunks*guts.ChunkSize:]; len(rest) > 0 {
+		v.set(chunks, guts.ChainingValue(guts.CompressChunk(rest, &guts.IV, h.counter+uint64(chunks), 0)))
+		chunks++
+	}
+	return v.fold(chunks)
+}
+
+// Sum returns the top node of what was written since Reset: its chaining value is guts.ChainingValue, and where
+// the block is its whole file, guts.FlagRoot makes it the file's digest. Sum changes nothing.
 func (h *Hasher) Sum() guts.Node {
-	n, have := h.tail, h.ragged
+	if h.groups == 0 && !h.ragged {
+		return guts.CompressChunk(nil, &guts.IV, h.counter, 0)
+	}
+	// A left subtree is the largest complete one that leaves something to the right (section 2.1).
+	n, some := h.tail, h.ragged
 	for level := 0; h.groups>>level != 0; level++ {
 		if h.groups>>level&1 == 0 {
 			continue
 		}
-		left := h.node(level)
-		if have {
-			left = parent(&left, &n)
+		left := h.nodes[level]
+		if h.vector {
+			left = h.vectors[level].fold(groupChunks)
 		}
-		n, have = left, true
+		if some {
+			n = parent(left, n)
+		} else {
+			n, some = left, true
+		}
 	}
 	return n
 }
 
-func (h *Hasher) node(level int) guts.Node {
-	if !h.wide {
-		return h.nodes[level]
-	}
-	v := h.vectors[level]
-	for range 3 {
+// fold returns the node above the first n of the vector's nodes, n being 2 or more.
+func (v vector) fold(n int) guts.Node {
+	for n > 2 {
+		odd, last := n&1, v.get(n-1)
 		parents16(&v, &v, &v)
+		n /= 2
+		if odd != 0 {
+			v.set(n, last)
+			n++
+		}
 	}
-	var l, r [8]uint32
-	for i := range l {
-		l[i], r[i] = v[i][0], v[i][1]
-	}
-	return guts.ParentNode(l, r, &guts.IV, 0)
+	return guts.ParentNode(v.get(0), v.get(1), &guts.IV, 0)
 }
 
-func parent(left, right *guts.Node) guts.Node {
-	return guts.ParentNode(guts.ChainingValue(*left), guts.ChainingValue(*right), &guts.IV, 0)
+// get returns the chaining value of node at.
+func (v *vector) get(at int) (cv [8]uint32) {
+	for i := range v {
+		cv[i] = v[i][at]
+	}
+	return cv
+}
+
+// set replaces the chaining value of node at.
+func (v *vector) set(at int, cv [8]uint32) {
+	for i := range v {
+		v[i][at] = cv[i]
+	}
+}
+
+// parent returns the node above two subtrees (section 2.5).
+func parent(left, right guts.Node) guts.Node {
+	return guts.ParentNode(guts.ChainingValue(left), guts.ChainingValue(right), &guts.IV, 0)
 }

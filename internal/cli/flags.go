@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"strconv"
 	"time"
@@ -58,7 +57,7 @@ func parseCount(s string) (int, error) {
 }
 
 // maxSockBuf is what Linux can be asked for: it doubles the request and keeps it in an int.
-const maxSockBuf = math.MaxInt32 / 2
+const maxSockBuf = 1<<30 - 1
 
 func parseSockBuf(s string) (int, error) {
 	if s == auto {
@@ -69,7 +68,7 @@ func parseSockBuf(s string) (int, error) {
 	case err != nil:
 		return 0, fmt.Errorf("%w, or auto", err)
 	case n == 0 || n > maxSockBuf:
-		return 0, fmt.Errorf("%q is not between 1 byte and 1 GiB", s)
+		return 0, fmt.Errorf("%q is not from 1 byte to less than 1 GiB", s)
 	}
 	return int(n), nil
 }

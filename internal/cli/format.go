@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mattn/go-runewidth"
@@ -38,7 +39,7 @@ func showRate(bitsPerSecond float64) string { return scaled(bitsPerSecond, "bit/
 func showTime(d time.Duration) string {
 	switch {
 	case d >= time.Hour:
-		return d.Round(time.Minute).String()[:len(d.Round(time.Minute).String())-len("0s")]
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	case d >= time.Minute:
 		return d.Round(time.Second).String()
 	case d >= 10*time.Second:
@@ -81,7 +82,7 @@ func percent(done, total int64) string {
 // remaining estimates how long the rest takes, and whether that can be said.
 func remaining(p *fxfer.Progress) (time.Duration, bool) {
 	left := p.Bytes - p.BytesDone
-	if p.Walking || p.Goodput <= 0 || left <= 0 {
+	if p.Walking || streaming(p) || p.Goodput <= 0 || left <= 0 {
 		return 0, false
 	}
 	d := float64(left) * 8 / p.Goodput

@@ -25,7 +25,7 @@ slash. Settings are explained in "fxfer send --help".`,
   fxfer get fxfer://nas/files/photos backup        backup/photos/...
   fxfer get fxfer://nas/files/photos/ backup       backup/...`,
 		SuggestFor: []string{"pull", "fetch", "download"},
-		Args: func(c *cobra.Command, args []string) error { return noEmpty(args) },
+		Args:       func(c *cobra.Command, args []string) error { return noEmpty(args) },
 		PreRunE: func(c *cobra.Command, _ []string) error {
 			if err := applySettings(c); err != nil {
 				return err
@@ -42,7 +42,7 @@ slash. Settings are explained in "fxfer send --help".`,
 					return err
 				}
 			}
-			return transfer(c, &f, "received", func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
+			return transfer(c, &f, "received", resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
 				return client.Get(ctx, sources, target)
 			})
 		},

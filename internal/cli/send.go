@@ -29,7 +29,7 @@ with a slash. SRC can be - for standard input; URL then names the file.
   fxfer send photos/ fxfer://nas/files/2026        files/2026/...
   pg_dump shop | fxfer send - fxfer://nas/files/shop.sql`,
 		SuggestFor: []string{"put", "push", "upload", "copy", "cp"},
-		Args: func(c *cobra.Command, args []string) error { return noEmpty(args) },
+		Args:       func(c *cobra.Command, args []string) error { return noEmpty(args) },
 		PreRunE: func(c *cobra.Command, _ []string) error {
 			if err := applySettings(c); err != nil {
 				return err
@@ -47,7 +47,7 @@ with a slash. SRC can be - for standard input; URL then names the file.
 			if sources[0] == "-" {
 				return sendStream(c, &f, target)
 			}
-			return transfer(c, &f, "sent", func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
+			return transfer(c, &f, "sent", resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
 				return client.Send(ctx, sources, target)
 			})
 		},
@@ -92,7 +92,7 @@ func sendStream(c *cobra.Command, f *transferFlags, target fxfer.URL) error {
 	if w, ok := in.(io.Writer); ok && isTerminal(w) {
 		return usageError("for example: pg_dump shop | fxfer send - URL", "standard input is the terminal")
 	}
-	return transfer(c, f, "sent", func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
+	return transfer(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
 		return client.SendStream(ctx, in, target)
 	})
 }

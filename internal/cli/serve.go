@@ -194,7 +194,7 @@ func invite(server *fxfer.Server, f *serveFlags, out, talk io.Writer) error {
 // reachableHost guesses how other machines call the one that listens on addr: by the address listened on, or the one this machine
 // sends from, or its name.
 func reachableHost(addr net.Addr) string {
-	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
+	if tcp, ok := addr.(*net.TCPAddr); ok && len(tcp.IP) > 0 && !tcp.IP.IsUnspecified() {
 		return tcp.IP.String()
 	}
 	// Connecting a UDP socket only looks the route up. The addresses are for documentation (RFC 5737, RFC 3849).

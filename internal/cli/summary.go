@@ -43,14 +43,17 @@ func summary(verb string, r *fxfer.Report) string {
 		rtt = "RTT " + showTime(r.RTT)
 	}
 	line("path", rtt, bytesPart(r.BDP, "BDP %s"), bytesPart(r.SendBuffer, "send buffer %s"), bytesPart(r.RecvBuffer, "receive buffer %s"))
-	streams, resent := "", ""
+	streams, resent, reconnects := "", "", ""
 	if r.Streams > 0 {
 		streams = fmt.Sprint(r.Streams)
 	}
 	if r.Congestion != "" { // the kernel gave figures
 		resent = count(r.Retransmits, "retransmit", "retransmits")
 	}
-	line("streams", streams, oneLine(r.Congestion), resent, nonzero(int64(r.Reconnects), "%d reconnects"))
+	if r.Reconnects > 0 {
+		reconnects = count(int64(r.Reconnects), "reconnect", "reconnects")
+	}
+	line("streams", streams, oneLine(r.Congestion), resent, reconnects)
 	line("BLAKE3", r.Digest)
 	return b.String()
 }

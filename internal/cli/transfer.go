@@ -8,8 +8,12 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// transfer runs a transfer with a client made from the flags of c, and shows it.
-func transfer(c *cobra.Command, f *transferFlags, verb string, run func(context.Context, *fxfer.Client) (*fxfer.Report, error)) error {
+// resumes is what helps after an interruption, except of a stream.
+const resumes = "the same command goes on where this one stopped"
+
+// transfer runs a transfer with a client made from the flags of c, and shows it. The verb is "sent" or "received", the remedy what
+// helps after an interruption.
+func transfer(c *cobra.Command, f *transferFlags, verb, remedy string, run func(context.Context, *fxfer.Client) (*fxfer.Report, error)) error {
 	ctx, stop := interruptible(c.Context())
 	defer stop()
 	d := guarded{shown: newDisplay(f, verb, c.OutOrStdout(), c.ErrOrStderr())}
@@ -26,7 +30,7 @@ func transfer(c *cobra.Command, f *transferFlags, verb string, run func(context.
 		return run(ctx, client)
 	})
 	if err != nil && ctx.Err() != nil {
-		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted, Remedy: "the same command goes on where this one stopped"}
+		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted, Remedy: remedy}
 	}
 	d.finish(report, err)
 	return err

@@ -171,10 +171,10 @@ func TestLineShortenedTrainIsWhole(t *testing.T) {
 	require.Equal(t, sample{options: 12, size: 1448, seq: 77}.packet(payload[:5*1448]), got[0].pkt)
 }
 
-// near fails unless got is within four standard deviations of n Bernoulli trials.
+// near fails unless got is within five standard deviations of n Bernoulli trials.
 func near(t *testing.T, n, got int64, p float64, what string) {
 	t.Helper()
-	require.InDelta(t, float64(n)*p, float64(got), 4*math.Sqrt(float64(n)*p*(1-p))+1, what)
+	require.InDelta(t, float64(n)*p, float64(got), 5*math.Sqrt(float64(n)*p*(1-p))+1, what)
 }
 
 func TestLineFaultRates(t *testing.T) {
@@ -187,7 +187,7 @@ func TestLineFaultRates(t *testing.T) {
 		test.Rate, test.Seed, test.Buffer = 1e10, seed, 1e6
 		ln := testLine(t, test)
 		const n = 400_000
-		pkt := trainOf(40)
+		pkt := sample{options: 12, size: 100, payload: 40 * 100}.packet(make([]byte, 40*100))
 		for i := range int64(n / 40) {
 			ln.offer(i*50*us, pkt)
 			ln.take(i * 50 * us)
@@ -199,7 +199,7 @@ func TestLineFaultRates(t *testing.T) {
 		require.Equal(t, c.Sent-c.Lost, c.Delivered)
 		near(t, n, c.Lost, test.Loss, "lost")
 		near(t, c.Delivered, c.Reordered, test.Reorder, "reordered")
-		near(t, c.Delivered, c.Corrupted, 1-math.Pow(1-test.Corrupt, 8*1500), "corrupted")
+		near(t, c.Delivered, c.Corrupted, 1-math.Pow(1-test.Corrupt, 8*152), "corrupted")
 	}
 }
 

@@ -67,6 +67,7 @@ type Sender struct {
 	changed    []*sending // to be announced again
 	offered    int64      // blocks that became claimable
 	acked      bool       // a block was acknowledged
+	active     int        // streams that may claim, 0 for all
 	over       bool       // no more blocks: finished or failed
 	streams    map[uint64]*sendStream
 	stats      Stats
@@ -497,7 +498,7 @@ func (s *Sender) claim(st *sendStream) (*sending, int64, []byte) {
 		if s.over || st.dead {
 			return nil, 0, nil
 		}
-		for len(s.ready) > 0 && !s.enoughLocked(st) {
+		for len(s.ready) > 0 && !s.parkedLocked(st) && !s.enoughLocked(st) {
 			e := s.ready[0]
 			if e.resolved || e.changed || len(e.todo) == 0 {
 				e.queued = false
@@ -528,6 +529,28 @@ func (s *Sender) enoughLocked(st *sendStream) bool {
 	return streams > 0 && !s.acked && int64(st.flying) >= max(1, (s.offered+streams-1)/streams)
 }
 
+// SetActive lets only n streams claim blocks, those that came first; the others wait. 0 is all. Fewer streams cost less
+// work where work is the limit.
+func (s *Sender) SetActive(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active = n
+	s.cond.Broadcast()
+}
+
+func (s *Sender) parkedLocked(st *sendStream) bool {
+	if s.active == 0 || len(s.streams) <= s.active {
+		return false
+	}
+	before := 0
+	for id := range s.streams {
+		if id < st.id {
+			before++
+		}
+	}
+	return before >= s.active
+}
+
 func (s *Sender) lengthLocked(e *sending, block int64) int64 {
 	if e.kept != nil {
 		return int64(len(e.kept[block]) - wire.BlockHeaderLen)
@@ -552,6 +575,7 @@ func (s *Sender) lose(st *sendStream) {
 	defer s.mu.Unlock()
 	st.dead = true
 	delete(s.streams, st.id)
+	s.cond.Broadcast() // a parked stream may take its place
 	if st.flying == 0 || s.over {
 		return
 	}

@@ -26,7 +26,7 @@ const (
 
 	// smallBuffer holds one record: all that a peer gets in either direction until it is admitted.
 	smallBuffer = maxRecord
-	// bulkBuffer is what one system call moves.
+	// bulkBuffer is what one system call moves. Over loopback 64 KiB took about a fifth more CPU than this and 512 KiB no less.
 	bulkBuffer = 16 * maxRecord
 )
 
@@ -87,8 +87,8 @@ func newConn(tcp *net.TCPConn, cfg Config) *Conn {
 	return c
 }
 
-// Dial connects to addr ("host:port") and authenticates both ends. expect is called with the server's key before anything but the
-// ClientHello was sent, and its error ends the handshake and matches with errors.Is. Only when Dial succeeds is it proven that the
+// Dial connects to addr ("host:port") and authenticates both ends. expect (required) is called with the server's key before anything but
+// the ClientHello was sent, and its error ends the handshake and matches with errors.Is. Only when Dial succeeds is it proven that the
 // server owns that key. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
 func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (*Conn, error) {
 	cert, err := certificate(cfg.Identity)
@@ -189,7 +189,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	n, err := c.in.Read(p)
 	if bad := (*alertError)(nil); errors.As(err, &bad) {
-		c.sendAlert(bad.alert)
+		c.sendAlert(bad.alert, err)
 	}
 	return n, err
 }
@@ -234,13 +234,13 @@ func (c *Conn) Close() error {
 		return nil
 	}
 	if c.ready.Load() {
-		c.sendAlert(alertCloseNotify)
+		c.sendAlert(alertCloseNotify, net.ErrClosed)
 	}
 	return c.tcp.Close()
 }
 
-// sendAlert ends the sending side with an alert, unless a Write holds it. It waits closeWait at most.
-func (c *Conn) sendAlert(desc uint8) {
+// sendAlert ends the sending side with an alert, unless a Write holds it, and lets later Writes fail with why. It waits closeWait at most.
+func (c *Conn) sendAlert(desc uint8, why error) {
 	if !c.writeMu.TryLock() {
 		return
 	}
@@ -250,9 +250,9 @@ func (c *Conn) sendAlert(desc uint8) {
 	}
 	// Unsent data above the low-water mark must not hold back these few bytes.
 	liftLowWater(c.tcp)
-	c.tcp.SetWriteDeadline(time.Now().Add(closeWait))
-	c.out.alert(desc)
-	c.out.err = net.ErrClosed
+	_ = c.tcp.SetWriteDeadline(time.Now().Add(closeWait))
+	_ = c.out.alert(desc) // the connection ends in any case
+	c.out.err = why
 }
 
 // SetDeadline is as in net.Conn.

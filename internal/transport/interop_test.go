@@ -164,9 +164,11 @@ func TestInteropAlert(t *testing.T) {
 	own, other := withServer(t)
 	defer own.Close()
 	defer other.Close()
-	own.sendAlert(alertBadRecordMAC)
+	own.sendAlert(alertBadRecordMAC, io.ErrUnexpectedEOF)
 	_, err := other.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "bad record MAC")
+	_, err = own.Write([]byte{1})
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
 // TestRefusals: what does not keep the rules of the handshake gets no stream.

@@ -11,7 +11,7 @@ import (
 // readLimits asks a fresh socket what it may have, since net.core.*mem_max is not shown in every network namespace and the right to
 // pass it depends on who owns the namespace; the ends of autotuning are this namespace's sysctls.
 func readLimits() Limits {
-	l := Limits{Overhead: 2, SndAuto: lastField("/proc/sys/net/ipv4/tcp_wmem"), RcvAuto: lastField("/proc/sys/net/ipv4/tcp_rmem")}
+	l := Limits{Books: true, SndAuto: lastField("/proc/sys/net/ipv4/tcp_wmem"), RcvAuto: lastField("/proc/sys/net/ipv4/tcp_rmem")}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return l

@@ -175,7 +175,6 @@ func TestLimits(t *testing.T) {
 	require.NotZero(t, l.RcvAuto)
 	require.NotZero(t, l.SndMax)
 	require.NotZero(t, l.RcvMax)
-	require.Equal(t, 2, l.Overhead)
 	require.Zero(t, lastField("/proc/sys/net/nosuch"))
 	if global := lastField("/proc/sys/net/core/wmem_max"); global > 0 {
 		require.Equal(t, global, l.SndMax)
@@ -192,7 +191,7 @@ func TestGrow(t *testing.T) {
 	require.Equal(t, want.snd > 0, w.SndFixed)
 	require.Equal(t, want.rcv > 0, w.RcvFixed)
 	if want.snd > 0 {
-		require.Equal(t, want.snd*limits.Overhead, w.SndBuf)
+		require.Equal(t, limits.buffer(want.snd), w.SndBuf)
 	}
 	require.NotZero(t, w.SndCap)
 	require.NotZero(t, w.RcvCap)

@@ -3,8 +3,8 @@ package transport
 import "time"
 
 const (
-	// maxRequest bounds what is asked of SO_SNDBUF or SO_RCVBUF; Linux doubles it, so no buffer exceeds 64 MiB.
-	maxRequest = 32 << 20
+	// maxBuffer bounds a socket buffer that windowFor asks for, in bytes as the kernel counts.
+	maxBuffer = 64 << 20
 
 	// What is assumed of a path whose rate or number of streams is unknown.
 	assumedRate    = 10e9 // bit/s
@@ -29,7 +29,7 @@ func (p Path) share() int {
 	if streams <= 0 {
 		streams = assumedStreams
 	}
-	return int(2 * rate / 8 * p.RTT.Seconds() / float64(streams))
+	return int(min(2*rate/8*p.RTT.Seconds()/float64(streams), maxBuffer))
 }
 
 // Limits are what a kernel allows a socket buffer, in bytes. Zero fields are unknown.
@@ -40,13 +40,36 @@ type Limits struct {
 	SndMax, RcvMax int
 	// Force says that SO_SNDBUFFORCE and SO_RCVBUFFORCE work and pass those.
 	Force bool
-	// Overhead is the part of a buffer that the kernel reckons for its bookkeeping, as a divisor: 2 on Linux, where SO_*BUF doubles
-	// the request for the same reason (socket(7)) and half of the receive buffer becomes window (tcp_adv_win_scale = 1; kernels since 6.6
-	// measure the ratio instead and start from about this). 0 means 1.
-	Overhead int
+	// Books says that the kernel reckons its bookkeeping into a buffer, as Linux does.
+	Books bool
 }
 
-// decision is what to ask of SO_SNDBUF and SO_RCVBUF, in bytes of payload; 0 leaves the buffer to the kernel.
+// buffer is the size, as the kernel counts, that a request obtains: Linux doubles it for its bookkeeping, see socket(7).
+func (l Limits) buffer(request int) int {
+	if l.Books {
+		return 2 * request
+	}
+	return request
+}
+
+// What a buffer holds of payload, as numerator and denominator. On Linux 6.18 two thirds of the send buffer were seen in flight, with 4, 8
+// and 30 MiB alike. Of the receive buffer half is advertised with tcp_adv_win_scale = 1, the default of Linux up to 6.5, see tcp(7); later
+// kernels measure the ratio (scaling_ratio in net/ipv4/tcp_input.c): 0.64 was seen, but it depends on the network card.
+func (l Limits) sndPart() (num, den int) {
+	if l.Books {
+		return 2, 3
+	}
+	return 1, 1
+}
+
+func (l Limits) rcvPart() (num, den int) {
+	if l.Books {
+		return 1, 2
+	}
+	return 1, 1
+}
+
+// decision is what to ask of SO_SNDBUF and SO_RCVBUF, in bytes; 0 leaves the buffer to the kernel.
 type decision struct {
 	snd, rcv int
 	force    bool // by SO_*BUFFORCE
@@ -54,28 +77,27 @@ type decision struct {
 }
 
 // windowFor decides on a stream's buffers. Setting one ends its autotuning, so it touches a buffer only where the path's share is more
-// than autotuning reaches and the kernel will grant more than that.
+// than autotuning reaches and the kernel will grant more than that by a quarter at least.
 func windowFor(path Path, limits Limits) decision {
-	overhead := max(limits.Overhead, 1)
-	pick := func(need, auto, most int) int {
-		if auto == 0 {
+	pick := func(need, num, den, auto, most int) int {
+		if most = limits.buffer(most); limits.Force {
+			most = maxBuffer
+		}
+		size := min(need*den/num, most, maxBuffer)
+		if auto == 0 || size < auto/4*5 {
 			return 0
 		}
-		if limits.Force {
-			most = maxRequest
-		}
-		request := min(need, most, maxRequest)
-		if auto /= overhead; need <= auto || request <= auto {
-			return 0
-		}
-		return request
+		return size / limits.buffer(1)
 	}
 	need := path.share()
-	d := decision{snd: pick(need, limits.SndAuto, limits.SndMax), rcv: pick(need, limits.RcvAuto, limits.RcvMax)}
+	num, den := limits.rcvPart()
+	d := decision{rcv: pick(need, num, den, limits.RcvAuto, limits.RcvMax)}
 	if need == 0 {
 		// A large send buffer costs nothing until it is used. A fixed receive buffer would be a queue on a short path.
-		d.snd = pick(maxRequest, limits.SndAuto, limits.SndMax)
+		need = maxBuffer
 	}
+	num, den = limits.sndPart()
+	d.snd = pick(need, num, den, limits.SndAuto, limits.SndMax)
 	d.force = limits.Force && d != (decision{})
 	return d
 }
@@ -92,19 +114,20 @@ type Windows struct {
 
 // windowsOf reckons what buffers of snd and rcv bytes amount to.
 func windowsOf(d decision, snd, rcv int, limits Limits) Windows {
-	overhead := max(limits.Overhead, 1)
-	w := Windows{
-		SndBuf: snd, RcvBuf: rcv, SndFixed: d.snd > 0, RcvFixed: d.rcv > 0,
-		SndCap: limits.SndAuto / overhead, RcvCap: limits.RcvAuto / overhead,
-	}
-	if w.SndFixed {
-		w.SndCap = snd / overhead
-	}
-	if w.RcvFixed {
-		w.RcvCap = rcv / overhead
-	}
+	w := Windows{SndBuf: snd, RcvBuf: rcv, SndFixed: d.snd > 0, RcvFixed: d.rcv > 0}
 	if d.exact {
 		w.SndCap, w.RcvCap = d.snd, d.rcv
+		return w
 	}
+	if !w.SndFixed {
+		snd = limits.SndAuto
+	}
+	if !w.RcvFixed {
+		rcv = limits.RcvAuto
+	}
+	num, den := limits.sndPart()
+	w.SndCap = snd / den * num
+	num, den = limits.rcvPart()
+	w.RcvCap = rcv / den * num
 	return w
 }

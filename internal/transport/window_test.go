@@ -14,11 +14,11 @@ const (
 
 // Limits of kernels as they are found.
 var (
-	stockLinux = Limits{SndAuto: 4 * mib, RcvAuto: 6 * mib, SndMax: 212992, RcvMax: 212992, Overhead: 2}
-	newLinux   = Limits{SndAuto: 4 * mib, RcvAuto: 32 * mib, SndMax: 4 * mib, RcvMax: 4 * mib, Overhead: 2}
-	tunedDTN   = Limits{SndAuto: 1 << 30, RcvAuto: 1 << 30, SndMax: 1<<31 - 1, RcvMax: 1<<31 - 1, Overhead: 2}
+	stockLinux = Limits{SndAuto: 4 * mib, RcvAuto: 6 * mib, SndMax: 212992, RcvMax: 212992, Books: true}
+	newLinux   = Limits{SndAuto: 4 * mib, RcvAuto: 32 * mib, SndMax: 4 * mib, RcvMax: 4 * mib, Books: true}
+	tunedDTN   = Limits{SndAuto: 1 << 30, RcvAuto: 1 << 30, SndMax: 1<<31 - 1, RcvMax: 1<<31 - 1, Books: true}
 	// maxButNoAuto: mem_max was raised, autotuning was forgotten.
-	maxButNoAuto = Limits{SndAuto: 4 * mib, RcvAuto: 6 * mib, SndMax: 64 * mib, RcvMax: 64 * mib, Overhead: 2}
+	maxButNoAuto = Limits{SndAuto: 4 * mib, RcvAuto: 6 * mib, SndMax: 64 * mib, RcvMax: 64 * mib, Books: true}
 	macOS        = Limits{SndAuto: 4 * mib, RcvAuto: 4 * mib, SndMax: 8 * mib, RcvMax: 8 * mib}
 	windows      = Limits{}
 )
@@ -49,21 +49,23 @@ func TestWindowFor(t *testing.T) {
 		{"stock, short path: leave", lan, stockLinux, decision{}},
 		{"stock, long path: the cap is below autotuning", wan, stockLinux, decision{}},
 		{"stock, unknown path", Path{}, stockLinux, decision{}},
-		{"stock and privilege: force what the path wants", wan, admin(stockLinux), decision{snd: 12500000, rcv: 12500000, force: true}},
+		{"stock and privilege: force what the path wants", wan, admin(stockLinux), decision{snd: 9375000, rcv: 12500000, force: true}},
 		{"stock and privilege, enough streams: leave", wan8, admin(stockLinux), decision{}},
 		{"stock and privilege, short path: leave", lan, admin(stockLinux), decision{}},
-		{"stock and privilege, unknown path: only the send buffer", Path{}, admin(stockLinux), decision{snd: maxRequest, force: true}},
+		{"stock and privilege, unknown path: only the send buffer", Path{}, admin(stockLinux), decision{snd: 32 * mib, force: true}},
 		{"new, long path: the send buffer gains, the receive buffer would lose", wan, newLinux, decision{snd: 4 * mib}},
 		{"new, enough streams: leave", wan8, newLinux, decision{}},
 		{"new, fat path", fat8, newLinux, decision{snd: 4 * mib}},
 		{"new, rate and streams unknown", first, newLinux, decision{snd: 4 * mib}},
-		{"new and privilege, fat path: autotuning receives enough", fat8, admin(newLinux), decision{snd: 15625000, force: true}},
-		{"new and privilege, one stream: bounded", fat1, admin(newLinux), decision{snd: maxRequest, rcv: maxRequest, force: true}},
+		{"new and privilege, fat path: autotuning receives enough", fat8, admin(newLinux), decision{snd: 11718750, force: true}},
+		{"new and privilege, one stream: bounded", fat1, admin(newLinux), decision{snd: 32 * mib, rcv: 32 * mib, force: true}},
 		{"new, unknown path", Path{}, newLinux, decision{snd: 4 * mib}},
+		{"a little more than autotuning: leave", path(55*time.Millisecond, 10, 8), admin(Limits{RcvAuto: 32 * mib, Books: true}), decision{}},
+		{"a path without bounds", Path{RTT: 100 * time.Hour, Rate: 1e15}, admin(newLinux), decision{snd: 32 * mib, rcv: 32 * mib, force: true}},
 		{"tuned for data transfer: nothing to add", fat1, tunedDTN, decision{}},
 		{"tuned and privilege: nothing to add", fat1, admin(tunedDTN), decision{}},
-		{"large caps, small autotuning", wan, maxButNoAuto, decision{snd: 12500000, rcv: 12500000}},
-		{"large caps, bounded", fat1, maxButNoAuto, decision{snd: maxRequest, rcv: maxRequest}},
+		{"large caps, small autotuning", wan, maxButNoAuto, decision{snd: 9375000, rcv: 12500000}},
+		{"large caps, bounded", fat1, maxButNoAuto, decision{snd: 32 * mib, rcv: 32 * mib}},
 		{"macOS, short path", lan, macOS, decision{}},
 		{"macOS, long path", wan, macOS, decision{snd: 8 * mib, rcv: 8 * mib}},
 		{"macOS, enough streams", wan8, macOS, decision{}},
@@ -79,10 +81,10 @@ func TestWindowFor(t *testing.T) {
 
 func TestWindowsOf(t *testing.T) {
 	require.Equal(t,
-		Windows{SndBuf: 87040, RcvBuf: 131072, SndCap: 2 * mib, RcvCap: 3 * mib},
+		Windows{SndBuf: 87040, RcvBuf: 131072, SndCap: 4 * mib / 3 * 2, RcvCap: 3 * mib},
 		windowsOf(decision{}, 87040, 131072, stockLinux), "autotuned: the cap is where it ends")
 	require.Equal(t,
-		Windows{SndBuf: 8 * mib, RcvBuf: 131072, SndFixed: true, SndCap: 4 * mib, RcvCap: 16 * mib},
+		Windows{SndBuf: 8 * mib, RcvBuf: 131072, SndFixed: true, SndCap: 8 * mib / 3 * 2, RcvCap: 16 * mib},
 		windowsOf(decision{snd: 4 * mib}, 8*mib, 131072, newLinux))
 	require.Equal(t,
 		Windows{SndBuf: 128 * kib, RcvBuf: 128 * kib, SndFixed: true, RcvFixed: true, SndCap: 64 * kib, RcvCap: 64 * kib},

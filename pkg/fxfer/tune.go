@@ -12,8 +12,8 @@ import (
 // own initial window.
 const initialStreams = 16
 
-// tuner runs at the sending side and decides how many streams a session has, from what the kernel and the receiver's
-// acknowledgements show. A stream that stands still while others move is given up.
+// tuner runs at the sending side and decides how many streams a session has and how many of them are used, from what the
+// kernel and the receiver's acknowledgements show. A stream that stands still while others move is given up.
 type tuner struct {
 	sender *transfer.Sender
 	set    *streamSet
@@ -22,11 +22,15 @@ type tuner struct {
 	want   func(n int, dead []uint64) // asks for n streams in all
 }
 
-const tuneEvery = 250 * time.Millisecond
+const (
+	tuneEvery = 250 * time.Millisecond
+	// nearEvery is how soon a short path is noticed.
+	nearEvery = 10 * time.Millisecond
+)
 
 // run works until ctx is done.
 func (t *tuner) run(ctx context.Context) {
-	tick := time.NewTicker(tuneEvery)
+	tick := time.NewTicker(nearEvery)
 	defer tick.Stop()
 	var g growth
 	for {
@@ -35,6 +39,9 @@ func (t *tuner) run(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			o := observe(now, t.sender.Stats().Written, t.set.infos())
+			if o.streams > 0 {
+				tick.Reset(tuneEvery)
+			}
 			if dead := stalled(now, o.minRTT, t.sender.Streams()); len(dead) > 0 {
 				for _, id := range dead {
 					t.sender.Drop(id)
@@ -42,14 +49,21 @@ func (t *tuner) run(ctx context.Context) {
 				t.want(max(1, o.streams), dead)
 				continue
 			}
-			if !t.fixed {
-				if n := g.next(o, t.max); n > o.streams {
-					t.want(n, nil)
-				}
+			if t.fixed {
+				continue
+			}
+			n := g.next(o, t.max)
+			t.sender.SetActive(n)
+			if n > o.streams {
+				t.want(n, nil)
 			}
 		}
 	}
 }
+
+// bufferPayload is the part of a send buffer that is payload where it is filled with large units; the rest is what the kernel
+// counts for its own (skb->truesize in include/linux/skbuff.h).
+const bufferPayload = 0.6
 
 // observation is one look at a session.
 type observation struct {
@@ -60,13 +74,12 @@ type observation struct {
 	rtt     time.Duration // smoothed, mean of the streams
 	capped  float64       // share of the busy time in which a window was the limit, 0 to 1
 	retrans uint64        // segments so far
-	idle    bool          // the sender does not keep the streams busy
+	window  int           // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 }
 
 func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
 	o := observation{at: now, written: written, streams: len(infos)}
 	var busy, limited time.Duration
-	idle := 0
 	for _, i := range infos {
 		if m := i.MinRTT; m > 0 && (o.minRTT == 0 || m < o.minRTT) {
 			o.minRTT = m
@@ -75,14 +88,11 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) obse
 		busy += i.BusyTime
 		limited += i.RwndLimited + i.SndbufLimited
 		o.retrans += i.RetransSegs
-		if i.AppLimited && i.NotSent == 0 {
-			idle++
-		}
+		o.window = max(o.window, int(float64(i.SndBuf)*bufferPayload))
 	}
 	if busy > 0 {
 		o.capped = limited.Seconds() / busy.Seconds()
 	}
-	o.idle = 2*idle > len(infos)
 	return o
 }
 
@@ -105,51 +115,83 @@ func stalled(now time.Time, rtt time.Duration, states []transfer.StreamState) (d
 	return dead
 }
 
-// growth decides on more streams: only after goodput has settled, only where a cause is seen that more streams help
-// against (a window cap, loss), and only as long as the last addition paid.
+// growth decides on the number of streams to use. More are taken only after goodput has settled, only where a cause is
+// seen that more streams help against (a window cap, loss), and only as long as the last addition paid. At high rates, fewer are
+// taken, as long as goodput does not fall: each stream then sends in larger units, which cost less work.
 type growth struct {
+	active  int         // streams in use, 0 before the first decision
 	from    observation // start of the present measurement
-	last    float64     // goodput before the last addition, bytes/s
+	last    float64     // goodput before the last change, bytes/s
 	peak    float64
-	added   bool
-	stopped bool
+	change  int  // the last change of active, 0 if it was judged
+	stopped bool // no more changes
 }
 
 const (
+	// nearRTT is what a path within a building stays below. There, streams only cost work.
+	nearRTT     = time.Millisecond
+	nearStreams = 4
+	// costly is the goodput from which the work for each stream counts, bytes/s.
+	costly = 1.5e9 / 8
 	// pays is the least gain for which streams are added again.
 	pays = 1.04
 	// settled is the gain between two measurements below which slow start is over.
 	settled = 1.10
 )
 
-// next returns the number of streams to have, o.streams for no change.
+// next returns the number of streams to use.
 func (g *growth) next(o observation, limit int) int {
-	if g.from.at.IsZero() || o.written == 0 || o.streams == 0 {
+	if o.streams == 0 {
+		return g.active
+	}
+	if g.active == 0 {
+		g.active = min(max(initialStreams, o.streams), limit)
+		if o.minRTT > 0 && o.minRTT < nearRTT {
+			g.active = min(nearStreams, limit)
+		}
+	}
+	if g.from.at.IsZero() || o.written == 0 {
 		g.from = o
-		return o.streams
+		return g.active
 	}
 	period := o.at.Sub(g.from.at)
 	if period < max(500*time.Millisecond, 8*o.minRTT) {
-		return o.streams
+		return g.active
 	}
 	goodput := float64(o.written-g.from.written) / period.Seconds()
-	lost := o.retrans - min(o.retrans, g.from.retrans)
+	lost := float64(o.retrans - min(o.retrans, g.from.retrans))
 	segments := goodput * period.Seconds() / 1448
 	g.from = o
 	before := g.peak
 	g.peak = max(g.peak, goodput)
-	if g.stopped || o.idle || goodput > before*settled {
-		return o.streams
+	if g.stopped || goodput > before*settled {
+		return g.active // slow start is not over, or the last addition pays
 	}
-	if g.added && g.peak < g.last*pays {
+	if g.change > 0 && g.peak < g.last*pays {
 		g.stopped = true
+		return g.active
+	}
+	if g.change < 0 && goodput < g.last/pays {
+		g.active, g.stopped = g.active-g.change, true
+		return g.active
+	}
+	g.last, g.change = goodput, 0
+	lossy := lost > 2e-5*segments && lost > 2
+	queued := o.rtt > o.minRTT*5/4
+	if n := sufficient(goodput, &o); goodput > costly && n < g.active && !lossy {
+		g.change = n - g.active
+	} else if o.capped > 0.1 || lossy && !queued { // otherwise the link is full, or something is that streams do not help
+		g.last = g.peak
+		g.change = min(limit, g.active+max(4, g.active/2)) - g.active
+	}
+	g.active += g.change
+	return g.active
+}
+
+// sufficient is the number of streams whose windows hold twice the BDP: what BBR keeps in flight (cwnd_gain in net/ipv4/tcp_bbr.c).
+func sufficient(goodput float64, o *observation) int {
+	if o.window == 0 {
 		return o.streams
 	}
-	lossy := float64(lost) > 2e-5*segments && lost > 2
-	queued := o.rtt > o.minRTT*5/4
-	if o.capped < 0.1 && (!lossy || queued) {
-		return o.streams // the link is full, or something is that streams do not help
-	}
-	g.last, g.added = g.peak, true
-	return min(limit, o.streams+max(4, o.streams/2))
+	return max(nearStreams, int(2*goodput*o.minRTT.Seconds()/float64(o.window))+1)
 }

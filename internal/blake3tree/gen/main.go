@@ -1,6 +1,12 @@
 //go:build ignore
 
-// Command gen writes the AVX-512 code of package blake3tree to standard output.
+// Command gen writes the assembly of package blake3tree to standard output.
+//
+// What bounds this code is the number of instructions: a processor with AVX-512 does two vector operations a
+// cycle, one of them possibly a rotation, the other possibly a shuffle. A compression is 784 operations for the
+// rounds, 8 at the end and 64 to transpose the 16 chunks' words. Loads and stores go through other ports, so words
+// are read from memory where they are added, which leaves half the registers to transpose the next 64 bytes while
+// these are being compressed: the processor then always finds work for both units.
 package main
 
 import (
@@ -11,14 +17,24 @@ import (
 
 var out strings.Builder
 
+// emit writes an instruction.
 func emit(format string, args ...any) { fmt.Fprintf(&out, "\t"+format+"\n", args...) }
+
+// line writes what starts at the margin.
 func line(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
+
+// emitAll writes finished instructions.
+func emitAll(code []string) {
+	for _, s := range code {
+		emit("%s", s)
+	}
+}
 
 // permutation is the reordering of the message words between rounds (BLAKE3 paper, table 2).
 var permutation = [16]int{2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8}
 
-// rounds returns the seven rounds over Z0 to Z15. Each of the four mixings of a half round depends on nothing of
-// the other three, so they go in step. word returns the operand that holds message word i.
+// rounds returns the seven rounds (section 2.2 of the paper) over the state in Z0 to Z15. The four mixings of a
+// half round do not depend on each other, so they go in step. word returns the operand that holds message word i.
 func rounds(word func(i int) string) (code []string) {
 	halves := [2][4][4]int{
 		{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}}, // columns
@@ -56,11 +72,11 @@ func rounds(word func(i int) string) (code []string) {
 	return code
 }
 
-// transposition returns the code that reads 64 bytes of each of 16 chunks, the first at (src), and stores the 16
-// vectors of their equal words at (dst). It needs Z16 to Z31 only.
+// transposition returns the code that reads 64 bytes of each of 16 chunks, the first chunk's at (src), and stores
+// 16 vectors at (dst): word i of each chunk, for i from 0 to 15. It uses Z16 to Z31 only.
 //
-// A vector is four lanes of four words. The first two steps give, for each quarter q of the 64 bytes and each
-// s < 4, the lanes q of chunks s, s+4, s+8 and s+12; the last two transpose words within lanes.
+// A vector is four lanes of four words. The first half collects, for each quarter q of the 64 bytes and each
+// s < 4, the lanes q of chunks s, s+4, s+8 and s+12; the second transposes words within lanes.
 func transposition(src, dst string) (code []string) {
 	add := func(format string, args ...any) { code = append(code, fmt.Sprintf(format, args...)) }
 	free := []int{16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31}
@@ -130,86 +146,70 @@ func weave(a, b []string) (code []string) {
 	return append(code, b[done:]...)
 }
 
+// chunks writes chunks16.
 func chunks() {
-	line("// func chunks16(cvs *vector, p *[groupSize]byte, counter uint64)")
-	// Two sets of transposed words, the vectors of the counter, and what aligns them to 64.
-	line("TEXT ·chunks16(SB), 0, $%d-24", 2*1024+128+64)
+	const (
+		ahead    = 3               // how many times 64 bytes prefetching runs ahead
+		counters = 2 * 1024        // two sets of 16 transposed words, in turn read and written; then the
+		size     = counters + 2*64 // low and the high halves of the chunk counters
+		frame    = size + 63       // aligned to 64
+	)
+	line("// func chunks16(cvs *vector, p *[GroupSize]byte, counter uint64)")
+	line("TEXT ·chunks16(SB), 0, $%d-24", (frame+7)&^7)
 	emit("MOVQ cvs+0(FP), DI")
 	emit("MOVQ p+8(FP), SI")
 	emit("MOVQ counter+16(FP), AX")
 	emit("LEAQ 63(SP), R8")
-	emit("ANDQ $~63, R8")
-	emit("LEAQ 1024(R8), R9")
-	emit("LEAQ 2048(R8), R10 // counters")
+	emit("ANDQ $~63, R8 // words of this compression")
+	emit("LEAQ 1024(R8), R9 // words of the next one")
+	emit("LEAQ %d(R8), R10", counters)
 	emit("LEAQ iv<>(SB), R11")
 	emit("LEAQ flags<>(SB), R12")
-	emit("LEAQ 128(SI), R13 // prefetched next")
-	emit("XORQ CX, CX // block")
+	emit("LEAQ %d(SI), R13 // to prefetch", 64*ahead)
+	emit("XORQ CX, CX // compression of 16")
 	line("")
+	// The counter is a multiple of 16: no carry.
 	emit("VPBROADCASTD AX, Z0")
 	emit("SHRQ $32, AX")
 	emit("VPBROADCASTD AX, Z1")
 	emit("VPORD lanes<>(SB), Z0, Z0")
 	emit("VMOVDQU32 Z0, 0(R10)")
 	emit("VMOVDQU32 Z1, 64(R10)")
-	for i := range 8 {
-		emit("VPBROADCASTD %d(R11), Z%d", 4*i, i)
-	}
+	initial(0, 8)
 	line("")
-	for _, s := range transposition("SI", "R8") {
-		emit("%s", s)
-	}
+	emitAll(transposition("SI", "R8"))
 	line("")
-	line("block:")
-	// The last block is transposed twice, which costs less than a second copy of this code.
+	line("compress:")
+	// What is next at the end is the same again: cheaper than a second copy of this loop without transposition.
 	emit("CMPQ CX, $15")
-	emit("SETNE AL")
-	emit("MOVBLZX AL, AX")
-	emit("SHLQ $6, AX")
+	emit("SBBQ AX, AX")
+	emit("ANDQ $64, AX")
 	emit("ADDQ AX, SI")
-	for i := range 4 {
-		emit("VPBROADCASTD %d(R11), Z%d", 4*i, 8+i)
-	}
+	initial(8, 4)
 	emit("VMOVDQU32 0(R10), Z12")
 	emit("VMOVDQU32 64(R10), Z13")
 	emit("VPBROADCASTD 32(R11), Z14")
 	emit("VPBROADCASTD (R12)(CX*4), Z15")
+	var prefetch []string
 	for i := range 16 {
-		emit("PREFETCHT0 %d(R13)", 1024*i)
+		prefetch = append(prefetch, fmt.Sprintf("PREFETCHT0 %d(R13)", 1024*i))
 	}
-	code := weave(rounds(func(i int) string { return fmt.Sprintf("%d(R8)", 64*i) }), transposition("SI", "R9"))
-	for _, s := range code {
-		emit("%s", s)
-	}
-	feed()
+	word := func(i int) string { return fmt.Sprintf("%d(R8)", 64*i) }
+	emitAll(weave(rounds(word), weave(transposition("SI", "R9"), prefetch)))
+	finish()
 	emit("XCHGQ R8, R9")
 	emit("ADDQ $64, R13")
-	emit("CMPQ CX, $13")
+	emit("CMPQ CX, $%d", 15-ahead)
 	emit("JNE same")
 	emit("ADDQ $15*1024, R13 // on to the next group")
 	line("same:")
 	emit("INCQ CX")
 	emit("CMPQ CX, $16")
-	emit("JNE block")
+	emit("JNE compress")
 	store()
 }
 
-// feed ends a compression: Z0 to Z7 are the chaining values.
-func feed() {
-	for i := range 8 {
-		emit("VPXORD Z%d, Z%d, Z%d", 8+i, i, i)
-	}
-}
-
-func store() {
-	line("")
-	for i := range 8 {
-		emit("VMOVDQU32 Z%d, %d(DI)", i, 64*i)
-	}
-	emit("VZEROUPPER")
-	emit("RET")
-}
-
+// parents writes parents16.
 func parents() {
 	line("")
 	line("// func parents16(cvs, left, right *vector)")
@@ -228,23 +228,42 @@ func parents() {
 		emit("VPERMI2D Z3, Z2, Z%d", 16+i)
 		emit("VPERMI2D Z3, Z2, Z%d", 24+i)
 	}
-	for i := range 8 {
-		emit("VPBROADCASTD %d(R11), Z%d", 4*i, i)
-	}
-	for i := range 4 {
-		emit("VPBROADCASTD %d(R11), Z%d", 4*i, 8+i)
-	}
+	initial(0, 8)
+	initial(8, 4)
 	emit("VPXORD Z12, Z12, Z12")
 	emit("VPXORD Z13, Z13, Z13")
 	emit("VPBROADCASTD 32(R11), Z14")
 	emit("VPBROADCASTD 36(R11), Z15")
-	for _, s := range rounds(func(i int) string { return fmt.Sprintf("Z%d", 16+i) }) {
-		emit("%s", s)
-	}
-	feed()
+	emitAll(rounds(func(i int) string { return fmt.Sprintf("Z%d", 16+i) }))
+	finish()
 	store()
 }
 
+// initial sets n state vectors, from the given one on, to the first n words of the initial chaining value.
+func initial(from, n int) {
+	for i := range n {
+		emit("VPBROADCASTD %d(R11), Z%d", 4*i, from+i)
+	}
+}
+
+// finish ends a compression: Z0 to Z7 become its chaining values.
+func finish() {
+	for i := range 8 {
+		emit("VPXORD Z%d, Z%d, Z%d", 8+i, i, i)
+	}
+}
+
+// store returns Z0 to Z7 as the result.
+func store() {
+	line("")
+	for i := range 8 {
+		emit("VMOVDQU32 Z%d, %d(DI)", i, 64*i)
+	}
+	emit("VZEROUPPER")
+	emit("RET")
+}
+
+// table writes read-only words.
 func table(name string, words ...uint32) {
 	for i, w := range words {
 		line("DATA %s<>+%d(SB)/4, $0x%08x", name, 4*i, w)
@@ -254,13 +273,13 @@ func table(name string, words ...uint32) {
 }
 
 func main() {
-	line("// Code generated by go run gen/main.go. DO NOT EDIT.")
+	line("// Code generated by gen/main.go. DO NOT EDIT.")
 	line("")
 	line("#include \"textflag.h\"")
 	line("")
-	// The initial chaining value, then a block's length and the flag of a parent.
+	// The initial chaining value; the bytes of a compression; the flag of a parent.
 	table("iv", 0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19, 64, 4)
-	// Flags by block of a chunk: the first, and the last.
+	// The flags of a chunk's compressions: start, and end.
 	table("flags", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2)
 	var lanes, even, odd []uint32
 	for i := range uint32(16) {

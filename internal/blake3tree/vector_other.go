@@ -1,0 +1,9 @@
+//go:build !amd64
+
+package blake3tree
+
+const haveVector = false
+
+func chunks16(*vector, *[GroupSize]byte, uint64) { panic("no vector code") }
+
+func parents16(_, _, _ *vector) { panic("no vector code") }

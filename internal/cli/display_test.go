@@ -1,0 +1,329 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func TestShow(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B", 999: "999 B", 1000: "1.00 kB", 17520: "17.5 kB", 999499: "999 kB", 999500: "1.00 MB", 4_700_000_000: "4.70 GB", 1 << 60: "1153 PB",
+	} {
+		require.Equal(t, want, showBytes(n))
+	}
+	for n, want := range map[float64]string{0: "0 bit/s", 9.4e6: "9.40 Mbit/s", 941.5e6: "942 Mbit/s", 99.94e6: "99.9 Mbit/s", 99.96e6: "100 Mbit/s"} {
+		require.Equal(t, want, showRate(n))
+	}
+	for d, want := range map[time.Duration]string{
+		0: "0 µs", 31 * time.Microsecond: "31 µs", 1500 * time.Microsecond: "1.5 ms", 10200 * time.Microsecond: "10.2 ms", 123456 * time.Microsecond: "123 ms",
+		1234 * time.Millisecond: "1.23 s", 40940 * time.Millisecond: "40.9 s", 75 * time.Second: "1m15s", 3*time.Hour + 20*time.Minute + 31*time.Second: "3h21m",
+	} {
+		require.Equal(t, want, showTime(d))
+	}
+	for d, want := range map[time.Duration]string{0: "0:00", 65 * time.Second: "1:05", 2*time.Hour + 3*time.Minute + 4*time.Second: "2:03:04"} {
+		require.Equal(t, want, showClock(d))
+	}
+	require.Equal(t, "99 %", percent(999, 1000))
+	require.Equal(t, "100 %", percent(1001, 1000))
+	require.Empty(t, percent(0, 0))
+}
+
+func TestShortName(t *testing.T) {
+	for path, want := range map[string]string{
+		"short":                   "short",
+		"exactly-ten":             "…actly-ten",
+		"evil\x1b[2J":             "evil\ufffd[2J",
+		"bad\xffutf8":             "bad\ufffdutf8",
+		"two\nlines":              "two; lines",
+		"日本語のファイル名":               "… ァイル名",
+		"folder/with/a/long/name": "…long/name",
+	} {
+		require.Equal(t, want, shortName(path, 10), path)
+	}
+}
+
+// under returns progress of a transfer of 40 files.
+func under() fxfer.Progress {
+	return fxfer.Progress{
+		Elapsed: 6 * time.Second, Files: 40, FilesDone: 12, Bytes: 4_700_000_000, BytesDone: 2_100_000_000, Goodput: 943e6, Streams: 8,
+		RTT: 10 * time.Millisecond, Active: []fxfer.FileProgress{{Path: "a/b", Bytes: 1000, Done: 250}, {Path: "c", Bytes: -1, Done: 7}},
+	}
+}
+
+func TestTotals(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fxfer.Progress)
+		want   string
+	}{
+		"all":      {func(*fxfer.Progress) {}, "2.10 GB of 4.70 GB, 943 Mbit/s, ETA 0:22, 8 streams, 12 of 40 files"},
+		"walking":  {func(p *fxfer.Progress) { p.Walking = true }, "2.10 GB of more than 4.70 GB, 943 Mbit/s, 8 streams, 12 of 40 files"},
+		"failures": {func(p *fxfer.Progress) { p.FilesFailed = 2 }, "2.10 GB of 4.70 GB, 943 Mbit/s, ETA 0:22, 2 failed, 8 streams, 12 of 40 files"},
+		"stalled":  {func(p *fxfer.Progress) { p.Goodput = 0 }, "2.10 GB of 4.70 GB, 0 bit/s, 8 streams, 12 of 40 files"},
+		"slow":     {func(p *fxfer.Progress) { p.Goodput = 1 }, "2.10 GB of 4.70 GB, 1 bit/s, 8 streams, 12 of 40 files"},
+		"one stream": {func(p *fxfer.Progress) { p.Streams, p.Files, p.BytesDone = 1, 1, p.Bytes },
+			"4.70 GB of 4.70 GB, 943 Mbit/s, 1 stream"},
+		"standard input": {func(p *fxfer.Progress) { p.Files, p.Active = 1, p.Active[1:] }, "2.10 GB, 943 Mbit/s, 8 streams"},
+	} {
+		p := under()
+		c.change(&p)
+		require.Equal(t, c.want, strings.Join(totals(&p), ", "), name)
+	}
+}
+
+func TestFigures(t *testing.T) {
+	p := under()
+	require.Equal(t, " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22  8 streams  12 of 40 files", totalFigures(&p, 80))
+	require.Equal(t, " 44 %  2.10 GB of 4.70 GB  943 Mbit/s", totalFigures(&p, 40))
+	require.Equal(t, " 44 %", totalFigures(&p, 0))
+	require.Equal(t, " 25 %  250 B of 1.00 kB", fileFigures(&p.Active[0]))
+	require.Equal(t, "       7 B", fileFigures(&p.Active[1]))
+	require.Equal(t, "total", totalName(&p))
+	p.Files, p.Active = 1, p.Active[:1]
+	require.Equal(t, "a/b", totalName(&p))
+}
+
+func TestSummary(t *testing.T) {
+	full := fxfer.Report{
+		Server: "nas:7433", Duration: 40940 * time.Millisecond, Files: 1, Sent: 1, Bytes: 4_700_000_000, Written: 4_700_000_000, Goodput: 918.4e6, Peak: 941e6,
+		Digest: "d1f2", Streams: 8, Congestion: "bbr", RTT: 10200 * time.Microsecond, BDP: 1_200_000, SendBuffer: 8 << 20, RecvBuffer: 6 << 20, Retransmits: 120,
+	}
+	for name, c := range map[string]struct {
+		change func(*fxfer.Report)
+		want   string
+	}{
+		"one file": {func(*fxfer.Report) {}, `
+sent       4.70 GB in 40.9 s, 918 Mbit/s, peak 941 Mbit/s
+path       RTT 10.2 ms, BDP 1.20 MB, send buffer 8.39 MB, receive buffer 6.29 MB
+streams    8, bbr, 120 retransmits
+BLAKE3     d1f2
+`},
+		"many files": {func(r *fxfer.Report) {
+			r.Files, r.Sent, r.Same, r.Failed, r.Resumed, r.Resent, r.Digest, r.Reconnects = 40, 30, 8, 2, 1e9, 2e6, "", 1
+		}, `
+sent       4.70 GB in 40.9 s, 918 Mbit/s, peak 941 Mbit/s
+files      30 sent, 8 unchanged, 2 failed, 1.00 GB were there from before, 2.00 MB sent twice
+path       RTT 10.2 ms, BDP 1.20 MB, send buffer 8.39 MB, receive buffer 6.29 MB
+streams    8, bbr, 120 retransmits, 1 reconnect
+`},
+		"kernel without figures": {func(r *fxfer.Report) {
+			r.Streams, r.Congestion, r.RTT, r.BDP, r.SendBuffer, r.RecvBuffer, r.Retransmits, r.Peak = 1, "", 0, 0, 0, 0, 0, r.Goodput
+		}, `
+sent       4.70 GB in 40.9 s, 918 Mbit/s
+streams    1
+BLAKE3     d1f2
+`},
+		"nothing new": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written = 0, 3, 3, 0 }, `
+unchanged  3 files in 40.9 s
+`},
+		"an empty folder": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written = 0, 0, 0, 0 }, `
+unchanged  no files in 40.9 s
+`},
+	} {
+		r := full
+		c.change(&r)
+		require.Equal(t, c.want[1:], summary("sent", &r), name)
+	}
+}
+
+func TestFailuresListed(t *testing.T) {
+	r := fxfer.Report{Failed: 1, Failures: []fxfer.FileResult{{Path: "a", Err: fs.ErrPermission}}}
+	var out strings.Builder
+	printFailures(&out, &r)
+	printFailures(&out, nil)
+	require.Empty(t, out.String(), "one failure is the error")
+	r.Failed = 123
+	for i := range 99 {
+		r.Failures = append(r.Failures, fxfer.FileResult{Path: fmt.Sprintf("b%d\x1b[2J", i), Err: fs.ErrPermission})
+	}
+	printFailures(&out, &r)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	require.Len(t, lines, shownFailures+1)
+	require.Equal(t, "fxfer: failed: a: permission denied", lines[0])
+	require.Equal(t, "fxfer: failed: b0\ufffd[2J: permission denied", lines[1])
+	require.Equal(t, "fxfer: failed: 103 more", lines[shownFailures])
+}
+
+func TestPlainLines(t *testing.T) {
+	var out, errs strings.Builder
+	d := newDisplay(&transferFlags{}, "sent", &out, &errs)
+	for s := range 21 {
+		p := under()
+		p.Elapsed = time.Duration(s) * time.Second
+		d.progress(&p)
+	}
+	d.notice("connection lost;\nagain")
+	d.finish(nil, nil)
+	line := "fxfer: 44 %, 2.10 GB of 4.70 GB, 943 Mbit/s, ETA 0:22, 8 streams, 12 of 40 files\n"
+	require.Equal(t, strings.Repeat(line, 4)+"fxfer: connection lost;; again\n", errs.String())
+	require.Empty(t, out.String())
+}
+
+func TestQuiet(t *testing.T) {
+	var out, errs strings.Builder
+	d := newDisplay(&transferFlags{quiet: true}, "sent", &out, &errs)
+	p := under()
+	d.progress(&p)
+	d.notice("connection lost")
+	d.finish(&fxfer.Report{Sent: 1, Written: 1}, nil)
+	require.Empty(t, out.String()+errs.String())
+}
+
+func TestJSONLines(t *testing.T) {
+	var out, errs strings.Builder
+	d := newDisplay(&transferFlags{json: true}, "sent", &out, &errs)
+	for ms := 0; ms <= 2500; ms += 250 {
+		p := under()
+		p.Elapsed = time.Duration(ms) * time.Millisecond
+		d.progress(&p)
+	}
+	d.file(&fxfer.FileResult{Path: "<a>\n", Kind: "file", Bytes: 3, Outcome: fxfer.Committed, Digest: "d1"})
+	failed := fxfer.FileResult{Path: "b", Kind: "file", Outcome: fxfer.Failed, Err: fs.ErrPermission}
+	d.file(&failed)
+	d.finish(&fxfer.Report{Server: "h:1", Duration: 1500 * time.Millisecond, Goodput: 1e6, RTT: time.Millisecond, Failures: []fxfer.FileResult{failed}},
+		&fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("1 failed"), Remedy: "again"})
+	require.Empty(t, errs.String())
+
+	var types []string
+	objects := map[string]map[string]any{}
+	for line := range strings.Lines(out.String()) {
+		var object map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &object), line)
+		kind := object["type"].(string)
+		types, objects[kind] = append(types, kind), object
+	}
+	require.Equal(t, []string{"progress", "progress", "file", "file", "progress", "summary", "error"}, types)
+	require.InDelta(t, 2.5, objects["progress"]["elapsed_seconds"], 1e-9, "the last one is not lost")
+	require.InDelta(t, 943e6, objects["progress"]["goodput_bits_per_second"], 1)
+	require.Contains(t, out.String(), `{"type":"file","path":"<a>\n","kind":"file","bytes":3,"outcome":"committed","digest":"d1"}`)
+	require.Equal(t, "permission denied", objects["file"]["error"])
+	require.InDelta(t, 0.001, objects["summary"]["rtt_seconds"], 1e-9)
+	require.Len(t, objects["summary"]["failures"], 1)
+	require.Equal(t, map[string]any{"type": "error", "kind": "partial", "message": "1 failed", "hint": "again", "exit_code": 3.0}, objects["error"])
+}
+
+// TestBars only shows that drawing doesn't hang or race: what it looks like takes a terminal.
+func TestBars(t *testing.T) {
+	var out, errs strings.Builder
+	g := guarded{shown: &bars{people: people{verb: "sent", out: &out, errs: &errs}}}
+	g.notice("before")
+	for i := range 50 {
+		p := under()
+		p.Active[0].Path = fmt.Sprint(i / 5)
+		g.progress(p)
+		g.file(fxfer.FileResult{Path: "x"})
+		g.notice("connection lost")
+	}
+	g.finish(&fxfer.Report{Same: 2}, nil)
+	g.progress(under())
+	g.notice("too late")
+	g.finish(&fxfer.Report{Same: 2}, nil)
+	require.Equal(t, "unchanged  2 files in 0 µs\n", out.String())
+	require.Contains(t, errs.String(), "fxfer: before\n")
+	require.NotContains(t, errs.String(), "too late")
+}
+
+func TestClassify(t *testing.T) {
+	other := errors.New("x")
+	for _, c := range []struct {
+		err  error
+		kind string
+		code int
+	}{
+		{other, "other", 1},
+		{usageError("", "x"), "usage", 2},
+		{&fxfer.Error{Kind: fxfer.KindPartial, Err: other}, "partial", 3},
+		{fmt.Errorf("dial: %w", fxfer.ErrUnknownServer), "trust", 4},
+		{&fxfer.Error{Kind: fxfer.KindUnreachable, Err: other}, "unreachable", 5},
+		{&fxfer.Error{Kind: fxfer.KindIntegrity, Err: other}, "integrity", 6},
+		{&fs.PathError{Op: "open", Path: "x", Err: fs.ErrNotExist}, "local_disk", 7},
+		{&fxfer.Error{Kind: fxfer.KindRemoteDisk, Err: other}, "remote_disk", 8},
+		{context.Canceled, "interrupted", 130},
+		{errors.Join(ExitError{Code: 42}), "command", 42},
+	} {
+		kind, code := classify(c.err)
+		require.Equal(t, c.kind, kind)
+		require.Equal(t, c.code, code)
+	}
+}
+
+func TestPrintError(t *testing.T) {
+	inner := &fxfer.Error{Err: errors.New("a\x07\nb"), Remedy: "inner"}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("plain"), "fxfer: error: plain\n"},
+		{inner, "fxfer: error: a\ufffd; b\nfxfer: hint: inner\n"},
+		{fmt.Errorf("w: %w", &fxfer.Error{Err: inner}), "fxfer: error: w: a\ufffd; b\nfxfer: hint: inner\n"},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+			"fxfer: error: dial tcp: connect: connection refused\nfxfer: hint: is `fxfer serve` running there, and on this port?\n"},
+		{ExitError{Code: 3}, ""},
+		{errors.Join(errors.New("the lab broke"), ExitError{Code: 3}), "fxfer: error: the lab broke; exit code 3\n"},
+	} {
+		var out strings.Builder
+		printError(&out, c.err)
+		require.Equal(t, c.want, out.String())
+	}
+}
+
+func TestAsk(t *testing.T) {
+	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, " y \n": true, "n\n": false, "\n": false, "": false, "yeah\n": false} {
+		var out strings.Builder
+		got, err := ask(t.Context(), strings.NewReader(answer), &out, "nas:7433\x1b[2J", "ed25519:"+testPin)
+		require.NoError(t, err)
+		require.Equal(t, want, got, answer)
+		require.Contains(t, out.String(), "nas:7433\ufffd[2J")
+		require.Contains(t, out.String(), testPin)
+	}
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = ask(ctx, r, &strings.Builder{}, "s", "p")
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		got, err := within(ctx, func() (int, error) { return 7, nil })
+		require.NoError(t, err)
+		require.Equal(t, 7, got)
+
+		start := time.Now()
+		time.AfterFunc(time.Hour, cancel)
+		got, err = within(ctx, func() (int, error) {
+			<-ctx.Done()
+			time.Sleep(stopGrace / 2) // virtual time
+			return 8, nil
+		})
+		require.NoError(t, err, "it stopped in time")
+		require.Equal(t, 8, got)
+		require.Equal(t, time.Hour+stopGrace/2, time.Since(start))
+
+		start = time.Now()
+		_, err = within(ctx, func() (int, error) {
+			time.Sleep(time.Hour)
+			return 9, nil
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, stopGrace, time.Since(start))
+		time.Sleep(time.Hour)
+	})
+}
