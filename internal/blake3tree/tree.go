@@ -25,7 +25,7 @@ type vector [8][groupChunks]uint32
 // value is not ready: call Reset. It does not allocate, and is not safe for concurrent use.
 type Hasher struct {
 	counter uint64 // of the next chunk, within the whole file
-	vector  bool   // which of vectors and nodes is in use
+	wide    bool   // whether vectors are in use, not nodes
 
 	// Groups so far. As a binary counter carries, two neighbouring subtrees of 2^n groups become one of 2^(n+1):
 	// bit n is set where a subtree of 2^n groups has no right neighbour yet. A subtree as a vector is 16 nodes
@@ -43,9 +43,9 @@ type Hasher struct {
 // power of two from GroupSize to MaxBlock, but for the last; off is a multiple of it.
 func (h *Hasher) Reset(off int64) { h.reset(off, haveVector) }
 
-func (h *Hasher) reset(off int64, vector bool) {
+func (h *Hasher) reset(off int64, wide bool) {
 	h.counter = uint64(off) / guts.ChunkSize
-	h.vector = vector
+	h.wide = wide
 	h.groups = 0
 	h.ragged = false
 }
@@ -54,7 +54,7 @@ func (h *Hasher) reset(off int64, vector bool) {
 // GroupSize.
 func (h *Hasher) Write(p []byte) {
 	for ; len(p) >= GroupSize; p = p[GroupSize:] {
-		if h.vector {
+		if h.wide {
 			h.addVector((*[GroupSize]byte)(p))
 		} else {
 			h.addNode((*[GroupSize]byte)(p))
@@ -93,7 +93,7 @@ func (h *Hasher) last(p []byte) guts.Node {
 		return guts.CompressChunk(p, &guts.IV, h.counter, 0)
 	}
 	copy(h.buf[:], p)
-	if !h.vector {
+	if !h.wide {
 		return guts.CompressBuffer(&h.buf, len(p), &guts.IV, h.counter, 0)
 	}
 	var v vector
@@ -119,7 +119,7 @@ func (h *Hasher) Sum() guts.Node {
 			continue
 		}
 		left := h.nodes[level]
-		if h.vector {
+		if h.wide {
 			left = h.vectors[level].fold(groupChunks)
 		}
 		if some {

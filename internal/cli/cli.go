@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -35,7 +36,8 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	if !understood && !errors.As(err, &known) {
 		err = usageError("", "%w", err) // from cobra
 	}
-	if hintOf(err) == "" && fxfer.KindOf(err) == fxfer.KindUsage {
+	var peer *wire.Error
+	if hintOf(err) == "" && fxfer.KindOf(err) == fxfer.KindUsage && !errors.As(err, &peer) {
 		err = usageError("`"+c.CommandPath()+" --help` tells how", "%w", err)
 	}
 	printError(errs, err)

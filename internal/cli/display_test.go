@@ -130,7 +130,7 @@ BLAKE3     d1f2
 unchanged  3 files in 40.9 s
 `},
 		"an empty folder": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written = 0, 0, 0, 0 }, `
-unchanged  no files in 40.9 s
+sent       no files in 40.9 s
 `},
 	} {
 		r := full

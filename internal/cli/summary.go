@@ -25,12 +25,12 @@ func summary(verb string, r *fxfer.Report) string {
 			fmt.Fprintf(&b, "%-10s %s\n", label, strings.Join(known, ", "))
 		}
 	}
-	if r.Written == 0 && r.Sent == 0 {
-		what := count(r.Same, "file", "files")
-		if r.Same == 0 {
-			what = "no files"
-		}
-		line("unchanged", what+" in "+showTime(r.Duration))
+	switch {
+	case r.Written+r.Sent+r.Same == 0: // folders and symlinks at most
+		line(verb, "no files in "+showTime(r.Duration))
+		return b.String()
+	case r.Written+r.Sent == 0:
+		line("unchanged", count(r.Same, "file", "files")+" in "+showTime(r.Duration))
 		return b.String()
 	}
 	line(verb, fmt.Sprintf("%s in %s", showBytes(r.Written), showTime(r.Duration)), showRate(r.Goodput), peak(r))

@@ -366,7 +366,7 @@ func (v *Receiver) entry(index uint64, x wire.Entry) (wire.Answer, error) {
 		if len(e.done) > 0 {
 			e.checking = true
 			v.running.Add(1)
-			go v.recheck(e)
+			go v.recheck(e, slices.Clone(e.done))
 		}
 		if e.tracked {
 			if v.open++; v.open > openMax {
@@ -682,12 +682,9 @@ func (v *Receiver) accept(e *receiving, h *wire.BlockHeader, node guts.Node) {
 	v.event(Event{Kind: Written, Index: e.index, Entry: &e.entry, Bytes: int64(h.Length)})
 }
 
-// recheck re-reads the blocks of an earlier run while others arrive. A damaged one is asked for again.
-func (v *Receiver) recheck(e *receiving) {
+// recheck re-reads the blocks of an earlier run, missing, while others arrive. A damaged one is asked for again.
+func (v *Receiver) recheck(e *receiving, missing extents) {
 	defer v.running.Done()
-	v.mu.Lock()
-	missing := slices.Clone(e.done)
-	v.mu.Unlock()
 	buf := make([]byte, 1<<e.entry.BlockLog)
 	var hash blockHash
 	var bad extents

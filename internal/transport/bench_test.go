@@ -76,9 +76,9 @@ func (c copying) WriteBuffers(header, payload []byte) (int, error) {
 	return c.write(header, payload, false)
 }
 
-type clear struct{ *net.TCPConn }
+type bare struct{ *net.TCPConn }
 
-func (c clear) WriteBuffers(header, payload []byte) (int, error) {
+func (c bare) WriteBuffers(header, payload []byte) (int, error) {
 	bufs := net.Buffers{header, payload}
 	n, err := bufs.WriteTo(c.TCPConn)
 	return int(n), err
@@ -88,7 +88,7 @@ func (c clear) WriteBuffers(header, payload []byte) (int, error) {
 func benchEndOf(c *Conn, kind string, buffer int, conf *tls.Config, client bool) (benchEnd, error) {
 	switch kind {
 	case "clear":
-		return clear{c.tcp}, nil
+		return bare{c.tcp}, nil
 	case "crypto/tls":
 		s := &bufferedSocket{c.tcp, bufio.NewReaderSize(c.tcp, buffer), bufio.NewWriterSize(c.tcp, buffer), true}
 		t := tls.Server(s, conf)

@@ -26,7 +26,7 @@ const (
 
 	// smallBuffer holds one record: all that a peer gets in either direction until it is admitted.
 	smallBuffer = maxRecord
-	// bulkBuffer is what one system call moves. Over loopback 64 KiB took about a fifth more CPU than this and 512 KiB no less.
+	// bulkBuffer is what one system call moves. Over loopback 64 KiB took up to a fifth more CPU, and 512 KiB no less.
 	bulkBuffer = 16 * maxRecord
 )
 

@@ -2,7 +2,7 @@
 
 // Command gen writes the assembly of package blake3tree to standard output.
 //
-// What bounds this code is the number of instructions: a processor with AVX-512 does two vector operations a
+// What bounds this code is the number of instructions: an Intel processor does two operations on 64 bytes a
 // cycle, one of them possibly a rotation, the other possibly a shuffle. A compression is 784 operations for the
 // rounds, 8 at the end and 64 to transpose the 16 chunks' words. Loads and stores go through other ports, so words
 // are read from memory where they are added, which leaves half the registers to transpose the next 64 bytes while
