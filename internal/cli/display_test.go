@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -115,7 +116,7 @@ BLAKE3     d1f2
 			r.Files, r.Sent, r.Same, r.Failed, r.Resumed, r.Resent, r.Digest, r.Reconnects = 40, 30, 8, 2, 1e9, 2e6, "", 1
 		}, `
 sent       4.70 GB in 40.9 s, 918 Mbit/s, peak 941 Mbit/s
-files      30 sent, 8 unchanged, 2 failed, 1.00 GB were there from before, 2.00 MB sent twice
+files      30 sent, 8 unchanged, 2 failed, 1.00 GB resumed, 2.00 MB sent twice
 path       RTT 10.2 ms, BDP 1.20 MB, send buffer 8.39 MB, receive buffer 6.29 MB
 streams    8, bbr, 120 retransmits, 1 reconnect
 `},
@@ -271,6 +272,8 @@ func TestPrintError(t *testing.T) {
 		{fmt.Errorf("w: %w", &fxfer.Error{Err: inner}), "fxfer: error: w: a\ufffd; b\nfxfer: hint: inner\n"},
 		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
 			"fxfer: error: dial tcp: connect: connection refused\nfxfer: hint: is `fxfer serve` running there, and on this port?\n"},
+		{fmt.Errorf("nas: %w", &wire.Error{Code: wire.CodeDraining, Text: "the server is shutting down", Remote: true}),
+			"fxfer: error: nas: the server is shutting down\nfxfer: hint: try again later; --retry-for 10m keeps trying\n"},
 		{ExitError{Code: 3}, ""},
 		{errors.Join(errors.New("the lab broke"), ExitError{Code: 3}), "fxfer: error: the lab broke; exit code 3\n"},
 	} {

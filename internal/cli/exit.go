@@ -53,7 +53,10 @@ func usageError(hint, format string, args ...any) error {
 // hintOf returns what may help against err: what its cause suggests, or else the first hint on its chain, or "".
 func hintOf(err error) string {
 	var name *net.DNSError
+	var coded *wire.Error
 	switch {
+	case errors.As(err, &coded) && (coded.Code == wire.CodeDraining || coded.Code == wire.CodeBusy):
+		return "try again later; --retry-for 10m keeps trying"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "is `fxfer serve` running there, and on this port?"
 	case errors.As(err, &name) && name.IsNotFound:

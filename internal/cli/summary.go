@@ -36,7 +36,7 @@ func summary(verb string, r *fxfer.Report) string {
 	line(verb, fmt.Sprintf("%s in %s", showBytes(r.Written), showTime(r.Duration)), showRate(r.Goodput), peak(r))
 	if r.Files != 1 || r.Failed > 0 || r.Resumed > 0 || r.Resent > 0 {
 		line("files", fmt.Sprintf("%d %s", r.Sent, verb), nonzero(r.Same, "%d unchanged"), nonzero(r.Failed, "%d failed"),
-			bytesPart(r.Resumed, "%s were there from before"), bytesPart(r.Resent, "%s sent twice"))
+			bytesPart(r.Resumed, "%s resumed"), bytesPart(r.Resent, "%s sent twice"))
 	}
 	rtt := ""
 	if r.RTT > 0 {

@@ -45,10 +45,8 @@ func (b buffered) WriteBuffers(header, payload []byte) (int, error) {
 }
 
 func (b buffered) CloseWrite() error {
-	if err := b.Conn.CloseWrite(); err != nil {
-		return err
-	}
-	return b.socket.w.Flush()
+	b.socket.each = true
+	return b.Conn.CloseWrite()
 }
 
 type bufferedSocket struct {
@@ -56,14 +54,14 @@ type bufferedSocket struct {
 	r *bufio.Reader
 	w *bufio.Writer
 
-	handshaking bool // each write is flushed
+	each bool // write is flushed
 }
 
 func (s *bufferedSocket) Read(p []byte) (int, error) { return s.r.Read(p) }
 
 func (s *bufferedSocket) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
-	if err == nil && s.handshaking {
+	if err == nil && s.each {
 		err = s.w.Flush()
 	}
 	return n, err
@@ -96,7 +94,7 @@ func benchEndOf(c *Conn, kind string, buffer int, conf *tls.Config, client bool)
 			t = tls.Client(s, conf)
 		}
 		err := t.Handshake()
-		s.handshaking = false
+		s.each = false
 		return buffered{t, s}, err
 	}
 	err := c.handshake(context.Background(), c.tcp, conf, client)

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+const (
+	memoryFS     = "/dev/shm"
+	folderPrefix = "fxfer-bench-"
+
+	headroom = 1500 * mb // of memory, beside the files, for the programs
+)
+
+// folder is where everything of a run lies: in memory, and nothing outside of it is written. Commands run in it, so that
+// their arguments need no path.
+//
+//	fxfer       the program
+//	src/ID/     a payload
+//	in/         where it arrives; emptied before each run
+//	conf/, home/, tmp/
+type folder struct {
+	path    string
+	loads   map[payload]*load
+	digests map[payload]string // of one distinct file each
+}
+
+// load is a payload on the sender's disk.
+type load struct {
+	payload
+	dir     string            // relative to the folder
+	names   []string          // of the files in it
+	digests map[string]string // by name, as b3sum prints them
+}
+
+// paths returns the files relative to the folder.
+func (l *load) paths() []string {
+	paths := make([]string, len(l.names))
+	for i, name := range l.names {
+		paths[i] = l.dir + "/" + name
+	}
+	return paths
+}
+
+// newFolder makes the folder, and removes what a killed run left. The caller calls remove.
+func newFolder() (*folder, error) {
+	old, err := filepath.Glob(filepath.Join(memoryFS, folderPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range old {
+		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), folderPrefix))
+		if err == nil && !alive(pid) {
+			if err := os.RemoveAll(path); err != nil {
+				return nil, fmt.Errorf("remove what an earlier run left: %w", err)
+			}
+		}
+	}
+	f := &folder{path: filepath.Join(memoryFS, folderPrefix+strconv.Itoa(os.Getpid())), loads: map[payload]*load{}, digests: map[payload]string{}}
+	if err := os.Mkdir(f.path, 0o755); err != nil {
+		return nil, fmt.Errorf("make the folder: %w", err)
+	}
+	for _, dir := range []string{"src", "in", "conf", "home", "tmp"} {
+		if err := f.mkdir(dir); err != nil {
+			return nil, errors.Join(err, f.remove())
+		}
+	}
+	return f, nil
+}
+
+func alive(pid int) bool {
+	p, err := os.FindProcess(pid)
+	return err == nil && p.Signal(syscall.Signal(0)) == nil
+}
+
+func (f *folder) remove() error { return os.RemoveAll(f.path) }
+
+func (f *folder) abs(name string) string { return filepath.Join(f.path, name) }
+
+// mkdir makes a folder that belongs to the ordinary user.
+func (f *folder) mkdir(name string) error {
+	if err := os.MkdirAll(f.abs(name), 0o755); err != nil {
+		return err
+	}
+	return os.Chown(f.abs(name), ordinaryUser, ordinaryUser)
+}
+
+// write writes a small file that belongs to the ordinary user, and that nobody else may read.
+func (f *folder) write(name, text string) error {
+	if err := os.WriteFile(f.abs(name), []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Chown(f.abs(name), ordinaryUser, ordinaryUser)
+}
+
+// empty removes what is in the folder of that name.
+func (f *folder) empty(name string) error {
+	entries, err := os.ReadDir(f.abs(name))
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(f.abs(name), e.Name())))
+	}
+	return err
+}
+
+// keep makes the payloads, warm in memory, and removes all others. It fails if memory doesn't suffice for them and the
+// largest one's arrival.
+func (f *folder) keep(ctx context.Context, wanted []payload) error {
+	want := map[payload]bool{}
+	var need, largest int64
+	for _, p := range wanted {
+		if !want[p] && f.loads[p] == nil {
+			need += p.memory()
+		}
+		want[p] = true
+		largest = max(largest, p.bytes())
+	}
+	for p, l := range f.loads {
+		if !want[p] {
+			if err := os.RemoveAll(f.abs(l.dir)); err != nil {
+				return err
+			}
+			delete(f.loads, p)
+		}
+	}
+	free, err := freeMemory()
+	if err != nil {
+		return err
+	}
+	if need += largest + headroom; need > free {
+		return fmt.Errorf("%s of memory are needed, %s are free", showSize(need), showSize(free))
+	}
+	for _, p := range wanted {
+		if f.loads[p] != nil {
+			continue
+		}
+		l, err := f.make(ctx, p)
+		if err != nil {
+			return fmt.Errorf("make %s: %w", p, err)
+		}
+		f.loads[p] = l
+	}
+	return nil
+}
+
+func (f *folder) make(ctx context.Context, p payload) (*load, error) {
+	l := &load{payload: p, dir: fmt.Sprintf("src/%dx%d", p.files, p.size), digests: map[string]string{}}
+	if err := f.mkdir(l.dir); err != nil {
+		return nil, err
+	}
+	for i := range p.files {
+		name := "data"
+		if p.files > 1 {
+			name = fmt.Sprintf("data%02d", i)
+		}
+		l.names = append(l.names, name)
+		path := f.abs(l.dir + "/" + name)
+		if i >= p.distinct {
+			first := l.names[i%p.distinct]
+			if err := os.Link(f.abs(l.dir+"/"+first), path); err != nil {
+				return nil, err
+			}
+			l.digests[name] = l.digests[first]
+			continue
+		}
+		if err := fillFile(ctx, path, p.size, byte(i)); err != nil {
+			return nil, err
+		}
+		digest, err := b3sum(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		l.digests[name] = digest
+	}
+	return l, nil
+}
+
+// fillFile writes a new file of pseudo-random bytes, the same for the same seed.
+func fillFile(ctx context.Context, path string, size int64, seed byte) error {
+	random := rand.NewChaCha8([32]byte{seed})
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	chunk := make([]byte, 1<<20)
+	for left := size; left > 0 && ctx.Err() == nil; left -= int64(len(chunk)) {
+		chunk = chunk[:min(left, int64(len(chunk)))]
+		random.Read(chunk)
+		if _, err := f.Write(chunk); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func b3sum(ctx context.Context, path string) (string, error) {
+	out, err := exec.CommandContext(ctx, "b3sum", "--no-names", path).Output()
+	if err != nil {
+		return "", fmt.Errorf("b3sum: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// warm touches as much memory as the next run's files will take, and frees it: the first use of memory is slow in
+// a virtual machine.
+func (f *folder) warm(size int64) error {
+	path := f.abs("tmp/warm")
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(path)
+	defer file.Close()
+	zeros := make([]byte, 1<<20)
+	for left := size; left > 0; left -= int64(len(zeros)) {
+		if _, err := file.Write(zeros[:min(left, int64(len(zeros)))]); err != nil {
+			return fmt.Errorf("warm the memory: %w", err)
+		}
+	}
+	return nil
+}
+
+// arrived checks that in/ holds as many bytes in as many files as l.
+func (f *folder) arrived(l *load) error {
+	files, bytes := 0, int64(0)
+	err := filepath.WalkDir(f.abs("in"), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		files++
+		bytes += info.Size()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if files != l.files || bytes != l.bytes() {
+		return fmt.Errorf("%d bytes in %d files arrived, %d in %d were sent", bytes, files, l.bytes(), l.files)
+	}
+	return nil
+}
+
+// landed returns how many bytes the files in in/ take so far. What vanishes meanwhile doesn't count.
+func (f *folder) landed() int64 {
+	var sum int64
+	// Errors are of files that were renamed while we look.
+	_ = filepath.WalkDir(f.abs("in"), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			sum += allocated(info)
+		}
+		return nil
+	})
+	return sum
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/lab"
+)
+
+// grid is a set of scenarios that are shown together.
+type grid struct {
+	name      string
+	title     string
+	about     string
+	measure   measure
+	scenarios []scenario
+}
+
+// measure is what the results of a grid are told in.
+type measure int
+
+const (
+	goodput    measure = iota // bit/s, against the limit of the line
+	roundTrips                // the time of the whole command in RTTs
+	hostCost                  // GB/s and CPU seconds per GB
+)
+
+// scenario is a pair of hosts and what is moved between them. Its tests take turns.
+type scenario struct {
+	link  lab.Link // without a rate: the loopback of one host
+	hosts hosts
+	tests []test
+}
+
+// hosts says how the two hosts are set up.
+type hosts int
+
+const (
+	asIs        hosts = iota // as this machine is
+	stockLimits              // buffer limits of Linux before 6.17
+	stockCubic               // these, cubic, and no BBR allowed
+)
+
+// test is one row of a table.
+type test struct {
+	load  payload
+	flags []string      // of fxfer, beside the automatic settings
+	stop  time.Duration // after which fxfer is stopped and its time computed; 0: never
+	peers bool          // others take part
+	reps  int           // runs of fxfer as an ordinary user
+	extra int           // runs of fxfer with CAP_NET_ADMIN
+}
+
+// payload is what a test moves. Only the first files have memory of their own, the others are hard links to them.
+type payload struct {
+	files    int
+	size     int64 // bytes of each file
+	distinct int
+}
+
+func (p payload) bytes() int64  { return int64(p.files) * p.size }
+func (p payload) memory() int64 { return int64(p.distinct) * p.size }
+
+func (p payload) String() string { return fmt.Sprintf("%d × %s", p.files, showSize(p.size)) }
+
+const (
+	mb   = 1_000_000
+	gb   = 1000 * mb
+	mbit = 1_000_000
+	gbit = 1000 * mbit
+
+	storyTime = 8 * time.Second // of fxfer with the small buffers of a field story
+)
+
+func wan(rate int64, rtt time.Duration, loss float64) lab.Link {
+	return lab.Link{Rate: rate, RTT: rtt, Loss: loss, Seed: 7}
+}
+
+var grids = []grid{
+	{
+		name: "seeds", title: "Two field stories", measure: goodput,
+		about: "A DVD image over 1 Gbit/s × 10 ms took 15 minutes with programs that keep 64 KiB in flight; the backup over 15 ms moved 10 Mbit/s " +
+			"with a window of 17,520 bytes. With these socket buffers fxfer is as slow as they were; it is stopped after a few seconds, and its time computed.",
+		scenarios: []scenario{
+			{link: wan(gbit, 10*time.Millisecond, 0), hosts: stockLimits, tests: []test{
+				{load: payload{1, 4700 * mb, 1}, peers: true, reps: 3, extra: 1},
+				{load: payload{1, 4700 * mb, 1}, flags: []string{"--sock-buf", "64KiB", "--streams", "1"}, stop: storyTime, reps: 1},
+			}},
+			{link: wan(gbit, 15*time.Millisecond, 0), tests: []test{
+				{load: payload{1, 2500 * mb, 1}, peers: true, reps: 3, extra: 1},
+				{load: payload{1, 2500 * mb, 1}, flags: []string{"--sock-buf", "17520", "--streams", "1"}, stop: storyTime, reps: 1},
+			}},
+		},
+	},
+	{
+		name: "rtt", title: "Rate and distance", measure: goodput,
+		about: "Two processors carry both ends, the encryption, the digests and the emulated line, so at 10 Gbit/s it is their work that is compared.",
+		scenarios: []scenario{
+			gigabit(10*time.Millisecond, false), gigabit(50*time.Millisecond, true), gigabit(120*time.Millisecond, false),
+			tenGigabit(10 * time.Millisecond), tenGigabit(50 * time.Millisecond),
+		},
+	},
+	{
+		name: "loss", title: "Loss", measure: goodput,
+		about: "Segments are lost at random, each way. Stock hosts have cubic, no other congestion control but reno allowed, and the buffer limits of Linux before 6.17.",
+		scenarios: []scenario{
+			lossy(0.0001, asIs), lossy(0.001, asIs), lossy(0.01, asIs), lossy(0, stockCubic), lossy(0.0001, stockCubic),
+		},
+	},
+	{
+		name: "short", title: "Short and cold", measure: roundTrips,
+		about: "The time of the whole command, from the start of the process to its end, in round trips.",
+		scenarios: []scenario{{link: wan(gbit, 100*time.Millisecond, 0), tests: []test{
+			{load: payload{1, 1 * mb, 1}, peers: true, reps: 5, extra: 5},
+			{load: payload{1, 10 * mb, 1}, peers: true, reps: 5, extra: 5},
+		}}},
+	},
+	{
+		name: "host", title: "The host alone", measure: hostCost,
+		about: "Over the loopback of one host. CPU seconds are those of the whole machine.",
+		scenarios: []scenario{{tests: []test{
+			{load: payload{1, 2000 * mb, 1}, peers: true, reps: 5, extra: 3},
+		}}},
+	},
+}
+
+func gigabit(rtt time.Duration, peersMany bool) scenario {
+	return scenario{link: wan(gbit, rtt, 0), tests: []test{
+		{load: payload{1, 2500 * mb, 1}, peers: true, reps: 3, extra: 1},
+		{load: payload{10, 250 * mb, 10}, peers: peersMany, reps: 3, extra: 1},
+	}}
+}
+
+func tenGigabit(rtt time.Duration) scenario {
+	return scenario{link: wan(10*gbit, rtt, 0), tests: []test{
+		{load: payload{4, 2500 * mb, 1}, peers: true, reps: 3, extra: 1},
+		{load: payload{10, 1000 * mb, 2}, reps: 3, extra: 1},
+	}}
+}
+
+func lossy(loss float64, h hosts) scenario {
+	return scenario{link: wan(gbit, 50*time.Millisecond, loss), hosts: h, tests: []test{
+		{load: payload{1, 1250 * mb, 1}, peers: true, reps: 3, extra: 3},
+	}}
+}
+
+// quickly returns the scenario with small payloads and single runs: enough to see that everything works.
+func (sc scenario) quickly() scenario {
+	tests := make([]test, len(sc.tests))
+	for i, t := range sc.tests {
+		if t.load.size > 100*mb {
+			t.load.size /= 20
+		}
+		t.reps, t.extra, t.stop = 1, min(t.extra, 1), t.stop/2
+		tests[i] = t
+	}
+	sc.tests = tests
+	return sc
+}
+
+// rowName says what t does in the scenario; rows are selected by it.
+func (sc scenario) rowName(t test) string {
+	var parts []string
+	if sc.link.Rate == 0 {
+		parts = append(parts, "loopback")
+	} else {
+		parts = append(parts, showRate(float64(sc.link.Rate))+" × "+showMillis(sc.link.RTT))
+	}
+	if sc.link.Loss > 0 {
+		parts = append(parts, "loss "+strconv.FormatFloat(sc.link.Loss*100, 'g', -1, 64)+" %")
+	}
+	switch sc.hosts {
+	case stockLimits:
+		parts = append(parts, "stock limits")
+	case stockCubic:
+		parts = append(parts, "stock hosts")
+	case asIs:
+	}
+	parts = append(parts, t.load.String())
+	if len(t.flags) > 0 {
+		parts = append(parts, strings.Join(t.flags, " "))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func showMillis(d time.Duration) string {
+	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'g', 4, 64) + " ms"
+}
+
+func showSize(bytes int64) string {
+	if bytes >= gb {
+		return strconv.FormatFloat(float64(bytes)/gb, 'g', 4, 64) + " GB"
+	}
+	return strconv.FormatFloat(float64(bytes)/mb, 'g', 4, 64) + " MB"
+}
+
+func showRate(bits float64) string {
+	switch {
+	case bits >= gbit:
+		return strconv.FormatFloat(bits/gbit, 'g', 3, 64) + " Gbit/s"
+	case bits >= 99.95*mbit:
+		return strconv.FormatFloat(bits/mbit, 'f', 0, 64) + " Mbit/s"
+	}
+	return strconv.FormatFloat(bits/mbit, 'f', 1, 64) + " Mbit/s"
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/lab"
+)
+
+// freeMemory returns how many bytes new files and programs can take.
+func freeMemory() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	kib, err := procField(string(text), "MemAvailable:")
+	return kib * 1024, err
+}
+
+// peakMemory returns the most memory that a running process ever had resident, in bytes; 0 if it is gone.
+func peakMemory(pid int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	kib, err := procField(string(text), "VmHWM:")
+	if err != nil {
+		return 0 // a zombie has no memory
+	}
+	return kib * 1024
+}
+
+// procField returns the number after a key at the start of a line.
+func procField(text, key string) (int64, error) {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, key); ok {
+			if fields := strings.Fields(rest); len(fields) > 0 {
+				return strconv.ParseInt(fields[0], 10, 64)
+			}
+		}
+	}
+	return 0, fmt.Errorf("%q not found", key)
+}
+
+// cpuSeconds returns how long all processors together have worked since the boot.
+func cpuSeconds() (float64, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	return busySeconds(string(text))
+}
+
+// busySeconds reads /proc/stat: user, nice, system, irq and softirq, but not idle, iowait and steal. Its unit is 1/100 s
+// (USER_HZ, proc(5)).
+func busySeconds(stat string) (float64, error) {
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 8 || fields[0] != "cpu" {
+		return 0, errors.New("/proc/stat: the first line isn't that of all processors")
+	}
+	var ticks int64
+	for _, i := range []int{1, 2, 3, 6, 7} {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat: %w", err)
+		}
+		ticks += n
+	}
+	return float64(ticks) / 100, nil
+}
+
+const (
+	allowedCC = "net/ipv4/tcp_allowed_congestion_control"
+	defaultCC = "net/ipv4/tcp_congestion_control"
+)
+
+func sysctl(name string) (string, error) {
+	text, err := os.ReadFile("/proc/sys/" + name)
+	return strings.TrimSpace(string(text)), err
+}
+
+func setSysctl(name, value string) error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0) }
+
+// setUpHosts gives the hosts of l the limits that h stands for. What is the same for all namespaces is changed for the whole
+// machine until undo is called.
+func setUpHosts(l *lab.Lab, h hosts) (undo func() error, err error) {
+	type setting struct{ name, value string }
+	var restore []setting
+	undo = func() error {
+		var err error
+		for _, s := range restore {
+			err = errors.Join(err, setSysctl(s.name, s.value))
+		}
+		return err
+	}
+	if h == asIs {
+		return undo, nil
+	}
+	machine := []setting{{"net/core/rmem_max", "212992"}, {"net/core/wmem_max", "212992"}}
+	host := []setting{{"net/ipv4/tcp_rmem", "4096 131072 6291456"}, {"net/ipv4/tcp_wmem", "4096 16384 4194304"}}
+	if h == stockCubic {
+		machine = append(machine, setting{allowedCC, "reno cubic"})
+		host = append(host, setting{defaultCC, "cubic"})
+	}
+	for _, s := range machine {
+		old, err := sysctl(s.name)
+		if err != nil {
+			return nil, errors.Join(err, undo())
+		}
+		restore = append(restore, setting{s.name, old})
+		if err := setSysctl(s.name, s.value); err != nil {
+			return nil, errors.Join(err, undo())
+		}
+	}
+	for _, side := range []*lab.Host{l.Left, l.Right} {
+		err := side.Do(func() error {
+			for _, s := range host {
+				if err := setSysctl(s.name, s.value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, errors.Join(err, undo())
+		}
+	}
+	return undo, nil
+}
+
+// machine describes where a grid was measured, without saying which machine it is.
+type machine struct {
+	date    time.Time
+	cpus    int
+	model   string
+	memory  int64
+	kernel  string
+	network string
+	tools   []string // with their versions
+}
+
+var versionForm = regexp.MustCompile(`\d+\.\d+[0-9.p]*`)
+
+// versionCommands are how programs tell their version.
+var versionCommands = [][]string{
+	{"iperf3", "--version"}, {"lftp", "--version"}, {"vsftpd", "-v"}, {"rsync", "--version"}, {"ssh", "-V"},
+	{"smbclient", "--version"}, {"rclone", "version"}, {"b3sum", "--version"},
+}
+
+func describeMachine(now time.Time) (machine, error) {
+	m := machine{date: now, cpus: runtime.NumCPU(), model: "unknown processor"}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+				m.model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return m, err
+	}
+	kib, err := procField(string(text), "MemTotal:")
+	if err != nil {
+		return m, err
+	}
+	m.memory = kib * 1024
+	release, err := sysctl("kernel/osrelease")
+	if err != nil {
+		return m, err
+	}
+	m.kernel = versionForm.FindString(release)
+	var facts []string
+	for _, name := range []string{defaultCC, allowedCC, "net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem", "net/core/rmem_max", "net/core/wmem_max"} {
+		value, err := sysctl(name)
+		if err != nil {
+			return m, err
+		}
+		short := name[strings.LastIndexByte(name, '/')+1:]
+		facts = append(facts, short+" "+strings.Join(strings.Fields(value), " "))
+	}
+	m.network = strings.Join(facts, ", ")
+	m.tools = append(m.tools, "Go "+strings.TrimPrefix(runtime.Version(), "go"))
+	for _, c := range versionCommands {
+		if v := versionForm.FindString(output(find(c[0]), c[1:]...)); v != "" {
+			m.tools = append(m.tools, c[0]+" "+v)
+		}
+	}
+	return m, nil
+}
+
+// output returns what a program prints, also on its standard input, where vsftpd tells its version; nothing if it fails.
+func output(name string, args ...string) string {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return ""
+	}
+	defer r.Close()
+	c := exec.Command(name, args...)
+	c.Stdin, c.Stdout, c.Stderr = w, w, w
+	err = c.Start()
+	w.Close()
+	if err != nil {
+		return ""
+	}
+	text, _ := io.ReadAll(r) // a pipe that can't be read has no version in it
+	if c.Wait() != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// find returns the path of a program, or its name if there is none. Servers are where only root looks.
+func find(name string) string {
+	for _, candidate := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name} {
+		if path, err := exec.LookPath(candidate); err == nil {
+			return path
+		}
+	}
+	return name
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	sampleEvery = 200 * time.Millisecond
+	runLimit    = 5 * time.Minute
+)
+
+// run is what was measured of one transfer.
+type run struct {
+	seconds   float64
+	projected bool    // stopped before its end, seconds being what the whole would have taken
+	cpu       float64 // seconds of all processors of this machine
+	peak      int64   // bytes of memory, of the command
+	sent      int64   // segments offered to the link from left to right
+	dropped   int64   // of these, dropped by its queue
+	stdout    string
+}
+
+// watch decides at a certain time of a transfer, given how long the whole would take, whether it may go on.
+type watch struct {
+	after time.Duration // 0: never
+	goOn  func(total float64) bool
+}
+
+// transfer runs a command that moves l into in/, which is emptied before, and checks what arrived.
+func (s *stage) transfer(ctx context.Context, c command, l *load, w watch) (r run, err error) {
+	s.quiesce(ctx)
+	if err := errors.Join(s.empty("in"), s.warm(l.bytes())); err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, s.empty("in")) }()
+
+	ctx, cancel := context.WithTimeout(ctx, runLimit)
+	defer cancel()
+	cmd := s.prepare(ctx, c)
+	var stdout, stderr output
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cpu, err := cpuSeconds()
+	if err != nil {
+		return r, err
+	}
+	before, _ := s.lab.Counters()
+	begin := time.Now()
+	if err := cmd.Start(); err != nil {
+		return r, err
+	}
+	var exit error
+	var took time.Duration
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		exit = cmd.Wait()
+		took = time.Since(begin)
+	}()
+
+	sample := time.NewTicker(sampleEvery)
+	defer sample.Stop()
+	var points []point
+	for running := true; running; {
+		select {
+		case <-ended:
+			running = false
+		case <-sample.C:
+			r.peak = max(r.peak, peakMemory(cmd.Process.Pid))
+			if w.after == 0 {
+				continue
+			}
+			at := time.Since(begin)
+			points = append(points, point{at, s.landed()})
+			if at < w.after {
+				continue
+			}
+			w.after = 0
+			total, ok := projected(points, l.bytes())
+			if ok && w.goOn(total.Seconds()) {
+				continue
+			}
+			cmd.Stop(ended, stopGrace)
+			if !ok {
+				return r, fmt.Errorf("nothing arrived for %v", at/2)
+			}
+			r.projected, r.seconds = true, total.Seconds()
+		}
+	}
+
+	after, _ := s.lab.Counters()
+	busy, err := cpuSeconds()
+	if err != nil {
+		return r, err
+	}
+	r.cpu, r.sent, r.dropped, r.stdout = busy-cpu, after.Sent-before.Sent, after.Dropped-before.Dropped, stdout.String()
+	switch {
+	case r.projected:
+		return r, nil
+	case ctx.Err() != nil:
+		return r, context.Cause(ctx)
+	case exit != nil:
+		return r, failure(c, exit, &stderr, &stdout)
+	}
+	r.seconds = took.Seconds()
+	return r, s.arrived(l)
+}
