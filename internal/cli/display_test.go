@@ -284,7 +284,7 @@ func TestPrintError(t *testing.T) {
 }
 
 func TestAsk(t *testing.T) {
-	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, " y \n": true, "n\n": false, "\n": false, "": false, "yeah\n": false} {
+	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "\ty\n": true, "n\n": false, "\n": false, "": false, "yeah\n": false} {
 		var out strings.Builder
 		got, err := ask(t.Context(), strings.NewReader(answer), &out, "nas:7433\x1b[2J", "ed25519:"+testPin)
 		require.NoError(t, err)

@@ -86,7 +86,7 @@ func printEntries(w io.Writer, entries []fxfer.Entry) {
 		}
 		fmt.Fprintf(t, "%s\t%9s\t%s\t%s\n", fs.FileMode(e.Mode).Perm(), size, e.ModTime.Local().Format("2006-01-02 15:04"), name)
 	}
-	t.Flush()
+	_ = t.Flush()
 }
 
 type jsonEntry struct {

@@ -65,11 +65,20 @@ or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.`,
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
 	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:ro]`; repeatable")
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one machine")
-	flags.StringVar(&f.name, "name", "", "`host` in that URL, as the other machine sees this one")
+	addParsed(flags, &f.name, "name", "host", "", "in that URL, as the other machine sees this one", parseName)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
 	addSettings(c)
 	return c
+}
+
+// parseName reads the name or address of this machine.
+func parseName(s string) (string, error) {
+	host, port, err := identity.SplitHost(s)
+	if err == nil && port != identity.DefaultPort {
+		err = fmt.Errorf("%q has a port: the URL has the one that is listened on", s)
+	}
+	return host, err
 }
 
 // setShares reads what is to be offered.
@@ -194,8 +203,10 @@ func invite(server *fxfer.Server, f *serveFlags, out, talk io.Writer) error {
 // reachableHost guesses how other machines call the one that listens on addr: by the address listened on, or the one this machine
 // sends from, or its name.
 func reachableHost(addr net.Addr) string {
-	if tcp, ok := addr.(*net.TCPAddr); ok && len(tcp.IP) > 0 && !tcp.IP.IsUnspecified() {
-		return tcp.IP.String()
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		if ip := tcp.AddrPort().Addr().Unmap(); ip.IsValid() && !ip.IsUnspecified() {
+			return ip.String()
+		}
 	}
 	// Connecting a UDP socket only looks the route up. The addresses are for documentation (RFC 5737, RFC 3849).
 	for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {

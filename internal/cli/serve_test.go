@@ -75,11 +75,24 @@ func TestSetShares(t *testing.T) {
 
 func TestReachableHost(t *testing.T) {
 	require.Equal(t, "192.0.2.7", reachableHost(&net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 1}))
+	require.Equal(t, "fe80::1%eth0", reachableHost(&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0", Port: 1}))
 	require.Equal(t, "::1", reachableHost(&net.TCPAddr{IP: net.IPv6loopback, Port: 1}))
 	for _, any := range []net.IP{nil, net.IPv4zero, net.IPv6unspecified} {
 		host := reachableHost(&net.TCPAddr{IP: any, Port: 1})
 		require.NotEmpty(t, host)
 		_, _, err := identity.SplitHost(host)
 		require.NoError(t, err)
+	}
+}
+
+func TestParseName(t *testing.T) {
+	for in, want := range map[string]string{"NAS.example": "nas.example", "192.0.2.1": "192.0.2.1", "[2001:DB8::1]": "2001:db8::1", "2001:db8::1": "2001:db8::1"} {
+		got, err := parseName(in)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	for _, in := range []string{"", "two words", "nas:80", "fxfer://nas"} {
+		_, err := parseName(in)
+		require.Error(t, err, in)
 	}
 }

@@ -7,64 +7,6 @@ import (
 	"lukechampine.com/blake3/guts"
 )
 
-// group is what BLAKE3's widest vector code digests at once: 16 chunks of 1 KiB.
-const group = guts.MaxSIMD * guts.ChunkSize
-
-// blockHash digests one block of a file piece by piece, so that each piece is digested while it is still in
-// the cache. The zero value is not ready: call reset.
-type blockHash struct {
-	counter uint64        // of the next chunk, within the whole file
-	stack   [32]guts.Node // subtrees of 2^n groups, by falling height
-	height  [32]uint8     //
-	depth   int           //
-	tail    [group]byte   // a last group whose backing array is too short to be read at full width
-}
-
-// reset starts a block whose first byte is at offset off, a multiple of the block size, which is a power of two
-// and at least 16 KiB.
-func (h *blockHash) reset(off int64) {
-	h.counter = uint64(off) / guts.ChunkSize
-	h.depth = 0
-}
-
-// write digests the next piece. All pieces but a block's last are multiples of 16 KiB.
-func (h *blockHash) write(p []byte) {
-	for len(p) > 0 {
-		n := min(len(p), group)
-		var full *[group]byte
-		if cap(p) >= group {
-			full = (*[group]byte)(p[:group])
-		} else {
-			copy(h.tail[:], p)
-			full = &h.tail
-		}
-		h.push(guts.CompressBuffer(full, n, &guts.IV, h.counter, 0))
-		h.counter += group / guts.ChunkSize
-		p = p[n:]
-	}
-}
-
-// push adds the node of one group and merges equal heights, as a binary counter carries.
-func (h *blockHash) push(n guts.Node) {
-	var height uint8
-	for h.depth > 0 && h.height[h.depth-1] == height {
-		h.depth--
-		n = parent(&h.stack[h.depth], &n)
-		height++
-	}
-	h.stack[h.depth], h.height[h.depth] = n, height
-	h.depth++
-}
-
-// sum returns the block's node. The block has at least one byte.
-func (h *blockHash) sum() guts.Node {
-	n := h.stack[h.depth-1]
-	for i := h.depth - 2; i >= 0; i-- {
-		n = parent(&h.stack[i], &n)
-	}
-	return n
-}
-
 // parent is the node above two subtrees (BLAKE3 paper, section 2.5).
 func parent(left, right *guts.Node) guts.Node {
 	return guts.ParentNode(guts.ChainingValue(*left), guts.ChainingValue(*right), &guts.IV, 0)

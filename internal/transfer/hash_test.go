@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/fxfer/fxfer/internal/blake3tree"
 	"github.com/stretchr/testify/require"
 	"lukechampine.com/blake3"
 )
@@ -25,18 +26,18 @@ func TestHashTree(t *testing.T) {
 		}
 		blocks := (size + blockSize - 1) / blockSize
 		var tree hashTree
-		var h blockHash
+		var h blake3tree.Hasher
 		for n, i := range rng.Perm(blocks) {
 			block := data[i*blockSize : min(size, (i+1)*blockSize) : min(size, (i+1)*blockSize)]
-			h.reset(int64(i * blockSize))
+			h.Reset(int64(i * blockSize))
 			for len(block) > 0 {
-				k := min(len(block), (1+rng.IntN(3))*group)
-				h.write(block[:k:k])
+				k := min(len(block), (1+rng.IntN(3))*blake3tree.GroupSize)
+				h.Write(block[:k:k])
 				block = block[k:]
 			}
 			require.False(t, tree.has(int64(i)))
-			require.True(t, tree.add(int64(i), h.sum()))
-			require.False(t, tree.add(int64(i), h.sum()))
+			require.True(t, tree.add(int64(i), h.Sum()))
+			require.False(t, tree.add(int64(i), h.Sum()))
 			require.True(t, tree.has(int64(i)))
 			_, ok := tree.root(int64(blocks))
 			require.Equal(t, n == blocks-1, ok)
@@ -50,10 +51,10 @@ func TestHashTree(t *testing.T) {
 func BenchmarkBlockHash(b *testing.B) {
 	buf := make([]byte, 1<<20)
 	b.SetBytes(1 << 20)
-	var h blockHash
+	var h blake3tree.Hasher
 	for b.Loop() {
-		h.reset(0)
-		h.write(buf)
-		_ = h.sum()
+		h.Reset(0)
+		h.Write(buf)
+		_ = h.Sum()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/fxfer/fxfer/internal/blake3tree"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 	"lukechampine.com/blake3/guts"
@@ -510,7 +511,7 @@ func (v *Receiver) AddStream(stream Stream) {
 func (v *Receiver) carry(stream Stream) error {
 	var head [wire.BlockHeaderLen]byte
 	buf := make([]byte, 1<<maxBlockLog)
-	hash := new(blockHash)
+	hash := new(blake3tree.Hasher)
 	for {
 		if _, err := io.ReadFull(stream, head[:]); err != nil {
 			return err
@@ -530,12 +531,12 @@ func (v *Receiver) carry(stream Stream) error {
 			}
 			continue
 		}
-		hash.reset(h.Block << e.entry.BlockLog)
+		hash.Reset(h.Block << e.entry.BlockLog)
 		if err := readBlock(stream, payload, hash); err != nil {
 			v.leave(e, h.Block)
 			return err
 		}
-		node := hash.sum()
+		node := hash.Sum()
 		if chaining(&node) != h.Digest {
 			v.reject(e, h.Block)
 			continue
@@ -550,7 +551,7 @@ func (v *Receiver) carry(stream Stream) error {
 }
 
 // readBlock fills payload and digests each piece while it is in the cache.
-func readBlock(stream Stream, payload []byte, hash *blockHash) error {
+func readBlock(stream Stream, payload []byte, hash *blake3tree.Hasher) error {
 	digested := 0
 	for at := 0; at < len(payload); {
 		n, err := stream.Read(payload[at:])
@@ -561,12 +562,12 @@ func readBlock(stream Stream, payload []byte, hash *blockHash) error {
 		if err != nil {
 			return err
 		}
-		if whole := at &^ (group - 1); whole-digested >= group {
-			hash.write(payload[digested:whole])
+		if whole := at &^ (blake3tree.GroupSize - 1); whole-digested >= blake3tree.GroupSize {
+			hash.Write(payload[digested:whole])
 			digested = whole
 		}
 	}
-	hash.write(payload[digested:])
+	hash.Write(payload[digested:])
 	return nil
 }
 
@@ -686,7 +687,7 @@ func (v *Receiver) accept(e *receiving, h *wire.BlockHeader, node guts.Node) {
 func (v *Receiver) recheck(e *receiving, missing extents) {
 	defer v.running.Done()
 	buf := make([]byte, 1<<e.entry.BlockLog)
-	var hash blockHash
+	var hash blake3tree.Hasher
 	var bad extents
 	err := e.part.Recorded(func(block int64, cv [32]byte) error {
 		if err := v.ctx.Err(); err != nil {
@@ -696,10 +697,10 @@ func (v *Receiver) recheck(e *receiving, missing extents) {
 			return nil
 		}
 		data := buf[:lengthOf(e.entry.Size, e.entry.BlockLog, block)]
-		hash.reset(block << e.entry.BlockLog)
+		hash.Reset(block << e.entry.BlockLog)
 		if _, err := e.part.ReadAt(data, block<<e.entry.BlockLog); err == nil {
-			hash.write(data)
-			if node := hash.sum(); chaining(&node) == cv {
+			hash.Write(data)
+			if node := hash.Sum(); chaining(&node) == cv {
 				v.mu.Lock()
 				e.tree.add(block, node)
 				v.mu.Unlock()
@@ -809,16 +810,16 @@ func (v *Receiver) readback(e *receiving, root [32]byte) error {
 		return err
 	}
 	buf := make([]byte, 1<<e.entry.BlockLog)
-	var hash blockHash
+	var hash blake3tree.Hasher
 	var tree hashTree
 	for b := range e.blocks {
 		data := buf[:lengthOf(e.size, e.entry.BlockLog, b)]
 		if _, err := e.part.ReadAt(data, b<<e.entry.BlockLog); err != nil {
 			return err
 		}
-		hash.reset(b << e.entry.BlockLog)
-		hash.write(data)
-		tree.add(b, hash.sum())
+		hash.Reset(b << e.entry.BlockLog)
+		hash.Write(data)
+		tree.add(b, hash.Sum())
 	}
 	if got, _ := tree.root(e.blocks); got != root {
 		_ = e.part.Abort()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/blake3tree"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -453,7 +454,7 @@ func (s *Sender) AddStream(id uint64, stream Stream) {
 // carry is the way of a block on the sending side: claim, read, digest, one write.
 func (s *Sender) carry(st *sendStream) {
 	room := make([]byte, wire.BlockHeaderLen+1<<maxBlockLog)
-	var hash blockHash
+	var hash blake3tree.Hasher
 	for {
 		e, block, kept := s.claim(st)
 		if e == nil {
@@ -465,15 +466,15 @@ func (s *Sender) carry(st *sendStream) {
 			buf = room[: wire.BlockHeaderLen+n : wire.BlockHeaderLen+1<<maxBlockLog]
 		}
 		payload := buf[wire.BlockHeaderLen:]
-		hash.reset(block << e.item.Entry.BlockLog)
+		hash.Reset(block << e.item.Entry.BlockLog)
 		if kept != nil {
-			hash.write(payload)
+			hash.Write(payload)
 		} else if err := s.read(e, block, payload, &hash); err != nil {
 			s.unclaim(e, block, st)
 			s.sourceFailed(e, err)
 			continue
 		}
-		node := hash.sum()
+		node := hash.Sum()
 		head := wire.BlockHeader{Index: e.index, Block: block, Length: uint32(len(payload)), Digest: chaining(&node)}
 		head.Put(buf)
 		s.mu.Lock()
@@ -632,7 +633,7 @@ func (s *Sender) Streams() []StreamState {
 }
 
 // read fills payload with a block of a file and digests it on the way.
-func (s *Sender) read(e *sending, block int64, payload []byte, hash *blockHash) error {
+func (s *Sender) read(e *sending, block int64, payload []byte, hash *blake3tree.Hasher) error {
 	f, err := e.acquire()
 	if err != nil {
 		return err
@@ -647,7 +648,7 @@ func (s *Sender) read(e *sending, block int64, payload []byte, hash *blockHash) 
 			}
 			return err
 		}
-		hash.write(part)
+		hash.Write(part)
 	}
 	s.mu.Lock()
 	s.stats.Read += int64(len(payload))
@@ -904,7 +905,7 @@ func (e *sending) eachOf(x extents) func(func(int64) bool) {
 func (s *Sender) recheck(e *sending, have extents) {
 	defer s.running.Done()
 	buf := make([]byte, 1<<maxBlockLog)
-	var hash blockHash
+	var hash blake3tree.Hasher
 	for b := range e.eachOf(have) {
 		s.mu.Lock()
 		skip := e.tree.has(b)
@@ -916,12 +917,12 @@ func (s *Sender) recheck(e *sending, have extents) {
 		if skip {
 			continue
 		}
-		hash.reset(b << e.item.Entry.BlockLog)
+		hash.Reset(b << e.item.Entry.BlockLog)
 		if err := s.read(e, b, buf[:lengthOf(e.size, e.item.Entry.BlockLog, b)], &hash); err != nil {
 			s.sourceFailed(e, err)
 			return
 		}
-		node := hash.sum()
+		node := hash.Sum()
 		s.mu.Lock()
 		e.tree.add(b, node)
 		s.mu.Unlock()

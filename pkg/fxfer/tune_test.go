@@ -1,0 +1,86 @@
+package fxfer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/stretchr/testify/require"
+)
+
+func TestStalled(t *testing.T) {
+	now := time.Unix(1000, 0)
+	at := func(ago time.Duration, inFlight int) transfer.StreamState {
+		return transfer.StreamState{ID: uint64(ago / time.Millisecond), InFlight: inFlight, Moved: now.Add(-ago)}
+	}
+	moving, idle, stuck := at(100*time.Millisecond, 3), at(9*time.Second, 0), at(6*time.Second, 1)
+	for name, c := range map[string]struct {
+		rtt    time.Duration
+		states []transfer.StreamState
+		dead   []uint64
+	}{
+		"all move":               {10 * time.Millisecond, []transfer.StreamState{moving, moving}, nil},
+		"one stands still":       {10 * time.Millisecond, []transfer.StreamState{moving, stuck}, []uint64{6000}},
+		"idle is not stuck":      {10 * time.Millisecond, []transfer.StreamState{moving, idle}, nil},
+		"the path is down":       {10 * time.Millisecond, []transfer.StreamState{stuck, stuck}, nil},
+		"patience grows by RTT":  {600 * time.Millisecond, []transfer.StreamState{moving, stuck}, nil},
+		"nobody else has a load": {10 * time.Millisecond, []transfer.StreamState{idle, stuck}, nil},
+	} {
+		require.Equal(t, c.dead, stalled(now, c.rtt, c.states), name)
+	}
+}
+
+// simulated is a path: goodput follows the number of streams in use.
+type simulated struct {
+	goodput func(active int) float64 // bytes/s
+	rtt     time.Duration
+	queued  bool
+	loss    float64
+	capped  float64
+	window  int
+}
+
+// settle runs growth on a path for a simulated time and returns the streams in use at its end.
+func (p simulated) settle(limit int) int {
+	var g growth
+	o := observation{at: time.Unix(0, 0), streams: initialStreams, minRTT: p.rtt, rtt: p.rtt, capped: p.capped, window: p.window}
+	if p.queued {
+		o.rtt = 2 * p.rtt
+	}
+	active := initialStreams
+	for range 120 {
+		bytes := p.goodput(active) * tuneEvery.Seconds()
+		o.at = o.at.Add(tuneEvery)
+		o.written += int64(bytes)
+		o.retrans += uint64(bytes / 1448 * p.loss)
+		active = g.next(o, limit)
+		o.streams = max(o.streams, active)
+	}
+	return active
+}
+
+func TestGrowth(t *testing.T) {
+	flat := func(rate float64) func(int) float64 { return func(int) float64 { return rate } }
+	each := func(rate, most float64) func(int) float64 {
+		return func(n int) float64 { return min(most, float64(n)*rate) }
+	}
+	const gbit = 1e9 / 8
+	for name, c := range map[string]struct {
+		path  simulated
+		limit int
+		want  int
+	}{
+		"a full link stays as it is":           {simulated{flat(0.94 * gbit), 50 * time.Millisecond, true, 0.05, 0, 5e6}, 32, 16},
+		"a clean link stays as it is":          {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6}, 32, 16},
+		"capped windows take all they may":     {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5}, 32, 32},
+		"loss takes more while it pays":        {simulated{each(0.04*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6}, 32, 32},
+		"loss that more do not help":           {simulated{flat(0.3 * gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6}, 64, 24},
+		"a fast short path takes few":          {simulated{flat(6 * gbit), 10 * time.Millisecond, false, 0, 0, 5e6}, 32, 4},
+		"a fast long path takes enough":        {simulated{flat(8 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6}, 32, 16},
+		"fewer that cost goodput are restored": {simulated{each(0.5*gbit, 9*gbit), 10 * time.Millisecond, false, 0, 0, 5e6}, 32, 16},
+		"the building needs few":               {simulated{flat(8 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6}, 32, 4},
+		"the limit holds":                      {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5}, 8, 8},
+	} {
+		require.Equal(t, c.want, c.path.settle(c.limit), name)
+	}
+}
