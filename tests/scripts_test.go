@@ -218,14 +218,17 @@ func cmdShutdown(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // cmdInterrupt runs a transfer with --json, sends it SIGINT when something is done, and checks that it ends within 2 s with exit
-// code 130: interrupt PROGRAM [ARG...].
+// code 130: interrupt PROGRAM [ARG...]. Standard input gives 64 MiB and then nothing, not even an end.
 func cmdInterrupt(ts *testscript.TestScript, _ bool, args []string) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = append(os.Environ(), "FXFER_HOME="+ts.Getenv("FXFER_HOME"))
+	stdin, err := cmd.StdinPipe()
+	ts.Check(err)
 	stdout, err := cmd.StdoutPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
+	go func() { _, _ = stdin.Write(make([]byte, 64<<20)) }()
 	var all strings.Builder
 	printed := bufio.NewScanner(io.TeeReader(stdout, &all))
 	var sent time.Time

@@ -51,6 +51,7 @@ const rootHelp = `Settings come from flags, then the environment, then config.ya
 FXFER_HOME, or else in the folder fxfer of the user's configuration folder.
 
 Exit codes:
+
   0  done                       5  server unreachable, or connection lost
   1  other error                6  data did not pass a check
   2  usage                      7  disk or file error on this host

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -328,5 +329,21 @@ func TestWithin(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, stopGrace, time.Since(start))
 		time.Sleep(time.Hour)
+	})
+}
+
+func TestPipeReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := pipeReader{ctx, strings.NewReader("abc")}
+		b := make([]byte, 8)
+		n, err := p.Read(b)
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+		_, err = p.Read(b)
+		require.ErrorIs(t, err, io.EOF)
+		time.AfterFunc(pipeGrace/2, cancel)
+		_, err = p.Read(b)
+		require.ErrorIs(t, err, context.Canceled, "the same signal ended both programs")
 	})
 }

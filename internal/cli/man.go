@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -22,11 +23,20 @@ func newManCommand() *cobra.Command {
 			root := c.Root()
 			root.DisableAutoGenTag = true
 			root.Long += "\n\n" + rootHelp
-			header := &doc.GenManHeader{Title: "FXFER", Section: "1", Source: "fxfer", Manual: "fxfer"}
+			keepLines(root)
+			header := &doc.GenManHeader{Section: "1", Source: "fxfer", Manual: "fxfer"}
 			if err := doc.GenManTree(root, header, args[0]); err != nil {
 				return fmt.Errorf("write the manual pages: %w", err)
 			}
 			return nil
 		},
+	}
+}
+
+// keepLines indents what is indented in the help of c and below it to where Markdown, through which the pages are made, keeps the lines.
+func keepLines(c *cobra.Command) {
+	c.Long = strings.ReplaceAll(c.Long, "\n  ", "\n    ")
+	for _, sub := range c.Commands() {
+		keepLines(sub)
 	}
 }

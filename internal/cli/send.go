@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -93,6 +94,29 @@ func sendStream(c *cobra.Command, f *transferFlags, target fxfer.URL) error {
 		return usageError("for example: pg_dump shop | fxfer send - URL", "standard input is the terminal")
 	}
 	return transfer(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
-		return client.SendStream(ctx, in, target)
+		return client.SendStream(ctx, pipeReader{ctx, in}, target)
 	})
+}
+
+// pipeGrace is how long a signal may be on its way.
+const pipeGrace = 50 * time.Millisecond
+
+// pipeReader reads from a pipe. Ctrl-C reaches the programs on both of its sides: the end of what the other one wrote must not
+// pass for a proper end because it is noticed before the signal.
+type pipeReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (p pipeReader) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	if err == nil {
+		return n, nil
+	}
+	select {
+	case <-p.ctx.Done():
+		return n, p.ctx.Err()
+	case <-time.After(pipeGrace):
+		return n, err
+	}
 }

@@ -23,8 +23,10 @@ type box struct {
 	cmd       *exec.Cmd
 	in        io.WriteCloser
 	out       *json.Decoder
-	complaint *strings.Builder // its standard error, complete after Wait
-	pid       int              // namespaces
+	complaint strings.Builder // its standard error, to be read after done
+	done      chan struct{}   // closed when the process is gone
+	err       error           // of its Wait, to be read after done
+	pid       int             // namespaces
 	mnt       int
 }
 
@@ -113,11 +115,11 @@ func boxMain(in *json.Decoder, out *json.Encoder) error {
 // startBox starts a box that joins two TUN devices by the links left to right and right to left. The devices' descriptors
 // stay with the caller, who may close them.
 func startBox(links [2]Link, tuns [2]*os.File) (_ *box, err error) {
-	complaint := new(strings.Builder)
+	b := &box{done: make(chan struct{}), pid: -1, mnt: -1}
 	cmd := &exec.Cmd{
 		Path:       "/proc/self/exe",
 		Args:       []string{boxName},
-		Stderr:     complaint,
+		Stderr:     &b.complaint,
 		ExtraFiles: tuns[:],
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS,
@@ -135,10 +137,14 @@ func startBox(links [2]Link, tuns [2]*os.File) (_ *box, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, unsupported("make a PID namespace", err)
 	}
-	b := &box{cmd: cmd, in: in, out: json.NewDecoder(out), complaint: complaint, pid: -1, mnt: -1}
+	b.cmd, b.in, b.out = cmd, in, json.NewDecoder(out)
+	go func() {
+		b.err = cmd.Wait()
+		close(b.done)
+	}()
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, b.close())
+			err = errors.Join(err, b.close(nil))
 		}
 	}()
 	if _, err := b.ask(boxRequest{Links: [2]*Link{&links[0], &links[1]}}); err != nil {
@@ -181,10 +187,23 @@ func (b *box) enter() error {
 	return nil
 }
 
-// close ends the box and all that runs in it, and returns when the last of it is gone.
-func (b *box) close() error {
+// close ends the box and all that runs in it. The kernel lets the init process of a namespace go only after the last
+// other process in it, zombies included. So if some of cmds, which are those without a finished Wait, don't have one under
+// way, close returns when these are dead; else when the box is gone, with its error.
+func (b *box) close(cmds []*Cmd) error {
 	b.in.Close()
-	err := b.cmd.Wait()
+	orphaned := false
+	for _, c := range cmds {
+		if !c.waiting.Load() {
+			orphaned = true
+			c.awaitDeath()
+		}
+	}
+	var err error
+	if !orphaned {
+		<-b.done
+		err = b.err
+	}
 	for _, fd := range []int{b.pid, b.mnt} {
 		if fd >= 0 {
 			err = errors.Join(err, unix.Close(fd))

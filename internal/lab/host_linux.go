@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,7 +51,8 @@ func (h *Host) enterNet() error {
 // declared here start it in the right place.
 type Cmd struct {
 	*exec.Cmd
-	host *Host
+	host    *Host
+	waiting atomic.Bool // Wait was called
 }
 
 // Command returns a command that runs inside the host, with the addresses of both hosts in its environment as
@@ -71,11 +73,39 @@ func (c *Cmd) Start() error {
 		}
 		c.Dir = dir
 	}
-	return onThread(func() error {
-		if err := errors.Join(unix.Unshare(unix.CLONE_FS), c.host.lab.box.enter(), c.host.enterNet()); err != nil {
+	l := c.host.lab
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return fmt.Errorf("start in the lab: %w", errClosed)
+	}
+	err := onThread(func() error {
+		if err := errors.Join(unix.Unshare(unix.CLONE_FS), l.box.enter(), c.host.enterNet()); err != nil {
 			return fmt.Errorf("start in the lab: %w", err)
 		}
 		return c.Cmd.Start()
+	})
+	if err == nil {
+		l.cmds[c] = true
+	}
+	return err
+}
+
+// Wait waits for the end of a started command, like exec.Cmd.Wait.
+func (c *Cmd) Wait() error {
+	c.waiting.Store(true)
+	err := c.Cmd.Wait()
+	c.host.lab.mu.Lock()
+	defer c.host.lab.mu.Unlock()
+	delete(c.host.lab.cmds, c)
+	return err
+}
+
+// awaitDeath returns when the command's process is dead, leaving it to Wait to find that out.
+func (c *Cmd) awaitDeath() {
+	c.Process.WithHandle(func(pidfd uintptr) {
+		for unix.Waitid(unix.P_PIDFD, int(pidfd), nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+		}
 	})
 }
 

@@ -3,8 +3,10 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 )
 
@@ -21,6 +23,7 @@ type Lab struct {
 	box      *box
 	links    [2]Link // left to right, right to left
 	counters [2]Counters
+	cmds     map[*Cmd]bool // started, and not through their Wait
 	closed   bool
 	closeErr error
 }
@@ -35,7 +38,7 @@ func Start(l Link) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	lab := &Lab{links: [2]Link{l, l}}
+	lab := &Lab{links: [2]Link{l, l}, cmds: make(map[*Cmd]bool)}
 	if err := lab.start(l.MTU); err != nil {
 		return nil, fmt.Errorf("start the lab: %w", err)
 	}
@@ -124,14 +127,15 @@ func (l *Lab) countLocked() error {
 }
 
 // Close kills what still runs in the lab and removes it. It returns when all is gone, with the error that ended the
-// link before, if any. Commands still need their Wait, and sockets made in Do their Close. More calls return the same.
+// link before, if any; but a command that nobody waits for leaves a dead process until its Wait, and a socket made in Do
+// keeps its host until its Close. More calls return the same.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
 		err := l.countLocked()
 		l.closed = true
-		l.closeErr = errors.Join(err, l.box.close(), l.Left.close(), l.Right.close())
+		l.closeErr = errors.Join(err, l.box.close(slices.Collect(maps.Keys(l.cmds))), l.Left.close(), l.Right.close())
 	}
 	return l.closeErr
 }

@@ -38,19 +38,19 @@ func (c *Cmd) Stop(done <-chan struct{}, grace time.Duration) {
 // Attend waits for the end of a started command and returns its exit code, 128 + n if signal n ended it. Until then
 // it passes on the SIGINT, SIGTERM and SIGHUP that this process gets, but not a Ctrl-C, which the terminal sends to the
 // command as well.
-func (c *Cmd) Attend() (int, error) { return attend(c.Cmd) }
+func (c *Cmd) Attend() (int, error) { return attend(c.Process, c.Wait) }
 
-func attend(c *exec.Cmd) (int, error) {
+func attend(p *os.Process, wait func() error) (int, error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer signal.Stop(signals)
 	done := make(chan error, 1)
-	go func() { done <- c.Wait() }()
+	go func() { done <- wait() }()
 	for {
 		select {
 		case s := <-signals:
 			if s != unix.SIGINT || !inForeground() {
-				c.Process.Signal(s)
+				p.Signal(s)
 			}
 		case err := <-done:
 			return exitCode(err)

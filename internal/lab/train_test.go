@@ -119,12 +119,14 @@ func intact(t *testing.T, pkt []byte) bool {
 	require.Zero(t, pkt[0]&vnetNeedsCsum, "the checksum is complete")
 	require.Equal(t, byte(gsoNone), pkt[1])
 	ip := pkt[vnetLen:]
-	l4, proto := ip[40:], ip[6]
+	var l4 []byte
+	var proto byte
 	if ip[0]>>4 == 4 {
 		l4, proto = ip[20:], ip[9]
 		require.Equal(t, len(ip), int(binary.BigEndian.Uint16(ip[2:])))
 		require.Equal(t, uint16(0xffff), naiveSum(ip[:20]), "IP header checksum")
 	} else {
+		l4, proto = ip[40:], ip[6]
 		require.Equal(t, len(l4), int(binary.BigEndian.Uint16(ip[4:])))
 	}
 	return naiveSum(append(naivePseudo(ip, proto, len(l4)), l4...)) == 0xffff

@@ -40,7 +40,7 @@ func Elevate() (code int, ran bool, err error) {
 	if err := cmd.Start(); err != nil {
 		return 0, false, unsupported("make a user namespace", err)
 	}
-	code, err = attend(cmd)
+	code, err = attend(cmd.Process, cmd.Wait)
 	return code, true, err
 }
 

@@ -484,10 +484,26 @@ func (s *Sender) carry(st *sendStream) {
 		if whole {
 			s.endEntry(e)
 		}
-		if _, err := st.stream.Write(buf); err != nil {
+		if err := writeBlock(st.stream, buf); err != nil {
 			return
 		}
 	}
+}
+
+// bufferWriter is a stream that writes a header and a payload at the cost of one copy less. It may alter the payload while it
+// does.
+type bufferWriter interface {
+	WriteBuffers(header, payload []byte) (int, error)
+}
+
+// writeBlock sends a header and the payload behind it.
+func writeBlock(stream Stream, buf []byte) error {
+	if w, ok := stream.(bufferWriter); ok {
+		_, err := w.WriteBuffers(buf[:wire.BlockHeaderLen], buf[wire.BlockHeaderLen:])
+		return err
+	}
+	_, err := stream.Write(buf)
+	return err
 }
 
 // claim waits for a block to send. It returns nil when the session or the stream is over. The data is returned

@@ -13,6 +13,8 @@ import (
 	"hash"
 	"io"
 	"sync/atomic"
+
+	"golang.org/x/crypto/chacha20poly1305"
 )
 
 // The record protocol of TLS 1.3 after the handshake, RFC 8446 section 5. crypto/tls does the handshake; its record layer costs one
@@ -60,6 +62,8 @@ func suiteOf(id uint16) (suite, error) {
 		return suite{16, sha256.New, newGCM}, nil
 	case tls.TLS_AES_256_GCM_SHA384:
 		return suite{32, sha512.New384, newGCM}, nil
+	case tls.TLS_CHACHA20_POLY1305_SHA256:
+		return suite{chacha20poly1305.KeySize, sha256.New, chacha20poly1305.New}, nil
 	}
 	return suite{}, fmt.Errorf("cipher suite %s is not supported", tls.CipherSuiteName(id))
 }

@@ -51,6 +51,8 @@ func TestSuites(t *testing.T) {
 	for id, size := range map[uint16]int{
 		tls.TLS_AES_128_GCM_SHA256: sha256.Size,
 		tls.TLS_AES_256_GCM_SHA384: sha512.Size384,
+
+		tls.TLS_CHACHA20_POLY1305_SHA256: sha256.Size,
 	} {
 		s, err := suiteOf(id)
 		require.NoError(t, err)

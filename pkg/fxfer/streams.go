@@ -130,6 +130,19 @@ type dataStream struct {
 	cancel context.CancelFunc
 }
 
+// WriteBuffers writes both in one go where no rate limit asks for small steps.
+func (d *dataStream) WriteBuffers(header, payload []byte) (int, error) {
+	if d.set.limiter == nil {
+		return d.Conn.WriteBuffers(header, payload)
+	}
+	n, err := d.Write(header)
+	if err != nil {
+		return n, err
+	}
+	m, err := d.Write(payload)
+	return n + m, err
+}
+
 // limitStep is written at once under a rate limit, in bytes: small enough not to be a burst.
 const limitStep = 32 << 10
 

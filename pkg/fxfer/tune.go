@@ -63,7 +63,7 @@ func (t *tuner) run(ctx context.Context) {
 
 // bufferPayload is the part of a send buffer that is payload where it is filled with large units; the rest is what the kernel
 // counts for its own (skb->truesize in include/linux/skbuff.h).
-const bufferPayload = 0.6
+const bufferPayload = 0.66
 
 // observation is one look at a session.
 type observation struct {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -146,15 +147,22 @@ func lossy(loss float64, h hosts) scenario {
 	}}
 }
 
-// quickly returns the scenario with small payloads and single runs: enough to see that everything works.
-func (sc scenario) quickly() scenario {
-	tests := make([]test, len(sc.tests))
-	for i, t := range sc.tests {
-		if t.load.size > 100*mb {
-			t.load.size /= 20
+// scaled returns the scenario with reps runs instead of its own, if reps is positive. Quick ones have small payloads and single
+// runs: enough to see that everything works.
+func (sc scenario) scaled(reps int, quick bool) scenario {
+	tests := slices.Clone(sc.tests)
+	for i := range tests {
+		t := &tests[i]
+		if quick {
+			if t.load.size > 100*mb {
+				t.load.size /= 20
+			}
+			t.stop /= 2
+			t.reps, t.extra = 1, min(t.extra, 1)
 		}
-		t.reps, t.extra, t.stop = 1, min(t.extra, 1), t.stop/2
-		tests[i] = t
+		if reps > 0 {
+			t.reps, t.extra = reps, min(t.extra, reps)
+		}
 	}
 	sc.tests = tests
 	return sc

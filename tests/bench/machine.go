@@ -192,15 +192,15 @@ func describeMachine(now time.Time) (machine, error) {
 	m.network = strings.Join(facts, ", ")
 	m.tools = append(m.tools, "Go "+strings.TrimPrefix(runtime.Version(), "go"))
 	for _, c := range versionCommands {
-		if v := versionForm.FindString(output(find(c[0]), c[1:]...)); v != "" {
+		if v := versionForm.FindString(printed(find(c[0]), c[1:]...)); v != "" {
 			m.tools = append(m.tools, c[0]+" "+v)
 		}
 	}
 	return m, nil
 }
 
-// output returns what a program prints, also on its standard input, where vsftpd tells its version; nothing if it fails.
-func output(name string, args ...string) string {
+// printed returns what a program prints, also on its standard input, where vsftpd tells its version; nothing if it fails.
+func printed(name string, args ...string) string {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return ""

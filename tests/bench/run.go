@@ -25,8 +25,9 @@ type run struct {
 
 // watch decides at a certain time of a transfer, given how long the whole would take, whether it may go on.
 type watch struct {
-	after time.Duration // 0: never
-	goOn  func(total float64) bool
+	after  time.Duration // 0: never
+	goOn   func(total float64) bool
+	points func(stdout string) []point // what arrived until now, from the command's output; nil: from the files in in/
 }
 
 // transfer runs a command that moves l into in/, which is emptied before, and checks what arrived.
@@ -78,6 +79,9 @@ func (s *stage) transfer(ctx context.Context, c command, l *load, w watch) (r ru
 				continue
 			}
 			w.after = 0
+			if w.points != nil {
+				points = w.points(stdout.String())
+			}
 			total, ok := projected(points, l.bytes())
 			if ok && w.goOn(total.Seconds()) {
 				continue

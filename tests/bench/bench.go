@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	peerSpan   = 6 * time.Second // of a peer's run, if it is far behind
+	farBehind  = 1.25            // times fxfer's time: such a run is not waited for
+	notAgain   = 1.5             // times fxfer's time: such a peer is not repeated
+	scanSpan   = 2 * time.Second // of iperf3, for each number of streams
+	repeatSpan = 3 * time.Second // of iperf3's best
+)
+
+// result is a row: what was measured of one test.
+type result struct {
+	name   string
+	load   payload
+	rtt    time.Duration
+	limit  float64 // bit/s of payload that TCP can carry; 0 if there is no line
+	best   *bestOf // iperf3's; nil if it has no place here
+	tools  []outcome
+	fxfer  details
+	failed error // why nothing could be measured
+}
+
+// outcome is what one contender did.
+type outcome struct {
+	name string
+	runs []run
+	err  error // of the run after these, the last one
+}
+
+// seconds is the median time of the runs, 0 without any.
+func (o *outcome) seconds() float64 {
+	var times []float64
+	for _, r := range o.runs {
+		times = append(times, r.seconds)
+	}
+	return median(times)
+}
+
+// cpu is the median of the CPU seconds.
+func (o *outcome) cpu() float64 {
+	var times []float64
+	for _, r := range o.runs {
+		times = append(times, r.cpu)
+	}
+	return median(times)
+}
+
+func (o *outcome) projected() bool {
+	return slices.ContainsFunc(o.runs, func(r run) bool { return r.projected })
+}
+
+// tool returns the outcome of a contender, or nil.
+func (r *result) tool(name string) *outcome {
+	for i := range r.tools {
+		if r.tools[i].name == name {
+			return &r.tools[i]
+		}
+	}
+	return nil
+}
+
+// details are what is known of fxfer alone.
+type details struct {
+	command      string
+	streams      int
+	congestion   string
+	retransmits  []float64
+	senderPeak   int64 // bytes of memory
+	receiverPeak int64
+	checked      bool // digests were those of b3sum
+}
+
+// bench runs scenarios.
+type bench struct {
+	*folder
+	quick    bool
+	reps     int // instead of the tests' own, if positive
+	netAdmin bool
+	say      func(format string, args ...any)
+}
+
+// entrant is a contender on a stage; err tells why it can't take part.
+type entrant struct {
+	contender
+	fxfer *fxferSide // nil for peers
+	err   error
+}
+
+// scenario measures the tests of sc in turn. Where a row can't be measured the row says so.
+func (b *bench) scenario(ctx context.Context, sc scenario) []result {
+	sc = sc.scaled(b.reps, b.quick)
+	results := make([]result, len(sc.tests))
+	var payloads []payload
+	for i, t := range sc.tests {
+		results[i] = result{name: sc.rowName(t), load: t.load, rtt: sc.link.RTT, limit: goodputLimit(sc.link.Rate)}
+		payloads = append(payloads, t.load)
+	}
+	if err := b.measure(ctx, sc, payloads, results); err != nil {
+		for i := range results {
+			results[i].failed = err
+			b.say("%s: %v", results[i].name, err)
+		}
+	}
+	return results
+}
+
+func (b *bench) measure(ctx context.Context, sc scenario, payloads []payload, results []result) (err error) {
+	if err := b.keep(ctx, payloads); err != nil {
+		return err
+	}
+	s, err := newStage(b.folder, sc)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+
+	entrants := b.enter(ctx, s, sc)
+	var best *bestOf
+	if sc.hasLine() {
+		best = b.scan(ctx, s)
+	}
+	reps := 0
+	for i, t := range sc.tests {
+		reps = max(reps, t.reps)
+		results[i].best = best
+	}
+	for rep := range reps {
+		if best != nil && best.err == nil {
+			var rate float64
+			if rate, best.err = s.iperf(ctx, best.streams, repeatSpan); best.err == nil {
+				best.rates = append(best.rates, rate)
+			}
+			b.say("%s: iperf3 -P %d: %s", results[0].name, best.streams, orError(showRate(rate), best.err))
+		}
+		for i, t := range sc.tests {
+			for j := range entrants {
+				if t.calls(&entrants[j], rep, &results[i]) {
+					b.once(ctx, s, t, &entrants[j], &results[i])
+				}
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+			}
+		}
+	}
+	for i := range results {
+		for _, e := range entrants {
+			if e.fxfer != nil && !e.fxfer.netAdmin && e.fxfer.server != nil {
+				results[i].fxfer.receiverPeak = peakMemory(e.fxfer.server.cmd.Process.Pid)
+			}
+		}
+	}
+	return nil
+}
+
+// hasLine tells whether there is a rate to compare with: not on loopback, and not where nobody gets up to it.
+func (sc *scenario) hasLine() bool {
+	return sc.link.Rate > 0 && slices.ContainsFunc(sc.tests, func(t test) bool { return t.load.bytes() > 100*mb })
+}
+
+// enter starts the servers of all who take part.
+func (b *bench) enter(ctx context.Context, s *stage, sc scenario) []entrant {
+	plain := newFxfer(false)
+	entrants := []entrant{{contender: plain.contender(), fxfer: plain}}
+	if b.netAdmin {
+		admin := newFxfer(true)
+		entrants = append(entrants, entrant{contender: admin.contender(), fxfer: admin})
+	}
+	if slices.ContainsFunc(sc.tests, func(t test) bool { return t.peers }) {
+		for _, p := range peers() {
+			entrants = append(entrants, entrant{contender: p})
+		}
+	}
+	for i := range entrants {
+		e := &entrants[i]
+		if e.err = e.missing(); e.err == nil {
+			e.err = e.serve(ctx, s)
+		}
+		if e.err != nil {
+			b.say("%s can't take part: %v", e.name, e.err)
+		}
+	}
+	return entrants
+}
+
+// calls tells whether e runs in this round of t, given what it did in the rounds before.
+func (t *test) calls(e *entrant, rep int, r *result) bool {
+	done := r.tool(e.name)
+	switch {
+	case done != nil && done.err != nil:
+		return false
+	case e.fxfer != nil && e.fxfer.netAdmin:
+		return rep < t.extra
+	case e.fxfer != nil:
+		return rep < t.reps
+	}
+	fxfer := r.tool(fxferName)
+	return t.peers && rep < t.reps && (done == nil || fxfer == nil || fxfer.seconds() == 0 || done.seconds() <= notAgain*fxfer.seconds())
+}
+
+// scan finds the number of streams with which iperf3 is best.
+func (b *bench) scan(ctx context.Context, s *stage) *bestOf {
+	best := &bestOf{}
+	if best.err = startIperf(ctx, s); best.err != nil {
+		return best
+	}
+	counts := []int{1, 4, 8, 16, 32}
+	if b.quick {
+		counts = []int{1, 8}
+	}
+	top := 0.0
+	for _, n := range counts {
+		rate, err := s.iperf(ctx, n, scanSpan)
+		if err != nil {
+			best.err = err
+			return best
+		}
+		b.say("iperf3 -P %d: %s", n, showRate(rate))
+		if rate > top {
+			top, best.streams = rate, n
+		}
+	}
+	return best
+}
+
+// once runs e once and adds what was measured to r.
+func (b *bench) once(ctx context.Context, s *stage, t test, e *entrant, r *result) {
+	o := r.tool(e.name)
+	if o == nil {
+		r.tools = append(r.tools, outcome{name: e.name})
+		o = &r.tools[len(r.tools)-1]
+	}
+	if o.err = e.err; o.err != nil {
+		return
+	}
+	var measured run
+	measured, o.err = b.try(ctx, s, t, e, r)
+	if o.err == nil {
+		o.runs = append(o.runs, measured)
+	}
+	took := fmt.Sprintf("%.2f s", measured.seconds)
+	if measured.projected {
+		took += " projected"
+	}
+	b.say("%s: %s: %s", r.name, e.name, orError(took, o.err))
+}
+
+func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result) (run, error) {
+	l := b.loads[t.load]
+	c, err := e.transfer(ctx, s, l, t.flags)
+	if err != nil {
+		return run{}, err
+	}
+	var w watch
+	switch fxfer := r.tool(fxferName); {
+	case e.fxfer != nil && t.stop > 0:
+		w = watch{after: t.stop, goOn: func(float64) bool { return false }, points: fxferPoints}
+	case e.fxfer == nil && !s.loopback:
+		w = watch{after: peerSpan, goOn: func(total float64) bool {
+			return fxfer == nil || total <= farBehind*fxfer.seconds()
+		}}
+	}
+	measured, err := s.transfer(ctx, c, l, w)
+	if err != nil || e.fxfer == nil {
+		return measured, err
+	}
+	_, digests, summary, err := parseFxfer(measured.stdout)
+	if err != nil || measured.projected {
+		r.fxfer.command = c.String()
+		return measured, err
+	}
+	if err := checkDigests(digests, l.digests); err != nil {
+		return measured, err
+	}
+	if !e.fxfer.netAdmin {
+		d := &r.fxfer
+		d.command, d.checked = c.String(), true
+		d.streams, d.congestion = summary.Streams, summary.Congestion
+		d.retransmits = append(d.retransmits, float64(summary.Retransmits))
+		d.senderPeak = max(d.senderPeak, measured.peak)
+	}
+	return measured, nil
+}
+
+func orError(s string, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return s
+}

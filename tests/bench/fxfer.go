@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// contender is a way to move files from the stage's sender to its receiver. How it is told to is in its functions; what it
+// remembers lasts as long as a stage.
+type contender struct {
+	name     string   // heads a column
+	settings string   // how it was set up, for the report
+	needs    []string // programs
+	serve    func(context.Context, *stage) error
+	transfer func(context.Context, *stage, *load, []string) (command, error)
+}
+
+const (
+	fxferName         = "fxfer"
+	fxferNetAdminName = "fxfer with CAP_NET_ADMIN"
+	fxferPort         = 7433
+)
+
+// fxferSide is fxfer with one set of rights: its server, and a client that the server has admitted.
+type fxferSide struct {
+	netAdmin bool
+	home     string // of the server; the client's is beside it
+	port     int
+	server   *server
+}
+
+func (x *fxferSide) contender() contender {
+	name := fxferName
+	if x.netAdmin {
+		name = fxferNetAdminName
+	}
+	return contender{name: name, serve: x.serve, transfer: x.transfer}
+}
+
+func newFxfer(netAdmin bool) *fxferSide {
+	if netAdmin {
+		return &fxferSide{netAdmin: true, home: "home/admin", port: fxferPort + 1}
+	}
+	return &fxferSide{home: "home/plain", port: fxferPort}
+}
+
+func (x *fxferSide) command(s *stage, onReceiver bool, home string, args ...string) command {
+	host := s.sender
+	if onReceiver {
+		host = s.receiver
+	}
+	return command{host: host, argv: append([]string{s.abs("fxfer")}, args...), env: []string{"FXFER_HOME=" + s.abs(home)}, netAdmin: x.netAdmin}
+}
+
+// serve starts the server with a new identity and lets a new client in by invitation.
+func (x *fxferSide) serve(ctx context.Context, s *stage) error {
+	if err := os.RemoveAll(s.abs(x.home)); err != nil {
+		return err
+	}
+	for _, dir := range []string{x.home, x.home + "/server", x.home + "/client"} {
+		if err := s.mkdir(dir); err != nil {
+			return err
+		}
+	}
+	c := x.command(s, true, x.home+"/server", "serve", "--listen", ":"+strconv.Itoa(x.port), "--share", "in=in", "--invite", "--name", s.receiverAddr.String())
+	var err error
+	if x.server, err = s.serve(ctx, c, x.port); err != nil {
+		return err
+	}
+	var url string
+	err = x.server.await(ctx, func() (bool, error) {
+		line, _, complete := strings.Cut(x.server.stdout.String(), "\n")
+		url = line
+		return complete, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the invitation: %w", err)
+	}
+	enrol := x.command(s, false, x.home+"/client", "ls", url)
+	cmd := s.prepare(ctx, enrol)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("use the invitation: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// transfer returns a cold command: the client's folder is as it was after the invitation.
+func (x *fxferSide) transfer(_ context.Context, s *stage, l *load, flags []string) (command, error) {
+	fresh := x.home + "/fresh"
+	if err := os.RemoveAll(s.abs(fresh)); err != nil {
+		return command{}, err
+	}
+	if err := s.mkdir(fresh); err != nil {
+		return command{}, err
+	}
+	entries, err := os.ReadDir(s.abs(x.home + "/client"))
+	if err != nil {
+		return command{}, err
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			text, err := os.ReadFile(s.abs(x.home + "/client/" + e.Name()))
+			if err == nil {
+				err = s.write(fresh+"/"+e.Name(), string(text))
+			}
+			if err != nil {
+				return command{}, err
+			}
+		}
+	}
+	source := l.dir + "/"
+	if l.files == 1 {
+		source += l.names[0]
+	}
+	args := append([]string{"send", "--json"}, flags...)
+	args = append(args, source, "fxfer://"+hostPort(s.receiverAddr, x.port)+"/in/")
+	return x.command(s, false, fresh, args...), nil
+}
+
+// fxferLine is what is used of the lines that fxfer prints with --json.
+type fxferLine struct {
+	Type        string  `json:"type"`
+	Elapsed     float64 `json:"elapsed_seconds"`
+	Done        int64   `json:"bytes_done"`
+	Path        string  `json:"path"`
+	Kind        string  `json:"kind"`
+	Digest      string  `json:"digest"`
+	Streams     int     `json:"streams"`
+	Congestion  string  `json:"congestion"`
+	Retransmits int64   `json:"retransmitted_segments"`
+}
+
+// parseFxfer reads the output of fxfer --json: its progress, the digests by the name of the file, and the summary.
+func parseFxfer(stdout string) (points []point, digests map[string]string, summary fxferLine, err error) {
+	digests = map[string]string{}
+	for line := range strings.Lines(stdout) {
+		if !strings.HasSuffix(line, "\n") {
+			break // being written
+		}
+		var l fxferLine
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			return nil, nil, summary, fmt.Errorf("read fxfer's output: %w", err)
+		}
+		switch {
+		case l.Type == "progress":
+			points = append(points, point{time.Duration(l.Elapsed * float64(time.Second)), l.Done})
+		case l.Type == "file" && l.Kind == "file":
+			digests[path.Base(l.Path)] = l.Digest
+		case l.Type == "summary":
+			summary = l
+		}
+	}
+	return points, digests, summary, nil
+}
+
+func fxferPoints(stdout string) []point {
+	points, _, _, err := parseFxfer(stdout)
+	if err != nil {
+		return nil // as if nothing had moved
+	}
+	return points
+}
+
+// checkDigests fails unless each of the files has the digest that b3sum prints.
+func checkDigests(got, want map[string]string) error {
+	for name, digest := range want {
+		if got[name] != digest {
+			return fmt.Errorf("digest of %s: fxfer says %q, b3sum %q", name, got[name], digest)
+		}
+	}
+	if len(got) != len(want) {
+		return errors.New("fxfer tells digests of files that weren't sent")
+	}
+	return nil
+}

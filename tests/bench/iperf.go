@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+const iperfPort = 5201
+
+// bestOf is iperf3's best: so many streams, and the goodput of each run in bit/s.
+type bestOf struct {
+	streams int
+	rates   []float64
+	err     error
+}
+
+func startIperf(ctx context.Context, s *stage) error {
+	_, err := s.serve(ctx, command{host: s.receiver, argv: []string{find("iperf3"), "-s", "-p", strconv.Itoa(iperfPort)}}, iperfPort)
+	return err
+}
+
+// iperf returns the goodput at the receiver in bit/s, without the slow start.
+func (s *stage) iperf(ctx context.Context, streams int, span time.Duration) (float64, error) {
+	s.quiesce(ctx)
+	omit := math.Ceil(max(0.5, 15*s.rtt.Seconds()))
+	ctx, cancel := context.WithTimeout(ctx, span+time.Duration(omit)*time.Second+20*time.Second)
+	defer cancel()
+	c := command{host: s.sender, argv: []string{find("iperf3"), "-c", s.receiverAddr.String(), "-p", strconv.Itoa(iperfPort), "-P", strconv.Itoa(streams),
+		"-t", strconv.FormatFloat(span.Seconds(), 'f', 0, 64), "-O", strconv.FormatFloat(omit, 'f', 0, 64), "-J"}}
+	cmd := s.prepare(ctx, c)
+	out, err := cmd.Output()
+	var report struct {
+		Error string
+		End   struct {
+			Received struct {
+				Rate float64 `json:"bits_per_second"`
+			} `json:"sum_received"`
+		}
+	}
+	if jsonErr := json.Unmarshal(out, &report); jsonErr != nil {
+		return 0, errors.Join(err, fmt.Errorf("read iperf3's output: %w", jsonErr))
+	}
+	if report.Error != "" {
+		return 0, fmt.Errorf("iperf3: %s", report.Error)
+	}
+	return report.End.Received.Rate, err
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+const (
+	ftpPort   = 2121
+	rsyncPort = 8730
+	sshPort   = 2222
+	smbPort   = 4450
+	httpPort  = 8080
+
+	parallel = 8 // connections of those who can have several
+)
+
+// peers are the rivals, with the settings that were the best for them.
+func peers() []contender {
+	return []contender{
+		{
+			name: "lftp", needs: []string{"lftp", "vsftpd"}, serve: serveFTP, transfer: lftp,
+			settings: "lftp fetches from vsftpd, in clear, over 8 connections (put has no parallel upload of one file)",
+		},
+		{
+			name: "rsync", needs: []string{"rsync"}, serve: serveRsync, transfer: rsync,
+			settings: "to an rsync daemon, in clear, whole files, no compression",
+		},
+		{
+			name: "scp", needs: []string{"scp", "sshd"}, serve: serveSSH, transfer: scp,
+			settings: "to OpenSSH's sshd, AES-128-GCM, no compression, 1024 requests in flight",
+		},
+		{
+			name: "smbclient", needs: []string{"smbclient", "smbd"}, serve: serveSMB, transfer: smb,
+			settings: "to smbd, SMB 3.1.1 in clear and unsigned, 8 MiB writes",
+		},
+		{
+			name: "rclone", needs: []string{"rclone"}, serve: serveHTTP, transfer: rclone,
+			settings: "rclone copy fetches from rclone serve http, in clear, over 8 streams a file",
+		},
+	}
+}
+
+// missing returns an error that names the programs of c that aren't installed.
+func (c *contender) missing() error {
+	var absent []string
+	for _, name := range c.needs {
+		if _, err := exec.LookPath(find(name)); err != nil {
+			absent = append(absent, name)
+		}
+	}
+	if len(absent) > 0 {
+		return fmt.Errorf("not installed: %s", strings.Join(absent, ", "))
+	}
+	return nil
+}
+
+// configured starts a server that reads a configuration file.
+func (s *stage) configured(ctx context.Context, c command, port int, name, text string) error {
+	if err := s.write(name, text); err != nil {
+		return err
+	}
+	_, err := s.serve(ctx, c, port)
+	return err
+}
+
+func serveFTP(ctx context.Context, s *stage) error {
+	c := command{host: s.sender, argv: []string{find("vsftpd"), "conf/vsftpd.conf"}}
+	return s.configured(ctx, c, ftpPort, "conf/vsftpd.conf", fmt.Sprintf(`listen=YES
+listen_ipv6=NO
+listen_port=%d
+background=NO
+run_as_launching_user=YES
+anonymous_enable=YES
+no_anon_password=YES
+anon_root=%s
+local_enable=NO
+seccomp_sandbox=NO
+connect_from_port_20=NO
+xferlog_enable=NO
+`, ftpPort, s.path))
+}
+
+func lftp(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+	script := "set ftp:ssl-allow no; set file:use-fallocate no; set xfer:buffer-size 1048576; set pget:save-status never; " +
+		"open -p " + strconv.Itoa(ftpPort) + " ftp://" + s.senderAddr.String() + "; "
+	if l.files == 1 {
+		script += fmt.Sprintf("pget -n %d -O in %s", parallel, l.paths()[0])
+	} else {
+		script += fmt.Sprintf("mirror --parallel=%d %s in", max(parallel, l.files), l.dir)
+	}
+	return command{host: s.receiver, argv: []string{find("lftp"), "-c", script}}, nil
+}
+
+func serveRsync(ctx context.Context, s *stage) error {
+	c := command{host: s.receiver, argv: []string{find("rsync"), "--daemon", "--no-detach", "--config=conf/rsyncd.conf"}}
+	return s.configured(ctx, c, rsyncPort, "conf/rsyncd.conf", fmt.Sprintf(`port = %d
+use chroot = no
+log file = /dev/null
+[in]
+path = %s
+read only = no
+`, rsyncPort, s.abs("in")))
+}
+
+func rsync(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+	return command{host: s.sender, argv: []string{find("rsync"), "-rt", "--whole-file", "--no-compress", l.dir + "/",
+		"rsync://" + hostPort(s.receiverAddr, rsyncPort) + "/in/"}}, nil
+}
+
+func serveSSH(ctx context.Context, s *stage) error {
+	for _, key := range []string{"conf/host", "conf/user"} {
+		if _, err := os.Stat(s.abs(key)); err == nil {
+			continue // from an earlier stage
+		}
+		cmd := s.prepare(ctx, command{host: s.sender, argv: []string{"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key}})
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("make a key: %w: %s", err, out)
+		}
+	}
+	// sshd wants to be called by its full path, since it runs itself for each connection.
+	c := command{host: s.receiver, argv: []string{find("sshd"), "-D", "-e", "-f", s.abs("conf/sshd_config")}}
+	return s.configured(ctx, c, sshPort, "conf/sshd_config", fmt.Sprintf(`Port %d
+HostKey %s
+AuthorizedKeysFile %s
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PidFile none
+Subsystem sftp internal-sftp
+`, sshPort, s.abs("conf/host"), s.abs("conf/user.pub")))
+}
+
+func scp(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+	argv := []string{find("scp"), "-q", "-P", strconv.Itoa(sshPort), "-i", "conf/user", "-c", "aes128-gcm@openssh.com", "-X", "nrequests=1024",
+		"-o", "Compression=no", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"}
+	argv = append(argv, l.paths()...)
+	return command{host: s.sender, argv: append(argv, "nobody@"+s.receiverAddr.String()+":"+s.abs("in")+"/")}, nil
+}
+
+func serveSMB(ctx context.Context, s *stage) error {
+	var folders strings.Builder
+	for _, name := range []string{"lock directory", "state directory", "cache directory", "pid directory", "private dir", "ncalrpc dir"} {
+		dir := "conf/smb/" + strings.Fields(name)[0]
+		if err := s.mkdir(dir); err != nil {
+			return err
+		}
+		fmt.Fprintf(&folders, "%s = %s\n", name, s.abs(dir))
+	}
+	c := command{host: s.receiver, argv: []string{find("smbd"), "--foreground", "--no-process-group", "--debug-stdout", "--configfile=" + s.abs("conf/smb.conf")}}
+	return s.configured(ctx, c, smbPort, "conf/smb.conf", fmt.Sprintf(`[global]
+server role = standalone server
+map to guest = Bad User
+guest account = nobody
+smb ports = %d
+disable netbios = yes
+load printers = no
+printing = bsd
+printcap name = /dev/null
+server signing = disabled
+socket options = TCP_NODELAY
+%s[in]
+path = %s
+read only = no
+guest ok = yes
+`, smbPort, folders.String(), s.abs("in")))
+}
+
+func smb(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+	var script strings.Builder
+	for i, path := range l.paths() {
+		fmt.Fprintf(&script, "put %s %s; ", path, l.names[i])
+	}
+	return command{host: s.sender, argv: []string{find("smbclient"), "//" + s.receiverAddr.String() + "/in", "-p", strconv.Itoa(smbPort), "-N", "-m", "SMB3",
+		"--option=socket options = TCP_NODELAY", "-c", strings.TrimSuffix(script.String(), "; ")}}, nil
+}
+
+func serveHTTP(ctx context.Context, s *stage) error {
+	_, err := s.serve(ctx, command{host: s.sender, argv: []string{find("rclone"), "--config=", "serve", "http", ".", "--read-only",
+		"--addr", hostPort(s.senderAddr, httpPort)}}, httpPort)
+	return err
+}
+
+func rclone(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+	return command{host: s.receiver, argv: []string{find("rclone"), "--config=", "copy", "--http-url", "http://" + hostPort(s.senderAddr, httpPort) + "/" + l.dir + "/",
+		":http:", "in", "--multi-thread-streams", strconv.Itoa(parallel), "--multi-thread-cutoff", "1M", "--transfers", strconv.Itoa(max(parallel, l.files)),
+		"--local-no-preallocate"}}, nil
+}

@@ -1,0 +1,360 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const intro = `# Benchmarks
+
+Written by ` + "`go run ./tests/bench`" + ` as root, on one machine: both hosts are network namespaces, joined by the emulated line of
+` + "`fxfer lab`" + `, which is not for free and has a drop-tail queue of one bandwidth-delay product. Everything runs as an ordinary user
+without capabilities, but for the column that says so.
+
+- **limit**: what TCP can carry, 1448 of 1538 bytes on the wire.
+- **iperf3**: the best of 1, 4, 8, 16 and 32 streams, received, without the slow start, on the same line in the same run.
+- **fxfer**: the whole command from process start to exit, cold: nothing is known about the path; encrypted, checked, synced and
+  committed. The digest printed is compared with that of ` + "`b3sum`" + `.
+- **others**: with the settings that were best for them, measured the same way. One that would take more than 1.25 times fxfer's
+  time is stopped after 6 s and its time projected from the rate it had then (≈), and isn't repeated beyond 1.5 times.
+
+Figures are medians; contenders take turns; files are in memory, which is warm. The best of fxfer and the others is bold.
+`
+
+// beginMark and endMark enclose what is written of a grid, so that each can be measured anew without the others.
+func beginMark(g string) string { return "<!-- " + g + ": generated, begin -->" }
+func endMark(g string) string   { return "<!-- " + g + ": generated, end -->" }
+
+// replaceSection returns the document with the section of one grid replaced. A document without that section, or an empty one,
+// gets all it lacks, in the order of all.
+func replaceSection(doc, name, section string, all []string) string {
+	sections := map[string]string{}
+	for _, g := range all {
+		if _, rest, found := strings.Cut(doc, beginMark(g)); found {
+			if text, _, closed := strings.Cut(rest, endMark(g)); closed {
+				sections[g] = strings.Trim(text, "\n")
+			}
+		}
+	}
+	sections[name] = strings.Trim(section, "\n")
+	var b strings.Builder
+	b.WriteString(intro)
+	for _, g := range all {
+		if text := sections[g]; text != "" {
+			fmt.Fprintf(&b, "\n%s\n\n%s\n\n%s\n", beginMark(g), text, endMark(g))
+		}
+	}
+	return b.String()
+}
+
+// chartName is the file with the chart of a grid, beside the document.
+func chartName(grid string) string { return "benchmarks-" + grid + ".svg" }
+
+// renderSection returns the Markdown of a measured grid.
+func renderSection(g *grid, m *machine, results []result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "## %s\n\n%s\n\n![%s](%s)\n\n", g.title, g.about, g.measure.axis(), chartName(g.name))
+	table(&b, g.measure.table(results))
+	if lost := losses(g.measure, results); len(lost) > 0 {
+		fmt.Fprintf(&b, "\nWhere fxfer is not the best:\n\n%s", bullets(lost))
+	}
+	b.WriteString("\nfxfer in detail, as an ordinary user; memory is the most that was resident, the receiver's over all rows on the same hosts:\n\n")
+	table(&b, detailTable(results))
+	if failed := failures(results); len(failed) > 0 {
+		fmt.Fprintf(&b, "\nNot measured:\n\n%s", bullets(failed))
+	}
+	b.WriteString("\nCommands and settings:\n\n")
+	b.WriteString(bullets(commands(results)))
+	fmt.Fprintf(&b, "\n%s. %d processors, %s, %.0f GiB of memory, Linux %s; %s. %s.\n", m.date.Format("2 January 2006"), m.cpus, m.model,
+		float64(m.memory)/(1<<30), m.kernel, m.network, strings.Join(m.tools, ", "))
+	return b.String()
+}
+
+func table(b *strings.Builder, rows [][]string) {
+	for i, row := range rows {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			fmt.Fprintf(b, "| --- |%s\n", strings.Repeat(" ---: |", len(row)-1))
+		}
+	}
+}
+
+func bullets(lines []string) string {
+	var b strings.Builder
+	for _, l := range lines {
+		fmt.Fprintf(&b, "- %s\n", l)
+	}
+	return b.String()
+}
+
+// value is what o is compared by: bit/s, RTTs, or GB/s.
+func (m measure) value(r *result, o *outcome) float64 {
+	s := o.seconds()
+	switch {
+	case s == 0:
+		return 0
+	case m == roundTrips:
+		return s / r.rtt.Seconds()
+	case m == hostCost:
+		return float64(r.load.bytes()) / gb / s
+	}
+	return float64(r.load.bytes()) * 8 / s
+}
+
+// better tells whether a is the better value. 0 is none.
+func (m measure) better(a, b float64) bool {
+	if a == 0 || b == 0 {
+		return b == 0 && a != 0
+	}
+	if m == roundTrips {
+		return a < b
+	}
+	return a > b
+}
+
+func (m measure) show(v float64) string {
+	switch m {
+	case roundTrips:
+		return fmt.Sprintf("%.1f RTT", v)
+	case hostCost:
+		return fmt.Sprintf("%.2f GB/s", v)
+	case goodput:
+	}
+	return showRate(v)
+}
+
+// cell shows what o reached, the best in bold.
+func (m measure) cell(r *result, o *outcome, bold bool) string {
+	switch {
+	case o == nil:
+		return ""
+	case len(o.runs) == 0:
+		return "–"
+	}
+	text := m.show(m.value(r, o))
+	if m == hostCost {
+		text += fmt.Sprintf(", %.2f CPU s/GB", o.cpu()/(float64(r.load.bytes())/gb))
+	}
+	if o.projected() {
+		text = "≈ " + text
+	}
+	if bold {
+		text = "**" + text + "**"
+	}
+	return text
+}
+
+// winner is the name of the best among fxfer and the peers; fxfer with more rights doesn't compete, and a row without
+// measured peers has none.
+func (m measure) winner(r *result) string {
+	best, top, rivals := "", 0.0, 0
+	for i := range r.tools {
+		o := &r.tools[i]
+		if o.name == fxferNetAdminName || len(o.runs) == 0 {
+			continue
+		}
+		rivals++
+		if v := m.value(r, o); m.better(v, top) {
+			best, top = o.name, v
+		}
+	}
+	if rivals < 2 {
+		return ""
+	}
+	return best
+}
+
+// columns returns the names of all contenders in the results: fxfer's own first, the peers in their order.
+func columns(results []result) []string {
+	known := []string{fxferName, fxferNetAdminName}
+	for _, p := range peers() {
+		known = append(known, p.name)
+	}
+	return slices.DeleteFunc(known, func(name string) bool {
+		return !slices.ContainsFunc(results, func(r result) bool { return r.tool(name) != nil })
+	})
+}
+
+func (m measure) table(results []result) [][]string {
+	names := columns(results)
+	head := []string{""}
+	if m == goodput {
+		head = append(head, "limit", "iperf3")
+	}
+	for _, name := range names {
+		head = append(head, strings.TrimPrefix(name, "fxfer "))
+		if name == fxferName && m == goodput {
+			head = append(head, "of the limit", "of iperf3")
+		}
+	}
+	rows := [][]string{head}
+	for i := range results {
+		r := &results[i]
+		row := []string{r.name}
+		if m == goodput {
+			row = append(row, showRate(r.limit), r.best.String())
+		}
+		winner := m.winner(r)
+		for _, name := range names {
+			o := r.tool(name)
+			row = append(row, m.cell(r, o, name == winner))
+			if name == fxferName && m == goodput {
+				row = append(row, m.ratios(r, o)...)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// ratios are fxfer's to the limit and to iperf3's best.
+func (m measure) ratios(r *result, o *outcome) []string {
+	cells := []string{"–", "–"}
+	if o == nil || len(o.runs) == 0 {
+		return cells
+	}
+	v := m.value(r, o)
+	cells[0] = fmt.Sprintf("%.3f", v/r.limit)
+	if best := r.best.rate(); best > 0 {
+		cells[1] = fmt.Sprintf("%.3f", v/best)
+	}
+	return cells
+}
+
+// rate is the median in bit/s, 0 if there is none.
+func (b *bestOf) rate() float64 {
+	if b == nil {
+		return 0
+	}
+	return median(b.rates)
+}
+
+// String tells the rate and the number of streams.
+func (b *bestOf) String() string {
+	if b.rate() == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%s (%d)", showRate(b.rate()), b.streams)
+}
+
+// losses tells where fxfer is not the best.
+func losses(m measure, results []result) []string {
+	var lines []string
+	for i := range results {
+		r := &results[i]
+		name := m.winner(r)
+		fxfer := r.tool(fxferName)
+		if name == "" || name == fxferName || fxfer == nil {
+			continue
+		}
+		theirs, ours := m.value(r, r.tool(name)), m.value(r, fxfer)
+		if ours == 0 {
+			continue // told as not measured
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s has %s, fxfer %s", r.name, name, m.show(theirs), m.show(ours)))
+	}
+	return lines
+}
+
+func detailTable(results []result) [][]string {
+	rows := [][]string{{"", "runs", "at the limit", "streams", "congestion control", "sent again", "dropped by the queue", "sender", "receiver", "digests"}}
+	for i := range results {
+		r := &results[i]
+		o := r.tool(fxferName)
+		if o == nil || len(o.runs) == 0 {
+			continue
+		}
+		d := &r.fxfer
+		row := []string{r.name, runTimes(o), "–", "–", "–", "–", dropped(o), showMiB(d.senderPeak), showMiB(d.receiverPeak), "–"}
+		if r.limit > 0 {
+			row[2] = fmt.Sprintf("%.2f s", secondsAt(r.load.bytes(), r.limit))
+		} else {
+			row[6] = "–"
+		}
+		if d.checked {
+			row[3], row[4], row[5], row[9] = fmt.Sprint(d.streams), d.congestion, fmt.Sprintf("%.0f", median(d.retransmits)), "as b3sum"
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func runTimes(o *outcome) string {
+	var times []string
+	for _, r := range o.runs {
+		if r.projected {
+			return fmt.Sprintf("≈ %.0f s", r.seconds)
+		}
+		times = append(times, fmt.Sprintf("%.2f", r.seconds))
+	}
+	return strings.Join(times, ", ") + " s"
+}
+
+// dropped is the median share of the segments that found the queue full.
+func dropped(o *outcome) string {
+	var shares []float64
+	for _, r := range o.runs {
+		if r.sent > 0 {
+			shares = append(shares, float64(r.dropped)/float64(r.sent))
+		}
+	}
+	return fmt.Sprintf("%.2f %%", 100*median(shares))
+}
+
+func showMiB(bytes int64) string {
+	if bytes == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f MiB", float64(bytes)/(1<<20))
+}
+
+// failures tells what could not be measured, each reason once.
+func failures(results []result) []string {
+	var lines []string
+	rows := map[string][]string{}
+	add := func(row, what string) {
+		if rows[what] == nil {
+			lines = append(lines, what)
+		}
+		rows[what] = append(rows[what], row)
+	}
+	for i := range results {
+		r := &results[i]
+		if r.failed != nil {
+			add(r.name, r.failed.Error())
+		}
+		if r.best != nil && r.best.err != nil {
+			add(r.name, r.best.err.Error())
+		}
+		for _, o := range r.tools {
+			if o.err != nil {
+				add(r.name, o.name+": "+o.err.Error())
+			}
+		}
+	}
+	for i, what := range lines {
+		where := strings.Join(rows[what], "; ")
+		if len(rows[what]) == len(results) && len(results) > 1 {
+			where = "everywhere"
+		}
+		lines[i] = strings.ReplaceAll(what, "\n", "; ") + " (" + where + ")"
+	}
+	return lines
+}
+
+// commands lists fxfer's command of each row and how the others were set up.
+func commands(results []result) []string {
+	var lines []string
+	for _, r := range results {
+		if r.fxfer.command != "" {
+			lines = append(lines, fmt.Sprintf("%s: `%s`", r.name, r.fxfer.command))
+		}
+	}
+	for _, p := range peers() {
+		if slices.ContainsFunc(results, func(r result) bool { return r.tool(p.name) != nil }) {
+			lines = append(lines, p.name+": "+p.settings)
+		}
+	}
+	return lines
+}
