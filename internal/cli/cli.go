@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -18,14 +17,9 @@ import (
 
 // Main runs fxfer with args, which don't include the program's name, and returns the exit code. It must be called once,
 // from main: signals are handled for the whole process.
-func Main(args []string) int { return run(args, os.Stdin, os.Stdout, os.Stderr) }
-
-func run(args []string, in io.Reader, out, errs io.Writer) int {
+func Main(args []string) int {
 	root := newRoot()
 	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(errs)
 	understood := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
 	c, err := root.ExecuteContextC(context.Background())
@@ -40,7 +34,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	if hintOf(err) == "" && fxfer.KindOf(err) == fxfer.KindUsage && !errors.As(err, &peer) {
 		err = usageError("`"+c.CommandPath()+" --help` tells how", "%w", err)
 	}
-	printError(errs, err)
+	printError(os.Stderr, err)
 	_, code := classify(err)
 	return code
 }

@@ -183,7 +183,7 @@ func newLabUpCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up NAME [flags]",
 		Short: "Make a lab that stays until \"lab down NAME\"",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			link, err := flags.link()
 			if err != nil {
@@ -229,13 +229,13 @@ func newLabExecCommand() *cobra.Command {
 		Use:   "exec NAME left|right -- CMD [ARG...]",
 		Short: "Run a command on a host of a lab; the exit code is its own",
 		Args:  cobra.MinimumNArgs(3),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			name, side, cmd := args[0], args[1], args[2:]
 			if cmd[0] == "--" {
 				cmd = cmd[1:]
 			}
 			if side != "left" && side != "right" || len(cmd) == 0 {
-				return errors.New("usage: lab exec NAME left|right -- CMD [ARG...]")
+				return usageError("usage: "+c.UseLine(), "left or right, and a command are needed")
 			}
 			client, err := lab.Dial(name)
 			if err != nil {
@@ -262,7 +262,7 @@ func newLabSetCommand() *cobra.Command {
 		Long:  `Set changes what its flags name, at once and in both directions, and leaves the rest as it is. Packets on their way arrive as planned.`,
 		Example: `  fxfer lab set wan --loss 1% --from left
   fxfer lab set wan --down 10s`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			change, err := flags.change()
 			if err != nil {
@@ -276,10 +276,10 @@ func newLabSetCommand() *cobra.Command {
 			case "right":
 				change.Direction = lab.RightToLeft
 			default:
-				return fmt.Errorf("--from %q: left or right", from)
+				return usageError("", "--from: %q is neither left nor right", from)
 			}
 			if c.Flags().NFlag() == 0 {
-				return errors.New("nothing to set: name what to change, as in --loss 1%")
+				return usageError("name what to change, as in --loss 1%", "nothing to set")
 			}
 			client, err := lab.Dial(args[0])
 			if err != nil {
@@ -291,6 +291,9 @@ func newLabSetCommand() *cobra.Command {
 	flags.set.VisitAll(func(f *pflag.Flag) {
 		if f.Name != "mtu" && f.Name != "seed" {
 			f.DefValue = "" // help shows no defaults: what isn't named stays
+			if f.Value.Type() == "duration" {
+				f.DefValue = "0s"
+			}
 			c.Flags().AddFlag(f)
 		}
 	})
@@ -303,7 +306,7 @@ func newLabDownCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down NAME",
 		Short: "End a lab and all that runs in it",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := lab.Dial(args[0])
 			if err != nil {
@@ -353,6 +356,9 @@ func (f *linkFlags) link() (lab.Link, error) {
 	} else {
 		l.BufferBDP = *c.BufferBDP
 	}
+	if err := l.Check(); err != nil {
+		return lab.Link{}, usageError("", "%w", err)
+	}
 	return l, nil
 }
 
@@ -366,7 +372,7 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 	get := func(name string, parse func() error) {
 		if want(name) && failed == nil {
 			if err := parse(); err != nil {
-				failed = fmt.Errorf("--%s: %w", name, err)
+				failed = usageError("", "--%s: %w", name, err)
 			}
 		}
 	}

@@ -138,9 +138,12 @@ func (f *serveFlags) addShare(s fxfer.Share) error {
 	}
 	info, err := os.Stat(dir)
 	var cause *fs.PathError
+	if errors.As(err, &cause) {
+		err = fmt.Errorf("%s: %w", dir, cause.Err)
+	}
 	switch {
-	case errors.As(err, &cause):
-		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %s: %w", s.Name, dir, cause.Err)}
+	case err != nil:
+		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %w", s.Name, err)}
 	case !info.IsDir():
 		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %s is not a folder", s.Name, dir)}
 	}

@@ -18,6 +18,7 @@ import (
 // Rights say what a client may do in a share.
 type Rights uint8
 
+// The rights.
 const (
 	Read  Rights = 1 << iota // list and get
 	Write                    // send

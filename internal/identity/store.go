@@ -171,7 +171,7 @@ func writeFile(path string, data []byte, mode fs.FileMode) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			os.Remove(f.Name())
+			_ = os.Remove(f.Name())
 			err = fmt.Errorf("write %s: %w", path, err)
 		}
 	}()

@@ -52,9 +52,9 @@ func init() {
 	if len(os.Args) == 1 && os.Args[0] == boxName && os.Getpid() == 1 {
 		if err := boxMain(json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			unix.Exit(1)
 		}
-		os.Exit(0)
+		unix.Exit(0) // at once: whoever closes the lab waits
 	}
 }
 

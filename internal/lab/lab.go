@@ -78,6 +78,12 @@ type Counters struct {
 	Corrupted int64 // segments damaged
 }
 
+// Check returns what is wrong with the link, if anything.
+func (l Link) Check() error {
+	_, err := l.withDefaults()
+	return err
+}
+
 func (l Link) withDefaults() (Link, error) {
 	if l.MTU == 0 {
 		l.MTU = 1500

@@ -127,7 +127,7 @@ func (c *control) end(cause error) {
 		return
 	}
 	c.flush = true
-	if cause != errFinished && c.err == nil {
+	if !errors.Is(cause, errFinished) && c.err == nil {
 		c.flushWrittenLocked()
 		c.queue = wire.Append(c.queue, refusal(cause))
 	}

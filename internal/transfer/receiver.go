@@ -137,7 +137,7 @@ func (v *Receiver) Run(ctx context.Context) error {
 	tasks.Wait()
 	v.running.Wait()
 	v.keepPartials()
-	if cause := context.Cause(v.ctx); cause != errFinished {
+	if cause := context.Cause(v.ctx); !errors.Is(cause, errFinished) {
 		return cause
 	}
 	return nil
@@ -230,6 +230,7 @@ func (v *Receiver) handle(m wire.Message) (bool, error) {
 	case *wire.Entries:
 		return true, v.entries(m)
 	case *wire.EndManifest:
+		v.event(Event{Kind: Listed})
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		if v.told || m.Count < v.next || v.ended && m.Count < v.count {

@@ -151,7 +151,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	tasks.Wait()
 	s.running.Wait()
 	s.closeFiles()
-	if cause := context.Cause(s.ctx); cause != errFinished {
+	if cause := context.Cause(s.ctx); !errors.Is(cause, errFinished) {
 		return cause
 	}
 	return nil
@@ -239,8 +239,9 @@ func (s *Sender) walk() error {
 		return nil // whoever ended the session has the error
 	}
 	if err != nil {
-		return err
+		return &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()}
 	}
+	s.event(Event{Kind: Listed})
 	s.mu.Lock()
 	s.walked = true
 	count := s.next
@@ -419,7 +420,7 @@ func (s *Sender) feed(e *sending) {
 		}
 		if end {
 			e.ended = true
-			e.size = int64(max(0, e.blocks-1))<<maxBlockLog + int64(n)
+			e.size = max(0, e.blocks-1)<<maxBlockLog + int64(n)
 			if n == 0 {
 				e.size = e.blocks << maxBlockLog
 			}

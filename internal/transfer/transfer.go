@@ -63,6 +63,7 @@ const (
 	Same                           // unchanged, skipped
 	Done                           // folder or symlink in place
 	Failed                         // Err
+	Listed                         // the manifest is complete; no entry
 	Again                          // changed while it was sent, found anew under another Index
 )
 
@@ -70,7 +71,7 @@ const (
 type Event struct {
 	Kind   EventKind
 	Index  uint64
-	Entry  *wire.Entry // not to be changed
+	Entry  *wire.Entry // not to be changed; nil of Listed
 	Bytes  int64
 	Digest [32]byte
 	Err    error

@@ -180,14 +180,11 @@ func TestRename(t *testing.T) {
 }
 
 func TestStream(t *testing.T) {
-	defer goleak.VerifyNone(t)
 	rng := seeded(t)
 	for _, n := range []int{0, 1, 1 << 20, 100<<20 + 3} {
 		data := randomBytes(rng, n)
 		dst := t.TempDir()
-		target, err := disk.Open(dst)
-		require.NoError(t, err)
-		defer target.Close()
+		target := openTree(t, dst)
 		source := &StreamSource{Entry: wire.Entry{Kind: wire.File, Path: "-", Size: wire.Unknown, Mode: 0o600}, R: bytes.NewReader(data)}
 		s := session{source: source, target: target, path: "dump", streams: 4}
 		s.wrap = func(id int, c net.Conn) net.Conn {

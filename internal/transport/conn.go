@@ -164,7 +164,7 @@ func (c *Conn) Handshake(ctx context.Context) error {
 		err = c.handshake(ctx, c.tcp, c.conf, false)
 	}
 	if err != nil {
-		c.Close()
+		_ = c.Close()
 		return fmt.Errorf("handshake with %s: %w", c.RemoteAddr(), err)
 	}
 	c.conf = nil

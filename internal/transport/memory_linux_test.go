@@ -99,8 +99,7 @@ func TestStrangerMemory(t *testing.T) {
 			client := <-dialled
 			require.NotNil(t, client)
 			clients, servers = append(clients, client), append(servers, c)
-			defer client.Close()
-			defer c.Close()
+			t.Cleanup(func() { client.Close(); c.Close() })
 		}
 		payload := make([]byte, 40_000)
 		for _, c := range clients {

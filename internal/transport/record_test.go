@@ -282,7 +282,7 @@ func TestHostileRecords(t *testing.T) {
 			require.Equal(t, err, again, "it must last")
 			var bad *alertError
 			if test.alert < 0 {
-				require.False(t, errors.As(err, &bad))
+				require.NotErrorAs(t, err, &bad)
 				return
 			}
 			require.ErrorAs(t, err, &bad)

@@ -62,11 +62,12 @@ func (l Limits) sndPart() (num, den int) {
 	return 1, 1
 }
 
-func (l Limits) rcvPart() (num, den int) {
+// rcvPart is the divisor that makes a receive buffer a window.
+func (l Limits) rcvPart() int {
 	if l.Books {
-		return 1, 2
+		return 2
 	}
-	return 1, 1
+	return 1
 }
 
 // decision is what to ask of SO_SNDBUF and SO_RCVBUF, in bytes; 0 leaves the buffer to the kernel.
@@ -90,13 +91,12 @@ func windowFor(path Path, limits Limits) decision {
 		return size / limits.buffer(1)
 	}
 	need := path.share()
-	num, den := limits.rcvPart()
-	d := decision{rcv: pick(need, num, den, limits.RcvAuto, limits.RcvMax)}
+	d := decision{rcv: pick(need, 1, limits.rcvPart(), limits.RcvAuto, limits.RcvMax)}
 	if need == 0 {
 		// A large send buffer costs nothing until it is used. A fixed receive buffer would be a queue on a short path.
 		need = maxBuffer
 	}
-	num, den = limits.sndPart()
+	num, den := limits.sndPart()
 	d.snd = pick(need, num, den, limits.SndAuto, limits.SndMax)
 	d.force = limits.Force && d != (decision{})
 	return d
@@ -127,7 +127,6 @@ func windowsOf(d decision, snd, rcv int, limits Limits) Windows {
 	}
 	num, den := limits.sndPart()
 	w.SndCap = snd / den * num
-	num, den = limits.rcvPart()
-	w.RcvCap = rcv / den * num
+	w.RcvCap = rcv / limits.rcvPart()
 	return w
 }

@@ -239,26 +239,62 @@ type Value struct {
 // Drain tells that the server is about to end: what is written is in the checkpoint, come again later.
 type Drain struct{}
 
-// The types of the messages.
-func (*Hello) Type() Type       { return TypeHello }
-func (*Join) Type() Type        { return TypeJoin }
-func (*Welcome) Type() Type     { return TypeWelcome }
-func (*Refuse) Type() Type      { return TypeRefuse }
-func (*Manifest) Type() Type    { return TypeManifest }
-func (*Entries) Type() Type     { return TypeEntries }
+// Type implements Message.
+func (*Hello) Type() Type { return TypeHello }
+
+// Type implements Message.
+func (*Join) Type() Type { return TypeJoin }
+
+// Type implements Message.
+func (*Welcome) Type() Type { return TypeWelcome }
+
+// Type implements Message.
+func (*Refuse) Type() Type { return TypeRefuse }
+
+// Type implements Message.
+func (*Manifest) Type() Type { return TypeManifest }
+
+// Type implements Message.
+func (*Entries) Type() Type { return TypeEntries }
+
+// Type implements Message.
 func (*EndManifest) Type() Type { return TypeEndManifest }
-func (*Answers) Type() Type     { return TypeAnswers }
-func (*Written) Type() Type     { return TypeWritten }
-func (*Resend) Type() Type      { return TypeResend }
-func (*EndEntry) Type() Type    { return TypeEndEntry }
+
+// Type implements Message.
+func (*Answers) Type() Type { return TypeAnswers }
+
+// Type implements Message.
+func (*Written) Type() Type { return TypeWritten }
+
+// Type implements Message.
+func (*Resend) Type() Type { return TypeResend }
+
+// Type implements Message.
+func (*EndEntry) Type() Type { return TypeEndEntry }
+
+// Type implements Message.
 func (*EntryFailed) Type() Type { return TypeEntryFailed }
-func (*Committed) Type() Type   { return TypeCommitted }
-func (*Finished) Type() Type    { return TypeFinished }
-func (*Ping) Type() Type        { return TypePing }
-func (*Pong) Type() Type        { return TypePong }
-func (*Streams) Type() Type     { return TypeStreams }
-func (*Sample) Type() Type      { return TypeSample }
-func (*Drain) Type() Type       { return TypeDrain }
+
+// Type implements Message.
+func (*Committed) Type() Type { return TypeCommitted }
+
+// Type implements Message.
+func (*Finished) Type() Type { return TypeFinished }
+
+// Type implements Message.
+func (*Ping) Type() Type { return TypePing }
+
+// Type implements Message.
+func (*Pong) Type() Type { return TypePong }
+
+// Type implements Message.
+func (*Streams) Type() Type { return TypeStreams }
+
+// Type implements Message.
+func (*Sample) Type() Type { return TypeSample }
+
+// Type implements Message.
+func (*Drain) Type() Type { return TypeDrain }
 
 // newMessage returns an empty message of a type, nil for unknown ones.
 func newMessage(t Type) Message {

@@ -194,7 +194,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		}
 		u.Token = "" // spent, or else good for nothing
 		wait := min(time.Second<<min(try, 4), 15*time.Second)
-		wait = wait/2 + rand.N(wait)
+		wait = wait/2 + rand.N(wait) //nolint:gosec // jitter
 		if c.opt.Notice != nil {
 			left := c.opt.RetryFor - time.Since(alive)
 			c.opt.Notice(fmt.Sprintf("%v; trying again in %.0f s, for another %v", describe(err, server), wait.Seconds(), left.Round(time.Second)))
@@ -230,7 +230,7 @@ func (c *Client) finish(t *tracker, server string, stats *sessionStats, err erro
 	if r.Failed == 1 {
 		return r, &Error{Kind: kind, Err: fmt.Errorf("%s: %w", wire.Printable(r.Failures[0].Path), r.Failures[0].Err)}
 	}
-	return r, &Error{Kind: kind, Err: fmt.Errorf("%d of the entries failed", r.Failed)}
+	return r, &Error{Kind: kind, Err: fmt.Errorf("%d entries failed, %d files are in place", r.Failed, r.Sent+r.Same)}
 }
 
 // temporary tells whether a new session may succeed where this one failed.
@@ -251,7 +251,7 @@ func describe(err error, server string) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &known):
-		return err
+		return known
 	case errors.Is(err, context.Canceled):
 		return &Error{Kind: KindInterrupted, Err: errors.New("interrupted"), Remedy: "the same command resumes"}
 	case errors.As(err, &coded):

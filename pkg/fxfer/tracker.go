@@ -75,6 +75,10 @@ func (t *tracker) event(e transfer.Event) {
 func (t *tracker) count(e *transfer.Event) (FileResult, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if e.Kind == transfer.Listed {
+		t.walking = false
+		return FileResult{}, false
+	}
 	r := FileResult{Path: e.Entry.Path, Kind: kindNames[e.Entry.Kind], Bytes: max(0, e.Entry.Size)}
 	isFile := e.Entry.Kind == wire.File
 	f := t.byIndex[e.Index]
@@ -88,14 +92,16 @@ func (t *tracker) count(e *transfer.Event) (FileResult, bool) {
 	case transfer.Started:
 		t.touch(e).done += e.Bytes
 		t.done += e.Bytes
-		t.resumed += e.Bytes
+		if t.reconnects == 0 { // later sessions also find what the earlier ones of this transfer wrote
+			t.resumed += e.Bytes
+		}
 		return r, false
 	case transfer.Written:
 		t.touch(e).done += e.Bytes
 		t.done += e.Bytes
 		if e.Bytes > 0 {
 			t.written += e.Bytes
-		} else {
+		} else if t.reconnects == 0 {
 			t.resumed += e.Bytes
 		}
 		if e.Entry.Size < 0 {

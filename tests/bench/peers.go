@@ -122,13 +122,14 @@ func serveSSH(ctx context.Context, s *stage) error {
 			return fmt.Errorf("make a key: %w: %s", err, out)
 		}
 	}
-	// sshd wants to be called by its full path, since it runs itself for each connection.
+	// sshd wants to be called by its full path, since it runs itself for each connection. Without PAM it refuses "nobody" as
+	// a locked account.
 	c := command{host: s.receiver, argv: []string{find("sshd"), "-D", "-e", "-f", s.abs("conf/sshd_config")}}
 	return s.configured(ctx, c, sshPort, "conf/sshd_config", fmt.Sprintf(`Port %d
 HostKey %s
 AuthorizedKeysFile %s
 StrictModes no
-UsePAM no
+UsePAM yes
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PidFile none

@@ -81,7 +81,9 @@ func (s *server) kill() {
 	_ = s.cmd.Wait()
 }
 
-func (s *server) address() string { return strings.Split(s.url[strings.LastIndexByte(s.url, '@')+1:], "/")[0] }
+func (s *server) address() string {
+	return strings.Split(s.url[strings.LastIndexByte(s.url, '@')+1:], "/")[0]
+}
 
 // line is what these tests read of fxfer's JSON lines.
 type line struct {
