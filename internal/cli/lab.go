@@ -158,19 +158,28 @@ func awaitPort(h *lab.Host, ended <-chan struct{}) error {
 	}
 }
 
-// countersLine tells what the link did, leaving out the faults that didn't happen.
+// countersLine tells what the link did, leaving out the faults that didn't happen. The shares are
+// of what each fault could have happened to.
 func countersLine(there, back lab.Counters) string {
 	var b strings.Builder
 	b.WriteString("fxfer lab: ")
 	for i, c := range []lab.Counters{there, back} {
 		b.WriteString([]string{"left to right ", "; right to left "}[i])
 		fmt.Fprintf(&b, "%d packets, %.1f MB", c.Delivered, float64(c.Bytes)/1e6)
+		queued := c.Sent - c.Outage
+		line := queued - c.Dropped
 		for _, fault := range []struct {
-			n    int64
-			name string
-		}{{c.Dropped, "dropped by the queue"}, {c.Lost, "lost"}, {c.Outage, "lost while down"}, {c.Reordered, "reordered"}, {c.Corrupted, "corrupted"}} {
+			n, of int64
+			name  string
+		}{
+			{c.Outage, c.Sent, "lost while down"},
+			{c.Dropped, queued, "dropped by the queue"},
+			{c.Lost, line, "lost"},
+			{c.Reordered, line - c.Lost, "reordered"},
+			{c.Corrupted, line - c.Lost, "corrupted"},
+		} {
 			if fault.n > 0 {
-				fmt.Fprintf(&b, ", %d %s (%.3g%%)", fault.n, fault.name, 100*float64(fault.n)/float64(c.Sent))
+				fmt.Fprintf(&b, ", %d %s (%.3g%%)", fault.n, fault.name, 100*float64(fault.n)/float64(fault.of))
 			}
 		}
 	}

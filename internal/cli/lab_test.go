@@ -32,7 +32,7 @@ func TestLinkFlags(t *testing.T) {
 	}, l)
 	l, err = parse("--buffer", "0.5bdp")
 	require.NoError(t, err)
-	require.Equal(t, 0.5, l.BufferBDP)
+	require.InDelta(t, 0.5, l.BufferBDP, 0)
 
 	for flag, values := range map[string][]string{
 		"--rate":    {"200", "200Mbit", "0mbit"},
@@ -59,8 +59,8 @@ func TestLinkChange(t *testing.T) {
 
 func TestCountersLine(t *testing.T) {
 	require.Equal(t,
-		"fxfer lab: left to right 990 packets, 1.5 MB, 10 lost (1%), 5 reordered (0.5%); right to left 3 packets, 0.0 MB",
-		countersLine(lab.Counters{Sent: 1000, Delivered: 990, Bytes: 1_500_000, Lost: 10, Reordered: 5}, lab.Counters{Sent: 3, Delivered: 3}))
+		"fxfer lab: left to right 990 packets, 1.5 MB, 200 dropped by the queue (16.7%), 10 lost (1%), 99 reordered (10%); right to left 3 packets, 0.0 MB",
+		countersLine(lab.Counters{Sent: 1200, Delivered: 990, Bytes: 1_500_000, Dropped: 200, Lost: 10, Reordered: 99}, lab.Counters{Sent: 3, Delivered: 3}))
 }
 
 // runLab executes "lab run" with the given arguments. Without root the test is skipped where there can't be a lab.

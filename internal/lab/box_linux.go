@@ -65,7 +65,7 @@ func boxMain(in *json.Decoder, out *json.Encoder) error {
 	signal.Ignore(syscall.SIGCHLD, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // orphans end without a wait
 	// Commands should find their own PIDs in /proc. Where a container forbids that, they see the outer ones.
 	if unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "") == nil {
-		unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+		_ = unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	}
 
 	var req boxRequest

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -131,7 +132,7 @@ func (c *Control) Close() error { return c.listener.Close() }
 func (c *Control) Serve(ctx context.Context, l *Lab) error {
 	ctx, down := context.WithCancel(ctx)
 	defer down()
-	context.AfterFunc(ctx, func() { c.listener.Close() })
+	context.AfterFunc(ctx, func() { _ = c.listener.Close() })
 	var conns sync.WaitGroup
 	var farewell []*net.UnixConn // of those who asked for the end
 	var mu sync.Mutex
@@ -160,7 +161,7 @@ func (c *Control) Serve(ctx context.Context, l *Lab) error {
 	conns.Wait()
 	last := newReply(l, err)
 	for _, conn := range farewell {
-		json.NewEncoder(conn).Encode(last)
+		_ = json.NewEncoder(conn).Encode(last) // the client may be gone
 		conn.Close()
 	}
 	return err
@@ -177,7 +178,9 @@ func newReply(l *Lab, err error) reply {
 
 // handle serves one connection, and returns false if it asked for the end of the lab.
 func (c *Control) handle(ctx context.Context, l *Lab, conn *net.UnixConn) bool {
-	conn.SetDeadline(time.Now().Add(requestLimit))
+	if conn.SetDeadline(time.Now().Add(requestLimit)) != nil {
+		return true
+	}
 	files, err := receiveFiles(conn)
 	if err != nil {
 		return true
@@ -189,10 +192,9 @@ func (c *Control) handle(ctx context.Context, l *Lab, conn *net.UnixConn) bool {
 	}()
 	in := json.NewDecoder(conn)
 	var req request
-	if err := in.Decode(&req); err != nil {
+	if in.Decode(&req) != nil || conn.SetDeadline(time.Time{}) != nil {
 		return true
 	}
-	conn.SetDeadline(time.Time{})
 	var answer reply
 	switch {
 	case req.Op == "down":
@@ -206,7 +208,7 @@ func (c *Control) handle(ctx context.Context, l *Lab, conn *net.UnixConn) bool {
 	default:
 		answer = newReply(l, fmt.Errorf("the lab's process doesn't know the request %q", req.Op))
 	}
-	json.NewEncoder(conn).Encode(answer)
+	_ = json.NewEncoder(conn).Encode(answer) // the client may be gone
 	return true
 }
 
@@ -218,7 +220,7 @@ func execute(ctx context.Context, l *Lab, req request, files []*os.File, in *jso
 	}
 	cmd := host.Command(context.WithoutCancel(ctx), req.Path)
 	cmd.Args, cmd.Dir = req.Args, req.Dir
-	cmd.Env = append(req.Env, l.environ()...)
+	cmd.Env = slices.Concat(req.Env, l.environ())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[1], files[2]
 	cmd.Detach()
 	if err := cmd.Start(); err != nil {
@@ -234,7 +236,7 @@ func execute(ctx context.Context, l *Lab, req request, files []*os.File, in *jso
 				return
 			}
 			if more.Signal > 0 {
-				unix.Kill(-cmd.Process.Pid, more.Signal)
+				_ = unix.Kill(-cmd.Process.Pid, more.Signal) // it may have ended
 			}
 		}
 	}()
@@ -370,7 +372,7 @@ func (c *Client) ask(req request, rights []byte, signals <-chan os.Signal) (repl
 	for {
 		select {
 		case s := <-signals:
-			out.Encode(request{Op: "signal", Signal: s.(syscall.Signal)})
+			_ = out.Encode(request{Op: "signal", Signal: s.(syscall.Signal)}) // the answer tells of a broken connection
 		case r := <-answer:
 			if errors.Is(r.err, io.EOF) {
 				return r.reply, fmt.Errorf("lab %s ended", c.name)

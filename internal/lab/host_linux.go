@@ -101,9 +101,10 @@ func (c *Cmd) Wait() error {
 	return err
 }
 
-// awaitDeath returns when the command's process is dead, leaving it to Wait to find that out.
+// awaitDeath returns when the command's process is dead, leaving it to Wait to find that out. Before Linux 5.4, where
+// there is no way to do that, it returns at once.
 func (c *Cmd) awaitDeath() {
-	c.Process.WithHandle(func(pidfd uintptr) {
+	_ = c.Process.WithHandle(func(pidfd uintptr) {
 		for unix.Waitid(unix.P_PIDFD, int(pidfd), nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 		}
 	})

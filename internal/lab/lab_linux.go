@@ -45,24 +45,22 @@ func Start(l Link) (*Lab, error) {
 	return lab, nil
 }
 
-func (l *Lab) start(mtu int) (err error) {
-	var hosts [2]*Host
-	var tuns [2]*os.File
-	for i, p := range prefixes {
-		hosts[i], tuns[i], err = newHost(l, mtu, p[0], p[1])
-		if err != nil {
-			return err
-		}
-		defer tuns[i].Close()
-		defer func() {
-			if err != nil {
-				hosts[i].close()
-			}
-		}()
+func (l *Lab) start(mtu int) error {
+	left, leftTUN, err := newHost(l, mtu, prefixes[0][0], prefixes[0][1])
+	if err != nil {
+		return err
 	}
-	l.Left, l.Right = hosts[0], hosts[1]
-	l.box, err = startBox(l.links, tuns)
-	return err
+	defer leftTUN.Close()
+	right, rightTUN, err := newHost(l, mtu, prefixes[1][0], prefixes[1][1])
+	if err != nil {
+		return errors.Join(err, left.close())
+	}
+	defer rightTUN.Close()
+	if l.box, err = startBox(l.links, [2]*os.File{leftTUN, rightTUN}); err != nil {
+		return errors.Join(err, left.close(), right.close())
+	}
+	l.Left, l.Right = left, right
+	return nil
 }
 
 func (l *Lab) environ() []string {
@@ -109,7 +107,7 @@ func (l *Lab) Link() (leftToRight, rightToLeft Link) {
 func (l *Lab) Counters() (leftToRight, rightToLeft Counters) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.countLocked()
+	_ = l.countLocked() // Close tells of a link that failed
 	return l.counters[0], l.counters[1]
 }
 

@@ -109,7 +109,7 @@ func TestLineCutsLongTrains(t *testing.T) {
 		for _, a := range got {
 			segs += a.segs
 			require.Equal(t, int64(segs)*1538*8e9/test.rate, a.at)
-			require.Equal(t, a.segs, func() int { tr := parseTrain(a.pkt); return tr.segs }())
+			require.Equal(t, a.segs, parseTrain(a.pkt).segs)
 		}
 		require.Equal(t, 44, segs)
 	}
@@ -214,8 +214,9 @@ func TestLineSeedDecides(t *testing.T) {
 		}
 		return seqs
 	}
-	require.Equal(t, run(7), run(7))
-	require.NotEqual(t, run(7), run(8))
+	first, again := run(7), run(7)
+	require.Equal(t, first, again)
+	require.NotEqual(t, first, run(8))
 }
 
 // On a busy line each held segment is overtaken by three or more, and none is lost or doubled.
@@ -319,15 +320,15 @@ func TestLinkChecks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1500, l.MTU)
 	for name, spoil := range map[string]func(*Link){
-		"rate":       func(l *Link) { l.Rate = 0 },
-		"time":       func(l *Link) { l.RTT = -1 },
-		"loss":       func(l *Link) { l.Loss = 1.1 },
-		"reorder":    func(l *Link) { l.Reorder = -0.1 },
-		"corrupt":    func(l *Link) { l.Corrupt = math.NaN() },
-		"MTU":        func(l *Link) { l.MTU = 100 },
-		"packet":     func(l *Link) { l.Buffer = 1000 },
-		"buffer":     func(l *Link) { l.Buffer = -1 },
-		"buffer of ": func(l *Link) { l.BufferBDP = 1e9 },
+		"rate":    func(l *Link) { l.Rate = 0 },
+		"time":    func(l *Link) { l.RTT = -1 },
+		"loss":    func(l *Link) { l.Loss = 1.1 },
+		"reorder": func(l *Link) { l.Reorder = -0.1 },
+		"corrupt": func(l *Link) { l.Corrupt = math.NaN() },
+		"MTU":     func(l *Link) { l.MTU = 100 },
+		"packet":  func(l *Link) { l.Buffer = 1000 },
+		"buffer":  func(l *Link) { l.Buffer = -1 },
+		"BDP":     func(l *Link) { l.BufferBDP = 1e9 },
 	} {
 		bad := good
 		spoil(&bad)

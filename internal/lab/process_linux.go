@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -24,13 +23,13 @@ func (c *Cmd) Detach() {
 // Stop ends a detached command and its process group: SIGTERM, and after the grace period SIGKILL. The command's Wait,
 // running elsewhere, closes done.
 func (c *Cmd) Stop(done <-chan struct{}, grace time.Duration) {
-	unix.Kill(-c.Process.Pid, unix.SIGTERM)
+	_ = unix.Kill(-c.Process.Pid, unix.SIGTERM) // all may have ended
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
 	case <-done:
 	case <-timer.C:
-		unix.Kill(-c.Process.Pid, unix.SIGKILL)
+		_ = unix.Kill(-c.Process.Pid, unix.SIGKILL)
 		<-done
 	}
 }
@@ -50,7 +49,7 @@ func attend(p *os.Process, wait func() error) (int, error) {
 		select {
 		case s := <-signals:
 			if s != unix.SIGINT || !inForeground() {
-				p.Signal(s)
+				_ = p.Signal(s) // it may have ended
 			}
 		case err := <-done:
 			return exitCode(err)
@@ -85,24 +84,19 @@ func (h *Host) Listening() (bool, error) {
 	found := false
 	err := h.Do(func() error {
 		for _, table := range []string{"tcp", "tcp6", "udp", "udp6"} {
-			f, err := os.Open("/proc/thread-self/net/" + table)
+			b, err := os.ReadFile("/proc/thread-self/net/" + table)
 			if errors.Is(err, os.ErrNotExist) { // no IPv6
 				continue
 			}
 			if err != nil {
 				return err
 			}
-			defer f.Close()
-			lines := bufio.NewScanner(f)
-			for lines.Scan() {
+			for line := range strings.Lines(string(b)) {
 				// sl local_address rem_address st …: state 0A is LISTEN (net/tcp_states.h)
-				fields := strings.Fields(lines.Text())
-				if len(fields) > 3 && fields[0] != "sl" && (fields[3] == "0A" || strings.HasPrefix(table, "udp")) {
+				f := strings.Fields(line)
+				if len(f) > 3 && f[0] != "sl" && (f[3] == "0A" || strings.HasPrefix(table, "udp")) {
 					found = true
 				}
-			}
-			if err := lines.Err(); err != nil {
-				return err
 			}
 		}
 		return nil
@@ -155,7 +149,9 @@ func Ready() error {
 	if os.Getenv(readyEnv) == "" {
 		return nil
 	}
-	os.Unsetenv(readyEnv)
+	if err := os.Unsetenv(readyEnv); err != nil {
+		return fmt.Errorf("report readiness: %w", err)
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("report readiness: %w", err)

@@ -58,8 +58,8 @@ func (p *pump) set(l Link, down int64) {
 		c.downUntil = p.now() + down
 	}
 	p.change.Store(c)
-	one := [8]byte{0: 1, 7: 1} // not zero in either byte order
-	unix.Write(p.wake, one[:])
+	one := [8]byte{0: 1, 7: 1}        // not zero in either byte order
+	_, _ = unix.Write(p.wake, one[:]) // it can only be awake already
 	select {
 	case <-c.done:
 	case <-p.ended:
@@ -71,7 +71,7 @@ func (p *pump) run() error {
 	defer close(p.ended)
 	runtime.LockOSThread() // and never unlock: its timer slack is our own
 	// The kernel may wake a thread this much late: its default of 50 µs is coarse beside the tick.
-	unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(5*time.Microsecond), 0, 0, 0)
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(5*time.Microsecond), 0, 0, 0)
 
 	wait := waiter{fds: [2]unix.PollFd{{Fd: int32(p.src), Events: unix.POLLIN}, {Fd: int32(p.wake), Events: unix.POLLIN}}}
 	var out [2]unix.Iovec
@@ -122,7 +122,7 @@ func (p *pump) run() error {
 		wait.poll(due - p.now())
 		if wait.fds[1].Revents != 0 {
 			var b [8]byte
-			unix.Read(p.wake, b[:])
+			_, _ = unix.Read(p.wake, b[:])
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (w *waiter) sleep(ns int64) {
 		return
 	}
 	w.ts = unix.NsecToTimespec(ns)
-	unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&w.ts)), 0, 0)
+	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&w.ts)), 0, 0)
 }
 
 // poll waits for at most ns for one of the descriptors. Signals may end it early.
@@ -148,7 +148,7 @@ func (w *waiter) poll(ns int64) {
 	ns = max(0, min(ns, int64(time.Hour)))
 	ns -= ns / 1000 // the kernel adds as much to what poll is given (fs/select.c, select_estimate_accuracy)
 	w.ts = unix.NsecToTimespec(ns)
-	unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&w.fds)), 2, uintptr(unsafe.Pointer(&w.ts)), 0, 0, 0)
+	_, _, _ = unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&w.fds)), 2, uintptr(unsafe.Pointer(&w.ts)), 0, 0, 0)
 }
 
 // readTUN, writeTUN and sleep take a fraction of a millisecond at most, so they needn't tell the Go scheduler: that

@@ -58,8 +58,8 @@ func setUpTUN(fd, mtu int, addrs []netip.Prefix) error {
 	// Nothing but what the hosts send each other should cross the link: no router solicitations, and below no
 	// multicast listener reports. The files are missing where IPv6 is off.
 	conf := "/proc/sys/net/ipv6/conf/" + tunName
-	os.WriteFile(conf+"/addr_gen_mode", []byte("1"), 0)
-	os.WriteFile(conf+"/router_solicitations", []byte("0"), 0)
+	_ = os.WriteFile(conf+"/addr_gen_mode", []byte("1"), 0)
+	_ = os.WriteFile(conf+"/router_solicitations", []byte("0"), 0)
 
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {

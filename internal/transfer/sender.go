@@ -63,13 +63,15 @@ type Sender struct {
 	ready      []*sending          // those with blocks to claim, in manifest order
 	next       uint64              // number of the next entry
 	walked     bool
-	answered   bool       // the receiver has answered at all
-	speculated int64      // bytes of entries sent ahead of their answers
-	changed    []*sending // to be announced again
-	offered    int64      // blocks that became claimable
-	acked      bool       // a block was acknowledged
-	active     int        // streams that may claim, 0 for all
-	over       bool       // no more blocks: finished or failed
+	answered   bool          // the receiver has answered at all
+	speculated int64         // bytes of entries sent ahead of their answers
+	changed    []*sending    // to be announced again
+	offered    int64         // blocks that became claimable
+	acked      bool          // a block was acknowledged
+	active     int           // streams that may claim, 0 for all
+	latency    time.Duration // of a block, from claim to acknowledgement, smoothed
+	timer      *time.Timer   // wakes an idle stream that waits for a block to be overdue
+	over       bool          // no more blocks: finished or failed
 	streams    map[uint64]*sendStream
 	stats      Stats
 
@@ -99,19 +101,10 @@ type sending struct {
 	ended    bool  // blocks is final
 	size     int64
 	todo     extents
-	flying   map[int64]*sendStream
+	flying   map[int64]flight
 	sent     extents // blocks that left at least once
 	tree     hashTree
-	kept     map[int64][]byte // blocks of a stream until they are acknowledged, with room for the header
-}
-
-// sendStream is a data stream of the sender.
-type sendStream struct {
-	id     uint64
-	stream Stream
-	dead   bool
-	flying int       // blocks not yet acknowledged
-	moved  time.Time // last acknowledgement, or first block in flight
+	kept     map[int64][]byte // blocks of a stream until they are acknowledged
 }
 
 // NewSender prepares a session on a control stream whose opening messages have been exchanged. r is the Reader of
@@ -122,6 +115,8 @@ func NewSender(stream io.ReadWriteCloser, r *wire.Reader, source Source, opt Sen
 		entries: make(map[uint64]*sending), streams: make(map[uint64]*sendStream),
 	}
 	s.cond = sync.NewCond(&s.mu)
+	s.timer = time.AfterFunc(time.Hour, s.wake)
+	s.timer.Stop()
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
 }
@@ -168,6 +163,7 @@ func (s *Sender) end(cause error) {
 	s.cond.Broadcast()
 	s.mu.Unlock()
 	if first {
+		s.timer.Stop()
 		s.stop(cause)
 		s.closeStreams()
 		s.ctrl.end(cause)
@@ -322,7 +318,7 @@ func (s *Sender) waitRoom() bool {
 func (s *Sender) announce(item Item) *sending {
 	e := &sending{item: item, size: item.Entry.Size}
 	if item.Entry.Kind == wire.File {
-		e.flying = make(map[int64]*sendStream)
+		e.flying = make(map[int64]flight)
 		if e.size >= 0 {
 			e.blocks, e.ended = blocksOf(e.size, e.item.Entry.BlockLog), true
 		} else {
@@ -383,8 +379,8 @@ func (s *Sender) feed(e *sending) {
 	var n int
 	var err error
 	next := func() {
-		buf = make([]byte, wire.BlockHeaderLen+1<<maxBlockLog)
-		n, err = io.ReadFull(e.item.Stream, buf[wire.BlockHeaderLen:])
+		buf = make([]byte, 1<<maxBlockLog)
+		n, err = io.ReadFull(e.item.Stream, buf)
 		read <- struct{}{}
 	}
 	defer s.running.Done()
@@ -412,7 +408,7 @@ func (s *Sender) feed(e *sending) {
 		}
 		s.mu.Lock()
 		if n > 0 {
-			e.kept[e.blocks] = buf[:wire.BlockHeaderLen+n]
+			e.kept[e.blocks] = buf[:n]
 			e.todo.add(e.blocks, 1)
 			e.blocks++
 			s.offered++
@@ -431,222 +427,6 @@ func (s *Sender) feed(e *sending) {
 			return
 		}
 	}
-}
-
-// AddStream lets a data stream claim blocks until the session is over or the stream fails. The sender closes it. Ids are
-// not used twice.
-func (s *Sender) AddStream(id uint64, stream Stream) {
-	st := &sendStream{id: id, stream: stream}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
-		_ = stream.Close()
-		return
-	}
-	s.streams[id] = st
-	s.running.Add(1)
-	go func() {
-		defer s.running.Done()
-		s.carry(st)
-		s.lose(st)
-	}()
-}
-
-// carry is the way of a block on the sending side: claim, read, digest, one write.
-func (s *Sender) carry(st *sendStream) {
-	room := make([]byte, wire.BlockHeaderLen+1<<maxBlockLog)
-	var hash blake3tree.Hasher
-	for {
-		e, block, kept := s.claim(st)
-		if e == nil {
-			return
-		}
-		buf := kept
-		if kept == nil {
-			n := lengthOf(e.size, e.item.Entry.BlockLog, block)
-			buf = room[: wire.BlockHeaderLen+n : wire.BlockHeaderLen+1<<maxBlockLog]
-		}
-		payload := buf[wire.BlockHeaderLen:]
-		hash.Reset(block << e.item.Entry.BlockLog)
-		if kept != nil {
-			hash.Write(payload)
-		} else if err := s.read(e, block, payload, &hash); err != nil {
-			s.unclaim(e, block, st)
-			s.sourceFailed(e, err)
-			continue
-		}
-		node := hash.Sum()
-		head := wire.BlockHeader{Index: e.index, Block: block, Length: uint32(len(payload)), Digest: chaining(&node)}
-		head.Put(buf)
-		s.mu.Lock()
-		e.tree.add(block, node)
-		whole := e.ended && e.tree.count == e.blocks
-		s.mu.Unlock()
-		if whole {
-			s.endEntry(e)
-		}
-		if err := writeBlock(st.stream, buf); err != nil {
-			return
-		}
-	}
-}
-
-// bufferWriter is a stream that writes a header and a payload at the cost of one copy less. It may alter the payload while it
-// does.
-type bufferWriter interface {
-	WriteBuffers(header, payload []byte) (int, error)
-}
-
-// writeBlock sends a header and the payload behind it.
-func writeBlock(stream Stream, buf []byte) error {
-	if w, ok := stream.(bufferWriter); ok {
-		_, err := w.WriteBuffers(buf[:wire.BlockHeaderLen], buf[wire.BlockHeaderLen:])
-		return err
-	}
-	_, err := stream.Write(buf)
-	return err
-}
-
-// claim waits for a block to send. It returns nil when the session or the stream is over. The data is returned
-// for blocks of a stream, which are held in memory.
-func (s *Sender) claim(st *sendStream) (*sending, int64, []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for {
-		if s.over || st.dead {
-			return nil, 0, nil
-		}
-		for len(s.ready) > 0 && !s.parkedLocked(st) && !s.enoughLocked(st) {
-			e := s.ready[0]
-			if e.resolved || e.changed || len(e.todo) == 0 {
-				e.queued = false
-				s.ready = s.ready[1:]
-				continue
-			}
-			block := e.todo.pop()
-			e.flying[block] = st
-			if st.flying == 0 {
-				st.moved = time.Now()
-			}
-			st.flying++
-			n := s.lengthLocked(e, block)
-			if e.sent.has(block) {
-				s.stats.Resent += n
-			}
-			e.sent.add(block, 1)
-			return e, block, e.kept[block]
-		}
-		s.cond.Wait()
-	}
-}
-
-// enoughLocked keeps the streams that connect first from claiming all of a short transfer: until the first
-// acknowledgement shows how fast each is, all get the same share.
-func (s *Sender) enoughLocked(st *sendStream) bool {
-	streams := int64(s.opt.Streams)
-	return streams > 0 && !s.acked && int64(st.flying) >= max(1, (s.offered+streams-1)/streams)
-}
-
-// SetActive lets only n streams claim blocks, those that came first; the others wait. 0 is all. Fewer streams cost less
-// work where work is the limit.
-func (s *Sender) SetActive(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active = n
-	s.cond.Broadcast()
-}
-
-func (s *Sender) parkedLocked(st *sendStream) bool {
-	if s.active == 0 || len(s.streams) <= s.active {
-		return false
-	}
-	before := 0
-	for id := range s.streams {
-		if id < st.id {
-			before++
-		}
-	}
-	return before >= s.active
-}
-
-func (s *Sender) lengthLocked(e *sending, block int64) int64 {
-	if e.kept != nil {
-		return int64(len(e.kept[block]) - wire.BlockHeaderLen)
-	}
-	return int64(lengthOf(e.size, e.item.Entry.BlockLog, block))
-}
-
-// unclaim takes back a claim that came to nothing.
-func (s *Sender) unclaim(e *sending, block int64, st *sendStream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e.flying[block] == st {
-		delete(e.flying, block)
-		st.flying--
-	}
-}
-
-// lose closes a stream and lets others have what it had in flight.
-func (s *Sender) lose(st *sendStream) {
-	_ = st.stream.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st.dead = true
-	delete(s.streams, st.id)
-	s.cond.Broadcast() // a parked stream may take its place
-	if st.flying == 0 || s.over {
-		return
-	}
-	for _, e := range s.entries {
-		for block, owner := range e.flying {
-			if owner == st {
-				delete(e.flying, block)
-				e.todo.add(block, 1)
-			}
-		}
-		s.queueFrontLocked(e)
-	}
-}
-
-// queueFrontLocked queues an entry before the others: its blocks are overdue.
-func (s *Sender) queueFrontLocked(e *sending) {
-	if !e.queued && !e.resolved && !e.changed && len(e.todo) > 0 {
-		e.queued = true
-		s.ready = append([]*sending{e}, s.ready...)
-		s.cond.Broadcast()
-	}
-}
-
-// Drop ends a stream, so that its blocks go to others. It is safe for streams that are gone.
-func (s *Sender) Drop(id uint64) {
-	s.mu.Lock()
-	st := s.streams[id]
-	if st != nil {
-		st.dead = true
-	}
-	s.cond.Broadcast()
-	s.mu.Unlock()
-	if st != nil {
-		_ = st.stream.Close()
-	}
-}
-
-// StreamState tells how a data stream does.
-type StreamState struct {
-	ID       uint64
-	InFlight int       // blocks not yet acknowledged
-	Moved    time.Time // of the last acknowledgement, or since when the first block waits for one
-}
-
-// Streams returns the state of each data stream that lives.
-func (s *Sender) Streams() []StreamState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	states := make([]StreamState, 0, len(s.streams))
-	for _, st := range s.streams {
-		states = append(states, StreamState{st.id, st.flying, st.moved})
-	}
-	return states
 }
 
 // read fills payload with a block of a file and digests it on the way.
@@ -775,10 +555,9 @@ func (s *Sender) resolve(e *sending) bool {
 		return false
 	}
 	e.resolved = true
-	for _, st := range e.flying {
-		st.flying--
+	for block := range e.flying {
+		e.landLocked(block, time.Time{})
 	}
-	clear(e.flying)
 	clear(e.kept)
 	e.todo = nil
 	delete(s.entries, e.index)
@@ -965,7 +744,7 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 			s.mu.Unlock()
 			continue
 		}
-		st, ok := e.flying[id.Block]
+		_, ok := e.flying[id.Block]
 		if !ok && !e.sent.has(id.Block) {
 			s.mu.Unlock()
 			return wire.Errorf(wire.CodeProtocol, "block %d of entry %d was never sent", id.Block, id.Index)
@@ -973,10 +752,8 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 		var n int64
 		if ok {
 			n = s.lengthLocked(e, id.Block)
-			delete(e.flying, id.Block)
+			s.tookLocked(e.landLocked(id.Block, now))
 			delete(e.kept, id.Block)
-			st.flying--
-			st.moved = now
 			s.stats.Written += n
 			if e.kept != nil || !s.acked {
 				s.acked = true
@@ -1012,10 +789,7 @@ func (s *Sender) resend(m *wire.Resend) error {
 			return wire.Errorf(wire.CodeProtocol, "entry %d has no such blocks", m.Index)
 		}
 		for b := x.Start; b < x.Start+x.Count; b++ {
-			if st := e.flying[b]; st != nil {
-				st.flying--
-				delete(e.flying, b)
-			}
+			e.landLocked(b, time.Time{})
 			s.stats.Rejected++
 		}
 		e.todo.add(x.Start, x.Count)

@@ -259,6 +259,44 @@ func TestDeadStreams(t *testing.T) {
 	requireSameTree(t, src, dst)
 }
 
+// TestSilentStreams lets streams stand still in the middle of a block: the others send it, too, once it is overdue.
+func TestSilentStreams(t *testing.T) {
+	rng := seeded(t)
+	src, dst := t.TempDir(), t.TempDir()
+	makeTree(t, rng, src)
+	s := session{streams: 4, path: ".", source: &TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: "."}}}, target: openTree(t, dst)}
+	s.wrap = func(id int, c net.Conn) net.Conn {
+		if id == 0 {
+			return c
+		}
+		return &silent{Conn: c, left: rng.IntN(8 << 20), closed: make(chan struct{})}
+	}
+	s.run(t, t.Context())
+	s.ok(t)
+	requireSameTree(t, src, dst)
+}
+
+// silent is a connection that stands still after some bytes, until it is closed.
+type silent struct {
+	net.Conn
+	left   int
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (d *silent) Write(p []byte) (int, error) {
+	if d.left -= len(p); d.left < 0 {
+		<-d.closed
+		return 0, net.ErrClosed
+	}
+	return d.Conn.Write(p)
+}
+
+func (d *silent) Close() error {
+	d.once.Do(func() { close(d.closed) })
+	return d.Conn.Close()
+}
+
 // TestResume cuts a session at random moments until the file is there. Nothing that the receiver had recorded travels again.
 func TestResume(t *testing.T) {
 	defer goleak.VerifyNone(t)

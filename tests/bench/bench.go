@@ -9,11 +9,10 @@ import (
 )
 
 const (
-	peerSpan   = 6 * time.Second // of a peer's run, if it is far behind
-	farBehind  = 1.25            // times fxfer's time: such a run is not waited for
-	notAgain   = 1.5             // times fxfer's time: such a peer is not repeated
+	peerSpan   = 5 * time.Second // after which a peer's run is stopped, unless it ends in as much again
+	notAgain   = 1.1             // times fxfer's time: a peer that took more is not repeated
 	scanSpan   = 2 * time.Second // of iperf3, for each number of streams
-	repeatSpan = 3 * time.Second // of iperf3's best
+	repeatSpan = 5 * time.Second // of iperf3's best
 )
 
 // result is a row: what was measured of one test.
@@ -94,8 +93,9 @@ type entrant struct {
 	err   error
 }
 
-// scenario measures the tests of sc in turn. Where a row can't be measured the row says so.
-func (b *bench) scenario(ctx context.Context, sc scenario) []result {
+// scenario measures the tests of sc in turn, with iperf3 if m is compared with what the line can carry. Where a row can't be
+// measured the row says so.
+func (b *bench) scenario(ctx context.Context, sc scenario, m measure) []result {
 	sc = sc.scaled(b.reps, b.quick)
 	results := make([]result, len(sc.tests))
 	var payloads []payload
@@ -103,7 +103,7 @@ func (b *bench) scenario(ctx context.Context, sc scenario) []result {
 		results[i] = result{name: sc.rowName(t), load: t.load, rtt: sc.link.RTT, limit: goodputLimit(sc.link.Rate)}
 		payloads = append(payloads, t.load)
 	}
-	if err := b.measure(ctx, sc, payloads, results); err != nil {
+	if err := b.measure(ctx, sc, m, payloads, results); err != nil {
 		for i := range results {
 			results[i].failed = err
 			b.say("%s: %v", results[i].name, err)
@@ -112,7 +112,7 @@ func (b *bench) scenario(ctx context.Context, sc scenario) []result {
 	return results
 }
 
-func (b *bench) measure(ctx context.Context, sc scenario, payloads []payload, results []result) (err error) {
+func (b *bench) measure(ctx context.Context, sc scenario, m measure, payloads []payload, results []result) (err error) {
 	if err := b.keep(ctx, payloads); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (b *bench) measure(ctx context.Context, sc scenario, payloads []payload, re
 
 	entrants := b.enter(ctx, s, sc)
 	var best *bestOf
-	if sc.hasLine() {
+	if m == goodput {
 		best = b.scan(ctx, s)
 	}
 	reps := 0
@@ -159,11 +159,6 @@ func (b *bench) measure(ctx context.Context, sc scenario, payloads []payload, re
 		}
 	}
 	return nil
-}
-
-// hasLine tells whether there is a rate to compare with: not on loopback, and not where nobody gets up to it.
-func (sc *scenario) hasLine() bool {
-	return sc.link.Rate > 0 && slices.ContainsFunc(sc.tests, func(t test) bool { return t.load.bytes() > 100*mb })
 }
 
 // enter starts the servers of all who take part.
@@ -260,32 +255,33 @@ func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result
 		return run{}, err
 	}
 	var w watch
-	switch fxfer := r.tool(fxferName); {
+	switch {
 	case e.fxfer != nil && t.stop > 0:
 		w = watch{after: t.stop, goOn: func(float64) bool { return false }, points: fxferPoints}
 	case e.fxfer == nil && !s.loopback:
-		w = watch{after: peerSpan, goOn: func(total float64) bool {
-			return fxfer == nil || total <= farBehind*fxfer.seconds()
-		}}
+		w = watch{after: peerSpan, goOn: func(total float64) bool { return total <= 2*peerSpan.Seconds() }}
 	}
 	measured, err := s.transfer(ctx, c, l, w)
 	if err != nil || e.fxfer == nil {
 		return measured, err
 	}
 	_, digests, summary, err := parseFxfer(measured.stdout)
-	if err != nil || measured.projected {
-		r.fxfer.command = c.String()
+	if err != nil {
 		return measured, err
 	}
-	if err := checkDigests(digests, l.digests); err != nil {
-		return measured, err
+	if !measured.projected {
+		if err := checkDigests(digests, l.digests); err != nil {
+			return measured, err
+		}
 	}
 	if !e.fxfer.netAdmin {
 		d := &r.fxfer
-		d.command, d.checked = c.String(), true
-		d.streams, d.congestion = summary.Streams, summary.Congestion
-		d.retransmits = append(d.retransmits, float64(summary.Retransmits))
+		d.command = c.String()
 		d.senderPeak = max(d.senderPeak, measured.peak)
+		if !measured.projected { // else there is no summary
+			d.checked, d.streams, d.congestion = true, summary.Streams, summary.Congestion
+			d.retransmits = append(d.retransmits, float64(summary.Retransmits))
+		}
 	}
 	return measured, nil
 }

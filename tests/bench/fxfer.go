@@ -17,6 +17,7 @@ import (
 type contender struct {
 	name     string   // heads a column
 	settings string   // how it was set up, for the report
+	clear    bool     // it doesn't encrypt
 	needs    []string // programs
 	serve    func(context.Context, *stage) error
 	transfer func(context.Context, *stage, *load, []string) (command, error)

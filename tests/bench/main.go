@@ -79,7 +79,7 @@ func benchmark() (err error) {
 		for _, sc := range g.scenarios {
 			sc.tests = slices.DeleteFunc(slices.Clone(sc.tests), func(t test) bool { return !pattern.MatchString(sc.rowName(t)) })
 			if len(sc.tests) > 0 {
-				results = append(results, b.scenario(ctx, sc)...)
+				results = append(results, b.scenario(ctx, sc, g.measure)...)
 			}
 			if err := ctx.Err(); err != nil {
 				return err

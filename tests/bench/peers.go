@@ -23,24 +23,24 @@ const (
 func peers() []contender {
 	return []contender{
 		{
-			name: "lftp", needs: []string{"lftp", "vsftpd"}, serve: serveFTP, transfer: lftp,
-			settings: "lftp fetches from vsftpd, in clear, over 8 connections (put has no parallel upload of one file)",
+			name: "lftp", clear: true, needs: []string{"lftp", "vsftpd"}, serve: serveFTP, transfer: lftp,
+			settings: "lftp fetches from vsftpd over 8 connections (put has no parallel upload of one file)",
 		},
 		{
-			name: "rsync", needs: []string{"rsync"}, serve: serveRsync, transfer: rsync,
-			settings: "to an rsync daemon, in clear, whole files, no compression",
+			name: "rsync", clear: true, needs: []string{"rsync"}, serve: serveRsync, transfer: rsync,
+			settings: "to an rsync daemon, whole files, no compression",
 		},
 		{
 			name: "scp", needs: []string{"scp", "sshd"}, serve: serveSSH, transfer: scp,
 			settings: "to OpenSSH's sshd, AES-128-GCM, no compression, 1024 requests in flight",
 		},
 		{
-			name: "smbclient", needs: []string{"smbclient", "smbd"}, serve: serveSMB, transfer: smb,
-			settings: "to smbd, SMB 3.1.1 in clear and unsigned, 8 MiB writes",
+			name: "smbclient", clear: true, needs: []string{"smbclient", "smbd"}, serve: serveSMB, transfer: smb,
+			settings: "to smbd, SMB 3.1.1, unsigned, 8 MiB writes",
 		},
 		{
-			name: "rclone", needs: []string{"rclone"}, serve: serveHTTP, transfer: rclone,
-			settings: "rclone copy fetches from rclone serve http, in clear, over 8 streams a file",
+			name: "rclone", clear: true, needs: []string{"rclone"}, serve: serveHTTP, transfer: rclone,
+			settings: "rclone copy fetches from rclone serve http over 8 streams a file",
 		},
 	}
 }

@@ -13,11 +13,12 @@ Written by ` + "`go run ./tests/bench`" + ` as root, on one machine: both hosts 
 without capabilities, but for the column that says so.
 
 - **limit**: what TCP can carry, 1448 of 1538 bytes on the wire.
-- **iperf3**: the best of 1, 4, 8, 16 and 32 streams, received, without the slow start, on the same line in the same run.
+- **iperf3**: the best of 1, 4, 8, 16 and 32 streams, on the same line in the same run: what arrived after the slow start, and what had
+  arrived out of order before, which can make it a little more than the limit.
 - **fxfer**: the whole command from process start to exit, cold: nothing is known about the path; encrypted, checked, synced and
-  committed. The digest printed is compared with that of ` + "`b3sum`" + `.
-- **others**: with the settings that were best for them, measured the same way. One that would take more than 1.25 times fxfer's
-  time is stopped after 6 s and its time projected from the rate it had then (≈), and isn't repeated beyond 1.5 times.
+  committed. The digests printed are compared with those of ` + "`b3sum`" + `.
+- **others**: the whole command, with the settings that were best for it. One that isn't near its end after 5 s is stopped, and its
+  time projected from the rate in the second half of that (≈); one that takes more than 1.1 times fxfer's time isn't repeated.
 
 Figures are medians; contenders take turns; files are in memory, which is warm. The best of fxfer and the others is bold.
 `
@@ -176,6 +177,16 @@ func columns(results []result) []string {
 	})
 }
 
+// heading is what stands above a contender's column.
+func heading(name string) string {
+	for _, p := range peers() {
+		if p.name == name && p.clear {
+			return name + ", in clear"
+		}
+	}
+	return strings.TrimPrefix(name, "fxfer ")
+}
+
 func (m measure) table(results []result) [][]string {
 	names := columns(results)
 	head := []string{""}
@@ -183,7 +194,7 @@ func (m measure) table(results []result) [][]string {
 		head = append(head, "limit", "iperf3")
 	}
 	for _, name := range names {
-		head = append(head, strings.TrimPrefix(name, "fxfer "))
+		head = append(head, heading(name))
 		if name == fxferName && m == goodput {
 			head = append(head, "of the limit", "of iperf3")
 		}
