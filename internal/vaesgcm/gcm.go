@@ -33,7 +33,7 @@ const (
 var errOpen = errors.New("cipher: message authentication failed") // as the standard library's
 
 // New returns AES-GCM with nonces of 12 bytes and tags of 16 bytes, as cipher.NewGCM does for aes.NewCipher(key). The
-// key has 16, 24 or 32 bytes; other lengths are an aes.KeySizeError. The AEAD is safe for concurrent use, and Seal and Open do
+// key has 16, 24 or 32 bytes; other lengths are an aes.KeySizeError. The AEAD is safe for concurrent use; Seal and Open do
 // not allocate where dst has room.
 func New(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
@@ -121,11 +121,11 @@ func expand(raw []byte) []block {
 			continue
 		}
 		w := words[i-1]
-		switch {
-		case i%n == 0:
+		switch i % n {
+		case 0:
 			w = subWord(bits.RotateLeft32(w, 8)) ^ constant<<24
 			constant = constant<<1 ^ constant>>7*0x11b // times x, FIPS 197 section 4.2
-		case i%n == 4:
+		case 4: // with 256 bits only
 			w = subWord(w)
 		}
 		words[i] = words[i-n] ^ w
@@ -139,7 +139,7 @@ func expand(raw []byte) []block {
 
 // message is what the assembly needs of a message beside its data.
 type message struct {
-	counter block   // the nonce, then a multiple of 64: 2 less than the counter of the message's first block
+	counter block   // the nonce, then a multiple of 64 that is 2 less than the first counter for data: 0
 	head    element // GHASH of the additional data before its last multiplication by H
 	lengths element // of data and additional data, in bits
 	tag     block

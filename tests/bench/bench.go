@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	peerSpan   = 5 * time.Second // after which a peer's run is stopped, unless it ends in as much again
-	notAgain   = 1.1             // times fxfer's time: a peer that took more is not repeated
+	peerSpan   = 5 * time.Second // after which a peer's run is stopped if it is far behind, unless it ends in as much again
+	farBehind  = 1.1             // times fxfer's time; such a peer isn't repeated either
 	scanSpan   = 2 * time.Second // of iperf3, for each number of streams
 	repeatSpan = 5 * time.Second // of iperf3's best
 )
@@ -198,7 +198,7 @@ func (t *test) calls(e *entrant, rep int, r *result) bool {
 		return rep < t.reps
 	}
 	fxfer := r.tool(fxferName)
-	return t.peers && rep < t.reps && (done == nil || fxfer == nil || fxfer.seconds() == 0 || done.seconds() <= notAgain*fxfer.seconds())
+	return t.peers && rep < t.reps && (done == nil || fxfer == nil || fxfer.seconds() == 0 || done.seconds() <= farBehind*fxfer.seconds())
 }
 
 // scan finds the number of streams with which iperf3 is best.
@@ -259,7 +259,10 @@ func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result
 	case e.fxfer != nil && t.stop > 0:
 		w = watch{after: t.stop, goOn: func(float64) bool { return false }, points: fxferPoints}
 	case e.fxfer == nil && !s.loopback:
-		w = watch{after: peerSpan, goOn: func(total float64) bool { return total <= 2*peerSpan.Seconds() }}
+		w = watch{after: peerSpan, goOn: func(total float64) bool {
+			fxfer := r.tool(fxferName)
+			return total <= 2*peerSpan.Seconds() || fxfer != nil && total <= farBehind*fxfer.seconds()
+		}}
 	}
 	measured, err := s.transfer(ctx, c, l, w)
 	if err != nil || e.fxfer == nil {

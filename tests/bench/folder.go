@@ -194,7 +194,7 @@ func fillFile(ctx context.Context, path string, size int64, seed byte) error {
 	chunk := make([]byte, 1<<20)
 	for left := size; left > 0 && ctx.Err() == nil; left -= int64(len(chunk)) {
 		chunk = chunk[:min(left, int64(len(chunk)))]
-		random.Read(chunk)
+		_, _ = random.Read(chunk) // never fails
 		if _, err := f.Write(chunk); err != nil {
 			return err
 		}
@@ -212,13 +212,13 @@ func b3sum(ctx context.Context, path string) (string, error) {
 
 // warm touches as much memory as the next run's files will take, and frees it: the first use of memory is slow in
 // a virtual machine.
-func (f *folder) warm(size int64) error {
+func (f *folder) warm(size int64) (err error) {
 	path := f.abs("tmp/warm")
 	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(path)
+	defer func() { err = errors.Join(err, os.Remove(path)) }()
 	defer file.Close()
 	zeros := make([]byte, 1<<20)
 	for left := size; left > 0; left -= int64(len(zeros)) {

@@ -86,7 +86,7 @@ var grids = []grid{
 			"with a window of 17,520 bytes. With these socket buffers fxfer is as slow as they were; it is stopped after a few seconds, and its time computed.",
 		scenarios: []scenario{
 			{link: wan(gbit, 10*time.Millisecond, 0), hosts: stockLimits, tests: []test{
-				{load: payload{1, 4700 * mb, 1}, peers: true, reps: 3, extra: 1},
+				{load: payload{1, 4700 * mb, 1}, reps: 3, extra: 1},
 				{load: payload{1, 4700 * mb, 1}, flags: []string{"--sock-buf", "64KiB", "--streams", "1"}, stop: storyTime, reps: 1},
 			}},
 			{link: wan(gbit, 15*time.Millisecond, 0), tests: []test{
@@ -99,9 +99,9 @@ var grids = []grid{
 		name: "rtt", title: "Rate and distance", measure: goodput,
 		about: "Two processors carry both ends, the encryption, the digests and the emulated line, so at 10 Gbit/s it is their work that is compared.",
 		scenarios: []scenario{
-			{link: wan(gbit, 10*time.Millisecond, 0), tests: []test{oneFile(false)}},
-			{link: wan(gbit, 50*time.Millisecond, 0), tests: []test{oneFile(true), tenFiles}},
-			{link: wan(gbit, 120*time.Millisecond, 0), tests: []test{oneFile(true), tenFiles}},
+			{link: wan(gbit, 10*time.Millisecond, 0), tests: []test{halfFile(true)}},
+			{link: wan(gbit, 50*time.Millisecond, 0), tests: []test{oneFile, tenFiles}},
+			{link: wan(gbit, 120*time.Millisecond, 0), tests: []test{oneFile, tenFiles}},
 			{link: wan(10*gbit, 10*time.Millisecond, 0), tests: []test{tenGigabytes}},
 			{link: wan(10*gbit, 50*time.Millisecond, 0), tests: []test{tenGigabytes}},
 		},
@@ -110,7 +110,8 @@ var grids = []grid{
 		name: "loss", title: "Loss", measure: goodput,
 		about: "Segments are lost at random, each way. Stock hosts have cubic, no other congestion control but reno allowed, and the buffer limits of Linux before 6.17.",
 		scenarios: []scenario{
-			lossy(0.0001, asIs), lossy(0.001, asIs), lossy(0.01, asIs), lossy(0, stockCubic), lossy(0.0001, stockCubic),
+			lossy(0.0001, asIs, true), lossy(0.001, asIs, false), lossy(0.01, asIs, true),
+			lossy(0, stockCubic, true), lossy(0.0001, stockCubic, false),
 		},
 	},
 	{
@@ -130,20 +131,20 @@ var grids = []grid{
 	},
 }
 
-// oneFile and tenFiles take more than 20 s at 1 Gbit/s.
-func oneFile(peers bool) test {
-	return test{load: payload{1, 2500 * mb, 1}, peers: peers, reps: 3, extra: 1}
-}
-
 var (
-	tenFiles     = test{load: payload{10, 250 * mb, 10}, reps: 3}
+	// These take more than 20 s at 1 Gbit/s.
+	oneFile  = test{load: payload{1, 2500 * mb, 1}, peers: true, reps: 3, extra: 1}
+	tenFiles = test{load: payload{10, 250 * mb, 10}, reps: 3}
+
 	tenGigabytes = test{load: payload{4, 2500 * mb, 1}, peers: true, reps: 3, extra: 1}
 )
 
-func lossy(loss float64, h hosts) scenario {
-	return scenario{link: wan(gbit, 50*time.Millisecond, loss), hosts: h, tests: []test{
-		{load: payload{1, 1250 * mb, 1}, peers: true, reps: 3, extra: 1},
-	}}
+func halfFile(peers bool) test {
+	return test{load: payload{1, 1250 * mb, 1}, peers: peers, reps: 3, extra: 1}
+}
+
+func lossy(loss float64, h hosts, peers bool) scenario {
+	return scenario{link: wan(gbit, 50*time.Millisecond, loss), hosts: h, tests: []test{halfFile(peers)}}
 }
 
 // scaled returns the scenario with reps runs instead of its own, if reps is positive. Quick ones have small payloads and single

@@ -17,8 +17,9 @@ without capabilities, but for the column that says so.
   arrived out of order before, which can make it a little more than the limit.
 - **fxfer**: the whole command from process start to exit, cold: nothing is known about the path; encrypted, checked, synced and
   committed. The digests printed are compared with those of ` + "`b3sum`" + `.
-- **others**: the whole command, with the settings that were best for it. One that isn't near its end after 5 s is stopped, and its
-  time projected from the rate in the second half of that (≈); one that takes more than 1.1 times fxfer's time isn't repeated.
+- **others**: the whole command, with the settings that were best for it. One that would take more than 1.1 times fxfer's time isn't
+  repeated, and is stopped after 5 s, unless it is near its end; its time is then projected from the rate in the second half of
+  that (≈).
 
 Figures are medians; contenders take turns; files are in memory, which is warm. The best of fxfer and the others is bold.
 `
@@ -359,7 +360,7 @@ func commands(results []result) []string {
 	var lines []string
 	for _, r := range results {
 		if r.fxfer.command != "" {
-			lines = append(lines, fmt.Sprintf("%s: `%s`", r.name, r.fxfer.command))
+			lines = append(lines, fmt.Sprintf("%s: %#q", r.name, r.fxfer.command))
 		}
 	}
 	for _, p := range peers() {

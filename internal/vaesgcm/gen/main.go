@@ -9,7 +9,8 @@
 // reduced once in 1 KiB. Hashing and encryption do not depend on each other and are woven together.
 //
 // So two blocks stand before every message: that of counter 0, which nothing needs, and that of counter 1, which masks
-// the tag. The additional data is hashed in the place of the second.
+// the tag. The additional data is hashed in the place of the second. Masks could keep reads and writes from what
+// stands there instead, but where that is a page that cannot be read or written at once, they cost some 200 ns.
 package main
 
 import (
@@ -61,11 +62,12 @@ const (
 	src     = "SI"
 	dst     = "DI"
 	powers  = "R8"  // of the next data
-	behind  = "R9"  // a bit for each byte of a vector that does not stand before the message
+	skip    = "R9"  // bytes of the next vector that stand before the message: 32 in its first one, then 0
 	bytes   = "R10" // a bit for each byte of a vector that belongs to the message
 	scratch = "R11"
-	within  = "K1" // the 64-bit words of a batch's first vector that do not stand before the message
+	within  = "K1" // a bit for each 64-bit word in the first half of the next batch that belongs to the message
 	some    = "K2" // as bytes
+	late    = "K3" // as bytes, in the second half of the message's first vector
 )
 
 // start makes Z0 to Z15 the states of the next 64 counters with all but the nine rounds of every key and the last
@@ -97,26 +99,47 @@ func rounds(field string, n, states int) (code []string) {
 	return code
 }
 
-// finish does the last round of the batch and adds the data, all but what stands before the message if masked: there
-// Z0 is left as the key stream.
-func finish(masked bool) {
+// half returns the name of a vector's first 32 bytes.
+func half(z string) string { return "Y" + z[1:] }
+
+// loadFirst returns the code that reads the first vector of a batch, with zeros for what stands before the message.
+func loadFirst(off int, p, to string) []string {
+	return []string{
+		fmt.Sprintf("VMOVDQU64.Z %d(%s)(%s*1), %s, %s", off, p, skip, within, half(to)),
+		fmt.Sprintf("VINSERTI64X4 $1, %d(%s), %s, %s", off+32, p, to, to),
+	}
+}
+
+// passStart goes on from the first batch.
+func passStart() {
+	emit("XORQ %s, %s", skip, skip)
+	emit("KXNORW %s, %s, %s", within, within, within)
+}
+
+// finish does the last round of the batch and adds the data. first tells whether the batch may be a message's first
+// one; then Z0 is left to be stored.
+func finish(first bool) {
 	emit("VBROADCASTI32X4 key_last(%s), %s", key, roundKey)
 	temporary := []string{low0, high0, low1, high1, middle0, middle1, data, power}
 	for i := range width {
 		t := temporary[i%len(temporary)]
-		if i == 0 && masked {
-			emit("VMOVDQU64.Z (%s), %s, %s", src, within, t)
+		if i == 0 && first {
+			emitAll(loadFirst(0, src, t))
 			emit("VPXORQ %s, %s, %s", t, roundKey, t)
 		} else {
 			emit("VPXORQ %d(%s), %s, %s", 64*i, src, roundKey, t)
 		}
 		emit("VAESENCLAST %s, Z%d, Z%d", t, i, i)
-		if i == 0 && masked {
-			emit("VMOVDQU64 Z0, %s, (%s)", within, dst)
-		} else {
+		if i > 0 || !first {
 			emit("VMOVDQU64 Z%d, %d(%s)", i, 64*i, dst)
 		}
 	}
+}
+
+// keepMask keeps what masks the tag: the key stream of the second block of a message's first vector, which is Z0.
+func keepMask() {
+	emit("VEXTRACTI32X4 $1, Y0, X26")
+	emit("VMOVDQU64 X26, message_tag(%s)", msg)
 }
 
 // multiply returns the code for the products of data and power, four parts of 128 bits in each lane.
@@ -140,7 +163,7 @@ func add3(c, b, a string) string { return fmt.Sprintf("VPTERNLOGQ $0x96, %s, %s,
 func digest(off int, p string) (code []string) {
 	for i := range width {
 		if i == 0 {
-			code = append(code, fmt.Sprintf("VMOVDQU64.Z %d(%s), %s, %s", off, p, within, data))
+			code = append(code, loadFirst(off, p, data)...)
 		} else {
 			code = append(code, fmt.Sprintf("VMOVDQU64 %d(%s), %s", off+64*i, p, data))
 		}
@@ -191,16 +214,6 @@ func join() {
 	emit("VPXORQ X26, X31, X31")
 }
 
-// keepMask keeps what masks the tag, if Z0 is a message's first vector: the key stream of its second block.
-func keepMask(label string) {
-	emit("CMPQ %s, $-1", behind)
-	emit("JEQ %s", label)
-	emit("VEXTRACTI32X4 $1, Y0, X26")
-	emit("VMOVDQU64 X26, message_tag(%s)", msg)
-	emit("MOVQ $-1, %s", behind)
-	line("%s:", label)
-}
-
 // weave spreads b evenly over a, keeping the order of each.
 func weave(a, b []string) (code []string) {
 	done := 0
@@ -239,12 +252,11 @@ func begin(name string) {
 	emit("KMOVW %s, %s", scratch, within)
 	emit("VBROADCASTI64X2.Z message_head(%s), %s, %s", msg, within, hash)
 	line("")
-	emit("MOVQ $0xffffffff00000000, %s", behind)
-	emit("MOVL $0xf0, %s", scratch)
-	emit("KMOVW %s, %s", scratch, within)
-	emit("SUBQ $32, %s", src)
-	emit("SUBQ $32, %s", dst)
-	emit("ADDQ $32, %s", rest)
+	emit("MOVQ $32, %s", skip)
+	emit("KXORW %s, %s, %s", within, within, within)
+	emit("SUBQ %s, %s", skip, src)
+	emit("SUBQ %s, %s", skip, dst)
+	emit("ADDQ %s, %s", skip, rest)
 	emit("MOVQ %s, %s", rest, batches)
 	emit("ANDQ $%d, %s", 64*width-1, rest)
 	emit("SHRQ $10, %s", batches)
@@ -259,7 +271,8 @@ func seal() {
 	start("head")
 	emitAll(rounds("key_common", 9, width))
 	finish(true)
-	keepMask("more")
+	emit("VEXTRACTI64X4 $1, Z0, 32(%s)", dst)
+	keepMask()
 	emit("DECQ %s", batches)
 	emit("JEQ drain")
 	line("")
@@ -268,7 +281,7 @@ func seal() {
 	start("stitch")
 	emitAll(weave(rounds("key_common", 9, width), digest(-64*width, dst)))
 	finish(false)
-	emit("KXNORW %s, %s, %s", within, within, within)
+	passStart()
 	emit("DECQ %s", batches)
 	emit("JNE batch")
 	line("")
@@ -276,6 +289,7 @@ func seal() {
 	advance(width)
 	emit("LEAQ key_batch(%s), %s", key, powers)
 	emitAll(digest(-64*width, dst))
+	passStart()
 	join()
 	end(true)
 }
@@ -290,8 +304,15 @@ func open() {
 	start("stitch")
 	emitAll(weave(rounds("key_common", 9, width), digest(0, src)))
 	finish(true)
-	keepMask("more")
-	emit("KXNORW %s, %s, %s", within, within, within)
+	emit("TESTQ %s, %s", skip, skip)
+	emit("JEQ inside")
+	emit("VEXTRACTI64X4 $1, Z0, 32(%s)", dst)
+	keepMask()
+	passStart()
+	emit("JMP next")
+	line("inside:")
+	emit("VMOVDQU64 Z0, (%s)", dst)
+	line("next:")
 	advance(width)
 	emit("DECQ %s", batches)
 	emit("JNE batch")
@@ -320,9 +341,19 @@ func end(sealing bool) {
 	emit("JCC full")
 	emit("BZHIQ %s, %s, %s", rest, bytes, bytes)
 	line("full:")
-	emit("ANDQ %s, %s", behind, bytes)
+	emit("TESTQ %s, %s", skip, skip)
+	emit("JEQ load")
+	emit("SHRQ $32, %s", bytes)
+	emit("KMOVQ %s, %s", bytes, late)
+	emit("SHLQ $32, %s", bytes)
+	emit("KMOVQ %s, %s", bytes, some)
+	emit("VMOVDQU8.Z 32(%s), %s, %s", src, late, half(data))
+	emit("VSHUFI64X2 $0x4e, %s, %s, %s", data, data, data)
+	emit("JMP loaded")
+	line("load:")
 	emit("KMOVQ %s, %s", bytes, some)
 	emit("VMOVDQU8.Z (%s), %s, %s", src, some, data)
+	line("loaded:")
 	emit("VPSHUFB swap<>(SB), %s, Z0", counter)
 	emit("VPADDD vector<>(SB), %s, %s", counter, counter)
 	emit("VBROADCASTI32X4 key_first(%s), %s", key, roundKey)
@@ -335,7 +366,6 @@ func end(sealing bool) {
 	emit("VBROADCASTI32X4 key_last(%s), %s", key, roundKey)
 	emit("VPXORQ %s, %s, %s", data, roundKey, roundKey)
 	emit("VAESENCLAST %s, Z0, Z0", roundKey)
-	emit("VMOVDQU8 Z0, %s, (%s)", some, dst)
 	if sealing {
 		emit("VMOVDQU8.Z Z0, %s, %s", some, data)
 	}
@@ -346,7 +376,16 @@ func end(sealing bool) {
 	products := append(multiply(low0, high0, middle0, middle1),
 		add2(low0, low), add3(middle0, middle1, middle), add2(high0, high))
 	emitAll(products)
-	keepMask("later")
+	emit("TESTQ %s, %s", skip, skip)
+	emit("JEQ store")
+	keepMask()
+	emit("XORQ %s, %s", skip, skip)
+	emit("VEXTRACTI64X4 $1, Z0, %s", half(power))
+	emit("VMOVDQU8 %s, %s, 32(%s)", half(power), late, dst)
+	emit("JMP stored")
+	line("store:")
+	emit("VMOVDQU8 Z0, %s, (%s)", some, dst)
+	line("stored:")
 	advance(1)
 	emit("ADDQ $64, %s", powers)
 	emit("SUBQ $64, %s", rest)
