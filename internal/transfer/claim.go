@@ -136,7 +136,7 @@ func (s *Sender) claim(st *sendStream) (*sending, int64, []byte) {
 // overdueLocked finds a block for an idle stream when all are claimed: one that takes much longer than blocks did. Its stream
 // may be held up by losses, and at the end of a transfer everything waits for it. Twice sent, it is written once.
 func (s *Sender) overdueLocked(st *sendStream) (*sending, int64) {
-	if !s.walked || s.latency == 0 || len(s.ready) > 0 {
+	if !s.walked || s.stats.Written < slowStart || len(s.ready) > 0 {
 		return nil, 0
 	}
 	var late *sending
@@ -155,15 +155,20 @@ func (s *Sender) overdueLocked(st *sendStream) (*sending, int64) {
 	if late == nil {
 		return nil, 0
 	}
-	if wait := patience*s.latency - time.Since(oldest); wait > 0 {
+	if wait := max(overdueAfter, patience*s.latency) - time.Since(oldest); wait > 0 {
 		s.timer.Reset(wait)
 		return nil, 0
 	}
 	return late, block
 }
 
-// patience is how many times the usual latency a block may take before an idle stream sends it as well.
-const patience = 2
+const (
+	// patience is how many times the usual latency a block may take before an idle stream sends it as well, but not before
+	// overdueAfter, and not before slowStart bytes have shown what is usual.
+	patience     = 2
+	overdueAfter = 500 * time.Millisecond
+	slowStart    = 16 << 20
+)
 
 // wake lets idle streams look again.
 func (s *Sender) wake() {

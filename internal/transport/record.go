@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/sha256"
@@ -15,6 +14,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/fxfer/fxfer/internal/vaesgcm"
 )
 
 // The record protocol of TLS 1.3 after the handshake, RFC 8446 section 5. crypto/tls does the handshake; its record layer costs one
@@ -59,21 +60,13 @@ type suite struct {
 func suiteOf(id uint16) (suite, error) {
 	switch id {
 	case tls.TLS_AES_128_GCM_SHA256:
-		return suite{16, sha256.New, newGCM}, nil
+		return suite{16, sha256.New, vaesgcm.New}, nil
 	case tls.TLS_AES_256_GCM_SHA384:
-		return suite{32, sha512.New384, newGCM}, nil
+		return suite{32, sha512.New384, vaesgcm.New}, nil
 	case tls.TLS_CHACHA20_POLY1305_SHA256:
 		return suite{chacha20poly1305.KeySize, sha256.New, chacha20poly1305.New}, nil
 	}
 	return suite{}, fmt.Errorf("cipher suite %s is not supported", tls.CipherSuiteName(id))
-}
-
-func newGCM(key []byte) (cipher.AEAD, error) {
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCM(block)
 }
 
 // expandLabel is HKDF-Expand-Label with an empty context, RFC 8446 section 7.1.

@@ -75,20 +75,23 @@ func fixWindow(tcp *net.TCPConn, size int) error {
 	return fixSocket(raw, size)
 }
 
+// roomPerWindow is the receive buffer asked for, in windows: with less, the kernel's bookkeeping of small segments takes part of the window.
+const roomPerWindow = 2
+
 // fixSocket makes size bytes the window in both directions. How much of a receive buffer becomes window depends on the kernel; the clamp
 // makes it exact.
 func fixSocket(raw syscall.RawConn, size int) error {
 	return onSocket(raw, func(fd int) error {
 		for _, o := range []struct {
-			level, opt int
-			name       string
+			level, opt, size int
+			name             string
 		}{
-			{unix.SOL_SOCKET, unix.SO_SNDBUF, "SO_SNDBUF"},
-			{unix.SOL_SOCKET, unix.SO_RCVBUF, "SO_RCVBUF"},
-			{unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, "TCP_WINDOW_CLAMP"},
+			{unix.SOL_SOCKET, unix.SO_SNDBUF, size, "SO_SNDBUF"},
+			{unix.SOL_SOCKET, unix.SO_RCVBUF, roomPerWindow * size, "SO_RCVBUF"},
+			{unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, size, "TCP_WINDOW_CLAMP"},
 		} {
-			if err := unix.SetsockoptInt(fd, o.level, o.opt, size); err != nil {
-				return fmt.Errorf("set %s to %d: %w", o.name, size, err)
+			if err := unix.SetsockoptInt(fd, o.level, o.opt, o.size); err != nil {
+				return fmt.Errorf("set %s to %d: %w", o.name, o.size, err)
 			}
 		}
 		return nil

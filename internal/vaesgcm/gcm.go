@@ -33,8 +33,8 @@ const (
 var errOpen = errors.New("cipher: message authentication failed") // as the standard library's
 
 // New returns AES-GCM with nonces of 12 bytes and tags of 16 bytes, as cipher.NewGCM does for aes.NewCipher(key). The
-// key has 16, 24 or 32 bytes; other lengths are an aes.KeySizeError. The AEAD is safe for concurrent use; Seal and Open do
-// not allocate where dst has room.
+// key has 16, 24 or 32 bytes; other lengths are an aes.KeySizeError. The AEAD is safe for concurrent use; Seal and Open
+// do not allocate where dst has room. Data are handled in constant time, lengths are not secret.
 func New(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
