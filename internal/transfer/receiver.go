@@ -760,7 +760,7 @@ func (v *Receiver) endEntry(m *wire.EndEntry) error {
 		return protocolError("entry %d ends with another size", m.Index)
 	case e.entry.Size < 0 && e.short >= 0 && (e.short != blocks-1 || e.shortLen != lengthOf(m.Size, e.entry.BlockLog, e.short)):
 		return protocolError("entry %d ends with another size", m.Index)
-	case m.Size > 1<<62 || len(e.done) > 0 && e.done[len(e.done)-1].Start+e.done[len(e.done)-1].Count > blocks:
+	case len(e.done) > 0 && e.done[len(e.done)-1].Start+e.done[len(e.done)-1].Count > blocks:
 		return protocolError("entry %d ends before its last block", m.Index)
 	}
 	e.blocks, e.size, e.digest = blocks, m.Size, &m.Digest

@@ -20,8 +20,9 @@ const (
 	MaxPath         = 4096
 	MaxText         = 1024
 	MaxPaths        = 1024
-	MinBlockLog     = 16 // 64 KiB
-	MaxBlockLog     = 20 // 1 MiB
+	MaxSize         = 1 << 60 // bytes of a file
+	MinBlockLog     = 16      // 64 KiB
+	MaxBlockLog     = 20      // 1 MiB
 )
 
 // Type identifies a message. Unknown types are skipped by their length.
@@ -549,7 +550,7 @@ func (x *Entry) decode(d *decoder) {
 		x.Ino = d.uint()
 		x.Dev = d.uint()
 		x.BlockLog = d.byte()
-		if x.Size < Unknown || x.BlockLog < MinBlockLog || x.BlockLog > MaxBlockLog {
+		if x.Size < Unknown || x.Size > MaxSize || x.BlockLog < MinBlockLog || x.BlockLog > MaxBlockLog {
 			d.fail("file entry out of range")
 		}
 	case Symlink, Share:
@@ -652,7 +653,9 @@ func (m *Resend) decode(d *decoder) { m.Index = d.uint(); m.Blocks = decodeExten
 func (m *EndEntry) encode(e *encoder) { e.uint(m.Index); e.uint(uint64(m.Size)); e.raw(m.Digest[:]) }
 func (m *EndEntry) decode(d *decoder) {
 	m.Index = d.uint()
-	m.Size = d.nonNegative()
+	if m.Size = d.nonNegative(); m.Size > MaxSize {
+		d.fail("size out of range")
+	}
 	d.raw(m.Digest[:])
 }
 

@@ -1,0 +1,153 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// examples holds a message of each type with every field set.
+func examples() []Message {
+	return []Message{
+		&Hello{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Intent: Push, Share: "s", Paths: []string{"a", "b/"}, Fresh: true,
+			Readback: true, SockBuf: 65536, Congestion: "bbr", RateLimit: 1e9, MaxStreams: 32, Proof: make([]byte, 32), Agent: "fxfer"},
+		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},
+		&Welcome{Agent: "a", Host: "h", MaxStreams: 64},
+		&Refuse{Code: CodeTrust, Text: "no"},
+		&Manifest{Single: true},
+		&Entries{First: 3, Entries: []Entry{
+			{Kind: File, Path: "a/b", Size: 1 << 40, ModTime: -5, Mode: 0o4755, Ino: 1 << 63, Dev: 9, BlockLog: 20},
+			{Kind: File, Path: "-", Size: Unknown, BlockLog: 16},
+			{Kind: Dir, Path: "a", Mode: 0o700}, {Kind: Symlink, Path: "l", Link: "../x"}, {Kind: Share, Path: "s", Link: "rw"},
+		}},
+		&EndManifest{Count: 8, Bytes: 1 << 50},
+		&Answers{Answers: []Answer{
+			{Index: 1, Verdict: Need, Have: []Extent{{0, 3}, {5, 1}}}, {Index: 2, Verdict: Same}, {Index: 3, Verdict: Done},
+			{Index: 4, Verdict: Fail, Code: CodeNoSpace, Text: "full"},
+		}},
+		&Written{Blocks: []BlockID{{1, 2}, {3, 4}}},
+		&Resend{Index: 1, Blocks: []Extent{{7, 2}}},
+		&EndEntry{Index: 1, Size: 5, Digest: [32]byte{9}},
+		&EntryFailed{Index: 1, Code: CodeChanged, Text: "x"},
+		&Committed{Index: 1, Digest: [32]byte{3}},
+		&Finished{}, &Ping{Time: -1}, &Pong{Time: 1 << 62},
+		&Streams{Want: 9, Dead: []uint64{1, 2}},
+		&Sample{Values: []Value{{"rcvbuf", 4}}},
+		&Drain{},
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	var stream []byte
+	for _, m := range examples() {
+		stream = Append(stream, m)
+		stream = append(stream, 200, 0, 0, 0, 2, 'x', 'y') // an unknown type is skipped
+	}
+	r := NewReader(bytes.NewReader(stream), MaxMessage)
+	for _, want := range examples() {
+		got, err := r.Next()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	_, err := r.Next()
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// TestNewerPeer lets a message have more fields than are known here.
+func TestNewerPeer(t *testing.T) {
+	for _, want := range examples() {
+		b := Append(nil, want)
+		got, err := Decode(want.Type(), append(b[headerLen:], 1, 2, 3))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
+func TestTruncated(t *testing.T) {
+	for _, m := range examples() {
+		b := Append(nil, m)
+		for n := 1; n < len(b); n++ {
+			_, err := NewReader(bytes.NewReader(b[:n]), MaxMessage).Next()
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		}
+	}
+}
+
+func TestHostile(t *testing.T) {
+	huge := strings.Repeat("\xff", 9) + "\x01"
+	for name, c := range map[string]struct {
+		kind Type
+		body string
+	}{
+		"list longer than its message": {TypeWritten, huge},
+		"string beyond its message":    {TypeRefuse, "\x01\x7fab"},
+		"overlong varint":              {TypeEndManifest, strings.Repeat("\xff", 11)},
+		"overlapping extents":          {TypeResend, "\x01\x02\x05\x03\x06\x01"},
+		"empty extent":                 {TypeResend, "\x01\x01\x05\x00"},
+		"extent that overflows":        {TypeResend, "\x01\x01" + huge + huge},
+		"unknown kind of entry":        {TypeEntries, "\x00\x01\x09\x01a\x00\x00"},
+		"block size out of range":      {TypeEntries, "\x00\x01\x01\x01a\x00\x00\x02\x00\x00\x05"},
+		"unknown verdict":              {TypeAnswers, "\x01\x01\x09"},
+		"size beyond the limit":        {TypeEndEntry, "\x01" + huge + strings.Repeat("\x00", 32)},
+	} {
+		_, err := Decode(c.kind, []byte(c.body))
+		require.ErrorIs(t, err, ErrMalformed, name)
+	}
+	_, err := NewReader(bytes.NewReader([]byte{byte(TypePing), 0xff, 0xff, 0xff, 0xff}), MaxMessage).Next()
+	require.ErrorIs(t, err, ErrMalformed)
+}
+
+func TestBlockHeader(t *testing.T) {
+	var b [BlockHeaderLen]byte
+	for _, want := range []BlockHeader{{End: true}, {Index: 1 << 60, Block: 1 << 40, Length: 1 << 20, Digest: [32]byte{7}}} {
+		want.Put(b[:])
+		got, err := ParseBlockHeader(b[:])
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	for _, bad := range []BlockHeader{{Length: 1<<20 + 1}, {Block: -1}, {Block: 1 << 48}} {
+		bad.Put(b[:])
+		_, err := ParseBlockHeader(b[:])
+		require.ErrorIs(t, err, ErrMalformed)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, m := range examples() {
+		f.Add(Append(nil, m))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := NewReader(bytes.NewReader(b), MaxMessage)
+		for {
+			m, err := r.Next()
+			if err != nil {
+				require.True(t, errors.Is(err, ErrMalformed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
+				return
+			}
+			again, err := Decode(m.Type(), Append(nil, m)[headerLen:])
+			require.NoError(t, err)
+			require.Equal(t, m, again)
+		}
+	})
+}
+
+func FuzzBlockHeader(f *testing.F) {
+	var b [BlockHeaderLen]byte
+	(&BlockHeader{Index: 1, Block: 2, Length: 3}).Put(b[:])
+	f.Add(b[:])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := ParseBlockHeader(b)
+		if err != nil {
+			return
+		}
+		var again [BlockHeaderLen]byte
+		h.Put(again[:])
+		got, err := ParseBlockHeader(again[:])
+		require.NoError(t, err)
+		require.Equal(t, h, got)
+	})
+}
