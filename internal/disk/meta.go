@@ -48,13 +48,6 @@ type Identity struct {
 	Dev     uint64 // device number, 0 where the system has none
 }
 
-// sameSource compares without the device number: network and pooled file
-// systems get another one at each mount, and a resume should survive that.
-func (id Identity) sameSource(other Identity) bool {
-	id.Dev, other.Dev = 0, 0
-	return id == other
-}
-
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
 // metaOf translates what lstat said about path, without the link's target.

@@ -73,11 +73,3 @@ func (x *extents) pop() int64 {
 	}
 	return block
 }
-
-// count is the number of blocks.
-func (x extents) count() (n int64) {
-	for _, e := range x {
-		n += e.Count
-	}
-	return n
-}

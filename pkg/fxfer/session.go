@@ -60,7 +60,6 @@ type sessionStats struct {
 	path    pathStats
 	peer    map[string]int64
 	streams int
-	sent    int64
 	resent  int64
 	push    bool
 }
