@@ -122,7 +122,8 @@ func TestRTT(t *testing.T) {
 		for _, network := range []string{"udp", "tcp"} {
 			c := dial(t, l.Left, network, l.Right, port)
 			best := time.Hour
-			for range 12 {
+			// The least counts, and on a busy machine it takes its time to appear.
+			for i := 0; i < 12 || i < 100 && best > rtt+500*time.Microsecond; i++ {
 				best = min(best, roundTrip(t, c))
 			}
 			t.Logf("%v asked, %v by %s", rtt, best, network)
