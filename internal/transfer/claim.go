@@ -28,8 +28,8 @@ func (s *Sender) AddStream(id uint64, stream Stream) {
 	st := &sendStream{id: id, stream: stream}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
-		_ = stream.Close()
+	if s.over || s.streams[id] != nil {
+		s.running.Go(func() { _ = stream.Close() })
 		return
 	}
 	s.streams[id] = st

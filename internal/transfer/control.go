@@ -56,9 +56,15 @@ func (c *control) send(m wire.Message) {
 	c.cond.Broadcast()
 }
 
-// ack queues the acknowledgement of a block. It never waits.
+// ackQueue bounds the acknowledgements that wait to be written.
+const ackQueue = 1 << 16
+
+// ack queues the acknowledgement of a block. It waits while too many are queued.
 func (c *control) ack(index uint64, block int64) {
 	c.mu.Lock()
+	for len(c.written) > ackQueue && c.err == nil && !c.flush {
+		c.cond.Wait()
+	}
 	c.written = append(c.written, wire.BlockID{Index: index, Block: block})
 	c.cond.Broadcast()
 	c.mu.Unlock()
@@ -156,6 +162,9 @@ func (c *control) read(r *wire.Reader, handle func(wire.Message) (more bool, err
 			return errClosed
 		}
 		m, err := r.Next()
+		if errors.Is(err, wire.ErrMalformed) {
+			return &wire.Error{Code: wire.CodeProtocol, Text: err.Error()}
+		}
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/blake3tree"
 	"github.com/fxfer/fxfer/internal/disk"
@@ -44,6 +45,7 @@ type Receiver struct {
 	active  map[uint64]*receiving // announced, being received
 	pending int                   // entries not resolved
 	open    int                   // entries with an open partial that has a checkpoint
+	small   int                   // entries with an open partial that has none
 	next    uint64                // number of the next entry
 	count   uint64                // entries in all, once ended
 	started bool
@@ -54,11 +56,12 @@ type Receiver struct {
 	streams map[Stream]struct{}
 	stats   Stats
 
-	commits chan struct{} // bounds concurrent commits
-	running sync.WaitGroup
-	ctx     context.Context
-	stop    context.CancelCauseFunc
-	events  sync.Mutex
+	commits   chan struct{} // bounds concurrent commits
+	busyUntil time.Time
+	running   sync.WaitGroup
+	ctx       context.Context
+	stop      context.CancelCauseFunc
+	events    sync.Mutex
 }
 
 // receiving is a file under way. Fields below the first group are guarded by Receiver.mu.
@@ -68,6 +71,8 @@ type receiving struct {
 	meta   disk.Meta // Path is the target's
 	opened sync.Once
 	failed error // of opening
+	gone   bool  // nothing may be opened any more
+	slot   bool  // holds one of Receiver.small
 	part   *disk.Partial
 
 	resolved bool
@@ -103,6 +108,13 @@ const (
 	openMax     = 2 * maxOpen
 	// rejectMax is how many blocks of an entry may arrive damaged. TLS makes even one a sign of bad memory.
 	rejectMax = 8
+	// busyFor is how long a session waits for files that an earlier one holds.
+	busyFor   = silence + 2*pingEvery
+	busyEvery = 100 * time.Millisecond
+	// smallAtOnce bounds the open files of one block.
+	smallAtOnce = 256
+	// foldersMax bounds the folders whose times are set at the end.
+	foldersMax = 1 << 22
 	// commitsAtOnce lets small files share the time of a sync.
 	commitsAtOnce = 16
 )
@@ -113,7 +125,8 @@ func NewReceiver(stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt
 	v := &Receiver{
 		opt: opt, tree: tree, ctrl: newControl(stream), reader: r,
 		active: make(map[uint64]*receiving), streams: make(map[Stream]struct{}),
-		commits: make(chan struct{}, commitsAtOnce),
+		commits:   make(chan struct{}, commitsAtOnce),
+		busyUntil: time.Now().Add(busyFor),
 	}
 	v.cond = sync.NewCond(&v.mu)
 	v.ctx, v.stop = context.WithCancelCause(context.Background())
@@ -200,6 +213,9 @@ func (v *Receiver) Drain(ctx context.Context) {
 	v.end(wire.Errorf(wire.CodeDraining, "the server is shutting down"))
 }
 
+// Done is closed when the session is over on this side, before its streams are closed.
+func (v *Receiver) Done() <-chan struct{} { return v.ctx.Done() }
+
 // Stats returns the counters so far.
 func (v *Receiver) Stats() Stats {
 	v.mu.Lock()
@@ -241,6 +257,10 @@ func (v *Receiver) handle(m wire.Message) (bool, error) {
 	case *wire.EndEntry:
 		return true, v.endEntry(m)
 	case *wire.EntryFailed:
+		if m.Index == wire.NoEntry {
+			v.event(Event{Kind: Failed, Index: m.Index, Entry: new(wire.Entry), Err: &wire.Error{Code: m.Code, Text: m.Text, Remote: true}})
+			return true, nil
+		}
 		if e := v.find(m.Index); e != nil {
 			v.fail(e, &wire.Error{Code: m.Code, Text: m.Text, Remote: true})
 		}
@@ -327,7 +347,10 @@ func (v *Receiver) entry(index uint64, x wire.Entry) (wire.Answer, error) {
 	target := v.base
 	var err error
 	if !v.rename {
-		if err = disk.CheckPath(x.Path); err == nil {
+		if err = disk.CheckPath(x.Path); err == nil && x.Path == "." {
+			err = fmt.Errorf("%w: %q", disk.ErrPath, x.Path)
+		}
+		if err == nil {
 			target = path.Join(v.base, x.Path)
 			err = disk.CheckPath(target)
 		}
@@ -377,7 +400,7 @@ func (v *Receiver) entry(index uint64, x wire.Entry) (wire.Answer, error) {
 		}
 	case wire.Done:
 		ev.Kind = Done
-		if x.Kind == wire.Dir {
+		if x.Kind == wire.Dir && len(v.folders) < foldersMax {
 			v.folders = append(v.folders, folderMeta{index, x, target})
 		}
 	case wire.Same:
@@ -452,25 +475,32 @@ func (v *Receiver) file(e *receiving) (wire.Verdict, []wire.Extent, error) {
 	return wire.Need, got, nil
 }
 
-// openPart opens the partial file, once.
+// openPart opens the partial file, once. An earlier session of the same client may still hold it for as long as it takes to
+// see that its connection is lost.
 func (v *Receiver) openPart(e *receiving) error {
 	e.opened.Do(func() {
 		part, err := v.tree.Partial(e.meta, 1<<e.entry.BlockLog, disk.PartialOptions{Sync: true})
+		for errors.Is(err, disk.ErrBusy) && time.Now().Before(v.busyUntil) && v.ctx.Err() == nil {
+			select {
+			case <-v.ctx.Done():
+			case <-time.After(busyEvery):
+				part, err = v.tree.Partial(e.meta, 1<<e.entry.BlockLog, disk.PartialOptions{Sync: true})
+			}
+		}
 		v.mu.Lock()
 		defer v.mu.Unlock()
+		if err == nil && e.gone {
+			_ = part.Abort()
+			part, err = nil, errClosed
+		}
 		e.part, e.failed = part, err
 	})
 	return e.failed
 }
 
+// fileMode translates the mode bits of an entry. A peer does not make programs that run as somebody else.
 func fileMode(bits uint32) fs.FileMode {
 	m := fs.FileMode(bits & 0o777)
-	if bits&0o4000 != 0 {
-		m |= fs.ModeSetuid
-	}
-	if bits&0o2000 != 0 {
-		m |= fs.ModeSetgid
-	}
 	if bits&0o1000 != 0 {
 		m |= fs.ModeSticky
 	}
@@ -522,6 +552,10 @@ func (v *Receiver) carry(stream Stream) error {
 			return err
 		}
 		e, wanted, err := v.expect(&h)
+		if errors.Is(err, errVersions) {
+			v.fail(e, wire.Errorf(wire.CodeChanged, "the file changed while it was sent"))
+			e, wanted, err = nil, false, nil
+		}
 		if err != nil {
 			return err
 		}
@@ -529,6 +563,9 @@ func (v *Receiver) carry(stream Stream) error {
 		if !wanted {
 			if _, err := io.ReadFull(stream, payload); err != nil {
 				return err
+			}
+			if e != nil {
+				v.ctrl.ack(h.Index, h.Block)
 			}
 			continue
 		}
@@ -572,8 +609,11 @@ func readBlock(stream Stream, payload []byte, hash *blake3tree.Hasher) error {
 	return nil
 }
 
+// errVersions marks a block that two streams carry with different digests: its source changed in between.
+var errVersions = errors.New("a block comes in two versions")
+
 // expect waits until the block's entry is known and checks the header against it. An unwanted block belongs to an entry that is
-// resolved, or is there already.
+// resolved, and then e is nil, or is there already.
 func (v *Receiver) expect(h *wire.BlockHeader) (e *receiving, wanted bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -594,12 +634,11 @@ func (v *Receiver) expect(h *wire.BlockHeader) (e *receiving, wanted bool, err e
 		return nil, false, err
 	}
 	if e.done.has(h.Block) {
-		v.ctrl.ack(h.Index, h.Block)
 		return e, false, nil
 	}
 	c := e.busy[h.Block]
 	if c.streams > 0 && c.digest != h.Digest {
-		return nil, false, protocolError("block %d of entry %d comes in two versions", h.Block, h.Index)
+		return e, false, errVersions
 	}
 	e.busy[h.Block] = claim{h.Digest, c.streams + 1}
 	return e, true, nil
@@ -626,6 +665,11 @@ func (e *receiving) check(h *wire.BlockHeader) error {
 }
 
 func (v *Receiver) write(e *receiving, h *wire.BlockHeader, payload []byte) error {
+	if !e.tracked {
+		if err := v.takeSlot(e); err != nil {
+			return err
+		}
+	}
 	if err := v.openPart(e); err != nil {
 		return err
 	}
@@ -633,6 +677,23 @@ func (v *Receiver) write(e *receiving, h *wire.BlockHeader, payload []byte) erro
 		return err
 	}
 	return e.part.Mark(h.Block, h.Digest)
+}
+
+// takeSlot waits until one more file of one block may be open. finishEntry gives the slot back.
+func (v *Receiver) takeSlot(e *receiving) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for !e.slot && !e.gone && !v.over && v.small >= smallAtOnce {
+		v.cond.Wait()
+	}
+	if e.gone || v.over {
+		return errClosed
+	}
+	if !e.slot {
+		e.slot = true
+		v.small++
+	}
+	return nil
 }
 
 // leave gives up the claim on a block that expect granted.
@@ -777,7 +838,11 @@ func (v *Receiver) commitLocked(e *receiving) {
 	v.running.Add(1)
 	go func() {
 		defer v.running.Done()
-		v.commits <- struct{}{}
+		select {
+		case v.commits <- struct{}{}:
+		case <-v.ctx.Done(): // keepPartials closes it
+			return
+		}
 		defer func() { <-v.commits }()
 		v.finishEntry(e, v.commit(e))
 	}()
@@ -814,6 +879,9 @@ func (v *Receiver) readback(e *receiving, root [32]byte) error {
 	var hash blake3tree.Hasher
 	var tree hashTree
 	for b := range e.blocks {
+		if err := v.ctx.Err(); err != nil {
+			return context.Cause(v.ctx)
+		}
 		data := buf[:lengthOf(e.size, e.entry.BlockLog, b)]
 		if _, err := e.part.ReadAt(data, b<<e.entry.BlockLog); err != nil {
 			return err
@@ -848,12 +916,21 @@ func (v *Receiver) finishEntry(e *receiving, err error) {
 			v.ctrl.send(&wire.EntryFailed{Index: e.index, Code: known.Code, Text: known.Text})
 		}
 		v.mu.Lock()
-		e.leavePart()
+		e.gone = true
+		part := e.part
 		v.mu.Unlock()
+		if part != nil {
+			e.leavePart() // may wait for the disk
+		}
 	}
 	v.event(ev)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	e.gone = true
+	if e.slot {
+		e.slot = false
+		v.small--
+	}
 	delete(v.active, e.index)
 	v.pending--
 	if e.tracked {

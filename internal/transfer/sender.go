@@ -186,6 +186,9 @@ func (s *Sender) closeFiles() {
 	}
 }
 
+// Done is closed when the session is over on this side, before its streams are closed.
+func (s *Sender) Done() <-chan struct{} { return s.ctx.Done() }
+
 // Stats returns the counters so far.
 func (s *Sender) Stats() Stats {
 	s.mu.Lock()
@@ -208,23 +211,30 @@ func (s *Sender) event(ev Event) {
 func (s *Sender) walk() error {
 	s.ctrl.send(&wire.Manifest{Single: s.source.Single()})
 	var batch []*sending
+	var size int // of their names, bytes
 	flush := func() {
 		s.tell(batch)
-		batch = batch[:0]
+		batch, size = batch[:0], 0
 	}
 	visit := func(item Item) error {
-		if !s.room() {
+		for !s.room() {
 			flush()
-			if !s.waitRoom() {
+			old, ok := s.waitRoom()
+			if !ok {
 				return context.Cause(s.ctx)
 			}
+			if old != nil {
+				s.again(old) // it keeps its place until then
+			}
 		}
-		if batch = append(batch, s.announce(item)); len(batch) == 256 {
+		batch = append(batch, s.announce(item))
+		if size += len(item.Entry.Path) + len(item.Entry.Link); len(batch) == 256 || size > wire.MaxMessage/4 {
 			flush()
 		}
 		return nil
 	}
 	failed := func(path string, err error) {
+		s.ctrl.send(&wire.EntryFailed{Index: wire.NoEntry, Code: wire.CodeSourceDisk, Text: err.Error()})
 		if s.opt.WalkFailed != nil {
 			s.opt.WalkFailed(path, err)
 		}
@@ -272,9 +282,17 @@ func (s *Sender) again(old *sending) {
 		s.failEntry(old, &wire.Error{Code: wire.CodeChanged, Text: err.Error()})
 		return
 	}
+	s.mu.Lock()
+	walked, resolved := s.walked, old.resolved
+	s.mu.Unlock()
+	if resolved { // the receiver gave it up meanwhile
+		return
+	}
 	e := s.announce(item)
 	e.tries = old.tries + 1
-	s.ctrl.send(&wire.EndManifest{Count: e.index + 1})
+	if walked {
+		s.ctrl.send(&wire.EndManifest{Count: e.index + 1})
+	}
 	if s.resolve(old) {
 		s.ctrl.send(&wire.EntryFailed{Index: old.index, Code: wire.CodeAgain})
 		s.event(Event{Kind: Again, Index: old.index, Entry: &old.item.Entry})
@@ -305,13 +323,19 @@ func (s *Sender) room() bool {
 	return s.roomLocked()
 }
 
-func (s *Sender) waitRoom() bool {
+// waitRoom waits for room, or for an entry that is to be announced again, which it returns. It returns false when the session is over.
+func (s *Sender) waitRoom() (*sending, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !s.over && !s.roomLocked() {
+	for !s.over && !s.roomLocked() && len(s.changed) == 0 {
 		s.cond.Wait()
 	}
-	return !s.over
+	if s.over || s.roomLocked() {
+		return nil, !s.over
+	}
+	e := s.changed[0]
+	s.changed = s.changed[1:]
+	return e, true
 }
 
 // announce numbers an item. Its blocks are not to be had before offer.
@@ -639,11 +663,7 @@ func (s *Sender) answer(a *wire.Answer) error {
 	if err != nil {
 		return err
 	}
-	for _, x := range have {
-		for b := x.Start; b < x.Start+x.Count; b++ {
-			ev.Bytes += int64(lengthOf(e.size, e.item.Entry.BlockLog, b))
-		}
-	}
+	ev.Bytes = bytesOf(have, e.size, e.item.Entry.BlockLog)
 	ev.Kind = Started
 	s.event(ev)
 	if len(have) > 0 {
@@ -677,9 +697,7 @@ func (s *Sender) need(e *sending, have extents) (extents, error) {
 		e.todo.remove(x.Start, x.Count)
 	}
 	s.queueLocked(e)
-	for b := range e.eachOf(have) {
-		s.stats.Resumed += s.lengthLocked(e, b)
-	}
+	s.stats.Resumed += bytesOf(have, e.size, e.item.Entry.BlockLog)
 	return have, nil
 }
 
@@ -788,9 +806,11 @@ func (s *Sender) resend(m *wire.Resend) error {
 		if x.Start+x.Count > e.blocks || e.kept != nil {
 			return wire.Errorf(wire.CodeProtocol, "entry %d has no such blocks", m.Index)
 		}
-		for b := x.Start; b < x.Start+x.Count; b++ {
-			e.landLocked(b, time.Time{})
-			s.stats.Rejected++
+		s.stats.Rejected += x.Count
+		for b := range e.flying {
+			if b >= x.Start && b < x.Start+x.Count {
+				e.landLocked(b, time.Time{})
+			}
 		}
 		e.todo.add(x.Start, x.Count)
 	}

@@ -88,3 +88,11 @@ type Stats struct {
 
 // Stream is a data stream.
 type Stream = io.ReadWriteCloser
+
+// bytesOf returns the bytes in a set of blocks of a file of known size.
+func bytesOf(x extents, size int64, blockLog uint8) (n int64) {
+	for _, run := range x {
+		n += min(size, (run.Start+run.Count)<<blockLog) - run.Start<<blockLog
+	}
+	return n
+}

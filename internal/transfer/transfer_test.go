@@ -413,6 +413,132 @@ func TestChangingSource(t *testing.T) {
 	require.True(t, bytes.Equal(bytes.Repeat([]byte("newer"), 1<<20), got))
 }
 
+// TestManyChangingSources changes more files than may be under way at a time.
+func TestManyChangingSources(t *testing.T) {
+	src, dst := t.TempDir(), t.TempDir()
+	for i := range 2 * maxOpen {
+		require.NoError(t, os.WriteFile(filepath.Join(src, string(rune('A'+i))), make([]byte, 200_000), 0o644))
+	}
+	s := session{target: openTree(t, dst), path: ".", streams: 2}
+	tree := &TreeSource{Roots: []Root{{openTree(t, src), ".", ""}}}
+	s.source = walker{tree, func(i *Item) {
+		if i.Open != nil {
+			name := filepath.Join(src, i.Entry.Path)
+			require.NoError(t, os.WriteFile(name, make([]byte, 300_000), 0o644))
+		}
+	}}
+	s.run(t, t.Context())
+	s.ok(t)
+	requireSameTree(t, src, dst)
+}
+
+// walker looks at each item before it is announced.
+type walker struct {
+	Source
+	look func(*Item)
+}
+
+func (w walker) Walk(ctx context.Context, visit func(Item) error, failed func(string, error)) error {
+	return w.Source.Walk(ctx, func(i Item) error { w.look(&i); return visit(i) }, failed)
+}
+
+// hostile speaks the sender's side by hand.
+func hostile(t *testing.T, target *disk.Tree, messages ...wire.Message) (data net.Conn, done chan struct{}) {
+	t.Helper()
+	a, b := net.Pipe()
+	c, d := net.Pipe()
+	v := NewReceiver(b, wire.NewReader(b, wire.MaxMessage), target, ReceiverOptions{Path: "."})
+	v.AddStream(d)
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = v.Run(t.Context())
+		b.Close()
+	}()
+	go func() { _, _ = io.Copy(io.Discard, a) }()
+	for _, m := range messages {
+		_, _ = a.Write(wire.Append(nil, m))
+	}
+	t.Cleanup(func() { a.Close(); c.Close(); <-done })
+	return c, done
+}
+
+// TestHostileSender sends what no sender may: the session ends, or the entry fails, and nothing outside of the target's content changes.
+func TestHostileSender(t *testing.T) {
+	file := func(path string, size int64) *wire.Entries {
+		return &wire.Entries{Entries: []wire.Entry{{Kind: wire.File, Path: path, Size: size, BlockLog: 20, Mode: 0o600}}}
+	}
+	head := func(index uint64, block int64, length uint32) []byte {
+		b := make([]byte, wire.BlockHeaderLen)
+		(&wire.BlockHeader{Index: index, Block: block, Length: length}).Put(b)
+		return b
+	}
+	for name, c := range map[string]struct {
+		messages []wire.Message
+		data     []byte
+	}{
+		"entries before the manifest":   {[]wire.Message{file("a", 5)}, nil},
+		"numbers with a gap":            {[]wire.Message{&wire.Manifest{}, &wire.Entries{First: 3}}, nil},
+		"two manifests":                 {[]wire.Message{&wire.Manifest{}, &wire.Manifest{}}, nil},
+		"a block beyond the end":        {[]wire.Message{&wire.Manifest{}, file("a", 5)}, head(0, 1, 5)},
+		"a block of another length":     {[]wire.Message{&wire.Manifest{}, file("a", 5)}, head(0, 0, 6)},
+		"a block of no entry":           {[]wire.Message{&wire.Manifest{}, file("a", 5), &wire.EndManifest{Count: 1}}, head(7, 0, 5)},
+		"an end of no entry":            {[]wire.Message{&wire.Manifest{}, &wire.EndEntry{Index: 2}}, nil},
+		"another size at the end":       {[]wire.Message{&wire.Manifest{}, file("a", 5), &wire.EndEntry{Index: 0, Size: 6}}, nil},
+		"fewer entries than there were": {[]wire.Message{&wire.Manifest{}, file("a", 5), &wire.EndManifest{Count: 0}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dst := t.TempDir()
+			data, done := hostile(t, openTree(t, dst), c.messages...)
+			if c.data != nil {
+				_, _ = data.Write(c.data)
+			}
+			<-done
+			entries, err := os.ReadDir(dst)
+			require.NoError(t, err)
+			require.Empty(t, entries)
+		})
+	}
+	for name, x := range map[string]wire.Entry{
+		"the target itself":  {Kind: wire.Dir, Path: ".", Mode: 0o777},
+		"above the target":   {Kind: wire.Dir, Path: "../x", Mode: 0o777},
+		"an absolute path":   {Kind: wire.File, Path: "/tmp/x", BlockLog: 16},
+		"a name of our own":  {Kind: wire.File, Path: ".fxfer-0.part", BlockLog: 16},
+		"a share":            {Kind: wire.Share, Path: "s"},
+		"through a symlink":  {Kind: wire.File, Path: "out/x", BlockLog: 16},
+		"a name with a zero": {Kind: wire.Symlink, Path: "a\x00b", Link: "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dst, outside := t.TempDir(), t.TempDir()
+			require.NoError(t, os.Symlink(outside, filepath.Join(dst, "out")))
+			require.NoError(t, os.Chmod(dst, 0o700))
+			a, b := net.Pipe()
+			v := NewReceiver(b, wire.NewReader(b, wire.MaxMessage), openTree(t, dst), ReceiverOptions{Path: "."})
+			done := make(chan error, 1)
+			go func() { done <- v.Run(t.Context()); b.Close() }()
+			go func() {
+				for _, m := range []wire.Message{&wire.Manifest{}, &wire.Entries{Entries: []wire.Entry{x}}, &wire.EndManifest{Count: 1}} {
+					_, _ = a.Write(wire.Append(nil, m))
+				}
+			}()
+			r := wire.NewReader(a, wire.MaxMessage)
+			m, err := r.Next()
+			require.NoError(t, err)
+			require.Equal(t, wire.Fail, m.(*wire.Answers).Answers[0].Verdict)
+			_, err = r.Next()
+			require.NoError(t, err, "the session goes on to its end")
+			a.Close()
+			require.NoError(t, <-done)
+			info, err := os.Stat(dst)
+			require.NoError(t, err)
+			require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+			entries, err := os.ReadDir(outside)
+			require.NoError(t, err)
+			require.Empty(t, entries)
+		})
+	}
+}
+
 // changer changes each file once, before it is opened for the first time.
 type changer struct {
 	Source

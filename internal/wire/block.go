@@ -51,7 +51,7 @@ func ParseBlockHeader(b []byte) (BlockHeader, error) {
 	h.Length = binary.BigEndian.Uint32(b[4:])
 	h.Index = binary.BigEndian.Uint64(b[8:])
 	block := binary.BigEndian.Uint64(b[16:])
-	if h.Length > 1<<MaxBlockLog || block > 1<<47 {
+	if h.Length > 1<<MaxBlockLog || block > maxBlockNumber {
 		return h, malformed("block %d of %d bytes", block, h.Length)
 	}
 	h.Block = int64(block)

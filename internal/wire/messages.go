@@ -21,8 +21,11 @@ const (
 	MaxText         = 1024
 	MaxPaths        = 1024
 	MaxSize         = 1 << 60 // bytes of a file
-	MinBlockLog     = 16      // 64 KiB
-	MaxBlockLog     = 20      // 1 MiB
+	maxBlockNumber  = 1 << 47
+	// NoEntry is the Index of an EntryFailed about something that could not become an entry.
+	NoEntry     = 1<<64 - 1
+	MinBlockLog = 16 // 64 KiB
+	MaxBlockLog = 20 // 1 MiB
 )
 
 // Type identifies a message. Unknown types are skipped by their length.
@@ -579,7 +582,7 @@ func decodeExtents(d *decoder) []Extent {
 	var end int64
 	for i := range n {
 		x := Extent{d.nonNegative(), d.nonNegative()}
-		if d.err == nil && (x.Count == 0 || x.Start > 1<<62 || x.Count > 1<<62 || i > 0 && x.Start < end) {
+		if d.err == nil && (x.Count == 0 || x.Start > maxBlockNumber || x.Count > maxBlockNumber || i > 0 && x.Start < end) {
 			d.fail("extents out of order")
 		}
 		if d.err != nil {

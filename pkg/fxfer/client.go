@@ -192,7 +192,6 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		if err == nil || ctx.Err() != nil || !again || !temporary(err) || time.Since(alive) >= c.opt.RetryFor {
 			return c.finish(t, server, &stats, describe(err, server))
 		}
-		u.Token = "" // spent, or else good for nothing
 		wait := min(time.Second<<min(try, 4), 15*time.Second)
 		wait = wait/2 + rand.N(wait) //nolint:gosec // jitter
 		if c.opt.Notice != nil {
@@ -226,6 +225,9 @@ func (c *Client) finish(t *tracker, server string, stats *sessionStats, err erro
 				kind = KindPartial
 			}
 		}
+	}
+	if r.Failed == 1 && r.Failures[0].Path == "" {
+		return r, &Error{Kind: kind, Err: r.Failures[0].Err}
 	}
 	if r.Failed == 1 {
 		return r, &Error{Kind: kind, Err: fmt.Errorf("%s: %w", wire.Printable(r.Failures[0].Path), r.Failures[0].Err)}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"path"
 	"slices"
@@ -30,11 +31,42 @@ const (
 	admitWithin = 10 * time.Second
 	// drainWithin bounds the end of a server.
 	drainWithin = 8 * time.Second
-	// strangers bounds the connections that are not admitted yet. Each may cost 64 KiB.
-	strangers = 512
+	// maxStrangers bounds the connections that are not admitted yet, and maxStrangersFrom those from one address. Each may cost 64 KiB.
+	maxStrangers     = 512
+	maxStrangersFrom = 128
 	// staleAfter is the age from which an abandoned partial file is removed when the server starts.
 	staleAfter = 14 * 24 * time.Hour
 )
+
+// strangers counts the connections that are not admitted yet.
+type strangers struct {
+	mu    sync.Mutex
+	count int
+	from  map[netip.Addr]int
+}
+
+// enter counts a connection, if there is room for it. leave ends that, once.
+func (s *strangers) enter(addr net.Addr) (leave func(), ok bool) {
+	var ip netip.Addr
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		ip = tcp.AddrPort().Addr()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.count >= maxStrangers || s.from[ip] >= maxStrangersFrom {
+		return nil, false
+	}
+	s.count++
+	s.from[ip]++
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.count--
+		if s.from[ip]--; s.from[ip] == 0 {
+			delete(s.from, ip)
+		}
+	}), true
+}
 
 // Server offers shares. NewServer makes one that listens already.
 type Server struct {
@@ -160,12 +192,10 @@ func (s *Server) Serve(ctx context.Context) error {
 	var conns sync.WaitGroup
 	live, kill := context.WithCancel(context.Background())
 	defer kill()
-	sweep := context.WithoutCancel(ctx)
-	conns.Go(func() { s.sweep(sweep) })
+	conns.Go(func() { s.sweep(ctx) })
 	unhook := context.AfterFunc(ctx, func() { _ = s.listen.Close() })
 	defer unhook()
-	gate := make(chan struct{}, strangers)
-	var failed error
+	gate := strangers{from: make(map[netip.Addr]int)}
 	for wait := time.Millisecond; ; {
 		conn, err := s.listen.Accept()
 		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
@@ -178,16 +208,20 @@ func (s *Server) Serve(ctx context.Context) error {
 			continue
 		}
 		wait = time.Millisecond
-		select {
-		case gate <- struct{}{}:
-			conns.Go(func() { s.serve(live, conn, sync.OnceFunc(func() { <-gate })) })
-		default:
+		if leave, ok := gate.enter(conn.RemoteAddr()); ok {
+			conns.Go(func() { s.serve(live, conn, leave) })
+		} else {
 			_ = conn.Close()
 		}
 	}
 	s.drain(kill)
-	conns.Wait()
-	return failed
+	ended := make(chan struct{})
+	go func() { conns.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(time.Second): // what hangs in the kernel ends with the process
+	}
+	return nil
 }
 
 // sweep removes what abandoned transfers left.
@@ -223,6 +257,16 @@ func (s *Server) drain(kill context.CancelFunc) {
 		})
 	}
 	all.Wait()
+	defer context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cond.Broadcast()
+	})()
+	s.mu.Lock()
+	for len(s.sessions) > 0 && ctx.Err() == nil { // until their clients have been told
+		s.cond.Wait()
+	}
+	s.mu.Unlock()
 	kill()
 }
 
@@ -378,6 +422,7 @@ func (s *Server) unregister(x *serverSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, x.hello.Session)
+	s.cond.Broadcast()
 }
 
 // join hands a data stream to its session, which may appear only after it. What does not fit any session hears nothing about
@@ -394,13 +439,13 @@ func (s *Server) join(ctx context.Context, conn *transport.Conn, m *wire.Join, a
 	if err := conn.Apply(int(min(m.SockBuf, 1<<30)), m.Congestion); err != nil {
 		return wire.Errorf(wire.CodeUnsupported, "the server's kernel refuses: %v", err)
 	}
-	if x.set.count() >= maxStreams {
-		return wire.Errorf(wire.CodeBusy, "a session has at most %d data streams", maxStreams)
+	d := x.set.add(m.Stream, conn, maxStreams)
+	if d == nil {
+		return wire.Errorf(wire.CodeBusy, "a session has at most %d data streams, each with its number", maxStreams)
 	}
 	conn.Admit()
 	admitted()
 	_ = conn.SetDeadline(time.Time{})
-	d := x.set.add(m.Stream, conn)
 	if x.sender != nil {
 		x.sender.AddStream(m.Stream, d)
 	} else {
@@ -469,7 +514,11 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 	seconds := time.Since(start).Seconds()
 	x.log.Log(ctx, level, "session ends", "intent", x.intent(), "seconds", seconds, "bytes", count.written, "files", count.committed,
 		"unchanged", count.same, "failed", count.failed, "streams", x.set.most, "error", err)
-	return nil // the engine has told the peer
+	if err != nil { // the engine has told the peer, who may not have read it yet
+		_ = conn.CloseWrite()
+		linger(conn)
+	}
+	return nil
 }
 
 func (x *serverSession) intent() string {

@@ -3,7 +3,6 @@ package fxfer
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -22,6 +21,8 @@ const (
 	maxStreams = 64
 	// dialTimeout is for one stream, TLS included.
 	dialTimeout = 15 * time.Second
+	// maxListing bounds a listing, in entries.
+	maxListing = 10_000_000
 	// exporterLabel names the channel binding of an invitation's proof (RFC 8446, section 7.5).
 	exporterLabel = "EXPORTER-fxfer-invitation"
 )
@@ -43,6 +44,8 @@ type clientSession struct {
 	set      *streamSet
 	sender   *transfer.Sender
 	receiver *transfer.Receiver
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
 	ready    chan struct{} // closed when sender or receiver is there
 	stats    sessionStats
 
@@ -50,7 +53,7 @@ type clientSession struct {
 	want    int
 	dialing int
 	nextID  uint64
-	lost    error // last failure to get a data stream
+	refused int // streams in a row that ended at once
 	over    bool
 	dials   sync.WaitGroup
 }
@@ -92,6 +95,7 @@ func (a *sessionStats) fill(r *Report) {
 func (s *clientSession) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	s.ctx = ctx
 	opt := &s.client.opt
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
@@ -101,7 +105,8 @@ func (s *clientSession) run(ctx context.Context) error {
 		limit = 0 // the server sends
 	}
 	s.set = newStreamSet(limit)
-	s.set.removed = func() { s.grow(ctx, 0) }
+	s.set.removed = func(lived time.Duration) { s.replace(ctx, lived) }
+	s.cancel = cancel
 
 	first := opt.Streams
 	if first == 0 {
@@ -223,11 +228,6 @@ func (s *clientSession) work(ctx context.Context) error {
 	}
 	stop(nil)
 	tasks.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lost != nil && errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		err = s.lost
-	}
 	return err
 }
 
@@ -266,7 +266,31 @@ func (s *clientSession) setWant(n int) {
 	s.mu.Lock()
 	s.want = max(1, n)
 	s.mu.Unlock()
-	s.set.removed()
+	s.grow(s.ctx, 0)
+}
+
+// replace dials another stream for one that ended, unless the session does. One that did not live was refused: then it waits.
+func (s *clientSession) replace(ctx context.Context, lived time.Duration) {
+	select {
+	case <-s.engineDone():
+		return
+	default:
+	}
+	s.mu.Lock()
+	s.refused++
+	if lived > time.Second {
+		s.refused = 0
+	}
+	s.mu.Unlock()
+	s.grow(ctx, 0)
+}
+
+// engineDone is closed when the engine ends its session. It is called after ready.
+func (s *clientSession) engineDone() <-chan struct{} {
+	if s.sender != nil {
+		return s.sender.Done()
+	}
+	return s.receiver.Done()
 }
 
 // grow dials the streams that are missing; want > 0 sets their number.
@@ -288,45 +312,67 @@ func (s *clientSession) grow(ctx context.Context, want int) {
 	}
 }
 
-// stream dials one data stream, again and again while the session lives.
+// stream dials one data stream, again and again while the session lives. Without any stream for long, the session ends.
 func (s *clientSession) stream(ctx context.Context, id uint64) {
-	for wait := 250 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+	s.mu.Lock()
+	refused := s.refused
+	s.mu.Unlock()
+	if refused > 0 && !pause(ctx, min(firstPause<<min(refused, 8), longestPause)) {
+		s.gaveUp()
+		return
+	}
+	since := time.Now()
+	for wait := firstPause; ; wait = min(2*wait, longestPause) {
 		conn, err := s.join(ctx, id)
 		if err == nil {
 			select {
 			case <-s.ready:
+				s.attach(id, conn)
 			case <-ctx.Done():
 				_ = conn.Close()
-				return
 			}
-			s.attach(id, conn)
 			return
 		}
-		s.mu.Lock()
-		s.lost = fmt.Errorf("data stream: %w", err)
-		over := s.over
-		s.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			over = true
-		case <-time.After(wait):
+		if s.set.count() == 0 && time.Since(since) > 2*dialTimeout {
+			s.cancel(fmt.Errorf("data stream: %w", err))
 		}
-		if over {
-			s.mu.Lock()
-			s.dialing--
-			s.mu.Unlock()
+		if !pause(ctx, wait) {
+			s.gaveUp()
 			return
 		}
 	}
 }
 
+const (
+	firstPause   = 250 * time.Millisecond
+	longestPause = 5 * time.Second
+)
+
+// pause waits, and returns false if ctx is done before.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func (s *clientSession) gaveUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dialing--
+}
+
 func (s *clientSession) attach(id uint64, conn *transport.Conn) {
-	d := s.set.add(id, conn)
+	d := s.set.add(id, conn, maxStreams)
 	s.mu.Lock()
 	s.dialing--
 	over := s.over
 	s.mu.Unlock()
 	switch {
+	case d == nil:
+		_ = conn.Close()
 	case over:
 		_ = d.Close()
 	case s.sender != nil:
@@ -383,6 +429,9 @@ func (s *clientSession) list(ctx context.Context) ([]Entry, error) {
 		case *wire.Refuse:
 			return nil, &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
 		case *wire.Entries:
+			if len(entries) > maxListing {
+				return nil, wire.Errorf(wire.CodeProtocol, "the listing does not end")
+			}
 			for i := range m.Entries {
 				entries = append(entries, listed(&m.Entries[i]))
 			}

@@ -14,8 +14,8 @@ import (
 
 // streamSet is the data streams of one session on this host, with what the kernel says of them.
 type streamSet struct {
-	limiter *rate.Limiter // of what they write; nil is unlimited
-	removed func()        // called when a stream is gone
+	limiter *rate.Limiter             // of what they write; nil is unlimited
+	removed func(lived time.Duration) // called when a stream is gone
 
 	mu    sync.Mutex
 	conns map[uint64]*dataStream
@@ -56,12 +56,16 @@ func newStreamSet(bitsPerSecond int64) *streamSet {
 	return s
 }
 
-// add wraps a connected, joined stream.
-func (s *streamSet) add(id uint64, c *transport.Conn) *dataStream {
-	d := &dataStream{Conn: c, set: s, id: id}
+// add wraps a connected, joined stream. It returns nil if the number is taken or there are most already.
+func (s *streamSet) add(id uint64, c *transport.Conn, most int) *dataStream {
+	d := &dataStream{Conn: c, set: s, id: id, since: time.Now()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.conns[id] != nil || len(s.conns) >= most {
+		d.cancel()
+		return nil
+	}
 	s.conns[id] = d
 	s.most = max(s.most, len(s.conns))
 	return d
@@ -125,6 +129,7 @@ type dataStream struct {
 	*transport.Conn
 	set    *streamSet
 	id     uint64
+	since  time.Time
 	once   sync.Once
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -177,7 +182,7 @@ func (d *dataStream) Close() error {
 		delete(d.set.conns, d.id)
 		d.set.mu.Unlock()
 		if d.set.removed != nil {
-			d.set.removed()
+			d.set.removed(time.Since(d.since))
 		}
 	})
 	return d.Conn.Close()

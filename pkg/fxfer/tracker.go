@@ -33,7 +33,6 @@ type tracker struct {
 	active    []*activeFile
 	byIndex   map[uint64]*activeFile
 	marks     []mark // of the last seconds, for the rate
-	failedNow int64
 }
 
 type activeFile struct {
@@ -58,7 +57,7 @@ func (t *tracker) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.walking = true
-	t.files, t.bytes, t.done, t.filesDone, t.failedNow = 0, 0, 0, 0, 0
+	t.files, t.bytes, t.done, t.filesDone, t.failed, t.failures = 0, 0, 0, 0, 0, nil
 	t.active = nil
 	t.byIndex = make(map[uint64]*activeFile)
 }
@@ -130,7 +129,6 @@ func (t *tracker) count(e *transfer.Event) (FileResult, bool) {
 		}
 	case transfer.Failed:
 		r.Outcome, r.Err = Failed, e.Err
-		t.failedNow++
 		t.failLocked(r)
 	}
 	if f != nil {
@@ -182,7 +180,7 @@ func (t *tracker) progress(streams int, rtt time.Duration) Progress {
 	defer t.mu.Unlock()
 	now := time.Now()
 	p := Progress{
-		Elapsed: now.Sub(t.start), Walking: t.walking, Files: t.files, FilesDone: t.filesDone, FilesFailed: t.failedNow,
+		Elapsed: now.Sub(t.start), Walking: t.walking, Files: t.files, FilesDone: t.filesDone, FilesFailed: t.failed,
 		Bytes: t.bytes, BytesDone: t.done, Streams: streams, RTT: rtt,
 	}
 	t.marks = append(t.marks, mark{now, t.written})
