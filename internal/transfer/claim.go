@@ -27,11 +27,12 @@ type flight struct {
 func (s *Sender) AddStream(id uint64, stream Stream) {
 	st := &sendStream{id: id, stream: stream}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.over || s.streams[id] != nil {
-		s.running.Go(func() { _ = stream.Close() })
+		s.mu.Unlock()
+		_ = stream.Close()
 		return
 	}
+	defer s.mu.Unlock()
 	s.streams[id] = st
 	s.running.Add(1)
 	go func() {

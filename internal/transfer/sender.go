@@ -659,11 +659,11 @@ func (s *Sender) answer(a *wire.Answer) error {
 		}
 		return nil
 	}
-	have, err := s.need(e, a.Have)
+	have, bytes, err := s.need(e, a.Have)
 	if err != nil {
 		return err
 	}
-	ev.Bytes = bytesOf(have, e.size, e.item.Entry.BlockLog)
+	ev.Bytes = bytes
 	ev.Kind = Started
 	s.event(ev)
 	if len(have) > 0 {
@@ -675,19 +675,19 @@ func (s *Sender) answer(a *wire.Answer) error {
 	return nil
 }
 
-// need queues what the receiver lacks and returns what it has.
-func (s *Sender) need(e *sending, have extents) (extents, error) {
+// need queues what the receiver lacks and returns what it has, and how many bytes that is.
+func (s *Sender) need(e *sending, have extents) (_ extents, bytes int64, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.answered || e.item.Entry.Kind != wire.File {
-		return nil, wire.Errorf(wire.CodeProtocol, "entry %d cannot be answered so", e.index)
+		return nil, 0, wire.Errorf(wire.CodeProtocol, "entry %d cannot be answered so", e.index)
 	}
 	s.answered, e.answered = true, true
 	if e.item.Stream != nil {
-		return nil, nil // feed offers its blocks
+		return nil, 0, nil // feed offers its blocks
 	}
 	if n := len(have); n > 0 && have[n-1].Start+have[n-1].Count > e.blocks {
-		return nil, wire.Errorf(wire.CodeProtocol, "entry %d has no such blocks", e.index)
+		return nil, 0, wire.Errorf(wire.CodeProtocol, "entry %d has no such blocks", e.index)
 	}
 	if e.sent == nil && len(e.todo) == 0 {
 		e.todo.add(0, e.blocks)
@@ -697,8 +697,9 @@ func (s *Sender) need(e *sending, have extents) (extents, error) {
 		e.todo.remove(x.Start, x.Count)
 	}
 	s.queueLocked(e)
-	s.stats.Resumed += bytesOf(have, e.size, e.item.Entry.BlockLog)
-	return have, nil
+	bytes = bytesOf(have, e.size, e.item.Entry.BlockLog)
+	s.stats.Resumed += bytes
+	return have, bytes, nil
 }
 
 // eachOf iterates over the blocks of a set.

@@ -513,7 +513,7 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 	}
 	seconds := time.Since(start).Seconds()
 	x.log.Log(ctx, level, "session ends", "intent", x.intent(), "seconds", seconds, "bytes", count.written, "files", count.committed,
-		"unchanged", count.same, "failed", count.failed, "streams", x.set.most, "error", err)
+		"unchanged", count.same, "failed", count.failed, "streams", x.set.peak(), "error", err)
 	if err != nil { // the engine has told the peer, who may not have read it yet
 		_ = conn.CloseWrite()
 		linger(conn)

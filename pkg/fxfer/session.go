@@ -121,8 +121,14 @@ func (s *clientSession) run(ctx context.Context) error {
 	if known || s.url.Pin != "" || s.client.pin != "" {
 		s.grow(ctx, first)
 	}
-	defer s.dials.Wait()
-	defer cancel(nil)
+	defer func() {
+		s.mu.Lock()
+		s.over = true
+		s.mu.Unlock()
+		cancel(nil)
+		s.dials.Wait()
+		s.stats.path, s.stats.streams, s.stats.push = s.set.stats(), s.set.peak(), s.sender != nil
+	}()
 	control, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -131,14 +137,7 @@ func (s *clientSession) run(ctx context.Context) error {
 	s.begin(control)
 	close(s.ready)
 	s.grow(ctx, first)
-	err = s.work(ctx)
-	s.mu.Lock()
-	s.over = true
-	s.mu.Unlock()
-	cancel(nil)
-	s.dials.Wait()
-	s.stats.path, s.stats.streams, s.stats.push = s.set.stats(), s.set.most, s.sender != nil
-	return err
+	return s.work(ctx)
 }
 
 // open connects the control stream and sends Hello. The server's answer comes while data already flows.

@@ -81,6 +81,13 @@ func (s *streamSet) drop(id uint64) {
 	}
 }
 
+// peak is the most streams there were at a time.
+func (s *streamSet) peak() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most
+}
+
 func (s *streamSet) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
