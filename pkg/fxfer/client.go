@@ -186,6 +186,9 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		before := t.written
 		err := s.run(ctx)
 		stats.merge(s.stats)
+		if err == nil && c.opt.Streams == 0 {
+			c.learn(server, s.stats.streams)
+		}
 		if t.written > before {
 			alive, try = time.Now(), 0
 		}

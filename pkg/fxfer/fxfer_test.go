@@ -153,6 +153,28 @@ func TestTrust(t *testing.T) {
 	require.Equal(t, KindTrust, KindOf(get(member, wrong, Options{Pin: s.Pin()})))
 }
 
+// TestLearned keeps what a path took for the next start.
+func TestLearned(t *testing.T) {
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	home, dir := t.TempDir(), t.TempDir()
+	randomFile(t, filepath.Join(dir, "f"), 1000)
+	c := client(t, home, Options{})
+	server := serverOf(s.plain(t, ""))
+	require.Zero(t, c.learned(server))
+	_, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, s.invited(t))
+	require.NoError(t, err)
+	require.Positive(t, c.learned(server))
+	c.learn(server, 24)
+	report, err := client(t, home, Options{}).Get(t.Context(), []URL{s.plain(t, "f")}, filepath.Join(dir, "g"))
+	require.NoError(t, err)
+	require.Positive(t, report.Streams)
+	c.learn(server, 20)
+	require.Equal(t, 20, client(t, home, Options{}).learned(server))
+	require.NoError(t, os.WriteFile(c.pathFile(server), []byte("nonsense"), 0o600))
+	require.Zero(t, c.learned(server))
+}
+
 func TestUnreachable(t *testing.T) {
 	s := serve(t, identity.Read)
 	u := s.plain(t, "f")

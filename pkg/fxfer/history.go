@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -54,4 +56,31 @@ func forgetOldest(dir string) {
 	for _, e := range entries[:len(entries)-historyMax/2] {
 		_ = os.Remove(filepath.Join(dir, e.Name()))
 	}
+}
+
+// pathFile is where the streams that a server's path took are kept.
+func (c *Client) pathFile(server string) string {
+	return filepath.Join(c.store.Dir(), "paths", hex.EncodeToString([]byte(server)))
+}
+
+// learned returns the number of streams that the path to a server took last time, 0 if unknown.
+func (c *Client) learned(server string) int {
+	text, err := os.ReadFile(c.pathFile(server))
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// learn keeps the number of streams that a path took, for the next start. Not keeping it costs some seconds.
+func (c *Client) learn(server string, streams int) {
+	name := c.pathFile(server)
+	if c.learned(server) == streams || os.MkdirAll(filepath.Dir(name), 0o700) != nil {
+		return
+	}
+	_ = os.WriteFile(name, strconv.AppendInt(nil, int64(streams), 10), 0o600)
 }

@@ -110,7 +110,7 @@ func (s *clientSession) run(ctx context.Context) error {
 
 	first := opt.Streams
 	if first == 0 {
-		first = min(initialStreams, opt.MaxStreams)
+		first = min(max(initialStreams, s.client.learned(s.url.address())), opt.MaxStreams)
 	}
 	_, known, err := s.client.store.KnownServer(s.url.address())
 	if err != nil {

@@ -145,7 +145,7 @@ func (g *growth) next(o observation, limit int) int {
 		return g.active
 	}
 	if g.active == 0 {
-		g.active = min(max(initialStreams, o.streams), limit)
+		g.active = min(max(initialStreams, o.streams), limit) // what was learned may have opened more
 		if o.minRTT > 0 && o.minRTT < nearRTT {
 			g.active = min(nearStreams, limit)
 		}
