@@ -264,8 +264,6 @@ func (v *Receiver) handle(m wire.Message) (bool, error) {
 		if e := v.find(m.Index); e != nil {
 			v.fail(e, &wire.Error{Code: m.Code, Text: m.Text, Remote: true})
 		}
-	case *wire.Drain:
-		return false, &wire.Error{Code: wire.CodeDraining, Text: "the server is shutting down", Remote: true}
 	default:
 		if v.opt.Message != nil {
 			v.opt.Message(m)

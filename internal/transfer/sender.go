@@ -619,8 +619,6 @@ func (s *Sender) handle(m wire.Message) (bool, error) {
 			return false, wire.Errorf(wire.CodeProtocol, "the receiver finished before the sender")
 		}
 		return false, nil
-	case *wire.Drain:
-		return false, &wire.Error{Code: wire.CodeDraining, Text: "the server is shutting down", Remote: true}
 	default:
 		if s.opt.Message != nil {
 			s.opt.Message(m)

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// maxBlock is the block size of files of 64 MiB and more, and of streams.
+	// maxBlockLog is the binary logarithm of the block size of files of 64 MiB and more, and of streams.
 	maxBlockLog = wire.MaxBlockLog
-	// smallBlocks is how many blocks a small file is cut into, so that it can use several streams in slow start.
+	// smallBlocksLog is the same of how many blocks a small file is cut into, so that it can use several streams in slow start.
 	smallBlocksLog = 6
 	// piece is read and digested at once: large enough for few system calls, small enough for the L2 cache.
 	piece = 128 << 10

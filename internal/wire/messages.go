@@ -51,7 +51,6 @@ const (
 	TypePong
 	TypeStreams
 	TypeSample
-	TypeDrain
 )
 
 // Message is one message of the protocol.
@@ -240,9 +239,6 @@ type Value struct {
 	Value int64
 }
 
-// Drain tells that the server is about to end: what is written is in the checkpoint, come again later.
-type Drain struct{}
-
 // Type implements Message.
 func (*Hello) Type() Type { return TypeHello }
 
@@ -297,9 +293,6 @@ func (*Streams) Type() Type { return TypeStreams }
 // Type implements Message.
 func (*Sample) Type() Type { return TypeSample }
 
-// Type implements Message.
-func (*Drain) Type() Type { return TypeDrain }
-
 // newMessage returns an empty message of a type, nil for unknown ones.
 func newMessage(t Type) Message {
 	switch t {
@@ -339,8 +332,6 @@ func newMessage(t Type) Message {
 		return new(Streams)
 	case TypeSample:
 		return new(Sample)
-	case TypeDrain:
-		return new(Drain)
 	}
 	return nil
 }
@@ -679,9 +670,6 @@ func (m *Committed) decode(d *decoder) { m.Index = d.uint(); d.raw(m.Digest[:]) 
 
 func (m *Finished) encode(*encoder) {}
 func (m *Finished) decode(*decoder) {}
-
-func (m *Drain) encode(*encoder) {}
-func (m *Drain) decode(*decoder) {}
 
 func (m *Ping) encode(e *encoder) { e.int(m.Time) }
 func (m *Ping) decode(d *decoder) { m.Time = d.int() }

@@ -37,7 +37,6 @@ func examples() []Message {
 		&Finished{}, &Ping{Time: -1}, &Pong{Time: 1 << 62},
 		&Streams{Want: 9, Dead: []uint64{1, 2}},
 		&Sample{Values: []Value{{"rcvbuf", 4}}},
-		&Drain{},
 	}
 }
 
