@@ -44,19 +44,26 @@ type train struct {
 func parseTrain(pkt []byte) train {
 	one := train{head: len(pkt), segs: 1, wireLast: max(len(pkt)-vnetLen, minFrame) + frameOverhead}
 	kind := pkt[1] &^ gsoECN
-	if kind == gsoNone || len(pkt) < vnetLen+40 {
+	if kind == gsoNone || len(pkt) <= vnetLen {
 		return one
+	}
+	ipLen := 20
+	if pkt[vnetLen]>>4 != 4 {
+		ipLen = 40
 	}
 	t := train{
 		size: int(binary.NativeEndian.Uint16(pkt[4:])),
 		l4:   vnetLen + int(binary.NativeEndian.Uint16(pkt[6:])),
 		udp:  kind == gsoUDP,
 	}
-	if t.size == 0 || t.l4+20 > len(pkt) || kind != gsoTCPv4 && kind != gsoTCPv6 && kind != gsoUDP {
+	if t.size == 0 || t.l4 < vnetLen+ipLen || kind != gsoTCPv4 && kind != gsoTCPv6 && kind != gsoUDP {
 		return one
 	}
 	t.head = t.l4 + 8
 	if !t.udp {
+		if t.l4+20 > len(pkt) {
+			return one
+		}
 		t.head = t.l4 + int(pkt[t.l4+12]>>4)*4
 	}
 	if t.head >= len(pkt) || t.head > maxHeader {
