@@ -1,0 +1,583 @@
+package doctor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ConfFile is where a Changer's sysctls are set from at boot.
+const ConfFile = "/etc/sysctl.d/90-fxfer.conf"
+
+const confMark = "# Written by \"fxfer doctor apply\""
+
+const (
+	stateName = "doctor.json"
+	lockName  = "doctor.lock"
+)
+
+// system is what a Changer changes.
+type system interface {
+	readSysctl(name string) (string, error)
+	writeSysctl(name, text string) error
+	routes() ([]Route, error)
+	// replaceRoute puts a canonical message in the place of the route that it is a version of.
+	replaceRoute(raw []byte) error
+	// identity tells which run of which system this is, and which network namespace.
+	identity() (boot, netns string, err error)
+	// lock waits for its turn on a file that it makes. unlock ends it.
+	lock(path string) (unlock func(), err error)
+}
+
+// Changer applies what findings propose, and restores what was before. Several, in several processes, take turns.
+type Changer struct {
+	home string // folder of the state
+	conf string // ConfFile
+	sys  system
+
+	at func(step string) // called before each step that changes something; for tests
+}
+
+func (c *Changer) statePath() string { return filepath.Join(c.home, stateName) }
+
+// Saved is the file of the values before the changes.
+func (c *Changer) Saved() string { return c.statePath() }
+
+func (c *Changer) step(name string) {
+	if c.at != nil {
+		c.at(name)
+	}
+}
+
+// Plan is what an Apply or an Undo will do. An empty one does nothing.
+type Plan struct {
+	Diff  []string // for people: "- " before, "+ " after, others tell what about
+	Notes []string // what is left alone, or does not last
+
+	sysctls []step[string]
+	routes  []step[[]byte]
+	conf    *step[*oldFile]
+	was     []byte // the state file that it was made from
+	state   *state // to be saved before an Apply; nil in an Undo
+	drop    bool   // remove the state afterwards
+}
+
+// step leads from one value to the next.
+type step[T any] struct {
+	name     string
+	from, to T
+}
+
+// Empty tells whether there is nothing to do.
+func (p *Plan) Empty() bool {
+	return len(p.sysctls) == 0 && len(p.routes) == 0 && p.conf == nil && !p.drop
+}
+
+// PlanApply plans the changes that the findings propose. It changes nothing.
+func (c *Changer) PlanApply(findings []Finding) (*Plan, error) {
+	old, err := loadState(c.statePath())
+	if err != nil {
+		return nil, err
+	}
+	boot, netns, err := c.sys.identity()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkPlace(old, boot, netns); err != nil {
+		return nil, err
+	}
+	p := &Plan{was: old.was()}
+	next := &state{Version: stateVersion, Boot: boot, Netns: netns, Conf: confState{Path: c.conf}}
+	if old != nil {
+		next.Conf, next.Sysctls, next.Routes = old.Conf, slices.Clone(old.Sysctls), slices.Clone(old.Routes)
+	}
+	for _, f := range findings {
+		for _, change := range f.Changes {
+			if change.Sysctl != "" {
+				err = c.planSysctl(p, next, change)
+			} else {
+				err = c.planRoute(p, next, change)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := c.planConf(p, next, old == nil); err != nil {
+		return nil, err
+	}
+	if !p.Empty() {
+		p.state = next
+	}
+	return p, nil
+}
+
+// checkPlace refuses a state of another network namespace, whose values say nothing about this one's, and of another file.
+func (c *Changer) checkPlace(s *state, boot, netns string) error {
+	switch {
+	case s == nil:
+	case s.Boot == boot && s.Netns != netns:
+		return fmt.Errorf("%s holds the values of another network namespace: undo there first", c.statePath())
+	case s.Conf.Path != c.conf:
+		return fmt.Errorf("%s is about %s, not %s", c.statePath(), s.Conf.Path, c.conf)
+	}
+	return nil
+}
+
+func (c *Changer) planSysctl(p *Plan, s *state, change Change) error {
+	now, err := c.sys.readSysctl(change.Sysctl)
+	if err != nil {
+		return err
+	}
+	if sameValue(now, change.Value) {
+		return nil
+	}
+	known := s.sysctl(change.Sysctl)
+	switch {
+	case known == nil:
+		s.Sysctls = append(s.Sysctls, sysctlState{Name: change.Sysctl, Old: now})
+		known = &s.Sysctls[len(s.Sysctls)-1]
+	case !isOurs(known.Ours, now) && !sameValue(known.Old, now):
+		known.Old = now // somebody's since
+	}
+	known.Ours = appendNew(known.Ours, change.Value)
+	p.sysctls = append(p.sysctls, step[string]{change.Sysctl, now, change.Value})
+	p.Diff = append(p.Diff, "- "+assignment(change.Sysctl, now), "+ "+assignment(change.Sysctl, change.Value))
+	return nil
+}
+
+func (c *Changer) planRoute(p *Plan, s *state, change Change) error {
+	r := change.Route
+	to, err := withMetrics(r.raw, change.Metric)
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(to, r.raw) {
+		return nil
+	}
+	i := slices.IndexFunc(s.Routes, func(x routeState) bool { return sameRoute(x.Old, r.raw) })
+	if i < 0 {
+		s.Routes = append(s.Routes, routeState{Old: r.raw})
+		i = len(s.Routes) - 1
+	} else if x := &s.Routes[i]; !slices.ContainsFunc(x.Ours, func(o []byte) bool { return bytes.Equal(o, r.raw) }) {
+		x.Old = r.raw
+	}
+	s.Routes[i].Ours = append(slices.Clone(s.Routes[i].Ours), to)
+	next := r.with(change.Metric).String()
+	p.routes = append(p.routes, step[[]byte]{r.Spec, r.raw, to})
+	p.Diff = append(p.Diff, "- "+r.command()+" "+r.String(), "+ "+r.command()+" "+next)
+	const lasts = "changes of routes last until this host starts again, or its network manager sets them anew: " +
+		"for good, put initcwnd and initrwnd there"
+	if !slices.Contains(p.Notes, lasts) {
+		p.Notes = append(p.Notes, lasts)
+	}
+	return nil
+}
+
+// planConf plans the file for the sysctls of the state, those of earlier runs among them.
+func (c *Changer) planConf(p *Plan, s *state, first bool) error {
+	if len(p.sysctls) == 0 {
+		return nil
+	}
+	now, err := readPlain(c.conf)
+	if err != nil {
+		return err
+	}
+	content := c.confText(s)
+	if now != nil && string(now.Content) == content {
+		return nil
+	}
+	if first || now != nil && !slices.Contains(s.Conf.Ours, string(now.Content)) {
+		s.Conf.Old = now // nobody's, or somebody's since
+	}
+	s.Conf.Ours = appendNew(s.Conf.Ours, content)
+	mode := oldFile{Mode: 0o644}
+	if now != nil {
+		mode = *now
+	}
+	to := &oldFile{Content: []byte(content), Mode: mode.Mode}
+	p.conf = &step[*oldFile]{c.conf, now, to}
+	p.Diff = append(p.Diff, diffFile(c.conf, now, to)...)
+	p.Notes = append(p.Notes, overridden(c.conf, s.Sysctls)...)
+	return nil
+}
+
+func (c *Changer) confText(s *state) string {
+	var b strings.Builder
+	b.WriteString(confMark + "; \"fxfer doctor undo\" restores what was before.\n")
+	fmt.Fprintf(&b, "# The values before are in %s\n", c.statePath())
+	sorted := slices.Clone(s.Sysctls)
+	slices.SortFunc(sorted, func(a, b sysctlState) int { return strings.Compare(a.Name, b.Name) })
+	for _, x := range sorted {
+		b.WriteString(assignment(x.Name, x.Ours[len(x.Ours)-1]) + "\n")
+	}
+	return b.String()
+}
+
+// appendNew returns values with v last, and once.
+func appendNew(values []string, v string) []string {
+	values = slices.DeleteFunc(slices.Clone(values), func(x string) bool { return x == v })
+	return append(values, v)
+}
+
+func assignment(name, text string) string {
+	return name + " = " + strings.Join(strings.Fields(text), " ")
+}
+
+// diffFile shows a file that comes, goes or changes.
+func diffFile(path string, from, to *oldFile) []string {
+	out := []string{"file " + path}
+	show := func(mark string, f *oldFile) {
+		if f == nil {
+			return
+		}
+		for line := range strings.Lines(string(f.Content)) {
+			out = append(out, mark+strings.TrimSuffix(line, "\n"))
+		}
+	}
+	show("- ", from)
+	show("+ ", to)
+	return out
+}
+
+// overridden tells which files, read after conf at boot, set the same sysctls: see sysctl.d(5). /etc/sysctl.conf comes last with
+// sysctl --system.
+func overridden(conf string, set []sysctlState) []string {
+	dir := filepath.Dir(conf)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	later := []string{filepath.Join(filepath.Dir(dir), "sysctl.conf")}
+	for _, e := range entries {
+		if e.Name() > filepath.Base(conf) && strings.HasSuffix(e.Name(), ".conf") {
+			later = append(later, filepath.Join(dir, e.Name()))
+		}
+	}
+	var notes []string
+	for _, path := range later {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			name, _, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "-"), "=")
+			name = strings.ReplaceAll(strings.TrimSpace(name), "/", ".")
+			if ok && slices.ContainsFunc(set, func(s sysctlState) bool { return s.Name == name }) {
+				if note := fmt.Sprintf("%s sets %s, too, and wins at boot", path, name); !slices.Contains(notes, note) {
+					notes = append(notes, note)
+				}
+			}
+		}
+	}
+	return notes
+}
+
+// errChanged says that the host is no longer as it was when the plan was made.
+var errChanged = errors.New("changed since the plan was shown: try again")
+
+// Apply carries out a plan of PlanApply. If a step fails it takes back those before. Undo works after a crash at any point.
+func (c *Changer) Apply(p *Plan) error {
+	if p.Empty() {
+		return nil
+	}
+	unlock, err := c.begin(p)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c.step("save")
+	if err := p.state.save(c.statePath()); err != nil {
+		return err
+	}
+	for _, do := range c.steps(p) {
+		if err = do(); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	back := c.all(c.inverse(p))
+	switch {
+	case back != nil:
+		return errors.Join(err, fmt.Errorf("take back what was changed: %w", back))
+	case p.was == nil:
+		return errors.Join(err, removeDurably(c.statePath()))
+	}
+	return errors.Join(err, writeDurably(c.statePath(), p.was, 0o600))
+}
+
+// begin waits for this Changer's turn and checks that the plan still fits.
+func (c *Changer) begin(p *Plan) (unlock func(), err error) {
+	if unlock, err = c.sys.lock(filepath.Join(c.home, lockName)); err != nil {
+		return nil, err
+	}
+	s, err := loadState(c.statePath())
+	if err == nil && !bytes.Equal(s.was(), p.was) {
+		err = fmt.Errorf("%s: %w", c.statePath(), errChanged)
+	}
+	if err == nil {
+		err = c.unchanged(p)
+	}
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// unchanged checks that the plan's values before are in force.
+func (c *Changer) unchanged(p *Plan) error {
+	for _, s := range p.sysctls {
+		now, err := c.sys.readSysctl(s.name)
+		if err != nil {
+			return err
+		}
+		if now != s.from {
+			return fmt.Errorf("%s: %w", s.name, errChanged)
+		}
+	}
+	for _, s := range p.routes {
+		there, err := c.hasRoute(s.from)
+		if err != nil {
+			return err
+		}
+		if !there {
+			return fmt.Errorf("the route %q: %w", s.name, errChanged)
+		}
+	}
+	if p.conf != nil {
+		now, err := readPlain(c.conf)
+		if err != nil {
+			return err
+		}
+		if !sameFile(now, p.conf.from) {
+			return fmt.Errorf("%s: %w", c.conf, errChanged)
+		}
+	}
+	return nil
+}
+
+func sameFile(a, b *oldFile) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Mode == b.Mode && bytes.Equal(a.Content, b.Content)
+}
+
+// steps are what a plan changes, in order.
+func (c *Changer) steps(p *Plan) []func() error {
+	var out []func() error
+	if p.conf != nil {
+		out = append(out, func() error {
+			c.step("file")
+			return c.putFile(p.conf.to)
+		})
+	}
+	for _, s := range p.sysctls {
+		out = append(out, func() error {
+			c.step(s.name)
+			return c.putSysctl(s.name, s.to)
+		})
+	}
+	for _, s := range p.routes {
+		out = append(out, func() error {
+			c.step("route")
+			return c.putRoute(s.name, s.to)
+		})
+	}
+	return out
+}
+
+// all takes every step of a plan, whether others fail or not.
+func (c *Changer) all(p *Plan) error {
+	var errs []error
+	for _, do := range c.steps(p) {
+		errs = append(errs, do())
+	}
+	return errors.Join(errs...)
+}
+
+// putSysctl sets a value, and checks what the kernel made of it.
+func (c *Changer) putSysctl(name, to string) error {
+	if err := c.sys.writeSysctl(name, to); err != nil {
+		return fmt.Errorf("set %s: %w", assignment(name, to), err)
+	}
+	now, err := c.sys.readSysctl(name)
+	if err == nil && !sameValue(now, to) {
+		err = fmt.Errorf("the kernel made it %s", strings.TrimSpace(now))
+	}
+	if err != nil {
+		return fmt.Errorf("set %s: %w", assignment(name, to), err)
+	}
+	return nil
+}
+
+func (c *Changer) putRoute(spec string, to []byte) error {
+	err := c.sys.replaceRoute(to)
+	if err == nil {
+		var there bool
+		if there, err = c.hasRoute(to); err == nil && !there {
+			err = errors.New("the kernel made something else of it")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("change the route %q: %w", spec, err)
+	}
+	return nil
+}
+
+func (c *Changer) hasRoute(raw []byte) (bool, error) {
+	routes, err := c.sys.routes()
+	return slices.ContainsFunc(routes, func(r Route) bool { return bytes.Equal(r.raw, raw) }), err
+}
+
+func (c *Changer) putFile(f *oldFile) error {
+	if f == nil {
+		return removeDurably(c.conf)
+	}
+	if err := os.MkdirAll(filepath.Dir(c.conf), 0o755); err != nil {
+		return err
+	}
+	return writeDurably(c.conf, f.Content, f.Mode)
+}
+
+// inverse leads back from wherever a plan was broken off.
+func (c *Changer) inverse(p *Plan) *Plan {
+	back := &Plan{}
+	for _, s := range p.sysctls {
+		if now, err := c.sys.readSysctl(s.name); err != nil || now != s.from {
+			back.sysctls = append(back.sysctls, step[string]{s.name, s.to, s.from})
+		}
+	}
+	for _, s := range p.routes {
+		if there, err := c.hasRoute(s.from); err != nil || !there {
+			back.routes = append(back.routes, step[[]byte]{s.name, s.to, s.from})
+		}
+	}
+	if p.conf != nil {
+		if now, err := readPlain(c.conf); err != nil || !sameFile(now, p.conf.from) {
+			back.conf = &step[*oldFile]{p.conf.name, p.conf.to, p.conf.from}
+		}
+	}
+	return back
+}
+
+// PlanUndo plans to restore all that was before. What somebody has changed since stays, and the plan's notes say so. It changes nothing.
+func (c *Changer) PlanUndo() (*Plan, error) {
+	s, err := loadState(c.statePath())
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{was: s.was()}
+	if s == nil {
+		if now, err := readPlain(c.conf); err == nil && now != nil && strings.HasPrefix(string(now.Content), confMark) {
+			p.Notes = append(p.Notes, c.conf+" is there, but not the values before: it names the file that has them, in the FXFER_HOME of that time")
+		}
+		return p, nil
+	}
+	boot, netns, err := c.sys.identity()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkPlace(s, boot, netns); err != nil {
+		return nil, err
+	}
+	for _, x := range s.Sysctls {
+		c.undoSysctl(p, x)
+	}
+	if err := c.undoRoutes(p, s.Routes); err != nil {
+		return nil, err
+	}
+	if err := c.undoConf(p, &s.Conf); err != nil {
+		return nil, err
+	}
+	p.drop = true
+	return p, nil
+}
+
+func (c *Changer) undoSysctl(p *Plan, x sysctlState) {
+	now, err := c.sys.readSysctl(x.Name)
+	switch {
+	case err != nil:
+		p.Notes = append(p.Notes, fmt.Sprintf("left alone: %s, which can't be read any more", assignment(x.Name, x.Old)))
+	case now == x.Old:
+	case isOurs(x.Ours, now):
+		p.sysctls = append(p.sysctls, step[string]{x.Name, now, x.Old})
+		p.Diff = append(p.Diff, "- "+assignment(x.Name, now), "+ "+assignment(x.Name, x.Old))
+	default:
+		p.Notes = append(p.Notes, fmt.Sprintf("left alone, since somebody changed it after apply: %s; before apply: %s",
+			assignment(x.Name, now), strings.Join(strings.Fields(x.Old), " ")))
+	}
+}
+
+func (c *Changer) undoRoutes(p *Plan, saved []routeState) error {
+	if len(saved) == 0 {
+		return nil
+	}
+	routes, err := c.sys.routes()
+	if err != nil {
+		return err
+	}
+	for _, x := range saved {
+		old, err := describeRoute(x.Old)
+		if err != nil {
+			return fmt.Errorf("read the saved routes: %w", err)
+		}
+		i := slices.IndexFunc(routes, func(r Route) bool { return sameRoute(r.raw, x.Old) })
+		switch {
+		case i < 0:
+			p.Notes = append(p.Notes, fmt.Sprintf("left alone: the route %q is gone", old.Spec))
+		case bytes.Equal(routes[i].raw, x.Old):
+		case slices.ContainsFunc(x.Ours, func(o []byte) bool { return bytes.Equal(o, routes[i].raw) }):
+			p.routes = append(p.routes, step[[]byte]{old.Spec, routes[i].raw, x.Old})
+			p.Diff = append(p.Diff, "- "+old.command()+" "+routes[i].String(), "+ "+old.command()+" "+old.String())
+		default:
+			p.Notes = append(p.Notes, fmt.Sprintf("left alone, since somebody changed it after apply: the route %q; before apply: %q",
+				routes[i].String(), old.String()))
+		}
+	}
+	return nil
+}
+
+func (c *Changer) undoConf(p *Plan, x *confState) error {
+	if len(x.Ours) == 0 {
+		return nil
+	}
+	now, err := readPlain(c.conf)
+	switch {
+	case err != nil:
+		return err
+	case sameFile(now, x.Old):
+	case now == nil:
+		p.Notes = append(p.Notes, "left alone: somebody removed "+c.conf+", which was there before apply")
+	case slices.Contains(x.Ours, string(now.Content)):
+		p.conf = &step[*oldFile]{c.conf, now, x.Old}
+		p.Diff = append(p.Diff, diffFile(c.conf, now, x.Old)...)
+	default:
+		p.Notes = append(p.Notes, "left alone, since somebody changed it after apply: "+c.conf)
+	}
+	return nil
+}
+
+// Undo carries out a plan of PlanUndo. The state is removed at the end, so that after an error or a crash another Undo does the rest.
+func (c *Changer) Undo(p *Plan) error {
+	if p.Empty() {
+		return nil
+	}
+	unlock, err := c.begin(p)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := c.all(p); err != nil {
+		return err
+	}
+	c.step("forget")
+	return removeDurably(c.statePath())
+}

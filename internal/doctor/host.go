@@ -1,0 +1,161 @@
+package doctor
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Host is what is known of a host. What it does not show is missing, nil or zero.
+type Host struct {
+	Kernel    string // release, as 6.1.0-32-amd64
+	Memory    int64  // bytes
+	PageSize  int64
+	Sysctls   map[string]Sysctl // by name, as net.ipv4.tcp_rmem
+	BBRModule bool              // the kernel has BBR as a module
+	Routes    []Route           // to everywhere
+	Links     []Link            // that the routes use, or all that are up if there is no route
+	Governors []Governor
+	Backlog   *Backlog
+	Clock     *Clock
+	Files     uint64 // most open files that this process may allow itself
+	Disk      *Disk  // nil if no share was named
+}
+
+// Sysctl is a kernel parameter.
+type Sysctl struct {
+	Text     string // as the kernel writes it, with its line end
+	Writable bool   // for root
+}
+
+// Route is a way to everywhere.
+type Route struct {
+	Family  int      // 4 or 6
+	Spec    string   // in the words of ip route, without metrics: default via 192.0.2.1 dev eth0
+	Device  string   // "" if there are several
+	Metrics []Metric // in the words and order of ip route
+	Fixed   string   // why its metrics can't be changed and restored exactly, or ""
+
+	raw []byte // a netlink message in canonical form
+}
+
+// Metric is an attribute of a route, in the words of ip route.
+type Metric struct {
+	Name  string
+	Value string
+	Lock  bool // as in mtu lock 1400
+}
+
+// String is the route in the words of ip route.
+func (r *Route) String() string {
+	var b strings.Builder
+	b.WriteString(r.Spec)
+	for _, m := range r.Metrics {
+		b.WriteString(" " + m.Name + " ")
+		if m.Lock {
+			b.WriteString("lock ")
+		}
+		b.WriteString(m.Value)
+	}
+	return b.String()
+}
+
+// command is ip's, without verb.
+func (r *Route) command() string {
+	if r.Family == 6 {
+		return "ip -6 route"
+	}
+	return "ip route"
+}
+
+// metric returns a number, 0 if the route does not have it.
+func (r *Route) metric(name string) int {
+	for _, m := range r.Metrics {
+		if m.Name == name {
+			n, _ := strconv.Atoi(m.Value)
+			return n
+		}
+	}
+	return 0
+}
+
+// with returns the route with metrics set, as text: for display and commands only.
+func (r *Route) with(set []Metric) *Route {
+	next := *r
+	next.Metrics = append([]Metric(nil), r.Metrics...)
+	for _, m := range set {
+		found := false
+		for i := range next.Metrics {
+			if next.Metrics[i].Name == m.Name {
+				next.Metrics[i].Value, found = m.Value, true
+			}
+		}
+		if !found {
+			next.Metrics = append(next.Metrics, m)
+		}
+	}
+	return &next
+}
+
+// Link is a network interface.
+type Link struct {
+	Name     string
+	MTU      int
+	Speed    float64         // bit/s, 0 if the driver does not tell
+	Half     bool            // half duplex
+	Offloads map[string]bool // tso, gso, gro, as the driver answered
+	Ring     int             // receive descriptors
+	RingMax  int
+	Missed   uint64 // packets that the driver had no room for since boot
+	Received uint64 // packets
+	Qdisc    string
+}
+
+// Governor is how a group of CPUs chooses its clock rate.
+type Governor struct {
+	Driver, Name string
+	CPUs         int
+}
+
+// Backlog is what became of packets between driver and protocols since boot, over all CPUs.
+type Backlog struct {
+	Packets, Dropped uint64
+}
+
+// Clock is the state of this host's time.
+type Clock struct {
+	Synchronised bool
+	Error        time.Duration // at most
+}
+
+// Disk is a folder's disk, as measured.
+type Disk struct {
+	Dir         string
+	Write, Read float64 // bytes/s, durable and past the page cache
+	Problem     string  // why there are no figures, or ""
+}
+
+// fields returns the words of a sysctl, and whether the host has it.
+func (h *Host) fields(name string) ([]string, bool) {
+	s, ok := h.Sysctls[name]
+	f := strings.Fields(s.Text)
+	return f, ok && len(f) > 0
+}
+
+// atLeast tells whether the kernel is of a release or a later one. An unknown one is taken for new.
+func (h *Host) atLeast(major, minor int) bool {
+	var have [2]int
+	for i, part := range strings.SplitN(h.Kernel, ".", 3) {
+		digits := part
+		for j, c := range part {
+			if c < '0' || c > '9' {
+				digits = part[:j]
+				break
+			}
+		}
+		if i < len(have) {
+			have[i], _ = strconv.Atoi(digits)
+		}
+	}
+	return have[0] == 0 || have[0] > major || have[0] == major && have[1] >= minor
+}

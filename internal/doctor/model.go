@@ -1,0 +1,105 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/plan"
+)
+
+const (
+	plainMTU    = 1500      // Ethernet's, in bytes
+	headers     = 52        // of IPv4, TCP and its timestamps, in bytes
+	unscaled    = 65535     // the largest window without window scaling (RFC 7323, section 2)
+	shortObject = 1_000_000 // bytes of what is called a short transfer here
+	someLoss    = 1e-4      // share of segments, where loss is assumed
+	bbrLossy    = 0.45      // of the line: what one stream of BBR was seen to reach at 1 Gbit/s × 50 ms with that loss
+)
+
+// with returns the path with packets of another size, and a loss.
+func with(p plan.Path, mtu int, loss float64) plan.Path {
+	p.MTU, p.Loss = mtu, min(loss, plan.MaxLoss)
+	return p
+}
+
+// through is the goodput, in bit/s, that a window of so many bytes allows.
+func through(p plan.Path, window int64) float64 { return min(p.Goodput(), p.Ceiling(window)) }
+
+// streams is how many windows make the BDP.
+func streams(p plan.Path, window int64) int { return int(math.Ceil(p.BDP() / float64(max(window, 1)))) }
+
+// ample are buffers for one stream that holds twice the BDP, as internal/transport asks for: BBR keeps up to two in flight, and a repair
+// takes a round trip, during which new data should flow.
+func ample(p plan.Path) plan.Buffers { return plan.BuffersFor(with(p, p.MTU, someLoss), 1) }
+
+// rcvWindow and sndWindow are what a buffer of so many bytes, as the kernel counts, holds of payload: the same shares as in
+// internal/transport, which measured them.
+func rcvWindow(buffer int64) int64 { return min(buffer/2, plan.MaxWindow) }
+func sndWindow(buffer int64) int64 { return buffer / 3 * 2 }
+
+// memoryCap is the largest buffer, in bytes, that one TCP stream should be allowed: a quarter of what all of them may have before the
+// kernel presses them (tcp_mem's second value), which by default is a sixteenth of the memory (tcp_init_mem in net/ipv4/tcp.c). What can't
+// be seen does not bound.
+func (h *Host) memoryCap() int64 {
+	most := int64(math.MaxInt32) // the kernel keeps it in an int
+	if h.Memory > 0 {
+		most = min(most, h.Memory/64)
+	}
+	if pressure, ok := h.pressure(); ok {
+		most = min(most, pressure/4)
+	}
+	return most
+}
+
+// pressure is the second value of tcp_mem in bytes.
+func (h *Host) pressure() (int64, bool) {
+	f, ok := h.fields("net.ipv4.tcp_mem")
+	if !ok || len(f) != 3 || h.PageSize <= 0 {
+		return 0, false
+	}
+	n, ok := number(f[1])
+	return n * h.PageSize, ok && n > 0 && n < math.MaxInt64/h.PageSize
+}
+
+// short is how long a short transfer over a new connection takes that starts with so many segments: a round trip for the handshake, then
+// slow start.
+func short(p plan.Path, first int) time.Duration { return p.RTT + warm(p, first) }
+
+// warm is that without the handshake.
+func warm(p plan.Path, first int) time.Duration {
+	return plan.Transfer{Path: p, Streams: 1, Control: plan.BBR, Size: shortObject, Initial: first}.Time()
+}
+
+// shortRate is the goodput of a short transfer in bit/s.
+func shortRate(d time.Duration) float64 { return shortObject * 8 / d.Seconds() }
+
+// lossy is the goodput, in bit/s, of one stream of cubic with a share of its segments lost.
+func lossy(p plan.Path, loss float64) float64 {
+	rate, _ := plan.Transfer{Path: with(p, p.MTU, loss), Streams: 1, Control: plan.Cubic}.EachRate()
+	return rate
+}
+
+func showBytes(n int64) string {
+	for _, u := range []struct {
+		size float64
+		name string
+	}{{1e9, "GB"}, {1e6, "MB"}} {
+		if float64(n) >= u.size {
+			return fmt.Sprintf("%.3g %s", float64(n)/u.size, u.name)
+		}
+	}
+	return fmt.Sprintf("%.3g kB", float64(n)/1e3)
+}
+
+func showRate(bits float64) string {
+	for _, u := range []struct {
+		size float64
+		name string
+	}{{1e9, "Gbit/s"}, {1e6, "Mbit/s"}} {
+		if bits >= u.size {
+			return fmt.Sprintf("%.3g %s", bits/u.size, u.name)
+		}
+	}
+	return fmt.Sprintf("%.3g kbit/s", bits/1e3)
+}
