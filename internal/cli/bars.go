@@ -15,6 +15,7 @@ import (
 const (
 	nameWidth = 28 // columns for a file's name
 	barWidth  = 20
+	barFrom   = 8 << 20 // bytes; a smaller file is done before anybody has seen its bar
 
 	// barsAfter is how long a transfer must take to be worth drawing.
 	barsAfter = 500 * time.Millisecond
@@ -77,6 +78,9 @@ func (b *bars) updateFiles(p *fxfer.Progress) {
 		f := &p.Active[i]
 		if p.Files == 1 && !p.Walking {
 			break
+		}
+		if f.Bytes >= 0 && f.Bytes < barFrom {
+			continue
 		}
 		active[f.Path] = true
 		row := b.files[f.Path]

@@ -49,7 +49,7 @@ Exit codes:
   0  done                       5  server unreachable, or connection lost
   1  other error                6  data did not pass a check
   2  usage                      7  disk or file error on this host
-  3  some entries failed        8  disk or file error on the other host
+  3  entries failed or differ   8  disk or file error on the other host
   4  key or right missing     130  interrupted
 `
 
@@ -72,11 +72,11 @@ resumed by itself.
 	}
 	root.SetVersionTemplate("fxfer {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newServeCommand(), newSendCommand(), newGetCommand(), newListCommand(),
-		newLabCommand(), newDemoCommand(), newVersionCommand(), newManCommand())
+	root.AddCommand(newServeCommand(), newSendCommand(), newGetCommand(), newListCommand(), newVerifyCommand(),
+		newPlanCommand(), newDoctorCommand(), newLabCommand(), newDemoCommand(), newVersionCommand(), newManCommand())
 	root.InitDefaultCompletionCmd()
 	for _, c := range append(root.Commands(), root) {
-		if c.HasSubCommands() {
+		if c.HasSubCommands() && !c.Runnable() {
 			c.Args, c.RunE = cobra.ArbitraryArgs, needSubcommand
 			c.SuggestionsMinimumDistance = root.SuggestionsMinimumDistance
 		}

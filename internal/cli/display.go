@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -24,12 +25,14 @@ type display interface {
 
 // newDisplay chooses how to show a transfer. Results go to out, talk to errs. The verb is "sent" or "received".
 func newDisplay(f *transferFlags, verb string, out, errs io.Writer) display {
-	people := people{verb: verb, out: out, errs: errs}
+	people := people{verb: verb, report: f.report, out: out, errs: errs}
 	switch {
 	case f.json:
 		return &jsonLines{out: out}
 	case f.quiet:
-		return quiet{errs: errs}
+		return quiet{people}
+	case f.opt.Target.DryRun:
+		return &itemised{plainLines: plainLines{people: people}, list: bufio.NewWriter(out)}
 	case isTerminal(errs) && os.Getenv("TERM") != "dumb":
 		return &bars{people: people}
 	}
@@ -67,26 +70,28 @@ func (g *guarded) finish(report *fxfer.Report, err error) {
 }
 
 // quiet shows what failed and nothing else.
-type quiet struct{ errs io.Writer }
+type quiet struct{ people }
 
 func (q quiet) progress(*fxfer.Progress) {}
 func (q quiet) file(*fxfer.FileResult)   {}
 func (q quiet) notice(string)            {}
 
-func (q quiet) finish(report *fxfer.Report, _ error) { printFailures(q.errs, report) }
+func (q quiet) finish(report *fxfer.Report, _ error) { printFailures(q.errs, report, q.report) }
 
 // people is the end of a transfer as people like to read it.
 type people struct {
-	verb string
-	out  io.Writer
-	errs io.Writer
+	verb   string
+	report string // file that lists everything, "" if there is none
+	out    io.Writer
+	errs   io.Writer
 }
 
 func (p *people) finish(report *fxfer.Report, err error) {
-	if report != nil && (err == nil || report.Sent+report.Same > 0) {
+	if report != nil && (err == nil || report.Sent+report.Same > 0 || report.Plan != nil) {
 		fmt.Fprint(p.out, summary(p.verb, report))
 	}
-	printFailures(p.errs, report)
+	printWarnings(p.errs, report)
+	printFailures(p.errs, report, p.report)
 }
 
 // plainEvery is how often plainLines says how far the transfer is.
@@ -113,3 +118,30 @@ func (l *plainLines) progress(p *fxfer.Progress) {
 func (l *plainLines) file(*fxfer.FileResult) {}
 
 func (l *plainLines) notice(text string) { fmt.Fprintf(l.errs, "fxfer: %s\n", oneLine(text)) }
+
+// itemised lists what a transfer would do, one line for each entry, then sums up.
+type itemised struct {
+	plainLines
+	list *bufio.Writer
+}
+
+// plannedWords begin the lines of a list.
+var plannedWords = map[fxfer.Outcome]string{
+	fxfer.WouldCreate: "create", fxfer.WouldUpdate: "update", fxfer.WouldSet: "metadata", fxfer.WouldRemove: "delete",
+}
+
+func (l *itemised) file(r *fxfer.FileResult) {
+	if word := plannedWords[r.Outcome]; word != "" {
+		fmt.Fprintf(l.list, "%-8s  %s\n", word, oneLine(r.Path))
+	}
+}
+
+func (l *itemised) progress(p *fxfer.Progress) {
+	_ = l.list.Flush() // nobody can be told that nobody reads it
+	l.plainLines.progress(p)
+}
+
+func (l *itemised) finish(report *fxfer.Report, err error) {
+	_ = l.list.Flush() // see progress
+	l.plainLines.finish(report, err)
+}

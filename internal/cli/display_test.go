@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,14 +72,16 @@ func TestTotals(t *testing.T) {
 		change func(*fxfer.Progress)
 		want   string
 	}{
-		"all":      {func(*fxfer.Progress) {}, "2.10 GB of 4.70 GB, 943 Mbit/s, ETA 0:22, 8 streams, 12 of 40 files"},
-		"walking":  {func(p *fxfer.Progress) { p.Walking = true }, "2.10 GB of more than 4.70 GB, 943 Mbit/s, 8 streams, 12 of 40 files"},
-		"failures": {func(p *fxfer.Progress) { p.FilesFailed = 2 }, "2.10 GB of 4.70 GB, 943 Mbit/s, ETA 0:22, 2 failed, 8 streams, 12 of 40 files"},
-		"stalled":  {func(p *fxfer.Progress) { p.Goodput = 0 }, "2.10 GB of 4.70 GB, 0 bit/s, 8 streams, 12 of 40 files"},
-		"slow":     {func(p *fxfer.Progress) { p.Goodput = 1 }, "2.10 GB of 4.70 GB, 1 bit/s, 8 streams, 12 of 40 files"},
+		"all":      {func(*fxfer.Progress) {}, "2.10 GB of 4.70 GB, 943 Mbit/s, ETA 0:22, 12 of 40 files, 8 streams"},
+		"walking":  {func(p *fxfer.Progress) { p.Walking = true }, "2.10 GB of more than 4.70 GB, 943 Mbit/s, 12 done of 40 found, 8 streams"},
+		"failures": {func(p *fxfer.Progress) { p.FilesFailed = 2 }, "2.10 GB of 4.70 GB, 943 Mbit/s, ETA 0:22, 2 failed, 12 of 40 files, 8 streams"},
+		"stalled":  {func(p *fxfer.Progress) { p.Goodput = 0 }, "2.10 GB of 4.70 GB, 0 bit/s, 12 of 40 files, 8 streams"},
+		"slow":     {func(p *fxfer.Progress) { p.Goodput = 1 }, "2.10 GB of 4.70 GB, 1 bit/s, 12 of 40 files, 8 streams"},
 		"one stream": {func(p *fxfer.Progress) { p.Streams, p.Files, p.BytesDone = 1, 1, p.Bytes },
 			"4.70 GB of 4.70 GB, 943 Mbit/s, 1 stream"},
 		"standard input": {func(p *fxfer.Progress) { p.Files, p.Active = 1, p.Active[1:] }, "2.10 GB, 943 Mbit/s, 8 streams"},
+		"a million": {func(p *fxfer.Progress) { p.Walking, p.Files, p.FilesDone = true, 1_312_000, 98_000 },
+			"2.10 GB of more than 4.70 GB, 943 Mbit/s, 98,000 done of 1,312,000 found, 8 streams"},
 	} {
 		p := under()
 		c.change(&p)
@@ -88,7 +91,7 @@ func TestTotals(t *testing.T) {
 
 func TestFigures(t *testing.T) {
 	p := under()
-	require.Equal(t, " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22  8 streams  12 of 40 files", totalFigures(&p, 80))
+	require.Equal(t, " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22  12 of 40 files  8 streams", totalFigures(&p, 80))
 	require.Equal(t, " 44 %  2.10 GB of 4.70 GB  943 Mbit/s", totalFigures(&p, 40))
 	require.Equal(t, " 44 %", totalFigures(&p, 0))
 	require.Equal(t, " 25 %  250 B of 1.00 kB", fileFigures(&p.Active[0]))
@@ -131,6 +134,23 @@ BLAKE3     d1f2
 		"nothing new": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written = 0, 3, 3, 0 }, `
 unchanged  3 files in 40.9 s
 `},
+		"a mirror, compressed": {func(r *fxfer.Report) {
+			r.Raw, r.Coded, r.Removed, r.Skipped, r.Files = 4_700_000_000, 1_500_000_000, 3, 1, 2
+		}, `
+sent       4.70 GB in 40.9 s, 918 Mbit/s, peak 941 Mbit/s, compressed 3.1×
+files      1 sent, 1 not wanted, 3 removed
+path       RTT 10.2 ms, BDP 1.20 MB, send buffer 8.39 MB, receive buffer 6.29 MB
+streams    8, bbr, 120 retransmits
+BLAKE3     d1f2
+`},
+		"a dry run": {func(r *fxfer.Report) {
+			r.Sent, r.Written, r.Same, r.Removed, r.Plan = 0, 0, 7, 2, &fxfer.Plan{Create: 12, Update: 3, Set: 1, Bytes: 1e9}
+		}, `
+dry run    12 to create, 3 to update, 1 to get other metadata, 2 to delete, 1.00 GB to send, 7 files unchanged
+`},
+		"nothing but removed": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written, r.Removed = 0, 3, 3, 0, 2 }, `
+unchanged  3 files in 40.9 s, 2 removed
+`},
 		"an empty folder": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written = 0, 0, 0, 0 }, `
 sent       no files in 40.9 s
 `},
@@ -144,19 +164,19 @@ sent       no files in 40.9 s
 func TestFailuresListed(t *testing.T) {
 	r := fxfer.Report{Failed: 1, Failures: []fxfer.FileResult{{Path: "a", Err: fs.ErrPermission}}}
 	var out strings.Builder
-	printFailures(&out, &r)
-	printFailures(&out, nil)
+	printFailures(&out, &r, "")
+	printFailures(&out, nil, "")
 	require.Empty(t, out.String(), "one failure is the error")
 	r.Failed = 123
 	for i := range 99 {
 		r.Failures = append(r.Failures, fxfer.FileResult{Path: fmt.Sprintf("b%d\x1b[2J", i), Err: fs.ErrPermission})
 	}
-	printFailures(&out, &r)
+	printFailures(&out, &r, "")
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Len(t, lines, shownFailures+1)
 	require.Equal(t, "fxfer: failed: a: permission denied", lines[0])
 	require.Equal(t, "fxfer: failed: b0\ufffd[2J: permission denied", lines[1])
-	require.Equal(t, "fxfer: failed: 103 more", lines[shownFailures])
+	require.Equal(t, "fxfer: failed: 103 more: --report FILE lists all", lines[shownFailures])
 }
 
 func TestPlainLines(t *testing.T) {
@@ -169,7 +189,7 @@ func TestPlainLines(t *testing.T) {
 	}
 	d.notice("connection lost;\nagain")
 	d.finish(nil, nil)
-	line := "fxfer: 44 %, 2.10 GB of 4.70 GB, 943 Mbit/s, ETA 0:22, 8 streams, 12 of 40 files\n"
+	line := "fxfer: 44 %, 2.10 GB of 4.70 GB, 943 Mbit/s, ETA 0:22, 12 of 40 files, 8 streams\n"
 	require.Equal(t, strings.Repeat(line, 4)+"fxfer: connection lost;; again\n", errs.String())
 	require.Empty(t, out.String())
 }
@@ -346,4 +366,45 @@ func TestPipeReader(t *testing.T) {
 		_, err = p.Read(b)
 		require.ErrorIs(t, err, context.Canceled, "the same signal ended both programs")
 	})
+}
+
+func TestWarningsListed(t *testing.T) {
+	var out strings.Builder
+	printWarnings(&out, nil)
+	printWarnings(&out, &fxfer.Report{Warnings: []fxfer.Warning{
+		{What: "owner", Count: 12, Path: "a\x1b/b", Text: "operation not permitted"}, {What: "acl", Count: 1, Path: "c", Text: "not supported"},
+	}})
+	require.Equal(t, "fxfer: warning: the target could not hold: owner of 12 entries, the first is: a\ufffd/b: operation not permitted\n"+
+		"fxfer: warning: the target could not hold: acl: c: not supported\n", out.String())
+}
+
+func TestItemised(t *testing.T) {
+	var out, errs strings.Builder
+	d := newDisplay(&transferFlags{opt: fxfer.Options{Target: fxfer.Target{DryRun: true}}}, "sent", &out, &errs)
+	for path, outcome := range []fxfer.Outcome{fxfer.WouldCreate, fxfer.WouldUpdate, fxfer.WouldSet, fxfer.WouldRemove, fxfer.Unchanged, fxfer.Skipped} {
+		d.file(&fxfer.FileResult{Path: fmt.Sprintf("%d\n\x1b", path), Outcome: outcome})
+	}
+	d.finish(&fxfer.Report{Plan: &fxfer.Plan{Create: 1}}, nil)
+	require.Equal(t, "create    0; \ufffd\nupdate    1; \ufffd\nmetadata  2; \ufffd\ndelete    3; \ufffd\n"+
+		"dry run    1 to create, 0 files unchanged\n", out.String())
+	require.Empty(t, errs.String())
+}
+
+func TestReportFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "report")
+	r, err := newReportFile(name)
+	require.NoError(t, err)
+	d := reporting{quiet{people{errs: io.Discard}}, r}
+	d.file(&fxfer.FileResult{Path: "<a>\n", Kind: "file", Bytes: 3, Outcome: fxfer.Committed, Digest: "d1"})
+	d.progress(&fxfer.Progress{})
+	early, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, `{"path":"<a>\n","kind":"file","action":"committed","bytes":3,"digest":"d1"}`+"\n", string(early))
+	d.file(&fxfer.FileResult{Path: "b\xff", Kind: "file", Outcome: fxfer.Failed, Err: fs.ErrPermission})
+	require.NoError(t, r.close())
+	all, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, string(early)+`{"path":"b\ufffd","path_base64":"Yv8=","kind":"file","action":"failed","bytes":0,"error":"permission denied"}`+"\n", string(all))
+	_, err = newReportFile(filepath.Join(name, "below"))
+	require.Equal(t, fxfer.KindLocalDisk, fxfer.KindOf(err))
 }

@@ -131,21 +131,40 @@ func addTuning(flags *pflag.FlagSet, sockBuf *int, congestion *string) {
 
 // transferFlags are what send and get have in common.
 type transferFlags struct {
-	opt   fxfer.Options
-	json  bool
-	quiet bool
+	opt    fxfer.Options
+	list   string // of files to send
+	nul    bool   // how its paths end
+	report string // file for what became of each entry
+	json   bool
+	quiet  bool
 }
 
-func (f *transferFlags) add(flags *pflag.FlagSet) {
+// add adds the flags, those that list adds among them if it is not nil.
+func (f *transferFlags) add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
+	group(flags, "What is sent", func() {
+		f.addSelection(flags)
+		if list != nil {
+			list(flags)
+		}
+	})
+	f.addTarget(flags)
+	group(flags, "Network", func() { f.addNetwork(flags) })
+	group(flags, "Output", func() {
+		addParsed(flags, &f.report, "report", "file", "", "what became of each entry, as JSON lines", parseFile)
+		addParsed(flags, &f.opt.Manifest, "manifest", "file", "", "digests of the files in place, for b3sum -c", parseFile)
+		flags.BoolVar(&f.json, "json", false, "print JSON lines on standard output")
+		flags.BoolVar(&f.quiet, "quiet", false, "print nothing but errors")
+	})
+}
+
+func (f *transferFlags) addNetwork(flags *pflag.FlagSet) {
+	addParsed(flags, &f.opt.Compress, "compress", "how", "none", "none, zstd, or auto: where it is faster", parseCompress)
+	addParsed(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "of what is sent, as 200mbit or 20MB/s", parseLimit)
+	addParsed(flags, &f.opt.RetryFor, "retry-for", "time", "0s", "try a lost connection again for so long, as 10m", parseTime)
 	addParsed(flags, &f.opt.Streams, "streams", "n", auto, "parallel data streams", parseStreams)
 	addParsed(flags, &f.opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "most streams auto may open", parseCount)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
-	addParsed(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "of payload, as 200mbit or 20MB/s", parseLimit)
-	addParsed(flags, &f.opt.RetryFor, "retry-for", "time", "0s", "try a lost connection again for so long, as 10m", parseTime)
-	addParsed(flags, &f.opt.Readback, "verify", "how", "digest", "digest, or readback: from the disk, too", parseVerify)
 	addPin(flags, &f.opt.Pin)
-	flags.BoolVar(&f.json, "json", false, "print JSON lines on standard output")
-	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but errors")
 }
 
 // check refuses flags that contradict each other. What the command line says takes precedence over other settings.
@@ -153,6 +172,12 @@ func (f *transferFlags) check(flags *pflag.FlagSet) error {
 	switch {
 	case flags.Changed("streams") && flags.Changed("max-streams") && f.opt.Streams > 0:
 		return usageError("leave one of the two out", "--max-streams bounds what --streams auto may open, but --streams fixes the number")
+	case flags.Changed("max-delete") && !f.opt.Target.Delete:
+		return usageError("add --delete", "--max-delete bounds what --delete removes")
+	case f.opt.Target.DryRun && flags.Changed("manifest"):
+		return usageError("leave one of the two out", "--manifest lists what is in place after a transfer, and --dry-run makes none")
+	case flags.Changed("from0") && f.list == "":
+		return usageError("add --files-from", "--from0 says how the list of --files-from is to be read")
 	case flags.Changed("json") && flags.Changed("quiet") && f.json && f.quiet:
 		return usageError("leave one of the two out", "--json and --quiet exclude each other")
 	}

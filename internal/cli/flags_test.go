@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"io/fs"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
@@ -19,7 +21,7 @@ const (
 func parseTransferFlags(args string) (*transferFlags, error) {
 	var f transferFlags
 	flags := pflag.NewFlagSet("send", pflag.ContinueOnError)
-	f.add(flags)
+	f.add(flags, f.addList)
 	if err := flags.Parse(strings.Fields(args)); err != nil {
 		return nil, err
 	}
@@ -34,12 +36,21 @@ func TestTransferFlags(t *testing.T) {
 		"--sock-buf 64KiB":                              {opt: fxfer.Options{SockBuf: 65536}},
 		"--rate-limit 200mbit":                          {opt: fxfer.Options{RateLimit: 200e6}},
 		"--rate-limit 20MB/s --congestion bbr":          {opt: fxfer.Options{RateLimit: 160e6, Congestion: "bbr"}},
-		"--retry-for 1h30m --verify readback":           {opt: fxfer.Options{RetryFor: 90 * time.Minute, Readback: true}},
+		"--retry-for 1h30m --verify readback":           {opt: fxfer.Options{RetryFor: 90 * time.Minute, Target: fxfer.Target{Readback: true}}},
 		"--verify digest --pin " + testPin:              {opt: fxfer.Options{Pin: "ed25519:" + testPin}},
 		"--pin ed25519:" + testPin + " --quiet":         {opt: fxfer.Options{Pin: "ed25519:" + testPin}, quiet: true},
 		"--streams auto --max-streams 1 --json=true":    {opt: fxfer.Options{MaxStreams: 1}, json: true},
 		"--json --quiet=false":                          {json: true},
 		"--sock-buf 512MiB --sock-buf 1MB --streams 64": {opt: fxfer.Options{SockBuf: 1e6, Streams: 64}},
+		"--exclude *.o --include /a.o --exclude cache/ --max-size 2GiB -x": {opt: fxfer.Options{
+			Source: fxfer.Source{Rules: []string{"*.o", "!/a.o", "cache/"}, MaxSize: 2 << 30, OneFileSystem: true}}},
+		"--newer-than 2026-11-21T14:30:00Z": {opt: fxfer.Options{Source: fxfer.Source{NewerThan: time.Date(2026, 11, 21, 14, 30, 0, 0, time.UTC)}}},
+		"--files-from - --from0 --report r": {list: "-", nul: true, report: "r"},
+		"--checksum --update --existing --ignore-existing --numeric-ids --strict": {opt: fxfer.Options{
+			Target: fxfer.Target{Checksum: true, Update: true, Existing: true, IgnoreExisting: true, NumericIDs: true, Strict: true}}},
+		"--delete --max-delete 5 --backup-dir old -n --sync none": {opt: fxfer.Options{
+			Target: fxfer.Target{Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Sync: fxfer.SyncNone}}},
+		"--compress auto --manifest m": {opt: fxfer.Options{Compress: "auto", Manifest: "m"}},
 	} {
 		f, err := parseTransferFlags(args)
 		require.NoError(t, err, args)
@@ -50,6 +61,20 @@ func TestTransferFlags(t *testing.T) {
 func TestTransferFlagsRefuse(t *testing.T) {
 	for args, want := range map[string]string{
 		"--streams 0":                   `"0" is not a number from 1 up`,
+		"--exclude /":                   "empty pattern",
+		"--include [":                   "rule 1",
+		"--exclude-from nowhere":        "no such file",
+		"--max-size 0":                  "all files but empty ones",
+		"--max-size 2G":                 "is not a size",
+		"--newer-than yesterday":        "is not a time such as 2026-11-21",
+		"--newer-than -3h":              "is not a time such as",
+		"--sync always":                 "none of batch, file and none",
+		"--compress gzip":               "none of auto, zstd and none",
+		"--max-delete 3":                "bounds what --delete removes",
+		"--delete --max-delete 0":       "is not a number",
+		"--dry-run --manifest m":        "--dry-run makes none",
+		"--from0":                       "says how the list of --files-from",
+		"--report=":                     "the name is empty",
 		"--streams many":                `"many" is not a number`,
 		"--max-streams auto":            `"auto" is not a number`,
 		"--streams 4 --max-streams 8":   "--streams fixes the number",
@@ -78,7 +103,7 @@ func TestTransferFlagsRefuse(t *testing.T) {
 func TestSettingsDoNotContradictFlags(t *testing.T) {
 	var f transferFlags
 	flags := pflag.NewFlagSet("send", pflag.ContinueOnError)
-	f.add(flags)
+	f.add(flags, f.addList)
 	for _, name := range []string{"quiet", "max-streams"} { // as applySettings does
 		require.NoError(t, flags.Lookup(name).Value.Set(map[string]string{"quiet": "true", "max-streams": "8"}[name]))
 	}
@@ -151,9 +176,10 @@ func TestCheckPin(t *testing.T) {
 
 func TestNearestFlag(t *testing.T) {
 	flags := pflag.NewFlagSet("send", pflag.ContinueOnError)
-	new(transferFlags).add(flags)
+	f := new(transferFlags)
+	f.add(flags, f.addList)
 	for name, want := range map[string]string{
-		"strems": "streams", "stream": "streams", "sockbuf": "sock-buf", "rate": "rate-limit", "max": "max-streams", "jsno": "json", "bwlimit": "", "x": "",
+		"strems": "streams", "stream": "streams", "sockbuf": "sock-buf", "rate": "rate-limit", "max-str": "max-streams", "jsno": "json", "bwlimit": "", "x": "",
 	} {
 		require.Equal(t, want, nearestFlag(flags, name), name)
 	}
@@ -165,5 +191,70 @@ func TestDistance(t *testing.T) {
 		want int
 	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"kitten", "sitting", 3}, {"ab", "ba", 2}, {"same", "same", 0}} {
 		require.Equal(t, c.want, distance(c.a, c.b), c)
+	}
+}
+
+func TestParseNewer(t *testing.T) {
+	zone := time.FixedZone("here", 3600)
+	now := time.Date(2026, 3, 31, 12, 0, 0, 0, zone)
+	for text, want := range map[string]time.Time{
+		"2026-03-01":                time.Date(2026, 3, 1, 0, 0, 0, 0, zone),
+		"2026-03-01 08:15":          time.Date(2026, 3, 1, 8, 15, 0, 0, zone),
+		"2026-03-01 08:15:30":       time.Date(2026, 3, 1, 8, 15, 30, 0, zone),
+		"2026-03-01T08:15:30+02:00": time.Date(2026, 3, 1, 7, 15, 30, 0, zone),
+		"36h":                       now.Add(-36 * time.Hour),
+		"7d ago":                    time.Date(2026, 3, 24, 12, 0, 0, 0, zone),
+		"2w":                        time.Date(2026, 3, 17, 12, 0, 0, 0, zone),
+		"1h30m ago":                 now.Add(-90 * time.Minute),
+	} {
+		got, err := parseNewer(text, now)
+		require.NoError(t, err, text)
+		require.True(t, want.Equal(got), "%s: %s", text, got)
+	}
+	for _, text := range []string{"", "ago", "7", "d", "0s", "2026-13-01", "tomorrow", "1d2h", "7 d"} {
+		_, err := parseNewer(text, now)
+		require.Error(t, err, text)
+	}
+}
+
+// TestRulesOfSettings has those of the command line decide.
+func TestRulesOfSettings(t *testing.T) {
+	t.Setenv("FXFER_HOME", t.TempDir())
+	t.Setenv("FXFER_EXCLUDE", "*.o\n*.tmp")
+	c := newSendCommand()
+	var f transferFlags
+	c.ResetFlags()
+	f.add(c.Flags(), f.addList)
+	addSettings(c)
+	require.NoError(t, c.ParseFlags([]string{"--include", "a.o"}))
+	require.NoError(t, f.settle(c))
+	require.Equal(t, []string{"*.o", "*.tmp", "!a.o"}, f.opt.Source.Rules)
+}
+
+func TestOpenList(t *testing.T) {
+	f := transferFlags{list: "-", nul: true}
+	done, err := f.openList(strings.NewReader("a\x00b\nc\x00\x00./d/"))
+	require.NoError(t, err)
+	for range 2 {
+		var got []string
+		for path, err := range f.opt.Source.Files {
+			require.NoError(t, err)
+			got = append(got, path)
+		}
+		require.Equal(t, []string{"a", "b\nc", "d"}, got)
+	}
+	done()
+	for _, err := range f.opt.Source.Files {
+		require.ErrorIs(t, err, fs.ErrNotExist, "it is gone")
+	}
+}
+
+func TestGroupedUsage(t *testing.T) {
+	for _, c := range []*cobra.Command{newSendCommand(), newGetCommand()} {
+		usage := c.UsageString()
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			require.Equal(t, 1, strings.Count(usage, "      --"+f.Name+" ")+strings.Count(usage, ", --"+f.Name+" "), f.Name)
+			require.True(t, f.Annotations[groupKey] != nil || f.Name == "config", f.Name)
+		})
 	}
 }

@@ -71,6 +71,15 @@ func count(n int64, one, many string) string {
 	return strconv.FormatInt(n, 10) + " " + many
 }
 
+// grouped writes a number that is not negative with commas.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
 // percent writes done as a share of total, rounded down: 100 % is all.
 func percent(done, total int64) string {
 	if total <= 0 {
@@ -112,11 +121,14 @@ func totals(p *fxfer.Progress) []string {
 	if p.FilesFailed > 0 {
 		parts = append(parts, fmt.Sprintf("%d failed", p.FilesFailed))
 	}
+	switch {
+	case p.Files > 1 && p.Walking:
+		parts = append(parts, fmt.Sprintf("%s done of %s found", grouped(p.FilesDone), grouped(p.Files)))
+	case p.Files > 1:
+		parts = append(parts, fmt.Sprintf("%s of %s files", grouped(p.FilesDone), grouped(p.Files)))
+	}
 	if p.Streams > 0 {
 		parts = append(parts, count(int64(p.Streams), "stream", "streams"))
-	}
-	if p.Files > 1 {
-		parts = append(parts, fmt.Sprintf("%d of %s", p.FilesDone, count(p.Files, "file", "files")))
 	}
 	return parts
 }

@@ -19,19 +19,14 @@ left goes on.
 
 Paths are taken as by rsync: URL puts the folder itself into DIR, URL/ what it
 holds. A single file gets the name DIR, unless that is a folder or ends with a
-slash. Settings are explained in "fxfer send --help".`,
+slash. Rules and settings are explained in "fxfer send --help".`,
 		Example: `  fxfer get fxfer://nas/files/dvd.iso .            ./dvd.iso
   fxfer get fxfer://nas/files/dvd.iso film.iso     ./film.iso
   fxfer get fxfer://nas/files/photos backup        backup/photos/...
   fxfer get fxfer://nas/files/photos/ backup       backup/...`,
 		SuggestFor: []string{"pull", "fetch", "download"},
 		Args:       func(c *cobra.Command, args []string) error { return noEmpty(args) },
-		PreRunE: func(c *cobra.Command, _ []string) error {
-			if err := applySettings(c); err != nil {
-				return err
-			}
-			return f.check(c.Flags())
-		},
+		PreRunE:    func(c *cobra.Command, _ []string) error { return f.settle(c) },
 		RunE: func(c *cobra.Command, args []string) error {
 			sources, target, err := getArgs(args)
 			if err != nil {
@@ -48,7 +43,8 @@ slash. Settings are explained in "fxfer send --help".`,
 		},
 	}
 	c.Flags().SortFlags = false
-	f.add(c.Flags())
+	f.add(c.Flags(), nil)
+	c.SetUsageFunc(groupedUsage)
 	addSettings(c)
 	return c
 }

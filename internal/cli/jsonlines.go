@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -42,6 +43,7 @@ type jsonFileProgress struct {
 type jsonFile struct {
 	Type    string        `json:"type"`
 	Path    string        `json:"path"`
+	Raw     []byte        `json:"path_base64,omitempty"` // if it is no UTF-8
 	Kind    string        `json:"kind"`
 	Bytes   int64         `json:"bytes"`
 	Outcome fxfer.Outcome `json:"outcome"`
@@ -50,29 +52,49 @@ type jsonFile struct {
 }
 
 type jsonSummary struct {
-	Type        string     `json:"type"`
-	Server      string     `json:"server"`
-	Duration    float64    `json:"duration_seconds"`
-	Files       int64      `json:"files"`
-	Sent        int64      `json:"files_sent"`
-	Same        int64      `json:"files_unchanged"`
-	Failed      int64      `json:"entries_failed"`
-	Bytes       int64      `json:"bytes"`
-	Written     int64      `json:"bytes_written"`
-	Resumed     int64      `json:"bytes_resumed"`
-	Resent      int64      `json:"bytes_resent"`
-	Goodput     float64    `json:"goodput_bits_per_second"`
-	Digest      string     `json:"digest"`
-	Failures    []jsonFile `json:"failures"`
-	Streams     int        `json:"streams"`
-	Congestion  string     `json:"congestion"`
-	RTT         float64    `json:"rtt_seconds"`
-	Peak        float64    `json:"peak_bits_per_second"`
-	BDP         int64      `json:"bdp_bytes"`
-	SendBuffer  int64      `json:"send_buffer_bytes"`
-	RecvBuffer  int64      `json:"recv_buffer_bytes"`
-	Retransmits int64      `json:"retransmitted_segments"`
-	Reconnects  int        `json:"reconnects"`
+	Type        string        `json:"type"`
+	Server      string        `json:"server"`
+	Duration    float64       `json:"duration_seconds"`
+	Files       int64         `json:"files"`
+	Sent        int64         `json:"files_sent"`
+	Same        int64         `json:"files_unchanged"`
+	Skipped     int64         `json:"files_not_wanted"`
+	Failed      int64         `json:"entries_failed"`
+	Removed     int64         `json:"entries_removed"`
+	Bytes       int64         `json:"bytes"`
+	Written     int64         `json:"bytes_written"`
+	Resumed     int64         `json:"bytes_resumed"`
+	Resent      int64         `json:"bytes_resent"`
+	Goodput     float64       `json:"goodput_bits_per_second"`
+	Digest      string        `json:"digest"`
+	Failures    []jsonFile    `json:"failures"`
+	Warnings    []jsonWarning `json:"warnings"`
+	Plan        *jsonPlan     `json:"plan,omitempty"` // of a dry run
+	Raw         int64         `json:"bytes_compressed"`
+	Coded       int64         `json:"bytes_compressed_to"`
+	Streams     int           `json:"streams"`
+	Congestion  string        `json:"congestion"`
+	RTT         float64       `json:"rtt_seconds"`
+	Peak        float64       `json:"peak_bits_per_second"`
+	BDP         int64         `json:"bdp_bytes"`
+	SendBuffer  int64         `json:"send_buffer_bytes"`
+	RecvBuffer  int64         `json:"recv_buffer_bytes"`
+	Retransmits int64         `json:"retransmitted_segments"`
+	Reconnects  int           `json:"reconnects"`
+}
+
+type jsonWarning struct {
+	What  string `json:"what"`
+	Count int64  `json:"count"`
+	Path  string `json:"path"` // of the first
+	Text  string `json:"message"`
+}
+
+type jsonPlan struct {
+	Create int64 `json:"create"`
+	Update int64 `json:"update"`
+	Set    int64 `json:"metadata"`
+	Bytes  int64 `json:"bytes"`
 }
 
 type jsonError struct {
@@ -116,13 +138,17 @@ func (j *jsonLines) finish(r *fxfer.Report, err error) {
 	j.flush()
 	if r != nil {
 		line := jsonSummary{
-			Type: "summary", Server: r.Server, Duration: r.Duration.Seconds(), Files: r.Files, Sent: r.Sent, Same: r.Same, Failed: r.Failed,
+			Type: "summary", Server: r.Server, Duration: r.Duration.Seconds(), Files: r.Files, Sent: r.Sent, Same: r.Same,
+			Skipped: r.Skipped, Failed: r.Failed, Removed: r.Removed, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
 			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest,
 			Failures: []jsonFile{}, Streams: r.Streams, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
 			SendBuffer: r.SendBuffer, RecvBuffer: r.RecvBuffer, Retransmits: r.Retransmits, Reconnects: r.Reconnects,
 		}
 		for i := range r.Failures {
 			line.Failures = append(line.Failures, jsonFileOf(&r.Failures[i]))
+		}
+		for _, w := range r.Warnings {
+			line.Warnings = append(line.Warnings, jsonWarning(w))
 		}
 		printJSON(j.out, line)
 	}
@@ -137,11 +163,19 @@ func jsonErrorOf(err error) jsonError {
 }
 
 func jsonFileOf(r *fxfer.FileResult) jsonFile {
-	f := jsonFile{Type: "file", Path: r.Path, Kind: r.Kind, Bytes: r.Bytes, Outcome: r.Outcome, Digest: r.Digest}
+	f := jsonFile{Type: "file", Path: r.Path, Raw: rawPath(r.Path), Kind: r.Kind, Bytes: r.Bytes, Outcome: r.Outcome, Digest: r.Digest}
 	if r.Err != nil {
 		f.Error = r.Err.Error()
 	}
 	return f
+}
+
+// rawPath returns the bytes of a path that JSON can't hold, nil of others.
+func rawPath(path string) []byte {
+	if utf8.ValidString(path) {
+		return nil
+	}
+	return []byte(path)
 }
 
 // printJSON prints v, which holds no value that JSON lacks. Nobody can be told that nobody reads it.

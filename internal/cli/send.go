@@ -23,20 +23,20 @@ Paths are taken as by rsync: SRC puts the folder itself below URL, SRC/ what it
 holds. A single file gets the last name in URL, unless that is a folder or ends
 with a slash. SRC can be - for standard input; URL then names the file.
 
+Rules are those of gitignore: "*.o" matches at any depth, "/build" only in the
+source itself, "cache/" only folders. What a rule excludes is neither sent nor,
+by --delete, removed.
+
 ` + settingsHelp,
 		Example: `  fxfer send dvd.iso fxfer://nas/files             files/dvd.iso
   fxfer send dvd.iso fxfer://nas/files/film.iso    files/film.iso
   fxfer send photos fxfer://nas/files              files/photos/...
   fxfer send photos/ fxfer://nas/files/2026        files/2026/...
+  fxfer send --delete www/ fxfer://nas/files/www   a mirror; -n only lists
   pg_dump shop | fxfer send - fxfer://nas/files/shop.sql`,
 		SuggestFor: []string{"put", "push", "upload", "copy", "cp"},
 		Args:       func(c *cobra.Command, args []string) error { return noEmpty(args) },
-		PreRunE: func(c *cobra.Command, _ []string) error {
-			if err := applySettings(c); err != nil {
-				return err
-			}
-			return f.check(c.Flags())
-		},
+		PreRunE:    func(c *cobra.Command, _ []string) error { return f.settle(c) },
 		RunE: func(c *cobra.Command, args []string) error {
 			sources, target, err := sendArgs(args)
 			if err != nil {
@@ -46,15 +46,24 @@ with a slash. SRC can be - for standard input; URL then names the file.
 				return err
 			}
 			if sources[0] == "-" {
+				if f.list != "" {
+					return usageError("leave --files-from out", "standard input is sent whole: there is nothing to select")
+				}
 				return sendStream(c, &f, target)
 			}
+			done, err := f.openList(c.InOrStdin())
+			if err != nil {
+				return err
+			}
+			defer done()
 			return transfer(c, &f, "sent", resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
 				return client.Send(ctx, sources, target)
 			})
 		},
 	}
 	c.Flags().SortFlags = false
-	f.add(c.Flags())
+	f.add(c.Flags(), f.addList)
+	c.SetUsageFunc(groupedUsage)
 	addSettings(c)
 	return c
 }

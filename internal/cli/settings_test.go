@@ -15,7 +15,7 @@ func testCommands() (root, send, serve *cobra.Command) {
 	root = &cobra.Command{Use: "fxfer"}
 	send = &cobra.Command{Use: "send", Run: func(*cobra.Command, []string) {}}
 	var f transferFlags
-	f.add(send.Flags())
+	f.add(send.Flags(), nil)
 	addSettings(send)
 	serve = &cobra.Command{Use: "serve", Run: func(*cobra.Command, []string) {}}
 	serve.Flags().StringArray("share", nil, "")

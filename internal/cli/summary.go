@@ -25,17 +25,22 @@ func summary(verb string, r *fxfer.Report) string {
 			fmt.Fprintf(&b, "%-10s %s\n", label, strings.Join(known, ", "))
 		}
 	}
+	skipped, removed := nonzero(r.Skipped, "%d not wanted"), nonzero(r.Removed, "%d removed")
 	switch {
+	case r.Plan != nil:
+		line("dry run", nonzero(r.Plan.Create, "%d to create"), nonzero(r.Plan.Update, "%d to update"), nonzero(r.Plan.Set, "%d to get other metadata"),
+			nonzero(r.Removed, "%d to delete"), bytesPart(r.Plan.Bytes, "%s to send"), count(r.Same, "file", "files")+" unchanged", skipped)
+		return b.String()
 	case r.Written+r.Sent+r.Same == 0: // folders and symlinks at most
-		line(verb, "no files in "+showTime(r.Duration))
+		line(verb, "no files in "+showTime(r.Duration), skipped, removed)
 		return b.String()
 	case r.Written+r.Sent == 0:
-		line("unchanged", count(r.Same, "file", "files")+" in "+showTime(r.Duration))
+		line("unchanged", count(r.Same, "file", "files")+" in "+showTime(r.Duration), skipped, removed)
 		return b.String()
 	}
-	line(verb, fmt.Sprintf("%s in %s", showBytes(r.Written), showTime(r.Duration)), showRate(r.Goodput), peak(r))
-	if r.Files != 1 || r.Failed > 0 || r.Resumed > 0 || r.Resent > 0 {
-		line("files", fmt.Sprintf("%d %s", r.Sent, verb), nonzero(r.Same, "%d unchanged"), nonzero(r.Failed, "%d failed"),
+	line(verb, fmt.Sprintf("%s in %s", showBytes(r.Written), showTime(r.Duration)), showRate(r.Goodput), peak(r), compressed(r))
+	if r.Files != 1 || r.Failed > 0 || r.Resumed > 0 || r.Resent > 0 || r.Removed > 0 {
+		line("files", fmt.Sprintf("%d %s", r.Sent, verb), nonzero(r.Same, "%d unchanged"), skipped, removed, nonzero(r.Failed, "%d failed"),
 			bytesPart(r.Resumed, "%s resumed"), bytesPart(r.Resent, "%s sent twice"))
 	}
 	rtt := ""
@@ -56,6 +61,14 @@ func summary(verb string, r *fxfer.Report) string {
 	line("streams", streams, oneLine(r.Congestion), resent, reconnects)
 	line("BLAKE3", r.Digest)
 	return b.String()
+}
+
+// compressed tells how much less was sent, if it was.
+func compressed(r *fxfer.Report) string {
+	if r.Coded == 0 || r.Raw < r.Coded+r.Coded/20 {
+		return ""
+	}
+	return fmt.Sprintf("compressed %.1f×", float64(r.Raw)/float64(r.Coded))
 }
 
 // peak is the highest goodput where it says more than the mean.
@@ -80,16 +93,44 @@ func bytesPart(n int64, format string) string {
 	return fmt.Sprintf(format, showBytes(n))
 }
 
-// printFailures lists the first entries that failed. A single one is what the error says.
-func printFailures(w io.Writer, r *fxfer.Report) {
+// printWarnings tells what the target could not hold, one line for each kind.
+func printWarnings(w io.Writer, r *fxfer.Report) {
+	if r == nil {
+		return
+	}
+	for i := range r.Warnings {
+		x := &r.Warnings[i]
+		first := ""
+		if x.Count > 1 {
+			first = fmt.Sprintf(" of %d entries, the first is", x.Count)
+		}
+		fmt.Fprintf(w, "fxfer: warning: the target could not hold: %s%s: %s: %s\n", oneLine(x.What), first, oneLine(x.Path), oneLine(x.Text))
+	}
+}
+
+// pathAnd joins a path, which may be missing, and what there is to say of it, which may be, too.
+func pathAnd(path, text string) string {
+	path, text = oneLine(path), oneLine(text)
+	if path != "" && text != "" {
+		return path + ": " + text
+	}
+	return path + text
+}
+
+// printFailures lists the first entries that failed. A single one is what the error says. report is the file that lists all.
+func printFailures(w io.Writer, r *fxfer.Report, report string) {
 	if r == nil || r.Failed < 2 {
 		return
 	}
 	shown := r.Failures[:min(len(r.Failures), shownFailures)]
 	for i := range shown {
-		fmt.Fprintf(w, "fxfer: failed: %s: %s\n", oneLine(shown[i].Path), oneLine(shown[i].Err.Error()))
+		fmt.Fprintf(w, "fxfer: failed: %s\n", pathAnd(shown[i].Path, shown[i].Err.Error()))
 	}
 	if more := r.Failed - int64(len(shown)); more > 0 {
-		fmt.Fprintf(w, "fxfer: failed: %d more\n", more)
+		where := "--report FILE lists all"
+		if report != "" {
+			where = oneLine(report) + " lists all"
+		}
+		fmt.Fprintf(w, "fxfer: failed: %d more: %s\n", more, where)
 	}
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +18,14 @@ func transfer(c *cobra.Command, f *transferFlags, verb, remedy string, run func(
 	ctx, stop := interruptible(c.Context())
 	defer stop()
 	d := guarded{shown: newDisplay(f, verb, c.OutOrStdout(), c.ErrOrStderr())}
+	var lines *reportFile
+	if f.report != "" {
+		var err error
+		if lines, err = newReportFile(f.report); err != nil {
+			return err
+		}
+		d.shown = &reporting{d.shown, lines}
+	}
 	opt := f.opt
 	opt.Progress, opt.File, opt.Notice = d.progress, d.file, d.notice
 	if hasTerminal() {
@@ -33,5 +42,10 @@ func transfer(c *cobra.Command, f *transferFlags, verb, remedy string, run func(
 		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted, Remedy: remedy}
 	}
 	d.finish(report, err)
+	if lines != nil {
+		if failed := lines.close(); failed != nil && err == nil {
+			err = &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("report: %w", failed)}
+		}
+	}
 	return err
 }

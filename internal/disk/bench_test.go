@@ -27,7 +27,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 	b.SetBytes(block)
 	b.ResetTimer()
-	p, err := tree.Partial(m, block, PartialOptions{Sync: true})
+	p, err := tree.Partial(m, block, TargetOptions{Sync: SyncFile})
 	require.NoError(b, err)
 	var next atomic.Int64
 	var writers sync.WaitGroup
@@ -61,7 +61,7 @@ func BenchmarkSmallFiles(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		m := testMeta(fmt.Sprintf("some/where/deep/%d", i), int64(len(content)))
-		p, err := tree.Partial(m, 1<<20, PartialOptions{})
+		p, err := tree.Partial(m, 1<<20, TargetOptions{Sync: SyncNone})
 		if err == nil {
 			_, err = p.WriteAt(content, 0)
 		}
@@ -69,5 +69,45 @@ func BenchmarkSmallFiles(b *testing.B) {
 			err = p.Commit(m)
 		}
 		require.NoError(b, err)
+	}
+}
+
+// BenchmarkPut has one goroutine write files of 1 KiB, a thousand to a folder, and
+// name them in batches. Take a folder on the medium in question by TMPDIR, and
+// -benchtime 100000x.
+func BenchmarkPut(b *testing.B) {
+	for name, opt := range map[string]TargetOptions{
+		"batch": {}, "none": {Sync: SyncNone}, "all": {Owner: true, Xattrs: true},
+	} {
+		b.Run(name, func(b *testing.B) {
+			tree, err := Open(b.TempDir())
+			require.NoError(b, err)
+			defer tree.Close()
+			content := make([]byte, 1024)
+			batch := NewBatch(tree, opt)
+			commit := func() {
+				for _, err := range batch.Commit() {
+					require.NoError(b, err)
+				}
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				if i%1000 == 0 {
+					require.NoError(b, tree.Mkdir(fmt.Sprintf("some/folder%d", i/1000), 0o755))
+				}
+				m := testMeta(fmt.Sprintf("some/folder%d/file%d", i/1000, i), int64(len(content)))
+				s, err := tree.Put(m, content, opt)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if batch.Add(s); batch.Full() {
+					commit()
+				}
+			}
+			commit()
+			require.NoError(b, tree.SyncAll())
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "files/s")
+		})
 	}
 }

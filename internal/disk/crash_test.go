@@ -40,7 +40,7 @@ func TestKilledWriter(t *testing.T) {
 			require.NoError(t, os.Remove(filepath.Join(dir, "file")))
 			continue
 		}
-		p, err := tree.Partial(m, crashBlock, PartialOptions{})
+		p, err := tree.Partial(m, crashBlock, TargetOptions{Sync: SyncNone})
 		require.NoError(t, err)
 		recorded := int64(0)
 		require.NoError(t, p.Recorded(func(block int64, cv [32]byte) error {
@@ -130,7 +130,7 @@ func crashChild() {
 	tree, err := Open(os.Getenv("DIR"))
 	fail(err)
 	m := testMeta("file", crashSize)
-	p, err := tree.Partial(m, crashBlock, PartialOptions{})
+	p, err := tree.Partial(m, crashBlock, TargetOptions{Sync: SyncNone})
 	fail(err)
 	var mu sync.Mutex // one line at a time
 	say := func(what string, block int64) {

@@ -17,24 +17,21 @@ func TestOtherKinds(t *testing.T) {
 	tree, dir := openTree(t)
 	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "z"), nil, 0o600))
-	var seen, missed []string
-	require.NoError(t, tree.Walk(t.Context(), ".", func(m Meta) error {
-		seen = append(seen, m.Path)
+	kinds := map[string]Kind{}
+	require.NoError(t, tree.Walk(t.Context(), ".", WalkOptions{}, func(m Meta) error {
+		kinds[m.Path] = m.Kind
 		return nil
-	}, func(path string, err error) {
-		require.ErrorIs(t, err, ErrUnsupportedKind)
-		missed = append(missed, path)
-	}))
-	require.Equal(t, []string{".", "z"}, seen)
-	require.Equal(t, []string{"pipe"}, missed)
+	}, func(path string, err error) { t.Errorf("%s: %v", path, err) }))
+	require.Equal(t, map[string]Kind{".": Dir, "pipe": Fifo, "z": File}, kinds)
 	_, err := tree.OpenFile("pipe")
 	require.ErrorIs(t, err, ErrUnsupportedKind)
-	_, err = tree.Stat("pipe")
-	require.ErrorIs(t, err, ErrUnsupportedKind)
+	m, err := tree.Stat("pipe")
+	require.NoError(t, err)
+	require.Equal(t, Fifo, m.Kind)
 
 	// In place of a partial file, it must not block or be written to.
 	require.NoError(t, os.Rename(filepath.Join(dir, "pipe"), filepath.Join(dir, reservedName("file")+partialSuffix)))
-	p := openPartial(t, tree, testMeta("file", 10), PartialOptions{})
+	p := openPartial(t, tree, testMeta("file", 10), TargetOptions{Sync: SyncNone})
 	put(t, p, 0)
 	require.NoError(t, p.Commit(testMeta("file", 10)))
 }
@@ -44,14 +41,14 @@ func TestStrangeNamesAndModes(t *testing.T) {
 	name := "\xff\xfe\n*:\\?"
 	m := testMeta(name, 3)
 	m.Mode = os.ModeSetuid | os.ModeSetgid | os.ModeSticky | 0o451
-	p := openPartial(t, tree, m, PartialOptions{})
+	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	put(t, p, 0)
 	require.NoError(t, p.Commit(m))
 	got, err := tree.Stat(name)
 	require.NoError(t, err)
 	require.Equal(t, m.Mode, got.Mode)
 	require.FileExists(t, filepath.Join(dir, name))
-	require.NoError(t, tree.Symlink(Meta{Path: "l", Link: name}))
+	require.NoError(t, tree.Symlink(Meta{Path: "l", Link: name}, TargetOptions{}))
 	got, err = tree.Stat("l")
 	require.NoError(t, err)
 	require.Equal(t, name, got.Link)
@@ -60,13 +57,13 @@ func TestStrangeNamesAndModes(t *testing.T) {
 // The state between setting the mode and the rename, left by a kill.
 func TestReadOnlyLeftover(t *testing.T) {
 	tree, dir := openTree(t)
-	m := testMeta("file", 2*testBlock)
-	p := openPartial(t, tree, m, PartialOptions{})
+	m := testMeta("file", 5*testBlock)
+	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	put(t, p, 0)
 	require.NoError(t, p.Close())
 	require.NoError(t, os.Chmod(filepath.Join(dir, reservedName("file")+partialSuffix), 0))
 	asNobody(t, dir, func() {
-		p = openPartial(t, tree, m, PartialOptions{})
+		p = openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 		require.Equal(t, []Extent{{0, 1}}, p.Have())
 		require.NoError(t, p.Close())
 	})
@@ -102,13 +99,13 @@ func tmpfs(t *testing.T, options string) string {
 }
 
 func TestFullDisk(t *testing.T) {
-	const capacity = 1 << 20
-	dir := tmpfs(t, "size=1m")
+	const capacity = 16 << 20
+	dir := tmpfs(t, "size=16m")
 	tree, err := Open(dir)
 	require.NoError(t, err)
 	defer tree.Close()
 
-	_, err = tree.Partial(testMeta("large", capacity+testBlock), testBlock, PartialOptions{})
+	_, err = tree.Partial(testMeta("large", capacity+testBlock), testBlock, TargetOptions{Sync: SyncNone})
 	require.ErrorIs(t, err, ErrNoSpace)
 	var space *NoSpaceError
 	require.ErrorAs(t, err, &space)
@@ -118,18 +115,18 @@ func TestFullDisk(t *testing.T) {
 
 	// Enough when opened, then somebody else takes it.
 	m := testMeta("file", capacity/2)
-	p := openPartial(t, tree, m, PartialOptions{})
+	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, capacity*3/4), 0o600))
 	require.ErrorIs(t, writeUntilError(p), ErrNoSpace)
 	require.ErrorIs(t, p.Commit(m), ErrIncomplete)
 	require.NoFileExists(t, filepath.Join(dir, "file"))
 	require.NoError(t, p.Close())
 	require.NoError(t, os.Remove(filepath.Join(dir, "other")))
-	p = openPartial(t, tree, m, PartialOptions{})
+	p = openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	require.NotEmpty(t, p.Have(), "goes on once there is space")
 	require.NoError(t, p.Abort())
 
-	p = openPartial(t, tree, testMeta("stream", -1), PartialOptions{})
+	p = openPartial(t, tree, testMeta("stream", -1), TargetOptions{Sync: SyncNone})
 	require.ErrorIs(t, writeUntilError(p), ErrNoSpace)
 	require.NoError(t, p.Close())
 	require.Empty(t, leftovers(t, dir))
@@ -154,14 +151,14 @@ func TestUnlimitedFileSystem(t *testing.T) {
 	tree, err := Open(dir)
 	require.NoError(t, err)
 	defer tree.Close()
-	p := openPartial(t, tree, testMeta("file", 5*testBlock), PartialOptions{})
+	p := openPartial(t, tree, testMeta("file", 5*testBlock), TargetOptions{Sync: SyncNone})
 	require.NoError(t, p.Abort())
 }
 
 func TestPreallocation(t *testing.T) {
 	tree, _ := openTree(t)
-	const size = 1 << 20
-	p := openPartial(t, tree, testMeta("file", size), PartialOptions{})
+	const size = 5 << 20
+	p := openPartial(t, tree, testMeta("file", size), TargetOptions{Sync: SyncNone})
 	volume, err := volumeOf(p.file)
 	require.NoError(t, err)
 	info, err := p.file.Stat()
@@ -206,8 +203,8 @@ func TestFolderExchangedForSymlink(t *testing.T) {
 			require.NotEqual(t, "outside", string(b))
 			require.NoError(t, source.Close())
 		}
-		m := testMeta("folder/new", 2*testBlock)
-		if p, err := tree.Partial(m, testBlock, PartialOptions{}); err == nil {
+		m := testMeta("folder/new", 2048)
+		if p, err := tree.Partial(m, 1024, TargetOptions{Sync: SyncNone}); err == nil {
 			put(t, p, 0)
 			put(t, p, 1)
 			if p.Commit(m) == nil {
@@ -216,9 +213,20 @@ func TestFolderExchangedForSymlink(t *testing.T) {
 			require.NoError(t, p.Close())
 		}
 		_ = tree.Mkdir("folder/deep/er", 0o755)
-		_ = tree.Symlink(Meta{Path: "folder/link", Link: "x", ModTime: someTime})
-		_ = tree.SetDirMeta("folder", Meta{Mode: 0o755, ModTime: time.Unix(1, 0)})
-		_, _ = tree.Sweep(ctx, -time.Hour)
+		_ = tree.Symlink(Meta{Path: "folder/link", Link: "x", ModTime: someTime}, TargetOptions{})
+		_ = tree.Apply(Meta{Path: "folder", Kind: Dir, Mode: 0o755, ModTime: time.Unix(1, 0)}, TargetOptions{})
+		if s, err := tree.Put(testMeta("folder/small", 3), []byte("new"), TargetOptions{}); err == nil {
+			batch := NewBatch(tree, TargetOptions{})
+			batch.Add(s)
+			if batch.Commit()[0] != nil {
+				_ = s.Discard()
+			}
+		}
+		_ = tree.Link("folder/small", "folder/other")
+		_ = tree.Apply(Meta{Path: "folder/file", Kind: File, Mode: 0o600, ModTime: time.Unix(int64(i), 0)}, TargetOptions{})
+		_ = tree.Remove("folder/deep", []string{"", "backup"}[i%2])
+		_ = tree.Names(ctx, "folder", func(names []string, _ []Kind) error { return tree.Remove("folder/"+names[0]+"/x", "") })
+		_, _ = tree.Sweep(ctx, ".", -time.Hour)
 	}
 	cancel()
 	t.Logf("%d exchanges, %d commits", <-exchanged, succeeded)

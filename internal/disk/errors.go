@@ -15,11 +15,11 @@ var (
 	ErrNotFolder = errors.New("not a folder")
 	// ErrExists marks a target whose name is taken by an entry of another kind, which is never removed.
 	ErrExists = errors.New("an entry of another kind is in the way")
-	// ErrUnsupportedKind marks sockets, pipes, devices and whatever else is no file, folder or symlink.
+	// ErrUnsupportedKind marks an entry of a kind that the call is not for, or that is none of the Kinds.
 	ErrUnsupportedKind = errors.New("unsupported kind of entry")
 	// ErrChanged marks a source that is no longer the file that was opened.
 	ErrChanged = errors.New("source changed")
-	// ErrBusy marks a target that another Partial, of this or another process, is writing.
+	// ErrBusy marks a target that another Partial or Staged, of this or another process, has open.
 	ErrBusy = errors.New("target is being written by another transfer")
 	// ErrNoSpace marks a full file system or an exhausted quota. See NoSpaceError.
 	ErrNoSpace = errors.New("no space left")

@@ -1,6 +1,10 @@
 package disk
 
-import "context"
+import (
+	"context"
+	"os"
+	"slices"
+)
 
 // List visits the entry at path or, where that is a folder, what it holds, sorted by name. It doesn't descend. What
 // cannot be described is left out.
@@ -12,12 +16,16 @@ func (t *Tree) List(ctx context.Context, path string, visit func(Meta) error) er
 	if m.Kind != Dir {
 		return visit(m)
 	}
-	folder, err := t.enter(path)
+	f, err := t.folder(path)
 	if err != nil {
 		return at("list", path, err)
 	}
-	defer folder.Close()
-	names, err := namesIn(folder)
+	defer f.release()
+	dir, err := f.dir()
+	if err != nil {
+		return at("list", path, err)
+	}
+	names, err := namesIn(f.root)
 	if err != nil {
 		return at("list", path, err)
 	}
@@ -28,7 +36,7 @@ func (t *Tree) List(ctx context.Context, path string, visit func(Meta) error) er
 		if isReserved(name) || CheckPath(name) != nil {
 			continue
 		}
-		m, err := stat(folder, name, name)
+		m, err := f.describe(dir, name, name)
 		if err != nil {
 			continue
 		}
@@ -37,4 +45,16 @@ func (t *Tree) List(ctx context.Context, path string, visit func(Meta) error) er
 		}
 	}
 	return nil
+}
+
+// namesIn lists a folder, sorted.
+func namesIn(folder *os.Root) ([]string, error) {
+	f, err := folder.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	slices.Sort(names)
+	return names, err
 }

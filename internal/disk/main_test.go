@@ -18,6 +18,8 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(childEnv) {
 	case "crash":
 		crashChild()
+	case "batch":
+		batchChild()
 	case "busy":
 		busyChild()
 	default:

@@ -13,6 +13,11 @@ const (
 	File    Kind = 1
 	Dir     Kind = 2
 	Symlink Kind = 3
+	// 4 is a share on the wire.
+	Fifo        Kind = 5
+	CharDevice  Kind = 6
+	BlockDevice Kind = 7
+	Socket      Kind = 8
 )
 
 func (k Kind) String() string {
@@ -23,6 +28,14 @@ func (k Kind) String() string {
 		return "folder"
 	case Symlink:
 		return "symlink"
+	case Fifo:
+		return "fifo"
+	case CharDevice:
+		return "character device"
+	case BlockDevice:
+		return "block device"
+	case Socket:
+		return "socket"
 	}
 	return "unknown"
 }
@@ -36,6 +49,24 @@ type Meta struct {
 	Mode    fs.FileMode // permission bits, setuid, setgid and sticky
 	Link    string      // target of a symlink, its bytes as they are
 	ID      Identity    // which state of which file this describes
+
+	// Zero where the system has no such thing.
+	UID, GID uint32
+	Nlink    uint64  // names that the file has
+	Rdev     uint64  // device number of a CharDevice or BlockDevice, as the system encodes it
+	Holes    bool    // of a file: less is allocated than the size says, so some of it may be holes
+	Xattrs   []Xattr // POSIX ACLs among them, in the order of their names; only if asked for
+	XattrErr error   // why Xattrs lacks some or all of them
+}
+
+// maxXattrs is how many bytes an entry's attributes have at most, names and
+// values together.
+const maxXattrs = 64 << 10
+
+// Xattr is an extended attribute.
+type Xattr struct {
+	Name  string
+	Value []byte
 }
 
 // Identity tells one state of a source file from another. Equal identities mean
@@ -50,25 +81,25 @@ type Identity struct {
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// metaOf translates what lstat said about path, without the link's target.
-func metaOf(path string, info fs.FileInfo) (Meta, error) {
-	m := Meta{
-		Path:    path,
-		ModTime: info.ModTime(),
-		Mode:    info.Mode() & modeBits,
+// kindOf is the kind of an entry of that mode, 0 for none of ours.
+func kindOf(mode fs.FileMode) Kind {
+	switch mode.Type() {
+	case 0:
+		return File
+	case fs.ModeDir:
+		return Dir
+	case fs.ModeSymlink:
+		return Symlink
+	case fs.ModeNamedPipe:
+		return Fifo
+	case fs.ModeDevice:
+		return BlockDevice
+	case fs.ModeDevice | fs.ModeCharDevice:
+		return CharDevice
+	case fs.ModeSocket:
+		return Socket
 	}
-	switch {
-	case info.Mode().IsRegular():
-		m.Kind, m.Size = File, info.Size()
-	case info.IsDir():
-		m.Kind = Dir
-	case info.Mode().Type() == fs.ModeSymlink:
-		m.Kind = Symlink
-	default:
-		return Meta{}, ErrUnsupportedKind
-	}
-	m.ID = identityOf(info)
-	return m, nil
+	return 0
 }
 
 func identityOf(info fs.FileInfo) Identity {

@@ -20,29 +20,37 @@ const (
 	// left: 2 GB and their sync took 1.0 s instead of 1.7 (ext4, virtual disk, with
 	// preallocation), and dropping them from the cache afterwards costs nothing.
 	writeBackBytes = 16 << 20
+
+	// Files up to this size have no checkpoint: they are sent again in less time
+	// than it takes to keep one.
+	checkpointFrom = 4 << 20
 )
 
-// PartialOptions choose how a Partial is written. The zero value is usable.
-type PartialOptions struct {
-	// Sync makes Commit return only when file, metadata and name are on the medium.
-	Sync bool
-}
+var (
+	// errNoHoles says that what a leftover has where holes belong can't be removed.
+	errNoHoles = errors.New("cannot make holes")
+	// errTakenAway says that somebody removed or replaced a partial file.
+	errTakenAway = fmt.Errorf("partial file was taken away: %w", fs.ErrNotExist)
+)
 
 // Partial is a target that is being written. All methods are safe for concurrent
-// use. It ends with Commit, Abort or Close, which wait for calls in progress;
-// later calls return an error matching os.ErrClosed.
+// use. It ends with Commit, Stage, Abort or Close, which wait for calls in
+// progress; later calls return an error matching os.ErrClosed.
 //
-// A file of more than one block has a checkpoint and can be resumed; a file of
-// one block or less, and a stream of unknown length, cannot.
+// A file of more than 4 MiB and more than one block has a checkpoint and can be
+// resumed; a smaller one, and a stream of unknown length, cannot.
 type Partial struct {
 	// Fixed when opened.
+	tree      *Tree
+	dir       *folder // released at the end
 	folder    *os.Root
 	file      *os.File // locked while open
 	path      string
 	base      string // final name in folder
 	size      int64  // -1: unknown
 	blockSize int64
-	sync      bool
+	holes     bool // what is not written is zeros
+	opt       TargetOptions
 	inMemory  bool           // file system without a medium to write back to
 	log       *checkpointLog // nil without checkpoint
 	earlier   *earlierRun    // nil if fresh
@@ -90,44 +98,52 @@ func (s *span) include(off, n int64) {
 // Partial opens the partial file of the target m.Path, whose folder must exist,
 // and resumes what an earlier run left if m.Size, m.ID and blockSize (bytes, at
 // most 1 GiB) are the same; anything else left there is discarded. A negative
-// m.Size is a stream of unknown length, always fresh. Of m only Path, Size and ID
-// count here.
+// m.Size is a stream of unknown length, always fresh. With m.Holes no space is
+// claimed, and what nobody writes becomes a hole: a block that is marked without
+// having been written reads as zeros. Of m only Path, Size, ID and Holes count
+// here.
 //
-// Errors: ErrBusy while another Partial has the target open, ErrExists for a
-// folder of that name, ErrNoSpace (a *NoSpaceError) if the file doesn't fit,
-// ErrPath and ErrNotFolder for a bad path. The caller ends the Partial with
-// Commit, Close or Abort.
-func (t *Tree) Partial(m Meta, blockSize int, opt PartialOptions) (*Partial, error) {
+// Errors: ErrBusy while another Partial or Staged has the target open, ErrExists
+// for a folder of that name, ErrNoSpace (a *NoSpaceError) if the file doesn't
+// fit, ErrPath and ErrNotFolder for a bad path. The caller ends the Partial with
+// Commit, Stage, Close or Abort.
+func (t *Tree) Partial(m Meta, blockSize int, opt TargetOptions) (p *Partial, err error) {
 	if blockSize <= 0 || blockSize > 1<<30 {
 		return nil, fmt.Errorf("open partial %s: block size %d out of range", m.Path, blockSize)
 	}
-	folder, base, err := t.enterParent(m.Path)
+	err = t.withParent(m.Path, func(f *folder, base string) error {
+		p = &Partial{
+			tree:      t,
+			dir:       f,
+			folder:    f.root,
+			path:      m.Path,
+			base:      base,
+			size:      max(m.Size, -1),
+			blockSize: int64(blockSize),
+			holes:     m.Holes,
+			opt:       opt,
+		}
+		if err := p.open(m.ID); err != nil {
+			return err
+		}
+		f.retain()
+		return nil
+	})
 	if err != nil {
-		return nil, at("open partial", m.Path, err)
-	}
-	p := &Partial{
-		folder:    folder,
-		path:      m.Path,
-		base:      base,
-		size:      max(m.Size, -1),
-		blockSize: int64(blockSize),
-		sync:      opt.Sync,
-	}
-	if err := p.open(m.ID); err != nil {
-		folder.Close()
 		return nil, at("open partial", m.Path, err)
 	}
 	return p, nil
 }
 
 func (p *Partial) open(source Identity) (err error) {
-	if info, err := p.folder.Lstat(p.base); err == nil && info.IsDir() {
+	if info, err := p.folder.Lstat(p.base); err == nil && info.IsDir() && !p.opt.Replace {
 		return ErrExists
 	}
-	created, err := p.openFile()
+	file, info, created, err := claim(p.folder, p.partialName())
 	if err != nil {
 		return err
 	}
+	p.file = file
 	defer func() {
 		if err == nil {
 			return
@@ -137,10 +153,17 @@ func (p *Partial) open(source Identity) (err error) {
 		}
 		p.closeFiles()
 	}()
+	_, dev := fileID(info)
+	if err := p.tree.volumes.note(dev, p.dir); err != nil {
+		return err
+	}
 	if p.resumable() {
 		err = p.openLog(source, created)
 	} else if !created {
 		err = errors.Join(p.file.Truncate(0), removeIfThere(p.folder, p.checkpointName()))
+	}
+	if err == nil && p.holes && p.size > 0 {
+		err = p.openHoles()
 	}
 	if err != nil || !p.tracked() {
 		return err
@@ -155,71 +178,86 @@ func (p *Partial) open(source Identity) (err error) {
 }
 
 // resumable reports whether there is a checkpoint to resume from.
-func (p *Partial) resumable() bool { return p.size > p.blockSize }
+func (p *Partial) resumable() bool { return p.size > max(p.blockSize, checkpointFrom) }
 
-// tracked reports whether finished blocks are kept account of, by a keeper.
+// tracked reports whether there is a keeper, for checkpoints and write-back.
 func (p *Partial) tracked() bool { return p.size < 0 || p.resumable() }
+
+// counted reports whether all blocks must be marked: the length of the file
+// doesn't show that it is complete.
+func (p *Partial) counted() bool { return p.size < 0 || p.size > p.blockSize || p.holes }
 
 func (p *Partial) partialName() string    { return reservedName(p.base) + partialSuffix }
 func (p *Partial) checkpointName() string { return reservedName(p.base) + checkpointSuffix }
 
-// openFile opens and locks the partial file, and reports whether it made it.
-func (p *Partial) openFile() (created bool, err error) {
-	name := p.partialName()
+// claim opens and locks the partial file name in folder, and reports whether
+// nothing was there. Whoever has its lock may write, rename or remove it. An empty
+// one that is there is removed, never written: somebody may just have made it and
+// not locked it yet, who is to see that he was too late by its having no name.
+func claim(folder *os.Root, name string) (file *os.File, info fs.FileInfo, created bool, err error) {
 	// Each turn means that another process renamed or removed the file just now.
+	replaced := false
 	for range 100 {
-		p.file, err = p.folder.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		file, err = folder.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|openNonblock, 0o600)
 		created = err == nil
 		if errors.Is(err, fs.ErrExist) {
-			err = p.openLeftover(name)
+			file, err = openLeftover(folder, name)
 		}
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrChanged) {
-			if _, gone := p.folder.Stat("."); gone != nil {
-				return false, err
+			if _, gone := folder.Stat("."); gone != nil {
+				return nil, nil, false, err
 			}
 			continue
 		}
 		if err != nil {
-			return false, err
+			return nil, nil, false, err
 		}
-		if err := lockFile(p.file); err != nil {
-			p.file.Close()
-			return false, err
+		if err := lockFile(file); err != nil {
+			file.Close()
+			return nil, nil, false, err
 		}
-		if p.holds(name) {
-			return created, nil
+		if info, err := file.Stat(); err == nil && isNamed(folder, name, info) {
+			if created || info.Size() > 0 {
+				return file, info, created && !replaced, nil
+			}
+			if err := removeIfThere(folder, name); err != nil {
+				file.Close()
+				return nil, nil, false, err
+			}
+			replaced = true
 		}
-		p.file.Close()
+		file.Close()
 	}
-	return false, ErrBusy
+	return nil, nil, false, ErrBusy
 }
 
-func (p *Partial) openLeftover(name string) (err error) {
-	p.file, _, err = openRegular(p.folder, name, os.O_RDWR)
+func openLeftover(folder *os.Root, name string) (*os.File, error) {
+	file, _, err := openRegular(folder, name, os.O_RDWR)
 	switch {
 	case errors.Is(err, ErrUnsupportedKind):
 		// Nothing of ours; removing it lets the next turn make the file.
-		if err := p.folder.Remove(name); err != nil {
-			return err
+		if err := folder.Remove(name); err != nil {
+			return nil, err
 		}
-		return ErrChanged
+		return nil, ErrChanged
 	case errors.Is(err, fs.ErrPermission):
 		// A commit that was interrupted after it had set the mode.
-		if p.folder.Chmod(name, 0o600) == nil {
-			p.file, _, err = openRegular(p.folder, name, os.O_RDWR)
+		if folder.Chmod(name, 0o600) == nil {
+			file, _, err = openRegular(folder, name, os.O_RDWR)
 		}
 	}
-	return err
+	return file, err
 }
 
 // holds reports whether name still is the open file.
-func (p *Partial) holds(name string) bool {
-	open, err := p.file.Stat()
-	if err != nil {
-		return false
-	}
-	named, err := p.folder.Lstat(name)
-	return err == nil && os.SameFile(open, named)
+func holds(folder *os.Root, name string, file *os.File) bool {
+	info, err := file.Stat()
+	return err == nil && isNamed(folder, name, info)
+}
+
+func isNamed(folder *os.Root, name string, file fs.FileInfo) bool {
+	named, err := folder.Lstat(name)
+	return err == nil && os.SameFile(file, named)
 }
 
 // openLog resumes the checkpoint, or discards what is there and starts one.
@@ -227,19 +265,26 @@ func (p *Partial) openLog(source Identity, created bool) (err error) {
 	header := logHeader{blockSize: p.blockSize, size: p.size, source: source, name: p.base}
 	if !created {
 		p.log, p.earlier, err = resumeLog(p.folder, p.checkpointName(), header)
-		if err != nil {
+		if err == nil && p.log != nil {
+			err = p.takeOver()
+		}
+		if errors.Is(err, errNoHoles) {
+			p.log.file.Close()
+			p.log, p.earlier, err = nil, nil, nil
+		}
+		if err != nil || p.log != nil {
+			return err
+		}
+		if err := p.file.Truncate(0); err != nil {
 			return err
 		}
 	}
-	if p.log == nil {
-		if !created {
-			if err := p.file.Truncate(0); err != nil {
-				return err
-			}
-		}
-		p.log, err = createLog(p.folder, p.checkpointName(), header)
-		return err
-	}
+	p.log, err = createLog(p.folder, p.checkpointName(), header)
+	return err
+}
+
+// takeOver makes what the earlier run did that of this one.
+func (p *Partial) takeOver() error {
 	info, err := p.file.Stat()
 	if err != nil {
 		return err
@@ -247,12 +292,44 @@ func (p *Partial) openLog(source Identity, created bool) (err error) {
 	// Blocks beyond the end can't be there, whatever the log says.
 	p.clip(&p.earlier.have, info.Size())
 	p.clip(&p.earlier.durable, info.Size())
+	if p.holes {
+		if err := p.emptyOthers(&p.earlier.have, info.Size()); err != nil {
+			return err
+		}
+	}
 	p.end = info.Size()
 	p.synced = p.earlier.synced
 	p.changes = p.earlier.trusted - p.earlier.synced // so that the first checkpoint covers them
 	p.done = extents{runs: slices.Clone(p.earlier.have.runs), count: p.earlier.have.count}
 	p.durable.Store(p.bytes(&p.earlier.durable))
 	return nil
+}
+
+// emptyOthers makes holes of all blocks but those of have in a file of fileSize
+// bytes: what a killed run wrote and didn't mark is old data where this run has a
+// hole. The error is errNoHoles where that is impossible.
+func (p *Partial) emptyOthers(have *extents, fileSize int64) error {
+	from := int64(0)
+	for _, run := range append(slices.Clone(have.runs), Extent{Start: p.blocks(p.size)}) {
+		if n := min(run.Start*p.blockSize, fileSize) - from; n > 0 && punch(p.file, from, n) != nil {
+			return errNoHoles
+		}
+		from = (run.Start + run.Count) * p.blockSize
+	}
+	return nil
+}
+
+// openHoles gives the file its full size, so that what is not written reads as
+// zeros.
+func (p *Partial) openHoles() error {
+	if err := p.file.Truncate(p.size); err != nil {
+		return err
+	}
+	info, err := p.file.Stat()
+	if err == nil && p.earlier == nil && allocated(info) >= p.size {
+		p.opt.warn(p.path, "holes", errors.ErrUnsupported)
+	}
+	return err
 }
 
 // clip removes from e the blocks that a file of fileSize bytes can't hold in full.
@@ -305,7 +382,7 @@ func (p *Partial) reserve() error {
 		return err
 	}
 	p.inMemory = volume.inMemory
-	if p.size < 0 {
+	if p.size < 0 || p.holes {
 		return nil
 	}
 	info, err := p.file.Stat()
@@ -415,9 +492,39 @@ func (p *Partial) Mark(block int64, cv [32]byte) error {
 }
 
 // Drop takes back that block is done: what was read again was not what was
-// recorded. Errors are as for Mark.
+// recorded. With Holes the block is empty then. Errors are as for Mark.
 func (p *Partial) Drop(block int64) error {
-	return p.change(recordDrop, block, [32]byte{})
+	err := p.change(recordDrop, block, [32]byte{})
+	if err == nil && p.holes {
+		err = at("empty block of", p.path, p.empty(block))
+	}
+	return err
+}
+
+// empty makes the content of block zeros.
+func (p *Partial) empty(block int64) error {
+	p.gate.RLock()
+	defer p.gate.RUnlock()
+	if p.ended {
+		return os.ErrClosed
+	}
+	from, to := block*p.blockSize, (block+1)*p.blockSize
+	if p.size >= 0 {
+		to = min(to, p.size)
+	}
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	if punch(p.file, from, to-from) == nil {
+		return nil
+	}
+	zeros := make([]byte, min(to-from, 1<<20))
+	for ; from < to; from += int64(len(zeros)) {
+		zeros = zeros[:min(to-from, int64(len(zeros)))]
+		if _, err := p.file.WriteAt(zeros, from); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
@@ -456,12 +563,12 @@ func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
 }
 
 // Durable is how many bytes of finished blocks are on the medium, those of
-// earlier runs included. It stays 0 for a file of one block or less.
+// earlier runs included. It stays 0 for a file without checkpoint.
 func (p *Partial) Durable() int64 { return p.durable.Load() }
 
 // Checkpoint makes all blocks marked so far durable, unless ctx ends first; the
-// checkpoint goes on in the background then. A file of one block or less has
-// none, and nil is returned.
+// checkpoint goes on in the background then. A small file has none, and nil is
+// returned.
 func (p *Partial) Checkpoint(ctx context.Context) error {
 	if !p.tracked() {
 		return nil
@@ -583,12 +690,13 @@ func (p *Partial) fail(err error) error {
 	return err
 }
 
-// Commit completes the target: it cuts the file to m.Size, sets m.Mode and
-// m.ModTime, syncs it (if asked for), renames it to its final name, over a file
-// or symlink that is there, and removes the checkpoint. m.Size must be the size
-// the Partial was opened with, or is the length of the stream. ErrIncomplete is
-// returned, and nothing done, if data is missing or, in files with a checkpoint
-// and in streams, a block isn't marked; ErrExists for a folder of the final name.
+// Commit completes the target: it cuts the file to m.Size, gives it m's metadata
+// (owner and extended attributes if asked for), syncs it unless that is
+// SyncNone, renames it to its final name, over a file or symlink that is there,
+// and removes the checkpoint. m.Size must be the size the Partial was opened
+// with, or is the length of the stream. ErrIncomplete is returned, and nothing
+// done, if data is missing or, in files of several blocks or with holes and in
+// streams, a block isn't marked; ErrExists for a folder of the final name.
 //
 // After an error the Partial is still open, unless only syncing the folder
 // failed, when the target has its name already.
@@ -601,17 +709,17 @@ func (p *Partial) Commit(m Meta) error {
 	if err := p.complete(m); err != nil {
 		return at("commit", p.path, err)
 	}
-	if err := p.finish(m); err != nil {
+	if err := p.finish(m, p.opt.Sync != SyncNone); err != nil {
 		return at("commit", p.path, err)
 	}
-	if !p.holds(p.partialName()) {
-		return at("commit", p.path, fmt.Errorf("partial file was taken away: %w", fs.ErrNotExist))
+	if !holds(p.folder, p.partialName(), p.file) {
+		return at("commit", p.path, errTakenAway)
 	}
-	if err := renameOver(p.folder, p.partialName(), p.base); err != nil {
+	if err := p.tree.renameOver(p.dir, p.partialName(), p.base); err != nil {
 		return at("commit", p.path, err)
 	}
 	var err error
-	if p.sync {
+	if p.opt.Sync != SyncNone {
 		err = syncFolder(p.folder)
 	}
 	p.endLocked()
@@ -619,7 +727,36 @@ func (p *Partial) Commit(m Meta) error {
 		_ = removeIfThere(p.folder, p.checkpointName()) // Sweep would find it
 	}
 	p.closeFiles()
+	p.dir.release()
 	return at("sync folder of", p.path, err)
+}
+
+// Stage completes the target as Commit does, but leaves its name to a Batch. A
+// file with a checkpoint and a stream are synced here, unless that is SyncNone;
+// the former keeps its checkpoint until it has its name. After an error the
+// Partial is still open, and errors are as for Commit.
+func (p *Partial) Stage(m Meta) (*Staged, error) {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	if p.ended {
+		return nil, at("stage", p.path, os.ErrClosed)
+	}
+	if err := p.complete(m); err != nil {
+		return nil, at("stage", p.path, err)
+	}
+	synced := p.opt.Sync == SyncFile || p.opt.Sync == SyncBatch && p.tracked()
+	if err := p.finish(m, synced); err != nil {
+		return nil, at("stage", p.path, err)
+	}
+	info, err := p.file.Stat()
+	if err != nil {
+		return nil, at("stage", p.path, err)
+	}
+	p.endLocked()
+	s := newStaged(p.tree, p.path, p.file, info)
+	s.synced, s.log = synced, p.log
+	p.dir.release()
+	return s, nil
 }
 
 // complete reports whether all data of m.Size bytes is there.
@@ -627,7 +764,7 @@ func (p *Partial) complete(m Meta) error {
 	if m.Size < 0 || p.size >= 0 && m.Size != p.size {
 		return fmt.Errorf("size %d is not that of the target, %d", m.Size, p.size)
 	}
-	if !p.tracked() {
+	if !p.counted() {
 		return nil
 	}
 	p.mu.Lock()
@@ -642,28 +779,24 @@ func (p *Partial) complete(m Meta) error {
 }
 
 // finish gives the file its size and metadata, and syncs it if asked for.
-func (p *Partial) finish(m Meta) error {
+func (p *Partial) finish(m Meta, sync bool) error {
 	info, err := p.file.Stat()
 	if err != nil {
 		return err
 	}
-	if info.Size() < m.Size {
+	if info.Size() < m.Size && !p.holes {
 		return fmt.Errorf("%w: %d of %d bytes", ErrIncomplete, info.Size(), m.Size)
 	}
-	if info.Size() > m.Size {
+	if info.Size() != m.Size {
 		if err := p.file.Truncate(m.Size); err != nil {
 			return err
 		}
 	}
-	if err := p.file.Chmod(m.Mode & modeBits); err != nil {
+	m.Path, m.Kind = p.path, File
+	if err := p.opt.dress(fileHandle(p.folder, p.partialName(), p.file), nil, m); err != nil {
 		return err
 	}
-	if !m.ModTime.IsZero() {
-		if err := setFileTime(p.folder, p.partialName(), p.file, m.ModTime); err != nil {
-			return err
-		}
-	}
-	if p.sync {
+	if sync {
 		if err := p.file.Sync(); err != nil {
 			return p.fail(err)
 		}
@@ -691,6 +824,7 @@ func (p *Partial) Close() error {
 		err = p.log.flush()
 	}
 	p.closeFiles()
+	p.dir.release()
 	return at("close", p.path, err)
 }
 
@@ -705,6 +839,7 @@ func (p *Partial) Abort() error {
 	p.endLocked()
 	err := p.removeFiles()
 	p.closeFiles()
+	p.dir.release()
 	return at("abort", p.path, err)
 }
 
@@ -719,7 +854,7 @@ func (p *Partial) endLocked() {
 
 // removeFiles removes checkpoint and partial file, if they are still ours.
 func (p *Partial) removeFiles() error {
-	if !p.holds(p.partialName()) {
+	if !holds(p.folder, p.partialName(), p.file) {
 		return nil
 	}
 	return errors.Join(
@@ -732,9 +867,9 @@ func (p *Partial) closeFiles() {
 		p.log.file.Close()
 	}
 	p.file.Close() // also unlocks
-	p.folder.Close()
 }
 
+// removeIfThere removes an entry that may be gone already.
 func removeIfThere(folder *os.Root, name string) error {
 	if err := folder.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

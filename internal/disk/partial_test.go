@@ -19,14 +19,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-const testBlock = 1024
+const testBlock = 1 << 20
 
 func testMeta(path string, size int64) Meta {
 	return Meta{Path: path, Kind: File, Size: size, Mode: 0o640, ModTime: someTime,
 		ID: Identity{Size: size, ModTime: 42, Ino: 7, Dev: 1}}
 }
 
-func openPartial(t *testing.T, tree *Tree, m Meta, opt PartialOptions) *Partial {
+func openPartial(t *testing.T, tree *Tree, m Meta, opt TargetOptions) *Partial {
 	t.Helper()
 	p, err := tree.Partial(m, testBlock, opt)
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func openPartial(t *testing.T, tree *Tree, m Meta, opt PartialOptions) *Partial 
 
 func TestCommit(t *testing.T) {
 	for _, size := range []int64{0, 1, testBlock - 1, testBlock, testBlock + 1, 2 * testBlock, 10*testBlock + 5} {
-		for _, opt := range []PartialOptions{{}, {Sync: true}} {
+		for _, opt := range []TargetOptions{{Sync: SyncNone}, {Sync: SyncFile}, {}} {
 			t.Run(fmt.Sprint(size, opt), func(t *testing.T) {
 				tree, dir := openTree(t)
 				require.NoError(t, tree.Mkdir("sub", 0o755))
@@ -72,7 +72,7 @@ func TestCommit(t *testing.T) {
 func TestStream(t *testing.T) {
 	tree, dir := openTree(t)
 	m := testMeta("stream", -1)
-	p := openPartial(t, tree, m, PartialOptions{})
+	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	put2 := func(block int64, n int) {
 		b, cv := blockOf(block, n)
 		_, err := p.WriteAt(b, block*testBlock)
@@ -98,7 +98,7 @@ func TestStream(t *testing.T) {
 	require.Equal(t, m.Size, info.Size())
 
 	// A stream can't be resumed, so a broken one leaves nothing.
-	p = openPartial(t, tree, testMeta("other", -1), PartialOptions{})
+	p = openPartial(t, tree, testMeta("other", -1), TargetOptions{Sync: SyncNone})
 	put2(0, testBlock)
 	require.NoError(t, p.Close())
 	require.Empty(t, leftovers(t, dir))
@@ -108,21 +108,21 @@ func TestStream(t *testing.T) {
 
 func TestGuard(t *testing.T) {
 	tree, dir := openTree(t)
-	const size = 3*testBlock + 10
+	const size = 5*testBlock + 10
 	m := testMeta("file", size)
-	p := openPartial(t, tree, m, PartialOptions{})
+	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	for _, c := range []struct{ off, n int64 }{{-1, 1}, {size, 1}, {size - 1, 2}, {math.MaxInt64, 1}, {0, size + 1}} {
 		_, err := p.WriteAt(make([]byte, c.n), c.off)
 		require.Error(t, err, c)
 	}
 	require.Error(t, p.Mark(-1, [32]byte{}))
-	require.Error(t, p.Mark(4, [32]byte{}))
+	require.Error(t, p.Mark(6, [32]byte{}))
 	info, err := p.file.Stat()
 	require.NoError(t, err)
 	require.Zero(t, info.Size(), "preallocation doesn't show")
 
 	require.ErrorIs(t, p.Commit(m), ErrIncomplete)
-	for block := range int64(4) {
+	for block := range int64(6) {
 		put(t, p, block)
 	}
 	require.NoError(t, p.Drop(2))
@@ -144,22 +144,22 @@ func TestGuard(t *testing.T) {
 	require.NoError(t, p.Close())
 	require.FileExists(t, filepath.Join(dir, "file"))
 
-	_, err = tree.Partial(testMeta(".", 1), testBlock, PartialOptions{})
+	_, err = tree.Partial(testMeta(".", 1), testBlock, TargetOptions{Sync: SyncNone})
 	require.ErrorIs(t, err, ErrExists)
-	_, err = tree.Partial(testMeta("none/file", 1), testBlock, PartialOptions{})
+	_, err = tree.Partial(testMeta("none/file", 1), testBlock, TargetOptions{Sync: SyncNone})
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = tree.Partial(testMeta("file", 1), 0, PartialOptions{})
+	_, err = tree.Partial(testMeta("file", 1), 0, TargetOptions{Sync: SyncNone})
 	require.Error(t, err)
 }
 
 func TestFolderInTheWay(t *testing.T) {
 	tree, dir := openTree(t)
 	require.NoError(t, tree.Mkdir("early", 0o755))
-	_, err := tree.Partial(testMeta("early", 10), testBlock, PartialOptions{})
+	_, err := tree.Partial(testMeta("early", 10), testBlock, TargetOptions{Sync: SyncNone})
 	require.ErrorIs(t, err, ErrExists)
 
 	m := testMeta("late", 10)
-	p := openPartial(t, tree, m, PartialOptions{})
+	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	put(t, p, 0)
 	require.NoError(t, tree.Mkdir("late", 0o755))
 	require.ErrorIs(t, p.Commit(m), ErrExists)
@@ -171,7 +171,7 @@ func TestResume(t *testing.T) {
 	tree, dir := openTree(t)
 	const size = 9*testBlock + 100
 	m := testMeta("file", size)
-	p := openPartial(t, tree, m, PartialOptions{})
+	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	for _, block := range []int64{0, 1, 5, 9, 4} {
 		put(t, p, block)
 	}
@@ -185,7 +185,7 @@ func TestResume(t *testing.T) {
 	require.Len(t, leftovers(t, dir), 2)
 
 	m.ID.Dev++ // as after another mount of the source
-	p = openPartial(t, tree, m, PartialOptions{})
+	p = openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	if bootID() == ([32]byte{}) {
 		require.EqualValues(t, 4*testBlock+100, p.Durable(), "Close made a checkpoint")
 	} else {
@@ -230,7 +230,7 @@ func checkContent(t *testing.T, path string, size int64) {
 }
 
 func TestOtherLeftoverIsDiscarded(t *testing.T) {
-	const size = 4 * testBlock
+	const size = 5 * testBlock
 	for name, alter := range map[string]func(m *Meta, blockSize *int, dir string){
 		"time":       func(m *Meta, _ *int, _ string) { m.ID.ModTime++ },
 		"file":       func(m *Meta, _ *int, _ string) { m.ID.Ino++ },
@@ -258,12 +258,12 @@ func TestOtherLeftoverIsDiscarded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tree, dir := openTree(t)
 			m, blockSize := testMeta("file", size), testBlock
-			p := openPartial(t, tree, m, PartialOptions{})
+			p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 			put(t, p, 0)
 			require.NoError(t, p.Checkpoint(t.Context()))
 			require.NoError(t, p.Close())
 			alter(&m, &blockSize, dir)
-			p, err := tree.Partial(m, blockSize, PartialOptions{})
+			p, err := tree.Partial(m, blockSize, TargetOptions{Sync: SyncNone})
 			require.NoError(t, err)
 			require.Empty(t, p.Have())
 			require.Zero(t, p.Durable())
@@ -281,18 +281,18 @@ func TestOtherLeftoverIsDiscarded(t *testing.T) {
 // Blocks that the partial file is too short for can't have been written.
 func TestShortPartial(t *testing.T) {
 	tree, dir := openTree(t)
-	const size = 3*testBlock + 10
-	p := openPartial(t, tree, testMeta("file", size), PartialOptions{})
-	for block := range int64(4) {
+	const size = 5*testBlock + 10
+	p := openPartial(t, tree, testMeta("file", size), TargetOptions{Sync: SyncNone})
+	for block := range int64(6) {
 		put(t, p, block)
 	}
 	require.NoError(t, p.Close())
 	for _, c := range []struct {
 		size int64
 		have []Extent
-	}{{size, []Extent{{0, 4}}}, {size - 1, []Extent{{0, 3}}}, {2*testBlock - 1, []Extent{{0, 1}}}, {0, nil}} {
+	}{{size, []Extent{{0, 6}}}, {size - 1, []Extent{{0, 5}}}, {2*testBlock - 1, []Extent{{0, 1}}}, {0, nil}} {
 		require.NoError(t, os.Truncate(filepath.Join(dir, reservedName("file")+partialSuffix), c.size))
-		p := openPartial(t, tree, testMeta("file", size), PartialOptions{})
+		p := openPartial(t, tree, testMeta("file", size), TargetOptions{Sync: SyncNone})
 		require.ElementsMatch(t, c.have, p.Have())
 		n := int64(0)
 		require.NoError(t, p.Recorded(func(int64, [32]byte) error { n++; return nil }))
@@ -304,7 +304,7 @@ func TestShortPartial(t *testing.T) {
 func TestCloseWithNothingDone(t *testing.T) {
 	tree, dir := openTree(t)
 	for _, size := range []int64{5, 5 * testBlock} {
-		p := openPartial(t, tree, testMeta("file", size), PartialOptions{})
+		p := openPartial(t, tree, testMeta("file", size), TargetOptions{Sync: SyncNone})
 		require.NoError(t, p.Close())
 		require.Empty(t, leftovers(t, dir))
 	}
@@ -313,7 +313,7 @@ func TestCloseWithNothingDone(t *testing.T) {
 func TestFailedSyncIsSticky(t *testing.T) {
 	tree, _ := openTree(t)
 	m := testMeta("file", 8*testBlock)
-	p := openPartial(t, tree, m, PartialOptions{})
+	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	put(t, p, 0)
 	put(t, p, 1)
 	require.NoError(t, p.Checkpoint(t.Context()))
@@ -325,7 +325,7 @@ func TestFailedSyncIsSticky(t *testing.T) {
 	require.ErrorContains(t, p.Commit(m), "sync")
 	require.ErrorContains(t, p.Close(), "sync")
 
-	p = openPartial(t, tree, m, PartialOptions{})
+	p = openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	require.Equal(t, []Extent{{0, 2}}, p.Have(), "cut back to what is on the medium")
 }
 
@@ -333,12 +333,12 @@ func TestBusy(t *testing.T) {
 	tree, dir := openTree(t)
 	for _, size := range []int64{10, 10 * testBlock, -1} {
 		m := testMeta("file", size)
-		p := openPartial(t, tree, m, PartialOptions{})
-		_, err := tree.Partial(m, testBlock, PartialOptions{})
+		p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
+		_, err := tree.Partial(m, testBlock, TargetOptions{Sync: SyncNone})
 		require.ErrorIs(t, err, ErrBusy)
 		other, err := Open(dir)
 		require.NoError(t, err)
-		_, err = other.Partial(m, testBlock, PartialOptions{})
+		_, err = other.Partial(m, testBlock, TargetOptions{Sync: SyncNone})
 		require.ErrorIs(t, err, ErrBusy)
 		require.NoError(t, other.Close())
 		require.NoError(t, p.Abort())
@@ -360,18 +360,18 @@ func TestBusyAcrossProcesses(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "open\n", line)
 	m := testMeta("file", 10*testBlock)
-	_, err = tree.Partial(m, testBlock, PartialOptions{})
+	_, err = tree.Partial(m, testBlock, TargetOptions{Sync: SyncNone})
 	require.ErrorIs(t, err, ErrBusy)
 	require.NoError(t, child.Process.Kill())
 	require.Error(t, child.Wait())
-	p := openPartial(t, tree, m, PartialOptions{})
+	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	require.NoError(t, p.Abort())
 }
 
 func busyChild() {
 	tree, err := Open(os.Getenv("DIR"))
 	if err == nil {
-		_, err = tree.Partial(testMeta("file", 10*testBlock), testBlock, PartialOptions{})
+		_, err = tree.Partial(testMeta("file", 10*testBlock), testBlock, TargetOptions{Sync: SyncNone})
 	}
 	if err != nil {
 		fmt.Println(err)
@@ -392,9 +392,9 @@ func TestConcurrentPartials(t *testing.T) {
 				if i%4 == 0 {
 					name = "shared"
 				}
-				size := int64(i*300 + 1)
+				size := int64(i*300_000 + 1)
 				m := testMeta(name, size)
-				p, err := tree.Partial(m, testBlock, PartialOptions{})
+				p, err := tree.Partial(m, testBlock, TargetOptions{Sync: SyncNone})
 				if name == "shared" && errors.Is(err, ErrBusy) {
 					continue
 				}
@@ -427,7 +427,7 @@ func TestConcurrentPartials(t *testing.T) {
 	}
 	wg.Wait()
 	require.Empty(t, leftovers(t, dir))
-	checkContent(t, filepath.Join(dir, "f3-19"), 19*300+1)
+	checkContent(t, filepath.Join(dir, "f3-19"), 19*300_000+1)
 }
 
 // Whatever is marked, dropped, synced and reopened, Have is what was done.
@@ -436,10 +436,10 @@ func TestResumeAgainstSet(t *testing.T) {
 	const blocks = 30
 	m := testMeta("file", blocks*testBlock)
 	rapid.Check(t, func(t *rapid.T) {
-		p, err := tree.Partial(m, testBlock, PartialOptions{})
+		p, err := tree.Partial(m, testBlock, TargetOptions{Sync: SyncNone})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, p.Abort()) }()
-		_, err = p.WriteAt(make([]byte, m.Size), 0)
+		_, err = p.WriteAt([]byte{1}, m.Size-1)
 		require.NoError(t, err)
 		done := map[int64]byte{}
 		n := byte(0)
@@ -463,7 +463,7 @@ func TestResumeAgainstSet(t *testing.T) {
 					require.NoError(t, p.Checkpoint(context.Background()))
 				}
 				require.NoError(t, p.Close())
-				p, err = tree.Partial(m, testBlock, PartialOptions{})
+				p, err = tree.Partial(m, testBlock, TargetOptions{Sync: SyncNone})
 				require.NoError(t, err)
 				require.EqualValues(t, len(done), p.earlier.have.count)
 				got := map[int64]byte{}

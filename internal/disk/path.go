@@ -20,6 +20,7 @@ const (
 	partialSuffix    = ".part"
 	checkpointSuffix = ".ckpt"
 	linkSuffix       = ".link"
+	hardSuffix       = ".hard"
 )
 
 // CheckPath reports whether p, which may come from a hostile peer, names an
@@ -53,21 +54,26 @@ func pathFault(p string, windows bool) string {
 		return "absolute"
 	}
 	for element := range strings.SplitSeq(p, "/") {
-		switch {
-		case element == "":
-			return "empty element"
-		case element == "." || element == "..":
-			return "dot element"
-		case len(element) > maxElement:
-			return fmt.Sprintf("element longer than %d bytes", maxElement)
-		case isReserved(element):
-			return "reserved for partial files"
+		if why := elementFault(element, windows); why != "" {
+			return why
 		}
-		if windows {
-			if why := windowsFault(element); why != "" {
-				return why
-			}
-		}
+	}
+	return ""
+}
+
+// elementFault says what is wrong with an element of a path.
+func elementFault(element string, windows bool) string {
+	switch {
+	case element == "":
+		return "empty element"
+	case element == "." || element == "..":
+		return "dot element"
+	case len(element) > maxElement:
+		return fmt.Sprintf("element longer than %d bytes", maxElement)
+	case isReserved(element):
+		return "reserved for partial files"
+	case windows:
+		return windowsFault(element)
 	}
 	return ""
 }
@@ -108,6 +114,15 @@ func isPort(s string) bool {
 		return true
 	}
 	return false
+}
+
+// checkName is CheckPath for the path of an entry that a folder was found to hold
+// under name.
+func checkName(name, path string) error {
+	if runtime.GOOS == "windows" || len(path) > maxPath || elementFault(name, false) != "" {
+		return CheckPath(path)
+	}
+	return nil
 }
 
 func isReserved(name string) bool {

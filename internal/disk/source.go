@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"sync"
 )
 
 // readAheadFrom is the size in bytes from which readahead is worth a system call.
@@ -16,23 +17,40 @@ type Source struct {
 	path string
 	file *os.File
 	id   Identity
+
+	seeking sync.Mutex // guards seen, and the offset of file while it seeks
+	seen    segment    // the last one that Data looked for
 }
 
-// OpenFile opens the regular file at path for reading.
+// Range is some bytes of a file.
+type Range struct {
+	Off, Len int64 // bytes
+}
+
+// segment is a part of a file: a hole, which may be empty, and the data after it.
+type segment struct {
+	from, data, to int64
+}
+
+// OpenFile opens the regular file at path for reading. Other kinds of entries
+// are ErrUnsupportedKind.
 func (t *Tree) OpenFile(path string) (*Source, error) {
-	folder, base, err := t.enterParent(path)
+	s := &Source{tree: t, path: path}
+	err := t.withParent(path, func(f *folder, base string) error {
+		file, info, err := openRegular(f.root, base, os.O_RDONLY)
+		if err != nil {
+			return err
+		}
+		s.file, s.id = file, identityOf(info)
+		return nil
+	})
 	if err != nil {
 		return nil, at("open", path, err)
 	}
-	defer folder.Close()
-	file, info, err := openRegular(folder, base, os.O_RDONLY)
-	if err != nil {
-		return nil, at("open", path, err)
+	if s.id.Size > readAheadFrom {
+		adviseSequential(s.file)
 	}
-	if info.Size() > readAheadFrom {
-		adviseSequential(file)
-	}
-	return &Source{tree: t, path: path, file: file, id: identityOf(info)}, nil
+	return s, nil
 }
 
 // ReadAt is io.ReaderAt's.
@@ -51,12 +69,11 @@ func (s *Source) Unchanged() error {
 	if identityOf(info) != s.id {
 		return at("compare", s.path, ErrChanged)
 	}
-	folder, base, err := s.tree.enterParent(s.path)
-	if err != nil {
-		return at("compare", s.path, goneIsChanged(err))
-	}
-	defer folder.Close()
-	byPath, err := folder.Lstat(base)
+	var byPath fs.FileInfo
+	err = s.tree.withParent(s.path, func(f *folder, base string) error {
+		byPath, err = f.root.Lstat(base)
+		return err
+	})
 	if err != nil {
 		return at("compare", s.path, goneIsChanged(err))
 	}
@@ -64,6 +81,40 @@ func (s *Source) Unchanged() error {
 		return at("compare", s.path, ErrChanged)
 	}
 	return nil
+}
+
+// Data returns the ranges of the n bytes from off that hold data, ascending and
+// apart; what lies between them is holes and reads as zeros. It ends where the
+// file ended when it was opened. Where the file system can't tell, all is data. A
+// file of many holes has as many ranges: asking for a part at a time limits that.
+// What was found is kept for the next call; whether the file changed meanwhile
+// Unchanged tells.
+func (s *Source) Data(off, n int64) ([]Range, error) {
+	if off < 0 || n < 0 {
+		return nil, at("find data in", s.path, fs.ErrInvalid)
+	}
+	end := s.id.Size
+	if n < end-off {
+		end = off + n
+	}
+	s.seeking.Lock()
+	defer s.seeking.Unlock()
+	var found []Range
+	for off < end {
+		if off < s.seen.from || off >= s.seen.to {
+			seen, err := segmentAt(s.file, off, s.id.Size)
+			if err != nil {
+				return nil, at("find data in", s.path, err)
+			}
+			s.seen = seen
+		}
+		from, to := max(off, s.seen.data), min(end, s.seen.to)
+		if from < to {
+			found = append(found, Range{Off: from, Len: to - from})
+		}
+		off = s.seen.to
+	}
+	return found, nil
 }
 
 // Close closes the file. A second call returns an error matching os.ErrClosed.

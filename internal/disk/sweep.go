@@ -3,18 +3,20 @@ package disk
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
 	"time"
 )
 
-// Sweep removes what killed transfers left anywhere in the tree and was last
+// Sweep removes what killed transfers left anywhere below path and was last
 // written longer than olderThan ago: partial files with their checkpoints, lone
-// checkpoints and temporary symlinks. What a Partial has open, in this or another
-// process, stays. It returns how many targets' leftovers were removed, goes on
-// after an error, and returns the first one.
-func (t *Tree) Sweep(ctx context.Context, olderThan time.Duration) (removed int, err error) {
+// checkpoints and temporary entries. What a Partial or Staged has open, in this or
+// another process, stays. Folders keep their modes and modification times. It returns
+// how many targets' leftovers were removed, goes on after an error, and returns the
+// first one.
+func (t *Tree) Sweep(ctx context.Context, path string, olderThan time.Duration) (removed int, err error) {
 	before := time.Now().Add(-olderThan)
 	var first error
 	note := func(path string, err error) {
@@ -23,6 +25,7 @@ func (t *Tree) Sweep(ctx context.Context, olderThan time.Duration) (removed int,
 		}
 	}
 	w := walker{
+		tree:   t,
 		ctx:    ctx,
 		visit:  func(Meta) error { return nil },
 		failed: note,
@@ -35,18 +38,58 @@ func (t *Tree) Sweep(ctx context.Context, olderThan time.Duration) (removed int,
 			}
 		},
 	}
-	m, err := t.Stat(".")
-	if err == nil {
-		err = w.entry(t.root, ".", m)
-	}
-	if err == nil {
+	if err = w.walk(path); err == nil {
 		err = first
 	}
 	return removed, err
 }
 
-// sweepName removes the leftover of which name, in folder, is the main file.
+// SweepFolder is Sweep for what lies in the folder at path itself, whatever its age.
+func (t *Tree) SweepFolder(path string) error {
+	return at("sweep", path, t.withFolder(path, func(folder *os.Root) error {
+		dir, err := folder.Open(".")
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		for {
+			names, readErr := dir.Readdirnames(walkBatch)
+			for _, name := range names {
+				if !isReserved(name) {
+					continue
+				}
+				if _, err := sweepName(folder, name, time.Now().Add(time.Hour)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
+			}
+			if errors.Is(readErr, io.EOF) {
+				return nil
+			}
+			if readErr != nil {
+				return readErr
+			}
+		}
+	}))
+}
+
+// sweepName removes the leftover of which name, in folder, is the main file, and
+// nothing else of folder changes.
 func sweepName(folder *os.Root, name string, before time.Time) (gone bool, err error) {
+	info, err := folder.Stat(".")
+	if err != nil {
+		return false, err
+	}
+	err = opened(folder, func() (err error) {
+		gone, err = sweepLeftover(folder, name, before)
+		return err
+	})
+	if gone {
+		_ = folder.Chtimes(".", time.Time{}, info.ModTime()) // only its owner may
+	}
+	return gone, err
+}
+
+func sweepLeftover(folder *os.Root, name string, before time.Time) (gone bool, err error) {
 	if !olderThan(folder, name, before) {
 		return false, nil
 	}
@@ -58,7 +101,7 @@ func sweepName(folder *os.Root, name string, before time.Time) (gone bool, err e
 			return false, nil // goes or stays with its partial
 		}
 		return true, folder.Remove(name)
-	case strings.HasSuffix(name, linkSuffix):
+	case strings.HasSuffix(name, linkSuffix), strings.HasSuffix(name, hardSuffix):
 		return true, folder.Remove(name)
 	}
 	return false, nil
@@ -69,22 +112,22 @@ func sweepPartial(folder *os.Root, name string, before time.Time) (gone bool, er
 	if _, err := folder.Lstat(checkpoint); err == nil && !olderThan(folder, checkpoint, before) {
 		return false, nil
 	}
-	p := Partial{folder: folder}
-	if err := p.openLeftover(name); err != nil {
+	file, err := openLeftover(folder, name)
+	if err != nil {
 		if errors.Is(err, ErrChanged) {
 			err = nil // it is in use
 		}
 		return false, err
 	}
-	defer p.file.Close()
-	if err := lockFile(p.file); err != nil {
+	defer file.Close()
+	if err := lockFile(file); err != nil {
 		if errors.Is(err, ErrBusy) {
 			err = nil
 		}
 		return false, err
 	}
 	// Locked, but perhaps committed or written since it was looked at.
-	if !p.holds(name) || !olderThan(folder, name, before) {
+	if !holds(folder, name, file) || !olderThan(folder, name, before) {
 		return false, nil
 	}
 	return true, errors.Join(removeIfThere(folder, checkpoint), folder.Remove(name))

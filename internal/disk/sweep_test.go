@@ -17,7 +17,7 @@ func TestSweep(t *testing.T) {
 		require.NoError(t, os.Chtimes(filepath.Join(dir, name), then, then))
 	}
 	leave := func(target string) (partial, checkpoint string) {
-		p := openPartial(t, tree, testMeta(target, 5*testBlock), PartialOptions{})
+		p := openPartial(t, tree, testMeta(target, 5*testBlock), TargetOptions{Sync: SyncNone})
 		put(t, p, 0)
 		require.NoError(t, p.Close())
 		base := filepath.Join(filepath.Dir(target), reservedName(filepath.Base(target)))
@@ -30,7 +30,7 @@ func TestSweep(t *testing.T) {
 	age(active, 3)
 	fresh, _ := leave("fresh")
 	held, heldCheckpoint := leave("held")
-	p := openPartial(t, tree, testMeta("held", 5*testBlock), PartialOptions{})
+	p := openPartial(t, tree, testMeta("held", 5*testBlock), TargetOptions{Sync: SyncNone})
 	age(held, 3)
 	age(heldCheckpoint, 3)
 	lone := filepath.Join("sub", reservedName("lone")+checkpointSuffix)
@@ -40,7 +40,7 @@ func TestSweep(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, foreign), nil, 0o600))
 	age(foreign, 3)
 
-	removed, err := tree.Sweep(t.Context(), 2*time.Hour)
+	removed, err := tree.Sweep(t.Context(), ".", 2*time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, 2, removed)
 	for _, name := range []string{oldPartial, oldCheckpoint, lone} {
@@ -50,7 +50,7 @@ func TestSweep(t *testing.T) {
 		require.FileExists(t, filepath.Join(dir, name))
 	}
 	require.NoError(t, p.Close())
-	removed, err = tree.Sweep(t.Context(), -time.Hour)
+	removed, err = tree.Sweep(t.Context(), ".", -time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, 3, removed)
 	require.Equal(t, []string{filepath.Join(dir, foreign)}, leftovers(t, dir))

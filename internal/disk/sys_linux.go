@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -139,41 +137,25 @@ func adviseSequential(file *os.File) {
 	_ = withFD(file, func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_SEQUENTIAL) })
 }
 
-// setFileTime sets the modification time of an open file.
-func setFileTime(_ *os.Root, _ string, file *os.File, mtime time.Time) error {
-	ts, err := modTimeOnly(mtime)
-	if err != nil {
-		return err
-	}
-	// futimens(3); x/sys has no wrapper that takes no path.
+// punch makes a range of an open file a hole; its size stays as it is.
+func punch(file *os.File, off, n int64) error {
 	return withFD(file, func(fd int) error {
-		_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&ts[0])), 0, 0, 0)
-		if errno != 0 {
-			return errno
-		}
-		return nil
+		return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	})
 }
 
-// setLinkTime sets the modification time of the symlink name in folder itself.
-func setLinkTime(folder *os.Root, name string, mtime time.Time) error {
-	ts, err := modTimeOnly(mtime)
-	if err != nil {
-		return err
-	}
-	f, err := folder.Open(".")
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return withFD(f, func(fd int) error {
-		return unix.UtimesNanoAt(fd, name, ts[:], unix.AT_SYMLINK_NOFOLLOW)
-	})
-}
+// syncVolume returns when all that was written to the file system of file is on
+// its medium. From Linux 5.8 it reports what could not be written since file was
+// opened or this was called.
+func syncVolume(file *os.File) error { return withFD(file, unix.Syncfs) }
 
-func modTimeOnly(mtime time.Time) ([2]unix.Timespec, error) {
-	ts, err := unix.TimeToTimespec(mtime)
-	return [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, ts}, err
+// openFiles is how many files the process may have open.
+func openFiles() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 256
+	}
+	return int(min(uint64(limit.Cur), 1<<30)) //nolint:unconvert // signed on some systems
 }
 
 // bootID tells this run of the kernel from others; zero where that is unknown.

@@ -127,6 +127,21 @@ func setLinkTime(folder *os.Root, name string, mtime time.Time) error {
 	})
 }
 
+// punch is not possible here.
+func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }
+
+// syncVolume is not possible here.
+func syncVolume(*os.File) error { return errors.ErrUnsupported }
+
+// openFiles is how many files the process may have open.
+func openFiles() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 256
+	}
+	return int(min(uint64(limit.Cur), 1<<30)) //nolint:unconvert // signed on some systems
+}
+
 // bootID tells this run of the kernel from others; zero where that is unknown.
 func bootID() (id [32]byte) { return id }
 

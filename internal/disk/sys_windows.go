@@ -93,6 +93,15 @@ func setFileTime(_ *os.Root, _ string, file *os.File, mtime time.Time) error {
 // setLinkTime does nothing: a symlink's own time can't be reached below os.Root.
 func setLinkTime(*os.Root, string, time.Time) error { return nil }
 
+// punch is not possible here.
+func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }
+
+// syncVolume is not possible here.
+func syncVolume(*os.File) error { return errors.ErrUnsupported }
+
+// openFiles is how many files the process may have open, of any use here.
+func openFiles() int { return 1 << 20 }
+
 // bootID tells this run of the kernel from others; zero where that is unknown.
 func bootID() (id [32]byte) { return id }
 

@@ -1,9 +1,13 @@
 package transfer
 
 import (
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/blake3tree"
+	"github.com/fxfer/fxfer/internal/compress"
+	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -20,6 +24,53 @@ type sendStream struct {
 type flight struct {
 	owners [2]*sendStream // the second is nil until the block was overdue
 	since  time.Time
+}
+
+// flights are an entry's blocks on their way. Most files have only one block.
+type flights struct {
+	first flight
+	more  map[int64]flight // blocks but 0
+}
+
+func (f *flights) get(block int64) (flight, bool) {
+	if block == 0 {
+		return f.first, f.first.owners[0] != nil
+	}
+	x, ok := f.more[block]
+	return x, ok
+}
+
+func (f *flights) put(block int64, x flight) {
+	switch {
+	case block == 0:
+		f.first = x
+	case f.more == nil:
+		f.more = map[int64]flight{block: x}
+	default:
+		f.more[block] = x
+	}
+}
+
+func (f *flights) drop(block int64) {
+	if block == 0 {
+		f.first = flight{}
+	} else {
+		delete(f.more, block)
+	}
+}
+
+// all iterates over the flights, which may be dropped meanwhile.
+func (f *flights) all() iter.Seq2[int64, flight] {
+	return func(yield func(int64, flight) bool) {
+		if f.first.owners[0] != nil && !yield(0, f.first) {
+			return
+		}
+		for block, x := range f.more {
+			if !yield(block, x) {
+				return
+			}
+		}
+	}
 }
 
 // AddStream lets a data stream claim blocks until the session is over or the stream fails. The sender closes it. Ids are
@@ -42,46 +93,184 @@ func (s *Sender) AddStream(id uint64, stream Stream) {
 	}()
 }
 
+// What one stream sends at once of small files: a batch costs one write.
+const (
+	batchFiles = 64
+	batchBytes = 256 << 10
+)
+
+// task is what a stream has claimed: a block of a file, or some files of one block.
+type task struct {
+	entry *sending
+	block int64
+	kept  []byte     // the data of a block of a stream, which is held in memory
+	small []*sending // whole files
+}
+
+// carrier is what a stream needs to send.
+type carrier struct {
+	room    []byte // header and payload of a block, or a batch
+	scratch []byte // of a payload with holes
+	hash    blake3tree.Hasher
+	small   []*sending
+}
+
 // carry is the way of a block on the sending side: claim, read, digest, one write.
 func (s *Sender) carry(st *sendStream) {
-	room := make([]byte, wire.BlockHeaderLen+1<<maxBlockLog)
-	var hash blake3tree.Hasher
+	c := carrier{room: make([]byte, wire.BlockHeaderLen+1<<maxBlockLog)}
 	for {
-		e, block, kept := s.claim(st)
-		if e == nil {
+		t, ok := s.claim(st, &c)
+		if !ok {
 			return
 		}
-		n := len(kept)
-		if kept == nil {
-			n = lengthOf(e.size, e.item.Entry.BlockLog, block)
+		var frame []byte
+		if t.entry != nil {
+			frame = s.block(st, &c, &t)
+		} else {
+			frame = s.batch(st, &c, t.small)
 		}
-		buf := room[:wire.BlockHeaderLen+n]
-		payload := buf[wire.BlockHeaderLen:]
-		hash.Reset(block << e.item.Entry.BlockLog)
-		if kept != nil {
-			copy(payload, kept) // two streams may carry it
-			hash.Write(payload)
-		} else if err := s.read(e, block, payload, &hash); err != nil {
-			s.sourceFailed(e, err)
-			s.mu.Lock()
-			e.leaveLocked(block, st)
-			s.mu.Unlock()
-			continue
-		}
-		node := hash.Sum()
-		head := wire.BlockHeader{Index: e.index, Block: block, Length: uint32(len(payload)), Digest: chaining(&node)}
-		head.Put(buf)
-		s.mu.Lock()
-		e.tree.add(block, node)
-		whole := e.ended && e.tree.count == e.blocks
-		s.mu.Unlock()
-		if whole {
-			s.endEntry(e)
-		}
-		if err := writeBlock(st.stream, buf); err != nil {
+		if len(frame) > 0 && writeBlock(st.stream, frame) != nil {
 			return
 		}
 	}
+}
+
+// block reads one block and returns it with its header; nothing if the file failed or the block is a hole.
+func (s *Sender) block(st *sendStream, c *carrier, t *task) []byte {
+	e, block := t.entry, t.block
+	drop := func(err error) []byte {
+		s.dropped(e, block, st, err)
+		return nil
+	}
+	if e.item.Entry.Holes {
+		hole, err := s.skipHole(e, block)
+		if err != nil {
+			return drop(err)
+		}
+		if hole {
+			s.mu.Lock()
+			e.landLocked(block, time.Time{})
+			s.mu.Unlock()
+			s.blockRead(e)
+			return nil
+		}
+	}
+	n := len(t.kept)
+	if t.kept == nil {
+		n = lengthOf(e.size, e.item.Entry.BlockLog, block)
+	}
+	payload := c.room[wire.BlockHeaderLen:][:n]
+	c.hash.Reset(block << e.item.Entry.BlockLog)
+	var data []disk.Range
+	if t.kept != nil {
+		copy(payload, t.kept) // two streams may carry it
+		c.hash.Write(payload)
+	} else {
+		var err error
+		if data, err = s.read(e, block, payload, &c.hash); err != nil {
+			return drop(err)
+		}
+	}
+	node := c.hash.Sum()
+	head := wire.BlockHeader{Index: e.index, Block: block, Digest: chaining(&node)}
+	frame := s.code(c, &head, c.room[:0], payload, block<<e.item.Entry.BlockLog, data)
+	s.mu.Lock()
+	e.tree.add(block, node)
+	s.mu.Unlock()
+	s.blockRead(e)
+	return frame
+}
+
+// dropped takes a block that could not be read from st. That of another stream on its way may be enough.
+func (s *Sender) dropped(e *sending, block int64, st *sendStream, err error) {
+	s.mu.Lock()
+	f, _ := e.flying.get(block)
+	enough := f.owners[1] != nil
+	e.leaveLocked(block, st)
+	s.mu.Unlock()
+	if !enough {
+		s.sourceFailed(e, err)
+	}
+}
+
+// blockRead ends an entry whose last block was digested.
+func (s *Sender) blockRead(e *sending) {
+	s.mu.Lock()
+	whole := e.ended && e.tree.count == e.blocks
+	s.mu.Unlock()
+	if whole {
+		s.endEntry(e)
+	}
+}
+
+// batch reads small files and returns them, each with its header and digest.
+func (s *Sender) batch(st *sendStream, c *carrier, files []*sending) []byte {
+	frames := c.room[:0]
+	for _, e := range files {
+		payload := c.room[len(frames)+wire.BlockHeaderLen:][:e.size]
+		c.hash.Reset(0)
+		data, err := s.readSmall(e, payload, &c.hash)
+		if err != nil {
+			s.dropped(e, 0, st, err)
+			continue
+		}
+		digest := rootDigest(c.hash.Sum())
+		s.mu.Lock()
+		e.digest, e.read = digest, true
+		s.mu.Unlock()
+		head := wire.BlockHeader{Whole: true, Index: e.index, Digest: digest}
+		frames = s.code(c, &head, frames, payload, 0, data)
+	}
+	return frames
+}
+
+// readSmall reads and digests a file of one block, if it stays what it was meanwhile.
+func (s *Sender) readSmall(e *sending, payload []byte, hash *blake3tree.Hasher) ([]disk.Range, error) {
+	if e.item.Read == nil || e.item.Entry.Holes {
+		data, err := s.read(e, 0, payload, hash)
+		if err == nil {
+			err = e.unchanged()
+		}
+		return data, err
+	}
+	if err := e.item.Read(payload); err != nil {
+		return nil, err
+	}
+	hash.Write(payload)
+	s.mu.Lock()
+	s.stats.Read += int64(len(payload))
+	s.mu.Unlock()
+	return nil, nil
+}
+
+// code appends header and payload to frames, behind which payload lies. A block with holes is sent as its ranges of data, and
+// what shrinks is compressed if that pays.
+func (s *Sender) code(c *carrier, head *wire.BlockHeader, frames, payload []byte, off int64, data []disk.Range) []byte {
+	if data != nil {
+		c.scratch = appendRanges(c.scratch[:0], payload, off, data)
+		if len(c.scratch) < len(payload) {
+			head.Sparse = true
+			payload = payload[:copy(payload, c.scratch)]
+		}
+	}
+	raw := len(payload)
+	if m := s.opt.Coder; m != nil && m.On() {
+		n, spent := compress.Encode(payload)
+		m.Block(len(payload), n, spent)
+		if n > 0 {
+			head.Raw, payload = uint32(len(payload)), payload[:n]
+		}
+	}
+	head.Length = uint32(len(payload))
+	at := len(frames)
+	frames = frames[:at+wire.BlockHeaderLen+len(payload)]
+	head.Put(frames[at:])
+	st := &s.stats
+	s.mu.Lock()
+	st.Raw += int64(raw)
+	st.Coded += int64(len(payload))
+	s.mu.Unlock()
+	return frames
 }
 
 // bufferWriter is a stream that writes a header and a payload at the cost of one copy less. It may alter the payload while it
@@ -100,46 +289,103 @@ func writeBlock(stream Stream, buf []byte) error {
 	return err
 }
 
-// claim waits for a block to send. It returns nil when the session or the stream is over. The data is returned
-// for blocks of a stream, which are held in memory.
-func (s *Sender) claim(st *sendStream) (*sending, int64, []byte) {
+// claim waits for something to send. It returns false when the session or the stream is over.
+func (s *Sender) claim(st *sendStream, c *carrier) (task, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
 		if s.over || st.dead {
-			return nil, 0, nil
+			return task{}, false
 		}
-		for len(s.ready) > 0 && !s.parkedLocked(st) && !s.enoughLocked(st) {
-			e := s.ready[0]
-			if e.resolved || e.changed || len(e.todo) == 0 {
-				e.queued = false
-				s.ready = s.ready[1:]
-				continue
+		if !s.parkedLocked(st) && !s.enoughLocked(st) {
+			if t, ok := s.claimBlockLocked(st); ok {
+				return t, true
 			}
-			block := e.todo.pop()
-			s.flyLocked(e, block, st)
-			n := s.lengthLocked(e, block)
-			if e.sent.has(block) {
-				s.stats.Resent += n
+			if c.small = s.claimSmallLocked(st, c.small[:0]); len(c.small) > 0 {
+				return task{small: c.small}, true
 			}
-			e.sent.add(block, 1)
-			return e, block, e.kept[block]
 		}
+		parked := s.parkedLocked(st)
 		if e, block := s.overdueLocked(st); e != nil {
 			s.flyLocked(e, block, st)
 			s.stats.Resent += s.lengthLocked(e, block)
-			return e, block, e.kept[block]
+			if e.small() {
+				c.small = append(c.small[:0], e)
+				return task{small: c.small}, true
+			}
+			return task{entry: e, block: block, kept: e.kept[block]}, true
 		}
-		s.cond.Wait()
+		if parked {
+			s.parked.Wait()
+		} else {
+			s.cond.Wait()
+		}
 	}
+}
+
+// claimBlockLocked takes a block of the first large file: large ones go first, so that none is left to one stream at the end.
+func (s *Sender) claimBlockLocked(st *sendStream) (task, bool) {
+	for len(s.ready) > 0 {
+		e := s.ready[0]
+		if e.resolved || e.changed || len(e.todo) == 0 {
+			e.queued = false
+			s.ready = s.ready[1:]
+			continue
+		}
+		block := e.todo.pop()
+		s.takeLocked(e, block, st)
+		return task{entry: e, block: block, kept: e.kept[block]}, true
+	}
+	return task{}, false
+}
+
+// claimSmallLocked takes a batch of small files, but no more than the stream's share of those there are.
+func (s *Sender) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
+	streams := len(s.streams)
+	if s.active > 0 {
+		streams = min(streams, s.active)
+	}
+	most := min(batchFiles, (len(s.small)+streams-1)/max(1, streams))
+	var size int64
+	for len(s.small) > 0 && len(batch) < most {
+		e := s.small[0]
+		if e.resolved || e.changed || len(e.todo) == 0 {
+			e.queued = false
+			s.small = s.small[1:]
+			continue
+		}
+		if size += e.size + wire.BlockHeaderLen; size > batchBytes && len(batch) > 0 {
+			break
+		}
+		s.small = s.small[1:]
+		e.queued = false
+		e.todo = nil
+		s.takeLocked(e, 0, st)
+		batch = append(batch, e)
+	}
+	return batch
+}
+
+// takeLocked counts a block that st has claimed.
+func (s *Sender) takeLocked(e *sending, block int64, st *sendStream) {
+	s.flyLocked(e, block, st)
+	if e.sent.has(block) {
+		s.stats.Resent += s.lengthLocked(e, block)
+	}
+	e.sent.add(block, 1)
 }
 
 // overdueLocked finds a block for an idle stream when all are claimed: one that takes much longer than blocks did. Its stream
 // may be held up by losses, and at the end of a transfer everything waits for it. Twice sent, it is written once.
 func (s *Sender) overdueLocked(st *sendStream) (*sending, int64) {
-	if !s.walked || s.stats.Written < slowStart || len(s.ready) > 0 {
+	if !s.walked || s.stats.Written < slowStart || len(s.ready) > 0 || len(s.small) > 0 {
 		return nil, 0
 	}
+	if wait := overdueAfter/4 - time.Since(s.scanned); wait > 0 {
+		s.timer.Reset(wait)
+		return nil, 0
+	}
+	s.scanned = time.Now()
 	var late *sending
 	var block int64
 	oldest := time.Now()
@@ -147,7 +393,7 @@ func (s *Sender) overdueLocked(st *sendStream) (*sending, int64) {
 		if e.resolved || e.changed {
 			continue
 		}
-		for b, f := range e.flying {
+		for b, f := range e.flying.all() {
 			if f.owners[1] == nil && f.owners[0] != st && f.since.Before(oldest) {
 				late, block, oldest = e, b, f.since
 			}
@@ -176,6 +422,7 @@ func (s *Sender) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cond.Broadcast()
+	s.parked.Broadcast()
 }
 
 // flyLocked records that st carries a block.
@@ -185,18 +432,18 @@ func (s *Sender) flyLocked(e *sending, block int64, st *sendStream) {
 		st.moved = now
 	}
 	st.flying++
-	f, ok := e.flying[block]
+	f, ok := e.flying.get(block)
 	if ok {
 		f.owners[1] = st
 	} else {
 		f = flight{owners: [2]*sendStream{st}, since: now}
 	}
-	e.flying[block] = f
+	e.flying.put(block, f)
 }
 
 // landLocked ends the flight of a block, if it is on one, and returns how long it took. now is the time of its acknowledgement, or zero.
 func (e *sending) landLocked(block int64, now time.Time) time.Duration {
-	f := e.flying[block]
+	f, _ := e.flying.get(block)
 	for _, st := range f.owners {
 		if st != nil {
 			st.flying--
@@ -205,7 +452,7 @@ func (e *sending) landLocked(block int64, now time.Time) time.Duration {
 			}
 		}
 	}
-	delete(e.flying, block)
+	e.flying.drop(block)
 	return now.Sub(f.since)
 }
 
@@ -219,7 +466,7 @@ func (s *Sender) tookLocked(d time.Duration) {
 
 // leaveLocked takes a block from st, and gives it back to be claimed if nobody else carries it.
 func (e *sending) leaveLocked(block int64, st *sendStream) {
-	f, ok := e.flying[block]
+	f, ok := e.flying.get(block)
 	switch {
 	case !ok:
 		return
@@ -231,10 +478,10 @@ func (e *sending) leaveLocked(block int64, st *sendStream) {
 	f.owners[1] = nil
 	st.flying--
 	if f.owners[0] != nil {
-		e.flying[block] = f
+		e.flying.put(block, f)
 		return
 	}
-	delete(e.flying, block)
+	e.flying.drop(block)
 	e.todo.add(block, 1)
 }
 
@@ -252,6 +499,7 @@ func (s *Sender) SetActive(n int) {
 	defer s.mu.Unlock()
 	s.active = n
 	s.cond.Broadcast()
+	s.parked.Broadcast()
 }
 
 func (s *Sender) parkedLocked(st *sendStream) bool {
@@ -281,12 +529,13 @@ func (s *Sender) lose(st *sendStream) {
 	defer s.mu.Unlock()
 	st.dead = true
 	delete(s.streams, st.id)
-	s.cond.Broadcast() // a parked stream may take its place
+	s.cond.Broadcast()
+	s.parked.Broadcast() // one may take its place
 	if st.flying == 0 || s.over {
 		return
 	}
 	for _, e := range s.entries {
-		for block := range e.flying {
+		for block := range e.flying.all() {
 			e.leaveLocked(block, st)
 		}
 		s.queueFrontLocked(e)
@@ -295,11 +544,16 @@ func (s *Sender) lose(st *sendStream) {
 
 // queueFrontLocked queues an entry before the others: its blocks are overdue.
 func (s *Sender) queueFrontLocked(e *sending) {
-	if !e.queued && !e.resolved && !e.changed && len(e.todo) > 0 {
-		e.queued = true
-		s.ready = append([]*sending{e}, s.ready...)
-		s.cond.Broadcast()
+	if e.queued || e.resolved || e.changed || len(e.todo) == 0 {
+		return
 	}
+	e.queued = true
+	if e.small() {
+		s.small = slices.Insert(s.small, 0, e)
+	} else {
+		s.ready = slices.Insert(s.ready, 0, e)
+	}
+	s.cond.Broadcast()
 }
 
 // Drop ends a stream, so that its blocks go to others. It is safe for streams that are gone.
@@ -310,6 +564,7 @@ func (s *Sender) Drop(id uint64) {
 		st.dead = true
 	}
 	s.cond.Broadcast()
+	s.parked.Broadcast()
 	s.mu.Unlock()
 	if st != nil {
 		_ = st.stream.Close()

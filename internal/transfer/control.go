@@ -56,6 +56,17 @@ func (c *control) send(m wire.Message) {
 	c.cond.Broadcast()
 }
 
+// answer queues a message unless the queue is full: then there is enough to hear of us.
+func (c *control) answer(m wire.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) > controlQueue || c.err != nil || c.flush {
+		return
+	}
+	c.queue = wire.Append(c.queue, m)
+	c.cond.Broadcast()
+}
+
 // ackQueue bounds the acknowledgements that wait to be written.
 const ackQueue = 1 << 16
 
@@ -170,7 +181,7 @@ func (c *control) read(r *wire.Reader, handle func(wire.Message) (more bool, err
 		}
 		switch m := m.(type) {
 		case *wire.Ping:
-			c.send(&wire.Pong{Time: m.Time})
+			c.answer(&wire.Pong{Time: m.Time})
 		case *wire.Refuse:
 			return &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
 		default:

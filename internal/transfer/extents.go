@@ -73,3 +73,30 @@ func (x *extents) pop() int64 {
 	}
 	return block
 }
+
+// within returns the part of the set from block start on, of count blocks.
+func (x extents) within(start, count int64) (part extents) {
+	end := start + count
+	for i := x.find(start); i < len(x) && x[i].Start < end; i++ {
+		from := max(x[i].Start, start)
+		part = append(part, wire.Extent{Start: from, Count: min(x[i].Start+x[i].Count, end) - from})
+	}
+	return part
+}
+
+// union returns the blocks of both sets.
+func (x extents) union(y extents) (all extents) {
+	for len(x)+len(y) > 0 {
+		if len(x) == 0 || len(y) > 0 && y[0].Start < x[0].Start {
+			x, y = y, x
+		}
+		next := x[0]
+		x = x[1:]
+		if n := len(all); n > 0 && all[n-1].Start+all[n-1].Count >= next.Start {
+			all[n-1].Count = max(all[n-1].Count, next.Start+next.Count-all[n-1].Start)
+		} else {
+			all = append(all, next)
+		}
+	}
+	return all
+}

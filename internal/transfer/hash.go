@@ -62,16 +62,21 @@ func (t *hashTree) add(block int64, n guts.Node) bool {
 	if t.has(block) {
 		return false
 	}
+	t.count++
+	t.put(treePos{0, block}, n)
+	return true
+}
+
+// put takes the node of a subtree, and joins it with its siblings as long as they are there.
+func (t *hashTree) put(p treePos, n guts.Node) {
 	if t.nodes == nil {
 		t.nodes = make(map[treePos]guts.Node)
 	}
-	t.count++
-	p := treePos{0, block}
 	for {
 		sibling, ok := t.nodes[treePos{p.level, p.at ^ 1}]
 		if !ok {
 			t.nodes[p] = n
-			return true
+			return
 		}
 		delete(t.nodes, treePos{p.level, p.at ^ 1})
 		if p.at&1 == 0 {
@@ -80,6 +85,22 @@ func (t *hashTree) add(block int64, n guts.Node) bool {
 			n = parent(&sibling, &n)
 		}
 		p = treePos{p.level + 1, p.at >> 1}
+	}
+}
+
+// addRun adds count blocks that were not added before, all with node n.
+func (t *hashTree) addRun(start, count int64, n guts.Node) {
+	same := []guts.Node{n} // of complete subtrees, by level
+	for count > 0 {
+		level := min(bits.TrailingZeros64(uint64(start)), bits.Len64(uint64(count))-1)
+		for len(same) <= level {
+			last := same[len(same)-1]
+			same = append(same, parent(&last, &last))
+		}
+		t.put(treePos{uint8(level), start >> level}, same[level])
+		t.count += 1 << level
+		start += 1 << level
+		count -= 1 << level
 	}
 }
 

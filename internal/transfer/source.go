@@ -2,12 +2,17 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"path"
+	"runtime"
+	"strings"
 
 	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/filter"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -15,17 +20,20 @@ import (
 type Root struct {
 	Tree *disk.Tree
 	Path string // in the tree; "." for all of it
-	As   string // its path in the manifest; "" for a folder whose contents go without it
+	As   string // its path in the manifest; "" for a folder that stands for the target itself
 }
 
 // TreeSource is a Source of files and folders.
 type TreeSource struct {
-	Roots []Root
+	Roots         []Root
+	Filter        *filter.Filter // of paths below each root; nil for all
+	OneFileSystem bool
+	Paths         iter.Seq2[string, error] // only these below the one root; nil for all
 }
 
 // Single implements Source.
 func (s *TreeSource) Single() bool {
-	if len(s.Roots) != 1 || s.Roots[0].As == "" {
+	if len(s.Roots) != 1 || s.Roots[0].As == "" || s.Paths != nil {
 		return false
 	}
 	m, err := s.Roots[0].Tree.Stat(s.Roots[0].Path)
@@ -34,38 +42,107 @@ func (s *TreeSource) Single() bool {
 
 // Walk implements Source.
 func (s *TreeSource) Walk(ctx context.Context, visit func(Item) error, failed func(string, error)) error {
+	if s.Paths != nil {
+		return s.walkPaths(ctx, visit, failed)
+	}
 	for i := range s.Roots {
-		r := &s.Roots[i]
-		err := r.Tree.Walk(ctx, r.Path, func(m disk.Meta) error {
-			if as := r.as(m.Path); as != "" {
-				return visit(r.item(m, as))
-			}
-			return nil
-		}, failed)
-		if err != nil {
+		if err := s.walk(ctx, &s.Roots[i], s.Roots[i].Path, visit, failed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// as translates a path of the tree to one of the manifest.
-func (r *Root) as(p string) string {
-	rest := p
-	if p == r.Path {
-		rest = ""
-	} else if r.Path != "." {
-		rest = p[len(r.Path)+1:]
+func (s *TreeSource) walk(ctx context.Context, r *Root, from string, visit func(Item) error, failed func(string, error)) error {
+	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: true}
+	if s.Filter != nil {
+		opt.Skip = func(m disk.Meta) bool {
+			rest := r.rest(m.Path)
+			size := m.Size
+			if m.Kind != disk.File {
+				size = -1
+			}
+			return rest != "" && s.Filter.Skip(rest, m.Kind == disk.Dir, size, m.ModTime)
+		}
 	}
-	return path.Join(r.As, rest)
+	return r.Tree.Walk(ctx, from, opt, func(m disk.Meta) error {
+		return visit(r.item(m, path.Join(r.As, r.rest(m.Path), ".")))
+	}, failed)
+}
+
+// walkPaths visits what a list names.
+func (s *TreeSource) walkPaths(ctx context.Context, visit func(Item) error, failed func(string, error)) error {
+	r := &s.Roots[0]
+	for p, err := range s.Paths {
+		if err != nil {
+			return err
+		}
+		err := s.walk(ctx, r, path.Join(r.Path, p), visit, failed)
+		if gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, disk.ErrPath) || errors.Is(err, disk.ErrNotFolder); gone && ctx.Err() == nil {
+			failed(p, err)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Folders implements Source.
+func (s *TreeSource) Folders() []string {
+	var folders []string
+	for i := range s.Roots {
+		r := &s.Roots[i]
+		if m, err := r.Tree.Stat(r.Path); err == nil && m.Kind == disk.Dir && s.Paths == nil {
+			folders = append(folders, path.Join(r.As, "."))
+		}
+	}
+	return folders
+}
+
+// Has implements Source. What is left out by a rule is the target's own.
+func (s *TreeSource) Has(p string) (bool, error) {
+	for i := range s.Roots {
+		r := &s.Roots[i]
+		rest := p
+		if r.As != "" {
+			below, ok := strings.CutPrefix(p, r.As)
+			if !ok || below != "" && below[0] != '/' {
+				continue
+			}
+			rest = strings.TrimPrefix(below, "/")
+		}
+		if s.Filter != nil && rest != "" && (s.Filter.Excluded(rest, false) || s.Filter.Excluded(rest, true)) {
+			return true, nil
+		}
+		_, err := r.Tree.Stat(path.Join(r.Path, rest))
+		switch {
+		case err == nil, errors.Is(err, disk.ErrUnsupportedKind):
+			return true, nil
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, disk.ErrNotFolder) && !errors.Is(err, disk.ErrPath):
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// rest is the path below the root, "" for the root itself.
+func (r *Root) rest(p string) string {
+	switch {
+	case p == r.Path:
+		return ""
+	case r.Path == ".":
+		return p
+	}
+	return p[len(r.Path)+1:]
 }
 
 func (r *Root) item(m disk.Meta, as string) Item {
-	item := Item{Entry: EntryOf(m, as)}
+	item := Item{Entry: EntryOf(m, as), Names: m.Nlink, Unread: m.XattrErr}
 	if m.Kind == disk.File {
 		item.Open = func() (File, error) { return openSame(r.Tree, m) }
+		item.Read = func(b []byte) error { return r.Tree.ReadFile(m.Path, m.ID, b) }
 		item.Refresh = func() (Item, error) {
-			now, err := r.Tree.Stat(m.Path)
+			now, err := r.Tree.StatXattrs(m.Path)
 			if err == nil && now.Kind != disk.File {
 				err = fmt.Errorf("%q is no longer a file", m.Path)
 			}
@@ -93,24 +170,42 @@ func openSame(tree *disk.Tree, m disk.Meta) (File, error) {
 
 // EntryOf describes what is in a tree as an entry of a manifest.
 func EntryOf(m disk.Meta, as string) wire.Entry {
-	return wire.Entry{
+	x := wire.Entry{
 		Kind: wire.Kind(m.Kind), Path: as, Size: m.Size, ModTime: m.ModTime.UnixNano(), Mode: modeBits(m.Mode),
-		Link: m.Link, Ino: m.ID.Ino, Dev: m.ID.Dev, BlockLog: blockLog(m.Size),
+		Link: m.Link, Ino: m.ID.Ino, Dev: m.ID.Dev, BlockLog: blockLog(m.Size), Holes: m.Holes, Rdev: m.Rdev,
+		Owned: runtime.GOOS != "windows", Listed: runtime.GOOS == "linux" && m.XattrErr == nil, UID: m.UID, GID: m.GID,
 	}
+	if x.Owned {
+		x.User, x.Group = disk.UserName(m.UID), disk.GroupName(m.GID)
+	}
+	for _, a := range m.Xattrs {
+		x.Xattrs = append(x.Xattrs, wire.Xattr{Name: a.Name, Value: a.Value})
+	}
+	return x
 }
+
+// modeBit pairs a special mode bit with its value on the wire, as in chmod(2).
+var modeBitsOf = map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000}
 
 func modeBits(m fs.FileMode) uint32 {
 	bits := uint32(m.Perm())
-	if m&fs.ModeSetuid != 0 {
-		bits |= 0o4000
-	}
-	if m&fs.ModeSetgid != 0 {
-		bits |= 0o2000
-	}
-	if m&fs.ModeSticky != 0 {
-		bits |= 0o1000
+	for mode, bit := range modeBitsOf {
+		if m&mode != 0 {
+			bits |= bit
+		}
 	}
 	return bits
+}
+
+// fileMode undoes modeBits.
+func fileMode(bits uint32) fs.FileMode {
+	m := fs.FileMode(bits & 0o777)
+	for mode, bit := range modeBitsOf {
+		if bits&bit != 0 {
+			m |= mode
+		}
+	}
+	return m
 }
 
 // StreamSource is a Source of one file whose length is not known, such as standard input.
@@ -121,6 +216,12 @@ type StreamSource struct {
 
 // Single implements Source.
 func (s *StreamSource) Single() bool { return true }
+
+// Folders implements Source.
+func (s *StreamSource) Folders() []string { return nil }
+
+// Has implements Source.
+func (s *StreamSource) Has(string) (bool, error) { return true, nil }
 
 // Walk implements Source.
 func (s *StreamSource) Walk(_ context.Context, visit func(Item) error, _ func(string, error)) error {

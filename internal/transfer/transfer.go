@@ -21,10 +21,19 @@ const (
 	piece = 128 << 10
 
 	// maxEntries bounds the entries that are announced and not yet resolved, and with them the memory of both sides.
-	maxEntries = 4096
-	// maxOpen bounds those among them that have more than one block: each holds a partial file at the receiver.
-	maxOpen = 32
-	// speculate bounds, to one file, what is offered before the receiver has said what it needs.
+	maxEntries = 16384
+	// maxHeld bounds the bytes of their names and attributes.
+	maxHeld = 32 << 20
+	// maxHoles bounds the runs of blocks without data that are not sent; further ones are sent as blocks without ranges of data.
+	maxHoles = 8192
+	// maxRuns bounds the runs of blocks that a file under way has.
+	maxRuns = 1 << 16
+	// maxOpen bounds the files among them that have more than one block, each with its weight: each holds a partial file at the receiver,
+	// and large ones a checkpoint as well.
+	maxOpen     = 512
+	largeWeight = 16
+	largeFrom   = 4 << 20 // bytes
+	// speculate bounds, in bytes, what is offered before the receiver has said what it needs.
 	speculate = 16 << 20
 )
 
@@ -54,7 +63,8 @@ func lengthOf(size int64, blockLog uint8, block int64) int {
 // EventKind tells what happened to an entry.
 type EventKind uint8
 
-// The events of an entry, in this order; each entry ends with exactly one of Committed, Same, Done, Failed and Again.
+// The events of an entry, in this order; each entry ends with exactly one of Committed, Same, Done, Failed, Again, Skipped, WouldSend and
+// WouldSet.
 const (
 	Found     EventKind = iota + 1 // part of the manifest
 	Started                        // the receiver needs it; Bytes are there from an earlier run
@@ -65,6 +75,11 @@ const (
 	Failed                         // Err
 	Listed                         // the manifest is complete; no entry
 	Again                          // changed while it was sent, found anew under another Index
+	Skipped                        // not wanted, by Target.Compare
+	WouldSend                      // in a dry run; New tells that the target has nothing of that name
+	WouldSet                       // in a dry run: only metadata
+	Removed                        // at the target, where the source has nothing; Entry has Kind and Path only
+	Warned                         // Warning
 )
 
 // Event reports progress. Events of one session come from one goroutine at a time.
@@ -73,8 +88,11 @@ type Event struct {
 	Index  uint64
 	Entry  *wire.Entry // not to be changed; nil of Listed
 	Bytes  int64
-	Digest [32]byte
+	Digest [32]byte // zero for a file with holes, which are not digested
 	Err    error
+	New    bool
+
+	Warning *wire.Warning // what the target could not hold
 }
 
 // Stats counts one session's work. Byte counts are of payload.
@@ -84,6 +102,8 @@ type Stats struct {
 	Resumed  int64 // bytes found from earlier runs
 	Resent   int64 // bytes sent more than once
 	Rejected int64 // blocks whose digest was wrong
+	Raw      int64 // payload before it was compressed, and
+	Coded    int64 // after that
 }
 
 // Stream is a data stream.
@@ -95,4 +115,26 @@ func bytesOf(x extents, size int64, blockLog uint8) (n int64) {
 		n += min(size, (run.Start+run.Count)<<blockLog) - run.Start<<blockLog
 	}
 	return n
+}
+
+// heldBy returns about how many bytes an entry holds beside its fixed size.
+func heldBy(x *wire.Entry) int {
+	n := len(x.Path) + len(x.Link) + len(x.User) + len(x.Group)
+	for _, a := range x.Xattrs {
+		n += len(a.Name) + len(a.Value) + 64
+	}
+	return n
+}
+
+// weightOf is what an entry counts towards maxOpen.
+func weightOf(x *wire.Entry) int {
+	switch {
+	case x.Kind != wire.File:
+		return 0
+	case x.Size < 0 || x.Size > largeFrom:
+		return largeWeight
+	case blocksOf(x.Size, x.BlockLog) > 1:
+		return 1
+	}
+	return 0
 }

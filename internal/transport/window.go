@@ -5,6 +5,9 @@ import "time"
 const (
 	// maxBuffer bounds a socket buffer that windowFor asks for, in bytes as the kernel counts.
 	maxBuffer = 64 << 20
+	// leastSend is how much payload a send buffer should hold at any rate: it costs nothing until it is used. Autotuning, 4 MiB, gave
+	// 0.69 of 10 Gbit/s × 10 ms, 8 MiB 0.72.
+	leastSend = 16 << 20
 
 	// What is assumed of a path whose rate or number of streams is unknown.
 	assumedRate    = 10e9 // bit/s
@@ -77,8 +80,8 @@ type decision struct {
 	exact    bool // the user's: the window is never larger
 }
 
-// windowFor decides on a stream's buffers. Setting one ends its autotuning, so it touches a buffer only where the path's share is more
-// than autotuning reaches and the kernel will grant more than that by a quarter at least.
+// windowFor decides on a stream's buffers. Setting one ends its autotuning, so it touches a buffer only where what is wanted is more
+// than autotuning reaches, and the kernel will grant more than that by a quarter at least.
 func windowFor(path Path, limits Limits) decision {
 	pick := func(need, num, den, auto, most int) int {
 		if most = limits.buffer(most); limits.Force {
@@ -91,13 +94,10 @@ func windowFor(path Path, limits Limits) decision {
 		return size / limits.buffer(1)
 	}
 	need := path.share()
+	// A fixed receive buffer would be a queue on a short path, so there is no least one.
 	d := decision{rcv: pick(need, 1, limits.rcvPart(), limits.RcvAuto, limits.RcvMax)}
-	if need == 0 {
-		// A large send buffer costs nothing until it is used. A fixed receive buffer would be a queue on a short path.
-		need = maxBuffer
-	}
 	num, den := limits.sndPart()
-	d.snd = pick(need, num, den, limits.SndAuto, limits.SndMax)
+	d.snd = pick(max(need, leastSend), num, den, limits.SndAuto, limits.SndMax)
 	d.force = limits.Force && d != (decision{})
 	return d
 }

@@ -20,6 +20,13 @@ func (e *encoder) uint(v uint64)   { e.b = binary.AppendUvarint(e.b, v) }
 func (e *encoder) int(v int64)     { e.b = binary.AppendVarint(e.b, v) }
 func (e *encoder) raw(p []byte)    { e.b = append(e.b, p...) }
 func (e *encoder) string(s string) { e.uint(uint64(len(s))); e.b = append(e.b, s...) }
+func (e *encoder) strings(v []string) {
+	e.uint(uint64(len(v)))
+	for _, s := range v {
+		e.string(s)
+	}
+}
+
 func (e *encoder) bool(v bool) {
 	if v {
 		e.b = append(e.b, 1)
@@ -73,6 +80,14 @@ func (d *decoder) nonNegative() int64 {
 	return int64(v)
 }
 
+func (d *decoder) uint32() uint32 {
+	v := d.uint()
+	if v > 1<<32-1 {
+		d.fail("integer out of range")
+	}
+	return uint32(v)
+}
+
 func (d *decoder) int() int64 {
 	v, n := binary.Varint(d.b)
 	if n <= 0 {
@@ -113,4 +128,17 @@ func (d *decoder) string(max int) string {
 	s := string(d.b[:n])
 	d.b = d.b[n:]
 	return s
+}
+
+// strings reads a list of at most MaxStrings strings, each at most as long as a path.
+func (d *decoder) strings() (v []string) {
+	n := d.count()
+	if n > MaxStrings {
+		d.fail("list too long")
+		return nil
+	}
+	for range n {
+		v = append(v, d.string(MaxPath))
+	}
+	return v
 }

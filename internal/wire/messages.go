@@ -19,8 +19,9 @@ const (
 	MaxFirstMessage = 16 << 10
 	MaxPath         = 4096
 	MaxText         = 1024
-	MaxPaths        = 1024
-	MaxSize         = 1 << 60 // bytes of a file
+	MaxStrings      = 1024     // of a list
+	MaxXattrs       = 64 << 10 // names and values of one entry, bytes
+	MaxSize         = 1 << 60  // bytes of a file
 	maxBlockNumber  = 1 << 47
 	// NoEntry is the Index of an EntryFailed about something that could not become an entry.
 	NoEntry     = 1<<64 - 1
@@ -45,12 +46,19 @@ const (
 	TypeResend
 	TypeEndEntry
 	TypeEntryFailed
-	TypeCommitted
+	TypePlaced
 	TypeFinished
 	TypePing
 	TypePong
 	TypeStreams
 	TypeSample
+	TypeCompared
+	TypePrune
+	TypeFolder
+	TypeExtra
+	TypeRemoved
+	TypeWarning
+	TypeDigests
 )
 
 // Message is one message of the protocol.
@@ -65,9 +73,10 @@ type Intent uint8
 
 // The intents.
 const (
-	Push Intent = 1 // the client sends
-	Pull Intent = 2 // the client receives
-	List Intent = 3 // the client asks for names
+	Push   Intent = 1 // the client sends
+	Pull   Intent = 2 // the client receives
+	List   Intent = 3 // the client asks for names
+	Verify Intent = 4 // the client asks for names and digests
 )
 
 // Hello opens a session: the first message on the control stream.
@@ -79,13 +88,53 @@ type Hello struct {
 	Share      string
 	Paths      []string // below the share; one for Push and List
 	Fresh      bool     // the client never tried this transfer before: a sender need not wait for answers
-	Readback   bool     // receiver reads each file back from the disk before commit
+	Target     Target   // how the receiver writes; of Push
+	Select     Select   // what the sender leaves out; of Pull
 	SockBuf    int64    // bytes, 0 = automatic; for the server's sockets
 	Congestion string   // "" = automatic; for the server's sockets
 	RateLimit  int64    // bit/s of payload, 0 = none; for a server that sends
 	MaxStreams uint64   // the client opens no more data streams
 	Proof      []byte   // of an invitation, 32 bytes, or empty
 	Agent      string
+}
+
+// Target says what the receiver does with entries.
+type Target struct {
+	Compare    Compare
+	Sync       Sync
+	Readback   bool   // read each file back from the disk before it gets its name
+	NumericIDs bool   // owners by number, not by name
+	Delete     bool   // remove what the sender does not have
+	MaxDelete  int64  // but only if that is at most so many entries; -1 is any number
+	BackupDir  string // below the share: what is removed or replaced by Delete goes there; "" removes it
+	DryRun     bool   // compare only
+}
+
+// Compare says how the receiver decides whether an entry is needed. Zero compares size and modification time.
+type Compare struct {
+	Checksum       bool // compare digests where sizes are equal
+	Update         bool // leave what is newer at the target
+	Existing       bool // leave what the target does not have
+	IgnoreExisting bool // leave what the target has
+}
+
+// Sync says when files are made durable.
+type Sync uint8
+
+// The policies.
+const (
+	SyncBatch Sync = 0 // many at a time, each before it gets its name
+	SyncFile  Sync = 1 // each for itself
+	SyncNone  Sync = 2 // when the system likes
+)
+
+// Select says what of the source is not sent.
+type Select struct {
+	Rules         []string // gitignore lines, in order
+	MaxSize       int64    // bytes of a file; 0 is any
+	NewerThan     int64    // ns since 1970: files not changed after it stay; 0 is none
+	OneFileSystem bool
+	Compress      string // "" is none
 }
 
 // Join is the first message on a data stream.
@@ -114,32 +163,52 @@ type Refuse struct {
 // Manifest opens the list of entries.
 type Manifest struct {
 	Single bool // exactly one regular file or stream: the target may be its new name
+	Prune  bool // a Prune follows when all entries are resolved
 }
 
 // Kind of an entry.
 type Kind uint8
 
-// The kinds.
+// The kinds. Hardlink is another name of a file that was announced before.
 const (
-	File    Kind = 1
-	Dir     Kind = 2
-	Symlink Kind = 3
-	Share   Kind = 4 // only in listings
+	File        Kind = 1
+	Dir         Kind = 2
+	Symlink     Kind = 3
+	Share       Kind = 4 // only in listings
+	Fifo        Kind = 5
+	CharDevice  Kind = 6
+	BlockDevice Kind = 7
+	Socket      Kind = 8
+	Hardlink    Kind = 9
 )
 
 // Unknown is the size of a stream whose end is not known yet.
 const Unknown = -1
 
-// Entry is one file, folder or symlink of the manifest.
+// Entry is one file, folder, link or special file of the manifest.
 type Entry struct {
-	Kind     Kind
-	Path     string // slash separated, relative to the target
-	Size     int64  // bytes, or Unknown
-	ModTime  int64  // ns since 1970
-	Mode     uint32 // permission bits 0o7777
-	Link     string // a symlink's target, a share's rights
-	Ino, Dev uint64 // the source's file id, 0 where it has none
-	BlockLog uint8  // block size is 1<<BlockLog bytes
+	Kind        Kind
+	Path        string // slash separated, relative to the target
+	Size        int64  // bytes, or Unknown
+	ModTime     int64  // ns since 1970
+	Mode        uint32 // permission bits 0o7777
+	Link        string // a symlink's target, a share's rights, a hard link's Path of the file
+	First       uint64 // of a hard link: the file's index
+	Ino, Dev    uint64 // the source's file id, 0 where it has none
+	BlockLog    uint8  // block size is 1<<BlockLog bytes
+	Holes       bool   // the file has ranges without data
+	Owned       bool   // UID and GID are known
+	UID, GID    uint32
+	User, Group string // their names, "" if unknown
+	Rdev        uint64 // of a device: major<<32 | minor
+	Listed      bool   // Xattrs are all that the source has
+	Xattrs      []Xattr
+}
+
+// Xattr is an extended attribute. POSIX ACLs are among them.
+type Xattr struct {
+	Name  string
+	Value []byte
 }
 
 // Entries carries entries in manifest order; they are numbered from First upward, without gaps.
@@ -163,6 +232,10 @@ const (
 	Same Verdict = 2 // unchanged, skipped
 	Done Verdict = 3 // nothing to send: folder, symlink
 	Fail Verdict = 4 // refused or failed, see Code and Text
+	Skip Verdict = 5 // not wanted, by Compare
+	Hash Verdict = 6 // the target has the same size and Digest: say with Compared whether the source's is the same
+	Lack Verdict = 7 // of a dry run: would be sent, New tells whether the target has nothing of that name
+	Meta Verdict = 8 // of a dry run: only metadata would be set
 )
 
 // Extent is a run of Count blocks from block Start.
@@ -173,6 +246,8 @@ type Answer struct {
 	Index   uint64
 	Verdict Verdict
 	Have    []Extent // blocks an earlier run left, ascending, disjoint
+	Digest  [32]byte // with Hash
+	New     bool     // with Lack
 	Code    Code
 	Text    string
 }
@@ -195,11 +270,12 @@ type Resend struct {
 	Blocks []Extent
 }
 
-// EndEntry tells the final size and root digest of an entry.
+// EndEntry tells the final size and digest of an entry of more than one block, or of a stream.
 type EndEntry struct {
 	Index  uint64
 	Size   int64
 	Digest [32]byte
+	Holes  []Extent // blocks without data: they are not sent
 }
 
 // EntryFailed ends an entry without commit. Either side may send it.
@@ -209,14 +285,53 @@ type EntryFailed struct {
 	Text  string
 }
 
-// Committed tells that an entry has its final name at the receiver, checked and durable.
-type Committed struct {
+// Finished is the receiver's last message: every entry is committed, skipped or failed.
+type Finished struct{}
+
+// Placed tells that entries have their final names, checked and durable as Sync demands: those of one block, whose digest came with it.
+type Placed struct{ Entries []Extent }
+
+// Compared answers Hash.
+type Compared struct {
+	Index uint64
+	Same  bool
+}
+
+// Prune lists the folders, relative to the target, in which the receiver removes what the sender does not have. None if entries
+// failed.
+type Prune struct{ Folders []string }
+
+// Folder asks which names in a folder the sender does not have. A folder of many names takes several.
+type Folder struct {
+	Path  string // relative to the target
+	Names []string
+}
+
+// Extra answers the oldest unanswered Folder: the positions in Names of those that the sender does not have, ascending.
+type Extra struct{ Names []uint64 }
+
+// Removed tells what was removed, or would be in a dry run.
+type Removed struct {
+	Kind Kind
+	Path string
+}
+
+// Warning tells what a target could not hold of an entry, such as its owner: the first of a kind, later ones only count.
+type Warning struct {
+	What  string
+	Path  string // of the first
+	Text  string
+	Count uint64
+}
+
+// Digests carries the digests of files among the entries that were sent, of a Verify.
+type Digests struct{ Digests []EntryDigest }
+
+// EntryDigest is the digest of a file.
+type EntryDigest struct {
 	Index  uint64
 	Digest [32]byte
 }
-
-// Finished is the receiver's last message: every entry is committed, skipped or failed.
-type Finished struct{}
 
 // Ping asks for a Pong with the same Time.
 type Ping struct{ Time int64 }
@@ -276,9 +391,6 @@ func (*EndEntry) Type() Type { return TypeEndEntry }
 func (*EntryFailed) Type() Type { return TypeEntryFailed }
 
 // Type implements Message.
-func (*Committed) Type() Type { return TypeCommitted }
-
-// Type implements Message.
 func (*Finished) Type() Type { return TypeFinished }
 
 // Type implements Message.
@@ -292,6 +404,30 @@ func (*Streams) Type() Type { return TypeStreams }
 
 // Type implements Message.
 func (*Sample) Type() Type { return TypeSample }
+
+// Type implements Message.
+func (*Placed) Type() Type { return TypePlaced }
+
+// Type implements Message.
+func (*Compared) Type() Type { return TypeCompared }
+
+// Type implements Message.
+func (*Prune) Type() Type { return TypePrune }
+
+// Type implements Message.
+func (*Folder) Type() Type { return TypeFolder }
+
+// Type implements Message.
+func (*Extra) Type() Type { return TypeExtra }
+
+// Type implements Message.
+func (*Removed) Type() Type { return TypeRemoved }
+
+// Type implements Message.
+func (*Warning) Type() Type { return TypeWarning }
+
+// Type implements Message.
+func (*Digests) Type() Type { return TypeDigests }
 
 // newMessage returns an empty message of a type, nil for unknown ones.
 func newMessage(t Type) Message {
@@ -320,8 +456,6 @@ func newMessage(t Type) Message {
 		return new(EndEntry)
 	case TypeEntryFailed:
 		return new(EntryFailed)
-	case TypeCommitted:
-		return new(Committed)
 	case TypeFinished:
 		return new(Finished)
 	case TypePing:
@@ -332,6 +466,22 @@ func newMessage(t Type) Message {
 		return new(Streams)
 	case TypeSample:
 		return new(Sample)
+	case TypePlaced:
+		return new(Placed)
+	case TypeCompared:
+		return new(Compared)
+	case TypePrune:
+		return new(Prune)
+	case TypeFolder:
+		return new(Folder)
+	case TypeExtra:
+		return new(Extra)
+	case TypeRemoved:
+		return new(Removed)
+	case TypeWarning:
+		return new(Warning)
+	case TypeDigests:
+		return new(Digests)
 	}
 	return nil
 }
@@ -423,18 +573,62 @@ func (m *Hello) encode(e *encoder) {
 	e.raw(m.Secret[:])
 	e.uint(uint64(m.Intent))
 	e.string(m.Share)
-	e.uint(uint64(len(m.Paths)))
-	for _, p := range m.Paths {
-		e.string(p)
-	}
+	e.strings(m.Paths)
 	e.bool(m.Fresh)
-	e.bool(m.Readback)
 	e.uint(uint64(m.SockBuf))
 	e.string(m.Congestion)
 	e.uint(uint64(m.RateLimit))
 	e.uint(m.MaxStreams)
 	e.string(string(m.Proof))
 	e.string(m.Agent)
+	m.Target.encode(e)
+	m.Select.encode(e)
+}
+
+func (t *Target) encode(e *encoder) {
+	e.bool(t.Compare.Checksum)
+	e.bool(t.Compare.Update)
+	e.bool(t.Compare.Existing)
+	e.bool(t.Compare.IgnoreExisting)
+	e.b = append(e.b, byte(t.Sync))
+	e.bool(t.Readback)
+	e.bool(t.NumericIDs)
+	e.bool(t.Delete)
+	e.int(t.MaxDelete)
+	e.string(t.BackupDir)
+	e.bool(t.DryRun)
+}
+
+func (t *Target) decode(d *decoder) {
+	t.Compare.Checksum = d.bool()
+	t.Compare.Update = d.bool()
+	t.Compare.Existing = d.bool()
+	t.Compare.IgnoreExisting = d.bool()
+	if t.Sync = Sync(d.byte()); t.Sync > SyncNone {
+		d.fail("unknown sync policy")
+	}
+	t.Readback = d.bool()
+	t.NumericIDs = d.bool()
+	t.Delete = d.bool()
+	t.MaxDelete = d.int()
+	t.BackupDir = d.string(MaxPath)
+	t.DryRun = d.bool()
+}
+
+func (s *Select) encode(e *encoder) {
+	e.strings(s.Rules)
+	e.uint(uint64(s.MaxSize))
+	e.int(s.NewerThan)
+	e.bool(s.OneFileSystem)
+	e.string(s.Compress)
+}
+
+func (s *Select) decode(d *decoder) {
+	s.Rules = d.strings()
+	s.MaxSize = d.nonNegative()
+	s.NewerThan = d.int()
+	s.OneFileSystem = d.bool()
+	s.Compress = d.string(32)
 }
 
 func (m *Hello) decode(d *decoder) {
@@ -445,22 +639,16 @@ func (m *Hello) decode(d *decoder) {
 	d.raw(m.Secret[:])
 	m.Intent = Intent(d.uint())
 	m.Share = d.string(MaxPath)
-	n := d.count()
-	if n > MaxPaths {
-		d.fail("too many paths")
-		return
-	}
-	for range n {
-		m.Paths = append(m.Paths, d.string(MaxPath))
-	}
+	m.Paths = d.strings()
 	m.Fresh = d.bool()
-	m.Readback = d.bool()
 	m.SockBuf = d.nonNegative()
 	m.Congestion = d.string(32)
 	m.RateLimit = d.nonNegative()
 	m.MaxStreams = d.uint()
 	m.Proof = []byte(d.string(32))
 	m.Agent = d.string(MaxText)
+	m.Target.decode(d)
+	m.Select.decode(d)
 }
 
 func (m *Join) encode(e *encoder) {
@@ -493,8 +681,8 @@ func (m *Welcome) decode(d *decoder) {
 func (m *Refuse) encode(e *encoder) { e.uint(uint64(m.Code)); e.string(clip(m.Text)) }
 func (m *Refuse) decode(d *decoder) { m.Code = Code(d.uint()); m.Text = d.string(MaxText) }
 
-func (m *Manifest) encode(e *encoder) { e.bool(m.Single) }
-func (m *Manifest) decode(d *decoder) { m.Single = d.bool() }
+func (m *Manifest) encode(e *encoder) { e.bool(m.Single); e.bool(m.Prune) }
+func (m *Manifest) decode(d *decoder) { m.Single = d.bool(); m.Prune = d.bool() }
 
 func (m *Entries) encode(e *encoder) {
 	e.uint(m.First)
@@ -517,8 +705,29 @@ func (m *Entries) decode(d *decoder) {
 	}
 }
 
+// What an Entry has beside its kind.
+const (
+	entryOwned  = 1 << 0
+	entryHoles  = 1 << 1
+	entryXattrs = 1 << 2
+	entryListed = 1 << 3
+)
+
 func (x *Entry) encode(e *encoder) {
-	e.b = append(e.b, byte(x.Kind))
+	var flags byte
+	if x.Owned {
+		flags |= entryOwned
+	}
+	if x.Holes {
+		flags |= entryHoles
+	}
+	if len(x.Xattrs) > 0 {
+		flags |= entryXattrs
+	}
+	if x.Listed {
+		flags |= entryListed
+	}
+	e.b = append(e.b, byte(x.Kind), flags)
 	e.string(x.Path)
 	e.int(x.ModTime)
 	e.uint(uint64(x.Mode))
@@ -530,11 +739,31 @@ func (x *Entry) encode(e *encoder) {
 		e.b = append(e.b, x.BlockLog)
 	case Symlink, Share:
 		e.string(x.Link)
+	case Hardlink:
+		e.string(x.Link)
+		e.uint(x.First)
+	case CharDevice, BlockDevice:
+		e.uint(x.Rdev)
+	case Dir, Fifo, Socket:
+	}
+	if x.Owned {
+		e.uint(uint64(x.UID))
+		e.uint(uint64(x.GID))
+		e.string(x.User)
+		e.string(x.Group)
+	}
+	if len(x.Xattrs) > 0 {
+		e.uint(uint64(len(x.Xattrs)))
+		for _, a := range x.Xattrs {
+			e.string(a.Name)
+			e.string(string(a.Value))
+		}
 	}
 }
 
 func (x *Entry) decode(d *decoder) {
 	x.Kind = Kind(d.byte())
+	flags := d.byte()
 	x.Path = d.string(MaxPath)
 	x.ModTime = d.int()
 	x.Mode = uint32(d.uint() & 0o7777)
@@ -549,9 +778,30 @@ func (x *Entry) decode(d *decoder) {
 		}
 	case Symlink, Share:
 		x.Link = d.string(MaxPath)
-	case Dir:
+	case Hardlink:
+		x.Link = d.string(MaxPath)
+		x.First = d.uint()
+	case CharDevice, BlockDevice:
+		x.Rdev = d.uint()
+	case Dir, Fifo, Socket:
 	default:
 		d.fail("unknown kind of entry")
+	}
+	x.Holes, x.Listed = flags&entryHoles != 0, flags&entryListed != 0
+	if x.Owned = flags&entryOwned != 0; x.Owned {
+		x.UID, x.GID = d.uint32(), d.uint32()
+		x.User, x.Group = d.string(256), d.string(256)
+	}
+	if flags&entryXattrs != 0 {
+		size := 0
+		for range d.count() {
+			a := Xattr{d.string(256), []byte(d.string(MaxXattrs))}
+			if size += len(a.Name) + len(a.Value) + 8; d.err != nil || a.Name == "" || size > 2*MaxXattrs {
+				d.fail("extended attributes too long")
+				return
+			}
+			x.Xattrs = append(x.Xattrs, a)
+		}
 	}
 }
 
@@ -597,6 +847,11 @@ func (m *Answers) encode(e *encoder) {
 		case Fail:
 			e.uint(uint64(a.Code))
 			e.string(clip(a.Text))
+		case Hash:
+			e.raw(a.Digest[:])
+		case Lack:
+			e.bool(a.New)
+		case Same, Done, Skip, Meta:
 		}
 	}
 }
@@ -611,7 +866,11 @@ func (m *Answers) decode(d *decoder) {
 		case Fail:
 			a.Code = Code(d.uint())
 			a.Text = d.string(MaxText)
-		case Same, Done:
+		case Hash:
+			d.raw(a.Digest[:])
+		case Lack:
+			a.New = d.bool()
+		case Same, Done, Skip, Meta:
 		default:
 			d.fail("unknown verdict")
 		}
@@ -644,13 +903,20 @@ func (m *Written) decode(d *decoder) {
 func (m *Resend) encode(e *encoder) { e.uint(m.Index); encodeExtents(e, m.Blocks) }
 func (m *Resend) decode(d *decoder) { m.Index = d.uint(); m.Blocks = decodeExtents(d) }
 
-func (m *EndEntry) encode(e *encoder) { e.uint(m.Index); e.uint(uint64(m.Size)); e.raw(m.Digest[:]) }
+func (m *EndEntry) encode(e *encoder) {
+	e.uint(m.Index)
+	e.uint(uint64(m.Size))
+	e.raw(m.Digest[:])
+	encodeExtents(e, m.Holes)
+}
+
 func (m *EndEntry) decode(d *decoder) {
 	m.Index = d.uint()
 	if m.Size = d.nonNegative(); m.Size > MaxSize {
 		d.fail("size out of range")
 	}
 	d.raw(m.Digest[:])
+	m.Holes = decodeExtents(d)
 }
 
 func (m *EntryFailed) encode(e *encoder) {
@@ -664,9 +930,6 @@ func (m *EntryFailed) decode(d *decoder) {
 	m.Code = Code(d.uint())
 	m.Text = d.string(MaxText)
 }
-
-func (m *Committed) encode(e *encoder) { e.uint(m.Index); e.raw(m.Digest[:]) }
-func (m *Committed) decode(d *decoder) { m.Index = d.uint(); d.raw(m.Digest[:]) }
 
 func (m *Finished) encode(*encoder) {}
 func (m *Finished) decode(*decoder) {}
@@ -708,6 +971,75 @@ func (m *Sample) decode(d *decoder) {
 	}
 	for range n {
 		m.Values = append(m.Values, Value{d.string(64), d.int()})
+	}
+}
+
+func (m *Placed) encode(e *encoder) { encodeExtents(e, m.Entries) }
+func (m *Placed) decode(d *decoder) { m.Entries = decodeExtents(d) }
+
+func (m *Compared) encode(e *encoder) { e.uint(m.Index); e.bool(m.Same) }
+func (m *Compared) decode(d *decoder) { m.Index = d.uint(); m.Same = d.bool() }
+
+func (m *Prune) encode(e *encoder) { e.strings(m.Folders) }
+func (m *Prune) decode(d *decoder) { m.Folders = d.strings() }
+
+func (m *Folder) encode(e *encoder) { e.string(m.Path); e.strings(m.Names) }
+func (m *Folder) decode(d *decoder) {
+	m.Path = d.string(MaxPath)
+	m.Names = d.strings()
+}
+
+func (m *Extra) encode(e *encoder) {
+	e.uint(uint64(len(m.Names)))
+	for _, n := range m.Names {
+		e.uint(n)
+	}
+}
+
+func (m *Extra) decode(d *decoder) {
+	n := d.count()
+	for i := range n {
+		m.Names = append(m.Names, d.uint())
+		if i > 0 && m.Names[i] <= m.Names[i-1] {
+			d.fail("positions out of order")
+			return
+		}
+	}
+}
+
+func (m *Removed) encode(e *encoder) { e.b = append(e.b, byte(m.Kind)); e.string(m.Path) }
+func (m *Removed) decode(d *decoder) { m.Kind = Kind(d.byte()); m.Path = d.string(MaxPath) }
+
+func (m *Warning) encode(e *encoder) {
+	e.string(m.What)
+	e.string(m.Path)
+	e.string(clip(m.Text))
+	e.uint(m.Count)
+}
+
+func (m *Warning) decode(d *decoder) {
+	m.What = d.string(64)
+	m.Path = d.string(MaxPath)
+	m.Text = d.string(MaxText)
+	m.Count = d.uint()
+}
+
+func (m *Digests) encode(e *encoder) {
+	e.uint(uint64(len(m.Digests)))
+	for i := range m.Digests {
+		e.uint(m.Digests[i].Index)
+		e.raw(m.Digests[i].Digest[:])
+	}
+}
+
+func (m *Digests) decode(d *decoder) {
+	for range d.count() {
+		x := EntryDigest{Index: d.uint()}
+		d.raw(x.Digest[:])
+		if d.err != nil {
+			return
+		}
+		m.Digests = append(m.Digests, x)
 	}
 }
 

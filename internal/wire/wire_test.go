@@ -14,26 +14,38 @@ import (
 func examples() []Message {
 	return []Message{
 		&Hello{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Intent: Push, Share: "s", Paths: []string{"a", "b/"}, Fresh: true,
-			Readback: true, SockBuf: 65536, Congestion: "bbr", RateLimit: 1e9, MaxStreams: 32, Proof: make([]byte, 32), Agent: "fxfer"},
+			SockBuf: 65536, Congestion: "bbr", RateLimit: 1e9, MaxStreams: 32, Proof: make([]byte, 32), Agent: "fxfer",
+			Target: Target{
+				Compare: Compare{Checksum: true, Update: true, Existing: true, IgnoreExisting: true}, Sync: SyncNone, Readback: true,
+				NumericIDs: true, Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true,
+			},
+			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}},
 		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},
 		&Welcome{Agent: "a", Host: "h", MaxStreams: 64},
 		&Refuse{Code: CodeTrust, Text: "no"},
-		&Manifest{Single: true},
+		&Manifest{Single: true, Prune: true},
 		&Entries{First: 3, Entries: []Entry{
 			{Kind: File, Path: "a/b", Size: 1 << 40, ModTime: -5, Mode: 0o4755, Ino: 1 << 63, Dev: 9, BlockLog: 20},
 			{Kind: File, Path: "-", Size: Unknown, BlockLog: 16},
 			{Kind: Dir, Path: "a", Mode: 0o700}, {Kind: Symlink, Path: "l", Link: "../x"}, {Kind: Share, Path: "s", Link: "rw"},
+			{Kind: File, Path: "h", BlockLog: 16, Holes: true, Owned: true, Listed: true, UID: 1<<32 - 1, GID: 5, User: "u", Group: "g",
+				Xattrs: []Xattr{{"user.a", []byte{1}}, {"user.b", []byte{}}}},
+			{Kind: Hardlink, Path: "h2", Link: "h", First: 5}, {Kind: CharDevice, Path: "null", Rdev: 0x103}, {Kind: Fifo, Path: "p"},
 		}},
 		&EndManifest{Count: 8, Bytes: 1 << 50},
 		&Answers{Answers: []Answer{
 			{Index: 1, Verdict: Need, Have: []Extent{{0, 3}, {5, 1}}}, {Index: 2, Verdict: Same}, {Index: 3, Verdict: Done},
-			{Index: 4, Verdict: Fail, Code: CodeNoSpace, Text: "full"},
+			{Index: 4, Verdict: Fail, Code: CodeNoSpace, Text: "full"}, {Index: 5, Verdict: Skip}, {Index: 6, Verdict: Hash, Digest: [32]byte{4}},
+			{Index: 7, Verdict: Lack, New: true}, {Index: 8, Verdict: Meta},
 		}},
 		&Written{Blocks: []BlockID{{1, 2}, {3, 4}}},
 		&Resend{Index: 1, Blocks: []Extent{{7, 2}}},
-		&EndEntry{Index: 1, Size: 5, Digest: [32]byte{9}},
+		&EndEntry{Index: 1, Size: 5, Digest: [32]byte{9}, Holes: []Extent{{1, 2}}},
 		&EntryFailed{Index: 1, Code: CodeChanged, Text: "x"},
-		&Committed{Index: 1, Digest: [32]byte{3}},
+		&Placed{Entries: []Extent{{0, 1000}}}, &Compared{Index: 3, Same: true}, &Prune{Folders: []string{".", "a"}},
+		&Folder{Path: "a", Names: []string{"x", "\xff"}}, &Extra{Names: []uint64{0, 7}}, &Removed{Kind: Dir, Path: "a/x"},
+		&Warning{What: "owner", Path: "a", Text: "no", Count: 4},
+		&Digests{Digests: []EntryDigest{{Index: 3, Digest: [32]byte{1}}, {Index: 5, Digest: [32]byte{2}}}},
 		&Finished{}, &Ping{Time: -1}, &Pong{Time: 1 << 62},
 		&Streams{Want: 9, Dead: []uint64{1, 2}},
 		&Sample{Values: []Value{{"rcvbuf", 4}}},
@@ -88,9 +100,11 @@ func TestHostile(t *testing.T) {
 		"overlapping extents":          {TypeResend, "\x01\x02\x05\x03\x06\x01"},
 		"empty extent":                 {TypeResend, "\x01\x01\x05\x00"},
 		"extent that overflows":        {TypeResend, "\x01\x01" + huge + huge},
-		"unknown kind of entry":        {TypeEntries, "\x00\x01\x09\x01a\x00\x00"},
-		"block size out of range":      {TypeEntries, "\x00\x01\x01\x01a\x00\x00\x02\x00\x00\x05"},
+		"unknown kind of entry":        {TypeEntries, "\x00\x01\x0a\x00\x01a\x00\x00"},
+		"block size out of range":      {TypeEntries, "\x00\x01\x01\x00\x01a\x00\x00\x02\x00\x00\x05"},
 		"unknown verdict":              {TypeAnswers, "\x01\x01\x09"},
+		"attributes beyond the limit":  {TypeEntries, "\x00\x01\x02\x04\x01a\x00\x00\x02\x01a\x00\x01b\x81\x80\x04"},
+		"positions out of order":       {TypeExtra, "\x02\x03\x03"},
 		"size beyond the limit":        {TypeEndEntry, "\x01" + huge + strings.Repeat("\x00", 32)},
 	} {
 		_, err := Decode(c.kind, []byte(c.body))
@@ -102,13 +116,15 @@ func TestHostile(t *testing.T) {
 
 func TestBlockHeader(t *testing.T) {
 	var b [BlockHeaderLen]byte
-	for _, want := range []BlockHeader{{End: true}, {Index: 1 << 60, Block: 1 << 40, Length: 1 << 20, Digest: [32]byte{7}}} {
+	for _, want := range []BlockHeader{
+		{End: true}, {Index: 1 << 60, Block: 1 << 40, Length: 1 << 20, Digest: [32]byte{7}}, {Whole: true, Index: 1, Length: 5}, {Sparse: true, Length: 4, Raw: 1 << 20},
+	} {
 		want.Put(b[:])
 		got, err := ParseBlockHeader(b[:])
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	for _, bad := range []BlockHeader{{Length: 1<<20 + 1}, {Block: -1}, {Block: 1 << 48}} {
+	for _, bad := range []BlockHeader{{Length: 1<<20 + 1}, {Block: -1}, {Block: 1 << 48}, {Length: 5, Raw: 5}, {Length: 5, Raw: 1<<20 + 1}} {
 		bad.Put(b[:])
 		_, err := ParseBlockHeader(b[:])
 		require.ErrorIs(t, err, ErrMalformed)

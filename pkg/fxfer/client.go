@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -37,8 +38,8 @@ func NewClient(opt Options) (*Client, error) {
 	if opt.MaxStreams == 0 {
 		opt.MaxStreams = max(DefaultMaxStreams, opt.Streams)
 	}
-	if opt.Streams < 0 || opt.MaxStreams < 1 || opt.MaxStreams > maxStreams || opt.Streams > opt.MaxStreams {
-		return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("%d streams of at most %d: give 1 to %d", opt.Streams, opt.MaxStreams, maxStreams)}
+	if err := opt.check(); err != nil {
+		return nil, err
 	}
 	c := &Client{opt: opt}
 	if opt.Pin != "" {
@@ -74,7 +75,11 @@ func openIdentity(home string) (*identity.Store, ed25519.PrivateKey, error) {
 // Send sends files and folders. A source that ends with a slash stands for what it holds. If entries failed,
 // the Report comes with an *Error.
 func (c *Client) Send(ctx context.Context, sources []string, target URL) (*Report, error) {
-	var source transfer.TreeSource
+	selected, err := c.opt.Source.filter()
+	if err != nil {
+		return nil, err
+	}
+	source := transfer.TreeSource{Filter: selected, OneFileSystem: c.opt.Source.OneFileSystem, Paths: c.opt.Source.Files}
 	defer func() {
 		for _, r := range source.Roots {
 			_ = r.Tree.Close()
@@ -87,7 +92,28 @@ func (c *Client) Send(ctx context.Context, sources []string, target URL) (*Repor
 		}
 		source.Roots = append(source.Roots, root)
 	}
-	return c.push(ctx, &source, sources, target, true)
+	if c.opt.Source.Files != nil && (len(source.Roots) != 1 || source.Roots[0].As != "") {
+		return nil, usage("for example: send --files-from LIST FOLDER/ URL", "a list of files is of one folder, and its source must end with a slash")
+	}
+	local := func(path string) (*disk.Tree, string) { return sourceOf(source.Roots, path) }
+	return c.push(ctx, &source, sources, target, local)
+}
+
+// sourceOf returns the place that an entry comes from, nil if there is none.
+func sourceOf(roots []transfer.Root, entry string) (*disk.Tree, string) {
+	for _, r := range roots {
+		rest, below := entry, true
+		if r.As != "" {
+			rest, below = strings.CutPrefix(entry, r.As)
+			below = below && (rest == "" || rest[0] == '/')
+		}
+		if place := path.Join(r.Path, rest); below {
+			if _, err := r.Tree.Stat(place); err == nil || len(roots) == 1 {
+				return r.Tree, place
+			}
+		}
+	}
+	return nil, ""
 }
 
 // openSource opens one source argument.
@@ -112,45 +138,59 @@ func openSource(s string) (transfer.Root, error) {
 // SendStream sends r, whose length need not be known, as one file. It cannot be resumed: what r gave is gone. The
 // file appears under its name only after r ended with io.EOF and everything arrived.
 func (c *Client) SendStream(ctx context.Context, r io.Reader, target URL) (*Report, error) {
+	if err := c.opt.checkStream(); err != nil {
+		return nil, err
+	}
 	if target.Path == "" || target.TrailingSlash {
-		return nil, &Error{Kind: KindUsage, Err: errors.New("a stream has no name of its own"), Remedy: "name the file: " + target.Redacted() + "/NAME"}
+		return nil, usage("name the file: "+target.Redacted()+"/NAME", "a stream has no name of its own")
 	}
 	name := target.Path[strings.LastIndexByte(target.Path, '/')+1:]
 	source := &transfer.StreamSource{R: r, Entry: wire.Entry{
 		Kind: wire.File, Path: name, Size: wire.Unknown, ModTime: time.Now().UnixNano(), Mode: 0o644,
 	}}
-	return c.push(ctx, source, []string{"-"}, target, false)
+	return c.push(ctx, source, []string{"-"}, target, nil)
 }
 
-func (c *Client) push(ctx context.Context, source transfer.Source, what []string, target URL, again bool) (*Report, error) {
-	path := target.Path
-	if target.TrailingSlash && path != "" {
-		path += "/"
+// push sends a source. local is where its entries are on this host, nil of a stream.
+func (c *Client) push(ctx context.Context, source transfer.Source, what []string, target URL, local place) (*Report, error) {
+	below := target.Path
+	if target.TrailingSlash && below != "" {
+		below += "/"
 	}
-	hello := wire.Hello{Intent: wire.Push, Share: target.Share, Paths: []string{path}}
-	return c.transfer(ctx, target, hello, what, again, func(s *clientSession) { s.source = source })
+	hello := wire.Hello{Intent: wire.Push, Share: target.Share, Paths: []string{below}}
+	return c.transfer(ctx, target, hello, what, local, func(s *clientSession) { s.source = source })
 }
 
 // Get receives files and folders from one share into target: into it if it is a folder or ends with a slash, otherwise a
 // single file gets its name. A source that ends with a slash stands for what it holds.
 func (c *Client) Get(ctx context.Context, sources []URL, target string) (*Report, error) {
-	hello := wire.Hello{Intent: wire.Pull, Share: sources[0].Share}
+	if err := c.opt.checkGet(); err != nil {
+		return nil, err
+	}
+	hello := wire.Hello{Intent: wire.Pull, Share: sources[0].Share, Select: c.opt.selection()}
 	for _, u := range sources {
 		if u.Host != sources[0].Host || u.Port != sources[0].Port || u.Share != sources[0].Share {
-			return nil, &Error{Kind: KindUsage, Err: errors.New("sources are on different servers or shares"), Remedy: "get them one after the other"}
+			return nil, usage("get them one after the other", "sources are on different servers or shares")
 		}
-		path := u.Path
+		below := u.Path
 		if u.TrailingSlash {
-			path += "/"
+			below += "/"
 		}
-		hello.Paths = append(hello.Paths, path)
+		hello.Paths = append(hello.Paths, below)
 	}
-	tree, path, err := openTarget(target)
+	tree, below, err := openTarget(target)
 	if err != nil {
 		return nil, &Error{Kind: KindLocalDisk, Err: err}
 	}
 	defer tree.Close()
-	return c.transfer(ctx, sources[0], hello, []string{target}, true, func(s *clientSession) { s.target, s.path = tree, path })
+	local := func(entry string) (*disk.Tree, string) {
+		p := strings.TrimSuffix(below, "/")
+		if m, err := tree.Stat(p); err == nil && m.Kind == disk.Dir {
+			p = path.Join(p, entry)
+		}
+		return tree, p
+	}
+	return c.transfer(ctx, sources[0], hello, []string{target}, local, func(s *clientSession) { s.target, s.path = tree, below })
 }
 
 // openTarget opens the folder to receive into and returns the path below it.
@@ -160,22 +200,36 @@ func openTarget(target string) (*disk.Tree, string, error) {
 		return tree, ".", err
 	}
 	tree, err := disk.Open(filepath.Dir(filepath.Clean(target)))
-	path := filepath.Base(target)
+	below := filepath.Base(target)
 	if strings.HasSuffix(target, "/") || strings.HasSuffix(target, string(filepath.Separator)) {
-		path += "/"
+		below += "/"
 	}
-	return tree, path, err
+	return tree, below, err
 }
 
-// transfer runs sessions until one succeeds or there is no use in another.
-func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []string, again bool, prepare func(*clientSession)) (*Report, error) {
+// place returns where an entry of the manifest is on this host; the tree is nil if it is nowhere.
+type place func(entry string) (*disk.Tree, string)
+
+// transfer runs sessions until one succeeds or there is no use in another. local is nil of a stream, which can't be sent again.
+func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []string, local place, prepare func(*clientSession)) (*Report, error) {
 	if u.Share == "" {
-		return nil, &Error{Kind: KindUsage, Err: errors.New("the URL names no share"), Remedy: "fxfer ls " + u.Redacted() + " shows the shares"}
+		return nil, usage("fxfer ls "+u.Redacted()+" shows the shares", "the URL names no share")
+	}
+	hello.Target, hello.RateLimit = c.opt.Target.wire(), c.opt.RateLimit
+	if err := checkHello(&hello); err != nil {
+		return nil, err
 	}
 	server := serverOf(u)
 	t := newTracker(&c.opt)
-	hello.Readback, hello.RateLimit = c.opt.Readback, c.opt.RateLimit
-	fresh := c.firstTime(server, &hello, what)
+	if c.opt.Manifest != "" && !c.opt.Target.DryRun {
+		var err error
+		if t.manifest, err = newManifest(c.opt.Manifest, local); err != nil {
+			return nil, &Error{Kind: KindLocalDisk, Err: err}
+		}
+		t.manifest.exact = hello.Intent == wire.Push
+		defer t.manifest.discard()
+	}
+	fresh := !c.opt.Target.DryRun && !c.opt.Target.Checksum && c.firstTime(server, &hello, what)
 	var stats sessionStats
 	alive := time.Now()
 	for try := 0; ; try++ {
@@ -192,7 +246,15 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		if t.written > before {
 			alive, try = time.Now(), 0
 		}
-		if err == nil || ctx.Err() != nil || !again || !temporary(err) || time.Since(alive) >= c.opt.RetryFor {
+		if err == nil && t.manifest != nil {
+			if n := t.manifest.unread(); n > 0 && c.opt.Notice != nil {
+				c.opt.Notice(fmt.Sprintf("reading %d files for the manifest", n))
+			}
+			if err = t.manifest.finish(ctx, t.fail); err != nil && ctx.Err() == nil {
+				err = &Error{Kind: KindLocalDisk, Err: err}
+			}
+		}
+		if err == nil || ctx.Err() != nil || local == nil || !temporary(err) || time.Since(alive) >= c.opt.RetryFor {
 			return c.finish(t, server, &stats, describe(err, server))
 		}
 		wait := min(time.Second<<min(try, 4), 15*time.Second)
@@ -216,6 +278,13 @@ func (c *Client) finish(t *tracker, server string, stats *sessionStats, err erro
 	stats.fill(r)
 	if c.opt.Progress != nil {
 		c.opt.Progress(t.progress(0, stats.path.minRTT))
+	}
+	if err == nil && r.Failed == 0 && c.opt.Target.Strict && len(r.Warnings) > 0 {
+		var n int64
+		for _, w := range r.Warnings {
+			n += w.Count
+		}
+		err = &Error{Kind: KindPartial, Err: fmt.Errorf("the target could not hold all of %d entries", n), Remedy: "without --strict that is a warning"}
 	}
 	if err != nil || r.Failed == 0 {
 		return r, err

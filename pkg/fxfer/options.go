@@ -6,6 +6,7 @@ package fxfer
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"time"
 )
@@ -22,18 +23,59 @@ type Options struct {
 	Congestion string        // congestion control on both ends, such as "bbr"
 	RateLimit  int64         // of payload, bit/s
 	RetryFor   time.Duration // how long a lost connection is tried again; 0 is not at all
-	Readback   bool          // the receiver reads each file back from its disk before it gets its name
 	Pin        string        // the server's key; "" is what is known of it
+	Compress   string        // "auto" where the path is the limiter, "zstd" always, or "none", which "" is
+	Manifest   string        // file for the digest and path of each file in place, as b3sum prints them; "" is none
+
+	Source Source // what of the source is sent
+	Target Target // what becomes of it
 
 	// Confirm is asked about a server of which nothing is known. nil refuses it.
 	Confirm func(ctx context.Context, server, pin string) (bool, error)
 	// Progress is called a few times a second and once at the end, from one goroutine at a time.
 	Progress func(Progress)
-	// File is called once for each entry whose outcome is known, from one goroutine at a time.
+	// File is called for each entry whose outcome is known, from one goroutine at a time: once, but after a lost connection those
+	// of the session before come again.
 	File func(FileResult)
 	// Notice is called with one-line messages about what goes on, such as a lost connection.
 	Notice func(string)
 }
+
+// Source selects what is sent.
+type Source struct {
+	Rules         []string                 // of gitignore, in order: what they match is left out, the last one that matches counts
+	MaxSize       int64                    // of a file, bytes; 0 is any
+	NewerThan     time.Time                // what was not changed after it is left out, but for folders; the zero Time is any
+	OneFileSystem bool                     // do not enter what is mounted below
+	Files         iter.Seq2[string, error] // only these paths below the one source folder, read anew by each session; nil is all. Not of Get
+}
+
+// Target says how the receiver compares and writes.
+type Target struct {
+	Checksum       bool // compare content instead of modification times
+	Update         bool // leave files that are newer at the target
+	Existing       bool // leave what the target does not have
+	IgnoreExisting bool // leave what the target has
+
+	Sync       Sync   // when files are durable; "" is SyncBatch
+	Readback   bool   // read each file back from the disk before it gets its name
+	NumericIDs bool   // owners by number instead of by name
+	Strict     bool   // what the target cannot hold is a failure, not a warning
+	Delete     bool   // remove what the source does not have, once all else has succeeded
+	MaxDelete  int64  // but nothing if that were more entries; 0 is any number
+	BackupDir  string // below the target's share or folder: what is removed or replaced goes there; "" is nowhere
+	DryRun     bool   // compare only, and report what would be done
+}
+
+// Sync says when files are durable.
+type Sync string
+
+// The policies.
+const (
+	SyncBatch Sync = "batch" // data before its name, many files at a time; all of it when the transfer ends
+	SyncFile  Sync = "file"  // each file with its name
+	SyncNone  Sync = "none"  // when the system likes
+)
 
 // ServerOptions configure a Server.
 type ServerOptions struct {
@@ -57,7 +99,7 @@ type Progress struct {
 	Elapsed     time.Duration
 	Walking     bool    // more entries may be found
 	Files       int64   // regular files found
-	FilesDone   int64   // of these, in place: committed or unchanged
+	FilesDone   int64   // of these, done with: committed, unchanged, or skipped
 	FilesFailed int64   //
 	Bytes       int64   // of the files found
 	BytesDone   int64   // of these, written at the receiver, or there before
@@ -79,19 +121,27 @@ type Outcome string
 
 // The outcomes.
 const (
-	Committed Outcome = "committed" // sent, checked and durable
-	Unchanged Outcome = "unchanged" // same size and time as at the target, skipped
-	Made      Outcome = "made"      // folder or symlink
+	Committed Outcome = "committed" // sent, checked and, unless Sync is SyncNone, durable by the end
+	Unchanged Outcome = "unchanged" // the same as at the target
+	Made      Outcome = "made"      // folder, link or special file
+	Skipped   Outcome = "skipped"   // not wanted, by Target
+	Removed   Outcome = "removed"   // from the target, by Delete
 	Failed    Outcome = "failed"
+
+	// Of a dry run.
+	WouldCreate Outcome = "would create"
+	WouldUpdate Outcome = "would update"
+	WouldSet    Outcome = "would set metadata"
+	WouldRemove Outcome = "would remove"
 )
 
 // FileResult is what became of one entry.
 type FileResult struct {
 	Path    string
-	Kind    string // "file", "folder" or "symlink"
+	Kind    string // such as "file", "folder" or "symlink"
 	Bytes   int64
 	Outcome Outcome
-	Digest  string // of a committed file: BLAKE3, as b3sum prints it
+	Digest  string // of a committed file: BLAKE3, as b3sum prints it; "" of one that has holes
 	Err     error  // of a failed one
 }
 
@@ -101,8 +151,10 @@ type Report struct {
 	Duration time.Duration // of the whole, connecting included
 	Files    int64         // regular files found
 	Sent     int64         // of these, committed
-	Same     int64         // unchanged, skipped
+	Same     int64         // of these, unchanged
+	Skipped  int64         // of these, not wanted, by Target
 	Failed   int64         // entries that failed
+	Removed  int64         // entries that Delete removed, or in a dry run would
 	Bytes    int64         // of all files found
 	Written  int64         // payload written at the receiver in this run
 	Resumed  int64         // payload that was there from an interrupted run
@@ -110,6 +162,10 @@ type Report struct {
 	Goodput  float64       // Written over Duration, bit/s
 	Digest   string        // of the file, if it was exactly one
 	Failures []FileResult  // the first 100
+	Warnings []Warning     // what the target could not hold
+	Plan     *Plan         // of a dry run; nil otherwise
+	Raw      int64         // payload that was compressed, bytes, and what became of it; 0 if none was
+	Coded    int64         //
 
 	Streams     int           // most data streams at a time
 	Congestion  string        // of the data streams
@@ -120,6 +176,20 @@ type Report struct {
 	RecvBuffer  int64         // and the receiving side's
 	Retransmits int64         // segments
 	Reconnects  int           // sessions after the first
+}
+
+// Plan sums a dry run up.
+type Plan struct {
+	Create, Update, Set int64 // entries to be made, to be replaced, and to be given other metadata
+	Bytes               int64 // of the files among the first two
+}
+
+// Warning tells what the target could not hold of some entries.
+type Warning struct {
+	What  string // "owner", "mode", "xattr", "acl", "device", "time" or "holes"
+	Count int64  // entries
+	Path  string // of the first
+	Text  string // the cause there
 }
 
 // Entry is a line of a listing.

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -98,6 +99,7 @@ type serverSession struct {
 	log     *slog.Logger
 	set     *streamSet
 	share   *openShare
+	coder   *compress.Meter // of Pull; nil for none
 	sender  *transfer.Sender
 	receive *transfer.Receiver
 	drain   context.CancelCauseFunc
@@ -228,7 +230,7 @@ func (s *Server) Serve(ctx context.Context) error {
 func (s *Server) sweep(ctx context.Context) {
 	for name, share := range s.shares {
 		if share.Rights.Has(identity.Write) {
-			if n, err := share.tree.Sweep(ctx, staleAfter); n > 0 || err != nil {
+			if n, err := share.tree.Sweep(ctx, ".", staleAfter); n > 0 || err != nil {
 				s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
 			}
 		}
@@ -362,8 +364,11 @@ func (s *Server) hello(ctx context.Context, conn *transport.Conn, m *wire.Hello,
 	if err != nil {
 		return err
 	}
-	if m.Intent == wire.List {
+	switch m.Intent {
+	case wire.List:
 		return s.list(ctx, conn, m, grants)
+	case wire.Verify:
+		return s.verify(ctx, conn, m, grants, admitted)
 	}
 	x := &serverSession{server: s, hello: m, key: conn.PeerKey()}
 	need := identity.Write
@@ -374,6 +379,11 @@ func (s *Server) hello(ctx context.Context, conn *transport.Conn, m *wire.Hello,
 	}
 	if x.share, err = s.share(m.Share, grants, need); err != nil {
 		return err
+	}
+	if m.Target.Delete || m.Target.Compare.Checksum || m.Target.DryRun { // they show what is there
+		if _, err := s.share(m.Share, grants, identity.Read); err != nil {
+			return err
+		}
 	}
 	if err := conn.Apply(int(min(m.SockBuf, 1<<30)), m.Congestion); err != nil {
 		return wire.Errorf(wire.CodeUnsupported, "the server's kernel refuses: %v", err)
@@ -483,22 +493,9 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 	}
 	x.set = newStreamSet(limit)
 	count := &counts{}
-	var run func(context.Context) error
-	if x.hello.Intent == wire.Push {
-		x.receive = transfer.NewReceiver(conn, r, x.share.tree, transfer.ReceiverOptions{
-			Path: cmp.Or(x.hello.Paths[0], "."), Readback: x.hello.Readback, Event: count.event,
-		})
-		run = x.receive.Run
-	} else {
-		roots, err := x.roots()
-		if err != nil {
-			return err
-		}
-		x.sender = transfer.NewSender(conn, r, &transfer.TreeSource{Roots: roots}, transfer.SenderOptions{
-			Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, initialStreams)), Event: count.event,
-			WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
-		})
-		run = x.sender.Run
+	run, err := x.engine(conn, r, count)
+	if err != nil {
+		return err
 	}
 	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: maxStreams})
 	if err := s.register(x); err != nil {
@@ -506,19 +503,51 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 	}
 	defer s.unregister(x)
 	x.log.Info("session begins", "intent", x.intent(), "agent", wire.Printable(x.hello.Agent))
-	err := x.watch(ctx, run)
+	err = x.watch(ctx, run)
 	level := slog.LevelInfo
 	if err != nil {
 		level = slog.LevelWarn
 	}
 	seconds := time.Since(start).Seconds()
 	x.log.Log(ctx, level, "session ends", "intent", x.intent(), "seconds", seconds, "bytes", count.written, "files", count.committed,
-		"unchanged", count.same, "failed", count.failed, "streams", x.set.peak(), "error", err)
+		"unchanged", count.same, "removed", count.removed, "failed", count.failed, "streams", x.set.peak(), "error", err)
 	if err != nil { // the engine has told the peer, who may not have read it yet
 		_ = conn.CloseWrite()
 		linger(conn)
 	}
 	return nil
+}
+
+// engine makes the engine and returns its Run. What the client asks of it may be hostile.
+func (x *serverSession) engine(conn *transport.Conn, r *wire.Reader, count *counts) (func(context.Context) error, error) {
+	if x.hello.Intent == wire.Push {
+		if dir := x.hello.Target.BackupDir; dir != "" {
+			if err := disk.CheckPath(dir); err != nil || dir == "." {
+				return nil, wire.Errorf(wire.CodePath, "%q is no folder for backups", dir)
+			}
+		}
+		x.receive = transfer.NewReceiver(conn, r, x.share.tree, transfer.ReceiverOptions{
+			Path: cmp.Or(x.hello.Paths[0], "."), Target: x.hello.Target, Event: count.event,
+		})
+		return x.receive.Run, nil
+	}
+	source := transfer.TreeSource{OneFileSystem: x.hello.Select.OneFileSystem}
+	var err error
+	if source.Filter, err = filterOf(&x.hello.Select); err != nil {
+		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
+	}
+	if x.coder, err = coder(x.hello.Select.Compress); err != nil {
+		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
+	}
+	assume(x.coder, conn)
+	if source.Roots, err = x.roots(); err != nil {
+		return nil, err
+	}
+	x.sender = transfer.NewSender(conn, r, &source, transfer.SenderOptions{
+		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, initialStreams)), Prune: x.hello.Target.Delete, Coder: x.coder,
+		Event: count.event, WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
+	})
+	return x.sender.Run, nil
 }
 
 func (x *serverSession) intent() string {
@@ -536,6 +565,9 @@ func (x *serverSession) watch(ctx context.Context, run func(context.Context) err
 		t := tuner{sender: x.sender, set: x.set, max: int(min(x.hello.MaxStreams, maxStreams)),
 			want: func(n int, dead []uint64) { x.send(&wire.Streams{Want: uint64(n), Dead: dead}) }}
 		tasks.Go(func() { t.run(watch) })
+		if x.coder != nil {
+			tasks.Go(func() { gauge(watch, x.set, x.coder) })
+		}
 	}
 	tasks.Go(func() {
 		tick := time.NewTicker(time.Second)
@@ -565,8 +597,8 @@ func (x *serverSession) send(m wire.Message) {
 
 // counts sums a session's events up for the log.
 type counts struct {
-	written                 int64
-	committed, same, failed int
+	written                          int64
+	committed, same, removed, failed int
 }
 
 func (c *counts) event(e transfer.Event) {
@@ -577,6 +609,8 @@ func (c *counts) event(e transfer.Event) {
 		c.committed++
 	case transfer.Same:
 		c.same++
+	case transfer.Removed:
+		c.removed++
 	case transfer.Failed:
 		c.failed++
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -42,6 +43,7 @@ type clientSession struct {
 
 	cfg      transport.Config
 	set      *streamSet
+	coder    *compress.Meter // of Push; nil for none
 	sender   *transfer.Sender
 	receiver *transfer.Receiver
 	ctx      context.Context
@@ -64,6 +66,8 @@ type sessionStats struct {
 	peer    map[string]int64
 	streams int
 	resent  int64
+	raw     int64 // of the blocks that were compressed, bytes
+	coded   int64
 	push    bool
 }
 
@@ -71,6 +75,8 @@ func (a *sessionStats) merge(b sessionStats) {
 	retrans := a.path.retrans
 	a.streams = max(a.streams, b.streams)
 	a.resent += b.resent
+	a.raw += b.raw
+	a.coded += b.coded
 	a.push = b.push
 	if b.path != (pathStats{}) {
 		a.path = b.path
@@ -88,6 +94,7 @@ func (a *sessionStats) fill(r *Report) {
 		r.SendBuffer, r.RecvBuffer = a.peer["sndbuf"], int64(a.path.rcvBuf)
 		r.Retransmits = a.peer["retrans"]
 	}
+	r.Raw, r.Coded = a.raw, a.coded
 	r.BDP = int64(r.Peak / 8 * r.RTT.Seconds())
 }
 
@@ -134,7 +141,9 @@ func (s *clientSession) run(ctx context.Context) error {
 		return err
 	}
 	defer control.Close()
-	s.begin(control)
+	if err := s.begin(control, first); err != nil {
+		return err
+	}
 	close(s.ready)
 	s.grow(ctx, first)
 	return s.work(ctx)
@@ -170,19 +179,26 @@ func (s *clientSession) open(ctx context.Context) (*transport.Conn, error) {
 	return conn, nil
 }
 
-// begin makes the engine.
-func (s *clientSession) begin(control *transport.Conn) {
+// begin makes the engine, for that many data streams at first.
+func (s *clientSession) begin(control *transport.Conn, streams int) error {
 	r := wire.NewReader(control, wire.MaxMessage)
 	message := func(m wire.Message) { s.message(control, m) }
-	if s.source != nil {
-		s.sender = transfer.NewSender(control, r, s.source, transfer.SenderOptions{
-			Speculate: s.fresh, Streams: s.want, Event: s.tracker.event, Message: message, WalkFailed: s.tracker.walkFailed,
+	if s.source == nil {
+		s.receiver = transfer.NewReceiver(control, r, s.target, transfer.ReceiverOptions{
+			Path: s.path, Target: s.hello.Target, Leave: true, Event: s.tracker.event, Message: message,
 		})
-		return
+		return nil
 	}
-	s.receiver = transfer.NewReceiver(control, r, s.target, transfer.ReceiverOptions{
-		Path: s.path, Readback: s.hello.Readback, Leave: true, Event: s.tracker.event, Message: message,
+	var err error
+	if s.coder, err = coder(s.client.opt.Compress); err != nil {
+		return err
+	}
+	assume(s.coder, control)
+	s.sender = transfer.NewSender(control, r, s.source, transfer.SenderOptions{
+		Speculate: s.fresh, Streams: streams, Prune: s.hello.Target.Delete, Coder: s.coder,
+		Event: s.tracker.event, Message: message, WalkFailed: s.tracker.walkFailed,
 	})
+	return nil
 }
 
 // message acts on what the engine does not know.
@@ -220,13 +236,25 @@ func (s *clientSession) work(ctx context.Context) error {
 		t := tuner{sender: s.sender, set: s.set, fixed: s.client.opt.Streams > 0, max: s.client.opt.MaxStreams,
 			want: func(n int, _ []uint64) { s.setWant(n) }}
 		tasks.Go(func() { t.run(watch) })
+		if s.coder != nil {
+			tasks.Go(func() { gauge(watch, s.set, s.coder) })
+		}
 		err = s.sender.Run(ctx)
-		s.stats.resent = s.sender.Stats().Resent
 	} else {
 		err = s.receiver.Run(ctx)
 	}
 	stop(nil)
 	tasks.Wait()
+	var done transfer.Stats
+	if s.sender != nil {
+		done = s.sender.Stats()
+	} else {
+		done = s.receiver.Stats()
+	}
+	s.stats.resent = done.Resent
+	if c := s.client.opt.Compress; c != "" && c != "none" {
+		s.stats.raw, s.stats.coded = done.Raw, done.Coded
+	}
 	return err
 }
 

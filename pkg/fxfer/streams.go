@@ -94,6 +94,13 @@ func (s *streamSet) count() int {
 	return len(s.conns)
 }
 
+// streams returns those that are open.
+func (s *streamSet) streams() []*dataStream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.conns))
+}
+
 // infos asks the kernel about each stream.
 func (s *streamSet) infos() map[uint64]transport.Info {
 	s.mu.Lock()
@@ -140,12 +147,46 @@ type dataStream struct {
 	once   sync.Once
 	ctx    context.Context
 	cancel context.CancelFunc
+
+	gauge sync.Mutex
+	began time.Time     // of the write under way, zero if there is none
+	spent time.Duration // in writes that returned
+	wrote int64         // by them, bytes
+}
+
+// writing takes note of a write, until the func it returns is called with what was written.
+func (d *dataStream) writing() func(n int) {
+	began := time.Now()
+	d.gauge.Lock()
+	d.began = began
+	d.gauge.Unlock()
+	return func(n int) {
+		d.gauge.Lock()
+		defer d.gauge.Unlock()
+		d.began = time.Time{}
+		d.spent += time.Since(began)
+		d.wrote += int64(n)
+	}
+}
+
+// load returns the time spent in writes until now, the one under way included, and what those that returned have written.
+func (d *dataStream) load(now time.Time) (spent time.Duration, wrote int64) {
+	d.gauge.Lock()
+	defer d.gauge.Unlock()
+	spent = d.spent
+	if !d.began.IsZero() {
+		spent += max(0, now.Sub(d.began))
+	}
+	return spent, d.wrote
 }
 
 // WriteBuffers writes both in one go where no rate limit asks for small steps.
 func (d *dataStream) WriteBuffers(header, payload []byte) (int, error) {
 	if d.set.limiter == nil {
-		return d.Conn.WriteBuffers(header, payload)
+		done := d.writing()
+		n, err := d.Conn.WriteBuffers(header, payload)
+		done(n)
+		return n, err
 	}
 	n, err := d.Write(header)
 	if err != nil {
@@ -159,11 +200,12 @@ func (d *dataStream) WriteBuffers(header, payload []byte) (int, error) {
 const limitStep = 32 << 10
 
 // Write implements io.Writer, within the rate limit.
-func (d *dataStream) Write(p []byte) (int, error) {
+func (d *dataStream) Write(p []byte) (sent int, err error) {
+	done := d.writing()
+	defer func() { done(sent) }()
 	if d.set.limiter == nil {
 		return d.Conn.Write(p)
 	}
-	sent := 0
 	for part := range slices.Chunk(p, limitStep) {
 		if err := d.set.limiter.WaitN(d.ctx, len(part)); err != nil {
 			return sent, err

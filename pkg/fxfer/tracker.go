@@ -1,7 +1,7 @@
 package fxfer
 
 import (
-	"slices"
+	"container/list"
 	"sync"
 	"time"
 
@@ -15,6 +15,8 @@ type tracker struct {
 	opt   *Options
 	start time.Time
 
+	telling sync.Mutex // held while Options.File is called
+
 	mu         sync.Mutex
 	written    int64
 	resumed    int64
@@ -22,16 +24,23 @@ type tracker struct {
 	failed     int64
 	failures   []FileResult
 	digest     string
+	removed    int64
+	warnings   []Warning
 	peak       float64
 	reconnects int
+	manifest   *manifest // nil for none
 
 	walking   bool
 	files     int64
 	bytes     int64
 	done      int64 // bytes
 	filesDone int64
-	active    []*activeFile
-	byIndex   map[uint64]*activeFile
+	same      int64 // of these, unchanged
+	before    int64 // of these, committed by an earlier session
+	skipped   int64
+	plan      Plan
+	active    *list.List // of *activeFile, oldest first
+	byIndex   map[uint64]*list.Element
 	marks     []mark // of the last seconds, for the rate
 }
 
@@ -57,46 +66,93 @@ func (t *tracker) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.walking = true
-	t.files, t.bytes, t.done, t.filesDone, t.failed, t.failures = 0, 0, 0, 0, 0, nil
-	t.active = nil
-	t.byIndex = make(map[uint64]*activeFile)
+	t.files, t.bytes, t.done, t.filesDone, t.same, t.skipped, t.failed, t.failures = 0, 0, 0, 0, 0, 0, 0, nil
+	t.before = t.committed
+	t.plan = Plan{}
+	t.active = list.New()
+	t.byIndex = make(map[uint64]*list.Element)
+	if t.manifest != nil {
+		t.manifest.restart()
+	}
 }
 
-var kindNames = map[wire.Kind]string{wire.File: "file", wire.Dir: "folder", wire.Symlink: "symlink", wire.Share: "share"}
+var kindNames = map[wire.Kind]string{
+	wire.File: "file", wire.Dir: "folder", wire.Symlink: "symlink", wire.Share: "share", wire.Fifo: "fifo", wire.Hardlink: "hard link",
+	wire.CharDevice: "character device", wire.BlockDevice: "block device", wire.Socket: "socket",
+}
 
 // event takes one of the engine's. It reports results outside of its lock: events come one at a time.
 func (t *tracker) event(e transfer.Event) {
-	if r, ok := t.count(&e); ok && t.opt.File != nil {
+	if e.Kind == transfer.Listed || e.Kind == transfer.Warned {
+		t.note(&e)
+		return
+	}
+	r, over := t.count(&e)
+	if !over {
+		return
+	}
+	if t.manifest != nil {
+		t.manifest.add(&r, e.Entry)
+	}
+	t.tell(r)
+}
+
+// tell reports a result.
+func (t *tracker) tell(r FileResult) {
+	if t.opt.File != nil {
+		t.telling.Lock()
+		defer t.telling.Unlock()
 		t.opt.File(r)
 	}
 }
 
-func (t *tracker) count(e *transfer.Event) (FileResult, bool) {
+// note takes an event that is not of an entry.
+func (t *tracker) note(e *transfer.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e.Kind == transfer.Listed {
 		t.walking = false
-		return FileResult{}, false
+		return
 	}
-	r := FileResult{Path: e.Entry.Path, Kind: kindNames[e.Entry.Kind], Bytes: max(0, e.Entry.Size)}
-	isFile := e.Entry.Kind == wire.File
-	f := t.byIndex[e.Index]
+	t.warnLocked(Warning{What: e.Warning.What, Count: int64(min(e.Warning.Count, 1<<62)), Path: e.Warning.Path, Text: e.Warning.Text})
+}
+
+// maxWarnings bounds the kinds of warnings, which the peer chooses.
+const maxWarnings = 32
+
+func (t *tracker) warnLocked(w Warning) {
+	for i := range t.warnings {
+		if t.warnings[i].What == w.What {
+			t.warnings[i].Count += w.Count
+			return
+		}
+	}
+	if len(t.warnings) < maxWarnings {
+		t.warnings = append(t.warnings, w)
+	}
+}
+
+// count takes an event of an entry, and returns its result if that is known now.
+func (t *tracker) count(e *transfer.Event) (r FileResult, over bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r = FileResult{Path: e.Entry.Path, Kind: kindNames[e.Entry.Kind], Bytes: max(0, e.Entry.Size)}
 	switch e.Kind {
 	case transfer.Found:
-		if isFile {
+		if e.Entry.Kind == wire.File {
 			t.files++
-			t.bytes += max(0, e.Entry.Size)
+			t.bytes += r.Bytes
 		}
 		return r, false
 	case transfer.Started:
-		t.touch(e).done += e.Bytes
+		t.touchLocked(e).done += e.Bytes
 		t.done += e.Bytes
 		if t.reconnects == 0 { // later sessions also find what the earlier ones of this transfer wrote
 			t.resumed += e.Bytes
 		}
 		return r, false
 	case transfer.Written:
-		t.touch(e).done += e.Bytes
+		t.touchLocked(e).done += e.Bytes
 		t.done += e.Bytes
 		if e.Bytes > 0 {
 			t.written += e.Bytes
@@ -107,57 +163,110 @@ func (t *tracker) count(e *transfer.Event) (FileResult, bool) {
 			t.bytes += e.Bytes
 		}
 		return r, false
-	case transfer.Committed:
-		t.committed++
-		t.filesDone++
-		r.Outcome, r.Digest = Committed, hexDigest(e.Digest)
-		if f != nil && e.Entry.Size < 0 {
-			r.Bytes = f.done
+	case transfer.Removed:
+		t.removed++
+		r.Outcome = Removed
+		if t.opt.Target.DryRun {
+			r.Outcome = WouldRemove
 		}
-		t.digest = r.Digest
-	case transfer.Same:
-		t.filesDone++
-		t.done += r.Bytes
-		r.Outcome = Unchanged
-	case transfer.Done:
-		r.Outcome = Made
+		return r, true
+	}
+	f := t.leaveLocked(e.Index)
+	switch e.Kind {
 	case transfer.Again:
 		t.files--
 		t.bytes -= r.Bytes
 		if f != nil {
 			t.done -= f.done
 		}
+		return r, false
 	case transfer.Failed:
 		r.Outcome, r.Err = Failed, e.Err
 		t.failLocked(r)
+		return r, true
 	}
-	if f != nil {
-		delete(t.byIndex, e.Index)
-		t.active = slices.DeleteFunc(t.active, func(x *activeFile) bool { return x == f })
-	}
-	return r, e.Kind != transfer.Again
+	t.outcomeLocked(e, f, &r)
+	return r, true
 }
 
-// touch returns the file of an event, as one under way.
-func (t *tracker) touch(e *transfer.Event) *activeFile {
-	f := t.byIndex[e.Index]
-	if f == nil {
-		f = &activeFile{path: e.Entry.Path, size: e.Entry.Size}
-		t.byIndex[e.Index] = f
-		t.active = append(t.active, f)
+// outcomeLocked fills in what became of an entry that has not failed, and counts it. f is the file under way, if it was.
+func (t *tracker) outcomeLocked(e *transfer.Event, f *activeFile, r *FileResult) {
+	isFile := e.Entry.Kind == wire.File
+	switch e.Kind {
+	case transfer.Committed:
+		t.committed++
+		r.Outcome = Committed
+		if e.Digest != [32]byte{} { // that of a file with holes is not known
+			r.Digest = hexDigest(e.Digest)
+		}
+		if f != nil && e.Entry.Size < 0 {
+			r.Bytes = f.done
+		}
+		t.digest = r.Digest
+	case transfer.Same:
+		r.Outcome = Unchanged
+		if isFile {
+			t.same++
+		}
+	case transfer.Done:
+		r.Outcome = Made
+	case transfer.Skipped:
+		r.Outcome = Skipped
+		if isFile {
+			t.skipped++
+		}
+	case transfer.WouldSend:
+		r.Outcome = WouldUpdate
+		t.plan.Update++
+		if e.New {
+			r.Outcome = WouldCreate
+			t.plan.Update--
+			t.plan.Create++
+		}
+		t.plan.Bytes += r.Bytes
+	case transfer.WouldSet:
+		r.Outcome = WouldSet
+		t.plan.Set++
 	}
-	return f
+	if isFile {
+		t.filesDone++
+		if e.Kind != transfer.Committed { // its bytes were counted as they were written
+			t.done += r.Bytes
+		}
+	}
+}
+
+// touchLocked returns the file of an event, as one under way.
+func (t *tracker) touchLocked(e *transfer.Event) *activeFile {
+	at := t.byIndex[e.Index]
+	if at == nil {
+		at = t.active.PushBack(&activeFile{path: e.Entry.Path, size: e.Entry.Size})
+		t.byIndex[e.Index] = at
+	}
+	return at.Value.(*activeFile)
+}
+
+// leaveLocked returns a file that is no longer under way, nil if it never was.
+func (t *tracker) leaveLocked(index uint64) *activeFile {
+	at := t.byIndex[index]
+	if at == nil {
+		return nil
+	}
+	delete(t.byIndex, index)
+	return t.active.Remove(at).(*activeFile)
 }
 
 // walkFailed reports what could not be listed.
 func (t *tracker) walkFailed(path string, err error) {
-	r := FileResult{Path: path, Outcome: Failed, Err: err}
+	t.fail(FileResult{Path: path, Outcome: Failed, Err: err})
+}
+
+// fail reports a failure that is no event.
+func (t *tracker) fail(r FileResult) {
 	t.mu.Lock()
 	t.failLocked(r)
 	t.mu.Unlock()
-	if t.opt.File != nil {
-		t.opt.File(r)
-	}
+	t.tell(r)
 }
 
 const maxFailures = 100
@@ -193,7 +302,8 @@ func (t *tracker) progress(streams int, rtt time.Duration) Progress {
 			t.peak = max(t.peak, p.Goodput)
 		}
 	}
-	for _, f := range t.active[:min(len(t.active), maxActive)] {
+	for at := t.active.Front(); at != nil && len(p.Active) < maxActive; at = at.Next() {
+		f := at.Value.(*activeFile)
 		p.Active = append(p.Active, FileProgress{Path: f.path, Bytes: f.size, Done: f.done})
 	}
 	return p
@@ -203,8 +313,13 @@ func (t *tracker) report(server string) *Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := &Report{
-		Server: server, Duration: time.Since(t.start), Files: t.files, Sent: t.committed, Same: max(0, t.filesDone-t.committed),
-		Failed: t.failed, Bytes: t.bytes, Written: t.written, Resumed: t.resumed, Failures: t.failures, Peak: t.peak, Reconnects: t.reconnects,
+		Server: server, Duration: time.Since(t.start), Files: t.files, Sent: t.committed, Same: max(0, t.same-t.before), Skipped: t.skipped, Failed: t.failed,
+		Removed: t.removed, Bytes: t.bytes, Written: t.written, Resumed: t.resumed, Failures: t.failures, Warnings: t.warnings, Peak: t.peak,
+		Reconnects: t.reconnects,
+	}
+	if t.opt.Target.DryRun {
+		plan := t.plan
+		r.Plan = &plan
 	}
 	if s := r.Duration.Seconds(); s > 0 {
 		r.Goodput = float64(r.Written) * 8 / s

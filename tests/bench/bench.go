@@ -43,6 +43,17 @@ func (o *outcome) seconds() float64 {
 	return median(times)
 }
 
+// again is the median time of the second runs, 0 without any.
+func (o *outcome) again() float64 {
+	var times []float64
+	for _, r := range o.runs {
+		if r.again > 0 {
+			times = append(times, r.again)
+		}
+	}
+	return median(times)
+}
+
 // cpu is the median of the CPU seconds.
 func (o *outcome) cpu() float64 {
 	var times []float64
@@ -74,7 +85,7 @@ type details struct {
 	retransmits  []float64
 	senderPeak   int64 // bytes of memory
 	receiverPeak int64
-	checked      bool // digests were those of b3sum
+	checked      bool // what arrived was what was sent: the digests were those of b3sum, or all content was compared
 }
 
 // bench runs scenarios.
@@ -153,7 +164,7 @@ func (b *bench) measure(ctx context.Context, sc scenario, m measure, payloads []
 	}
 	for i := range results {
 		for _, e := range entrants {
-			if e.fxfer != nil && !e.fxfer.netAdmin && e.fxfer.server != nil {
+			if e.name == fxferName && e.fxfer.server != nil {
 				results[i].fxfer.receiverPeak = peakMemory(e.fxfer.server.cmd.Process.Pid)
 			}
 		}
@@ -163,14 +174,19 @@ func (b *bench) measure(ctx context.Context, sc scenario, m measure, payloads []
 
 // enter starts the servers of all who take part.
 func (b *bench) enter(ctx context.Context, s *stage, sc scenario) []entrant {
-	plain := newFxfer(false)
-	entrants := []entrant{{contender: plain.contender(), fxfer: plain}}
-	if b.netAdmin {
-		admin := newFxfer(true)
-		entrants = append(entrants, entrant{contender: admin.contender(), fxfer: admin})
+	sides := []*fxferSide{newFxfer(fxferName)}
+	if slices.ContainsFunc(sc.tests, func(t test) bool { return t.auto }) {
+		sides = append(sides, newFxfer(fxferAutoName))
 	}
-	if slices.ContainsFunc(sc.tests, func(t test) bool { return t.peers }) {
-		for _, p := range peers() {
+	if b.netAdmin && slices.ContainsFunc(sc.tests, func(t test) bool { return t.extra > 0 }) {
+		sides = append(sides, newFxfer(fxferNetAdminName))
+	}
+	var entrants []entrant
+	for _, x := range sides {
+		entrants = append(entrants, entrant{contender: x.contender(), fxfer: x})
+	}
+	for _, p := range peers() {
+		if slices.ContainsFunc(sc.tests, func(t test) bool { return slices.Contains(t.peers, p.name) }) {
 			entrants = append(entrants, entrant{contender: p})
 		}
 	}
@@ -192,13 +208,19 @@ func (t *test) calls(e *entrant, rep int, r *result) bool {
 	switch {
 	case done != nil && done.err != nil:
 		return false
-	case e.fxfer != nil && e.fxfer.netAdmin:
+	case e.name == fxferNetAdminName:
 		return rep < t.extra
+	case e.name == fxferAutoName:
+		return t.auto && rep < t.reps
 	case e.fxfer != nil:
 		return rep < t.reps
+	case !slices.Contains(t.peers, e.name) || rep >= t.reps:
+		return false
+	case t.load.tree():
+		return done == nil || !done.projected()
 	}
 	fxfer := r.tool(fxferName)
-	return t.peers && rep < t.reps && (done == nil || fxfer == nil || fxfer.seconds() == 0 || done.seconds() <= farBehind*fxfer.seconds())
+	return done == nil || fxfer == nil || fxfer.seconds() == 0 || done.seconds() <= farBehind*fxfer.seconds()
 }
 
 // scan finds the number of streams with which iperf3 is best.
@@ -245,11 +267,19 @@ func (b *bench) once(ctx context.Context, s *stage, t test, e *entrant, r *resul
 	if measured.projected {
 		took += " projected"
 	}
+	if measured.again > 0 {
+		took += fmt.Sprintf(", again %.2f s", measured.again)
+	}
 	b.say("%s: %s: %s", r.name, e.name, orError(took, o.err))
 }
 
-func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result) (run, error) {
+func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result) (measured run, err error) {
 	l := b.loads[t.load]
+	s.quiesce(ctx)
+	if err := errors.Join(s.empty("in"), s.warm(l.room())); err != nil {
+		return measured, err
+	}
+	defer func() { err = errors.Join(err, s.empty("in")) }()
 	c, err := e.transfer(ctx, s, l, t.flags)
 	if err != nil {
 		return run{}, err
@@ -264,9 +294,27 @@ func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result
 			return total <= 2*peerSpan.Seconds() || fxfer != nil && total <= farBehind*fxfer.seconds()
 		}}
 	}
-	measured, err := s.transfer(ctx, c, l, w)
-	if err != nil || e.fxfer == nil {
+	if measured, err = s.transfer(ctx, c, l, w); err != nil {
 		return measured, err
+	}
+	if t.again && !e.blind {
+		if measured.again, err = b.again(ctx, s, t, e); err != nil {
+			return measured, err
+		}
+	}
+	if e.name == fxferName {
+		r.fxfer.command = c.String()
+		r.fxfer.senderPeak = max(r.fxfer.senderPeak, measured.peak)
+	}
+	if e.fxfer == nil {
+		return measured, nil
+	}
+	if l.tree() {
+		if r.fxfer.checked {
+			return measured, nil
+		}
+		r.fxfer.checked = true
+		return measured, s.compare(l)
 	}
 	_, digests, summary, err := parseFxfer(measured.stdout)
 	if err != nil {
@@ -277,16 +325,23 @@ func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result
 			return measured, err
 		}
 	}
-	if !e.fxfer.netAdmin {
+	if e.name == fxferName && !measured.projected { // else there is no summary
 		d := &r.fxfer
-		d.command = c.String()
-		d.senderPeak = max(d.senderPeak, measured.peak)
-		if !measured.projected { // else there is no summary
-			d.checked, d.streams, d.congestion = true, summary.Streams, summary.Congestion
-			d.retransmits = append(d.retransmits, float64(summary.Retransmits))
-		}
+		d.checked, d.streams, d.congestion = true, summary.Streams, summary.Congestion
+		d.retransmits = append(d.retransmits, float64(summary.Retransmits))
 	}
 	return measured, nil
+}
+
+// again runs e once more, where all has arrived, and returns how long that took in seconds.
+func (b *bench) again(ctx context.Context, s *stage, t test, e *entrant) (float64, error) {
+	l := b.loads[t.load]
+	c, err := e.transfer(ctx, s, l, t.flags)
+	if err != nil {
+		return 0, err
+	}
+	r, err := s.transfer(ctx, c, l, watch{})
+	return r.seconds, err
 }
 
 func orError(s string, err error) string {

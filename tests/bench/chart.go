@@ -14,6 +14,8 @@ func (m measure) axis() string {
 		return "Whole command in round trips, shorter is better"
 	case hostCost:
 		return "GB/s of payload, longer is better"
+	case treeTime:
+		return "Speed, the fastest of each row being 1, longer is better"
 	case goodput:
 	}
 	return "Share of what the line can carry, longer is better"
@@ -21,7 +23,7 @@ func (m measure) axis() string {
 
 // barColors are told apart on white and on black, also without red and green.
 var barColors = map[string]string{
-	"iperf3": "#9aa0a6", fxferName: "#1f77d0", fxferNetAdminName: "#7fb2e5",
+	"iperf3": "#9aa0a6", fxferName: "#1f77d0", fxferNetAdminName: "#7fb2e5", fxferAutoName: "#7fb2e5", "tar": "#d1495b",
 	"lftp": "#e08a1e", "rsync": "#b0589e", "scp": "#2a9d8f", "smbclient": "#8d6e63", "rclone": "#c9a800",
 }
 
@@ -34,11 +36,21 @@ type bar struct {
 // bars returns the bars of a row, in the order of the table.
 func (m measure) bars(r *result, names []string) []bar {
 	var bars []bar
+	fastest := math.Inf(1)
+	for i := range r.tools {
+		if s := r.tools[i].seconds(); s > 0 {
+			fastest = min(fastest, s)
+		}
+	}
 	add := func(name string, v float64, about string) {
 		b := bar{name, v, about + m.show(v)}
-		if m == goodput {
+		switch m {
+		case goodput:
 			b.value = v / r.limit
 			b.label = fmt.Sprintf("%s%.2f", about, b.value)
+		case treeTime:
+			b.value = fastest / v
+		case roundTrips, hostCost:
 		}
 		bars = append(bars, b)
 	}

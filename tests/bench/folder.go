@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,11 +39,11 @@ type folder struct {
 type load struct {
 	payload
 	dir     string            // relative to the folder
-	names   []string          // of the files in it
-	digests map[string]string // by name, as b3sum prints them
+	names   []string          // of the files in it, or of the folders of a tree
+	digests map[string]string // by name, as b3sum prints them; of a tree none
 }
 
-// paths returns the files relative to the folder.
+// paths returns the files, or a tree's folders, relative to the folder.
 func (l *load) paths() []string {
 	paths := make([]string, len(l.names))
 	for i, name := range l.names {
@@ -121,7 +122,7 @@ func (f *folder) keep(ctx context.Context, wanted []payload) error {
 			need += p.memory()
 		}
 		want[p] = true
-		largest = max(largest, p.bytes())
+		largest = max(largest, p.room())
 	}
 	for p, l := range f.loads {
 		if !want[p] {
@@ -156,6 +157,9 @@ func (f *folder) make(ctx context.Context, p payload) (*load, error) {
 	if err := f.mkdir(l.dir); err != nil {
 		return nil, err
 	}
+	if p.tree() {
+		return l, f.plant(ctx, l)
+	}
 	for i := range p.files {
 		name := "data"
 		if p.files > 1 {
@@ -181,6 +185,62 @@ func (f *folder) make(ctx context.Context, p payload) (*load, error) {
 		l.digests[name] = digest
 	}
 	return l, nil
+}
+
+// sizes are those of eight consecutive files of text, in 64ths of the mean.
+var sizes = [8]int64{1, 4, 16, 32, 64, 64, 128, 203}
+
+// plant makes the tree of l. It belongs to the ordinary user: nobody else's files could arrive as they are.
+func (f *folder) plant(ctx context.Context, l *load) error {
+	random := rand.NewChaCha8([32]byte{})
+	each := l.files / l.folders
+	for d := range l.folders {
+		l.names = append(l.names, fmt.Sprintf("folder%03d", d))
+		dir := l.dir + "/" + l.names[d]
+		if err := f.mkdir(dir); err != nil {
+			return err
+		}
+		for i := range each {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			content := make([]byte, l.size)
+			if l.text {
+				content = prose(random, l.size*sizes[i%len(sizes)]/64)
+			} else {
+				_, _ = random.Read(content) // never fails
+			}
+			path := f.abs(fmt.Sprintf("%s/file%06d", dir, d*each+i))
+			if err := errors.Join(os.WriteFile(path, content, 0o644), os.Chown(path, ordinaryUser, ordinaryUser)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// prose returns so many bytes of lines of words. As in what people write few words are frequent and many rare, and some phrases come again:
+// it shrinks a little less than documentation and header files do.
+func prose(random *rand.ChaCha8, size int64) []byte {
+	text := make([]byte, 0, size+200)
+	for int64(len(text)) < size {
+		bits := random.Uint64()
+		rank := uint64(1) << (bits & 15) >> (bits >> 4 & 3) // near a power of two: each octave is as frequent as the others
+		word := (rank + bits>>8%(rank+1)) * 0x9E3779B97F4A7C15
+		for range 2 + word>>60%8 {
+			text = append(text, "etaoinshrdlucmfw"[word&15])
+			word >>= 4
+		}
+		end := byte(' ')
+		if bits>>32&15 == 0 {
+			end = '\n'
+		}
+		text = append(text, end)
+		if from := int64(bits >> 36 % 4096); bits>>48&15 == 0 && from < int64(len(text)) {
+			text = append(text, text[from:min(from+16+int64(bits>>52&127), int64(len(text)))]...)
+		}
+	}
+	return text[:size]
 }
 
 // fillFile writes a new file of pseudo-random bytes, the same for the same seed.
@@ -251,6 +311,29 @@ func (f *folder) arrived(l *load) error {
 		return fmt.Errorf("%d bytes in %d files arrived, %d in %d were sent", bytes, files, l.bytes(), l.files)
 	}
 	return nil
+}
+
+// compare fails unless each file of the tree l has arrived with the same content.
+func (f *folder) compare(l *load) error {
+	source, target := f.abs(l.dir), f.abs("in")
+	return filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(source, path)
+		if err != nil {
+			return err
+		}
+		sent, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		got, err := os.ReadFile(filepath.Join(target, rel))
+		if err == nil && !bytes.Equal(sent, got) {
+			err = fmt.Errorf("%s arrived with other content", rel)
+		}
+		return err
+	})
 }
 
 // landed returns how many bytes the files in in/ take so far. What vanishes meanwhile doesn't count.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ type contender struct {
 	name     string   // heads a column
 	settings string   // how it was set up, for the report
 	clear    bool     // it doesn't encrypt
+	blind    bool     // it sends everything, whatever is there already
 	needs    []string // programs
 	serve    func(context.Context, *stage) error
 	transfer func(context.Context, *stage, *load, []string) (command, error)
@@ -26,30 +28,32 @@ type contender struct {
 const (
 	fxferName         = "fxfer"
 	fxferNetAdminName = "fxfer with CAP_NET_ADMIN"
+	fxferAutoName     = "fxfer with --compress auto"
 	fxferPort         = 7433
 )
 
-// fxferSide is fxfer with one set of rights: its server, and a client that the server has admitted.
+// fxferSide is fxfer with one set of rights and flags: its server, and a client that the server has admitted.
 type fxferSide struct {
+	name     string
 	netAdmin bool
+	flags    []string
 	home     string // of the server; the client's is beside it
 	port     int
 	server   *server
 }
 
 func (x *fxferSide) contender() contender {
-	name := fxferName
-	if x.netAdmin {
-		name = fxferNetAdminName
-	}
-	return contender{name: name, serve: x.serve, transfer: x.transfer}
+	return contender{name: x.name, serve: x.serve, transfer: x.transfer}
 }
 
-func newFxfer(netAdmin bool) *fxferSide {
-	if netAdmin {
-		return &fxferSide{netAdmin: true, home: "home/admin", port: fxferPort + 1}
+func newFxfer(name string) *fxferSide {
+	switch name {
+	case fxferNetAdminName:
+		return &fxferSide{name: name, netAdmin: true, home: "home/admin", port: fxferPort + 1}
+	case fxferAutoName:
+		return &fxferSide{name: name, flags: []string{"--compress", "auto"}, home: "home/auto", port: fxferPort + 2}
 	}
-	return &fxferSide{home: "home/plain", port: fxferPort}
+	return &fxferSide{name: name, home: "home/plain", port: fxferPort}
 }
 
 func (x *fxferSide) command(s *stage, onReceiver bool, home string, args ...string) command {
@@ -92,7 +96,8 @@ func (x *fxferSide) serve(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// transfer returns a cold command: the client's folder is as it was after the invitation.
+// transfer returns a cold command: the client's folder is as it was after the invitation. The flags of x come last, so that they count.
+// A line for each file of a tree would be work that the others don't do.
 func (x *fxferSide) transfer(_ context.Context, s *stage, l *load, flags []string) (command, error) {
 	fresh := x.home + "/fresh"
 	if err := os.RemoveAll(s.abs(fresh)); err != nil {
@@ -120,7 +125,11 @@ func (x *fxferSide) transfer(_ context.Context, s *stage, l *load, flags []strin
 	if l.files == 1 {
 		source += l.names[0]
 	}
-	args := append([]string{"send", "--json"}, flags...)
+	output := "--json"
+	if l.tree() {
+		output = "--quiet"
+	}
+	args := slices.Concat([]string{"send", output}, flags, x.flags)
 	args = append(args, source, "fxfer://"+hostPort(s.receiverAddr, x.port)+"/in/")
 	return x.command(s, false, fresh, args...), nil
 }

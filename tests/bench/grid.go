@@ -26,6 +26,7 @@ const (
 	goodput    measure = iota // bit/s, against the limit of the line
 	roundTrips                // the time of the whole command in RTTs
 	hostCost                  // GB/s and CPU seconds per GB
+	treeTime                  // seconds of the whole command, and files per second
 )
 
 // scenario is a pair of hosts and what is moved between them. Its tests take turns.
@@ -49,24 +50,56 @@ type test struct {
 	load  payload
 	flags []string      // of fxfer, beside the automatic settings
 	stop  time.Duration // after which fxfer is stopped and its time computed; 0: never
-	peers bool          // others take part
+	peers []string      // the others who take part
 	reps  int           // runs of fxfer as an ordinary user
 	extra int           // runs of fxfer with CAP_NET_ADMIN
+	auto  bool          // fxfer also runs with --compress auto, as often
+	again bool          // who compares runs once more after each run, when nothing is left to do
 }
 
-// payload is what a test moves. Only the first files have memory of their own, the others are hard links to them.
+// payload is what a test moves: files in one folder, of which only the first have memory of their own, the others being hard
+// links to them; or a tree, all of whose files are distinct.
 type payload struct {
 	files    int
-	size     int64 // bytes of each file
-	distinct int
+	size     int64 // bytes of each file; in a tree of text the mean
+	distinct int   // 0 in a tree
+	folders  int   // of a tree, as many files in each
+	text     bool  // of a tree: text in files of many sizes instead of random bytes
 }
 
-func (p payload) bytes() int64  { return int64(p.files) * p.size }
-func (p payload) memory() int64 { return int64(p.distinct) * p.size }
+const (
+	pageSize  = 4096
+	inodeSize = 1024 // about what a file takes in tmpfs beside its pages
+)
 
-func (p payload) String() string { return fmt.Sprintf("%d × %s", p.files, showSize(p.size)) }
+func (p payload) tree() bool   { return p.folders > 0 }
+func (p payload) bytes() int64 { return int64(p.files) * p.size }
+
+// room is the memory that its files take where they arrive.
+func (p payload) room() int64 { return int64(p.files) * p.fileRoom() }
+
+func (p payload) fileRoom() int64 { return (p.size+pageSize-1)/pageSize*pageSize + inodeSize }
+
+// memory is what it takes at the source.
+func (p payload) memory() int64 {
+	if p.tree() {
+		return p.room()
+	}
+	return int64(p.distinct) * p.fileRoom()
+}
+
+func (p payload) String() string {
+	switch {
+	case p.text:
+		return fmt.Sprintf("%s files of text, %s", showCount(p.files), showSize(p.bytes()))
+	case p.tree():
+		return fmt.Sprintf("%s × %d KiB", showCount(p.files), p.size/kib)
+	}
+	return fmt.Sprintf("%d × %s", p.files, showSize(p.size))
+}
 
 const (
+	kib  = 1024
 	mb   = 1_000_000
 	gb   = 1000 * mb
 	mbit = 1_000_000
@@ -86,12 +119,12 @@ var grids = []grid{
 			"with a window of 17,520 bytes. With these socket buffers fxfer is as slow as they were; it is stopped after a few seconds, and its time computed.",
 		scenarios: []scenario{
 			{link: wan(gbit, 10*time.Millisecond, 0), hosts: stockLimits, tests: []test{
-				{load: payload{1, 4700 * mb, 1}, reps: 3, extra: 1},
-				{load: payload{1, 4700 * mb, 1}, flags: []string{"--sock-buf", "64KiB", "--streams", "1"}, stop: storyTime, reps: 1},
+				{load: payload{files: 1, size: 4700 * mb, distinct: 1}, reps: 3, extra: 1},
+				{load: payload{files: 1, size: 4700 * mb, distinct: 1}, flags: []string{"--sock-buf", "64KiB", "--streams", "1"}, stop: storyTime, reps: 1},
 			}},
 			{link: wan(gbit, 15*time.Millisecond, 0), tests: []test{
-				{load: payload{1, 2500 * mb, 1}, reps: 3, extra: 1},
-				{load: payload{1, 2500 * mb, 1}, flags: []string{"--sock-buf", "17520", "--streams", "1"}, stop: storyTime, reps: 1},
+				{load: payload{files: 1, size: 2500 * mb, distinct: 1}, reps: 3, extra: 1},
+				{load: payload{files: 1, size: 2500 * mb, distinct: 1}, flags: []string{"--sock-buf", "17520", "--streams", "1"}, stop: storyTime, reps: 1},
 			}},
 		},
 	},
@@ -99,7 +132,7 @@ var grids = []grid{
 		name: "rtt", title: "Rate and distance", measure: goodput,
 		about: "Two processors carry both ends, the encryption, the digests and the emulated line, so at 10 Gbit/s it is their work that is compared.",
 		scenarios: []scenario{
-			{link: wan(gbit, 10*time.Millisecond, 0), tests: []test{halfFile(true)}},
+			{link: wan(gbit, 10*time.Millisecond, 0), tests: []test{halfFile(filePeers)}},
 			{link: wan(gbit, 50*time.Millisecond, 0), tests: []test{oneFile, tenFiles}},
 			{link: wan(gbit, 120*time.Millisecond, 0), tests: []test{oneFile, tenFiles}},
 			{link: wan(10*gbit, 10*time.Millisecond, 0), tests: []test{tenGigabytes}},
@@ -110,40 +143,61 @@ var grids = []grid{
 		name: "loss", title: "Loss", measure: goodput,
 		about: "Segments are lost at random, each way. Stock hosts have cubic, no other congestion control but reno allowed, and the buffer limits of Linux before 6.17.",
 		scenarios: []scenario{
-			lossy(0.0001, asIs, true), lossy(0.001, asIs, false), lossy(0.01, asIs, true),
-			lossy(0, stockCubic, true), lossy(0.0001, stockCubic, false),
+			lossy(0.0001, asIs, filePeers), lossy(0.001, asIs, nil), lossy(0.01, asIs, filePeers),
+			lossy(0, stockCubic, filePeers), lossy(0.0001, stockCubic, nil),
 		},
 	},
 	{
 		name: "short", title: "Short and cold", measure: roundTrips,
 		about: "The time of the whole command, from the start of the process to its end, in round trips.",
 		scenarios: []scenario{{link: wan(gbit, 100*time.Millisecond, 0), tests: []test{
-			{load: payload{1, 1 * mb, 1}, peers: true, reps: 5, extra: 5},
-			{load: payload{1, 10 * mb, 1}, peers: true, reps: 5, extra: 5},
+			{load: payload{files: 1, size: 1 * mb, distinct: 1}, peers: filePeers, reps: 5, extra: 5},
+			{load: payload{files: 1, size: 10 * mb, distinct: 1}, peers: filePeers, reps: 5, extra: 5},
 		}}},
 	},
 	{
 		name: "host", title: "The host alone", measure: hostCost,
 		about: "Over the loopback of one host. CPU seconds are those of the whole machine.",
 		scenarios: []scenario{{tests: []test{
-			{load: payload{1, 2000 * mb, 1}, peers: true, reps: 5, extra: 3},
+			{load: payload{files: 1, size: 2000 * mb, distinct: 1}, peers: filePeers, reps: 5, extra: 3},
 		}}},
+	},
+	{
+		name: "trees", title: "Trees", measure: treeTime,
+		about: "The time of the whole command, from the start of the process until the last file has its name, and how many files a second that makes. " +
+			"\"Again\" is the same command once more, which finds nothing to do. Whoever needs no projection is repeated as often as fxfer; " +
+			"after fxfer's first run all content is compared with the source. Without flags fxfer doesn't compress.",
+		scenarios: []scenario{
+			{link: wan(gbit, 50*time.Millisecond, 0), tests: []test{
+				{load: payload{files: 10_000, size: 4 * kib, folders: 10}, peers: treePeers, reps: 3},
+			}},
+			{tests: []test{
+				{load: payload{files: 1_000_000, size: kib, folders: 1000}, peers: []string{"tar", "rsync"}, reps: 3, again: true},
+			}},
+			{link: wan(100*mbit, 20*time.Millisecond, 0), tests: []test{
+				{load: payload{files: 2048, size: 32 * kib, folders: 16, text: true}, reps: 3, auto: true},
+				{load: payload{files: 512, size: 128 * kib, folders: 16}, reps: 5, auto: true},
+			}},
+		},
 	},
 }
 
 var (
-	// These take more than 20 s at 1 Gbit/s.
-	oneFile  = test{load: payload{1, 2500 * mb, 1}, peers: true, reps: 3, extra: 1}
-	tenFiles = test{load: payload{10, 250 * mb, 10}, reps: 3}
+	filePeers = []string{"lftp", "rsync", "scp", "smbclient", "rclone"}
+	treePeers = []string{"tar", "lftp", "rsync", "scp", "rclone"}
 
-	tenGigabytes = test{load: payload{4, 2500 * mb, 1}, peers: true, reps: 3, extra: 1}
+	// These take more than 20 s at 1 Gbit/s.
+	oneFile  = test{load: payload{files: 1, size: 2500 * mb, distinct: 1}, peers: filePeers, reps: 3, extra: 1}
+	tenFiles = test{load: payload{files: 10, size: 250 * mb, distinct: 10}, reps: 3}
+
+	tenGigabytes = test{load: payload{files: 4, size: 2500 * mb, distinct: 1}, peers: filePeers, reps: 3, extra: 1}
 )
 
-func halfFile(peers bool) test {
-	return test{load: payload{1, 1250 * mb, 1}, peers: peers, reps: 3, extra: 1}
+func halfFile(peers []string) test {
+	return test{load: payload{files: 1, size: 1250 * mb, distinct: 1}, peers: peers, reps: 3, extra: 1}
 }
 
-func lossy(loss float64, h hosts, peers bool) scenario {
+func lossy(loss float64, h hosts, peers []string) scenario {
 	return scenario{link: wan(gbit, 50*time.Millisecond, loss), hosts: h, tests: []test{halfFile(peers)}}
 }
 
@@ -156,6 +210,9 @@ func (sc scenario) scaled(reps int, quick bool) scenario {
 		if quick {
 			if t.load.size > 100*mb {
 				t.load.size /= 20
+			}
+			if t.load.files > 10_000 {
+				t.load.files /= 20
 			}
 			t.stop /= 2
 			t.reps, t.extra = 1, min(t.extra, 1)
@@ -195,6 +252,15 @@ func (sc scenario) rowName(t test) string {
 
 func showMillis(d time.Duration) string {
 	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'g', 4, 64) + " ms"
+}
+
+// showCount shows n with a comma before each three digits.
+func showCount(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }
 
 func showSize(bytes int64) string {

@@ -152,7 +152,7 @@ var versionForm = regexp.MustCompile(`\d+\.\d+[0-9.p]*`)
 
 // versionCommands are how programs tell their version.
 var versionCommands = [][]string{
-	{"iperf3", "--version"}, {"lftp", "--version"}, {"vsftpd", "-v"}, {"rsync", "--version"}, {"ssh", "-V"},
+	{"iperf3", "--version"}, {"tar", "--version"}, {"socat", "-V"}, {"lftp", "--version"}, {"vsftpd", "-v"}, {"rsync", "--version"}, {"ssh", "-V"},
 	{"smbclient", "--version"}, {"rclone", "version"}, {"b3sum", "--version"},
 }
 

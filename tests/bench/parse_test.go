@@ -73,6 +73,9 @@ func TestRows(t *testing.T) {
 				require.False(t, names[name], "two rows %s", name)
 				names[name] = true
 				require.LessOrEqual(t, c.load.distinct, c.load.files, name)
+				if c.load.tree() {
+					require.Zero(t, c.load.files%(len(sizes)*c.load.folders), name)
+				}
 				if c.stop == 0 {
 					require.GreaterOrEqual(t, c.reps, 3, name)
 				}
@@ -84,6 +87,8 @@ func TestRows(t *testing.T) {
 	require.True(t, names["seeds: 1 Gbit/s × 10 ms, stock limits, 1 × 4.7 GB, --sock-buf 64KiB --streams 1"], "%v", names)
 	require.True(t, names["loss: 1 Gbit/s × 50 ms, loss 0.01 %, stock hosts, 1 × 1.25 GB"], "%v", names)
 	require.True(t, names["host: loopback, 1 × 2 GB"], "%v", names)
+	require.True(t, names["trees: loopback, 1,000,000 × 1 KiB"], "%v", names)
+	require.True(t, names["trees: 100 Mbit/s × 20 ms, 2,048 files of text, 67.11 MB"], "%v", names)
 }
 
 func TestShow(t *testing.T) {
@@ -91,6 +96,11 @@ func TestShow(t *testing.T) {
 	require.Equal(t, "941 Mbit/s", showRate(goodputLimit(gbit)))
 	require.Equal(t, "50.3 Mbit/s", showRate(50.26e6))
 	require.Equal(t, "100 Mbit/s", showRate(99.97e6))
+	require.Equal(t, "1,000,000", showCount(1_000_000))
+	require.Equal(t, "999", showCount(999))
+	require.Equal(t, "0.73 s", showSeconds(0.734))
+	require.Equal(t, "28.7 s", showSeconds(28.72))
+	require.Equal(t, "2001 s", showSeconds(2000.8))
 	c := command{argv: []string{"/usr/bin/lftp", "-c", "pget -n 8; exit"}}
 	require.Equal(t, "lftp -c 'pget -n 8; exit'", c.String())
 }

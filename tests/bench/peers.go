@@ -15,20 +15,26 @@ const (
 	sshPort   = 2222
 	smbPort   = 4450
 	httpPort  = 8080
+	tarPort   = 9999
 
-	parallel = 8 // connections of those who can have several
+	parallel = 8  // connections of those who can have several
+	manyFew  = 64 // of these, for a tree of small files
 )
 
 // peers are the rivals, with the settings that were the best for them.
 func peers() []contender {
 	return []contender{
 		{
+			name: "tar", clear: true, blind: true, needs: []string{"tar", "socat"}, serve: serveTar, transfer: tar,
+			settings: "tar c into socat, over one connection from socat into tar x",
+		},
+		{
 			name: "lftp", clear: true, needs: []string{"lftp", "vsftpd"}, serve: serveFTP, transfer: lftp,
-			settings: "lftp fetches from vsftpd over 8 connections (put has no parallel upload of one file)",
+			settings: "lftp fetches from vsftpd over 8 connections (put has no parallel upload of one file), a tree over 64, times as listed",
 		},
 		{
 			name: "rsync", clear: true, needs: []string{"rsync"}, serve: serveRsync, transfer: rsync,
-			settings: "to an rsync daemon, whole files, no compression",
+			settings: "to an rsync daemon, whole files, no compression; a tree with -a",
 		},
 		{
 			name: "scp", needs: []string{"scp", "sshd"}, serve: serveSSH, transfer: scp,
@@ -40,7 +46,7 @@ func peers() []contender {
 		},
 		{
 			name: "rclone", clear: true, needs: []string{"rclone"}, serve: serveHTTP, transfer: rclone,
-			settings: "rclone copy fetches from rclone serve http over 8 streams a file",
+			settings: "rclone copy fetches from rclone serve http over 8 streams a file, 64 files of a tree at once",
 		},
 	}
 }
@@ -68,6 +74,30 @@ func (s *stage) configured(ctx context.Context, c command, port int, name, text 
 	return err
 }
 
+// connections is how many a peer that can have several opens for l.
+func (l *load) connections() int {
+	if l.tree() {
+		return manyFew
+	}
+	return max(parallel, l.files)
+}
+
+// Each end closes its side of the connection when it has nothing more to say, and waits for the other's: the sender's socat ends when the
+// receiver's tar has written everything.
+const socatOptions = "-b 1048576 -t 600"
+
+func serveTar(ctx context.Context, s *stage) error {
+	argv := append([]string{find("socat")}, strings.Fields(socatOptions)...)
+	argv = append(argv, fmt.Sprintf("TCP-LISTEN:%d,reuseaddr,fork", tarPort), "EXEC:tar xf - -C in")
+	_, err := s.serve(ctx, command{host: s.receiver, argv: argv}, tarPort)
+	return err
+}
+
+func tar(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+	line := fmt.Sprintf("tar cf - -C %s . | socat %s STDIO TCP:%s", l.dir, socatOptions, hostPort(s.receiverAddr, tarPort))
+	return command{host: s.sender, argv: []string{"sh", "-c", line}}, nil
+}
+
 func serveFTP(ctx context.Context, s *stage) error {
 	c := command{host: s.sender, argv: []string{find("vsftpd"), "conf/vsftpd.conf"}}
 	return s.configured(ctx, c, ftpPort, "conf/vsftpd.conf", fmt.Sprintf(`listen=YES
@@ -91,7 +121,8 @@ func lftp(_ context.Context, s *stage, l *load, _ []string) (command, error) {
 	if l.files == 1 {
 		script += fmt.Sprintf("pget -n %d -O in %s", parallel, l.paths()[0])
 	} else {
-		script += fmt.Sprintf("mirror --parallel=%d %s in", max(parallel, l.files), l.dir)
+		// Without these lftp asks for the time and size of each file, one after the other.
+		script += fmt.Sprintf("set ftp:use-mdtm no; set ftp:use-size no; set ftp:sync-mode no; mirror --parallel=%d %s in", l.connections(), l.dir)
 	}
 	return command{host: s.receiver, argv: []string{find("lftp"), "-c", script}}, nil
 }
@@ -108,7 +139,11 @@ read only = no
 }
 
 func rsync(_ context.Context, s *stage, l *load, _ []string) (command, error) {
-	return command{host: s.sender, argv: []string{find("rsync"), "-rt", "--whole-file", "--no-compress", l.dir + "/",
+	what := "-rt"
+	if l.tree() {
+		what = "-a"
+	}
+	return command{host: s.sender, argv: []string{find("rsync"), what, "--whole-file", "--no-compress", l.dir + "/",
 		"rsync://" + hostPort(s.receiverAddr, rsyncPort) + "/in/"}}, nil
 }
 
@@ -138,7 +173,7 @@ Subsystem sftp internal-sftp
 }
 
 func scp(_ context.Context, s *stage, l *load, _ []string) (command, error) {
-	argv := []string{find("scp"), "-q", "-P", strconv.Itoa(sshPort), "-i", "conf/user", "-c", "aes128-gcm@openssh.com", "-X", "nrequests=1024",
+	argv := []string{find("scp"), "-q", "-r", "-P", strconv.Itoa(sshPort), "-i", "conf/user", "-c", "aes128-gcm@openssh.com", "-X", "nrequests=1024",
 		"-o", "Compression=no", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"}
 	argv = append(argv, l.paths()...)
 	return command{host: s.sender, argv: append(argv, "nobody@"+s.receiverAddr.String()+":"+s.abs("in")+"/")}, nil
@@ -188,7 +223,8 @@ func serveHTTP(ctx context.Context, s *stage) error {
 }
 
 func rclone(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+	connections := strconv.Itoa(l.connections())
 	return command{host: s.receiver, argv: []string{find("rclone"), "--config=", "copy", "--http-url", "http://" + hostPort(s.senderAddr, httpPort) + "/" + l.dir + "/",
-		":http:", "in", "--multi-thread-streams", strconv.Itoa(parallel), "--multi-thread-cutoff", "1M", "--transfers", strconv.Itoa(max(parallel, l.files)),
-		"--local-no-preallocate"}}, nil
+		":http:", "in", "--multi-thread-streams", strconv.Itoa(parallel), "--multi-thread-cutoff", "1M", "--transfers", connections,
+		"--checkers", connections, "--local-no-preallocate"}}, nil
 }

@@ -90,7 +90,7 @@ func bullets(lines []string) string {
 	return b.String()
 }
 
-// value is what o is compared by: bit/s, RTTs, or GB/s.
+// value is what o is compared by: bit/s, RTTs, GB/s, or seconds.
 func (m measure) value(r *result, o *outcome) float64 {
 	s := o.seconds()
 	switch {
@@ -100,6 +100,8 @@ func (m measure) value(r *result, o *outcome) float64 {
 		return s / r.rtt.Seconds()
 	case m == hostCost:
 		return float64(r.load.bytes()) / gb / s
+	case m == treeTime:
+		return s
 	}
 	return float64(r.load.bytes()) * 8 / s
 }
@@ -109,7 +111,7 @@ func (m measure) better(a, b float64) bool {
 	if a == 0 || b == 0 {
 		return b == 0 && a != 0
 	}
-	if m == roundTrips {
+	if m == roundTrips || m == treeTime {
 		return a < b
 	}
 	return a > b
@@ -121,6 +123,8 @@ func (m measure) show(v float64) string {
 		return fmt.Sprintf("%.1f RTT", v)
 	case hostCost:
 		return fmt.Sprintf("%.2f GB/s", v)
+	case treeTime:
+		return showSeconds(v)
 	case goodput:
 	}
 	return showRate(v)
@@ -135,8 +139,12 @@ func (m measure) cell(r *result, o *outcome, bold bool) string {
 		return "–"
 	}
 	text := m.show(m.value(r, o))
-	if m == hostCost {
+	switch m {
+	case hostCost:
 		text += fmt.Sprintf(", %.2f CPU s/GB", o.cpu()/(float64(r.load.bytes())/gb))
+	case treeTime:
+		text += fmt.Sprintf(", %s files/s", showCount(int(float64(r.load.files)/o.seconds())))
+	case goodput, roundTrips:
 	}
 	if o.projected() {
 		text = "≈ " + text
@@ -144,16 +152,30 @@ func (m measure) cell(r *result, o *outcome, bold bool) string {
 	if bold {
 		text = "**" + text + "**"
 	}
+	if again := o.again(); again > 0 {
+		text += "; again " + showSeconds(again)
+	}
 	return text
 }
 
-// winner is the name of the best among fxfer and the peers; fxfer with more rights doesn't compete, and a row without
+// showSeconds shows a time with three digits, or more above 1000 s.
+func showSeconds(s float64) string {
+	switch {
+	case s >= 100:
+		return fmt.Sprintf("%.0f s", s)
+	case s >= 10:
+		return fmt.Sprintf("%.1f s", s)
+	}
+	return fmt.Sprintf("%.2f s", s)
+}
+
+// winner is the name of the best among fxfer and the peers; fxfer with more rights or other flags doesn't compete, and a row without
 // measured peers has none.
 func (m measure) winner(r *result) string {
 	best, top, rivals := "", 0.0, 0
 	for i := range r.tools {
 		o := &r.tools[i]
-		if o.name == fxferNetAdminName || len(o.runs) == 0 {
+		if o.name == fxferNetAdminName || o.name == fxferAutoName || len(o.runs) == 0 {
 			continue
 		}
 		rivals++
@@ -169,7 +191,7 @@ func (m measure) winner(r *result) string {
 
 // columns returns the names of all contenders in the results: fxfer's own first, the peers in their order.
 func columns(results []result) []string {
-	known := []string{fxferName, fxferNetAdminName}
+	known := []string{fxferName, fxferAutoName, fxferNetAdminName}
 	for _, p := range peers() {
 		known = append(known, p.name)
 	}
@@ -196,8 +218,13 @@ func (m measure) table(results []result) [][]string {
 	}
 	for _, name := range names {
 		head = append(head, heading(name))
-		if name == fxferName && m == goodput {
+		switch {
+		case name == fxferName && m == goodput:
 			head = append(head, "of the limit", "of iperf3")
+		case name == fxferName && m == treeTime:
+			head = append(head, "of tar's time")
+		case name == fxferAutoName:
+			head = append(head, "times as fast")
 		}
 	}
 	rows := [][]string{head}
@@ -211,8 +238,13 @@ func (m measure) table(results []result) [][]string {
 		for _, name := range names {
 			o := r.tool(name)
 			row = append(row, m.cell(r, o, name == winner))
-			if name == fxferName && m == goodput {
+			switch {
+			case name == fxferName && m == goodput:
 				row = append(row, m.ratios(r, o)...)
+			case name == fxferName && m == treeTime:
+				row = append(row, showRatio(o, r.tool("tar")))
+			case name == fxferAutoName:
+				row = append(row, showRatio(r.tool(fxferName), o))
 			}
 		}
 		rows = append(rows, row)
@@ -232,6 +264,14 @@ func (m measure) ratios(r *result, o *outcome) []string {
 		cells[1] = fmt.Sprintf("%.3f", v/best)
 	}
 	return cells
+}
+
+// showRatio shows how many times b's time a took, nothing if one of them has none.
+func showRatio(a, b *outcome) string {
+	if a == nil || b == nil || b.seconds() == 0 || a.seconds() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.3f", a.seconds()/b.seconds())
 }
 
 // rate is the median in bit/s, 0 if there is none.
@@ -266,6 +306,15 @@ func losses(m measure, results []result) []string {
 		}
 		lines = append(lines, fmt.Sprintf("%s: %s has %s, fxfer %s", r.name, name, m.show(theirs), m.show(ours)))
 	}
+	for i := range results {
+		r := &results[i]
+		for j := range r.tools {
+			o, fxfer := &r.tools[j], r.tool(fxferName)
+			if fxfer != nil && o.again() > 0 && o.again() < fxfer.again() {
+				lines = append(lines, fmt.Sprintf("%s, again: %s has %s, fxfer %s", r.name, o.name, m.show(o.again()), m.show(fxfer.again())))
+			}
+		}
+	}
 	return lines
 }
 
@@ -284,7 +333,10 @@ func detailTable(results []result) [][]string {
 		} else {
 			row[6] = "–"
 		}
-		if d.checked {
+		switch {
+		case d.checked && r.load.tree():
+			row[9] = "content as sent"
+		case d.checked:
 			row[3], row[4], row[5], row[9] = fmt.Sprint(d.streams), d.congestion, fmt.Sprintf("%.0f", median(d.retransmits)), "as b3sum"
 		}
 		rows = append(rows, row)

@@ -25,7 +25,7 @@ func runs(seconds ...float64) []run {
 }
 
 func gigabitResults() []result {
-	load := payload{1, 1000 * mb, 1}
+	load := payload{files: 1, size: 1000 * mb, distinct: 1}
 	return []result{
 		{
 			name: "1 Gbit/s × 10 ms", load: load, limit: goodputLimit(gbit), best: &bestOf{streams: 8, rates: []float64{900e6, 940e6, 950e6}},
@@ -78,7 +78,7 @@ Not measured:
 Commands and settings:
 
 - 1 Gbit/s × 10 ms: `+"`fxfer send data URL`"+`
-- rsync: to an rsync daemon, whole files, no compression
+- rsync: to an rsync daemon, whole files, no compression; a tree with -a
 - scp: to OpenSSH's sshd, AES-128-GCM, no compression, 1024 requests in flight
 
 2 January 2026. 2 processors, Some CPU, 8 GiB of memory, Linux 6.1; tcp_rmem 1 2 3. iperf3 3.12, rsync 3.2.
@@ -86,24 +86,34 @@ Commands and settings:
 }
 
 func TestOtherMeasures(t *testing.T) {
-	short := []result{{name: "short", load: payload{1, mb, 1}, rtt: 100 * time.Millisecond, tools: []outcome{
+	short := []result{{name: "short", load: payload{files: 1, size: mb, distinct: 1}, rtt: 100 * time.Millisecond, tools: []outcome{
 		{name: fxferName, runs: runs(0.7)}, {name: "rsync", runs: runs(1.8)},
 	}}}
 	require.Equal(t, []string{"short", "**7.0 RTT**", "18.0 RTT"}, roundTrips.table(short)[1])
 	require.Empty(t, losses(roundTrips, short))
 
-	host := []result{{name: "host", load: payload{1, 2 * gb, 1}, tools: []outcome{
+	host := []result{{name: "host", load: payload{files: 1, size: 2 * gb, distinct: 1}, tools: []outcome{
 		{name: fxferName, runs: runs(2)}, {name: "lftp", runs: runs(1)},
 	}}}
 	require.Equal(t, []string{"host", "1.00 GB/s, 1.50 CPU s/GB", "**2.00 GB/s, 1.50 CPU s/GB**"}, hostCost.table(host)[1])
 	require.Equal(t, []string{"host: lftp has 2.00 GB/s, fxfer 1.00 GB/s"}, losses(hostCost, host))
 
-	alone := []result{{name: "alone", load: payload{1, gb, 1}, limit: 1e9, tools: []outcome{{name: fxferName, runs: runs(9)}}}}
+	trees := []result{{name: "tree", load: payload{files: 10_000, size: 4 * kib, folders: 10}, tools: []outcome{
+		{name: fxferName, runs: []run{{seconds: 1, again: 0.5}}}, {name: fxferAutoName, runs: runs(0.5)},
+		{name: "tar", runs: runs(0.8)}, {name: "rsync", runs: []run{{seconds: 4, again: 0.25}}},
+	}}}
+	require.Equal(t, [][]string{
+		{"", "fxfer", "of tar's time", "with --compress auto", "times as fast", "tar, in clear", "rsync, in clear"},
+		{"tree", "1.00 s, 10,000 files/s; again 0.50 s", "1.250", "0.50 s, 20,000 files/s", "2.000", "**0.80 s, 12,500 files/s**", "4.00 s, 2,500 files/s; again 0.25 s"},
+	}, treeTime.table(trees))
+	require.Equal(t, []string{"tree: tar has 0.80 s, fxfer 1.00 s", "tree, again: rsync has 0.25 s, fxfer 0.50 s"}, losses(treeTime, trees))
+
+	alone := []result{{name: "alone", load: payload{files: 1, size: gb, distinct: 1}, limit: 1e9, tools: []outcome{{name: fxferName, runs: runs(9)}}}}
 	require.Empty(t, goodput.winner(&alone[0]), "without rivals nobody wins")
 }
 
 func TestNothingMeasured(t *testing.T) {
-	results := []result{{name: "row", load: payload{1, gb, 1}, limit: 1e9, failed: errors.New("2 GB of memory are needed, 1 GB are free")}}
+	results := []result{{name: "row", load: payload{files: 1, size: gb, distinct: 1}, limit: 1e9, failed: errors.New("2 GB of memory are needed, 1 GB are free")}}
 	g := grid{name: "rtt", title: "Distance"}
 	require.Contains(t, renderSection(&g, &testMachine, results), "- 2 GB of memory are needed, 1 GB are free (row)")
 	require.NotPanics(t, func() { renderChart(&g, results) })
@@ -125,7 +135,7 @@ func TestReplaceSection(t *testing.T) {
 }
 
 func TestChart(t *testing.T) {
-	for _, m := range []measure{goodput, roundTrips, hostCost} {
+	for _, m := range []measure{goodput, roundTrips, hostCost, treeTime} {
 		results := gigabitResults()
 		for i := range results {
 			results[i].rtt = time.Second

@@ -1,0 +1,374 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/doctor"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/plan"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// defaultPath is the path for which gains are stated.
+const defaultPath = "1gbit,50ms"
+
+func newDoctorCommand() *cobra.Command {
+	path := new(plan.Path)
+	var share string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor [--for RATE,RTT] [--share DIR]",
+		Short: "Tell what in this host's settings costs goodput",
+		Long: `Doctor reads the settings of this host that matter to transfers over a long
+path: buffers and other sysctls, routes, interfaces, CPUs, limits, the clock, and
+with --share the speed of a disk. It tells what costs goodput on the path that
+--for states, why, the command against it, and what that should bring, the
+largest gain first. It changes nothing: "fxfer doctor apply" does.
+
+Gains are those of this host alone: the other one can be a limit, too. It reads
+Linux.`,
+		Example: `  fxfer doctor --for 10gbit,80ms --share /srv/backup
+  sudo fxfer doctor apply --for 10gbit,80ms --dry-run`,
+		SuggestionsMinimumDistance: 2,
+		Args:                       cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return needSubcommand(c, args)
+			}
+			return examine(c, *path, share, asJSON)
+		},
+	}
+	c.Flags().SortFlags = false
+	addFor(c.Flags(), path)
+	addParsed(c.Flags(), &share, "share", "dir", "", "measure the disk of this folder: 256 MiB, 3 s at most", parseFile)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
+	c.AddCommand(newDoctorApplyCommand(), newDoctorUndoCommand())
+	return c
+}
+
+func newDoctorApplyCommand() *cobra.Command {
+	path := new(plan.Path)
+	var dryRun, yes bool
+	c := &cobra.Command{
+		Use:   "apply [--for RATE,RTT] [--dry-run] [--yes]",
+		Short: "Change what the doctor found, so that it can be undone",
+		Long: `Apply makes the changes that "fxfer doctor" proposes and marks as its own: it
+writes ` + doctor.ConfFile + `, sets the values that are in force, and
+changes the initial windows of default routes. It shows all that first, and asks.
+The values before are saved in FXFER_HOME; "fxfer doctor undo" restores them.`,
+		Example: `  sudo fxfer doctor apply --for 1gbit,50ms`,
+		Args:    exactly(0),
+		RunE:    func(c *cobra.Command, _ []string) error { return doctorApply(c, *path, dryRun, yes) },
+	}
+	c.Flags().SortFlags = false
+	addFor(c.Flags(), path)
+	c.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "show what would change, and change nothing")
+	c.Flags().BoolVar(&yes, "yes", false, "don't ask")
+	return c
+}
+
+func newDoctorUndoCommand() *cobra.Command {
+	var dryRun bool
+	c := &cobra.Command{
+		Use:   "undo [--dry-run]",
+		Short: "Restore what was before \"doctor apply\"",
+		Long: `Undo restores every value, route and file that "fxfer doctor apply" changed. What
+somebody has changed since stays as it is, and undo says so. It works also after
+an apply or undo that was broken off.`,
+		Args: exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error { return doctorUndo(c, dryRun) },
+	}
+	c.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "show what would change, and change nothing")
+	return c
+}
+
+func addFor(flags *pflag.FlagSet, path *plan.Path) {
+	*path, _ = parsePathFor(defaultPath)
+	addParsed(flags, path, "for", "rate,rtt", defaultPath, "state gains for such a path", parsePathFor)
+}
+
+// parsePathFor reads a rate and a round-trip time.
+func parsePathFor(s string) (plan.Path, error) {
+	rateText, rttText, ok := strings.Cut(s, ",")
+	if !ok {
+		return plan.Path{}, fmt.Errorf("%q is not a rate and a round-trip time such as %s", s, defaultPath)
+	}
+	rate, err := parseRate(rateText)
+	if err != nil {
+		return plan.Path{}, err
+	}
+	rtt, err := parseTime(rttText)
+	if err != nil || rtt < time.Microsecond || rtt > time.Minute {
+		return plan.Path{}, fmt.Errorf("%q is not a round-trip time such as 50ms", rttText)
+	}
+	return plan.Path{Rate: float64(rate), RTT: rtt, MTU: 1500}, nil
+}
+
+func examine(c *cobra.Command, path plan.Path, share string, asJSON bool) error {
+	host, err := doctor.Read()
+	if err != nil {
+		return err
+	}
+	if share != "" {
+		ctx, stop := interruptible(c.Context())
+		defer stop()
+		info, err := os.Stat(share)
+		if err == nil && !info.IsDir() {
+			err = fmt.Errorf("%s is not a folder", share)
+		}
+		if err != nil {
+			return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+		}
+		host.Disk, err = within(ctx, func() (*doctor.Disk, error) {
+			d := doctor.MeasureDisk(ctx, share)
+			return d, ctx.Err()
+		})
+		if err != nil {
+			return &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted}
+		}
+	}
+	r := doctor.Examine(host, path)
+	if asJSON {
+		printFindingsJSON(c.OutOrStdout(), r, host.Disk)
+		return nil
+	}
+	printFindings(c.OutOrStdout(), r, host.Disk, c.Flags().Changed("for"))
+	return nil
+}
+
+// printFindings shows an examination to people.
+func printFindings(w io.Writer, r *doctor.Report, disk *doctor.Disk, stated bool) {
+	fmt.Fprintf(w, "for a path of %s × %s (BDP %s)", showRate(r.Path.Rate), showTime(r.Path.RTT), showBytes(int64(r.Path.BDP())))
+	if !stated {
+		fmt.Fprint(w, ": state yours with --for")
+	}
+	fmt.Fprintln(w)
+	if len(r.Findings) == 0 {
+		fmt.Fprintln(w, "\nnothing was found that costs goodput")
+	}
+	var applicable []string
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		fmt.Fprintf(w, "\n%d. %s\n", i+1, oneLine(f.What))
+		line := func(label, text string) {
+			if text != "" {
+				fmt.Fprintf(w, "   %-5s %s\n", label, oneLine(text))
+			}
+		}
+		line("why", f.Why)
+		if g := f.Gain; g != nil {
+			text := fmt.Sprintf("%s: %s → %s", g.Of, showRate(g.Before), showRate(g.After))
+			if g.Assuming != "" {
+				text += ", given " + g.Assuming
+			}
+			line("gain", text)
+		}
+		line("run", f.Command)
+		line("note", f.Blocked)
+		if len(f.Changes) > 0 {
+			applicable = append(applicable, fmt.Sprint(i+1))
+		}
+	}
+	fmt.Fprintln(w)
+	if disk != nil && disk.Problem == "" {
+		fmt.Fprintf(w, "disk: %s takes %s/s, gives %s/s\n", oneLine(disk.Dir), showBytes(int64(disk.Write)), showBytes(int64(disk.Read)))
+	}
+	if len(r.Fine) > 0 {
+		fmt.Fprintln(w, "fine: "+strings.Join(r.Fine, ", "))
+	}
+	if len(r.Unseen) > 0 {
+		fmt.Fprintln(w, "not shown by this host: "+strings.Join(r.Unseen, ", "))
+	}
+	if len(applicable) > 0 {
+		command := "fxfer doctor apply"
+		if stated {
+			command += fmt.Sprintf(" --for %s,%s", rateFlag(r.Path.Rate), r.Path.RTT)
+		}
+		fmt.Fprintf(w, "to change %s: sudo %s\n", strings.Join(applicable, ", "), command)
+	}
+}
+
+// rateFlag writes a rate as parseRate reads it.
+func rateFlag(bits float64) string {
+	for _, u := range []struct {
+		size int64
+		name string
+	}{{1e9, "gbit"}, {1e6, "mbit"}, {1e3, "kbit"}} {
+		if n := int64(bits); n%u.size == 0 {
+			return fmt.Sprint(n/u.size, u.name)
+		}
+	}
+	return fmt.Sprintf("%dbit", int64(bits))
+}
+
+type jsonDoctorFinding struct {
+	Type    string          `json:"type"`
+	ID      string          `json:"id"`
+	What    string          `json:"what"`
+	Why     string          `json:"why"`
+	Command string          `json:"command,omitempty"`
+	Gain    *jsonDoctorGain `json:"gain,omitempty"`
+	Changes []string        `json:"changes"` // that apply makes
+	Note    string          `json:"note,omitempty"`
+}
+
+type jsonDoctorGain struct {
+	Of       string  `json:"of"`
+	Before   float64 `json:"before_bits_per_second"`
+	After    float64 `json:"after_bits_per_second"`
+	Assuming string  `json:"given,omitempty"`
+}
+
+type jsonDoctorSummary struct {
+	Type       string          `json:"type"`
+	Rate       float64         `json:"rate_bits_per_second"`
+	RTT        float64         `json:"rtt_seconds"`
+	BDP        int64           `json:"bdp_bytes"`
+	Findings   int             `json:"findings"`
+	Applicable int             `json:"applicable"`
+	Fine       []string        `json:"fine"`
+	Unseen     []string        `json:"not_shown"`
+	Disk       *jsonDoctorDisk `json:"disk,omitempty"`
+}
+
+type jsonDoctorDisk struct {
+	Dir   string  `json:"path"`
+	Write float64 `json:"write_bytes_per_second"`
+	Read  float64 `json:"read_bytes_per_second"`
+	Error string  `json:"error,omitempty"`
+}
+
+// printFindingsJSON shows an examination to programs: an object for each finding, and a summary.
+func printFindingsJSON(w io.Writer, r *doctor.Report, disk *doctor.Disk) {
+	sum := jsonDoctorSummary{
+		Type: "summary", Rate: r.Path.Rate, RTT: r.Path.RTT.Seconds(), BDP: int64(r.Path.BDP()), Findings: len(r.Findings),
+		Fine: append([]string{}, r.Fine...), Unseen: append([]string{}, r.Unseen...),
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		line := jsonDoctorFinding{
+			Type: "finding", ID: f.ID, What: f.What, Why: f.Why, Command: f.Command, Note: f.Blocked,
+			Gain: (*jsonDoctorGain)(f.Gain), Changes: []string{},
+		}
+		for j := range f.Changes {
+			line.Changes = append(line.Changes, f.Changes[j].String())
+		}
+		if len(f.Changes) > 0 {
+			sum.Applicable++
+		}
+		printJSON(w, line)
+	}
+	if disk != nil {
+		sum.Disk = &jsonDoctorDisk{disk.Dir, disk.Write, disk.Read, disk.Problem}
+	}
+	printJSON(w, sum)
+}
+
+func openChanger() (*doctor.Changer, error) {
+	home, err := identity.Home()
+	if err != nil {
+		return nil, err
+	}
+	return doctor.NewChanger(home, doctor.ConfFile)
+}
+
+func doctorApply(c *cobra.Command, path plan.Path, dryRun, yes bool) error {
+	host, err := doctor.Read()
+	if err != nil {
+		return err
+	}
+	changer, err := openChanger()
+	if err != nil {
+		return err
+	}
+	p, err := changer.PlanApply(doctor.Examine(host, path).Findings)
+	if err != nil {
+		return err
+	}
+	if showChanges(c, p, dryRun) {
+		return nil
+	}
+	if !yes {
+		if !hasTerminal() {
+			return usageError("add --yes, or look first with --dry-run", "there is no terminal to ask on")
+		}
+		ctx, stop := interruptible(c.Context())
+		defer stop()
+		if ok, err := agree(ctx, "Make these changes? [y/N] "); err != nil || !ok {
+			return &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errors.New("nothing was changed")}
+		}
+	}
+	if err := changer.Apply(p); err != nil {
+		return needRoot(err, c)
+	}
+	fmt.Fprintf(c.OutOrStdout(), "done: the values before are in %s, and \"fxfer doctor undo\" restores them\n", oneLine(changer.Saved()))
+	return nil
+}
+
+func doctorUndo(c *cobra.Command, dryRun bool) error {
+	changer, err := openChanger()
+	if err != nil {
+		return err
+	}
+	p, err := changer.PlanUndo()
+	if err != nil {
+		return err
+	}
+	if showChanges(c, p, dryRun) {
+		return nil
+	}
+	if err := changer.Undo(p); err != nil {
+		return needRoot(err, c)
+	}
+	fmt.Fprintln(c.OutOrStdout(), "done")
+	return nil
+}
+
+// showChanges prints a plan, and tells whether that was all.
+func showChanges(c *cobra.Command, p *doctor.Plan, dryRun bool) (done bool) {
+	for _, line := range p.Diff {
+		fmt.Fprintln(c.OutOrStdout(), oneLine(line))
+	}
+	for _, note := range p.Notes {
+		fmt.Fprintln(c.ErrOrStderr(), "fxfer: note: "+oneLine(note))
+	}
+	if len(p.Diff) == 0 {
+		fmt.Fprintln(c.OutOrStdout(), "nothing to change")
+	}
+	return dryRun || p.Empty()
+}
+
+// agree asks on the terminal.
+func agree(ctx context.Context, question string) (bool, error) {
+	in, out, err := openTerminal()
+	if err != nil {
+		return false, fmt.Errorf("ask on the terminal: %w", err)
+	}
+	// The terminal stays open: a read that ctx has cut short still waits on it.
+	fmt.Fprint(out, question)
+	line, err := within(ctx, func() (string, error) { return bufio.NewReader(in).ReadString('\n') })
+	if err != nil {
+		return false, err
+	}
+	line = strings.ToLower(strings.TrimSpace(line))
+	return line == "y" || line == "yes", nil
+}
+
+// needRoot adds what helps against a lack of rights.
+func needRoot(err error, c *cobra.Command) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return &fxfer.Error{Kind: fxfer.KindOther, Err: err, Remedy: "it takes root: sudo " + c.CommandPath()}
+	}
+	return err
+}

@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/filter"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// ruleFlag adds rules to one list, which several flags share: their order on the command line counts. It satisfies pflag.Value and
+// pflag.SliceValue.
+type ruleFlag struct {
+	kind  string
+	rules *[]string
+	read  func(string) ([]string, error)
+}
+
+func (r *ruleFlag) String() string { return "" }
+func (r *ruleFlag) Type() string   { return r.kind }
+
+func (r *ruleFlag) Set(s string) error {
+	rules, err := r.read(s)
+	if err == nil {
+		_, err = filter.New(filter.Options{Rules: rules})
+	}
+	if err != nil {
+		return err
+	}
+	*r.rules = append(*r.rules, rules...)
+	return nil
+}
+
+// Append implements pflag.SliceValue.
+func (r *ruleFlag) Append(s string) error { return r.Set(s) }
+
+// Replace implements pflag.SliceValue.
+func (r *ruleFlag) Replace(values []string) error {
+	*r.rules = nil
+	for _, s := range values {
+		if err := r.Set(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GetSlice implements pflag.SliceValue.
+func (r *ruleFlag) GetSlice() []string { return *r.rules }
+
+func excludeRule(s string) ([]string, error) { return []string{s}, nil }
+
+func includeRule(s string) ([]string, error) { return []string{"!" + s}, nil }
+
+func rulesOf(name string) ([]string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rules, err := filter.ReadRules(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return rules, nil
+}
+
+func parseMaxSize(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err == nil && n == 0 {
+		err = errors.New("0 would leave out all files but empty ones: give 1 or more")
+	}
+	return n, err
+}
+
+var daysAgo = regexp.MustCompile(`^([0-9]{1,6})([dw])$`)
+
+// parseNewer reads a point in time, or how long ago that was.
+func parseNewer(s string, now time.Time) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, time.DateOnly, "2006-01-02 15:04", time.DateTime} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	ago := strings.TrimSuffix(s, " ago")
+	if m := daysAgo.FindStringSubmatch(ago); m != nil {
+		n, err := strconv.Atoi(m[1])
+		if m[2] == "w" {
+			n *= 7
+		}
+		return now.AddDate(0, 0, -n), err
+	}
+	if d, err := time.ParseDuration(ago); err == nil && d > 0 {
+		return now.Add(-d), nil
+	}
+	return time.Time{}, fmt.Errorf("%q is not a time such as 2026-11-21, 2026-11-21 14:30, 2026-11-21T14:30:00Z, 36h or 7d", s)
+}
+
+func parseSync(s string) (fxfer.Sync, error) {
+	switch p := fxfer.Sync(s); p {
+	case fxfer.SyncBatch, fxfer.SyncFile, fxfer.SyncNone:
+		return p, nil
+	}
+	return "", fmt.Errorf("%q is none of batch, file and none", s)
+}
+
+func parseCompress(s string) (string, error) {
+	switch s {
+	case auto, "zstd", "none":
+		return s, nil
+	}
+	return "", fmt.Errorf("%q is none of auto, zstd and none", s)
+}
+
+// parseFile reads the name of a file of this host.
+func parseFile(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("the name is empty")
+	}
+	return s, nil
+}
+
+// addSelection adds the flags that select what is sent.
+func (f *transferFlags) addSelection(flags *pflag.FlagSet) {
+	s := &f.opt.Source
+	flags.Var(&ruleFlag{"rule", &s.Rules, excludeRule}, "exclude", "leave out what this rule of gitignore matches; repeatable")
+	flags.Var(&ruleFlag{"rule", &s.Rules, includeRule}, "include", "but not this; the last rule that matches counts")
+	flags.Var(&ruleFlag{"file", &s.Rules, rulesOf}, "exclude-from", "rules from a file such as .gitignore")
+	addParsed(flags, &s.MaxSize, "max-size", "size", "", "leave out larger files, as 2GiB", parseMaxSize)
+	addParsed(flags, &s.NewerThan, "newer-than", "time", "", "leave out older files: 2026-11-21, or 7d ago",
+		func(text string) (time.Time, error) { return parseNewer(text, time.Now()) })
+	flags.BoolVarP(&s.OneFileSystem, "one-file-system", "x", false, "don't enter what is mounted below")
+}
+
+// addList adds the flags of send that select by a list.
+func (f *transferFlags) addList(flags *pflag.FlagSet) {
+	addParsed(flags, &f.list, "files-from", "file", "", "send only these paths below SRC/, - reads standard input", parseFile)
+	flags.BoolVar(&f.nul, "from0", false, "in that list, a NUL byte ends a path")
+}
+
+// addTarget adds the flags that say what becomes of the target.
+func (f *transferFlags) addTarget(flags *pflag.FlagSet) {
+	t := &f.opt.Target
+	group(flags, "What is replaced", func() {
+		flags.BoolVar(&t.Checksum, "checksum", false, "compare content, not times")
+		flags.BoolVar(&t.Update, "update", false, "leave what is newer at the target")
+		flags.BoolVar(&t.Existing, "existing", false, "leave what the target lacks")
+		flags.BoolVar(&t.IgnoreExisting, "ignore-existing", false, "leave what the target has")
+	})
+	group(flags, "Mirror", func() {
+		flags.BoolVar(&t.Delete, "delete", false, "at the end, remove what the source does not have")
+		addParsed(flags, &t.MaxDelete, "max-delete", "n", "", "but nothing if it were more entries", parseEntries)
+		addParsed(flags, &t.BackupDir, "backup-dir", "dir", "", "below the target: keeps what is removed or replaced", parseFile)
+		flags.BoolVarP(&t.DryRun, "dry-run", "n", false, "only list what would be done")
+	})
+	group(flags, "How it is written", func() {
+		addParsed(flags, &t.Sync, "sync", "when", string(fxfer.SyncBatch), "durable: batch by batch, file by file, or none", parseSync)
+		addParsed(flags, &t.Readback, "verify", "how", "digest", "digest, or readback: from the disk, too", parseVerify)
+		flags.BoolVar(&t.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
+		flags.BoolVar(&t.Strict, "strict", false, "fail if the target can't hold something, as an owner")
+	})
+}
+
+func parseEntries(s string) (int64, error) {
+	n, err := parseCount(s)
+	return int64(n), err
+}
+
+// settle gives the flags the settings that are not on the command line, and checks all. Rules of the command line come after those
+// of the settings, so that they take precedence.
+func (f *transferFlags) settle(c *cobra.Command) error {
+	given := len(f.opt.Source.Rules)
+	if err := applySettings(c); err != nil {
+		return err
+	}
+	rules := f.opt.Source.Rules
+	f.opt.Source.Rules = slices.Concat(rules[given:], rules[:given])
+	return f.check(c.Flags())
+}
+
+// openList makes the list of files that --files-from names, if it does. The caller calls done at the end. Standard input is copied to a
+// file: after a lost connection the list is read again.
+func (f *transferFlags) openList(stdin io.Reader) (done func(), err error) {
+	name, done := f.list, func() {}
+	switch name {
+	case "":
+		return done, nil
+	case "-":
+		copied, err := os.CreateTemp("", "fxfer-list-*")
+		if err != nil {
+			return nil, err
+		}
+		name, done = copied.Name(), func() { _ = os.Remove(copied.Name()) }
+		_, err = io.Copy(copied, stdin)
+		if err = errors.Join(err, copied.Close()); err != nil {
+			done()
+			return nil, fmt.Errorf("--files-from -: %w", err)
+		}
+	}
+	f.opt.Source.Files = listed(name, f.list, f.nul)
+	return done, nil
+}
+
+// listed reads a list each time it is ranged over. shown is what messages call it.
+func listed(name, shown string, nul bool) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		in, err := os.Open(name)
+		if err != nil {
+			yield("", err)
+			return
+		}
+		defer in.Close()
+		for path, err := range filter.ReadFiles(in, nul) {
+			if err != nil {
+				err = fmt.Errorf("%s: %w", shown, err)
+			}
+			if !yield(path, err) {
+				return
+			}
+		}
+	}
+}
+
+// groupKey marks the flags of a group in help.
+const groupKey = "group"
+
+// group gives the flags that add adds a title in help.
+func group(flags *pflag.FlagSet, title string, add func()) {
+	add()
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[groupKey] == nil {
+			_ = flags.SetAnnotation(f.Name, groupKey, []string{title}) // it exists
+		}
+	})
+}
+
+// groupedUsage shows the usage of a command whose flags have groups. Those that have none come last.
+func groupedUsage(c *cobra.Command) error {
+	w := c.OutOrStderr()
+	fmt.Fprintf(w, "Usage:\n  %s\n\nExamples:\n%s\n", c.UseLine(), c.Example)
+	var titles []string
+	groups := map[string]*pflag.FlagSet{}
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		title := "Other flags"
+		if named := f.Annotations[groupKey]; named != nil {
+			title = named[0]
+		}
+		if groups[title] == nil {
+			groups[title] = pflag.NewFlagSet(title, pflag.ContinueOnError)
+			groups[title].SortFlags = false
+			titles = append(titles, title)
+		}
+		groups[title].AddFlag(f)
+	})
+	for _, title := range titles {
+		fmt.Fprintf(w, "\n%s:\n%s", title, groups[title].FlagUsages())
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func newVerifyCommand() *cobra.Command {
+	var opt fxfer.Options
+	var against string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "verify URL --against DIR|MANIFEST",
+		Short: "Compare what a server has with a folder, or with digests",
+		Long: `Verify reads all files below URL, at the server, and compares their content with
+that of the folder DIR, or with the digests in a file as b3sum or --manifest
+writes it. It lists what is missing at the server, what only the server has, and
+what differs. The exit code is 0 if nothing does, and 3 if something does.`,
+		Example: `  fxfer verify fxfer://nas/files/photos --against photos
+  fxfer verify fxfer://nas/files/photos --against photos.b3`,
+		SuggestFor: []string{"check", "compare", "diff"},
+		Args:       exactly(1),
+		PreRunE:    func(c *cobra.Command, _ []string) error { return applySettings(c) },
+		RunE: func(c *cobra.Command, args []string) error {
+			u, err := parseURL(args[0], true)
+			if err != nil {
+				return err
+			}
+			if err := checkPin(opt.Pin, u); err != nil {
+				return err
+			}
+			if against == "" {
+				return usageError("for example: --against FOLDER", "--against is missing: what is %s to be compared with?", u.Redacted())
+			}
+			return verify(c, opt, u, against, newVerdicts(asJSON, c.OutOrStdout(), c.ErrOrStderr()))
+		},
+	}
+	c.Flags().SortFlags = false
+	addParsed(c.Flags(), &against, "against", "path", "", "folder, or file of digests, to compare with", parseFile)
+	addPin(c.Flags(), &opt.Pin)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
+	addSettings(c)
+	return c
+}
+
+func verify(c *cobra.Command, opt fxfer.Options, u fxfer.URL, against string, show verdicts) error {
+	ctx, stop := interruptible(c.Context())
+	defer stop()
+	if hasTerminal() {
+		opt.Confirm = confirm
+	}
+	opt.Progress = show.progress
+	sum, err := within(ctx, func() (*fxfer.Comparison, error) {
+		client, err := fxfer.NewClient(opt)
+		if err != nil {
+			return nil, err
+		}
+		return client.Verify(ctx, u, against, show.difference)
+	})
+	if err != nil && ctx.Err() != nil {
+		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted}
+	}
+	show.finish(sum, err)
+	return err
+}
+
+// verdicts shows a verification. Its methods are called one at a time; finish gets nil for a sum if there is nothing to tell.
+type verdicts interface {
+	progress(fxfer.Progress)
+	difference(fxfer.Difference)
+	finish(*fxfer.Comparison, error)
+}
+
+func newVerdicts(asJSON bool, out, errs io.Writer) verdicts {
+	if asJSON {
+		return jsonVerdicts{out}
+	}
+	return &plainVerdicts{plainLines{people: people{out: out, errs: errs}}}
+}
+
+// plainVerdicts shows a line for each difference.
+type plainVerdicts struct{ lines plainLines }
+
+func (v *plainVerdicts) progress(p fxfer.Progress) {
+	if p.Elapsed-v.lines.last < plainEvery {
+		return
+	}
+	v.lines.last = p.Elapsed
+	v.lines.notice(fmt.Sprintf("%s files, %s compared, %s", grouped(p.FilesDone), showBytes(p.BytesDone), showRate(p.Goodput)))
+}
+
+func (v *plainVerdicts) difference(d fxfer.Difference) {
+	fmt.Fprintf(v.lines.out, "%-10s  %s\n", d.Finding, pathAnd(d.Path, d.Detail))
+}
+
+func (v *plainVerdicts) finish(s *fxfer.Comparison, err error) {
+	if s == nil || err != nil && fxfer.KindOf(err) != fxfer.KindPartial {
+		return
+	}
+	fmt.Fprintf(v.lines.out, "verified    %s, %s in %s: %s the same", count(s.Files, "file", "files"), showBytes(s.Bytes), showTime(s.Duration), grouped(s.Same))
+	for _, part := range []string{
+		nonzero(s.Missing, "%d missing"), nonzero(s.Extra, "%d extra"), nonzero(s.Different, "%d different"), nonzero(s.Unreadable, "%d unreadable"),
+	} {
+		if part != "" {
+			fmt.Fprint(v.lines.out, ", "+part)
+		}
+	}
+	fmt.Fprintln(v.lines.out)
+}
+
+// jsonVerdicts shows an object a line.
+type jsonVerdicts struct{ out io.Writer }
+
+type jsonDifference struct {
+	Type    string        `json:"type"`
+	Path    string        `json:"path"`
+	Raw     []byte        `json:"path_base64,omitempty"` // if it is no UTF-8
+	Finding fxfer.Finding `json:"finding"`
+	Detail  string        `json:"detail,omitempty"`
+}
+
+type jsonComparison struct {
+	Type       string  `json:"type"`
+	Server     string  `json:"server"`
+	Duration   float64 `json:"duration_seconds"`
+	Files      int64   `json:"files"`
+	Bytes      int64   `json:"bytes"`
+	Same       int64   `json:"files_same"`
+	Missing    int64   `json:"missing"`
+	Extra      int64   `json:"extra"`
+	Different  int64   `json:"different"`
+	Unreadable int64   `json:"unreadable"`
+}
+
+func (v jsonVerdicts) progress(fxfer.Progress) {}
+
+func (v jsonVerdicts) difference(d fxfer.Difference) {
+	printJSON(v.out, jsonDifference{"difference", d.Path, rawPath(d.Path), d.Finding, d.Detail})
+}
+
+func (v jsonVerdicts) finish(s *fxfer.Comparison, err error) {
+	if s != nil {
+		printJSON(v.out, jsonComparison{"summary", s.Server, s.Duration.Seconds(), s.Files, s.Bytes, s.Same, s.Missing, s.Extra, s.Different, s.Unreadable})
+	}
+	if err != nil {
+		printJSON(v.out, jsonErrorOf(err))
+	}
+}

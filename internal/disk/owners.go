@@ -1,0 +1,105 @@
+package disk
+
+import (
+	"os/user"
+	"strconv"
+	"sync"
+)
+
+// The names of users and groups, both ways. Their methods are safe for concurrent
+// use and may block while the system asks a directory service. What was found,
+// or not found, is kept as long as the process runs.
+var (
+	userNames  = memo[uint32, string]{find: findUserName}
+	groupNames = memo[uint32, string]{find: findGroupName}
+	userIDs    = memo[string, ownerID]{find: findUser}
+	groupIDs   = memo[string, ownerID]{find: findGroup}
+)
+
+// UserName is the name of the user of that number on this system, "" if it has none.
+func UserName(uid uint32) string { return userNames.get(uid) }
+
+// GroupName is the name of the group of that number on this system, "" if it has none.
+func GroupName(gid uint32) string { return groupNames.get(gid) }
+
+// LookupUser is the number of the user of that name on this system.
+func LookupUser(name string) (uid uint32, ok bool) {
+	id := userIDs.get(name)
+	return id.number, id.known
+}
+
+// LookupGroup is the number of the group of that name on this system.
+func LookupGroup(name string) (gid uint32, ok bool) {
+	id := groupIDs.get(name)
+	return id.number, id.known
+}
+
+type ownerID struct {
+	number uint32
+	known  bool
+}
+
+func findUserName(uid uint32) string {
+	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+	if err != nil {
+		return ""
+	}
+	return u.Username
+}
+
+func findGroupName(gid uint32) string {
+	g, err := user.LookupGroupId(strconv.FormatUint(uint64(gid), 10))
+	if err != nil {
+		return ""
+	}
+	return g.Name
+}
+
+func findUser(name string) ownerID {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return ownerID{}
+	}
+	return parseID(u.Uid)
+}
+
+func findGroup(name string) ownerID {
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return ownerID{}
+	}
+	return parseID(g.Gid)
+}
+
+// parseID reads a number; on Windows owners have none.
+func parseID(s string) ownerID {
+	n, err := strconv.ParseUint(s, 10, 32)
+	return ownerID{number: uint32(n), known: err == nil}
+}
+
+// maxMemo bounds what a peer can have remembered by sending names.
+const maxMemo = 4096
+
+// memo remembers what find returned.
+type memo[K comparable, V any] struct {
+	find  func(K) V
+	mu    sync.Mutex // guards known; not held while finding
+	known map[K]V
+}
+
+func (m *memo[K, V]) get(key K) V {
+	m.mu.Lock()
+	value, ok := m.known[key]
+	m.mu.Unlock()
+	if ok {
+		return value
+	}
+	value = m.find(key)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known == nil || len(m.known) >= maxMemo {
+		m.known = make(map[K]V)
+	}
+	m.known[key] = value
+	return value
+}

@@ -1,0 +1,151 @@
+package disk
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// put writes the file m.Path, base in f, under its reserved name: in five system
+// calls where the file is new, and mode, owner and attributes turn out right from
+// the start.
+func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptions) (_ *Staged, err error) {
+	name := reservedName(base) + partialSuffix
+	dir, err := f.dir()
+	if err != nil {
+		return nil, err
+	}
+	now := t.folders.now()
+	like := f.newFile.Load()
+	if like != nil && !t.folders.fresh(like.at) {
+		like = nil
+	}
+	file, st, err := makeFile(fdOf(dir), name, startMode(m, like, opt.Owner))
+	if errors.Is(err, fs.ErrExist) {
+		return t.putOver(f, base, m, data, opt)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = unix.Unlinkat(fdOf(dir), name, 0)
+			_ = file.Close()
+		}
+	}()
+	have, err := metaOfStat(m.Path, &st)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.volumes.note(st.Dev, f); err != nil {
+		return nil, err
+	}
+	if err := file.write(data); err != nil {
+		return nil, err
+	}
+	h := handle{fd: file.fd, bare: like != nil}
+	if like == nil {
+		names, err := h.xattrs()
+		if h.bare = (err == nil || cannotHold(err)) && !slices.ContainsFunc(names, removable); h.bare {
+			f.newFile.Store(&newcomer{at: now, uid: st.Uid, gid: st.Gid})
+		}
+	}
+	m.Kind = File
+	have.ModTime = time.Time{} // not known: it was written
+	if err := opt.dress(h, &have, m); err != nil {
+		return nil, err
+	}
+	s := &Staged{tree: t, path: m.Path, file: file, ref: fileRef{st.Ino, st.Dev}, size: m.Size, dev: st.Dev}
+	if opt.Sync == SyncFile {
+		if err := file.Sync(); err != nil {
+			return nil, err
+		}
+		s.synced = true
+	}
+	return s, nil
+}
+
+// startMode is the mode that a file for m is made with: the final one if all the
+// rest is as like says, nil if unknown, and final from the start. Otherwise only
+// its owner may read what is written before that is settled.
+func startMode(m Meta, like *newcomer, owner bool) uint32 {
+	settled := like != nil && len(m.Xattrs) == 0 && m.Mode&specialBits == 0 &&
+		(!owner || like.uid == m.UID && like.gid == m.GID)
+	if !settled {
+		return 0o600
+	}
+	return uint32(m.Mode.Perm())
+}
+
+// makeFile makes and locks the file name in the folder dir. fs.ErrExist says that
+// there is one, or was for a moment.
+func makeFile(dir int, name string, mode uint32) (_ *plainFile, st unix.Stat_t, err error) {
+	fd, err := openAt(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_NONBLOCK, mode)
+	if err != nil {
+		return nil, st, err
+	}
+	err = ignoringEINTR(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = ErrBusy
+	}
+	if err == nil {
+		err = ignoringEINTR(func() error { return unix.Fstat(fd, &st) })
+	}
+	// Whoever had the lock before removed the file, as it was empty: see claim.
+	if err == nil && (st.Nlink == 0 || st.Size > 0) {
+		err = fs.ErrExist
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, st, err
+	}
+	return &plainFile{fd}, st, nil
+}
+
+// plainFile is an open regular file without what an os.File costs. Nobody uses it
+// while or after it is closed, which its owner must do.
+type plainFile struct{ fd int }
+
+// write appends all of b.
+func (f *plainFile) write(b []byte) error {
+	for len(b) > 0 {
+		n, err := unix.Write(f.fd, b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		case n == 0:
+			return io.ErrShortWrite
+		default:
+			b = b[n:]
+		}
+	}
+	return nil
+}
+
+// ReadAt is io.ReaderAt's.
+func (f *plainFile) ReadAt(b []byte, off int64) (n int, err error) {
+	for n < len(b) {
+		more, err := unix.Pread(f.fd, b[n:], off+int64(n))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return n, err
+		case more == 0:
+			return n, io.EOF
+		default:
+			n += more
+		}
+	}
+	return n, nil
+}
+
+// Sync returns when the file is on the medium.
+func (f *plainFile) Sync() error { return ignoringEINTR(func() error { return unix.Fsync(f.fd) }) }
+
+// Close releases the file and its lock.
+func (f *plainFile) Close() error { return unix.Close(f.fd) }

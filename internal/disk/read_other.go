@@ -1,0 +1,98 @@
+//go:build !linux
+
+package disk
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// noTime leaves a time alone in Root.Chtimes.
+var noTime time.Time
+
+// readFile fills buf with the whole regular file base of f, which has identity id
+// before and afterwards. The error is ErrChanged if it is not so.
+func (f *folder) readFile(base string, id Identity, buf []byte) error {
+	file, info, err := openRegular(f.root, base, os.O_RDONLY)
+	if errors.Is(err, ErrUnsupportedKind) {
+		return ErrChanged
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if identityOf(info) != id {
+		return ErrChanged
+	}
+	if n, err := file.ReadAt(buf, 0); n < len(buf) {
+		if errors.Is(err, io.EOF) {
+			err = ErrChanged
+		}
+		return err
+	}
+	if info, err = file.Stat(); err == nil && identityOf(info) != id {
+		err = ErrChanged
+	}
+	return err
+}
+
+// fileRef tells files apart.
+type fileRef struct{ info fs.FileInfo }
+
+func refOf(info fs.FileInfo) fileRef { return fileRef{info} }
+
+// holdsAs reports whether the entry name of f is that file.
+func (f *folder) holdsAs(name string, file fileRef) bool { return isNamed(f.root, name, file.info) }
+
+// leadsTo reports whether path, in the tree, still is the folder f.
+func (t *Tree) leadsTo(path string, f *folder) bool {
+	top, err := t.folders.top()
+	if err != nil {
+		return false
+	}
+	defer top.release()
+	return leadsToSlowly(top.root, path, f)
+}
+
+// describe describes the entry name of f as path.
+func (f *folder) describe(_ *os.File, name, path string) (Meta, error) {
+	info, err := f.root.Lstat(name)
+	if err != nil {
+		return Meta{}, err
+	}
+	m, err := metaOf(path, info)
+	if err == nil && m.Kind == Symlink {
+		m.Link, err = f.root.Readlink(name)
+	}
+	return m, err
+}
+
+// metaOf translates what lstat said about path, without the link's target and
+// what only some systems have.
+func metaOf(path string, info fs.FileInfo) (Meta, error) {
+	m := Meta{
+		Path:    path,
+		ModTime: info.ModTime(),
+		Mode:    info.Mode() & modeBits,
+	}
+	m.Kind = kindOf(info.Mode())
+	switch m.Kind {
+	case 0:
+		return Meta{}, ErrUnsupportedKind
+	case File:
+		m.Size = info.Size()
+	}
+	m.ID = identityOf(info)
+	return m, nil
+}
+
+// readXattrs finds none: only Linux's are known here.
+func readXattrs(*os.File, string) ([]Xattr, error) { return nil, nil }
+
+// segmentAt says that all is data.
+func segmentAt(_ *os.File, off, size int64) (segment, error) {
+	return segment{from: off, data: off, to: size}, nil
+}

@@ -1,0 +1,143 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// Symlink makes the symlink m.Path with target m.Link and m's metadata, of which
+// the mode means nothing, or replaces a file or symlink of that name atomically.
+// A symlink with that target stays and gets the metadata. A folder there is
+// ErrExists.
+func (t *Tree) Symlink(m Meta, opt TargetOptions) error {
+	m.Kind = Symlink
+	err := t.replace(m, opt, func(f *folder, name string) error { return f.root.Symlink(m.Link, name) })
+	return at("symlink", m.Path, err)
+}
+
+// Special makes the pipe, device or socket m.Path with m's metadata, or replaces
+// a file or symlink of that name atomically. An equal one stays and gets the
+// metadata. A folder there is ErrExists. Where the system, or this user, can't
+// make it there is a warning, and what has the name stays.
+func (t *Tree) Special(m Meta, opt TargetOptions) error {
+	switch m.Kind {
+	case Fifo, Socket:
+		m.Rdev = 0
+	case CharDevice, BlockDevice:
+	default:
+		return at("make node", m.Path, ErrUnsupportedKind)
+	}
+	var refused error
+	err := t.replace(m, opt, func(f *folder, name string) error {
+		err := makeNode(f, name, m.Kind, m.Rdev)
+		// Not EACCES, by which the folder is refused.
+		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+			refused = err
+		}
+		return err
+	})
+	if refused != nil {
+		opt.warn(m.Path, "device", refused)
+		return nil
+	}
+	return at("make "+m.Kind.String(), m.Path, err)
+}
+
+// replace gives m.Path to an entry that create makes, unless there is an equal
+// one already, and the metadata of m.
+func (t *Tree) replace(m Meta, opt TargetOptions, create func(f *folder, name string) error) error {
+	return t.withParent(m.Path, func(f *folder, base string) error {
+		if base == "." {
+			return ErrExists
+		}
+		dir, err := f.dir()
+		if err != nil {
+			return err
+		}
+		have, err := f.describe(dir, base, m.Path)
+		if err == nil && have.Kind == m.Kind && have.Link == m.Link && have.Rdev == m.Rdev {
+			err := t.apply(f, base, m, &opt)
+			if !errors.Is(err, ErrExists) && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		return t.swapIn(f, base, linkSuffix, func(name string) error {
+			if err := create(f, name); err != nil {
+				return err
+			}
+			return t.apply(f, name, m, &opt)
+		})
+	})
+}
+
+// Link makes to another name of the file from, or of what else it is but a
+// folder, in place of a file or symlink of that name, atomically. If both are the
+// same file already, nothing is done. A folder there is ErrExists. Where the file
+// system has no hard links, the limit of links is reached, or the two are on
+// different ones, the system's error is returned and to is as it was.
+func (t *Tree) Link(from, to string) error {
+	err := t.withParent(from, func(source *folder, sourceBase string) error {
+		info, err := source.root.Lstat(sourceBase)
+		if err != nil {
+			return err
+		}
+		return t.withParent(to, func(f *folder, base string) error {
+			if base == "." {
+				return ErrExists
+			}
+			if have, err := f.root.Lstat(base); err == nil && os.SameFile(info, have) {
+				return nil
+			}
+			return t.swapIn(f, base, hardSuffix, func(name string) error {
+				if err := t.link(source, sourceBase, f, name); err != nil {
+					return err
+				}
+				_, dev := fileID(info)
+				return t.volumes.note(dev, f)
+			})
+		})
+	})
+	return at("link", to, err)
+}
+
+// swapIn has create make an entry under a temporary name in f and renames it to
+// base. Nothing locks such an entry against another writer of base, who removes
+// it and makes his own; whoever finds that his is gone, or another's there, starts
+// over, so that the last one wins. Hard links have a suffix of their own, or
+// metadata meant for a new entry could get to a file that is linked.
+func (t *Tree) swapIn(f *folder, base, suffix string, create func(name string) error) (err error) {
+	name := reservedName(base) + suffix
+	for range 100 {
+		err = create(name)
+		if errors.Is(err, fs.ErrExist) || errors.Is(err, ErrExists) {
+			if err := f.root.RemoveAll(name); err != nil {
+				return err
+			}
+			continue
+		}
+		if err == nil {
+			err = t.renameOver(f, name, base)
+		}
+		if _, gone := f.root.Stat("."); errors.Is(err, fs.ErrNotExist) && gone == nil {
+			continue
+		}
+		break
+	}
+	// Also after a rename that worked: it does nothing if both names already are the
+	// same file.
+	return errors.Join(err, removeIfThere(f.root, name))
+}
+
+// renameOver renames in a folder, replacing files and symlinks but no folder.
+func (t *Tree) renameOver(f *folder, from, to string) error {
+	err := t.move(f, from, f, to)
+	if err == nil {
+		return nil
+	}
+	if info, statErr := f.root.Lstat(to); statErr == nil && info.IsDir() {
+		return ErrExists
+	}
+	return err
+}

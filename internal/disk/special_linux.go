@@ -1,0 +1,49 @@
+package disk
+
+import "golang.org/x/sys/unix"
+
+// makeNode makes a pipe, device or socket in f that only its owner may use.
+func makeNode(f *folder, name string, kind Kind, rdev uint64) error {
+	mode := uint32(0o600)
+	switch kind {
+	case Fifo:
+		mode |= unix.S_IFIFO
+	case CharDevice:
+		mode |= unix.S_IFCHR
+	case BlockDevice:
+		mode |= unix.S_IFBLK
+	case Socket:
+		mode |= unix.S_IFSOCK
+	default:
+		return ErrUnsupportedKind
+	}
+	dir, err := f.dir()
+	if err != nil {
+		return err
+	}
+	return withFD(dir, func(fd int) error { return unix.Mknodat(fd, name, mode, int(rdev)) })
+}
+
+// link makes the entry name of to another name of the entry base of from, which
+// is not followed if it is a symlink.
+func (t *Tree) link(from *folder, base string, to *folder, name string) error {
+	return betweenFolders(from, to, func(fromFD, toFD int) error { return unix.Linkat(fromFD, base, toFD, name, 0) })
+}
+
+// move renames an entry from one folder to another, over a file or an empty
+// folder if it is one.
+func (t *Tree) move(from *folder, base string, to *folder, name string) error {
+	return betweenFolders(from, to, func(fromFD, toFD int) error { return unix.Renameat(fromFD, base, toFD, name) })
+}
+
+func betweenFolders(from, to *folder, do func(fromFD, toFD int) error) error {
+	fromDir, err := from.dir()
+	if err != nil {
+		return err
+	}
+	toDir, err := to.dir()
+	if err != nil {
+		return err
+	}
+	return ignoringEINTR(func() error { return do(fdOf(fromDir), fdOf(toDir)) })
+}

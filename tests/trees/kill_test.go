@@ -1,0 +1,99 @@
+//go:build linux
+
+package trees_test
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	manyFiles = flag.Int("files", 20_000, "files of TestKillManyFiles")
+	kills     = flag.Int("kills", 5, "how often TestKillManyFiles kills a transfer")
+)
+
+// smallSize is the size of each of many files.
+const smallSize = 1024
+
+// TestKillManyFiles kills either side at random moments while very many small files travel, and runs the same command again: nothing
+// that was in place travels again, and the end state is exact.
+func TestKillManyFiles(t *testing.T) {
+	rng := random(t)
+	base := scratch(t)
+	source, target := filepath.Join(base, "source"), filepath.Join(base, "target")
+	m := newMaker(t, rng, source)
+	m.small(*manyFiles)
+	p := newPair(t, base)
+
+	// A whole transfer tells how long one takes.
+	whole := p.do(t, "send", source+"/", p.url("whole"))
+	require.EqualValues(t, *manyFiles, whole.Sent)
+	t.Logf("%d files in %.2f s", whole.Files, whole.Seconds)
+	go func() { _ = os.RemoveAll(filepath.Join(base, "whole")) }() // takes a while, and scratch removes what is left
+
+	for i := range *kills {
+		before := placed(t, target)
+		server := rng.IntN(2) == 1
+		moment := time.Duration(rng.Float64() * whole.Seconds / 3 * float64(time.Second))
+		killed, o := p.killOne(t, p.start(t, "send", source+"/", p.url("target")), server, moment)
+		after := placed(t, target)
+		t.Logf("%d: server %v, after %v, killed %v: %d files placed before, %d more", i+1, server, moment.Round(time.Millisecond), killed,
+			len(before), len(after)-len(before))
+		if !killed {
+			require.Zero(t, o.Code, "%v", o)
+			require.GreaterOrEqual(t, o.Unchanged, int64(len(before)))
+		}
+	}
+	before := placed(t, target)
+	report := filepath.Join(base, "report")
+	o := p.do(t, "send", "--report", report, source+"/", p.url("target"))
+	lines := reportOf(t, report)
+	t.Logf("last: %d files in %.2f s: %d unchanged, %d sent", o.Files, o.Seconds, o.Unchanged, o.Sent)
+	require.EqualValues(t, *manyFiles, o.Files)
+	for _, name := range before {
+		require.Equal(t, "unchanged", lines[name][0].Action, name)
+	}
+	require.GreaterOrEqual(t, o.Unchanged, int64(len(before))) // a server that lost its client may have placed more
+	require.Equal(t, o.Files, o.Unchanged+o.Sent)
+	require.InEpsilon(t, smallSize*o.Sent+1, o.Written+1, 0.01)
+	require.Empty(t, differences(source, target, comparison{}))
+
+	o = p.do(t, "send", source+"/", p.url("target"))
+	t.Logf("nothing to do: %d files in %.2f s", o.Files, o.Seconds)
+	require.Zero(t, o.Sent)
+}
+
+// small makes n small files, 1000 in each folder.
+func (m *maker) small(n int) {
+	content := m.bytes(smallSize)
+	for i := range n {
+		dir := m.at(fmt.Sprintf("%04d", i/1000))
+		if i%1000 == 0 {
+			require.NoError(m.t, os.Mkdir(dir, 0o755))
+		}
+		copy(content, fmt.Sprintf("%020d", i)) // no two are equal
+		require.NoError(m.t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("f%03d", i%1000)), content, 0o644))
+	}
+}
+
+// placed lists the files that have their names below dir.
+func placed(t *testing.T, dir string) (found []string) {
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !strings.HasPrefix(d.Name(), ".fxfer-") {
+			found = append(found, strings.TrimPrefix(name, dir+"/"))
+		}
+		return err
+	})
+	if !os.IsNotExist(err) { // nothing came as far as that
+		require.NoError(t, err)
+	}
+	return found
+}
