@@ -44,11 +44,12 @@ type trial struct {
 	left, right, machine []hosts.Setting
 	flags, serverFlags   []string
 	source, target       disk
-	leftCPU, rightCPU    float64 // share of one processor that fxfer gets; 0: all of them
-	stdin                int64   // bytes/s that a program feeds to fxfer; 0: a file is sent
-	rivals               int     // TCP connections with cubic that share the line
-	initcwnd             int     // of the left host's route; 0: as it is
-	fails                bool    // the transfer needn't come to an end
+	leftCPU, rightCPU    float64       // share of one processor that fxfer gets; 0: all of them
+	stdin                int64         // bytes/s that a program feeds to fxfer; 0: a file is sent
+	rivals               int           // TCP connections with cubic that share the line
+	initcwnd             int           // of the left host's route; 0: as it is
+	later                time.Duration // after which the link loses its PMTU; 0: before the transfer
+	fails                bool          // the transfer needn't come to an end
 }
 
 // draws are the random choices of one row and seed.
@@ -105,6 +106,9 @@ var stockMax = []hosts.Setting{setting("net/core/rmem_max", 212992), setting("ne
 
 // loseEarly makes the congestion controls that take loss for congestion available to everyone.
 var loseEarly = []hosts.Setting{{Name: hosts.AllowedCC, Value: "reno cubic bbr"}}
+
+// noProbing leaves a black hole unnoticed by the kernel.
+var noProbing = []hosts.Setting{setting("net/ipv4/tcp_mtu_probing", 0)}
 
 var causes = []cause{
 	{
@@ -177,7 +181,7 @@ var causes = []cause{
 			l := r.line()
 			l.Reorder = 0.03
 			dull := []hosts.Setting{setting("net/ipv4/tcp_recovery", 0), setting("net/ipv4/tcp_max_reordering", 3)}
-			return trial{link: l, left: dull, right: dull, flags: []string{"--congestion", "reno", "--streams", "1"}, bytes: bytesAt(50 * mbit)}
+			return trial{link: l, left: dull, right: dull, flags: []string{"--congestion", "reno", "--streams", "1"}, bytes: bytesAt(payloadLimit(l.Rate) / 2)}
 		},
 	},
 	{
@@ -207,12 +211,12 @@ var causes = []cause{
 		},
 	},
 	{
-		name: "competing flows", about: "4 to 8 connections of iperf3 with cubic share the line",
+		name: "competing flows", about: "4 to 8 connections of iperf3 with cubic share the line, and fxfer has two with cubic",
 		right: []answer{{diagnose.Congestion, diagnose.Path}},
 		trial: func(r *draws) trial {
 			l, n := r.line(), int(r.between(4, 8))
 			l.Rate = r.between(200, 500) * mbit
-			return trial{link: l, machine: loseEarly, flags: []string{"--streams", "2"}, rivals: n, bytes: bytesAt(payloadLimit(l.Rate) / 3)}
+			return trial{link: l, machine: loseEarly, flags: []string{"--congestion", "cubic", "--streams", "2"}, rivals: n, bytes: bytesAt(payloadLimit(l.Rate) / 4)}
 		},
 	},
 	{
@@ -254,11 +258,11 @@ var causes = []cause{
 		},
 	},
 	{
-		name: "slow sender CPU", about: "fxfer gets 4 to 8 % of a processor at the sending host",
+		name: "slow sender CPU", about: "fxfer gets 2 to 4 % of a processor at the sending host",
 		right: []answer{{diagnose.SenderCPU, diagnose.Sender}},
 		trial: func(r *draws) trial {
-			l, share := r.wide(), float64(r.between(4, 8))/100
-			return trial{link: l, leftCPU: share, bytes: bytesAt(share * 2e9)}
+			l, share := r.wide(), float64(r.between(20, 40))/1000
+			return trial{link: l, leftCPU: share, bytes: bytesAt(share * 6e9)}
 		},
 	},
 	{
@@ -266,7 +270,7 @@ var causes = []cause{
 		right: []answer{{diagnose.ReceiverCPU, diagnose.Receiver}},
 		trial: func(r *draws) trial {
 			l, share := r.wide(), float64(r.between(4, 8))/100
-			return trial{link: l, rightCPU: share, bytes: bytesAt(share * 2e9)}
+			return trial{link: l, rightCPU: share, bytes: bytesAt(share * 3e9)}
 		},
 	},
 	{
@@ -306,8 +310,16 @@ var causes = []cause{
 		trial: func(r *draws) trial {
 			l := r.line()
 			l.PMTU, l.BlackHole = int(r.between(1300, 1450)), true
-			off := []hosts.Setting{setting("net/ipv4/tcp_mtu_probing", 0)}
-			return trial{link: l, left: off, right: off, bytes: bytesAt(payloadLimit(l.Rate)) / 4, fails: true}
+			return trial{link: l, left: noProbing, right: noProbing, bytes: bytesAt(payloadLimit(l.Rate)) / 4, fails: true}
+		},
+	},
+	{
+		name: "MTU black hole, later", about: "the same from the second second of a transfer on",
+		right: []answer{{diagnose.BlackHole, diagnose.Path}},
+		trial: func(r *draws) trial {
+			l := r.line()
+			l.PMTU, l.BlackHole = int(r.between(1300, 1450)), true
+			return trial{link: l, left: noProbing, right: noProbing, later: 2 * time.Second, bytes: bytesAt(payloadLimit(l.Rate)), fails: true}
 		},
 	},
 }

@@ -165,11 +165,20 @@ func (h *harness) run(ctx context.Context, t *trial, fix *remedy, side string) (
 			return r, err
 		}
 	}
-	change := lab.Change{Loss: &t.link.Loss, Reorder: &t.link.Reorder}
+	change, late := lab.Change{Loss: &t.link.Loss, Reorder: &t.link.Reorder}, lab.Change{}
 	if t.link.PMTU > 0 {
-		change.PMTU, change.BlackHole = &t.link.PMTU, &t.link.BlackHole
+		late = lab.Change{PMTU: &t.link.PMTU, BlackHole: &t.link.BlackHole}
 	}
 	if err := l.Set(change); err != nil {
+		return r, err
+	}
+	if t.later == 0 {
+		err = l.Set(late)
+	} else {
+		timer := time.AfterFunc(t.later, func() { _ = l.Set(late) }) // the verdict tells of a lab that is gone
+		defer timer.Stop()
+	}
+	if err != nil {
 		return r, err
 	}
 
