@@ -45,8 +45,8 @@ func explain(r *fxfer.Report) string {
 	fmt.Fprintf(&b, "\n%8s  %-13s  %-9s  %7s  %7s  %s\n", "at", "goodput", "RTT", "streams", "resent", "limit")
 	for _, m := range condense(r.Timeline, explainRows) {
 		rtt := ""
-		if m.Sender.RTT > 0 {
-			rtt = showTime(m.Sender.RTT)
+		if m.Sender.MeanRTT() > 0 {
+			rtt = showTime(m.Sender.MeanRTT())
 		}
 		fmt.Fprintf(&b, "%8s  %-13s  %-9s  %7d  %7d  %s\n", showTime(m.Start), showRate(m.Rate()), rtt, m.Sender.Streams, m.Sender.Retrans, m.Limiter)
 	}

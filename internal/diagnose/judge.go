@@ -33,8 +33,8 @@ const (
 	delayed = 1.1
 
 	// Where segments wait in a queue, the RTT exceeds the least one by a share of it, and by more than a scheduler's noise.
-	queueShare = 1.0 / 8
-	queueLeast = 500 * time.Microsecond
+	queueShare = 0.2
+	queueLeast = time.Millisecond
 	// A queue is excessive that makes the RTT so many times as long, and adds so much.
 	bloatFactor = 3
 	bloatLeast  = 50 * time.Millisecond
@@ -45,6 +45,7 @@ const (
 	rampRTTs = 14
 	grown    = 0.8 // of the peak
 	shortest = 10 * time.Millisecond
+	settle   = 2 * time.Second // about how long a view of the network is
 )
 
 // Cells cuts a session into cells and finds what held each back.
@@ -140,8 +141,10 @@ func (s *Sample) starved(d time.Duration) bool {
 func (v *view) limiter(c *Cell) Limiter {
 	s, d := &c.Sender, c.Length
 	used := s.used()
-	backlog := share(s.Backlog, used)
-	rwnd, sndbuf := share(s.RwndLimited, s.Busy), share(s.SndbufLimited, s.Busy)
+	// A pacing sender is not counted as limited by the window that its pace comes from. So data in flight counts as well.
+	busy := max(s.Busy, d/2) // less than one stream for half of the time says nothing
+	backlog := share(s.Backlog, busy)
+	rwnd, sndbuf := share(max(s.RwndLimited, s.Windowed), busy), share(max(s.SndbufLimited, s.Buffered), busy)
 	switch {
 	case v.deaf && (s.InFlight > 0 || s.Retrans > 0):
 		return BlackHole
@@ -239,6 +242,15 @@ func (v *view) ramping(c *Cell) bool {
 // brief tells whether the session was over before windows could have grown.
 func (v *view) brief() bool { return v.length < (rampRTTs+4)*v.minRTT }
 
+// around sums up what the sender measured about the time of a cell: the moments of a network say little.
+func (v *view) around(c *Cell) Sample {
+	from, to := max(c.Start-settle/2, v.began+rampRTTs*v.minRTT), c.Start+c.Length+settle/2
+	if from >= c.Start+c.Length {
+		from = c.Start
+	}
+	return during(v.Sender, from, to)
+}
+
 func (v *view) slowStart() Limiter {
 	usual := int64(10) // segments, RFC 6928
 	if n := v.SenderHost.InitCwnd; n > 0 && n < usual {
@@ -252,14 +264,15 @@ func (v *view) slowStart() Limiter {
 
 // path finds what is wrong in the network, where data waits for the congestion window.
 func (v *view) path(c *Cell) Limiter {
-	s := &c.Sender
 	if v.ramping(c) {
 		return v.slowStart()
 	}
-	queue := s.RTT - v.minRTT
+	s := v.around(c)
+	rtt := s.MeanRTT()
+	queue := rtt - v.minRTT
 	queued := queue >= queueLeast && queue.Seconds() >= queueShare*v.minRTT.Seconds()
 	switch {
-	case queue >= bloatLeast && s.RTT >= bloatFactor*v.minRTT:
+	case queue >= bloatLeast && rtt >= bloatFactor*v.minRTT:
 		return Bufferbloat
 	case s.Control == BBR:
 		return LineRate // it takes neither loss nor reordering for the end of the line

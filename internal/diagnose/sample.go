@@ -42,6 +42,10 @@ type Sample struct {
 	RwndLimited   time.Duration // of that, held back by the peer's window
 	SndbufLimited time.Duration // of that, held back by the send buffer
 	Backlog       time.Duration // with data that waits in the kernel to be sent
+	Windowed      time.Duration // with the peer's window nearly full
+	Buffered      time.Duration // with the send buffer nearly full, of data in flight
+	Flying        time.Duration // in which any stream had data in flight
+	RTTSum        int64         // mean smoothed RTT of these, ns, times Flying, s
 	Acked         int64         // bytes
 	Segments      int64         // sent with data
 	Retrans       int64         // segments
@@ -68,6 +72,14 @@ const (
 	Cubic
 	Reno
 )
+
+// MeanRTT is the mean smoothed RTT of the streams with data in flight.
+func (s *Sample) MeanRTT() time.Duration {
+	if s.Flying <= 0 {
+		return s.RTT
+	}
+	return time.Duration(float64(s.RTTSum) / s.Flying.Seconds())
+}
 
 // ControlNumber returns the number of a congestion control's name.
 func ControlNumber(name string) int64 {
@@ -119,7 +131,8 @@ func (s *Sample) fields() []field {
 		d("walk_ns", &s.Walk), d("room_ns", &s.Room), d("feed_ns", &s.Feed), d("compare_ns", &s.Compare), d("name_ns", &s.Name), d("sync_ns", &s.Sync),
 		d("cpu_ns", &s.CPU), d("run_delay_ns", &s.RunDelay), {"cores_milli", &s.Cores, true},
 		{"streams", &s.Streams, true}, {"payload", &s.Payload, false},
-		d("busy_ns", &s.Busy), d("rwnd_limited_ns", &s.RwndLimited), d("sndbuf_limited_ns", &s.SndbufLimited), d("backlog_ns", &s.Backlog),
+		d("busy_ns", &s.Busy), d("rwnd_limited_ns", &s.RwndLimited), d("sndbuf_limited_ns", &s.SndbufLimited), d("backlog_ns", &s.Backlog), d("windowed_ns", &s.Windowed), d("buffered_ns", &s.Buffered),
+		d("flying_ns", &s.Flying), {"rtt_sum", &s.RTTSum, false},
 		{"acked", &s.Acked, false}, {"segments", &s.Segments, false}, {"retrans", &s.Retrans, false}, {"spurious", &s.Spurious, false},
 		{"reordered", &s.Reordered, false}, {"received", &s.Received, false},
 		{"min_rtt_ns", (*int64)(&s.MinRTT), true}, {"rtt_ns", (*int64)(&s.RTT), true}, {"in_flight", &s.InFlight, true}, {"cwnd", &s.Cwnd, true},

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -198,10 +199,10 @@ func (f *facts) lost() string {
 
 // delay describes the queue.
 func (f *facts) delay() string {
-	if f.Sender.RTT == 0 || f.rtt() == 0 {
+	if f.Sender.MeanRTT() == 0 || f.rtt() == 0 {
 		return ""
 	}
-	return fmt.Sprintf("RTT %s, at least %s", units.Time(f.Sender.RTT), units.Time(f.rtt()))
+	return fmt.Sprintf("RTT %s, at least %s", units.Time(f.Sender.MeanRTT()), units.Time(f.rtt()))
 }
 
 func (f *facts) loss(v *Verdict) {
@@ -238,7 +239,7 @@ func (f *facts) bloat(v *Verdict) {
 	if f.Sender.Control != BBR && f.sender.BBR == BBRAllowed {
 		v.Remedies = append(v.Remedies, Remedy{Flag: "--congestion bbr"})
 	}
-	v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--rate-limit %dkbit", int64(f.Rate()*0.9/1e3))},
+	v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--rate-limit %.0fmbit", math.Ceil(f.Rate()*0.9/1e6))},
 		Remedy{Advice: "fq_codel or cake on the router in front of the slow line"})
 }
 

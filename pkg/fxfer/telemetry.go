@@ -32,16 +32,16 @@ type telemetry struct {
 	written func() int64
 	host    diagnose.Host
 
-	mu      sync.Mutex
-	local   diagnose.Series
-	remote  diagnose.Series
-	peer    diagnose.Host
-	lag     time.Duration // from the peer's clock to ours, the least seen
-	lagged  bool
-	backlog time.Duration
-	cpu     time.Duration // used before the start
-	delay   time.Duration // before the start
-	cores   int64
+	mu     sync.Mutex
+	local  diagnose.Series
+	remote diagnose.Series
+	peer   diagnose.Host
+	lag    time.Duration // from the peer's clock to ours, the least seen
+	lagged bool
+	total  diagnose.Sample // what is integrated over time, of this side
+	cpu    time.Duration   // used before the start
+	delay  time.Duration   // before the start
+	cores  int64
 }
 
 // withoutTelemetry is for benchmarks of its cost.
@@ -92,9 +92,16 @@ func (t *telemetry) sample() diagnose.Sample {
 	defer t.mu.Unlock()
 	s.At = time.Since(t.start)
 	if before, ok := t.local.Last(); ok {
-		t.backlog += time.Duration(total.backlogged) * (s.At - before.At)
+		passed := s.At - before.At
+		t.total.Backlog += time.Duration(total.backlogged) * passed
+		t.total.Windowed += time.Duration(total.windowed) * passed
+		t.total.Buffered += time.Duration(total.buffered) * passed
+		if total.flying > 0 {
+			t.total.Flying += passed
+			t.total.RTTSum += int64(float64(s.RTT) * passed.Seconds())
+		}
 	}
-	s.Backlog = t.backlog
+	s.Backlog, s.Windowed, s.Buffered, s.Flying, s.RTTSum = t.total.Backlog, t.total.Windowed, t.total.Buffered, t.total.Flying, t.total.RTTSum
 	t.local.Add(s)
 	return s
 }
@@ -188,6 +195,15 @@ func (t *telemetry) now(push bool, asked *diagnose.Asked) string {
 	return string(verdicts[0].Limiter)
 }
 
+const (
+	// windowFull is the part of the peer's window from which data in flight fills it: a receiver's autotuning keeps it about twice as
+	// large as that (tcp_rcv_space_adjust in net/ipv4/tcp_input.c).
+	windowFull = 0.75
+	// bufferFull is the part of a send buffer, as the kernel counts, from which data in flight fills it; see internal/transport. Autotuning
+	// keeps it at least twice as large as the congestion window (tcp_sndbuf_expand in net/ipv4/tcp_input.c).
+	bufferFull = 0.45
+)
+
 // streamSums is what TCP_INFO of all streams amounts to; see diagnose.Sample.
 type streamSums struct {
 	pathStats
@@ -197,6 +213,7 @@ type streamSums struct {
 	// Of those that are open.
 	rtt                               time.Duration
 	flying, backlogged                int
+	windowed, buffered                int
 	inFlight, cwnd, sndWnd, pmtu, mss int64
 }
 
@@ -220,6 +237,13 @@ func (p *streamSums) present(i *transport.Info) {
 	}
 	if i.NotSent >= max(1, i.SndMSS) {
 		p.backlogged++
+	}
+	full := i.InFlight >= 4*max(1, i.SndMSS) // less is not held back by a window
+	if full && float64(i.InFlight) >= windowFull*float64(i.SndWnd) && i.SndWnd > 0 {
+		p.windowed++
+	}
+	if full && float64(i.InFlight+i.NotSent) >= bufferFull*float64(i.SndBuf) && i.NotSent < i.InFlight/4 {
+		p.buffered++
 	}
 	p.inFlight += int64(i.InFlight)
 	p.cwnd += int64(i.Cwnd)
