@@ -177,6 +177,7 @@ func countersLine(there, back lab.Counters) string {
 			{c.Lost, line, "lost"},
 			{c.Reordered, line - c.Lost, "reordered"},
 			{c.Corrupted, line - c.Lost, "corrupted"},
+			{c.TooBig, line - c.Lost, "too big for the path"},
 		} {
 			if fault.n > 0 {
 				fmt.Fprintf(&b, ", %d %s (%.3g%%)", fault.n, fault.name, 100*float64(fault.n)/float64(fault.of))
@@ -300,8 +301,11 @@ func newLabSetCommand() *cobra.Command {
 	flags.set.VisitAll(func(f *pflag.Flag) {
 		if f.Name != "mtu" && f.Name != "seed" {
 			f.DefValue = "" // help shows no defaults: what isn't named stays
-			if f.Value.Type() == "duration" {
+			switch f.Value.Type() {
+			case "duration":
 				f.DefValue = "0s"
+			case "int":
+				f.DefValue = "0"
 			}
 			c.Flags().AddFlag(f)
 		}
@@ -336,7 +340,8 @@ type linkFlags struct {
 	set                                  *pflag.FlagSet
 	rate, loss, reorder, corrupt, buffer string
 	rtt                                  time.Duration
-	mtu                                  int
+	mtu, pmtu                            int
+	blackHole                            bool
 	seed                                 uint64
 }
 
@@ -350,6 +355,8 @@ func newLinkFlags() *linkFlags {
 	f.set.StringVar(&f.reorder, "reorder", "0%", "`share` of segments held back until later ones have overtaken them")
 	f.set.StringVar(&f.corrupt, "corrupt", "0", "bit error `rate`, as in 1e-6")
 	f.set.IntVar(&f.mtu, "mtu", 1500, "largest IP packet in `bytes`")
+	f.set.IntVar(&f.pmtu, "pmtu", 0, "largest IP packet in `bytes` that passes the middle of the path (0: the MTU)")
+	f.set.BoolVar(&f.blackHole, "black-hole", false, "what is larger than --pmtu vanishes without an ICMP message")
 	f.set.Uint64Var(&f.seed, "seed", 1, "`number` that decides which segments suffer")
 	return f
 }
@@ -359,7 +366,7 @@ func (f *linkFlags) link() (lab.Link, error) {
 	if err != nil {
 		return lab.Link{}, err
 	}
-	l := lab.Link{Rate: *c.Rate, RTT: *c.RTT, Loss: *c.Loss, Reorder: *c.Reorder, Corrupt: *c.Corrupt, MTU: f.mtu, Seed: f.seed}
+	l := lab.Link{Rate: *c.Rate, RTT: *c.RTT, Loss: *c.Loss, Reorder: *c.Reorder, Corrupt: *c.Corrupt, MTU: f.mtu, PMTU: f.pmtu, BlackHole: f.blackHole, Seed: f.seed}
 	if c.Buffer != nil {
 		l.Buffer = *c.Buffer
 	} else {
@@ -390,6 +397,8 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 	get("loss", func() (err error) { c.Loss, err = pointer(parseShare(f.loss)); return })
 	get("reorder", func() (err error) { c.Reorder, err = pointer(parseShare(f.reorder)); return })
 	get("corrupt", func() (err error) { c.Corrupt, err = pointer(parseProbability(f.corrupt)); return })
+	get("pmtu", func() error { c.PMTU = &f.pmtu; return nil })
+	get("black-hole", func() error { c.BlackHole = &f.blackHole; return nil })
 	get("buffer", func() (err error) {
 		bdp, ok := strings.CutSuffix(f.buffer, "bdp")
 		if !ok {

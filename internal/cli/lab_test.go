@@ -25,14 +25,17 @@ func TestLinkFlags(t *testing.T) {
 	require.Equal(t, lab.Link{Rate: 1e9, RTT: 10 * time.Millisecond, BufferBDP: 1, MTU: 1500, Seed: 1}, l)
 
 	l, err = parse("--rate", "200mbit", "--rtt", "50ms", "--loss", "0.1%", "--reorder", "1%", "--corrupt", "1e-6",
-		"--buffer", "64KiB", "--mtu", "9000", "--seed", "7")
+		"--buffer", "64KiB", "--mtu", "9000", "--pmtu", "1308", "--black-hole", "--seed", "7")
 	require.NoError(t, err)
 	require.Equal(t, lab.Link{
-		Rate: 200e6, RTT: 50 * time.Millisecond, Loss: 0.001, Reorder: 0.01, Corrupt: 1e-6, Buffer: 64 << 10, MTU: 9000, Seed: 7,
+		Rate: 200e6, RTT: 50 * time.Millisecond, Loss: 0.001, Reorder: 0.01, Corrupt: 1e-6, Buffer: 64 << 10, MTU: 9000, PMTU: 1308, BlackHole: true, Seed: 7,
 	}, l)
 	l, err = parse("--buffer", "0.5bdp")
 	require.NoError(t, err)
 	require.InDelta(t, 0.5, l.BufferBDP, 0)
+
+	_, err = parse("--pmtu", "1501")
+	require.ErrorContains(t, err, "path MTU 1501 is not between 576 and the MTU 1500")
 
 	for flag, values := range map[string][]string{
 		"--rate":    {"200", "200Mbit", "0mbit"},
@@ -50,11 +53,11 @@ func TestLinkFlags(t *testing.T) {
 
 func TestLinkChange(t *testing.T) {
 	f := newLinkFlags()
-	require.NoError(t, f.set.Parse([]string{"--loss", "2%", "--buffer", "2bdp"}))
+	require.NoError(t, f.set.Parse([]string{"--loss", "2%", "--buffer", "2bdp", "--pmtu", "0", "--black-hole"}))
 	c, err := f.change()
 	require.NoError(t, err)
-	loss, bdp := 0.02, 2.0
-	require.Equal(t, lab.Change{Loss: &loss, BufferBDP: &bdp}, c)
+	loss, bdp, pmtu, hole := 0.02, 2.0, 0, true
+	require.Equal(t, lab.Change{Loss: &loss, BufferBDP: &bdp, PMTU: &pmtu, BlackHole: &hole}, c)
 }
 
 func TestCountersLine(t *testing.T) {

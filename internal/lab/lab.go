@@ -1,7 +1,7 @@
 // Package lab is a WAN in a box: two hosts, each a network namespace with one TUN device, joined by an emulated link.
 //
 // The link is a drop-tail queue in front of a line of a given rate, followed by half the round-trip time, once per
-// direction. It can lose, reorder and damage segments. Time on the line counts Ethernet as it is on the wire: an IP
+// direction. It can lose, reorder and damage segments, and its middle can have a smaller MTU than its ends. Time on the line counts Ethernet as it is on the wire: an IP
 // packet and 38 bytes of preamble, header, check sequence and gap, so that 1448 bytes of TCP payload take 1538 bytes.
 //
 // A lab needs Linux and the right to make network namespaces: root, or a user namespace (see [Elevate]).
@@ -23,6 +23,7 @@ const (
 	frameOverhead = 38 // Ethernet bytes beside the IP packet: preamble 8, header 14, check sequence 4, gap 12
 	minFrame      = 46 // IP packets are padded to this size on Ethernet
 	minMTU        = 1280
+	minPathMTU    = 576 // of IPv4 (RFC 791); IPv6 works from minMTU on
 	maxMTU        = 65535
 	minQueue      = 32 // packets of full size that a queue of unstated size holds at least
 	maxQueueBytes = 4 << 30
@@ -37,7 +38,9 @@ type Link struct {
 	Corrupt   float64       // bit error rate, 0 to 1; a damaged segment fails its TCP or UDP checksum
 	Buffer    int64         // bytes on the wire that wait in front of the line; 0: BufferBDP
 	BufferBDP float64       // the same in units of Rate × RTT, at least 32 full packets; 0: 1
-	MTU       int           // bytes of the largest IP packet; 0: 1500
+	MTU       int           // bytes of the largest IP packet that the hosts' devices take; 0: 1500
+	PMTU      int           // bytes of the largest IP packet that passes the middle of the path; 0: MTU
+	BlackHole bool          // what is larger than PMTU and may not be fragmented vanishes without an ICMP message
 	Seed      uint64        // of all random decisions; the same seed and the same packets give the same decisions
 }
 
@@ -62,6 +65,8 @@ type Change struct {
 	Corrupt   *float64
 	Buffer    *int64
 	BufferBDP *float64
+	PMTU      *int
+	BlackHole *bool
 	Down      time.Duration // from now on and for so long, whatever enters the link vanishes; 0: no outage
 }
 
@@ -76,6 +81,7 @@ type Counters struct {
 	Outage    int64 // segments lost because the link, or the receiving host's device, was down
 	Reordered int64 // segments held back
 	Corrupted int64 // segments damaged
+	TooBig    int64 // segments larger than Link.PMTU: vanished, answered by ICMP or fragmented
 }
 
 // Check returns what is wrong with the link, if anything.
@@ -87,6 +93,9 @@ func (l Link) Check() error {
 func (l Link) withDefaults() (Link, error) {
 	if l.MTU == 0 {
 		l.MTU = 1500
+	}
+	if l.PMTU == 0 {
+		l.PMTU = l.MTU
 	}
 	if l.BufferBDP == 0 {
 		l.BufferBDP = 1
@@ -104,6 +113,8 @@ func (l Link) withDefaults() (Link, error) {
 		return l, fmt.Errorf("link: round-trip time %v is not between 0 and 1m", l.RTT)
 	case l.MTU < minMTU || l.MTU > maxMTU:
 		return l, fmt.Errorf("link: MTU %d is not between %d and %d", l.MTU, minMTU, maxMTU)
+	case l.PMTU < minPathMTU || l.PMTU > l.MTU:
+		return l, fmt.Errorf("link: path MTU %d is not between %d and the MTU %d", l.PMTU, minPathMTU, l.MTU)
 	case l.Buffer < 0 || l.Buffer > maxQueueBytes:
 		return l, fmt.Errorf("link: buffer of %d bytes is not between 0 and %d", l.Buffer, int64(maxQueueBytes))
 	case l.Buffer > 0 && l.Buffer < int64(l.MTU+frameOverhead):
@@ -126,6 +137,8 @@ func (l Link) with(c Change) (Link, error) {
 	}
 	set(&l.Buffer, c.Buffer)
 	set(&l.BufferBDP, c.BufferBDP)
+	set(&l.PMTU, c.PMTU)
+	set(&l.BlackHole, c.BlackHole)
 	if c.Down < 0 {
 		return l, fmt.Errorf("link: an outage of %v is negative", c.Down)
 	}

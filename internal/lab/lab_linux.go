@@ -11,8 +11,8 @@ import (
 )
 
 var prefixes = [2][2]netip.Prefix{
-	{netip.MustParsePrefix("10.77.0.1/30"), netip.MustParsePrefix("fd77::1/64")},
-	{netip.MustParsePrefix("10.77.0.2/30"), netip.MustParsePrefix("fd77::2/64")},
+	{netip.MustParsePrefix("10.77.0.1/29"), netip.MustParsePrefix("fd77::1/64")},
+	{netip.MustParsePrefix("10.77.0.2/29"), netip.MustParsePrefix("fd77::2/64")},
 }
 
 // Lab is a running WAN in a box. Its methods may be called concurrently.

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -606,4 +607,85 @@ func TestControlClientGone(t *testing.T) {
 	require.Eventually(t, func() bool { return len(marked(t, mark)) == 0 }, 10*time.Second, 10*time.Millisecond)
 	cancel()
 	require.NoError(t, <-served)
+}
+
+// flow is a TCP connection from left to right that sends zeros until the test ends.
+func flow(t *testing.T, l *Lab) (out *net.TCPConn, received *atomic.Int64) {
+	t.Helper()
+	var ln net.Listener
+	require.NoError(t, l.Right.Do(func() (err error) {
+		ln, err = net.Listen("tcp", net.JoinHostPort(l.Right.Addr().String(), "0"))
+		return err
+	}))
+	defer ln.Close()
+	out = dial(t, l.Left, "tcp", l.Right, ln.Addr().(*net.TCPAddr).Port).(*net.TCPConn)
+	in, err := ln.Accept()
+	require.NoError(t, err)
+	received = new(atomic.Int64)
+	done := make(chan struct{}, 2)
+	t.Cleanup(func() {
+		require.NoError(t, errors.Join(out.SetLinger(0), out.Close(), in.Close()))
+		<-done
+		<-done
+	})
+	go func() {
+		b := make([]byte, 64<<10)
+		for n, err := 0, error(nil); err == nil; n, err = in.Read(b) {
+			received.Add(int64(n))
+		}
+		done <- struct{}{}
+	}()
+	go func() {
+		b := make([]byte, 64<<10)
+		for err := error(nil); err == nil; _, err = out.Write(b) {
+		}
+		done <- struct{}{}
+	}()
+	return out, received
+}
+
+func tcpInfo(t *testing.T, c *net.TCPConn) (info *unix.TCPInfo) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	}))
+	require.NoError(t, err)
+	return info
+}
+
+func TestPathMTU(t *testing.T) {
+	l := startLab(t, Link{Rate: 1e9, RTT: 2 * time.Millisecond, PMTU: 1308})
+	for _, six := range []bool{false, true} {
+		if six {
+			if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
+				continue
+			}
+			l.Right.addr, l.Left.addr = l.Right.addr6, l.Left.addr6
+		}
+		out, received := flow(t, l)
+		require.Eventually(t, func() bool { return received.Load() > 1e6 }, 10*time.Second, time.Millisecond)
+		require.EqualValues(t, 1308, tcpInfo(t, out).Pmtu)
+	}
+	there, back := l.Counters()
+	require.Positive(t, there.TooBig)
+	require.Zero(t, back.TooBig)
+}
+
+// Through a black hole TCP gets only if it probes (RFC 4821).
+func TestBlackHole(t *testing.T) {
+	l := startLab(t, Link{Rate: 1e9, RTT: 2 * time.Millisecond, PMTU: 1308, BlackHole: true})
+	probing := func(v string) {
+		require.NoError(t, l.Left.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/tcp_mtu_probing", []byte(v), 0) }))
+	}
+	probing("0")
+	stuck, none := flow(t, l)
+	require.Eventually(t, func() bool { return tcpInfo(t, stuck).Total_retrans >= 4 }, 30*time.Second, 10*time.Millisecond)
+	require.Zero(t, none.Load())
+
+	probing("1")
+	working, received := flow(t, l)
+	require.Eventually(t, func() bool { return received.Load() > 1e6 }, 30*time.Second, time.Millisecond)
+	require.Less(t, tcpInfo(t, working).Snd_mss, uint32(1308))
 }

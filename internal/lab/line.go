@@ -32,6 +32,8 @@ type line struct {
 	loss     float64
 	reorder  float64
 	ber      float64
+	pmtu     int
+	mute     bool  // no ICMP messages
 	holdback int64 // ns
 	impaired bool
 
@@ -45,6 +47,7 @@ type line struct {
 
 	onTime ring // packets in order of arrival
 	held   ring // reordered packets in order of arrival
+	back   ring // ICMP messages to the sender
 	arena  arena
 
 	count counts
@@ -52,20 +55,22 @@ type line struct {
 
 // counts are Counters that can be read while the line runs.
 type counts struct {
-	sent, delivered, bytes, dropped, lost, outage, reordered, corrupted atomic.Int64
+	sent, delivered, bytes, dropped, lost, outage, reordered, corrupted, tooBig atomic.Int64
 }
 
 func (c *counts) snapshot() Counters {
 	return Counters{
 		Sent: c.sent.Load(), Delivered: c.delivered.Load(), Bytes: c.bytes.Load(), Dropped: c.dropped.Load(),
 		Lost: c.lost.Load(), Outage: c.outage.Load(), Reordered: c.reordered.Load(), Corrupted: c.corrupted.Load(),
+		TooBig: c.tooBig.Load(),
 	}
 }
 
 // packet is a packet on its way, ready for the receiving TUN device.
 type packet struct {
-	due    int64 // ns
-	chunk  *chunk
+	due    int64  // ns
+	answer bool   // from the middle of the path, to the sending host's device
+	chunk  *chunk // of the arena, nil if the bytes are elsewhere
 	body   []byte // the whole packet, or its payload if hdrLen > 0
 	hdrLen int
 	hdr    [maxHeader]byte
@@ -85,7 +90,8 @@ func (ln *line) configure(l Link) {
 	ln.delay = int64(l.RTT / 2)
 	ln.buffer = float64(l.queueBytes())
 	ln.loss, ln.reorder, ln.ber = l.Loss, l.Reorder, l.Corrupt
-	ln.impaired = l.Loss > 0 || l.Reorder > 0 || l.Corrupt > 0
+	ln.pmtu, ln.mute = l.PMTU, l.BlackHole
+	ln.impaired = l.Loss > 0 || l.Reorder > 0 || l.Corrupt > 0 || l.PMTU < l.MTU
 	ln.damageLen = 0
 	ln.rem = 0
 	packetTime := int64(l.MTU+frameOverhead) * 8 * 1e9 / l.Rate
@@ -154,12 +160,16 @@ const (
 	lost     fate = 1 << iota
 	reordered
 	damaged
+	tooBig
 )
 
 // draw decides the fate of a segment of n IP bytes.
 func (ln *line) draw(n int) fate {
 	if ln.loss > 0 && ln.rng.Float64() < ln.loss {
 		return lost
+	}
+	if n > ln.pmtu {
+		return tooBig
 	}
 	f := ordinary
 	if ln.reorder > 0 && ln.rng.Float64() < ln.reorder {
@@ -184,6 +194,10 @@ func (ln *line) send(pkt []byte, t *train, a, b int, what fate) {
 	ln.rem = work % ln.rate
 	if what&lost != 0 {
 		ln.count.lost.Add(1)
+		return
+	}
+	if what&tooBig != 0 {
+		ln.stop(pkt, t, a)
 		return
 	}
 
@@ -231,30 +245,35 @@ func flip(b []byte, rng *rand.Rand) {
 
 // next returns the packet that arrives next and when, or nil and never. It stays valid until pop.
 func (ln *line) next() (*packet, int64) {
-	p, q := ln.onTime.front(), ln.held.front()
-	switch {
-	case p == nil && q == nil:
-		return nil, never
-	case q == nil || p != nil && p.due <= q.due:
-		return p, p.due
+	var first *packet
+	due := int64(never)
+	for _, r := range [...]*ring{&ln.onTime, &ln.held, &ln.back} {
+		if p := r.front(); p != nil && p.due < due {
+			first, due = p, p.due
+		}
 	}
-	return q, q.due
+	return first, due
 }
 
 // pop removes p, which next returned. It was delivered, or the receiving device was down.
 func (ln *line) pop(p *packet, delivered bool) {
-	if delivered {
+	switch {
+	case p.answer:
+	case delivered:
 		ln.count.delivered.Add(int64(p.segs))
 		ln.count.bytes.Add(int64(p.ip))
-	} else {
+	default:
 		ln.count.outage.Add(int64(p.segs))
 	}
-	ln.arena.release(p.chunk)
+	if p.chunk != nil {
+		ln.arena.release(p.chunk)
+	}
 	p.chunk, p.body = nil, nil
-	if p == ln.onTime.front() {
-		ln.onTime.pop()
-	} else {
-		ln.held.pop()
+	for _, r := range [...]*ring{&ln.onTime, &ln.held, &ln.back} {
+		if p == r.front() {
+			r.pop()
+			return
+		}
 	}
 }
 
@@ -276,7 +295,7 @@ func (r *ring) push(due int64) *packet {
 	}
 	r.last = max(r.last, due)
 	p := &r.slots[(r.head+r.n)&(len(r.slots)-1)]
-	p.due = r.last
+	p.due, p.answer = r.last, false
 	r.n++
 	return p
 }

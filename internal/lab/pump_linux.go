@@ -106,7 +106,11 @@ func (p *pump) run() error {
 				break
 			}
 			moved = true
-			p.line.pop(pk, writeTUN(p.dst, pk, &out) == 0)
+			to := p.dst
+			if pk.answer {
+				to = p.src
+			}
+			p.line.pop(pk, writeTUN(to, pk, &out) == 0)
 		}
 
 		_, due := p.line.next()
