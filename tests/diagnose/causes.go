@@ -266,11 +266,11 @@ var causes = []cause{
 		},
 	},
 	{
-		name: "slow receiver CPU", about: "fxfer gets 4 to 8 % of a processor at the receiving host",
+		name: "slow receiver CPU", about: "fxfer gets 2.5 to 4.5 % of a processor at the receiving host",
 		right: []answer{{diagnose.ReceiverCPU, diagnose.Receiver}},
 		trial: func(r *draws) trial {
-			l, share := r.wide(), float64(r.between(4, 8))/100
-			return trial{link: l, rightCPU: share, bytes: bytesAt(share * 3e9)}
+			l, share := r.wide(), float64(r.between(25, 45))/1000
+			return trial{link: l, rightCPU: share, bytes: bytesAt(share * 5e9)}
 		},
 	},
 	{
