@@ -175,13 +175,14 @@ var causes = []cause{
 		},
 	},
 	{
-		name: "reordering", about: "3 % of the segments are overtaken, reno without RACK (`tcp_recovery` 0, `tcp_max_reordering` 3), one stream",
+		name: "reordering", about: "0.2 to 0.5 % of the segments are overtaken; one stream of reno, which neither RACK nor timestamps help " +
+			"(`tcp_recovery` 0, `tcp_max_reordering` 3, `tcp_timestamps` 0)",
 		right: []answer{{diagnose.Reordering, diagnose.Path}},
 		trial: func(r *draws) trial {
-			l := r.line()
-			l.Reorder = 0.03
-			dull := []hosts.Setting{setting("net/ipv4/tcp_recovery", 0), setting("net/ipv4/tcp_max_reordering", 3)}
-			return trial{link: l, left: dull, right: dull, flags: []string{"--congestion", "reno", "--streams", "1"}, bytes: bytesAt(payloadLimit(l.Rate) / 2)}
+			l := r.wide()
+			l.Reorder = float64(r.between(20, 50)) / 10000
+			dull := []hosts.Setting{setting("net/ipv4/tcp_recovery", 0), setting("net/ipv4/tcp_max_reordering", 3), setting("net/ipv4/tcp_timestamps", 0)}
+			return trial{link: l, left: dull, right: dull, flags: []string{"--congestion", "reno", "--streams", "1"}, bytes: bytesAt(60 * mbit)}
 		},
 	},
 	{
