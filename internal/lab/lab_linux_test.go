@@ -362,16 +362,23 @@ func marked(t *testing.T, mark string) (pids []string) {
 	return pids
 }
 
-// namespaces returns the namespaces that threads of any process are in or hold open.
-func namespaces(t *testing.T) map[string]bool {
+// namespaces returns the namespaces that threads of this process, or of one with such a mark, are in or hold open. Others
+// don't count: what is gone leaves its number to the next namespace that anybody on this machine makes.
+func namespaces(t *testing.T, marks []string) map[string]bool {
 	t.Helper()
+	pids := []string{"self"}
+	for _, mark := range marks {
+		pids = append(pids, marked(t, mark)...)
+	}
 	found := make(map[string]bool)
-	for _, pattern := range []string{"/proc/[0-9]*/task/*/ns/net", "/proc/[0-9]*/task/*/ns/pid", "/proc/[0-9]*/task/*/ns/mnt", "/proc/[0-9]*/fd/*"} {
-		links, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		for _, l := range links {
-			if to, err := os.Readlink(l); err == nil && (strings.HasPrefix(to, "net:") || strings.HasPrefix(to, "pid:") || strings.HasPrefix(to, "mnt:")) {
-				found[to] = true
+	for _, pid := range pids {
+		for _, pattern := range []string{"task/*/ns/net", "task/*/ns/pid", "task/*/ns/mnt", "fd/*"} {
+			links, err := filepath.Glob(filepath.Join("/proc", pid, pattern))
+			require.NoError(t, err)
+			for _, l := range links {
+				if to, err := os.Readlink(l); err == nil && (strings.HasPrefix(to, "net:") || strings.HasPrefix(to, "pid:") || strings.HasPrefix(to, "mnt:")) {
+					found[to] = true
+				}
 			}
 		}
 	}
@@ -391,12 +398,12 @@ func tunFiles(t *testing.T) (n int) {
 	return n
 }
 
-// requireGone fails unless the given namespaces go away soon.
-func requireGone(t *testing.T, inside map[string]bool) {
+// requireGone fails unless this process, and those with such marks, are soon rid of the given namespaces.
+func requireGone(t *testing.T, inside map[string]bool, marks ...string) {
 	t.Helper()
 	require.NotEmpty(t, inside)
 	require.Eventually(t, func() bool {
-		now := namespaces(t)
+		now := namespaces(t, marks)
 		for ns := range inside {
 			if now[ns] {
 				return false
@@ -422,12 +429,19 @@ func (l *Lab) ownNamespaces(t *testing.T) map[string]bool {
 func TestNothingIsLeftAfterClose(t *testing.T) {
 	for _, load := range []bool{false, true} {
 		mark := strconv.FormatUint(rand.Uint64(), 36)
+		boxMark := "box-" + mark
+		t.Setenv(markEnv, boxMark) // commands get the other one
 		l, err := Start(Link{Rate: 1e9})
 		if errors.Is(err, ErrUnsupported) && os.Geteuid() != 0 {
 			t.Skip(err)
 		}
 		require.NoError(t, err)
+		require.Len(t, marked(t, boxMark), 1)
 		own := l.ownNamespaces(t)
+		seen := namespaces(t, []string{boxMark})
+		for ns := range own {
+			require.Contains(t, seen, ns)
+		}
 		wait := func() {}
 		if load {
 			wait, err = startBackground(l, mark)
@@ -439,7 +453,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 		require.NoError(t, l.Close())
 		wait()
 		require.Zero(t, tunFiles(t))
-		requireGone(t, own)
+		requireGone(t, own, mark, boxMark)
 		require.ErrorIs(t, l.Set(Change{}), errClosed)
 		require.Error(t, l.Left.Command(t.Context(), "true").Run())
 	}
@@ -504,7 +518,7 @@ func TestNothingIsLeftAfterKill(t *testing.T) {
 	require.NoError(t, c.Process.Kill())
 	require.Error(t, c.Wait())
 	require.Eventually(t, func() bool { return len(marked(t, mark)) == 0 }, 10*time.Second, 10*time.Millisecond)
-	requireGone(t, inside)
+	requireGone(t, inside, mark)
 }
 
 // A box that dies takes the lab down, and says so.
