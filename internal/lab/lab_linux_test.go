@@ -115,17 +115,23 @@ func roundTrip(t *testing.T, c net.Conn) time.Duration {
 	return time.Since(start)
 }
 
+// leastRoundTrip is the best of some round trips, up to the first within slack of want: on a busy machine it takes its time to appear.
+func leastRoundTrip(t *testing.T, c net.Conn, want, slack time.Duration) time.Duration {
+	t.Helper()
+	best := time.Hour
+	for i := 0; i < 12 || i < 100 && best > want+slack; i++ {
+		best = min(best, roundTrip(t, c))
+	}
+	return best
+}
+
 func TestRTT(t *testing.T) {
 	for _, rtt := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 120 * time.Millisecond} {
 		l := startLab(t, Link{Rate: 1e9, RTT: rtt})
 		port := echo(t, l)
 		for _, network := range []string{"udp", "tcp"} {
 			c := dial(t, l.Left, network, l.Right, port)
-			best := time.Hour
-			// The least counts, and on a busy machine it takes its time to appear.
-			for i := 0; i < 12 || i < 100 && best > rtt+500*time.Microsecond; i++ {
-				best = min(best, roundTrip(t, c))
-			}
+			best := leastRoundTrip(t, c, rtt, 500*time.Microsecond)
 			t.Logf("%v asked, %v by %s", rtt, best, network)
 			require.InDelta(t, rtt, best, float64(500*time.Microsecond), network)
 		}
@@ -164,10 +170,14 @@ func TestTransferAtRate(t *testing.T) {
 	l := startLab(t, Link{Rate: 100e6, RTT: 4 * time.Millisecond})
 	const n = 10_000_000
 	const limit = n * 8 * time.Second / 100e6 * 1538 / 1448
-	elapsed := transfer(t, l, n)
-	t.Logf("%v, the limit is %v", elapsed, limit)
-	require.Greater(t, elapsed, limit, "faster than the line")
-	require.Less(t, elapsed, 2*limit)
+	best := time.Hour
+	for try := 0; try < 5 && best >= 2*limit; try++ { // on a busy machine some are slow
+		elapsed := transfer(t, l, n)
+		t.Logf("%v, the limit is %v", elapsed, limit)
+		require.Greater(t, elapsed, limit, "faster than the line")
+		best = min(best, elapsed)
+	}
+	require.Less(t, best, 2*limit)
 }
 
 // Real trains survive every fault: the kernel accepts what the link cut, and refuses what it damaged.
@@ -232,11 +242,11 @@ func TestLargeMTU(t *testing.T) {
 func TestSet(t *testing.T) {
 	l := startLab(t, Link{Rate: 1e9, RTT: 2 * time.Millisecond})
 	c := dial(t, l.Left, "udp", l.Right, echo(t, l))
-	require.Less(t, roundTrip(t, c), 100*time.Millisecond)
+	require.Less(t, leastRoundTrip(t, c, 2*time.Millisecond, 50*time.Millisecond), 100*time.Millisecond)
 
 	rtt := 200 * time.Millisecond
 	require.NoError(t, l.Set(Change{RTT: &rtt, Direction: LeftToRight}))
-	require.InDelta(t, 101*time.Millisecond, roundTrip(t, c), float64(50*time.Millisecond))
+	require.InDelta(t, 101*time.Millisecond, leastRoundTrip(t, c, 101*time.Millisecond, 25*time.Millisecond), float64(50*time.Millisecond))
 	there, back := l.Link()
 	require.Equal(t, rtt, there.RTT)
 	require.Equal(t, 2*time.Millisecond, back.RTT)
@@ -252,8 +262,8 @@ func TestSet(t *testing.T) {
 	require.EqualValues(t, 1, counted.Lost)
 
 	fast := 2 * time.Millisecond
+	start := time.Now() // the outage may have begun before Set returns
 	require.NoError(t, l.Set(Change{Loss: &none, RTT: &fast, Down: 300 * time.Millisecond}))
-	start := time.Now()
 	require.Eventually(t, func() bool {
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
