@@ -42,6 +42,9 @@ type Config struct {
 	// Congestion names the congestion control. "" and "auto" take BBR on long paths where the kernel allows it.
 	Congestion string
 
+	// Segment bounds the payload of TCP segments in both directions, bytes; 0 leaves it to the devices and to path MTU discovery.
+	Segment int
+
 	// Path is what is known of the way to the peer, for windows that must be decided before the first packet.
 	Path Path
 }
@@ -88,7 +91,8 @@ func newConn(tcp *net.TCPConn, cfg Config) *Conn {
 }
 
 // Dial connects to addr ("host:port") and authenticates both ends. expect (required) is called with the server's key before anything but
-// the ClientHello was sent, and its error ends the handshake and matches with errors.Is. Only when Dial succeeds is it proven that the
+// the ClientHello was sent, and its error ends the handshake and matches with errors.Is. A
+// BlackHoleError asks for a Config.Segment of SafeSegment. Only when Dial succeeds is it proven that the
 // server owns that key. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
 func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (*Conn, error) {
 	cert, err := certificate(cfg.Identity)
@@ -105,6 +109,7 @@ func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519
 		return nil, err
 	}
 	if err := c.handshake(ctx, tcp, tlsConfig(cert, expect), true); err != nil {
+		err = c.swallowed(err)
 		tcp.Close()
 		return nil, fmt.Errorf("handshake with %s: %w", addr, err)
 	}

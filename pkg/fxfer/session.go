@@ -41,6 +41,7 @@ type clientSession struct {
 	target  *disk.Tree      // of Pull
 	path    string
 	fresh   bool // this transfer was never tried before
+	segment int  // bound for TCP segments, 0 for none
 
 	cfg      transport.Config
 	set      *streamSet
@@ -74,6 +75,8 @@ type sessionStats struct {
 
 	cells            []diagnose.Cell
 	sender, receiver diagnose.Host
+	swallowed        *transport.BlackHoleError // the first
+	connecting       time.Duration             // in vain, because of it
 }
 
 func (a *sessionStats) merge(b sessionStats) {
@@ -104,7 +107,18 @@ func (a *sessionStats) fill(r *Report, asked *diagnose.Asked) {
 	r.Raw, r.Coded = a.raw, a.coded
 	r.BDP = int64(r.Peak / 8 * r.RTT.Seconds())
 	r.Timeline = a.cells
-	r.Limits = diagnose.Judge(a.cells, &a.sender, &a.receiver, asked)
+	if a.swallowed != nil {
+		host := hostFacts(hostname(), 0)
+		i := &a.swallowed.Info
+		before := diagnose.Cell{Length: a.connecting, Limiter: diagnose.BlackHole, Sender: diagnose.Sample{
+			Retrans: int64(i.RetransSegs), PMTU: int64(i.PMTU), MSS: int64(i.SndMSS), MinRTT: i.MinRTT,
+		}}
+		if asked.Here == diagnose.Sender || len(a.cells) == 0 {
+			a.sender = host // its probing is the remedy
+		}
+		r.Timeline = append([]diagnose.Cell{before}, r.Timeline...)
+	}
+	r.Limits = diagnose.Judge(r.Timeline, &a.sender, &a.receiver, asked)
 }
 
 // run carries one session from the first packet to the last.
@@ -115,7 +129,7 @@ func (s *clientSession) run(ctx context.Context) error {
 	opt := &s.client.opt
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
-	s.cfg = transport.Config{Identity: s.client.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion}
+	s.cfg = transport.Config{Identity: s.client.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion, Segment: s.segment}
 	limit := opt.RateLimit
 	if s.hello.Intent == wire.Pull {
 		limit = 0 // the server sends
