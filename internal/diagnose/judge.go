@@ -311,7 +311,7 @@ func Join(cells []Cell) Cell {
 	return x
 }
 
-// Judge names what held a transfer back, the limiter of most of the time first. Cells of several sessions may follow each other.
+// Judge names what held a transfer back, the limiter of most of the time first, after a black hole. Cells of several sessions may follow each other.
 func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 	sums := make(map[Limiter]*Cell)
 	var total time.Duration
@@ -336,6 +336,11 @@ func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 	}
 	slices.SortFunc(verdicts, func(a, b Verdict) int {
 		switch {
+		case (a.Limiter == BlackHole) != (b.Limiter == BlackHole): // however short: nothing is more wrong with a path
+			if a.Limiter == BlackHole {
+				return -1
+			}
+			return 1
 		case a.Time > b.Time || a.Time == b.Time && a.Limiter < b.Limiter:
 			return -1
 		case a.Time == b.Time && a.Limiter == b.Limiter:

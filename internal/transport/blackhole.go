@@ -1,9 +1,12 @@
 package transport
 
 import (
+	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 )
 
 // SafeSegment is the Config.Segment that fits any path that carries IPv6: packets of 1280 bytes at most (RFC 8200, section 5).
@@ -23,16 +26,61 @@ func (e *BlackHoleError) Error() string {
 // Unwrap returns what ended the connection.
 func (e *BlackHoleError) Unwrap() error { return e.Err }
 
-// swallowed looks whether a black hole is why the peer gave up a handshake, and returns a BlackHoleError if so. Even the first message fills
-// a packet.
+// swallowed looks whether a black hole is why a handshake failed, and returns a BlackHoleError if so. Even the first message fills a packet.
 func (c *Conn) swallowed(err error) error {
-	if !errors.Is(err, io.ErrUnexpectedEOF) {
-		return err // then nothing says that the path is alive
-	}
 	info, ok := c.Info()
-	// The SYN counts as one byte.
-	if !ok || info.BytesAcked > 1 || info.RetransSegs == 0 || info.InFlight+info.NotSent < info.SndMSS {
-		return err
+	if ok && info.lost() && (c.hole.Load() || errors.Is(err, io.ErrUnexpectedEOF)) { // the path is alive
+		return &BlackHoleError{info, err}
 	}
-	return &BlackHoleError{info, err}
+	return err
+}
+
+// lost tells that nothing was acknowledged of a full segment at least that was sent more than once.
+func (i *Info) lost() bool {
+	return i.BytesAcked <= 1 && i.RetransSegs > 0 && i.InFlight+i.NotSent >= i.SndMSS // the SYN counts as one byte
+}
+
+const (
+	// doubtAfter is how long the peer's kernel may leave our first message unacknowledged, and doubtEvery how often that is looked at.
+	doubtAfter = 750 * time.Millisecond
+	doubtEvery = 250 * time.Millisecond
+)
+
+// doubt watches a handshake until the func it returns is called, which waits for the watcher. If our first message gets no acknowledgement, it
+// tries the same with small segments. If those are answered, the handshake ends at once.
+func (c *Conn) doubt(ctx context.Context, addr string, cfg Config, expect func(ed25519.PublicKey) error) (sure func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for wait := doubtAfter; ; wait = doubtEvery {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			if info, ok := c.Info(); !ok || info.BytesAcked > 1 {
+				return
+			} else if info.lost() {
+				break
+			}
+		}
+		cfg.Segment = SafeSegment
+		answered := false
+		small, err := Dial(ctx, addr, cfg, func(key ed25519.PublicKey) error {
+			answered = true
+			return expect(key)
+		})
+		if err == nil {
+			_ = small.Close()
+		}
+		if info, ok := c.Info(); answered && ok && info.lost() {
+			c.hole.Store(true)
+			_ = c.tcp.SetDeadline(time.Unix(1, 0))
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }

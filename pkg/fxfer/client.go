@@ -329,6 +329,7 @@ func temporary(err error) bool {
 func describe(err error, server string) error {
 	var known *Error
 	var coded *wire.Error
+	var hole *transport.BlackHoleError
 	switch {
 	case err == nil:
 		return nil
@@ -345,6 +346,9 @@ func describe(err error, server string) error {
 			e.Remedy = "ask its administrator for an invitation: fxfer serve --invite"
 		}
 		return e
+	case errors.As(err, &hole):
+		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("packets of %d bytes vanish on the way to %s, smaller ones arrive", hole.Info.PMTU, server),
+			Remedy: "sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or let ICMP pass the firewalls"}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("%s closed the connection", server), Remedy: "the same command resumes; --retry-for tries by itself"}
 	case errors.Is(err, os.ErrDeadlineExceeded):

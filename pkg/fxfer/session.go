@@ -179,7 +179,9 @@ func (s *clientSession) run(ctx context.Context) error {
 func (s *clientSession) open(ctx context.Context) (*transport.Conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := s.client.dial(dialCtx, s.url, s.cfg)
+	cfg := s.cfg
+	cfg.Doubt = true
+	conn, err := s.client.dial(dialCtx, s.url, cfg)
 	if err != nil {
 		return nil, err
 	}
