@@ -167,6 +167,7 @@ func (s *clientSession) run(ctx context.Context) error {
 		return err
 	}
 	defer control.Close()
+	s.watched.reached(control.RemoteAddr())
 	if err := s.begin(control, first, clock); err != nil {
 		return err
 	}

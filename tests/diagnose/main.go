@@ -3,7 +3,7 @@
 // foretold. It needs Linux, root, /dev/fuse, a cpu cgroup and iperf3. Settings of the whole machine, such as rmem_max, change meanwhile
 // and are restored.
 //
-//	go run ./tests/diagnose [-rows REGEXP] [-seeds N | -seed N] [-remedies=false] [-out docs/diagnose.md]
+//	go run ./tests/diagnose [-rows REGEXP] [-seeds N | -seed N] [-remedies=false] [-out docs/diagnose.md] [-keep DIR]
 package main
 
 import (
@@ -39,6 +39,7 @@ func compare() (err error) {
 	only := flag.Uint64("seed", 0, "only the trial with this `number`, from 1")
 	remedies := flag.Bool("remedies", true, "apply the first remedy where it is a sysctl or a flag")
 	out := flag.String("out", "", "write the report to this `file`, such as docs/diagnose.md, instead of standard output")
+	keep := flag.String("keep", "", "keep what fxfer printed in this `folder`")
 	flag.Parse()
 	pattern, err := regexp.Compile(*rows)
 	switch {
@@ -82,6 +83,11 @@ func compare() (err error) {
 			}
 			fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(begin).Seconds(), r)
 			results = append(results, r)
+			if *keep != "" {
+				if err := os.WriteFile(filepath.Join(*keep, fmt.Sprintf("%s-%d.jsonl", c.name, seed)), []byte(r.run.stdout), 0o644); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	text := report(results, time.Now())

@@ -97,6 +97,7 @@ type run struct {
 	summary
 	failure string // why the transfer failed
 	command string
+	stdout  string
 }
 
 // harness runs trials, one at a time.
@@ -187,8 +188,8 @@ func (h *harness) run(ctx context.Context, t *trial, fix *remedy, side string) (
 		return r, err
 	}
 	r.command = c.String()
-	stdout, err := h.transfer(ctx, t, c, clientCPU)
-	r.summary, r.failure, err = finish(stdout, err)
+	r.stdout, err = h.transfer(ctx, t, c, clientCPU)
+	r.summary, r.failure, err = finish(r.stdout, err)
 	switch {
 	case ctx.Err() != nil:
 		return r, ctx.Err()
