@@ -66,6 +66,9 @@ func TestJudge(t *testing.T) {
 		}, Reordering, "--congestion bbr"},
 		{"a queue of 400 ms", func(s, r *Sample) { s.RTTSum = int64(450 * time.Millisecond) }, Bufferbloat, "--congestion bbr"},
 		{"reading takes the time", func(s, r *Sample) { s.Read, s.Send, s.Backlog = 7*second, second, 0 }, SourceDisk, ""},
+		{"reading takes the time, and pacing leaves what was read in the sockets for a while", func(s, r *Sample) {
+			s.Read, s.Send, s.Busy, s.Backlog = 7*second, second, 2*second, second
+		}, SourceDisk, ""},
 		{"listing takes the time", func(s, r *Sample) { s.Idle, s.Send, s.Backlog, s.Walk = 7*second, 0, 0, second }, SourceDisk, ""},
 		{"writing takes the time", func(s, r *Sample) { r.Receive, r.Write, s.RwndLimited = second, 7*second, 6*second }, TargetDisk, ""},
 		{"comparing takes the time", func(s, r *Sample) { s.Idle, s.Send, s.Backlog, r.Compare = 7*second, 0, 0, second }, TargetDisk, ""},
@@ -74,6 +77,8 @@ func TestJudge(t *testing.T) {
 			r.Receive, r.Full, r.Sync, r.Name = second, 7*second, 900*time.Millisecond, second
 		}, Sync, "--sync none"},
 		{"a quota of CPU at the sender", func(s, r *Sample) { s.Cores, s.CPU, s.Backlog = 200, 190*time.Millisecond, 0 }, SenderCPU, ""},
+		{"a quota of CPU at the sender, which fills buffers at times", func(s, r *Sample) { s.Cores, s.CPU, s.Backlog = 25, 24*time.Millisecond, 5*second }, SenderCPU, ""},
+		{"others have some of the CPU, and the line is full", func(s, r *Sample) { s.CPU, s.RunDelay = 600*time.Millisecond, 3*second }, LineRate, ""},
 		{"others have the sender's CPU", func(s, r *Sample) { s.CPU, s.RunDelay, s.Backlog = 600*time.Millisecond, 3*second, 0 }, SenderCPU, ""},
 		{"a quota of CPU at the receiver", func(s, r *Sample) { r.Cores, r.CPU, s.RwndLimited = 200, 190*time.Millisecond, 6*second }, ReceiverCPU, ""},
 		{"compression takes the time", func(s, r *Sample) { s.Code, s.Send, s.Backlog = 7*second, second, 0 }, SenderCPU, "--compress none"},
@@ -117,6 +122,35 @@ func TestJudgeShort(t *testing.T) {
 	x.SenderHost.InitCwnd = 2
 	verdicts = Judge(Cells(x), &x.SenderHost, &Host{}, &Asked{})
 	require.Equal(t, InitialWindow, verdicts[0].Limiter)
+}
+
+// Where large segments begin to vanish, the receiver's small messages still come.
+func TestJudgeHole(t *testing.T) {
+	verdict := func(change func(x *Session)) Limiter {
+		x := &Session{Sender: perSecond(busySender(), 20), Receiver: perSecond(readyReceiver(), 20)}
+		for _, side := range [][]Sample{x.Sender, x.Receiver} {
+			for i := range side {
+				if s := &side[i]; s.At > 2*second {
+					s.Acked, s.Received, s.Payload, s.Retrans = 100e6, 100e6, 100e6, int64(s.At/second)
+				}
+			}
+		}
+		change(x)
+		return Judge(Cells(x), &Host{}, &Host{}, &Asked{})[0].Limiter
+	}
+	require.Equal(t, BlackHole, verdict(func(*Session) {}))
+	require.NotEqual(t, BlackHole, verdict(func(x *Session) { x.Receiver = x.Receiver[:8] }), "nothing comes back either")
+	end := func(mss int64) func(x *Session) {
+		return func(x *Session) {
+			for i := range x.Sender {
+				if s := &x.Sender[i]; s.At > 15*second {
+					s.Acked, s.MSS = 100e6+int64(s.At-15*second)/100, mss
+				}
+			}
+		}
+	}
+	require.NotEqual(t, BlackHole, verdict(end(1448)), "an outage that is over")
+	require.Equal(t, BlackHole, verdict(end(1024)), "smaller segments get through")
 }
 
 // What was fixed by a flag is undone by a flag.

@@ -345,9 +345,19 @@ func (h *harness) compete(ctx context.Context, l *lab.Lab, n int) error {
 
 // transfer runs c, and stops it after a while. It returns what c printed.
 func (h *harness) transfer(ctx context.Context, t *trial, c hosts.Command, cpu float64) (string, error) {
+	var release io.WriteCloser
+	if cpu > 0 { // it has to be in its control group before it looks where it is
+		c.Argv = slices.Concat([]string{"sh", "-c", `read -r go; exec "$@"`, "sh"}, c.Argv)
+	}
 	cmd := h.Prepare(ctx, c)
 	var stdout, stderr hosts.Output
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if cpu > 0 {
+		var err error
+		if release, err = cmd.StdinPipe(); err != nil {
+			return "", err
+		}
+	}
 	if t.stdin > 0 {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -370,6 +380,12 @@ func (h *harness) transfer(ctx context.Context, t *trial, c hosts.Command, cpu f
 	if err := h.slow(cpu, "client", cmd); err != nil {
 		stop()
 		return "", err
+	}
+	if release != nil {
+		if _, err := io.WriteString(release, "\n"); err != nil {
+			stop()
+			return "", err
+		}
 	}
 	select {
 	case <-ended:
