@@ -39,7 +39,8 @@ const (
 	bloatFactor = 3
 	bloatLeast  = 50 * time.Millisecond
 
-	someLoss = 5e-5 // of segments; below, it is chance
+	someLoss      = 5e-5 // of segments; below, it is chance
+	needlessLeast = 4    // segments sent again for nothing
 	// rampRTTs is how many round trips slow start takes at most that begins with 10 segments and ends with a large BDP, the set-up of
 	// connections included.
 	rampRTTs = 14
@@ -264,9 +265,9 @@ func (v *view) mostStarvedSender(c *Cell) bool {
 func (v *view) source(c *Cell) Limiter {
 	s, d := &c.Sender, c.Length
 	used := s.used()
-	cpu, _ := s.short(d)
+	cpu, wanted := s.short(d)
 	switch {
-	case cpu >= starved:
+	case cpu >= starved, cpu >= most && wanted >= delayed:
 		return SenderCPU
 	case share(s.Read, used) >= most, share(s.Idle, used) >= most && share(s.Walk, d) >= most:
 		return SourceDisk
@@ -321,6 +322,8 @@ func (v *view) path(c *Cell) Limiter {
 		return Bufferbloat
 	case s.Control == BBR:
 		return LineRate // it takes neither loss nor reordering for the end of the line
+	case needless(&s), needless(&v.sum) && s.Retrans < needlessLeast:
+		return Reordering // which delays acknowledgements, too
 	case queued:
 		return LineRate
 	}
@@ -338,6 +341,11 @@ func (v *view) path(c *Cell) Limiter {
 		return RandomLoss
 	}
 	return LineRate
+}
+
+// needless tells whether most of what was sent again had arrived, and that happens too often for probes of a tail to be the reason.
+func needless(s *Sample) bool {
+	return s.Spurious >= needlessLeast && float64(s.Spurious) >= most*float64(s.Retrans) && float64(s.Spurious) >= 4*someLoss*float64(s.Segments)
 }
 
 // Join makes one cell of cells that follow each other, which has the limiter of most of the time.

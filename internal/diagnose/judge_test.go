@@ -64,6 +64,8 @@ func TestJudge(t *testing.T) {
 		{"overtaken segments were not lost", func(s, r *Sample) {
 			s.Retrans, s.Spurious, s.Reordered, s.RTTSum = 175, 160, 90, int64(51*time.Millisecond)
 		}, Reordering, "--congestion bbr"},
+		{"none was lost, and what waits for the overtaken ones looks like a queue", func(s, r *Sample) { s.Retrans, s.Spurious = 60, 58 }, Reordering, ""},
+		{"probes of a tail", func(s, r *Sample) { s.Retrans, s.Spurious = 3, 3 }, LineRate, ""},
 		{"a queue of 400 ms", func(s, r *Sample) { s.RTTSum = int64(450 * time.Millisecond) }, Bufferbloat, "--congestion bbr"},
 		{"reading takes the time", func(s, r *Sample) { s.Read, s.Send, s.Backlog = 7*second, second, 0 }, SourceDisk, ""},
 		{"reading takes the time, and pacing leaves what was read in the sockets for a while", func(s, r *Sample) {
@@ -78,6 +80,7 @@ func TestJudge(t *testing.T) {
 		}, Sync, "--sync none"},
 		{"a quota of CPU at the sender", func(s, r *Sample) { s.Cores, s.CPU, s.Backlog = 200, 190*time.Millisecond, 0 }, SenderCPU, ""},
 		{"a quota of CPU at the sender, which fills buffers at times", func(s, r *Sample) { s.Cores, s.CPU, s.Backlog = 25, 24*time.Millisecond, 5*second }, SenderCPU, ""},
+		{"others have half of what the sender wants", func(s, r *Sample) { s.CPU, s.RunDelay = 1200*time.Millisecond, 1200*time.Millisecond }, SenderCPU, ""},
 		{"others have some of the CPU, and the line is full", func(s, r *Sample) { s.CPU, s.RunDelay = 600*time.Millisecond, 3*second }, LineRate, ""},
 		{"others have the sender's CPU", func(s, r *Sample) { s.CPU, s.RunDelay, s.Backlog = 600*time.Millisecond, 3*second, 0 }, SenderCPU, ""},
 		{"a quota of CPU at the receiver", func(s, r *Sample) { r.Cores, r.CPU, s.RwndLimited = 200, 190*time.Millisecond, 6*second }, ReceiverCPU, ""},

@@ -212,8 +212,9 @@ var causes = []cause{
 		},
 	},
 	{
-		name: "competing flows", about: "4 to 8 connections of iperf3 with cubic share the line, and fxfer has two with cubic",
-		right: []answer{{diagnose.Congestion, diagnose.Path}},
+		name: "competing flows", about: "4 to 8 connections of iperf3 with cubic share the line, and fxfer has two with cubic; seen from its ends, what is left is " +
+			"a line of that rate",
+		right: []answer{{diagnose.Congestion, diagnose.Path}, {diagnose.LineRate, diagnose.Path}},
 		trial: func(r *draws) trial {
 			l, n := r.line(), int(r.between(4, 8))
 			l.Rate = r.between(200, 500) * mbit
