@@ -48,7 +48,7 @@ const (
 	recordSync = 3
 	recordBoot = 4
 
-	maxBuffered = 16
+	maxBuffered = 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -175,7 +175,7 @@ var grids = []grid{
 				{load: payload{files: 1_000_000, size: kib, folders: 1000}, peers: []string{"tar", "rsync"}, reps: 3, again: true},
 			}},
 			{link: wan(100*mbit, 20*time.Millisecond, 0), tests: []test{
-				{load: payload{files: 2048, size: 32 * kib, folders: 16, text: true}, reps: 3, auto: true},
+				{load: payload{files: 2048, size: 32 * kib, folders: 16, text: true}, reps: 5, auto: true},
 				{load: payload{files: 512, size: 128 * kib, folders: 16}, reps: 5, auto: true},
 			}},
 		},
