@@ -1,6 +1,9 @@
 package transport
 
-import "time"
+import (
+	"net"
+	"time"
+)
 
 // Info is what the kernel knows of a conn at one moment. Counters run from the connection's start. Fields that this kernel does not
 // give are zero.
@@ -33,6 +36,12 @@ type Info struct {
 
 	SndBuf, RcvBuf int // as the kernel counts, bytes
 
+	// What the handshake negotiated.
+	WindowScaling, SACK, Timestamps, ECN bool
+	SndScale, RcvScale                   int // shifts of the peer's and our window
+	RcvMSS, AdvMSS                       int // bytes: of the peer's segments as seen, and what we announced
+	DataSegsSent                         uint64
+
 	BBR *BBRInfo // nil unless the congestion control is BBR
 }
 
@@ -46,7 +55,12 @@ type BBRInfo struct {
 
 // Info returns the kernel's figures, and false where there are none.
 func (c *Conn) Info() (Info, bool) {
-	raw, err := c.tcp.SyscallConn()
+	return InfoOf(c.tcp)
+}
+
+// InfoOf is Info for any TCP socket.
+func InfoOf(tcp *net.TCPConn) (Info, bool) {
+	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return Info{}, false
 	}
