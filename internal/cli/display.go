@@ -25,7 +25,7 @@ type display interface {
 
 // newDisplay chooses how to show a transfer. Results go to out, talk to errs. The verb is "sent" or "received".
 func newDisplay(f *transferFlags, verb string, out, errs io.Writer) display {
-	people := people{verb: verb, report: f.report, out: out, errs: errs}
+	people := people{verb: verb, report: f.report, explain: f.explain, out: out, errs: errs}
 	switch {
 	case f.json:
 		return &jsonLines{out: out}
@@ -80,15 +80,21 @@ func (q quiet) finish(report *fxfer.Report, _ error) { printFailures(q.errs, rep
 
 // people is the end of a transfer as people like to read it.
 type people struct {
-	verb   string
-	report string // file that lists everything, "" if there is none
-	out    io.Writer
-	errs   io.Writer
+	verb    string
+	report  string // file that lists everything, "" if there is none
+	explain bool
+	out     io.Writer
+	errs    io.Writer
 }
 
 func (p *people) finish(report *fxfer.Report, err error) {
 	if report != nil && (err == nil || report.Sent+report.Same > 0 || report.Plan != nil) {
-		fmt.Fprint(p.out, summary(p.verb, report))
+		fmt.Fprint(p.out, summary(p.verb, report), limits(report))
+	} else if report != nil && len(report.Limits) > 0 && report.Retransmits > 0 {
+		fmt.Fprint(p.out, limits(report))
+	}
+	if report != nil && p.explain {
+		fmt.Fprint(p.out, explain(report))
 	}
 	printWarnings(p.errs, report)
 	printFailures(p.errs, report, p.report)

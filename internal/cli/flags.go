@@ -131,12 +131,13 @@ func addTuning(flags *pflag.FlagSet, sockBuf *int, congestion *string) {
 
 // transferFlags are what send and get have in common.
 type transferFlags struct {
-	opt    fxfer.Options
-	list   string // of files to send
-	nul    bool   // how its paths end
-	report string // file for what became of each entry
-	json   bool
-	quiet  bool
+	opt     fxfer.Options
+	list    string // of files to send
+	nul     bool   // how its paths end
+	report  string // file for what became of each entry
+	json    bool
+	quiet   bool
+	explain bool
 }
 
 // add adds the flags, those that list adds among them if it is not nil.
@@ -153,6 +154,7 @@ func (f *transferFlags) add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 		addParsed(flags, &f.report, "report", "file", "", "what became of each entry, as JSON lines", parseFile)
 		addParsed(flags, &f.opt.Manifest, "manifest", "file", "", "digests of the files in place, for b3sum -c", parseFile)
 		flags.BoolVar(&f.json, "json", false, "print JSON lines on standard output")
+		flags.BoolVar(&f.explain, "explain", false, "tell what the limit was at each moment, with all evidence")
 		flags.BoolVar(&f.quiet, "quiet", false, "print nothing but errors")
 	})
 }

@@ -3,56 +3,19 @@ package cli
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/mattn/go-runewidth"
 
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-var decimalPrefixes = []string{"", "k", "M", "G", "T", "P"}
+func showBytes(n int64) string { return units.Bytes(n) }
 
-// scaled writes n with three significant digits and a decimal prefix.
-func scaled(n float64, unit string) string {
-	i := 0
-	for n >= 999.5 && i < len(decimalPrefixes)-1 {
-		n /= 1000
-		i++
-	}
-	digits := 0
-	switch {
-	case i == 0: // whole bytes and bits
-	case n < 9.995:
-		digits = 2
-	case n < 99.95:
-		digits = 1
-	}
-	return strconv.FormatFloat(n, 'f', digits, 64) + " " + decimalPrefixes[i] + unit
-}
+func showRate(bitsPerSecond float64) string { return units.Rate(bitsPerSecond) }
 
-func showBytes(n int64) string { return scaled(float64(n), "B") }
-
-func showRate(bitsPerSecond float64) string { return scaled(bitsPerSecond, "bit/s") }
-
-// showTime writes a duration with three significant digits, from an hour on in minutes.
-func showTime(d time.Duration) string {
-	switch {
-	case d >= time.Hour:
-		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
-	case d >= time.Minute:
-		return d.Round(time.Second).String()
-	case d >= 10*time.Second:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d >= time.Second:
-		return fmt.Sprintf("%.2f s", d.Seconds())
-	case d >= 100*time.Millisecond:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d >= time.Millisecond:
-		return fmt.Sprintf("%.1f ms", d.Seconds()*1e3)
-	}
-	return fmt.Sprintf("%d µs", d.Microseconds())
-}
+func showTime(d time.Duration) string { return units.Time(d) }
 
 // showClock writes a duration as m:ss or h:mm:ss.
 func showClock(d time.Duration) string {
@@ -126,6 +89,9 @@ func totals(p *fxfer.Progress) []string {
 		parts = append(parts, fmt.Sprintf("%s done of %s found", grouped(p.FilesDone), grouped(p.Files)))
 	case p.Files > 1:
 		parts = append(parts, fmt.Sprintf("%s of %s files", grouped(p.FilesDone), grouped(p.Files)))
+	}
+	if p.Limiter != "" {
+		parts = append(parts, "limit: "+p.Limiter)
 	}
 	if p.Streams > 0 {
 		parts = append(parts, count(int64(p.Streams), "stream", "streams"))

@@ -31,6 +31,7 @@ type jsonProgress struct {
 	Goodput     float64            `json:"goodput_bits_per_second"`
 	Streams     int                `json:"streams"`
 	RTT         float64            `json:"rtt_seconds"`
+	Limiter     string             `json:"limiter,omitempty"`
 	Active      []jsonFileProgress `json:"active"`
 }
 
@@ -81,6 +82,8 @@ type jsonSummary struct {
 	RecvBuffer  int64         `json:"recv_buffer_bytes"`
 	Retransmits int64         `json:"retransmitted_segments"`
 	Reconnects  int           `json:"reconnects"`
+	Limits      []jsonLimit   `json:"limits"`
+	Timeline    []jsonMoment  `json:"timeline"`
 }
 
 type jsonWarning struct {
@@ -121,7 +124,7 @@ func (j *jsonLines) flush() {
 	j.held, j.last = nil, p.Elapsed
 	line := jsonProgress{
 		Type: "progress", Elapsed: p.Elapsed.Seconds(), Walking: p.Walking, Files: p.Files, FilesDone: p.FilesDone, FilesFailed: p.FilesFailed,
-		Bytes: p.Bytes, BytesDone: p.BytesDone, Goodput: p.Goodput, Streams: p.Streams, RTT: p.RTT.Seconds(), Active: []jsonFileProgress{},
+		Bytes: p.Bytes, BytesDone: p.BytesDone, Goodput: p.Goodput, Streams: p.Streams, RTT: p.RTT.Seconds(), Limiter: p.Limiter, Active: []jsonFileProgress{},
 	}
 	for _, f := range p.Active {
 		line.Active = append(line.Active, jsonFileProgress(f))
@@ -143,6 +146,7 @@ func (j *jsonLines) finish(r *fxfer.Report, err error) {
 			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest,
 			Failures: []jsonFile{}, Streams: r.Streams, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
 			SendBuffer: r.SendBuffer, RecvBuffer: r.RecvBuffer, Retransmits: r.Retransmits, Reconnects: r.Reconnects,
+			Limits: jsonLimits(r.Limits), Timeline: jsonTimeline(r.Timeline),
 		}
 		for i := range r.Failures {
 			line.Failures = append(line.Failures, jsonFileOf(&r.Failures[i]))

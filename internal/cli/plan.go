@@ -228,7 +228,7 @@ func (p *planned) answer() string {
 	}
 	switch {
 	case p.t.Size == 0 && p.t.Within > 0:
-		return fmt.Sprintf("%s moves %s at %s%s.", showSpan(p.t.Within), scaled(p.t.Moves(), "B"), showRate(rate), unless)
+		return fmt.Sprintf("%s moves %s at %s%s.", showSpan(p.t.Within), showBytes(int64(p.t.Moves())), showRate(rate), unless)
 	case p.t.Size == 0:
 		verb := "carries"
 		if p.t.Streams > 1 {
@@ -336,7 +336,7 @@ func (p *planned) toFit() string {
 		return "nothing does, a round trip alone takes " + showTime(t.Path.RTT)
 	}
 	return fmt.Sprintf("a line of %s; this one carries %s in that time",
-		showRate(t.Need()/line*t.Path.Rate), scaled(line*t.Within.Seconds()/8, "B"))
+		showRate(t.Need()/line*t.Path.Rate), showBytes(int64(line*t.Within.Seconds()/8)))
 }
 
 // ways puts what would do into words.

@@ -80,11 +80,11 @@ func (b *Batch) Commit() []error {
 	errs := make([]error, len(staged))
 	byFile := false
 	if b.opt.Sync != SyncNone {
-		byFile = b.syncData(staged, errs)
+		_ = b.opt.syncing(func() error { byFile = b.syncData(staged, errs); return nil })
 	}
 	b.name(staged, errs)
 	if byFile {
-		b.syncFolders(staged, errs)
+		_ = b.opt.syncing(func() error { b.syncFolders(staged, errs); return nil })
 	}
 	return errs
 }

@@ -797,7 +797,7 @@ func (p *Partial) finish(m Meta, sync bool) error {
 		return err
 	}
 	if sync {
-		if err := p.file.Sync(); err != nil {
+		if err := p.opt.syncing(p.file.Sync); err != nil {
 			return p.fail(err)
 		}
 	}

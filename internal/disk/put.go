@@ -97,7 +97,7 @@ func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetO
 		return nil, err
 	}
 	if opt.Sync == SyncFile {
-		if err := file.Sync(); err != nil {
+		if err := opt.syncing(file.Sync); err != nil {
 			return nil, err
 		}
 		s.synced = true

@@ -31,6 +31,16 @@ type TargetOptions struct {
 	// Warn, unless nil, is told what the target cannot hold, which is no failure. It
 	// is called by the goroutine of the call that it belongs to.
 	Warn func(Warning)
+	// Syncing, unless nil, is called before each sync that a call waits for, and what it returns after.
+	Syncing func() (done func())
+}
+
+// syncing tells of a sync.
+func (o *TargetOptions) syncing(sync func() error) error {
+	if o.Syncing != nil {
+		defer o.Syncing()()
+	}
+	return sync()
 }
 
 // Warning says what of an entry the target does not hold.

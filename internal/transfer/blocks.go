@@ -41,15 +41,18 @@ type inbox struct {
 	buf   []byte // a payload
 	block []byte // a block with holes, once one came
 	hash  blake3tree.Hasher
+	lap   *lap
 }
 
 // carry is the way of a block on the receiving side: read the header, check it against the manifest, read and digest
 // the payload, write, acknowledge.
 func (v *Receiver) carry(stream Stream) error {
 	var head [wire.BlockHeaderLen]byte
-	in := &inbox{buf: make([]byte, 1<<maxBlockLog)}
+	in := &inbox{buf: make([]byte, 1<<maxBlockLog), lap: v.opt.Clock.start(Receive)}
+	defer in.lap.stop()
 	from := &packets{stream: stream}
 	for {
+		in.lap.enter(Receive)
 		if _, err := io.ReadFull(from, head[:]); err != nil {
 			return err
 		}
@@ -83,12 +86,13 @@ func (v *Receiver) carry(stream Stream) error {
 			v.reject(e, h.Block)
 			continue
 		}
+		in.lap.enter(Write)
 		if err := v.write(e, &h, data, ranges); err != nil {
 			v.leave(e, h.Block)
 			v.fail(e, err)
 			continue
 		}
-		v.accept(e, &h, data, ranges, node)
+		v.accept(in.lap, e, &h, data, ranges, node)
 	}
 }
 
@@ -132,13 +136,14 @@ func (in *inbox) read(from io.Reader, e *receiving, h *wire.BlockHeader) (data [
 	payload := in.buf[:h.Length]
 	in.hash.Reset(h.Block << e.entry.BlockLog)
 	if h.Raw == 0 && !h.Sparse {
-		err := readBlock(from, payload, &in.hash)
+		err := in.readBlock(from, payload)
 		return payload, nil, in.hash.Sum(), err
 	}
 	if _, err := io.ReadFull(from, payload); err != nil {
 		return nil, nil, node, err
 	}
 	if h.Raw > 0 {
+		in.lap.enter(Code)
 		payload = in.buf[:h.Raw]
 		if err := compress.Decode(payload, int(h.Length)); err != nil {
 			return nil, nil, node, protocolError("block %d of entry %d: %v", h.Block, h.Index, err)
@@ -154,12 +159,13 @@ func (in *inbox) read(from io.Reader, e *receiving, h *wire.BlockHeader) (data [
 		}
 		payload = block
 	}
+	in.lap.enter(Digest)
 	in.hash.Write(payload)
 	return payload, ranges, in.hash.Sum(), nil
 }
 
 // readBlock fills payload and digests each piece while it is in the cache.
-func readBlock(from io.Reader, payload []byte, hash *blake3tree.Hasher) error {
+func (in *inbox) readBlock(from io.Reader, payload []byte) error {
 	digested := 0
 	for at := 0; at < len(payload); {
 		n, err := from.Read(payload[at:])
@@ -171,11 +177,14 @@ func readBlock(from io.Reader, payload []byte, hash *blake3tree.Hasher) error {
 			return err
 		}
 		if whole := at &^ (blake3tree.GroupSize - 1); whole-digested >= blake3tree.GroupSize {
-			hash.Write(payload[digested:whole])
+			in.lap.enter(Digest)
+			in.hash.Write(payload[digested:whole])
+			in.lap.enter(Receive)
 			digested = whole
 		}
 	}
-	hash.Write(payload[digested:])
+	in.lap.enter(Digest)
+	in.hash.Write(payload[digested:])
 	return nil
 }
 

@@ -113,22 +113,27 @@ type carrier struct {
 	scratch []byte // of a payload with holes
 	hash    blake3tree.Hasher
 	small   []*sending
+	lap     *lap
 }
 
 // carry is the way of a block on the sending side: claim, read, digest, one write.
 func (s *Sender) carry(st *sendStream) {
-	c := carrier{room: make([]byte, wire.BlockHeaderLen+1<<maxBlockLog)}
+	c := carrier{room: make([]byte, wire.BlockHeaderLen+1<<maxBlockLog), lap: s.opt.Clock.start(Idle)}
+	defer c.lap.stop()
 	for {
+		c.lap.enter(Idle)
 		t, ok := s.claim(st, &c)
 		if !ok {
 			return
 		}
+		c.lap.enter(Read)
 		var frame []byte
 		if t.entry != nil {
 			frame = s.block(st, &c, &t)
 		} else {
 			frame = s.batch(st, &c, t.small)
 		}
+		c.lap.enter(Send)
 		if len(frame) > 0 && writeBlock(st.stream, frame) != nil {
 			return
 		}
@@ -164,10 +169,11 @@ func (s *Sender) block(st *sendStream, c *carrier, t *task) []byte {
 	var data []disk.Range
 	if t.kept != nil {
 		copy(payload, t.kept) // two streams may carry it
+		c.lap.enter(Digest)
 		c.hash.Write(payload)
 	} else {
 		var err error
-		if data, err = s.read(e, block, payload, &c.hash); err != nil {
+		if data, err = s.read(c.lap, e, block, payload, &c.hash); err != nil {
 			return drop(err)
 		}
 	}
@@ -209,7 +215,7 @@ func (s *Sender) batch(st *sendStream, c *carrier, files []*sending) []byte {
 	for _, e := range files {
 		payload := c.room[len(frames)+wire.BlockHeaderLen:][:e.size]
 		c.hash.Reset(0)
-		data, err := s.readSmall(e, payload, &c.hash)
+		data, err := s.readSmall(c, e, payload)
 		if err != nil {
 			s.dropped(e, 0, st, err)
 			continue
@@ -225,9 +231,9 @@ func (s *Sender) batch(st *sendStream, c *carrier, files []*sending) []byte {
 }
 
 // readSmall reads and digests a file of one block, if it stays what it was meanwhile.
-func (s *Sender) readSmall(e *sending, payload []byte, hash *blake3tree.Hasher) ([]disk.Range, error) {
+func (s *Sender) readSmall(c *carrier, e *sending, payload []byte) ([]disk.Range, error) {
 	if e.item.Read == nil || e.item.Entry.Holes {
-		data, err := s.read(e, 0, payload, hash)
+		data, err := s.read(c.lap, e, 0, payload, &c.hash)
 		if err == nil {
 			err = e.unchanged()
 		}
@@ -236,7 +242,7 @@ func (s *Sender) readSmall(e *sending, payload []byte, hash *blake3tree.Hasher) 
 	if err := e.item.Read(payload); err != nil {
 		return nil, err
 	}
-	hash.Write(payload)
+	c.hash.Write(payload)
 	s.mu.Lock()
 	s.stats.Read += int64(len(payload))
 	s.mu.Unlock()
@@ -255,7 +261,9 @@ func (s *Sender) code(c *carrier, head *wire.BlockHeader, frames, payload []byte
 	}
 	raw := len(payload)
 	if m := s.opt.Coder; m != nil && m.On() {
+		c.lap.enter(Code)
 		n, spent := compress.Encode(payload)
+		c.lap.enter(Read)
 		m.Block(len(payload), n, spent)
 		if n > 0 {
 			head.Raw, payload = uint32(len(payload)), payload[:n]
@@ -316,8 +324,10 @@ func (s *Sender) claim(st *sendStream, c *carrier) (task, bool) {
 			return task{entry: e, block: block, kept: e.kept[block]}, true
 		}
 		if parked {
+			c.lap.enter(Parked)
 			s.parked.Wait()
 		} else {
+			c.lap.enter(Idle)
 			s.cond.Wait()
 		}
 	}

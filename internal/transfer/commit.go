@@ -29,10 +29,10 @@ const (
 )
 
 // accept counts a block that was written, or writes a whole file, and completes the file after its last one.
-func (v *Receiver) accept(e *receiving, h *wire.BlockHeader, content []byte, ranges []disk.Range, node guts.Node) {
+func (v *Receiver) accept(lap *lap, e *receiving, h *wire.BlockHeader, content []byte, ranges []disk.Range, node guts.Node) {
 	var staged *disk.Staged
 	if h.Whole {
-		if staged = v.stage(e, h.Digest, content, ranges); staged == nil {
+		if staged = v.stage(lap, e, h.Digest, content, ranges); staged == nil {
 			return // it failed, or came twice
 		}
 	}
@@ -162,7 +162,7 @@ func (v *Receiver) commit(e *receiving) (*disk.Staged, error) {
 
 // stage writes a file of one block at most and leaves its name for later. data without ranges is all of it. It returns nil if the file
 // failed, or is resolved.
-func (v *Receiver) stage(e *receiving, digest [32]byte, data []byte, ranges []disk.Range) *disk.Staged {
+func (v *Receiver) stage(lap *lap, e *receiving, digest [32]byte, data []byte, ranges []disk.Range) *disk.Staged {
 	v.mu.Lock()
 	first := !e.resolved
 	e.resolved, e.digest = true, &digest
@@ -175,7 +175,9 @@ func (v *Receiver) stage(e *receiving, digest [32]byte, data []byte, ranges []di
 		staged, err = v.put(e, data, ranges)
 		return err
 	}
+	lap.enter(Full)
 	v.waitStaged()
+	lap.enter(Write)
 	err := v.patient(func() error { return v.make(e, put) })
 	if err == nil && v.opt.Target.Readback {
 		err = v.readSmall(staged, e)
@@ -279,7 +281,9 @@ func (v *Receiver) nameStaged() {
 		files := v.staged
 		v.staged, v.bytes, v.flush, v.naming = nil, 0, false, len(files)
 		v.mu.Unlock()
+		lap := v.opt.Clock.start(Name)
 		v.name(files)
+		lap.stop()
 		v.mu.Lock()
 		v.naming = 0
 		v.flushIdleLocked()

@@ -324,7 +324,7 @@ func (v *Receiver) need(e *receiving, have extents) {
 		v.running.Add(1)
 		go v.recheck(e, have)
 	case e.blocks == 0:
-		if staged := v.stage(e, emptyDigest(), nil, nil); staged != nil {
+		if staged := v.stage(nil, e, emptyDigest(), nil, nil); staged != nil {
 			v.add(stagedFile{e, staged})
 		}
 	}

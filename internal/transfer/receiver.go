@@ -24,6 +24,9 @@ type ReceiverOptions struct {
 	Leave   bool               // return without waiting for the sender to see that all is done
 	Event   func(Event)        // progress; nil for none
 	Message func(wire.Message) // messages that are not the engine's
+	// Finishing is called when all is done, just before the sender is told; nil for none. It may Send.
+	Finishing func()
+	Clock     *Clock // takes the times of the stages; nil for none
 }
 
 // Receiver writes what one session's sender announces below a folder. Everything that it reads from its streams is
@@ -140,7 +143,7 @@ func NewReceiver(stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt
 		hashing:   make(chan struct{}, comparesAtOnce),
 		busyUntil: time.Now().Add(busyFor),
 	}
-	v.meta = disk.TargetOptions{Sync: disk.Sync(opt.Target.Sync), Owner: true, Xattrs: true, Warn: v.warn}
+	v.meta = disk.TargetOptions{Sync: disk.Sync(opt.Target.Sync), Owner: true, Xattrs: true, Warn: v.warn, Syncing: opt.Clock.syncing}
 	v.stagedMax = disk.NewBatch(tree, v.meta).Most()
 	v.cond = sync.NewCond(&v.mu)
 	v.timer = time.AfterFunc(time.Hour, v.flushNow)
@@ -287,6 +290,8 @@ func (v *Receiver) handle(m wire.Message) (bool, error) {
 	case *wire.Manifest:
 		return true, v.begin(m)
 	case *wire.Entries:
+		lap := v.opt.Clock.start(Compare)
+		defer lap.stop()
 		return true, v.entries(m)
 	case *wire.EndManifest:
 		v.event(Event{Kind: Listed})
@@ -417,7 +422,10 @@ func (v *Receiver) finish() {
 			v.pruneAll(v.way.Folders)
 		}
 		if !v.opt.Target.DryRun && v.opt.Target.Sync != wire.SyncNone {
-			if err := v.tree.SyncAll(); err != nil {
+			synced := v.opt.Clock.syncing()
+			err := v.tree.SyncAll()
+			synced()
+			if err != nil {
 				v.end(&wire.Error{Code: codeOf(err), Text: err.Error()})
 				return
 			}
@@ -429,6 +437,9 @@ func (v *Receiver) finish() {
 		for _, w := range warned {
 			v.ctrl.send(w)
 			v.event(Event{Kind: Warned, Index: wire.NoEntry, Entry: new(wire.Entry), Warning: w})
+		}
+		if v.opt.Finishing != nil {
+			v.opt.Finishing()
 		}
 		v.ctrl.send(&wire.Finished{})
 		if v.opt.Leave {

@@ -64,6 +64,7 @@ type SenderOptions struct {
 	WalkFailed func(path string, err error)
 	Prune      bool            // have the receiver remove what the source does not have, if nothing failed
 	Coder      *compress.Meter // decides on compression; nil for none
+	Clock      *Clock          // takes the times of the stages; nil for none
 }
 
 // Sender sends a Source over one session.
@@ -269,6 +270,8 @@ func (s *Sender) walk() error {
 	s.ctrl.send(&wire.Manifest{Single: s.source.Single(), Prune: s.opt.Prune})
 	var batch []*sending
 	var size int // of their names and attributes, bytes
+	lap := s.opt.Clock.start(Walk)
+	defer lap.stop()
 	var since time.Time
 	flush := func() {
 		s.tell(batch)
@@ -277,7 +280,9 @@ func (s *Sender) walk() error {
 	visit := func(item Item) error {
 		for !s.hasRoom() {
 			flush()
+			lap.enter(Room)
 			old, ok := s.waitRoom()
+			lap.enter(Walk)
 			if !ok {
 				return context.Cause(s.ctx)
 			}
@@ -308,6 +313,7 @@ func (s *Sender) walk() error {
 		}
 	}
 	err := s.source.Walk(s.ctx, visit, failed)
+	lap.enter(Room)
 	flush()
 	if s.ctx.Err() != nil {
 		return nil // whoever ended the session has the error
@@ -592,7 +598,10 @@ func (s *Sender) feed(e *sending) {
 		read <- struct{}{}
 	}
 	defer s.running.Done()
+	lap := s.opt.Clock.start(Feed)
+	defer lap.stop()
 	for {
+		lap.enter(Room)
 		s.mu.Lock()
 		for !s.over && !e.resolved && len(e.kept) >= keptBlocks {
 			s.cond.Wait()
@@ -603,6 +612,7 @@ func (s *Sender) feed(e *sending) {
 			return
 		}
 		go next()
+		lap.enter(Feed)
 		select {
 		case <-read:
 		case <-s.ctx.Done():
@@ -638,7 +648,7 @@ func (s *Sender) feed(e *sending) {
 }
 
 // read fills payload with a block of a file and digests it on the way. It returns the ranges of the block that hold data, nil for all of it.
-func (s *Sender) read(e *sending, block int64, payload []byte, hash *blake3tree.Hasher) ([]disk.Range, error) {
+func (s *Sender) read(lap *lap, e *sending, block int64, payload []byte, hash *blake3tree.Hasher) ([]disk.Range, error) {
 	f, err := e.acquire()
 	if err != nil {
 		return nil, err
@@ -665,7 +675,9 @@ func (s *Sender) read(e *sending, block int64, payload []byte, hash *blake3tree.
 		if err := readFull(f, part, off+int64(at)); err != nil {
 			return nil, err
 		}
+		lap.enter(Digest)
 		hash.Write(part)
+		lap.enter(Read)
 	}
 	return nil, nil
 }
@@ -1026,7 +1038,7 @@ func (s *Sender) digestOf(e *sending) (digest [32]byte, err error) {
 			return digest, context.Cause(s.ctx)
 		}
 		hash.Reset(block << e.item.Entry.BlockLog)
-		if _, err := s.read(e, block, buf[:lengthOf(e.size, e.item.Entry.BlockLog, block)], &hash); err != nil {
+		if _, err := s.read(nil, e, block, buf[:lengthOf(e.size, e.item.Entry.BlockLog, block)], &hash); err != nil {
 			return digest, err
 		}
 		tree.add(block, hash.Sum())
@@ -1100,7 +1112,7 @@ func (s *Sender) recheck(e *sending, have extents) {
 			}
 		}
 		hash.Reset(b << e.item.Entry.BlockLog)
-		if _, err := s.read(e, b, buf[:lengthOf(e.size, e.item.Entry.BlockLog, b)], &hash); err != nil {
+		if _, err := s.read(nil, e, b, buf[:lengthOf(e.size, e.item.Entry.BlockLog, b)], &hash); err != nil {
 			s.sourceFailed(e, err)
 			return
 		}

@@ -26,6 +26,9 @@ type Info struct {
 
 	BytesAcked, BytesSent, BytesReceived, BytesRetrans uint64
 	RetransSegs                                        uint64
+	DataSegs                                           uint64 // sent, those sent again included
+	SpuriousSegs                                       uint64 // that the peer got twice, as it tells (D-SACK, RFC 2883)
+	Reordered                                          uint64 // times that reordering was seen
 
 	DeliveryRate float64 // bytes per second, the latest sample
 	PacingRate   float64 // bytes per second; +Inf where nothing paces

@@ -50,7 +50,8 @@ func fromTCPInfo(t *unix.TCPInfo) Info {
 		Cwnd: int(t.Snd_cwnd) * mss, SndWnd: int(t.Snd_wnd), RcvWnd: int(t.Rcv_wnd), RcvSpace: int(t.Rcv_space),
 		InFlight: int(t.Unacked) * mss, NotSent: int(t.Notsent_bytes),
 		BytesAcked: t.Bytes_acked, BytesSent: t.Bytes_sent, BytesReceived: t.Bytes_received, BytesRetrans: t.Bytes_retrans,
-		RetransSegs:  uint64(t.Total_retrans),
+		RetransSegs: uint64(t.Total_retrans), DataSegs: uint64(t.Data_segs_out),
+		SpuriousSegs: uint64(t.Dsack_dups), Reordered: uint64(t.Reord_seen),
 		DeliveryRate: float64(t.Delivery_rate), PacingRate: float64(t.Pacing_rate),
 		// The one-bit field lies in the byte before tcpi_rto, which unix.TCPInfo leaves as padding.
 		AppLimited: (*[8]byte)(unsafe.Pointer(t))[7]&1 != 0,

@@ -275,7 +275,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 // finish makes the report, and the error that stands for the failures in it.
 func (c *Client) finish(t *tracker, server string, stats *sessionStats, err error) (*Report, error) {
 	r := t.report(server)
-	stats.fill(r)
+	stats.fill(r, c.opt.asked(stats.push))
 	if c.opt.Progress != nil {
 		c.opt.Progress(t.progress(0, stats.path.minRTT))
 	}

@@ -9,6 +9,8 @@ import (
 	"iter"
 	"log/slog"
 	"time"
+
+	"github.com/fxfer/fxfer/internal/diagnose"
 )
 
 // DefaultMaxStreams bounds the data streams that are opened when their number is automatic.
@@ -106,6 +108,7 @@ type Progress struct {
 	Goodput     float64 // bit/s over the last seconds
 	Streams     int     // data streams
 	RTT         time.Duration
+	Limiter     string         // what holds it back now, "" if unknown
 	Active      []FileProgress // files under way, oldest first, at most 8
 }
 
@@ -176,7 +179,17 @@ type Report struct {
 	RecvBuffer  int64         // and the receiving side's
 	Retransmits int64         // segments
 	Reconnects  int           // sessions after the first
+
+	Limits   []Limit  // what held it back, the limiter of most of the time first; empty where nothing was measured
+	Timeline []Moment // the same, moment by moment
 }
+
+// What holds a transfer back, and what can be done about it.
+type (
+	Limit  = diagnose.Verdict
+	Remedy = diagnose.Remedy
+	Moment = diagnose.Cell
+)
 
 // Plan sums a dry run up.
 type Plan struct {

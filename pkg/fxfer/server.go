@@ -101,6 +101,8 @@ type serverSession struct {
 	set     *streamSet
 	share   *openShare
 	coder   *compress.Meter // of Pull; nil for none
+	clock   *transfer.Clock
+	watched *telemetry
 	sender  *transfer.Sender
 	receive *transfer.Receiver
 	probe   *probe.Session  // of Probe, which has nothing above but server, hello, key and log
@@ -512,6 +514,8 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 		limit = x.hello.RateLimit
 	}
 	x.set = newStreamSet(limit)
+	x.clock = newClock()
+	x.watched = newTelemetry(x.clock, x.set, x.written, hostFacts(s.host, int64(s.opt.SockBuf)))
 	count := &counts{}
 	run, err := x.engine(conn, r, count)
 	if err != nil {
@@ -547,7 +551,7 @@ func (x *serverSession) engine(conn *transport.Conn, r *wire.Reader, count *coun
 			}
 		}
 		x.receive = transfer.NewReceiver(conn, r, x.share.tree, transfer.ReceiverOptions{
-			Path: cmp.Or(x.hello.Paths[0], "."), Target: x.hello.Target, Event: count.event,
+			Path: cmp.Or(x.hello.Paths[0], "."), Target: x.hello.Target, Event: count.event, Clock: x.clock, Finishing: func() { x.watched.last(x.send) },
 		})
 		return x.receive.Run, nil
 	}
@@ -564,7 +568,7 @@ func (x *serverSession) engine(conn *transport.Conn, r *wire.Reader, count *coun
 		return nil, err
 	}
 	x.sender = transfer.NewSender(conn, r, &source, transfer.SenderOptions{
-		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, initialStreams)), Prune: x.hello.Target.Delete, Coder: x.coder,
+		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, initialStreams)), Prune: x.hello.Target.Delete, Coder: x.coder, Clock: x.clock,
 		Event: count.event, WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
 	})
 	return x.sender.Run, nil
@@ -589,22 +593,19 @@ func (x *serverSession) watch(ctx context.Context, run func(context.Context) err
 			tasks.Go(func() { gauge(watch, x.set, x.coder) })
 		}
 	}
-	tasks.Go(func() {
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-watch.Done():
-				return
-			case <-tick.C:
-				x.send(x.set.sample())
-			}
-		}
-	})
+	tasks.Go(func() { x.watched.run(watch, x.send) })
 	err := run(ctx)
 	stop()
 	tasks.Wait()
 	return err
+}
+
+// written is the payload written at the target so far, bytes.
+func (x *serverSession) written() int64 {
+	if x.sender != nil {
+		return x.sender.Stats().Written
+	}
+	return x.receive.Stats().Written
 }
 
 func (x *serverSession) send(m wire.Message) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/compress"
+	"github.com/fxfer/fxfer/internal/diagnose"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -50,6 +51,7 @@ type clientSession struct {
 	cancel   context.CancelCauseFunc
 	ready    chan struct{} // closed when sender or receiver is there
 	stats    sessionStats
+	watched  *telemetry
 
 	mu      sync.Mutex
 	want    int
@@ -69,6 +71,9 @@ type sessionStats struct {
 	raw     int64 // of the blocks that were compressed, bytes
 	coded   int64
 	push    bool
+
+	cells            []diagnose.Cell
+	sender, receiver diagnose.Host
 }
 
 func (a *sessionStats) merge(b sessionStats) {
@@ -85,9 +90,11 @@ func (a *sessionStats) merge(b sessionStats) {
 	if b.peer != nil {
 		a.peer = b.peer
 	}
+	a.cells = append(a.cells, b.cells...)
+	a.sender, a.receiver = b.sender, b.receiver
 }
 
-func (a *sessionStats) fill(r *Report) {
+func (a *sessionStats) fill(r *Report, asked *diagnose.Asked) {
 	r.Streams, r.Resent, r.Congestion, r.RTT, r.Retransmits = a.streams, a.resent, a.path.congestion, a.path.minRTT, a.path.retrans
 	r.SendBuffer, r.RecvBuffer = int64(a.path.sndBuf), a.peer["rcvbuf"]
 	if !a.push {
@@ -96,6 +103,8 @@ func (a *sessionStats) fill(r *Report) {
 	}
 	r.Raw, r.Coded = a.raw, a.coded
 	r.BDP = int64(r.Peak / 8 * r.RTT.Seconds())
+	r.Timeline = a.cells
+	r.Limits = diagnose.Judge(a.cells, &a.sender, &a.receiver, asked)
 }
 
 // run carries one session from the first packet to the last.
@@ -112,6 +121,8 @@ func (s *clientSession) run(ctx context.Context) error {
 		limit = 0 // the server sends
 	}
 	s.set = newStreamSet(limit)
+	clock := newClock()
+	s.watched = newTelemetry(clock, s.set, s.written, hostFacts(hostname(), int64(opt.SockBuf)))
 	s.set.removed = func(lived time.Duration) { s.replace(ctx, lived) }
 	s.cancel = cancel
 
@@ -134,14 +145,15 @@ func (s *clientSession) run(ctx context.Context) error {
 		s.mu.Unlock()
 		cancel(nil)
 		s.dials.Wait()
-		s.stats.path, s.stats.streams, s.stats.push = s.set.stats(), s.set.peak(), s.sender != nil
+		s.stats.path, s.stats.streams, s.stats.push = s.set.stats(), s.set.peak(), s.source != nil
+		s.judge()
 	}()
 	control, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer control.Close()
-	if err := s.begin(control, first); err != nil {
+	if err := s.begin(control, first, clock); err != nil {
 		return err
 	}
 	close(s.ready)
@@ -180,12 +192,12 @@ func (s *clientSession) open(ctx context.Context) (*transport.Conn, error) {
 }
 
 // begin makes the engine, for that many data streams at first.
-func (s *clientSession) begin(control *transport.Conn, streams int) error {
+func (s *clientSession) begin(control *transport.Conn, streams int, clock *transfer.Clock) error {
 	r := wire.NewReader(control, wire.MaxMessage)
 	message := func(m wire.Message) { s.message(control, m) }
 	if s.source == nil {
 		s.receiver = transfer.NewReceiver(control, r, s.target, transfer.ReceiverOptions{
-			Path: s.path, Target: s.hello.Target, Leave: true, Event: s.tracker.event, Message: message,
+			Path: s.path, Target: s.hello.Target, Leave: true, Event: s.tracker.event, Message: message, Clock: clock,
 		})
 		return nil
 	}
@@ -195,7 +207,7 @@ func (s *clientSession) begin(control *transport.Conn, streams int) error {
 	}
 	assume(s.coder, control)
 	s.sender = transfer.NewSender(control, r, s.source, transfer.SenderOptions{
-		Speculate: s.fresh, Streams: streams, Prune: s.hello.Target.Delete, Coder: s.coder,
+		Speculate: s.fresh, Streams: streams, Prune: s.hello.Target.Delete, Coder: s.coder, Clock: clock,
 		Event: s.tracker.event, Message: message, WalkFailed: s.tracker.walkFailed,
 	})
 	return nil
@@ -205,6 +217,7 @@ func (s *clientSession) begin(control *transport.Conn, streams int) error {
 func (s *clientSession) message(control *transport.Conn, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Welcome:
+		s.watched.named(m.Host)
 		if s.url.Pin != "" || s.client.pin != "" {
 			if err := s.client.remember(s.url, control.PeerKey()); err != nil && s.client.opt.Notice != nil {
 				s.client.opt.Notice(err.Error())
@@ -223,6 +236,7 @@ func (s *clientSession) message(control *transport.Conn, m wire.Message) {
 		s.mu.Lock()
 		s.stats.peer = values
 		s.mu.Unlock()
+		s.watched.heard(values)
 	}
 }
 
@@ -231,6 +245,7 @@ func (s *clientSession) work(ctx context.Context) error {
 	watch, stop := context.WithCancelCause(ctx)
 	var tasks sync.WaitGroup
 	tasks.Go(func() { s.report(watch) })
+	tasks.Go(func() { s.watched.run(watch, nil) })
 	var err error
 	if s.sender != nil {
 		t := tuner{sender: s.sender, set: s.set, fixed: s.client.opt.Streams > 0, max: s.client.opt.MaxStreams,
@@ -258,33 +273,57 @@ func (s *clientSession) work(ctx context.Context) error {
 	return err
 }
 
-const reportEvery = 200 * time.Millisecond
+const (
+	reportEvery = 200 * time.Millisecond
+	// limiterEvery is how many reports tell the same limiter.
+	limiterEvery = 5
+)
 
-// report shows progress and tells the peer about our sockets, until ctx is done.
+// report shows progress until ctx is done.
 func (s *clientSession) report(ctx context.Context) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
-	for n := 0; ; n++ {
+	limiter := ""
+	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 			p := s.tracker.progress(s.set.count(), s.set.stats().minRTT)
-			if s.client.opt.Progress != nil {
-				s.client.opt.Progress(p)
+			if s.client.opt.Progress == nil {
+				continue
 			}
-			if n%5 == 0 {
-				s.send(s.set.sample())
+			if n%limiterEvery == 0 {
+				limiter = s.watched.now(s.sender != nil, s.client.opt.asked(s.sender != nil))
 			}
+			p.Limiter = limiter
+			s.client.opt.Progress(p)
 		}
 	}
 }
 
-func (s *clientSession) send(m wire.Message) {
-	if s.sender != nil {
-		s.sender.Send(m)
-	} else {
-		s.receiver.Send(m)
+// written is the payload written at the target so far, bytes.
+func (s *clientSession) written() int64 {
+	switch {
+	case s.sender != nil:
+		return s.sender.Stats().Written
+	case s.receiver != nil:
+		return s.receiver.Stats().Written
+	}
+	return 0
+}
+
+// judge finds what held the session back.
+func (s *clientSession) judge() {
+	if s.watched == nil || s.sender == nil && s.receiver == nil {
+		return
+	}
+	s.watched.sample()
+	x := s.watched.session(s.stats.push, 0)
+	s.stats.cells, s.stats.sender, s.stats.receiver = diagnose.Cells(x), x.SenderHost, x.ReceiverHost
+	since := s.watched.start.Sub(s.tracker.start)
+	for i := range s.stats.cells {
+		s.stats.cells[i].Start += since
 	}
 }
 

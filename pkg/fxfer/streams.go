@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transport"
-	"github.com/fxfer/fxfer/internal/wire"
 	"golang.org/x/time/rate"
 )
 
@@ -20,7 +19,9 @@ type streamSet struct {
 	mu    sync.Mutex
 	conns map[uint64]*dataStream
 	most  int
-	gone  pathStats // of streams that ended
+	gone  pathStats     // of streams that ended
+	past  streamSums    // of them, what runs from their start
+	held  time.Duration // by the rate limit, of them
 }
 
 // pathStats sums up what TCP_INFO says of some streams.
@@ -127,17 +128,6 @@ func (s *streamSet) stats() pathStats {
 	return p
 }
 
-// sample is what this host tells the peer about its sockets.
-func (s *streamSet) sample() *wire.Sample {
-	p := s.stats()
-	return &wire.Sample{Values: []wire.Value{
-		{Name: "sndbuf", Value: int64(p.sndBuf)},
-		{Name: "rcvbuf", Value: int64(p.rcvBuf)},
-		{Name: "retrans", Value: p.retrans},
-		{Name: "min_rtt_ns", Value: int64(p.minRTT)},
-	}}
-}
-
 // dataStream is a transport.Conn of a set.
 type dataStream struct {
 	*transport.Conn
@@ -152,6 +142,8 @@ type dataStream struct {
 	began time.Time     // of the write under way, zero if there is none
 	spent time.Duration // in writes that returned
 	wrote int64         // by them, bytes
+	held  time.Duration // by the rate limit
+	waits time.Time     // since when it holds a write back, zero if it does not
 }
 
 // writing takes note of a write, until the func it returns is called with what was written.
@@ -207,7 +199,7 @@ func (d *dataStream) Write(p []byte) (sent int, err error) {
 		return d.Conn.Write(p)
 	}
 	for part := range slices.Chunk(p, limitStep) {
-		if err := d.set.limiter.WaitN(d.ctx, len(part)); err != nil {
+		if err := d.wait(len(part)); err != nil {
 			return sent, err
 		}
 		n, err := d.Conn.Write(part)
@@ -219,6 +211,41 @@ func (d *dataStream) Write(p []byte) (sent int, err error) {
 	return sent, nil
 }
 
+// wait waits until n bytes may be written within the rate limit.
+func (d *dataStream) wait(n int) error {
+	began := time.Now()
+	d.gauge.Lock()
+	d.waits = began
+	d.gauge.Unlock()
+	err := d.set.limiter.WaitN(d.ctx, n)
+	d.gauge.Lock()
+	defer d.gauge.Unlock()
+	d.waits = time.Time{}
+	d.held += time.Since(began)
+	return err
+}
+
+// waited is how long the rate limit has held the stream back until now.
+func (d *dataStream) waited(now time.Time) time.Duration {
+	d.gauge.Lock()
+	defer d.gauge.Unlock()
+	if d.waits.IsZero() {
+		return d.held
+	}
+	return d.held + max(0, now.Sub(d.waits))
+}
+
+// rateWait is the same of all streams.
+func (s *streamSet) rateWait(now time.Time) time.Duration {
+	s.mu.Lock()
+	sum := s.held
+	s.mu.Unlock()
+	for _, d := range s.streams() {
+		sum += d.waited(now)
+	}
+	return sum
+}
+
 // Close takes a last look at the kernel's figures.
 func (d *dataStream) Close() error {
 	d.once.Do(func() {
@@ -227,7 +254,9 @@ func (d *dataStream) Close() error {
 		d.set.mu.Lock()
 		if ok {
 			d.set.gone.add(&info)
+			d.set.past.counters(&info)
 		}
+		d.set.held += d.waited(time.Now())
 		delete(d.set.conns, d.id)
 		d.set.mu.Unlock()
 		if d.set.removed != nil {

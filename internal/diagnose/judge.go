@@ -1,0 +1,347 @@
+package diagnose
+
+import (
+	"slices"
+	"time"
+)
+
+// Session is what both sides measured in one session.
+type Session struct {
+	Sender, Receiver         []Sample // in order; times are of one clock
+	SenderHost, ReceiverHost Host
+}
+
+// Cell is a short time of a session, with what held it back.
+type Cell struct {
+	Start, Length time.Duration
+	Limiter       Limiter
+	Sender        Sample // what changed in it
+	Receiver      Sample
+}
+
+// Rate is the goodput in the cell in bit/s, TLS included.
+func (c *Cell) Rate() float64 {
+	return float64(max(c.Sender.Acked, c.Receiver.Received)) * 8 / c.Length.Seconds()
+}
+
+// What is told apart by thresholds. Shares are of the time of the streams in use, or of the time with data in flight.
+const (
+	most    = 0.5  // a stage in which streams gather is the narrow one
+	capped  = 0.4  // a window that closes for so long is the narrow one, since others hide it at times
+	starved = 0.85 // of the cores
+	// delayed is how much of the cores a process must have wanted to be short of them, if it got a part worth naming.
+	delayed = 1.1
+
+	// Where segments wait in a queue, the RTT exceeds the least one by a share of it, and by more than a scheduler's noise.
+	queueShare = 0.2
+	queueLeast = time.Millisecond
+	// A queue is excessive that makes the RTT so many times as long, and adds so much.
+	bloatFactor = 3
+	bloatLeast  = 50 * time.Millisecond
+
+	someLoss = 5e-5 // of segments; below, it is chance
+	// rampRTTs is how many round trips slow start takes at most that begins with 10 segments and ends with a large BDP, the set-up of
+	// connections included.
+	rampRTTs = 14
+	grown    = 0.8 // of the peak
+	shortest = 10 * time.Millisecond
+	settle   = 2 * time.Second // about how long a view of the network is
+)
+
+// Cells cuts a session into cells and finds what held each back.
+func Cells(s *Session) []Cell {
+	base, other := s.Sender, s.Receiver
+	if len(other) > len(base) {
+		base = other
+	}
+	var cells []Cell
+	for i := 1; i < len(base); i++ {
+		from, to := base[i-1].At, base[i].At
+		if to-from < shortest && i < len(base)-1 {
+			continue
+		}
+		cells = append(cells, Cell{Start: from, Length: to - from, Sender: during(s.Sender, from, to), Receiver: during(s.Receiver, from, to)})
+	}
+	v := see(s, cells)
+	for i := range cells {
+		cells[i].Limiter = v.limiter(&cells[i])
+	}
+	return cells
+}
+
+func during(samples []Sample, from, to time.Duration) Sample {
+	if len(samples) == 0 {
+		return Sample{}
+	}
+	a, b := at(samples, from), at(samples, to)
+	return sub(&b, &a)
+}
+
+// view is what the whole session tells about each of its cells.
+type view struct {
+	*Session
+	minRTT time.Duration
+	peak   float64 // of the cells' rates, bit/s
+	began  time.Duration
+	length time.Duration
+	sum    Sample // of the sender
+	deaf   bool   // next to nothing was acknowledged of what was sent
+}
+
+func see(s *Session, cells []Cell) view {
+	v := view{Session: s, began: -1}
+	for i := range cells {
+		c := &cells[i]
+		for _, rtt := range []time.Duration{c.Sender.MinRTT, c.Receiver.MinRTT} {
+			if rtt > 0 && (v.minRTT == 0 || rtt < v.minRTT) {
+				v.minRTT = rtt
+			}
+		}
+		if c.Length >= 50*time.Millisecond {
+			v.peak = max(v.peak, c.Rate())
+		}
+		if v.began < 0 && c.Sender.Acked > 0 {
+			v.began = c.Start
+		}
+		v.length = c.Start + c.Length
+		add(&v.sum, &c.Sender)
+	}
+	// A handshake and its repetitions take a few kilobytes of each stream.
+	v.deaf = v.sum.Payload == 0 && v.sum.Retrans > 0 && v.sum.Acked < 16<<10*max(1, v.sum.Streams)
+	return v
+}
+
+func share(part, of time.Duration) float64 {
+	if of <= 0 {
+		return 0
+	}
+	return part.Seconds() / of.Seconds()
+}
+
+// used is the time of the streams that are not parked.
+func (s *Sample) used() time.Duration { return s.Idle + s.Read + s.Digest + s.Code + s.Send }
+
+// short tells how much of the cores a process used, and of how much it was short, both as shares of the cores.
+func (s *Sample) short(d time.Duration) (used, wanted float64) {
+	if s.Cores <= 0 || d <= 0 {
+		return 0, 0
+	}
+	cores := float64(s.Cores) / 1000 * d.Seconds()
+	return s.CPU.Seconds() / cores, (s.CPU + s.RunDelay).Seconds() / cores
+}
+
+// starved tells whether a process lacks CPU.
+func (s *Sample) starved(d time.Duration) bool {
+	used, wanted := s.short(d)
+	return used >= starved || wanted >= delayed && used >= starved/4
+}
+
+// limiter finds what held a cell back, from the end of the way to its beginning: what is behind the narrow place is empty, and what is
+// before it is full.
+func (v *view) limiter(c *Cell) Limiter {
+	s, d := &c.Sender, c.Length
+	used := s.used()
+	// A pacing sender is not counted as limited by the window that its pace comes from. So data in flight counts as well.
+	busy := max(s.Busy, d/2) // less than one stream for half of the time says nothing
+	backlog := share(s.Backlog, busy)
+	rwnd, sndbuf := share(max(s.RwndLimited, s.Windowed), busy), share(max(s.SndbufLimited, s.Buffered), busy)
+	switch {
+	case v.deaf && (s.InFlight > 0 || s.Retrans > 0):
+		return BlackHole
+	case share(s.RateWait, used) >= capped:
+		return RateLimit
+	case share(s.Feed, d) >= most && share(s.Idle, used) >= most:
+		return Silent
+	}
+	if l := v.target(c, backlog >= capped || rwnd >= capped); l != "" {
+		return l
+	}
+	switch {
+	case rwnd >= capped && rwnd >= sndbuf:
+		return ReceiverWindow
+	case sndbuf >= capped:
+		return SenderBuffer
+	case backlog >= capped:
+		return v.path(c)
+	}
+	if l := v.source(c); l != "" {
+		return l
+	}
+	if v.ramping(c) || s.InFlight > 0 && share(s.Idle, used) >= most && v.brief() {
+		return v.slowStart()
+	}
+	switch { // the weaker signs
+	case backlog+rwnd+sndbuf < 0.2:
+		return Unknown
+	case rwnd > max(backlog, sndbuf):
+		return ReceiverWindow
+	case sndbuf > backlog:
+		return SenderBuffer
+	}
+	return v.path(c)
+}
+
+// target finds what is wrong behind the network. full tells that data waits in front of it.
+func (v *view) target(c *Cell, full bool) Limiter {
+	s, r, d := &c.Sender, &c.Receiver, c.Length
+	waiting := full || share(s.Idle, s.used()) >= most || share(s.Send-s.RateWait, s.used()) >= most
+	if !waiting {
+		return ""
+	}
+	busy := r.Receive + r.Digest + r.Code + r.Write + r.Full - s.Parked
+	working := share(r.Digest+r.Code+r.Write+r.Full, busy)
+	syncing := share(r.Sync, d)
+	switch {
+	case r.starved(d) && !v.mostStarvedSender(c):
+		return ReceiverCPU
+	case syncing >= most && (working >= most || share(r.Sync, r.Write) >= most || share(s.Idle, s.used()) >= most):
+		return Sync
+	case working >= most && share(r.Digest+r.Code, busy) > share(r.Write+r.Full, busy):
+		return ReceiverCPU
+	case working >= most:
+		return TargetDisk
+	case share(s.Idle, s.used()) >= most && share(r.Compare+r.Name, d) >= most:
+		return TargetDisk
+	}
+	return ""
+}
+
+// mostStarvedSender tells whether the sender lacks more CPU than the receiver does; both may be one host.
+func (v *view) mostStarvedSender(c *Cell) bool {
+	if !c.Sender.starved(c.Length) {
+		return false
+	}
+	usedS, _ := c.Sender.short(c.Length)
+	usedR, _ := c.Receiver.short(c.Length)
+	return usedS >= usedR
+}
+
+// source finds what is wrong before the network.
+func (v *view) source(c *Cell) Limiter {
+	s, d := &c.Sender, c.Length
+	used := s.used()
+	switch {
+	case s.starved(d):
+		return SenderCPU
+	case share(s.Read, used) >= most, share(s.Idle, used) >= most && share(s.Walk, d) >= most:
+		return SourceDisk
+	case share(s.Digest+s.Code, used) >= most:
+		return SenderCPU
+	}
+	return ""
+}
+
+// ramping tells whether windows still grow.
+func (v *view) ramping(c *Cell) bool {
+	if c.Sender.Acked == 0 && v.sum.Acked > 0 && (v.began < 0 || c.Start < v.began) {
+		return true // connecting
+	}
+	return v.began >= 0 && c.Start-v.began < rampRTTs*v.minRTT && (c.Rate() < grown*v.peak || v.brief())
+}
+
+// brief tells whether the session was over before windows could have grown.
+func (v *view) brief() bool { return v.length < (rampRTTs+4)*v.minRTT }
+
+// around sums up what the sender measured about the time of a cell: the moments of a network say little.
+func (v *view) around(c *Cell) Sample {
+	from, to := max(c.Start-settle/2, v.began+rampRTTs*v.minRTT), c.Start+c.Length+settle/2
+	if from >= c.Start+c.Length {
+		from = c.Start
+	}
+	return during(v.Sender, from, to)
+}
+
+func (v *view) slowStart() Limiter {
+	usual := int64(10) // segments, RFC 6928
+	if n := v.SenderHost.InitCwnd; n > 0 && n < usual {
+		return InitialWindow
+	}
+	if n := v.ReceiverHost.InitRwnd; n > 0 && n < usual {
+		return InitialWindow
+	}
+	return SlowStart
+}
+
+// path finds what is wrong in the network, where data waits for the congestion window.
+func (v *view) path(c *Cell) Limiter {
+	if v.ramping(c) {
+		return v.slowStart()
+	}
+	s := v.around(c)
+	rtt := s.MeanRTT()
+	queue := rtt - v.minRTT
+	queued := queue >= queueLeast && queue.Seconds() >= queueShare*v.minRTT.Seconds()
+	switch {
+	case queue >= bloatLeast && rtt >= bloatFactor*v.minRTT:
+		return Bufferbloat
+	case s.Control == BBR:
+		return LineRate // it takes neither loss nor reordering for the end of the line
+	case queued:
+		return LineRate
+	}
+	// The window is small though there is no queue: what made it so may have been before this cell.
+	retrans, segments, spurious, reordered := s.Retrans, s.Segments, s.Spurious, s.Reordered
+	if retrans == 0 {
+		retrans, segments, spurious, reordered = v.sum.Retrans, v.sum.Segments, v.sum.Spurious, v.sum.Reordered
+	}
+	switch {
+	case segments == 0:
+		return LineRate
+	case reordered > 0 && (float64(spurious) >= most*float64(retrans) || float64(retrans) < someLoss*float64(segments)):
+		return Reordering
+	case float64(retrans) >= someLoss*float64(segments):
+		return RandomLoss
+	}
+	return LineRate
+}
+
+// Join makes one cell of cells that follow each other, which has the limiter of most of the time.
+func Join(cells []Cell) Cell {
+	x := Cell{Start: cells[0].Start}
+	times := make(map[Limiter]time.Duration)
+	for i := range cells {
+		c := &cells[i]
+		x.Length += c.Length
+		add(&x.Sender, &c.Sender)
+		add(&x.Receiver, &c.Receiver)
+		if times[c.Limiter] += c.Length; times[c.Limiter] > times[x.Limiter] || x.Limiter == "" {
+			x.Limiter = c.Limiter
+		}
+	}
+	return x
+}
+
+// Judge names what held a transfer back, the limiter of most of the time first. Cells of several sessions may follow each other.
+func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
+	sums := make(map[Limiter]*Cell)
+	var total time.Duration
+	for i := range cells {
+		c := &cells[i]
+		x := sums[c.Limiter]
+		if x == nil {
+			x = &Cell{Limiter: c.Limiter}
+			sums[c.Limiter] = x
+		}
+		x.Length += c.Length
+		total += c.Length
+		add(&x.Sender, &c.Sender)
+		add(&x.Receiver, &c.Receiver)
+	}
+	var verdicts []Verdict
+	for _, x := range sums {
+		f := facts{Cell: *x, sender: sender, receiver: receiver, asked: asked}
+		w := f.verdict()
+		w.Time, w.Share = x.Length, share(x.Length, total)
+		verdicts = append(verdicts, w)
+	}
+	slices.SortFunc(verdicts, func(a, b Verdict) int {
+		switch {
+		case a.Time > b.Time || a.Time == b.Time && a.Limiter < b.Limiter:
+			return -1
+		case a.Time == b.Time && a.Limiter == b.Limiter:
+			return 0
+		}
+		return 1
+	})
+	return verdicts
+}

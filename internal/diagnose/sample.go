@@ -1,0 +1,269 @@
+package diagnose
+
+import (
+	"slices"
+	"time"
+)
+
+// Sample is what one side of a session has measured. What runs from the session's start is summed up over all streams, those that ended
+// included; the rest is of the moment. What a system does not tell is zero.
+type Sample struct {
+	At time.Duration // since the session's start, by this side's clock
+
+	// How long the goroutines of the streams were in each stage.
+	Parked   time.Duration // not used
+	Idle     time.Duration // nothing to send
+	Read     time.Duration // from the source
+	Digest   time.Duration
+	Code     time.Duration // compressing, decompressing
+	Send     time.Duration // in a socket's write, RateWait included
+	RateWait time.Duration // waiting since a rate limit was asked for
+	Receive  time.Duration // in a socket's read
+	Write    time.Duration // to the target
+	Full     time.Duration // waiting for files to get their names
+
+	// The same of other goroutines.
+	Walk    time.Duration // listing the source
+	Room    time.Duration // not listing, since too much is under way
+	Feed    time.Duration // waiting for a source that is a stream
+	Compare time.Duration // looking at what the target has
+	Name    time.Duration // giving files their names
+	Sync    time.Duration // making the target durable
+
+	CPU      time.Duration // used by the process
+	RunDelay time.Duration // its threads could have run and did not
+	Cores    int64         // that it may use, in thousandths, now
+
+	Streams int64 // now
+	Payload int64 // bytes written at the target
+
+	// TCP_INFO of the data streams, see include/uapi/linux/tcp.h and net/ipv4/tcp.c.
+	Busy          time.Duration // with data in flight
+	RwndLimited   time.Duration // of that, held back by the peer's window
+	SndbufLimited time.Duration // of that, held back by the send buffer
+	Backlog       time.Duration // with data that waits in the kernel to be sent
+	Windowed      time.Duration // with the peer's window nearly full
+	Buffered      time.Duration // with the send buffer nearly full, of data in flight
+	Flying        time.Duration // in which any stream had data in flight
+	RTTSum        int64         // mean smoothed RTT of these, ns, times Flying, s
+	Acked         int64         // bytes
+	Segments      int64         // sent with data
+	Retrans       int64         // segments
+	Spurious      int64         // segments that arrived twice, as the peer's D-SACK tells (RFC 2883)
+	Reordered     int64         // events
+	Received      int64         // bytes
+
+	MinRTT   time.Duration // the least of any stream
+	RTT      time.Duration // smoothed, mean of the streams with data in flight
+	InFlight int64         // bytes, all streams
+	Cwnd     int64         // bytes, all streams
+	SndWnd   int64         // the largest that the peer advertises to a stream, bytes
+	SndBuf   int64         // the largest, bytes as the kernel counts
+	RcvBuf   int64         // the same
+	PMTU     int64         // bytes
+	MSS      int64         // bytes
+	Control  int64         // of congestion, one of the Controls
+}
+
+// The Controls that a Sample names.
+const (
+	OtherControl = iota
+	BBR
+	Cubic
+	Reno
+)
+
+// MeanRTT is the mean smoothed RTT of the streams with data in flight.
+func (s *Sample) MeanRTT() time.Duration {
+	if s.Flying <= 0 {
+		return s.RTT
+	}
+	return time.Duration(float64(s.RTTSum) / s.Flying.Seconds())
+}
+
+// ControlNumber returns the number of a congestion control's name.
+func ControlNumber(name string) int64 {
+	switch name {
+	case "bbr":
+		return BBR
+	case "cubic":
+		return Cubic
+	case "reno":
+		return Reno
+	}
+	return OtherControl
+}
+
+// Host is what of a host's settings matters. It does not change in a session. What is unknown is zero.
+type Host struct {
+	Name string
+
+	RmemMin, RmemDefault, RmemMax int64 // net.ipv4.tcp_rmem, bytes
+	WmemMin, WmemDefault, WmemMax int64 // net.ipv4.tcp_wmem, bytes
+	SockBuf                       int64 // asked for by a flag, bytes
+	BBR                           int64 // one of BBRMissing to BBRAllowed
+	MTUProbing                    int64 // net.ipv4.tcp_mtu_probing
+	InitCwnd, InitRwnd            int64 // of the route to the peer, if set there, segments
+}
+
+// What a host can do with BBR.
+const (
+	BBRUnknown    = iota
+	BBRMissing    // its kernel does not have it
+	BBRRestricted // not for this process
+	BBRAllowed
+)
+
+// field is a number of a Sample or Host with the name that the wire has for it.
+type field struct {
+	name  string
+	value *int64
+	gauge bool // of the moment
+}
+
+// fields are in the order in which they are sent.
+func (s *Sample) fields() []field {
+	d := func(name string, v *time.Duration) field { return field{name, (*int64)(v), false} }
+	return []field{
+		d("at_ns", &s.At),
+		d("parked_ns", &s.Parked), d("idle_ns", &s.Idle), d("read_ns", &s.Read), d("digest_ns", &s.Digest), d("code_ns", &s.Code),
+		d("send_ns", &s.Send), d("rate_wait_ns", &s.RateWait), d("receive_ns", &s.Receive), d("write_ns", &s.Write), d("full_ns", &s.Full),
+		d("walk_ns", &s.Walk), d("room_ns", &s.Room), d("feed_ns", &s.Feed), d("compare_ns", &s.Compare), d("name_ns", &s.Name), d("sync_ns", &s.Sync),
+		d("cpu_ns", &s.CPU), d("run_delay_ns", &s.RunDelay), {"cores_milli", &s.Cores, true},
+		{"streams", &s.Streams, true}, {"payload", &s.Payload, false},
+		d("busy_ns", &s.Busy), d("rwnd_limited_ns", &s.RwndLimited), d("sndbuf_limited_ns", &s.SndbufLimited), d("backlog_ns", &s.Backlog), d("windowed_ns", &s.Windowed), d("buffered_ns", &s.Buffered),
+		d("flying_ns", &s.Flying), {"rtt_sum", &s.RTTSum, false},
+		{"acked", &s.Acked, false}, {"segments", &s.Segments, false}, {"retrans", &s.Retrans, false}, {"spurious", &s.Spurious, false},
+		{"reordered", &s.Reordered, false}, {"received", &s.Received, false},
+		{"min_rtt_ns", (*int64)(&s.MinRTT), true}, {"rtt_ns", (*int64)(&s.RTT), true}, {"in_flight", &s.InFlight, true}, {"cwnd", &s.Cwnd, true},
+		{"snd_wnd", &s.SndWnd, true}, {"sndbuf", &s.SndBuf, true}, {"rcvbuf", &s.RcvBuf, true}, {"pmtu", &s.PMTU, true}, {"mss", &s.MSS, true},
+		{"control", &s.Control, true},
+	}
+}
+
+func (h *Host) fields() []field {
+	g := func(name string, v *int64) field { return field{name, v, true} }
+	return []field{
+		g("tcp_rmem_min", &h.RmemMin), g("tcp_rmem_default", &h.RmemDefault), g("tcp_rmem_max", &h.RmemMax),
+		g("tcp_wmem_min", &h.WmemMin), g("tcp_wmem_default", &h.WmemDefault), g("tcp_wmem_max", &h.WmemMax),
+		g("sock_buf", &h.SockBuf), g("bbr", &h.BBR), g("mtu_probing", &h.MTUProbing), g("initcwnd", &h.InitCwnd), g("initrwnd", &h.InitRwnd),
+	}
+}
+
+// Each calls f for each number of a sample and of the host it is from, if that is not nil, with the name that the wire has for it.
+func Each(s *Sample, h *Host, f func(name string, value int64)) {
+	for _, x := range all(s, h) {
+		if *x.value != 0 {
+			f(x.name, *x.value)
+		}
+	}
+}
+
+// Fill sets numbers by the names that the wire has for them, and leaves others as they are. A peer's numbers are made harmless: none is
+// negative or so large that sums overflow.
+func Fill(s *Sample, h *Host, value func(name string) (int64, bool)) {
+	for _, x := range all(s, h) {
+		if v, ok := value(x.name); ok {
+			*x.value = min(max(0, v), 1<<53)
+		}
+	}
+}
+
+func all(s *Sample, h *Host) []field {
+	fields := s.fields()
+	if h != nil {
+		fields = append(fields, h.fields()...)
+	}
+	return fields
+}
+
+// sub returns b − a: the differences of what runs from the start, and the rest as in b. A counter that ran backwards did not move.
+func sub(b, a *Sample) Sample {
+	d := *b
+	before := *a
+	from := before.fields()
+	for i, f := range d.fields() {
+		if !f.gauge {
+			*f.value = max(0, *f.value-*from[i].value)
+		}
+	}
+	return d
+}
+
+// add adds the counters of b to a, and takes over the rest where b has it.
+func add(a, b *Sample) {
+	other := *b
+	from := other.fields()
+	for i, f := range a.fields() {
+		switch {
+		case !f.gauge:
+			*f.value += *from[i].value
+		case *from[i].value != 0:
+			*f.value = *from[i].value
+		}
+	}
+}
+
+// at returns the sample at a time, with counters in between two samples as on a straight line. samples are in order and not empty.
+func at(samples []Sample, t time.Duration) Sample {
+	i := 0
+	for i < len(samples) && samples[i].At < t {
+		i++
+	}
+	switch {
+	case i == len(samples):
+		return samples[i-1]
+	case i == 0 || samples[i].At == t:
+		return samples[i]
+	}
+	a, b := samples[i-1], samples[i]
+	part := float64(t-a.At) / float64(b.At-a.At)
+	s := b
+	from := a.fields()
+	for i, f := range s.fields() {
+		if !f.gauge {
+			*f.value = *from[i].value + int64(part*float64(max(0, *f.value-*from[i].value)))
+		}
+	}
+	return s
+}
+
+// maxSamples bounds the samples that a Series keeps.
+const maxSamples = 512
+
+// Series is the samples of one side, in order. Of a long session it keeps fewer and fewer of those past.
+type Series struct{ samples []Sample }
+
+// Add appends a sample, unless its time is not after the last one's.
+func (s *Series) Add(x Sample) {
+	if n := len(s.samples); n > 0 && x.At <= s.samples[n-1].At {
+		return
+	}
+	if len(s.samples) == maxSamples {
+		kept := s.samples[:0]
+		for i, old := range s.samples {
+			if i%2 == 0 {
+				kept = append(kept, old)
+			}
+		}
+		s.samples = kept
+	}
+	s.samples = append(s.samples, x)
+}
+
+// Since returns the samples from a time on.
+func (s *Series) Since(t time.Duration) []Sample {
+	i := len(s.samples)
+	for i > 0 && s.samples[i-1].At >= t {
+		i--
+	}
+	return slices.Clone(s.samples[i:])
+}
+
+// Last returns the latest sample.
+func (s *Series) Last() (Sample, bool) {
+	if len(s.samples) == 0 {
+		return Sample{}, false
+	}
+	return s.samples[len(s.samples)-1], true
+}

@@ -1,0 +1,393 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/units"
+)
+
+// Asked is what the user asked of a transfer.
+type Asked struct {
+	Here       Side   // which side this command is
+	Streams    int    // 0 for automatic
+	MaxStreams int    // if automatic
+	SockBuf    int64  // by this command, 0 for automatic
+	RateLimit  int64  // bit/s, 0 for none
+	Sync       string // "batch", "file" or "none"
+	Congestion string // "" or "auto" for automatic
+}
+
+// facts is what is known of the time in which one limiter held.
+type facts struct {
+	Cell
+	sender, receiver *Host
+	asked            *Asked
+}
+
+// headers are the bytes of a full Ethernet frame that are not payload of TCP with timestamps, of 1538 on the wire.
+const ethernetGoodput = 1448.0 / 1538
+
+// expect is the goodput to be expected at least when a limiter that cost a factor is gone, in bit/s. How much more the path carries is not
+// known before it was tried; so no more is promised than twice, and no more than the next usual line rate.
+func expect(rate, factor float64) float64 {
+	most := rate * min(factor, 2)
+	for _, line := range []float64{10e6, 100e6, 1e9, 10e9, 25e9, 100e9} {
+		if goodput := line * ethernetGoodput; rate < goodput*0.95 {
+			return min(most, goodput)
+		}
+	}
+	return most
+}
+
+func (f *facts) verdict() Verdict {
+	v := Verdict{Limiter: f.Limiter, Side: Path}
+	switch f.Limiter {
+	case ReceiverWindow:
+		v.Side = Receiver
+		f.receiverWindow(&v)
+	case SenderBuffer:
+		v.Side = Sender
+		f.senderBuffer(&v)
+	case RandomLoss, Reordering:
+		f.loss(&v)
+	case LineRate:
+		f.line(&v)
+	case Congestion:
+		f.line(&v)
+	case Bufferbloat:
+		f.bloat(&v)
+	case SlowStart:
+		f.ramp(&v)
+	case InitialWindow:
+		v.Side = Sender
+		if f.receiver.InitRwnd > 0 && (f.sender.InitCwnd == 0 || f.receiver.InitRwnd < f.sender.InitCwnd) {
+			v.Side = Receiver
+		}
+		f.ramp(&v)
+	case SourceDisk, Silent:
+		v.Side = Sender
+		f.source(&v)
+	case TargetDisk, Sync:
+		v.Side = Receiver
+		f.target(&v)
+	case SenderCPU:
+		v.Side = Sender
+		f.cpu(&v, &f.Sender, f.Sender.used())
+	case ReceiverCPU:
+		v.Side = Receiver
+		f.cpu(&v, &f.Receiver, f.Receiver.Receive+f.Receiver.Digest+f.Receiver.Code+f.Receiver.Write)
+	case RateLimit:
+		v.Side = Sender
+		v.Evidence = []string{fmt.Sprintf("%s asked for, %s on the line", units.Rate(float64(f.asked.RateLimit)), units.Rate(f.Rate()))}
+		v.Remedies = []Remedy{{Flag: "--rate-limit with a higher rate, or without it"}}
+	case BlackHole:
+		f.blackHole(&v)
+	case Stalls, Unknown:
+		v.Evidence = []string{fmt.Sprintf("no stage and no window stands out; %s", units.Rate(f.Rate()))}
+	}
+	switch v.Side {
+	case Sender:
+		v.Host = f.sender.Name
+	case Receiver:
+		v.Host = f.receiver.Name
+	case Path:
+	}
+	return v
+}
+
+// rtt is the least round-trip time.
+func (f *facts) rtt() time.Duration {
+	if f.Sender.MinRTT > 0 {
+		return f.Sender.MinRTT
+	}
+	return f.Receiver.MinRTT
+}
+
+// window tells what a window allows.
+func (f *facts) window(v *Verdict, limited time.Duration, window int64) {
+	streams, rtt := max(1, f.Sender.Streams), f.rtt()
+	if window > 0 && rtt > 0 {
+		v.Evidence = append(v.Evidence, fmt.Sprintf("%s a stream obtained; %d × that / %s RTT = %s", units.Bytes(window), streams, units.Time(rtt),
+			units.Rate(float64(window*streams)*8/rtt.Seconds())))
+	}
+	v.Evidence = append(v.Evidence, fmt.Sprintf("it held data back for %s of the time with data in flight", percent(share(limited, f.Sender.Busy))))
+	if rtt > 0 {
+		v.Evidence = append(v.Evidence, fmt.Sprintf("a line of 1 Gbit/s would take a BDP of %s in flight", units.Bytes(int64(1e9/8*rtt.Seconds()))))
+	}
+}
+
+// grown is the upper end of a buffer's autotuning to ask for instead of one.
+func grownBuffer(most int64) int64 {
+	next := int64(16 << 20)
+	for next < 2*most && next < 1<<30 {
+		next *= 2
+	}
+	return next
+}
+
+// sockBuf is the remedy where somebody asked for the buffer's size.
+func (f *facts) sockBuf(v *Verdict, h *Host) bool {
+	switch {
+	case f.asked.SockBuf > 0:
+		v.Evidence = append(v.Evidence, fmt.Sprintf("--sock-buf asked for %s on both hosts", units.Bytes(f.asked.SockBuf)))
+		v.Remedies = append(v.Remedies, Remedy{Flag: "--sock-buf auto", Expect: expect(f.Rate(), 2)})
+	case h.SockBuf > 0:
+		v.Evidence = append(v.Evidence, fmt.Sprintf("fxfer serve was started with --sock-buf %d", h.SockBuf))
+		v.Remedies = append(v.Remedies, Remedy{Command: "fxfer serve without --sock-buf", Expect: expect(f.Rate(), 2)})
+	default:
+		return false
+	}
+	return true
+}
+
+// moreStreams is the remedy that any capped window has.
+func (f *facts) moreStreams(v *Verdict) {
+	if n := int(f.Sender.Streams); f.asked.Streams > 0 && n < 64 {
+		more := min(64, 2*n)
+		v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--streams %d", more), Expect: expect(f.Rate(), float64(more)/float64(max(1, n)))})
+	}
+}
+
+func (f *facts) receiverWindow(v *Verdict) {
+	f.window(v, f.Sender.RwndLimited, f.Sender.SndWnd)
+	h := f.receiver
+	if !f.sockBuf(v, h) && h.RmemMax > 0 {
+		most := grownBuffer(h.RmemMax)
+		v.Evidence = append(v.Evidence, fmt.Sprintf("net.ipv4.tcp_rmem ends at %s, about half of which becomes window", units.Bytes(h.RmemMax)))
+		v.Remedies = append(v.Remedies, Remedy{
+			Sysctl: &Sysctl{"net.ipv4.tcp_rmem", fmt.Sprintf("%d %d %d", h.RmemMin, h.RmemDefault, most)},
+			Expect: expect(f.Rate(), float64(most)/float64(h.RmemMax)),
+		})
+	}
+	f.moreStreams(v)
+}
+
+func (f *facts) senderBuffer(v *Verdict) {
+	f.window(v, f.Sender.SndbufLimited, f.Sender.SndBuf/3*2)
+	h := f.sender
+	if !f.sockBuf(v, h) && h.WmemMax > 0 {
+		most := grownBuffer(h.WmemMax)
+		v.Evidence = append(v.Evidence, fmt.Sprintf("net.ipv4.tcp_wmem ends at %s, about two thirds of which is payload", units.Bytes(h.WmemMax)))
+		v.Remedies = append(v.Remedies, Remedy{
+			Sysctl: &Sysctl{"net.ipv4.tcp_wmem", fmt.Sprintf("%d %d %d", h.WmemMin, h.WmemDefault, most)},
+			Expect: expect(f.Rate(), float64(most)/float64(h.WmemMax)),
+		})
+	}
+	f.moreStreams(v)
+}
+
+var controlNames = [...]string{OtherControl: "the congestion control", BBR: "bbr", Cubic: "cubic", Reno: "reno"}
+
+func controlName(n int64) string {
+	if n < 0 || n >= int64(len(controlNames)) {
+		n = OtherControl
+	}
+	return controlNames[n]
+}
+
+// lost describes what was sent again.
+func (f *facts) lost() string {
+	s := &f.Sender
+	if s.Segments == 0 || s.Retrans == 0 {
+		return "nothing was lost"
+	}
+	return fmt.Sprintf("%s of the segments were sent again", percent(float64(s.Retrans)/float64(s.Segments)))
+}
+
+// delay describes the queue.
+func (f *facts) delay() string {
+	if f.Sender.MeanRTT() == 0 || f.rtt() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("RTT %s, at least %s", units.Time(f.Sender.MeanRTT()), units.Time(f.rtt()))
+}
+
+func (f *facts) loss(v *Verdict) {
+	s := &f.Sender
+	v.Evidence = append(v.Evidence, f.lost()+", and no queue: "+f.delay())
+	if f.Limiter == Reordering {
+		v.Evidence = append(v.Evidence, fmt.Sprintf("%d times segments overtook others; %s of those sent again had arrived", s.Reordered,
+			percent(min(1, float64(s.Spurious)/float64(max(1, s.Retrans))))))
+	}
+	v.Evidence = append(v.Evidence, controlName(s.Control)+" takes each loss for a full queue and slows down")
+	rate := expect(f.Rate(), 2)
+	switch f.sender.BBR {
+	case BBRAllowed:
+		v.Remedies = append(v.Remedies, Remedy{Flag: "--congestion bbr", Expect: rate})
+	case BBRRestricted:
+		v.Remedies = append(v.Remedies, Remedy{Sysctl: &Sysctl{"net.ipv4.tcp_allowed_congestion_control", "reno cubic bbr"}, Expect: rate})
+	case BBRMissing:
+		v.Remedies = append(v.Remedies, Remedy{Command: "sudo modprobe tcp_bbr", Expect: rate})
+	}
+	f.moreStreams(v)
+}
+
+func (f *facts) line(v *Verdict) {
+	v.Evidence = append(v.Evidence, fmt.Sprintf("the path carries %s", units.Rate(f.Rate())))
+	if d := f.delay(); d != "" {
+		v.Evidence = append(v.Evidence, d)
+	}
+	v.Evidence = append(v.Evidence, f.lost())
+}
+
+func (f *facts) bloat(v *Verdict) {
+	v.Evidence = append(v.Evidence, f.delay()+": data waits in a queue on the path, and so does everybody else's",
+		fmt.Sprintf("the path carries %s", units.Rate(f.Rate())))
+	if f.Sender.Control != BBR && f.sender.BBR == BBRAllowed {
+		v.Remedies = append(v.Remedies, Remedy{Flag: "--congestion bbr"})
+	}
+	v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--rate-limit %.0fmbit", math.Ceil(f.Rate()*0.9/1e6))},
+		Remedy{Advice: "fq_codel or cake on the router in front of the slow line"})
+}
+
+func (f *facts) ramp(v *Verdict) {
+	rtt := f.rtt()
+	if rtt > 0 {
+		v.Evidence = append(v.Evidence, fmt.Sprintf("%s is %.0f round trips of %s: connecting, and windows that double with each", units.Time(f.Length),
+			f.Length.Seconds()/rtt.Seconds(), units.Time(rtt)))
+	}
+	if f.Limiter == InitialWindow {
+		h, name, n := f.sender, "initcwnd", f.sender.InitCwnd
+		if v.Side == Receiver {
+			h, name, n = f.receiver, "initrwnd", f.receiver.InitRwnd
+		}
+		v.Evidence = append(v.Evidence, fmt.Sprintf("the route on %s has %s %d; usual are 10", hostName(h), name, n))
+		v.Remedies = append(v.Remedies, Remedy{Command: "fxfer doctor", Expect: 0})
+		return
+	}
+	v.Remedies = append(v.Remedies, Remedy{Advice: "longer transfers don't feel it; initcwnd of the route shortens it, see fxfer doctor"})
+}
+
+func hostName(h *Host) string {
+	if h.Name == "" {
+		return "its host"
+	}
+	return h.Name
+}
+
+func (f *facts) source(v *Verdict) {
+	s := &f.Sender
+	switch {
+	case f.Limiter == Silent:
+		v.Evidence = append(v.Evidence, fmt.Sprintf("standard input was waited for %s of the time, and gave %s", percent(share(s.Feed, f.Length)), units.Rate(f.Rate())))
+		v.Remedies = append(v.Remedies, Remedy{Advice: "the program that feeds fxfer is the slow one"})
+	case share(s.Read, s.used()) >= share(s.Idle, s.used()):
+		v.Evidence = append(v.Evidence, fmt.Sprintf("streams spent %s of the time in reading the source, at %s", percent(share(s.Read, s.used())), units.Rate(f.Rate())))
+		v.Remedies = append(v.Remedies, Remedy{Advice: "a faster disk, or less else that reads from it"})
+	default:
+		v.Evidence = append(v.Evidence, fmt.Sprintf("streams waited while folders were listed, %s of the time", percent(share(s.Walk, f.Length))))
+		v.Remedies = append(v.Remedies, Remedy{Advice: "a faster disk, or less else that reads from it"})
+	}
+}
+
+func (f *facts) target(v *Verdict) {
+	r := &f.Receiver
+	busy := r.Receive + r.Digest + r.Code + r.Write + r.Full - f.Sender.Parked
+	if f.Limiter == Sync {
+		part := share(r.Sync, f.Length)
+		v.Evidence = append(v.Evidence, fmt.Sprintf("syncs to the medium took %s of the time", percent(part)))
+		rate := expect(f.Rate(), 1/max(0.5, 1-part))
+		if f.asked.Sync == "file" {
+			v.Remedies = append(v.Remedies, Remedy{Flag: "--sync batch", Expect: rate})
+		} else {
+			v.Remedies = append(v.Remedies, Remedy{Flag: "--sync none, if a power cut may cost what is new", Expect: 0})
+		}
+		return
+	}
+	if part := share(r.Write+r.Full, busy); part > share(r.Compare+r.Name, f.Length) {
+		v.Evidence = append(v.Evidence, fmt.Sprintf("streams spent %s of the time in writing to the target, at %s", percent(part), units.Rate(f.Rate())))
+	} else {
+		v.Evidence = append(v.Evidence, fmt.Sprintf("looking at what the target has and naming files took %s of the time", percent(min(1, share(r.Compare+r.Name, f.Length)))))
+	}
+	v.Remedies = append(v.Remedies, Remedy{Advice: "a faster disk, or less else that writes to it"})
+}
+
+func (f *facts) cpu(v *Verdict, s *Sample, streams time.Duration) {
+	used, wanted := s.short(f.Length)
+	cores := float64(s.Cores) / 1000
+	v.Evidence = append(v.Evidence, fmt.Sprintf("the process used %s of the %.3g cores that it may use", percent(used), cores))
+	if wanted > used+0.1 {
+		v.Evidence = append(v.Evidence, fmt.Sprintf("its threads could have run for %.2g s more", (wanted-used)*cores*f.Length.Seconds()))
+	}
+	if part := share(s.Code, streams); part > 0.2 {
+		v.Evidence = append(v.Evidence, fmt.Sprintf("compression took %s of the streams' time", percent(part)))
+		v.Remedies = append(v.Remedies, Remedy{Flag: "--compress none"})
+	}
+	v.Remedies = append(v.Remedies, Remedy{Advice: "more CPU: a quota (cpu.max), other work on the host, or the machine itself is the end of it"})
+}
+
+func (f *facts) blackHole(v *Verdict) {
+	s := &f.Sender
+	size := s.PMTU
+	v.Evidence = append(v.Evidence,
+		fmt.Sprintf("%d full segments were sent again and none arrived, while small messages do", s.Retrans),
+		fmt.Sprintf("packets of %d bytes vanish, and no ICMP message names the largest that passes", size))
+	if f.sender.MTUProbing == 0 {
+		v.Remedies = append(v.Remedies, Remedy{Sysctl: &Sysctl{"net.ipv4.tcp_mtu_probing", "1"}})
+	}
+	v.Remedies = append(v.Remedies, Remedy{Advice: "let ICMP pass the firewalls, or lower the MTU of the route"})
+}
+
+func percent(part float64) string {
+	switch {
+	case part >= 0.095:
+		return fmt.Sprintf("%.0f %%", part*100)
+	case part >= 0.0095:
+		return fmt.Sprintf("%.1f %%", part*100)
+	}
+	return fmt.Sprintf("%.2g %%", part*100)
+}
+
+// String names the limiter with its share and the first evidence, in one line.
+func (v *Verdict) String() string {
+	var b strings.Builder
+	b.WriteString(string(v.Limiter))
+	if v.Host != "" {
+		b.WriteString(" on " + v.Host)
+	}
+	fmt.Fprintf(&b, " (%s of the time", percent(v.Share))
+	if len(v.Evidence) > 0 {
+		b.WriteString("; " + v.Evidence[0])
+	}
+	b.WriteString(")")
+	return b.String()
+}
+
+// Hint says what to do, in one line: the first remedy, and the second if it is a flag. It is "" if there is nothing.
+func (v *Verdict) Hint() string {
+	if len(v.Remedies) == 0 {
+		return ""
+	}
+	text := v.Remedies[0].On(v.Host)
+	if len(v.Remedies) > 1 && v.Remedies[1].Flag != "" {
+		text += ", or " + v.Remedies[1].On(v.Host)
+	}
+	if rate := v.Remedies[0].Expect; rate > 0 {
+		text += ": expect " + units.Rate(rate)
+	}
+	return text
+}
+
+// On says the remedy in one line, for a host of this name.
+func (r *Remedy) On(host string) string {
+	where := ""
+	if host != "" {
+		where = " on " + host
+	}
+	switch {
+	case r.Sysctl != nil:
+		value := r.Sysctl.Value
+		if strings.Contains(value, " ") {
+			value = `"` + value + `"`
+		}
+		return "sudo sysctl -w " + r.Sysctl.Name + "=" + value + where
+	case r.Command != "":
+		return r.Command + where
+	case r.Flag != "":
+		return r.Flag
+	}
+	return r.Advice
+}

@@ -1,0 +1,142 @@
+package transfer
+
+import (
+	"sync"
+	"time"
+)
+
+// Stage is what a goroutine of a session does at a moment.
+type Stage uint8
+
+// The stages, of both sides. A Clock sums up those of all goroutines, so that a second may hold many seconds of a stage.
+const (
+	Parked  Stage = iota // a stream that is not used
+	Idle                 // a stream without a block to send
+	Read                 // from the source
+	Digest               // of either side
+	Code                 // compressing, decompressing
+	Send                 // in a data stream's Write
+	Receive              // in a data stream's Read
+	Write                // to the target
+	Full                 // a stream that waits since too many files have no name yet
+	Walk                 // listing the source
+	Room                 // the walk waits: too much is announced and not resolved
+	Feed                 // waiting for a source that is a stream, such as standard input
+	Compare              // looking at what the target has
+	Name                 // giving files their names, Sync included
+	Sync                 // making the target durable while something waits for that
+	stages
+)
+
+// Stages are all stages.
+const Stages = int(stages)
+
+// Times is how long the goroutines of one side were in each stage.
+type Times [Stages]time.Duration
+
+// Clock takes the times of one side. A nil Clock takes none.
+type Clock struct {
+	mu    sync.Mutex
+	laps  map[*lap]struct{}
+	ended Times
+	syncs int // syncs under way
+	since time.Time
+}
+
+// NewClock starts a Clock.
+func NewClock() *Clock { return &Clock{laps: make(map[*lap]struct{})} }
+
+// Times returns the times until now, those of stages under way included.
+func (c *Clock) Times() Times {
+	if c == nil {
+		return Times{}
+	}
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.countSyncsLocked(now)
+	t := c.ended
+	for l := range c.laps {
+		l.mu.Lock()
+		l.addTo(&t, now)
+		l.mu.Unlock()
+	}
+	return t
+}
+
+// lap is one goroutine's part of a Clock. Only that goroutine changes it. A nil lap does nothing.
+type lap struct {
+	clock *Clock
+
+	mu    sync.Mutex
+	spent Times
+	stage Stage
+	since time.Time
+}
+
+// start begins a lap, which must be stopped.
+func (c *Clock) start(s Stage) *lap {
+	if c == nil {
+		return nil
+	}
+	l := &lap{clock: c, stage: s, since: time.Now()}
+	c.mu.Lock()
+	c.laps[l] = struct{}{}
+	c.mu.Unlock()
+	return l
+}
+
+// enter says what follows.
+func (l *lap) enter(s Stage) {
+	if l == nil {
+		return
+	}
+	now := time.Now()
+	l.mu.Lock()
+	l.spent[l.stage] += now.Sub(l.since)
+	l.stage, l.since = s, now
+	l.mu.Unlock()
+}
+
+func (l *lap) stop() {
+	if l == nil {
+		return
+	}
+	now := time.Now()
+	c := l.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.addTo(&c.ended, now)
+	delete(c.laps, l)
+}
+
+func (l *lap) addTo(t *Times, now time.Time) {
+	for i, d := range l.spent {
+		t[i] += d
+	}
+	t[l.stage] += max(0, now.Sub(l.since))
+}
+
+// syncing counts a sync under way, until the func it returns is called. Syncs at the same time count once.
+func (c *Clock) syncing() (done func()) {
+	if c == nil {
+		return func() {}
+	}
+	change := func(n int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.countSyncsLocked(time.Now())
+		c.syncs += n
+	}
+	change(1)
+	return func() { change(-1) }
+}
+
+func (c *Clock) countSyncsLocked(now time.Time) {
+	if c.syncs > 0 {
+		c.ended[Sync] += max(0, now.Sub(c.since))
+	}
+	c.since = now
+}

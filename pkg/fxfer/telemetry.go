@@ -1,0 +1,286 @@
+package fxfer
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+const (
+	// Samples come often at first, so that short transfers show where their time went.
+	sampleOften  = 50 * time.Millisecond
+	sampleSoon   = 2 * time.Second // how long that is
+	sampleSeldom = 250 * time.Millisecond
+	// tellEvery is how many samples one is told to the peer.
+	tellEvery = 2
+	// recent is what the present limiter is found from.
+	recent = 3 * time.Second
+)
+
+// telemetry samples one side of a session, and keeps the other side's samples.
+type telemetry struct {
+	start time.Time
+	clock *transfer.Clock
+	set   *streamSet
+	// written is the payload written at the target, as this side knows.
+	written func() int64
+	host    diagnose.Host
+
+	mu     sync.Mutex
+	local  diagnose.Series
+	remote diagnose.Series
+	peer   diagnose.Host
+	lag    time.Duration // from the peer's clock to ours, the least seen
+	lagged bool
+	total  diagnose.Sample // what is integrated over time, of this side
+	cpu    time.Duration   // used before the start
+	delay  time.Duration   // before the start
+	cores  int64
+}
+
+// withoutTelemetry is for benchmarks of its cost.
+var withoutTelemetry bool
+
+func newClock() *transfer.Clock {
+	if withoutTelemetry {
+		return nil
+	}
+	return transfer.NewClock()
+}
+
+// newTelemetry begins to measure. clock is nil if that is not wanted; then so is the telemetry, whose methods do nothing.
+func newTelemetry(clock *transfer.Clock, set *streamSet, written func() int64, host diagnose.Host) *telemetry {
+	if clock == nil {
+		return nil
+	}
+	return &telemetry{
+		start: time.Now(), clock: clock, set: set, written: written, host: host,
+		cpu: processTime(), delay: runDelay(), cores: coresAllowed(),
+	}
+}
+
+// sample looks at this side.
+func (t *telemetry) sample() diagnose.Sample {
+	total, streams := t.set.sums()
+	s := diagnose.Sample{
+		CPU: processTime() - t.cpu, RunDelay: max(0, runDelay()-t.delay), Cores: t.cores,
+		RateWait: t.set.rateWait(time.Now()),
+		Streams:  int64(streams), Payload: t.written(),
+		Busy: total.busy, RwndLimited: total.rwnd, SndbufLimited: total.sndbuf, Acked: int64(total.acked),
+		Segments: int64(total.segments), Retrans: total.retrans, Spurious: int64(total.spurious), Reordered: int64(total.reordered), Received: int64(total.received),
+		MinRTT: total.minRTT, InFlight: total.inFlight, Cwnd: total.cwnd, SndWnd: total.sndWnd,
+		SndBuf: int64(total.sndBuf), RcvBuf: int64(total.rcvBuf), PMTU: total.pmtu, MSS: total.mss, Control: diagnose.ControlNumber(total.congestion),
+	}
+	if total.flying > 0 {
+		s.RTT = total.rtt / time.Duration(total.flying)
+	}
+	times := t.clock.Times()
+	for stage, into := range map[transfer.Stage]*time.Duration{
+		transfer.Parked: &s.Parked, transfer.Idle: &s.Idle, transfer.Read: &s.Read, transfer.Digest: &s.Digest, transfer.Code: &s.Code,
+		transfer.Send: &s.Send, transfer.Receive: &s.Receive, transfer.Write: &s.Write, transfer.Full: &s.Full, transfer.Walk: &s.Walk,
+		transfer.Room: &s.Room, transfer.Feed: &s.Feed, transfer.Compare: &s.Compare, transfer.Name: &s.Name, transfer.Sync: &s.Sync,
+	} {
+		*into = times[stage]
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.At = time.Since(t.start)
+	if before, ok := t.local.Last(); ok {
+		passed := s.At - before.At
+		t.total.Backlog += time.Duration(total.backlogged) * passed
+		t.total.Windowed += time.Duration(total.windowed) * passed
+		t.total.Buffered += time.Duration(total.buffered) * passed
+		if total.flying > 0 {
+			t.total.Flying += passed
+			t.total.RTTSum += int64(float64(s.RTT) * passed.Seconds())
+		}
+	}
+	s.Backlog, s.Windowed, s.Buffered, s.Flying, s.RTTSum = t.total.Backlog, t.total.Windowed, t.total.Buffered, t.total.Flying, t.total.RTTSum
+	t.local.Add(s)
+	return s
+}
+
+// run samples until ctx is done. tell, unless nil, gets some of the samples for the peer.
+func (t *telemetry) run(ctx context.Context, tell func(wire.Message)) {
+	if t == nil {
+		return
+	}
+	t.sample()
+	tick := time.NewTicker(sampleOften)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s := t.sample()
+			if s.At > sampleSoon {
+				tick.Reset(sampleSeldom)
+			}
+			if tell != nil && n%tellEvery == 0 {
+				tell(t.message(&s))
+			}
+		}
+	}
+}
+
+// message tells a sample to the peer.
+func (t *telemetry) message(s *diagnose.Sample) *wire.Sample {
+	m := &wire.Sample{}
+	diagnose.Each(s, &t.host, func(name string, value int64) { m.Values = append(m.Values, wire.Value{Name: name, Value: value}) })
+	return m
+}
+
+// last tells the peer how things are now.
+func (t *telemetry) last(tell func(wire.Message)) {
+	if t != nil {
+		s := t.sample()
+		tell(t.message(&s))
+	}
+}
+
+// named takes the peer's name.
+func (t *telemetry) named(host string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.peer.Name = wire.Printable(host)
+}
+
+// heard takes a sample of the peer.
+func (t *telemetry) heard(values map[string]int64) {
+	if t == nil {
+		return
+	}
+	var s diagnose.Sample
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	diagnose.Fill(&s, &t.peer, func(name string) (int64, bool) { v, ok := values[name]; return v, ok })
+	if lag := time.Since(t.start) - s.At; !t.lagged || lag < t.lag {
+		t.lag, t.lagged = lag, true
+	}
+	s.At += t.lag
+	t.remote.Add(s)
+}
+
+// session returns what both sides have measured, of the time since from.
+func (t *telemetry) session(push bool, from time.Duration) *diagnose.Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := &diagnose.Session{Sender: t.local.Since(from), Receiver: t.remote.Since(from), SenderHost: t.host, ReceiverHost: t.peer}
+	if !push {
+		x.Sender, x.Receiver, x.SenderHost, x.ReceiverHost = x.Receiver, x.Sender, x.ReceiverHost, x.SenderHost
+	}
+	return x
+}
+
+// now is the present limiter, "" if there is nothing to tell.
+func (t *telemetry) now(push bool, asked *diagnose.Asked) string {
+	if t == nil {
+		return ""
+	}
+	x := t.session(push, time.Since(t.start)-recent)
+	verdicts := diagnose.Judge(diagnose.Cells(x), &x.SenderHost, &x.ReceiverHost, asked)
+	if len(verdicts) == 0 || verdicts[0].Limiter == diagnose.Unknown {
+		return ""
+	}
+	return string(verdicts[0].Limiter)
+}
+
+const (
+	// windowFull is the part of the peer's window from which data in flight fills it: a receiver's autotuning keeps it about twice as
+	// large as that (tcp_rcv_space_adjust in net/ipv4/tcp_input.c).
+	windowFull = 0.75
+	// bufferFull is the part of a send buffer, as the kernel counts, from which data in flight fills it; see internal/transport. Autotuning
+	// keeps it at least twice as large as the congestion window (tcp_sndbuf_expand in net/ipv4/tcp_input.c).
+	bufferFull = 0.45
+)
+
+// streamSums is what TCP_INFO of all streams amounts to; see diagnose.Sample.
+type streamSums struct {
+	pathStats
+	busy, rwnd, sndbuf                             time.Duration
+	acked, segments, spurious, reordered, received uint64
+
+	// Of those that are open.
+	rtt                               time.Duration
+	flying, backlogged                int
+	windowed, buffered                int
+	inFlight, cwnd, sndWnd, pmtu, mss int64
+}
+
+// counters adds what runs from a stream's start.
+func (p *streamSums) counters(i *transport.Info) {
+	p.busy += i.BusyTime
+	p.rwnd += i.RwndLimited
+	p.sndbuf += i.SndbufLimited
+	p.acked += i.BytesAcked
+	p.segments += i.DataSegs
+	p.spurious += i.SpuriousSegs
+	p.reordered += i.Reordered
+	p.received += i.BytesReceived
+}
+
+// present adds what is of the moment.
+func (p *streamSums) present(i *transport.Info) {
+	if i.InFlight > 0 {
+		p.rtt += i.RTT
+		p.flying++
+	}
+	if i.NotSent >= max(1, i.SndMSS) {
+		p.backlogged++
+	}
+	full := i.InFlight >= 4*max(1, i.SndMSS) // less is not held back by a window
+	if full && float64(i.InFlight) >= windowFull*float64(i.SndWnd) && i.SndWnd > 0 {
+		p.windowed++
+	}
+	if full && float64(i.InFlight+i.NotSent) >= bufferFull*float64(i.SndBuf) && i.NotSent < i.InFlight/4 {
+		p.buffered++
+	}
+	p.inFlight += int64(i.InFlight)
+	p.cwnd += int64(i.Cwnd)
+	p.sndWnd = max(p.sndWnd, int64(i.SndWnd))
+	p.pmtu = max(p.pmtu, int64(i.PMTU))
+	p.mss = max(p.mss, int64(i.SndMSS))
+}
+
+// sums asks the kernel about all streams, and returns how many are open.
+func (s *streamSet) sums() (streamSums, int) {
+	infos := s.infos()
+	s.mu.Lock()
+	p := s.past
+	p.pathStats = s.gone
+	s.mu.Unlock()
+	for _, i := range infos {
+		p.add(&i)
+		p.counters(&i)
+		p.present(&i)
+	}
+	return p, len(infos)
+}
+
+// asked is what the user asked of a transfer.
+func (o *Options) asked(push bool) *diagnose.Asked {
+	a := &diagnose.Asked{
+		Here: diagnose.Sender, Streams: o.Streams, MaxStreams: o.MaxStreams, SockBuf: int64(o.SockBuf), RateLimit: o.RateLimit,
+		Sync: string(o.Target.Sync), Congestion: o.Congestion,
+	}
+	if !push {
+		a.Here = diagnose.Receiver
+	}
+	return a
+}
+
+// hostname is for messages only.
+func hostname() string {
+	name, _ := os.Hostname()
+	return name
+}
