@@ -33,6 +33,7 @@ type flowEnd struct {
 	info   transport.Info
 	sndWnd int // the largest seen
 	cwnd   int
+	early  transport.Info // when slow start was over
 	cpu    float64
 }
 
@@ -69,6 +70,9 @@ func sendFlow(c Conn, within time.Duration, budget *atomic.Int64) (flowEnd, erro
 			looked = passed
 			if info, ok := c.Info(); ok {
 				end.info = info
+				if passed < settle(within, info.MinRTT) {
+					end.early = info
+				}
 				end.sndWnd, end.cwnd = max(end.sndWnd, info.SndWnd), max(end.cwnd, info.Cwnd)
 			}
 		}
@@ -80,23 +84,25 @@ func sendFlow(c Conn, within time.Duration, budget *atomic.Int64) (flowEnd, erro
 	return end, nil
 }
 
-// receiveFlow reads blocks to the last one, and tells tick what has arrived, first and then every tickEvery, and at the end.
-func receiveFlow(c Conn, budget *atomic.Int64, tick func(bytes int64, since time.Duration) error) (flowEnd, error) {
+// receiveFlow reads blocks to the last one, and tells tick what has arrived, first and then every tickEvery, and at the end, by the time
+// since a given one.
+func receiveFlow(c Conn, budget *atomic.Int64, since time.Time, tick func(bytes int64, at time.Duration) error) (flowEnd, error) {
 	var end flowEnd
 	cpu := newCPUMeter()
 	block := make([]byte, wire.FlowBlock)
 	var bytes int64
-	var start, ticked time.Time
+	var ticked time.Time
 	for {
 		n, err := readBlock(c, block, func(n int) error {
 			now := time.Now()
-			if bytes += int64(n); start.IsZero() {
-				start, bytes = now, 0 // what is there at the start took no time
-			} else if now.Sub(ticked) < tickEvery {
+			if ticked.IsZero() {
+				bytes -= int64(n) // what is there at the start took no time
+			}
+			if bytes += int64(n); now.Sub(ticked) < tickEvery {
 				return nil
 			}
 			ticked = now
-			return tick(bytes, now.Sub(start))
+			return tick(bytes, now.Sub(since))
 		})
 		if err != nil {
 			return end, err
@@ -113,7 +119,7 @@ func receiveFlow(c Conn, budget *atomic.Int64, tick func(bytes int64, since time
 	}
 	end.cpu = cpu.share()
 	end.info, _ = c.Info()
-	return end, tick(bytes, time.Since(start))
+	return end, tick(bytes, time.Since(since))
 }
 
 // readBlock fills the block and tells got of each piece.
@@ -146,8 +152,9 @@ func (e *flowEnd) values() []wire.Value {
 		{Name: "end", Value: 1},
 		{Name: "rtt_ns", Value: int64(i.RTT)}, {Name: "min_rtt_ns", Value: int64(i.MinRTT)},
 		{Name: "mss", Value: int64(i.SndMSS)}, {Name: "pmtu", Value: int64(i.PMTU)},
-		{Name: "segments", Value: int64(i.DataSegsSent)}, {Name: "retrans", Value: int64(i.RetransSegs)},
+		{Name: "segments", Value: int64(i.DataSegs)}, {Name: "retrans", Value: int64(i.RetransSegs)},
 		{Name: "busy_ns", Value: int64(i.BusyTime)}, {Name: "rwnd_limited_ns", Value: int64(i.RwndLimited)}, {Name: "sndbuf_limited_ns", Value: int64(i.SndbufLimited)},
+		{Name: "early_segments", Value: int64(e.early.DataSegs)}, {Name: "early_retrans", Value: int64(e.early.RetransSegs)},
 		{Name: "sndbuf", Value: int64(i.SndBuf)}, {Name: "rcvbuf", Value: int64(i.RcvBuf)},
 		{Name: "snd_wnd", Value: int64(e.sndWnd)}, {Name: "cwnd", Value: int64(e.cwnd)},
 		{Name: "cpu_permille", Value: int64(e.cpu * 1000)},
@@ -172,9 +179,13 @@ func endOf(values []wire.Value) flowEnd {
 		case "pmtu":
 			i.PMTU = size
 		case "segments":
-			i.DataSegsSent = uint64(n)
+			i.DataSegs = uint64(n)
 		case "retrans":
 			i.RetransSegs = uint64(n)
+		case "early_segments":
+			e.early.DataSegs = uint64(n)
+		case "early_retrans":
+			e.early.RetransSegs = uint64(n)
 		case "busy_ns":
 			i.BusyTime = time.Duration(n)
 		case "rwnd_limited_ns":

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/units"
 )
 
 // Judge says what limits the path, from what a probe measured: for each direction with several streams, and for one where that is
@@ -32,7 +33,7 @@ func Judge(r *Report) []diagnose.Verdict {
 		if f != several && (v.Limiter == diagnose.LineRate || v.Limiter == diagnose.Bufferbloat || v.Limiter == diagnose.Unknown) {
 			continue // the flow of several streams tells it better
 		}
-		v.Evidence = append([]string{fmt.Sprintf("%s, %s: %s", f.Direction, plural(f.Streams, "stream"), rate(f.Goodput))}, v.Evidence...)
+		v.Evidence = append([]string{fmt.Sprintf("%s, %s: %s", f.Direction, plural(f.Streams, "stream"), units.Rate(f.Goodput))}, v.Evidence...)
 		all = append(all, v)
 	}
 	slices.SortStableFunc(all, func(a, b diagnose.Verdict) int { return cmp.Compare(b.Share, a.Share) })
@@ -56,32 +57,33 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 	}
 	queue := f.RTT.Count > 0 && r.Idle.Median > 0 && f.RTT.Median > r.Idle.Median*queueless
 	gains := f != several && several.Goodput > f.Goodput*helps
+	parts := gains || f == several && f.Streams > 1 && !nearOther(f, r) // each stream is held back
 	streams := func() []diagnose.Remedy {
 		if !gains {
 			return nil
 		}
 		return []diagnose.Remedy{{Flag: fmt.Sprintf("--streams %d", several.Streams), Expect: several.Goodput}}
 	}
-	loss := fmt.Sprintf("%s of the segments sent again (%d of %d)", percent(f.Loss), f.Retransmitted, f.Segments)
+	loss := fmt.Sprintf("%s of the segments sent again after slow start", percent(f.Loss))
 	rtt := fmt.Sprintf("round trip %s idle, %s under load", ms(r.Idle.Median), ms(f.RTT.Median))
 	switch {
 	case f.RwndLimited >= limited && f.RwndLimited >= f.SndbufLimited:
 		return diagnose.Verdict{Limiter: diagnose.ReceiverWindow, Side: diagnose.Receiver, Host: receiver, Share: f.RwndLimited,
 			Evidence: []string{fmt.Sprintf("%s of the time with data in flight the window of the receiver was full", percent(f.RwndLimited)),
-				fmt.Sprintf("%s obtained, BDP %s", size(f.SndWnd), size(several.BDP))},
+				fmt.Sprintf("%s obtained, BDP %s", units.Bytes(f.SndWnd), units.Bytes(several.BDP))},
 			Remedies: append(streams(), diagnose.Remedy{Advice: "raise net.ipv4.tcp_rmem there: `fxfer doctor` says to what"})}
 	case f.SndbufLimited >= limited:
 		return diagnose.Verdict{Limiter: diagnose.SenderBuffer, Side: diagnose.Sender, Host: sender, Share: f.SndbufLimited,
 			Evidence: []string{fmt.Sprintf("%s of the time with data in flight the send buffer was full", percent(f.SndbufLimited)),
-				fmt.Sprintf("%s obtained, BDP %s", size(f.SndBuf), size(several.BDP))},
+				fmt.Sprintf("%s obtained, BDP %s", units.Bytes(f.SndBuf), units.Bytes(several.BDP))},
 			Remedies: append(streams(), diagnose.Remedy{Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` says to what"})}
-	case f.SenderCPU >= cpuFull && f.SenderCPU >= f.ReceiverCPU:
+	case f.SenderCPU >= cpuFull && f.SenderCPU >= f.ReceiverCPU && f.Loss < lossy:
 		return diagnose.Verdict{Limiter: diagnose.SenderCPU, Side: diagnose.Sender, Host: sender, Share: f.SenderCPU,
-			Evidence: []string{percent(f.SenderCPU) + " of the sender's CPUs were busy"}}
-	case f.ReceiverCPU >= cpuFull:
+			Evidence: []string{percent(f.SenderCPU) + " of the sender's CPUs were busy, and nothing was lost"}}
+	case f.ReceiverCPU >= cpuFull && f.Loss < lossy:
 		return diagnose.Verdict{Limiter: diagnose.ReceiverCPU, Side: diagnose.Receiver, Host: receiver, Share: f.ReceiverCPU,
-			Evidence: []string{percent(f.ReceiverCPU) + " of the receiver's CPUs were busy"}}
-	case f.Loss >= lossy && !queue:
+			Evidence: []string{percent(f.ReceiverCPU) + " of the receiver's CPUs were busy, and nothing was lost"}}
+	case f.Loss >= lossy && !queue && parts:
 		v := diagnose.Verdict{Limiter: diagnose.RandomLoss, Side: diagnose.Path, Share: 0.8, Evidence: []string{loss, rtt + ": no queue"}, Remedies: streams()}
 		if f.Congestion != "bbr" {
 			v.Remedies = append(v.Remedies, diagnose.Remedy{Flag: "--congestion bbr"})
@@ -92,7 +94,7 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 			Remedies: []diagnose.Remedy{{Flag: "--congestion bbr"}, {Advice: "fq_codel or cake at the bottleneck"}}}
 	case gains:
 		return diagnose.Verdict{Limiter: diagnose.Congestion, Side: diagnose.Path, Share: 0.5, Evidence: []string{loss, rtt}, Remedies: streams()}
-	case queue || f.Loss >= lossy || f.Streams > 1 && nearOther(f, r):
+	case queue || f.Loss >= lossy || !parts:
 		return diagnose.Verdict{Limiter: diagnose.LineRate, Side: diagnose.Path, Share: 1, Evidence: []string{rtt, loss}}
 	}
 	return diagnose.Verdict{Limiter: diagnose.Unknown, Side: diagnose.Path, Evidence: []string{rtt, loss}}
@@ -118,9 +120,7 @@ func blackHole(m *PathMTU) diagnose.Verdict {
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.3g %%", share*100) }
-func ms(s float64) string          { return fmt.Sprintf("%.1f ms", s*1e3) }
-func rate(bits float64) string     { return fmt.Sprintf("%.3g Mbit/s", bits/1e6) }
-func size(n int64) string          { return fmt.Sprintf("%.3g MB", float64(n)/1e6) }
+func ms(s float64) string          { return units.Time(seconds(s)) }
 
 func plural(n int, what string) string {
 	if n == 1 {

@@ -20,11 +20,11 @@ import (
 
 // Shares of the time that a probe may take. What is left is for connecting and draining.
 const (
-	idleShare     = 0.08
-	soundShare    = 0.18 // at most
-	flowShare     = 0.12 // each of four
-	exchangeShare = 0.20
-	rateShare     = 0.03
+	idleShare     = 0.07
+	soundShare    = 0.16  // at most
+	flowShare     = 0.145 // each of four
+	exchangeShare = 0.13
+	rateShare     = 0.02
 )
 
 const (
@@ -47,6 +47,7 @@ type Options struct {
 	Time    time.Duration               // of the whole, at most MaxTime
 	Streams func(rtt time.Duration) int // of the flows with several
 	Most    int64                       // bytes to be moved at most
+	MTU     int                         // that streams are cut to until it is found, 0 is none
 	Stage   func(string)                // told what is under way; nil is nobody
 }
 
@@ -61,6 +62,7 @@ type prober struct {
 	budget atomic.Int64
 	report *Report
 	rtt    time.Duration // the least so far
+	mtu    int           // that segments are cut to, because TCP can't find it; 0 is its own
 
 	mu     sync.Mutex
 	pings  []ping
@@ -74,8 +76,9 @@ type ping struct{ at, rtt time.Duration }
 func Run(ctx context.Context, dial Dial, opt Options) (*Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, opt.Time+15*time.Second)
 	defer cancel()
-	p := &prober{opt: opt, start: time.Now(), report: &Report{}}
+	p := &prober{opt: opt, mtu: opt.MTU, start: time.Now(), report: &Report{}}
 	p.dial = func(ctx context.Context, path transport.Path) (Conn, error) {
+		path.MTU = p.mtu
 		c, err := dial(ctx, path)
 		if err != nil {
 			return nil, err
@@ -128,7 +131,7 @@ func (p *prober) run(ctx context.Context) error {
 		return fmt.Errorf("no answer within %v: %w", p.share(idleShare), context.DeadlineExceeded)
 	}
 	p.rtt = seconds(p.report.Idle.Min)
-	p.mtu(ctx)
+	p.findMTU(ctx)
 	if err := p.flows(ctx); err != nil {
 		return err
 	}
@@ -144,7 +147,7 @@ func (p *prober) run(ctx context.Context) error {
 	}
 	p.plot()
 	r := p.report
-	r.Stall = Stalled(r.Exchanges)
+	r.Stall = Stalled(r.Exchanges, r.Idle.Median)
 	r.Duration = time.Since(p.start).Seconds()
 	r.Verdicts = Judge(r)
 	return nil
@@ -230,8 +233,8 @@ func (p *prober) rttBetween(from, to time.Duration) RTT {
 	return rttOf(samples)
 }
 
-// mtu finds the path MTU, or notes why not.
-func (p *prober) mtu(ctx context.Context) {
+// findMTU finds the path MTU, or notes why not. Where there is a black hole, what follows cuts its segments to fit.
+func (p *prober) findMTU(ctx context.Context) {
 	p.opt.Stage("path MTU")
 	ctx, cancel := context.WithTimeout(ctx, p.share(soundShare))
 	defer cancel()
@@ -258,6 +261,16 @@ func (p *prober) mtu(ctx context.Context) {
 		up.MTU = believed
 	}
 	p.report.MTU = []PathMTU{up, down}
+	if up.Measured {
+		p.mtu = 0
+	}
+	if up.BlackHole || down.BlackHole {
+		p.mtu = down.MTU
+		if up.Measured && (p.mtu == 0 || up.MTU < p.mtu) {
+			p.mtu = up.MTU
+		}
+		p.report.Notes = append(p.report.Notes, fmt.Sprintf("because of the black hole, goodput and replies were measured with packets of %d bytes at most", p.mtu))
+	}
 }
 
 func cause(ctx context.Context, err error) error {
@@ -330,6 +343,13 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 	}
 	streams := make([]stream, n)
 	begin := time.Since(p.start)
+	ctx, cancel := context.WithTimeout(ctx, within+5*time.Second+20*p.rtt)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})()
 	var all errgroup.Group
 	for i, c := range conns {
 		all.Go(func() (err error) {
@@ -347,13 +367,35 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 		})
 	}
 	if err := all.Wait(); err != nil {
+		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+			err = errNothing
+		}
 		return nil, err
 	}
+	align(streams)
 	p.draw(d, begin+p.rtt/2, streams)
 	f := flowOf(d, streams, within, p.rtt)
 	// The queue needs a while to fill, and none to drain counts.
 	f.RTT = p.rttBetween(begin+settle(within, p.rtt), begin+within)
 	return f, nil
+}
+
+// errNothing is what a path looks like that large segments don't pass.
+var errNothing = errors.New("data does not arrive in time, while small messages pass: an MTU black hole, or a path that is far too slow")
+
+// align lets the ticks of all streams begin with the first of any.
+func align(streams []stream) {
+	first := time.Duration(math.MaxInt64)
+	for i := range streams {
+		if len(streams[i].ticks) > 0 {
+			first = min(first, streams[i].ticks[0].at)
+		}
+	}
+	for i := range streams {
+		for k := range streams[i].ticks {
+			streams[i].ticks[k].at -= first
+		}
+	}
 }
 
 func (p *prober) upload(c Conn, within time.Duration) (s stream, err error) {
@@ -421,8 +463,8 @@ func (p *prober) download(c Conn, within time.Duration) (s stream, err error) {
 	if p.budget.Load() <= 0 {
 		return s, errors.New("the bound of bytes is reached")
 	}
-	s.target, err = receiveFlow(c, &most, func(bytes int64, since time.Duration) error {
-		s.add(tick{since, bytes})
+	s.target, err = receiveFlow(c, &most, p.start, func(bytes int64, at time.Duration) error {
+		s.add(tick{at, bytes})
 		return nil
 	})
 	if err != nil {
@@ -443,7 +485,7 @@ func (p *prober) download(c Conn, within time.Duration) (s stream, err error) {
 
 // settle is how long a flow runs before it counts: slow start takes some round trips.
 func settle(within, rtt time.Duration) time.Duration {
-	return min(max(500*time.Millisecond, 15*rtt), within/2)
+	return min(max(time.Second, 25*rtt), within*2/5)
 }
 
 // at is what a stream had received at a time, between its ticks in proportion.
@@ -451,7 +493,7 @@ func (s *stream) at(t time.Duration) float64 {
 	var before tick
 	for _, x := range s.ticks {
 		if x.at >= t {
-			if x.at == before.at {
+			if x.at == before.at || x.bytes == 0 {
 				return float64(x.bytes)
 			}
 			return float64(before.bytes) + float64(x.bytes-before.bytes)*float64(t-before.at)/float64(x.at-before.at)
@@ -461,35 +503,43 @@ func (s *stream) at(t time.Duration) float64 {
 	return float64(before.bytes)
 }
 
-// goodput is what a stream received after slow start and while its sender had not ended, in bit/s.
-func (s *stream) goodput(within, rtt time.Duration) float64 {
-	if len(s.ticks) == 0 {
-		return 0
+// goodput is what streams, aligned, received after slow start and while their senders had not ended, in bit/s.
+func goodput(streams []stream, within, rtt time.Duration) float64 {
+	var last time.Duration
+	for i := range streams {
+		if n := len(streams[i].ticks); n > 0 {
+			last = max(last, streams[i].ticks[n-1].at)
+		}
 	}
-	last := s.ticks[len(s.ticks)-1]
-	from, to := settle(within, rtt), min(within, last.at)
-	if to-from < within/4 { // it was over soon, or began late
-		from, to = 0, last.at
+	from, to := settle(within, rtt), min(within, last)
+	if to-from < within/4 { // it was over soon, as by the bound of bytes
+		from, to = 0, last
 	}
 	if to <= from {
 		return 0
 	}
-	return 8 * (s.at(to) - s.at(from)) / (to - from).Seconds()
+	var bytes float64
+	for i := range streams {
+		bytes += streams[i].at(to) - streams[i].at(from)
+	}
+	return 8 * bytes / (to - from).Seconds()
 }
 
 // flowOf sums the streams of a flow up.
 func flowOf(d Direction, streams []stream, within, rtt time.Duration) *Flow {
-	f := &Flow{Direction: d, Streams: len(streams)}
+	f := &Flow{Direction: d, Streams: len(streams), Goodput: goodput(streams, within, rtt)}
+	var early transport.Info
 	for i := range streams {
 		s := &streams[i]
-		f.Goodput += s.goodput(within, rtt)
 		if n := len(s.ticks); n > 0 {
 			f.Bytes += s.ticks[n-1].bytes
 			f.Duration = max(f.Duration, s.ticks[n-1].at.Seconds())
 		}
 		info := &s.sender.info
-		f.Segments += int64(info.DataSegsSent)
+		f.Segments += int64(info.DataSegs)
 		f.Retransmitted += int64(info.RetransSegs)
+		early.DataSegs += s.sender.early.DataSegs
+		early.RetransSegs += s.sender.early.RetransSegs
 		if info.BusyTime > 0 {
 			f.RwndLimited = max(f.RwndLimited, min(1, info.RwndLimited.Seconds()/info.BusyTime.Seconds()))
 			f.SndbufLimited = max(f.SndbufLimited, min(1, info.SndbufLimited.Seconds()/info.BusyTime.Seconds()))
@@ -502,10 +552,10 @@ func flowOf(d Direction, streams []stream, within, rtt time.Duration) *Flow {
 		f.Congestion = info.Congestion
 		f.SenderCPU, f.ReceiverCPU = max(f.SenderCPU, s.sender.cpu), max(f.ReceiverCPU, s.target.cpu)
 	}
-	if f.Segments > 0 {
-		f.Loss = float64(f.Retransmitted) / float64(f.Segments)
+	if segments := f.Segments - int64(early.DataSegs); segments > 0 {
+		f.Loss = min(1, max(0, float64(f.Retransmitted-int64(early.RetransSegs))/float64(segments)))
 	}
-	f.BDP = int64(f.Goodput / 8 * f.MinRTT)
+	f.BDP = int64(f.Goodput / 8 * rtt.Seconds())
 	return f
 }
 

@@ -74,7 +74,7 @@ type Flow struct {
 	RTT           RTT       `json:"rtt"` // meanwhile
 	Segments      int64     `json:"segments"`
 	Retransmitted int64     `json:"retransmitted"`
-	Loss          float64   `json:"loss"`                  // retransmitted of sent segments: an estimate, as some were not lost
+	Loss          float64   `json:"loss"`                  // retransmitted of sent segments after slow start: an estimate, as some were not lost
 	RwndLimited   float64   `json:"receiver_window_share"` // of the time with data in flight
 	SndbufLimited float64   `json:"send_buffer_share"`     // the same
 	SndWnd        int64     `json:"receiver_window_bytes"` // largest that the receiver announced
@@ -82,7 +82,7 @@ type Flow struct {
 	SndBuf        int64     `json:"send_buffer_bytes"`    // as the sender's kernel counts
 	RcvBuf        int64     `json:"receive_buffer_bytes"` // as the receiver's kernel counts
 	MinRTT        float64   `json:"min_rtt_seconds"`
-	BDP           int64     `json:"bdp_bytes"` // Goodput × MinRTT
+	BDP           int64     `json:"bdp_bytes"` // Goodput × the least idle round trip
 	Congestion    string    `json:"congestion"`
 	SenderCPU     float64   `json:"sender_cpu_share"`   // of all the host's CPUs, 0 if not known
 	ReceiverCPU   float64   `json:"receiver_cpu_share"` // the same
@@ -173,8 +173,9 @@ func GradeOf(increase time.Duration) string {
 const stallAt = 30 * time.Millisecond
 
 // Stalled tells whether the table shows Nagle's algorithm and delayed ACK waiting for each other: two writes without TCP_NODELAY at
-// either end take longer than one by at least stallAt, for some size on a reused connection.
-func Stalled(table []Latency) bool {
+// either end take longer than one by at least stallAt, for some size on a reused connection. Nagle's algorithm alone costs a round trip,
+// of rtt seconds, in each direction, which does not count.
+func Stalled(table []Latency, rtt float64) bool {
 	one := make(map[int]float64)
 	for _, l := range table {
 		if l.Reused && !l.Split && !l.ClientND && !l.ServerND && l.Count > 0 {
@@ -183,7 +184,7 @@ func Stalled(table []Latency) bool {
 	}
 	for _, l := range table {
 		base, ok := one[l.Size]
-		if ok && l.Reused && l.Split && !l.ClientND && !l.ServerND && l.Count > 0 && l.Median-base >= stallAt.Seconds() {
+		if ok && l.Reused && l.Split && !l.ClientND && !l.ServerND && l.Count > 0 && l.Median-base-2*rtt >= stallAt.Seconds() {
 			return true
 		}
 	}

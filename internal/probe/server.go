@@ -26,6 +26,7 @@ const (
 // Session is a server's side of one probe. Serve may be called concurrently.
 type Session struct {
 	port   int // of TCP, whose number UDP gets if it is free
+	start  time.Time
 	budget atomic.Int64
 
 	mu     sync.Mutex
@@ -36,7 +37,7 @@ type Session struct {
 
 // NewSession makes the session of a client that was admitted. addr is where the server listens.
 func NewSession(addr net.Addr) *Session {
-	s := &Session{}
+	s := &Session{start: time.Now()}
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		s.port = tcp.Port
 	}
@@ -103,8 +104,8 @@ func (s *Session) leave() {
 
 // upload receives a flow and tells how it comes on.
 func (s *Session) upload(c Conn) error {
-	end, err := receiveFlow(c, &s.budget, func(bytes int64, since time.Duration) error {
-		_, err := c.Write(wire.Append(nil, &wire.Sample{Values: []wire.Value{{Name: "bytes", Value: bytes}, {Name: "ns", Value: int64(since)}}}))
+	end, err := receiveFlow(c, &s.budget, s.start, func(bytes int64, at time.Duration) error {
+		_, err := c.Write(wire.Append(nil, &wire.Sample{Values: []wire.Value{{Name: "bytes", Value: bytes}, {Name: "ns", Value: int64(at)}}}))
 		return err
 	})
 	if err != nil {

@@ -43,7 +43,6 @@ type Info struct {
 	WindowScaling, SACK, Timestamps, ECN bool
 	SndScale, RcvScale                   int // shifts of the peer's and our window
 	RcvMSS, AdvMSS                       int // bytes: of the peer's segments as seen, and what we announced
-	DataSegsSent                         uint64
 
 	BBR *BBRInfo // nil unless the congestion control is BBR
 }

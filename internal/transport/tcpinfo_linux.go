@@ -62,7 +62,7 @@ func fromTCPInfo(t *unix.TCPInfo) Info {
 	info.Timestamps, info.SACK, info.WindowScaling, info.ECN = t.Options&1 != 0, t.Options&2 != 0, t.Options&4 != 0, t.Options&8 != 0
 	scales := (*[8]byte)(unsafe.Pointer(t))[6]
 	info.SndScale, info.RcvScale = int(scales&15), int(scales>>4)
-	info.RcvMSS, info.AdvMSS, info.DataSegsSent = int(t.Rcv_mss), int(t.Advmss), uint64(t.Data_segs_out)
+	info.RcvMSS, info.AdvMSS = int(t.Rcv_mss), int(t.Advmss)
 	if t.Pacing_rate == math.MaxUint64 {
 		info.PacingRate = math.Inf(1)
 	}

@@ -23,6 +23,9 @@ const (
 	maxProbeTime      = time.Minute
 	// maxProbes bounds the probes that a server carries at a time: more would measure each other.
 	maxProbes = 4
+	// smallAfter is how long the handshake of a probe may take until it is tried with packets of smallMTU bytes, which any path carries.
+	smallAfter = 5 * time.Second
+	smallMTU   = 576
 )
 
 // ProbeOptions say how a path is probed. Zero is automatic for each.
@@ -36,20 +39,25 @@ type ProbeOptions struct {
 // ProbeReport is what a probe found.
 type ProbeReport = probe.Report
 
+// Check refuses options that no probe can have.
+func (o *ProbeOptions) Check() error {
+	switch {
+	case o.Time != 0 && (o.Time < minProbeTime || o.Time > maxProbeTime):
+		return usage("", "a probe of %v: give %v to %v", o.Time, minProbeTime, maxProbeTime)
+	case o.Streams < 0 || o.Streams > maxStreams:
+		return usage("", "%d streams: give 1 to %d", o.Streams, maxStreams)
+	case o.Bytes < 0:
+		return usage("", "%d bytes at most", o.Bytes)
+	}
+	return nil
+}
+
 // Probe measures the path to a server. It touches no files, there or here. The share and path of u don't matter.
 func (c *Client) Probe(ctx context.Context, u URL, opt ProbeOptions) (*ProbeReport, error) {
-	if opt.Time == 0 {
-		opt.Time = DefaultProbeTime
+	if err := opt.Check(); err != nil {
+		return nil, err
 	}
-	if opt.Bytes == 0 {
-		opt.Bytes = DefaultProbeBytes
-	}
-	if opt.Time < minProbeTime || opt.Time > maxProbeTime {
-		return nil, usage("", "a probe of %v: give %v to %v", opt.Time, minProbeTime, maxProbeTime)
-	}
-	if opt.Streams < 0 || opt.Streams > maxStreams {
-		return nil, usage("", "%d streams: give 1 to %d", opt.Streams, maxStreams)
-	}
+	opt.Time, opt.Bytes = cmp.Or(opt.Time, DefaultProbeTime), cmp.Or(opt.Bytes, DefaultProbeBytes)
 	s := &clientSession{client: c, url: u, hello: wire.Hello{Intent: wire.Probe}}
 	report, err := s.probe(ctx, opt)
 	if err != nil {
@@ -72,7 +80,7 @@ func (s *clientSession) probe(ctx context.Context, opt ProbeOptions) (*ProbeRepo
 	_, _ = rand.Read(s.hello.Session[:])
 	_, _ = rand.Read(s.hello.Secret[:])
 	s.cfg = transport.Config{Identity: s.client.key, SockBuf: s.client.opt.SockBuf, Congestion: s.client.opt.Congestion}
-	control, err := s.open(ctx)
+	control, err := s.openSmall(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +124,7 @@ func (s *clientSession) probe(ctx context.Context, opt ProbeOptions) (*ProbeRepo
 	dial := func(ctx context.Context, path transport.Path) (probe.Conn, error) {
 		return s.join(ctx, streams.Add(1), path)
 	}
-	report, err := probe.Run(ctx, dial, probe.Options{Time: opt.Time, Most: opt.Bytes, Stage: opt.Stage, Streams: func(rtt time.Duration) int {
+	report, err := probe.Run(ctx, dial, probe.Options{Time: opt.Time, MTU: s.cfg.Path.MTU, Most: opt.Bytes, Stage: opt.Stage, Streams: func(rtt time.Duration) int {
 		return cmp.Or(opt.Streams, startingStreams(rtt))
 	}})
 	if err != nil {
@@ -151,6 +159,25 @@ func choiceFor(r *ProbeReport) (c probe.Choice) {
 		}
 	}
 	return c
+}
+
+// openSmall is open, and if the handshake hangs, as where large segments vanish, it is that with small ones.
+func (s *clientSession) openSmall(ctx context.Context) (*transport.Conn, error) {
+	_, known, err := s.client.store.KnownServer(s.url.address())
+	if err != nil {
+		return nil, trustError(err)
+	}
+	if !known && s.url.Pin == "" && s.client.pin == "" { // a person is asked, who takes time
+		return s.open(ctx)
+	}
+	first, cancel := context.WithTimeout(ctx, smallAfter)
+	defer cancel()
+	control, err := s.open(first)
+	if err == nil || ctx.Err() != nil || first.Err() == nil {
+		return control, err
+	}
+	s.cfg.Path.MTU = smallMTU
+	return s.open(ctx)
 }
 
 // probing carries a probe that was admitted.
