@@ -54,16 +54,15 @@ func (m cpuMeter) share() float64 {
 	return float64(busy-min(busy, m.busy)) / float64(all-m.all)
 }
 
-// sendFlow sends blocks until the time is over or nothing is left of the budget, and marks the last.
-func sendFlow(c Conn, within time.Duration, budget *atomic.Int64) (flowEnd, error) {
-	var end flowEnd
+// sendFlow sends blocks until the time is over or the most bytes are sent, and marks the last.
+func sendFlow(c Conn, within time.Duration, most int64) (end flowEnd, sent int64, err error) {
 	cpu := newCPUMeter()
 	block := make([]byte, wire.FlowBlock)
 	start := time.Now()
 	var looked time.Duration
 	for block[0] == 0 {
 		passed := time.Since(start)
-		if passed >= within || budget.Add(-wire.FlowBlock) < wire.FlowBlock {
+		if sent += wire.FlowBlock; passed >= within || sent+wire.FlowBlock > most {
 			block[0] = 1
 		}
 		if passed-looked >= lookEvery || block[0] == 1 {
@@ -77,11 +76,11 @@ func sendFlow(c Conn, within time.Duration, budget *atomic.Int64) (flowEnd, erro
 			}
 		}
 		if _, err := c.Write(block); err != nil {
-			return end, err
+			return end, sent, err
 		}
 	}
 	end.cpu = cpu.share()
-	return end, nil
+	return end, sent, nil
 }
 
 // receiveFlow reads blocks to the last one, and tells tick what has arrived, first and then every tickEvery, and at the end, by the time

@@ -44,6 +44,7 @@ const (
 	limited   = 0.25 // share of the busy time from which a window is the limiter
 	lossy     = 1e-4 // share of segments
 	cpuFull   = 0.9  // share of all CPUs
+	queued    = 1e-3 // share of segments lost from which a queue overflows somewhere
 	bloated   = 0.1  // s by which the median round trip grows, grade D
 	helps     = 1.15 // gain by more streams from which one stream was held back
 	queueless = 1.25 // growth of the round trip below which there is no queue to speak of
@@ -77,12 +78,12 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 			Evidence: []string{fmt.Sprintf("%s of the time with data in flight the send buffer was full", percent(f.SndbufLimited)),
 				fmt.Sprintf("%s obtained, BDP %s", units.Bytes(f.SndBuf), units.Bytes(several.BDP))},
 			Remedies: append(streams(), diagnose.Remedy{Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` says to what"})}
-	case f.SenderCPU >= cpuFull && f.SenderCPU >= f.ReceiverCPU && f.Loss < lossy:
+	case f.SenderCPU >= cpuFull && f.SenderCPU >= f.ReceiverCPU && f.Loss < queued:
 		return diagnose.Verdict{Limiter: diagnose.SenderCPU, Side: diagnose.Sender, Host: sender, Share: f.SenderCPU,
-			Evidence: []string{percent(f.SenderCPU) + " of the sender's CPUs were busy, and nothing was lost"}}
-	case f.ReceiverCPU >= cpuFull && f.Loss < lossy:
+			Evidence: []string{percent(f.SenderCPU) + " of the sender's CPUs were busy, and hardly anything was lost"}}
+	case f.ReceiverCPU >= cpuFull && f.Loss < queued:
 		return diagnose.Verdict{Limiter: diagnose.ReceiverCPU, Side: diagnose.Receiver, Host: receiver, Share: f.ReceiverCPU,
-			Evidence: []string{percent(f.ReceiverCPU) + " of the receiver's CPUs were busy, and nothing was lost"}}
+			Evidence: []string{percent(f.ReceiverCPU) + " of the receiver's CPUs were busy, and hardly anything was lost"}}
 	case f.Loss >= lossy && !queue && parts:
 		v := diagnose.Verdict{Limiter: diagnose.RandomLoss, Side: diagnose.Path, Share: 0.8, Evidence: []string{loss, rtt + ": no queue"}, Remedies: streams()}
 		if f.Congestion != "bbr" {

@@ -59,7 +59,6 @@ type prober struct {
 	dial   Dial
 	opt    Options
 	start  time.Time
-	budget atomic.Int64
 	report *Report
 	rtt    time.Duration // the least so far
 	mtu    int           // that segments are cut to, because TCP can't find it; 0 is its own
@@ -91,7 +90,6 @@ func Run(ctx context.Context, dial Dial, opt Options) (*Report, error) {
 	if p.opt.Stage == nil {
 		p.opt.Stage = func(string) {}
 	}
-	p.budget.Store(opt.Most)
 	if err := p.run(ctx); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -286,7 +284,7 @@ func (p *prober) flows(ctx context.Context) error {
 	for _, n := range counts {
 		for _, d := range []Direction{Up, Down} {
 			p.opt.Stage(fmt.Sprintf("goodput %s, streams: %d", d, n))
-			f, err := p.flow(ctx, d, n, p.share(flowShare*2/float64(len(counts))))
+			f, err := p.flow(ctx, d, n, p.share(flowShare*2/float64(len(counts))), p.opt.Most/int64(2*len(counts)*n))
 			if err != nil {
 				return fmt.Errorf("goodput %s: %w", d, err)
 			}
@@ -319,7 +317,7 @@ type stream struct {
 	sender, target flowEnd
 }
 
-func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Duration) (*Flow, error) {
+func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Duration, most int64) (*Flow, error) {
 	conns := make([]Conn, n)
 	defer func() {
 		for _, c := range conns {
@@ -354,9 +352,9 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 	for i, c := range conns {
 		all.Go(func() (err error) {
 			if d == Up {
-				streams[i], err = p.upload(c, within)
+				streams[i], err = p.upload(c, within, most)
 			} else {
-				streams[i], err = p.download(c, within)
+				streams[i], err = p.download(c, within, most)
 			}
 			if err != nil { // the others would go on for nothing
 				for _, c := range conns {
@@ -398,7 +396,7 @@ func align(streams []stream) {
 	}
 }
 
-func (p *prober) upload(c Conn, within time.Duration) (s stream, err error) {
+func (p *prober) upload(c Conn, within time.Duration, most int64) (s stream, err error) {
 	if _, err := c.Write(wire.Append(nil, &wire.Test{Kind: wire.Upload, Time: uint64(within.Milliseconds())})); err != nil {
 		return s, err
 	}
@@ -432,7 +430,7 @@ func (p *prober) upload(c Conn, within time.Duration) (s stream, err error) {
 		}
 	})
 	var failed error
-	if s.sender, failed = sendFlow(c, within, &p.budget); failed != nil {
+	if s.sender, _, failed = sendFlow(c, within, most); failed != nil {
 		_ = c.Close()
 	}
 	err = reports.Wait()
@@ -454,23 +452,19 @@ func (s *stream) add(t tick) bool {
 	return true
 }
 
-func (p *prober) download(c Conn, within time.Duration) (s stream, err error) {
-	if _, err := c.Write(wire.Append(nil, &wire.Test{Kind: wire.Download, Time: uint64(within.Milliseconds())})); err != nil {
+func (p *prober) download(c Conn, within time.Duration, most int64) (s stream, err error) {
+	if _, err := c.Write(wire.Append(nil, &wire.Test{Kind: wire.Download, Size: uint64(max(most, 1)), Time: uint64(within.Milliseconds())})); err != nil {
 		return s, err
 	}
-	var most atomic.Int64 // a server may send what was on its way when the budget was spent
-	most.Store(math.MaxInt64)
-	if p.budget.Load() <= 0 {
-		return s, errors.New("the bound of bytes is reached")
-	}
-	s.target, err = receiveFlow(c, &most, p.start, func(bytes int64, at time.Duration) error {
+	var bound atomic.Int64
+	bound.Store(most + 2*wire.FlowBlock)
+	s.target, err = receiveFlow(c, &bound, p.start, func(bytes int64, at time.Duration) error {
 		s.add(tick{at, bytes})
 		return nil
 	})
 	if err != nil {
 		return s, err
 	}
-	p.budget.Add(-s.ticks[len(s.ticks)-1].bytes)
 	m, err := wire.NewReader(c, wire.MaxFirstMessage).Next()
 	if err != nil {
 		return s, err

@@ -73,7 +73,7 @@ func (s *Session) Serve(ctx context.Context, c Conn) error {
 		case wire.Upload:
 			err = s.upload(c)
 		case wire.Download:
-			err = s.download(c, time.Duration(t.Time)*time.Millisecond)
+			err = s.download(c, t)
 		case wire.Sound:
 			err = s.serveSound(ctx, c, r)
 		default:
@@ -115,8 +115,13 @@ func (s *Session) upload(c Conn) error {
 	return err
 }
 
-func (s *Session) download(c Conn, within time.Duration) error {
-	end, err := sendFlow(c, within, &s.budget)
+func (s *Session) download(c Conn, t *wire.Test) error {
+	most := s.budget.Load()
+	if t.Size > 0 {
+		most = int64(min(t.Size, uint64(max(0, most))))
+	}
+	end, sent, err := sendFlow(c, time.Duration(t.Time)*time.Millisecond, most)
+	s.budget.Add(-sent)
 	if err != nil {
 		return err
 	}

@@ -376,7 +376,7 @@ const (
 // Test asks for one test, on a data stream of a probe.
 type Test struct {
 	Kind    TestKind
-	Size    uint64 // of Exchange: bytes of each message
+	Size    uint64 // of Exchange: bytes of each message; of Download: bytes at most, 0 is no bound
 	Split   bool   // of Exchange: the server writes the first 16 bytes for themselves
 	NoDelay bool   // TCP_NODELAY at the server
 	Time    uint64 // ms at most
