@@ -146,7 +146,7 @@ func (f *probeFlags) runForeign(c *cobra.Command, address string) error {
 	defer cancel()
 	sight, err := within(ctx, func() (*probe.Sight, error) { return probe.Foreign(ctx, address) })
 	switch {
-	case err != nil && c.Context().Err() == nil && errors.Is(ctx.Err(), context.Canceled):
+	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted}
 	case err != nil:
 		err = &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}

@@ -43,7 +43,12 @@ func Foreign(ctx context.Context, addr string) (*Sight, error) {
 	var times []time.Duration
 	d := net.Dialer{Timeout: 5 * time.Second}
 	d.SetMultipathTCP(false)
-	var conn *net.TCPConn
+	var conn *net.TCPConn // the first
+	defer func() {
+		if conn != nil {
+			conn.Close()
+		}
+	}()
 	for i := range connects {
 		start := time.Now()
 		c, err := d.DialContext(ctx, "tcp", addr)
@@ -56,7 +61,6 @@ func Foreign(ctx context.Context, addr string) (*Sight, error) {
 		times = append(times, time.Since(start))
 		if conn == nil {
 			conn = c.(*net.TCPConn)
-			defer conn.Close()
 			continue
 		}
 		c.Close()

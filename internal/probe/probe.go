@@ -120,7 +120,7 @@ func (p *prober) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer func() { _ = stop() }() // again, after an error
 	if err := sleep(ctx, p.share(idleShare)); err != nil {
 		return err
 	}
@@ -569,10 +569,10 @@ func (p *prober) spread(d Direction, from, to time.Duration, bytes int64) {
 	if to <= from || to > 2*MaxTime {
 		return
 	}
-	for bin := from / binWidth; bin*binWidth < to; bin++ {
-		part := min(to, (bin+1)*binWidth) - max(from, bin*binWidth)
+	for at := from.Truncate(binWidth); at < to; at += binWidth {
+		part := min(to, at+binWidth) - max(from, at)
 		rate := 8 * float64(bytes) * float64(part) / float64(to-from) / binWidth.Seconds()
-		x := p.point(int(bin))
+		x := p.point(int(at / binWidth))
 		if d == Up {
 			x.Up += rate
 		} else {
@@ -616,9 +616,9 @@ func (p *prober) exchanges(ctx context.Context) error {
 	budget := p.share(exchangeShare)
 	// Enough round trips for each, with a delayed ACK in both directions.
 	need := (cellLeast + 1) * (p.rtt + 80*time.Millisecond)
-	half := time.Duration(len(cells) / 2)
-	lanes := int(min(max((half*need+budget-1)/budget, 2), 32))
-	slice := min(budget*time.Duration(lanes)/half, need*2)
+	half := float64(len(cells) / 2)
+	lanes := int(min(max(math.Ceil(half*need.Seconds()/budget.Seconds()), 2), 32))
+	slice := min(seconds(budget.Seconds()*float64(lanes)/half), 2*need)
 	ctx, cancel := context.WithTimeout(ctx, budget*2)
 	defer cancel()
 	var all errgroup.Group

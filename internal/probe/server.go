@@ -16,7 +16,7 @@ import (
 const (
 	MaxTime    = 2 * time.Minute
 	maxBytes   = 64 << 30 // in both directions
-	maxConns   = 96       // at a time
+	maxConns   = 80       // at a time
 	maxJoined  = 4096     // in all
 	nextTest   = 30 * time.Second
 	testExtra  = 15 * time.Second // that a test may take beyond its time, to drain what is in flight

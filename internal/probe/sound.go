@@ -70,8 +70,8 @@ type sounder struct {
 }
 
 // proof is what only somebody who receives at addr can know.
-func (s *sounder) proof(addr netip.AddrPort) (p [16]byte) {
-	mac := hmac.New(sha256.New, s.secret[:])
+func (d *sounder) proof(addr netip.AddrPort) (p [16]byte) {
+	mac := hmac.New(sha256.New, d.secret[:])
 	mac.Write([]byte(addr.String()))
 	copy(p[:], mac.Sum(nil))
 	return p

@@ -74,6 +74,26 @@ func TestSoundIsNoAmplifier(t *testing.T) {
 	require.Equal(t, wire.CodeProtocol, m.(*wire.Refuse).Code)
 }
 
+// Where no datagram gets through, that is found out soon, and said.
+func TestFilteredUDP(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	in, err := ln.Accept()
+	require.NoError(t, err)
+	defer in.Close()
+	_, err = in.Write(wire.Append(nil, &wire.Datagrams{Port: uint64(silent.LocalAddr().(*net.UDPAddr).Port)}))
+	require.NoError(t, err)
+	_, _, err = sound(t.Context(), plain{c.(*net.TCPConn)}, time.Millisecond)
+	require.ErrorIs(t, err, errFiltered)
+}
+
 // The table shows Nagle's algorithm and delayed ACK waiting for each other, and only there.
 func TestStallsAreSeen(t *testing.T) {
 	dial := served(t, NewSession(&net.TCPAddr{}))

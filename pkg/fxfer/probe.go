@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// DefaultProbeTime and DefaultProbeBytes bound a probe that says nothing else.
-	DefaultProbeTime  = 18 * time.Second
+	// DefaultProbeTime bounds a probe that says nothing else.
+	DefaultProbeTime = 18 * time.Second
+	// DefaultProbeBytes does, too.
 	DefaultProbeBytes = 16 << 30
 	minProbeTime      = 3 * time.Second
 	maxProbeTime      = time.Minute
