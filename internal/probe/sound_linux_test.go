@@ -184,7 +184,7 @@ func TestPathMTUInTheLab(t *testing.T) {
 		for _, c := range []struct {
 			up, down int
 			hole     bool
-		}{{576, 1308, false}, {1308, 576, true}, {1500, 9000, true}, {9000, 1500, false}, {4321, 1281, true}} {
+		}{{576, 1308, false}, {1308, 576, true}, {9000, 1500, true}} {
 			if v6 && min(c.up, c.down) < 1280 {
 				continue
 			}
