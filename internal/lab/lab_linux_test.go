@@ -700,15 +700,16 @@ func TestPathMTU(t *testing.T) {
 // Through a black hole TCP gets only if it probes (RFC 4821).
 func TestBlackHole(t *testing.T) {
 	l := startLab(t, Link{Rate: 1e9, RTT: 2 * time.Millisecond, PMTU: 1308, BlackHole: true})
-	probing := func(v string) {
-		require.NoError(t, l.Left.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/tcp_mtu_probing", []byte(v), 0) }))
+	set := func(name, v string) {
+		require.NoError(t, l.Left.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(v), 0) }))
 	}
-	probing("0")
+	set("tcp_retries1", "1") // timeouts until a path is doubted
+	set("tcp_mtu_probing", "0")
 	stuck, none := flow(t, l)
-	require.Eventually(t, func() bool { return tcpInfo(t, stuck).Total_retrans >= 4 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return tcpInfo(t, stuck).Total_retrans >= 3 }, 30*time.Second, 10*time.Millisecond)
 	require.Zero(t, none.Load())
 
-	probing("1")
+	set("tcp_mtu_probing", "1")
 	working, received := flow(t, l)
 	require.Eventually(t, func() bool { return received.Load() > 1e6 }, 30*time.Second, time.Millisecond)
 	require.Less(t, tcpInfo(t, working).Snd_mss, uint32(1308))

@@ -278,6 +278,9 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.tcp.SetReadDeadline
 // SetWriteDeadline is as in net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.tcp.SetWriteDeadline(t) }
 
+// SetNoDelay sets TCP_NODELAY, which is on unless changed.
+func (c *Conn) SetNoDelay(on bool) error { return c.tcp.SetNoDelay(on) }
+
 // LocalAddr is this end's address.
 func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
 

@@ -62,6 +62,12 @@ func prepare(raw syscall.RawConn, cfg Config) error {
 	return nil
 }
 
+// clampSegments bounds the segments of both ends: the peer is told of it in the SYN.
+func clampSegments(raw syscall.RawConn, mss int) {
+	const most = 32767 // MAX_TCP_WINDOW in include/net/tcp.h
+	_ = onSocket(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, min(mss, most)) })
+}
+
 // liftLowWater lets the next bytes into the kernel's buffer whatever is unsent there.
 func liftLowWater(tcp *net.TCPConn) {
 	if raw, err := tcp.SyscallConn(); err == nil {

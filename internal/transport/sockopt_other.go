@@ -21,6 +21,8 @@ func prepare(_ syscall.RawConn, cfg Config) error {
 	return nil
 }
 
+func clampSegments(syscall.RawConn, int) {}
+
 func liftLowWater(*net.TCPConn) {}
 
 func setCongestion(_ syscall.RawConn, name string) error {

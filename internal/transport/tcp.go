@@ -19,7 +19,12 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interv
 func dialTCP(ctx context.Context, addr string, cfg Config) (*net.TCPConn, error) {
 	d := net.Dialer{
 		KeepAliveConfig: keepAlive,
-		Control:         func(_, _ string, raw syscall.RawConn) error { return prepare(raw, cfg) },
+		Control: func(network, _ string, raw syscall.RawConn) error {
+			if cfg.Path.MTU > 0 {
+				clampSegments(raw, cfg.Path.MTU-headersOf(network))
+			}
+			return prepare(raw, cfg)
+		},
 	}
 	// An MPTCP socket refuses or loses several of the options.
 	d.SetMultipathTCP(false)
@@ -28,6 +33,14 @@ func dialTCP(ctx context.Context, addr string, cfg Config) (*net.TCPConn, error)
 		return nil, err
 	}
 	return conn.(*net.TCPConn), nil
+}
+
+// headersOf is what IP and TCP take of a packet, without options.
+func headersOf(network string) int {
+	if network == "tcp6" {
+		return 60
+	}
+	return 40
 }
 
 func listenTCP(addr string, cfg Config) (*net.TCPListener, error) {

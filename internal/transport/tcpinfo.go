@@ -1,6 +1,9 @@
 package transport
 
-import "time"
+import (
+	"net"
+	"time"
+)
 
 // Info is what the kernel knows of a conn at one moment. Counters run from the connection's start. Fields that this kernel does not
 // give are zero.
@@ -36,6 +39,11 @@ type Info struct {
 
 	SndBuf, RcvBuf int // as the kernel counts, bytes
 
+	// What the handshake negotiated.
+	WindowScaling, SACK, Timestamps, ECN bool
+	SndScale, RcvScale                   int // shifts of the peer's and our window
+	RcvMSS, AdvMSS                       int // bytes: of the peer's segments as seen, and what we announced
+
 	BBR *BBRInfo // nil unless the congestion control is BBR
 }
 
@@ -49,7 +57,12 @@ type BBRInfo struct {
 
 // Info returns the kernel's figures, and false where there are none.
 func (c *Conn) Info() (Info, bool) {
-	raw, err := c.tcp.SyscallConn()
+	return InfoOf(c.tcp)
+}
+
+// InfoOf is Info for any TCP socket.
+func InfoOf(tcp *net.TCPConn) (Info, bool) {
+	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return Info{}, false
 	}

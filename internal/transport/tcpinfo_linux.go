@@ -58,6 +58,11 @@ func fromTCPInfo(t *unix.TCPInfo) Info {
 		BusyTime:   time.Duration(t.Busy_time) * time.Microsecond, RwndLimited: time.Duration(t.Rwnd_limited) * time.Microsecond,
 		SndbufLimited: time.Duration(t.Sndbuf_limited) * time.Microsecond,
 	}
+	// struct tcp_info has the TCPI_OPT_ flags in tcpi_options, and two scales of 4 bits in the byte behind it.
+	info.Timestamps, info.SACK, info.WindowScaling, info.ECN = t.Options&1 != 0, t.Options&2 != 0, t.Options&4 != 0, t.Options&8 != 0
+	scales := (*[8]byte)(unsafe.Pointer(t))[6]
+	info.SndScale, info.RcvScale = int(scales&15), int(scales>>4)
+	info.RcvMSS, info.AdvMSS = int(t.Rcv_mss), int(t.Advmss)
 	if t.Pacing_rate == math.MaxUint64 {
 		info.PacingRate = math.Inf(1)
 	}

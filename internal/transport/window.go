@@ -19,6 +19,7 @@ type Path struct {
 	RTT     time.Duration // the least seen
 	Rate    float64       // of the bottleneck, in bit/s
 	Streams int           // that share it
+	MTU     int           // largest IP packet that passes in both directions, where the kernels can't find out; of Dial
 }
 
 // share is the payload in bytes that one stream should be able to have in flight: twice its part of the BDP, since BBR keeps up to two

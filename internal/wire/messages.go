@@ -59,6 +59,9 @@ const (
 	TypeRemoved
 	TypeWarning
 	TypeDigests
+	TypeTest
+	TypeDatagrams
+	TypeVolley
 )
 
 // Message is one message of the protocol.
@@ -77,6 +80,7 @@ const (
 	Pull   Intent = 2 // the client receives
 	List   Intent = 3 // the client asks for names
 	Verify Intent = 4 // the client asks for names and digests
+	Probe  Intent = 5 // the client measures the path; no files are touched
 )
 
 // Hello opens a session: the first message on the control stream.
@@ -348,6 +352,50 @@ type Streams struct {
 // Sample carries the sender of the message's own measurements: names and values as in SPEC.md.
 type Sample struct{ Values []Value }
 
+// TestKind is what a Test measures.
+type TestKind uint8
+
+// The kinds of tests.
+const (
+	Exchange TestKind = 1 // the server answers messages of Size bytes by such messages
+	Upload   TestKind = 2 // the client sends
+	Download TestKind = 3 // the server sends
+	Sound    TestKind = 4 // datagrams of many sizes, for the path MTU
+)
+
+// Limits of a probe.
+const (
+	MinExchange  = 64
+	MaxExchange  = 64 << 10
+	FlowBlock    = 64 << 10 // bytes of what Upload and Download are made of
+	MaxTestTime  = 60_000   // ms
+	MaxVolley    = 32       // datagrams
+	DatagramHead = 40       // bytes that each datagram has at least
+)
+
+// Test asks for one test, on a data stream of a probe.
+type Test struct {
+	Kind    TestKind
+	Size    uint64 // of Exchange: bytes of each message; of Download: bytes at most, 0 is no bound
+	Split   bool   // of Exchange: the server writes the first 16 bytes for themselves
+	NoDelay bool   // TCP_NODELAY at the server
+	Time    uint64 // ms at most
+}
+
+// Datagrams answers a Test of kind Sound: where the server's datagrams come from.
+type Datagrams struct {
+	Port  uint64
+	Token [16]byte // in every datagram of the client
+}
+
+// Volley asks the server for one datagram of each size.
+type Volley struct {
+	Proof [16]byte // that the client receives what is sent to its address
+	First uint64   // number of the first datagram
+	Sizes []uint64 // bytes of UDP payload
+	Time  uint64   // ms until the answer, in which routers may speak
+}
+
 // Value is one measurement.
 type Value struct {
 	Name  string
@@ -429,6 +477,15 @@ func (*Warning) Type() Type { return TypeWarning }
 // Type implements Message.
 func (*Digests) Type() Type { return TypeDigests }
 
+// Type implements Message.
+func (*Test) Type() Type { return TypeTest }
+
+// Type implements Message.
+func (*Datagrams) Type() Type { return TypeDatagrams }
+
+// Type implements Message.
+func (*Volley) Type() Type { return TypeVolley }
+
 // newMessage returns an empty message of a type, nil for unknown ones.
 func newMessage(t Type) Message {
 	switch t {
@@ -482,6 +539,12 @@ func newMessage(t Type) Message {
 		return new(Warning)
 	case TypeDigests:
 		return new(Digests)
+	case TypeTest:
+		return new(Test)
+	case TypeDatagrams:
+		return new(Datagrams)
+	case TypeVolley:
+		return new(Volley)
 	}
 	return nil
 }
@@ -1040,6 +1103,66 @@ func (m *Digests) decode(d *decoder) {
 			return
 		}
 		m.Digests = append(m.Digests, x)
+	}
+}
+
+func (m *Test) encode(e *encoder) {
+	e.b = append(e.b, byte(m.Kind))
+	e.uint(m.Size)
+	e.bool(m.Split)
+	e.bool(m.NoDelay)
+	e.uint(m.Time)
+}
+
+func (m *Test) decode(d *decoder) {
+	m.Kind = TestKind(d.byte())
+	m.Size = d.uint()
+	m.Split = d.bool()
+	m.NoDelay = d.bool()
+	if m.Time = d.uint(); m.Time > MaxTestTime {
+		d.fail("test too long")
+	}
+	if m.Kind == Exchange && (m.Size < MinExchange || m.Size > MaxExchange) {
+		d.fail("message size out of range")
+	}
+}
+
+func (m *Datagrams) encode(e *encoder) { e.uint(m.Port); e.raw(m.Token[:]) }
+func (m *Datagrams) decode(d *decoder) {
+	if m.Port = d.uint(); m.Port == 0 || m.Port > 65535 {
+		d.fail("no port")
+	}
+	d.raw(m.Token[:])
+}
+
+func (m *Volley) encode(e *encoder) {
+	e.raw(m.Proof[:])
+	e.uint(m.First)
+	e.uint(uint64(len(m.Sizes)))
+	for _, n := range m.Sizes {
+		e.uint(n)
+	}
+	e.uint(m.Time)
+}
+
+func (m *Volley) decode(d *decoder) {
+	d.raw(m.Proof[:])
+	m.First = d.uint()
+	n := d.count()
+	if n > MaxVolley {
+		d.fail("volley too long")
+		return
+	}
+	for range n {
+		size := d.uint()
+		if size < DatagramHead || size > 65507 {
+			d.fail("datagram size out of range")
+			return
+		}
+		m.Sizes = append(m.Sizes, size)
+	}
+	if m.Time = d.uint(); m.Time > MaxTestTime {
+		d.fail("volley too long")
 	}
 }
 

@@ -49,6 +49,9 @@ func examples() []Message {
 		&Finished{}, &Ping{Time: -1}, &Pong{Time: 1 << 62},
 		&Streams{Want: 9, Dead: []uint64{1, 2}},
 		&Sample{Values: []Value{{"rcvbuf", 4}}},
+		&Test{Kind: Exchange, Size: 2048, Split: true, NoDelay: true, Time: 5000},
+		&Datagrams{Port: 7433, Token: [16]byte{5}},
+		&Volley{Proof: [16]byte{6}, First: 9, Sizes: []uint64{1472, 65507}, Time: 100},
 	}
 }
 
@@ -105,6 +108,11 @@ func TestHostile(t *testing.T) {
 		"unknown verdict":              {TypeAnswers, "\x01\x01\x09"},
 		"attributes beyond the limit":  {TypeEntries, "\x00\x01\x02\x04\x01a\x00\x00\x02\x01a\x00\x01b\x81\x80\x04"},
 		"positions out of order":       {TypeExtra, "\x02\x03\x03"},
+		"test without end":             {TypeTest, "\x02\x00\x00\x00" + huge},
+		"message beyond the limit":     {TypeTest, "\x01\x81\x80\x04\x00\x00\x01"},
+		"no port":                      {TypeDatagrams, "\x00" + strings.Repeat("\x00", 16)},
+		"long volley":                  {TypeVolley, strings.Repeat("\x00", 17) + "\x21" + strings.Repeat("\x40", 33) + "\x01"},
+		"datagram beyond the limit":    {TypeVolley, strings.Repeat("\x00", 17) + "\x01\xe4\xff\x03\x01"},
 		"size beyond the limit":        {TypeEndEntry, "\x01" + huge + strings.Repeat("\x00", 32)},
 	} {
 		_, err := Decode(c.kind, []byte(c.body))

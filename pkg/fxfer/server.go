@@ -22,6 +22,7 @@ import (
 	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/probe"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -104,6 +105,8 @@ type serverSession struct {
 	watched *telemetry
 	sender  *transfer.Sender
 	receive *transfer.Receiver
+	probe   *probe.Session  // of Probe, which has nothing above but server, hello, key and log
+	ctx     context.Context // of Probe: ends with the session
 	drain   context.CancelCauseFunc
 }
 
@@ -371,6 +374,8 @@ func (s *Server) hello(ctx context.Context, conn *transport.Conn, m *wire.Hello,
 		return s.list(ctx, conn, m, grants)
 	case wire.Verify:
 		return s.verify(ctx, conn, m, grants, admitted)
+	case wire.Probe:
+		return s.probing(ctx, conn, m, admitted)
 	}
 	x := &serverSession{server: s, hello: m, key: conn.PeerKey()}
 	need := identity.Write
@@ -424,6 +429,16 @@ func (s *Server) register(x *serverSession) error {
 		return wire.Errorf(wire.CodeDraining, "the server is shutting down")
 	case s.sessions[x.hello.Session] != nil:
 		return wire.Errorf(wire.CodeProtocol, "this session exists")
+	case x.probe != nil:
+		probes := 0
+		for _, other := range s.sessions {
+			if other.probe != nil {
+				probes++
+			}
+		}
+		if probes >= maxProbes {
+			return wire.Errorf(wire.CodeBusy, "%d probes are under way", probes)
+		}
 	}
 	s.sessions[x.hello.Session] = x
 	s.cond.Broadcast()
@@ -450,6 +465,11 @@ func (s *Server) join(ctx context.Context, conn *transport.Conn, m *wire.Join, a
 	}
 	if err := conn.Apply(int(min(m.SockBuf, 1<<30)), m.Congestion); err != nil {
 		return wire.Errorf(wire.CodeUnsupported, "the server's kernel refuses: %v", err)
+	}
+	if x.probe != nil {
+		conn.Admit()
+		admitted()
+		return x.probe.Serve(x.ctx, conn)
 	}
 	d := x.set.add(m.Stream, conn, maxStreams)
 	if d == nil {

@@ -406,7 +406,7 @@ func (s *clientSession) stream(ctx context.Context, id uint64) {
 	}
 	since := time.Now()
 	for wait := firstPause; ; wait = min(2*wait, longestPause) {
-		conn, err := s.join(ctx, id)
+		conn, err := s.join(ctx, id, transport.Path{})
 		if err == nil {
 			select {
 			case <-s.ready:
@@ -466,10 +466,12 @@ func (s *clientSession) attach(id uint64, conn *transport.Conn) {
 }
 
 // join connects one data stream to the session.
-func (s *clientSession) join(ctx context.Context, id uint64) (*transport.Conn, error) {
+func (s *clientSession) join(ctx context.Context, id uint64, path transport.Path) (*transport.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := transport.Dial(ctx, s.url.address(), s.cfg, s.client.expect(s.url))
+	cfg := s.cfg
+	cfg.Path = path
+	conn, err := transport.Dial(ctx, s.url.address(), cfg, s.client.expect(s.url))
 	if err != nil {
 		return nil, err
 	}

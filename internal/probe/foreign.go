@@ -1,0 +1,114 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// Sight is what one side sees of a TCP port, whatever answers there. Times are in seconds.
+type Sight struct {
+	Address   string  `json:"address"`
+	Connect   RTT     `json:"connect"`                // time of the TCP handshake: one round trip
+	TCP       TCP     `json:"tcp"`                    //
+	RTT       float64 `json:"kernel_rtt_seconds"`     // as TCP smoothes it
+	MinRTT    float64 `json:"kernel_min_rtt_seconds"` //
+	FirstByte float64 `json:"first_byte_seconds"`     // from the connection, or from the request if there was one; 0 if nothing came
+	Asked     string  `json:"asked,omitempty"`        // what was sent to make the service speak, "" if it spoke first
+	Banner    string  `json:"banner,omitempty"`       // its first line
+	SndWnd    int64   `json:"receiver_window_bytes"`  // that it announced
+	Guess     string  `json:"service,omitempty"`      // by the banner
+}
+
+const (
+	connects    = 7
+	bannerWait  = time.Second // for a service that speaks first
+	requestWait = 3 * time.Second
+	httpRequest = "HEAD / HTTP/1.0\r\nConnection: close\r\n\r\n"
+	iperfPort   = "5201"
+)
+
+// Foreign looks at a TCP port from this side only. A service that does not speak first is asked for the head of its root, as of a web
+// server, but not on the port of iperf3, which would take it for a test.
+func Foreign(ctx context.Context, addr string) (*Sight, error) {
+	s := &Sight{Address: addr}
+	var times []time.Duration
+	d := net.Dialer{Timeout: 5 * time.Second}
+	d.SetMultipathTCP(false)
+	var conn *net.TCPConn // the first
+	defer func() {
+		if conn != nil {
+			conn.Close()
+		}
+	}()
+	for i := range connects {
+		start := time.Now()
+		c, err := d.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			if i > 0 { // it limits connections
+				break
+			}
+			return nil, err
+		}
+		times = append(times, time.Since(start))
+		if conn == nil {
+			conn = c.(*net.TCPConn)
+			continue
+		}
+		c.Close()
+	}
+	s.Connect = rttOf(times)
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := s.listen(conn); err != nil {
+		return nil, err
+	}
+	if i, ok := transport.InfoOf(conn); ok {
+		s.RTT, s.MinRTT, s.SndWnd = i.RTT.Seconds(), i.MinRTT.Seconds(), int64(i.SndWnd)
+		s.TCP = TCP{
+			WindowScaling: i.WindowScaling, SndScale: i.SndScale, RcvScale: i.RcvScale, SACK: i.SACK, Timestamps: i.Timestamps, ECN: i.ECN,
+			SndMSS: i.SndMSS, RcvMSS: i.AdvMSS, PMTU: i.PMTU, Congestion: i.Congestion,
+		}
+	}
+	return s, ctx.Err()
+}
+
+// listen waits for the service to speak, and makes it.
+func (s *Sight) listen(conn *net.TCPConn) error {
+	buf := make([]byte, 512)
+	start := time.Now()
+	_ = conn.SetReadDeadline(start.Add(bannerWait))
+	n, err := conn.Read(buf)
+	_, port, _ := net.SplitHostPort(s.Address)
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && port != iperfPort {
+		s.Asked = "HEAD / HTTP/1.0"
+		start = time.Now()
+		if _, err := conn.Write([]byte(httpRequest)); err != nil {
+			return fmt.Errorf("ask %s: %w", s.Address, err)
+		}
+		_ = conn.SetReadDeadline(start.Add(requestWait))
+		n, _ = conn.Read(buf)
+	}
+	if n == 0 {
+		if port == iperfPort {
+			s.Guess = "iperf3, by its port"
+		}
+		return nil
+	}
+	s.FirstByte = time.Since(start).Seconds()
+	line, _, _ := bytes.Cut(buf[:n], []byte("\n"))
+	s.Banner = wire.Printable(strings.ToValidUTF8(strings.TrimSuffix(string(line), "\r"), "\ufffd"))
+	for _, g := range []struct{ prefix, name string }{{"SSH-", "SSH"}, {"HTTP/", "HTTP"}, {"220", "FTP or mail"}, {"* OK", "IMAP"}, {"+OK", "POP3"}} {
+		if strings.HasPrefix(s.Banner, g.prefix) {
+			s.Guess = g.name
+		}
+	}
+	return nil
+}

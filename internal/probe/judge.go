@@ -1,0 +1,131 @@
+package probe
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/units"
+)
+
+// Judge says what limits the path, from what a probe measured: for each direction with several streams, and for one where that is
+// another cause. It is a pure function. Shares are of the time, where that can be said, or else how sure the rule is.
+func Judge(r *Report) []diagnose.Verdict {
+	var all []diagnose.Verdict
+	for _, m := range r.MTU {
+		if m.BlackHole {
+			all = append(all, blackHole(&m))
+		}
+	}
+	for i := range r.Flows {
+		f := &r.Flows[i]
+		if f.Goodput <= 0 {
+			continue
+		}
+		several := f
+		for k := range r.Flows {
+			if g := &r.Flows[k]; g.Direction == f.Direction && g.Streams > several.Streams {
+				several = g
+			}
+		}
+		v := judgeFlow(f, several, r)
+		if f != several && (v.Limiter == diagnose.LineRate || v.Limiter == diagnose.Bufferbloat || v.Limiter == diagnose.Unknown) {
+			continue // the flow of several streams tells it better
+		}
+		v.Evidence = append([]string{fmt.Sprintf("%s, %s: %s", f.Direction, plural(f.Streams, "stream"), units.Rate(f.Goodput))}, v.Evidence...)
+		all = append(all, v)
+	}
+	slices.SortStableFunc(all, func(a, b diagnose.Verdict) int { return cmp.Compare(b.Share, a.Share) })
+	return all
+}
+
+const (
+	limited   = 0.25 // share of the busy time from which a window is the limiter
+	lossy     = 1e-4 // share of segments
+	cpuFull   = 0.9  // share of all CPUs
+	queued    = 1e-3 // share of segments lost from which a queue overflows somewhere
+	bloated   = 0.1  // s by which the median round trip grows, grade D
+	helps     = 1.15 // gain by more streams from which one stream was held back
+	queueless = 1.25 // growth of the round trip below which there is no queue to speak of
+)
+
+// judgeFlow names what limits one flow. several is the flow in this direction with the most streams.
+func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
+	sender, receiver := "", r.Host
+	if f.Direction == Down {
+		sender, receiver = r.Host, ""
+	}
+	queue := f.RTT.Count > 0 && r.Idle.Median > 0 && f.RTT.Median > r.Idle.Median*queueless
+	gains := f != several && several.Goodput > f.Goodput*helps
+	parts := gains || f == several && f.Streams > 1 && !nearOther(f, r) // each stream is held back
+	streams := func() []diagnose.Remedy {
+		if !gains {
+			return nil
+		}
+		return []diagnose.Remedy{{Flag: fmt.Sprintf("--streams %d", several.Streams), Expect: several.Goodput}}
+	}
+	loss := fmt.Sprintf("%s of the segments sent again after slow start", percent(f.Loss))
+	rtt := fmt.Sprintf("round trip %s idle, %s under load", ms(r.Idle.Median), ms(f.RTT.Median))
+	switch {
+	case f.RwndLimited >= limited && f.RwndLimited >= f.SndbufLimited:
+		return diagnose.Verdict{Limiter: diagnose.ReceiverWindow, Side: diagnose.Receiver, Host: receiver, Share: f.RwndLimited,
+			Evidence: []string{fmt.Sprintf("%s of the time with data in flight the window of the receiver was full", percent(f.RwndLimited)),
+				fmt.Sprintf("%s obtained, BDP %s", units.Bytes(f.SndWnd), units.Bytes(several.BDP))},
+			Remedies: append(streams(), diagnose.Remedy{Advice: "raise net.ipv4.tcp_rmem there: `fxfer doctor` says to what"})}
+	case f.SndbufLimited >= limited:
+		return diagnose.Verdict{Limiter: diagnose.SenderBuffer, Side: diagnose.Sender, Host: sender, Share: f.SndbufLimited,
+			Evidence: []string{fmt.Sprintf("%s of the time with data in flight the send buffer was full", percent(f.SndbufLimited)),
+				fmt.Sprintf("%s obtained, BDP %s", units.Bytes(f.SndBuf), units.Bytes(several.BDP))},
+			Remedies: append(streams(), diagnose.Remedy{Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` says to what"})}
+	case f.SenderCPU >= cpuFull && f.SenderCPU >= f.ReceiverCPU && f.Loss < queued:
+		return diagnose.Verdict{Limiter: diagnose.SenderCPU, Side: diagnose.Sender, Host: sender, Share: f.SenderCPU,
+			Evidence: []string{percent(f.SenderCPU) + " of the sender's CPUs were busy, and hardly anything was lost"}}
+	case f.ReceiverCPU >= cpuFull && f.Loss < queued:
+		return diagnose.Verdict{Limiter: diagnose.ReceiverCPU, Side: diagnose.Receiver, Host: receiver, Share: f.ReceiverCPU,
+			Evidence: []string{percent(f.ReceiverCPU) + " of the receiver's CPUs were busy, and hardly anything was lost"}}
+	case f.Loss >= lossy && !queue && parts:
+		v := diagnose.Verdict{Limiter: diagnose.RandomLoss, Side: diagnose.Path, Share: 0.8, Evidence: []string{loss, rtt + ": no queue"}, Remedies: streams()}
+		if f.Congestion != "bbr" {
+			v.Remedies = append(v.Remedies, diagnose.Remedy{Flag: "--congestion bbr"})
+		}
+		return v
+	case queue && f.RTT.Median-r.Idle.Median >= bloated:
+		return diagnose.Verdict{Limiter: diagnose.Bufferbloat, Side: diagnose.Path, Share: 1, Evidence: []string{rtt, "grade " + GradeOf(seconds(f.RTT.Median-r.Idle.Median))},
+			Remedies: []diagnose.Remedy{{Flag: "--congestion bbr"}, {Advice: "fq_codel or cake at the bottleneck"}}}
+	case gains:
+		return diagnose.Verdict{Limiter: diagnose.Congestion, Side: diagnose.Path, Share: 0.5, Evidence: []string{loss, rtt}, Remedies: streams()}
+	case queue || f.Loss >= lossy || !parts:
+		return diagnose.Verdict{Limiter: diagnose.LineRate, Side: diagnose.Path, Share: 1, Evidence: []string{rtt, loss}}
+	}
+	return diagnose.Verdict{Limiter: diagnose.Unknown, Side: diagnose.Path, Evidence: []string{rtt, loss}}
+}
+
+// nearOther tells whether one stream carries what several do: the line is full, or something that streams do not help.
+func nearOther(f *Flow, r *Report) bool {
+	for _, g := range r.Flows {
+		if g.Direction == f.Direction && g.Streams == 1 {
+			return f.Goodput < g.Goodput*helps
+		}
+	}
+	return false
+}
+
+func blackHole(m *PathMTU) diagnose.Verdict {
+	return diagnose.Verdict{Limiter: diagnose.BlackHole, Side: diagnose.Path, Share: 1,
+		Evidence: []string{fmt.Sprintf("%s: packets of %d bytes pass, those of %d vanish, and no router says so", m.Direction, m.MTU, m.Failed[0])},
+		Remedies: []diagnose.Remedy{
+			{Sysctl: &diagnose.Sysctl{Name: "net.ipv4.tcp_mtu_probing", Value: "1"}},
+			{Advice: "let ICMP \"fragmentation needed\" and \"packet too big\" through, or clamp the MSS at the tunnel"},
+		}}
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.3g %%", share*100) }
+func ms(s float64) string          { return units.Time(seconds(s)) }
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

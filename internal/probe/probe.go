@@ -1,0 +1,747 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// Shares of the time that a probe may take. What is left is for connecting and draining.
+const (
+	idleShare     = 0.07
+	soundShare    = 0.16  // at most
+	flowShare     = 0.145 // each of four
+	exchangeShare = 0.13
+	rateShare     = 0.02
+)
+
+const (
+	pingSize  = wire.MinExchange
+	pingPause = 5 * time.Millisecond
+	binWidth  = 100 * time.Millisecond
+	// cellMost is how often a message of the table is exchanged at most, cellLeast at least.
+	cellMost, cellLeast = 200, 5
+	// newCount is how often it is with a new connection.
+	newCount = 3
+	// The rate of requests is measured so.
+	rateSize, rateConns = 2048, 4
+)
+
+// Sizes are the messages of the table, in bytes.
+var Sizes = []int{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}
+
+// Options of a probe.
+type Options struct {
+	Time    time.Duration               // of the whole, at most MaxTime
+	Streams func(rtt time.Duration) int // of the flows with several
+	Most    int64                       // bytes to be moved at most
+	MTU     int                         // that streams are cut to until it is found, 0 is none
+	Stage   func(string)                // told what is under way; nil is nobody
+}
+
+// Dial opens a data stream of the probe's session. The path is what is known by then.
+type Dial func(ctx context.Context, path transport.Path) (Conn, error)
+
+// prober is a probe under way.
+type prober struct {
+	dial   Dial
+	opt    Options
+	start  time.Time
+	report *Report
+	rtt    time.Duration // the least so far
+	mtu    int           // that segments are cut to, because TCP can't find it; 0 is its own
+
+	mu     sync.Mutex
+	pings  []ping
+	series []Point
+}
+
+type ping struct{ at, rtt time.Duration }
+
+// Run probes the path. It takes Options.Time, or little more where the path is slow. The Report is whole, or nil with the error; what
+// could not be measured is in its Notes.
+func Run(ctx context.Context, dial Dial, opt Options) (*Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, opt.Time+15*time.Second)
+	defer cancel()
+	p := &prober{opt: opt, mtu: opt.MTU, start: time.Now(), report: &Report{}}
+	p.dial = func(ctx context.Context, path transport.Path) (Conn, error) {
+		path.MTU = p.mtu
+		c, err := dial(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		if deadline, ok := ctx.Deadline(); ok {
+			_ = c.SetDeadline(deadline)
+		}
+		return &streamConn{c, context.AfterFunc(ctx, func() { _ = c.Close() })}, nil
+	}
+	if p.opt.Stage == nil {
+		p.opt.Stage = func(string) {}
+	}
+	if err := p.run(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return p.report, nil
+}
+
+// streamConn is a data stream that a context closes.
+type streamConn struct {
+	Conn
+	unhook func() bool
+}
+
+func (c *streamConn) Close() error {
+	c.unhook()
+	return c.Conn.Close()
+}
+
+func (p *prober) share(of float64) time.Duration {
+	return time.Duration(of * float64(p.opt.Time))
+}
+
+func (p *prober) run(ctx context.Context) error {
+	p.opt.Stage("round trips")
+	stop, err := p.ping(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stop() }() // again, after an error
+	if err := sleep(ctx, p.share(idleShare)); err != nil {
+		return err
+	}
+	p.report.Idle = p.rttBetween(0, time.Since(p.start))
+	if p.report.Idle.Count == 0 {
+		return fmt.Errorf("no answer within %v: %w", p.share(idleShare), context.DeadlineExceeded)
+	}
+	p.rtt = seconds(p.report.Idle.Min)
+	p.findMTU(ctx)
+	if err := p.flows(ctx); err != nil {
+		return err
+	}
+	if err := stop(); err != nil {
+		return err
+	}
+	p.opt.Stage("request and reply")
+	if err := p.exchanges(ctx); err != nil {
+		return err
+	}
+	if err := p.rate(ctx); err != nil {
+		return err
+	}
+	p.plot()
+	r := p.report
+	r.Stall = Stalled(r.Exchanges, r.Idle.Median)
+	r.Duration = time.Since(p.start).Seconds()
+	r.Verdicts = Judge(r)
+	return nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// ping measures round trips on a connection of its own until stop is called, which returns what went wrong.
+func (p *prober) ping(ctx context.Context) (stop func() error, err error) {
+	c, err := p.dial(ctx, transport.Path{})
+	if err != nil {
+		return nil, err
+	}
+	x, err := newExchanger(c, wire.Test{Kind: wire.Exchange, Size: pingSize, NoDelay: true, Time: wire.MaxTestTime}, true)
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	ended := make(chan struct{})
+	var over atomic.Bool
+	var failed error
+	go func() {
+		defer close(ended)
+		for first := true; !over.Load(); first = false {
+			at := time.Since(p.start)
+			rtt, err := x.once(false)
+			if err != nil {
+				if !over.Load() {
+					failed = fmt.Errorf("ping: %w", err)
+				}
+				return
+			}
+			if first { // it waited for the server to join the stream
+				continue
+			}
+			p.mu.Lock()
+			p.pings = append(p.pings, ping{at, rtt})
+			p.mu.Unlock()
+			time.Sleep(pingPause)
+		}
+	}()
+	return sync.OnceValue(func() error {
+		over.Store(true)
+		p.facts(c)
+		_ = c.Close()
+		<-ended
+		return failed
+	}), nil
+}
+
+// facts are what the handshake negotiated.
+func (p *prober) facts(c Conn) {
+	i, ok := c.Info()
+	if !ok {
+		return
+	}
+	p.report.Idle.Kernel = i.MinRTT.Seconds()
+	p.report.TCP = TCP{
+		WindowScaling: i.WindowScaling, SndScale: i.SndScale, RcvScale: i.RcvScale, SACK: i.SACK, Timestamps: i.Timestamps, ECN: i.ECN,
+		SndMSS: i.SndMSS, RcvMSS: i.AdvMSS, PMTU: i.PMTU, Congestion: i.Congestion,
+	}
+}
+
+// rttBetween sums up the pings that began in a span of the probe.
+func (p *prober) rttBetween(from, to time.Duration) RTT {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var samples []time.Duration
+	for _, x := range p.pings {
+		if x.at >= from && x.at < to {
+			samples = append(samples, x.rtt)
+		}
+	}
+	return rttOf(samples)
+}
+
+// findMTU finds the path MTU, or notes why not. Where there is a black hole, what follows cuts its segments to fit.
+func (p *prober) findMTU(ctx context.Context) {
+	p.opt.Stage("path MTU")
+	ctx, cancel := context.WithTimeout(ctx, p.share(soundShare))
+	defer cancel()
+	c, err := p.dial(ctx, transport.Path{RTT: p.rtt})
+	var up, down PathMTU
+	var believed int
+	if err == nil {
+		defer c.Close()
+		if i, ok := c.Info(); ok {
+			believed = i.PMTU
+		}
+		up, down, err = sound(ctx, c, p.rtt)
+	}
+	if err != nil {
+		p.report.Notes = append(p.report.Notes, fmt.Sprintf("the path MTU is TCP's belief: %v", cause(ctx, err)))
+	}
+	for _, m := range []*PathMTU{&up, &down} {
+		if !m.Measured {
+			*m = PathMTU{Direction: m.Direction}
+		}
+	}
+	up.Direction, down.Direction = Up, Down
+	if !up.Measured {
+		up.MTU = believed
+	}
+	p.report.MTU = []PathMTU{up, down}
+	if up.Measured {
+		p.mtu = 0
+	}
+	if up.BlackHole || down.BlackHole {
+		p.mtu = down.MTU
+		if up.Measured && (p.mtu == 0 || up.MTU < p.mtu) {
+			p.mtu = up.MTU
+		}
+		p.report.Notes = append(p.report.Notes, fmt.Sprintf("because of the black hole, goodput and replies were measured with packets of %d bytes at most", p.mtu))
+	}
+}
+
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errors.New("out of time")
+	}
+	return err
+}
+
+// flows measures goodput up and down, with one stream and with several.
+func (p *prober) flows(ctx context.Context) error {
+	counts := slices.Compact([]int{1, p.opt.Streams(p.rtt)})
+	for _, n := range counts {
+		for _, d := range []Direction{Up, Down} {
+			p.opt.Stage(fmt.Sprintf("goodput %s, streams: %d", d, n))
+			f, err := p.flow(ctx, d, n, p.share(flowShare*2/float64(len(counts))), p.opt.Most/int64(2*len(counts)*n))
+			if err != nil {
+				return fmt.Errorf("goodput %s: %w", d, err)
+			}
+			p.report.Flows = append(p.report.Flows, *f)
+		}
+	}
+	r := p.report
+	for i := range r.Flows {
+		f := &r.Flows[i]
+		if f.Streams == counts[len(counts)-1] && f.RTT.Median > r.Loaded.Median {
+			r.Loaded = f.RTT
+		}
+	}
+	if r.Loaded.Count > 0 {
+		r.Bloat = max(0, r.Loaded.Median-r.Idle.Median)
+		r.Grade = GradeOf(seconds(r.Bloat))
+	}
+	return nil
+}
+
+// tick is what a stream had received at a time since its start.
+type tick struct {
+	at    time.Duration
+	bytes int64
+}
+
+// stream is one stream of a flow, with what both ends found.
+type stream struct {
+	ticks          []tick
+	sender, target flowEnd
+}
+
+func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Duration, most int64) (*Flow, error) {
+	conns := make([]Conn, n)
+	defer func() {
+		for _, c := range conns {
+			if c != nil {
+				_ = c.Close()
+			}
+		}
+	}()
+	dials, dialCtx := errgroup.WithContext(ctx)
+	for i := range conns {
+		dials.Go(func() (err error) {
+			// Its own context would end with the group.
+			if conns[i], err = p.dial(ctx, transport.Path{RTT: p.rtt, Streams: n}); err != nil {
+				return err
+			}
+			return dialCtx.Err()
+		})
+	}
+	if err := dials.Wait(); err != nil {
+		return nil, err
+	}
+	streams := make([]stream, n)
+	begin := time.Since(p.start)
+	ctx, cancel := context.WithTimeout(ctx, within+5*time.Second+20*p.rtt)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})()
+	var all errgroup.Group
+	for i, c := range conns {
+		all.Go(func() (err error) {
+			if d == Up {
+				streams[i], err = p.upload(c, within, most)
+			} else {
+				streams[i], err = p.download(c, within, most)
+			}
+			if err != nil { // the others would go on for nothing
+				for _, c := range conns {
+					_ = c.Close()
+				}
+			}
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+			err = errNothing
+		}
+		return nil, err
+	}
+	align(streams)
+	p.draw(d, begin+p.rtt/2, streams)
+	f := flowOf(d, streams, within, p.rtt)
+	// The queue needs a while to fill, and none to drain counts.
+	f.RTT = p.rttBetween(begin+settle(within, p.rtt), begin+within)
+	return f, nil
+}
+
+// errNothing is what a path looks like that large segments don't pass.
+var errNothing = errors.New("data does not arrive in time, while small messages pass: an MTU black hole, or a path that is far too slow")
+
+// align lets the ticks of all streams begin with the first of any.
+func align(streams []stream) {
+	first := time.Duration(math.MaxInt64)
+	for i := range streams {
+		if len(streams[i].ticks) > 0 {
+			first = min(first, streams[i].ticks[0].at)
+		}
+	}
+	for i := range streams {
+		for k := range streams[i].ticks {
+			streams[i].ticks[k].at -= first
+		}
+	}
+}
+
+func (p *prober) upload(c Conn, within time.Duration, most int64) (s stream, err error) {
+	if _, err := c.Write(wire.Append(nil, &wire.Test{Kind: wire.Upload, Time: uint64(within.Milliseconds())})); err != nil {
+		return s, err
+	}
+	var reports errgroup.Group
+	reports.Go(func() error {
+		r := wire.NewReader(c, wire.MaxFirstMessage)
+		for {
+			m, err := r.Next()
+			if err != nil {
+				return err
+			}
+			sample, ok := m.(*wire.Sample)
+			if !ok {
+				return refusal(m)
+			}
+			var t tick
+			for _, v := range sample.Values {
+				switch v.Name {
+				case "bytes":
+					t.bytes = max(0, v.Value)
+				case "ns":
+					t.at = time.Duration(max(0, v.Value))
+				case "end":
+					s.target = endOf(sample.Values)
+					return nil
+				}
+			}
+			if !s.add(t) {
+				return wire.Errorf(wire.CodeProtocol, "the server counts backwards")
+			}
+		}
+	})
+	var failed error
+	if s.sender, _, failed = sendFlow(c, within, most); failed != nil {
+		_ = c.Close()
+	}
+	err = reports.Wait()
+	if failed != nil && (err == nil || errors.Is(err, net.ErrClosed)) {
+		err = failed
+	}
+	return s, err
+}
+
+// maxTicks bounds what a server may tell of a stream.
+const maxTicks = 10_000
+
+// add takes note of a tick, and refuses one that cannot be.
+func (s *stream) add(t tick) bool {
+	if n := len(s.ticks); n >= maxTicks || n > 0 && (t.at < s.ticks[n-1].at || t.bytes < s.ticks[n-1].bytes) {
+		return false
+	}
+	s.ticks = append(s.ticks, t)
+	return true
+}
+
+func (p *prober) download(c Conn, within time.Duration, most int64) (s stream, err error) {
+	if _, err := c.Write(wire.Append(nil, &wire.Test{Kind: wire.Download, Size: uint64(max(most, 1)), Time: uint64(within.Milliseconds())})); err != nil {
+		return s, err
+	}
+	var bound atomic.Int64
+	bound.Store(most + 2*wire.FlowBlock)
+	s.target, err = receiveFlow(c, &bound, p.start, func(bytes int64, at time.Duration) error {
+		s.add(tick{at, bytes})
+		return nil
+	})
+	if err != nil {
+		return s, err
+	}
+	m, err := wire.NewReader(c, wire.MaxFirstMessage).Next()
+	if err != nil {
+		return s, err
+	}
+	sample, ok := m.(*wire.Sample)
+	if !ok {
+		return s, refusal(m)
+	}
+	s.sender = endOf(sample.Values)
+	return s, nil
+}
+
+// settle is how long a flow runs before it counts: slow start takes some round trips.
+func settle(within, rtt time.Duration) time.Duration {
+	return min(max(time.Second, 25*rtt), within*2/5)
+}
+
+// at is what a stream had received at a time, between its ticks in proportion.
+func (s *stream) at(t time.Duration) float64 {
+	var before tick
+	for _, x := range s.ticks {
+		if x.at >= t {
+			if x.at == before.at || x.bytes == 0 {
+				return float64(x.bytes)
+			}
+			return float64(before.bytes) + float64(x.bytes-before.bytes)*float64(t-before.at)/float64(x.at-before.at)
+		}
+		before = x
+	}
+	return float64(before.bytes)
+}
+
+// goodput is what streams, aligned, received after slow start and while their senders had not ended, in bit/s.
+func goodput(streams []stream, within, rtt time.Duration) float64 {
+	var last time.Duration
+	for i := range streams {
+		if n := len(streams[i].ticks); n > 0 {
+			last = max(last, streams[i].ticks[n-1].at)
+		}
+	}
+	from, to := settle(within, rtt), min(within, last)
+	if to-from < within/4 { // it was over soon, as by the bound of bytes
+		from, to = 0, last
+	}
+	if to <= from {
+		return 0
+	}
+	var bytes float64
+	for i := range streams {
+		bytes += streams[i].at(to) - streams[i].at(from)
+	}
+	return 8 * bytes / (to - from).Seconds()
+}
+
+// flowOf sums the streams of a flow up.
+func flowOf(d Direction, streams []stream, within, rtt time.Duration) *Flow {
+	f := &Flow{Direction: d, Streams: len(streams), Goodput: goodput(streams, within, rtt)}
+	var early transport.Info
+	for i := range streams {
+		s := &streams[i]
+		if n := len(s.ticks); n > 0 {
+			f.Bytes += s.ticks[n-1].bytes
+			f.Duration = max(f.Duration, s.ticks[n-1].at.Seconds())
+		}
+		info := &s.sender.info
+		f.Segments += int64(info.DataSegs)
+		f.Retransmitted += int64(info.RetransSegs)
+		early.DataSegs += s.sender.early.DataSegs
+		early.RetransSegs += s.sender.early.RetransSegs
+		if info.BusyTime > 0 {
+			f.RwndLimited = max(f.RwndLimited, min(1, info.RwndLimited.Seconds()/info.BusyTime.Seconds()))
+			f.SndbufLimited = max(f.SndbufLimited, min(1, info.SndbufLimited.Seconds()/info.BusyTime.Seconds()))
+		}
+		f.SndWnd, f.Cwnd = max(f.SndWnd, int64(s.sender.sndWnd)), max(f.Cwnd, int64(s.sender.cwnd))
+		f.SndBuf, f.RcvBuf = max(f.SndBuf, int64(info.SndBuf)), max(f.RcvBuf, int64(s.target.info.RcvBuf))
+		if m := info.MinRTT.Seconds(); m > 0 && (f.MinRTT == 0 || m < f.MinRTT) {
+			f.MinRTT = m
+		}
+		f.Congestion = info.Congestion
+		f.SenderCPU, f.ReceiverCPU = max(f.SenderCPU, s.sender.cpu), max(f.ReceiverCPU, s.target.cpu)
+	}
+	if segments := f.Segments - int64(early.DataSegs); segments > 0 {
+		f.Loss = min(1, max(0, float64(f.Retransmitted-int64(early.RetransSegs))/float64(segments)))
+	}
+	f.BDP = int64(f.Goodput / 8 * rtt.Seconds())
+	return f
+}
+
+// draw adds what streams received to the series. begin is when they did, from the start of the probe.
+func (p *prober) draw(d Direction, begin time.Duration, streams []stream) {
+	for i := range streams {
+		var before tick
+		for _, t := range streams[i].ticks {
+			p.spread(d, begin+before.at, begin+t.at, t.bytes-before.bytes)
+			before = t
+		}
+	}
+}
+
+// spread adds bytes that came in a span to the bins of the series, in proportion.
+func (p *prober) spread(d Direction, from, to time.Duration, bytes int64) {
+	if to <= from || to > 2*MaxTime {
+		return
+	}
+	for at := from.Truncate(binWidth); at < to; at += binWidth {
+		part := min(to, at+binWidth) - max(from, at)
+		rate := 8 * float64(bytes) * float64(part) / float64(to-from) / binWidth.Seconds()
+		x := p.point(int(at / binWidth))
+		if d == Up {
+			x.Up += rate
+		} else {
+			x.Down += rate
+		}
+	}
+}
+
+func (p *prober) point(bin int) *Point {
+	for len(p.series) <= bin {
+		p.series = append(p.series, Point{At: (time.Duration(len(p.series)) * binWidth).Seconds()})
+	}
+	return &p.series[bin]
+}
+
+// plot completes the series with the round trips.
+func (p *prober) plot() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	bins := make(map[int][]time.Duration)
+	for _, x := range p.pings {
+		i := int(x.at / binWidth)
+		bins[i] = append(bins[i], x.rtt)
+	}
+	for i, samples := range bins {
+		p.point(i).RTT = rttOf(samples).Median
+	}
+	p.report.Series = p.series
+}
+
+// exchanges fills the table of messages. Some cells are measured at a time, more where the path is long.
+func (p *prober) exchanges(ctx context.Context) error {
+	var cells []Latency
+	for _, reused := range []bool{true, false} {
+		for _, size := range Sizes {
+			for i := range 8 {
+				cells = append(cells, Latency{Size: size, Reused: reused, Split: i&4 != 0, ClientND: i&1 != 0, ServerND: i&2 != 0})
+			}
+		}
+	}
+	budget := p.share(exchangeShare)
+	// Enough round trips for each, with a delayed ACK in both directions.
+	need := (cellLeast + 1) * (p.rtt + 80*time.Millisecond)
+	half := float64(len(cells) / 2)
+	lanes := int(min(max(math.Ceil(half*need.Seconds()/budget.Seconds()), 2), 32))
+	slice := min(seconds(budget.Seconds()*float64(lanes)/half), 2*need)
+	ctx, cancel := context.WithTimeout(ctx, budget*2)
+	defer cancel()
+	var all errgroup.Group
+	all.SetLimit(lanes)
+	for i := range cells {
+		all.Go(func() error { return p.cell(ctx, &cells[i], slice) })
+	}
+	err := all.Wait()
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	if err != nil {
+		p.report.Notes = append(p.report.Notes, "the path is too slow for all of the request-reply table in this time")
+	}
+	p.report.Exchanges = cells
+	return nil
+}
+
+// cell measures one cell of the table.
+func (p *prober) cell(ctx context.Context, l *Latency, slice time.Duration) error {
+	var samples []time.Duration
+	test := wire.Test{Kind: wire.Exchange, Size: uint64(l.Size), Split: l.Split, NoDelay: l.ServerND, Time: uint64(4 * slice.Milliseconds())}
+	defer func() { l.sum(samples) }()
+	if !l.Reused {
+		for range newCount {
+			start := time.Now()
+			err := p.withExchanger(ctx, test, l.ClientND, func(x *exchanger) error {
+				_, err := x.once(true)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			samples = append(samples, time.Since(start))
+		}
+		return nil
+	}
+	return p.withExchanger(ctx, test, l.ClientND, func(x *exchanger) error {
+		if _, err := x.once(false); err != nil { // it waited for the server to join the stream
+			return err
+		}
+		end := time.Now().Add(slice)
+		for n := 0; n < cellMost && (n < cellLeast || time.Now().Before(end)); n++ {
+			d, err := x.once(false)
+			if err != nil {
+				return err
+			}
+			samples = append(samples, d)
+		}
+		return nil
+	})
+}
+
+func (p *prober) withExchanger(ctx context.Context, t wire.Test, noDelay bool, f func(*exchanger) error) error {
+	c, err := p.dial(ctx, transport.Path{RTT: p.rtt})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	x, err := newExchanger(c, t, noDelay)
+	if err != nil {
+		return err
+	}
+	if err := f(x); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return err
+}
+
+// sum fills in what samples show.
+func (l *Latency) sum(samples []time.Duration) {
+	l.Histogram = histogram(samples)
+	r := rttOf(samples)
+	l.Count, l.Min, l.Median, l.P99, l.Max = r.Count, r.Min, r.Median, r.P99, r.Max
+	var all time.Duration
+	for _, s := range samples {
+		all += s
+	}
+	if all > 0 {
+		l.Rate = float64(len(samples)) / all.Seconds()
+	}
+}
+
+// rate counts requests and replies on a few connections at a time.
+func (p *prober) rate(ctx context.Context) error {
+	within := max(p.share(rateShare), 3*p.rtt)
+	var count atomic.Int64
+	var all errgroup.Group
+	ready, begin := make(chan struct{}, rateConns), make(chan struct{})
+	var end time.Time
+	for range rateConns {
+		all.Go(func() error {
+			told := false
+			defer func() {
+				if !told {
+					ready <- struct{}{}
+				}
+			}()
+			test := wire.Test{Kind: wire.Exchange, Size: rateSize, NoDelay: true, Time: uint64(2 * within.Milliseconds())}
+			return p.withExchanger(ctx, test, true, func(x *exchanger) error {
+				if _, err := x.once(false); err != nil {
+					return err
+				}
+				told = true
+				ready <- struct{}{}
+				<-begin
+				for time.Now().Before(end) {
+					if _, err := x.once(false); err != nil {
+						return err
+					}
+					count.Add(1)
+				}
+				return nil
+			})
+		})
+	}
+	for range rateConns {
+		<-ready
+	}
+	start := time.Now()
+	end = start.Add(within)
+	close(begin)
+	err := all.Wait()
+	p.report.Rate = Throughput{Size: rateSize, Connections: rateConns, PerSecond: float64(count.Load()) / time.Since(start).Seconds()}
+	return err
+}

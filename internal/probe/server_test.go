@@ -1,0 +1,187 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(roleEnv) != "" {
+		os.Exit(play())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// plain is a stream without TLS.
+type plain struct{ *net.TCPConn }
+
+func (p plain) Info() (transport.Info, bool) { return transport.InfoOf(p.TCPConn) }
+
+// served lets a session serve what connects to a port of this host, until the test ends, and returns how to connect.
+func served(t *testing.T, s *Session) func() plain {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		acceptAll(ctx, ln, s)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		ln.Close()
+		<-done
+	})
+	return func() plain {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+		return plain{c.(*net.TCPConn)}
+	}
+}
+
+// acceptAll serves each connection until the listener is closed and all have ended.
+func acceptAll(ctx context.Context, ln net.Listener, s *Session) {
+	var running atomic.Int64
+	idle := make(chan struct{}, 1)
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			break
+		}
+		running.Add(1)
+		go func() {
+			p := plain{c.(*net.TCPConn)}
+			var coded *wire.Error
+			if err := s.Serve(ctx, p); errors.As(err, &coded) {
+				_, _ = p.Write(wire.Append(nil, &wire.Refuse{Code: coded.Code, Text: coded.Text}))
+				_ = p.CloseWrite()
+				_, _ = io.Copy(io.Discard, p)
+			}
+			c.Close()
+			if running.Add(-1) == 0 {
+				select {
+				case idle <- struct{}{}:
+				default:
+				}
+			}
+		}()
+	}
+	for running.Load() > 0 {
+		<-idle
+	}
+}
+
+// refusedWith fails unless the session ends the stream with a code.
+func refusedWith(t *testing.T, c plain, code wire.Code) {
+	t.Helper()
+	_ = c.CloseWrite()
+	m, err := wire.NewReader(c, wire.MaxMessage).Next()
+	require.NoError(t, err)
+	require.Equal(t, code, m.(*wire.Refuse).Code)
+}
+
+func TestHostileClient(t *testing.T) {
+	dial := served(t, NewSession(&net.TCPAddr{}))
+	send := func(c plain, b []byte) {
+		_, err := c.Write(b)
+		require.NoError(t, err)
+	}
+	test := func(m wire.Test) []byte { return wire.Append(nil, &m) }
+
+	c := dial()
+	send(c, test(wire.Test{Kind: 99}))
+	refusedWith(t, c, wire.CodeUnsupported)
+
+	c = dial() // a flow that is not made of marked blocks
+	block := make([]byte, wire.FlowBlock)
+	block[0] = 2
+	send(c, append(test(wire.Test{Kind: wire.Upload, Time: 1000}), block...))
+	for {
+		m, err := wire.NewReader(c, wire.MaxMessage).Next()
+		require.NoError(t, err)
+		if r, ok := m.(*wire.Refuse); ok {
+			require.Equal(t, wire.CodeProtocol, r.Code)
+			break
+		}
+	}
+
+	c = dial() // one that ends in between
+	send(c, append(test(wire.Test{Kind: wire.Upload, Time: 1000}), 0, 0, 0))
+	require.NoError(t, c.CloseWrite())
+	_, err := io.Copy(io.Discard, c)
+	require.NoError(t, err)
+
+	c = dial() // a message that is too large is refused by its decoder, an unknown message is skipped
+	send(c, []byte{200, 0, 0, 0, 1, 7})
+	send(c, test(wire.Test{Kind: wire.Exchange, Size: wire.MaxExchange + 1}))
+	_, err = io.Copy(io.Discard, c)
+	require.NoError(t, err)
+
+	// More than a session may move.
+	s := NewSession(&net.TCPAddr{})
+	s.budget.Store(4 * wire.FlowBlock)
+	dial = served(t, s)
+	c = dial()
+	send(c, test(wire.Test{Kind: wire.Download, Time: 60_000}))
+	n, marked := 0, false
+	for !marked {
+		_, err := io.ReadFull(c, block)
+		require.NoError(t, err)
+		n, marked = n+1, block[0] == 1
+	}
+	require.LessOrEqual(t, n, 4)
+	m, err := wire.NewReader(c, wire.MaxMessage).Next()
+	require.NoError(t, err)
+	require.IsType(t, &wire.Sample{}, m)
+	send(c, test(wire.Test{Kind: wire.Exchange, Size: wire.MaxExchange}))
+	send(c, make([]byte, wire.MaxExchange))
+	refusedWith(t, c, wire.CodeProtocol)
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	s := NewSession(&net.TCPAddr{})
+	for range maxConns {
+		require.True(t, s.enter())
+	}
+	require.False(t, s.enter())
+	s.leave()
+	require.True(t, s.enter())
+	s.leave()
+	for range maxJoined - maxConns - 1 {
+		require.True(t, s.enter())
+		s.leave()
+	}
+	require.False(t, s.enter(), "in all")
+}
+
+// A session that ends takes its streams with it.
+func TestSessionEnds(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	in, err := ln.Accept()
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = c.Write(wire.Append(nil, &wire.Test{Kind: wire.Exchange, Size: 64, Time: 60_000}))
+	require.NoError(t, err)
+	time.AfterFunc(10*time.Millisecond, cancel)
+	require.ErrorIs(t, NewSession(ln.Addr()).Serve(ctx, plain{in.(*net.TCPConn)}), net.ErrClosed)
+}
