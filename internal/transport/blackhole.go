@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// SafeSegment is the Config.Segment that fits any path that carries IPv6: packets of 1280 bytes at most (RFC 8200, section 5).
-const SafeSegment = 1280 - 60
+// SafeMTU fits any path that carries IPv6, bytes (RFC 8200, section 5).
+const SafeMTU = 1280
 
 // BlackHoleError says that the peer's packets arrive, but none of our large ones gets there, and no ICMP message says why: a black hole for
 // path MTU discovery (RFC 2923, section 2.1).
@@ -65,7 +65,7 @@ func (c *Conn) doubt(ctx context.Context, addr string, cfg Config, expect func(e
 				break
 			}
 		}
-		cfg.Segment = SafeSegment
+		cfg.Path.MTU = SafeMTU
 		answered := false
 		small, err := Dial(ctx, addr, cfg, func(key ed25519.PublicKey) error {
 			answered = true

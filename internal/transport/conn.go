@@ -42,9 +42,6 @@ type Config struct {
 	// Congestion names the congestion control. "" and "auto" take BBR on long paths where the kernel allows it.
 	Congestion string
 
-	// Segment bounds the payload of TCP segments in both directions, bytes; 0 leaves it to the devices and to path MTU discovery.
-	Segment int
-
 	// Doubt lets Dial find out soon whether a silent peer is behind a black hole, at the price of a second connection.
 	Doubt bool
 
@@ -96,7 +93,7 @@ func newConn(tcp *net.TCPConn, cfg Config) *Conn {
 
 // Dial connects to addr ("host:port") and authenticates both ends. expect (required) is called with the server's key before anything but
 // the ClientHello was sent, and its error ends the handshake and matches with errors.Is. Only when Dial succeeds is it proven that the
-// server owns that key. A BlackHoleError asks for a Config.Segment of SafeSegment. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
+// server owns that key. A BlackHoleError asks for a Path.MTU of SafeMTU. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
 func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (*Conn, error) {
 	cert, err := certificate(cfg.Identity)
 	if err != nil {
@@ -112,7 +109,7 @@ func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519
 		return nil, err
 	}
 	sure := func() {}
-	if cfg.Doubt && cfg.Segment == 0 {
+	if cfg.Doubt && cfg.Path.MTU == 0 {
 		sure = c.doubt(ctx, addr, cfg, expect)
 	}
 	err = c.handshake(ctx, tcp, tlsConfig(cert, expect), true)

@@ -39,11 +39,6 @@ func prepare(raw syscall.RawConn, cfg Config) error {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(peerTimeout.Milliseconds())); err != nil {
 			return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
 		}
-		if cfg.Segment > 0 {
-			if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, cfg.Segment); err != nil {
-				return fmt.Errorf("set TCP_MAXSEG: %w", err)
-			}
-		}
 		return nil
 	})
 	if err != nil {

@@ -232,19 +232,19 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 	fresh := !c.opt.Target.DryRun && !c.opt.Target.Checksum && c.firstTime(server, &hello, what)
 	var stats sessionStats
 	alive := time.Now()
-	segment := 0
+	mtu := 0
 	for try := 0; ; try++ {
-		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh, segment: segment}
+		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh, mtu: mtu}
 		fresh = false
 		s.hello.Fresh = s.fresh
 		prepare(s)
 		before, began := t.written, time.Now()
 		err := s.run(ctx)
 		stats.merge(s.stats)
-		if hole := (*transport.BlackHoleError)(nil); segment == 0 && errors.As(err, &hole) && ctx.Err() == nil {
-			segment, stats.swallowed, stats.connecting = transport.SafeSegment, hole, time.Since(began)
+		if hole := (*transport.BlackHoleError)(nil); mtu == 0 && errors.As(err, &hole) && ctx.Err() == nil {
+			mtu, stats.swallowed, stats.connecting = transport.SafeMTU, hole, time.Since(began)
 			if c.opt.Notice != nil {
-				c.opt.Notice(fmt.Sprintf("packets of %d bytes vanish on the way to %s, smaller ones arrive: going on with 1280 bytes", hole.Info.PMTU, server))
+				c.opt.Notice(fmt.Sprintf("packets of %d bytes vanish on the way to %s, smaller ones arrive: going on with %d bytes", hole.Info.PMTU, server, transport.SafeMTU))
 			}
 			continue
 		}

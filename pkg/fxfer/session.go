@@ -41,7 +41,7 @@ type clientSession struct {
 	target  *disk.Tree      // of Pull
 	path    string
 	fresh   bool // this transfer was never tried before
-	segment int  // bound for TCP segments, 0 for none
+	mtu     int  // bound for packets, 0 for none
 
 	cfg      transport.Config
 	set      *streamSet
@@ -129,7 +129,7 @@ func (s *clientSession) run(ctx context.Context) error {
 	opt := &s.client.opt
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
-	s.cfg = transport.Config{Identity: s.client.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion, Segment: s.segment}
+	s.cfg = transport.Config{Identity: s.client.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion, Path: transport.Path{MTU: s.mtu}}
 	limit := opt.RateLimit
 	if s.hello.Intent == wire.Pull {
 		limit = 0 // the server sends
@@ -406,7 +406,7 @@ func (s *clientSession) stream(ctx context.Context, id uint64) {
 	}
 	since := time.Now()
 	for wait := firstPause; ; wait = min(2*wait, longestPause) {
-		conn, err := s.join(ctx, id, transport.Path{})
+		conn, err := s.join(ctx, id, s.cfg.Path)
 		if err == nil {
 			select {
 			case <-s.ready:
