@@ -243,9 +243,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		stats.merge(s.stats)
 		if hole := (*transport.BlackHoleError)(nil); mtu == 0 && errors.As(err, &hole) && ctx.Err() == nil {
 			mtu, stats.swallowed, stats.connecting = transport.SafeMTU, hole, time.Since(began)
-			if c.opt.Notice != nil {
-				c.opt.Notice(fmt.Sprintf("packets of %d bytes vanish on the way to %s, smaller ones arrive: going on with %d bytes", hole.Info.PMTU, server, transport.SafeMTU))
-			}
+			c.tellHole(hole, server)
 			continue
 		}
 		if err == nil && c.opt.Streams == 0 {
@@ -277,6 +275,13 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		}
 		t.reconnects++
 		t.begin()
+	}
+}
+
+// tellHole says that a black hole was found, and what is done about it.
+func (c *Client) tellHole(hole *transport.BlackHoleError, server string) {
+	if c.opt.Notice != nil {
+		c.opt.Notice(fmt.Sprintf("packets of %d bytes vanish on the way to %s, smaller ones arrive: going on with %d bytes", hole.Info.PMTU, server, transport.SafeMTU))
 	}
 }
 

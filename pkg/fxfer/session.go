@@ -3,6 +3,7 @@ package fxfer
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -206,6 +207,18 @@ func (s *clientSession) open(ctx context.Context) (*transport.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// openThrough is open, also through a black hole.
+func (s *clientSession) openThrough(ctx context.Context) (*transport.Conn, error) {
+	conn, err := s.open(ctx)
+	var hole *transport.BlackHoleError
+	if errors.As(err, &hole) {
+		s.client.tellHole(hole, s.url.address())
+		s.cfg.Path.MTU = transport.SafeMTU
+		return s.open(ctx)
+	}
+	return conn, err
 }
 
 // begin makes the engine, for that many data streams at first.
@@ -489,7 +502,7 @@ func (s *clientSession) list(ctx context.Context) ([]Entry, error) {
 	_, _ = rand.Read(s.hello.Session[:])
 	_, _ = rand.Read(s.hello.Secret[:])
 	s.cfg = transport.Config{Identity: s.client.key}
-	conn, err := s.open(ctx)
+	conn, err := s.openThrough(ctx)
 	if err != nil {
 		return nil, err
 	}
