@@ -368,6 +368,7 @@ func Join(cells []Cell) Cell {
 func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 	sums := make(map[Limiter]*Cell)
 	var total time.Duration
+	var all Cell
 	for i := range cells {
 		c := &cells[i]
 		x := sums[c.Limiter]
@@ -379,10 +380,13 @@ func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 		total += c.Length
 		add(&x.Sender, &c.Sender)
 		add(&x.Receiver, &c.Receiver)
+		add(&all.Sender, &c.Sender)
+		add(&all.Receiver, &c.Receiver)
 	}
+	all.Length = total
 	var verdicts []Verdict
 	for _, x := range sums {
-		f := facts{Cell: *x, sender: sender, receiver: receiver, asked: asked}
+		f := facts{Cell: *x, mean: all.Rate(), sender: sender, receiver: receiver, asked: asked}
 		w := f.verdict()
 		w.Time, w.Share = x.Length, share(x.Length, total)
 		verdicts = append(verdicts, w)

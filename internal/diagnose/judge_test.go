@@ -248,3 +248,17 @@ func TestFields(t *testing.T) {
 	require.Equal(t, s, got)
 	require.Equal(t, h, gotHost)
 }
+
+// No less is expected of a remedy than the whole transfer had, of which its limiter may have been the slow part.
+func TestExpectMean(t *testing.T) {
+	cells := []Cell{
+		{Length: second, Limiter: RandomLoss, Sender: Sample{Acked: 5e6, Control: Cubic}},
+		{Start: second, Length: second, Limiter: LineRate, Sender: Sample{Acked: 45e6, Control: Cubic}},
+	}
+	host := Host{BBR: BBRAllowed}
+	for _, v := range Judge(cells, &host, &host, &Asked{}) {
+		if v.Limiter == RandomLoss {
+			require.Greater(t, v.Remedies[0].Expect, 200e6)
+		}
+	}
+}

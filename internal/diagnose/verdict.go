@@ -23,6 +23,7 @@ type Asked struct {
 // facts is what is known of the time in which one limiter held.
 type facts struct {
 	Cell
+	mean             float64 // goodput of the whole transfer, bit/s
 	sender, receiver *Host
 	asked            *Asked
 }
@@ -41,6 +42,9 @@ func expect(rate, factor float64) float64 {
 	}
 	return most
 }
+
+// expect is the goodput when this limiter is gone. The rest of the transfer may have been faster; less than it was is not expected.
+func (f *facts) expect(factor float64) float64 { return expect(max(f.Rate(), f.mean), factor) }
 
 func (f *facts) verdict() Verdict {
 	v := Verdict{Limiter: f.Limiter, Side: Path}
@@ -133,10 +137,10 @@ func (f *facts) sockBuf(v *Verdict, h *Host) bool {
 	switch {
 	case f.asked.SockBuf > 0:
 		v.Evidence = append(v.Evidence, fmt.Sprintf("--sock-buf asked for %s on both hosts", units.Bytes(f.asked.SockBuf)))
-		v.Remedies = append(v.Remedies, Remedy{Flag: "--sock-buf auto", Expect: expect(f.Rate(), 2)})
+		v.Remedies = append(v.Remedies, Remedy{Flag: "--sock-buf auto", Expect: f.expect(2)})
 	case h.SockBuf > 0:
 		v.Evidence = append(v.Evidence, fmt.Sprintf("fxfer serve was started with --sock-buf %d", h.SockBuf))
-		v.Remedies = append(v.Remedies, Remedy{Command: "fxfer serve without --sock-buf", Expect: expect(f.Rate(), 2)})
+		v.Remedies = append(v.Remedies, Remedy{Command: "fxfer serve without --sock-buf", Expect: f.expect(2)})
 	default:
 		return false
 	}
@@ -147,7 +151,7 @@ func (f *facts) sockBuf(v *Verdict, h *Host) bool {
 func (f *facts) moreStreams(v *Verdict) {
 	if n := int(f.Sender.Streams); f.asked.Streams > 0 && n < 64 {
 		more := min(64, 2*n)
-		v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--streams %d", more), Expect: expect(f.Rate(), float64(more)/float64(max(1, n)))})
+		v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--streams %d", more), Expect: f.expect(float64(more) / float64(max(1, n)))})
 	}
 }
 
@@ -159,7 +163,7 @@ func (f *facts) receiverWindow(v *Verdict) {
 		v.Evidence = append(v.Evidence, fmt.Sprintf("net.ipv4.tcp_rmem ends at %s, about half of which becomes window", units.Bytes(h.RmemMax)))
 		v.Remedies = append(v.Remedies, Remedy{
 			Sysctl: &Sysctl{"net.ipv4.tcp_rmem", fmt.Sprintf("%d %d %d", h.RmemMin, h.RmemDefault, most)},
-			Expect: expect(f.Rate(), float64(most)/float64(h.RmemMax)),
+			Expect: f.expect(float64(most) / float64(h.RmemMax)),
 		})
 	}
 	f.moreStreams(v)
@@ -173,7 +177,7 @@ func (f *facts) senderBuffer(v *Verdict) {
 		v.Evidence = append(v.Evidence, fmt.Sprintf("net.ipv4.tcp_wmem ends at %s, about two thirds of which is payload", units.Bytes(h.WmemMax)))
 		v.Remedies = append(v.Remedies, Remedy{
 			Sysctl: &Sysctl{"net.ipv4.tcp_wmem", fmt.Sprintf("%d %d %d", h.WmemMin, h.WmemDefault, most)},
-			Expect: expect(f.Rate(), float64(most)/float64(h.WmemMax)),
+			Expect: f.expect(float64(most) / float64(h.WmemMax)),
 		})
 	}
 	f.moreStreams(v)
@@ -213,7 +217,7 @@ func (f *facts) loss(v *Verdict) {
 			percent(min(1, float64(s.Spurious)/float64(max(1, s.Retrans))))))
 	}
 	v.Evidence = append(v.Evidence, controlName(s.Control)+" takes each loss for a full queue and slows down")
-	rate := expect(f.Rate(), 2)
+	rate := f.expect(2)
 	switch f.sender.BBR {
 	case BBRAllowed:
 		v.Remedies = append(v.Remedies, Remedy{Flag: "--congestion bbr", Expect: rate})
@@ -289,7 +293,7 @@ func (f *facts) target(v *Verdict) {
 	if f.Limiter == Sync {
 		part := share(r.Sync, f.Length)
 		v.Evidence = append(v.Evidence, fmt.Sprintf("syncs to the medium took %s of the time", percent(part)))
-		rate := expect(f.Rate(), 1/max(0.5, 1-part))
+		rate := f.expect(1 / max(0.5, 1-part))
 		if f.asked.Sync == "file" {
 			v.Remedies = append(v.Remedies, Remedy{Flag: "--sync batch", Expect: rate})
 		} else {
