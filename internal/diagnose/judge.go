@@ -95,13 +95,10 @@ type span struct{ from, to time.Duration }
 
 func see(s *Session, cells []Cell) view {
 	v := view{Session: s, began: -1}
+	var sent, received time.Duration
 	for i := range cells {
 		c := &cells[i]
-		for _, rtt := range []time.Duration{c.Sender.MinRTT, c.Receiver.MinRTT} {
-			if rtt > 0 && (v.minRTT == 0 || rtt < v.minRTT) {
-				v.minRTT = rtt
-			}
-		}
+		sent, received = least(sent, c.Sender.MinRTT), least(received, c.Receiver.MinRTT)
 		if c.Length >= 50*time.Millisecond {
 			v.peak = max(v.peak, c.Rate())
 		}
@@ -111,10 +108,29 @@ func see(s *Session, cells []Cell) view {
 		v.length = c.Start + c.Length
 		add(&v.sum, &c.Sender)
 	}
+	v.minRTT = minRTT(sent, received)
 	// A handshake and its repetitions take a few kilobytes of each stream.
 	v.deaf = v.sum.Payload == 0 && v.sum.Retrans > 0 && v.sum.Acked < 16<<10*max(1, v.sum.Streams)
 	v.holes = holes(s, cells)
 	return v
+}
+
+// least returns the smaller of two round-trip times of which zero is unknown.
+func least(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// minRTT finds the least round-trip time from those that both sides have seen. The sender's may be too small: a socket that paced once
+// stamps segments with the time at which they are due (tcp_wstamp_ns in net/ipv4/tcp_output.c), which may lie ahead. The receiver's, which
+// come from handshakes, are not; but there may have been a queue.
+func minRTT(sent, received time.Duration) time.Duration {
+	if sent > 0 && received > sent && received <= sent*5/4 {
+		return received
+	}
+	return least(sent, received)
 }
 
 // holeLeast is how long nothing has to arrive for that to be more than an outage of a route.
