@@ -122,19 +122,17 @@ type span struct{ from, to time.Duration }
 
 func see(s *Session, cells []Cell) view {
 	v := view{Session: s, began: -1}
+	var sent, received time.Duration
 	for i := range cells {
 		c := &cells[i]
-		for _, rtt := range []time.Duration{c.Sender.MinRTT, c.Receiver.MinRTT} {
-			if rtt > 0 && (v.minRTT == 0 || rtt < v.minRTT) {
-				v.minRTT = rtt
-			}
-		}
+		sent, received = least(sent, c.Sender.MinRTT), least(received, c.Receiver.MinRTT)
 		if v.began < 0 && max(c.Sender.Acked, c.Receiver.Received) > 0 {
 			v.began = c.Start
 		}
 		v.length = c.Start + c.Length
 		add(&v.sum, &c.Sender)
 	}
+	v.minRTT = minRTT(sent, received)
 	v.peak = peak(cells, max(smooth, 4*v.minRTT))
 	v.holes, v.cuts = silences(s, cells, v.minRTT)
 	return v
@@ -158,6 +156,24 @@ func peak(cells []Cell, over time.Duration) float64 {
 		}
 	}
 	return most
+}
+
+// least returns the smaller of two round-trip times of which zero is unknown.
+func least(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// minRTT finds the least round-trip time from those that both sides have seen. The sender's may be too small: a socket that paced once
+// stamps segments with the time at which they are due (tcp_wstamp_ns in net/ipv4/tcp_output.c), which may lie ahead. The receiver's, which
+// come from handshakes, are not; but there may have been a queue.
+func minRTT(sent, received time.Duration) time.Duration {
+	if sent > 0 && received > sent && received <= sent*5/4 {
+		return received
+	}
+	return least(sent, received)
 }
 
 const (

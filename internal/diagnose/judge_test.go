@@ -66,6 +66,9 @@ func TestJudge(t *testing.T) {
 			s.Retrans, s.Spurious, s.Reordered, s.RTTSum = 175, 160, 90, int64(51*time.Millisecond)
 		}, Reordering, "--congestion bbr"},
 		{"none was lost, and what waits for the overtaken ones looks like a queue", func(s, r *Sample) { s.Retrans, s.Spurious = 60, 58 }, Reordering, ""},
+		{"loss without a queue, one RTT of the sender being too small", func(s, r *Sample) {
+			s.Retrans, s.RTTSum, s.MinRTT = 175, int64(51*time.Millisecond), 42*time.Millisecond
+		}, RandomLoss, ""},
 		{"probes of a tail", func(s, r *Sample) { s.Retrans, s.Spurious = 3, 3 }, LineRate, ""},
 		{"a queue of 400 ms", func(s, r *Sample) { s.RTTSum = int64(450 * time.Millisecond) }, Bufferbloat, "--congestion bbr"},
 		{"reading takes the time", func(s, r *Sample) { s.Read, s.Send, s.Backlog = 7*second, second, 0 }, SourceDisk, ""},
