@@ -485,7 +485,7 @@ func TestNothingIsLeftAfterFailure(t *testing.T) {
 	require.Error(t, err)
 	after, err := filepath.Glob("/proc/self/fd/*")
 	require.NoError(t, err)
-	require.Len(t, after, len(fds))
+	require.LessOrEqual(t, len(after), len(fds)) // what earlier tests closed may have been on its way
 }
 
 // hold is a program with a lab that doesn't end by itself.
