@@ -442,23 +442,21 @@ func printTable(w io.Writer, rows [][]string) {
 }
 
 func (p *planned) printBuffers(label func(label, text string)) {
-	streams := count(int64(p.t.Streams), "stream", "streams")
-	need, have := ceilBytes(p.t.Path.BDP()/float64(p.t.Streams)), p.buffers.Window()
+	path, n := p.t.Path, p.t.Streams
+	takes := showWindow(ceilBytes(path.BDP() / float64(n)))
+	ample, have := showWindow(ceilBytes(path.Ample(n))), showWindow(p.buffers.Window())
+	streams, each := count(int64(n), "stream", "streams"), ""
+	if n > 1 {
+		each = " each"
+	}
 	if p.buffers == plan.StockBuffers() {
-		label("buffers", fmt.Sprintf("Linux needs no tuning for %s: it takes a window of %s, and has %s", streams, showWindow(need), showWindow(have)))
+		label("buffers", fmt.Sprintf("Linux needs no tuning for %s: the line takes a window of %s%s, better twice that, and it has %s", streams, takes, each, have))
 	} else {
-		each, twice := "", ""
-		if p.t.Streams > 1 {
-			each = " each"
-		}
-		if p.t.Path.Loss > 0 {
-			twice = ", and as much again while losses are repaired"
-		}
-		label("buffers", fmt.Sprintf("for %s on Linux, a window of %s%s: it takes %s%s", streams, showWindow(have), each, showWindow(need), twice))
+		label("buffers", fmt.Sprintf("for %s on Linux, a window of %s%s: the line takes %s, and twice that leaves room for BBR and repairs", streams, have, each, takes))
 		label("", "receiver: sudo sysctl -w"+assignments(p.buffers.ReceiverSysctls()))
 		label("", "sender:   sudo sysctl -w"+assignments(p.buffers.SenderSysctls()))
 	}
-	label("", fmt.Sprintf("a program that sets SO_RCVBUF or SO_SNDBUF itself must ask for %s, and net.core.*mem_max allow it;", showWindow(need)))
+	label("", fmt.Sprintf("a program that sets SO_RCVBUF or SO_SNDBUF itself must ask for %s, better %s, and net.core.*mem_max allow it;", takes, ample))
 	label("", "the smaller buffer of the two ends counts")
 }
 

@@ -39,7 +39,8 @@ const (
 	bloatFactor = 3
 	bloatLeast  = 50 * time.Millisecond
 
-	someLoss = 5e-5 // of segments; below, it is chance
+	someLoss      = 5e-5 // of segments; below, it is chance
+	needlessLeast = 4    // segments sent again for nothing
 	// rampRTTs is how many round trips slow start takes at most that begins with 10 segments and ends with a large BDP, the set-up of
 	// connections included.
 	rampRTTs = 14
@@ -86,7 +87,11 @@ type view struct {
 	length time.Duration
 	sum    Sample // of the sender
 	deaf   bool   // next to nothing was acknowledged of what was sent
+	holes  []span // in which nothing large arrived
 }
+
+// span is a part of a session, from the start of its first cell to the end of its last one.
+type span struct{ from, to time.Duration }
 
 func see(s *Session, cells []Cell) view {
 	v := view{Session: s, began: -1}
@@ -108,7 +113,43 @@ func see(s *Session, cells []Cell) view {
 	}
 	// A handshake and its repetitions take a few kilobytes of each stream.
 	v.deaf = v.sum.Payload == 0 && v.sum.Retrans > 0 && v.sum.Acked < 16<<10*max(1, v.sum.Streams)
+	v.holes = holes(s, cells)
 	return v
+}
+
+// holeLeast is how long nothing has to arrive for that to be more than an outage of a route.
+const holeLeast = 3 * time.Second
+
+// holes finds where a black hole opened under a session: nothing of what is sent is acknowledged any more, while the receiver's samples,
+// which are small, still come. When data flows again in segments of the same size, it was an outage.
+func holes(s *Session, cells []Cell) []span {
+	var found []span
+	for i := 0; i < len(cells); i++ {
+		first, retrans := i, int64(0)
+		for ; i < len(cells) && cells[i].Sender.Acked == 0 && cells[i].Sender.InFlight > 0; i++ {
+			retrans += cells[i].Sender.Retrans
+		}
+		if i == first {
+			continue
+		}
+		x := span{cells[first].Start, cells[i-1].Start + cells[i-1].Length}
+		over := i < len(cells) && cells[i].Sender.Acked > 0 && cells[i].Sender.MSS >= cells[i-1].Sender.MSS
+		alive := 0
+		for j := range s.Receiver {
+			if at := s.Receiver[j].At; at > x.from+holeLeast/2 && at <= x.to {
+				alive++
+			}
+		}
+		if x.to-x.from >= holeLeast && retrans > 0 && alive > 1 && !over {
+			found = append(found, x)
+		}
+	}
+	return found
+}
+
+// swallowed tells whether a cell is in a hole.
+func (v *view) swallowed(c *Cell) bool {
+	return slices.ContainsFunc(v.holes, func(x span) bool { return c.Start >= x.from && c.Start < x.to })
 }
 
 func share(part, of time.Duration) float64 {
@@ -146,7 +187,7 @@ func (v *view) limiter(c *Cell) Limiter {
 	backlog := share(s.Backlog, busy)
 	rwnd, sndbuf := share(max(s.RwndLimited, s.Windowed), busy), share(max(s.SndbufLimited, s.Buffered), busy)
 	switch {
-	case v.deaf && (s.InFlight > 0 || s.Retrans > 0):
+	case v.deaf && (s.InFlight > 0 || s.Retrans > 0), v.swallowed(c):
 		return BlackHole
 	case share(s.RateWait, used) >= capped:
 		return RateLimit
@@ -154,6 +195,9 @@ func (v *view) limiter(c *Cell) Limiter {
 		return Silent
 	}
 	if l := v.target(c, backlog >= capped || rwnd >= capped); l != "" {
+		return l
+	}
+	if l := v.source(c); l != "" {
 		return l
 	}
 	switch {
@@ -164,8 +208,8 @@ func (v *view) limiter(c *Cell) Limiter {
 	case backlog >= capped:
 		return v.path(c)
 	}
-	if l := v.source(c); l != "" {
-		return l
+	if s.starved(d) {
+		return SenderCPU
 	}
 	if v.ramping(c) || s.InFlight > 0 && share(s.Idle, used) >= most && v.brief() {
 		return v.slowStart()
@@ -216,12 +260,14 @@ func (v *view) mostStarvedSender(c *Cell) bool {
 	return usedS >= usedR
 }
 
-// source finds what is wrong before the network.
+// source finds what is wrong before the network. Streams that gather there leave it what is still in the sockets; so does a process that
+// gets no CPU to fill them.
 func (v *view) source(c *Cell) Limiter {
 	s, d := &c.Sender, c.Length
 	used := s.used()
+	cpu, wanted := s.short(d)
 	switch {
-	case s.starved(d):
+	case cpu >= starved, cpu >= most && wanted >= delayed:
 		return SenderCPU
 	case share(s.Read, used) >= most, share(s.Idle, used) >= most && share(s.Walk, d) >= most:
 		return SourceDisk
@@ -276,6 +322,8 @@ func (v *view) path(c *Cell) Limiter {
 		return Bufferbloat
 	case s.Control == BBR:
 		return LineRate // it takes neither loss nor reordering for the end of the line
+	case needless(&s), needless(&v.sum) && s.Retrans < needlessLeast:
+		return Reordering // which delays acknowledgements, too
 	case queued:
 		return LineRate
 	}
@@ -295,6 +343,11 @@ func (v *view) path(c *Cell) Limiter {
 	return LineRate
 }
 
+// needless tells whether most of what was sent again had arrived, and that happens too often for probes of a tail to be the reason.
+func needless(s *Sample) bool {
+	return s.Spurious >= needlessLeast && float64(s.Spurious) >= most*float64(s.Retrans) && float64(s.Spurious) >= 4*someLoss*float64(s.Segments)
+}
+
 // Join makes one cell of cells that follow each other, which has the limiter of most of the time.
 func Join(cells []Cell) Cell {
 	x := Cell{Start: cells[0].Start}
@@ -311,7 +364,7 @@ func Join(cells []Cell) Cell {
 	return x
 }
 
-// Judge names what held a transfer back, the limiter of most of the time first. Cells of several sessions may follow each other.
+// Judge names what held a transfer back, the limiter of most of the time first, after a black hole. Cells of several sessions may follow each other.
 func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 	sums := make(map[Limiter]*Cell)
 	var total time.Duration
@@ -336,6 +389,11 @@ func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 	}
 	slices.SortFunc(verdicts, func(a, b Verdict) int {
 		switch {
+		case (a.Limiter == BlackHole) != (b.Limiter == BlackHole): // however short: nothing is more wrong with a path
+			if a.Limiter == BlackHole {
+				return -1
+			}
+			return 1
 		case a.Time > b.Time || a.Time == b.Time && a.Limiter < b.Limiter:
 			return -1
 		case a.Time == b.Time && a.Limiter == b.Limiter:

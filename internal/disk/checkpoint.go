@@ -47,6 +47,8 @@ const (
 	recordDrop = 2
 	recordSync = 3
 	recordBoot = 4
+
+	maxBuffered = 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -315,22 +317,33 @@ func (l *checkpointLog) flush() error {
 }
 
 // tryFlush is flush, but doesn't wait for another goroutine that is flushing: that
-// one takes care of what has been buffered since.
+// one takes care of what has been buffered since. Only where more than maxBuffered
+// records have gathered, as it got no CPU meanwhile, all wait for it: a killed
+// process loses them.
 func (l *checkpointLog) tryFlush() error {
-	for l.pending() && l.writing.TryLock() {
+	for {
+		switch n := l.buffered(); {
+		case n == 0:
+			return nil
+		case n > maxBuffered:
+			l.writing.Lock()
+		case !l.writing.TryLock():
+			return nil
+		}
 		err := l.flushLocked()
 		l.writing.Unlock()
 		if err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
-func (l *checkpointLog) pending() bool {
+// buffered is the number of records not handed to the kernel yet, without those on
+// their way there.
+func (l *checkpointLog) buffered() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.buf) > 0
+	return len(l.buf) / recordSize
 }
 
 func (l *checkpointLog) flushLocked() error {

@@ -720,7 +720,7 @@ func (p *Partial) Commit(m Meta) error {
 	}
 	var err error
 	if p.opt.Sync != SyncNone {
-		err = syncFolder(p.folder)
+		err = p.opt.syncing(func() error { return syncFolder(p.folder) })
 	}
 	p.endLocked()
 	if p.log != nil {

@@ -61,7 +61,7 @@ func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptio
 	}
 	s := &Staged{tree: t, path: m.Path, file: file, ref: fileRef{st.Ino, st.Dev}, size: m.Size, dev: st.Dev}
 	if opt.Sync == SyncFile {
-		if err := file.Sync(); err != nil {
+		if err := opt.syncing(file.Sync); err != nil {
 			return nil, err
 		}
 		s.synced = true

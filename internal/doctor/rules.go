@@ -148,11 +148,11 @@ func autotuning(e *exam) []Finding {
 }
 
 func tcpRmem(e *exam) []Finding {
-	return e.buffers("tcp_rmem", "receiving", "receive", rcvWindow, ample(e.path).Receive)
+	return e.buffers("tcp_rmem", "receiving", "receive", rcvWindow, plan.BuffersFor(e.path, 1).Receive)
 }
 
 func tcpWmem(e *exam) []Finding {
-	return e.buffers("tcp_wmem", "sending", "send", sndWindow, ample(e.path).Send)
+	return e.buffers("tcp_wmem", "sending", "send", sndWindow, plan.BuffersFor(e.path, 1).Send)
 }
 
 // buffers compares the upper end of autotuning with the path.
@@ -190,7 +190,7 @@ func tcpMem(e *exam) []Finding {
 		e.unseen = true
 		return nil
 	}
-	need := 4 * ample(e.path).Receive
+	need := 4 * plan.BuffersFor(e.path, 1).Receive
 	limit := e.Memory / 16 / e.PageSize // as the kernel would choose
 	if pressure >= need || pressure >= limit*e.PageSize/2 {
 		return nil

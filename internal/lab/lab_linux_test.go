@@ -116,17 +116,23 @@ func roundTrip(t *testing.T, c net.Conn) time.Duration {
 	return time.Since(start)
 }
 
+// leastRoundTrip is the best of some round trips, up to the first within slack of want: on a busy machine it takes its time to appear.
+func leastRoundTrip(t *testing.T, c net.Conn, want, slack time.Duration) time.Duration {
+	t.Helper()
+	best := time.Hour
+	for i := 0; i < 12 || i < 100 && best > want+slack; i++ {
+		best = min(best, roundTrip(t, c))
+	}
+	return best
+}
+
 func TestRTT(t *testing.T) {
 	for _, rtt := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 120 * time.Millisecond} {
 		l := startLab(t, Link{Rate: 1e9, RTT: rtt})
 		port := echo(t, l)
 		for _, network := range []string{"udp", "tcp"} {
 			c := dial(t, l.Left, network, l.Right, port)
-			best := time.Hour
-			// The least counts, and on a busy machine it takes its time to appear.
-			for i := 0; i < 12 || i < 100 && best > rtt+500*time.Microsecond; i++ {
-				best = min(best, roundTrip(t, c))
-			}
+			best := leastRoundTrip(t, c, rtt, 500*time.Microsecond)
 			t.Logf("%v asked, %v by %s", rtt, best, network)
 			require.InDelta(t, rtt, best, float64(500*time.Microsecond), network)
 		}
@@ -165,10 +171,14 @@ func TestTransferAtRate(t *testing.T) {
 	l := startLab(t, Link{Rate: 100e6, RTT: 4 * time.Millisecond})
 	const n = 10_000_000
 	const limit = n * 8 * time.Second / 100e6 * 1538 / 1448
-	elapsed := transfer(t, l, n)
-	t.Logf("%v, the limit is %v", elapsed, limit)
-	require.Greater(t, elapsed, limit, "faster than the line")
-	require.Less(t, elapsed, 2*limit)
+	best := time.Hour
+	for try := 0; try < 5 && best >= 2*limit; try++ { // on a busy machine some are slow
+		elapsed := transfer(t, l, n)
+		t.Logf("%v, the limit is %v", elapsed, limit)
+		require.Greater(t, elapsed, limit, "faster than the line")
+		best = min(best, elapsed)
+	}
+	require.Less(t, best, 2*limit)
 }
 
 // Real trains survive every fault: the kernel accepts what the link cut, and refuses what it damaged.
@@ -233,11 +243,11 @@ func TestLargeMTU(t *testing.T) {
 func TestSet(t *testing.T) {
 	l := startLab(t, Link{Rate: 1e9, RTT: 2 * time.Millisecond})
 	c := dial(t, l.Left, "udp", l.Right, echo(t, l))
-	require.Less(t, roundTrip(t, c), 100*time.Millisecond)
+	require.Less(t, leastRoundTrip(t, c, 2*time.Millisecond, 50*time.Millisecond), 100*time.Millisecond)
 
 	rtt := 200 * time.Millisecond
 	require.NoError(t, l.Set(Change{RTT: &rtt, Direction: LeftToRight}))
-	require.InDelta(t, 101*time.Millisecond, roundTrip(t, c), float64(50*time.Millisecond))
+	require.InDelta(t, 101*time.Millisecond, leastRoundTrip(t, c, 101*time.Millisecond, 25*time.Millisecond), float64(50*time.Millisecond))
 	there, back := l.Link()
 	require.Equal(t, rtt, there.RTT)
 	require.Equal(t, 2*time.Millisecond, back.RTT)
@@ -253,8 +263,8 @@ func TestSet(t *testing.T) {
 	require.EqualValues(t, 1, counted.Lost)
 
 	fast := 2 * time.Millisecond
+	start := time.Now() // the outage may have begun before Set returns
 	require.NoError(t, l.Set(Change{Loss: &none, RTT: &fast, Down: 300 * time.Millisecond}))
-	start := time.Now()
 	require.Eventually(t, func() bool {
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
@@ -363,16 +373,23 @@ func marked(t *testing.T, mark string) (pids []string) {
 	return pids
 }
 
-// namespaces returns the namespaces that threads of any process are in or hold open.
-func namespaces(t *testing.T) map[string]bool {
+// namespaces returns the namespaces that threads of this process, or of one with such a mark, are in or hold open. Others
+// don't count: what is gone leaves its number to the next namespace that anybody on this machine makes.
+func namespaces(t *testing.T, marks []string) map[string]bool {
 	t.Helper()
+	pids := []string{"self"}
+	for _, mark := range marks {
+		pids = append(pids, marked(t, mark)...)
+	}
 	found := make(map[string]bool)
-	for _, pattern := range []string{"/proc/[0-9]*/task/*/ns/net", "/proc/[0-9]*/task/*/ns/pid", "/proc/[0-9]*/task/*/ns/mnt", "/proc/[0-9]*/fd/*"} {
-		links, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		for _, l := range links {
-			if to, err := os.Readlink(l); err == nil && (strings.HasPrefix(to, "net:") || strings.HasPrefix(to, "pid:") || strings.HasPrefix(to, "mnt:")) {
-				found[to] = true
+	for _, pid := range pids {
+		for _, pattern := range []string{"task/*/ns/net", "task/*/ns/pid", "task/*/ns/mnt", "fd/*"} {
+			links, err := filepath.Glob(filepath.Join("/proc", pid, pattern))
+			require.NoError(t, err)
+			for _, l := range links {
+				if to, err := os.Readlink(l); err == nil && (strings.HasPrefix(to, "net:") || strings.HasPrefix(to, "pid:") || strings.HasPrefix(to, "mnt:")) {
+					found[to] = true
+				}
 			}
 		}
 	}
@@ -392,12 +409,12 @@ func tunFiles(t *testing.T) (n int) {
 	return n
 }
 
-// requireGone fails unless the given namespaces go away soon.
-func requireGone(t *testing.T, inside map[string]bool) {
+// requireGone fails unless this process, and those with such marks, are soon rid of the given namespaces.
+func requireGone(t *testing.T, inside map[string]bool, marks ...string) {
 	t.Helper()
 	require.NotEmpty(t, inside)
 	require.Eventually(t, func() bool {
-		now := namespaces(t)
+		now := namespaces(t, marks)
 		for ns := range inside {
 			if now[ns] {
 				return false
@@ -423,12 +440,19 @@ func (l *Lab) ownNamespaces(t *testing.T) map[string]bool {
 func TestNothingIsLeftAfterClose(t *testing.T) {
 	for _, load := range []bool{false, true} {
 		mark := strconv.FormatUint(rand.Uint64(), 36)
+		boxMark := "box-" + mark
+		t.Setenv(markEnv, boxMark) // commands get the other one
 		l, err := Start(Link{Rate: 1e9})
 		if errors.Is(err, ErrUnsupported) && os.Geteuid() != 0 {
 			t.Skip(err)
 		}
 		require.NoError(t, err)
+		require.Len(t, marked(t, boxMark), 1)
 		own := l.ownNamespaces(t)
+		seen := namespaces(t, []string{boxMark})
+		for ns := range own {
+			require.Contains(t, seen, ns)
+		}
 		wait := func() {}
 		if load {
 			wait, err = startBackground(l, mark)
@@ -440,7 +464,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 		require.NoError(t, l.Close())
 		wait()
 		require.Zero(t, tunFiles(t))
-		requireGone(t, own)
+		requireGone(t, own, mark, boxMark)
 		require.ErrorIs(t, l.Set(Change{}), errClosed)
 		require.Error(t, l.Left.Command(t.Context(), "true").Run())
 	}
@@ -505,7 +529,7 @@ func TestNothingIsLeftAfterKill(t *testing.T) {
 	require.NoError(t, c.Process.Kill())
 	require.Error(t, c.Wait())
 	require.Eventually(t, func() bool { return len(marked(t, mark)) == 0 }, 10*time.Second, 10*time.Millisecond)
-	requireGone(t, inside)
+	requireGone(t, inside, mark)
 }
 
 // A box that dies takes the lab down, and says so.

@@ -24,13 +24,9 @@ type Buffers struct {
 // StockBuffers are those of a host that nobody has tuned.
 func StockBuffers() Buffers { return Buffers{Receive: stockReceive, Send: stockSend} }
 
-// BuffersFor are buffers that let each of so many streams have its part of the path's BDP in flight, and twice that if there is loss: as
-// much again arrives in the round trip in which a segment is sent anew. They are powers of two, or the stock ones if these do.
+// BuffersFor are buffers that hold what is ample for each of so many streams. They are powers of two, or the stock ones if these do.
 func BuffersFor(p Path, streams int) Buffers {
-	window := p.BDP() / float64(streams)
-	if p.Loss > 0 {
-		window *= 2
-	}
+	window := p.Ample(streams)
 	up := func(need float64, stock int64) int64 {
 		if need <= float64(stock) {
 			return stock

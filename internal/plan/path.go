@@ -33,6 +33,11 @@ type Path struct {
 // BDP is the path's bandwidth-delay product in bytes.
 func (p Path) BDP() float64 { return p.Rate * p.RTT.Seconds() / 8 }
 
+// Ample is the payload in bytes that each of so many streams should be able to have in flight: twice its part of the BDP, which
+// internal/transport asks for, too. Once would fill the line; but BBR keeps up to two BDP in flight (cwnd_gain in net/ipv4/tcp_bbr.c), and
+// as much again arrives in the round trip in which a lost segment is sent anew.
+func (p Path) Ample(streams int) float64 { return 2 * p.BDP() / float64(streams) }
+
 // Segment is the payload of a full TCP segment in bytes.
 func (p Path) Segment() int { return p.MTU - headerBytes }
 

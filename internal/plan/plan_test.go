@@ -169,10 +169,12 @@ func TestBuffers(t *testing.T) {
 		streams int
 		want    Buffers
 	}{
-		{ethernet(1e9, 15*ms), 1, StockBuffers()},
-		{ethernet(1e9, 120*ms), 1, Buffers{32 << 20, 32 << 20}},
-		{ethernet(1e9, 120*ms), 8, StockBuffers()},
-		{ethernet(1e9, 23*ms), 1, Buffers{stockReceive, 8 << 20}}, // two thirds of 4 MiB are less than half of 6
+		{ethernet(1e9, 10*ms), 1, StockBuffers()},                 // 2.5 MB
+		{ethernet(1e9, 12*ms), 1, Buffers{stockReceive, 8 << 20}}, // 3 MB: two thirds of 4 MiB are less than half of 6
+		{ethernet(1e9, 15*ms), 1, Buffers{8 << 20, 8 << 20}},
+		{ethernet(1e9, 120*ms), 1, Buffers{64 << 20, 64 << 20}},
+		{ethernet(1e9, 120*ms), 8, Buffers{8 << 20, 8 << 20}},
+		{ethernet(1e9, 120*ms), 12, StockBuffers()},
 		{Path{Rate: 1e9, RTT: 120 * ms, MTU: 1500, Loss: 0.01}, 1, Buffers{64 << 20, 64 << 20}},
 	} {
 		require.Equal(t, c.want, BuffersFor(c.path, c.streams), "%+v", c.path)

@@ -469,12 +469,7 @@ func (v *Receiver) link(e *receiving, have *disk.Meta, missing bool, a *wire.Ans
 	}
 	v.mu.Unlock()
 	if v.opt.Target.DryRun {
-		file, err := v.tree.Stat(path.Join(v.base, x.Link))
-		if !missing && err == nil && file.ID.Ino == have.ID.Ino && file.ID.Dev == have.ID.Dev {
-			a.Verdict = wire.Same
-		} else {
-			a.Verdict, a.New = wire.Lack, missing
-		}
+		v.wouldLink(e, have, missing, a)
 		return nil
 	}
 	a.Verdict = wire.Done
@@ -486,6 +481,16 @@ func (v *Receiver) link(e *receiving, have *disk.Meta, missing bool, a *wire.Ans
 		}
 	}
 	return v.linkNow(e)
+}
+
+// wouldLink answers in a dry run for another name of a file that stays.
+func (v *Receiver) wouldLink(e *receiving, have *disk.Meta, missing bool, a *wire.Answer) {
+	file, err := v.tree.Stat(path.Join(v.base, e.entry.Link))
+	if !missing && err == nil && file.ID.Ino == have.ID.Ino && file.ID.Dev == have.ID.Dev {
+		a.Verdict = wire.Same
+	} else {
+		a.Verdict, a.New = wire.Lack, missing
+	}
 }
 
 func (v *Receiver) linkNow(e *receiving) error {
@@ -552,8 +557,8 @@ func (v *Receiver) copyFile(e *receiving, from string) error {
 	return err
 }
 
-// linkWaiting gives a file, if it is in place, the names that wait for it.
-func (v *Receiver) linkWaiting(links []*receiving, failed error) {
+// linkWaiting gives a file, if it is in place, the names that wait for it. became is what became of the file.
+func (v *Receiver) linkWaiting(links []*receiving, became *Event) {
 	if len(links) == 0 {
 		return
 	}
@@ -563,15 +568,19 @@ func (v *Receiver) linkWaiting(links []*receiving, failed error) {
 	var answers wire.Answers
 	for _, e := range links {
 		a := wire.Answer{Index: e.index, Verdict: wire.Done}
-		err := failed
-		if err != nil {
-			err = wire.Errorf(codeOf(failed), "another name of %q, which failed", e.entry.Link)
-		} else if v.opt.Target.DryRun {
-			a.Verdict = wire.Lack
-		} else {
+		err := became.Err
+		switch {
+		case err != nil:
+			err = wire.Errorf(codeOf(err), "another name of %q, which failed", e.entry.Link)
+		case !v.opt.Target.DryRun:
 			err = v.linkNow(e)
+		default:
+			have, failed := v.tree.Stat(e.meta.Path)
+			if v.wouldLink(e, &have, failed != nil, &a); became.Kind == outcomes[wire.Lack] {
+				a.Verdict = wire.Lack // to the new file
+			}
 		}
-		ev := Event{Kind: outcomes[a.Verdict]}
+		ev := Event{Kind: outcomes[a.Verdict], New: a.New}
 		if err != nil {
 			a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
 			ev = Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}}
@@ -649,7 +658,7 @@ func (v *Receiver) finishEntry(e *receiving, ev Event) {
 	v.cond.Broadcast()
 	v.mu.Unlock()
 	v.setFolders(done)
-	v.linkWaiting(links, ev.Err)
+	v.linkWaiting(links, &ev)
 	v.flushIdle()
 	v.finish()
 }

@@ -325,7 +325,7 @@ func TestHostileSenderBreaksProtocol(t *testing.T) {
 			p.wait()
 		}},
 		"an order to prune that the client did not give": {ReceiverOptions{}, 1, func(p *rawPeer) {
-			p.send(&wire.Manifest{}, &wire.EndManifest{}, &wire.Prune{Folders: []string{"."}})
+			p.send(&wire.Manifest{}, entries(0, aFile("b", 1)), &wire.EndManifest{Count: 1}, &wire.Prune{Folders: []string{"."}})
 			p.wait()
 		}},
 		"an order to prune before the end": {deletes, 1, func(p *rawPeer) {

@@ -42,6 +42,9 @@ type Config struct {
 	// Congestion names the congestion control. "" and "auto" take BBR on long paths where the kernel allows it.
 	Congestion string
 
+	// Doubt lets Dial find out soon whether a silent peer is behind a black hole, at the price of a second connection.
+	Doubt bool
+
 	// Path is what is known of the way to the peer, for windows that must be decided before the first packet.
 	Path Path
 }
@@ -75,6 +78,7 @@ type Conn struct {
 	out     recordWriter
 
 	closed atomic.Bool
+	hole   atomic.Bool // doubt has proven one
 }
 
 func newConn(tcp *net.TCPConn, cfg Config) *Conn {
@@ -89,7 +93,7 @@ func newConn(tcp *net.TCPConn, cfg Config) *Conn {
 
 // Dial connects to addr ("host:port") and authenticates both ends. expect (required) is called with the server's key before anything but
 // the ClientHello was sent, and its error ends the handshake and matches with errors.Is. Only when Dial succeeds is it proven that the
-// server owns that key. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
+// server owns that key. A BlackHoleError asks for a Path.MTU of SafeMTU. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
 func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (*Conn, error) {
 	cert, err := certificate(cfg.Identity)
 	if err != nil {
@@ -104,7 +108,14 @@ func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519
 		tcp.Close()
 		return nil, err
 	}
-	if err := c.handshake(ctx, tcp, tlsConfig(cert, expect), true); err != nil {
+	sure := func() {}
+	if cfg.Doubt && cfg.Path.MTU == 0 {
+		sure = c.doubt(ctx, addr, cfg, expect)
+	}
+	err = c.handshake(ctx, tcp, tlsConfig(cert, expect), true)
+	sure()
+	if err != nil {
+		err = c.swallowed(err)
 		tcp.Close()
 		return nil, fmt.Errorf("handshake with %s: %w", addr, err)
 	}

@@ -232,14 +232,20 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 	fresh := !c.opt.Target.DryRun && !c.opt.Target.Checksum && c.firstTime(server, &hello, what)
 	var stats sessionStats
 	alive := time.Now()
+	mtu := 0
 	for try := 0; ; try++ {
-		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh}
+		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh, mtu: mtu}
 		fresh = false
 		s.hello.Fresh = s.fresh
 		prepare(s)
-		before := t.written
+		before, began := t.written, time.Now()
 		err := s.run(ctx)
 		stats.merge(s.stats)
+		if hole := (*transport.BlackHoleError)(nil); mtu == 0 && errors.As(err, &hole) && ctx.Err() == nil {
+			mtu, stats.swallowed, stats.connecting = transport.SafeMTU, hole, time.Since(began)
+			c.tellHole(hole, server)
+			continue
+		}
 		if err == nil && c.opt.Streams == 0 {
 			c.learn(server, s.stats.streams)
 		}
@@ -269,6 +275,13 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		}
 		t.reconnects++
 		t.begin()
+	}
+}
+
+// tellHole says that a black hole was found, and what is done about it.
+func (c *Client) tellHole(hole *transport.BlackHoleError, server string) {
+	if c.opt.Notice != nil {
+		c.opt.Notice(fmt.Sprintf("packets of %d bytes vanish on the way to %s, smaller ones arrive: going on with %d bytes", hole.Info.PMTU, server, transport.SafeMTU))
 	}
 }
 
@@ -321,6 +334,7 @@ func temporary(err error) bool {
 func describe(err error, server string) error {
 	var known *Error
 	var coded *wire.Error
+	var hole *transport.BlackHoleError
 	switch {
 	case err == nil:
 		return nil
@@ -337,6 +351,9 @@ func describe(err error, server string) error {
 			e.Remedy = "ask its administrator for an invitation: fxfer serve --invite"
 		}
 		return e
+	case errors.As(err, &hole):
+		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("packets of %d bytes vanish on the way to %s, smaller ones arrive", hole.Info.PMTU, server),
+			Remedy: "sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or let ICMP pass the firewalls"}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("%s closed the connection", server), Remedy: "the same command resumes; --retry-for tries by itself"}
 	case errors.Is(err, os.ErrDeadlineExceeded):

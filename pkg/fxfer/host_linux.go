@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,30 +38,59 @@ func runDelay() time.Duration {
 // coresAllowed is how many cores this process may use, in thousandths: those of its affinity, or less by the quota of its control groups.
 func coresAllowed() int64 {
 	cores := int64(runtime.NumCPU()) * 1000
-	for dir := controlGroup(); ; dir = path.Dir(dir) {
-		text, err := os.ReadFile("/sys/fs/cgroup" + path.Join(dir, "cpu.max"))
-		if f := strings.Fields(string(text)); err == nil && len(f) == 2 {
-			quota, err1 := strconv.ParseInt(f[0], 10, 64) // or "max"
-			period, err2 := strconv.ParseInt(f[1], 10, 64)
-			if err1 == nil && err2 == nil && period > 0 && quota < 1<<40 {
+	text, _ := os.ReadFile("/proc/self/cgroup")
+	for _, root := range quotaGroups(string(text)) {
+		for dir := root.dir; ; dir = path.Dir(dir) {
+			if quota, period := root.quota(dir); quota > 0 && period > 0 && quota < 1<<40 {
 				cores = min(cores, quota*1000/period)
 			}
-		}
-		if dir == "/" || dir == "." {
-			return max(1, cores)
+			if dir == "/" {
+				break
+			}
 		}
 	}
+	return max(1, cores)
 }
 
-// controlGroup is this process's, of version 2: cgroups(7).
-func controlGroup() string {
-	text, _ := os.ReadFile("/proc/self/cgroup")
-	for line := range strings.Lines(string(text)) {
-		if dir, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			return path.Clean("/" + dir)
+// quotaGroup is a control group of this process that may have a quota of CPU.
+type quotaGroup struct {
+	hierarchy string // where it is mounted
+	dir       string
+	v1        bool
+}
+
+// quotaGroups reads /proc/self/cgroup: cgroups(7).
+func quotaGroups(text string) []quotaGroup {
+	var groups []quotaGroup
+	for line := range strings.Lines(text) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(f) < 3:
+		case f[0] == "0" && f[1] == "":
+			groups = append(groups, quotaGroup{"/sys/fs/cgroup", path.Clean("/" + f[2]), false})
+		case slices.Contains(strings.Split(f[1], ","), "cpu"):
+			groups = append(groups, quotaGroup{"/sys/fs/cgroup/cpu", path.Clean("/" + f[2]), true})
 		}
 	}
-	return "/"
+	return groups
+}
+
+// quota returns the time that all of a folder may use in each period, both in microseconds; zero or less is no limit.
+func (g *quotaGroup) quota(dir string) (quota, period int64) {
+	read := func(file string) []string {
+		text, _ := os.ReadFile(path.Join(g.hierarchy, dir, file)) // of the root there is none
+		return strings.Fields(string(text))
+	}
+	f := read("cpu.max")
+	if g.v1 {
+		f = slices.Concat(read("cpu.cfs_quota_us"), read("cpu.cfs_period_us"))
+	}
+	if len(f) != 2 {
+		return 0, 0
+	}
+	quota, _ = strconv.ParseInt(f[0], 10, 64) // or "max"
+	period, _ = strconv.ParseInt(f[1], 10, 64)
+	return quota, period
 }
 
 // hostFacts are this host's.

@@ -184,12 +184,14 @@ type Report struct {
 	Timeline []Moment // the same, moment by moment
 }
 
-// What holds a transfer back, and what can be done about it.
-type (
-	Limit  = diagnose.Verdict
-	Remedy = diagnose.Remedy
-	Moment = diagnose.Cell
-)
+// Limit is something that held a transfer back, with the evidence.
+type Limit = diagnose.Verdict
+
+// Remedy is something that can be done about a Limit.
+type Remedy = diagnose.Remedy
+
+// Moment is a short time of a transfer, with what held it back.
+type Moment = diagnose.Cell
 
 // Plan sums a dry run up.
 type Plan struct {

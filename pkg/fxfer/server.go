@@ -516,6 +516,7 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 	x.set = newStreamSet(limit)
 	x.clock = newClock()
 	x.watched = newTelemetry(x.clock, x.set, x.written, hostFacts(s.host, int64(s.opt.SockBuf)))
+	x.watched.reached(conn.RemoteAddr())
 	count := &counts{}
 	run, err := x.engine(conn, r, count)
 	if err != nil {

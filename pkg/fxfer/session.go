@@ -3,6 +3,7 @@ package fxfer
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -41,6 +42,7 @@ type clientSession struct {
 	target  *disk.Tree      // of Pull
 	path    string
 	fresh   bool // this transfer was never tried before
+	mtu     int  // bound for packets, 0 for none
 
 	cfg      transport.Config
 	set      *streamSet
@@ -74,6 +76,8 @@ type sessionStats struct {
 
 	cells            []diagnose.Cell
 	sender, receiver diagnose.Host
+	swallowed        *transport.BlackHoleError // the first
+	connecting       time.Duration             // in vain, because of it
 }
 
 func (a *sessionStats) merge(b sessionStats) {
@@ -104,7 +108,18 @@ func (a *sessionStats) fill(r *Report, asked *diagnose.Asked) {
 	r.Raw, r.Coded = a.raw, a.coded
 	r.BDP = int64(r.Peak / 8 * r.RTT.Seconds())
 	r.Timeline = a.cells
-	r.Limits = diagnose.Judge(a.cells, &a.sender, &a.receiver, asked)
+	if a.swallowed != nil {
+		host := hostFacts(hostname(), 0)
+		i := &a.swallowed.Info
+		before := diagnose.Cell{Length: a.connecting, Limiter: diagnose.BlackHole, Sender: diagnose.Sample{
+			Retrans: int64(i.RetransSegs), PMTU: int64(i.PMTU), MSS: int64(i.SndMSS), MinRTT: i.MinRTT,
+		}}
+		if asked.Here == diagnose.Sender || len(a.cells) == 0 {
+			a.sender = host // its probing is the remedy
+		}
+		r.Timeline = append([]diagnose.Cell{before}, r.Timeline...)
+	}
+	r.Limits = diagnose.Judge(r.Timeline, &a.sender, &a.receiver, asked)
 }
 
 // run carries one session from the first packet to the last.
@@ -115,7 +130,7 @@ func (s *clientSession) run(ctx context.Context) error {
 	opt := &s.client.opt
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
-	s.cfg = transport.Config{Identity: s.client.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion}
+	s.cfg = transport.Config{Identity: s.client.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion, Path: transport.Path{MTU: s.mtu}}
 	limit := opt.RateLimit
 	if s.hello.Intent == wire.Pull {
 		limit = 0 // the server sends
@@ -153,6 +168,7 @@ func (s *clientSession) run(ctx context.Context) error {
 		return err
 	}
 	defer control.Close()
+	s.watched.reached(control.RemoteAddr())
 	if err := s.begin(control, first, clock); err != nil {
 		return err
 	}
@@ -165,7 +181,9 @@ func (s *clientSession) run(ctx context.Context) error {
 func (s *clientSession) open(ctx context.Context) (*transport.Conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := s.client.dial(dialCtx, s.url, s.cfg)
+	cfg := s.cfg
+	cfg.Doubt = true
+	conn, err := s.client.dial(dialCtx, s.url, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -189,6 +207,18 @@ func (s *clientSession) open(ctx context.Context) (*transport.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// openThrough is open, also through a black hole.
+func (s *clientSession) openThrough(ctx context.Context) (*transport.Conn, error) {
+	conn, err := s.open(ctx)
+	var hole *transport.BlackHoleError
+	if errors.As(err, &hole) {
+		s.client.tellHole(hole, s.url.address())
+		s.cfg.Path.MTU = transport.SafeMTU
+		return s.open(ctx)
+	}
+	return conn, err
 }
 
 // begin makes the engine, for that many data streams at first.
@@ -389,7 +419,7 @@ func (s *clientSession) stream(ctx context.Context, id uint64) {
 	}
 	since := time.Now()
 	for wait := firstPause; ; wait = min(2*wait, longestPause) {
-		conn, err := s.join(ctx, id, transport.Path{})
+		conn, err := s.join(ctx, id, s.cfg.Path)
 		if err == nil {
 			select {
 			case <-s.ready:
@@ -472,7 +502,7 @@ func (s *clientSession) list(ctx context.Context) ([]Entry, error) {
 	_, _ = rand.Read(s.hello.Session[:])
 	_, _ = rand.Read(s.hello.Secret[:])
 	s.cfg = transport.Config{Identity: s.client.key}
-	conn, err := s.open(ctx)
+	conn, err := s.openThrough(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package fxfer
 
 import (
 	"context"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -143,6 +144,14 @@ func (t *telemetry) last(tell func(wire.Message)) {
 		s := t.sample()
 		tell(t.message(&s))
 	}
+}
+
+// reached takes the peer's address, before run.
+func (t *telemetry) reached(peer net.Addr) {
+	if t == nil {
+		return
+	}
+	t.host.InitCwnd, t.host.InitRwnd = routeWindows(peer)
 }
 
 // named takes the peer's name.

@@ -118,7 +118,7 @@ func (v *verifier) run(ctx context.Context, s *clientSession) error {
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
 	s.cfg = transport.Config{Identity: s.client.key}
-	conn, err := s.open(ctx)
+	conn, err := s.openThrough(ctx)
 	if err != nil {
 		return err
 	}

@@ -164,8 +164,8 @@ func (b *bench) measure(ctx context.Context, sc scenario, m measure, payloads []
 	}
 	for i := range results {
 		for _, e := range entrants {
-			if e.name == fxferName && e.fxfer.server != nil {
-				results[i].fxfer.receiverPeak = peakMemory(e.fxfer.server.cmd.Process.Pid)
+			if e.name == fxferName && e.fxfer.pair != nil && e.fxfer.pair.Process != nil {
+				results[i].fxfer.receiverPeak = peakMemory(e.fxfer.pair.Process.Cmd.Process.Pid)
 			}
 		}
 	}
@@ -276,10 +276,10 @@ func (b *bench) once(ctx context.Context, s *stage, t test, e *entrant, r *resul
 func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result) (measured run, err error) {
 	l := b.loads[t.load]
 	s.quiesce(ctx)
-	if err := errors.Join(s.empty("in"), s.warm(l.room())); err != nil {
+	if err := errors.Join(s.Empty("in"), s.warm(l.room())); err != nil {
 		return measured, err
 	}
-	defer func() { err = errors.Join(err, s.empty("in")) }()
+	defer func() { err = errors.Join(err, s.Empty("in")) }()
 	c, err := e.transfer(ctx, s, l, t.flags)
 	if err != nil {
 		return run{}, err

@@ -10,13 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
+
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 const (
-	memoryFS     = "/dev/shm"
 	folderPrefix = "fxfer-bench-"
 
 	headroom = 1500 * mb // of memory, beside the files, for the programs
@@ -30,7 +29,7 @@ const (
 //	in/         where it arrives; emptied before each run
 //	conf/, home/, tmp/
 type folder struct {
-	path    string
+	*hosts.Folder
 	loads   map[payload]*load
 	digests map[payload]string // of one distinct file each
 }
@@ -52,64 +51,13 @@ func (l *load) paths() []string {
 	return paths
 }
 
-// newFolder makes the folder, and removes what a killed run left. The caller calls remove.
+// newFolder makes the folder, and removes what a killed run left. The caller calls Remove.
 func newFolder() (*folder, error) {
-	old, err := filepath.Glob(filepath.Join(memoryFS, folderPrefix+"*"))
+	f, err := hosts.NewFolder(folderPrefix, "src", "in", "conf", "home", "tmp")
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range old {
-		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), folderPrefix))
-		if err == nil && !alive(pid) {
-			if err := os.RemoveAll(path); err != nil {
-				return nil, fmt.Errorf("remove what an earlier run left: %w", err)
-			}
-		}
-	}
-	f := &folder{path: filepath.Join(memoryFS, folderPrefix+strconv.Itoa(os.Getpid())), loads: map[payload]*load{}, digests: map[payload]string{}}
-	if err := os.Mkdir(f.path, 0o755); err != nil {
-		return nil, fmt.Errorf("make the folder: %w", err)
-	}
-	for _, dir := range []string{"src", "in", "conf", "home", "tmp"} {
-		if err := f.mkdir(dir); err != nil {
-			return nil, errors.Join(err, f.remove())
-		}
-	}
-	return f, nil
-}
-
-func alive(pid int) bool {
-	p, err := os.FindProcess(pid)
-	return err == nil && p.Signal(syscall.Signal(0)) == nil
-}
-
-func (f *folder) remove() error { return os.RemoveAll(f.path) }
-
-func (f *folder) abs(name string) string { return filepath.Join(f.path, name) }
-
-// mkdir makes a folder that belongs to the ordinary user.
-func (f *folder) mkdir(name string) error {
-	if err := os.MkdirAll(f.abs(name), 0o755); err != nil {
-		return err
-	}
-	return os.Chown(f.abs(name), ordinaryUser, ordinaryUser)
-}
-
-// write writes a small file that belongs to the ordinary user, and that nobody else may read.
-func (f *folder) write(name, text string) error {
-	if err := os.WriteFile(f.abs(name), []byte(text), 0o600); err != nil {
-		return err
-	}
-	return os.Chown(f.abs(name), ordinaryUser, ordinaryUser)
-}
-
-// empty removes what is in the folder of that name.
-func (f *folder) empty(name string) error {
-	entries, err := os.ReadDir(f.abs(name))
-	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(f.abs(name), e.Name())))
-	}
-	return err
+	return &folder{Folder: f, loads: map[payload]*load{}, digests: map[payload]string{}}, nil
 }
 
 // keep makes the payloads, warm in memory, and removes all others. It fails if memory doesn't suffice for them and the
@@ -126,7 +74,7 @@ func (f *folder) keep(ctx context.Context, wanted []payload) error {
 	}
 	for p, l := range f.loads {
 		if !want[p] {
-			if err := os.RemoveAll(f.abs(l.dir)); err != nil {
+			if err := os.RemoveAll(f.Abs(l.dir)); err != nil {
 				return err
 			}
 			delete(f.loads, p)
@@ -154,7 +102,7 @@ func (f *folder) keep(ctx context.Context, wanted []payload) error {
 
 func (f *folder) make(ctx context.Context, p payload) (*load, error) {
 	l := &load{payload: p, dir: fmt.Sprintf("src/%dx%d", p.files, p.size), digests: map[string]string{}}
-	if err := f.mkdir(l.dir); err != nil {
+	if err := f.Mkdir(l.dir); err != nil {
 		return nil, err
 	}
 	if p.tree() {
@@ -166,16 +114,16 @@ func (f *folder) make(ctx context.Context, p payload) (*load, error) {
 			name = fmt.Sprintf("data%02d", i)
 		}
 		l.names = append(l.names, name)
-		path := f.abs(l.dir + "/" + name)
+		path := f.Abs(l.dir + "/" + name)
 		if i >= p.distinct {
 			first := l.names[i%p.distinct]
-			if err := os.Link(f.abs(l.dir+"/"+first), path); err != nil {
+			if err := os.Link(f.Abs(l.dir+"/"+first), path); err != nil {
 				return nil, err
 			}
 			l.digests[name] = l.digests[first]
 			continue
 		}
-		if err := fillFile(ctx, path, p.size, byte(i)); err != nil {
+		if err := f.Fill(ctx, l.dir+"/"+name, p.size, byte(i)); err != nil {
 			return nil, err
 		}
 		digest, err := b3sum(ctx, path)
@@ -197,7 +145,7 @@ func (f *folder) plant(ctx context.Context, l *load) error {
 	for d := range l.folders {
 		l.names = append(l.names, fmt.Sprintf("folder%03d", d))
 		dir := l.dir + "/" + l.names[d]
-		if err := f.mkdir(dir); err != nil {
+		if err := f.Mkdir(dir); err != nil {
 			return err
 		}
 		for i := range each {
@@ -210,8 +158,8 @@ func (f *folder) plant(ctx context.Context, l *load) error {
 			} else {
 				_, _ = random.Read(content) // never fails
 			}
-			path := f.abs(fmt.Sprintf("%s/file%06d", dir, d*each+i))
-			if err := errors.Join(os.WriteFile(path, content, 0o644), os.Chown(path, ordinaryUser, ordinaryUser)); err != nil {
+			path := f.Abs(fmt.Sprintf("%s/file%06d", dir, d*each+i))
+			if err := errors.Join(os.WriteFile(path, content, 0o644), os.Chown(path, hosts.OrdinaryUser, hosts.OrdinaryUser)); err != nil {
 				return err
 			}
 		}
@@ -243,25 +191,6 @@ func prose(random *rand.ChaCha8, size int64) []byte {
 	return text[:size]
 }
 
-// fillFile writes a new file of pseudo-random bytes, the same for the same seed.
-func fillFile(ctx context.Context, path string, size int64, seed byte) error {
-	random := rand.NewChaCha8([32]byte{seed})
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	chunk := make([]byte, 1<<20)
-	for left := size; left > 0 && ctx.Err() == nil; left -= int64(len(chunk)) {
-		chunk = chunk[:min(left, int64(len(chunk)))]
-		_, _ = random.Read(chunk) // never fails
-		if _, err := f.Write(chunk); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
 func b3sum(ctx context.Context, path string) (string, error) {
 	out, err := exec.CommandContext(ctx, "b3sum", "--no-names", path).Output()
 	if err != nil {
@@ -273,7 +202,7 @@ func b3sum(ctx context.Context, path string) (string, error) {
 // warm touches as much memory as the next run's files will take, and frees it: the first use of memory is slow in
 // a virtual machine.
 func (f *folder) warm(size int64) (err error) {
-	path := f.abs("tmp/warm")
+	path := f.Abs("tmp/warm")
 	file, err := os.Create(path)
 	if err != nil {
 		return err
@@ -292,7 +221,7 @@ func (f *folder) warm(size int64) (err error) {
 // arrived checks that in/ holds as many bytes in as many files as l.
 func (f *folder) arrived(l *load) error {
 	files, bytes := 0, int64(0)
-	err := filepath.WalkDir(f.abs("in"), func(_ string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(f.Abs("in"), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -315,7 +244,7 @@ func (f *folder) arrived(l *load) error {
 
 // compare fails unless each file of the tree l has arrived with the same content.
 func (f *folder) compare(l *load) error {
-	source, target := f.abs(l.dir), f.abs("in")
+	source, target := f.Abs(l.dir), f.Abs("in")
 	return filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
@@ -340,7 +269,7 @@ func (f *folder) compare(l *load) error {
 func (f *folder) landed() int64 {
 	var sum int64
 	// Errors are of files that were renamed while we look.
-	_ = filepath.WalkDir(f.abs("in"), func(_ string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(f.Abs("in"), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil
 		}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 	"github.com/stretchr/testify/require"
 )
 
@@ -14,7 +15,7 @@ func TestPlantedTree(t *testing.T) {
 		t.Skip("not root: the files can't be given to another user")
 	}
 	for _, p := range []payload{{files: 32, size: 64, folders: 4}, {files: 32, size: 640, folders: 2, text: true}} {
-		f := &folder{path: t.TempDir()}
+		f := &folder{Folder: &hosts.Folder{Path: t.TempDir()}}
 		sent := &load{payload: p, dir: "src"}
 		require.NoError(t, f.plant(t.Context(), sent))
 		require.Len(t, sent.names, p.folders)
@@ -22,7 +23,7 @@ func TestPlantedTree(t *testing.T) {
 		require.NoError(t, f.arrived(sent), "as many files and bytes as the payload says")
 		require.NoError(t, f.compare(sent), "the same tree each time")
 
-		last := filepath.Join(f.abs("in"), sent.names[p.folders-1], "file000031")
+		last := filepath.Join(f.Abs("in"), sent.names[p.folders-1], "file000031")
 		content, err := os.ReadFile(last)
 		require.NoError(t, err)
 		content[len(content)-1] ^= 1

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 // contender is a way to move files from the stage's sender to its receiver. How it is told to is in its functions; what it
@@ -22,7 +22,7 @@ type contender struct {
 	blind    bool     // it sends everything, whatever is there already
 	needs    []string // programs
 	serve    func(context.Context, *stage) error
-	transfer func(context.Context, *stage, *load, []string) (command, error)
+	transfer func(context.Context, *stage, *load, []string) (hosts.Command, error)
 }
 
 const (
@@ -37,9 +37,9 @@ type fxferSide struct {
 	name     string
 	netAdmin bool
 	flags    []string
-	home     string // of the server; the client's is beside it
+	home     string
 	port     int
-	server   *server
+	pair     *hosts.Fxfer // once serve was called
 }
 
 func (x *fxferSide) contender() contender {
@@ -56,71 +56,14 @@ func newFxfer(name string) *fxferSide {
 	return &fxferSide{name: name, home: "home/plain", port: fxferPort}
 }
 
-func (x *fxferSide) command(s *stage, onReceiver bool, home string, args ...string) command {
-	host := s.sender
-	if onReceiver {
-		host = s.receiver
-	}
-	return command{host: host, argv: append([]string{s.abs("fxfer")}, args...), env: []string{"FXFER_HOME=" + s.abs(home)}, netAdmin: x.netAdmin}
-}
-
-// serve starts the server with a new identity and lets a new client in by invitation.
 func (x *fxferSide) serve(ctx context.Context, s *stage) error {
-	if err := os.RemoveAll(s.abs(x.home)); err != nil {
-		return err
-	}
-	for _, dir := range []string{x.home, x.home + "/server", x.home + "/client"} {
-		if err := s.mkdir(dir); err != nil {
-			return err
-		}
-	}
-	c := x.command(s, true, x.home+"/server", "serve", "--listen", ":"+strconv.Itoa(x.port), "--share", "in=in", "--invite", "--name", s.receiverAddr.String())
-	var err error
-	if x.server, err = s.serve(ctx, c, x.port); err != nil {
-		return err
-	}
-	var url string
-	err = x.server.await(ctx, func() (bool, error) {
-		line, _, complete := strings.Cut(x.server.stdout.String(), "\n")
-		url = line
-		return complete, nil
-	})
-	if err != nil {
-		return fmt.Errorf("wait for the invitation: %w", err)
-	}
-	enrol := x.command(s, false, x.home+"/client", "ls", url)
-	cmd := s.prepare(ctx, enrol)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("use the invitation: %w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	x.pair = &hosts.Fxfer{Folder: s.Folder, Server: s.receiver, Client: s.sender, Addr: s.receiverAddr, Port: x.port, Home: x.home, NetAdmin: x.netAdmin}
+	return x.pair.Start(ctx, "--share", "in=in")
 }
 
-// transfer returns a cold command: the client's folder is as it was after the invitation. The flags of x come last, so that they count.
-// A line for each file of a tree would be work that the others don't do.
-func (x *fxferSide) transfer(_ context.Context, s *stage, l *load, flags []string) (command, error) {
-	fresh := x.home + "/fresh"
-	if err := os.RemoveAll(s.abs(fresh)); err != nil {
-		return command{}, err
-	}
-	if err := s.mkdir(fresh); err != nil {
-		return command{}, err
-	}
-	entries, err := os.ReadDir(s.abs(x.home + "/client"))
-	if err != nil {
-		return command{}, err
-	}
-	for _, e := range entries {
-		if e.Type().IsRegular() {
-			text, err := os.ReadFile(s.abs(x.home + "/client/" + e.Name()))
-			if err == nil {
-				err = s.write(fresh+"/"+e.Name(), string(text))
-			}
-			if err != nil {
-				return command{}, err
-			}
-		}
-	}
+// transfer returns a cold command. The flags of x come last, so that they count. A line for each file of a tree would be work that
+// the others don't do.
+func (x *fxferSide) transfer(_ context.Context, _ *stage, l *load, flags []string) (hosts.Command, error) {
 	source := l.dir + "/"
 	if l.files == 1 {
 		source += l.names[0]
@@ -130,8 +73,7 @@ func (x *fxferSide) transfer(_ context.Context, s *stage, l *load, flags []strin
 		output = "--quiet"
 	}
 	args := slices.Concat([]string{"send", output}, flags, x.flags)
-	args = append(args, source, "fxfer://"+hostPort(s.receiverAddr, x.port)+"/in/")
-	return x.command(s, false, fresh, args...), nil
+	return x.pair.Cold(append(args, source, x.pair.URL("in/"))...)
 }
 
 // fxferLine is what is used of the lines that fxfer prints with --json.

@@ -32,15 +32,15 @@ const (
 // scenario is a pair of hosts and what is moved between them. Its tests take turns.
 type scenario struct {
 	link  lab.Link // without a rate: the loopback of one host
-	hosts hosts
+	hosts setup
 	tests []test
 }
 
-// hosts says how the two hosts are set up.
-type hosts int
+// setup says how the two hosts are set up.
+type setup int
 
 const (
-	asIs        hosts = iota // as this machine is
+	asIs        setup = iota // as this machine is
 	stockLimits              // buffer limits of Linux before 6.17
 	stockCubic               // these, cubic, and no BBR allowed
 )
@@ -175,7 +175,7 @@ var grids = []grid{
 				{load: payload{files: 1_000_000, size: kib, folders: 1000}, peers: []string{"tar", "rsync"}, reps: 3, again: true},
 			}},
 			{link: wan(100*mbit, 20*time.Millisecond, 0), tests: []test{
-				{load: payload{files: 2048, size: 32 * kib, folders: 16, text: true}, reps: 3, auto: true},
+				{load: payload{files: 2048, size: 32 * kib, folders: 16, text: true}, reps: 5, auto: true},
 				{load: payload{files: 512, size: 128 * kib, folders: 16}, reps: 5, auto: true},
 			}},
 		},
@@ -197,7 +197,7 @@ func halfFile(peers []string) test {
 	return test{load: payload{files: 1, size: 1250 * mb, distinct: 1}, peers: peers, reps: 3, extra: 1}
 }
 
-func lossy(loss float64, h hosts, peers []string) scenario {
+func lossy(loss float64, h setup, peers []string) scenario {
 	return scenario{link: wan(gbit, 50*time.Millisecond, loss), hosts: h, tests: []test{halfFile(peers)}}
 }
 

@@ -8,6 +8,8 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 const iperfPort = 5201
@@ -20,7 +22,7 @@ type bestOf struct {
 }
 
 func startIperf(ctx context.Context, s *stage) error {
-	_, err := s.serve(ctx, command{host: s.receiver, argv: []string{find("iperf3"), "-s", "-p", strconv.Itoa(iperfPort)}}, iperfPort)
+	_, err := s.Serve(ctx, hosts.Command{Host: s.receiver, Argv: []string{find("iperf3"), "-s", "-p", strconv.Itoa(iperfPort)}}, iperfPort)
 	return err
 }
 
@@ -30,9 +32,9 @@ func (s *stage) iperf(ctx context.Context, streams int, span time.Duration) (flo
 	omit := math.Ceil(max(0.5, 15*s.rtt.Seconds()))
 	ctx, cancel := context.WithTimeout(ctx, span+time.Duration(omit)*time.Second+20*time.Second)
 	defer cancel()
-	c := command{host: s.sender, argv: []string{find("iperf3"), "-c", s.receiverAddr.String(), "-p", strconv.Itoa(iperfPort), "-P", strconv.Itoa(streams),
+	c := hosts.Command{Host: s.sender, Argv: []string{find("iperf3"), "-c", s.receiverAddr.String(), "-p", strconv.Itoa(iperfPort), "-P", strconv.Itoa(streams),
 		"-t", strconv.FormatFloat(span.Seconds(), 'f', 0, 64), "-O", strconv.FormatFloat(omit, 'f', 0, 64), "-J"}}
-	cmd := s.prepare(ctx, c)
+	cmd := s.Prepare(ctx, c)
 	out, err := cmd.Output()
 	var report struct {
 		Error string

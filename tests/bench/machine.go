@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 // freeMemory returns how many bytes new files and programs can take.
@@ -78,63 +79,38 @@ func busySeconds(stat string) (float64, error) {
 	return float64(ticks) / 100, nil
 }
 
-const (
-	allowedCC = "net/ipv4/tcp_allowed_congestion_control"
-	defaultCC = "net/ipv4/tcp_congestion_control"
-)
-
-func sysctl(name string) (string, error) {
-	text, err := os.ReadFile("/proc/sys/" + name)
-	return strings.TrimSpace(string(text)), err
-}
-
-func setSysctl(name, value string) error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0) }
-
 // setUpHosts gives the hosts of l the limits that h stands for. What is the same for all namespaces is changed for the whole
 // machine until undo is called.
-func setUpHosts(l *lab.Lab, h hosts) (undo func() error, err error) {
-	type setting struct{ name, value string }
-	var restore []setting
-	undo = func() error {
-		var err error
-		for _, s := range restore {
-			err = errors.Join(err, setSysctl(s.name, s.value))
-		}
-		return err
-	}
+func setUpHosts(l *lab.Lab, h setup) (undo func() error, err error) {
+	var all hosts.Machine
 	if h == asIs {
-		return undo, nil
+		return all.Undo, nil
 	}
-	machine := []setting{{"net/core/rmem_max", "212992"}, {"net/core/wmem_max", "212992"}}
-	host := []setting{{"net/ipv4/tcp_rmem", "4096 131072 6291456"}, {"net/ipv4/tcp_wmem", "4096 16384 4194304"}}
+	machine := []hosts.Setting{{Name: "net/core/rmem_max", Value: "212992"}, {Name: "net/core/wmem_max", Value: "212992"}}
+	host := []hosts.Setting{{Name: "net/ipv4/tcp_rmem", Value: "4096 131072 6291456"}, {Name: "net/ipv4/tcp_wmem", Value: "4096 16384 4194304"}}
 	if h == stockCubic {
-		machine = append(machine, setting{allowedCC, "reno cubic"})
-		host = append(host, setting{defaultCC, "cubic"})
+		machine = append(machine, hosts.Setting{Name: hosts.AllowedCC, Value: "reno cubic"})
+		host = append(host, hosts.Setting{Name: hosts.DefaultCC, Value: "cubic"})
 	}
 	for _, s := range machine {
-		old, err := sysctl(s.name)
-		if err != nil {
-			return nil, errors.Join(err, undo())
-		}
-		restore = append(restore, setting{s.name, old})
-		if err := setSysctl(s.name, s.value); err != nil {
-			return nil, errors.Join(err, undo())
+		if err := all.Set(s); err != nil {
+			return nil, errors.Join(err, all.Undo())
 		}
 	}
 	for _, side := range []*lab.Host{l.Left, l.Right} {
 		err := side.Do(func() error {
 			for _, s := range host {
-				if err := setSysctl(s.name, s.value); err != nil {
+				if err := hosts.SetSysctl(s.Name, s.Value); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 		if err != nil {
-			return nil, errors.Join(err, undo())
+			return nil, errors.Join(err, all.Undo())
 		}
 	}
-	return undo, nil
+	return all.Undo, nil
 }
 
 // machine describes where a grid was measured, without saying which machine it is.
@@ -175,14 +151,14 @@ func describeMachine(now time.Time) (machine, error) {
 		return m, err
 	}
 	m.memory = kib * 1024
-	release, err := sysctl("kernel/osrelease")
+	release, err := hosts.Sysctl("kernel/osrelease")
 	if err != nil {
 		return m, err
 	}
 	m.kernel = versionForm.FindString(release)
 	var facts []string
-	for _, name := range []string{defaultCC, allowedCC, "net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem", "net/core/rmem_max", "net/core/wmem_max"} {
-		value, err := sysctl(name)
+	for _, name := range []string{hosts.DefaultCC, hosts.AllowedCC, "net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem", "net/core/rmem_max", "net/core/wmem_max"} {
+		value, err := hosts.Sysctl(name)
 		if err != nil {
 			return m, err
 		}

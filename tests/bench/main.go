@@ -58,8 +58,8 @@ func benchmark() (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.remove()) }()
-	build := exec.CommandContext(ctx, "go", "build", "-o", f.abs("fxfer"), "./cmd/fxfer")
+	defer func() { err = errors.Join(err, f.Remove()) }()
+	build := exec.CommandContext(ctx, "go", "build", "-o", f.Abs("fxfer"), "./cmd/fxfer")
 	build.Dir, build.Stderr = root, os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("build fxfer: %w", err)
@@ -88,7 +88,7 @@ func benchmark() (err error) {
 		if len(results) == 0 {
 			continue
 		}
-		section := strings.ReplaceAll(renderSection(g, &m, results), f.path+"/", "")
+		section := strings.ReplaceAll(renderSection(g, &m, results), f.Path+"/", "")
 		if *quick || *rows != "" {
 			fmt.Println(section)
 			continue

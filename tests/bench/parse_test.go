@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 	"github.com/stretchr/testify/require"
 )
 
@@ -53,16 +54,6 @@ func TestProcField(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestListens(t *testing.T) {
-	const table = `  sl  local_address rem_address   st tx_queue rx_queue
-   0: 00000000:1D09 00000000:0000 0A 00000000:00000000
-   1: 02004D0A:0016 01004D0A:C350 01 00000000:00000000
-`
-	require.True(t, listens(table, 7433))
-	require.False(t, listens(table, 22), "connected, not listening")
-	require.False(t, listens("", 7433))
-}
-
 func TestRows(t *testing.T) {
 	names := map[string]bool{}
 	for _, g := range grids {
@@ -101,6 +92,6 @@ func TestShow(t *testing.T) {
 	require.Equal(t, "0.73 s", showSeconds(0.734))
 	require.Equal(t, "28.7 s", showSeconds(28.72))
 	require.Equal(t, "2001 s", showSeconds(2000.8))
-	c := command{argv: []string{"/usr/bin/lftp", "-c", "pget -n 8; exit"}}
+	c := hosts.Command{Argv: []string{"/usr/bin/lftp", "-c", "pget -n 8; exit"}}
 	require.Equal(t, "lftp -c 'pget -n 8; exit'", c.String())
 }

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 const (
@@ -66,11 +68,11 @@ func (c *contender) missing() error {
 }
 
 // configured starts a server that reads a configuration file.
-func (s *stage) configured(ctx context.Context, c command, port int, name, text string) error {
-	if err := s.write(name, text); err != nil {
+func (s *stage) configured(ctx context.Context, c hosts.Command, port int, name, text string) error {
+	if err := s.Write(name, text); err != nil {
 		return err
 	}
-	_, err := s.serve(ctx, c, port)
+	_, err := s.Serve(ctx, c, port)
 	return err
 }
 
@@ -89,17 +91,17 @@ const socatOptions = "-b 1048576 -t 600"
 func serveTar(ctx context.Context, s *stage) error {
 	argv := append([]string{find("socat")}, strings.Fields(socatOptions)...)
 	argv = append(argv, fmt.Sprintf("TCP-LISTEN:%d,reuseaddr,fork", tarPort), "EXEC:tar xf - -C in")
-	_, err := s.serve(ctx, command{host: s.receiver, argv: argv}, tarPort)
+	_, err := s.Serve(ctx, hosts.Command{Host: s.receiver, Argv: argv}, tarPort)
 	return err
 }
 
-func tar(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+func tar(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, error) {
 	line := fmt.Sprintf("tar cf - -C %s . | socat %s STDIO TCP:%s", l.dir, socatOptions, hostPort(s.receiverAddr, tarPort))
-	return command{host: s.sender, argv: []string{"sh", "-c", line}}, nil
+	return hosts.Command{Host: s.sender, Argv: []string{"sh", "-c", line}}, nil
 }
 
 func serveFTP(ctx context.Context, s *stage) error {
-	c := command{host: s.sender, argv: []string{find("vsftpd"), "conf/vsftpd.conf"}}
+	c := hosts.Command{Host: s.sender, Argv: []string{find("vsftpd"), "conf/vsftpd.conf"}}
 	return s.configured(ctx, c, ftpPort, "conf/vsftpd.conf", fmt.Sprintf(`listen=YES
 listen_ipv6=NO
 listen_port=%d
@@ -112,10 +114,10 @@ local_enable=NO
 seccomp_sandbox=NO
 connect_from_port_20=NO
 xferlog_enable=NO
-`, ftpPort, s.path))
+`, ftpPort, s.Path))
 }
 
-func lftp(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+func lftp(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, error) {
 	script := "set ftp:ssl-allow no; set file:use-fallocate no; set xfer:buffer-size 1048576; set pget:save-status never; " +
 		"open -p " + strconv.Itoa(ftpPort) + " ftp://" + s.senderAddr.String() + "; "
 	if l.files == 1 {
@@ -124,42 +126,42 @@ func lftp(_ context.Context, s *stage, l *load, _ []string) (command, error) {
 		// Without these lftp asks for the time and size of each file, one after the other.
 		script += fmt.Sprintf("set ftp:use-mdtm no; set ftp:use-size no; set ftp:sync-mode no; mirror --parallel=%d %s in", l.connections(), l.dir)
 	}
-	return command{host: s.receiver, argv: []string{find("lftp"), "-c", script}}, nil
+	return hosts.Command{Host: s.receiver, Argv: []string{find("lftp"), "-c", script}}, nil
 }
 
 func serveRsync(ctx context.Context, s *stage) error {
-	c := command{host: s.receiver, argv: []string{find("rsync"), "--daemon", "--no-detach", "--config=conf/rsyncd.conf"}}
+	c := hosts.Command{Host: s.receiver, Argv: []string{find("rsync"), "--daemon", "--no-detach", "--config=conf/rsyncd.conf"}}
 	return s.configured(ctx, c, rsyncPort, "conf/rsyncd.conf", fmt.Sprintf(`port = %d
 use chroot = no
 log file = /dev/null
 [in]
 path = %s
 read only = no
-`, rsyncPort, s.abs("in")))
+`, rsyncPort, s.Abs("in")))
 }
 
-func rsync(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+func rsync(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, error) {
 	what := "-rt"
 	if l.tree() {
 		what = "-a"
 	}
-	return command{host: s.sender, argv: []string{find("rsync"), what, "--whole-file", "--no-compress", l.dir + "/",
+	return hosts.Command{Host: s.sender, Argv: []string{find("rsync"), what, "--whole-file", "--no-compress", l.dir + "/",
 		"rsync://" + hostPort(s.receiverAddr, rsyncPort) + "/in/"}}, nil
 }
 
 func serveSSH(ctx context.Context, s *stage) error {
 	for _, key := range []string{"conf/host", "conf/user"} {
-		if _, err := os.Stat(s.abs(key)); err == nil {
+		if _, err := os.Stat(s.Abs(key)); err == nil {
 			continue // from an earlier stage
 		}
-		cmd := s.prepare(ctx, command{host: s.sender, argv: []string{"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key}})
+		cmd := s.Prepare(ctx, hosts.Command{Host: s.sender, Argv: []string{"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key}})
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("make a key: %w: %s", err, out)
 		}
 	}
 	// sshd wants to be called by its full path, since it runs itself for each connection. Without PAM it refuses "nobody" as
 	// a locked account.
-	c := command{host: s.receiver, argv: []string{find("sshd"), "-D", "-e", "-f", s.abs("conf/sshd_config")}}
+	c := hosts.Command{Host: s.receiver, Argv: []string{find("sshd"), "-D", "-e", "-f", s.Abs("conf/sshd_config")}}
 	return s.configured(ctx, c, sshPort, "conf/sshd_config", fmt.Sprintf(`Port %d
 HostKey %s
 AuthorizedKeysFile %s
@@ -169,26 +171,26 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PidFile none
 Subsystem sftp internal-sftp
-`, sshPort, s.abs("conf/host"), s.abs("conf/user.pub")))
+`, sshPort, s.Abs("conf/host"), s.Abs("conf/user.pub")))
 }
 
-func scp(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+func scp(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, error) {
 	argv := []string{find("scp"), "-q", "-r", "-P", strconv.Itoa(sshPort), "-i", "conf/user", "-c", "aes128-gcm@openssh.com", "-X", "nrequests=1024",
 		"-o", "Compression=no", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"}
 	argv = append(argv, l.paths()...)
-	return command{host: s.sender, argv: append(argv, "nobody@"+s.receiverAddr.String()+":"+s.abs("in")+"/")}, nil
+	return hosts.Command{Host: s.sender, Argv: append(argv, "nobody@"+s.receiverAddr.String()+":"+s.Abs("in")+"/")}, nil
 }
 
 func serveSMB(ctx context.Context, s *stage) error {
 	var folders strings.Builder
 	for _, name := range []string{"lock directory", "state directory", "cache directory", "pid directory", "private dir", "ncalrpc dir"} {
 		dir := "conf/smb/" + strings.Fields(name)[0]
-		if err := s.mkdir(dir); err != nil {
+		if err := s.Mkdir(dir); err != nil {
 			return err
 		}
-		fmt.Fprintf(&folders, "%s = %s\n", name, s.abs(dir))
+		fmt.Fprintf(&folders, "%s = %s\n", name, s.Abs(dir))
 	}
-	c := command{host: s.receiver, argv: []string{find("smbd"), "--foreground", "--no-process-group", "--debug-stdout", "--configfile=" + s.abs("conf/smb.conf")}}
+	c := hosts.Command{Host: s.receiver, Argv: []string{find("smbd"), "--foreground", "--no-process-group", "--debug-stdout", "--configfile=" + s.Abs("conf/smb.conf")}}
 	return s.configured(ctx, c, smbPort, "conf/smb.conf", fmt.Sprintf(`[global]
 server role = standalone server
 map to guest = Bad User
@@ -204,27 +206,27 @@ socket options = TCP_NODELAY
 path = %s
 read only = no
 guest ok = yes
-`, smbPort, folders.String(), s.abs("in")))
+`, smbPort, folders.String(), s.Abs("in")))
 }
 
-func smb(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+func smb(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, error) {
 	var script strings.Builder
 	for i, path := range l.paths() {
 		fmt.Fprintf(&script, "put %s %s; ", path, l.names[i])
 	}
-	return command{host: s.sender, argv: []string{find("smbclient"), "//" + s.receiverAddr.String() + "/in", "-p", strconv.Itoa(smbPort), "-N", "-m", "SMB3",
+	return hosts.Command{Host: s.sender, Argv: []string{find("smbclient"), "//" + s.receiverAddr.String() + "/in", "-p", strconv.Itoa(smbPort), "-N", "-m", "SMB3",
 		"--option=socket options = TCP_NODELAY", "-c", strings.TrimSuffix(script.String(), "; ")}}, nil
 }
 
 func serveHTTP(ctx context.Context, s *stage) error {
-	_, err := s.serve(ctx, command{host: s.sender, argv: []string{find("rclone"), "--config=", "serve", "http", ".", "--read-only",
+	_, err := s.Serve(ctx, hosts.Command{Host: s.sender, Argv: []string{find("rclone"), "--config=", "serve", "http", ".", "--read-only",
 		"--addr", hostPort(s.senderAddr, httpPort)}}, httpPort)
 	return err
 }
 
-func rclone(_ context.Context, s *stage, l *load, _ []string) (command, error) {
+func rclone(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, error) {
 	connections := strconv.Itoa(l.connections())
-	return command{host: s.receiver, argv: []string{find("rclone"), "--config=", "copy", "--http-url", "http://" + hostPort(s.senderAddr, httpPort) + "/" + l.dir + "/",
+	return hosts.Command{Host: s.receiver, Argv: []string{find("rclone"), "--config=", "copy", "--http-url", "http://" + hostPort(s.senderAddr, httpPort) + "/" + l.dir + "/",
 		":http:", "in", "--multi-thread-streams", strconv.Itoa(parallel), "--multi-thread-cutoff", "1M", "--transfers", connections,
 		"--checkers", connections, "--local-no-preallocate"}}, nil
 }

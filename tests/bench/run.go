@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 const (
@@ -31,11 +33,11 @@ type watch struct {
 }
 
 // transfer runs a command that moves l into in/, and checks what arrived.
-func (s *stage) transfer(ctx context.Context, c command, l *load, w watch) (r run, err error) {
+func (s *stage) transfer(ctx context.Context, c hosts.Command, l *load, w watch) (r run, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit)
 	defer cancel()
-	cmd := s.prepare(ctx, c)
-	var stdout, stderr output
+	cmd := s.Prepare(ctx, c)
+	var stdout, stderr hosts.Output
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cpu, err := cpuSeconds()
 	if err != nil {
@@ -100,7 +102,7 @@ func (s *stage) transfer(ctx context.Context, c command, l *load, w watch) (r ru
 	case ctx.Err() != nil:
 		return r, context.Cause(ctx)
 	case exit != nil:
-		return r, failure(c, exit, &stderr, &stdout)
+		return r, c.Failure(exit, &stderr, &stdout)
 	}
 	r.seconds = took.Seconds()
 	return r, s.arrived(l)

@@ -21,6 +21,10 @@ const mostDifferences = 20
 // blockSlack is by how many bytes the space of two equal files may differ: a file system keeps lists of extents in it, too.
 const blockSlack = 16 << 10
 
+// hostLabels are attributes that programs in the kernel give files on their own (bpf_set_dentry_xattr): a host that marks private
+// keys so does it to any copy, rsync's as well.
+const hostLabels = "security.bpf."
+
 // comparison is what is compared besides all that must be the same.
 type comparison struct {
 	space     bool // compare the allocated space
@@ -244,7 +248,7 @@ func names(dir string) ([]string, error) {
 	return list, err
 }
 
-// xattrs tells all extended attributes of an entry in one text.
+// xattrs tells all extended attributes of an entry in one text, but for the host's own.
 func xattrs(name string) (string, error) {
 	n, err := unix.Llistxattr(name, nil)
 	if n == 0 || errors.Is(err, unix.ENOTSUP) {
@@ -255,6 +259,7 @@ func xattrs(name string) (string, error) {
 		return "", fmt.Errorf("list attributes of %q: %w", name, err)
 	}
 	found := strings.FieldsFunc(string(list[:n]), func(r rune) bool { return r == 0 })
+	found = slices.DeleteFunc(found, func(attr string) bool { return strings.HasPrefix(attr, hostLabels) })
 	slices.Sort(found)
 	for i, attr := range found {
 		value := make([]byte, 64<<10)

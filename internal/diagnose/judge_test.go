@@ -1,0 +1,250 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const second = time.Second
+
+// perSecond are the samples of a side on which counters grow evenly: x is one second's.
+func perSecond(x Sample, seconds float64) []Sample {
+	var all []Sample
+	const step = 250 * time.Millisecond
+	for t := time.Duration(0); t.Seconds() <= seconds; t += step {
+		s := x
+		for _, f := range s.fields() {
+			if !f.gauge {
+				*f.value = int64(float64(*f.value) * t.Seconds())
+			}
+		}
+		s.At = t
+		all = append(all, s)
+	}
+	return all
+}
+
+// busySender has 8 streams that send all the time over 50 ms with cubic, at 400 Mbit/s, with cores to spare.
+func busySender() Sample {
+	return Sample{
+		Send: 7 * second, Read: 500 * time.Millisecond, Digest: 500 * time.Millisecond, CPU: 300 * time.Millisecond, RunDelay: 10 * time.Millisecond,
+		Cores: 2000, Streams: 8, Busy: 8 * second, Backlog: 8 * second, Acked: 50e6, Payload: 50e6, Segments: 35000,
+		MinRTT: 50 * time.Millisecond, RTT: 75 * time.Millisecond, Flying: second, RTTSum: int64(75 * time.Millisecond),
+		InFlight: 4e6, Cwnd: 4e6, SndWnd: 6e6, SndBuf: 8e6, RcvBuf: 131072, PMTU: 1500, MSS: 1448, Control: Cubic,
+	}
+}
+
+// readyReceiver waits for the network.
+func readyReceiver() Sample {
+	return Sample{
+		Receive: 7500 * time.Millisecond, Digest: 250 * time.Millisecond, Write: 250 * time.Millisecond, CPU: 300 * time.Millisecond, Cores: 2000,
+		Streams: 8, Received: 50e6, Payload: 50e6, RcvBuf: 6e6, MinRTT: 50 * time.Millisecond,
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(s, r *Sample)
+		want   Limiter
+		remedy string // what the hint holds, if anything
+	}{
+		{"the queue of the line is in use", func(s, r *Sample) {}, LineRate, ""},
+		{"BBR at the end of the line, no queue", func(s, r *Sample) { s.Control, s.RTTSum = BBR, int64(51*time.Millisecond) }, LineRate, ""},
+		{"the peer's window is closed", func(s, r *Sample) { s.RwndLimited, s.Backlog = 7*second, 8*second }, ReceiverWindow, `net.ipv4.tcp_rmem="4096 131072 16777216" on right`},
+		{"a pacing sender fills the peer's window", func(s, r *Sample) { s.Windowed, s.Control = 7*second, BBR }, ReceiverWindow, "tcp_rmem"},
+		{"all that the send buffer holds is in flight", func(s, r *Sample) { s.SndbufLimited, s.Backlog = 6*second, 0 }, SenderBuffer, `net.ipv4.tcp_wmem="4096 16384 16777216" on left`},
+		{"loss without a queue", func(s, r *Sample) { s.Retrans, s.RTTSum = 175, int64(51*time.Millisecond) }, RandomLoss, "--congestion bbr"},
+		{"loss with a queue is how cubic finds the end of the line", func(s, r *Sample) { s.Retrans = 175 }, LineRate, ""},
+		{"overtaken segments were not lost", func(s, r *Sample) {
+			s.Retrans, s.Spurious, s.Reordered, s.RTTSum = 175, 160, 90, int64(51*time.Millisecond)
+		}, Reordering, "--congestion bbr"},
+		{"none was lost, and what waits for the overtaken ones looks like a queue", func(s, r *Sample) { s.Retrans, s.Spurious = 60, 58 }, Reordering, ""},
+		{"probes of a tail", func(s, r *Sample) { s.Retrans, s.Spurious = 3, 3 }, LineRate, ""},
+		{"a queue of 400 ms", func(s, r *Sample) { s.RTTSum = int64(450 * time.Millisecond) }, Bufferbloat, "--congestion bbr"},
+		{"reading takes the time", func(s, r *Sample) { s.Read, s.Send, s.Backlog = 7*second, second, 0 }, SourceDisk, ""},
+		{"reading takes the time, and pacing leaves what was read in the sockets for a while", func(s, r *Sample) {
+			s.Read, s.Send, s.Busy, s.Backlog = 7*second, second, 2*second, second
+		}, SourceDisk, ""},
+		{"listing takes the time", func(s, r *Sample) { s.Idle, s.Send, s.Backlog, s.Walk = 7*second, 0, 0, second }, SourceDisk, ""},
+		{"writing takes the time", func(s, r *Sample) { r.Receive, r.Write, s.RwndLimited = second, 7*second, 6*second }, TargetDisk, ""},
+		{"comparing takes the time", func(s, r *Sample) { s.Idle, s.Send, s.Backlog, r.Compare = 7*second, 0, 0, second }, TargetDisk, ""},
+		{"syncs take the time", func(s, r *Sample) {
+			s.Idle, s.Send, s.Backlog = 7*second, second, second
+			r.Receive, r.Full, r.Sync, r.Name = second, 7*second, 900*time.Millisecond, second
+		}, Sync, "--sync none"},
+		{"a quota of CPU at the sender", func(s, r *Sample) { s.Cores, s.CPU, s.Backlog = 200, 190*time.Millisecond, 0 }, SenderCPU, ""},
+		{"a quota of CPU at the sender, which fills buffers at times", func(s, r *Sample) { s.Cores, s.CPU, s.Backlog = 25, 24*time.Millisecond, 5*second }, SenderCPU, ""},
+		{"others have half of what the sender wants", func(s, r *Sample) { s.CPU, s.RunDelay = 1200*time.Millisecond, 1200*time.Millisecond }, SenderCPU, ""},
+		{"others have some of the CPU, and the line is full", func(s, r *Sample) { s.CPU, s.RunDelay = 600*time.Millisecond, 3*second }, LineRate, ""},
+		{"others have the sender's CPU", func(s, r *Sample) { s.CPU, s.RunDelay, s.Backlog = 600*time.Millisecond, 3*second, 0 }, SenderCPU, ""},
+		{"a quota of CPU at the receiver", func(s, r *Sample) { r.Cores, r.CPU, s.RwndLimited = 200, 190*time.Millisecond, 6*second }, ReceiverCPU, ""},
+		{"compression takes the time", func(s, r *Sample) { s.Code, s.Send, s.Backlog = 7*second, second, 0 }, SenderCPU, "--compress none"},
+		{"held back by a flag", func(s, r *Sample) { s.RateWait, s.Backlog = 6*second, 0 }, RateLimit, "--rate-limit"},
+		{"nothing comes from standard input", func(s, r *Sample) { s.Feed, s.Idle, s.Send, s.Backlog = second, 8*second, 0, 0 }, Silent, ""},
+		{"nothing large gets through", func(s, r *Sample) {
+			s.Acked, s.Payload, s.Retrans, r.Received, r.Payload = 500, 0, 40, 500, 0
+		}, BlackHole, "net.ipv4.tcp_mtu_probing=1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, r := busySender(), readyReceiver()
+			test.change(&s, &r)
+			x := &Session{Sender: perSecond(s, 6), Receiver: perSecond(r, 6)}
+			left := Host{Name: "left", WmemMin: 4096, WmemDefault: 16384, WmemMax: 4 << 20, BBR: BBRAllowed}
+			right := Host{Name: "right", RmemMin: 4096, RmemDefault: 131072, RmemMax: 6 << 20}
+			verdicts := Judge(Cells(x), &left, &right, &Asked{Here: Sender, RateLimit: 1e6})
+			require.NotEmpty(t, verdicts)
+			first := verdicts[0]
+			require.Equal(t, test.want, first.Limiter, "%+v", verdicts)
+			require.NotEmpty(t, first.Evidence)
+			require.Contains(t, first.Hint(), test.remedy)
+			if first.Side == Receiver {
+				require.Equal(t, "right", first.Host)
+			}
+			sum := 0.0
+			for _, v := range verdicts {
+				sum += v.Share
+			}
+			require.InDelta(t, 1, sum, 1e-9)
+		})
+	}
+}
+
+// A transfer of a few round trips never leaves slow start.
+func TestJudgeShort(t *testing.T) {
+	s, r := busySender(), readyReceiver()
+	s.MinRTT, r.MinRTT = 100*time.Millisecond, 100*time.Millisecond
+	x := &Session{Sender: perSecond(s, 0.75), Receiver: perSecond(r, 0.75)}
+	verdicts := Judge(Cells(x), &Host{}, &Host{}, &Asked{})
+	require.Equal(t, SlowStart, verdicts[0].Limiter)
+	x.SenderHost.InitCwnd = 2
+	verdicts = Judge(Cells(x), &x.SenderHost, &Host{}, &Asked{})
+	require.Equal(t, InitialWindow, verdicts[0].Limiter)
+}
+
+// Where large segments begin to vanish, the receiver's small messages still come.
+func TestJudgeHole(t *testing.T) {
+	verdict := func(change func(x *Session)) Limiter {
+		x := &Session{Sender: perSecond(busySender(), 20), Receiver: perSecond(readyReceiver(), 20)}
+		for _, side := range [][]Sample{x.Sender, x.Receiver} {
+			for i := range side {
+				if s := &side[i]; s.At > 2*second {
+					s.Acked, s.Received, s.Payload, s.Retrans = 100e6, 100e6, 100e6, int64(s.At/second)
+				}
+			}
+		}
+		change(x)
+		return Judge(Cells(x), &Host{}, &Host{}, &Asked{})[0].Limiter
+	}
+	require.Equal(t, BlackHole, verdict(func(*Session) {}))
+	require.NotEqual(t, BlackHole, verdict(func(x *Session) { x.Receiver = x.Receiver[:8] }), "nothing comes back either")
+	end := func(mss int64) func(x *Session) {
+		return func(x *Session) {
+			for i := range x.Sender {
+				if s := &x.Sender[i]; s.At > 15*second {
+					s.Acked, s.MSS = 100e6+int64(s.At-15*second)/100, mss
+				}
+			}
+		}
+	}
+	require.NotEqual(t, BlackHole, verdict(end(1448)), "an outage that is over")
+	require.Equal(t, BlackHole, verdict(end(1024)), "smaller segments get through")
+}
+
+// What was fixed by a flag is undone by a flag.
+func TestJudgeFixedBuffer(t *testing.T) {
+	s, r := busySender(), readyReceiver()
+	s.RwndLimited = 8 * second
+	cells := Cells(&Session{Sender: perSecond(s, 3), Receiver: perSecond(r, 3)})
+	host := Host{RmemMax: 6 << 20}
+	require.Contains(t, Judge(cells, &host, &host, &Asked{SockBuf: 65536})[0].Hint(), "--sock-buf auto")
+	require.Contains(t, Judge(cells, &host, &host, &Asked{Streams: 2})[0].Hint(), "--streams 16")
+	host.SockBuf = 65536
+	require.Contains(t, Judge(cells, &host, &host, &Asked{})[0].Hint(), "without --sock-buf")
+}
+
+func TestExpect(t *testing.T) {
+	require.InDelta(t, 200e6, expect(100e6, 8), 1) // unless the path is longer than that
+	require.InDelta(t, 150e6, expect(100e6, 1.5), 1)
+	require.InDelta(t, 941.5e6, expect(503e6, 8), 1e6) // the line may be one of 1 Gbit/s
+	require.InDelta(t, 1.9e9, expect(950e6, 8), 1e8)
+}
+
+// Whatever a peer claims, nothing breaks, and shares stay shares.
+func TestJudgeHostile(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	odd := []int64{0, 1, -1, math.MaxInt64, math.MinInt64, 1 << 53, 1 << 62, 1000, 1e9}
+	for round := range 300 {
+		series := func() []Sample {
+			var all Series
+			for i := range rng.IntN(40) {
+				var s Sample
+				Fill(&s, nil, func(string) (int64, bool) {
+					switch rng.IntN(3) {
+					case 0:
+						return odd[rng.IntN(len(odd))], true
+					case 1:
+						return rng.Int64N(1e9) * int64(i), true
+					}
+					return 0, false
+				})
+				s.At = time.Duration(i) * time.Duration(rng.Int64N(1e9))
+				all.Add(s)
+			}
+			return all.Since(0)
+		}
+		x := &Session{Sender: series(), Receiver: series()}
+		Fill(&Sample{}, &x.ReceiverHost, func(string) (int64, bool) { return odd[rng.IntN(len(odd))], true })
+		cells := Cells(x)
+		for _, v := range Judge(cells, &x.SenderHost, &x.ReceiverHost, &Asked{}) {
+			require.True(t, v.Share >= 0 && v.Share <= 1.000001, "round %d: %v", round, v.Share)
+			_ = v.String() + v.Hint()
+		}
+		if len(cells) > 0 {
+			joined := Join(cells)
+			_ = fmt.Sprint(joined.Rate())
+		}
+	}
+}
+
+// A long session keeps its beginning, its end and its sums.
+func TestSeries(t *testing.T) {
+	var s Series
+	for i := range 100_000 {
+		s.Add(Sample{At: time.Duration(i) * time.Second, Acked: int64(i)})
+	}
+	all := s.Since(0)
+	require.LessOrEqual(t, len(all), maxSamples)
+	require.Zero(t, all[0].At)
+	require.Equal(t, 99_999*time.Second, all[len(all)-1].At)
+	s.Add(Sample{At: time.Second})
+	require.Len(t, s.Since(0), len(all), "time runs forward")
+	between := at(all, 50_000*time.Second+500*time.Millisecond)
+	require.InDelta(t, 50_000, between.Acked, 1)
+}
+
+// Each number has one name, and arrives as it was.
+func TestFields(t *testing.T) {
+	var s, got Sample
+	var h, gotHost Host
+	names := map[string]int64{}
+	for i, f := range all(&s, &h) {
+		*f.value = int64(i + 1)
+	}
+	Each(&s, &h, func(name string, v int64) {
+		require.NotContains(t, names, name)
+		require.LessOrEqual(t, len(name), 64)
+		names[name] = v
+	})
+	require.Less(t, len(names), 256, "the wire takes no more")
+	Fill(&got, &gotHost, func(name string) (int64, bool) { v, ok := names[name]; return v, ok })
+	require.Equal(t, s, got)
+	require.Equal(t, h, gotHost)
+}

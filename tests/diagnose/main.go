@@ -1,0 +1,127 @@
+// Command diagnose holds transfers back in known ways, one at a time, and compares what fxfer says with what was done: the confusion
+// matrix in docs/diagnose.md. Where the remedy that fxfer prints is a sysctl or a flag, it is applied and the gain compared with the one
+// foretold. It needs Linux, root, /dev/fuse, a cpu cgroup and iperf3. Settings of the whole machine, such as rmem_max, change meanwhile
+// and are restored.
+//
+//	go run ./tests/diagnose [-rows REGEXP] [-seeds N | -seed N] [-remedies=false] [-out docs/diagnose.md] [-keep DIR]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/fxfer/fxfer/tests/internal/hosts"
+)
+
+func main() {
+	code, ran, err := apart()
+	if !ran && err == nil {
+		err = compare()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "diagnose: error: %v\n", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func compare() (err error) {
+	rows := flag.String("rows", "", "only the causes whose name matches this `regexp`")
+	seeds := flag.Uint64("seeds", 3, "trials of each cause")
+	only := flag.Uint64("seed", 0, "only the trial with this `number`, from 1")
+	remedies := flag.Bool("remedies", true, "apply the first remedy where it is a sysctl or a flag")
+	out := flag.String("out", "", "write the report to this `file`, such as docs/diagnose.md, instead of standard output")
+	keep := flag.String("keep", "", "keep what fxfer printed in this `folder`")
+	flag.Parse()
+	pattern, err := regexp.Compile(*rows)
+	switch {
+	case err != nil:
+		return fmt.Errorf("-rows: %w", err)
+	case flag.NArg() > 0:
+		return fmt.Errorf("%q is one argument too many", flag.Arg(0))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	removeQuotas()
+	folder, err := hosts.NewFolder(folderPrefix, "src", "in", "home", "tmp")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, folder.Remove()) }()
+	h := &harness{Folder: folder}
+	if err := h.build(ctx, root); err != nil {
+		return err
+	}
+
+	first, last := uint64(1), *seeds
+	if *only > 0 {
+		first, last = *only, *only
+	}
+	var results []result
+	begin := time.Now()
+	for _, c := range causes {
+		if !pattern.MatchString(c.name) {
+			continue
+		}
+		for seed := first; seed <= last; seed++ {
+			r := h.examine(ctx, c, seed, *remedies)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(begin).Seconds(), r)
+			results = append(results, r)
+			if *keep != "" {
+				if err := os.WriteFile(filepath.Join(*keep, fmt.Sprintf("%s-%d.jsonl", c.name, seed)), []byte(r.run.stdout), 0o644); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	text := report(results, time.Now())
+	if *out == "" {
+		fmt.Print(text)
+		return nil
+	}
+	path := *out
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(root, path)
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// examine runs one trial and, if asked to, a second one with the remedy.
+func (h *harness) examine(ctx context.Context, c cause, seed uint64, remedies bool) result {
+	t := c.trial(newDraws(c.name, seed))
+	r := result{cause: c, seed: seed, trial: t}
+	r.run, r.err = h.run(ctx, &t, nil, "")
+	if r.err != nil || !remedies || !r.correct() {
+		return r
+	}
+	v := r.run.Limits[0]
+	if len(v.Remedies) == 0 || v.Remedies[0].Expect <= 0 || v.Remedies[0].Sysctl == nil && v.Remedies[0].Flag == "" {
+		return r
+	}
+	cure := &cure{remedy: v.Remedies[0]}
+	if t.files == 0 && t.stdin == 0 { // a trial whose end comes too soon shows slow start alone
+		t.bytes = max(t.bytes, bytesAt(cure.remedy.Expect))
+	}
+	t.fails = false
+	var after run
+	after, cure.err = h.run(ctx, &t, &cure.remedy, v.Side)
+	cure.goodput = after.Goodput
+	r.cure = cure
+	return r
+}

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/diagnose"
+)
+
+// gainWanted is the least share of the gain foretold that a remedy has to bring.
+const gainWanted = 0.8
+
+// result is what came of one cause and seed.
+type result struct {
+	cause cause
+	seed  uint64
+	trial trial
+	run   run
+	err   error // why nothing could be compared
+	cure  *cure // nil: there was none to be tried
+}
+
+// cure is a trial of a remedy.
+type cure struct {
+	remedy  remedy
+	goodput float64 // bit/s
+	err     error
+}
+
+// verdict is what fxfer named.
+func (r *result) verdict() answer {
+	if len(r.run.Limits) == 0 {
+		return answer{limiter: "none"}
+	}
+	return answer{diagnose.Limiter(r.run.Limits[0].Limiter), diagnose.Side(r.run.Limits[0].Side)}
+}
+
+func (r *result) correct() bool { return r.err == nil && slices.Contains(r.cause.right, r.verdict()) }
+
+// use is the goodput as a share of what the line can carry.
+func (r *result) use() float64 { return r.run.Goodput / payloadLimit(r.trial.link.Rate) }
+
+// gain is the share of the foretold gain that the remedy brought.
+func (r *result) gain() float64 {
+	return (r.cure.goodput - r.run.Goodput) / (r.cure.remedy.Expect - r.run.Goodput)
+}
+
+func (r *result) cured() bool { return r.cure.err == nil && r.gain() >= gainWanted }
+
+func (r result) String() string {
+	s := fmt.Sprintf("%s, seed %d: %s", r.cause.name, r.seed, showLine(&r.trial))
+	if r.err != nil {
+		return s + ": " + r.err.Error()
+	}
+	s += fmt.Sprintf(": %.1f s, %.1f Mbit/s (%.0f %%), %d streams: %s", r.run.Duration, r.run.Goodput/mbit, r.use()*100, r.run.Streams, showVerdict(&r))
+	if r.run.failure != "" {
+		s += " [" + r.run.failure + "]"
+	}
+	if !r.correct() {
+		s += " WRONG"
+	}
+	if c := r.cure; c != nil {
+		s += fmt.Sprintf("; %s: %.1f of %.1f Mbit/s", c.remedy, c.goodput/mbit, c.remedy.Expect/mbit)
+		if c.err != nil {
+			s += ": " + c.err.Error()
+		}
+		if !r.cured() {
+			s += " TOO LITTLE"
+		}
+	}
+	return s
+}
+
+func showLine(t *trial) string {
+	return fmt.Sprintf("%d Mbit/s × %.1f ms", t.link.Rate/mbit, t.link.RTT.Seconds()*1000)
+}
+
+func showVerdict(r *result) string {
+	v := r.verdict()
+	if v.side == "" {
+		return string(v.limiter)
+	}
+	return fmt.Sprintf("%s (%s, %.0f %%)", v.limiter, v.side, r.run.Limits[0].Share*100)
+}
+
+// report renders the matrix, the remedies, and what went wrong.
+func report(results []result, now time.Time) string {
+	var b strings.Builder
+	b.WriteString("# What fxfer says, and what it was\n\nWritten by `go run ./tests/diagnose` as root: two network namespaces on one machine, joined by the emulated " +
+		"line of `fxfer lab`, with one cause at a time in the way of a transfer by an ordinary user. The seed varies line, distance and extent.\n\n")
+	right, cured, tried := 0, 0, 0
+	for i := range results {
+		if results[i].correct() {
+			right++
+		}
+		if results[i].cure != nil {
+			tried++
+			if results[i].cured() {
+				cured++
+			}
+		}
+	}
+	fmt.Fprintf(&b, "%s: the verdict was right in %d of %d runs (%s).", now.Format("2 January 2006"), right, len(results), percent(right, len(results)))
+	if tried > 0 {
+		fmt.Fprintf(&b, " The remedy brought at least %.0f %% of the gain it foretold in %d of %d.", gainWanted*100, cured, tried)
+	}
+	b.WriteString("\n\n")
+	matrix(&b, results)
+	remedyTable(&b, results)
+	injected(&b, results)
+	wrong(&b, results)
+	return b.String()
+}
+
+func percent(n, of int) string {
+	if of == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(100*float64(n)/float64(of), 'f', 1, 64) + " %"
+}
+
+// rows groups the results by cause.
+func rows(results []result) [][]result {
+	var groups [][]result
+	for i, r := range results {
+		if i == 0 || r.cause.name != results[i-1].cause.name {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], r)
+	}
+	return groups
+}
+
+// limiters is the order of the columns.
+var limiters = []diagnose.Limiter{
+	diagnose.ReceiverWindow, diagnose.SenderBuffer, diagnose.RandomLoss, diagnose.Reordering, diagnose.LineRate, diagnose.Bufferbloat, diagnose.Congestion,
+	diagnose.SourceDisk, diagnose.TargetDisk, diagnose.Sync, diagnose.SenderCPU, diagnose.ReceiverCPU, diagnose.RateLimit, diagnose.SlowStart,
+	diagnose.InitialWindow, diagnose.Silent, diagnose.BlackHole, diagnose.Stalls, diagnose.Unknown,
+}
+
+// matrix has a row for each cause, and a column for each limiter that was named or should have been. The right ones are bold.
+func matrix(b *strings.Builder, results []result) {
+	var columns []diagnose.Limiter
+	failed := false
+	used := map[diagnose.Limiter]bool{}
+	for i := range results {
+		for _, a := range results[i].cause.right {
+			used[a.limiter] = true
+		}
+		if results[i].err != nil {
+			failed = true
+			continue
+		}
+		used[results[i].verdict().limiter] = true
+	}
+	for _, l := range append(slices.Clone(limiters), "none") {
+		if used[l] {
+			columns = append(columns, l)
+		}
+	}
+	b.WriteString("Rows are what was done, columns what fxfer said; bold is right.\n\n| |")
+	for _, l := range columns {
+		b.WriteString(" " + string(l) + " |")
+	}
+	if failed {
+		b.WriteString(" failed |")
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(columns)))
+	if failed {
+		b.WriteString(" ---: |")
+	}
+	b.WriteString("\n")
+	for _, group := range rows(results) {
+		b.WriteString("| " + group[0].cause.name + " |")
+		for _, l := range columns {
+			n, good := 0, 0
+			for i := range group {
+				if group[i].err == nil && group[i].verdict().limiter == l {
+					n++
+					if group[i].correct() {
+						good++
+					}
+				}
+			}
+			b.WriteString(" " + cell(good, n-good) + " |")
+		}
+		if failed {
+			n := 0
+			for i := range group {
+				if group[i].err != nil {
+					n++
+				}
+			}
+			b.WriteString(" " + cell(0, n) + " |")
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\n")
+}
+
+// cell shows so many right and wrong verdicts. Both are there where only the side was mistaken.
+func cell(right, wrong int) string {
+	var parts []string
+	if right > 0 {
+		parts = append(parts, fmt.Sprintf("**%d**", right))
+	}
+	if wrong > 0 {
+		parts = append(parts, strconv.Itoa(wrong))
+	}
+	return strings.Join(parts, " + ")
+}
+
+// remedyTable tells what the remedies brought.
+func remedyTable(b *strings.Builder, results []result) {
+	begun := false
+	for i := range results {
+		r := &results[i]
+		if r.cure == nil {
+			continue
+		}
+		if !begun {
+			begun = true
+			b.WriteString("## Remedies\n\nWhere the first remedy is a sysctl or a flag and fxfer foretells a goodput, in Mbit/s.\n\n" +
+				"| | seed | remedy | before | foretold | after | of the gain |\n| --- | ---: | --- | ---: | ---: | ---: | ---: |\n")
+		}
+		after, gain := fmt.Sprintf("%.1f", r.cure.goodput/mbit), fmt.Sprintf("%.0f %%", r.gain()*100)
+		if r.cure.err != nil {
+			after, gain = r.cure.err.Error(), ""
+		}
+		fmt.Fprintf(b, "| %s | %d | `%s` | %.1f | %.1f | %s | %s |\n", r.cause.name, r.seed, r.cure.remedy, r.run.Goodput/mbit, r.cure.remedy.Expect/mbit, after, gain)
+	}
+	if begun {
+		b.WriteString("\n")
+	}
+}
+
+// injected tells what was done, and how much of the line was left.
+func injected(b *strings.Builder, results []result) {
+	b.WriteString("## Causes\n\nGoodput is that of each seed, in Mbit/s, and what share of the line's limit that is.\n\n| | what is done | right | goodput |\n| --- | --- | --- | --- |\n")
+	for _, group := range rows(results) {
+		c := group[0].cause
+		var right, goodput []string
+		for _, a := range c.right {
+			right = append(right, fmt.Sprintf("%s (%s)", a.limiter, a.side))
+		}
+		for i := range group {
+			goodput = append(goodput, fmt.Sprintf("%.1f (%.0f %%)", group[i].run.Goodput/mbit, group[i].use()*100))
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", c.name, c.about, strings.Join(right, " or "), strings.Join(goodput, ", "))
+	}
+	b.WriteString("\n")
+}
+
+// wrong tells all about each run that went wrong.
+func wrong(b *strings.Builder, results []result) {
+	begun := false
+	for i := range results {
+		r := &results[i]
+		if r.correct() && (r.cure == nil || r.cured()) {
+			continue
+		}
+		if !begun {
+			begun = true
+			b.WriteString("## Wrong\n\n")
+		}
+		fmt.Fprintf(b, "- %s\n", r)
+		if r.run.command != "" {
+			fmt.Fprintf(b, "  - `%s`\n", r.run.command)
+		}
+		for _, l := range r.run.Limits {
+			fmt.Fprintf(b, "  - %s, %s, %.0f %%: %s\n", l.Limiter, l.Side, l.Share*100, strings.Join(l.Evidence, "; "))
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/stretchr/testify/require"
+)
+
+const printed = `{"type":"file","path":"data","kind":"file","bytes":5,"outcome":"sent"}
+{"type":"progress","elapsed_seconds":1.0,"limiter":"receiver window"}
+{"type":"summary","duration_seconds":4.5,"bytes":5,"goodput_bits_per_second":2.5e7,"streams":2,"limits":[{"limiter":"receiver window","side":"receiver",` +
+	`"host":"right","share":0.84,"seconds":3.8,"evidence":["a","b"],"remedies":[{"sysctl":{"name":"net.ipv4.tcp_rmem","value":"4096 131072 16777216"},` +
+	`"expect_bits_per_second":5e7},{"flag":"--streams 4","expect_bits_per_second":5e7}]},{"limiter":"slow start","side":"path","share":0.16}],"timeline":[]}
+`
+
+func TestParse(t *testing.T) {
+	s, failure, err := parse(printed + `{"type":"error","kind":"network","message":"it broke","exit_code":5}` + "\n" + `{"type":"progr`)
+	require.NoError(t, err)
+	require.Equal(t, "it broke", failure)
+	require.Equal(t, int64(5), s.Bytes)
+	require.Len(t, s.Limits, 2)
+	require.Equal(t, `sysctl -w net.ipv4.tcp_rmem="4096 131072 16777216"`, s.Limits[0].Remedies[0].String())
+	require.Equal(t, "--streams 4", s.Limits[0].Remedies[1].String())
+	_, _, err = parse("Usage:\n")
+	require.ErrorContains(t, err, "fxfer's output")
+}
+
+// Each row and seed is one trial that a lab can have, the same each time.
+func TestCauses(t *testing.T) {
+	known := map[diagnose.Limiter]bool{}
+	for _, l := range limiters {
+		known[l] = true
+	}
+	names := map[string]bool{}
+	for _, c := range causes {
+		require.False(t, names[c.name], c.name)
+		names[c.name] = true
+		require.NotEmpty(t, c.right, c.name)
+		for _, a := range c.right {
+			require.True(t, known[a.limiter], "%s: %s", c.name, a.limiter)
+		}
+		for seed := range uint64(50) {
+			x := c.trial(newDraws(c.name, seed))
+			require.NoError(t, x.link.Check(), c.name)
+			require.Positive(t, x.bytes, c.name)
+			require.LessOrEqual(t, x.bytes, int64(largest), c.name)
+			require.Zero(t, x.bytes%int64(max(1, x.files)), c.name)
+			require.Equal(t, x, c.trial(newDraws(c.name, seed)), c.name)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	s, _, err := parse(printed)
+	require.NoError(t, err)
+	window := cause{name: "small window", about: "a cap", right: []answer{{diagnose.ReceiverWindow, diagnose.Receiver}}}
+	disk := cause{name: "slow disk", about: "a disk", right: []answer{{diagnose.SourceDisk, diagnose.Sender}}}
+	link := trial{link: lab.Link{Rate: 100 * mbit, RTT: 50 * time.Millisecond}}
+	good := result{cause: window, seed: 1, trial: link, run: run{summary: s, command: "fxfer send"}}
+	good.cure = &cure{remedy: s.Limits[0].Remedies[0], goodput: 45e6}
+	poor := good
+	poor.seed, poor.cure = 2, &cure{remedy: s.Limits[0].Remedies[0], goodput: 44e6}
+	otherSide := good
+	otherSide.seed, otherSide.cure = 3, nil
+	otherSide.run.Limits = []limit{{Limiter: "receiver window", Side: "sender", Share: 1, Evidence: []string{"x"}}}
+	wrong := good
+	wrong.cause, wrong.cure = disk, nil
+	failed := result{cause: disk, seed: 2, trial: link, err: fmt.Errorf("no disk")}
+
+	require.True(t, good.correct() && good.cured())
+	require.InDelta(t, 0.8, good.gain(), 1e-9)
+	require.False(t, poor.cured())
+	text := report([]result{good, poor, otherSide, wrong, failed}, time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC))
+	for _, part := range []string{
+		"21 November 2026: the verdict was right in 2 of 5 runs (40.0 %). The remedy brought at least 80 % of the gain it foretold in 1 of 2.",
+		"| | receiver window | source disk | failed |\n| --- | ---: | ---: | ---: |\n",
+		"| small window | **2** + 1 |  |  |\n| slow disk | 1 |  | 1 |\n",
+		"| small window | 2 | `sysctl -w net.ipv4.tcp_rmem=\"4096 131072 16777216\"` | 25.0 | 50.0 | 44.0 | 76 % |",
+		"| small window | a cap | receiver window (receiver) | 25.0 (27 %), 25.0 (27 %), 25.0 (27 %) |",
+		"slow disk, seed 2: 100 Mbit/s × 50.0 ms: no disk",
+		"  - receiver window, receiver, 84 %: a; b\n",
+	} {
+		require.Contains(t, text, part)
+	}
+	require.NotContains(t, text[strings.Index(text, "## Wrong"):], "seed 1: 100 Mbit/s × 50.0 ms: 4.5 s, 25.0 Mbit/s (27 %), 2 streams: receiver window (receiver, 84 %); sysctl", "what went well")
+}
+
+// A device does one thing after another.
+func TestDevice(t *testing.T) {
+	require.Equal(t, 20*time.Millisecond, spell(200_000, 10_000_000))
+	require.Zero(t, spell(1000, 0))
+	v := &device{}
+	begin := time.Now()
+	done := make(chan bool)
+	for range 3 {
+		go func() { v.take(10 * time.Millisecond); done <- true }()
+	}
+	for range 3 {
+		<-done
+	}
+	require.GreaterOrEqual(t, time.Since(begin), 30*time.Millisecond)
+}
+
+// Files on a slow disk are as they were, and take their time.
+func TestSlowDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: nothing can be mounted")
+	}
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skip("no /dev/fuse")
+	}
+	backing, point := t.TempDir(), t.TempDir()
+	unmount, err := disk{read: 20_000_000, write: 20_000_000, sync: 50 * time.Millisecond}.mount(backing, point)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { require.NoError(t, unmount()) }()
+	content := []byte(strings.Repeat("0123456789abcdef", 1<<16))
+	took := slowly(t, point, content)
+	require.GreaterOrEqual(t, took, 50*time.Millisecond+2*spell(len(content), 20_000_000))
+	got, err := os.ReadFile(backing + "/second")
+	require.NoError(t, err)
+	require.Equal(t, content, got)
+}
+
+// slowly writes, syncs, renames and reads a file, in another process: the one that serves a disk must not use it.
+func slowly(t *testing.T, dir string, content []byte) time.Duration {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", `cat >first && sync first && mv first second && cat second`)
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(content)
+	begin := time.Now()
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	require.Equal(t, content, out)
+	return time.Since(begin)
+}

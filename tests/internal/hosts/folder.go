@@ -1,0 +1,106 @@
+// Package hosts runs programs on the hosts of a lab: as an ordinary user, in a folder in memory, with kernel settings that are
+// restored.
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// OrdinaryUser is "nobody": the user and group that all commands run as.
+const OrdinaryUser = 65534
+
+const memoryFS = "/dev/shm"
+
+// Folder is where everything of a run lies: in memory, and nothing outside of it is written. Commands run in it, so that their
+// arguments need no path. The names its methods take are relative to it.
+type Folder struct{ Path string }
+
+// NewFolder makes a folder whose name is the prefix and the process, with the given folders in it, and removes what a killed run
+// left. The caller calls Remove.
+func NewFolder(prefix string, dirs ...string) (*Folder, error) {
+	old, err := filepath.Glob(filepath.Join(memoryFS, prefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range old {
+		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), prefix))
+		if err == nil && !alive(pid) {
+			if err := os.RemoveAll(path); err != nil {
+				return nil, fmt.Errorf("remove what an earlier run left: %w", err)
+			}
+		}
+	}
+	f := &Folder{Path: filepath.Join(memoryFS, prefix+strconv.Itoa(os.Getpid()))}
+	if err := os.Mkdir(f.Path, 0o755); err != nil {
+		return nil, fmt.Errorf("make the folder: %w", err)
+	}
+	for _, dir := range dirs {
+		if err := f.Mkdir(dir); err != nil {
+			return nil, errors.Join(err, f.Remove())
+		}
+	}
+	return f, nil
+}
+
+func alive(pid int) bool {
+	p, err := os.FindProcess(pid)
+	return err == nil && p.Signal(syscall.Signal(0)) == nil
+}
+
+// Remove removes the folder and all it holds.
+func (f *Folder) Remove() error { return os.RemoveAll(f.Path) }
+
+// Abs returns the absolute path of name.
+func (f *Folder) Abs(name string) string { return filepath.Join(f.Path, name) }
+
+// Mkdir makes a folder that belongs to the ordinary user.
+func (f *Folder) Mkdir(name string) error {
+	if err := os.MkdirAll(f.Abs(name), 0o755); err != nil {
+		return err
+	}
+	return os.Chown(f.Abs(name), OrdinaryUser, OrdinaryUser)
+}
+
+// Write writes a small file that belongs to the ordinary user, and that nobody else may read.
+func (f *Folder) Write(name, text string) error {
+	if err := os.WriteFile(f.Abs(name), []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Chown(f.Abs(name), OrdinaryUser, OrdinaryUser)
+}
+
+// Empty removes what is in the folder of that name.
+func (f *Folder) Empty(name string) error {
+	entries, err := os.ReadDir(f.Abs(name))
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(f.Abs(name), e.Name())))
+	}
+	return err
+}
+
+// Fill writes a new file of pseudo-random bytes, the same for the same seed. Everyone may read it.
+func (f *Folder) Fill(ctx context.Context, name string, size int64, seed byte) error {
+	random := rand.NewChaCha8([32]byte{seed})
+	file, err := os.Create(f.Abs(name))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	chunk := make([]byte, 1<<20)
+	for left := size; left > 0 && ctx.Err() == nil; left -= int64(len(chunk)) {
+		chunk = chunk[:min(left, int64(len(chunk)))]
+		_, _ = random.Read(chunk) // never fails
+		if _, err := file.Write(chunk); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
