@@ -21,7 +21,7 @@ import (
 // Shares of the time that a probe may take. What is left is for connecting and draining.
 const (
 	idleShare     = 0.07
-	soundShare    = 0.16  // at most
+	soundShare    = 0.16  // at most, and some round trips
 	flowShare     = 0.145 // each of four
 	exchangeShare = 0.13
 	rateShare     = 0.02
@@ -234,7 +234,7 @@ func (p *prober) rttBetween(from, to time.Duration) RTT {
 // findMTU finds the path MTU, or notes why not. Where there is a black hole, what follows cuts its segments to fit.
 func (p *prober) findMTU(ctx context.Context) {
 	p.opt.Stage("path MTU")
-	ctx, cancel := context.WithTimeout(ctx, p.share(soundShare))
+	ctx, cancel := context.WithTimeout(ctx, p.share(soundShare)+20*p.rtt)
 	defer cancel()
 	c, err := p.dial(ctx, transport.Path{RTT: p.rtt})
 	var up, down PathMTU
@@ -247,7 +247,7 @@ func (p *prober) findMTU(ctx context.Context) {
 		up, down, err = sound(ctx, c, p.rtt)
 	}
 	if err != nil {
-		p.report.Notes = append(p.report.Notes, fmt.Sprintf("the path MTU is TCP's belief: %v", cause(ctx, err)))
+		p.report.Notes = append(p.report.Notes, fmt.Sprintf("no path MTU by datagrams: %v", cause(ctx, err)))
 	}
 	for _, m := range []*PathMTU{&up, &down} {
 		if !m.Measured {
