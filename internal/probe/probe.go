@@ -614,19 +614,20 @@ func (p *prober) exchanges(ctx context.Context) error {
 		}
 	}
 	budget := p.share(exchangeShare)
-	// Enough round trips for each, with a delayed ACK in both directions.
-	need := (cellLeast + 1) * (p.rtt + 80*time.Millisecond)
+	// Enough round trips for each, with a delayed ACK in both directions; a new connection takes about six.
 	half := float64(len(cells) / 2)
-	lanes := int(min(max(math.Ceil(half*need.Seconds()/budget.Seconds()), 2), 32))
+	need := (cellLeast + 1) * (p.rtt + 80*time.Millisecond)
+	all := half * (need.Seconds() + newCount*6*p.rtt.Seconds())
+	lanes := int(min(max(math.Ceil(all/budget.Seconds()), 2), 32))
 	slice := min(seconds(budget.Seconds()*float64(lanes)/half), 2*need)
-	ctx, cancel := context.WithTimeout(ctx, budget*2)
+	ctx, cancel := context.WithTimeout(ctx, 2*budget)
 	defer cancel()
-	var all errgroup.Group
-	all.SetLimit(lanes)
+	var work errgroup.Group
+	work.SetLimit(lanes)
 	for i := range cells {
-		all.Go(func() error { return p.cell(ctx, &cells[i], slice) })
+		work.Go(func() error { return p.cell(ctx, &cells[i], slice) })
 	}
-	err := all.Wait()
+	err := work.Wait()
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
