@@ -188,10 +188,13 @@ func TestTransferThroughFaults(t *testing.T) {
 	l := startLab(t, Link{Rate: 1e9, RTT: 2 * time.Millisecond, Loss: 0.005, Reorder: 0.01, Corrupt: 1e-6, Seed: seed})
 	before := checksumErrors(t, l.Right)
 	transfer(t, l, 40_000_000)
-	there, back := l.Counters()
+	var there, back Counters
+	require.Eventually(t, func() bool { // the last segments may be on their way
+		there, back = l.Counters()
+		return there.Corrupted == checksumErrors(t, l.Right)-before
+	}, 10*time.Second, 10*time.Millisecond)
 	t.Logf("%+v", there)
 	require.Positive(t, there.Corrupted)
-	require.EqualValues(t, there.Corrupted, checksumErrors(t, l.Right)-before)
 	for _, c := range []Counters{there, back} {
 		n := c.Sent - c.Dropped
 		near(t, n, c.Lost, 0.005, "lost")

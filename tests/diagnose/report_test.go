@@ -134,8 +134,9 @@ func TestSlowDisk(t *testing.T) {
 // slowly writes, syncs, renames and reads a file, in another process: the one that serves a disk must not use it.
 func slowly(t *testing.T, dir string, content []byte) time.Duration {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", `cat >first && sync first && mv first second && cat second`)
-	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(content)
+	// Between fork and exec a process must not touch the disk either: its parent stands still.
+	cmd := exec.Command("sh", "-c", `cd "$1" && cat >first && sync first && mv first second && cat second`, "sh", dir)
+	cmd.Stdin = bytes.NewReader(content)
 	begin := time.Now()
 	out, err := cmd.Output()
 	require.NoError(t, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// mount shows the folder backing at point as if it lay on the disk d. This process serves it, and must not use it. The caller calls
-// unmount when nobody uses it any more.
+// mount shows the folder backing at point as if it lay on the disk d. This process serves it, and must not use it, not even as the
+// folder in which it starts a command. The caller calls unmount when nobody uses it any more.
 func (d disk) mount(backing, point string) (unmount func() error, err error) {
 	if err := errors.Join(os.MkdirAll(point, 0o755)); err != nil {
 		return nil, err
