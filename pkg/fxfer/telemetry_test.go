@@ -64,7 +64,7 @@ func BenchmarkTelemetry(b *testing.B) {
 		if dir, err = os.MkdirTemp("/dev/shm", "telemetry-*"); err != nil {
 			b.Fatal(err)
 		}
-		b.Cleanup(func() { os.RemoveAll(dir) })
+		b.Cleanup(func() { _ = os.RemoveAll(dir) })
 	}
 	const size = 1 << 30
 	source := filepath.Join(dir, "source")
@@ -76,7 +76,10 @@ func BenchmarkTelemetry(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- server.Serve(ctx) }()
-	defer func() { cancel(); <-done }()
+	defer func() {
+		cancel()
+		require.NoError(b, <-done)
+	}()
 	text, err := server.Invite("127.0.0.1")
 	require.NoError(b, err)
 	u, err := ParseURL(text)
