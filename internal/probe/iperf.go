@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transport"
@@ -99,10 +100,12 @@ func iperf(ctx context.Context, addr string, d Direction, within time.Duration, 
 		return nil, err
 	}
 	var data *net.TCPConn
+	var drain sync.WaitGroup
 	defer func() {
 		if data != nil {
 			data.Close()
 		}
+		drain.Wait()
 	}()
 	s := &stream{}
 	for {
@@ -131,15 +134,7 @@ func iperf(ctx context.Context, addr string, d Direction, within time.Duration, 
 				_, err = control.Write([]byte{iperfTestEnd})
 			}
 			if d == Down { // what is on its way must be read, or the server would wait with the results
-				drained := make(chan struct{})
-				go func() {
-					defer close(drained)
-					_, _ = io.Copy(io.Discard, data)
-				}()
-				defer func() {
-					data.Close()
-					<-drained
-				}()
+				drain.Go(func() { _, _ = io.Copy(io.Discard, data) })
 			}
 		case iperfExchangeResults:
 			var theirs iperfHeard

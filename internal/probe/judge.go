@@ -74,12 +74,13 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 	loss := fmt.Sprintf("%s of the segments sent again after slow start", percent(f.Loss))
 	rtt := fmt.Sprintf("round trip %s idle, %s under load", ms(r.Idle.Median), ms(f.RTT.Median))
 	switch {
-	case f.RwndLimited >= limited && f.RwndLimited >= f.SndbufLimited:
+	// A full window that is much larger than the BDP is one that the receiver does not empty in time.
+	case f.RwndLimited >= limited && f.RwndLimited >= f.SndbufLimited && f.SndWnd <= 4*several.BDP:
 		return diagnose.Verdict{Limiter: diagnose.ReceiverWindow, Side: diagnose.Receiver, Host: receiver, Share: f.RwndLimited,
 			Evidence: []string{fmt.Sprintf("%s of the time with data in flight the window of the receiver was full", percent(f.RwndLimited)),
 				fmt.Sprintf("%s obtained, BDP %s", units.Bytes(f.SndWnd), units.Bytes(several.BDP))},
 			Remedies: append(streams(), diagnose.Remedy{Advice: "raise net.ipv4.tcp_rmem there: `fxfer doctor` says to what"})}
-	case f.SndbufLimited >= limited:
+	case f.SndbufLimited >= limited && f.SndBuf <= 8*several.BDP: // of which two thirds are payload
 		return diagnose.Verdict{Limiter: diagnose.SenderBuffer, Side: diagnose.Sender, Host: sender, Share: f.SndbufLimited,
 			Evidence: []string{fmt.Sprintf("%s of the time with data in flight the send buffer was full", percent(f.SndbufLimited)),
 				fmt.Sprintf("%s obtained, BDP %s", units.Bytes(f.SndBuf), units.Bytes(several.BDP))},

@@ -124,7 +124,9 @@ func TestJudge(t *testing.T) {
 		"a full, deep queue":               {Flow{Goodput: 180e6, RTT: load(0.3)}, Flow{Goodput: 185e6, Loss: 0.1, RTT: load(0.5)}, diagnose.Bufferbloat, diagnose.Path, 8, "--congestion bbr"},
 		"the sender's CPU":                 {Flow{Goodput: 18e9, SenderCPU: 0.98, ReceiverCPU: 0.5}, Flow{Goodput: 17e9, SenderCPU: 0.99, ReceiverCPU: 0.5}, diagnose.SenderCPU, diagnose.Sender, 8, ""},
 		"the receiver's CPU":               {Flow{Goodput: 18e9, SenderCPU: 0.5, ReceiverCPU: 0.95}, Flow{Goodput: 17e9, ReceiverCPU: 0.99}, diagnose.ReceiverCPU, diagnose.Receiver, 8, ""},
-		"a busy host, no cause":            {Flow{Goodput: 180e6, SenderCPU: 1, Loss: 0.02, RTT: load(0.03)}, Flow{Goodput: 185e6, SenderCPU: 1, Loss: 0.1, RTT: load(0.04)}, diagnose.LineRate, diagnose.Path, 8, ""},
+		"a large window that is not emptied": {Flow{Goodput: 17e9, RwndLimited: 0.6, SndWnd: 33e6, BDP: 50e3, ReceiverCPU: 0.95},
+			Flow{Goodput: 17e9, RwndLimited: 0.6, SndWnd: 33e6, BDP: 50e3, ReceiverCPU: 1}, diagnose.ReceiverCPU, diagnose.Receiver, 8, ""},
+		"a busy host, no cause": {Flow{Goodput: 180e6, SenderCPU: 1, Loss: 0.02, RTT: load(0.03)}, Flow{Goodput: 185e6, SenderCPU: 1, Loss: 0.1, RTT: load(0.04)}, diagnose.LineRate, diagnose.Path, 8, ""},
 	} {
 		c.one.Direction, c.several.Direction, c.one.Streams, c.several.Streams = Up, Up, 1, 8
 		all := Judge(&Report{Host: "there", Idle: idle, Flows: []Flow{c.one, c.several}})
