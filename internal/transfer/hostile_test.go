@@ -716,11 +716,11 @@ func TestHostileReceiverExhausts(t *testing.T) {
 			}
 		},
 		"answers for nothing": func(p *rawPeer, next uint64) {
-			m := &wire.Answers{Answers: make([]wire.Answer, 400_000)}
+			m := &wire.Answers{Answers: make([]wire.Answer, 100_000)}
 			for i := range m.Answers {
 				m.Answers[i] = wire.Answer{Index: 1, Verdict: wire.Same}
 			}
-			for range 30 {
+			for range 120 {
 				if !p.send(m) {
 					return
 				}
