@@ -180,6 +180,8 @@ func (f *transferFlags) check(flags *pflag.FlagSet) error {
 		return usageError("leave one of the two out", "--manifest lists what is in place after a transfer, and --dry-run makes none")
 	case flags.Changed("from0") && f.list == "":
 		return usageError("add --files-from", "--from0 says how the list of --files-from is to be read")
+	case f.explain && (f.json || f.quiet):
+		return usageError("--json carries all of it", "--explain is for people: it excludes --json and --quiet")
 	case flags.Changed("json") && flags.Changed("quiet") && f.json && f.quiet:
 		return usageError("leave one of the two out", "--json and --quiet exclude each other")
 	}

@@ -11,7 +11,7 @@ import (
 
 // limits tells what held a transfer back, and what helps, in one line each.
 func limits(r *fxfer.Report) string {
-	if len(r.Limits) == 0 || r.Limits[0].Limiter == diagnose.Unknown {
+	if len(r.Limits) == 0 || r.Limits[0].Limiter == diagnose.Unknown || r.Written == 0 && r.Failed == 0 && r.Limits[0].Limiter != diagnose.BlackHole {
 		return ""
 	}
 	first := &r.Limits[0]
@@ -70,11 +70,12 @@ func expected(r *fxfer.Remedy) string {
 // condense joins moments so that at most so many rows are left. A row has the limiter of most of its time.
 func condense(cells []fxfer.Moment, rows int) []fxfer.Moment {
 	total := cells[len(cells)-1].Start + cells[len(cells)-1].Length - cells[0].Start
-	step := max(total/time.Duration(rows), 1)
+	step := total/time.Duration(rows) + 1
+	first := cells[0].Start
 	var joined []fxfer.Moment
 	for len(cells) > 0 {
-		n, until := 1, cells[0].Start+step
-		for n < len(cells) && cells[n].Start+cells[n].Length <= until {
+		n, row := 1, (cells[0].Start-first)/step
+		for n < len(cells) && (cells[n].Start-first)/step <= row {
 			n++
 		}
 		joined = append(joined, diagnose.Join(cells[:n]))
@@ -99,6 +100,7 @@ type jsonRemedy struct {
 	Command string      `json:"command,omitempty"`
 	Advice  string      `json:"advice,omitempty"`
 	Expect  float64     `json:"expect_bits_per_second,omitempty"`
+	Host    string      `json:"host,omitempty"` // if not the limit's
 }
 
 type jsonSysctl struct {
@@ -115,7 +117,7 @@ func jsonLimits(all []fxfer.Limit) []jsonLimit {
 			Evidence: append([]string{}, x.Evidence...), Remedies: []jsonRemedy{},
 		}
 		for _, r := range x.Remedies {
-			l.Remedies = append(l.Remedies, jsonRemedy{(*jsonSysctl)(r.Sysctl), r.Flag, r.Command, r.Advice, r.Expect})
+			l.Remedies = append(l.Remedies, jsonRemedy{(*jsonSysctl)(r.Sysctl), r.Flag, r.Command, r.Advice, r.Expect, r.Host})
 		}
 		list = append(list, l)
 	}

@@ -17,6 +17,11 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
+const (
+	foreignTime = 20 * time.Second
+	foreignFlow = 4 * time.Second // of each test with a server of iperf3
+)
+
 // probeFlags are those of probe.
 type probeFlags struct {
 	opt     fxfer.Options
@@ -142,9 +147,9 @@ func (f *probeFlags) runForeign(c *cobra.Command, address string) error {
 	}
 	ctx, stop := interruptible(c.Context())
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, foreignTime)
 	defer cancel()
-	sight, err := within(ctx, func() (*probe.Sight, error) { return probe.Foreign(ctx, address) })
+	sight, err := within(ctx, func() (*probe.Sight, error) { return probe.Foreign(ctx, address, foreignFlow) })
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted}
@@ -326,6 +331,8 @@ func printSight(w io.Writer, s *probe.Sight) {
 		line(w, "TCP", append(tcpParts(&s.TCP), "receiver's window "+showBytes(s.SndWnd))...)
 	}
 	switch {
+	case len(s.Flows) > 0:
+		line(w, "service", s.Guess)
 	case s.FirstByte == 0:
 		line(w, "service", "says nothing", s.Guess)
 	case s.Asked != "":
@@ -333,5 +340,16 @@ func printSight(w io.Writer, s *probe.Sight) {
 	default:
 		line(w, "service", s.Guess, "first byte "+showSeconds(s.FirstByte)+" after connecting", strconv.Quote(s.Banner))
 	}
-	line(w, "note", "goodput, path MTU and what limits need fxfer there, too")
+	for i := range s.Flows {
+		f := &s.Flows[i]
+		resent := ""
+		if f.Segments > 0 {
+			resent = share(f.Loss) + " of the segments sent again"
+		}
+		line(w, "goodput "+string(f.Direction), showRate(f.Goodput)+" with 1 stream", f.Congestion, resent)
+	}
+	if s.Note != "" {
+		line(w, "note", s.Note)
+	}
+	line(w, "note", "goodput of others than iperf3, path MTU and what limits need fxfer there, too")
 }

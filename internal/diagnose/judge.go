@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"iter"
 	"slices"
 	"time"
 )
@@ -45,22 +46,17 @@ const (
 	// connections included.
 	rampRTTs = 14
 	grown    = 0.8 // of the peak
+	crowded  = 0.5 // of the peak: what is left where others came into the queue
+	smooth   = 500 * time.Millisecond
 	shortest = 10 * time.Millisecond
+	apart    = time.Second     // more than samples ever are
 	settle   = 2 * time.Second // about how long a view of the network is
 )
 
 // Cells cuts a session into cells and finds what held each back.
 func Cells(s *Session) []Cell {
-	base, other := s.Sender, s.Receiver
-	if len(other) > len(base) {
-		base = other
-	}
 	var cells []Cell
-	for i := 1; i < len(base); i++ {
-		from, to := base[i-1].At, base[i].At
-		if to-from < shortest && i < len(base)-1 {
-			continue
-		}
+	for from, to := range cuts(s) {
 		cells = append(cells, Cell{Start: from, Length: to - from, Sender: during(s.Sender, from, to), Receiver: during(s.Receiver, from, to)})
 	}
 	v := see(s, cells)
@@ -68,6 +64,37 @@ func Cells(s *Session) []Cell {
 		cells[i].Limiter = v.limiter(&cells[i])
 	}
 	return cells
+}
+
+// cuts iterates over the times of the cells: between the samples of the side that has more of them. Where the other side has none at the
+// beginning or the end, and no longer than samples are apart, that is part of the cell beside it.
+func cuts(s *Session) iter.Seq2[time.Duration, time.Duration] {
+	base, other := s.Sender, s.Receiver
+	if len(other) > len(base) {
+		base, other = other, base
+	}
+	return func(yield func(from, to time.Duration) bool) {
+		if len(base) == 0 {
+			return
+		}
+		from, last := base[0].At, len(base)-1
+		for i := 1; i <= last; i++ {
+			to := base[i].At
+			if i < last && len(other) > 0 {
+				begin, end := other[0].At, other[len(other)-1].At
+				if to <= begin && begin-base[0].At < apart || to >= end && base[last].At-end < apart {
+					continue
+				}
+			}
+			if to-from < shortest && i < last {
+				continue
+			}
+			if !yield(from, to) {
+				return
+			}
+			from = to
+		}
+	}
 }
 
 func during(samples []Sample, from, to time.Duration) Sample {
@@ -86,8 +113,8 @@ type view struct {
 	began  time.Duration
 	length time.Duration
 	sum    Sample // of the sender
-	deaf   bool   // next to nothing was acknowledged of what was sent
 	holes  []span // in which nothing large arrived
+	cuts   []span // in which nothing arrived
 }
 
 // span is a part of a session, from the start of its first cell to the end of its last one.
@@ -99,20 +126,36 @@ func see(s *Session, cells []Cell) view {
 	for i := range cells {
 		c := &cells[i]
 		sent, received = least(sent, c.Sender.MinRTT), least(received, c.Receiver.MinRTT)
-		if c.Length >= 50*time.Millisecond {
-			v.peak = max(v.peak, c.Rate())
-		}
-		if v.began < 0 && c.Sender.Acked > 0 {
+		if v.began < 0 && max(c.Sender.Acked, c.Receiver.Received) > 0 {
 			v.began = c.Start
 		}
 		v.length = c.Start + c.Length
 		add(&v.sum, &c.Sender)
 	}
 	v.minRTT = minRTT(sent, received)
-	// A handshake and its repetitions take a few kilobytes of each stream.
-	v.deaf = v.sum.Payload == 0 && v.sum.Retrans > 0 && v.sum.Acked < 16<<10*max(1, v.sum.Streams)
-	v.holes = holes(s, cells)
+	v.peak = peak(cells, max(smooth, 4*v.minRTT))
+	v.holes, v.cuts = silences(s, cells, v.minRTT)
 	return v
+}
+
+// peak is the highest rate over a time, bit/s: acknowledgements come in bunches.
+func peak(cells []Cell, over time.Duration) float64 {
+	var most, bits float64
+	var length time.Duration
+	first := 0
+	for i := range cells {
+		c := &cells[i]
+		bits += c.Rate() * c.Length.Seconds()
+		length += c.Length
+		for ; length-cells[first].Length >= over; first++ {
+			bits -= cells[first].Rate() * cells[first].Length.Seconds()
+			length -= cells[first].Length
+		}
+		if length >= over || i == len(cells)-1 && most == 0 {
+			most = max(most, bits/length.Seconds())
+		}
+	}
+	return most
 }
 
 // least returns the smaller of two round-trip times of which zero is unknown.
@@ -133,13 +176,15 @@ func minRTT(sent, received time.Duration) time.Duration {
 	return least(sent, received)
 }
 
-// holeLeast is how long nothing has to arrive for that to be more than an outage of a route.
-const holeLeast = 3 * time.Second
+const (
+	// cutLeast is how long nothing has to be acknowledged for that to be an outage, and holeLeast to be more than one.
+	cutLeast  = time.Second
+	holeLeast = 3 * time.Second
+)
 
-// holes finds where a black hole opened under a session: nothing of what is sent is acknowledged any more, while the receiver's samples,
-// which are small, still come. When data flows again in segments of the same size, it was an outage.
-func holes(s *Session, cells []Cell) []span {
-	var found []span
+// silences finds where nothing of what is sent is acknowledged any more. That is a black hole if the receiver's samples, which are small,
+// still come. When data flows again in segments of the same size, it was an outage.
+func silences(s *Session, cells []Cell, rtt time.Duration) (holes, cuts []span) {
 	for i := 0; i < len(cells); i++ {
 		first, retrans := i, int64(0)
 		for ; i < len(cells) && cells[i].Sender.Acked == 0 && cells[i].Sender.InFlight > 0; i++ {
@@ -156,16 +201,20 @@ func holes(s *Session, cells []Cell) []span {
 				alive++
 			}
 		}
-		if x.to-x.from >= holeLeast && retrans > 0 && alive > 1 && !over {
-			found = append(found, x)
+		switch {
+		case retrans == 0 || x.to-x.from < max(cutLeast, 4*rtt):
+		case x.to-x.from >= holeLeast && alive > 1 && !over:
+			holes = append(holes, x)
+		default:
+			cuts = append(cuts, x)
 		}
 	}
-	return found
+	return holes, cuts
 }
 
-// swallowed tells whether a cell is in a hole.
-func (v *view) swallowed(c *Cell) bool {
-	return slices.ContainsFunc(v.holes, func(x span) bool { return c.Start >= x.from && c.Start < x.to })
+// within tells whether a cell is in one of some spans.
+func within(spans []span, c *Cell) bool {
+	return slices.ContainsFunc(spans, func(x span) bool { return c.Start >= x.from && c.Start < x.to })
 }
 
 func share(part, of time.Duration) float64 {
@@ -201,10 +250,12 @@ func (v *view) limiter(c *Cell) Limiter {
 	// A pacing sender is not counted as limited by the window that its pace comes from. So data in flight counts as well.
 	busy := max(s.Busy, d/2) // less than one stream for half of the time says nothing
 	backlog := share(s.Backlog, busy)
-	rwnd, sndbuf := share(max(s.RwndLimited, s.Windowed), busy), share(max(s.SndbufLimited, s.Buffered), busy)
+	rwnd, sndbuf := share(s.closed(v.minRTT), busy), share(max(s.SndbufLimited, s.Buffered), busy)
 	switch {
-	case v.deaf && (s.InFlight > 0 || s.Retrans > 0), v.swallowed(c):
+	case within(v.holes, c):
 		return BlackHole
+	case within(v.cuts, c):
+		return Outage
 	case share(s.RateWait, used) >= capped:
 		return RateLimit
 	case share(s.Feed, d) >= most && share(s.Idle, used) >= most:
@@ -239,6 +290,20 @@ func (v *view) limiter(c *Cell) Limiter {
 		return SenderBuffer
 	}
 	return v.path(c)
+}
+
+// closed is how long the receiver's window held data back. Where segments wait in a queue, the line is full, however large the window.
+func (s *Sample) closed(minRTT time.Duration) time.Duration {
+	if s.queued(minRTT) {
+		return s.RwndLimited
+	}
+	return max(s.RwndLimited, s.Windowed)
+}
+
+// queued tells whether segments wait in a queue on the path.
+func (s *Sample) queued(minRTT time.Duration) bool {
+	queue := s.MeanRTT() - minRTT
+	return queue >= queueLeast && queue.Seconds() >= queueShare*minRTT.Seconds()
 }
 
 // target finds what is wrong behind the network. full tells that data waits in front of it.
@@ -295,10 +360,10 @@ func (v *view) source(c *Cell) Limiter {
 
 // ramping tells whether windows still grow.
 func (v *view) ramping(c *Cell) bool {
-	if c.Sender.Acked == 0 && v.sum.Acked > 0 && (v.began < 0 || c.Start < v.began) {
+	if v.began < 0 || c.Start < v.began {
 		return true // connecting
 	}
-	return v.began >= 0 && c.Start-v.began < rampRTTs*v.minRTT && (c.Rate() < grown*v.peak || v.brief())
+	return c.Start-v.began < rampRTTs*v.minRTT && (c.Rate() < grown*v.peak || v.brief())
 }
 
 // brief tells whether the session was over before windows could have grown.
@@ -306,7 +371,7 @@ func (v *view) brief() bool { return v.length < (rampRTTs+4)*v.minRTT }
 
 // around sums up what the sender measured about the time of a cell: the moments of a network say little.
 func (v *view) around(c *Cell) Sample {
-	from, to := max(c.Start-settle/2, v.began+rampRTTs*v.minRTT), c.Start+c.Length+settle/2
+	from, to := max(c.Start-settle/2, v.began+rampRTTs*v.minRTT), min(c.Start+c.Length+settle/2, v.length)
 	if from >= c.Start+c.Length {
 		from = c.Start
 	}
@@ -331,16 +396,16 @@ func (v *view) path(c *Cell) Limiter {
 	}
 	s := v.around(c)
 	rtt := s.MeanRTT()
-	queue := rtt - v.minRTT
-	queued := queue >= queueLeast && queue.Seconds() >= queueShare*v.minRTT.Seconds()
 	switch {
-	case queue >= bloatLeast && rtt >= bloatFactor*v.minRTT:
+	case rtt-v.minRTT >= bloatLeast && rtt >= bloatFactor*v.minRTT:
 		return Bufferbloat
+	case s.queued(v.minRTT) && float64(s.Acked)*8 < crowded*v.peak*s.At.Seconds():
+		return Congestion
 	case s.Control == BBR:
 		return LineRate // it takes neither loss nor reordering for the end of the line
 	case needless(&s), needless(&v.sum) && s.Retrans < needlessLeast:
 		return Reordering // which delays acknowledgements, too
-	case queued:
+	case s.queued(v.minRTT):
 		return LineRate
 	}
 	// The window is small though there is no queue: what made it so may have been before this cell.

@@ -57,8 +57,9 @@ func TestJudge(t *testing.T) {
 		{"the queue of the line is in use", func(s, r *Sample) {}, LineRate, ""},
 		{"BBR at the end of the line, no queue", func(s, r *Sample) { s.Control, s.RTTSum = BBR, int64(51*time.Millisecond) }, LineRate, ""},
 		{"the peer's window is closed", func(s, r *Sample) { s.RwndLimited, s.Backlog = 7*second, 8*second }, ReceiverWindow, `net.ipv4.tcp_rmem="4096 131072 16777216" on right`},
-		{"a pacing sender fills the peer's window", func(s, r *Sample) { s.Windowed, s.Control = 7*second, BBR }, ReceiverWindow, "tcp_rmem"},
-		{"all that the send buffer holds is in flight", func(s, r *Sample) { s.SndbufLimited, s.Backlog = 6*second, 0 }, SenderBuffer, `net.ipv4.tcp_wmem="4096 16384 16777216" on left`},
+		{"a pacing sender fills the peer's window", func(s, r *Sample) { s.Windowed, s.Control, s.RTTSum = 7*second, BBR, int64(51*time.Millisecond) }, ReceiverWindow, "tcp_rmem"},
+		{"all that the send buffer holds is in flight", func(s, r *Sample) { s.SndbufLimited, s.Backlog, s.SndBuf = 6*second, 0, 4<<20 }, SenderBuffer, `net.ipv4.tcp_wmem="4096 16384 16777216" on left`},
+		{"the buffer that was asked for is too small", func(s, r *Sample) { s.SndbufLimited, s.Backlog = 6*second, 0 }, SenderBuffer, "net.core.wmem_max=8388608 on left"},
 		{"loss without a queue", func(s, r *Sample) { s.Retrans, s.RTTSum = 175, int64(51*time.Millisecond) }, RandomLoss, "--congestion bbr"},
 		{"loss with a queue is how cubic finds the end of the line", func(s, r *Sample) { s.Retrans = 175 }, LineRate, ""},
 		{"overtaken segments were not lost", func(s, r *Sample) {
@@ -91,7 +92,7 @@ func TestJudge(t *testing.T) {
 		{"held back by a flag", func(s, r *Sample) { s.RateWait, s.Backlog = 6*second, 0 }, RateLimit, "--rate-limit"},
 		{"nothing comes from standard input", func(s, r *Sample) { s.Feed, s.Idle, s.Send, s.Backlog = second, 8*second, 0, 0 }, Silent, ""},
 		{"nothing large gets through", func(s, r *Sample) {
-			s.Acked, s.Payload, s.Retrans, r.Received, r.Payload = 500, 0, 40, 500, 0
+			s.Acked, s.Payload, s.Retrans, r.Received, r.Payload = 0, 0, 40, 0, 0
 		}, BlackHole, "net.ipv4.tcp_mtu_probing=1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -166,9 +167,57 @@ func TestJudgeFixedBuffer(t *testing.T) {
 	cells := Cells(&Session{Sender: perSecond(s, 3), Receiver: perSecond(r, 3)})
 	host := Host{RmemMax: 6 << 20}
 	require.Contains(t, Judge(cells, &host, &host, &Asked{SockBuf: 65536})[0].Hint(), "--sock-buf auto")
-	require.Contains(t, Judge(cells, &host, &host, &Asked{Streams: 2})[0].Hint(), "--streams 16")
+	require.Contains(t, Judge(cells, &host, &host, &Asked{Streams: 8})[0].Hint(), "--streams 16")
 	host.SockBuf = 65536
 	require.Contains(t, Judge(cells, &host, &host, &Asked{})[0].Hint(), "without --sock-buf")
+}
+
+// Remedies are never less than what is there, and name the host that has it off.
+func TestJudgeRemedies(t *testing.T) {
+	s, r := busySender(), readyReceiver()
+	s.RwndLimited, s.SndWnd = 8*second, 65535
+	cells := Cells(&Session{Sender: perSecond(s, 3), Receiver: perSecond(r, 3)})
+	left, right := Host{Name: "left", NoScaling: 1}, Host{Name: "right", RmemMax: math.MaxInt32}
+	require.Contains(t, Judge(cells, &left, &right, &Asked{})[0].Hint(), "net.ipv4.tcp_window_scaling=1 on left")
+	left.NoScaling = 0
+	require.Empty(t, Judge(cells, &left, &right, &Asked{})[0].Remedies, "the kernel takes no more")
+	right.NoAutotuning = 1
+	require.Contains(t, Judge(cells, &left, &right, &Asked{})[0].Hint(), "net.ipv4.tcp_moderate_rcvbuf=1 on right")
+	for rate, want := range map[float64]string{1e6: "900kbit", 123e6: "110mbit", 9.99e6: "8900kbit", 500: "1kbit"} {
+		require.Equal(t, want, below(rate))
+	}
+}
+
+// What stands still for a while is no black hole, if nothing speaks for one.
+func TestJudgeOutage(t *testing.T) {
+	s, r := busySender(), readyReceiver()
+	flow := perSecond(s, 12)
+	for i := range flow {
+		if t := flow[i].At; t > 4*second && t <= 8*second { // nothing is acknowledged
+			flow[i].Acked = int64(4 * float64(s.Acked))
+		} else if t > 8*second {
+			flow[i].Acked = int64((t.Seconds() - 4) * float64(s.Acked))
+		}
+		flow[i].Retrans = int64(flow[i].At / second)
+	}
+	heard := perSecond(r, 12)
+	cells := Cells(&Session{Sender: flow, Receiver: heard})
+	times := map[Limiter]time.Duration{}
+	for _, c := range cells {
+		times[c.Limiter] += c.Length
+	}
+	require.InDelta(t, 4, times[Outage].Seconds(), 0.3)
+	require.Zero(t, times[BlackHole])
+
+	// An idle session that has lost a segment of its handshake is neither.
+	idle := Sample{Streams: 4, Idle: 4 * second, Cores: 2000, MinRTT: 40 * time.Millisecond, InFlight: 0}
+	flow = perSecond(idle, 1)
+	for i := range flow {
+		flow[i].Retrans, flow[i].Acked = 1, 900
+	}
+	for _, c := range Cells(&Session{Sender: flow, Receiver: perSecond(Sample{Cores: 2000}, 1)}) {
+		require.NotContains(t, []Limiter{BlackHole, Outage}, c.Limiter)
+	}
 }
 
 func TestExpect(t *testing.T) {
@@ -201,7 +250,7 @@ func TestJudgeHostile(t *testing.T) {
 				s.At = time.Duration(i) * time.Duration(rng.Int64N(1e9))
 				all.Add(s)
 			}
-			return all.Since(0)
+			return all.All()
 		}
 		x := &Session{Sender: series(), Receiver: series()}
 		Fill(&Sample{}, &x.ReceiverHost, func(string) (int64, bool) { return odd[rng.IntN(len(odd))], true })
@@ -223,12 +272,12 @@ func TestSeries(t *testing.T) {
 	for i := range 100_000 {
 		s.Add(Sample{At: time.Duration(i) * time.Second, Acked: int64(i)})
 	}
-	all := s.Since(0)
+	all := s.All()
 	require.LessOrEqual(t, len(all), maxSamples)
 	require.Zero(t, all[0].At)
 	require.Equal(t, 99_999*time.Second, all[len(all)-1].At)
 	s.Add(Sample{At: time.Second})
-	require.Len(t, s.Since(0), len(all), "time runs forward")
+	require.Len(t, s.All(), len(all), "time runs forward")
 	between := at(all, 50_000*time.Second+500*time.Millisecond)
 	require.InDelta(t, 50_000, between.Acked, 1)
 }

@@ -27,6 +27,7 @@ const (
 	Bufferbloat    Limiter = "bufferbloat"      // the path is full, and so is a queue of excessive length
 	Stalls         Limiter = "request stalls"   // Nagle's algorithm and delayed ACK wait for each other
 	Silent         Limiter = "source is silent" // the program that feeds standard input
+	Outage         Limiter = "outage"           // nothing gets through for a while
 	Unknown        Limiter = "nothing in particular"
 )
 
@@ -58,6 +59,7 @@ type Remedy struct {
 	Command string  // for the verdict's host
 	Advice  string  // in words, where no command can do it
 	Expect  float64 // goodput in bit/s to be expected at least, 0 if that can't be known
+	Host    string  // for which a Sysctl or Command is, if not for the verdict's
 }
 
 // Sysctl is a kernel setting.

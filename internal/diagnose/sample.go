@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -32,7 +33,7 @@ type Sample struct {
 
 	CPU      time.Duration // used by the process
 	RunDelay time.Duration // its threads could have run and did not
-	Cores    int64         // that it may use, in thousandths, now
+	Cores    int64         // that it may use, in thousandths
 
 	Streams int64 // now
 	Payload int64 // bytes written at the target
@@ -104,6 +105,7 @@ type Host struct {
 	BBR                           int64 // one of BBRMissing to BBRAllowed
 	MTUProbing                    int64 // net.ipv4.tcp_mtu_probing
 	InitCwnd, InitRwnd            int64 // of the route to the peer, if set there, segments
+	NoScaling, NoAutotuning       int64 // 1: net.ipv4.tcp_window_scaling, tcp_moderate_rcvbuf is off
 }
 
 // What a host can do with BBR.
@@ -147,6 +149,7 @@ func (h *Host) fields() []field {
 		g("tcp_rmem_min", &h.RmemMin), g("tcp_rmem_default", &h.RmemDefault), g("tcp_rmem_max", &h.RmemMax),
 		g("tcp_wmem_min", &h.WmemMin), g("tcp_wmem_default", &h.WmemDefault), g("tcp_wmem_max", &h.WmemMax),
 		g("sock_buf", &h.SockBuf), g("bbr", &h.BBR), g("mtu_probing", &h.MTUProbing), g("initcwnd", &h.InitCwnd), g("initrwnd", &h.InitRwnd),
+		g("no_scaling", &h.NoScaling), g("no_autotuning", &h.NoAutotuning),
 	}
 }
 
@@ -206,10 +209,7 @@ func add(a, b *Sample) {
 
 // at returns the sample at a time, with counters in between two samples as on a straight line. samples are in order and not empty.
 func at(samples []Sample, t time.Duration) Sample {
-	i := 0
-	for i < len(samples) && samples[i].At < t {
-		i++
-	}
+	i, _ := slices.BinarySearchFunc(samples, t, func(s Sample, t time.Duration) int { return cmp.Compare(s.At, t) })
 	switch {
 	case i == len(samples):
 		return samples[i-1]
@@ -251,14 +251,8 @@ func (s *Series) Add(x Sample) {
 	s.samples = append(s.samples, x)
 }
 
-// Since returns the samples from a time on.
-func (s *Series) Since(t time.Duration) []Sample {
-	i := len(s.samples)
-	for i > 0 && s.samples[i-1].At >= t {
-		i--
-	}
-	return slices.Clone(s.samples[i:])
-}
+// All returns the samples.
+func (s *Series) All() []Sample { return slices.Clone(s.samples) }
 
 // Last returns the latest sample.
 func (s *Series) Last() (Sample, bool) {

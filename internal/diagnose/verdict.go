@@ -1,8 +1,8 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -17,7 +17,7 @@ type Asked struct {
 	SockBuf    int64  // by this command, 0 for automatic
 	RateLimit  int64  // bit/s, 0 for none
 	Sync       string // "batch", "file" or "none"
-	Congestion string // "" or "auto" for automatic
+	Connecting *Host  // whose packets vanished while it connected, nil for none
 }
 
 // facts is what is known of the time in which one limiter held.
@@ -28,13 +28,13 @@ type facts struct {
 	asked            *Asked
 }
 
-// headers are the bytes of a full Ethernet frame that are not payload of TCP with timestamps, of 1538 on the wire.
+// ethernetGoodput is the part of the wire's bytes that is payload, with full frames and TCP's timestamps.
 const ethernetGoodput = 1448.0 / 1538
 
 // expect is the goodput to be expected at least when a limiter that cost a factor is gone, in bit/s. How much more the path carries is not
 // known before it was tried; so no more is promised than twice, and no more than the next usual line rate.
 func expect(rate, factor float64) float64 {
-	most := rate * min(factor, 2)
+	most := rate * max(1, min(factor, 2))
 	for _, line := range []float64{10e6, 100e6, 1e9, 10e9, 25e9, 100e9} {
 		if goodput := line * ethernetGoodput; rate < goodput*0.95 {
 			return min(most, goodput)
@@ -84,11 +84,13 @@ func (f *facts) verdict() Verdict {
 		v.Side = Receiver
 		f.cpu(&v, &f.Receiver, f.Receiver.Receive+f.Receiver.Digest+f.Receiver.Code+f.Receiver.Write)
 	case RateLimit:
-		v.Side = Sender
+		v.Side = f.asked.Here
 		v.Evidence = []string{fmt.Sprintf("%s asked for, %s on the line", units.Rate(float64(f.asked.RateLimit)), units.Rate(f.Rate()))}
-		v.Remedies = []Remedy{{Flag: "--rate-limit with a higher rate, or without it"}}
+		v.Remedies = []Remedy{{Advice: "a higher --rate-limit, or none"}}
 	case BlackHole:
 		f.blackHole(&v)
+	case Outage:
+		v.Evidence = []string{fmt.Sprintf("nothing was acknowledged for %s", units.Time(f.Length))}
 	case Stalls, Unknown:
 		v.Evidence = []string{fmt.Sprintf("no stage and no window stands out; %s", units.Rate(f.Rate()))}
 	}
@@ -115,7 +117,7 @@ func (f *facts) window(v *Verdict, limited time.Duration, window int64) {
 	streams, rtt := max(1, f.Sender.Streams), f.rtt()
 	if window > 0 && rtt > 0 {
 		v.Evidence = append(v.Evidence, fmt.Sprintf("%s a stream obtained; %d × that / %s RTT = %s", units.Bytes(window), streams, units.Time(rtt),
-			units.Rate(float64(window*streams)*8/rtt.Seconds())))
+			units.Rate(float64(window)*float64(streams)*8/rtt.Seconds())))
 	}
 	v.Evidence = append(v.Evidence, fmt.Sprintf("it held data back for %s of the time with data in flight", percent(share(limited, f.Sender.Busy))))
 	if rtt > 0 {
@@ -123,13 +125,41 @@ func (f *facts) window(v *Verdict, limited time.Duration, window int64) {
 	}
 }
 
-// grown is the upper end of a buffer's autotuning to ask for instead of one.
-func grownBuffer(most int64) int64 {
+// grownBuffer is the size to ask for instead of one, as the kernel counts: twice as much at least, which is 16 MiB at least, and what fits the
+// kernel's int at most.
+func grownBuffer(size int64) int64 {
 	next := int64(16 << 20)
-	for next < 2*most && next < 1<<30 {
+	for next < 2*size && next < 1<<30 {
 		next *= 2
 	}
 	return next
+}
+
+// grow adds the remedy of a larger end of autotuning, if there can be one.
+func (f *facts) grow(v *Verdict, name string, least, usual, most int64) {
+	if next := grownBuffer(most); next > most {
+		v.Remedies = append(v.Remedies, Remedy{
+			Sysctl: &Sysctl{name, fmt.Sprintf("%d %d %d", least, usual, next)}, Expect: f.expect(float64(next) / float64(most)),
+		})
+	}
+}
+
+// unscaled is the largest window without window scaling (RFC 7323, section 2).
+const unscaled = 65535
+
+// scaling is the remedy where windows can't be announced as large as they are.
+func (f *facts) scaling(v *Verdict, window int64) bool {
+	if window > unscaled {
+		return false
+	}
+	for _, h := range []*Host{f.sender, f.receiver} {
+		if h.NoScaling == 1 {
+			v.Evidence = append(v.Evidence, "net.ipv4.tcp_window_scaling is off on "+hostName(h))
+			v.Remedies = append(v.Remedies, Remedy{Sysctl: &Sysctl{"net.ipv4.tcp_window_scaling", "1"}, Expect: f.expect(2), Host: h.Name})
+			return true
+		}
+	}
+	return false
 }
 
 // sockBuf is the remedy where somebody asked for the buffer's size.
@@ -149,36 +179,45 @@ func (f *facts) sockBuf(v *Verdict, h *Host) bool {
 
 // moreStreams is the remedy that any capped window has.
 func (f *facts) moreStreams(v *Verdict) {
-	if n := int(f.Sender.Streams); f.asked.Streams > 0 && n < 64 {
-		more := min(64, 2*n)
-		v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--streams %d", more), Expect: f.expect(float64(more) / float64(max(1, n)))})
+	const limit = 64
+	if n := f.asked.Streams; n > 0 && n < limit {
+		more := min(limit, 2*n)
+		v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--streams %d", more), Expect: f.expect(float64(more) / float64(n))})
+	}
+	if n := f.asked.MaxStreams; f.asked.Streams == 0 && n > 0 && n < limit && f.Sender.Streams >= int64(n) {
+		more := min(limit, 2*n)
+		v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--max-streams %d", more), Expect: f.expect(float64(more) / float64(n))})
 	}
 }
 
 func (f *facts) receiverWindow(v *Verdict) {
-	f.window(v, f.Sender.RwndLimited, f.Sender.SndWnd)
+	f.window(v, max(f.Sender.RwndLimited, f.Sender.Windowed), f.Sender.SndWnd)
 	h := f.receiver
-	if !f.sockBuf(v, h) && h.RmemMax > 0 {
-		most := grownBuffer(h.RmemMax)
+	switch {
+	case f.sockBuf(v, h), f.scaling(v, f.Sender.SndWnd):
+	case h.NoAutotuning == 1:
+		v.Evidence = append(v.Evidence, "net.ipv4.tcp_moderate_rcvbuf is off: the buffer does not grow")
+		v.Remedies = append(v.Remedies, Remedy{Sysctl: &Sysctl{"net.ipv4.tcp_moderate_rcvbuf", "1"}, Expect: f.expect(2)})
+	case h.RmemMax > 0:
 		v.Evidence = append(v.Evidence, fmt.Sprintf("net.ipv4.tcp_rmem ends at %s, about half of which becomes window", units.Bytes(h.RmemMax)))
-		v.Remedies = append(v.Remedies, Remedy{
-			Sysctl: &Sysctl{"net.ipv4.tcp_rmem", fmt.Sprintf("%d %d %d", h.RmemMin, h.RmemDefault, most)},
-			Expect: f.expect(float64(most) / float64(h.RmemMax)),
-		})
+		f.grow(v, "net.ipv4.tcp_rmem", h.RmemMin, h.RmemDefault, h.RmemMax)
 	}
 	f.moreStreams(v)
 }
 
 func (f *facts) senderBuffer(v *Verdict) {
-	f.window(v, f.Sender.SndbufLimited, f.Sender.SndBuf/3*2)
-	h := f.sender
-	if !f.sockBuf(v, h) && h.WmemMax > 0 {
-		most := grownBuffer(h.WmemMax)
-		v.Evidence = append(v.Evidence, fmt.Sprintf("net.ipv4.tcp_wmem ends at %s, about two thirds of which is payload", units.Bytes(h.WmemMax)))
+	f.window(v, max(f.Sender.SndbufLimited, f.Sender.Buffered), f.Sender.SndBuf/3*2)
+	h, size := f.sender, f.Sender.SndBuf
+	switch {
+	case f.sockBuf(v, h):
+	case size > h.WmemMax && grownBuffer(size) > size: // it was asked for, and the kernel gave twice net.core.wmem_max
+		v.Evidence = append(v.Evidence, fmt.Sprintf("the buffer is %s, as much as net.core.wmem_max allows", units.Bytes(size)))
 		v.Remedies = append(v.Remedies, Remedy{
-			Sysctl: &Sysctl{"net.ipv4.tcp_wmem", fmt.Sprintf("%d %d %d", h.WmemMin, h.WmemDefault, most)},
-			Expect: f.expect(float64(most) / float64(h.WmemMax)),
+			Sysctl: &Sysctl{"net.core.wmem_max", fmt.Sprint(grownBuffer(size) / 2)}, Expect: f.expect(float64(grownBuffer(size)) / float64(size)),
 		})
+	case h.WmemMax > 0:
+		v.Evidence = append(v.Evidence, fmt.Sprintf("net.ipv4.tcp_wmem ends at %s, about two thirds of which is payload", units.Bytes(h.WmemMax)))
+		f.grow(v, "net.ipv4.tcp_wmem", h.WmemMin, h.WmemDefault, h.WmemMax)
 	}
 	f.moreStreams(v)
 }
@@ -209,6 +248,9 @@ func (f *facts) delay() string {
 	return fmt.Sprintf("RTT %s, at least %s", units.Time(f.Sender.MeanRTT()), units.Time(f.rtt()))
 }
 
+// allowBBR lets every process use BBR, and leaves what else is allowed.
+const allowBBR = `sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="$(sysctl -n net.ipv4.tcp_allowed_congestion_control) bbr"`
+
 func (f *facts) loss(v *Verdict) {
 	s := &f.Sender
 	v.Evidence = append(v.Evidence, f.lost()+", and no queue: "+f.delay())
@@ -222,9 +264,9 @@ func (f *facts) loss(v *Verdict) {
 	case BBRAllowed:
 		v.Remedies = append(v.Remedies, Remedy{Flag: "--congestion bbr", Expect: rate})
 	case BBRRestricted:
-		v.Remedies = append(v.Remedies, Remedy{Sysctl: &Sysctl{"net.ipv4.tcp_allowed_congestion_control", "reno cubic bbr"}, Expect: rate})
+		v.Remedies = append(v.Remedies, Remedy{Command: allowBBR, Expect: rate, Host: f.sender.Name})
 	case BBRMissing:
-		v.Remedies = append(v.Remedies, Remedy{Command: "sudo modprobe tcp_bbr", Expect: rate})
+		v.Remedies = append(v.Remedies, Remedy{Command: "sudo modprobe tcp_bbr && " + allowBBR, Expect: rate, Host: f.sender.Name})
 	}
 	f.moreStreams(v)
 }
@@ -243,15 +285,27 @@ func (f *facts) bloat(v *Verdict) {
 	if f.Sender.Control != BBR && f.sender.BBR == BBRAllowed {
 		v.Remedies = append(v.Remedies, Remedy{Flag: "--congestion bbr"})
 	}
-	v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--rate-limit %.0fmbit", math.Ceil(f.Rate()*0.9/1e6))},
+	v.Remedies = append(v.Remedies, Remedy{Flag: "--rate-limit " + below(f.Rate())},
 		Remedy{Advice: "fq_codel or cake on the router in front of the slow line"})
+}
+
+// below writes nine tenths of a rate in bit/s with two digits, rounded down.
+func below(rate float64) string {
+	n, unit := int64(rate*0.9/1e3), "kbit"
+	digit := int64(1)
+	for n/digit >= 100 {
+		digit *= 10
+	}
+	if n -= n % digit; n%1000 == 0 && n > 0 {
+		n, unit = n/1000, "mbit"
+	}
+	return fmt.Sprintf("%d%s", max(1, n), unit)
 }
 
 func (f *facts) ramp(v *Verdict) {
 	rtt := f.rtt()
 	if rtt > 0 {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("%s is %.0f round trips of %s: connecting, and windows that double with each", units.Time(f.Length),
-			f.Length.Seconds()/rtt.Seconds(), units.Time(rtt)))
+		v.Evidence = append(v.Evidence, fmt.Sprintf("%s, with an RTT of %s: connecting, and windows that double with each round trip", units.Time(f.Length), units.Time(rtt)))
 	}
 	if f.Limiter == InitialWindow {
 		h, name, n := f.sender, "initcwnd", f.sender.InitCwnd
@@ -296,8 +350,8 @@ func (f *facts) target(v *Verdict) {
 		rate := f.expect(1 / max(0.5, 1-part))
 		if f.asked.Sync == "file" {
 			v.Remedies = append(v.Remedies, Remedy{Flag: "--sync batch", Expect: rate})
-		} else {
-			v.Remedies = append(v.Remedies, Remedy{Flag: "--sync none, if a power cut may cost what is new", Expect: 0})
+		} else if f.asked.Sync != "none" {
+			v.Remedies = append(v.Remedies, Remedy{Advice: "--sync none, if a power cut may cost what is new"})
 		}
 		return
 	}
@@ -324,13 +378,17 @@ func (f *facts) cpu(v *Verdict, s *Sample, streams time.Duration) {
 }
 
 func (f *facts) blackHole(v *Verdict) {
-	s := &f.Sender
-	size := s.PMTU
+	s, h := &f.Sender, f.sender
+	if f.asked.Connecting != nil {
+		h = f.asked.Connecting
+	}
 	v.Evidence = append(v.Evidence,
-		fmt.Sprintf("%d full segments were sent again and none arrived, while small messages do", s.Retrans),
-		fmt.Sprintf("packets of %d bytes vanish, and no ICMP message names the largest that passes", size))
-	if f.sender.MTUProbing == 0 {
-		v.Remedies = append(v.Remedies, Remedy{Sysctl: &Sysctl{"net.ipv4.tcp_mtu_probing", "1"}})
+		fmt.Sprintf("packets of %d bytes vanish, smaller ones arrive, and no ICMP message names the largest that passes", s.PMTU))
+	if s.Retrans > 0 {
+		v.Evidence = append(v.Evidence, fmt.Sprintf("segments were sent again %d times, and none arrived", s.Retrans))
+	}
+	if h.MTUProbing == 0 {
+		v.Remedies = append(v.Remedies, Remedy{Sysctl: &Sysctl{"net.ipv4.tcp_mtu_probing", "1"}, Host: h.Name})
 	}
 	v.Remedies = append(v.Remedies, Remedy{Advice: "let ICMP pass the firewalls, or lower the MTU of the route"})
 }
@@ -375,10 +433,10 @@ func (v *Verdict) Hint() string {
 	return text
 }
 
-// On says the remedy in one line, for a host of this name.
+// On says the remedy in one line, for a host of this name unless it has its own.
 func (r *Remedy) On(host string) string {
 	where := ""
-	if host != "" {
+	if host = cmp.Or(r.Host, host); host != "" {
 		where = " on " + host
 	}
 	switch {

@@ -463,7 +463,8 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 			require.GreaterOrEqual(t, len(marked(t, mark)), 2)
 		}
 		require.NoError(t, l.Close())
-		require.Empty(t, marked(t, mark))
+		// What commands without a Wait began is killed by then, but may still be about to end.
+		require.Eventually(t, func() bool { return len(marked(t, mark)) == 0 }, 10*time.Second, 10*time.Millisecond)
 		require.NoError(t, l.Close())
 		wait()
 		require.Zero(t, tunFiles(t))
@@ -485,7 +486,7 @@ func TestNothingIsLeftAfterFailure(t *testing.T) {
 	require.Error(t, err)
 	after, err := filepath.Glob("/proc/self/fd/*")
 	require.NoError(t, err)
-	require.Len(t, after, len(fds))
+	require.LessOrEqual(t, len(after), len(fds)) // what earlier tests closed may have been on its way
 }
 
 // hold is a program with a lab that doesn't end by itself.

@@ -19,6 +19,9 @@ const (
 	slack = tick / 2
 	// Packets read before those that are due are delivered again.
 	readBatch = 32
+	// A batch that takes longer was interrupted: what is read afterwards may have been sent meanwhile, and is not
+	// delivered as if it had been sent before.
+	interrupted = 2 * tick
 )
 
 // pump moves packets from one TUN device to another over a line, on a thread of its own.
@@ -96,6 +99,9 @@ func (p *pump) run() error {
 				return fmt.Errorf("read from the TUN device: %w", err)
 			}
 			moved = true
+			if at := p.now(); at > now+int64(interrupted) {
+				now = at
+			}
 			if n > vnetLen {
 				p.line.admit(now-slept/2, p.line.arena.room()[:n])
 			}

@@ -16,6 +16,8 @@ const (
 	tickEvery = 100 * time.Millisecond
 	// lookEvery is how often a sender looks at its socket.
 	lookEvery = 50 * time.Millisecond
+	// unsent is what a sender leaves to be drained at the end, beside what is in flight.
+	unsent = 2 * wire.FlowBlock
 )
 
 // Conn is a data stream of a probe: a transport.Conn.
@@ -23,6 +25,7 @@ type Conn interface {
 	io.ReadWriteCloser
 	SetDeadline(time.Time) error
 	SetNoDelay(bool) error
+	LimitUnsent(bytes int)
 	LocalAddr() net.Addr
 	RemoteAddr() net.Addr
 	Info() (transport.Info, bool)
@@ -57,6 +60,7 @@ func (m cpuMeter) share() float64 {
 // sendFlow sends blocks until the time is over or the most bytes are sent, and marks the last.
 func sendFlow(c Conn, within time.Duration, most int64) (end flowEnd, sent int64, err error) {
 	cpu := newCPUMeter()
+	c.LimitUnsent(unsent)
 	block := make([]byte, wire.FlowBlock)
 	start := time.Now()
 	var looked time.Duration

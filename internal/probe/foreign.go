@@ -26,6 +26,8 @@ type Sight struct {
 	Banner    string  `json:"banner,omitempty"`       // its first line
 	SndWnd    int64   `json:"receiver_window_bytes"`  // that it announced
 	Guess     string  `json:"service,omitempty"`      // by the banner
+	Flows     []Flow  `json:"flows,omitempty"`        // of iperf3
+	Note      string  `json:"note,omitempty"`         // what failed
 }
 
 const (
@@ -37,9 +39,14 @@ const (
 )
 
 // Foreign looks at a TCP port from this side only. A service that does not speak first is asked for the head of its root, as of a web
-// server, but not on the port of iperf3, which would take it for a test.
-func Foreign(ctx context.Context, addr string) (*Sight, error) {
+// server. On the port of iperf3, its server is asked for two tests of goodput, each in the given time, of whole seconds.
+func Foreign(ctx context.Context, addr string, within time.Duration) (*Sight, error) {
 	s := &Sight{Address: addr}
+	if _, port, _ := net.SplitHostPort(addr); port == iperfPort {
+		if is, err := s.iperf(ctx, within); is || ctx.Err() != nil {
+			return s, err
+		}
+	}
 	var times []time.Duration
 	d := net.Dialer{Timeout: 5 * time.Second}
 	d.SetMultipathTCP(false)
@@ -71,13 +78,45 @@ func Foreign(ctx context.Context, addr string) (*Sight, error) {
 		return nil, err
 	}
 	if i, ok := transport.InfoOf(conn); ok {
-		s.RTT, s.MinRTT, s.SndWnd = i.RTT.Seconds(), i.MinRTT.Seconds(), int64(i.SndWnd)
-		s.TCP = TCP{
-			WindowScaling: i.WindowScaling, SndScale: i.SndScale, RcvScale: i.RcvScale, SACK: i.SACK, Timestamps: i.Timestamps, ECN: i.ECN,
-			SndMSS: i.SndMSS, RcvMSS: i.AdvMSS, PMTU: i.PMTU, Congestion: i.Congestion,
-		}
+		s.see(&i)
 	}
 	return s, ctx.Err()
+}
+
+// iperf measures goodput in both directions, and tells whether the server is one of iperf3.
+func (s *Sight) iperf(ctx context.Context, within time.Duration) (bool, error) {
+	var times []time.Duration
+	connected := func(c *net.TCPConn, took time.Duration) {
+		times = append(times, took)
+		if i, ok := transport.InfoOf(c); ok {
+			s.see(&i)
+		}
+	}
+	for _, d := range []Direction{Up, Down} {
+		f, err := iperf(ctx, s.Address, d, within, connected)
+		for try := 0; err != nil && len(s.Flows) > 0 && try < 5 && sleep(ctx, 300*time.Millisecond) == nil; try++ { // it opens its port anew after each test
+			f, err = iperf(ctx, s.Address, d, within, connected)
+		}
+		if err != nil && len(s.Flows) == 0 {
+			return false, err
+		}
+		if err != nil {
+			s.Note = fmt.Sprintf("goodput %s: %v", d, err)
+			break
+		}
+		s.Flows = append(s.Flows, *f)
+	}
+	s.Connect, s.Guess = rttOf(times), "iperf3"
+	return true, ctx.Err()
+}
+
+// see takes note of what the kernel knows of the connection.
+func (s *Sight) see(i *transport.Info) {
+	s.RTT, s.MinRTT, s.SndWnd = i.RTT.Seconds(), i.MinRTT.Seconds(), int64(i.SndWnd)
+	s.TCP = TCP{
+		WindowScaling: i.WindowScaling, SndScale: i.SndScale, RcvScale: i.RcvScale, SACK: i.SACK, Timestamps: i.Timestamps, ECN: i.ECN,
+		SndMSS: i.SndMSS, RcvMSS: i.AdvMSS, PMTU: i.PMTU, Congestion: i.Congestion,
+	}
 }
 
 // listen waits for the service to speak, and makes it.
@@ -86,8 +125,7 @@ func (s *Sight) listen(conn *net.TCPConn) error {
 	start := time.Now()
 	_ = conn.SetReadDeadline(start.Add(bannerWait))
 	n, err := conn.Read(buf)
-	_, port, _ := net.SplitHostPort(s.Address)
-	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && port != iperfPort {
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
 		s.Asked = "HEAD / HTTP/1.0"
 		start = time.Now()
 		if _, err := conn.Write([]byte(httpRequest)); err != nil {
@@ -97,9 +135,6 @@ func (s *Sight) listen(conn *net.TCPConn) error {
 		n, _ = conn.Read(buf)
 	}
 	if n == 0 {
-		if port == iperfPort {
-			s.Guess = "iperf3, by its port"
-		}
 		return nil
 	}
 	s.FirstByte = time.Since(start).Seconds()

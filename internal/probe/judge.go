@@ -58,6 +58,12 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 	}
 	queue := f.RTT.Count > 0 && r.Idle.Median > 0 && f.RTT.Median > r.Idle.Median*queueless
 	gains := f != several && several.Goodput > f.Goodput*helps
+	single := f // the flow of one stream
+	for i := range r.Flows {
+		if g := &r.Flows[i]; g.Direction == f.Direction && g.Streams == 1 {
+			single = g
+		}
+	}
 	parts := gains || f == several && f.Streams > 1 && !nearOther(f, r) // each stream is held back
 	streams := func() []diagnose.Remedy {
 		if !gains {
@@ -84,7 +90,7 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 	case f.ReceiverCPU >= cpuFull && f.Loss < queued:
 		return diagnose.Verdict{Limiter: diagnose.ReceiverCPU, Side: diagnose.Receiver, Host: receiver, Share: f.ReceiverCPU,
 			Evidence: []string{percent(f.ReceiverCPU) + " of the receiver's CPUs were busy, and hardly anything was lost"}}
-	case f.Loss >= lossy && !queue && parts:
+	case f.Loss >= lossy && single.Loss >= lossy && !queue && parts:
 		v := diagnose.Verdict{Limiter: diagnose.RandomLoss, Side: diagnose.Path, Share: 0.8, Evidence: []string{loss, rtt + ": no queue"}, Remedies: streams()}
 		if f.Congestion != "bbr" {
 			v.Remedies = append(v.Remedies, diagnose.Remedy{Flag: "--congestion bbr"})

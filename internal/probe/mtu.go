@@ -55,11 +55,16 @@ func (s *mtuSearch) next(least int) []int {
 	case high == low+1 && s.tries[high] >= mtuTries:
 		return nil
 	}
+	// What went unanswered may have been lost: it is tried again, while the search goes on below the least of it.
 	want := map[int]bool{}
-	for n := range s.tries {
-		if n > low && s.tries[n] < mtuTries && (n == high || low == 0) {
-			want[n] = true
+	for _, n := range slices.Sorted(maps.Keys(s.tries)) {
+		if n <= low {
+			continue
 		}
+		if s.tries[n] >= mtuTries || len(want) == mtuSplit {
+			break
+		}
+		want[n] = true
 	}
 	if low > 0 {
 		for _, n := range []int{s.named, s.named + 1, s.device, s.device + 1} {

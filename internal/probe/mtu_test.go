@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/fxfer/fxfer/internal/wire"
 )
 
 // simulated is a path in one direction.
@@ -27,7 +29,7 @@ func (p simulated) find(t require.TestingT, lost func(size int) bool) PathMTU {
 			return s.result(Up)
 		}
 		require.Less(t, rounds, 64, "the search ends")
-		require.LessOrEqual(t, len(sizes), 2*mtuSplit)
+		require.LessOrEqual(t, len(sizes), wire.MaxVolley)
 		require.True(t, slices.IsSorted(sizes))
 		for _, n := range sizes {
 			switch {

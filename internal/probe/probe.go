@@ -21,7 +21,7 @@ import (
 // Shares of the time that a probe may take. What is left is for connecting and draining.
 const (
 	idleShare     = 0.07
-	soundShare    = 0.16  // at most
+	soundShare    = 0.16  // at most, and some round trips
 	flowShare     = 0.145 // each of four
 	exchangeShare = 0.13
 	rateShare     = 0.02
@@ -234,7 +234,7 @@ func (p *prober) rttBetween(from, to time.Duration) RTT {
 // findMTU finds the path MTU, or notes why not. Where there is a black hole, what follows cuts its segments to fit.
 func (p *prober) findMTU(ctx context.Context) {
 	p.opt.Stage("path MTU")
-	ctx, cancel := context.WithTimeout(ctx, p.share(soundShare))
+	ctx, cancel := context.WithTimeout(ctx, p.share(soundShare)+20*p.rtt)
 	defer cancel()
 	c, err := p.dial(ctx, transport.Path{RTT: p.rtt})
 	var up, down PathMTU
@@ -247,7 +247,7 @@ func (p *prober) findMTU(ctx context.Context) {
 		up, down, err = sound(ctx, c, p.rtt)
 	}
 	if err != nil {
-		p.report.Notes = append(p.report.Notes, fmt.Sprintf("the path MTU is TCP's belief: %v", cause(ctx, err)))
+		p.report.Notes = append(p.report.Notes, fmt.Sprintf("no path MTU by datagrams: %v", cause(ctx, err)))
 	}
 	for _, m := range []*PathMTU{&up, &down} {
 		if !m.Measured {
@@ -614,19 +614,20 @@ func (p *prober) exchanges(ctx context.Context) error {
 		}
 	}
 	budget := p.share(exchangeShare)
-	// Enough round trips for each, with a delayed ACK in both directions.
-	need := (cellLeast + 1) * (p.rtt + 80*time.Millisecond)
+	// Enough round trips for each, with a delayed ACK in both directions; a new connection takes about six.
 	half := float64(len(cells) / 2)
-	lanes := int(min(max(math.Ceil(half*need.Seconds()/budget.Seconds()), 2), 32))
+	need := (cellLeast + 1) * (p.rtt + 80*time.Millisecond)
+	all := half * (need.Seconds() + newCount*6*p.rtt.Seconds())
+	lanes := int(min(max(math.Ceil(all/budget.Seconds()), 2), 32))
 	slice := min(seconds(budget.Seconds()*float64(lanes)/half), 2*need)
-	ctx, cancel := context.WithTimeout(ctx, budget*2)
+	ctx, cancel := context.WithTimeout(ctx, 2*budget)
 	defer cancel()
-	var all errgroup.Group
-	all.SetLimit(lanes)
+	var work errgroup.Group
+	work.SetLimit(lanes)
 	for i := range cells {
-		all.Go(func() error { return p.cell(ctx, &cells[i], slice) })
+		work.Go(func() error { return p.cell(ctx, &cells[i], slice) })
 	}
-	err := all.Wait()
+	err := work.Wait()
 	if err != nil && ctx.Err() == nil {
 		return err
 	}

@@ -27,6 +27,8 @@ func TestMain(m *testing.M) {
 // plain is a stream without TLS.
 type plain struct{ *net.TCPConn }
 
+func (p plain) LimitUnsent(int) {}
+
 func (p plain) Info() (transport.Info, bool) { return transport.InfoOf(p.TCPConn) }
 
 // served lets a session serve what connects to a port of this host, until the test ends, and returns how to connect.

@@ -284,7 +284,7 @@ func (s *sounding) search(ctx context.Context, d Direction, try func(*mtuSearch,
 }
 
 // patience is how long an answer may take.
-func (s *sounding) patience() time.Duration { return 2*s.rtt + 100*time.Millisecond }
+func (s *sounding) patience() time.Duration { return 3*s.rtt/2 + 100*time.Millisecond }
 
 // send tries sizes from here to the server.
 func (s *sounding) send(found *mtuSearch, sizes []uint64) error {

@@ -24,6 +24,7 @@ func (v *Receiver) entries(m *wire.Entries) error {
 		v.mu.Unlock()
 		return protocolError("more entries than allowed")
 	}
+	v.pending++ // until the answers are sent: the end of the session must not overtake them
 	v.mu.Unlock()
 	var answers wire.Answers
 	for i := range m.Entries {
@@ -35,6 +36,9 @@ func (v *Receiver) entries(m *wire.Entries) error {
 	if len(answers.Answers) > 0 {
 		v.ctrl.send(&answers)
 	}
+	v.mu.Lock()
+	v.pending--
+	v.mu.Unlock()
 	v.flushIdle()
 	v.finish()
 	return nil
@@ -566,7 +570,8 @@ func (v *Receiver) linkWaiting(links []*receiving, became *Event) {
 	v.linksWaiting -= len(links)
 	v.mu.Unlock()
 	var answers wire.Answers
-	for _, e := range links {
+	events := make([]Event, len(links))
+	for i, e := range links {
 		a := wire.Answer{Index: e.index, Verdict: wire.Done}
 		err := became.Err
 		switch {
@@ -580,15 +585,17 @@ func (v *Receiver) linkWaiting(links []*receiving, became *Event) {
 				a.Verdict = wire.Lack // to the new file
 			}
 		}
-		ev := Event{Kind: outcomes[a.Verdict], New: a.New}
+		events[i] = Event{Kind: outcomes[a.Verdict], New: a.New}
 		if err != nil {
 			a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
-			ev = Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}}
+			events[i] = Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}}
 		}
 		answers.Answers = append(answers.Answers, a)
-		v.resolve(e, ev)
 	}
-	v.ctrl.send(&answers)
+	v.ctrl.send(&answers) // before the last one may end the session
+	for i, e := range links {
+		v.resolve(e, events[i])
+	}
 }
 
 // resolve ends an entry that is not resolved yet, with the event for it.

@@ -20,6 +20,7 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"lukechampine.com/blake3"
 )
 
 const (
@@ -366,6 +367,53 @@ var (
 // wait lets the session end first.
 func (p *rawPeer) wait() {
 	for range p.in {
+	}
+}
+
+// TestAnswersComeBeforeTheEnd: when the receiver says that it is finished, it has told what became of each entry.
+func TestAnswersComeBeforeTheEnd(t *testing.T) {
+	content := []byte("hello")
+	whole := wire.BlockHeader{Whole: true, Digest: blake3.Sum256(content)}
+	for name, c := range map[string]struct {
+		last   uint64 // the entry that is answered last
+		script func(*rawPeer)
+	}{
+		"another name of a file": {1, func(p *rawPeer) {
+			p.send(&wire.Manifest{}, entries(0, aFile("new", 5), wire.Entry{Kind: wire.Hardlink, Path: "b", Link: "new", First: 0}), &wire.EndManifest{Count: 2})
+			p.block(whole, content)
+		}},
+		"a file that changed and is the same then": {1, func(p *rawPeer) {
+			p.send(&wire.Manifest{}, entries(0, aFile("a", 1<<20)), &wire.EndManifest{Count: 1},
+				&wire.EndManifest{Count: 2}, &wire.EntryFailed{Code: wire.CodeAgain}, entries(1, aFile("a", 5)))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 200 {
+				dst := t.TempDir()
+				there := filepath.Join(dst, "a")
+				require.NoError(t, os.WriteFile(there, content, 0o600))
+				require.NoError(t, os.Chtimes(there, time.Time{}, time.Unix(0, 0)))
+				answered, finished := false, false
+				faceSender(t, openTree(t, dst), ReceiverOptions{Target: wire.Target{Sync: wire.SyncNone}}, func(p *rawPeer) {
+					c.script(p)
+					for m := range p.in {
+						switch m := m.(type) {
+						case *wire.Answers:
+							for _, a := range m.Answers {
+								answered = answered || a.Index == c.last
+							}
+						case *wire.Finished:
+							finished = true
+						}
+						if finished {
+							return
+						}
+					}
+				})
+				require.True(t, finished)
+				require.True(t, answered)
+			}
+		})
 	}
 }
 

@@ -260,7 +260,7 @@ func (c *Conn) sendAlert(desc uint8, why error) {
 		return
 	}
 	// Unsent data above the low-water mark must not hold back these few bytes.
-	liftLowWater(c.tcp)
+	setLowWater(c.tcp, 0)
 	_ = c.tcp.SetWriteDeadline(time.Now().Add(closeWait))
 	_ = c.out.alert(desc) // the connection ends in any case
 	c.out.err = why
@@ -274,6 +274,9 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.tcp.SetReadDeadline
 
 // SetWriteDeadline is as in net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.tcp.SetWriteDeadline(t) }
+
+// LimitUnsent bounds how much unsent data the kernel takes, where it can. Write waits for room.
+func (c *Conn) LimitUnsent(bytes int) { setLowWater(c.tcp, bytes) }
 
 // SetNoDelay sets TCP_NODELAY, which is on unless changed.
 func (c *Conn) SetNoDelay(on bool) error { return c.tcp.SetNoDelay(on) }

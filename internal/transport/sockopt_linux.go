@@ -63,11 +63,11 @@ func clampSegments(raw syscall.RawConn, mss int) {
 	_ = onSocket(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, min(mss, most)) })
 }
 
-// liftLowWater lets the next bytes into the kernel's buffer whatever is unsent there.
-func liftLowWater(tcp *net.TCPConn) {
+// setLowWater bounds the unsent data in the kernel's buffer. 0 lets the next bytes in whatever is there.
+func setLowWater(tcp *net.TCPConn, bytes int) {
 	if raw, err := tcp.SyscallConn(); err == nil {
 		_ = onSocket(raw, func(fd int) error {
-			return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, 0)
+			return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, bytes)
 		})
 	}
 }

@@ -23,7 +23,7 @@ func prepare(_ syscall.RawConn, cfg Config) error {
 
 func clampSegments(syscall.RawConn, int) {}
 
-func liftLowWater(*net.TCPConn) {}
+func setLowWater(*net.TCPConn, int) {}
 
 func setCongestion(_ syscall.RawConn, name string) error {
 	return fmt.Errorf("congestion control %q on %s: %w", name, runtime.GOOS, errors.ErrUnsupported)

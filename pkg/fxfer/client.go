@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/diagnose"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -241,9 +242,11 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		before, began := t.written, time.Now()
 		err := s.run(ctx)
 		stats.merge(s.stats)
-		if hole := (*transport.BlackHoleError)(nil); mtu == 0 && errors.As(err, &hole) && ctx.Err() == nil {
+		// Of a stream nothing must be read twice.
+		if hole := (*transport.BlackHoleError)(nil); mtu == 0 && errors.As(err, &hole) && ctx.Err() == nil && (!s.opened || local != nil) {
 			mtu, stats.swallowed, stats.connecting = transport.SafeMTU, hole, time.Since(began)
 			c.tellHole(hole, server)
+			t.begin()
 			continue
 		}
 		if err == nil && c.opt.Streams == 0 {
@@ -269,10 +272,12 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 			left := c.opt.RetryFor - time.Since(alive)
 			c.opt.Notice(fmt.Sprintf("%v; trying again in %.0f s, for another %v", describe(err, server), wait.Seconds(), left.Round(time.Second)))
 		}
+		waited := time.Now()
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		}
+		stats.append(diagnose.Cell{Start: waited.Sub(t.start), Length: time.Since(waited), Limiter: diagnose.Outage})
 		t.reconnects++
 		t.begin()
 	}
@@ -281,7 +286,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 // tellHole says that a black hole was found, and what is done about it.
 func (c *Client) tellHole(hole *transport.BlackHoleError, server string) {
 	if c.opt.Notice != nil {
-		c.opt.Notice(fmt.Sprintf("packets of %d bytes vanish on the way to %s, smaller ones arrive: going on with %d bytes", hole.Info.PMTU, server, transport.SafeMTU))
+		c.opt.Notice(fmt.Sprintf("packets of %d bytes vanish on the way %s, smaller ones arrive: going on with %d bytes", hole.Size(), hole.Way(server), transport.SafeMTU))
 	}
 }
 
@@ -352,7 +357,7 @@ func describe(err error, server string) error {
 		}
 		return e
 	case errors.As(err, &hole):
-		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("packets of %d bytes vanish on the way to %s, smaller ones arrive", hole.Info.PMTU, server),
+		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("packets of %d bytes vanish on the way %s, smaller ones arrive", hole.Size(), hole.Way(server)),
 			Remedy: "sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or let ICMP pass the firewalls"}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("%s closed the connection", server), Remedy: "the same command resumes; --retry-for tries by itself"}

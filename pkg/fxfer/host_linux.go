@@ -8,14 +8,34 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/diagnose"
 	"golang.org/x/sys/unix"
 )
 
-// runDelay is how long the threads of this process could have run and did not: Documentation/scheduler/sched-stats.rst.
+// delays is the last look at runDelay, which all sessions share.
+var delays struct {
+	sync.Mutex
+	at  time.Time
+	sum time.Duration
+}
+
+// delayEvery is how often runDelay looks: each thread is a file to read.
+const delayEvery = 250 * time.Millisecond
+
+// runDelay is how long the threads of this process could have run and did not, about now: Documentation/scheduler/sched-stats.rst.
 func runDelay() time.Duration {
+	delays.Lock()
+	defer delays.Unlock()
+	if time.Since(delays.at) >= delayEvery {
+		delays.at, delays.sum = time.Now(), readRunDelay()
+	}
+	return delays.sum
+}
+
+func readRunDelay() time.Duration {
 	const tasks = "/proc/self/task"
 	threads, err := os.ReadDir(tasks)
 	if err != nil {
@@ -106,6 +126,12 @@ func hostFacts(name string, sockBuf int64) diagnose.Host {
 	three("tcp_rmem", &h.RmemMin, &h.RmemDefault, &h.RmemMax)
 	three("tcp_wmem", &h.WmemMin, &h.WmemDefault, &h.WmemMax)
 	h.MTUProbing, _ = strconv.ParseInt(readSysctl("tcp_mtu_probing"), 10, 64)
+	if readSysctl("tcp_window_scaling") == "0" {
+		h.NoScaling = 1
+	}
+	if readSysctl("tcp_moderate_rcvbuf") == "0" {
+		h.NoAutotuning = 1
+	}
 	h.BBR = bbrState()
 	return h
 }

@@ -17,7 +17,7 @@ import (
 
 const (
 	// DefaultProbeTime bounds a probe that says nothing else.
-	DefaultProbeTime = 18 * time.Second
+	DefaultProbeTime = 17 * time.Second
 	// DefaultProbeBytes does, too.
 	DefaultProbeBytes = 16 << 30
 	minProbeTime      = 3 * time.Second
@@ -174,7 +174,8 @@ func (s *clientSession) openSmall(ctx context.Context) (*transport.Conn, error) 
 	first, cancel := context.WithTimeout(ctx, smallAfter)
 	defer cancel()
 	control, err := s.open(first)
-	if err == nil || ctx.Err() != nil || first.Err() == nil {
+	var hole *transport.BlackHoleError
+	if err == nil || ctx.Err() != nil || first.Err() == nil && !errors.As(err, &hole) {
 		return control, err
 	}
 	s.cfg.Path.MTU = smallMTU

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -43,6 +44,7 @@ type clientSession struct {
 	path    string
 	fresh   bool // this transfer was never tried before
 	mtu     int  // bound for packets, 0 for none
+	opened  bool // the control stream is there
 
 	cfg      transport.Config
 	set      *streamSet
@@ -94,8 +96,10 @@ func (a *sessionStats) merge(b sessionStats) {
 	if b.peer != nil {
 		a.peer = b.peer
 	}
-	a.cells = append(a.cells, b.cells...)
-	a.sender, a.receiver = b.sender, b.receiver
+	if len(b.cells) > 0 {
+		a.sender, a.receiver = b.sender, b.receiver
+		a.append(b.cells...)
+	}
 }
 
 func (a *sessionStats) fill(r *Report, asked *diagnose.Asked) {
@@ -108,18 +112,30 @@ func (a *sessionStats) fill(r *Report, asked *diagnose.Asked) {
 	r.Raw, r.Coded = a.raw, a.coded
 	r.BDP = int64(r.Peak / 8 * r.RTT.Seconds())
 	r.Timeline = a.cells
-	if a.swallowed != nil {
+	if hole := a.swallowed; hole != nil {
 		host := hostFacts(hostname(), 0)
-		i := &a.swallowed.Info
+		asked.Connecting = &host
 		before := diagnose.Cell{Length: a.connecting, Limiter: diagnose.BlackHole, Sender: diagnose.Sample{
-			Retrans: int64(i.RetransSegs), PMTU: int64(i.PMTU), MSS: int64(i.SndMSS), MinRTT: i.MinRTT,
+			Retrans: int64(hole.Info.RetransSegs), PMTU: int64(hole.Size()), MinRTT: hole.Info.MinRTT,
 		}}
-		if asked.Here == diagnose.Sender || len(a.cells) == 0 {
-			a.sender = host // its probing is the remedy
-		}
 		r.Timeline = append([]diagnose.Cell{before}, r.Timeline...)
 	}
 	r.Limits = diagnose.Judge(r.Timeline, &a.sender, &a.receiver, asked)
+}
+
+// maxMoments bounds the moments of a transfer of many sessions.
+const maxMoments = 1024
+
+// append adds moments. Of those past, pairs are joined when there are too many.
+func (a *sessionStats) append(cells ...diagnose.Cell) {
+	a.cells = append(a.cells, cells...)
+	for len(a.cells) > maxMoments {
+		var joined []diagnose.Cell
+		for pair := range slices.Chunk(a.cells, 2) {
+			joined = append(joined, diagnose.Join(pair))
+		}
+		a.cells = joined
+	}
 }
 
 // run carries one session from the first packet to the last.
@@ -167,6 +183,7 @@ func (s *clientSession) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.opened = true
 	defer control.Close()
 	s.watched.reached(control.RemoteAddr())
 	if err := s.begin(control, first, clock); err != nil {
@@ -349,7 +366,7 @@ func (s *clientSession) judge() {
 		return
 	}
 	s.watched.sample()
-	x := s.watched.session(s.stats.push, 0)
+	x := s.watched.session(s.stats.push)
 	s.stats.cells, s.stats.sender, s.stats.receiver = diagnose.Cells(x), x.SenderHost, x.ReceiverHost
 	since := s.watched.start.Sub(s.tracker.start)
 	for i := range s.stats.cells {

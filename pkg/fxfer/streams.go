@@ -105,10 +105,13 @@ func (s *streamSet) streams() []*dataStream {
 // infos asks the kernel about each stream.
 func (s *streamSet) infos() map[uint64]transport.Info {
 	s.mu.Lock()
-	conns := maps.Clone(s.conns)
-	s.mu.Unlock()
-	infos := make(map[uint64]transport.Info, len(conns))
-	for id, c := range conns {
+	defer s.mu.Unlock()
+	return s.infosLocked()
+}
+
+func (s *streamSet) infosLocked() map[uint64]transport.Info {
+	infos := make(map[uint64]transport.Info, len(s.conns))
+	for id, c := range s.conns {
 		if i, ok := c.Info(); ok {
 			infos[id] = i
 		}
@@ -118,11 +121,10 @@ func (s *streamSet) infos() map[uint64]transport.Info {
 
 // stats sums up all streams, those that ended included.
 func (s *streamSet) stats() pathStats {
-	infos := s.infos()
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	p := s.gone
-	s.mu.Unlock()
-	for _, i := range infos {
+	for _, i := range s.infosLocked() {
 		p.add(&i)
 	}
 	return p
@@ -249,10 +251,9 @@ func (s *streamSet) rateWait(now time.Time) time.Duration {
 // Close takes a last look at the kernel's figures.
 func (d *dataStream) Close() error {
 	d.once.Do(func() {
-		info, ok := d.Info()
 		d.cancel()
 		d.set.mu.Lock()
-		if ok {
+		if info, ok := d.Info(); ok {
 			d.set.gone.add(&info)
 			d.set.past.counters(&info)
 		}

@@ -33,6 +33,8 @@ type telemetry struct {
 	written func() int64
 	host    diagnose.Host
 
+	sampling sync.Mutex // held while a sample is taken
+
 	mu     sync.Mutex
 	local  diagnose.Series
 	remote diagnose.Series
@@ -68,6 +70,8 @@ func newTelemetry(clock *transfer.Clock, set *streamSet, written func() int64, h
 
 // sample looks at this side.
 func (t *telemetry) sample() diagnose.Sample {
+	t.sampling.Lock()
+	defer t.sampling.Unlock()
 	total, streams := t.set.sums()
 	s := diagnose.Sample{
 		CPU: processTime() - t.cpu, RunDelay: max(0, runDelay()-t.delay), Cores: t.cores,
@@ -112,7 +116,10 @@ func (t *telemetry) run(ctx context.Context, tell func(wire.Message)) {
 	if t == nil {
 		return
 	}
-	t.sample()
+	first := t.sample()
+	if tell != nil {
+		tell(t.message(&first))
+	}
 	tick := time.NewTicker(sampleOften)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -124,7 +131,7 @@ func (t *telemetry) run(ctx context.Context, tell func(wire.Message)) {
 			if s.At > sampleSoon {
 				tick.Reset(sampleSeldom)
 			}
-			if tell != nil && n%tellEvery == 0 {
+			if tell != nil && (n%tellEvery == 0 || s.At > sampleSoon) {
 				tell(t.message(&s))
 			}
 		}
@@ -180,11 +187,11 @@ func (t *telemetry) heard(values map[string]int64) {
 	t.remote.Add(s)
 }
 
-// session returns what both sides have measured, of the time since from.
-func (t *telemetry) session(push bool, from time.Duration) *diagnose.Session {
+// session returns what both sides have measured.
+func (t *telemetry) session(push bool) *diagnose.Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	x := &diagnose.Session{Sender: t.local.Since(from), Receiver: t.remote.Since(from), SenderHost: t.host, ReceiverHost: t.peer}
+	x := &diagnose.Session{Sender: t.local.All(), Receiver: t.remote.All(), SenderHost: t.host, ReceiverHost: t.peer}
 	if !push {
 		x.Sender, x.Receiver, x.SenderHost, x.ReceiverHost = x.Receiver, x.Sender, x.ReceiverHost, x.SenderHost
 	}
@@ -196,8 +203,13 @@ func (t *telemetry) now(push bool, asked *diagnose.Asked) string {
 	if t == nil {
 		return ""
 	}
-	x := t.session(push, time.Since(t.start)-recent)
-	verdicts := diagnose.Judge(diagnose.Cells(x), &x.SenderHost, &x.ReceiverHost, asked)
+	x := t.session(push)
+	cells := diagnose.Cells(x)
+	i := len(cells)
+	for i > 0 && cells[i-1].Start >= time.Since(t.start)-recent {
+		i--
+	}
+	verdicts := diagnose.Judge(cells[i:], &x.SenderHost, &x.ReceiverHost, asked)
 	if len(verdicts) == 0 || verdicts[0].Limiter == diagnose.Unknown {
 		return ""
 	}
@@ -263,11 +275,11 @@ func (p *streamSums) present(i *transport.Info) {
 
 // sums asks the kernel about all streams, and returns how many are open.
 func (s *streamSet) sums() (streamSums, int) {
-	infos := s.infos()
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	p := s.past
 	p.pathStats = s.gone
-	s.mu.Unlock()
+	infos := s.infosLocked()
 	for _, i := range infos {
 		p.add(&i)
 		p.counters(&i)
@@ -280,7 +292,7 @@ func (s *streamSet) sums() (streamSums, int) {
 func (o *Options) asked(push bool) *diagnose.Asked {
 	a := &diagnose.Asked{
 		Here: diagnose.Sender, Streams: o.Streams, MaxStreams: o.MaxStreams, SockBuf: int64(o.SockBuf), RateLimit: o.RateLimit,
-		Sync: string(o.Target.Sync), Congestion: o.Congestion,
+		Sync: string(o.Target.Sync),
 	}
 	if !push {
 		a.Here = diagnose.Receiver

@@ -19,7 +19,7 @@ func TestBlackHole(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to run programs as another user on a lab's hosts")
 	}
-	folder, err := hosts.NewFolder("fxfer-hole-", "home", "tmp", "src", "dst")
+	folder, err := hosts.NewFolder("fxfer-hole-", "home", "tmp", "src", "dst", "back")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, folder.Remove()) })
 	binary, err := os.ReadFile(program)
@@ -27,33 +27,51 @@ func TestBlackHole(t *testing.T) {
 	require.NoError(t, os.WriteFile(folder.Abs("fxfer"), binary, 0o755))
 	require.NoError(t, folder.Fill(t.Context(), "src/f", 3<<20, 1))
 
+	for name, open := range map[string]lab.Direction{"to the server": lab.RightToLeft, "from the server": lab.LeftToRight} {
+		t.Run(name, func(t *testing.T) { throughHole(t, folder, open) })
+	}
+}
+
+// throughHole sends and gets where one direction is open and the other swallows large packets.
+func throughHole(t *testing.T, folder *hosts.Folder, open lab.Direction) {
 	box, err := lab.Start(lab.Link{Rate: 200e6, RTT: 10 * time.Millisecond, PMTU: 1308, BlackHole: true})
 	if errors.Is(err, lab.ErrUnsupported) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, box.Close()) })
+	whole := 1500
+	require.NoError(t, box.Set(lab.Change{Direction: open, PMTU: &whole}))
 	for _, h := range []*lab.Host{box.Left, box.Right} {
 		require.NoError(t, h.Do(func() error { return hosts.SetSysctl("net/ipv4/tcp_mtu_probing", "0") }))
 	}
 	x := hosts.Fxfer{Folder: folder, Server: box.Right, Client: box.Left, Addr: box.Right.Addr(), Port: 7433, Home: "home"}
 	require.NoError(t, x.Start(t.Context(), "--share", "dst=dst"), "ls gets through as well")
 
-	send, err := x.Cold("send", "--json", "src/f", x.URL("dst"))
-	require.NoError(t, err)
-	out, err := folder.Prepare(t.Context(), send).Output()
-	require.NoError(t, err, "%s", out)
-	var summary struct {
-		Type   string
-		Limits []struct{ Limiter string }
-	}
-	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-	require.NoError(t, json.Unmarshal(lines[len(lines)-1], &summary))
-	require.Equal(t, "summary", summary.Type)
-	require.Equal(t, "MTU black hole", summary.Limits[0].Limiter)
+	require.NoError(t, errors.Join(folder.Empty("dst"), folder.Empty("back")))
 	want, err := os.ReadFile(folder.Abs("src/f"))
 	require.NoError(t, err)
-	got, err := os.ReadFile(folder.Abs("dst/f"))
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(want, got))
+	for _, step := range []struct {
+		args   []string
+		result string
+	}{
+		{[]string{"send", "--json", "src/f", x.URL("dst")}, "dst/f"},
+		{[]string{"get", "--json", x.URL("dst/f"), "back/"}, "back/f"},
+	} {
+		command, err := x.Cold(step.args...)
+		require.NoError(t, err)
+		out, err := folder.Prepare(t.Context(), command).Output()
+		require.NoError(t, err, "%s", out)
+		var summary struct {
+			Type   string
+			Limits []struct{ Limiter string }
+		}
+		lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+		require.NoError(t, json.Unmarshal(lines[len(lines)-1], &summary))
+		require.Equal(t, "summary", summary.Type)
+		require.Equal(t, "MTU black hole", summary.Limits[0].Limiter)
+		got, err := os.ReadFile(folder.Abs(step.result))
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got))
+	}
 }
