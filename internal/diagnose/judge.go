@@ -112,7 +112,7 @@ type view struct {
 	peak   float64 // of the cells' rates, bit/s
 	began  time.Duration
 	length time.Duration
-	sum    Sample // of the sender
+	steady Sample // of the sender, after slow start
 	holes  []span // in which nothing large arrived
 	cuts   []span // in which nothing arrived
 }
@@ -130,9 +130,9 @@ func see(s *Session, cells []Cell) view {
 			v.began = c.Start
 		}
 		v.length = c.Start + c.Length
-		add(&v.sum, &c.Sender)
 	}
 	v.minRTT = minRTT(sent, received)
+	v.steady = during(s.Sender, min(v.began+rampRTTs*v.minRTT, v.length), v.length)
 	v.peak = peak(cells, max(smooth, 4*v.minRTT))
 	v.holes, v.cuts = silences(s, cells, v.minRTT)
 	return v
@@ -403,7 +403,7 @@ func (v *view) path(c *Cell) Limiter {
 		return Congestion
 	case s.Control == BBR:
 		return LineRate // it takes neither loss nor reordering for the end of the line
-	case needless(&s), needless(&v.sum) && s.Retrans < needlessLeast:
+	case needless(&s), needless(&v.steady) && s.Retrans < needlessLeast:
 		return Reordering // which delays acknowledgements, too
 	case s.queued(v.minRTT):
 		return LineRate
@@ -411,7 +411,7 @@ func (v *view) path(c *Cell) Limiter {
 	// The window is small though there is no queue: what made it so may have been before this cell.
 	retrans, segments, spurious, reordered := s.Retrans, s.Segments, s.Spurious, s.Reordered
 	if retrans == 0 {
-		retrans, segments, spurious, reordered = v.sum.Retrans, v.sum.Segments, v.sum.Spurious, v.sum.Reordered
+		retrans, segments, spurious, reordered = v.steady.Retrans, v.steady.Segments, v.steady.Spurious, v.steady.Reordered
 	}
 	switch {
 	case segments == 0:

@@ -243,7 +243,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		err := s.run(ctx)
 		stats.merge(s.stats)
 		// Of a stream nothing must be read twice.
-		if hole := (*transport.BlackHoleError)(nil); mtu == 0 && errors.As(err, &hole) && ctx.Err() == nil && (!s.opened || local != nil) {
+		if hole := (*transport.BlackHoleError)(nil); mtu == 0 && errors.As(err, &hole) && ctx.Err() == nil && (!s.opened.Load() || local != nil) {
 			mtu, stats.swallowed, stats.connecting = transport.SafeMTU, hole, time.Since(began)
 			c.tellHole(hole, server)
 			t.begin()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/compress"
@@ -42,9 +43,9 @@ type clientSession struct {
 	source  transfer.Source // of Push
 	target  *disk.Tree      // of Pull
 	path    string
-	fresh   bool // this transfer was never tried before
-	mtu     int  // bound for packets, 0 for none
-	opened  bool // the control stream is there
+	fresh   bool        // this transfer was never tried before
+	mtu     int         // bound for packets, 0 for none
+	opened  atomic.Bool // the control stream is there
 
 	cfg      transport.Config
 	set      *streamSet
@@ -183,7 +184,7 @@ func (s *clientSession) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.opened = true
+	s.opened.Store(true)
 	defer control.Close()
 	s.watched.reached(control.RemoteAddr())
 	if err := s.begin(control, first, clock); err != nil {
@@ -446,7 +447,8 @@ func (s *clientSession) stream(ctx context.Context, id uint64) {
 			}
 			return
 		}
-		if s.set.count() == 0 && time.Since(since) > 2*dialTimeout {
+		hole := (*transport.BlackHoleError)(nil)
+		if s.set.count() == 0 && (time.Since(since) > 2*dialTimeout || s.opened.Load() && errors.As(err, &hole)) {
 			s.cancel(fmt.Errorf("data stream: %w", err))
 		}
 		if !pause(ctx, wait) {
@@ -501,6 +503,7 @@ func (s *clientSession) join(ctx context.Context, id uint64, path transport.Path
 	defer cancel()
 	cfg := s.cfg
 	cfg.Path = path
+	cfg.Doubt = s.opened.Load() // then the path is alive
 	conn, err := transport.Dial(ctx, s.url.address(), cfg, s.client.expect(s.url))
 	if err != nil {
 		return nil, err

@@ -33,16 +33,22 @@ func (t *tuner) run(ctx context.Context) {
 	tick := time.NewTicker(nearEvery)
 	defer tick.Stop()
 	var g growth
+	silent := make(silences)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			o := observe(now, t.sender.Stats().Written, t.set.infos())
+			infos := t.set.infos()
+			o := observe(now, t.sender.Stats().Written, infos)
 			if o.streams > 0 {
 				tick.Reset(tuneEvery)
 			}
-			if dead := stalled(now, o.minRTT, t.sender.Streams()); len(dead) > 0 {
+			dead := stalled(now, o.minRTT, t.sender.Streams())
+			if len(dead) == 0 {
+				dead = silent.look(now, infos)
+			}
+			if len(dead) > 0 {
 				for _, id := range dead {
 					t.sender.Drop(id)
 				}
@@ -111,6 +117,42 @@ func stalled(now time.Time, rtt time.Duration, states []transfer.StreamState) (d
 		if s.InFlight > 0 && now.Sub(s.Moved) > patience {
 			dead = append(dead, s.ID)
 		}
+	}
+	return dead
+}
+
+// silences tells since when the kernel has waited for an acknowledgement on each stream.
+type silences map[uint64]silence
+
+type silence struct {
+	acked uint64
+	since time.Time
+}
+
+// silenceMost is how long a kernel may send segments again without any acknowledgement until another connection is tried: on a path that was
+// down, the pauses between its trials grow, and where large packets vanish, only a new connection finds that out.
+const silenceMost = 6 * time.Second
+
+// look returns the streams that are silent for too long, if no stream has anything acknowledged.
+func (s silences) look(now time.Time, infos map[uint64]transport.Info) (dead []uint64) {
+	for id := range s {
+		if _, ok := infos[id]; !ok {
+			delete(s, id)
+		}
+	}
+	moving := false
+	for id, i := range infos {
+		was, known := s[id]
+		switch {
+		case !known || i.BytesAcked != was.acked || i.InFlight == 0 || i.RetransSegs == 0:
+			moving = moving || known && i.BytesAcked != was.acked
+			s[id] = silence{i.BytesAcked, now}
+		case now.Sub(was.since) >= silenceMost:
+			dead = append(dead, id)
+		}
+	}
+	if moving {
+		return nil
 	}
 	return dead
 }

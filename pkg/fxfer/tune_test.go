@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/stretchr/testify/require"
 )
 
@@ -83,4 +84,24 @@ func TestGrowth(t *testing.T) {
 	} {
 		require.Equal(t, c.want, c.path.settle(c.limit), name)
 	}
+}
+
+func TestSilences(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	busy := func(acked uint64) transport.Info {
+		return transport.Info{BytesAcked: acked, InFlight: 1448, RetransSegs: 3}
+	}
+	idle := transport.Info{BytesAcked: 5000}
+	s := make(silences)
+	look := func(after time.Duration, infos map[uint64]transport.Info) []uint64 {
+		return s.look(begin.Add(after), infos)
+	}
+	require.Empty(t, look(0, map[uint64]transport.Info{1: busy(10), 2: busy(20), 3: idle}))
+	require.Empty(t, look(silenceMost-1, map[uint64]transport.Info{1: busy(10), 2: busy(20), 3: idle}))
+	require.Empty(t, look(silenceMost, map[uint64]transport.Info{1: busy(10), 2: busy(21), 3: idle}), "another one moves: the path is there")
+	require.ElementsMatch(t, []uint64{1}, look(silenceMost+1, map[uint64]transport.Info{1: busy(10), 2: busy(21), 3: idle}))
+	require.ElementsMatch(t, []uint64{1, 2}, look(3*silenceMost, map[uint64]transport.Info{1: busy(10), 2: busy(21), 3: idle}))
+	require.Empty(t, look(4*silenceMost, map[uint64]transport.Info{1: idle, 2: {BytesAcked: 21, InFlight: 1448}, 3: idle}), "nothing sent again: a target that takes its time")
+	require.Empty(t, look(4*silenceMost, map[uint64]transport.Info{7: busy(1)}), "a new one has its own time")
+	require.Len(t, s, 1)
 }
