@@ -15,11 +15,9 @@ import (
 
 const (
 	// Samples come often at first, so that short transfers show where their time went.
-	sampleOften  = 50 * time.Millisecond
+	sampleOften  = 100 * time.Millisecond
 	sampleSoon   = 2 * time.Second // how long that is
 	sampleSeldom = 250 * time.Millisecond
-	// tellEvery is how many samples one is told to the peer.
-	tellEvery = 2
 	// recent is what the present limiter is found from.
 	recent = 3 * time.Second
 )
@@ -86,13 +84,9 @@ func (t *telemetry) sample() diagnose.Sample {
 		s.RTT = total.rtt / time.Duration(total.flying)
 	}
 	times := t.clock.Times()
-	for stage, into := range map[transfer.Stage]*time.Duration{
-		transfer.Parked: &s.Parked, transfer.Idle: &s.Idle, transfer.Read: &s.Read, transfer.Digest: &s.Digest, transfer.Code: &s.Code,
-		transfer.Send: &s.Send, transfer.Receive: &s.Receive, transfer.Write: &s.Write, transfer.Full: &s.Full, transfer.Walk: &s.Walk,
-		transfer.Room: &s.Room, transfer.Feed: &s.Feed, transfer.Compare: &s.Compare, transfer.Name: &s.Name, transfer.Sync: &s.Sync,
-	} {
-		*into = times[stage]
-	}
+	s.Parked, s.Idle, s.Read, s.Digest, s.Code = times[transfer.Parked], times[transfer.Idle], times[transfer.Read], times[transfer.Digest], times[transfer.Code]
+	s.Send, s.Receive, s.Write, s.Full, s.Walk = times[transfer.Send], times[transfer.Receive], times[transfer.Write], times[transfer.Full], times[transfer.Walk]
+	s.Room, s.Feed, s.Compare, s.Name, s.Sync = times[transfer.Room], times[transfer.Feed], times[transfer.Compare], times[transfer.Name], times[transfer.Sync]
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.At = time.Since(t.start)
@@ -111,7 +105,7 @@ func (t *telemetry) sample() diagnose.Sample {
 	return s
 }
 
-// run samples until ctx is done. tell, unless nil, gets some of the samples for the peer.
+// run samples until ctx is done. tell, unless nil, gets the samples for the peer.
 func (t *telemetry) run(ctx context.Context, tell func(wire.Message)) {
 	if t == nil {
 		return
@@ -122,7 +116,7 @@ func (t *telemetry) run(ctx context.Context, tell func(wire.Message)) {
 	}
 	tick := time.NewTicker(sampleOften)
 	defer tick.Stop()
-	for n := 1; ; n++ {
+	for {
 		select {
 		case <-ctx.Done():
 			return
@@ -131,7 +125,7 @@ func (t *telemetry) run(ctx context.Context, tell func(wire.Message)) {
 			if s.At > sampleSoon {
 				tick.Reset(sampleSeldom)
 			}
-			if tell != nil && (n%tellEvery == 0 || s.At > sampleSoon) {
+			if tell != nil {
 				tell(t.message(&s))
 			}
 		}
