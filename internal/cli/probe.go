@@ -228,7 +228,7 @@ func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 
 func printFlow(w io.Writer, f *probe.Flow) {
 	line(w, "goodput "+string(f.Direction), fmt.Sprintf("%s with %s", showRate(f.Goodput), count(int64(f.Streams), "stream", "streams")), f.Congestion,
-		fmt.Sprintf("%s of %s segments sent again (%s)", grouped(f.Retransmitted), grouped(f.Segments), share(f.Loss)))
+		fmt.Sprintf("%s of %s segments sent again (after slow start %s)", grouped(f.Retransmitted), grouped(f.Segments), share(f.Loss)))
 	line(w, "", fmt.Sprintf("BDP %s, receiver's window %s (full %s of the time), send buffer %s (full %s), receive buffer %s",
 		showBytes(f.BDP), showBytes(f.SndWnd), share(f.RwndLimited), showBytes(f.SndBuf), share(f.SndbufLimited), showBytes(f.RcvBuf)))
 }
