@@ -24,11 +24,10 @@ const (
 
 // probeFlags are those of probe.
 type probeFlags struct {
-	opt     fxfer.Options
-	probe   fxfer.ProbeOptions
-	html    string
-	json    bool
-	foreign string // host and port of what does not run fxfer
+	opt   fxfer.Options
+	probe fxfer.ProbeOptions
+	html  string
+	json  bool
 }
 
 func newProbeCommand() *cobra.Command {
