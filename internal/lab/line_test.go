@@ -340,7 +340,7 @@ func TestLinkChecks(t *testing.T) {
 	l.Buffer = 5000
 	changed, err := l.with(Change{Rate: &rate, Loss: &loss, BufferBDP: &bdp})
 	require.NoError(t, err)
-	require.Equal(t, Link{Rate: 1e8, RTT: time.Millisecond, Loss: 0.1, BufferBDP: 0.5, MTU: 1500}, changed)
+	require.Equal(t, Link{Rate: 1e8, RTT: time.Millisecond, Loss: 0.1, BufferBDP: 0.5, MTU: 1500, PMTU: 1500}, changed)
 	_, err = l.with(Change{Down: -1})
 	require.Error(t, err)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -365,7 +366,7 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 		})
 	}
 	if err := all.Wait(); err != nil {
-		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 			err = errNothing
 		}
 		return nil, err
@@ -620,22 +621,26 @@ func (p *prober) exchanges(ctx context.Context) error {
 	all := half * (need.Seconds() + newCount*6*p.rtt.Seconds())
 	lanes := int(min(max(math.Ceil(all/budget.Seconds()), 2), 32))
 	slice := min(seconds(budget.Seconds()*float64(lanes)/half), 2*need)
-	ctx, cancel := context.WithTimeout(ctx, 2*budget)
+	inTime, cancel := context.WithTimeout(ctx, 2*budget)
 	defer cancel()
 	var work errgroup.Group
 	work.SetLimit(lanes)
 	for i := range cells {
-		work.Go(func() error { return p.cell(ctx, &cells[i], slice) })
+		work.Go(func() error { return p.cell(inTime, &cells[i], slice) })
 	}
-	err := work.Wait()
-	if err != nil && ctx.Err() == nil {
+	if err := work.Wait(); ended(ctx, err) {
 		return err
-	}
-	if err != nil {
+	} else if err != nil {
 		p.report.Notes = append(p.report.Notes, "the path is too slow for all of the request-reply table in this time")
 	}
 	p.report.Exchanges = cells
 	return nil
+}
+
+// ended tells an error that ends the probe from one that means that a test took too long, at either end.
+func ended(ctx context.Context, err error) bool {
+	var refused *wire.Error
+	return err != nil && (ctx.Err() != nil || errors.As(err, &refused))
 }
 
 // cell measures one cell of the table.
@@ -743,6 +748,12 @@ func (p *prober) rate(ctx context.Context) error {
 	end = start.Add(within)
 	close(begin)
 	err := all.Wait()
+	if ended(ctx, err) {
+		return err
+	}
+	if err != nil {
+		p.report.Notes = append(p.report.Notes, "the path is too slow to count requests")
+	}
 	p.report.Rate = Throughput{Size: rateSize, Connections: rateConns, PerSecond: float64(count.Load()) / time.Since(start).Seconds()}
-	return err
+	return nil
 }
