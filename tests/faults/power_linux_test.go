@@ -16,9 +16,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 var cuts = flag.Int("cuts", 10, "power cuts for each workload of TestPowerLoss")
@@ -283,7 +285,7 @@ func (w workload) cutPower(t *testing.T, sync string, cuts int, rng *rand.Rand) 
 		if !w.fetch {
 			url += filepath.Base(dir) + "/"
 		}
-		if out, err := w.command(left, url, source, dir, sync, "").CombinedOutput(); err != nil {
+		if out, err := within(time.Minute, w.command(left, url, source, dir, sync, "")); err != nil {
 			return fmt.Errorf("%s: %w\n%s", where, err, out)
 		}
 		for name, b := range w.want {
@@ -361,6 +363,18 @@ func (w workload) command(h host, url, source, dir, sync, rate string) *exec.Cmd
 		return c
 	}
 	return h.command(append([]string{"send", source + "/", url}, flags...)...)
+}
+
+// within runs c, and ends it with a trace of its goroutines if it takes longer than that.
+func within(limit time.Duration, c *exec.Cmd) (said []byte, err error) {
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	defer time.AfterFunc(limit, func() { _ = c.Process.Signal(unix.SIGQUIT) }).Stop()
+	err = c.Wait()
+	return out.Bytes(), err
 }
 
 // realDir makes a folder whose path has no symlinks in it, as the kernel names it.
