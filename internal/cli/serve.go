@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,7 @@ type serveFlags struct {
 	invite bool
 	name   string
 	quiet  bool
+	age    time.Duration // from which partial files are removed; 0: never
 }
 
 func newServeCommand() *cobra.Command {
@@ -67,6 +69,7 @@ or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.`,
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one machine")
 	addParsed(flags, &f.name, "name", "host", "", "in that URL, as the other machine sees this one", parseName)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
+	addParsed(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for so long, as 14d", parsePartialAge)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
 	addSettings(c)
 	return c
@@ -178,6 +181,13 @@ func serve(parent context.Context, f *serveFlags, out, errs io.Writer) error {
 	defer context.AfterFunc(ctx, func() {
 		fmt.Fprintln(talk, "fxfer: ending when running transfers have reached a checkpoint; once more ends at once")
 	})()
+	if f.age > 0 {
+		var sweeping sync.WaitGroup
+		defer sweeping.Wait()
+		sweep, end := context.WithCancel(ctx)
+		defer end()
+		sweeping.Go(func() { sweepShares(sweep, f.opt.Shares, f.age, f.opt.Log) })
+	}
 	return server.Serve(ctx)
 }
 

@@ -78,6 +78,25 @@ func (h *logHeader) encode() []byte {
 	return b
 }
 
+// decodeHeader reads a header of whatever target and source.
+func decodeHeader(b []byte) (h logHeader, ok bool) {
+	length := int(binary.LittleEndian.Uint16(b[56:]))
+	if length > maxElement {
+		return h, false
+	}
+	h = logHeader{
+		blockSize: int64(binary.LittleEndian.Uint32(b[12:])),
+		size:      int64(binary.LittleEndian.Uint64(b[16:])),
+		source: Identity{
+			Size:    int64(binary.LittleEndian.Uint64(b[24:])),
+			ModTime: int64(binary.LittleEndian.Uint64(b[32:])),
+			Ino:     binary.LittleEndian.Uint64(b[40:]),
+		},
+		name: string(b[58 : 58+length]),
+	}
+	return h, h.accepts(b) && h.blockSize > 0 && h.size >= 0
+}
+
 // accepts reports whether b is the header of a log for the same target and
 // source, and takes over its salt.
 func (h *logHeader) accepts(b []byte) bool {

@@ -29,8 +29,8 @@ func (t *Tree) Sweep(ctx context.Context, path string, olderThan time.Duration) 
 		ctx:    ctx,
 		visit:  func(Meta) error { return nil },
 		failed: note,
-		reserved: func(folder *os.Root, name string) {
-			gone, err := sweepName(folder, name, before)
+		reserved: func(f *folder, name string) {
+			gone, err := sweepName(f.root, name, before)
 			if err != nil {
 				note(name, err)
 			} else if gone {

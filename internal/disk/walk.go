@@ -35,7 +35,7 @@ func (t *Tree) Walk(ctx context.Context, path string, opt WalkOptions,
 	visit func(Meta) error, failed func(path string, err error),
 ) error {
 	t.folders.changed() // a tree that was just exchanged for another must not be missed
-	w := walker{tree: t, ctx: ctx, opt: opt, visit: visit, failed: failed, reserved: func(*os.Root, string) {}}
+	w := walker{tree: t, ctx: ctx, opt: opt, visit: visit, failed: failed, reserved: func(*folder, string) {}}
 	return w.walk(path)
 }
 
@@ -45,7 +45,7 @@ type walker struct {
 	opt      WalkOptions
 	visit    func(Meta) error
 	failed   func(path string, err error)
-	reserved func(folder *os.Root, name string) // called for each name of partials and their like
+	reserved func(f *folder, name string) // called for each name of partials and their like
 
 	dev uint64 // of the entry at which the walk starts
 }
@@ -128,7 +128,7 @@ func (w *walker) content(f *folder) error {
 // name visits the entry of that name in f.
 func (w *walker) name(f *folder, dir *os.File, name string) error {
 	if isReserved(name) {
-		w.reserved(f.root, name)
+		w.reserved(f, name)
 		return nil
 	}
 	path := childPath(f.path, name)

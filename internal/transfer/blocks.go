@@ -73,7 +73,7 @@ func (v *Receiver) carry(stream Stream) error {
 				return err
 			}
 			if e != nil {
-				v.ctrl.ack(h.Index, h.Block)
+				v.ackKept(e, h.Block)
 			}
 			continue
 		}
@@ -278,6 +278,17 @@ func (v *Receiver) write(e *receiving, h *wire.BlockHeader, data []byte, ranges 
 		}
 	}
 	return e.part.Mark(h.Block, h.Digest)
+}
+
+// ackKept acknowledges a block that is there already, unless recheck has found meanwhile that it is not: the sender would take the
+// acknowledgement for that of the block which it has been asked for.
+func (v *Receiver) ackKept(e *receiving, block int64) {
+	v.ctrl.ackRoom()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if e.done.has(block) {
+		v.ctrl.ackNow(e.index, block)
+	}
 }
 
 // leave gives up the claim on a block that expect granted.

@@ -27,14 +27,21 @@ func (v *Receiver) entries(m *wire.Entries) error {
 	v.pending++ // until the answers are sent: the end of the session must not overtake them
 	v.mu.Unlock()
 	var answers wire.Answers
+	var resumed []resumption
 	for i := range m.Entries {
-		a := v.entry(m.First+uint64(i), &m.Entries[i])
+		e, a := v.entry(m.First+uint64(i), &m.Entries[i])
 		if a.Verdict != 0 {
 			answers.Answers = append(answers.Answers, a)
+		}
+		if a.Verdict == wire.Need && len(a.Have) > 0 {
+			resumed = append(resumed, resumption{e, slices.Clone(a.Have)})
 		}
 	}
 	if len(answers.Answers) > 0 {
 		v.ctrl.send(&answers)
+	}
+	for _, r := range resumed {
+		v.startRecheck(r.entry, r.have)
 	}
 	v.mu.Lock()
 	v.pending--
@@ -44,10 +51,17 @@ func (v *Receiver) entries(m *wire.Entries) error {
 	return nil
 }
 
-// entry takes one entry in and returns the answer to it; one without verdict comes later.
-func (v *Receiver) entry(index uint64, x *wire.Entry) wire.Answer {
-	a := wire.Answer{Index: index}
-	e := &receiving{index: index, entry: *x, short: -1}
+// resumption is a file that an earlier run left blocks of.
+type resumption struct {
+	entry *receiving
+	have  extents
+}
+
+// entry takes one entry in and returns the answer to it; one without verdict comes later. Once the answer is on its way the caller
+// has the blocks of an earlier run rechecked.
+func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answer) {
+	a = wire.Answer{Index: index}
+	e = &receiving{index: index, entry: *x, short: -1}
 	err := v.place(e)
 	v.mu.Lock()
 	var done []*folder
@@ -85,13 +99,13 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) wire.Answer {
 	switch a.Verdict {
 	case 0, wire.Hash: // more comes
 	case wire.Need:
-		v.need(e, slices.Clone(a.Have))
+		v.need(e, a.Have)
 	case wire.Fail:
 		v.finishEntry(e, Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}})
 	default:
 		v.finishEntry(e, Event{Kind: outcomes[a.Verdict], New: a.New})
 	}
-	return a
+	return e, a
 }
 
 // place finds out where an entry belongs and what it shall look like there.
@@ -315,7 +329,14 @@ func (v *Receiver) prepare(e *receiving, a *wire.Answer) error {
 	return nil
 }
 
-// need begins to receive a file that prepare has readied and whose answer is on its way. Its first blocks may be there already.
+// startRecheck has the blocks of an earlier run re-read. The answer that they are there must be on its way: the sender would take it
+// for the news, were damaged ones asked for before it.
+func (v *Receiver) startRecheck(e *receiving, have extents) {
+	v.running.Add(1)
+	go v.recheck(e, have)
+}
+
+// need begins to receive a file that prepare has readied. Its first blocks may be there already.
 func (v *Receiver) need(e *receiving, have extents) {
 	ev := Event{Kind: Started, Index: e.index, Entry: &e.entry}
 	ev.Bytes = bytesOf(have, e.entry.Size, e.entry.BlockLog)
@@ -323,11 +344,7 @@ func (v *Receiver) need(e *receiving, have extents) {
 	v.stats.Resumed += ev.Bytes
 	v.mu.Unlock()
 	v.event(ev)
-	switch {
-	case len(have) > 0:
-		v.running.Add(1)
-		go v.recheck(e, have)
-	case e.blocks == 0:
+	if e.blocks == 0 {
 		if staged := v.stage(nil, e, emptyDigest(), nil, nil); staged != nil {
 			v.add(stagedFile{e, staged})
 		}
@@ -440,10 +457,14 @@ func (v *Receiver) afterCompare(e *receiving, same bool) {
 	if err != nil {
 		a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
 	}
+	have := extents(slices.Clone(a.Have))
 	v.ctrl.send(&wire.Answers{Answers: []wire.Answer{a}})
 	switch a.Verdict {
 	case wire.Need:
-		v.need(e, slices.Clone(a.Have))
+		v.need(e, a.Have)
+		if len(a.Have) > 0 {
+			v.startRecheck(e, have)
+		}
 	case wire.Fail:
 		v.resolve(e, Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}})
 	default:

@@ -72,13 +72,25 @@ const ackQueue = 1 << 16
 
 // ack queues the acknowledgement of a block. It waits while too many are queued.
 func (c *control) ack(index uint64, block int64) {
+	c.ackRoom()
+	c.ackNow(index, block)
+}
+
+// ackRoom waits until acknowledgements have gone out, if many are queued.
+func (c *control) ackRoom() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for len(c.written) > ackQueue && c.err == nil && !c.flush {
 		c.cond.Wait()
 	}
+}
+
+// ackNow is ack without waiting, for callers that hold a lock; they have called ackRoom before.
+func (c *control) ackNow(index uint64, block int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.written = append(c.written, wire.BlockID{Index: index, Block: block})
 	c.cond.Broadcast()
-	c.mu.Unlock()
 }
 
 // flushWrittenLocked keeps the order of acknowledgements and later messages about the same entries.

@@ -9,7 +9,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -393,6 +395,52 @@ func TestDamagedPartial(t *testing.T) {
 	second.ok(t)
 	require.Equal(t, int64(1), second.writeStats.Rejected)
 	got, err := os.ReadFile(filepath.Join(dst, "big"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
+}
+
+// TestDamagedPartialAmongMany damages all of what an interrupted session left, so that the receiver knows it before it has answered for
+// the entries that were announced together: the blocks are sent again all the same.
+func TestDamagedPartialAmongMany(t *testing.T) {
+	rng := seeded(t)
+	src, dst := t.TempDir(), t.TempDir()
+	data := randomBytes(rng, 12<<20)
+	require.NoError(t, os.Mkdir(filepath.Join(src, "many"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(src, "many", "big"), data, 0o640))
+	tree, target := openTree(t, src), openTree(t, dst)
+	ctx, cancel := context.WithCancel(t.Context())
+	first := session{source: &TreeSource{Roots: []Root{{tree, "many", "many"}}}, target: target, path: ".", streams: 1}
+	var total atomic.Int64
+	first.wrap = func(_ int, c net.Conn) net.Conn {
+		return counting{c, func(n int) {
+			if total.Add(int64(n)) > 4<<20 {
+				cancel()
+			}
+		}}
+	}
+	first.run(t, ctx)
+	require.Error(t, first.sendErr)
+	parts, err := filepath.Glob(filepath.Join(dst, "many", ".fxfer-*.part"))
+	require.NoError(t, err)
+	require.Len(t, parts, 1)
+	f, err := os.OpenFile(parts[0], os.O_WRONLY, 0)
+	require.NoError(t, err)
+	for off := range int64(4) {
+		_, err = f.WriteAt([]byte("damage"), off<<20)
+		require.NoError(t, err)
+	}
+	require.NoError(t, f.Close())
+	for i := range 1000 {
+		require.NoError(t, os.WriteFile(filepath.Join(src, "many", strconv.Itoa(i)), nil, 0o644))
+	}
+
+	ctx, cancel = context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	second := session{source: &TreeSource{Roots: []Root{{tree, "many", "many"}}}, target: target, path: ".", streams: 2}
+	second.run(t, ctx)
+	second.ok(t)
+	require.Positive(t, second.writeStats.Rejected)
+	got, err := os.ReadFile(filepath.Join(dst, "many", "big"))
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(data, got))
 }

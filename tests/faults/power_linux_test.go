@@ -1,0 +1,412 @@
+package faults
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+var cuts = flag.Int("cuts", 10, "power cuts for each workload of TestPowerLoss")
+
+// medium is what a power cut leaves of recorded ops: what was synced, and of the rest any part, torn at sectors and out of order.
+type medium struct {
+	files   map[string][]byte // by path
+	folders map[string]bool
+	durable int // ops that a sync covers
+}
+
+// cutAt loses power after the first n ops over the files of before. What was not synced is kept piece by piece by chance.
+func cutAt(ops []op, n int, before map[string][]byte, rng *rand.Rand) *medium {
+	ops = ops[:n]
+	// How much is kept, whether names come in order, as by a journal, and what a sector holds that was never written.
+	keep := []float64{0, 1, rng.Float64(), rng.Float64()}[rng.IntN(4)]
+	journal := -1
+	if rng.IntN(2) == 0 {
+		journal = rng.IntN(n + 1)
+	}
+	sector := []int64{512, 4096}[rng.IntN(2)]
+	stale := []byte{0, 0xa5}[rng.IntN(2)]
+
+	files, folders, all := map[int]int{}, map[string]int{}, 0 // ops before these are on the medium
+	for _, o := range ops {
+		switch o.kind {
+		case opSyncFile:
+			files[o.node] = max(files[o.node], o.from)
+		case opSyncFolder:
+			folders[o.path] = max(folders[o.path], o.from)
+		case opSyncAll:
+			all = max(all, o.from)
+		}
+	}
+	m := &medium{files: map[string][]byte{}, folders: map[string]bool{".": true}}
+	content, names := map[int][]byte{}, map[string]int{}
+	i := 0
+	for _, name := range sorted(before) {
+		i++
+		content[i], names[name] = bytes.Clone(before[name]), i
+		for above := path.Dir(name); above != "."; above = path.Dir(above) {
+			m.folders[above] = true
+		}
+	}
+	resize := func(node int, size int64, fill byte) {
+		b := content[node]
+		if grown := size - int64(len(b)); grown > 0 {
+			content[node] = append(b, bytes.Repeat([]byte{fill}, int(grown))...)
+		} else {
+			content[node] = b[:size]
+		}
+	}
+	for i, o := range ops {
+		sure := i < max(all, files[o.node])
+		if o.kind >= opUnlink && o.kind <= opMkdir || o.kind == opCreate {
+			sure = i < max(all, folders[path.Dir(o.path)])
+			if journal >= 0 && i < journal {
+				sure = true
+			}
+			if !sure && (journal >= 0 || rng.Float64() >= keep) {
+				continue
+			}
+			m.durable++
+		}
+		hole := byte(0)
+		if !sure {
+			hole = stale
+		}
+		switch o.kind {
+		case opCreate, opLink:
+			names[o.path] = o.node
+		case opUnlink:
+			delete(names, o.path)
+			delete(m.folders, o.path)
+		case opRename:
+			names[o.to] = o.node
+			delete(names, o.path)
+		case opMkdir:
+			m.folders[o.path] = true
+		case opWrite:
+			for from := int64(0); from < int64(len(o.data)); {
+				to := min((o.off+from)/sector*sector+sector-o.off, int64(len(o.data)))
+				if sure || rng.Float64() < keep {
+					if o.off+to > int64(len(content[o.node])) {
+						resize(o.node, o.off+to, hole)
+					}
+					copy(content[o.node][o.off+from:], o.data[from:to])
+				}
+				from = to
+			}
+		case opZero:
+			if end := min(o.off+o.size, int64(len(content[o.node]))); end > o.off && (sure || rng.Float64() < keep) {
+				clear(content[o.node][o.off:end])
+			}
+		case opResize:
+			if sure || rng.Float64() < keep {
+				resize(o.node, o.size, hole)
+			}
+		case opExtend:
+			if o.size > int64(len(content[o.node])) && (sure || rng.Float64() < keep) {
+				resize(o.node, o.size, 0) // unwritten space reads as zeros
+			}
+		case opSyncFile, opSyncFolder, opSyncAll:
+		}
+	}
+	for name, node := range names {
+		if m.reachable(name) {
+			m.files[name] = content[node]
+		}
+	}
+	return m
+}
+
+func (m *medium) reachable(name string) bool {
+	for above := path.Dir(name); above != "."; above = path.Dir(above) {
+		if !m.folders[above] {
+			return false
+		}
+	}
+	return true
+}
+
+// restore writes what is left below dir, as another run of the kernel finds it.
+func (m *medium) restore(dir string) error {
+	for name := range m.folders {
+		if !m.reachable(name) {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	for name, b := range m.files {
+		if strings.HasSuffix(name, ".ckpt") {
+			b = bytes.Clone(b)
+			bootless(b)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resolveRenames says of each rename which file it moves, so that it doesn't need the name from which it was.
+func resolveRenames(ops []op, before map[string][]byte) {
+	names := map[string]int{}
+	for i, name := range sorted(before) {
+		names[name] = i + 1
+	}
+	for i, o := range ops {
+		switch o.kind {
+		case opCreate, opLink:
+			names[o.path] = o.node
+		case opUnlink:
+			delete(names, o.path)
+		case opRename:
+			ops[i].node = names[o.path]
+			names[o.to] = names[o.path]
+			delete(names, o.path)
+		}
+	}
+}
+
+// workload is a transfer that the power is cut under.
+type workload struct {
+	name   string
+	fetch  bool              // get, and so the client is the receiver
+	stdin  string            // of its name
+	want   map[string][]byte // what the target is to hold at the end
+	before map[string][]byte // what it holds before
+	rate   string
+}
+
+// TestPowerLoss records what a receiver does to its disk during a transfer, cuts the power at random points of that, and runs the same
+// command again over what is left: no name ever leads to anything but the old or the new content, and the end is exact.
+func TestPowerLoss(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("-seed %d", *seed)
+	content := func(n int) []byte {
+		b := make([]byte, n)
+		_, _ = rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16), 1}).Read(b)
+		return b
+	}
+	large := map[string][]byte{"large": content(9<<20 + 777)}
+	tree, old := map[string][]byte{"six": content(6 << 20)}, map[string][]byte{"six": content(5 << 20)}
+	for i := range 60 {
+		name := fmt.Sprintf("%c/%c/%d", 'a'+i%3, 'a'+i%2, i)
+		tree[name] = content(i * 997)
+		if i%3 == 0 {
+			old[name] = content(i*997 + 1)
+		}
+	}
+	stream := map[string][]byte{"stream": content(7<<20 + 1)}
+	for i, w := range []workload{
+		{name: "file", want: large, rate: "40mbit"},
+		{name: "tree", want: tree, before: old, rate: "100mbit"},
+		{name: "stdin", want: stream, stdin: "stream", rate: "100mbit"},
+		{name: "get", want: tree, before: old, fetch: true, rate: "100mbit"},
+	} {
+		for j, sync := range []string{"batch", "file"} {
+			if *cuts <= 10 && (i+j)%2 == 1 {
+				continue // a short run
+			}
+			t.Run(w.name+"/"+sync, func(t *testing.T) {
+				t.Parallel()
+				w.cutPower(t, sync, *cuts, rand.New(rand.NewPCG(*seed, uint64(2*i+j))))
+			})
+		}
+	}
+}
+
+func (w workload) cutPower(t *testing.T, sync string, cuts int, rng *rand.Rand) {
+	source, target, scratch := realDir(t), realDir(t), realDir(t)
+	require.NoError(t, (&medium{files: w.want, folders: foldersOf(w.want)}).restore(source))
+	require.NoError(t, (&medium{files: w.before, folders: foldersOf(w.before)}).restore(target))
+	r := w.record(t, source, target, sync)
+	require.NoError(t, r.err)
+	resolveRenames(r.ops, w.before)
+	syncs := 0
+	for _, o := range r.ops {
+		if o.kind >= opSyncFile {
+			syncs++
+		}
+	}
+	require.Equal(t, w.want, contentBelow(t, target))
+
+	left, right := host{t.TempDir()}, host{t.TempDir()}
+	share := scratch
+	if w.fetch {
+		share = source
+	}
+	srv := right.serve(t, share, "127.0.0.1:0")
+	defer srv.kill()
+	require.NoError(t, left.command("ls", srv.url).Run())
+
+	var kept atomic.Int64
+	check := func(i, at int, seed uint64) error {
+		m := cutAt(r.ops, at, w.before, rand.New(rand.NewPCG(seed, 0)))
+		kept.Add(int64(m.durable))
+		where := fmt.Sprintf("cut %d, after %d of %d ops, seed %d", i, at, len(r.ops), seed)
+		for name, b := range m.files {
+			if !strings.HasPrefix(path.Base(name), ".fxfer-") && !bytes.Equal(b, w.want[name]) && !bytes.Equal(b, w.before[name]) {
+				return fmt.Errorf("%s: %s has wrong content", where, name)
+			}
+		}
+		if at == len(r.ops) {
+			for name, b := range w.want {
+				if !bytes.Equal(b, m.files[name]) {
+					return fmt.Errorf("%s: %s is not durable at the end", where, name)
+				}
+			}
+		}
+		dir := filepath.Join(scratch, fmt.Sprintf("cut%d", i))
+		defer func() { _ = os.RemoveAll(dir) }()
+		if err := m.restore(dir); err != nil {
+			return err
+		}
+		url := "fxfer://" + srv.address() + "/data/"
+		if !w.fetch {
+			url += filepath.Base(dir) + "/"
+		}
+		if out, err := within(time.Minute, w.command(left, url, source, dir, sync, "")); err != nil {
+			return fmt.Errorf("%s: %w\n%s", where, err, out)
+		}
+		for name, b := range w.want {
+			got, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil || !bytes.Equal(b, got) {
+				return fmt.Errorf("%s: %s is not exact after resuming: %w", where, name, err)
+			}
+		}
+		return nil
+	}
+	var workers errgroup.Group
+	workers.SetLimit(2)
+	for i := range cuts {
+		at := len(r.ops)
+		if i > 0 {
+			at = rng.IntN(len(r.ops) + 1)
+		}
+		seed := rng.Uint64()
+		workers.Go(func() error { return check(i, at, seed) })
+	}
+	require.NoError(t, workers.Wait())
+	t.Logf("%d ops with %d syncs recorded, %d cuts, all exact; %.0f changes of names kept in the mean", len(r.ops), syncs, cuts, float64(kept.Load())/float64(cuts))
+}
+
+// record runs the transfer with its receiver under trace.
+func (w workload) record(t *testing.T, source, target, sync string) *recorder {
+	known := map[fileKey]int{}
+	for i, name := range sorted(w.before) {
+		key, ok := statOf(filepath.Join(target, name))
+		require.True(t, ok)
+		known[key] = i + 1
+	}
+	left, right := host{t.TempDir()}, host{t.TempDir()}
+	if w.fetch {
+		srv := right.serve(t, source, "127.0.0.1:0")
+		defer srv.kill()
+		require.NoError(t, left.command("ls", srv.url).Run())
+		c := w.command(left, "fxfer://"+srv.address()+"/data/", source, target, sync, w.rate)
+		c.Stderr = os.Stderr
+		r, err := record(c, target, known)
+		require.NoError(t, err)
+		<-r.ended
+		require.Zero(t, r.status.ExitStatus())
+		return r
+	}
+	c := right.command("serve", "--quiet", "--invite", "--listen", "127.0.0.1:0", "--share", "data="+target)
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	defer out.Close()
+	r, err := record(c, target, known)
+	require.NoError(t, err)
+	defer r.kill()
+	url, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	srv := &server{url: strings.TrimSpace(url)}
+	require.NoError(t, left.command("ls", srv.url).Run())
+	said, err := w.command(left, "fxfer://"+srv.address()+"/data/", source, target, sync, w.rate).CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	return r
+}
+
+// command is the transfer, from or to the folder dir.
+func (w workload) command(h host, url, source, dir, sync, rate string) *exec.Cmd {
+	flags := []string{"--quiet", "--sync", sync}
+	if rate != "" {
+		flags = append(flags, "--rate-limit", rate)
+	}
+	switch {
+	case w.fetch:
+		return h.command(append([]string{"get", url, dir}, flags...)...)
+	case w.stdin != "":
+		c := h.command(append([]string{"send", "-", url + w.stdin}, flags...)...)
+		c.Stdin = bytes.NewReader(w.want[w.stdin])
+		return c
+	}
+	return h.command(append([]string{"send", source + "/", url}, flags...)...)
+}
+
+// within runs c, and ends it with a trace of its goroutines if it takes longer than that.
+func within(limit time.Duration, c *exec.Cmd) (said []byte, err error) {
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	defer time.AfterFunc(limit, func() { _ = c.Process.Signal(unix.SIGQUIT) }).Stop()
+	err = c.Wait()
+	return out.Bytes(), err
+}
+
+// realDir makes a folder whose path has no symlinks in it, as the kernel names it.
+func realDir(t *testing.T) string {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	return dir
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// foldersOf are the folders above files.
+func foldersOf(files map[string][]byte) map[string]bool {
+	folders := map[string]bool{".": true}
+	for name := range files {
+		for above := path.Dir(name); above != "."; above = path.Dir(above) {
+			folders[above] = true
+		}
+	}
+	return folders
+}
+
+// contentBelow reads all files below dir.
+func contentBelow(t *testing.T, dir string) map[string][]byte {
+	files := map[string][]byte{}
+	require.NoError(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rest, _ := filepath.Rel(dir, name)
+		files[rest], err = os.ReadFile(name)
+		return err
+	}))
+	return files
+}
