@@ -172,6 +172,11 @@ func serve(parent context.Context, f *serveFlags, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := server.Confine(); err != nil {
+		f.opt.Log.Info("this process is not confined to its shares", "reason", err)
+	} else {
+		f.opt.Log.Info("this process is confined to its shares and its home folder, by Landlock")
+	}
 	fmt.Fprintf(talk, "fxfer: listening on %s\n", server.Addr())
 	for _, s := range f.opt.Shares {
 		fmt.Fprintf(talk, "fxfer: share %s: %s (%s)\n", s.Name, oneLine(s.Dir), s.Rights)
