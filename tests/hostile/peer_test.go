@@ -201,8 +201,11 @@ func (s *site) look(t *testing.T) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
 	err := filepath.WalkDir(s.root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == filepath.Join(s.root, "data") {
-			return errors.Join(err, fs.SkipDir)
+		switch {
+		case err != nil:
+			return err
+		case path == filepath.Join(s.root, "data"):
+			return fs.SkipDir
 		}
 		info, err := d.Info()
 		if err != nil {
