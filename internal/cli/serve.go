@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -39,7 +40,10 @@ func newServeCommand() *cobra.Command {
 and to those that bring an invitation. DIR is a share under its own name.
 
 A share is read and written (rw), only read (ro) or only written (wo). SIGTERM
-or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.`,
+or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.
+
+A client for whom there is no room is told so, and tries again for as long as
+its --retry-for allows. The defaults are for a machine with 1 GB of memory.`,
 		Example: `  fxfer serve --invite /srv/files
   fxfer serve --share backup=/srv/backup:wo --share pub=/srv/pub:ro`,
 		SuggestFor: []string{"server", "listen", "daemon"},
@@ -68,6 +72,9 @@ or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.`,
 	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:ro]`; repeatable")
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one machine")
 	addParsed(flags, &f.name, "name", "host", "", "in that URL, as the other machine sees this one", parseName)
+	addParsed(flags, &f.opt.MaxSessions, "max-sessions", "n", strconv.Itoa(fxfer.DefaultMaxSessions), "most sessions at a time", parseCount)
+	addParsed(flags, &f.opt.MaxSessionsPerClient, "max-sessions-per-client", "n", strconv.Itoa(fxfer.DefaultMaxSessionsPerClient),
+		"most of one client's key", parseCount)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	addParsed(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for so long, as 14d", parsePartialAge)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
@@ -167,6 +174,11 @@ func serve(parent context.Context, f *serveFlags, out, errs io.Writer) error {
 	server, err := fxfer.NewServer(f.opt)
 	if err != nil {
 		return err
+	}
+	if err := server.Confine(); err != nil {
+		f.opt.Log.Info("this process is not confined to its shares", "reason", err)
+	} else {
+		f.opt.Log.Info("this process is confined to its shares and its home folder, by Landlock")
 	}
 	fmt.Fprintf(talk, "fxfer: listening on %s\n", server.Addr())
 	for _, s := range f.opt.Shares {

@@ -80,6 +80,20 @@ func OpenStore(dir string) (*Store, error) {
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
+// Links returns where the files in the store's folder are that are symlinks.
+func (s *Store) Links() (targets []string) {
+	for _, name := range []string{keyFile, serversFile, clientsFile} {
+		info, err := os.Lstat(s.path(name))
+		if err != nil || info.Mode().Type() != fs.ModeSymlink {
+			continue
+		}
+		if target, err := filepath.EvalSymlinks(s.path(name)); err == nil {
+			targets = append(targets, target)
+		}
+	}
+	return targets
+}
+
 // read returns the text of one list and what it was read from; a missing file is empty text and nil info.
 func (s *Store) read(name string) (string, fs.FileInfo, error) {
 	text, info, err := readFile(s.path(name), 0o002, "everyone may change it", "chmod o-w ")

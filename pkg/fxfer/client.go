@@ -355,6 +355,9 @@ func describe(err error, server string) error {
 		if coded.Code == wire.CodeTrust {
 			e.Remedy = "ask its administrator for an invitation: fxfer serve --invite"
 		}
+		if coded.Remote && coded.Code == wire.CodeBusy {
+			e.Remedy = "come again later; send and get do by themselves with --retry-for"
+		}
 		return e
 	case errors.As(err, &hole):
 		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("packets of %d bytes vanish on the way %s, smaller ones arrive", hole.Size(), hole.Way(server)),

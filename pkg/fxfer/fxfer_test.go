@@ -23,9 +23,15 @@ type site struct {
 
 func serve(t *testing.T, rights Rights) *site {
 	t.Helper()
+	return serveWith(t, ServerOptions{}, rights)
+}
+
+func serveWith(t *testing.T, opt ServerOptions, rights Rights) *site {
+	t.Helper()
 	s := &site{dir: t.TempDir()}
 	var err error
-	s.Server, err = NewServer(ServerOptions{Home: t.TempDir(), Listen: "127.0.0.1:0", Shares: []Share{{"data", s.dir, rights}}})
+	opt.Home, opt.Listen, opt.Shares = t.TempDir(), "127.0.0.1:0", []Share{{"data", s.dir, rights}}
+	s.Server, err = NewServer(opt)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)

@@ -16,6 +16,12 @@ import (
 // DefaultMaxStreams bounds the data streams that are opened when their number is automatic.
 const DefaultMaxStreams = 32
 
+// Bounds of a server, for a host with 1 GB of memory. Over them a client is told to come again.
+const (
+	DefaultMaxSessions          = 128
+	DefaultMaxSessionsPerClient = 32
+)
+
 // Options of a Client. Zero is automatic for each.
 type Options struct {
 	Home       string        // folder of identity, known servers and history; "" is the user's
@@ -87,6 +93,9 @@ type ServerOptions struct {
 	SockBuf    int     // bytes; a fixed window for every client, 0 is automatic
 	Congestion string  // congestion control, "" is automatic
 	Log        *slog.Logger
+
+	MaxSessions          int // at a time, DefaultMaxSessions if 0
+	MaxSessionsPerClient int // of one key, DefaultMaxSessionsPerClient if 0
 }
 
 // Share is a folder that a server offers.

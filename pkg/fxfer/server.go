@@ -47,6 +47,8 @@ type strangers struct {
 	from  map[netip.Addr]int
 }
 
+func newStrangers() *strangers { return &strangers{from: make(map[netip.Addr]int)} }
+
 // enter counts a connection, if there is room for it. leave ends that, once.
 func (s *strangers) enter(addr net.Addr) (leave func(), ok bool) {
 	var ip netip.Addr
@@ -85,6 +87,9 @@ type Server struct {
 	cond     *sync.Cond
 	sessions map[[16]byte]*serverSession
 	draining bool
+	seats    seats
+	streams  int // data streams of all sessions
+	sentAway lastSessions
 }
 
 type openShare struct {
@@ -108,6 +113,7 @@ type serverSession struct {
 	probe   *probe.Session  // of Probe, which has nothing above but server, hello, key and log
 	ctx     context.Context // of Probe: ends with the session
 	drain   context.CancelCauseFunc
+	streams int // data streams, guarded by server.mu
 }
 
 // NewServer opens the shares and listens. The caller calls Serve next.
@@ -115,6 +121,10 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	s := &Server{
 		opt: opt, log: opt.Log, invites: identity.NewInvites(time.Now),
 		shares: make(map[string]*openShare), sessions: make(map[[16]byte]*serverSession),
+		seats: seats{
+			most: cmp.Or(opt.MaxSessions, DefaultMaxSessions), mostOf: cmp.Or(opt.MaxSessionsPerClient, DefaultMaxSessionsPerClient),
+			of: make(map[string]int),
+		},
 	}
 	s.cond = sync.NewCond(&s.mu)
 	if s.log == nil {
@@ -202,7 +212,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	conns.Go(func() { s.sweep(ctx) })
 	unhook := context.AfterFunc(ctx, func() { _ = s.listen.Close() })
 	defer unhook()
-	gate := strangers{from: make(map[netip.Addr]int)}
+	gate := newStrangers()
 	for wait := time.Millisecond; ; {
 		conn, err := s.listen.Accept()
 		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
@@ -369,6 +379,11 @@ func (s *Server) hello(ctx context.Context, conn *transport.Conn, m *wire.Hello,
 	if err != nil {
 		return err
 	}
+	leave, err := s.sit(conn.PeerKey(), m.Session)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	switch m.Intent {
 	case wire.List:
 		return s.list(ctx, conn, m, grants)
@@ -471,6 +486,11 @@ func (s *Server) join(ctx context.Context, conn *transport.Conn, m *wire.Join, a
 		admitted()
 		return x.probe.Serve(x.ctx, conn)
 	}
+	leave := s.enterStream(x)
+	if leave == nil {
+		return wire.Errorf(wire.CodeBusy, "the server has %d data streams, its most", maxStreamsInAll)
+	}
+	defer leave()
 	d := x.set.add(m.Stream, conn, maxStreams)
 	if d == nil {
 		return wire.Errorf(wire.CodeBusy, "a session has at most %d data streams, each with its number", maxStreams)
@@ -496,7 +516,7 @@ func (s *Server) await(ctx context.Context, id [16]byte) *serverSession {
 	})()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.sessions[id] == nil && ctx.Err() == nil && !s.draining {
+	for s.sessions[id] == nil && ctx.Err() == nil && !s.draining && !s.sentAway.has(id) {
 		s.cond.Wait()
 	}
 	return s.sessions[id]

@@ -1,0 +1,29 @@
+package fxfer
+
+import (
+	"path/filepath"
+
+	"github.com/fxfer/fxfer/internal/confine"
+	"github.com/fxfer/fxfer/internal/identity"
+)
+
+// systemFolders are what a server reads of its system: figures, the names of owners, the time zone.
+var systemFolders = []string{"/proc", "/sys", "/etc", "/usr/share/zoneinfo"}
+
+// Confine takes from the whole process, for good, what a server does not need: all files but those of its shares, by their rights, of its
+// home folder and of the system's settings, and new TCP connections. The error says why that does not hold; the process then
+// may do what it could before.
+func (s *Server) Confine() error {
+	home := s.store.Dir()
+	keep := []confine.Folder{{Path: home, Write: true}}
+	for _, p := range s.store.Links() {
+		keep = append(keep, confine.Folder{Path: filepath.Dir(p), Write: true})
+	}
+	for _, share := range s.shares {
+		keep = append(keep, confine.Folder{Path: share.Dir, Write: share.Rights.Has(identity.Write)})
+	}
+	for _, p := range systemFolders {
+		keep = append(keep, confine.Folder{Path: p})
+	}
+	return confine.To(keep)
+}

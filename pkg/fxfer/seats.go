@@ -1,0 +1,91 @@
+package fxfer
+
+import (
+	"crypto/ed25519"
+	"sync"
+
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// maxStreamsInAll bounds the data streams of all sessions, each of which costs about 2 MiB. The first of a session always has room.
+const maxStreamsInAll = 256
+
+// seats counts sessions of any intent, of clients that are admitted.
+type seats struct {
+	most, mostOf int // in all, and of one key
+	taken        int
+	of           map[string]int // by key
+}
+
+// take counts a session of a key, or says why there is no room for it.
+func (s *seats) take(key string) error {
+	switch {
+	case s.of[key] >= s.mostOf:
+		return wire.Errorf(wire.CodeBusy, "this client has %d sessions on the server, its most", s.of[key])
+	case s.taken >= s.most:
+		return wire.Errorf(wire.CodeBusy, "the server has %d sessions, its most", s.taken)
+	}
+	s.taken++
+	s.of[key]++
+	return nil
+}
+
+func (s *seats) leave(key string) {
+	s.taken--
+	if s.of[key]--; s.of[key] == 0 {
+		delete(s.of, key)
+	}
+}
+
+// sit takes a seat for a session. The caller leaves it, once. The data streams of a session that is refused need not wait for it.
+func (s *Server) sit(key ed25519.PublicKey, session [16]byte) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.seats.take(string(key)); err != nil {
+		s.sentAway.add(session)
+		s.cond.Broadcast()
+		return nil, err
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.seats.leave(string(key))
+	}, nil
+}
+
+// enterStream counts a data stream of a session; nil says that there is no room for it.
+func (s *Server) enterStream(x *serverSession) (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams >= maxStreamsInAll && x.streams > 0 {
+		return nil
+	}
+	s.streams++
+	x.streams++
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.streams--
+		x.streams--
+	})
+}
+
+// lastSessions is a set of the last sessions that were put into it.
+type lastSessions struct {
+	ids  [256][16]byte
+	next int
+}
+
+func (r *lastSessions) add(id [16]byte) {
+	r.ids[r.next%len(r.ids)] = id
+	r.next++
+}
+
+func (r *lastSessions) has(id [16]byte) bool {
+	for i := range min(r.next, len(r.ids)) {
+		if r.ids[i] == id {
+			return true
+		}
+	}
+	return false
+}

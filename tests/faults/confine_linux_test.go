@@ -1,0 +1,92 @@
+package faults
+
+import (
+	"bytes"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestConfined has a server that Landlock confines do all that a server does, on real processes. That nothing else is in its reach is
+// tested in internal/confine.
+func TestConfined(t *testing.T) {
+	if abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); errno != 0 || abi < 2 {
+		t.Skip("this kernel has no Landlock that is of use")
+	}
+	dir := t.TempDir()
+	in := func(p string) string { return filepath.Join(dir, p) }
+	own := in("fxfer") // as it is built for others: without cgo
+	build := exec.Command("go", "build", "-o", own, "../../cmd/fxfer")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, d := range []string{"share", "ro", "src/a/b", "server", "lists", "client"} {
+		require.NoError(t, os.MkdirAll(in(d), 0o700))
+	}
+	// A list that is a symlink to another place is kept.
+	require.NoError(t, os.WriteFile(in("lists/clients"), nil, 0o600))
+	require.NoError(t, os.Symlink(in("lists/clients"), in("server/authorized_clients")))
+	for _, f := range []string{"src/a/f", "src/a/b/g", "ro/f"} {
+		require.NoError(t, os.WriteFile(in(f), bytes.Repeat([]byte(f), 100_000), 0o640))
+	}
+	require.NoError(t, os.Link(in("src/a/f"), in("src/a/b/h")))
+
+	server := exec.Command(own, "serve", "--listen", "127.0.0.1:0", "--invite", "--name", "127.0.0.1",
+		"--share", "data="+in("share"), "--share", "pub="+in("ro")+":ro")
+	server.Env = append(os.Environ(), "FXFER_HOME="+in("server"))
+	said, err := os.Create(in("log"))
+	require.NoError(t, err)
+	defer said.Close()
+	server.Stderr = said
+	pipe, err := server.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, server.Start())
+	defer func() {
+		_ = server.Process.Signal(unix.SIGTERM)
+		require.NoError(t, server.Wait())
+		if t.Failed() {
+			log, _ := os.ReadFile(in("log"))
+			t.Logf("%s", log)
+		}
+	}()
+	line := make([]byte, 4096)
+	n, err := pipe.Read(line)
+	require.NoError(t, err)
+	invitation, err := url.Parse(strings.TrimSpace(string(line[:n])))
+	require.NoError(t, err)
+	pub := *invitation
+	pub.User, pub.RawQuery, pub.Fragment, pub.Path = nil, "", "", "/pub"
+	log, err := os.ReadFile(in("log"))
+	require.NoError(t, err)
+	require.Contains(t, string(log), "this process is confined")
+
+	run := func(args ...string) string {
+		t.Helper()
+		c := exec.Command(own, args...)
+		c.Env = append(os.Environ(), "FXFER_HOME="+in("client"))
+		out, err := c.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	target := *invitation
+	run("send", in("src/a"), target.String())
+	target = pub
+	target.Path = "/data"
+	require.NoError(t, os.Remove(in("src/a/b/g")))
+	require.NoError(t, os.WriteFile(in("src/a/f"), []byte("other"), 0o640))
+	run("send", "--delete", "--backup-dir", "old", in("src/a"), target.String())
+	require.FileExists(t, in("share/old/a/b/g"))
+	run("verify", target.String()+"/a", "--against", in("src/a"))
+	run("get", pub.String()+"/f", in("got"))
+	require.FileExists(t, in("got"))
+	require.Contains(t, run("ls", target.String()+"/a/b"), "h")
+	enrolled, err := os.ReadFile(in("lists/clients"))
+	require.NoError(t, err)
+	require.NotEmpty(t, enrolled, "enrolled through the symlink")
+}
