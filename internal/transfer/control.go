@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -160,6 +161,8 @@ func refusal(cause error) *wire.Refuse {
 	switch {
 	case errors.As(cause, &known):
 		return &wire.Refuse{Code: known.Code, Text: known.Text}
+	case errors.Is(cause, os.ErrDeadlineExceeded):
+		return &wire.Refuse{Code: wire.CodeSilent, Text: "nothing was heard of this host for too long"}
 	case errors.Is(cause, context.Canceled):
 		return &wire.Refuse{Code: wire.CodeCancelled, Text: "stopped by the user"}
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/wire"
 )
 
 // A silent peer is told of in time, once, and so is its return.
@@ -56,4 +58,10 @@ func TestVigilAsleep(t *testing.T) {
 		require.Empty(t, v.look(now, 7))
 	}
 	require.Equal(t, "nothing heard from host:7433 for 8 s", v.look(now.Add(vigilEvery), 7))
+}
+
+// A server that heard nothing of a client for long has forgotten the session, and takes a new one.
+func TestSilenceIsTemporary(t *testing.T) {
+	require.True(t, temporary(&wire.Error{Code: wire.CodeSilent, Remote: true}))
+	require.False(t, temporary(&wire.Error{Code: wire.CodeOther, Remote: true}))
 }

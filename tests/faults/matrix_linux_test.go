@@ -24,7 +24,7 @@ var (
 	only   = flag.String("faults", "", "only the faults whose name matches this `regexp`; \"\" is a short selection")
 	trials = flag.Int("trials", 1, "trials of each fault, that send and get in turn")
 	report = flag.String("report", "", "write the matrix to this `file`")
-	atOnce = flag.Int("at-once", 6, "trials that run at the same time")
+	atOnce = flag.Int("at-once", 4, "trials that run at the same time")
 )
 
 const bigSize = 26 << 20
@@ -192,7 +192,7 @@ func matrix(results map[string][]result) string {
 	return fmt.Sprintf(`# What it survives
 
 Each run is one transfer of 22 files, 38 MiB in all, between two hosts over an emulated line of %d Mbit/s with a round trip of %v; real
-processes, sockets and files. At a random moment 0.6 to 2.1 s after its start one bad thing happens. Runs send and get in turn, with
+processes, sockets and files. At a random moment, up to 1.5 s after the first MiB, one bad thing happens. Runs send and get in turn, with
 `+"`--retry-for %v`"+`. If the command was killed or failed, what was broken is mended and the same command is run again. Then the trees are
 compared, by BLAKE3 digests.
 

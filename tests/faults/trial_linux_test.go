@@ -160,10 +160,13 @@ func (t *trial) run(f *fault) (r result) {
 		return r
 	}
 	t.client = first.cmd
-	pause := 600*time.Millisecond + time.Duration(t.rng.Int64N(int64(1500*time.Millisecond)))
+	pause := time.Duration(t.rng.Int64N(int64(1500 * time.Millisecond)))
 	done := make(chan error, 1)
 	hit := false
 	go func() {
+		for t.delivered() < before+recovered && !first.over() {
+			t.pause(lookEvery)
+		}
 		timer := time.NewTimer(pause)
 		defer timer.Stop()
 		select {
@@ -176,6 +179,9 @@ func (t *trial) run(f *fault) (r result) {
 		var err error
 		if hit {
 			err = f.do(t)
+		}
+		if errors.Is(err, errNoConnection) && first.over() {
+			hit, err = false, nil
 		}
 		t.over = time.Now()
 		done <- err
@@ -300,6 +306,15 @@ func (j *job) wait(t *trial) error {
 	}
 }
 
+func (j *job) over() bool {
+	select {
+	case <-j.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // signal sends a signal to the process of one side.
 func (t *trial) signal(sender bool, s syscall.Signal) error {
 	p := t.x.Process.Cmd.Process
@@ -359,6 +374,8 @@ type connection struct {
 	queue int64  // bytes that the sender has not got rid of
 }
 
+var errNoConnection = errors.New("there is no connection")
+
 // connections returns those that are established, the fullest first.
 func (t *trial) connections() (found []connection, err error) {
 	host := t.box.Right
@@ -392,7 +409,7 @@ func (t *trial) connections() (found []connection, err error) {
 	})
 	slices.SortFunc(found, func(a, b connection) int { return int(b.queue - a.queue) })
 	if err == nil && len(found) == 0 {
-		err = errors.New("there is no connection")
+		err = errNoConnection
 	}
 	return found, err
 }
