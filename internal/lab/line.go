@@ -1,8 +1,10 @@
 package lab
 
 import (
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -32,6 +34,8 @@ type line struct {
 	loss     float64
 	reorder  float64
 	ber      float64
+	forge    float64
+	blocked  []uint16
 	pmtu     int
 	mute     bool  // no ICMP messages
 	holdback int64 // ns
@@ -90,8 +94,9 @@ func (ln *line) configure(l Link) {
 	ln.delay = int64(l.RTT / 2)
 	ln.buffer = float64(l.queueBytes())
 	ln.loss, ln.reorder, ln.ber = l.Loss, l.Reorder, l.Corrupt
+	ln.forge, ln.blocked = l.Forge, l.Blocked
 	ln.pmtu, ln.mute = l.PMTU, l.BlackHole
-	ln.impaired = l.Loss > 0 || l.Reorder > 0 || l.Corrupt > 0 || l.PMTU < l.MTU
+	ln.impaired = l.Loss > 0 || l.Forge > 0 || l.Reorder > 0 || l.Corrupt > 0 || l.PMTU < l.MTU
 	ln.damageLen = 0
 	ln.rem = 0
 	packetTime := int64(l.MTU+frameOverhead) * 8 * 1e9 / l.Rate
@@ -102,7 +107,7 @@ func (ln *line) configure(l Link) {
 func (ln *line) admit(now int64, pkt []byte) {
 	t := parseTrain(pkt)
 	ln.count.sent.Add(int64(t.segs))
-	if now < ln.downUntil {
+	if now < ln.downUntil || len(ln.blocked) > 0 && ln.blocks(pkt) {
 		ln.count.outage.Add(int64(t.segs))
 		return
 	}
@@ -160,6 +165,7 @@ const (
 	lost     fate = 1 << iota
 	reordered
 	damaged
+	forged
 	tooBig
 )
 
@@ -182,6 +188,9 @@ func (ln *line) draw(n int) fate {
 		if ln.rng.Float64() < ln.damageP {
 			f |= damaged
 		}
+	}
+	if ln.forge > 0 && ln.rng.Float64() < ln.forge {
+		f |= forged
 	}
 	return f
 }
@@ -217,7 +226,31 @@ func (ln *line) send(pkt []byte, t *train, a, b int, what fate) {
 	if what&damaged != 0 {
 		ln.count.corrupted.Add(1)
 		p.damage(ln.rng)
+	} else if what&forged != 0 && p.forge(ln.rng) {
+		ln.count.corrupted.Add(1)
 	}
+}
+
+// blocks tells whether pkt is of TCP from or to a blocked port.
+func (ln *line) blocks(pkt []byte) bool {
+	l4 := tcpHeader(pkt)
+	return l4 > 0 && (slices.Contains(ln.blocked, binary.BigEndian.Uint16(pkt[l4:])) || slices.Contains(ln.blocked, binary.BigEndian.Uint16(pkt[l4+2:])))
+}
+
+// tcpHeader returns where the TCP header of pkt begins, 0 if it has none.
+func tcpHeader(pkt []byte) int {
+	if len(pkt) < vnetLen+40 {
+		return 0
+	}
+	ip := pkt[vnetLen:]
+	l4, proto := vnetLen+40, ip[6]
+	if ip[0]>>4 == 4 {
+		l4, proto = vnetLen+int(ip[0]&15)*4, ip[9]
+	}
+	if proto != protoTCP || len(pkt) < l4+20 {
+		return 0
+	}
+	return l4
 }
 
 // damage flips one bit behind the IP header, so that the checksum, made complete, is wrong for certain.
@@ -236,6 +269,28 @@ func (p *packet) damage(rng *rand.Rand) {
 	if skip < len(ip) {
 		flip(ip[skip:], rng)
 	}
+}
+
+// forge flips one bit of the payload of a TCP segment, whose checksum is right all the same. It returns false if there is no payload.
+func (p *packet) forge(rng *rand.Rand) bool {
+	hdr, payload := p.hdr[:p.hdrLen], p.body
+	if p.hdrLen == 0 {
+		l4 := tcpHeader(p.body)
+		if l4 == 0 {
+			return false
+		}
+		head := l4 + int(p.body[l4+12]>>4)*4
+		hdr, payload = p.body[:min(head, len(p.body))], p.body[min(head, len(p.body)):]
+	} else if tcpHeader(hdr) == 0 {
+		return false
+	}
+	// A checksum that is complete already would tell.
+	if len(payload) == 0 || hdr[0]&vnetNeedsCsum == 0 {
+		return false
+	}
+	flip(payload, rng)
+	complete(hdr, payload)
+	return true
 }
 
 func flip(b []byte, rng *rand.Rand) {

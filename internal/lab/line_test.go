@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -267,6 +268,47 @@ func TestLineDamageIsNoticed(t *testing.T) {
 	}
 	require.Positive(t, damaged)
 	require.Equal(t, ln.count.corrupted.Load(), damaged)
+}
+
+// A forged segment passes its receiver's check, with one bit changed.
+func TestLineForgeIsNotNoticed(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	ln := testLine(t, Link{Rate: 1e9, Forge: 1, Buffer: 1e9, Seed: seed})
+	for range 50 {
+		s := sample{v6: rng.IntN(2) == 0, size: 1400}
+		n := 1 + rng.IntN(3*1400)
+		ln.offer(0, s.packet(make([]byte, n)))
+		flipped := 0
+		for _, a := range ln.take(never - 1) {
+			require.True(t, intact(t, a.pkt))
+			for _, b := range a.pkt[s.head()+vnetLen:] {
+				flipped += bits.OnesCount8(b)
+			}
+		}
+		require.Equal(t, (n+1399)/1400, flipped)
+	}
+	ln.offer(0, sample{size: 1400}.packet(nil))
+	require.Len(t, ln.take(never-1), 1, "there is nothing to forge")
+}
+
+func TestLineBlockedPort(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		ln := testLine(t, Link{Rate: 1e9, Blocked: []uint16{50001}})
+		for i, ports := range [][2]uint16{{50001, 7433}, {7433, 50001}, {50002, 7433}} {
+			s := sample{v6: v6, size: 1400}
+			pkt := s.packet(make([]byte, 2000))
+			l4 := tcpHeader(pkt)
+			binary.BigEndian.PutUint16(pkt[l4:], ports[0])
+			binary.BigEndian.PutUint16(pkt[l4+2:], ports[1])
+			ln.offer(0, pkt)
+			require.Equal(t, i == 2, len(ln.take(never-1)) > 0)
+		}
+		ln.offer(0, sample{v6: v6, udp: true, size: 1400}.packet(make([]byte, 2000)))
+		require.NotEmpty(t, ln.take(never-1), "it is of TCP")
+		require.EqualValues(t, 4, ln.count.outage.Load())
+	}
 }
 
 func TestLineOutage(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -174,6 +175,8 @@ func refusal(cause error) *wire.Refuse {
 		return &wire.Refuse{Code: known.Code, Text: known.Text}
 	case errors.Is(cause, wire.ErrMalformed): // of a data stream
 		return &wire.Refuse{Code: wire.CodeProtocol, Text: cause.Error()}
+	case errors.Is(cause, os.ErrDeadlineExceeded):
+		return &wire.Refuse{Code: wire.CodeSilent, Text: "nothing was heard of this host for too long"}
 	case errors.Is(cause, context.Canceled):
 		return &wire.Refuse{Code: wire.CodeCancelled, Text: "stopped by the user"}
 	}

@@ -24,6 +24,7 @@ const (
 	CodeDraining    Code = 15 // server ends: come again
 	CodeCancelled   Code = 16 // the peer's user stopped it
 	CodeAgain       Code = 17 // source changed, the entry follows anew
+	CodeSilent      Code = 18 // nothing was heard of the peer for too long: come again
 )
 
 var codeNames = map[Code]string{
@@ -31,6 +32,7 @@ var codeNames = map[Code]string{
 	CodePath: "path refused", CodeNotFound: "not found", CodeSourceDisk: "source disk", CodeTargetDisk: "target disk",
 	CodeNoSpace: "no space", CodeBusy: "busy", CodeIntegrity: "integrity", CodeChanged: "source changed",
 	CodeUnsupported: "not supported", CodeProtocol: "protocol", CodeDraining: "server ends", CodeCancelled: "cancelled", CodeAgain: "changed, sent again",
+	CodeSilent: "nothing heard",
 }
 
 // String names the code for people.

@@ -329,7 +329,7 @@ func (c *Client) finish(t *tracker, server string, stats *sessionStats, err erro
 func temporary(err error) bool {
 	var remote *wire.Error
 	if errors.As(err, &remote) {
-		return remote.Code == wire.CodeDraining || remote.Code == wire.CodeBusy
+		return remote.Code == wire.CodeDraining || remote.Code == wire.CodeBusy || remote.Code == wire.CodeSilent
 	}
 	var known *Error
 	return !errors.As(err, &known) || known.Kind == KindUnreachable

@@ -88,7 +88,7 @@ func kindOfCode(e *wire.Error) Kind {
 		return KindIntegrity
 	case wire.CodeSourceDisk, wire.CodeTargetDisk, wire.CodeNoSpace, wire.CodeNotFound, wire.CodeUnsupported:
 		return diskKind
-	case wire.CodeDraining, wire.CodeBusy:
+	case wire.CodeDraining, wire.CodeBusy, wire.CodeSilent:
 		return KindUnreachable
 	case wire.CodeCancelled:
 		return KindInterrupted

@@ -47,9 +47,10 @@ type clientSession struct {
 	source  transfer.Source // of Push
 	target  *disk.Tree      // of Pull
 	path    string
-	fresh   bool        // this transfer was never tried before
-	mtu     int         // bound for packets, 0 for none
-	opened  atomic.Bool // the control stream is there
+	fresh   bool         // this transfer was never tried before
+	mtu     int          // bound for packets, 0 for none
+	opened  atomic.Bool  // the control stream is there
+	heard   atomic.Int64 // bytes, on the control stream
 
 	cfg      transport.Config
 	set      *streamSet
@@ -68,7 +69,7 @@ type clientSession struct {
 	nextID  uint64
 	refused int // streams in a row that ended at once
 	over    bool
-	dials   sync.WaitGroup
+	dials   sync.WaitGroup // and what else ends with the session
 }
 
 // sessionStats is what the sockets of one or more sessions showed.
@@ -172,8 +173,10 @@ func (s *clientSession) run(ctx context.Context) error {
 	}
 	// The data streams connect while the control stream does. Only an unknown server has to be confirmed first.
 	s.ready = make(chan struct{})
-	if known || s.url.Pin != "" || s.client.pin != "" {
+	trusted := known || s.url.Pin != "" || s.client.pin != ""
+	if trusted {
 		s.grow(ctx, first)
+		s.watch(ctx)
 	}
 	defer func() {
 		s.mu.Lock()
@@ -196,7 +199,30 @@ func (s *clientSession) run(ctx context.Context) error {
 	}
 	close(s.ready)
 	s.grow(ctx, first)
+	if !trusted { // until now it was the user who thought
+		s.watch(ctx)
+	}
 	return s.work(ctx)
+}
+
+// watch tells the user of silences of the server until ctx is done.
+func (s *clientSession) watch(ctx context.Context) {
+	if s.client.opt.Notice == nil {
+		return
+	}
+	v := vigil{peer: s.url.address()}
+	s.dials.Go(func() { v.keep(ctx, s.signs, s.client.opt.Notice) })
+}
+
+// signs counts the signs of life of the server.
+func (s *clientSession) signs() int64 {
+	n := s.heard.Load()
+	select {
+	case <-s.ready:
+		n += s.written()
+	default: // there is no engine yet
+	}
+	return n
 }
 
 // open connects the control stream and sends Hello. The server's answer comes while data already flows.
@@ -245,7 +271,7 @@ func (s *clientSession) openThrough(ctx context.Context) (*transport.Conn, error
 
 // begin makes the engine, for that many data streams at first.
 func (s *clientSession) begin(control *transport.Conn, streams int, clock *transfer.Clock) error {
-	r := wire.NewReader(control, wire.MaxMessage)
+	r := wire.NewReader(counted{control, &s.heard}, wire.MaxMessage)
 	message := func(m wire.Message) { s.message(control, m) }
 	if s.source == nil {
 		s.receiver = transfer.NewReceiver(control, r, s.target, transfer.ReceiverOptions{

@@ -31,6 +31,9 @@ var program string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if code, ran := apart(); ran {
+		os.Exit(code)
+	}
 	dir, err := os.MkdirTemp("", "fxfer-faults-")
 	if err == nil {
 		program = filepath.Join(dir, "fxfer")

@@ -112,6 +112,12 @@ func (f *Folder) Serve(ctx context.Context, c Command, port int) (*Server, error
 	return v, nil
 }
 
+// End sends the server a signal and returns when it has ended.
+func (v *Server) End(s os.Signal) {
+	_ = v.Cmd.Process.Signal(s) // it may have ended
+	<-v.ended
+}
+
 var errEnded = errors.New("it ended")
 
 // Await returns when ready does, or with an error if the server ends or takes too long.

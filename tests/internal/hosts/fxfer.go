@@ -22,6 +22,7 @@ type Fxfer struct {
 	Home     string // of both, in the folder
 	NetAdmin bool   // both run with CAP_NET_ADMIN
 	Process  *Server
+	flags    []string // of Start
 }
 
 // Start starts the server with a new identity, and lets a new client in by invitation.
@@ -35,6 +36,7 @@ func (x *Fxfer) Start(ctx context.Context, flags ...string) error {
 		}
 	}
 	args := append([]string{"serve", "--listen", ":" + strconv.Itoa(x.Port), "--invite", "--name", x.Addr.String()}, flags...)
+	x.flags = flags
 	var err error
 	if x.Process, err = x.Folder.Serve(ctx, x.command(x.Server, x.Home+"/server", args...), x.Port); err != nil {
 		return err
@@ -54,6 +56,17 @@ func (x *Fxfer) Start(ctx context.Context, flags ...string) error {
 	}
 	return nil
 }
+
+// Restart starts a server that has ended again, as it was.
+func (x *Fxfer) Restart(ctx context.Context) error {
+	args := append([]string{"serve", "--listen", ":" + strconv.Itoa(x.Port), "--name", x.Addr.String()}, x.flags...)
+	var err error
+	x.Process, err = x.Folder.Serve(ctx, x.command(x.Server, x.Home+"/server", args...), x.Port)
+	return err
+}
+
+// Warm returns a command of the client as it was left by the one before.
+func (x *Fxfer) Warm(args ...string) Command { return x.command(x.Client, x.Home+"/client", args...) }
 
 // URL returns the URL of a path on the server, whose first part is the share.
 func (x *Fxfer) URL(path string) string {

@@ -1,0 +1,66 @@
+package fxfer
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// A silent peer is told of in time, once, and so is its return.
+func TestVigil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var heard atomic.Int64
+		var said []string
+		var when []time.Duration
+		start := time.Now()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			v := vigil{peer: "host:7433"}
+			v.keep(ctx, heard.Load, func(text string) { said, when = append(said, text), append(when, time.Since(start)) })
+		}()
+		time.Sleep(vigilEvery / 2) // so that nothing happens at the very moment of a look
+		for range 12 {             // it lives
+			time.Sleep(5 * time.Second)
+			heard.Add(1)
+		}
+		time.Sleep(25 * time.Second)
+		heard.Add(1)
+		time.Sleep(15 * time.Second)
+		stop()
+		<-done
+		require.Equal(t, []string{"nothing heard from host:7433 for 8 s", "host:7433 is heard again, after 25 s", "nothing heard from host:7433 for 8 s"}, said)
+		require.Greater(t, when[0], 60*time.Second, "until then it lived")
+		require.LessOrEqual(t, when[0], 70*time.Second, "10 s after the last sign of life")
+	})
+}
+
+// Who was asleep himself blames nobody.
+func TestVigilAsleep(t *testing.T) {
+	v := vigil{peer: "host:7433"}
+	now := time.Now()
+	for range 5 {
+		require.Empty(t, v.look(now, 7))
+		now = now.Add(vigilEvery)
+	}
+	now = now.Add(time.Minute)
+	require.Empty(t, v.look(now, 7))
+	for range int(silentAfter/vigilEvery) - 1 {
+		now = now.Add(vigilEvery)
+		require.Empty(t, v.look(now, 7))
+	}
+	require.Equal(t, "nothing heard from host:7433 for 8 s", v.look(now.Add(vigilEvery), 7))
+}
+
+// A server that heard nothing of a client for long has forgotten the session, and takes a new one.
+func TestSilenceIsTemporary(t *testing.T) {
+	require.True(t, temporary(&wire.Error{Code: wire.CodeSilent, Remote: true}))
+	require.False(t, temporary(&wire.Error{Code: wire.CodeOther, Remote: true}))
+}

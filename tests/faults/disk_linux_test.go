@@ -1,0 +1,192 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// operation is what a sickDisk can fail at or hang in.
+type operation string
+
+const (
+	reading  operation = "read"
+	writing  operation = "write"
+	syncing  operation = "sync"
+	changing operation = "change" // of names and metadata
+)
+
+// sickDisk is a file system that shows a folder, and fails when told to.
+type sickDisk struct {
+	mu   sync.Mutex
+	ills map[operation]syscall.Errno
+	hang chan struct{} // closed when reads, writes and syncs go on; nil if they do
+}
+
+// fail makes operations fail from now on, or succeed with 0.
+func (d *sickDisk) fail(errno syscall.Errno, ops ...operation) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, op := range ops {
+		d.ills[op] = errno
+	}
+}
+
+// heal ends all that ails it.
+func (d *sickDisk) heal() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ills = make(map[operation]syscall.Errno)
+	if d.hang != nil {
+		close(d.hang)
+		d.hang = nil
+	}
+}
+
+// stop lets no operation end until heal.
+func (d *sickDisk) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hang = make(chan struct{})
+}
+
+func (d *sickDisk) ask(op operation) syscall.Errno {
+	d.mu.Lock()
+	hang := d.hang
+	d.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ills[op]
+}
+
+// mount shows the folder backing at point. This process serves it and must not use it. The caller calls unmount.
+func mount(backing, point string) (d *sickDisk, unmount func() error, err error) {
+	root, err := fs.NewLoopbackRoot(backing)
+	if err != nil {
+		return nil, nil, err
+	}
+	d = &sickDisk{ills: make(map[operation]syscall.Errno)}
+	timeout := time.Second
+	server, err := fs.Mount(point, &sickNode{LoopbackNode: root.(*fs.LoopbackNode), disk: d}, &fs.Options{
+		AttrTimeout: &timeout, EntryTimeout: &timeout,
+		MountOptions: fuse.MountOptions{AllowOther: true, DirectMountStrict: true, FsName: "fxfer-sick", Name: "fxfer", MaxWrite: 1 << 20},
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("mount a disk that fails: %w", err)
+	}
+	return d, server.Unmount, nil
+}
+
+type sickNode struct {
+	*fs.LoopbackNode
+	disk *sickDisk
+}
+
+var (
+	_ fs.NodeWrapChilder = (*sickNode)(nil)
+	_ fs.NodeOpener      = (*sickNode)(nil)
+	_ fs.NodeCreater     = (*sickNode)(nil)
+	_ fs.NodeFsyncer     = (*sickNode)(nil)
+	_ fs.NodeMkdirer     = (*sickNode)(nil)
+	_ fs.NodeRenamer     = (*sickNode)(nil)
+	_ fs.NodeUnlinker    = (*sickNode)(nil)
+)
+
+func (n *sickNode) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
+	return &sickNode{LoopbackNode: ops.(*fs.LoopbackNode), disk: n.disk}
+}
+
+func (n *sickNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	f, _, errno := n.LoopbackNode.Open(ctx, flags)
+	if errno != 0 {
+		return nil, 0, errno
+	}
+	return &sickFile{content: f.(content), disk: n.disk}, 0, 0
+}
+
+func (n *sickNode) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+	if errno := n.disk.ask(changing); errno != 0 {
+		return nil, nil, 0, errno
+	}
+	inode, f, _, errno := n.LoopbackNode.Create(ctx, name, flags, mode, out)
+	if errno != 0 {
+		return nil, nil, 0, errno
+	}
+	return inode, &sickFile{content: f.(content), disk: n.disk}, 0, 0
+}
+
+func (n *sickNode) Tmpfile(context.Context, uint32, uint32, *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+	return nil, nil, 0, syscall.ENOSYS
+}
+
+// Fsync is of folders, and of files that have no handle.
+func (n *sickNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
+	return n.disk.ask(syncing)
+}
+
+func (n *sickNode) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if errno := n.disk.ask(changing); errno != 0 {
+		return nil, errno
+	}
+	return n.LoopbackNode.Mkdir(ctx, name, mode, out)
+}
+
+func (n *sickNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+	if errno := n.disk.ask(changing); errno != 0 {
+		return errno
+	}
+	return n.LoopbackNode.Rename(ctx, name, to, newName, flags)
+}
+
+func (n *sickNode) Unlink(ctx context.Context, name string) syscall.Errno {
+	if errno := n.disk.ask(changing); errno != 0 {
+		return errno
+	}
+	return n.LoopbackNode.Unlink(ctx, name)
+}
+
+// content is what is used of a file of the file system below.
+type content interface {
+	fs.FileReader
+	fs.FileWriter
+	fs.FileFlusher
+	fs.FileReleaser
+	fs.FileGetattrer
+	fs.FileSetattrer
+	fs.FileAllocater
+	fs.FileLseeker
+}
+
+type sickFile struct {
+	content
+	disk *sickDisk
+}
+
+func (f *sickFile) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	if errno := f.disk.ask(reading); errno != 0 {
+		return nil, errno
+	}
+	return f.content.Read(ctx, dest, off)
+}
+
+func (f *sickFile) Write(ctx context.Context, data []byte, off int64) (uint32, syscall.Errno) {
+	if errno := f.disk.ask(writing); errno != 0 {
+		return 0, errno
+	}
+	return f.content.Write(ctx, data, off)
+}
+
+func (f *sickFile) Allocate(ctx context.Context, off, size uint64, mode uint32) syscall.Errno {
+	if errno := f.disk.ask(writing); errno != 0 {
+		return errno
+	}
+	return f.content.Allocate(ctx, off, size, mode)
+}

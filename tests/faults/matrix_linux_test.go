@@ -1,0 +1,228 @@
+package faults
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/tests/internal/hosts"
+)
+
+var (
+	only   = flag.String("faults", "", "only the faults whose name matches this `regexp`; \"\" is a short selection")
+	trials = flag.Int("trials", 1, "trials of each fault, that send and get in turn")
+	report = flag.String("report", "", "write the matrix to this `file`")
+	atOnce = flag.Int("at-once", 4, "trials that run at the same time")
+)
+
+const bigSize = 26 << 20
+
+// short is what a run without -faults tries: what takes little time.
+var short = []string{"none", "kill sender", "kill receiver", "link down 2 s", "stream black hole", "stream reset", "all reset", "forged segments", "target full", "EIO in fsync",
+	"EIO in reads", "source replaced before resume"}
+
+// TestMatrix does one bad thing to each transfer. Nothing is ever wrong at the target, and nothing hangs.
+func TestMatrix(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to run programs as another user on a lab's hosts, and to mount")
+	}
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skip(err)
+	}
+	probe, err := lab.Start(lab.Link{Rate: lineRate})
+	if err != nil {
+		t.Skip(err)
+	}
+	require.NoError(t, probe.Close())
+	pattern, err := regexp.Compile(*only)
+	require.NoError(t, err)
+
+	folder, err := hosts.NewFolder("fxfer-faults-", "home", "tmp", "src", "src/small")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, folder.Remove()) })
+	binary, err := os.ReadFile(program)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(folder.Abs("fxfer"), binary, 0o755))
+	require.NoError(t, folder.Fill(t.Context(), "src/"+bigFile, bigSize, 1))
+	require.NoError(t, folder.Fill(t.Context(), "src/b", 8<<20, 2))
+	for i := range 20 {
+		require.NoError(t, folder.Fill(t.Context(), fmt.Sprintf("src/small/%02d", i), 200_000, byte(3+i)))
+	}
+	b := &bench{folder: folder, next: make(chan int, 1)}
+	b.next <- 0
+
+	first := *seed
+	if first == 0 {
+		first = rand.Uint64N(1 << 32)
+	}
+	t.Logf("seeds %d to %d", first, first+uint64(*trials)-1)
+	slots := make(chan struct{}, *atOnce)
+	var mu sync.Mutex
+	results := make(map[string][]result)
+	var all sync.WaitGroup
+	for n := range *trials {
+		for i := range faults {
+			f := &faults[i]
+			if *only == "" && !slices.Contains(short, f.name) || !pattern.MatchString(f.name) {
+				continue
+			}
+			slots <- struct{}{}
+			all.Go(func() {
+				defer func() { <-slots }()
+				s := first + uint64(n)
+				r := b.try(t.Context(), f, s)
+				verb := "get"
+				if r.push {
+					verb = "send"
+				}
+				t.Logf("%s (%s, seed %d): %s in %.1f s, recovered in %.1f s, %s", f.name, verb, s, r.outcome, r.took.Seconds(), r.recover.Seconds(), r.said)
+				if problem := r.problem(); problem != "" {
+					t.Errorf("%s (%s, seed %d): %s", f.name, verb, s, problem)
+				}
+				mu.Lock()
+				results[f.name] = append(results[f.name], r)
+				mu.Unlock()
+			})
+		}
+	}
+	all.Wait()
+	if *report != "" {
+		require.NoError(t, os.WriteFile(*report, []byte(matrix(results)), 0o644))
+	}
+}
+
+// problem is what is wrong with a result, "" for nothing.
+func (r *result) problem() string {
+	var p []string
+	if r.hung {
+		p = append(p, fmt.Sprintf("not over after %v", hangs))
+	}
+	if r.wrong+r.partial > 0 {
+		p = append(p, fmt.Sprintf("%d wrong files, %d of them before the end", r.wrong, r.partial))
+	}
+	if r.left > 0 {
+		p = append(p, fmt.Sprintf("%d names are left behind", r.left))
+	}
+	if r.err != nil {
+		p = append(p, r.err.Error())
+	}
+	return strings.Join(p, "; ")
+}
+
+// matrix is the report.
+func matrix(results map[string][]result) string {
+	var runs, wrong, partial, hung, broken, kinds int
+	var lines strings.Builder
+	usual := map[bool]int64{}
+	for _, push := range []bool{true, false} {
+		var n []int64
+		for _, r := range results["none"] {
+			if r.push == push && r.err == nil {
+				n = append(n, r.payload)
+			}
+		}
+		usual[push] = middle(n)
+	}
+	for _, f := range faults {
+		rs := results[f.name]
+		if len(rs) == 0 {
+			continue
+		}
+		kinds++
+		outcomes := make(map[outcome]int)
+		said := make(map[string]int)
+		var recover []time.Duration
+		var more []int64
+		row := [4]int{}
+		for _, r := range rs {
+			runs++
+			outcomes[r.outcome]++
+			if r.said != "" {
+				said[r.said]++
+			}
+			if r.outcome != missed && f.do != nil {
+				recover = append(recover, r.recover)
+			}
+			if usual[r.push] > 0 {
+				more = append(more, max(0, r.payload-usual[r.push]))
+			}
+			row[0] += r.wrong
+			row[1] += r.partial
+			if r.hung {
+				row[2]++
+			}
+			if r.problem() != "" {
+				row[3]++
+			}
+		}
+		wrong, partial, hung, broken = wrong+row[0], partial+row[1], hung+row[2], broken+row[3]
+		var ends []string
+		for _, o := range []outcome{byItself, again, missed, ""} {
+			if n := outcomes[o]; n > 0 {
+				ends = append(ends, fmt.Sprintf("%d %s", n, cmp.Or(string(o), "neither")))
+			}
+		}
+		time := "–"
+		if len(recover) > 0 {
+			time = fmt.Sprintf("%.1f (%.1f)", middle(recover).Seconds(), slices.Max(recover).Seconds())
+		}
+		resent := "–"
+		if len(more) > 0 && !f.mixed && f.name != "source replaced before resume" {
+			resent = fmt.Sprintf("%.1f (%.1f)", float64(middle(more))/1e6, float64(slices.Max(more))/1e6)
+		}
+		message := "–"
+		if len(said) > 0 {
+			message = slices.MaxFunc(slices.Collect(maps.Keys(said)), func(a, b string) int { return cmp.Or(said[a]-said[b], strings.Compare(a, b)) })
+			message = "`" + message + "`"
+		}
+		fmt.Fprintf(&lines, "| %s | %s | %d | %s | %s | %s | %d | %d | %d | %s |\n", f.name, f.what, len(rs), strings.Join(ends, ", "), time, resent, row[0], row[1], row[2], message)
+	}
+	return fmt.Sprintf(`# What it survives
+
+Each run is one transfer of 22 files, 38 MiB in all, between two hosts over an emulated line of %d Mbit/s with a round trip of %v; real
+processes, sockets and files. At a random moment, up to 1.5 s after the first MiB, one bad thing happens. Runs send and get in turn, with
+`+"`--retry-for %v`"+`. If the command was killed or failed, what was broken is mended and the same command is run again. Then the trees are
+compared, by BLAKE3 digests.
+
+- *outcome*: %s means that the first command succeeded; %s, that it was killed, or failed with the message shown, and that
+  the same command then succeeded; %s, that the transfer was over before.
+- *recovered*: from the end of the fault, or the start of the second command, until another MiB had reached the receiver or all was over.
+  Median and, in brackets, most, seconds.
+- *sent again*: what reached the receiver beyond a transfer that nothing happened to, headers included. Median (most), MB.
+- *wrong*: files whose content is not the source's at the end. *Partial*: files that had their name before they were whole, or that
+  were no version of the source. *Hangs*: commands that did not end within %v.
+
+**%d faults, %d runs: %d wrong files, %d partial files, %d hangs; %d runs broke another promise of the table.**
+
+| fault | what is done | runs | outcome | recovered | sent again | wrong | partial | hangs | message |
+|---|---|---|---|---|---|---|---|---|---|
+%s
+Not tried: jumps of the clock, since a time namespace does not cover the wall clock; duplicated packets; stops and outages of minutes, which
+are shortened to 25 s, longer than the 20 s of silence after which a session ends. Quota, a full disk and a read-only disk are
+a file system that answers as a kernel does then.
+
+`+"`go test ./tests/faults -run TestMatrix -faults . -trials 20 -timeout 1h -report \"$PWD/docs/reliability.md\"`"+` makes this page; it needs root
+on Linux, and /dev/fuse.
+`, int64(lineRate)/1e6, lineRTT, retryFor, byItself, again, missed, hangs, kinds, runs, wrong, partial, hung, broken, lines.String())
+}
+
+// middle returns the median, 0 of nothing.
+func middle[T int64 | time.Duration](v []T) T {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/2]
+}

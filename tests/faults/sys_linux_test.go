@@ -1,0 +1,39 @@
+package faults
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+const innerEnv = "FXFER_FAULTS_INNER"
+
+// apart runs these tests again in a mount namespace of their own, if this user can have one, so that no mount outlives them, and
+// returns that process' exit code; or ran = false in that process.
+func apart() (code int, ran bool) {
+	if os.Getenv(innerEnv) != "" || os.Geteuid() != 0 {
+		return 0, false
+	}
+	// Pdeathsig is sent when the thread that started the process ends, so that has to stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), innerEnv+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if cmd.Start() != nil {
+		return 0, false
+	}
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return max(1, exit.ExitCode()), true
+	}
+	if err != nil {
+		return 1, true
+	}
+	return 0, true
+}

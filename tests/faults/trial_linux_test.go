@@ -1,0 +1,568 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"lukechampine.com/blake3"
+
+	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/tests/internal/hosts"
+)
+
+const (
+	lineRate = 100e6 // bit/s
+	lineRTT  = 20 * time.Millisecond
+	bigFile  = "a"
+	port     = 7433
+
+	// retryFor is what each command is given as --retry-for.
+	retryFor = time.Minute
+	// hangs is when a command that has not ended counts as hanging.
+	hangs = 100 * time.Second
+	// recovered is what has to travel after a fault for the transfer to count as going on, bytes.
+	recovered = 1 << 20
+)
+
+// outcome is how a trial came to its end.
+type outcome string
+
+const (
+	byItself outcome = "by itself"          // the first command succeeded
+	again    outcome = "same command again" // the first command was killed, or failed with a clear error, and the same command succeeded
+	missed   outcome = "missed"             // the transfer was over before the fault
+)
+
+// fault is something that happens to a transfer under way.
+type fault struct {
+	name string
+	what string // is done
+	do   func(t *trial) error
+	lift func(t *trial) error // what is repaired before the command is run again; nil: nothing
+	want []outcome
+	says string // a regexp: of the error, if there is one; "": the command is killed and says nothing
+
+	notice string // a regexp of what the first command has to say meanwhile, "" for nothing
+	disk   string // "source" or "target": it lies on a disk that can fail
+	own    bool   // the source is changed
+	mixed  bool   // files may be of any version until the same command runs once more
+}
+
+// result is what came of a trial.
+type result struct {
+	outcome outcome
+	push    bool
+	took    time.Duration // in all
+	recover time.Duration // from the end of the fault until data flowed again
+	payload int64         // IP bytes that reached the receiver
+	said    string        // the error of the first command
+	wrong   int           // files whose content is of no version
+	partial int           // of these, those found before the end
+	left    int           // names that should not be there
+	hung    bool
+	err     error // a broken promise, or why nothing could be tried
+}
+
+// trial is one transfer with one fault.
+type trial struct {
+	ctx    context.Context
+	rng    *rand.Rand
+	folder *hosts.Folder
+	dir    string // of this trial, in the folder
+	source string
+	target string
+	push   bool
+	box    *lab.Lab
+	x      *hosts.Fxfer
+	disk   *sickDisk
+	client *lab.Cmd
+	known  map[string][]string // digests of the versions of each file, by path
+	over   time.Time           // when the fault was over
+}
+
+// bench is what all trials share.
+type bench struct {
+	folder *hosts.Folder
+	next   chan int // numbers of trials
+}
+
+func (b *bench) try(ctx context.Context, f *fault, seed uint64) (r result) {
+	n := <-b.next
+	b.next <- n + 1
+	t := &trial{ctx: ctx, rng: rand.New(rand.NewPCG(seed, 7)), folder: b.folder, dir: "t" + strconv.Itoa(n), push: seed%2 == 1}
+	defer func() { r.err = errors.Join(r.err, os.RemoveAll(b.folder.Abs(t.dir))) }()
+	t.source, t.target = "src", t.dir+"/dst/in"
+	err := errors.Join(b.folder.Mkdir(t.dir), b.folder.Mkdir(t.dir+"/dst"), b.folder.Mkdir(t.dir+"/dst/in"))
+	if err == nil && (f.own || f.disk == "source") {
+		t.source = t.dir + "/src"
+		err = os.CopyFS(b.folder.Abs(t.source), os.DirFS(b.folder.Abs("src")))
+	}
+	if err != nil {
+		return result{err: err}
+	}
+	if f.disk != "" {
+		shown := t.source
+		if f.disk == "target" {
+			shown = t.dir + "/dst"
+		}
+		backing := shown + "-backing"
+		if err := errors.Join(os.Rename(b.folder.Abs(shown), b.folder.Abs(backing)), b.folder.Mkdir(shown)); err != nil {
+			return result{err: err}
+		}
+		d, unmount, err := mount(b.folder.Abs(backing), b.folder.Abs(shown))
+		if err != nil {
+			return result{err: err}
+		}
+		t.disk = d
+		defer func() {
+			d.heal()
+			r.err = errors.Join(r.err, unmount())
+		}()
+	}
+	if t.box, err = lab.Start(lab.Link{Rate: lineRate, RTT: lineRTT, Seed: seed}); err != nil {
+		return result{err: err}
+	}
+	defer func() { r.err = errors.Join(r.err, t.box.Close()) }()
+	t.x = &hosts.Fxfer{Folder: b.folder, Server: t.box.Right, Client: t.box.Left, Addr: t.box.Right.Addr(), Port: port, Home: t.dir + "/home"}
+	if err := t.x.Start(ctx, "--share", "src="+b.folder.Abs(t.source), "--share", "dst="+b.folder.Abs(t.dir+"/dst")); err != nil {
+		return result{err: err}
+	}
+	if t.known, err = t.versions(nil); err != nil {
+		return result{err: err}
+	}
+	return t.run(f)
+}
+
+// run carries the transfer to its end.
+func (t *trial) run(f *fault) (r result) {
+	r.push = t.push
+	before := t.delivered()
+	began := time.Now()
+	seen := t.watch()
+
+	first, err := t.start(t.source)
+	if err != nil {
+		r.err = err
+		return r
+	}
+	t.client = first.cmd
+	pause := time.Duration(t.rng.Int64N(int64(1500 * time.Millisecond)))
+	done := make(chan error, 1)
+	hit := false
+	go func() {
+		for t.delivered() < before+recovered && !first.over() {
+			t.pause(lookEvery)
+		}
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		select {
+		case <-first.ended:
+			done <- nil
+			return
+		case <-timer.C:
+		}
+		hit = f.do != nil
+		var err error
+		if hit {
+			err = f.do(t)
+		}
+		if errors.Is(err, errNoConnection) && first.over() {
+			hit, err = false, nil
+		}
+		t.over = time.Now()
+		done <- err
+	}()
+	err = first.wait(t)
+	if fault := <-done; fault != nil {
+		r.err = fmt.Errorf("do it: %w", fault)
+	}
+	text := first.said.String()
+	r.hung = errors.Is(err, errHangs)
+	known, wrongErr := t.versions(t.known)
+	t.known = known
+	r.partial, _, r.err = t.look(r.err, wrongErr)
+	switch {
+	case err == nil && !hit && f.do != nil:
+		r.outcome = missed
+	case err == nil:
+		r.outcome = byItself
+	case !r.hung:
+		r.said = strings.ReplaceAll(strings.ReplaceAll(lastError(text), t.folder.Abs(t.dir)+"/", ""), t.dir+"/", "")
+		if !regexp.MustCompile(f.says).MatchString(r.said) || f.says == "" && r.said != "" {
+			r.err = errors.Join(r.err, fmt.Errorf("it says %q", text))
+		}
+	}
+	if f.notice != "" && r.outcome != missed && !regexp.MustCompile(f.notice).MatchString(text) {
+		r.err = errors.Join(r.err, fmt.Errorf("it does not say %q: %q", f.notice, text))
+	}
+	if err != nil || f.mixed {
+		if f.lift != nil {
+			r.err = errors.Join(r.err, f.lift(t))
+			if known, e := t.versions(t.known); e == nil {
+				t.known = known
+			}
+		}
+		if err != nil {
+			t.over = time.Now()
+		}
+		second, startErr := t.start(t.source)
+		if startErr != nil {
+			r.err = errors.Join(r.err, startErr)
+			return r
+		}
+		againErr := second.wait(t)
+		r.hung = r.hung || errors.Is(againErr, errHangs)
+		if againErr != nil {
+			r.err = errors.Join(r.err, fmt.Errorf("the same command: %w: %q (the first: %q)", againErr, second.said.String(), text))
+		} else if err != nil {
+			r.outcome = again
+		}
+	}
+	if r.outcome != missed && !slices.Contains(f.want, r.outcome) && r.err == nil {
+		r.err = fmt.Errorf("%s: %q", r.outcome, text)
+	}
+	r.took = time.Since(began)
+	r.payload = t.delivered() - before
+	r.recover = seen.since(t.over)
+	now, versionErr := t.versions(nil)
+	t.known = now // nothing else will do at the end
+	r.wrong, r.left, r.err = t.look(r.err, versionErr)
+	if missing := t.missing(); r.err == nil && missing > 0 {
+		r.err = fmt.Errorf("%d files are missing", missing)
+	}
+	return r
+}
+
+// lastError is the error that a command said: of many entries, that of the last one told.
+func lastError(text string) (said string) {
+	for l := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(l, "fxfer: failed: "); ok && !strings.Contains(rest, " more: ") {
+			said = strings.TrimSpace(rest)
+		}
+		if rest, ok := strings.CutPrefix(l, "fxfer: error: "); ok && said == "" {
+			said = strings.TrimSpace(rest)
+		}
+	}
+	return said
+}
+
+var errHangs = errors.New("it hangs")
+
+// job is a running command of the client.
+type job struct {
+	cmd   *lab.Cmd
+	said  *hosts.Output
+	ended chan struct{}
+	err   error
+}
+
+// start starts the command, with a source of the sender.
+func (t *trial) start(source string) (*job, error) {
+	args := []string{"get", "--retry-for", retryFor.String(), t.x.URL("src/"), t.target + "/"}
+	if t.push {
+		args = []string{"send", "--retry-for", retryFor.String(), source + "/", t.x.URL("dst/in/")}
+	}
+	c := t.folder.Prepare(t.ctx, t.x.Warm(args...))
+	j := &job{cmd: c, said: &hosts.Output{}, ended: make(chan struct{})}
+	c.Stdout, c.Stderr = io.Discard, j.said
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(j.ended)
+		j.err = c.Wait()
+	}()
+	return j, nil
+}
+
+// wait waits for the end, which has to come.
+func (j *job) wait(t *trial) error {
+	deadline := time.NewTimer(hangs)
+	defer deadline.Stop()
+	select {
+	case <-j.ended:
+		return j.err
+	case <-deadline.C:
+		if t.disk != nil {
+			t.disk.heal() // or it can't even be killed
+		}
+		_ = j.cmd.Process.Kill()
+		<-j.ended
+		return errHangs
+	}
+}
+
+func (j *job) over() bool {
+	select {
+	case <-j.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// signal sends a signal to the process of one side.
+func (t *trial) signal(sender bool, s syscall.Signal) error {
+	p := t.x.Process.Cmd.Process
+	if sender == t.push {
+		p = t.client.Process
+	}
+	if err := p.Signal(s); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+// kill ends one side at once. A server is started again a second later, as a service manager does.
+func (t *trial) kill(sender bool) error {
+	if sender == t.push {
+		return t.signal(sender, syscall.SIGKILL)
+	}
+	return t.restart(syscall.SIGKILL)
+}
+
+func (t *trial) restart(s os.Signal) error {
+	t.x.Process.End(s)
+	t.pause(time.Second)
+	return t.x.Restart(t.ctx)
+}
+
+// pause is part of a fault that lasts.
+func (t *trial) pause(d time.Duration) {
+	select {
+	case <-t.ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// change changes the link.
+func (t *trial) change(c lab.Change) error { return t.box.Set(c) }
+
+// forward is the direction of the data.
+func (t *trial) forward() lab.Direction {
+	if t.push {
+		return lab.LeftToRight
+	}
+	return lab.RightToLeft
+}
+
+func (t *trial) delivered() int64 {
+	right, left := t.box.Counters()
+	if t.push {
+		return right.Bytes
+	}
+	return left.Bytes
+}
+
+// connection is one of the client's.
+type connection struct {
+	port  uint16 // the client's
+	queue int64  // bytes that the sender has not got rid of
+}
+
+var errNoConnection = errors.New("there is no connection")
+
+// connections returns those that are established, the fullest first.
+func (t *trial) connections() (found []connection, err error) {
+	host := t.box.Right
+	if t.push {
+		host = t.box.Left
+	}
+	err = host.Do(func() error {
+		for _, table := range []string{"tcp", "tcp6"} {
+			text, err := os.ReadFile("/proc/thread-self/net/" + table)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			for line := range strings.Lines(string(text)) {
+				f := strings.Fields(line) // sl local remote st tx:rx …, proc_net_tcp in the kernel's documentation
+				if len(f) < 5 || f[3] != "01" {
+					continue
+				}
+				end := f[1]
+				if !t.push {
+					end = f[2]
+				}
+				p, err1 := strconv.ParseUint(end[strings.LastIndexByte(end, ':')+1:], 16, 16)
+				q, err2 := strconv.ParseInt(f[4][:strings.IndexByte(f[4], ':')], 16, 64)
+				if err := errors.Join(err1, err2); err != nil {
+					return err
+				}
+				found = append(found, connection{uint16(p), q})
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(found, func(a, b connection) int { return int(b.queue - a.queue) })
+	if err == nil && len(found) == 0 {
+		err = errNoConnection
+	}
+	return found, err
+}
+
+// reset kills connections of the client as if the peer had reset them.
+func (t *trial) reset(cs ...connection) error {
+	return t.box.Left.Do(func() error {
+		for _, c := range cs {
+			err := netlink.SocketDestroy(&net.TCPAddr{IP: t.box.Left.Addr().AsSlice(), Port: int(c.port)}, &net.TCPAddr{IP: t.box.Right.Addr().AsSlice(), Port: port})
+			if err != nil && !errors.Is(err, syscall.ENOENT) { // it has ended
+				return fmt.Errorf("destroy a socket: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// block swallows all packets of connections.
+func (t *trial) block(cs ...connection) error {
+	var ports []uint16
+	for _, c := range cs {
+		ports = append(ports, c.port)
+	}
+	return t.change(lab.Change{Blocked: &ports})
+}
+
+// flow is when how much had arrived.
+type flow struct {
+	stop chan struct{}
+	done chan struct{}
+	at   []time.Time
+	n    []int64
+}
+
+const lookEvery = 50 * time.Millisecond
+
+// watch looks how much arrives until since is called.
+func (t *trial) watch() *flow {
+	f := &flow{stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			f.at, f.n = append(f.at, time.Now()), append(f.n, t.delivered())
+			select {
+			case <-f.stop:
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return f
+}
+
+// since returns how long it took from then until data flowed.
+func (f *flow) since(then time.Time) time.Duration {
+	close(f.stop)
+	<-f.done
+	if then.IsZero() {
+		return 0
+	}
+	from := int64(-1)
+	for i, at := range f.at {
+		if at.Before(then) {
+			continue
+		}
+		if from < 0 {
+			from = f.n[i]
+		}
+		if f.n[i] >= from+recovered {
+			return at.Sub(then)
+		}
+	}
+	return max(0, f.at[len(f.at)-1].Sub(then))
+}
+
+// versions adds the content of the source's files to what is known of them.
+func (t *trial) versions(known map[string][]string) (map[string][]string, error) {
+	root := t.folder.Abs(t.source)
+	if _, err := os.Stat(root + "-backing"); err == nil {
+		root += "-backing"
+	}
+	if known == nil {
+		known = make(map[string][]string)
+	}
+	err := eachFile(root, func(rel, sum string) {
+		if !slices.Contains(known[rel], sum) {
+			known[rel] = append(known[rel], sum)
+		}
+	})
+	return known, err
+}
+
+// place is where the receiver's files are, seen from here.
+func (t *trial) place() string {
+	if root := t.folder.Abs(t.dir + "/dst-backing"); t.disk != nil {
+		if _, err := os.Stat(root); err == nil {
+			return root + "/in"
+		}
+	}
+	return t.folder.Abs(t.target)
+}
+
+// look compares what is at the target with the versions known: files that are of none, and names that no file has.
+func (t *trial) look(before error, more error) (wrong, left int, err error) {
+	err = eachFile(t.place(), func(rel, sum string) {
+		versions, known := t.known[rel]
+		switch {
+		case strings.Contains(rel, ".fxfer") || !known:
+			left++
+		case !slices.Contains(versions, sum):
+			wrong++
+		}
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return wrong, left, errors.Join(before, more, err)
+}
+
+func (t *trial) missing() (n int) {
+	for rel := range t.known {
+		if _, err := os.Lstat(filepath.Join(t.place(), rel)); err != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// eachFile calls f for each file below root with its BLAKE3 digest.
+func eachFile(root string, f func(rel, sum string)) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && path != root {
+			return nil // it is just being given its name
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		file, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		h := blake3.New(32, nil)
+		if _, err := io.Copy(h, file); err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		f(rel, fmt.Sprintf("%x", h.Sum(nil)))
+		return err
+	})
+}
