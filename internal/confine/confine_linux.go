@@ -44,11 +44,11 @@ func To(folders []Folder) error {
 	if abi >= 6 {
 		taken.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET // not signals: each thread has a domain of its own
 	}
-	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&taken)), unsafe.Sizeof(taken), 0) //nolint:gosec // a system call
+	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&taken)), unsafe.Sizeof(taken), 0)
 	if errno != 0 {
 		return fmt.Errorf("make a Landlock ruleset: %w", errno)
 	}
-	defer unix.Close(int(ruleset)) //nolint:errcheck // nothing was written
+	defer unix.Close(int(ruleset))
 	for _, f := range folders {
 		if err := allow(ruleset, f, taken.Handled_access_fs); err != nil {
 			return err
@@ -65,12 +65,12 @@ func allow(ruleset uintptr, f Folder, taken uint64) error {
 	case err != nil:
 		return &os.PathError{Op: "confine to", Path: f.Path, Err: err}
 	}
-	defer unix.Close(fd)                                                             //nolint:errcheck // nothing was written
-	rule := unix.LandlockPathBeneathAttr{Allowed_access: read, Parent_fd: int32(fd)} //nolint:gosec // a descriptor
+	defer unix.Close(fd)
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: read, Parent_fd: int32(fd)}
 	if f.Write {
 		rule.Allowed_access = taken &^ (unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV)
 	}
-	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 { //nolint:gosec // a system call
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
 		return &os.PathError{Op: "confine to", Path: f.Path, Err: errno}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -94,12 +95,23 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) wire.Answer {
 	return a
 }
 
+// checkPath refuses a path of the manifest that is none, or that was not asked for.
+func (v *Receiver) checkPath(p string) error {
+	if err := disk.CheckPath(p); err != nil {
+		return err
+	}
+	if first, _, _ := strings.Cut(p, "/"); v.opt.Names != nil && !slices.Contains(v.opt.Names, first) {
+		return fmt.Errorf("%w: %q was not asked for", disk.ErrPath, p)
+	}
+	return nil
+}
+
 // place finds out where an entry belongs and what it shall look like there.
 func (v *Receiver) place(e *receiving) error {
 	x := &e.entry
 	target := v.base
 	if !v.rename {
-		err := disk.CheckPath(x.Path)
+		err := v.checkPath(x.Path)
 		if err == nil && x.Path == "." && x.Kind != wire.Dir {
 			err = fmt.Errorf("%w: %q", disk.ErrPath, x.Path)
 		}

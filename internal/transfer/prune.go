@@ -39,7 +39,7 @@ func (v *Receiver) pruneAll(folders []string) {
 	p := &pruner{v: v, count: v.removed}
 	p.cond = sync.NewCond(&p.mu)
 	for _, f := range folders {
-		if err := disk.CheckPath(f); err != nil {
+		if err := v.checkPath(f); err != nil {
 			v.pruneFailed(f, err)
 			continue
 		}

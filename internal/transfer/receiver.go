@@ -21,6 +21,7 @@ type ReceiverOptions struct {
 	// entries in; otherwise a single file gets this name, and several entries make a new folder of it.
 	Path    string
 	Target  wire.Target
+	Names   []string           // what was asked for: first elements of the entries' paths; nil is any
 	Leave   bool               // return without waiting for the sender to see that all is done
 	Event   func(Event)        // progress; nil for none
 	Message func(wire.Message) // messages that are not the engine's

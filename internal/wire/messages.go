@@ -700,7 +700,7 @@ func (m *Hello) decode(d *decoder) {
 	}
 	d.raw(m.Session[:])
 	d.raw(m.Secret[:])
-	m.Intent = Intent(d.uint())
+	m.Intent = Intent(min(d.uint(), 255)) // none that is known
 	m.Share = d.string(MaxPath)
 	m.Paths = d.strings()
 	m.Fresh = d.bool()

@@ -33,9 +33,9 @@ func TestSeats(t *testing.T) {
 
 			// A stream that does not end keeps the only seat.
 			r, w := io.Pipe()
-			held := make(chan error, 1)
+			held, stream := make(chan error, 1), s.plain(t, "stream")
 			go func() {
-				_, err := c.SendStream(t.Context(), r, s.plain(t, "stream"))
+				_, err := c.SendStream(t.Context(), r, stream)
 				held <- err
 			}()
 			_, err = w.Write(make([]byte, 4<<20)) // more than is read ahead: the session is there

@@ -1,13 +1,16 @@
 package fxfer
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,8 +29,9 @@ const (
 	maxStreams = 64
 	// dialTimeout is for one stream, TLS included.
 	dialTimeout = 15 * time.Second
-	// maxListing bounds a listing, in entries.
-	maxListing = 10_000_000
+	// maxListing bounds a listing, in bytes, of which an entry takes listedEntry and its names.
+	maxListing  = 512 << 20
+	listedEntry = 128
 	// exporterLabel names the channel binding of an invitation's proof (RFC 8446, section 7.5).
 	exporterLabel = "EXPORTER-fxfer-invitation"
 )
@@ -245,7 +249,7 @@ func (s *clientSession) begin(control *transport.Conn, streams int, clock *trans
 	message := func(m wire.Message) { s.message(control, m) }
 	if s.source == nil {
 		s.receiver = transfer.NewReceiver(control, r, s.target, transfer.ReceiverOptions{
-			Path: s.path, Target: s.hello.Target, Leave: true, Event: s.tracker.event, Message: message, Clock: clock,
+			Path: s.path, Target: s.hello.Target, Names: namesOf(&s.hello), Leave: true, Event: s.tracker.event, Message: message, Clock: clock,
 		})
 		return nil
 	}
@@ -259,6 +263,18 @@ func (s *clientSession) begin(control *transport.Conn, streams int, clock *trans
 		Event: s.tracker.event, Message: message, WalkFailed: s.tracker.walkFailed,
 	})
 	return nil
+}
+
+// namesOf returns what a server may send of what a Pull asks for; nil is anything, as for what a folder holds.
+func namesOf(m *wire.Hello) (names []string) {
+	for _, p := range m.Paths {
+		name := path.Base(cmp.Or(p, m.Share))
+		if strings.HasSuffix(p, "/") || name == "." {
+			return nil
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 // message acts on what the engine does not know.
@@ -530,6 +546,7 @@ func (s *clientSession) list(ctx context.Context) ([]Entry, error) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	r := wire.NewReader(conn, wire.MaxMessage)
 	var entries []Entry
+	held := 0
 	for {
 		if err := conn.SetReadDeadline(time.Now().Add(dialTimeout)); err != nil {
 			return nil, err
@@ -547,11 +564,12 @@ func (s *clientSession) list(ctx context.Context) ([]Entry, error) {
 		case *wire.Refuse:
 			return nil, &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
 		case *wire.Entries:
-			if len(entries) > maxListing {
-				return nil, wire.Errorf(wire.CodeProtocol, "the listing does not end")
-			}
 			for i := range m.Entries {
+				held += listedEntry + len(m.Entries[i].Path) + len(m.Entries[i].Link)
 				entries = append(entries, listed(&m.Entries[i]))
+			}
+			if held > maxListing {
+				return nil, wire.Errorf(wire.CodeProtocol, "the listing does not end")
 			}
 		case *wire.EndManifest:
 			return entries, nil

@@ -1,0 +1,362 @@
+package hostile
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+	"github.com/stretchr/testify/require"
+)
+
+// TestFirstMessages has a client whose key is known ask for what it may not have, or not ask properly.
+func TestFirstMessages(t *testing.T) {
+	t.Parallel()
+	s := serve(t, fxfer.ServerOptions{})
+	good := request{intent: push, share: "data", paths: []string{""}}
+	with := func(change func(*request)) []byte {
+		r := good
+		change(&r)
+		return r.bytes()
+	}
+	getting := func(share string, paths ...string) []byte {
+		return request{intent: pull, share: share, paths: paths}.bytes()
+	}
+	reading := func(intent uint64, paths ...string) []byte {
+		return request{intent: intent, share: "data", paths: paths}.bytes()
+	}
+	target := func(i int) []byte { b := make([]byte, 8); b[i] = 1; return b }
+	for name, c := range map[string]struct {
+		say  []byte
+		want uint64
+	}{
+		"a message of 4 GiB":                        {[]byte{hello, 0xff, 0xff, 0xff, 0xff}, gone},
+		"a message longer than a first one may be":  {append([]byte{hello, 0, 0, 0x40, 1}, make([]byte, 0x4001)...), gone},
+		"an unknown message longer than that":       {append([]byte{200, 0, 0, 0x40, 1}, make([]byte, 0x4001)...), gone},
+		"an empty hello":                            {message(hello), gone},
+		"a hello cut short":                         {message(hello, good.bytes()[5:60]), gone},
+		"a share's name of 16 EiB":                  {message(hello, good.bytes()[5:5+1+16+32+1], uv(huge)), gone},
+		"more paths than bytes":                     {message(hello, good.bytes()[5:5+1+16+32+1], str("data"), uv(huge)), gone},
+		"a number that does not end":                {message(hello, bytes.Repeat([]byte{0xff}, 100)), gone},
+		"1,025 paths":                               {with(func(r *request) { r.intent, r.paths = pull, make([]string, 1025) }), gone},
+		"a path of 4,097 bytes":                     {with(func(r *request) { r.paths = []string{string(make([]byte, 4097))} }), gone},
+		"an unknown sync policy":                    {with(func(r *request) { r.target = []byte{0, 0, 0, 0, 3, 0, 0, 0} }), gone},
+		"a proof of 33 bytes":                       {with(func(r *request) { r.proof = make([]byte, 33) }), gone},
+		"another version":                           {with(func(r *request) { r.version = 1 }), codeVersion},
+		"the version of none":                       {with(func(r *request) { r.version = huge }), codeVersion},
+		"a join of another version":                 {message(join, uv(2)), codeVersion},
+		"no intent":                                 {with(func(r *request) { r.intent = 0 }), codeProtocol},
+		"an unknown intent":                         {with(func(r *request) { r.intent = 77 }), codeProtocol},
+		"an intent that is one in its last byte":    {with(func(r *request) { r.intent = 257 }), codeProtocol},
+		"entries first":                             {announce(0, fileOf("a", 1)), codeProtocol},
+		"a refusal first":                           {message(refuse, uv(1), str("no")), codeProtocol},
+		"a share that there is not":                 {with(func(r *request) { r.share = "none" }), codeRight},
+		"a share by its path":                       {with(func(r *request) { r.share = "../data" }), codeRight},
+		"all shares by their wildcard":              {with(func(r *request) { r.share = "*" }), codeRight},
+		"writing what is read-only":                 {with(func(r *request) { r.share = "ro" }), codeRight},
+		"reading what is write-only":                {getting("wo", "secret"), codeRight},
+		"listing what is write-only":                {request{intent: list, share: "wo", paths: []string{""}}.bytes(), codeRight},
+		"verifying what is write-only":              {request{intent: verify, share: "wo", paths: []string{""}}.bytes(), codeRight},
+		"looking by checksums":                      {with(func(r *request) { r.share, r.target = "wo", target(0) }), codeRight},
+		"looking by deleting":                       {with(func(r *request) { r.share, r.target = "wo", target(7) }), codeRight},
+		"a push to two places":                      {with(func(r *request) { r.paths = []string{"a", "b"} }), codeProtocol},
+		"a push to no place":                        {with(func(r *request) { r.paths = nil }), codeProtocol},
+		"getting nothing":                           {getting("data"), codeProtocol},
+		"getting what is above":                     {getting("data", "../outside/secret"), codePath},
+		"getting an absolute path":                  {getting("data", "/etc/passwd"), codePath},
+		"getting through a symlink":                 {getting("data", "way/secret"), codePath},
+		"getting a folder through a symlink":        {getting("data", "way/"), codePath},
+		"getting a partial file":                    {getting("data", ".fxfer-00.part"), codePath},
+		"getting a partial file in capitals":        {getting("data", ".FXFER-00.part"), codePath},
+		"getting with a NUL":                        {getting("data", "secret\x00"), codePath},
+		"getting with dots inside":                  {getting("data", "a/../../outside/secret"), codePath},
+		"listing what is above":                     {reading(list, "../outside"), codePath},
+		"listing through a symlink":                 {reading(list, "way/"), codePath},
+		"listing two paths":                         {reading(list, "", ""), codeProtocol},
+		"verifying what is above":                   {reading(verify, ".."), codePath},
+		"verifying through a symlink":               {reading(verify, "way/secret"), codePath},
+		"backups above":                             {with(func(r *request) { r.backup = "../outside" }), codePath},
+		"backups at an absolute path":               {with(func(r *request) { r.backup = "/tmp" }), codePath},
+		"backups in place":                          {with(func(r *request) { r.backup = "." }), codePath},
+		"a congestion control that there is not":    {with(func(r *request) { r.congestion = "../../x" }), codeUnsupported},
+		"a compression that there is not":           {request{intent: pull, share: "data", paths: []string{"secret"}, compress: "bomb"}.bytes(), codeUnsupported},
+		"a push to above":                           {cat(with(func(r *request) { r.paths = []string{"../outside"} }), message(manifest, []byte{0, 0})), codePath},
+		"a push to an absolute path":                {cat(with(func(r *request) { r.paths = []string{"/tmp"} }), message(manifest, []byte{0, 0})), codePath},
+		"a push through a symlink":                  {cat(with(func(r *request) { r.paths = []string{"way/"} }), message(manifest, []byte{0, 0})), codePath},
+		"a push to a name of our own":               {cat(with(func(r *request) { r.paths = []string{".fxfer-1.part"} }), message(manifest, []byte{1, 0})), codePath},
+		"a push below a file":                       {cat(with(func(r *request) { r.paths = []string{"secret/x"} }), message(manifest, []byte{0, 0})), codePath},
+		"a manifest that prunes without leave":      {cat(good.bytes(), message(manifest, []byte{0, 1})), codeProtocol},
+		"a manifest that is cut short":              {cat(good.bytes(), message(manifest, []byte{0})), codeProtocol},
+		"a message of more than 1 MiB in a session": {cat(good.bytes(), []byte{entries, 0, 0x10, 0, 1}), codeProtocol},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := s.dial(t, s.known)
+			l.say(c.say)
+			code, text := l.refusal()
+			require.Equal(t, c.want, code, text)
+			require.NotContains(t, text, "do not touch")
+		})
+	}
+	s.honest(t)
+}
+
+// TestNoOracle: a verification does not tell what is beside the share.
+func TestNoOracle(t *testing.T) {
+	t.Parallel()
+	s := serve(t, fxfer.ServerOptions{})
+	l := s.dial(t, s.known)
+	l.say(request{intent: verify, share: "data", paths: []string{""}}.bytes())
+	l.await(t, endManifest)
+	for _, c := range [][2]string{{"..", "outside"}, {".", "../outside"}, {"../outside", "secret"}, {"way", "secret"}, {"/", "etc"}, {"", "etc"}} {
+		l.say(message(folder, str(c[0]), uv(1), str(c[1])))
+		require.Equal(t, []byte{1, 0}, l.await(t, extra), "%q in %q is said to be missing", c[1], c[0])
+	}
+}
+
+// TestGuesses: what a stranger tries does not get it in, and does not spend what another was given.
+func TestGuesses(t *testing.T) {
+	t.Parallel()
+	s := serve(t, fxfer.ServerOptions{})
+	ask := func(k key, proof []byte) (uint64, string) {
+		l := s.dial(t, k)
+		l.say(request{intent: list, share: "", proof: proof}.bytes())
+		if kind, _ := l.next(); kind != refuse {
+			return gone, "admitted"
+		}
+		return codeTrust, ""
+	}
+	u := s.url(t, "")
+	prove := func(l *line) []byte {
+		state := l.Conn.(*tls.Conn).ConnectionState()
+		exported, err := state.ExportKeyingMaterial("EXPORTER-fxfer-invitation", nil, 32)
+		require.NoError(t, err)
+		mac := hmac.New(sha256.New, []byte(u.Token))
+		mac.Write([]byte("fxfer invitation v1\x00"))
+		mac.Write(exported)
+		return mac.Sum(nil)
+	}
+	stranger := newKey(t)
+	t.Run("a key that nobody knows", func(t *testing.T) {
+		code, _ := ask(stranger, nil)
+		require.EqualValues(t, codeTrust, code)
+	})
+	t.Run("guessed proofs", func(t *testing.T) {
+		for i := range 100 {
+			code, _ := ask(stranger, bytes.Repeat([]byte{byte(i)}, 32))
+			require.EqualValues(t, codeTrust, code)
+		}
+	})
+	t.Run("a proof of another connection", func(t *testing.T) {
+		code, _ := ask(stranger, prove(s.dial(t, stranger)))
+		require.EqualValues(t, codeTrust, code)
+	})
+	t.Run("a token that was used", func(t *testing.T) {
+		l := s.dial(t, newKey(t))
+		l.say(request{intent: list, share: "data", paths: []string{""}, proof: prove(l)}.bytes())
+		l.await(t, endManifest)
+		l = s.dial(t, stranger)
+		l.say(request{intent: list, share: "data", paths: []string{""}, proof: prove(l)}.bytes())
+		code, text := l.refusal()
+		require.EqualValues(t, codeTrust, code, text)
+	})
+
+	// A session whose secret others do not know.
+	control := s.dial(t, s.known)
+	control.say(request{session: 7, secret: 9, intent: push, share: "data", paths: []string{""}}.bytes(), message(manifest, []byte{0, 0}))
+	control.await(t, welcome)
+	joined := func(k key, b []byte) (uint64, string) {
+		l := s.dial(t, k)
+		l.say(b)
+		return l.refusal()
+	}
+	var texts []string
+	for name, b := range map[string]struct {
+		key key
+		say []byte
+	}{
+		"another secret":              {s.known, joining(7, 8, 1)},
+		"another key, the secret":     {stranger, joining(7, 9, 1)},
+		"a session that there is not": {s.known, joining(6, 9, 1)},
+	} {
+		t.Run("a data stream of "+name, func(t *testing.T) {
+			code, text := joined(b.key, b.say)
+			require.EqualValues(t, codeTrust, code)
+			texts = append(texts, text)
+		})
+	}
+	require.Equal(t, []string{texts[0], texts[0], texts[0]}, texts, "they learn nothing from the answer")
+	t.Run("a session that exists", func(t *testing.T) {
+		l := s.dial(t, s.known)
+		l.say(request{session: 7, secret: 1, intent: push, share: "data", paths: []string{""}}.bytes())
+		code, text := l.refusal()
+		require.EqualValues(t, codeProtocol, code, text)
+	})
+	t.Run("the number of a stream again", func(t *testing.T) {
+		s.dial(t, s.known).say(joining(7, 9, 1))
+		second := s.dial(t, s.known)
+		second.say(joining(7, 9, 1))
+		third := s.dial(t, s.known)
+		third.say(joining(7, 9, 1))
+		refused := make(chan uint64, 2)
+		go func() { code, _ := second.refusal(); refused <- code }()
+		go func() { code, _ := third.refusal(); refused <- code }()
+		require.EqualValues(t, codeBusy, <-refused)
+	})
+	t.Run("65 streams", func(t *testing.T) {
+		refused := make(chan uint64, 66)
+		for i := range 65 {
+			l := s.dial(t, s.known)
+			l.say(joining(7, 9, uint64(100+i)))
+			go func() { code, _ := l.refusal(); refused <- code }()
+		}
+		require.EqualValues(t, codeBusy, <-refused)
+	})
+	control.say(message(ping, iv(5)))
+	control.await(t, 16) // the session lives
+	s.honest(t)
+}
+
+// TestDowngrade: a client that speaks anything but TLS 1.3 and this protocol gets no word of it.
+func TestDowngrade(t *testing.T) {
+	t.Parallel()
+	s := serve(t, fxfer.ServerOptions{})
+	for name, change := range map[string]func(*tls.Config){
+		"TLS 1.2":        func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 },
+		"HTTP":           func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} },
+		"no protocol":    func(c *tls.Config) { c.NextProtos = nil },
+		"no certificate": func(c *tls.Config) { c.Certificates = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			conf := s.known.config()
+			change(conf)
+			c, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", s.Addr().String(), conf)
+			if err == nil {
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(patience))
+				_, _ = c.Write(request{intent: list, share: "data", paths: []string{""}}.bytes())
+				_, err = c.Read(make([]byte, 1))
+			}
+			require.Error(t, err)
+			require.NotErrorIs(t, err, io.EOF)
+		})
+	}
+	for name, b := range map[string][]byte{
+		"HTTP in clear":   []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+		"Hello in clear":  request{intent: list, share: "data", paths: []string{""}}.bytes(),
+		"noise":           bytes.Repeat([]byte{0xa5}, 70_000),
+		"an endless ones": append([]byte{22, 3, 1, 0xff, 0xff}, make([]byte, 70_000)...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := net.DialTimeout("tcp", s.Addr().String(), patience)
+			require.NoError(t, err)
+			defer c.Close()
+			require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+			_, _ = c.Write(b)
+			got, _ := io.ReadAll(c)
+			require.Less(t, len(got), 64, "an alert at most")
+			require.NotContains(t, string(got), "secret")
+		})
+	}
+}
+
+// TestSlow has clients that stop at each stage until they are admitted: each is let go after 10 s, and meanwhile others go on.
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits for 10 s")
+	}
+	s := serve(t, fxfer.ServerOptions{})
+	clear := func() net.Conn {
+		c, err := net.DialTimeout("tcp", s.Addr().String(), patience)
+		require.NoError(t, err)
+		return c
+	}
+	drip := func(c io.Writer, b []byte) {
+		for i := range b {
+			if _, err := c.Write(b[i : i+1]); err != nil {
+				return
+			}
+			time.Sleep(100 * time.Millisecond) // slow is what it is
+		}
+	}
+	first := request{intent: list, share: "data", paths: []string{""}}.bytes()
+	stages := map[string]func() net.Conn{
+		"nothing":           clear,
+		"half a TLS record": func() net.Conn { c := clear(); _, _ = c.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1}); return c },
+		"a TLS record by byte": func() net.Conn {
+			c := clear()
+			go drip(c, append([]byte{22, 3, 1, 2, 0, 1, 0, 1, 0xfc}, make([]byte, 500)...))
+			return c
+		},
+		"no hello":        func() net.Conn { return s.dial(t, s.known).Conn },
+		"half a hello":    func() net.Conn { c := s.dial(t, s.known).Conn; _, _ = c.Write(first[:40]); return c },
+		"a hello by byte": func() net.Conn { c := s.dial(t, s.known).Conn; go drip(c, append(first, first...)); return c },
+		"unknown messages": func() net.Conn {
+			c := s.dial(t, s.known).Conn
+			go drip(c, bytes.Repeat(message(200), 200))
+			return c
+		},
+		"a stream without session": func() net.Conn { c := s.dial(t, s.known).Conn; _, _ = c.Write(joining(1, 1, 1)); return c },
+	}
+	delete(stages, "a hello by byte") // 100 ms a byte is faster than 10 s: it would be admitted
+	var all sync.WaitGroup
+	start := time.Now()
+	for name, begin := range stages {
+		c := begin()
+		all.Go(func() {
+			defer c.Close()
+			_ = c.SetDeadline(start.Add(10*time.Second + patience))
+			if _, err := io.Copy(io.Discard, c); err != nil {
+				var timeout net.Error
+				if ok := errors.As(err, &timeout); ok && timeout.Timeout() {
+					t.Errorf("%s: is held for ever", name)
+				}
+			}
+			if took := time.Since(start); took < 5*time.Second {
+				t.Errorf("%s: ended after %v, before its time", name, took)
+			}
+		})
+	}
+	s.honest(t)
+	all.Wait()
+	s.honest(t)
+}
+
+// TestHalfOpen has one address open 2,000 connections and say nothing: those of other addresses go on.
+func TestHalfOpen(t *testing.T) {
+	t.Parallel()
+	s := serve(t, fxfer.ServerOptions{})
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: patience}
+	var open []net.Conn
+	defer func() {
+		for _, c := range open {
+			c.Close()
+		}
+	}()
+	for range 2000 {
+		c, err := from.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Skip("no second address on loopback: ", err)
+		}
+		open = append(open, c)
+	}
+	s.honest(t)
+	ended := 0
+	for _, c := range open[:2000-200] { // the last may not have been accepted yet
+		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			var timeout net.Error
+			if !errors.As(err, &timeout) || !timeout.Timeout() {
+				ended++
+			}
+		}
+	}
+	require.GreaterOrEqual(t, ended, 1800-128, "but for 128 they are let go at once")
+}
