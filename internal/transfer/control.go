@@ -160,6 +160,8 @@ func refusal(cause error) *wire.Refuse {
 	switch {
 	case errors.As(cause, &known):
 		return &wire.Refuse{Code: known.Code, Text: known.Text}
+	case errors.Is(cause, wire.ErrMalformed): // of a data stream
+		return &wire.Refuse{Code: wire.CodeProtocol, Text: cause.Error()}
 	case errors.Is(cause, context.Canceled):
 		return &wire.Refuse{Code: wire.CodeCancelled, Text: "stopped by the user"}
 	}

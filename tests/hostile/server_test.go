@@ -1,0 +1,310 @@
+package hostile
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+	"github.com/stretchr/testify/require"
+)
+
+// trap is a server of the peer's own. Each control stream is handed to a script after its Hello; data streams are held open.
+type trap struct {
+	listen net.Listener
+	url    fxfer.URL
+	pin    string
+	done   sync.WaitGroup
+	joined chan struct{} // of each data stream
+}
+
+func lure(t *testing.T, path string, script func(*line)) *trap {
+	t.Helper()
+	k := newKey(t)
+	conf := k.config()
+	conf.ClientAuth = tls.RequireAnyClientCert
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &trap{listen: tls.NewListener(inner, conf), pin: k.pin, joined: make(chan struct{}, 10_000)}
+	p.url, err = fxfer.ParseURL(fmt.Sprintf("fxfer://%s/data/%s", inner.Addr(), path))
+	require.NoError(t, err)
+	p.done.Go(func() {
+		for {
+			c, err := p.listen.Accept()
+			if err != nil {
+				return
+			}
+			p.done.Go(func() {
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(patience))
+				l := &line{c, bufio.NewReader(c)}
+				kind, _ := l.next()
+				switch kind {
+				case hello:
+					l.say(message(welcome, str("hand"), str("trap\x1b[2J"), uv(huge)))
+					script(l)
+					l.refusal()
+				case join:
+					p.joined <- struct{}{}
+					_, _ = l.r.Discard(math.MaxInt)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { p.listen.Close(); p.done.Wait() })
+	return p
+}
+
+// victim is a folder that a client gets into, with what lies around.
+type victim struct{ root string }
+
+func newVictim(t *testing.T) *victim {
+	t.Helper()
+	v := &victim{t.TempDir()}
+	for _, name := range []string{"target", "outside", "src"} {
+		require.NoError(t, os.Mkdir(v.in(name), 0o700))
+		require.NoError(t, os.WriteFile(v.in(name+"/keep"), []byte("do not touch"), 0o600))
+	}
+	return v
+}
+
+func (v *victim) in(p string) string { return filepath.Join(v.root, p) }
+
+// untouched fails if anything has changed but what is named.
+func (v *victim) untouched(t *testing.T, but ...string) {
+	t.Helper()
+	for folder, want := range map[string][]string{"": {"outside", "src", "target"}, "target": append([]string{"keep"}, but...), "outside": {"keep"}, "src": {"keep"}} {
+		names, err := os.ReadDir(v.in(folder))
+		require.NoError(t, err)
+		for _, e := range names {
+			require.Contains(t, want, e.Name(), "in %q", folder)
+		}
+	}
+	for _, folder := range []string{"target", "outside", "src"} {
+		got, err := os.ReadFile(v.in(folder + "/keep"))
+		require.NoError(t, err)
+		require.Equal(t, "do not touch", string(got))
+	}
+}
+
+func (p *trap) client(t *testing.T, opt fxfer.Options) *fxfer.Client {
+	t.Helper()
+	opt.Home, opt.Pin = t.TempDir(), p.pin
+	c, err := fxfer.NewClient(opt)
+	require.NoError(t, err)
+	return c
+}
+
+func opened(all ...[]byte) []byte {
+	return cat(message(manifest, []byte{0, 0}), announce(0, all...), message(endManifest, uv(uint64(len(all))), uv(0)))
+}
+
+// TestServerSends has a server send to a client, which gets the folder d, what it did not ask for or what breaks the rules.
+func TestServerSends(t *testing.T) {
+	t.Parallel()
+	one := func(e []byte) []byte { return opened(e) }
+	for name, say := range map[string][]byte{
+		"another file":                      one(fileOf(".bashrc", 0)),
+		"another folder":                    one(entryOf(dir, ".ssh")),
+		"another symlink":                   one(entryOf(symlink, "e", str("x"))),
+		"a name that begins alike":          one(fileOf("d2", 0)),
+		"the target itself":                 one(entryOf(dir, ".")),
+		"the target as a symlink":           one(entryOf(symlink, ".", str("../outside"))),
+		"a file above":                      one(fileOf("../outside/new", 0)),
+		"a file above, later":               one(fileOf("d/../../outside/new", 0)),
+		"an absolute file":                  one(fileOf("/tmp/fxfer-hostile-get", 0)),
+		"a file through a symlink it sends": opened(entryOf(symlink, "d", str("../outside")), fileOf("d/new", 0)),
+		"a hard link to what is there":      one(entryOf(hardlink, "d", str("keep"), uv(0))),
+		"a hard link to what is above":      one(entryOf(hardlink, "d", str("../outside/keep"), uv(0))),
+		"a partial file":                    one(fileOf("d/.fxfer-x.part", 0)),
+		"a NUL":                             one(fileOf("d\x00", 0)),
+		"an order to remove":                cat(message(manifest, []byte{0, 0}), message(prune, uv(1), str("."))),
+		"a manifest that prunes":            message(manifest, []byte{0, 1}),
+		"a message of 4 GiB":                {entries, 0xff, 0xff, 0xff, 0xff},
+		"more entries than bytes":           cat(message(manifest, []byte{0, 0}), message(entries, uv(0), uv(huge))),
+		"entries with a gap":                cat(message(manifest, []byte{0, 0}), announce(9, fileOf("d", 1))),
+		"an unknown kind":                   cat(message(manifest, []byte{0, 0}), announce(0, entryOf(77, "d"))),
+		"two manifests":                     cat(message(manifest, []byte{0, 0}), message(manifest, []byte{0, 0})),
+		"a block's end of none":             cat(message(manifest, []byte{0, 0}), message(endEntry, uv(3), uv(1), make([]byte, 32), uv(0))),
+		"samples of too many bytes":         message(sample, uv(huge)),
+		"streams to be given up, 16 EiB":    message(streams, uv(1), uv(huge)),
+		"a refusal of an unknown code":      message(refuse, uv(huge), str("\x1b[31mno")),
+		"a refusal of 16 EiB":               message(refuse, uv(1), uv(huge)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVictim(t)
+			p := lure(t, "d", func(l *line) { l.say(say) })
+			_, err := p.client(t, fxfer.Options{}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
+			require.Error(t, err)
+			v.untouched(t, "d")
+			require.NoFileExists(t, "/tmp/fxfer-hostile-get")
+		})
+	}
+}
+
+// TestServerPrunes has a server tell a client, which gets the folder d and deletes what the server does not have in it, to delete beside it.
+func TestServerPrunes(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{".", "..", "../outside", "/", "", "e", "d/..", "keep"} {
+		t.Run(where, func(t *testing.T) {
+			v := newVictim(t)
+			require.NoError(t, os.Mkdir(v.in("target/d"), 0o700))
+			p := lure(t, "d", func(l *line) {
+				l.say(message(manifest, []byte{0, 1}), announce(0, entryOf(dir, "d")), message(endManifest, uv(1), uv(0)), message(prune, uv(1), str(where)))
+				for {
+					kind, body := l.next()
+					switch kind {
+					case folder: // none of the names is there
+						n, at := binary.Uvarint(body)
+						n, _ = binary.Uvarint(body[at+int(n):])
+						all := uv(n)
+						for i := range n {
+							all = append(all, uv(i)...)
+						}
+						l.say(message(extra, all))
+					case finished, refuse, 0:
+						return
+					}
+				}
+			})
+			_, err := p.client(t, fxfer.Options{Target: fxfer.Target{Delete: true}}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
+			require.Error(t, err)
+			v.untouched(t, "d")
+		})
+	}
+}
+
+// TestServerAsks has a server ask a client, which sends one file, for what it did not offer.
+func TestServerAsks(t *testing.T) {
+	t.Parallel()
+	need := func(index uint64, have ...[]byte) []byte {
+		return message(answers, uv(1), uv(index), []byte{1}, uv(uint64(len(have))), cat(have...))
+	}
+	for name, say := range map[string][]byte{
+		"an entry that there is not":         need(9),
+		"the last entry of all":              need(huge),
+		"more answers than bytes":            message(answers, uv(huge)),
+		"an unknown verdict":                 message(answers, uv(1), uv(0), []byte{99}),
+		"blocks that there are not":          need(0, uv(0), uv(1<<40)),
+		"blocks in no order":                 need(0, uv(1), uv(1), uv(0), uv(1)),
+		"the file twice":                     cat(need(0), need(0)),
+		"blocks of no entry again":           message(resend, uv(9), uv(1), uv(0), uv(1)),
+		"blocks again that there are not":    message(resend, uv(0), uv(1), uv(1<<46), uv(1)),
+		"names of a folder beside":           message(folder, str("../outside"), uv(1), str("keep")),
+		"names of a folder":                  message(folder, str("."), uv(1), str("keep")),
+		"what was not sent as written":       message(written, uv(1), uv(0), uv(77)),
+		"what was not sent as placed":        message(placed, uv(1), uv(0), uv(1)),
+		"all there is as placed":             message(placed, uv(1), uv(0), uv(1<<47)),
+		"the end at once":                    message(finished),
+		"a comparison of no entry":           message(answers, uv(1), uv(9), []byte{6}, make([]byte, 32)),
+		"a failure of a number that wraps":   cat(message(entryFailed, uv(9), uv(1), str("x")), message(finished)),
+		"a message of 4 GiB":                 {answers, 0xff, 0xff, 0xff, 0xff},
+		"a message cut short":                message(answers, uv(1)),
+		"a warning of 16 EiB":                message(warn, uv(huge)),
+		"more warnings than can be, and end": cat(message(warn, str("owner"), str("x"), str("y"), uv(huge)), message(finished)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVictim(t)
+			p := lure(t, "", func(l *line) {
+				for {
+					kind, _ := l.next()
+					if kind == entries || kind == 0 {
+						break
+					}
+				}
+				l.say(say)
+			})
+			_, err := p.client(t, fxfer.Options{}).Send(t.Context(), []string{v.in("src/keep")}, p.url)
+			require.Error(t, err)
+			v.untouched(t)
+		})
+	}
+}
+
+// TestServerLies has a server tell numbers that cannot be: the client shows them, or not, and does its work.
+func TestServerLies(t *testing.T) {
+	t.Parallel()
+	var names []string
+	var s diagnose.Sample
+	var h diagnose.Host
+	diagnose.Fill(&s, &h, func(name string) (int64, bool) { names = append(names, name); return 1, true })
+	require.Greater(t, len(names), 20)
+	for _, value := range []int64{math.MinInt64, -1, 0, 1, math.MaxInt64} {
+		t.Run(fmt.Sprint("samples of ", value), func(t *testing.T) {
+			v := newVictim(t)
+			p := lure(t, "d", func(l *line) {
+				var all []byte
+				for _, n := range names {
+					all = append(all, cat(str(n), iv(value))...)
+				}
+				for range 200 {
+					l.say(message(sample, uv(uint64(len(names))), all))
+				}
+				l.say(message(streams, uv(huge), uv(2), uv(0), uv(huge)), opened(entryOf(dir, "d")))
+				l.await(t, finished)
+			})
+			_, err := p.client(t, fxfer.Options{Progress: func(fxfer.Progress) {}, MaxStreams: 4}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
+			require.NoError(t, err)
+			v.untouched(t, "d")
+			require.LessOrEqual(t, len(p.joined), 6, "4 streams, and those in place of two")
+		})
+	}
+}
+
+// TestServerEndsInBetween has a server end at each byte of what an honest one would say.
+func TestServerEndsInBetween(t *testing.T) {
+	t.Parallel()
+	whole := opened(entryOf(dir, "d"), fileOf("d/f", 5))
+	for i := 0; i < len(whole); i += 7 {
+		v := newVictim(t)
+		p := lure(t, "d", func(l *line) { l.say(whole[:i]); l.finish() })
+		_, err := p.client(t, fxfer.Options{}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
+		require.Error(t, err)
+		v.untouched(t, "d")
+	}
+}
+
+// TestServerOfAnotherKey: nothing is said to a server that is not the one.
+func TestServerOfAnotherKey(t *testing.T) {
+	t.Parallel()
+	v := newVictim(t)
+	p := lure(t, "d", func(*line) { t.Error("the client has said Hello") })
+	other := newKey(t)
+	c, err := fxfer.NewClient(fxfer.Options{Home: t.TempDir(), Pin: other.pin})
+	require.NoError(t, err)
+	_, err = c.Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
+	require.Equal(t, fxfer.KindTrust, fxfer.KindOf(err), "%v", err)
+	require.Empty(t, p.joined)
+}
+
+// TestEndlessListing: a listing that does not end is ended by the client.
+func TestEndlessListing(t *testing.T) {
+	if raceEnabled || testing.Short() {
+		t.Skip("takes a lot of memory")
+	}
+	long := string(make([]byte, 4000))
+	p := lure(t, "", func(l *line) {
+		var all [][]byte
+		for range 120 {
+			all = append(all, entryOf(symlink, long, str(long)))
+		}
+		batch := announce(0, all...)
+		for range 4096 {
+			if _, err := l.Write(batch); err != nil {
+				return
+			}
+		}
+		l.say(message(endManifest, uv(1), uv(0)))
+	})
+	_, err := p.client(t, fxfer.Options{}).List(t.Context(), p.url)
+	require.ErrorContains(t, err, "does not end")
+}
