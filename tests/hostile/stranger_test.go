@@ -273,7 +273,6 @@ func TestDowngrade(t *testing.T) {
 
 // TestSlow has clients that stop at each stage until they are admitted: each is let go after 10 s, and meanwhile others go on.
 func TestSlow(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits for 10 s")
 	}
@@ -336,6 +335,7 @@ func TestSlow(t *testing.T) {
 			}
 		})
 	}
+	t.Parallel() // others run while these wait
 	s.honest(t)
 	all.Wait()
 	s.honest(t)
