@@ -16,12 +16,15 @@ func TestDoubtIsNoProof(t *testing.T) {
 		var conns [2]*Conn // the one, and when that got no answer, the other with small packets
 		var err error
 		for i := 0; i < len(conns) && err == nil; i++ {
-			if conns[i], err = l.Accept(); err == nil {
-				defer conns[i].Close()
-			}
+			conns[i], err = l.Accept()
 		}
 		for i := len(conns) - 1; i >= 0 && err == nil; i-- {
 			err = conns[i].Handshake(t.Context())
+		}
+		for _, c := range conns {
+			if c != nil {
+				_ = c.Close()
+			}
 		}
 		served <- err
 	}()
