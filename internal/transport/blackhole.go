@@ -72,7 +72,7 @@ const (
 )
 
 // doubt watches a handshake until the func it returns is called, which waits for the watcher. If our first message gets no answer, it tries the
-// same with small segments. If that is answered while the other still is not, the handshake ends at once.
+// same with small segments. If that is answered and the other still is not, the handshake ends.
 func (c *Conn) doubt(ctx context.Context, addr string, cfg Config, expect func(ed25519.PublicKey) error) (sure func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -100,6 +100,12 @@ func (c *Conn) doubt(ctx context.Context, addr string, cfg Config, expect func(e
 		})
 		if err == nil {
 			_ = small.Close()
+		}
+		// A peer that was stopped answers both now, and the small one may be first.
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(2 * doubtEvery):
 		}
 		if info, ok := c.Info(); answered && ok && (info.lost() || info.unanswered()) {
 			c.hole.Store(true)
