@@ -67,6 +67,10 @@ func (w workload) killAt(t *testing.T, points int, rng *rand.Rand) {
 		out, err := within(time.Minute, w.command(left, "fxfer://"+srv.address()+"/data/", source, target, "batch", rate))
 		require.NoError(t, err, "%s", out)
 	}
+	run("") // the first one makes what stays
+	for _, name := range names(t, target) {
+		require.NoError(t, os.RemoveAll(filepath.Join(target, name)))
+	}
 	began := time.Now()
 	run(w.rate)
 	whole := time.Since(began)
