@@ -3,6 +3,7 @@ package faults
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -325,8 +326,7 @@ func (w workload) record(t *testing.T, source, target, sync string) *recorder {
 		require.NoError(t, left.command("ls", srv.url).Run())
 		c := w.command(left, "fxfer://"+srv.address()+"/data/", source, target, sync, w.rate)
 		c.Stderr = os.Stderr
-		r, err := record(c, target, known)
-		require.NoError(t, err)
+		r := recorded(t, c, target, known)
 		<-r.ended
 		require.Zero(t, r.status.ExitStatus())
 		return r
@@ -336,8 +336,7 @@ func (w workload) record(t *testing.T, source, target, sync string) *recorder {
 	out, err := c.StdoutPipe()
 	require.NoError(t, err)
 	defer out.Close()
-	r, err := record(c, target, known)
-	require.NoError(t, err)
+	r := recorded(t, c, target, known)
 	defer r.kill()
 	url, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
@@ -345,6 +344,16 @@ func (w workload) record(t *testing.T, source, target, sync string) *recorder {
 	require.NoError(t, left.command("ls", srv.url).Run())
 	said, err := w.command(left, "fxfer://"+srv.address()+"/data/", source, target, sync, w.rate).CombinedOutput()
 	require.NoError(t, err, "%s", said)
+	return r
+}
+
+// recorded is record, where this machine lets processes be traced.
+func recorded(t *testing.T, c *exec.Cmd, dir string, known map[fileKey]int) *recorder {
+	r, err := record(c, dir, known)
+	if errors.Is(err, fs.ErrPermission) {
+		t.Skip("ptrace(2) is not permitted")
+	}
+	require.NoError(t, err)
 	return r
 }
 
