@@ -64,7 +64,7 @@ func (w workload) killAt(t *testing.T, points int, rng *rand.Rand) {
 	defer func() { srv.kill() }()
 	require.NoError(t, left.command("ls", srv.url).Run())
 	run := func(rate string) {
-		out, err := within(time.Minute, w.command(left, "fxfer://"+srv.address()+"/data/", source, target, "batch", rate))
+		out, err := within(time.Minute, w.command(left, "fxfer://"+srv.address()+"/data/", source, target, "batch", rate), 0)
 		require.NoError(t, err, "%s", out)
 	}
 	run("") // the first one makes what stays

@@ -286,7 +286,7 @@ func (w workload) cutPower(t *testing.T, sync string, cuts int, rng *rand.Rand) 
 		if !w.fetch {
 			url += filepath.Base(dir) + "/"
 		}
-		if out, err := within(time.Minute, w.command(left, url, source, dir, sync, "")); err != nil {
+		if out, err := within(time.Minute, w.command(left, url, source, dir, sync, ""), 0); err != nil {
 			return fmt.Errorf("%s: %w\n%s", where, err, out)
 		}
 		for name, b := range w.want {
@@ -374,14 +374,17 @@ func (w workload) command(h host, url, source, dir, sync, rate string) *exec.Cmd
 	return h.command(append([]string{"send", source + "/", url}, flags...)...)
 }
 
-// within runs c, and ends it with a trace of its goroutines if it takes longer than that.
-func within(limit time.Duration, c *exec.Cmd) (said []byte, err error) {
+// within runs c, and ends it with a trace of its goroutines if it takes longer than that. After a while it calls disturb.
+func within(limit time.Duration, c *exec.Cmd, while time.Duration, disturb ...func()) (said []byte, err error) {
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	if err := c.Start(); err != nil {
 		return nil, err
 	}
 	defer time.AfterFunc(limit, func() { _ = c.Process.Signal(unix.SIGQUIT) }).Stop()
+	for _, f := range disturb {
+		defer time.AfterFunc(while, f).Stop()
+	}
 	err = c.Wait()
 	return out.Bytes(), err
 }

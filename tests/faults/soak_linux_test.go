@@ -97,17 +97,14 @@ func TestSoak(t *testing.T) {
 			}
 			c := left.command(args...)
 			c.Stdin = stdin
-			var timer *time.Timer
+			var disturb []func()
 			switch fault {
 			case 0:
-				timer = time.AfterFunc(time.Duration(rng.IntN(400))*time.Millisecond, func() { _ = c.Process.Kill() })
+				disturb = append(disturb, func() { _ = c.Process.Kill() })
 			case 1:
-				timer = time.AfterFunc(time.Duration(rng.IntN(400))*time.Millisecond, via.reset)
+				disturb = append(disturb, via.reset)
 			}
-			out, err := within(2*time.Minute, c)
-			if timer != nil {
-				timer.Stop()
-			}
+			out, err := within(2*time.Minute, c, time.Duration(rng.IntN(400))*time.Millisecond, disturb...)
 			switch {
 			case err == nil:
 				check()
