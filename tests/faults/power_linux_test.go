@@ -3,6 +3,7 @@ package faults
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -285,7 +286,7 @@ func (w workload) cutPower(t *testing.T, sync string, cuts int, rng *rand.Rand) 
 		if !w.fetch {
 			url += filepath.Base(dir) + "/"
 		}
-		if out, err := within(time.Minute, w.command(left, url, source, dir, sync, "")); err != nil {
+		if out, err := within(time.Minute, w.command(left, url, source, dir, sync, ""), 0); err != nil {
 			return fmt.Errorf("%s: %w\n%s", where, err, out)
 		}
 		for name, b := range w.want {
@@ -325,8 +326,7 @@ func (w workload) record(t *testing.T, source, target, sync string) *recorder {
 		require.NoError(t, left.command("ls", srv.url).Run())
 		c := w.command(left, "fxfer://"+srv.address()+"/data/", source, target, sync, w.rate)
 		c.Stderr = os.Stderr
-		r, err := record(c, target, known)
-		require.NoError(t, err)
+		r := recorded(t, c, target, known)
 		<-r.ended
 		require.Zero(t, r.status.ExitStatus())
 		return r
@@ -336,8 +336,7 @@ func (w workload) record(t *testing.T, source, target, sync string) *recorder {
 	out, err := c.StdoutPipe()
 	require.NoError(t, err)
 	defer out.Close()
-	r, err := record(c, target, known)
-	require.NoError(t, err)
+	r := recorded(t, c, target, known)
 	defer r.kill()
 	url, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
@@ -345,6 +344,16 @@ func (w workload) record(t *testing.T, source, target, sync string) *recorder {
 	require.NoError(t, left.command("ls", srv.url).Run())
 	said, err := w.command(left, "fxfer://"+srv.address()+"/data/", source, target, sync, w.rate).CombinedOutput()
 	require.NoError(t, err, "%s", said)
+	return r
+}
+
+// recorded is record, where this machine lets processes be traced.
+func recorded(t *testing.T, c *exec.Cmd, dir string, known map[fileKey]int) *recorder {
+	r, err := record(c, dir, known)
+	if errors.Is(err, fs.ErrPermission) {
+		t.Skip("ptrace(2) is not permitted")
+	}
+	require.NoError(t, err)
 	return r
 }
 
@@ -365,14 +374,17 @@ func (w workload) command(h host, url, source, dir, sync, rate string) *exec.Cmd
 	return h.command(append([]string{"send", source + "/", url}, flags...)...)
 }
 
-// within runs c, and ends it with a trace of its goroutines if it takes longer than that.
-func within(limit time.Duration, c *exec.Cmd) (said []byte, err error) {
+// within runs c, and ends it with a trace of its goroutines if it takes longer than that. After a while it calls disturb.
+func within(limit time.Duration, c *exec.Cmd, while time.Duration, disturb ...func()) (said []byte, err error) {
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	if err := c.Start(); err != nil {
 		return nil, err
 	}
 	defer time.AfterFunc(limit, func() { _ = c.Process.Signal(unix.SIGQUIT) }).Stop()
+	for _, f := range disturb {
+		defer time.AfterFunc(while, f).Stop()
+	}
 	err = c.Wait()
 	return out.Bytes(), err
 }

@@ -1,0 +1,124 @@
+package faults
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var points = flag.Int("points", 2, "kills of each kind of transfer in TestKillPoints")
+
+// TestKillPoints kills one side of small transfers of each kind at random moments, sometimes again while it goes on: a name leads to the
+// old content or to the new, the same command ends exact, and nothing is left behind but what `fxfer partial rm` removes.
+func TestKillPoints(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("-seed %d", *seed)
+	content := func(n int) []byte {
+		b := make([]byte, n)
+		_, _ = rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16), 2}).Read(b)
+		return b
+	}
+	file := map[string][]byte{"file": content(7<<20 + 99)}
+	tree, old := map[string][]byte{"large": content(5 << 20)}, map[string][]byte{"large": content(5<<20 - 1)}
+	for i := range 200 {
+		name := fmt.Sprintf("%c/%c/%d", 'a'+i%3, 'a'+i%2, i)
+		tree[name] = content(i * 331)
+		if i%4 == 0 {
+			old[name] = content(i*331 + 1)
+		}
+	}
+	for i, w := range []workload{
+		{name: "file", want: file, rate: "300mbit"},
+		{name: "tree", want: tree, before: old, rate: "300mbit"},
+		{name: "stdin", want: map[string][]byte{"stream": file["file"]}, stdin: "stream", rate: "300mbit"},
+		{name: "get file", want: file, fetch: true, rate: "300mbit"},
+		{name: "get tree", want: tree, before: old, fetch: true, rate: "300mbit"},
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			w.killAt(t, *points, rand.New(rand.NewPCG(*seed, uint64(i))))
+		})
+	}
+}
+
+func (w workload) killAt(t *testing.T, points int, rng *rand.Rand) {
+	source, target := t.TempDir(), t.TempDir()
+	require.NoError(t, (&medium{files: w.want, folders: foldersOf(w.want)}).restore(source))
+	left, right := host{t.TempDir()}, host{t.TempDir()}
+	share := target
+	if w.fetch {
+		share = source
+	}
+	srv := right.serve(t, share, "127.0.0.1:0")
+	defer func() { srv.kill() }()
+	require.NoError(t, left.command("ls", srv.url).Run())
+	run := func(rate string) {
+		out, err := within(time.Minute, w.command(left, "fxfer://"+srv.address()+"/data/", source, target, "batch", rate), 0)
+		require.NoError(t, err, "%s", out)
+	}
+	run("") // the first one makes what stays
+	for _, name := range names(t, target) {
+		require.NoError(t, os.RemoveAll(filepath.Join(target, name)))
+	}
+	began := time.Now()
+	run(w.rate)
+	whole := time.Since(began)
+
+	inTime, server := 0, 0
+	for done := 0; done < points; {
+		for _, name := range names(t, target) { // the share itself stays
+			require.NoError(t, os.RemoveAll(filepath.Join(target, name)))
+		}
+		require.NoError(t, (&medium{files: w.before, folders: foldersOf(w.before)}).restore(target))
+		for range min(1+rng.IntN(3), points-done) {
+			done++
+			moment := time.Duration(rng.Int64N(int64(whole)))
+			killServer := rng.IntN(2) == 1
+			c := w.command(left, "fxfer://"+srv.address()+"/data/", source, target, "batch", w.rate)
+			require.NoError(t, c.Start())
+			timer := time.AfterFunc(moment, func() {
+				if killServer {
+					_ = srv.cmd.Process.Kill()
+				} else {
+					_ = c.Process.Kill()
+				}
+			})
+			err := c.Wait()
+			if !timer.Stop() && err != nil {
+				inTime++
+			}
+			if killServer {
+				server++
+				srv.kill()
+				srv = right.serve(t, share, srv.address())
+			}
+			for name, b := range contentBelow(t, target) {
+				if !strings.HasPrefix(path.Base(name), ".fxfer-") && !bytes.Equal(b, w.want[name]) && !bytes.Equal(b, w.before[name]) {
+					t.Fatalf("after kill %d, at %v: %s has wrong content", done, moment, name)
+				}
+			}
+		}
+		run("")
+		left := contentBelow(t, target)
+		for name := range left {
+			if strings.HasPrefix(path.Base(name), ".fxfer-") {
+				require.Equal(t, ".ckpt", filepath.Ext(name), "left behind after kill %d", done)
+			}
+		}
+		out, err := right.command("partial", "rm", "--older-than", "0s", target).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Equal(t, w.want, contentBelow(t, target), "after kill %d", done)
+	}
+	t.Logf("%d kills, %d of the server, %d in time: all exact; whole it takes %v", points, server, inTime, whole.Round(time.Millisecond))
+}
