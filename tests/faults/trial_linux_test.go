@@ -352,14 +352,6 @@ func (t *trial) pause(d time.Duration) {
 // change changes the link.
 func (t *trial) change(c lab.Change) error { return t.box.Set(c) }
 
-// forward is the direction of the data.
-func (t *trial) forward() lab.Direction {
-	if t.push {
-		return lab.LeftToRight
-	}
-	return lab.RightToLeft
-}
-
 func (t *trial) delivered() int64 {
 	right, left := t.box.Counters()
 	if t.push {
