@@ -382,9 +382,11 @@ func within(limit time.Duration, c *exec.Cmd, while time.Duration, disturb ...fu
 		return nil, err
 	}
 	defer time.AfterFunc(limit, func() { _ = c.Process.Signal(unix.SIGQUIT) }).Stop()
-	for _, f := range disturb {
-		defer time.AfterFunc(while, f).Stop()
-	}
+	defer time.AfterFunc(while, func() {
+		for _, f := range disturb {
+			f()
+		}
+	}).Stop()
 	err = c.Wait()
 	return out.Bytes(), err
 }
