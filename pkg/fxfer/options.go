@@ -30,6 +30,7 @@ type Options struct {
 	SockBuf    int           // bytes; a fixed window on both ends
 	Congestion string        // congestion control on both ends, such as "bbr"
 	RateLimit  int64         // of payload, bit/s
+	Throttle   *Throttle     // takes the place of RateLimit for what is sent, and may change meanwhile; nil is RateLimit
 	RetryFor   time.Duration // how long a lost connection is tried again; 0 is not at all
 	Pin        string        // the server's key; "" is what is known of it
 	Compress   string        // "auto" where the path is the limiter, "zstd" always, or "none", which "" is

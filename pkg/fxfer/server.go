@@ -533,7 +533,7 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 	if x.hello.Intent == wire.Pull {
 		limit = x.hello.RateLimit
 	}
-	x.set = newStreamSet(limit)
+	x.set = newStreamSet(NewThrottle(limit))
 	x.clock = newClock()
 	x.watched = newTelemetry(x.clock, x.set, x.written, hostFacts(s.host, int64(s.opt.SockBuf)))
 	x.watched.reached(conn.RemoteAddr())

@@ -153,9 +153,9 @@ func (s *clientSession) run(ctx context.Context) error {
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
 	s.cfg = transport.Config{Identity: s.client.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion, Path: transport.Path{MTU: s.mtu}}
-	limit := opt.RateLimit
-	if s.hello.Intent == wire.Pull {
-		limit = 0 // the server sends
+	limit := NewThrottle(0)
+	if s.hello.Intent != wire.Pull { // then the server sends
+		limit = opt.throttle()
 	}
 	s.set = newStreamSet(limit)
 	clock := newClock()

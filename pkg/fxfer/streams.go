@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transport"
-	"golang.org/x/time/rate"
 )
 
 // streamSet is the data streams of one session on this host, with what the kernel says of them.
 type streamSet struct {
-	limiter *rate.Limiter             // of what they write; nil is unlimited
+	limit   *Throttle                 // of what they write
 	removed func(lived time.Duration) // called when a stream is gone
 
 	mu    sync.Mutex
@@ -49,12 +48,8 @@ func (p *pathStats) add(i *transport.Info) {
 	}
 }
 
-func newStreamSet(bitsPerSecond int64) *streamSet {
-	s := &streamSet{conns: make(map[uint64]*dataStream)}
-	if bitsPerSecond > 0 {
-		s.limiter = rate.NewLimiter(rate.Limit(bitsPerSecond)/8, limitStep)
-	}
-	return s
+func newStreamSet(limit *Throttle) *streamSet {
+	return &streamSet{limit: limit, conns: make(map[uint64]*dataStream)}
 }
 
 // add wraps a connected, joined stream. It returns nil if the number is taken or there are most already.
@@ -176,7 +171,7 @@ func (d *dataStream) load(now time.Time) (spent time.Duration, wrote int64) {
 
 // WriteBuffers writes both in one go where no rate limit asks for small steps.
 func (d *dataStream) WriteBuffers(header, payload []byte) (int, error) {
-	if d.set.limiter == nil {
+	if d.set.limit.unlimited() {
 		done := d.writing()
 		n, err := d.Conn.WriteBuffers(header, payload)
 		done(n)
@@ -197,12 +192,13 @@ const limitStep = 32 << 10
 func (d *dataStream) Write(p []byte) (sent int, err error) {
 	done := d.writing()
 	defer func() { done(sent) }()
-	if d.set.limiter == nil {
-		return d.Conn.Write(p)
-	}
-	for part := range slices.Chunk(p, limitStep) {
-		if err := d.wait(len(part)); err != nil {
-			return sent, err
+	for len(p) > sent {
+		part := p[sent:]
+		if !d.set.limit.unlimited() {
+			part = part[:min(len(part), limitStep)]
+			if err := d.wait(len(part)); err != nil {
+				return sent, err
+			}
 		}
 		n, err := d.Conn.Write(part)
 		sent += n
@@ -219,7 +215,7 @@ func (d *dataStream) wait(n int) error {
 	d.gauge.Lock()
 	d.waits = began
 	d.gauge.Unlock()
-	err := d.set.limiter.WaitN(d.ctx, n)
+	err := d.set.limit.wait(d.ctx, n)
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
 	d.waits = time.Time{}
