@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/compress"
@@ -45,6 +46,12 @@ type strangers struct {
 	mu    sync.Mutex
 	count int
 	from  map[netip.Addr]int
+}
+
+func (s *strangers) size() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count
 }
 
 func newStrangers() *strangers { return &strangers{from: make(map[netip.Addr]int)} }
@@ -82,10 +89,14 @@ type Server struct {
 	listen  *transport.Listener
 	shares  map[string]*openShare
 	host    string
+	began   time.Time
+	gate    *strangers
+	tally   *tally
 
 	mu       sync.Mutex
 	cond     *sync.Cond
 	sessions map[[16]byte]*serverSession
+	serving  bool
 	draining bool
 	seats    seats
 	streams  int // data streams of all sessions
@@ -95,6 +106,7 @@ type Server struct {
 type openShare struct {
 	Share
 	tree *disk.Tree
+	free atomic.Int64 // bytes that are left, -1 if unknown
 }
 
 // serverSession is a session that was admitted.
@@ -108,6 +120,7 @@ type serverSession struct {
 	coder   *compress.Meter // of Pull; nil for none
 	clock   *transfer.Clock
 	watched *telemetry
+	book    *book
 	sender  *transfer.Sender
 	receive *transfer.Receiver
 	probe   *probe.Session  // of Probe, which has nothing above but server, hello, key and log
@@ -119,7 +132,7 @@ type serverSession struct {
 // NewServer opens the shares and listens. The caller calls Serve next.
 func NewServer(opt ServerOptions) (*Server, error) {
 	s := &Server{
-		opt: opt, log: opt.Log, invites: identity.NewInvites(time.Now),
+		opt: opt, log: opt.Log, began: time.Now(), gate: newStrangers(), tally: newTally(), invites: identity.NewInvites(time.Now),
 		shares: make(map[string]*openShare), sessions: make(map[[16]byte]*serverSession),
 		seats: seats{
 			most: cmp.Or(opt.MaxSessions, DefaultMaxSessions), mostOf: cmp.Or(opt.MaxSessionsPerClient, DefaultMaxSessionsPerClient),
@@ -166,7 +179,9 @@ func (s *Server) open(share Share) error {
 	if err != nil {
 		return &Error{Kind: KindLocalDisk, Err: fmt.Errorf("share %q: %w", share.Name, err)}
 	}
-	s.shares[share.Name] = &openShare{share, tree}
+	open := &openShare{Share: share, tree: tree}
+	open.free.Store(tree.Free())
+	s.shares[share.Name] = open
 	return nil
 }
 
@@ -210,9 +225,12 @@ func (s *Server) Serve(ctx context.Context) error {
 	live, kill := context.WithCancel(context.Background())
 	defer kill()
 	conns.Go(func() { s.sweep(ctx) })
+	conns.Go(func() { s.measureSpace(ctx) })
+	s.mu.Lock()
+	s.serving = true
+	s.mu.Unlock()
 	unhook := context.AfterFunc(ctx, func() { _ = s.listen.Close() })
 	defer unhook()
-	gate := newStrangers()
 	for wait := time.Millisecond; ; {
 		conn, err := s.listen.Accept()
 		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
@@ -225,9 +243,10 @@ func (s *Server) Serve(ctx context.Context) error {
 			continue
 		}
 		wait = time.Millisecond
-		if leave, ok := gate.enter(conn.RemoteAddr()); ok {
+		if leave, ok := s.gate.enter(conn.RemoteAddr()); ok {
 			conns.Go(func() { s.serve(live, conn, leave) })
 		} else {
+			s.tally.refuse(refusedCrowd)
 			_ = conn.Close()
 		}
 	}
@@ -247,6 +266,25 @@ func (s *Server) sweep(ctx context.Context) {
 		if share.Rights.Has(identity.Write) {
 			if n, err := share.tree.Sweep(ctx, ".", staleAfter); n > 0 || err != nil {
 				s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
+			}
+		}
+	}
+}
+
+// spaceEvery is how often the space of the shares is looked at.
+const spaceEvery = 10 * time.Second
+
+// measureSpace keeps the space that the shares have, until ctx is done. A file system may hang: nobody waits for this.
+func (s *Server) measureSpace(ctx context.Context) {
+	tick := time.NewTicker(spaceEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			for _, share := range s.shares {
+				share.free.Store(share.tree.Free())
 			}
 		}
 	}
@@ -296,6 +334,7 @@ func (s *Server) serve(ctx context.Context, conn *transport.Conn, admitted func(
 	defer cancel()
 	log := s.log.With("peer", conn.RemoteAddr().String())
 	if err := conn.Handshake(begin); err != nil {
+		s.tally.refuse(refusedHandshake)
 		log.Debug("handshake", "error", err)
 		return
 	}
@@ -303,6 +342,7 @@ func (s *Server) serve(ctx context.Context, conn *transport.Conn, admitted func(
 	_ = conn.SetDeadline(deadline)
 	m, err := wire.NewReader(conn, wire.MaxFirstMessage).Next()
 	if err != nil {
+		s.tally.refuse(refusedGreeting)
 		log.Debug("first message", "error", err)
 		return
 	}
@@ -316,6 +356,7 @@ func (s *Server) serve(ctx context.Context, conn *transport.Conn, admitted func(
 	}
 	var refused *wire.Error
 	if errors.As(err, &refused) && !refused.Remote {
+		s.tally.refuse(refused.Code.String())
 		log.Info("refused", "client", identity.PinOf(conn.PeerKey()).Short(), "code", refused.Code.String(), "reason", refused.Text)
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 		if _, err := conn.Write(wire.Append(nil, &wire.Refuse{Code: refused.Code, Text: refused.Text})); err == nil {
@@ -384,6 +425,7 @@ func (s *Server) hello(ctx context.Context, conn *transport.Conn, m *wire.Hello,
 		return err
 	}
 	defer leave()
+	s.tally.begin(m.Intent)
 	switch m.Intent {
 	case wire.List:
 		return s.list(ctx, conn, m, grants)
@@ -537,6 +579,7 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 	x.clock = newClock()
 	x.watched = newTelemetry(x.clock, x.set, x.written, hostFacts(s.host, int64(s.opt.SockBuf)))
 	x.watched.reached(conn.RemoteAddr())
+	x.book = newBook(x, conn.RemoteAddr().String())
 	count := &counts{}
 	run, err := x.engine(conn, r, count)
 	if err != nil {
@@ -549,6 +592,7 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 	defer s.unregister(x)
 	x.log.Info("session begins", "intent", x.intent(), "agent", wire.Printable(x.hello.Agent))
 	err = x.watch(ctx, run)
+	x.book.close(err)
 	level := slog.LevelInfo
 	if err != nil {
 		level = slog.LevelWarn
@@ -572,7 +616,7 @@ func (x *serverSession) engine(conn *transport.Conn, r *wire.Reader, count *coun
 			}
 		}
 		x.receive = transfer.NewReceiver(conn, r, x.share.tree, transfer.ReceiverOptions{
-			Path: cmp.Or(x.hello.Paths[0], "."), Target: x.hello.Target, Event: count.event, Clock: x.clock, Finishing: func() { x.watched.last(x.send) },
+			Path: cmp.Or(x.hello.Paths[0], "."), Target: x.hello.Target, Event: x.event(count), Message: x.message, Clock: x.clock, Finishing: func() { x.watched.last(x.send) },
 		})
 		return x.receive.Run, nil
 	}
@@ -590,16 +634,26 @@ func (x *serverSession) engine(conn *transport.Conn, r *wire.Reader, count *coun
 	}
 	x.sender = transfer.NewSender(conn, r, &source, transfer.SenderOptions{
 		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, initialStreams)), Prune: x.hello.Target.Delete, Coder: x.coder, Clock: x.clock,
-		Event: count.event, WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
+		Event: x.event(count), Message: x.message, WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
 	})
 	return x.sender.Run, nil
 }
 
-func (x *serverSession) intent() string {
-	if x.hello.Intent == wire.Push {
-		return "receive"
+func (x *serverSession) intent() string { return intentName(x.hello.Intent) }
+
+// event takes the engine's events.
+func (x *serverSession) event(count *counts) func(transfer.Event) {
+	return func(e transfer.Event) {
+		count.event(e)
+		x.book.tracker.event(e)
 	}
-	return "send"
+}
+
+// message takes what the engine does not know: what the client has measured.
+func (x *serverSession) message(m wire.Message) {
+	if m, ok := m.(*wire.Sample); ok {
+		x.watched.heard(m.Map())
+	}
 }
 
 // watch runs the engine, tunes its streams where we send, and tells the client about our sockets.
