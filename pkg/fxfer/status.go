@@ -284,3 +284,12 @@ func errorText(err error) string {
 	}
 	return wire.Printable(fmt.Sprint(err))
 }
+
+// Limiters are the names of all limiters.
+func Limiters() []string {
+	var names []string
+	for _, l := range diagnose.Limiters {
+		names = append(names, string(l))
+	}
+	return names
+}

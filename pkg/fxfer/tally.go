@@ -25,6 +25,7 @@ type Flow struct {
 	Receive bool
 
 	Sessions map[string]int64 // that ended, by outcome
+	LastDone time.Time        // when one last ended well; zero for none
 	Bytes    int64            // payload written at the receiver
 	Resumed  int64            // payload that was there from an earlier run, bytes
 	Resent   int64            // payload sent more than once, bytes
@@ -98,7 +99,12 @@ func (t *tally) add(share string, receive bool, f func(*Flow)) {
 }
 
 func (t *tally) end(st SessionStatus) {
-	t.add(st.Share, st.Receive, func(f *Flow) { f.Sessions[st.Outcome]++ })
+	t.add(st.Share, st.Receive, func(f *Flow) {
+		f.Sessions[st.Outcome]++
+		if st.Outcome == OutcomeDone {
+			f.LastDone = st.Ended
+		}
+	})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.past) >= maxPast {
