@@ -37,7 +37,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(append([]byte{22, 3, 3, 0xff, 0xff}, make([]byte, 70_000)...), true)
 	f.Add([]byte{21, 3, 3, 0, 2, 1, 0}, true)
 	f.Fuzz(func(t *testing.T, b []byte, client bool) {
-		c := &Conn{}
+		c := &tcpConn{}
 		require.Error(t, c.handshake(context.Background(), &heldConn{in: bytes.NewReader(b)}, conf, client))
 		require.Nil(t, c.peer)
 	})
@@ -57,7 +57,7 @@ func clientHello(t testing.TB) []byte {
 		said.Write(b[:n])
 		far.Close()
 	})
-	c := &Conn{}
+	c := &tcpConn{}
 	_ = c.handshake(context.Background(), near, tlsConfig(cert, func(ed25519.PublicKey) error { return nil }), true)
 	reading.Wait()
 	return said.Bytes()
