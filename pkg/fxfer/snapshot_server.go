@@ -37,7 +37,7 @@ type storing struct {
 }
 
 // store opens the snapshot that a client wants to fill.
-func (x *serverSession) store(ctx context.Context, conn *transport.Conn) (*storing, error) {
+func (x *serverSession) store(ctx context.Context, conn transport.Conn) (*storing, error) {
 	m := x.hello
 	pin := string(identity.PinOf(x.key))
 	if _, err := disk.SnapshotTime(m.Snapshot); err != nil {
@@ -62,7 +62,7 @@ func (x *serverSession) store(ctx context.Context, conn *transport.Conn) (*stori
 }
 
 // storeEngine makes the engine of a Store.
-func (x *serverSession) storeEngine(ctx context.Context, conn *transport.Conn, r *wire.Reader, count *counts) (func(context.Context) error, error) {
+func (x *serverSession) storeEngine(ctx context.Context, conn transport.Conn, r *wire.Reader, count *counts) (func(context.Context) error, error) {
 	t := x.hello.Target
 	if t.BackupDir != "" || t.Compare.Update || t.Compare.Existing || t.Compare.IgnoreExisting || !t.Delete {
 		return nil, wire.Errorf(wire.CodeUnsupported, "a snapshot holds what the source holds")
@@ -126,7 +126,7 @@ func refuseTarget(err error) error {
 }
 
 // lockSeries waits for a series, and lets the client hear of us meanwhile.
-func lockSeries(ctx context.Context, conn *transport.Conn, series *disk.Series) error {
+func lockSeries(ctx context.Context, conn transport.Conn, series *disk.Series) error {
 	begin := time.Now()
 	pinged := begin
 	for {
@@ -198,7 +198,7 @@ func (s *storing) publish(failed int64) error {
 }
 
 // listSeries tells which snapshots there are.
-func (s *Server) listSeries(conn *transport.Conn, m *wire.Hello, grants identity.Grants) error {
+func (s *Server) listSeries(conn transport.Conn, m *wire.Hello, grants identity.Grants) error {
 	share, err := s.share(m.Share, grants, identity.Read)
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ const (
 )
 
 // answer sends entries, and what ends a listing.
-func (s *Server) answer(conn *transport.Conn, entries []wire.Entry) error {
+func (s *Server) answer(conn transport.Conn, entries []wire.Entry) error {
 	var out []byte
 	first := uint64(0)
 	for part := range slices.Chunk(entries, 128) {
@@ -253,7 +253,7 @@ func (s *Server) answer(conn *transport.Conn, entries []wire.Entry) error {
 }
 
 // expire removes the snapshots that a client does not want to keep: of those older than the newest that it names.
-func (s *Server) expire(ctx context.Context, conn *transport.Conn, m *wire.Hello, grants identity.Grants, admitted func()) error {
+func (s *Server) expire(ctx context.Context, conn transport.Conn, m *wire.Hello, grants identity.Grants, admitted func()) error {
 	share, err := s.share(m.Share, grants, identity.Write)
 	if err != nil {
 		return err
@@ -298,7 +298,7 @@ func (s *Server) expire(ctx context.Context, conn *transport.Conn, m *wire.Hello
 }
 
 // readKeep reads the list of snapshots to keep: Prunes of which the last is empty.
-func readKeep(conn *transport.Conn) (keep []string, err error) {
+func readKeep(conn transport.Conn) (keep []string, err error) {
 	r := wire.NewReader(conn, wire.MaxMessage)
 	for {
 		m, err := r.Next()
