@@ -211,7 +211,7 @@ const (
 // RefusalReasons are all reasons.
 func RefusalReasons() []string {
 	reasons := []string{refusedCrowd, refusedHandshake, refusedGreeting}
-	for code := wire.CodeOther; code <= wire.CodeSilent; code++ {
+	for _, code := range wire.Codes() {
 		reasons = append(reasons, code.String())
 	}
 	return reasons
@@ -263,6 +263,12 @@ func intentName(i wire.Intent) string {
 		return "receive"
 	case wire.Pull:
 		return "send"
+	case wire.Store:
+		return "store"
+	case wire.Series:
+		return "series"
+	case wire.Expire:
+		return "expire"
 	case wire.List:
 		return "list"
 	case wire.Verify:
@@ -274,7 +280,7 @@ func intentName(i wire.Intent) string {
 }
 
 // Intents are what sessions are for, as a server sees it.
-var Intents = []string{"receive", "send", "list", "verify", "probe", "other"}
+var Intents = []string{"receive", "send", "store", "series", "expire", "list", "verify", "probe", "other"}
 
 func pinOf(x *serverSession) string { return string(identity.PinOf(x.key)) }
 

@@ -165,7 +165,7 @@ func newBook(x *serverSession, peer string) *book {
 	b := &book{x: x, tally: x.server.tally, tracker: newTracker(opt)}
 	b.counted.progress = &Report{}
 	b.fixed = SessionStatus{
-		ID: hex.EncodeToString(x.hello.Session[:]), Receive: x.hello.Intent == wire.Push, Client: pinOf(x), Peer: peer,
+		ID: hex.EncodeToString(x.hello.Session[:]), Receive: x.hello.Intent != wire.Pull, Client: pinOf(x), Peer: peer,
 		Agent: wire.Printable(x.hello.Agent), Share: x.hello.Share, Began: time.Now(),
 	}
 	for _, p := range x.hello.Paths[:min(len(x.hello.Paths), maxActive)] {
@@ -246,7 +246,7 @@ func (b *book) judgeLocked(receive bool, latest time.Duration) {
 func (b *book) asked() *diagnose.Asked {
 	m := b.x.hello
 	a := &diagnose.Asked{Here: diagnose.Receiver, MaxStreams: int(min(m.MaxStreams, maxStreams)), SockBuf: m.SockBuf, RateLimit: m.RateLimit}
-	if m.Intent == wire.Push {
+	if m.Intent != wire.Pull {
 		a.Here = diagnose.Sender
 	}
 	for policy, number := range syncPolicies {
