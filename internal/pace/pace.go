@@ -74,6 +74,9 @@ func (p *Pacer) SetRate(b *Bucket, bitsPerSecond int64) {
 	p.grantLocked(now)
 }
 
+// Rate is the rate in bit/s, 0 for none.
+func (b *Bucket) Rate() int64 { return b.rate.Load() * 8 }
+
 // fill adds what came since the last call.
 func (b *Bucket) fill(now time.Time) {
 	rate := float64(b.rate.Load())

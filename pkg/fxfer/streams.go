@@ -13,8 +13,8 @@ import (
 
 // streamSet is the data streams of one session on this host, with what the kernel says of them.
 type streamSet struct {
-	out     *pace.Flow                // of what they write
 	in      *pace.Flow                // of what they read; nil is unlimited
+	out     *pace.Flow                // of what they write
 	removed func(lived time.Duration) // called when a stream is gone
 
 	mu    sync.Mutex
@@ -50,11 +50,17 @@ func (p *pathStats) add(i *transport.Info) {
 	}
 }
 
-func newStreamSet(bitsPerSecond int64) *streamSet {
+// newStreamSet makes a set whose streams read and write within what the flows let through; an in of nil is unlimited.
+func newStreamSet(in, out *pace.Flow) *streamSet {
+	return &streamSet{in: in, out: out, conns: make(map[uint64]*dataStream)}
+}
+
+// heldTo is a flow of its own with a rate in bit/s, 0 for none.
+func heldTo(bitsPerSecond int64) *pace.Flow {
 	var p pace.Pacer
 	limit := new(pace.Bucket)
 	p.SetRate(limit, bitsPerSecond)
-	return &streamSet{out: p.Flow(limit), conns: make(map[uint64]*dataStream)}
+	return p.Flow(limit)
 }
 
 // add wraps a connected, joined stream. It returns nil if the number is taken or there are most already.
