@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -74,28 +73,4 @@ func shortRate(d time.Duration) float64 { return shortObject * 8 / d.Seconds() }
 func lossy(p plan.Path, loss float64) float64 {
 	rate, _ := plan.Transfer{Path: with(p, p.MTU, loss), Streams: 1, Control: plan.Cubic}.EachRate()
 	return rate
-}
-
-func showBytes(n int64) string {
-	for _, u := range []struct {
-		size float64
-		name string
-	}{{1e9, "GB"}, {1e6, "MB"}} {
-		if float64(n) >= u.size {
-			return fmt.Sprintf("%.3g %s", float64(n)/u.size, u.name)
-		}
-	}
-	return fmt.Sprintf("%.3g kB", float64(n)/1e3)
-}
-
-func showRate(bits float64) string {
-	for _, u := range []struct {
-		size float64
-		name string
-	}{{1e9, "Gbit/s"}, {1e6, "Mbit/s"}} {
-		if bits >= u.size {
-			return fmt.Sprintf("%.3g %s", bits/u.size, u.name)
-		}
-	}
-	return fmt.Sprintf("%.3g kbit/s", bits/1e3)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/plan"
+	"github.com/fxfer/fxfer/internal/units"
 )
 
 // What a host should have at least.
@@ -130,7 +131,7 @@ func isZero(n int64) bool { return n == 0 }
 func isOn(n int64) bool   { return n != 0 }
 
 func windowScaling(e *exam) []Finding {
-	f := Finding{Why: "without window scaling, on either host, no window is larger than 65.5 kB; the BDP is " + showBytes(int64(e.path.BDP()))}
+	f := Finding{Why: "without window scaling, on either host, no window is larger than 65.5 kB; the BDP is " + units.Bytes(int64(e.path.BDP()))}
 	if e.path.BDP() > unscaled {
 		f.Gain = e.toLine("one stream", through(e.path, unscaled), "")
 	}
@@ -170,12 +171,12 @@ func (e *exam) buffers(id, doing, kind string, window func(int64) int64, want in
 	bdp := int64(e.path.BDP())
 	f := Finding{
 		ID:   id,
-		What: fmt.Sprintf("TCP %s buffers end at %s, which hold %s of payload in flight", kind, showBytes(most), showBytes(have)),
+		What: fmt.Sprintf("TCP %s buffers end at %s, which hold %s of payload in flight", kind, units.Bytes(most), units.Bytes(have)),
 		Why: fmt.Sprintf("the BDP is %s, so one stream can't fill the line; fxfer makes up for it with %d streams, most programs don't",
-			showBytes(bdp), streams(e.path, have)),
+			units.Bytes(bdp), streams(e.path, have)),
 	}
 	if want = min(want, e.memoryCap()); want < most/4*5 {
-		f.Why += fmt.Sprintf("; larger buffers would take more than a fair share of the memory, %s a stream", showBytes(e.memoryCap()))
+		f.Why += fmt.Sprintf("; larger buffers would take more than a fair share of the memory, %s a stream", units.Bytes(e.memoryCap()))
 		return []Finding{f}
 	}
 	f.Gain = &Gain{Of: "one stream, " + doing, Before: through(e.path, have), After: through(e.path, window(want))}
@@ -197,8 +198,8 @@ func tcpMem(e *exam) []Finding {
 	}
 	f := Finding{
 		ID:   "tcp_mem",
-		What: fmt.Sprintf("all TCP sockets together are pressed at %s, of %s of memory", showBytes(pressure), showBytes(e.Memory)),
-		Why:  fmt.Sprintf("under pressure the kernel shrinks windows; four streams on this path may want %s", showBytes(need)),
+		What: fmt.Sprintf("all TCP sockets together are pressed at %s, of %s of memory", units.Bytes(pressure), units.Bytes(e.Memory)),
+		Why:  fmt.Sprintf("under pressure the kernel shrinks windows; four streams on this path may want %s", units.Bytes(need)),
 	}
 	e.set(&f, "net.ipv4.tcp_mem", fmt.Sprintf("%d %d %d", limit*3/4, limit, limit*3/2))
 	return []Finding{f}
@@ -385,7 +386,7 @@ func linkSpeed(e *exam) []Finding {
 		case l.Speed == 0:
 			e.unseen = true
 		case l.Speed < e.path.Rate:
-			return &Finding{ID: "link_speed", What: fmt.Sprintf("%s runs at %s", l.Name, showRate(l.Speed)),
+			return &Finding{ID: "link_speed", What: fmt.Sprintf("%s runs at %s", l.Name, units.Rate(l.Speed)),
 				Why:  "the path is faster than this interface",
 				Gain: e.toLine("all streams together", l.Speed/e.path.Rate*e.path.Goodput(), "a faster interface")}
 		}

@@ -259,7 +259,7 @@ func (g *guest) open(name string, grants identity.Grants, need Rights) (*openSha
 }
 
 // sit takes a seat for a session. The caller leaves it, once. The data streams of a session that is refused need not wait for it.
-func (s *Server) sit(ctx context.Context, conn *transport.Conn, session [16]byte) (context.Context, *guest, error) {
+func (s *Server) sit(ctx context.Context, conn transport.Conn, session [16]byte) (context.Context, *guest, error) {
 	key := conn.PeerKey()
 	g := &guest{server: s, id: newRequestID(), pin: identity.PinOf(key), from: addressOf(conn.RemoteAddr())}
 	r := s.rules.Load()

@@ -80,7 +80,7 @@ type Server struct {
 	log       *slog.Logger
 	store     *identity.Store
 	key       ed25519.PrivateKey
-	listen    *transport.Listener
+	listen    transport.Listener
 	host      string
 	confined  atomic.Bool
 	rules     atomic.Pointer[rules]
@@ -92,7 +92,7 @@ type Server struct {
 	mu       sync.Mutex
 	cond     *sync.Cond
 	sessions map[[16]byte]*serverSession
-	guests   map[*guest]*transport.Conn
+	guests   map[*guest]transport.Conn
 	busy     map[identity.Pin]*busyClient
 	draining bool
 	seats    seats
@@ -124,7 +124,7 @@ type serverSession struct {
 func NewServer(opt ServerOptions) (*Server, error) {
 	s := &Server{
 		opt: opt, log: opt.Log, sessions: make(map[[16]byte]*serverSession),
-		guests: make(map[*guest]*transport.Conn), busy: make(map[identity.Pin]*busyClient), seats: seats{of: make(map[string]int)},
+		guests: make(map[*guest]transport.Conn), busy: make(map[identity.Pin]*busyClient), seats: seats{of: make(map[string]int)},
 	}
 	s.cond = sync.NewCond(&s.mu)
 	if s.log == nil {
@@ -271,7 +271,7 @@ func (s *Server) drain(kill context.CancelFunc) {
 }
 
 // serve admits one connection and carries what it is for. admitted is called when it stops being a stranger.
-func (s *Server) serve(ctx context.Context, conn *transport.Conn, admitted func()) {
+func (s *Server) serve(ctx context.Context, conn transport.Conn, admitted func()) {
 	defer admitted()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
@@ -310,7 +310,7 @@ func (s *Server) serve(ctx context.Context, conn *transport.Conn, admitted func(
 
 // linger reads what the peer has sent already: closing with it unread would reset the connection, and the peer might not
 // see why it was refused.
-func linger(conn *transport.Conn) {
+func linger(conn transport.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
 	buf := make([]byte, 16<<10)
 	for range 64 {
@@ -321,7 +321,7 @@ func linger(conn *transport.Conn) {
 }
 
 // grants tells what a key may do. A valid invitation enrols it.
-func (s *Server) grants(conn *transport.Conn, m *wire.Hello, log *slog.Logger) (identity.Grants, error) {
+func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (identity.Grants, error) {
 	key := conn.PeerKey()
 	grants, known, err := s.admission(identity.PinOf(key))
 	if err != nil {
@@ -354,7 +354,7 @@ func (s *Server) grants(conn *transport.Conn, m *wire.Hello, log *slog.Logger) (
 }
 
 // hello admits a session and runs it.
-func (s *Server) hello(ctx context.Context, conn *transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) error {
+func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) error {
 	if m.Version != wire.Version {
 		return wire.Errorf(wire.CodeVersion, "the server speaks protocol version %d, the client %d", wire.Version, m.Version)
 	}
@@ -435,7 +435,7 @@ func (s *Server) unregister(x *serverSession) {
 
 // join hands a data stream to its session, which may appear only after it. What does not fit any session hears nothing about
 // sessions.
-func (s *Server) join(ctx context.Context, conn *transport.Conn, m *wire.Join, admitted func()) error {
+func (s *Server) join(ctx context.Context, conn transport.Conn, m *wire.Join, admitted func()) error {
 	if m.Version != wire.Version {
 		return wire.Errorf(wire.CodeVersion, "the server speaks protocol version %d, the client %d", wire.Version, m.Version)
 	}
@@ -489,7 +489,7 @@ func (s *Server) await(ctx context.Context, id [16]byte) *serverSession {
 }
 
 // run carries an admitted session.
-func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
+func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	s := x.server
 	ctx, x.drain = context.WithCancelCause(ctx)
 	defer x.drain(nil)
@@ -530,7 +530,7 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 }
 
 // engine makes the engine and returns its Run. What the client asks of it may be hostile.
-func (x *serverSession) engine(conn *transport.Conn, r *wire.Reader, count *counts) (func(context.Context) error, error) {
+func (x *serverSession) engine(conn transport.Conn, r *wire.Reader, count *counts) (func(context.Context) error, error) {
 	if x.hello.Intent == wire.Push {
 		if dir := x.hello.Target.BackupDir; dir != "" {
 			if err := disk.CheckPath(dir); err != nil || dir == "." {
@@ -654,7 +654,7 @@ func (x *serverSession) roots() ([]transfer.Root, error) {
 }
 
 // list answers a listing.
-func (s *Server) list(ctx context.Context, conn *transport.Conn, m *wire.Hello, g *guest, grants identity.Grants) error {
+func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest, grants identity.Grants) error {
 	var out []byte
 	var batch wire.Entries
 	flush := func() error {
