@@ -52,21 +52,21 @@ func (s *Server) setRate(l *limit, bitsPerSecond int64) {
 	s.out.SetRate(&l.out, bitsPerSecond)
 }
 
-// rulesOf checks options and opens the folders that are not open yet. The caller closes those in opened if the rules don't come into force.
-func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, opened []*shareFolder, err error) {
+// rulesOf checks options and opens the folders that are not open yet.
+func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, err error) {
+	var opened []*shareFolder
 	r = &rules{shares: make(map[string]*openShare), clients: make(map[identity.Pin]*Admission), allow: opt.Allow, clientRate: opt.ClientRateLimit}
 	defer func() {
 		if err != nil {
 			closeFolders(opened)
-			opened = nil
 		}
 	}()
 	for _, share := range opt.Shares {
 		if err := identity.CheckShare(share.Name); err != nil {
-			return nil, opened, &Error{Kind: KindUsage, Err: err}
+			return nil, &Error{Kind: KindUsage, Err: err}
 		}
 		if r.shares[share.Name] != nil {
-			return nil, opened, &Error{Kind: KindUsage, Err: fmt.Errorf("two shares have the name %q", share.Name), Remedy: "name them apart: --share NAME=DIR"}
+			return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("two shares have the name %q", share.Name), Remedy: "name them apart: --share NAME=DIR"}
 		}
 		open := &openShare{Share: share}
 		if old := present.share(share.Name); old != nil && old.Dir == share.Dir {
@@ -74,7 +74,7 @@ func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, opened [
 		} else {
 			tree, err := disk.Open(share.Dir)
 			if err != nil {
-				return nil, opened, s.cannotOpen(share.Name, err)
+				return nil, s.cannotOpen(share.Name, err)
 			}
 			open.shareFolder = &shareFolder{tree: tree}
 			opened = append(opened, open.shareFolder)
@@ -83,20 +83,20 @@ func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, opened [
 		r.first = cmp.Or(r.first, share.Name)
 	}
 	if len(r.shares) == 0 {
-		return nil, opened, &Error{Kind: KindUsage, Err: errors.New("nothing to share"), Remedy: "name a folder: fxfer serve DIR"}
+		return nil, &Error{Kind: KindUsage, Err: errors.New("nothing to share"), Remedy: "name a folder: fxfer serve DIR"}
 	}
 	for i := range opt.Clients {
 		c := &opt.Clients[i]
 		pin, err := identity.ParsePin(c.Key)
 		if err != nil {
-			return nil, opened, &Error{Kind: KindUsage, Err: fmt.Errorf("client %q: %w", c.Name, err)}
+			return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("client %q: %w", c.Name, err)}
 		}
 		if other := r.clients[pin]; other != nil {
-			return nil, opened, &Error{Kind: KindUsage, Err: fmt.Errorf("the clients %q and %q have the same key", other.Name, c.Name)}
+			return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("the clients %q and %q have the same key", other.Name, c.Name)}
 		}
 		r.clients[pin] = c
 	}
-	return r, opened, nil
+	return r, nil
 }
 
 func (s *Server) cannotOpen(share string, err error) error {
@@ -127,7 +127,7 @@ func (s *Server) Reload(opt ServerOptions) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	present := s.rules.Load()
-	r, _, err := s.rulesOf(&opt, present)
+	r, err := s.rulesOf(&opt, present)
 	if err != nil {
 		return err
 	}

@@ -138,7 +138,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	if err := s.store.CheckAuthorized(); err != nil {
 		s.log.Warn("authorised clients", "error", err)
 	}
-	r, _, err := s.rulesOf(&opt, nil)
+	r, err := s.rulesOf(&opt, nil)
 	if err != nil {
 		return nil, err
 	}
