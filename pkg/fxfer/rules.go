@@ -211,6 +211,7 @@ type guest struct {
 	pin    identity.Pin
 	from   netip.Addr
 	client *busyClient
+	grants identity.Grants // to begin with
 	cancel context.CancelCauseFunc
 
 	// Guarded by Server.mu.
@@ -230,12 +231,12 @@ func (g *guest) flows(own int64) (in, out *pace.Flow) {
 
 // open returns a share on which the client has a right. A share that does not exist and one that the client may not know look
 // the same.
-func (g *guest) open(name string, grants identity.Grants, need Rights) (*openShare, error) {
+func (g *guest) open(name string, need Rights) (*openShare, error) {
 	s := g.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	share := s.rules.Load().share(name)
-	granted := grants.On(name)
+	granted := g.grants.On(name)
 	if share == nil || granted == 0 {
 		return nil, wire.Errorf(wire.CodeRight, "there is no share %q for this client", name)
 	}

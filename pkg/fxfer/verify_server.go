@@ -51,8 +51,8 @@ type verifying struct {
 }
 
 // verify sends what a path holds, with digests, and then answers which names it does not hold.
-func (s *Server) verify(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest, grants identity.Grants, admitted func(), log *slog.Logger) error {
-	share, err := g.open(m.Share, grants, identity.Read)
+func (s *Server) verify(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest, admitted func(), log *slog.Logger) error {
+	share, err := g.open(m.Share, identity.Read)
 	if err != nil {
 		return err
 	}
