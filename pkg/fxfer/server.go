@@ -4,17 +4,17 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +23,7 @@ import (
 	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/probe"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -81,37 +82,38 @@ func (s *strangers) enter(addr net.Addr) (leave func(), ok bool) {
 
 // Server offers shares. NewServer makes one that listens already.
 type Server struct {
-	opt     ServerOptions
-	log     *slog.Logger
-	store   *identity.Store
-	key     ed25519.PrivateKey
-	invites *identity.Invites
-	listen  transport.Listener
-	shares  map[string]*openShare
-	host    string
-	began   time.Time
-	gate    *strangers
-	tally   *tally
+	opt       ServerOptions // of which what Reload changes is in rules
+	log       *slog.Logger
+	store     *identity.Store
+	key       ed25519.PrivateKey
+	listen    transport.Listener
+	host      string
+	began     time.Time
+	gate      *strangers
+	tally     *tally
+	confined  atomic.Bool
+	rules     atomic.Pointer[rules]
+	reloading sync.Mutex
+
+	in, out pace.Pacer // what comes, and what goes
+	total   limit
 
 	mu       sync.Mutex
 	cond     *sync.Cond
 	sessions map[[16]byte]*serverSession
 	serving  bool
+	guests   map[*guest]transport.Conn
+	busy     map[identity.Pin]*busyClient
 	draining bool
 	seats    seats
 	streams  int // data streams of all sessions
 	sentAway lastSessions
 }
 
-type openShare struct {
-	Share
-	tree *disk.Tree
-	free atomic.Int64 // bytes that are left, -1 if unknown
-}
-
 // serverSession is a session that was admitted.
 type serverSession struct {
 	server  *Server
+	guest   *guest
 	hello   *wire.Hello
 	key     ed25519.PublicKey
 	log     *slog.Logger
@@ -133,12 +135,8 @@ type serverSession struct {
 // NewServer opens the shares and listens. The caller calls Serve next.
 func NewServer(opt ServerOptions) (*Server, error) {
 	s := &Server{
-		opt: opt, log: opt.Log, began: time.Now(), gate: newStrangers(), tally: newTally(), invites: identity.NewInvites(time.Now),
-		shares: make(map[string]*openShare), sessions: make(map[[16]byte]*serverSession),
-		seats: seats{
-			most: cmp.Or(opt.MaxSessions, DefaultMaxSessions), mostOf: cmp.Or(opt.MaxSessionsPerClient, DefaultMaxSessionsPerClient),
-			of: make(map[string]int),
-		},
+		opt: opt, log: opt.Log, began: time.Now(), gate: newStrangers(), tally: newTally(), sessions: make(map[[16]byte]*serverSession),
+		guests: make(map[*guest]transport.Conn), busy: make(map[identity.Pin]*busyClient), seats: seats{of: make(map[string]int)},
 	}
 	s.cond = sync.NewCond(&s.mu)
 	if s.log == nil {
@@ -152,15 +150,11 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	if err := s.store.CheckAuthorized(); err != nil {
 		s.log.Warn("authorised clients", "error", err)
 	}
-	for _, share := range opt.Shares {
-		if err := s.open(share); err != nil {
-			s.closeShares()
-			return nil, err
-		}
+	r, err := s.rulesOf(&opt, nil)
+	if err != nil {
+		return nil, err
 	}
-	if len(s.shares) == 0 {
-		return nil, &Error{Kind: KindUsage, Err: errors.New("nothing to share"), Remedy: "name a folder: fxfer serve DIR"}
-	}
+	s.enforce(&opt, r)
 	s.listen, err = transport.Listen(opt.Listen, transport.Config{Identity: s.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion})
 	if err != nil {
 		s.closeShares()
@@ -169,25 +163,8 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) open(share Share) error {
-	if err := identity.CheckShare(share.Name); err != nil {
-		return &Error{Kind: KindUsage, Err: err}
-	}
-	if s.shares[share.Name] != nil {
-		return &Error{Kind: KindUsage, Err: fmt.Errorf("two shares have the name %q", share.Name), Remedy: "name them apart: --share NAME=DIR"}
-	}
-	tree, err := disk.Open(share.Dir)
-	if err != nil {
-		return &Error{Kind: KindLocalDisk, Err: fmt.Errorf("share %q: %w", share.Name, err)}
-	}
-	open := &openShare{Share: share, tree: tree}
-	open.free.Store(tree.Free())
-	s.shares[share.Name] = open
-	return nil
-}
-
 func (s *Server) closeShares() {
-	for _, share := range s.shares {
+	for _, share := range s.rules.Load().shares {
 		_ = share.tree.Close()
 	}
 }
@@ -204,10 +181,11 @@ func (s *Server) Pin() string {
 // or address at which the client reaches this server.
 func (s *Server) Invite(host string) (string, error) {
 	grants := make(identity.Grants)
-	for name, share := range s.shares {
+	r := s.rules.Load()
+	for name, share := range r.shares {
 		grants[name] = share.Rights
 	}
-	token, err := s.invites.New(grants, identity.InviteTTL)
+	token, err := s.store.Invite(grants, identity.InviteTTL, "")
 	if err != nil {
 		return "", err
 	}
@@ -215,7 +193,7 @@ func (s *Server) Invite(host string) (string, error) {
 	if tcp, ok := s.Addr().(*net.TCPAddr); ok {
 		port = tcp.Port
 	}
-	u := URL{Host: host, Port: port, Share: s.opt.Shares[0].Name, Token: token, Pin: identity.Pin(s.Pin())}
+	u := URL{Host: host, Port: port, Share: r.first, Token: token, Pin: identity.Pin(s.Pin())}
 	return u.String(), nil
 }
 
@@ -230,6 +208,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.mu.Lock()
 	s.serving = true
 	s.mu.Unlock()
+	conns.Go(func() { s.keepReviewing(live) })
 	unhook := context.AfterFunc(ctx, func() { _ = s.listen.Close() })
 	defer unhook()
 	for wait := time.Millisecond; ; {
@@ -263,7 +242,7 @@ func (s *Server) Serve(ctx context.Context) error {
 
 // sweep removes what abandoned transfers left.
 func (s *Server) sweep(ctx context.Context) {
-	for name, share := range s.shares {
+	for name, share := range s.rules.Load().shares {
 		if share.Rights.Has(identity.Write) {
 			if n, err := share.tree.Sweep(ctx, ".", staleAfter); n > 0 || err != nil {
 				s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
@@ -284,7 +263,7 @@ func (s *Server) measureSpace(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			for _, share := range s.shares {
+			for _, share := range s.folders() {
 				share.free.Store(share.tree.Free())
 			}
 		}
@@ -382,7 +361,7 @@ func linger(conn transport.Conn) {
 // grants tells what a key may do. A valid invitation enrols it.
 func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (identity.Grants, error) {
 	key := conn.PeerKey()
-	grants, known, err := s.store.Authorized(key)
+	grants, known, err := s.admission(identity.PinOf(key))
 	if err != nil {
 		log.Warn("authorised clients", "error", err)
 	}
@@ -396,7 +375,7 @@ func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (i
 	if err != nil {
 		return nil, err
 	}
-	invited, err := s.invites.Redeem([32]byte(m.Proof), exported)
+	invited, err := s.store.Redeem([32]byte(m.Proof), exported)
 	if err != nil {
 		if known { // the URL was pasted again
 			return grants, nil
@@ -421,36 +400,38 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	if err != nil {
 		return err
 	}
-	leave, err := s.sit(conn.PeerKey(), m.Session)
+	ctx, g, err := s.sit(ctx, conn, m.Session)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer g.leave()
+	g.grants = grants
+	log = log.With("session", g.id, "client", g.pin.Short())
 	s.tally.begin(m.Intent)
 	switch m.Intent {
 	case wire.List:
-		return s.list(ctx, conn, m, grants)
+		return s.list(ctx, conn, m, g)
 	case wire.Verify:
-		return s.verify(ctx, conn, m, grants, admitted)
+		return s.verify(ctx, conn, m, g, admitted, log)
 	case wire.Probe:
-		return s.probing(ctx, conn, m, admitted)
+		return s.probing(ctx, conn, m, admitted, log)
 	case wire.Series:
-		return s.listSeries(conn, m, grants)
+		return s.listSeries(conn, m, g)
 	case wire.Expire:
-		return s.expire(ctx, conn, m, grants, admitted)
+		return s.expire(ctx, conn, m, g, admitted)
 	}
-	x := &serverSession{server: s, hello: m, key: conn.PeerKey()}
+	x := &serverSession{server: s, guest: g, hello: m, key: conn.PeerKey()}
 	need := identity.Write
 	if m.Intent == wire.Pull {
 		need = identity.Read
 	} else if m.Intent != wire.Push && m.Intent != wire.Store || len(m.Paths) != 1 {
 		return wire.Errorf(wire.CodeProtocol, "a session sends or gets")
 	}
-	if x.share, err = s.share(m.Share, grants, need); err != nil {
+	if x.share, err = g.open(m.Share, need); err != nil {
 		return err
 	}
 	if m.Target.Delete && m.Intent != wire.Store || m.Target.Compare.Checksum || m.Target.DryRun { // they show what is there
-		if _, err := s.share(m.Share, grants, identity.Read); err != nil {
+		if _, err := g.open(m.Share, identity.Read); err != nil {
 			return err
 		}
 	}
@@ -460,26 +441,8 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	conn.Admit()
 	admitted()
 	_ = conn.SetDeadline(time.Time{})
-	x.log = log.With("client", identity.PinOf(x.key).Short(), "share", m.Share)
+	x.log = log.With("share", m.Share)
 	return x.run(ctx, conn)
-}
-
-// share returns a share on which the client has a right. A share that does not exist and one that the client may not know look
-// the same.
-func (s *Server) share(name string, grants identity.Grants, need identity.Rights) (*openShare, error) {
-	share := s.shares[name]
-	granted := grants.On(name)
-	switch {
-	case share == nil || granted == 0:
-		return nil, wire.Errorf(wire.CodeRight, "there is no share %q for this client", name)
-	case !share.Rights.Has(need) || !granted.Has(need):
-		what := "written to"
-		if need == identity.Read {
-			what = "read"
-		}
-		return nil, wire.Errorf(wire.CodeRight, "share %q may not be %s by this client", name, what)
-	}
-	return share, nil
 }
 
 // register makes a session known to its data streams.
@@ -580,7 +543,7 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	if x.hello.Intent == wire.Pull {
 		limit = x.hello.RateLimit
 	}
-	x.set = newStreamSet(limit)
+	x.set = newStreamSet(x.guest.flows(limit))
 	x.clock = newClock()
 	x.watched = newTelemetry(x.clock, x.set, x.written, hostFacts(s.host, int64(s.opt.SockBuf)))
 	x.watched.reached(conn.RemoteAddr())
@@ -753,7 +716,7 @@ func (x *serverSession) roots() ([]transfer.Root, error) {
 }
 
 // list answers a listing.
-func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, grants identity.Grants) error {
+func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest) error {
 	var out []byte
 	var batch wire.Entries
 	flush := func() error {
@@ -770,11 +733,11 @@ func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, g
 		return flush()
 	}
 	if m.Share == "" {
-		if err := s.listShares(grants, add); err != nil {
+		if err := s.listShares(g.grants, add); err != nil {
 			return err
 		}
 	} else {
-		share, err := s.share(m.Share, grants, identity.Read)
+		share, err := g.open(m.Share, identity.List)
 		if err != nil {
 			return err
 		}
@@ -807,8 +770,8 @@ func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, g
 }
 
 func (s *Server) listShares(grants identity.Grants, add func(wire.Entry) error) error {
-	for _, share := range slices.SortedFunc(maps.Values(s.shares), func(a, b *openShare) int { return cmp.Compare(a.Name, b.Name) }) {
-		rights := share.Rights & grants.On(share.Name)
+	for _, share := range s.folders() {
+		rights := share.Rights.And(grants.On(share.Name))
 		if rights == 0 {
 			continue
 		}
@@ -821,4 +784,11 @@ func (s *Server) listShares(grants identity.Grants, add func(wire.Entry) error) 
 		}
 	}
 	return nil
+}
+
+// newRequestID names a session in logs.
+func newRequestID() string {
+	var id [4]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
 }

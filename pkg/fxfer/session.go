@@ -157,7 +157,7 @@ func (s *clientSession) run(ctx context.Context) error {
 	if s.hello.Intent == wire.Pull {
 		limit = 0 // the server sends
 	}
-	s.set = newStreamSet(limit)
+	s.set = newStreamSet(nil, heldTo(limit))
 	clock := newClock()
 	s.watched = newTelemetry(clock, s.set, s.written, hostFacts(hostname(), int64(opt.SockBuf)))
 	s.set.removed = func(lived time.Duration) { s.replace(ctx, lived) }

@@ -198,8 +198,8 @@ func (s *storing) publish(failed int64) error {
 }
 
 // listSeries tells which snapshots there are.
-func (s *Server) listSeries(conn transport.Conn, m *wire.Hello, grants identity.Grants) error {
-	share, err := s.share(m.Share, grants, identity.Read)
+func (s *Server) listSeries(conn transport.Conn, m *wire.Hello, g *guest) error {
+	share, err := g.open(m.Share, identity.Read)
 	if err != nil {
 		return err
 	}
@@ -253,8 +253,8 @@ func (s *Server) answer(conn transport.Conn, entries []wire.Entry) error {
 }
 
 // expire removes the snapshots that a client does not want to keep: of those older than the newest that it names.
-func (s *Server) expire(ctx context.Context, conn transport.Conn, m *wire.Hello, grants identity.Grants, admitted func()) error {
-	share, err := s.share(m.Share, grants, identity.Write)
+func (s *Server) expire(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest, admitted func()) error {
+	share, err := g.open(m.Share, identity.Write)
 	if err != nil {
 		return err
 	}

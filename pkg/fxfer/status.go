@@ -2,14 +2,12 @@ package fxfer
 
 import (
 	"cmp"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/diagnose"
-	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -27,7 +25,7 @@ type Status struct {
 	MaxSessions  int
 	Strangers    int // connections that are not admitted yet
 	MaxStrangers int
-	Shares       []ShareStatus   // in the order in which they were given
+	Shares       []ShareStatus   // by name
 	Transfers    []SessionStatus // that run, oldest first; without Timeline
 	Counters     Counters        // since the start
 }
@@ -40,7 +38,7 @@ type ShareStatus struct {
 
 // SessionStatus is a session that sends or gets.
 type SessionStatus struct {
-	ID      string // for Server.Session and Server.Cancel
+	ID      string // as in the log; for Server.Session and Server.Cancel
 	Receive bool   // the server receives
 	Client  string // pin of the client's key
 	Peer    string // address
@@ -150,8 +148,8 @@ func (s *Server) Status() *Status {
 	slices.SortFunc(st.Transfers, func(a, b SessionStatus) int {
 		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.ID, b.ID))
 	})
-	for _, share := range s.opt.Shares {
-		st.Shares = append(st.Shares, ShareStatus{share, s.shares[share.Name].free.Load()})
+	for _, share := range s.folders() {
+		st.Shares = append(st.Shares, ShareStatus{share.Share, share.free.Load()})
 	}
 	st.Counters = s.tally.counters()
 	return st
@@ -189,14 +187,12 @@ func (s *Server) Cancel(id string) bool {
 
 // running returns the transfer of this ID, nil if there is none.
 func (s *Server) running(id string) *serverSession {
-	raw, err := hex.DecodeString(id)
-	if err != nil || len(raw) != 16 {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if x := s.sessions[[16]byte(raw)]; x != nil && x.book != nil {
-		return x
+	for _, x := range s.sessions {
+		if x.book != nil && x.book.fixed.ID == id {
+			return x
+		}
 	}
 	return nil
 }
@@ -281,8 +277,6 @@ func intentName(i wire.Intent) string {
 
 // Intents are what sessions are for, as a server sees it.
 var Intents = []string{"receive", "send", "store", "series", "expire", "list", "verify", "probe", "other"}
-
-func pinOf(x *serverSession) string { return string(identity.PinOf(x.key)) }
 
 func errorText(err error) string {
 	if err == nil {

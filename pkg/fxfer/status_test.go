@@ -102,7 +102,7 @@ func TestCancel(t *testing.T) {
 }
 
 // What is refused is counted.
-func TestRefusals(t *testing.T) {
+func TestRefusalsCounted(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	s := serve(t, identity.Read)
 	defer s.stop()

@@ -1,7 +1,6 @@
 package fxfer
 
 import (
-	"encoding/hex"
 	"maps"
 	"slices"
 	"sync"
@@ -165,7 +164,7 @@ func newBook(x *serverSession, peer string) *book {
 	b := &book{x: x, tally: x.server.tally, tracker: newTracker(opt)}
 	b.counted.progress = &Report{}
 	b.fixed = SessionStatus{
-		ID: hex.EncodeToString(x.hello.Session[:]), Receive: x.hello.Intent != wire.Pull, Client: pinOf(x), Peer: peer,
+		ID: x.guest.id, Receive: x.hello.Intent != wire.Pull, Client: string(x.guest.pin), Peer: peer,
 		Agent: wire.Printable(x.hello.Agent), Share: x.hello.Share, Began: time.Now(),
 	}
 	for _, p := range x.hello.Paths[:min(len(x.hello.Paths), maxActive)] {
