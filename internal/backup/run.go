@@ -298,7 +298,7 @@ func (l *leg) save(ctx context.Context, latest *atomic.Pointer[fxfer.Progress]) 
 			return
 		}
 		saved = p
-		l.active.Now = Progress{At: l.Clock.Now(), Walking: p.Walking, Files: p.Files, Bytes: p.Bytes, Done: p.BytesDone, Goodput: p.Goodput, Limiter: p.Limiter}
+		l.active.Now = Progress{At: l.Clock.Now(), Walking: p.Walking, Files: p.Files, Bytes: p.Bytes, Done: p.BytesDone, Written: p.Written, Goodput: p.Goodput, Limiter: p.Limiter}
 		now := l.active.Now
 		if err := l.Store.Update(l.job.Name, func(st *State) error {
 			if st.Active != nil {
@@ -322,6 +322,7 @@ func (l *leg) count(report *fxfer.Report) {
 		return
 	}
 	l.report = report
+	l.active.Now.Written = 0 // it is in the sum now
 	l.active.Written += report.Written
 	read, sent := traffic(report)
 	l.active.Read += read

@@ -110,7 +110,8 @@ type Progress struct {
 	Walking bool      `json:"walking"`
 	Files   int64     `json:"files"`
 	Bytes   int64     `json:"bytes"`
-	Done    int64     `json:"bytes_done"`
+	Done    int64     `json:"bytes_done"`    // of these, written, or there before
+	Written int64     `json:"bytes_written"` // in this attempt
 	Goodput float64   `json:"goodput_bits_per_second"`
 	Limiter string    `json:"limiter,omitempty"`
 }

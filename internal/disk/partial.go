@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -73,6 +74,8 @@ type Partial struct {
 	dirty     span       // written since the last checkpoint
 	behindLen int64      // bytes in writes to behind
 	dirtyLen  int64      // bytes in writes to dirty
+	risky     time.Time  // of the first mark that no checkpoint covers, zero if there is none
+	atRisk    time.Time  // the same, but of those that no finished checkpoint covers
 
 	durable atomic.Int64
 
@@ -466,6 +469,46 @@ func (p *Partial) WriteAt(b []byte, off int64) (int, error) {
 	return n, at("write", p.path, err)
 }
 
+// CopyFrom writes n bytes of source at from to off. Where the file system can share them between files it does. Errors are as for
+// WriteAt, or those of reading.
+func (p *Partial) CopyFrom(source *Source, from, off, n int64) error {
+	p.gate.RLock()
+	defer p.gate.RUnlock()
+	if p.ended {
+		return at("write", p.path, os.ErrClosed)
+	}
+	if off < 0 || n < 0 || off+n < off || p.size >= 0 && off+n > p.size {
+		return at("write", p.path, fmt.Errorf("%d bytes at %d are outside the target of %d bytes", n, off, p.size))
+	}
+	p.writing.Lock()
+	err := copyRange(p.file, source.file, off, from, n)
+	p.writing.Unlock()
+	if p.tracked() && err == nil && n > 0 {
+		p.account(off, n)
+	}
+	return at("write", p.path, err)
+}
+
+// copyThrough copies a range by reading and writing it.
+func copyThrough(to, from *os.File, off, at, n int64) error {
+	buf := make([]byte, min(n, 256<<10))
+	for n > 0 {
+		part := buf[:min(n, int64(len(buf)))]
+		got, err := from.ReadAt(part, at)
+		if got < len(part) {
+			if err == nil || errors.Is(err, io.EOF) {
+				err = ErrChanged
+			}
+			return err
+		}
+		if _, err := to.WriteAt(part, off); err != nil {
+			return err
+		}
+		off, at, n = off+int64(got), at+int64(got), n-int64(got)
+	}
+	return nil
+}
+
 // account notes a write and wakes the keeper once enough has come together.
 func (p *Partial) account(off, n int64) {
 	p.mu.Lock()
@@ -545,6 +588,9 @@ func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
 			p.done.remove(block)
 		}
 		p.changes++
+		if p.risky.IsZero() {
+			p.risky = time.Now()
+		}
 		if p.log != nil {
 			p.log.append(record{kind: kind, number: block, value: cv})
 		}
@@ -565,6 +611,24 @@ func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
 // Durable is how many bytes of finished blocks are on the medium, those of
 // earlier runs included. It stays 0 for a file without checkpoint.
 func (p *Partial) Durable() int64 { return p.durable.Load() }
+
+// AtRisk is for how long a finished block has waited to be made durable. It
+// stays 0 for a file without checkpoint.
+func (p *Partial) AtRisk() time.Duration {
+	if !p.tracked() {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since := p.atRisk
+	if since.IsZero() {
+		since = p.risky
+	}
+	if since.IsZero() {
+		return 0
+	}
+	return time.Since(since)
+}
 
 // Checkpoint makes all blocks marked so far durable, unless ctx ends first; the
 // checkpoint goes on in the background then. A small file has none, and nil is
@@ -634,6 +698,7 @@ func (p *Partial) checkpoint() error {
 	}
 	dirty, changes, bytes := p.dirty, p.changes, p.bytes(&p.done)
 	p.dirty, p.dirtyLen = span{}, 0
+	p.atRisk, p.risky = p.risky, time.Time{}
 	records := int64(0)
 	if p.log != nil {
 		records = p.log.length()
@@ -653,6 +718,9 @@ func (p *Partial) checkpoint() error {
 		p.synced = records
 		p.mu.Unlock()
 	}
+	p.mu.Lock()
+	p.atRisk = time.Time{}
+	p.mu.Unlock()
 	p.covered = changes
 	p.durable.Store(bytes)
 	if !p.inMemory && dirty.to > 0 {

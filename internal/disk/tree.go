@@ -24,8 +24,25 @@ import (
 // did counts at once.
 type Tree struct {
 	root    *os.Root
+	above   *os.Root // of a snapshot: that of the tree it is in, at place
+	place   string
 	folders folders
 	volumes volumes
+}
+
+// Free is how many bytes are left on the file system of the tree's root, -1 if
+// that is not known.
+func (t *Tree) Free() int64 {
+	f, err := t.root.Open(".")
+	if err != nil {
+		return -1
+	}
+	defer f.Close()
+	v, err := volumeOf(f)
+	if err != nil || !v.freeKnown {
+		return -1
+	}
+	return v.free
 }
 
 // Open opens the tree below dir, which may itself be reached through symlinks.

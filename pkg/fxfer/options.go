@@ -8,6 +8,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/diagnose"
@@ -74,6 +75,11 @@ type Target struct {
 	MaxDelete  int64  // but nothing if that were more entries; 0 is any number
 	BackupDir  string // below the target's share or folder: what is removed or replaced goes there; "" is nowhere
 	DryRun     bool   // compare only, and report what would be done
+
+	// Snapshot sends into a new folder of this name, a time such as 2026-11-20T020000Z (see SnapshotName) or SnapshotAuto, below that of the
+	// URL. Unchanged files are shared with the newest snapshot there. It is visible when it is complete; until then, the same name goes on
+	// with it. "" is none. Not of Get.
+	Snapshot string
 }
 
 // Sync says when files are durable.
@@ -86,24 +92,40 @@ const (
 	SyncNone  Sync = "none"  // when the system likes
 )
 
-// ServerOptions configure a Server.
+// ServerOptions configure a Server. Reload can change those of the second group while it runs.
 type ServerOptions struct {
-	Home       string  // folder of identity and authorised clients; "" is the user's
-	Listen     string  // address, such as ":7433"
-	Shares     []Share // what is offered
-	SockBuf    int     // bytes; a fixed window for every client, 0 is automatic
-	Congestion string  // congestion control, "" is automatic
+	Home       string // folder of identity, authorised clients and invitations; "" is the user's
+	Listen     string // address, such as ":7433"
+	SockBuf    int    // bytes; a fixed window for every client, 0 is automatic
+	Congestion string // congestion control, "" is automatic
 	Log        *slog.Logger
 
-	MaxSessions          int // at a time, DefaultMaxSessions if 0
-	MaxSessionsPerClient int // of one key, DefaultMaxSessionsPerClient if 0
+	Shares               []Share        // what is offered
+	Clients              []Admission    // who is admitted beside those in authorized_clients
+	Allow                []netip.Prefix // addresses that may use the server; nil is any
+	RateLimit            int64          // of all sessions, bit/s in each direction, which they share fairly; 0 is none, as below
+	ClientRateLimit      int64          // of each client that has none of its own
+	MaxSessions          int            // at a time, DefaultMaxSessions if 0
+	MaxSessionsPerClient int            // of one key, DefaultMaxSessionsPerClient if 0
 }
 
 // Share is a folder that a server offers.
 type Share struct {
-	Name   string
-	Dir    string
-	Rights Rights
+	Name      string
+	Dir       string
+	Rights    Rights         // the most that any client has
+	Allow     []netip.Prefix // addresses that may use it; nil is any
+	RateLimit int64          // of all sessions on it, bit/s in each direction; 0 is none
+}
+
+// Admission is what a server grants one client.
+type Admission struct {
+	Key         string            // the client's key
+	Name        string            // for people
+	Rights      map[string]Rights // by share; "*" stands for those not named. They add to what authorized_clients says; nil admits nobody
+	Allow       []netip.Prefix    // addresses that it may come from; nil is any
+	RateLimit   int64             // of all its sessions, bit/s in each direction; 0 is ClientRateLimit
+	MaxSessions int               // at a time; 0 is MaxSessionsPerClient
 }
 
 // Progress is a look at a running transfer.
@@ -115,6 +137,7 @@ type Progress struct {
 	FilesFailed int64   //
 	Bytes       int64   // of the files found
 	BytesDone   int64   // of these, written at the receiver, or there before
+	Written     int64   // payload written at the receiver in this run
 	Goodput     float64 // bit/s over the last seconds
 	Streams     int     // data streams
 	RTT         time.Duration
@@ -174,6 +197,7 @@ type Report struct {
 	Resent   int64         // payload sent more than once
 	Goodput  float64       // Written over Duration, bit/s
 	Digest   string        // of the file, if it was exactly one
+	Snapshot string        // that is complete now; "" if none is
 	Failures []FileResult  // the first 100
 	Warnings []Warning     // what the target could not hold
 	Plan     *Plan         // of a dry run; nil otherwise
@@ -225,5 +249,5 @@ type Entry struct {
 	ModTime time.Time
 	Mode    uint32
 	Link    string
-	Rights  string // of a share: "rw", "ro" or "wo"
+	Rights  string // of a share, such as "rw", "ro" or "list"
 }

@@ -157,7 +157,7 @@ func (s *clientSession) run(ctx context.Context) error {
 	if s.hello.Intent != wire.Pull { // then the server sends
 		limit = opt.throttle()
 	}
-	s.set = newStreamSet(limit)
+	s.set = newStreamSet(nil, limit.pacer.Flow(&limit.limit))
 	clock := newClock()
 	s.watched = newTelemetry(clock, s.set, s.written, hostFacts(hostname(), int64(opt.SockBuf)))
 	s.set.removed = func(lived time.Duration) { s.replace(ctx, lived) }
@@ -226,7 +226,7 @@ func (s *clientSession) signs() int64 {
 }
 
 // open connects the control stream and sends Hello. The server's answer comes while data already flows.
-func (s *clientSession) open(ctx context.Context) (*transport.Conn, error) {
+func (s *clientSession) open(ctx context.Context) (transport.Conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	cfg := s.cfg
@@ -258,7 +258,7 @@ func (s *clientSession) open(ctx context.Context) (*transport.Conn, error) {
 }
 
 // openThrough is open, also through a black hole.
-func (s *clientSession) openThrough(ctx context.Context) (*transport.Conn, error) {
+func (s *clientSession) openThrough(ctx context.Context) (transport.Conn, error) {
 	conn, err := s.open(ctx)
 	var hole *transport.BlackHoleError
 	if errors.As(err, &hole) {
@@ -270,7 +270,7 @@ func (s *clientSession) openThrough(ctx context.Context) (*transport.Conn, error
 }
 
 // begin makes the engine, for that many data streams at first.
-func (s *clientSession) begin(control *transport.Conn, streams int, clock *transfer.Clock) error {
+func (s *clientSession) begin(control transport.Conn, streams int, clock *transfer.Clock) error {
 	r := wire.NewReader(counted{control, &s.heard}, wire.MaxMessage)
 	message := func(m wire.Message) { s.message(control, m) }
 	if s.source == nil {
@@ -304,7 +304,7 @@ func namesOf(m *wire.Hello) (names []string) {
 }
 
 // message acts on what the engine does not know.
-func (s *clientSession) message(control *transport.Conn, m wire.Message) {
+func (s *clientSession) message(control transport.Conn, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Welcome:
 		s.watched.named(m.Host)
@@ -319,10 +319,7 @@ func (s *clientSession) message(control *transport.Conn, m wire.Message) {
 		}
 		s.setWant(min(int(min(m.Want, maxStreams)), s.client.opt.MaxStreams))
 	case *wire.Sample:
-		values := make(map[string]int64, len(m.Values))
-		for _, v := range m.Values {
-			values[v.Name] = v.Value
-		}
+		values := m.Map()
 		s.mu.Lock()
 		s.stats.peer = values
 		s.mu.Unlock()
@@ -335,7 +332,7 @@ func (s *clientSession) work(ctx context.Context) error {
 	watch, stop := context.WithCancelCause(ctx)
 	var tasks sync.WaitGroup
 	tasks.Go(func() { s.report(watch) })
-	tasks.Go(func() { s.watched.run(watch, nil) })
+	tasks.Go(func() { s.watched.run(watch, s.send) })
 	var err error
 	if s.sender != nil {
 		t := tuner{sender: s.sender, set: s.set, fixed: s.client.opt.Streams > 0, max: s.client.opt.MaxStreams,
@@ -401,6 +398,15 @@ func (s *clientSession) written() int64 {
 		return s.receiver.Stats().Written
 	}
 	return 0
+}
+
+// send tells the server something, once the engine is there.
+func (s *clientSession) send(m wire.Message) {
+	if s.sender != nil {
+		s.sender.Send(m)
+	} else {
+		s.receiver.Send(m)
+	}
 }
 
 // judge finds what held the session back.
@@ -521,7 +527,7 @@ func (s *clientSession) gaveUp() {
 	s.dialing--
 }
 
-func (s *clientSession) attach(id uint64, conn *transport.Conn) {
+func (s *clientSession) attach(id uint64, conn transport.Conn) {
 	d := s.set.add(id, conn, maxStreams)
 	s.mu.Lock()
 	s.dialing--
@@ -540,7 +546,7 @@ func (s *clientSession) attach(id uint64, conn *transport.Conn) {
 }
 
 // join connects one data stream to the session.
-func (s *clientSession) join(ctx context.Context, id uint64, path transport.Path) (*transport.Conn, error) {
+func (s *clientSession) join(ctx context.Context, id uint64, path transport.Path) (transport.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	cfg := s.cfg

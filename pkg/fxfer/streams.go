@@ -7,12 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
 // streamSet is the data streams of one session on this host, with what the kernel says of them.
 type streamSet struct {
-	limit   *Throttle                 // of what they write
+	in      *pace.Flow                // of what they read; nil is unlimited
+	out     *pace.Flow                // of what they write
 	removed func(lived time.Duration) // called when a stream is gone
 
 	mu    sync.Mutex
@@ -48,12 +50,13 @@ func (p *pathStats) add(i *transport.Info) {
 	}
 }
 
-func newStreamSet(limit *Throttle) *streamSet {
-	return &streamSet{limit: limit, conns: make(map[uint64]*dataStream)}
+// newStreamSet makes a set whose streams read and write within what the flows let through; an in of nil is unlimited.
+func newStreamSet(in, out *pace.Flow) *streamSet {
+	return &streamSet{in: in, out: out, conns: make(map[uint64]*dataStream)}
 }
 
 // add wraps a connected, joined stream. It returns nil if the number is taken or there are most already.
-func (s *streamSet) add(id uint64, c *transport.Conn, most int) *dataStream {
+func (s *streamSet) add(id uint64, c transport.Conn, most int) *dataStream {
 	d := &dataStream{Conn: c, set: s, id: id, since: time.Now()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
@@ -127,7 +130,7 @@ func (s *streamSet) stats() pathStats {
 
 // dataStream is a transport.Conn of a set.
 type dataStream struct {
-	*transport.Conn
+	transport.Conn
 	set    *streamSet
 	id     uint64
 	since  time.Time
@@ -171,7 +174,7 @@ func (d *dataStream) load(now time.Time) (spent time.Duration, wrote int64) {
 
 // WriteBuffers writes both in one go where no rate limit asks for small steps.
 func (d *dataStream) WriteBuffers(header, payload []byte) (int, error) {
-	if d.set.limit.unlimited() {
+	if !d.set.out.Limited() {
 		done := d.writing()
 		n, err := d.Conn.WriteBuffers(header, payload)
 		done(n)
@@ -185,20 +188,14 @@ func (d *dataStream) WriteBuffers(header, payload []byte) (int, error) {
 	return n + m, err
 }
 
-// limitStep is written at once under a rate limit, in bytes: small enough not to be a burst.
-const limitStep = 32 << 10
-
 // Write implements io.Writer, within the rate limit.
 func (d *dataStream) Write(p []byte) (sent int, err error) {
 	done := d.writing()
 	defer func() { done(sent) }()
-	for len(p) > sent {
-		part := p[sent:]
-		if !d.set.limit.unlimited() {
-			part = part[:min(len(part), limitStep)]
-			if err := d.wait(len(part)); err != nil {
-				return sent, err
-			}
+	for sent < len(p) && d.set.out.Limited() {
+		part := p[sent:][:min(len(p)-sent, d.set.out.Step())]
+		if err := d.wait(d.set.out, len(part)); err != nil {
+			return sent, err
 		}
 		n, err := d.Conn.Write(part)
 		sent += n
@@ -206,16 +203,31 @@ func (d *dataStream) Write(p []byte) (sent int, err error) {
 			return sent, err
 		}
 	}
-	return sent, nil
+	if sent == len(p) {
+		return sent, nil
+	}
+	n, err := d.Conn.Write(p[sent:])
+	return sent + n, err
 }
 
-// wait waits until n bytes may be written within the rate limit.
-func (d *dataStream) wait(n int) error {
+// Read implements io.Reader, within the rate limit.
+func (d *dataStream) Read(p []byte) (int, error) {
+	in := d.set.in
+	if in == nil || !in.Limited() {
+		return d.Conn.Read(p)
+	}
+	n, err := d.Conn.Read(p[:min(len(p), in.Step())])
+	_ = d.wait(in, n) // fails only when the stream is closed, which the next call tells
+	return n, err
+}
+
+// wait waits until n bytes may pass within the rate limit.
+func (d *dataStream) wait(flow *pace.Flow, n int) error {
 	began := time.Now()
 	d.gauge.Lock()
 	d.waits = began
 	d.gauge.Unlock()
-	err := d.set.limit.wait(d.ctx, n)
+	err := flow.Wait(d.ctx, n)
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
 	d.waits = time.Time{}

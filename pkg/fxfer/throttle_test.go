@@ -14,14 +14,16 @@ import (
 // Streams under one limit hold it together, and a change counts at once for those that wait.
 func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const step = 32 << 10
 		limit := NewThrottle(80_000) // 10 kB/s: a step takes more than 3 s
+		flow := limit.pacer.Flow(&limit.limit)
 		ctx, cancel := context.WithCancel(t.Context())
 		var written atomic.Int64
 		var streams sync.WaitGroup
 		for range 8 {
 			streams.Go(func() {
-				for limit.wait(ctx, limitStep) == nil {
-					written.Add(limitStep)
+				for flow.Wait(ctx, step) == nil {
+					written.Add(step)
 				}
 			})
 		}
@@ -36,13 +38,13 @@ func TestThrottle(t *testing.T) {
 		require.EqualValues(t, 80_000_000, limit.Rate())
 		require.InEpsilon(t, 10_000_000, during(time.Second), 0.02, "nobody waits for the old rate")
 		limit.Set(80_000)
-		require.LessOrEqual(t, during(time.Second), 10_000+2.0*limitStep)
+		require.LessOrEqual(t, during(time.Second), 10_000+2.0*step)
 		require.InEpsilon(t, 10_000, during(1000*time.Second), 0.01)
 		cancel()
 		streams.Wait()
 
 		limit.Set(0)
-		require.NoError(t, limit.wait(t.Context(), limitStep))
-		require.True(t, limit.unlimited())
+		require.NoError(t, flow.Wait(t.Context(), step))
+		require.False(t, flow.Limited())
 	})
 }

@@ -290,7 +290,7 @@ func (t *tracker) progress(streams int, rtt time.Duration) Progress {
 	now := time.Now()
 	p := Progress{
 		Elapsed: now.Sub(t.start), Walking: t.walking, Files: t.files, FilesDone: t.filesDone, FilesFailed: t.failed,
-		Bytes: t.bytes, BytesDone: t.done, Streams: streams, RTT: rtt,
+		Bytes: t.bytes, BytesDone: t.done, Written: t.written, Streams: streams, RTT: rtt,
 	}
 	t.marks = append(t.marks, mark{now, t.written})
 	for len(t.marks) > 2 && now.Sub(t.marks[0].at) > rateSpan {
