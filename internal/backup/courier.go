@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"time"
 
+	"github.com/fxfer/fxfer/internal/retention"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -23,7 +25,7 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	j := t.Job
 	opt := fxfer.Options{Throttle: t.Limit, Progress: t.Progress, Notice: t.Notice}
 	if j.Mode == Snapshots {
-		return nil, &fxfer.Error{Kind: fxfer.KindUsage, Err: errors.New("snapshots are not there yet"), Remedy: "mode: mirror"}
+		return nil, errNoSnapshots
 	}
 	if j.Command == "" {
 		opt.Source = fxfer.Source{Rules: j.Filters, MaxSize: j.MaxSize, OneFileSystem: j.OneFileSystem}
@@ -49,5 +51,20 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	return client.SendStream(ctx, out, target)
 }
 
+// ErrServerPrunes is that a client may not remove snapshots: the server does, by its own policy.
+var ErrServerPrunes = errors.New("the server removes snapshots by its own policy")
+
+// Snapshots returns the names of a job's complete snapshots, the oldest first.
+func (c *Client) Snapshots(ctx context.Context, j *Job) ([]string, error) {
+	return nil, errNoSnapshots
+}
+
 // Prune implements Courier.
-func (c *Client) Prune(context.Context, *Job) ([]string, error) { return nil, nil }
+func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
+	return nil, errNoSnapshots
+}
+
+// SnapshotTime returns the time of a snapshot, and whether name is one's.
+func SnapshotTime(name string) (time.Time, bool) { return retention.ParseName(name) }
+
+var errNoSnapshots = &fxfer.Error{Kind: fxfer.KindUsage, Err: errors.New("snapshots are not there yet"), Remedy: "mode: mirror"}

@@ -48,7 +48,7 @@ func (d *Daemon) keep(ctx context.Context, j *Job) {
 			free = now
 		}
 		last = now
-		st, err := d.begin(j, now)
+		st, err := d.look(j, now, 0)
 		if err != nil {
 			d.Log.Error("state", "job", j.Name, "error", err)
 			d.Clock.Sleep(ctx, d.Look)
@@ -70,9 +70,10 @@ func (d *Daemon) keep(ctx context.Context, j *Job) {
 	}
 }
 
-// begin returns the state of a job, after what must be done before the first look at it, or after the clock was found far ahead.
-func (d *Daemon) begin(j *Job, now time.Time) (State, error) {
-	st, err := d.Store.State(j.Name)
+// look returns the state of a job, after what must be done at the first look at it, or when the clock was found far ahead. What was due
+// up to so long before the first look counts as due.
+func (r *Runner) look(j *Job, now time.Time, before time.Duration) (State, error) {
+	st, err := r.Store.State(j.Name)
 	if err != nil {
 		return st, err
 	}
@@ -81,10 +82,11 @@ func (d *Daemon) begin(j *Job, now time.Time) (State, error) {
 		return st, nil
 	}
 	if rewind {
-		d.Log.Warn("the clock was far ahead: runs until then are made again when they are due", "job", j.Name, "until", st.Handled)
+		before = 0
+		r.Log.Warn("the clock was far ahead: runs until then are made again when they are due", "job", j.Name, "until", st.Handled)
 	}
-	err = d.Store.Update(j.Name, func(s *State) error {
-		s.Handled = now
+	err = r.Store.Update(j.Name, func(s *State) error {
+		s.Handled = now.Add(-before)
 		if s.Since.IsZero() || s.Since.After(now) {
 			s.Since = now
 		}
@@ -97,8 +99,27 @@ func (d *Daemon) begin(j *Job, now time.Time) (State, error) {
 	return st, err
 }
 
+// timerSlack is how late a timer may be when it looks at a job for the first time.
+const timerSlack = time.Hour
+
+// RunDue runs a job if it is due, or was and has been missed, or goes on with a run that was cut off, and returns when that is over. If
+// there is nothing to do, or the window is closed, both results are nil. Jitter is the caller's business.
+func (r *Runner) RunDue(ctx context.Context, j *Job) (*Record, error) {
+	now := r.Clock.Now()
+	st, err := r.look(j, now, timerSlack+j.Jitter)
+	if err != nil {
+		return nil, err
+	}
+	r.watchAge(ctx, j, &st, now)
+	s := j.next(&st, now, now)
+	if s.at.IsZero() || s.due.After(now) || !s.resume && !j.Window.Open(now) || s.resume && s.at.After(now) {
+		return nil, nil
+	}
+	return r.Run(ctx, j, s.due, false)
+}
+
 // watchAge raises or clears the alarm.
-func (d *Daemon) watchAge(ctx context.Context, j *Job, st *State, now time.Time) {
+func (r *Runner) watchAge(ctx context.Context, j *Job, st *State, now time.Time) {
 	_, alarm := j.alarmed(st, now)
 	if alarm == !st.Alarmed.IsZero() {
 		return
@@ -107,13 +128,13 @@ func (d *Daemon) watchAge(ctx context.Context, j *Job, st *State, now time.Time)
 	if alarm {
 		event, since = EventAlarm, now
 	}
-	if err := d.Store.Update(j.Name, func(s *State) error {
+	if err := r.Store.Update(j.Name, func(s *State) error {
 		s.Alarmed = since
 		return nil
 	}); err != nil {
-		d.Log.Error("state", "job", j.Name, "error", err)
+		r.Log.Error("state", "job", j.Name, "error", err)
 		return
 	}
-	d.Log.Warn(fmt.Sprintf("max-age: %s", event), "job", j.Name)
-	d.tell(ctx, j, event, nil)
+	r.Log.Warn(fmt.Sprintf("max-age: %s", event), "job", j.Name)
+	r.tell(ctx, j, event, nil)
 }

@@ -458,7 +458,7 @@ func (l *leg) record(err error) *Record {
 		rec.measured(l.report)
 	}
 	if err != nil {
-		rec.Error = err.Error()
+		rec.Error, rec.err = err.Error(), err
 		if hint := hintOf(err); hint != "" {
 			rec.Hint = hint
 		}

@@ -53,6 +53,16 @@ type Record struct {
 	Peak     float64 `json:"peak_bits_per_second"`
 	Limiter  string  `json:"limiter,omitempty"`
 	Digest   string  `json:"digest,omitempty"` // of the manifest, or of the one file
+
+	err error
+}
+
+// Err is what a run that was just made has failed with; nil if it has not, or was skipped by a hook.
+func (r *Record) Err() error {
+	if r.Outcome == Skipped {
+		return nil
+	}
+	return r.err
 }
 
 // Duration is the time that a record's transfer took.

@@ -8,13 +8,15 @@ import (
 
 var quantity = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([A-Za-z/]*)$`)
 
-var sizeUnits = map[string]int64{
+// SizeUnits are the bytes of each unit of a size.
+var SizeUnits = map[string]int64{
 	"": 1, "B": 1,
 	"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 }
 
-var rateUnits = map[string]int64{ // bit/s
+// RateUnits are the bit/s of each unit of a rate.
+var RateUnits = map[string]int64{
 	"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9,
 	"B/s": 8, "KB/s": 8e3, "MB/s": 8e6, "GB/s": 8e9,
 	"KiB/s": 8 << 10, "MiB/s": 8 << 20, "GiB/s": 8 << 30,
@@ -23,7 +25,7 @@ var rateUnits = map[string]int64{ // bit/s
 // ParseRate returns a rate in bit/s, which is more than zero. Bits are lower-case (200mbit), bytes upper-case (20MB/s);
 // what isn't clearly one or the other is refused.
 func ParseRate(s string) (int64, error) {
-	n, ok := parseQuantity(s, rateUnits)
+	n, ok := parseQuantity(s, RateUnits)
 	if !ok || n == 0 {
 		return 0, fmt.Errorf("%q is not a rate: give bits as 200mbit (bit, kbit, mbit, gbit) "+
 			"or bytes as 20MB/s (B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s)", s)
@@ -33,7 +35,7 @@ func ParseRate(s string) (int64, error) {
 
 // ParseSize returns a size in bytes. KB is 1000 bytes, KiB 1024, and so on.
 func ParseSize(s string) (int64, error) {
-	n, ok := parseQuantity(s, sizeUnits)
+	n, ok := parseQuantity(s, SizeUnits)
 	if !ok {
 		return 0, fmt.Errorf("%q is not a size: give bytes as 17520 or 64KiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)", s)
 	}
