@@ -471,6 +471,14 @@ func (v *Receiver) finish() {
 	}()
 }
 
+// codeOf is codeOf of an entry. Where that failed because too much is open here, so will others: the session ends, to be tried again.
+func (v *Receiver) codeOf(err error) wire.Code {
+	if errors.Is(err, disk.ErrTooManyFiles) {
+		v.end(&wire.Error{Code: wire.CodeBusy, Text: err.Error()})
+	}
+	return codeOf(err)
+}
+
 // codeOf maps an error of this host's target disk to a code.
 func codeOf(err error) wire.Code {
 	var known *wire.Error
@@ -479,7 +487,7 @@ func codeOf(err error) wire.Code {
 		return known.Code
 	case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder), errors.Is(err, disk.ErrExists):
 		return wire.CodePath
-	case errors.Is(err, disk.ErrBusy):
+	case errors.Is(err, disk.ErrBusy), errors.Is(err, disk.ErrTooManyFiles):
 		return wire.CodeBusy
 	case errors.Is(err, disk.ErrNoSpace):
 		return wire.CodeNoSpace
