@@ -45,8 +45,8 @@ func newGate(opt *ServerOptions) *gate {
 
 func quarter(n int) int { return max(1, n/4) }
 
-// networkOf is what connections of one address are counted by. Who has an IPv6 address usually has its /64 (RFC 6177).
-func networkOf(addr net.Addr) netip.Prefix {
+// prefixOf is what connections of one address are counted by. Who has an IPv6 address usually has its /64 (RFC 6177).
+func prefixOf(addr net.Addr) netip.Prefix {
 	a, ok := addr.(interface{ AddrPort() netip.AddrPort })
 	if !ok {
 		return netip.Prefix{}
@@ -70,7 +70,7 @@ type visit struct {
 
 // enter counts a connection, if there is room for it: nil says that there is none. The caller leaves, once.
 func (g *gate) enter(addr net.Addr) *visit {
-	prefix := networkOf(addr)
+	prefix := prefixOf(addr)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.count >= g.most || g.strangers >= quarter(g.most) {
@@ -136,6 +136,13 @@ func (v *visit) admittedLocked() {
 		v.gate.strangers--
 		v.source.strangers--
 	}
+}
+
+// size is the number of strangers.
+func (g *gate) size() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.strangers
 }
 
 // leave ends the visit.

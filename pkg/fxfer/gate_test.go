@@ -100,15 +100,15 @@ func TestGate(t *testing.T) {
 	require.Empty(t, g.from)
 }
 
-func TestNetworkOf(t *testing.T) {
+func TestPrefixOf(t *testing.T) {
 	for addr, want := range map[string]string{
 		"192.0.2.1:5": "192.0.2.1/32", "[::ffff:192.0.2.1]:5": "192.0.2.1/32", "[2001:db8:1:2:3:4:5:6]:5": "2001:db8:1:2::/64", "[fe80::1%eth0]:5": "fe80::/64",
 	} {
 		a := netip.MustParseAddrPort(addr)
-		require.Equal(t, netip.MustParsePrefix(want), networkOf(net.TCPAddrFromAddrPort(a)), addr)
-		require.Equal(t, netip.MustParsePrefix(want), networkOf(net.UDPAddrFromAddrPort(a)), addr)
+		require.Equal(t, netip.MustParsePrefix(want), prefixOf(net.TCPAddrFromAddrPort(a)), addr)
+		require.Equal(t, netip.MustParsePrefix(want), prefixOf(net.UDPAddrFromAddrPort(a)), addr)
 	}
-	require.Equal(t, networkOf(&net.UnixAddr{}), networkOf(nil))
+	require.Equal(t, prefixOf(&net.UnixAddr{}), prefixOf(nil))
 }
 
 // TestGatePace: handshakes of one address wait for those before, and those of others for neither.
