@@ -2,7 +2,6 @@ package fxfer
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -172,7 +171,7 @@ func TestAcceptLives(t *testing.T) {
 		s.accept(ctx, func(transport.Conn, *visit) { t.Error("none comes") })
 		require.Equal(t, 10*time.Second+time.Millisecond, time.Since(start))
 		require.Equal(t, 1+int(10*time.Second/acceptPause), l.tries)
-		require.True(t, errors.Is(ctx.Err(), context.DeadlineExceeded))
+		require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
 	})
 }
 
