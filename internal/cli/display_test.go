@@ -215,6 +215,7 @@ func TestJSONLines(t *testing.T) {
 	d.file(&fxfer.FileResult{Path: "<a>\n", Kind: "file", Bytes: 3, Outcome: fxfer.Committed, Digest: "d1"})
 	failed := fxfer.FileResult{Path: "b", Kind: "file", Outcome: fxfer.Failed, Err: fs.ErrPermission}
 	d.file(&failed)
+	d.notice("connection lost")
 	d.finish(&fxfer.Report{Server: "h:1", Duration: 1500 * time.Millisecond, Goodput: 1e6, RTT: time.Millisecond, Failures: []fxfer.FileResult{failed}},
 		&fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("1 failed"), Remedy: "again"})
 	require.Empty(t, errs.String())
@@ -227,7 +228,7 @@ func TestJSONLines(t *testing.T) {
 		kind := object["type"].(string)
 		types, objects[kind] = append(types, kind), object
 	}
-	require.Equal(t, []string{"progress", "progress", "file", "file", "progress", "summary", "error"}, types)
+	require.Equal(t, []string{"progress", "progress", "file", "file", "notice", "progress", "summary", "error"}, types)
 	require.InDelta(t, 2.5, objects["progress"]["elapsed_seconds"], 1e-9, "the last one is not lost")
 	require.InDelta(t, 943e6, objects["progress"]["goodput_bits_per_second"], 1)
 	require.Contains(t, out.String(), `{"type":"file","path":"<a>\n","kind":"file","bytes":3,"outcome":"committed","digest":"d1"}`)

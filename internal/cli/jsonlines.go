@@ -100,6 +100,11 @@ type jsonPlan struct {
 	Bytes  int64 `json:"bytes"`
 }
 
+type jsonNotice struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
 type jsonError struct {
 	Type     string `json:"type"`
 	Kind     string `json:"kind"`
@@ -134,8 +139,8 @@ func (j *jsonLines) flush() {
 
 func (j *jsonLines) file(r *fxfer.FileResult) { printJSON(j.out, jsonFileOf(r)) }
 
-// notice is for people; what it tells is in the summary, too.
-func (j *jsonLines) notice(string) {}
+// notice tells what goes on, such as a lost connection that is tried again: a program that watches must not take it for a hang.
+func (j *jsonLines) notice(text string) { printJSON(j.out, jsonNotice{Type: "notice", Message: text}) }
 
 func (j *jsonLines) finish(r *fxfer.Report, err error) {
 	j.flush()

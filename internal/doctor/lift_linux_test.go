@@ -149,7 +149,7 @@ func TestSharesOfBuffers(t *testing.T) {
 	ln, err := transport.Listen("127.0.0.1:0", transport.Config{Identity: key})
 	require.NoError(t, err)
 	defer ln.Close()
-	accepted := make(chan *transport.Conn, 1)
+	accepted := make(chan transport.Conn, 1)
 	go func() {
 		c, err := ln.Accept()
 		if err == nil {

@@ -68,7 +68,7 @@ func (s *bufferedSocket) Write(p []byte) (int, error) {
 }
 
 // copying is a Conn without the saved copy of WriteBuffers.
-type copying struct{ *Conn }
+type copying struct{ *tcpConn }
 
 func (c copying) WriteBuffers(header, payload []byte) (int, error) {
 	return c.write(header, payload, false)
@@ -83,7 +83,7 @@ func (c bare) WriteBuffers(header, payload []byte) (int, error) {
 }
 
 // benchEndOf makes an end of the kind of a fresh conn.
-func benchEndOf(c *Conn, kind string, buffer int, conf *tls.Config, client bool) (benchEnd, error) {
+func benchEndOf(c *tcpConn, kind string, buffer int, conf *tls.Config, client bool) (benchEnd, error) {
 	switch kind {
 	case "clear":
 		return bare{c.tcp}, nil
@@ -112,7 +112,7 @@ func benchPair(b *testing.B, kind string, buffer int, congestion string) (client
 	cert, err := certificate(cfg.Identity)
 	require.NoError(b, err)
 	conf := tlsConfig(cert, anyKey)
-	l, err := Listen("127.0.0.1:0", cfg)
+	l, err := listenTCP("127.0.0.1:0", cfg)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, errors.ErrUnsupported) {
 		b.Skip(err)
 	}
@@ -129,7 +129,7 @@ func benchPair(b *testing.B, kind string, buffer int, congestion string) (client
 		}
 		done <- err
 	}()
-	tcp, err := dialTCP(context.Background(), l.Addr().String(), cfg)
+	tcp, err := connectTCP(context.Background(), l.Addr().String(), cfg)
 	require.NoError(b, err)
 	c := newConn(tcp, cfg)
 	require.NoError(b, c.settle())

@@ -45,7 +45,7 @@ func (e *BlackHoleError) Unwrap() error { return e.Err }
 
 // swallowed looks whether a black hole is why a handshake failed, and returns a BlackHoleError if so. Even the first message fills a packet,
 // in both directions.
-func (c *Conn) swallowed(err error) error {
+func (c *tcpConn) swallowed(err error) error {
 	info, ok := c.Info()
 	switch {
 	case !ok:
@@ -73,7 +73,7 @@ const (
 
 // doubt watches a handshake until the func it returns is called, which waits for the watcher. If our first message gets no answer, it tries the
 // same with small segments. If that is answered and the other still is not, the handshake ends.
-func (c *Conn) doubt(ctx context.Context, addr string, cfg Config, expect func(ed25519.PublicKey) error) (sure func()) {
+func (c *tcpConn) doubt(ctx context.Context, addr string, cfg Config, expect func(ed25519.PublicKey) error) (sure func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -94,7 +94,7 @@ func (c *Conn) doubt(ctx context.Context, addr string, cfg Config, expect func(e
 		}
 		cfg.Path.MTU = SafeMTU
 		answered := false
-		small, err := Dial(ctx, addr, cfg, func(key ed25519.PublicKey) error {
+		small, err := dialTCP(ctx, addr, cfg, func(key ed25519.PublicKey) error {
 			answered = true
 			return expect(key)
 		})

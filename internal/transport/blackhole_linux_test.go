@@ -8,12 +8,12 @@ import (
 
 // A peer that was stopped for a while is no black hole, even if it answers the small packets first.
 func TestDoubtIsNoProof(t *testing.T) {
-	l, err := Listen("127.0.0.1:0", Config{Identity: testIdentity(t)})
+	l, err := listenTCP("127.0.0.1:0", Config{Identity: testIdentity(t)})
 	require.NoError(t, err)
 	defer l.Close()
 	served := make(chan error, 1)
 	go func() {
-		var conns [2]*Conn // the one, and when that got no answer, the other with small packets
+		var conns [2]*tcpConn // the one, and when that got no answer, the other with small packets
 		var err error
 		for i := 0; i < len(conns) && err == nil; i++ {
 			conns[i], err = l.Accept()
@@ -28,7 +28,7 @@ func TestDoubtIsNoProof(t *testing.T) {
 		}
 		served <- err
 	}()
-	c, err := Dial(t.Context(), l.Addr().String(), Config{Identity: testIdentity(t), Doubt: true}, anyKey)
+	c, err := dialTCP(t.Context(), l.Addr().String(), Config{Identity: testIdentity(t), Doubt: true}, anyKey)
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 	require.NoError(t, <-served)

@@ -8,27 +8,12 @@ package transport
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/tls"
-	"errors"
-	"fmt"
 	"net"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
-const (
-	// HandshakeTimeout is the longest an accepted peer may take for its handshake.
-	HandshakeTimeout = 10 * time.Second
-
-	// closeWait is how long Close waits for room in the kernel's buffer for the close_notify.
-	closeWait = time.Second
-
-	// smallBuffer holds one record: all that a peer gets in either direction until it is admitted.
-	smallBuffer = maxRecord
-	// bulkBuffer is what one system call moves. Over loopback 64 KiB took up to a fifth more CPU, and 512 KiB no less.
-	bulkBuffer = 16 * maxRecord
-)
+// HandshakeTimeout is the longest an accepted peer may take for its handshake.
+const HandshakeTimeout = 10 * time.Second
 
 // Config says how a host presents itself and how its sockets are set. Zero fields but Identity are automatic.
 type Config struct {
@@ -58,248 +43,83 @@ func (c Config) automatic() bool { return c.Congestion == "" || c.Congestion == 
 // truncated stream never looks whole. After Close, Read and Write return an error that matches net.ErrClosed. Deadlines are those of
 // net.Conn and their errors match os.ErrDeadlineExceeded; a Read may be tried again after one, but after a failed Write every later
 // one fails, since half a record may be on the wire.
-type Conn struct {
-	tcp  *net.TCPConn
-	cfg  Config
-	conf *tls.Config // until the handshake, accepted conns only
+type Conn interface {
+	// Read implements io.Reader. It may use all of p as scratch space.
+	// Write returns when the transport has all of p. Small writes make small packets: gather a message and write it once.
+	// Close ends the stream and unblocks a waiting Read and Write. Unless a Write is under way the peer reads io.EOF after what was
+	// written. What the peer still sends is lost, and on most systems so is then what it has not read yet: to be sure that the peer got
+	// the last message, call CloseWrite and read to io.EOF first. Only the first call does anything.
+	net.Conn
 
-	ready atomic.Bool // the handshake is done; below is set
-	state tls.ConnectionState
-	peer  ed25519.PublicKey
+	// WriteBuffers is Write for a message in two pieces, sent as if they were one slice, with one copy less. Until it returns nobody
+	// else may read or write payload, since bytes of it may be changed for moments and put back.
+	WriteBuffers(header, payload []byte) (int, error)
+	// CloseWrite says that nothing more will be written; the peer reads io.EOF after what was. Reading goes on. It counts as a write.
+	CloseWrite() error
 
-	window atomic.Pointer[decision] // what was asked of the socket buffers
-	buffer atomic.Int64             // size of the buffers of in and out
-	answer atomic.Bool              // the peer waits for a key update of ours
+	// Handshake authenticates an accepted conn, within HandshakeTimeout at most. Any client with an Ed25519 key passes. After an error
+	// the conn is closed. On a conn that has had its handshake it does nothing.
+	Handshake(ctx context.Context) error
+	// Admit gives the conn the buffers that bulk data wants. Until then its peer, which may be anyone, can make it hold little. Dialled
+	// conns are admitted.
+	Admit()
+	// PeerKey is the key the peer has proven to own; nil before the handshake. The caller must not change it.
+	PeerKey() ed25519.PublicKey
+	// Exporter returns length bytes that both ends of this connection, and nobody else, can compute for label (RFC 8446 section 7.5,
+	// with an empty context).
+	Exporter(label string, length int) ([]byte, error)
 
-	readMu sync.Mutex
-	in     recordReader
-
-	writeMu sync.Mutex
-	out     recordWriter
-
-	closed atomic.Bool
-	hole   atomic.Bool // doubt has proven one
-}
-
-func newConn(tcp *net.TCPConn, cfg Config) *Conn {
-	c := &Conn{tcp: tcp, cfg: cfg}
-	c.buffer.Store(smallBuffer)
-	d := preset(cfg)
-	c.window.Store(&d)
-	c.in = recordReader{src: socketReader{c}, size: &c.buffer, answer: &c.answer}
-	c.out = recordWriter{dst: tcp, size: &c.buffer, answer: &c.answer, updateAfter: updateAfter}
-	return c
+	// Apply changes the settings of a conn whose peer asks for others than the Config's: a sockBuf of 0 and an automatic congestion
+	// control leave what is. The error names the setting that is refused, and why.
+	Apply(sockBuf int, congestion string) error
+	// Info returns the figures of the connection, and false where there are none.
+	Info() (Info, bool)
+	// Windows tells how large this host's buffers are, and how much of a stream they let be in flight.
+	Windows() Windows
+	// LimitUnsent bounds how much unsent data is taken from Write, where that can be chosen. Write waits for room.
+	LimitUnsent(bytes int)
+	// SetNoDelay sets TCP_NODELAY, which is on unless changed, where there is such a thing.
+	SetNoDelay(on bool) error
 }
 
 // Dial connects to addr ("host:port") and authenticates both ends. expect (required) is called with the server's key before anything but
 // the ClientHello was sent, and its error ends the handshake and matches with errors.Is. Only when Dial succeeds is it proven that the
 // server owns that key. A BlackHoleError asks for a Path.MTU of SafeMTU. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
-func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (*Conn, error) {
-	cert, err := certificate(cfg.Identity)
+func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (Conn, error) {
+	c, err := dialTCP(ctx, addr, cfg, expect)
 	if err != nil {
-		return nil, err
+		return nil, err // not a nil conn in an interface
 	}
-	tcp, err := dialTCP(ctx, addr, cfg)
-	if err != nil {
-		return nil, err
-	}
-	c := newConn(tcp, cfg)
-	if err := c.settle(); err != nil {
-		tcp.Close()
-		return nil, err
-	}
-	sure := func() {}
-	if cfg.Doubt && cfg.Path.MTU == 0 {
-		sure = c.doubt(ctx, addr, cfg, expect)
-	}
-	err = c.handshake(ctx, tcp, tlsConfig(cert, expect), true)
-	sure()
-	if err != nil {
-		err = c.swallowed(err)
-		tcp.Close()
-		return nil, fmt.Errorf("handshake with %s: %w", addr, err)
-	}
-	c.ready.Store(true)
-	c.Admit()
 	return c, nil
 }
 
 // Listener accepts conns. Its methods may be called concurrently.
-type Listener struct {
-	tcp  *net.TCPListener
-	cfg  Config
-	conf *tls.Config
+type Listener interface {
+	// Accept waits for the next connection and returns it before its handshake, so that no peer can hold up others: the caller runs
+	// Handshake in a goroutine of its own. After Close the error matches net.ErrClosed.
+	Accept() (Conn, error)
+	// Addr is the address listened on.
+	Addr() net.Addr
+	// Close ends a waiting Accept. Accepted conns stay open.
+	Close() error
 }
 
 // Listen listens on addr ("host:port"; an empty host means all, port 0 any free one).
-func Listen(addr string, cfg Config) (*Listener, error) {
-	cert, err := certificate(cfg.Identity)
+func Listen(addr string, cfg Config) (Listener, error) {
+	l, err := listenTCP(addr, cfg)
 	if err != nil {
 		return nil, err
 	}
-	tcp, err := listenTCP(addr, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return &Listener{tcp: tcp, cfg: cfg, conf: tlsConfig(cert, func(ed25519.PublicKey) error { return nil })}, nil
+	return tcpAccepter{l}, nil
 }
 
-// Accept waits for the next connection and returns it before its handshake, so that no peer can hold up others: the caller runs
-// Handshake in a goroutine of its own. After Close the error matches net.ErrClosed.
-func (l *Listener) Accept() (*Conn, error) {
-	tcp, err := l.tcp.AcceptTCP()
+// tcpAccepter is a tcpListener as a Listener.
+type tcpAccepter struct{ *tcpListener }
+
+func (l tcpAccepter) Accept() (Conn, error) {
+	c, err := l.tcpListener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(tcp, l.cfg)
-	c.conf = l.conf
 	return c, nil
-}
-
-// Addr is the address listened on.
-func (l *Listener) Addr() net.Addr { return l.tcp.Addr() }
-
-// Close ends a waiting Accept. Accepted conns stay open.
-func (l *Listener) Close() error { return l.tcp.Close() }
-
-// Handshake authenticates an accepted conn, within HandshakeTimeout at most. Any client with an Ed25519 key passes. After an error
-// the conn is closed. On a conn that has had its handshake it does nothing.
-func (c *Conn) Handshake(ctx context.Context) error {
-	if c.ready.Load() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
-	defer cancel()
-	err := c.settle()
-	if err == nil {
-		err = c.handshake(ctx, c.tcp, c.conf, false)
-	}
-	if err != nil {
-		_ = c.Close()
-		return fmt.Errorf("handshake with %s: %w", c.RemoteAddr(), err)
-	}
-	c.conf = nil
-	c.ready.Store(true)
-	return nil
-}
-
-// Admit gives the conn the buffers that bulk data wants. Until then it takes no more than one record in each direction, since its peer
-// may be anyone. Dialled conns are admitted.
-func (c *Conn) Admit() { c.buffer.Store(bulkBuffer) }
-
-// Read implements io.Reader. It may use all of p as scratch space. It returns whole records at once where p has room for them and a
-// byte more, without a copy.
-func (c *Conn) Read(p []byte) (int, error) {
-	if !c.ready.Load() {
-		return 0, errNoHandshake
-	}
-	c.readMu.Lock()
-	defer c.readMu.Unlock()
-	if c.closed.Load() {
-		return 0, net.ErrClosed
-	}
-	n, err := c.in.Read(p)
-	if bad := (*alertError)(nil); errors.As(err, &bad) {
-		c.sendAlert(bad.alert, err)
-	}
-	return n, err
-}
-
-// Write sends p and returns when the kernel has all of it. Small writes make small packets: gather a message and write it once.
-func (c *Conn) Write(p []byte) (int, error) { return c.write(nil, p, false) }
-
-// WriteBuffers is Write for a message in two pieces, sent as if they were one slice, with one copy less: payload is sealed from where
-// it lies. Until WriteBuffers returns nobody else may read or write payload, since bytes of it are changed for moments and put back.
-func (c *Conn) WriteBuffers(header, payload []byte) (int, error) {
-	return c.write(header, payload, true)
-}
-
-func (c *Conn) write(header, payload []byte, lent bool) (int, error) {
-	if !c.ready.Load() {
-		return 0, errNoHandshake
-	}
-	c.writeMu.Lock()
-	defer c.writeMu.Unlock()
-	return c.out.write(header, payload, lent)
-}
-
-// CloseWrite says that nothing more will be written; the peer reads io.EOF after what was. Reading goes on. It counts as a write.
-func (c *Conn) CloseWrite() error {
-	if !c.ready.Load() {
-		return errNoHandshake
-	}
-	c.writeMu.Lock()
-	defer c.writeMu.Unlock()
-	if err := c.out.alert(alertCloseNotify); err != nil {
-		return err
-	}
-	c.out.err = fmt.Errorf("write after CloseWrite: %w", net.ErrClosed)
-	return c.tcp.CloseWrite()
-}
-
-// Close ends the stream and unblocks a waiting Read and Write. Unless a Write is under way the peer reads io.EOF after what was
-// written. What the peer still sends is lost, and on most systems so is then what it has not read yet: to be sure that the peer got
-// the last message, call CloseWrite and read to io.EOF first. Only the first call does anything.
-func (c *Conn) Close() error {
-	if c.closed.Swap(true) {
-		return nil
-	}
-	if c.ready.Load() {
-		c.sendAlert(alertCloseNotify, net.ErrClosed)
-	}
-	return c.tcp.Close()
-}
-
-// sendAlert ends the sending side with an alert, unless a Write holds it, and lets later Writes fail with why. It waits closeWait at most.
-func (c *Conn) sendAlert(desc uint8, why error) {
-	if !c.writeMu.TryLock() {
-		return
-	}
-	defer c.writeMu.Unlock()
-	if c.out.err != nil {
-		return
-	}
-	// Unsent data above the low-water mark must not hold back these few bytes.
-	setLowWater(c.tcp, 0)
-	_ = c.tcp.SetWriteDeadline(time.Now().Add(closeWait))
-	_ = c.out.alert(desc) // the connection ends in any case
-	c.out.err = why
-}
-
-// SetDeadline is as in net.Conn.
-func (c *Conn) SetDeadline(t time.Time) error { return c.tcp.SetDeadline(t) }
-
-// SetReadDeadline is as in net.Conn.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.tcp.SetReadDeadline(t) }
-
-// SetWriteDeadline is as in net.Conn.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.tcp.SetWriteDeadline(t) }
-
-// LimitUnsent bounds how much unsent data the kernel takes, where it can. Write waits for room.
-func (c *Conn) LimitUnsent(bytes int) { setLowWater(c.tcp, bytes) }
-
-// SetNoDelay sets TCP_NODELAY, which is on unless changed.
-func (c *Conn) SetNoDelay(on bool) error { return c.tcp.SetNoDelay(on) }
-
-// LocalAddr is this end's address.
-func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
-
-// RemoteAddr is the peer's address.
-func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
-
-// PeerKey is the key the peer has proven to own; nil before the handshake. The caller must not change it.
-func (c *Conn) PeerKey() ed25519.PublicKey {
-	if !c.ready.Load() {
-		return nil
-	}
-	return c.peer
-}
-
-// Exporter returns length bytes that both ends of this connection, and nobody else, can compute for label (RFC 8446 section 7.5, with
-// an empty context).
-func (c *Conn) Exporter(label string, length int) ([]byte, error) {
-	if !c.ready.Load() {
-		return nil, errNoHandshake
-	}
-	return c.state.ExportKeyingMaterial(label, nil, length)
 }

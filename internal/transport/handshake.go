@@ -147,7 +147,7 @@ func (h *handshakeConn) Read(p []byte) (int, error) {
 }
 
 // handshake authenticates both ends over raw, as the client or as the server, and fills c. raw is closed if ctx ends first.
-func (c *Conn) handshake(ctx context.Context, raw net.Conn, conf *tls.Config, client bool) error {
+func (c *tcpConn) handshake(ctx context.Context, raw net.Conn, conf *tls.Config, client bool) error {
 	var sec secrets
 	conf = conf.Clone()
 	conf.KeyLogWriter = &sec

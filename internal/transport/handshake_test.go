@@ -24,9 +24,9 @@ func TestCertificate(t *testing.T) {
 	require.True(t, cert.NotBefore.Before(time.Unix(1e9, 0)))
 	require.Equal(t, 9999, cert.NotAfter.Year())
 
-	_, err = Listen("127.0.0.1:0", Config{})
+	_, err = listenTCP("127.0.0.1:0", Config{})
 	require.ErrorContains(t, err, "identity has 0 bytes")
-	_, err = Dial(t.Context(), "127.0.0.1:1", Config{Identity: key[:5]}, anyKey)
+	_, err = dialTCP(t.Context(), "127.0.0.1:1", Config{Identity: key[:5]}, anyKey)
 	require.ErrorContains(t, err, "identity has 5 bytes")
 }
 

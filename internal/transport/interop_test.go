@@ -58,7 +58,7 @@ type stream interface {
 }
 
 // withServer connects an own client to a crypto/tls server.
-func withServer(t *testing.T) (own *Conn, other stream) {
+func withServer(t *testing.T) (own *tcpConn, other stream) {
 	l, err := tls.Listen("tcp", "127.0.0.1:0", stranger(t))
 	require.NoError(t, err)
 	defer l.Close()
@@ -73,7 +73,7 @@ func withServer(t *testing.T) (own *Conn, other stream) {
 		}
 		got <- c
 	}()
-	own, err = Dial(t.Context(), l.Addr().String(), Config{Identity: testIdentity(t)}, anyKey)
+	own, err = dialTCP(t.Context(), l.Addr().String(), Config{Identity: testIdentity(t)}, anyKey)
 	require.NoError(t, err)
 	c := <-got
 	require.NotNil(t, c)
@@ -81,11 +81,11 @@ func withServer(t *testing.T) (own *Conn, other stream) {
 }
 
 // withClient connects a crypto/tls client to an own server.
-func withClient(t *testing.T) (own *Conn, other stream) {
-	l, err := Listen("127.0.0.1:0", Config{Identity: testIdentity(t)})
+func withClient(t *testing.T) (own *tcpConn, other stream) {
+	l, err := listenTCP("127.0.0.1:0", Config{Identity: testIdentity(t)})
 	require.NoError(t, err)
 	defer l.Close()
-	got := make(chan *Conn, 1)
+	got := make(chan *tcpConn, 1)
 	go func() {
 		c, err := l.Accept()
 		if err == nil && c.Handshake(context.Background()) != nil {
@@ -102,7 +102,7 @@ func withClient(t *testing.T) (own *Conn, other stream) {
 }
 
 func TestInteropCryptoTLS(t *testing.T) {
-	for name, connect := range map[string]func(*testing.T) (*Conn, stream){"client": withServer, "server": withClient} {
+	for name, connect := range map[string]func(*testing.T) (*tcpConn, stream){"client": withServer, "server": withClient} {
 		t.Run(name, func(t *testing.T) {
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
@@ -187,7 +187,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name+"/client", func(t *testing.T) {
-			l, err := Listen("127.0.0.1:0", Config{Identity: testIdentity(t)})
+			l, err := listenTCP("127.0.0.1:0", Config{Identity: testIdentity(t)})
 			require.NoError(t, err)
 			defer l.Close()
 			done := make(chan error, 1)
@@ -227,7 +227,7 @@ func TestRefusals(t *testing.T) {
 				done <- err
 			}()
 			called := false
-			_, err = Dial(t.Context(), l.Addr().String(), Config{Identity: testIdentity(t)}, func(ed25519.PublicKey) error {
+			_, err = dialTCP(t.Context(), l.Addr().String(), Config{Identity: testIdentity(t)}, func(ed25519.PublicKey) error {
 				called = true
 				return nil
 			})
@@ -265,7 +265,7 @@ func TestInteropOpenSSL(t *testing.T) {
 
 	for _, suite := range []string{"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"} {
 		t.Run(suite, func(t *testing.T) {
-			l, err := Listen("127.0.0.1:0", Config{Identity: testIdentity(t)})
+			l, err := listenTCP("127.0.0.1:0", Config{Identity: testIdentity(t)})
 			require.NoError(t, err)
 			defer l.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

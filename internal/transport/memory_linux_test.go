@@ -14,7 +14,7 @@ import (
 )
 
 // unread returns how many bytes wait in a conn's socket.
-func unread(t *testing.T, c *Conn) int {
+func unread(t *testing.T, c *tcpConn) int {
 	t.Helper()
 	raw, err := c.tcp.SyscallConn()
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func unread(t *testing.T, c *Conn) int {
 func TestStrangerMemory(t *testing.T) {
 	const strangers = 40
 	const limit = 64 << 10
-	l, err := Listen("127.0.0.1:0", Config{Identity: testIdentity(t)})
+	l, err := listenTCP("127.0.0.1:0", Config{Identity: testIdentity(t)})
 	require.NoError(t, err)
 	defer l.Close()
 	memory := func() int {
@@ -52,7 +52,7 @@ func TestStrangerMemory(t *testing.T) {
 		done := make(chan error, strangers)
 		var peers []net.Conn
 		before := memory()
-		var conns []*Conn
+		var conns []*tcpConn
 		for range strangers {
 			peer, err := net.Dial("tcp", l.Addr().String())
 			require.NoError(t, err)
@@ -82,12 +82,12 @@ func TestStrangerMemory(t *testing.T) {
 	})
 
 	t.Run("after it", func(t *testing.T) {
-		var clients, servers []*Conn
+		var clients, servers []*tcpConn
 		key := testIdentity(t)
 		for range strangers {
-			dialled := make(chan *Conn, 1)
+			dialled := make(chan *tcpConn, 1)
 			go func() {
-				c, err := Dial(context.Background(), l.Addr().String(), Config{Identity: key}, func(ed25519.PublicKey) error { return nil })
+				c, err := dialTCP(context.Background(), l.Addr().String(), Config{Identity: key}, func(ed25519.PublicKey) error { return nil })
 				if err != nil {
 					c = nil
 				}

@@ -12,13 +12,13 @@ import (
 )
 
 // connect returns both ends of a stream over loopback.
-func connect(t *testing.T, clientCfg, serverCfg Config) (client, server *Conn) {
+func connect(t *testing.T, clientCfg, serverCfg Config) (client, server *tcpConn) {
 	t.Helper()
 	clientCfg.Identity, serverCfg.Identity = testIdentity(t), testIdentity(t)
-	l, err := Listen("127.0.0.1:0", serverCfg)
+	l, err := listenTCP("127.0.0.1:0", serverCfg)
 	require.NoError(t, err)
 	defer l.Close()
-	got := make(chan *Conn, 1)
+	got := make(chan *tcpConn, 1)
 	go func() {
 		c, err := l.Accept()
 		if err == nil && c.Handshake(context.Background()) != nil {
@@ -26,20 +26,20 @@ func connect(t *testing.T, clientCfg, serverCfg Config) (client, server *Conn) {
 		}
 		got <- c
 	}()
-	client, err = Dial(t.Context(), l.Addr().String(), clientCfg, anyKey)
+	client, err = dialTCP(t.Context(), l.Addr().String(), clientCfg, anyKey)
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	server = <-got
 	require.NotNil(t, server)
 	t.Cleanup(func() { server.Close() })
 	server.Admit()
-	for _, c := range []*Conn{client, server} {
+	for _, c := range []*tcpConn{client, server} {
 		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 	}
 	return client, server
 }
 
-func option(t *testing.T, c *Conn, level, opt int) int {
+func option(t *testing.T, c *tcpConn, level, opt int) int {
 	t.Helper()
 	raw, err := c.tcp.SyscallConn()
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func option(t *testing.T, c *Conn, level, opt int) int {
 
 func TestSocketOptions(t *testing.T) {
 	client, server := connect(t, Config{}, Config{})
-	for name, c := range map[string]*Conn{"client": client, "server": server} {
+	for name, c := range map[string]*tcpConn{"client": client, "server": server} {
 		require.NotZero(t, option(t, c, unix.IPPROTO_TCP, unix.TCP_NODELAY), name)
 		require.Equal(t, lowWater, option(t, c, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT), name)
 		require.EqualValues(t, peerTimeout.Milliseconds(), option(t, c, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT), name)
@@ -80,12 +80,12 @@ func TestSockBuf(t *testing.T) {
 			if test.apply {
 				require.NoError(t, server.Apply(size, ""))
 			}
-			for _, c := range []*Conn{client, server} {
+			for _, c := range []*tcpConn{client, server} {
 				w := c.Windows()
 				require.Equal(t, Windows{SndBuf: 2 * size, RcvBuf: 2 * roomPerWindow * size, SndFixed: true, RcvFixed: true, SndCap: size, RcvCap: size}, w)
 				require.Equal(t, w, c.Grow(Path{RTT: time.Second, Rate: 1e9}), "a fixed window stays")
 			}
-			for _, dir := range [][2]*Conn{{client, server}, {server, client}} {
+			for _, dir := range [][2]*tcpConn{{client, server}, {server, client}} {
 				from, to := dir[0], dir[1]
 				done := make(chan error, 1)
 				go func() { _, err := io.Copy(io.Discard, struct{ io.Reader }{to}); done <- err }()
@@ -107,7 +107,7 @@ func TestSockBuf(t *testing.T) {
 }
 
 func TestSockBufRefused(t *testing.T) {
-	_, err := Listen("127.0.0.1:0", Config{Identity: testIdentity(t), SockBuf: -1})
+	_, err := listenTCP("127.0.0.1:0", Config{Identity: testIdentity(t), SockBuf: -1})
 	require.ErrorContains(t, err, "-1 bytes")
 	client, _ := connect(t, Config{}, Config{})
 	require.ErrorContains(t, client.Apply(-1, ""), "-1 bytes")
@@ -127,7 +127,7 @@ func TestCongestion(t *testing.T) {
 	err := server.Apply(0, "nosuch")
 	require.ErrorIs(t, err, unix.ENOENT)
 	require.ErrorContains(t, err, `"nosuch": this kernel does not have it`)
-	_, err = Dial(t.Context(), "127.0.0.1:1", Config{Identity: testIdentity(t), Congestion: "nosuch"}, anyKey)
+	_, err = dialTCP(t.Context(), "127.0.0.1:1", Config{Identity: testIdentity(t), Congestion: "nosuch"}, anyKey)
 	require.ErrorIs(t, err, unix.ENOENT)
 }
 
@@ -224,4 +224,4 @@ func TestCloseBehindUnsentData(t *testing.T) {
 	require.EqualValues(t, total, n)
 }
 
-var _ net.Conn = (*Conn)(nil)
+var _ net.Conn = (*tcpConn)(nil)

@@ -15,8 +15,8 @@ const peerTimeout = 30 * time.Second
 // keepAlive finds a dead peer on a stream that only receives, within peerTimeout.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
-// dialTCP connects with the options that must be set before the SYN. TCP_NODELAY is Go's default at both ends.
-func dialTCP(ctx context.Context, addr string, cfg Config) (*net.TCPConn, error) {
+// connectTCP connects with the options that must be set before the SYN. TCP_NODELAY is Go's default at both ends.
+func connectTCP(ctx context.Context, addr string, cfg Config) (*net.TCPConn, error) {
 	d := net.Dialer{
 		KeepAliveConfig: keepAlive,
 		Control: func(network, _ string, raw syscall.RawConn) error {
@@ -43,7 +43,7 @@ func headersOf(network string) int {
 	return 40
 }
 
-func listenTCP(addr string, cfg Config) (*net.TCPListener, error) {
+func bindTCP(addr string, cfg Config) (*net.TCPListener, error) {
 	lc := net.ListenConfig{
 		KeepAliveConfig: keepAlive,
 		Control:         func(_, _ string, raw syscall.RawConn) error { return prepare(raw, cfg) },
@@ -69,7 +69,7 @@ func preset(cfg Config) decision {
 }
 
 // settle sets what depends on the path, which a connected socket knows.
-func (c *Conn) settle() error {
+func (c *tcpConn) settle() error {
 	if c.cfg.automatic() {
 		chooseCongestion(c.tcp, c.pathNow(c.cfg.Path), c.cfg.SockBuf > 0)
 	}
@@ -81,7 +81,7 @@ func (c *Conn) settle() error {
 }
 
 // pathNow is path with its RTT replaced by the kernel's, where that is known.
-func (c *Conn) pathNow(path Path) Path {
+func (c *tcpConn) pathNow(path Path) Path {
 	info, ok := c.Info()
 	if rtt := cmp.Or(info.MinRTT, info.RTT); ok && rtt > 0 {
 		path.RTT = rtt
@@ -91,7 +91,7 @@ func (c *Conn) pathNow(path Path) Path {
 
 // Grow enlarges the send buffer for what is known of the path by now, where that beats autotuning, and tells what was obtained. The
 // kernel's RTT goes before path's. A fixed window stays.
-func (c *Conn) Grow(path Path) Windows {
+func (c *tcpConn) Grow(path Path) Windows {
 	old := *c.window.Load()
 	if old.exact {
 		return c.Windows()
@@ -105,7 +105,7 @@ func (c *Conn) Grow(path Path) Windows {
 }
 
 // Windows tells how large this host's buffers are, and how much of a stream they let be in flight.
-func (c *Conn) Windows() Windows {
+func (c *tcpConn) Windows() Windows {
 	d := *c.window.Load()
 	snd, rcv := bufferSizes(c.tcp)
 	return windowsOf(d, snd, rcv, readLimits())
@@ -113,7 +113,7 @@ func (c *Conn) Windows() Windows {
 
 // Apply changes the settings of a conn whose peer asks for others than the Config's: a sockBuf of 0 and an automatic congestion
 // control leave what is. The error names the setting that the kernel refused, and why.
-func (c *Conn) Apply(sockBuf int, congestion string) error {
+func (c *tcpConn) Apply(sockBuf int, congestion string) error {
 	if sockBuf < 0 {
 		return fmt.Errorf("socket buffer of %d bytes", sockBuf)
 	}
@@ -137,7 +137,7 @@ func (c *Conn) Apply(sockBuf int, congestion string) error {
 }
 
 // fix makes size bytes the window in both directions.
-func (c *Conn) fix(size int) error {
+func (c *tcpConn) fix(size int) error {
 	if err := fixWindow(c.tcp, size); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (c *Conn) fix(size int) error {
 
 // socketReader reads a conn's socket and keeps a fixed window fixed: Linux since 6.6 replaces the clamp by its own reckoning when it
 // measures the first segments (tcp_measure_rcv_mss in net/ipv4/tcp_input.c).
-type socketReader struct{ c *Conn }
+type socketReader struct{ c *tcpConn }
 
 func (r socketReader) Read(p []byte) (int, error) {
 	n, err := r.c.tcp.Read(p)

@@ -56,7 +56,7 @@ type BBRInfo struct {
 }
 
 // Info returns the kernel's figures, and false where there are none.
-func (c *Conn) Info() (Info, bool) {
+func (c *tcpConn) Info() (Info, bool) {
 	return InfoOf(c.tcp)
 }
 

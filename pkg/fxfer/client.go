@@ -424,7 +424,7 @@ func trustError(err error) error {
 }
 
 // dial connects the control stream, and asks the user about an unknown server.
-func (c *Client) dial(ctx context.Context, u URL, cfg transport.Config) (*transport.Conn, error) {
+func (c *Client) dial(ctx context.Context, u URL, cfg transport.Config) (transport.Conn, error) {
 	server := serverOf(u)
 	conn, err := transport.Dial(ctx, server, cfg, c.expect(u))
 	var ask *errAskFirst

@@ -13,7 +13,7 @@ import (
 const farRTT = 5 * time.Millisecond
 
 // assume lets a meter begin as is right for the path of a stream that is connected. It may be nil.
-func assume(m *compress.Meter, c *transport.Conn) {
+func assume(m *compress.Meter, c transport.Conn) {
 	if m == nil {
 		return
 	}

@@ -163,7 +163,7 @@ func choiceFor(r *ProbeReport) (c probe.Choice) {
 }
 
 // openSmall is open, and if the handshake hangs, as where large segments vanish, it is that with small ones.
-func (s *clientSession) openSmall(ctx context.Context) (*transport.Conn, error) {
+func (s *clientSession) openSmall(ctx context.Context) (transport.Conn, error) {
 	_, known, err := s.client.store.KnownServer(s.url.address())
 	if err != nil {
 		return nil, trustError(err)
@@ -183,7 +183,7 @@ func (s *clientSession) openSmall(ctx context.Context) (*transport.Conn, error) 
 }
 
 // probing carries a probe that was admitted.
-func (s *Server) probing(ctx context.Context, conn *transport.Conn, m *wire.Hello, admitted func()) error {
+func (s *Server) probing(ctx context.Context, conn transport.Conn, m *wire.Hello, admitted func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ctx, stop := context.WithTimeout(ctx, probe.MaxTime)

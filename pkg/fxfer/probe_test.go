@@ -63,7 +63,7 @@ func TestProbeAdmission(t *testing.T) {
 	_, err = member.List(t.Context(), s.invited(t))
 	require.NoError(t, err)
 
-	begin := func(id byte) (*transport.Conn, wire.Message) {
+	begin := func(id byte) (transport.Conn, wire.Message) {
 		x := &clientSession{client: member, url: s.plain(t, ""), hello: wire.Hello{Intent: wire.Probe, Session: [16]byte{id}}, cfg: transport.Config{Identity: member.key}}
 		conn, err := x.open(t.Context())
 		require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestProbeAdmission(t *testing.T) {
 		require.NoError(t, err)
 		return conn, m
 	}
-	var conns []*transport.Conn
+	var conns []transport.Conn
 	for i := range maxProbes {
 		conn, m := begin(byte(i))
 		require.IsType(t, &wire.Welcome{}, m)

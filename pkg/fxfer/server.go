@@ -79,7 +79,7 @@ type Server struct {
 	store   *identity.Store
 	key     ed25519.PrivateKey
 	invites *identity.Invites
-	listen  *transport.Listener
+	listen  transport.Listener
 	shares  map[string]*openShare
 	host    string
 
@@ -288,7 +288,7 @@ func (s *Server) drain(kill context.CancelFunc) {
 }
 
 // serve admits one connection and carries what it is for. admitted is called when it stops being a stranger.
-func (s *Server) serve(ctx context.Context, conn *transport.Conn, admitted func()) {
+func (s *Server) serve(ctx context.Context, conn transport.Conn, admitted func()) {
 	defer admitted()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
@@ -327,7 +327,7 @@ func (s *Server) serve(ctx context.Context, conn *transport.Conn, admitted func(
 
 // linger reads what the peer has sent already: closing with it unread would reset the connection, and the peer might not
 // see why it was refused.
-func linger(conn *transport.Conn) {
+func linger(conn transport.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
 	buf := make([]byte, 16<<10)
 	for range 64 {
@@ -338,7 +338,7 @@ func linger(conn *transport.Conn) {
 }
 
 // grants tells what a key may do. A valid invitation enrols it.
-func (s *Server) grants(conn *transport.Conn, m *wire.Hello, log *slog.Logger) (identity.Grants, error) {
+func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (identity.Grants, error) {
 	key := conn.PeerKey()
 	grants, known, err := s.store.Authorized(key)
 	if err != nil {
@@ -371,7 +371,7 @@ func (s *Server) grants(conn *transport.Conn, m *wire.Hello, log *slog.Logger) (
 }
 
 // hello admits a session and runs it.
-func (s *Server) hello(ctx context.Context, conn *transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) error {
+func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) error {
 	if m.Version != wire.Version {
 		return wire.Errorf(wire.CodeVersion, "the server speaks protocol version %d, the client %d", wire.Version, m.Version)
 	}
@@ -469,7 +469,7 @@ func (s *Server) unregister(x *serverSession) {
 
 // join hands a data stream to its session, which may appear only after it. What does not fit any session hears nothing about
 // sessions.
-func (s *Server) join(ctx context.Context, conn *transport.Conn, m *wire.Join, admitted func()) error {
+func (s *Server) join(ctx context.Context, conn transport.Conn, m *wire.Join, admitted func()) error {
 	if m.Version != wire.Version {
 		return wire.Errorf(wire.CodeVersion, "the server speaks protocol version %d, the client %d", wire.Version, m.Version)
 	}
@@ -523,7 +523,7 @@ func (s *Server) await(ctx context.Context, id [16]byte) *serverSession {
 }
 
 // run carries an admitted session.
-func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
+func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	s := x.server
 	ctx, x.drain = context.WithCancelCause(ctx)
 	defer x.drain(nil)
@@ -564,7 +564,7 @@ func (x *serverSession) run(ctx context.Context, conn *transport.Conn) error {
 }
 
 // engine makes the engine and returns its Run. What the client asks of it may be hostile.
-func (x *serverSession) engine(conn *transport.Conn, r *wire.Reader, count *counts) (func(context.Context) error, error) {
+func (x *serverSession) engine(conn transport.Conn, r *wire.Reader, count *counts) (func(context.Context) error, error) {
 	if x.hello.Intent == wire.Push {
 		if dir := x.hello.Target.BackupDir; dir != "" {
 			if err := disk.CheckPath(dir); err != nil || dir == "." {
@@ -688,7 +688,7 @@ func (x *serverSession) roots() ([]transfer.Root, error) {
 }
 
 // list answers a listing.
-func (s *Server) list(ctx context.Context, conn *transport.Conn, m *wire.Hello, grants identity.Grants) error {
+func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, grants identity.Grants) error {
 	var out []byte
 	var batch wire.Entries
 	flush := func() error {

@@ -226,7 +226,7 @@ func (s *clientSession) signs() int64 {
 }
 
 // open connects the control stream and sends Hello. The server's answer comes while data already flows.
-func (s *clientSession) open(ctx context.Context) (*transport.Conn, error) {
+func (s *clientSession) open(ctx context.Context) (transport.Conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	cfg := s.cfg
@@ -258,7 +258,7 @@ func (s *clientSession) open(ctx context.Context) (*transport.Conn, error) {
 }
 
 // openThrough is open, also through a black hole.
-func (s *clientSession) openThrough(ctx context.Context) (*transport.Conn, error) {
+func (s *clientSession) openThrough(ctx context.Context) (transport.Conn, error) {
 	conn, err := s.open(ctx)
 	var hole *transport.BlackHoleError
 	if errors.As(err, &hole) {
@@ -270,7 +270,7 @@ func (s *clientSession) openThrough(ctx context.Context) (*transport.Conn, error
 }
 
 // begin makes the engine, for that many data streams at first.
-func (s *clientSession) begin(control *transport.Conn, streams int, clock *transfer.Clock) error {
+func (s *clientSession) begin(control transport.Conn, streams int, clock *transfer.Clock) error {
 	r := wire.NewReader(counted{control, &s.heard}, wire.MaxMessage)
 	message := func(m wire.Message) { s.message(control, m) }
 	if s.source == nil {
@@ -304,7 +304,7 @@ func namesOf(m *wire.Hello) (names []string) {
 }
 
 // message acts on what the engine does not know.
-func (s *clientSession) message(control *transport.Conn, m wire.Message) {
+func (s *clientSession) message(control transport.Conn, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Welcome:
 		s.watched.named(m.Host)
@@ -521,7 +521,7 @@ func (s *clientSession) gaveUp() {
 	s.dialing--
 }
 
-func (s *clientSession) attach(id uint64, conn *transport.Conn) {
+func (s *clientSession) attach(id uint64, conn transport.Conn) {
 	d := s.set.add(id, conn, maxStreams)
 	s.mu.Lock()
 	s.dialing--
@@ -540,7 +540,7 @@ func (s *clientSession) attach(id uint64, conn *transport.Conn) {
 }
 
 // join connects one data stream to the session.
-func (s *clientSession) join(ctx context.Context, id uint64, path transport.Path) (*transport.Conn, error) {
+func (s *clientSession) join(ctx context.Context, id uint64, path transport.Path) (transport.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	cfg := s.cfg

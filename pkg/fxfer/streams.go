@@ -58,7 +58,7 @@ func newStreamSet(bitsPerSecond int64) *streamSet {
 }
 
 // add wraps a connected, joined stream. It returns nil if the number is taken or there are most already.
-func (s *streamSet) add(id uint64, c *transport.Conn, most int) *dataStream {
+func (s *streamSet) add(id uint64, c transport.Conn, most int) *dataStream {
 	d := &dataStream{Conn: c, set: s, id: id, since: time.Now()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
@@ -132,7 +132,7 @@ func (s *streamSet) stats() pathStats {
 
 // dataStream is a transport.Conn of a set.
 type dataStream struct {
-	*transport.Conn
+	transport.Conn
 	set    *streamSet
 	id     uint64
 	since  time.Time

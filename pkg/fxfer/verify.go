@@ -146,7 +146,7 @@ func interrupted(ctx context.Context, err error) error {
 }
 
 // compareAll reads what the server has, and compares with as many workers as there are cores.
-func (v *verifier) compareAll(ctx context.Context, s *clientSession, conn *transport.Conn, r *wire.Reader) error {
+func (v *verifier) compareAll(ctx context.Context, s *clientSession, conn transport.Conn, r *wire.Reader) error {
 	group, ctx := errgroup.WithContext(ctx)
 	work := make(chan compared, verifyAhead)
 	for range runtime.GOMAXPROCS(0) {
@@ -189,7 +189,7 @@ func (v *verifier) compareAll(ctx context.Context, s *clientSession, conn *trans
 	return group.Wait()
 }
 
-func nextMessage(conn *transport.Conn, r *wire.Reader) (wire.Message, error) {
+func nextMessage(conn transport.Conn, r *wire.Reader) (wire.Message, error) {
 	if err := conn.SetReadDeadline(time.Now().Add(dialTimeout)); err != nil {
 		return nil, err
 	}
@@ -396,7 +396,7 @@ type question struct {
 const maxQuestions = 64
 
 // findMissing walks the folder and asks the server what of it is not there.
-func (v *verifier) findMissing(ctx context.Context, conn *transport.Conn, r *wire.Reader) error {
+func (v *verifier) findMissing(ctx context.Context, conn transport.Conn, r *wire.Reader) error {
 	group, ctx := errgroup.WithContext(ctx)
 	asked := make(chan question, maxQuestions-2) // one is being asked and one being answered
 	group.Go(func() error {
@@ -415,7 +415,7 @@ func (v *verifier) findMissing(ctx context.Context, conn *transport.Conn, r *wir
 }
 
 // ask sends a question for each folder, several for one of many names.
-func (v *verifier) ask(ctx context.Context, conn *transport.Conn, asked chan<- question) error {
+func (v *verifier) ask(ctx context.Context, conn transport.Conn, asked chan<- question) error {
 	todo := []string{"."}
 	for len(todo) > 0 {
 		folder := todo[len(todo)-1]
@@ -447,7 +447,7 @@ func (v *verifier) ask(ctx context.Context, conn *transport.Conn, asked chan<- q
 }
 
 // hear takes the answer to a question.
-func (v *verifier) hear(conn *transport.Conn, r *wire.Reader, q question) error {
+func (v *verifier) hear(conn transport.Conn, r *wire.Reader, q question) error {
 	for {
 		m, err := nextMessage(conn, r)
 		if err != nil {

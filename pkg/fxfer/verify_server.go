@@ -34,7 +34,7 @@ type verification struct {
 	tree *disk.Tree
 	root string // of what is verified
 	file bool   // it is one file
-	conn *transport.Conn
+	conn transport.Conn
 
 	out  []byte
 	next uint64 // number of the next entry
@@ -50,7 +50,7 @@ type verifying struct {
 }
 
 // verify sends what a path holds, with digests, and then answers which names it does not hold.
-func (s *Server) verify(ctx context.Context, conn *transport.Conn, m *wire.Hello, grants identity.Grants, admitted func()) error {
+func (s *Server) verify(ctx context.Context, conn transport.Conn, m *wire.Hello, grants identity.Grants, admitted func()) error {
 	share, err := s.share(m.Share, grants, identity.Read)
 	if err != nil {
 		return err
