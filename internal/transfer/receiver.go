@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
@@ -447,6 +448,20 @@ func (v *Receiver) finish() {
 			v.end(nil)
 		}
 	}()
+}
+
+// hopeless tells whether what a disk says of one entry holds for all others as well: it is full, or takes nothing. That one large file does not fit
+// says nothing of the next.
+func hopeless(err error) bool {
+	var large *disk.NoSpaceError
+	return errors.Is(err, disk.ErrNoSpace) && !errors.As(err, &large) || errors.Is(err, syscall.EROFS)
+}
+
+// endIfHopeless ends the session with err if that is hopeless.
+func (v *Receiver) endIfHopeless(err error) {
+	if hopeless(err) {
+		v.end(&wire.Error{Code: codeOf(err), Text: err.Error()})
+	}
 }
 
 // codeOf maps an error of this host's target disk to a code.

@@ -100,6 +100,7 @@ type Hello struct {
 	MaxStreams uint64   // the client opens no more data streams
 	Proof      []byte   // of an invitation, 32 bytes, or empty
 	Agent      string
+	Replaces   [16]byte // the session before of the same transfer, which ends if the server has not seen that it is dead; zero for none
 }
 
 // Target says what the receiver does with entries.
@@ -646,6 +647,7 @@ func (m *Hello) encode(e *encoder) {
 	e.string(m.Agent)
 	m.Target.encode(e)
 	m.Select.encode(e)
+	e.raw(m.Replaces[:])
 }
 
 func (t *Target) encode(e *encoder) {
@@ -712,6 +714,9 @@ func (m *Hello) decode(d *decoder) {
 	m.Agent = d.string(MaxText)
 	m.Target.decode(d)
 	m.Select.decode(d)
+	if len(d.b) > 0 {
+		d.raw(m.Replaces[:])
+	}
 }
 
 func (m *Join) encode(e *encoder) {

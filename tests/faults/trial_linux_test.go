@@ -61,7 +61,7 @@ type fault struct {
 	says string // a regexp: of the error, if there is one; "": the command is killed and says nothing
 
 	lasts  time.Duration // the fault alone, if that is more than half a minute
-	silent bool          // the first command has to say that it hears nothing, within toldWithin
+	silent bool          // the first command has to say that it hears nothing, or tries again, within toldWithin
 	clock  bool          // the hosts' clocks can be changed
 	disk   string        // "source" or "target": it lies on a disk that can fail; "ext4": the target lies on a real one
 	own    bool          // the source is changed
@@ -76,7 +76,7 @@ type result struct {
 	Push    bool
 	Took    time.Duration // in all
 	Recover time.Duration // from the end of the fault until data flowed again
-	Told    time.Duration // from its begin until the user was told that nothing is heard, 0 for never
+	Told    time.Duration // from its begin until the user was told that nothing is heard, or of another try; 0 for never
 	Payload int64         // IP bytes that reached the receiver
 	Said    string        // the error of the first command
 	Wrong   int           // files whose content is of no version
@@ -240,7 +240,7 @@ func (t *trial) run(f *fault) (r result) {
 		r.Told = at.Sub(t.began)
 	}
 	if f.silent && r.Outcome != missed && (r.Told == 0 || r.Told > toldWithin) {
-		r.err = errors.Join(r.err, fmt.Errorf("the user is told of the silence after %v: %q", r.Told, text))
+		r.err = errors.Join(r.err, fmt.Errorf("the user is told after %v: %q", r.Told, text))
 	}
 	if (err != nil || f.mixed) && f.lift != nil {
 		r.err = errors.Join(r.err, f.lift(t))
@@ -303,7 +303,7 @@ type job struct {
 	err   error
 }
 
-// output is what a command says, and when it first said that it hears nothing.
+// output is what a command says, and when it first said that it hears nothing, or tries again.
 type output struct {
 	hosts.Output
 	mu     sync.Mutex
@@ -311,7 +311,7 @@ type output struct {
 }
 
 func (o *output) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("nothing heard from")) {
+	if bytes.Contains(p, []byte("nothing heard from")) || bytes.Contains(p, []byte("trying again")) {
 		o.mu.Lock()
 		if o.silent.IsZero() {
 			o.silent = time.Now()
