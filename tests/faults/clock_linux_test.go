@@ -206,7 +206,7 @@ func (t *clockTracer) run() (int, error) {
 			deliver = int(s)
 		}
 		known[tid] = true
-		if err := goOn(tid, deliver); err != nil && err != unix.ESRCH { // it was killed
+		if err := goOn(tid, deliver); err != nil && !errors.Is(err, unix.ESRCH) { // it was killed
 			return 1, err
 		}
 	}
