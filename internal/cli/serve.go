@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/web"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -29,6 +30,7 @@ type serveFlags struct {
 	name   string
 	quiet  bool
 	age    time.Duration // from which partial files are removed; 0: never
+	web    string        // address of metrics and dashboard; "" is none
 }
 
 func newServeCommand() *cobra.Command {
@@ -77,6 +79,7 @@ its --retry-for allows. The defaults are for a machine with 1 GB of memory.`,
 		"most of one client's key", parseCount)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	addParsed(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for so long, as 14d", parsePartialAge)
+	addParsed(flags, &f.web, "web", "port", "", "metrics, health and dashboard, on this machine or as ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
 	addSettings(c)
 	return c
@@ -175,6 +178,12 @@ func serve(parent context.Context, f *serveFlags, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
+	var pages *web.Pages
+	if f.web != "" {
+		if pages, err = openPages(f, server); err != nil {
+			return err
+		}
+	}
 	if err := server.Confine(); err != nil {
 		f.opt.Log.Info("this process is not confined to its shares", "reason", err)
 	} else {
@@ -185,6 +194,9 @@ func serve(parent context.Context, f *serveFlags, out, errs io.Writer) error {
 		fmt.Fprintf(talk, "fxfer: share %s: %s (%s)\n", s.Name, oneLine(s.Dir), s.Rights)
 	}
 	fmt.Fprintf(talk, "fxfer: key %s\n", server.Pin())
+	if pages != nil {
+		defer servePages(pages, f.opt.Log, talk)()
+	}
 	if f.invite {
 		if err := invite(server, f, out, talk); err != nil {
 			return err

@@ -253,6 +253,18 @@ func (v *Receiver) Drain(ctx context.Context) {
 	v.end(wire.Errorf(wire.CodeDraining, "the server is shutting down"))
 }
 
+// AtRisk is for how long something has been written that a power cut would still take, of the files that have checkpoints.
+func (v *Receiver) AtRisk() (longest time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, e := range v.active {
+		if e.part != nil {
+			longest = max(longest, e.part.AtRisk())
+		}
+	}
+	return longest
+}
+
 // Done is closed when the session is over on this side, before its streams are closed.
 func (v *Receiver) Done() <-chan struct{} { return v.ctx.Done() }
 

@@ -1165,7 +1165,9 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 		var n int64
 		if ok {
 			n = s.lengthLocked(e, id.Block)
-			s.tookLocked(e.landLocked(id.Block, now))
+			took := e.landLocked(id.Block, now)
+			s.tookLocked(took)
+			s.opt.Clock.block(took)
 			delete(e.kept, id.Block)
 			s.stats.Written += n
 			if e.kept != nil || !s.acked {

@@ -358,6 +358,15 @@ type Streams struct {
 // Sample carries the sender of the message's own measurements: names and values as in SPEC.md.
 type Sample struct{ Values []Value }
 
+// Map returns the values by name.
+func (m *Sample) Map() map[string]int64 {
+	values := make(map[string]int64, len(m.Values))
+	for _, v := range m.Values {
+		values[v.Name] = v.Value
+	}
+	return values
+}
+
 // TestKind is what a Test measures.
 type TestKind uint8
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/diagnose"
@@ -90,24 +91,40 @@ const (
 	SyncNone  Sync = "none"  // when the system likes
 )
 
-// ServerOptions configure a Server.
+// ServerOptions configure a Server. Reload can change those of the second group while it runs.
 type ServerOptions struct {
-	Home       string  // folder of identity and authorised clients; "" is the user's
-	Listen     string  // address, such as ":7433"
-	Shares     []Share // what is offered
-	SockBuf    int     // bytes; a fixed window for every client, 0 is automatic
-	Congestion string  // congestion control, "" is automatic
+	Home       string // folder of identity, authorised clients and invitations; "" is the user's
+	Listen     string // address, such as ":7433"
+	SockBuf    int    // bytes; a fixed window for every client, 0 is automatic
+	Congestion string // congestion control, "" is automatic
 	Log        *slog.Logger
 
-	MaxSessions          int // at a time, DefaultMaxSessions if 0
-	MaxSessionsPerClient int // of one key, DefaultMaxSessionsPerClient if 0
+	Shares               []Share        // what is offered
+	Clients              []Admission    // who is admitted beside those in authorized_clients
+	Allow                []netip.Prefix // addresses that may use the server; nil is any
+	RateLimit            int64          // of all sessions, bit/s in each direction, which they share fairly; 0 is none, as below
+	ClientRateLimit      int64          // of each client that has none of its own
+	MaxSessions          int            // at a time, DefaultMaxSessions if 0
+	MaxSessionsPerClient int            // of one key, DefaultMaxSessionsPerClient if 0
 }
 
 // Share is a folder that a server offers.
 type Share struct {
-	Name   string
-	Dir    string
-	Rights Rights
+	Name      string
+	Dir       string
+	Rights    Rights         // the most that any client has
+	Allow     []netip.Prefix // addresses that may use it; nil is any
+	RateLimit int64          // of all sessions on it, bit/s in each direction; 0 is none
+}
+
+// Admission is what a server grants one client.
+type Admission struct {
+	Key         string            // the client's key
+	Name        string            // for people
+	Rights      map[string]Rights // by share; "*" stands for those not named. They add to what authorized_clients says; nil admits nobody
+	Allow       []netip.Prefix    // addresses that it may come from; nil is any
+	RateLimit   int64             // of all its sessions, bit/s in each direction; 0 is ClientRateLimit
+	MaxSessions int               // at a time; 0 is MaxSessionsPerClient
 }
 
 // Progress is a look at a running transfer.
@@ -230,5 +247,5 @@ type Entry struct {
 	ModTime time.Time
 	Mode    uint32
 	Link    string
-	Rights  string // of a share: "rw", "ro" or "wo"
+	Rights  string // of a share, such as "rw", "ro" or "list"
 }

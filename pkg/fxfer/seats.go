@@ -1,7 +1,7 @@
 package fxfer
 
 import (
-	"crypto/ed25519"
+	"cmp"
 	"sync"
 
 	"github.com/fxfer/fxfer/internal/wire"
@@ -17,10 +17,10 @@ type seats struct {
 	of           map[string]int // by key
 }
 
-// take counts a session of a key, or says why there is no room for it.
-func (s *seats) take(key string) error {
+// take counts a session of a key, or says why there is no room for it. most, unless 0, is a bound of this key's own.
+func (s *seats) take(key string, most int) error {
 	switch {
-	case s.of[key] >= s.mostOf:
+	case s.of[key] >= cmp.Or(most, s.mostOf):
 		return wire.Errorf(wire.CodeBusy, "this client has %d sessions on the server, its most", s.of[key])
 	case s.taken >= s.most:
 		return wire.Errorf(wire.CodeBusy, "the server has %d sessions, its most", s.taken)
@@ -35,22 +35,6 @@ func (s *seats) leave(key string) {
 	if s.of[key]--; s.of[key] == 0 {
 		delete(s.of, key)
 	}
-}
-
-// sit takes a seat for a session. The caller leaves it, once. The data streams of a session that is refused need not wait for it.
-func (s *Server) sit(key ed25519.PublicKey, session [16]byte) (leave func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.seats.take(string(key)); err != nil {
-		s.sentAway.add(session)
-		s.cond.Broadcast()
-		return nil, err
-	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.seats.leave(string(key))
-	}, nil
 }
 
 // enterStream counts a data stream of a session; nil says that there is no room for it.

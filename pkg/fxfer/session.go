@@ -157,7 +157,7 @@ func (s *clientSession) run(ctx context.Context) error {
 	if s.hello.Intent == wire.Pull {
 		limit = 0 // the server sends
 	}
-	s.set = newStreamSet(limit)
+	s.set = newStreamSet(nil, heldTo(limit))
 	clock := newClock()
 	s.watched = newTelemetry(clock, s.set, s.written, hostFacts(hostname(), int64(opt.SockBuf)))
 	s.set.removed = func(lived time.Duration) { s.replace(ctx, lived) }
@@ -331,10 +331,7 @@ func (s *clientSession) message(control transport.Conn, m wire.Message) {
 		}
 		s.setWant(min(int(min(m.Want, maxStreams)), s.client.opt.MaxStreams))
 	case *wire.Sample:
-		values := make(map[string]int64, len(m.Values))
-		for _, v := range m.Values {
-			values[v.Name] = v.Value
-		}
+		values := m.Map()
 		s.mu.Lock()
 		s.stats.peer = values
 		s.mu.Unlock()
@@ -347,7 +344,7 @@ func (s *clientSession) work(ctx context.Context) error {
 	watch, stop := context.WithCancelCause(ctx)
 	var tasks sync.WaitGroup
 	tasks.Go(func() { s.report(watch) })
-	tasks.Go(func() { s.watched.run(watch, nil) })
+	tasks.Go(func() { s.watched.run(watch, s.send) })
 	var err error
 	if s.sender != nil {
 		t := tuner{sender: s.sender, set: s.set, fixed: s.client.opt.Streams > 0, max: s.client.opt.MaxStreams,
@@ -413,6 +410,15 @@ func (s *clientSession) written() int64 {
 		return s.receiver.Stats().Written
 	}
 	return 0
+}
+
+// send tells the server something, once the engine is there.
+func (s *clientSession) send(m wire.Message) {
+	if s.sender != nil {
+		s.sender.Send(m)
+	} else {
+		s.receiver.Send(m)
+	}
 }
 
 // judge finds what held the session back.
