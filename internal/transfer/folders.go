@@ -86,7 +86,7 @@ func (v *Receiver) setFolders(done []*folder) {
 				}
 			}
 			if err := v.tree.Apply(x.meta, opt); err != nil {
-				known := &wire.Error{Code: v.codeOf(err), Text: err.Error()}
+				known := &wire.Error{Code: codeOf(err), Text: err.Error()}
 				v.ctrl.send(&wire.EntryFailed{Index: wire.NoEntry, Code: known.Code, Text: known.Text})
 				v.event(Event{Kind: Failed, Index: wire.NoEntry, Entry: &x.entry, Err: known})
 			}

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
@@ -483,12 +484,18 @@ func (v *Receiver) finish() {
 	}()
 }
 
-// codeOf is codeOf of an entry. Where that failed because too much is open here, so will others: the session ends, to be tried again.
-func (v *Receiver) codeOf(err error) wire.Code {
-	if errors.Is(err, disk.ErrTooManyFiles) {
-		v.end(&wire.Error{Code: wire.CodeBusy, Text: err.Error()})
+// hopeless tells whether what a disk says of one entry holds for all others as well: it is full, takes nothing, or too
+// much is open here. That one large file does not fit says nothing of the next.
+func hopeless(err error) bool {
+	var large *disk.NoSpaceError
+	return errors.Is(err, disk.ErrNoSpace) && !errors.As(err, &large) || errors.Is(err, syscall.EROFS) || errors.Is(err, disk.ErrTooManyFiles)
+}
+
+// endIfHopeless ends the session with err if that is hopeless.
+func (v *Receiver) endIfHopeless(err error) {
+	if hopeless(err) {
+		v.end(&wire.Error{Code: codeOf(err), Text: err.Error()})
 	}
-	return codeOf(err)
 }
 
 // codeOf maps an error of this host's target disk to a code.

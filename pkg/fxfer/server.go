@@ -381,6 +381,7 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	if err != nil {
 		return err
 	}
+	s.replace(ctx, m.Replaces, conn.PeerKey())
 	ctx, g, err := s.sit(ctx, conn, m.Session)
 	if err != nil {
 		return err
@@ -449,6 +450,35 @@ func (s *Server) register(x *serverSession) error {
 	s.sessions[x.hello.Session] = x
 	s.cond.Broadcast()
 	return nil
+}
+
+// replaceWithin bounds the end of a session that another one replaces.
+const replaceWithin = 5 * time.Second
+
+// errReplaced ends a session whose client has come again.
+var errReplaced = wire.Errorf(wire.CodeSilent, "the client has come again")
+
+// replace ends the session id, if it is of this key, and returns when it has let go of its files or that takes too long.
+func (s *Server) replace(ctx context.Context, id [16]byte, key ed25519.PublicKey) {
+	s.mu.Lock()
+	x := s.sessions[id]
+	s.mu.Unlock()
+	if id == ([16]byte{}) || x == nil || x.drain == nil || !x.key.Equal(key) {
+		return
+	}
+	x.drain(errReplaced)
+	ctx, cancel := context.WithTimeout(ctx, replaceWithin)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cond.Broadcast()
+	})()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.sessions[id] == x && ctx.Err() == nil {
+		s.cond.Wait()
+	}
 }
 
 func (s *Server) unregister(x *serverSession) {
@@ -552,7 +582,7 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	seconds := time.Since(start).Seconds()
 	x.log.Log(ctx, level, "session ends", "intent", x.intent(), "seconds", seconds, "bytes", count.written, "files", count.committed,
 		"unchanged", count.same, "removed", count.removed, "failed", count.failed, "streams", x.set.peak(), "error", err)
-	if err != nil { // the engine has told the peer, who may not have read it yet
+	if err != nil && !errors.Is(err, errReplaced) { // the engine has told the peer, who may not have read it yet
 		_ = conn.CloseWrite()
 		linger(conn)
 	}

@@ -199,6 +199,7 @@ func (s *clientSession) run(ctx context.Context) error {
 		return err
 	}
 	close(s.ready)
+	s.dials.Go(func() { doubt(ctx, s.heard.Load, s.reach, s.cancel) })
 	s.grow(ctx, first)
 	if !trusted { // until now it was the user who thought
 		s.watch(ctx)
@@ -256,6 +257,17 @@ func (s *clientSession) open(ctx context.Context) (transport.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// reach connects to the server, and no more.
+func (s *clientSession) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deafAfter)
+	defer cancel()
+	conn, err := transport.Dial(ctx, s.url.address(), s.cfg, s.client.expect(s.url))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // openThrough is open, also through a black hole.
