@@ -458,10 +458,7 @@ func (l *leg) record(err error) *Record {
 		rec.measured(l.report)
 	}
 	if err != nil {
-		rec.Error, rec.err = err.Error(), err
-		if hint := hintOf(err); hint != "" {
-			rec.Hint = hint
-		}
+		rec.Error, rec.Hint, rec.err = err.Error(), hintOf(err), err
 	}
 	return rec
 }
@@ -470,7 +467,11 @@ func (l *leg) record(err error) *Record {
 func (rec *Record) measured(r *fxfer.Report) {
 	rec.Files, rec.Failures, rec.Bytes, rec.Peak, rec.Digest = r.Files, r.Failed, r.Bytes, r.Peak, r.Digest
 	if len(r.Limits) > 0 {
-		rec.Limiter, rec.Hint = r.Limits[0].String(), r.Limits[0].Hint()
+		first := &r.Limits[0]
+		rec.Limiter, rec.Hint = string(first.Limiter), first.Hint()
+		if first.Host != "" {
+			rec.Limiter += " on " + first.Host
+		}
 	}
 }
 

@@ -104,7 +104,8 @@ type Hello struct {
 	MaxStreams uint64   // the client opens no more data streams
 	Proof      []byte   // of an invitation, 32 bytes, or empty
 	Agent      string
-	Snapshot   string // its name; of Store
+	Snapshot   string   // its name; of Store
+	Replaces   [16]byte // the session before of the same transfer, which ends if the server has not seen that it is dead; zero for none
 }
 
 // Target says what the receiver does with entries.
@@ -661,6 +662,7 @@ func (m *Hello) encode(e *encoder) {
 	m.Target.encode(e)
 	m.Select.encode(e)
 	e.string(m.Snapshot)
+	e.raw(m.Replaces[:])
 }
 
 func (t *Target) encode(e *encoder) {
@@ -729,6 +731,9 @@ func (m *Hello) decode(d *decoder) {
 	m.Select.decode(d)
 	if d.more() {
 		m.Snapshot = d.string(maxSnapshot)
+	}
+	if d.more() {
+		d.raw(m.Replaces[:])
 	}
 }
 
