@@ -1,7 +1,6 @@
 package backup
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +62,7 @@ func TestConfig(t *testing.T) {
 	require.Equal(t, "Europe/Berlin", home.Schedule.Location().String())
 	require.Equal(t, Pause, home.Overrun)
 	require.Equal(t, Snapshots, home.Mode)
-	require.EqualValues(t, 50e6, home.Rate.Rate(moment(t, "2026-11-20T07:00:00Z")))
+	require.Equal(t, int64(50e6), home.Rate.Rate(moment(t, "2026-11-20T07:00:00Z")))
 	require.Equal(t, 48*time.Hour, home.MaxAge)
 	require.Equal(t, []Hook{{Command: "lvcreate -s -n snap vg/home", Timeout: DefaultHookTimeout, Failure: "fail"}}, home.Pre)
 	require.Equal(t, []Hook{{Command: "lvremove -f vg/snap", Timeout: time.Minute, Failure: "fail", When: "always", Env: []string{"MODE=quiet"}}}, home.Post)
@@ -124,12 +123,14 @@ func TestConfigRefuses(t *testing.T) {
 	} {
 		_, err := parseConfig("jobs.yaml", []byte(test.text))
 		var problems Problems
-		require.True(t, errors.As(err, &problems), "%q: %v", test.text, err)
+		require.ErrorAs(t, err, &problems, "%q", test.text)
 		require.Contains(t, problems[0].Error(), test.want, "%q", test.text)
 		require.Equal(t, test.line, problems[0].Line, "%q: %v", test.text, err)
 	}
 	// All of them are told.
 	_, err := parseConfig("jobs.yaml", []byte(job+"  colour: red\n  window: never\n"))
-	require.Len(t, err.(Problems), 2)
+	var problems Problems
+	require.ErrorAs(t, err, &problems)
+	require.Len(t, problems, 2)
 	require.ErrorContains(t, err, "1 more")
 }

@@ -166,7 +166,7 @@ jobs:
 				got = got[:n-1]
 			}
 			require.Equal(t, want, got, j.Name)
-			require.LessOrEqual(t, late, 1, "%s: only what was missed is late", j.Name)
+			require.LessOrEqual(t, late, 2, "%s: only what was missed is late, and what became due while that was made up for", j.Name)
 			st, err := store.State(j.Name)
 			require.NoError(t, err)
 			require.Equal(t, st.Handled.UTC().Format("2006-01-02T150405Z"), courier.begun[j.Name][len(courier.begun[j.Name])-1].snapshot)

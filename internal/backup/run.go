@@ -464,13 +464,13 @@ func (l *leg) record(err error) *Record {
 }
 
 // measured takes over what a report says of the whole, and of the path.
-func (rec *Record) measured(r *fxfer.Report) {
-	rec.Files, rec.Failures, rec.Bytes, rec.Peak, rec.Digest = r.Files, r.Failed, r.Bytes, r.Peak, r.Digest
-	if len(r.Limits) > 0 {
-		first := &r.Limits[0]
-		rec.Limiter, rec.Hint = string(first.Limiter), first.Hint()
+func (r *Record) measured(report *fxfer.Report) {
+	r.Files, r.Failures, r.Bytes, r.Peak, r.Digest = report.Files, report.Failed, report.Bytes, report.Peak, report.Digest
+	if len(report.Limits) > 0 {
+		first := &report.Limits[0]
+		r.Limiter, r.Hint = string(first.Limiter), first.Hint()
 		if first.Host != "" {
-			rec.Limiter += " on " + first.Host
+			r.Limiter += " on " + first.Host
 		}
 	}
 }

@@ -40,14 +40,14 @@ func TestTimetable(t *testing.T) {
 
 	steady, err := ParseTimetable("200mbit", berlin)
 	require.NoError(t, err)
-	require.EqualValues(t, 200e6, steady.Rate(time.Now()))
+	require.Equal(t, int64(200e6), steady.Rate(time.Now()))
 	require.True(t, steady.Change(time.Now()).IsZero())
 	require.Zero(t, Timetable{}.Rate(time.Now()))
 
 	days, err := ParseTimetable("sat, sun 100mbit, 10:00-12:00:30 5MB/s", time.UTC)
 	require.NoError(t, err)
-	require.EqualValues(t, 100e6, days.Rate(moment(t, "2026-11-21T11:00:00Z")))
-	require.EqualValues(t, 40e6, days.Rate(moment(t, "2026-11-20T12:00:29Z")))
+	require.Equal(t, int64(100e6), days.Rate(moment(t, "2026-11-21T11:00:00Z")))
+	require.Equal(t, int64(40e6), days.Rate(moment(t, "2026-11-20T12:00:29Z")))
 	require.Zero(t, days.Rate(moment(t, "2026-11-20T12:00:30Z")))
 
 	for _, bad := range []string{"", "mon-fri", "08:00-18:00", "mon 8-18 50mbit", "50mbit, otherwise unlimited", "mon-xyz 5mbit", "mon 08:00-08:00 5mbit", "mon 08:00-18:00 50", "mon 08:00-18:00 x 5mbit", "a,", "24:00-06:00 5mbit", "23:00-25:00 5mbit"} {

@@ -50,8 +50,8 @@ Exit codes:
   1  other error                6  data did not pass a check
   2  usage                      7  disk or file error on this host
   3  entries failed or differ   8  disk or file error on the other host
-  4  key or right missing       9  a backup needs attention
-                              130  interrupted
+  4  key or right missing     130  interrupted
+  9  a backup needs attention
 `
 
 func newRoot() *cobra.Command {
