@@ -250,7 +250,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		fresh = false
 		s.hello.Fresh = s.fresh
 		prepare(s)
-		before, began := t.written, time.Now()
+		before, began := t.written+t.copied, time.Now()
 		err := s.run(ctx)
 		stats.merge(s.stats)
 		// Of a stream nothing must be read twice.
@@ -266,7 +266,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		if err == nil && c.opt.Streams == 0 {
 			c.learn(server, s.stats.streams)
 		}
-		if t.written > before {
+		if t.written+t.copied > before {
 			alive, try = time.Now(), 0
 		}
 		if err == nil && t.manifest != nil {
