@@ -29,7 +29,7 @@ type session struct {
 	path    string
 	streams int
 	opt     wire.Target
-	patient bool // wait for answers
+	patient bool                              // wait for answers
 	wrap    func(id int, s net.Conn) net.Conn // of the sender's end of each data stream
 
 	sent, got             []Event
