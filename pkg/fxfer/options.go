@@ -82,11 +82,25 @@ type Target struct {
 	BackupDir  string // below the target's share or folder: what is removed or replaced goes there; "" is nowhere
 	DryRun     bool   // compare only, and report what would be done
 
+	// Delta says how the target's older version of a file spares sending what the two have in common. "" is DeltaAuto.
+	Delta Delta
+
 	// Snapshot sends into a new folder of this name, a time such as 2026-11-20T020000Z (see SnapshotName) or SnapshotAuto, below that of the
 	// URL. Unchanged files are shared with the newest snapshot there. It is visible when it is complete; until then, the same name goes on
 	// with it. "" is none. Not of Get.
 	Snapshot string
 }
+
+// Delta is a way to find what two versions of a file have in common.
+type Delta string
+
+// The ways.
+const (
+	DeltaAuto   Delta = "auto"   // one of the others, by a sample of each file
+	DeltaFixed  Delta = "fixed"  // blocks in their places: images, databases
+	DeltaChunks Delta = "chunks" // chunks that their content delimits, wherever they are: dumps, archives
+	DeltaNone   Delta = "none"   // send all
+)
 
 // Sync says when files are durable.
 type Sync string
@@ -206,6 +220,7 @@ type Report struct {
 	Removed  int64         // entries that Delete removed, or in a dry run would
 	Bytes    int64         // of all files found
 	Written  int64         // payload written at the receiver in this run
+	Copied   int64         // of the files sent: what the target had in older versions of them, bytes; not in Written
 	Resumed  int64         // payload that was there from an interrupted run
 	Resent   int64         // payload sent more than once
 	Goodput  float64       // Written over Duration, bit/s
