@@ -149,6 +149,9 @@ func (f *transferFlags) add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 		}
 	})
 	f.addTarget(flags)
+	if list != nil {
+		f.addSnapshot(flags)
+	}
 	group(flags, "Network", func() { f.addNetwork(flags) })
 	group(flags, "Output", func() {
 		addParsed(flags, &f.report, "report", "file", "", "what became of each entry, as JSON lines", parseFile)

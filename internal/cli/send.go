@@ -27,12 +27,18 @@ Rules are those of gitignore: "*.o" matches at any depth, "/build" only in the
 source itself, "cache/" only folders. What a rule excludes is neither sent nor,
 by --delete, removed.
 
+With --snapshot, URL is a folder of snapshots. Each is a folder of its own, with
+a time for a name, in which files that did not change are the same files as in
+the one before: hard links, that take no space. It appears when it is complete,
+and the link "latest" leads to the newest. One that was interrupted goes on.
+
 ` + settingsHelp,
 		Example: `  fxfer send dvd.iso fxfer://nas/files             files/dvd.iso
   fxfer send dvd.iso fxfer://nas/files/film.iso    files/film.iso
   fxfer send photos fxfer://nas/files              files/photos/...
   fxfer send photos/ fxfer://nas/files/2026        files/2026/...
   fxfer send --delete www/ fxfer://nas/files/www   a mirror; -n only lists
+  fxfer send --snapshot /etc/ fxfer://nas/files/etc     files/etc/2026-11-20T020000Z/...
   pg_dump shop | fxfer send - fxfer://nas/files/shop.sql`,
 		SuggestFor: []string{"put", "push", "upload", "copy", "cp"},
 		Args:       func(c *cobra.Command, args []string) error { return noEmpty(args) },

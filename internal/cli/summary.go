@@ -12,7 +12,7 @@ import (
 const shownFailures = 20
 
 // summary tells the outcome of a transfer in a few lines. What isn't known is left out. The verb is "sent" or "received".
-func summary(verb string, r *fxfer.Report) string {
+func summary(verb string, r *fxfer.Report) (text string) {
 	var b strings.Builder
 	line := func(label string, parts ...string) {
 		var known []string
@@ -24,6 +24,9 @@ func summary(verb string, r *fxfer.Report) string {
 		if len(known) > 0 {
 			fmt.Fprintf(&b, "%-10s %s\n", label, strings.Join(known, ", "))
 		}
+	}
+	if r.Snapshot != "" {
+		defer func() { text += fmt.Sprintf("%-10s %s\n", "snapshot", r.Snapshot) }()
 	}
 	skipped, removed := nonzero(r.Skipped, "%d not wanted"), nonzero(r.Removed, "%d removed")
 	switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/filter"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -170,6 +171,22 @@ func (f *transferFlags) addTarget(flags *pflag.FlagSet) {
 		flags.BoolVar(&t.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
 		flags.BoolVar(&t.Strict, "strict", false, "fail if the target can't hold something, as an owner")
 	})
+}
+
+// addSnapshot adds the flag of send that makes snapshots.
+func (f *transferFlags) addSnapshot(flags *pflag.FlagSet) {
+	group(flags, "Mirror", func() {
+		addParsed(flags, &f.opt.Target.Snapshot, "snapshot", "time", "", "as a new folder below URL, by default of now", parseSnapshot)
+		flags.Lookup("snapshot").NoOptDefVal = fxfer.SnapshotAuto
+	})
+}
+
+func parseSnapshot(s string) (string, error) {
+	if s == fxfer.SnapshotAuto {
+		return s, nil
+	}
+	_, err := disk.SnapshotTime(s)
+	return s, err
 }
 
 func parseEntries(s string) (int64, error) {

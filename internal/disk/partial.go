@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -464,6 +465,46 @@ func (p *Partial) WriteAt(b []byte, off int64) (int, error) {
 		p.account(off, int64(n))
 	}
 	return n, at("write", p.path, err)
+}
+
+// CopyFrom writes n bytes of source at from to off. Where the file system can share them between files it does. Errors are as for
+// WriteAt, or those of reading.
+func (p *Partial) CopyFrom(source *Source, from, off, n int64) error {
+	p.gate.RLock()
+	defer p.gate.RUnlock()
+	if p.ended {
+		return at("write", p.path, os.ErrClosed)
+	}
+	if off < 0 || n < 0 || off+n < off || p.size >= 0 && off+n > p.size {
+		return at("write", p.path, fmt.Errorf("%d bytes at %d are outside the target of %d bytes", n, off, p.size))
+	}
+	p.writing.Lock()
+	err := copyRange(p.file, source.file, off, from, n)
+	p.writing.Unlock()
+	if p.tracked() && err == nil && n > 0 {
+		p.account(off, n)
+	}
+	return at("write", p.path, err)
+}
+
+// copyThrough copies a range by reading and writing it.
+func copyThrough(to, from *os.File, off, at, n int64) error {
+	buf := make([]byte, min(n, 256<<10))
+	for n > 0 {
+		part := buf[:min(n, int64(len(buf)))]
+		got, err := from.ReadAt(part, at)
+		if got < len(part) {
+			if err == nil || errors.Is(err, io.EOF) {
+				err = ErrChanged
+			}
+			return err
+		}
+		if _, err := to.WriteAt(part, off); err != nil {
+			return err
+		}
+		off, at, n = off+int64(got), at+int64(got), n-int64(got)
+	}
+	return nil
 }
 
 // account notes a write and wakes the keeper once enough has come together.

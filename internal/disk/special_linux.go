@@ -30,6 +30,11 @@ func (t *Tree) link(from *folder, base string, to *folder, name string) error {
 	return betweenFolders(from, to, func(fromFD, toFD int) error { return unix.Linkat(fromFD, base, toFD, name, 0) })
 }
 
+// linkFrom is link from a folder of another tree.
+func (t *Tree) linkFrom(_ *Tree, from *folder, base string, to *folder, name string) error {
+	return t.link(from, base, to, name)
+}
+
 // move renames an entry from one folder to another, over a file or an empty
 // folder if it is one.
 func (t *Tree) move(from *folder, base string, to *folder, name string) error {

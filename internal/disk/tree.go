@@ -24,6 +24,8 @@ import (
 // did counts at once.
 type Tree struct {
 	root    *os.Root
+	above   *os.Root // of a snapshot: that of the tree it is in, at place
+	place   string
 	folders folders
 	volumes volumes
 }

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -104,7 +105,7 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	case wire.Fail:
 		v.finishEntry(e, Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}})
 	default:
-		v.finishEntry(e, Event{Kind: outcomes[a.Verdict], New: a.New})
+		v.finishEntry(e, Event{Kind: outcomes[a.Verdict], New: a.New, Reused: e.reused})
 	}
 	return e, a
 }
@@ -281,6 +282,15 @@ func (v *Receiver) file(e *receiving, have *disk.Meta, missing bool, a *wire.Ans
 		a.Verdict, a.New = wire.Lack, missing
 		return nil
 	}
+	if missing {
+		if old, ok := v.previous(e); ok && t.Compare.Checksum {
+			e.hashing = true
+			v.hash(e)
+			return nil
+		} else if ok && old.ModTime.Equal(x.Time()) {
+			return v.reuse(e, &old, a)
+		}
+	}
 	return v.prepare(e, a)
 }
 
@@ -306,6 +316,9 @@ func (v *Receiver) same(e *receiving, have *disk.Meta, a *wire.Answer) error {
 	if v.opt.Target.DryRun {
 		a.Verdict = wire.Meta
 		return nil
+	}
+	if v.opt.Snapshot != nil && have.Nlink > 1 { // the others may be of older snapshots
+		return v.copyFile(e, v.tree, e.meta.Path)
 	}
 	return v.tree.Apply(e.meta, v.options(e))
 }
@@ -425,6 +438,9 @@ func (v *Receiver) hash(e *receiving) {
 // digestOf reads a whole file of the target.
 func (v *Receiver) digestOf(e *receiving) (digest [32]byte, err error) {
 	f, err := v.tree.OpenFile(e.meta.Path)
+	if s := v.opt.Snapshot; s != nil && s.Previous != nil && errors.Is(err, fs.ErrNotExist) {
+		f, err = s.Previous.OpenFile(e.meta.Path)
+	}
 	if err != nil {
 		return digest, err
 	}
@@ -456,7 +472,12 @@ func (v *Receiver) afterCompare(e *receiving, same bool) {
 	switch {
 	case same:
 		var have disk.Meta
-		if have, err = v.tree.StatXattrs(e.meta.Path); err == nil && v.extraLink(&have) && !v.opt.Target.DryRun {
+		have, err = v.tree.StatXattrs(e.meta.Path)
+		if old, ok := v.previous(e); ok && errors.Is(err, fs.ErrNotExist) {
+			if err = v.reuse(e, &old, &a); err == nil && a.Verdict == 0 {
+				return
+			}
+		} else if err == nil && v.extraLink(&have) && !v.opt.Target.DryRun {
 			err = v.prepare(e, &a)
 		} else if err == nil {
 			err = v.same(e, &have, &a)
@@ -466,11 +487,16 @@ func (v *Receiver) afterCompare(e *receiving, same bool) {
 	default:
 		err = v.prepare(e, &a)
 	}
+	v.conclude(e, &a, err)
+}
+
+// conclude answers for an entry later than with the others of its message.
+func (v *Receiver) conclude(e *receiving, a *wire.Answer, err error) {
 	if err != nil {
 		a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
 	}
 	have := extents(slices.Clone(a.Have))
-	v.ctrl.send(&wire.Answers{Answers: []wire.Answer{a}})
+	v.ctrl.send(&wire.Answers{Answers: []wire.Answer{*a}})
 	switch a.Verdict {
 	case wire.Need:
 		v.need(e, a.Have)
@@ -480,7 +506,7 @@ func (v *Receiver) afterCompare(e *receiving, same bool) {
 	case wire.Fail:
 		v.resolve(e, Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}})
 	default:
-		v.resolve(e, Event{Kind: outcomes[a.Verdict], New: a.New})
+		v.resolve(e, Event{Kind: outcomes[a.Verdict], New: a.New, Reused: e.reused})
 	}
 }
 
@@ -542,7 +568,7 @@ func (v *Receiver) linkNow(e *receiving) error {
 	err := v.make(e, func() error { return v.tree.Link(from, e.meta.Path) })
 	if err != nil && cannotLink(err) {
 		v.warn(disk.Warning{Path: e.meta.Path, What: "hard link", Err: err})
-		err = v.copyFile(e, from)
+		err = v.copyLink(e, from)
 	}
 	return err
 }
@@ -552,31 +578,39 @@ func cannotLink(err error) bool {
 	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EMLINK) || errors.Is(err, syscall.EXDEV) || errors.Is(err, errors.ErrUnsupported)
 }
 
-// copyFile makes a hard link's file anew where it cannot be linked.
-func (v *Receiver) copyFile(e *receiving, from string) error {
-	f, err := v.tree.OpenFile(from)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
+// copyLink makes a hard link's file anew where it cannot be linked.
+func (v *Receiver) copyLink(e *receiving, from string) error {
 	meta, err := v.tree.StatXattrs(from)
 	if err != nil {
 		return err
 	}
-	meta.Path, meta.ID, meta.Holes = e.meta.Path, disk.Identity{}, false
+	meta.Path = e.meta.Path
+	file := *e
+	file.meta, file.entry.Owned, file.entry.Listed = meta, true, true
+	return v.copyFile(&file, v.tree, from)
+}
+
+// copyFile makes the file of an entry with the content of one that is there, in this tree or another.
+func (v *Receiver) copyFile(e *receiving, tree *disk.Tree, from string) error {
+	f, err := tree.OpenFile(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	meta, opt := e.meta, v.options(e)
+	meta.Size, meta.ID = f.Identity().Size, disk.Identity{}
+	opt.Sync = disk.SyncNone // all is made durable at the end
 	var part *disk.Partial
 	err = v.make(e, func() (err error) {
-		part, err = v.tree.Partial(meta, 1<<maxBlockLog, v.meta)
+		part, err = v.tree.Partial(meta, 1<<maxBlockLog, opt)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, 1<<maxBlockLog)
 	for b := range blocksOf(meta.Size, maxBlockLog) {
-		data := buf[:lengthOf(meta.Size, maxBlockLog, b)]
-		if err = readFull(f, data, b<<maxBlockLog); err == nil {
-			_, err = part.WriteAt(data, b<<maxBlockLog)
+		if err = context.Cause(v.ctx); err == nil {
+			err = copyBlock(part, f, b<<maxBlockLog, int64(lengthOf(meta.Size, maxBlockLog, b)), meta.Holes)
 		}
 		if err == nil {
 			err = part.Mark(b, [32]byte{})
@@ -586,12 +620,32 @@ func (v *Receiver) copyFile(e *receiving, from string) error {
 		}
 	}
 	if err == nil {
+		err = f.Unchanged()
+	}
+	if err == nil {
 		err = part.Commit(meta)
 	}
 	if err != nil {
 		_ = part.Abort()
 	}
 	return err
+}
+
+// copyBlock copies n bytes at off from one file to another, and of one with holes only the data.
+func copyBlock(part *disk.Partial, f *disk.Source, off, n int64, holes bool) error {
+	data := []disk.Range{{Off: off, Len: n}}
+	if holes {
+		var err error
+		if data, err = f.Data(off, n); err != nil {
+			return err
+		}
+	}
+	for _, r := range data {
+		if err := part.CopyFrom(f, r.Off, r.Off, r.Len); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // linkWaiting gives a file, if it is in place, the names that wait for it. became is what became of the file.

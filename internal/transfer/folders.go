@@ -80,7 +80,7 @@ func (v *Receiver) setFolders(done []*folder) {
 		done = done[1:]
 		if !v.opt.Target.DryRun {
 			opt := v.options(&receiving{entry: x.entry})
-			if x.meta.Path == "." { // the share's rights are its owner's
+			if x.meta.Path == "." && v.opt.Snapshot == nil { // the share's rights are its owner's
 				if have, err := v.tree.Stat("."); err == nil {
 					x.meta.Mode, opt.Owner, opt.Xattrs = have.Mode, false, false
 				}

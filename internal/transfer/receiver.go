@@ -27,7 +27,8 @@ type ReceiverOptions struct {
 	Message func(wire.Message) // messages that are not the engine's
 	// Finishing is called when all is done, just before the sender is told; nil for none. It may Send.
 	Finishing func()
-	Clock     *Clock // takes the times of the stages; nil for none
+	Clock     *Clock    // takes the times of the stages; nil for none
+	Snapshot  *Snapshot // the tree is to be a snapshot; nil for others
 }
 
 // Receiver writes what one session's sender announces below a folder. Everything that it reads from its streams is
@@ -48,6 +49,7 @@ type Receiver struct {
 	open     int                   // weight of these
 	held     int                   // bytes of their names and attributes
 	removed  int64                 // entries that Delete has removed, or would
+	failed   int64                 // entries
 	strange  uint64                // one more than the last entry of which a block came before its announcement
 	next     uint64                // number of the next entry
 	count    uint64                // entries in all, once ended
@@ -90,6 +92,8 @@ type receiving struct {
 	held  int       // bytes of names and attributes
 
 	part *disk.Partial
+
+	reused bool // linked or copied from the previous snapshot; set before its end
 
 	folder      *folder      // that waits for it
 	links       []*receiving // hard links that wait for it
@@ -262,6 +266,11 @@ func (v *Receiver) Stats() Stats {
 func (v *Receiver) Send(m wire.Message) { v.ctrl.send(m) }
 
 func (v *Receiver) event(ev Event) {
+	if ev.Kind == Failed {
+		v.mu.Lock()
+		v.failed++
+		v.mu.Unlock()
+	}
 	if v.opt.Event != nil {
 		v.events.Lock()
 		defer v.events.Unlock()
@@ -419,14 +428,27 @@ func (v *Receiver) finish() {
 			v.end(protocolError("a block of an entry that does not exist"))
 			return
 		}
-		if v.way != nil {
+		switch s := v.opt.Snapshot; {
+		case v.way == nil:
+		case s == nil:
 			v.pruneAll(v.way.Folders)
+		case s.Resumed && len(v.way.Folders) > 0: // also what other sources left in the snapshot itself
+			v.pruneAll([]string{"."})
 		}
 		if !v.opt.Target.DryRun && v.opt.Target.Sync != wire.SyncNone {
 			synced := v.opt.Clock.syncing()
 			err := v.tree.SyncAll()
 			synced()
 			if err != nil {
+				v.end(&wire.Error{Code: codeOf(err), Text: err.Error()})
+				return
+			}
+		}
+		v.mu.Lock()
+		failed, over := v.failed, v.over
+		v.mu.Unlock()
+		if s := v.opt.Snapshot; s != nil && !over {
+			if err := s.Publish(failed); err != nil {
 				v.end(&wire.Error{Code: codeOf(err), Text: err.Error()})
 				return
 			}

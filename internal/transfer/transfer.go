@@ -91,6 +91,7 @@ type Event struct {
 	Digest [32]byte // zero for a file with holes, which are not digested
 	Err    error
 	New    bool
+	Reused bool // of Same: from the previous snapshot
 
 	Warning *wire.Warning // what the target could not hold
 }

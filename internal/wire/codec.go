@@ -49,6 +49,9 @@ func (d *decoder) fail(what string) {
 	d.b = nil
 }
 
+// more reports whether there are fields that a peer of before them did not send.
+func (d *decoder) more() bool { return len(d.b) > 0 }
+
 func (d *decoder) uint() uint64 {
 	v, n := binary.Uvarint(d.b)
 	if n <= 0 {

@@ -25,6 +25,8 @@ const (
 	CodeCancelled   Code = 16 // the peer's user stopped it
 	CodeAgain       Code = 17 // source changed, the entry follows anew
 	CodeSilent      Code = 18 // nothing was heard of the peer for too long: come again
+	CodeExists      Code = 19 // the snapshot is complete
+	CodeIncomplete  Code = 20 // the snapshot lacks entries, and is not visible
 )
 
 var codeNames = map[Code]string{
@@ -32,7 +34,7 @@ var codeNames = map[Code]string{
 	CodePath: "path refused", CodeNotFound: "not found", CodeSourceDisk: "source disk", CodeTargetDisk: "target disk",
 	CodeNoSpace: "no space", CodeBusy: "busy", CodeIntegrity: "integrity", CodeChanged: "source changed",
 	CodeUnsupported: "not supported", CodeProtocol: "protocol", CodeDraining: "server ends", CodeCancelled: "cancelled", CodeAgain: "changed, sent again",
-	CodeSilent: "nothing heard",
+	CodeSilent: "nothing heard", CodeExists: "exists", CodeIncomplete: "incomplete",
 }
 
 // String names the code for people.

@@ -23,6 +23,7 @@ const (
 	MaxXattrs       = 64 << 10 // names and values of one entry, bytes
 	MaxSize         = 1 << 60  // bytes of a file
 	maxBlockNumber  = 1 << 47
+	maxSnapshot     = 32 // bytes of a snapshot's name
 	// NoEntry is the Index of an EntryFailed about something that could not become an entry.
 	NoEntry     = 1<<64 - 1
 	MinBlockLog = 16 // 64 KiB
@@ -81,6 +82,9 @@ const (
 	List   Intent = 3 // the client asks for names
 	Verify Intent = 4 // the client asks for names and digests
 	Probe  Intent = 5 // the client measures the path; no files are touched
+	Store  Intent = 6 // the client sends a snapshot
+	Series Intent = 7 // the client asks for snapshots
+	Expire Intent = 8 // the client has snapshots removed
 )
 
 // Hello opens a session: the first message on the control stream.
@@ -100,6 +104,7 @@ type Hello struct {
 	MaxStreams uint64   // the client opens no more data streams
 	Proof      []byte   // of an invitation, 32 bytes, or empty
 	Agent      string
+	Snapshot   string // its name; of Store
 }
 
 // Target says what the receiver does with entries.
@@ -646,6 +651,7 @@ func (m *Hello) encode(e *encoder) {
 	e.string(m.Agent)
 	m.Target.encode(e)
 	m.Select.encode(e)
+	e.string(m.Snapshot)
 }
 
 func (t *Target) encode(e *encoder) {
@@ -712,6 +718,9 @@ func (m *Hello) decode(d *decoder) {
 	m.Agent = d.string(MaxText)
 	m.Target.decode(d)
 	m.Select.decode(d)
+	if d.more() {
+		m.Snapshot = d.string(maxSnapshot)
+	}
 }
 
 func (m *Join) encode(e *encoder) {

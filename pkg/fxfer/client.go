@@ -146,6 +146,9 @@ func (c *Client) SendStream(ctx context.Context, r io.Reader, target URL) (*Repo
 		return nil, usage("name the file: "+target.Redacted()+"/NAME", "a stream has no name of its own")
 	}
 	name := target.Path[strings.LastIndexByte(target.Path, '/')+1:]
+	if c.opt.Target.Snapshot != "" {
+		target.Path = strings.TrimSuffix(target.Path[:len(target.Path)-len(name)], "/")
+	}
 	source := &transfer.StreamSource{R: r, Entry: wire.Entry{
 		Kind: wire.File, Path: name, Size: wire.Unknown, ModTime: time.Now().UnixNano(), Mode: 0o644,
 	}}
@@ -159,6 +162,13 @@ func (c *Client) push(ctx context.Context, source transfer.Source, what []string
 		below += "/"
 	}
 	hello := wire.Hello{Intent: wire.Push, Share: target.Share, Paths: []string{below}}
+	if c.opt.Target.Snapshot != "" && target.Share != "" {
+		name, err := c.snapshotOf(ctx, target)
+		if err != nil {
+			return nil, err
+		}
+		hello.Intent, hello.Snapshot = wire.Store, name
+	}
 	return c.transfer(ctx, target, hello, what, local, func(s *clientSession) { s.source = source })
 }
 
@@ -217,6 +227,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		return nil, usage("fxfer ls "+u.Redacted()+" shows the shares", "the URL names no share")
 	}
 	hello.Target, hello.RateLimit = c.opt.Target.wire(), c.opt.RateLimit
+	hello.Target.Delete = hello.Target.Delete || hello.Intent == wire.Store // what an interrupted session left
 	if err := checkHello(&hello); err != nil {
 		return nil, err
 	}
@@ -227,10 +238,10 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		if t.manifest, err = newManifest(c.opt.Manifest, local); err != nil {
 			return nil, &Error{Kind: KindLocalDisk, Err: err}
 		}
-		t.manifest.exact = hello.Intent == wire.Push
+		t.manifest.exact = hello.Intent != wire.Pull
 		defer t.manifest.discard()
 	}
-	fresh := !c.opt.Target.DryRun && !c.opt.Target.Checksum && c.firstTime(server, &hello, what)
+	fresh := !c.opt.Target.DryRun && !c.opt.Target.Checksum && hello.Intent != wire.Store && c.firstTime(server, &hello, what)
 	var stats sessionStats
 	alive := time.Now()
 	mtu := 0
@@ -249,6 +260,9 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 			t.begin()
 			continue
 		}
+		if err != nil && t.reconnects > 0 && errors.Is(describe(err, server), ErrSnapshotExists) {
+			err = nil // it was the answer that was lost
+		}
 		if err == nil && c.opt.Streams == 0 {
 			c.learn(server, s.stats.streams)
 		}
@@ -264,7 +278,11 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 			}
 		}
 		if err == nil || ctx.Err() != nil || local == nil || !temporary(err) || time.Since(alive) >= c.opt.RetryFor {
-			return c.finish(t, server, &stats, describe(err, server))
+			r, err := c.finish(t, server, &stats, describe(err, server))
+			if err == nil && !c.opt.Target.DryRun {
+				r.Snapshot = hello.Snapshot
+			}
+			return r, err
 		}
 		wait := min(time.Second<<min(try, 4), 15*time.Second)
 		wait = wait/2 + rand.N(wait) //nolint:gosec // jitter
@@ -351,6 +369,9 @@ func describe(err error, server string) error {
 		e := &Error{Kind: kindOfCode(coded), Err: coded}
 		if coded.Remote {
 			e.Err = fmt.Errorf("%s: %w", server, coded)
+		}
+		if coded.Remote && coded.Code == wire.CodeExists {
+			e.Err = fmt.Errorf("%s: %w: %w", server, ErrSnapshotExists, coded)
 		}
 		if coded.Code == wire.CodeTrust {
 			e.Remedy = "ask its administrator for an invitation: fxfer serve --invite"

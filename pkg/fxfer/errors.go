@@ -21,6 +21,9 @@ var (
 	ErrServerChanged = identity.ErrServerChanged
 )
 
+// ErrSnapshotExists says that the snapshot to be sent is complete already.
+var ErrSnapshotExists = errors.New("the snapshot is complete")
+
 // Kind classes errors by what a user can do about them.
 type Kind int
 
@@ -82,8 +85,10 @@ func kindOfCode(e *wire.Error) Kind {
 	switch e.Code {
 	case wire.CodeTrust, wire.CodeRight:
 		return KindTrust
-	case wire.CodePath:
+	case wire.CodePath, wire.CodeExists:
 		return KindUsage
+	case wire.CodeIncomplete:
+		return KindPartial
 	case wire.CodeIntegrity, wire.CodeChanged:
 		return KindIntegrity
 	case wire.CodeSourceDisk, wire.CodeTargetDisk, wire.CodeNoSpace, wire.CodeNotFound, wire.CodeUnsupported:

@@ -73,6 +73,11 @@ type Target struct {
 	MaxDelete  int64  // but nothing if that were more entries; 0 is any number
 	BackupDir  string // below the target's share or folder: what is removed or replaced goes there; "" is nowhere
 	DryRun     bool   // compare only, and report what would be done
+
+	// Snapshot sends into a new folder of this name, a time such as 2026-11-20T020000Z (see SnapshotName) or SnapshotAuto, below that of the
+	// URL. Unchanged files are shared with the newest snapshot there. It is visible when it is complete; until then, the same name goes on
+	// with it. "" is none. Not of Get.
+	Snapshot string
 }
 
 // Sync says when files are durable.
@@ -173,6 +178,7 @@ type Report struct {
 	Resent   int64         // payload sent more than once
 	Goodput  float64       // Written over Duration, bit/s
 	Digest   string        // of the file, if it was exactly one
+	Snapshot string        // that is complete now; "" if none is
 	Failures []FileResult  // the first 100
 	Warnings []Warning     // what the target could not hold
 	Plan     *Plan         // of a dry run; nil otherwise

@@ -38,6 +38,9 @@ func (o *Options) check() error {
 	if o.Target.Delete && o.Source.Files != nil {
 		return usage("leave one of the two out", "a list of files says nothing of what else is to stay, so nothing can be removed by it")
 	}
+	if err := o.Target.checkSnapshot(); err != nil {
+		return err
+	}
 	if dir := o.Target.BackupDir; dir != "" {
 		if err := disk.CheckPath(dir); err != nil || dir == "." {
 			return usage("name a folder below the target", "%q is no folder for backups", dir)
@@ -66,6 +69,9 @@ func (o *Options) checkStream() error {
 func (o *Options) checkGet() error {
 	if o.Source.Files != nil {
 		return usage("name each as a source", "a list of files selects what is sent, not what is got")
+	}
+	if o.Target.Snapshot != "" {
+		return usage("leave it out", "snapshots are sent, not got")
 	}
 	return nil
 }

@@ -110,6 +110,7 @@ type serverSession struct {
 	watched *telemetry
 	sender  *transfer.Sender
 	receive *transfer.Receiver
+	storing *storing        // of Store
 	probe   *probe.Session  // of Probe, which has nothing above but server, hello, key and log
 	ctx     context.Context // of Probe: ends with the session
 	drain   context.CancelCauseFunc
@@ -391,18 +392,22 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 		return s.verify(ctx, conn, m, grants, admitted)
 	case wire.Probe:
 		return s.probing(ctx, conn, m, admitted)
+	case wire.Series:
+		return s.listSeries(conn, m, grants)
+	case wire.Expire:
+		return s.expire(ctx, conn, m, grants, admitted)
 	}
 	x := &serverSession{server: s, hello: m, key: conn.PeerKey()}
 	need := identity.Write
 	if m.Intent == wire.Pull {
 		need = identity.Read
-	} else if m.Intent != wire.Push || len(m.Paths) != 1 {
+	} else if m.Intent != wire.Push && m.Intent != wire.Store || len(m.Paths) != 1 {
 		return wire.Errorf(wire.CodeProtocol, "a session sends or gets")
 	}
 	if x.share, err = s.share(m.Share, grants, need); err != nil {
 		return err
 	}
-	if m.Target.Delete || m.Target.Compare.Checksum || m.Target.DryRun { // they show what is there
+	if m.Target.Delete && m.Intent != wire.Store || m.Target.Compare.Checksum || m.Target.DryRun { // they show what is there
 		if _, err := s.share(m.Share, grants, identity.Read); err != nil {
 			return err
 		}
@@ -538,9 +543,12 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	x.watched = newTelemetry(x.clock, x.set, x.written, hostFacts(s.host, int64(s.opt.SockBuf)))
 	x.watched.reached(conn.RemoteAddr())
 	count := &counts{}
-	run, err := x.engine(conn, r, count)
+	run, err := x.engine(ctx, conn, r, count)
 	if err != nil {
 		return err
+	}
+	if x.storing != nil {
+		defer x.storing.close()
 	}
 	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: maxStreams})
 	if err := s.register(x); err != nil {
@@ -564,7 +572,10 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 }
 
 // engine makes the engine and returns its Run. What the client asks of it may be hostile.
-func (x *serverSession) engine(conn transport.Conn, r *wire.Reader, count *counts) (func(context.Context) error, error) {
+func (x *serverSession) engine(ctx context.Context, conn transport.Conn, r *wire.Reader, count *counts) (func(context.Context) error, error) {
+	if x.hello.Intent == wire.Store {
+		return x.storeEngine(ctx, conn, r, count)
+	}
 	if x.hello.Intent == wire.Push {
 		if dir := x.hello.Target.BackupDir; dir != "" {
 			if err := disk.CheckPath(dir); err != nil || dir == "." {
@@ -596,8 +607,11 @@ func (x *serverSession) engine(conn transport.Conn, r *wire.Reader, count *count
 }
 
 func (x *serverSession) intent() string {
-	if x.hello.Intent == wire.Push {
+	switch x.hello.Intent {
+	case wire.Push:
 		return "receive"
+	case wire.Store:
+		return "store"
 	}
 	return "send"
 }

@@ -1,0 +1,32 @@
+package disk
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// copyRange copies n bytes between files in the kernel, which shares them where the file system can.
+func copyRange(to, from *os.File, off, at, n int64) error {
+	for n > 0 {
+		var done int
+		err := withFD(to, func(toFD int) error {
+			return withFD(from, func(fromFD int) (err error) {
+				source, target := at, off
+				done, err = unix.CopyFileRange(fromFD, &source, toFD, &target, int(min(n, 1<<30)), 0)
+				return err
+			})
+		})
+		switch {
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPERM):
+			return copyThrough(to, from, off, at, n)
+		case err != nil:
+			return err
+		case done == 0:
+			return ErrChanged // shorter than it was
+		}
+		off, at, n = off+int64(done), at+int64(done), n-int64(done)
+	}
+	return nil
+}

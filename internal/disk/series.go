@@ -1,0 +1,413 @@
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// snapshotLayout is the form of a snapshot's name: a time in UTC.
+	snapshotLayout = "2006-01-02T150405Z"
+	// latestName is the symlink to the newest snapshot.
+	latestName = "latest"
+
+	// What is beside the snapshots: the folder of what is known about them, one that is being filled, and one that is being removed.
+	seriesState    = reservedPrefix + "snapshots"
+	fillingSuffix  = ".snap"
+	removingSuffix = ".gone"
+
+	seriesOwners = "owners"
+	seriesLock   = "lock"
+)
+
+// SnapshotName is the name of a snapshot of a time.
+func SnapshotName(t time.Time) string { return t.UTC().Format(snapshotLayout) }
+
+// SnapshotTime reads the name of a snapshot, such as 2026-11-20T020000Z. The error matches ErrPath.
+func SnapshotTime(name string) (time.Time, error) {
+	t, err := time.Parse(snapshotLayout, name)
+	if err != nil || SnapshotName(t) != name {
+		return t, fmt.Errorf("%w: %q is no name of a snapshot, such as %s", ErrPath, clip(name), "2026-11-20T020000Z")
+	}
+	return t, nil
+}
+
+// Series is a folder that holds snapshots: plain folders with times for names, and the symlink latest. A snapshot is filled under a
+// reserved name and gets its own when it is complete, so what is visible is whole. Its methods are not safe for concurrent use, but
+// several Series of a folder, also of several processes, keep each other off by Lock.
+type Series struct {
+	tree *Tree
+	path string
+	lock *os.File
+}
+
+// OpenSeries opens the series at path. It is fs.ErrNotExist where there is none.
+func (t *Tree) OpenSeries(path string) (*Series, error) {
+	s := &Series{tree: t, path: path}
+	err := s.inState(func(*os.Root) error { return nil })
+	if err != nil {
+		return nil, at("open snapshots", path, err)
+	}
+	return s, nil
+}
+
+// MakeSeries opens the series at path or makes one, for owner. A series can't lie in another.
+func (t *Tree) MakeSeries(path, owner string) (*Series, error) {
+	if s, err := t.OpenSeries(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	if above, _ := splitPath(path); path != "." {
+		if in, _, err := t.SeriesOf(above); err != nil || in != "" {
+			if err == nil {
+				err = fmt.Errorf("%w: it lies in the snapshots of %q", ErrPath, in)
+			}
+			return nil, at("make snapshots", path, err)
+		}
+	}
+	if err := t.Mkdir(path, 0o755); err != nil {
+		return nil, err
+	}
+	err := t.withFolder(path, func(root *os.Root) error {
+		// The owner is there when the series is.
+		fresh := seriesState + ".new"
+		if err := root.RemoveAll(fresh); err != nil {
+			return err
+		}
+		if err := root.Mkdir(fresh, 0o700); err != nil {
+			return err
+		}
+		if err := root.WriteFile(fresh+"/"+seriesOwners, []byte(owner+"\n"), 0o600); err != nil {
+			return err
+		}
+		if err := root.Rename(fresh, seriesState); err != nil {
+			_ = root.RemoveAll(fresh)
+			if _, there := root.Lstat(seriesState); there != nil {
+				return err
+			}
+		}
+		return syncFolder(root)
+	})
+	if err != nil {
+		return nil, at("make snapshots", path, err)
+	}
+	return t.OpenSeries(path)
+}
+
+// SeriesOf returns the path of the series that path is, or lies in, and what follows it in path; "" if there is none.
+func (t *Tree) SeriesOf(path string) (series, rest string, err error) {
+	if err := CheckPath(path); err != nil {
+		return "", "", err
+	}
+	for above := path; ; above, _ = splitPath(above) {
+		_, err := t.OpenSeries(above)
+		switch {
+		case err == nil && above == path:
+			return above, "", nil
+		case err == nil && above == ".":
+			return above, path, nil
+		case err == nil:
+			return above, path[len(above)+1:], nil
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrNotFolder):
+			return "", "", err
+		}
+		if above == "." {
+			return "", "", nil
+		}
+	}
+}
+
+// inState calls do with the folder of what is known about the snapshots.
+func (s *Series) inState(do func(*os.Root) error) error {
+	return s.tree.withFolder(s.path, func(root *os.Root) error {
+		f := folder{root: root, path: s.path}
+		state, err := f.enter(seriesState)
+		if err != nil {
+			return err
+		}
+		defer state.release()
+		return do(state.root)
+	})
+}
+
+// Owned reports whether owner is one of those whose series this is.
+func (s *Series) Owned(owner string) (bool, error) {
+	var text []byte
+	err := s.inState(func(root *os.Root) error {
+		file, info, err := openRegular(root, seriesOwners, os.O_RDONLY)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		if info.Size() > 1<<20 {
+			return fs.ErrInvalid
+		}
+		text, err = io.ReadAll(file)
+		return err
+	})
+	if err != nil {
+		return false, at("read the owners of", s.path, err)
+	}
+	for line := range bytes.Lines(text) {
+		if owner != "" && string(bytes.TrimSpace(line)) == owner {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Lock keeps others from filling, publishing and removing snapshots of this series until Close. ErrBusy says that somebody does.
+func (s *Series) Lock() error {
+	err := s.inState(func(root *os.Root) error {
+		file, err := root.OpenFile(seriesLock, os.O_RDWR|os.O_CREATE|openNonblock, 0o600)
+		if err != nil {
+			return err
+		}
+		if err := lockFile(file); err != nil {
+			file.Close()
+			return err
+		}
+		s.lock = file
+		return nil
+	})
+	return at("lock", s.path, err)
+}
+
+// Close releases the lock.
+func (s *Series) Close() {
+	if s.lock != nil {
+		s.lock.Close()
+		s.lock = nil
+	}
+}
+
+// Snapshots lists the snapshots, complete and filling ones, in the order of their names.
+func (s *Series) Snapshots() (complete, filling []string, err error) {
+	err = s.each(func(_ *os.Root, name string, info fs.FileInfo) error {
+		if _, bad := SnapshotTime(name); bad == nil && info.IsDir() {
+			complete = append(complete, name)
+		}
+		if inner := within(name, fillingSuffix); inner != "" && info.IsDir() {
+			filling = append(filling, inner)
+		}
+		return nil
+	})
+	slices.Sort(complete)
+	slices.Sort(filling)
+	return complete, filling, at("list snapshots", s.path, err)
+}
+
+// within returns the snapshot that a reserved name with this suffix is of, "" for none.
+func within(name, suffix string) string {
+	inner := strings.TrimSuffix(strings.TrimPrefix(name, reservedPrefix), suffix)
+	if _, err := SnapshotTime(inner); err != nil || name != reservedPrefix+inner+suffix {
+		return ""
+	}
+	return inner
+}
+
+// each visits what is in the folder of the series.
+func (s *Series) each(visit func(root *os.Root, name string, info fs.FileInfo) error) error {
+	return s.tree.withFolder(s.path, func(root *os.Root) error {
+		names, err := namesIn(root)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			info, err := root.Lstat(name)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err == nil {
+				err = visit(root, name, info)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Open opens a complete snapshot as a tree, which the caller closes.
+func (s *Series) Open(name string) (*Tree, error) {
+	if _, err := SnapshotTime(name); err != nil {
+		return nil, err
+	}
+	return s.sub(name, name)
+}
+
+// sub opens a folder of the series as a tree.
+func (s *Series) sub(entry, name string) (*Tree, error) {
+	var sub *Tree
+	err := s.tree.withFolder(s.path, func(root *os.Root) error {
+		f := folder{root: root, path: s.path}
+		next, err := f.enter(entry)
+		if err != nil {
+			return err
+		}
+		next.path = "."
+		sub = &Tree{root: next.root, above: s.tree.root, place: childPath(s.path, entry)}
+		sub.folders.start(next)
+		return nil
+	})
+	return sub, at("open snapshot", childPath(s.path, name), err)
+}
+
+// Fill opens the folder in which the snapshot name is made, and reports whether an earlier run left it; fs.ErrExist says that the
+// snapshot is complete. What a killed Remove left is removed. The caller has the lock and closes the tree.
+func (s *Series) Fill(name string) (tree *Tree, resumed bool, err error) {
+	if _, err := SnapshotTime(name); err != nil {
+		return nil, false, err
+	}
+	if err := s.clean(); err != nil {
+		return nil, false, err
+	}
+	filling := reservedPrefix + name + fillingSuffix
+	err = s.tree.withFolder(s.path, func(root *os.Root) error {
+		if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+			if err == nil {
+				err = fs.ErrExist
+			}
+			return err
+		}
+		err := root.Mkdir(filling, 0o700)
+		if resumed = errors.Is(err, fs.ErrExist); resumed {
+			return openUp(root, filling, ErrNotFolder)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, false, at("make snapshot", childPath(s.path, name), err)
+	}
+	tree, err = s.sub(filling, name)
+	return tree, resumed, err
+}
+
+// Publish gives a snapshot that is complete and durable its name, and lets latest lead to the newest one. own tells that the folder
+// has the metadata that it shall have; otherwise it gets the mode of new folders. The tree that Fill gave must be closed.
+func (s *Series) Publish(name string, own bool) error {
+	err := s.tree.withFolder(s.path, func(root *os.Root) error {
+		filling := reservedPrefix + name + fillingSuffix
+		if !own {
+			if err := root.Chmod(filling, 0o755); err != nil {
+				return err
+			}
+		}
+		if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+			return fs.ErrExist
+		}
+		if err := root.Rename(filling, name); err != nil {
+			return err
+		}
+		return syncFolder(root)
+	})
+	s.tree.folders.changed()
+	if err != nil {
+		return at("publish snapshot", childPath(s.path, name), err)
+	}
+	return s.pointLatest()
+}
+
+// pointLatest lets latest lead to the newest snapshot.
+func (s *Series) pointLatest() error {
+	complete, _, err := s.Snapshots()
+	if err != nil {
+		return err
+	}
+	err = s.tree.withFolder(s.path, func(root *os.Root) error {
+		info, err := root.Lstat(latestName)
+		switch {
+		case err == nil && info.Mode().Type() != fs.ModeSymlink:
+			return nil // somebody's own
+		case len(complete) == 0:
+			return removeIfThere(root, latestName)
+		}
+		newest := complete[len(complete)-1]
+		if have, err := root.Readlink(latestName); err == nil && have == newest {
+			return nil
+		}
+		fresh := reservedName(latestName) + linkSuffix
+		if err := removeIfThere(root, fresh); err != nil {
+			return err
+		}
+		if err := root.Symlink(newest, fresh); err != nil {
+			if cannotHold(err) {
+				return nil // a system without them
+			}
+			return err
+		}
+		if err := root.Rename(fresh, latestName); err != nil {
+			return err
+		}
+		return syncFolder(root)
+	})
+	return at("link the latest snapshot of", s.path, err)
+}
+
+// Remove removes a complete snapshot and what is known about it. It is invisible from the first moment on. The caller has the lock.
+func (s *Series) Remove(name string) error {
+	if _, err := SnapshotTime(name); err != nil {
+		return err
+	}
+	s.tree.folders.forgetBelow(childPath(s.path, name))
+	err := s.tree.withFolder(s.path, func(root *os.Root) error {
+		if err := root.Rename(name, reservedPrefix+name+removingSuffix); err != nil {
+			return err
+		}
+		return syncFolder(root)
+	})
+	s.tree.folders.changed()
+	if err != nil {
+		return at("remove snapshot", childPath(s.path, name), err)
+	}
+	return errors.Join(s.pointLatest(), s.clean())
+}
+
+// clean removes what is being removed.
+func (s *Series) clean() error {
+	err := s.each(func(root *os.Root, name string, _ fs.FileInfo) error {
+		inner := within(name, removingSuffix)
+		if inner == "" {
+			return nil
+		}
+		if err := removeAll(&folder{root: root, path: s.path}, name); err != nil {
+			return err
+		}
+		return s.inState(func(state *os.Root) error {
+			for _, suffix := range stateSuffixes {
+				if err := removeIfThere(state, inner+suffix); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	return at("remove snapshots of", s.path, err)
+}
+
+// stateSuffixes are those of the files that are known about a snapshot.
+var stateSuffixes = []string{}
+
+// LinkFrom is Link from a file of another tree, on the same file system.
+func (t *Tree) LinkFrom(other *Tree, from, to string) error {
+	err := other.withParent(from, func(source *folder, sourceBase string) error {
+		return t.withParent(to, func(f *folder, base string) error {
+			if base == "." {
+				return ErrExists
+			}
+			err := t.linkFrom(other, source, sourceBase, f, base)
+			if errors.Is(err, fs.ErrExist) {
+				err = t.swapIn(f, base, hardSuffix, func(name string) error { return t.linkFrom(other, source, sourceBase, f, name) })
+			}
+			return err
+		})
+	})
+	return at("link", to, err)
+}

@@ -1,0 +1,131 @@
+package fxfer
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// SnapshotAuto is a Target.Snapshot: the one that was interrupted last, or a new one of the present time.
+const SnapshotAuto = "auto"
+
+// SnapshotName is the name of a snapshot of a time, such as 2026-11-20T020000Z.
+func SnapshotName(t time.Time) string { return disk.SnapshotName(t) }
+
+// Snapshot is one of a series.
+type Snapshot struct {
+	Name    string
+	Time    time.Time // as its name says
+	Partial bool      // not complete, and so not visible: Send with the same name goes on with it
+}
+
+// Snapshots lists the snapshots in the folder that u leads to, in the order of their names. A folder that has none, or does not exist,
+// gives none.
+func (c *Client) Snapshots(ctx context.Context, u URL) ([]Snapshot, error) {
+	if u.Share == "" {
+		return nil, usage("fxfer ls "+u.Redacted()+" shows the shares", "the URL names no share")
+	}
+	s := &clientSession{client: c, url: u, hello: wire.Hello{Intent: wire.Series, Share: u.Share, Paths: []string{u.Path}}}
+	entries, err := s.list(ctx)
+	if err != nil {
+		return nil, describe(err, serverOf(u))
+	}
+	var all []Snapshot
+	for _, e := range entries {
+		if t, err := disk.SnapshotTime(e.Path); err == nil { // the server may be hostile
+			all = append(all, Snapshot{Name: e.Path, Time: t, Partial: e.Rights != snapshotComplete})
+		}
+	}
+	slices.SortFunc(all, func(a, b Snapshot) int { return a.Time.Compare(b.Time) })
+	return all, nil
+}
+
+// PruneSnapshots removes the complete snapshots in the folder that u leads to, but for those in keep and all that are newer than
+// the newest of these. It returns which it removed, also with an error. It needs the right to write.
+func (c *Client) PruneSnapshots(ctx context.Context, u URL, keep []string) (removed []string, err error) {
+	if u.Share == "" {
+		return nil, usage("fxfer ls "+u.Redacted()+" shows the shares", "the URL names no share")
+	}
+	if len(keep) == 0 {
+		return nil, usage("name those to keep", "no snapshot is to be kept")
+	}
+	s := &clientSession{client: c, url: u, hello: wire.Hello{Intent: wire.Expire, Share: u.Share, Paths: []string{u.Path}}}
+	removed, err = s.expire(ctx, keep)
+	return removed, describe(interrupted(ctx, err), serverOf(u))
+}
+
+func (s *clientSession) expire(ctx context.Context, keep []string) (removed []string, err error) {
+	_, _ = rand.Read(s.hello.Session[:]) // never fails
+	_, _ = rand.Read(s.hello.Secret[:])
+	s.cfg = transport.Config{Identity: s.client.key}
+	conn, err := s.openThrough(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	var out []byte
+	for part := range slices.Chunk(keep, wire.MaxStrings) {
+		out = wire.Append(out, &wire.Prune{Folders: part})
+	}
+	if _, err := conn.Write(wire.Append(out, &wire.Prune{})); err != nil {
+		return nil, err
+	}
+	r := wire.NewReader(conn, wire.MaxMessage)
+	for {
+		_ = conn.SetReadDeadline(time.Now().Add(verifyPatience)) // a large snapshot takes its time
+		m, err := r.Next()
+		if err != nil {
+			return removed, err
+		}
+		switch m := m.(type) {
+		case *wire.Refuse:
+			return removed, &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
+		case *wire.Welcome:
+			s.message(conn, m)
+		case *wire.Removed:
+			if len(removed) < maxKeep {
+				removed = append(removed, m.Path)
+			}
+		case *wire.EndManifest:
+			return removed, nil
+		}
+	}
+}
+
+// snapshotOf returns the name of the snapshot to be sent.
+func (c *Client) snapshotOf(ctx context.Context, u URL) (string, error) {
+	name := c.opt.Target.Snapshot
+	if name != SnapshotAuto {
+		return name, nil
+	}
+	all, err := c.Snapshots(ctx, u)
+	if err != nil {
+		return "", err
+	}
+	if n := len(all); n > 0 && all[n-1].Partial {
+		return all[n-1].Name, nil
+	}
+	return SnapshotName(time.Now()), nil
+}
+
+// checkSnapshot refuses options that a snapshot can't have.
+func (t *Target) checkSnapshot() error {
+	if t.Snapshot == "" {
+		return nil
+	}
+	if t.Snapshot != SnapshotAuto {
+		if _, err := disk.SnapshotTime(t.Snapshot); err != nil {
+			return usage("leave the name out for the present time", "%w", err)
+		}
+	}
+	if t.Update || t.Existing || t.IgnoreExisting || t.Delete || t.BackupDir != "" || t.MaxDelete != 0 {
+		return usage("leave it out", "a snapshot holds what the source holds: there is nothing at the target to be left, kept or removed")
+	}
+	return nil
+}

@@ -1,0 +1,339 @@
+package fxfer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+const (
+	// seriesPatience is how long a session waits for another that fills or removes a snapshot of the same series: it may be the client's
+	// own, whose end is not known yet.
+	seriesPatience = 30 * time.Second
+	seriesEvery    = 100 * time.Millisecond
+	seriesPing     = 5 * time.Second
+)
+
+// storing is a snapshot that a session fills.
+type storing struct {
+	series   *disk.Series
+	name     string
+	tree     *disk.Tree // of the new one
+	previous *disk.Tree // nil for none
+	resumed  bool
+	own      bool // the folder itself came with metadata
+	log      func(msg string, args ...any)
+}
+
+// store opens the snapshot that a client wants to fill.
+func (x *serverSession) store(ctx context.Context, conn transport.Conn) (*storing, error) {
+	m := x.hello
+	pin := string(identity.PinOf(x.key))
+	if _, err := disk.SnapshotTime(m.Snapshot); err != nil {
+		return nil, &wire.Error{Code: wire.CodePath, Text: err.Error()}
+	}
+	series, err := x.share.tree.MakeSeries(seriesPath(m.Paths[0]), pin)
+	if err != nil {
+		return nil, refuseTarget(err)
+	}
+	if err := lockSeries(ctx, conn, series); err != nil {
+		return nil, refuseTarget(err)
+	}
+	s := &storing{series: series, name: m.Snapshot, log: x.log.Warn}
+	if err := s.open(); err != nil {
+		s.close()
+		if errors.Is(err, fs.ErrExist) {
+			return nil, wire.Errorf(wire.CodeExists, "the snapshot %s is complete", m.Snapshot)
+		}
+		return nil, refuseTarget(err)
+	}
+	return s, nil
+}
+
+// storeEngine makes the engine of a Store.
+func (x *serverSession) storeEngine(ctx context.Context, conn transport.Conn, r *wire.Reader, count *counts) (func(context.Context) error, error) {
+	t := x.hello.Target
+	if t.BackupDir != "" || t.Compare.Update || t.Compare.Existing || t.Compare.IgnoreExisting || !t.Delete {
+		return nil, wire.Errorf(wire.CodeUnsupported, "a snapshot holds what the source holds")
+	}
+	opt := transfer.ReceiverOptions{Path: ".", Target: t, Event: count.event, Clock: x.clock, Finishing: func() { x.watched.last(x.send) }}
+	if t.DryRun { // as if it were to become what the newest is
+		tree, base, err := x.newest()
+		if err != nil {
+			return nil, refuseTarget(err)
+		}
+		opt.Path = base
+		x.receive = transfer.NewReceiver(conn, r, tree, opt)
+		return x.receive.Run, nil
+	}
+	s, err := x.store(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	x.storing = s
+	opt.Snapshot = s.snapshot()
+	opt.Event = func(e transfer.Event) {
+		s.event(e)
+		count.event(e)
+	}
+	x.receive = transfer.NewReceiver(conn, r, s.tree, opt)
+	return x.receive.Run, nil
+}
+
+// newest returns a tree and the path of the newest snapshot in it, or where a first one would be.
+func (x *serverSession) newest() (*disk.Tree, string, error) {
+	p := seriesPath(x.hello.Paths[0])
+	name := x.hello.Snapshot
+	series, err := x.share.tree.OpenSeries(p)
+	if err == nil {
+		var complete []string
+		if complete, _, err = series.Snapshots(); len(complete) > 0 {
+			name = complete[len(complete)-1]
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return x.share.tree, path.Join(p, name), err
+}
+
+// seriesPath is the path of a series as a client names it.
+func seriesPath(p string) string { return cmp.Or(strings.TrimSuffix(p, "/"), ".") }
+
+// refuseTarget tells a client why a path cannot be written.
+func refuseTarget(err error) error {
+	var known *wire.Error
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder), errors.Is(err, disk.ErrExists), errors.Is(err, fs.ErrNotExist):
+		return &wire.Error{Code: wire.CodePath, Text: err.Error()}
+	case errors.Is(err, disk.ErrNoSpace):
+		return &wire.Error{Code: wire.CodeNoSpace, Text: err.Error()}
+	}
+	return &wire.Error{Code: wire.CodeTargetDisk, Text: err.Error()}
+}
+
+// lockSeries waits for a series, and lets the client hear of us meanwhile.
+func lockSeries(ctx context.Context, conn transport.Conn, series *disk.Series) error {
+	begin := time.Now()
+	pinged := begin
+	for {
+		err := series.Lock()
+		if !errors.Is(err, disk.ErrBusy) {
+			return err
+		}
+		now := time.Now()
+		if now.Sub(begin) > seriesPatience {
+			return wire.Errorf(wire.CodeBusy, "another session works on these snapshots")
+		}
+		if now.Sub(pinged) > seriesPing {
+			pinged = now
+			if _, err := conn.Write(wire.Append(nil, &wire.Ping{Time: now.UnixNano()})); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return wire.Errorf(wire.CodeDraining, "the server is shutting down")
+		case <-time.After(seriesEvery):
+		}
+	}
+}
+
+func (s *storing) open() (err error) {
+	if s.tree, s.resumed, err = s.series.Fill(s.name); err != nil {
+		return err
+	}
+	complete, _, err := s.series.Snapshots()
+	if err != nil {
+		return err
+	}
+	if n := len(complete); n > 0 {
+		s.previous, err = s.series.Open(complete[n-1])
+	}
+	return err
+}
+
+// close ends the use of the series. What is not published stays for a later session.
+func (s *storing) close() {
+	for _, tree := range []*disk.Tree{s.tree, s.previous} {
+		if tree != nil {
+			_ = tree.Close()
+		}
+	}
+	s.series.Close()
+}
+
+// snapshot is what the receiver knows of it.
+func (s *storing) snapshot() *transfer.Snapshot {
+	return &transfer.Snapshot{Previous: s.previous, Resumed: s.resumed, Publish: s.publish}
+}
+
+// event takes note of what is in the snapshot.
+func (s *storing) event(e transfer.Event) {
+	if e.Kind == transfer.Done && e.Entry.Kind == wire.Dir && e.Entry.Path == "." {
+		s.own = true
+	}
+}
+
+// publish makes the snapshot visible, if it is complete.
+func (s *storing) publish(failed int64) error {
+	if failed > 0 {
+		return wire.Errorf(wire.CodeIncomplete, "the snapshot %s lacks %d entries that failed, and stays invisible: send it again", s.name, failed)
+	}
+	_ = s.tree.Close() // some systems rename no open folder
+	return s.series.Publish(s.name, s.own)
+}
+
+// listSeries tells which snapshots there are.
+func (s *Server) listSeries(conn transport.Conn, m *wire.Hello, grants identity.Grants) error {
+	share, err := s.share(m.Share, grants, identity.Read)
+	if err != nil {
+		return err
+	}
+	if len(m.Paths) != 1 {
+		return wire.Errorf(wire.CodeProtocol, "snapshots are of one path")
+	}
+	series, err := share.tree.OpenSeries(seriesPath(m.Paths[0]))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.answer(conn, nil)
+	}
+	if err != nil {
+		return refuseSource(err, m.Paths[0], m.Share)
+	}
+	complete, filling, err := series.Snapshots()
+	if err != nil {
+		return refuseSource(err, m.Paths[0], m.Share)
+	}
+	var entries []wire.Entry
+	for _, name := range complete {
+		entries = append(entries, wire.Entry{Kind: wire.Share, Path: name, Link: snapshotComplete})
+	}
+	for _, name := range filling {
+		entries = append(entries, wire.Entry{Kind: wire.Share, Path: name, Link: snapshotFilling})
+	}
+	return s.answer(conn, entries)
+}
+
+// What the Link of a snapshot's entry says.
+const (
+	snapshotComplete = "complete"
+	snapshotFilling  = "filling"
+)
+
+// answer sends entries, and what ends a listing.
+func (s *Server) answer(conn transport.Conn, entries []wire.Entry) error {
+	var out []byte
+	first := uint64(0)
+	for part := range slices.Chunk(entries, 128) {
+		out = wire.Append(out, &wire.Entries{First: first, Entries: part})
+		first += uint64(len(part))
+	}
+	out = wire.Append(out, &wire.Welcome{Agent: agent, Host: s.host, MaxStreams: maxStreams})
+	out = wire.Append(out, &wire.EndManifest{Count: first})
+	_ = conn.SetWriteDeadline(time.Now().Add(admitWithin))
+	if _, err := conn.Write(out); err != nil {
+		return err
+	}
+	_ = conn.CloseWrite()
+	linger(conn)
+	return nil
+}
+
+// expire removes the snapshots that a client does not want to keep: of those older than the newest that it names.
+func (s *Server) expire(ctx context.Context, conn transport.Conn, m *wire.Hello, grants identity.Grants, admitted func()) error {
+	share, err := s.share(m.Share, grants, identity.Write)
+	if err != nil {
+		return err
+	}
+	if len(m.Paths) != 1 {
+		return wire.Errorf(wire.CodeProtocol, "snapshots are of one path")
+	}
+	conn.Admit()
+	admitted()
+	_ = conn.SetDeadline(time.Now().Add(verifyPatience))
+	keep, err := readKeep(conn)
+	if err != nil {
+		return err
+	}
+	series, err := share.tree.OpenSeries(seriesPath(m.Paths[0]))
+	if err != nil {
+		return refuseSource(err, m.Paths[0], m.Share)
+	}
+	defer series.Close()
+	if err := lockSeries(ctx, conn, series); err != nil {
+		return refuseTarget(err)
+	}
+	complete, _, err := series.Snapshots()
+	if err != nil {
+		return refuseTarget(err)
+	}
+	log := s.log.With("client", identity.PinOf(conn.PeerKey()).Short(), "share", m.Share, "series", seriesPath(m.Paths[0]))
+	for _, name := range expired(complete, keep) {
+		if ctx.Err() != nil {
+			return wire.Errorf(wire.CodeDraining, "the server is shutting down")
+		}
+		err := series.Remove(name)
+		log.Info("snapshot removed", "snapshot", name, "error", err)
+		if err != nil {
+			return refuseTarget(err)
+		}
+		if _, err := conn.Write(wire.Append(nil, &wire.Removed{Kind: wire.Dir, Path: name})); err != nil {
+			return err
+		}
+	}
+	return s.answer(conn, nil)
+}
+
+// readKeep reads the list of snapshots to keep: Prunes of which the last is empty.
+func readKeep(conn transport.Conn) (keep []string, err error) {
+	r := wire.NewReader(conn, wire.MaxMessage)
+	for {
+		m, err := r.Next()
+		if err != nil {
+			return nil, err
+		}
+		p, ok := m.(*wire.Prune)
+		switch {
+		case !ok:
+			return nil, wire.Errorf(wire.CodeProtocol, "expected the snapshots to keep")
+		case len(p.Folders) == 0:
+			return keep, nil
+		case len(keep) > maxKeep:
+			return nil, wire.Errorf(wire.CodeProtocol, "too many snapshots to keep")
+		}
+		keep = append(keep, p.Folders...)
+	}
+}
+
+// maxKeep bounds the snapshots that a client names.
+const maxKeep = 100_000
+
+// expired returns which of the complete snapshots, in order, are not kept. Those from the newest that is kept on stay, too: who
+// made the list may not know of them. Without any that is there, all stay.
+func expired(complete, keep []string) (gone []string) {
+	newest := ""
+	for _, name := range keep {
+		if slices.Contains(complete, name) {
+			newest = max(newest, name)
+		}
+	}
+	for _, name := range complete {
+		if name < newest && !slices.Contains(keep, name) {
+			gone = append(gone, name)
+		}
+	}
+	return gone
+}

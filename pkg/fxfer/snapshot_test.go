@@ -1,0 +1,104 @@
+package fxfer
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// night returns the name of a snapshot.
+func night(n int) string {
+	return SnapshotName(time.Date(2026, 11, 1, 2, 0, 0, 0, time.UTC).AddDate(0, 0, n))
+}
+
+func inode(t *testing.T, name string) os.FileInfo {
+	t.Helper()
+	info, err := os.Lstat(name)
+	require.NoError(t, err)
+	return info
+}
+
+func TestSnapshots(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	home, dir := t.TempDir(), t.TempDir()
+	put := func(name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	put("same", "same")
+	put("sub/changed", "before")
+	put("sub/gone", "gone")
+	put("mode", "mode")
+	require.NoError(t, os.Link(filepath.Join(dir, "same"), filepath.Join(dir, "same2")))
+	require.NoError(t, os.Chmod(dir, 0o750))
+	randomFile(t, filepath.Join(dir, "big"), 3<<20)
+	u := s.invited(t)
+	u.Path = "hosts/web"
+	send := func(n int) (*Report, error) {
+		r, err := client(t, home, Options{Target: Target{Snapshot: night(n)}}).Send(t.Context(), []string{dir + "/"}, u)
+		u = s.plain(t, "hosts/web")
+		return r, err
+	}
+	r, err := send(0)
+	require.NoError(t, err)
+	require.Equal(t, night(0), r.Snapshot)
+	put("sub/changed", "after!")
+	require.NoError(t, os.Remove(filepath.Join(dir, "sub/gone")))
+	require.NoError(t, os.Chmod(filepath.Join(dir, "mode"), 0o600))
+	r, err = send(1)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), r.Sent)
+
+	at := func(n int, name string) string { return filepath.Join(s.dir, "hosts/web", night(n), name) }
+	require.True(t, os.SameFile(inode(t, at(0, "same")), inode(t, at(1, "same"))))
+	require.True(t, os.SameFile(inode(t, at(1, "same")), inode(t, at(1, "same2"))))
+	require.True(t, os.SameFile(inode(t, at(0, "big")), inode(t, at(1, "big"))))
+	require.False(t, os.SameFile(inode(t, at(0, "mode")), inode(t, at(1, "mode"))))
+	require.Equal(t, os.FileMode(0o644), inode(t, at(0, "mode")).Mode().Perm())
+	require.Equal(t, os.FileMode(0o600), inode(t, at(1, "mode")).Mode().Perm())
+	require.Equal(t, os.FileMode(0o750), inode(t, at(1, ".")).Mode().Perm())
+	require.FileExists(t, at(0, "sub/gone"))
+	require.NoFileExists(t, at(1, "sub/gone"))
+	text, err := os.ReadFile(at(0, "sub/changed"))
+	require.NoError(t, err)
+	require.Equal(t, "before", string(text))
+	link, err := os.Readlink(filepath.Join(s.dir, "hosts/web/latest"))
+	require.NoError(t, err)
+	require.Equal(t, night(1), link)
+
+	_, err = send(1)
+	require.ErrorIs(t, err, ErrSnapshotExists)
+	for n := 2; n < 5; n++ {
+		r, err = send(n)
+		require.NoError(t, err)
+		require.Zero(t, r.Sent)
+	}
+	c := client(t, home, Options{})
+	all, err := c.Snapshots(t.Context(), u)
+	require.NoError(t, err)
+	require.Len(t, all, 5)
+	_, err = c.PruneSnapshots(t.Context(), u, []string{night(9)})
+	require.NoError(t, err)
+	removed, err := c.PruneSnapshots(t.Context(), u, []string{night(1), night(3)})
+	require.NoError(t, err)
+	require.Equal(t, []string{night(0), night(2)}, removed)
+	all, err = c.Snapshots(t.Context(), u)
+	require.NoError(t, err)
+	require.Equal(t, []string{night(1), night(3), night(4)}, []string{all[0].Name, all[1].Name, all[2].Name})
+
+	from := s.plain(t, "hosts/web/"+night(1))
+	from.TrailingSlash = true
+	back := t.TempDir()
+	_, err = c.Get(t.Context(), []URL{from}, back)
+	require.NoError(t, err)
+	text, err = os.ReadFile(filepath.Join(back, "sub/changed"))
+	require.NoError(t, err)
+	require.Equal(t, "after!", string(text))
+}
