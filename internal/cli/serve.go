@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -75,6 +76,7 @@ its --retry-for allows. The defaults are for a machine with 1 GB of memory.`,
 	addParsed(flags, &f.opt.MaxSessions, "max-sessions", "n", strconv.Itoa(fxfer.DefaultMaxSessions), "most sessions at a time", parseCount)
 	addParsed(flags, &f.opt.MaxSessionsPerClient, "max-sessions-per-client", "n", strconv.Itoa(fxfer.DefaultMaxSessionsPerClient),
 		"most of one client's key", parseCount)
+	addParsed(flags, &f.opt.Transport, "transport", "how", auto, "tcp, quic, or auto: both, on one port", parseTransport)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	addParsed(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for so long, as 14d", parsePartialAge)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
@@ -228,8 +230,8 @@ func invite(server *fxfer.Server, f *serveFlags, out, talk io.Writer) error {
 // reachableHost guesses how other machines call the one that listens on addr: by the address listened on, or the one this machine
 // sends from, or its name.
 func reachableHost(addr net.Addr) string {
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		if ip := tcp.AddrPort().Addr().Unmap(); ip.IsValid() && !ip.IsUnspecified() {
+	if at, ok := addr.(interface{ AddrPort() netip.AddrPort }); ok {
+		if ip := at.AddrPort().Addr().Unmap(); ip.IsValid() && !ip.IsUnspecified() {
 			return ip.String()
 		}
 	}

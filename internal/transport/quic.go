@@ -181,6 +181,7 @@ type Group struct {
 	mu    sync.Mutex
 	want  int // connections for shared streams, 0 is 1
 	links []*dialled
+	most  int           // links at a time
 	over  chan struct{} // closed by Close; nil until somebody needs it
 	ended bool
 	addr  netip.AddrPort // where the server has answered
@@ -204,11 +205,11 @@ func (g *Group) SetWant(n int) {
 	g.want = n
 }
 
-// Links counts the connections that are shared.
+// Links is the most connections that were shared at a time.
 func (g *Group) Links() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.links)
+	return g.most
 }
 
 // Close waits until the peer has got what was written on the streams, which must be closed, but not longer than patience.
@@ -252,6 +253,7 @@ func (g *Group) take(apart bool, run func(d *dialled, over <-chan struct{}, hint
 		best = &dialled{group: g, idle: make(chan struct{}), ready: make(chan struct{})}
 		if !apart {
 			g.links = append(g.links, best)
+			g.most = max(g.most, len(g.links))
 		}
 		d, over, hint := best, g.overLocked(), g.addr
 		g.all.Go(func() { run(d, over, hint) })

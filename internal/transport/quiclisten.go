@@ -217,3 +217,11 @@ func (l *quicListener) Shutdown(ctx context.Context) {
 		<-gone
 	}
 }
+
+// SmallBuffers tells what is wrong with the socket of a Listener of QUIC, and the remedy; "" if nothing is.
+func SmallBuffers(l Listener) string {
+	if q, ok := l.(*quicListener); ok {
+		return q.udp.small()
+	}
+	return ""
+}

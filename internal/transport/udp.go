@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -40,4 +41,13 @@ func listenUDP(network string, addr *net.UDPAddr) (*udpSocket, error) {
 		return nil, err
 	}
 	return newUDPSocket(udp), nil
+}
+
+// small tells that the kernel did not grant the receive buffer, and the remedy; "" if it did or nothing is known.
+func (s *udpSocket) small() string {
+	_, rcv := s.sizes()
+	if rcv == 0 || rcv >= udpBuffer {
+		return ""
+	}
+	return fmt.Sprintf("the UDP receive buffer has %d KiB instead of %d KiB: sudo sysctl -w net.core.rmem_max=%d", rcv>>10, udpBuffer>>10, udpBuffer)
 }

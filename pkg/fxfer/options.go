@@ -27,7 +27,8 @@ type Options struct {
 	Home       string        // folder of identity, known servers and history; "" is the user's
 	Streams    int           // data streams; 0 is what the path needs
 	MaxStreams int           // bound for that, DefaultMaxStreams if 0
-	SockBuf    int           // bytes; a fixed window on both ends
+	Transport  Transport     // "" is TCP
+	SockBuf    int           // bytes; a fixed window on both ends, of TCP
 	Congestion string        // congestion control on both ends, such as "bbr"
 	RateLimit  int64         // of payload, bit/s
 	RetryFor   time.Duration // how long a lost connection is tried again; 0 is not at all
@@ -48,6 +49,16 @@ type Options struct {
 	// Notice is called with one-line messages about what goes on, such as a lost connection.
 	Notice func(string)
 }
+
+// Transport carries the streams of a session.
+type Transport string
+
+// The transports.
+const (
+	TransportTCP  Transport = "tcp"
+	TransportQUIC Transport = "quic"
+	TransportAuto Transport = "auto"
+)
 
 // Source selects what is sent.
 type Source struct {
@@ -92,11 +103,12 @@ const (
 
 // ServerOptions configure a Server.
 type ServerOptions struct {
-	Home       string  // folder of identity and authorised clients; "" is the user's
-	Listen     string  // address, such as ":7433"
-	Shares     []Share // what is offered
-	SockBuf    int     // bytes; a fixed window for every client, 0 is automatic
-	Congestion string  // congestion control, "" is automatic
+	Home       string    // folder of identity and authorised clients; "" is the user's
+	Listen     string    // address, such as ":7433"
+	Shares     []Share   // what is offered
+	Transport  Transport // what clients may use; "" and TransportAuto are both
+	SockBuf    int       // bytes; a fixed window for every client, 0 is automatic
+	Congestion string    // congestion control, "" is automatic
 	Log        *slog.Logger
 
 	MaxSessions          int // at a time, DefaultMaxSessions if 0
@@ -186,6 +198,8 @@ type Report struct {
 	Coded    int64         //
 
 	Streams     int           // most data streams at a time
+	Transport   Transport     // that carried the data, "" if there was none
+	Connections int           // of QUIC that the data streams shared at the end; 0 of TCP, where each has its own
 	Congestion  string        // of the data streams
 	RTT         time.Duration // the least seen
 	Peak        float64       // highest goodput over a second, bit/s

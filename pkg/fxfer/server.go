@@ -52,8 +52,11 @@ func newStrangers() *strangers { return &strangers{from: make(map[netip.Addr]int
 // enter counts a connection, if there is room for it. leave ends that, once.
 func (s *strangers) enter(addr net.Addr) (leave func(), ok bool) {
 	var ip netip.Addr
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		ip = tcp.AddrPort().Addr()
+	switch a := addr.(type) {
+	case *net.TCPAddr:
+		ip = a.AddrPort().Addr().Unmap()
+	case *net.UDPAddr:
+		ip = a.AddrPort().Addr().Unmap()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +82,7 @@ type Server struct {
 	store   *identity.Store
 	key     ed25519.PrivateKey
 	invites *identity.Invites
-	listen  transport.Listener
+	listen  []transport.Listener // of TCP and QUIC, on one port
 	shares  map[string]*openShare
 	host    string
 
@@ -148,12 +151,50 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	if len(s.shares) == 0 {
 		return nil, &Error{Kind: KindUsage, Err: errors.New("nothing to share"), Remedy: "name a folder: fxfer serve DIR"}
 	}
-	s.listen, err = transport.Listen(opt.Listen, transport.Config{Identity: s.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion})
-	if err != nil {
+	if err := s.listenOn(opt.Listen); err != nil {
 		s.closeShares()
-		return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", opt.Listen, err)}
+		return nil, err
 	}
 	return s, nil
+}
+
+// listenOn listens for what the options ask for. Where both can be, QUIC may fail: many firewalls let no UDP pass in any case.
+func (s *Server) listenOn(addr string) error {
+	of := func(p transport.Protocol, addr string) error {
+		l, err := transport.Listen(addr, transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion})
+		if err != nil {
+			return &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", addr, err)}
+		}
+		s.listen = append(s.listen, l)
+		if w := transport.SmallBuffers(l); w != "" {
+			s.log.Warn("QUIC will lose datagrams at high rates", "reason", w)
+		}
+		return nil
+	}
+	switch s.opt.Transport {
+	case TransportTCP:
+		return of(transport.TCP, addr)
+	case TransportQUIC:
+		return of(transport.QUIC, addr)
+	case "", TransportAuto:
+	default:
+		return usage("choose tcp, quic or auto", "there is no transport %q", s.opt.Transport)
+	}
+	for try := 1; ; try++ {
+		if err := of(transport.TCP, addr); err != nil {
+			return err
+		}
+		err := of(transport.QUIC, s.Addr().String())
+		if err == nil {
+			return nil
+		}
+		if _, port, _ := net.SplitHostPort(addr); port != "0" || try == 5 { // of TCP only, and chosen by the system
+			s.log.Warn("no QUIC: clients can use TCP only", "error", err)
+			return nil
+		}
+		_ = s.listen[0].Close()
+		s.listen = nil
+	}
 }
 
 func (s *Server) open(share Share) error {
@@ -178,7 +219,7 @@ func (s *Server) closeShares() {
 }
 
 // Addr is where the server listens.
-func (s *Server) Addr() net.Addr { return s.listen.Addr() }
+func (s *Server) Addr() net.Addr { return s.listen[0].Addr() }
 
 // Pin is the server's key, as clients know it.
 func (s *Server) Pin() string {
@@ -197,8 +238,11 @@ func (s *Server) Invite(host string) (string, error) {
 		return "", err
 	}
 	port := identity.DefaultPort
-	if tcp, ok := s.Addr().(*net.TCPAddr); ok {
-		port = tcp.Port
+	switch a := s.Addr().(type) {
+	case *net.TCPAddr:
+		port = a.Port
+	case *net.UDPAddr:
+		port = a.Port
 	}
 	u := URL{Host: host, Port: port, Share: s.opt.Shares[0].Name, Token: token, Pin: identity.Pin(s.Pin())}
 	return u.String(), nil
@@ -211,13 +255,44 @@ func (s *Server) Serve(ctx context.Context) error {
 	live, kill := context.WithCancel(context.Background())
 	defer kill()
 	conns.Go(func() { s.sweep(ctx) })
-	unhook := context.AfterFunc(ctx, func() { _ = s.listen.Close() })
+	unhook := context.AfterFunc(ctx, func() {
+		for _, l := range s.listen {
+			_ = l.Close()
+		}
+	})
 	defer unhook()
 	gate := newStrangers()
+	var accepting sync.WaitGroup
+	for _, l := range s.listen {
+		accepting.Go(func() {
+			s.accept(ctx, l, gate, func(conn transport.Conn, leave func()) { conns.Go(func() { s.serve(live, conn, leave) }) })
+		})
+	}
+	accepting.Wait()
+	s.drain(kill)
+	ended := make(chan struct{})
+	go func() { conns.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(time.Second): // what hangs in the kernel ends with the process
+	}
+	parting, cancel := context.WithTimeout(context.Background(), partWithin)
+	defer cancel()
+	for _, l := range s.listen {
+		l.Shutdown(parting)
+	}
+	return nil
+}
+
+// accept lets the conns of a listener in for which there is room.
+func (s *Server) accept(ctx context.Context, l transport.Listener, gate *strangers, serve func(conn transport.Conn, leave func())) {
 	for wait := time.Millisecond; ; {
-		conn, err := s.listen.Accept()
+		conn, err := l.Accept()
 		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-			break
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
 		}
 		if err != nil { // such as too many open files: others may end
 			s.log.Error("accept", "error", err)
@@ -227,19 +302,11 @@ func (s *Server) Serve(ctx context.Context) error {
 		}
 		wait = time.Millisecond
 		if leave, ok := gate.enter(conn.RemoteAddr()); ok {
-			conns.Go(func() { s.serve(live, conn, leave) })
+			serve(conn, leave)
 		} else {
 			_ = conn.Close()
 		}
 	}
-	s.drain(kill)
-	ended := make(chan struct{})
-	go func() { conns.Wait(); close(ended) }()
-	select {
-	case <-ended:
-	case <-time.After(time.Second): // what hangs in the kernel ends with the process
-	}
-	return nil
 }
 
 // sweep removes what abandoned transfers left.
