@@ -25,8 +25,10 @@ const (
 	// linkFlight is what a connection has in flight at most, bytes: 10,000 packets (MaxCongestionWindowPackets in quic-go).
 	linkFlight = 10_000 * 1452
 
-	// firstWindow is what a peer may send on a connection before it is admitted, and what each window begins with, bytes.
-	firstWindow = 256 << 10
+	// strangeWindow is what a client may send on a connection before it is admitted, bytes.
+	strangeWindow = 64 << 10
+	// firstWindow is with what the other windows begin, bytes.
+	firstWindow = 512 << 10
 	// streamWindow and linkWindow bound what a peer may send that was not read, on a stream and on a connection, bytes. quic-go doubles a
 	// window as long as it is used up within two round trips.
 	streamWindow = 8 << 20
@@ -44,9 +46,9 @@ const (
 	maxLinkStreams = 128
 	// maxStrangeLinks bounds the connections that are not admitted yet, strangeLinksFrom those from one address. From askBack on, clients
 	// have to show that they are where they say: it costs a round trip (RFC 9000, section 8.1.2).
-	maxStrangeLinks  = 128
-	strangeLinksFrom = 48
-	askBack          = 32
+	maxStrangeLinks  = 512
+	strangeLinksFrom = 128
+	askBack          = 64
 )
 
 // The first byte of each stream, which makes it known to the peer before there is anything to say.
@@ -104,7 +106,7 @@ func quicConfig() *quic.Config {
 		MaxConnectionReceiveWindow:     linkWindow,
 		AllowConnectionWindowIncrease: func(conn *quic.Conn, delta uint64) bool {
 			l, ok := conn.Context().Value(linkKey{}).(*link)
-			return ok && l.grant(int64(delta)) //nolint:gosec // at most linkWindow
+			return ok && l.grant(int64(delta))
 		},
 	}
 }
@@ -165,7 +167,11 @@ func (l *link) leave(c *quicConn) {
 		l.teller, l.passed = nil, l.told
 	}
 	if len(l.open) == 0 && l.unused != nil {
-		l.unused.Reset(HandshakeTimeout)
+		patience := leaveWithin
+		if !l.admitted.Load() {
+			patience = closeWait
+		}
+		l.unused.Reset(patience)
 	}
 	if l.overLocked() {
 		go func() { _ = l.conn.CloseWithError(codeDone, "") }()
@@ -496,7 +502,7 @@ func resolve(ctx context.Context, addr string) ([]netip.AddrPort, error) {
 	}
 	addrs := make([]netip.AddrPort, len(ips))
 	for i, ip := range ips {
-		addrs[i] = netip.AddrPortFrom(ip.Unmap(), uint16(port)) //nolint:gosec // LookupPort has checked it
+		addrs[i] = netip.AddrPortFrom(ip.Unmap(), uint16(port))
 	}
 	return addrs, nil
 }

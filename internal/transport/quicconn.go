@@ -178,8 +178,24 @@ func (c *quicConn) Admit() { c.link.admit() }
 func (c *quicConn) SetDeadline(t time.Time) error      { return c.stream.SetDeadline(t) }
 func (c *quicConn) SetReadDeadline(t time.Time) error  { return c.stream.SetReadDeadline(t) }
 func (c *quicConn) SetWriteDeadline(t time.Time) error { return c.stream.SetWriteDeadline(t) }
-func (c *quicConn) LocalAddr() net.Addr                { return c.link.conn.LocalAddr() }
-func (c *quicConn) RemoteAddr() net.Addr               { return c.link.conn.RemoteAddr() }
+
+// LocalAddr is this end's address. The socket is bound to none: it is the one that the route to the peer has now.
+func (c *quicConn) LocalAddr() net.Addr {
+	here, ok := c.link.conn.LocalAddr().(*net.UDPAddr)
+	there, ok2 := c.RemoteAddr().(*net.UDPAddr)
+	if !ok || !ok2 || !here.IP.IsUnspecified() {
+		return c.link.conn.LocalAddr()
+	}
+	route, err := net.DialUDP("udp", nil, there) // sends nothing
+	if err != nil {
+		return here
+	}
+	defer route.Close()
+	return &net.UDPAddr{IP: route.LocalAddr().(*net.UDPAddr).IP, Port: here.Port, Zone: here.Zone}
+}
+
+// RemoteAddr is the peer's address at this moment.
+func (c *quicConn) RemoteAddr() net.Addr { return c.link.conn.RemoteAddr() }
 
 func (c *quicConn) PeerKey() ed25519.PublicKey {
 	if !c.ready.Load() {

@@ -59,7 +59,7 @@ func (l *link) lookLocked(now time.Time) Info {
 	i := Info{
 		State: "established", Congestion: quicCongestion,
 		RTT: s.SmoothedRTT, MinRTT: s.MinRTT, RTTVar: s.MeanDeviation,
-		SndMSS: quicMSS, Cwnd: int(s.CongestionWindow), NotSent: waiting, //nolint:gosec // at most linkFlight
+		SndMSS: quicMSS, Cwnd: int(s.CongestionWindow), NotSent: waiting,
 		BytesSent: s.BytesSent, BytesReceived: s.BytesReceived, BytesRetrans: s.BytesLost,
 		RetransSegs: s.PacketsLost, DataSegs: s.PacketsSent,
 		BusyTime: before.info.BusyTime, WindowScaling: true, SACK: true, Timestamps: true,
@@ -73,7 +73,7 @@ func (l *link) lookLocked(now time.Time) Info {
 			i.BusyTime += passed
 		}
 	}
-	i.BytesAcked = s.BytesSent - min(s.BytesSent, s.BytesLost+uint64(i.InFlight)) //nolint:gosec // not negative
+	i.BytesAcked = s.BytesSent - min(s.BytesSent, s.BytesLost+uint64(i.InFlight))
 	i.BytesAcked = max(i.BytesAcked, before.info.BytesAcked)
 	l.looked = look{at: now, stats: s, info: i}
 	return i

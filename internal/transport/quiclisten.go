@@ -57,6 +57,7 @@ func listenQUIC(addr string, cfg Config) (*quicListener, error) {
 	l.tr = &quic.Transport{Conn: udp, StatelessResetKey: reset, VerifySourceAddress: l.doubts, ConnContext: l.greet}
 	conf := quicConfig()
 	conf.MaxIncomingStreams, conf.MaxIncomingUniStreams = maxLinkStreams, 1
+	conf.InitialConnectionReceiveWindow = strangeWindow
 	if l.inner, err = l.tr.Listen(tlsConfig(cert, func(ed25519.PublicKey) error { return nil }), conf); err != nil {
 		_ = udp.Close()
 		return nil, err
