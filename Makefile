@@ -1,4 +1,4 @@
-FUZZTIME ?= 5s
+FUZZTIME ?= 3s
 SOAK ?= 30m
 
 .PHONY: check lint fuzz soak bench

@@ -20,13 +20,39 @@ type Rights uint8
 
 // The rights.
 const (
-	Read  Rights = 1 << iota // list and get
+	Read  Rights = 1 << iota // get, and what List is
 	Write                    // send
+	List                     // see names
 )
 
-// String returns "rw", "ro" or "wo", and "none" for no right at all.
+// rightWords are the rights by their names.
+var rightWords = []struct {
+	right Rights
+	word  string
+}{{Read, "read"}, {Write, "write"}, {List, "list"}}
+
+const anyRight = Read | Write | List
+
+// expand adds the rights that others include.
+func (r Rights) expand() Rights {
+	if r&Read != 0 {
+		r |= List
+	}
+	return r
+}
+
+// normal leaves rights out that others include.
+func (r Rights) normal() Rights {
+	if r&Read != 0 {
+		r &^= List
+	}
+	return r
+}
+
+// String returns "rw", "ro" or "wo", other rights by their names with "+" between them, and "none" for no right at all.
 func (r Rights) String() string {
-	switch r & (Read | Write) {
+	r = r.normal()
+	switch r {
 	case Read | Write:
 		return "rw"
 	case Read:
@@ -34,14 +60,26 @@ func (r Rights) String() string {
 	case Write:
 		return "wo"
 	}
-	return "none"
+	var words []string
+	for _, w := range rightWords {
+		if r&w.right != 0 {
+			words = append(words, w.word)
+		}
+	}
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, "+")
 }
 
 // Has reports whether r includes all of want.
-func (r Rights) Has(want Rights) bool { return r&want == want }
+func (r Rights) Has(want Rights) bool { return r.expand()&want == want }
 
-// ParseRights reads "rw", "ro" or "wo".
-func ParseRights(s string) (Rights, error) {
+// And returns the rights that both include.
+func (r Rights) And(other Rights) Rights { return (r.expand() & other.expand()).normal() }
+
+// ParseRights reads "rw", "ro" or "wo", or names of rights with "+" between them.
+func ParseRights(s string) (r Rights, err error) {
 	switch s {
 	case "rw":
 		return Read | Write, nil
@@ -50,7 +88,19 @@ func ParseRights(s string) (Rights, error) {
 	case "wo":
 		return Write, nil
 	}
-	return 0, fmt.Errorf("%q is not a right: expected rw, ro or wo", clip(s))
+	for word := range strings.SplitSeq(s, "+") {
+		right := Rights(0)
+		for _, w := range rightWords {
+			if w.word == word {
+				right = w.right
+			}
+		}
+		if right == 0 {
+			return 0, fmt.Errorf("%q is not a right: expected rw, ro or wo, or some of read, write and list with + between them", clip(s))
+		}
+		r |= right
+	}
+	return r.normal(), nil
 }
 
 // AllShares is the name in Grants that stands for every share not named itself.
@@ -89,7 +139,7 @@ func (g Grants) Merge(other Grants) Grants {
 	merged := make(Grants, len(g)+len(other))
 	for _, side := range []Grants{g, other} {
 		for share := range side {
-			merged[share] = g.On(share) | other.On(share)
+			merged[share] = (g.On(share) | other.On(share)).normal()
 		}
 	}
 	return merged
@@ -150,7 +200,7 @@ func (g Grants) check() error {
 				return err
 			}
 		}
-		if rights == 0 || rights > Read|Write {
+		if rights == 0 || rights&^anyRight != 0 {
 			return fmt.Errorf("%d are no rights on the share %q", rights, share)
 		}
 	}
@@ -172,18 +222,30 @@ func escapeShare(share string) string {
 	return b.String()
 }
 
-const clientsHeader = "# Clients this server admits, one a line: pin share=rw|ro|wo[,share=…]  # comment   (*=rw: all shares)\n"
+const clientsHeader = "# Clients this server admits, one a line: pin share=rw|ro|wo[,share=…]  # comment   (*=rw: all shares; revoked instead: none)\n"
+
+// revoked stands in the place of grants.
+const revoked = "revoked"
+
+// Client is what authorized_clients says of one.
+type Client struct {
+	Pin     Pin
+	Grants  Grants
+	Revoked bool   // whatever is granted elsewhere
+	Comment string // for people
+}
 
 // clientCache is the file authorized_clients as it was read last.
 type clientCache struct {
 	info   fs.FileInfo // nil: nothing read yet, or no file
 	readAt time.Time
-	byPin  map[Pin]Grants
+	list   []Client // each once, in the order of the file
+	byPin  map[Pin]int
 	bad    error // a *LineError, or nil
 }
 
 // Authorized returns what the file authorized_clients grants to a client's key, and whether the key is in it. A change of the
-// file acts at the next call. A key on several lines has the rights of all of them.
+// file acts at the next call. A key on several lines has the rights of all of them, or none if one of them says that it is revoked.
 //
 // A line that can't be understood admits nobody and leaves the others in force. It is reported, as a *LineError, only to keys
 // that are not found, and by CheckAuthorized.
@@ -191,49 +253,73 @@ func (s *Store) Authorized(key ed25519.PublicKey) (Grants, bool, error) {
 	if len(key) != ed25519.PublicKeySize {
 		return nil, false, nil
 	}
-	byPin, bad, err := s.readClients()
-	if err != nil {
+	c, ok, err := s.Client(PinOf(key))
+	if !ok || c.Revoked {
 		return nil, false, err
 	}
-	grants, ok := byPin[PinOf(key)]
-	if !ok {
-		return nil, false, bad
+	return c.Grants, true, nil
+}
+
+// Client returns what authorized_clients says of a client, and whether it says anything. Errors are those of Authorized.
+func (s *Store) Client(pin Pin) (Client, bool, error) {
+	cache, err := s.readClients()
+	if err != nil {
+		return Client{}, false, err
 	}
-	return maps.Clone(grants), true, nil
+	i, ok := cache.byPin[pin]
+	if !ok {
+		return Client{}, false, cache.bad
+	}
+	c := cache.list[i]
+	c.Grants = maps.Clone(c.Grants)
+	return c, true, nil
+}
+
+// Clients returns all clients of authorized_clients in the order of the file, also with a *LineError.
+func (s *Store) Clients() ([]Client, error) {
+	cache, err := s.readClients()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(cache.list), cache.bad
 }
 
 // CheckAuthorized returns a *LineError if the file authorized_clients has lines that can't be understood.
 func (s *Store) CheckAuthorized() error {
-	_, bad, err := s.readClients()
+	cache, err := s.readClients()
 	if err != nil {
 		return err
 	}
-	return bad
+	return cache.bad
 }
 
 // racy is how far back a change of a file may lie and still share its time stamp with a later one: the coarsest clock of
 // the file systems in use is FAT's, 2 s.
 const racy = 2 * time.Second
 
-// readClients returns the entries of authorized_clients, from memory if the file is the same as at the last call. The map
-// must not be changed.
-func (s *Store) readClients() (byPin map[Pin]Grants, bad, err error) {
+// unchanged tells whether a file is the one that was read at a time.
+func unchanged(path string, read fs.FileInfo, at time.Time) bool {
+	info, err := os.Stat(path)
+	return err == nil && read != nil && os.SameFile(info, read) && info.Size() == read.Size() &&
+		info.ModTime().Equal(read.ModTime()) && info.Mode() == read.Mode() && at.Sub(info.ModTime()) > racy
+}
+
+// readClients returns authorized_clients, from memory if the file is the same as at the last call. What it returns must not be changed.
+func (s *Store) readClients() (clientCache, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.clients
-	info, err := os.Stat(s.path(clientsFile))
-	if err == nil && c.info != nil && os.SameFile(info, c.info) && info.Size() == c.info.Size() &&
-		info.ModTime().Equal(c.info.ModTime()) && info.Mode() == c.info.Mode() && c.readAt.Sub(info.ModTime()) > racy {
-		return c.byPin, c.bad, nil
+	if unchanged(s.path(clientsFile), c.info, c.readAt) {
+		return *c, nil
 	}
 	*c = clientCache{readAt: time.Now()}
 	text, info, err := s.read(clientsFile)
 	if err != nil {
-		return nil, nil, err
+		return clientCache{}, err
 	}
 	c.info = info
-	c.byPin, c.bad = parseClients(text, s.path(clientsFile))
-	return c.byPin, c.bad, nil
+	c.list, c.byPin, c.bad = parseClients(text, s.path(clientsFile))
+	return *c, nil
 }
 
 // AddAuthorized admits a client: its key gets grants in addition to what authorized_clients gives it already. Other lines of
@@ -251,30 +337,60 @@ func (s *Store) AddAuthorized(key ed25519.PublicKey, grants Grants, comment stri
 	})
 }
 
-// addClient merges grants into the first line for pin, or appends one.
-func addClient(text string, pin Pin, grants Grants, comment string) string {
-	all, _ := parseClients(text, "")
-	merged := all[pin].Merge(grants)
-	if maps.Equal(merged, all[pin]) {
-		return text
+// Revoke takes all rights from a client, for good: also those that it has elsewhere, as in a server's configuration. AddAuthorized admits
+// it again.
+func (s *Store) Revoke(pin Pin) error {
+	if _, err := ParsePin(string(pin)); err != nil {
+		return fmt.Errorf("revoke a client: %w", err)
 	}
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		p, _, err := parseClientLine(line)
-		if err != nil || p != pin {
-			continue
+	return s.update(clientsFile, func(text string) (string, error) {
+		all, byPin, _ := parseClients(text, "")
+		if i, ok := byPin[pin]; ok && all[i].Revoked {
+			return text, nil
 		}
-		if _, old, _ := strings.Cut(line, "#"); strings.TrimSpace(old) != "" {
-			comment = strings.TrimSpace(old)
-		}
-		lines[i] = clientLine(pin, merged, comment)
-		return strings.Join(lines, "\n")
-	}
-	return appendLine(text, clientsHeader, clientLine(pin, merged, comment))
+		return putClient(text, pin, revoked, ""), nil
+	})
 }
 
-func clientLine(pin Pin, grants Grants, comment string) string {
-	line := string(pin) + " " + grants.String()
+// addClient merges grants into what a pin has; a revoked one has nothing.
+func addClient(text string, pin Pin, grants Grants, comment string) string {
+	all, byPin, _ := parseClients(text, "")
+	i, known := byPin[pin]
+	if known && !all[i].Revoked {
+		merged := all[i].Grants.Merge(grants)
+		if maps.Equal(merged, all[i].Grants) {
+			return text
+		}
+		grants = merged
+	}
+	return putClient(text, pin, grants.String(), comment)
+}
+
+// putClient replaces the first line for pin, whose comment it keeps, and removes further ones, or appends one.
+func putClient(text string, pin Pin, rights, comment string) string {
+	var lines []string
+	found := false
+	for line := range strings.SplitSeq(text, "\n") {
+		c, err := parseClientLine(line)
+		switch {
+		case err != nil || c.Pin != pin:
+			lines = append(lines, line)
+		case !found:
+			found = true
+			if c.Comment != "" {
+				comment = c.Comment
+			}
+			lines = append(lines, clientLine(pin, rights, comment))
+		}
+	}
+	if found {
+		return strings.Join(lines, "\n")
+	}
+	return appendLine(text, clientsHeader, clientLine(pin, rights, comment))
+}
+
+func clientLine(pin Pin, rights, comment string) string {
+	line := string(pin) + " " + rights
 	if comment != "" {
 		line += "  # " + comment
 	}
@@ -282,40 +398,53 @@ func clientLine(pin Pin, grants Grants, comment string) string {
 }
 
 // parseClients reads the text of authorized_clients. Bad lines are left out and returned as a *LineError.
-func parseClients(text, file string) (map[Pin]Grants, error) {
-	byPin := map[Pin]Grants{}
+func parseClients(text, file string) (list []Client, byPin map[Pin]int, err error) {
+	byPin = map[Pin]int{}
 	bad := &LineError{File: file}
-	for i, line := range strings.Split(text, "\n") {
-		pin, grants, err := parseClientLine(line)
+	for n, line := range strings.Split(text, "\n") {
+		c, err := parseClientLine(line)
+		i, known := byPin[c.Pin]
 		switch {
 		case err != nil:
-			bad.add(i+1, err)
-		case pin != "":
-			byPin[pin] = byPin[pin].Merge(grants)
+			bad.add(n+1, err)
+		case c.Pin == "":
+		case !known:
+			byPin[c.Pin] = len(list)
+			list = append(list, c)
+		default:
+			old := &list[i]
+			old.Grants, old.Revoked = old.Grants.Merge(c.Grants), old.Revoked || c.Revoked
+			if old.Comment == "" {
+				old.Comment = c.Comment
+			}
 		}
 	}
-	return byPin, bad.err()
+	return list, byPin, bad.err()
 }
 
 // parseClientLine reads one line of authorized_clients; an empty one or a comment gives an empty pin.
-func parseClientLine(line string) (Pin, Grants, error) {
-	entry, _, _ := strings.Cut(line, "#")
+func parseClientLine(line string) (c Client, err error) {
+	entry, comment, _ := strings.Cut(line, "#")
 	fields := strings.Fields(entry)
 	if len(fields) == 0 {
-		return "", nil, nil
+		return c, nil
 	}
 	if len(fields) != 2 {
-		return "", nil, fmt.Errorf("expected a pin and share=rights[,share=rights…], found %d words", len(fields))
+		return c, fmt.Errorf("expected a pin and share=rights[,share=rights…], found %d words", len(fields))
 	}
 	pin, err := ParsePin(fields[0])
 	if err != nil {
-		return "", nil, err
+		return c, err
 	}
-	grants, err := ParseGrants(fields[1])
-	if err != nil {
-		return "", nil, err
+	c = Client{Pin: pin, Comment: strings.TrimSpace(comment)}
+	if fields[1] == revoked {
+		c.Revoked = true
+		return c, nil
 	}
-	return pin, grants, nil
+	if c.Grants, err = ParseGrants(fields[1]); err != nil {
+		return Client{}, err
+	}
+	return c, nil
 }
 
 // cleanComment makes one printable line of at most 100 characters out of text that a stranger may have chosen.

@@ -3,6 +3,7 @@ package identity
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,19 +13,22 @@ import (
 )
 
 func TestRights(t *testing.T) {
-	for text, r := range map[string]Rights{"rw": Read | Write, "ro": Read, "wo": Write} {
+	for text, r := range map[string]Rights{"rw": Read | Write, "ro": Read, "wo": Write, "list": List, "write+list": Write | List} {
 		parsed, err := ParseRights(text)
 		require.NoError(t, err)
 		require.Equal(t, r, parsed)
 		require.Equal(t, text, r.String())
 	}
-	for _, s := range []string{"", "r", "RW", "none", "wr"} {
+	for _, s := range []string{"", "r", "RW", "none", "wr", "read+", "rw+list"} {
 		_, err := ParseRights(s)
 		require.ErrorContains(t, err, "expected rw, ro or wo")
 	}
 	require.Equal(t, "none", Rights(0).String())
 	require.True(t, (Read | Write).Has(Write))
 	require.False(t, Read.Has(Read|Write))
+	require.True(t, Read.Has(List))
+	require.False(t, Write.Has(List))
+	require.Equal(t, List, Read.And(List|Write))
 }
 
 func TestCheckShare(t *testing.T) {
@@ -122,13 +126,43 @@ func TestAuthorized(t *testing.T) {
 	require.NoError(t, s.AddAuthorized(one, Grants{"data": Read}, "third"))
 	require.Equal(t, before, readText(t, s.path(clientsFile)))
 
-	for _, bad := range []Grants{nil, {}, {"data": 0}, {"data": 4}, {"a/b": Read}} {
+	for _, bad := range []Grants{nil, {}, {"data": 0}, {"data": 128}, {"a/b": Read}} {
 		require.Error(t, s.AddAuthorized(one, bad, ""))
 	}
 	require.Error(t, s.AddAuthorized(one[:31], Grants{"data": Read}, ""))
 	_, ok, err = s.Authorized(one[:31])
 	require.NoError(t, err)
 	require.False(t, ok)
+}
+
+func TestRevoke(t *testing.T) {
+	s := openTemp(t)
+	one, two := testKey(1), testKey(2)
+	require.NoError(t, s.AddAuthorized(one, Grants{"data": Read}, "one"))
+	require.NoError(t, s.AddAuthorized(two, Grants{"data": Write}, "two"))
+	require.NoError(t, s.Revoke(PinOf(one)))
+	require.NoError(t, s.Revoke(PinOf(testKey(3)))) // not known, and not to be
+	_, ok, err := s.Authorized(one)
+	require.NoError(t, err)
+	require.False(t, ok)
+	list, err := s.Clients()
+	require.NoError(t, err)
+	require.Equal(t, []Client{
+		{Pin: PinOf(one), Revoked: true, Comment: "one"}, {Pin: PinOf(two), Grants: Grants{"data": Write}, Comment: "two"},
+		{Pin: PinOf(testKey(3)), Revoked: true},
+	}, list)
+
+	// Rights elsewhere in the file don't help; admitting it anew does, and leaves no trace.
+	text := readText(t, s.path(clientsFile))
+	write(t, s.path(clientsFile), text+string(PinOf(one))+" data=rw\n")
+	_, ok, _ = s.Authorized(one)
+	require.False(t, ok)
+	require.NoError(t, s.AddAuthorized(one, Grants{"other": Write}, ""))
+	grants, ok, _ := s.Authorized(one)
+	require.True(t, ok)
+	require.Equal(t, Grants{"other": Write}, grants)
+	require.Equal(t, 1, strings.Count(readText(t, s.path(clientsFile)), string(PinOf(one))))
+	require.Error(t, s.Revoke("no pin"))
 }
 
 func TestAuthorizedBadLines(t *testing.T) {
@@ -142,7 +176,7 @@ func TestAuthorizedBadLines(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, Grants{"a": Read, "b": Write}, grants)
 
-	want := s.path(clientsFile) + `:3: "everything" is not a right: expected rw, ro or wo (and 1 more bad line)`
+	want := s.path(clientsFile) + `:3: "everything" is not a right: expected rw, ro or wo, or some of read, write and list with + between them (and 1 more bad line)`
 	_, ok, err = s.Authorized(two)
 	require.EqualError(t, err, want)
 	require.False(t, ok)
@@ -177,7 +211,7 @@ func TestAuthorizedSeesEdits(t *testing.T) {
 	old := time.Now().Add(-time.Hour)
 	require.NoError(t, os.Chtimes(path, old, old))
 	require.Equal(t, "wo", rights())
-	s.clients.byPin[PinOf(key)]["a"] = Read // shows whether memory or the file answers
+	s.clients.list[0].Grants["a"] = Read // shows whether memory or the file answers
 	require.Equal(t, "ro", rights())
 
 	write(t, path+".new", line("rw"))
@@ -234,14 +268,25 @@ func FuzzClientList(f *testing.F) {
 	f.Add(pin+" a=ro,b=wo # x\n\nbad\n"+pin+" *=rw", "data", uint8(1), "hello")
 	f.Add(string(PinOf(testKey(2)))+" a%20b=rw\r\n", "a b", uint8(2), "a\n"+pin+" *=rw")
 	f.Fuzz(func(t *testing.T, text, share string, bits uint8, comment string) {
-		before, _ := parseClients(text, "file")
-		for p, g := range before {
-			_, err := p.Key()
+		before, _, _ := parseClients(text, "file")
+		others := func(list []Client) []Client {
+			return slices.DeleteFunc(slices.Clone(list), func(c Client) bool { return c.Pin == Pin(pin) })
+		}
+		var had Grants
+		for _, c := range before {
+			_, err := c.Pin.Key()
 			require.NoError(t, err)
-			require.NoError(t, g.check())
-			again, err := ParseGrants(g.String())
+			if c.Pin == Pin(pin) && !c.Revoked {
+				had = c.Grants
+			}
+			if c.Grants == nil {
+				require.True(t, c.Revoked)
+				continue
+			}
+			require.NoError(t, c.Grants.check())
+			again, err := ParseGrants(c.Grants.String())
 			require.NoError(t, err)
-			require.Equal(t, g, again)
+			require.Equal(t, c.Grants, again)
 		}
 		grants := Grants{share: Rights(bits)}
 		if grants.check() != nil {
@@ -249,11 +294,10 @@ func FuzzClientList(f *testing.F) {
 		}
 		// Whatever a stranger puts into its comment: its own rights grow as asked, no other line changes.
 		grown := addClient(text, Pin(pin), grants, cleanComment(comment))
-		after, _ := parseClients(grown, "file")
-		require.Equal(t, before[Pin(pin)].Merge(grants), after[Pin(pin)])
-		delete(before, Pin(pin))
-		delete(after, Pin(pin))
-		require.Equal(t, before, after)
+		after, byPin, _ := parseClients(grown, "file")
+		require.Equal(t, had.Merge(grants), after[byPin[Pin(pin)]].Grants)
+		require.False(t, after[byPin[Pin(pin)]].Revoked)
+		require.Equal(t, others(before), others(after))
 		added := strings.Count(grown, "\n") - strings.Count(text, "\n")
 		require.LessOrEqual(t, added, 2)
 	})

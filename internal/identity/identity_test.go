@@ -55,7 +55,7 @@ func testKey(n byte) ed25519.PublicKey {
 	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize)).Public().(ed25519.PublicKey)
 }
 
-func openTemp(t *testing.T) *Store {
+func openTemp(t testing.TB) *Store {
 	t.Helper()
 	s, err := OpenStore(filepath.Join(t.TempDir(), "fxfer"))
 	require.NoError(t, err)

@@ -8,9 +8,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"maps"
+	"io/fs"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 )
 
@@ -32,28 +32,27 @@ var (
 	ErrInviteUsed    = errors.New("this invitation has been used already")
 )
 
-// Invites are the invitations of one serving process. They are kept in memory only, so a restart ends them. The methods may
-// be called concurrently.
-type Invites struct {
-	now func() time.Time
-
-	mu   sync.Mutex
-	list []*invite // oldest first, at most maxInvites
-}
-
+// invite is one line of the file invitations.
 type invite struct {
 	token   string
 	grants  Grants
 	expires time.Time
 	used    bool
+	comment string
 }
 
-// NewInvites returns an empty set which takes the time from now, usually time.Now.
-func NewInvites(now func() time.Time) *Invites { return &Invites{now: now} }
+const invitesHeader = "# Invitations given out, one a line: token share=rights[,share=…] until open|used  # comment\n"
 
-// New opens an invitation that enrols one client with grants, and returns its secret token of 24 base64url characters. It is
-// open for ttl, or for InviteTTL if ttl is 0. New fails while 256 invitations are open.
-func (i *Invites) New(grants Grants, ttl time.Duration) (token string, err error) {
+// inviteCache is the file invitations as it was read last.
+type inviteCache struct {
+	info   fs.FileInfo // nil: nothing read yet, or no file
+	readAt time.Time
+	list   []invite
+}
+
+// Invite opens an invitation that enrols one client with grants, and returns its secret token of 24 base64url characters. It is
+// open for ttl, or for InviteTTL if ttl is 0, to whatever process serves with this store, now or later. It fails while 256 invitations are open.
+func (s *Store) Invite(grants Grants, ttl time.Duration, comment string) (token string, err error) {
 	if err := grants.check(); err != nil {
 		return "", fmt.Errorf("invite: %w", err)
 	}
@@ -68,20 +67,20 @@ func (i *Invites) New(grants Grants, ttl time.Duration) (token string, err error
 		return "", fmt.Errorf("invite: %w", err)
 	}
 	token = base64.RawURLEncoding.EncodeToString(secret)
-
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	now := i.now()
-	i.forgetLocked(now)
-	if len(i.list) >= maxInvites {
-		ended := slices.IndexFunc(i.list, func(v *invite) bool { return v.used || !now.Before(v.expires) })
-		if ended < 0 {
-			return "", fmt.Errorf("invite: %d invitations are open already", maxInvites)
+	now := s.now()
+	err = s.update(invitesFile, func(text string) (string, error) {
+		list := recent(parseInvites(text), now)
+		if len(list) >= maxInvites {
+			ended := slices.IndexFunc(list, func(v invite) bool { return v.used || !now.Before(v.expires) })
+			if ended < 0 {
+				return "", fmt.Errorf("invite: %d invitations are open already", maxInvites)
+			}
+			list = slices.Delete(list, ended, ended+1)
 		}
-		i.list = slices.Delete(i.list, ended, ended+1)
-	}
-	i.list = append(i.list, &invite{token: token, grants: maps.Clone(grants), expires: now.Add(ttl)})
-	return token, nil
+		list = append(list, invite{token: token, grants: grants, expires: now.Add(ttl), comment: cleanComment(comment)})
+		return formatInvites(list), nil
+	})
+	return token, err
 }
 
 // InviteProof returns what a client shows instead of the token: HMAC-SHA-256, keyed by the token, over a context string and
@@ -94,36 +93,109 @@ func InviteProof(token string, exporter []byte) [32]byte {
 }
 
 // Redeem spends the invitation whose token made the proof on the connection with this exporter value, and returns its grants.
-// Of any number of calls with the same token one succeeds. It fails with ErrInviteUnknown, ErrInviteExpired or ErrInviteUsed;
-// the last two are told apart for an hour after the invitation's expiry. Its time doesn't depend on which token matches.
-func (i *Invites) Redeem(proof [32]byte, exporter []byte) (Grants, error) {
+// Of any number of calls with the same token one succeeds, in whatever processes, and also if one is killed. It fails with ErrInviteUnknown,
+// ErrInviteExpired or ErrInviteUsed; the last two are told apart for an hour after the invitation's expiry. Its time doesn't depend on which
+// token matches.
+func (s *Store) Redeem(proof [32]byte, exporter []byte) (Grants, error) {
 	if len(exporter) != exporterSize {
 		return nil, fmt.Errorf("redeem an invitation: exporter value of %d bytes, expected %d", len(exporter), exporterSize)
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	now := i.now()
-	i.forgetLocked(now)
-	match := -1
-	for n, v := range i.list {
-		want := InviteProof(v.token, exporter)
-		match = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(want[:], proof[:]), n, match)
+	list, err := s.readInvites()
+	if err != nil {
+		return nil, fmt.Errorf("redeem an invitation: %w", err)
 	}
-	if match < 0 {
-		return nil, ErrInviteUnknown
+	now := s.now()
+	v, err := redeemable(list, proof, exporter, now)
+	if err != nil {
+		return nil, err
 	}
-	v := i.list[match]
-	switch {
-	case v.used:
-		return nil, ErrInviteUsed
-	case !now.Before(v.expires):
-		return nil, ErrInviteExpired
+	err = s.update(invitesFile, func(text string) (string, error) {
+		list := parseInvites(text) // another process may have been faster
+		if v, err = redeemable(list, proof, exporter, now); err != nil {
+			return "", err
+		}
+		v.used = true
+		return formatInvites(recent(list, now)), nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	v.used = true
-	return maps.Clone(v.grants), nil
+	return v.grants, nil
 }
 
-// forgetLocked drops the invitations that ended long ago.
-func (i *Invites) forgetLocked(now time.Time) {
-	i.list = slices.DeleteFunc(i.list, func(v *invite) bool { return !now.Before(v.expires.Add(rememberFor)) })
+// redeemable returns the invitation of a list for which a proof is good.
+func redeemable(list []invite, proof [32]byte, exporter []byte, now time.Time) (*invite, error) {
+	match := -1
+	for n := range list {
+		want := InviteProof(list[n].token, exporter)
+		match = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(want[:], proof[:]), n, match)
+	}
+	switch {
+	case match < 0 || !now.Before(list[match].expires.Add(rememberFor)):
+		return nil, ErrInviteUnknown
+	case list[match].used:
+		return nil, ErrInviteUsed
+	case !now.Before(list[match].expires):
+		return nil, ErrInviteExpired
+	}
+	return &list[match], nil
+}
+
+// readInvites returns the invitations, from memory if the file is the same as at the last call. They must not be changed.
+func (s *Store) readInvites() ([]invite, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.invites
+	if unchanged(s.path(invitesFile), c.info, c.readAt) {
+		return c.list, nil
+	}
+	*c = inviteCache{readAt: time.Now()}
+	text, info, err := s.read(invitesFile)
+	if err != nil {
+		return nil, err
+	}
+	c.info, c.list = info, parseInvites(text)
+	return c.list, nil
+}
+
+// recent leaves out the invitations that ended long ago.
+func recent(list []invite, now time.Time) []invite {
+	return slices.DeleteFunc(list, func(v invite) bool { return !now.Before(v.expires.Add(rememberFor)) })
+}
+
+// parseInvites reads the text of the file. A line that nobody understands invites nobody.
+func parseInvites(text string) (list []invite) {
+	for line := range strings.Lines(text) {
+		entry, comment, _ := strings.Cut(line, "#")
+		fields := strings.Fields(entry)
+		if len(fields) != 4 {
+			continue
+		}
+		grants, err := ParseGrants(fields[1])
+		if err != nil {
+			continue
+		}
+		expires, err := time.Parse(time.RFC3339Nano, fields[2])
+		if err != nil {
+			continue
+		}
+		list = append(list, invite{fields[0], grants, expires, fields[3] != "open", strings.TrimSpace(comment)})
+	}
+	return list
+}
+
+func formatInvites(list []invite) string {
+	text := invitesHeader
+	for _, v := range list {
+		state := "open"
+		if v.used {
+			state = "used"
+		}
+		text += fmt.Sprintf("%s %s %s %s", v.token, v.grants, v.expires.UTC().Format(time.RFC3339Nano), state)
+		if v.comment != "" {
+			text += "  # " + v.comment
+		}
+		text += "\n"
+	}
+	return text
 }

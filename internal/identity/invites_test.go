@@ -18,23 +18,33 @@ var channelA, channelB = bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32
 // clock is a time that only the test moves.
 type clock struct{ now time.Time }
 
-func newInvites() (*Invites, *clock) {
+func newInvites(t testing.TB) (*Store, *clock) {
 	c := &clock{time.Unix(1_000_000_000, 0)}
-	return NewInvites(func() time.Time { return c.now }), c
+	s := openTemp(t)
+	s.now = func() time.Time { return c.now }
+	return s, c
 }
 
-func redeem(i *Invites, token string) error {
+func redeem(i *Store, token string) error {
 	_, err := i.Redeem(InviteProof(token, channelA), channelA)
 	return err
 }
 
+// open returns what the file has of invitations that are not long ended.
+func open(t *testing.T, s *Store) []invite {
+	t.Helper()
+	text, _, err := s.read(invitesFile)
+	require.NoError(t, err)
+	return recent(parseInvites(text), s.now())
+}
+
 func TestInvite(t *testing.T) {
-	i, _ := newInvites()
+	i, _ := newInvites(t)
 	grants := Grants{"data": Write}
-	token, err := i.New(grants, 0)
+	token, err := i.Invite(grants, 0, "")
 	require.NoError(t, err)
 	require.Regexp(t, regexp.MustCompile(`^[A-Za-z0-9_-]{24}$`), token)
-	other, err := i.New(Grants{"*": Read}, 0)
+	other, err := i.Invite(Grants{"*": Read}, 0, "")
 	require.NoError(t, err)
 	require.NotEqual(t, token, other)
 	grants["data"] = Read // the invitation has its own copy
@@ -57,13 +67,13 @@ func TestInvite(t *testing.T) {
 }
 
 func TestInviteExpires(t *testing.T) {
-	i, c := newInvites()
+	i, c := newInvites(t)
 	start := c.now
-	early, err := i.New(Grants{"a": Read}, 0)
+	early, err := i.Invite(Grants{"a": Read}, 0, "")
 	require.NoError(t, err)
-	late, err := i.New(Grants{"a": Read}, 0)
+	late, err := i.Invite(Grants{"a": Read}, 0, "")
 	require.NoError(t, err)
-	short, err := i.New(Grants{"a": Read}, time.Second)
+	short, err := i.Invite(Grants{"a": Read}, time.Second, "")
 	require.NoError(t, err)
 
 	c.now = start.Add(time.Second)
@@ -79,49 +89,54 @@ func TestInviteExpires(t *testing.T) {
 	c.now = start.Add(InviteTTL + rememberFor)
 	require.ErrorIs(t, redeem(i, late), ErrInviteUnknown)
 	require.ErrorIs(t, redeem(i, early), ErrInviteUnknown)
-	require.Empty(t, i.list)
+	require.Empty(t, open(t, i))
 }
 
 func TestInvitesAreBounded(t *testing.T) {
-	i, c := newInvites()
-	tokens := make([]string, maxInvites)
-	for n := range tokens {
-		var err error
-		tokens[n], err = i.New(Grants{"a": Read}, 0)
-		require.NoError(t, err)
+	i, c := newInvites(t)
+	fill := func(until time.Time) {
+		list := make([]invite, maxInvites-1)
+		for n := range list {
+			list[n] = invite{token: fmt.Sprintf("%024d", n), grants: Grants{"a": Read}, expires: until}
+		}
+		write(t, i.path(invitesFile), formatInvites(list))
 	}
-	_, err := i.New(Grants{"a": Read}, 0)
+	fill(c.now.Add(InviteTTL))
+	last, err := i.Invite(Grants{"a": Read}, 0, "")
+	require.NoError(t, err)
+	_, err = i.Invite(Grants{"a": Read}, 0, "")
 	require.ErrorContains(t, err, "256 invitations are open")
 
 	// Ended ones make room, open ones never do.
-	require.NoError(t, redeem(i, tokens[5]))
-	token, err := i.New(Grants{"a": Read}, time.Hour)
+	require.NoError(t, redeem(i, last))
+	token, err := i.Invite(Grants{"a": Read}, time.Hour, "")
 	require.NoError(t, err)
-	require.ErrorIs(t, redeem(i, tokens[5]), ErrInviteUnknown)
+	require.ErrorIs(t, redeem(i, last), ErrInviteUnknown)
+	_, err = i.Invite(Grants{"a": Read}, time.Hour, "")
+	require.ErrorContains(t, err, "256 invitations are open")
 	c.now = c.now.Add(InviteTTL)
-	for range maxInvites - 1 {
-		_, err := i.New(Grants{"a": Read}, time.Hour)
-		require.NoError(t, err)
-	}
-	require.Len(t, i.list, maxInvites)
+	_, err = i.Invite(Grants{"a": Read}, time.Hour, "")
+	require.NoError(t, err)
+	require.Len(t, open(t, i), maxInvites)
 	require.NoError(t, redeem(i, token))
 }
 
 func TestInviteRefuses(t *testing.T) {
-	i, _ := newInvites()
+	i, _ := newInvites(t)
 	for _, g := range []Grants{nil, {"a": 0}, {"..": Read}} {
-		_, err := i.New(g, 0)
+		_, err := i.Invite(g, 0, "")
 		require.Error(t, err)
 	}
-	_, err := i.New(Grants{"a": Read}, -1)
+	_, err := i.Invite(Grants{"a": Read}, -1, "")
 	require.Error(t, err)
-	require.Empty(t, i.list)
+	require.Empty(t, open(t, i))
 }
 
 func TestInviteIsUsedOnce(t *testing.T) {
-	i := NewInvites(time.Now)
-	for range 50 {
-		token, err := i.New(Grants{"a": Read}, 0)
+	one, other := openTemp(t), openTemp(t)
+	other.dir = one.dir // as another process
+	for range 10 {
+		token, err := one.Invite(Grants{"a": Read}, 0, "")
 		require.NoError(t, err)
 		var won, lost atomic.Int32
 		start := make(chan struct{})
@@ -130,7 +145,7 @@ func TestInviteIsUsedOnce(t *testing.T) {
 			wg.Go(func() {
 				exporter := bytes.Repeat([]byte{byte(n)}, 32)
 				<-start
-				switch _, err := i.Redeem(InviteProof(token, exporter), exporter); {
+				switch _, err := []*Store{one, other}[n%2].Redeem(InviteProof(token, exporter), exporter); {
 				case err == nil:
 					won.Add(1)
 				case errors.Is(err, ErrInviteUsed):
@@ -151,9 +166,9 @@ func TestInviteProofVector(t *testing.T) {
 }
 
 func BenchmarkRedeemUnknown(b *testing.B) {
-	i := NewInvites(time.Now)
+	i := openTemp(b)
 	for range maxInvites {
-		_, err := i.New(Grants{"a": Read}, 0)
+		_, err := i.Invite(Grants{"a": Read}, 0, "")
 		require.NoError(b, err)
 	}
 	for b.Loop() {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // Names of the files inside a Store's folder.
@@ -20,6 +21,7 @@ const (
 	keyFile     = "key.pem"
 	serversFile = "known_servers"
 	clientsFile = "authorized_clients"
+	invitesFile = "invitations"
 	lockFile    = ".lock"
 )
 
@@ -48,9 +50,11 @@ func Home() (string, error) {
 // called concurrently, also by several processes on the same folder.
 type Store struct {
 	dir string
+	now func() time.Time
 
-	mu      sync.Mutex // guards clients
+	mu      sync.Mutex // guards the following
 	clients clientCache
+	invites inviteCache
 }
 
 // Dir is the store's folder.
@@ -75,14 +79,14 @@ func OpenStore(dir string) (*Store, error) {
 	if err := refuseModes(dir, info, 0o002, "everyone may change it", "chmod o-w "); err != nil {
 		return nil, err
 	}
-	return &Store{dir: dir}, nil
+	return &Store{dir: dir, now: time.Now}, nil
 }
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
 // Links returns where the files in the store's folder are that are symlinks.
 func (s *Store) Links() (targets []string) {
-	for _, name := range []string{keyFile, serversFile, clientsFile} {
+	for _, name := range []string{keyFile, serversFile, clientsFile, invitesFile} {
 		info, err := os.Lstat(s.path(name))
 		if err != nil || info.Mode().Type() != fs.ModeSymlink {
 			continue

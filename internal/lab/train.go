@@ -64,7 +64,7 @@ func parseTrain(pkt []byte) train {
 		if t.l4+20 > len(pkt) {
 			return one
 		}
-		t.head = t.l4 + int(pkt[t.l4+12]>>4)*4
+		t.head = t.l4 + max(20, int(pkt[t.l4+12]>>4)*4)
 	}
 	if t.head >= len(pkt) || t.head > maxHeader {
 		return one

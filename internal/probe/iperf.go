@@ -117,6 +117,9 @@ func iperf(ctx context.Context, addr string, d Direction, within time.Duration, 
 		case iperfParamExchange:
 			err = iperfWrite(control, iperfParams{TCP: true, Time: int(within / time.Second), Parallel: 1, Reverse: d == Down, Len: iperfBlock, Client: "3.0"})
 		case iperfCreateStreams:
+			if data != nil {
+				return nil, errors.New("iperf3: the server wants a stream again")
+			}
 			if data, err = connect(); err == nil {
 				_, err = data.Write(cookie)
 			}

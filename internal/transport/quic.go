@@ -34,7 +34,7 @@ const (
 	streamWindow = 8 << 20
 	linkWindow   = 2 * linkFlight
 	// allWindows bounds the windows of all connections of this process beyond their first, bytes.
-	allWindows = 512 << 20
+	allWindows = 256 << 20
 
 	// silentLink is how long nothing may be heard on a connection. A session ends after as long.
 	silentLink = 20 * time.Second

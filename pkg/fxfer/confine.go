@@ -19,11 +19,13 @@ func (s *Server) Confine() error {
 	for _, p := range s.store.Links() {
 		keep = append(keep, confine.Folder{Path: filepath.Dir(p), Write: true})
 	}
-	for _, share := range s.shares {
+	for _, share := range s.rules.Load().shares {
 		keep = append(keep, confine.Folder{Path: share.Dir, Write: share.Rights.Has(identity.Write)})
 	}
 	for _, p := range systemFolders {
 		keep = append(keep, confine.Folder{Path: p})
 	}
-	return confine.To(keep)
+	err := confine.To(keep)
+	s.confined.Store(err == nil)
+	return err
 }

@@ -30,7 +30,7 @@ func serveWith(t *testing.T, opt ServerOptions, rights Rights) *site {
 	t.Helper()
 	s := &site{dir: t.TempDir()}
 	var err error
-	opt.Home, opt.Listen, opt.Shares = t.TempDir(), "127.0.0.1:0", []Share{{"data", s.dir, rights}}
+	opt.Home, opt.Listen, opt.Shares = t.TempDir(), "127.0.0.1:0", []Share{{Name: "data", Dir: s.dir, Rights: rights}}
 	s.Server, err = NewServer(opt)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -195,7 +195,7 @@ func TestRetry(t *testing.T) {
 	home, dir, source := t.TempDir(), t.TempDir(), t.TempDir()
 	data := randomFile(t, filepath.Join(source, "big"), 60<<20)
 	start := func(listen string) (*Server, context.CancelFunc, chan error) {
-		s, err := NewServer(ServerOptions{Home: home, Listen: listen, Shares: []Share{{"data", dir, identity.Read | identity.Write}}})
+		s, err := NewServer(ServerOptions{Home: home, Listen: listen, Shares: []Share{{Name: "data", Dir: dir, Rights: identity.Read | identity.Write}}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)

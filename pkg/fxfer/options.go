@@ -8,6 +8,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/diagnose"
@@ -16,10 +17,16 @@ import (
 // DefaultMaxStreams bounds the data streams that are opened when their number is automatic.
 const DefaultMaxStreams = 32
 
-// Bounds of a server, for a host with 1 GB of memory. Over them a client is told to come again.
+// Bounds of a server, for a host with 1 GB of memory. Over them a client is told to come again, or its connection is closed before it
+// began, which it takes for the same.
 const (
-	DefaultMaxSessions          = 128
-	DefaultMaxSessionsPerClient = 32
+	DefaultMaxSessions              = 128
+	DefaultMaxSessionsPerClient     = 32
+	DefaultMaxConnections           = 2048
+	DefaultMaxConnectionsPerAddress = 512
+	DefaultMaxHandshakes            = 400
+	DefaultMaxHandshakesPerAddress  = 200
+	DefaultMaxMemory                = 640 << 20
 )
 
 // Options of a Client. Zero is automatic for each.
@@ -101,25 +108,48 @@ const (
 	SyncNone  Sync = "none"  // when the system likes
 )
 
-// ServerOptions configure a Server.
+// ServerOptions configure a Server. Reload can change those of the second group while it runs.
 type ServerOptions struct {
-	Home       string    // folder of identity and authorised clients; "" is the user's
+	Home       string    // folder of identity, authorised clients and invitations; "" is the user's
 	Listen     string    // address, such as ":7433"
-	Shares     []Share   // what is offered
 	Transport  Transport // what clients may use; "" and TransportAuto are both
 	SockBuf    int       // bytes; a fixed window for every client, 0 is automatic
 	Congestion string    // congestion control, "" is automatic
 	Log        *slog.Logger
 
-	MaxSessions          int // at a time, DefaultMaxSessions if 0
-	MaxSessionsPerClient int // of one key, DefaultMaxSessionsPerClient if 0
+	Shares               []Share        // what is offered
+	Clients              []Admission    // who is admitted beside those in authorized_clients
+	Allow                []netip.Prefix // addresses that may use the server; nil is any
+	RateLimit            int64          // of all sessions, bit/s in each direction, which they share fairly; 0 is none, as below
+	ClientRateLimit      int64          // of each client that has none of its own
+	MaxSessions          int            // at a time, DefaultMaxSessions if 0
+	MaxSessionsPerClient int            // of one key, DefaultMaxSessionsPerClient if 0
+
+	// Of an IPv6 address, its /64 counts. A quarter of the connections may be such that are not admitted yet.
+	MaxConnections           int   // at a time; 0 is DefaultMaxConnections, or what the limit of open files allows
+	MaxConnectionsPerAddress int   // DefaultMaxConnectionsPerAddress if 0
+	MaxHandshakes            int   // a second, DefaultMaxHandshakes if 0; others wait
+	MaxHandshakesPerAddress  int   // DefaultMaxHandshakesPerAddress if 0
+	MaxMemory                int64 // bytes, of the buffers of all data streams, DefaultMaxMemory if 0
 }
 
 // Share is a folder that a server offers.
 type Share struct {
-	Name   string
-	Dir    string
-	Rights Rights
+	Name      string
+	Dir       string
+	Rights    Rights         // the most that any client has
+	Allow     []netip.Prefix // addresses that may use it; nil is any
+	RateLimit int64          // of all sessions on it, bit/s in each direction; 0 is none
+}
+
+// Admission is what a server grants one client.
+type Admission struct {
+	Key         string            // the client's key
+	Name        string            // for people
+	Rights      map[string]Rights // by share; "*" stands for those not named. They add to what authorized_clients says; nil admits nobody
+	Allow       []netip.Prefix    // addresses that it may come from; nil is any
+	RateLimit   int64             // of all its sessions, bit/s in each direction; 0 is ClientRateLimit
+	MaxSessions int               // at a time; 0 is MaxSessionsPerClient
 }
 
 // Progress is a look at a running transfer.
@@ -244,5 +274,5 @@ type Entry struct {
 	ModTime time.Time
 	Mode    uint32
 	Link    string
-	Rights  string // of a share: "rw", "ro" or "wo"
+	Rights  string // of a share, such as "rw", "ro" or "list"
 }

@@ -6,10 +6,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/probe"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -184,13 +184,12 @@ func (s *clientSession) openSmall(ctx context.Context) (transport.Conn, error) {
 }
 
 // probing carries a probe that was admitted.
-func (s *Server) probing(ctx context.Context, conn transport.Conn, m *wire.Hello, admitted func()) error {
+func (s *Server) probing(ctx context.Context, conn transport.Conn, m *wire.Hello, admitted func(), log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ctx, stop := context.WithTimeout(ctx, probe.MaxTime)
 	defer stop()
-	x := &serverSession{server: s, hello: m, key: conn.PeerKey(), drain: cancel, probe: probe.NewSession(s.Addr())}
-	x.log = s.log.With("peer", conn.RemoteAddr().String(), "client", identity.PinOf(x.key).Short())
+	x := &serverSession{server: s, hello: m, key: conn.PeerKey(), drain: cancel, probe: probe.NewSession(s.Addr()), log: log}
 	x.ctx = ctx
 	if err := s.register(x); err != nil {
 		return err

@@ -1,14 +1,11 @@
 package fxfer
 
 import (
-	"crypto/ed25519"
+	"cmp"
 	"sync"
 
 	"github.com/fxfer/fxfer/internal/wire"
 )
-
-// maxStreamsInAll bounds the data streams of all sessions, each of which costs about 2 MiB. The first of a session always has room.
-const maxStreamsInAll = 256
 
 // seats counts sessions of any intent, of clients that are admitted.
 type seats struct {
@@ -17,10 +14,10 @@ type seats struct {
 	of           map[string]int // by key
 }
 
-// take counts a session of a key, or says why there is no room for it.
-func (s *seats) take(key string) error {
+// take counts a session of a key, or says why there is no room for it. most, unless 0, is a bound of this key's own.
+func (s *seats) take(key string, most int) error {
 	switch {
-	case s.of[key] >= s.mostOf:
+	case s.of[key] >= cmp.Or(most, s.mostOf):
 		return wire.Errorf(wire.CodeBusy, "this client has %d sessions on the server, its most", s.of[key])
 	case s.taken >= s.most:
 		return wire.Errorf(wire.CodeBusy, "the server has %d sessions, its most", s.taken)
@@ -37,36 +34,36 @@ func (s *seats) leave(key string) {
 	}
 }
 
-// sit takes a seat for a session. The caller leaves it, once. The data streams of a session that is refused need not wait for it.
-func (s *Server) sit(key ed25519.PublicKey, session [16]byte) (leave func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.seats.take(string(key)); err != nil {
-		s.sentAway.add(session)
-		s.cond.Broadcast()
-		return nil, err
-	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.seats.leave(string(key))
-	}, nil
+// shareLocked is how many data streams each session may have now: what there is, in equal parts.
+func (s *Server) shareLocked() int {
+	return min(maxStreams, 1+s.opt.moreStreams(s.seats.most)/max(1, s.seats.taken))
 }
 
-// enterStream counts a data stream of a session; nil says that there is no room for it.
+// offer is how many data streams a session that has a seat is to have.
+func (s *Server) offer() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shareLocked()
+}
+
+// enterStream counts a data stream of a session; nil says that there is no room for it. The first of a session always has some.
 func (s *Server) enterStream(x *serverSession) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.streams >= maxStreamsInAll && x.streams > 0 {
-		return nil
+	if x.streams > 0 {
+		share := s.shareLocked()
+		if s.more >= s.opt.moreStreams(s.seats.most) || x.streams > share+share/4 { // some may be in place of others that are not known to be dead
+			return nil
+		}
+		s.more++
 	}
-	s.streams++
 	x.streams++
 	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.streams--
-		x.streams--
+		if x.streams--; x.streams > 0 {
+			s.more--
+		}
 	})
 }
 

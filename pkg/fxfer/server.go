@@ -4,24 +4,26 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/probe"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -33,76 +35,44 @@ const (
 	admitWithin = 10 * time.Second
 	// drainWithin bounds the end of a server.
 	drainWithin = 8 * time.Second
-	// maxStrangers bounds the connections that are not admitted yet, and maxStrangersFrom those from one address. Each may cost 64 KiB.
-	maxStrangers     = 512
-	maxStrangersFrom = 128
 	// staleAfter is the age from which an abandoned partial file is removed when the server starts.
 	staleAfter = 14 * 24 * time.Hour
 )
 
-// strangers counts the connections that are not admitted yet.
-type strangers struct {
-	mu    sync.Mutex
-	count int
-	from  map[netip.Addr]int
-}
-
-func newStrangers() *strangers { return &strangers{from: make(map[netip.Addr]int)} }
-
-// enter counts a connection, if there is room for it. leave ends that, once.
-func (s *strangers) enter(addr net.Addr) (leave func(), ok bool) {
-	var ip netip.Addr
-	switch a := addr.(type) {
-	case *net.TCPAddr:
-		ip = a.AddrPort().Addr().Unmap()
-	case *net.UDPAddr:
-		ip = a.AddrPort().Addr().Unmap()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.count >= maxStrangers || s.from[ip] >= maxStrangersFrom {
-		return nil, false
-	}
-	s.count++
-	s.from[ip]++
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.count--
-		if s.from[ip]--; s.from[ip] == 0 {
-			delete(s.from, ip)
-		}
-	}), true
-}
-
 // Server offers shares. NewServer makes one that listens already.
 type Server struct {
-	opt     ServerOptions
-	log     *slog.Logger
-	store   *identity.Store
-	key     ed25519.PrivateKey
-	invites *identity.Invites
-	listen  []transport.Listener // of TCP and QUIC, on one port
-	shares  map[string]*openShare
-	host    string
+	opt       ServerOptions // of which what Reload changes is in rules
+	log       *slog.Logger
+	store     *identity.Store
+	key       ed25519.PrivateKey
+	listen    []transport.Listener // of TCP and QUIC, on one port
+	host      string
+	began     time.Time
+	gate      *gate
+	tally     *tally
+	confined  atomic.Bool
+	rules     atomic.Pointer[rules]
+	reloading sync.Mutex
+
+	in, out pace.Pacer // what comes, and what goes
+	total   limit
 
 	mu       sync.Mutex
 	cond     *sync.Cond
 	sessions map[[16]byte]*serverSession
+	serving  bool
+	guests   map[*guest]transport.Conn
+	busy     map[identity.Pin]*busyClient
 	draining bool
 	seats    seats
-	streams  int // data streams of all sessions
+	more     int // data streams beyond the first of each session
 	sentAway lastSessions
-}
-
-type openShare struct {
-	Share
-	tree *disk.Tree
 }
 
 // serverSession is a session that was admitted.
 type serverSession struct {
 	server  *Server
+	guest   *guest
 	hello   *wire.Hello
 	key     ed25519.PublicKey
 	log     *slog.Logger
@@ -111,6 +81,7 @@ type serverSession struct {
 	coder   *compress.Meter // of Pull; nil for none
 	clock   *transfer.Clock
 	watched *telemetry
+	book    *book
 	sender  *transfer.Sender
 	receive *transfer.Receiver
 	storing *storing        // of Store
@@ -123,34 +94,30 @@ type serverSession struct {
 // NewServer opens the shares and listens. The caller calls Serve next.
 func NewServer(opt ServerOptions) (*Server, error) {
 	s := &Server{
-		opt: opt, log: opt.Log, invites: identity.NewInvites(time.Now),
-		shares: make(map[string]*openShare), sessions: make(map[[16]byte]*serverSession),
-		seats: seats{
-			most: cmp.Or(opt.MaxSessions, DefaultMaxSessions), mostOf: cmp.Or(opt.MaxSessionsPerClient, DefaultMaxSessionsPerClient),
-			of: make(map[string]int),
-		},
+		opt: opt, log: opt.Log, began: time.Now(), tally: newTally(), sessions: make(map[[16]byte]*serverSession),
+		guests: make(map[*guest]transport.Conn), busy: make(map[identity.Pin]*busyClient), seats: seats{of: make(map[string]int)},
 	}
 	s.cond = sync.NewCond(&s.mu)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.host, _ = os.Hostname() // for messages only
-	var err error
+	err := s.opt.fill(mostFiles())
+	if err != nil {
+		return nil, err
+	}
+	s.gate = newGate(&s.opt)
 	if s.store, s.key, err = openIdentity(opt.Home); err != nil {
 		return nil, err
 	}
 	if err := s.store.CheckAuthorized(); err != nil {
 		s.log.Warn("authorised clients", "error", err)
 	}
-	for _, share := range opt.Shares {
-		if err := s.open(share); err != nil {
-			s.closeShares()
-			return nil, err
-		}
+	r, err := s.rulesOf(&opt, nil)
+	if err != nil {
+		return nil, err
 	}
-	if len(s.shares) == 0 {
-		return nil, &Error{Kind: KindUsage, Err: errors.New("nothing to share"), Remedy: "name a folder: fxfer serve DIR"}
-	}
+	s.enforce(&opt, r)
 	if err := s.listenOn(opt.Listen); err != nil {
 		s.closeShares()
 		return nil, err
@@ -158,7 +125,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// listenOn listens for what the options ask for. Where both can be, QUIC may fail: many firewalls let no UDP pass in any case.
+// listenOn listens for what the options ask for. Where that is both, QUIC may fail: many firewalls let no UDP pass in any case.
 func (s *Server) listenOn(addr string) error {
 	of := func(p transport.Protocol, addr string) error {
 		l, err := transport.Listen(addr, transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion})
@@ -188,7 +155,7 @@ func (s *Server) listenOn(addr string) error {
 		if err == nil {
 			return nil
 		}
-		if _, port, _ := net.SplitHostPort(addr); port != "0" || try == 5 { // of TCP only, and chosen by the system
+		if _, port, _ := net.SplitHostPort(addr); port != "0" || try == 5 { // otherwise the system has another one that is free for both
 			s.log.Warn("no QUIC: clients can use TCP only", "error", err)
 			return nil
 		}
@@ -197,23 +164,8 @@ func (s *Server) listenOn(addr string) error {
 	}
 }
 
-func (s *Server) open(share Share) error {
-	if err := identity.CheckShare(share.Name); err != nil {
-		return &Error{Kind: KindUsage, Err: err}
-	}
-	if s.shares[share.Name] != nil {
-		return &Error{Kind: KindUsage, Err: fmt.Errorf("two shares have the name %q", share.Name), Remedy: "name them apart: --share NAME=DIR"}
-	}
-	tree, err := disk.Open(share.Dir)
-	if err != nil {
-		return &Error{Kind: KindLocalDisk, Err: fmt.Errorf("share %q: %w", share.Name, err)}
-	}
-	s.shares[share.Name] = &openShare{share, tree}
-	return nil
-}
-
 func (s *Server) closeShares() {
-	for _, share := range s.shares {
+	for _, share := range s.rules.Load().shares {
 		_ = share.tree.Close()
 	}
 }
@@ -230,21 +182,19 @@ func (s *Server) Pin() string {
 // or address at which the client reaches this server.
 func (s *Server) Invite(host string) (string, error) {
 	grants := make(identity.Grants)
-	for name, share := range s.shares {
+	r := s.rules.Load()
+	for name, share := range r.shares {
 		grants[name] = share.Rights
 	}
-	token, err := s.invites.New(grants, identity.InviteTTL)
+	token, err := s.store.Invite(grants, identity.InviteTTL, "")
 	if err != nil {
 		return "", err
 	}
 	port := identity.DefaultPort
-	switch a := s.Addr().(type) {
-	case *net.TCPAddr:
-		port = a.Port
-	case *net.UDPAddr:
-		port = a.Port
+	if at, ok := s.Addr().(interface{ AddrPort() netip.AddrPort }); ok {
+		port = int(at.AddrPort().Port())
 	}
-	u := URL{Host: host, Port: port, Share: s.opt.Shares[0].Name, Token: token, Pin: identity.Pin(s.Pin())}
+	u := URL{Host: host, Port: port, Share: r.first, Token: token, Pin: identity.Pin(s.Pin())}
 	return u.String(), nil
 }
 
@@ -255,17 +205,21 @@ func (s *Server) Serve(ctx context.Context) error {
 	live, kill := context.WithCancel(context.Background())
 	defer kill()
 	conns.Go(func() { s.sweep(ctx) })
+	conns.Go(func() { s.measureSpace(ctx) })
+	s.mu.Lock()
+	s.serving = true
+	s.mu.Unlock()
+	conns.Go(func() { s.keepReviewing(live) })
 	unhook := context.AfterFunc(ctx, func() {
 		for _, l := range s.listen {
 			_ = l.Close()
 		}
 	})
 	defer unhook()
-	gate := newStrangers()
 	var accepting sync.WaitGroup
 	for _, l := range s.listen {
 		accepting.Go(func() {
-			s.accept(ctx, l, gate, func(conn transport.Conn, leave func()) { conns.Go(func() { s.serve(live, conn, leave) }) })
+			s.accept(ctx, l, func(conn transport.Conn, v *visit) { conns.Go(func() { s.serve(live, conn, v) }) })
 		})
 	}
 	accepting.Wait()
@@ -284,26 +238,34 @@ func (s *Server) Serve(ctx context.Context) error {
 	return nil
 }
 
-// accept lets the conns of a listener in for which there is room.
-func (s *Server) accept(ctx context.Context, l transport.Listener, gate *strangers, serve func(conn transport.Conn, leave func())) {
-	for wait := time.Millisecond; ; {
+// accept takes connections until ctx is done, and hands on those that there is room for.
+func (s *Server) accept(ctx context.Context, l transport.Listener, serve func(transport.Conn, *visit)) {
+	failing := false
+	for {
 		conn, err := l.Accept()
-		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+		switch {
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			if err == nil {
 				_ = conn.Close()
 			}
 			return
-		}
-		if err != nil { // such as too many open files: others may end
-			s.log.Error("accept", "error", err)
-			time.Sleep(wait)
-			wait = min(2*wait, time.Second)
+		case err != nil: // such as too many open files: others may end
+			if !failing {
+				s.log.Error("accept", "error", err)
+			}
+			failing = true
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(acceptPause):
+			}
 			continue
 		}
-		wait = time.Millisecond
-		if leave, ok := gate.enter(conn.RemoteAddr()); ok {
-			serve(conn, leave)
+		failing = false
+		if v := s.gate.enter(conn.RemoteAddr()); v != nil {
+			serve(conn, v)
 		} else {
+			s.tally.refuse(refusedCrowd)
 			_ = conn.Close()
 		}
 	}
@@ -311,10 +273,29 @@ func (s *Server) accept(ctx context.Context, l transport.Listener, gate *strange
 
 // sweep removes what abandoned transfers left.
 func (s *Server) sweep(ctx context.Context) {
-	for name, share := range s.shares {
+	for name, share := range s.rules.Load().shares {
 		if share.Rights.Has(identity.Write) {
 			if n, err := share.tree.Sweep(ctx, ".", staleAfter); n > 0 || err != nil {
 				s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
+			}
+		}
+	}
+}
+
+// spaceEvery is how often the space of the shares is looked at.
+const spaceEvery = 10 * time.Second
+
+// measureSpace keeps the space that the shares have, until ctx is done. A file system may hang: nobody waits for this.
+func (s *Server) measureSpace(ctx context.Context) {
+	tick := time.NewTicker(spaceEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			for _, share := range s.folders() {
+				share.free.Store(share.tree.Free())
 			}
 		}
 	}
@@ -355,15 +336,20 @@ func (s *Server) drain(kill context.CancelFunc) {
 	kill()
 }
 
-// serve admits one connection and carries what it is for. admitted is called when it stops being a stranger.
-func (s *Server) serve(ctx context.Context, conn transport.Conn, admitted func()) {
-	defer admitted()
+// serve admits one connection and carries what it is for.
+func (s *Server) serve(ctx context.Context, conn transport.Conn, v *visit) {
+	defer v.leave()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	begin, cancel := context.WithTimeout(ctx, admitWithin)
 	defer cancel()
 	log := s.log.With("peer", conn.RemoteAddr().String())
-	if err := conn.Handshake(begin); err != nil {
+	err := v.wait(begin)
+	if err == nil {
+		err = conn.Handshake(begin)
+	}
+	if err != nil {
+		s.tally.refuse(refusedHandshake)
 		log.Debug("handshake", "error", err)
 		return
 	}
@@ -371,19 +357,21 @@ func (s *Server) serve(ctx context.Context, conn transport.Conn, admitted func()
 	_ = conn.SetDeadline(deadline)
 	m, err := wire.NewReader(conn, wire.MaxFirstMessage).Next()
 	if err != nil {
+		s.tally.refuse(refusedGreeting)
 		log.Debug("first message", "error", err)
 		return
 	}
 	switch m := m.(type) {
 	case *wire.Hello:
-		err = s.hello(ctx, conn, m, log, admitted)
+		err = s.hello(ctx, conn, m, log, v.admitted)
 	case *wire.Join:
-		err = s.join(begin, conn, m, admitted)
+		err = s.join(begin, conn, m, v.admitted)
 	default:
 		err = wire.Errorf(wire.CodeProtocol, "a connection begins with Hello or Join")
 	}
 	var refused *wire.Error
 	if errors.As(err, &refused) && !refused.Remote {
+		s.tally.refuse(refused.Code.String())
 		log.Info("refused", "client", identity.PinOf(conn.PeerKey()).Short(), "code", refused.Code.String(), "reason", refused.Text)
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 		if _, err := conn.Write(wire.Append(nil, &wire.Refuse{Code: refused.Code, Text: refused.Text})); err == nil {
@@ -408,7 +396,7 @@ func linger(conn transport.Conn) {
 // grants tells what a key may do. A valid invitation enrols it.
 func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (identity.Grants, error) {
 	key := conn.PeerKey()
-	grants, known, err := s.store.Authorized(key)
+	grants, known, err := s.admission(identity.PinOf(key))
 	if err != nil {
 		log.Warn("authorised clients", "error", err)
 	}
@@ -422,7 +410,7 @@ func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (i
 	if err != nil {
 		return nil, err
 	}
-	invited, err := s.invites.Redeem([32]byte(m.Proof), exported)
+	invited, err := s.store.Redeem([32]byte(m.Proof), exported)
 	if err != nil {
 		if known { // the URL was pasted again
 			return grants, nil
@@ -447,35 +435,39 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	if err != nil {
 		return err
 	}
-	leave, err := s.sit(conn.PeerKey(), m.Session)
+	s.replace(ctx, m.Replaces, conn.PeerKey())
+	ctx, g, err := s.sit(ctx, conn, m.Session)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer g.leave()
+	g.grants = grants
+	log = log.With("session", g.id, "client", g.pin.Short())
+	s.tally.begin(m.Intent)
 	switch m.Intent {
 	case wire.List:
-		return s.list(ctx, conn, m, grants)
+		return s.list(ctx, conn, m, g)
 	case wire.Verify:
-		return s.verify(ctx, conn, m, grants, admitted)
+		return s.verify(ctx, conn, m, g, admitted, log)
 	case wire.Probe:
-		return s.probing(ctx, conn, m, admitted)
+		return s.probing(ctx, conn, m, admitted, log)
 	case wire.Series:
-		return s.listSeries(conn, m, grants)
+		return s.listSeries(conn, m, g)
 	case wire.Expire:
-		return s.expire(ctx, conn, m, grants, admitted)
+		return s.expire(ctx, conn, m, g, admitted)
 	}
-	x := &serverSession{server: s, hello: m, key: conn.PeerKey()}
+	x := &serverSession{server: s, guest: g, hello: m, key: conn.PeerKey()}
 	need := identity.Write
 	if m.Intent == wire.Pull {
 		need = identity.Read
 	} else if m.Intent != wire.Push && m.Intent != wire.Store || len(m.Paths) != 1 {
 		return wire.Errorf(wire.CodeProtocol, "a session sends or gets")
 	}
-	if x.share, err = s.share(m.Share, grants, need); err != nil {
+	if x.share, err = g.open(m.Share, need); err != nil {
 		return err
 	}
 	if m.Target.Delete && m.Intent != wire.Store || m.Target.Compare.Checksum || m.Target.DryRun { // they show what is there
-		if _, err := s.share(m.Share, grants, identity.Read); err != nil {
+		if _, err := g.open(m.Share, identity.Read); err != nil {
 			return err
 		}
 	}
@@ -485,26 +477,8 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	conn.Admit()
 	admitted()
 	_ = conn.SetDeadline(time.Time{})
-	x.log = log.With("client", identity.PinOf(x.key).Short(), "share", m.Share)
+	x.log = log.With("share", m.Share)
 	return x.run(ctx, conn)
-}
-
-// share returns a share on which the client has a right. A share that does not exist and one that the client may not know look
-// the same.
-func (s *Server) share(name string, grants identity.Grants, need identity.Rights) (*openShare, error) {
-	share := s.shares[name]
-	granted := grants.On(name)
-	switch {
-	case share == nil || granted == 0:
-		return nil, wire.Errorf(wire.CodeRight, "there is no share %q for this client", name)
-	case !share.Rights.Has(need) || !granted.Has(need):
-		what := "written to"
-		if need == identity.Read {
-			what = "read"
-		}
-		return nil, wire.Errorf(wire.CodeRight, "share %q may not be %s by this client", name, what)
-	}
-	return share, nil
 }
 
 // register makes a session known to its data streams.
@@ -530,6 +504,35 @@ func (s *Server) register(x *serverSession) error {
 	s.sessions[x.hello.Session] = x
 	s.cond.Broadcast()
 	return nil
+}
+
+// replaceWithin bounds the end of a session that another one replaces.
+const replaceWithin = 5 * time.Second
+
+// errReplaced ends a session whose client has come again.
+var errReplaced = wire.Errorf(wire.CodeSilent, "the client has come again")
+
+// replace ends the session id, if it is of this key, and returns when it has let go of its files or that takes too long.
+func (s *Server) replace(ctx context.Context, id [16]byte, key ed25519.PublicKey) {
+	s.mu.Lock()
+	x := s.sessions[id]
+	s.mu.Unlock()
+	if id == ([16]byte{}) || x == nil || x.drain == nil || !x.key.Equal(key) {
+		return
+	}
+	x.drain(errReplaced)
+	ctx, cancel := context.WithTimeout(ctx, replaceWithin)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cond.Broadcast()
+	})()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.sessions[id] == x && ctx.Err() == nil {
+		s.cond.Wait()
+	}
 }
 
 func (s *Server) unregister(x *serverSession) {
@@ -560,7 +563,7 @@ func (s *Server) join(ctx context.Context, conn transport.Conn, m *wire.Join, ad
 	}
 	leave := s.enterStream(x)
 	if leave == nil {
-		return wire.Errorf(wire.CodeBusy, "the server has %d data streams, its most", maxStreamsInAll)
+		return wire.Errorf(wire.CodeBusy, "the server has no room for another data stream of this session")
 	}
 	defer leave()
 	d := x.set.add(m.Stream, conn, maxStreams)
@@ -605,10 +608,11 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	if x.hello.Intent == wire.Pull {
 		limit = x.hello.RateLimit
 	}
-	x.set = newStreamSet(limit)
+	x.set = newStreamSet(x.guest.flows(limit))
 	x.clock = newClock()
 	x.watched = newTelemetry(x.clock, x.set, x.written, hostFacts(s.host, int64(s.opt.SockBuf)))
 	x.watched.reached(conn.RemoteAddr())
+	x.book = newBook(x, conn.RemoteAddr().String())
 	count := &counts{}
 	run, err := x.engine(ctx, conn, r, count)
 	if err != nil {
@@ -617,13 +621,14 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	if x.storing != nil {
 		defer x.storing.close()
 	}
-	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: maxStreams})
+	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: uint64(s.offer())})
 	if err := s.register(x); err != nil {
 		return err
 	}
 	defer s.unregister(x)
 	x.log.Info("session begins", "intent", x.intent(), "agent", wire.Printable(x.hello.Agent))
 	err = x.watch(ctx, run)
+	x.book.close(err)
 	level := slog.LevelInfo
 	if err != nil {
 		level = slog.LevelWarn
@@ -631,7 +636,7 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	seconds := time.Since(start).Seconds()
 	x.log.Log(ctx, level, "session ends", "intent", x.intent(), "seconds", seconds, "bytes", count.written, "files", count.committed,
 		"unchanged", count.same, "removed", count.removed, "failed", count.failed, "streams", x.set.peak(), "error", err)
-	if err != nil { // the engine has told the peer, who may not have read it yet
+	if err != nil && !errors.Is(err, errReplaced) { // the engine has told the peer, who may not have read it yet
 		_ = conn.CloseWrite()
 		linger(conn)
 	}
@@ -650,7 +655,7 @@ func (x *serverSession) engine(ctx context.Context, conn transport.Conn, r *wire
 			}
 		}
 		x.receive = transfer.NewReceiver(conn, r, x.share.tree, transfer.ReceiverOptions{
-			Path: cmp.Or(x.hello.Paths[0], "."), Target: x.hello.Target, Event: count.event, Clock: x.clock, Finishing: func() { x.watched.last(x.send) },
+			Path: cmp.Or(x.hello.Paths[0], "."), Target: x.hello.Target, Event: x.event(count), Message: x.message, Clock: x.clock, Finishing: func() { x.watched.last(x.send) },
 		})
 		return x.receive.Run, nil
 	}
@@ -668,19 +673,26 @@ func (x *serverSession) engine(ctx context.Context, conn transport.Conn, r *wire
 	}
 	x.sender = transfer.NewSender(conn, r, &source, transfer.SenderOptions{
 		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, initialStreams)), Prune: x.hello.Target.Delete, Coder: x.coder, Clock: x.clock,
-		Event: count.event, WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
+		Event: x.event(count), Message: x.message, WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
 	})
 	return x.sender.Run, nil
 }
 
-func (x *serverSession) intent() string {
-	switch x.hello.Intent {
-	case wire.Push:
-		return "receive"
-	case wire.Store:
-		return "store"
+func (x *serverSession) intent() string { return intentName(x.hello.Intent) }
+
+// event takes the engine's events.
+func (x *serverSession) event(count *counts) func(transfer.Event) {
+	return func(e transfer.Event) {
+		count.event(e)
+		x.book.tracker.event(e)
 	}
-	return "send"
+}
+
+// message takes what the engine does not know: what the client has measured.
+func (x *serverSession) message(m wire.Message) {
+	if m, ok := m.(*wire.Sample); ok {
+		x.watched.heard(m.Map())
+	}
 }
 
 // watch runs the engine, tunes its streams where we send, and tells the client about our sockets.
@@ -688,7 +700,7 @@ func (x *serverSession) watch(ctx context.Context, run func(context.Context) err
 	watch, stop := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	if x.sender != nil {
-		t := tuner{sender: x.sender, set: x.set, max: int(min(x.hello.MaxStreams, maxStreams)),
+		t := tuner{sender: x.sender, set: x.set, max: int(min(x.hello.MaxStreams, uint64(x.server.offer()))),
 			want: func(n int, dead []uint64) { x.send(&wire.Streams{Want: uint64(n), Dead: dead}) }}
 		tasks.Go(func() { t.run(watch) })
 		if x.coder != nil {
@@ -769,7 +781,7 @@ func (x *serverSession) roots() ([]transfer.Root, error) {
 }
 
 // list answers a listing.
-func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, grants identity.Grants) error {
+func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest) error {
 	var out []byte
 	var batch wire.Entries
 	flush := func() error {
@@ -786,11 +798,11 @@ func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, g
 		return flush()
 	}
 	if m.Share == "" {
-		if err := s.listShares(grants, add); err != nil {
+		if err := s.listShares(g.grants, add); err != nil {
 			return err
 		}
 	} else {
-		share, err := s.share(m.Share, grants, identity.Read)
+		share, err := g.open(m.Share, identity.List)
 		if err != nil {
 			return err
 		}
@@ -823,8 +835,8 @@ func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, g
 }
 
 func (s *Server) listShares(grants identity.Grants, add func(wire.Entry) error) error {
-	for _, share := range slices.SortedFunc(maps.Values(s.shares), func(a, b *openShare) int { return cmp.Compare(a.Name, b.Name) }) {
-		rights := share.Rights & grants.On(share.Name)
+	for _, share := range s.folders() {
+		rights := share.Rights.And(grants.On(share.Name))
 		if rights == 0 {
 			continue
 		}
@@ -837,4 +849,11 @@ func (s *Server) listShares(grants identity.Grants, add func(wire.Entry) error) 
 		}
 	}
 	return nil
+}
+
+// newRequestID names a session in logs.
+func newRequestID() string {
+	var id [4]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
 }

@@ -67,7 +67,7 @@ func (x *serverSession) storeEngine(ctx context.Context, conn transport.Conn, r 
 	if t.BackupDir != "" || t.Compare.Update || t.Compare.Existing || t.Compare.IgnoreExisting || !t.Delete {
 		return nil, wire.Errorf(wire.CodeUnsupported, "a snapshot holds what the source holds")
 	}
-	opt := transfer.ReceiverOptions{Path: ".", Target: t, Event: count.event, Clock: x.clock, Finishing: func() { x.watched.last(x.send) }}
+	opt := transfer.ReceiverOptions{Path: ".", Target: t, Event: x.event(count), Message: x.message, Clock: x.clock, Finishing: func() { x.watched.last(x.send) }}
 	if t.DryRun { // as if it were to become what the newest is
 		tree, base, err := x.newest()
 		if err != nil {
@@ -85,7 +85,7 @@ func (x *serverSession) storeEngine(ctx context.Context, conn transport.Conn, r 
 	opt.Snapshot = s.snapshot()
 	opt.Event = func(e transfer.Event) {
 		s.event(e)
-		count.event(e)
+		x.event(count)(e)
 	}
 	x.receive = transfer.NewReceiver(conn, r, s.tree, opt)
 	return x.receive.Run, nil
@@ -198,8 +198,8 @@ func (s *storing) publish(failed int64) error {
 }
 
 // listSeries tells which snapshots there are.
-func (s *Server) listSeries(conn transport.Conn, m *wire.Hello, grants identity.Grants) error {
-	share, err := s.share(m.Share, grants, identity.Read)
+func (s *Server) listSeries(conn transport.Conn, m *wire.Hello, g *guest) error {
+	share, err := g.open(m.Share, identity.Read)
 	if err != nil {
 		return err
 	}
@@ -253,8 +253,8 @@ func (s *Server) answer(conn transport.Conn, entries []wire.Entry) error {
 }
 
 // expire removes the snapshots that a client does not want to keep: of those older than the newest that it names.
-func (s *Server) expire(ctx context.Context, conn transport.Conn, m *wire.Hello, grants identity.Grants, admitted func()) error {
-	share, err := s.share(m.Share, grants, identity.Write)
+func (s *Server) expire(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest, admitted func()) error {
+	share, err := g.open(m.Share, identity.Write)
 	if err != nil {
 		return err
 	}

@@ -7,13 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/transport"
-	"golang.org/x/time/rate"
 )
 
 // streamSet is the data streams of one session on this host, with what the kernel says of them.
 type streamSet struct {
-	limiter *rate.Limiter             // of what they write; nil is unlimited
+	in      *pace.Flow                // of what they read; nil is unlimited
+	out     *pace.Flow                // of what they write
 	removed func(lived time.Duration) // called when a stream is gone
 
 	mu    sync.Mutex
@@ -49,12 +50,17 @@ func (p *pathStats) add(i *transport.Info) {
 	}
 }
 
-func newStreamSet(bitsPerSecond int64) *streamSet {
-	s := &streamSet{conns: make(map[uint64]*dataStream)}
-	if bitsPerSecond > 0 {
-		s.limiter = rate.NewLimiter(rate.Limit(bitsPerSecond)/8, limitStep)
-	}
-	return s
+// newStreamSet makes a set whose streams read and write within what the flows let through; an in of nil is unlimited.
+func newStreamSet(in, out *pace.Flow) *streamSet {
+	return &streamSet{in: in, out: out, conns: make(map[uint64]*dataStream)}
+}
+
+// heldTo is a flow of its own with a rate in bit/s, 0 for none.
+func heldTo(bitsPerSecond int64) *pace.Flow {
+	var p pace.Pacer
+	limit := new(pace.Bucket)
+	p.SetRate(limit, bitsPerSecond)
+	return p.Flow(limit)
 }
 
 // add wraps a connected, joined stream. It returns nil if the number is taken or there are most already.
@@ -176,7 +182,7 @@ func (d *dataStream) load(now time.Time) (spent time.Duration, wrote int64) {
 
 // WriteBuffers writes both in one go where no rate limit asks for small steps.
 func (d *dataStream) WriteBuffers(header, payload []byte) (int, error) {
-	if d.set.limiter == nil {
+	if !d.set.out.Limited() {
 		done := d.writing()
 		n, err := d.Conn.WriteBuffers(header, payload)
 		done(n)
@@ -190,18 +196,13 @@ func (d *dataStream) WriteBuffers(header, payload []byte) (int, error) {
 	return n + m, err
 }
 
-// limitStep is written at once under a rate limit, in bytes: small enough not to be a burst.
-const limitStep = 32 << 10
-
 // Write implements io.Writer, within the rate limit.
 func (d *dataStream) Write(p []byte) (sent int, err error) {
 	done := d.writing()
 	defer func() { done(sent) }()
-	if d.set.limiter == nil {
-		return d.Conn.Write(p)
-	}
-	for part := range slices.Chunk(p, limitStep) {
-		if err := d.wait(len(part)); err != nil {
+	for sent < len(p) && d.set.out.Limited() {
+		part := p[sent:][:min(len(p)-sent, d.set.out.Step())]
+		if err := d.wait(d.set.out, len(part)); err != nil {
 			return sent, err
 		}
 		n, err := d.Conn.Write(part)
@@ -210,16 +211,31 @@ func (d *dataStream) Write(p []byte) (sent int, err error) {
 			return sent, err
 		}
 	}
-	return sent, nil
+	if sent == len(p) {
+		return sent, nil
+	}
+	n, err := d.Conn.Write(p[sent:])
+	return sent + n, err
 }
 
-// wait waits until n bytes may be written within the rate limit.
-func (d *dataStream) wait(n int) error {
+// Read implements io.Reader, within the rate limit.
+func (d *dataStream) Read(p []byte) (int, error) {
+	in := d.set.in
+	if in == nil || !in.Limited() {
+		return d.Conn.Read(p)
+	}
+	n, err := d.Conn.Read(p[:min(len(p), in.Step())])
+	_ = d.wait(in, n) // fails only when the stream is closed, which the next call tells
+	return n, err
+}
+
+// wait waits until n bytes may pass within the rate limit.
+func (d *dataStream) wait(flow *pace.Flow, n int) error {
 	began := time.Now()
 	d.gauge.Lock()
 	d.waits = began
 	d.gauge.Unlock()
-	err := d.set.limiter.WaitN(d.ctx, n)
+	err := flow.Wait(d.ctx, n)
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
 	d.waits = time.Time{}

@@ -71,7 +71,7 @@ func BenchmarkTelemetry(b *testing.B) {
 	require.NoError(b, os.WriteFile(source, make([]byte, size), 0o644))
 	target := filepath.Join(dir, "target")
 	require.NoError(b, os.Mkdir(target, 0o755))
-	server, err := NewServer(ServerOptions{Home: b.TempDir(), Listen: "127.0.0.1:0", Shares: []Share{{"data", target, identity.Read | identity.Write}}})
+	server, err := NewServer(ServerOptions{Home: b.TempDir(), Listen: "127.0.0.1:0", Shares: []Share{{Name: "data", Dir: target, Rights: identity.Read | identity.Write}}})
 	require.NoError(b, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)

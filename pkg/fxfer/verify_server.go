@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"log/slog"
 	"path"
 	"runtime"
 	"time"
@@ -50,8 +51,8 @@ type verifying struct {
 }
 
 // verify sends what a path holds, with digests, and then answers which names it does not hold.
-func (s *Server) verify(ctx context.Context, conn transport.Conn, m *wire.Hello, grants identity.Grants, admitted func()) error {
-	share, err := s.share(m.Share, grants, identity.Read)
+func (s *Server) verify(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest, admitted func(), log *slog.Logger) error {
+	share, err := g.open(m.Share, identity.Read)
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func (s *Server) verify(ctx context.Context, conn transport.Conn, m *wire.Hello,
 	admitted()
 	_ = conn.SetDeadline(time.Time{})
 	start := time.Now()
-	log := s.log.With("peer", conn.RemoteAddr().String(), "client", identity.PinOf(conn.PeerKey()).Short(), "share", m.Share)
+	log = log.With("share", m.Share)
 	log.Info("verification begins", "path", v.root)
 	err = v.send(ctx)
 	if err == nil {

@@ -1,0 +1,386 @@
+package fxfer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/pace"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// rules are what of a server can change while it runs. They are never changed but replaced, by Reload.
+type rules struct {
+	shares     map[string]*openShare
+	first      string // share
+	clients    map[identity.Pin]*Admission
+	allow      []netip.Prefix
+	clientRate int64 // of those that have none of their own
+}
+
+// openShare is a share under the present rules.
+type openShare struct {
+	Share
+	*shareFolder
+}
+
+// shareFolder is the folder of a share, whatever rules come and go.
+type shareFolder struct {
+	tree  *disk.Tree
+	limit limit
+	free  atomic.Int64 // bytes that are left, as of some seconds ago; -1 if unknown
+
+	// Guarded by Server.mu.
+	users int
+	gone  bool // no share is here any more
+}
+
+// limit is a rate in both directions.
+type limit struct{ in, out pace.Bucket }
+
+func (s *Server) setRate(l *limit, bitsPerSecond int64) {
+	s.in.SetRate(&l.in, bitsPerSecond)
+	s.out.SetRate(&l.out, bitsPerSecond)
+}
+
+// rulesOf checks options and opens the folders that are not open yet.
+func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, err error) {
+	var opened []*shareFolder
+	r = &rules{shares: make(map[string]*openShare), clients: make(map[identity.Pin]*Admission), allow: opt.Allow, clientRate: opt.ClientRateLimit}
+	defer func() {
+		if err != nil {
+			closeFolders(opened)
+		}
+	}()
+	for _, share := range opt.Shares {
+		if err := identity.CheckShare(share.Name); err != nil {
+			return nil, &Error{Kind: KindUsage, Err: err}
+		}
+		if r.shares[share.Name] != nil {
+			return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("two shares have the name %q", share.Name), Remedy: "name them apart: --share NAME=DIR"}
+		}
+		open := &openShare{Share: share}
+		if old := present.share(share.Name); old != nil && old.Dir == share.Dir {
+			open.shareFolder = old.shareFolder
+		} else {
+			tree, err := disk.Open(share.Dir)
+			if err != nil {
+				return nil, s.cannotOpen(share.Name, err)
+			}
+			open.shareFolder = &shareFolder{tree: tree}
+			open.free.Store(tree.Free())
+			opened = append(opened, open.shareFolder)
+		}
+		r.shares[share.Name] = open
+		r.first = cmp.Or(r.first, share.Name)
+	}
+	if len(r.shares) == 0 {
+		return nil, &Error{Kind: KindUsage, Err: errors.New("nothing to share"), Remedy: "name a folder: fxfer serve DIR"}
+	}
+	for i := range opt.Clients {
+		c := &opt.Clients[i]
+		pin, err := identity.ParsePin(c.Key)
+		if err != nil {
+			return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("client %q: %w", c.Name, err)}
+		}
+		if other := r.clients[pin]; other != nil {
+			return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("the clients %q and %q have the same key", other.Name, c.Name)}
+		}
+		r.clients[pin] = c
+	}
+	return r, nil
+}
+
+func (s *Server) cannotOpen(share string, err error) error {
+	e := &Error{Kind: KindLocalDisk, Err: fmt.Errorf("share %q: %w", share, err)}
+	if s.confined.Load() && errors.Is(err, fs.ErrPermission) {
+		e.Remedy = "this process is confined to the folders that it had when it started: restart it"
+	}
+	return e
+}
+
+func (r *rules) share(name string) *openShare {
+	if r == nil {
+		return nil
+	}
+	return r.shares[name]
+}
+
+func closeFolders(folders []*shareFolder) {
+	for _, p := range folders {
+		_ = p.tree.Close()
+	}
+}
+
+// Reload puts shares, clients, allowed addresses, rate limits and bounds of sessions into force without touching running sessions, but
+// those of clients that lose their right. Their rates change at once. Home, Listen, Listener and what concerns sockets and logs stay as they
+// were. After an error nothing has changed.
+func (s *Server) Reload(opt ServerOptions) error {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	present := s.rules.Load()
+	r, err := s.rulesOf(&opt, present)
+	if err != nil {
+		return err
+	}
+	s.enforce(&opt, r)
+	s.mu.Lock()
+	var unused []*shareFolder
+	for name, old := range present.shares {
+		if now := r.shares[name]; now == nil || now.shareFolder != old.shareFolder {
+			old.gone = true
+			if old.users == 0 {
+				unused = append(unused, old.shareFolder)
+			}
+		}
+	}
+	s.mu.Unlock()
+	closeFolders(unused)
+	s.review(false)
+	return nil
+}
+
+// enforce puts rules into force.
+func (s *Server) enforce(opt *ServerOptions, r *rules) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rules.Store(r)
+	s.seats.most = cmp.Or(opt.MaxSessions, DefaultMaxSessions)
+	s.seats.mostOf = cmp.Or(opt.MaxSessionsPerClient, DefaultMaxSessionsPerClient)
+	s.setRate(&s.total, opt.RateLimit)
+	for _, share := range r.shares {
+		s.setRate(&share.limit, share.RateLimit)
+	}
+	for pin, c := range s.busy {
+		s.setRate(&c.limit, r.rateOf(pin))
+	}
+}
+
+// rateOf is the limit of a client, bit/s.
+func (r *rules) rateOf(pin identity.Pin) int64 {
+	if c := r.clients[pin]; c != nil && c.RateLimit > 0 {
+		return c.RateLimit
+	}
+	return r.clientRate
+}
+
+// admission tells what a key may do, from authorized_clients and the rules. Who is revoked is not known.
+func (s *Server) admission(pin identity.Pin) (grants identity.Grants, known bool, err error) {
+	c, known, err := s.store.Client(pin)
+	if c.Revoked {
+		return nil, false, nil
+	}
+	if rule := s.rules.Load().clients[pin]; rule != nil && rule.Rights != nil {
+		return c.Grants.Merge(rule.Rights), true, nil
+	}
+	return c.Grants, known, err
+}
+
+// addressOf is a peer's address.
+func addressOf(addr net.Addr) netip.Addr {
+	p, _ := netip.ParseAddrPort(addr.String())
+	return p.Addr().Unmap().WithZone("")
+}
+
+// allowed refuses an address that is in none of the prefixes, if there are any.
+func allowed(from netip.Addr, prefixes []netip.Prefix, what string) error {
+	if len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(from) }) {
+		return nil
+	}
+	return wire.Errorf(wire.CodeRight, "the address %s may not %s", from, what)
+}
+
+// busyClient is a client that has sessions.
+type busyClient struct {
+	limit limit
+	users int
+}
+
+// guest is an admitted client in one session of any intent.
+type guest struct {
+	server *Server
+	id     string // of the session, in logs
+	pin    identity.Pin
+	from   netip.Addr
+	client *busyClient
+	grants identity.Grants // to begin with
+	cancel context.CancelCauseFunc
+
+	// Guarded by Server.mu.
+	share   *openShare
+	need    Rights // on it
+	doubted bool   // it had no right when it was looked at last
+}
+
+// flows returns what holds a session to the rates of the server, its share, its client and its own.
+func (g *guest) flows(own int64) (in, out *pace.Flow) {
+	s := g.server
+	last := new(limit)
+	s.out.SetRate(&last.out, own)
+	return s.in.Flow(&s.total.in, &g.share.limit.in, &g.client.limit.in, &last.in),
+		s.out.Flow(&s.total.out, &g.share.limit.out, &g.client.limit.out, &last.out)
+}
+
+// open returns a share on which the client has a right. A share that does not exist and one that the client may not know look
+// the same.
+func (g *guest) open(name string, need Rights) (*openShare, error) {
+	s := g.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	share := s.rules.Load().share(name)
+	granted := g.grants.On(name)
+	if share == nil || granted == 0 {
+		return nil, wire.Errorf(wire.CodeRight, "there is no share %q for this client", name)
+	}
+	for _, r := range []struct {
+		right Rights
+		done  string
+	}{{identity.Write, "written to"}, {identity.Read, "read"}, {identity.List, "listed"}} {
+		if need&r.right != 0 && !share.Rights.And(granted).Has(r.right) {
+			return nil, wire.Errorf(wire.CodeRight, "share %q may not be %s by this client", name, r.done)
+		}
+	}
+	if err := allowed(g.from, share.Allow, fmt.Sprintf("use share %q", name)); err != nil {
+		return nil, err
+	}
+	if g.share == nil {
+		share.users++
+		g.share = share
+	}
+	g.need |= need
+	return share, nil
+}
+
+// sit takes a seat for a session. The caller leaves it, once. The data streams of a session that is refused need not wait for it.
+func (s *Server) sit(ctx context.Context, conn transport.Conn, session [16]byte) (context.Context, *guest, error) {
+	key := conn.PeerKey()
+	g := &guest{server: s, id: newRequestID(), pin: identity.PinOf(key), from: addressOf(conn.RemoteAddr())}
+	r := s.rules.Load()
+	rule := r.clients[g.pin]
+	err := allowed(g.from, r.allow, "use this server")
+	most := 0
+	if rule != nil {
+		most = rule.MaxSessions
+		if err == nil {
+			err = allowed(g.from, rule.Allow, "be used with this client's key")
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		err = s.seats.take(string(key), most)
+	}
+	if err != nil {
+		s.sentAway.add(session)
+		s.cond.Broadcast()
+		return nil, nil, err
+	}
+	if g.client = s.busy[g.pin]; g.client == nil {
+		g.client = new(busyClient)
+		s.setRate(&g.client.limit, r.rateOf(g.pin))
+		s.busy[g.pin] = g.client
+	}
+	g.client.users++
+	ctx, g.cancel = context.WithCancelCause(ctx)
+	s.guests[g] = conn
+	return ctx, g, nil
+}
+
+func (g *guest) leave() {
+	g.cancel(nil)
+	s := g.server
+	s.mu.Lock()
+	delete(s.guests, g)
+	key, _ := g.pin.Key()
+	s.seats.leave(string(key))
+	if g.client.users--; g.client.users == 0 {
+		delete(s.busy, g.pin)
+	}
+	var unused []*shareFolder
+	if g.share != nil {
+		if g.share.users--; g.share.users == 0 && g.share.gone {
+			unused = append(unused, g.share.shareFolder)
+		}
+	}
+	s.mu.Unlock()
+	closeFolders(unused)
+}
+
+const (
+	// reviewEvery is how often running sessions are held against what their clients may do.
+	reviewEvery = 250 * time.Millisecond
+	// evictWithin is what a session has to tell its client why it ends.
+	evictWithin = 3 * time.Second
+)
+
+// keepReviewing ends the sessions of clients that are revoked, until ctx is done.
+func (s *Server) keepReviewing(ctx context.Context) {
+	tick := time.NewTicker(reviewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.review(true)
+		}
+	}
+}
+
+// review ends the sessions of clients that have lost their rights. patient asks that it be seen twice: a file that is being edited may be empty
+// for a moment.
+func (s *Server) review(patient bool) {
+	s.mu.Lock()
+	guests := maps.Clone(s.guests)
+	s.mu.Unlock()
+	type judgement struct {
+		grants identity.Grants
+		known  bool
+		err    error
+	}
+	judged := make(map[identity.Pin]judgement)
+	for g, conn := range guests {
+		j, ok := judged[g.pin]
+		if !ok {
+			j.grants, j.known, j.err = s.admission(g.pin)
+			judged[g.pin] = j
+		}
+		s.mu.Lock()
+		var cause error
+		switch {
+		case j.err != nil: // nobody can tell
+		case !j.known:
+			cause = wire.Errorf(wire.CodeTrust, "this client has been revoked")
+		case g.share != nil && !j.grants.On(g.share.Name).Has(g.need):
+			cause = wire.Errorf(wire.CodeRight, "this client has lost its right on share %q", g.share.Name)
+		}
+		evict := cause != nil && (g.doubted || !patient)
+		g.doubted = cause != nil
+		s.mu.Unlock()
+		if evict {
+			s.log.Warn("session is ended", "session", g.id, "client", g.pin.Short(), "reason", cause)
+			g.cancel(cause)
+			time.AfterFunc(evictWithin, func() { _ = conn.Close() })
+		}
+	}
+}
+
+// folders are where the shares are.
+func (s *Server) folders() (all []*openShare) {
+	for _, share := range s.rules.Load().shares {
+		all = append(all, share)
+	}
+	slices.SortFunc(all, func(a, b *openShare) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
