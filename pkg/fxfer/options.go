@@ -98,6 +98,7 @@ type ServerOptions struct {
 	SockBuf    int    // bytes; a fixed window for every client, 0 is automatic
 	Congestion string // congestion control, "" is automatic
 	Log        *slog.Logger
+	Audit      *slog.Logger // who did what to which entry, with its digest and outcome; nil is nowhere
 
 	Shares               []Share        // what is offered
 	Clients              []Admission    // who is admitted beside those in authorized_clients
@@ -115,6 +116,9 @@ type Share struct {
 	Rights    Rights         // the most that any client has
 	Allow     []netip.Prefix // addresses that may use it; nil is any
 	RateLimit int64          // of all sessions on it, bit/s in each direction; 0 is none
+
+	Quota      int64 // bytes that files in it may have; 0 is any number, as below
+	QuotaFiles int64 // entries in it, folders included
 }
 
 // Admission is what a server grants one client.
