@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/web"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -33,6 +36,7 @@ type serveFlags struct {
 	log    logFlags
 	quiet  bool
 	age    time.Duration // from which partial files are removed; 0: never
+	web    string        // address of metrics and dashboard; "" is none
 }
 
 func newServeCommand() *cobra.Command {
@@ -48,6 +52,7 @@ or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.
 
 A client for whom there is no room is told so, and tries again for as long as
 its --retry-for allows. The defaults are for a machine with 1 GB of memory.
+Connections take at most half of the open files that the system allows.
 
 With --config, shares and their limits, quotas and clients are in a file, which
 SIGHUP reads again; see docs/server.md. Its other keys are the flags below.`,
@@ -112,10 +117,32 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	addParsed(flags, &f.opt.MaxSessions, "max-sessions", "n", strconv.Itoa(fxfer.DefaultMaxSessions), "most sessions at a time", parseCount)
 	addParsed(flags, &f.opt.MaxSessionsPerClient, "max-sessions-per-client", "n", strconv.Itoa(fxfer.DefaultMaxSessionsPerClient),
 		"most of one client's key", parseCount)
+	addBounds(flags, &f.opt)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	addParsed(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for so long, as 14d", parsePartialAge)
 	f.log.add(flags)
+	addParsed(flags, &f.web, "web", "port", "", "metrics, health and dashboard, on this machine or as ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
+}
+
+// addBounds adds the flags that bound what clients, and those that want to be, may take of this machine.
+func addBounds(flags *pflag.FlagSet, o *fxfer.ServerOptions) {
+	addParsed(flags, &o.MaxConnections, "max-connections", "n", auto, "most connections at a time; a quarter may be of strangers", parseAutoCount)
+	addParsed(flags, &o.MaxConnectionsPerAddress, "max-connections-per-address", "n", strconv.Itoa(fxfer.DefaultMaxConnectionsPerAddress),
+		"most of one address, or IPv6 /64", parseCount)
+	addParsed(flags, &o.MaxHandshakes, "max-handshakes", "n", strconv.Itoa(fxfer.DefaultMaxHandshakes), "most handshakes a second; others wait", parseCount)
+	addParsed(flags, &o.MaxHandshakesPerAddress, "max-handshakes-per-address", "n", strconv.Itoa(fxfer.DefaultMaxHandshakesPerAddress), "most of one address", parseCount)
+	addParsed(flags, &o.MaxMemory, "max-memory", "size", showMemory(fxfer.DefaultMaxMemory), "most for the buffers of data streams", parseMemory)
+}
+
+func showMemory(bytes int64) string { return fmt.Sprintf("%dMiB", bytes>>20) }
+
+func parseMemory(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%q is no memory at all", s)
+	}
+	return n, err
 }
 
 // parseName reads the name or address of this machine.
@@ -207,9 +234,18 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	}
 	defer said.close()
 	f.opt.Log, f.opt.Audit = said.log, said.audit
+	if os.Getenv("GOMEMLIMIT") == "" { // garbage counts, too
+		debug.SetMemoryLimit(cmp.Or(f.opt.MaxMemory, fxfer.DefaultMaxMemory))
+	}
 	server, err := fxfer.NewServer(f.opt)
 	if err != nil {
 		return err
+	}
+	var pages *web.Pages
+	if f.web != "" {
+		if pages, err = openPages(f, server); err != nil {
+			return err
+		}
 	}
 	if err := server.Confine(f.folders()...); err != nil {
 		said.log.Info("this process is not confined to its shares", "reason", err)
@@ -229,6 +265,9 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		said.log.Warn("fxfer invite will not know this server", "error", err)
 	}
 	defer func() { _ = os.Remove(filepath.Join(home, servingFile)) }()
+	if pages != nil {
+		defer servePages(pages, said)()
+	}
 	if f.invite {
 		if err := invite(server, f, out, said); err != nil {
 			return err

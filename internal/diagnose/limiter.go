@@ -31,6 +31,12 @@ const (
 	Unknown        Limiter = "nothing in particular"
 )
 
+// Limiters are all of them.
+var Limiters = []Limiter{
+	LineRate, ReceiverWindow, SenderBuffer, Congestion, RandomLoss, Reordering, SlowStart, InitialWindow, SourceDisk, TargetDisk, Sync, SenderCPU, ReceiverCPU,
+	RateLimit, BlackHole, Bufferbloat, Stalls, Silent, Outage, Unknown,
+}
+
 // Side is one end of a transfer.
 type Side string
 

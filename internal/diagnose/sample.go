@@ -95,6 +95,19 @@ func ControlNumber(name string) int64 {
 	return OtherControl
 }
 
+// ControlName is the name of a congestion control that has a number, else "".
+func ControlName(number int64) string {
+	switch number {
+	case BBR:
+		return "bbr"
+	case Cubic:
+		return "cubic"
+	case Reno:
+		return "reno"
+	}
+	return ""
+}
+
 // Host is what of a host's settings matters. It does not change in a session. What is unknown is zero.
 type Host struct {
 	Name string

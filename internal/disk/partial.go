@@ -74,6 +74,8 @@ type Partial struct {
 	dirty     span       // written since the last checkpoint
 	behindLen int64      // bytes in writes to behind
 	dirtyLen  int64      // bytes in writes to dirty
+	risky     time.Time  // of the first mark that no checkpoint covers, zero if there is none
+	atRisk    time.Time  // the same, but of those that no finished checkpoint covers
 
 	durable atomic.Int64
 
@@ -586,6 +588,9 @@ func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
 			p.done.remove(block)
 		}
 		p.changes++
+		if p.risky.IsZero() {
+			p.risky = time.Now()
+		}
 		if p.log != nil {
 			p.log.append(record{kind: kind, number: block, value: cv})
 		}
@@ -606,6 +611,24 @@ func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
 // Durable is how many bytes of finished blocks are on the medium, those of
 // earlier runs included. It stays 0 for a file without checkpoint.
 func (p *Partial) Durable() int64 { return p.durable.Load() }
+
+// AtRisk is for how long a finished block has waited to be made durable. It
+// stays 0 for a file without checkpoint.
+func (p *Partial) AtRisk() time.Duration {
+	if !p.tracked() {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since := p.atRisk
+	if since.IsZero() {
+		since = p.risky
+	}
+	if since.IsZero() {
+		return 0
+	}
+	return time.Since(since)
+}
 
 // Checkpoint makes all blocks marked so far durable, unless ctx ends first; the
 // checkpoint goes on in the background then. A small file has none, and nil is
@@ -675,6 +698,7 @@ func (p *Partial) checkpoint() error {
 	}
 	dirty, changes, bytes := p.dirty, p.changes, p.bytes(&p.done)
 	p.dirty, p.dirtyLen = span{}, 0
+	p.atRisk, p.risky = p.risky, time.Time{}
 	records := int64(0)
 	if p.log != nil {
 		records = p.log.length()
@@ -694,6 +718,9 @@ func (p *Partial) checkpoint() error {
 		p.synced = records
 		p.mu.Unlock()
 	}
+	p.mu.Lock()
+	p.atRisk = time.Time{}
+	p.mu.Unlock()
 	p.covered = changes
 	p.durable.Store(bytes)
 	if !p.inMemory && dirty.to > 0 {

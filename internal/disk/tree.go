@@ -30,6 +30,21 @@ type Tree struct {
 	volumes volumes
 }
 
+// Free is how many bytes are left on the file system of the tree's root, -1 if
+// that is not known.
+func (t *Tree) Free() int64 {
+	f, err := t.root.Open(".")
+	if err != nil {
+		return -1
+	}
+	defer f.Close()
+	v, err := volumeOf(f)
+	if err != nil || !v.freeKnown {
+		return -1
+	}
+	return v.free
+}
+
 // Open opens the tree below dir, which may itself be reached through symlinks.
 // The caller closes it.
 func Open(dir string) (*Tree, error) {

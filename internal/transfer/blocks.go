@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/blake3tree"
 	"github.com/fxfer/fxfer/internal/compress"
@@ -56,6 +57,7 @@ func (v *Receiver) carry(stream Stream) error {
 		if _, err := io.ReadFull(from, head[:]); err != nil {
 			return err
 		}
+		began := time.Now()
 		h, err := wire.ParseBlockHeader(head[:])
 		if err != nil || h.End {
 			return err
@@ -93,6 +95,7 @@ func (v *Receiver) carry(stream Stream) error {
 			continue
 		}
 		v.accept(in.lap, e, &h, data, ranges, node)
+		v.opt.Clock.block(time.Since(began))
 	}
 }
 

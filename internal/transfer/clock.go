@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -41,6 +42,47 @@ type Clock struct {
 	ended Times
 	syncs int // syncs under way
 	since time.Time
+
+	blocks [len(BlockBounds) + 1]atomic.Int64
+	spent  atomic.Int64 // ns, by all blocks
+}
+
+// BlockBounds are the upper bounds by which a Clock sorts blocks, after how long each took.
+var BlockBounds = [...]time.Duration{
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+}
+
+// Blocks says how long blocks took: at the sender from the claim to the acknowledgement, at the receiver from the header to the written
+// data.
+type Blocks struct {
+	Counts [len(BlockBounds) + 1]int64 // of those up to each of BlockBounds and not the one before; the last are longer
+	Spent  time.Duration               // by all
+}
+
+// Blocks returns how long the blocks took that are done.
+func (c *Clock) Blocks() (b Blocks) {
+	if c == nil {
+		return b
+	}
+	for i := range c.blocks {
+		b.Counts[i] = c.blocks[i].Load()
+	}
+	b.Spent = time.Duration(c.spent.Load())
+	return b
+}
+
+// block counts a block that is done.
+func (c *Clock) block(took time.Duration) {
+	if c == nil {
+		return
+	}
+	i := 0
+	for i < len(BlockBounds) && took > BlockBounds[i] {
+		i++
+	}
+	c.blocks[i].Add(1)
+	c.spent.Add(int64(max(0, took)))
 }
 
 // NewClock starts a Clock.

@@ -90,6 +90,7 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	}
 	if err != nil {
 		a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
+		v.endIfHopeless(err)
 	}
 	// Data streams wait for the entry until it is ready.
 	ends := a.Verdict != 0 && a.Verdict != wire.Hash && a.Verdict != wire.Need
@@ -494,6 +495,7 @@ func (v *Receiver) afterCompare(e *receiving, same bool) {
 func (v *Receiver) conclude(e *receiving, a *wire.Answer, err error) {
 	if err != nil {
 		a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
+		v.endIfHopeless(err)
 	}
 	have := extents(slices.Clone(a.Have))
 	v.ctrl.send(&wire.Answers{Answers: []wire.Answer{*a}})
@@ -675,6 +677,7 @@ func (v *Receiver) linkWaiting(links []*receiving, became *Event) {
 		events[i] = Event{Kind: outcomes[a.Verdict], New: a.New}
 		if err != nil {
 			a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
+			v.endIfHopeless(err)
 			events[i] = Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}}
 		}
 		answers.Answers = append(answers.Answers, a)
@@ -710,6 +713,7 @@ func (v *Receiver) fail(e *receiving, err error) {
 
 // failEntry is fail for an entry that the caller has resolved.
 func (v *Receiver) failEntry(e *receiving, err error) {
+	v.endIfHopeless(err)
 	var known *wire.Error
 	if !errors.As(err, &known) {
 		known = &wire.Error{Code: codeOf(err), Text: err.Error()}

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
@@ -252,6 +253,18 @@ func (v *Receiver) Drain(ctx context.Context) {
 	v.end(wire.Errorf(wire.CodeDraining, "the server is shutting down"))
 }
 
+// AtRisk is for how long something has been written that a power cut would still take, of the files that have checkpoints.
+func (v *Receiver) AtRisk() (longest time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, e := range v.active {
+		if e.part != nil {
+			longest = max(longest, e.part.AtRisk())
+		}
+	}
+	return longest
+}
+
 // Done is closed when the session is over on this side, before its streams are closed.
 func (v *Receiver) Done() <-chan struct{} { return v.ctx.Done() }
 
@@ -471,6 +484,20 @@ func (v *Receiver) finish() {
 	}()
 }
 
+// hopeless tells whether what a disk says of one entry holds for all others as well: it is full, takes nothing, or too
+// much is open here. That one large file does not fit says nothing of the next.
+func hopeless(err error) bool {
+	var large *disk.NoSpaceError
+	return errors.Is(err, disk.ErrNoSpace) && !errors.As(err, &large) || errors.Is(err, syscall.EROFS) || errors.Is(err, disk.ErrTooManyFiles)
+}
+
+// endIfHopeless ends the session with err if that is hopeless.
+func (v *Receiver) endIfHopeless(err error) {
+	if hopeless(err) {
+		v.end(&wire.Error{Code: codeOf(err), Text: err.Error()})
+	}
+}
+
 // codeOf maps an error of this host's target disk to a code.
 func codeOf(err error) wire.Code {
 	var known *wire.Error
@@ -479,7 +506,7 @@ func codeOf(err error) wire.Code {
 		return known.Code
 	case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder), errors.Is(err, disk.ErrExists):
 		return wire.CodePath
-	case errors.Is(err, disk.ErrBusy):
+	case errors.Is(err, disk.ErrBusy), errors.Is(err, disk.ErrTooManyFiles):
 		return wire.CodeBusy
 	case errors.Is(err, disk.ErrNoSpace):
 		return wire.CodeNoSpace

@@ -304,6 +304,7 @@ func (s *Sender) walk() error {
 		return nil
 	}
 	failed := func(path string, err error) {
+		s.tooMuchOpen(err)
 		s.mu.Lock()
 		s.failures = true
 		s.mu.Unlock()
@@ -830,6 +831,7 @@ func (e *sending) unchanged() error {
 
 // sourceFailed gives an entry up, or has it announced anew where it only changed.
 func (s *Sender) sourceFailed(e *sending, err error) {
+	s.tooMuchOpen(err)
 	if !errors.Is(err, disk.ErrChanged) {
 		code := wire.CodeSourceDisk
 		if errors.Is(err, fs.ErrNotExist) {
@@ -848,6 +850,13 @@ func (s *Sender) sourceFailed(e *sending, err error) {
 		e.changed, e.todo = true, nil
 		s.changed = append(s.changed, e)
 		s.room.Broadcast()
+	}
+}
+
+// tooMuchOpen ends the session, to be tried again, if an error says that too much is open here: other entries would fail as well.
+func (s *Sender) tooMuchOpen(err error) {
+	if errors.Is(err, disk.ErrTooManyFiles) {
+		s.end(&wire.Error{Code: wire.CodeBusy, Text: err.Error()})
 	}
 }
 
@@ -913,9 +922,13 @@ func (s *Sender) handle(m wire.Message) (bool, error) {
 			s.failures = true
 			s.mu.Unlock()
 			s.event(Event{Kind: Failed, Index: m.Index, Entry: new(wire.Entry), Err: err})
-		} else if e := s.find(m.Index); e != nil && s.resolve(e, true) {
+			return true, nil
+		}
+		e, unknown := s.known(m.Index)
+		if e != nil && s.resolve(e, true) {
 			s.failed(e, err)
 		}
+		return true, unknown
 	case *wire.Placed:
 		return true, s.placed(m)
 	case *wire.Warning:
@@ -942,17 +955,25 @@ func (s *Sender) handle(m wire.Message) (bool, error) {
 	return true, nil
 }
 
-func (s *Sender) find(index uint64) *sending {
+// known returns an entry, nil if it is resolved. The error is that it was never announced.
+func (s *Sender) known(index uint64) (*sending, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.entries[index]
+	return s.knownLocked(index)
+}
+
+func (s *Sender) knownLocked(index uint64) (*sending, error) {
+	if index >= s.next {
+		return nil, wire.Errorf(wire.CodeProtocol, "entry %d does not exist", index)
+	}
+	return s.entries[index], nil
 }
 
 // answer acts on the receiver's verdict on an entry.
 func (s *Sender) answer(a *wire.Answer) error {
-	e := s.find(a.Index)
+	e, err := s.known(a.Index)
 	if e == nil {
-		return nil // it failed here meanwhile
+		return err // or it failed here meanwhile
 	}
 	ev := Event{Index: e.index, Entry: &e.item.Entry}
 	switch a.Verdict {
@@ -1137,9 +1158,12 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 	}
 	for _, id := range blocks {
 		s.mu.Lock()
-		e := s.entries[id.Index]
+		e, err := s.knownLocked(id.Index)
 		if e == nil {
 			s.mu.Unlock()
+			if err != nil {
+				return err
+			}
 			continue
 		}
 		_, ok := e.flying.get(id.Block)
@@ -1150,7 +1174,9 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 		var n int64
 		if ok {
 			n = s.lengthLocked(e, id.Block)
-			s.tookLocked(e.landLocked(id.Block, now))
+			took := e.landLocked(id.Block, now)
+			s.tookLocked(took)
+			s.opt.Clock.block(took)
 			delete(e.kept, id.Block)
 			s.stats.Written += n
 			if e.kept != nil || !s.acked {
@@ -1178,9 +1204,9 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 func (s *Sender) resend(m *wire.Resend) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.entries[m.Index]
+	e, err := s.knownLocked(m.Index)
 	if e == nil {
-		return nil
+		return err
 	}
 	for _, x := range m.Blocks {
 		if x.Start+x.Count > e.blocks || e.kept != nil {

@@ -1,6 +1,10 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // Code tells a peer why something was refused or failed. Codes are part of the protocol: never renumbered.
 type Code uint64
@@ -44,6 +48,9 @@ func (c Code) String() string {
 	}
 	return fmt.Sprintf("code %d", uint64(c))
 }
+
+// Codes returns all codes, in order.
+func Codes() []Code { return slices.Sorted(maps.Keys(codeNames)) }
 
 // Error is a failure with the code that crosses the wire.
 type Error struct {

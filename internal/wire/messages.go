@@ -104,7 +104,8 @@ type Hello struct {
 	MaxStreams uint64   // the client opens no more data streams
 	Proof      []byte   // of an invitation, 32 bytes, or empty
 	Agent      string
-	Snapshot   string // its name; of Store
+	Snapshot   string   // its name; of Store
+	Replaces   [16]byte // the session before of the same transfer, which ends if the server has not seen that it is dead; zero for none
 }
 
 // Target says what the receiver does with entries.
@@ -356,6 +357,15 @@ type Streams struct {
 
 // Sample carries the sender of the message's own measurements: names and values as in SPEC.md.
 type Sample struct{ Values []Value }
+
+// Map returns the values by name.
+func (m *Sample) Map() map[string]int64 {
+	values := make(map[string]int64, len(m.Values))
+	for _, v := range m.Values {
+		values[v.Name] = v.Value
+	}
+	return values
+}
 
 // TestKind is what a Test measures.
 type TestKind uint8
@@ -652,6 +662,7 @@ func (m *Hello) encode(e *encoder) {
 	m.Target.encode(e)
 	m.Select.encode(e)
 	e.string(m.Snapshot)
+	e.raw(m.Replaces[:])
 }
 
 func (t *Target) encode(e *encoder) {
@@ -720,6 +731,9 @@ func (m *Hello) decode(d *decoder) {
 	m.Select.decode(d)
 	if d.more() {
 		m.Snapshot = d.string(maxSnapshot)
+	}
+	if d.more() {
+		d.raw(m.Replaces[:])
 	}
 }
 

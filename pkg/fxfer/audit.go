@@ -57,28 +57,6 @@ func (g *guest) name() string {
 	return c.Comment
 }
 
-func intentName(i wire.Intent) string {
-	switch i {
-	case wire.Push:
-		return "receive"
-	case wire.Store:
-		return "store snapshot"
-	case wire.Pull:
-		return "send"
-	case wire.List:
-		return "list"
-	case wire.Verify:
-		return "verify"
-	case wire.Probe:
-		return "probe"
-	case wire.Series:
-		return "list snapshots"
-	case wire.Expire:
-		return "remove snapshots"
-	}
-	return "other"
-}
-
 // outcomeWords are the last events of entries that are written down: what is left as it was is not.
 var outcomeWords = map[transfer.EventKind]string{
 	transfer.Committed: "committed", transfer.Done: "made", transfer.Removed: "removed", transfer.Failed: "failed",

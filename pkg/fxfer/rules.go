@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
@@ -38,6 +39,7 @@ type openShare struct {
 type shareFolder struct {
 	tree  *disk.Tree
 	limit limit
+	free  atomic.Int64 // bytes that are left, as of some seconds ago; -1 if unknown
 
 	// Guarded by Server.mu.
 	users int
@@ -77,6 +79,7 @@ func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, err erro
 				return nil, s.cannotOpen(share.Name, err)
 			}
 			open.shareFolder = &shareFolder{tree: tree}
+			open.free.Store(tree.Free())
 			opened = append(opened, open.shareFolder)
 		}
 		r.shares[share.Name] = open
@@ -127,6 +130,11 @@ func (s *Server) Reload(opt ServerOptions) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	present := s.rules.Load()
+	bounds := s.opt
+	bounds.MaxSessions, bounds.MaxSessionsPerClient = opt.MaxSessions, opt.MaxSessionsPerClient
+	if err := bounds.fill(0); err != nil {
+		return err
+	}
 	r, err := s.rulesOf(&opt, present)
 	if err != nil {
 		return err

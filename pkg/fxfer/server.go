@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"path"
 	"strings"
@@ -35,44 +34,9 @@ const (
 	admitWithin = 10 * time.Second
 	// drainWithin bounds the end of a server.
 	drainWithin = 8 * time.Second
-	// maxStrangers bounds the connections that are not admitted yet, and maxStrangersFrom those from one address. Each may cost 64 KiB.
-	maxStrangers     = 512
-	maxStrangersFrom = 128
 	// staleAfter is the age from which an abandoned partial file is removed when the server starts.
 	staleAfter = 14 * 24 * time.Hour
 )
-
-// strangers counts the connections that are not admitted yet.
-type strangers struct {
-	mu    sync.Mutex
-	count int
-	from  map[netip.Addr]int
-}
-
-func newStrangers() *strangers { return &strangers{from: make(map[netip.Addr]int)} }
-
-// enter counts a connection, if there is room for it. leave ends that, once.
-func (s *strangers) enter(addr net.Addr) (leave func(), ok bool) {
-	var ip netip.Addr
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		ip = tcp.AddrPort().Addr()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.count >= maxStrangers || s.from[ip] >= maxStrangersFrom {
-		return nil, false
-	}
-	s.count++
-	s.from[ip]++
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.count--
-		if s.from[ip]--; s.from[ip] == 0 {
-			delete(s.from, ip)
-		}
-	}), true
-}
 
 // Server offers shares. NewServer makes one that listens already.
 type Server struct {
@@ -82,6 +46,9 @@ type Server struct {
 	key       ed25519.PrivateKey
 	listen    transport.Listener
 	host      string
+	began     time.Time
+	gate      *gate
+	tally     *tally
 	confined  atomic.Bool
 	rules     atomic.Pointer[rules]
 	reloading sync.Mutex
@@ -92,11 +59,12 @@ type Server struct {
 	mu       sync.Mutex
 	cond     *sync.Cond
 	sessions map[[16]byte]*serverSession
+	serving  bool
 	guests   map[*guest]transport.Conn
 	busy     map[identity.Pin]*busyClient
 	draining bool
 	seats    seats
-	streams  int // data streams of all sessions
+	more     int // data streams beyond the first of each session
 	sentAway lastSessions
 }
 
@@ -113,6 +81,7 @@ type serverSession struct {
 	coder   *compress.Meter // of Pull; nil for none
 	clock   *transfer.Clock
 	watched *telemetry
+	book    *book
 	sender  *transfer.Sender
 	receive *transfer.Receiver
 	storing *storing        // of Store
@@ -125,7 +94,7 @@ type serverSession struct {
 // NewServer opens the shares and listens. The caller calls Serve next.
 func NewServer(opt ServerOptions) (*Server, error) {
 	s := &Server{
-		opt: opt, log: opt.Log, sessions: make(map[[16]byte]*serverSession),
+		opt: opt, log: opt.Log, began: time.Now(), tally: newTally(), sessions: make(map[[16]byte]*serverSession),
 		guests: make(map[*guest]transport.Conn), busy: make(map[identity.Pin]*busyClient), seats: seats{of: make(map[string]int)},
 	}
 	s.cond = sync.NewCond(&s.mu)
@@ -133,7 +102,11 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.host, _ = os.Hostname() // for messages only
-	var err error
+	err := s.opt.fill(mostFiles())
+	if err != nil {
+		return nil, err
+	}
+	s.gate = newGate(&s.opt)
 	if s.store, s.key, err = openIdentity(opt.Home); err != nil {
 		return nil, err
 	}
@@ -194,28 +167,14 @@ func (s *Server) Serve(ctx context.Context) error {
 	live, kill := context.WithCancel(context.Background())
 	defer kill()
 	conns.Go(func() { s.sweep(ctx) })
+	conns.Go(func() { s.measureSpace(ctx) })
+	s.mu.Lock()
+	s.serving = true
+	s.mu.Unlock()
 	conns.Go(func() { s.keepReviewing(live) })
 	unhook := context.AfterFunc(ctx, func() { _ = s.listen.Close() })
 	defer unhook()
-	gate := newStrangers()
-	for wait := time.Millisecond; ; {
-		conn, err := s.listen.Accept()
-		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-			break
-		}
-		if err != nil { // such as too many open files: others may end
-			s.log.Error("accept", "error", err)
-			time.Sleep(wait)
-			wait = min(2*wait, time.Second)
-			continue
-		}
-		wait = time.Millisecond
-		if leave, ok := gate.enter(conn.RemoteAddr()); ok {
-			conns.Go(func() { s.serve(live, conn, leave) })
-		} else {
-			_ = conn.Close()
-		}
-	}
+	s.accept(ctx, func(conn transport.Conn, v *visit) { conns.Go(func() { s.serve(live, conn, v) }) })
 	s.drain(kill)
 	ended := make(chan struct{})
 	go func() { conns.Wait(); close(ended) }()
@@ -226,12 +185,64 @@ func (s *Server) Serve(ctx context.Context) error {
 	return nil
 }
 
+// accept takes connections until ctx is done, and hands on those that there is room for.
+func (s *Server) accept(ctx context.Context, serve func(transport.Conn, *visit)) {
+	failing := false
+	for {
+		conn, err := s.listen.Accept()
+		switch {
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		case err != nil: // such as too many open files: others may end
+			if !failing {
+				s.log.Error("accept", "error", err)
+			}
+			failing = true
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		failing = false
+		if v := s.gate.enter(conn.RemoteAddr()); v != nil {
+			serve(conn, v)
+		} else {
+			s.tally.refuse(refusedCrowd)
+			_ = conn.Close()
+		}
+	}
+}
+
 // sweep removes what abandoned transfers left.
 func (s *Server) sweep(ctx context.Context) {
 	for name, share := range s.rules.Load().shares {
 		if share.Rights.Has(identity.Write) {
 			if n, err := share.tree.Sweep(ctx, ".", staleAfter); n > 0 || err != nil {
 				s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
+			}
+		}
+	}
+}
+
+// spaceEvery is how often the space of the shares is looked at.
+const spaceEvery = 10 * time.Second
+
+// measureSpace keeps the space that the shares have, until ctx is done. A file system may hang: nobody waits for this.
+func (s *Server) measureSpace(ctx context.Context) {
+	tick := time.NewTicker(spaceEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			for _, share := range s.folders() {
+				share.free.Store(share.tree.Free())
 			}
 		}
 	}
@@ -272,15 +283,20 @@ func (s *Server) drain(kill context.CancelFunc) {
 	kill()
 }
 
-// serve admits one connection and carries what it is for. admitted is called when it stops being a stranger.
-func (s *Server) serve(ctx context.Context, conn transport.Conn, admitted func()) {
-	defer admitted()
+// serve admits one connection and carries what it is for.
+func (s *Server) serve(ctx context.Context, conn transport.Conn, v *visit) {
+	defer v.leave()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	begin, cancel := context.WithTimeout(ctx, admitWithin)
 	defer cancel()
 	log := s.log.With("peer", conn.RemoteAddr().String())
-	if err := conn.Handshake(begin); err != nil {
+	err := v.wait(begin)
+	if err == nil {
+		err = conn.Handshake(begin)
+	}
+	if err != nil {
+		s.tally.refuse(refusedHandshake)
 		log.Debug("handshake", "error", err)
 		return
 	}
@@ -288,19 +304,21 @@ func (s *Server) serve(ctx context.Context, conn transport.Conn, admitted func()
 	_ = conn.SetDeadline(deadline)
 	m, err := wire.NewReader(conn, wire.MaxFirstMessage).Next()
 	if err != nil {
+		s.tally.refuse(refusedGreeting)
 		log.Debug("first message", "error", err)
 		return
 	}
 	switch m := m.(type) {
 	case *wire.Hello:
-		err = s.hello(ctx, conn, m, log, admitted)
+		err = s.hello(ctx, conn, m, log, v.admitted)
 	case *wire.Join:
-		err = s.join(begin, conn, m, admitted)
+		err = s.join(begin, conn, m, v.admitted)
 	default:
 		err = wire.Errorf(wire.CodeProtocol, "a connection begins with Hello or Join")
 	}
 	var refused *wire.Error
 	if errors.As(err, &refused) && !refused.Remote {
+		s.tally.refuse(refused.Code.String())
 		log.Info("refused", "client", identity.PinOf(conn.PeerKey()).Short(), "code", refused.Code.String(), "reason", refused.Text)
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 		if _, err := conn.Write(wire.Append(nil, &wire.Refuse{Code: refused.Code, Text: refused.Text})); err == nil {
@@ -367,6 +385,7 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 		s.refused(ctx, conn, m, err)
 		return err
 	}
+	s.replace(ctx, m.Replaces, conn.PeerKey())
 	ctx, g, err := s.sit(ctx, conn, m.Session)
 	if err != nil {
 		s.refused(ctx, conn, m, err)
@@ -376,6 +395,7 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	g.grants = grants
 	audit := g.auditOf(m)
 	log = log.With("session", g.id, "client", g.pin.Short())
+	s.tally.begin(m.Intent)
 	carried := false // by an engine, which has its own last word
 	defer func() {
 		if !carried {
@@ -445,6 +465,35 @@ func (s *Server) register(x *serverSession) error {
 	return nil
 }
 
+// replaceWithin bounds the end of a session that another one replaces.
+const replaceWithin = 5 * time.Second
+
+// errReplaced ends a session whose client has come again.
+var errReplaced = wire.Errorf(wire.CodeSilent, "the client has come again")
+
+// replace ends the session id, if it is of this key, and returns when it has let go of its files or that takes too long.
+func (s *Server) replace(ctx context.Context, id [16]byte, key ed25519.PublicKey) {
+	s.mu.Lock()
+	x := s.sessions[id]
+	s.mu.Unlock()
+	if id == ([16]byte{}) || x == nil || x.drain == nil || !x.key.Equal(key) {
+		return
+	}
+	x.drain(errReplaced)
+	ctx, cancel := context.WithTimeout(ctx, replaceWithin)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cond.Broadcast()
+	})()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.sessions[id] == x && ctx.Err() == nil {
+		s.cond.Wait()
+	}
+}
+
 func (s *Server) unregister(x *serverSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -473,7 +522,7 @@ func (s *Server) join(ctx context.Context, conn transport.Conn, m *wire.Join, ad
 	}
 	leave := s.enterStream(x)
 	if leave == nil {
-		return wire.Errorf(wire.CodeBusy, "the server has %d data streams, its most", maxStreamsInAll)
+		return wire.Errorf(wire.CodeBusy, "the server has no room for another data stream of this session")
 	}
 	defer leave()
 	d := x.set.add(m.Stream, conn, maxStreams)
@@ -522,6 +571,7 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) (carried b
 	x.clock = newClock()
 	x.watched = newTelemetry(x.clock, x.set, x.written, hostFacts(s.host, int64(s.opt.SockBuf)))
 	x.watched.reached(conn.RemoteAddr())
+	x.book = newBook(x, conn.RemoteAddr().String())
 	count := &counts{audit: x.audit}
 	run, err := x.engine(ctx, conn, r, count)
 	if err != nil {
@@ -530,13 +580,14 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) (carried b
 	if x.storing != nil {
 		defer x.storing.close()
 	}
-	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: maxStreams})
+	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: uint64(s.offer())})
 	if err := s.register(x); err != nil {
 		return false, err
 	}
 	defer s.unregister(x)
 	x.log.Info("session begins", "intent", x.intent(), "agent", wire.Printable(x.hello.Agent))
 	err = x.watch(ctx, run)
+	x.book.close(err)
 	level := slog.LevelInfo
 	if err != nil {
 		level = slog.LevelWarn
@@ -545,7 +596,7 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) (carried b
 	x.log.Log(ctx, level, "session ends", "intent", x.intent(), "seconds", seconds, "bytes", count.written, "files", count.committed,
 		"unchanged", count.same, "removed", count.removed, "failed", count.failed, "streams", x.set.peak(), "error", err)
 	x.audit.session(ctx, x.hello.Paths, count.written, err)
-	if err != nil { // the engine has told the peer, who may not have read it yet
+	if err != nil && !errors.Is(err, errReplaced) { // the engine has told the peer, who may not have read it yet
 		_ = conn.CloseWrite()
 		linger(conn)
 	}
@@ -564,7 +615,7 @@ func (x *serverSession) engine(ctx context.Context, conn transport.Conn, r *wire
 			}
 		}
 		x.receive = transfer.NewReceiver(conn, r, x.share.tree, transfer.ReceiverOptions{
-			Path: cmp.Or(x.hello.Paths[0], "."), Target: x.hello.Target, Event: count.event, Clock: x.clock, Finishing: func() { x.watched.last(x.send) },
+			Path: cmp.Or(x.hello.Paths[0], "."), Target: x.hello.Target, Event: x.event(count), Message: x.message, Clock: x.clock, Finishing: func() { x.watched.last(x.send) },
 		})
 		return x.receive.Run, nil
 	}
@@ -585,19 +636,26 @@ func (x *serverSession) engine(ctx context.Context, conn transport.Conn, r *wire
 	}
 	x.sender = transfer.NewSender(conn, r, &source, transfer.SenderOptions{
 		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, initialStreams)), Prune: x.hello.Target.Delete, Coder: x.coder, Clock: x.clock,
-		Event: count.event, WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
+		Event: x.event(count), Message: x.message, WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
 	})
 	return x.sender.Run, nil
 }
 
-func (x *serverSession) intent() string {
-	switch x.hello.Intent {
-	case wire.Push:
-		return "receive"
-	case wire.Store:
-		return "store"
+func (x *serverSession) intent() string { return intentName(x.hello.Intent) }
+
+// event takes the engine's events.
+func (x *serverSession) event(count *counts) func(transfer.Event) {
+	return func(e transfer.Event) {
+		count.event(e)
+		x.book.tracker.event(e)
 	}
-	return "send"
+}
+
+// message takes what the engine does not know: what the client has measured.
+func (x *serverSession) message(m wire.Message) {
+	if m, ok := m.(*wire.Sample); ok {
+		x.watched.heard(m.Map())
+	}
 }
 
 // watch runs the engine, tunes its streams where we send, and tells the client about our sockets.
@@ -605,7 +663,7 @@ func (x *serverSession) watch(ctx context.Context, run func(context.Context) err
 	watch, stop := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	if x.sender != nil {
-		t := tuner{sender: x.sender, set: x.set, max: int(min(x.hello.MaxStreams, maxStreams)),
+		t := tuner{sender: x.sender, set: x.set, max: int(min(x.hello.MaxStreams, uint64(x.server.offer()))),
 			want: func(n int, dead []uint64) { x.send(&wire.Streams{Want: uint64(n), Dead: dead}) }}
 		tasks.Go(func() { t.run(watch) })
 		if x.coder != nil {

@@ -67,7 +67,7 @@ func (x *serverSession) storeEngine(ctx context.Context, conn transport.Conn, r 
 	if t.BackupDir != "" || t.Compare.Update || t.Compare.Existing || t.Compare.IgnoreExisting || !t.Delete {
 		return nil, wire.Errorf(wire.CodeUnsupported, "a snapshot holds what the source holds")
 	}
-	opt := transfer.ReceiverOptions{Path: ".", Target: t, Event: count.event, Clock: x.clock, Finishing: func() { x.watched.last(x.send) }}
+	opt := transfer.ReceiverOptions{Path: ".", Target: t, Event: x.event(count), Message: x.message, Clock: x.clock, Finishing: func() { x.watched.last(x.send) }}
 	if t.DryRun { // as if it were to become what the newest is
 		tree, base, err := x.newest()
 		if err != nil {
@@ -85,7 +85,7 @@ func (x *serverSession) storeEngine(ctx context.Context, conn transport.Conn, r 
 	opt.Snapshot = s.snapshot()
 	opt.Event = func(e transfer.Event) {
 		s.event(e)
-		count.event(e)
+		x.event(count)(e)
 	}
 	x.receive = transfer.NewReceiver(conn, r, s.tree, opt)
 	return x.receive.Run, nil

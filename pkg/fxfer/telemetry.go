@@ -192,6 +192,47 @@ func (t *telemetry) session(push bool) *diagnose.Session {
 	return x
 }
 
+// sessionSince is session, with few samples of what was before a time: enough to tell when the session began and what it reached.
+func (t *telemetry) sessionSince(push bool, since time.Duration) *diagnose.Session {
+	x := t.session(push)
+	x.Sender, x.Receiver = thin(x.Sender, since), thin(x.Receiver, since)
+	return x
+}
+
+// thinned is how many samples are left of a long time.
+const thinned = 32
+
+// thin leaves some of the samples before a time. It changes samples.
+func thin(samples []diagnose.Sample, before time.Duration) []diagnose.Sample {
+	n := 0
+	for n < len(samples) && samples[n].At < before {
+		n++
+	}
+	kept := samples[:0]
+	step := n/thinned + 1
+	for i, s := range samples {
+		if i >= n || i%step == 0 || i == n-1 {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+// latest returns the last sample of the sender and of the receiver.
+func (t *telemetry) latest(push bool) (sender, receiver diagnose.Sample) {
+	if t == nil {
+		return sender, receiver
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sender, _ = t.local.Last()
+	receiver, _ = t.remote.Last()
+	if !push {
+		sender, receiver = receiver, sender
+	}
+	return sender, receiver
+}
+
 // now is the present limiter, "" if there is nothing to tell.
 func (t *telemetry) now(push bool, asked *diagnose.Asked) string {
 	if t == nil {

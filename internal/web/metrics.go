@@ -1,0 +1,245 @@
+package web
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// metric is one family of the page of metrics. docs/metrics.md is made of these.
+type metric struct {
+	name   string
+	kind   prometheus.ValueType // UntypedValue for a histogram
+	help   string
+	labels []string
+}
+
+// flowLabels tell where something went. Shares are as many as the configuration has.
+var flowLabels = []string{"share", "direction"}
+
+// with adds a label to those of a flow.
+func with(label string) []string { return []string{"share", "direction", label} }
+
+// The metrics. What is counted begins with the process.
+var (
+	buildInfo    = metric{"fxfer_build_info", prometheus.GaugeValue, "1, with the version as a label.", []string{"version"}}
+	ready        = metric{"fxfer_ready", prometheus.GaugeValue, "1 while the server admits clients, 0 while it ends.", nil}
+	sessions     = metric{"fxfer_sessions", prometheus.GaugeValue, "Sessions of any intent that run.", nil}
+	sessionsMax  = metric{"fxfer_sessions_limit", prometheus.GaugeValue, "Most sessions at a time; further clients are told to come again.", nil}
+	strangers    = metric{"fxfer_strangers", prometheus.GaugeValue, "Connections that are not admitted yet.", nil}
+	strangersMax = metric{"fxfer_strangers_limit", prometheus.GaugeValue, "Most of these at a time; further ones are closed.", nil}
+	begun        = metric{"fxfer_sessions_started_total", prometheus.CounterValue, "Sessions that were admitted, by what they are for.", []string{"intent"}}
+	refusals     = metric{"fxfer_refusals_total", prometheus.CounterValue, "Connections and sessions that were refused, by reason.", []string{"reason"}}
+	freeBytes    = metric{"fxfer_share_free_bytes", prometheus.GaugeValue, "Space that is left on the file system of a share, at most 10 s old.", []string{"share"}}
+
+	transfers  = metric{"fxfer_transfers", prometheus.GaugeValue, "Sessions that send or receive files.", flowLabels}
+	streams    = metric{"fxfer_streams", prometheus.GaugeValue, "Data streams of these.", flowLabels}
+	underWay   = metric{"fxfer_files_under_way", prometheus.GaugeValue, "Files of these that are neither done nor failed, as far as they have been found.", flowLabels}
+	goodput    = metric{"fxfer_goodput_bytes_per_second", prometheus.GaugeValue, "Payload written at the receiver over the last seconds.", flowLabels}
+	rtt        = metric{"fxfer_rtt_seconds", prometheus.GaugeValue, "Smoothed round-trip time, mean of the transfers.", flowLabels}
+	minRTT     = metric{"fxfer_rtt_min_seconds", prometheus.GaugeValue, "Least round-trip time of any transfer that runs.", flowLabels}
+	bdp        = metric{"fxfer_bdp_bytes", prometheus.GaugeValue, "Bandwidth-delay product: peak goodput times least round-trip time, sum of the transfers.", flowLabels}
+	inFlight   = metric{"fxfer_in_flight_bytes", prometheus.GaugeValue, "Data on its way, sum of the transfers.", flowLabels}
+	window     = metric{"fxfer_window_bytes", prometheus.GaugeValue, "Data that may be on its way: the smaller of congestion and receiver windows, sum of the transfers.", flowLabels}
+	checkpoint = metric{"fxfer_checkpoint_age_seconds", prometheus.GaugeValue,
+		"For how long something written has waited to be made durable, the longest of the transfers; 0 if nothing waits.", []string{"share"}}
+
+	ended       = metric{"fxfer_transfers_ended_total", prometheus.CounterValue, "Sessions that sent or received and ended, by outcome.", with("outcome")}
+	lastSuccess = metric{"fxfer_last_success_timestamp_seconds", prometheus.GaugeValue, "When a transfer last ended well; absent before the first.", flowLabels}
+	payload     = metric{"fxfer_payload_bytes_total", prometheus.CounterValue, "Payload written at the receiver.", flowLabels}
+	resumed     = metric{"fxfer_resumed_bytes_total", prometheus.CounterValue, "Payload that was there from an interrupted transfer.", flowLabels}
+	resent      = metric{"fxfer_resent_bytes_total", prometheus.CounterValue, "Payload that the server sent more than once.", flowLabels}
+	files       = metric{"fxfer_files_total", prometheus.CounterValue, "Entries, by outcome.", with("outcome")}
+	limiters    = metric{"fxfer_limiter_seconds_total", prometheus.CounterValue, "Time that transfers were held back, by the limiter that did.", with("limiter")}
+	stages      = metric{"fxfer_stage_seconds_total", prometheus.CounterValue,
+		"Time of the server's goroutines in each stage of a transfer; streams work at the same time.", with("stage")}
+	blocks = metric{"fxfer_block_duration_seconds", prometheus.UntypedValue,
+		"Time of a block: sending from its claim to the acknowledgement, receiving from its header to the written data.", flowLabels}
+	busy     = metric{"fxfer_stream_busy_seconds_total", prometheus.CounterValue, "Time of streams with data in flight.", flowLabels}
+	rwnd     = metric{"fxfer_stream_receiver_window_limited_seconds_total", prometheus.CounterValue, "Of that, time in which the receiver's window held data back.", flowLabels}
+	sndbuf   = metric{"fxfer_stream_send_buffer_limited_seconds_total", prometheus.CounterValue, "Of that, time in which the send buffer held data back.", flowLabels}
+	segments = metric{"fxfer_segments_sent_total", prometheus.CounterValue, "TCP segments with data that the sending side sent.", flowLabels}
+	retrans  = metric{"fxfer_segments_retransmitted_total", prometheus.CounterValue, "Of these, those that were sent again.", flowLabels}
+)
+
+// all are the metrics of fxfer itself, in the order of the page.
+var all = []*metric{
+	&buildInfo, &ready, &sessions, &sessionsMax, &strangers, &strangersMax, &begun, &refusals, &freeBytes,
+	&transfers, &streams, &underWay, &goodput, &rtt, &minRTT, &bdp, &inFlight, &window, &checkpoint,
+	&ended, &lastSuccess, &payload, &resumed, &resent, &files, &limiters, &stages, &blocks, &busy, &rwnd, &sndbuf, &segments, &retrans,
+}
+
+func (m *metric) desc() *prometheus.Desc { return prometheus.NewDesc(m.name, m.help, m.labels, nil) }
+
+// collector makes metrics of a server's status when it is asked for them.
+type collector struct {
+	server  Server
+	version string
+	descs   map[*metric]*prometheus.Desc
+}
+
+// newRegistry returns the metrics of a server, of its process and of Go's runtime.
+func newRegistry(server Server, version string) *prometheus.Registry {
+	c := &collector{server: server, version: version, descs: make(map[*metric]*prometheus.Desc)}
+	for _, m := range all {
+		c.descs[m] = m.desc()
+	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(c, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
+	return r
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, m := range all {
+		out <- c.descs[m]
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	put := func(m *metric, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(c.descs[m], m.kind, v, labels...)
+	}
+	st := c.server.Status()
+	put(&buildInfo, 1, c.version)
+	put(&ready, number(st.Ready))
+	put(&sessions, float64(st.Sessions))
+	put(&sessionsMax, float64(st.MaxSessions))
+	put(&strangers, float64(st.Strangers))
+	put(&strangersMax, float64(st.MaxStrangers))
+	for _, intent := range fxfer.Intents {
+		put(&begun, float64(st.Counters.Begun[intent]), intent)
+	}
+	for _, reason := range fxfer.RefusalReasons() {
+		put(&refusals, float64(st.Counters.Refused[reason]), label(reason))
+	}
+	for _, s := range st.Shares {
+		if s.Free >= 0 {
+			put(&freeBytes, float64(s.Free), s.Name)
+		}
+	}
+	present(st, put)
+	for i := range st.Counters.Flows {
+		c.flow(&st.Counters.Flows[i], put, out)
+	}
+}
+
+// present tells of the transfers that run.
+func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string)) {
+	type sum struct {
+		running, streams, files, rated int64
+		goodput                        float64
+		rtt, minRTT                    time.Duration
+		bdp, inFlight, window          int64
+	}
+	flows := make(map[[2]string]*sum)
+	age := make(map[string]time.Duration)
+	for _, s := range st.Shares { // so that what does not run is 0
+		flows[[2]string{s.Name, "receive"}], flows[[2]string{s.Name, "send"}] = &sum{}, &sum{}
+		age[s.Name] = 0
+	}
+	for i := range st.Transfers {
+		x := &st.Transfers[i]
+		key := [2]string{x.Share, direction(x.Receive)}
+		f := flows[key]
+		if f == nil { // of a share that is not offered any more
+			f = &sum{}
+			flows[key] = f
+		}
+		f.running++
+		f.streams += int64(x.Streams)
+		f.files += max(0, x.Files-x.FilesDone-x.FilesFailed)
+		f.goodput += x.Goodput
+		if x.Network.RTT > 0 {
+			f.rated++
+			f.rtt += x.Network.RTT
+		}
+		if m := x.Network.MinRTT; m > 0 && (f.minRTT == 0 || m < f.minRTT) {
+			f.minRTT = m
+		}
+		f.bdp += x.Network.BDP
+		f.inFlight += x.Network.InFlight
+		f.window += x.Network.Window
+		age[x.Share] = max(age[x.Share], x.AtRisk)
+	}
+	for key, f := range flows {
+		l := key[:]
+		put(&transfers, float64(f.running), l...)
+		put(&streams, float64(f.streams), l...)
+		put(&underWay, float64(f.files), l...)
+		put(&goodput, f.goodput/8, l...)
+		if f.rated > 0 {
+			put(&rtt, f.rtt.Seconds()/float64(f.rated), l...)
+		}
+		if f.minRTT > 0 {
+			put(&minRTT, f.minRTT.Seconds(), l...)
+		}
+		put(&bdp, float64(f.bdp), l...)
+		put(&inFlight, float64(f.inFlight), l...)
+		put(&window, float64(f.window), l...)
+	}
+	for share, d := range age {
+		put(&checkpoint, d.Seconds(), share)
+	}
+}
+
+// flow tells what was counted of one.
+func (c *collector) flow(f *fxfer.Flow, put func(m *metric, v float64, labels ...string), out chan<- prometheus.Metric) {
+	d := direction(f.Receive)
+	for _, outcome := range fxfer.Outcomes {
+		put(&ended, float64(f.Sessions[outcome]), f.Share, d, outcome)
+	}
+	if !f.LastDone.IsZero() {
+		put(&lastSuccess, float64(f.LastDone.UnixMilli())/1000, f.Share, d)
+	}
+	put(&payload, float64(f.Bytes), f.Share, d)
+	put(&resumed, float64(f.Resumed), f.Share, d)
+	put(&resent, float64(f.Resent), f.Share, d)
+	for outcome, n := range f.Files {
+		put(&files, float64(n), f.Share, d, outcome)
+	}
+	for limiter, t := range f.Limits {
+		put(&limiters, t.Seconds(), f.Share, d, label(limiter))
+	}
+	for stage, t := range f.Stages {
+		put(&stages, t.Seconds(), f.Share, d, stage)
+	}
+	var count uint64
+	buckets := make(map[float64]uint64, len(f.Blocks.Bounds))
+	for i, n := range f.Blocks.Counts {
+		count += uint64(n)
+		if i < len(f.Blocks.Bounds) {
+			buckets[f.Blocks.Bounds[i].Seconds()] = count
+		}
+	}
+	out <- prometheus.MustNewConstHistogram(c.descs[&blocks], count, f.Blocks.Spent.Seconds(), buckets, f.Share, d)
+	put(&busy, f.Busy.Seconds(), f.Share, d)
+	put(&rwnd, f.RwndLimited.Seconds(), f.Share, d)
+	put(&sndbuf, f.SndbufLimited.Seconds(), f.Share, d)
+	put(&segments, float64(f.Segments), f.Share, d)
+	put(&retrans, float64(f.Retransmits), f.Share, d)
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func direction(receive bool) string {
+	if receive {
+		return "receive"
+	}
+	return "send"
+}
+
+// label is a name for people as the value of a label.
+func label(s string) string {
+	return strings.NewReplacer(" ", "_", ",", "").Replace(strings.ToLower(s))
+}

@@ -1,0 +1,130 @@
+// Package web shows a server: metrics for Prometheus, its health, and a dashboard.
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// DefaultPort is where the pages are unless told otherwise.
+const DefaultPort = "7434"
+
+// Server is what is shown.
+type Server interface {
+	Status() *fxfer.Status
+	Past() []fxfer.SessionStatus
+	Session(id string) (fxfer.SessionStatus, bool)
+	Cancel(id string) bool
+}
+
+// ParseAddr reads where to listen: a port, on this machine alone, or an address with one.
+func ParseAddr(s string) (string, error) {
+	if !strings.Contains(s, ":") {
+		s = "127.0.0.1:" + s
+	}
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", fmt.Errorf("%q is no address: for example %s, or 0.0.0.0:%s for all of this machine's", s, DefaultPort, DefaultPort)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", fmt.Errorf("%q is no port", port)
+	}
+	return s, nil
+}
+
+// Pages are the pages of one server. Listen makes them.
+type Pages struct {
+	opt    Options
+	server Server
+	listen net.Listener
+}
+
+// Options of Pages.
+type Options struct {
+	Version string // of this program
+	Log     *slog.Logger
+}
+
+// Listen opens the pages' address. The caller calls Serve next.
+func Listen(addr string, server Server, opt Options) (*Pages, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for metrics and dashboard: %w", err)
+	}
+	return &Pages{opt: opt, server: server, listen: l}, nil
+}
+
+// Addr is where the pages are.
+func (p *Pages) Addr() net.Addr { return p.listen.Addr() }
+
+const (
+	// What a client has for its request, and the server for an answer.
+	headWithin  = 5 * time.Second
+	readWithin  = 10 * time.Second
+	writeWithin = 30 * time.Second
+	idleWithin  = 2 * time.Minute
+	maxHead     = 16 << 10
+	// endWithin bounds the end of the pages.
+	endWithin = 2 * time.Second
+)
+
+// Serve answers until ctx is done.
+func (p *Pages) Serve(ctx context.Context) error {
+	server := &http.Server{
+		Handler: p.handler(), ReadHeaderTimeout: headWithin, ReadTimeout: readWithin, WriteTimeout: writeWithin, IdleTimeout: idleWithin,
+		MaxHeaderBytes: maxHead, ErrorLog: slog.NewLogLogger(p.opt.Log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx }, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+	}
+	ended := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		within, cancel := context.WithTimeout(context.Background(), endWithin)
+		defer cancel()
+		if server.Shutdown(within) != nil {
+			_ = server.Close()
+		}
+	})
+	err := server.Serve(p.listen)
+	if !unhook() {
+		<-ended
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+func (p *Pages) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(p.server, p.opt.Version), promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(p.opt.Log.Handler(), slog.LevelWarn), MaxRequestsInFlight: 4, EnableOpenMetrics: true,
+	}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if p.server.Status().Ready {
+			plain(w, http.StatusOK, "ready")
+		} else {
+			plain(w, http.StatusServiceUnavailable, "draining")
+		}
+	})
+	return mux
+}
+
+func plain(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	fmt.Fprintln(w, text)
+}
