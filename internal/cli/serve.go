@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/retention"
 	"github.com/fxfer/fxfer/internal/web"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -32,6 +33,7 @@ type serveFlags struct {
 	invite bool
 	name   string
 	quiet  bool
+	keep   retention.Keep
 	age    time.Duration // from which partial files are removed; 0: never
 	web    string        // address of metrics and dashboard; "" is none
 }
@@ -44,14 +46,17 @@ func newServeCommand() *cobra.Command {
 		Long: `Serve offers folders, as shares, to clients whose key is in authorized_clients
 and to those that bring an invitation. DIR is a share under its own name.
 
-A share is read and written (rw), only read (ro) or only written (wo). SIGTERM
+A share is read and written (rw), only read (ro) or only written (wo). To one with
+the right append clients add snapshots ("fxfer send --snapshot"), and get their
+own; nobody changes or removes one but this machine, by --keep. SIGTERM
 or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.
 
 A client for whom there is no room is told so, and tries again for as long as
 its --retry-for allows. The defaults are for a machine with 1 GB of memory.
 Connections take at most half of the open files that the system allows.`,
 		Example: `  fxfer serve --invite /srv/files
-  fxfer serve --share backup=/srv/backup:wo --share pub=/srv/pub:ro`,
+  fxfer serve --share inbox=/srv/inbox:wo --share pub=/srv/pub:ro
+  fxfer serve --share backup=/srv/backup:append --keep daily=14,weekly=8`,
 		SuggestFor: []string{"server", "listen", "daemon"},
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -75,7 +80,7 @@ Connections take at most half of the open files that the system allows.`,
 	flags := c.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
-	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:ro]`; repeatable")
+	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:right]`; repeatable")
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one machine")
 	addParsed(flags, &f.name, "name", "host", "", "in that URL, as the other machine sees this one", parseName)
 	addParsed(flags, &f.opt.MaxSessions, "max-sessions", "n", strconv.Itoa(fxfer.DefaultMaxSessions), "most sessions at a time", parseCount)
@@ -86,6 +91,7 @@ Connections take at most half of the open files that the system allows.`,
 	addParsed(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for so long, as 14d", parsePartialAge)
 	addParsed(flags, &f.web, "web", "port", "", "metrics, health and dashboard, on this machine or as ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
+	addParsed(flags, &f.keep, "keep", "policy", "all", "snapshots that stay where clients may only append, as daily=7,weekly=4", retention.ParseKeep)
 	addSettings(c)
 	return c
 }
@@ -129,6 +135,11 @@ func (f *serveFlags) setShares(args []string) error {
 	for _, s := range f.shares {
 		if err := f.addShare(parseShareFlag(s)); err != nil {
 			return err
+		}
+	}
+	for i := range f.opt.Shares {
+		if s := &f.opt.Shares[i]; s.Rights.Has(identity.Append) && !s.Rights.Has(identity.Write) {
+			s.Keep = f.keep
 		}
 	}
 	if len(f.opt.Shares) == 0 {
@@ -256,7 +267,7 @@ func invite(server *fxfer.Server, f *serveFlags, out, talk io.Writer) error {
 	until := time.Now().Add(identity.InviteTTL).Format("15:04")
 	fmt.Fprintf(talk, "fxfer: this URL admits one machine, once, until %s; on that machine:\n", until)
 	share := f.opt.Shares[0]
-	if share.Rights.Has(identity.Write) {
+	if share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append) {
 		fmt.Fprintf(talk, "fxfer:   fxfer send FILE %s\n", url)
 	} else {
 		fmt.Fprintf(talk, "fxfer:   fxfer get %s FOLDER\n", url)

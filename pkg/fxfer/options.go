@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/retention"
 )
 
 // DefaultMaxStreams bounds the data streams that are opened when their number is automatic.
@@ -143,6 +144,7 @@ type Share struct {
 	Rights    Rights         // the most that any client has
 	Allow     []netip.Prefix // addresses that may use it; nil is any
 	RateLimit int64          // of all sessions on it, bit/s in each direction; 0 is none
+	Keep      retention.Keep // which of a series of snapshots stay when another is complete; the zero one is all
 }
 
 // Admission is what a server grants one client.
