@@ -73,7 +73,8 @@ resumed by itself.
 	}
 	root.SetVersionTemplate("fxfer {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newServeCommand(), newSendCommand(), newGetCommand(), newListCommand(), newVerifyCommand(), newBackupCommand(), newHistoryCommand(), newPartialCommand(),
+	root.AddCommand(newServeCommand(), newSendCommand(), newGetCommand(), newListCommand(), newVerifyCommand(), newBackupCommand(), newHistoryCommand(),
+		newPartialCommand(), newClientsCommand(), newInviteCommand(), newKeyCommand(),
 		newPlanCommand(), newProbeCommand(), newDoctorCommand(), newLabCommand(), newDemoCommand(), newVersionCommand(), newManCommand())
 	root.InitDefaultCompletionCmd()
 	for _, c := range append(root.Commands(), root) {

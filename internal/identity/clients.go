@@ -20,10 +20,10 @@ type Rights uint8
 
 // The rights.
 const (
-	Read  Rights = 1 << iota // get, and what List is
-	Write                    // send
-	List                     // see names
-	Append                   // add snapshots, and get one's own; what is there is not changed
+	Read   Rights = 1 << iota // get, and what List is
+	Write                     // send
+	List                      // see names
+	Append                    // add snapshots, and get one's own; what is there is not changed
 )
 
 // rightWords are the rights by their names.

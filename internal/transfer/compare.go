@@ -741,7 +741,7 @@ func (v *Receiver) failEntry(e *receiving, err error) {
 
 // finishEntry reports the end of an entry that the caller has resolved, and goes on with what waited for it.
 func (v *Receiver) finishEntry(e *receiving, ev Event) {
-	ev.Index, ev.Entry = e.index, &e.entry
+	ev.Index, ev.Entry, ev.At = e.index, &e.entry, e.meta.Path
 	v.mu.Lock()
 	part := e.part
 	v.mu.Unlock()

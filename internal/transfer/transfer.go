@@ -87,6 +87,7 @@ type Event struct {
 	Kind   EventKind
 	Index  uint64
 	Entry  *wire.Entry // not to be changed; nil of Listed
+	At     string      // of an entry's last event at the receiver: its path in the target's tree
 	Bytes  int64
 	Copied int64    // of Written: bytes that were not sent, but taken from an old version
 	Digest [32]byte // zero for a file with holes, which are not digested

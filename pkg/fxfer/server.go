@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path"
 	"strings"
@@ -44,7 +45,7 @@ type Server struct {
 	log       *slog.Logger
 	store     *identity.Store
 	key       ed25519.PrivateKey
-	listen    transport.Listener
+	listen    []transport.Listener // of TCP and QUIC, on one port
 	host      string
 	began     time.Time
 	gate      *gate
@@ -75,6 +76,7 @@ type serverSession struct {
 	hello   *wire.Hello
 	key     ed25519.PublicKey
 	log     *slog.Logger
+	audit   *audit
 	set     *streamSet
 	share   *openShare
 	coder   *compress.Meter // of Pull; nil for none
@@ -117,12 +119,50 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		return nil, err
 	}
 	s.enforce(&opt, r)
-	s.listen, err = transport.Listen(opt.Listen, transport.Config{Identity: s.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion})
-	if err != nil {
+	if err := s.listenOn(opt.Listen); err != nil {
 		s.closeShares()
-		return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", opt.Listen, err)}
+		return nil, err
 	}
 	return s, nil
+}
+
+// listenOn listens for what the options ask for. Where that is both, QUIC may fail: many firewalls let no UDP pass in any case.
+func (s *Server) listenOn(addr string) error {
+	of := func(p transport.Protocol, addr string) error {
+		l, err := transport.Listen(addr, transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion})
+		if err != nil {
+			return &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", addr, err)}
+		}
+		s.listen = append(s.listen, l)
+		if w := transport.SmallBuffers(l); w != "" {
+			s.log.Warn("QUIC will lose datagrams at high rates", "reason", w)
+		}
+		return nil
+	}
+	switch s.opt.Transport {
+	case TransportTCP:
+		return of(transport.TCP, addr)
+	case TransportQUIC:
+		return of(transport.QUIC, addr)
+	case "", TransportAuto:
+	default:
+		return usage("choose tcp, quic or auto", "there is no transport %q", s.opt.Transport)
+	}
+	for try := 1; ; try++ {
+		if err := of(transport.TCP, addr); err != nil {
+			return err
+		}
+		err := of(transport.QUIC, s.Addr().String())
+		if err == nil {
+			return nil
+		}
+		if _, port, _ := net.SplitHostPort(addr); port != "0" || try == 5 { // otherwise the system has another one that is free for both
+			s.log.Warn("no QUIC: clients can use TCP only", "error", err)
+			return nil
+		}
+		_ = s.listen[0].Close()
+		s.listen = nil
+	}
 }
 
 func (s *Server) closeShares() {
@@ -132,11 +172,11 @@ func (s *Server) closeShares() {
 }
 
 // Addr is where the server listens.
-func (s *Server) Addr() net.Addr { return s.listen.Addr() }
+func (s *Server) Addr() net.Addr { return s.listen[0].Addr() }
 
 // Pin is the server's key, as clients know it.
 func (s *Server) Pin() string {
-	return string(identity.PinOf(s.key.Public().(ed25519.PublicKey)))
+	return string(identity.PinOfPrivate(s.key))
 }
 
 // Invite makes a URL that admits one client to all shares, with their rights. It is valid once and for 10 minutes. host is the name
@@ -152,8 +192,8 @@ func (s *Server) Invite(host string) (string, error) {
 		return "", err
 	}
 	port := identity.DefaultPort
-	if tcp, ok := s.Addr().(*net.TCPAddr); ok {
-		port = tcp.Port
+	if at, ok := s.Addr().(interface{ AddrPort() netip.AddrPort }); ok {
+		port = int(at.AddrPort().Port())
 	}
 	u := URL{Host: host, Port: port, Share: r.first, Token: token, Pin: identity.Pin(s.Pin())}
 	return u.String(), nil
@@ -171,9 +211,19 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.serving = true
 	s.mu.Unlock()
 	conns.Go(func() { s.keepReviewing(live) })
-	unhook := context.AfterFunc(ctx, func() { _ = s.listen.Close() })
+	unhook := context.AfterFunc(ctx, func() {
+		for _, l := range s.listen {
+			_ = l.Close()
+		}
+	})
 	defer unhook()
-	s.accept(ctx, func(conn transport.Conn, v *visit) { conns.Go(func() { s.serve(live, conn, v) }) })
+	var accepting sync.WaitGroup
+	for _, l := range s.listen {
+		accepting.Go(func() {
+			s.accept(ctx, l, func(conn transport.Conn, v *visit) { conns.Go(func() { s.serve(live, conn, v) }) })
+		})
+	}
+	accepting.Wait()
 	s.drain(kill)
 	ended := make(chan struct{})
 	go func() { conns.Wait(); close(ended) }()
@@ -181,14 +231,19 @@ func (s *Server) Serve(ctx context.Context) error {
 	case <-ended:
 	case <-time.After(time.Second): // what hangs in the kernel ends with the process
 	}
+	parting, cancel := context.WithTimeout(context.Background(), partWithin)
+	defer cancel()
+	for _, l := range s.listen {
+		l.Shutdown(parting)
+	}
 	return nil
 }
 
 // accept takes connections until ctx is done, and hands on those that there is room for.
-func (s *Server) accept(ctx context.Context, serve func(transport.Conn, *visit)) {
+func (s *Server) accept(ctx context.Context, l transport.Listener, serve func(transport.Conn, *visit)) {
 	failing := false
 	for {
-		conn, err := s.listen.Accept()
+		conn, err := l.Accept()
 		switch {
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			if err == nil {
@@ -356,14 +411,16 @@ func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (i
 	if err != nil {
 		return nil, err
 	}
-	invited, err := s.store.Redeem([32]byte(m.Proof), exported)
+	invited, comment, err := s.store.Redeem([32]byte(m.Proof), exported)
 	if err != nil {
 		if known { // the URL was pasted again
 			return grants, nil
 		}
 		return nil, &wire.Error{Code: wire.CodeTrust, Text: err.Error()}
 	}
-	comment := fmt.Sprintf("invited %s from %s", time.Now().UTC().Format(time.RFC3339), conn.RemoteAddr())
+	if comment == "" {
+		comment = fmt.Sprintf("invited %s from %s", time.Now().UTC().Format(time.RFC3339), conn.RemoteAddr())
+	}
 	if err := s.store.AddAuthorized(key, invited, comment); err != nil {
 		log.Error("enrol", "error", err)
 		return nil, wire.Errorf(wire.CodeOther, "the server could not enrol this client; its invitation is spent")
@@ -373,23 +430,32 @@ func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (i
 }
 
 // hello admits a session and runs it.
-func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) error {
+func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) (err error) {
 	if m.Version != wire.Version {
 		return wire.Errorf(wire.CodeVersion, "the server speaks protocol version %d, the client %d", wire.Version, m.Version)
 	}
 	grants, err := s.grants(conn, m, log)
 	if err != nil {
+		s.refused(ctx, conn, m, err)
 		return err
 	}
 	s.replace(ctx, m.Replaces, conn.PeerKey())
 	ctx, g, err := s.sit(ctx, conn, m.Session)
 	if err != nil {
+		s.refused(ctx, conn, m, err)
 		return err
 	}
 	defer g.leave()
 	g.grants = grants
+	audit := g.auditOf(m)
 	log = log.With("session", g.id, "client", g.pin.Short())
 	s.tally.begin(m.Intent)
+	carried := false // by an engine, which has its own last word
+	defer func() {
+		if !carried {
+			audit.session(ctx, m.Paths, -1, err)
+		}
+	}()
 	switch m.Intent {
 	case wire.List:
 		return s.list(ctx, conn, m, g)
@@ -402,7 +468,7 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	case wire.Expire:
 		return s.expire(ctx, conn, m, g, admitted)
 	}
-	x := &serverSession{server: s, guest: g, hello: m, key: conn.PeerKey()}
+	x := &serverSession{server: s, guest: g, hello: m, key: conn.PeerKey(), audit: audit}
 	need := identity.Write
 	if m.Intent == wire.Pull {
 		need = identity.Read
@@ -445,7 +511,8 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	admitted()
 	_ = conn.SetDeadline(time.Time{})
 	x.log = log.With("share", m.Share)
-	return x.run(ctx, conn)
+	carried, err = x.run(ctx, conn)
+	return err
 }
 
 // register makes a session known to its data streams.
@@ -564,8 +631,8 @@ func (s *Server) await(ctx context.Context, id [16]byte) *serverSession {
 	return s.sessions[id]
 }
 
-// run carries an admitted session.
-func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
+// run carries an admitted session. An error, without carried, says why it could not.
+func (x *serverSession) run(ctx context.Context, conn transport.Conn) (carried bool, err error) {
 	s := x.server
 	ctx, x.drain = context.WithCancelCause(ctx)
 	defer x.drain(nil)
@@ -580,17 +647,17 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	x.watched = newTelemetry(x.clock, x.set, x.written, hostFacts(s.host, int64(s.opt.SockBuf)))
 	x.watched.reached(conn.RemoteAddr())
 	x.book = newBook(x, conn.RemoteAddr().String())
-	count := &counts{}
+	count := &counts{audit: x.audit}
 	run, err := x.engine(ctx, conn, r, count)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if x.storing != nil {
 		defer x.storing.close()
 	}
 	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: uint64(s.offer())})
 	if err := s.register(x); err != nil {
-		return err
+		return false, err
 	}
 	defer s.unregister(x)
 	x.log.Info("session begins", "intent", x.intent(), "agent", wire.Printable(x.hello.Agent))
@@ -603,11 +670,12 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	seconds := time.Since(start).Seconds()
 	x.log.Log(ctx, level, "session ends", "intent", x.intent(), "seconds", seconds, "bytes", count.written, "files", count.committed,
 		"unchanged", count.same, "removed", count.removed, "failed", count.failed, "streams", x.set.peak(), "error", err)
+	x.audit.session(ctx, x.hello.Paths, count.written, err)
 	if err != nil && !errors.Is(err, errReplaced) { // the engine has told the peer, who may not have read it yet
 		_ = conn.CloseWrite()
 		linger(conn)
 	}
-	return nil
+	return true, nil
 }
 
 // engine makes the engine and returns its Run. What the client asks of it may be hostile.
@@ -637,6 +705,9 @@ func (x *serverSession) engine(ctx context.Context, conn transport.Conn, r *wire
 	assume(x.coder, conn)
 	if source.Roots, err = x.roots(); err != nil {
 		return nil, err
+	}
+	if x.audit != nil {
+		x.audit.roots = source.Roots
 	}
 	x.sender = transfer.NewSender(conn, r, &source, transfer.SenderOptions{
 		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, initialStreams)), Prune: x.hello.Target.Delete, Coder: x.coder, Clock: x.clock,
@@ -699,11 +770,13 @@ func (x *serverSession) send(m wire.Message) {
 
 // counts sums a session's events up for the log.
 type counts struct {
+	audit                            *audit
 	written                          int64
 	committed, same, removed, failed int
 }
 
 func (c *counts) event(e transfer.Event) {
+	c.audit.event(e)
 	switch e.Kind {
 	case transfer.Written:
 		c.written += max(0, e.Bytes)
