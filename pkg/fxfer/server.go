@@ -275,7 +275,7 @@ func (s *Server) accept(ctx context.Context, l transport.Listener, serve func(tr
 // sweep removes what abandoned transfers left.
 func (s *Server) sweep(ctx context.Context) {
 	for name, share := range s.rules.Load().shares {
-		if share.Rights.Has(identity.Write) {
+		if share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append) {
 			if n, err := share.tree.Sweep(ctx, ".", staleAfter); n > 0 || err != nil {
 				s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
 			}
@@ -475,13 +475,34 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	} else if m.Intent != wire.Push && m.Intent != wire.Store || len(m.Paths) != 1 {
 		return wire.Errorf(wire.CodeProtocol, "a session sends or gets")
 	}
-	if x.share, err = g.open(m.Share, need); err != nil {
-		return err
-	}
-	if m.Target.Delete && m.Intent != wire.Store || m.Target.Compare.Checksum || m.Target.DryRun { // they show what is there
-		if _, err := g.open(m.Share, identity.Read); err != nil {
-			return err
+	switch m.Intent {
+	case wire.Store:
+		if x.share, err = g.open(m.Share, identity.Append); err != nil {
+			x.share, err = g.open(m.Share, identity.Write)
 		}
+		if err == nil && (m.Target.Compare.Checksum || m.Target.DryRun) { // they show what is there
+			_, err = g.open(m.Share, identity.Append)
+		}
+	case wire.Pull:
+		if len(m.Paths) == 0 {
+			return wire.Errorf(wire.CodeProtocol, "nothing to get")
+		}
+		for _, p := range m.Paths {
+			if x.share, err = g.openPath(m.Share, p, need); err != nil {
+				break
+			}
+		}
+	default:
+		x.share, err = g.open(m.Share, need)
+		if err == nil && (m.Target.Delete || m.Target.Compare.Checksum || m.Target.DryRun) {
+			_, err = g.open(m.Share, identity.Read)
+		}
+		if err == nil {
+			err = x.spareSnapshots(m.Paths[0])
+		}
+	}
+	if err != nil {
+		return err
 	}
 	if err := conn.Apply(int(min(m.SockBuf, 1<<30)), m.Congestion); err != nil {
 		return wire.Errorf(wire.CodeUnsupported, "the server's kernel refuses: %v", err)
@@ -821,14 +842,17 @@ func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, g
 			return err
 		}
 	} else {
-		share, err := g.open(m.Share, identity.List)
-		if err != nil {
-			return err
-		}
 		if len(m.Paths) != 1 {
 			return wire.Errorf(wire.CodeProtocol, "a listing is of one path")
 		}
+		share, shown, err := g.openList(m.Share, cmp.Or(m.Paths[0], "."))
+		if err != nil {
+			return err
+		}
 		err = share.tree.List(ctx, cmp.Or(m.Paths[0], "."), func(m disk.Meta) error {
+			if !shown(m) {
+				return nil
+			}
 			return add(transfer.EntryOf(m, path.Base(m.Path)))
 		})
 		switch {
