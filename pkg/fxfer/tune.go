@@ -80,7 +80,8 @@ type observation struct {
 	rtt     time.Duration // smoothed, mean of the streams
 	capped  float64       // share of the busy time in which a window was the limit, 0 to 1
 	retrans uint64        // segments so far
-	window  int           // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
+	quic    bool
+	window  int // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 }
 
 func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
@@ -91,6 +92,7 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) obse
 			o.minRTT = m
 		}
 		o.rtt += i.RTT / time.Duration(len(infos))
+		o.quic = o.quic || i.Protocol == transport.QUIC
 		busy += i.BusyTime
 		limited += i.RwndLimited + i.SndbufLimited
 		o.retrans += i.RetransSegs
@@ -211,6 +213,9 @@ func (g *growth) next(o observation, limit int) int {
 	}
 	if g.change > 0 && g.peak < g.last*pays {
 		g.stopped = true
+		if o.quic { // each costs more work than one of TCP
+			g.active = min(g.active, max(g.active-g.change, linksFor(goodput, o.minRTT)))
+		}
 		return g.active
 	}
 	if g.change < 0 && goodput < g.last/pays {
@@ -220,9 +225,12 @@ func (g *growth) next(o observation, limit int) int {
 	g.last, g.change = goodput, 0
 	lossy := lost > 2e-5*segments && lost > 2
 	queued := o.rtt > o.minRTT*5/4
-	if n := sufficient(goodput, &o); goodput > costly && n < g.active && !lossy {
+	if n := sufficient(goodput, &o); goodput > costly && n < g.active && !lossy && !o.quic {
 		g.change = n - g.active
-	} else if o.capped > 0.1 || lossy && !queued { // otherwise the link is full, or something is that streams do not help
+	} else if o.quic && (lossy && !queued || linksFor(goodput, o.minRTT) > g.active) { // NewReno regains what a loss takes from it by a segment each RTT
+		g.last = g.peak
+		g.change = min(limit, max(2*g.active, linksFor(goodput, o.minRTT))) - g.active
+	} else if !o.quic && (o.capped > 0.1 || lossy && !queued) { // otherwise the link is full, or something is that streams do not help
 		g.last = g.peak
 		g.change = min(limit, g.active+max(4, g.active/2)) - g.active
 	}
