@@ -33,6 +33,7 @@ func (t *tuner) run(ctx context.Context) {
 	tick := time.NewTicker(nearEvery)
 	defer tick.Stop()
 	var g growth
+	var links linkGrowth
 	silent := make(silences)
 	for {
 		select {
@@ -58,7 +59,12 @@ func (t *tuner) run(ctx context.Context) {
 			if t.fixed {
 				continue
 			}
-			n := g.next(o, t.max)
+			n := 0
+			if o.quic {
+				n = links.next(o, t.max)
+			} else {
+				n = g.next(o, t.max)
+			}
 			t.sender.SetActive(n)
 			if n > o.streams {
 				t.want(n, nil)
@@ -80,6 +86,7 @@ type observation struct {
 	rtt     time.Duration // smoothed, mean of the streams
 	capped  float64       // share of the busy time in which a window was the limit, 0 to 1
 	retrans uint64        // segments so far
+	sent    uint64        // the same of all
 	quic    bool
 	window  int // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 }
@@ -96,6 +103,7 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) obse
 		busy += i.BusyTime
 		limited += i.RwndLimited + i.SndbufLimited
 		o.retrans += i.RetransSegs
+		o.sent += i.DataSegs
 		o.window = max(o.window, int(float64(i.SndBuf)*bufferPayload))
 	}
 	if busy > 0 {
@@ -213,9 +221,6 @@ func (g *growth) next(o observation, limit int) int {
 	}
 	if g.change > 0 && g.peak < g.last*pays {
 		g.stopped = true
-		if o.quic { // each costs more work than one of TCP
-			g.active = min(g.active, max(g.active-g.change, linksFor(goodput, o.minRTT)))
-		}
 		return g.active
 	}
 	if g.change < 0 && goodput < g.last/pays {
@@ -225,12 +230,9 @@ func (g *growth) next(o observation, limit int) int {
 	g.last, g.change = goodput, 0
 	lossy := lost > 2e-5*segments && lost > 2
 	queued := o.rtt > o.minRTT*5/4
-	if n := sufficient(goodput, &o); goodput > costly && n < g.active && !lossy && !o.quic {
+	if n := sufficient(goodput, &o); goodput > costly && n < g.active && !lossy {
 		g.change = n - g.active
-	} else if o.quic && (lossy && !queued || linksFor(goodput, o.minRTT) > g.active) { // NewReno regains what a loss takes from it by a segment each RTT
-		g.last = g.peak
-		g.change = min(limit, max(2*g.active, linksFor(goodput, o.minRTT))) - g.active
-	} else if !o.quic && (o.capped > 0.1 || lossy && !queued) { // otherwise the link is full, or something is that streams do not help
+	} else if o.capped > 0.1 || lossy && !queued { // otherwise the link is full, or something is that streams do not help
 		g.last = g.peak
 		g.change = min(limit, g.active+max(4, g.active/2)) - g.active
 	}

@@ -31,6 +31,25 @@ func TestStalled(t *testing.T) {
 	}
 }
 
+// A stream whose data trickles is not stuck, nor is one that waits for its turn under a rate limit.
+func TestMovements(t *testing.T) {
+	start := time.Unix(1000, 0)
+	m := make(movements)
+	var states []transfer.StreamState
+	for i := range 41 {
+		now := start.Add(time.Duration(i) * 250 * time.Millisecond)
+		acked := uint64(i) * 1000
+		m.look(now, map[uint64]transport.Info{1: {BytesAcked: acked}, 2: {BytesAcked: 5}, 3: {BytesAcked: 5}}, map[uint64]bool{3: true})
+		states = m.of([]transfer.StreamState{{ID: 1, InFlight: 1, Moved: start}, {ID: 2, InFlight: 1, Moved: start}, {ID: 3, InFlight: 1, Moved: start}, {ID: 4, Moved: now}})
+		if i < 12 {
+			require.Empty(t, stalled(now, 0, states))
+		}
+	}
+	require.Equal(t, []uint64{2}, stalled(start.Add(10*time.Second), 0, states))
+	m.look(start, nil, nil)
+	require.Empty(t, m)
+}
+
 // simulated is a path: goodput follows the number of streams in use.
 type simulated struct {
 	goodput func(active int) float64 // bytes/s
@@ -39,13 +58,12 @@ type simulated struct {
 	loss    float64
 	capped  float64
 	window  int
-	quic    bool
 }
 
 // settle runs growth on a path for a simulated time and returns the streams in use at its end.
 func (p simulated) settle(limit int) int {
 	var g growth
-	o := observation{at: time.Unix(0, 0), streams: initialStreams, minRTT: p.rtt, rtt: p.rtt, capped: p.capped, window: p.window, quic: p.quic}
+	o := observation{at: time.Unix(0, 0), streams: initialStreams, minRTT: p.rtt, rtt: p.rtt, capped: p.capped, window: p.window}
 	if p.queued {
 		o.rtt = 2 * p.rtt
 	}
@@ -72,20 +90,16 @@ func TestGrowth(t *testing.T) {
 		limit int
 		want  int
 	}{
-		"a full link stays as it is":           {simulated{flat(0.94 * gbit), 50 * time.Millisecond, true, 0.05, 0, 5e6, false}, 32, 16},
-		"a clean link stays as it is":          {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, false}, 32, 16},
-		"capped windows take all they may":     {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5, false}, 32, 32},
-		"loss takes more while it pays":        {simulated{each(0.04*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6, false}, 32, 32},
-		"loss that more do not help":           {simulated{flat(0.3 * gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6, false}, 64, 24},
-		"a fast short path takes few":          {simulated{flat(6 * gbit), 10 * time.Millisecond, false, 0, 0, 5e6, false}, 32, 4},
-		"a fast long path takes enough":        {simulated{flat(8 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, false}, 32, 16},
-		"fewer that cost goodput are restored": {simulated{each(0.5*gbit, 9*gbit), 10 * time.Millisecond, false, 0, 0, 5e6, false}, 32, 16},
-		"the building needs few":               {simulated{flat(8 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6, false}, 32, 4},
-		"QUIC: a full link stays":              {simulated{flat(0.9 * gbit), 50 * time.Millisecond, true, 0.001, 0, 0, true}, 64, 16},
-		"QUIC: loss takes all while it pays":   {simulated{each(0.012*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.001, 0, 0, true}, 64, 64},
-		"QUIC: what does not pay is given up":  {simulated{flat(0.3 * gbit), 50 * time.Millisecond, false, 0.001, 0, 0, true}, 64, 16},
-		"QUIC: a long fat path takes enough":   {simulated{each(0.05*gbit, 2.5*gbit), 240 * time.Millisecond, false, 0, 0, 0, true}, 64, 64},
-		"the limit holds":                      {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5, false}, 8, 8},
+		"a full link stays as it is":           {simulated{flat(0.94 * gbit), 50 * time.Millisecond, true, 0.05, 0, 5e6}, 32, 16},
+		"a clean link stays as it is":          {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6}, 32, 16},
+		"capped windows take all they may":     {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5}, 32, 32},
+		"loss takes more while it pays":        {simulated{each(0.04*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6}, 32, 32},
+		"loss that more do not help":           {simulated{flat(0.3 * gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6}, 64, 24},
+		"a fast short path takes few":          {simulated{flat(6 * gbit), 10 * time.Millisecond, false, 0, 0, 5e6}, 32, 4},
+		"a fast long path takes enough":        {simulated{flat(8 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6}, 32, 16},
+		"fewer that cost goodput are restored": {simulated{each(0.5*gbit, 9*gbit), 10 * time.Millisecond, false, 0, 0, 5e6}, 32, 16},
+		"the building needs few":               {simulated{flat(8 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6}, 32, 4},
+		"the limit holds":                      {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5}, 8, 8},
 	} {
 		require.Equal(t, c.want, c.path.settle(c.limit), name)
 	}
