@@ -118,7 +118,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		return nil, err
 	}
 	s.enforce(&opt, r)
-	s.listen, err = transport.Listen(opt.Listen, transport.Config{Identity: s.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion})
+	s.listen, err = transport.Listen(opt.Listen, transport.Config{Identity: s.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion, Socket: opt.Socket})
 	if err != nil {
 		s.closeShares()
 		return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", opt.Listen, err)}
@@ -130,6 +130,12 @@ func (s *Server) closeShares() {
 	for _, share := range s.rules.Load().shares {
 		_ = share.tree.Close()
 	}
+}
+
+// Alive returns when the server can admit a session, as a watchdog wants to know. A server that hangs does not return.
+func (s *Server) Alive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 }
 
 // Addr is where the server listens.
@@ -191,12 +197,10 @@ func (s *Server) accept(ctx context.Context, serve func(transport.Conn, *visit))
 	for {
 		conn, err := s.listen.Accept()
 		switch {
+		case err == nil: // also of one that comes while the server ends: it is told so
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			if err == nil {
-				_ = conn.Close()
-			}
 			return
-		case err != nil: // such as too many open files: others may end
+		default: // such as too many open files: others may end
 			if !failing {
 				s.log.Error("accept", "error", err)
 			}
