@@ -171,10 +171,11 @@ func (s *Server) closeShares() {
 	}
 }
 
-// Alive returns when the server can admit a session, as a watchdog wants to know. A server that hangs does not return.
-func (s *Server) Alive() {
+// Alive tells whether the server admits sessions. A server that hangs does not return, which is what a watchdog wants to know.
+func (s *Server) Alive() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.serving && !s.draining
 }
 
 // Addr is where the server listens.
