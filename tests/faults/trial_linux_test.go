@@ -76,7 +76,7 @@ type result struct {
 	Push    bool
 	Took    time.Duration // in all
 	Recover time.Duration // from the end of the fault until data flowed again
-	Told    time.Duration // from its begin until the user was told that nothing is heard, or of another try; 0 for never
+	Told    time.Duration // from its begin, or the last data, until the user was told that nothing is heard, or of another try; 0 for never
 	Payload int64         // IP bytes that reached the receiver
 	Said    string        // the error of the first command
 	Wrong   int           // files whose content is of no version
@@ -236,12 +236,6 @@ func (t *trial) run(f *fault) (r result) {
 			r.err = errors.Join(r.err, fmt.Errorf("it says %q", text))
 		}
 	}
-	if at := first.told(); at.After(t.began) && hit {
-		r.Told = at.Sub(t.began)
-	}
-	if f.silent && r.Outcome != missed && (r.Told == 0 || r.Told > toldWithin) {
-		r.err = errors.Join(r.err, fmt.Errorf("the user is told after %v: %q", r.Told, text))
-	}
 	if (err != nil || f.mixed) && f.lift != nil {
 		r.err = errors.Join(r.err, f.lift(t))
 	}
@@ -271,6 +265,12 @@ func (t *trial) run(f *fault) (r result) {
 	r.Took = time.Since(began)
 	r.Payload = t.delivered() - before
 	r.Recover = seen.since(t.over)
+	if at := first.told(); hit && at.After(t.began) {
+		r.Told = at.Sub(seen.last(t.began, at))
+	}
+	if f.silent && r.Outcome != missed && (r.Told == 0 || r.Told > toldWithin) {
+		r.err = errors.Join(r.err, fmt.Errorf("the user is told after %v: %q", r.Told, text))
+	}
 	now, versionErr := t.versions(nil)
 	t.known = now // nothing else will do at the end
 	r.Wrong, r.Left, r.err = t.look(r.err, versionErr)
@@ -543,6 +543,18 @@ func (f *flow) since(then time.Time) time.Duration {
 		}
 	}
 	return max(0, f.at[len(f.at)-1].Sub(then))
+}
+
+// last returns when data last arrived between from and to: what a kernel has in its buffers goes on without its process. It is from if there
+// was none. It is called after since.
+func (f *flow) last(from, to time.Time) time.Time {
+	const data = 4 << 10 // more than acknowledgements
+	for i := len(f.at) - 1; i > 0; i-- {
+		if f.at[i].Before(to) && f.at[i].After(from) && f.n[i] >= f.n[i-1]+data {
+			return f.at[i]
+		}
+	}
+	return from
 }
 
 // versions adds the content of the source's files to what is known of them.
