@@ -38,7 +38,7 @@ func FuzzFlags(f *testing.F) {
 		if n, err := parseSockBuf(s); err == nil {
 			require.True(t, n > 0 && n <= maxSockBuf || n == 0 && s == auto, "%q is %d", s, n)
 		}
-		if n, err := parseStreams(s); err == nil {
+		if n, err := parseAutoCount(s); err == nil {
 			require.True(t, n > 0 || n == 0 && s == auto, "%q is %d", s, n)
 		}
 		for name, parse := range map[string]func(string) (int64, error){"entries": parseEntries, "max-size": parseMaxSize, "window": parseWindow, "some size": parseSomeSize, "bandwidth": parseBandwidth} {

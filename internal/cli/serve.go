@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,12 +11,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/web"
@@ -45,7 +48,8 @@ A share is read and written (rw), only read (ro) or only written (wo). SIGTERM
 or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.
 
 A client for whom there is no room is told so, and tries again for as long as
-its --retry-for allows. The defaults are for a machine with 1 GB of memory.`,
+its --retry-for allows. The defaults are for a machine with 1 GB of memory.
+Connections take at most half of the open files that the system allows.`,
 		Example: `  fxfer serve --invite /srv/files
   fxfer serve --share backup=/srv/backup:wo --share pub=/srv/pub:ro`,
 		SuggestFor: []string{"server", "listen", "daemon"},
@@ -77,12 +81,33 @@ its --retry-for allows. The defaults are for a machine with 1 GB of memory.`,
 	addParsed(flags, &f.opt.MaxSessions, "max-sessions", "n", strconv.Itoa(fxfer.DefaultMaxSessions), "most sessions at a time", parseCount)
 	addParsed(flags, &f.opt.MaxSessionsPerClient, "max-sessions-per-client", "n", strconv.Itoa(fxfer.DefaultMaxSessionsPerClient),
 		"most of one client's key", parseCount)
+	addBounds(flags, &f.opt)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	addParsed(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for so long, as 14d", parsePartialAge)
 	addParsed(flags, &f.web, "web", "port", "", "metrics, health and dashboard, on this machine or as ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
 	addSettings(c)
 	return c
+}
+
+// addBounds adds the flags that bound what clients, and those that want to be, may take of this machine.
+func addBounds(flags *pflag.FlagSet, o *fxfer.ServerOptions) {
+	addParsed(flags, &o.MaxConnections, "max-connections", "n", auto, "most connections at a time; a quarter may be of strangers", parseAutoCount)
+	addParsed(flags, &o.MaxConnectionsPerAddress, "max-connections-per-address", "n", strconv.Itoa(fxfer.DefaultMaxConnectionsPerAddress),
+		"most of one address, or IPv6 /64", parseCount)
+	addParsed(flags, &o.MaxHandshakes, "max-handshakes", "n", strconv.Itoa(fxfer.DefaultMaxHandshakes), "most handshakes a second; others wait", parseCount)
+	addParsed(flags, &o.MaxHandshakesPerAddress, "max-handshakes-per-address", "n", strconv.Itoa(fxfer.DefaultMaxHandshakesPerAddress), "most of one address", parseCount)
+	addParsed(flags, &o.MaxMemory, "max-memory", "size", showMemory(fxfer.DefaultMaxMemory), "most for the buffers of data streams", parseMemory)
+}
+
+func showMemory(bytes int64) string { return fmt.Sprintf("%dMiB", bytes>>20) }
+
+func parseMemory(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%q is no memory at all", s)
+	}
+	return n, err
 }
 
 // parseName reads the name or address of this machine.
@@ -174,6 +199,9 @@ func serve(parent context.Context, f *serveFlags, out, errs io.Writer) error {
 		talk, level = io.Discard, slog.LevelError
 	}
 	f.opt.Log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
+	if os.Getenv("GOMEMLIMIT") == "" { // garbage counts, too
+		debug.SetMemoryLimit(cmp.Or(f.opt.MaxMemory, fxfer.DefaultMaxMemory))
+	}
 	server, err := fxfer.NewServer(f.opt)
 	if err != nil {
 		return err

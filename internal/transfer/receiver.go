@@ -484,11 +484,11 @@ func (v *Receiver) finish() {
 	}()
 }
 
-// hopeless tells whether what a disk says of one entry holds for all others as well: it is full, or takes nothing. That one large file does not fit
-// says nothing of the next.
+// hopeless tells whether what a disk says of one entry holds for all others as well: it is full, takes nothing, or too
+// much is open here. That one large file does not fit says nothing of the next.
 func hopeless(err error) bool {
 	var large *disk.NoSpaceError
-	return errors.Is(err, disk.ErrNoSpace) && !errors.As(err, &large) || errors.Is(err, syscall.EROFS)
+	return errors.Is(err, disk.ErrNoSpace) && !errors.As(err, &large) || errors.Is(err, syscall.EROFS) || errors.Is(err, disk.ErrTooManyFiles)
 }
 
 // endIfHopeless ends the session with err if that is hopeless.
@@ -506,7 +506,7 @@ func codeOf(err error) wire.Code {
 		return known.Code
 	case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder), errors.Is(err, disk.ErrExists):
 		return wire.CodePath
-	case errors.Is(err, disk.ErrBusy):
+	case errors.Is(err, disk.ErrBusy), errors.Is(err, disk.ErrTooManyFiles):
 		return wire.CodeBusy
 	case errors.Is(err, disk.ErrNoSpace):
 		return wire.CodeNoSpace

@@ -304,6 +304,7 @@ func (s *Sender) walk() error {
 		return nil
 	}
 	failed := func(path string, err error) {
+		s.tooMuchOpen(err)
 		s.mu.Lock()
 		s.failures = true
 		s.mu.Unlock()
@@ -830,6 +831,7 @@ func (e *sending) unchanged() error {
 
 // sourceFailed gives an entry up, or has it announced anew where it only changed.
 func (s *Sender) sourceFailed(e *sending, err error) {
+	s.tooMuchOpen(err)
 	if !errors.Is(err, disk.ErrChanged) {
 		code := wire.CodeSourceDisk
 		if errors.Is(err, fs.ErrNotExist) {
@@ -848,6 +850,13 @@ func (s *Sender) sourceFailed(e *sending, err error) {
 		e.changed, e.todo = true, nil
 		s.changed = append(s.changed, e)
 		s.room.Broadcast()
+	}
+}
+
+// tooMuchOpen ends the session, to be tried again, if an error says that too much is open here: other entries would fail as well.
+func (s *Sender) tooMuchOpen(err error) {
+	if errors.Is(err, disk.ErrTooManyFiles) {
+		s.end(&wire.Error{Code: wire.CodeBusy, Text: err.Error()})
 	}
 }
 

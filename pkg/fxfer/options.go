@@ -17,10 +17,16 @@ import (
 // DefaultMaxStreams bounds the data streams that are opened when their number is automatic.
 const DefaultMaxStreams = 32
 
-// Bounds of a server, for a host with 1 GB of memory. Over them a client is told to come again.
+// Bounds of a server, for a host with 1 GB of memory. Over them a client is told to come again, or its connection is closed before it
+// began, which it takes for the same.
 const (
-	DefaultMaxSessions          = 128
-	DefaultMaxSessionsPerClient = 32
+	DefaultMaxSessions              = 128
+	DefaultMaxSessionsPerClient     = 32
+	DefaultMaxConnections           = 2048
+	DefaultMaxConnectionsPerAddress = 512
+	DefaultMaxHandshakes            = 400
+	DefaultMaxHandshakesPerAddress  = 200
+	DefaultMaxMemory                = 640 << 20
 )
 
 // Options of a Client. Zero is automatic for each.
@@ -106,6 +112,13 @@ type ServerOptions struct {
 	ClientRateLimit      int64          // of each client that has none of its own
 	MaxSessions          int            // at a time, DefaultMaxSessions if 0
 	MaxSessionsPerClient int            // of one key, DefaultMaxSessionsPerClient if 0
+
+	// Of an IPv6 address, its /64 counts. A quarter of the connections may be such that are not admitted yet.
+	MaxConnections           int   // at a time; 0 is DefaultMaxConnections, or what the limit of open files allows
+	MaxConnectionsPerAddress int   // DefaultMaxConnectionsPerAddress if 0
+	MaxHandshakes            int   // a second, DefaultMaxHandshakes if 0; others wait
+	MaxHandshakesPerAddress  int   // DefaultMaxHandshakesPerAddress if 0
+	MaxMemory                int64 // bytes, of the buffers of all data streams, DefaultMaxMemory if 0
 }
 
 // Share is a folder that a server offers.

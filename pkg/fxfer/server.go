@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"path"
 	"strings"
@@ -35,50 +34,9 @@ const (
 	admitWithin = 10 * time.Second
 	// drainWithin bounds the end of a server.
 	drainWithin = 8 * time.Second
-	// maxStrangers bounds the connections that are not admitted yet, and maxStrangersFrom those from one address. Each may cost 64 KiB.
-	maxStrangers     = 512
-	maxStrangersFrom = 128
 	// staleAfter is the age from which an abandoned partial file is removed when the server starts.
 	staleAfter = 14 * 24 * time.Hour
 )
-
-// strangers counts the connections that are not admitted yet.
-type strangers struct {
-	mu    sync.Mutex
-	count int
-	from  map[netip.Addr]int
-}
-
-func (s *strangers) size() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.count
-}
-
-func newStrangers() *strangers { return &strangers{from: make(map[netip.Addr]int)} }
-
-// enter counts a connection, if there is room for it. leave ends that, once.
-func (s *strangers) enter(addr net.Addr) (leave func(), ok bool) {
-	var ip netip.Addr
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		ip = tcp.AddrPort().Addr()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.count >= maxStrangers || s.from[ip] >= maxStrangersFrom {
-		return nil, false
-	}
-	s.count++
-	s.from[ip]++
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.count--
-		if s.from[ip]--; s.from[ip] == 0 {
-			delete(s.from, ip)
-		}
-	}), true
-}
 
 // Server offers shares. NewServer makes one that listens already.
 type Server struct {
@@ -89,7 +47,7 @@ type Server struct {
 	listen    transport.Listener
 	host      string
 	began     time.Time
-	gate      *strangers
+	gate      *gate
 	tally     *tally
 	confined  atomic.Bool
 	rules     atomic.Pointer[rules]
@@ -106,7 +64,7 @@ type Server struct {
 	busy     map[identity.Pin]*busyClient
 	draining bool
 	seats    seats
-	streams  int // data streams of all sessions
+	more     int // data streams beyond the first of each session
 	sentAway lastSessions
 }
 
@@ -135,7 +93,7 @@ type serverSession struct {
 // NewServer opens the shares and listens. The caller calls Serve next.
 func NewServer(opt ServerOptions) (*Server, error) {
 	s := &Server{
-		opt: opt, log: opt.Log, began: time.Now(), gate: newStrangers(), tally: newTally(), sessions: make(map[[16]byte]*serverSession),
+		opt: opt, log: opt.Log, began: time.Now(), tally: newTally(), sessions: make(map[[16]byte]*serverSession),
 		guests: make(map[*guest]transport.Conn), busy: make(map[identity.Pin]*busyClient), seats: seats{of: make(map[string]int)},
 	}
 	s.cond = sync.NewCond(&s.mu)
@@ -143,7 +101,11 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.host, _ = os.Hostname() // for messages only
-	var err error
+	err := s.opt.fill(mostFiles())
+	if err != nil {
+		return nil, err
+	}
+	s.gate = newGate(&s.opt)
 	if s.store, s.key, err = openIdentity(opt.Home); err != nil {
 		return nil, err
 	}
@@ -211,25 +173,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	conns.Go(func() { s.keepReviewing(live) })
 	unhook := context.AfterFunc(ctx, func() { _ = s.listen.Close() })
 	defer unhook()
-	for wait := time.Millisecond; ; {
-		conn, err := s.listen.Accept()
-		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-			break
-		}
-		if err != nil { // such as too many open files: others may end
-			s.log.Error("accept", "error", err)
-			time.Sleep(wait)
-			wait = min(2*wait, time.Second)
-			continue
-		}
-		wait = time.Millisecond
-		if leave, ok := s.gate.enter(conn.RemoteAddr()); ok {
-			conns.Go(func() { s.serve(live, conn, leave) })
-		} else {
-			s.tally.refuse(refusedCrowd)
-			_ = conn.Close()
-		}
-	}
+	s.accept(ctx, func(conn transport.Conn, v *visit) { conns.Go(func() { s.serve(live, conn, v) }) })
 	s.drain(kill)
 	ended := make(chan struct{})
 	go func() { conns.Wait(); close(ended) }()
@@ -238,6 +182,39 @@ func (s *Server) Serve(ctx context.Context) error {
 	case <-time.After(time.Second): // what hangs in the kernel ends with the process
 	}
 	return nil
+}
+
+// accept takes connections until ctx is done, and hands on those that there is room for.
+func (s *Server) accept(ctx context.Context, serve func(transport.Conn, *visit)) {
+	failing := false
+	for {
+		conn, err := s.listen.Accept()
+		switch {
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		case err != nil: // such as too many open files: others may end
+			if !failing {
+				s.log.Error("accept", "error", err)
+			}
+			failing = true
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		failing = false
+		if v := s.gate.enter(conn.RemoteAddr()); v != nil {
+			serve(conn, v)
+		} else {
+			s.tally.refuse(refusedCrowd)
+			_ = conn.Close()
+		}
+	}
 }
 
 // sweep removes what abandoned transfers left.
@@ -305,15 +282,19 @@ func (s *Server) drain(kill context.CancelFunc) {
 	kill()
 }
 
-// serve admits one connection and carries what it is for. admitted is called when it stops being a stranger.
-func (s *Server) serve(ctx context.Context, conn transport.Conn, admitted func()) {
-	defer admitted()
+// serve admits one connection and carries what it is for.
+func (s *Server) serve(ctx context.Context, conn transport.Conn, v *visit) {
+	defer v.leave()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	begin, cancel := context.WithTimeout(ctx, admitWithin)
 	defer cancel()
 	log := s.log.With("peer", conn.RemoteAddr().String())
-	if err := conn.Handshake(begin); err != nil {
+	err := v.wait(begin)
+	if err == nil {
+		err = conn.Handshake(begin)
+	}
+	if err != nil {
 		s.tally.refuse(refusedHandshake)
 		log.Debug("handshake", "error", err)
 		return
@@ -328,9 +309,9 @@ func (s *Server) serve(ctx context.Context, conn transport.Conn, admitted func()
 	}
 	switch m := m.(type) {
 	case *wire.Hello:
-		err = s.hello(ctx, conn, m, log, admitted)
+		err = s.hello(ctx, conn, m, log, v.admitted)
 	case *wire.Join:
-		err = s.join(begin, conn, m, admitted)
+		err = s.join(begin, conn, m, v.admitted)
 	default:
 		err = wire.Errorf(wire.CodeProtocol, "a connection begins with Hello or Join")
 	}
@@ -528,7 +509,7 @@ func (s *Server) join(ctx context.Context, conn transport.Conn, m *wire.Join, ad
 	}
 	leave := s.enterStream(x)
 	if leave == nil {
-		return wire.Errorf(wire.CodeBusy, "the server has %d data streams, its most", maxStreamsInAll)
+		return wire.Errorf(wire.CodeBusy, "the server has no room for another data stream of this session")
 	}
 	defer leave()
 	d := x.set.add(m.Stream, conn, maxStreams)
@@ -586,7 +567,7 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	if x.storing != nil {
 		defer x.storing.close()
 	}
-	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: maxStreams})
+	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: uint64(s.offer())})
 	if err := s.register(x); err != nil {
 		return err
 	}
@@ -665,7 +646,7 @@ func (x *serverSession) watch(ctx context.Context, run func(context.Context) err
 	watch, stop := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	if x.sender != nil {
-		t := tuner{sender: x.sender, set: x.set, max: int(min(x.hello.MaxStreams, maxStreams)),
+		t := tuner{sender: x.sender, set: x.set, max: int(min(x.hello.MaxStreams, uint64(x.server.offer()))),
 			want: func(n int, dead []uint64) { x.send(&wire.Streams{Want: uint64(n), Dead: dead}) }}
 		tasks.Go(func() { t.run(watch) })
 		if x.coder != nil {
