@@ -308,7 +308,11 @@ func (g *guest) open(name string, need Rights) (*openShare, error) {
 		return nil, err
 	}
 	if there != nil {
-		s.log.Error("the folder of a share is not there", "share", name, "error", there)
+		remedy := ""
+		if e := (*Error)(nil); errors.As(there, &e) {
+			remedy = e.Remedy
+		}
+		s.log.Error("the folder of a share is not there", "share", name, "error", there, "hint", remedy)
 		return nil, wire.Errorf(wire.CodeTargetDisk, "the folder of share %q is not there, or not the one that the server has opened: see its log", name)
 	}
 	if g.share == nil {

@@ -36,6 +36,8 @@ const (
 	retryFor = time.Minute
 	// hangs is when a command that has not ended counts as hanging, beside what a fault lasts.
 	hangs = 100 * time.Second
+	// failedAtOnce is how many of the 22 files may fail before a transfer ends that is hopeless: the streams write several.
+	failedAtOnce = 12
 	// toldWithin bounds how long nothing may be heard until the user is told.
 	toldWithin = 10 * time.Second
 	// recovered is what has to travel after a fault for the transfer to count as going on, bytes.
@@ -62,6 +64,7 @@ type fault struct {
 
 	lasts  time.Duration // the fault alone, if that is more than half a minute
 	silent bool          // the first command has to say that it hears nothing, or tries again, within toldWithin
+	brief  bool          // the first command ends soon, with the code of the target's disk, and does not fail with each file for itself
 	clock  bool          // the hosts' clocks can be changed
 	disk   string        // "source" or "target": it lies on a disk that can fail; "ext4": the target lies on a real one
 	own    bool          // the source is changed
@@ -265,6 +268,15 @@ func (t *trial) run(f *fault) (r result) {
 	r.Took = time.Since(began)
 	r.Payload = t.delivered() - before
 	r.Recover = seen.since(t.over)
+	if f.brief && r.Outcome == again {
+		code := 7
+		if t.push {
+			code = 8
+		}
+		if n := strings.Count(text, "fxfer: failed: "); n > failedAtOnce || first.cmd.ProcessState.ExitCode() != code {
+			r.err = errors.Join(r.err, fmt.Errorf("it ends with code %d, not %d, and %d failures: %q", first.cmd.ProcessState.ExitCode(), code, n, text))
+		}
+	}
 	if at := first.told(); hit && at.After(t.began) {
 		r.Told = at.Sub(seen.last(t.began, at))
 	}
