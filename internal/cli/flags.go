@@ -136,6 +136,7 @@ type transferFlags struct {
 	list    string // of files to send
 	nul     bool   // how its paths end
 	report  string // file for what became of each entry
+	target  string // URL, without secrets, for history
 	json    bool
 	quiet   bool
 	explain bool

@@ -77,35 +77,36 @@ type Sender struct {
 	ctrl   *control
 	reader *wire.Reader
 
-	mu         sync.Mutex
-	cond       *sync.Cond          // streams wait here for blocks, feeds for room
-	room       *sync.Cond          // the walk waits here for room
-	parked     *sync.Cond          // streams that are not used wait here
-	entries    map[uint64]*sending // announced and not resolved
-	open       int                 // weight of these
-	held       int                 // bytes of their names and attributes
-	ready      []*sending          // files of several blocks, and streams, with blocks to claim, in manifest order
-	small      []*sending          // files of one block to claim, in manifest order
-	bytes      int64               // of all files announced
-	failures   bool                // something failed, so nothing is removed
-	pruned     bool                // Prune was sent
-	firsts     map[fileID]first    // announced files of several names
-	folders    chan *wire.Folder   // questions of the receiver
-	next       uint64              // number of the next entry
-	listed     bool                // EndManifest is on its way
-	walked     bool                // it was queued
-	answered   bool                // the receiver has answered at all
-	speculated int64               // bytes of entries sent ahead of their answers
-	changed    []*sending          // to be announced again
-	offered    int64               // blocks that became claimable
-	acked      bool                // a block was acknowledged
-	active     int                 // streams that may claim, 0 for all
-	latency    time.Duration       // of a block, from claim to acknowledgement, smoothed
-	timer      *time.Timer         // wakes an idle stream that waits for a block to be overdue
-	scanned    time.Time           // when blocks were last looked through for that
-	over       bool                // no more blocks: finished or failed
-	streams    map[uint64]*sendStream
-	stats      Stats
+	mu          sync.Mutex
+	cond        *sync.Cond          // streams wait here for blocks, feeds for room
+	room        *sync.Cond          // the walk waits here for room
+	parked      *sync.Cond          // streams that are not used wait here
+	entries     map[uint64]*sending // announced and not resolved
+	open        int                 // weight of these
+	held        int                 // bytes of their names and attributes
+	digestsHeld int                 // bytes of digests of old versions
+	ready       []*sending          // files of several blocks, and streams, with blocks to claim, in manifest order
+	small       []*sending          // files of one block to claim, in manifest order
+	bytes       int64               // of all files announced
+	failures    bool                // something failed, so nothing is removed
+	pruned      bool                // Prune was sent
+	firsts      map[fileID]first    // announced files of several names
+	folders     chan *wire.Folder   // questions of the receiver
+	next        uint64              // number of the next entry
+	listed      bool                // EndManifest is on its way
+	walked      bool                // it was queued
+	answered    bool                // the receiver has answered at all
+	speculated  int64               // bytes of entries sent ahead of their answers
+	changed     []*sending          // to be announced again
+	offered     int64               // blocks that became claimable
+	acked       bool                // a block was acknowledged
+	active      int                 // streams that may claim, 0 for all
+	latency     time.Duration       // of a block, from claim to acknowledgement, smoothed
+	timer       *time.Timer         // wakes an idle stream that waits for a block to be overdue
+	scanned     time.Time           // when blocks were last looked through for that
+	over        bool                // no more blocks: finished or failed
+	streams     map[uint64]*sendStream
+	stats       Stats
 
 	warning   *wire.Warning // of the walk
 	comparing chan struct{} // bounds files that are read to be compared
@@ -146,6 +147,7 @@ type sending struct {
 	digest    [32]byte         // of a file of one block, if read
 	read      bool             // it was read
 	kept      map[int64][]byte // blocks of a stream until they are acknowledged
+	delta     *deltaSend       // nil for none
 }
 
 // fileID names a file of the source.
@@ -267,7 +269,7 @@ func (s *Sender) event(ev Event) {
 
 // walk announces the source's items.
 func (s *Sender) walk() error {
-	s.ctrl.send(&wire.Manifest{Single: s.source.Single(), Prune: s.opt.Prune})
+	s.ctrl.send(&wire.Manifest{Single: s.source.Single(), Prune: s.opt.Prune, Delta: true})
 	var batch []*sending
 	var size int // of their names and attributes, bytes
 	lap := s.opt.Clock.start(Walk)
@@ -683,10 +685,12 @@ func (s *Sender) read(lap *lap, e *sending, block int64, payload []byte, hash *b
 	return nil, nil
 }
 
+var errShort = fmt.Errorf("%w: it is shorter than it was", disk.ErrChanged)
+
 func readFull(f io.ReaderAt, part []byte, off int64) error {
 	if n, err := f.ReadAt(part, off); n < len(part) {
 		if err == nil || errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%w: it is shorter than it was", disk.ErrChanged)
+			err = errShort
 		}
 		return err
 	}
@@ -850,6 +854,7 @@ func (s *Sender) sourceFailed(e *sending, err error) {
 		e.changed, e.todo = true, nil
 		s.changed = append(s.changed, e)
 		s.room.Broadcast()
+		s.cond.Broadcast() // who compares it with its old version
 	}
 }
 
@@ -895,7 +900,7 @@ func (s *Sender) resolve(e *sending, failed bool) bool {
 	delete(s.entries, e.index)
 	s.open -= weightOf(&e.item.Entry)
 	s.room.Broadcast()
-	if e.kept != nil || len(s.entries) == 0 {
+	if e.kept != nil || e.delta != nil || len(s.entries) == 0 {
 		s.cond.Broadcast()
 	}
 	e.close()
@@ -931,6 +936,10 @@ func (s *Sender) handle(m wire.Message) (bool, error) {
 		return true, unknown
 	case *wire.Placed:
 		return true, s.placed(m)
+	case *wire.Pieces:
+		return true, s.digests(m.Index, m)
+	case *wire.Chunks:
+		return true, s.digests(m.Index, m)
 	case *wire.Warning:
 		s.event(Event{Kind: Warned, Index: wire.NoEntry, Entry: new(wire.Entry), Warning: m})
 	case *wire.Folder:
@@ -997,7 +1006,11 @@ func (s *Sender) answer(a *wire.Answer) error {
 		return s.compare(e, a.Digest)
 	case wire.Need:
 	}
-	have, bytes, err := s.need(e, a.Have)
+	need := s.need
+	if a.Delta != wire.DeltaNone {
+		need = s.useOld
+	}
+	have, bytes, err := need(e, a)
 	if err != nil {
 		return err
 	}
@@ -1069,9 +1082,10 @@ func (s *Sender) digestOf(e *sending) (digest [32]byte, err error) {
 }
 
 // need queues what the receiver lacks and returns what it has, and how many bytes that is.
-func (s *Sender) need(e *sending, have extents) (_ extents, bytes int64, _ error) {
+func (s *Sender) need(e *sending, a *wire.Answer) (_ extents, bytes int64, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	have := extents(a.Have)
 	if e.answered || e.item.Entry.Kind != wire.File {
 		return nil, 0, wire.Errorf(wire.CodeProtocol, "entry %d cannot be answered so", e.index)
 	}
@@ -1149,12 +1163,12 @@ func (s *Sender) recheck(e *sending, have extents) {
 func (s *Sender) written(blocks []wire.BlockID) error {
 	now := time.Now()
 	var last *sending
-	var bytes int64
+	var bytes, copied int64
 	tell := func() {
 		if last != nil && bytes > 0 {
-			s.event(Event{Kind: Written, Index: last.index, Entry: &last.item.Entry, Bytes: bytes})
+			s.event(Event{Kind: Written, Index: last.index, Entry: &last.item.Entry, Bytes: bytes, Copied: copied})
 		}
-		bytes = 0
+		bytes, copied = 0, 0
 	}
 	for _, id := range blocks {
 		s.mu.Lock()
@@ -1171,23 +1185,19 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 			s.mu.Unlock()
 			return wire.Errorf(wire.CodeProtocol, "block %d of entry %d was never sent", id.Block, id.Index)
 		}
-		var n int64
+		var n, fresh int64
 		if ok {
-			n = s.lengthLocked(e, id.Block)
+			n, fresh = s.wroteLocked(e, id.Block)
 			took := e.landLocked(id.Block, now)
 			s.tookLocked(took)
 			s.opt.Clock.block(took)
-			delete(e.kept, id.Block)
-			s.stats.Written += n
-			if e.kept != nil || !s.acked {
+			if e.kept != nil || e.delta != nil || !s.acked {
 				s.acked = true
 				s.cond.Broadcast()
 			}
 		} else if e.todo.has(id.Block) { // written, though its stream died
-			n = s.lengthLocked(e, id.Block)
+			n, fresh = s.wroteLocked(e, id.Block)
 			e.todo.remove(id.Block, 1)
-			delete(e.kept, id.Block)
-			s.stats.Written += n
 		}
 		s.mu.Unlock()
 		if e != last {
@@ -1195,9 +1205,26 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 			last = e
 		}
 		bytes += n
+		copied += n - fresh
 	}
 	tell()
 	return nil
+}
+
+// wroteLocked counts a block that is written, and returns its length and how much of it was sent.
+func (s *Sender) wroteLocked(e *sending, block int64) (n, fresh int64) {
+	n = s.lengthLocked(e, block)
+	fresh = n
+	if e.delta != nil {
+		if p := e.delta.patches[block]; p != nil {
+			fresh = p.fresh
+			delete(e.delta.patches, block)
+		}
+	}
+	delete(e.kept, block)
+	s.stats.Written += fresh
+	s.stats.Copied += n - fresh
+	return n, fresh
 }
 
 // resend queues blocks that the receiver had and found damaged.
@@ -1216,6 +1243,13 @@ func (s *Sender) resend(m *wire.Resend) error {
 		for b := range e.flying.all() {
 			if b >= x.Start && b < x.Start+x.Count {
 				e.landLocked(b, time.Time{})
+			}
+		}
+		if e.delta != nil { // it comes whole
+			for b := range e.delta.patches {
+				if b >= x.Start && b < x.Start+x.Count {
+					delete(e.delta.patches, b)
+				}
 			}
 		}
 		e.todo.add(x.Start, x.Count)

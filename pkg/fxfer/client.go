@@ -251,7 +251,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		fresh = false
 		s.hello.Fresh, s.hello.Replaces = s.fresh, last
 		prepare(s)
-		before, began := t.written, time.Now()
+		before, began := t.written+t.copied, time.Now()
 		err := s.run(ctx)
 		last = s.hello.Session
 		stats.merge(s.stats)
@@ -268,7 +268,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		if err == nil && c.opt.Streams == 0 {
 			c.learn(server, s.stats.streams)
 		}
-		if t.written > before {
+		if t.written+t.copied > before {
 			alive, try = time.Now(), 0
 		}
 		if err == nil && t.manifest != nil {

@@ -75,6 +75,7 @@ type serverSession struct {
 	hello   *wire.Hello
 	key     ed25519.PublicKey
 	log     *slog.Logger
+	audit   *audit
 	set     *streamSet
 	share   *openShare
 	coder   *compress.Meter // of Pull; nil for none
@@ -136,7 +137,7 @@ func (s *Server) Addr() net.Addr { return s.listen.Addr() }
 
 // Pin is the server's key, as clients know it.
 func (s *Server) Pin() string {
-	return string(identity.PinOf(s.key.Public().(ed25519.PublicKey)))
+	return string(identity.PinOfPrivate(s.key))
 }
 
 // Invite makes a URL that admits one client to all shares, with their rights. It is valid once and for 10 minutes. host is the name
@@ -356,14 +357,16 @@ func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (i
 	if err != nil {
 		return nil, err
 	}
-	invited, err := s.store.Redeem([32]byte(m.Proof), exported)
+	invited, comment, err := s.store.Redeem([32]byte(m.Proof), exported)
 	if err != nil {
 		if known { // the URL was pasted again
 			return grants, nil
 		}
 		return nil, &wire.Error{Code: wire.CodeTrust, Text: err.Error()}
 	}
-	comment := fmt.Sprintf("invited %s from %s", time.Now().UTC().Format(time.RFC3339), conn.RemoteAddr())
+	if comment == "" {
+		comment = fmt.Sprintf("invited %s from %s", time.Now().UTC().Format(time.RFC3339), conn.RemoteAddr())
+	}
 	if err := s.store.AddAuthorized(key, invited, comment); err != nil {
 		log.Error("enrol", "error", err)
 		return nil, wire.Errorf(wire.CodeOther, "the server could not enrol this client; its invitation is spent")
@@ -373,23 +376,32 @@ func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (i
 }
 
 // hello admits a session and runs it.
-func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) error {
+func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) (err error) {
 	if m.Version != wire.Version {
 		return wire.Errorf(wire.CodeVersion, "the server speaks protocol version %d, the client %d", wire.Version, m.Version)
 	}
 	grants, err := s.grants(conn, m, log)
 	if err != nil {
+		s.refused(ctx, conn, m, err)
 		return err
 	}
 	s.replace(ctx, m.Replaces, conn.PeerKey())
 	ctx, g, err := s.sit(ctx, conn, m.Session)
 	if err != nil {
+		s.refused(ctx, conn, m, err)
 		return err
 	}
 	defer g.leave()
 	g.grants = grants
+	audit := g.auditOf(m)
 	log = log.With("session", g.id, "client", g.pin.Short())
 	s.tally.begin(m.Intent)
+	carried := false // by an engine, which has its own last word
+	defer func() {
+		if !carried {
+			audit.session(ctx, m.Paths, -1, err)
+		}
+	}()
 	switch m.Intent {
 	case wire.List:
 		return s.list(ctx, conn, m, g)
@@ -402,7 +414,7 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	case wire.Expire:
 		return s.expire(ctx, conn, m, g, admitted)
 	}
-	x := &serverSession{server: s, guest: g, hello: m, key: conn.PeerKey()}
+	x := &serverSession{server: s, guest: g, hello: m, key: conn.PeerKey(), audit: audit}
 	need := identity.Write
 	if m.Intent == wire.Pull {
 		need = identity.Read
@@ -424,7 +436,8 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	admitted()
 	_ = conn.SetDeadline(time.Time{})
 	x.log = log.With("share", m.Share)
-	return x.run(ctx, conn)
+	carried, err = x.run(ctx, conn)
+	return err
 }
 
 // register makes a session known to its data streams.
@@ -543,8 +556,8 @@ func (s *Server) await(ctx context.Context, id [16]byte) *serverSession {
 	return s.sessions[id]
 }
 
-// run carries an admitted session.
-func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
+// run carries an admitted session. An error, without carried, says why it could not.
+func (x *serverSession) run(ctx context.Context, conn transport.Conn) (carried bool, err error) {
 	s := x.server
 	ctx, x.drain = context.WithCancelCause(ctx)
 	defer x.drain(nil)
@@ -559,17 +572,17 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	x.watched = newTelemetry(x.clock, x.set, x.written, hostFacts(s.host, int64(s.opt.SockBuf)))
 	x.watched.reached(conn.RemoteAddr())
 	x.book = newBook(x, conn.RemoteAddr().String())
-	count := &counts{}
+	count := &counts{audit: x.audit}
 	run, err := x.engine(ctx, conn, r, count)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if x.storing != nil {
 		defer x.storing.close()
 	}
 	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: uint64(s.offer())})
 	if err := s.register(x); err != nil {
-		return err
+		return false, err
 	}
 	defer s.unregister(x)
 	x.log.Info("session begins", "intent", x.intent(), "agent", wire.Printable(x.hello.Agent))
@@ -582,11 +595,12 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	seconds := time.Since(start).Seconds()
 	x.log.Log(ctx, level, "session ends", "intent", x.intent(), "seconds", seconds, "bytes", count.written, "files", count.committed,
 		"unchanged", count.same, "removed", count.removed, "failed", count.failed, "streams", x.set.peak(), "error", err)
+	x.audit.session(ctx, x.hello.Paths, count.written, err)
 	if err != nil && !errors.Is(err, errReplaced) { // the engine has told the peer, who may not have read it yet
 		_ = conn.CloseWrite()
 		linger(conn)
 	}
-	return nil
+	return true, nil
 }
 
 // engine makes the engine and returns its Run. What the client asks of it may be hostile.
@@ -616,6 +630,9 @@ func (x *serverSession) engine(ctx context.Context, conn transport.Conn, r *wire
 	assume(x.coder, conn)
 	if source.Roots, err = x.roots(); err != nil {
 		return nil, err
+	}
+	if x.audit != nil {
+		x.audit.roots = source.Roots
 	}
 	x.sender = transfer.NewSender(conn, r, &source, transfer.SenderOptions{
 		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, initialStreams)), Prune: x.hello.Target.Delete, Coder: x.coder, Clock: x.clock,
@@ -678,11 +695,13 @@ func (x *serverSession) send(m wire.Message) {
 
 // counts sums a session's events up for the log.
 type counts struct {
+	audit                            *audit
 	written                          int64
 	committed, same, removed, failed int
 }
 
 func (c *counts) event(e transfer.Event) {
+	c.audit.event(e)
 	switch e.Kind {
 	case transfer.Written:
 		c.written += max(0, e.Bytes)

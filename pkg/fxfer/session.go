@@ -154,11 +154,11 @@ func (s *clientSession) run(ctx context.Context) error {
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
 	s.cfg = transport.Config{Identity: s.client.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion, Path: transport.Path{MTU: s.mtu}}
-	limit := opt.RateLimit
-	if s.hello.Intent == wire.Pull {
-		limit = 0 // the server sends
+	limit := NewThrottle(0)
+	if s.hello.Intent != wire.Pull { // then the server sends
+		limit = opt.throttle()
 	}
-	s.set = newStreamSet(nil, heldTo(limit))
+	s.set = newStreamSet(nil, limit.pacer.Flow(&limit.limit))
 	clock := newClock()
 	s.watched = newTelemetry(clock, s.set, s.written, hostFacts(hostname(), int64(opt.SockBuf)))
 	s.set.removed = func(lived time.Duration) { s.replace(ctx, lived) }
