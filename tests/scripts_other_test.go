@@ -2,4 +2,12 @@
 
 package tests
 
+import (
+	"os"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
 func leaveTerminal() {}
+
+func hangup(ts *testscript.TestScript, _ *os.Process) { ts.Fatalf("there is no SIGHUP") }

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -61,6 +62,8 @@ func TestScripts(t *testing.T) {
 			"serve":     cmdServe,
 			"shutdown":  cmdShutdown,
 			"interrupt": cmdInterrupt,
+			"hangup":    cmdHangup,
+			"readenv":   cmdReadenv,
 		},
 	})
 }
@@ -147,12 +150,36 @@ func cmdWrite(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(args[1]+"\n"), 0o600))
 }
 
+// cmdReadenv puts the text of a file into the environment, without the end of its last line: readenv VARIABLE FILE.
+func cmdReadenv(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Setenv(args[0], strings.TrimSuffix(ts.ReadFile(args[1]), "\n"))
+}
+
 type serversKey struct{}
 
 // server is a running fxfer serve.
 type server struct {
 	cmd  *exec.Cmd
 	rest chan string // what it says after it listens, once it has ended
+	said *said
+}
+
+// said is what a server has said so far.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) count(word string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Count(s.text.String(), word)
 }
 
 // cmdServe starts a server on a free port of the loopback interface and waits until it listens: serve NAME [ARG...]. Its state is
@@ -161,13 +188,13 @@ type server struct {
 func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	cmd := exec.Command("fxfer", append([]string{"serve", "--listen", "127.0.0.1:0"}, args[1:]...)...)
 	cmd.Dir = ts.MkAbs(".")
-	cmd.Env = append(os.Environ(), "FXFER_HOME="+ts.MkAbs(args[0]))
+	cmd.Env = append(os.Environ(), "FXFER_HOME="+ts.MkAbs(args[0]), "FXFER_LOG_FORMAT=text")
 	stdout, err := cmd.StdoutPipe()
 	ts.Check(err)
 	stderr, err := cmd.StderrPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
-	s := &server{cmd: cmd, rest: make(chan string, 1)}
+	s := &server{cmd: cmd, rest: make(chan string, 1), said: new(said)}
 	ts.Value(serversKey{}).(map[string]*server)[args[0]] = s
 	ts.Defer(func() {
 		if cmd.Process.Kill() == nil {
@@ -197,7 +224,7 @@ func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Setenv("INVITE", strings.TrimSpace(url))
 	}
 	go func() {
-		text, _ := io.ReadAll(said)
+		text, _ := io.ReadAll(io.TeeReader(said, s.said))
 		more, _ := io.ReadAll(printed)
 		s.rest <- string(text) + string(more)
 	}()
@@ -214,6 +241,19 @@ func cmdShutdown(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	if took := time.Since(start); took > 10*time.Second {
 		ts.Fatalf("it took %v to end", took)
+	}
+}
+
+// cmdHangup sends a server SIGHUP and waits until it says that it has read its configuration, or refuses it: hangup NAME reloaded|refused.
+func cmdHangup(ts *testscript.TestScript, _ bool, args []string) {
+	s := ts.Value(serversKey{}).(map[string]*server)[args[0]]
+	word := map[string]string{"reloaded": "configuration reloaded", "refused": "configuration is refused"}[args[1]]
+	before := s.said.count(word)
+	hangup(ts, s.cmd.Process)
+	for begin := time.Now(); s.said.count(word) == before; time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > 30*time.Second {
+			ts.Fatalf("it does not say %q", word)
+		}
 	}
 }
 

@@ -51,6 +51,7 @@ Exit codes:
   2  usage                      7  disk or file error on this host
   3  entries failed or differ   8  disk or file error on the other host
   4  key or right missing     130  interrupted
+  9  a backup needs attention
 `
 
 func newRoot() *cobra.Command {
@@ -72,7 +73,8 @@ resumed by itself.
 	}
 	root.SetVersionTemplate("fxfer {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newServeCommand(), newSendCommand(), newGetCommand(), newListCommand(), newVerifyCommand(), newPartialCommand(),
+	root.AddCommand(newServeCommand(), newSendCommand(), newGetCommand(), newListCommand(), newVerifyCommand(), newBackupCommand(), newHistoryCommand(),
+		newPartialCommand(), newClientsCommand(), newInviteCommand(), newKeyCommand(),
 		newPlanCommand(), newProbeCommand(), newDoctorCommand(), newLabCommand(), newDemoCommand(), newVersionCommand(), newManCommand())
 	root.InitDefaultCompletionCmd()
 	for _, c := range append(root.Commands(), root) {

@@ -41,7 +41,8 @@ func addParsed[T any](flags *pflag.FlagSet, value *T, name, kind, text, usage st
 	flags.Var(&parsed[T]{kind, text, value, parse}, name, usage)
 }
 
-func parseStreams(s string) (int, error) {
+// parseAutoCount is parseCount, or 0 for auto.
+func parseAutoCount(s string) (int, error) {
 	if s == auto {
 		return 0, nil
 	}
@@ -135,6 +136,7 @@ type transferFlags struct {
 	list    string // of files to send
 	nul     bool   // how its paths end
 	report  string // file for what became of each entry
+	target  string // URL, without secrets, for history
 	json    bool
 	quiet   bool
 	explain bool
@@ -166,7 +168,7 @@ func (f *transferFlags) addNetwork(flags *pflag.FlagSet) {
 	addParsed(flags, &f.opt.Compress, "compress", "how", "none", "none, zstd, or auto: where it is faster", parseCompress)
 	addParsed(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "of what is sent, as 200mbit or 20MB/s", parseLimit)
 	addParsed(flags, &f.opt.RetryFor, "retry-for", "time", "0s", "try a lost connection again for so long, as 10m", parseTime)
-	addParsed(flags, &f.opt.Streams, "streams", "n", auto, "parallel data streams", parseStreams)
+	addParsed(flags, &f.opt.Streams, "streams", "n", auto, "parallel data streams", parseAutoCount)
 	addParsed(flags, &f.opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "most streams auto may open", parseCount)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	addPin(flags, &f.opt.Pin)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/plan"
+	"github.com/fxfer/fxfer/internal/units"
 )
 
 // FuzzFlags: what a flag's parser takes is within the flag's range, and a quantity is what its number and unit say.
@@ -23,12 +24,12 @@ func FuzzFlags(f *testing.F) {
 	}
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, s string) {
-		for units, parse := range map[*map[string]int64]func(string) (int64, error){&sizeUnits: parseSize, &rateUnits: parseRate} {
+		for known, parse := range map[*map[string]int64]func(string) (int64, error){&units.SizeUnits: parseSize, &units.RateUnits: parseRate} {
 			if n, err := parse(s); err == nil {
 				digits := strings.TrimRight(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz/")
 				want, ok := new(big.Rat).SetString(digits)
 				require.True(t, ok, "%q", s)
-				want.Mul(want, new(big.Rat).SetInt64((*units)[s[len(digits):]]))
+				want.Mul(want, new(big.Rat).SetInt64((*known)[s[len(digits):]]))
 				require.Zero(t, want.Cmp(new(big.Rat).SetInt64(n)), "%q is %d", s, n)
 			}
 		}
@@ -38,7 +39,7 @@ func FuzzFlags(f *testing.F) {
 		if n, err := parseSockBuf(s); err == nil {
 			require.True(t, n > 0 && n <= maxSockBuf || n == 0 && s == auto, "%q is %d", s, n)
 		}
-		if n, err := parseStreams(s); err == nil {
+		if n, err := parseAutoCount(s); err == nil {
 			require.True(t, n > 0 || n == 0 && s == auto, "%q is %d", s, n)
 		}
 		for name, parse := range map[string]func(string) (int64, error){"entries": parseEntries, "max-size": parseMaxSize, "window": parseWindow, "some size": parseSomeSize, "bandwidth": parseBandwidth} {

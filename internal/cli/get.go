@@ -37,6 +37,7 @@ slash. Rules and settings are explained in "fxfer send --help".`,
 					return err
 				}
 			}
+			f.target = sources[0].Redacted()
 			return transfer(c, &f, "received", resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
 				return client.Get(ctx, sources, target)
 			})

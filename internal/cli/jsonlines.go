@@ -69,6 +69,7 @@ type jsonSummary struct {
 	Goodput     float64       `json:"goodput_bits_per_second"`
 	Digest      string        `json:"digest"`
 	Snapshot    string        `json:"snapshot,omitempty"`
+	Copied      int64         `json:"bytes_copied,omitempty"`
 	Failures    []jsonFile    `json:"failures"`
 	Warnings    []jsonWarning `json:"warnings"`
 	Plan        *jsonPlan     `json:"plan,omitempty"` // of a dry run
@@ -149,7 +150,7 @@ func (j *jsonLines) finish(r *fxfer.Report, err error) {
 		line := jsonSummary{
 			Type: "summary", Server: r.Server, Duration: r.Duration.Seconds(), Files: r.Files, Sent: r.Sent, Same: r.Same,
 			Skipped: r.Skipped, Failed: r.Failed, Removed: r.Removed, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
-			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest, Snapshot: r.Snapshot,
+			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest, Snapshot: r.Snapshot, Copied: r.Copied,
 			Failures: []jsonFile{}, Streams: r.Streams, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
 			SendBuffer: r.SendBuffer, RecvBuffer: r.RecvBuffer, Retransmits: r.Retransmits, Reconnects: r.Reconnects,
 			Limits: jsonLimits(r.Limits), Timeline: jsonTimeline(r.Timeline),

@@ -176,6 +176,7 @@ func countersLine(there, back lab.Counters) string {
 			{c.Dropped, queued, "dropped by the queue"},
 			{c.Lost, line, "lost"},
 			{c.Reordered, line - c.Lost, "reordered"},
+			{c.Doubled, line - c.Lost, "doubled"},
 			{c.Corrupted, line - c.Lost, "corrupted"},
 			{c.TooBig, line - c.Lost, "too big for the path"},
 		} {
@@ -337,12 +338,12 @@ func newLabDownCommand() *cobra.Command {
 
 // linkFlags are the flags that describe a link.
 type linkFlags struct {
-	set                                  *pflag.FlagSet
-	rate, loss, reorder, corrupt, buffer string
-	rtt                                  time.Duration
-	mtu, pmtu                            int
-	blackHole                            bool
-	seed                                 uint64
+	set                                             *pflag.FlagSet
+	rate, loss, reorder, duplicate, corrupt, buffer string
+	rtt                                             time.Duration
+	mtu, pmtu                                       int
+	blackHole                                       bool
+	seed                                            uint64
 }
 
 func newLinkFlags() *linkFlags {
@@ -353,6 +354,7 @@ func newLinkFlags() *linkFlags {
 	f.set.StringVar(&f.buffer, "buffer", "1bdp", "`size` of the queue before the line: bytes, 64KiB, or 0.5bdp for half of rate × rtt")
 	f.set.StringVar(&f.loss, "loss", "0%", "`share` of segments lost")
 	f.set.StringVar(&f.reorder, "reorder", "0%", "`share` of segments held back until later ones have overtaken them")
+	f.set.StringVar(&f.duplicate, "duplicate", "0%", "`share` of segments that arrive twice")
 	f.set.StringVar(&f.corrupt, "corrupt", "0", "bit error `rate`, as in 1e-6")
 	f.set.IntVar(&f.mtu, "mtu", 1500, "largest IP packet in `bytes`")
 	f.set.IntVar(&f.pmtu, "pmtu", 0, "largest IP packet in `bytes` that passes the middle of the path (0: the MTU)")
@@ -366,7 +368,7 @@ func (f *linkFlags) link() (lab.Link, error) {
 	if err != nil {
 		return lab.Link{}, err
 	}
-	l := lab.Link{Rate: *c.Rate, RTT: *c.RTT, Loss: *c.Loss, Reorder: *c.Reorder, Corrupt: *c.Corrupt, MTU: f.mtu, PMTU: f.pmtu, BlackHole: f.blackHole, Seed: f.seed}
+	l := lab.Link{Rate: *c.Rate, RTT: *c.RTT, Loss: *c.Loss, Reorder: *c.Reorder, Duplicate: *c.Duplicate, Corrupt: *c.Corrupt, MTU: f.mtu, PMTU: f.pmtu, BlackHole: f.blackHole, Seed: f.seed}
 	if c.Buffer != nil {
 		l.Buffer = *c.Buffer
 	} else {
@@ -396,6 +398,7 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 	get("rtt", func() error { c.RTT = &f.rtt; return nil })
 	get("loss", func() (err error) { c.Loss, err = pointer(parseShare(f.loss)); return })
 	get("reorder", func() (err error) { c.Reorder, err = pointer(parseShare(f.reorder)); return })
+	get("duplicate", func() (err error) { c.Duplicate, err = pointer(parseShare(f.duplicate)); return })
 	get("corrupt", func() (err error) { c.Corrupt, err = pointer(parseProbability(f.corrupt)); return })
 	get("pmtu", func() error { c.PMTU = &f.pmtu; return nil })
 	get("black-hole", func() error { c.BlackHole = &f.blackHole; return nil })

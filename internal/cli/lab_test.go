@@ -24,11 +24,11 @@ func TestLinkFlags(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, lab.Link{Rate: 1e9, RTT: 10 * time.Millisecond, BufferBDP: 1, MTU: 1500, Seed: 1}, l)
 
-	l, err = parse("--rate", "200mbit", "--rtt", "50ms", "--loss", "0.1%", "--reorder", "1%", "--corrupt", "1e-6",
+	l, err = parse("--rate", "200mbit", "--rtt", "50ms", "--loss", "0.1%", "--reorder", "1%", "--duplicate", "2%", "--corrupt", "1e-6",
 		"--buffer", "64KiB", "--mtu", "9000", "--pmtu", "1308", "--black-hole", "--seed", "7")
 	require.NoError(t, err)
 	require.Equal(t, lab.Link{
-		Rate: 200e6, RTT: 50 * time.Millisecond, Loss: 0.001, Reorder: 0.01, Corrupt: 1e-6, Buffer: 64 << 10, MTU: 9000, PMTU: 1308, BlackHole: true, Seed: 7,
+		Rate: 200e6, RTT: 50 * time.Millisecond, Loss: 0.001, Reorder: 0.01, Duplicate: 0.02, Corrupt: 1e-6, Buffer: 64 << 10, MTU: 9000, PMTU: 1308, BlackHole: true, Seed: 7,
 	}, l)
 	l, err = parse("--buffer", "0.5bdp")
 	require.NoError(t, err)
@@ -38,11 +38,12 @@ func TestLinkFlags(t *testing.T) {
 	require.ErrorContains(t, err, "path MTU 1501 is not between 576 and the MTU 1500")
 
 	for flag, values := range map[string][]string{
-		"--rate":    {"200", "200Mbit", "0mbit"},
-		"--loss":    {"1", "0.01", "101%", "-1%", "x%", "NaN%"},
-		"--reorder": {"1"},
-		"--corrupt": {"2", "-1", "1%", "NaN"},
-		"--buffer":  {"1BDP", "0bdp", "-1bdp", "Infbdp", "64k", "0"},
+		"--rate":      {"200", "200Mbit", "0mbit"},
+		"--loss":      {"1", "0.01", "101%", "-1%", "x%", "NaN%"},
+		"--reorder":   {"1"},
+		"--duplicate": {"2"},
+		"--corrupt":   {"2", "-1", "1%", "NaN"},
+		"--buffer":    {"1BDP", "0bdp", "-1bdp", "Infbdp", "64k", "0"},
 	} {
 		for _, v := range values {
 			_, err := parse(flag, v)

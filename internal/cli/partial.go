@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -176,12 +177,31 @@ func parsePartialAge(s string) (time.Duration, error) {
 // sweepEvery is how often a server looks for stale partial files.
 const sweepEvery = 24 * time.Hour
 
-// sweepShares removes partial files older than age from shares, now and then, until ctx ends.
-func sweepShares(ctx context.Context, shares []fxfer.Share, age time.Duration, log *slog.Logger) {
+// sweeper removes stale partial files from shares, now and then.
+type sweeper struct {
+	mu     sync.Mutex
+	shares []fxfer.Share
+	age    time.Duration // 0: never
+}
+
+func (w *sweeper) set(shares []fxfer.Share, age time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shares, w.age = shares, age
+}
+
+// run sweeps until ctx ends.
+func (w *sweeper) run(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
 	for {
+		w.mu.Lock()
+		shares, age := w.shares, w.age
+		w.mu.Unlock()
 		for _, s := range shares {
+			if age == 0 {
+				break
+			}
 			removed, err := sweepShare(ctx, s.Dir, age)
 			switch {
 			case ctx.Err() != nil:

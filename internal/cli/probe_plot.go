@@ -48,7 +48,7 @@ func plotProbe(w io.Writer, series []probe.Point) {
 }
 
 // squeeze returns the largest values of as many columns as are drawn, and the largest of all.
-func squeeze(series []probe.Point, value func(*probe.Point) float64) (columns []float64, top float64) {
+func squeeze[T any](series []T, value func(*T) float64) (columns []float64, top float64) {
 	columns = make([]float64, plotWidth)
 	for i := range columns {
 		from, to := i*len(series)/plotWidth, (i+1)*len(series)/plotWidth

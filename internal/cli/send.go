@@ -51,6 +51,7 @@ and the link "latest" leads to the newest. One that was interrupted goes on.
 			if err := checkPin(f.opt.Pin, target); err != nil {
 				return err
 			}
+			f.target = target.Redacted()
 			if sources[0] == "-" {
 				if f.list != "" {
 					return usageError("leave --files-from out", "standard input is sent whole: there is nothing to select")

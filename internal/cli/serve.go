@@ -1,21 +1,24 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/web"
@@ -25,9 +28,12 @@ import (
 // serveFlags are the flags of serve.
 type serveFlags struct {
 	opt    fxfer.ServerOptions
+	config string // of the server; "" if flags and settings are all
+	check  bool   // and do nothing else
 	shares []string
 	invite bool
 	name   string
+	log    logFlags
 	quiet  bool
 	age    time.Duration // from which partial files are removed; 0: never
 	web    string        // address of metrics and dashboard; "" is none
@@ -45,9 +51,14 @@ A share is read and written (rw), only read (ro) or only written (wo). SIGTERM
 or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.
 
 A client for whom there is no room is told so, and tries again for as long as
-its --retry-for allows. The defaults are for a machine with 1 GB of memory.`,
+its --retry-for allows. The defaults are for a machine with 1 GB of memory.
+Connections take at most half of the open files that the system allows.
+
+With --config, shares and their limits, quotas and clients are in a file, which
+SIGHUP reads again; see docs/server.md. Its other keys are the flags below.`,
 		Example: `  fxfer serve --invite /srv/files
-  fxfer serve --share backup=/srv/backup:wo --share pub=/srv/pub:ro`,
+  fxfer serve --share backup=/srv/backup:wo --share pub=/srv/pub:ro
+  fxfer serve --config /etc/fxfer/fxfer.yaml`,
 		SuggestFor: []string{"server", "listen", "daemon"},
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -56,33 +67,82 @@ its --retry-for allows. The defaults are for a machine with 1 GB of memory.`,
 			return noEmpty(args)
 		},
 		PreRunE: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
+			switch {
+			case f.config != "" && (len(args) > 0 || c.Flags().Changed("share")):
+				return usageError("put it into that file, or leave --config out", "with --config all shares are in the file")
+			case f.config != "":
+				if err := applyEnvironment(c.Flags()); err != nil {
+					return err
+				}
+				return f.load(c.Flags(), f.config)
+			case f.check:
+				return usageError("for example: fxfer serve --check-config --config fxfer.yaml", "--check-config needs --config")
+			case len(args) > 0:
 				return applySettings(c, "share") // a DIR on the command line takes their place
 			}
 			return applySettings(c)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := f.setShares(args); err != nil {
-				return err
+			if f.config == "" {
+				if err := f.setShares(args); err != nil {
+					return err
+				}
 			}
-			return serve(c.Context(), &f, c.OutOrStdout(), c.ErrOrStderr())
+			if f.check {
+				fmt.Fprintf(c.OutOrStdout(), "%s: all right: %s, %s\n", f.config, count(int64(len(f.opt.Shares)), "share", "shares"),
+					count(int64(len(f.opt.Clients)), "client", "clients"))
+				return nil
+			}
+			return serve(c.Context(), &f, c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	flags := c.Flags()
+	c.Flags().SortFlags = false
+	f.add(c.Flags())
+	c.Flags().StringVar(&f.config, "config", "", "`file` with the server's configuration, instead of settings")
+	c.Flags().BoolVar(&f.check, "check-config", false, "only read that file, and tell what is wrong with it")
+	c.Annotations = map[string]string{settable: "true"}
+	return c
+}
+
+// add adds the flags that are also keys of the configuration.
+func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
 	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:ro]`; repeatable")
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one machine")
 	addParsed(flags, &f.name, "name", "host", "", "in that URL, as the other machine sees this one", parseName)
+	flags.Var(&parsedList[netip.Prefix]{kind: "range", value: &f.opt.Allow, parse: parsePrefix}, "allow", "addresses that may connect, as 192.0.2.0/24; repeatable")
+	addParsed(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "of all sessions, in each direction, as 1gbit", parseLimit)
+	addParsed(flags, &f.opt.ClientRateLimit, "client-rate-limit", "rate", "none", "of each client", parseLimit)
 	addParsed(flags, &f.opt.MaxSessions, "max-sessions", "n", strconv.Itoa(fxfer.DefaultMaxSessions), "most sessions at a time", parseCount)
 	addParsed(flags, &f.opt.MaxSessionsPerClient, "max-sessions-per-client", "n", strconv.Itoa(fxfer.DefaultMaxSessionsPerClient),
 		"most of one client's key", parseCount)
+	addBounds(flags, &f.opt)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	addParsed(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for so long, as 14d", parsePartialAge)
+	f.log.add(flags)
 	addParsed(flags, &f.web, "web", "port", "", "metrics, health and dashboard, on this machine or as ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
-	addSettings(c)
-	return c
+}
+
+// addBounds adds the flags that bound what clients, and those that want to be, may take of this machine.
+func addBounds(flags *pflag.FlagSet, o *fxfer.ServerOptions) {
+	addParsed(flags, &o.MaxConnections, "max-connections", "n", auto, "most connections at a time; a quarter may be of strangers", parseAutoCount)
+	addParsed(flags, &o.MaxConnectionsPerAddress, "max-connections-per-address", "n", strconv.Itoa(fxfer.DefaultMaxConnectionsPerAddress),
+		"most of one address, or IPv6 /64", parseCount)
+	addParsed(flags, &o.MaxHandshakes, "max-handshakes", "n", strconv.Itoa(fxfer.DefaultMaxHandshakes), "most handshakes a second; others wait", parseCount)
+	addParsed(flags, &o.MaxHandshakesPerAddress, "max-handshakes-per-address", "n", strconv.Itoa(fxfer.DefaultMaxHandshakesPerAddress), "most of one address", parseCount)
+	addParsed(flags, &o.MaxMemory, "max-memory", "size", showMemory(fxfer.DefaultMaxMemory), "most for the buffers of data streams", parseMemory)
+}
+
+func showMemory(bytes int64) string { return fmt.Sprintf("%dMiB", bytes>>20) }
+
+func parseMemory(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%q is no memory at all", s)
+	}
+	return n, err
 }
 
 // parseName reads the name or address of this machine.
@@ -165,15 +225,18 @@ func (f *serveFlags) addShare(s fxfer.Share) error {
 	return nil
 }
 
-func serve(parent context.Context, f *serveFlags, out, errs io.Writer) error {
+func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, errs io.Writer) error {
 	ctx, stop := interruptible(parent)
 	defer stop()
-	talk := errs
-	level := slog.LevelInfo
-	if f.quiet {
-		talk, level = io.Discard, slog.LevelError
+	said, err := f.log.open(errs, f.quiet)
+	if err != nil {
+		return err
 	}
-	f.opt.Log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
+	defer said.close()
+	f.opt.Log, f.opt.Audit = said.log, said.audit
+	if os.Getenv("GOMEMLIMIT") == "" { // garbage counts, too
+		debug.SetMemoryLimit(cmp.Or(f.opt.MaxMemory, fxfer.DefaultMaxMemory))
+	}
 	server, err := fxfer.NewServer(f.opt)
 	if err != nil {
 		return err
@@ -184,39 +247,97 @@ func serve(parent context.Context, f *serveFlags, out, errs io.Writer) error {
 			return err
 		}
 	}
-	if err := server.Confine(); err != nil {
-		f.opt.Log.Info("this process is not confined to its shares", "reason", err)
+	if err := server.Confine(f.folders()...); err != nil {
+		said.log.Info("this process is not confined to its shares", "reason", err)
 	} else {
-		f.opt.Log.Info("this process is confined to its shares and its home folder, by Landlock")
+		said.log.Info("this process is confined to its shares and its home folder, by Landlock")
 	}
-	fmt.Fprintf(talk, "fxfer: listening on %s\n", server.Addr())
+	said.tell("listening on "+server.Addr().String(), "listening", "address", server.Addr().String())
 	for _, s := range f.opt.Shares {
-		fmt.Fprintf(talk, "fxfer: share %s: %s (%s)\n", s.Name, oneLine(s.Dir), s.Rights)
+		said.tell(fmt.Sprintf("share %s: %s (%s)", s.Name, oneLine(s.Dir), s.Rights), "share", "share", s.Name, "dir", s.Dir, "rights", s.Rights.String())
 	}
-	fmt.Fprintf(talk, "fxfer: key %s\n", server.Pin())
+	said.tell("key "+server.Pin(), "key", "key", server.Pin())
+	home, err := f.home()
+	if err == nil {
+		err = f.serving(server).write(home)
+	}
+	if err != nil {
+		said.log.Warn("fxfer invite will not know this server", "error", err)
+	}
+	defer func() { _ = os.Remove(filepath.Join(home, servingFile)) }()
 	if pages != nil {
-		defer servePages(pages, f.opt.Log, talk)()
+		defer servePages(pages, said)()
 	}
 	if f.invite {
-		if err := invite(server, f, out, talk); err != nil {
+		if err := invite(server, f, out, said); err != nil {
 			return err
 		}
 	}
 	defer context.AfterFunc(ctx, func() {
-		fmt.Fprintln(talk, "fxfer: ending when running transfers have reached a checkpoint; once more ends at once")
+		said.tell("ending when running transfers have reached a checkpoint; once more ends at once", "draining")
 	})()
-	if f.age > 0 {
-		var sweeping sync.WaitGroup
-		defer sweeping.Wait()
-		sweep, end := context.WithCancel(ctx)
-		defer end()
-		sweeping.Go(func() { sweepShares(sweep, f.opt.Shares, f.age, f.opt.Log) })
+	running, end := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer end()
+	var sweeper sweeper
+	sweeper.set(f.opt.Shares, f.age)
+	tasks.Go(func() { sweeper.run(running, said.log) })
+	if f.config != "" {
+		tasks.Go(func() {
+			onHangup(running, func() {
+				fresh, err := f.again(flags)
+				if err == nil {
+					fresh.opt.Log, fresh.opt.Audit = said.log, said.audit
+					err = server.Reload(fresh.opt)
+				}
+				said.reopen()
+				if err != nil {
+					said.log.Error("the configuration is refused; the server goes on with the one before", "error", err)
+					return
+				}
+				sweeper.set(fresh.opt.Shares, fresh.age)
+				_ = fresh.serving(server).write(home)
+				said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
+				if fresh.opt.Listen != f.opt.Listen || fresh.opt.SockBuf != f.opt.SockBuf || fresh.opt.Congestion != f.opt.Congestion || fresh.log != f.log {
+					said.log.Warn("listen, sock-buf, congestion, log-format and audit-log take a restart")
+				}
+			})
+		})
 	}
 	return server.Serve(ctx)
 }
 
+// home is the folder of the server's state.
+func (f *serveFlags) home() (string, error) {
+	if f.opt.Home != "" {
+		return f.opt.Home, nil
+	}
+	return identity.Home()
+}
+
+// serving is what other commands may know.
+func (f *serveFlags) serving(server *fxfer.Server) *serving {
+	s := &serving{Address: server.Addr().String()}
+	for _, share := range f.opt.Shares {
+		s.Shares, s.Rights = append(s.Shares, share.Name), append(s.Rights, share.Rights.String())
+	}
+	return s
+}
+
+// folders are those that the process needs beside shares and home.
+func (f *serveFlags) folders() (read []fxfer.Folder) {
+	if f.config != "" {
+		read = append(read, fxfer.Folder{Path: filepath.Dir(f.config)})
+	}
+	if name := f.log.audit; name != "" && name != auditToLog {
+		read = append(read, fxfer.Folder{Path: filepath.Dir(name), Write: true})
+	}
+	return read
+}
+
 // invite prints an invitation's URL, and what the other machine is to do with it.
-func invite(server *fxfer.Server, f *serveFlags, out, talk io.Writer) error {
+func invite(server *fxfer.Server, f *serveFlags, out io.Writer, said *serverLog) error {
 	host := f.name
 	if host == "" {
 		host = reachableHost(server.Addr())
@@ -225,16 +346,30 @@ func invite(server *fxfer.Server, f *serveFlags, out, talk io.Writer) error {
 	if err != nil {
 		return err
 	}
-	until := time.Now().Add(identity.InviteTTL).Format("15:04")
-	fmt.Fprintf(talk, "fxfer: this URL admits one machine, once, until %s; on that machine:\n", until)
-	share := f.opt.Shares[0]
-	if share.Rights.Has(identity.Write) {
-		fmt.Fprintf(talk, "fxfer:   fxfer send FILE %s\n", url)
-	} else {
-		fmt.Fprintf(talk, "fxfer:   fxfer get %s FOLDER\n", url)
+	if said.talk != nil {
+		tellInvite(said.talk, url, time.Now().Add(identity.InviteTTL), f.opt.Shares[0].Rights)
 	}
 	fmt.Fprintln(out, url)
 	return nil
+}
+
+// tcpAddr reads an address that a server listens on; what is no such is every one, on the port that is the default.
+func tcpAddr(s string) *net.TCPAddr {
+	if a, err := netip.ParseAddrPort(s); err == nil {
+		return net.TCPAddrFromAddrPort(a)
+	}
+	return &net.TCPAddr{Port: identity.DefaultPort}
+}
+
+// exampleOf is a command for a URL on whose share there are rights.
+func exampleOf(url string, rights fxfer.Rights) string {
+	switch {
+	case rights.Has(identity.Write):
+		return "fxfer send FILE " + url
+	case rights.Has(identity.Read):
+		return "fxfer get " + url + " FOLDER"
+	}
+	return "fxfer ls " + url
 }
 
 // reachableHost guesses how other machines call the one that listens on addr: by the address listened on, or the one this machine

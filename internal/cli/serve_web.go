@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"sync"
 
 	"github.com/fxfer/fxfer/internal/web"
@@ -21,14 +19,14 @@ func openPages(f *serveFlags, server *fxfer.Server) (*web.Pages, error) {
 }
 
 // servePages answers until the func it returns is called: also while transfers end, so that a probe sees that.
-func servePages(pages *web.Pages, log *slog.Logger, talk io.Writer) (stop func()) {
-	fmt.Fprintf(talk, "fxfer: dashboard on %s\n", pages.URL())
-	fmt.Fprintf(talk, "fxfer: metrics on http://%s/metrics\n", pages.Addr())
+func servePages(pages *web.Pages, said *serverLog) (stop func()) {
+	said.print("dashboard on " + pages.URL()) // not into a log: it holds the token
+	said.tell(fmt.Sprintf("metrics on http://%s/metrics", pages.Addr()), "metrics and dashboard", "address", fmt.Sprint(pages.Addr()))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := pages.Serve(ctx); err != nil {
-			log.Error("metrics and dashboard", "error", err)
+			said.log.Error("metrics and dashboard", "error", err)
 		}
 	})
 	return func() {

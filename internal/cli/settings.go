@@ -124,13 +124,9 @@ func loadConfig(c *cobra.Command) (config, error) {
 
 // parseConfig reads the text of a configuration file. Whatever is not a flag of a settable command is refused.
 func parseConfig(path string, text []byte, commands []*cobra.Command) (config, error) {
-	file, err := parser.ParseBytes(text, 0)
-	var syntax yaml.Error
-	switch {
-	case errors.As(err, &syntax) && syntax.GetToken() != nil:
-		return nil, usageError("", "%s:%d: %s", path, syntax.GetToken().Position.Line, syntax.GetMessage())
-	case err != nil:
-		return nil, usageError("", "%s: %w", path, err)
+	file, err := parseYAML(path, text)
+	if err != nil {
+		return nil, err
 	}
 	r := configReader{path: path, known: map[string]*pflag.FlagSet{}}
 	for _, c := range commands {
@@ -151,6 +147,18 @@ func parseConfig(path string, text []byte, commands []*cobra.Command) (config, e
 		}
 	}
 	return result, nil
+}
+
+func parseYAML(path string, text []byte) (*ast.File, error) {
+	file, err := parser.ParseBytes(text, 0)
+	var syntax yaml.Error
+	switch {
+	case errors.As(err, &syntax) && syntax.GetToken() != nil:
+		return nil, usageError("", "%s:%d: %s", path, syntax.GetToken().Position.Line, syntax.GetMessage())
+	case err != nil:
+		return nil, usageError("", "%s: %w", path, err)
+	}
+	return file, nil
 }
 
 type configReader struct {

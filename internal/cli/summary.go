@@ -41,7 +41,7 @@ func summary(verb string, r *fxfer.Report) (text string) {
 		line("unchanged", count(r.Same, "file", "files")+" in "+showTime(r.Duration), skipped, removed)
 		return b.String()
 	}
-	line(verb, fmt.Sprintf("%s in %s", showBytes(r.Written), showTime(r.Duration)), showRate(r.Goodput), peak(r), compressed(r))
+	line(verb, fmt.Sprintf("%s in %s", showBytes(r.Written), showTime(r.Duration)), showRate(r.Goodput), peak(r), compressed(r), bytesPart(r.Copied, "%s from older versions"))
 	if r.Files != 1 || r.Failed > 0 || r.Resumed > 0 || r.Resent > 0 || r.Removed > 0 {
 		line("files", fmt.Sprintf("%d %s", r.Sent, verb), nonzero(r.Same, "%d unchanged"), skipped, removed, nonzero(r.Failed, "%d failed"),
 			bytesPart(r.Resumed, "%s resumed"), bytesPart(r.Resent, "%s sent twice"))

@@ -3,9 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -31,6 +34,7 @@ func transfer(c *cobra.Command, f *transferFlags, verb, remedy string, run func(
 	if hasTerminal() {
 		opt.Confirm = confirm
 	}
+	began := time.Now()
 	report, err := within(ctx, func() (*fxfer.Report, error) {
 		client, err := fxfer.NewClient(opt)
 		if err != nil {
@@ -41,6 +45,9 @@ func transfer(c *cobra.Command, f *transferFlags, verb, remedy string, run func(
 	if err != nil && ctx.Err() != nil {
 		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted, Remedy: remedy}
 	}
+	if report != nil && !f.opt.Target.DryRun {
+		remember(backup.RecordOf(verbs[verb], f.target, began, report, err), d.notice)
+	}
 	d.finish(report, err)
 	if lines != nil {
 		if failed := lines.close(); failed != nil && err == nil {
@@ -48,4 +55,18 @@ func transfer(c *cobra.Command, f *transferFlags, verb, remedy string, run func(
 		}
 	}
 	return err
+}
+
+// verbs are the commands that make the verbs of messages.
+var verbs = map[string]string{"sent": "send", "received": "get"}
+
+// remember adds a transfer to history. That it can't be does not make it fail.
+func remember(r *backup.Record, notice func(string)) {
+	home, err := identity.Home()
+	if err == nil {
+		err = backup.OpenStore(home).Add(r)
+	}
+	if err != nil {
+		notice(fmt.Sprintf("history: %v", err))
+	}
 }

@@ -116,6 +116,14 @@ func parseSync(s string) (fxfer.Sync, error) {
 	return "", fmt.Errorf("%q is none of batch, file and none", s)
 }
 
+func parseDelta(s string) (fxfer.Delta, error) {
+	switch d := fxfer.Delta(s); d {
+	case fxfer.DeltaAuto, fxfer.DeltaFixed, fxfer.DeltaChunks, fxfer.DeltaNone:
+		return d, nil
+	}
+	return "", fmt.Errorf("%q is none of auto, fixed, chunks and none", s)
+}
+
 func parseCompress(s string) (string, error) {
 	switch s {
 	case auto, "zstd", "none":
@@ -167,6 +175,7 @@ func (f *transferFlags) addTarget(flags *pflag.FlagSet) {
 	})
 	group(flags, "How it is written", func() {
 		addParsed(flags, &t.Sync, "sync", "when", string(fxfer.SyncBatch), "durable: batch by batch, file by file, or none", parseSync)
+		addParsed(flags, &t.Delta, "delta", "how", auto, "from the older version: auto, fixed, chunks, none", parseDelta)
 		addParsed(flags, &t.Readback, "verify", "how", "digest", "digest, or readback: from the disk, too", parseVerify)
 		flags.BoolVar(&t.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
 		flags.BoolVar(&t.Strict, "strict", false, "fail if the target can't hold something, as an owner")

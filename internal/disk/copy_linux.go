@@ -30,3 +30,14 @@ func copyRange(to, from *os.File, off, at, n int64) error {
 	}
 	return nil
 }
+
+// cloneRange lets two files share n bytes (FICLONERANGE).
+func cloneRange(to, from *os.File, off, at, n int64) error {
+	return withFD(to, func(toFD int) error {
+		return withFD(from, func(fromFD int) error {
+			return unix.IoctlFileCloneRange(toFD, &unix.FileCloneRange{
+				Src_fd: int64(fromFD), Src_offset: uint64(at), Src_length: uint64(n), Dest_offset: uint64(off),
+			})
+		})
+	})
+}

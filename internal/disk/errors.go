@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 // Errors callers branch on. They come wrapped with the operation and the path.
@@ -23,6 +24,8 @@ var (
 	ErrBusy = errors.New("target is being written by another transfer")
 	// ErrNoSpace marks a full file system or an exhausted quota. See NoSpaceError.
 	ErrNoSpace = errors.New("no space left")
+	// ErrTooManyFiles marks what this process or host cannot open now since it has too much open.
+	ErrTooManyFiles = errors.New("too many open files here")
 	// ErrIncomplete marks a commit of a partial that lacks data.
 	ErrIncomplete = errors.New("partial is incomplete")
 )
@@ -49,8 +52,8 @@ func at(op, path string, err error) error {
 	return &fs.PathError{Op: op, Path: path, Err: bare(err)}
 }
 
-// bare strips what os says about operation and name, and adds ErrNoSpace to the
-// system's own errors of that meaning.
+// bare strips what os says about operation and name, and adds ErrNoSpace and
+// ErrTooManyFiles to the system's own errors of that meaning.
 func bare(err error) error {
 	// Only the outermost: what lies deeper was wrapped for a reason.
 	switch e := err.(type) { //nolint:errorlint // see above
@@ -61,6 +64,9 @@ func bare(err error) error {
 	}
 	if isNoSpace(err) && !errors.Is(err, ErrNoSpace) {
 		err = fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	if (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && !errors.Is(err, ErrTooManyFiles) {
+		err = fmt.Errorf("%w: %w", ErrTooManyFiles, err)
 	}
 	return err
 }

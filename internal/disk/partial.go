@@ -489,6 +489,22 @@ func (p *Partial) CopyFrom(source *Source, from, off, n int64) error {
 	return at("write", p.path, err)
 }
 
+// Clone lets n bytes of source at from be the same at off, and reports whether the file system can. All are multiples of its block size.
+func (p *Partial) Clone(source *Source, from, off, n int64) bool {
+	p.gate.RLock()
+	defer p.gate.RUnlock()
+	if p.ended || off < 0 || n <= 0 || p.size < 0 || n > p.size-off {
+		return false
+	}
+	p.writing.Lock()
+	err := cloneRange(p.file, source.file, off, from, n)
+	p.writing.Unlock()
+	if err == nil && p.tracked() {
+		p.account(off, n)
+	}
+	return err == nil
+}
+
 // copyThrough copies a range by reading and writing it.
 func copyThrough(to, from *os.File, off, at, n int64) error {
 	buf := make([]byte, min(n, 256<<10))

@@ -92,22 +92,22 @@ func InviteProof(token string, exporter []byte) [32]byte {
 	return [32]byte(mac.Sum(nil))
 }
 
-// Redeem spends the invitation whose token made the proof on the connection with this exporter value, and returns its grants.
+// Redeem spends the invitation whose token made the proof on the connection with this exporter value, and returns its grants and comment.
 // Of any number of calls with the same token one succeeds, in whatever processes, and also if one is killed. It fails with ErrInviteUnknown,
 // ErrInviteExpired or ErrInviteUsed; the last two are told apart for an hour after the invitation's expiry. Its time doesn't depend on which
 // token matches.
-func (s *Store) Redeem(proof [32]byte, exporter []byte) (Grants, error) {
+func (s *Store) Redeem(proof [32]byte, exporter []byte) (grants Grants, comment string, err error) {
 	if len(exporter) != exporterSize {
-		return nil, fmt.Errorf("redeem an invitation: exporter value of %d bytes, expected %d", len(exporter), exporterSize)
+		return nil, "", fmt.Errorf("redeem an invitation: exporter value of %d bytes, expected %d", len(exporter), exporterSize)
 	}
 	list, err := s.readInvites()
 	if err != nil {
-		return nil, fmt.Errorf("redeem an invitation: %w", err)
+		return nil, "", fmt.Errorf("redeem an invitation: %w", err)
 	}
 	now := s.now()
 	v, err := redeemable(list, proof, exporter, now)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	err = s.update(invitesFile, func(text string) (string, error) {
 		list := parseInvites(text) // another process may have been faster
@@ -118,9 +118,9 @@ func (s *Store) Redeem(proof [32]byte, exporter []byte) (Grants, error) {
 		return formatInvites(recent(list, now)), nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return v.grants, nil
+	return v.grants, v.comment, nil
 }
 
 // redeemable returns the invitation of a list for which a proof is good.

@@ -26,7 +26,7 @@ func newInvites(t testing.TB) (*Store, *clock) {
 }
 
 func redeem(i *Store, token string) error {
-	_, err := i.Redeem(InviteProof(token, channelA), channelA)
+	_, _, err := i.Redeem(InviteProof(token, channelA), channelA)
 	return err
 }
 
@@ -44,25 +44,26 @@ func TestInvite(t *testing.T) {
 	token, err := i.Invite(grants, 0, "")
 	require.NoError(t, err)
 	require.Regexp(t, regexp.MustCompile(`^[A-Za-z0-9_-]{24}$`), token)
-	other, err := i.Invite(Grants{"*": Read}, 0, "")
+	other, err := i.Invite(Grants{"*": Read}, 0, "a\nlaptop")
 	require.NoError(t, err)
 	require.NotEqual(t, token, other)
 	grants["data"] = Read // the invitation has its own copy
 
-	_, err = i.Redeem(InviteProof(token, channelA), channelB)
+	_, _, err = i.Redeem(InviteProof(token, channelA), channelB)
 	require.ErrorIs(t, err, ErrInviteUnknown, "a proof is worth nothing on another channel")
-	_, err = i.Redeem([32]byte{}, channelA)
+	_, _, err = i.Redeem([32]byte{}, channelA)
 	require.ErrorIs(t, err, ErrInviteUnknown)
 	require.ErrorIs(t, redeem(i, token[1:]), ErrInviteUnknown)
-	_, err = i.Redeem(InviteProof(token, nil), nil)
+	_, _, err = i.Redeem(InviteProof(token, nil), nil)
 	require.ErrorContains(t, err, "0 bytes", "a proof is always bound to a channel")
 
-	got, err := i.Redeem(InviteProof(token, channelA), channelA)
+	got, _, err := i.Redeem(InviteProof(token, channelA), channelA)
 	require.NoError(t, err)
 	require.Equal(t, Grants{"data": Write}, got)
 	require.ErrorIs(t, redeem(i, token), ErrInviteUsed)
-	got, err = i.Redeem(InviteProof(other, channelB), channelB)
+	got, comment, err := i.Redeem(InviteProof(other, channelB), channelB)
 	require.NoError(t, err)
+	require.Equal(t, "a laptop", comment)
 	require.Equal(t, Grants{"*": Read}, got)
 }
 
@@ -145,7 +146,7 @@ func TestInviteIsUsedOnce(t *testing.T) {
 			wg.Go(func() {
 				exporter := bytes.Repeat([]byte{byte(n)}, 32)
 				<-start
-				switch _, err := []*Store{one, other}[n%2].Redeem(InviteProof(token, exporter), exporter); {
+				switch _, _, err := []*Store{one, other}[n%2].Redeem(InviteProof(token, exporter), exporter); {
 				case err == nil:
 					won.Add(1)
 				case errors.Is(err, ErrInviteUsed):
@@ -172,7 +173,7 @@ func BenchmarkRedeemUnknown(b *testing.B) {
 		require.NoError(b, err)
 	}
 	for b.Loop() {
-		_, err := i.Redeem([32]byte{}, channelA)
+		_, _, err := i.Redeem([32]byte{}, channelA)
 		require.ErrorIs(b, err, ErrInviteUnknown)
 	}
 }

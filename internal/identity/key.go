@@ -107,6 +107,9 @@ func (p Pin) Key() (ed25519.PublicKey, error) {
 // Bare returns the pin without its prefix.
 func (p Pin) Bare() string { return strings.TrimPrefix(string(p), pinPrefix) }
 
+// PinOfPrivate returns the pin of the public half of a key.
+func PinOfPrivate(key ed25519.PrivateKey) Pin { return PinOf(key.Public().(ed25519.PublicKey)) }
+
 // Short returns an abbreviation for progress lines and logs. It is no basis for trust: comparing keys takes the whole Pin.
 func (p Pin) Short() string {
 	const shown = len(pinPrefix) + 10

@@ -1,7 +1,8 @@
 // Package lab is a WAN in a box: two hosts, each a network namespace with one TUN device, joined by an emulated link.
 //
 // The link is a drop-tail queue in front of a line of a given rate, followed by half the round-trip time, once per
-// direction. It can lose, reorder, damage and forge segments and block ports, and its middle can have a smaller MTU than its ends.
+// direction. It can lose, reorder, duplicate, damage and forge segments, block ports and change them as a NAT does that has forgotten its
+// table, and its middle can have a smaller MTU than its ends.
 // Time on the line counts Ethernet as it is on the wire: an IP
 // packet and 38 bytes of preamble, header, check sequence and gap, so that 1448 bytes of TCP payload take 1538 bytes.
 //
@@ -41,8 +42,10 @@ type Link struct {
 	BufferBDP float64       // the same in units of Rate × RTT, at least 32 full packets; 0: 1
 	MTU       int           // bytes of the largest IP packet that the hosts' devices take; 0: 1500
 	PMTU      int           // bytes of the largest IP packet that passes the middle of the path; 0: MTU
+	Duplicate float64       // probability that a segment arrives twice, 0 to 1; one that is held back, too, once in order and once late
 	Forge     float64       // probability that a bit of a TCP segment's payload is flipped and its checksum is right, 0 to 1
 	Blocked   []uint16      // TCP ports from and to which nothing passes
+	Rebound   []uint16      // TCP ports that the other side sees as another port; what is sent to them as they were vanishes
 	BlackHole bool          // what is larger than PMTU and may not be fragmented vanishes without an ICMP message
 	Seed      uint64        // of all random decisions; the same seed and the same packets give the same decisions
 }
@@ -69,8 +72,10 @@ type Change struct {
 	Buffer    *int64
 	BufferBDP *float64
 	PMTU      *int
+	Duplicate *float64
 	Forge     *float64
 	Blocked   *[]uint16
+	Rebound   *[]uint16
 	BlackHole *bool
 	Down      time.Duration // from now on and for so long, whatever enters the link vanishes; 0: no outage
 }
@@ -79,12 +84,13 @@ type Change struct {
 // the kernel's large send units count as the segments they stand for.
 type Counters struct {
 	Sent      int64 // segments offered to the link by the sending host
-	Delivered int64 // segments handed to the receiving host, damaged ones included
+	Delivered int64 // segments handed to the receiving host, damaged ones and second copies included
 	Bytes     int64 // IP bytes of the delivered segments
 	Dropped   int64 // segments that found the queue full
 	Lost      int64 // segments lost on the line by Link.Loss
-	Outage    int64 // segments lost because the link, or the receiving host's device, was down, or their port blocked
+	Outage    int64 // segments lost because the link, or the receiving host's device, was down, or their port blocked or rebound
 	Reordered int64 // segments held back
+	Doubled   int64 // segments that arrive twice
 	Corrupted int64 // segments damaged or forged
 	TooBig    int64 // segments larger than Link.PMTU: vanished, answered by ICMP or fragmented
 }
@@ -127,7 +133,8 @@ func (l Link) withDefaults() (Link, error) {
 	case math.IsNaN(l.BufferBDP) || l.BufferBDP < 0 || l.queueBytes() > maxQueueBytes:
 		return l, fmt.Errorf("link: a buffer of %v BDP is negative or more than %d bytes", l.BufferBDP, int64(maxQueueBytes))
 	}
-	return l, errors.Join(probability("loss", l.Loss), probability("reorder", l.Reorder), probability("corrupt", l.Corrupt), probability("forge", l.Forge))
+	return l, errors.Join(probability("loss", l.Loss), probability("reorder", l.Reorder), probability("corrupt", l.Corrupt),
+		probability("duplicate", l.Duplicate), probability("forge", l.Forge))
 }
 
 // with returns l with the fields of c, checked.
@@ -143,8 +150,10 @@ func (l Link) with(c Change) (Link, error) {
 	set(&l.Buffer, c.Buffer)
 	set(&l.BufferBDP, c.BufferBDP)
 	set(&l.PMTU, c.PMTU)
+	set(&l.Duplicate, c.Duplicate)
 	set(&l.Forge, c.Forge)
 	set(&l.Blocked, c.Blocked)
+	set(&l.Rebound, c.Rebound)
 	set(&l.BlackHole, c.BlackHole)
 	if c.Down < 0 {
 		return l, fmt.Errorf("link: an outage of %v is negative", c.Down)

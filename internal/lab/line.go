@@ -34,8 +34,10 @@ type line struct {
 	loss     float64
 	reorder  float64
 	ber      float64
+	double   float64
 	forge    float64
 	blocked  []uint16
+	rebound  []uint16
 	pmtu     int
 	mute     bool  // no ICMP messages
 	holdback int64 // ns
@@ -59,14 +61,14 @@ type line struct {
 
 // counts are Counters that can be read while the line runs.
 type counts struct {
-	sent, delivered, bytes, dropped, lost, outage, reordered, corrupted, tooBig atomic.Int64
+	sent, delivered, bytes, dropped, lost, outage, reordered, doubled, corrupted, tooBig atomic.Int64
 }
 
 func (c *counts) snapshot() Counters {
 	return Counters{
 		Sent: c.sent.Load(), Delivered: c.delivered.Load(), Bytes: c.bytes.Load(), Dropped: c.dropped.Load(),
-		Lost: c.lost.Load(), Outage: c.outage.Load(), Reordered: c.reordered.Load(), Corrupted: c.corrupted.Load(),
-		TooBig: c.tooBig.Load(),
+		Lost: c.lost.Load(), Outage: c.outage.Load(), Reordered: c.reordered.Load(), Doubled: c.doubled.Load(),
+		Corrupted: c.corrupted.Load(), TooBig: c.tooBig.Load(),
 	}
 }
 
@@ -94,9 +96,10 @@ func (ln *line) configure(l Link) {
 	ln.delay = int64(l.RTT / 2)
 	ln.buffer = float64(l.queueBytes())
 	ln.loss, ln.reorder, ln.ber = l.Loss, l.Reorder, l.Corrupt
-	ln.forge, ln.blocked = l.Forge, l.Blocked
+	ln.double, ln.forge = l.Duplicate, l.Forge
+	ln.blocked, ln.rebound = l.Blocked, l.Rebound
 	ln.pmtu, ln.mute = l.PMTU, l.BlackHole
-	ln.impaired = l.Loss > 0 || l.Forge > 0 || l.Reorder > 0 || l.Corrupt > 0 || l.PMTU < l.MTU
+	ln.impaired = l.Loss > 0 || l.Forge > 0 || l.Reorder > 0 || l.Duplicate > 0 || l.Corrupt > 0 || l.PMTU < l.MTU
 	ln.damageLen = 0
 	ln.rem = 0
 	packetTime := int64(l.MTU+frameOverhead) * 8 * 1e9 / l.Rate
@@ -107,7 +110,7 @@ func (ln *line) configure(l Link) {
 func (ln *line) admit(now int64, pkt []byte) {
 	t := parseTrain(pkt)
 	ln.count.sent.Add(int64(t.segs))
-	if now < ln.downUntil || len(ln.blocked) > 0 && ln.blocks(pkt) {
+	if now < ln.downUntil || len(ln.blocked) > 0 && ln.blocks(pkt) || len(ln.rebound) > 0 && !ln.rebind(pkt) {
 		ln.count.outage.Add(int64(t.segs))
 		return
 	}
@@ -164,6 +167,7 @@ const (
 	ordinary fate = 0
 	lost     fate = 1 << iota
 	reordered
+	doubled
 	damaged
 	forged
 	tooBig
@@ -180,6 +184,9 @@ func (ln *line) draw(n int) fate {
 	f := ordinary
 	if ln.reorder > 0 && ln.rng.Float64() < ln.reorder {
 		f |= reordered
+	}
+	if ln.double > 0 && ln.rng.Float64() < ln.double {
+		f |= doubled
 	}
 	if ln.ber > 0 {
 		if n != ln.damageLen {
@@ -210,11 +217,21 @@ func (ln *line) send(pkt []byte, t *train, a, b int, what fate) {
 		return
 	}
 
-	due, on := ln.free+ln.delay, &ln.onTime
+	due := ln.free + ln.delay
 	if what&reordered != 0 {
 		ln.count.reordered.Add(1)
-		due, on = due+ln.holdback, &ln.held
+		ln.put(&ln.held, due+ln.holdback, pkt, t, a, b, what)
+	} else {
+		ln.put(&ln.onTime, due, pkt, t, a, b, what)
 	}
+	if what&doubled != 0 && what&(damaged|forged) == 0 { // these have changed the bytes
+		ln.count.doubled.Add(1)
+		ln.put(&ln.onTime, due, pkt, t, a, b, ordinary)
+	}
+}
+
+// put queues segments a to b-1 of pkt to arrive when they are due.
+func (ln *line) put(on *ring, due int64, pkt []byte, t *train, a, b int, what fate) {
 	p := on.push(due)
 	p.chunk = ln.arena.hold()
 	p.segs, p.ip = b-a, t.ipBytes(a, b)
@@ -230,6 +247,42 @@ func (ln *line) send(pkt []byte, t *train, a, b int, what fate) {
 		ln.count.corrupted.Add(1)
 	}
 }
+
+// rebind changes the ports of pkt, if it is of TCP and has one that is rebound. It returns false if pkt is sent to a port as it was before:
+// nobody is there.
+func (ln *line) rebind(pkt []byte) bool {
+	l4 := tcpHeader(pkt)
+	if l4 == 0 {
+		return true
+	}
+	src, dst := pkt[l4:l4+2], pkt[l4+2:l4+4]
+	if slices.Contains(ln.rebound, binary.BigEndian.Uint16(dst)) {
+		return false
+	}
+	for _, port := range [][]byte{src, dst} {
+		was := binary.BigEndian.Uint16(port)
+		now := was ^ otherPort
+		known := was
+		if &port[0] == &dst[0] {
+			known = now
+		}
+		if !slices.Contains(ln.rebound, known) {
+			continue
+		}
+		binary.BigEndian.PutUint16(port, now)
+		if pkt[0]&vnetNeedsCsum == 0 { // it covers the ports: RFC 1624, equation 3
+			sum := uint32(^binary.BigEndian.Uint16(pkt[l4+16:])) + uint32(^was) + uint32(now)
+			for sum > 0xffff {
+				sum = sum>>16 + sum&0xffff
+			}
+			binary.BigEndian.PutUint16(pkt[l4+16:], ^uint16(sum))
+		}
+	}
+	return true
+}
+
+// otherPort is what a rebound port differs in.
+const otherPort = 0x0400
 
 // blocks tells whether pkt is of TCP from or to a blocked port.
 func (ln *line) blocks(pkt []byte) bool {

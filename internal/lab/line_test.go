@@ -183,7 +183,7 @@ func TestLineFaultRates(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for _, test := range []Link{
 		{Loss: 0.0001}, {Loss: 0.001}, {Loss: 0.01}, {Loss: 0.5}, {Loss: 1},
-		{Reorder: 0.01}, {Corrupt: 1e-6}, {Corrupt: 1e-5}, {Loss: 0.01, Reorder: 0.02, Corrupt: 1e-6},
+		{Reorder: 0.01}, {Duplicate: 0.05}, {Corrupt: 1e-6}, {Corrupt: 1e-5}, {Loss: 0.01, Reorder: 0.02, Corrupt: 1e-6},
 	} {
 		test.Rate, test.Seed, test.Buffer = 1e10, seed, 1e6
 		ln := testLine(t, test)
@@ -197,9 +197,10 @@ func TestLineFaultRates(t *testing.T) {
 		c := ln.count.snapshot()
 		require.EqualValues(t, n, c.Sent)
 		require.Zero(t, c.Dropped)
-		require.Equal(t, c.Sent-c.Lost, c.Delivered)
+		require.Equal(t, c.Sent-c.Lost+c.Doubled, c.Delivered)
 		near(t, n, c.Lost, test.Loss, "lost")
-		near(t, c.Delivered, c.Reordered, test.Reorder, "reordered")
+		near(t, n-c.Lost, c.Doubled, test.Duplicate, "doubled")
+		near(t, n-c.Lost, c.Reordered, test.Reorder, "reordered")
 		near(t, c.Delivered, c.Corrupted, 1-math.Pow(1-test.Corrupt, 8*152), "corrupted")
 	}
 }
@@ -293,6 +294,72 @@ func TestLineForgeIsNotNoticed(t *testing.T) {
 	require.Len(t, ln.take(never-1), 1, "there is nothing to forge")
 }
 
+// Of a segment that is doubled and held back, one copy is on time and the other late; both are whole.
+func TestLineDuplicates(t *testing.T) {
+	ln := testLine(t, Link{Rate: 1e8, Duplicate: 0.1, Reorder: 0.1, Buffer: 1 << 31, Seed: 3})
+	const n = 3000
+	for i := range uint32(n) {
+		ln.offer(0, segmentOf(1448, i))
+	}
+	times, inOrder, late := make(map[uint32]int), make(map[uint32]bool), 0
+	highest := int64(-1)
+	for _, a := range ln.take(never - 1) {
+		complete(a.pkt, nil)
+		require.True(t, intact(t, a.pkt))
+		seq := binary.BigEndian.Uint32(a.pkt[vnetLen+24:])
+		times[seq]++
+		if int64(seq) >= highest {
+			inOrder[seq] = true
+		} else if inOrder[seq] {
+			late++
+		}
+		highest = max(highest, int64(seq))
+	}
+	require.Len(t, times, n)
+	twice := int64(0)
+	for _, k := range times {
+		if k > 1 {
+			twice++
+		}
+	}
+	require.Equal(t, ln.count.doubled.Load(), twice)
+	require.Positive(t, twice)
+	require.Positive(t, late, "some copies come after others")
+}
+
+// Of a connection whose port is rebound, the other side sees another port, there and back; to the old one nothing leads.
+func TestLineReboundPort(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 0))
+	for _, v6 := range []bool{false, true} {
+		for _, whole := range []bool{false, true} { // the checksum, when it passes
+			ln := testLine(t, Link{Rate: 1e9, Rebound: []uint16{50001}})
+			for _, test := range []struct{ from, to, seenFrom, seenTo uint16 }{
+				{50001, 7433, 50001 ^ otherPort, 7433}, {7433, 50001 ^ otherPort, 7433, 50001}, {50002, 7433, 50002, 7433}, {7433, 50001, 0, 0},
+			} {
+				s := sample{v6: v6, size: 1400}
+				pkt := s.packet(randomPayload(rng, 1000))
+				l4 := tcpHeader(pkt)
+				binary.BigEndian.PutUint16(pkt[l4:], test.from)
+				binary.BigEndian.PutUint16(pkt[l4+2:], test.to)
+				if whole {
+					complete(pkt, nil)
+				}
+				ln.offer(0, pkt)
+				got := ln.take(never - 1)
+				if test.seenFrom == 0 {
+					require.Empty(t, got)
+					continue
+				}
+				require.Len(t, got, 1)
+				require.Equal(t, test.seenFrom, binary.BigEndian.Uint16(got[0].pkt[l4:]))
+				require.Equal(t, test.seenTo, binary.BigEndian.Uint16(got[0].pkt[l4+2:]))
+				complete(got[0].pkt, nil)
+				require.True(t, intact(t, got[0].pkt))
+			}
+		}
+	}
+}
+
 func TestLineBlockedPort(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		ln := testLine(t, Link{Rate: 1e9, Blocked: []uint16{50001}})
@@ -366,6 +433,7 @@ func TestLinkChecks(t *testing.T) {
 		"time":    func(l *Link) { l.RTT = -1 },
 		"loss":    func(l *Link) { l.Loss = 1.1 },
 		"reorder": func(l *Link) { l.Reorder = -0.1 },
+		"dupl":    func(l *Link) { l.Duplicate = 2 },
 		"corrupt": func(l *Link) { l.Corrupt = math.NaN() },
 		"MTU":     func(l *Link) { l.MTU = 100 },
 		"packet":  func(l *Link) { l.Buffer = 1000 },

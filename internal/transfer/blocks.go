@@ -42,6 +42,7 @@ type inbox struct {
 	buf   []byte // a payload
 	block []byte // a block with holes, once one came
 	hash  blake3tree.Hasher
+	parts []stretch // that the block was made of, if it is a patch
 	lap   *lap
 }
 
@@ -80,21 +81,29 @@ func (v *Receiver) carry(stream Stream) error {
 			continue
 		}
 		data, ranges, node, err := in.read(from, e, &h)
+		if errors.Is(err, errOld) {
+			v.rejectPatch(e, h.Block)
+			continue
+		}
 		if err != nil {
 			v.leave(e, h.Block)
 			return err
 		}
 		if digest := digestOf(&h, &node); digest != h.Digest {
-			v.reject(e, h.Block)
+			if h.Patch {
+				v.rejectPatch(e, h.Block)
+			} else {
+				v.reject(e, h.Block)
+			}
 			continue
 		}
 		in.lap.enter(Write)
-		if err := v.write(e, &h, data, ranges); err != nil {
+		if err := v.write(in, e, &h, data, ranges); err != nil {
 			v.leave(e, h.Block)
 			v.fail(e, err)
 			continue
 		}
-		v.accept(in.lap, e, &h, data, ranges, node)
+		v.accept(in.lap, e, &h, data, ranges, in.parts, node)
 		v.opt.Clock.block(time.Since(began))
 	}
 }
@@ -138,7 +147,7 @@ func (p *packets) Read(b []byte) (int, error) {
 func (in *inbox) read(from io.Reader, e *receiving, h *wire.BlockHeader) (data []byte, ranges []disk.Range, node guts.Node, err error) {
 	payload := in.buf[:h.Length]
 	in.hash.Reset(h.Block << e.entry.BlockLog)
-	if h.Raw == 0 && !h.Sparse {
+	if h.Raw == 0 && !h.Sparse && !h.Patch {
 		err := in.readBlock(from, payload)
 		return payload, nil, in.hash.Sum(), err
 	}
@@ -150,6 +159,12 @@ func (in *inbox) read(from io.Reader, e *receiving, h *wire.BlockHeader) (data [
 		payload = in.buf[:h.Raw]
 		if err := compress.Decode(payload, int(h.Length)); err != nil {
 			return nil, nil, node, protocolError("block %d of entry %d: %v", h.Block, h.Index, err)
+		}
+	}
+	if h.Patch {
+		in.lap.enter(Digest)
+		if payload, in.parts, err = in.patch(e, h, payload); err != nil {
+			return nil, nil, node, err
 		}
 	}
 	if h.Sparse {
@@ -246,6 +261,11 @@ func (e *receiving) check(h *wire.BlockHeader) error {
 		return protocolError("block of entry %d, which takes none such", h.Index)
 	case e.blocks >= 0 && h.Block >= e.blocks:
 		return protocolError("block %d beyond the end of entry %d", h.Block, h.Index)
+	case h.Patch:
+		if e.delta != nil && length <= int64(lengthOf(e.entry.Size, e.entry.BlockLog, h.Block)) {
+			return nil
+		}
+		return protocolError("block %d of entry %d has no old version", h.Block, h.Index)
 	case h.Sparse:
 		if e.entry.Holes && e.entry.Size >= 0 && length <= int64(lengthOf(e.entry.Size, e.entry.BlockLog, h.Block)) {
 			return nil
@@ -265,12 +285,16 @@ func (e *receiving) check(h *wire.BlockHeader) error {
 }
 
 // write puts a block where it belongs: ranges of it, if not nil.
-func (v *Receiver) write(e *receiving, h *wire.BlockHeader, data []byte, ranges []disk.Range) error {
+func (v *Receiver) write(in *inbox, e *receiving, h *wire.BlockHeader, data []byte, ranges []disk.Range) error {
 	if h.Whole {
 		return nil // accept stages it
 	}
 	off := h.Block << e.entry.BlockLog
-	if ranges == nil {
+	if h.Patch {
+		if err := v.writePatched(e, off, data, in.parts); err != nil {
+			return err
+		}
+	} else if ranges == nil {
 		if _, err := e.part.WriteAt(data, off); err != nil {
 			return err
 		}

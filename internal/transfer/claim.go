@@ -164,6 +164,10 @@ func (s *Sender) block(st *sendStream, c *carrier, t *task) []byte {
 	if t.kept == nil {
 		n = lengthOf(e.size, e.item.Entry.BlockLog, block)
 	}
+	p := s.patchOf(e, block)
+	if p != nil && p.node != nil {
+		return s.allOld(c, e, block, p)
+	}
 	payload := c.room[wire.BlockHeaderLen:][:n]
 	c.hash.Reset(block << e.item.Entry.BlockLog)
 	var data []disk.Range
@@ -179,9 +183,40 @@ func (s *Sender) block(st *sendStream, c *carrier, t *task) []byte {
 	}
 	node := c.hash.Sum()
 	head := wire.BlockHeader{Index: e.index, Block: block, Digest: chaining(&node)}
+	if p != nil {
+		c.scratch = appendPatch(c.scratch[:0], payload, p.stretches)
+		payload, data, head.Patch = payload[:copy(payload, c.scratch)], nil, true
+	}
 	frame := s.code(c, &head, c.room[:0], payload, block<<e.item.Entry.BlockLog, data)
 	s.mu.Lock()
 	e.tree.add(block, node)
+	s.mu.Unlock()
+	s.blockRead(e)
+	return frame
+}
+
+// patchOf returns how a block is sent that has an old version, nil for whole.
+func (s *Sender) patchOf(e *sending, block int64) *patch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.delta == nil {
+		return nil
+	}
+	return e.delta.patches[block]
+}
+
+// allOld returns the patch of a block that was read and is in the old file.
+func (s *Sender) allOld(c *carrier, e *sending, block int64, p *patch) []byte {
+	c.scratch = appendPatch(c.scratch[:0], nil, p.stretches)
+	payload := c.room[wire.BlockHeaderLen:][:len(c.scratch)]
+	copy(payload, c.scratch)
+	head := wire.BlockHeader{Index: e.index, Block: block, Digest: chaining(p.node), Patch: true, Length: uint32(len(payload))}
+	frame := c.room[:wire.BlockHeaderLen+len(payload)]
+	head.Put(frame)
+	s.mu.Lock()
+	e.tree.add(block, *p.node)
+	s.stats.Raw += int64(len(payload))
+	s.stats.Coded += int64(len(payload))
 	s.mu.Unlock()
 	s.blockRead(e)
 	return frame

@@ -29,7 +29,7 @@ const (
 )
 
 // accept counts a block that was written, or writes a whole file, and completes the file after its last one.
-func (v *Receiver) accept(lap *lap, e *receiving, h *wire.BlockHeader, content []byte, ranges []disk.Range, node guts.Node) {
+func (v *Receiver) accept(lap *lap, e *receiving, h *wire.BlockHeader, content []byte, ranges []disk.Range, parts []stretch, node guts.Node) {
 	var staged *disk.Staged
 	if h.Whole {
 		if staged = v.stage(lap, e, h.Digest, content, ranges); staged == nil {
@@ -43,11 +43,23 @@ func (v *Receiver) accept(lap *lap, e *receiving, h *wire.BlockHeader, content [
 	v.stats.Read += int64(h.Length)
 	v.stats.Coded += int64(h.Length)
 	v.stats.Raw += int64(max(h.Raw, h.Length))
+	copied := int64(0)
+	if h.Patch {
+		for _, x := range parts {
+			if x.old >= 0 {
+				copied += x.n
+			}
+		}
+	}
 	if first {
-		v.stats.Written += int64(len(content))
+		v.stats.Written += int64(len(content)) - copied
+		v.stats.Copied += copied
 	}
 	if !h.Whole {
 		e.done.add(h.Block, 1)
+		if first {
+			e.wroteLocked(h.Block)
+		}
 		v.commitLocked(e)
 	}
 	scattered := len(e.done) > maxRuns
@@ -56,7 +68,7 @@ func (v *Receiver) accept(lap *lap, e *receiving, h *wire.BlockHeader, content [
 		v.fail(e, protocolError("its blocks come too scattered"))
 	}
 	if first {
-		v.event(Event{Kind: Written, Index: e.index, Entry: &e.entry, Bytes: int64(len(content))})
+		v.event(Event{Kind: Written, Index: e.index, Entry: &e.entry, Bytes: int64(len(content)), Copied: copied})
 	}
 	if staged != nil {
 		v.add(stagedFile{e, staged})
@@ -149,6 +161,17 @@ func (v *Receiver) commit(e *receiving) (*disk.Staged, error) {
 	if !whole || root != *e.digest {
 		_ = e.part.Abort()
 		return nil, wire.Errorf(wire.CodeIntegrity, "the file's digest is not the sender's")
+	}
+	if e.delta != nil {
+		v.mu.Lock()
+		shared := e.delta.shared
+		v.mu.Unlock()
+		err := e.delta.old.Unchanged()
+		e.closeOld()
+		if shared && err != nil { // after it was compared, perhaps
+			_ = e.part.Abort()
+			return nil, wire.Errorf(wire.CodeIntegrity, "the old file changed while it was used")
+		}
 	}
 	if v.opt.Target.Readback {
 		if err := v.readback(e); err != nil {

@@ -35,7 +35,7 @@ func (v *Receiver) entries(m *wire.Entries) error {
 		if a.Verdict != 0 {
 			answers.Answers = append(answers.Answers, a)
 		}
-		if a.Verdict == wire.Need && len(a.Have) > 0 {
+		if a.Verdict == wire.Need && (len(a.Have) > 0 || a.Delta != wire.DeltaNone) {
 			resumed = append(resumed, resumption{e, slices.Clone(a.Have)})
 		}
 	}
@@ -43,7 +43,7 @@ func (v *Receiver) entries(m *wire.Entries) error {
 		v.ctrl.send(&answers)
 	}
 	for _, r := range resumed {
-		v.startRecheck(r.entry, r.have)
+		v.goOn(r.entry, r.have)
 	}
 	v.mu.Lock()
 	v.pending--
@@ -53,7 +53,7 @@ func (v *Receiver) entries(m *wire.Entries) error {
 	return nil
 }
 
-// resumption is a file that an earlier run left blocks of.
+// resumption is a file that an earlier run left blocks of, or an old version.
 type resumption struct {
 	entry *receiving
 	have  extents
@@ -90,6 +90,7 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	}
 	if err != nil {
 		a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
+		v.endIfHopeless(err)
 	}
 	// Data streams wait for the entry until it is ready.
 	ends := a.Verdict != 0 && a.Verdict != wire.Hash && a.Verdict != wire.Need
@@ -336,13 +337,20 @@ func (v *Receiver) prepare(e *receiving, a *wire.Answer) error {
 	if err != nil {
 		return err
 	}
+	old := v.openOld(e)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if e.resolved { // the sender gave it up while its content was compared
 		_ = part.Close()
+		if old != nil {
+			_ = old.old.Close()
+		}
 		return errClosed
 	}
 	e.part = part
+	if e.delta = old; old != nil {
+		a.Delta, a.Old = old.how, old.size
+	}
 	for _, h := range e.part.Have() {
 		if len(a.Have) < maxRuns/2 { // the others come again
 			a.Have = append(a.Have, wire.Extent{Start: h.Start, Count: h.Count})
@@ -354,11 +362,17 @@ func (v *Receiver) prepare(e *receiving, a *wire.Answer) error {
 	return nil
 }
 
-// startRecheck has the blocks of an earlier run re-read. The answer that they are there must be on its way: the sender would take it
-// for the news, were damaged ones asked for before it.
-func (v *Receiver) startRecheck(e *receiving, have extents) {
-	v.running.Add(1)
-	go v.recheck(e, have)
+// goOn has the blocks of an earlier run re-read, and the old version offered. The answer that they are there must be on its way: the sender
+// would take it for the news, were damaged ones asked for before it.
+func (v *Receiver) goOn(e *receiving, have extents) {
+	if len(have) > 0 {
+		v.running.Add(1)
+		go v.recheck(e, have)
+	}
+	if e.delta != nil {
+		v.running.Add(1)
+		go v.offer(e)
+	}
 }
 
 // need begins to receive a file that prepare has readied. Its first blocks may be there already.
@@ -494,15 +508,14 @@ func (v *Receiver) afterCompare(e *receiving, same bool) {
 func (v *Receiver) conclude(e *receiving, a *wire.Answer, err error) {
 	if err != nil {
 		a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
+		v.endIfHopeless(err)
 	}
 	have := extents(slices.Clone(a.Have))
 	v.ctrl.send(&wire.Answers{Answers: []wire.Answer{*a}})
 	switch a.Verdict {
 	case wire.Need:
 		v.need(e, a.Have)
-		if len(a.Have) > 0 {
-			v.startRecheck(e, have)
-		}
+		v.goOn(e, have)
 	case wire.Fail:
 		v.resolve(e, Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}})
 	default:
@@ -675,6 +688,7 @@ func (v *Receiver) linkWaiting(links []*receiving, became *Event) {
 		events[i] = Event{Kind: outcomes[a.Verdict], New: a.New}
 		if err != nil {
 			a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
+			v.endIfHopeless(err)
 			events[i] = Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}}
 		}
 		answers.Answers = append(answers.Answers, a)
@@ -710,6 +724,7 @@ func (v *Receiver) fail(e *receiving, err error) {
 
 // failEntry is fail for an entry that the caller has resolved.
 func (v *Receiver) failEntry(e *receiving, err error) {
+	v.endIfHopeless(err)
 	var known *wire.Error
 	if !errors.As(err, &known) {
 		known = &wire.Error{Code: codeOf(err), Text: err.Error()}
@@ -726,7 +741,7 @@ func (v *Receiver) failEntry(e *receiving, err error) {
 
 // finishEntry reports the end of an entry that the caller has resolved, and goes on with what waited for it.
 func (v *Receiver) finishEntry(e *receiving, ev Event) {
-	ev.Index, ev.Entry = e.index, &e.entry
+	ev.Index, ev.Entry, ev.At = e.index, &e.entry, e.meta.Path
 	v.mu.Lock()
 	part := e.part
 	v.mu.Unlock()

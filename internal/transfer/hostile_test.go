@@ -613,6 +613,18 @@ func TestHostileReceiver(t *testing.T) {
 				}
 			}
 		}},
+		"an answer for what was not announced": {SenderOptions{}, func(p *rawPeer, _ uint64) {
+			answer(p, wire.Answer{Index: 1 << 40, Verdict: wire.Same})
+		}},
+		"a failure of what was not announced": {SenderOptions{}, func(p *rawPeer, _ uint64) {
+			p.send(&wire.EntryFailed{Index: 1 << 40, Code: wire.CodeTargetDisk})
+		}},
+		"a block written of what was not announced": {SenderOptions{}, func(p *rawPeer, _ uint64) {
+			p.send(&wire.Written{Blocks: []wire.BlockID{{Index: 1 << 40}}})
+		}},
+		"a block again of what was not announced": {SenderOptions{}, func(p *rawPeer, _ uint64) {
+			p.send(&wire.Resend{Index: 1 << 40, Blocks: []wire.Extent{{Count: 1}}})
+		}},
 		"two comparisons": {SenderOptions{}, func(p *rawPeer, i uint64) {
 			answer(p, wire.Answer{Index: i, Verdict: wire.Hash})
 			answer(p, wire.Answer{Index: i, Verdict: wire.Hash})

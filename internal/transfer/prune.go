@@ -247,11 +247,12 @@ func (p *pruner) remove(folder string, names []string, kinds []disk.Kind) (chang
 // tellBelow tells of an entry that goes, and all below it.
 func (v *Receiver) tellBelow(target string, kind disk.Kind) error {
 	tell := func(p string, k disk.Kind) {
+		at := p
 		if v.base != "." {
 			p = p[min(len(p), len(v.base)+1):]
 		}
 		v.ctrl.send(&wire.Removed{Kind: wire.Kind(k), Path: p})
-		v.event(Event{Kind: Removed, Index: wire.NoEntry, Entry: &wire.Entry{Kind: wire.Kind(k), Path: p}})
+		v.event(Event{Kind: Removed, Index: wire.NoEntry, Entry: &wire.Entry{Kind: wire.Kind(k), Path: p}, At: at})
 	}
 	if kind != disk.Dir {
 		tell(target, kind)

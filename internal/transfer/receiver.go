@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
@@ -71,12 +72,14 @@ type Receiver struct {
 	flush        bool                // name them now
 	naming       int                 // files that are being named
 	stagedMax    int                 // of both
+	deltas       bool                // the sender can make use of old versions
 	linksWaiting int                 // entries of active that wait for others
 	timer        *time.Timer         // flushes
 	asked        []chan *wire.Extra  // questions about folders, oldest first
 	warned       map[string]*wire.Warning
 
 	hashing   chan struct{} // bounds files that are read to be compared
+	offering  chan struct{} // bounds old versions that are read
 	busyUntil time.Time
 	running   sync.WaitGroup
 	ctx       context.Context
@@ -91,7 +94,8 @@ type receiving struct {
 	meta  disk.Meta // Path is the target's
 	held  int       // bytes of names and attributes
 
-	part *disk.Partial
+	part  *disk.Partial
+	delta *deltaReceive // nil for none
 
 	reused bool // linked or copied from the previous snapshot; set before its end
 
@@ -146,6 +150,7 @@ func NewReceiver(stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt
 		orphans: make(map[string]*orphan), linked: make(map[fileID]struct{}), warned: make(map[string]*wire.Warning),
 		folders:   folders{open: make(map[string]*folder)},
 		hashing:   make(chan struct{}, comparesAtOnce),
+		offering:  make(chan struct{}, offersAtOnce),
 		busyUntil: time.Now().Add(busyFor),
 	}
 	v.meta = disk.TargetOptions{Sync: disk.Sync(opt.Target.Sync), Owner: true, Xattrs: true, Warn: v.warn, Syncing: opt.Clock.syncing}
@@ -219,6 +224,7 @@ func (v *Receiver) keepPartials() {
 // leavePart ends the partial file of an entry that was not committed. What can be resumed stays; gone tells that its source is not
 // what it was.
 func (e *receiving) leavePart(gone bool) {
+	e.closeOld()
 	switch {
 	case e.part == nil:
 	case e.entry.Size < 0 || gone:
@@ -330,6 +336,10 @@ func (v *Receiver) handle(m wire.Message) (bool, error) {
 		v.finish()
 	case *wire.Compared:
 		return true, v.compared(m)
+	case *wire.Pick:
+		return true, v.pick(m)
+	case *wire.Ask:
+		return true, v.ask(m)
 	case *wire.EndEntry:
 		return true, v.endEntry(m)
 	case *wire.EntryFailed:
@@ -373,6 +383,7 @@ func (v *Receiver) begin(m *wire.Manifest) error {
 	}
 	v.started = true
 	v.prune = m.Prune && v.opt.Target.Delete
+	v.deltas = m.Delta
 	if m.Prune != v.opt.Target.Delete {
 		return protocolError("one side prunes, the other does not")
 	}
@@ -483,6 +494,20 @@ func (v *Receiver) finish() {
 	}()
 }
 
+// hopeless tells whether what a disk says of one entry holds for all others as well: it is full, takes nothing, or too
+// much is open here. That one large file does not fit says nothing of the next.
+func hopeless(err error) bool {
+	var large *disk.NoSpaceError
+	return errors.Is(err, disk.ErrNoSpace) && !errors.As(err, &large) || errors.Is(err, syscall.EROFS) || errors.Is(err, disk.ErrTooManyFiles)
+}
+
+// endIfHopeless ends the session with err if that is hopeless.
+func (v *Receiver) endIfHopeless(err error) {
+	if hopeless(err) {
+		v.end(&wire.Error{Code: codeOf(err), Text: err.Error()})
+	}
+}
+
 // codeOf maps an error of this host's target disk to a code.
 func codeOf(err error) wire.Code {
 	var known *wire.Error
@@ -491,7 +516,7 @@ func codeOf(err error) wire.Code {
 		return known.Code
 	case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder), errors.Is(err, disk.ErrExists):
 		return wire.CodePath
-	case errors.Is(err, disk.ErrBusy):
+	case errors.Is(err, disk.ErrBusy), errors.Is(err, disk.ErrTooManyFiles):
 		return wire.CodeBusy
 	case errors.Is(err, disk.ErrNoSpace):
 		return wire.CodeNoSpace

@@ -77,35 +77,36 @@ type Sender struct {
 	ctrl   *control
 	reader *wire.Reader
 
-	mu         sync.Mutex
-	cond       *sync.Cond          // streams wait here for blocks, feeds for room
-	room       *sync.Cond          // the walk waits here for room
-	parked     *sync.Cond          // streams that are not used wait here
-	entries    map[uint64]*sending // announced and not resolved
-	open       int                 // weight of these
-	held       int                 // bytes of their names and attributes
-	ready      []*sending          // files of several blocks, and streams, with blocks to claim, in manifest order
-	small      []*sending          // files of one block to claim, in manifest order
-	bytes      int64               // of all files announced
-	failures   bool                // something failed, so nothing is removed
-	pruned     bool                // Prune was sent
-	firsts     map[fileID]first    // announced files of several names
-	folders    chan *wire.Folder   // questions of the receiver
-	next       uint64              // number of the next entry
-	listed     bool                // EndManifest is on its way
-	walked     bool                // it was queued
-	answered   bool                // the receiver has answered at all
-	speculated int64               // bytes of entries sent ahead of their answers
-	changed    []*sending          // to be announced again
-	offered    int64               // blocks that became claimable
-	acked      bool                // a block was acknowledged
-	active     int                 // streams that may claim, 0 for all
-	latency    time.Duration       // of a block, from claim to acknowledgement, smoothed
-	timer      *time.Timer         // wakes an idle stream that waits for a block to be overdue
-	scanned    time.Time           // when blocks were last looked through for that
-	over       bool                // no more blocks: finished or failed
-	streams    map[uint64]*sendStream
-	stats      Stats
+	mu          sync.Mutex
+	cond        *sync.Cond          // streams wait here for blocks, feeds for room
+	room        *sync.Cond          // the walk waits here for room
+	parked      *sync.Cond          // streams that are not used wait here
+	entries     map[uint64]*sending // announced and not resolved
+	open        int                 // weight of these
+	held        int                 // bytes of their names and attributes
+	digestsHeld int                 // bytes of digests of old versions
+	ready       []*sending          // files of several blocks, and streams, with blocks to claim, in manifest order
+	small       []*sending          // files of one block to claim, in manifest order
+	bytes       int64               // of all files announced
+	failures    bool                // something failed, so nothing is removed
+	pruned      bool                // Prune was sent
+	firsts      map[fileID]first    // announced files of several names
+	folders     chan *wire.Folder   // questions of the receiver
+	next        uint64              // number of the next entry
+	listed      bool                // EndManifest is on its way
+	walked      bool                // it was queued
+	answered    bool                // the receiver has answered at all
+	speculated  int64               // bytes of entries sent ahead of their answers
+	changed     []*sending          // to be announced again
+	offered     int64               // blocks that became claimable
+	acked       bool                // a block was acknowledged
+	active      int                 // streams that may claim, 0 for all
+	latency     time.Duration       // of a block, from claim to acknowledgement, smoothed
+	timer       *time.Timer         // wakes an idle stream that waits for a block to be overdue
+	scanned     time.Time           // when blocks were last looked through for that
+	over        bool                // no more blocks: finished or failed
+	streams     map[uint64]*sendStream
+	stats       Stats
 
 	warning   *wire.Warning // of the walk
 	comparing chan struct{} // bounds files that are read to be compared
@@ -146,6 +147,7 @@ type sending struct {
 	digest    [32]byte         // of a file of one block, if read
 	read      bool             // it was read
 	kept      map[int64][]byte // blocks of a stream until they are acknowledged
+	delta     *deltaSend       // nil for none
 }
 
 // fileID names a file of the source.
@@ -267,7 +269,7 @@ func (s *Sender) event(ev Event) {
 
 // walk announces the source's items.
 func (s *Sender) walk() error {
-	s.ctrl.send(&wire.Manifest{Single: s.source.Single(), Prune: s.opt.Prune})
+	s.ctrl.send(&wire.Manifest{Single: s.source.Single(), Prune: s.opt.Prune, Delta: true})
 	var batch []*sending
 	var size int // of their names and attributes, bytes
 	lap := s.opt.Clock.start(Walk)
@@ -304,6 +306,7 @@ func (s *Sender) walk() error {
 		return nil
 	}
 	failed := func(path string, err error) {
+		s.tooMuchOpen(err)
 		s.mu.Lock()
 		s.failures = true
 		s.mu.Unlock()
@@ -682,10 +685,12 @@ func (s *Sender) read(lap *lap, e *sending, block int64, payload []byte, hash *b
 	return nil, nil
 }
 
+var errShort = fmt.Errorf("%w: it is shorter than it was", disk.ErrChanged)
+
 func readFull(f io.ReaderAt, part []byte, off int64) error {
 	if n, err := f.ReadAt(part, off); n < len(part) {
 		if err == nil || errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%w: it is shorter than it was", disk.ErrChanged)
+			err = errShort
 		}
 		return err
 	}
@@ -830,6 +835,7 @@ func (e *sending) unchanged() error {
 
 // sourceFailed gives an entry up, or has it announced anew where it only changed.
 func (s *Sender) sourceFailed(e *sending, err error) {
+	s.tooMuchOpen(err)
 	if !errors.Is(err, disk.ErrChanged) {
 		code := wire.CodeSourceDisk
 		if errors.Is(err, fs.ErrNotExist) {
@@ -848,6 +854,14 @@ func (s *Sender) sourceFailed(e *sending, err error) {
 		e.changed, e.todo = true, nil
 		s.changed = append(s.changed, e)
 		s.room.Broadcast()
+		s.cond.Broadcast() // who compares it with its old version
+	}
+}
+
+// tooMuchOpen ends the session, to be tried again, if an error says that too much is open here: other entries would fail as well.
+func (s *Sender) tooMuchOpen(err error) {
+	if errors.Is(err, disk.ErrTooManyFiles) {
+		s.end(&wire.Error{Code: wire.CodeBusy, Text: err.Error()})
 	}
 }
 
@@ -886,7 +900,7 @@ func (s *Sender) resolve(e *sending, failed bool) bool {
 	delete(s.entries, e.index)
 	s.open -= weightOf(&e.item.Entry)
 	s.room.Broadcast()
-	if e.kept != nil || len(s.entries) == 0 {
+	if e.kept != nil || e.delta != nil || len(s.entries) == 0 {
 		s.cond.Broadcast()
 	}
 	e.close()
@@ -913,11 +927,19 @@ func (s *Sender) handle(m wire.Message) (bool, error) {
 			s.failures = true
 			s.mu.Unlock()
 			s.event(Event{Kind: Failed, Index: m.Index, Entry: new(wire.Entry), Err: err})
-		} else if e := s.find(m.Index); e != nil && s.resolve(e, true) {
+			return true, nil
+		}
+		e, unknown := s.known(m.Index)
+		if e != nil && s.resolve(e, true) {
 			s.failed(e, err)
 		}
+		return true, unknown
 	case *wire.Placed:
 		return true, s.placed(m)
+	case *wire.Pieces:
+		return true, s.digests(m.Index, m)
+	case *wire.Chunks:
+		return true, s.digests(m.Index, m)
 	case *wire.Warning:
 		s.event(Event{Kind: Warned, Index: wire.NoEntry, Entry: new(wire.Entry), Warning: m})
 	case *wire.Folder:
@@ -942,17 +964,25 @@ func (s *Sender) handle(m wire.Message) (bool, error) {
 	return true, nil
 }
 
-func (s *Sender) find(index uint64) *sending {
+// known returns an entry, nil if it is resolved. The error is that it was never announced.
+func (s *Sender) known(index uint64) (*sending, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.entries[index]
+	return s.knownLocked(index)
+}
+
+func (s *Sender) knownLocked(index uint64) (*sending, error) {
+	if index >= s.next {
+		return nil, wire.Errorf(wire.CodeProtocol, "entry %d does not exist", index)
+	}
+	return s.entries[index], nil
 }
 
 // answer acts on the receiver's verdict on an entry.
 func (s *Sender) answer(a *wire.Answer) error {
-	e := s.find(a.Index)
+	e, err := s.known(a.Index)
 	if e == nil {
-		return nil // it failed here meanwhile
+		return err // or it failed here meanwhile
 	}
 	ev := Event{Index: e.index, Entry: &e.item.Entry}
 	switch a.Verdict {
@@ -976,7 +1006,11 @@ func (s *Sender) answer(a *wire.Answer) error {
 		return s.compare(e, a.Digest)
 	case wire.Need:
 	}
-	have, bytes, err := s.need(e, a.Have)
+	need := s.need
+	if a.Delta != wire.DeltaNone {
+		need = s.useOld
+	}
+	have, bytes, err := need(e, a)
 	if err != nil {
 		return err
 	}
@@ -1048,9 +1082,10 @@ func (s *Sender) digestOf(e *sending) (digest [32]byte, err error) {
 }
 
 // need queues what the receiver lacks and returns what it has, and how many bytes that is.
-func (s *Sender) need(e *sending, have extents) (_ extents, bytes int64, _ error) {
+func (s *Sender) need(e *sending, a *wire.Answer) (_ extents, bytes int64, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	have := extents(a.Have)
 	if e.answered || e.item.Entry.Kind != wire.File {
 		return nil, 0, wire.Errorf(wire.CodeProtocol, "entry %d cannot be answered so", e.index)
 	}
@@ -1128,18 +1163,21 @@ func (s *Sender) recheck(e *sending, have extents) {
 func (s *Sender) written(blocks []wire.BlockID) error {
 	now := time.Now()
 	var last *sending
-	var bytes int64
+	var bytes, copied int64
 	tell := func() {
 		if last != nil && bytes > 0 {
-			s.event(Event{Kind: Written, Index: last.index, Entry: &last.item.Entry, Bytes: bytes})
+			s.event(Event{Kind: Written, Index: last.index, Entry: &last.item.Entry, Bytes: bytes, Copied: copied})
 		}
-		bytes = 0
+		bytes, copied = 0, 0
 	}
 	for _, id := range blocks {
 		s.mu.Lock()
-		e := s.entries[id.Index]
+		e, err := s.knownLocked(id.Index)
 		if e == nil {
 			s.mu.Unlock()
+			if err != nil {
+				return err
+			}
 			continue
 		}
 		_, ok := e.flying.get(id.Block)
@@ -1147,23 +1185,19 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 			s.mu.Unlock()
 			return wire.Errorf(wire.CodeProtocol, "block %d of entry %d was never sent", id.Block, id.Index)
 		}
-		var n int64
+		var n, fresh int64
 		if ok {
-			n = s.lengthLocked(e, id.Block)
+			n, fresh = s.wroteLocked(e, id.Block)
 			took := e.landLocked(id.Block, now)
 			s.tookLocked(took)
 			s.opt.Clock.block(took)
-			delete(e.kept, id.Block)
-			s.stats.Written += n
-			if e.kept != nil || !s.acked {
+			if e.kept != nil || e.delta != nil || !s.acked {
 				s.acked = true
 				s.cond.Broadcast()
 			}
 		} else if e.todo.has(id.Block) { // written, though its stream died
-			n = s.lengthLocked(e, id.Block)
+			n, fresh = s.wroteLocked(e, id.Block)
 			e.todo.remove(id.Block, 1)
-			delete(e.kept, id.Block)
-			s.stats.Written += n
 		}
 		s.mu.Unlock()
 		if e != last {
@@ -1171,18 +1205,35 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 			last = e
 		}
 		bytes += n
+		copied += n - fresh
 	}
 	tell()
 	return nil
+}
+
+// wroteLocked counts a block that is written, and returns its length and how much of it was sent.
+func (s *Sender) wroteLocked(e *sending, block int64) (n, fresh int64) {
+	n = s.lengthLocked(e, block)
+	fresh = n
+	if e.delta != nil {
+		if p := e.delta.patches[block]; p != nil {
+			fresh = p.fresh
+			delete(e.delta.patches, block)
+		}
+	}
+	delete(e.kept, block)
+	s.stats.Written += fresh
+	s.stats.Copied += n - fresh
+	return n, fresh
 }
 
 // resend queues blocks that the receiver had and found damaged.
 func (s *Sender) resend(m *wire.Resend) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.entries[m.Index]
+	e, err := s.knownLocked(m.Index)
 	if e == nil {
-		return nil
+		return err
 	}
 	for _, x := range m.Blocks {
 		if x.Start+x.Count > e.blocks || e.kept != nil {
@@ -1192,6 +1243,13 @@ func (s *Sender) resend(m *wire.Resend) error {
 		for b := range e.flying.all() {
 			if b >= x.Start && b < x.Start+x.Count {
 				e.landLocked(b, time.Time{})
+			}
+		}
+		if e.delta != nil { // it comes whole
+			for b := range e.delta.patches {
+				if b >= x.Start && b < x.Start+x.Count {
+					delete(e.delta.patches, b)
+				}
 			}
 		}
 		e.todo.add(x.Start, x.Count)

@@ -87,7 +87,9 @@ type Event struct {
 	Kind   EventKind
 	Index  uint64
 	Entry  *wire.Entry // not to be changed; nil of Listed
+	At     string      // of an entry's last event at the receiver: its path in the target's tree
 	Bytes  int64
+	Copied int64    // of Written: bytes that were not sent, but taken from an old version
 	Digest [32]byte // zero for a file with holes, which are not digested
 	Err    error
 	New    bool
@@ -100,6 +102,7 @@ type Event struct {
 type Stats struct {
 	Read     int64 // bytes read from the source, or from the network at the receiver
 	Written  int64 // bytes the receiver has written in this session
+	Copied   int64 // bytes it has taken from old versions of files
 	Resumed  int64 // bytes found from earlier runs
 	Resent   int64 // bytes sent more than once
 	Rejected int64 // blocks whose digest was wrong

@@ -1,4 +1,4 @@
-// Package units writes quantities for people, with three significant digits.
+// Package units writes quantities for people, with three significant digits, and reads them.
 package units
 
 import (

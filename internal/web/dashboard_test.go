@@ -34,11 +34,12 @@ func TestDashboard(t *testing.T) {
 	b.shoot("idle")
 
 	sent := make(chan error, 1)
-	send := func(name string, size int) {
+	send := func(name string) {
 		_, err := s.client.Send(t.Context(), []string{name}, s.url)
 		sent <- err
 	}
-	go send(file(t, 30<<20), 30<<20)
+	small, large := file(t, 30<<20), file(t, 60<<20)
+	go send(small)
 	b.until("the transfer", `document.querySelectorAll("article.run").length === 1`)
 	b.until("its limiter", `document.querySelector(".why strong")?.textContent.includes("rate limit")`)
 	require.Contains(t, b.eval(`document.querySelector(".why .hint").textContent`), "--rate-limit")
@@ -58,7 +59,7 @@ func TestDashboard(t *testing.T) {
 	b.shoot("detail")
 	b.eval(`document.querySelector("#detail").close()`)
 
-	go send(file(t, 60<<20), 60<<20)
+	go send(large)
 	b.dark(true)
 	b.until("another transfer", `document.querySelectorAll("article.run").length === 1`)
 	b.until("its limiter", `document.querySelector(".why strong")?.textContent.includes("rate limit")`)

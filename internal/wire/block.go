@@ -16,6 +16,7 @@ const (
 const (
 	blockZstd   = 1 << 0
 	blockSparse = 1 << 1
+	blockPatch  = 1 << 2
 )
 
 // BlockHeader precedes the payload of a block.
@@ -23,6 +24,7 @@ type BlockHeader struct {
 	End    bool     // no block: the sender will send no more on this stream
 	Whole  bool     // the only block of a file: Digest is that of the file
 	Sparse bool     // the payload is the block's ranges of data, see SPEC.md
+	Patch  bool     // the payload says which pieces of the old file the block is made of, see SPEC.md
 	Index  uint64   // entry
 	Block  int64    // number of the block within the entry
 	Length uint32   // bytes of payload, as sent
@@ -47,6 +49,9 @@ func (h *BlockHeader) Put(b []byte) {
 	if h.Sparse {
 		b[1] |= blockSparse
 	}
+	if h.Patch {
+		b[1] |= blockPatch
+	}
 	binary.BigEndian.PutUint32(b[4:], h.Length)
 	binary.BigEndian.PutUint64(b[8:], h.Index)
 	binary.BigEndian.PutUint64(b[16:], uint64(h.Block))
@@ -70,10 +75,10 @@ func ParseBlockHeader(b []byte) (BlockHeader, error) {
 	default:
 		return h, malformed("block type %d", b[0])
 	}
-	if b[1]&^(blockZstd|blockSparse) != 0 {
+	h.Sparse, h.Patch = b[1]&blockSparse != 0, b[1]&blockPatch != 0
+	if b[1]&^(blockZstd|blockSparse|blockPatch) != 0 || h.Patch && (h.Sparse || h.Whole) {
 		return h, malformed("unknown coding %d of a block", b[1])
 	}
-	h.Sparse = b[1]&blockSparse != 0
 	h.Length = binary.BigEndian.Uint32(b[4:])
 	if b[1]&blockZstd != 0 {
 		if h.Raw = binary.BigEndian.Uint32(b[56:]); h.Raw <= h.Length || h.Raw > 1<<MaxBlockLog {

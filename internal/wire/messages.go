@@ -63,6 +63,10 @@ const (
 	TypeTest
 	TypeDatagrams
 	TypeVolley
+	TypePick
+	TypePieces
+	TypeChunks
+	TypeAsk
 )
 
 // Message is one message of the protocol.
@@ -104,7 +108,8 @@ type Hello struct {
 	MaxStreams uint64   // the client opens no more data streams
 	Proof      []byte   // of an invitation, 32 bytes, or empty
 	Agent      string
-	Snapshot   string // its name; of Store
+	Snapshot   string   // its name; of Store
+	Replaces   [16]byte // the session before of the same transfer, which ends if the server has not seen that it is dead; zero for none
 }
 
 // Target says what the receiver does with entries.
@@ -117,7 +122,27 @@ type Target struct {
 	MaxDelete  int64  // but only if that is at most so many entries; -1 is any number
 	BackupDir  string // below the share: what is removed or replaced by Delete goes there; "" removes it
 	DryRun     bool   // compare only
+	Delta      Delta  // how the old version of a file is used
 }
+
+// Delta says how the receiver's old version of a file spares sending what the two have in common.
+type Delta uint8
+
+// The ways.
+const (
+	DeltaNone   Delta = 0
+	DeltaFixed  Delta = 1 // blocks and pieces in their places
+	DeltaChunks Delta = 2 // chunks that their content delimits, wherever they are
+	DeltaAuto   Delta = 3 // one of these, by a sample
+)
+
+// Limits of deltas.
+const (
+	PieceLog     = 12   // pieces of a block are 1<<PieceLog bytes
+	MaxPieces    = 4096 // digests in a message
+	MaxChunk     = 1 << 20
+	SampleBlocks = 8
+)
 
 // Compare says how the receiver decides whether an entry is needed. Zero compares size and modification time.
 type Compare struct {
@@ -173,6 +198,7 @@ type Refuse struct {
 type Manifest struct {
 	Single bool // exactly one regular file or stream: the target may be its new name
 	Prune  bool // a Prune follows when all entries are resolved
+	Delta  bool // the sender can make use of old versions
 }
 
 // Kind of an entry.
@@ -245,6 +271,8 @@ const (
 	Hash Verdict = 6 // the target has the same size and Digest: say with Compared whether the source's is the same
 	Lack Verdict = 7 // of a dry run: would be sent, New tells whether the target has nothing of that name
 	Meta Verdict = 8 // of a dry run: only metadata would be set
+
+	needDelta = 9 // Need with a Delta, on the wire
 )
 
 // Extent is a run of Count blocks from block Start.
@@ -255,6 +283,8 @@ type Answer struct {
 	Index   uint64
 	Verdict Verdict
 	Have    []Extent // blocks an earlier run left, ascending, disjoint
+	Delta   Delta    // with Need: wait with the others for Pieces or Chunks of the old version
+	Old     int64    // size of that, bytes
 	Digest  [32]byte // with Hash
 	New     bool     // with Lack
 	Code    Code
@@ -263,6 +293,42 @@ type Answer struct {
 
 // Answers carries one or more answers.
 type Answers struct{ Answers []Answer }
+
+// ShortDigest finds what two files have in common. That it is the same is seen by the digest of a block.
+type ShortDigest [8]byte
+
+// Pick tells which way of Delta the sender goes with an entry, DeltaNone if it sends all of it.
+type Pick struct {
+	Index uint64
+	Delta Delta
+}
+
+// Pieces carries the digests of pieces of an old file, of 1<<Log bytes each but for the last of the file: of PieceLog, or of whole blocks.
+type Pieces struct {
+	Index   uint64
+	Start   int64 // of the first, bytes
+	Log     uint8
+	Digests []ShortDigest
+}
+
+// Chunks carries the digests of an old file's chunks, one after the other. The last message of a file has none.
+type Chunks struct {
+	Index  uint64
+	Start  int64 // of the first, bytes
+	Chunks []Chunk
+}
+
+// Chunk is a piece of a file that its content delimits.
+type Chunk struct {
+	Length int64
+	Digest ShortDigest
+}
+
+// Ask asks for the Pieces of blocks.
+type Ask struct {
+	Index  uint64
+	Blocks []Extent
+}
 
 // Written acknowledges blocks written at the receiver.
 type Written struct{ Blocks []BlockID }
@@ -500,6 +566,18 @@ func (*Datagrams) Type() Type { return TypeDatagrams }
 // Type implements Message.
 func (*Volley) Type() Type { return TypeVolley }
 
+// Type implements Message.
+func (*Pick) Type() Type { return TypePick }
+
+// Type implements Message.
+func (*Pieces) Type() Type { return TypePieces }
+
+// Type implements Message.
+func (*Chunks) Type() Type { return TypeChunks }
+
+// Type implements Message.
+func (*Ask) Type() Type { return TypeAsk }
+
 // newMessage returns an empty message of a type, nil for unknown ones.
 func newMessage(t Type) Message {
 	switch t {
@@ -559,6 +637,14 @@ func newMessage(t Type) Message {
 		return new(Datagrams)
 	case TypeVolley:
 		return new(Volley)
+	case TypePick:
+		return new(Pick)
+	case TypePieces:
+		return new(Pieces)
+	case TypeChunks:
+		return new(Chunks)
+	case TypeAsk:
+		return new(Ask)
 	}
 	return nil
 }
@@ -661,6 +747,8 @@ func (m *Hello) encode(e *encoder) {
 	m.Target.encode(e)
 	m.Select.encode(e)
 	e.string(m.Snapshot)
+	e.raw(m.Replaces[:])
+	e.b = append(e.b, byte(m.Target.Delta))
 }
 
 func (t *Target) encode(e *encoder) {
@@ -730,6 +818,12 @@ func (m *Hello) decode(d *decoder) {
 	if d.more() {
 		m.Snapshot = d.string(maxSnapshot)
 	}
+	if d.more() {
+		d.raw(m.Replaces[:])
+	}
+	if d.more() {
+		m.Target.Delta = d.delta(DeltaAuto)
+	}
 }
 
 func (m *Join) encode(e *encoder) {
@@ -762,8 +856,12 @@ func (m *Welcome) decode(d *decoder) {
 func (m *Refuse) encode(e *encoder) { e.uint(uint64(m.Code)); e.string(clip(m.Text)) }
 func (m *Refuse) decode(d *decoder) { m.Code = Code(d.uint()); m.Text = d.string(MaxText) }
 
-func (m *Manifest) encode(e *encoder) { e.bool(m.Single); e.bool(m.Prune) }
-func (m *Manifest) decode(d *decoder) { m.Single = d.bool(); m.Prune = d.bool() }
+func (m *Manifest) encode(e *encoder) { e.bool(m.Single); e.bool(m.Prune); e.bool(m.Delta) }
+func (m *Manifest) decode(d *decoder) {
+	m.Single = d.bool()
+	m.Prune = d.bool()
+	m.Delta = d.more() && d.bool()
+}
 
 func (m *Entries) encode(e *encoder) {
 	e.uint(m.First)
@@ -921,6 +1019,12 @@ func (m *Answers) encode(e *encoder) {
 	for i := range m.Answers {
 		a := &m.Answers[i]
 		e.uint(a.Index)
+		if a.Verdict == Need && a.Delta != DeltaNone {
+			e.b = append(e.b, needDelta, byte(a.Delta))
+			e.uint(uint64(a.Old))
+			encodeExtents(e, a.Have)
+			continue
+		}
 		e.b = append(e.b, byte(a.Verdict))
 		switch a.Verdict {
 		case Need:
@@ -942,6 +1046,12 @@ func (m *Answers) decode(d *decoder) {
 	for range n {
 		a := Answer{Index: d.uint(), Verdict: Verdict(d.byte())}
 		switch a.Verdict {
+		case needDelta:
+			a.Verdict, a.Delta = Need, d.delta(DeltaAuto)
+			if a.Old = d.nonNegative(); a.Delta == DeltaNone || a.Old > MaxSize {
+				d.fail("no such old version")
+			}
+			a.Have = decodeExtents(d)
 		case Need:
 			a.Have = decodeExtents(d)
 		case Fail:
@@ -980,6 +1090,81 @@ func (m *Written) decode(d *decoder) {
 		m.Blocks = append(m.Blocks, b)
 	}
 }
+
+// delta reads a Delta of at most most.
+func (d *decoder) delta(most Delta) Delta {
+	v := Delta(d.byte())
+	if v > most {
+		d.fail("unknown way of delta")
+	}
+	return v
+}
+
+func (m *Pick) encode(e *encoder) { e.uint(m.Index); e.b = append(e.b, byte(m.Delta)) }
+func (m *Pick) decode(d *decoder) { m.Index = d.uint(); m.Delta = d.delta(DeltaChunks) }
+
+func (m *Pieces) encode(e *encoder) {
+	e.uint(m.Index)
+	e.uint(uint64(m.Start))
+	e.b = append(e.b, m.Log)
+	e.uint(uint64(len(m.Digests)))
+	for i := range m.Digests {
+		e.raw(m.Digests[i][:])
+	}
+}
+
+func (m *Pieces) decode(d *decoder) {
+	m.Index = d.uint()
+	m.Start = d.nonNegative()
+	m.Log = d.byte()
+	n := d.count()
+	if m.Log < PieceLog || m.Log > MaxBlockLog || n > MaxPieces || m.Start > MaxSize || m.Start&(1<<m.Log-1) != 0 {
+		d.fail("pieces out of range")
+		return
+	}
+	for range n {
+		var digest ShortDigest
+		d.raw(digest[:])
+		if d.err != nil {
+			return
+		}
+		m.Digests = append(m.Digests, digest)
+	}
+}
+
+func (m *Chunks) encode(e *encoder) {
+	e.uint(m.Index)
+	e.uint(uint64(m.Start))
+	e.uint(uint64(len(m.Chunks)))
+	for i := range m.Chunks {
+		e.uint(uint64(m.Chunks[i].Length))
+		e.raw(m.Chunks[i].Digest[:])
+	}
+}
+
+func (m *Chunks) decode(d *decoder) {
+	m.Index = d.uint()
+	m.Start = d.nonNegative()
+	n := d.count()
+	if n > MaxPieces || m.Start > MaxSize {
+		d.fail("chunks out of range")
+		return
+	}
+	for range n {
+		c := Chunk{Length: d.nonNegative()}
+		d.raw(c.Digest[:])
+		if d.err == nil && (c.Length == 0 || c.Length > MaxChunk) {
+			d.fail("chunk out of range")
+		}
+		if d.err != nil {
+			return
+		}
+		m.Chunks = append(m.Chunks, c)
+	}
+}
+
+func (m *Ask) encode(e *encoder) { e.uint(m.Index); encodeExtents(e, m.Blocks) }
+func (m *Ask) decode(d *decoder) { m.Index = d.uint(); m.Blocks = decodeExtents(d) }
 
 func (m *Resend) encode(e *encoder) { e.uint(m.Index); encodeExtents(e, m.Blocks) }
 func (m *Resend) decode(d *decoder) { m.Index = d.uint(); m.Blocks = decodeExtents(d) }

@@ -245,13 +245,15 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 	var stats sessionStats
 	alive := time.Now()
 	mtu := 0
+	var last [16]byte // session
 	for try := 0; ; try++ {
 		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh, mtu: mtu}
 		fresh = false
-		s.hello.Fresh = s.fresh
+		s.hello.Fresh, s.hello.Replaces = s.fresh, last
 		prepare(s)
-		before, began := t.written, time.Now()
+		before, began := t.written+t.copied, time.Now()
 		err := s.run(ctx)
+		last = s.hello.Session
 		stats.merge(s.stats)
 		// Of a stream nothing must be read twice.
 		if hole := (*transport.BlackHoleError)(nil); mtu == 0 && errors.As(err, &hole) && ctx.Err() == nil && (!s.opened.Load() || local != nil) {
@@ -266,7 +268,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		if err == nil && c.opt.Streams == 0 {
 			c.learn(server, s.stats.streams)
 		}
-		if t.written > before {
+		if t.written+t.copied > before {
 			alive, try = time.Now(), 0
 		}
 		if err == nil && t.manifest != nil {
@@ -375,6 +377,9 @@ func describe(err error, server string) error {
 		}
 		if coded.Code == wire.CodeTrust {
 			e.Remedy = "ask its administrator for an invitation: fxfer serve --invite"
+		}
+		if coded.Code == wire.CodeNoSpace {
+			e.Remedy = "make room there; the same command resumes"
 		}
 		if coded.Remote && coded.Code == wire.CodeBusy {
 			e.Remedy = "come again later; send and get do by themselves with --retry-for"

@@ -17,10 +17,16 @@ import (
 // DefaultMaxStreams bounds the data streams that are opened when their number is automatic.
 const DefaultMaxStreams = 32
 
-// Bounds of a server, for a host with 1 GB of memory. Over them a client is told to come again.
+// Bounds of a server, for a host with 1 GB of memory. Over them a client is told to come again, or its connection is closed before it
+// began, which it takes for the same.
 const (
-	DefaultMaxSessions          = 128
-	DefaultMaxSessionsPerClient = 32
+	DefaultMaxSessions              = 128
+	DefaultMaxSessionsPerClient     = 32
+	DefaultMaxConnections           = 2048
+	DefaultMaxConnectionsPerAddress = 512
+	DefaultMaxHandshakes            = 400
+	DefaultMaxHandshakesPerAddress  = 200
+	DefaultMaxMemory                = 640 << 20
 )
 
 // Options of a Client. Zero is automatic for each.
@@ -31,6 +37,7 @@ type Options struct {
 	SockBuf    int           // bytes; a fixed window on both ends
 	Congestion string        // congestion control on both ends, such as "bbr"
 	RateLimit  int64         // of payload, bit/s
+	Throttle   *Throttle     // takes the place of RateLimit for what is sent, and may change meanwhile; nil is RateLimit
 	RetryFor   time.Duration // how long a lost connection is tried again; 0 is not at all
 	Pin        string        // the server's key; "" is what is known of it
 	Compress   string        // "auto" where the path is the limiter, "zstd" always, or "none", which "" is
@@ -75,11 +82,25 @@ type Target struct {
 	BackupDir  string // below the target's share or folder: what is removed or replaced goes there; "" is nowhere
 	DryRun     bool   // compare only, and report what would be done
 
+	// Delta says how the target's older version of a file spares sending what the two have in common. "" is DeltaAuto.
+	Delta Delta
+
 	// Snapshot sends into a new folder of this name, a time such as 2026-11-20T020000Z (see SnapshotName) or SnapshotAuto, below that of the
 	// URL. Unchanged files are shared with the newest snapshot there. It is visible when it is complete; until then, the same name goes on
 	// with it. "" is none. Not of Get.
 	Snapshot string
 }
+
+// Delta is a way to find what two versions of a file have in common.
+type Delta string
+
+// The ways.
+const (
+	DeltaAuto   Delta = "auto"   // one of the others, by a sample of each file
+	DeltaFixed  Delta = "fixed"  // blocks in their places: images, databases
+	DeltaChunks Delta = "chunks" // chunks that their content delimits, wherever they are: dumps, archives
+	DeltaNone   Delta = "none"   // send all
+)
 
 // Sync says when files are durable.
 type Sync string
@@ -98,6 +119,7 @@ type ServerOptions struct {
 	SockBuf    int    // bytes; a fixed window for every client, 0 is automatic
 	Congestion string // congestion control, "" is automatic
 	Log        *slog.Logger
+	Audit      *slog.Logger // who did what to which entry, with its digest and outcome; nil is nowhere
 
 	Shares               []Share        // what is offered
 	Clients              []Admission    // who is admitted beside those in authorized_clients
@@ -106,6 +128,13 @@ type ServerOptions struct {
 	ClientRateLimit      int64          // of each client that has none of its own
 	MaxSessions          int            // at a time, DefaultMaxSessions if 0
 	MaxSessionsPerClient int            // of one key, DefaultMaxSessionsPerClient if 0
+
+	// Of an IPv6 address, its /64 counts. A quarter of the connections may be such that are not admitted yet.
+	MaxConnections           int   // at a time; 0 is DefaultMaxConnections, or what the limit of open files allows
+	MaxConnectionsPerAddress int   // DefaultMaxConnectionsPerAddress if 0
+	MaxHandshakes            int   // a second, DefaultMaxHandshakes if 0; others wait
+	MaxHandshakesPerAddress  int   // DefaultMaxHandshakesPerAddress if 0
+	MaxMemory                int64 // bytes, of the buffers of all data streams, DefaultMaxMemory if 0
 }
 
 // Share is a folder that a server offers.
@@ -115,6 +144,9 @@ type Share struct {
 	Rights    Rights         // the most that any client has
 	Allow     []netip.Prefix // addresses that may use it; nil is any
 	RateLimit int64          // of all sessions on it, bit/s in each direction; 0 is none
+
+	Quota      int64 // bytes that files in it may have; 0 is any number, as below
+	QuotaFiles int64 // entries in it, folders included
 }
 
 // Admission is what a server grants one client.
@@ -136,6 +168,7 @@ type Progress struct {
 	FilesFailed int64   //
 	Bytes       int64   // of the files found
 	BytesDone   int64   // of these, written at the receiver, or there before
+	Written     int64   // payload written at the receiver in this run
 	Goodput     float64 // bit/s over the last seconds
 	Streams     int     // data streams
 	RTT         time.Duration
@@ -191,6 +224,7 @@ type Report struct {
 	Removed  int64         // entries that Delete removed, or in a dry run would
 	Bytes    int64         // of all files found
 	Written  int64         // payload written at the receiver in this run
+	Copied   int64         // of the files sent: what the target had in older versions of them, bytes; not in Written
 	Resumed  int64         // payload that was there from an interrupted run
 	Resent   int64         // payload sent more than once
 	Goodput  float64       // Written over Duration, bit/s

@@ -26,6 +26,9 @@ func (o *Options) check() error {
 	if _, ok := syncPolicies[o.Target.Sync]; !ok {
 		return usage("choose batch, file or none", "there is no sync policy %q", o.Target.Sync)
 	}
+	if _, ok := deltas[o.Target.Delta]; !ok {
+		return usage("choose auto, fixed, chunks or none", "there is no delta %q", o.Target.Delta)
+	}
 	if _, err := o.Source.filter(); err != nil {
 		return usage("rules are those of gitignore", "%w", err)
 	}
@@ -112,12 +115,14 @@ const helloRoom = 256
 
 var syncPolicies = map[Sync]wire.Sync{"": wire.SyncBatch, SyncBatch: wire.SyncBatch, SyncFile: wire.SyncFile, SyncNone: wire.SyncNone}
 
+var deltas = map[Delta]wire.Delta{"": wire.DeltaAuto, DeltaAuto: wire.DeltaAuto, DeltaFixed: wire.DeltaFixed, DeltaChunks: wire.DeltaChunks, DeltaNone: wire.DeltaNone}
+
 // wire is the target as a session is told of it.
 func (t *Target) wire() wire.Target {
 	w := wire.Target{
 		Compare: wire.Compare{Checksum: t.Checksum, Update: t.Update, Existing: t.Existing, IgnoreExisting: t.IgnoreExisting},
 		Sync:    syncPolicies[t.Sync], Readback: t.Readback, NumericIDs: t.NumericIDs,
-		Delete: t.Delete, MaxDelete: t.MaxDelete, BackupDir: t.BackupDir, DryRun: t.DryRun,
+		Delete: t.Delete, MaxDelete: t.MaxDelete, BackupDir: t.BackupDir, DryRun: t.DryRun, Delta: deltas[t.Delta],
 	}
 	if w.MaxDelete == 0 {
 		w.MaxDelete = -1

@@ -57,12 +57,12 @@ func TestRequestLength(t *testing.T) {
 }
 
 func TestTargetOnTheWire(t *testing.T) {
-	require.Equal(t, wire.Target{MaxDelete: -1}, (&Target{}).wire())
+	require.Equal(t, wire.Target{MaxDelete: -1, Delta: wire.DeltaAuto}, (&Target{}).wire())
 	full := Target{Checksum: true, Update: true, Existing: true, IgnoreExisting: true, Sync: SyncFile, Readback: true, NumericIDs: true, Strict: true,
-		Delete: true, MaxDelete: 3, BackupDir: "old", DryRun: true}
+		Delete: true, MaxDelete: 3, BackupDir: "old", DryRun: true, Delta: DeltaChunks}
 	require.Equal(t, wire.Target{
 		Compare: wire.Compare{Checksum: true, Update: true, Existing: true, IgnoreExisting: true}, Sync: wire.SyncFile, Readback: true, NumericIDs: true,
-		Delete: true, MaxDelete: 3, BackupDir: "old", DryRun: true,
+		Delete: true, MaxDelete: 3, BackupDir: "old", DryRun: true, Delta: wire.DeltaChunks,
 	}, full.wire())
 }
 

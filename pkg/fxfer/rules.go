@@ -130,6 +130,11 @@ func (s *Server) Reload(opt ServerOptions) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	present := s.rules.Load()
+	bounds := s.opt
+	bounds.MaxSessions, bounds.MaxSessionsPerClient = opt.MaxSessions, opt.MaxSessionsPerClient
+	if err := bounds.fill(0); err != nil {
+		return err
+	}
 	r, err := s.rulesOf(&opt, present)
 	if err != nil {
 		return err

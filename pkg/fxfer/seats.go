@@ -7,9 +7,6 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// maxStreamsInAll bounds the data streams of all sessions, each of which costs about 2 MiB. The first of a session always has room.
-const maxStreamsInAll = 256
-
 // seats counts sessions of any intent, of clients that are admitted.
 type seats struct {
 	most, mostOf int // in all, and of one key
@@ -37,20 +34,36 @@ func (s *seats) leave(key string) {
 	}
 }
 
-// enterStream counts a data stream of a session; nil says that there is no room for it.
+// shareLocked is how many data streams each session may have now: what there is, in equal parts.
+func (s *Server) shareLocked() int {
+	return min(maxStreams, 1+s.opt.moreStreams(s.seats.most)/max(1, s.seats.taken))
+}
+
+// offer is how many data streams a session that has a seat is to have.
+func (s *Server) offer() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shareLocked()
+}
+
+// enterStream counts a data stream of a session; nil says that there is no room for it. The first of a session always has some.
 func (s *Server) enterStream(x *serverSession) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.streams >= maxStreamsInAll && x.streams > 0 {
-		return nil
+	if x.streams > 0 {
+		share := s.shareLocked()
+		if s.more >= s.opt.moreStreams(s.seats.most) || x.streams > share+share/4 { // some may be in place of others that are not known to be dead
+			return nil
+		}
+		s.more++
 	}
-	s.streams++
 	x.streams++
 	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.streams--
-		x.streams--
+		if x.streams--; x.streams > 0 {
+			s.more--
+		}
 	})
 }
 

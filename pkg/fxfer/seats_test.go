@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -76,7 +75,7 @@ func TestSeats(t *testing.T) {
 }
 
 func (s *Server) seated() int { s.mu.Lock(); defer s.mu.Unlock(); return s.seats.taken }
-func (s *Server) opened() int { s.mu.Lock(); defer s.mu.Unlock(); return s.streams }
+func (s *Server) opened() int { s.mu.Lock(); defer s.mu.Unlock(); return s.more }
 
 // TestSentAwayDoesNotWait: the data streams of a session that had no seat don't take the place of strangers for long.
 func TestSentAwayDoesNotWait(t *testing.T) {
@@ -96,46 +95,37 @@ func TestSentAwayDoesNotWait(t *testing.T) {
 	require.False(t, s.sentAway.has(id), "bounded")
 }
 
-// TestStreamsInAll: each session has room for one data stream, however many there are.
+// TestStreamsInAll: each session has room for one data stream, however many there are, and of the others its part.
 func TestStreamsInAll(t *testing.T) {
-	s := &Server{}
+	s := &Server{seats: seats{most: 4, taken: 1}, opt: ServerOptions{MaxMemory: otherMemory + 14*streamMemory}}
 	greedy, modest := &serverSession{}, &serverSession{}
 	var leave []func()
-	for range maxStreamsInAll {
-		leave = append(leave, s.enterStream(greedy))
+	for range 1 + 10 {
+		out := s.enterStream(greedy)
+		require.NotNil(t, out)
+		leave = append(leave, out)
 	}
-	require.Nil(t, s.enterStream(greedy))
+	require.Nil(t, s.enterStream(greedy), "there are no more")
+	s.seats.taken = 2
+	require.Equal(t, 1+10/2, s.offer())
 	first := s.enterStream(modest)
 	require.NotNil(t, first)
 	require.Nil(t, s.enterStream(modest))
-	leave[0]()
-	leave[0]()
-	leave[1]()
+	for _, out := range leave[:5] {
+		out()
+		out()
+	}
+	for i := range 5 {
+		require.NotNil(t, s.enterStream(modest), i)
+	}
+	require.Nil(t, s.enterStream(modest), "there are no more")
+	require.Equal(t, 10, s.more)
+	for _, out := range leave[5:] {
+		out()
+	}
+	require.Equal(t, 5, s.more)
+	require.NotNil(t, s.enterStream(modest), "in place of another")
 	require.NotNil(t, s.enterStream(modest))
-	require.Equal(t, maxStreamsInAll, s.streams)
-}
-
-func TestStrangersAreBounded(t *testing.T) {
-	gate := newStrangers()
-	from := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
-	var leave []func()
-	for i := range maxStrangersFrom {
-		out, ok := gate.enter(from(1))
-		require.True(t, ok, i)
-		leave = append(leave, out)
-	}
-	_, ok := gate.enter(from(1))
-	require.False(t, ok, "of one address")
-	for i := range maxStrangers - maxStrangersFrom {
-		_, ok := gate.enter(from(byte(2 + i/maxStrangersFrom)))
-		require.True(t, ok, i)
-	}
-	_, ok = gate.enter(from(99))
-	require.False(t, ok, "in all")
-	leave[0]()
-	leave[0]()
-	_, ok = gate.enter(from(99))
-	require.True(t, ok)
-	_, ok = gate.enter(from(98))
-	require.False(t, ok)
+	require.Nil(t, s.enterStream(modest), "more than its part")
+	require.Zero(t, greedy.streams)
 }

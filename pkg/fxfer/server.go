@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"path"
 	"strings"
@@ -35,50 +34,9 @@ const (
 	admitWithin = 10 * time.Second
 	// drainWithin bounds the end of a server.
 	drainWithin = 8 * time.Second
-	// maxStrangers bounds the connections that are not admitted yet, and maxStrangersFrom those from one address. Each may cost 64 KiB.
-	maxStrangers     = 512
-	maxStrangersFrom = 128
 	// staleAfter is the age from which an abandoned partial file is removed when the server starts.
 	staleAfter = 14 * 24 * time.Hour
 )
-
-// strangers counts the connections that are not admitted yet.
-type strangers struct {
-	mu    sync.Mutex
-	count int
-	from  map[netip.Addr]int
-}
-
-func (s *strangers) size() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.count
-}
-
-func newStrangers() *strangers { return &strangers{from: make(map[netip.Addr]int)} }
-
-// enter counts a connection, if there is room for it. leave ends that, once.
-func (s *strangers) enter(addr net.Addr) (leave func(), ok bool) {
-	var ip netip.Addr
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		ip = tcp.AddrPort().Addr()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.count >= maxStrangers || s.from[ip] >= maxStrangersFrom {
-		return nil, false
-	}
-	s.count++
-	s.from[ip]++
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.count--
-		if s.from[ip]--; s.from[ip] == 0 {
-			delete(s.from, ip)
-		}
-	}), true
-}
 
 // Server offers shares. NewServer makes one that listens already.
 type Server struct {
@@ -89,7 +47,7 @@ type Server struct {
 	listen    transport.Listener
 	host      string
 	began     time.Time
-	gate      *strangers
+	gate      *gate
 	tally     *tally
 	confined  atomic.Bool
 	rules     atomic.Pointer[rules]
@@ -106,7 +64,7 @@ type Server struct {
 	busy     map[identity.Pin]*busyClient
 	draining bool
 	seats    seats
-	streams  int // data streams of all sessions
+	more     int // data streams beyond the first of each session
 	sentAway lastSessions
 }
 
@@ -117,6 +75,7 @@ type serverSession struct {
 	hello   *wire.Hello
 	key     ed25519.PublicKey
 	log     *slog.Logger
+	audit   *audit
 	set     *streamSet
 	share   *openShare
 	coder   *compress.Meter // of Pull; nil for none
@@ -135,7 +94,7 @@ type serverSession struct {
 // NewServer opens the shares and listens. The caller calls Serve next.
 func NewServer(opt ServerOptions) (*Server, error) {
 	s := &Server{
-		opt: opt, log: opt.Log, began: time.Now(), gate: newStrangers(), tally: newTally(), sessions: make(map[[16]byte]*serverSession),
+		opt: opt, log: opt.Log, began: time.Now(), tally: newTally(), sessions: make(map[[16]byte]*serverSession),
 		guests: make(map[*guest]transport.Conn), busy: make(map[identity.Pin]*busyClient), seats: seats{of: make(map[string]int)},
 	}
 	s.cond = sync.NewCond(&s.mu)
@@ -143,7 +102,11 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.host, _ = os.Hostname() // for messages only
-	var err error
+	err := s.opt.fill(mostFiles())
+	if err != nil {
+		return nil, err
+	}
+	s.gate = newGate(&s.opt)
 	if s.store, s.key, err = openIdentity(opt.Home); err != nil {
 		return nil, err
 	}
@@ -174,7 +137,7 @@ func (s *Server) Addr() net.Addr { return s.listen.Addr() }
 
 // Pin is the server's key, as clients know it.
 func (s *Server) Pin() string {
-	return string(identity.PinOf(s.key.Public().(ed25519.PublicKey)))
+	return string(identity.PinOfPrivate(s.key))
 }
 
 // Invite makes a URL that admits one client to all shares, with their rights. It is valid once and for 10 minutes. host is the name
@@ -211,25 +174,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	conns.Go(func() { s.keepReviewing(live) })
 	unhook := context.AfterFunc(ctx, func() { _ = s.listen.Close() })
 	defer unhook()
-	for wait := time.Millisecond; ; {
-		conn, err := s.listen.Accept()
-		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-			break
-		}
-		if err != nil { // such as too many open files: others may end
-			s.log.Error("accept", "error", err)
-			time.Sleep(wait)
-			wait = min(2*wait, time.Second)
-			continue
-		}
-		wait = time.Millisecond
-		if leave, ok := s.gate.enter(conn.RemoteAddr()); ok {
-			conns.Go(func() { s.serve(live, conn, leave) })
-		} else {
-			s.tally.refuse(refusedCrowd)
-			_ = conn.Close()
-		}
-	}
+	s.accept(ctx, func(conn transport.Conn, v *visit) { conns.Go(func() { s.serve(live, conn, v) }) })
 	s.drain(kill)
 	ended := make(chan struct{})
 	go func() { conns.Wait(); close(ended) }()
@@ -238,6 +183,39 @@ func (s *Server) Serve(ctx context.Context) error {
 	case <-time.After(time.Second): // what hangs in the kernel ends with the process
 	}
 	return nil
+}
+
+// accept takes connections until ctx is done, and hands on those that there is room for.
+func (s *Server) accept(ctx context.Context, serve func(transport.Conn, *visit)) {
+	failing := false
+	for {
+		conn, err := s.listen.Accept()
+		switch {
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		case err != nil: // such as too many open files: others may end
+			if !failing {
+				s.log.Error("accept", "error", err)
+			}
+			failing = true
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		failing = false
+		if v := s.gate.enter(conn.RemoteAddr()); v != nil {
+			serve(conn, v)
+		} else {
+			s.tally.refuse(refusedCrowd)
+			_ = conn.Close()
+		}
+	}
 }
 
 // sweep removes what abandoned transfers left.
@@ -305,15 +283,19 @@ func (s *Server) drain(kill context.CancelFunc) {
 	kill()
 }
 
-// serve admits one connection and carries what it is for. admitted is called when it stops being a stranger.
-func (s *Server) serve(ctx context.Context, conn transport.Conn, admitted func()) {
-	defer admitted()
+// serve admits one connection and carries what it is for.
+func (s *Server) serve(ctx context.Context, conn transport.Conn, v *visit) {
+	defer v.leave()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	begin, cancel := context.WithTimeout(ctx, admitWithin)
 	defer cancel()
 	log := s.log.With("peer", conn.RemoteAddr().String())
-	if err := conn.Handshake(begin); err != nil {
+	err := v.wait(begin)
+	if err == nil {
+		err = conn.Handshake(begin)
+	}
+	if err != nil {
 		s.tally.refuse(refusedHandshake)
 		log.Debug("handshake", "error", err)
 		return
@@ -328,9 +310,9 @@ func (s *Server) serve(ctx context.Context, conn transport.Conn, admitted func()
 	}
 	switch m := m.(type) {
 	case *wire.Hello:
-		err = s.hello(ctx, conn, m, log, admitted)
+		err = s.hello(ctx, conn, m, log, v.admitted)
 	case *wire.Join:
-		err = s.join(begin, conn, m, admitted)
+		err = s.join(begin, conn, m, v.admitted)
 	default:
 		err = wire.Errorf(wire.CodeProtocol, "a connection begins with Hello or Join")
 	}
@@ -375,14 +357,16 @@ func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (i
 	if err != nil {
 		return nil, err
 	}
-	invited, err := s.store.Redeem([32]byte(m.Proof), exported)
+	invited, comment, err := s.store.Redeem([32]byte(m.Proof), exported)
 	if err != nil {
 		if known { // the URL was pasted again
 			return grants, nil
 		}
 		return nil, &wire.Error{Code: wire.CodeTrust, Text: err.Error()}
 	}
-	comment := fmt.Sprintf("invited %s from %s", time.Now().UTC().Format(time.RFC3339), conn.RemoteAddr())
+	if comment == "" {
+		comment = fmt.Sprintf("invited %s from %s", time.Now().UTC().Format(time.RFC3339), conn.RemoteAddr())
+	}
 	if err := s.store.AddAuthorized(key, invited, comment); err != nil {
 		log.Error("enrol", "error", err)
 		return nil, wire.Errorf(wire.CodeOther, "the server could not enrol this client; its invitation is spent")
@@ -392,22 +376,32 @@ func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (i
 }
 
 // hello admits a session and runs it.
-func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) error {
+func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) (err error) {
 	if m.Version != wire.Version {
 		return wire.Errorf(wire.CodeVersion, "the server speaks protocol version %d, the client %d", wire.Version, m.Version)
 	}
 	grants, err := s.grants(conn, m, log)
 	if err != nil {
+		s.refused(ctx, conn, m, err)
 		return err
 	}
+	s.replace(ctx, m.Replaces, conn.PeerKey())
 	ctx, g, err := s.sit(ctx, conn, m.Session)
 	if err != nil {
+		s.refused(ctx, conn, m, err)
 		return err
 	}
 	defer g.leave()
 	g.grants = grants
+	audit := g.auditOf(m)
 	log = log.With("session", g.id, "client", g.pin.Short())
 	s.tally.begin(m.Intent)
+	carried := false // by an engine, which has its own last word
+	defer func() {
+		if !carried {
+			audit.session(ctx, m.Paths, -1, err)
+		}
+	}()
 	switch m.Intent {
 	case wire.List:
 		return s.list(ctx, conn, m, g)
@@ -420,7 +414,7 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	case wire.Expire:
 		return s.expire(ctx, conn, m, g, admitted)
 	}
-	x := &serverSession{server: s, guest: g, hello: m, key: conn.PeerKey()}
+	x := &serverSession{server: s, guest: g, hello: m, key: conn.PeerKey(), audit: audit}
 	need := identity.Write
 	if m.Intent == wire.Pull {
 		need = identity.Read
@@ -442,7 +436,8 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	admitted()
 	_ = conn.SetDeadline(time.Time{})
 	x.log = log.With("share", m.Share)
-	return x.run(ctx, conn)
+	carried, err = x.run(ctx, conn)
+	return err
 }
 
 // register makes a session known to its data streams.
@@ -468,6 +463,35 @@ func (s *Server) register(x *serverSession) error {
 	s.sessions[x.hello.Session] = x
 	s.cond.Broadcast()
 	return nil
+}
+
+// replaceWithin bounds the end of a session that another one replaces.
+const replaceWithin = 5 * time.Second
+
+// errReplaced ends a session whose client has come again.
+var errReplaced = wire.Errorf(wire.CodeSilent, "the client has come again")
+
+// replace ends the session id, if it is of this key, and returns when it has let go of its files or that takes too long.
+func (s *Server) replace(ctx context.Context, id [16]byte, key ed25519.PublicKey) {
+	s.mu.Lock()
+	x := s.sessions[id]
+	s.mu.Unlock()
+	if id == ([16]byte{}) || x == nil || x.drain == nil || !x.key.Equal(key) {
+		return
+	}
+	x.drain(errReplaced)
+	ctx, cancel := context.WithTimeout(ctx, replaceWithin)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cond.Broadcast()
+	})()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.sessions[id] == x && ctx.Err() == nil {
+		s.cond.Wait()
+	}
 }
 
 func (s *Server) unregister(x *serverSession) {
@@ -498,7 +522,7 @@ func (s *Server) join(ctx context.Context, conn transport.Conn, m *wire.Join, ad
 	}
 	leave := s.enterStream(x)
 	if leave == nil {
-		return wire.Errorf(wire.CodeBusy, "the server has %d data streams, its most", maxStreamsInAll)
+		return wire.Errorf(wire.CodeBusy, "the server has no room for another data stream of this session")
 	}
 	defer leave()
 	d := x.set.add(m.Stream, conn, maxStreams)
@@ -532,8 +556,8 @@ func (s *Server) await(ctx context.Context, id [16]byte) *serverSession {
 	return s.sessions[id]
 }
 
-// run carries an admitted session.
-func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
+// run carries an admitted session. An error, without carried, says why it could not.
+func (x *serverSession) run(ctx context.Context, conn transport.Conn) (carried bool, err error) {
 	s := x.server
 	ctx, x.drain = context.WithCancelCause(ctx)
 	defer x.drain(nil)
@@ -548,17 +572,17 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	x.watched = newTelemetry(x.clock, x.set, x.written, hostFacts(s.host, int64(s.opt.SockBuf)))
 	x.watched.reached(conn.RemoteAddr())
 	x.book = newBook(x, conn.RemoteAddr().String())
-	count := &counts{}
+	count := &counts{audit: x.audit}
 	run, err := x.engine(ctx, conn, r, count)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if x.storing != nil {
 		defer x.storing.close()
 	}
-	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: maxStreams})
+	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: uint64(s.offer())})
 	if err := s.register(x); err != nil {
-		return err
+		return false, err
 	}
 	defer s.unregister(x)
 	x.log.Info("session begins", "intent", x.intent(), "agent", wire.Printable(x.hello.Agent))
@@ -571,11 +595,12 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) error {
 	seconds := time.Since(start).Seconds()
 	x.log.Log(ctx, level, "session ends", "intent", x.intent(), "seconds", seconds, "bytes", count.written, "files", count.committed,
 		"unchanged", count.same, "removed", count.removed, "failed", count.failed, "streams", x.set.peak(), "error", err)
-	if err != nil { // the engine has told the peer, who may not have read it yet
+	x.audit.session(ctx, x.hello.Paths, count.written, err)
+	if err != nil && !errors.Is(err, errReplaced) { // the engine has told the peer, who may not have read it yet
 		_ = conn.CloseWrite()
 		linger(conn)
 	}
-	return nil
+	return true, nil
 }
 
 // engine makes the engine and returns its Run. What the client asks of it may be hostile.
@@ -606,6 +631,9 @@ func (x *serverSession) engine(ctx context.Context, conn transport.Conn, r *wire
 	if source.Roots, err = x.roots(); err != nil {
 		return nil, err
 	}
+	if x.audit != nil {
+		x.audit.roots = source.Roots
+	}
 	x.sender = transfer.NewSender(conn, r, &source, transfer.SenderOptions{
 		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, initialStreams)), Prune: x.hello.Target.Delete, Coder: x.coder, Clock: x.clock,
 		Event: x.event(count), Message: x.message, WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
@@ -635,7 +663,7 @@ func (x *serverSession) watch(ctx context.Context, run func(context.Context) err
 	watch, stop := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	if x.sender != nil {
-		t := tuner{sender: x.sender, set: x.set, max: int(min(x.hello.MaxStreams, maxStreams)),
+		t := tuner{sender: x.sender, set: x.set, max: int(min(x.hello.MaxStreams, uint64(x.server.offer()))),
 			want: func(n int, dead []uint64) { x.send(&wire.Streams{Want: uint64(n), Dead: dead}) }}
 		tasks.Go(func() { t.run(watch) })
 		if x.coder != nil {
@@ -667,11 +695,13 @@ func (x *serverSession) send(m wire.Message) {
 
 // counts sums a session's events up for the log.
 type counts struct {
+	audit                            *audit
 	written                          int64
 	committed, same, removed, failed int
 }
 
 func (c *counts) event(e transfer.Event) {
+	c.audit.event(e)
 	switch e.Kind {
 	case transfer.Written:
 		c.written += max(0, e.Bytes)

@@ -65,6 +65,7 @@ type clientSession struct {
 
 	mu      sync.Mutex
 	want    int
+	most    int // that the server offers, 0 until it has told
 	dialing int
 	nextID  uint64
 	refused int // streams in a row that ended at once
@@ -153,11 +154,11 @@ func (s *clientSession) run(ctx context.Context) error {
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
 	s.cfg = transport.Config{Identity: s.client.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion, Path: transport.Path{MTU: s.mtu}}
-	limit := opt.RateLimit
-	if s.hello.Intent == wire.Pull {
-		limit = 0 // the server sends
+	limit := NewThrottle(0)
+	if s.hello.Intent != wire.Pull { // then the server sends
+		limit = opt.throttle()
 	}
-	s.set = newStreamSet(nil, heldTo(limit))
+	s.set = newStreamSet(nil, limit.pacer.Flow(&limit.limit))
 	clock := newClock()
 	s.watched = newTelemetry(clock, s.set, s.written, hostFacts(hostname(), int64(opt.SockBuf)))
 	s.set.removed = func(lived time.Duration) { s.replace(ctx, lived) }
@@ -198,6 +199,7 @@ func (s *clientSession) run(ctx context.Context) error {
 		return err
 	}
 	close(s.ready)
+	s.dials.Go(func() { doubt(ctx, s.heard.Load, s.reach, s.cancel) })
 	s.grow(ctx, first)
 	if !trusted { // until now it was the user who thought
 		s.watch(ctx)
@@ -257,6 +259,17 @@ func (s *clientSession) open(ctx context.Context) (transport.Conn, error) {
 	return conn, nil
 }
 
+// reach connects to the server, and no more.
+func (s *clientSession) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deafAfter)
+	defer cancel()
+	conn, err := transport.Dial(ctx, s.url.address(), s.cfg, s.client.expect(s.url))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
 // openThrough is open, also through a black hole.
 func (s *clientSession) openThrough(ctx context.Context) (transport.Conn, error) {
 	conn, err := s.open(ctx)
@@ -308,6 +321,7 @@ func (s *clientSession) message(control transport.Conn, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Welcome:
 		s.watched.named(m.Host)
+		s.offered(int(min(m.MaxStreams, maxStreams)))
 		if s.url.Pin != "" || s.client.pin != "" {
 			if err := s.client.remember(s.url, control.PeerKey()); err != nil && s.client.opt.Notice != nil {
 				s.client.opt.Notice(err.Error())
@@ -426,9 +440,25 @@ func (s *clientSession) judge() {
 // setWant asks for n data streams in all.
 func (s *clientSession) setWant(n int) {
 	s.mu.Lock()
-	s.want = max(1, n)
+	s.want = s.boundLocked(n)
 	s.mu.Unlock()
 	s.grow(s.ctx, 0)
+}
+
+// boundLocked returns the number of data streams to have where n are wanted.
+func (s *clientSession) boundLocked(n int) int {
+	if s.most > 0 {
+		n = min(n, s.most)
+	}
+	return max(1, n)
+}
+
+// offered takes the most data streams that the server has room for. It refuses those beyond, and they are not dialled again.
+func (s *clientSession) offered(most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most = max(1, most)
+	s.want = s.boundLocked(s.want)
 }
 
 // replace dials another stream for one that ended, unless the session does. One that did not live was refused: then it waits.
@@ -460,7 +490,7 @@ func (s *clientSession) grow(ctx context.Context, want int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if want > 0 {
-		s.want = want
+		s.want = s.boundLocked(want)
 	}
 	for !s.over && ctx.Err() == nil && s.set.count()+s.dialing < s.want {
 		s.dialing++

@@ -133,7 +133,7 @@ func outcomeOf(err error, failed int64) string {
 func (s *Server) Status() *Status {
 	st := &Status{
 		At: time.Now(), Started: s.began, Host: s.host, Addr: s.Addr().String(), Pin: s.Pin(),
-		Strangers: s.gate.size(), MaxStrangers: maxStrangers,
+		Strangers: s.gate.size(), MaxStrangers: quarter(s.gate.most),
 	}
 	s.mu.Lock()
 	st.Ready = s.serving && !s.draining

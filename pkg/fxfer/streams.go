@@ -55,14 +55,6 @@ func newStreamSet(in, out *pace.Flow) *streamSet {
 	return &streamSet{in: in, out: out, conns: make(map[uint64]*dataStream)}
 }
 
-// heldTo is a flow of its own with a rate in bit/s, 0 for none.
-func heldTo(bitsPerSecond int64) *pace.Flow {
-	var p pace.Pacer
-	limit := new(pace.Bucket)
-	p.SetRate(limit, bitsPerSecond)
-	return p.Flow(limit)
-}
-
 // add wraps a connected, joined stream. It returns nil if the number is taken or there are most already.
 func (s *streamSet) add(id uint64, c transport.Conn, most int) *dataStream {
 	d := &dataStream{Conn: c, set: s, id: id, since: time.Now()}

@@ -326,7 +326,7 @@ func (s *streamSet) sums() (streamSums, int) {
 // asked is what the user asked of a transfer.
 func (o *Options) asked(push bool) *diagnose.Asked {
 	a := &diagnose.Asked{
-		Here: diagnose.Sender, Streams: o.Streams, MaxStreams: o.MaxStreams, SockBuf: int64(o.SockBuf), RateLimit: o.RateLimit,
+		Here: diagnose.Sender, Streams: o.Streams, MaxStreams: o.MaxStreams, SockBuf: int64(o.SockBuf), RateLimit: o.throttle().Rate(),
 		Sync: string(o.Target.Sync),
 	}
 	if !push {

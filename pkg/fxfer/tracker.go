@@ -19,6 +19,7 @@ type tracker struct {
 
 	mu         sync.Mutex
 	written    int64
+	copied     int64
 	resumed    int64
 	committed  int64
 	failed     int64
@@ -155,7 +156,8 @@ func (t *tracker) count(e *transfer.Event) (r FileResult, over bool) {
 		t.touchLocked(e).done += e.Bytes
 		t.done += e.Bytes
 		if e.Bytes > 0 {
-			t.written += e.Bytes
+			t.written += e.Bytes - e.Copied
+			t.copied += e.Copied
 		} else if t.reconnects == 0 {
 			t.resumed += e.Bytes
 		}
@@ -290,7 +292,7 @@ func (t *tracker) progress(streams int, rtt time.Duration) Progress {
 	now := time.Now()
 	p := Progress{
 		Elapsed: now.Sub(t.start), Walking: t.walking, Files: t.files, FilesDone: t.filesDone, FilesFailed: t.failed,
-		Bytes: t.bytes, BytesDone: t.done, Streams: streams, RTT: rtt,
+		Bytes: t.bytes, BytesDone: t.done, Written: t.written, Streams: streams, RTT: rtt,
 	}
 	t.marks = append(t.marks, mark{now, t.written})
 	for len(t.marks) > 2 && now.Sub(t.marks[0].at) > rateSpan {
@@ -314,7 +316,7 @@ func (t *tracker) report(server string) *Report {
 	defer t.mu.Unlock()
 	r := &Report{
 		Server: server, Duration: time.Since(t.start), Files: t.files, Sent: t.committed, Same: max(0, t.same-t.before), Skipped: t.skipped, Failed: t.failed,
-		Removed: t.removed, Bytes: t.bytes, Written: t.written, Resumed: t.resumed, Failures: t.failures, Warnings: t.warnings, Peak: t.peak,
+		Removed: t.removed, Bytes: t.bytes, Written: t.written, Copied: t.copied, Resumed: t.resumed, Failures: t.failures, Warnings: t.warnings, Peak: t.peak,
 		Reconnects: t.reconnects,
 	}
 	if t.opt.Target.DryRun {

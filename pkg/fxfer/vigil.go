@@ -2,6 +2,7 @@ package fxfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -72,4 +73,50 @@ func (c counted) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.n.Add(int64(n))
 	return n, err
+}
+
+const (
+	// deafAfter is how long nothing may come on the control stream until the client sees whether the server answers on another one: a little
+	// longer than between two Pings.
+	deafAfter = 6 * time.Second
+	// deafAgain is between two such looks, and how long the control stream has after one to come back to life.
+	deafAgain = time.Second
+	// asleepAfter is how late a tick comes only if this process did not run: then it heard nothing because of that.
+	asleepAfter = 4 * vigilEvery
+)
+
+// errDeaf ends a session whose connections are dead while new ones work: a NAT or firewall on the way has forgotten them.
+var errDeaf = errors.New("nothing comes any more, but the server answers on a new connection")
+
+// doubt calls end when nothing is heard on the control stream although reach, which connects anew, succeeds. It returns then, or when ctx
+// is done.
+func doubt(ctx context.Context, heard func() int64, reach func(context.Context) error, end func(error)) {
+	tick := time.NewTicker(vigilEvery)
+	defer tick.Stop()
+	last, looked, quiet := heard(), time.Now(), time.Duration(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		passed, n := now.Sub(looked), heard()
+		looked = now
+		if quiet += passed; n != last || passed > asleepAfter {
+			last, quiet = n, 0
+		}
+		if quiet < deafAfter {
+			continue
+		}
+		err := reach(ctx)
+		if !pause(ctx, deafAgain) {
+			return
+		}
+		if err == nil && heard() == last {
+			end(errDeaf)
+			return
+		}
+		looked = time.Now()
+	}
 }

@@ -59,6 +59,39 @@ func TestVigilAsleep(t *testing.T) {
 	require.Equal(t, "nothing heard from host:7433 for 8 s", v.look(now.Add(vigilEvery), 7))
 }
 
+// A session ends soon when nothing comes on its control stream though the server can be reached, and only then.
+func TestDoubt(t *testing.T) {
+	// run has a control stream whose last sign of life comes at first, and a server that answers from then on.
+	run := func(t *testing.T, lived, answers, until time.Duration) (ended time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			ctx, stop := context.WithTimeout(t.Context(), until)
+			defer stop()
+			heard := func() int64 { return int64(min(time.Since(start), lived) / (5 * time.Second)) }
+			reach := func(ctx context.Context) error {
+				if wait := answers - time.Since(start); wait > 0 {
+					if !pause(ctx, min(wait, deafAfter)) {
+						return ctx.Err()
+					}
+					if wait > deafAfter {
+						return context.DeadlineExceeded
+					}
+				}
+				return nil
+			}
+			doubt(ctx, heard, reach, func(err error) {
+				require.ErrorIs(t, err, errDeaf)
+				ended = time.Since(start)
+			})
+		})
+		return ended
+	}
+	require.Zero(t, run(t, time.Hour, 0, time.Hour), "it lives")
+	require.Zero(t, run(t, 10*time.Second, 30*time.Second, 29*time.Second), "the server is away: the engine waits")
+	require.InDelta(t, 17.5, run(t, 10*time.Second, 0, time.Hour).Seconds(), 1)
+	require.InDelta(t, 41.5, run(t, 10*time.Second, 40*time.Second, time.Hour).Seconds(), 2)
+}
+
 // A server that heard nothing of a client for long has forgotten the session, and takes a new one.
 func TestSilenceIsTemporary(t *testing.T) {
 	require.True(t, temporary(&wire.Error{Code: wire.CodeSilent, Remote: true}))

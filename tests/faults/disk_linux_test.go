@@ -3,6 +3,8 @@ package faults
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -26,7 +28,13 @@ type sickDisk struct {
 	mu   sync.Mutex
 	ills map[operation]syscall.Errno
 	hang chan struct{} // closed when reads, writes and syncs go on; nil if they do
+
+	losing  bool             // the next sync of what was written fails, once, and loses that
+	written map[uint64][]gap // and not synced, by inode
 }
+
+// gap is a range of a file.
+type gap struct{ off, n int64 }
 
 // fail makes operations fail from now on, or succeed with 0.
 func (d *sickDisk) fail(errno syscall.Errno, ops ...operation) {
@@ -41,7 +49,7 @@ func (d *sickDisk) fail(errno syscall.Errno, ops ...operation) {
 func (d *sickDisk) heal() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ills = make(map[operation]syscall.Errno)
+	d.ills, d.losing = make(map[operation]syscall.Errno), false
 	if d.hang != nil {
 		close(d.hang)
 		d.hang = nil
@@ -53,6 +61,39 @@ func (d *sickDisk) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hang = make(chan struct{})
+}
+
+// lose makes the next sync fail of a file that was written since its last one. What was written is lost then, and all is well again: so do
+// kernels, which call pages clean that they could not write.
+func (d *sickDisk) lose() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.losing = true
+}
+
+// sync syncs a file of the folder below.
+func (d *sickDisk) sync(backing string, ino uint64) syscall.Errno {
+	if errno := d.ask(syncing); errno != 0 {
+		return errno
+	}
+	d.mu.Lock()
+	gaps, lost := d.written[ino], d.losing
+	delete(d.written, ino)
+	lost = lost && len(gaps) > 0
+	d.losing = d.losing && !lost
+	d.mu.Unlock()
+	if !lost {
+		return 0
+	}
+	f, err := os.OpenFile(backing, os.O_WRONLY, 0)
+	if err != nil {
+		return syscall.EIO
+	}
+	defer f.Close()
+	for _, g := range gaps {
+		_, _ = f.WriteAt(make([]byte, g.n), g.off)
+	}
+	return syscall.EIO
 }
 
 func (d *sickDisk) ask(op operation) syscall.Errno {
@@ -73,7 +114,7 @@ func mount(backing, point string) (d *sickDisk, unmount func() error, err error)
 	if err != nil {
 		return nil, nil, err
 	}
-	d = &sickDisk{ills: make(map[operation]syscall.Errno)}
+	d = &sickDisk{ills: make(map[operation]syscall.Errno), written: make(map[uint64][]gap)}
 	timeout := time.Second
 	server, err := fs.Mount(point, &sickNode{LoopbackNode: root.(*fs.LoopbackNode), disk: d}, &fs.Options{
 		AttrTimeout: &timeout, EntryTimeout: &timeout,
@@ -109,7 +150,7 @@ func (n *sickNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint3
 	if errno != 0 {
 		return nil, 0, errno
 	}
-	return &sickFile{content: f.(content), disk: n.disk}, 0, 0
+	return &sickFile{content: f.(content), disk: n.disk, ino: n.StableAttr().Ino}, 0, 0
 }
 
 func (n *sickNode) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
@@ -120,16 +161,16 @@ func (n *sickNode) Create(ctx context.Context, name string, flags, mode uint32, 
 	if errno != 0 {
 		return nil, nil, 0, errno
 	}
-	return inode, &sickFile{content: f.(content), disk: n.disk}, 0, 0
+	return inode, &sickFile{content: f.(content), disk: n.disk, ino: inode.StableAttr().Ino}, 0, 0
 }
 
 func (n *sickNode) Tmpfile(context.Context, uint32, uint32, *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
 	return nil, nil, 0, syscall.ENOSYS
 }
 
-// Fsync is of folders, and of files that have no handle.
+// Fsync is of files and of folders.
 func (n *sickNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
-	return n.disk.ask(syncing)
+	return n.disk.sync(filepath.Join(n.RootData.Path, n.Path(n.Root())), n.StableAttr().Ino)
 }
 
 func (n *sickNode) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
@@ -168,6 +209,7 @@ type content interface {
 type sickFile struct {
 	content
 	disk *sickDisk
+	ino  uint64
 }
 
 func (f *sickFile) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
@@ -181,7 +223,11 @@ func (f *sickFile) Write(ctx context.Context, data []byte, off int64) (uint32, s
 	if errno := f.disk.ask(writing); errno != 0 {
 		return 0, errno
 	}
-	return f.content.Write(ctx, data, off)
+	n, errno := f.content.Write(ctx, data, off)
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	f.disk.written[f.ino] = append(f.disk.written[f.ino], gap{off, int64(n)})
+	return n, errno
 }
 
 func (f *sickFile) Allocate(ctx context.Context, off, size uint64, mode uint32) syscall.Errno {

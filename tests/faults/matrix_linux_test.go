@@ -1,10 +1,14 @@
 package faults
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -24,6 +28,7 @@ var (
 	only   = flag.String("faults", "", "only the faults whose name matches this `regexp`; \"\" is a short selection")
 	trials = flag.Int("trials", 1, "trials of each fault, that send and get in turn")
 	report = flag.String("report", "", "write the matrix to this `file`")
+	kept   = flag.String("results", "", "append the results to this `file`, and report all that it holds: a matrix may be made in several runs")
 	atOnce = flag.Int("at-once", 5, "trials that run at the same time")
 )
 
@@ -70,7 +75,7 @@ func TestMatrix(t *testing.T) {
 	t.Logf("seeds %d to %d", first, first+uint64(*trials)-1)
 	slots := make(chan struct{}, *atOnce)
 	var mu sync.Mutex
-	results := make(map[string][]result)
+	var results []result
 	var all sync.WaitGroup
 	for n := range *trials {
 		for i := range faults {
@@ -83,37 +88,87 @@ func TestMatrix(t *testing.T) {
 				defer func() { <-slots }()
 				s := first + uint64(n)
 				r := b.try(t.Context(), f, s)
+				r.Fault, r.Seed, r.Problem = f.name, s, r.problem(f)
 				verb := "get"
-				if r.push {
+				if r.Push {
 					verb = "send"
 				}
-				t.Logf("%s (%s, seed %d): %s in %.1f s, recovered in %.1f s, %s", f.name, verb, s, r.outcome, r.took.Seconds(), r.recover.Seconds(), r.said)
-				if problem := r.problem(); problem != "" {
-					t.Errorf("%s (%s, seed %d): %s", f.name, verb, s, problem)
+				t.Logf("%s (%s, seed %d): %s in %.1f s, recovered in %.1f s, %s", f.name, verb, s, r.Outcome, r.Took.Seconds(), r.Recover.Seconds(), r.Said)
+				if r.Problem != "" {
+					t.Errorf("%s (%s, seed %d): %s", f.name, verb, s, r.Problem)
 				}
 				mu.Lock()
-				results[f.name] = append(results[f.name], r)
-				mu.Unlock()
+				defer mu.Unlock()
+				results = append(results, r)
+				require.NoError(t, keep(r))
 			})
 		}
 	}
 	all.Wait()
-	if *report != "" {
-		require.NoError(t, os.WriteFile(*report, []byte(matrix(results, first)), 0o644))
+	if *report == "" {
+		return
 	}
+	if *kept != "" {
+		results, err = allKept()
+		require.NoError(t, err)
+	}
+	require.NoError(t, os.WriteFile(*report, []byte(matrix(results)), 0o644))
+}
+
+// keep appends a result to the file of -results, if there is one.
+func keep(r result) error {
+	if *kept == "" {
+		return nil
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(*kept, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
+}
+
+// allKept reads the file of -results. Of a fault and a seed that were tried again, the last result counts.
+func allKept() (all []result, err error) {
+	text, err := os.ReadFile(*kept)
+	if err != nil {
+		return nil, err
+	}
+	type trial struct {
+		fault string
+		seed  uint64
+	}
+	last := make(map[trial]int)
+	for line := range bytes.Lines(text) {
+		var r result
+		if err := json.Unmarshal(line, &r); err != nil {
+			return nil, err
+		}
+		if i, again := last[trial{r.Fault, r.Seed}]; again {
+			all[i] = r
+			continue
+		}
+		last[trial{r.Fault, r.Seed}] = len(all)
+		all = append(all, r)
+	}
+	return all, nil
 }
 
 // problem is what is wrong with a result, "" for nothing.
-func (r *result) problem() string {
+func (r *result) problem(f *fault) string {
 	var p []string
-	if r.hung {
-		p = append(p, fmt.Sprintf("not over after %v", hangs))
+	if r.Hung {
+		p = append(p, fmt.Sprintf("not over after %v", hangs+f.lasts))
 	}
-	if r.wrong+r.partial > 0 {
-		p = append(p, fmt.Sprintf("%d wrong files, %d of them before the end", r.wrong, r.partial))
+	if r.Wrong+r.Partial > 0 {
+		p = append(p, fmt.Sprintf("%d wrong files, %d of them before the end", r.Wrong, r.Partial))
 	}
-	if r.left > 0 {
-		p = append(p, fmt.Sprintf("%d names are left behind", r.left))
+	if r.Left > 0 {
+		p = append(p, fmt.Sprintf("%d names are left behind", r.Left))
 	}
 	if r.err != nil {
 		p = append(p, r.err.Error())
@@ -121,16 +176,22 @@ func (r *result) problem() string {
 	return strings.Join(p, "; ")
 }
 
-// matrix is the report on trials whose first seed is given.
-func matrix(results map[string][]result, seed uint64) string {
-	var runs, wrong, partial, hung, broken, kinds int
+// matrix is the report on trials.
+func matrix(all []result) string {
+	var wrong, partial, hung, broken, kinds int
 	var lines strings.Builder
+	results := make(map[string][]result)
 	usual := map[bool]int64{}
+	seeds := [2]uint64{math.MaxUint64, 0}
+	for _, r := range all {
+		results[r.Fault] = append(results[r.Fault], r)
+		seeds[0], seeds[1] = min(seeds[0], r.Seed), max(seeds[1], r.Seed)
+	}
 	for _, push := range []bool{true, false} {
 		var n []int64
 		for _, r := range results["none"] {
-			if r.push == push && r.err == nil {
-				n = append(n, r.payload)
+			if r.Push == push && r.Problem == "" {
+				n = append(n, r.Payload)
 			}
 		}
 		usual[push] = middle(n)
@@ -143,27 +204,29 @@ func matrix(results map[string][]result, seed uint64) string {
 		kinds++
 		outcomes := make(map[outcome]int)
 		said := make(map[string]int)
-		var recover []time.Duration
+		var recover, told []time.Duration
 		var more []int64
 		row := [4]int{}
 		for _, r := range rs {
-			runs++
-			outcomes[r.outcome]++
-			if r.said != "" {
-				said[r.said]++
+			outcomes[r.Outcome]++
+			if r.Said != "" {
+				said[r.Said]++
 			}
-			if r.outcome != missed && f.do != nil {
-				recover = append(recover, r.recover)
+			if r.Outcome != missed && f.do != nil {
+				recover = append(recover, r.Recover)
 			}
-			if usual[r.push] > 0 {
-				more = append(more, max(0, r.payload-usual[r.push]))
+			if r.Told > 0 {
+				told = append(told, r.Told)
 			}
-			row[0] += r.wrong
-			row[1] += r.partial
-			if r.hung {
+			if usual[r.Push] > 0 {
+				more = append(more, max(0, r.Payload-usual[r.Push]))
+			}
+			row[0] += r.Wrong
+			row[1] += r.Partial
+			if r.Hung {
 				row[2]++
 			}
-			if r.problem() != "" {
+			if r.Problem != "" {
 				row[3]++
 			}
 		}
@@ -174,10 +237,6 @@ func matrix(results map[string][]result, seed uint64) string {
 				ends = append(ends, fmt.Sprintf("%d %s", n, cmp.Or(string(o), "neither")))
 			}
 		}
-		time := "–"
-		if len(recover) > 0 {
-			time = fmt.Sprintf("%.1f (%.1f)", middle(recover).Seconds(), slices.Max(recover).Seconds())
-		}
 		resent := "–"
 		if len(more) > 0 && !f.mixed && f.name != "source replaced before resume" {
 			resent = fmt.Sprintf("%.1f (%.1f)", float64(middle(more))/1e6, float64(slices.Max(more))/1e6)
@@ -187,35 +246,45 @@ func matrix(results map[string][]result, seed uint64) string {
 			message = slices.MaxFunc(slices.Collect(maps.Keys(said)), func(a, b string) int { return cmp.Or(said[a]-said[b], strings.Compare(a, b)) })
 			message = "`" + message + "`"
 		}
-		fmt.Fprintf(&lines, "| %s | %s | %d | %s | %s | %s | %d | %d | %d | %s |\n", f.name, f.what, len(rs), strings.Join(ends, ", "), time, resent, row[0], row[1], row[2], message)
+		fmt.Fprintf(&lines, "| %s | %s | %d | %s | %s | %s | %s | %d | %d | %d | %s |\n",
+			f.name, f.what, len(rs), strings.Join(ends, ", "), seconds(recover), resent, seconds(told), row[0], row[1], row[2], message)
 	}
 	return fmt.Sprintf(`# What it survives
 
 Each run is one transfer of 22 files, 38 MiB in all, between two hosts over an emulated line of %d Mbit/s with a round trip of %v; real
 processes, sockets and files. At a random moment, up to 1.5 s after the first MiB, one bad thing happens. Runs send and get in turn, with
-`+"`--retry-for %v`"+`. If the command was killed or failed, what was broken is mended and the same command is run again. Then the trees are
-compared, by BLAKE3 digests.
+`+"`--retry-for %v`"+`, or that much more than the fault lasts. If the command was killed or failed, what was broken is mended and the same command is run
+again. Then the trees are compared, by BLAKE3 digests.
 
 - *outcome*: %s means that the first command succeeded; %s, that it was killed, or failed with the message shown, and that
   the same command then succeeded; %s, that the transfer was over before.
 - *recovered*: from the end of the fault, or the start of the second command, until another MiB had reached the receiver or all was over.
   Median and, in brackets, most, seconds.
 - *sent again*: what reached the receiver beyond a transfer that nothing happened to, headers included. Median (most), MB.
+- *told after*: from the begin of the fault until the command said that it hears nothing of the other side, or tries again, where it had reason to. Median (most), seconds.
 - *wrong*: files whose content is not the source's at the end. *Partial*: files that had their name before they were whole, or that
-  were no version of the source. *Hangs*: commands that did not end within %v.
+  were no version of the source. *Hangs*: commands that did not end within %v, or that much more than the fault lasts.
 
-**%d faults, %d runs: %d wrong files, %d partial files, %d hangs; %d runs broke another promise of the table.** Seeds %d to %d.
+**%d faults, %d runs: %d wrong files, %d partial files, %d hangs; %d runs broke another promise of the table.** Seeds %d to %d. All times are real.
 
-| fault | what is done | runs | outcome | recovered | sent again | wrong | partial | hangs | message |
-|---|---|---|---|---|---|---|---|---|---|
+| fault | what is done | runs | outcome | recovered | sent again | told after | wrong | partial | hangs | message |
+|---|---|---|---|---|---|---|---|---|---|---|
 %s
-Not tried: jumps of the clock, since a time namespace does not cover the wall clock; duplicated packets; stops and outages of minutes, which
-are shortened to 25 s, longer than the 20 s of silence after which a session ends. Quota, a full disk and a read-only disk are
-a file system that answers as a kernel does then.
+The disk that fails by itself is ext4 on a loop device; the one that fails when told to is a FUSE file system that answers as a kernel does then, such as for a quota,
+which the kernel at hand cannot have. Clocks are those that the processes see: ptrace(2) takes the vDSO from them and changes what the kernel answers; the times that
+file systems give to files stay.
 
-`+"`go test ./tests/faults -run TestMatrix -faults . -trials 20 -timeout 1h -report \"$PWD/docs/reliability.md\"`"+` makes this page; it needs root
-on Linux, and /dev/fuse.
-`, int64(lineRate)/1e6, lineRTT, retryFor, byItself, again, missed, hangs, kinds, runs, wrong, partial, hung, broken, seed, seed+uint64(*trials)-1, lines.String())
+`+"`go test ./tests/faults -run TestMatrix -faults . -trials 20 -timeout 0 -report \"$PWD/docs/reliability.md\"`"+` makes this page; it needs root
+on Linux, /dev/fuse, loop devices and mkfs.ext4. With -results it can be made in parts.
+`, int64(lineRate)/1e6, lineRTT, retryFor, byItself, again, missed, hangs, kinds, len(all), wrong, partial, hung, broken, seeds[0], seeds[1], lines.String())
+}
+
+// seconds writes the median and the maximum of durations.
+func seconds(d []time.Duration) string {
+	if len(d) == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f (%.1f)", middle(d).Seconds(), slices.Max(d).Seconds())
 }
 
 // middle returns the median, 0 of nothing.

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,10 +32,12 @@ const (
 	bigFile  = "a"
 	port     = 7433
 
-	// retryFor is what each command is given as --retry-for.
+	// retryFor is what each command is given as --retry-for, beside what a fault lasts.
 	retryFor = time.Minute
-	// hangs is when a command that has not ended counts as hanging.
+	// hangs is when a command that has not ended counts as hanging, beside what a fault lasts.
 	hangs = 100 * time.Second
+	// toldWithin bounds how long nothing may be heard until the user is told.
+	toldWithin = 10 * time.Second
 	// recovered is what has to travel after a fault for the transfer to count as going on, bytes.
 	recovered = 1 << 20
 )
@@ -56,25 +60,32 @@ type fault struct {
 	want []outcome
 	says string // a regexp: of the error, if there is one; "": the command is killed and says nothing
 
-	notice string // a regexp of what the first command has to say meanwhile, "" for nothing
-	disk   string // "source" or "target": it lies on a disk that can fail
-	own    bool   // the source is changed
-	mixed  bool   // files may be of any version until the same command runs once more
+	lasts  time.Duration // the fault alone, if that is more than half a minute
+	silent bool          // the first command has to say that it hears nothing, or tries again, within toldWithin
+	clock  bool          // the hosts' clocks can be changed
+	disk   string        // "source" or "target": it lies on a disk that can fail; "ext4": the target lies on a real one
+	own    bool          // the source is changed
+	mixed  bool          // files may be of any version until the same command runs once more
 }
 
 // result is what came of a trial.
 type result struct {
-	outcome outcome
-	push    bool
-	took    time.Duration // in all
-	recover time.Duration // from the end of the fault until data flowed again
-	payload int64         // IP bytes that reached the receiver
-	said    string        // the error of the first command
-	wrong   int           // files whose content is of no version
-	partial int           // of these, those found before the end
-	left    int           // names that should not be there
-	hung    bool
-	err     error // a broken promise, or why nothing could be tried
+	Fault   string
+	Seed    uint64
+	Outcome outcome
+	Push    bool
+	Took    time.Duration // in all
+	Recover time.Duration // from the end of the fault until data flowed again
+	Told    time.Duration // from its begin until the user was told that nothing is heard, or of another try; 0 for never
+	Payload int64         // IP bytes that reached the receiver
+	Said    string        // the error of the first command
+	Wrong   int           // files whose content is of no version
+	Partial int           // of these, those found before the end
+	Left    int           // names that should not be there
+	Hung    bool
+	Problem string // what is wrong, "" for nothing
+
+	err error // a broken promise, or why nothing could be tried
 }
 
 // trial is one transfer with one fault.
@@ -89,9 +100,14 @@ type trial struct {
 	box    *lab.Lab
 	x      *hosts.Fxfer
 	disk   *sickDisk
+	real   *realDisk
+	clocks [2]*clock // of the server and of the client
 	client *lab.Cmd
 	known  map[string][]string // digests of the versions of each file, by path
-	over   time.Time           // when the fault was over
+	began  time.Time           // when the fault began
+	over   time.Time           // when it was over
+	retry  time.Duration       // --retry-for
+	hangs  time.Duration       // when it hangs
 }
 
 // bench is what all trials share.
@@ -103,7 +119,8 @@ type bench struct {
 func (b *bench) try(ctx context.Context, f *fault, seed uint64) (r result) {
 	n := <-b.next
 	b.next <- n + 1
-	t := &trial{ctx: ctx, rng: rand.New(rand.NewPCG(seed, 7)), folder: b.folder, dir: "t" + strconv.Itoa(n), push: seed%2 == 1}
+	t := &trial{ctx: ctx, rng: rand.New(rand.NewPCG(seed, 7)), folder: b.folder, dir: "t" + strconv.Itoa(n), push: seed%2 == 1,
+		retry: retryFor + f.lasts, hangs: hangs + f.lasts}
 	defer func() { r.err = errors.Join(r.err, os.RemoveAll(b.folder.Abs(t.dir))) }()
 	t.source, t.target = "src", t.dir+"/dst/in"
 	err := errors.Join(b.folder.Mkdir(t.dir), b.folder.Mkdir(t.dir+"/dst"), b.folder.Mkdir(t.dir+"/dst/in"))
@@ -114,7 +131,16 @@ func (b *bench) try(ctx context.Context, f *fault, seed uint64) (r result) {
 	if err != nil {
 		return result{err: err}
 	}
-	if f.disk != "" {
+	switch f.disk {
+	case "ext4":
+		if t.real, err = mountReal(b.folder.Abs(t.dir+"/disk"), b.folder.Abs(t.dir+"/dst")); err == nil {
+			defer func() { r.err = errors.Join(r.err, t.real.unmount()) }()
+			err = b.folder.Mkdir(t.dir + "/dst/in")
+		}
+		if err != nil {
+			return result{err: err}
+		}
+	case "source", "target":
 		shown := t.source
 		if f.disk == "target" {
 			shown = t.dir + "/dst"
@@ -138,6 +164,11 @@ func (b *bench) try(ctx context.Context, f *fault, seed uint64) (r result) {
 	}
 	defer func() { r.err = errors.Join(r.err, t.box.Close()) }()
 	t.x = &hosts.Fxfer{Folder: b.folder, Server: t.box.Right, Client: t.box.Left, Addr: t.box.Right.Addr(), Port: port, Home: t.dir + "/home"}
+	if f.clock {
+		if err := t.clocked(); err != nil {
+			return result{err: err}
+		}
+	}
 	if err := t.x.Start(ctx, "--share", "src="+b.folder.Abs(t.source), "--share", "dst="+b.folder.Abs(t.dir+"/dst")); err != nil {
 		return result{err: err}
 	}
@@ -149,7 +180,8 @@ func (b *bench) try(ctx context.Context, f *fault, seed uint64) (r result) {
 
 // run carries the transfer to its end.
 func (t *trial) run(f *fault) (r result) {
-	r.push = t.push
+	r.Push = t.push
+	t.began = time.Now()
 	before := t.delivered()
 	began := time.Now()
 	seen := t.watch()
@@ -176,6 +208,7 @@ func (t *trial) run(f *fault) (r result) {
 		case <-timer.C:
 		}
 		hit = f.do != nil
+		t.began = time.Now()
 		var err error
 		if hit {
 			err = f.do(t)
@@ -191,31 +224,31 @@ func (t *trial) run(f *fault) (r result) {
 		r.err = fmt.Errorf("do it: %w", fault)
 	}
 	text := first.said.String()
-	r.hung = errors.Is(err, errHangs)
-	known, wrongErr := t.versions(t.known)
-	t.known = known
-	r.partial, _, r.err = t.look(r.err, wrongErr)
+	r.Hung = errors.Is(err, errHangs)
 	switch {
 	case err == nil && !hit && f.do != nil:
-		r.outcome = missed
+		r.Outcome = missed
 	case err == nil:
-		r.outcome = byItself
-	case !r.hung:
-		r.said = strings.ReplaceAll(strings.ReplaceAll(lastError(text), t.folder.Abs(t.dir)+"/", ""), t.dir+"/", "")
-		if !regexp.MustCompile(f.says).MatchString(r.said) || f.says == "" && r.said != "" {
+		r.Outcome = byItself
+	case !r.Hung:
+		r.Said = strings.ReplaceAll(strings.ReplaceAll(lastError(text), t.folder.Abs(t.dir)+"/", ""), t.dir+"/", "")
+		if !regexp.MustCompile(f.says).MatchString(r.Said) || f.says == "" && r.Said != "" {
 			r.err = errors.Join(r.err, fmt.Errorf("it says %q", text))
 		}
 	}
-	if f.notice != "" && r.outcome != missed && !regexp.MustCompile(f.notice).MatchString(text) {
-		r.err = errors.Join(r.err, fmt.Errorf("it does not say %q: %q", f.notice, text))
+	if at := first.told(); at.After(t.began) && hit {
+		r.Told = at.Sub(t.began)
 	}
+	if f.silent && r.Outcome != missed && (r.Told == 0 || r.Told > toldWithin) {
+		r.err = errors.Join(r.err, fmt.Errorf("the user is told after %v: %q", r.Told, text))
+	}
+	if (err != nil || f.mixed) && f.lift != nil {
+		r.err = errors.Join(r.err, f.lift(t))
+	}
+	known, wrongErr := t.versions(t.known)
+	t.known = known
+	r.Partial, _, r.err = t.look(r.err, wrongErr)
 	if err != nil || f.mixed {
-		if f.lift != nil {
-			r.err = errors.Join(r.err, f.lift(t))
-			if known, e := t.versions(t.known); e == nil {
-				t.known = known
-			}
-		}
 		if err != nil {
 			t.over = time.Now()
 		}
@@ -225,22 +258,22 @@ func (t *trial) run(f *fault) (r result) {
 			return r
 		}
 		againErr := second.wait(t)
-		r.hung = r.hung || errors.Is(againErr, errHangs)
+		r.Hung = r.Hung || errors.Is(againErr, errHangs)
 		if againErr != nil {
 			r.err = errors.Join(r.err, fmt.Errorf("the same command: %w: %q (the first: %q)", againErr, second.said.String(), text))
 		} else if err != nil {
-			r.outcome = again
+			r.Outcome = again
 		}
 	}
-	if r.outcome != missed && !slices.Contains(f.want, r.outcome) && r.err == nil {
-		r.err = fmt.Errorf("%s: %q", r.outcome, text)
+	if r.Outcome != missed && !slices.Contains(f.want, r.Outcome) && r.err == nil {
+		r.err = fmt.Errorf("%s: %q", r.Outcome, text)
 	}
-	r.took = time.Since(began)
-	r.payload = t.delivered() - before
-	r.recover = seen.since(t.over)
+	r.Took = time.Since(began)
+	r.Payload = t.delivered() - before
+	r.Recover = seen.since(t.over)
 	now, versionErr := t.versions(nil)
 	t.known = now // nothing else will do at the end
-	r.wrong, r.left, r.err = t.look(r.err, versionErr)
+	r.Wrong, r.Left, r.err = t.look(r.err, versionErr)
 	if missing := t.missing(); r.err == nil && missing > 0 {
 		r.err = fmt.Errorf("%d files are missing", missing)
 	}
@@ -265,19 +298,43 @@ var errHangs = errors.New("it hangs")
 // job is a running command of the client.
 type job struct {
 	cmd   *lab.Cmd
-	said  *hosts.Output
+	said  *output
 	ended chan struct{}
 	err   error
 }
 
+// output is what a command says, and when it first said that it hears nothing, or tries again.
+type output struct {
+	hosts.Output
+	mu     sync.Mutex
+	silent time.Time
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("nothing heard from")) || bytes.Contains(p, []byte("trying again")) {
+		o.mu.Lock()
+		if o.silent.IsZero() {
+			o.silent = time.Now()
+		}
+		o.mu.Unlock()
+	}
+	return o.Output.Write(p)
+}
+
+func (j *job) told() time.Time {
+	j.said.mu.Lock()
+	defer j.said.mu.Unlock()
+	return j.said.silent
+}
+
 // start starts the command, with a source of the sender.
 func (t *trial) start(source string) (*job, error) {
-	args := []string{"get", "--retry-for", retryFor.String(), t.x.URL("src/"), t.target + "/"}
+	args := []string{"get", "--retry-for", t.retry.String(), t.x.URL("src/"), t.target + "/"}
 	if t.push {
-		args = []string{"send", "--retry-for", retryFor.String(), source + "/", t.x.URL("dst/in/")}
+		args = []string{"send", "--retry-for", t.retry.String(), source + "/", t.x.URL("dst/in/")}
 	}
 	c := t.folder.Prepare(t.ctx, t.x.Warm(args...))
-	j := &job{cmd: c, said: &hosts.Output{}, ended: make(chan struct{})}
+	j := &job{cmd: c, said: &output{}, ended: make(chan struct{})}
 	c.Stdout, c.Stderr = io.Discard, j.said
 	if err := c.Start(); err != nil {
 		return nil, err
@@ -291,7 +348,7 @@ func (t *trial) start(source string) (*job, error) {
 
 // wait waits for the end, which has to come.
 func (j *job) wait(t *trial) error {
-	deadline := time.NewTimer(hangs)
+	deadline := time.NewTimer(t.hangs)
 	defer deadline.Stop()
 	select {
 	case <-j.ended:
@@ -426,6 +483,15 @@ func (t *trial) block(cs ...connection) error {
 		ports = append(ports, c.port)
 	}
 	return t.change(lab.Change{Blocked: &ports})
+}
+
+// rebind changes the ports of connections as the other side sees them.
+func (t *trial) rebind(cs ...connection) error {
+	var ports []uint16
+	for _, c := range cs {
+		ports = append(ports, c.port)
+	}
+	return t.change(lab.Change{Rebound: &ports})
 }
 
 // flow is when how much had arrived.

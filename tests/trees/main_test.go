@@ -133,7 +133,7 @@ func newPair(t *testing.T, dir string) *pair {
 // serve starts the server and returns the first line of its output, if args ask for one.
 func (p *pair) serve(t require.TestingT, args ...string) (printed string) {
 	p.server = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--share", "data=" + p.dir}, args...)...)
-	p.server.Env = append(os.Environ(), "FXFER_HOME="+p.state)
+	p.server.Env = append(os.Environ(), "FXFER_HOME="+p.state, "FXFER_LOG_FORMAT=text")
 	stdout, err := p.server.StdoutPipe()
 	require.NoError(t, err)
 	stderr, err := p.server.StderrPipe()

@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -21,6 +22,7 @@ type Fxfer struct {
 	Port     int
 	Home     string // of both, in the folder
 	NetAdmin bool   // both run with CAP_NET_ADMIN
+	Program  string // another program in the folder that runs fxfer, "" for none
 	Process  *Server
 	flags    []string // of Start
 }
@@ -101,5 +103,5 @@ func (x *Fxfer) Cold(args ...string) (Command, error) {
 }
 
 func (x *Fxfer) command(host *lab.Host, home string, args ...string) Command {
-	return Command{Host: host, Argv: slices.Concat([]string{x.Folder.Abs("fxfer")}, args), Env: []string{"FXFER_HOME=" + x.Folder.Abs(home)}, NetAdmin: x.NetAdmin}
+	return Command{Host: host, Argv: slices.Concat([]string{x.Folder.Abs(cmp.Or(x.Program, "fxfer"))}, args), Env: []string{"FXFER_HOME=" + x.Folder.Abs(home)}, NetAdmin: x.NetAdmin}
 }

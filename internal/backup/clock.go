@@ -1,0 +1,57 @@
+package backup
+
+import (
+	"context"
+	"hash/fnv"
+	"os"
+	"time"
+)
+
+// Clock is the time of the day, which may be set, and waiting.
+type Clock interface {
+	Now() time.Time
+	// Sleep waits, whatever is done to the clock, until ctx ends.
+	Sleep(ctx context.Context, d time.Duration)
+}
+
+// SystemClock is this host's.
+type SystemClock struct{}
+
+// Now implements Clock. The monotonic reading is dropped: it would hide that the clock was set, or the host suspended.
+func (SystemClock) Now() time.Time { return time.Now().Round(0) }
+
+// Sleep implements Clock.
+func (SystemClock) Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// lookEvery is how often a clock is looked at while something is waited for: it may have been set.
+const lookEvery = 30 * time.Second
+
+// upTo is how long to sleep until t, zero for never, but no longer than most.
+func upTo(t, now time.Time, most time.Duration) time.Duration {
+	if t.IsZero() {
+		return most
+	}
+	return max(0, min(most, t.Sub(now)))
+}
+
+// spread returns a time from 0 to less than within that is always the same for one key on one host, so that a restart does not move it.
+func spread(within time.Duration, key string) time.Duration {
+	if within <= 0 {
+		return 0
+	}
+	host, _ := os.Hostname()
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key + "\x00" + host))
+	x := h.Sum64()
+	x ^= x >> 33 // FNV's last bytes change the upper bits little
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	return time.Duration(x % uint64(within))
+}

@@ -1,0 +1,128 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// killAfter is how long a command that is told to end may take.
+const killAfter = 5 * time.Second
+
+// shell makes a command for the system's shell. When ctx ends, it and what it started are told to end, then killed.
+func shell(ctx context.Context, command string, env []string) *exec.Cmd {
+	name, args := shellArgs(command)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.WaitDelay = killAfter
+	detach(cmd)
+	return cmd
+}
+
+// tailSize is what is kept of a command's output for messages, bytes.
+const tailSize = 2 << 10
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p[max(0, len(p)-tailSize):]...)
+	t.buf = t.buf[max(0, len(t.buf)-tailSize):]
+	return len(p), nil
+}
+
+// last is the last line that says something.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := string(bytes.TrimSpace(t.buf))
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+// commandError says how a command ended that did not succeed.
+func commandError(ctx context.Context, err error, said *tail) error {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = errors.New("it took too long")
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	if last := said.last(); last != "" {
+		return fmt.Errorf("%w: %s", err, last)
+	}
+	return err
+}
+
+// runCommand runs a command with a text on its standard input.
+func runCommand(ctx context.Context, command string, timeout time.Duration, env []string, stdin io.Reader) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	cmd := shell(ctx, command, env)
+	said := &tail{}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, said, said
+	if err := cmd.Run(); err != nil {
+		return commandError(ctx, err, said)
+	}
+	return nil
+}
+
+// outputOf starts a command whose output is read. The output ends with io.EOF only if the command has succeeded: what a failed one has
+// written never passes for the whole. The caller must cancel ctx and then call done.
+func outputOf(ctx context.Context, command string, env []string) (r io.Reader, done func(), err error) {
+	cmd := shell(ctx, command, env)
+	said := &tail{}
+	cmd.Stderr = said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	// Something that the command has left behind may hold its output open.
+	context.AfterFunc(ctx, func() { time.AfterFunc(2*killAfter, func() { _ = out.Close() }) })
+	o := &output{Reader: out, wait: sync.OnceValue(func() error {
+		if err := cmd.Wait(); err != nil {
+			return &commandFailed{commandError(ctx, err, said)}
+		}
+		return nil
+	})}
+	return o, func() { _ = o.wait() }, nil
+}
+
+type output struct {
+	io.Reader
+	wait func() error
+}
+
+func (o *output) Read(p []byte) (int, error) {
+	n, err := o.Reader.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
+		if failed := o.wait(); failed != nil {
+			return n, failed
+		}
+		return n, io.EOF
+	}
+	return n, err
+}
+
+// commandFailed is that the command whose output is sent has failed.
+type commandFailed struct{ err error }
+
+func (e *commandFailed) Error() string { return "the command failed: " + e.err.Error() }
+func (e *commandFailed) Unwrap() error { return e.err }

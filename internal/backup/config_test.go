@@ -1,0 +1,136 @@
+package backup
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/retention"
+)
+
+const fullConfig = `
+time-zone: Europe/Berlin
+notify:
+  - webhook: https://example.org/hook
+    on: [failure, alarm]
+    headers: {Authorization: Bearer x}
+jobs:
+  - name: home
+    schedule: "30 2 * * mon-fri"
+    jitter: 10m
+    sources: [/home, /etc/]
+    filters: ["*.tmp", "!keep.tmp"]
+    max-size: 2GiB
+    one-file-system: true
+    destination: fxfer://nas/backup/home
+    keep: {last: 3, daily: 7, yearly: 2}
+    window: 22:00-06:00
+    overrun: pause
+    rate: mon-fri 08:00-18:00 50mbit, otherwise unlimited
+    retries: 2
+    backoff: 30s
+    max-age: 2d
+    pre: lvcreate -s -n snap vg/home
+    post:
+      - command: lvremove -f vg/snap
+        timeout: 1m
+        env: {MODE: quiet}
+        when: always
+        on-failure: fail
+    verify: "0 12 * * sun"
+  - name: shop
+    time-zone: UTC
+    schedule: "@daily"
+    command: |
+      pg_dump shop
+    file: shop.sql
+    destination: fxfer://nas:7434/backup/db
+    mode: mirror
+    notify: {command: mail -s backup root, on: success}
+`
+
+func TestConfig(t *testing.T) {
+	c, err := parseConfig("jobs.yaml", []byte(fullConfig))
+	require.NoError(t, err)
+	require.Len(t, c.Jobs, 2)
+	home, shop := c.Job("home"), c.Job("shop")
+	require.Equal(t, []string{"/home", "/etc/"}, home.Sources)
+	require.Equal(t, []string{"*.tmp", "!keep.tmp"}, home.Filters)
+	require.Equal(t, retention.Keep{Last: 3, Daily: 7, Yearly: 2}, home.Keep)
+	require.Equal(t, "Europe/Berlin", home.Schedule.Location().String())
+	require.Equal(t, Pause, home.Overrun)
+	require.Equal(t, Snapshots, home.Mode)
+	require.Equal(t, int64(50e6), home.Rate.Rate(moment(t, "2026-11-20T07:00:00Z")))
+	require.Equal(t, 48*time.Hour, home.MaxAge)
+	require.Equal(t, []Hook{{Command: "lvcreate -s -n snap vg/home", Timeout: DefaultHookTimeout, Failure: "fail"}}, home.Pre)
+	require.Equal(t, []Hook{{Command: "lvremove -f vg/snap", Timeout: time.Minute, Failure: "fail", When: "always", Env: []string{"MODE=quiet"}}}, home.Post)
+	require.Equal(t, []Event{EventFailure, EventAlarm}, home.Notify[0].On)
+	require.True(t, home.Destination.TrailingSlash)
+	require.Equal(t, "pg_dump shop\n", shop.Command)
+	require.Equal(t, Mirror, shop.Mode)
+	require.Equal(t, []Event{EventSuccess}, shop.Notify[0].On)
+	require.Nil(t, c.Job("other"))
+}
+
+func TestConfigRefuses(t *testing.T) {
+	const job = "jobs:\n- name: a\n  sources: [/a]\n  destination: fxfer://h/s/a\n" // 4 lines
+	for _, test := range []struct {
+		text string
+		line int
+		want string
+	}{
+		{"", 1, "no jobs"},
+		{"jobs: []", 1, "no jobs"},
+		{"jbos:\n", 1, `unknown key "jbos" of the file: expected one of time-zone, notify, jobs`},
+		{"jobs:\n- nam: x", 2, `unknown key "nam" of a job: expected one of name, schedule`},
+		{"jobs:\n- name: a\n  name: b", 3, ""},
+		{job + "  colour: red", 5, `unknown key "colour"`},
+		{job + "  schedule: 30 2 * *", 5, "minute, hour, day"},
+		{job + "  schedule: 61 2 * * *", 5, "minute"},
+		{job + "  time-zone: Europe/Berlim", 5, "not a time zone"},
+		{job + "  keep: {dayly: 3}", 5, `unknown key "dayly" of keep: expected one of last, hourly`},
+		{job + "  keep: {daily: many}", 5, `"many" is not a number`},
+		{job + "  keep: {daily: 0}", 5, "keep nothing"},
+		{job + "  window: 22:00", 5, "expected days and times"},
+		{job + "  overrun: pause", 5, "no window to overrun"},
+		{job + "  window: 22:00-06:00\n  overrun: stop", 6, `"stop" is not one of continue, pause, fail`},
+		{job + "  rate: mon 50", 5, "is not a rate"},
+		{job + "  command: pg_dump\n  file: x", 5, "either sources or a command"},
+		{job + "  file: x", 5, "there is no command"},
+		{job + "  mode: mirror\n  keep: {last: 3}", 6, "a mirror has none"},
+		{job + "  pre: {command: x, when: always}", 5, `unknown key "when" of a hook`},
+		{job + "  post: {command: x, on-failure: skip}", 5, "is not one of fail, warn"},
+		{job + "  post: [{timeout: 1m}]", 5, "no command"},
+		{job + "  notify: {webhook: ftp://x}", 5, "expected a URL"},
+		{job + "  notify: {on: [failure]}", 5, "either a webhook or a command"},
+		{job + "  notify: {command: x, on: [failed]}", 5, "is not one of success"},
+		{job + "  max-age: soon", 5, "is not a time"},
+		{job + "  sources: [x]", 5, ""},
+		{job + strings.TrimPrefix(job, "jobs:\n"), 5, "two jobs have the name"},
+		{job + "- name: b\n  sources: [/b]\n  destination: fxfer://h/s/a/", 5, "has the destination of a"},
+		{"jobs:\n- name: a\n  sources: [a]\n  destination: fxfer://h/s/a", 3, "not an absolute path"},
+		{"jobs:\n- name: a\n  sources: [/a]\n  destination: fxfer://h/s", 4, "a folder of their own"},
+		{"jobs:\n- name: a\n  sources: [/a]\n  destination: fxfer://h", 4, "names no share"},
+		{"jobs:\n- name: a b\n  sources: [/a]\n  destination: fxfer://h/s/a", 2, "expected letters"},
+		{"jobs:\n- name: a\n  command: x\n  destination: fxfer://h/s/a", 3, "file is missing"},
+		{"jobs:\n- name: a\n  command: x\n  file: ../y\n  destination: fxfer://h/s/a", 4, "not the name of a file"},
+		{"jobs:\n- name: a\n  command: x\n  file: y\n  destination: fxfer://h/s/a\n  window: 1:00", 6, ""},
+		{"jobs:\n- name: a\n  command: x\n  file: y\n  destination: fxfer://h/s/a\n  window: 22:00-23:00\n  overrun: pause", 7, "can't go on"},
+		{"jobs:\n- name: [a", 2, ""},
+		{"jobs:\n- name: a\n  destination: fxfer://h/s/a", 2, "sends nothing"},
+	} {
+		_, err := parseConfig("jobs.yaml", []byte(test.text))
+		var problems Problems
+		require.ErrorAs(t, err, &problems, "%q", test.text)
+		require.Contains(t, problems[0].Error(), test.want, "%q", test.text)
+		require.Equal(t, test.line, problems[0].Line, "%q: %v", test.text, err)
+	}
+	// All of them are told.
+	_, err := parseConfig("jobs.yaml", []byte(job+"  colour: red\n  window: never\n"))
+	var problems Problems
+	require.ErrorAs(t, err, &problems)
+	require.Len(t, problems, 2)
+	require.ErrorContains(t, err, "1 more")
+}

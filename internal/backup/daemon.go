@@ -1,0 +1,140 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Daemon runs jobs when they are due.
+type Daemon struct {
+	*Runner
+	Config *Config
+	// Look is how often the clock and the jobs' states are looked at; 0 is lookEvery. Runs begin to the second anyway.
+	Look time.Duration
+}
+
+// Run runs jobs until ctx ends, and returns when they have stopped: what is cut off goes on when the daemon is started again.
+func (d *Daemon) Run(ctx context.Context) error {
+	if d.Look == 0 {
+		d.Look = lookEvery
+	}
+	unlock, err := d.Store.lock(".daemon")
+	if err != nil {
+		if errors.Is(err, errBusy) {
+			return errors.New("another daemon is running")
+		}
+		return err
+	}
+	defer unlock()
+	var jobs sync.WaitGroup
+	defer jobs.Wait()
+	for _, j := range d.Config.Jobs {
+		jobs.Go(func() { d.keep(ctx, j) })
+	}
+	d.Log.Info("daemon runs", "jobs", len(d.Config.Jobs))
+	<-ctx.Done()
+	return nil
+}
+
+// keep runs one job whenever it is due, so it never overlaps with itself.
+func (d *Daemon) keep(ctx context.Context, j *Job) {
+	free := d.Clock.Now()
+	for last := free; ctx.Err() == nil; {
+		now := d.Clock.Now()
+		if now.Sub(last) > 2*d.Look || now.Before(last) { // the host slept, or the clock was set
+			free = now
+		}
+		last = now
+		st, err := d.look(j, now, 0)
+		if err != nil {
+			d.Log.Error("state", "job", j.Name, "error", err)
+			d.Clock.Sleep(ctx, d.Look)
+			continue
+		}
+		d.watchAge(ctx, j, &st, now)
+		s := j.next(&st, now, free)
+		if s.at.IsZero() || s.at.After(now) {
+			d.Clock.Sleep(ctx, upTo(s.at, now, d.Look))
+			continue
+		}
+		_, err = d.Runner.Run(ctx, j, s.due, false)
+		free = d.Clock.Now()
+		last = free
+		if err != nil && !errors.Is(err, ErrPaused) && ctx.Err() == nil {
+			d.Log.Warn("no run", "job", j.Name, "error", err)
+			d.Clock.Sleep(ctx, d.Look)
+		}
+	}
+}
+
+// look returns the state of a job, after what must be done at the first look at it, or when the clock was found far ahead. What was due
+// up to so long before the first look counts as due.
+func (r *Runner) look(j *Job, now time.Time, before time.Duration) (State, error) {
+	st, err := r.Store.State(j.Name)
+	if err != nil {
+		return st, err
+	}
+	rewind := j.next(&st, now, now).rewind
+	if !st.Handled.IsZero() && !rewind {
+		return st, nil
+	}
+	if rewind {
+		before = 0
+		r.Log.Warn("the clock was far ahead: runs until then are made again when they are due", "job", j.Name, "until", st.Handled)
+	}
+	err = r.Store.Update(j.Name, func(s *State) error {
+		s.Handled = now.Add(-before)
+		if s.Since.IsZero() || s.Since.After(now) {
+			s.Since = now
+		}
+		if s.LastGood.After(now) {
+			s.LastGood = now // nobody knows when it was
+		}
+		st = *s
+		return nil
+	})
+	return st, err
+}
+
+// timerSlack is how late a timer may be when it looks at a job for the first time.
+const timerSlack = time.Hour
+
+// RunDue runs a job if it is due, or was and has been missed, or goes on with a run that was cut off, and returns when that is over. If
+// there is nothing to do, or the window is closed, both results are nil. Jitter is the caller's business.
+func (r *Runner) RunDue(ctx context.Context, j *Job) (*Record, error) {
+	now := r.Clock.Now()
+	st, err := r.look(j, now, timerSlack+j.Jitter)
+	if err != nil {
+		return nil, err
+	}
+	r.watchAge(ctx, j, &st, now)
+	s := j.next(&st, now, now)
+	if s.at.IsZero() || s.due.After(now) || !s.resume && !j.Window.Open(now) || s.resume && s.at.After(now) {
+		return nil, nil
+	}
+	return r.Run(ctx, j, s.due, false)
+}
+
+// watchAge raises or clears the alarm.
+func (r *Runner) watchAge(ctx context.Context, j *Job, st *State, now time.Time) {
+	_, alarm := j.alarmed(st, now)
+	if alarm == !st.Alarmed.IsZero() {
+		return
+	}
+	event, since := EventRecovered, time.Time{}
+	if alarm {
+		event, since = EventAlarm, now
+	}
+	if err := r.Store.Update(j.Name, func(s *State) error {
+		s.Alarmed = since
+		return nil
+	}); err != nil {
+		r.Log.Error("state", "job", j.Name, "error", err)
+		return
+	}
+	r.Log.Warn(fmt.Sprintf("max-age: %s", event), "job", j.Name)
+	r.tell(ctx, j, event, nil)
+}

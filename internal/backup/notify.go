@@ -1,0 +1,103 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+)
+
+// message is what a webhook or a command is told, as JSON.
+type message struct {
+	Event    Event     `json:"event"`
+	Job      string    `json:"job"`
+	Host     string    `json:"host"`
+	At       time.Time `json:"at"`
+	Text     string    `json:"text"`
+	LastGood time.Time `json:"last_good,omitzero"`
+	Run      *Record   `json:"run,omitempty"`
+}
+
+// noticeTries is how often a notification is tried. Whoever can't be told must not keep backups from being made.
+const noticeTries = 3
+
+// tell notifies whoever is to be told of an event. What fails is logged.
+func (r *Runner) tell(ctx context.Context, j *Job, event Event, rec *Record) {
+	if !slices.ContainsFunc(j.Notify, func(n Notice) bool { return slices.Contains(n.On, event) }) {
+		return
+	}
+	host, _ := os.Hostname()
+	m := message{Event: event, Job: j.Name, Host: host, At: r.Clock.Now(), Run: rec}
+	st, err := r.Store.State(j.Name)
+	if err == nil {
+		m.LastGood = st.LastGood
+	}
+	m.Text = m.text(j)
+	body, err := json.Marshal(m)
+	if err != nil {
+		r.Log.Error("notification", "job", j.Name, "error", err)
+		return
+	}
+	ctx = context.WithoutCancel(ctx) // also by a process that has been told to end
+	for _, n := range j.Notify {
+		if !slices.Contains(n.On, event) {
+			continue
+		}
+		for try := 1; ; try++ {
+			err := n.send(ctx, event, j.Name, m.Text, body)
+			if err == nil {
+				break
+			}
+			r.Log.Warn("notification failed", "job", j.Name, "event", event, "try", try, "error", err)
+			if try == noticeTries {
+				break
+			}
+			r.Clock.Sleep(ctx, time.Second<<try)
+		}
+	}
+}
+
+func (m *message) text(j *Job) string {
+	switch {
+	case m.Event == EventAlarm && m.LastGood.IsZero():
+		return fmt.Sprintf("backup %s on %s: there is no good backup yet, and max-age is %v", m.Job, m.Host, j.MaxAge)
+	case m.Event == EventAlarm:
+		return fmt.Sprintf("backup %s on %s: the newest good backup is of %s, older than %v", m.Job, m.Host, m.LastGood.In(j.Zone).Format("2006-01-02 15:04"), j.MaxAge)
+	case m.Run != nil && m.Run.Error != "":
+		return fmt.Sprintf("backup %s on %s: %s: %s", m.Job, m.Host, m.Run.Outcome, m.Run.Error)
+	}
+	return fmt.Sprintf("backup %s on %s: %s", m.Job, m.Host, m.Event)
+}
+
+func (n *Notice) send(ctx context.Context, event Event, job, text string, body []byte) error {
+	if n.Command != "" {
+		env := []string{"FXFER_EVENT=" + string(event), "FXFER_JOB=" + job, "FXFER_TEXT=" + text}
+		return runCommand(ctx, n.Command, n.Timeout, env, bytes.NewReader(body))
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.Timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, n.Webhook, bytes.NewReader(body))
+	if err != nil {
+		return errors.New("the webhook's URL makes no request")
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for name, value := range n.Headers {
+		request.Header.Set(name, value)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("webhook: %w", err)
+	}
+	defer response.Body.Close()
+	_, _ = io.CopyN(io.Discard, response.Body, 64<<10)
+	if response.StatusCode >= http.StatusMultipleChoices {
+		return fmt.Errorf("webhook: %s", response.Status)
+	}
+	return nil
+}

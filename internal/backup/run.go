@@ -1,0 +1,505 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// Task is one attempt to transfer what a job sends.
+type Task struct {
+	Job      *Job
+	Snapshot string          // the name of the one that is made, or gone on with
+	Limit    *fxfer.Throttle // changes by the timetable
+	Env      []string        // of the command whose output is sent
+	Progress func(fxfer.Progress)
+	Notice   func(string)
+}
+
+// Courier carries what jobs send to their servers. Its methods are safe for concurrent use.
+type Courier interface {
+	// Transfer makes one attempt. The Report may come with an error.
+	Transfer(ctx context.Context, t *Task) (*fxfer.Report, error)
+	// Prune removes snapshots that the job's retention does not want, and returns their names.
+	Prune(ctx context.Context, j *Job) (removed []string, err error)
+}
+
+// Runner runs jobs. Its methods are safe for concurrent use.
+type Runner struct {
+	Store   *Store
+	Courier Courier
+	Clock   Clock
+	Log     *slog.Logger
+	// Watch is told of the progress of runs, for people; nil is nobody.
+	Watch func(job string, p fxfer.Progress)
+}
+
+var (
+	// ErrHandled is that a run was taken up before.
+	ErrHandled = errors.New("this run was begun before")
+	// ErrPaused is that a run goes on when its window opens again.
+	ErrPaused = errors.New("the window has closed: it goes on when the window opens")
+	// errWindow is the same for a job that does not pause.
+	errWindow = errors.New("it did not end within its window")
+	// errSkipped is that a hook wants no run.
+	errSkipped = errors.New("skipped by a hook")
+)
+
+const (
+	maxBackoff  = time.Hour
+	progressGap = 5 * time.Second // between two looks that are kept
+	// endingTime is what hooks may take when the process has been told to end.
+	endingTime = 30 * time.Second
+)
+
+// Run begins the run of a job that is due, or goes on with the one that is active, and returns when it is over, with its record. A run
+// that is paused, or cut off by the end of ctx, stays active: then the record is nil. A manual run is made whatever the window says.
+func (r *Runner) Run(ctx context.Context, j *Job, due time.Time, manual bool) (*Record, error) {
+	unlock, err := r.Store.lock(j.Name)
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", j.Name, err)
+	}
+	record, err := r.run(ctx, j, due, manual)
+	unlock()
+	switch {
+	case record != nil && record.Outcome == Good:
+		r.tell(ctx, j, EventSuccess, record)
+	case record != nil && record.Outcome != Skipped:
+		r.tell(ctx, j, EventFailure, record)
+	case errors.Is(err, ErrPaused):
+		r.tell(ctx, j, EventPaused, nil)
+	}
+	return record, err
+}
+
+func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*Record, error) {
+	var a Active
+	began := r.Clock.Now()
+	err := r.Store.Update(j.Name, func(st *State) error {
+		if st.Active == nil {
+			if !manual && !due.After(st.Handled) {
+				return ErrHandled
+			}
+			st.Active = &Active{Due: due, Manual: manual, Started: began, Snapshot: retention.Name(due)}
+			if st.Active.Snapshot == st.Snapshot { // by a clock that was set far back
+				st.Active.Snapshot = retention.Name(began)
+			}
+			if !manual {
+				st.Handled = due
+			}
+		}
+		if st.Since.IsZero() {
+			st.Since = began
+		}
+		st.Active.Leg = began
+		a = *st.Active
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	log := r.Log.With("job", j.Name, "due", a.Due.Format(time.RFC3339))
+	log.Info("run begins", "snapshot", a.Snapshot, "attempts before", a.Attempts)
+	l := &leg{Runner: r, job: j, active: &a, log: log, began: began}
+	err = l.work(ctx)
+	a.Working += r.Clock.Now().Sub(began).Seconds() - l.waited.Seconds()
+	a.Working = max(0, a.Working)
+	a.Leg = time.Time{}
+	switch {
+	case errors.Is(err, ErrPaused):
+		a.Pauses++
+		log.Info("run pauses", "bytes", a.Written)
+		return nil, errors.Join(err, r.Store.Update(j.Name, func(st *State) error {
+			st.Active = &a
+			return nil
+		}))
+	case ctx.Err() != nil:
+		log.Info("run is interrupted")
+		return nil, errors.Join(ctx.Err(), r.Store.Update(j.Name, func(st *State) error {
+			a.Leg = began // it is told from a pause
+			st.Active = &a
+			return nil
+		}))
+	}
+	record := l.record(err)
+	if err := r.finish(record, &a); err != nil {
+		return nil, err
+	}
+	log.Log(ctx, levelOf(record.Outcome), "run ends", "outcome", record.Outcome, "bytes", record.Written, "error", record.Error)
+	return record, nil
+}
+
+func levelOf(o Outcome) slog.Level {
+	if o == Good || o == Skipped {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
+
+// finish keeps what became of a run.
+func (r *Runner) finish(record *Record, a *Active) error {
+	return r.Store.Finish(record, func(st *State) error {
+		st.Active, st.Last = nil, record
+		if record.Outcome == Good {
+			st.LastGood, st.Snapshot = a.Started, a.Snapshot
+		}
+		return nil
+	})
+}
+
+// leg is a run from its beginning, or from where it was paused, until it is over or paused again.
+type leg struct {
+	*Runner
+	job    *Job
+	active *Active
+	log    *slog.Logger
+	began  time.Time
+
+	report   *fxfer.Report // of the last attempt
+	waited   time.Duration // between attempts
+	warnings []string
+}
+
+// work runs hooks and transfers.
+func (l *leg) work(ctx context.Context) (err error) {
+	inside, closed := l.withinWindow(ctx)
+	defer closed()
+	err = l.pre(inside)
+	if err == nil {
+		err = l.attempts(inside)
+	}
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(context.Cause(inside), ErrPaused):
+		err = ErrPaused
+	case errors.Is(context.Cause(inside), errWindow):
+		err = errWindow
+	}
+	if err == nil && l.job.Mode == Snapshots {
+		l.prune(ctx)
+	}
+	return l.post(ctx, err)
+}
+
+// withinWindow returns a context that ends when the job's window closes, if that matters to the run.
+func (l *leg) withinWindow(ctx context.Context) (context.Context, func()) {
+	inside, cancel := context.WithCancelCause(ctx)
+	j := l.job
+	if j.Overrun == Continue || j.Window.Always() || !j.Window.Open(l.began) {
+		return inside, func() { cancel(nil) }
+	}
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for inside.Err() == nil {
+			now := l.Clock.Now()
+			if !j.Window.Open(now) {
+				cause := errWindow
+				if j.Overrun == Pause {
+					cause = ErrPaused
+				}
+				cancel(cause)
+				return
+			}
+			l.Clock.Sleep(inside, upTo(j.Window.Change(now), now, lookEvery))
+		}
+	})
+	return inside, func() {
+		cancel(nil)
+		watch.Wait()
+	}
+}
+
+// attempts transfers until that succeeds, or there is no use in another attempt.
+func (l *leg) attempts(ctx context.Context) error {
+	limit, done := l.underTimetable(ctx)
+	defer done()
+	for try := 0; ; try++ {
+		l.active.Attempts++
+		report, err := l.attempt(ctx, limit)
+		l.count(report)
+		if err == nil || ctx.Err() != nil || !worthwhile(err, try, l.job.Retries) {
+			return err
+		}
+		wait := min(l.job.Backoff<<min(try, 20), maxBackoff)
+		l.log.Warn("attempt failed", "error", err, "again in", wait)
+		from := l.Clock.Now()
+		l.Clock.Sleep(ctx, wait)
+		l.waited += max(0, l.Clock.Now().Sub(from))
+	}
+}
+
+// worthwhile tells whether another attempt may do what the one with this number did not.
+func worthwhile(err error, try, retries int) bool {
+	switch fxfer.KindOf(err) {
+	case fxfer.KindUsage, fxfer.KindTrust:
+		return false
+	case fxfer.KindPartial: // files that changed meanwhile; what can't be read stays so
+		return try == 0 && retries > 0
+	}
+	return try < retries
+}
+
+// underTimetable returns a limit that follows the job's timetable.
+func (l *leg) underTimetable(ctx context.Context) (limit *fxfer.Throttle, done func()) {
+	table := l.job.Rate
+	limit = fxfer.NewThrottle(table.Rate(l.Clock.Now()))
+	ctx, cancel := context.WithCancel(ctx)
+	var follow sync.WaitGroup
+	follow.Go(func() {
+		for table.rates != nil && ctx.Err() == nil {
+			now := l.Clock.Now()
+			if rate := table.Rate(now); rate != limit.Rate() {
+				limit.Set(rate)
+				l.log.Info("the timetable changes the rate", "bits_per_second", rate)
+			}
+			l.Clock.Sleep(ctx, upTo(table.Change(now), now, lookEvery))
+		}
+	})
+	return limit, func() {
+		cancel()
+		follow.Wait()
+	}
+}
+
+func (l *leg) attempt(ctx context.Context, limit *fxfer.Throttle) (*fxfer.Report, error) {
+	var latest atomic.Pointer[fxfer.Progress]
+	saving, stop := context.WithCancel(ctx)
+	var saver sync.WaitGroup
+	saver.Go(func() { l.save(saving, &latest) })
+	defer saver.Wait()
+	defer stop()
+	return l.Courier.Transfer(ctx, &Task{
+		Job: l.job, Snapshot: l.active.Snapshot, Limit: limit, Env: l.env(),
+		Progress: func(p fxfer.Progress) {
+			latest.Store(&p)
+			if l.Watch != nil {
+				l.Watch(l.job.Name, p)
+			}
+		},
+		Notice: func(text string) { l.log.Info(text) },
+	})
+}
+
+// save keeps the progress for whoever asks, and for a forecast after a pause.
+func (l *leg) save(ctx context.Context, latest *atomic.Pointer[fxfer.Progress]) {
+	var saved *fxfer.Progress
+	keep := func() {
+		p := latest.Load()
+		if p == saved {
+			return
+		}
+		saved = p
+		l.active.Now = Progress{At: l.Clock.Now(), Walking: p.Walking, Files: p.Files, Bytes: p.Bytes, Done: p.BytesDone, Written: p.Written, Goodput: p.Goodput, Limiter: p.Limiter}
+		now := l.active.Now
+		if err := l.Store.Update(l.job.Name, func(st *State) error {
+			if st.Active != nil {
+				st.Active.Now = now
+			}
+			return nil
+		}); err != nil {
+			l.log.Warn("the progress is not kept", "error", err)
+		}
+	}
+	for first := time.Second; ctx.Err() == nil; first = progressGap {
+		l.Clock.Sleep(ctx, first)
+		keep()
+	}
+	keep()
+}
+
+// count adds an attempt's figures to those of the run.
+func (l *leg) count(report *fxfer.Report) {
+	if report == nil {
+		return
+	}
+	l.report = report
+	l.active.Now.Written = 0 // it is in the sum now
+	l.active.Written += report.Written
+	read, sent := traffic(report)
+	l.active.Read += read
+	l.active.Sent += sent
+}
+
+// traffic returns what was read and what went over the network of a transfer, bytes.
+func traffic(r *fxfer.Report) (read, sent int64) {
+	return r.Written + r.Resent, r.Written + r.Resent - r.Raw + r.Coded
+}
+
+func (l *leg) prune(ctx context.Context) {
+	removed, err := l.Courier.Prune(ctx, l.job)
+	if err != nil {
+		l.warn(fmt.Errorf("retention: %w", err))
+	}
+	if len(removed) > 0 {
+		l.log.Info("retention has removed snapshots", "names", removed)
+	}
+}
+
+func (l *leg) warn(err error) {
+	l.log.Warn(err.Error())
+	l.warnings = append(l.warnings, err.Error())
+}
+
+// env is what hooks and commands learn of a run.
+func (l *leg) env() []string {
+	return []string{
+		"FXFER_JOB=" + l.job.Name, "FXFER_DUE=" + l.active.Due.UTC().Format(time.RFC3339), "FXFER_SNAPSHOT=" + l.active.Snapshot,
+		"FXFER_DESTINATION=" + l.job.Destination.String(), "FXFER_ATTEMPT=" + strconv.Itoa(l.active.Attempts),
+	}
+}
+
+// pre runs the hooks before the transfer.
+func (l *leg) pre(ctx context.Context) error {
+	for _, h := range l.job.Pre {
+		err := runCommand(ctx, h.Command, h.Timeout, append(l.env(), h.Env...), nil)
+		if err == nil {
+			continue
+		}
+		err = fmt.Errorf("hook %q: %w", brief(h.Command), err)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case h.Failure == "skip":
+			l.warn(err)
+			return errSkipped
+		case h.Failure == "warn":
+			l.warn(err)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// post runs the hooks after the transfer that ended with err, all of them, also those of a process that has been told to end. It returns
+// what the run then ends with.
+func (l *leg) post(ctx context.Context, err error) error {
+	env := append(l.env(), "FXFER_OUTCOME="+string(outcomeOf(ctx, err)), "FXFER_BYTES="+strconv.FormatInt(l.active.Written, 10))
+	if err != nil {
+		env = append(env, "FXFER_ERROR="+err.Error())
+	}
+	result := err
+	for _, h := range l.job.Post {
+		if h.When == "success" && err != nil || h.When == "failure" && err == nil {
+			continue
+		}
+		most := h.Timeout
+		if ctx.Err() != nil {
+			most = min(most, endingTime)
+		}
+		failed := runCommand(context.WithoutCancel(ctx), h.Command, most, append(env, h.Env...), nil)
+		if failed == nil {
+			continue
+		}
+		failed = fmt.Errorf("hook %q: %w", brief(h.Command), failed)
+		if h.Failure == "fail" && result == nil {
+			result = failed
+			continue
+		}
+		l.warn(failed)
+	}
+	return result
+}
+
+// brief fits a command into a message.
+func brief(command string) string {
+	const most = 60
+	if len(command) > most {
+		return command[:most] + "…"
+	}
+	return command
+}
+
+// outcomeOf is how a run ends with err. ErrPaused is told of hooks only.
+func outcomeOf(ctx context.Context, err error) Outcome {
+	switch {
+	case err == nil:
+		return Good
+	case errors.Is(err, ErrPaused):
+		return "paused"
+	case errors.Is(err, errSkipped):
+		return Skipped
+	case ctx.Err() != nil:
+		return Interrupted
+	case fxfer.KindOf(err) == fxfer.KindPartial:
+		return Partial
+	}
+	return Failed
+}
+
+// record sums up a run that is over.
+func (l *leg) record(err error) *Record {
+	a, j := l.active, l.job
+	rec := &Record{
+		Job: j.Name, Verb: "backup", Target: j.Destination.String(), Due: a.Due, Started: a.Started, Ended: l.Clock.Now(), Working: a.Working,
+		Outcome: outcomeOf(context.Background(), err), Warnings: l.warnings, Attempts: a.Attempts, Pauses: a.Pauses,
+		Written: a.Written, Read: a.Read, Sent: a.Sent,
+	}
+	if j.Mode == Snapshots {
+		rec.Snapshot = a.Snapshot
+		rec.Target += a.Snapshot
+	}
+	if j.Command != "" {
+		rec.Target = path.Join(rec.Target, j.File)
+	}
+	if rec.Working > 0 {
+		rec.Goodput = float64(rec.Written) * 8 / rec.Working
+	}
+	if l.report != nil {
+		rec.measured(l.report)
+	}
+	if err != nil {
+		rec.Error, rec.Hint, rec.err = err.Error(), hintOf(err), err
+	}
+	return rec
+}
+
+// measured takes over what a report says of the whole, and of the path.
+func (r *Record) measured(report *fxfer.Report) {
+	r.Files, r.Failures, r.Bytes, r.Peak, r.Digest = report.Files, report.Failed, report.Bytes, report.Peak, report.Digest
+	if len(report.Limits) > 0 {
+		first := &report.Limits[0]
+		r.Limiter, r.Hint = string(first.Limiter), first.Hint()
+		if first.Host != "" {
+			r.Limiter += " on " + first.Host
+		}
+	}
+}
+
+func hintOf(err error) string {
+	var h interface {
+		error
+		Hint() string
+	}
+	if errors.As(err, &h) {
+		return h.Hint()
+	}
+	return ""
+}
+
+// RecordOf is the record of a plain transfer.
+func RecordOf(verb, target string, started time.Time, r *fxfer.Report, err error) *Record {
+	rec := &Record{Verb: verb, Target: target, Started: started, Ended: time.Now(), Outcome: outcomeOf(context.Background(), err), Attempts: 1}
+	if r != nil {
+		rec.measured(r)
+		rec.Attempts += r.Reconnects
+		rec.Written, rec.Goodput, rec.Working = r.Written, r.Goodput, r.Duration.Seconds()
+		rec.Read, rec.Sent = traffic(r)
+	}
+	if err != nil {
+		rec.Error = err.Error()
+		if fxfer.KindOf(err) == fxfer.KindInterrupted {
+			rec.Outcome = Interrupted
+		}
+	}
+	return rec
+}

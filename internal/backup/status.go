@@ -1,0 +1,77 @@
+package backup
+
+import (
+	"time"
+)
+
+// Condition is what a job is doing.
+type Condition string
+
+// The conditions.
+const (
+	Idle    Condition = "idle"
+	Running Condition = "running"
+	Paused  Condition = "paused"
+	CutOff  Condition = "interrupted" // by the end of its process
+)
+
+// Status is what there is to know of a job.
+type Status struct {
+	Job       *Job
+	State     State
+	Condition Condition
+	Age       time.Duration // of the newest good backup, or of the job if there is none
+	Alarm     string        // why it needs attention, "" if it does not
+	Next      time.Time     // when it runs or goes on; zero if only by hand
+	Forecast  *Forecast     // of the active run, or of the next; nil if nothing is known
+	Hint      string
+}
+
+// StatusOf sums up what is known of a job. The history is of this job, the oldest first; running tells whether somebody runs it now.
+func StatusOf(j *Job, st State, history []Record, running bool, now time.Time) *Status {
+	s := &Status{Job: j, State: st, Condition: Idle}
+	var old bool
+	s.Age, old = j.alarmed(&st, now)
+	switch {
+	case old && st.LastGood.IsZero():
+		s.Alarm = "there is no good backup yet"
+	case old:
+		s.Alarm = "the newest good backup is older than max-age"
+	case st.Last != nil && (st.Last.Outcome == Failed || st.Last.Outcome == Partial):
+		s.Alarm = "the last run " + map[Outcome]string{Failed: "failed", Partial: "left entries out"}[st.Last.Outcome]
+	case st.Scrub != nil && st.Scrub.Error != "":
+		s.Alarm = "verification: " + st.Scrub.Error
+	}
+	seen := st
+	if seen.Handled.IsZero() {
+		seen.Handled = now
+	}
+	if step := j.next(&seen, now, now); !step.rewind {
+		s.Next = step.at
+	}
+	var f Forecast
+	var known bool
+	switch {
+	case st.Active == nil:
+		f, known = ForecastNext(j, history, s.Next)
+	case running:
+		s.Condition = Running
+		f, known = ForecastActive(j, st.Active, history, now)
+	default:
+		s.Condition = Paused
+		if !st.Active.Leg.IsZero() {
+			s.Condition = CutOff
+		}
+		f, known = ForecastActive(j, st.Active, history, now)
+	}
+	if known {
+		limiter, remedy := "", ""
+		if st.Active != nil && st.Active.Now.Limiter != "" {
+			limiter = st.Active.Now.Limiter
+		} else if st.Last != nil {
+			limiter, remedy = st.Last.Limiter, st.Last.Hint
+		}
+		s.Forecast, s.Hint = &f, f.Hint(j, limiter, remedy)
+	}
+	return s
+}

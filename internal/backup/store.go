@@ -1,0 +1,328 @@
+package backup
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+// Outcome is how a run or a transfer ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Good        Outcome = "good"
+	Partial     Outcome = "partial" // some entries failed
+	Failed      Outcome = "failed"
+	Skipped     Outcome = "skipped" // by a hook
+	Interrupted Outcome = "interrupted"
+)
+
+// Record is a transfer in history: a run of a job, or a plain send or get.
+type Record struct {
+	Job      string    `json:"job,omitempty"` // "" of a plain transfer
+	Verb     string    `json:"verb"`          // "backup", "send" or "get"
+	Target   string    `json:"target"`        // URL
+	Snapshot string    `json:"snapshot,omitempty"`
+	Due      time.Time `json:"due,omitzero"`
+	Started  time.Time `json:"started"`
+	Ended    time.Time `json:"ended"`
+	Working  float64   `json:"working_seconds"` // without waiting for a window or a retry
+	Outcome  Outcome   `json:"outcome"`
+	Error    string    `json:"error,omitempty"`
+	Hint     string    `json:"hint,omitempty"` // against the error or the limiter
+	Warnings []string  `json:"warnings,omitempty"`
+	Attempts int       `json:"attempts"`
+	Pauses   int       `json:"pauses,omitempty"`
+
+	Files    int64   `json:"files"`
+	Failures int64   `json:"entries_failed,omitempty"`
+	Bytes    int64   `json:"bytes"` // of all files
+	Read     int64   `json:"bytes_read"`
+	Written  int64   `json:"bytes_written"` // new at the target
+	Sent     int64   `json:"bytes_sent"`    // over the network
+	Goodput  float64 `json:"goodput_bits_per_second"`
+	Peak     float64 `json:"peak_bits_per_second"`
+	Limiter  string  `json:"limiter,omitempty"`
+	Digest   string  `json:"digest,omitempty"` // of the manifest, or of the one file
+
+	err error
+}
+
+// Err is what a run that was just made has failed with; nil if it has not, or was skipped by a hook.
+func (r *Record) Err() error {
+	if r.Outcome == Skipped {
+		return nil
+	}
+	return r.err
+}
+
+// Duration is the time that a record's transfer took.
+func (r *Record) Duration() time.Duration { return time.Duration(r.Working * float64(time.Second)) }
+
+// State is what must be known of a job after a crash.
+type State struct {
+	// Since is when the job was first seen.
+	Since time.Time `json:"since"`
+	// Handled is the latest due time that was taken up. Nothing due until then is run again, whatever the clock says.
+	Handled time.Time `json:"handled"`
+	// Active is the run that is not over: under way, paused, or cut off by the end of the process.
+	Active *Active `json:"active,omitempty"`
+	// LastGood is when the newest good backup was made: the time its run began, which is what it can restore.
+	LastGood time.Time `json:"last_good"`
+	// Snapshot is the newest complete one.
+	Snapshot string  `json:"snapshot,omitempty"`
+	Last     *Record `json:"last,omitempty"` // run
+	// Alarmed is since when the alarm has been raised, zero if it is not.
+	Alarmed time.Time `json:"alarmed,omitzero"`
+	// Verified is the latest due time of a verification that was taken up, and Scrub how the last one ended.
+	Verified time.Time `json:"verified,omitzero"`
+	Scrub    *Scrub    `json:"scrub,omitempty"`
+}
+
+// Scrub is a verification of snapshots.
+type Scrub struct {
+	At        time.Time `json:"at"`
+	Snapshots int       `json:"snapshots"`
+	Files     int64     `json:"files"`
+	Bytes     int64     `json:"bytes"`
+	Error     string    `json:"error,omitempty"`
+}
+
+// Active is a run that is not over.
+type Active struct {
+	Due      time.Time `json:"due"`
+	Manual   bool      `json:"manual,omitempty"`
+	Snapshot string    `json:"snapshot"`
+	Started  time.Time `json:"started"`
+	Working  float64   `json:"working_seconds"` // in the legs that are over
+	Attempts int       `json:"attempts"`
+	Pauses   int       `json:"pauses"`
+	// Leg is since when it is under way, zero while it is paused. A process that dies leaves it set.
+	Leg     time.Time `json:"leg,omitzero"`
+	Written int64     `json:"bytes_written"` // in the legs that are over
+	Read    int64     `json:"bytes_read"`
+	Sent    int64     `json:"bytes_sent"`
+	Now     Progress  `json:"now"`
+}
+
+// Progress is a look at a run under way.
+type Progress struct {
+	At      time.Time `json:"at"`
+	Walking bool      `json:"walking"`
+	Files   int64     `json:"files"`
+	Bytes   int64     `json:"bytes"`
+	Done    int64     `json:"bytes_done"`    // of these, written, or there before
+	Written int64     `json:"bytes_written"` // in this attempt
+	Goodput float64   `json:"goodput_bits_per_second"`
+	Limiter string    `json:"limiter,omitempty"`
+}
+
+var (
+	jobsBucket    = []byte("jobs")    // name → State
+	historyBucket = []byte("history") // start in ns, sequence → Record
+)
+
+// maxHistory bounds the records kept.
+const maxHistory = 20_000
+
+// storeWait is how long another process may keep the file.
+const storeWait = 30 * time.Second
+
+// Store keeps states and history in one file. It is open only during each call, so that several processes share it: the daemon, and
+// whoever sends or looks meanwhile. Its methods are safe for concurrent use.
+type Store struct {
+	path   string
+	noSync bool
+}
+
+// StoreName is the file of a Store in fxfer's folder.
+const StoreName = "history.db"
+
+// OpenStore returns the store in fxfer's folder home.
+func OpenStore(home string) *Store { return &Store{path: filepath.Join(home, StoreName)} }
+
+func (s *Store) open(readOnly bool) (*bolt.DB, error) {
+	db, err := bolt.Open(s.path, 0o600, &bolt.Options{Timeout: storeWait, ReadOnly: readOnly, NoSync: s.noSync, FreelistType: bolt.FreelistMapType})
+	if err != nil {
+		if errors.Is(err, berrors.ErrTimeout) {
+			err = errors.New("another process keeps it")
+		}
+		return nil, fmt.Errorf("open %s: %w", s.path, err)
+	}
+	return db, nil
+}
+
+func (s *Store) update(f func(*bolt.Tx) error) error {
+	db, err := s.open(false)
+	if err != nil {
+		return err
+	}
+	err = db.Update(f)
+	return errors.Join(err, db.Close())
+}
+
+// view reads, or does nothing if there is no file.
+func (s *Store) view(f func(*bolt.Tx) error) error {
+	if info, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		return nil
+	}
+	db, err := s.open(true)
+	if err != nil {
+		return err
+	}
+	err = db.View(f)
+	return errors.Join(err, db.Close())
+}
+
+// State returns what is known of a job; of a new one, that is nothing.
+func (s *Store) State(job string) (st State, err error) {
+	err = s.view(func(tx *bolt.Tx) error { return st.load(tx, job) })
+	return st, err
+}
+
+// Update changes what is known of a job, unless f fails.
+func (s *Store) Update(job string, f func(*State) error) error {
+	return s.update(func(tx *bolt.Tx) error { return updateState(tx, job, f) })
+}
+
+func updateState(tx *bolt.Tx, job string, f func(*State) error) error {
+	var st State
+	if err := st.load(tx, job); err != nil {
+		return err
+	}
+	if err := f(&st); err != nil {
+		return err
+	}
+	b, err := tx.CreateBucketIfNotExists(jobsBucket)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(&st)
+	if err != nil {
+		return err
+	}
+	return b.Put([]byte(job), text)
+}
+
+func (st *State) load(tx *bolt.Tx, job string) error {
+	b := tx.Bucket(jobsBucket)
+	if b == nil {
+		return nil
+	}
+	text := b.Get([]byte(job))
+	if text == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, st); err != nil {
+		return fmt.Errorf("the state of %s is damaged: %w", job, err)
+	}
+	return nil
+}
+
+// Add adds a transfer to history.
+func (s *Store) Add(r *Record) error {
+	return s.update(func(tx *bolt.Tx) error { return addRecord(tx, r) })
+}
+
+// Finish adds a run to history and changes the state of its job, both or neither.
+func (s *Store) Finish(r *Record, f func(*State) error) error {
+	return s.update(func(tx *bolt.Tx) error {
+		return errors.Join(addRecord(tx, r), updateState(tx, r.Job, f))
+	})
+}
+
+func addRecord(tx *bolt.Tx, r *Record) error {
+	b, err := tx.CreateBucketIfNotExists(historyBucket)
+	if err != nil {
+		return err
+	}
+	n, err := b.NextSequence()
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if n > maxHistory { // as many are dropped as were added
+		if oldest, _ := b.Cursor().First(); oldest != nil {
+			if err := b.Delete(oldest); err != nil {
+				return err
+			}
+		}
+	}
+	return b.Put(historyKey(r.Started, n), text)
+}
+
+func historyKey(at time.Time, n uint64) []byte {
+	var ns uint64
+	if at.After(time.Unix(0, 0)) {
+		ns = uint64(at.UnixNano())
+	}
+	key := binary.BigEndian.AppendUint64(nil, ns)
+	return binary.BigEndian.AppendUint64(key, n)
+}
+
+// History returns what began since a time, the oldest first. job selects one job's; "" is everything.
+func (s *Store) History(job string, since time.Time) (records []Record, err error) {
+	err = s.view(func(tx *bolt.Tx) error {
+		b := tx.Bucket(historyBucket)
+		if b == nil {
+			return nil
+		}
+		c := b.Cursor()
+		for k, v := c.Seek(historyKey(since, 0)); k != nil; k, v = c.Next() {
+			var r Record
+			if err := json.Unmarshal(v, &r); err != nil {
+				return fmt.Errorf("history is damaged: %w", err)
+			}
+			if job == "" || r.Job == job {
+				records = append(records, r)
+			}
+		}
+		return nil
+	})
+	return records, err
+}
+
+// errBusy is that a job is under way in another process, or in this one.
+var errBusy = errors.New("it is running already")
+
+// lock keeps everyone else from running a job until unlock is called, or this process ends.
+func (s *Store) lock(job string) (unlock func(), err error) {
+	dir := filepath.Join(filepath.Dir(s.path), "jobs")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, job+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	free, err := tryLock(f)
+	if err == nil && !free {
+		err = errBusy
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// Running tells whether a job is under way.
+func (s *Store) Running(job string) bool {
+	unlock, err := s.lock(job)
+	if err == nil {
+		unlock()
+	}
+	return errors.Is(err, errBusy)
+}

@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func newBackupRestoreCommand(file *string) *cobra.Command {
+	var f transferFlags
+	var at string
+	c := &cobra.Command{
+		Use:   "restore JOB [PATH...] DIR",
+		Short: "Restore a backup, or parts of it",
+		Long: `Restore gets what a job has backed up into DIR: all of it, or what PATH names below
+the backup. Owners, modes, times, links and attributes come back as they were. An
+interrupted restore goes on where it stopped when it is run again.
+
+Without --at it is the newest complete snapshot; a time means the newest one that is
+not younger.`,
+		Example: `  fxfer backup restore home /mnt/restored
+  fxfer backup restore home --at 2026-11-20 etc/passwd home/ada /tmp/restored
+  fxfer backup restore home --at 2026-11-20T020000Z -n /mnt/restored`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return usageError("usage: "+c.UseLine(), "where to?")
+			}
+			return needJob(c, args)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			s, j, err := openJob(*file, args[0])
+			if err != nil {
+				return err
+			}
+			if err := f.check(c.Flags()); err != nil {
+				return err
+			}
+			var sources []fxfer.URL
+			return transfer(c, &f, "received", resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
+				snapshot, err := s.snapshotAt(ctx, j, at)
+				if err != nil {
+					return nil, err
+				}
+				if sources, err = restored(j, snapshot, args[1:len(args)-1]); err != nil {
+					return nil, err
+				}
+				f.target = sources[0].Redacted()
+				return client.Get(ctx, sources, args[len(args)-1])
+			})
+		},
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	addParsed(flags, &at, "at", "when", "", "a snapshot's name, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
+	flags.BoolVarP(&f.opt.Target.DryRun, "dry-run", "n", false, "only list what would be done")
+	flags.BoolVar(&f.opt.Target.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
+	flags.BoolVar(&f.opt.Target.Checksum, "checksum", false, "compare content, not times, with what is there")
+	f.addNetwork(flags)
+	flags.BoolVar(&f.json, "json", false, "print JSON lines on standard output")
+	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but errors")
+	return c
+}
+
+func openJob(file, name string) (*site, *backup.Job, error) {
+	s, err := openSite(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	jobs, err := s.jobs([]string{name})
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, jobs[0], nil
+}
+
+func parseAt(s string) (string, error) {
+	if _, ok := backup.SnapshotTime(s); ok {
+		return s, nil
+	}
+	_, err := parseNewer(s, time.Now())
+	return s, err
+}
+
+// snapshotAt returns the snapshot that a user means, "" of a mirror.
+func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (string, error) {
+	if j.Mode == backup.Mirror {
+		if at != "" {
+			return "", usageError("leave --at out", "job %s is a mirror: it has only the newest backup", j.Name)
+		}
+		return "", nil
+	}
+	client := &backup.Client{Home: s.home}
+	names, err := client.Snapshots(ctx, j)
+	if err != nil {
+		return "", err
+	}
+	if len(names) == 0 {
+		return "", &fxfer.Error{Kind: fxfer.KindRemoteDisk, Err: fmt.Errorf("job %s has no complete snapshot", j.Name)}
+	}
+	if at == "" {
+		return names[len(names)-1], nil
+	}
+	until, named := backup.SnapshotTime(at)
+	if !named {
+		if until, err = parseNewer(at, time.Now().In(j.Zone)); err != nil {
+			return "", usageError("", "--at: %w", err)
+		}
+		if len(at) == len(time.DateOnly) { // all of the day
+			until = until.AddDate(0, 0, 1).Add(-time.Nanosecond)
+		}
+	}
+	for i := len(names) - 1; i >= 0; i-- {
+		t, _ := backup.SnapshotTime(names[i])
+		if named && names[i] == at || !named && !t.After(until) {
+			return names[i], nil
+		}
+	}
+	return "", usageError("`fxfer backup snapshots "+j.Name+"` lists them", "job %s has no snapshot of %s; the oldest is %s", j.Name, at, names[0])
+}
+
+// restored returns where paths of a backup are, or all of it.
+func restored(j *backup.Job, snapshot string, paths []string) (sources []fxfer.URL, err error) {
+	if len(paths) == 0 {
+		u := j.Destination
+		u.Path, u.TrailingSlash = path.Join(u.Path, snapshot), true
+		return []fxfer.URL{u}, nil
+	}
+	for _, p := range paths {
+		clean := path.Clean("/" + p)[1:]
+		if clean == "" || strings.Contains("/"+p+"/", "/../") {
+			return nil, usageError("for example: home/ada/mail", "%q is no path in a backup", p)
+		}
+		u := j.Destination
+		u.Path, u.TrailingSlash = path.Join(u.Path, snapshot, clean), strings.HasSuffix(p, "/")
+		sources = append(sources, u)
+	}
+	return sources, nil
+}
+
+func newBackupSnapshotsCommand(file *string) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "snapshots JOB",
+		Short: "List a job's snapshots, and why each is kept",
+		Args:  needJob,
+		RunE: func(c *cobra.Command, args []string) error {
+			s, j, err := openJob(*file, args[0])
+			if err != nil {
+				return err
+			}
+			return s.eachSnapshot(c, j, func(name string, rules []string) {
+				at, _ := backup.SnapshotTime(name)
+				switch {
+				case asJSON:
+					printJSON(c.OutOrStdout(), map[string]any{"type": "snapshot", "name": name, "time": at, "kept_by": rules})
+				case len(rules) == 0:
+					fmt.Fprintf(c.OutOrStdout(), "%s  %s  to be removed\n", name, at.In(j.Zone).Format("Mon 2006-01-02 15:04"))
+				default:
+					fmt.Fprintf(c.OutOrStdout(), "%s  %s  %s\n", name, at.In(j.Zone).Format("Mon 2006-01-02 15:04"), strings.Join(rules, ", "))
+				}
+			})
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
+	return c
+}
+
+// eachSnapshot tells of each complete snapshot, the oldest first, and the rules that keep it.
+func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(name string, rules []string)) error {
+	if j.Mode == backup.Mirror {
+		return usageError("", "job %s is a mirror: it has no snapshots", j.Name)
+	}
+	ctx, stop := interruptible(c.Context())
+	defer stop()
+	names, err := within(ctx, func() ([]string, error) { return (&backup.Client{Home: s.home}).Snapshots(ctx, j) })
+	if err != nil {
+		return err
+	}
+	rules := map[string][]string{}
+	keep, _ := j.Keep.Decide(names, j.Zone)
+	for _, k := range keep {
+		rules[k.Name] = k.Rules
+	}
+	for _, name := range names {
+		tell(name, rules[name])
+	}
+	return nil
+}
+
+func newBackupPruneCommand(file *string) *cobra.Command {
+	var dryRun bool
+	c := &cobra.Command{
+		Use:   "prune JOB",
+		Short: "Remove the snapshots that a job's retention does not keep",
+		Long: `Prune does what each good run does at its end. Where this machine may only append,
+the server prunes by its own policy.`,
+		Args: needJob,
+		RunE: func(c *cobra.Command, args []string) error {
+			s, j, err := openJob(*file, args[0])
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				return s.eachSnapshot(c, j, func(name string, rules []string) {
+					if len(rules) == 0 {
+						fmt.Fprintf(c.OutOrStdout(), "delete    %s\n", name)
+					}
+				})
+			}
+			if j.Mode == backup.Mirror {
+				return usageError("", "job %s is a mirror: it has no snapshots", j.Name)
+			}
+			ctx, stop := interruptible(c.Context())
+			defer stop()
+			removed, err := (&backup.Client{Home: s.home}).Prune(ctx, j)
+			for _, name := range removed {
+				fmt.Fprintf(c.OutOrStdout(), "removed   %s\n", name)
+			}
+			if errors.Is(err, backup.ErrServerPrunes) {
+				fmt.Fprintln(c.ErrOrStderr(), "fxfer: this machine may only append: the server removes snapshots by its own policy")
+				return nil
+			}
+			return err
+		},
+	}
+	c.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what would be removed")
+	return c
+}

@@ -1,0 +1,170 @@
+package transfer
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+
+	chunkers "github.com/PlakarKorp/go-cdc-chunkers"
+	_ "github.com/PlakarKorp/go-cdc-chunkers/chunkers/fastcdc" // registers itself
+	"github.com/fxfer/fxfer/internal/wire"
+	"lukechampine.com/blake3"
+	"lukechampine.com/blake3/guts"
+)
+
+// A delta spares sending what a file has in common with its old version at the receiver. The receiver digests that, piece by piece, and
+// the sender looks for the pieces in the new one. Blocks then travel as patches: which pieces of the old file they are made of, and
+// the rest. A block is checked by its digest as ever, so that what the short digests of pieces say need not be true.
+
+const (
+	// deltaFrom is the size from which a delta is worth its round trips, and oldFrom that of an old file which is worth a look, in bytes.
+	deltaFrom = 256 << 10
+	oldFrom   = 64 << 10
+	// pieceSize is the granularity of fixed deltas within a block that differs.
+	pieceSize = 1 << wire.PieceLog
+	// deltaWindow bounds the blocks of a file that are offered, or released, and not written.
+	deltaWindow = 512
+	// offersAtOnce bounds the files that the receiver digests at a time.
+	offersAtOnce = 8
+	// deltaQueue bounds the digests that wait at the sender, in bytes of memory.
+	deltaQueue = 64 << 20
+	// chunkWindow bounds the chunks of an old file that the sender knows at a time, for each of the files at once.
+	chunkWindow = 1 << 18
+	// chunkAhead is how far the old file is known before a place in the new one is looked for in it, bytes.
+	chunkAhead = 32 << 20
+	// giveUpAfter is the part of a file, in bytes, after which a delta that finds less than 1/giveUpBelow of it there ends.
+	giveUpAfter = 32 << 20
+	giveUpBelow = 20
+	// sampleFixed is the part of a sample, of a hundred, from which pieces are expected in their places.
+	sampleFixed = 30
+)
+
+// chunkSize returns the usual size of a chunk: small enough that a changed line costs little, and large enough that the chunks of most
+// files are known all at once.
+func chunkSize(size int64) int {
+	n := int64(8 << 10)
+	for n < 64<<10 && size/n > chunkWindow {
+		n *= 2
+	}
+	return int(n)
+}
+
+// chunked cuts what it reads into chunks by FastCDC (Xia et al., USENIX ATC 2016). A chunk is good until the next call.
+type chunked struct {
+	chunker *chunkers.Chunker
+	ended   bool
+}
+
+func newChunked(r io.Reader, size int64) (*chunked, error) {
+	n := chunkSize(size)
+	c, err := chunkers.NewChunker("fastcdc-v1.0.0", r, &chunkers.ChunkerOpts{MinSize: n / 4, NormalSize: n, MaxSize: 8 * n})
+	return &chunked{chunker: c}, err
+}
+
+// next returns the next chunk, io.EOF after the last.
+func (c *chunked) next() ([]byte, error) {
+	if c.ended {
+		return nil, io.EOF
+	}
+	chunk, err := c.chunker.Next()
+	if errors.Is(err, io.EOF) && len(chunk) > 0 { // the last one, if it is short
+		c.ended, err = true, nil
+	}
+	return chunk, err
+}
+
+func shortDigest(b []byte) (d wire.ShortDigest) {
+	sum := blake3.Sum256(b)
+	copy(d[:], sum[:])
+	return d
+}
+
+// shortNode is the short digest of a block.
+func shortNode(n *guts.Node) (d wire.ShortDigest) {
+	cv := chaining(n)
+	copy(d[:], cv[:])
+	return d
+}
+
+// stretch is a part of a block: n bytes of the old file, or new ones.
+type stretch struct {
+	old int64 // where in the old file; -1 if new
+	n   int64
+}
+
+const (
+	patchHead    = 4
+	stretchLen   = 12
+	patchLeast   = 16 // a patch is at least so much smaller than its block, in parts of it
+	noOldStretch = -1
+)
+
+// appendStretch adds a stretch, and joins it with the last one if it goes on with that.
+func appendStretch(all []stretch, old, n int64) []stretch {
+	if k := len(all); k > 0 {
+		last := &all[k-1]
+		if old < 0 && last.old < 0 || old >= 0 && last.old >= 0 && last.old+last.n == old {
+			last.n += n
+			return all
+		}
+	}
+	return append(all, stretch{old, n})
+}
+
+// patchSize returns the length of a patch, and the bytes in it that are new.
+func patchSize(all []stretch) (size, fresh int64) {
+	for _, x := range all {
+		if x.old < 0 {
+			fresh += x.n
+		}
+	}
+	return patchHead + stretchLen*int64(len(all)) + fresh, fresh
+}
+
+// appendPatch appends a block as its stretches: their number, for each its length and its place in the old file and one, 0 for
+// a new one (4 and 8 bytes), and the new bytes.
+func appendPatch(b, block []byte, all []stretch) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(all)))
+	for _, x := range all {
+		b = binary.BigEndian.AppendUint32(b, uint32(x.n))
+		b = binary.BigEndian.AppendUint64(b, uint64(x.old+1))
+	}
+	at := int64(0)
+	for _, x := range all {
+		if x.old < 0 {
+			b = append(b, block[at:at+x.n]...)
+		}
+		at += x.n
+	}
+	return b
+}
+
+// parsePatch undoes appendPatch for a block of length bytes and an old file of oldSize.
+func parsePatch(b []byte, length int, oldSize int64) (all []stretch, fresh []byte, err error) {
+	bad := errors.New("bad patch")
+	if len(b) < patchHead {
+		return nil, nil, bad
+	}
+	n := int(binary.BigEndian.Uint32(b))
+	if b = b[patchHead:]; n > len(b)/stretchLen {
+		return nil, nil, bad
+	}
+	table, fresh := b[:stretchLen*n], b[stretchLen*n:]
+	all = make([]stretch, 0, n)
+	left, need := int64(length), int64(0)
+	for ; len(table) > 0; table = table[stretchLen:] {
+		x := stretch{n: int64(binary.BigEndian.Uint32(table)), old: int64(binary.BigEndian.Uint64(table[4:])) - 1}
+		switch {
+		case x.n == 0 || x.n > left, x.old < noOldStretch, x.old >= 0 && x.old > oldSize-x.n:
+			return nil, nil, bad
+		case x.old < 0:
+			need += x.n
+		}
+		left -= x.n
+		all = append(all, x)
+	}
+	if left != 0 || need != int64(len(fresh)) {
+		return nil, nil, bad
+	}
+	return all, fresh, nil
+}

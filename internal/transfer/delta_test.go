@@ -1,0 +1,85 @@
+package transfer
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/wire"
+	"github.com/stretchr/testify/require"
+)
+
+// edit returns a version of data with n changes: of bytes in their places, or by insertions and removals.
+func edit(r *rand.Rand, data []byte, n int, shift bool) []byte {
+	data = slices.Clone(data)
+	for range n {
+		at := r.IntN(len(data) - 100)
+		switch {
+		case !shift:
+			data[at]++
+		case r.IntN(2) == 0:
+			data = slices.Insert(data, at, []byte(fmt.Sprint(r.Uint64()))...)
+		default:
+			data = slices.Delete(data, at, at+r.IntN(80)+1)
+		}
+	}
+	return data
+}
+
+// lines is text of random lines.
+func lines(r *rand.Rand, n int) []byte {
+	var b bytes.Buffer
+	for b.Len() < n {
+		fmt.Fprintf(&b, "INSERT INTO t VALUES (%d, %x);\n", r.Uint64(), r.Uint64())
+	}
+	return b.Bytes()
+}
+
+func TestDelta(t *testing.T) {
+	r := seeded(t)
+	const size = 9<<20 + 12345
+	image := make([]byte, size)
+	for i := range image {
+		image[i] = byte(r.Uint32())
+	}
+	dump := lines(r, size)
+	for _, c := range []struct {
+		name     string
+		old, new []byte
+		how      wire.Delta
+		most     int64 // bytes sent
+	}{
+		{"fixed", image, edit(r, image, 20, false), wire.DeltaFixed, 20 * (pieceSize + 100)},
+		{"auto finds places", image, edit(r, image, 20, false), wire.DeltaAuto, 20 * (pieceSize + 100)},
+		{"fixed, longer", image[:5<<20+5], image, wire.DeltaFixed, size - 4<<20},
+		{"fixed, shorter", image, image[:5<<20+5], wire.DeltaFixed, 1 << 20},
+		{"chunks", dump, edit(r, dump, 20, true), wire.DeltaChunks, 20 * 4 * 9 << 10},
+		{"auto finds chunks", dump, edit(r, dump, 20, true), wire.DeltaAuto, 20 * 4 * 9 << 10},
+		{"chunks of an image", image, edit(r, image, 20, true), wire.DeltaChunks, 20 * 4 * 9 << 10},
+		{"auto finds nothing", image, dump, wire.DeltaAuto, size + 1<<20},
+		{"fixed finds nothing", image, dump, wire.DeltaFixed, size + 1<<20},
+		{"none", image, edit(r, image, 1, false), wire.DeltaNone, size},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			source, target := t.TempDir(), t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(target, "f"), c.old, 0o644))
+			require.NoError(t, os.Chtimes(filepath.Join(target, "f"), time.Time{}, time.Unix(1e9, 0)))
+			require.NoError(t, os.WriteFile(filepath.Join(source, "f"), c.new, 0o644))
+			x := session{source: &TreeSource{Roots: []Root{{Tree: openTree(t, source), Path: "."}}}, target: openTree(t, target),
+				path: ".", streams: 3, opt: wire.Target{Delta: c.how}, patient: true}
+			x.run(t, t.Context())
+			x.ok(t)
+			got, err := os.ReadFile(filepath.Join(target, "f"))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(c.new, got))
+			require.LessOrEqual(t, x.sendStats.Coded, c.most)
+			require.Equal(t, int64(len(c.new)), x.sendStats.Written+x.sendStats.Copied)
+			require.Equal(t, x.sendStats.Copied, x.writeStats.Copied)
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package units
+
+import (
+	"fmt"
+	"math/big"
+	"regexp"
+)
+
+var quantity = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([A-Za-z/]*)$`)
+
+// SizeUnits are the bytes of each unit of a size.
+var SizeUnits = map[string]int64{
+	"": 1, "B": 1,
+	"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+}
+
+// RateUnits are the bit/s of each unit of a rate.
+var RateUnits = map[string]int64{
+	"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9,
+	"B/s": 8, "KB/s": 8e3, "MB/s": 8e6, "GB/s": 8e9,
+	"KiB/s": 8 << 10, "MiB/s": 8 << 20, "GiB/s": 8 << 30,
+}
+
+// ParseRate returns a rate in bit/s, which is more than zero. Bits are lower-case (200mbit), bytes upper-case (20MB/s);
+// what isn't clearly one or the other is refused.
+func ParseRate(s string) (int64, error) {
+	n, ok := parseQuantity(s, RateUnits)
+	if !ok || n == 0 {
+		return 0, fmt.Errorf("%q is not a rate: give bits as 200mbit (bit, kbit, mbit, gbit) "+
+			"or bytes as 20MB/s (B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s)", s)
+	}
+	return n, nil
+}
+
+// ParseSize returns a size in bytes. KB is 1000 bytes, KiB 1024, and so on.
+func ParseSize(s string) (int64, error) {
+	n, ok := parseQuantity(s, SizeUnits)
+	if !ok {
+		return 0, fmt.Errorf("%q is not a size: give bytes as 17520 or 64KiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)", s)
+	}
+	return n, nil
+}
+
+// parseQuantity returns the number that s stands for, if that is whole and fits.
+func parseQuantity(s string, units map[string]int64) (int64, bool) {
+	m := quantity.FindStringSubmatch(s)
+	if m == nil {
+		return 0, false
+	}
+	unit, known := units[m[2]]
+	value, ok := new(big.Rat).SetString(m[1])
+	if !known || !ok {
+		return 0, false
+	}
+	value.Mul(value, new(big.Rat).SetInt64(unit))
+	if !value.IsInt() || !value.Num().IsInt64() {
+		return 0, false
+	}
+	return value.Num().Int64(), true
+}
