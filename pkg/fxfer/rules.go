@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -304,7 +306,7 @@ func (g *guest) open(name string, need Rights) (*openShare, error) {
 	for _, r := range []struct {
 		right Rights
 		done  string
-	}{{identity.Write, "written to"}, {identity.Read, "read"}, {identity.List, "listed"}} {
+	}{{identity.Write, "written to"}, {identity.Read, "read"}, {identity.List, "listed"}, {identity.Append, "appended to"}} {
 		if need&r.right != 0 && !share.Rights.And(granted).Has(r.right) {
 			return nil, wire.Errorf(wire.CodeRight, "share %q may not be %s by this client", name, r.done)
 		}
@@ -326,6 +328,67 @@ func (g *guest) open(name string, need Rights) (*openShare, error) {
 	}
 	g.need |= need
 	return share, nil
+}
+
+// openPath is open for who wants to read a path. Who may only append may read what is in the snapshots of series that are his own.
+func (g *guest) openPath(name, p string, need Rights) (*openShare, error) {
+	share, err := g.open(name, need)
+	if err == nil {
+		return share, nil
+	}
+	share, appends := g.open(name, identity.Append)
+	if appends != nil {
+		return nil, err
+	}
+	p = seriesPath(p)
+	if disk.CheckPath(p) != nil {
+		return nil, err
+	}
+	in, rest, failed := share.tree.SeriesOf(p)
+	if failed != nil || in == "" {
+		return nil, err
+	}
+	series, failed := share.tree.OpenSeries(in)
+	if failed != nil {
+		return nil, err
+	}
+	first, _, _ := strings.Cut(rest, "/")
+	_, notSnapshot := disk.SnapshotTime(first)
+	owned, failed := series.Owned(string(g.pin))
+	if failed != nil || !owned || notSnapshot != nil && (rest != "" || need != identity.List) {
+		return nil, err
+	}
+	return share, nil
+}
+
+// openList is open for who wants to list a path, and tells what he is shown of it. Who may only append sees his own snapshots, and the folders
+// that hold them.
+func (g *guest) openList(name, p string) (share *openShare, shown func(disk.Meta) bool, err error) {
+	if share, err = g.open(name, identity.List); err == nil {
+		return share, func(disk.Meta) bool { return true }, nil
+	}
+	refused := err
+	p = seriesPath(p)
+	if share, err = g.openPath(name, p, identity.List); err == nil {
+		if _, rest, _ := share.tree.SeriesOf(p); rest != "" {
+			return share, func(disk.Meta) bool { return true }, nil
+		}
+		return share, func(m disk.Meta) bool {
+			_, err := disk.SnapshotTime(m.Path)
+			return err == nil || m.Kind == disk.Symlink
+		}, nil
+	}
+	if share, err = g.open(name, identity.Append); err != nil || disk.CheckPath(p) != nil {
+		return nil, nil, refused
+	}
+	return share, func(m disk.Meta) bool {
+		series, err := share.tree.OpenSeries(path.Join(p, m.Path))
+		if err != nil {
+			return false
+		}
+		owned, err := series.Owned(string(g.pin))
+		return err == nil && owned
+	}, nil
 }
 
 // sit takes a seat for a session. The caller leaves it, once. The data streams of a session that is refused need not wait for it.
