@@ -727,7 +727,7 @@ func (x *serverSession) intent() string { return intentName(x.hello.Intent) }
 func (x *serverSession) event(count *counts) func(transfer.Event) {
 	return func(e transfer.Event) {
 		count.event(e)
-		x.book.tracker.event(e)
+		x.book.event(e)
 	}
 }
 
