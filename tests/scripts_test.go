@@ -49,6 +49,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("FXFER_HOME", filepath.Join(e.WorkDir, "client"))
+			e.Setenv("FXFER_TRANSPORT", os.Getenv("FXFER_TRANSPORT"))
 			e.Values[serversKey{}] = map[string]*server{}
 			return nil
 		},

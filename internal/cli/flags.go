@@ -125,6 +125,19 @@ func addPin(flags *pflag.FlagSet, pin *string) {
 	addParsed(flags, pin, "pin", "key", "", "the server's key, as \"fxfer serve\" prints it", parsePin)
 }
 
+func parseTransport(s string) (fxfer.Transport, error) {
+	switch t := fxfer.Transport(s); t {
+	case fxfer.TransportTCP, fxfer.TransportQUIC, fxfer.TransportAuto:
+		return t, nil
+	}
+	return "", fmt.Errorf("%q is neither tcp nor quic nor auto", s)
+}
+
+// addTransport adds the flag of a client.
+func addTransport(flags *pflag.FlagSet, t *fxfer.Transport) {
+	addParsed(flags, t, "transport", "how", "tcp", "tcp or quic", parseTransport)
+}
+
 func addTuning(flags *pflag.FlagSet, sockBuf *int, congestion *string) {
 	addParsed(flags, sockBuf, "sock-buf", "size", auto, "fixed socket buffers, both ends, as 64KiB", parseSockBuf)
 	addParsed(flags, congestion, "congestion", "name", auto, "congestion control, both ends, as bbr", parseCongestion)
@@ -170,6 +183,7 @@ func (f *transferFlags) addNetwork(flags *pflag.FlagSet) {
 	addParsed(flags, &f.opt.RetryFor, "retry-for", "time", "0s", "try a lost connection again for so long, as 10m", parseTime)
 	addParsed(flags, &f.opt.Streams, "streams", "n", auto, "parallel data streams", parseAutoCount)
 	addParsed(flags, &f.opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "most streams auto may open", parseCount)
+	addTransport(flags, &f.opt.Transport)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	addPin(flags, &f.opt.Pin)
 }

@@ -76,6 +76,8 @@ type jsonSummary struct {
 	Raw         int64         `json:"bytes_compressed"`
 	Coded       int64         `json:"bytes_compressed_to"`
 	Streams     int           `json:"streams"`
+	Transport   string        `json:"transport"`
+	Connections int           `json:"quic_connections"`
 	Congestion  string        `json:"congestion"`
 	RTT         float64       `json:"rtt_seconds"`
 	Peak        float64       `json:"peak_bits_per_second"`
@@ -151,7 +153,7 @@ func (j *jsonLines) finish(r *fxfer.Report, err error) {
 			Type: "summary", Server: r.Server, Duration: r.Duration.Seconds(), Files: r.Files, Sent: r.Sent, Same: r.Same,
 			Skipped: r.Skipped, Failed: r.Failed, Removed: r.Removed, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
 			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest, Snapshot: r.Snapshot, Copied: r.Copied,
-			Failures: []jsonFile{}, Streams: r.Streams, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
+			Failures: []jsonFile{}, Streams: r.Streams, Transport: string(r.Transport), Connections: r.Connections, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
 			SendBuffer: r.SendBuffer, RecvBuffer: r.RecvBuffer, Retransmits: r.Retransmits, Reconnects: r.Reconnects,
 			Limits: jsonLimits(r.Limits), Timeline: jsonTimeline(r.Timeline),
 		}

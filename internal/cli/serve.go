@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/retention"
 	"github.com/fxfer/fxfer/internal/web"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -35,6 +36,7 @@ type serveFlags struct {
 	name   string
 	log    logFlags
 	quiet  bool
+	keep   retention.Keep
 	age    time.Duration // from which partial files are removed; 0: never
 	web    string        // address of metrics and dashboard; "" is none
 }
@@ -47,7 +49,9 @@ func newServeCommand() *cobra.Command {
 		Long: `Serve offers folders, as shares, to clients whose key is in authorized_clients
 and to those that bring an invitation. DIR is a share under its own name.
 
-A share is read and written (rw), only read (ro) or only written (wo). SIGTERM
+A share is read and written (rw), only read (ro) or only written (wo). To one with
+the right append clients add snapshots ("fxfer send --snapshot"), and get their
+own; nobody changes or removes one but this machine, by --keep. SIGTERM
 or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.
 
 A client for whom there is no room is told so, and tries again for as long as
@@ -57,6 +61,7 @@ Connections take at most half of the open files that the system allows.
 With --config, shares and their limits, quotas and clients are in a file, which
 SIGHUP reads again; see docs/server.md. Its other keys are the flags below.`,
 		Example: `  fxfer serve --invite /srv/files
+  fxfer serve --share backup=/srv/backup:append --keep daily=14,weekly=8
   fxfer serve --share backup=/srv/backup:wo --share pub=/srv/pub:ro
   fxfer serve --config /etc/fxfer/fxfer.yaml`,
 		SuggestFor: []string{"server", "listen", "daemon"},
@@ -108,7 +113,7 @@ SIGHUP reads again; see docs/server.md. Its other keys are the flags below.`,
 func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
-	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:ro]`; repeatable")
+	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:right]`; repeatable")
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one machine")
 	addParsed(flags, &f.name, "name", "host", "", "in that URL, as the other machine sees this one", parseName)
 	flags.Var(&parsedList[netip.Prefix]{kind: "range", value: &f.opt.Allow, parse: parsePrefix}, "allow", "addresses that may connect, as 192.0.2.0/24; repeatable")
@@ -117,12 +122,14 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	addParsed(flags, &f.opt.MaxSessions, "max-sessions", "n", strconv.Itoa(fxfer.DefaultMaxSessions), "most sessions at a time", parseCount)
 	addParsed(flags, &f.opt.MaxSessionsPerClient, "max-sessions-per-client", "n", strconv.Itoa(fxfer.DefaultMaxSessionsPerClient),
 		"most of one client's key", parseCount)
+	addParsed(flags, &f.opt.Transport, "transport", "how", auto, "tcp, quic, or auto: both, on one port", parseTransport)
 	addBounds(flags, &f.opt)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	addParsed(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for so long, as 14d", parsePartialAge)
 	f.log.add(flags)
 	addParsed(flags, &f.web, "web", "port", "", "metrics, health and dashboard, on this machine or as ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
+	addParsed(flags, &f.keep, "keep", "policy", "all", "snapshots that stay where clients may only append, as daily=7,weekly=4", retention.ParseKeep)
 }
 
 // addBounds adds the flags that bound what clients, and those that want to be, may take of this machine.
@@ -164,6 +171,11 @@ func (f *serveFlags) setShares(args []string) error {
 	for _, s := range f.shares {
 		if err := f.addShare(parseShareFlag(s)); err != nil {
 			return err
+		}
+	}
+	for i := range f.opt.Shares {
+		if s := &f.opt.Shares[i]; s.Rights.Has(identity.Append) && !s.Rights.Has(identity.Write) {
+			s.Keep = f.keep
 		}
 	}
 	if len(f.opt.Shares) == 0 {
@@ -368,6 +380,8 @@ func exampleOf(url string, rights fxfer.Rights) string {
 		return "fxfer send FILE " + url
 	case rights.Has(identity.Read):
 		return "fxfer get " + url + " FOLDER"
+	case rights.Has(identity.Append):
+		return "fxfer send --snapshot FOLDER/ " + url + "/NAME"
 	}
 	return "fxfer ls " + url
 }
@@ -375,8 +389,8 @@ func exampleOf(url string, rights fxfer.Rights) string {
 // reachableHost guesses how other machines call the one that listens on addr: by the address listened on, or the one this machine
 // sends from, or its name.
 func reachableHost(addr net.Addr) string {
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		if ip := tcp.AddrPort().Addr().Unmap(); ip.IsValid() && !ip.IsUnspecified() {
+	if at, ok := addr.(interface{ AddrPort() netip.AddrPort }); ok {
+		if ip := at.AddrPort().Addr().Unmap(); ip.IsValid() && !ip.IsUnspecified() {
 			return ip.String()
 		}
 	}

@@ -61,9 +61,17 @@ func summary(verb string, r *fxfer.Report) (text string) {
 	if r.Reconnects > 0 {
 		reconnects = count(int64(r.Reconnects), "reconnect", "reconnects")
 	}
-	line("streams", streams, oneLine(r.Congestion), resent, reconnects)
+	line("streams", streams, over(r), oneLine(r.Congestion), resent, reconnects)
 	line("BLAKE3", r.Digest)
 	return b.String()
+}
+
+// over is what carried the streams, where it was not TCP.
+func over(r *fxfer.Report) string {
+	if r.Transport != fxfer.TransportQUIC {
+		return ""
+	}
+	return "over " + count(int64(r.Connections), "QUIC connection", "QUIC connections")
 }
 
 // compressed tells how much less was sent, if it was.

@@ -41,6 +41,7 @@ what differs. The exit code is 0 if nothing does, and 3 if something does.`,
 	}
 	c.Flags().SortFlags = false
 	addParsed(c.Flags(), &against, "against", "path", "", "folder, or file of digests, to compare with", parseFile)
+	addTransport(c.Flags(), &opt.Transport)
 	addPin(c.Flags(), &opt.Pin)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	addSettings(c)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,7 @@ const (
 
 // Session is a server's side of one probe. Serve may be called concurrently.
 type Session struct {
-	port   int // of TCP, whose number UDP gets if it is free
+	port   int // that is listened on, whose number UDP gets if it is free
 	start  time.Time
 	budget atomic.Int64
 
@@ -38,8 +39,8 @@ type Session struct {
 // NewSession makes the session of a client that was admitted. addr is where the server listens.
 func NewSession(addr net.Addr) *Session {
 	s := &Session{start: time.Now()}
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		s.port = tcp.Port
+	if at, ok := addr.(interface{ AddrPort() netip.AddrPort }); ok {
+		s.port = int(at.AddrPort().Port())
 	}
 	s.budget.Store(maxBytes)
 	return s

@@ -28,11 +28,11 @@ var errTooLarge = errors.New("larger than the interface takes")
 
 // addrOf is the address of a TCP or UDP socket without its port.
 func addrOf(a net.Addr) (netip.Addr, bool) {
-	tcp, ok := a.(*net.TCPAddr)
+	at, ok := a.(interface{ AddrPort() netip.AddrPort })
 	if !ok {
 		return netip.Addr{}, false
 	}
-	return tcp.AddrPort().Addr().Unmap(), true
+	return at.AddrPort().Addr().Unmap(), true
 }
 
 // headers is what IP and UDP add to a datagram.

@@ -15,6 +15,15 @@ import (
 // HandshakeTimeout is the longest an accepted peer may take for its handshake.
 const HandshakeTimeout = 10 * time.Second
 
+// Protocol carries streams.
+type Protocol string
+
+// The protocols.
+const (
+	TCP  Protocol = "tcp"
+	QUIC Protocol = "quic"
+)
+
 // Config says how a host presents itself and how its sockets are set. Zero fields but Identity are automatic.
 type Config struct {
 	// Identity is this host's key. Required.
@@ -26,6 +35,13 @@ type Config struct {
 
 	// Congestion names the congestion control. "" and "auto" take BBR on long paths where the kernel allows it.
 	Congestion string
+
+	// Protocol carries the streams. "" is TCP.
+	Protocol Protocol
+
+	// Group, of QUIC, is the connections among which Dial chooses, unless the stream shall be Apart. Without, each stream has its own.
+	Group *Group
+	Apart bool
 
 	// Doubt lets Dial find out soon whether a silent peer is behind a black hole, at the price of a second connection.
 	Doubt bool
@@ -86,9 +102,16 @@ type Conn interface {
 // the ClientHello was sent, and its error ends the handshake and matches with errors.Is. Only when Dial succeeds is it proven that the
 // server owns that key. A BlackHoleError asks for a Path.MTU of SafeMTU. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
 func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (Conn, error) {
+	if cfg.Protocol == QUIC {
+		c, err := dialQUIC(ctx, addr, cfg, expect)
+		if err != nil {
+			return nil, err // not a nil conn in an interface
+		}
+		return c, nil
+	}
 	c, err := dialTCP(ctx, addr, cfg, expect)
 	if err != nil {
-		return nil, err // not a nil conn in an interface
+		return nil, err
 	}
 	return c, nil
 }
@@ -102,10 +125,20 @@ type Listener interface {
 	Addr() net.Addr
 	// Close ends a waiting Accept. Accepted conns stay open.
 	Close() error
+	// Shutdown is Close, and waits until the peers have got what was written on accepted conns, which should be closed. When ctx ends, the
+	// rest is lost.
+	Shutdown(ctx context.Context)
 }
 
 // Listen listens on addr ("host:port"; an empty host means all, port 0 any free one).
 func Listen(addr string, cfg Config) (Listener, error) {
+	if cfg.Protocol == QUIC {
+		l, err := listenQUIC(addr, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return l, nil
+	}
 	l, err := listenTCP(addr, cfg)
 	if err != nil {
 		return nil, err
@@ -123,3 +156,6 @@ func (l tcpAccepter) Accept() (Conn, error) {
 	}
 	return c, nil
 }
+
+// Shutdown is Close: the kernel delivers what was written.
+func (l tcpAccepter) Shutdown(context.Context) { _ = l.Close() }

@@ -164,11 +164,10 @@ func TestAcceptLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveBounds(t)
 		l := &fullListener{}
-		s.listen = l
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		s.accept(ctx, func(transport.Conn, *visit) { t.Error("none comes") })
+		s.accept(ctx, l, func(transport.Conn, *visit) { t.Error("none comes") })
 		require.Equal(t, 10*time.Second+time.Millisecond, time.Since(start))
 		require.Equal(t, 1+int(10*time.Second/acceptPause), l.tries)
 		require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)

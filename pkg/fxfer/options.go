@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/retention"
 )
 
 // DefaultMaxStreams bounds the data streams that are opened when their number is automatic.
@@ -34,7 +35,8 @@ type Options struct {
 	Home       string        // folder of identity, known servers and history; "" is the user's
 	Streams    int           // data streams; 0 is what the path needs
 	MaxStreams int           // bound for that, DefaultMaxStreams if 0
-	SockBuf    int           // bytes; a fixed window on both ends
+	Transport  Transport     // "" is TCP
+	SockBuf    int           // bytes; a fixed window on both ends, of TCP
 	Congestion string        // congestion control on both ends, such as "bbr"
 	RateLimit  int64         // of payload, bit/s
 	Throttle   *Throttle     // takes the place of RateLimit for what is sent, and may change meanwhile; nil is RateLimit
@@ -56,6 +58,16 @@ type Options struct {
 	// Notice is called with one-line messages about what goes on, such as a lost connection.
 	Notice func(string)
 }
+
+// Transport carries the streams of a session.
+type Transport string
+
+// The transports.
+const (
+	TransportTCP  Transport = "tcp"
+	TransportQUIC Transport = "quic"
+	TransportAuto Transport = "auto"
+)
 
 // Source selects what is sent.
 type Source struct {
@@ -114,10 +126,11 @@ const (
 
 // ServerOptions configure a Server. Reload can change those of the second group while it runs.
 type ServerOptions struct {
-	Home       string // folder of identity, authorised clients and invitations; "" is the user's
-	Listen     string // address, such as ":7433"
-	SockBuf    int    // bytes; a fixed window for every client, 0 is automatic
-	Congestion string // congestion control, "" is automatic
+	Home       string    // folder of identity, authorised clients and invitations; "" is the user's
+	Listen     string    // address, such as ":7433"
+	Transport  Transport // what clients may use; "" and TransportAuto are both
+	SockBuf    int       // bytes; a fixed window for every client, 0 is automatic
+	Congestion string    // congestion control, "" is automatic
 	Log        *slog.Logger
 	Audit      *slog.Logger // who did what to which entry, with its digest and outcome; nil is nowhere
 
@@ -144,6 +157,7 @@ type Share struct {
 	Rights    Rights         // the most that any client has
 	Allow     []netip.Prefix // addresses that may use it; nil is any
 	RateLimit int64          // of all sessions on it, bit/s in each direction; 0 is none
+	Keep      retention.Keep // which of a series of snapshots stay when another is complete; the zero one is all
 
 	Quota      int64 // bytes that files in it may have; 0 is any number, as below
 	QuotaFiles int64 // entries in it, folders included
@@ -237,6 +251,8 @@ type Report struct {
 	Coded    int64         //
 
 	Streams     int           // most data streams at a time
+	Transport   Transport     // that carried the data, "" if there was none
+	Connections int           // of QUIC that the data streams shared at the end; 0 of TCP, where each has its own
 	Congestion  string        // of the data streams
 	RTT         time.Duration // the least seen
 	Peak        float64       // highest goodput over a second, bit/s

@@ -80,7 +80,8 @@ func describeProbe(err error, server string) error {
 func (s *clientSession) probe(ctx context.Context, opt ProbeOptions) (*ProbeReport, error) {
 	_, _ = rand.Read(s.hello.Session[:])
 	_, _ = rand.Read(s.hello.Secret[:])
-	s.cfg = transport.Config{Identity: s.client.key, SockBuf: s.client.opt.SockBuf, Congestion: s.client.opt.Congestion}
+	s.cfg = s.config()
+	defer s.group.Close(partWithin)
 	control, err := s.openSmall(ctx)
 	if err != nil {
 		return nil, err

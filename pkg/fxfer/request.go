@@ -20,6 +20,9 @@ func (o *Options) check() error {
 	if o.Streams < 0 || o.MaxStreams < 1 || o.MaxStreams > maxStreams || o.Streams > o.MaxStreams {
 		return usage("", "%d streams of at most %d: give 1 to %d", o.Streams, o.MaxStreams, maxStreams)
 	}
+	if err := o.checkTransport(); err != nil {
+		return err
+	}
 	if _, err := coder(o.Compress); err != nil {
 		return usage("choose auto, zstd or none", "%w", err)
 	}
@@ -48,6 +51,21 @@ func (o *Options) check() error {
 		if err := disk.CheckPath(dir); err != nil || dir == "." {
 			return usage("name a folder below the target", "%q is no folder for backups", dir)
 		}
+	}
+	return nil
+}
+
+// checkTransport refuses a transport that there is not, and settings that it does not have.
+func (o *Options) checkTransport() error {
+	switch o.Transport {
+	case "", TransportTCP:
+		return nil
+	case TransportQUIC:
+	default:
+		return usage("choose tcp or quic", "there is no transport %q", o.Transport)
+	}
+	if o.SockBuf != 0 || o.Congestion != "" {
+		return usage("leave it out, or choose tcp", "fixed socket buffers and the choice of a congestion control are of TCP: QUIC has its own")
 	}
 	return nil
 }

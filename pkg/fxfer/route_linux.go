@@ -2,17 +2,18 @@ package fxfer
 
 import (
 	"net"
+	"net/netip"
 
 	"github.com/vishvananda/netlink"
 )
 
 // routeWindows are the initcwnd and the initrwnd of the route to a peer, in segments; 0 where the route says nothing.
 func routeWindows(peer net.Addr) (initCwnd, initRwnd int64) {
-	a, ok := peer.(*net.TCPAddr)
+	a, ok := peer.(interface{ AddrPort() netip.AddrPort })
 	if !ok {
 		return 0, 0
 	}
-	routes, err := netlink.RouteGet(a.IP)
+	routes, err := netlink.RouteGet(a.AddrPort().Addr().Unmap().AsSlice())
 	if err != nil || len(routes) == 0 {
 		return 0, 0
 	}

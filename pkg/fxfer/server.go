@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path"
 	"strings"
@@ -44,7 +45,7 @@ type Server struct {
 	log       *slog.Logger
 	store     *identity.Store
 	key       ed25519.PrivateKey
-	listen    transport.Listener
+	listen    []transport.Listener // of TCP and QUIC, on one port
 	host      string
 	began     time.Time
 	gate      *gate
@@ -118,12 +119,50 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		return nil, err
 	}
 	s.enforce(&opt, r)
-	s.listen, err = transport.Listen(opt.Listen, transport.Config{Identity: s.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion})
-	if err != nil {
+	if err := s.listenOn(opt.Listen); err != nil {
 		s.closeShares()
-		return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", opt.Listen, err)}
+		return nil, err
 	}
 	return s, nil
+}
+
+// listenOn listens for what the options ask for. Where that is both, QUIC may fail: many firewalls let no UDP pass in any case.
+func (s *Server) listenOn(addr string) error {
+	of := func(p transport.Protocol, addr string) error {
+		l, err := transport.Listen(addr, transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion})
+		if err != nil {
+			return &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", addr, err)}
+		}
+		s.listen = append(s.listen, l)
+		if w := transport.SmallBuffers(l); w != "" {
+			s.log.Warn("QUIC will lose datagrams at high rates", "reason", w)
+		}
+		return nil
+	}
+	switch s.opt.Transport {
+	case TransportTCP:
+		return of(transport.TCP, addr)
+	case TransportQUIC:
+		return of(transport.QUIC, addr)
+	case "", TransportAuto:
+	default:
+		return usage("choose tcp, quic or auto", "there is no transport %q", s.opt.Transport)
+	}
+	for try := 1; ; try++ {
+		if err := of(transport.TCP, addr); err != nil {
+			return err
+		}
+		err := of(transport.QUIC, s.Addr().String())
+		if err == nil {
+			return nil
+		}
+		if _, port, _ := net.SplitHostPort(addr); port != "0" || try == 5 { // otherwise the system has another one that is free for both
+			s.log.Warn("no QUIC: clients can use TCP only", "error", err)
+			return nil
+		}
+		_ = s.listen[0].Close()
+		s.listen = nil
+	}
 }
 
 func (s *Server) closeShares() {
@@ -133,7 +172,7 @@ func (s *Server) closeShares() {
 }
 
 // Addr is where the server listens.
-func (s *Server) Addr() net.Addr { return s.listen.Addr() }
+func (s *Server) Addr() net.Addr { return s.listen[0].Addr() }
 
 // Pin is the server's key, as clients know it.
 func (s *Server) Pin() string {
@@ -153,8 +192,8 @@ func (s *Server) Invite(host string) (string, error) {
 		return "", err
 	}
 	port := identity.DefaultPort
-	if tcp, ok := s.Addr().(*net.TCPAddr); ok {
-		port = tcp.Port
+	if at, ok := s.Addr().(interface{ AddrPort() netip.AddrPort }); ok {
+		port = int(at.AddrPort().Port())
 	}
 	u := URL{Host: host, Port: port, Share: r.first, Token: token, Pin: identity.Pin(s.Pin())}
 	return u.String(), nil
@@ -172,9 +211,19 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.serving = true
 	s.mu.Unlock()
 	conns.Go(func() { s.keepReviewing(live) })
-	unhook := context.AfterFunc(ctx, func() { _ = s.listen.Close() })
+	unhook := context.AfterFunc(ctx, func() {
+		for _, l := range s.listen {
+			_ = l.Close()
+		}
+	})
 	defer unhook()
-	s.accept(ctx, func(conn transport.Conn, v *visit) { conns.Go(func() { s.serve(live, conn, v) }) })
+	var accepting sync.WaitGroup
+	for _, l := range s.listen {
+		accepting.Go(func() {
+			s.accept(ctx, l, func(conn transport.Conn, v *visit) { conns.Go(func() { s.serve(live, conn, v) }) })
+		})
+	}
+	accepting.Wait()
 	s.drain(kill)
 	ended := make(chan struct{})
 	go func() { conns.Wait(); close(ended) }()
@@ -182,14 +231,19 @@ func (s *Server) Serve(ctx context.Context) error {
 	case <-ended:
 	case <-time.After(time.Second): // what hangs in the kernel ends with the process
 	}
+	parting, cancel := context.WithTimeout(context.Background(), partWithin)
+	defer cancel()
+	for _, l := range s.listen {
+		l.Shutdown(parting)
+	}
 	return nil
 }
 
 // accept takes connections until ctx is done, and hands on those that there is room for.
-func (s *Server) accept(ctx context.Context, serve func(transport.Conn, *visit)) {
+func (s *Server) accept(ctx context.Context, l transport.Listener, serve func(transport.Conn, *visit)) {
 	failing := false
 	for {
-		conn, err := s.listen.Accept()
+		conn, err := l.Accept()
 		switch {
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			if err == nil {
@@ -221,7 +275,7 @@ func (s *Server) accept(ctx context.Context, serve func(transport.Conn, *visit))
 // sweep removes what abandoned transfers left.
 func (s *Server) sweep(ctx context.Context) {
 	for name, share := range s.rules.Load().shares {
-		if share.Rights.Has(identity.Write) {
+		if share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append) {
 			if n, err := share.tree.Sweep(ctx, ".", staleAfter); n > 0 || err != nil {
 				s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
 			}
@@ -421,13 +475,34 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	} else if m.Intent != wire.Push && m.Intent != wire.Store || len(m.Paths) != 1 {
 		return wire.Errorf(wire.CodeProtocol, "a session sends or gets")
 	}
-	if x.share, err = g.open(m.Share, need); err != nil {
-		return err
-	}
-	if m.Target.Delete && m.Intent != wire.Store || m.Target.Compare.Checksum || m.Target.DryRun { // they show what is there
-		if _, err := g.open(m.Share, identity.Read); err != nil {
-			return err
+	switch m.Intent {
+	case wire.Store:
+		if x.share, err = g.open(m.Share, identity.Append); err != nil {
+			x.share, err = g.open(m.Share, identity.Write)
 		}
+		if err == nil && (m.Target.Compare.Checksum || m.Target.DryRun) { // they show what is there
+			_, err = g.open(m.Share, identity.Append)
+		}
+	case wire.Pull:
+		if len(m.Paths) == 0 {
+			return wire.Errorf(wire.CodeProtocol, "nothing to get")
+		}
+		for _, p := range m.Paths {
+			if x.share, err = g.openPath(m.Share, p, need); err != nil {
+				break
+			}
+		}
+	default:
+		x.share, err = g.open(m.Share, need)
+		if err == nil && (m.Target.Delete || m.Target.Compare.Checksum || m.Target.DryRun) {
+			_, err = g.open(m.Share, identity.Read)
+		}
+		if err == nil {
+			err = x.spareSnapshots(m.Paths[0])
+		}
+	}
+	if err != nil {
+		return err
 	}
 	if err := conn.Apply(int(min(m.SockBuf, 1<<30)), m.Congestion); err != nil {
 		return wire.Errorf(wire.CodeUnsupported, "the server's kernel refuses: %v", err)
@@ -767,14 +842,17 @@ func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, g
 			return err
 		}
 	} else {
-		share, err := g.open(m.Share, identity.List)
-		if err != nil {
-			return err
-		}
 		if len(m.Paths) != 1 {
 			return wire.Errorf(wire.CodeProtocol, "a listing is of one path")
 		}
+		share, shown, err := g.openList(m.Share, cmp.Or(m.Paths[0], "."))
+		if err != nil {
+			return err
+		}
 		err = share.tree.List(ctx, cmp.Or(m.Paths[0], "."), func(m disk.Meta) error {
+			if !shown(m) {
+				return nil
+			}
 			return add(transfer.EntryOf(m, path.Base(m.Path)))
 		})
 		switch {

@@ -53,6 +53,7 @@ type clientSession struct {
 	heard   atomic.Int64 // bytes, on the control stream
 
 	cfg      transport.Config
+	group    transport.Group // of QUIC connections
 	set      *streamSet
 	coder    *compress.Meter // of Push; nil for none
 	sender   *transfer.Sender
@@ -76,6 +77,8 @@ type clientSession struct {
 // sessionStats is what the sockets of one or more sessions showed.
 type sessionStats struct {
 	path    pathStats
+	carrier Transport
+	links   int // connections of QUIC
 	peer    map[string]int64
 	streams int
 	resent  int64
@@ -97,7 +100,7 @@ func (a *sessionStats) merge(b sessionStats) {
 	a.coded += b.coded
 	a.push = b.push
 	if b.path != (pathStats{}) {
-		a.path = b.path
+		a.path, a.carrier, a.links = b.path, b.carrier, b.links
 	}
 	a.path.retrans = retrans + b.path.retrans
 	if b.peer != nil {
@@ -111,6 +114,7 @@ func (a *sessionStats) merge(b sessionStats) {
 
 func (a *sessionStats) fill(r *Report, asked *diagnose.Asked) {
 	r.Streams, r.Resent, r.Congestion, r.RTT, r.Retransmits = a.streams, a.resent, a.path.congestion, a.path.minRTT, a.path.retrans
+	r.Transport, r.Connections = a.carrier, a.links
 	r.SendBuffer, r.RecvBuffer = int64(a.path.sndBuf), a.peer["rcvbuf"]
 	if !a.push {
 		r.SendBuffer, r.RecvBuffer = a.peer["sndbuf"], int64(a.path.rcvBuf)
@@ -153,7 +157,9 @@ func (s *clientSession) run(ctx context.Context) error {
 	opt := &s.client.opt
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
-	s.cfg = transport.Config{Identity: s.client.key, SockBuf: opt.SockBuf, Congestion: opt.Congestion, Path: transport.Path{MTU: s.mtu}}
+	s.cfg = s.config()
+	s.cfg.Path.MTU = s.mtu
+	defer s.group.Close(partWithin)
 	limit := NewThrottle(0)
 	if s.hello.Intent != wire.Pull { // then the server sends
 		limit = opt.throttle()
@@ -186,6 +192,7 @@ func (s *clientSession) run(ctx context.Context) error {
 		cancel(nil)
 		s.dials.Wait()
 		s.stats.path, s.stats.streams, s.stats.push = s.set.stats(), s.set.peak(), s.source != nil
+		s.stats.carrier, s.stats.links = s.carrier()
 		s.judge()
 	}()
 	control, err := s.open(ctx)
@@ -205,6 +212,29 @@ func (s *clientSession) run(ctx context.Context) error {
 		s.watch(ctx)
 	}
 	return s.work(ctx)
+}
+
+// partWithin is how long a session that has ended waits until the server has got its last words.
+const partWithin = time.Second
+
+// config is for all streams of the session. The caller closes the group.
+func (s *clientSession) config() transport.Config {
+	opt := &s.client.opt
+	s.group.SetWant(firstLinks)
+	return transport.Config{
+		Identity: s.client.key, Protocol: opt.Transport.protocol(), Group: &s.group, SockBuf: opt.SockBuf, Congestion: opt.Congestion,
+	}
+}
+
+// carrier is what carries the data, and the QUIC connections it takes.
+func (s *clientSession) carrier() (Transport, int) {
+	switch {
+	case s.set.peak() == 0:
+		return "", 0
+	case s.cfg.Protocol == transport.QUIC:
+		return TransportQUIC, s.group.Links()
+	}
+	return TransportTCP, 0
 }
 
 // watch tells the user of silences of the server until ctx is done.
@@ -232,7 +262,7 @@ func (s *clientSession) open(ctx context.Context) (transport.Conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	cfg := s.cfg
-	cfg.Doubt = true
+	cfg.Doubt, cfg.Apart = true, true
 	conn, err := s.client.dial(dialCtx, s.url, cfg)
 	if err != nil {
 		return nil, err
@@ -599,7 +629,8 @@ func (s *clientSession) join(ctx context.Context, id uint64, path transport.Path
 func (s *clientSession) list(ctx context.Context) ([]Entry, error) {
 	_, _ = rand.Read(s.hello.Session[:])
 	_, _ = rand.Read(s.hello.Secret[:])
-	s.cfg = transport.Config{Identity: s.client.key}
+	s.cfg = s.config()
+	defer s.group.Close(partWithin)
 	conn, err := s.openThrough(ctx)
 	if err != nil {
 		return nil, err

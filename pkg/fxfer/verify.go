@@ -117,7 +117,8 @@ type compared struct {
 func (v *verifier) run(ctx context.Context, s *clientSession) error {
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
-	s.cfg = transport.Config{Identity: s.client.key}
+	s.cfg = s.config()
+	defer s.group.Close(partWithin)
 	conn, err := s.openThrough(ctx)
 	if err != nil {
 		return err

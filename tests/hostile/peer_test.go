@@ -240,7 +240,7 @@ func (s *site) url(t *testing.T, path string) fxfer.URL {
 // honest has a real client send a file, and checks that it arrived.
 func (s *site) honest(t *testing.T) {
 	t.Helper()
-	c, err := fxfer.NewClient(fxfer.Options{Home: t.TempDir()})
+	c, err := fxfer.NewClient(fxfer.Options{Home: t.TempDir(), Transport: carrier})
 	require.NoError(t, err)
 	content := make([]byte, 3<<20)
 	_, _ = rand.Read(content)
@@ -262,8 +262,14 @@ type line struct {
 // dial connects with a key. What the server has not done after patience fails.
 func (s *site) dial(t *testing.T, k key) *line {
 	t.Helper()
-	c, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", s.Addr().String(), k.config())
-	require.NoError(t, err)
+	var c net.Conn
+	var err error
+	if carrier == fxfer.TransportQUIC {
+		c = dialQUIC(t, s.Addr(), k)
+	} else {
+		c, err = tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", s.Addr().String(), k.config())
+		require.NoError(t, err)
+	}
 	t.Cleanup(func() { c.Close() })
 	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	return &line{c, bufio.NewReader(c)}
@@ -321,7 +327,7 @@ func (l *line) refusal() (code uint64, text string) {
 
 // finish closes after what was sent has been seen.
 func (l *line) finish() {
-	if c, ok := l.Conn.(*tls.Conn); ok {
+	if c, ok := l.Conn.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()
 	}
 }

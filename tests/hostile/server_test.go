@@ -30,12 +30,18 @@ type trap struct {
 func lure(t *testing.T, path string, script func(*line)) *trap {
 	t.Helper()
 	k := newKey(t)
-	conf := k.config()
-	conf.ClientAuth = tls.RequireAnyClientCert
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &trap{listen: tls.NewListener(inner, conf), pin: k.pin, joined: make(chan struct{}, 10_000)}
-	p.url, err = fxfer.ParseURL(fmt.Sprintf("fxfer://%s/data/%s", inner.Addr(), path))
+	p := &trap{pin: k.pin, joined: make(chan struct{}, 10_000)}
+	if carrier == fxfer.TransportQUIC {
+		p.listen = listenQUIC(t, k)
+	} else {
+		conf := k.config()
+		conf.ClientAuth = tls.RequireAnyClientCert
+		inner, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		p.listen = tls.NewListener(inner, conf)
+	}
+	var err error
+	p.url, err = fxfer.ParseURL(fmt.Sprintf("fxfer://%s/data/%s", p.listen.Addr(), path))
 	require.NoError(t, err)
 	p.done.Go(func() {
 		for {
@@ -98,7 +104,7 @@ func (v *victim) untouched(t *testing.T, but ...string) {
 
 func (p *trap) client(t *testing.T, opt fxfer.Options) *fxfer.Client {
 	t.Helper()
-	opt.Home, opt.Pin = t.TempDir(), p.pin
+	opt.Home, opt.Pin, opt.Transport = t.TempDir(), p.pin, carrier
 	c, err := fxfer.NewClient(opt)
 	require.NoError(t, err)
 	return c
@@ -278,7 +284,7 @@ func TestServerOfAnotherKey(t *testing.T) {
 	v := newVictim(t)
 	p := lure(t, "d", func(*line) { t.Error("the client has said Hello") })
 	other := newKey(t)
-	c, err := fxfer.NewClient(fxfer.Options{Home: t.TempDir(), Pin: other.pin})
+	c, err := fxfer.NewClient(fxfer.Options{Home: t.TempDir(), Pin: other.pin, Transport: carrier})
 	require.NoError(t, err)
 	_, err = c.Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
 	require.Equal(t, fxfer.KindTrust, fxfer.KindOf(err), "%v", err)

@@ -135,7 +135,7 @@ func TestGuesses(t *testing.T) {
 	}
 	u := s.url(t, "")
 	prove := func(l *line) []byte {
-		state := l.Conn.(*tls.Conn).ConnectionState()
+		state := stateOf(l.Conn)
 		exported, err := state.ExportKeyingMaterial("EXPORTER-fxfer-invitation", nil, 32)
 		require.NoError(t, err)
 		mac := hmac.New(sha256.New, []byte(u.Token))
