@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/retention"
 	"github.com/fxfer/fxfer/internal/web"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -35,6 +36,7 @@ type serveFlags struct {
 	name   string
 	log    logFlags
 	quiet  bool
+	keep   retention.Keep
 	age    time.Duration // from which partial files are removed; 0: never
 	web    string        // address of metrics and dashboard; "" is none
 }
@@ -47,7 +49,9 @@ func newServeCommand() *cobra.Command {
 		Long: `Serve offers folders, as shares, to clients whose key is in authorized_clients
 and to those that bring an invitation. DIR is a share under its own name.
 
-A share is read and written (rw), only read (ro) or only written (wo). SIGTERM
+A share is read and written (rw), only read (ro) or only written (wo). To one with
+the right append clients add snapshots ("fxfer send --snapshot"), and get their
+own; nobody changes or removes one but this machine, by --keep. SIGTERM
 or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.
 
 A client for whom there is no room is told so, and tries again for as long as
@@ -57,6 +61,7 @@ Connections take at most half of the open files that the system allows.
 With --config, shares and their limits, quotas and clients are in a file, which
 SIGHUP reads again; see docs/server.md. Its other keys are the flags below.`,
 		Example: `  fxfer serve --invite /srv/files
+  fxfer serve --share backup=/srv/backup:append --keep daily=14,weekly=8
   fxfer serve --share backup=/srv/backup:wo --share pub=/srv/pub:ro
   fxfer serve --config /etc/fxfer/fxfer.yaml`,
 		SuggestFor: []string{"server", "listen", "daemon"},
@@ -108,7 +113,7 @@ SIGHUP reads again; see docs/server.md. Its other keys are the flags below.`,
 func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
-	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:ro]`; repeatable")
+	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:right]`; repeatable")
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one machine")
 	addParsed(flags, &f.name, "name", "host", "", "in that URL, as the other machine sees this one", parseName)
 	flags.Var(&parsedList[netip.Prefix]{kind: "range", value: &f.opt.Allow, parse: parsePrefix}, "allow", "addresses that may connect, as 192.0.2.0/24; repeatable")
@@ -124,6 +129,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	f.log.add(flags)
 	addParsed(flags, &f.web, "web", "port", "", "metrics, health and dashboard, on this machine or as ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
+	addParsed(flags, &f.keep, "keep", "policy", "all", "snapshots that stay where clients may only append, as daily=7,weekly=4", retention.ParseKeep)
 }
 
 // addBounds adds the flags that bound what clients, and those that want to be, may take of this machine.
@@ -165,6 +171,11 @@ func (f *serveFlags) setShares(args []string) error {
 	for _, s := range f.shares {
 		if err := f.addShare(parseShareFlag(s)); err != nil {
 			return err
+		}
+	}
+	for i := range f.opt.Shares {
+		if s := &f.opt.Shares[i]; s.Rights.Has(identity.Append) && !s.Rights.Has(identity.Write) {
+			s.Keep = f.keep
 		}
 	}
 	if len(f.opt.Shares) == 0 {
@@ -238,6 +249,13 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	if os.Getenv("GOMEMLIMIT") == "" { // garbage counts, too
 		debug.SetMemoryLimit(cmp.Or(f.opt.MaxMemory, fxfer.DefaultMaxMemory))
 	}
+	systemd, err := newSupervisor()
+	if err != nil {
+		said.log.Warn("systemd will not hear of this server", "error", err)
+	}
+	if f.opt.Socket, err = activated(); err != nil {
+		return err
+	}
 	server, err := fxfer.NewServer(f.opt)
 	if err != nil {
 		return err
@@ -275,6 +293,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		}
 	}
 	defer context.AfterFunc(ctx, func() {
+		systemd.tell("STOPPING=1", "STATUS=ending when transfers have reached a checkpoint")
 		said.tell("ending when running transfers have reached a checkpoint; once more ends at once", "draining")
 	})()
 	running, end := context.WithCancel(ctx)
@@ -287,26 +306,43 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	if f.config != "" {
 		tasks.Go(func() {
 			onHangup(running, func() {
-				fresh, err := f.again(flags)
-				if err == nil {
-					fresh.opt.Log, fresh.opt.Audit = said.log, said.audit
-					err = server.Reload(fresh.opt)
-				}
-				said.reopen()
-				if err != nil {
-					said.log.Error("the configuration is refused; the server goes on with the one before", "error", err)
-					return
-				}
-				sweeper.set(fresh.opt.Shares, fresh.age)
-				_ = fresh.serving(server).write(home)
-				said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
-				if fresh.opt.Listen != f.opt.Listen || fresh.opt.SockBuf != f.opt.SockBuf || fresh.opt.Congestion != f.opt.Congestion || fresh.log != f.log {
-					said.log.Warn("listen, sock-buf, congestion, log-format and audit-log take a restart")
-				}
+				systemd.tell(reloading()...)
+				f.reload(server, flags, &sweeper, said, home)
+				systemd.tell("READY=1")
 			})
 		})
 	}
+	alive, died := context.WithCancel(context.Background()) // also while transfers end
+	defer died()
+	tasks.Go(func() { systemd.keepTelling(alive, server) })
+	systemd.tell("READY=1")
 	return server.Serve(ctx)
+}
+
+// reload reads the configuration again and puts it into force, or says why not.
+func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper *sweeper, said *serverLog, home string) {
+	said.reopen()
+	fresh, err := f.again(flags)
+	if err == nil {
+		err = server.Reload(fresh.opt)
+	}
+	if err != nil {
+		said.log.Error("the configuration is refused; the server goes on with the one before", "error", err)
+		return
+	}
+	sweeper.set(fresh.opt.Shares, fresh.age)
+	_ = fresh.serving(server).write(home) // as before
+	said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
+	if f.restart() != fresh.restart() {
+		said.log.Warn("something in the configuration has changed that takes a restart")
+	}
+}
+
+// restart is what only a restart changes.
+func (f *serveFlags) restart() string {
+	o := &f.opt
+	return fmt.Sprint(o.Listen, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
+		f.web, f.log)
 }
 
 // home is the folder of the server's state.
@@ -369,6 +405,8 @@ func exampleOf(url string, rights fxfer.Rights) string {
 		return "fxfer send FILE " + url
 	case rights.Has(identity.Read):
 		return "fxfer get " + url + " FOLDER"
+	case rights.Has(identity.Append):
+		return "fxfer send --snapshot FOLDER/ " + url + "/NAME"
 	}
 	return "fxfer ls " + url
 }

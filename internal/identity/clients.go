@@ -20,23 +20,27 @@ type Rights uint8
 
 // The rights.
 const (
-	Read  Rights = 1 << iota // get, and what List is
-	Write                    // send
-	List                     // see names
+	Read   Rights = 1 << iota // get, and what List is
+	Write                     // send
+	List                      // see names
+	Append                    // add snapshots, and get one's own; what is there is not changed
 )
 
 // rightWords are the rights by their names.
 var rightWords = []struct {
 	right Rights
 	word  string
-}{{Read, "read"}, {Write, "write"}, {List, "list"}}
+}{{Read, "read"}, {Write, "write"}, {List, "list"}, {Append, "append"}}
 
-const anyRight = Read | Write | List
+const anyRight = Read | Write | List | Append
 
 // expand adds the rights that others include.
 func (r Rights) expand() Rights {
 	if r&Read != 0 {
 		r |= List
+	}
+	if r&(Read|Write) == Read|Write {
+		r |= Append
 	}
 	return r
 }
@@ -45,6 +49,9 @@ func (r Rights) expand() Rights {
 func (r Rights) normal() Rights {
 	if r&Read != 0 {
 		r &^= List
+	}
+	if r&(Read|Write) == Read|Write {
+		r &^= Append
 	}
 	return r
 }
@@ -96,7 +103,7 @@ func ParseRights(s string) (r Rights, err error) {
 			}
 		}
 		if right == 0 {
-			return 0, fmt.Errorf("%q is not a right: expected rw, ro or wo, or some of read, write and list with + between them", clip(s))
+			return 0, fmt.Errorf("%q is not a right: expected rw, ro or wo, or some of read, write, list and append with + between them", clip(s))
 		}
 		r |= right
 	}

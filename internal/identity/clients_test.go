@@ -176,7 +176,7 @@ func TestAuthorizedBadLines(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, Grants{"a": Read, "b": Write}, grants)
 
-	want := s.path(clientsFile) + `:3: "everything" is not a right: expected rw, ro or wo, or some of read, write and list with + between them (and 1 more bad line)`
+	want := s.path(clientsFile) + `:3: "everything" is not a right: expected rw, ro or wo, or some of read, write, list and append with + between them (and 1 more bad line)`
 	_, ok, err = s.Authorized(two)
 	require.EqualError(t, err, want)
 	require.False(t, ok)

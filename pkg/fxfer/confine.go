@@ -23,7 +23,7 @@ func (s *Server) Confine(others ...Folder) error {
 		keep = append(keep, confine.Folder{Path: filepath.Dir(p), Write: true})
 	}
 	for _, share := range s.rules.Load().shares {
-		keep = append(keep, confine.Folder{Path: share.Dir, Write: share.Rights.Has(identity.Write)})
+		keep = append(keep, confine.Folder{Path: share.Dir, Write: share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append)})
 	}
 	for _, p := range systemFolders {
 		keep = append(keep, confine.Folder{Path: p})

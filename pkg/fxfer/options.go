@@ -8,10 +8,12 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"net"
 	"net/netip"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/retention"
 )
 
 // DefaultMaxStreams bounds the data streams that are opened when their number is automatic.
@@ -125,11 +127,12 @@ const (
 
 // ServerOptions configure a Server. Reload can change those of the second group while it runs.
 type ServerOptions struct {
-	Home       string    // folder of identity, authorised clients and invitations; "" is the user's
-	Listen     string    // address, such as ":7433"
-	Transport  Transport // what clients may use; "" and TransportAuto are both
-	SockBuf    int       // bytes; a fixed window for every client, 0 is automatic
-	Congestion string    // congestion control, "" is automatic
+	Home       string           // folder of identity, authorised clients and invitations; "" is the user's
+	Listen     string           // address, such as ":7433"
+	Socket     *net.TCPListener // listened on already, as by systemd, in place of Listen; Serve closes it
+	Transport  Transport        // what clients may use; "" and TransportAuto are both
+	SockBuf    int              // bytes; a fixed window for every client, 0 is automatic
+	Congestion string           // congestion control, "" is automatic
 	Log        *slog.Logger
 	Audit      *slog.Logger // who did what to which entry, with its digest and outcome; nil is nowhere
 
@@ -156,6 +159,7 @@ type Share struct {
 	Rights    Rights         // the most that any client has
 	Allow     []netip.Prefix // addresses that may use it; nil is any
 	RateLimit int64          // of all sessions on it, bit/s in each direction; 0 is none
+	Keep      retention.Keep // which of a series of snapshots stay when another is complete; the zero one is all
 
 	Quota      int64 // bytes that files in it may have; 0 is any number, as below
 	QuotaFiles int64 // entries in it, folders included

@@ -129,7 +129,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 // listenOn listens for what the options ask for. Where that is both, QUIC may fail: many firewalls let no UDP pass in any case.
 func (s *Server) listenOn(addr string) error {
 	of := func(p transport.Protocol, addr string) error {
-		l, err := transport.Listen(addr, transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion})
+		l, err := transport.Listen(addr, transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion, Socket: s.opt.Socket})
 		if err != nil {
 			return &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", addr, err)}
 		}
@@ -156,7 +156,7 @@ func (s *Server) listenOn(addr string) error {
 		if err == nil {
 			return nil
 		}
-		if _, port, _ := net.SplitHostPort(addr); port != "0" || try == 5 { // otherwise the system has another one that is free for both
+		if _, port, _ := net.SplitHostPort(addr); port != "0" || s.opt.Socket != nil || try == 5 { // otherwise the system has another one that is free for both
 			s.log.Warn("no QUIC: clients can use TCP only", "error", err)
 			return nil
 		}
@@ -169,6 +169,13 @@ func (s *Server) closeShares() {
 	for _, share := range s.rules.Load().shares {
 		_ = share.tree.Close()
 	}
+}
+
+// Alive tells whether the server admits sessions. A server that hangs does not return, which is what a watchdog wants to know.
+func (s *Server) Alive() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.serving && !s.draining
 }
 
 // Addr is where the server listens.
@@ -245,12 +252,10 @@ func (s *Server) accept(ctx context.Context, l transport.Listener, serve func(tr
 	for {
 		conn, err := l.Accept()
 		switch {
+		case err == nil: // also of one that comes while the server ends: it is told so
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			if err == nil {
-				_ = conn.Close()
-			}
 			return
-		case err != nil: // such as too many open files: others may end
+		default: // such as too many open files: others may end
 			if !failing {
 				s.log.Error("accept", "error", err)
 			}
@@ -275,7 +280,7 @@ func (s *Server) accept(ctx context.Context, l transport.Listener, serve func(tr
 // sweep removes what abandoned transfers left.
 func (s *Server) sweep(ctx context.Context) {
 	for name, share := range s.rules.Load().shares {
-		if share.Rights.Has(identity.Write) {
+		if share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append) {
 			if n, err := share.tree.Sweep(ctx, ".", staleAfter); n > 0 || err != nil {
 				s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
 			}
@@ -475,13 +480,34 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	} else if m.Intent != wire.Push && m.Intent != wire.Store || len(m.Paths) != 1 {
 		return wire.Errorf(wire.CodeProtocol, "a session sends or gets")
 	}
-	if x.share, err = g.open(m.Share, need); err != nil {
-		return err
-	}
-	if m.Target.Delete && m.Intent != wire.Store || m.Target.Compare.Checksum || m.Target.DryRun { // they show what is there
-		if _, err := g.open(m.Share, identity.Read); err != nil {
-			return err
+	switch m.Intent {
+	case wire.Store:
+		if x.share, err = g.open(m.Share, identity.Append); err != nil {
+			x.share, err = g.open(m.Share, identity.Write)
 		}
+		if err == nil && (m.Target.Compare.Checksum || m.Target.DryRun) { // they show what is there
+			_, err = g.open(m.Share, identity.Append)
+		}
+	case wire.Pull:
+		if len(m.Paths) == 0 {
+			return wire.Errorf(wire.CodeProtocol, "nothing to get")
+		}
+		for _, p := range m.Paths {
+			if x.share, err = g.openPath(m.Share, p, need); err != nil {
+				break
+			}
+		}
+	default:
+		x.share, err = g.open(m.Share, need)
+		if err == nil && (m.Target.Delete || m.Target.Compare.Checksum || m.Target.DryRun) {
+			_, err = g.open(m.Share, identity.Read)
+		}
+		if err == nil {
+			err = x.spareSnapshots(m.Paths[0])
+		}
+	}
+	if err != nil {
+		return err
 	}
 	if err := conn.Apply(int(min(m.SockBuf, 1<<30)), m.Congestion); err != nil {
 		return wire.Errorf(wire.CodeUnsupported, "the server's kernel refuses: %v", err)
@@ -701,7 +727,7 @@ func (x *serverSession) intent() string { return intentName(x.hello.Intent) }
 func (x *serverSession) event(count *counts) func(transfer.Event) {
 	return func(e transfer.Event) {
 		count.event(e)
-		x.book.tracker.event(e)
+		x.book.event(e)
 	}
 }
 
@@ -821,14 +847,17 @@ func (s *Server) list(ctx context.Context, conn transport.Conn, m *wire.Hello, g
 			return err
 		}
 	} else {
-		share, err := g.open(m.Share, identity.List)
-		if err != nil {
-			return err
-		}
 		if len(m.Paths) != 1 {
 			return wire.Errorf(wire.CodeProtocol, "a listing is of one path")
 		}
+		share, shown, err := g.openList(m.Share, cmp.Or(m.Paths[0], "."))
+		if err != nil {
+			return err
+		}
 		err = share.tree.List(ctx, cmp.Or(m.Paths[0], "."), func(m disk.Meta) error {
+			if !shown(m) {
+				return nil
+			}
 			return add(transfer.EntryOf(m, path.Base(m.Path)))
 		})
 		switch {

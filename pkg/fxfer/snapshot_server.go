@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"path"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/retention"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -32,8 +34,83 @@ type storing struct {
 	tree     *disk.Tree // of the new one
 	previous *disk.Tree // nil for none
 	resumed  bool
-	own      bool // the folder itself came with metadata
-	log      func(msg string, args ...any)
+	own      bool           // the folder itself came with metadata
+	keep     retention.Keep // of the share, which applies once the snapshot is complete
+	done     bool           // it is
+	log      *slog.Logger
+}
+
+// nameAhead is how far a client's clock may be ahead of ours, in the name of a snapshot that it appends.
+const nameAhead = time.Hour
+
+// mayAppend refuses who may only append to a place that is not his own.
+func (x *serverSession) mayAppend(p, pin string) error {
+	tree := x.share.tree
+	series, err := tree.OpenSeries(p)
+	switch {
+	case err == nil:
+		if owned, err := series.Owned(pin); err != nil || !owned {
+			return notYours(x.share.Name)
+		}
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return refuseTarget(err)
+	}
+	held := false
+	err = tree.Names(context.Background(), p, func([]string, []disk.Kind) error { held = true; return fs.ErrExist })
+	if held {
+		return notYours(x.share.Name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return refuseTarget(err)
+	}
+	return nil
+}
+
+func notYours(share string) error {
+	return wire.Errorf(wire.CodeRight, "what is there on share %q is not this client's, which may only append", share)
+}
+
+// mayName refuses names by which who may only append could have retention remove what is there, or take the place of what comes.
+func mayName(series *disk.Series, name, pin string, now time.Time) error {
+	if owned, err := series.Owned(pin); err != nil || !owned {
+		return wire.Errorf(wire.CodeRight, "these snapshots are not this client's")
+	}
+	t, err := disk.SnapshotTime(name)
+	if err != nil {
+		return &wire.Error{Code: wire.CodePath, Text: err.Error()}
+	}
+	complete, _, err := series.Snapshots()
+	if err != nil {
+		return refuseTarget(err)
+	}
+	switch n := len(complete); {
+	case slices.Contains(complete, name):
+		return wire.Errorf(wire.CodeExists, "the snapshot %s is complete", name)
+	case n > 0 && name < complete[n-1]:
+		return wire.Errorf(wire.CodePath, "a snapshot of %s can't be appended: %s is newer", name, complete[n-1])
+	case t.After(now.Add(nameAhead)):
+		return wire.Errorf(wire.CodePath, "%s is in the future: here it is %s", name, disk.SnapshotName(now))
+	}
+	return nil
+}
+
+// spareSnapshots refuses to send to where snapshots are.
+func (x *serverSession) spareSnapshots(p string) error {
+	p = seriesPath(p)
+	if disk.CheckPath(p) != nil {
+		return nil // said later
+	}
+	in, rest, err := x.share.tree.SeriesOf(p)
+	if err != nil {
+		return refuseTarget(err)
+	}
+	if first, _, _ := strings.Cut(rest, "/"); in != "" {
+		if _, err := disk.SnapshotTime(first); err == nil {
+			return wire.Errorf(wire.CodePath, "%q is a snapshot, and not changed", p)
+		}
+	}
+	return nil
 }
 
 // store opens the snapshot that a client wants to fill.
@@ -43,6 +120,12 @@ func (x *serverSession) store(ctx context.Context, conn transport.Conn) (*storin
 	if _, err := disk.SnapshotTime(m.Snapshot); err != nil {
 		return nil, &wire.Error{Code: wire.CodePath, Text: err.Error()}
 	}
+	appends := !x.share.Rights.And(x.guest.grants.On(m.Share)).Has(identity.Write)
+	if appends {
+		if err := x.mayAppend(seriesPath(m.Paths[0]), pin); err != nil {
+			return nil, err
+		}
+	}
 	series, err := x.share.tree.MakeSeries(seriesPath(m.Paths[0]), pin)
 	if err != nil {
 		return nil, refuseTarget(err)
@@ -50,7 +133,13 @@ func (x *serverSession) store(ctx context.Context, conn transport.Conn) (*storin
 	if err := lockSeries(ctx, conn, series); err != nil {
 		return nil, refuseTarget(err)
 	}
-	s := &storing{series: series, name: m.Snapshot, log: x.log.Warn}
+	if appends {
+		if err := mayName(series, m.Snapshot, pin, time.Now()); err != nil {
+			series.Close()
+			return nil, err
+		}
+	}
+	s := &storing{series: series, name: m.Snapshot, keep: x.share.Keep, log: x.log}
 	if err := s.open(); err != nil {
 		s.close()
 		if errors.Is(err, fs.ErrExist) {
@@ -173,7 +262,27 @@ func (s *storing) close() {
 			_ = tree.Close()
 		}
 	}
+	if s.done && s.keep != (retention.Keep{}) {
+		s.retain()
+	}
 	s.series.Close()
+}
+
+// retain removes what the share's policy does not keep.
+func (s *storing) retain() {
+	complete, _, err := s.series.Snapshots()
+	if err != nil {
+		s.log.Warn("retention", "error", err)
+		return
+	}
+	_, remove := s.keep.Decide(complete, time.Local)
+	for _, name := range remove {
+		err := s.series.Remove(name)
+		s.log.Info("snapshot removed", "snapshot", name, "policy", s.keep.String(), "error", err)
+		if err != nil {
+			return
+		}
+	}
 }
 
 // snapshot is what the receiver knows of it.
@@ -194,17 +303,25 @@ func (s *storing) publish(failed int64) error {
 		return wire.Errorf(wire.CodeIncomplete, "the snapshot %s lacks %d entries that failed, and stays invisible: send it again", s.name, failed)
 	}
 	_ = s.tree.Close() // some systems rename no open folder
-	return s.series.Publish(s.name, s.own)
+	err := s.series.Publish(s.name, s.own)
+	s.done = err == nil
+	return err
 }
 
 // listSeries tells which snapshots there are.
 func (s *Server) listSeries(conn transport.Conn, m *wire.Hello, g *guest) error {
-	share, err := g.open(m.Share, identity.Read)
-	if err != nil {
-		return err
-	}
 	if len(m.Paths) != 1 {
 		return wire.Errorf(wire.CodeProtocol, "snapshots are of one path")
+	}
+	share, err := g.openPath(m.Share, m.Paths[0], identity.List)
+	if err != nil {
+		if share, err = g.open(m.Share, identity.Append); err != nil {
+			return err
+		}
+		if _, there := share.tree.OpenSeries(seriesPath(m.Paths[0])); !errors.Is(there, fs.ErrNotExist) {
+			return notYours(m.Share)
+		}
+		return s.answer(conn, nil) // he may make one
 	}
 	series, err := share.tree.OpenSeries(seriesPath(m.Paths[0]))
 	if errors.Is(err, fs.ErrNotExist) {

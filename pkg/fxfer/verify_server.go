@@ -52,12 +52,12 @@ type verifying struct {
 
 // verify sends what a path holds, with digests, and then answers which names it does not hold.
 func (s *Server) verify(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest, admitted func(), log *slog.Logger) error {
-	share, err := g.open(m.Share, identity.Read)
-	if err != nil {
-		return err
-	}
 	if len(m.Paths) != 1 {
 		return wire.Errorf(wire.CodeProtocol, "a verification is of one path")
+	}
+	share, err := g.openPath(m.Share, m.Paths[0], identity.Read)
+	if err != nil {
+		return err
 	}
 	v := &verification{tree: share.tree, root: cmp.Or(m.Paths[0], "."), conn: conn}
 	top, err := v.tree.Stat(v.root)
