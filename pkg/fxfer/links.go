@@ -90,8 +90,8 @@ func (g *linkGrowth) next(o observation, limit int) int {
 	expected := goodput
 	if queued := o.rtt > o.minRTT*5/4; lost > 2 && !queued && sent > 0 {
 		one := newReno(lost/sent, o.rtt)
-		want = max(want, int(min(g.peak/one, maxStreams))+1)
-		expected = min(goodput, one*float64(g.active)) // the end of slow start may be in it
+		want = max(want, int(min(g.peak/one, maxStreams))+1, g.active*3/2) // what the line could carry was perhaps never seen
+		expected = min(goodput, one*float64(g.active))                     // the end of slow start may be in it
 	}
 	if want = min(want, limit); want > g.active {
 		g.before, g.last, g.waits = g.active, expected, settleFor
