@@ -42,12 +42,17 @@ type linkGrowth struct {
 	peak    float64     // goodput, bytes/s
 	before  int         // active before the last change that is not judged yet, 0 if it is
 	last    float64     // goodput then
-	waits   int         // measurements until it is judged
+	lost    float64     // segments, of sent, since a queue was seen or active changed
+	sent    float64
+	waits   int // measurements until it is judged
 	stopped bool
 }
 
 // settleFor is how many measurements new connections have for their slow start.
 const settleFor = 2
+
+// enoughLost is from how many lost segments a loss is reckoned.
+const enoughLost = 6
 
 // next returns the number of connections to use.
 func (g *linkGrowth) next(o observation, limit int) int {
@@ -69,8 +74,11 @@ func (g *linkGrowth) next(o observation, limit int) int {
 		return g.active
 	}
 	goodput := float64(o.written-g.from.written) / period.Seconds()
-	lost := float64(o.retrans - min(o.retrans, g.from.retrans))
-	sent := float64(o.sent - min(o.sent, g.from.sent))
+	g.lost += float64(o.retrans - min(o.retrans, g.from.retrans))
+	g.sent += float64(o.sent - min(o.sent, g.from.sent))
+	if o.rtt > o.minRTT*5/4 { // it may be the queue that drops
+		g.lost, g.sent = 0, 0
+	}
 	g.from = o
 	g.peak = max(g.peak, goodput)
 	if g.before > 0 {
@@ -88,14 +96,14 @@ func (g *linkGrowth) next(o observation, limit int) int {
 	}
 	want := linksFor(g.peak, o.minRTT)
 	expected := goodput
-	if queued := o.rtt > o.minRTT*5/4; lost > 2 && !queued && sent > 0 {
-		one := newReno(lost/sent, o.rtt)
+	if g.lost >= enoughLost && g.sent > 0 {
+		one := newReno(g.lost/g.sent, o.rtt)
 		want = max(want, int(min(g.peak/one, maxStreams))+1, g.active*3/2) // what the line could carry was perhaps never seen
 		expected = min(goodput, one*float64(g.active))                     // the end of slow start may be in it
 	}
 	if want = min(want, limit); want > g.active {
 		g.before, g.last, g.waits = g.active, expected, settleFor
-		g.active = want
+		g.active, g.lost, g.sent = want, 0, 0
 	}
 	return g.active
 }

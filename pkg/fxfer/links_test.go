@@ -29,7 +29,7 @@ type lossy struct {
 func (p lossy) settle(limit int) int {
 	var g linkGrowth
 	o := observation{at: time.Unix(0, 0), streams: initialStreams, minRTT: p.rtt, quic: true}
-	active := initialStreams
+	active, lost := initialStreams, 0.0
 	for i := range 240 {
 		rate := p.rate
 		if p.loss > 0 {
@@ -49,7 +49,8 @@ func (p lossy) settle(limit int) int {
 		bytes := rate * tuneEvery.Seconds()
 		o.written += int64(bytes)
 		o.sent += uint64(bytes / quicSegment)
-		o.retrans += uint64(bytes / quicSegment * p.loss)
+		lost += bytes / quicSegment * p.loss
+		o.retrans = uint64(lost)
 		active = g.next(o, limit)
 		o.streams = max(o.streams, active)
 	}
