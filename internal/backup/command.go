@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -80,7 +81,7 @@ func runCommand(ctx context.Context, command string, timeout time.Duration, env 
 
 // outputOf starts a command whose output is read. The output ends with io.EOF only if the command has succeeded: what a failed one has
 // written never passes for the whole. The caller must cancel ctx and then call done.
-func outputOf(ctx context.Context, command string, env []string) (r io.Reader, done func(), err error) {
+func outputOf(ctx context.Context, command string, env []string) (o *output, done func(), err error) {
 	cmd := shell(ctx, command, env)
 	said := &tail{}
 	cmd.Stderr = said
@@ -93,7 +94,7 @@ func outputOf(ctx context.Context, command string, env []string) (r io.Reader, d
 	}
 	// Something that the command has left behind may hold its output open.
 	context.AfterFunc(ctx, func() { time.AfterFunc(2*killAfter, func() { _ = out.Close() }) })
-	o := &output{Reader: out, wait: sync.OnceValue(func() error {
+	o = &output{Reader: out, wait: sync.OnceValue(func() error {
 		if err := cmd.Wait(); err != nil {
 			return &commandFailed{commandError(ctx, err, said)}
 		}
@@ -105,6 +106,15 @@ func outputOf(ctx context.Context, command string, env []string) (r io.Reader, d
 type output struct {
 	io.Reader
 	wait func() error
+	err  atomic.Pointer[error]
+}
+
+// failed is what the command ended with by itself, nil if it has not failed.
+func (o *output) failed() error {
+	if err := o.err.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 func (o *output) Read(p []byte) (int, error) {
@@ -114,6 +124,7 @@ func (o *output) Read(p []byte) (int, error) {
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 		if failed := o.wait(); failed != nil {
+			o.err.Store(&failed)
 			return n, failed
 		}
 		return n, io.EOF

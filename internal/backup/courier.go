@@ -24,17 +24,27 @@ func (c *Client) client(j *Job, opt fxfer.Options) (*fxfer.Client, error) {
 func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	j := t.Job
 	opt := fxfer.Options{Throttle: t.Limit, Progress: t.Progress, Notice: t.Notice}
+	opt.Target.Delta = fxfer.Delta(j.Delta)
 	if j.Mode == Snapshots {
-		return nil, errNoSnapshots
+		opt.Target.Snapshot = t.Snapshot
 	}
 	if j.Command == "" {
 		opt.Source = fxfer.Source{Rules: j.Filters, MaxSize: j.MaxSize, OneFileSystem: j.OneFileSystem}
-		opt.Target.Delete = true
+		opt.Target.Delete = j.Mode == Mirror
 	}
 	client, err := c.client(j, opt)
 	if err != nil {
 		return nil, err
 	}
+	report, err := send(ctx, client, t)
+	if t.Again && errors.Is(err, fxfer.ErrSnapshotExists) { // the end of the attempt before was not heard of
+		return report, nil
+	}
+	return report, err
+}
+
+func send(ctx context.Context, client *fxfer.Client, t *Task) (*fxfer.Report, error) {
+	j := t.Job
 	if j.Command == "" {
 		return client.Send(ctx, j.Sources, j.Destination)
 	}
@@ -46,25 +56,60 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 		cancel()
 		return nil, fmt.Errorf("start the command: %w", err)
 	}
-	defer done()
-	defer cancel()
-	return client.SendStream(ctx, out, target)
+	report, err := client.SendStream(ctx, out, target)
+	cancel()
+	done()
+	if err != nil && out.failed() != nil {
+		err = out.failed() // that it is incomplete at the server only follows
+	}
+	return report, err
 }
 
 // ErrServerPrunes is that a client may not remove snapshots: the server does, by its own policy.
 var ErrServerPrunes = errors.New("the server removes snapshots by its own policy")
 
 // Snapshots returns the names of a job's complete snapshots, the oldest first.
-func (c *Client) Snapshots(ctx context.Context, j *Job) ([]string, error) {
-	return nil, errNoSnapshots
+func (c *Client) Snapshots(ctx context.Context, j *Job) (names []string, err error) {
+	client, err := c.client(j, fxfer.Options{})
+	if err != nil {
+		return nil, err
+	}
+	all, err := client.Snapshots(ctx, j.Destination)
+	for _, s := range all {
+		if !s.Partial {
+			names = append(names, s.Name)
+		}
+	}
+	return names, err
 }
 
-// Prune implements Courier.
+// Prune implements Courier. Where the client may only append, the error is ErrServerPrunes.
 func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
-	return nil, errNoSnapshots
+	if j.Keep == (retention.Keep{}) {
+		return nil, nil
+	}
+	client, err := c.client(j, fxfer.Options{})
+	if err != nil {
+		return nil, err
+	}
+	names, err := c.Snapshots(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	stay, remove := j.Keep.Decide(names, j.Zone)
+	if len(remove) == 0 {
+		return nil, nil
+	}
+	var keep []string
+	for _, k := range stay {
+		keep = append(keep, k.Name)
+	}
+	removed, err := client.PruneSnapshots(ctx, j.Destination, keep)
+	if fxfer.KindOf(err) == fxfer.KindTrust {
+		err = ErrServerPrunes
+	}
+	return removed, err
 }
 
 // SnapshotTime returns the time of a snapshot, and whether name is one's.
 func SnapshotTime(name string) (time.Time, bool) { return retention.ParseName(name) }
-
-var errNoSnapshots = &fxfer.Error{Kind: fxfer.KindUsage, Err: errors.New("snapshots are not there yet"), Remedy: "mode: mirror"}

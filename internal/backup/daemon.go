@@ -60,7 +60,10 @@ func (d *Daemon) keep(ctx context.Context, j *Job) {
 			d.Clock.Sleep(ctx, upTo(s.at, now, d.Look))
 			continue
 		}
-		_, err = d.Runner.Run(ctx, j, s.due, false)
+		record, err := d.Runner.Run(ctx, j, s.due, false)
+		if record != nil && record.Error != "" {
+			d.Log.Warn("run failed", "job", j.Name, "outcome", record.Outcome, "error", record.Error)
+		}
 		free = d.Clock.Now()
 		last = free
 		if err != nil && !errors.Is(err, ErrPaused) && ctx.Err() == nil {

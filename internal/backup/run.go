@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +20,7 @@ type Task struct {
 	Job      *Job
 	Snapshot string          // the name of the one that is made, or gone on with
 	Limit    *fxfer.Throttle // changes by the timetable
+	Again    bool            // it is not the run's first attempt
 	Env      []string        // of the command whose output is sent
 	Progress func(fxfer.Progress)
 	Notice   func(string)
@@ -90,8 +91,8 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 				return ErrHandled
 			}
 			st.Active = &Active{Due: due, Manual: manual, Started: began, Snapshot: retention.Name(due)}
-			if st.Active.Snapshot == st.Snapshot { // by a clock that was set far back
-				st.Active.Snapshot = retention.Name(began)
+			if st.Active.Snapshot == st.Snapshot { // of a run in the same second
+				st.Active.Snapshot = retention.Name(due.Add(time.Second))
 			}
 			if !manual {
 				st.Handled = due
@@ -134,15 +135,8 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 	if err := r.finish(record, &a); err != nil {
 		return nil, err
 	}
-	log.Log(ctx, levelOf(record.Outcome), "run ends", "outcome", record.Outcome, "bytes", record.Written, "error", record.Error)
+	log.Info("run ends", "outcome", record.Outcome, "bytes", record.Written)
 	return record, nil
-}
-
-func levelOf(o Outcome) slog.Level {
-	if o == Good || o == Skipped {
-		return slog.LevelInfo
-	}
-	return slog.LevelWarn
 }
 
 // finish keeps what became of a run.
@@ -226,6 +220,11 @@ func (l *leg) attempts(ctx context.Context) error {
 		l.active.Attempts++
 		report, err := l.attempt(ctx, limit)
 		l.count(report)
+		if try == 0 && errors.Is(err, fxfer.ErrSnapshotExists) { // it was made before the clock was set back
+			if err = l.rename(); err == nil {
+				continue
+			}
+		}
 		if err == nil || ctx.Err() != nil || !worthwhile(err, try, l.job.Retries) {
 			return err
 		}
@@ -235,6 +234,18 @@ func (l *leg) attempts(ctx context.Context) error {
 		l.Clock.Sleep(ctx, wait)
 		l.waited += max(0, l.Clock.Now().Sub(from))
 	}
+}
+
+// rename gives the run's snapshot the present time.
+func (l *leg) rename() error {
+	name := retention.Name(l.Clock.Now())
+	l.active.Snapshot = name
+	return l.Store.Update(l.job.Name, func(st *State) error {
+		if st.Active != nil {
+			st.Active.Snapshot = name
+		}
+		return nil
+	})
 }
 
 // worthwhile tells whether another attempt may do what the one with this number did not.
@@ -278,7 +289,7 @@ func (l *leg) attempt(ctx context.Context, limit *fxfer.Throttle) (*fxfer.Report
 	defer saver.Wait()
 	defer stop()
 	return l.Courier.Transfer(ctx, &Task{
-		Job: l.job, Snapshot: l.active.Snapshot, Limit: limit, Env: l.env(),
+		Job: l.job, Snapshot: l.active.Snapshot, Limit: limit, Again: l.active.Attempts > 1, Env: l.env(),
 		Progress: func(p fxfer.Progress) {
 			latest.Store(&p)
 			if l.Watch != nil {
@@ -331,12 +342,13 @@ func (l *leg) count(report *fxfer.Report) {
 
 // traffic returns what was read and what went over the network of a transfer, bytes.
 func traffic(r *fxfer.Report) (read, sent int64) {
-	return r.Written + r.Resent, r.Written + r.Resent - r.Raw + r.Coded
+	sent = r.Written + r.Resent
+	return sent + r.Copied, sent - r.Raw + r.Coded
 }
 
 func (l *leg) prune(ctx context.Context) {
 	removed, err := l.Courier.Prune(ctx, l.job)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrServerPrunes) {
 		l.warn(fmt.Errorf("retention: %w", err))
 	}
 	if len(removed) > 0 {
@@ -449,7 +461,7 @@ func (l *leg) record(err error) *Record {
 		rec.Target += a.Snapshot
 	}
 	if j.Command != "" {
-		rec.Target = path.Join(rec.Target, j.File)
+		rec.Target = strings.TrimSuffix(rec.Target, "/") + "/" + j.File
 	}
 	if rec.Working > 0 {
 		rec.Goodput = float64(rec.Written) * 8 / rec.Working

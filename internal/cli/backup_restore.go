@@ -21,7 +21,8 @@ func newBackupRestoreCommand(file *string) *cobra.Command {
 		Use:   "restore JOB [PATH...] DIR",
 		Short: "Restore a backup, or parts of it",
 		Long: `Restore gets what a job has backed up into DIR: all of it, or what PATH names below
-the backup. Owners, modes, times, links and attributes come back as they were. An
+the backup, each under its last name. Owners, modes, times, links and attributes
+come back as they were. An
 interrupted restore goes on where it stopped when it is run again.
 
 Without --at it is the newest complete snapshot; a time means the newest one that is
@@ -53,7 +54,7 @@ not younger.`,
 					return nil, err
 				}
 				f.target = sources[0].Redacted()
-				return client.Get(ctx, sources, args[len(args)-1])
+				return client.Get(ctx, sources, strings.TrimSuffix(args[len(args)-1], "/")+"/")
 			})
 		},
 	}

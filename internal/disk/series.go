@@ -260,13 +260,18 @@ func (s *Series) sub(entry, name string) (*Tree, error) {
 	return sub, at("open snapshot", childPath(s.path, name), err)
 }
 
-// Fill opens the folder in which the snapshot name is made, and reports whether an earlier run left it; fs.ErrExist says that the
-// snapshot is complete. What a killed Remove left is removed. The caller has the lock and closes the tree.
+// Fill opens the folder in which the snapshot name is made, and reports whether an earlier run left it, also one that was to make an older
+// snapshot and never ended; fs.ErrExist says that the snapshot is complete. What a killed Remove left is removed. The caller has the lock
+// and closes the tree.
 func (s *Series) Fill(name string) (tree *Tree, resumed bool, err error) {
 	if _, err := SnapshotTime(name); err != nil {
 		return nil, false, err
 	}
 	if err := s.clean(); err != nil {
+		return nil, false, err
+	}
+	_, left, err := s.Snapshots()
+	if err != nil {
 		return nil, false, err
 	}
 	filling := reservedPrefix + name + fillingSuffix
@@ -276,6 +281,11 @@ func (s *Series) Fill(name string) (tree *Tree, resumed bool, err error) {
 				err = fs.ErrExist
 			}
 			return err
+		}
+		if n, _ := slices.BinarySearch(left, name); n > 0 && !slices.Contains(left, name) {
+			if err := root.Rename(reservedPrefix+left[n-1]+fillingSuffix, filling); err != nil {
+				return err
+			}
 		}
 		err := root.Mkdir(filling, 0o700)
 		if resumed = errors.Is(err, fs.ErrExist); resumed {
