@@ -97,3 +97,12 @@ func TestSilenceIsTemporary(t *testing.T) {
 	require.True(t, temporary(&wire.Error{Code: wire.CodeSilent, Remote: true}))
 	require.False(t, temporary(&wire.Error{Code: wire.CodeOther, Remote: true}))
 }
+
+// The time for tries begins anew after each session that got somewhere, or was in contact for long; not after one that fails again and again.
+func TestWorked(t *testing.T) {
+	require.True(t, worked(1, 1, time.Second))
+	require.True(t, worked(0, 1, time.Minute), "it compared")
+	require.False(t, worked(0, 0, time.Minute), "nobody was there")
+	require.False(t, worked(0, 1000, time.Second))
+	require.False(t, worked(-5, 1000, time.Second), "what was there turned out damaged")
+}

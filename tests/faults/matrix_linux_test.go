@@ -267,7 +267,7 @@ func matrix(all []result) string {
 		kinds++
 		outcomes := make(map[outcome]int)
 		said := make(map[string]int)
-		var recover, told []time.Duration
+		var recover, told, took []time.Duration
 		var more []int64
 		row := [4]int{}
 		for _, r := range rs {
@@ -278,6 +278,7 @@ func matrix(all []result) string {
 			if r.Outcome != missed && f.do != nil {
 				recover = append(recover, r.Recover)
 			}
+			took = append(took, r.Took)
 			if r.Told > 0 {
 				told = append(told, r.Told)
 			}
@@ -309,8 +310,8 @@ func matrix(all []result) string {
 			message = slices.MaxFunc(slices.Collect(maps.Keys(said)), func(a, b string) int { return cmp.Or(said[a]-said[b], strings.Compare(a, b)) })
 			message = "`" + message + "`"
 		}
-		fmt.Fprintf(&lines, "| %s | %s | %d | %s | %s | %s | %s | %d | %d | %d | %s |\n",
-			f.name, f.what, len(rs), strings.Join(ends, ", "), seconds(recover), resent, seconds(told), row[0], row[1], row[2], message)
+		fmt.Fprintf(&lines, "| %s | %s | %d | %s | %s | %s | %s | %s | %d | %d | %d | %s |\n",
+			f.name, f.what, len(rs), strings.Join(ends, ", "), seconds(took), seconds(recover), resent, seconds(told), row[0], row[1], row[2], message)
 	}
 	return fmt.Sprintf(`# What it survives
 
@@ -321,8 +322,9 @@ again. Then the trees are compared, by BLAKE3 digests.
 
 - *outcome*: %s means that the first command succeeded; %s, that it was killed, or failed with the message shown, and that
   the same command then succeeded; %s, that the transfer was over before.
+- *took*: all of it, with the second command if there was one. Median and, in brackets, most, seconds. Runs shared the machine with each other.
 - *recovered*: from the end of the fault, or the start of the second command, until another MiB had reached the receiver or all was over.
-  Median and, in brackets, most, seconds.
+  Median (most), seconds.
 - *sent again*: what reached the receiver beyond a transfer that nothing happened to, headers included. Median (most), MB.
 - *told after*: from the begin of the fault, or the last data after it, until the command said that it hears nothing of the other side, or tries again, where it had reason to. Median (most), seconds.
 - *wrong*: files whose content is not the source's at the end. *Partial*: files that had their name before they were whole, or that
@@ -330,8 +332,8 @@ again. Then the trees are compared, by BLAKE3 digests.
 
 **%d faults, %d runs: %d wrong files, %d partial files, %d hangs; %d runs broke another promise of the table.** Seeds %d to %d. All times are real.
 
-| fault | what is done | runs | outcome | recovered | sent again | told after | wrong | partial | hangs | message |
-|---|---|---|---|---|---|---|---|---|---|---|
+| fault | what is done | runs | outcome | took | recovered | sent again | told after | wrong | partial | hangs | message |
+|---|---|---|---|---|---|---|---|---|---|---|---|
 %s
 The disk that fails by itself is ext4 on a loop device; the one that fails when told to is a FUSE file system that answers as a kernel does then, such as for a quota,
 which the kernel at hand cannot have. Clocks are those that the processes see: ptrace(2) takes the vDSO from them and changes what the kernel answers; the times that
