@@ -34,7 +34,7 @@ import (
 var (
 	crowd      = flag.Int("crowd", 24, "clients of TestCrowd")
 	crowdBytes = flag.Int64("crowd-bytes", 1<<20, "bytes that each of them sends")
-	crowdReset = flag.Float64("crowd-reset", 0.02, "part of their connections that are reset")
+	crowdReset = flag.Float64("crowd-reset", 0.05, "part of their connections that are reset")
 	crowdTime  = flag.Duration("crowd-time", 5*time.Minute, "how long all may take")
 	crowdDir   = flag.String("crowd-dir", "", "where they send from and to; a temporary folder if empty")
 )
@@ -65,7 +65,7 @@ func startServer(t *testing.T, home string, args ...string) *program {
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
 	said := bufio.NewScanner(out)
-	listening := regexp.MustCompile(`^fxfer: listening on (\S+)$`)
+	listening := regexp.MustCompile(`"msg":"listening","address":"([^"]+)"`)
 	var log []string
 	for p.addr == "" && said.Scan() {
 		log = append(log, said.Text())
@@ -228,7 +228,7 @@ func TestCrowd(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(home, "authorized_clients"), admitted, 0o600))
 	server := startServer(t, home, "--share", "data="+share, "--max-sessions", strconv.Itoa(max(128, *crowd)))
-	proxy := newFickle(t, server.addr, *crowdReset, *crowdBytes)
+	proxy := newFickle(t, server.addr, *crowdReset, max(1, *crowdBytes/16))
 
 	ctx, cancel := context.WithTimeout(t.Context(), *crowdTime)
 	defer cancel()
