@@ -187,7 +187,7 @@ func TestCrowd(t *testing.T) {
 		var err error
 		dir, err = os.MkdirTemp(dir, "fxfer-crowd-")
 		require.NoError(t, err)
-		t.Cleanup(func() { os.RemoveAll(dir) })
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	}
 	share := filepath.Join(dir, "share")
 	require.NoError(t, os.Mkdir(share, 0o700))
