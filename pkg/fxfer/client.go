@@ -250,7 +250,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 	mtu := 0
 	var last [16]byte // session
 	for try := 0; ; try++ {
-		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh, mtu: mtu}
+		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh, again: try > 0, mtu: mtu}
 		fresh = false
 		s.hello.Fresh, s.hello.Replaces = s.fresh, last
 		prepare(s)

@@ -26,7 +26,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"lukechampine.com/blake3"
 
-	"github.com/fxfer/fxfer/internal/cli"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -38,16 +37,6 @@ var (
 	crowdTime  = flag.Duration("crowd-time", 5*time.Minute, "how long all may take")
 	crowdDir   = flag.String("crowd-dir", "", "where they send from and to; a temporary folder if empty")
 )
-
-// serveEnv makes this program fxfer.
-const serveEnv = "FXFER_HOSTILE_SERVE"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(serveEnv) != "" {
-		os.Exit(cli.Main(os.Args[1:]))
-	}
-	os.Exit(m.Run())
-}
 
 // program is fxfer serve in a process of its own.
 type program struct {
@@ -228,7 +217,7 @@ func TestCrowd(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(home, "authorized_clients"), admitted, 0o600))
 	server := startServer(t, home, "--share", "data="+share, "--max-sessions", strconv.Itoa(max(128, *crowd)))
-	proxy := newFickle(t, server.addr, *crowdReset, max(1, *crowdBytes/16))
+	proxy := newFickle(t, server.addr, *crowdReset, min(256<<10, max(1, *crowdBytes/16)))
 
 	ctx, cancel := context.WithTimeout(t.Context(), *crowdTime)
 	defer cancel()
