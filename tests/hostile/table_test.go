@@ -91,7 +91,7 @@ compared by each whole run of these tests.
 // compareTable fails a whole run after which the table is another one.
 func compareTable(code int) int {
 	if code != 0 || flag.Lookup("test.run").Value.String() != "" || flag.Lookup("test.list").Value.String() != "" ||
-		flag.Lookup("test.skip").Value.String() != "" || testing.Short() || raceEnabled {
+		flag.Lookup("test.skip").Value.String() != "" || testing.Short() || raceEnabled || os.Getenv("FXFER_TRANSPORT") != "" { // not all of them
 		return code
 	}
 	now := table()
