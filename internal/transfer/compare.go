@@ -167,6 +167,7 @@ func (v *Receiver) decide(e *receiving, a *wire.Answer) error {
 	x, t := &e.entry, &v.opt.Target
 	have, err := v.tree.StatXattrs(e.meta.Path)
 	missing := errors.Is(err, fs.ErrNotExist)
+	e.lacks, e.over = missing || have.Kind != e.meta.Kind, !missing && have.Kind == disk.File
 	switch {
 	case errors.Is(err, disk.ErrNotFolder) && t.Delete && t.DryRun: // something above it would be replaced
 		missing = true
@@ -196,6 +197,11 @@ func (v *Receiver) decide(e *receiving, a *wire.Answer) error {
 	a.Verdict = wire.Done
 	switch x.Kind {
 	case wire.Dir:
+		if e.lacks {
+			if err := v.take(e, 0, v.lacking(e.meta.Path)); err != nil {
+				return err
+			}
+		}
 		if err := v.make(e, func() error { return v.tree.Mkdir(e.meta.Path, e.meta.Mode) }); err != nil {
 			return err
 		}
@@ -205,14 +211,28 @@ func (v *Receiver) decide(e *receiving, a *wire.Answer) error {
 		v.folders.enter(&folder{index: e.index, entry: e.entry, meta: e.meta})
 		return nil
 	case wire.Symlink:
+		if err := v.take(e, 0, e.more()); err != nil {
+			return err
+		}
 		v.keepOld(e)
 		return v.make(e, func() error { return v.tree.Symlink(e.meta, v.options(e)) })
 	case wire.Fifo, wire.CharDevice, wire.BlockDevice, wire.Socket:
+		if err := v.take(e, 0, e.more()); err != nil {
+			return err
+		}
 		v.keepOld(e)
 		return v.make(e, func() error { return v.tree.Special(e.meta, v.options(e)) })
 	case wire.File, wire.Hardlink, wire.Share:
 	}
 	return wire.Errorf(wire.CodeUnsupported, "kind %d of entry", x.Kind)
+}
+
+// more is how many entries there will be more.
+func (e *receiving) more() int64 {
+	if e.lacks {
+		return 1
+	}
+	return 0
 }
 
 // options are those for the target's metadata, as far as the source has any.
@@ -247,7 +267,7 @@ func (v *Receiver) make(e *receiving, f func() error) error {
 		if dir == "." {
 			return err
 		}
-		if err := v.tree.Mkdir(dir, 0o755); err != nil {
+		if err := v.mkdir(dir); err != nil {
 			return err
 		}
 		err = f()
@@ -327,6 +347,9 @@ func (v *Receiver) same(e *receiving, have *disk.Meta, a *wire.Answer) error {
 // prepare readies a file for its data.
 func (v *Receiver) prepare(e *receiving, a *wire.Answer) error {
 	a.Verdict = wire.Need
+	if err := v.take(e, max(0, e.entry.Size), e.more()); err != nil {
+		return err
+	}
 	if e.blocks == 0 || e.blocks == 1 { // written when its data is there
 		v.mu.Lock()
 		defer v.mu.Unlock()
@@ -577,6 +600,9 @@ func (v *Receiver) linkNow(e *receiving) error {
 	if have, err := v.tree.Stat(from); err != nil || have.Kind != disk.File || !have.ModTime.Equal(e.entry.Time()) {
 		return wire.Errorf(wire.CodeChanged, "%q, of which it is another name, is not there", e.entry.Link)
 	}
+	if err := v.take(e, 0, e.more()); err != nil {
+		return err
+	}
 	v.keepOld(e)
 	err := v.make(e, func() error { return v.tree.Link(from, e.meta.Path) })
 	if err != nil && cannotLink(err) {
@@ -613,6 +639,9 @@ func (v *Receiver) copyFile(e *receiving, tree *disk.Tree, from string) error {
 	meta, opt := e.meta, v.options(e)
 	meta.Size, meta.ID = f.Identity().Size, disk.Identity{}
 	opt.Sync = disk.SyncNone // all is made durable at the end
+	if err := v.take(e, meta.Size, 0); err != nil {
+		return err
+	}
 	var part *disk.Partial
 	err = v.make(e, func() (err error) {
 		part, err = v.tree.Partial(meta, 1<<maxBlockLog, opt)
@@ -753,6 +782,8 @@ func (v *Receiver) finishEntry(e *receiving, ev Event) {
 	v.event(ev)
 	v.mu.Lock()
 	delete(v.active, e.index)
+	v.settle(e.claimed, ev.Kind != Again && (ev.Kind != Failed || part != nil))
+	e.claimed = claimed{}
 	v.pending--
 	v.held -= e.held
 	v.open -= weightOf(&e.entry)
@@ -766,6 +797,9 @@ func (v *Receiver) finishEntry(e *receiving, ev Event) {
 	}
 	v.cond.Broadcast()
 	v.mu.Unlock()
+	if ev.Kind == Failed || ev.Kind == Committed && e.over {
+		v.freed()
+	}
 	v.setFolders(done)
 	v.linkWaiting(links, &ev)
 	v.flushIdle()

@@ -166,12 +166,18 @@ func (x *serverSession) storeEngine(ctx context.Context, conn transport.Conn, r 
 		x.receive = transfer.NewReceiver(conn, r, tree, opt)
 		return x.receive.Run, nil
 	}
+	moved := x.share.ledger.Moving()
 	s, err := x.store(ctx, conn)
+	moved()
 	if err != nil {
 		return nil, err
 	}
 	x.storing = s
-	opt.Snapshot = s.snapshot()
+	opt.Snapshot, opt.Quota = s.snapshot(), x.share.ledger
+	opt.Snapshot.Publish = func(failed int64) error {
+		defer x.share.ledger.Moving()()
+		return s.publish(failed)
+	}
 	opt.Event = func(e transfer.Event) {
 		s.event(e)
 		x.event(count)(e)
@@ -390,6 +396,7 @@ func (s *Server) expire(ctx context.Context, conn transport.Conn, m *wire.Hello,
 		return refuseSource(err, m.Paths[0], m.Share)
 	}
 	defer series.Close()
+	defer share.ledger.Freed()
 	if err := lockSeries(ctx, conn, series); err != nil {
 		return refuseTarget(err)
 	}
