@@ -22,10 +22,10 @@ func inPlace(dir string) (h holding) {
 		if err != nil || p == dir {
 			return nil
 		}
-		if filepath.Ext(p) != ".checkpoint" {
+		if filepath.Ext(p) != ".ckpt" {
 			h.entries++
 		}
-		if info.Mode().IsRegular() && filepath.Ext(p) != ".checkpoint" {
+		if info.Mode().IsRegular() && filepath.Ext(p) != ".ckpt" {
 			h.bytes += info.Size()
 		}
 		return nil
@@ -39,7 +39,7 @@ func TestShareQuota(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	const quota, files, writers, each = 24 << 20, 60, 20, 6
+	const quota, files, writers, each = 24 << 20, 40, 20, 4
 	s := serveWith(t, ServerOptions{}, identity.Read|identity.Write)
 	defer s.stop()
 	opt := s.opt
