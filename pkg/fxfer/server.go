@@ -471,6 +471,8 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 		return s.probing(ctx, conn, m, admitted, log)
 	case wire.Series:
 		return s.listSeries(conn, m, g)
+	case wire.Scrub:
+		return s.scrub(ctx, conn, m, g, admitted)
 	case wire.Expire:
 		return s.expire(ctx, conn, m, g, admitted)
 	}
