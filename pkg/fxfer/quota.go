@@ -22,9 +22,9 @@ const (
 	countTries = 3
 )
 
-// ledger keeps a share within its quota. What it says is there is never less than what is there: what is replaced or removed counts until
+// shareQuota keeps a share within its quota. What it says is there is never less than what is there: what is replaced or removed counts until
 // all is counted anew, which happens when something would not fit. It is a transfer.Quota.
-type ledger struct {
+type shareQuota struct {
 	share string
 	tree  *disk.Tree
 	log   *slog.Logger
@@ -52,19 +52,19 @@ func (u holding) most(o holding) holding {
 	return holding{max(u.bytes, o.bytes), max(u.entries, o.entries)}
 }
 
-func newLedger(share string, tree *disk.Tree, log *slog.Logger) *ledger {
-	return &ledger{share: share, tree: tree, log: log, now: time.Now}
+func newShareQuota(share string, tree *disk.Tree, log *slog.Logger) *shareQuota {
+	return &shareQuota{share: share, tree: tree, log: log, now: time.Now}
 }
 
 // set changes the quota. What is there stays.
-func (l *ledger) set(bytes, entries int64) {
+func (l *shareQuota) set(bytes, entries int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.quota = holding{bytes, entries}
 }
 
 // Take implements transfer.Quota.
-func (l *ledger) Take(ctx context.Context, bytes, entries int64) error {
+func (l *shareQuota) Take(ctx context.Context, bytes, entries int64) error {
 	want := holding{bytes, entries}
 	for fresh := false; ; {
 		l.mu.Lock()
@@ -96,12 +96,12 @@ func (l *ledger) Take(ctx context.Context, bytes, entries int64) error {
 	}
 }
 
-func (l *ledger) fitsLocked(want holding) bool {
+func (l *shareQuota) fitsLocked(want holding) bool {
 	all := l.there.plus(l.held).plus(want)
 	return (l.quota.bytes == 0 || want.bytes == 0 || all.bytes <= l.quota.bytes) && (l.quota.entries == 0 || want.entries == 0 || all.entries <= l.quota.entries)
 }
 
-func (l *ledger) refusalLocked(want holding) error {
+func (l *shareQuota) refusalLocked(want holding) error {
 	all := l.there.plus(l.held)
 	if l.quota.bytes > 0 && want.bytes > 0 && all.bytes+want.bytes > l.quota.bytes {
 		return wire.Errorf(wire.CodeNoSpace, "share %q has a quota of %s, of which %s are left", l.share, units.Bytes(l.quota.bytes), units.Bytes(max(0, l.quota.bytes-all.bytes)))
@@ -110,7 +110,7 @@ func (l *ledger) refusalLocked(want holding) error {
 }
 
 // Settle implements transfer.Quota.
-func (l *ledger) Settle(bytes, entries int64, there bool) {
+func (l *shareQuota) Settle(bytes, entries int64, there bool) {
 	u := holding{bytes, entries}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,14 +121,14 @@ func (l *ledger) Settle(bytes, entries int64, there bool) {
 }
 
 // Freed implements transfer.Quota.
-func (l *ledger) Freed() {
+func (l *shareQuota) Freed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.loose = true
 }
 
 // Moving implements transfer.Quota.
-func (l *ledger) Moving() (moved func()) {
+func (l *shareQuota) Moving() (moved func()) {
 	step := func(n int) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -141,7 +141,7 @@ func (l *ledger) Moving() (moved func()) {
 
 // count counts all that is there. It reports whether it has begun by itself: a count that was under way may have missed what has gone just
 // now.
-func (l *ledger) count(ctx context.Context) (own bool, err error) {
+func (l *shareQuota) count(ctx context.Context) (own bool, err error) {
 	l.mu.Lock()
 	if done := l.counting; done != nil {
 		l.mu.Unlock()
@@ -190,7 +190,7 @@ func (l *ledger) count(ctx context.Context) (own bool, err error) {
 func (s *Server) countShares(ctx context.Context) {
 	for _, share := range s.folders() {
 		if share.Quota > 0 || share.QuotaFiles > 0 {
-			_, _ = share.ledger.count(ctx)
+			_, _ = share.quota.count(ctx)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func TestShareQuota(t *testing.T) {
 	t.Logf("%d placed, %d refused; %d of %d bytes, %d of %d entries", placed.Load(), refused.Load(), h.bytes, quota, h.entries, files)
 	require.Positive(t, refused.Load())
 	require.Greater(t, h.bytes, int64(quota/2))
-	l := s.rules.Load().shares["data"].ledger
+	l := s.rules.Load().shares["data"].quota
 	require.Zero(t, l.held, "claims that nobody settled")
 
 	// What is removed makes room at once, and only as much.
