@@ -211,13 +211,13 @@ func (v *Receiver) decide(e *receiving, a *wire.Answer) error {
 		v.folders.enter(&folder{index: e.index, entry: e.entry, meta: e.meta})
 		return nil
 	case wire.Symlink:
-		if err := v.take(e, 0, e.more()); err != nil {
+		if err := v.take(e, 0, 1); err != nil {
 			return err
 		}
 		v.keepOld(e)
 		return v.make(e, func() error { return v.tree.Symlink(e.meta, v.options(e)) })
 	case wire.Fifo, wire.CharDevice, wire.BlockDevice, wire.Socket:
-		if err := v.take(e, 0, e.more()); err != nil {
+		if err := v.take(e, 0, 1); err != nil {
 			return err
 		}
 		v.keepOld(e)
@@ -225,14 +225,6 @@ func (v *Receiver) decide(e *receiving, a *wire.Answer) error {
 	case wire.File, wire.Hardlink, wire.Share:
 	}
 	return wire.Errorf(wire.CodeUnsupported, "kind %d of entry", x.Kind)
-}
-
-// more is how many entries there will be more.
-func (e *receiving) more() int64 {
-	if e.lacks {
-		return 1
-	}
-	return 0
 }
 
 // options are those for the target's metadata, as far as the source has any.
@@ -347,7 +339,7 @@ func (v *Receiver) same(e *receiving, have *disk.Meta, a *wire.Answer) error {
 // prepare readies a file for its data.
 func (v *Receiver) prepare(e *receiving, a *wire.Answer) error {
 	a.Verdict = wire.Need
-	if err := v.take(e, max(0, e.entry.Size), e.more()); err != nil {
+	if err := v.take(e, max(0, e.entry.Size), 1); err != nil {
 		return err
 	}
 	if e.blocks == 0 || e.blocks == 1 { // written when its data is there
@@ -600,7 +592,7 @@ func (v *Receiver) linkNow(e *receiving) error {
 	if have, err := v.tree.Stat(from); err != nil || have.Kind != disk.File || !have.ModTime.Equal(e.entry.Time()) {
 		return wire.Errorf(wire.CodeChanged, "%q, of which it is another name, is not there", e.entry.Link)
 	}
-	if err := v.take(e, 0, e.more()); err != nil {
+	if err := v.take(e, 0, 1); err != nil {
 		return err
 	}
 	v.keepOld(e)
@@ -782,8 +774,7 @@ func (v *Receiver) finishEntry(e *receiving, ev Event) {
 	v.event(ev)
 	v.mu.Lock()
 	delete(v.active, e.index)
-	v.settle(e.claimed, ev.Kind != Again && (ev.Kind != Failed || part != nil))
-	e.claimed = claimed{}
+	v.settleEntry(e, ev.Kind != Again && (ev.Kind != Failed || part != nil))
 	v.pending--
 	v.held -= e.held
 	v.open -= weightOf(&e.entry)

@@ -36,7 +36,17 @@ func (v *Receiver) take(e *receiving, bytes, entries int64) error {
 	return nil
 }
 
-// settle ends the claims of an entry.
+// settleEntry ends the claims of an entry. One that took the place of another was one more only for a while.
+func (v *Receiver) settleEntry(e *receiving, there bool) {
+	c := e.claimed
+	e.claimed = claimed{}
+	if there && !e.lacks && c.entries > 0 {
+		v.settle(claimed{entries: 1}, false)
+		c.entries--
+	}
+	v.settle(c, there)
+}
+
 func (v *Receiver) settle(c claimed, there bool) {
 	if v.opt.Quota != nil && c != (claimed{}) {
 		v.opt.Quota.Settle(c.bytes, c.entries, there)

@@ -218,7 +218,7 @@ func (v *Receiver) keepPartials() {
 	defer v.mu.Unlock()
 	for _, e := range v.active {
 		e.leavePart(false)
-		v.settle(e.claimed, e.part != nil)
+		v.settleEntry(e, e.part != nil)
 	}
 	if len(v.active) > 0 {
 		v.freed() // what could not be resumed

@@ -34,7 +34,7 @@ func (v *Receiver) previous(e *receiving) (have disk.Meta, ok bool) {
 func (v *Receiver) reuse(e *receiving, have *disk.Meta, a *wire.Answer) error {
 	s := v.opt.Snapshot
 	a.Verdict = wire.Same
-	if err := v.take(e, 0, e.more()); err != nil {
+	if err := v.take(e, 0, 1); err != nil {
 		return err
 	}
 	if !disk.Differs(*have, e.meta, v.options(e)) && !(s.Linked != nil && s.Linked(have.ID) && v.extraLink(have)) {

@@ -66,34 +66,40 @@ func (l *shareQuota) set(bytes, entries int64) {
 // Take implements transfer.Quota.
 func (l *shareQuota) Take(ctx context.Context, bytes, entries int64) error {
 	want := holding{bytes, entries}
-	for fresh := false; ; {
-		l.mu.Lock()
-		switch {
-		case l.quota == holding{}, !l.counted.IsZero() && l.fitsLocked(want):
-			l.held = l.held.plus(want)
-			l.mu.Unlock()
-			return nil
-		case fresh, !l.counted.IsZero() && !l.loose && l.counting == nil && l.now().Sub(l.counted) < countAfter:
-			defer l.mu.Unlock()
-			return l.refusalLocked(want)
+	for counted := false; ; {
+		rest, again, err := l.tryTake(want, counted)
+		if !again {
+			return err
 		}
-		rest := countRest*l.took - l.now().Sub(l.counted)
-		if l.counted.IsZero() || l.counting != nil {
-			rest = 0
-		}
-		if rest > countPatience {
-			defer l.mu.Unlock()
-			return l.refusalLocked(want)
-		}
-		l.mu.Unlock()
 		if rest > 0 && !pause(ctx, rest) {
 			return context.Cause(ctx)
 		}
-		var err error
-		if fresh, err = l.count(ctx); err != nil {
+		if counted, err = l.count(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// tryTake claims what is wanted, or refuses it, by the last count. again says that it is worth another one, after a rest; counted, that
+// there was one for this.
+func (l *shareQuota) tryTake(want holding, counted bool) (rest time.Duration, again bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := !l.counted.IsZero()
+	if l.quota == (holding{}) || known && l.fitsLocked(want) {
+		l.held = l.held.plus(want)
+		return 0, false, nil
+	}
+	age := l.now().Sub(l.counted)
+	switch {
+	case counted, known && !l.loose && l.counting == nil && age < countAfter:
+		return 0, false, l.refusalLocked(want)
+	case !known || l.counting != nil:
+		return 0, true, nil
+	case countRest*l.took-age > countPatience:
+		return 0, false, l.refusalLocked(want)
+	}
+	return countRest*l.took - age, true, nil
 }
 
 func (l *shareQuota) fitsLocked(want holding) bool {
