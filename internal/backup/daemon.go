@@ -44,7 +44,7 @@ func (d *Daemon) keep(ctx context.Context, j *Job) {
 	free := d.Clock.Now()
 	for last := free; ctx.Err() == nil; {
 		now := d.Clock.Now()
-		if now.Sub(last) > 2*d.Look || now.Before(last) { // the host slept, or the clock was set
+		if now.Sub(last) > d.Look+lateFrom || now.Before(last) { // the host slept, or the clock was set
 			free = now
 		}
 		last = now
