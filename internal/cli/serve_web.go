@@ -11,7 +11,7 @@ import (
 
 // openPages listens for metrics and dashboard, before the process is confined.
 func openPages(f *serveFlags, server *fxfer.Server) (*web.Pages, error) {
-	pages, err := web.Listen(f.web, server, web.Options{Version: version(), Log: f.opt.Log})
+	pages, err := web.Listen(f.web, server, web.Options{Version: version(), Home: server.Home(), Names: []string{f.name}, Log: f.opt.Log})
 	if err != nil {
 		return nil, &fxfer.Error{Kind: fxfer.KindUsage, Err: err}
 	}
@@ -20,7 +20,8 @@ func openPages(f *serveFlags, server *fxfer.Server) (*web.Pages, error) {
 
 // servePages answers until the func it returns is called: also while transfers end, so that a probe sees that.
 func servePages(pages *web.Pages, said *serverLog) (stop func()) {
-	said.tell(fmt.Sprintf("metrics on http://%s/metrics", pages.Addr()), "metrics", "address", fmt.Sprint(pages.Addr()))
+	said.print("dashboard on " + pages.URL()) // not into a log: it holds the token
+	said.tell(fmt.Sprintf("metrics on http://%s/metrics", pages.Addr()), "metrics and dashboard", "address", fmt.Sprint(pages.Addr()))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -70,6 +70,12 @@ func (t *Tree) Close() error {
 	return nil
 }
 
+// Is reports whether info, of os.Stat, is of the folder that was opened.
+func (t *Tree) Is(info fs.FileInfo) bool {
+	mine, err := t.root.Stat(".")
+	return err == nil && os.SameFile(mine, info)
+}
+
 // Name is the folder as given to Open.
 func (t *Tree) Name() string { return t.root.Name() }
 

@@ -99,7 +99,7 @@ func start(t testing.TB, opt fxfer.Options) *site {
 		Home: t.TempDir(), Listen: "127.0.0.1:0", Shares: []fxfer.Share{{Name: "backup", Dir: s.dir, Rights: identity.Read | identity.Write}},
 	})
 	require.NoError(t, err)
-	s.pages, err = Listen("127.0.0.1:0", s.Server, Options{Version: "v1.2.3", Log: slog.New(slog.DiscardHandler)})
+	s.pages, err = Listen("127.0.0.1:0", s.Server, Options{Version: "v1.2.3", Home: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	s.base = "http://" + s.pages.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -203,7 +203,9 @@ func TestHealth(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz"} {
 		require.Eventually(t, func() bool { status, _ := get(t, s.base+path); return status == http.StatusOK }, 5*time.Second, time.Millisecond)
 	}
-	h := (&Pages{server: ending{}, opt: Options{Log: slog.New(slog.DiscardHandler)}}).handler()
+	guard, err := newGuard("", nil, "0")
+	require.NoError(t, err)
+	h := (&Pages{server: ending{}, guard: guard, opt: Options{Log: slog.New(slog.DiscardHandler)}}).handler()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)

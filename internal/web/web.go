@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -27,6 +29,8 @@ type Server interface {
 	Past() []fxfer.SessionStatus
 	Session(id string) (fxfer.SessionStatus, bool)
 	Cancel(id string) bool
+	Clients() ([]fxfer.ClientStatus, error)
+	Revoke(key string) error
 }
 
 // ParseAddr reads where to listen: a port, on this machine alone, or an address with one.
@@ -49,11 +53,15 @@ type Pages struct {
 	opt    Options
 	server Server
 	listen net.Listener
+	guard  *guard
+	feed   *feed
 }
 
 // Options of Pages.
 type Options struct {
-	Version string // of this program
+	Version string   // of this program
+	Home    string   // folder that keeps the dashboard's token
+	Names   []string // by which browsers may know this host, beside its own name, localhost and addresses
 	Log     *slog.Logger
 }
 
@@ -63,7 +71,26 @@ func Listen(addr string, server Server, opt Options) (*Pages, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for metrics and dashboard: %w", err)
 	}
-	return &Pages{opt: opt, server: server, listen: l}, nil
+	p := &Pages{opt: opt, server: server, listen: l, feed: newFeed(server)}
+	if p.guard, err = newGuard(opt.Home, opt.Names, p.port()); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Pages) port() string {
+	_, port, _ := net.SplitHostPort(p.listen.Addr().String())
+	return port
+}
+
+// URL opens the dashboard. It holds the token: who has it may do what the dashboard offers.
+func (p *Pages) URL() string {
+	host, port, _ := net.SplitHostPort(p.listen.Addr().String())
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/?token=" + p.guard.token
 }
 
 // Addr is where the pages are.
@@ -76,6 +103,7 @@ const (
 	writeWithin = 30 * time.Second
 	idleWithin  = 2 * time.Minute
 	maxHead     = 16 << 10
+	maxBody     = 4 << 10
 	// endWithin bounds the end of the pages.
 	endWithin = 2 * time.Second
 )
@@ -87,6 +115,11 @@ func (p *Pages) Serve(ctx context.Context) error {
 		MaxHeaderBytes: maxHead, ErrorLog: slog.NewLogLogger(p.opt.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
+	var feeding sync.WaitGroup
+	defer feeding.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	feeding.Go(func() { p.feed.run(ctx) })
 	ended := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -119,6 +152,7 @@ func (p *Pages) handler() http.Handler {
 			plain(w, http.StatusServiceUnavailable, "draining")
 		}
 	})
+	p.dashboard(mux)
 	return mux
 }
 

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -73,7 +74,7 @@ func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, err erro
 			return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("two shares have the name %q", share.Name), Remedy: "name them apart: --share NAME=DIR"}
 		}
 		open := &openShare{Share: share}
-		if old := present.share(share.Name); old != nil && old.Dir == share.Dir {
+		if old := present.share(share.Name); old != nil && old.Dir == share.Dir && !errors.Is(old.inPlace(), errReplacedFolder) {
 			open.shareFolder = old.shareFolder
 		} else {
 			tree, err := disk.Open(share.Dir)
@@ -126,7 +127,7 @@ func closeFolders(folders []*shareFolder) {
 }
 
 // Reload puts shares, clients, allowed addresses, rate limits and bounds of sessions into force without touching running sessions, but
-// those of clients that lose their right. Their rates change at once. Home, Listen, Listener and what concerns sockets and logs stay as they
+// those of clients that lose their right. Their rates change at once. Home, Listen, Socket and what concerns sockets and logs stay as they
 // were. After an error nothing has changed.
 func (s *Server) Reload(opt ServerOptions) error {
 	s.reloading.Lock()
@@ -142,10 +143,17 @@ func (s *Server) Reload(opt ServerOptions) error {
 		return err
 	}
 	s.enforce(&opt, r)
-	s.mu.Lock()
+	s.leaveFolders(present, r)
+	s.review(false)
+	return nil
+}
+
+// leaveFolders closes the folders of old rules that the present ones do not have, once nobody uses them.
+func (s *Server) leaveFolders(was, now *rules) {
 	var unused []*shareFolder
-	for name, old := range present.shares {
-		if now := r.shares[name]; now == nil || now.shareFolder != old.shareFolder {
+	s.mu.Lock()
+	for name, old := range was.shares {
+		if share := now.shares[name]; share == nil || share.shareFolder != old.shareFolder {
 			old.gone = true
 			if old.users == 0 {
 				unused = append(unused, old.shareFolder)
@@ -154,7 +162,51 @@ func (s *Server) Reload(opt ServerOptions) error {
 	}
 	s.mu.Unlock()
 	closeFolders(unused)
-	s.review(false)
+}
+
+// errReplacedFolder says that the folder of a share is another one than that which is open.
+var errReplacedFolder = errors.New("the folder was replaced")
+
+// inPlace tells whether the path of a share leads to the folder that is open: nil, errReplacedFolder, or why it leads to none.
+func (p *openShare) inPlace() error {
+	is, err := os.Stat(p.Dir)
+	if err == nil && !p.tree.Is(is) {
+		err = errReplacedFolder
+	}
+	return err
+}
+
+// refresh opens the folder of a share anew where its path leads to another one than when it was opened: somebody has made it again, or
+// mounted something there.
+func (s *Server) refresh(name string) error {
+	share := s.rules.Load().share(name)
+	if share == nil {
+		return nil // others say so
+	}
+	err := share.inPlace()
+	if !errors.Is(err, errReplacedFolder) {
+		return err
+	}
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	present := s.rules.Load()
+	if share = present.share(name); share == nil || !errors.Is(share.inPlace(), errReplacedFolder) {
+		return nil // another session has done it
+	}
+	tree, err := disk.Open(share.Dir)
+	if err != nil {
+		return s.cannotOpen(name, fmt.Errorf("%w, and the new one does not open: %w", errReplacedFolder, err))
+	}
+	next := *present
+	next.shares = maps.Clone(present.shares)
+	next.shares[name] = &openShare{Share: share.Share, shareFolder: &shareFolder{tree: tree}}
+	next.shares[name].free.Store(tree.Free())
+	s.mu.Lock()
+	s.setRate(&next.shares[name].limit, share.RateLimit)
+	s.rules.Store(&next)
+	s.mu.Unlock()
+	s.leaveFolders(present, &next)
+	s.log.Info("the folder of a share was replaced, and is opened anew", "share", name, "folder", share.Dir)
 	return nil
 }
 
@@ -243,6 +295,7 @@ func (g *guest) flows(own int64) (in, out *pace.Flow) {
 // the same.
 func (g *guest) open(name string, need Rights) (*openShare, error) {
 	s := g.server
+	there := s.refresh(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	share := s.rules.Load().share(name)
@@ -260,6 +313,14 @@ func (g *guest) open(name string, need Rights) (*openShare, error) {
 	}
 	if err := allowed(g.from, share.Allow, fmt.Sprintf("use share %q", name)); err != nil {
 		return nil, err
+	}
+	if there != nil {
+		remedy := ""
+		if e := (*Error)(nil); errors.As(there, &e) {
+			remedy = e.Remedy
+		}
+		s.log.Error("the folder of a share is not there", "share", name, "error", there, "hint", remedy)
+		return nil, wire.Errorf(wire.CodeTargetDisk, "the folder of share %q is not there, or not the one that the server has opened: see its log", name)
 	}
 	if g.share == nil {
 		share.users++

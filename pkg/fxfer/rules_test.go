@@ -256,3 +256,33 @@ func TestRates(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// A share whose folder is removed is refused as a whole, and serves again once there is a folder of this path, without a restart.
+func TestShareFolderReplaced(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	c := client(t, t.TempDir(), Options{})
+	dir := t.TempDir()
+	want := randomFile(t, filepath.Join(dir, "f"), 100_000)
+	send := func(u URL) error {
+		_, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u)
+		return err
+	}
+	require.NoError(t, send(s.invited(t)))
+	require.NoError(t, os.RemoveAll(s.dir))
+	err := send(s.plain(t, ""))
+	require.Equal(t, KindRemoteDisk, KindOf(err), "%v", err)
+	require.ErrorContains(t, err, "is not there")
+	for range 2 {
+		require.NoError(t, os.RemoveAll(s.dir))
+		require.NoError(t, os.Mkdir(s.dir, 0o755))
+		require.NoError(t, send(s.plain(t, "")))
+		got, err := os.ReadFile(filepath.Join(s.dir, "f"))
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got))
+		list, err := c.List(t.Context(), s.plain(t, ""))
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+	}
+}

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -45,6 +47,7 @@ type SessionStatus struct {
 	Agent   string
 	Share   string
 	Paths   []string // that the client named, in the share
+	First   string   // path of the first file, "" if there is none yet
 	Began   time.Time
 	Ended   time.Time // zero while it runs
 	Outcome string    // one of the Outcomes once it ended, else ""
@@ -216,13 +219,20 @@ func RefusalReasons() []string {
 // points turns cells into at most as many points as a plot shows.
 func points(cells []diagnose.Cell) []Point {
 	const most = 240
-	size := (len(cells) + most - 1) / most
-	if size == 0 {
+	if len(cells) == 0 {
 		return nil
 	}
-	all := make([]Point, 0, len(cells)/size+1)
-	for part := range slices.Chunk(cells, size) {
-		x := diagnose.Join(part)
+	last := &cells[len(cells)-1]
+	least := max(500*time.Millisecond, (last.Start+last.Length-cells[0].Start)/most) // acknowledgements come in bunches
+	var all []Point
+	for len(cells) > 0 {
+		part, length := 0, time.Duration(0)
+		for part < len(cells) && length < least {
+			length += cells[part].Length
+			part++
+		}
+		x := diagnose.Join(cells[:part])
+		cells = cells[part:]
 		n := networkOf(&x.Sender, &x.Receiver)
 		p := Point{
 			At: x.Start + x.Length, RTT: n.RTT, MinRTT: n.MinRTT, InFlight: n.InFlight, Window: n.Window, Limiter: string(x.Limiter),
@@ -293,3 +303,71 @@ func Limiters() []string {
 	}
 	return names
 }
+
+// ClientStatus is a client that the server knows.
+type ClientStatus struct {
+	Key       string // pin
+	Name      string // for people, "" if it has none
+	Rights    string // such as "backup=wo", "" if it has none
+	Revoked   bool
+	Transfers int // that run
+}
+
+// Clients returns who is admitted or revoked, by authorized_clients and by the options, in this order. An error tells of lines that could not
+// be read; the others are returned.
+func (s *Server) Clients() ([]ClientStatus, error) {
+	known, err := s.store.Clients()
+	r := s.rules.Load()
+	var all []ClientStatus
+	add := func(pin identity.Pin, name string, grants identity.Grants, revoked bool) {
+		rule := r.clients[pin]
+		if rule != nil {
+			name = cmp.Or(rule.Name, name)
+			grants = grants.Merge(rule.Rights)
+		}
+		c := ClientStatus{Key: string(pin), Name: wire.Printable(name), Revoked: revoked}
+		if !revoked {
+			c.Rights = grants.String()
+		}
+		all = append(all, c)
+	}
+	listed := make(map[identity.Pin]bool)
+	for _, c := range known {
+		listed[c.Pin] = true
+		add(c.Pin, c.Comment, c.Grants, c.Revoked)
+	}
+	for _, pin := range slices.Sorted(maps.Keys(r.clients)) {
+		if !listed[pin] {
+			add(pin, "", nil, false)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	running := make(map[string]int)
+	for _, x := range s.sessions {
+		if x.book != nil {
+			running[x.book.fixed.Client]++
+		}
+	}
+	for i := range all {
+		all[i].Transfers = running[all[i].Key]
+	}
+	return all, err
+}
+
+// Revoke takes all rights from a client for good, and ends its sessions. key is its pin.
+func (s *Server) Revoke(key string) error {
+	pin, err := identity.ParsePin(key)
+	if err != nil {
+		return usage("", "%w", err)
+	}
+	if err := s.store.Revoke(pin); err != nil {
+		return &Error{Kind: KindLocalDisk, Err: err}
+	}
+	s.log.Warn("client is revoked by the administrator", "client", pin.Short())
+	s.review(false)
+	return nil
+}
+
+// Home is the folder of the server's key and lists.
+func (s *Server) Home() string { return s.store.Dir() }

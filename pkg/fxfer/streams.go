@@ -245,6 +245,19 @@ func (d *dataStream) waited(now time.Time) time.Duration {
 	return d.held + max(0, now.Sub(d.waits))
 }
 
+// waiting tells which streams the rate limit holds back now.
+func (s *streamSet) waiting() map[uint64]bool {
+	held := make(map[uint64]bool)
+	for _, d := range s.streams() {
+		d.gauge.Lock()
+		if !d.waits.IsZero() {
+			held[d.id] = true
+		}
+		d.gauge.Unlock()
+	}
+	return held
+}
+
 // rateWait is the same of all streams.
 func (s *streamSet) rateWait(now time.Time) time.Duration {
 	s.mu.Lock()

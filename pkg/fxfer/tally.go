@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/diagnose"
@@ -139,6 +140,7 @@ type book struct {
 	tally   *tally
 	fixed   SessionStatus // what does not change
 	tracker *tracker
+	first   atomic.Pointer[string] // path of the first file
 
 	mu      sync.Mutex // guards what follows
 	counted booked
@@ -173,6 +175,15 @@ func newBook(x *serverSession, peer string) *book {
 	return b
 }
 
+// event takes one of the engine's.
+func (b *book) event(e transfer.Event) {
+	if e.Kind == transfer.Found && e.Entry.Kind == wire.File && b.first.Load() == nil {
+		path := wire.Printable(e.Entry.Path)
+		b.first.Store(&path)
+	}
+	b.tracker.event(e)
+}
+
 // look says how the session does, and brings the tally up to date.
 func (b *book) look() SessionStatus {
 	b.mu.Lock()
@@ -187,6 +198,9 @@ const judgeBack = time.Second
 func (b *book) lookLocked(older time.Duration) SessionStatus {
 	x := b.x
 	st := b.fixed
+	if first := b.first.Load(); first != nil {
+		st.First = *first
+	}
 	sender, receiver := x.watched.latest(!st.Receive)
 	st.Network = networkOf(&sender, &receiver)
 	st.Progress = b.tracker.progress(x.set.count(), st.Network.MinRTT)

@@ -33,7 +33,7 @@ func (t *tuner) run(ctx context.Context) {
 	tick := time.NewTicker(nearEvery)
 	defer tick.Stop()
 	var g growth
-	silent := make(silences)
+	silent, moved := make(silences), make(movements)
 	for {
 		select {
 		case <-ctx.Done():
@@ -44,7 +44,8 @@ func (t *tuner) run(ctx context.Context) {
 			if o.streams > 0 {
 				tick.Reset(tuneEvery)
 			}
-			dead := stalled(now, o.minRTT, t.sender.Streams())
+			moved.look(now, infos, t.set.waiting())
+			dead := stalled(now, o.minRTT, moved.of(t.sender.Streams()))
 			if len(dead) == 0 {
 				dead = silent.look(now, infos)
 			}
@@ -119,6 +120,39 @@ func stalled(now time.Time, rtt time.Duration, states []transfer.StreamState) (d
 		}
 	}
 	return dead
+}
+
+// movements tells when each stream last moved, as this host's kernel sees it: where a line or a rate limit is slow, the blocks of many streams
+// take long to be acknowledged whole.
+type movements map[uint64]movement
+
+type movement struct {
+	acked uint64
+	at    time.Time
+}
+
+// look takes note of what the peer's kernel has acknowledged. A stream that a rate limit holds back is not to blame.
+func (m movements) look(now time.Time, infos map[uint64]transport.Info, held map[uint64]bool) {
+	for id := range m {
+		if _, ok := infos[id]; !ok {
+			delete(m, id)
+		}
+	}
+	for id, i := range infos {
+		if was, known := m[id]; !known || i.BytesAcked != was.acked || held[id] {
+			m[id] = movement{i.BytesAcked, now}
+		}
+	}
+}
+
+// of returns states in which movements count like acknowledgements of blocks. It changes states.
+func (m movements) of(states []transfer.StreamState) []transfer.StreamState {
+	for i := range states {
+		if at := m[states[i].ID].at; at.After(states[i].Moved) {
+			states[i].Moved = at
+		}
+	}
+	return states
 }
 
 // silences tells since when the kernel has waited for an acknowledgement on each stream.

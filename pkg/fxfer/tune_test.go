@@ -31,6 +31,25 @@ func TestStalled(t *testing.T) {
 	}
 }
 
+// A stream whose data trickles is not stuck, nor is one that waits for its turn under a rate limit.
+func TestMovements(t *testing.T) {
+	start := time.Unix(1000, 0)
+	m := make(movements)
+	var states []transfer.StreamState
+	for i := range 41 {
+		now := start.Add(time.Duration(i) * 250 * time.Millisecond)
+		acked := uint64(i) * 1000
+		m.look(now, map[uint64]transport.Info{1: {BytesAcked: acked}, 2: {BytesAcked: 5}, 3: {BytesAcked: 5}}, map[uint64]bool{3: true})
+		states = m.of([]transfer.StreamState{{ID: 1, InFlight: 1, Moved: start}, {ID: 2, InFlight: 1, Moved: start}, {ID: 3, InFlight: 1, Moved: start}, {ID: 4, Moved: now}})
+		if i < 12 {
+			require.Empty(t, stalled(now, 0, states))
+		}
+	}
+	require.Equal(t, []uint64{2}, stalled(start.Add(10*time.Second), 0, states))
+	m.look(start, nil, nil)
+	require.Empty(t, m)
+}
+
 // simulated is a path: goodput follows the number of streams in use.
 type simulated struct {
 	goodput func(active int) float64 // bytes/s

@@ -66,9 +66,9 @@ type server struct {
 	url string // an invitation
 }
 
-func (h host) serve(t *testing.T, dir, listen string) *server {
+func (h host) serve(t *testing.T, dir, listen string, flags ...string) *server {
 	t.Helper()
-	s := &server{cmd: h.command("serve", "--quiet", "--invite", "--listen", listen, "--share", "data="+dir)}
+	s := &server{cmd: h.command(append([]string{"serve", "--quiet", "--invite", "--listen", listen, "--share", "data=" + dir}, flags...)...)}
 	s.cmd.Stderr = os.Stderr
 	out, err := s.cmd.StdoutPipe()
 	require.NoError(t, err)

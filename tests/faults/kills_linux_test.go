@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -15,10 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var points = flag.Int("points", 2, "kills of each kind of transfer in TestKillPoints")
+var points = flag.Int("points", 2, "kills of each kind of transfer in TestKillPoints that find it under way")
 
 // TestKillPoints kills one side of small transfers of each kind at random moments, sometimes again while it goes on: a name leads to the
-// old content or to the new, the same command ends exact, and nothing is left behind but what `fxfer partial rm` removes.
+// old content or to the new, the same command ends exact, and nothing is left behind but what `fxfer partial rm` removes. A kill counts
+// when data has begun to flow and the command has not ended.
 func TestKillPoints(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
@@ -39,11 +41,11 @@ func TestKillPoints(t *testing.T) {
 		}
 	}
 	for i, w := range []workload{
-		{name: "file", want: file, rate: "300mbit"},
-		{name: "tree", want: tree, before: old, rate: "300mbit"},
-		{name: "stdin", want: map[string][]byte{"stream": file["file"]}, stdin: "stream", rate: "300mbit"},
-		{name: "get file", want: file, fetch: true, rate: "300mbit"},
-		{name: "get tree", want: tree, before: old, fetch: true, rate: "300mbit"},
+		{name: "file", want: file, rate: "100mbit"},
+		{name: "tree", want: tree, before: old, rate: "100mbit"},
+		{name: "stdin", want: map[string][]byte{"stream": file["file"]}, stdin: "stream", rate: "100mbit"},
+		{name: "get file", want: file, fetch: true, rate: "100mbit"},
+		{name: "get tree", want: tree, before: old, fetch: true, rate: "100mbit"},
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
@@ -71,41 +73,54 @@ func (w workload) killAt(t *testing.T, points int, rng *rand.Rand) {
 	for _, name := range names(t, target) {
 		require.NoError(t, os.RemoveAll(filepath.Join(target, name)))
 	}
+	c := w.command(left, "fxfer://"+srv.address()+"/data/", source, target, "batch", w.rate)
+	require.NoError(t, c.Start())
+	flows(t, c)
 	began := time.Now()
-	run(w.rate)
-	whole := time.Since(began)
+	require.NoError(t, c.Wait())
+	whole := time.Since(began) // of the data
 
-	inTime, server := 0, 0
-	for done := 0; done < points; {
+	done, kills, server := 0, 0, 0
+	for tries := 0; done < points; {
 		for _, name := range names(t, target) { // the share itself stays
 			require.NoError(t, os.RemoveAll(filepath.Join(target, name)))
 		}
 		require.NoError(t, (&medium{files: w.before, folders: foldersOf(w.before)}).restore(target))
 		for range min(1+rng.IntN(3), points-done) {
-			done++
+			tries++
+			require.Less(t, tries, 20+4*points, "kills come too late: %d of %d found it under way", done, tries)
 			moment := time.Duration(rng.Int64N(int64(whole)))
 			killServer := rng.IntN(2) == 1
 			c := w.command(left, "fxfer://"+srv.address()+"/data/", source, target, "batch", w.rate)
 			require.NoError(t, c.Start())
+			flows(t, c)
+			killed := make(chan bool, 1)
 			timer := time.AfterFunc(moment, func() {
 				if killServer {
 					_ = srv.cmd.Process.Kill()
 				} else {
 					_ = c.Process.Kill()
 				}
+				killed <- true
 			})
 			err := c.Wait()
-			if !timer.Stop() && err != nil {
-				inTime++
+			if !timer.Stop() {
+				<-killed
+				kills++
+				if err != nil {
+					done++
+				}
+				if err != nil && killServer {
+					server++
+				}
 			}
 			if killServer {
-				server++
 				srv.kill()
 				srv = right.serve(t, share, srv.address())
 			}
 			for name, b := range contentBelow(t, target) {
 				if !strings.HasPrefix(path.Base(name), ".fxfer-") && !bytes.Equal(b, w.want[name]) && !bytes.Equal(b, w.before[name]) {
-					t.Fatalf("after kill %d, at %v: %s has wrong content", done, moment, name)
+					t.Fatalf("after kill %d, at %v: %s has wrong content", tries, moment, name)
 				}
 			}
 		}
@@ -113,12 +128,34 @@ func (w workload) killAt(t *testing.T, points int, rng *rand.Rand) {
 		left := contentBelow(t, target)
 		for name := range left {
 			if strings.HasPrefix(path.Base(name), ".fxfer-") {
-				require.Equal(t, ".ckpt", filepath.Ext(name), "left behind after kill %d", done)
+				require.Equal(t, ".ckpt", filepath.Ext(name), "left behind after kill %d", kills)
 			}
 		}
 		out, err := right.command("partial", "rm", "--older-than", "0s", target).CombinedOutput()
 		require.NoError(t, err, "%s", out)
-		require.Equal(t, w.want, contentBelow(t, target), "after kill %d", done)
+		require.Equal(t, w.want, contentBelow(t, target), "after kill %d", kills)
 	}
-	t.Logf("%d kills, %d of the server, %d in time: all exact; whole it takes %v", points, server, inTime, whole.Round(time.Millisecond))
+	t.Logf("%d kills found the transfer under way, %d of the server and %d of the client, %d came too late: all exact; its data takes %v",
+		done, server, done-server, kills-done, whole.Round(time.Millisecond))
+}
+
+// flows returns when a command has read and written so much that its data must have begun to flow, or has ended.
+func flows(t *testing.T, c *exec.Cmd) {
+	const begun = 256 << 10
+	for {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", c.Process.Pid))
+		require.NoError(t, err) // nobody has waited for it
+		var read, written int64
+		_, err = fmt.Sscanf(string(text), "rchar: %d\nwchar: %d", &read, &written)
+		require.NoError(t, err)
+		if read+written >= begun {
+			return
+		}
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Process.Pid))
+		require.NoError(t, err)
+		if _, rest, _ := strings.Cut(string(state), ") "); strings.HasPrefix(rest, "Z") {
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
 }

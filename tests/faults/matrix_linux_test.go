@@ -261,7 +261,7 @@ again. Then the trees are compared, by BLAKE3 digests.
 - *recovered*: from the end of the fault, or the start of the second command, until another MiB had reached the receiver or all was over.
   Median and, in brackets, most, seconds.
 - *sent again*: what reached the receiver beyond a transfer that nothing happened to, headers included. Median (most), MB.
-- *told after*: from the begin of the fault until the command said that it hears nothing of the other side, or tries again, where it had reason to. Median (most), seconds.
+- *told after*: from the begin of the fault, or the last data after it, until the command said that it hears nothing of the other side, or tries again, where it had reason to. Median (most), seconds.
 - *wrong*: files whose content is not the source's at the end. *Partial*: files that had their name before they were whole, or that
   were no version of the source. *Hangs*: commands that did not end within %v, or that much more than the fault lasts.
 

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -48,10 +49,20 @@ func (d *realDisk) mount() error {
 }
 
 func (d *realDisk) unmount() error {
-	if err := unix.Unmount(d.point, 0); err != nil {
+	if err := unbusy(func() error { return unix.Unmount(d.point, 0) }); err != nil {
 		return fmt.Errorf("unmount %s: %w", d.point, err)
 	}
 	return nil
+}
+
+// unbusy calls unmount again for a while when something is busy: labs that are just made or end have copies of all mounts.
+func unbusy(unmount func() error) (err error) {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err = unmount(); err == nil || !strings.Contains(err.Error(), "busy") {
+			return err
+		}
+	}
+	return err
 }
 
 func (d *realDisk) ballast() string { return filepath.Join(d.point, "ballast") }

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bufio"
 	"bytes"
 	"flag"
 	"fmt"
@@ -8,11 +9,14 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,7 +53,11 @@ func TestSoak(t *testing.T) {
 	for _, dir := range []string{sourceDir, filepath.Join(share, "source")} {
 		require.NoError(t, (&medium{files: source, folders: foldersOf(source)}).restore(dir))
 	}
-	srv := right.serve(t, share, "127.0.0.1:0")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, free.Close())
+	metrics := "http://" + free.Addr().String() + "/metrics"
+	srv := right.serve(t, share, "127.0.0.1:0", "--web", free.Addr().String())
 	defer func() { srv.kill() }()
 	require.NoError(t, left.command("ls", srv.url).Run())
 	via := relay(t, srv.address())
@@ -58,22 +66,22 @@ func TestSoak(t *testing.T) {
 	words := strings.Fields(string(known))
 	pin := words[len(words)-1]
 
-	var undisturbed, resumed, killed, gaveUp atomic.Int64
+	sum := tally{of: map[disturbance]*[3]int{}}
 	work := func(worker int, until time.Time) {
 		rng := rand.New(rand.NewPCG(*seed, uint64(worker)))
 		for n := 0; time.Now().Before(until); n++ {
 			dir := filepath.Join(base, fmt.Sprintf("to%d", worker))
 			in := fmt.Sprintf("in%d", worker)
-			fault := rng.IntN(4) // 0: killed, 1: reset, else none
+			fault := disturbances[rng.IntN(len(disturbances))]
 			address := srv.address()
-			if fault == 1 {
+			if fault.relayed() {
 				address = via.address()
 			}
 			url := "fxfer://" + address + "/data/"
-			flags := []string{"--quiet", "--retry-for", "20s", "--pin", pin}
+			flags := []string{"--quiet", "--retry-for", "1m", "--pin", pin}
 			var args []string
 			var stdin io.Reader
-			check := func() {}
+			check, again := func() {}, true // the command tries again by itself
 			switch kind := rng.IntN(5); kind {
 			case 0, 1:
 				args = append([]string{"send", sourceDir + "/", url + in + "/"}, flags...)
@@ -85,7 +93,7 @@ func TestSoak(t *testing.T) {
 			case 3:
 				b := source["0/0"]
 				name := filepath.Join(share, fmt.Sprintf("stream%d", worker))
-				stdin = bytes.NewReader(b)
+				stdin, again = bytes.NewReader(b), false
 				args = append([]string{"send", "-", url + filepath.Base(name)}, "--quiet", "--pin", pin)
 				check = func() {
 					got, err := os.ReadFile(name)
@@ -93,32 +101,40 @@ func TestSoak(t *testing.T) {
 					assert.True(t, bytes.Equal(b, got))
 				}
 			case 4:
-				args = []string{"verify", url + "source", "--against", sourceDir, "--pin", pin}
+				args, again = []string{"verify", url + "source", "--against", sourceDir, "--pin", pin}, false
 			}
 			c := left.command(args...)
 			c.Stdin = stdin
 			var disturb []func()
 			switch fault {
-			case 0:
+			case byKill:
 				disturb = append(disturb, func() { _ = c.Process.Kill() })
-			case 1:
+			case byStop:
+				disturb = append(disturb, func() {
+					_ = c.Process.Signal(syscall.SIGSTOP)
+					time.Sleep(2 * time.Second)
+					_ = c.Process.Signal(syscall.SIGCONT)
+				})
+			case byReset:
 				disturb = append(disturb, via.reset)
+			case byStall:
+				disturb = append(disturb, func() { via.freeze(3 * time.Second) })
+			case byLoss:
+				disturb = append(disturb, via.forget)
+			case byNothing:
 			}
 			out, err := within(2*time.Minute, c, time.Duration(rng.IntN(400))*time.Millisecond, disturb...)
 			switch {
 			case err == nil:
 				check()
-				if fault == 1 {
-					resumed.Add(1)
-				} else {
-					undisturbed.Add(1)
-				}
-			case fault == 0:
-				killed.Add(1)
-			case fault == 1:
-				gaveUp.Add(1)
+				sum.add(fault, exact)
+			case fault == byKill:
+				sum.add(fault, cut)
+			case fault.relayed() && !again:
+				sum.add(fault, ended)
 			default:
-				assert.NoError(t, err, "%v\n%s", args, out)
+				sum.add(fault, ended)
+				assert.NoError(t, err, "%s: %v\n%s", fault, args, out)
 			}
 			if rng.IntN(3) == 0 {
 				_ = os.RemoveAll(dir)
@@ -133,39 +149,95 @@ func TestSoak(t *testing.T) {
 		}
 		workers.Wait()
 	}
-	idle := srv.level(t, 40)
+	look := func(files int) level { return srv.level(t, files, share, metrics) }
+	idle := look(40)
 	run(*soak / 6) // pools and caches fill
-	before := srv.level(t, idle.files+5)
+	before := look(idle.files + 5)
 	t.Logf("fresh: %v", idle)
 	t.Logf("start: %v", before)
 	run(*soak - *soak/6)
-	after := srv.level(t, idle.files+5)
+	after := look(idle.files + 5)
 	t.Logf("end:   %v", after)
-	t.Logf("%d exact, %d exact though connections were reset, %d killed, %d gave up after a reset", undisturbed.Load(), resumed.Load(), killed.Load(), gaveUp.Load())
+	for _, fault := range slices.Compact(slices.Clone(disturbances)) {
+		n := sum.of[fault]
+		if n == nil {
+			n = new([3]int)
+		}
+		t.Logf("%-12s %d exact, %d killed, %d of streams and verify ended with an error", fault+":", n[exact], n[cut], n[ended])
+	}
 	require.LessOrEqual(t, after.threads, before.threads+8)
+	require.LessOrEqual(t, after.goroutines, before.goroutines+8)
 	require.LessOrEqual(t, after.rss, before.rss*3/2+32<<20)
 	out, err := right.command("partial", "rm", "--older-than", "0s", share).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	t.Logf("%s", out)
-	for name := range contentBelow(t, share) {
-		require.NotContains(t, name, ".fxfer-", "held by nobody")
+	require.Zero(t, leftBelow(t, share), "held by nobody")
+	t.Logf("after partial rm: %v", look(idle.files+5))
+}
+
+// disturbance is what happens to a transfer of TestSoak.
+type disturbance string
+
+const (
+	byNothing disturbance = "undisturbed"
+	byKill    disturbance = "killed"
+	byStop    disturbance = "stopped 2 s"
+	byReset   disturbance = "reset"
+	byStall   disturbance = "stalled 3 s" // its connections
+	byLoss    disturbance = "forgotten"   // they lead nowhere any more, new ones do
+)
+
+// disturbances happen equally often.
+var disturbances = []disturbance{byNothing, byNothing, byNothing, byKill, byStop, byReset, byStall, byLoss}
+
+func (d disturbance) relayed() bool { return d == byReset || d == byStall || d == byLoss }
+
+// tally counts how transfers ended.
+type tally struct {
+	mu sync.Mutex
+	of map[disturbance]*[3]int
+}
+
+const (
+	exact = iota
+	cut
+	ended
+)
+
+func (s *tally) add(d disturbance, how int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[d] == nil {
+		s.of[d] = new([3]int)
 	}
+	s.of[d][how]++
+}
+
+// leftBelow counts the files of transfers that did not end.
+func leftBelow(t *testing.T, dir string) (n int) {
+	for name := range contentBelow(t, dir) {
+		if strings.HasPrefix(path.Base(name), ".fxfer-") {
+			n++
+		}
+	}
+	return n
 }
 
 // level is what a process holds.
 type level struct {
-	threads, files int
-	rss            int64
-	open           []string // what the descriptors are
+	threads, goroutines, files int
+	partial                    int // files of transfers that did not end
+	rss                        int64
+	open                       []string // what the descriptors are
 }
 
 func (l level) String() string {
-	return fmt.Sprintf("%d threads, %d descriptors, %.1f MiB resident", l.threads, l.files, float64(l.rss)/(1<<20))
+	return fmt.Sprintf("%d threads, %d goroutines, %d descriptors, %.1f MiB resident, %d partial files", l.threads, l.goroutines, l.files, float64(l.rss)/(1<<20), l.partial)
 }
 
 // level waits until the server has let go of connections and folders, so that so many descriptors at most are left, and tells what it
 // holds.
-func (s *server) level(t *testing.T, files int) (l level) {
+func (s *server) level(t *testing.T, files int, share, metrics string) (l level) {
 	proc := fmt.Sprintf("/proc/%d/", s.cmd.Process.Pid)
 	read := func() level {
 		var l level
@@ -187,6 +259,8 @@ func (s *server) level(t *testing.T, files int) (l level) {
 	}
 	for end := time.Now().Add(time.Minute); ; {
 		if l = read(); l.files <= files {
+			l.partial = leftBelow(t, share)
+			l.goroutines = goroutinesOf(t, metrics)
 			return l
 		}
 		require.True(t, time.Now().Before(end), "%d descriptors stay open: %q", l.files, l.open)
@@ -194,17 +268,34 @@ func (s *server) level(t *testing.T, files int) (l level) {
 	}
 }
 
-// relayed passes connections on, and resets them when asked to.
+// goroutinesOf asks a server's metrics.
+func goroutinesOf(t *testing.T, metrics string) (n int) {
+	r, err := http.Get(metrics)
+	require.NoError(t, err)
+	defer r.Body.Close()
+	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+		if _, err := fmt.Sscanf(lines.Text(), "go_goroutines %d", &n); err == nil {
+			http.DefaultClient.CloseIdleConnections()
+			return n
+		}
+	}
+	require.Fail(t, "no go_goroutines")
+	return 0
+}
+
+// relayed passes connections on, and resets, stalls or forgets them when asked to.
 type relayed struct {
 	listener net.Listener
 	mu       sync.Mutex
 	conns    map[*net.TCPConn]bool
+	lost     map[*net.TCPConn]bool // of these, what is read goes nowhere
+	until    time.Time             // nothing passes
 }
 
 func relay(t *testing.T, to string) *relayed {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	r := &relayed{listener: listener, conns: map[*net.TCPConn]bool{}}
+	r := &relayed{listener: listener, conns: map[*net.TCPConn]bool{}, lost: map[*net.TCPConn]bool{}}
 	var running sync.WaitGroup
 	t.Cleanup(func() { listener.Close(); r.reset(); running.Wait() })
 	running.Go(func() {
@@ -231,15 +322,55 @@ func (r *relayed) pass(a, b *net.TCPConn) {
 	r.conns[a], r.conns[b] = true, true
 	r.mu.Unlock()
 	var both sync.WaitGroup
-	both.Go(func() { _, _ = io.Copy(a, b); _ = a.CloseWrite() })
-	both.Go(func() { _, _ = io.Copy(b, a); _ = b.CloseWrite() })
+	both.Go(func() { r.copy(a, b) })
+	both.Go(func() { r.copy(b, a) })
 	both.Wait()
 	a.Close()
 	b.Close()
 	r.mu.Lock()
-	delete(r.conns, a)
-	delete(r.conns, b)
+	for _, c := range []*net.TCPConn{a, b} {
+		delete(r.conns, c)
+		delete(r.lost, c)
+	}
 	r.mu.Unlock()
+}
+
+func (r *relayed) copy(to, from *net.TCPConn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		r.mu.Lock()
+		lost, wait := r.lost[from], time.Until(r.until)
+		r.mu.Unlock()
+		if wait > 0 && !lost {
+			time.Sleep(wait)
+		}
+		if lost {
+			n = 0
+		}
+		if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
+			if !lost {
+				_ = to.CloseWrite()
+			}
+			return
+		}
+	}
+}
+
+// freeze lets nothing pass for so long.
+func (r *relayed) freeze(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.until = time.Now().Add(d)
+}
+
+// forget lets nothing pass any more on the connections that are open, and tells nobody.
+func (r *relayed) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		r.lost[c] = true
+	}
 }
 
 // reset resets all connections that are open.

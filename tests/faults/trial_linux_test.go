@@ -36,6 +36,8 @@ const (
 	retryFor = time.Minute
 	// hangs is when a command that has not ended counts as hanging, beside what a fault lasts.
 	hangs = 100 * time.Second
+	// failedAtOnce is how many of the 22 files may fail before a transfer ends that is hopeless: the streams write several.
+	failedAtOnce = 12
 	// toldWithin bounds how long nothing may be heard until the user is told.
 	toldWithin = 10 * time.Second
 	// recovered is what has to travel after a fault for the transfer to count as going on, bytes.
@@ -62,6 +64,7 @@ type fault struct {
 
 	lasts  time.Duration // the fault alone, if that is more than half a minute
 	silent bool          // the first command has to say that it hears nothing, or tries again, within toldWithin
+	brief  bool          // the first command ends soon, with the code of the target's disk, and does not fail with each file for itself
 	clock  bool          // the hosts' clocks can be changed
 	disk   string        // "source" or "target": it lies on a disk that can fail; "ext4": the target lies on a real one
 	own    bool          // the source is changed
@@ -76,7 +79,7 @@ type result struct {
 	Push    bool
 	Took    time.Duration // in all
 	Recover time.Duration // from the end of the fault until data flowed again
-	Told    time.Duration // from its begin until the user was told that nothing is heard, or of another try; 0 for never
+	Told    time.Duration // from its begin, or the last data, until the user was told that nothing is heard, or of another try; 0 for never
 	Payload int64         // IP bytes that reached the receiver
 	Said    string        // the error of the first command
 	Wrong   int           // files whose content is of no version
@@ -156,7 +159,7 @@ func (b *bench) try(ctx context.Context, f *fault, seed uint64) (r result) {
 		t.disk = d
 		defer func() {
 			d.heal()
-			r.err = errors.Join(r.err, unmount())
+			r.err = errors.Join(r.err, unbusy(unmount))
 		}()
 	}
 	if t.box, err = lab.Start(lab.Link{Rate: lineRate, RTT: lineRTT, Seed: seed}); err != nil {
@@ -236,12 +239,6 @@ func (t *trial) run(f *fault) (r result) {
 			r.err = errors.Join(r.err, fmt.Errorf("it says %q", text))
 		}
 	}
-	if at := first.told(); at.After(t.began) && hit {
-		r.Told = at.Sub(t.began)
-	}
-	if f.silent && r.Outcome != missed && (r.Told == 0 || r.Told > toldWithin) {
-		r.err = errors.Join(r.err, fmt.Errorf("the user is told after %v: %q", r.Told, text))
-	}
 	if (err != nil || f.mixed) && f.lift != nil {
 		r.err = errors.Join(r.err, f.lift(t))
 	}
@@ -271,6 +268,21 @@ func (t *trial) run(f *fault) (r result) {
 	r.Took = time.Since(began)
 	r.Payload = t.delivered() - before
 	r.Recover = seen.since(t.over)
+	if f.brief && r.Outcome == again {
+		code := 7
+		if t.push {
+			code = 8
+		}
+		if n := strings.Count(text, "fxfer: failed: "); n > failedAtOnce || first.cmd.ProcessState.ExitCode() != code {
+			r.err = errors.Join(r.err, fmt.Errorf("it ends with code %d, not %d, and %d failures: %q", first.cmd.ProcessState.ExitCode(), code, n, text))
+		}
+	}
+	if at := first.told(); hit && at.After(t.began) {
+		r.Told = at.Sub(seen.last(t.began, at))
+	}
+	if f.silent && r.Outcome != missed && (r.Told == 0 || r.Told > toldWithin) {
+		r.err = errors.Join(r.err, fmt.Errorf("the user is told after %v: %q", r.Told, text))
+	}
 	now, versionErr := t.versions(nil)
 	t.known = now // nothing else will do at the end
 	r.Wrong, r.Left, r.err = t.look(r.err, versionErr)
@@ -543,6 +555,18 @@ func (f *flow) since(then time.Time) time.Duration {
 		}
 	}
 	return max(0, f.at[len(f.at)-1].Sub(then))
+}
+
+// last returns when data last arrived between from and to: what a kernel has in its buffers goes on without its process. It is from if there
+// was none. It is called after since.
+func (f *flow) last(from, to time.Time) time.Time {
+	const data = 4 << 10 // more than acknowledgements
+	for i := len(f.at) - 1; i > 0; i-- {
+		if f.at[i].Before(to) && f.at[i].After(from) && f.n[i] >= f.n[i-1]+data {
+			return f.at[i]
+		}
+	}
+	return from
 }
 
 // versions adds the content of the source's files to what is known of them.

@@ -1,0 +1,152 @@
+package web
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// do makes a request with changes, and returns status and body.
+func do(t *testing.T, c *http.Client, method, url string, change func(*http.Request)) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	require.NoError(t, err)
+	if change != nil {
+		change(r)
+	}
+	w, err := c.Do(r)
+	require.NoError(t, err)
+	defer w.Body.Close()
+	text, err := io.ReadAll(w.Body)
+	require.NoError(t, err)
+	return w.StatusCode, string(text)
+}
+
+// Nothing of the dashboard is shown or done without the token, to pages elsewhere, or under a name that is not ours.
+func TestGuard(t *testing.T) {
+	s := start(t, fxfer.Options{})
+	plain := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for _, path := range []string{"/", "/api/status", "/api/totals", "/api/events", "/api/history", "/api/clients", "/api/transfers/x"} {
+		status, text := do(t, plain, http.MethodGet, s.base+path, nil)
+		require.Equal(t, http.StatusUnauthorized, status, path)
+		require.NotContains(t, text, "backup", path)
+	}
+	for _, path := range []string{"/api/transfers/x/cancel", "/api/clients/x/revoke"} {
+		status, _ := do(t, plain, http.MethodPost, s.base+path, nil)
+		require.Equal(t, http.StatusUnauthorized, status, path)
+	}
+	status, text := do(t, plain, http.MethodGet, s.base+"/?token=guessed", nil)
+	require.Equal(t, http.StatusForbidden, status)
+	require.Contains(t, text, "not the token")
+
+	// The URL that is printed gives a browser its cookie, and leaves the address bar.
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	browser := &http.Client{Jar: jar, CheckRedirect: plain.CheckRedirect}
+	status, _ = do(t, browser, http.MethodGet, s.pages.URL(), nil)
+	require.Equal(t, http.StatusSeeOther, status)
+	base, err := url.Parse(s.base)
+	require.NoError(t, err)
+	require.Len(t, jar.Cookies(base), 1)
+	require.NotContains(t, jar.Cookies(base)[0].Value, s.pages.guard.token)
+	status, text = do(t, browser, http.MethodGet, s.base+"/", nil)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, "Running transfers")
+	status, text = do(t, browser, http.MethodGet, s.base+"/api/status", nil)
+	require.Equal(t, http.StatusOK, status)
+	var v view
+	require.NoError(t, json.Unmarshal([]byte(text), &v))
+	require.Equal(t, "backup", v.Shares[0].Name)
+	status, _ = do(t, plain, http.MethodGet, s.base+"/api/status", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+s.pages.guard.token) })
+	require.Equal(t, http.StatusOK, status)
+
+	// A page elsewhere makes a browser send the cookie at most where that changes nothing.
+	for name, change := range map[string]func(*http.Request){
+		"other site":   func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
+		"other origin": func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") },
+		"same host":    func(r *http.Request) { r.Header.Set("Origin", "http://127.0.0.1:1") },
+	} {
+		status, _ = do(t, browser, http.MethodPost, s.base+"/api/transfers/x/cancel", change)
+		require.Equal(t, http.StatusForbidden, status, name)
+	}
+	status, _ = do(t, browser, http.MethodPost, s.base+"/api/transfers/x/cancel", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") })
+	require.Equal(t, http.StatusNotFound, status)
+	status, _ = do(t, browser, http.MethodGet, s.base+"/api/transfers/x/cancel", nil)
+	require.Equal(t, http.StatusMethodNotAllowed, status)
+
+	// A name that somebody else points here, by DNS, is none of ours.
+	for _, host := range []string{"evil.example", "evil.example:" + base.Port(), "127.0.0.1.evil.example"} {
+		status, text = do(t, browser, http.MethodGet, s.base+"/", func(r *http.Request) { r.Host = host })
+		require.Equal(t, http.StatusMisdirectedRequest, status, host)
+		require.NotContains(t, text, "Running", host)
+	}
+	own, err := os.Hostname()
+	require.NoError(t, err)
+	for _, host := range []string{"localhost:1", "LOCALHOST", "[::1]:5", "[::1]", "10.1.2.3", strings.ToUpper(own) + ":80"} {
+		require.True(t, s.pages.guard.knows(host), host)
+	}
+}
+
+// The token stays over restarts, and is for its owner alone.
+func TestToken(t *testing.T) {
+	home := t.TempDir()
+	one, err := newGuard(home, nil, "1")
+	require.NoError(t, err)
+	two, err := newGuard(home, nil, "1")
+	require.NoError(t, err)
+	require.Equal(t, one.token, two.token)
+	require.Equal(t, one.pass, two.pass)
+	path := filepath.Join(home, tokenFile)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	if os.PathSeparator == '/' {
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+		require.NoError(t, os.Chmod(path, 0o644))
+		_, err = newGuard(home, nil, "1")
+		require.ErrorContains(t, err, "others may read")
+		require.NoError(t, os.Chmod(path, 0o600))
+	}
+	require.NoError(t, os.WriteFile(path, []byte("\n"), 0o600))
+	_, err = newGuard(home, nil, "1")
+	require.ErrorContains(t, err, "too short")
+	require.NoError(t, os.Remove(path))
+	three, err := newGuard(home, nil, "1")
+	require.NoError(t, err)
+	require.NotEqual(t, one.token, three.token)
+}
+
+// No page asks for anything from elsewhere.
+func TestAssets(t *testing.T) {
+	s := start(t, fxfer.Options{})
+	entries, err := assets.ReadDir("assets")
+	require.NoError(t, err)
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == ".LICENSE" || filepath.Ext(e.Name()) == ".html" {
+			continue
+		}
+		r, err := http.Get(s.base + "/assets/" + e.Name())
+		require.NoError(t, err)
+		text, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, r.StatusCode, e.Name())
+		require.NotEmpty(t, text)
+		require.Contains(t, r.Header.Get("Content-Security-Policy"), "default-src 'none'")
+		status, _ := do(t, http.DefaultClient, http.MethodGet, s.base+"/assets/"+e.Name(), func(q *http.Request) { q.Header.Set("If-None-Match", r.Header.Get("ETag")) })
+		require.Equal(t, http.StatusNotModified, status)
+	}
+	for _, name := range []string{"index.html", "uplot.LICENSE", "nothing.js", "..%2fweb.go"} {
+		status, _ := get(t, s.base+"/assets/"+name)
+		require.Equal(t, http.StatusNotFound, status, name)
+	}
+}
