@@ -29,6 +29,12 @@ type courier func(ctx context.Context, t *Task) (*fxfer.Report, error)
 func (c courier) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) { return c(ctx, t) }
 func (c courier) Prune(context.Context, *Job) ([]string, error)                { return nil, nil }
 
+func (courier) Snapshots(context.Context, *Job) ([]string, error) { return nil, nil }
+
+func (courier) Scrub(context.Context, *Job, string, func(fxfer.Difference)) (*fxfer.Comparison, error) {
+	return nil, nil
+}
+
 // hasty is a clock that does not wait.
 type hasty struct{ SystemClock }
 
@@ -352,8 +358,39 @@ func TestEstimate(t *testing.T) {
 	e := estimate([]Record{good(1e9, 100, 100e6), good(1.1e9, 110, 100e6), good(90e9, 9000, 100e6), {Outcome: Failed}})
 	require.Equal(t, Estimate{Known: true, Bytes: 1.1e9, Rate: 80e6}, e, "one odd night counts little")
 	e = estimate([]Record{good(1e6, 60, 80e6)})
-	require.EqualValues(t, 80e6, int64(e.Rate))
+	require.InEpsilon(t, 80e6, e.Rate, 1e-9)
 	require.InDelta(t, 59.9, e.Overhead.Seconds(), 0.01, "looking for what has changed")
 	e = estimate([]Record{good(0, 60, 0)})
 	require.Equal(t, time.Minute, e.Overhead)
+}
+
+// The newest snapshot is read each time, the others in turn.
+func TestTurn(t *testing.T) {
+	names := []string{"a", "b", "c", "d"}
+	var got []string
+	last := ""
+	for range 5 {
+		chosen := turn(names, last)
+		require.Equal(t, "d", chosen[0])
+		last = chosen[1]
+		got = append(got, last)
+	}
+	require.Equal(t, []string{"a", "b", "c", "a", "b"}, got)
+	require.Equal(t, []string{"d", "c"}, turn(names, "bb"), "what was read last is gone")
+	require.Equal(t, []string{"a"}, turn([]string{"a"}, "a"))
+	require.Empty(t, turn(nil, ""))
+}
+
+func TestSnapshotName(t *testing.T) {
+	due := moment(t, "2026-11-20T02:00:00Z")
+	for last, want := range map[string]string{
+		"":                   "2026-11-20T020000Z",
+		"2026-11-19T020000Z": "2026-11-20T020000Z",
+		"2026-11-20T020000Z": "2026-11-20T020500Z",
+		"2026-11-20T020300Z": "2026-11-20T020500Z",
+		"2026-11-20T020500Z": "2026-11-20T020501Z",
+		"2036-11-20T020500Z": "2026-11-20T020000Z",
+	} {
+		require.Equal(t, want, snapshotName(due, due.Add(5*time.Minute), last), last)
+	}
 }
