@@ -94,8 +94,16 @@ func serve(t *testing.T, client, dir string) (server *process, url string) {
 	require.NoError(t, first.Process.Kill())
 	_ = first.Wait()
 	invitation.Token, invitation.Pin = "", ""
-	server = &process{t: t, home: home, args: []string{"serve", "--quiet", "--listen", net.JoinHostPort(invitation.Host, strconv.Itoa(invitation.Port)), "--share", "s=" + dir}}
+	address := net.JoinHostPort(invitation.Host, strconv.Itoa(invitation.Port))
+	server = &process{t: t, home: home, args: []string{"serve", "--quiet", "--listen", address, "--share", "s=" + dir}}
 	server.start()
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
 	t.Cleanup(server.kill)
 	return server, strings.TrimSuffix(invitation.String(), "/")
 }
