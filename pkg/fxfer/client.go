@@ -38,6 +38,9 @@ type Client struct {
 func NewClient(opt Options) (*Client, error) {
 	if opt.MaxStreams == 0 {
 		opt.MaxStreams = max(DefaultMaxStreams, opt.Streams)
+		if opt.Transport == TransportQUIC {
+			opt.MaxStreams = maxStreams // NewReno needs more of them where segments are lost
+		}
 	}
 	if err := opt.check(); err != nil {
 		return nil, err
@@ -266,7 +269,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 			err = nil // it was the answer that was lost
 		}
 		if err == nil && c.opt.Streams == 0 {
-			c.learn(server, s.stats.streams)
+			c.learn(c.pathName(server), s.stats.streams)
 		}
 		if worked(t.written+t.copied-before, s.heard.Load(), time.Since(began)) {
 			alive, try = time.Now(), 0
