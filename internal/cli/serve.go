@@ -249,6 +249,13 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	if os.Getenv("GOMEMLIMIT") == "" { // garbage counts, too
 		debug.SetMemoryLimit(cmp.Or(f.opt.MaxMemory, fxfer.DefaultMaxMemory))
 	}
+	systemd, err := newSupervisor()
+	if err != nil {
+		said.log.Warn("systemd will not hear of this server", "error", err)
+	}
+	if f.opt.Socket, err = activated(); err != nil {
+		return err
+	}
 	server, err := fxfer.NewServer(f.opt)
 	if err != nil {
 		return err
@@ -286,6 +293,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		}
 	}
 	defer context.AfterFunc(ctx, func() {
+		systemd.tell("STOPPING=1", "STATUS=ending when transfers have reached a checkpoint")
 		said.tell("ending when running transfers have reached a checkpoint; once more ends at once", "draining")
 	})()
 	running, end := context.WithCancel(ctx)
@@ -298,26 +306,43 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	if f.config != "" {
 		tasks.Go(func() {
 			onHangup(running, func() {
-				fresh, err := f.again(flags)
-				if err == nil {
-					fresh.opt.Log, fresh.opt.Audit = said.log, said.audit
-					err = server.Reload(fresh.opt)
-				}
-				said.reopen()
-				if err != nil {
-					said.log.Error("the configuration is refused; the server goes on with the one before", "error", err)
-					return
-				}
-				sweeper.set(fresh.opt.Shares, fresh.age)
-				_ = fresh.serving(server).write(home)
-				said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
-				if fresh.opt.Listen != f.opt.Listen || fresh.opt.SockBuf != f.opt.SockBuf || fresh.opt.Congestion != f.opt.Congestion || fresh.log != f.log {
-					said.log.Warn("listen, sock-buf, congestion, log-format and audit-log take a restart")
-				}
+				systemd.tell(reloading()...)
+				f.reload(server, flags, &sweeper, said, home)
+				systemd.tell("READY=1")
 			})
 		})
 	}
+	alive, died := context.WithCancel(context.Background()) // also while transfers end
+	defer died()
+	tasks.Go(func() { systemd.keepTelling(alive, server) })
+	systemd.tell("READY=1")
 	return server.Serve(ctx)
+}
+
+// reload reads the configuration again and puts it into force, or says why not.
+func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper *sweeper, said *serverLog, home string) {
+	said.reopen()
+	fresh, err := f.again(flags)
+	if err == nil {
+		err = server.Reload(fresh.opt)
+	}
+	if err != nil {
+		said.log.Error("the configuration is refused; the server goes on with the one before", "error", err)
+		return
+	}
+	sweeper.set(fresh.opt.Shares, fresh.age)
+	_ = fresh.serving(server).write(home) // as before
+	said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
+	if f.restart() != fresh.restart() {
+		said.log.Warn("something in the configuration has changed that takes a restart")
+	}
+}
+
+// restart is what only a restart changes.
+func (f *serveFlags) restart() string {
+	o := &f.opt
+	return fmt.Sprint(o.Listen, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
+		f.web, f.log)
 }
 
 // home is the folder of the server's state.

@@ -1,27 +1,34 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 func newVerifyCommand() *cobra.Command {
 	var opt fxfer.Options
-	var against string
+	var against, snapshot string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "verify URL --against DIR|MANIFEST",
+		Use:   "verify URL --against DIR|MANIFEST | --snapshot TIME",
 		Short: "Compare what a server has with a folder, or with digests",
 		Long: `Verify reads all files below URL, at the server, and compares their content with
 that of the folder DIR, or with the digests in a file as b3sum or --manifest
 writes it. It lists what is missing at the server, what only the server has, and
-what differs. The exit code is 0 if nothing does, and 3 if something does.`,
+what differs. The exit code is 0 if nothing does, and 3 if something does.
+
+With --snapshot the server compares one of the snapshots in URL with the digests
+that it noted when that was made, with low priority. If something is not as it
+was, the exit code is 6.`,
 		Example: `  fxfer verify fxfer://nas/files/photos --against photos
-  fxfer verify fxfer://nas/files/photos --against photos.b3`,
+  fxfer verify fxfer://nas/files/photos --against photos.b3
+  fxfer verify fxfer://nas/files/etc --snapshot 2026-11-20T020000Z`,
 		SuggestFor: []string{"check", "compare", "diff"},
 		Args:       exactly(1),
 		PreRunE:    func(c *cobra.Command, _ []string) error { return applySettings(c) },
@@ -33,6 +40,12 @@ what differs. The exit code is 0 if nothing does, and 3 if something does.`,
 			if err := checkPin(opt.Pin, u); err != nil {
 				return err
 			}
+			switch {
+			case snapshot != "" && against != "":
+				return usageError("leave one of the two out", "--snapshot compares with what the server noted, --against with what is here")
+			case snapshot != "":
+				return scrub(c, opt, u, snapshot, newVerdicts(asJSON, c.OutOrStdout(), c.ErrOrStderr()))
+			}
 			if against == "" {
 				return usageError("for example: --against FOLDER", "--against is missing: what is %s to be compared with?", u.Redacted())
 			}
@@ -42,6 +55,10 @@ what differs. The exit code is 0 if nothing does, and 3 if something does.`,
 	c.Flags().SortFlags = false
 	addParsed(c.Flags(), &against, "against", "path", "", "folder, or file of digests, to compare with", parseFile)
 	addTransport(c.Flags(), &opt.Transport)
+	addParsed(c.Flags(), &snapshot, "snapshot", "time", "", "of the snapshots there, to compare with what was noted", func(s string) (string, error) {
+		_, err := disk.SnapshotTime(s)
+		return s, err
+	})
 	addPin(c.Flags(), &opt.Pin)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	addSettings(c)
@@ -49,6 +66,18 @@ what differs. The exit code is 0 if nothing does, and 3 if something does.`,
 }
 
 func verify(c *cobra.Command, opt fxfer.Options, u fxfer.URL, against string, show verdicts) error {
+	return compare(c, opt, show, func(ctx context.Context, client *fxfer.Client) (*fxfer.Comparison, error) {
+		return client.Verify(ctx, u, against, show.difference)
+	})
+}
+
+func scrub(c *cobra.Command, opt fxfer.Options, u fxfer.URL, snapshot string, show verdicts) error {
+	return compare(c, opt, show, func(ctx context.Context, client *fxfer.Client) (*fxfer.Comparison, error) {
+		return client.Scrub(ctx, u, snapshot, show.difference)
+	})
+}
+
+func compare(c *cobra.Command, opt fxfer.Options, show verdicts, do func(context.Context, *fxfer.Client) (*fxfer.Comparison, error)) error {
 	ctx, stop := interruptible(c.Context())
 	defer stop()
 	if hasTerminal() {
@@ -60,7 +89,7 @@ func verify(c *cobra.Command, opt fxfer.Options, u fxfer.URL, against string, sh
 		if err != nil {
 			return nil, err
 		}
-		return client.Verify(ctx, u, against, show.difference)
+		return do(ctx, client)
 	})
 	if err != nil && ctx.Err() != nil {
 		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted}
@@ -99,7 +128,7 @@ func (v *plainVerdicts) difference(d fxfer.Difference) {
 }
 
 func (v *plainVerdicts) finish(s *fxfer.Comparison, err error) {
-	if s == nil || err != nil && fxfer.KindOf(err) != fxfer.KindPartial {
+	if s == nil || err != nil && fxfer.KindOf(err) != fxfer.KindPartial && fxfer.KindOf(err) != fxfer.KindIntegrity {
 		return
 	}
 	fmt.Fprintf(v.lines.out, "verified    %s, %s in %s: %s the same", count(s.Files, "file", "files"), showBytes(s.Bytes), showTime(s.Duration), grouped(s.Same))

@@ -391,19 +391,31 @@ func (s *Series) clean() error {
 			return err
 		}
 		return s.inState(func(state *os.Root) error {
-			for _, suffix := range stateSuffixes {
-				if err := removeIfThere(state, inner+suffix); err != nil {
-					return err
+			names, err := namesIn(state)
+			for _, name := range names {
+				if strings.HasPrefix(name, inner+".") {
+					err = errors.Join(err, removeIfThere(state, name))
 				}
 			}
-			return nil
+			return err
 		})
 	})
 	return at("remove snapshots of", s.path, err)
 }
 
-// stateSuffixes are those of the files that are known about a snapshot.
-var stateSuffixes = []string{}
+// State opens the folder for what is known about the snapshots, in files whose names are those of the snapshots, a dot, and more. Remove
+// removes them. The caller closes it.
+func (s *Series) State() (root *os.Root, err error) {
+	err = s.tree.withFolder(s.path, func(top *os.Root) error {
+		f := folder{root: top, path: s.path}
+		state, err := f.enter(seriesState)
+		if err == nil {
+			root = state.root
+		}
+		return err
+	})
+	return root, at("open the state of", s.path, err)
+}
 
 // LinkFrom is Link from a file of another tree, on the same file system.
 func (t *Tree) LinkFrom(other *Tree, from, to string) error {

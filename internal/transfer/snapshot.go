@@ -9,7 +9,7 @@ import (
 // never written to.
 type Snapshot struct {
 	Previous *disk.Tree // nil for none
-	// Linked tells of a file of Previous that had several names there.
+	// Linked tells of a file of Previous whether it has several names there.
 	Linked  func(disk.Identity) bool
 	Resumed bool // an earlier session left some of it: what the sender does not have is removed
 	// Publish is called once all is durable, before the sender is told. failed counts the entries that did.

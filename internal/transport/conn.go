@@ -36,6 +36,9 @@ type Config struct {
 	// Congestion names the congestion control. "" and "auto" take BBR on long paths where the kernel allows it.
 	Congestion string
 
+	// Socket is what Listen takes instead of listening itself, such as one that outlives this process. The caller does not use it any more.
+	Socket *net.TCPListener
+
 	// Protocol carries the streams. "" is TCP.
 	Protocol Protocol
 

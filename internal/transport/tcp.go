@@ -44,6 +44,13 @@ func headersOf(network string) int {
 }
 
 func bindTCP(addr string, cfg Config) (*net.TCPListener, error) {
+	if cfg.Socket != nil {
+		raw, err := cfg.Socket.SyscallConn()
+		if err == nil {
+			err = prepare(raw, cfg)
+		}
+		return cfg.Socket, err
+	}
 	lc := net.ListenConfig{
 		KeepAliveConfig: keepAlive,
 		Control:         func(_, _ string, raw syscall.RawConn) error { return prepare(raw, cfg) },

@@ -114,6 +114,9 @@ func (l *tcpListener) Accept() (*tcpConn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.cfg.Socket != nil { // otherwise it comes with it
+		_ = tcp.SetKeepAliveConfig(keepAlive)
+	}
 	c := newConn(tcp, l.cfg)
 	c.conf = l.conf
 	return c, nil

@@ -89,6 +89,7 @@ const (
 	Store  Intent = 6 // the client sends a snapshot
 	Series Intent = 7 // the client asks for snapshots
 	Expire Intent = 8 // the client has snapshots removed
+	Scrub  Intent = 9 // the server compares a snapshot with the digests that it keeps
 )
 
 // Hello opens a session: the first message on the control stream.

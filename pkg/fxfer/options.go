@@ -8,6 +8,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"net"
 	"net/netip"
 	"time"
 
@@ -126,11 +127,12 @@ const (
 
 // ServerOptions configure a Server. Reload can change those of the second group while it runs.
 type ServerOptions struct {
-	Home       string    // folder of identity, authorised clients and invitations; "" is the user's
-	Listen     string    // address, such as ":7433"
-	Transport  Transport // what clients may use; "" and TransportAuto are both
-	SockBuf    int       // bytes; a fixed window for every client, 0 is automatic
-	Congestion string    // congestion control, "" is automatic
+	Home       string           // folder of identity, authorised clients and invitations; "" is the user's
+	Listen     string           // address, such as ":7433"
+	Socket     *net.TCPListener // listened on already, as by systemd, in place of Listen; Serve closes it
+	Transport  Transport        // what clients may use; "" and TransportAuto are both
+	SockBuf    int              // bytes; a fixed window for every client, 0 is automatic
+	Congestion string           // congestion control, "" is automatic
 	Log        *slog.Logger
 	Audit      *slog.Logger // who did what to which entry, with its digest and outcome; nil is nowhere
 

@@ -129,7 +129,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 // listenOn listens for what the options ask for. Where that is both, QUIC may fail: many firewalls let no UDP pass in any case.
 func (s *Server) listenOn(addr string) error {
 	of := func(p transport.Protocol, addr string) error {
-		l, err := transport.Listen(addr, transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion})
+		l, err := transport.Listen(addr, transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion, Socket: s.opt.Socket})
 		if err != nil {
 			return &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", addr, err)}
 		}
@@ -156,7 +156,7 @@ func (s *Server) listenOn(addr string) error {
 		if err == nil {
 			return nil
 		}
-		if _, port, _ := net.SplitHostPort(addr); port != "0" || try == 5 { // otherwise the system has another one that is free for both
+		if _, port, _ := net.SplitHostPort(addr); port != "0" || s.opt.Socket != nil || try == 5 { // otherwise the system has another one that is free for both
 			s.log.Warn("no QUIC: clients can use TCP only", "error", err)
 			return nil
 		}
@@ -169,6 +169,13 @@ func (s *Server) closeShares() {
 	for _, share := range s.rules.Load().shares {
 		_ = share.tree.Close()
 	}
+}
+
+// Alive tells whether the server admits sessions. A server that hangs does not return, which is what a watchdog wants to know.
+func (s *Server) Alive() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.serving && !s.draining
 }
 
 // Addr is where the server listens.
@@ -245,12 +252,10 @@ func (s *Server) accept(ctx context.Context, l transport.Listener, serve func(tr
 	for {
 		conn, err := l.Accept()
 		switch {
+		case err == nil: // also of one that comes while the server ends: it is told so
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			if err == nil {
-				_ = conn.Close()
-			}
 			return
-		case err != nil: // such as too many open files: others may end
+		default: // such as too many open files: others may end
 			if !failing {
 				s.log.Error("accept", "error", err)
 			}
@@ -465,6 +470,8 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 		return s.probing(ctx, conn, m, admitted, log)
 	case wire.Series:
 		return s.listSeries(conn, m, g)
+	case wire.Scrub:
+		return s.scrub(ctx, conn, m, g, admitted)
 	case wire.Expire:
 		return s.expire(ctx, conn, m, g, admitted)
 	}

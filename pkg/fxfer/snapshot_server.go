@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/ledger"
 	"github.com/fxfer/fxfer/internal/retention"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -29,6 +31,7 @@ const (
 
 // storing is a snapshot that a session fills.
 type storing struct {
+	ctx      context.Context // of its session
 	series   *disk.Series
 	name     string
 	tree     *disk.Tree // of the new one
@@ -37,6 +40,10 @@ type storing struct {
 	own      bool           // the folder itself came with metadata
 	keep     retention.Keep // of the share, which applies once the snapshot is complete
 	done     bool           // it is
+	before   string         // name of the previous one, "" for none
+	state    *os.Root       // what is known about the series
+	ledger   *ledger.Ledger // digests
+	linked   map[disk.Identity]struct{}
 	log      *slog.Logger
 }
 
@@ -139,7 +146,7 @@ func (x *serverSession) store(ctx context.Context, conn transport.Conn) (*storin
 			return nil, err
 		}
 	}
-	s := &storing{series: series, name: m.Snapshot, keep: x.share.Keep, log: x.log}
+	s := &storing{ctx: ctx, series: series, name: m.Snapshot, keep: x.share.Keep, log: x.log}
 	if err := s.open(); err != nil {
 		s.close()
 		if errors.Is(err, fs.ErrExist) {
@@ -250,9 +257,42 @@ func (s *storing) open() (err error) {
 		return err
 	}
 	if n := len(complete); n > 0 {
-		s.previous, err = s.series.Open(complete[n-1])
+		s.before = complete[n-1]
+		if s.previous, err = s.series.Open(s.before); err != nil {
+			return err
+		}
+	}
+	if s.state, err = s.series.State(); err != nil {
+		return err
+	}
+	if err := s.readLinked(); err != nil {
+		return err
+	}
+	s.ledger, err = ledger.Open(s.state, s.name)
+	return err
+}
+
+// readLinked notes which files of the previous snapshot have several names in it.
+func (s *storing) readLinked() error {
+	s.linked = make(map[disk.Identity]struct{})
+	if s.previous == nil {
+		return nil
+	}
+	err := ledger.Links(s.state, s.before, func(_, path string) error {
+		if m, err := s.previous.Stat(path); err == nil {
+			s.linked[disk.Identity{Ino: m.ID.Ino, Dev: m.ID.Dev}] = struct{}{}
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	return err
+}
+
+func (s *storing) isLinked(id disk.Identity) bool {
+	_, ok := s.linked[disk.Identity{Ino: id.Ino, Dev: id.Dev}]
+	return ok
 }
 
 // close ends the use of the series. What is not published stays for a later session.
@@ -261,6 +301,12 @@ func (s *storing) close() {
 		if tree != nil {
 			_ = tree.Close()
 		}
+	}
+	if s.ledger != nil {
+		_ = s.ledger.Close()
+	}
+	if s.state != nil {
+		_ = s.state.Close()
 	}
 	if s.done && s.keep != (retention.Keep{}) {
 		s.retain()
@@ -287,13 +333,26 @@ func (s *storing) retain() {
 
 // snapshot is what the receiver knows of it.
 func (s *storing) snapshot() *transfer.Snapshot {
-	return &transfer.Snapshot{Previous: s.previous, Resumed: s.resumed, Publish: s.publish}
+	return &transfer.Snapshot{Previous: s.previous, Linked: s.isLinked, Resumed: s.resumed, Publish: s.publish}
 }
 
 // event takes note of what is in the snapshot.
 func (s *storing) event(e transfer.Event) {
-	if e.Kind == transfer.Done && e.Entry.Kind == wire.Dir && e.Entry.Path == "." {
+	switch x := e.Entry; {
+	case x == nil:
+	case e.Kind == transfer.Done && x.Kind == wire.Dir && x.Path == ".":
 		s.own = true
+	case e.Kind == transfer.Done && x.Kind == wire.Hardlink:
+		s.ledger.Link(x.Path, x.Link)
+	case x.Kind != wire.File:
+	case e.Kind == transfer.Committed && e.Digest == [32]byte{}:
+		s.ledger.Sparse(x.Path)
+	case e.Kind == transfer.Committed:
+		s.ledger.Committed(x.Path, e.Digest)
+	case e.Kind == transfer.Same && e.Reused:
+		s.ledger.Reused(x.Path)
+	case e.Kind == transfer.Same:
+		s.ledger.Same(x.Path)
 	}
 }
 
@@ -302,8 +361,15 @@ func (s *storing) publish(failed int64) error {
 	if failed > 0 {
 		return wire.Errorf(wire.CodeIncomplete, "the snapshot %s lacks %d entries that failed, and stays invisible: send it again", s.name, failed)
 	}
+	err := s.ledger.Finish(s.before, func(path string) ([32]byte, error) {
+		digest, _, err := digestFile(s.ctx, s.tree, path)
+		return digest, err
+	})
+	if err != nil {
+		return err
+	}
 	_ = s.tree.Close() // some systems rename no open folder
-	err := s.series.Publish(s.name, s.own)
+	err = s.series.Publish(s.name, s.own)
 	s.done = err == nil
 	return err
 }

@@ -102,3 +102,46 @@ func TestSnapshots(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "after!", string(text))
 }
+
+func TestScrub(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	home, dir := t.TempDir(), t.TempDir()
+	for _, name := range []string{"a", "b", "odd\n\\name", "c  d"} {
+		randomFile(t, filepath.Join(dir, name), 70_000)
+	}
+	require.NoError(t, os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "a2")))
+	sparse, err := os.Create(filepath.Join(dir, "sparse"))
+	require.NoError(t, err)
+	_, err = sparse.WriteAt([]byte("x"), 5<<20)
+	require.NoError(t, err)
+	require.NoError(t, sparse.Close())
+	u := s.invited(t)
+	u.Path = "p"
+	for n := range 2 {
+		_, err := client(t, home, Options{Target: Target{Snapshot: night(n)}}).Send(t.Context(), []string{dir + "/"}, u)
+		require.NoError(t, err)
+		u = s.plain(t, "p")
+		randomFile(t, filepath.Join(dir, "b"), 80_000)
+	}
+	c := client(t, home, Options{})
+	for n := range 2 {
+		sum, err := c.Scrub(t.Context(), u, night(n), func(d Difference) { t.Error(d) })
+		require.NoError(t, err)
+		require.Equal(t, int64(6), sum.Same)
+		require.Equal(t, int64(6), sum.Files)
+	}
+	at := func(name string) string { return filepath.Join(s.dir, "p", night(1), name) }
+	require.NoError(t, os.WriteFile(at("b"), []byte("rot"), 0o600))
+	require.NoError(t, os.WriteFile(at("new"), []byte("?"), 0o600))
+	require.NoError(t, os.Remove(at("c  d")))
+	found := map[string]Finding{}
+	_, err = c.Scrub(t.Context(), u, night(1), func(d Difference) { found[d.Path] = d.Finding })
+	require.Equal(t, KindIntegrity, KindOf(err))
+	require.Equal(t, map[string]Finding{"b": Different, "c  d": Missing, "new": Extra}, found)
+	_, err = c.Scrub(t.Context(), u, night(5), nil)
+	require.Error(t, err)
+	_, err = c.Scrub(t.Context(), u, night(0), func(d Difference) { t.Error(d) })
+	require.NoError(t, err)
+}

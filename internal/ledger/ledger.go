@@ -1,0 +1,598 @@
+// Package ledger keeps the digests of a snapshot's files beside it: what was received while it was filled, over any number of
+// sessions, and in the end a list in the form of b3sum, sorted by path, with what did not change taken from the list of the
+// snapshot before. Memory is bounded whatever the number of files.
+package ledger
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"container/heap"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// The files of a snapshot, by what follows its name: what was received, the digests, the hard links, and what is not whole yet.
+const (
+	logSuffix   = ".log"
+	listSuffix  = ".b3"
+	linksSuffix = ".links"
+	newSuffix   = ".new"
+	runSuffix   = ".run"
+)
+
+// kind is what is known of a file.
+type kind byte
+
+const (
+	begin     kind = iota + 1 // a session
+	committed                 // received, with its digest
+	reused                    // from the snapshot before
+	same                      // from an earlier session
+	sparse                    // received, its digest is not known
+	link                      // another name of a file
+)
+
+type record struct {
+	kind   kind
+	path   string
+	digest [32]byte
+	first  string // of a link: the file's other name
+	seq    uint64
+}
+
+// maxRecord bounds an encoded record: two paths and what is beside them.
+const maxRecord = 16 << 10
+
+// sortRoom is how much is sorted in memory, in bytes.
+const sortRoom = 16 << 20
+
+// Ledger is of one snapshot that is being filled. Its methods are safe for concurrent use.
+type Ledger struct {
+	root *os.Root
+	name string
+	room int
+
+	mu   sync.Mutex
+	file *os.File
+	out  *bufio.Writer
+	err  error // the first
+}
+
+// Open goes on with the ledger of a snapshot, or begins it. root is the folder for it. The caller closes it.
+func Open(root *os.Root, name string) (*Ledger, error) {
+	file, err := root.OpenFile(name+logSuffix, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the ledger: %w", err)
+	}
+	// What a killed process wrote in part is cut off.
+	whole := int64(0)
+	in := bufio.NewReaderSize(file, 64<<10)
+	for {
+		_, n, err := read(in)
+		if err != nil {
+			break
+		}
+		whole += int64(n)
+	}
+	err = file.Truncate(whole)
+	if err == nil {
+		_, err = file.Seek(whole, io.SeekStart)
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("open the ledger: %w", err)
+	}
+	l := &Ledger{root: root, name: name, room: sortRoom, file: file, out: bufio.NewWriterSize(file, 64<<10)}
+	l.add(record{kind: begin})
+	return l, nil
+}
+
+// Committed notes the digest of a file that was received.
+func (l *Ledger) Committed(path string, digest [32]byte) {
+	l.add(record{kind: committed, path: path, digest: digest})
+}
+
+// Sparse notes a file that was received, and of which b3sum would say something else than the sender.
+func (l *Ledger) Sparse(path string) { l.add(record{kind: sparse, path: path}) }
+
+// Reused notes a file that the snapshot before has, too.
+func (l *Ledger) Reused(path string) { l.add(record{kind: reused, path: path}) }
+
+// Same notes a file that an earlier session received.
+func (l *Ledger) Same(path string) { l.add(record{kind: same, path: path}) }
+
+// Link notes another name of the file first.
+func (l *Ledger) Link(path, first string) { l.add(record{kind: link, path: path, first: first}) }
+
+func (l *Ledger) add(r record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, err := l.out.Write(encode(&r)); err != nil && l.err == nil {
+		l.err = err
+	}
+}
+
+// Close ends the use of the ledger. What was noted stays for a later session.
+func (l *Ledger) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := errors.Join(l.err, l.out.Flush(), l.file.Close())
+	return err
+}
+
+// encode is the length of the rest, its CRC, and the rest.
+func encode(r *record) []byte {
+	b := []byte{byte(r.kind)}
+	b = binary.AppendUvarint(b, uint64(len(r.path)))
+	b = append(b, r.path...)
+	switch r.kind {
+	case committed:
+		b = append(b, r.digest[:]...)
+	case link:
+		b = append(b, r.first...)
+	case begin, reused, same, sparse:
+	}
+	head := binary.BigEndian.AppendUint32(nil, uint32(len(b)))
+	head = binary.BigEndian.AppendUint32(head, crc32.ChecksumIEEE(b))
+	return append(head, b...)
+}
+
+var errBroken = errors.New("broken record")
+
+// read returns the next record, and its length.
+func read(in io.Reader) (r record, n int, err error) {
+	var head [8]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return r, 0, err
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size == 0 || size > maxRecord {
+		return r, 0, errBroken
+	}
+	b := make([]byte, size)
+	if _, err := io.ReadFull(in, b); err != nil {
+		return r, 0, errBroken
+	}
+	if crc32.ChecksumIEEE(b) != binary.BigEndian.Uint32(head[4:]) {
+		return r, 0, errBroken
+	}
+	r.kind = kind(b[0])
+	length, k := binary.Uvarint(b[1:])
+	rest := b[1+max(k, 0):]
+	if k <= 0 || length > uint64(len(rest)) {
+		return r, 0, errBroken
+	}
+	r.path, b = string(rest[:length]), rest[length:]
+	switch r.kind {
+	case committed:
+		if len(b) != len(r.digest) {
+			return r, 0, errBroken
+		}
+		copy(r.digest[:], b)
+	case link:
+		r.first = string(b)
+	case begin, reused, same, sparse:
+	default:
+		return r, 0, errBroken
+	}
+	return r, len(head) + int(size), nil
+}
+
+// Finish writes the lists of a snapshot that is complete: what the last session noted is what it holds. previous is the snapshot that
+// files were reused of, "" for none. digest reads a file of which nothing is known. The ledger takes nothing any more.
+func (l *Ledger) Finish(previous string, digest func(path string) ([32]byte, error)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := errors.Join(l.err, l.out.Flush())
+	if err == nil {
+		err = l.finish(previous, digest)
+	}
+	if err != nil {
+		return fmt.Errorf("the snapshot's digests: %w", err)
+	}
+	return nil
+}
+
+func (l *Ledger) finish(previous string, digest func(path string) ([32]byte, error)) (err error) {
+	s := sorter{root: l.root, name: l.name, room: l.room}
+	defer s.discard()
+	session, err := l.sortInto(&s)
+	if err != nil {
+		return err
+	}
+	old := &lines{}
+	if previous != "" {
+		if old, err = openLines(l.root, previous+listSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	defer old.close()
+	list, err := create(l.root, l.name+listSuffix)
+	if err != nil {
+		return err
+	}
+	defer list.discard()
+	links, err := create(l.root, l.name+linksSuffix)
+	if err != nil {
+		return err
+	}
+	defer links.discard()
+	err = s.each(func(group []record) error {
+		now := group[len(group)-1]
+		if now.seq < session {
+			return nil // it is gone
+		}
+		known, ok := now.digest, now.kind == committed
+		switch now.kind {
+		case link:
+			return links.line("link", now.first+"\x00"+now.path)
+		case same: // unless it came from a snapshot that may not be the previous one
+			for _, r := range group {
+				if r.kind != same {
+					known, ok = r.digest, r.kind == committed
+				}
+			}
+		case reused:
+			known, ok = old.find(now.path)
+		case begin, committed, sparse:
+		}
+		if !ok {
+			var err error
+			if known, err = digest(now.path); err != nil {
+				return err
+			}
+		}
+		return list.line(hex.EncodeToString(known[:]), now.path)
+	})
+	if err == nil {
+		err = old.err
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(list.keep(), links.keep(), l.root.Remove(l.name+logSuffix))
+}
+
+// sortInto feeds the log to a sorter, and returns where its last session begins.
+func (l *Ledger) sortInto(s *sorter) (session uint64, err error) {
+	file, err := l.root.Open(l.name + logSuffix)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	in := bufio.NewReaderSize(file, 64<<10)
+	for seq := uint64(0); ; seq++ {
+		r, _, err := read(in)
+		if errors.Is(err, io.EOF) {
+			return session, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		r.seq = seq
+		if r.kind == begin {
+			session = seq
+			continue
+		}
+		if err := s.add(r); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// sorter sorts records by path and sequence, in runs of bounded size.
+type sorter struct {
+	root *os.Root
+	name string
+	room int
+	held []record
+	size int
+	file *os.File // all runs, one after the other
+	ends []int64
+}
+
+func (s *sorter) add(r record) error {
+	s.held = append(s.held, r)
+	if s.size += 128 + len(r.path) + len(r.first); s.size < s.room {
+		return nil
+	}
+	return s.spill()
+}
+
+func compare(a, b *record) int {
+	return cmp.Or(strings.Compare(a.path, b.path), cmp.Compare(a.seq, b.seq))
+}
+
+func (s *sorter) sort() { slices.SortFunc(s.held, func(a, b record) int { return compare(&a, &b) }) }
+
+func (s *sorter) spill() (err error) {
+	if s.file == nil {
+		if s.file, err = s.root.OpenFile(s.name+runSuffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
+			return err
+		}
+	}
+	s.sort()
+	out := bufio.NewWriterSize(s.file, 64<<10)
+	for i := range s.held {
+		b := binary.AppendUvarint(nil, s.held[i].seq)
+		if _, err := out.Write(append(b, encode(&s.held[i])...)); err != nil {
+			return err
+		}
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	end, err := s.file.Seek(0, io.SeekCurrent)
+	s.ends = append(s.ends, end)
+	s.held, s.size = s.held[:0], 0
+	return err
+}
+
+func (s *sorter) discard() {
+	if s.file != nil {
+		s.file.Close()
+		_ = s.root.Remove(s.name + runSuffix)
+	}
+}
+
+// run is a sorted part.
+type run struct {
+	next record
+	in   *bufio.Reader
+}
+
+func (r *run) advance() error {
+	seq, err := binary.ReadUvarint(r.in)
+	if err != nil {
+		return err
+	}
+	if r.next, _, err = read(r.in); err != nil {
+		return err
+	}
+	r.next.seq = seq
+	return nil
+}
+
+type runs []*run
+
+func (r runs) Len() int           { return len(r) }
+func (r runs) Less(i, j int) bool { return compare(&r[i].next, &r[j].next) < 0 }
+func (r runs) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
+func (r *runs) Push(x any)        { *r = append(*r, x.(*run)) }
+func (r *runs) Pop() any {
+	last := (*r)[len(*r)-1]
+	*r = (*r)[:len(*r)-1]
+	return last
+}
+
+// each visits the records of each path, in order.
+func (s *sorter) each(visit func(group []record) error) error {
+	if s.file == nil {
+		s.sort()
+		for len(s.held) > 0 {
+			n := 1
+			for n < len(s.held) && s.held[n].path == s.held[0].path {
+				n++
+			}
+			if err := visit(s.held[:n]); err != nil {
+				return err
+			}
+			s.held = s.held[n:]
+		}
+		return nil
+	}
+	if len(s.held) > 0 {
+		if err := s.spill(); err != nil {
+			return err
+		}
+	}
+	var all runs
+	from := int64(0)
+	for _, end := range s.ends {
+		r := &run{in: bufio.NewReaderSize(io.NewSectionReader(s.file, from, end-from), 16<<10)}
+		if err := r.advance(); err != nil {
+			return err
+		}
+		all, from = append(all, r), end
+	}
+	heap.Init(&all)
+	var group []record
+	for len(all) > 0 {
+		next := all[0].next
+		if len(group) > 0 && group[0].path != next.path {
+			if err := visit(group); err != nil {
+				return err
+			}
+			group = group[:0]
+		}
+		group = append(group, next)
+		switch err := all[0].advance(); {
+		case errors.Is(err, io.EOF):
+			heap.Pop(&all)
+		case err != nil:
+			return err
+		default:
+			heap.Fix(&all, 0)
+		}
+	}
+	if len(group) > 0 {
+		return visit(group)
+	}
+	return nil
+}
+
+// list is a file that gets its name when it is whole.
+type list struct {
+	root *os.Root
+	name string
+	file *os.File
+	out  *bufio.Writer
+}
+
+func create(root *os.Root, name string) (*list, error) {
+	file, err := root.OpenFile(name+newSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return &list{root, name, file, bufio.NewWriterSize(file, 64<<10)}, nil
+}
+
+// line writes two words, of which the second may hold anything. As b3sum does, a backslash before the line says that it is escaped.
+func (l *list) line(first, second string) error {
+	mark := ""
+	if strings.ContainsAny(first+second, "\\\n\r") {
+		mark, first, second = `\`, escaper.Replace(first), escaper.Replace(second)
+	}
+	_, err := fmt.Fprintf(l.out, "%s%s  %s\n", mark, first, second)
+	return err
+}
+
+var (
+	escaper   = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`)
+	unescaper = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
+)
+
+func (l *list) keep() error {
+	err := errors.Join(l.out.Flush(), l.file.Sync(), l.file.Close())
+	l.file = nil
+	if err != nil {
+		return err
+	}
+	return l.root.Rename(l.name+newSuffix, l.name)
+}
+
+func (l *list) discard() {
+	if l.file != nil {
+		l.file.Close()
+		_ = l.root.Remove(l.name + newSuffix)
+	}
+}
+
+// lines reads a list of digests, in its order. The zero one is empty.
+type lines struct {
+	file   *os.File
+	in     *bufio.Reader
+	path   string
+	digest [32]byte
+	some   bool
+	err    error
+}
+
+func openLines(root *os.Root, name string) (*lines, error) {
+	file, err := root.Open(name)
+	if err != nil {
+		return &lines{}, err
+	}
+	l := &lines{file: file, in: bufio.NewReaderSize(file, 64<<10)}
+	l.next()
+	return l, nil
+}
+
+func (l *lines) close() {
+	if l.file != nil {
+		l.file.Close()
+	}
+}
+
+func (l *lines) next() {
+	l.some = false
+	first, second, err := readLine(l.in)
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			l.err = err
+		}
+		return
+	}
+	if len(first) != 64 {
+		l.err = errBroken
+		return
+	}
+	if _, err := hex.Decode(l.digest[:], []byte(first)); err != nil {
+		l.err = errBroken
+		return
+	}
+	l.path, l.some = second, true
+}
+
+// find returns the digest of a path. Paths are asked for in their order.
+func (l *lines) find(path string) (digest [32]byte, ok bool) {
+	for l.some && l.path < path {
+		l.next()
+	}
+	if l.some && l.path == path {
+		return l.digest, true
+	}
+	return digest, false
+}
+
+// readLine reads what list.line wrote.
+func readLine(in *bufio.Reader) (first, second string, err error) {
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		if errors.Is(err, io.EOF) && len(line) > 0 {
+			err = errBroken
+		}
+		return "", "", err
+	}
+	line = bytes.TrimSuffix(line, []byte{'\n'})
+	line, escaped := bytes.CutPrefix(line, []byte{'\\'})
+	before, after, ok := strings.Cut(string(line), "  ")
+	if !ok || len(line) > maxRecord {
+		return "", "", errBroken
+	}
+	if escaped {
+		before, after = unescaper.Replace(before), unescaper.Replace(after)
+	}
+	return before, after, nil
+}
+
+// Digests visits the digests of a complete snapshot, in the order of the paths. fs.ErrNotExist says that there are none.
+func Digests(root *os.Root, name string, visit func(path string, digest [32]byte) error) error {
+	l, err := openLines(root, name+listSuffix)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	for ; l.some; l.next() {
+		if err := visit(l.path, l.digest); err != nil {
+			return err
+		}
+	}
+	return l.err
+}
+
+// Links visits the further names of files of a complete snapshot.
+func Links(root *os.Root, name string, visit func(first, path string) error) error {
+	file, err := root.Open(name + linksSuffix)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	in := bufio.NewReaderSize(file, 64<<10)
+	for {
+		_, both, err := readLine(in)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		first, path, ok := strings.Cut(both, "\x00")
+		if err == nil && !ok {
+			err = errBroken
+		}
+		if err == nil {
+			err = visit(first, path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

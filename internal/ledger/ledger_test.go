@@ -1,0 +1,119 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func openRoot(t *testing.T) (*os.Root, string) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { root.Close() })
+	return root, dir
+}
+
+func digests(t *testing.T, root *os.Root, name string) map[string][32]byte {
+	t.Helper()
+	all := map[string][32]byte{}
+	last := ""
+	require.NoError(t, Digests(root, name, func(path string, digest [32]byte) error {
+		require.Less(t, last, path, "sorted")
+		all[path], last = digest, path
+		return nil
+	}))
+	return all
+}
+
+// TestNights fills snapshot after snapshot, in sessions that are cut off, and compares the lists with what the files were.
+func TestNights(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	root, dir := openRoot(t)
+	content := map[string]byte{} // of the previous snapshot
+	previous := ""
+	for night := range 6 {
+		name := fmt.Sprintf("n%d", night)
+		now := map[string]byte{}
+		for range 300 {
+			path := fmt.Sprintf("d%d/%s", r.IntN(9), []string{"a", "b\nc", `d\e`, "f  g", "\xff\xfe", "h\r"}[r.IntN(6)]+fmt.Sprint(r.IntN(60)))
+			now[path] = byte(r.IntN(3)) // may be as before
+		}
+		held := map[string]byte{} // by the unfinished snapshot
+		links := map[string]string{}
+		for session, last := 0, r.IntN(3); session <= last; session++ {
+			l, err := Open(root, name)
+			require.NoError(t, err)
+			l.room = 1 + r.IntN(20_000)
+			for path, value := range now {
+				if session < last && r.IntN(2) == 0 {
+					continue
+				}
+				if session < last && r.IntN(10) == 0 {
+					value = 77 // is another one later
+				}
+				had, there := held[path]
+				before, known := content[path]
+				switch {
+				case there && had == value:
+					l.Same(path)
+				case known && before == value:
+					l.Reused(path)
+				case r.IntN(10) == 0:
+					l.Sparse(path)
+				default:
+					l.Committed(path, [32]byte{value})
+				}
+				held[path] = value
+			}
+			if session < last {
+				l.Committed("gone meanwhile", [32]byte{5})
+				require.NoError(t, l.Close())
+				if r.IntN(2) == 0 { // killed while it wrote
+					log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_WRONLY|os.O_APPEND, 0)
+					require.NoError(t, err)
+					_, err = log.Write([]byte{0, 0, 0, 9, 1, 2})
+					require.NoError(t, errors.Join(err, log.Close()))
+				}
+				continue
+			}
+			for i := range r.IntN(5) {
+				links[fmt.Sprintf("link  %d\n", i)] = "d0/a  \\"
+				l.Link(fmt.Sprintf("link  %d\n", i), "d0/a  \\")
+			}
+			require.NoError(t, l.Finish(previous, func(path string) ([32]byte, error) { return [32]byte{now[path]}, nil }))
+			require.NoError(t, l.Close())
+		}
+		want := map[string][32]byte{}
+		for path, value := range now {
+			want[path] = [32]byte{value}
+		}
+		require.Equal(t, want, digests(t, root, name))
+		got := map[string]string{}
+		require.NoError(t, Links(root, name, func(first, path string) error { got[path] = first; return nil }))
+		require.Equal(t, links, got)
+		content, previous = now, name
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.False(t, slices.ContainsFunc(left, func(p string) bool { return !strings.HasSuffix(p, ".b3") && !strings.HasSuffix(p, ".links") }), "%v", left)
+}
+
+func TestBroken(t *testing.T) {
+	root, dir := openRoot(t)
+	require.ErrorIs(t, Digests(root, "no", nil), fs.ErrNotExist)
+	for _, text := range []string{"x", "abc  d\n", strings.Repeat("0", 64) + " d\n", strings.Repeat("z", 64) + "  d\n", strings.Repeat("0", 64) + "  d"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "s.b3"), []byte(text), 0o600))
+		require.Error(t, Digests(root, "s", func(string, [32]byte) error { return nil }), "%q", text)
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package fxfer
+
+// idly calls f.
+func idly(f func()) { f() }

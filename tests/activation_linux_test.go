@@ -1,0 +1,173 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// activated is a server that gets its socket as from systemd, and tells systemd how it is.
+type activated struct {
+	t      *testing.T
+	dir    string
+	socket *os.File
+	notify *net.UnixConn
+	cmd    *exec.Cmd
+	said   bytes.Buffer
+}
+
+func newActivated(t *testing.T, config string) (*activated, string) {
+	a := &activated{t: t, dir: t.TempDir()}
+	var plain net.ListenConfig
+	plain.SetMultipathTCP(false) // as systemd's
+	l, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	a.socket, err = l.(*net.TCPListener).File()
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close()) // a.socket goes on listening
+	t.Cleanup(func() { _ = a.socket.Close() })
+	a.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(a.dir, "notify"), Net: "unixgram"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = a.notify.Close() })
+	require.NoError(t, os.MkdirAll(filepath.Join(a.dir, "files"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(a.dir, "fxfer.yaml"), []byte(config), 0o600))
+	return a, address
+}
+
+// heard waits until the server tells systemd something.
+func (a *activated) heard(want string) string {
+	a.t.Helper()
+	buf := make([]byte, 4096)
+	require.NoError(a.t, a.notify.SetReadDeadline(time.Now().Add(time.Minute)))
+	for {
+		n, err := a.notify.Read(buf)
+		require.NoError(a.t, err, "waiting for %s; the server said:\n%s", want, &a.said)
+		if strings.Contains(string(buf[:n]), want) {
+			return string(buf[:n])
+		}
+	}
+}
+
+// start returns when the server is ready.
+func (a *activated) start() {
+	a.t.Helper()
+	a.cmd = exec.Command("sh", "-c", "LISTEN_PID=$$ exec fxfer serve --config fxfer.yaml")
+	a.cmd.Dir = a.dir
+	a.cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "NOTIFY_SOCKET="+filepath.Join(a.dir, "notify"), "WATCHDOG_USEC=200000", "FXFER_HOME="+filepath.Join(a.dir, "home"))
+	a.cmd.ExtraFiles = []*os.File{a.socket}
+	a.cmd.Stdout, a.cmd.Stderr = &a.said, &a.said
+	require.NoError(a.t, a.cmd.Start())
+	a.t.Cleanup(func() { _ = a.cmd.Process.Kill(); _, _ = a.cmd.Process.Wait() })
+	a.heard("READY=1")
+}
+
+func (a *activated) stop() {
+	a.t.Helper()
+	require.NoError(a.t, a.cmd.Process.Signal(syscall.SIGTERM))
+	a.heard("STOPPING=1")
+	require.NoError(a.t, a.cmd.Wait(), "%s", &a.said)
+}
+
+// TestRestart restarts a server twice, as systemd does that holds its socket, under fifty transfers: none fails, and none is refused.
+func TestRestart(t *testing.T) {
+	const transfers, size = 50, 2 << 20
+	a, address := newActivated(t, "shares: {data: {dir: files}}\nrate-limit: 160mbit\nmax-sessions: 64\nmax-sessions-per-client: 64\n")
+	t.Logf("seed %d", *seed)
+	content := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{byte(*seed), byte(*seed >> 8)}).Read(content)
+	require.NoError(t, os.WriteFile(filepath.Join(a.dir, "content"), content, 0o600))
+	server, err := identity.OpenStore(filepath.Join(a.dir, "home"))
+	require.NoError(t, err)
+	serverKey, err := server.Key()
+	require.NoError(t, err)
+	clientHome := filepath.Join(a.dir, "client")
+	own, err := identity.OpenStore(clientHome)
+	require.NoError(t, err)
+	key, err := own.Key()
+	require.NoError(t, err)
+	pin, err := identity.PinOfPrivate(key).Key()
+	require.NoError(t, err)
+	require.NoError(t, server.AddAuthorized(pin, identity.Grants{"*": identity.Read | identity.Write}, ""))
+	a.start()
+	a.heard("WATCHDOG=1")
+
+	var begun, ended, again atomic.Int64
+	var done [transfers]atomic.Int64 // bytes
+	sum := func() (n int64) {
+		for i := range done {
+			n += done[i].Load()
+		}
+		return n
+	}
+	var all sync.WaitGroup
+	failed := make(chan error, 2*transfers)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	for i := range transfers {
+		first := sync.OnceFunc(func() { begun.Add(1) })
+		c, err := fxfer.NewClient(fxfer.Options{Home: clientHome, Streams: 1, RetryFor: 3 * time.Minute, Pin: string(identity.PinOfPrivate(serverKey)),
+			Progress: func(p fxfer.Progress) {
+				if done[i].Store(p.BytesDone); p.BytesDone > 0 {
+					first()
+				}
+			},
+			Notice: func(s string) {
+				if strings.Contains(s, "refused") {
+					failed <- fmt.Errorf("transfer %d: %s", i, s)
+				}
+				again.Add(1)
+			},
+		})
+		require.NoError(t, err)
+		u, err := fxfer.ParseURL(fmt.Sprintf("fxfer://%s/data/f%d", address, i))
+		require.NoError(t, err)
+		all.Go(func() {
+			defer first()
+			defer ended.Add(1)
+			if _, err := c.Send(ctx, []string{filepath.Join(a.dir, "content")}, u); err != nil {
+				failed <- fmt.Errorf("transfer %d: %w", i, err)
+			}
+		})
+	}
+	var running []int64 // at each restart
+	for range 2 {
+		before := sum()
+		require.Eventually(t, func() bool { return begun.Load() == transfers && sum() > before+4*size }, 2*time.Minute, 10*time.Millisecond)
+		running = append(running, transfers-ended.Load())
+		a.stop()
+		a.start()
+	}
+	all.Wait()
+	close(failed)
+	for err := range failed {
+		t.Error(err)
+	}
+	t.Logf("%d transfers ran when the server was restarted, they tried again %d times", running, again.Load())
+	require.Positive(t, running[1])
+	for i := range transfers {
+		got, err := os.ReadFile(filepath.Join(a.dir, "files", fmt.Sprint("f", i)))
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(content, got))
+	}
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGHUP))
+	a.heard("MONOTONIC_USEC=")
+	a.heard("READY=1")
+	a.stop()
+}
