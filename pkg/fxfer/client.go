@@ -284,7 +284,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		if err == nil {
 			c.keepChoice(server, s.stats.carrier)
 		}
-		if t.written+t.copied > before {
+		if worked(t.written+t.copied-before, s.heard.Load(), time.Since(began)) {
 			alive, try = time.Now(), 0
 		}
 		if err == nil && t.manifest != nil {
@@ -317,6 +317,15 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		t.reconnects++
 		t.begin()
 	}
+}
+
+// longSession is what lasted long enough to have done something, though not a byte was written: comparing a tree takes its time.
+const longSession = 30 * time.Second
+
+// worked tells whether a session that wrote and heard so many bytes was in contact with the server, so that the time for further tries begins
+// anew with its end.
+func worked(written, heard int64, lasted time.Duration) bool {
+	return written > 0 || heard > 0 && lasted >= longSession
 }
 
 // tellHole says that a black hole was found, and what is done about it.
