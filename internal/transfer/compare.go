@@ -32,6 +32,9 @@ func (v *Receiver) entries(m *wire.Entries) error {
 	var resumed []resumption
 	for i := range m.Entries {
 		e, a := v.entry(m.First+uint64(i), &m.Entries[i])
+		if v.ctx.Err() != nil {
+			return errClosed
+		}
 		if a.Verdict != 0 {
 			answers.Answers = append(answers.Answers, a)
 		}
@@ -88,9 +91,11 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	if err == nil {
 		err = v.decide(e, &a)
 	}
+	if v.endIfHopeless(err) {
+		return e, wire.Answer{}
+	}
 	if err != nil {
 		a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
-		v.endIfHopeless(err)
 	}
 	// Data streams wait for the entry until it is ready.
 	ends := a.Verdict != 0 && a.Verdict != wire.Hash && a.Verdict != wire.Need
@@ -167,6 +172,7 @@ func (v *Receiver) decide(e *receiving, a *wire.Answer) error {
 	x, t := &e.entry, &v.opt.Target
 	have, err := v.tree.StatXattrs(e.meta.Path)
 	missing := errors.Is(err, fs.ErrNotExist)
+	e.lacks, e.over = missing || have.Kind != e.meta.Kind, !missing && have.Kind == disk.File
 	switch {
 	case errors.Is(err, disk.ErrNotFolder) && t.Delete && t.DryRun: // something above it would be replaced
 		missing = true
@@ -196,6 +202,11 @@ func (v *Receiver) decide(e *receiving, a *wire.Answer) error {
 	a.Verdict = wire.Done
 	switch x.Kind {
 	case wire.Dir:
+		if e.lacks {
+			if err := v.take(e, 0, v.lacking(e.meta.Path)); err != nil {
+				return err
+			}
+		}
 		if err := v.make(e, func() error { return v.tree.Mkdir(e.meta.Path, e.meta.Mode) }); err != nil {
 			return err
 		}
@@ -205,9 +216,15 @@ func (v *Receiver) decide(e *receiving, a *wire.Answer) error {
 		v.folders.enter(&folder{index: e.index, entry: e.entry, meta: e.meta})
 		return nil
 	case wire.Symlink:
+		if err := v.take(e, 0, 1); err != nil {
+			return err
+		}
 		v.keepOld(e)
 		return v.make(e, func() error { return v.tree.Symlink(e.meta, v.options(e)) })
 	case wire.Fifo, wire.CharDevice, wire.BlockDevice, wire.Socket:
+		if err := v.take(e, 0, 1); err != nil {
+			return err
+		}
 		v.keepOld(e)
 		return v.make(e, func() error { return v.tree.Special(e.meta, v.options(e)) })
 	case wire.File, wire.Hardlink, wire.Share:
@@ -247,7 +264,7 @@ func (v *Receiver) make(e *receiving, f func() error) error {
 		if dir == "." {
 			return err
 		}
-		if err := v.tree.Mkdir(dir, 0o755); err != nil {
+		if err := v.mkdir(dir); err != nil {
 			return err
 		}
 		err = f()
@@ -327,6 +344,9 @@ func (v *Receiver) same(e *receiving, have *disk.Meta, a *wire.Answer) error {
 // prepare readies a file for its data.
 func (v *Receiver) prepare(e *receiving, a *wire.Answer) error {
 	a.Verdict = wire.Need
+	if err := v.take(e, max(0, e.entry.Size), 1); err != nil {
+		return err
+	}
 	if e.blocks == 0 || e.blocks == 1 { // written when its data is there
 		v.mu.Lock()
 		defer v.mu.Unlock()
@@ -506,9 +526,11 @@ func (v *Receiver) afterCompare(e *receiving, same bool) {
 
 // conclude answers for an entry later than with the others of its message.
 func (v *Receiver) conclude(e *receiving, a *wire.Answer, err error) {
+	if v.endIfHopeless(err) {
+		return
+	}
 	if err != nil {
 		a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
-		v.endIfHopeless(err)
 	}
 	have := extents(slices.Clone(a.Have))
 	v.ctrl.send(&wire.Answers{Answers: []wire.Answer{*a}})
@@ -577,6 +599,9 @@ func (v *Receiver) linkNow(e *receiving) error {
 	if have, err := v.tree.Stat(from); err != nil || have.Kind != disk.File || !have.ModTime.Equal(e.entry.Time()) {
 		return wire.Errorf(wire.CodeChanged, "%q, of which it is another name, is not there", e.entry.Link)
 	}
+	if err := v.take(e, 0, 1); err != nil {
+		return err
+	}
 	v.keepOld(e)
 	err := v.make(e, func() error { return v.tree.Link(from, e.meta.Path) })
 	if err != nil && cannotLink(err) {
@@ -613,6 +638,9 @@ func (v *Receiver) copyFile(e *receiving, tree *disk.Tree, from string) error {
 	meta, opt := e.meta, v.options(e)
 	meta.Size, meta.ID = f.Identity().Size, disk.Identity{}
 	opt.Sync = disk.SyncNone // all is made durable at the end
+	if err := v.take(e, meta.Size, 0); err != nil {
+		return err
+	}
 	var part *disk.Partial
 	err = v.make(e, func() (err error) {
 		part, err = v.tree.Partial(meta, 1<<maxBlockLog, opt)
@@ -686,9 +714,11 @@ func (v *Receiver) linkWaiting(links []*receiving, became *Event) {
 			}
 		}
 		events[i] = Event{Kind: outcomes[a.Verdict], New: a.New}
+		if v.endIfHopeless(err) {
+			return
+		}
 		if err != nil {
 			a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
-			v.endIfHopeless(err)
 			events[i] = Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}}
 		}
 		answers.Answers = append(answers.Answers, a)
@@ -724,7 +754,9 @@ func (v *Receiver) fail(e *receiving, err error) {
 
 // failEntry is fail for an entry that the caller has resolved.
 func (v *Receiver) failEntry(e *receiving, err error) {
-	v.endIfHopeless(err)
+	if v.endIfHopeless(err) {
+		return
+	}
 	var known *wire.Error
 	if !errors.As(err, &known) {
 		known = &wire.Error{Code: codeOf(err), Text: err.Error()}
@@ -753,6 +785,7 @@ func (v *Receiver) finishEntry(e *receiving, ev Event) {
 	v.event(ev)
 	v.mu.Lock()
 	delete(v.active, e.index)
+	v.settleEntry(e, ev.Kind != Again && (ev.Kind != Failed || part != nil))
 	v.pending--
 	v.held -= e.held
 	v.open -= weightOf(&e.entry)
@@ -766,6 +799,9 @@ func (v *Receiver) finishEntry(e *receiving, ev Event) {
 	}
 	v.cond.Broadcast()
 	v.mu.Unlock()
+	if ev.Kind == Failed || ev.Kind == Committed && e.over {
+		v.freed()
+	}
 	v.setFolders(done)
 	v.linkWaiting(links, &ev)
 	v.flushIdle()
