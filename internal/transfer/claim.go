@@ -16,6 +16,7 @@ type sendStream struct {
 	id     uint64
 	stream Stream
 	dead   bool
+	ended  bool      // the receiver has closed it: nothing more may be claimed
 	flying int       // blocks not yet acknowledged
 	moved  time.Time // last acknowledgement, or first block in flight
 }
@@ -91,6 +92,26 @@ func (s *Sender) AddStream(id uint64, stream Stream) {
 		s.carry(st)
 		s.lose(st)
 	}()
+	s.running.Add(1)
+	go func() {
+		defer s.running.Done()
+		s.awaitEnd(st)
+	}()
+}
+
+// awaitEnd waits for the end of a stream, which its carrier would learn only when it writes again: what is in flight on it may be lost. The
+// receiver says nothing on a stream but why it refuses it.
+func (s *Sender) awaitEnd(st *sendStream) {
+	var b [1]byte
+	_, _ = st.stream.Read(b[:])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.ended = true
+	if st.flying > 0 {
+		st.dead = true
+		s.cond.Broadcast()
+		s.parked.Broadcast()
+	}
 }
 
 // What one stream sends at once of small files: a batch costs one write.
@@ -337,7 +358,7 @@ func (s *Sender) claim(st *sendStream, c *carrier) (task, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		if s.over || st.dead {
+		if s.over || st.dead || st.ended && len(s.ready)+len(s.small) > 0 {
 			return task{}, false
 		}
 		if !s.parkedLocked(st) && !s.enoughLocked(st) {

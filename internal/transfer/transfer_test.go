@@ -603,3 +603,43 @@ func (c changer) Walk(ctx context.Context, visit func(Item) error, failed func(s
 		return visit(i)
 	}, failed)
 }
+
+// reset is a stream that takes blocks which never arrive, and then tells whoever reads.
+type reset struct {
+	net.Conn
+	lost chan struct{} // closed with the first
+	once sync.Once
+}
+
+func (r *reset) Write(p []byte) (int, error) { r.once.Do(func() { close(r.lost) }); return len(p), nil }
+
+func (r *reset) Read([]byte) (int, error) { <-r.lost; return 0, io.ErrUnexpectedEOF }
+
+// after is a stream that begins to write when a channel is closed.
+type after struct {
+	net.Conn
+	begin chan struct{}
+}
+
+func (a *after) Write(p []byte) (int, error) { <-a.begin; return a.Conn.Write(p) }
+
+// TestResetStream: what was in flight on a stream that ended goes to another one, also where the stream has nothing more to send.
+func TestResetStream(t *testing.T) {
+	src, dst := t.TempDir(), t.TempDir()
+	want := randomBytes(seeded(t), 2<<20)
+	require.NoError(t, os.WriteFile(filepath.Join(src, "a"), want, 0o600))
+	lost := make(chan struct{})
+	s := session{source: &TreeSource{Roots: []Root{{openTree(t, src), "a", "a"}}}, target: openTree(t, dst), path: ".", streams: 2, wrap: func(id int, c net.Conn) net.Conn {
+		if id == 0 {
+			return &reset{Conn: c, lost: lost}
+		}
+		return &after{c, lost}
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s.run(t, ctx)
+	s.ok(t)
+	got, err := os.ReadFile(filepath.Join(dst, "a"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, got))
+}

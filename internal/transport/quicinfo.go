@@ -30,7 +30,7 @@ func (c *quicConn) Info() (Info, bool) {
 	}
 	now := l.lookLocked(time.Now())
 	if l.teller != c {
-		return Info{State: now.State, Congestion: now.Congestion, RTT: now.RTT, MinRTT: now.MinRTT, RTTVar: now.RTTVar, SndMSS: now.SndMSS, PMTU: now.PMTU}, true
+		return Info{Protocol: QUIC, State: now.State, Congestion: now.Congestion, RTT: now.RTT, MinRTT: now.MinRTT, RTTVar: now.RTTVar, SndMSS: now.SndMSS, PMTU: now.PMTU}, true
 	}
 	l.told = now
 	now.BytesAcked -= min(now.BytesAcked, l.passed.BytesAcked)
@@ -57,7 +57,7 @@ func (l *link) lookLocked(now time.Time) Info {
 	waiting := int(l.writing.Load())
 	before := l.looked
 	i := Info{
-		State: "established", Congestion: quicCongestion,
+		Protocol: QUIC, State: "established", Congestion: quicCongestion,
 		RTT: s.SmoothedRTT, MinRTT: s.MinRTT, RTTVar: s.MeanDeviation,
 		SndMSS: quicMSS, Cwnd: int(s.CongestionWindow), NotSent: waiting,
 		BytesSent: s.BytesSent, BytesReceived: s.BytesReceived, BytesRetrans: s.BytesLost,

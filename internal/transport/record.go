@@ -212,7 +212,11 @@ func (d *recordReader) record() (length int, whole bool) {
 // fill reads src once, with room for at least one record.
 func (d *recordReader) fill() error {
 	rest := d.buf[d.r:d.w]
-	if size := int(d.size.Load()); len(d.buf) < size {
+	size := int(d.size.Load())
+	if d.buf == nil { // on a stream that only sends, this one waits for its end
+		size = min(size, smallBuffer)
+	}
+	if len(d.buf) < size {
 		d.buf = make([]byte, size)
 	}
 	// The rest is less than a record, so moving it is cheap beside a buffer of many records.

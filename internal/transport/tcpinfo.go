@@ -8,6 +8,7 @@ import (
 // Info is what the kernel knows of a conn at one moment. Counters run from the connection's start. Fields that this kernel does not
 // give are zero.
 type Info struct {
+	Protocol   Protocol
 	State      string // of TCP, e.g. "established"
 	Congestion string // name of the congestion control
 
@@ -57,7 +58,9 @@ type BBRInfo struct {
 
 // Info returns the kernel's figures, and false where there are none.
 func (c *tcpConn) Info() (Info, bool) {
-	return InfoOf(c.tcp)
+	i, ok := InfoOf(c.tcp)
+	i.Protocol = TCP
+	return i, ok
 }
 
 // InfoOf is Info for any TCP socket.

@@ -38,6 +38,9 @@ type Client struct {
 func NewClient(opt Options) (*Client, error) {
 	if opt.MaxStreams == 0 {
 		opt.MaxStreams = max(DefaultMaxStreams, opt.Streams)
+		if opt.Transport == TransportQUIC {
+			opt.MaxStreams = maxStreams // NewReno needs more of them where segments are lost
+		}
 	}
 	if err := opt.check(); err != nil {
 		return nil, err
@@ -266,9 +269,9 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 			err = nil // it was the answer that was lost
 		}
 		if err == nil && c.opt.Streams == 0 {
-			c.learn(server, s.stats.streams)
+			c.learn(c.pathName(server), s.stats.streams)
 		}
-		if t.written+t.copied > before {
+		if worked(t.written+t.copied-before, s.heard.Load(), time.Since(began)) {
 			alive, try = time.Now(), 0
 		}
 		if err == nil && t.manifest != nil {
@@ -301,6 +304,15 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		t.reconnects++
 		t.begin()
 	}
+}
+
+// longSession is what lasted long enough to have done something, though not a byte was written: comparing a tree takes its time.
+const longSession = 30 * time.Second
+
+// worked tells whether a session that wrote and heard so many bytes was in contact with the server, so that the time for further tries begins
+// anew with its end.
+func worked(written, heard int64, lasted time.Duration) bool {
+	return written > 0 || heard > 0 && lasted >= longSession
 }
 
 // tellHole says that a black hole was found, and what is done about it.

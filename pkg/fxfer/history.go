@@ -58,6 +58,14 @@ func forgetOldest(dir string) {
 	}
 }
 
+// pathName is under what the path to a server is remembered.
+func (c *Client) pathName(server string) string {
+	if c.opt.Transport == TransportQUIC {
+		return server + " quic"
+	}
+	return server
+}
+
 // pathFile is where the streams that a server's path took are kept.
 func (c *Client) pathFile(server string) string {
 	return filepath.Join(c.store.Dir(), "paths", hex.EncodeToString([]byte(server)))

@@ -172,7 +172,7 @@ func (s *clientSession) run(ctx context.Context) error {
 
 	first := opt.Streams
 	if first == 0 {
-		first = min(max(initialStreams, s.client.learned(s.url.address())), opt.MaxStreams)
+		first = min(max(initialStreams, s.client.learned(s.client.pathName(s.url.address()))), opt.MaxStreams)
 	}
 	_, known, err := s.client.store.KnownServer(s.url.address())
 	if err != nil {
@@ -220,7 +220,7 @@ const partWithin = time.Second
 // config is for all streams of the session. The caller closes the group.
 func (s *clientSession) config() transport.Config {
 	opt := &s.client.opt
-	s.group.SetWant(firstLinks)
+	s.group.SetWant(maxStreams)
 	return transport.Config{
 		Identity: s.client.key, Protocol: opt.Transport.protocol(), Group: &s.group, SockBuf: opt.SockBuf, Congestion: opt.Congestion,
 	}

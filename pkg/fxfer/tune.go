@@ -33,6 +33,7 @@ func (t *tuner) run(ctx context.Context) {
 	tick := time.NewTicker(nearEvery)
 	defer tick.Stop()
 	var g growth
+	var links linkGrowth
 	silent, moved := make(silences), make(movements)
 	for {
 		select {
@@ -59,7 +60,12 @@ func (t *tuner) run(ctx context.Context) {
 			if t.fixed {
 				continue
 			}
-			n := g.next(o, t.max)
+			n := 0
+			if o.quic {
+				n = links.next(o, t.max)
+			} else {
+				n = g.next(o, t.max)
+			}
 			t.sender.SetActive(n)
 			if n > o.streams {
 				t.want(n, nil)
@@ -81,7 +87,9 @@ type observation struct {
 	rtt     time.Duration // smoothed, mean of the streams
 	capped  float64       // share of the busy time in which a window was the limit, 0 to 1
 	retrans uint64        // segments so far
-	window  int           // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
+	sent    uint64        // the same of all
+	quic    bool
+	window  int // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 }
 
 func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
@@ -92,9 +100,11 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) obse
 			o.minRTT = m
 		}
 		o.rtt += i.RTT / time.Duration(len(infos))
+		o.quic = o.quic || i.Protocol == transport.QUIC
 		busy += i.BusyTime
 		limited += i.RwndLimited + i.SndbufLimited
 		o.retrans += i.RetransSegs
+		o.sent += i.DataSegs
 		o.window = max(o.window, int(float64(i.SndBuf)*bufferPayload))
 	}
 	if busy > 0 {

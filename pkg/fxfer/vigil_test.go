@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -96,4 +98,60 @@ func TestDoubt(t *testing.T) {
 func TestSilenceIsTemporary(t *testing.T) {
 	require.True(t, temporary(&wire.Error{Code: wire.CodeSilent, Remote: true}))
 	require.False(t, temporary(&wire.Error{Code: wire.CodeOther, Remote: true}))
+}
+
+// The time for tries begins anew after each session that got somewhere, or was in contact for long; not after one that fails again and again.
+func TestWorked(t *testing.T) {
+	require.True(t, worked(1, 1, time.Second))
+	require.True(t, worked(0, 1, time.Minute), "it compared")
+	require.False(t, worked(0, 0, time.Minute), "nobody was there")
+	require.False(t, worked(0, 1000, time.Second))
+	require.False(t, worked(-5, 1000, time.Second), "what was there turned out damaged")
+}
+
+// A client that comes again ends the session that it had, and nobody else's.
+func TestReplaces(t *testing.T) {
+	s := serve(t, identity.Write|identity.Read)
+	defer s.stop()
+	begin := func(c *Client, id, replaces byte) (transport.Conn, *wire.Reader) {
+		x := &clientSession{client: c, url: s.plain(t, ""), cfg: transport.Config{Identity: c.key},
+			hello: wire.Hello{Intent: wire.Push, Share: "data", Paths: []string{""}, Session: [16]byte{id}, Replaces: [16]byte{replaces}}}
+		conn, err := x.open(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+		r := wire.NewReader(conn, wire.MaxMessage)
+		m, err := r.Next()
+		require.NoError(t, err)
+		require.IsType(t, &wire.Welcome{}, m)
+		return conn, r
+	}
+	// next skips what a live session tells.
+	next := func(r *wire.Reader) wire.Message {
+		for {
+			m, err := r.Next()
+			require.NoError(t, err)
+			switch m.(type) {
+			case *wire.Ping, *wire.Sample:
+			default:
+				return m
+			}
+		}
+	}
+	var clients []*Client
+	for range 2 {
+		c := client(t, t.TempDir(), Options{Pin: s.Pin()})
+		_, err := c.List(t.Context(), s.invited(t))
+		require.NoError(t, err)
+		clients = append(clients, c)
+	}
+	first, heard := begin(clients[0], 1, 9) // there is no 9
+	begin(clients[1], 2, 1)
+	_, err := first.Write(wire.Append(nil, &wire.Ping{Time: 7}))
+	require.NoError(t, err)
+	require.Equal(t, &wire.Pong{Time: 7}, next(heard), "another client's session goes on")
+	begin(clients[0], 3, 1)
+	m, ok := next(heard).(*wire.Refuse)
+	require.True(t, ok)
+	require.Equal(t, wire.CodeSilent, m.Code)
 }

@@ -78,8 +78,11 @@ func (t *trial) clocked() error {
 // TestClock has a program see another time than this one.
 func TestClock(t *testing.T) {
 	date, err := exec.LookPath("date")
-	if err != nil {
-		t.Skip(err)
+	if err == nil {
+		date, err = filepath.EvalSymlinks(date)
+	}
+	if err != nil || filepath.Base(date) != "date" {
+		t.Skip("there is no date(1) that works under another name")
 	}
 	dir := t.TempDir()
 	require.NoError(t, run("cp", date, filepath.Join(dir, "fxfer")))

@@ -137,6 +137,7 @@ func (w workload) killAt(t *testing.T, points int, rng *rand.Rand) {
 	}
 	t.Logf("%d kills found the transfer under way, %d of the server and %d of the client, %d came too late: all exact; its data takes %v",
 		done, server, done-server, kills-done, whole.Round(time.Millisecond))
+	keepRow(t, "kills", w.name, server, done-server, kills-done)
 }
 
 // flows returns when a command has read and written so much that its data must have begun to flow, or has ended.

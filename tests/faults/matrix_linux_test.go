@@ -28,7 +28,7 @@ var (
 	only   = flag.String("faults", "", "only the faults whose name matches this `regexp`; \"\" is a short selection")
 	trials = flag.Int("trials", 1, "trials of each fault, that send and get in turn")
 	report = flag.String("report", "", "write the matrix to this `file`")
-	kept   = flag.String("results", "", "append the results to this `file`, and report all that it holds: a matrix may be made in several runs")
+	kept   = flag.String("results", "", "append the results to this `file`, and report all that it holds: a matrix may be made in several runs, those of other tests with it")
 	atOnce = flag.Int("at-once", 5, "trials that run at the same time")
 )
 
@@ -108,15 +108,73 @@ func TestMatrix(t *testing.T) {
 	if *report == "" {
 		return
 	}
+	var rows []row
 	if *kept != "" {
-		results, err = allKept()
+		results, rows, err = allKept()
 		require.NoError(t, err)
 	}
-	require.NoError(t, os.WriteFile(*report, []byte(matrix(results)), 0o644))
+	require.NoError(t, os.WriteFile(*report, []byte(matrix(results)+tables(rows)), 0o644))
 }
 
-// keep appends a result to the file of -results, if there is one.
-func keep(r result) error {
+// row is a line of a table of the report, of another test than TestMatrix. The last one of a table and with the same first cell counts.
+type row struct {
+	Table string
+	Cells []string
+}
+
+// otherTables are those of other tests.
+var otherTables = []struct{ name, title, text, head string }{
+	{"kills", "Kills", "SIGKILL to the client or the server at a random moment after data has begun to flow and before the command ended, sometimes several times in a row: " +
+		"no name ever led to anything but the old or the new content, the same command ended exact, and `fxfer partial rm` left nothing behind. " +
+		"`go test ./tests/faults -run TestKillPoints -points 120`", "transfer | kills of the server | of the client | came too late, not counted"},
+	{"power", "Power cuts", "What a receiver does to its disk is recorded with ptrace(2), and replayed up to a random point with un-synced operations dropped, torn at sectors and " +
+		"reordered; then the same command is run again over what is left. At no point a name led to anything but the old or the new content, at the end all was durable, and each end was exact. " +
+		"`go test ./tests/faults -run TestPowerLoss -cuts 300`", "transfer, --sync | operations recorded | syncs among them | cuts"},
+	{"soak", "Soak", "Three clients send, get and verify files, folders and streams by one server, while they are killed and stopped, and their connections reset, stalled and forgotten. `make soak`",
+		"what the server holds | threads | goroutines | descriptors | memory | partial files"},
+	{"soaked", "", "", "what happened to a transfer | exact | killed | of streams and verify, which do not try again, ended with an error"},
+}
+
+// tables are the tables of other tests.
+func tables(rows []row) string {
+	var b strings.Builder
+	for _, table := range otherTables {
+		var lines []string
+		seen := make(map[string]int)
+		for _, r := range rows {
+			if r.Table != table.name {
+				continue
+			}
+			line := "| " + strings.Join(r.Cells, " | ") + " |\n"
+			if i, again := seen[r.Cells[0]]; again {
+				lines[i] = line
+				continue
+			}
+			seen[r.Cells[0]] = len(lines)
+			lines = append(lines, line)
+		}
+		if len(lines) == 0 {
+			continue
+		}
+		if table.title != "" {
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n", table.title, table.text)
+		}
+		fmt.Fprintf(&b, "\n| %s |\n|%s\n%s", table.head, strings.Repeat("---|", strings.Count(table.head, "|")+1), strings.Join(lines, ""))
+	}
+	return b.String()
+}
+
+// keepRow appends a row to the file of -results, if there is one.
+func keepRow(t *testing.T, table string, cells ...any) {
+	r := row{Table: table}
+	for _, c := range cells {
+		r.Cells = append(r.Cells, fmt.Sprint(c))
+	}
+	require.NoError(t, keep(r))
+}
+
+// keep appends a result or a row to the file of -results, if there is one.
+func keep(r any) error {
 	if *kept == "" {
 		return nil
 	}
@@ -133,10 +191,10 @@ func keep(r result) error {
 }
 
 // allKept reads the file of -results. Of a fault and a seed that were tried again, the last result counts.
-func allKept() (all []result, err error) {
+func allKept() (all []result, rows []row, err error) {
 	text, err := os.ReadFile(*kept)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	type trial struct {
 		fault string
@@ -145,8 +203,13 @@ func allKept() (all []result, err error) {
 	last := make(map[trial]int)
 	for line := range bytes.Lines(text) {
 		var r result
-		if err := json.Unmarshal(line, &r); err != nil {
-			return nil, err
+		var other row
+		if err := errors.Join(json.Unmarshal(line, &r), json.Unmarshal(line, &other)); err != nil {
+			return nil, nil, err
+		}
+		if other.Table != "" {
+			rows = append(rows, other)
+			continue
 		}
 		if i, again := last[trial{r.Fault, r.Seed}]; again {
 			all[i] = r
@@ -155,7 +218,7 @@ func allKept() (all []result, err error) {
 		last[trial{r.Fault, r.Seed}] = len(all)
 		all = append(all, r)
 	}
-	return all, nil
+	return all, rows, nil
 }
 
 // problem is what is wrong with a result, "" for nothing.
@@ -204,7 +267,7 @@ func matrix(all []result) string {
 		kinds++
 		outcomes := make(map[outcome]int)
 		said := make(map[string]int)
-		var recover, told []time.Duration
+		var recover, told, took []time.Duration
 		var more []int64
 		row := [4]int{}
 		for _, r := range rs {
@@ -215,6 +278,7 @@ func matrix(all []result) string {
 			if r.Outcome != missed && f.do != nil {
 				recover = append(recover, r.Recover)
 			}
+			took = append(took, r.Took)
 			if r.Told > 0 {
 				told = append(told, r.Told)
 			}
@@ -246,8 +310,8 @@ func matrix(all []result) string {
 			message = slices.MaxFunc(slices.Collect(maps.Keys(said)), func(a, b string) int { return cmp.Or(said[a]-said[b], strings.Compare(a, b)) })
 			message = "`" + message + "`"
 		}
-		fmt.Fprintf(&lines, "| %s | %s | %d | %s | %s | %s | %s | %d | %d | %d | %s |\n",
-			f.name, f.what, len(rs), strings.Join(ends, ", "), seconds(recover), resent, seconds(told), row[0], row[1], row[2], message)
+		fmt.Fprintf(&lines, "| %s | %s | %d | %s | %s | %s | %s | %s | %d | %d | %d | %s |\n",
+			f.name, f.what, len(rs), strings.Join(ends, ", "), seconds(took), seconds(recover), resent, seconds(told), row[0], row[1], row[2], message)
 	}
 	return fmt.Sprintf(`# What it survives
 
@@ -258,8 +322,9 @@ again. Then the trees are compared, by BLAKE3 digests.
 
 - *outcome*: %s means that the first command succeeded; %s, that it was killed, or failed with the message shown, and that
   the same command then succeeded; %s, that the transfer was over before.
+- *took*: all of it, with the second command if there was one. Median and, in brackets, most, seconds. Runs shared the machine with each other.
 - *recovered*: from the end of the fault, or the start of the second command, until another MiB had reached the receiver or all was over.
-  Median and, in brackets, most, seconds.
+  Median (most), seconds.
 - *sent again*: what reached the receiver beyond a transfer that nothing happened to, headers included. Median (most), MB.
 - *told after*: from the begin of the fault, or the last data after it, until the command said that it hears nothing of the other side, or tries again, where it had reason to. Median (most), seconds.
 - *wrong*: files whose content is not the source's at the end. *Partial*: files that had their name before they were whole, or that
@@ -267,15 +332,15 @@ again. Then the trees are compared, by BLAKE3 digests.
 
 **%d faults, %d runs: %d wrong files, %d partial files, %d hangs; %d runs broke another promise of the table.** Seeds %d to %d. All times are real.
 
-| fault | what is done | runs | outcome | recovered | sent again | told after | wrong | partial | hangs | message |
-|---|---|---|---|---|---|---|---|---|---|---|
+| fault | what is done | runs | outcome | took | recovered | sent again | told after | wrong | partial | hangs | message |
+|---|---|---|---|---|---|---|---|---|---|---|---|
 %s
 The disk that fails by itself is ext4 on a loop device; the one that fails when told to is a FUSE file system that answers as a kernel does then, such as for a quota,
 which the kernel at hand cannot have. Clocks are those that the processes see: ptrace(2) takes the vDSO from them and changes what the kernel answers; the times that
 file systems give to files stay.
 
 `+"`go test ./tests/faults -run TestMatrix -faults . -trials 20 -timeout 0 -report \"$PWD/docs/reliability.md\"`"+` makes this page; it needs root
-on Linux, /dev/fuse, loop devices and mkfs.ext4. With -results it can be made in parts.
+on Linux, /dev/fuse, loop devices and mkfs.ext4. With -results it can be made in parts, and has the figures of the other tests, too.
 `, int64(lineRate)/1e6, lineRTT, retryFor, byItself, again, missed, hangs, kinds, len(all), wrong, partial, hung, broken, seeds[0], seeds[1], lines.String())
 }
 

@@ -260,10 +260,10 @@ func (w workload) cutPower(t *testing.T, sync string, cuts int, rng *rand.Rand) 
 	defer srv.kill()
 	require.NoError(t, left.command("ls", srv.url).Run())
 
-	var kept atomic.Int64
+	var durable atomic.Int64
 	check := func(i, at int, seed uint64) error {
 		m := cutAt(r.ops, at, w.before, rand.New(rand.NewPCG(seed, 0)))
-		kept.Add(int64(m.durable))
+		durable.Add(int64(m.durable))
 		where := fmt.Sprintf("cut %d, after %d of %d ops, seed %d", i, at, len(r.ops), seed)
 		for name, b := range m.files {
 			if !strings.HasPrefix(path.Base(name), ".fxfer-") && !bytes.Equal(b, w.want[name]) && !bytes.Equal(b, w.before[name]) {
@@ -308,7 +308,8 @@ func (w workload) cutPower(t *testing.T, sync string, cuts int, rng *rand.Rand) 
 		workers.Go(func() error { return check(i, at, seed) })
 	}
 	require.NoError(t, workers.Wait())
-	t.Logf("%d ops with %d syncs recorded, %d cuts, all exact; %.0f changes of names kept in the mean", len(r.ops), syncs, cuts, float64(kept.Load())/float64(cuts))
+	t.Logf("%d ops with %d syncs recorded, %d cuts, all exact; %.0f changes of names kept in the mean", len(r.ops), syncs, cuts, float64(durable.Load())/float64(cuts))
+	keepRow(t, "power", w.name+", "+sync, len(r.ops), syncs, cuts)
 }
 
 // record runs the transfer with its receiver under trace.

@@ -163,6 +163,7 @@ func TestSoak(t *testing.T) {
 		if n == nil {
 			n = new([3]int)
 		}
+		keepRow(t, "soaked", fault, n[exact], n[cut], n[ended])
 		t.Logf("%-12s %d exact, %d killed, %d of streams and verify ended with an error", fault+":", n[exact], n[cut], n[ended])
 	}
 	require.LessOrEqual(t, after.threads, before.threads+8)
@@ -172,7 +173,14 @@ func TestSoak(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	t.Logf("%s", out)
 	require.Zero(t, leftBelow(t, share), "held by nobody")
-	t.Logf("after partial rm: %v", look(idle.files+5))
+	cleaned := look(idle.files + 5)
+	t.Logf("after partial rm: %v", cleaned)
+	for _, x := range []struct {
+		when string
+		level
+	}{{"fresh", idle}, {fmt.Sprintf("after %v", *soak/6), before}, {fmt.Sprintf("after %v", *soak), after}, {"after `partial rm`", cleaned}} {
+		keepRow(t, "soak", x.when, x.threads, x.goroutines, x.files, fmt.Sprintf("%.1f MiB", float64(x.rss)/(1<<20)), x.partial)
+	}
 }
 
 // disturbance is what happens to a transfer of TestSoak.

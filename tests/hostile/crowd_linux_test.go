@@ -1,0 +1,278 @@
+package hostile
+
+import (
+	"bufio"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"flag"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"lukechampine.com/blake3"
+
+	"github.com/fxfer/fxfer/internal/cli"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+var (
+	crowd      = flag.Int("crowd", 24, "clients of TestCrowd")
+	crowdBytes = flag.Int64("crowd-bytes", 1<<20, "bytes that each of them sends")
+	crowdReset = flag.Float64("crowd-reset", 0.05, "part of their connections that are reset")
+	crowdTime  = flag.Duration("crowd-time", 5*time.Minute, "how long all may take")
+	crowdDir   = flag.String("crowd-dir", "", "where they send from and to; a temporary folder if empty")
+)
+
+// serveEnv makes this program fxfer.
+const serveEnv = "FXFER_HOSTILE_SERVE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serveEnv) != "" {
+		os.Exit(cli.Main(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// program is fxfer serve in a process of its own.
+type program struct {
+	*exec.Cmd
+	addr string
+	said chan string // all that it did, when it has ended
+}
+
+// startServer runs fxfer serve with a home folder, until the test ends.
+func startServer(t *testing.T, home string, args ...string) *program {
+	t.Helper()
+	p := &program{Cmd: exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)}
+	p.Env = append(os.Environ(), serveEnv+"=1", "FXFER_HOME="+home)
+	out, err := p.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.Start())
+	said := bufio.NewScanner(out)
+	listening := regexp.MustCompile(`"msg":"listening","address":"([^"]+)"`)
+	var log []string
+	for p.addr == "" && said.Scan() {
+		log = append(log, said.Text())
+		if m := listening.FindStringSubmatch(said.Text()); m != nil {
+			p.addr = m[1]
+		}
+	}
+	require.NotEmpty(t, p.addr, "%q", log)
+	p.said = make(chan string, 1)
+	go func() {
+		var all strings.Builder
+		for said.Scan() {
+			all.WriteString(said.Text() + "\n")
+		}
+		p.said <- all.String()
+	}()
+	t.Cleanup(func() {
+		if t.Failed() { // what does it do?
+			_ = p.Process.Signal(syscall.SIGQUIT)
+			t.Log(<-p.said)
+			_ = p.Wait()
+			return
+		}
+		_ = p.Process.Signal(os.Interrupt)
+		late := time.AfterFunc(patience, func() { _ = p.Process.Kill() })
+		defer late.Stop()
+		require.NoError(t, p.Wait())
+	})
+	return p
+}
+
+var peakLine = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
+
+// peak is the most memory that the process had, bytes.
+func (p *program) peak(t *testing.T) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
+	require.NoError(t, err)
+	m := peakLine.FindSubmatch(text)
+	require.NotNil(t, m)
+	kib, err := strconv.ParseInt(string(m[1]), 10, 64)
+	require.NoError(t, err)
+	return kib << 10
+}
+
+// fickle carries connections to an address, and resets some of them somewhere on the way.
+type fickle struct {
+	listen        net.Listener
+	to            string
+	part          float64
+	bytes         int64 // at most, until one is reset
+	mu            sync.Mutex
+	rng           *mathrand.Rand
+	all, cut      atomic.Int64
+	ctx           context.Context
+	carrying      sync.WaitGroup
+	closeAccepted func()
+}
+
+func newFickle(t *testing.T, to string, part float64, bytes int64) *fickle {
+	t.Helper()
+	seed := mathrand.Uint64()
+	t.Logf("seed %d", seed)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := &fickle{listen: l, to: to, part: part, bytes: bytes, rng: mathrand.New(mathrand.NewPCG(seed, 0))}
+	f.ctx, f.closeAccepted = context.WithCancel(context.Background())
+	f.carrying.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f.carrying.Go(func() { f.carry(c.(*net.TCPConn)) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); f.closeAccepted(); f.carrying.Wait() })
+	return f
+}
+
+func (f *fickle) carry(near *net.TCPConn) {
+	defer near.Close()
+	out, err := net.Dial("tcp", f.to)
+	if err != nil {
+		return
+	}
+	far := out.(*net.TCPConn)
+	defer far.Close()
+	defer context.AfterFunc(f.ctx, func() { near.Close(); far.Close() })()
+	f.all.Add(1)
+	f.mu.Lock()
+	resets, after := f.rng.Float64() < f.part, f.rng.Int64N(f.bytes)
+	f.mu.Unlock()
+	var back sync.WaitGroup
+	back.Go(func() { _, _ = io.Copy(near, far); _ = near.CloseWrite() })
+	if !resets {
+		_, _ = io.Copy(far, near)
+		_ = far.CloseWrite()
+	} else if _, err := io.CopyN(far, near, after); err == nil {
+		f.cut.Add(1)
+		_ = near.SetLinger(0)
+		_ = far.SetLinger(0)
+		near.Close()
+		far.Close()
+	}
+	back.Wait()
+}
+
+// TestCrowd has many clients, each with a key of its own, send to one server at once, while connections are reset. Each file arrives as
+// it was, in bounded memory. With -crowd 200 -crowd-bytes 50000000 it is a measurement.
+func TestCrowd(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector multiplies the memory that is measured here")
+	}
+	dir := *crowdDir
+	if dir == "" {
+		dir = t.TempDir()
+	} else {
+		var err error
+		dir, err = os.MkdirTemp(dir, "fxfer-crowd-")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	}
+	share := filepath.Join(dir, "share")
+	require.NoError(t, os.Mkdir(share, 0o700))
+	sources := make([]string, min(8, *crowd))
+	digests := make([][32]byte, len(sources))
+	for i := range sources {
+		sources[i] = filepath.Join(dir, fmt.Sprint("source", i))
+		b := make([]byte, *crowdBytes)
+		_, _ = rand.Read(b)
+		digests[i] = blake3.Sum256(b)
+		require.NoError(t, os.WriteFile(sources[i], b, 0o600))
+	}
+
+	home := filepath.Join(dir, "server")
+	store, err := identity.OpenStore(home)
+	require.NoError(t, err)
+	key, err := store.Key()
+	require.NoError(t, err)
+	pin := string(identity.PinOf(key.Public().(ed25519.PublicKey)))
+	clients := make([]*fxfer.Client, *crowd)
+	var mu sync.Mutex
+	notices := map[string]int{}
+	number := regexp.MustCompile(`\d+(\.\d+)?`)
+	var admitted []byte
+	for i := range clients {
+		at := filepath.Join(dir, fmt.Sprint("client", i))
+		s, err := identity.OpenStore(at)
+		require.NoError(t, err)
+		k, err := s.Key()
+		require.NoError(t, err)
+		admitted = fmt.Appendf(admitted, "%s *=rw\n", identity.PinOf(k.Public().(ed25519.PublicKey)))
+		clients[i], err = fxfer.NewClient(fxfer.Options{Home: at, Pin: pin, RetryFor: 10 * time.Minute, Notice: func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			notices[number.ReplaceAllString(text, "N")]++
+		}})
+		require.NoError(t, err)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(home, "authorized_clients"), admitted, 0o600))
+	server := startServer(t, home, "--share", "data="+share, "--max-sessions", strconv.Itoa(max(128, *crowd)))
+	proxy := newFickle(t, server.addr, *crowdReset, max(1, *crowdBytes/16))
+
+	ctx, cancel := context.WithTimeout(t.Context(), *crowdTime)
+	defer cancel()
+	start := time.Now()
+	took := make([]time.Duration, len(clients))
+	var reconnects, resent atomic.Int64
+	var all sync.WaitGroup
+	for i, c := range clients {
+		all.Go(func() {
+			u, err := fxfer.ParseURL(fmt.Sprintf("fxfer://%s/data/f%d", proxy.listen.Addr(), i))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r, err := c.Send(ctx, []string{sources[i%len(sources)]}, u)
+			if err != nil {
+				t.Errorf("client %d: %v", i, err)
+				return
+			}
+			took[i] = time.Since(start)
+			reconnects.Add(int64(r.Reconnects))
+			resent.Add(r.Resent)
+		})
+	}
+	all.Wait()
+	elapsed := time.Since(start)
+	peak := server.peak(t)
+	for i := range clients {
+		got, err := os.ReadFile(filepath.Join(share, fmt.Sprint("f", i)))
+		require.NoError(t, err)
+		require.Equal(t, digests[i%len(digests)], blake3.Sum256(got), "client %d", i)
+	}
+	names, err := os.ReadDir(share)
+	require.NoError(t, err)
+	require.Len(t, names, len(clients), "nothing else is left")
+	slices.Sort(took)
+	rate := func(d time.Duration) float64 { return float64(*crowdBytes) * 8 / 1e6 / d.Seconds() }
+	fastest, slowest := took[0], took[len(took)-1]
+	t.Logf("%d clients × %d bytes in %.1f s: %.0f Mbit/s in all; %d of %d connections reset, %d sessions lost, %d bytes sent again",
+		len(clients), *crowdBytes, elapsed.Seconds(), float64(len(clients))*rate(elapsed), proxy.cut.Load(), proxy.all.Load(), reconnects.Load(), resent.Load())
+	t.Logf("goodput of a client: max %.2f, median %.2f, min %.2f Mbit/s; max/min %.2f; server's peak memory %.0f MiB",
+		rate(fastest), rate(took[len(took)/2]), rate(slowest), rate(fastest)/rate(slowest), float64(peak)/(1<<20))
+	for text, n := range notices {
+		t.Logf("%d × %s", n, text)
+	}
+	require.Less(t, peak, int64(fxfer.DefaultMaxMemory)*5/4)
+}
