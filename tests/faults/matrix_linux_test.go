@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -324,7 +325,7 @@ again. Then the trees are compared, by BLAKE3 digests.
 
 - *outcome*: %s means that the first command succeeded; %s, that it was killed, or failed with the message shown, and that
   the same command then succeeded; %s, that the transfer was over before.
-- *took*: all of it, with the second command if there was one. Median and, in brackets, most, seconds. Runs shared two processors with others.
+- *took*: all of it, with the second command if there was one. Median and, in brackets, most, seconds. Runs shared %d processors with others.
 - *recovered*: from the end of the fault, or the start of the second command, until another MiB had reached the receiver or all was over.
   Median (most), seconds.
 - *sent again*: what reached the receiver beyond a transfer that nothing happened to, headers included. Median (most), MB.
@@ -344,7 +345,7 @@ file systems give to files stay.
 
 `+"`go test ./tests/faults -run TestMatrix -faults . -trials 20 -timeout 0 -report \"$PWD/docs/reliability.md\"`"+` makes this page; it needs root
 on Linux, /dev/fuse, loop devices and mkfs.ext4. With -results it can be made in parts, and has the figures of the other tests, too.
-`, int64(lineRate)/1e6, lineRTT, retryFor, byItself, again, missed, hangs, kinds, len(all), wrong, partial, hung, broken, seeds[0], seeds[1], lines.String())
+`, int64(lineRate)/1e6, lineRTT, retryFor, byItself, again, missed, runtime.NumCPU(), hangs, kinds, len(all), wrong, partial, hung, broken, seeds[0], seeds[1], lines.String())
 }
 
 // seconds writes the median and the maximum of durations.
