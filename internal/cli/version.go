@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -8,10 +9,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// release is the version of a build for others, set by the linker.
+var release string
+
 // version tells what was built: version or commit, Go release and platform.
 func version() string {
 	name := "(devel)"
-	if info, ok := debug.ReadBuildInfo(); ok {
+	if info, ok := debug.ReadBuildInfo(); ok && release == "" {
 		if info.Main.Version != "" {
 			name = info.Main.Version
 		}
@@ -21,7 +25,7 @@ func version() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%s %s %s/%s", name, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s %s %s/%s", cmp.Or(release, name), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 func newVersionCommand() *cobra.Command {

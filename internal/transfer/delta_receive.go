@@ -197,7 +197,7 @@ func (o *offerer) pieces(block int64) error {
 
 // sample sends the pieces of some blocks.
 func (o *offerer) sample() error {
-	blocks := min(o.e.blocks, blocksOf(o.d.size, o.e.entry.BlockLog))
+	blocks := blocksOf(min(o.e.entry.Size, o.d.size), o.e.entry.BlockLog)
 	last := int64(-1)
 	for i := range int64(wire.SampleBlocks) {
 		block := i * (blocks - 1) / (wire.SampleBlocks - 1)
@@ -216,7 +216,7 @@ func (o *offerer) sample() error {
 // fixed offers block after block, and the pieces that are asked for.
 func (o *offerer) fixed() error {
 	v, d, log := o.v, o.d, o.e.entry.BlockLog
-	blocks := min(o.e.blocks, blocksOf(d.size, log))
+	blocks := blocksOf(min(o.e.entry.Size, d.size), log)
 	for {
 		v.mu.Lock()
 		asked := d.asked

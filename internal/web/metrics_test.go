@@ -88,6 +88,7 @@ type site struct {
 	base   string
 	dir    string // of the share
 	url    fxfer.URL
+	home   string // of the client
 	client *fxfer.Client
 }
 
@@ -97,6 +98,7 @@ func start(t testing.TB, opt fxfer.Options) *site {
 	var err error
 	s.Server, err = fxfer.NewServer(fxfer.ServerOptions{
 		Home: t.TempDir(), Listen: "127.0.0.1:0", Shares: []fxfer.Share{{Name: "backup", Dir: s.dir, Rights: identity.Read | identity.Write}},
+		MaxSessionsPerClient: 64,
 	})
 	require.NoError(t, err)
 	s.pages, err = Listen("127.0.0.1:0", s.Server, Options{Version: "v1.2.3", Home: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
@@ -116,7 +118,8 @@ func start(t testing.TB, opt fxfer.Options) *site {
 	require.NoError(t, err)
 	s.url, err = fxfer.ParseURL(text)
 	require.NoError(t, err)
-	opt.Home = t.TempDir()
+	s.home = t.TempDir()
+	opt.Home = s.home
 	s.client, err = fxfer.NewClient(opt)
 	require.NoError(t, err)
 	return s

@@ -1,0 +1,18 @@
+#!/bin/sh
+set -e
+
+if [ -d /run/systemd/system ]; then
+    systemctl daemon-reload
+fi
+
+# Only dpkg purges. What clients have sent stays, whoever removes what.
+if [ "$1" = purge ]; then
+    rm -rf /var/lib/fxfer
+    rmdir /etc/fxfer /srv/fxfer 2>/dev/null || true
+    if getent passwd fxfer >/dev/null; then
+        userdel fxfer || true
+    fi
+    if getent group fxfer >/dev/null; then
+        groupdel fxfer || true
+    fi
+fi

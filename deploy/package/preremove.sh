@@ -1,0 +1,11 @@
+#!/bin/sh
+set -e
+
+# dpkg says "remove" or, for an upgrade, "upgrade"; rpm how many versions will be left.
+case "$1" in
+remove | 0)
+    if [ -d /run/systemd/system ]; then
+        systemctl disable --now fxfer.service || true
+    fi
+    ;;
+esac

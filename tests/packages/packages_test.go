@@ -1,0 +1,231 @@
+// Package packages_test holds what is packaged against what it is packaged from.
+package packages_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/goccy/go-yaml"
+	"github.com/stretchr/testify/require"
+)
+
+const top = "../.."
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(top, name))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// Both ways to make a deb put the same into it.
+func TestContents(t *testing.T) {
+	type contents []struct {
+		Src, Dst, Type string
+		FileInfo       struct{ Mode int } `yaml:"file_info"`
+	}
+	type pack struct {
+		Description, Section, Maintainer, License string
+		Scripts                                   map[string]string
+		Contents                                  contents
+	}
+	var own pack
+	var release struct{ Nfpms []pack }
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "deploy/package/nfpm.yaml")), &own))
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, ".goreleaser.yaml")), &release))
+	require.Len(t, release.Nfpms, 1)
+	other := release.Nfpms[0]
+	require.Equal(t, "/usr/bin/fxfer", own.Contents[0].Dst)
+	own.Contents = own.Contents[1:] // goreleaser puts the program there by itself
+	for i := range own.Contents {
+		own.Contents[i].Src = strings.Replace(own.Contents[i].Src, "dist/stage/", "dist/extra/", 1)
+	}
+	require.Equal(t, own, other)
+	for _, c := range own.Contents {
+		if !strings.HasPrefix(c.Src, "dist/") {
+			found, err := filepath.Glob(filepath.Join(top, c.Src))
+			require.NoError(t, err)
+			require.NotEmpty(t, found, c.Src)
+		}
+	}
+	for _, script := range own.Scripts {
+		require.FileExists(t, filepath.Join(top, script))
+	}
+}
+
+// documents are those of a YAML stream, by kind and name.
+func documents(t *testing.T, text string) map[string]map[string]any {
+	t.Helper()
+	all := make(map[string]map[string]any)
+	d := yaml.NewDecoder(strings.NewReader(text))
+	for {
+		var m map[string]any
+		if err := d.Decode(&m); err != nil {
+			break
+		}
+		if m != nil {
+			meta := m["metadata"].(map[string]any)
+			all[fmt.Sprint(m["kind"], "/", meta["name"])] = m
+		}
+	}
+	return all
+}
+
+// Helm's templates are Go's with some more functions: these.
+func functions(all *template.Template) template.FuncMap {
+	indent := func(n int, s string) string { return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", n)) }
+	return template.FuncMap{
+		"include": func(name string, data any) (string, error) {
+			var b bytes.Buffer
+			err := all.ExecuteTemplate(&b, name, data)
+			return b.String(), err
+		},
+		"nindent": func(n int, s string) string { return indent(n, "\n"+s) },
+		"toYaml": func(v any) (string, error) {
+			text, err := yaml.Marshal(v)
+			return strings.TrimSuffix(string(text), "\n"), err
+		},
+		"toJson": func(v any) (string, error) { text, err := json.Marshal(v); return string(text), err },
+		"quote":  func(s string) string { return fmt.Sprintf("%q", s) },
+		"default": func(other, v any) any {
+			if v == nil || v == "" {
+				return other
+			}
+			return v
+		},
+		"list": func(all ...any) []any { return all },
+		"concat": func(lists ...[]any) (all []any) {
+			for _, l := range lists {
+				all = append(all, l...)
+			}
+			return all
+		},
+		"sha256sum": func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
+	}
+}
+
+// render does what `helm template` does, as far as this chart needs it.
+func render(t *testing.T, change func(values map[string]any)) string {
+	t.Helper()
+	const chart = "deploy/helm/fxfer"
+	var values, about map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, chart+"/values.yaml")), &values))
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, chart+"/Chart.yaml")), &about))
+	change(values)
+	all := template.New("")
+	all.Funcs(functions(all)).Option("missingkey=zero")
+	for _, name := range []string{"_helpers.tpl", "server.yaml", "backups.yaml"} {
+		_, err := all.New(name).Parse(read(t, chart+"/templates/"+name))
+		require.NoError(t, err)
+	}
+	data := map[string]any{
+		"Values": values, "Release": map[string]any{"Name": "fxfer", "Service": "Helm"}, "Chart": map[string]any{"AppVersion": about["appVersion"]},
+	}
+	var b strings.Builder
+	for _, name := range []string{"server.yaml", "backups.yaml"} {
+		require.NoError(t, all.ExecuteTemplate(&b, name, data))
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// The chart makes what the plain manifests say, and both are made of well-formed objects that refer to each other.
+func TestKubernetes(t *testing.T) {
+	plain := documents(t, read(t, "deploy/kubernetes/fxfer.yaml"))
+	chart := documents(t, render(t, func(v map[string]any) {
+		v["backups"] = []any{map[string]any{
+			"name": "backup", "schedule": "17 2 * * *", "claim": "app-data", "url": "fxfer://fxfer/files/app-data", "args": []any{"--retry-for", "2h"},
+		}}
+	}))
+	var names []string
+	for name, object := range plain {
+		names = append(names, name)
+		require.Contains(t, chart, name)
+		require.Equal(t, object["apiVersion"], chart[name]["apiVersion"], name)
+	}
+	require.Len(t, chart, len(names))
+	pod := func(m map[string]any, path ...string) map[string]any {
+		for _, key := range path {
+			m = m[key].(map[string]any)
+		}
+		return m
+	}
+	for _, all := range []map[string]map[string]any{plain, chart} {
+		server := pod(all["StatefulSet/fxfer"], "spec", "template", "spec")
+		backup := pod(all["CronJob/fxfer-backup"], "spec", "jobTemplate", "spec", "template", "spec")
+		for _, p := range []map[string]any{server, backup} {
+			require.Equal(t, true, pod(p, "securityContext")["runAsNonRoot"])
+			c := p["containers"].([]any)[0].(map[string]any)
+			security := c["securityContext"].(map[string]any)
+			require.Equal(t, true, security["readOnlyRootFilesystem"])
+			require.Equal(t, false, security["allowPrivilegeEscalation"])
+			require.Equal(t, map[string]any{"drop": []any{"ALL"}}, security["capabilities"])
+		}
+		ports := server["containers"].([]any)[0].(map[string]any)["ports"].([]any)
+		require.Len(t, ports, 3)
+		var config map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(pod(all["ConfigMap/fxfer"], "data")["fxfer.yaml"].(string)), &config))
+		require.Equal(t, map[string]any{"files": map[string]any{"dir": "/srv/fxfer"}}, config["shares"])
+	}
+	same := func(path ...string) {
+		require.Equal(t, pod(plain["StatefulSet/fxfer"], path...)["matchLabels"] != nil, pod(chart["StatefulSet/fxfer"], path...)["matchLabels"] != nil)
+	}
+	same("spec", "selector")
+	require.NotContains(t, render(t, func(v map[string]any) { v["server"].(map[string]any)["enabled"] = false }), "StatefulSet")
+	require.NotContains(t, render(t, func(v map[string]any) { v["networkPolicy"].(map[string]any)["enabled"] = false }), "NetworkPolicy")
+}
+
+// What the dashboard of Grafana asks for exists.
+func TestGrafana(t *testing.T) {
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(read(t, "deploy/grafana/fxfer.json")), &board))
+	metrics, rules := read(t, "docs/metrics.md"), read(t, "deploy/prometheus/rules.yml")
+	name := regexp.MustCompile(`\b(fxfer[_:][a-z0-9_:]+|process_[a-z_]+|go_[a-z_]+)`)
+	asked := 0
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			for _, m := range name.FindAllString(target.Expr, -1) {
+				asked++
+				base := strings.TrimSuffix(m, "_bucket")
+				known := strings.Contains(metrics, "`"+base+"`") || strings.Contains(rules, "record: "+m+"\n") || strings.HasPrefix(m, "process_") || strings.HasPrefix(m, "go_")
+				require.True(t, known, "%s asks for %s", p.Title, m)
+			}
+		}
+	}
+	require.Greater(t, asked, 10)
+	if promtool, err := exec.LookPath("promtool"); err == nil { // each question as a rule, which it parses
+		rule := "groups:\n  - name: board\n    rules:\n"
+		n := 0
+		for _, p := range board.Panels {
+			for _, target := range p.Targets {
+				n++
+				expr := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*", "$share", ".*").Replace(target.Expr)
+				rule += fmt.Sprintf("      - { record: 'board:panel:%d', expr: %q }\n", n, expr)
+			}
+		}
+		file := filepath.Join(t.TempDir(), "board.yml")
+		require.NoError(t, os.WriteFile(file, []byte(rule), 0o600))
+		out, err := exec.Command(promtool, "check", "rules", file).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	// The same of the alerts.
+	for _, m := range name.FindAllString(rules, -1) {
+		base := strings.TrimSuffix(m, "_bucket")
+		require.True(t, strings.Contains(metrics, "`"+base+"`") || strings.Contains(rules, "record: "+m+"\n"), m)
+	}
+}
