@@ -68,7 +68,16 @@ func send(ctx context.Context, client *fxfer.Client, t *Task) (*fxfer.Report, er
 // ErrServerPrunes is that a client may not remove snapshots: the server does, by its own policy.
 var ErrServerPrunes = errors.New("the server removes snapshots by its own policy")
 
-// Snapshots returns the names of a job's complete snapshots, the oldest first.
+// Scrub implements Courier.
+func (c *Client) Scrub(ctx context.Context, j *Job, snapshot string, visit func(fxfer.Difference)) (*fxfer.Comparison, error) {
+	client, err := c.client(j, fxfer.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return client.Scrub(ctx, j.Destination, snapshot, visit)
+}
+
+// Snapshots implements Courier.
 func (c *Client) Snapshots(ctx context.Context, j *Job) (names []string, err error) {
 	client, err := c.client(j, fxfer.Options{})
 	if err != nil {

@@ -33,6 +33,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer jobs.Wait()
 	for _, j := range d.Config.Jobs {
 		jobs.Go(func() { d.keep(ctx, j) })
+		if j.Verify != nil {
+			jobs.Go(func() { d.keepVerified(ctx, j) })
+		}
 	}
 	d.Log.Info("daemon runs", "jobs", len(d.Config.Jobs))
 	<-ctx.Done()
@@ -44,7 +47,7 @@ func (d *Daemon) keep(ctx context.Context, j *Job) {
 	free := d.Clock.Now()
 	for last := free; ctx.Err() == nil; {
 		now := d.Clock.Now()
-		if now.Sub(last) > 2*d.Look || now.Before(last) { // the host slept, or the clock was set
+		if now.Sub(last) > d.Look+lateFrom || now.Before(last) { // the host slept, or the clock was set
 			free = now
 		}
 		last = now
@@ -139,5 +142,5 @@ func (r *Runner) watchAge(ctx context.Context, j *Job, st *State, now time.Time)
 		return
 	}
 	r.Log.Warn(fmt.Sprintf("max-age: %s", event), "job", j.Name)
-	r.tell(ctx, j, event, nil)
+	r.tell(ctx, j, event, nil, "")
 }

@@ -68,6 +68,12 @@ func (f *fakeCourier) Transfer(ctx context.Context, t *Task) (*fxfer.Report, err
 
 func (f *fakeCourier) Prune(context.Context, *Job) ([]string, error) { return nil, nil }
 
+func (*fakeCourier) Snapshots(context.Context, *Job) ([]string, error) { return nil, nil }
+
+func (*fakeCourier) Scrub(context.Context, *Job, string, func(fxfer.Difference)) (*fxfer.Comparison, error) {
+	return nil, nil
+}
+
 // testStore is a Store that is not to survive a loss of power.
 func testStore(t *testing.T) *Store {
 	s := OpenStore(t.TempDir())

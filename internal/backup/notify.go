@@ -27,8 +27,8 @@ type message struct {
 // noticeTries is how often a notification is tried. Whoever can't be told must not keep backups from being made.
 const noticeTries = 3
 
-// tell notifies whoever is to be told of an event. What fails is logged.
-func (r *Runner) tell(ctx context.Context, j *Job, event Event, rec *Record) {
+// tell notifies whoever is to be told of an event: of a run, or else with a note. What fails is logged.
+func (r *Runner) tell(ctx context.Context, j *Job, event Event, rec *Record, note string) {
 	if !slices.ContainsFunc(j.Notify, func(n Notice) bool { return slices.Contains(n.On, event) }) {
 		return
 	}
@@ -39,6 +39,9 @@ func (r *Runner) tell(ctx context.Context, j *Job, event Event, rec *Record) {
 		m.LastGood = st.LastGood
 	}
 	m.Text = m.text(j)
+	if note != "" {
+		m.Text = m.noteOf(note)
+	}
 	body, err := json.Marshal(m)
 	if err != nil {
 		r.Log.Error("notification", "job", j.Name, "error", err)

@@ -32,6 +32,10 @@ type Courier interface {
 	Transfer(ctx context.Context, t *Task) (*fxfer.Report, error)
 	// Prune removes snapshots that the job's retention does not want, and returns their names.
 	Prune(ctx context.Context, j *Job) (removed []string, err error)
+	// Snapshots returns the names of the complete snapshots, the oldest first.
+	Snapshots(ctx context.Context, j *Job) (names []string, err error)
+	// Scrub has the server read a snapshot again, as fxfer.Client.Scrub does.
+	Scrub(ctx context.Context, j *Job, snapshot string, visit func(fxfer.Difference)) (*fxfer.Comparison, error)
 }
 
 // Runner runs jobs. Its methods are safe for concurrent use.
@@ -73,11 +77,11 @@ func (r *Runner) Run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 	unlock()
 	switch {
 	case record != nil && record.Outcome == Good:
-		r.tell(ctx, j, EventSuccess, record)
+		r.tell(ctx, j, EventSuccess, record, "")
 	case record != nil && record.Outcome != Skipped:
-		r.tell(ctx, j, EventFailure, record)
+		r.tell(ctx, j, EventFailure, record, "")
 	case errors.Is(err, ErrPaused):
-		r.tell(ctx, j, EventPaused, nil)
+		r.tell(ctx, j, EventPaused, nil, "")
 	}
 	return record, err
 }
@@ -90,10 +94,7 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 			if !manual && !due.After(st.Handled) {
 				return ErrHandled
 			}
-			st.Active = &Active{Due: due, Manual: manual, Started: began, Snapshot: retention.Name(due)}
-			if st.Active.Snapshot == st.Snapshot { // of a run in the same second
-				st.Active.Snapshot = retention.Name(due.Add(time.Second))
-			}
+			st.Active = &Active{Due: due, Manual: manual, Started: began, Snapshot: snapshotName(due, began, st.Snapshot)}
 			if !manual {
 				st.Handled = due
 			}
@@ -137,6 +138,19 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 	}
 	log.Info("run ends", "outcome", record.Outcome, "bytes", record.Written)
 	return record, nil
+}
+
+// snapshotName is that of a run: of its due time, unless the last snapshot is as new, such as one that was made by hand. A server to which
+// may only be appended takes none that is older. What was made by a clock far ahead does not count.
+func snapshotName(due, now time.Time, last string) string {
+	newest, ok := retention.ParseName(last)
+	if !ok || retention.Name(due) > last || newest.Sub(now) > clockSlack {
+		return retention.Name(due)
+	}
+	if retention.Name(now) > last {
+		return retention.Name(now)
+	}
+	return retention.Name(newest.Add(time.Second))
 }
 
 // finish keeps what became of a run.

@@ -83,7 +83,7 @@ type State struct {
 	Last     *Record `json:"last,omitempty"` // run
 	// Alarmed is since when the alarm has been raised, zero if it is not.
 	Alarmed time.Time `json:"alarmed,omitzero"`
-	// Verified is the latest due time of a verification that was taken up, and Scrub how the last one ended.
+	// Verified is when a verification was last taken up by schedule, and Scrub how the last one ended.
 	Verified time.Time `json:"verified,omitzero"`
 	Scrub    *Scrub    `json:"scrub,omitempty"`
 }
@@ -92,6 +92,7 @@ type State struct {
 type Scrub struct {
 	At        time.Time `json:"at"`
 	Snapshots int       `json:"snapshots"`
+	Last      string    `json:"last_snapshot"`
 	Files     int64     `json:"files"`
 	Bytes     int64     `json:"bytes"`
 	Error     string    `json:"error,omitempty"`

@@ -48,7 +48,8 @@ due; "fxfer backup install" lets systemd do so.`,
 	c.PersistentFlags().Var(&parsed[string]{"file", os.Getenv("FXFER_BACKUP"), &file, parseFile}, "file", "of jobs, instead of backup.yaml; or FXFER_BACKUP")
 	file = os.Getenv("FXFER_BACKUP")
 	c.AddCommand(newBackupRunCommand(&file), newBackupListCommand(&file), newBackupStatusCommand(&file), newBackupDaemonCommand(&file),
-		newBackupRestoreCommand(&file), newBackupSnapshotsCommand(&file), newBackupPruneCommand(&file), newBackupCheckCommand(&file), newBackupInstallCommand(&file))
+		newBackupRestoreCommand(&file), newBackupSnapshotsCommand(&file), newBackupVerifyCommand(&file), newBackupPruneCommand(&file),
+		newBackupCheckCommand(&file), newBackupInstallCommand(&file))
 	return c
 }
 

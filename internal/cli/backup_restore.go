@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path"
 	"strings"
 	"time"
@@ -234,4 +235,66 @@ the server prunes by its own policy.`,
 	}
 	c.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what would be removed")
 	return c
+}
+
+func newBackupVerifyCommand(file *string) *cobra.Command {
+	var at string
+	var all, asJSON bool
+	c := &cobra.Command{
+		Use:   "verify JOB",
+		Short: "Have the server read snapshots again, and compare them with what was sent",
+		Long: `Verify has the server read the newest snapshot, or others, from its disk, with low
+priority, and compare all files with the digests noted when they came. "verify:" in
+the file of jobs lets the daemon do so by a schedule.`,
+		Args: needJob,
+		RunE: func(c *cobra.Command, args []string) error {
+			s, j, err := openJob(*file, args[0])
+			if err != nil {
+				return err
+			}
+			if j.Mode == backup.Mirror {
+				return usageError("fxfer verify compares it with the source", "job %s is a mirror: it has no snapshots", j.Name)
+			}
+			ctx, stop := interruptible(c.Context())
+			defer stop()
+			r := s.runner(slog.New(slog.DiscardHandler))
+			names, err := s.verified(ctx, r, j, at, all)
+			if err != nil {
+				return err
+			}
+			out := c.OutOrStdout()
+			scrub, err := within(ctx, func() (*backup.Scrub, error) {
+				return r.Verify(ctx, j, names, func(snapshot string, d fxfer.Difference) {
+					if asJSON {
+						printJSON(out, map[string]any{"type": "difference", "snapshot": snapshot, "path": d.Path, "finding": d.Finding, "detail": d.Detail})
+						return
+					}
+					fmt.Fprintf(out, "%-10s %s/%s\n", d.Finding, snapshot, pathAnd(d.Path, d.Detail))
+				})
+			})
+			switch {
+			case scrub == nil:
+			case asJSON:
+				printJSON(out, map[string]any{"type": "summary", "snapshots": scrub.Snapshots, "files": scrub.Files, "bytes": scrub.Bytes, "error": scrub.Error})
+			case err == nil:
+				fmt.Fprintf(out, "verified   %s, %s, %s\n", count(int64(scrub.Snapshots), "snapshot", "snapshots"), count(scrub.Files, "file", "files"), showBytes(scrub.Bytes))
+			}
+			return err
+		},
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	addParsed(flags, &at, "at", "when", "", "a snapshot's name, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
+	flags.BoolVar(&all, "all", false, "all snapshots")
+	flags.BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
+	return c
+}
+
+// verified returns the snapshots that are to be read again.
+func (s *site) verified(ctx context.Context, r *backup.Runner, j *backup.Job, at string, all bool) ([]string, error) {
+	if all {
+		return r.Courier.Snapshots(ctx, j)
+	}
+	name, err := s.snapshotAt(ctx, j, at)
+	return []string{name}, err
 }

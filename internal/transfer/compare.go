@@ -32,6 +32,9 @@ func (v *Receiver) entries(m *wire.Entries) error {
 	var resumed []resumption
 	for i := range m.Entries {
 		e, a := v.entry(m.First+uint64(i), &m.Entries[i])
+		if v.ctx.Err() != nil {
+			return errClosed
+		}
 		if a.Verdict != 0 {
 			answers.Answers = append(answers.Answers, a)
 		}
@@ -88,9 +91,11 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	if err == nil {
 		err = v.decide(e, &a)
 	}
+	if v.endIfHopeless(err) {
+		return e, wire.Answer{}
+	}
 	if err != nil {
 		a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
-		v.endIfHopeless(err)
 	}
 	// Data streams wait for the entry until it is ready.
 	ends := a.Verdict != 0 && a.Verdict != wire.Hash && a.Verdict != wire.Need
@@ -506,9 +511,11 @@ func (v *Receiver) afterCompare(e *receiving, same bool) {
 
 // conclude answers for an entry later than with the others of its message.
 func (v *Receiver) conclude(e *receiving, a *wire.Answer, err error) {
+	if v.endIfHopeless(err) {
+		return
+	}
 	if err != nil {
 		a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
-		v.endIfHopeless(err)
 	}
 	have := extents(slices.Clone(a.Have))
 	v.ctrl.send(&wire.Answers{Answers: []wire.Answer{*a}})
@@ -686,9 +693,11 @@ func (v *Receiver) linkWaiting(links []*receiving, became *Event) {
 			}
 		}
 		events[i] = Event{Kind: outcomes[a.Verdict], New: a.New}
+		if v.endIfHopeless(err) {
+			return
+		}
 		if err != nil {
 			a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
-			v.endIfHopeless(err)
 			events[i] = Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text}}
 		}
 		answers.Answers = append(answers.Answers, a)
@@ -724,7 +733,9 @@ func (v *Receiver) fail(e *receiving, err error) {
 
 // failEntry is fail for an entry that the caller has resolved.
 func (v *Receiver) failEntry(e *receiving, err error) {
-	v.endIfHopeless(err)
+	if v.endIfHopeless(err) {
+		return
+	}
 	var known *wire.Error
 	if !errors.As(err, &known) {
 		known = &wire.Error{Code: codeOf(err), Text: err.Error()}

@@ -501,11 +501,13 @@ func hopeless(err error) bool {
 	return errors.Is(err, disk.ErrNoSpace) && !errors.As(err, &large) || errors.Is(err, syscall.EROFS) || errors.Is(err, disk.ErrTooManyFiles)
 }
 
-// endIfHopeless ends the session with err if that is hopeless.
-func (v *Receiver) endIfHopeless(err error) {
-	if hopeless(err) {
-		v.end(&wire.Error{Code: codeOf(err), Text: err.Error()})
+// endIfHopeless ends the session with err if that is hopeless: then nothing is to be said of single entries.
+func (v *Receiver) endIfHopeless(err error) bool {
+	if !hopeless(err) {
+		return false
 	}
+	v.end(&wire.Error{Code: codeOf(err), Text: err.Error()})
+	return true
 }
 
 // codeOf maps an error of this host's target disk to a code.

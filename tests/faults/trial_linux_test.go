@@ -36,8 +36,8 @@ const (
 	retryFor = time.Minute
 	// hangs is when a command that has not ended counts as hanging, beside what a fault lasts.
 	hangs = 100 * time.Second
-	// failedAtOnce is how many of the 22 files may fail before a transfer ends that is hopeless: the streams write several.
-	failedAtOnce = 12
+	// failedAtOnce is how many of the 22 files may fail before a transfer ends that is hopeless: those for which there is no room to begin with.
+	failedAtOnce = 2
 	// toldWithin bounds how long nothing may be heard until the user is told.
 	toldWithin = 10 * time.Second
 	// recovered is what has to travel after a fault for the transfer to count as going on, bytes.
