@@ -61,7 +61,7 @@ func TestDocs(t *testing.T) {
 
 // written finds commands: lines of code, and code within lines.
 var (
-	codeLine = regexp.MustCompile("(?m)^(?:    |)(?:\\$ )?(?:sudo )?(?:[a-z_]+ [a-z]+ \\| )?(fxfer [^\\n]*)$")
+	codeLine = regexp.MustCompile(`(?m)^(?:    |)(?:\$ )?(?:sudo )?(?:[a-z_]+ [a-z]+ \| )?(fxfer [^\n]*)$`)
 	inline   = regexp.MustCompile("`(?:sudo )?(?:[a-z_]+ [a-z]+ \\\\?\\| )?(fxfer [^`]*)`")
 )
 
@@ -89,10 +89,15 @@ func commands(t *testing.T, fxfer string, all map[string]string) {
 					break
 				}
 			}
+			flag := "" // that stands for itself, without its value
+			if last := args[len(args)-1]; strings.HasPrefix(last, "-") {
+				flag, args = last, args[:len(args)-1]
+			}
 			cmd := exec.Command(fxfer, append(args, "--help")...)
 			cmd.Env = append(os.Environ(), "FXFER_HOME="+t.TempDir())
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s: %s\n%s", name, command, out)
+			require.Contains(t, string(out), flag, "%s: %s", name, command)
 		}
 	}
 	require.Greater(t, len(tried), 60)
@@ -153,7 +158,7 @@ type step struct {
 	server bool // stays until the end
 }
 
-var block = regexp.MustCompile("(?ms)^```(?:sh|yaml) run( server)?\\n(.*?)^```$|^<!-- run\\n(.*?)-->$")
+var block = regexp.MustCompile("(?ms)^(?:```(?:sh|yaml) run( server)?\\n(.*?)^```|<!-- run\\n(.*?)-->)$")
 
 // runnable is what of a document is marked to be run, in order. What no reader sees stands in comments. A comment may end within a here
 // document, which the next part continues.
@@ -199,26 +204,7 @@ func run(t *testing.T, fxfer string, steps []step) {
 			require.NoError(t, err, "%s\n%s", s.text, out)
 			continue
 		}
-		out, err := os.Create(filepath.Join(dir, "server.out"))
-		require.NoError(t, err)
-		defer out.Close()
-		var said bytes.Buffer
-		cmd := shell(s, "server")
-		cmd.Stdout, cmd.Stderr = out, &said
-		require.NoError(t, cmd.Start())
-		defer func() {
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
-			_ = cmd.Wait()
-			if t.Failed() {
-				t.Log(said.String())
-			}
-		}()
-		url := ""
-		require.Eventually(t, func() bool {
-			text, _ := os.ReadFile(out.Name())
-			url = invitation.FindString(string(text))
-			return url != ""
-		}, 20*time.Second, 10*time.Millisecond, "the server prints no invitation")
+		url := serve(t, shell(s, "server"), filepath.Join(dir, "server.out"))
 		replace = append([]string{"fxfer://TOKEN:PIN@nas/", at(url, address)}, replace...)
 	}
 }
@@ -227,4 +213,28 @@ func run(t *testing.T, fxfer string, steps []step) {
 func at(url, address string) string {
 	secret, _, _ := strings.Cut(url, "@")
 	return fmt.Sprintf("%s@%s/", secret, address)
+}
+
+// serve starts a server that stays until the test ends, and returns the URL that it prints into a file.
+func serve(t *testing.T, cmd *exec.Cmd, name string) (url string) {
+	t.Helper()
+	out, err := os.Create(name)
+	require.NoError(t, err)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = out, &said
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		_ = cmd.Wait()
+		out.Close()
+		if t.Failed() {
+			t.Log(said.String())
+		}
+	})
+	require.Eventually(t, func() bool {
+		text, _ := os.ReadFile(name)
+		url = invitation.FindString(string(text))
+		return url != ""
+	}, 20*time.Second, 10*time.Millisecond, "the server prints no invitation")
+	return url
 }
