@@ -42,6 +42,7 @@ type openShare struct {
 type shareFolder struct {
 	tree  *disk.Tree
 	limit limit
+	quota *shareQuota
 	free  atomic.Int64 // bytes that are left, as of some seconds ago; -1 if unknown
 
 	// Guarded by Server.mu.
@@ -81,7 +82,7 @@ func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, err erro
 			if err != nil {
 				return nil, s.cannotOpen(share.Name, err)
 			}
-			open.shareFolder = &shareFolder{tree: tree}
+			open.shareFolder = &shareFolder{tree: tree, quota: newShareQuota(share.Name, tree, s.log)}
 			open.free.Store(tree.Free())
 			opened = append(opened, open.shareFolder)
 		}
@@ -220,6 +221,7 @@ func (s *Server) enforce(opt *ServerOptions, r *rules) {
 	s.setRate(&s.total, opt.RateLimit)
 	for _, share := range r.shares {
 		s.setRate(&share.limit, share.RateLimit)
+		share.quota.set(share.Quota, share.QuotaFiles)
 	}
 	for pin, c := range s.busy {
 		s.setRate(&c.limit, r.rateOf(pin))

@@ -214,6 +214,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer kill()
 	conns.Go(func() { s.sweep(ctx) })
 	conns.Go(func() { s.measureSpace(ctx) })
+	conns.Go(func() { s.countShares(ctx) })
 	s.mu.Lock()
 	s.serving = true
 	s.mu.Unlock()
@@ -660,6 +661,7 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) (carried b
 		return false, err
 	}
 	if x.storing != nil {
+		defer x.share.quota.Freed()
 		defer x.storing.close()
 	}
 	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: uint64(s.offer())})
@@ -697,7 +699,7 @@ func (x *serverSession) engine(ctx context.Context, conn transport.Conn, r *wire
 			}
 		}
 		x.receive = transfer.NewReceiver(conn, r, x.share.tree, transfer.ReceiverOptions{
-			Path: cmp.Or(x.hello.Paths[0], "."), Target: x.hello.Target, Event: x.event(count), Message: x.message, Clock: x.clock, Finishing: func() { x.watched.last(x.send) },
+			Path: cmp.Or(x.hello.Paths[0], "."), Target: x.hello.Target, Quota: x.share.quota, Event: x.event(count), Message: x.message, Clock: x.clock, Finishing: func() { x.watched.last(x.send) },
 		})
 		return x.receive.Run, nil
 	}

@@ -49,6 +49,7 @@ type clientSession struct {
 	path    string
 	fresh   bool         // this transfer was never tried before
 	mtu     int          // bound for packets, 0 for none
+	via     choice       // of the transport of data streams; guarded by mu once the session runs
 	opened  atomic.Bool  // the control stream is there
 	heard   atomic.Int64 // bytes, on the control stream
 
@@ -78,7 +79,8 @@ type clientSession struct {
 type sessionStats struct {
 	path    pathStats
 	carrier Transport
-	links   int // connections of QUIC
+	reason  string // for it
+	links   int    // connections of QUIC
 	peer    map[string]int64
 	streams int
 	resent  int64
@@ -100,7 +102,7 @@ func (a *sessionStats) merge(b sessionStats) {
 	a.coded += b.coded
 	a.push = b.push
 	if b.path != (pathStats{}) {
-		a.path, a.carrier, a.links = b.path, b.carrier, b.links
+		a.path, a.carrier, a.reason, a.links = b.path, b.carrier, b.reason, b.links
 	}
 	a.path.retrans = retrans + b.path.retrans
 	if b.peer != nil {
@@ -114,7 +116,7 @@ func (a *sessionStats) merge(b sessionStats) {
 
 func (a *sessionStats) fill(r *Report, asked *diagnose.Asked) {
 	r.Streams, r.Resent, r.Congestion, r.RTT, r.Retransmits = a.streams, a.resent, a.path.congestion, a.path.minRTT, a.path.retrans
-	r.Transport, r.Connections = a.carrier, a.links
+	r.Transport, r.TransportReason, r.Connections = a.carrier, a.reason, a.links
 	r.SendBuffer, r.RecvBuffer = int64(a.path.sndBuf), a.peer["rcvbuf"]
 	if !a.push {
 		r.SendBuffer, r.RecvBuffer = a.peer["sndbuf"], int64(a.path.rcvBuf)
@@ -172,7 +174,7 @@ func (s *clientSession) run(ctx context.Context) error {
 
 	first := opt.Streams
 	if first == 0 {
-		first = min(max(initialStreams, s.client.learned(s.client.pathName(s.url.address()))), opt.MaxStreams)
+		first = min(max(initialStreams, s.client.learned(s.client.pathName(s.url.address(), s.via.of))), opt.MaxStreams)
 	}
 	_, known, err := s.client.store.KnownServer(s.url.address())
 	if err != nil {
@@ -192,10 +194,19 @@ func (s *clientSession) run(ctx context.Context) error {
 		cancel(nil)
 		s.dials.Wait()
 		s.stats.path, s.stats.streams, s.stats.push = s.set.stats(), s.set.peak(), s.source != nil
-		s.stats.carrier, s.stats.links = s.carrier()
+		s.stats.carrier, s.stats.reason, s.stats.links = s.carrier()
 		s.judge()
 	}()
+	if opt.Transport == TransportAuto {
+		s.dials.Go(func() { s.race(ctx, cancel) })
+	}
 	control, err := s.open(ctx)
+	if sw := (*errSwitch)(nil); errors.As(context.Cause(ctx), &sw) {
+		if err == nil {
+			_ = control.Close()
+		}
+		return sw
+	}
 	if err != nil {
 		return err
 	}
@@ -208,6 +219,9 @@ func (s *clientSession) run(ctx context.Context) error {
 	close(s.ready)
 	s.dials.Go(func() { doubt(ctx, s.heard.Load, s.reach, s.cancel) })
 	s.grow(ctx, first)
+	if opt.Transport == TransportAuto && s.cfg.Protocol == transport.TCP {
+		s.dials.Go(func() { s.watchWindows(ctx, control) })
+	}
 	if !trusted { // until now it was the user who thought
 		s.watch(ctx)
 	}
@@ -221,20 +235,24 @@ const partWithin = time.Second
 func (s *clientSession) config() transport.Config {
 	opt := &s.client.opt
 	s.group.SetWant(maxStreams)
+	if s.via.of == "" {
+		s.via = s.client.firstChoice(s.url.address())
+	}
 	return transport.Config{
-		Identity: s.client.key, Protocol: opt.Transport.protocol(), Group: &s.group, SockBuf: opt.SockBuf, Congestion: opt.Congestion,
+		Identity: s.client.key, Protocol: s.via.of.protocol(), Group: &s.group, SockBuf: opt.SockBuf, Congestion: opt.Congestion,
 	}
 }
 
 // carrier is what carries the data, and the QUIC connections it takes.
-func (s *clientSession) carrier() (Transport, int) {
+func (s *clientSession) carrier() (of Transport, reason string, links int) {
+	via := s.chosen()
 	switch {
 	case s.set.peak() == 0:
-		return "", 0
-	case s.cfg.Protocol == transport.QUIC:
-		return TransportQUIC, s.group.Links()
+		return "", "", 0
+	case via.of == TransportQUIC:
+		return TransportQUIC, via.reason, s.group.Links()
 	}
-	return TransportTCP, 0
+	return TransportTCP, via.reason, 0
 }
 
 // watch tells the user of silences of the server until ctx is done.
@@ -302,8 +320,24 @@ func (s *clientSession) reach(ctx context.Context) error {
 
 // openThrough is open, also through a black hole.
 func (s *clientSession) openThrough(ctx context.Context) (transport.Conn, error) {
-	conn, err := s.open(ctx)
+	first, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if s.client.opt.Transport == TransportAuto {
+		s.dials.Go(func() { s.race(first, stop) })
+		defer s.dials.Wait()
+	}
+	conn, err := s.open(first)
+	if err == nil {
+		s.opened.Store(true)
+		stop(nil)
+	} else if cause := context.Cause(first); cause != nil && ctx.Err() == nil {
+		err = cause
+	}
 	var hole *transport.BlackHoleError
+	if to := s.instead(ctx, err); to.of != "" {
+		s.via, s.cfg.Protocol = to, to.of.protocol()
+		return s.open(ctx)
+	}
 	if errors.As(err, &hole) {
 		s.client.tellHole(hole, s.url.address())
 		s.cfg.Path.MTU = transport.SafeMTU
@@ -592,11 +626,16 @@ func (s *clientSession) attach(id uint64, conn transport.Conn) {
 	s.mu.Lock()
 	s.dialing--
 	over := s.over
+	via := s.via.of.protocol()
 	s.mu.Unlock()
+	info, known := conn.Info()
 	switch {
 	case d == nil:
 		_ = conn.Close()
 	case over:
+		_ = d.Close()
+	case known && info.Protocol != via: // the session has turned meanwhile
+		d.retired.Store(true)
 		_ = d.Close()
 	case s.sender != nil:
 		s.sender.AddStream(id, d)
@@ -607,10 +646,14 @@ func (s *clientSession) attach(id uint64, conn transport.Conn) {
 
 // join connects one data stream to the session.
 func (s *clientSession) join(ctx context.Context, id uint64, path transport.Path) (transport.Conn, error) {
+	return s.joinBy(ctx, id, path, s.chosen().of.protocol())
+}
+
+func (s *clientSession) joinBy(ctx context.Context, id uint64, path transport.Path, by transport.Protocol) (transport.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	cfg := s.cfg
-	cfg.Path = path
+	cfg.Path, cfg.Protocol = path, by
 	cfg.Doubt = s.opened.Load() // then the path is alive
 	conn, err := transport.Dial(ctx, s.url.address(), cfg, s.client.expect(s.url))
 	if err != nil {
