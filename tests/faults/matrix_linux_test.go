@@ -335,6 +335,7 @@ again. Then the trees are compared, by BLAKE3 digests.
   were no version of the source. *Hangs*: commands that did not end within %v, or that much more than the fault lasts.
 
 **%d faults, %d runs: %d wrong files, %d partial files, %d hangs; %d runs broke another promise of the table.** Seeds %d to %d. All times are real.
+A fault and a seed that were tried again count once, as they went the last time.
 
 | fault | what is done | runs | outcome | took | recovered | sent again | told after | wrong | partial | hangs | message |
 |---|---|---|---|---|---|---|---|---|---|---|---|
