@@ -83,7 +83,7 @@ func forecast(j *Job, start time.Time, bytes int64, rate float64, overhead time.
 	}
 	limited := j.Overrun != Continue // by the window
 	always := j.Window.Always()
-	left := float64(bytes) * 8       // bits
+	left := float64(bytes) * 8 // bits
 	now := start
 	for range forecastSteps {
 		open := j.Window.Open(now)
