@@ -135,7 +135,7 @@ func parseTransport(s string) (fxfer.Transport, error) {
 
 // addTransport adds the flag of a client.
 func addTransport(flags *pflag.FlagSet, t *fxfer.Transport) {
-	addParsed(flags, t, "transport", "how", "tcp", "tcp or quic", parseTransport)
+	addParsed(flags, t, "transport", "how", "tcp", "tcp, quic, or auto: what the path shows", parseTransport)
 }
 
 func addTuning(flags *pflag.FlagSet, sockBuf *int, congestion *string) {

@@ -77,6 +77,7 @@ type jsonSummary struct {
 	Coded       int64         `json:"bytes_compressed_to"`
 	Streams     int           `json:"streams"`
 	Transport   string        `json:"transport"`
+	Reason      string        `json:"transport_reason"`
 	Connections int           `json:"quic_connections"`
 	Congestion  string        `json:"congestion"`
 	RTT         float64       `json:"rtt_seconds"`
@@ -153,7 +154,7 @@ func (j *jsonLines) finish(r *fxfer.Report, err error) {
 			Type: "summary", Server: r.Server, Duration: r.Duration.Seconds(), Files: r.Files, Sent: r.Sent, Same: r.Same,
 			Skipped: r.Skipped, Failed: r.Failed, Removed: r.Removed, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
 			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest, Snapshot: r.Snapshot, Copied: r.Copied,
-			Failures: []jsonFile{}, Streams: r.Streams, Transport: string(r.Transport), Connections: r.Connections, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
+			Failures: []jsonFile{}, Streams: r.Streams, Transport: string(r.Transport), Reason: r.TransportReason, Connections: r.Connections, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
 			SendBuffer: r.SendBuffer, RecvBuffer: r.RecvBuffer, Retransmits: r.Retransmits, Reconnects: r.Reconnects,
 			Limits: jsonLimits(r.Limits), Timeline: jsonTimeline(r.Timeline),
 		}

@@ -342,7 +342,8 @@ type linkFlags struct {
 	rate, loss, reorder, duplicate, corrupt, buffer string
 	rtt                                             time.Duration
 	mtu, pmtu                                       int
-	blackHole                                       bool
+	blackHole, unscaled                             bool
+	block                                           string
 	seed                                            uint64
 }
 
@@ -359,6 +360,8 @@ func newLinkFlags() *linkFlags {
 	f.set.IntVar(&f.mtu, "mtu", 1500, "largest IP packet in `bytes`")
 	f.set.IntVar(&f.pmtu, "pmtu", 0, "largest IP packet in `bytes` that passes the middle of the path (0: the MTU)")
 	f.set.BoolVar(&f.blackHole, "black-hole", false, "what is larger than --pmtu vanishes without an ICMP message")
+	f.set.BoolVar(&f.unscaled, "strip-wscale", false, "the window scale option vanishes from SYNs, as some firewalls do it")
+	f.set.StringVar(&f.block, "block", "none", "`protocol` that does not pass: tcp, udp or none")
 	f.set.Uint64Var(&f.seed, "seed", 1, "`number` that decides which segments suffer")
 	return f
 }
@@ -368,7 +371,7 @@ func (f *linkFlags) link() (lab.Link, error) {
 	if err != nil {
 		return lab.Link{}, err
 	}
-	l := lab.Link{Rate: *c.Rate, RTT: *c.RTT, Loss: *c.Loss, Reorder: *c.Reorder, Duplicate: *c.Duplicate, Corrupt: *c.Corrupt, MTU: f.mtu, PMTU: f.pmtu, BlackHole: f.blackHole, Seed: f.seed}
+	l := lab.Link{Unscaled: f.unscaled, NoTCP: *c.NoTCP, NoUDP: *c.NoUDP, Rate: *c.Rate, RTT: *c.RTT, Loss: *c.Loss, Reorder: *c.Reorder, Duplicate: *c.Duplicate, Corrupt: *c.Corrupt, MTU: f.mtu, PMTU: f.pmtu, BlackHole: f.blackHole, Seed: f.seed}
 	if c.Buffer != nil {
 		l.Buffer = *c.Buffer
 	} else {
@@ -401,6 +404,15 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 	get("duplicate", func() (err error) { c.Duplicate, err = pointer(parseShare(f.duplicate)); return })
 	get("corrupt", func() (err error) { c.Corrupt, err = pointer(parseProbability(f.corrupt)); return })
 	get("pmtu", func() error { c.PMTU = &f.pmtu; return nil })
+	get("strip-wscale", func() error { c.Unscaled = &f.unscaled; return nil })
+	get("block", func() error {
+		tcp, udp := f.block == "tcp", f.block == "udp"
+		if !tcp && !udp && f.block != "none" {
+			return fmt.Errorf("%q is neither tcp nor udp nor none", f.block)
+		}
+		c.NoTCP, c.NoUDP = &tcp, &udp
+		return nil
+	})
 	get("black-hole", func() error { c.BlackHole = &f.blackHole; return nil })
 	get("buffer", func() (err error) {
 		bdp, ok := strings.CutSuffix(f.buffer, "bdp")

@@ -62,6 +62,9 @@ func summary(verb string, r *fxfer.Report) (text string) {
 		reconnects = count(int64(r.Reconnects), "reconnect", "reconnects")
 	}
 	line("streams", streams, over(r), oneLine(r.Congestion), resent, reconnects)
+	if r.TransportReason != "" {
+		line("transport", strings.ToUpper(string(r.Transport))+": "+oneLine(r.TransportReason))
+	}
 	line("BLAKE3", r.Digest)
 	return b.String()
 }

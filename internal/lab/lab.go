@@ -46,6 +46,9 @@ type Link struct {
 	Forge     float64       // probability that a bit of a TCP segment's payload is flipped and its checksum is right, 0 to 1
 	Blocked   []uint16      // TCP ports from and to which nothing passes
 	Rebound   []uint16      // TCP ports that the other side sees as another port; what is sent to them as they were vanishes
+	Unscaled  bool          // the window scale option vanishes from SYNs
+	NoTCP     bool          // nothing of TCP passes
+	NoUDP     bool          // nor of UDP
 	BlackHole bool          // what is larger than PMTU and may not be fragmented vanishes without an ICMP message
 	Seed      uint64        // of all random decisions; the same seed and the same packets give the same decisions
 }
@@ -76,6 +79,9 @@ type Change struct {
 	Forge     *float64
 	Blocked   *[]uint16
 	Rebound   *[]uint16
+	Unscaled  *bool
+	NoTCP     *bool
+	NoUDP     *bool
 	BlackHole *bool
 	Down      time.Duration // from now on and for so long, whatever enters the link vanishes; 0: no outage
 }
@@ -88,7 +94,7 @@ type Counters struct {
 	Bytes     int64 // IP bytes of the delivered segments
 	Dropped   int64 // segments that found the queue full
 	Lost      int64 // segments lost on the line by Link.Loss
-	Outage    int64 // segments lost because the link, or the receiving host's device, was down, or their port blocked or rebound
+	Outage    int64 // segments lost because the link, or the receiving host's device, was down, their port blocked or rebound, or their protocol blocked
 	Reordered int64 // segments held back
 	Doubled   int64 // segments that arrive twice
 	Corrupted int64 // segments damaged or forged
@@ -154,6 +160,9 @@ func (l Link) with(c Change) (Link, error) {
 	set(&l.Forge, c.Forge)
 	set(&l.Blocked, c.Blocked)
 	set(&l.Rebound, c.Rebound)
+	set(&l.Unscaled, c.Unscaled)
+	set(&l.NoTCP, c.NoTCP)
+	set(&l.NoUDP, c.NoUDP)
 	set(&l.BlackHole, c.BlackHole)
 	if c.Down < 0 {
 		return l, fmt.Errorf("link: an outage of %v is negative", c.Down)

@@ -38,6 +38,9 @@ type line struct {
 	forge    float64
 	blocked  []uint16
 	rebound  []uint16
+	unscaled bool
+	noTCP    bool
+	noUDP    bool
 	pmtu     int
 	mute     bool  // no ICMP messages
 	holdback int64 // ns
@@ -98,6 +101,7 @@ func (ln *line) configure(l Link) {
 	ln.loss, ln.reorder, ln.ber = l.Loss, l.Reorder, l.Corrupt
 	ln.double, ln.forge = l.Duplicate, l.Forge
 	ln.blocked, ln.rebound = l.Blocked, l.Rebound
+	ln.unscaled, ln.noTCP, ln.noUDP = l.Unscaled, l.NoTCP, l.NoUDP
 	ln.pmtu, ln.mute = l.PMTU, l.BlackHole
 	ln.impaired = l.Loss > 0 || l.Forge > 0 || l.Reorder > 0 || l.Duplicate > 0 || l.Corrupt > 0 || l.PMTU < l.MTU
 	ln.damageLen = 0
@@ -113,6 +117,13 @@ func (ln *line) admit(now int64, pkt []byte) {
 	if now < ln.downUntil || len(ln.blocked) > 0 && ln.blocks(pkt) || len(ln.rebound) > 0 && !ln.rebind(pkt) {
 		ln.count.outage.Add(int64(t.segs))
 		return
+	}
+	if proto := protocolOf(pkt); ln.noTCP && proto == protoTCP || ln.noUDP && proto == protoUDP {
+		ln.count.outage.Add(int64(t.segs))
+		return
+	}
+	if ln.unscaled {
+		unscale(pkt)
 	}
 	fit := ln.fit(now, &t)
 	if fit < t.segs {

@@ -13,12 +13,13 @@ import (
 
 // sendStream is a data stream of the sender.
 type sendStream struct {
-	id     uint64
-	stream Stream
-	dead   bool
-	ended  bool      // the receiver has closed it: nothing more may be claimed
-	flying int       // blocks not yet acknowledged
-	moved  time.Time // last acknowledgement, or first block in flight
+	id      uint64
+	stream  Stream
+	dead    bool
+	retired bool      // it may claim no more
+	ended   bool      // the receiver has closed it: nothing more may be claimed
+	flying  int       // blocks not yet acknowledged
+	moved   time.Time // last acknowledgement, or first block in flight
 }
 
 // flight is a block on its way.
@@ -358,7 +359,7 @@ func (s *Sender) claim(st *sendStream, c *carrier) (task, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		if s.over || st.dead || st.ended && len(s.ready)+len(s.small) > 0 {
+		if s.over || st.dead || st.ended && len(s.ready)+len(s.small) > 0 || st.retired && st.flying == 0 {
 			return task{}, false
 		}
 		if !s.parkedLocked(st) && !s.enoughLocked(st) {
@@ -370,9 +371,9 @@ func (s *Sender) claim(st *sendStream, c *carrier) (task, bool) {
 			}
 		}
 		parked := s.parkedLocked(st)
-		if e, block := s.overdueLocked(st); e != nil {
+		if e, block := s.overdueLocked(st); e != nil && !st.retired {
 			s.flyLocked(e, block, st)
-			s.stats.Resent += s.lengthLocked(e, block)
+			s.stats.Resent += s.freshLocked(e, block)
 			if e.small() {
 				c.small = append(c.small[:0], e)
 				return task{small: c.small}, true
@@ -436,7 +437,7 @@ func (s *Sender) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
 func (s *Sender) takeLocked(e *sending, block int64, st *sendStream) {
 	s.flyLocked(e, block, st)
 	if e.sent.has(block) {
-		s.stats.Resent += s.lengthLocked(e, block)
+		s.stats.Resent += s.freshLocked(e, block)
 	}
 	e.sent.add(block, 1)
 }
@@ -568,17 +569,42 @@ func (s *Sender) SetActive(n int) {
 	s.parked.Broadcast()
 }
 
+// Retire lets a stream claim no more. It ends when what it has in flight is acknowledged, soon after at the next SetActive. It is safe for
+// streams that are gone.
+func (s *Sender) Retire(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.streams[id]; st != nil {
+		st.retired = true
+	}
+	s.cond.Broadcast()
+	s.parked.Broadcast()
+}
+
 func (s *Sender) parkedLocked(st *sendStream) bool {
+	if st.retired {
+		return true
+	}
 	if s.active == 0 || len(s.streams) <= s.active {
 		return false
 	}
 	before := 0
-	for id := range s.streams {
-		if id < st.id {
+	for id, other := range s.streams {
+		if id < st.id && !other.retired {
 			before++
 		}
 	}
 	return before >= s.active
+}
+
+// freshLocked is how much of a block is sent, bytes.
+func (s *Sender) freshLocked(e *sending, block int64) int64 {
+	if e.delta != nil {
+		if p := e.delta.patches[block]; p != nil {
+			return p.fresh
+		}
+	}
+	return s.lengthLocked(e, block)
 }
 
 func (s *Sender) lengthLocked(e *sending, block int64) int64 {

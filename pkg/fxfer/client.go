@@ -45,6 +45,9 @@ func NewClient(opt Options) (*Client, error) {
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
+	if opt.Transport == TransportAuto && (opt.SockBuf != 0 || opt.Congestion != "") {
+		opt.Transport = TransportTCP // only it has them
+	}
 	c := &Client{opt: opt}
 	if opt.Pin != "" {
 		pin, err := identity.ParsePin(opt.Pin)
@@ -249,8 +252,9 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 	alive := time.Now()
 	mtu := 0
 	var last [16]byte // session
+	via, switched := c.firstChoice(server), false
 	for try := 0; ; try++ {
-		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh, mtu: mtu}
+		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh, again: try > 0, mtu: mtu, via: via}
 		fresh = false
 		s.hello.Fresh, s.hello.Replaces = s.fresh, last
 		prepare(s)
@@ -258,6 +262,12 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		err := s.run(ctx)
 		last = s.hello.Session
 		stats.merge(s.stats)
+		via = s.chosen()
+		if to := s.instead(ctx, err); to.of != "" && !switched {
+			via, switched, fresh = to, true, s.fresh
+			t.begin()
+			continue
+		}
 		// Of a stream nothing must be read twice.
 		if hole := (*transport.BlackHoleError)(nil); mtu == 0 && errors.As(err, &hole) && ctx.Err() == nil && (!s.opened.Load() || local != nil) {
 			mtu, stats.swallowed, stats.connecting = transport.SafeMTU, hole, time.Since(began)
@@ -269,7 +279,10 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 			err = nil // it was the answer that was lost
 		}
 		if err == nil && c.opt.Streams == 0 {
-			c.learn(c.pathName(server), s.stats.streams)
+			c.learn(c.pathName(server, s.stats.carrier), s.stats.streams)
+		}
+		if err == nil {
+			c.keepChoice(server, s.stats.carrier)
 		}
 		if worked(t.written+t.copied-before, s.heard.Load(), time.Since(began)) {
 			alive, try = time.Now(), 0

@@ -59,8 +59,8 @@ func forgetOldest(dir string) {
 }
 
 // pathName is under what the path to a server is remembered.
-func (c *Client) pathName(server string) string {
-	if c.opt.Transport == TransportQUIC {
+func (c *Client) pathName(server string, t Transport) string {
+	if t == TransportQUIC {
 		return server + " quic"
 	}
 	return server

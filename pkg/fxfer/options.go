@@ -252,17 +252,18 @@ type Report struct {
 	Raw      int64         // payload that was compressed, bytes, and what became of it; 0 if none was
 	Coded    int64         //
 
-	Streams     int           // most data streams at a time
-	Transport   Transport     // that carried the data, "" if there was none
-	Connections int           // of QUIC that the data streams shared at the end; 0 of TCP, where each has its own
-	Congestion  string        // of the data streams
-	RTT         time.Duration // the least seen
-	Peak        float64       // highest goodput over a second, bit/s
-	BDP         int64         // Peak × RTT, bytes
-	SendBuffer  int64         // socket buffers obtained, bytes as the kernel counts: the sending side's
-	RecvBuffer  int64         // and the receiving side's
-	Retransmits int64         // segments
-	Reconnects  int           // sessions after the first
+	Streams         int           // most data streams at a time
+	Transport       Transport     // that carried the data, "" if there was none
+	TransportReason string        // why it was chosen, where that was automatic
+	Connections     int           // of QUIC that the data streams shared at the end; 0 of TCP, where each has its own
+	Congestion      string        // of the data streams
+	RTT             time.Duration // the least seen
+	Peak            float64       // highest goodput over a second, bit/s
+	BDP             int64         // Peak × RTT, bytes
+	SendBuffer      int64         // socket buffers obtained, bytes as the kernel counts: the sending side's
+	RecvBuffer      int64         // and the receiving side's
+	Retransmits     int64         // segments
+	Reconnects      int           // sessions after the first
 
 	Limits   []Limit  // what held it back, the limiter of most of the time first; empty where nothing was measured
 	Timeline []Moment // the same, moment by moment

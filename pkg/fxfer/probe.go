@@ -169,6 +169,9 @@ func (s *clientSession) openSmall(ctx context.Context) (transport.Conn, error) {
 	if err != nil {
 		return nil, trustError(err)
 	}
+	if s.client.opt.Transport == TransportAuto {
+		return s.openThrough(ctx)
+	}
 	if !known && s.url.Pin == "" && s.client.pin == "" { // a person is asked, who takes time
 		return s.open(ctx)
 	}

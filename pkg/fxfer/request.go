@@ -58,11 +58,11 @@ func (o *Options) check() error {
 // checkTransport refuses a transport that there is not, and settings that it does not have.
 func (o *Options) checkTransport() error {
 	switch o.Transport {
-	case "", TransportTCP:
+	case "", TransportTCP, TransportAuto:
 		return nil
 	case TransportQUIC:
 	default:
-		return usage("choose tcp or quic", "there is no transport %q", o.Transport)
+		return usage("choose tcp, quic or auto", "there is no transport %q", o.Transport)
 	}
 	if o.SockBuf != 0 || o.Congestion != "" {
 		return usage("leave it out, or choose tcp", "fixed socket buffers and the choice of a congestion control are of TCP: QUIC has its own")

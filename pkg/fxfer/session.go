@@ -48,7 +48,9 @@ type clientSession struct {
 	target  *disk.Tree      // of Pull
 	path    string
 	fresh   bool         // this transfer was never tried before
+	again   bool         // a session before was lost
 	mtu     int          // bound for packets, 0 for none
+	via     choice       // of the transport of data streams; guarded by mu once the session runs
 	opened  atomic.Bool  // the control stream is there
 	heard   atomic.Int64 // bytes, on the control stream
 
@@ -78,7 +80,8 @@ type clientSession struct {
 type sessionStats struct {
 	path    pathStats
 	carrier Transport
-	links   int // connections of QUIC
+	reason  string // for it
+	links   int    // connections of QUIC
 	peer    map[string]int64
 	streams int
 	resent  int64
@@ -100,7 +103,7 @@ func (a *sessionStats) merge(b sessionStats) {
 	a.coded += b.coded
 	a.push = b.push
 	if b.path != (pathStats{}) {
-		a.path, a.carrier, a.links = b.path, b.carrier, b.links
+		a.path, a.carrier, a.reason, a.links = b.path, b.carrier, b.reason, b.links
 	}
 	a.path.retrans = retrans + b.path.retrans
 	if b.peer != nil {
@@ -114,7 +117,7 @@ func (a *sessionStats) merge(b sessionStats) {
 
 func (a *sessionStats) fill(r *Report, asked *diagnose.Asked) {
 	r.Streams, r.Resent, r.Congestion, r.RTT, r.Retransmits = a.streams, a.resent, a.path.congestion, a.path.minRTT, a.path.retrans
-	r.Transport, r.Connections = a.carrier, a.links
+	r.Transport, r.TransportReason, r.Connections = a.carrier, a.reason, a.links
 	r.SendBuffer, r.RecvBuffer = int64(a.path.sndBuf), a.peer["rcvbuf"]
 	if !a.push {
 		r.SendBuffer, r.RecvBuffer = a.peer["sndbuf"], int64(a.path.rcvBuf)
@@ -172,7 +175,7 @@ func (s *clientSession) run(ctx context.Context) error {
 
 	first := opt.Streams
 	if first == 0 {
-		first = min(max(initialStreams, s.client.learned(s.client.pathName(s.url.address()))), opt.MaxStreams)
+		first = min(max(initialStreams, s.client.learned(s.client.pathName(s.url.address(), s.via.of))), opt.MaxStreams)
 	}
 	_, known, err := s.client.store.KnownServer(s.url.address())
 	if err != nil {
@@ -182,7 +185,9 @@ func (s *clientSession) run(ctx context.Context) error {
 	s.ready = make(chan struct{})
 	trusted := known || s.url.Pin != "" || s.client.pin != ""
 	if trusted {
-		s.grow(ctx, first)
+		if !s.again { // or else a server that had no room would have to refuse them all once more
+			s.grow(ctx, first)
+		}
 		s.watch(ctx)
 	}
 	defer func() {
@@ -192,10 +197,19 @@ func (s *clientSession) run(ctx context.Context) error {
 		cancel(nil)
 		s.dials.Wait()
 		s.stats.path, s.stats.streams, s.stats.push = s.set.stats(), s.set.peak(), s.source != nil
-		s.stats.carrier, s.stats.links = s.carrier()
+		s.stats.carrier, s.stats.reason, s.stats.links = s.carrier()
 		s.judge()
 	}()
+	if opt.Transport == TransportAuto {
+		s.dials.Go(func() { s.race(ctx, cancel) })
+	}
 	control, err := s.open(ctx)
+	if sw := (*errSwitch)(nil); errors.As(context.Cause(ctx), &sw) {
+		if err == nil {
+			_ = control.Close()
+		}
+		return sw
+	}
 	if err != nil {
 		return err
 	}
@@ -208,6 +222,9 @@ func (s *clientSession) run(ctx context.Context) error {
 	close(s.ready)
 	s.dials.Go(func() { doubt(ctx, s.heard.Load, s.reach, s.cancel) })
 	s.grow(ctx, first)
+	if opt.Transport == TransportAuto && s.cfg.Protocol == transport.TCP {
+		s.dials.Go(func() { s.watchWindows(ctx, control) })
+	}
 	if !trusted { // until now it was the user who thought
 		s.watch(ctx)
 	}
@@ -221,20 +238,24 @@ const partWithin = time.Second
 func (s *clientSession) config() transport.Config {
 	opt := &s.client.opt
 	s.group.SetWant(maxStreams)
+	if s.via.of == "" {
+		s.via = s.client.firstChoice(s.url.address())
+	}
 	return transport.Config{
-		Identity: s.client.key, Protocol: opt.Transport.protocol(), Group: &s.group, SockBuf: opt.SockBuf, Congestion: opt.Congestion,
+		Identity: s.client.key, Protocol: s.via.of.protocol(), Group: &s.group, SockBuf: opt.SockBuf, Congestion: opt.Congestion,
 	}
 }
 
 // carrier is what carries the data, and the QUIC connections it takes.
-func (s *clientSession) carrier() (Transport, int) {
+func (s *clientSession) carrier() (of Transport, reason string, links int) {
+	via := s.chosen()
 	switch {
 	case s.set.peak() == 0:
-		return "", 0
-	case s.cfg.Protocol == transport.QUIC:
-		return TransportQUIC, s.group.Links()
+		return "", "", 0
+	case via.of == TransportQUIC:
+		return TransportQUIC, via.reason, s.group.Links()
 	}
-	return TransportTCP, 0
+	return TransportTCP, via.reason, 0
 }
 
 // watch tells the user of silences of the server until ctx is done.
@@ -302,8 +323,24 @@ func (s *clientSession) reach(ctx context.Context) error {
 
 // openThrough is open, also through a black hole.
 func (s *clientSession) openThrough(ctx context.Context) (transport.Conn, error) {
-	conn, err := s.open(ctx)
+	first, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if s.client.opt.Transport == TransportAuto {
+		s.dials.Go(func() { s.race(first, stop) })
+		defer s.dials.Wait()
+	}
+	conn, err := s.open(first)
+	if err == nil {
+		s.opened.Store(true)
+		stop(nil)
+	} else if cause := context.Cause(first); cause != nil && ctx.Err() == nil {
+		err = cause
+	}
 	var hole *transport.BlackHoleError
+	if to := s.instead(ctx, err); to.of != "" {
+		s.via, s.cfg.Protocol = to, to.of.protocol()
+		return s.open(ctx)
+	}
 	if errors.As(err, &hole) {
 		s.client.tellHole(hole, s.url.address())
 		s.cfg.Path.MTU = transport.SafeMTU
@@ -350,8 +387,10 @@ func namesOf(m *wire.Hello) (names []string) {
 func (s *clientSession) message(control transport.Conn, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Welcome:
+		if !s.offered(int(min(m.MaxStreams, maxStreams))) { // it has come before
+			return
+		}
 		s.watched.named(m.Host)
-		s.offered(int(min(m.MaxStreams, maxStreams)))
 		if s.url.Pin != "" || s.client.pin != "" {
 			if err := s.client.remember(s.url, control.PeerKey()); err != nil && s.client.opt.Notice != nil {
 				s.client.opt.Notice(err.Error())
@@ -379,7 +418,7 @@ func (s *clientSession) work(ctx context.Context) error {
 	tasks.Go(func() { s.watched.run(watch, s.send) })
 	var err error
 	if s.sender != nil {
-		t := tuner{sender: s.sender, set: s.set, fixed: s.client.opt.Streams > 0, max: s.client.opt.MaxStreams,
+		t := tuner{sender: s.sender, set: s.set, fixed: s.client.opt.Streams > 0, most: s.bound,
 			want: func(n int, _ []uint64) { s.setWant(n) }}
 		tasks.Go(func() { t.run(watch) })
 		if s.coder != nil {
@@ -483,12 +522,22 @@ func (s *clientSession) boundLocked(n int) int {
 	return max(1, n)
 }
 
-// offered takes the most data streams that the server has room for. It refuses those beyond, and they are not dialled again.
-func (s *clientSession) offered(most int) {
+// bound is how many data streams there may be now.
+func (s *clientSession) bound() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.boundLocked(cmp.Or(s.client.opt.Streams, s.client.opt.MaxStreams))
+}
+
+// offered takes the most data streams that the server has room for now, and tells whether it has told that the first time. It refuses
+// those beyond, and they are not dialled again; those that there are rest.
+func (s *clientSession) offered(most int) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first = s.most == 0
 	s.most = max(1, most)
 	s.want = s.boundLocked(s.want)
+	return first
 }
 
 // replace dials another stream for one that ended, unless the session does. One that did not live was refused: then it waits.
@@ -559,7 +608,7 @@ func (s *clientSession) stream(ctx context.Context, id uint64) {
 		if s.set.count() == 0 && (time.Since(since) > 2*dialTimeout || s.opened.Load() && errors.As(err, &hole)) {
 			s.cancel(fmt.Errorf("data stream: %w", err))
 		}
-		if !pause(ctx, wait) {
+		if !pause(ctx, wait) || s.tooMany() {
 			s.gaveUp()
 			return
 		}
@@ -581,6 +630,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// tooMany tells whether more streams are there or under way than are wanted by now.
+func (s *clientSession) tooMany() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.set.count()+s.dialing > s.want
+}
+
 func (s *clientSession) gaveUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -592,11 +648,16 @@ func (s *clientSession) attach(id uint64, conn transport.Conn) {
 	s.mu.Lock()
 	s.dialing--
 	over := s.over
+	via := s.via.of.protocol()
 	s.mu.Unlock()
+	info, known := conn.Info()
 	switch {
 	case d == nil:
 		_ = conn.Close()
 	case over:
+		_ = d.Close()
+	case known && info.Protocol != via: // the session has turned meanwhile
+		d.retired.Store(true)
 		_ = d.Close()
 	case s.sender != nil:
 		s.sender.AddStream(id, d)
@@ -607,10 +668,14 @@ func (s *clientSession) attach(id uint64, conn transport.Conn) {
 
 // join connects one data stream to the session.
 func (s *clientSession) join(ctx context.Context, id uint64, path transport.Path) (transport.Conn, error) {
+	return s.joinBy(ctx, id, path, s.chosen().of.protocol())
+}
+
+func (s *clientSession) joinBy(ctx context.Context, id uint64, path transport.Path, by transport.Protocol) (transport.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	cfg := s.cfg
-	cfg.Path = path
+	cfg.Path, cfg.Protocol = path, by
 	cfg.Doubt = s.opened.Load() // then the path is alive
 	conn, err := transport.Dial(ctx, s.url.address(), cfg, s.client.expect(s.url))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/pace"
@@ -15,7 +16,7 @@ import (
 type streamSet struct {
 	in      *pace.Flow                // of what they read; nil is unlimited
 	out     *pace.Flow                // of what they write
-	removed func(lived time.Duration) // called when a stream is gone
+	removed func(lived time.Duration) // called when a stream is gone; one that was retired is longLived
 
 	mu    sync.Mutex
 	conns map[uint64]*dataStream
@@ -128,15 +129,19 @@ func (s *streamSet) stats() pathStats {
 	return p
 }
 
+// longLived is the life of a stream that was not refused.
+const longLived = time.Hour
+
 // dataStream is a transport.Conn of a set.
 type dataStream struct {
 	transport.Conn
-	set    *streamSet
-	id     uint64
-	since  time.Time
-	once   sync.Once
-	ctx    context.Context
-	cancel context.CancelFunc
+	set     *streamSet
+	id      uint64
+	since   time.Time
+	retired atomic.Bool // another one takes its place
+	once    sync.Once
+	ctx     context.Context
+	cancel  context.CancelFunc
 
 	gauge sync.Mutex
 	began time.Time     // of the write under way, zero if there is none
@@ -282,7 +287,11 @@ func (d *dataStream) Close() error {
 		delete(d.set.conns, d.id)
 		d.set.mu.Unlock()
 		if d.set.removed != nil {
-			d.set.removed(time.Since(d.since))
+			lived := time.Since(d.since)
+			if d.retired.Load() {
+				lived = longLived
+			}
+			d.set.removed(lived)
 		}
 	})
 	return d.Conn.Close()

@@ -17,8 +17,8 @@ const initialStreams = 16
 type tuner struct {
 	sender *transfer.Sender
 	set    *streamSet
-	fixed  bool // the number was asked for
-	max    int
+	fixed  bool                       // the number was asked for
+	most   func() int                 // streams now
 	want   func(n int, dead []uint64) // asks for n streams in all
 }
 
@@ -57,15 +57,18 @@ func (t *tuner) run(ctx context.Context) {
 				t.want(max(1, o.streams), dead)
 				continue
 			}
+			most := t.most()
 			if t.fixed {
+				t.sender.SetActive(most)
 				continue
 			}
 			n := 0
 			if o.quic {
-				n = links.next(o, t.max)
+				n = links.next(o, most)
 			} else {
-				n = g.next(o, t.max)
+				n = g.next(o, most)
 			}
+			n = min(n, most)
 			t.sender.SetActive(n)
 			if n > o.streams {
 				t.want(n, nil)
@@ -86,6 +89,9 @@ type observation struct {
 	minRTT  time.Duration
 	rtt     time.Duration // smoothed, mean of the streams
 	capped  float64       // share of the busy time in which a window was the limit, 0 to 1
+	busy    time.Duration // with data in flight so far, of all streams
+	rwnd    time.Duration // of that, held back by the peer's window
+	sndWnd  int           // the largest that the peer advertises to one, bytes
 	retrans uint64        // segments so far
 	sent    uint64        // the same of all
 	quic    bool
@@ -105,8 +111,11 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) obse
 		limited += i.RwndLimited + i.SndbufLimited
 		o.retrans += i.RetransSegs
 		o.sent += i.DataSegs
+		o.rwnd += i.RwndLimited
+		o.sndWnd = max(o.sndWnd, i.SndWnd)
 		o.window = max(o.window, int(float64(i.SndBuf)*bufferPayload))
 	}
+	o.busy = busy
 	if busy > 0 {
 		o.capped = limited.Seconds() / busy.Seconds()
 	}

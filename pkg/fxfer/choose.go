@@ -1,0 +1,306 @@
+package fxfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/transport"
+)
+
+const (
+	// otherAfter is how long the first choice of a transport may take to connect until the other one is tried, and otherWithin until that one is
+	// taken if it answers.
+	otherAfter  = 250 * time.Millisecond
+	otherWithin = 750 * time.Millisecond
+
+	// quicMost is what QUIC moves at most on today's hosts, bytes/s: a TCP whose windows allow more is not what holds a transfer back.
+	quicMost = 2e9 / 8
+	// unscaledWindow is the largest window without the window scale option, bytes (RFC 7323, section 1.1).
+	unscaledWindow = 1<<16 - 1
+
+	// smallWindow is what a window is below whose bound is a setting, bytes: a server whose disk is slow closes one that was large.
+	smallWindow = 1 << 20
+	// cappedShare of the busy time a window has to be the limit, for as long as cappedFor, until QUIC is tried instead; how it does is judged
+	// after trialFor.
+	cappedShare = 0.5
+	cappedFor   = 2 * time.Second
+	trialFor    = 4 * time.Second
+)
+
+// choice is a transport, and why it was taken.
+type choice struct {
+	of     Transport
+	reason string
+}
+
+// signs is what is known of a path where the transport is automatic.
+type signs struct {
+	history Transport // which the last session ended with, "" if none is known
+
+	// Of connecting: how long it takes by now, and whether either has answered.
+	waited    time.Duration
+	tcp, quic bool
+
+	// Of a TCP that has answered.
+	unscaled bool
+	rtt      time.Duration
+	streams  int // the most there may be
+
+	// Of one that carries data.
+	capped  float64 // share of the busy time in which the peer's window was the limit
+	lasts   time.Duration
+	goodput float64 // bytes/s, of all streams, of which there are as many as there may be
+	full    bool
+	window  int // the largest that the server has advertised to a stream, bytes
+}
+
+// choose decides. The zero choice means: go on as it is.
+func choose(x *signs) choice {
+	first := x.history
+	if first == "" {
+		first = TransportTCP
+	}
+	if !x.tcp && !x.quic {
+		if x.waited == 0 && first == TransportQUIC {
+			return choice{TransportQUIC, "it was the better one last time"}
+		}
+		return choice{}
+	}
+	switch {
+	case !x.tcp && x.waited >= otherWithin && first == TransportTCP:
+		return choice{TransportQUIC, "TCP does not connect"}
+	case !x.quic && x.waited >= otherWithin && first == TransportQUIC:
+		return choice{TransportTCP, "QUIC does not connect"}
+	case x.tcp && x.unscaled && x.rtt > 0:
+		if most := float64(x.streams) * unscaledWindow / x.rtt.Seconds(); most < quicMost {
+			return choice{TransportQUIC, fmt.Sprintf("TCP has no window scaling on this path: %d streams of 64 KiB at %v get %.0f Mbit/s at most",
+				x.streams, x.rtt.Round(100*time.Microsecond), most*8/1e6)}
+		}
+	case x.tcp && x.full && x.window <= smallWindow && x.capped >= cappedShare && x.lasts >= cappedFor && x.goodput < quicMost:
+		return choice{TransportQUIC, fmt.Sprintf("the server's TCP window was the limit for %.0f %% of the time, with %d streams", 100*x.capped, x.streams)}
+	}
+	return choice{}
+}
+
+// errSwitch ends a session that has not begun: the next one takes another transport.
+type errSwitch struct{ to choice }
+
+func (e *errSwitch) Error() string { return fmt.Sprintf("going on with %s: %s", e.to.of, e.to.reason) }
+
+// other is the transport that protocol is not.
+func other(p transport.Protocol) transport.Protocol {
+	if p == transport.TCP {
+		return transport.QUIC
+	}
+	return transport.TCP
+}
+
+// race tries the other transport while the first one does not connect, and if that answers, calls instead.
+func (s *clientSession) race(ctx context.Context, instead func(error)) {
+	began := time.Now()
+	if !pause(ctx, otherAfter) || s.opened.Load() {
+		return
+	}
+	if !s.answers(ctx, other(s.cfg.Protocol)) || !pause(ctx, time.Until(began.Add(otherWithin))) || s.opened.Load() {
+		return
+	}
+	x := signs{waited: max(time.Since(began), otherWithin), tcp: s.cfg.Protocol == transport.QUIC, quic: s.cfg.Protocol == transport.TCP, history: transportOf(s.cfg.Protocol)}
+	if to := choose(&x); to.of != "" {
+		instead(&errSwitch{to})
+	}
+}
+
+// instead tells what to do of a session that ended with err: the zero choice says that another transport is no remedy.
+func (s *clientSession) instead(ctx context.Context, err error) choice {
+	if sw := (*errSwitch)(nil); errors.As(err, &sw) {
+		return sw.to
+	}
+	via := s.chosen()
+	if err == nil || ctx.Err() != nil || s.opened.Load() || s.client.opt.Transport != TransportAuto || !temporary(err) {
+		return choice{}
+	}
+	soon, cancel := context.WithTimeout(ctx, otherWithin)
+	defer cancel()
+	p := other(via.of.protocol())
+	if !s.answers(soon, p) {
+		return choice{}
+	}
+	return choice{transportOf(p), fmt.Sprintf("%s: %v", via.of, err)}
+}
+
+// answers tells whether the server answers by a transport, before ctx is done.
+func (s *clientSession) answers(ctx context.Context, p transport.Protocol) bool {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	cfg := s.cfg
+	cfg.Protocol, cfg.Group, cfg.Doubt = p, &transport.Group{}, false
+	defer cfg.Group.Close(0)
+	conn, err := transport.Dial(ctx, s.url.address(), cfg, s.client.expect(s.url))
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil || errors.As(err, new(*errAskFirst))
+}
+
+// transportOf is the reverse of Transport.protocol.
+func transportOf(p transport.Protocol) Transport {
+	if p == transport.QUIC {
+		return TransportQUIC
+	}
+	return TransportTCP
+}
+
+// firstChoice is the transport of a transfer's first streams.
+func (c *Client) firstChoice(server string) choice {
+	switch c.opt.Transport {
+	case TransportQUIC:
+		return choice{of: TransportQUIC}
+	case TransportAuto:
+		var x signs
+		if c.learned(server+chosen) == quicChosen {
+			x.history = TransportQUIC
+		}
+		if first := choose(&x); first.of != "" {
+			return first
+		}
+	}
+	return choice{of: TransportTCP}
+}
+
+// What is remembered of the choice for a server.
+const (
+	chosen     = " transport"
+	tcpChosen  = 1
+	quicChosen = 2
+)
+
+// keepChoice remembers which transport a session ended with.
+func (c *Client) keepChoice(server string, t Transport) {
+	n := tcpChosen
+	if t == TransportQUIC {
+		n = quicChosen
+	}
+	if c.opt.Transport == TransportAuto && (n == quicChosen || c.learned(server+chosen) != 0) {
+		c.learn(server+chosen, n)
+	}
+}
+
+// turn lets the data streams be of another transport from now on, if that answers: those there are finish their blocks and end.
+func (s *clientSession) turn(ctx context.Context, to choice) bool {
+	p := to.of.protocol()
+	s.mu.Lock()
+	id := s.nextID
+	s.nextID++
+	s.mu.Unlock()
+	first, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := s.joinBy(first, id, s.cfg.Path, p)
+	if err != nil {
+		return false
+	}
+	s.mu.Lock()
+	s.via, s.refused = to, 0
+	s.dialing++
+	s.mu.Unlock()
+	s.attach(id, conn)
+	for _, d := range s.set.streams() {
+		if i, ok := d.Info(); ok && i.Protocol != p {
+			s.retire(d)
+		}
+	}
+	if s.client.opt.Notice != nil {
+		s.client.opt.Notice((&errSwitch{to}).Error())
+	}
+	return true
+}
+
+// retire ends a data stream that another one takes the place of.
+func (s *clientSession) retire(d *dataStream) {
+	d.retired.Store(true)
+	if s.sender != nil {
+		s.sender.Retire(d.id)
+	} else {
+		_ = d.Close()
+	}
+}
+
+// watchWindows looks for a TCP that its windows hold back, and tries QUIC once if so. What does not pay is undone.
+func (s *clientSession) watchWindows(ctx context.Context, control transport.Conn) {
+	x := signs{tcp: true, streams: s.client.opt.MaxStreams}
+	if s.client.opt.Streams > 0 {
+		x.streams = s.client.opt.Streams
+	}
+	info, _ := control.Info()
+	x.unscaled, x.rtt = !info.WindowScaling, max(info.MinRTT, info.RTT)
+	if !info.WindowScaling && info.State == "" {
+		x.unscaled = false // this kernel does not tell
+	}
+	if to := choose(&x); to.of != "" {
+		s.turn(ctx, to)
+		return
+	}
+	if s.sender == nil { // the sender sees the windows
+		return
+	}
+	tick := time.NewTicker(tuneEvery)
+	defer tick.Stop()
+	var from observation
+	var since time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			o := observe(now, s.sender.Stats().Written, s.set.infos())
+			if from.at.IsZero() || o.at.Sub(from.at) < time.Second {
+				if from.at.IsZero() {
+					from = o
+				}
+				continue
+			}
+			x.capped, x.window, x.goodput = 0, max(x.window, o.sndWnd), float64(o.written-from.written)/o.at.Sub(from.at).Seconds()
+			if busy := o.busy - from.busy; busy > 0 {
+				x.capped = (o.rwnd - from.rwnd).Seconds() / busy.Seconds()
+			}
+			x.full = s.client.opt.Streams > 0 || o.streams >= x.streams
+			from = o
+			if x.capped < cappedShare || !x.full {
+				since = time.Time{}
+			} else if since.IsZero() {
+				since = now
+			}
+			x.lasts = 0
+			if !since.IsZero() {
+				x.lasts = now.Sub(since)
+			}
+			if to := choose(&x); to.of != "" {
+				s.try(ctx, to, x.goodput)
+				return
+			}
+		}
+	}
+}
+
+// try is turn, and back again if goodput, bytes/s, was more before.
+func (s *clientSession) try(ctx context.Context, to choice, goodput float64) {
+	before := s.chosen()
+	if !s.turn(ctx, to) || !pause(ctx, trialFor/2) {
+		return
+	}
+	from, since := s.written(), time.Now()
+	if !pause(ctx, trialFor/2) {
+		return
+	}
+	if now := float64(s.written()-from) / time.Since(since).Seconds(); now < 0.9*goodput {
+		s.turn(ctx, choice{before.of, fmt.Sprintf("QUIC was tried and moved %.0f Mbit/s instead of %.0f", now*8/1e6, goodput*8/1e6)})
+	}
+}
+
+// chosen is the present choice.
+func (s *clientSession) chosen() choice {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.via
+}
