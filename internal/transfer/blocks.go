@@ -290,6 +290,11 @@ func (v *Receiver) write(in *inbox, e *receiving, h *wire.BlockHeader, data []by
 		return nil // accept stages it
 	}
 	off := h.Block << e.entry.BlockLog
+	if e.entry.Size < 0 {
+		if err := v.take(e, int64(len(data)), 0); err != nil {
+			return err
+		}
+	}
 	if h.Patch {
 		if err := v.writePatched(e, off, data, in.parts); err != nil {
 			return err

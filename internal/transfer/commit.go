@@ -360,10 +360,14 @@ func (v *Receiver) keepOld(e *receiving) {
 	if backup == "" {
 		return
 	}
+	defer v.moving()()
 	have, err := v.tree.Stat(e.meta.Path)
 	if err == nil && have.Kind != disk.Dir {
 		kept := path.Join(backup, e.meta.Path)
-		if err = v.tree.Mkdir(path.Dir(kept), 0o755); err == nil {
+		if err = v.take(e, 0, 1); err == nil {
+			err = v.mkdir(path.Dir(kept))
+		}
+		if err == nil {
 			err = v.tree.Link(e.meta.Path, kept)
 		}
 		if err != nil { // then there is a moment without the name
@@ -404,6 +408,10 @@ func (v *Receiver) makeWay(p string) error {
 
 // remove removes what is in the way of another kind of entry.
 func (v *Receiver) remove(path string) error {
+	defer v.freed()
+	defer v.moving()()
+	defer v.freed()
+	defer v.moving()()
 	err := v.tree.Remove(path, v.opt.Target.BackupDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

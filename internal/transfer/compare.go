@@ -172,6 +172,7 @@ func (v *Receiver) decide(e *receiving, a *wire.Answer) error {
 	x, t := &e.entry, &v.opt.Target
 	have, err := v.tree.StatXattrs(e.meta.Path)
 	missing := errors.Is(err, fs.ErrNotExist)
+	e.lacks, e.over = missing || have.Kind != e.meta.Kind, !missing && have.Kind == disk.File
 	switch {
 	case errors.Is(err, disk.ErrNotFolder) && t.Delete && t.DryRun: // something above it would be replaced
 		missing = true
@@ -201,6 +202,11 @@ func (v *Receiver) decide(e *receiving, a *wire.Answer) error {
 	a.Verdict = wire.Done
 	switch x.Kind {
 	case wire.Dir:
+		if e.lacks {
+			if err := v.take(e, 0, v.lacking(e.meta.Path)); err != nil {
+				return err
+			}
+		}
 		if err := v.make(e, func() error { return v.tree.Mkdir(e.meta.Path, e.meta.Mode) }); err != nil {
 			return err
 		}
@@ -210,9 +216,15 @@ func (v *Receiver) decide(e *receiving, a *wire.Answer) error {
 		v.folders.enter(&folder{index: e.index, entry: e.entry, meta: e.meta})
 		return nil
 	case wire.Symlink:
+		if err := v.take(e, 0, 1); err != nil {
+			return err
+		}
 		v.keepOld(e)
 		return v.make(e, func() error { return v.tree.Symlink(e.meta, v.options(e)) })
 	case wire.Fifo, wire.CharDevice, wire.BlockDevice, wire.Socket:
+		if err := v.take(e, 0, 1); err != nil {
+			return err
+		}
 		v.keepOld(e)
 		return v.make(e, func() error { return v.tree.Special(e.meta, v.options(e)) })
 	case wire.File, wire.Hardlink, wire.Share:
@@ -252,7 +264,7 @@ func (v *Receiver) make(e *receiving, f func() error) error {
 		if dir == "." {
 			return err
 		}
-		if err := v.tree.Mkdir(dir, 0o755); err != nil {
+		if err := v.mkdir(dir); err != nil {
 			return err
 		}
 		err = f()
@@ -332,6 +344,9 @@ func (v *Receiver) same(e *receiving, have *disk.Meta, a *wire.Answer) error {
 // prepare readies a file for its data.
 func (v *Receiver) prepare(e *receiving, a *wire.Answer) error {
 	a.Verdict = wire.Need
+	if err := v.take(e, max(0, e.entry.Size), 1); err != nil {
+		return err
+	}
 	if e.blocks == 0 || e.blocks == 1 { // written when its data is there
 		v.mu.Lock()
 		defer v.mu.Unlock()
@@ -584,6 +599,9 @@ func (v *Receiver) linkNow(e *receiving) error {
 	if have, err := v.tree.Stat(from); err != nil || have.Kind != disk.File || !have.ModTime.Equal(e.entry.Time()) {
 		return wire.Errorf(wire.CodeChanged, "%q, of which it is another name, is not there", e.entry.Link)
 	}
+	if err := v.take(e, 0, 1); err != nil {
+		return err
+	}
 	v.keepOld(e)
 	err := v.make(e, func() error { return v.tree.Link(from, e.meta.Path) })
 	if err != nil && cannotLink(err) {
@@ -620,6 +638,9 @@ func (v *Receiver) copyFile(e *receiving, tree *disk.Tree, from string) error {
 	meta, opt := e.meta, v.options(e)
 	meta.Size, meta.ID = f.Identity().Size, disk.Identity{}
 	opt.Sync = disk.SyncNone // all is made durable at the end
+	if err := v.take(e, meta.Size, 0); err != nil {
+		return err
+	}
 	var part *disk.Partial
 	err = v.make(e, func() (err error) {
 		part, err = v.tree.Partial(meta, 1<<maxBlockLog, opt)
@@ -764,6 +785,7 @@ func (v *Receiver) finishEntry(e *receiving, ev Event) {
 	v.event(ev)
 	v.mu.Lock()
 	delete(v.active, e.index)
+	v.settleEntry(e, ev.Kind != Again && (ev.Kind != Failed || part != nil))
 	v.pending--
 	v.held -= e.held
 	v.open -= weightOf(&e.entry)
@@ -777,6 +799,9 @@ func (v *Receiver) finishEntry(e *receiving, ev Event) {
 	}
 	v.cond.Broadcast()
 	v.mu.Unlock()
+	if ev.Kind == Failed || ev.Kind == Committed && e.over {
+		v.freed()
+	}
 	v.setFolders(done)
 	v.linkWaiting(links, &ev)
 	v.flushIdle()

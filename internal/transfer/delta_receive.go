@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"sync"
@@ -197,7 +198,7 @@ func (o *offerer) pieces(block int64) error {
 
 // sample sends the pieces of some blocks.
 func (o *offerer) sample() error {
-	blocks := min(o.e.blocks, blocksOf(o.d.size, o.e.entry.BlockLog))
+	blocks := blocksOf(min(o.e.entry.Size, o.d.size), o.e.entry.BlockLog)
 	last := int64(-1)
 	for i := range int64(wire.SampleBlocks) {
 		block := i * (blocks - 1) / (wire.SampleBlocks - 1)
@@ -216,7 +217,7 @@ func (o *offerer) sample() error {
 // fixed offers block after block, and the pieces that are asked for.
 func (o *offerer) fixed() error {
 	v, d, log := o.v, o.d, o.e.entry.BlockLog
-	blocks := min(o.e.blocks, blocksOf(d.size, log))
+	blocks := blocksOf(min(o.e.entry.Size, d.size), log)
 	for {
 		v.mu.Lock()
 		asked := d.asked
@@ -431,14 +432,17 @@ func (e *receiving) writeData(data []byte, off int64) error {
 		return err
 	}
 	for len(data) > 0 {
-		n := min(len(data), cloneUnit-int(off%cloneUnit))
-		for n < len(data) && allZero(data[:n]) == allZero(data[n:min(len(data), n+cloneUnit)]) {
-			n = min(len(data), n+cloneUnit)
-			if n >= 1<<18 {
+		zero, n := true, 0
+		for n < len(data) { // as far as it goes on like that
+			unit := data[n:min(len(data), n+cloneUnit-int((off+int64(n))%cloneUnit))]
+			if isZero := bytes.Equal(unit, zeros[:len(unit)]); n == 0 {
+				zero = isZero
+			} else if isZero != zero {
 				break
 			}
+			n += len(unit)
 		}
-		if !allZero(data[:n]) {
+		if !zero {
 			if _, err := e.part.WriteAt(data[:n], off); err != nil {
 				return err
 			}
@@ -446,15 +450,6 @@ func (e *receiving) writeData(data []byte, off int64) error {
 		data, off = data[n:], off+int64(n)
 	}
 	return nil
-}
-
-func allZero(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // clone shares a stretch of the old file, and tells whether that was possible.

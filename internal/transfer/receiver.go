@@ -30,6 +30,7 @@ type ReceiverOptions struct {
 	Finishing func()
 	Clock     *Clock    // takes the times of the stages; nil for none
 	Snapshot  *Snapshot // the tree is to be a snapshot; nil for others
+	Quota     Quota     // of the target; nil for none
 }
 
 // Receiver writes what one session's sender announces below a folder. Everything that it reads from its streams is
@@ -93,6 +94,8 @@ type receiving struct {
 	entry wire.Entry
 	meta  disk.Meta // Path is the target's
 	held  int       // bytes of names and attributes
+	lacks bool      // nothing of its kind is there
+	over  bool      // a file is there
 
 	part  *disk.Partial
 	delta *deltaReceive // nil for none
@@ -115,6 +118,7 @@ type receiving struct {
 	checking    bool // recheck is under way
 	digest      *[32]byte
 	rejected    int
+	claimed     claimed // of the quota
 }
 
 // small tells whether the file comes whole, with its digest.
@@ -214,6 +218,10 @@ func (v *Receiver) keepPartials() {
 	defer v.mu.Unlock()
 	for _, e := range v.active {
 		e.leavePart(false)
+		v.settleEntry(e, e.part != nil)
+	}
+	if len(v.active) > 0 {
+		v.freed() // what could not be resumed
 	}
 	for _, s := range v.staged {
 		_ = s.file.Discard()
@@ -415,7 +423,7 @@ func (v *Receiver) begin(m *wire.Manifest) error {
 		target = path.Dir(target)
 	}
 	if target != "." && !v.opt.Target.DryRun {
-		if err := v.tree.Mkdir(target, 0o755); err != nil {
+		if err := v.mkdir(target); err != nil {
 			return &wire.Error{Code: codeOf(err), Text: err.Error()}
 		}
 	}

@@ -34,6 +34,9 @@ func (v *Receiver) previous(e *receiving) (have disk.Meta, ok bool) {
 func (v *Receiver) reuse(e *receiving, have *disk.Meta, a *wire.Answer) error {
 	s := v.opt.Snapshot
 	a.Verdict = wire.Same
+	if err := v.take(e, 0, 1); err != nil {
+		return err
+	}
 	if !disk.Differs(*have, e.meta, v.options(e)) && !(s.Linked != nil && s.Linked(have.ID) && v.extraLink(have)) {
 		err := v.make(e, func() error { return v.tree.LinkFrom(s.Previous, e.meta.Path, e.meta.Path) })
 		if err == nil {

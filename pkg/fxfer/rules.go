@@ -42,6 +42,7 @@ type openShare struct {
 type shareFolder struct {
 	tree  *disk.Tree
 	limit limit
+	quota *shareQuota
 	free  atomic.Int64 // bytes that are left, as of some seconds ago; -1 if unknown
 
 	// Guarded by Server.mu.
@@ -81,7 +82,7 @@ func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, err erro
 			if err != nil {
 				return nil, s.cannotOpen(share.Name, err)
 			}
-			open.shareFolder = &shareFolder{tree: tree}
+			open.shareFolder = &shareFolder{tree: tree, quota: newShareQuota(share.Name, tree, s.log)}
 			open.free.Store(tree.Free())
 			opened = append(opened, open.shareFolder)
 		}
@@ -199,7 +200,8 @@ func (s *Server) refresh(name string) error {
 	}
 	next := *present
 	next.shares = maps.Clone(present.shares)
-	next.shares[name] = &openShare{Share: share.Share, shareFolder: &shareFolder{tree: tree}}
+	next.shares[name] = &openShare{Share: share.Share, shareFolder: &shareFolder{tree: tree, quota: newShareQuota(name, tree, s.log)}}
+	next.shares[name].quota.set(share.Quota, share.QuotaFiles)
 	next.shares[name].free.Store(tree.Free())
 	s.mu.Lock()
 	s.setRate(&next.shares[name].limit, share.RateLimit)
@@ -220,6 +222,7 @@ func (s *Server) enforce(opt *ServerOptions, r *rules) {
 	s.setRate(&s.total, opt.RateLimit)
 	for _, share := range r.shares {
 		s.setRate(&share.limit, share.RateLimit)
+		share.quota.set(share.Quota, share.QuotaFiles)
 	}
 	for pin, c := range s.busy {
 		s.setRate(&c.limit, r.rateOf(pin))

@@ -173,12 +173,18 @@ func (x *serverSession) storeEngine(ctx context.Context, conn transport.Conn, r 
 		x.receive = transfer.NewReceiver(conn, r, tree, opt)
 		return x.receive.Run, nil
 	}
+	moved := x.share.quota.Moving()
 	s, err := x.store(ctx, conn)
+	moved()
 	if err != nil {
 		return nil, err
 	}
 	x.storing = s
-	opt.Snapshot = s.snapshot()
+	opt.Snapshot, opt.Quota = s.snapshot(), x.share.quota
+	opt.Snapshot.Publish = func(failed int64) error {
+		defer x.share.quota.Moving()()
+		return s.publish(failed)
+	}
 	opt.Event = func(e transfer.Event) {
 		s.event(e)
 		x.event(count)(e)
@@ -456,6 +462,7 @@ func (s *Server) expire(ctx context.Context, conn transport.Conn, m *wire.Hello,
 		return refuseSource(err, m.Paths[0], m.Share)
 	}
 	defer series.Close()
+	defer share.quota.Freed()
 	if err := lockSeries(ctx, conn, series); err != nil {
 		return refuseTarget(err)
 	}
