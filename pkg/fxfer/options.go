@@ -37,6 +37,7 @@ type Options struct {
 	Streams    int           // data streams; 0 is what the path needs
 	MaxStreams int           // bound for that, DefaultMaxStreams if 0
 	Transport  Transport     // "" is TCP
+	QLog       string        // folder for a log of each QUIC connection; "" is none
 	SockBuf    int           // bytes; a fixed window on both ends, of TCP
 	Congestion string        // congestion control on both ends, such as "bbr"
 	RateLimit  int64         // of payload, bit/s
