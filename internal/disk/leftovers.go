@@ -44,6 +44,9 @@ func (t *Tree) Leftovers(ctx context.Context, path string, visit func(Leftover) 
 				return
 			}
 			l, ok := leftoverOf(f.root, name)
+			if series, none := t.OpenSeries(f.path); none == nil && within(name, fillingSuffix) != "" {
+				l, ok = series.filled(ctx, within(name, fillingSuffix))
+			}
 			if !ok {
 				return
 			}

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -201,6 +202,11 @@ func (s *Series) Snapshots() (complete, filling []string, err error) {
 	slices.Sort(complete)
 	slices.Sort(filling)
 	return complete, filling, at("list snapshots", s.path, err)
+}
+
+// isSnapshot tells whether a reserved name is of a snapshot that is being filled or removed.
+func isSnapshot(name string) bool {
+	return within(name, fillingSuffix)+within(name, removingSuffix) != ""
 }
 
 // within returns the snapshot that a reserved name with this suffix is of, "" for none.
@@ -432,4 +438,71 @@ func (t *Tree) LinkFrom(other *Tree, from, to string) error {
 		})
 	})
 	return at("link", to, err)
+}
+
+// written is when the snapshot name was last filled, as far as is known.
+func (s *Series) written(name string) (at time.Time) {
+	_ = s.inState(func(root *os.Root) error {
+		names, err := namesIn(root)
+		for _, file := range names {
+			if info, err := root.Lstat(file); err == nil && strings.HasPrefix(file, name+".") && info.ModTime().After(at) {
+				at = info.ModTime()
+			}
+		}
+		return err
+	})
+	if !at.IsZero() {
+		return at
+	}
+	_ = s.tree.withFolder(s.path, func(root *os.Root) error {
+		info, err := root.Lstat(reservedPrefix + name + fillingSuffix)
+		if err == nil {
+			at = info.ModTime() // it may be that of the source
+		}
+		return err
+	})
+	return at
+}
+
+// filled describes what an interrupted run left of the snapshot name: the space is that of files that no other snapshot shares.
+func (s *Series) filled(ctx context.Context, name string) (l Leftover, ok bool) {
+	tree, err := s.sub(reservedPrefix+name+fillingSuffix, name)
+	if err != nil {
+		return l, false
+	}
+	defer func() { _ = tree.Close() }()
+	l = Leftover{Path: name, Known: true, Size: -1, ModTime: s.written(name)}
+	// What cannot be read is not counted.
+	_ = tree.Walk(ctx, ".", WalkOptions{}, func(m Meta) error {
+		if m.Kind == File && m.Nlink < 2 {
+			l.Done += m.Size
+		}
+		return nil
+	}, func(string, error) {})
+	l.Allocated = l.Done
+	return l, ctx.Err() == nil
+}
+
+// sweep removes what is left of a snapshot that was not filled since before, or that was being removed, unless somebody works on the series.
+func (s *Series) sweep(entry string, before time.Time) (gone bool, err error) {
+	name := within(entry, fillingSuffix)
+	if name == "" && within(entry, removingSuffix) == "" || name != "" && !s.written(name).Before(before) {
+		return false, nil
+	}
+	if err := s.Lock(); err != nil {
+		if errors.Is(err, ErrBusy) {
+			err = nil
+		}
+		return false, err
+	}
+	defer s.Close()
+	if name != "" {
+		err = s.tree.withFolder(s.path, func(root *os.Root) error {
+			return root.Rename(entry, reservedPrefix+name+removingSuffix)
+		})
+	}
+	if err == nil {
+		err = s.clean()
+	}
+	return err == nil, err
 }

@@ -12,7 +12,7 @@ import (
 
 // Sweep removes what killed transfers left anywhere below path and was last
 // written longer than olderThan ago: partial files with their checkpoints, lone
-// checkpoints and temporary entries. What a Partial or Staged has open, in this or
+// checkpoints, temporary entries and unfinished snapshots. What a Partial or Staged has open, in this or
 // another process, stays. Folders keep their modes and modification times. It returns
 // how many targets' leftovers were removed, goes on after an error, and returns the
 // first one.
@@ -30,7 +30,12 @@ func (t *Tree) Sweep(ctx context.Context, path string, olderThan time.Duration) 
 		visit:  func(Meta) error { return nil },
 		failed: note,
 		reserved: func(f *folder, name string) {
-			gone, err := sweepName(f.root, name, before)
+			gone, err := false, error(nil)
+			if series, none := t.OpenSeries(f.path); none == nil && isSnapshot(name) {
+				gone, err = series.sweep(name, before)
+			} else {
+				gone, err = sweepName(f.root, name, before)
+			}
 			if err != nil {
 				note(name, err)
 			} else if gone {

@@ -373,7 +373,7 @@ func (s *Sender) claim(st *sendStream, c *carrier) (task, bool) {
 		parked := s.parkedLocked(st)
 		if e, block := s.overdueLocked(st); e != nil && !st.retired {
 			s.flyLocked(e, block, st)
-			s.stats.Resent += s.lengthLocked(e, block)
+			s.stats.Resent += s.freshLocked(e, block)
 			if e.small() {
 				c.small = append(c.small[:0], e)
 				return task{small: c.small}, true
@@ -437,7 +437,7 @@ func (s *Sender) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
 func (s *Sender) takeLocked(e *sending, block int64, st *sendStream) {
 	s.flyLocked(e, block, st)
 	if e.sent.has(block) {
-		s.stats.Resent += s.lengthLocked(e, block)
+		s.stats.Resent += s.freshLocked(e, block)
 	}
 	e.sent.add(block, 1)
 }
@@ -595,6 +595,16 @@ func (s *Sender) parkedLocked(st *sendStream) bool {
 		}
 	}
 	return before >= s.active
+}
+
+// freshLocked is how much of a block is sent, bytes.
+func (s *Sender) freshLocked(e *sending, block int64) int64 {
+	if e.delta != nil {
+		if p := e.delta.patches[block]; p != nil {
+			return p.fresh
+		}
+	}
+	return s.lengthLocked(e, block)
 }
 
 func (s *Sender) lengthLocked(e *sending, block int64) int64 {

@@ -1,9 +1,11 @@
 package transfer
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
+	"sync"
 
 	chunkers "github.com/PlakarKorp/go-cdc-chunkers"
 	_ "github.com/PlakarKorp/go-cdc-chunkers/chunkers/fastcdc" // registers itself
@@ -73,8 +75,19 @@ func (c *chunked) next() ([]byte, error) {
 	return chunk, err
 }
 
+// zeros are what much of an image is made of.
+var zeros [pieceSize]byte
+
+// zeroDigest is the digest of a piece of zeros, which is not computed again and again.
+var zeroDigest = sync.OnceValue(func() [32]byte { return blake3.Sum256(zeros[:]) })
+
 func shortDigest(b []byte) (d wire.ShortDigest) {
-	sum := blake3.Sum256(b)
+	var sum [32]byte
+	if len(b) == pieceSize && bytes.Equal(b, zeros[:]) {
+		sum = zeroDigest()
+	} else {
+		sum = blake3.Sum256(b)
+	}
 	copy(d[:], sum[:])
 	return d
 }

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"sync"
@@ -431,14 +432,17 @@ func (e *receiving) writeData(data []byte, off int64) error {
 		return err
 	}
 	for len(data) > 0 {
-		n := min(len(data), cloneUnit-int(off%cloneUnit))
-		for n < len(data) && allZero(data[:n]) == allZero(data[n:min(len(data), n+cloneUnit)]) {
-			n = min(len(data), n+cloneUnit)
-			if n >= 1<<18 {
+		zero, n := true, 0
+		for n < len(data) { // as far as it goes on like that
+			unit := data[n:min(len(data), n+cloneUnit-int((off+int64(n))%cloneUnit))]
+			if isZero := bytes.Equal(unit, zeros[:len(unit)]); n == 0 {
+				zero = isZero
+			} else if isZero != zero {
 				break
 			}
+			n += len(unit)
 		}
-		if !allZero(data[:n]) {
+		if !zero {
 			if _, err := e.part.WriteAt(data[:n], off); err != nil {
 				return err
 			}
@@ -446,15 +450,6 @@ func (e *receiving) writeData(data []byte, off int64) error {
 		data, off = data[n:], off+int64(n)
 	}
 	return nil
-}
-
-func allZero(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // clone shares a stretch of the old file, and tells whether that was possible.

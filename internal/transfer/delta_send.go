@@ -319,6 +319,18 @@ func (d *differ) blocks(p *wire.Pieces) (differ extents, err error) {
 			differ.add(block, 1)
 			continue
 		}
+		if d.e.item.Entry.Holes { // a hole is not sent anyway
+			hole, err := d.hole(block)
+			if err != nil {
+				return nil, err
+			}
+			if hole {
+				if err := d.release(block, nil, nil); err != nil {
+					return nil, err
+				}
+				continue
+			}
+		}
 		_, node, err := d.read(block)
 		if err != nil {
 			return nil, err
@@ -332,6 +344,21 @@ func (d *differ) blocks(p *wire.Pieces) (differ extents, err error) {
 		}
 	}
 	return differ, nil
+}
+
+// hole tells whether a block has no data.
+func (d *differ) hole(block int64) (bool, error) {
+	f, err := d.e.acquire()
+	if err != nil {
+		return false, err
+	}
+	defer d.e.release()
+	sparse, ok := f.(sparseFile)
+	if !ok {
+		return false, nil
+	}
+	data, err := sparse.Data(block<<d.e.item.Entry.BlockLog, d.length(block))
+	return err == nil && len(data) == 0, err
 }
 
 // oldChunk is a chunk of the old file.

@@ -1213,13 +1213,9 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 
 // wroteLocked counts a block that is written, and returns its length and how much of it was sent.
 func (s *Sender) wroteLocked(e *sending, block int64) (n, fresh int64) {
-	n = s.lengthLocked(e, block)
-	fresh = n
+	n, fresh = s.lengthLocked(e, block), s.freshLocked(e, block)
 	if e.delta != nil {
-		if p := e.delta.patches[block]; p != nil {
-			fresh = p.fresh
-			delete(e.delta.patches, block)
-		}
+		delete(e.delta.patches, block)
 	}
 	delete(e.kept, block)
 	s.stats.Written += fresh

@@ -254,7 +254,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 	var last [16]byte // session
 	via, switched := c.firstChoice(server), false
 	for try := 0; ; try++ {
-		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh, mtu: mtu, via: via}
+		s := &clientSession{client: c, url: u, hello: hello, tracker: t, fresh: fresh, again: try > 0, mtu: mtu, via: via}
 		fresh = false
 		s.hello.Fresh, s.hello.Replaces = s.fresh, last
 		prepare(s)

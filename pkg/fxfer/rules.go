@@ -200,7 +200,8 @@ func (s *Server) refresh(name string) error {
 	}
 	next := *present
 	next.shares = maps.Clone(present.shares)
-	next.shares[name] = &openShare{Share: share.Share, shareFolder: &shareFolder{tree: tree}}
+	next.shares[name] = &openShare{Share: share.Share, shareFolder: &shareFolder{tree: tree, quota: newShareQuota(name, tree, s.log)}}
+	next.shares[name].quota.set(share.Quota, share.QuotaFiles)
 	next.shares[name].free.Store(tree.Free())
 	s.mu.Lock()
 	s.setRate(&next.shares[name].limit, share.RateLimit)

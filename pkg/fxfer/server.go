@@ -90,6 +90,7 @@ type serverSession struct {
 	ctx     context.Context // of Probe: ends with the session
 	drain   context.CancelCauseFunc
 	streams int // data streams, guarded by server.mu
+	offered int // the client was told last
 }
 
 // NewServer opens the shares and listens. The caller calls Serve next.
@@ -664,7 +665,8 @@ func (x *serverSession) run(ctx context.Context, conn transport.Conn) (carried b
 		defer x.share.quota.Freed()
 		defer x.storing.close()
 	}
-	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: uint64(s.offer())})
+	x.offered = s.offer()
+	x.send(&wire.Welcome{Agent: agent, Host: s.host, MaxStreams: uint64(x.offered)})
 	if err := s.register(x); err != nil {
 		return false, err
 	}
@@ -747,18 +749,41 @@ func (x *serverSession) watch(ctx context.Context, run func(context.Context) err
 	watch, stop := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	if x.sender != nil {
-		t := tuner{sender: x.sender, set: x.set, max: int(min(x.hello.MaxStreams, uint64(x.server.offer()))),
+		t := tuner{sender: x.sender, set: x.set, most: func() int { return int(min(x.hello.MaxStreams, uint64(x.server.offer()))) },
 			want: func(n int, dead []uint64) { x.send(&wire.Streams{Want: uint64(n), Dead: dead}) }}
 		tasks.Go(func() { t.run(watch) })
 		if x.coder != nil {
 			tasks.Go(func() { gauge(watch, x.set, x.coder) })
 		}
 	}
+	if x.receive != nil {
+		tasks.Go(func() { x.tellShare(watch) })
+	}
 	tasks.Go(func() { x.watched.run(watch, x.send) })
 	err := run(ctx)
 	stop()
 	tasks.Wait()
 	return err
+}
+
+// shareEvery is how often a client is told that it may use another number of data streams.
+const shareEvery = time.Second
+
+// tellShare tells the client, who sends, how many data streams it may use, whenever others come or go.
+func (x *serverSession) tellShare(ctx context.Context) {
+	tick := time.NewTicker(shareEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if now := x.server.offer(); now != x.offered {
+				x.offered = now
+				x.send(&wire.Welcome{Agent: agent, Host: x.server.host, MaxStreams: uint64(now)})
+			}
+		}
+	}
 }
 
 // written is the payload written at the target so far, bytes.

@@ -48,6 +48,7 @@ type clientSession struct {
 	target  *disk.Tree      // of Pull
 	path    string
 	fresh   bool         // this transfer was never tried before
+	again   bool         // a session before was lost
 	mtu     int          // bound for packets, 0 for none
 	via     choice       // of the transport of data streams; guarded by mu once the session runs
 	opened  atomic.Bool  // the control stream is there
@@ -184,7 +185,9 @@ func (s *clientSession) run(ctx context.Context) error {
 	s.ready = make(chan struct{})
 	trusted := known || s.url.Pin != "" || s.client.pin != ""
 	if trusted {
-		s.grow(ctx, first)
+		if !s.again { // or else a server that had no room would have to refuse them all once more
+			s.grow(ctx, first)
+		}
 		s.watch(ctx)
 	}
 	defer func() {
@@ -384,8 +387,10 @@ func namesOf(m *wire.Hello) (names []string) {
 func (s *clientSession) message(control transport.Conn, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Welcome:
+		if !s.offered(int(min(m.MaxStreams, maxStreams))) { // it has come before
+			return
+		}
 		s.watched.named(m.Host)
-		s.offered(int(min(m.MaxStreams, maxStreams)))
 		if s.url.Pin != "" || s.client.pin != "" {
 			if err := s.client.remember(s.url, control.PeerKey()); err != nil && s.client.opt.Notice != nil {
 				s.client.opt.Notice(err.Error())
@@ -413,7 +418,7 @@ func (s *clientSession) work(ctx context.Context) error {
 	tasks.Go(func() { s.watched.run(watch, s.send) })
 	var err error
 	if s.sender != nil {
-		t := tuner{sender: s.sender, set: s.set, fixed: s.client.opt.Streams > 0, max: s.client.opt.MaxStreams,
+		t := tuner{sender: s.sender, set: s.set, fixed: s.client.opt.Streams > 0, most: s.bound,
 			want: func(n int, _ []uint64) { s.setWant(n) }}
 		tasks.Go(func() { t.run(watch) })
 		if s.coder != nil {
@@ -517,12 +522,22 @@ func (s *clientSession) boundLocked(n int) int {
 	return max(1, n)
 }
 
-// offered takes the most data streams that the server has room for. It refuses those beyond, and they are not dialled again.
-func (s *clientSession) offered(most int) {
+// bound is how many data streams there may be now.
+func (s *clientSession) bound() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.boundLocked(cmp.Or(s.client.opt.Streams, s.client.opt.MaxStreams))
+}
+
+// offered takes the most data streams that the server has room for now, and tells whether it has told that the first time. It refuses
+// those beyond, and they are not dialled again; those that there are rest.
+func (s *clientSession) offered(most int) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first = s.most == 0
 	s.most = max(1, most)
 	s.want = s.boundLocked(s.want)
+	return first
 }
 
 // replace dials another stream for one that ended, unless the session does. One that did not live was refused: then it waits.
@@ -593,7 +608,7 @@ func (s *clientSession) stream(ctx context.Context, id uint64) {
 		if s.set.count() == 0 && (time.Since(since) > 2*dialTimeout || s.opened.Load() && errors.As(err, &hole)) {
 			s.cancel(fmt.Errorf("data stream: %w", err))
 		}
-		if !pause(ctx, wait) {
+		if !pause(ctx, wait) || s.tooMany() {
 			s.gaveUp()
 			return
 		}
@@ -613,6 +628,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
+}
+
+// tooMany tells whether more streams are there or under way than are wanted by now.
+func (s *clientSession) tooMany() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.set.count()+s.dialing > s.want
 }
 
 func (s *clientSession) gaveUp() {

@@ -17,8 +17,8 @@ const initialStreams = 16
 type tuner struct {
 	sender *transfer.Sender
 	set    *streamSet
-	fixed  bool // the number was asked for
-	max    int
+	fixed  bool                       // the number was asked for
+	most   func() int                 // streams now
 	want   func(n int, dead []uint64) // asks for n streams in all
 }
 
@@ -57,15 +57,18 @@ func (t *tuner) run(ctx context.Context) {
 				t.want(max(1, o.streams), dead)
 				continue
 			}
+			most := t.most()
 			if t.fixed {
+				t.sender.SetActive(most)
 				continue
 			}
 			n := 0
 			if o.quic {
-				n = links.next(o, t.max)
+				n = links.next(o, most)
 			} else {
-				n = g.next(o, t.max)
+				n = g.next(o, most)
 			}
+			n = min(n, most)
 			t.sender.SetActive(n)
 			if n > o.streams {
 				t.want(n, nil)

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -264,7 +265,9 @@ func matrix(all []result) string {
 		if len(rs) == 0 {
 			continue
 		}
-		kinds++
+		if f.do != nil {
+			kinds++
+		}
 		outcomes := make(map[outcome]int)
 		said := make(map[string]int)
 		var recover, told, took []time.Duration
@@ -279,7 +282,7 @@ func matrix(all []result) string {
 				recover = append(recover, r.Recover)
 			}
 			took = append(took, r.Took)
-			if r.Told > 0 {
+			if f.silent && r.Told > 0 {
 				told = append(told, r.Told)
 			}
 			if usual[r.Push] > 0 {
@@ -322,11 +325,12 @@ again. Then the trees are compared, by BLAKE3 digests.
 
 - *outcome*: %s means that the first command succeeded; %s, that it was killed, or failed with the message shown, and that
   the same command then succeeded; %s, that the transfer was over before.
-- *took*: all of it, with the second command if there was one. Median and, in brackets, most, seconds. Runs shared the machine with each other.
+- *took*: all of it, with the second command if there was one. Median and, in brackets, most, seconds. Runs shared %d processors with others.
 - *recovered*: from the end of the fault, or the start of the second command, until another MiB had reached the receiver or all was over.
   Median (most), seconds.
 - *sent again*: what reached the receiver beyond a transfer that nothing happened to, headers included. Median (most), MB.
-- *told after*: from the begin of the fault, or the last data after it, until the command said that it hears nothing of the other side, or tries again, where it had reason to. Median (most), seconds.
+- *told after*: from the begin of the fault, or the last data after it, until the command said that it hears nothing of the other side, or
+  tries again, for faults that are to be told of. Median (most), seconds.
 - *wrong*: files whose content is not the source's at the end. *Partial*: files that had their name before they were whole, or that
   were no version of the source. *Hangs*: commands that did not end within %v, or that much more than the fault lasts.
 
@@ -341,7 +345,7 @@ file systems give to files stay.
 
 `+"`go test ./tests/faults -run TestMatrix -faults . -trials 20 -timeout 0 -report \"$PWD/docs/reliability.md\"`"+` makes this page; it needs root
 on Linux, /dev/fuse, loop devices and mkfs.ext4. With -results it can be made in parts, and has the figures of the other tests, too.
-`, int64(lineRate)/1e6, lineRTT, retryFor, byItself, again, missed, hangs, kinds, len(all), wrong, partial, hung, broken, seeds[0], seeds[1], lines.String())
+`, int64(lineRate)/1e6, lineRTT, retryFor, byItself, again, missed, runtime.NumCPU(), hangs, kinds, len(all), wrong, partial, hung, broken, seeds[0], seeds[1], lines.String())
 }
 
 // seconds writes the median and the maximum of durations.

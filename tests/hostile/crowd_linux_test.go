@@ -26,7 +26,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"lukechampine.com/blake3"
 
-	"github.com/fxfer/fxfer/internal/cli"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -38,16 +37,6 @@ var (
 	crowdTime  = flag.Duration("crowd-time", 5*time.Minute, "how long all may take")
 	crowdDir   = flag.String("crowd-dir", "", "where they send from and to; a temporary folder if empty")
 )
-
-// serveEnv makes this program fxfer.
-const serveEnv = "FXFER_HOSTILE_SERVE"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(serveEnv) != "" {
-		os.Exit(cli.Main(os.Args[1:]))
-	}
-	os.Exit(m.Run())
-}
 
 // program is fxfer serve in a process of its own.
 type program struct {
@@ -111,9 +100,8 @@ func (p *program) peak(t *testing.T) int64 {
 	return kib << 10
 }
 
-// fickle carries connections to an address, and resets some of them somewhere on the way.
+// fickle carries connections of many hosts to an address, and resets some of them somewhere on the way.
 type fickle struct {
-	listen        net.Listener
 	to            string
 	part          float64
 	bytes         int64 // at most, until one is reset
@@ -129,26 +117,34 @@ func newFickle(t *testing.T, to string, part float64, bytes int64) *fickle {
 	t.Helper()
 	seed := mathrand.Uint64()
 	t.Logf("seed %d", seed)
+	f := &fickle{to: to, part: part, bytes: bytes, rng: mathrand.New(mathrand.NewPCG(seed, 0))}
+	f.ctx, f.closeAccepted = context.WithCancel(context.Background())
+	t.Cleanup(func() { f.closeAccepted(); f.carrying.Wait() })
+	return f
+}
+
+// host returns an address that leads to the server. There, what comes by it seems to come from a host of its own.
+func (f *fickle) host(t *testing.T, number int) net.Addr {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	f := &fickle{listen: l, to: to, part: part, bytes: bytes, rng: mathrand.New(mathrand.NewPCG(seed, 0))}
-	f.ctx, f.closeAccepted = context.WithCancel(context.Background())
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(number>>8), byte(number))}}
+	context.AfterFunc(f.ctx, func() { l.Close() })
 	f.carrying.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			f.carrying.Go(func() { f.carry(c.(*net.TCPConn)) })
+			f.carrying.Go(func() { f.carry(c.(*net.TCPConn), &from) })
 		}
 	})
-	t.Cleanup(func() { l.Close(); f.closeAccepted(); f.carrying.Wait() })
-	return f
+	return l.Addr()
 }
 
-func (f *fickle) carry(near *net.TCPConn) {
+func (f *fickle) carry(near *net.TCPConn, from *net.Dialer) {
 	defer near.Close()
-	out, err := net.Dial("tcp", f.to)
+	out, err := from.DialContext(f.ctx, "tcp", f.to)
 	if err != nil {
 		return
 	}
@@ -228,17 +224,21 @@ func TestCrowd(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(home, "authorized_clients"), admitted, 0o600))
 	server := startServer(t, home, "--share", "data="+share, "--max-sessions", strconv.Itoa(max(128, *crowd)))
-	proxy := newFickle(t, server.addr, *crowdReset, max(1, *crowdBytes/16))
+	proxy := newFickle(t, server.addr, *crowdReset, min(256<<10, max(1, *crowdBytes/16)))
 
 	ctx, cancel := context.WithTimeout(t.Context(), *crowdTime)
 	defer cancel()
+	ways := make([]net.Addr, len(clients))
+	for i := range ways {
+		ways[i] = proxy.host(t, 1+i)
+	}
 	start := time.Now()
 	took := make([]time.Duration, len(clients))
 	var reconnects, resent atomic.Int64
 	var all sync.WaitGroup
 	for i, c := range clients {
 		all.Go(func() {
-			u, err := fxfer.ParseURL(fmt.Sprintf("fxfer://%s/data/f%d", proxy.listen.Addr(), i))
+			u, err := fxfer.ParseURL(fmt.Sprintf("fxfer://%s/data/f%d", ways[i], i))
 			if err != nil {
 				t.Error(err)
 				return

@@ -45,6 +45,19 @@ func bomb(size uint32, n int) []byte {
 	return b
 }
 
+// breach is what contains what a sender says on a data stream, or on its control stream.
+func breach(data []byte) string {
+	switch {
+	case data == nil:
+		return "messages are checked against the manifest and each other; a breach ends the session"
+	case len(data) > 1 && data[1] == 1:
+		return "a compressed block gives at most one block, and its frame must say so"
+	case len(data) > 1 && data[1] == 2:
+		return "ranges of data ascend, are disjoint, and lie within their block"
+	}
+	return "a block's header is checked against its entry before anything is read or written"
+}
+
 // TestSenderBreaksProtocol has a client that may send break the rules of a transfer: its session ends.
 func TestSenderBreaksProtocol(t *testing.T) {
 	t.Parallel()
@@ -107,6 +120,7 @@ func TestSenderBreaksProtocol(t *testing.T) {
 		"more ranges than bytes":             {three, blk(block{kind: 1, flags: 2, length: 4, payload: []byte{0xff, 0xff, 0xff, 0xff}})},
 	} {
 		t.Run(name, func(t *testing.T) {
+			tried(t, client, name, breach(c.data))
 			control, data := s.pushing(t)
 			control.say(c.say)
 			data.say(c.data)
@@ -122,6 +136,7 @@ func TestSenderBreaksProtocol(t *testing.T) {
 func TestOtherSidesMessages(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
+	tried(t, client, "a sender says what only receivers say", "messages of the other side are passed over")
 	control, data := s.pushing(t)
 	control.say(announce(0, fileOf("a", 5)),
 		message(answers, uv(1), uv(0), []byte{1}, uv(0)), message(written, uv(1), uv(0), uv(0)), message(placed, uv(1), uv(0), uv(1)),
@@ -196,6 +211,7 @@ func TestNames(t *testing.T) {
 				continue // it may be
 			}
 			t.Run(name+" of a "+what, func(t *testing.T) {
+				tried(t, client, "a name: "+name, guardOf(codePath))
 				control, _ := s.pushing(t)
 				control.say(announce(0, e))
 				code := control.failure(t)
@@ -212,6 +228,7 @@ func TestNames(t *testing.T) {
 		"above": "../outside/secret", "absolute": "/etc/passwd", "through a symlink": "way/secret", "of the sender's before": "secret", "NUL": "secret\x00",
 	} {
 		t.Run("a hard link "+name, func(t *testing.T) {
+			tried(t, client, "a hard link "+name, "a hard link is only to a file of the same transfer")
 			control, _ := s.pushing(t)
 			control.say(announce(0, entryOf(hardlink, "h", str(link), uv(5))))
 			control.failure(t)
@@ -225,6 +242,7 @@ func TestNames(t *testing.T) {
 func TestSymlinkRace(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
+	tried(t, user, "exchanging a folder for a symlink while a client sends into it", "folders are held open, and never opened through a symlink")
 	in := func(p string) string { return filepath.Join(s.root, "data", p) }
 	require.NoError(t, os.Mkdir(in("r"), 0o700))
 	require.NoError(t, os.Symlink("../outside", in("l")))
@@ -268,6 +286,7 @@ func TestDigestLies(t *testing.T) {
 		"a block of another digest":      {3 << 16, block{kind: 1, length: 1 << 16, payload: make([]byte, 1<<16)}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			tried(t, client, name, "a file has its name only when all of it has the digest that was told")
 			control, data := s.pushing(t)
 			control.say(announce(0, fileOf("lie", c.size)), message(endManifest, uv(1), uv(0)))
 			for range 20 {
@@ -278,6 +297,7 @@ func TestDigestLies(t *testing.T) {
 		})
 	}
 	t.Run("two contents for one file", func(t *testing.T) {
+		tried(t, client, "two contents for one file", "a block is written once")
 		control, data := s.pushing(t)
 		one, two := blake3.Sum256([]byte("first")), blake3.Sum256([]byte("other"))
 		control.say(announce(0, fileOf("twice", 5)), message(endManifest, uv(1), uv(0)))
@@ -297,6 +317,7 @@ func TestNoise(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := serve(t, fxfer.ServerOptions{})
+	tried(t, client, "150 sessions with bytes changed, left out and put in", "decoders, see above; they are fuzzed as well")
 	good := cat(request{session: 200, secret: 1, intent: push, share: "data", paths: []string{"noise/"}}.bytes(), message(manifest, []byte{0, 0}),
 		announce(0, fileOf("a", 3<<16), entryOf(dir, "d"), entryOf(symlink, "l", str("x"))), message(endManifest, uv(3), uv(9)),
 		message(endEntry, uv(0), uv(3<<16), make([]byte, 32), uv(0)))
@@ -329,6 +350,7 @@ func TestEmptyEntries(t *testing.T) {
 	}
 	s := serve(t, fxfer.ServerOptions{}) // not parallel: others would be measured
 	control, _ := s.pushing(t)
+	tried(t, client, "half a million entries that cannot be", "32768 entries, and 64 MiB of their names, may be unresolved")
 	start, most := heap(), uint64(0)
 	go func() {
 		const each = 1000

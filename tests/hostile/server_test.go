@@ -147,6 +147,7 @@ func TestServerSends(t *testing.T) {
 		"a refusal of 16 EiB":               message(refuse, uv(1), uv(huge)),
 	} {
 		t.Run(name, func(t *testing.T) {
+			tried(t, server, "sending "+name, "get takes only what it asked for; the rest as of a client")
 			v := newVictim(t)
 			p := lure(t, "d", func(l *line) { l.say(say) })
 			_, err := p.client(t, fxfer.Options{}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
@@ -162,6 +163,7 @@ func TestServerPrunes(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{".", "..", "../outside", "/", "", "e", "d/..", "keep"} {
 		t.Run(where, func(t *testing.T) {
+			tried(t, server, fmt.Sprintf("having %q pruned", where), "only below what was asked for anything is removed")
 			v := newVictim(t)
 			require.NoError(t, os.Mkdir(v.in("target/d"), 0o700))
 			p := lure(t, "d", func(l *line) {
@@ -218,6 +220,7 @@ func TestServerAsks(t *testing.T) {
 		"more warnings than can be, and end": cat(message(warn, str("owner"), str("x"), str("y"), uv(huge)), message(finished)),
 	} {
 		t.Run(name, func(t *testing.T) {
+			tried(t, server, "asking for "+name, "only entries that were announced are read, and only their blocks; a breach ends the session")
 			v := newVictim(t)
 			p := lure(t, "", func(l *line) {
 				for {
@@ -245,6 +248,7 @@ func TestServerLies(t *testing.T) {
 	require.Greater(t, len(names), 20)
 	for _, value := range []int64{math.MinInt64, -1, 0, 1, math.MaxInt64} {
 		t.Run(fmt.Sprint("samples of ", value), func(t *testing.T) {
+			tried(t, server, fmt.Sprint("samples of ", value, ", and endless streams"), "a peer's numbers are clamped, and decide nothing beyond bounds")
 			v := newVictim(t)
 			p := lure(t, "d", func(l *line) {
 				var all []byte
@@ -268,6 +272,7 @@ func TestServerLies(t *testing.T) {
 // TestServerEndsInBetween has a server end at each byte of what an honest one would say.
 func TestServerEndsInBetween(t *testing.T) {
 	t.Parallel()
+	tried(t, server, "ending at any byte", "a stream that ends early never looks whole")
 	whole := opened(entryOf(dir, "d"), fileOf("d/f", 5))
 	for i := 0; i < len(whole); i += 7 {
 		v := newVictim(t)
@@ -281,6 +286,7 @@ func TestServerEndsInBetween(t *testing.T) {
 // TestServerOfAnotherKey: nothing is said to a server that is not the one.
 func TestServerOfAnotherKey(t *testing.T) {
 	t.Parallel()
+	tried(t, server, "another key than the known one", "the handshake ends before the client says anything")
 	v := newVictim(t)
 	p := lure(t, "d", func(*line) { t.Error("the client has said Hello") })
 	other := newKey(t)
@@ -296,6 +302,7 @@ func TestEndlessListing(t *testing.T) {
 	if raceEnabled || testing.Short() {
 		t.Skip("takes a lot of memory")
 	}
+	tried(t, server, "a listing that does not end", "a listing has 512 MiB at most")
 	long := string(make([]byte, 4000))
 	p := lure(t, "", func(l *line) {
 		var all [][]byte

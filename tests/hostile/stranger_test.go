@@ -98,6 +98,7 @@ func TestFirstMessages(t *testing.T) {
 		"a message of more than 1 MiB in a session": {cat(good.bytes(), []byte{entries, 0, 0x10, 0, 1}), codeProtocol},
 	} {
 		t.Run(name, func(t *testing.T) {
+			tried(t, client, name, guardOf(c.want))
 			l := s.dial(t, s.known)
 			l.say(c.say)
 			code, text := l.refusal()
@@ -115,6 +116,7 @@ func TestNoOracle(t *testing.T) {
 	l := s.dial(t, s.known)
 	l.say(request{intent: verify, share: "data", paths: []string{""}}.bytes())
 	l.await(t, endManifest)
+	tried(t, client, "asking in a verification for what is beside the share", "questions are answered by a walk below the share, and what is not there is not told apart")
 	for _, c := range [][2]string{{"..", "outside"}, {".", "../outside"}, {"../outside", "secret"}, {"way", "secret"}, {"/", "etc"}, {"", "etc"}} {
 		l.say(message(folder, str(c[0]), uv(1), str(c[1])))
 		require.Equal(t, []byte{1, 0}, l.await(t, extra), "%q in %q is said to be missing", c[1], c[0])
@@ -143,26 +145,30 @@ func TestGuesses(t *testing.T) {
 		mac.Write(exported)
 		return mac.Sum(nil)
 	}
-	stranger := newKey(t)
+	unknown := newKey(t)
 	t.Run("a key that nobody knows", func(t *testing.T) {
-		code, _ := ask(stranger, nil)
+		tried(t, stranger, "a key that nobody knows", "only keys that were enrolled are admitted")
+		code, _ := ask(unknown, nil)
 		require.EqualValues(t, codeTrust, code)
 	})
 	t.Run("guessed proofs", func(t *testing.T) {
+		tried(t, stranger, "guessed proofs", "a proof is HMAC-SHA-256 with a random token of 10 minutes")
 		for i := range 100 {
-			code, _ := ask(stranger, bytes.Repeat([]byte{byte(i)}, 32))
+			code, _ := ask(unknown, bytes.Repeat([]byte{byte(i)}, 32))
 			require.EqualValues(t, codeTrust, code)
 		}
 	})
 	t.Run("a proof of another connection", func(t *testing.T) {
-		code, _ := ask(stranger, prove(s.dial(t, stranger)))
+		tried(t, stranger, "a proof of another connection", "a proof is bound to its connection by the TLS exporter")
+		code, _ := ask(unknown, prove(s.dial(t, unknown)))
 		require.EqualValues(t, codeTrust, code)
 	})
 	t.Run("a token that was used", func(t *testing.T) {
+		tried(t, stranger, "a token that was used", "an invitation is valid once")
 		l := s.dial(t, newKey(t))
 		l.say(request{intent: list, share: "data", paths: []string{""}, proof: prove(l)}.bytes())
 		l.await(t, endManifest)
-		l = s.dial(t, stranger)
+		l = s.dial(t, unknown)
 		l.say(request{intent: list, share: "data", paths: []string{""}, proof: prove(l)}.bytes())
 		code, text := l.refusal()
 		require.EqualValues(t, codeTrust, code, text)
@@ -183,9 +189,10 @@ func TestGuesses(t *testing.T) {
 		say []byte
 	}{
 		"another secret":          {s.known, joining(7, 8, 1)},
-		"another key, the secret": {stranger, joining(7, 9, 1)},
+		"another key, the secret": {unknown, joining(7, 9, 1)},
 	} {
 		t.Run("a data stream of "+name, func(t *testing.T) {
+			tried(t, stranger, "a data stream of "+name, "a stream joins by the session's key and its random secret; all failures look the same")
 			code, text := joined(b.key, b.say)
 			require.EqualValues(t, codeTrust, code)
 			texts = append(texts, text)
@@ -195,12 +202,14 @@ func TestGuesses(t *testing.T) {
 		require.Contains(t, text, noSession)
 	}
 	t.Run("a session that exists", func(t *testing.T) {
+		tried(t, client, "a session that exists", "a session has one control stream")
 		l := s.dial(t, s.known)
 		l.say(request{session: 7, secret: 1, intent: push, share: "data", paths: []string{""}}.bytes())
 		code, text := l.refusal()
 		require.EqualValues(t, codeProtocol, code, text)
 	})
 	t.Run("the number of a stream again", func(t *testing.T) {
+		tried(t, client, "the number of a stream again", "a stream has its number")
 		s.dial(t, s.known).say(joining(7, 9, 1))
 		second := s.dial(t, s.known)
 		second.say(joining(7, 9, 1))
@@ -212,6 +221,7 @@ func TestGuesses(t *testing.T) {
 		require.EqualValues(t, codeBusy, <-refused)
 	})
 	t.Run("65 streams", func(t *testing.T) {
+		tried(t, client, "65 streams", "64 data streams a session")
 		refused := make(chan uint64, 66)
 		for i := range 65 {
 			l := s.dial(t, s.known)
@@ -239,6 +249,7 @@ func TestDowngrade(t *testing.T) {
 		"no certificate": func(c *tls.Config) { c.Certificates = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
+			tried(t, stranger, name, "TLS 1.3, the protocol's name and a certificate are required, without fallback")
 			conf := s.known.config()
 			change(conf)
 			c, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", s.Addr().String(), conf)
@@ -259,6 +270,7 @@ func TestDowngrade(t *testing.T) {
 		"an endless ones": append([]byte{22, 3, 1, 0xff, 0xff}, make([]byte, 70_000)...),
 	} {
 		t.Run(name, func(t *testing.T) {
+			tried(t, stranger, name, "what is no handshake ends the connection, after 64 KiB at most")
 			c, err := net.DialTimeout("tcp", s.Addr().String(), patience)
 			require.NoError(t, err)
 			defer c.Close()
@@ -316,6 +328,7 @@ func TestSlow(t *testing.T) {
 	var all sync.WaitGroup
 	start := time.Now()
 	for name, begin := range stages {
+		tried(t, stranger, "slowly: "+name, "10 s for the handshake and the first message together")
 		c := begin()
 		all.Go(func() {
 			defer c.Close()
@@ -341,18 +354,19 @@ func TestSlow(t *testing.T) {
 	s.honest(t)
 }
 
-// TestHalfOpen has one address open 2,000 connections and say nothing: those of other addresses go on.
+// TestHalfOpen has one address open thousands of connections and say nothing: those of other addresses go on.
 func TestHalfOpen(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: patience}
+	tried(t, stranger, "half-open connections, thousands of one address", "128 strangers of one address; the others are closed at once")
 	var open []net.Conn
 	defer func() {
 		for _, c := range open {
 			c.Close()
 		}
 	}()
-	for range 2000 {
+	for range *halfOpen {
 		c, err := from.Dial("tcp", s.Addr().String())
 		if err != nil {
 			t.Skip("no second address on loopback: ", err)
@@ -361,7 +375,7 @@ func TestHalfOpen(t *testing.T) {
 	}
 	s.honest(t)
 	ended := 0
-	for _, c := range open[:2000-200] { // the last may not have been accepted yet
+	for _, c := range open[:max(0, *halfOpen-200)] { // the last may not have been accepted yet
 		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 		if _, err := c.Read(make([]byte, 1)); err != nil {
 			var timeout net.Error
@@ -370,5 +384,5 @@ func TestHalfOpen(t *testing.T) {
 			}
 		}
 	}
-	require.GreaterOrEqual(t, ended, 1800-128, "but for 128 they are let go at once")
+	require.GreaterOrEqual(t, ended, *halfOpen-200-128, "but for 128 they are let go at once")
 }

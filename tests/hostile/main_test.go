@@ -1,0 +1,20 @@
+package hostile
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/fxfer/fxfer/internal/cli"
+)
+
+// serveEnv makes this program fxfer.
+const serveEnv = "FXFER_HOSTILE_SERVE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serveEnv) != "" {
+		os.Exit(cli.Main(os.Args[1:]))
+	}
+	flag.Parse()
+	os.Exit(compareTable(m.Run()))
+}
