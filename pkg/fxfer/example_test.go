@@ -3,7 +3,6 @@ package fxfer_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,18 +14,18 @@ import (
 func folders() (server, client, shared, source string, remove func()) {
 	dir, err := os.MkdirTemp("", "fxfer")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	in := func(name string) string {
 		p := filepath.Join(dir, name)
 		if err := os.Mkdir(p, 0o700); err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		return p
 	}
 	server, client, shared, source = in("server"), in("client"), in("shared"), in("source")
 	if err := os.WriteFile(filepath.Join(source, "hello.txt"), []byte("hello\n"), 0o600); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return server, client, shared, source, func() { _ = os.RemoveAll(dir) }
 }
@@ -35,18 +34,18 @@ func folders() (server, client, shared, source string, remove func()) {
 func start(home, dir string) (invitation fxfer.URL, stop func()) {
 	rights, err := fxfer.ParseRights("rw")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	server, err := fxfer.NewServer(fxfer.ServerOptions{Home: home, Listen: "127.0.0.1:0", Shares: []fxfer.Share{{Name: "data", Dir: dir, Rights: rights}}})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	text, err := server.Invite("127.0.0.1")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	if invitation, err = fxfer.ParseURL(text); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -54,7 +53,7 @@ func start(home, dir string) (invitation fxfer.URL, stop func()) {
 	return invitation, func() {
 		cancel()
 		if err := <-ended; err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 	}
 }
@@ -71,7 +70,7 @@ func ExampleServer() {
 		RateLimit: 500_000_000, // bit/s
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // at once, here
@@ -87,11 +86,11 @@ func ExampleClient_Send() {
 	defer stop()
 	c, err := fxfer.NewClient(fxfer.Options{Home: clientHome})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	report, err := c.Send(context.Background(), []string{filepath.Join(source, "hello.txt")}, u)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println(report.Sent, "file,", report.Written, "bytes")
 	fmt.Println("b3sum prints", report.Digest[:16])
@@ -113,15 +112,15 @@ func ExampleClient_Get() {
 	defer stop()
 	c, err := fxfer.NewClient(fxfer.Options{Home: clientHome})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	u.Path = "greetings/hello.txt"
 	if _, err := c.SendStream(context.Background(), strings.NewReader("hello\n"), u); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	u.Token, u.Pin = "", ""
 	if _, err := c.Get(context.Background(), []fxfer.URL{u}, source+"/copy"); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	text, err := os.ReadFile(filepath.Join(source, "copy"))
 	fmt.Printf("%q %v\n", text, err)
@@ -142,10 +141,10 @@ func ExampleClient_List() {
 	defer stop()
 	c, err := fxfer.NewClient(fxfer.Options{Home: clientHome})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	if _, err := c.Send(context.Background(), []string{source}, u); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	u.Token, u.Pin, u.Path = "", "", "source"
 	entries, err := c.List(context.Background(), u)
