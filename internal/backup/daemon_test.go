@@ -172,6 +172,7 @@ jobs:
 				got = got[:n-1]
 			}
 			require.Equal(t, want, got, j.Name)
+			t.Logf("%s: %d runs of as many due times, %d of them late", j.Name, len(got), late)
 			require.LessOrEqual(t, late, 2, "%s: only what was missed is late, and what became due while that was made up for", j.Name)
 			st, err := store.State(j.Name)
 			require.NoError(t, err)

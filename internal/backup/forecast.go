@@ -71,8 +71,8 @@ type Forecast struct {
 	Limited bool      // the timetable is slower than that for some of the time
 }
 
-// forecastSteps bounds the changes of window and timetable that are looked at: about a year.
-const forecastSteps = 4000
+// forecastSteps bounds the changes of window and timetable that are looked at: some months at least.
+const forecastSteps = 1500
 
 // forecast reckons how a run goes that has so many bytes left to write from start on, at so many bit/s where the timetable allows it, and
 // so much time for other things. It stands still while a window is closed that pauses it.
@@ -82,11 +82,12 @@ func forecast(j *Job, start time.Time, bytes int64, rate float64, overhead time.
 		return f
 	}
 	limited := j.Overrun != Continue // by the window
-	left := float64(bytes) * 8       // bits
+	always := j.Window.Always()
+	left := float64(bytes) * 8 // bits
 	now := start
 	for range forecastSteps {
 		open := j.Window.Open(now)
-		if !j.Window.Always() && f.Closes.IsZero() && open {
+		if !always && f.Closes.IsZero() && open {
 			f.Closes = j.Window.Change(now)
 		}
 		next := j.Rate.Change(now)

@@ -268,7 +268,7 @@ func worthwhile(err error, try, retries int) bool {
 	case fxfer.KindUsage, fxfer.KindTrust:
 		return false
 	case fxfer.KindPartial: // files that changed meanwhile; what can't be read stays so
-		return try == 0 && retries > 0
+		return try < min(2, retries)
 	}
 	return try < retries
 }

@@ -136,7 +136,7 @@ var (
 const maxHistory = 20_000
 
 // storeWait is how long another process may keep the file.
-const storeWait = 30 * time.Second
+const storeWait = 10 * time.Second
 
 // Store keeps states and history in one file. It is open only during each call, so that several processes share it: the daemon, and
 // whoever sends or looks meanwhile. Its methods are safe for concurrent use.

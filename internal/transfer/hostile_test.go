@@ -25,7 +25,7 @@ import (
 
 const (
 	// hostileTime is how long a peer may keep a session from its end, with much to spare for slow machines.
-	hostileTime = 30 * time.Second
+	hostileTime = 2 * time.Minute
 	// hostileHeap is how much a peer may make a session allocate, garbage included.
 	hostileHeap = 384 << 20
 )

@@ -192,7 +192,7 @@ func (b *browser) call(result any, method string, params map[string]any) {
 		if result != nil {
 			require.NoError(b.t, json.Unmarshal(a.result, result))
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(b.t, "chromium does not answer", method)
 	}
 }
@@ -214,7 +214,7 @@ func (b *browser) eval(expression string) any {
 // until waits for an expression to become true.
 func (b *browser) until(what, expression string) {
 	b.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if v, ok := b.eval("(() => { try { return Boolean(" + expression + ") } catch { return false } })()").(bool); ok && v {
 			return
 		}

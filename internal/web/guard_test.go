@@ -36,7 +36,7 @@ func do(t *testing.T, c *http.Client, method, url string, change func(*http.Requ
 func TestGuard(t *testing.T) {
 	s := start(t, fxfer.Options{})
 	plain := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	for _, path := range []string{"/", "/api/status", "/api/totals", "/api/events", "/api/history", "/api/clients", "/api/transfers/x"} {
+	for _, path := range []string{"/", "/api/status", "/api/totals", "/api/events", "/api/history", "/api/clients", "/api/jobs", "/api/transfers/x"} {
 		status, text := do(t, plain, http.MethodGet, s.base+path, nil)
 		require.Equal(t, http.StatusUnauthorized, status, path)
 		require.NotContains(t, text, "backup", path)

@@ -101,7 +101,12 @@ func start(t testing.TB, opt fxfer.Options) *site {
 		MaxSessionsPerClient: 64,
 	})
 	require.NoError(t, err)
-	s.pages, err = Listen("127.0.0.1:0", s.Server, Options{Version: "v1.2.3", Home: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	s.pages, err = Listen("127.0.0.1:0", s.Server, Options{
+		Version: "v1.2.3", Home: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+		Jobs: func() ([]Job, error) {
+			return []Job{{Name: "home", Condition: "idle", Good: 1, Ended: 1, Outcome: "good", Limiter: "line rate", Written: 5e9, Next: 4e12, Ends: 4e12 + 1, Alarm: "the newest good backup is older than max-age"}}, nil
+		},
+	})
 	require.NoError(t, err)
 	s.base = "http://" + s.pages.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())

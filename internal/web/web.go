@@ -55,6 +55,7 @@ type Pages struct {
 	listen net.Listener
 	guard  *guard
 	feed   *feed
+	jobs   jobList
 }
 
 // Options of Pages.
@@ -63,6 +64,9 @@ type Options struct {
 	Home    string   // folder that keeps the dashboard's token
 	Names   []string // by which browsers may know this host, beside its own name, localhost and addresses
 	Log     *slog.Logger
+
+	// Jobs returns the backup jobs of this host; nil for none. It is called seldom, and once at a time.
+	Jobs func() ([]Job, error)
 }
 
 // Listen opens the pages' address. The caller calls Serve next.
@@ -71,7 +75,7 @@ func Listen(addr string, server Server, opt Options) (*Pages, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for metrics and dashboard: %w", err)
 	}
-	p := &Pages{opt: opt, server: server, listen: l, feed: newFeed(server)}
+	p := &Pages{opt: opt, server: server, listen: l, feed: newFeed(server), jobs: jobList{ask: opt.Jobs}}
 	if p.guard, err = newGuard(opt.Home, opt.Names, p.port()); err != nil {
 		l.Close()
 		return nil, err

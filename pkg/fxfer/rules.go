@@ -50,6 +50,12 @@ type shareFolder struct {
 	gone  bool // no share is here any more
 }
 
+func (s *Server) folderOf(share string, tree *disk.Tree) *shareFolder {
+	f := &shareFolder{tree: tree, quota: newShareQuota(share, tree, s.log)}
+	f.free.Store(tree.Free())
+	return f
+}
+
 // limit is a rate in both directions.
 type limit struct{ in, out pace.Bucket }
 
@@ -82,8 +88,7 @@ func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, err erro
 			if err != nil {
 				return nil, s.cannotOpen(share.Name, err)
 			}
-			open.shareFolder = &shareFolder{tree: tree, quota: newShareQuota(share.Name, tree, s.log)}
-			open.free.Store(tree.Free())
+			open.shareFolder = s.folderOf(share.Name, tree)
 			opened = append(opened, open.shareFolder)
 		}
 		r.shares[share.Name] = open
@@ -200,11 +205,11 @@ func (s *Server) refresh(name string) error {
 	}
 	next := *present
 	next.shares = maps.Clone(present.shares)
-	next.shares[name] = &openShare{Share: share.Share, shareFolder: &shareFolder{tree: tree, quota: newShareQuota(name, tree, s.log)}}
-	next.shares[name].quota.set(share.Quota, share.QuotaFiles)
-	next.shares[name].free.Store(tree.Free())
+	fresh := &openShare{Share: share.Share, shareFolder: s.folderOf(name, tree)}
+	fresh.quota.set(share.Quota, share.QuotaFiles)
+	next.shares[name] = fresh
 	s.mu.Lock()
-	s.setRate(&next.shares[name].limit, share.RateLimit)
+	s.setRate(&fresh.limit, share.RateLimit)
 	s.rules.Store(&next)
 	s.mu.Unlock()
 	s.leaveFolders(present, &next)

@@ -152,12 +152,12 @@ type book struct {
 
 // booked is what the tally has of a session.
 type booked struct {
-	progress                      *Report
-	times                         transfer.Times
-	blocks                        transfer.Blocks
-	resent                        int64
-	busy, rwnd, sndbuf            time.Duration
-	segments, retransmits, resume int64
+	progress              *Report
+	times                 transfer.Times
+	blocks                transfer.Blocks
+	resent                int64
+	busy, rwnd, sndbuf    time.Duration
+	segments, retransmits int64
 }
 
 func newBook(x *serverSession, peer string) *book {

@@ -158,7 +158,7 @@ type step struct {
 	server bool // stays until the end
 }
 
-var block = regexp.MustCompile("(?ms)^(?:```(?:sh|yaml) run( server)?\\n(.*?)^```|<!-- run\\n(.*?)-->)$")
+var block = regexp.MustCompile("(?m)^(?:```(?:sh|yaml) run( server)?\\n([^\\x00]*?)^```|<!-- run\\n([^\\x00]*?)-->)$") //nolint:gocritic // both choices begin a line
 
 // runnable is what of a document is marked to be run, in order. What no reader sees stands in comments. A comment may end within a here
 // document, which the next part continues.

@@ -131,7 +131,7 @@ var otherTables = []struct{ name, title, text, head string }{
 	{"power", "Power cuts", "What a receiver does to its disk is recorded with ptrace(2), and replayed up to a random point with un-synced operations dropped, torn at sectors and " +
 		"reordered; then the same command is run again over what is left. At no point a name led to anything but the old or the new content, at the end all was durable, and each end was exact. " +
 		"`go test ./tests/faults -run TestPowerLoss -cuts 300`", "transfer, --sync | operations recorded | syncs among them | cuts"},
-	{"soak", "Soak", "Three clients send, get and verify files, folders and streams by one server, while they are killed and stopped, and their connections reset, stalled and forgotten. `make soak`",
+	{"soak", "Soak", "Three clients send, get and verify files, folders and streams by one server, while they are killed and stopped, and their connections reset, stalled and forgotten, those of all three that go through the same relay. What tries again has to succeed. `make soak`",
 		"what the server holds | threads | goroutines | descriptors | memory | partial files"},
 	{"soaked", "", "", "what happened to a transfer | exact | killed | of streams and verify, which do not try again, ended with an error"},
 }
@@ -335,6 +335,7 @@ again. Then the trees are compared, by BLAKE3 digests.
   were no version of the source. *Hangs*: commands that did not end within %v, or that much more than the fault lasts.
 
 **%d faults, %d runs: %d wrong files, %d partial files, %d hangs; %d runs broke another promise of the table.** Seeds %d to %d. All times are real.
+A fault and a seed that were tried again count once, as they went the last time.
 
 | fault | what is done | runs | outcome | took | recovered | sent again | told after | wrong | partial | hangs | message |
 |---|---|---|---|---|---|---|---|---|---|---|---|

@@ -371,7 +371,7 @@ func TestEmptyEntries(t *testing.T) {
 			break
 		}
 	}
-	require.Less(t, most, uint64(192<<20))
+	require.Less(t, most, uint64(384<<20))
 }
 
 func heap() uint64 {

@@ -96,7 +96,7 @@ func compareTable(code int) int {
 	}
 	now := table()
 	if *updateTable {
-		if err := os.WriteFile(tableFile, now, 0o644); err != nil { //nolint:gosec // it is public
+		if err := os.WriteFile(tableFile, now, 0o644); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

@@ -378,6 +378,34 @@ async function showDetail(t) {
 }
 $("detail").addEventListener("close", () => { if (detail) detail.destroy(); detail = null; });
 
+// Backup jobs of this host, if it has any.
+
+const runs = { good: "good", partial: "warn", failed: "bad", skipped: "", interrupted: "warn" };
+let jobsShown = "", jobsRead = 0;
+async function readJobs() {
+  if (Date.now() - jobsRead < 15e3) return;
+  jobsRead = Date.now();
+  let v;
+  try {
+    v = await call("GET", "/api/jobs");
+  } catch {
+    return;
+  }
+  $("jobs").hidden = $("to-jobs").hidden = !v.jobs.length && !v.error;
+  $("job-fault").hidden = !v.error;
+  put($("job-fault"), v.error || "");
+  const now = JSON.stringify(v.jobs) + Math.floor(Date.now() / 60e3);
+  if (now === jobsShown) return;
+  jobsShown = now;
+  $("job-rows").replaceChildren(...v.jobs.map(j => el("tr", {},
+    el("td", { class: "name" }, j.name, j.alarm ? el("div", { class: "bad" }, j.alarm) : null, j.hint ? el("div", { class: "quiet" }, j.hint) : null),
+    el("td", {}, j.good ? ago(j.good) : "none yet"),
+    el("td", {}, j.condition === "idle" ? j.outcome ? el("span", { class: "tag " + (runs[j.outcome] || ""), title: j.error }, j.outcome) : "–" : el("span", { class: "tag good" }, j.condition)),
+    el("td", { class: "number wide" }, j.ended ? bytes(j.written) : "–"), el("td", { class: "wide limiter" }, j.limiter ? dot(j.limiter) : null, j.limiter || "–"),
+    el("td", {}, j.next ? clock(j.next) : "by hand"),
+    el("td", { class: "wide" }, j.ends ? clock(j.ends) : "–", j.late ? el("span", { class: "tag warn" }, "past its window") : null))));
+}
+
 // Clients.
 
 let clientsShown = "", clientsRead = 0;
@@ -449,6 +477,7 @@ function show(v) {
   showTotals(v.total.at ? v.total : null);
   showShares(v);
   readHistory(v);
+  readJobs();
   readClients(v.transfers.some(t => !clients.has(t.client)));
 }
 

@@ -67,7 +67,7 @@ export class Plot {
     this.u = new uPlot({
       width, height, legend: { show: false }, padding: [8, 22, 0, 0],
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
-      scales: { x: { time: Boolean(this.options.time) }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.12 : this.options.least || 1] } },
+      scales: { x: { time: Boolean(this.options.time), range: (_, min, max) => this.options.time && min !== null ? [Math.min(min, max - 30), max] : [min, max] }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.12 : this.options.least || 1] } },
       axes: [
         { ...axis, grid: { show: false }, size: 26, ...(this.options.time ? { values: (_, all) => clocks(all), space: 80 } : { values: (_, all) => all.map(s => s ? duration(s) : "0"), space: 60 }) },
         { ...axis, grid, size: 74, space: 34, values: (_, all) => all.map(v => v === null ? "" : this.format(v)) },
