@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strconv"
 	"time"
@@ -133,9 +134,22 @@ func parseTransport(s string) (fxfer.Transport, error) {
 	return "", fmt.Errorf("%q is neither tcp nor quic nor auto", s)
 }
 
-// addTransport adds the flag of a client.
-func addTransport(flags *pflag.FlagSet, t *fxfer.Transport) {
-	addParsed(flags, t, "transport", "how", "tcp", "tcp, quic, or auto: what the path shows", parseTransport)
+// parseFolder reads the name of a folder that there is.
+func parseFolder(s string) (string, error) {
+	info, err := os.Stat(s)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%s is not a folder", s)
+	}
+	return s, nil
+}
+
+// addTransport adds the flags of a client.
+func addTransport(flags *pflag.FlagSet, opt *fxfer.Options) {
+	addParsed(flags, &opt.QLog, "qlog", "dir", "", "log QUIC connections into an existing folder, for qvis", parseFolder)
+	addParsed(flags, &opt.Transport, "transport", "how", "tcp", "tcp, quic, or auto: what the path shows", parseTransport)
 }
 
 func addTuning(flags *pflag.FlagSet, sockBuf *int, congestion *string) {
@@ -183,7 +197,7 @@ func (f *transferFlags) addNetwork(flags *pflag.FlagSet) {
 	addParsed(flags, &f.opt.RetryFor, "retry-for", "time", "0s", "try a lost connection again for so long, as 10m", parseTime)
 	addParsed(flags, &f.opt.Streams, "streams", "n", auto, "parallel data streams", parseAutoCount)
 	addParsed(flags, &f.opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "most streams auto may open", parseCount)
-	addTransport(flags, &f.opt.Transport)
+	addTransport(flags, &f.opt)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	addPin(flags, &f.opt.Pin)
 }

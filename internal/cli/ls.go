@@ -42,7 +42,7 @@ func newListCommand() *cobra.Command {
 		},
 	}
 	c.Flags().SortFlags = false
-	addTransport(c.Flags(), &opt.Transport)
+	addTransport(c.Flags(), &opt)
 	addPin(c.Flags(), &opt.Pin)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	addSettings(c)

@@ -74,7 +74,7 @@ Of any other TCP port, HOST:PORT, it tells what one side can see.`,
 	addParsed(flags, &f.probe.Time, "time", "time", fxfer.DefaultProbeTime.String(), "how long the whole takes", parseTime)
 	addParsed(flags, &f.probe.Streams, "streams", "n", auto, "parallel streams beside a single one", parseAutoCount)
 	addParsed(flags, &f.probe.Bytes, "most", "size", "16GiB", "move no more than that", parseSomeSize)
-	addTransport(flags, &f.opt.Transport)
+	addTransport(flags, &f.opt)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	addPin(flags, &f.opt.Pin)
 	addParsed(flags, &f.html, "html", "file", "", "write the report as a page, too", parseFile)

@@ -54,7 +54,7 @@ was, the exit code is 6.`,
 	}
 	c.Flags().SortFlags = false
 	addParsed(c.Flags(), &against, "against", "path", "", "folder, or file of digests, to compare with", parseFile)
-	addTransport(c.Flags(), &opt.Transport)
+	addTransport(c.Flags(), &opt)
 	addParsed(c.Flags(), &snapshot, "snapshot", "time", "", "of the snapshots there, to compare with what was noted", func(s string) (string, error) {
 		_, err := disk.SnapshotTime(s)
 		return s, err

@@ -46,6 +46,9 @@ type Config struct {
 	Group *Group
 	Apart bool
 
+	// QLog, of QUIC, is a folder for a log of each connection that Dial makes; "" is none.
+	QLog string
+
 	// Doubt lets Dial find out soon whether a silent peer is behind a black hole, at the price of a second connection.
 	Doubt bool
 

@@ -300,7 +300,7 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 		g = &Group{}
 	}
 	d, err := g.take(cfg.Apart, func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
-		d.run(addr, tlsConfig(cert, expect), over, hint)
+		d.run(addr, tlsConfig(cert, expect), traceTo(cfg.QLog, &g.all), over, hint)
 	})
 	if err != nil {
 		return nil, err
@@ -338,7 +338,7 @@ func quicOnly(sockBuf int, congestion string) error {
 }
 
 // run connects, and keeps the connection as long as it lives and somebody uses it.
-func (d *dialled) run(addr string, conf *tls.Config, over <-chan struct{}, hint netip.AddrPort) {
+func (d *dialled) run(addr string, conf *tls.Config, trace tracer, over <-chan struct{}, hint netip.AddrPort) {
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), linkKey{}, &d.link))
 	defer cancel()
 	go func() { // nobody may wait for it any more
@@ -351,7 +351,7 @@ func (d *dialled) run(addr string, conf *tls.Config, over <-chan struct{}, hint 
 		}
 		cancel()
 	}()
-	c, err := connectQUIC(ctx, addr, hint, conf)
+	c, err := connectQUIC(ctx, addr, hint, conf, trace)
 	if err == nil {
 		defer c.close()
 		d.udp = c.udp
@@ -437,7 +437,7 @@ func (c *connected) close() {
 const staggered = 250 * time.Millisecond
 
 // connectQUIC makes a connection to a server ("host:port"), with whichever of its addresses answers first. hint has answered before.
-func connectQUIC(ctx context.Context, addr string, hint netip.AddrPort, conf *tls.Config) (*connected, error) {
+func connectQUIC(ctx context.Context, addr string, hint netip.AddrPort, conf *tls.Config, trace tracer) (*connected, error) {
 	addrs := []netip.AddrPort{hint}
 	if !hint.IsValid() {
 		var err error
@@ -462,7 +462,7 @@ func connectQUIC(ctx context.Context, addr string, hint netip.AddrPort, conf *tl
 				case <-time.After(staggered):
 				}
 			}
-			c, err := connectTo(ctx, to, conf)
+			c, err := connectTo(ctx, to, conf, trace)
 			if err != nil {
 				next <- struct{}{}
 			}
@@ -511,7 +511,7 @@ func resolve(ctx context.Context, addr string) ([]netip.AddrPort, error) {
 }
 
 // connectTo makes a connection to one address, with a socket of its own that is bound to no address of this host: it may change.
-func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config) (*connected, error) {
+func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace tracer) (*connected, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -526,6 +526,7 @@ func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config) (*conne
 	c := &connected{udp: udp, tr: &quic.Transport{Conn: udp}, to: to}
 	quicConf := quicConfig()
 	quicConf.MaxIncomingStreams, quicConf.MaxIncomingUniStreams = -1, -1
+	quicConf.Tracer = trace
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
 		if c.conn, err = c.tr.Dial(ctx, net.UDPAddrFromAddrPort(to), conf, quicConf); err == nil {
 			return c, nil

@@ -27,6 +27,7 @@ type quicListener struct {
 	cancel context.CancelFunc
 	links  sync.WaitGroup // of connections that are not gone
 	closed sync.Once
+	gone   chan struct{} // closed when the socket is
 
 	mu      sync.Mutex
 	strange int // connections that are not admitted
@@ -52,7 +53,7 @@ func listenQUIC(addr string, cfg Config) (*quicListener, error) {
 		_ = udp.Close()
 		return nil, err
 	}
-	l := &quicListener{udp: udp, conns: make(chan *quicConn), from: make(map[netip.Addr]int)}
+	l := &quicListener{udp: udp, conns: make(chan *quicConn), gone: make(chan struct{}), from: make(map[netip.Addr]int)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.tr = &quic.Transport{Conn: udp, StatelessResetKey: reset, VerifySourceAddress: l.doubts, ConnContext: l.greet}
 	conf := quicConfig()
@@ -201,6 +202,7 @@ func (l *quicListener) Close() error {
 			l.links.Wait()
 			_ = l.tr.Close()
 			_ = l.udp.Close()
+			close(l.gone)
 		}()
 	})
 	return nil
@@ -209,13 +211,11 @@ func (l *quicListener) Close() error {
 // Shutdown ends what is left, after ctx at the latest.
 func (l *quicListener) Shutdown(ctx context.Context) {
 	_ = l.Close()
-	gone := make(chan struct{})
-	go func() { l.links.Wait(); close(gone) }()
 	select {
-	case <-gone:
+	case <-l.gone:
 	case <-ctx.Done():
 		_ = l.tr.Close()
-		<-gone
+		<-l.gone
 	}
 }
 

@@ -30,6 +30,9 @@ type udpSocket struct {
 	off int // of in[at], bytes
 }
 
+// withoutGRO is for benchmarks of its worth.
+var withoutGRO bool
+
 func newUDPSocket(udp *net.UDPConn) *udpSocket {
 	s := &udpSocket{UDPConn: udp}
 	raw, err := udp.SyscallConn()
@@ -39,7 +42,7 @@ func newUDPSocket(udp *net.UDPConn) *udpSocket {
 	growSocket(raw, decision{snd: udpBuffer, rcv: udpBuffer, force: true})
 	one := gatheredAtOnce * 2 // without UDP_GRO
 	size := 2 << 10
-	if onSocket(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) }) == nil {
+	if !withoutGRO && onSocket(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) }) == nil {
 		one, size = gatheredAtOnce, gathered
 	}
 	s.from = ipv4.NewPacketConn(udp)

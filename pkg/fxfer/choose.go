@@ -103,7 +103,12 @@ func (s *clientSession) race(ctx context.Context, instead func(error)) {
 	if !pause(ctx, otherAfter) || s.opened.Load() {
 		return
 	}
-	if !s.answers(ctx, other(s.cfg.Protocol)) || !pause(ctx, time.Until(began.Add(otherWithin))) || s.opened.Load() {
+	if !s.answers(ctx, other(s.cfg.Protocol)) {
+		return
+	}
+	// On a long path the first one may only need more round trips.
+	patience := max(otherWithin, otherAfter+3*(time.Since(began)-otherAfter))
+	if !pause(ctx, time.Until(began.Add(patience))) || s.opened.Load() {
 		return
 	}
 	x := signs{waited: max(time.Since(began), otherWithin), tcp: s.cfg.Protocol == transport.QUIC, quic: s.cfg.Protocol == transport.TCP, history: transportOf(s.cfg.Protocol)}

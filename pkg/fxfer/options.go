@@ -2,6 +2,16 @@
 //
 // A Client sends to, gets from and lists the shares of a Server. Both know each other by Ed25519 keys. Everything
 // is encrypted, checked against BLAKE3 digests down to the disk, and resumed by itself after an interruption.
+//
+// # Compatibility
+//
+// Versions are semantic. Within a major version a program that compiles goes on to compile and to mean the same, as of Go itself
+// (https://go.dev/doc/go1compat), with these freedoms: structs get further fields, so name those of a literal; further kinds of errors, outcomes and
+// limiters may come, so give a switch a default; texts, such as those of errors and limits, change. Zero values of options keep meaning automatic, and what is
+// automatic may become better. Before version 1.0 a minor version may break this, and its notes say how.
+//
+// The protocol has a version of its own: a client and a server of different versions of this package work together as long as that is the same.
+// Folders and their files, such as Options.Home, are read by all later versions.
 package fxfer
 
 import (
@@ -37,6 +47,7 @@ type Options struct {
 	Streams    int           // data streams; 0 is what the path needs
 	MaxStreams int           // bound for that, DefaultMaxStreams if 0
 	Transport  Transport     // "" is TCP
+	QLog       string        // folder for a log of each QUIC connection; "" is none
 	SockBuf    int           // bytes; a fixed window on both ends, of TCP
 	Congestion string        // congestion control on both ends, such as "bbr"
 	RateLimit  int64         // of payload, bit/s

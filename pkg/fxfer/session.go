@@ -242,7 +242,7 @@ func (s *clientSession) config() transport.Config {
 		s.via = s.client.firstChoice(s.url.address())
 	}
 	return transport.Config{
-		Identity: s.client.key, Protocol: s.via.of.protocol(), Group: &s.group, SockBuf: opt.SockBuf, Congestion: opt.Congestion,
+		Identity: s.client.key, Protocol: s.via.of.protocol(), Group: &s.group, QLog: opt.QLog, SockBuf: opt.SockBuf, Congestion: opt.Congestion,
 	}
 }
 

@@ -55,8 +55,8 @@ func throughHole(t *testing.T, folder *hosts.Folder, open lab.Direction) {
 		args   []string
 		result string
 	}{
-		{[]string{"send", "--json", "src/f", x.URL("dst")}, "dst/f"},
-		{[]string{"get", "--json", x.URL("dst/f"), "back/"}, "back/f"},
+		{[]string{"send", "--json", "--transport", "tcp", "src/f", x.URL("dst")}, "dst/f"},
+		{[]string{"get", "--json", "--transport", "tcp", x.URL("dst/f"), "back/"}, "back/f"},
 	} {
 		command, err := x.Cold(step.args...)
 		require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/metrics"
 	"strings"
 	"sync/atomic"
@@ -351,6 +352,7 @@ func TestEmptyEntries(t *testing.T) {
 	s := serve(t, fxfer.ServerOptions{}) // not parallel: others would be measured
 	control, _ := s.pushing(t)
 	tried(t, client, "half a million entries that cannot be", "32768 entries, and 64 MiB of their names, may be unresolved")
+	runtime.GC() // or garbage of the tests before would let more gather now
 	start, most := heap(), uint64(0)
 	go func() {
 		const each = 1000
@@ -371,7 +373,8 @@ func TestEmptyEntries(t *testing.T) {
 			break
 		}
 	}
-	require.Less(t, most, uint64(384<<20))
+	t.Logf("%d MiB", most>>20)
+	require.Less(t, most, uint64(192<<20))
 }
 
 func heap() uint64 {
