@@ -75,7 +75,7 @@ resumed by itself.
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newServeCommand(), newSendCommand(), newGetCommand(), newListCommand(), newVerifyCommand(), newBackupCommand(), newHistoryCommand(),
 		newPartialCommand(), newClientsCommand(), newInviteCommand(), newKeyCommand(),
-		newPlanCommand(), newProbeCommand(), newDoctorCommand(), newLabCommand(), newDemoCommand(), newVersionCommand(), newManCommand())
+		newPlanCommand(), newProbeCommand(), newDoctorCommand(), newLabCommand(), newDemoCommand(), newDashboardCommand(), newVersionCommand(), newManCommand())
 	root.InitDefaultCompletionCmd()
 	for _, c := range append(root.Commands(), root) {
 		if c.HasSubCommands() && !c.Runnable() {

@@ -341,7 +341,7 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper 
 // restart is what only a restart changes.
 func (f *serveFlags) restart() string {
 	o := &f.opt
-	return fmt.Sprint(o.Listen, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
+	return fmt.Sprint(o.Listen, o.Transport, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
 		f.web, f.log)
 }
 

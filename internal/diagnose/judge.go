@@ -227,6 +227,9 @@ func share(part, of time.Duration) float64 {
 // used is the time of the streams that are not parked.
 func (s *Sample) used() time.Duration { return s.Idle + s.Read + s.Digest + s.Code + s.Send }
 
+// taking is the time of a receiver's streams.
+func (s *Sample) taking() time.Duration { return s.Receive + s.Digest + s.Code + s.Write + s.Full }
+
 // short tells how much of the cores a process used, and of how much it was short, both as shares of the cores.
 func (s *Sample) short(d time.Duration) (used, wanted float64) {
 	if s.Cores <= 0 || d <= 0 {
@@ -256,7 +259,7 @@ func (v *view) limiter(c *Cell) Limiter {
 		return BlackHole
 	case within(v.cuts, c):
 		return Outage
-	case share(s.RateWait, used) >= capped:
+	case share(s.RateWait, used) >= capped, share(c.Receiver.RateWait, c.Receiver.taking()) >= capped:
 		return RateLimit
 	case share(s.Feed, d) >= most && share(s.Idle, used) >= most:
 		return Silent

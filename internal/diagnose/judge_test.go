@@ -90,6 +90,7 @@ func TestJudge(t *testing.T) {
 		{"a quota of CPU at the receiver", func(s, r *Sample) { r.Cores, r.CPU, s.RwndLimited = 200, 190*time.Millisecond, 6*second }, ReceiverCPU, ""},
 		{"compression takes the time", func(s, r *Sample) { s.Code, s.Send, s.Backlog = 7*second, second, 0 }, SenderCPU, "--compress none"},
 		{"held back by a flag", func(s, r *Sample) { s.RateWait, s.Backlog = 6*second, 0 }, RateLimit, "--rate-limit"},
+		{"held back by the server that receives", func(s, r *Sample) { r.Receive, r.RateWait, s.RwndLimited = 8*second, 7*second, 6*second }, RateLimit, "its configuration"},
 		{"nothing comes from standard input", func(s, r *Sample) { s.Feed, s.Idle, s.Send, s.Backlog = second, 8*second, 0, 0 }, Silent, ""},
 		{"nothing large gets through", func(s, r *Sample) {
 			s.Acked, s.Payload, s.Retrans, r.Received, r.Payload = 0, 0, 40, 0, 0

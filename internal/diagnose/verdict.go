@@ -84,9 +84,7 @@ func (f *facts) verdict() Verdict {
 		v.Side = Receiver
 		f.cpu(&v, &f.Receiver, f.Receiver.Receive+f.Receiver.Digest+f.Receiver.Code+f.Receiver.Write)
 	case RateLimit:
-		v.Side = f.asked.Here
-		v.Evidence = []string{fmt.Sprintf("%s asked for, %s on the line", units.Rate(float64(f.asked.RateLimit)), units.Rate(f.Rate()))}
-		v.Remedies = []Remedy{{Advice: "a higher --rate-limit, or none"}}
+		f.rateLimit(&v)
 	case BlackHole:
 		f.blackHole(&v)
 	case Outage:
@@ -361,6 +359,25 @@ func (f *facts) target(v *Verdict) {
 		v.Evidence = append(v.Evidence, fmt.Sprintf("looking at what the target has and naming files took %s of the time", percent(min(1, share(r.Compare+r.Name, f.Length)))))
 	}
 	v.Remedies = append(v.Remedies, Remedy{Advice: "a faster disk, or less else that writes to it"})
+}
+
+// keptRate is the part of the rate asked for from which that is what holds a transfer back.
+const keptRate = 0.8
+
+// rateLimit tells whose limit it is: what the user has asked for, or what the server's administrator has.
+func (f *facts) rateLimit(v *Verdict) {
+	if asked := float64(f.asked.RateLimit); asked > 0 && f.Rate() >= keptRate*asked && f.Receiver.RateWait <= f.Sender.RateWait {
+		v.Side = f.asked.Here
+		v.Evidence = []string{fmt.Sprintf("%s asked for, %s on the line", units.Rate(asked), units.Rate(f.Rate()))}
+		v.Remedies = []Remedy{{Advice: "a higher --rate-limit, or none"}}
+		return
+	}
+	v.Side = Sender
+	if f.Receiver.RateWait > f.Sender.RateWait {
+		v.Side = Receiver
+	}
+	v.Evidence = []string{fmt.Sprintf("%s on the line, which the server's rate limit holds it to", units.Rate(f.Rate()))}
+	v.Remedies = []Remedy{{Advice: "a higher rate-limit for this client, share or server in its configuration"}}
 }
 
 func (f *facts) cpu(v *Verdict, s *Sample, streams time.Duration) {

@@ -89,12 +89,23 @@ func (p *Pages) port() string {
 }
 
 // URL opens the dashboard. It holds the token: who has it may do what the dashboard offers.
-func (p *Pages) URL() string {
-	host, port, _ := net.SplitHostPort(p.listen.Addr().String())
-	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+func (p *Pages) URL() string { return urlOf(p.listen.Addr().String(), p.guard.token) }
+
+// URL is that of pages at addr, as ParseAddr returns it, whose token home keeps. One that is missing is made, for a server that will be.
+func URL(home, addr string) (string, error) {
+	token, err := keptToken(home)
+	if err != nil {
+		return "", fmt.Errorf("token of the dashboard: %w", err)
+	}
+	return urlOf(addr, token), nil
+}
+
+func urlOf(addr, token string) string {
+	host, port, _ := net.SplitHostPort(addr)
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
 		host = "localhost"
 	}
-	return "http://" + net.JoinHostPort(host, port) + "/?token=" + p.guard.token
+	return "http://" + net.JoinHostPort(host, port) + "/?token=" + token
 }
 
 // Addr is where the pages are.

@@ -248,6 +248,14 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		defer t.manifest.discard()
 	}
 	fresh := !c.opt.Target.DryRun && !c.opt.Target.Checksum && hello.Intent != wire.Store && c.firstTime(server, &hello, what)
+	if fresh && hello.Intent == wire.Pull { // what is there may spare most of it
+		for _, name := range namesOf(&hello) {
+			if tree, p := local(name); tree != nil {
+				_, err := tree.Stat(p)
+				fresh = fresh && err != nil
+			}
+		}
+	}
 	var stats sessionStats
 	alive := time.Now()
 	mtu := 0

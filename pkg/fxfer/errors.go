@@ -15,6 +15,9 @@ import (
 // Rights on a share.
 type Rights = identity.Rights
 
+// ParseRights reads "rw", "ro" or "wo", or some of the names read, write, append and list with "+" between them.
+func ParseRights(s string) (Rights, error) { return identity.ParseRights(s) }
+
 // Errors of first contact, for errors.Is. They come with a Hint.
 var (
 	ErrUnknownServer = identity.ErrUnknownServer

@@ -2,6 +2,16 @@
 //
 // A Client sends to, gets from and lists the shares of a Server. Both know each other by Ed25519 keys. Everything
 // is encrypted, checked against BLAKE3 digests down to the disk, and resumed by itself after an interruption.
+//
+// # Compatibility
+//
+// Versions are semantic. Within a major version a program that compiles goes on to compile and to mean the same, as of Go itself
+// (https://go.dev/doc/go1compat), with these freedoms: structs get further fields, so name those of a literal; further kinds of errors, outcomes and
+// limiters may come, so give a switch a default; texts, such as those of errors and limits, change. Zero values of options keep meaning automatic, and what is
+// automatic may become better. Before version 1.0 a minor version may break this, and its notes say how.
+//
+// The protocol has a version of its own: a client and a server of different versions of this package work together as long as that is the same.
+// Folders and their files, such as Options.Home, are read by all later versions.
 package fxfer
 
 import (

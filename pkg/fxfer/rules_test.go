@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -214,36 +213,46 @@ func TestRates(t *testing.T) {
 	for _, push := range []bool{true, false} {
 		const clients, long = 10, 10 * time.Second
 		s := serveWith(t, ServerOptions{RateLimit: 100 * mbit, ClientRateLimit: 20 * mbit}, identity.Read|identity.Write)
+		randomFile(t, filepath.Join(s.dir, "f"), 64<<20)
 		ctx, cancel := context.WithCancel(t.Context())
-		var done [clients]atomic.Int64
+		streams := make(map[identity.Pin]int)
 		var all sync.WaitGroup
 		for i := range clients {
-			c := client(t, t.TempDir(), Options{Streams: 1 + i%4, Progress: func(p Progress) { done[i].Store(p.BytesDone) }})
+			home, dir := t.TempDir(), t.TempDir()
+			streams[identity.Pin(pin(t, home))] = 1 + i%4
+			c := client(t, home, Options{Streams: 1 + i%4})
 			u := s.invited(t)
-			name := fmt.Sprint("f", i)
 			if push {
-				u.Path = name
+				u.Path = fmt.Sprint("f", i)
 				all.Go(func() { _, _ = c.SendStream(ctx, zeros{}, u) })
 			} else {
-				require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), nil, 0o600))
-				require.NoError(t, os.Truncate(filepath.Join(s.dir, name), 1<<30))
-				u.Path = name
-				dir := t.TempDir()
+				u.Path = "f"
 				all.Go(func() { _, _ = c.Get(ctx, []URL{u}, dir) })
 			}
 		}
-		time.Sleep(4 * time.Second)
-		var before [clients]int64
-		for i := range before {
-			before[i] = done[i].Load()
+		passed := func() map[identity.Pin]uint64 { // on the sockets
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			bytes := make(map[identity.Pin]uint64)
+			for _, x := range s.sessions {
+				sums, _ := x.set.sums()
+				bytes[x.guest.pin] += sums.received
+				if !push {
+					bytes[x.guest.pin] += sums.acked - sums.received
+				}
+			}
+			return bytes
 		}
-		begin := time.Now()
+		time.Sleep(4 * time.Second)
+		before, begin := passed(), time.Now()
 		time.Sleep(long)
-		for i := range before {
-			rate := float64(done[i].Load()-before[i]) * 8 / time.Since(begin).Seconds() / mbit
-			t.Logf("push=%t client %d, %d streams: %.2f Mbit/s", push, i, 1+i%4, rate)
+		after, took := passed(), time.Since(begin)
+		require.Len(t, before, clients)
+		for p, n := range streams {
+			rate := float64(after[p]-before[p]) * 8 / took.Seconds() / mbit
+			t.Logf("push=%t, %d streams: %.2f Mbit/s", push, n, rate)
 			if rate < 9.5 || rate > 10.5 {
-				t.Errorf("client %d got %.2f Mbit/s", i, rate)
+				t.Errorf("a client with %d streams got %.2f Mbit/s", n, rate)
 			}
 		}
 		cancel()

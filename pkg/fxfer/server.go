@@ -513,6 +513,13 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	if err != nil {
 		return err
 	}
+	shows := identity.Read
+	if m.Intent == wire.Store {
+		shows = identity.Append
+	}
+	if !x.share.Rights.And(grants.On(m.Share)).Has(shows) { // digests of its pieces tell what a file holds
+		m.Target.Delta = wire.DeltaNone
+	}
 	if err := conn.Apply(int(min(m.SockBuf, 1<<30)), m.Congestion); err != nil {
 		return wire.Errorf(wire.CodeUnsupported, "the server's kernel refuses: %v", err)
 	}

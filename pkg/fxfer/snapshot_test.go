@@ -1,6 +1,7 @@
 package fxfer
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -144,4 +145,41 @@ func TestScrub(t *testing.T) {
 	require.Error(t, err)
 	_, err = c.Scrub(t.Context(), u, night(0), func(d Difference) { t.Error(d) })
 	require.NoError(t, err)
+}
+
+// TestDeltaOverFile sends and gets changed versions of a file: only the change travels, unless the client may not read what is there.
+func TestDeltaOverFile(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for rights, delta := range map[identity.Rights]bool{identity.Read | identity.Write: true, identity.Write: false} {
+		s := serve(t, rights)
+		home, dir := t.TempDir(), t.TempDir()
+		name := filepath.Join(dir, "image")
+		data := randomFile(t, name, 5<<20)
+		u := s.invited(t)
+		for n := range 2 {
+			data[3<<20] += byte(n)
+			require.NoError(t, os.WriteFile(name, data, 0o644))
+			require.NoError(t, os.Chtimes(name, time.Time{}, time.Unix(1e9+int64(n), 0)))
+			r, err := client(t, home, Options{}).Send(t.Context(), []string{name}, u)
+			require.NoError(t, err)
+			require.Equal(t, int64(len(data)), r.Written+r.Copied)
+			if n > 0 {
+				require.Equal(t, delta, r.Copied > int64(len(data))*9/10, "%d", r.Copied)
+			}
+			u = s.plain(t, "")
+			got, err := os.ReadFile(filepath.Join(s.dir, "image"))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(data, got))
+		}
+		if delta {
+			back := filepath.Join(t.TempDir(), "image")
+			data[1<<20]++
+			require.NoError(t, os.WriteFile(back, data, 0o644))
+			r, err := client(t, home, Options{Target: Target{Delta: DeltaFixed}}).Get(t.Context(), []URL{s.plain(t, "image")}, back)
+			require.NoError(t, err)
+			require.Greater(t, r.Copied, int64(len(data))*9/10)
+			require.Less(t, r.Written, int64(100_000))
+		}
+		s.stop()
+	}
 }

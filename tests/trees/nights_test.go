@@ -124,8 +124,9 @@ func TestNights(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 	}
 	clearTree(t, filepath.Join(series, nightOf(*nights)))
-	ours, theirs := used(t, series), used(t, linked)
-	t.Logf("%d nights take %d KB, those of rsync --link-dest %d KB", *nights, ours>>10, theirs>>10)
+	notes := used(t, filepath.Join(series, ".fxfer-snapshots"))
+	ours, theirs := used(t, series)-notes, used(t, linked)
+	t.Logf("%d nights take %d KB and %d KB for digests, those of rsync --link-dest %d KB", *nights, ours>>10, notes>>10, theirs>>10)
 	// Of a file of several names the one that comes first may be new: then it is sent, where rsync finds another one.
 	require.Less(t, float64(ours), float64(theirs)*1.5+1<<20)
 }
@@ -205,8 +206,10 @@ func TestManyNights(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		require.Empty(t, string(out), name)
 	}
-	ours, theirs := used(t, series), used(t, linked)
-	t.Logf("%d nights of %d files take %d KB, those of rsync --link-dest %d KB", *manyNights, *manyNightFiles, ours>>10, theirs>>10)
+	notes := used(t, filepath.Join(series, ".fxfer-snapshots"))
+	ours, theirs := used(t, series)-notes, used(t, linked)
+	t.Logf("%d nights of %d files take %d KB and %d KB for digests, those of rsync --link-dest %d KB", *manyNights, *manyNightFiles, ours>>10, notes>>10,
+		theirs>>10)
 	require.Less(t, float64(ours), float64(theirs)*1.1+1<<20)
 }
 

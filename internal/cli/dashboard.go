@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/web"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func newDashboardCommand() *cobra.Command {
+	addr := "127.0.0.1:" + web.DefaultPort
+	c := &cobra.Command{
+		Use:   "dashboard",
+		Short: "Print the URL of the dashboard",
+		Long: `Dashboard prints the URL that opens the dashboard of the server that runs on this
+host with the same FXFER_HOME. It holds the token: who has it may cancel transfers
+and revoke clients. To replace the token, remove the file web-token there and
+restart the server.`,
+		Example: "  sudo -u fxfer FXFER_HOME=/var/lib/fxfer fxfer dashboard",
+		Args:    exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			home, err := identity.Home()
+			if err != nil {
+				return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+			}
+			url, err := web.URL(home, addr)
+			if err != nil {
+				return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+			}
+			fmt.Fprintln(c.OutOrStdout(), url)
+			return nil
+		},
+	}
+	addParsed(c.Flags(), &addr, "web", "port", web.DefaultPort, "of the server, or ADDRESS:PORT, as its --web says", web.ParseAddr)
+	return c
+}

@@ -1,0 +1,158 @@
+package fxfer_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// folders makes a folder for the state of each of two hosts, one that is shared, and one with a file to send.
+func folders() (server, client, shared, source string, remove func()) {
+	dir, err := os.MkdirTemp("", "fxfer")
+	if err != nil {
+		panic(err)
+	}
+	in := func(name string) string {
+		p := filepath.Join(dir, name)
+		if err := os.Mkdir(p, 0o700); err != nil {
+			panic(err)
+		}
+		return p
+	}
+	server, client, shared, source = in("server"), in("client"), in("shared"), in("source")
+	if err := os.WriteFile(filepath.Join(source, "hello.txt"), []byte("hello\n"), 0o600); err != nil {
+		panic(err)
+	}
+	return server, client, shared, source, func() { _ = os.RemoveAll(dir) }
+}
+
+// start serves a folder until what it returns is called, and invites one client.
+func start(home, dir string) (invitation fxfer.URL, stop func()) {
+	rights, err := fxfer.ParseRights("rw")
+	if err != nil {
+		panic(err)
+	}
+	server, err := fxfer.NewServer(fxfer.ServerOptions{Home: home, Listen: "127.0.0.1:0", Shares: []fxfer.Share{{Name: "data", Dir: dir, Rights: rights}}})
+	if err != nil {
+		panic(err)
+	}
+	text, err := server.Invite("127.0.0.1")
+	if err != nil {
+		panic(err)
+	}
+	if invitation, err = fxfer.ParseURL(text); err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- server.Serve(ctx) }()
+	return invitation, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			panic(err)
+		}
+	}
+}
+
+// A server offers folders until its context ends. Running transfers reach a checkpoint first.
+func ExampleServer() {
+	home, _, shared, _, remove := folders()
+	defer remove()
+	rights, _ := fxfer.ParseRights("ro")
+	server, err := fxfer.NewServer(fxfer.ServerOptions{
+		Home:      home,
+		Listen:    "127.0.0.1:0",
+		Shares:    []fxfer.Share{{Name: "data", Dir: shared, Rights: rights}},
+		RateLimit: 500_000_000, // bit/s
+	})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // at once, here
+	fmt.Println(server.Serve(ctx))
+	// Output: <nil>
+}
+
+// An invitation admits a client once. From then on both know each other's keys.
+func ExampleClient_Send() {
+	serverHome, clientHome, shared, source, remove := folders()
+	defer remove()
+	u, stop := start(serverHome, shared)
+	defer stop()
+	c, err := fxfer.NewClient(fxfer.Options{Home: clientHome})
+	if err != nil {
+		panic(err)
+	}
+	report, err := c.Send(context.Background(), []string{filepath.Join(source, "hello.txt")}, u)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(report.Sent, "file,", report.Written, "bytes")
+	fmt.Println("b3sum prints", report.Digest[:16])
+
+	u.Token, u.Pin = "", ""
+	report, err = c.Send(context.Background(), []string{filepath.Join(source, "hello.txt")}, u)
+	fmt.Println(report.Same, "unchanged,", err)
+	// Output:
+	// 1 file, 6 bytes
+	// b3sum prints 8e4c7c1b99dbfd50
+	// 1 unchanged, <nil>
+}
+
+// Errors have a kind, and some a remedy.
+func ExampleClient_Get() {
+	serverHome, clientHome, shared, source, remove := folders()
+	defer remove()
+	u, stop := start(serverHome, shared)
+	defer stop()
+	c, err := fxfer.NewClient(fxfer.Options{Home: clientHome})
+	if err != nil {
+		panic(err)
+	}
+	u.Path = "greetings/hello.txt"
+	if _, err := c.SendStream(context.Background(), strings.NewReader("hello\n"), u); err != nil {
+		panic(err)
+	}
+	u.Token, u.Pin = "", ""
+	if _, err := c.Get(context.Background(), []fxfer.URL{u}, source+"/copy"); err != nil {
+		panic(err)
+	}
+	text, err := os.ReadFile(filepath.Join(source, "copy"))
+	fmt.Printf("%q %v\n", text, err)
+
+	u.Path = "nothing"
+	_, err = c.Get(context.Background(), []fxfer.URL{u}, source)
+	fmt.Println(fxfer.KindOf(err) == fxfer.KindRemoteDisk)
+	// Output:
+	// "hello\n" <nil>
+	// true
+}
+
+// A listing of a folder, sorted by name.
+func ExampleClient_List() {
+	serverHome, clientHome, shared, source, remove := folders()
+	defer remove()
+	u, stop := start(serverHome, shared)
+	defer stop()
+	c, err := fxfer.NewClient(fxfer.Options{Home: clientHome})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := c.Send(context.Background(), []string{source}, u); err != nil {
+		panic(err)
+	}
+	u.Token, u.Pin, u.Path = "", "", "source"
+	entries, err := c.List(context.Background(), u)
+	for _, e := range entries {
+		fmt.Println(e.Kind, e.Path, e.Bytes)
+	}
+	fmt.Println(err)
+	// Output:
+	// file hello.txt 6
+	// <nil>
+}
