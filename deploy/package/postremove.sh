@@ -7,7 +7,7 @@ fi
 
 # Only dpkg purges. What clients have sent stays, whoever removes what.
 if [ "$1" = purge ]; then
-    rm -rf /var/lib/fxfer
+    rm -rf /var/lib/fxfer /var/log/fxfer
     rmdir /etc/fxfer /srv/fxfer 2>/dev/null || true
     if getent passwd fxfer >/dev/null; then
         userdel fxfer || true

@@ -80,7 +80,7 @@ func (v *Receiver) pick(m *wire.Pick) error {
 		return nil
 	}
 	d := e.delta
-	if d == nil || d.how != wire.DeltaAuto && m.Delta != d.how || d.picked && m.Delta != wire.DeltaNone {
+	if d == nil || d.how != wire.DeltaAuto && m.Delta != d.how && m.Delta != wire.DeltaNone || d.picked && m.Delta != wire.DeltaNone {
 		return protocolError("entry %d has no such choice", m.Index)
 	}
 	d.picked, d.pick = true, m.Delta
@@ -106,6 +106,28 @@ func (v *Receiver) ask(m *wire.Ask) error {
 		}
 	}
 	d.asked = append(d.asked, m.Blocks...)
+	d.poke()
+	return nil
+}
+
+// empty learns which of the offered blocks are not sent.
+func (v *Receiver) empty(m *wire.Empty) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	e := v.active[m.Index]
+	if e == nil || e.resolved {
+		return nil
+	}
+	d := e.delta
+	if d == nil || !e.entry.Holes {
+		return protocolError("entry %d has no such blocks", m.Index)
+	}
+	for _, x := range m.Blocks {
+		if x.Start+x.Count > d.next {
+			return protocolError("entry %d: blocks that were not offered", m.Index)
+		}
+		d.ahead -= int(x.Count)
+	}
 	d.poke()
 	return nil
 }

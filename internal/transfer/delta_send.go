@@ -110,6 +110,9 @@ func (d *differ) run() {
 	if how == wire.DeltaAuto {
 		how, err = d.sample()
 	}
+	if how == wire.DeltaChunks && e.item.Entry.Holes {
+		how = wire.DeltaNone // chunks run through the holes
+	}
 	if err == nil {
 		s.ctrl.send(&wire.Pick{Index: e.index, Delta: how})
 		switch how {
@@ -309,6 +312,12 @@ func (d *differ) fixed() error {
 // blocks releases the blocks that are as in the old file, and returns the others.
 func (d *differ) blocks(p *wire.Pieces) (differ extents, err error) {
 	log := d.e.item.Entry.BlockLog
+	var empty extents
+	defer func() {
+		if len(empty) > 0 { // the receiver waits for them in vain
+			d.s.ctrl.send(&wire.Empty{Index: d.e.index, Blocks: empty})
+		}
+	}()
 	for i, want := range p.Digests {
 		block := p.Start>>log + int64(i)
 		if !d.todo.has(block) {
@@ -328,6 +337,7 @@ func (d *differ) blocks(p *wire.Pieces) (differ extents, err error) {
 				if err := d.release(block, nil, nil); err != nil {
 					return nil, err
 				}
+				empty.add(block, 1)
 				continue
 			}
 		}

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -82,4 +83,45 @@ func TestDelta(t *testing.T) {
 			require.Equal(t, x.sendStats.Copied, x.writeStats.Copied)
 		})
 	}
+}
+
+// TestDeltaOfHoles has more blocks without data than are offered at a time, in either version.
+func TestDeltaOfHoles(t *testing.T) {
+	r := seeded(t)
+	source, target := t.TempDir(), t.TempDir()
+	const size = 600 << 20
+	write := func(name string, blocks ...int64) {
+		f, err := os.Create(name)
+		require.NoError(t, err)
+		require.NoError(t, f.Truncate(size))
+		for _, b := range blocks {
+			_, err := f.WriteAt(randomBytes(r, 70_000), b<<20+5)
+			require.NoError(t, err)
+		}
+		require.NoError(t, f.Close())
+	}
+	write(filepath.Join(target, "f"), 3, 300, 590)
+	require.NoError(t, os.Chtimes(filepath.Join(target, "f"), time.Time{}, time.Unix(1e9, 0)))
+	write(filepath.Join(source, "f"), 0, 250, 300, 599)
+	x := session{source: &TreeSource{Roots: []Root{{Tree: openTree(t, source), Path: "."}}}, target: openTree(t, target),
+		path: ".", streams: 3, opt: wire.Target{Delta: wire.DeltaFixed}, patient: true}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	x.run(t, ctx)
+	x.ok(t)
+	want, err := os.Open(filepath.Join(source, "f"))
+	require.NoError(t, err)
+	defer want.Close()
+	got, err := os.Open(filepath.Join(target, "f"))
+	require.NoError(t, err)
+	defer got.Close()
+	a, b := make([]byte, 1<<20), make([]byte, 1<<20)
+	for at := int64(0); at < size; at += 1 << 20 {
+		_, err = want.ReadAt(a, at)
+		require.NoError(t, err)
+		_, err = got.ReadAt(b, at)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(a, b), "at %d", at)
+	}
+	require.Less(t, x.sendStats.Coded, int64(1<<20))
 }

@@ -348,6 +348,8 @@ func (v *Receiver) handle(m wire.Message) (bool, error) {
 		return true, v.pick(m)
 	case *wire.Ask:
 		return true, v.ask(m)
+	case *wire.Empty:
+		return true, v.empty(m)
 	case *wire.EndEntry:
 		return true, v.endEntry(m)
 	case *wire.EntryFailed:

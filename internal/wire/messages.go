@@ -67,6 +67,7 @@ const (
 	TypePieces
 	TypeChunks
 	TypeAsk
+	TypeEmpty
 )
 
 // Message is one message of the protocol.
@@ -331,6 +332,12 @@ type Ask struct {
 	Blocks []Extent
 }
 
+// Empty tells of offered blocks that they have no data, and are not sent.
+type Empty struct {
+	Index  uint64
+	Blocks []Extent
+}
+
 // Written acknowledges blocks written at the receiver.
 type Written struct{ Blocks []BlockID }
 
@@ -579,6 +586,9 @@ func (*Chunks) Type() Type { return TypeChunks }
 // Type implements Message.
 func (*Ask) Type() Type { return TypeAsk }
 
+// Type implements Message.
+func (*Empty) Type() Type { return TypeEmpty }
+
 // newMessage returns an empty message of a type, nil for unknown ones.
 func newMessage(t Type) Message {
 	switch t {
@@ -646,6 +656,8 @@ func newMessage(t Type) Message {
 		return new(Chunks)
 	case TypeAsk:
 		return new(Ask)
+	case TypeEmpty:
+		return new(Empty)
 	}
 	return nil
 }
@@ -1166,6 +1178,9 @@ func (m *Chunks) decode(d *decoder) {
 
 func (m *Ask) encode(e *encoder) { e.uint(m.Index); encodeExtents(e, m.Blocks) }
 func (m *Ask) decode(d *decoder) { m.Index = d.uint(); m.Blocks = decodeExtents(d) }
+
+func (m *Empty) encode(e *encoder) { e.uint(m.Index); encodeExtents(e, m.Blocks) }
+func (m *Empty) decode(d *decoder) { m.Index = d.uint(); m.Blocks = decodeExtents(d) }
 
 func (m *Resend) encode(e *encoder) { e.uint(m.Index); encodeExtents(e, m.Blocks) }
 func (m *Resend) decode(d *decoder) { m.Index = d.uint(); m.Blocks = decodeExtents(d) }
