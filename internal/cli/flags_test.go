@@ -52,6 +52,7 @@ func TestTransferFlags(t *testing.T) {
 			Target: fxfer.Target{Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Sync: fxfer.SyncNone}}},
 		"--compress auto --manifest m": {opt: fxfer.Options{Compress: "auto", Manifest: "m"}},
 	} {
+		want.opt.Transport = fxfer.TransportAuto
 		f, err := parseTransferFlags(args)
 		require.NoError(t, err, args)
 		require.Equal(t, &want, f, args)
@@ -109,7 +110,7 @@ func TestSettingsDoNotContradictFlags(t *testing.T) {
 	}
 	require.NoError(t, flags.Parse([]string{"--json", "--streams", "12"}))
 	require.NoError(t, f.check(flags))
-	require.Equal(t, transferFlags{opt: fxfer.Options{Streams: 12}, json: true}, f)
+	require.Equal(t, transferFlags{opt: fxfer.Options{Streams: 12, Transport: fxfer.TransportAuto}, json: true}, f)
 }
 
 func TestSendArgs(t *testing.T) {
