@@ -457,7 +457,7 @@ func (s *Sender) overdueLocked(st *sendStream) (*sending, int64) {
 	var block int64
 	oldest := time.Now()
 	for _, e := range s.entries {
-		if e.resolved || e.changed {
+		if e.resolved || e.changed || e.delta != nil && !e.delta.compared { // streams are idle while it is compared
 			continue
 		}
 		for b, f := range e.flying.all() {

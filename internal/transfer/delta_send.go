@@ -10,12 +10,14 @@ import (
 	"lukechampine.com/blake3/guts"
 )
 
-// deltaSend is what the sender knows of an entry's old version. in and held are guarded by Sender.mu.
+// deltaSend is what the sender knows of an entry's old version. Fields below old are guarded by Sender.mu.
 type deltaSend struct {
 	how     wire.Delta
 	old     int64 // size, bytes
 	in      []wire.Message
 	patches map[int64]*patch // of blocks that are released and not written
+
+	compared bool // all blocks are released
 }
 
 // patch is how a block is sent.
@@ -133,6 +135,7 @@ func (d *differ) run() {
 		d.releaseAll(d.todo)
 	}
 	s.mu.Lock()
+	d.d.compared = true
 	for _, m := range d.d.in {
 		s.digestsHeld -= heldByDigests(m)
 	}

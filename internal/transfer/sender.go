@@ -1189,7 +1189,9 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 		if ok {
 			n, fresh = s.wroteLocked(e, id.Block)
 			took := e.landLocked(id.Block, now)
-			s.tookLocked(took)
+			if fresh == n { // or a short patch would make whole blocks look late
+				s.tookLocked(took)
+			}
 			s.opt.Clock.block(took)
 			if e.kept != nil || e.delta != nil || !s.acked {
 				s.acked = true
