@@ -327,7 +327,7 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper 
 		err = server.Reload(fresh.opt)
 	}
 	if err != nil {
-		said.log.Error("the configuration is refused; the server goes on with the one before", "error", err)
+		said.log.Error("the configuration is refused; the server goes on with the one before", "error", err, "hint", hintOf(err))
 		return
 	}
 	sweeper.set(fresh.opt.Shares, fresh.age)
