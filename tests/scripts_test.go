@@ -53,6 +53,12 @@ func TestScripts(t *testing.T) {
 			e.Values[serversKey{}] = map[string]*server{}
 			return nil
 		},
+		Condition: func(cond string) (bool, error) {
+			if cond == "quic" { // all is to run over it
+				return os.Getenv("FXFER_TRANSPORT") == "quic", nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit":      cmdExit,
 			"random":    cmdRandom,

@@ -164,17 +164,18 @@ func (s *Server) Past() []SessionStatus { return s.tally.ended() }
 
 // Session returns a transfer that runs, or ended lately, with its Timeline.
 func (s *Server) Session(id string) (SessionStatus, bool) {
-	if x := s.running(id); x != nil {
-		st := x.book.look()
-		st.Timeline = x.book.timeline()
-		return st, true
-	}
+	x := s.running(id) // asked for first: it has ended before it stops being one that runs
 	for _, st := range s.tally.ended() {
 		if st.ID == id {
 			return st, true
 		}
 	}
-	return SessionStatus{}, false
+	if x == nil {
+		return SessionStatus{}, false
+	}
+	st := x.book.look()
+	st.Timeline = x.book.timeline()
+	return st, true
 }
 
 // Cancel ends a transfer. What arrived stays, for the same command to go on from. It reports whether there was such a transfer.

@@ -47,7 +47,7 @@ func TestStatus(t *testing.T) {
 	require.NotEmpty(t, live[diagnose.RateLimit], "%v", live)
 	require.Equal(t, "f", x.Active[0].Path)
 
-	require.Eventually(t, func() bool { return len(s.Past()) == 1 }, 5*time.Second, time.Millisecond, "the server ends after its client")
+	require.Eventually(t, func() bool { return len(s.Past()) == 1 && len(s.Status().Transfers) == 0 }, 5*time.Second, time.Millisecond, "the server ends after its client")
 	past := s.Past()[0]
 	require.Equal(t, OutcomeDone, past.Outcome)
 	require.Equal(t, int64(len(data)), past.Written)
