@@ -46,6 +46,14 @@ type Config struct {
 	Group *Group
 	Apart bool
 
+	// Tickets, of QUIC, is a folder for session tickets, one for each server that Dial has connected to; "" is none.
+	Tickets string
+
+	// Early, of QUIC, lets Dial return before the server has answered, if there is a ticket of it: what is written then, up to earlyMost, travels in
+	// 0-RTT, and again if the server does not take that. Servers here act on nothing of it before the handshake is over. Until then Read waits, PeerKey
+	// is nil and Exporter fails; Handshake waits for it, and returns the error that Dial would have.
+	Early bool
+
 	// QLog, of QUIC, is a folder for a log of each connection that Dial makes; "" is none.
 	QLog string
 
@@ -80,7 +88,7 @@ type Conn interface {
 	CloseWrite() error
 
 	// Handshake authenticates an accepted conn, within HandshakeTimeout at most. Any client with an Ed25519 key passes. After an error
-	// the conn is closed. On a conn that has had its handshake it does nothing.
+	// the conn is closed. On a conn that has had its handshake it does nothing; on one dialled early it waits for it.
 	Handshake(ctx context.Context) error
 	// Admit gives the conn the buffers that bulk data wants. Until then its peer, which may be anyone, can make it hold little. Dialled
 	// conns are admitted.

@@ -14,16 +14,30 @@ type listener struct{ transport.Listener }
 func (l listener) Accept() (transporttest.Conn, error) { return l.Listener.Accept() }
 
 func TestContract(t *testing.T) {
-	for protocol, bare := range map[transport.Protocol]string{transport.TCP: "tcp", transport.QUIC: ""} {
-		t.Run(string(protocol), func(t *testing.T) {
+	early := t.TempDir()
+	tests := []struct {
+		name, bare string
+		cfg        transport.Config
+	}{
+		{"tcp", "tcp", transport.Config{Protocol: transport.TCP}},
+		{"quic", "", transport.Config{Protocol: transport.QUIC}},
+		{"quic early", "", transport.Config{Protocol: transport.QUIC, Early: true, Tickets: early}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			transporttest.Run(t, transporttest.Factory{
-				Network: bare,
+				Network: test.bare,
 				Listen: func(id ed25519.PrivateKey) (transporttest.Listener, error) {
-					l, err := transport.Listen("127.0.0.1:0", transport.Config{Identity: id, Protocol: protocol})
+					l, err := transport.Listen("127.0.0.1:0", transport.Config{Identity: id, Protocol: test.cfg.Protocol})
 					return listener{l}, err
 				},
 				Dial: func(ctx context.Context, addr string, id ed25519.PrivateKey, expect func(ed25519.PublicKey) error) (transporttest.Conn, error) {
-					return transport.Dial(ctx, addr, transport.Config{Identity: id, Protocol: protocol}, expect)
+					cfg := test.cfg
+					cfg.Identity = id
+					if cfg.Early {
+						transport.Warm(ctx, addr, cfg)
+					}
+					return transport.Dial(ctx, addr, cfg, expect)
 				},
 			})
 		})

@@ -3,7 +3,9 @@ package transport
 import (
 	"cmp"
 	"context"
+	"crypto"
 	"crypto/ed25519"
+	crypt "crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -45,6 +47,10 @@ const (
 	// leaveWithin is how long a connection whose streams are closed is kept for what the peer has not got yet.
 	leaveWithin = 10 * time.Second
 
+	// earlyMost is what a client sends on a connection in 0-RTT, bytes: about what the first congestion window lets through, and less than
+	// strangeWindow, so that there is room for what comes when the handshake is over.
+	earlyMost = 48 << 10
+
 	// maxLinkStreams bounds the streams that a peer may have open on a connection.
 	maxLinkStreams = 128
 	// maxStrangeLinks bounds the connections that are not admitted yet, strangeLinksFrom those from one address. From askBack on, clients
@@ -71,16 +77,18 @@ func init() { windowsLeft.Store(allWindows) }
 
 // link is one QUIC connection, of either side.
 type link struct {
-	// Set before any stream.
+	// Set before any stream. Of a dialled one that has early streams, conn and udp may change until the handshake is over, guarded by mu, and
+	// tls and peer are set then.
 	conn *quic.Conn
 	udp  *udpSocket
 	tls  tls.ConnectionState
 	peer ed25519.PublicKey
 
 	admitted atomic.Bool
-	known    func()       // called when it is, of accepted ones
-	granted  atomic.Int64 // of allWindows
-	writing  atomic.Int64 // bytes in Writes that have not returned
+	known    func()              // called when it is, of accepted ones
+	words    *quic.ReceiveStream // what the client of an accepted one says about the connection, if it has begun
+	granted  atomic.Int64        // of allWindows
+	writing  atomic.Int64        // bytes in Writes that have not returned
 
 	mu     sync.Mutex
 	open   map[*quicConn]bool
@@ -128,12 +136,22 @@ func (l *link) grant(n int64) bool {
 }
 
 // settle takes what the handshake has shown.
-func (l *link) settle(conn *quic.Conn) error {
+func (l *link) settle(conn *quic.Conn, udp *udpSocket) error {
+	l.mu.Lock()
+	l.conn, l.udp = conn, udp
+	l.mu.Unlock()
 	var err error
-	l.conn, l.tls = conn, conn.ConnectionState().TLS
+	l.tls = conn.ConnectionState().TLS
 	l.peer, err = peerKey(l.tls)
 	context.AfterFunc(conn.Context(), func() { windowsLeft.Add(l.granted.Swap(0)) })
 	return err
+}
+
+// below returns what carries the link.
+func (l *link) below() (*quic.Conn, *udpSocket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn, l.udp
 }
 
 // admit lets the windows grow.
@@ -176,8 +194,8 @@ func (l *link) leave(c *quicConn) {
 		}
 		l.unused.Reset(patience)
 	}
-	if l.overLocked() {
-		go func() { _ = l.conn.CloseWithError(codeDone, "") }()
+	if conn := l.conn; l.overLocked() {
+		go func() { _ = conn.CloseWithError(codeDone, "") }()
 	}
 }
 
@@ -194,6 +212,7 @@ type Group struct {
 	over  chan struct{} // closed by Close; nil until somebody needs it
 	ended bool
 	addr  netip.AddrPort // where the server has answered
+	box   *ticketBox     // nil until it is needed
 	all   sync.WaitGroup // of connections that are not gone
 }
 
@@ -201,10 +220,17 @@ type Group struct {
 type dialled struct {
 	link
 	group *Group
-	users int           // streams that are open or about to be; guarded by group.mu
-	idle  chan struct{} // closed when there are none, and no more will come
-	ready chan struct{} // closed when the handshake is over
-	err   error         // of the handshake
+	users int              // streams that are open or about to be; guarded by group.mu
+	idle  chan struct{}    // closed when there are none, and no more will come
+	ready chan struct{}    // closed when the handshake is over
+	err   error            // of the handshake
+	begun chan struct{}    // closed when there may be early streams
+	said  *quic.SendStream // what the client says about the connection; nil until then
+
+	// Guarded by link.mu.
+	early []*quicConn // streams that were opened before the handshake was over
+	room  int         // for them, bytes: of earlyMost
+	past  bool        // it is too late for early streams
 }
 
 // SetWant sets how many connections the streams that are dialled from now on are spread over.
@@ -246,11 +272,14 @@ func (g *Group) overLocked() chan struct{} {
 }
 
 // take returns a link for another stream: the one with the fewest, or a new one if it shall be apart or if there are fewer than wanted.
-func (g *Group) take(apart bool, run func(d *dialled, over <-chan struct{}, hint netip.AddrPort)) (*dialled, error) {
+func (g *Group) take(cfg *Config, addr string, run func(d *dialled, over <-chan struct{}, hint netip.AddrPort)) (*dialled, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ended {
 		return nil, fmt.Errorf("connections are closed: %w", net.ErrClosed)
+	}
+	if g.box == nil {
+		g.box = newTicketBox(cfg.Tickets, addr, cfg.Identity.Public().(ed25519.PublicKey))
 	}
 	var best *dialled
 	for _, d := range g.links {
@@ -258,9 +287,9 @@ func (g *Group) take(apart bool, run func(d *dialled, over <-chan struct{}, hint
 			best = d
 		}
 	}
-	if apart || best == nil || len(g.links) < g.want {
-		best = &dialled{group: g, idle: make(chan struct{}), ready: make(chan struct{})}
-		if !apart {
+	if cfg.Apart || best == nil || len(g.links) < g.want {
+		best = &dialled{group: g, idle: make(chan struct{}), ready: make(chan struct{}), begun: make(chan struct{}), room: earlyMost}
+		if !cfg.Apart {
 			g.links = append(g.links, best)
 			g.most = max(g.most, len(g.links))
 		}
@@ -299,21 +328,42 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 	if g == nil {
 		g = &Group{}
 	}
-	d, err := g.take(cfg.Apart, func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
-		d.run(addr, tlsConfig(cert, expect), traceTo(cfg.QLog, &g.all), over, hint)
+	d, err := g.take(&cfg, addr, func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
+		cache := &ticketCache{box: g.box}
+		conf := tlsConfig(cert, func(key ed25519.PublicKey) error {
+			cache.server.Store(&key)
+			return expect(key)
+		})
+		conf.SessionTicketsDisabled, conf.ClientSessionCache = false, cache
+		if cfg.Early {
+			cache.use = g.box.usable(expect)
+		}
+		d.run(addr, conf, cache.use != nil, traceTo(cfg.QLog, &g.all), over, hint)
 	})
 	if err != nil {
 		return nil, err
+	}
+	var begun chan struct{}
+	if cfg.Early {
+		begun = d.begun
+	}
+	select {
+	case <-begun:
+		if c := d.earlyStream(); c != nil {
+			return c, nil
+		}
+	case <-d.ready:
+	case <-ctx.Done():
 	}
 	select {
 	case <-d.ready:
 		err = d.err
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		err = dialError(addr, context.Cause(ctx))
 	}
 	if err != nil {
 		g.giveBack(d)
-		return nil, fmt.Errorf("handshake with %s: %w", addr, err)
+		return nil, err
 	}
 	c, err := d.stream(ctx)
 	if err != nil {
@@ -322,6 +372,8 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 	}
 	return c, nil
 }
+
+func dialError(addr string, err error) error { return fmt.Errorf("handshake with %s: %w", addr, err) }
 
 // quicCongestion is the only congestion control of quic-go.
 const quicCongestion = "newreno"
@@ -337,8 +389,8 @@ func quicOnly(sockBuf int, congestion string) error {
 	return nil
 }
 
-// run connects, and keeps the connection as long as it lives and somebody uses it.
-func (d *dialled) run(addr string, conf *tls.Config, trace tracer, over <-chan struct{}, hint netip.AddrPort) {
+// run connects, and keeps the connection as long as it lives and somebody uses it. If it resumes, streams may begin before the handshake is over.
+func (d *dialled) run(addr string, conf *tls.Config, resumes bool, trace tracer, over <-chan struct{}, hint netip.AddrPort) {
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), linkKey{}, &d.link))
 	defer cancel()
 	go func() { // nobody may wait for it any more
@@ -351,22 +403,34 @@ func (d *dialled) run(addr string, conf *tls.Config, trace tracer, over <-chan s
 		}
 		cancel()
 	}()
-	c, err := connectQUIC(ctx, addr, hint, conf, trace)
+	var begin func(*connected)
+	if resumes {
+		begin = d.begin
+	}
+	c, err := connectQUIC(ctx, addr, hint, conf, trace, begin)
+	stop := func() bool { return true }
 	if err == nil {
 		defer c.close()
-		d.udp = c.udp
-		err = d.settle(c.conn)
+		stop = context.AfterFunc(ctx, func() { _ = c.conn.CloseWithError(codeDone, "") })
+		if err = d.settle(c.conn, c.udp); err == nil && d.tls.DidResume {
+			err = d.sign(conf.Certificates[0].PrivateKey)
+		}
 	}
 	d.group.mu.Lock()
 	if err == nil {
 		d.group.addr = c.to
 	} else {
-		d.err = err
+		d.err = dialError(addr, err)
 		d.group.dropLocked(d)
 	}
 	d.group.mu.Unlock()
 	d.admit()
+	early := d.moveEarly()
+	stop()
 	close(d.ready)
+	for _, c := range early {
+		c.arrive()
+	}
 	if err != nil {
 		return
 	}
@@ -379,6 +443,72 @@ func (d *dialled) run(addr string, conf *tls.Config, trace tracer, over <-chan s
 	d.group.mu.Lock()
 	d.group.dropLocked(d)
 	d.group.mu.Unlock()
+}
+
+// begin lets early streams be opened.
+func (d *dialled) begin(c *connected) {
+	d.mu.Lock()
+	d.conn, d.udp = c.conn, c.udp
+	d.mu.Unlock()
+	close(d.begun)
+}
+
+// earlyStream opens a stream before the handshake is over. It returns nil if it is, or there can't be one.
+func (d *dialled) earlyStream() *quicConn {
+	d.mu.Lock()
+	if d.past {
+		d.mu.Unlock()
+		return nil
+	}
+	s, err := d.conn.OpenStream()
+	if err != nil {
+		d.mu.Unlock()
+		return nil
+	}
+	c := newQUICConn(&d.link, s)
+	c.gone = func() { d.group.giveBack(d) }
+	c.early = newEarly(d)
+	d.early = append(d.early, c)
+	d.mu.Unlock()
+	d.enter(c)
+	c.writeEarly([]byte{preface})
+	return c
+}
+
+// moveEarly brings the early streams to the connection that there is now, with what the server has not taken of them.
+func (d *dialled) moveEarly() []*quicConn {
+	d.mu.Lock()
+	d.past = true
+	early := d.early
+	d.early = nil
+	d.mu.Unlock()
+	if len(early) == 0 || d.err != nil {
+		return early
+	}
+	var anew *quic.Conn
+	if !d.conn.ConnectionState().Used0RTT { // the server has not taken it, or this is another connection
+		anew, _ = d.conn.NextConnection(context.Background()) // comes at once, as the handshake is over
+	}
+	for _, c := range early {
+		c.move(anew)
+	}
+	return early
+}
+
+// sign shows the server of a resumed connection that this client is who the ticket was given to.
+func (d *dialled) sign(key crypto.PrivateKey) error {
+	message, err := resumption(&d.tls)
+	if err != nil {
+		return err
+	}
+	signature, err := key.(crypto.Signer).Sign(crypt.Reader, message, crypto.Hash(0))
+	if err == nil {
+		d.said, err = d.conn.OpenUniStream()
+	}
+	if err == nil {
+		_, err = d.said.Write(signature)
+	}
+	return err
 }
 
 // stream opens another stream.
@@ -400,9 +530,12 @@ func (d *dialled) stream(ctx context.Context) (*quicConn, error) {
 
 // goodbye tells the server how many streams there were, and waits until it has seen the end of each. It then ends the connection.
 func (d *dialled) goodbye(over <-chan struct{}) {
-	s, err := d.conn.OpenUniStream()
-	if err != nil {
-		return
+	s := d.said
+	if s == nil {
+		var err error
+		if s, err = d.conn.OpenUniStream(); err != nil {
+			return
+		}
 	}
 	d.mu.Lock()
 	opened := d.opened
@@ -436,8 +569,9 @@ func (c *connected) close() {
 // staggered is how long one address of a server is tried alone before another one is, as RFC 8305 proposes.
 const staggered = 250 * time.Millisecond
 
-// connectQUIC makes a connection to a server ("host:port"), with whichever of its addresses answers first. hint has answered before.
-func connectQUIC(ctx context.Context, addr string, hint netip.AddrPort, conf *tls.Config, trace tracer) (*connected, error) {
+// connectQUIC makes a connection to a server ("host:port"), with whichever of its addresses answers first. hint has answered before. begin, if not
+// nil, is called with the first that 0-RTT data can be sent on. It may not be the one that is returned.
+func connectQUIC(ctx context.Context, addr string, hint netip.AddrPort, conf *tls.Config, trace tracer, begin func(*connected)) (*connected, error) {
 	addrs := []netip.AddrPort{hint}
 	if !hint.IsValid() {
 		var err error
@@ -462,7 +596,11 @@ func connectQUIC(ctx context.Context, addr string, hint netip.AddrPort, conf *tl
 				case <-time.After(staggered):
 				}
 			}
-			c, err := connectTo(ctx, to, conf, trace)
+			begin := begin
+			if i > 0 {
+				begin = nil
+			}
+			c, err := connectTo(ctx, to, conf, trace, begin)
 			if err != nil {
 				next <- struct{}{}
 			}
@@ -511,7 +649,7 @@ func resolve(ctx context.Context, addr string) ([]netip.AddrPort, error) {
 }
 
 // connectTo makes a connection to one address, with a socket of its own that is bound to no address of this host: it may change.
-func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace tracer) (*connected, error) {
+func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace tracer, begin func(*connected)) (*connected, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -528,7 +666,18 @@ func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace t
 	quicConf.MaxIncomingStreams, quicConf.MaxIncomingUniStreams = -1, -1
 	quicConf.Tracer = trace
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		if c.conn, err = c.tr.Dial(ctx, net.UDPAddrFromAddrPort(to), conf, quicConf); err == nil {
+		if begin == nil {
+			c.conn, err = c.tr.Dial(ctx, net.UDPAddrFromAddrPort(to), conf, quicConf)
+		} else if c.conn, err = c.tr.DialEarly(ctx, net.UDPAddrFromAddrPort(to), conf, quicConf); err == nil {
+			select {
+			case <-c.conn.HandshakeComplete(): // the ticket was none for 0-RTT
+			default:
+				begin(c)
+				err = shaken(ctx, c.conn)
+			}
+			begin = nil
+		}
+		if err == nil {
 			return c, nil
 		}
 		var refused *quic.TransportError
@@ -544,6 +693,18 @@ func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace t
 	}
 	c.close()
 	return nil, handshakeError(ctx, err)
+}
+
+// shaken waits until the handshake of a connection is over.
+func shaken(ctx context.Context, conn *quic.Conn) error {
+	select {
+	case <-conn.HandshakeComplete():
+		return nil
+	case <-conn.Context().Done():
+		return context.Cause(conn.Context())
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // How long a client waits that was refused.

@@ -20,7 +20,7 @@ type look struct {
 // come out right.
 func (c *quicConn) Info() (Info, bool) {
 	l := c.link
-	if l.conn == nil {
+	if c.early != nil && !c.ready.Load() {
 		return Info{}, false
 	}
 	l.mu.Lock()

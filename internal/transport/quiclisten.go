@@ -21,7 +21,7 @@ import (
 type quicListener struct {
 	udp    *udpSocket
 	tr     *quic.Transport
-	inner  *quic.Listener
+	inner  *quic.EarlyListener
 	conns  chan *quicConn
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -59,7 +59,10 @@ func listenQUIC(addr string, cfg Config) (*quicListener, error) {
 	conf := quicConfig()
 	conf.MaxIncomingStreams, conf.MaxIncomingUniStreams = maxLinkStreams, 1
 	conf.InitialConnectionReceiveWindow = strangeWindow
-	if l.inner, err = l.tr.Listen(tlsConfig(cert, func(ed25519.PublicKey) error { return nil }), conf); err != nil {
+	conf.Allow0RTT = true // what comes is held until the handshake is over
+	secure, seal := tlsConfig(cert, func(ed25519.PublicKey) error { return nil }), newTicketSeal()
+	secure.SessionTicketsDisabled, secure.WrapSession, secure.UnwrapSession = false, seal.wrap, seal.unwrap
+	if l.inner, err = l.tr.ListenEarly(secure, conf); err != nil {
 		_ = udp.Close()
 		return nil, err
 	}
@@ -121,12 +124,47 @@ func (l *quicListener) serve() {
 			return
 		}
 		x := conn.Context().Value(linkKey{}).(*link)
-		if err := x.settle(conn); err != nil {
-			_ = conn.CloseWithError(codeClosed, "")
-			continue
-		}
-		l.links.Go(func() { l.accept(x) })
+		l.links.Go(func() {
+			if l.greeted(x, conn) {
+				l.accept(x)
+			} else {
+				_ = conn.CloseWithError(codeClosed, "")
+			}
+		})
 	}
+}
+
+// greeted waits for the handshake of a connection to be over: only then its client is there, and what it has sent in 0-RTT is no replay. Of a
+// resumed connection it has to show its key, too.
+func (l *quicListener) greeted(x *link, conn *quic.Conn) bool {
+	ctx, cancel := context.WithTimeout(l.ctx, HandshakeTimeout)
+	defer cancel()
+	if shaken(ctx, conn) != nil || x.settle(conn, l.udp) != nil {
+		return false
+	}
+	return !x.tls.DidResume || x.hearSigned(ctx) == nil
+}
+
+// hearSigned waits for the signature of the client of a resumed connection.
+func (l *link) hearSigned(ctx context.Context) error {
+	s, err := l.conn.AcceptUniStream(ctx)
+	if err != nil {
+		return err
+	}
+	l.words = s
+	message, err := resumption(&l.tls)
+	if err != nil {
+		return err
+	}
+	var signature [ed25519.SignatureSize]byte
+	_ = s.SetReadDeadline(time.Now().Add(HandshakeTimeout))
+	if _, err := io.ReadFull(s, signature[:]); err != nil {
+		return err
+	}
+	if !ed25519.Verify(l.peer, message, signature[:]) {
+		return errors.New("the ticket is of another client")
+	}
+	return s.SetReadDeadline(time.Time{})
 }
 
 // accept hands out the streams of a connection, until it is gone: it ends when the client says that it was all, or does not use it.
@@ -163,12 +201,15 @@ func (l *quicListener) accept(x *link) {
 
 // hearGoodbye waits for the client to say how many streams there were, and ends the connection when all of them are closed here, too.
 func (l *link) hearGoodbye(ctx context.Context) {
-	s, err := l.conn.AcceptUniStream(ctx)
-	if err != nil {
-		return
+	s := l.words
+	if s == nil {
+		var err error
+		if s, err = l.conn.AcceptUniStream(ctx); err != nil {
+			return
+		}
+		_ = s.SetReadDeadline(time.Now().Add(HandshakeTimeout))
 	}
 	var count [4]byte
-	_ = s.SetReadDeadline(time.Now().Add(HandshakeTimeout))
 	if _, err := io.ReadFull(s, count[:]); err != nil {
 		_ = l.conn.CloseWithError(codeClosed, "")
 		return

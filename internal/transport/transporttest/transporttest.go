@@ -466,6 +466,9 @@ func testIdentity(t *testing.T, f Factory) {
 			if err != nil {
 				return err
 			}
+			if err := c.Handshake(within(t)); err != nil {
+				return err
+			}
 			if !seen.Equal(public(serverKey)) || !c.PeerKey().Equal(public(serverKey)) {
 				return errors.New("client sees another key")
 			}
@@ -476,6 +479,8 @@ func testIdentity(t *testing.T, f Factory) {
 func testExporter(t *testing.T, f Factory) {
 	client, server := pair(t, f)
 	other, _ := pair(t, f)
+	require.NoError(t, client.Handshake(within(t)))
+	require.NoError(t, other.Handshake(within(t)))
 	a, err := client.Exporter("fxfer test", 32)
 	require.NoError(t, err)
 	require.Len(t, a, 32)
