@@ -30,8 +30,10 @@ const (
 	// linkFlight is what a connection has in flight at most, bytes: 10,000 packets (MaxCongestionWindowPackets in quic-go).
 	linkFlight = 10_000 * 1452
 
-	// strangeWindow is what a client may send on a connection before it is admitted, bytes.
+	// strangeWindow is what a client may send on a connection before it is admitted, bytes. As long as there are fewer than askBack of such clients,
+	// it is roomyWindow, so that a client with a ticket need not wait: in two round trips slow start sends 120 KB.
 	strangeWindow = 64 << 10
+	roomyWindow   = 256 << 10
 	// firstWindow is with what the other windows begin, bytes.
 	firstWindow = 512 << 10
 	// streamWindow and linkWindow bound what a peer may send that was not read, on a stream and on a connection, bytes. quic-go doubles a
@@ -409,9 +411,14 @@ func (d *dialled) run(addr string, conf *tls.Config, resumes bool, trace tracer,
 	}
 	c, err := connectQUIC(ctx, addr, hint, conf, trace, begin)
 	stop := func() bool { return true }
+	lost := false // what early streams have sent
 	if err == nil {
 		defer c.close()
 		stop = context.AfterFunc(ctx, func() { _ = c.conn.CloseWithError(codeDone, "") })
+		lost = !c.conn.ConnectionState().Used0RTT // the server has not taken it, or this is another connection
+		if lost {
+			_, _ = c.conn.NextConnection(ctx) // comes at once, as the handshake is over
+		}
 		if err = d.settle(c.conn, c.udp); err == nil && d.tls.DidResume {
 			err = d.sign(conf.Certificates[0].PrivateKey)
 		}
@@ -425,7 +432,7 @@ func (d *dialled) run(addr string, conf *tls.Config, resumes bool, trace tracer,
 	}
 	d.group.mu.Unlock()
 	d.admit()
-	early := d.moveEarly()
+	early := d.moveEarly(lost)
 	stop()
 	close(d.ready)
 	for _, c := range early {
@@ -475,19 +482,19 @@ func (d *dialled) earlyStream() *quicConn {
 	return c
 }
 
-// moveEarly brings the early streams to the connection that there is now, with what the server has not taken of them.
-func (d *dialled) moveEarly() []*quicConn {
+// moveEarly brings the early streams to the connection that there is now, with all that they have sent if that was lost.
+func (d *dialled) moveEarly(lost bool) []*quicConn {
 	d.mu.Lock()
 	d.past = true
 	early := d.early
 	d.early = nil
 	d.mu.Unlock()
-	if len(early) == 0 || d.err != nil {
+	if d.err != nil {
 		return early
 	}
 	var anew *quic.Conn
-	if !d.conn.ConnectionState().Used0RTT { // the server has not taken it, or this is another connection
-		anew, _ = d.conn.NextConnection(context.Background()) // comes at once, as the handshake is over
+	if lost {
+		anew = d.conn
 	}
 	for _, c := range early {
 		c.move(anew)

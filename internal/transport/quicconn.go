@@ -103,7 +103,7 @@ func (c *quicConn) WriteBuffers(header, payload []byte) (int, error) {
 		n += m
 	}
 	if err != nil {
-		if !errors.Is(err, os.ErrDeadlineExceeded) || isIdle(err) {
+		if c.ready.Load() && (!errors.Is(err, os.ErrDeadlineExceeded) || isIdle(err)) {
 			err = c.broken(err)
 		}
 		c.writeErr = err

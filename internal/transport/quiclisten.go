@@ -22,6 +22,7 @@ type quicListener struct {
 	udp    *udpSocket
 	tr     *quic.Transport
 	inner  *quic.EarlyListener
+	seal   *ticketSeal
 	conns  chan *quicConn
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -53,15 +54,22 @@ func listenQUIC(addr string, cfg Config) (*quicListener, error) {
 		_ = udp.Close()
 		return nil, err
 	}
-	l := &quicListener{udp: udp, conns: make(chan *quicConn), gone: make(chan struct{}), from: make(map[netip.Addr]int)}
+	l := &quicListener{udp: udp, conns: make(chan *quicConn), gone: make(chan struct{}), from: make(map[netip.Addr]int), seal: newTicketSeal()}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.tr = &quic.Transport{Conn: udp, StatelessResetKey: reset, VerifySourceAddress: l.doubts, ConnContext: l.greet}
 	conf := quicConfig()
 	conf.MaxIncomingStreams, conf.MaxIncomingUniStreams = maxLinkStreams, 1
-	conf.InitialConnectionReceiveWindow = strangeWindow
 	conf.Allow0RTT = true // what comes is held until the handshake is over
-	secure, seal := tlsConfig(cert, func(ed25519.PublicKey) error { return nil }), newTicketSeal()
-	secure.SessionTicketsDisabled, secure.WrapSession, secure.UnwrapSession = false, seal.wrap, seal.unwrap
+	tight := conf.Clone()
+	conf.InitialConnectionReceiveWindow, tight.InitialConnectionReceiveWindow = roomyWindow, strangeWindow
+	conf.GetConfigForClient = func(*quic.ClientInfo) (*quic.Config, error) {
+		if l.crowded() {
+			return tight, nil // with less than a ticket may promise: then 0-RTT is refused
+		}
+		return conf, nil
+	}
+	secure := tlsConfig(cert, func(ed25519.PublicKey) error { return nil })
+	secure.SessionTicketsDisabled, secure.WrapSession, secure.UnwrapSession = false, l.seal.wrap, l.seal.unwrap
 	if l.inner, err = l.tr.ListenEarly(secure, conf); err != nil {
 		_ = udp.Close()
 		return nil, err
@@ -80,7 +88,10 @@ func resetKey(identity ed25519.PrivateKey) (*quic.StatelessResetKey, error) {
 }
 
 // doubts tells whether a client has to show that it is where it says.
-func (l *quicListener) doubts(net.Addr) bool {
+func (l *quicListener) doubts(net.Addr) bool { return l.crowded() }
+
+// crowded tells that there are many clients that are not admitted.
+func (l *quicListener) crowded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.strange >= askBack

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,6 +163,9 @@ func (s *clientSession) run(ctx context.Context) error {
 	_, _ = rand.Read(s.hello.Secret[:])
 	s.cfg = s.config()
 	s.cfg.Path.MTU = s.mtu
+	// A proof of an invitation is bound to the connection, and what a stream gave is gone if another transport has to be taken.
+	_, once := s.source.(*transfer.StreamSource)
+	s.cfg.Early = s.url.Token == "" && !once
 	defer s.group.Close(partWithin)
 	limit := NewThrottle(0)
 	if s.hello.Intent != wire.Pull { // then the server sends
@@ -213,13 +217,18 @@ func (s *clientSession) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.opened.Store(true)
 	defer control.Close()
+	if !s.cfg.Early {
+		s.opened.Store(true)
+	}
 	s.watched.reached(control.RemoteAddr())
 	if err := s.begin(control, first, clock); err != nil {
 		return err
 	}
 	close(s.ready)
+	if s.cfg.Early {
+		s.dials.Go(func() { s.reached(ctx, control) })
+	}
 	s.dials.Go(func() { doubt(ctx, s.heard.Load, s.reach, s.cancel) })
 	s.grow(ctx, first)
 	if opt.Transport == TransportAuto && s.cfg.Protocol == transport.TCP {
@@ -229,6 +238,16 @@ func (s *clientSession) run(ctx context.Context) error {
 		s.watch(ctx)
 	}
 	return s.work(ctx)
+}
+
+// reached waits for the server's answer where the session has begun without it.
+func (s *clientSession) reached(ctx context.Context, control transport.Conn) {
+	if err := control.Handshake(ctx); err != nil {
+		s.cancel(err)
+		return
+	}
+	s.opened.Store(true)
+	assume(s.coder, control)
 }
 
 // partWithin is how long a session that has ended waits until the server has got its last words.
@@ -243,6 +262,7 @@ func (s *clientSession) config() transport.Config {
 	}
 	return transport.Config{
 		Identity: s.client.key, Protocol: s.via.of.protocol(), Group: &s.group, QLog: opt.QLog, SockBuf: opt.SockBuf, Congestion: opt.Congestion,
+		Tickets: filepath.Join(s.client.store.Dir(), "tickets"),
 	}
 }
 
