@@ -123,7 +123,7 @@ func TestAllowFailed(t *testing.T) {
 			err := test.attempts[min(len(allowed), len(test.attempts)-1)]
 			allowed = append(allowed, task.AllowFailed)
 			report := &fxfer.Report{}
-			if err == error(lacking) {
+			if errors.Is(err, lacking) {
 				if report.Failed = 2; task.AllowFailed >= 2 {
 					report.Snapshot = task.Snapshot
 				}

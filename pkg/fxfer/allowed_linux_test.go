@@ -18,7 +18,7 @@ func TestOrdinaryUser(t *testing.T) {
 	const nobody = 65534
 	dir, err := os.MkdirTemp("", "")
 	require.NoError(t, err)
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	require.NoError(t, os.Chown(dir, nobody, nobody))
 	self, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)

@@ -78,7 +78,8 @@ func open(dir string) {
 // TestAllowFailed sends snapshots of sources that can't be read everywhere.
 func TestAllowFailed(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	order := []string{"a", "b", "big", "gone", "d/", "d/x", "d/y", "d/old", "e/", "e/z"}
+	long := strings.Repeat("n", 256)
+	order := []string{"a", "b", "big", "gone", "d/", "d/x", "d/y", "d/old", "e/", "e/z", long}
 	big := strings.Repeat("0123456789abcdef", 100<<10)
 	for _, test := range []struct {
 		name     string
@@ -106,7 +107,7 @@ func TestAllowFailed(t *testing.T) {
 			files: map[string]string{"a": "1", "d/": "", "d/x": "33!", "d/y": "6"}, allowed: 2, failed: 1, want: map[string]string{"a": "1", "d/y": "6"}, lacking: "d/x",
 		},
 		{name: "a folder", files: map[string]string{"a": "1", "d/": ""}, unlisted: []string{"d"}, allowed: 1, failed: 1, want: map[string]string{"a": "1"}, lacking: ""},
-		{name: "a name", files: map[string]string{"a": "1", strings.Repeat("n", 256): "2"}, allowed: 1, failed: 1, want: map[string]string{"a": "1"}, lacking: strings.Repeat("n", 256)},
+		{name: "a name", files: map[string]string{"a": "1", long: "2"}, allowed: 1, failed: 1, want: map[string]string{"a": "1"}, lacking: long},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := serve(t, identity.Read|identity.Write)
@@ -116,7 +117,7 @@ func TestAllowFailed(t *testing.T) {
 			u := s.invited(t)
 			u.Path = "p"
 			send := func(n int, allowed int64, source *flawedSource) (*Report, error) {
-				source.order, source.mode = append(order, strings.Repeat("n", 256)), cmp.Or(test.mode, 0o700)
+				source.order, source.mode = order, cmp.Or(test.mode, 0o700)
 				c := client(t, home, Options{Target: Target{Snapshot: night(n), AllowFailed: allowed}})
 				defer func() { u = s.plain(t, "p") }()
 				return c.push(t.Context(), source, []string{"x"}, u, nil)
@@ -199,7 +200,7 @@ func TestNotAllowed(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644))
 	}
 	require.NoError(t, os.Chmod(filepath.Join(dir, "b"), 0o300))
-	defer os.Chmod(filepath.Join(dir, "b"), 0o700)
+	defer open(dir)
 	u := s.invited(t)
 	u.Path = "p"
 	c := client(t, t.TempDir(), Options{Target: Target{Snapshot: night(1), AllowFailed: 9}})

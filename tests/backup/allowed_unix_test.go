@@ -90,7 +90,7 @@ func ordinary(t *testing.T, folders ...string) func(*exec.Cmd) {
 	const nobody = 65534
 	dir, err := os.MkdirTemp("", "") // its way is open to others
 	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	self, err := os.ReadFile(os.Args[0])
 	require.NoError(t, err)
 	binary := filepath.Join(dir, "fxfer")
