@@ -160,23 +160,46 @@ func (p *UDPProxy) Flights() (all [][][]byte) {
 	return all
 }
 
-// Replay sends flights to a server once more, each from a socket of its own, until each is answered: what comes soon after the original belongs to
-// that.
+// Replay sends flights to a server once more, each from a socket of its own and all at a time, until the server begins a handshake with each: what
+// comes too soon it takes to be of the connection that has begun with the same packets.
 func Replay(t testing.TB, flights [][][]byte, to string) {
 	t.Helper()
+	var all sync.WaitGroup
 	for _, flight := range flights {
-		c, err := net.Dial("udp", to)
-		require.NoError(t, err)
-		err = os.ErrDeadlineExceeded
-		for began := time.Now(); errors.Is(err, os.ErrDeadlineExceeded) && time.Since(began) < patience; {
-			for _, b := range flight {
-				_, err := c.Write(b)
-				require.NoError(t, err)
+		all.Go(func() {
+			if err := replay(flight, to); err != nil {
+				t.Errorf("no answer to a replayed flight: %v", err)
 			}
-			require.NoError(t, c.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
-			_, err = c.Read(make([]byte, 2048))
-		}
-		require.NoError(t, err, "no answer to a replayed flight")
-		require.NoError(t, c.Close())
+		})
 	}
+	all.Wait()
+}
+
+func replay(flight [][]byte, to string) error {
+	c, err := net.Dial("udp", to)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	answer := make([]byte, 2048)
+	for began := time.Now(); time.Since(began) < patience; {
+		for _, b := range flight {
+			if _, err := c.Write(b); err != nil {
+				return err
+			}
+		}
+		if err := c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			return err
+		}
+		for n := 0; err == nil; n, err = c.Read(answer) {
+			if n >= 1200 && answer[0]&0xf0 == 0xc0 { // an Initial with a ServerHello; what ends a connection is shorter
+				return nil
+			}
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		err = nil
+	}
+	return os.ErrDeadlineExceeded
 }
