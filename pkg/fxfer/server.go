@@ -755,8 +755,16 @@ func (x *serverSession) event(count *counts) func(transfer.Event) {
 
 // message takes what the engine does not know: what the client has measured.
 func (x *serverSession) message(m wire.Message) {
-	if m, ok := m.(*wire.Sample); ok {
+	switch m := m.(type) {
+	case *wire.Sample:
 		x.watched.heard(m.Map())
+	case *wire.Retire:
+		for _, id := range m.Streams[:min(len(m.Streams), maxStreams)] {
+			if x.sender != nil {
+				x.set.retire(id)
+				x.sender.Retire(id)
+			}
+		}
 	}
 }
 
