@@ -306,10 +306,8 @@ func (s *clientSession) watchWindows(ctx context.Context, control transport.Conn
 				from = o
 				continue
 			}
-			x.capped, x.window, x.goodput = 0, max(x.window, int(o.SndWnd)), float64(o.Payload-from.Payload)/passed.Seconds()
-			if busy := o.Busy - from.Busy; busy > 0 {
-				x.capped = (o.RwndLimited - from.RwndLimited).Seconds() / busy.Seconds()
-			}
+			x.capped, x.window = diagnose.WindowShare(&from, &o), max(x.window, int(o.SndWnd))
+			x.goodput = float64(o.Payload-from.Payload) / passed.Seconds()
 			x.full = s.client.opt.Streams > 0 || int(o.Streams) >= x.streams
 			from = o
 			if x.capped < cappedShare || !x.full {
