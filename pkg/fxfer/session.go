@@ -41,20 +41,21 @@ func (u URL) address() string { return net.JoinHostPort(u.Host, strconv.Itoa(u.P
 
 // clientSession is one session of a client: a control stream, data streams, and the engine between them.
 type clientSession struct {
-	client  *Client
-	url     URL
-	hello   wire.Hello
-	tracker *tracker
-	source  transfer.Source // of Push
-	target  *disk.Tree      // of Pull
-	path    string
-	fresh   bool                // this transfer was never tried before
-	again   bool                // a session before was lost
-	mtu     int                 // bound for packets, 0 for none
-	via     choice              // of the transport of data streams; guarded by mu once the session runs
-	opened  atomic.Bool         // the control stream is there
-	heard   atomic.Int64        // bytes, on the control stream
-	warned  func(*wire.Warning) // of a listing; nil for nobody
+	client    *Client
+	url       URL
+	hello     wire.Hello
+	tracker   *tracker
+	source    transfer.Source // of Push
+	target    *disk.Tree      // of Pull
+	path      string
+	fresh     bool                // this transfer was never tried before
+	again     bool                // a session before was lost
+	mtu       int                 // bound for packets, 0 for none
+	via       choice              // of the transport of data streams; guarded by mu once the session runs
+	opened    atomic.Bool         // the control stream is there
+	connected atomic.Bool         // some stream is
+	heard     atomic.Int64        // bytes, on the control stream
+	warned    func(*wire.Warning) // of a listing; nil for nobody
 
 	cfg      transport.Config
 	group    transport.Group // of QUIC connections
@@ -166,7 +167,7 @@ func (s *clientSession) run(ctx context.Context) error {
 	s.cfg.Path.MTU = s.mtu
 	// A proof of an invitation is bound to the connection, and what a stream gave is gone if another transport has to be taken.
 	_, once := s.source.(*transfer.StreamSource)
-	s.cfg.Early = s.url.Token == "" && !once
+	s.cfg.Early = s.cfg.Protocol == transport.QUIC && s.url.Token == "" && !once
 	defer s.group.Close(partWithin)
 	limit := NewThrottle(0)
 	if s.hello.Intent != wire.Pull { // then the server sends
@@ -248,6 +249,7 @@ func (s *clientSession) reached(ctx context.Context, control transport.Conn) {
 		return
 	}
 	s.opened.Store(true)
+	s.connected.Store(true)
 	assume(s.coder, control)
 }
 
@@ -308,6 +310,9 @@ func (s *clientSession) open(ctx context.Context) (transport.Conn, error) {
 	conn, err := s.client.dial(dialCtx, s.url, cfg)
 	if err != nil {
 		return nil, err
+	}
+	if !cfg.Early {
+		s.connected.Store(true)
 	}
 	s.hello.Version, s.hello.Agent = wire.Version, agent
 	s.hello.SockBuf, s.hello.Congestion = int64(s.cfg.SockBuf), s.cfg.Congestion
@@ -677,13 +682,16 @@ func (s *clientSession) attach(id uint64, conn transport.Conn) {
 		_ = conn.Close()
 	case over:
 		_ = d.Close()
-	case known && info.Protocol != via: // the session has turned meanwhile
+	case s.sender != nil && known && info.Protocol != via: // the session has turned meanwhile
 		d.retired.Store(true)
 		_ = d.Close()
 	case s.sender != nil:
 		s.sender.AddStream(id, d)
 	default:
 		s.receiver.AddStream(d)
+		if known && info.Protocol != via {
+			s.retire(via)
+		}
 	}
 }
 
@@ -701,6 +709,16 @@ func (s *clientSession) joinBy(ctx context.Context, id uint64, path transport.Pa
 	conn, err := transport.Dial(ctx, s.url.address(), cfg, s.client.expect(s.url))
 	if err != nil {
 		return nil, err
+	}
+	answered := func() {
+		if conn.Handshake(s.ctx) == nil {
+			s.connected.Store(true)
+		}
+	}
+	if cfg.Early {
+		s.dials.Go(answered)
+	} else {
+		answered()
 	}
 	m := &wire.Join{Version: wire.Version, Session: s.hello.Session, Secret: s.hello.Secret, Stream: id,
 		SockBuf: int64(s.cfg.SockBuf), Congestion: s.cfg.Congestion}
