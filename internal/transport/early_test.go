@@ -212,7 +212,9 @@ func TestEarlyClosed(t *testing.T) {
 // TestEarlyRejected: where the server does not take 0-RTT, everything arrives all the same, once and in order.
 func TestEarlyRejected(t *testing.T) {
 	none := func(*testing.T, *earlySite) {}
-	tests := map[string]struct{ before, refused, after func(t *testing.T, s *earlySite) }{
+	tests := map[string]struct {
+		before, refused, after func(t *testing.T, s *earlySite)
+	}{
 		"restarted": {func(t *testing.T, s *earlySite) {
 			s.end(s.quicListener)
 			s.start(t, s.Addr().String(), s.identity)

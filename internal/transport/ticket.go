@@ -80,8 +80,9 @@ const (
 
 var errTicket = errors.New("no ticket")
 
-func (t *ticket) append(b []byte) []byte {
-	b = append(b, ticketMagic...)
+// bytes is what a file holds.
+func (t *ticket) bytes() []byte {
+	b := []byte(ticketMagic)
 	b = binary.BigEndian.AppendUint64(b, uint64(t.given.Unix()))
 	b = append(b, t.server...)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(t.label)))
@@ -89,7 +90,7 @@ func (t *ticket) append(b []byte) []byte {
 	return append(b, t.state...)
 }
 
-// parseTicket is the reverse of append. What it returns can be used, as far as crypto/tls can tell.
+// parseTicket is the reverse of bytes. What it returns can be used, as far as crypto/tls can tell.
 func parseTicket(b []byte) (*ticket, error) {
 	rest, ok := bytes.CutPrefix(b, []byte(ticketMagic))
 	const fixed = 8 + ed25519.PublicKeySize + 2
@@ -183,7 +184,7 @@ func (b *ticketBox) keep(t *ticket) {
 	if err != nil {
 		return
 	}
-	_, err = f.Write(t.append(nil))
+	_, err = f.Write(t.bytes())
 	if e := f.Close(); err == nil {
 		err = e
 	}
@@ -244,7 +245,7 @@ func (c *ticketCache) Put(_ string, session *tls.ClientSessionState) {
 		return
 	}
 	t := &ticket{given: time.Now(), server: *server, label: label, state: text}
-	if len(t.append(nil)) <= maxTicket {
+	if len(t.bytes()) <= maxTicket {
 		c.box.keep(t)
 	}
 }

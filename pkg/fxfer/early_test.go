@@ -134,8 +134,9 @@ func TestReplayedTransfer(t *testing.T) {
 	sent := make(chan error, 1)
 	to := s.url(t, false)
 	to.Path = "second"
+	c := client(t, home, opt)
 	go func() {
-		_, err := client(t, home, opt).Send(context.Background(), []string{source}, to)
+		_, err := c.Send(context.Background(), []string{source}, to)
 		sent <- err
 	}()
 	require.Eventually(t, func() bool { // all that the first congestion windows let through
