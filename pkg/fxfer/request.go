@@ -58,7 +58,7 @@ func (o *Options) check() error {
 // checkTransport refuses a transport that there is not, and settings that it does not have.
 func (o *Options) checkTransport() error {
 	switch o.Transport {
-	case TransportTCP, TransportAuto:
+	case "", TransportTCP, TransportAuto:
 		return nil
 	case TransportQUIC:
 	default:
