@@ -35,13 +35,18 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer k.all.Wait()
 	k.change(ctx, d.Config.Jobs)
 	d.Log.Info("daemon runs", "jobs", len(d.Config.Jobs))
-	for ctx.Err() == nil {
-		asked := d.pause(ctx)
-		if ctx.Err() == nil {
-			k.look(ctx, asked)
+	tick := time.NewTicker(d.Look)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			k.look(ctx, false)
+		case <-d.Reload:
+			k.look(ctx, true)
 		}
 	}
-	return nil
 }
 
 // keep runs one job whenever it is due, so it never overlaps with itself, until waiting ends. The run under way then goes on, until ctx ends.

@@ -123,21 +123,3 @@ func stamp(name string) string {
 	}
 	return fmt.Sprint(info.ModTime().UnixNano(), info.Size())
 }
-
-// pause waits for a while, or until the file of jobs is to be read, which it reports.
-func (d *Daemon) pause(ctx context.Context) (asked bool) {
-	waiting, stop := context.WithCancel(ctx)
-	var hear sync.WaitGroup
-	hear.Go(func() {
-		select {
-		case <-d.Reload:
-			asked = true
-			stop()
-		case <-waiting.Done():
-		}
-	})
-	d.Clock.Sleep(waiting, d.Look)
-	stop()
-	hear.Wait()
-	return asked
-}
