@@ -23,6 +23,7 @@ type early struct {
 	cond sync.Cond // for what follows
 	now  phase
 	by   [2]time.Time // deadlines
+	err  error        // why it is over
 	gone bool         // closed
 	cut  bool         // within a Write
 }
@@ -31,9 +32,10 @@ type early struct {
 type phase int
 
 const (
-	earlySends phase = iota // in 0-RTT
-	earlyMoves              // to where the handshake has led
-	earlyOver               // it is like others
+	earlySends  phase = iota // in 0-RTT
+	earlyMoves               // to where the handshake has led
+	earlyWrites              // the handshake is over, but the server has not shown its key: nothing is read yet
+	earlyOver                // it is like others
 )
 
 // The directions of a stream.
@@ -98,14 +100,13 @@ func (c *quicConn) move(conn *quic.Conn) {
 	e.said = nil
 }
 
-// arrive lets the stream be like others.
-func (c *quicConn) arrive() {
+// arrive lets the stream be written to without bounds, if the handshake has succeeded.
+func (c *quicConn) arrive(err error) {
 	e := c.early
 	e.mu.Lock()
-	e.now = earlyOver
+	e.now, e.err = earlyWrites, err
 	_ = c.stream.SetReadDeadline(e.by[reading])
 	_ = c.stream.SetWriteDeadline(e.by[writing])
-	c.ready.Store(e.of.err == nil)
 	if e.cut {
 		c.stream.CancelWrite(codeClosed)
 	}
@@ -117,7 +118,27 @@ func (c *quicConn) arrive() {
 	}
 }
 
-// await waits until the handshake is over, at most until the deadline of a direction or Close.
+// trust lets the stream be like others.
+func (c *quicConn) trust() {
+	e := c.early
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.now, e.err = earlyOver, e.of.err
+	c.ready.Store(e.err == nil)
+	e.cond.Broadcast()
+}
+
+// usable tells whether the stream is there: its connection has had its handshake.
+func (c *quicConn) usable() bool {
+	if c.ready.Load() || c.early == nil {
+		return c.ready.Load()
+	}
+	c.early.mu.Lock()
+	defer c.early.mu.Unlock()
+	return c.early.now >= earlyWrites && c.early.err == nil
+}
+
+// await waits until the handshake is over and a direction can be used, at most until its deadline or Close.
 func (c *quicConn) await(direction int) error {
 	if c.ready.Load() {
 		return nil
@@ -128,7 +149,11 @@ func (c *quicConn) await(direction int) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for e.now != earlyOver {
+	ready := earlyOver
+	if direction == writing {
+		ready = earlyWrites
+	}
+	for e.now < ready && e.err == nil {
 		if e.gone {
 			return net.ErrClosed
 		}
@@ -145,7 +170,7 @@ func (c *quicConn) await(direction int) error {
 		e.cond.Wait()
 		wake.Stop()
 	}
-	return e.of.err
+	return e.err
 }
 
 func (e *early) wake() {
@@ -164,7 +189,7 @@ func (e *early) handshake(ctx context.Context) error {
 	}
 }
 
-// setEarlyDeadline remembers a deadline, and returns false if the handshake is over.
+// setEarlyDeadline sets a deadline, and returns false if the stream is like others.
 func (c *quicConn) setEarlyDeadline(direction int, t time.Time) bool {
 	e := c.early
 	if e == nil {
@@ -176,8 +201,11 @@ func (c *quicConn) setEarlyDeadline(direction int, t time.Time) bool {
 		return false
 	}
 	e.by[direction] = t
-	if direction == writing && e.now == earlySends {
+	switch {
+	case direction == writing && e.now != earlyMoves:
 		_ = c.stream.SetWriteDeadline(t)
+	case direction == reading && e.now == earlyWrites:
+		_ = c.stream.SetReadDeadline(t)
 	}
 	e.cond.Broadcast()
 	return true
@@ -191,16 +219,16 @@ func (c *quicConn) closeEarly() bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.now == earlyOver {
+	e.gone = true
+	e.cond.Broadcast()
+	if e.now >= earlyWrites {
 		return false
 	}
-	e.gone = true
 	if c.writeMu.TryLock() {
 		c.writeMu.Unlock()
 	} else {
 		e.cut = true
 		c.stream.CancelWrite(codeClosed)
 	}
-	e.cond.Broadcast()
 	return true
 }

@@ -334,21 +334,8 @@ func TestReplay(t *testing.T) {
 	require.Empty(t, s.taken, "the server has used a replayed stream")
 
 	// A server that does not wait for the handshake takes it.
-	cert, err := certificate(s.identity)
-	require.NoError(t, err)
-	secure := tlsConfig(cert, anyKey)
-	secure.SessionTicketsDisabled, secure.WrapSession, secure.UnwrapSession = false, s.seal.wrap, s.seal.unwrap
-	conf := quicConfig()
-	conf.Allow0RTT, conf.MaxIncomingStreams, conf.MaxIncomingUniStreams, conf.InitialConnectionReceiveWindow = true, maxLinkStreams, 1, roomyWindow
-	conf.AllowConnectionWindowIncrease = nil
-	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	require.NoError(t, err)
-	defer udp.Close()
-	tr := &quic.Transport{Conn: udp}
-	defer tr.Close()
-	hasty, err := tr.ListenEarly(secure, conf)
-	require.NoError(t, err)
-	transporttest.Replay(t, flights, udp.LocalAddr().String())
+	hasty := s.other(t, s.identity, "127.0.0.1:0")
+	transporttest.Replay(t, flights, hasty.Addr().String())
 	conn, err := hasty.Accept(soon(t))
 	require.NoError(t, err)
 	stream, err := conn.AcceptStream(soon(t))
@@ -358,6 +345,58 @@ func TestReplay(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "\x00act!", string(got))
 	require.NoError(t, conn.CloseWithError(0, ""))
+}
+
+// other is a server that knows the tickets, but not how to use them.
+func (s *earlySite) other(t *testing.T, identity ed25519.PrivateKey, addr string) *quic.EarlyListener {
+	t.Helper()
+	cert, err := certificate(identity)
+	require.NoError(t, err)
+	secure := tlsConfig(cert, anyKey)
+	secure.SessionTicketsDisabled, secure.WrapSession, secure.UnwrapSession = false, s.seal.wrap, s.seal.unwrap
+	conf := quicConfig()
+	conf.Allow0RTT, conf.MaxIncomingStreams, conf.MaxIncomingUniStreams, conf.InitialConnectionReceiveWindow = true, maxLinkStreams, 1, roomyWindow
+	conf.AllowConnectionWindowIncrease = nil
+	at, err := net.ResolveUDPAddr("udp", addr)
+	require.NoError(t, err)
+	udp, err := net.ListenUDP("udp", at)
+	require.NoError(t, err)
+	tr := &quic.Transport{Conn: udp}
+	t.Cleanup(func() { _ = tr.Close(); _ = udp.Close() })
+	l, err := tr.ListenEarly(secure, conf)
+	require.NoError(t, err)
+	return l
+}
+
+// TestImpostor: who has the secret of a ticket, but not the server's key, is not believed.
+func TestImpostor(t *testing.T) {
+	s := newEarlySite(t)
+	s.end(s.quicListener)
+	mask := testIdentity(t)
+	l := s.other(t, mask, s.Addr().String())
+	c := s.dial(t, s.cfg)
+	_, err := c.Write([]byte("act!"))
+	require.NoError(t, err)
+
+	conn, err := l.Accept(soon(t))
+	require.NoError(t, err)
+	require.NoError(t, shaken(soon(t), conn))
+	stream, err := conn.AcceptStream(soon(t))
+	require.NoError(t, err)
+	_, err = stream.Write([]byte("lies"))
+	require.NoError(t, err)
+	x := &link{}
+	require.NoError(t, x.settle(conn, nil))
+	require.True(t, x.tls.DidResume)
+	_, err = c.Write([]byte("more")) // sent, as in 0-RTT
+	require.NoError(t, err)
+	_, err = x.show(mask, serverSigns)
+	require.NoError(t, err)
+
+	_, err = c.Read(make([]byte, 10))
+	require.ErrorIs(t, err, ErrImpostor)
+	require.ErrorIs(t, c.Handshake(soon(t)), ErrImpostor)
+	require.Nil(t, c.PeerKey())
 }
 
 // TestTicketOfAnother: a ticket is of no use without the key of its owner.
@@ -374,7 +413,7 @@ func TestTicketOfAnother(t *testing.T) {
 	c := s.dial(t, thief)
 	_, err = c.Write([]byte("act!"))
 	require.NoError(t, err)
-	require.NoError(t, c.Handshake(soon(t)))
+	_ = c.Handshake(soon(t)) // the server's signature may come before its refusal
 	require.True(t, c.link.tls.DidResume, "the ticket was not taken at all")
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err = c.Read(make([]byte, 1))

@@ -3,13 +3,12 @@ package transport
 import (
 	"cmp"
 	"context"
-	"crypto"
 	"crypto/ed25519"
-	crypt "crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -224,7 +223,7 @@ type dialled struct {
 	group *Group
 	users int              // streams that are open or about to be; guarded by group.mu
 	idle  chan struct{}    // closed when there are none, and no more will come
-	ready chan struct{}    // closed when the handshake is over
+	ready chan struct{}    // closed when the handshake is over, and on a resumed connection the server has shown its key
 	err   error            // of the handshake
 	begun chan struct{}    // closed when there may be early streams
 	said  *quic.SendStream // what the client says about the connection; nil until then
@@ -375,7 +374,13 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 	return c, nil
 }
 
-func dialError(addr string, err error) error { return fmt.Errorf("handshake with %s: %w", addr, err) }
+// dialError says that a handshake failed, unless err is nil.
+func dialError(addr string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("handshake with %s: %w", addr, err)
+}
 
 // quicCongestion is the only congestion control of quic-go.
 const quicCongestion = "newreno"
@@ -420,8 +425,16 @@ func (d *dialled) run(addr string, conf *tls.Config, resumes bool, trace tracer,
 			_, _ = c.conn.NextConnection(ctx) // comes at once, as the handshake is over
 		}
 		if err = d.settle(c.conn, c.udp); err == nil && d.tls.DidResume {
-			err = d.sign(conf.Certificates[0].PrivateKey)
+			d.said, err = d.show(conf.Certificates[0].PrivateKey, clientSigns)
 		}
+	}
+	early := d.moveEarly(err, lost)
+	stop()
+	for _, c := range early {
+		c.arrive(dialError(addr, err))
+	}
+	if err == nil && d.tls.DidResume { // meanwhile early streams write, but what comes back is not believed
+		err = d.hear(over)
 	}
 	d.group.mu.Lock()
 	if err == nil {
@@ -432,11 +445,9 @@ func (d *dialled) run(addr string, conf *tls.Config, resumes bool, trace tracer,
 	}
 	d.group.mu.Unlock()
 	d.admit()
-	early := d.moveEarly(lost)
-	stop()
 	close(d.ready)
 	for _, c := range early {
-		c.arrive()
+		c.trust()
 	}
 	if err != nil {
 		return
@@ -483,13 +494,13 @@ func (d *dialled) earlyStream() *quicConn {
 }
 
 // moveEarly brings the early streams to the connection that there is now, with all that they have sent if that was lost.
-func (d *dialled) moveEarly(lost bool) []*quicConn {
+func (d *dialled) moveEarly(err error, lost bool) []*quicConn {
 	d.mu.Lock()
 	d.past = true
 	early := d.early
 	d.early = nil
 	d.mu.Unlock()
-	if d.err != nil {
+	if err != nil {
 		return early
 	}
 	var anew *quic.Conn
@@ -502,18 +513,24 @@ func (d *dialled) moveEarly(lost bool) []*quicConn {
 	return early
 }
 
-// sign shows the server of a resumed connection that this client is who the ticket was given to.
-func (d *dialled) sign(key crypto.PrivateKey) error {
-	message, err := resumption(&d.tls)
-	if err != nil {
-		return err
-	}
-	signature, err := key.(crypto.Signer).Sign(crypt.Reader, message, crypto.Hash(0))
+// hear waits until the server of a resumed connection has shown its key, and ends a connection on which it does not.
+func (d *dialled) hear(over <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(d.conn.Context(), HandshakeTimeout)
+	defer cancel()
+	d.group.all.Go(func() {
+		select {
+		case <-over:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	_, err := d.shown(ctx, serverSigns)
 	if err == nil {
-		d.said, err = d.conn.OpenUniStream()
+		return nil
 	}
-	if err == nil {
-		_, err = d.said.Write(signature)
+	_ = d.conn.CloseWithError(codeClosed, "")
+	if !errors.Is(err, ErrImpostor) {
+		err = fmt.Errorf("%w: %v", io.ErrUnexpectedEOF, err) //nolint:errorlint // quic-go's errors match net.ErrClosed
 	}
 	return err
 }
@@ -673,7 +690,7 @@ func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace t
 	}
 	c := &connected{udp: udp, tr: &quic.Transport{Conn: udp}, to: to}
 	quicConf := quicConfig()
-	quicConf.MaxIncomingStreams, quicConf.MaxIncomingUniStreams = -1, -1
+	quicConf.MaxIncomingStreams, quicConf.MaxIncomingUniStreams = -1, 1
 	quicConf.Tracer = trace
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
 		if begin == nil {

@@ -103,7 +103,7 @@ func (c *quicConn) WriteBuffers(header, payload []byte) (int, error) {
 		n += m
 	}
 	if err != nil {
-		if c.ready.Load() && (!errors.Is(err, os.ErrDeadlineExceeded) || isIdle(err)) {
+		if c.usable() && (!errors.Is(err, os.ErrDeadlineExceeded) || isIdle(err)) {
 			err = c.broken(err)
 		}
 		c.writeErr = err
@@ -148,7 +148,7 @@ func (c *quicConn) Close() error {
 
 // end closes the stream.
 func (c *quicConn) end() {
-	if !c.ready.Load() {
+	if !c.usable() {
 		c.stream.CancelWrite(codeClosed)
 	} else if c.writeMu.TryLock() {
 		if c.writeErr == nil {

@@ -20,7 +20,7 @@ type look struct {
 // come out right.
 func (c *quicConn) Info() (Info, bool) {
 	l := c.link
-	if c.early != nil && !c.ready.Load() {
+	if c.early != nil && !c.usable() {
 		return Info{}, false
 	}
 	l.mu.Lock()

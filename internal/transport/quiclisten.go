@@ -19,16 +19,17 @@ import (
 
 // quicListener is a Listener over QUIC. It returns streams.
 type quicListener struct {
-	udp    *udpSocket
-	tr     *quic.Transport
-	inner  *quic.EarlyListener
-	seal   *ticketSeal
-	conns  chan *quicConn
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	links  sync.WaitGroup // of connections that are not gone
-	closed sync.Once
-	gone   chan struct{} // closed when the socket is
+	udp      *udpSocket
+	tr       *quic.Transport
+	inner    *quic.EarlyListener
+	identity ed25519.PrivateKey
+	seal     *ticketSeal
+	conns    chan *quicConn
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	links    sync.WaitGroup // of connections that are not gone
+	closed   sync.Once
+	gone     chan struct{} // closed when the socket is
 
 	mu      sync.Mutex
 	strange int // connections that are not admitted
@@ -54,7 +55,7 @@ func listenQUIC(addr string, cfg Config) (*quicListener, error) {
 		_ = udp.Close()
 		return nil, err
 	}
-	l := &quicListener{udp: udp, conns: make(chan *quicConn), gone: make(chan struct{}), from: make(map[netip.Addr]int), seal: newTicketSeal()}
+	l := &quicListener{udp: udp, conns: make(chan *quicConn), gone: make(chan struct{}), from: make(map[netip.Addr]int), identity: cfg.Identity, seal: newTicketSeal()}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.tr = &quic.Transport{Conn: udp, StatelessResetKey: reset, VerifySourceAddress: l.doubts, ConnContext: l.greet}
 	conf := quicConfig()
@@ -146,36 +147,22 @@ func (l *quicListener) serve() {
 }
 
 // greeted waits for the handshake of a connection to be over: only then its client is there, and what it has sent in 0-RTT is no replay. Of a
-// resumed connection it has to show its key, too.
+// resumed connection both have to show their keys, too.
 func (l *quicListener) greeted(x *link, conn *quic.Conn) bool {
 	ctx, cancel := context.WithTimeout(l.ctx, HandshakeTimeout)
 	defer cancel()
 	if shaken(ctx, conn) != nil || x.settle(conn, l.udp) != nil {
 		return false
 	}
-	return !x.tls.DidResume || x.hearSigned(ctx) == nil
-}
-
-// hearSigned waits for the signature of the client of a resumed connection.
-func (l *link) hearSigned(ctx context.Context) error {
-	s, err := l.conn.AcceptUniStream(ctx)
-	if err != nil {
-		return err
+	if !x.tls.DidResume {
+		return true
 	}
-	l.words = s
-	message, err := resumption(&l.tls)
-	if err != nil {
-		return err
+	s, err := x.show(l.identity, serverSigns)
+	if err != nil || s.Close() != nil {
+		return false
 	}
-	var signature [ed25519.SignatureSize]byte
-	_ = s.SetReadDeadline(time.Now().Add(HandshakeTimeout))
-	if _, err := io.ReadFull(s, signature[:]); err != nil {
-		return err
-	}
-	if !ed25519.Verify(l.peer, message, signature[:]) {
-		return errors.New("the ticket is of another client")
-	}
-	return s.SetReadDeadline(time.Time{})
+	x.words, err = x.shown(ctx, clientSigns)
+	return err == nil
 }
 
 // accept hands out the streams of a connection, until it is gone: it ends when the client says that it was all, or does not use it.

@@ -2,6 +2,8 @@ package transport
 
 import (
 	"bytes"
+	"context"
+	"crypto"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
@@ -16,10 +18,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quic-go/quic-go"
 )
 
-// Session tickets (RFC 8446, section 4.6.1) of QUIC, for 0-RTT. Who resumes with one is asked to sign, so that a ticket is of no use
-// without the key it was given to.
+// Session tickets (RFC 8446, section 4.6.1) of QUIC, for 0-RTT. Both ends sign a connection that is resumed, so that a
+// ticket is of no use without the key of whose it is.
 
 // ticketLife bounds the age of a ticket, on either side.
 const ticketLife = 24 * time.Hour
@@ -250,14 +254,62 @@ func (c *ticketCache) Put(_ string, session *tls.ClientSessionState) {
 	}
 }
 
-// resumedLabel names the channel binding that a client signs (RFC 8446, section 7.5).
+// resumedLabel names the channel binding that is signed (RFC 8446, section 7.5).
 const resumedLabel = "EXPORTER-fxfer-resumed"
 
-// resumption is what the client of a resumed connection signs: the ticket says whose connection it is, but not that its owner is there.
-func resumption(state *tls.ConnectionState) ([]byte, error) {
+// Who signs a resumed connection.
+const (
+	clientSigns = "client"
+	serverSigns = "server"
+)
+
+// resumption is what either end of a resumed connection signs: the ticket says whose connection it is, but not that they are there.
+func resumption(state *tls.ConnectionState, who string) ([]byte, error) {
 	exported, err := state.ExportKeyingMaterial(resumedLabel, nil, 32)
 	if err != nil {
 		return nil, err
 	}
-	return append([]byte("fxfer: a resumed connection\x00"), exported...), nil
+	return append([]byte("fxfer: a resumed connection, "+who+"\x00"), exported...), nil
+}
+
+// ErrImpostor says that the other end of a resumed connection has a ticket, but not the key that it is of.
+var ErrImpostor = errors.New("the peer has a ticket, but not its owner's key")
+
+// show opens a stream with the signature of this end of a resumed connection.
+func (l *link) show(key crypto.PrivateKey, who string) (*quic.SendStream, error) {
+	message, err := resumption(&l.tls, who)
+	if err != nil {
+		return nil, err
+	}
+	signature, err := key.(crypto.Signer).Sign(rand.Reader, message, crypto.Hash(0))
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.conn.OpenUniStream()
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.Write(signature)
+	return s, err
+}
+
+// shown waits for the stream with the signature of the peer of a resumed connection.
+func (l *link) shown(ctx context.Context, who string) (*quic.ReceiveStream, error) {
+	message, err := resumption(&l.tls, who)
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.conn.AcceptUniStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { s.CancelRead(codeClosed) })()
+	var signature [ed25519.SignatureSize]byte
+	if _, err := io.ReadFull(s, signature[:]); err != nil {
+		return nil, err
+	}
+	if !ed25519.Verify(l.peer, message, signature[:]) {
+		return nil, ErrImpostor
+	}
+	return s, nil
 }
