@@ -142,12 +142,12 @@ func (s *Server) listenOn(addr string) error {
 	}
 	switch s.opt.Transport {
 	case TransportTCP:
-		if s.opt.Datagrams != nil { // clients shall hear that nobody is there
+		if s.opt.Datagrams != nil { // nobody reads from it
 			_ = s.opt.Datagrams.Close()
 		}
 		return of(transport.TCP, addr)
 	case TransportQUIC:
-		if s.opt.Socket != nil {
+		if s.opt.Socket != nil { // nobody accepts there
 			_ = s.opt.Socket.Close()
 		}
 		return of(transport.QUIC, addr)
