@@ -308,7 +308,7 @@ func (l *link) shown(ctx context.Context, who string) (*quic.ReceiveStream, erro
 	if _, err := io.ReadFull(s, signature[:]); err != nil {
 		return nil, err
 	}
-	if !ed25519.Verify(l.peer, message, signature[:]) {
+	if len(l.peer) != ed25519.PublicKeySize || !ed25519.Verify(l.peer, message, signature[:]) {
 		return nil, ErrImpostor
 	}
 	return s, nil
