@@ -102,9 +102,8 @@ func TestRestart(t *testing.T) {
 	require.NoError(t, err)
 	key, err := own.Key()
 	require.NoError(t, err)
-	pin, err := identity.PinOfPrivate(key).Key()
-	require.NoError(t, err)
-	require.NoError(t, server.AddAuthorized(pin, identity.Grants{"*": identity.Read | identity.Write}, ""))
+	pin := identity.PinOfPrivate(key)
+	require.NoError(t, server.AddAuthorized(identity.Principal(pin), identity.Grants{"*": identity.Read | identity.Write}, ""))
 	a.start()
 	a.heard("WATCHDOG=1")
 
