@@ -39,8 +39,8 @@ type Config struct {
 	// Verify, if not nil, takes the place of Dial's expect: the server has to present a certificate for the host that is dialled, and Verify decides
 	// on it and on those that came with it, leaf first.
 	Verify func(chain []*x509.Certificate) error
-	// Vouched, of a listener, tells whether clients pass that present more than a key. PeerCertificates has what they presented, unchecked. nil: never.
-	Vouched func() bool
+	// Vouched, of a listener, lets clients pass that present more than a key. PeerCertificates has what they presented, unchecked.
+	Vouched bool
 
 	// SockBuf fixes the window of every stream at this many bytes in both directions, as a program with a fixed socket buffer does.
 	// 0 leaves it to the kernel's autotuning and to windowFor.

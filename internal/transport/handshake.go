@@ -109,10 +109,10 @@ func serverTLS(cfg *Config) (*tls.Config, error) {
 		return nil, err
 	}
 	conf := tlsConfig(cert, func(ed25519.PublicKey) error { return nil })
-	if cfg.Vouched != nil {
+	if cfg.Vouched {
 		known := conf.VerifyConnection
 		conf.VerifyConnection = func(state tls.ConnectionState) error {
-			if state.NegotiatedProtocol != "" && len(state.PeerCertificates) > 0 && cfg.Vouched() {
+			if state.NegotiatedProtocol != "" && len(state.PeerCertificates) > 0 {
 				return nil
 			}
 			return known(state)

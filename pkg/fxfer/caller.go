@@ -28,6 +28,14 @@ type caller struct {
 	by    *identity.Vouchers  // by whom; in guests guarded by Server.mu
 }
 
+// credential is by what a client is known.
+func (c *caller) credential() string {
+	if c.chain != nil {
+		return "certificate"
+	}
+	return "key"
+}
+
 // callerOf finds out who a client is.
 func (s *Server) callerOf(conn transport.Conn) caller {
 	if key := conn.PeerKey(); key != nil {

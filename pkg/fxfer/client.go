@@ -426,6 +426,9 @@ func describe(err error, server string) error {
 		if coded.Code == wire.CodeTrust {
 			e.Remedy = "ask its administrator for an invitation: fxfer serve --invite"
 		}
+		if coded.Code == wire.CodeCertificate {
+			e.Remedy = "the server's administrator finds this client in its log"
+		}
 		if coded.Code == wire.CodeNoSpace {
 			e.Remedy = "make room there; the same command resumes"
 		}

@@ -424,7 +424,7 @@ func (s *Server) sit(ctx context.Context, conn transport.Conn, who caller, sessi
 	if rule != nil {
 		most = rule.MaxSessions
 		if err == nil {
-			err = allowed(g.from, rule.Allow, "be used by this client")
+			err = allowed(g.from, rule.Allow, "be used with this client's "+who.credential())
 		}
 	}
 	s.mu.Lock()
