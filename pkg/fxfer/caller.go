@@ -144,7 +144,7 @@ func (s *Server) openAuthorities(opt *ServerTLS, present *rules) (*identity.Auth
 
 // Certificate is something whose end has to be watched.
 type Certificate struct {
-	What        string // "server", or "client-crl": the revocation list that ends first
+	What        string // "server", or "client_crl": the revocation list that ends first
 	From, Until time.Time
 }
 
@@ -156,7 +156,7 @@ func (s *Server) certificates() (all []Certificate) {
 	}
 	if a := s.rules.Load().authorities; a != nil {
 		if from, until := a.Now().ListExpiry(); !until.IsZero() {
-			all = append(all, Certificate{"client-crl", from, until})
+			all = append(all, Certificate{"client_crl", from, until})
 		}
 	}
 	return all

@@ -147,7 +147,7 @@ type ServerOptions struct {
 	Congestion string           // congestion control, "" is automatic
 	Log        *slog.Logger
 	Audit      *slog.Logger // who did what to which entry, with its digest and outcome; nil is nowhere
-	TLS        ServerTLS    // certificates beside keys; ClientCA and ClientCRL are of the second group
+	TLS        ServerTLS    // certificates beside keys; of the second group but for Cert and Key
 
 	Shares               []Share        // what is offered
 	Clients              []Admission    // who is admitted beside those in authorized_clients

@@ -138,7 +138,7 @@ func closeFolders(folders []*shareFolder) {
 	}
 }
 
-// Reload puts shares, clients, allowed addresses, rate limits and bounds of sessions into force without touching running sessions, but
+// Reload puts shares, clients and their CAs, allowed addresses, rate limits and bounds of sessions into force without touching running sessions, but
 // those of clients that lose their right. Their rates change at once. Home, Listen, Socket and what concerns sockets and logs stay as they
 // were. After an error nothing has changed.
 func (s *Server) Reload(opt ServerOptions) error {
@@ -149,6 +149,9 @@ func (s *Server) Reload(opt ServerOptions) error {
 	bounds.MaxSessions, bounds.MaxSessionsPerClient = opt.MaxSessions, opt.MaxSessionsPerClient
 	if err := bounds.fill(0); err != nil {
 		return err
+	}
+	if s.pair != nil {
+		s.pair.Renew()
 	}
 	r, err := s.rulesOf(&opt, present)
 	if err != nil {
