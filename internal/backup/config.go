@@ -61,6 +61,7 @@ type Job struct {
 
 	Destination fxfer.URL
 	Mode        Mode
+	AllowFailed int            // entries, without which a snapshot counts as good
 	Keep        retention.Keep // of Snapshots
 	Zone        *time.Location // of schedule, window, timetable and retention
 	Verify      *Schedule      // when snapshots are read again at the server; nil is never
@@ -288,7 +289,7 @@ func readList[T any](r *reader, entries map[string]entry, key string, to *[]T, p
 }
 
 func (r *reader) config(c *Config, n ast.Node) {
-	top := r.mapping(n, "the file", "time-zone", "notify", "tls", "jobs")
+	top := r.mapping(n, "the file", "time-zone", "notify", "jobs", "tls")
 	if top == nil {
 		return
 	}
@@ -339,7 +340,7 @@ func (j *Job) place() string {
 
 var jobKeys = []string{
 	"name", "schedule", "time-zone", "jitter", "sources", "filters", "max-size", "one-file-system", "command", "file", "destination", "mode", "keep",
-	"window", "overrun", "rate", "retries", "backoff", "max-age", "pre", "post", "notify", "compress", "delta", "streams", "verify", "tls",
+	"allow-failed", "window", "overrun", "rate", "retries", "backoff", "max-age", "pre", "post", "notify", "compress", "delta", "streams", "verify", "tls",
 }
 
 func (r *reader) job(n ast.Node, zone *time.Location, notify []Notice, tls fxfer.TLS) *Job {
@@ -367,6 +368,7 @@ func (r *reader) job(n ast.Node, zone *time.Location, notify []Notice, tls fxfer
 	read(r, e, "file", &j.File, parseFile)
 	read(r, e, "destination", &j.Destination, parseDestination)
 	read(r, e, "mode", &j.Mode, oneOf(Snapshots, Mirror))
+	read(r, e, "allow-failed", &j.AllowFailed, parseAllowed)
 	read(r, e, "compress", &j.Compress, oneOf("auto", "zstd", "none"))
 	read(r, e, "delta", &j.Delta, oneOf("auto", "fixed", "chunks", "none"))
 	read(r, e, "streams", &j.Streams, parseStreams)
@@ -419,6 +421,9 @@ func (r *reader) together(n ast.Node, j *Job, e map[string]entry) {
 		r.fault(at("sources"), "the list is empty")
 	}
 	if j.Command != "" {
+		if has("allow-failed") {
+			r.fault(at("allow-failed"), "the output of a command is sent whole, or not at all")
+		}
 		for _, key := range []string{"filters", "max-size", "one-file-system"} {
 			if has(key) {
 				r.fault(at(key), "%s selects files, and the output of a command is sent whole", key)
@@ -432,7 +437,7 @@ func (r *reader) together(n ast.Node, j *Job, e map[string]entry) {
 		r.fault(at("overrun"), "there is no window to overrun")
 	}
 	if j.Mode == Mirror {
-		for _, key := range []string{"keep", "verify"} {
+		for _, key := range []string{"allow-failed", "keep", "verify"} {
 			if has(key) {
 				r.fault(at(key), "%s is for snapshots, and a mirror has none", key)
 			}
@@ -650,6 +655,14 @@ func parseNumber(s string) (int, error) {
 		return 0, fmt.Errorf("%q is not a number", s)
 	}
 	return int(n), nil
+}
+
+func parseAllowed(s string) (int, error) {
+	n, err := parseNumber(s)
+	if err == nil && n > fxfer.MaxAllowFailed {
+		err = fmt.Errorf("%d entries are more than can be allowed, %d", n, fxfer.MaxAllowFailed)
+	}
+	return n, err
 }
 
 func parseWebhook(s string) (string, error) {

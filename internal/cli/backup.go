@@ -263,7 +263,7 @@ func (d *runDisplay) run(ctx context.Context, s *site, j *backup.Job, due bool) 
 
 // runLine sums up a run.
 func runLine(r *backup.Record) string {
-	parts := []string{fmt.Sprintf("%s: %s written in %s", r.Outcome, showBytes(r.Written), showTime(r.Duration()))}
+	parts := []string{fmt.Sprintf("%s: %s written in %s", outcomeText(r), showBytes(r.Written), showTime(r.Duration()))}
 	if r.Sent < r.Written {
 		parts = append(parts, showBytes(r.Sent)+" sent")
 	}

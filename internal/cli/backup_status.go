@@ -87,6 +87,11 @@ func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
 		if s.Alarm != "" {
 			fmt.Fprintf(w, "alarm: %s: %s\n", s.Job.Name, oneLine(s.Alarm))
 		}
+		if last := s.State.Last; last != nil {
+			for _, text := range last.Warnings {
+				fmt.Fprintf(w, "warning: %s: %s\n", s.Job.Name, oneLine(text))
+			}
+		}
 		if last := s.State.Last; last != nil && last.Error != "" {
 			fmt.Fprintf(w, "error: %s: %s\n", s.Job.Name, oneLine(last.Error))
 			if last.Hint != "" {
@@ -136,7 +141,15 @@ func lastText(s *backup.Status) string {
 	if r == nil {
 		return "none"
 	}
-	return fmt.Sprintf("%s, %s in %s", r.Outcome, showBytes(r.Written), showSpan(r.Duration()))
+	return fmt.Sprintf("%s, %s in %s", outcomeText(r), showBytes(r.Written), showSpan(r.Duration()))
+}
+
+// outcomeText is how a run ended, and what it lacks.
+func outcomeText(r *backup.Record) string {
+	if lacking := r.Lacking(); lacking != "" {
+		return string(r.Outcome) + " without " + lacking
+	}
+	return string(r.Outcome)
 }
 
 // timeText writes a time with as much of its date as is needed.

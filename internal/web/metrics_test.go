@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/identity/testca"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -96,10 +97,11 @@ type site struct {
 func start(t testing.TB, opt fxfer.Options) *site {
 	t.Helper()
 	s := &site{dir: t.TempDir()}
+	cert, key := testca.New(t, "CA").Issue(t, testca.Server(), "ecdsa").Write(t, t.TempDir(), "server")
 	var err error
 	s.Server, err = fxfer.NewServer(fxfer.ServerOptions{
 		Home: t.TempDir(), Listen: "127.0.0.1:0", Shares: []fxfer.Share{{Name: "backup", Dir: s.dir, Rights: identity.Read | identity.Write}},
-		MaxSessionsPerClient: 64,
+		MaxSessionsPerClient: 64, TLS: fxfer.ServerTLS{Cert: cert, Key: key},
 	})
 	require.NoError(t, err)
 	s.pages, err = Listen("127.0.0.1:0", s.Server, Options{

@@ -24,6 +24,8 @@ const (
 	MaxSize         = 1 << 60  // bytes of a file
 	maxBlockNumber  = 1 << 47
 	maxSnapshot     = 32 // bytes of a snapshot's name
+	// MaxAllowFailed bounds the entries that a snapshot may lack.
+	MaxAllowFailed = 10_000
 	// NoEntry is the Index of an EntryFailed about something that could not become an entry.
 	NoEntry     = 1<<64 - 1
 	MinBlockLog = 16 // 64 KiB
@@ -116,15 +118,16 @@ type Hello struct {
 
 // Target says what the receiver does with entries.
 type Target struct {
-	Compare    Compare
-	Sync       Sync
-	Readback   bool   // read each file back from the disk before it gets its name
-	NumericIDs bool   // owners by number, not by name
-	Delete     bool   // remove what the sender does not have
-	MaxDelete  int64  // but only if that is at most so many entries; -1 is any number
-	BackupDir  string // below the share: what is removed or replaced by Delete goes there; "" removes it
-	DryRun     bool   // compare only
-	Delta      Delta  // how the old version of a file is used
+	Compare     Compare
+	Sync        Sync
+	Readback    bool   // read each file back from the disk before it gets its name
+	NumericIDs  bool   // owners by number, not by name
+	Delete      bool   // remove what the sender does not have
+	MaxDelete   int64  // but only if that is at most so many entries; -1 is any number
+	BackupDir   string // below the share: what is removed or replaced by Delete goes there; "" removes it
+	DryRun      bool   // compare only
+	Delta       Delta  // how the old version of a file is used
+	AllowFailed int64  // of Store: so many entries may fail, and the snapshot becomes visible without them
 }
 
 // Delta says how the receiver's old version of a file spares sending what the two have in common.
@@ -762,6 +765,7 @@ func (m *Hello) encode(e *encoder) {
 	e.string(m.Snapshot)
 	e.raw(m.Replaces[:])
 	e.b = append(e.b, byte(m.Target.Delta))
+	e.uint(uint64(m.Target.AllowFailed))
 }
 
 func (t *Target) encode(e *encoder) {
@@ -836,6 +840,9 @@ func (m *Hello) decode(d *decoder) {
 	}
 	if d.more() {
 		m.Target.Delta = d.delta(DeltaAuto)
+	}
+	if d.more() {
+		m.Target.AllowFailed = int64(min(d.uint(), MaxAllowFailed))
 	}
 }
 

@@ -17,7 +17,7 @@ func examples() []Message {
 			SockBuf: 65536, Congestion: "bbr", RateLimit: 1e9, MaxStreams: 32, Proof: make([]byte, 32), Agent: "fxfer",
 			Target: Target{
 				Compare: Compare{Checksum: true, Update: true, Existing: true, IgnoreExisting: true}, Sync: SyncNone, Readback: true,
-				NumericIDs: true, Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Delta: DeltaAuto,
+				NumericIDs: true, Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Delta: DeltaAuto, AllowFailed: 7,
 			},
 			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z"},
 		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},

@@ -47,12 +47,13 @@ type clientSession struct {
 	source  transfer.Source // of Push
 	target  *disk.Tree      // of Pull
 	path    string
-	fresh   bool         // this transfer was never tried before
-	again   bool         // a session before was lost
-	mtu     int          // bound for packets, 0 for none
-	via     choice       // of the transport of data streams; guarded by mu once the session runs
-	opened  atomic.Bool  // the control stream is there
-	heard   atomic.Int64 // bytes, on the control stream
+	fresh   bool                // this transfer was never tried before
+	again   bool                // a session before was lost
+	mtu     int                 // bound for packets, 0 for none
+	via     choice              // of the transport of data streams; guarded by mu once the session runs
+	opened  atomic.Bool         // the control stream is there
+	heard   atomic.Int64        // bytes, on the control stream
+	warned  func(*wire.Warning) // of a listing; nil for nobody
 
 	cfg      transport.Config
 	group    transport.Group // of QUIC connections
@@ -720,6 +721,10 @@ func (s *clientSession) list(ctx context.Context) ([]Entry, error) {
 			s.message(conn, m)
 		case *wire.Refuse:
 			return nil, &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
+		case *wire.Warning:
+			if s.warned != nil {
+				s.warned(m)
+			}
 		case *wire.Entries:
 			for i := range m.Entries {
 				held += listedEntry + len(m.Entries[i].Path) + len(m.Entries[i].Link)

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -50,16 +51,19 @@ func TestDocs(t *testing.T) {
 	all := documents(t)
 	t.Run("Commands", func(t *testing.T) { commands(t, fxfer, all) })
 	t.Run("Links", func(t *testing.T) { links(t, all) })
+	var ran atomic.Int64
 	t.Run("Run", func(t *testing.T) {
 		for name, text := range all {
 			if script := runnable(text); len(script) > 0 {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					run(t, fxfer, script)
+					ran.Add(int64(run(t, fxfer, script)))
 				})
 			}
 		}
 	})
+	t.Logf("%d commands were run", ran.Load())
+	require.Greater(t, ran.Load(), int64(70))
 	for _, x := range elsewhere {
 		require.True(t, slices.ContainsFunc(slices.Collect(maps.Values(all)), func(text string) bool { return strings.Contains(text, x.command) }), "%s is in no document", x.command)
 	}
@@ -274,7 +278,8 @@ func (p *page) command(text string) *exec.Cmd {
 }
 
 // run does what a document says. A command that stays does so until the page ends or, of a server, until there is another one.
-func run(t *testing.T, fxfer string, steps []step) {
+// It returns how many commands that readers see it has run.
+func run(t *testing.T, fxfer string, steps []step) (ran int) {
 	p := &page{t: t, fxfer: fxfer, dir: t.TempDir()}
 	for _, dir := range []string{"srv/backup", "srv/files", "mnt", "bin"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(p.dir, dir), 0o755))
@@ -290,7 +295,6 @@ func run(t *testing.T, fxfer string, steps []step) {
 	for _, l := range free {
 		require.NoError(t, l.Close())
 	}
-	ran := 0
 	for _, s := range steps {
 		text := strings.TrimSpace(s.text)
 		switch {
@@ -309,7 +313,7 @@ func run(t *testing.T, fxfer string, steps []step) {
 			ran++
 		}
 	}
-	t.Logf("ran %d commands", ran)
+	return ran
 }
 
 // lacks tells whether this host cannot run a command.
