@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 const fullConfig = `

@@ -107,7 +107,7 @@ func parseCertificates(path string, text []byte) (all []*x509.Certificate, err e
 	return all, nil
 }
 
-// SystemCA, in the place of a file, is the CAs that the system trusts.
+// SystemCA in the place of a file is the CAs that the system trusts.
 const SystemCA = "system"
 
 // Authorities are CAs that are trusted, and what they have revoked, in files that are read again when they have changed. Their methods may be

@@ -204,7 +204,7 @@ func TestKeyPair(t *testing.T) {
 		deep = deep.Issue(t, testca.Authority("deep"), "ecdsa")
 	}
 	deep.Write(t, dir, "deep")
-	weak, err := rsa.GenerateKey(rand.Reader, 1024)
+	weak, err := rsa.GenerateKey(rand.Reader, 1024) //nolint:gosec // too short for us, too
 	require.NoError(t, err)
 	template := testca.Server()
 	template.SerialNumber, template.IPAddresses = big.NewInt(1), []net.IP{}

@@ -13,7 +13,7 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// SystemCA is the CAs that the system trusts, where a file could be named.
+// SystemCA in the place of a file is the CAs that the system trusts.
 const SystemCA = identity.SystemCA
 
 // TLS lets certificates that CAs vouch for take the place of keys. It names files, PEM, which are read again when they have changed. The zero TLS is

@@ -314,8 +314,9 @@ func TestRenewedMeanwhile(t *testing.T) {
 			c := client(t, t.TempDir(), Options{TLS: p.pair("nas"), Transport: by})
 			r, w := io.Pipe()
 			done := make(chan error, 1)
+			u := s.plain(t, "held")
 			go func() {
-				_, err := c.SendStream(t.Context(), r, s.plain(t, "held"))
+				_, err := c.SendStream(t.Context(), r, u)
 				_ = r.CloseWithError(err)
 				done <- err
 			}()
