@@ -76,6 +76,8 @@ type Job struct {
 	Pre     []Hook
 	Post    []Hook
 	Notify  []Notice
+
+	source string // all text that it was read from: of the same, the same job is made
 }
 
 // Hook is a command before or after a run.
@@ -296,8 +298,10 @@ func (r *reader) config(c *Config, n ast.Node) {
 	zone := time.Local
 	read(r, top, "time-zone", &zone, parseZone)
 	var notify []Notice
+	shared := zone.String() + "\n"
 	if e, ok := top["notify"]; ok {
 		notify = r.notices(e.value)
+		shared += e.value.String()
 	}
 	var tls fxfer.TLS
 	if e, ok := top["tls"]; ok {
@@ -322,6 +326,7 @@ func (r *reader) config(c *Config, n ast.Node) {
 			r.fault(item, "%s has the destination of %s: each would remove what the other one sends", j.Name, other)
 		}
 		names[j.Name], destinations[place] = true, j.Name
+		j.source = shared + "\n" + item.String()
 		c.Jobs = append(c.Jobs, j)
 	}
 	if len(c.Jobs) == 0 && len(r.problems) == 0 {

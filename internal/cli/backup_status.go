@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -29,6 +30,10 @@ than max-age, its last run failed, or a verification found something.`,
 		Args: func(c *cobra.Command, args []string) error { return noEmpty(args) },
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := openSite(*file)
+			var problems backup.Problems
+			if errors.As(err, &problems) {
+				return usageError("a daemon that runs goes on with the jobs that it has read before; `fxfer backup check` lists the faults", "%w", problems)
+			}
 			if err != nil {
 				return err
 			}

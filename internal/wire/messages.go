@@ -70,6 +70,7 @@ const (
 	TypeChunks
 	TypeAsk
 	TypeEmpty
+	TypeRetire
 )
 
 // Message is one message of the protocol.
@@ -431,6 +432,9 @@ type Streams struct {
 	Dead []uint64
 }
 
+// Retire asks the server to send no more on data streams, and to end them when what they carry is written: others take their place.
+type Retire struct{ Streams []uint64 }
+
 // Sample carries the sender of the message's own measurements: names and values as in SPEC.md.
 type Sample struct{ Values []Value }
 
@@ -592,6 +596,9 @@ func (*Ask) Type() Type { return TypeAsk }
 // Type implements Message.
 func (*Empty) Type() Type { return TypeEmpty }
 
+// Type implements Message.
+func (*Retire) Type() Type { return TypeRetire }
+
 // newMessage returns an empty message of a type, nil for unknown ones.
 func newMessage(t Type) Message {
 	switch t {
@@ -661,6 +668,8 @@ func newMessage(t Type) Message {
 		return new(Ask)
 	case TypeEmpty:
 		return new(Empty)
+	case TypeRetire:
+		return new(Retire)
 	}
 	return nil
 }
@@ -1231,17 +1240,29 @@ func (m *Pong) decode(d *decoder) { m.Time = d.int() }
 
 func (m *Streams) encode(e *encoder) {
 	e.uint(m.Want)
-	e.uint(uint64(len(m.Dead)))
-	for _, s := range m.Dead {
-		e.uint(s)
-	}
+	encodeUints(e, m.Dead)
 }
 
 func (m *Streams) decode(d *decoder) {
 	m.Want = d.uint()
-	for range d.count() {
-		m.Dead = append(m.Dead, d.uint())
+	m.Dead = decodeUints(d)
+}
+
+func (m *Retire) encode(e *encoder) { encodeUints(e, m.Streams) }
+func (m *Retire) decode(d *decoder) { m.Streams = decodeUints(d) }
+
+func encodeUints(e *encoder, list []uint64) {
+	e.uint(uint64(len(list)))
+	for _, n := range list {
+		e.uint(n)
 	}
+}
+
+func decodeUints(d *decoder) (list []uint64) {
+	for range d.count() {
+		list = append(list, d.uint())
+	}
+	return list
 }
 
 func (m *Sample) encode(e *encoder) {

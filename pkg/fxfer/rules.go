@@ -436,7 +436,7 @@ func (s *Server) sit(ctx context.Context, conn transport.Conn, who caller, sessi
 		err = s.seats.take(string(who.id), most)
 	}
 	if err != nil {
-		s.sentAway.add(session)
+		s.past.add(session)
 		s.cond.Broadcast()
 		return nil, nil, err
 	}
