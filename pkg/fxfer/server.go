@@ -133,7 +133,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 // listenOn listens for what the options ask for. Where that is both, QUIC may fail: many firewalls let no UDP pass in any case.
 func (s *Server) listenOn(addr string) error {
 	of := func(p transport.Protocol, addr string) error {
-		cfg := transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion, Socket: s.opt.Socket}
+		cfg := transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion, Socket: s.opt.Socket, Datagrams: s.opt.Datagrams}
 		cfg.Vouched = true // whom nobody vouches for is told so, which an alert might not achieve
 		if s.pair != nil {
 			cfg.Certificate = s.pair.Certificate
@@ -150,8 +150,14 @@ func (s *Server) listenOn(addr string) error {
 	}
 	switch s.opt.Transport {
 	case TransportTCP:
+		if s.opt.Datagrams != nil { // nobody reads from it
+			_ = s.opt.Datagrams.Close()
+		}
 		return of(transport.TCP, addr)
 	case TransportQUIC:
+		if s.opt.Socket != nil { // nobody accepts there
+			_ = s.opt.Socket.Close()
+		}
 		return of(transport.QUIC, addr)
 	case "", TransportAuto:
 	default:
