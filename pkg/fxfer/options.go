@@ -149,6 +149,7 @@ type ServerOptions struct {
 	Home       string           // folder of identity, authorised clients and invitations; "" is the user's
 	Listen     string           // address, such as ":7433"
 	Socket     *net.TCPListener // listened on already, as by systemd, in place of Listen; Serve closes it
+	Datagrams  *net.UDPConn     // the same for QUIC
 	Transport  Transport        // what clients may use; "" is TransportAuto
 	SockBuf    int              // bytes; a fixed window for every client, 0 is automatic
 	Congestion string           // congestion control, "" is automatic
