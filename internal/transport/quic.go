@@ -137,15 +137,13 @@ func (l *link) grant(n int64) bool {
 }
 
 // settle takes what the handshake has shown.
-func (l *link) settle(conn *quic.Conn, udp *udpSocket) error {
+func (l *link) settle(conn *quic.Conn, udp *udpSocket) {
 	l.mu.Lock()
 	l.conn, l.udp = conn, udp
 	l.mu.Unlock()
-	var err error
 	l.tls = conn.ConnectionState().TLS
-	l.peer, err = peerKey(l.tls)
+	l.peer = keyOf(l.tls.PeerCertificates)
 	context.AfterFunc(conn.Context(), func() { windowsLeft.Add(l.granted.Swap(0)) })
-	return err
 }
 
 // below returns what carries the link.
@@ -321,7 +319,11 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 	if err := quicOnly(cfg.SockBuf, cfg.Congestion); err != nil {
 		return nil, err
 	}
-	cert, err := certificate(cfg.Identity)
+	cache := &ticketCache{}
+	conf, err := clientTLS(&cfg, addr, func(key ed25519.PublicKey) error {
+		cache.server.Store(&key)
+		return expect(key)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -330,14 +332,12 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 		g = &Group{}
 	}
 	d, err := g.take(&cfg, addr, func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
-		cache := &ticketCache{box: g.box}
-		conf := tlsConfig(cert, func(key ed25519.PublicKey) error {
-			cache.server.Store(&key)
-			return expect(key)
-		})
-		conf.SessionTicketsDisabled, conf.ClientSessionCache = false, cache
-		if cfg.Early {
-			cache.use = g.box.usable(expect)
+		if cfg.Certificate == nil && cfg.Verify == nil {
+			cache.box = g.box
+			conf.SessionTicketsDisabled, conf.ClientSessionCache = false, cache
+			if cfg.Early {
+				cache.use = g.box.usable(expect)
+			}
 		}
 		d.run(addr, conf, cache.use != nil, traceTo(cfg.QLog, &g.all), over, hint)
 	})
@@ -369,6 +369,9 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 	c, err := d.stream(ctx)
 	if err != nil {
 		g.giveBack(d)
+		if alert, ok := alertOf(err); ok {
+			err = alert
+		}
 		return nil, fmt.Errorf("stream to %s: %w", addr, err)
 	}
 	return c, nil
@@ -424,7 +427,8 @@ func (d *dialled) run(addr string, conf *tls.Config, resumes bool, trace tracer,
 		if lost {
 			_, _ = c.conn.NextConnection(ctx) // comes at once, as the handshake is over
 		}
-		if err = d.settle(c.conn, c.udp); err == nil && d.tls.DidResume {
+		d.settle(c.conn, c.udp)
+		if d.tls.DidResume {
 			d.said, err = d.show(conf.Certificates[0].PrivateKey, clientSigns)
 		}
 	}
@@ -756,6 +760,9 @@ func handshakeError(ctx context.Context, err error) error {
 				return cause
 			}
 		}
+	}
+	if alert, ok := alertOf(err); ok {
+		return fmt.Errorf("remote error: %w", alert)
 	}
 	return fmt.Errorf("%v", err) //nolint:errorlint // it would match net.ErrClosed
 }

@@ -38,7 +38,7 @@ type quicListener struct {
 
 // listenQUIC is Listen over QUIC. On most ports both can be had, as TCP and UDP share none.
 func listenQUIC(addr string, cfg Config) (*quicListener, error) {
-	cert, err := certificate(cfg.Identity)
+	tlsConf, err := serverTLS(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -65,9 +65,8 @@ func listenQUIC(addr string, cfg Config) (*quicListener, error) {
 		}
 		return conf, nil
 	}
-	secure := tlsConfig(cert, func(ed25519.PublicKey) error { return nil })
-	secure.SessionTicketsDisabled, secure.WrapSession, secure.UnwrapSession = false, l.seal.wrap, l.seal.unwrap
-	if l.inner, err = l.tr.ListenEarly(secure, conf); err != nil {
+	tlsConf.SessionTicketsDisabled, tlsConf.WrapSession, tlsConf.UnwrapSession = false, l.seal.wrap, l.seal.unwrap
+	if l.inner, err = l.tr.ListenEarly(tlsConf, conf); err != nil {
 		_ = udp.Close()
 		return nil, err
 	}
@@ -147,9 +146,10 @@ func (l *quicListener) serve() {
 func (l *quicListener) greeted(x *link, conn *quic.Conn) bool {
 	ctx, cancel := context.WithTimeout(l.ctx, HandshakeTimeout)
 	defer cancel()
-	if shaken(ctx, conn) != nil || x.settle(conn, l.udp) != nil {
+	if shaken(ctx, conn) != nil {
 		return false
 	}
+	x.settle(conn, l.udp)
 	if !x.tls.DidResume {
 		return true
 	}

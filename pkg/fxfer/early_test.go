@@ -181,23 +181,12 @@ func TestReplayedTransfer(t *testing.T) {
 		require.NoError(t, err)
 	}
 	early := s.proxy.Early()
-	pin, err := identity.ParsePin(clientPin(t, home))
-	require.NoError(t, err)
-	require.NoError(t, s.store.Revoke(pin))
+	require.NoError(t, s.store.Revoke(identity.Principal(pin(t, home))))
 	to.Path = "fifth"
 	_, err = client(t, home, opt).Send(t.Context(), []string{source}, to)
 	require.Equal(t, KindTrust, KindOf(err), "%v", err)
 	require.Greater(t, s.proxy.Early(), early)
 	require.NotContains(t, files(t, s.dir), filepath.Join(s.dir, "fifth"))
-}
-
-func clientPin(t *testing.T, home string) string {
-	t.Helper()
-	store, err := identity.OpenStore(home)
-	require.NoError(t, err)
-	key, err := store.Key()
-	require.NoError(t, err)
-	return string(identity.PinOfPrivate(key))
 }
 
 // TestEarlyWithoutQUIC: a session that has begun in 0-RTT goes over to TCP if nothing answers.

@@ -183,13 +183,12 @@ func (s *clientSession) run(ctx context.Context) error {
 	if first == 0 {
 		first = min(max(initialStreams, s.client.learned(s.client.pathName(s.url.address(), s.via.of))), opt.MaxStreams)
 	}
-	_, known, err := s.client.store.KnownServer(s.url.address())
+	trusted, err := s.client.knows(s.url)
 	if err != nil {
-		return trustError(err)
+		return err
 	}
 	// The data streams connect while the control stream does. Only an unknown server has to be confirmed first.
 	s.ready = make(chan struct{})
-	trusted := known || s.url.Pin != "" || s.client.pin != ""
 	if trusted {
 		if !s.again { // or else a server that had no room would have to refuse them all once more
 			s.grow(ctx, first)
@@ -263,10 +262,10 @@ func (s *clientSession) config() transport.Config {
 	if s.via.of == "" {
 		s.via = s.client.firstChoice(s.url.address())
 	}
-	return transport.Config{
-		Identity: s.client.key, Protocol: s.via.of.protocol(), Group: &s.group, QLog: opt.QLog, SockBuf: opt.SockBuf, Congestion: opt.Congestion,
-		Tickets: filepath.Join(s.client.store.Dir(), "tickets"),
-	}
+	cfg := s.client.transportTo(s.url)
+	cfg.Protocol, cfg.Group, cfg.QLog, cfg.SockBuf, cfg.Congestion = s.via.of.protocol(), &s.group, opt.QLog, opt.SockBuf, opt.Congestion
+	cfg.Tickets = filepath.Join(s.client.store.Dir(), "tickets")
+	return cfg
 }
 
 // carrier is what carries the data, and the QUIC connections it takes.

@@ -110,8 +110,8 @@ func TestSmallWindow(t *testing.T) {
 		want   string
 		says   string
 	}{
-		"QUIC is faster": {0, 48 << 20, "quic", "the receiver's TCP window was the limit"},
-		"QUIC is slower": {8e6, 44 << 20, "tcp", "QUIC was tried and moved"},
+		"QUIC is faster": {0, 32 << 20, "quic", "the receiver's TCP window was the limit"},
+		"QUIC is slower": {8e6, 40 << 20, "tcp", "QUIC was tried and moved"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPath(t, lab.Link{Rate: 200e6, RTT: 40 * time.Millisecond, PoliceUDP: c.police}, c.size, "--sock-buf", "64KiB")
