@@ -16,6 +16,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -68,6 +69,7 @@ type Ledger struct {
 	file    *os.File
 	session int64 // where the present one begins in it
 	out     *bufio.Writer
+	fails   int64 // in it
 	err     error // the first
 }
 
@@ -123,6 +125,9 @@ func (l *Ledger) Other(path string) { l.add(record{kind: other, path: path}) }
 // Failed notes what is not there, and why. Of what could not be listed the path may be "".
 func (l *Ledger) Failed(path, why string) {
 	l.add(record{kind: failed, path: path, first: strings.Join(strings.Fields(why), " ")})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fails++
 }
 
 // There visits what this session has noted as being there, in the order in which it was, some perhaps several times.
@@ -264,6 +269,11 @@ func (l *Ledger) finish(previous string, digest func(path string) ([32]byte, err
 		return err
 	}
 	defer fails.discard()
+	if l.fails > 0 {
+		if err := fails.line(countWord, strconv.FormatInt(l.fails, 10)); err != nil {
+			return err
+		}
+	}
 	err = s.each(func(group []record) error {
 		now := group[len(group)-1]
 		if now.seq < session {

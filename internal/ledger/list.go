@@ -156,17 +156,35 @@ func readLine(in *bufio.Reader) (first, second string, err error) {
 	return before, after, nil
 }
 
-// Failures visits what a complete snapshot lacks since it failed, with the reason. Most lack nothing.
-func Failures(root *os.Root, name string, visit func(path, why string) error) error {
+// countWord begins the first line of what failed.
+const countWord = "count"
+
+// Failures returns how many entries a complete snapshot lacks since they failed, and visits them with the reasons, unless visit is nil. Most lack
+// nothing.
+func Failures(root *os.Root, name string, visit func(path, why string) error) (count int64, err error) {
 	file, err := root.Open(name + failedSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer file.Close()
-	in := bufio.NewReaderSize(file, 64<<10)
+	in := bufio.NewReaderSize(file, 4<<10)
+	word, text, err := readLine(in)
+	if err == nil && word != countWord {
+		err = errBroken
+	}
+	if err == nil {
+		count, err = strconv.ParseInt(text, 10, 64)
+	}
+	if err != nil || visit == nil {
+		return count, err
+	}
+	return count, eachFailure(in, visit)
+}
+
+func eachFailure(in *bufio.Reader, visit func(path, why string) error) error {
 	for {
 		why, path, err := readLine(in)
 		if errors.Is(err, io.EOF) {
