@@ -47,8 +47,12 @@ func newActivated(t *testing.T, config string) (*activated, string) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.notify.Close() })
 	require.NoError(t, os.MkdirAll(filepath.Join(a.dir, "files"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(a.dir, "fxfer.yaml"), []byte(config), 0o600))
+	a.configure(config)
 	return a, address
+}
+
+func (a *activated) configure(config string) {
+	require.NoError(a.t, os.WriteFile(filepath.Join(a.dir, "fxfer.yaml"), []byte(config), 0o600))
 }
 
 // heard waits until the server tells systemd something.
@@ -78,11 +82,37 @@ func (a *activated) start() {
 	a.heard("READY=1")
 }
 
+// admit makes a client that may read and write, and returns its home and the server's key.
+func (a *activated) admit() (home, pin string) {
+	a.t.Helper()
+	server, err := identity.OpenStore(filepath.Join(a.dir, "home"))
+	require.NoError(a.t, err)
+	serverKey, err := server.Key()
+	require.NoError(a.t, err)
+	home = filepath.Join(a.dir, "client")
+	client, err := identity.OpenStore(home)
+	require.NoError(a.t, err)
+	key, err := client.Key()
+	require.NoError(a.t, err)
+	public, err := identity.PinOfPrivate(key).Key()
+	require.NoError(a.t, err)
+	require.NoError(a.t, server.AddAuthorized(public, identity.Grants{"*": identity.Read | identity.Write}, ""))
+	return home, string(identity.PinOfPrivate(serverKey))
+}
+
 func (a *activated) stop() {
 	a.t.Helper()
 	require.NoError(a.t, a.cmd.Process.Signal(syscall.SIGTERM))
 	a.heard("STOPPING=1")
 	require.NoError(a.t, a.cmd.Wait(), "%s", &a.said)
+}
+
+// reload has the server read its configuration again.
+func (a *activated) reload() {
+	a.t.Helper()
+	require.NoError(a.t, a.cmd.Process.Signal(syscall.SIGHUP))
+	a.heard("MONOTONIC_USEC=")
+	a.heard("READY=1")
 }
 
 // TestRestart restarts a server twice, as systemd does that holds its socket, under fifty transfers: none fails, and none is refused.
@@ -93,18 +123,7 @@ func TestRestart(t *testing.T) {
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{byte(*seed), byte(*seed >> 8)}).Read(content)
 	require.NoError(t, os.WriteFile(filepath.Join(a.dir, "content"), content, 0o600))
-	server, err := identity.OpenStore(filepath.Join(a.dir, "home"))
-	require.NoError(t, err)
-	serverKey, err := server.Key()
-	require.NoError(t, err)
-	clientHome := filepath.Join(a.dir, "client")
-	own, err := identity.OpenStore(clientHome)
-	require.NoError(t, err)
-	key, err := own.Key()
-	require.NoError(t, err)
-	pin, err := identity.PinOfPrivate(key).Key()
-	require.NoError(t, err)
-	require.NoError(t, server.AddAuthorized(pin, identity.Grants{"*": identity.Read | identity.Write}, ""))
+	client, pin := a.admit()
 	a.start()
 	a.heard("WATCHDOG=1")
 
@@ -122,7 +141,7 @@ func TestRestart(t *testing.T) {
 	defer cancel()
 	for i := range transfers {
 		first := sync.OnceFunc(func() { begun.Add(1) })
-		c, err := fxfer.NewClient(fxfer.Options{Home: clientHome, Streams: 1, RetryFor: 3 * time.Minute, Pin: string(identity.PinOfPrivate(serverKey)),
+		c, err := fxfer.NewClient(fxfer.Options{Home: client, Streams: 1, RetryFor: 3 * time.Minute, Pin: pin,
 			Progress: func(p fxfer.Progress) {
 				if done[i].Store(p.BytesDone); p.BytesDone > 0 {
 					first()
@@ -166,8 +185,6 @@ func TestRestart(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(content, got))
 	}
-	require.NoError(t, a.cmd.Process.Signal(syscall.SIGHUP))
-	a.heard("MONOTONIC_USEC=")
-	a.heard("READY=1")
+	a.reload()
 	a.stop()
 }

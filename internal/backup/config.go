@@ -61,6 +61,7 @@ type Job struct {
 
 	Destination fxfer.URL
 	Mode        Mode
+	AllowFailed int            // entries, without which a snapshot counts as good
 	Keep        retention.Keep // of Snapshots
 	Zone        *time.Location // of schedule, window, timetable and retention
 	Verify      *Schedule      // when snapshots are read again at the server; nil is never
@@ -74,6 +75,8 @@ type Job struct {
 	Pre     []Hook
 	Post    []Hook
 	Notify  []Notice
+
+	source string // all text that it was read from: of the same, the same job is made
 }
 
 // Hook is a command before or after a run.
@@ -294,8 +297,10 @@ func (r *reader) config(c *Config, n ast.Node) {
 	zone := time.Local
 	read(r, top, "time-zone", &zone, parseZone)
 	var notify []Notice
+	shared := zone.String() + "\n"
 	if e, ok := top["notify"]; ok {
 		notify = r.notices(e.value)
+		shared += e.value.String()
 	}
 	e, ok := top["jobs"]
 	if !ok {
@@ -316,6 +321,7 @@ func (r *reader) config(c *Config, n ast.Node) {
 			r.fault(item, "%s has the destination of %s: each would remove what the other one sends", j.Name, other)
 		}
 		names[j.Name], destinations[place] = true, j.Name
+		j.source = shared + "\n" + item.String()
 		c.Jobs = append(c.Jobs, j)
 	}
 	if len(c.Jobs) == 0 && len(r.problems) == 0 {
@@ -334,7 +340,7 @@ func (j *Job) place() string {
 
 var jobKeys = []string{
 	"name", "schedule", "time-zone", "jitter", "sources", "filters", "max-size", "one-file-system", "command", "file", "destination", "mode", "keep",
-	"window", "overrun", "rate", "retries", "backoff", "max-age", "pre", "post", "notify", "compress", "delta", "streams", "verify",
+	"allow-failed", "window", "overrun", "rate", "retries", "backoff", "max-age", "pre", "post", "notify", "compress", "delta", "streams", "verify",
 }
 
 func (r *reader) job(n ast.Node, zone *time.Location, notify []Notice) *Job {
@@ -362,6 +368,7 @@ func (r *reader) job(n ast.Node, zone *time.Location, notify []Notice) *Job {
 	read(r, e, "file", &j.File, parseFile)
 	read(r, e, "destination", &j.Destination, parseDestination)
 	read(r, e, "mode", &j.Mode, oneOf(Snapshots, Mirror))
+	read(r, e, "allow-failed", &j.AllowFailed, parseAllowed)
 	read(r, e, "compress", &j.Compress, oneOf("auto", "zstd", "none"))
 	read(r, e, "delta", &j.Delta, oneOf("auto", "fixed", "chunks", "none"))
 	read(r, e, "streams", &j.Streams, parseStreams)
@@ -411,6 +418,9 @@ func (r *reader) together(n ast.Node, j *Job, e map[string]entry) {
 		r.fault(at("sources"), "the list is empty")
 	}
 	if j.Command != "" {
+		if has("allow-failed") {
+			r.fault(at("allow-failed"), "the output of a command is sent whole, or not at all")
+		}
 		for _, key := range []string{"filters", "max-size", "one-file-system"} {
 			if has(key) {
 				r.fault(at(key), "%s selects files, and the output of a command is sent whole", key)
@@ -424,7 +434,7 @@ func (r *reader) together(n ast.Node, j *Job, e map[string]entry) {
 		r.fault(at("overrun"), "there is no window to overrun")
 	}
 	if j.Mode == Mirror {
-		for _, key := range []string{"keep", "verify"} {
+		for _, key := range []string{"allow-failed", "keep", "verify"} {
 			if has(key) {
 				r.fault(at(key), "%s is for snapshots, and a mirror has none", key)
 			}
@@ -625,6 +635,14 @@ func parseNumber(s string) (int, error) {
 		return 0, fmt.Errorf("%q is not a number", s)
 	}
 	return int(n), nil
+}
+
+func parseAllowed(s string) (int, error) {
+	n, err := parseNumber(s)
+	if err == nil && n > fxfer.MaxAllowFailed {
+		err = fmt.Errorf("%d entries are more than can be allowed, %d", n, fxfer.MaxAllowFailed)
+	}
+	return n, err
 }
 
 func parseWebhook(s string) (string, error) {

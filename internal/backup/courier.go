@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -26,7 +28,7 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	opt := fxfer.Options{Throttle: t.Limit, Progress: t.Progress, Notice: t.Notice}
 	opt.Target.Delta = fxfer.Delta(j.Delta)
 	if j.Mode == Snapshots {
-		opt.Target.Snapshot = t.Snapshot
+		opt.Target.Snapshot, opt.Target.AllowFailed = t.Snapshot, t.AllowFailed
 	}
 	if j.Command == "" {
 		opt.Source = fxfer.Source{Rules: j.Filters, MaxSize: j.MaxSize, OneFileSystem: j.OneFileSystem}
@@ -38,9 +40,24 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	}
 	report, err := send(ctx, client, t)
 	if t.Again && errors.Is(err, fxfer.ErrSnapshotExists) { // the end of the attempt before was not heard of
-		return report, nil
+		return c.made(ctx, t, report)
 	}
 	return report, err
+}
+
+// made returns what became of an attempt before that has made the snapshot.
+func (c *Client) made(ctx context.Context, t *Task, report *fxfer.Report) (*fxfer.Report, error) {
+	if t.Job.AllowFailed == 0 {
+		return report, nil
+	}
+	all, err := c.List(ctx, t.Job)
+	i := slices.IndexFunc(all, func(s fxfer.Snapshot) bool { return s.Name == t.Snapshot })
+	if err != nil || i < 0 || all[i].Failed == 0 {
+		return report, err
+	}
+	report.Snapshot, report.Failed = t.Snapshot, all[i].Failed
+	lacking := units.Count(report.Failed, "entry", "entries")
+	return report, &fxfer.Error{Kind: fxfer.KindPartial, Err: fmt.Errorf("the snapshot %s is there, without %s that failed", t.Snapshot, lacking)}
 }
 
 func send(ctx context.Context, client *fxfer.Client, t *Task) (*fxfer.Report, error) {
@@ -77,17 +94,21 @@ func (c *Client) Scrub(ctx context.Context, j *Job, snapshot string, visit func(
 	return client.Scrub(ctx, j.Destination, snapshot, visit)
 }
 
-// Snapshots implements Courier.
-func (c *Client) Snapshots(ctx context.Context, j *Job) (names []string, err error) {
+// List returns a job's complete snapshots, the oldest first.
+func (c *Client) List(ctx context.Context, j *Job) ([]fxfer.Snapshot, error) {
 	client, err := c.client(j, fxfer.Options{})
 	if err != nil {
 		return nil, err
 	}
 	all, err := client.Snapshots(ctx, j.Destination)
+	return slices.DeleteFunc(all, func(s fxfer.Snapshot) bool { return s.Partial }), err
+}
+
+// Snapshots implements Courier.
+func (c *Client) Snapshots(ctx context.Context, j *Job) (names []string, err error) {
+	all, err := c.List(ctx, j)
 	for _, s := range all {
-		if !s.Partial {
-			names = append(names, s.Name)
-		}
+		names = append(names, s.Name)
 	}
 	return names, err
 }

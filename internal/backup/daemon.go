@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 )
 
 // Daemon runs jobs when they are due.
 type Daemon struct {
 	*Runner
+	// Config is with what it begins. Its file is read again when it changes.
 	Config *Config
-	// Look is how often the clock and the jobs' states are looked at; 0 is lookEvery. Runs begin to the second anyway.
+	// Reload asks to read the file now; nil never does.
+	Reload <-chan struct{}
+	// Look is how often the clock, the jobs' states and their file are looked at; 0 is lookEvery. Runs begin to the second anyway.
 	Look time.Duration
 }
 
@@ -29,23 +31,28 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	var jobs sync.WaitGroup
-	defer jobs.Wait()
-	for _, j := range d.Config.Jobs {
-		jobs.Go(func() { d.keep(ctx, j) })
-		if j.Verify != nil {
-			jobs.Go(func() { d.keepVerified(ctx, j) })
+	k := &keepers{Daemon: d, byName: map[string]*keeper{}}
+	defer k.all.Wait()
+	k.change(ctx, d.Config.Jobs)
+	d.Log.Info("daemon runs", "jobs", len(d.Config.Jobs))
+	tick := time.NewTicker(d.Look)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			k.look(ctx, false)
+		case <-d.Reload:
+			k.look(ctx, true)
 		}
 	}
-	d.Log.Info("daemon runs", "jobs", len(d.Config.Jobs))
-	<-ctx.Done()
-	return nil
 }
 
-// keep runs one job whenever it is due, so it never overlaps with itself.
-func (d *Daemon) keep(ctx context.Context, j *Job) {
+// keep runs one job whenever it is due, so it never overlaps with itself, until waiting ends. The run under way then goes on, until ctx ends.
+func (d *Daemon) keep(ctx, waiting context.Context, j *Job) {
 	free := d.Clock.Now()
-	for last := free; ctx.Err() == nil; {
+	for last := free; waiting.Err() == nil; {
 		now := d.Clock.Now()
 		if now.Sub(last) > d.Look+lateFrom || now.Before(last) { // the host slept, or the clock was set
 			free = now
@@ -54,13 +61,13 @@ func (d *Daemon) keep(ctx context.Context, j *Job) {
 		st, err := d.look(j, now, 0)
 		if err != nil {
 			d.Log.Error("state", "job", j.Name, "error", err)
-			d.Clock.Sleep(ctx, d.Look)
+			d.Clock.Sleep(waiting, d.Look)
 			continue
 		}
 		d.watchAge(ctx, j, &st, now)
 		s := j.next(&st, now, free)
 		if s.at.IsZero() || s.at.After(now) {
-			d.Clock.Sleep(ctx, upTo(s.at, now, d.Look))
+			d.Clock.Sleep(waiting, upTo(s.at, now, d.Look))
 			continue
 		}
 		record, err := d.Runner.Run(ctx, j, s.due, false)
@@ -71,7 +78,7 @@ func (d *Daemon) keep(ctx context.Context, j *Job) {
 		last = free
 		if err != nil && !errors.Is(err, ErrPaused) && ctx.Err() == nil {
 			d.Log.Warn("no run", "job", j.Name, "error", err)
-			d.Clock.Sleep(ctx, d.Look)
+			d.Clock.Sleep(waiting, d.Look)
 		}
 	}
 }

@@ -74,6 +74,8 @@ func (m *message) text(j *Job) string {
 		return fmt.Sprintf("backup %s on %s: the newest good backup is of %s, older than %v", m.Job, m.Host, m.LastGood.In(j.Zone).Format("2006-01-02 15:04"), j.MaxAge)
 	case m.Run != nil && m.Run.Error != "":
 		return fmt.Sprintf("backup %s on %s: %s: %s", m.Job, m.Host, m.Run.Outcome, m.Run.Error)
+	case m.Run != nil && m.Run.Failures > 0:
+		return fmt.Sprintf("backup %s on %s: %s, without %s", m.Job, m.Host, m.Event, m.Run.Lacking())
 	}
 	return fmt.Sprintf("backup %s on %s: %s", m.Job, m.Host, m.Event)
 }

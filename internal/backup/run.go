@@ -21,9 +21,11 @@ type Task struct {
 	Snapshot string          // the name of the one that is made, or gone on with
 	Limit    *fxfer.Throttle // changes by the timetable
 	Again    bool            // it is not the run's first attempt
-	Env      []string        // of the command whose output is sent
-	Progress func(fxfer.Progress)
-	Notice   func(string)
+	// AllowFailed is how many entries may fail and the snapshot is visible without them: then the Report names it, and comes with an error.
+	AllowFailed int64
+	Env         []string // of the command whose output is sent
+	Progress    func(fxfer.Progress)
+	Notice      func(string)
 }
 
 // Courier carries what jobs send to their servers. Its methods are safe for concurrent use.
@@ -232,8 +234,16 @@ func (l *leg) attempts(ctx context.Context) error {
 	defer done()
 	for try := 0; ; try++ {
 		l.active.Attempts++
-		report, err := l.attempt(ctx, limit)
+		allowed := 0
+		if try >= partialRetries(l.job.Retries) { // it might be whole with the next attempt
+			allowed = l.job.AllowFailed
+		}
+		report, err := l.attempt(ctx, limit, allowed)
 		l.count(report)
+		if fxfer.KindOf(err) == fxfer.KindPartial && report != nil && report.Snapshot != "" {
+			l.warn(err)
+			return nil
+		}
 		if try == 0 && errors.Is(err, fxfer.ErrSnapshotExists) { // it was made before the clock was set back
 			if err = l.rename(); err == nil {
 				continue
@@ -268,10 +278,13 @@ func worthwhile(err error, try, retries int) bool {
 	case fxfer.KindUsage, fxfer.KindTrust:
 		return false
 	case fxfer.KindPartial: // files that changed meanwhile; what can't be read stays so
-		return try < min(2, retries)
+		return try < partialRetries(retries)
 	}
 	return try < retries
 }
+
+// partialRetries is how many attempts may follow one by which some entries failed.
+func partialRetries(retries int) int { return min(2, retries) }
 
 // underTimetable returns a limit that follows the job's timetable.
 func (l *leg) underTimetable(ctx context.Context) (limit *fxfer.Throttle, done func()) {
@@ -295,7 +308,7 @@ func (l *leg) underTimetable(ctx context.Context) (limit *fxfer.Throttle, done f
 	}
 }
 
-func (l *leg) attempt(ctx context.Context, limit *fxfer.Throttle) (*fxfer.Report, error) {
+func (l *leg) attempt(ctx context.Context, limit *fxfer.Throttle, allowed int) (*fxfer.Report, error) {
 	var latest atomic.Pointer[fxfer.Progress]
 	saving, stop := context.WithCancel(ctx)
 	var saver sync.WaitGroup
@@ -303,7 +316,7 @@ func (l *leg) attempt(ctx context.Context, limit *fxfer.Throttle) (*fxfer.Report
 	defer saver.Wait()
 	defer stop()
 	return l.Courier.Transfer(ctx, &Task{
-		Job: l.job, Snapshot: l.active.Snapshot, Limit: limit, Again: l.active.Attempts > 1, Env: l.env(),
+		Job: l.job, Snapshot: l.active.Snapshot, Limit: limit, Again: l.active.Attempts > 1, Env: l.env(), AllowFailed: int64(allowed),
 		Progress: func(p fxfer.Progress) {
 			latest.Store(&p)
 			if l.Watch != nil {

@@ -102,6 +102,52 @@ func TestHooks(t *testing.T) {
 	}
 }
 
+// A snapshot that lacks a few entries is good, but only the last attempt may make such a one.
+func TestAllowFailed(t *testing.T) {
+	lacking := &fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("2 entries failed")}
+	for _, test := range []struct {
+		text     string
+		attempts []error // what each ends with; lacking makes the snapshot if it may
+		outcome  Outcome
+		allowed  []int64
+	}{
+		{"", []error{lacking}, Partial, []int64{0, 0, 0}},
+		{"  allow-failed: 2\n", []error{lacking}, Good, []int64{0, 0, 2}},
+		{"  allow-failed: 2\n  retries: 0\n", []error{lacking}, Good, []int64{2}},
+		{"  allow-failed: 1\n", []error{lacking}, Partial, []int64{0, 0, 1}},
+		{"  allow-failed: 2\n", []error{lacking, nil}, Good, []int64{0, 0}},
+		{"  allow-failed: 2\n", []error{errors.New("lost"), errors.New("lost"), errors.New("lost"), lacking}, Good, []int64{0, 0, 2, 2}},
+	} {
+		var allowed []int64
+		r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Courier: courier(func(_ context.Context, task *Task) (*fxfer.Report, error) {
+			err := test.attempts[min(len(allowed), len(test.attempts)-1)]
+			allowed = append(allowed, task.AllowFailed)
+			report := &fxfer.Report{}
+			if errors.Is(err, lacking) {
+				if report.Failed = 2; task.AllowFailed >= 2 {
+					report.Snapshot = task.Snapshot
+				}
+			}
+			return report, err
+		})}
+		job := oneJob(t, "  sources: [/a]\n"+test.text)
+		record, err := r.Run(t.Context(), job, time.Now(), true)
+		require.NoError(t, err)
+		require.Equal(t, test.outcome, record.Outcome, "%+v", test)
+		require.Equal(t, test.allowed, allowed, "%+v", test)
+		st, err := r.Store.State("a")
+		require.NoError(t, err)
+		require.Equal(t, test.outcome == Good, !st.LastGood.IsZero())
+		m := message{Event: EventSuccess, Job: "a", Host: "h", Run: record}
+		if test.outcome == Good && record.Failures > 0 {
+			require.Equal(t, []string{"2 entries failed"}, record.Warnings)
+			require.Empty(t, record.Error)
+			require.Equal(t, "backup a on h: success, without 2 entries that failed", m.text(job))
+			require.Empty(t, StatusOf(job, st, nil, false, time.Now()).Alarm)
+		}
+	}
+}
+
 // Whoever is to be told is; a webhook that is down does not make a run fail.
 func TestNotify(t *testing.T) {
 	needShell(t)

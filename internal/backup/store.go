@@ -12,6 +12,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/fxfer/fxfer/internal/units"
 )
 
 // Outcome is how a run or a transfer ended.
@@ -63,6 +65,14 @@ func (r *Record) Err() error {
 		return nil
 	}
 	return r.err
+}
+
+// Lacking names the entries that a good run lacks, "" for none.
+func (r *Record) Lacking() string {
+	if r.Outcome != Good || r.Failures == 0 {
+		return ""
+	}
+	return units.Count(r.Failures, "entry", "entries") + " that failed"
 }
 
 // Duration is the time that a record's transfer took.

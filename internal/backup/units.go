@@ -53,7 +53,9 @@ SystemCallArchitectures=native
 %s`, description, user, unitQuote("FXFER_HOME="+o.Home), unitQuote(o.Program), command, unitQuote(o.File), kind, install)
 	}
 	if !o.Timers {
-		return []Unit{{"fxfer-backup.service", service("fxfer backups", "Type=exec\nRestart=on-failure\nRestartSec=10\n", "daemon", "\n[Install]\nWantedBy=multi-user.target\n"), true}}
+		// A faulty file makes the reload fail, and the daemon does not hear of it.
+		reload := fmt.Sprintf("ExecReload=%s backup check --file %s\nExecReload=/bin/kill -HUP $MAINPID\n", unitQuote(o.Program), unitQuote(o.File))
+		return []Unit{{"fxfer-backup.service", service("fxfer backups", "Type=exec\n"+reload+"Restart=on-failure\nRestartSec=10\n", "daemon", "\n[Install]\nWantedBy=multi-user.target\n"), true}}
 	}
 	units := []Unit{{"fxfer-backup@.service", service("fxfer backup %i", "Type=oneshot\n", "run --due %i", ""), false}}
 	for _, j := range c.Jobs {

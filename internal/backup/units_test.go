@@ -42,6 +42,7 @@ func TestUnits(t *testing.T) {
 	require.Len(t, one, 1)
 	require.Contains(t, one[0].Text, "\nUser=backup\n")
 	require.Contains(t, one[0].Text, "\nExecStart=/usr/bin/fxfer backup daemon --file \"/etc/my jobs%%.yaml\"\n")
+	require.Contains(t, one[0].Text, "\nExecReload=/usr/bin/fxfer backup check --file \"/etc/my jobs%%.yaml\"\nExecReload=/bin/kill -HUP $MAINPID\n")
 	o.Timers = true
 	units := Units(c, o)
 	require.Len(t, units, 2, "b is run by hand")

@@ -52,9 +52,10 @@ func turn(names []string, last string) []string {
 	return []string{newest, others[i%len(others)]}
 }
 
-// keepVerified reads a job's snapshots again whenever that is due. What was missed is made up for once.
-func (d *Daemon) keepVerified(ctx context.Context, j *Job) {
-	for ctx.Err() == nil {
+// keepVerified reads a job's snapshots again whenever that is due. What was missed is made up for once. The
+// end of waiting lets the one under way end.
+func (d *Daemon) keepVerified(ctx, waiting context.Context, j *Job) {
+	for waiting.Err() == nil {
 		now := d.Clock.Now()
 		st, err := d.Store.State(j.Name)
 		due := time.Time{}
@@ -62,7 +63,7 @@ func (d *Daemon) keepVerified(ctx context.Context, j *Job) {
 			due = j.Verify.Last(st.Verified, now)
 		}
 		if due.IsZero() && !st.Verified.IsZero() {
-			d.Clock.Sleep(ctx, upTo(j.Verify.Next(now), now, d.Look))
+			d.Clock.Sleep(waiting, upTo(j.Verify.Next(now), now, d.Look))
 			continue
 		}
 		first := st.Verified.IsZero()
@@ -77,7 +78,7 @@ func (d *Daemon) keepVerified(ctx context.Context, j *Job) {
 		}
 		if err != nil && ctx.Err() == nil {
 			d.Log.Warn("verification", "job", j.Name, "error", err)
-			d.Clock.Sleep(ctx, d.Look)
+			d.Clock.Sleep(waiting, d.Look)
 		}
 	}
 }

@@ -263,7 +263,7 @@ func (d *runDisplay) run(ctx context.Context, s *site, j *backup.Job, due bool) 
 
 // runLine sums up a run.
 func runLine(r *backup.Record) string {
-	parts := []string{fmt.Sprintf("%s: %s written in %s", r.Outcome, showBytes(r.Written), showTime(r.Duration()))}
+	parts := []string{fmt.Sprintf("%s: %s written in %s", outcomeText(r), showBytes(r.Written), showTime(r.Duration()))}
 	if r.Sent < r.Written {
 		parts = append(parts, showBytes(r.Sent)+" sent")
 	}
@@ -328,7 +328,9 @@ func newBackupDaemonCommand(file *string) *cobra.Command {
 beside itself. What was missed while the daemon was down is made up for, once for
 each job; what was cut off goes on, also after a crash.
 
-A changed file of jobs counts from the next start on.`,
+When the file of jobs has changed, or on SIGHUP, it is read again: jobs that are new
+or not as before begin anew, once their present run is over, and others go on as they
+are. A faulty file is refused in the log, and changes nothing.`,
 		Args: exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := openSite(*file)
@@ -342,7 +344,20 @@ A changed file of jobs counts from the next start on.`,
 				level = slog.LevelWarn
 			}
 			log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-			d := &backup.Daemon{Runner: s.runner(log), Config: s.config}
+			reload := make(chan struct{}, 1)
+			var hear sync.WaitGroup
+			defer hear.Wait()
+			running, end := context.WithCancel(ctx)
+			defer end()
+			hear.Go(func() {
+				onHangup(running, func() {
+					select {
+					case reload <- struct{}{}:
+					default: // it will be read anyway
+					}
+				})
+			})
+			d := &backup.Daemon{Runner: s.runner(log), Config: s.config, Reload: reload}
 			return d.Run(ctx)
 		},
 	}

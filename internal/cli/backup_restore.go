@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,7 +52,10 @@ not younger.`,
 				if err != nil {
 					return nil, err
 				}
-				if sources, err = restored(j, snapshot, args[1:len(args)-1]); err != nil {
+				if snapshot.Failed > 0 && !f.quiet {
+					fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s lacks %s that failed when it was made\n", snapshot.Name, count(snapshot.Failed, "entry", "entries"))
+				}
+				if sources, err = restored(j, snapshot.Name, args[1:len(args)-1]); err != nil {
 					return nil, err
 				}
 				f.target = sources[0].Redacted()
@@ -91,41 +95,39 @@ func parseAt(s string) (string, error) {
 	return s, err
 }
 
-// snapshotAt returns the snapshot that a user means, "" of a mirror.
-func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (string, error) {
+// snapshotAt returns the snapshot that a user means, one without a name of a mirror.
+func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none fxfer.Snapshot, err error) {
 	if j.Mode == backup.Mirror {
 		if at != "" {
-			return "", usageError("leave --at out", "job %s is a mirror: it has only the newest backup", j.Name)
+			return none, usageError("leave --at out", "job %s is a mirror: it has only the newest backup", j.Name)
 		}
-		return "", nil
+		return none, nil
 	}
-	client := &backup.Client{Home: s.home}
-	names, err := client.Snapshots(ctx, j)
+	all, err := (&backup.Client{Home: s.home}).List(ctx, j)
 	if err != nil {
-		return "", err
+		return none, err
 	}
-	if len(names) == 0 {
-		return "", &fxfer.Error{Kind: fxfer.KindRemoteDisk, Err: fmt.Errorf("job %s has no complete snapshot", j.Name)}
+	if len(all) == 0 {
+		return none, &fxfer.Error{Kind: fxfer.KindRemoteDisk, Err: fmt.Errorf("job %s has no complete snapshot", j.Name)}
 	}
 	if at == "" {
-		return names[len(names)-1], nil
+		return all[len(all)-1], nil
 	}
 	until, named := backup.SnapshotTime(at)
 	if !named {
 		if until, err = parseNewer(at, time.Now().In(j.Zone)); err != nil {
-			return "", usageError("", "--at: %w", err)
+			return none, usageError("", "--at: %w", err)
 		}
 		if len(at) == len(time.DateOnly) { // all of the day
 			until = until.AddDate(0, 0, 1).Add(-time.Nanosecond)
 		}
 	}
-	for i := len(names) - 1; i >= 0; i-- {
-		t, _ := backup.SnapshotTime(names[i])
-		if named && names[i] == at || !named && !t.After(until) {
-			return names[i], nil
+	for _, x := range slices.Backward(all) {
+		if named && x.Name == at || !named && !x.Time.After(until) {
+			return x, nil
 		}
 	}
-	return "", usageError("`fxfer backup snapshots "+j.Name+"` lists them", "job %s has no snapshot of %s; the oldest is %s", j.Name, at, names[0])
+	return none, usageError("`fxfer backup snapshots "+j.Name+"` lists them", "job %s has no snapshot of %s; the oldest is %s", j.Name, at, all[0].Name)
 }
 
 // restored returns where paths of a backup are, or all of it.
@@ -158,16 +160,19 @@ func newBackupSnapshotsCommand(file *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.eachSnapshot(c, j, func(name string, rules []string) {
-				at, _ := backup.SnapshotTime(name)
-				switch {
-				case asJSON:
-					printJSON(c.OutOrStdout(), map[string]any{"type": "snapshot", "name": name, "time": at, "kept_by": rules})
-				case len(rules) == 0:
-					fmt.Fprintf(c.OutOrStdout(), "%s  %s  to be removed\n", name, at.In(j.Zone).Format("Mon 2006-01-02 15:04"))
-				default:
-					fmt.Fprintf(c.OutOrStdout(), "%s  %s  %s\n", name, at.In(j.Zone).Format("Mon 2006-01-02 15:04"), strings.Join(rules, ", "))
+			return s.eachSnapshot(c, j, func(x fxfer.Snapshot, rules []string) {
+				if asJSON {
+					printJSON(c.OutOrStdout(), jsonSnapshot{"snapshot", x.Name, x.Time, rules, x.Failed})
+					return
 				}
+				text := strings.Join(rules, ", ")
+				if len(rules) == 0 {
+					text = "to be removed"
+				}
+				if x.Failed > 0 {
+					text += "; lacks " + count(x.Failed, "entry", "entries") + " that failed"
+				}
+				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %s\n", x.Name, x.Time.In(j.Zone).Format("Mon 2006-01-02 15:04"), text)
 			})
 		},
 	}
@@ -175,24 +180,36 @@ func newBackupSnapshotsCommand(file *string) *cobra.Command {
 	return c
 }
 
+type jsonSnapshot struct {
+	Type   string    `json:"type"`
+	Name   string    `json:"name"`
+	Time   time.Time `json:"time"`
+	KeptBy []string  `json:"kept_by"`
+	Failed int64     `json:"entries_failed,omitempty"`
+}
+
 // eachSnapshot tells of each complete snapshot, the oldest first, and the rules that keep it.
-func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(name string, rules []string)) error {
+func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.Snapshot, rules []string)) error {
 	if j.Mode == backup.Mirror {
 		return usageError("", "job %s is a mirror: it has no snapshots", j.Name)
 	}
 	ctx, stop := interruptible(c.Context())
 	defer stop()
-	names, err := within(ctx, func() ([]string, error) { return (&backup.Client{Home: s.home}).Snapshots(ctx, j) })
+	all, err := within(ctx, func() ([]fxfer.Snapshot, error) { return (&backup.Client{Home: s.home}).List(ctx, j) })
 	if err != nil {
 		return err
+	}
+	names := make([]string, len(all))
+	for i, x := range all {
+		names[i] = x.Name
 	}
 	rules := map[string][]string{}
 	keep, _ := j.Keep.Decide(names, j.Zone)
 	for _, k := range keep {
 		rules[k.Name] = k.Rules
 	}
-	for _, name := range names {
-		tell(name, rules[name])
+	for _, x := range all {
+		tell(x, rules[x.Name])
 	}
 	return nil
 }
@@ -211,9 +228,9 @@ the server prunes by its own policy.`,
 				return err
 			}
 			if dryRun {
-				return s.eachSnapshot(c, j, func(name string, rules []string) {
+				return s.eachSnapshot(c, j, func(x fxfer.Snapshot, rules []string) {
 					if len(rules) == 0 {
-						fmt.Fprintf(c.OutOrStdout(), "delete    %s\n", name)
+						fmt.Fprintf(c.OutOrStdout(), "delete    %s\n", x.Name)
 					}
 				})
 			}
@@ -295,6 +312,6 @@ func (s *site) verified(ctx context.Context, r *backup.Runner, j *backup.Job, at
 	if all {
 		return r.Courier.Snapshots(ctx, j)
 	}
-	name, err := s.snapshotAt(ctx, j, at)
-	return []string{name}, err
+	snapshot, err := s.snapshotAt(ctx, j, at)
+	return []string{snapshot.Name}, err
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -29,6 +30,10 @@ than max-age, its last run failed, or a verification found something.`,
 		Args: func(c *cobra.Command, args []string) error { return noEmpty(args) },
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := openSite(*file)
+			var problems backup.Problems
+			if errors.As(err, &problems) {
+				return usageError("a daemon that runs goes on with the jobs that it has read before; `fxfer backup check` lists the faults", "%w", problems)
+			}
 			if err != nil {
 				return err
 			}
@@ -87,6 +92,11 @@ func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
 		if s.Alarm != "" {
 			fmt.Fprintf(w, "alarm: %s: %s\n", s.Job.Name, oneLine(s.Alarm))
 		}
+		if last := s.State.Last; last != nil {
+			for _, text := range last.Warnings {
+				fmt.Fprintf(w, "warning: %s: %s\n", s.Job.Name, oneLine(text))
+			}
+		}
 		if last := s.State.Last; last != nil && last.Error != "" {
 			fmt.Fprintf(w, "error: %s: %s\n", s.Job.Name, oneLine(last.Error))
 			if last.Hint != "" {
@@ -136,7 +146,15 @@ func lastText(s *backup.Status) string {
 	if r == nil {
 		return "none"
 	}
-	return fmt.Sprintf("%s, %s in %s", r.Outcome, showBytes(r.Written), showSpan(r.Duration()))
+	return fmt.Sprintf("%s, %s in %s", outcomeText(r), showBytes(r.Written), showSpan(r.Duration()))
+}
+
+// outcomeText is how a run ended, and what it lacks.
+func outcomeText(r *backup.Record) string {
+	if lacking := r.Lacking(); lacking != "" {
+		return string(r.Outcome) + " without " + lacking
+	}
+	return string(r.Outcome)
 }
 
 // timeText writes a time with as much of its date as is needed.

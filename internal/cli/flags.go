@@ -210,6 +210,8 @@ func (f *transferFlags) check(flags *pflag.FlagSet) error {
 		return usageError("leave one of the two out", "--max-streams bounds what --streams auto may open, but --streams fixes the number")
 	case flags.Changed("max-delete") && !f.opt.Target.Delete:
 		return usageError("add --delete", "--max-delete bounds what --delete removes")
+	case flags.Changed("allow-failed") && f.opt.Target.Snapshot == "":
+		return usageError("add --snapshot, or leave it out: what fails keeps nothing else from being sent", "--allow-failed is of a snapshot")
 	case f.opt.Target.DryRun && flags.Changed("manifest"):
 		return usageError("leave one of the two out", "--manifest lists what is in place after a transfer, and --dry-run makes none")
 	case flags.Changed("from0") && f.list == "":

@@ -26,13 +26,7 @@ func showClock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 }
 
-// count writes a number with its noun.
-func count(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.FormatInt(n, 10) + " " + many
-}
+func count(n int64, one, many string) string { return units.Count(n, one, many) }
 
 // grouped writes a number that is not negative with commas.
 func grouped(n int64) string {

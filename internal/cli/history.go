@@ -82,7 +82,7 @@ limit was.`,
 
 func historyRow(r *backup.Record) []string {
 	return []string{
-		r.Started.Local().Format("2006-01-02 15:04:05"), historyName(r), string(r.Outcome), showBytes(r.Bytes), showBytes(r.Written), showBytes(r.Sent),
+		r.Started.Local().Format("2006-01-02 15:04:05"), historyName(r), outcomeText(r), showBytes(r.Bytes), showBytes(r.Written), showBytes(r.Sent),
 		showTime(r.Duration()), showRate(r.Goodput), oneLine(r.Limiter),
 	}
 }

@@ -343,7 +343,7 @@ type linkFlags struct {
 	rtt                                             time.Duration
 	mtu, pmtu                                       int
 	blackHole, unscaled                             bool
-	block                                           string
+	block, police                                   string
 	seed                                            uint64
 }
 
@@ -362,6 +362,7 @@ func newLinkFlags() *linkFlags {
 	f.set.BoolVar(&f.blackHole, "black-hole", false, "what is larger than --pmtu vanishes without an ICMP message")
 	f.set.BoolVar(&f.unscaled, "strip-wscale", false, "the window scale option vanishes from SYNs, as some firewalls do it")
 	f.set.StringVar(&f.block, "block", "none", "`protocol` that does not pass: tcp, udp or none")
+	f.set.StringVar(&f.police, "police-udp", "", "`rate` beyond which UDP is dropped, as some providers do it; \"\" is none")
 	f.set.Uint64Var(&f.seed, "seed", 1, "`number` that decides which segments suffer")
 	return f
 }
@@ -371,7 +372,7 @@ func (f *linkFlags) link() (lab.Link, error) {
 	if err != nil {
 		return lab.Link{}, err
 	}
-	l := lab.Link{Unscaled: f.unscaled, NoTCP: *c.NoTCP, NoUDP: *c.NoUDP, Rate: *c.Rate, RTT: *c.RTT, Loss: *c.Loss, Reorder: *c.Reorder, Duplicate: *c.Duplicate, Corrupt: *c.Corrupt, MTU: f.mtu, PMTU: f.pmtu, BlackHole: f.blackHole, Seed: f.seed}
+	l := lab.Link{Unscaled: f.unscaled, NoTCP: *c.NoTCP, NoUDP: *c.NoUDP, PoliceUDP: *c.PoliceUDP, Rate: *c.Rate, RTT: *c.RTT, Loss: *c.Loss, Reorder: *c.Reorder, Duplicate: *c.Duplicate, Corrupt: *c.Corrupt, MTU: f.mtu, PMTU: f.pmtu, BlackHole: f.blackHole, Seed: f.seed}
 	if c.Buffer != nil {
 		l.Buffer = *c.Buffer
 	} else {
@@ -412,6 +413,13 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 		}
 		c.NoTCP, c.NoUDP = &tcp, &udp
 		return nil
+	})
+	get("police-udp", func() (err error) {
+		c.PoliceUDP = new(int64)
+		if f.police != "" {
+			*c.PoliceUDP, err = parseRate(f.police)
+		}
+		return err
 	})
 	get("black-hole", func() error { c.BlackHole = &f.blackHole; return nil })
 	get("buffer", func() (err error) {

@@ -25,10 +25,10 @@ func TestLinkFlags(t *testing.T) {
 	require.Equal(t, lab.Link{Rate: 1e9, RTT: 10 * time.Millisecond, BufferBDP: 1, MTU: 1500, Seed: 1}, l)
 
 	l, err = parse("--rate", "200mbit", "--rtt", "50ms", "--loss", "0.1%", "--reorder", "1%", "--duplicate", "2%", "--corrupt", "1e-6",
-		"--buffer", "64KiB", "--mtu", "9000", "--pmtu", "1308", "--black-hole", "--seed", "7")
+		"--buffer", "64KiB", "--mtu", "9000", "--pmtu", "1308", "--black-hole", "--police-udp", "5mbit", "--seed", "7")
 	require.NoError(t, err)
 	require.Equal(t, lab.Link{
-		Rate: 200e6, RTT: 50 * time.Millisecond, Loss: 0.001, Reorder: 0.01, Duplicate: 0.02, Corrupt: 1e-6, Buffer: 64 << 10, MTU: 9000, PMTU: 1308, BlackHole: true, Seed: 7,
+		Rate: 200e6, RTT: 50 * time.Millisecond, Loss: 0.001, Reorder: 0.01, Duplicate: 0.02, Corrupt: 1e-6, Buffer: 64 << 10, MTU: 9000, PMTU: 1308, BlackHole: true, PoliceUDP: 5e6, Seed: 7,
 	}, l)
 	l, err = parse("--buffer", "0.5bdp")
 	require.NoError(t, err)

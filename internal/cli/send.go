@@ -30,7 +30,8 @@ by --delete, removed.
 With --snapshot, URL is a folder of snapshots. Each is a folder of its own, with
 a time for a name, in which files that did not change are the same files as in
 the one before: hard links, that take no space. It appears when it is complete,
-and the link "latest" leads to the newest. One that was interrupted goes on.
+and the link "latest" leads to the newest. One that was interrupted goes on. With
+--allow-failed it also appears if a few entries can't be read, without these.
 
 ` + settingsHelp,
 		Example: `  fxfer send dvd.iso fxfer://nas/files             files/dvd.iso

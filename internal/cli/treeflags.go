@@ -187,7 +187,16 @@ func (f *transferFlags) addSnapshot(flags *pflag.FlagSet) {
 	group(flags, "Mirror", func() {
 		addParsed(flags, &f.opt.Target.Snapshot, "snapshot", "time", "", "as a new folder below URL, by default of now", parseSnapshot)
 		flags.Lookup("snapshot").NoOptDefVal = fxfer.SnapshotAuto
+		addParsed(flags, &f.opt.Target.AllowFailed, "allow-failed", "n", "0", "it appears though up to n entries failed, without them", parseAllowed)
 	})
+}
+
+func parseAllowed(s string) (int64, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil || n > fxfer.MaxAllowFailed {
+		return 0, fmt.Errorf("%q is not a number from 0 to %d", s, fxfer.MaxAllowFailed)
+	}
+	return int64(n), nil
 }
 
 func parseSnapshot(s string) (string, error) {

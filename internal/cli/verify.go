@@ -25,7 +25,7 @@ what differs. The exit code is 0 if nothing does, and 3 if something does.
 
 With --snapshot the server compares one of the snapshots in URL with the digests
 that it noted when that was made, with low priority. If something is not as it
-was, the exit code is 6.`,
+was, the exit code is 6. It also lists what failed then, and is lacking.`,
 		Example: `  fxfer verify fxfer://nas/files/photos --against photos
   fxfer verify fxfer://nas/files/photos --against photos.b3
   fxfer verify fxfer://nas/files/etc --snapshot 2026-11-20T020000Z`,
@@ -133,7 +133,7 @@ func (v *plainVerdicts) finish(s *fxfer.Comparison, err error) {
 	}
 	fmt.Fprintf(v.lines.out, "verified    %s, %s in %s: %s the same", count(s.Files, "file", "files"), showBytes(s.Bytes), showTime(s.Duration), grouped(s.Same))
 	for _, part := range []string{
-		nonzero(s.Missing, "%d missing"), nonzero(s.Extra, "%d extra"), nonzero(s.Different, "%d different"), nonzero(s.Unreadable, "%d unreadable"),
+		nonzero(s.Lacking, "%d lacking from the beginning"), nonzero(s.Missing, "%d missing"), nonzero(s.Extra, "%d extra"), nonzero(s.Different, "%d different"), nonzero(s.Unreadable, "%d unreadable"),
 	} {
 		if part != "" {
 			fmt.Fprint(v.lines.out, ", "+part)
@@ -164,6 +164,7 @@ type jsonComparison struct {
 	Extra      int64   `json:"extra"`
 	Different  int64   `json:"different"`
 	Unreadable int64   `json:"unreadable"`
+	Lacking    int64   `json:"lacking,omitempty"`
 }
 
 func (v jsonVerdicts) progress(fxfer.Progress) {}
@@ -174,7 +175,7 @@ func (v jsonVerdicts) difference(d fxfer.Difference) {
 
 func (v jsonVerdicts) finish(s *fxfer.Comparison, err error) {
 	if s != nil {
-		printJSON(v.out, jsonComparison{"summary", s.Server, s.Duration.Seconds(), s.Files, s.Bytes, s.Same, s.Missing, s.Extra, s.Different, s.Unreadable})
+		printJSON(v.out, jsonComparison{"summary", s.Server, s.Duration.Seconds(), s.Files, s.Bytes, s.Same, s.Missing, s.Extra, s.Different, s.Unreadable, s.Lacking})
 	}
 	if err != nil {
 		printJSON(v.out, jsonErrorOf(err))

@@ -303,6 +303,12 @@ func (s *Sample) closed(minRTT time.Duration) time.Duration {
 	return max(s.RwndLimited, s.Windowed)
 }
 
+// WindowShare is how much of the time with data in flight between two samples of a sender, a before b, the receiver's window held data back.
+func WindowShare(a, b *Sample) float64 {
+	d := sub(b, a)
+	return min(1, share(d.closed(b.MinRTT), d.Busy))
+}
+
 // queued tells whether segments wait in a queue on the path.
 func (s *Sample) queued(minRTT time.Duration) bool {
 	queue := s.MeanRTT() - minRTT

@@ -315,3 +315,16 @@ func TestExpectMean(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowShare: BBR fills a small window and the kernel does not count that; behind a queue a full window is no cause.
+func TestWindowShare(t *testing.T) {
+	const second = time.Second
+	a := Sample{Busy: 5 * second, RwndLimited: 5 * second, Windowed: 5 * second, Flying: 5 * second, MinRTT: 50 * time.Millisecond}
+	b := a
+	require.Zero(t, WindowShare(&a, &b), "nothing was in flight")
+	b.Busy, b.RwndLimited, b.Windowed, b.Flying = 9*second, 6*second, 8*second, 6*second
+	b.RTTSum = int64(51 * time.Millisecond)
+	require.InDelta(t, 0.75, WindowShare(&a, &b), 1e-9)
+	b.RTTSum = int64(90 * time.Millisecond)
+	require.InDelta(t, 0.25, WindowShare(&a, &b), 1e-9)
+}

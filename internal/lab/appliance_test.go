@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -44,6 +45,25 @@ func TestLineBlockedProtocol(t *testing.T) {
 				ln.offer(0, sample{v6: v6, udp: udp, size: 1400}.packet(make([]byte, 100)))
 				require.Equal(t, link.NoTCP == udp, len(ln.take(never-1)) > 0)
 			}
+		}
+	}
+}
+
+// Policed UDP keeps its rate, from an idle start with a burst, and TCP is left alone.
+func TestLinePolicedUDP(t *testing.T) {
+	for _, udp := range []bool{false, true} {
+		ln := testLine(t, Link{Rate: 1e9, BufferBDP: 100, PoliceUDP: 8e6})
+		n := 0
+		for now := int64(0); now < int64(time.Second); now += int64(time.Millisecond) {
+			for range 4 { // 4 × 1000 × 1538 bytes
+				ln.offer(now, sample{udp: udp, size: 1472}.packet(make([]byte, 1472)))
+			}
+			n += len(ln.take(now))
+		}
+		if n += len(ln.take(never - 1)); udp {
+			require.InDelta(t, 8e6/8/1538*1.01, n, 10)
+		} else {
+			require.Equal(t, 4000, n)
 		}
 	}
 }

@@ -49,6 +49,7 @@ type Link struct {
 	Unscaled  bool          // the window scale option vanishes from SYNs
 	NoTCP     bool          // nothing of TCP passes
 	NoUDP     bool          // nor of UDP
+	PoliceUDP int64         // bit/s on the wire beyond which UDP is dropped, as some providers do it; 0: none is
 	BlackHole bool          // what is larger than PMTU and may not be fragmented vanishes without an ICMP message
 	Seed      uint64        // of all random decisions; the same seed and the same packets give the same decisions
 }
@@ -82,6 +83,7 @@ type Change struct {
 	Unscaled  *bool
 	NoTCP     *bool
 	NoUDP     *bool
+	PoliceUDP *int64
 	BlackHole *bool
 	Down      time.Duration // from now on and for so long, whatever enters the link vanishes; 0: no outage
 }
@@ -92,7 +94,7 @@ type Counters struct {
 	Sent      int64 // segments offered to the link by the sending host
 	Delivered int64 // segments handed to the receiving host, damaged ones and second copies included
 	Bytes     int64 // IP bytes of the delivered segments
-	Dropped   int64 // segments that found the queue full
+	Dropped   int64 // segments that found the queue full, or were policed
 	Lost      int64 // segments lost on the line by Link.Loss
 	Outage    int64 // segments lost because the link, or the receiving host's device, was down, their port blocked or rebound, or their protocol blocked
 	Reordered int64 // segments held back
@@ -126,6 +128,8 @@ func (l Link) withDefaults() (Link, error) {
 	switch {
 	case l.Rate < 1000 || l.Rate > 1e12:
 		return l, fmt.Errorf("link: rate %d bit/s is not between 1 kbit/s and 1 Tbit/s", l.Rate)
+	case l.PoliceUDP != 0 && (l.PoliceUDP < 1000 || l.PoliceUDP > 1e12):
+		return l, fmt.Errorf("link: a rate of %d bit/s for UDP is not between 1 kbit/s and 1 Tbit/s", l.PoliceUDP)
 	case l.RTT < 0 || l.RTT > time.Minute:
 		return l, fmt.Errorf("link: round-trip time %v is not between 0 and 1m", l.RTT)
 	case l.MTU < minMTU || l.MTU > maxMTU:
@@ -163,6 +167,7 @@ func (l Link) with(c Change) (Link, error) {
 	set(&l.Unscaled, c.Unscaled)
 	set(&l.NoTCP, c.NoTCP)
 	set(&l.NoUDP, c.NoUDP)
+	set(&l.PoliceUDP, c.PoliceUDP)
 	set(&l.BlackHole, c.BlackHole)
 	if c.Down < 0 {
 		return l, fmt.Errorf("link: an outage of %v is negative", c.Down)

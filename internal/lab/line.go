@@ -41,6 +41,7 @@ type line struct {
 	unscaled bool
 	noTCP    bool
 	noUDP    bool
+	police   int64 // of UDP, bit/s; 0: none
 	pmtu     int
 	mute     bool  // no ICMP messages
 	holdback int64 // ns
@@ -50,6 +51,8 @@ type line struct {
 	rng       *rand.Rand
 	damageLen int // the IP length damageP was computed for
 	damageP   float64
+
+	udpFree int64 // when a line of the rate of police would have sent all of UDP
 
 	free int64 // when the line has sent all it was given
 	rem  int64 // bits × 1e9 that free is short of, below rate
@@ -102,6 +105,7 @@ func (ln *line) configure(l Link) {
 	ln.double, ln.forge = l.Duplicate, l.Forge
 	ln.blocked, ln.rebound = l.Blocked, l.Rebound
 	ln.unscaled, ln.noTCP, ln.noUDP = l.Unscaled, l.NoTCP, l.NoUDP
+	ln.police = l.PoliceUDP
 	ln.pmtu, ln.mute = l.PMTU, l.BlackHole
 	ln.impaired = l.Loss > 0 || l.Forge > 0 || l.Reorder > 0 || l.Duplicate > 0 || l.Corrupt > 0 || l.PMTU < l.MTU
 	ln.damageLen = 0
@@ -126,6 +130,9 @@ func (ln *line) admit(now int64, pkt []byte) {
 		unscale(pkt)
 	}
 	fit := ln.fit(now, &t)
+	if ln.police > 0 && protocolOf(pkt) == protoUDP {
+		fit = ln.conform(now, &t, fit)
+	}
 	if fit < t.segs {
 		ln.count.dropped.Add(int64(t.segs - fit))
 	}
@@ -169,6 +176,19 @@ func (ln *line) fit(now int64, t *train) int {
 		return 0
 	}
 	return min(int(room/float64(t.wireFull)), t.segs-1)
+}
+
+// policeBurst is how much of UDP may come at once where it is policed, in time at its rate.
+const policeBurst = 10 * time.Millisecond
+
+// conform returns how many of the first fit segments of t the police lets pass at time now: a token bucket.
+func (ln *line) conform(now int64, t *train, fit int) int {
+	ln.udpFree = max(ln.udpFree, now)
+	one := float64(t.wire(0, 1))
+	room := one + float64(int64(policeBurst)-(ln.udpFree-now))*float64(ln.police)/8e9 // one packet always fits into an empty bucket
+	fit = max(0, min(fit, int(room/one)))
+	ln.udpFree += t.wire(0, fit) * 8e9 / ln.police
+	return fit
 }
 
 // fate is what happens to a segment on the line, as a set.

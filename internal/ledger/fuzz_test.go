@@ -12,7 +12,7 @@ import (
 
 // FuzzRecord: a record that is taken says the same when it is written again. What is broken is not.
 func FuzzRecord(f *testing.F) {
-	for _, r := range []record{{kind: begin}, {kind: committed, path: "a", digest: [32]byte{1}}, {kind: link, path: "a/b", first: "c"}} {
+	for _, r := range []record{{kind: begin}, {kind: committed, path: "a", digest: [32]byte{1}}, {kind: link, path: "a/b", first: "c"}, {kind: failed, path: "d", first: "no"}} {
 		f.Add(encode(&r), false)
 	}
 	f.Fuzz(func(t *testing.T, b []byte, sum bool) {

@@ -15,6 +15,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -23,11 +24,12 @@ import (
 
 // The files of a snapshot, by what follows its name: what was received, the digests, the hard links, and what is not whole yet.
 const (
-	logSuffix   = ".log"
-	listSuffix  = ".b3"
-	linksSuffix = ".links"
-	newSuffix   = ".new"
-	runSuffix   = ".run"
+	logSuffix    = ".log"
+	listSuffix   = ".b3"
+	linksSuffix  = ".links"
+	failedSuffix = ".failed"
+	newSuffix    = ".new"
+	runSuffix    = ".run"
 )
 
 // kind is what is known of a file.
@@ -40,13 +42,15 @@ const (
 	same                      // from an earlier session
 	sparse                    // received, its digest is not known
 	link                      // another name of a file
+	other                     // a folder, a symlink or a special file
+	failed                    // it is not there
 )
 
 type record struct {
 	kind   kind
 	path   string
 	digest [32]byte
-	first  string // of a link: the file's other name
+	first  string // of a link: the file's other name; of what failed: why
 	seq    uint64
 }
 
@@ -62,10 +66,11 @@ type Ledger struct {
 	name string
 	room int
 
-	mu   sync.Mutex
-	file *os.File
-	out  *bufio.Writer
-	err  error // the first
+	mu      sync.Mutex
+	file    *os.File
+	session int64 // where the present one begins in it
+	out     *bufio.Writer
+	err     error // the first
 }
 
 // Open goes on with the ledger of a snapshot, or begins it. root is the folder for it. The caller closes it.
@@ -92,7 +97,7 @@ func Open(root *os.Root, name string) (*Ledger, error) {
 		file.Close()
 		return nil, fmt.Errorf("open the ledger: %w", err)
 	}
-	l := &Ledger{root: root, name: name, room: sortRoom, file: file, out: bufio.NewWriterSize(file, 64<<10)}
+	l := &Ledger{root: root, name: name, room: sortRoom, file: file, session: whole, out: bufio.NewWriterSize(file, 64<<10)}
 	l.add(record{kind: begin})
 	return l, nil
 }
@@ -113,6 +118,35 @@ func (l *Ledger) Same(path string) { l.add(record{kind: same, path: path}) }
 
 // Link notes another name of the file first.
 func (l *Ledger) Link(path, first string) { l.add(record{kind: link, path: path, first: first}) }
+
+// Other notes what is no file.
+func (l *Ledger) Other(path string) { l.add(record{kind: other, path: path}) }
+
+// Failed notes what is not there, and why. Of what could not be listed the path may be "".
+func (l *Ledger) Failed(path, why string) {
+	l.add(record{kind: failed, path: path, first: strings.Join(strings.Fields(why), " ")})
+}
+
+// There visits what this session has noted as being there, in the order in which it was, some perhaps several times.
+func (l *Ledger) There(visit func(path string)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := errors.Join(l.err, l.out.Flush()); err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(io.NewSectionReader(l.file, l.session, math.MaxInt64-l.session), 64<<10)
+	for {
+		r, _, err := read(in)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case r.kind != begin && r.kind != failed:
+			visit(r.path)
+		}
+	}
+}
 
 func (l *Ledger) add(r record) {
 	l.mu.Lock()
@@ -138,9 +172,9 @@ func encode(r *record) []byte {
 	switch r.kind {
 	case committed:
 		b = append(b, r.digest[:]...)
-	case link:
+	case link, failed:
 		b = append(b, r.first...)
-	case begin, reused, same, sparse:
+	case begin, reused, same, sparse, other:
 	}
 	head := binary.BigEndian.AppendUint32(nil, uint32(len(b)))
 	head = binary.BigEndian.AppendUint32(head, crc32.ChecksumIEEE(b))
@@ -179,9 +213,9 @@ func read(in io.Reader) (r record, n int, err error) {
 			return r, 0, errBroken
 		}
 		copy(r.digest[:], b)
-	case link:
+	case link, failed:
 		r.first = string(b)
-	case begin, reused, same, sparse:
+	case begin, reused, same, sparse, other:
 	default:
 		return r, 0, errBroken
 	}
@@ -227,6 +261,11 @@ func (l *Ledger) finish(previous string, digest func(path string) ([32]byte, err
 		return err
 	}
 	defer links.discard()
+	fails, err := create(l.root, l.name+failedSuffix)
+	if err != nil {
+		return err
+	}
+	defer fails.discard()
 	err = s.each(func(group []record) error {
 		now := group[len(group)-1]
 		if now.seq < session {
@@ -244,6 +283,10 @@ func (l *Ledger) finish(previous string, digest func(path string) ([32]byte, err
 			}
 		case reused:
 			known, ok = old.find(now.path)
+		case other:
+			return nil
+		case failed:
+			return fails.failures(group, session)
 		case begin, committed, sparse:
 		}
 		if !ok {
@@ -260,7 +303,19 @@ func (l *Ledger) finish(previous string, digest func(path string) ([32]byte, err
 	if err != nil {
 		return err
 	}
-	return errors.Join(list.keep(), links.keep(), l.root.Remove(l.name+logSuffix))
+	return errors.Join(list.keep(), links.keep(), fails.keepSome(), l.root.Remove(l.name+logSuffix))
+}
+
+// failures writes what a session noted of one path: of what could not be listed, there may be several.
+func (l *list) failures(group []record, session uint64) error {
+	for _, r := range group {
+		if r.seq >= session && r.kind == failed {
+			if err := l.line(r.first, r.path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // sortInto feeds the log to a sorter, and returns where its last session begins.
@@ -471,6 +526,20 @@ func (l *list) keep() error {
 	return l.root.Rename(l.name+newSuffix, l.name)
 }
 
+// keepSome is keep, but of an empty list there is no file.
+func (l *list) keepSome() error {
+	if err := l.out.Flush(); err != nil {
+		return err
+	}
+	if n, err := l.file.Seek(0, io.SeekCurrent); err != nil || n > 0 {
+		return errors.Join(err, l.keep())
+	}
+	if err := l.root.Remove(l.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 func (l *list) discard() {
 	if l.file != nil {
 		l.file.Close()
@@ -569,6 +638,31 @@ func Digests(root *os.Root, name string, visit func(path string, digest [32]byte
 		}
 	}
 	return l.err
+}
+
+// Failures visits what a complete snapshot lacks since it failed, with the reason. Most lack nothing.
+func Failures(root *os.Root, name string, visit func(path, why string) error) error {
+	file, err := root.Open(name + failedSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	in := bufio.NewReaderSize(file, 64<<10)
+	for {
+		why, path, err := readLine(in)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = visit(path, why)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // Links visits the further names of files of a complete snapshot.

@@ -51,10 +51,24 @@ func TestNights(t *testing.T) {
 		}
 		held := map[string]byte{} // by the unfinished snapshot
 		links := map[string]string{}
+		failed := map[string]string{}
 		for session, last := 0, r.IntN(3); session <= last; session++ {
 			l, err := Open(root, name)
 			require.NoError(t, err)
 			l.room = 1 + r.IntN(20_000)
+			noted := map[string]bool{"folder": true}
+			l.Other("folder")
+			clear(failed)
+			if r.IntN(3) > 0 {
+				for i := range 3 {
+					failed["  failed\\\n "+fmt.Sprint(i)] = "open  it:\nno"
+				}
+				for path, why := range failed {
+					l.Failed(path, why)
+				}
+				l.Failed("", "one folder")
+				l.Failed("", "another folder")
+			}
 			for path, value := range now {
 				if session < last && r.IntN(2) == 0 {
 					continue
@@ -74,8 +88,10 @@ func TestNights(t *testing.T) {
 				default:
 					l.Committed(path, [32]byte{value})
 				}
-				held[path] = value
+				held[path], noted[path] = value, true
 			}
+			require.NoError(t, l.There(func(path string) { delete(noted, path) }))
+			require.Empty(t, noted)
 			if session < last {
 				l.Committed("gone meanwhile", [32]byte{5})
 				require.NoError(t, l.Close())
@@ -102,11 +118,24 @@ func TestNights(t *testing.T) {
 		got := map[string]string{}
 		require.NoError(t, Links(root, name, func(first, path string) error { got[path] = first; return nil }))
 		require.Equal(t, links, got)
+		var unlisted []string
+		require.NoError(t, Failures(root, name, func(path, why string) error {
+			if path == "" {
+				unlisted = append(unlisted, why)
+				return nil
+			}
+			require.Equal(t, "open it: no", why)
+			require.Contains(t, failed, path)
+			delete(failed, path)
+			return nil
+		}))
+		require.Empty(t, failed)
+		require.True(t, unlisted == nil || slices.Equal(unlisted, []string{"one folder", "another folder"}), "%v", unlisted)
 		content, previous = now, name
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "*"))
 	require.NoError(t, err)
-	require.False(t, slices.ContainsFunc(left, func(p string) bool { return !strings.HasSuffix(p, ".b3") && !strings.HasSuffix(p, ".links") }), "%v", left)
+	require.False(t, slices.ContainsFunc(left, func(p string) bool { return !slices.Contains([]string{".b3", ".links", ".failed"}, filepath.Ext(p)) }), "%v", left)
 }
 
 func TestBroken(t *testing.T) {

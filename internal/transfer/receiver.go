@@ -52,6 +52,7 @@ type Receiver struct {
 	held     int                   // bytes of their names and attributes
 	removed  int64                 // entries that Delete has removed, or would
 	failed   int64                 // entries
+	grave    int64                 // of these, see isGrave
 	strange  uint64                // one more than the last entry of which a block came before its announcement
 	next     uint64                // number of the next entry
 	count    uint64                // entries in all, once ended
@@ -295,6 +296,9 @@ func (v *Receiver) event(ev Event) {
 	if ev.Kind == Failed {
 		v.mu.Lock()
 		v.failed++
+		if isGrave(ev.Err) {
+			v.grave++
+		}
 		v.mu.Unlock()
 	}
 	if v.opt.Event != nil {
@@ -478,10 +482,10 @@ func (v *Receiver) finish() {
 			}
 		}
 		v.mu.Lock()
-		failed, over := v.failed, v.over
+		failed, grave, over := v.failed, v.grave, v.over
 		v.mu.Unlock()
 		if s := v.opt.Snapshot; s != nil && !over {
-			if err := s.Publish(failed); err != nil {
+			if err := s.Publish(failed, grave); err != nil {
 				v.end(&wire.Error{Code: codeOf(err), Text: err.Error()})
 				return
 			}
@@ -526,7 +530,8 @@ func codeOf(err error) wire.Code {
 	switch {
 	case errors.As(err, &known):
 		return known.Code
-	case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder), errors.Is(err, disk.ErrExists):
+	case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder), errors.Is(err, disk.ErrExists),
+		errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EILSEQ):
 		return wire.CodePath
 	case errors.Is(err, disk.ErrBusy), errors.Is(err, disk.ErrTooManyFiles):
 		return wire.CodeBusy

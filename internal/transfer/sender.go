@@ -310,7 +310,11 @@ func (s *Sender) walk() error {
 		s.mu.Lock()
 		s.failures = true
 		s.mu.Unlock()
-		s.ctrl.send(&wire.EntryFailed{Index: wire.NoEntry, Code: wire.CodeSourceDisk, Text: err.Error()})
+		code := wire.CodeSourceDisk
+		if root := (rootError{}); errors.As(err, &root) {
+			code = wire.CodeOther
+		}
+		s.ctrl.send(&wire.EntryFailed{Index: wire.NoEntry, Code: code, Text: err.Error()})
 		if s.opt.WalkFailed != nil {
 			s.opt.WalkFailed(path, err)
 		}

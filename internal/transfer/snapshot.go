@@ -1,6 +1,8 @@
 package transfer
 
 import (
+	"errors"
+
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -12,8 +14,24 @@ type Snapshot struct {
 	// Linked tells of a file of Previous whether it has several names there.
 	Linked  func(disk.Identity) bool
 	Resumed bool // an earlier session left some of it: what the sender does not have is removed
-	// Publish is called once all is durable, before the sender is told. failed counts the entries that did.
-	Publish func(failed int64) error
+	// Publish is called once all is durable, before the sender is told. failed counts the entries that did, grave those of them whose
+	// failure says something of more than the entry itself.
+	Publish func(failed, grave int64) error
+}
+
+// isGrave tells of a failure whether more than one entry is concerned: that the source can't be read there, or that its name or kind can't be
+// at the target, is not grave. A disk that fails, a digest that differs and a folder to be sent that can't be listed are.
+func isGrave(err error) bool {
+	var known *wire.Error
+	if !errors.As(err, &known) {
+		return true
+	}
+	switch known.Code {
+	case wire.CodeSourceDisk, wire.CodeNotFound, wire.CodeChanged, wire.CodePath, wire.CodeUnsupported:
+		return false
+	default:
+		return true
+	}
 }
 
 // reuseInline is the size of files, in bytes, that are copied at once where they cannot be linked.

@@ -46,12 +46,24 @@ func (s *TreeSource) Walk(ctx context.Context, visit func(Item) error, failed fu
 		return s.walkPaths(ctx, visit, failed)
 	}
 	for i := range s.Roots {
-		if err := s.walk(ctx, &s.Roots[i], s.Roots[i].Path, visit, failed); err != nil {
+		r := &s.Roots[i]
+		err := s.walk(ctx, r, r.Path, visit, func(path string, err error) {
+			if path == r.Path {
+				err = rootError{err}
+			}
+			failed(path, err)
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// rootError says that nothing, or not all, of a Root was listed.
+type rootError struct{ error }
+
+func (e rootError) Unwrap() error { return e.error }
 
 func (s *TreeSource) walk(ctx context.Context, r *Root, from string, visit func(Item) error, failed func(string, error)) error {
 	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: true}

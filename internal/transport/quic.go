@@ -400,13 +400,16 @@ func (d *dialled) stream(ctx context.Context) (*quicConn, error) {
 
 // goodbye tells the server how many streams there were, and waits until it has seen the end of each. It then ends the connection.
 func (d *dialled) goodbye(over <-chan struct{}) {
+	d.mu.Lock()
+	opened := d.opened
+	d.mu.Unlock()
+	if opened == 0 { // nobody waited for the handshake: there is nothing to get
+		return
+	}
 	s, err := d.conn.OpenUniStream()
 	if err != nil {
 		return
 	}
-	d.mu.Lock()
-	opened := d.opened
-	d.mu.Unlock()
 	if _, err := s.Write(binary.BigEndian.AppendUint32(nil, uint32(opened))); err != nil || s.Close() != nil {
 		return
 	}

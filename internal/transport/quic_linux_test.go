@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -128,4 +129,24 @@ func TestQUICReset(t *testing.T) {
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(15*time.Second)))
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+// TestUnusedLink: a connection that nobody waited for has nothing to say goodbye to, and no server would answer.
+func TestUnusedLink(t *testing.T) {
+	l, err := Listen("127.0.0.1:0", Config{Identity: testIdentity(t), Protocol: QUIC})
+	require.NoError(t, err)
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	defer l.Shutdown(gone)
+	cert, err := certificate(testIdentity(t))
+	require.NoError(t, err)
+	var g Group
+	d, err := g.take(false, func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
+		d.run(l.Addr().String(), tlsConfig(cert, anyKey), nil, over, hint)
+	})
+	require.NoError(t, err)
+	<-d.ready
+	require.NoError(t, d.err)
+	g.giveBack(d)
+	g.all.Wait()
 }

@@ -28,6 +28,14 @@ func scaled(n float64, unit string) string {
 	return strconv.FormatFloat(n, 'f', digits, 64) + " " + decimalPrefixes[i] + unit
 }
 
+// Count writes a number with its noun.
+func Count(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.FormatInt(n, 10) + " " + many
+}
+
 // Bytes writes a number of bytes, such as 1.25 MB.
 func Bytes(n int64) string { return scaled(float64(n), "B") }
 

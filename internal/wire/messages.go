@@ -24,6 +24,8 @@ const (
 	MaxSize         = 1 << 60  // bytes of a file
 	maxBlockNumber  = 1 << 47
 	maxSnapshot     = 32 // bytes of a snapshot's name
+	// MaxAllowFailed bounds the entries that a snapshot may lack.
+	MaxAllowFailed = 10_000
 	// NoEntry is the Index of an EntryFailed about something that could not become an entry.
 	NoEntry     = 1<<64 - 1
 	MinBlockLog = 16 // 64 KiB
@@ -68,6 +70,7 @@ const (
 	TypeChunks
 	TypeAsk
 	TypeEmpty
+	TypeRetire
 )
 
 // Message is one message of the protocol.
@@ -116,15 +119,16 @@ type Hello struct {
 
 // Target says what the receiver does with entries.
 type Target struct {
-	Compare    Compare
-	Sync       Sync
-	Readback   bool   // read each file back from the disk before it gets its name
-	NumericIDs bool   // owners by number, not by name
-	Delete     bool   // remove what the sender does not have
-	MaxDelete  int64  // but only if that is at most so many entries; -1 is any number
-	BackupDir  string // below the share: what is removed or replaced by Delete goes there; "" removes it
-	DryRun     bool   // compare only
-	Delta      Delta  // how the old version of a file is used
+	Compare     Compare
+	Sync        Sync
+	Readback    bool   // read each file back from the disk before it gets its name
+	NumericIDs  bool   // owners by number, not by name
+	Delete      bool   // remove what the sender does not have
+	MaxDelete   int64  // but only if that is at most so many entries; -1 is any number
+	BackupDir   string // below the share: what is removed or replaced by Delete goes there; "" removes it
+	DryRun      bool   // compare only
+	Delta       Delta  // how the old version of a file is used
+	AllowFailed int64  // of Store: so many entries may fail, and the snapshot becomes visible without them
 }
 
 // Delta says how the receiver's old version of a file spares sending what the two have in common.
@@ -428,6 +432,9 @@ type Streams struct {
 	Dead []uint64
 }
 
+// Retire asks the server to send no more on data streams, and to end them when what they carry is written: others take their place.
+type Retire struct{ Streams []uint64 }
+
 // Sample carries the sender of the message's own measurements: names and values as in SPEC.md.
 type Sample struct{ Values []Value }
 
@@ -589,6 +596,9 @@ func (*Ask) Type() Type { return TypeAsk }
 // Type implements Message.
 func (*Empty) Type() Type { return TypeEmpty }
 
+// Type implements Message.
+func (*Retire) Type() Type { return TypeRetire }
+
 // newMessage returns an empty message of a type, nil for unknown ones.
 func newMessage(t Type) Message {
 	switch t {
@@ -658,6 +668,8 @@ func newMessage(t Type) Message {
 		return new(Ask)
 	case TypeEmpty:
 		return new(Empty)
+	case TypeRetire:
+		return new(Retire)
 	}
 	return nil
 }
@@ -762,6 +774,7 @@ func (m *Hello) encode(e *encoder) {
 	e.string(m.Snapshot)
 	e.raw(m.Replaces[:])
 	e.b = append(e.b, byte(m.Target.Delta))
+	e.uint(uint64(m.Target.AllowFailed))
 }
 
 func (t *Target) encode(e *encoder) {
@@ -836,6 +849,9 @@ func (m *Hello) decode(d *decoder) {
 	}
 	if d.more() {
 		m.Target.Delta = d.delta(DeltaAuto)
+	}
+	if d.more() {
+		m.Target.AllowFailed = int64(min(d.uint(), MaxAllowFailed))
 	}
 }
 
@@ -1224,17 +1240,29 @@ func (m *Pong) decode(d *decoder) { m.Time = d.int() }
 
 func (m *Streams) encode(e *encoder) {
 	e.uint(m.Want)
-	e.uint(uint64(len(m.Dead)))
-	for _, s := range m.Dead {
-		e.uint(s)
-	}
+	encodeUints(e, m.Dead)
 }
 
 func (m *Streams) decode(d *decoder) {
 	m.Want = d.uint()
-	for range d.count() {
-		m.Dead = append(m.Dead, d.uint())
+	m.Dead = decodeUints(d)
+}
+
+func (m *Retire) encode(e *encoder) { encodeUints(e, m.Streams) }
+func (m *Retire) decode(d *decoder) { m.Streams = decodeUints(d) }
+
+func encodeUints(e *encoder, list []uint64) {
+	e.uint(uint64(len(list)))
+	for _, n := range list {
+		e.uint(n)
 	}
+}
+
+func decodeUints(d *decoder) (list []uint64) {
+	for range d.count() {
+		list = append(list, d.uint())
+	}
+	return list
 }
 
 func (m *Sample) encode(e *encoder) {

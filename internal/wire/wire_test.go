@@ -17,7 +17,7 @@ func examples() []Message {
 			SockBuf: 65536, Congestion: "bbr", RateLimit: 1e9, MaxStreams: 32, Proof: make([]byte, 32), Agent: "fxfer",
 			Target: Target{
 				Compare: Compare{Checksum: true, Update: true, Existing: true, IgnoreExisting: true}, Sync: SyncNone, Readback: true,
-				NumericIDs: true, Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Delta: DeltaAuto,
+				NumericIDs: true, Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Delta: DeltaAuto, AllowFailed: 7,
 			},
 			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z"},
 		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},
@@ -57,6 +57,7 @@ func examples() []Message {
 		&Chunks{Index: 3, Start: 77, Chunks: []Chunk{{8192, ShortDigest{1}}, {1, ShortDigest{2}}}},
 		&Ask{Index: 3, Blocks: []Extent{{0, 3}, {5, 1}}},
 		&Empty{Index: 3, Blocks: []Extent{{0, 3}, {5, 1}}},
+		&Retire{Streams: []uint64{0, 300}},
 		&Volley{Proof: [16]byte{6}, First: 9, Sizes: []uint64{1472, 65507}, Time: 100},
 	}
 }

@@ -237,6 +237,26 @@ func TestAppendOnly(t *testing.T) {
 	require.Equal(t, before, fingerprint(t, filepath.Join(s.dir, "web", first))+fingerprint(t, filepath.Join(s.dir, "web", second))+
 		fingerprint(t, filepath.Join(s.dir, "other", first)))
 
+	// Entries may fail, and everything else of what it is kept from stays as it is.
+	allowing := func(name string, source *rawSource) error {
+		opt := Options{Target: Target{Snapshot: name, AllowFailed: MaxAllowFailed}}
+		_, err := client(t, mine, opt).push(t.Context(), source, []string{"x"}, s.plain(t, "web"), nil)
+		return err
+	}
+	flawed := &rawSource{entries: []wire.Entry{
+		{Kind: wire.File, Path: "fine", Mode: 0o644}, {Kind: wire.File, Path: "../" + first + "/f"}, {Kind: wire.File, Path: ".fxfer-snapshots/owners"},
+		{Kind: wire.Symlink, Path: "l", Link: "../" + second}, {Kind: wire.File, Path: "l/f"}, {Kind: wire.Dir, Path: "l/sub", Mode: 0o777},
+		{Kind: wire.Hardlink, Path: "h", Link: "../" + first + "/f"},
+	}, folders: []string{"../" + first}, content: []byte("ransom")}
+	for _, old := range []string{first, second, name, past(-150), past(48)} {
+		require.NotEqual(t, KindPartial, KindOf(allowing(old, flawed)), old)
+	}
+	require.Equal(t, KindPartial, KindOf(allowing(past(-1), flawed)))
+	require.FileExists(t, filepath.Join(s.dir, "web", past(-1), "fine"))
+	require.ErrorIs(t, allowing(past(-1), flawed), ErrSnapshotExists)
+	require.Equal(t, before, fingerprint(t, filepath.Join(s.dir, "web", first))+fingerprint(t, filepath.Join(s.dir, "web", second))+
+		fingerprint(t, filepath.Join(s.dir, "other", first)))
+
 	// What it may: see and get its own.
 	list, err := c.List(t.Context(), s.plain(t, ""))
 	require.NoError(t, err)
@@ -244,7 +264,7 @@ func TestAppendOnly(t *testing.T) {
 	require.Equal(t, "web", list[0].Path)
 	list, err = c.List(t.Context(), s.plain(t, "web"))
 	require.NoError(t, err)
-	require.Len(t, list, 4) // three snapshots and the link
+	require.Len(t, list, 5) // four snapshots and the link
 	all, err := c.Snapshots(t.Context(), s.plain(t, "web"))
 	require.NoError(t, err)
 	complete := 0
@@ -253,7 +273,7 @@ func TestAppendOnly(t *testing.T) {
 			complete++
 		}
 	}
-	require.Equal(t, 3, complete)
+	require.Equal(t, 4, complete)
 	from := s.plain(t, inSnapshot)
 	from.TrailingSlash = true
 	back := t.TempDir()

@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/diagnose"
 	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
 )
 
 const (
 	// otherAfter is how long the first choice of a transport may take to connect until the other one is tried, and otherWithin until that one is
 	// taken if it answers.
 	otherAfter  = 250 * time.Millisecond
-	otherWithin = 750 * time.Millisecond
+	otherWithin = 500 * time.Millisecond
 
 	// quicMost is what QUIC moves at most on today's hosts, bytes/s: a TCP whose windows allow more is not what holds a transfer back.
 	quicMost = 2e9 / 8
@@ -53,7 +56,7 @@ type signs struct {
 	lasts   time.Duration
 	goodput float64 // bytes/s, of all streams, of which there are as many as there may be
 	full    bool
-	window  int // the largest that the server has advertised to a stream, bytes
+	window  int // the largest that the receiver has advertised to a stream, bytes
 }
 
 // choose decides. The zero choice means: go on as it is.
@@ -79,7 +82,7 @@ func choose(x *signs) choice {
 				x.streams, x.rtt.Round(100*time.Microsecond), most*8/1e6)}
 		}
 	case x.tcp && x.full && x.window <= smallWindow && x.capped >= cappedShare && x.lasts >= cappedFor && x.goodput < quicMost:
-		return choice{TransportQUIC, fmt.Sprintf("the server's TCP window was the limit for %.0f %% of the time, with %d streams", 100*x.capped, x.streams)}
+		return choice{TransportQUIC, fmt.Sprintf("the receiver's TCP window was the limit for %.0f %% of the time, with %d streams", 100*x.capped, x.streams)}
 	}
 	return choice{}
 }
@@ -100,7 +103,7 @@ func other(p transport.Protocol) transport.Protocol {
 // race tries the other transport while the first one does not connect, and if that answers, calls instead.
 func (s *clientSession) race(ctx context.Context, instead func(error)) {
 	began := time.Now()
-	if !pause(ctx, otherAfter) || s.opened.Load() {
+	if !pause(ctx, otherAfter) || s.connected.Load() {
 		return
 	}
 	if !s.answers(ctx, other(s.cfg.Protocol)) {
@@ -108,7 +111,7 @@ func (s *clientSession) race(ctx context.Context, instead func(error)) {
 	}
 	// On a long path the first one may only need more round trips.
 	patience := max(otherWithin, otherAfter+3*(time.Since(began)-otherAfter))
-	if !pause(ctx, time.Until(began.Add(patience))) || s.opened.Load() {
+	if !pause(ctx, time.Until(began.Add(patience))) || s.connected.Load() {
 		return
 	}
 	x := signs{waited: max(time.Since(began), otherWithin), tcp: s.cfg.Protocol == transport.QUIC, quic: s.cfg.Protocol == transport.TCP, history: transportOf(s.cfg.Protocol)}
@@ -192,43 +195,82 @@ func (c *Client) keepChoice(server string, t Transport) {
 	}
 }
 
-// turn lets the data streams be of another transport from now on, if that answers: those there are finish their blocks and end.
+// turn lets the data streams be of another transport from now on, if that answers: those there are finish their blocks and end. It returns when
+// the first one is there.
 func (s *clientSession) turn(ctx context.Context, to choice) bool {
 	p := to.of.protocol()
 	s.mu.Lock()
-	id := s.nextID
-	s.nextID++
+	n, first := s.want, s.nextID
+	s.nextID += uint64(n)
 	s.mu.Unlock()
-	first, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	conn, err := s.joinBy(first, id, s.cfg.Path, p)
-	if err != nil {
-		return false
+	turned := make(chan struct{})
+	pending, done := n, false // guarded by s.mu
+	var dials sync.WaitGroup
+	for i := range n {
+		dials.Go(func() {
+			conn, err := s.joinBy(ctx, first+uint64(i), s.cfg.Path, p)
+			s.mu.Lock()
+			switch {
+			case err == nil && !done:
+				done, s.via, s.refused = true, to, 0
+				s.dialing += pending
+				close(turned)
+			case err != nil && done:
+				s.dialing--
+			}
+			pending--
+			s.mu.Unlock()
+			if err == nil {
+				s.attach(first+uint64(i), conn)
+			}
+		})
 	}
-	s.mu.Lock()
-	s.via, s.refused = to, 0
-	s.dialing++
-	s.mu.Unlock()
-	s.attach(id, conn)
-	for _, d := range s.set.streams() {
-		if i, ok := d.Info(); ok && i.Protocol != p {
-			s.retire(d)
+	failed := make(chan struct{})
+	s.dials.Go(func() { dials.Wait(); close(failed); s.grow(ctx, 0) })
+	select {
+	case <-turned:
+	case <-failed:
+		select {
+		case <-turned:
+		default:
+			return false
 		}
 	}
+	s.retire(p)
 	if s.client.opt.Notice != nil {
 		s.client.opt.Notice((&errSwitch{to}).Error())
 	}
 	return true
 }
 
-// retire ends a data stream that another one takes the place of.
-func (s *clientSession) retire(d *dataStream) {
-	d.retired.Store(true)
-	if s.sender != nil {
-		s.sender.Retire(d.id)
-	} else {
-		_ = d.Close()
+// retireWithin is how long a server may take to end a stream that it shall send no more on. Earlier versions don't.
+const retireWithin = 20 * time.Second
+
+// retire ends the data streams that those of p take the place of, when what is on its way has come.
+func (s *clientSession) retire(p transport.Protocol) {
+	var old []*dataStream
+	m := &wire.Retire{}
+	for _, d := range s.set.streams() {
+		if i, ok := d.Info(); ok && i.Protocol != p {
+			d.retired.Store(true)
+			old = append(old, d)
+			m.Streams = append(m.Streams, d.id)
+		}
 	}
+	if s.sender != nil {
+		for _, d := range old {
+			s.sender.Retire(d.id)
+		}
+		return
+	}
+	s.receiver.Send(m)
+	s.dials.Go(func() {
+		if pause(s.ctx, retireWithin) {
+			for _, d := range old {
+				_ = d.Close()
+			}
+		}
+	})
 }
 
 // watchWindows looks for a TCP that its windows hold back, and tries QUIC once if so. What does not pay is undone.
@@ -246,30 +288,27 @@ func (s *clientSession) watchWindows(ctx context.Context, control transport.Conn
 		s.turn(ctx, to)
 		return
 	}
-	if s.sender == nil { // the sender sees the windows
-		return
-	}
 	tick := time.NewTicker(tuneEvery)
 	defer tick.Stop()
-	var from observation
+	var from diagnose.Sample
 	var since time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			o := observe(now, s.sender.Stats().Written, s.set.infos())
-			if from.at.IsZero() || o.at.Sub(from.at) < time.Second {
-				if from.at.IsZero() {
-					from = o
-				}
+			o, _ := s.watched.latest(s.sender != nil)
+			passed := o.At - from.At
+			if passed < time.Second {
 				continue
 			}
-			x.capped, x.window, x.goodput = 0, max(x.window, o.sndWnd), float64(o.written-from.written)/o.at.Sub(from.at).Seconds()
-			if busy := o.busy - from.busy; busy > 0 {
-				x.capped = (o.rwnd - from.rwnd).Seconds() / busy.Seconds()
+			if from.At == 0 {
+				from = o
+				continue
 			}
-			x.full = s.client.opt.Streams > 0 || o.streams >= x.streams
+			x.capped, x.window = diagnose.WindowShare(&from, &o), max(x.window, int(o.SndWnd))
+			x.goodput = float64(o.Payload-from.Payload) / passed.Seconds()
+			x.full = s.client.opt.Streams > 0 || int(o.Streams) >= x.streams
 			from = o
 			if x.capped < cappedShare || !x.full {
 				since = time.Time{}

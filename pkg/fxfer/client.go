@@ -20,6 +20,7 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -285,6 +286,7 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		}
 		if err != nil && t.reconnects > 0 && errors.Is(describe(err, server), ErrSnapshotExists) {
 			err = nil // it was the answer that was lost
+			t.lacks(c.lacking(ctx, u, hello.Snapshot))
 		}
 		if err == nil && c.opt.Streams == 0 {
 			c.learn(c.pathName(server, s.stats.carrier), s.stats.streams)
@@ -304,11 +306,11 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 			}
 		}
 		if err == nil || ctx.Err() != nil || local == nil || !temporary(err) || time.Since(alive) >= c.opt.RetryFor {
-			r, err := c.finish(t, server, &stats, describe(err, server))
+			visible := ""
 			if err == nil && !c.opt.Target.DryRun {
-				r.Snapshot = hello.Snapshot
+				visible = hello.Snapshot
 			}
-			return r, err
+			return c.finish(t, server, visible, &stats, describe(err, server))
 		}
 		wait := min(time.Second<<min(try, 4), 15*time.Second)
 		wait = wait/2 + rand.N(wait) //nolint:gosec // jitter
@@ -343,9 +345,10 @@ func (c *Client) tellHole(hole *transport.BlackHoleError, server string) {
 	}
 }
 
-// finish makes the report, and the error that stands for the failures in it.
-func (c *Client) finish(t *tracker, server string, stats *sessionStats, err error) (*Report, error) {
+// finish makes the report, and the error that stands for the failures in it. snapshot is the one that is visible now, "" if none is.
+func (c *Client) finish(t *tracker, server, snapshot string, stats *sessionStats, err error) (*Report, error) {
 	r := t.report(server)
+	r.Snapshot = snapshot
 	stats.fill(r, c.opt.asked(stats.push))
 	if c.opt.Progress != nil {
 		c.opt.Progress(t.progress(0, stats.path.minRTT))
@@ -359,6 +362,13 @@ func (c *Client) finish(t *tracker, server string, stats *sessionStats, err erro
 	}
 	if err != nil || r.Failed == 0 {
 		return r, err
+	}
+	if snapshot != "" {
+		text := fmt.Sprintf("the snapshot %s is there, without %s that failed", snapshot, units.Count(r.Failed, "entry", "entries"))
+		if len(r.Failures) > 0 {
+			return r, &Error{Kind: KindPartial, Err: fmt.Errorf("%s: %s: %w", text, wire.Printable(r.Failures[0].Path), r.Failures[0].Err)}
+		}
+		return r, &Error{Kind: KindPartial, Err: errors.New(text)}
 	}
 	kind := KindPartial
 	if r.Sent+r.Same == 0 {

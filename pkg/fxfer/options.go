@@ -24,6 +24,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/diagnose"
 	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/internal/wire"
 )
 
 // DefaultMaxStreams bounds the data streams that are opened when their number is automatic.
@@ -113,7 +114,14 @@ type Target struct {
 	// URL. Unchanged files are shared with the newest snapshot there. It is visible when it is complete; until then, the same name goes on
 	// with it. "" is none. Not of Get.
 	Snapshot string
+	// AllowFailed is how many entries may fail, at most MaxAllowFailed, and the snapshot becomes visible without them. That counts for what can't be read,
+	// or changes all the time, at the source, and for names and kinds that the target can't hold. Send then still returns an error of
+	// KindPartial, with a Report that names the snapshot. Without Snapshot it means nothing.
+	AllowFailed int64
 }
+
+// MaxAllowFailed is the most that Target.AllowFailed can be.
+const MaxAllowFailed = wire.MaxAllowFailed
 
 // Delta is a way to find what two versions of a file have in common.
 type Delta string
@@ -256,7 +264,7 @@ type Report struct {
 	Resent   int64         // payload sent more than once
 	Goodput  float64       // Written over Duration, bit/s
 	Digest   string        // of the file, if it was exactly one
-	Snapshot string        // that is complete now; "" if none is
+	Snapshot string        // that is visible now; "" if none is
 	Failures []FileResult  // the first 100
 	Warnings []Warning     // what the target could not hold
 	Plan     *Plan         // of a dry run; nil otherwise

@@ -10,7 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -38,6 +42,54 @@ func TestQUIC(t *testing.T) {
 	require.Equal(t, KindUsage, KindOf(err))
 	_, err = NewClient(Options{Home: t.TempDir(), Transport: "pigeon"})
 	require.Equal(t, KindUsage, KindOf(err))
+}
+
+// TestGetTurns: the streams of a get that goes on with another transport end when all that they carry has come, and nothing is sent twice.
+func TestGetTurns(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	home := t.TempDir()
+	source, back := filepath.Join(t.TempDir(), "f"), filepath.Join(t.TempDir(), "back")
+	data := randomFile(t, source, 48<<20)
+	_, err := client(t, home, Options{}).Send(t.Context(), []string{source}, s.invited(t))
+	require.NoError(t, err)
+
+	tree, below, err := openTarget(back)
+	require.NoError(t, err)
+	defer tree.Close()
+	var session *clientSession
+	var sender *transfer.Sender
+	var turned, ended bool
+	c := client(t, home, Options{Transport: TransportTCP, RateLimit: 200e6, Progress: func(p Progress) {
+		switch {
+		case !turned && p.Written > 0:
+			s.mu.Lock()
+			for _, x := range s.sessions {
+				sender = x.sender
+			}
+			s.mu.Unlock()
+			turned = session.turn(t.Context(), choice{TransportQUIC, "asked to"})
+		case turned && p.BytesDone < p.Bytes:
+			ended = true
+			for _, d := range session.set.streams() {
+				i, _ := d.Info()
+				ended = ended && i.Protocol == transport.QUIC
+			}
+		}
+	}})
+	u := s.plain(t, "f")
+	r, err := c.transfer(t.Context(), u, wire.Hello{Intent: wire.Pull, Share: u.Share, Paths: []string{u.Path}}, []string{back},
+		func(string) (*disk.Tree, string) { return tree, below },
+		func(x *clientSession) { x.target, x.path, session = tree, below, x })
+	require.NoError(t, err)
+	require.True(t, turned)
+	require.True(t, ended, "those of TCP end before the transfer does")
+	require.Equal(t, TransportQUIC, r.Transport)
+	require.Zero(t, sender.Stats().Resent)
+	got, err := os.ReadFile(back)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
 }
 
 // TestManyQUICClients: 100 clients at a time all get through, and leave nothing behind.

@@ -141,6 +141,7 @@ func (t *Target) wire() wire.Target {
 		Compare: wire.Compare{Checksum: t.Checksum, Update: t.Update, Existing: t.Existing, IgnoreExisting: t.IgnoreExisting},
 		Sync:    syncPolicies[t.Sync], Readback: t.Readback, NumericIDs: t.NumericIDs,
 		Delete: t.Delete, MaxDelete: t.MaxDelete, BackupDir: t.BackupDir, DryRun: t.DryRun, Delta: deltas[t.Delta],
+		AllowFailed: t.AllowFailed,
 	}
 	if w.MaxDelete == 0 {
 		w.MaxDelete = -1

@@ -419,7 +419,7 @@ func (s *Server) sit(ctx context.Context, conn transport.Conn, session [16]byte)
 		err = s.seats.take(string(key), most)
 	}
 	if err != nil {
-		s.sentAway.add(session)
+		s.past.add(session)
 		s.cond.Broadcast()
 		return nil, nil, err
 	}

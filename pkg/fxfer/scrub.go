@@ -130,7 +130,8 @@ func (s *Server) scrub(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	done := make(chan error, 1)
 	go idly(func() {
 		done <- x.run(ctx, func(visit func(string, [32]byte) error) error { return ledger.Digests(state, m.Snapshot, visit) },
-			func(visit func(string, string) error) error { return ledger.Links(state, m.Snapshot, visit) })
+			func(visit func(string, string) error) error { return ledger.Links(state, m.Snapshot, visit) },
+			func(visit func(string, string) error) error { return ledger.Failures(state, m.Snapshot, visit) })
 	})
 	err = <-done
 	log.Info("scrub ends", "seconds", time.Since(start).Seconds(), "files", x.files, "same", x.same, "error", err)
@@ -143,8 +144,14 @@ func (s *Server) scrub(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	return s.answer(conn, nil)
 }
 
-func (x *scrubbing) run(ctx context.Context, digests func(func(string, [32]byte) error) error, links func(func(string, string) error) error) error {
-	err := digests(func(path string, want [32]byte) error {
+func (x *scrubbing) run(ctx context.Context, digests func(func(string, [32]byte) error) error, links, failures func(func(string, string) error) error) error {
+	err := failures(func(path, why string) error {
+		return x.send(&wire.Warning{What: string(Lacking), Path: path, Text: why, Count: 1})
+	})
+	if err != nil {
+		return err
+	}
+	err = digests(func(path string, want [32]byte) error {
 		x.files++
 		got, id, err := x.read(ctx, path)
 		if ctx.Err() != nil {

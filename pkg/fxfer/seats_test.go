@@ -77,22 +77,20 @@ func TestSeats(t *testing.T) {
 func (s *Server) seated() int { s.mu.Lock(); defer s.mu.Unlock(); return s.seats.taken }
 func (s *Server) opened() int { s.mu.Lock(); defer s.mu.Unlock(); return s.more }
 
-// TestSentAwayDoesNotWait: the data streams of a session that had no seat don't take the place of strangers for long.
-func TestSentAwayDoesNotWait(t *testing.T) {
+// TestPastSessions: the data streams of a session that had no seat, or has ended, don't take the place of strangers for long.
+func TestPastSessions(t *testing.T) {
 	s := serveWith(t, ServerOptions{}, identity.Read)
 	defer s.stop()
 	id := [16]byte{1}
-	s.mu.Lock()
-	s.sentAway.add(id)
-	s.mu.Unlock()
+	s.pass(id)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	require.Nil(t, s.await(ctx, id))
-	require.False(t, s.sentAway.has([16]byte{}), "nothing was put in")
-	for range len(s.sentAway.ids) {
-		s.sentAway.add([16]byte{2})
+	require.False(t, s.past.has([16]byte{}), "nothing was put in")
+	for range len(s.past.ids) {
+		s.past.add([16]byte{2})
 	}
-	require.False(t, s.sentAway.has(id), "bounded")
+	require.False(t, s.past.has(id), "bounded")
 }
 
 // TestStreamsInAll: each session has room for one data stream, however many there are, and of the others its part.

@@ -65,8 +65,8 @@ type Server struct {
 	busy     map[identity.Pin]*busyClient
 	draining bool
 	seats    seats
-	more     int // data streams beyond the first of each session
-	sentAway lastSessions
+	more     int          // data streams beyond the first of each session
+	past     lastSessions // sessions that ended or were sent away
 }
 
 // serverSession is a session that was admitted.
@@ -453,6 +453,7 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 		return err
 	}
 	defer g.leave()
+	defer s.pass(m.Session)
 	g.grants = grants
 	audit := g.auditOf(m)
 	log = log.With("session", g.id, "client", g.pin.Short())
@@ -632,7 +633,15 @@ func (s *Server) join(ctx context.Context, conn transport.Conn, m *wire.Join, ad
 	return nil
 }
 
-// await returns the session of this name when it is there, nil if that takes too long.
+// pass lets the data streams of a session that is over not wait for it: some of a short one come when it has ended.
+func (s *Server) pass(id [16]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.past.add(id)
+	s.cond.Broadcast()
+}
+
+// await returns the session of this name when it is there, nil if it is over or that takes too long.
 func (s *Server) await(ctx context.Context, id [16]byte) *serverSession {
 	defer context.AfterFunc(ctx, func() {
 		s.mu.Lock()
@@ -641,7 +650,7 @@ func (s *Server) await(ctx context.Context, id [16]byte) *serverSession {
 	})()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.sessions[id] == nil && ctx.Err() == nil && !s.draining && !s.sentAway.has(id) {
+	for s.sessions[id] == nil && ctx.Err() == nil && !s.draining && !s.past.has(id) {
 		s.cond.Wait()
 	}
 	return s.sessions[id]
@@ -746,8 +755,16 @@ func (x *serverSession) event(count *counts) func(transfer.Event) {
 
 // message takes what the engine does not know: what the client has measured.
 func (x *serverSession) message(m wire.Message) {
-	if m, ok := m.(*wire.Sample); ok {
+	switch m := m.(type) {
+	case *wire.Sample:
 		x.watched.heard(m.Map())
+	case *wire.Retire:
+		for _, id := range m.Streams[:min(len(m.Streams), maxStreams)] {
+			if x.sender != nil {
+				x.set.retire(id)
+				x.sender.Retire(id)
+			}
+		}
 	}
 }
 

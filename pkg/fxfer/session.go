@@ -40,19 +40,21 @@ func (u URL) address() string { return net.JoinHostPort(u.Host, strconv.Itoa(u.P
 
 // clientSession is one session of a client: a control stream, data streams, and the engine between them.
 type clientSession struct {
-	client  *Client
-	url     URL
-	hello   wire.Hello
-	tracker *tracker
-	source  transfer.Source // of Push
-	target  *disk.Tree      // of Pull
-	path    string
-	fresh   bool         // this transfer was never tried before
-	again   bool         // a session before was lost
-	mtu     int          // bound for packets, 0 for none
-	via     choice       // of the transport of data streams; guarded by mu once the session runs
-	opened  atomic.Bool  // the control stream is there
-	heard   atomic.Int64 // bytes, on the control stream
+	client    *Client
+	url       URL
+	hello     wire.Hello
+	tracker   *tracker
+	source    transfer.Source // of Push
+	target    *disk.Tree      // of Pull
+	path      string
+	fresh     bool                // this transfer was never tried before
+	again     bool                // a session before was lost
+	mtu       int                 // bound for packets, 0 for none
+	via       choice              // of the transport of data streams; guarded by mu once the session runs
+	opened    atomic.Bool         // the control stream is there
+	connected atomic.Bool         // some stream is
+	heard     atomic.Int64        // bytes, on the control stream
+	warned    func(*wire.Warning) // of a listing; nil for nobody
 
 	cfg      transport.Config
 	group    transport.Group // of QUIC connections
@@ -288,6 +290,7 @@ func (s *clientSession) open(ctx context.Context) (transport.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.connected.Store(true)
 	s.hello.Version, s.hello.Agent = wire.Version, agent
 	s.hello.SockBuf, s.hello.Congestion = int64(s.cfg.SockBuf), s.cfg.Congestion
 	s.hello.MaxStreams = uint64(s.client.opt.MaxStreams)
@@ -674,13 +677,16 @@ func (s *clientSession) attach(id uint64, conn transport.Conn) {
 		_ = conn.Close()
 	case over:
 		_ = d.Close()
-	case known && info.Protocol != via: // the session has turned meanwhile
+	case s.sender != nil && known && info.Protocol != via: // the session has turned meanwhile
 		d.retired.Store(true)
 		_ = d.Close()
 	case s.sender != nil:
 		s.sender.AddStream(id, d)
 	default:
 		s.receiver.AddStream(d)
+		if known && info.Protocol != via {
+			s.retire(via)
+		}
 	}
 }
 
@@ -699,6 +705,7 @@ func (s *clientSession) joinBy(ctx context.Context, id uint64, path transport.Pa
 	if err != nil {
 		return nil, err
 	}
+	s.connected.Store(true)
 	m := &wire.Join{Version: wire.Version, Session: s.hello.Session, Secret: s.hello.Secret, Stream: id,
 		SockBuf: int64(s.cfg.SockBuf), Congestion: s.cfg.Congestion}
 	if _, err := conn.Write(wire.Append(nil, m)); err != nil {
@@ -739,6 +746,10 @@ func (s *clientSession) list(ctx context.Context) ([]Entry, error) {
 			s.message(conn, m)
 		case *wire.Refuse:
 			return nil, &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
+		case *wire.Warning:
+			if s.warned != nil {
+				s.warned(m)
+			}
 		case *wire.Entries:
 			for i := range m.Entries {
 				held += listedEntry + len(m.Entries[i].Path) + len(m.Entries[i].Link)

@@ -3,6 +3,7 @@ package fxfer
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"slices"
 	"time"
 
@@ -22,6 +23,7 @@ type Snapshot struct {
 	Name    string
 	Time    time.Time // as its name says
 	Partial bool      // not complete, and so not visible: Send with the same name goes on with it
+	Failed  int64     // entries that it lacks since they failed
 }
 
 // Snapshots lists the snapshots in the folder that u leads to, in the order of their names. A folder that has none, or does not exist,
@@ -31,6 +33,12 @@ func (c *Client) Snapshots(ctx context.Context, u URL) ([]Snapshot, error) {
 		return nil, usage("fxfer ls "+u.Redacted()+" shows the shares", "the URL names no share")
 	}
 	s := &clientSession{client: c, url: u, hello: wire.Hello{Intent: wire.Series, Share: u.Share, Paths: []string{u.Path}}}
+	failed := map[string]int64{}
+	s.warned = func(w *wire.Warning) {
+		if w.What == snapshotFailed && len(failed) < maxKeep {
+			failed[w.Path] = int64(min(w.Count, wire.MaxAllowFailed))
+		}
+	}
 	entries, err := s.list(ctx)
 	if err != nil {
 		return nil, describe(err, serverOf(u))
@@ -38,7 +46,7 @@ func (c *Client) Snapshots(ctx context.Context, u URL) ([]Snapshot, error) {
 	var all []Snapshot
 	for _, e := range entries {
 		if t, err := disk.SnapshotTime(e.Path); err == nil { // the server may be hostile
-			all = append(all, Snapshot{Name: e.Path, Time: t, Partial: e.Rights != snapshotComplete})
+			all = append(all, Snapshot{Name: e.Path, Time: t, Partial: e.Rights != snapshotComplete, Failed: failed[e.Path]})
 		}
 	}
 	slices.SortFunc(all, func(a, b Snapshot) int { return a.Time.Compare(b.Time) })
@@ -114,8 +122,25 @@ func (c *Client) snapshotOf(ctx context.Context, u URL) (string, error) {
 	return SnapshotName(time.Now()), nil
 }
 
+// lacking returns how many entries a snapshot lacks that may lack some; 0 also if that can't be found out.
+func (c *Client) lacking(ctx context.Context, u URL, name string) int64 {
+	if c.opt.Target.AllowFailed == 0 {
+		return 0
+	}
+	all, _ := c.Snapshots(ctx, u)
+	for _, s := range all {
+		if s.Name == name {
+			return s.Failed
+		}
+	}
+	return 0
+}
+
 // checkSnapshot refuses options that a snapshot can't have.
 func (t *Target) checkSnapshot() error {
+	if t.AllowFailed < 0 || t.AllowFailed > MaxAllowFailed {
+		return usage(fmt.Sprintf("0 to %d", MaxAllowFailed), "%d is no number of entries that may fail", t.AllowFailed)
+	}
 	if t.Snapshot == "" {
 		return nil
 	}

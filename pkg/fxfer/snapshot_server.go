@@ -43,6 +43,9 @@ type storing struct {
 	before   string         // name of the previous one, "" for none
 	state    *os.Root       // what is known about the series
 	ledger   *ledger.Ledger // digests
+	allowed  int64          // entries that may fail
+	failed   int64          // of those that did, noted
+	there    int64          // that did not, without the folder itself
 	linked   map[disk.Identity]struct{}
 	log      *slog.Logger
 }
@@ -146,7 +149,7 @@ func (x *serverSession) store(ctx context.Context, conn transport.Conn) (*storin
 			return nil, err
 		}
 	}
-	s := &storing{ctx: ctx, series: series, name: m.Snapshot, keep: x.share.Keep, log: x.log}
+	s := &storing{ctx: ctx, series: series, name: m.Snapshot, keep: x.share.Keep, allowed: m.Target.AllowFailed, log: x.log}
 	if err := s.open(); err != nil {
 		s.close()
 		if errors.Is(err, fs.ErrExist) {
@@ -181,9 +184,12 @@ func (x *serverSession) storeEngine(ctx context.Context, conn transport.Conn, r 
 	}
 	x.storing = s
 	opt.Snapshot, opt.Quota = s.snapshot(), x.share.quota
-	opt.Snapshot.Publish = func(failed int64) error {
+	opt.Snapshot.Publish = func(failed, grave int64) error {
 		defer x.share.quota.Moving()()
-		return s.publish(failed)
+		if failed > 0 {
+			defer x.share.quota.Freed()
+		}
+		return s.publish(failed, grave)
 	}
 	opt.Event = func(e transfer.Event) {
 		s.event(e)
@@ -339,17 +345,28 @@ func (s *storing) retain() {
 
 // snapshot is what the receiver knows of it.
 func (s *storing) snapshot() *transfer.Snapshot {
-	return &transfer.Snapshot{Previous: s.previous, Linked: s.isLinked, Resumed: s.resumed, Publish: s.publish}
+	return &transfer.Snapshot{Previous: s.previous, Linked: s.isLinked, Resumed: s.resumed}
 }
 
 // event takes note of what is in the snapshot.
 func (s *storing) event(e transfer.Event) {
-	switch x := e.Entry; {
+	x := e.Entry
+	if e.Kind == transfer.Committed || e.Kind == transfer.Same || e.Kind == transfer.Done && x.Path != "." {
+		s.there++
+	}
+	switch {
 	case x == nil:
+	case e.Kind == transfer.Failed:
+		if s.failed < wire.MaxAllowFailed { // with more it is not published
+			s.failed++
+			s.ledger.Failed(x.Path, wire.Printable(e.Err.Error()))
+		}
 	case e.Kind == transfer.Done && x.Kind == wire.Dir && x.Path == ".":
 		s.own = true
 	case e.Kind == transfer.Done && x.Kind == wire.Hardlink:
 		s.ledger.Link(x.Path, x.Link)
+	case e.Kind == transfer.Done:
+		s.ledger.Other(x.Path)
 	case x.Kind != wire.File:
 	case e.Kind == transfer.Committed && e.Digest == [32]byte{}:
 		s.ledger.Sparse(x.Path)
@@ -362,10 +379,18 @@ func (s *storing) event(e transfer.Event) {
 	}
 }
 
-// publish makes the snapshot visible, if it is complete.
-func (s *storing) publish(failed int64) error {
-	if failed > 0 {
+// publish makes the snapshot visible, if it is complete but for what may fail.
+func (s *storing) publish(failed, grave int64) error {
+	switch {
+	case failed > 0 && s.allowed > 0 && grave > 0:
+		return wire.Errorf(wire.CodeIncomplete, "the snapshot %s lacks %d entries that failed, %d of them for reasons that can't be allowed, and stays invisible: send it again", s.name, failed, grave)
+	case failed > s.allowed || failed > 0 && s.there == 0:
 		return wire.Errorf(wire.CodeIncomplete, "the snapshot %s lacks %d entries that failed, and stays invisible: send it again", s.name, failed)
+	case failed > 0:
+		if err := s.clear(); err != nil {
+			return err
+		}
+		s.log.Warn("snapshot lacks entries that failed", "snapshot", s.name, "failed", failed, "allowed", s.allowed)
 	}
 	err := s.ledger.Finish(s.before, func(path string) ([32]byte, error) {
 		digest, _, err := digestFile(s.ctx, s.tree, path)
@@ -378,6 +403,80 @@ func (s *storing) publish(failed int64) error {
 	err = s.series.Publish(s.name, s.own)
 	s.done = err == nil
 	return err
+}
+
+const (
+	clearRoom   = 16 << 20 // bytes of names that clear holds, about
+	clearOpened = 100_000  // folders that it opens
+)
+
+// clear removes what earlier sessions left and this one has not found again: of what failed, an older version must not stay in its place.
+func (s *storing) clear() (err error) {
+	var opened []disk.Meta
+	defer func() {
+		for _, m := range slices.Backward(opened) {
+			if restored := s.tree.Apply(m, disk.TargetOptions{}); !errors.Is(restored, fs.ErrNotExist) {
+				err = errors.Join(err, restored)
+			}
+		}
+		err = errors.Join(err, s.tree.SyncAll())
+	}()
+	held, size := map[string]struct{}{}, 0
+	remove := func() error {
+		err := s.ledger.There(func(path string) { delete(held, path) })
+		for path := range held {
+			if err == nil {
+				err = s.remove(path)
+			}
+		}
+		clear(held)
+		size = 0
+		return err
+	}
+	err = s.tree.Walk(s.ctx, ".", disk.WalkOptions{}, func(m disk.Meta) error {
+		if m.Kind == disk.Dir && m.Mode&0o700 != 0o700 { // it has its final mode, and may be closed to us
+			if len(opened) == clearOpened {
+				return wire.Errorf(wire.CodeIncomplete, "entries failed, and too many folders are closed to the server: send it again")
+			}
+			open := m
+			open.Mode |= 0o700
+			if err := s.tree.Apply(open, disk.TargetOptions{}); err != nil {
+				return err
+			}
+			opened = append(opened, m)
+		}
+		if m.Path == "." || !s.resumed {
+			return nil
+		}
+		held[m.Path] = struct{}{}
+		if size += 128 + len(m.Path); size < clearRoom {
+			return nil
+		}
+		return remove()
+	}, func(string, error) {})
+	if err == nil {
+		err = remove()
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.tree.Sweep(s.ctx, ".", -time.Hour)
+	return err
+}
+
+// remove removes an entry, if it is there, from a folder that keeps its metadata.
+func (s *storing) remove(p string) error {
+	folder, err := s.tree.Stat(path.Dir(p))
+	if err == nil {
+		err = s.tree.Remove(p, "")
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, disk.ErrNotFolder) {
+		return nil // with its folder
+	}
+	if err != nil {
+		return err
+	}
+	return s.tree.Apply(folder, disk.TargetOptions{})
 }
 
 // listSeries tells which snapshots there are.
@@ -413,7 +512,26 @@ func (s *Server) listSeries(conn transport.Conn, m *wire.Hello, g *guest) error 
 	for _, name := range filling {
 		entries = append(entries, wire.Entry{Kind: wire.Share, Path: name, Link: snapshotFilling})
 	}
-	return s.answer(conn, entries)
+	state, err := series.State()
+	if err != nil {
+		return refuseSource(err, m.Paths[0], m.Share)
+	}
+	defer state.Close()
+	var lacking []wire.Message
+	for _, name := range complete {
+		w := &wire.Warning{What: snapshotFailed, Path: name}
+		err := ledger.Failures(state, name, func(string, string) error {
+			w.Count++
+			return nil
+		})
+		if err != nil {
+			return refuseSource(err, m.Paths[0], m.Share)
+		}
+		if w.Count > 0 {
+			lacking = append(lacking, w)
+		}
+	}
+	return s.answer(conn, entries, lacking...)
 }
 
 // What the Link of a snapshot's entry says.
@@ -422,13 +540,19 @@ const (
 	snapshotFilling  = "filling"
 )
 
-// answer sends entries, and what ends a listing.
-func (s *Server) answer(conn transport.Conn, entries []wire.Entry) error {
+// snapshotFailed is the What of the Warning about a snapshot that lacks entries.
+const snapshotFailed = "failed"
+
+// answer sends entries, other messages, and what ends a listing.
+func (s *Server) answer(conn transport.Conn, entries []wire.Entry, others ...wire.Message) error {
 	var out []byte
 	first := uint64(0)
 	for part := range slices.Chunk(entries, 128) {
 		out = wire.Append(out, &wire.Entries{First: first, Entries: part})
 		first += uint64(len(part))
+	}
+	for _, m := range others {
+		out = wire.Append(out, m)
 	}
 	out = wire.Append(out, &wire.Welcome{Agent: agent, Host: s.host, MaxStreams: maxStreams})
 	out = wire.Append(out, &wire.EndManifest{Count: first})

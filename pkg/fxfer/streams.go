@@ -67,7 +67,7 @@ func (s *streamSet) add(id uint64, c transport.Conn, most int) *dataStream {
 		return nil
 	}
 	s.conns[id] = d
-	s.most = max(s.most, len(s.conns))
+	s.most = max(s.most, s.countLocked())
 	return d
 }
 
@@ -88,10 +88,21 @@ func (s *streamSet) peak() int {
 	return s.most
 }
 
+// count is how many are open and not retired.
 func (s *streamSet) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.conns)
+	return s.countLocked()
+}
+
+func (s *streamSet) countLocked() int {
+	n := 0
+	for _, d := range s.conns {
+		if !d.retired.Load() {
+			n++
+		}
+	}
+	return n
 }
 
 // streams returns those that are open.
@@ -101,11 +112,26 @@ func (s *streamSet) streams() []*dataStream {
 	return slices.Collect(maps.Values(s.conns))
 }
 
-// infos asks the kernel about each stream.
+// infos asks the kernel about each stream that is not retired.
 func (s *streamSet) infos() map[uint64]transport.Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.infosLocked()
+	infos := s.infosLocked()
+	for id := range infos {
+		if s.conns[id].retired.Load() {
+			delete(infos, id)
+		}
+	}
+	return infos
+}
+
+// retire takes a stream out of count, that the peer wants to be carried by others.
+func (s *streamSet) retire(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.conns[id]; d != nil {
+		d.retired.Store(true)
+	}
 }
 
 func (s *streamSet) infosLocked() map[uint64]transport.Info {

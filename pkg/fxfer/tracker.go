@@ -271,6 +271,13 @@ func (t *tracker) fail(r FileResult) {
 	t.tell(r)
 }
 
+// lacks takes note of how many entries failed of which an earlier session has known the details.
+func (t *tracker) lacks(failed int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failed = max(t.failed, failed)
+}
+
 const maxFailures = 100
 
 func (t *tracker) failLocked(r FileResult) {

@@ -103,7 +103,7 @@ func TestStrict(t *testing.T) {
 		c := &Client{opt: Options{Target: Target{Strict: strict}}}
 		tr := newTracker(&c.opt)
 		told(tr, transfer.Event{Kind: transfer.Warned, Warning: &wire.Warning{What: "owner", Path: "a", Text: "no", Count: 3}})
-		r, err := c.finish(tr, "s", &sessionStats{}, nil)
+		r, err := c.finish(tr, "s", "", &sessionStats{}, nil)
 		require.Len(t, r.Warnings, 1)
 		require.Equal(t, strict, err != nil)
 		require.Equal(t, want, KindOf(err))

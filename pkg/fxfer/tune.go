@@ -89,9 +89,6 @@ type observation struct {
 	minRTT  time.Duration
 	rtt     time.Duration // smoothed, mean of the streams
 	capped  float64       // share of the busy time in which a window was the limit, 0 to 1
-	busy    time.Duration // with data in flight so far, of all streams
-	rwnd    time.Duration // of that, held back by the peer's window
-	sndWnd  int           // the largest that the peer advertises to one, bytes
 	retrans uint64        // segments so far
 	sent    uint64        // the same of all
 	quic    bool
@@ -111,11 +108,8 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) obse
 		limited += i.RwndLimited + i.SndbufLimited
 		o.retrans += i.RetransSegs
 		o.sent += i.DataSegs
-		o.rwnd += i.RwndLimited
-		o.sndWnd = max(o.sndWnd, i.SndWnd)
 		o.window = max(o.window, int(float64(i.SndBuf)*bufferPayload))
 	}
-	o.busy = busy
 	if busy > 0 {
 		o.capped = limited.Seconds() / busy.Seconds()
 	}

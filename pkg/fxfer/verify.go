@@ -34,6 +34,7 @@ const (
 	Extra      Finding = "extra"      // only the server has it
 	Different  Finding = "different"  // its content or kind
 	Unreadable Finding = "unreadable" // so nothing is known
+	Lacking    Finding = "lacking"    // of a snapshot: it failed when that was made, as Target.AllowFailed lets it
 )
 
 // Difference is an entry that is not the same on both sides.
@@ -54,6 +55,7 @@ type Comparison struct {
 	Extra      int64
 	Different  int64
 	Unreadable int64
+	Lacking    int64 // from the beginning, so that is no difference
 }
 
 // Verify compares what a server has, by content, with a folder of this host, or with a file in the form of b3sum, which says nothing
@@ -369,6 +371,8 @@ func (v *verifier) found(p string, f Finding, detail string) {
 		v.sum.Different++
 	case Unreadable:
 		v.sum.Unreadable++
+	case Lacking:
+		v.sum.Lacking++
 	}
 	if v.visit != nil {
 		v.visit(Difference{Path: p, Finding: f, Detail: detail})

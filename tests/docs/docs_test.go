@@ -4,14 +4,15 @@
 package docs_test
 
 import (
-	"bytes"
-	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -21,14 +22,15 @@ import (
 
 const top = "../.."
 
-// program builds fxfer once.
+// program installs fxfer as README.md says.
 func program(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	path := filepath.Join(dir, "fxfer")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/fxfer/fxfer/cmd/fxfer").CombinedOutput()
+	cmd := exec.Command("bash", "-c", install)
+	cmd.Dir, cmd.Env = top, append(os.Environ(), "GOBIN="+dir)
+	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	return path
+	return filepath.Join(dir, "fxfer")
 }
 
 func documents(t *testing.T) map[string]string {
@@ -49,14 +51,22 @@ func TestDocs(t *testing.T) {
 	all := documents(t)
 	t.Run("Commands", func(t *testing.T) { commands(t, fxfer, all) })
 	t.Run("Links", func(t *testing.T) { links(t, all) })
-	ran := 0
-	for name, text := range all {
-		if script := runnable(text); len(script) > 0 {
-			ran++
-			t.Run(name, func(t *testing.T) { run(t, fxfer, script) })
+	var ran atomic.Int64
+	t.Run("Run", func(t *testing.T) {
+		for name, text := range all {
+			if script := runnable(text); len(script) > 0 {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					ran.Add(int64(run(t, fxfer, script)))
+				})
+			}
 		}
+	})
+	t.Logf("%d commands were run", ran.Load())
+	require.Greater(t, ran.Load(), int64(70))
+	for _, x := range elsewhere {
+		require.True(t, slices.ContainsFunc(slices.Collect(maps.Values(all)), func(text string) bool { return strings.Contains(text, x.command) }), "%s is in no document", x.command)
 	}
-	require.GreaterOrEqual(t, ran, 4)
 }
 
 // written finds commands: lines of code, and code within lines.
@@ -152,89 +162,236 @@ func links(t *testing.T, all map[string]string) {
 	}
 }
 
-// step is a part of a document's script.
-type step struct {
-	text   string
-	server bool // stays until the end
+const install = "go install ./cmd/fxfer"
+
+// elsewhere are commands that are not run with their page.
+var elsewhere = []struct{ command, why string }{
+	{install, "this test begins with it"},
+	{"go run ./cmd/fxfer demo", "half a minute: .ci/run cli does it"},
+	{"go test ./...", "this is a part of it"},
+	{"go install github.com/fxfer/fxfer/cmd/fxfer@latest", "of what is published"},
+	{"sudo systemctl", "asks for systemd, which tests/activation_linux_test.go plays"},
+	{"systemctl reload", "the same"},
+	{"sudoedit", "asks for an editor"},
+	{"ssh -L", "asks for another host"},
+	{"docker", "asks for a daemon and a registry"},
+	{"fxfer serve --web 7434", "what to add to a command: docs/operations.md has a whole one"},
+	{"10.77.0.2:7433", "tests/bench and tests/diagnose ran it between two hosts, and wrote their pages"},
+	{"127.0.0.1:7433/in/", "the same on one"},
 }
 
-var block = regexp.MustCompile("(?m)^(?:```(?:sh|yaml) run( server)?\\n([^\\x00]*?)^```|<!-- run\\n([^\\x00]*?)-->)$") //nolint:gocritic // both choices begin a line
+// step is a part of a document's script.
+type step struct {
+	text  string
+	shown bool // to readers; otherwise it is what the page takes for granted
+}
 
-// runnable is what of a document is marked to be run, in order. What no reader sees stands in comments. A comment may end within a here
+var (
+	// part is a comment, a block of commands or of a file, another block, an indented one, or code within a line.
+	part = regexp.MustCompile("(?m)^<!-- run\n([^\\x00]*?)-->$|^```(?:sh|yaml run)\n([^\\x00]*?)^```$|^```[^\\x00]*?^```$|((?:^    .*\n)+)|" +
+		"`((?:sudo )?(?:[a-z_]+ [a-z]+ \\\\?\\| )?(?:fxfer|curl) [^`]*)`")
+	indent = regexp.MustCompile(`(?m)^    `)
+	// noCommand is how blocks of configuration, and listings of folders, begin.
+	noCommand = regexp.MustCompile(`^(- )?[a-z]+:|^[^ ]+/`)
+	// mention is code that is no whole command: names of verbs and flags, or a word that stands for something.
+	mention = regexp.MustCompile(`^fxfer [a-z -]+$|…|\b[A-Z]{3,}$`)
+)
+
+// runnable is what a document tells people to type, in order, with what no reader sees, which stands in comments. A comment may end within a here
 // document, which the next part continues.
 func runnable(text string) (steps []step) {
 	open := false
-	for _, m := range block.FindAllStringSubmatch(text, -1) {
-		part := m[2] + m[3]
-		if open {
-			steps[len(steps)-1].text += part
-		} else {
-			steps = append(steps, step{part, m[1] != ""})
+	for _, m := range part.FindAllStringSubmatch(text, -1) {
+		hidden, fence, indented, inline := m[1], m[2], indent.ReplaceAllString(m[3], ""), m[4]
+		switch {
+		case open:
+			steps[len(steps)-1].text += hidden + fence
+		case hidden != "":
+			steps = append(steps, step{text: hidden})
+		case fence != "":
+			for line := range strings.Lines(fence) {
+				steps = append(steps, step{line, true})
+			}
+		case indented != "" && !noCommand.MatchString(indented):
+			session := strings.HasPrefix(indented, "$ ") // with what it prints
+			for line := range strings.Lines(indented) {
+				if command, typed := strings.CutPrefix(line, "$ "); typed || !session {
+					steps = append(steps, step{command, true})
+				}
+			}
+		case inline != "" && !mention.MatchString(inline):
+			steps = append(steps, step{strings.ReplaceAll(inline, `\|`, "|"), true})
 		}
-		last := steps[len(steps)-1].text
-		open = strings.Contains(last, "<<'END'\n") && !strings.HasSuffix(last, "END\n")
+		if len(steps) > 0 {
+			last := steps[len(steps)-1].text
+			open = strings.Contains(last, "<<'END'\n") && !strings.HasSuffix(last, "END\n")
+		}
 	}
 	return steps
 }
 
-var invitation = regexp.MustCompile(`fxfer://[^@\s]+@[^/\s]+/`)
+// page is a document that is run in a folder, with all hosts that it speaks of being this one.
+type page struct {
+	t            *testing.T
+	fxfer, dir   string
+	address, web string // the server's; the dashboard's port
+	invitation   string // URL
+	server       *process
+}
 
-// run does what a document says, in one folder, with the host nas being this one.
-func run(t *testing.T, fxfer string, steps []step) {
-	dir := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "srv", "backup"), 0o755))
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "srv", "files"), 0o755))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	l.Close()
-	replace := []string{"/srv/", dir + "/srv/", "/etc/fxfer/", "etc/fxfer/", "fxfer://nas", "fxfer://" + address}
-	shell := func(s step, home string) *exec.Cmd {
-		cmd := exec.Command("bash", "-euo", "pipefail", "-c", strings.NewReplacer(replace...).Replace(s.text))
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(fxfer)+":"+os.Getenv("PATH"), "FXFER_HOME="+filepath.Join(dir, home), "FXFER_LISTEN="+address)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		cmd.WaitDelay = 5 * time.Second
-		return cmd
+// here puts this host and folder into a command.
+func (p *page) here(text string) string {
+	for _, x := range []struct{ is, by string }{
+		{`(^|[\s="'\[])/(srv|etc|mnt|var|home)\b`, "${1}" + p.dir + "/$2"},
+		{`fxfer://TOKEN:PIN@[a-z]+/`, p.invitation},
+		{`fxfer://(nas|host|backup-b)\b`, "fxfer://" + p.address},
+		{`\b7434\b`, p.web},
+		{`\bsudo (fxfer)\b`, "$1"},
+		{`\bfxfer doctor (apply|undo)\b`, "$0 --dry-run"}, // the kernel's settings stay
+		{`--at 2026-11-20\b`, "--at " + time.Now().Format(time.DateOnly)},
+		{`\$KEY\b`, "$(FXFER_HOME=other fxfer key)"},
+		{` -P 8\b`, "$0 -t 1"},
+	} {
+		text = regexp.MustCompile(x.is).ReplaceAllString(text, x.by)
+	}
+	return text
+}
+
+var (
+	stays    = regexp.MustCompile(`\bfxfer (serve|backup daemon)\b`)
+	ends     = regexp.MustCompile(`--check-config|--help|\bfxfer lab\b`)
+	onServer = regexp.MustCompile(`\bfxfer (serve|invite|clients|dashboard)\b`)
+)
+
+func (p *page) command(text string) *exec.Cmd {
+	home := "client"
+	if onServer.MatchString(text) {
+		home = "server"
+	}
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", p.here(text))
+	cmd.Dir = p.dir
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(p.dir, "bin")+":"+filepath.Dir(p.fxfer)+":"+os.Getenv("PATH"), "FXFER_HOME="+filepath.Join(p.dir, home),
+		"FXFER_LISTEN="+p.address, "FXFER_TIME=3s", "FXFER_MOST=200MB") // the last two are of probe
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// run does what a document says. A command that stays does so until the page ends or, of a server, until there is another one.
+// It returns how many commands that readers see it has run.
+func run(t *testing.T, fxfer string, steps []step) (ran int) {
+	p := &page{t: t, fxfer: fxfer, dir: t.TempDir()}
+	for _, dir := range []string{"srv/backup", "srv/files", "mnt", "bin"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(p.dir, dir), 0o755))
+	}
+	var free [2]net.Listener
+	for i := range free {
+		var err error
+		free[i], err = net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+	}
+	p.address = free[0].Addr().String()
+	_, p.web, _ = net.SplitHostPort(free[1].Addr().String())
+	for _, l := range free {
+		require.NoError(t, l.Close())
 	}
 	for _, s := range steps {
-		if !s.server {
-			cmd := shell(s, "client")
-			out, err := cmd.CombinedOutput()
-			require.NoError(t, err, "%s\n%s", s.text, out)
+		text := strings.TrimSpace(s.text)
+		switch {
+		case slices.ContainsFunc(elsewhere, func(x struct{ command, why string }) bool { return strings.Contains(text, x.command) }):
 			continue
+		case lacks(fxfer, text):
+			t.Logf("this host lacks what it takes: %s", text)
+			continue
+		case stays.MatchString(text) && !ends.MatchString(text):
+			p.start(text)
+		default:
+			out, err := p.command(text).CombinedOutput()
+			require.NoError(t, err, "%s\n%s\n%s", text, p.here(text), out)
 		}
-		url := serve(t, shell(s, "server"), filepath.Join(dir, "server.out"))
-		replace = append([]string{"fxfer://TOKEN:PIN@nas/", at(url, address)}, replace...)
+		if s.shown {
+			ran++
+		}
 	}
+	return ran
 }
 
-// at is an invitation for an address at which this host is reached without the network.
-func at(url, address string) string {
-	secret, _, _ := strings.Cut(url, "@")
-	return fmt.Sprintf("%s@%s/", secret, address)
+// lacks tells whether this host cannot run a command.
+func lacks(fxfer, text string) bool {
+	if strings.Contains(text, "fxfer lab") {
+		return exec.Command(fxfer, "lab", "run", "--", "iperf3", "--version").Run() != nil
+	}
+	_, err := exec.LookPath("curl")
+	return strings.HasPrefix(text, "curl ") && err != nil
 }
 
-// serve starts a server that stays until the test ends, and returns the URL that it prints into a file.
-func serve(t *testing.T, cmd *exec.Cmd, name string) (url string) {
-	t.Helper()
-	out, err := os.Create(name)
-	require.NoError(t, err)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = out, &said
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
-		_ = cmd.Wait()
-		out.Close()
-		if t.Failed() {
-			t.Log(said.String())
+// process is a command that stays.
+type process struct {
+	cmd   *exec.Cmd
+	said  string // file
+	ended chan error
+}
+
+// start runs a command that stays, and returns when it serves.
+func (p *page) start(text string) {
+	p.t.Helper()
+	server := strings.Contains(text, "fxfer serve")
+	if server && p.server != nil {
+		p.server.stop(p.t)
+	}
+	out, err := os.CreateTemp(p.dir, "said")
+	require.NoError(p.t, err)
+	defer out.Close()
+	x := &process{cmd: p.command(text), said: out.Name(), ended: make(chan error, 1)}
+	x.cmd.Stdout, x.cmd.Stderr = out, out
+	require.NoError(p.t, x.cmd.Start())
+	go func() { x.ended <- x.cmd.Wait() }()
+	p.t.Cleanup(func() { x.stop(p.t) })
+	if !server {
+		return
+	}
+	p.server = x
+	require.Eventually(p.t, func() bool {
+		conn, err := net.Dial("tcp", p.address)
+		if err != nil {
+			return false
 		}
-	})
-	require.Eventually(t, func() bool {
-		text, _ := os.ReadFile(name)
-		url = invitation.FindString(string(text))
-		return url != ""
-	}, 20*time.Second, 10*time.Millisecond, "the server prints no invitation")
-	return url
+		_ = conn.Close()
+		if !strings.Contains(text, "--invite") {
+			return true
+		}
+		p.invitation = x.invitation(p.address)
+		return p.invitation != ""
+	}, 20*time.Second, 10*time.Millisecond, "%s does not serve", text)
+}
+
+var invitation = regexp.MustCompile(`fxfer://[^@\s]+@`)
+
+// invitation is the URL that a server has printed, for an address at which this host is reached without the network.
+func (x *process) invitation(address string) string {
+	text, _ := os.ReadFile(x.said)
+	if secret := invitation.FindString(string(text)); secret != "" {
+		return secret + address + "/"
+	}
+	return ""
+}
+
+// stop ends what still runs. It may be called again.
+func (x *process) stop(t *testing.T) {
+	t.Helper()
+	if x.ended == nil {
+		return
+	}
+	select {
+	case err := <-x.ended:
+		t.Errorf("%s has ended: %v", x.cmd, err)
+	default:
+		_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGTERM)
+		<-x.ended
+	}
+	x.ended = nil
+	if t.Failed() {
+		text, _ := os.ReadFile(x.said)
+		t.Logf("%s", text)
+	}
 }

@@ -28,8 +28,8 @@ type way struct {
 	fxfer  hosts.Fxfer
 }
 
-// newPath starts one, with a file of so many bytes on the left host.
-func newPath(t *testing.T, link lab.Link, size int64) *way {
+// newPath starts one, with a file of so many bytes on the left host, and more arguments of the server.
+func newPath(t *testing.T, link lab.Link, size int64, serve ...string) *way {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to run programs as another user on a lab's hosts")
@@ -49,7 +49,7 @@ func newPath(t *testing.T, link lab.Link, size int64) *way {
 	t.Cleanup(func() { require.NoError(t, box.Close()) })
 	p := &way{box: box, folder: folder}
 	p.fxfer = hosts.Fxfer{Folder: folder, Server: box.Right, Client: box.Left, Addr: box.Right.Addr(), Port: 7433, Home: "home"}
-	require.NoError(t, p.fxfer.Start(t.Context(), "--share", "dst=dst"))
+	require.NoError(t, p.fxfer.Start(t.Context(), append(serve, "--share", "dst=dst")...))
 	return p
 }
 
@@ -65,8 +65,8 @@ type sent struct {
 // send sends the file and checks that it arrived.
 func (p *way) send(t *testing.T, transport string, flags ...string) (s sent) {
 	t.Helper()
-	args := append([]string{"send", "--json", "--transport", transport, "src/f", p.fxfer.URL("dst")}, flags...)
-	out, err := p.folder.Prepare(t.Context(), p.fxfer.Warm(args...)).Output()
+	command := p.fxfer.Warm(append([]string{"send", "--json", "--transport", transport, "src/f", p.fxfer.URL("dst")}, flags...)...)
+	out, err := p.folder.Prepare(t.Context(), command).Output()
 	require.NoError(t, err, "%s", out)
 	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
 	require.NoError(t, json.Unmarshal(lines[len(lines)-1], &s))
@@ -105,6 +105,27 @@ func TestAutomaticTransport(t *testing.T) {
 		require.Equal(t, "quic", s.Transport)
 		require.Contains(t, s.Reason, "TCP does not connect")
 	})
+}
+
+// A session whose window turns out to be small goes on with QUIC, and back with TCP if that moves less.
+func TestSmallWindow(t *testing.T) {
+	for name, c := range map[string]struct {
+		police int64
+		size   int64
+		want   string
+		says   string
+	}{
+		"QUIC is faster": {0, 48 << 20, "quic", "the receiver's TCP window was the limit"},
+		"QUIC is slower": {8e6, 44 << 20, "tcp", "QUIC was tried and moved"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPath(t, lab.Link{Rate: 200e6, RTT: 40 * time.Millisecond, PoliceUDP: c.police}, c.size, "--sock-buf", "64KiB")
+			s := p.send(t, "auto", "--streams", "4") // 52 Mbit/s
+			require.Equal(t, c.want, s.Transport)
+			require.Contains(t, s.Reason, c.says)
+			require.Zero(t, s.Reconnects)
+		})
+	}
 }
 
 // A client whose address changes goes on over QUIC as if nothing had been.

@@ -1,0 +1,125 @@
+package backup
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+)
+
+// change is what another file of jobs means for those that a daemon keeps.
+type change struct {
+	end   []*Job // they are gone, or changed
+	begin []*Job // they are new, or changed
+}
+
+// changeOf compares jobs by what they were read from.
+func changeOf(before, after []*Job) (c change) {
+	named := func(jobs []*Job) map[string]*Job {
+		m := make(map[string]*Job, len(jobs))
+		for _, j := range jobs {
+			m[j.Name] = j
+		}
+		return m
+	}
+	old, now := named(before), named(after)
+	for _, j := range before {
+		if x := now[j.Name]; x == nil || x.source != j.source {
+			c.end = append(c.end, j)
+		}
+	}
+	for _, j := range after {
+		if x := old[j.Name]; x == nil || x.source != j.source {
+			c.begin = append(c.begin, j)
+		}
+	}
+	return c
+}
+
+// keeper keeps one job.
+type keeper struct {
+	end  context.CancelFunc // after the present run
+	over chan struct{}      // closed when it has ended
+}
+
+// keepers keep the jobs of a file as it is now.
+type keepers struct {
+	*Daemon
+	jobs   []*Job
+	byName map[string]*keeper // the last one of each name that there was
+	all    sync.WaitGroup
+	seen   string // of the file, at the last look
+	read   string // the same, when it was last read
+}
+
+// change goes on with other jobs. What stays the same is not touched, and a run under way ends as it began.
+func (k *keepers) change(ctx context.Context, jobs []*Job) change {
+	c := changeOf(k.jobs, jobs)
+	k.jobs = jobs
+	for _, j := range c.end {
+		k.byName[j.Name].end()
+	}
+	for _, j := range c.begin {
+		k.begin(ctx, j)
+	}
+	return c
+}
+
+// begin keeps a job, once nobody else does.
+func (k *keepers) begin(ctx context.Context, j *Job) {
+	before := k.byName[j.Name]
+	waiting, end := context.WithCancel(ctx)
+	now := &keeper{end: end, over: make(chan struct{})}
+	k.byName[j.Name] = now
+	k.all.Go(func() {
+		defer close(now.over)
+		defer end()
+		if before != nil {
+			<-before.over
+		}
+		var both sync.WaitGroup
+		both.Go(func() { k.keep(ctx, waiting, j) })
+		if j.Verify != nil {
+			both.Go(func() { k.keepVerified(ctx, waiting, j) })
+		}
+		both.Wait()
+	})
+}
+
+// look reads the file of jobs again if it has changed since it was read, and not since the last look: it may be half written. asked reads it
+// anyway. One that is faulty changes nothing.
+func (k *keepers) look(ctx context.Context, asked bool) {
+	now := stamp(k.Config.Path)
+	same := now == k.seen
+	k.seen = now
+	if !asked && (!same || now == k.read) {
+		return
+	}
+	k.read = now
+	config, err := Load(k.Config.Path)
+	if err != nil {
+		k.Log.Error("the file of jobs is refused, and the jobs stay as they are", "error", err)
+		return
+	}
+	c := k.change(ctx, config.Jobs)
+	if asked || len(c.end)+len(c.begin) > 0 {
+		k.Log.Info("the file of jobs is read again", "jobs", len(config.Jobs), "ended", names(c.end), "begun", names(c.begin))
+	}
+}
+
+func names(jobs []*Job) []string {
+	all := make([]string, 0, len(jobs))
+	for _, j := range jobs {
+		all = append(all, j.Name)
+	}
+	return all
+}
+
+// stamp is another one for a file that has changed.
+func stamp(name string) string {
+	info, err := os.Stat(name)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(info.ModTime().UnixNano(), info.Size())
+}
