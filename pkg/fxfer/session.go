@@ -545,19 +545,18 @@ func (s *clientSession) offered(most int) (first bool) {
 	return first
 }
 
-// shed lets the streams go that are more than the server has room for now: even at rest they would keep other clients from theirs, who would
-// ask again and again, with a block each time.
+// shed lets the streams of a Push go that are more than the server has room for now: even at rest they would keep other clients from theirs,
+// who would ask again and again, with a block each time.
 func (s *clientSession) shed() {
 	if s.sender == nil {
-		return // the server knows
+		return
 	}
 	s.mu.Lock()
 	most := s.most
 	s.mu.Unlock()
-	streams := slices.DeleteFunc(s.set.streams(), func(d *dataStream) bool { return d.retired.Load() })
-	slices.SortFunc(streams, func(a, b *dataStream) int { return cmp.Compare(a.id, b.id) }) // the later ones rest
-	for _, d := range streams[min(most, len(streams)):] {
-		s.retire(d)
+	for _, d := range s.set.beyond(most) {
+		d.retired.Store(true)
+		s.sender.Retire(d.id)
 	}
 }
 
