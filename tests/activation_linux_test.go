@@ -22,14 +22,14 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// activated is a server that gets its socket as from systemd, and tells systemd how it is.
+// activated is a server that gets its sockets as from systemd, and tells systemd how it is.
 type activated struct {
-	t      *testing.T
-	dir    string
-	socket *os.File
-	notify *net.UnixConn
-	cmd    *exec.Cmd
-	said   bytes.Buffer
+	t       *testing.T
+	dir     string
+	sockets []*os.File // of TCP and UDP
+	notify  *net.UnixConn
+	cmd     *exec.Cmd
+	said    bytes.Buffer
 }
 
 func newActivated(t *testing.T, config string) (*activated, string) {
@@ -38,11 +38,21 @@ func newActivated(t *testing.T, config string) (*activated, string) {
 	plain.SetMultipathTCP(false) // as systemd's
 	l, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	a.socket, err = l.(*net.TCPListener).File()
-	require.NoError(t, err)
 	address := l.Addr().String()
-	require.NoError(t, l.Close()) // a.socket goes on listening
-	t.Cleanup(func() { _ = a.socket.Close() })
+	at, err := net.ResolveUDPAddr("udp", address)
+	require.NoError(t, err)
+	u, err := net.ListenUDP("udp", at)
+	require.NoError(t, err)
+	for _, s := range []interface {
+		File() (*os.File, error)
+		Close() error
+	}{l.(*net.TCPListener), u} {
+		f, err := s.File()
+		require.NoError(t, err)
+		require.NoError(t, s.Close()) // f goes on listening
+		t.Cleanup(func() { _ = f.Close() })
+		a.sockets = append(a.sockets, f)
+	}
 	a.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(a.dir, "notify"), Net: "unixgram"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.notify.Close() })
@@ -74,8 +84,8 @@ func (a *activated) start() {
 	a.t.Helper()
 	a.cmd = exec.Command("sh", "-c", "LISTEN_PID=$$ exec fxfer serve --config fxfer.yaml")
 	a.cmd.Dir = a.dir
-	a.cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "NOTIFY_SOCKET="+filepath.Join(a.dir, "notify"), "WATCHDOG_USEC=200000", "FXFER_HOME="+filepath.Join(a.dir, "home"))
-	a.cmd.ExtraFiles = []*os.File{a.socket}
+	a.cmd.Env = append(os.Environ(), fmt.Sprint("LISTEN_FDS=", len(a.sockets)), "NOTIFY_SOCKET="+filepath.Join(a.dir, "notify"), "WATCHDOG_USEC=200000", "FXFER_HOME="+filepath.Join(a.dir, "home"))
+	a.cmd.ExtraFiles = a.sockets
 	a.cmd.Stdout, a.cmd.Stderr = &a.said, &a.said
 	require.NoError(a.t, a.cmd.Start())
 	a.t.Cleanup(func() { _ = a.cmd.Process.Kill(); _, _ = a.cmd.Process.Wait() })
@@ -107,6 +117,12 @@ func (a *activated) stop() {
 	require.NoError(a.t, a.cmd.Wait(), "%s", &a.said)
 }
 
+func (a *activated) kill() {
+	a.t.Helper()
+	require.NoError(a.t, a.cmd.Process.Kill())
+	require.Error(a.t, a.cmd.Wait())
+}
+
 // reload has the server read its configuration again.
 func (a *activated) reload() {
 	a.t.Helper()
@@ -115,9 +131,15 @@ func (a *activated) reload() {
 	a.heard("READY=1")
 }
 
-// TestRestart restarts a server twice, as systemd does that holds its socket, under fifty transfers: none fails, and none is refused.
+// TestRestart restarts a server twice, as systemd does that holds its sockets, under fifty transfers: none fails, and none is refused.
 func TestRestart(t *testing.T) {
-	const transfers, size = 50, 2 << 20
+	t.Run("tcp", func(t *testing.T) { restart(t, fxfer.TransportTCP, 50, (*activated).stop) })
+	// Who is not told of the end hears from the next server that it knows nothing of his connection.
+	t.Run("quic", func(t *testing.T) { restart(t, fxfer.TransportQUIC, 12, (*activated).kill) })
+}
+
+func restart(t *testing.T, over fxfer.Transport, transfers int, second func(*activated)) {
+	const size = 2 << 20
 	a, address := newActivated(t, "shares: {data: {dir: files}}\nrate-limit: 160mbit\nmax-sessions: 64\nmax-sessions-per-client: 64\n")
 	t.Logf("seed %d", *seed)
 	content := make([]byte, size)
@@ -128,7 +150,7 @@ func TestRestart(t *testing.T) {
 	a.heard("WATCHDOG=1")
 
 	var begun, ended, again atomic.Int64
-	var done [transfers]atomic.Int64 // bytes
+	done := make([]atomic.Int64, transfers) // bytes
 	sum := func() (n int64) {
 		for i := range done {
 			n += done[i].Load()
@@ -141,7 +163,7 @@ func TestRestart(t *testing.T) {
 	defer cancel()
 	for i := range transfers {
 		first := sync.OnceFunc(func() { begun.Add(1) })
-		c, err := fxfer.NewClient(fxfer.Options{Home: client, Streams: 1, RetryFor: 3 * time.Minute, Pin: pin,
+		c, err := fxfer.NewClient(fxfer.Options{Home: client, Transport: over, Streams: 1, RetryFor: 3 * time.Minute, Pin: pin,
 			Progress: func(p fxfer.Progress) {
 				if done[i].Store(p.BytesDone); p.BytesDone > 0 {
 					first()
@@ -166,11 +188,11 @@ func TestRestart(t *testing.T) {
 		})
 	}
 	var running []int64 // at each restart
-	for range 2 {
+	for _, end := range []func(*activated){(*activated).stop, second} {
 		before := sum()
-		require.Eventually(t, func() bool { return begun.Load() == transfers && sum() > before+4*size }, 2*time.Minute, 10*time.Millisecond)
-		running = append(running, transfers-ended.Load())
-		a.stop()
+		require.Eventually(t, func() bool { return begun.Load() == int64(transfers) && sum() > before+4*size }, 2*time.Minute, 10*time.Millisecond)
+		running = append(running, int64(transfers)-ended.Load())
+		end(a)
 		a.start()
 	}
 	all.Wait()

@@ -77,7 +77,7 @@ func TestReloadUnderWay(t *testing.T) {
 		var transfers sync.WaitGroup
 		var pulses [2]pulse
 		begin := func(p *pulse, name string, run func(*fxfer.Client, fxfer.URL) error) {
-			c, err := fxfer.NewClient(fxfer.Options{Home: client, Pin: pin, Streams: 1, Progress: p.beat})
+			c, err := fxfer.NewClient(fxfer.Options{Home: client, Pin: pin, Transport: fxfer.Transport(os.Getenv("FXFER_TRANSPORT")), Streams: 1, Progress: p.beat})
 			require.NoError(t, err)
 			u, err := fxfer.ParseURL(fmt.Sprintf("fxfer://%s/data/%s", address, name))
 			require.NoError(t, err)

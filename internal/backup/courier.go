@@ -18,7 +18,7 @@ type Client struct{ Home string }
 
 // client returns the client for a job's server.
 func (c *Client) client(j *Job, opt fxfer.Options) (*fxfer.Client, error) {
-	opt.Home, opt.Streams, opt.Compress, opt.Transport = c.Home, j.Streams, j.Compress, fxfer.TransportAuto
+	opt.Home, opt.Streams, opt.Compress = c.Home, j.Streams, j.Compress
 	return fxfer.NewClient(opt)
 }
 

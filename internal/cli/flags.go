@@ -149,7 +149,6 @@ func parseFolder(s string) (string, error) {
 // addTransport adds the flags of a client.
 func addTransport(flags *pflag.FlagSet, opt *fxfer.Options) {
 	addParsed(flags, &opt.QLog, "qlog", "dir", "", "log QUIC connections into an existing folder, for qvis", parseFolder)
-	opt.Transport = fxfer.TransportAuto
 	addParsed(flags, &opt.Transport, "transport", "how", auto, "tcp, quic, or auto: what the path shows", parseTransport)
 }
 

@@ -52,7 +52,6 @@ func TestTransferFlags(t *testing.T) {
 			Target: fxfer.Target{Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Sync: fxfer.SyncNone}}},
 		"--compress auto --manifest m": {opt: fxfer.Options{Compress: "auto", Manifest: "m"}},
 	} {
-		want.opt.Transport = fxfer.TransportAuto
 		f, err := parseTransferFlags(args)
 		require.NoError(t, err, args)
 		require.Equal(t, &want, f, args)
@@ -110,7 +109,7 @@ func TestSettingsDoNotContradictFlags(t *testing.T) {
 	}
 	require.NoError(t, flags.Parse([]string{"--json", "--streams", "12"}))
 	require.NoError(t, f.check(flags))
-	require.Equal(t, transferFlags{opt: fxfer.Options{Streams: 12, Transport: fxfer.TransportAuto}, json: true}, f)
+	require.Equal(t, transferFlags{opt: fxfer.Options{Streams: 12}, json: true}, f)
 }
 
 func TestSendArgs(t *testing.T) {

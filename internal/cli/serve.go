@@ -253,7 +253,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	if err != nil {
 		said.log.Warn("systemd will not hear of this server", "error", err)
 	}
-	if f.opt.Socket, err = activated(); err != nil {
+	if f.opt.Socket, f.opt.Datagrams, err = activated(); err != nil {
 		return err
 	}
 	server, err := fxfer.NewServer(f.opt)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -86,28 +85,53 @@ func (s *supervisor) keepTelling(ctx context.Context, server *fxfer.Server) {
 // firstSocket is the first file descriptor that systemd passes (sd_listen_fds(3)).
 const firstSocket = 3
 
-// activated returns the socket that systemd listens on for this process, nil if there is none. Children do not inherit it.
-func activated() (*net.TCPListener, error) {
+// activated returns the sockets of TCP and UDP that systemd has for this process, nil for those that it has not. Children do not inherit them.
+func activated() (tcp *net.TCPListener, udp *net.UDPConn, err error) {
 	pid, number := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
 	for _, v := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
 		_ = os.Unsetenv(v)
 	}
 	if number == "" || pid != strconv.Itoa(os.Getpid()) {
-		return nil, nil
+		return nil, nil, nil
 	}
-	if number != "1" {
-		return nil, usageError("one ListenStream= is enough: an IPv6 address takes IPv4, too", "systemd passes %s sockets: expected one", number)
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 || n > 2 {
+		return nil, nil, usageError("ListenStream=7433 and ListenDatagram=7433: an IPv6 address takes IPv4, too", "systemd passes %s sockets: expected one of TCP, of UDP, or both", number)
 	}
-	f := os.NewFile(firstSocket, "socket of systemd")
-	l, err := net.FileListener(f)
-	err = errors.Join(err, f.Close())
-	if err != nil {
-		return nil, fmt.Errorf("take the socket that systemd passes: %w", err)
+	for fd := firstSocket; fd < firstSocket+n; fd++ {
+		stream, datagram, err := passed(os.NewFile(uintptr(fd), "socket of systemd"))
+		switch {
+		case err != nil:
+		case stream != nil && tcp == nil:
+			tcp = stream
+			continue
+		case datagram != nil && udp == nil:
+			udp = datagram
+			continue
+		default:
+			err = usageError("ListenStream=7433 and ListenDatagram=7433", "systemd passes two sockets of one kind")
+		}
+		return nil, nil, err
 	}
-	tcp, ok := l.(*net.TCPListener)
-	if !ok {
+	return tcp, udp, nil
+}
+
+// passed takes a socket of systemd.
+func passed(f *os.File) (*net.TCPListener, *net.UDPConn, error) {
+	defer f.Close()
+	if l, err := net.FileListener(f); err == nil {
+		if tcp, ok := l.(*net.TCPListener); ok {
+			return tcp, nil, nil
+		}
 		_ = l.Close()
-		return nil, usageError("ListenStream=7433", "the socket that systemd passes is of %s: expected TCP", l.Addr().Network())
 	}
-	return tcp, nil
+	p, err := net.FilePacketConn(f)
+	if err != nil {
+		return nil, nil, usageError("ListenStream=7433, ListenDatagram=7433", "systemd passes something else than sockets of TCP and UDP: %w", err)
+	}
+	if udp, ok := p.(*net.UDPConn); ok {
+		return nil, udp, nil
+	}
+	_ = p.Close()
+	return nil, nil, usageError("ListenStream=7433, ListenDatagram=7433", "systemd passes a socket of %s: expected TCP or UDP", p.LocalAddr().Network())
 }

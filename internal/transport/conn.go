@@ -39,6 +39,9 @@ type Config struct {
 	// Socket is what Listen takes instead of listening itself, such as one that outlives this process. The caller does not use it any more.
 	Socket *net.TCPListener
 
+	// Datagrams is the same for QUIC.
+	Datagrams *net.UDPConn
+
 	// Protocol carries the streams. "" is TCP.
 	Protocol Protocol
 

@@ -40,11 +40,7 @@ func listenQUIC(addr string, cfg Config) (*quicListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := net.ResolveUDPAddr("udp", addr)
-	if err != nil {
-		return nil, err
-	}
-	udp, err := listenUDP("udp", at)
+	udp, err := bindUDP(addr, cfg)
 	if err != nil {
 		return nil, err
 	}

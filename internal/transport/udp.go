@@ -43,6 +43,18 @@ func listenUDP(network string, addr *net.UDPAddr) (*udpSocket, error) {
 	return newUDPSocket(udp), nil
 }
 
+func bindUDP(addr string, cfg Config) (*udpSocket, error) {
+	if cfg.Datagrams != nil {
+		quiet()
+		return newUDPSocket(cfg.Datagrams), nil
+	}
+	at, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return listenUDP("udp", at)
+}
+
 // small tells that the kernel did not grant the receive buffer, and the remedy; "" if it did or nothing is known.
 func (s *udpSocket) small() string {
 	_, rcv := s.sizes()

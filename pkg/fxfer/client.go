@@ -1,6 +1,7 @@
 package fxfer
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/hex"
@@ -37,6 +38,7 @@ type Client struct {
 
 // NewClient loads or makes this host's identity.
 func NewClient(opt Options) (*Client, error) {
+	opt.Transport = cmp.Or(opt.Transport, TransportAuto)
 	if opt.MaxStreams == 0 {
 		opt.MaxStreams = max(DefaultMaxStreams, opt.Streams)
 		if opt.Transport == TransportQUIC {

@@ -47,7 +47,7 @@ type Options struct {
 	Home       string        // folder of identity, known servers and history; "" is the user's
 	Streams    int           // data streams; 0 is what the path needs
 	MaxStreams int           // bound for that, DefaultMaxStreams if 0
-	Transport  Transport     // "" is TCP
+	Transport  Transport     // "" is TransportAuto
 	QLog       string        // folder for a log of each QUIC connection; "" is none
 	SockBuf    int           // bytes; a fixed window on both ends, of TCP
 	Congestion string        // congestion control on both ends, such as "bbr"
@@ -79,7 +79,7 @@ type Transport string
 const (
 	TransportTCP  Transport = "tcp"
 	TransportQUIC Transport = "quic"
-	TransportAuto Transport = "auto"
+	TransportAuto Transport = "auto" // what the path shows; of a server, both
 )
 
 // Source selects what is sent.
@@ -149,7 +149,8 @@ type ServerOptions struct {
 	Home       string           // folder of identity, authorised clients and invitations; "" is the user's
 	Listen     string           // address, such as ":7433"
 	Socket     *net.TCPListener // listened on already, as by systemd, in place of Listen; Serve closes it
-	Transport  Transport        // what clients may use; "" and TransportAuto are both
+	Datagrams  *net.UDPConn     // the same for QUIC
+	Transport  Transport        // what clients may use; "" is TransportAuto
 	SockBuf    int              // bytes; a fixed window for every client, 0 is automatic
 	Congestion string           // congestion control, "" is automatic
 	Log        *slog.Logger

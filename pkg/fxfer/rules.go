@@ -133,7 +133,7 @@ func closeFolders(folders []*shareFolder) {
 }
 
 // Reload puts shares, clients, allowed addresses, rate limits and bounds of sessions into force without touching running sessions, but
-// those of clients that lose their right. Their rates change at once. Home, Listen, Socket and what concerns sockets and logs stay as they
+// those of clients that lose their right. Their rates change at once. Home, Listen, Socket, Datagrams and what concerns sockets and logs stay as they
 // were. After an error nothing has changed.
 func (s *Server) Reload(opt ServerOptions) error {
 	s.reloading.Lock()

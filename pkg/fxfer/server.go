@@ -130,7 +130,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 // listenOn listens for what the options ask for. Where that is both, QUIC may fail: many firewalls let no UDP pass in any case.
 func (s *Server) listenOn(addr string) error {
 	of := func(p transport.Protocol, addr string) error {
-		l, err := transport.Listen(addr, transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion, Socket: s.opt.Socket})
+		l, err := transport.Listen(addr, transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion, Socket: s.opt.Socket, Datagrams: s.opt.Datagrams})
 		if err != nil {
 			return &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", addr, err)}
 		}
@@ -142,8 +142,14 @@ func (s *Server) listenOn(addr string) error {
 	}
 	switch s.opt.Transport {
 	case TransportTCP:
+		if s.opt.Datagrams != nil { // nobody reads from it
+			_ = s.opt.Datagrams.Close()
+		}
 		return of(transport.TCP, addr)
 	case TransportQUIC:
+		if s.opt.Socket != nil { // nobody accepts there
+			_ = s.opt.Socket.Close()
+		}
 		return of(transport.QUIC, addr)
 	case "", TransportAuto:
 	default:

@@ -48,11 +48,11 @@ func TestContents(t *testing.T) {
 	require.Equal(t, "/usr/bin/fxfer", own.Contents[0].Dst)
 	own.Contents = own.Contents[1:] // goreleaser puts the program there by itself
 	for i := range own.Contents {
-		own.Contents[i].Src = strings.Replace(own.Contents[i].Src, "dist/stage/", "dist/extra/", 1)
+		own.Contents[i].Src = strings.Replace(own.Contents[i].Src, "dist/stage/", "extra/", 1)
 	}
 	require.Equal(t, own, other)
 	for _, c := range own.Contents {
-		if !strings.HasPrefix(c.Src, "dist/") {
+		if !strings.HasPrefix(c.Src, "extra/") {
 			found, err := filepath.Glob(filepath.Join(top, c.Src))
 			require.NoError(t, err)
 			require.NotEmpty(t, found, c.Src)

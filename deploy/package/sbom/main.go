@@ -1,6 +1,6 @@
 // Sbom writes what a program consists of, as its linker noted: CycloneDX 1.5, the same bytes for the same program.
 //
-//	go run ./deploy/package/sbom PROGRAM >PROGRAM.cdx.json
+//	go run ./deploy/package/sbom PROGRAM PROGRAM.cdx.json
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -42,11 +43,15 @@ type hash struct {
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: sbom PROGRAM")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: sbom PROGRAM FILE")
 		os.Exit(2)
 	}
-	if err := write(os.Stdout, os.Args[1]); err != nil {
+	file, err := os.Create(os.Args[2])
+	if err == nil {
+		err = errors.Join(write(file, os.Args[1]), file.Close())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "sbom:", err)
 		os.Exit(1)
 	}
