@@ -412,7 +412,9 @@ func namesOf(m *wire.Hello) (names []string) {
 func (s *clientSession) message(control transport.Conn, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Welcome:
-		if !s.offered(int(min(m.MaxStreams, maxStreams))) { // it has come before
+		first := s.offered(int(min(m.MaxStreams, maxStreams)))
+		s.shed()
+		if !first {
 			return
 		}
 		s.watched.named(m.Host)
@@ -555,7 +557,7 @@ func (s *clientSession) bound() int {
 }
 
 // offered takes the most data streams that the server has room for now, and tells whether it has told that the first time. It refuses
-// those beyond, and they are not dialled again; those that there are rest.
+// those beyond, and they are not dialled again.
 func (s *clientSession) offered(most int) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -563,6 +565,21 @@ func (s *clientSession) offered(most int) (first bool) {
 	s.most = max(1, most)
 	s.want = s.boundLocked(s.want)
 	return first
+}
+
+// shed lets the streams of a Push go that are more than the server has room for now: even at rest they would keep other clients from theirs,
+// who would ask again and again, with a block each time.
+func (s *clientSession) shed() {
+	if s.sender == nil {
+		return
+	}
+	s.mu.Lock()
+	most := s.most
+	s.mu.Unlock()
+	for _, d := range s.set.beyond(most) {
+		d.retired.Store(true)
+		s.sender.Retire(d.id)
+	}
 }
 
 // replace dials another stream for one that ended, unless the session does. One that did not live was refused: then it waits.
