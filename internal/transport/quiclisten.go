@@ -36,7 +36,7 @@ type quicListener struct {
 
 // listenQUIC is Listen over QUIC. On most ports both can be had, as TCP and UDP share none.
 func listenQUIC(addr string, cfg Config) (*quicListener, error) {
-	cert, err := certificate(cfg.Identity)
+	tlsConf, err := serverTLS(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func listenQUIC(addr string, cfg Config) (*quicListener, error) {
 	conf := quicConfig()
 	conf.MaxIncomingStreams, conf.MaxIncomingUniStreams = maxLinkStreams, 1
 	conf.InitialConnectionReceiveWindow = strangeWindow
-	if l.inner, err = l.tr.Listen(tlsConfig(cert, func(ed25519.PublicKey) error { return nil }), conf); err != nil {
+	if l.inner, err = l.tr.Listen(tlsConf, conf); err != nil {
 		_ = udp.Close()
 		return nil, err
 	}
@@ -117,10 +117,7 @@ func (l *quicListener) serve() {
 			return
 		}
 		x := conn.Context().Value(linkKey{}).(*link)
-		if err := x.settle(conn); err != nil {
-			_ = conn.CloseWithError(codeClosed, "")
-			continue
-		}
+		x.settle(conn)
 		l.links.Go(func() { l.accept(x) })
 	}
 }
