@@ -131,7 +131,10 @@ func (s *Server) scrub(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	go idly(func() {
 		done <- x.run(ctx, func(visit func(string, [32]byte) error) error { return ledger.Digests(state, m.Snapshot, visit) },
 			func(visit func(string, string) error) error { return ledger.Links(state, m.Snapshot, visit) },
-			func(visit func(string, string) error) error { return ledger.Failures(state, m.Snapshot, visit) })
+			func(visit func(string, string) error) error {
+				_, err := ledger.Failures(state, m.Snapshot, visit)
+				return err
+			})
 	})
 	err = <-done
 	log.Info("scrub ends", "seconds", time.Since(start).Seconds(), "files", x.files, "same", x.same, "error", err)

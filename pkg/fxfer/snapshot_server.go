@@ -519,16 +519,12 @@ func (s *Server) listSeries(conn transport.Conn, m *wire.Hello, g *guest) error 
 	defer state.Close()
 	var lacking []wire.Message
 	for _, name := range complete {
-		w := &wire.Warning{What: snapshotFailed, Path: name}
-		err := ledger.Failures(state, name, func(string, string) error {
-			w.Count++
-			return nil
-		})
+		n, err := ledger.Failures(state, name, nil)
 		if err != nil {
 			return refuseSource(err, m.Paths[0], m.Share)
 		}
-		if w.Count > 0 {
-			lacking = append(lacking, w)
+		if n > 0 {
+			lacking = append(lacking, &wire.Warning{What: snapshotFailed, Path: name, Count: uint64(n)})
 		}
 	}
 	return s.answer(conn, entries, lacking...)
