@@ -104,9 +104,7 @@ func (a *activated) admit() (home, pin string) {
 	require.NoError(a.t, err)
 	key, err := client.Key()
 	require.NoError(a.t, err)
-	public, err := identity.PinOfPrivate(key).Key()
-	require.NoError(a.t, err)
-	require.NoError(a.t, server.AddAuthorized(public, identity.Grants{"*": identity.Read | identity.Write}, ""))
+	require.NoError(a.t, server.AddAuthorized(identity.Principal(identity.PinOfPrivate(key)), identity.Grants{"*": identity.Read | identity.Write}, ""))
 	return home, string(identity.PinOfPrivate(serverKey))
 }
 

@@ -66,9 +66,10 @@ type Job struct {
 	Zone        *time.Location // of schedule, window, timetable and retention
 	Verify      *Schedule      // when snapshots are read again at the server; nil is never
 
-	Compress string // as in fxfer.Options
-	Delta    string // "auto", "fixed", "chunks" or "none"
-	Streams  int    // 0 is what the path needs
+	TLS      fxfer.TLS // as in fxfer.Options
+	Compress string    // as in fxfer.Options
+	Delta    string    // "auto", "fixed", "chunks" or "none"
+	Streams  int       // 0 is what the path needs
 
 	Retries int           // after the first attempt
 	Backoff time.Duration // before the first retry; doubled with each
@@ -290,7 +291,7 @@ func readList[T any](r *reader, entries map[string]entry, key string, to *[]T, p
 }
 
 func (r *reader) config(c *Config, n ast.Node) {
-	top := r.mapping(n, "the file", "time-zone", "notify", "jobs")
+	top := r.mapping(n, "the file", "time-zone", "notify", "jobs", "tls")
 	if top == nil {
 		return
 	}
@@ -302,6 +303,10 @@ func (r *reader) config(c *Config, n ast.Node) {
 		notify = r.notices(e.value)
 		shared += e.value.String()
 	}
+	var tls fxfer.TLS
+	if e, ok := top["tls"]; ok {
+		tls = r.tls(e.value)
+	}
 	e, ok := top["jobs"]
 	if !ok {
 		r.fault(n, "there are no jobs: expected \"jobs:\" and a list")
@@ -309,7 +314,7 @@ func (r *reader) config(c *Config, n ast.Node) {
 	}
 	names, destinations := map[string]bool{}, map[string]string{}
 	for _, item := range r.list(e.value) {
-		j := r.job(item, zone, notify)
+		j := r.job(item, zone, notify, tls)
 		if j == nil {
 			continue
 		}
@@ -340,16 +345,16 @@ func (j *Job) place() string {
 
 var jobKeys = []string{
 	"name", "schedule", "time-zone", "jitter", "sources", "filters", "max-size", "one-file-system", "command", "file", "destination", "mode", "keep",
-	"allow-failed", "window", "overrun", "rate", "retries", "backoff", "max-age", "pre", "post", "notify", "compress", "delta", "streams", "verify",
+	"allow-failed", "window", "overrun", "rate", "retries", "backoff", "max-age", "pre", "post", "notify", "compress", "delta", "streams", "verify", "tls",
 }
 
-func (r *reader) job(n ast.Node, zone *time.Location, notify []Notice) *Job {
+func (r *reader) job(n ast.Node, zone *time.Location, notify []Notice, tls fxfer.TLS) *Job {
 	e := r.mapping(n, "a job", jobKeys...)
 	if e == nil {
 		return nil
 	}
 	before := len(r.problems)
-	j := &Job{Mode: Snapshots, Overrun: Continue, Zone: zone, Notify: notify, Retries: DefaultRetries, Backoff: DefaultBackoff, Compress: "auto", Delta: "auto"}
+	j := &Job{Mode: Snapshots, Overrun: Continue, Zone: zone, Notify: notify, TLS: tls, Retries: DefaultRetries, Backoff: DefaultBackoff, Compress: "auto", Delta: "auto"}
 	read(r, e, "time-zone", &j.Zone, parseZone)
 	schedule := func(s string) (*Schedule, error) { return ParseSchedule(s, j.Zone) }
 	read(r, e, "name", &j.Name, parseJobName)
@@ -374,6 +379,9 @@ func (r *reader) job(n ast.Node, zone *time.Location, notify []Notice) *Job {
 	read(r, e, "streams", &j.Streams, parseStreams)
 	read(r, e, "retries", &j.Retries, parseNumber)
 	read(r, e, "backoff", &j.Backoff, parseSpanOfTime)
+	if x, ok := e["tls"]; ok {
+		j.TLS = r.tls(x.value)
+	}
 	if k, ok := e["keep"]; ok {
 		j.Keep = r.keep(k.value)
 	}
@@ -443,6 +451,23 @@ func (r *reader) together(n ast.Node, j *Job, e map[string]entry) {
 	if j.Mode == Snapshots && has("destination") && j.Destination.Path == "" {
 		r.fault(at("destination"), "snapshots need a folder of their own below the share: %s/NAME", strings.TrimSuffix(j.Destination.String(), "/"))
 	}
+}
+
+// tls reads the files of certificates that take the place of keys.
+func (r *reader) tls(n ast.Node) (t fxfer.TLS) {
+	e := r.mapping(n, "tls", "ca", "cert", "key")
+	read(r, e, "ca", &t.CA, func(s string) (string, error) {
+		if s == fxfer.SystemCA {
+			return s, nil
+		}
+		return parseSource(s)
+	})
+	read(r, e, "cert", &t.Cert, parseSource)
+	read(r, e, "key", &t.Key, parseSource)
+	if (t.Cert == "") != (t.Key == "") {
+		r.fault(n, "cert and key belong together")
+	}
+	return t
 }
 
 func (r *reader) keep(n ast.Node) (k retention.Keep) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 const fullConfig = `
@@ -16,6 +17,7 @@ notify:
   - webhook: https://example.org/hook
     on: [failure, alarm]
     headers: {Authorization: Bearer x}
+tls: {ca: /etc/fxfer/ca.crt}
 jobs:
   - name: home
     schedule: "30 2 * * mon-fri"
@@ -40,6 +42,7 @@ jobs:
         when: always
         on-failure: fail
     verify: "0 12 * * sun"
+    tls: {ca: system, cert: /etc/fxfer/nas.crt, key: /etc/fxfer/nas.key}
   - name: shop
     time-zone: UTC
     schedule: "@daily"
@@ -56,6 +59,8 @@ func TestConfig(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, c.Jobs, 2)
 	home, shop := c.Job("home"), c.Job("shop")
+	require.Equal(t, fxfer.TLS{CA: fxfer.SystemCA, Cert: "/etc/fxfer/nas.crt", Key: "/etc/fxfer/nas.key"}, home.TLS)
+	require.Equal(t, fxfer.TLS{CA: "/etc/fxfer/ca.crt"}, shop.TLS)
 	require.Equal(t, []string{"/home", "/etc/"}, home.Sources)
 	require.Equal(t, []string{"*.tmp", "!keep.tmp"}, home.Filters)
 	require.Equal(t, retention.Keep{Last: 3, Daily: 7, Yearly: 2}, home.Keep)
@@ -109,6 +114,9 @@ func TestConfigRefuses(t *testing.T) {
 		{job + "  notify: {on: [failure]}", 5, "either a webhook or a command"},
 		{job + "  notify: {command: x, on: [failed]}", 5, "is not one of success"},
 		{job + "  max-age: soon", 5, "is not a time"},
+		{job + "  tls: {ca: ca.crt}", 5, "not an absolute path"},
+		{job + "  tls:\n    cert: /x", 6, "cert and key belong together"},
+		{job + "  tls: {pin: x}", 5, `unknown key "pin" of tls: expected one of ca, cert, key`},
 		{job + "  sources: [x]", 5, ""},
 		{job + strings.TrimPrefix(job, "jobs:\n"), 5, "two jobs have the name"},
 		{job + "- name: b\n  sources: [/b]\n  destination: fxfer://h/s/a/", 5, "has the destination of a"},

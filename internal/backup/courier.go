@@ -18,7 +18,7 @@ type Client struct{ Home string }
 
 // client returns the client for a job's server.
 func (c *Client) client(j *Job, opt fxfer.Options) (*fxfer.Client, error) {
-	opt.Home, opt.Streams, opt.Compress = c.Home, j.Streams, j.Compress
+	opt.Home, opt.TLS, opt.Streams, opt.Compress = c.Home, j.TLS, j.Streams, j.Compress
 	return fxfer.NewClient(opt)
 }
 

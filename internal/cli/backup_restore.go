@@ -46,6 +46,9 @@ not younger.`,
 			if err := f.check(c.Flags()); err != nil {
 				return err
 			}
+			if f.opt.TLS == (fxfer.TLS{}) && f.opt.Pin == "" {
+				f.opt.TLS = j.TLS
+			}
 			var sources []fxfer.URL
 			return transfer(c, &f, "received", resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
 				snapshot, err := s.snapshotAt(ctx, j, at)

@@ -75,7 +75,7 @@ func newClientsListCommand() *cobra.Command {
 			t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 			for _, x := range list {
 				if asJSON {
-					line := jsonClient{"client", string(x.Pin), map[string]string{}, x.Revoked, x.Comment}
+					line := jsonClient{"client", string(x.ID), map[string]string{}, x.Revoked, x.Comment}
 					for share, rights := range x.Grants {
 						line.Rights[share] = rights.String()
 					}
@@ -86,7 +86,7 @@ func newClientsListCommand() *cobra.Command {
 				if x.Revoked {
 					rights = "revoked"
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\n", x.Pin, rights, oneLine(x.Comment))
+				fmt.Fprintf(t, "%s\t%s\t%s\n", x.ID, rights, oneLine(x.Comment))
 			}
 			_ = t.Flush()
 			if bad != nil {
@@ -136,7 +136,7 @@ further rights. It takes a revocation back.`,
 		Example: `  fxfer clients add ed25519:KEY --share backup --rights wo --comment nas`,
 		Args:    exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			pin, err := identity.ParsePin(args[0])
+			id, err := identity.ParsePrincipal(args[0])
 			if err != nil {
 				return usageError("`fxfer key` prints it on that machine", "%w", err)
 			}
@@ -147,13 +147,9 @@ further rights. It takes a revocation back.`,
 			if err != nil {
 				return err
 			}
-			key, err := pin.Key()
-			if err != nil {
-				return usageError("", "%w", err)
-			}
 			store, err := openStore()
 			if err == nil {
-				err = store.AddAuthorized(key, grants, g.comment)
+				err = store.AddAuthorized(id, grants, g.comment)
 			}
 			return err
 		},
@@ -180,12 +176,12 @@ or the comment that it has alone. "fxfer clients add" takes it back.`,
 			if bad := (*identity.LineError)(nil); err != nil && !errors.As(err, &bad) {
 				return err
 			}
-			pin, err := whichClient(list, args[0])
+			id, err := whichClient(list, args[0])
 			if err == nil {
-				err = store.Revoke(pin)
+				err = store.Revoke(id)
 			}
 			if err == nil {
-				fmt.Fprintf(c.OutOrStdout(), "revoked %s\n", pin)
+				fmt.Fprintf(c.OutOrStdout(), "revoked %s\n", id)
 			}
 			return err
 		},
@@ -195,16 +191,16 @@ or the comment that it has alone. "fxfer clients add" takes it back.`,
 // leastKey is how many characters of a key, behind its prefix, are enough to mean it.
 const leastKey = 6
 
-// whichClient finds a client by its key, the beginning of that, or its comment.
-func whichClient(list []identity.Client, text string) (identity.Pin, error) {
-	if pin, err := identity.ParsePin(text); err == nil {
-		return pin, nil
+// whichClient finds a client by its key, the beginning of that, its certificate's name, or its comment.
+func whichClient(list []identity.Client, text string) (identity.Principal, error) {
+	if id, err := identity.ParsePrincipal(text); err == nil {
+		return id, nil
 	}
-	var found []identity.Pin
+	var found []identity.Principal
 	bare := strings.TrimSuffix(identity.Pin(text).Bare(), "…")
 	for _, c := range list {
-		if text != "" && c.Comment == text || len(bare) >= leastKey && strings.HasPrefix(c.Pin.Bare(), bare) {
-			found = append(found, c.Pin)
+		if text != "" && c.Comment == text || len(bare) >= leastKey && !c.ID.IsName() && strings.HasPrefix(identity.Pin(c.ID).Bare(), bare) {
+			found = append(found, c.ID)
 		}
 	}
 	switch len(found) {

@@ -122,8 +122,20 @@ func parsePin(s string) (string, error) {
 	return string(pin), err
 }
 
-func addPin(flags *pflag.FlagSet, pin *string) {
-	addParsed(flags, pin, "pin", "key", "", "the server's key, as \"fxfer serve\" prints it", parsePin)
+// addTrust adds the flags that say who the server is, and who this client.
+func addTrust(flags *pflag.FlagSet, opt *fxfer.Options) {
+	addParsed(flags, &opt.Pin, "pin", "key", "", "the server's key, as \"fxfer serve\" prints it", parsePin)
+	addParsed(flags, &opt.TLS.CA, "tls-ca", "file", "none", "CAs that vouch for it (PEM), or system", parsePEM)
+	addParsed(flags, &opt.TLS.Cert, "tls-cert", "file", "none", "show this certificate (PEM), not the host's key", parsePEM)
+	addParsed(flags, &opt.TLS.Key, "tls-key", "file", "none", "the private key of that (PEM)", parsePEM)
+}
+
+// parsePEM reads the name of a file of certificates, or none.
+func parsePEM(s string) (string, error) {
+	if s == "none" {
+		return "", nil
+	}
+	return parseFile(s)
 }
 
 func parseTransport(s string) (fxfer.Transport, error) {
@@ -199,7 +211,7 @@ func (f *transferFlags) addNetwork(flags *pflag.FlagSet) {
 	addParsed(flags, &f.opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "most streams auto may open", parseCount)
 	addTransport(flags, &f.opt)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
-	addPin(flags, &f.opt.Pin)
+	addTrust(flags, &f.opt)
 }
 
 // check refuses flags that contradict each other. What the command line says takes precedence over other settings.

@@ -43,7 +43,7 @@ func newListCommand() *cobra.Command {
 	}
 	c.Flags().SortFlags = false
 	addTransport(c.Flags(), &opt)
-	addPin(c.Flags(), &opt.Pin)
+	addTrust(c.Flags(), &opt)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	addSettings(c)
 	return c

@@ -76,7 +76,7 @@ Of any other TCP port, HOST:PORT, it tells what one side can see.`,
 	addParsed(flags, &f.probe.Bytes, "most", "size", "16GiB", "move no more than that", parseSomeSize)
 	addTransport(flags, &f.opt)
 	addTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
-	addPin(flags, &f.opt.Pin)
+	addTrust(flags, &f.opt)
 	addParsed(flags, &f.html, "html", "file", "", "write the report as a page, too", parseFile)
 	flags.BoolVar(&f.json, "json", false, "print JSON on standard output")
 	addSettings(c)

@@ -342,7 +342,7 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper 
 func (f *serveFlags) restart() string {
 	o := &f.opt
 	return fmt.Sprint(o.Listen, o.Transport, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
-		f.web, f.log)
+		f.web, f.log, o.TLS.Cert, o.TLS.Key)
 }
 
 // home is the folder of the server's state.

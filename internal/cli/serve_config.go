@@ -138,10 +138,11 @@ func listKey[T any](r *serverReader, to *[]T, parse func(string) (T, error)) fun
 }
 
 func (r *serverReader) top(n ast.Node) error {
-	var clients ast.Node // read when the shares are known
+	var clients ast.Node // read when shares and CAs are known
 	known := keys{
 		"shares":  func(_, value ast.Node) error { return r.shares(value) },
 		"clients": func(_, value ast.Node) error { clients = value; return nil },
+		"tls":     func(_, value ast.Node) error { return r.tls(value) },
 	}
 	r.flags.VisitAll(func(flag *pflag.Flag) {
 		if slices.Contains(notInServerConfig, flag.Name) {
@@ -201,10 +202,34 @@ func (r *serverReader) shares(n ast.Node) error {
 	})
 }
 
+// tls reads the files of certificates, and looks what is in them.
+func (r *serverReader) tls(n ast.Node) error {
+	t := &r.f.opt.TLS
+	known, at := keys{}, map[string]ast.Node{}
+	for name, to := range map[string]*string{"cert": &t.Cert, "key": &t.Key, "client-ca": &t.ClientCA, "client-crl": &t.ClientCRL} {
+		known[name] = func(key, value ast.Node) error {
+			parse := r.dir
+			if text, _ := r.scalar(value); name == "client-ca" && text == fxfer.SystemCA {
+				parse = parseFile
+			}
+			err := parsedKey(r, to, parse)(key, value)
+			at[*to] = key
+			return err
+		}
+	}
+	if err := r.mapping(n, "tls", known, nil); err != nil {
+		return err
+	}
+	if file, err := t.Check(); err != nil {
+		return r.at(at[file], err)
+	}
+	return nil
+}
+
 // dir makes a path absolute: a relative one is from the configuration's folder.
 func (r *serverReader) dir(s string) (string, error) {
 	if s == "" {
-		return "", errors.New("expected the path of a folder")
+		return "", errors.New("expected a path")
 	}
 	if !filepath.IsAbs(s) {
 		s = filepath.Join(filepath.Dir(r.path), s)
@@ -213,28 +238,43 @@ func (r *serverReader) dir(s string) (string, error) {
 }
 
 func (r *serverReader) clients(n ast.Node) error {
-	byKey := map[string]string{}
+	byID := map[string]string{}
 	return r.mapping(n, "clients", keys{}, func(key, value ast.Node) (bool, error) {
 		c := fxfer.Admission{Name: key.GetToken().Value}
 		err := r.mapping(value, fmt.Sprintf("client %q", c.Name), keys{
 			"key":          parsedKey(r, &c.Key, parsePin),
+			"name":         parsedKey(r, &c.Certificate, parseClientName),
 			"rights":       func(key, value ast.Node) error { return r.rights(&c, key, value) },
 			"allow":        listKey(r, &c.Allow, parsePrefix),
 			"rate-limit":   parsedKey(r, &c.RateLimit, parseLimit),
 			"max-sessions": parsedKey(r, &c.MaxSessions, parseCount),
 		}, nil)
+		id := c.Key + c.Certificate
 		switch {
 		case err != nil:
 			return true, err
-		case c.Key == "":
-			return true, r.fault(key, "client %q has no key: expected key: ed25519:…, as `fxfer key` prints it there", c.Name)
-		case byKey[c.Key] != "":
-			return true, r.fault(key, "client %q has the key of %q", c.Name, byKey[c.Key])
+		case id == "":
+			return true, r.fault(key, "client %q has no key: expected key: ed25519:…, as `fxfer key` prints it there, or the name in its certificate", c.Name)
+		case c.Key != "" && c.Certificate != "":
+			return true, r.fault(key, "client %q has both a key and a name: expected one of them", c.Name)
+		case c.Certificate != "" && r.f.opt.TLS.ClientCA == "":
+			return true, r.fault(key, "client %q has the name in its certificate, and nobody vouches for it: expected client-ca in tls", c.Name)
+		case byID[id] != "":
+			return true, r.fault(key, "client %q has the key or name of %q", c.Name, byID[id])
 		}
-		byKey[c.Key] = c.Name
+		byID[id] = c.Name
 		r.f.opt.Clients = append(r.f.opt.Clients, c)
 		return true, nil
 	})
+}
+
+// parseClientName reads the name in a certificate, or "*" for any.
+func parseClientName(s string) (string, error) {
+	if s == "*" {
+		return s, nil
+	}
+	id, err := identity.ParseName(s)
+	return string(id), err
 }
 
 // rights reads rights on all shares, or a mapping of shares.

@@ -59,7 +59,7 @@ was, the exit code is 6. It also lists what failed then, and is lacking.`,
 		_, err := disk.SnapshotTime(s)
 		return s, err
 	})
-	addPin(c.Flags(), &opt.Pin)
+	addTrust(c.Flags(), &opt)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	addSettings(c)
 	return c

@@ -236,7 +236,7 @@ const revoked = "revoked"
 
 // Client is what authorized_clients says of one.
 type Client struct {
-	Pin     Pin
+	ID      Principal
 	Grants  Grants
 	Revoked bool   // whatever is granted elsewhere
 	Comment string // for people
@@ -247,7 +247,7 @@ type clientCache struct {
 	info   fs.FileInfo // nil: nothing read yet, or no file
 	readAt time.Time
 	list   []Client // each once, in the order of the file
-	byPin  map[Pin]int
+	byID   map[Principal]int
 	bad    error // a *LineError, or nil
 }
 
@@ -260,7 +260,7 @@ func (s *Store) Authorized(key ed25519.PublicKey) (Grants, bool, error) {
 	if len(key) != ed25519.PublicKeySize {
 		return nil, false, nil
 	}
-	c, ok, err := s.Client(PinOf(key))
+	c, ok, err := s.Client(Principal(PinOf(key)))
 	if !ok || c.Revoked {
 		return nil, false, err
 	}
@@ -268,12 +268,12 @@ func (s *Store) Authorized(key ed25519.PublicKey) (Grants, bool, error) {
 }
 
 // Client returns what authorized_clients says of a client, and whether it says anything. Errors are those of Authorized.
-func (s *Store) Client(pin Pin) (Client, bool, error) {
+func (s *Store) Client(id Principal) (Client, bool, error) {
 	cache, err := s.readClients()
 	if err != nil {
 		return Client{}, false, err
 	}
-	i, ok := cache.byPin[pin]
+	i, ok := cache.byID[id]
 	if !ok {
 		return Client{}, false, cache.bad
 	}
@@ -325,44 +325,44 @@ func (s *Store) readClients() (clientCache, error) {
 		return clientCache{}, err
 	}
 	c.info = info
-	c.list, c.byPin, c.bad = parseClients(text, s.path(clientsFile))
+	c.list, c.byID, c.bad = parseClients(text, s.path(clientsFile))
 	return *c, nil
 }
 
-// AddAuthorized admits a client: its key gets grants in addition to what authorized_clients gives it already. Other lines of
+// AddAuthorized admits a client: it gets grants in addition to what authorized_clients gives it already. Other lines of
 // the file stay as they are. The comment, for people, stands behind a new line, or behind one that has none; characters that
 // can't be printed become blanks in it.
-func (s *Store) AddAuthorized(key ed25519.PublicKey, grants Grants, comment string) error {
-	if len(key) != ed25519.PublicKeySize {
-		return fmt.Errorf("admit a client: its public key has %d bytes", len(key))
+func (s *Store) AddAuthorized(id Principal, grants Grants, comment string) error {
+	if err := id.check(); err != nil {
+		return fmt.Errorf("admit a client: %w", err)
 	}
 	if err := grants.check(); err != nil {
 		return fmt.Errorf("admit a client: %w", err)
 	}
 	return s.update(clientsFile, func(text string) (string, error) {
-		return addClient(text, PinOf(key), grants, cleanComment(comment)), nil
+		return addClient(text, id, grants, cleanComment(comment)), nil
 	})
 }
 
 // Revoke takes all rights from a client, for good: also those that it has elsewhere, as in a server's configuration. AddAuthorized admits
 // it again.
-func (s *Store) Revoke(pin Pin) error {
-	if _, err := ParsePin(string(pin)); err != nil {
+func (s *Store) Revoke(id Principal) error {
+	if err := id.check(); err != nil {
 		return fmt.Errorf("revoke a client: %w", err)
 	}
 	return s.update(clientsFile, func(text string) (string, error) {
-		all, byPin, _ := parseClients(text, "")
-		if i, ok := byPin[pin]; ok && all[i].Revoked {
+		all, byID, _ := parseClients(text, "")
+		if i, ok := byID[id]; ok && all[i].Revoked {
 			return text, nil
 		}
-		return putClient(text, pin, revoked, ""), nil
+		return putClient(text, id, revoked, ""), nil
 	})
 }
 
-// addClient merges grants into what a pin has; a revoked one has nothing.
-func addClient(text string, pin Pin, grants Grants, comment string) string {
-	all, byPin, _ := parseClients(text, "")
-	i, known := byPin[pin]
+// addClient merges grants into what a client has; a revoked one has nothing.
+func addClient(text string, id Principal, grants Grants, comment string) string {
+	all, byID, _ := parseClients(text, "")
+	i, known := byID[id]
 	if known && !all[i].Revoked {
 		merged := all[i].Grants.Merge(grants)
 		if maps.Equal(merged, all[i].Grants) {
@@ -370,34 +370,34 @@ func addClient(text string, pin Pin, grants Grants, comment string) string {
 		}
 		grants = merged
 	}
-	return putClient(text, pin, grants.String(), comment)
+	return putClient(text, id, grants.String(), comment)
 }
 
-// putClient replaces the first line for pin, whose comment it keeps, and removes further ones, or appends one.
-func putClient(text string, pin Pin, rights, comment string) string {
+// putClient replaces the first line for id, whose comment it keeps, and removes further ones, or appends one.
+func putClient(text string, id Principal, rights, comment string) string {
 	var lines []string
 	found := false
 	for line := range strings.SplitSeq(text, "\n") {
 		c, err := parseClientLine(line)
 		switch {
-		case err != nil || c.Pin != pin:
+		case err != nil || c.ID != id:
 			lines = append(lines, line)
 		case !found:
 			found = true
 			if c.Comment != "" {
 				comment = c.Comment
 			}
-			lines = append(lines, clientLine(pin, rights, comment))
+			lines = append(lines, clientLine(id, rights, comment))
 		}
 	}
 	if found {
 		return strings.Join(lines, "\n")
 	}
-	return appendLine(text, clientsHeader, clientLine(pin, rights, comment))
+	return appendLine(text, clientsHeader, clientLine(id, rights, comment))
 }
 
-func clientLine(pin Pin, rights, comment string) string {
-	line := string(pin) + " " + rights
+func clientLine(id Principal, rights, comment string) string {
+	line := string(id) + " " + rights
 	if comment != "" {
 		line += "  # " + comment
 	}
@@ -405,18 +405,18 @@ func clientLine(pin Pin, rights, comment string) string {
 }
 
 // parseClients reads the text of authorized_clients. Bad lines are left out and returned as a *LineError.
-func parseClients(text, file string) (list []Client, byPin map[Pin]int, err error) {
-	byPin = map[Pin]int{}
+func parseClients(text, file string) (list []Client, byID map[Principal]int, err error) {
+	byID = map[Principal]int{}
 	bad := &LineError{File: file}
 	for n, line := range strings.Split(text, "\n") {
 		c, err := parseClientLine(line)
-		i, known := byPin[c.Pin]
+		i, known := byID[c.ID]
 		switch {
 		case err != nil:
 			bad.add(n+1, err)
-		case c.Pin == "":
+		case c.ID == "":
 		case !known:
-			byPin[c.Pin] = len(list)
+			byID[c.ID] = len(list)
 			list = append(list, c)
 		default:
 			old := &list[i]
@@ -426,10 +426,10 @@ func parseClients(text, file string) (list []Client, byPin map[Pin]int, err erro
 			}
 		}
 	}
-	return list, byPin, bad.err()
+	return list, byID, bad.err()
 }
 
-// parseClientLine reads one line of authorized_clients; an empty one or a comment gives an empty pin.
+// parseClientLine reads one line of authorized_clients; an empty one or a comment gives an empty ID.
 func parseClientLine(line string) (c Client, err error) {
 	entry, comment, _ := strings.Cut(line, "#")
 	fields := strings.Fields(entry)
@@ -437,13 +437,13 @@ func parseClientLine(line string) (c Client, err error) {
 		return c, nil
 	}
 	if len(fields) != 2 {
-		return c, fmt.Errorf("expected a pin and share=rights[,share=rights…], found %d words", len(fields))
+		return c, fmt.Errorf("expected a pin or a name and share=rights[,share=rights…], found %d words", len(fields))
 	}
-	pin, err := ParsePin(fields[0])
+	id, err := ParsePrincipal(fields[0])
 	if err != nil {
 		return c, err
 	}
-	c = Client{Pin: pin, Comment: strings.TrimSpace(comment)}
+	c = Client{ID: id, Comment: strings.TrimSpace(comment)}
 	if fields[1] == revoked {
 		c.Revoked = true
 		return c, nil

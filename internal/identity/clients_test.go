@@ -101,8 +101,8 @@ func TestAuthorized(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, ok)
 
-	require.NoError(t, s.AddAuthorized(one, Grants{"data": Read}, "  laptop\nof \x1b[31m\u202eann\t# 2 "))
-	require.NoError(t, s.AddAuthorized(two, Grants{"*": Read | Write}, ""))
+	require.NoError(t, s.AddAuthorized(Principal(PinOf(one)), Grants{"data": Read}, "  laptop\nof \x1b[31m\u202eann\t# 2 "))
+	require.NoError(t, s.AddAuthorized(Principal(PinOf(two)), Grants{"*": Read | Write}, ""))
 	require.Equal(t, clientsHeader+
 		string(PinOf(one))+" data=ro  # laptop of [31m ann # 2\n"+
 		string(PinOf(two))+" *=rw\n", readText(t, s.path(clientsFile)))
@@ -117,19 +117,19 @@ func TestAuthorized(t *testing.T) {
 	require.Equal(t, Grants{"data": Read}, grants)
 
 	// Merging keeps the comment there is, and gives one where there is none.
-	require.NoError(t, s.AddAuthorized(one, Grants{"data": Write, "in": Write}, "other"))
-	require.NoError(t, s.AddAuthorized(two, Grants{"data": Read}, "server"))
+	require.NoError(t, s.AddAuthorized(Principal(PinOf(one)), Grants{"data": Write, "in": Write}, "other"))
+	require.NoError(t, s.AddAuthorized(Principal(PinOf(two)), Grants{"data": Read}, "server"))
 	require.Equal(t, clientsHeader+
 		string(PinOf(one))+" data=rw,in=wo  # laptop of [31m ann # 2\n"+
 		string(PinOf(two))+" *=rw,data=rw  # server\n", readText(t, s.path(clientsFile)))
 	before := readText(t, s.path(clientsFile))
-	require.NoError(t, s.AddAuthorized(one, Grants{"data": Read}, "third"))
+	require.NoError(t, s.AddAuthorized(Principal(PinOf(one)), Grants{"data": Read}, "third"))
 	require.Equal(t, before, readText(t, s.path(clientsFile)))
 
 	for _, bad := range []Grants{nil, {}, {"data": 0}, {"data": 128}, {"a/b": Read}} {
-		require.Error(t, s.AddAuthorized(one, bad, ""))
+		require.Error(t, s.AddAuthorized(Principal(PinOf(one)), bad, ""))
 	}
-	require.Error(t, s.AddAuthorized(one[:31], Grants{"data": Read}, ""))
+	require.Error(t, s.AddAuthorized("no pin", Grants{"data": Read}, ""))
 	_, ok, err = s.Authorized(one[:31])
 	require.NoError(t, err)
 	require.False(t, ok)
@@ -138,18 +138,18 @@ func TestAuthorized(t *testing.T) {
 func TestRevoke(t *testing.T) {
 	s := openTemp(t)
 	one, two := testKey(1), testKey(2)
-	require.NoError(t, s.AddAuthorized(one, Grants{"data": Read}, "one"))
-	require.NoError(t, s.AddAuthorized(two, Grants{"data": Write}, "two"))
-	require.NoError(t, s.Revoke(PinOf(one)))
-	require.NoError(t, s.Revoke(PinOf(testKey(3)))) // not known, and not to be
+	require.NoError(t, s.AddAuthorized(Principal(PinOf(one)), Grants{"data": Read}, "one"))
+	require.NoError(t, s.AddAuthorized(Principal(PinOf(two)), Grants{"data": Write}, "two"))
+	require.NoError(t, s.Revoke(Principal(PinOf(one))))
+	require.NoError(t, s.Revoke(Principal(PinOf(testKey(3))))) // not known, and not to be
 	_, ok, err := s.Authorized(one)
 	require.NoError(t, err)
 	require.False(t, ok)
 	list, err := s.Clients()
 	require.NoError(t, err)
 	require.Equal(t, []Client{
-		{Pin: PinOf(one), Revoked: true, Comment: "one"}, {Pin: PinOf(two), Grants: Grants{"data": Write}, Comment: "two"},
-		{Pin: PinOf(testKey(3)), Revoked: true},
+		{ID: Principal(PinOf(one)), Revoked: true, Comment: "one"}, {ID: Principal(PinOf(two)), Grants: Grants{"data": Write}, Comment: "two"},
+		{ID: Principal(PinOf(testKey(3))), Revoked: true},
 	}, list)
 
 	// Rights elsewhere in the file don't help; admitting it anew does, and leaves no trace.
@@ -157,7 +157,7 @@ func TestRevoke(t *testing.T) {
 	write(t, s.path(clientsFile), text+string(PinOf(one))+" data=rw\n")
 	_, ok, _ = s.Authorized(one)
 	require.False(t, ok)
-	require.NoError(t, s.AddAuthorized(one, Grants{"other": Write}, ""))
+	require.NoError(t, s.AddAuthorized(Principal(PinOf(one)), Grants{"other": Write}, ""))
 	grants, ok, _ := s.Authorized(one)
 	require.True(t, ok)
 	require.Equal(t, Grants{"other": Write}, grants)
@@ -183,9 +183,9 @@ func TestAuthorizedBadLines(t *testing.T) {
 	require.EqualError(t, s.CheckAuthorized(), want)
 
 	// Adding leaves the other lines alone, the bad ones too.
-	require.NoError(t, s.AddAuthorized(three, Grants{"a": Read}, "c"))
+	require.NoError(t, s.AddAuthorized(Principal(PinOf(three)), Grants{"a": Read}, "c"))
 	require.Equal(t, text+"\n"+string(PinOf(three))+" a=ro  # c\n", readText(t, s.path(clientsFile)))
-	require.NoError(t, s.AddAuthorized(two, Grants{"a": Write}, ""))
+	require.NoError(t, s.AddAuthorized(Principal(PinOf(two)), Grants{"a": Write}, ""))
 	grants, ok, err = s.Authorized(two)
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -240,7 +240,7 @@ func TestAddAuthorizedConcurrently(t *testing.T) {
 	for n := range 20 {
 		g.Go(func() error {
 			key := testKey(byte(n % 4))
-			if err := s.AddAuthorized(key, Grants{fmt.Sprintf("s%d", n): Read}, ""); err != nil {
+			if err := s.AddAuthorized(Principal(PinOf(key)), Grants{fmt.Sprintf("s%d", n): Read}, ""); err != nil {
 				return err
 			}
 			_, _, err := s.Authorized(key)
@@ -270,13 +270,13 @@ func FuzzClientList(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, share string, bits uint8, comment string) {
 		before, _, _ := parseClients(text, "file")
 		others := func(list []Client) []Client {
-			return slices.DeleteFunc(slices.Clone(list), func(c Client) bool { return c.Pin == Pin(pin) })
+			return slices.DeleteFunc(slices.Clone(list), func(c Client) bool { return c.ID == Principal(pin) })
 		}
 		var had Grants
 		for _, c := range before {
-			_, err := c.Pin.Key()
+			_, err := ParsePrincipal(string(c.ID))
 			require.NoError(t, err)
-			if c.Pin == Pin(pin) && !c.Revoked {
+			if c.ID == Principal(pin) && !c.Revoked {
 				had = c.Grants
 			}
 			if c.Grants == nil {
@@ -293,10 +293,10 @@ func FuzzClientList(f *testing.F) {
 			return
 		}
 		// Whatever a stranger puts into its comment: its own rights grow as asked, no other line changes.
-		grown := addClient(text, Pin(pin), grants, cleanComment(comment))
-		after, byPin, _ := parseClients(grown, "file")
-		require.Equal(t, had.Merge(grants), after[byPin[Pin(pin)]].Grants)
-		require.False(t, after[byPin[Pin(pin)]].Revoked)
+		grown := addClient(text, Principal(pin), grants, cleanComment(comment))
+		after, byID, _ := parseClients(grown, "file")
+		require.Equal(t, had.Merge(grants), after[byID[Principal(pin)]].Grants)
+		require.False(t, after[byID[Principal(pin)]].Revoked)
 		require.Equal(t, append([]Client{}, others(before)...), append([]Client{}, others(after)...))
 		added := strings.Count(grown, "\n") - strings.Count(text, "\n")
 		require.LessOrEqual(t, added, 2)

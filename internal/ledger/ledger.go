@@ -1,15 +1,13 @@
 // Package ledger keeps the digests of a snapshot's files beside it: what was received while it was filled, over any number of
-// sessions, and in the end a list in the form of b3sum, sorted by path, with what did not change taken from the list of the
-// snapshot before. Memory is bounded whatever the number of files.
+// sessions, and in the end a list in the form of b3sum, sorted by path, with what did not change taken from that of the
+// snapshot before, or only what differs from such a list. Memory is bounded whatever the number of files.
 package ledger
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"container/heap"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -18,6 +16,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -25,7 +24,6 @@ import (
 // The files of a snapshot, by what follows its name: what was received, the digests, the hard links, and what is not whole yet.
 const (
 	logSuffix    = ".log"
-	listSuffix   = ".b3"
 	linksSuffix  = ".links"
 	failedSuffix = ".failed"
 	newSuffix    = ".new"
@@ -62,14 +60,16 @@ const sortRoom = 16 << 20
 
 // Ledger is of one snapshot that is being filled. Its methods are safe for concurrent use.
 type Ledger struct {
-	root *os.Root
-	name string
-	room int
+	root  *os.Root
+	name  string
+	room  int
+	small int64 // see smallList
 
 	mu      sync.Mutex
 	file    *os.File
 	session int64 // where the present one begins in it
 	out     *bufio.Writer
+	fails   int64 // in it
 	err     error // the first
 }
 
@@ -97,7 +97,7 @@ func Open(root *os.Root, name string) (*Ledger, error) {
 		file.Close()
 		return nil, fmt.Errorf("open the ledger: %w", err)
 	}
-	l := &Ledger{root: root, name: name, room: sortRoom, file: file, session: whole, out: bufio.NewWriterSize(file, 64<<10)}
+	l := &Ledger{root: root, name: name, room: sortRoom, small: smallList, file: file, session: whole, out: bufio.NewWriterSize(file, 64<<10)}
 	l.add(record{kind: begin})
 	return l, nil
 }
@@ -125,6 +125,9 @@ func (l *Ledger) Other(path string) { l.add(record{kind: other, path: path}) }
 // Failed notes what is not there, and why. Of what could not be listed the path may be "".
 func (l *Ledger) Failed(path, why string) {
 	l.add(record{kind: failed, path: path, first: strings.Join(strings.Fields(why), " ")})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fails++
 }
 
 // There visits what this session has noted as being there, in the order in which it was, some perhaps several times.
@@ -244,14 +247,14 @@ func (l *Ledger) finish(previous string, digest func(path string) ([32]byte, err
 	if err != nil {
 		return err
 	}
-	old := &lines{}
+	old := &digestReader{}
 	if previous != "" {
-		if old, err = openLines(l.root, previous+listSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if old, err = readDigests(l.root, previous); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	defer old.close()
-	list, err := create(l.root, l.name+listSuffix)
+	list, err := writeDigests(l.root, l.name, previous, l.small)
 	if err != nil {
 		return err
 	}
@@ -266,6 +269,11 @@ func (l *Ledger) finish(previous string, digest func(path string) ([32]byte, err
 		return err
 	}
 	defer fails.discard()
+	if l.fails > 0 {
+		if err := fails.line(countWord, strconv.FormatInt(l.fails, 10)); err != nil {
+			return err
+		}
+	}
 	err = s.each(func(group []record) error {
 		now := group[len(group)-1]
 		if now.seq < session {
@@ -295,10 +303,10 @@ func (l *Ledger) finish(previous string, digest func(path string) ([32]byte, err
 				return err
 			}
 		}
-		return list.line(hex.EncodeToString(known[:]), now.path)
+		return list.add(now.path, known)
 	})
 	if err == nil {
-		err = old.err
+		err = old.err()
 	}
 	if err != nil {
 		return err
@@ -484,209 +492,4 @@ func (s *sorter) each(visit func(group []record) error) error {
 		return visit(group)
 	}
 	return nil
-}
-
-// list is a file that gets its name when it is whole.
-type list struct {
-	root *os.Root
-	name string
-	file *os.File
-	out  *bufio.Writer
-}
-
-func create(root *os.Root, name string) (*list, error) {
-	file, err := root.OpenFile(name+newSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	return &list{root, name, file, bufio.NewWriterSize(file, 64<<10)}, nil
-}
-
-// line writes two words, of which the second may hold anything. As b3sum does, a backslash before the line says that it is escaped.
-func (l *list) line(first, second string) error {
-	mark := ""
-	if strings.ContainsAny(first+second, "\\\n\r") {
-		mark, first, second = `\`, escaper.Replace(first), escaper.Replace(second)
-	}
-	_, err := fmt.Fprintf(l.out, "%s%s  %s\n", mark, first, second)
-	return err
-}
-
-var (
-	escaper   = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`)
-	unescaper = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
-)
-
-func (l *list) keep() error {
-	err := errors.Join(l.out.Flush(), l.file.Sync(), l.file.Close())
-	l.file = nil
-	if err != nil {
-		return err
-	}
-	return l.root.Rename(l.name+newSuffix, l.name)
-}
-
-// keepSome is keep, but of an empty list there is no file.
-func (l *list) keepSome() error {
-	if err := l.out.Flush(); err != nil {
-		return err
-	}
-	if n, err := l.file.Seek(0, io.SeekCurrent); err != nil || n > 0 {
-		return errors.Join(err, l.keep())
-	}
-	if err := l.root.Remove(l.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-func (l *list) discard() {
-	if l.file != nil {
-		l.file.Close()
-		_ = l.root.Remove(l.name + newSuffix)
-	}
-}
-
-// lines reads a list of digests, in its order. The zero one is empty.
-type lines struct {
-	file   *os.File
-	in     *bufio.Reader
-	path   string
-	digest [32]byte
-	some   bool
-	err    error
-}
-
-func openLines(root *os.Root, name string) (*lines, error) {
-	file, err := root.Open(name)
-	if err != nil {
-		return &lines{}, err
-	}
-	l := &lines{file: file, in: bufio.NewReaderSize(file, 64<<10)}
-	l.next()
-	return l, nil
-}
-
-func (l *lines) close() {
-	if l.file != nil {
-		l.file.Close()
-	}
-}
-
-func (l *lines) next() {
-	l.some = false
-	first, second, err := readLine(l.in)
-	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			l.err = err
-		}
-		return
-	}
-	if len(first) != 64 {
-		l.err = errBroken
-		return
-	}
-	if _, err := hex.Decode(l.digest[:], []byte(first)); err != nil {
-		l.err = errBroken
-		return
-	}
-	l.path, l.some = second, true
-}
-
-// find returns the digest of a path. Paths are asked for in their order.
-func (l *lines) find(path string) (digest [32]byte, ok bool) {
-	for l.some && l.path < path {
-		l.next()
-	}
-	if l.some && l.path == path {
-		return l.digest, true
-	}
-	return digest, false
-}
-
-// readLine reads what list.line wrote.
-func readLine(in *bufio.Reader) (first, second string, err error) {
-	line, err := in.ReadBytes('\n')
-	if err != nil {
-		if errors.Is(err, io.EOF) && len(line) > 0 {
-			err = errBroken
-		}
-		return "", "", err
-	}
-	line = bytes.TrimSuffix(line, []byte{'\n'})
-	line, escaped := bytes.CutPrefix(line, []byte{'\\'})
-	before, after, ok := strings.Cut(string(line), "  ")
-	if !ok || len(line) > maxRecord {
-		return "", "", errBroken
-	}
-	if escaped {
-		before, after = unescaper.Replace(before), unescaper.Replace(after)
-	}
-	return before, after, nil
-}
-
-// Digests visits the digests of a complete snapshot, in the order of the paths. fs.ErrNotExist says that there are none.
-func Digests(root *os.Root, name string, visit func(path string, digest [32]byte) error) error {
-	l, err := openLines(root, name+listSuffix)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	for ; l.some; l.next() {
-		if err := visit(l.path, l.digest); err != nil {
-			return err
-		}
-	}
-	return l.err
-}
-
-// Failures visits what a complete snapshot lacks since it failed, with the reason. Most lack nothing.
-func Failures(root *os.Root, name string, visit func(path, why string) error) error {
-	file, err := root.Open(name + failedSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	in := bufio.NewReaderSize(file, 64<<10)
-	for {
-		why, path, err := readLine(in)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = visit(path, why)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// Links visits the further names of files of a complete snapshot.
-func Links(root *os.Root, name string, visit func(first, path string) error) error {
-	file, err := root.Open(name + linksSuffix)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	in := bufio.NewReaderSize(file, 64<<10)
-	for {
-		_, both, err := readLine(in)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		first, path, ok := strings.Cut(both, "\x00")
-		if err == nil && !ok {
-			err = errBroken
-		}
-		if err == nil {
-			err = visit(first, path)
-		}
-		if err != nil {
-			return err
-		}
-	}
 }

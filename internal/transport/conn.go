@@ -2,12 +2,16 @@
 //
 // Both ends present a self-signed certificate made from their identity; there is no CA and there are no names. The client's expect
 // function decides on the server's key before the client has said who it is; the server takes any key, and whoever accepts decides by
-// PeerKey what it may do.
+// PeerKey what it may do. Either end may present and ask for certificates that a CA vouches for instead: what they are worth is the caller's to
+// check.
 package transport
 
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"net"
 	"time"
 )
@@ -28,6 +32,15 @@ const (
 type Config struct {
 	// Identity is this host's key. Required.
 	Identity ed25519.PrivateKey
+
+	// Certificate, if not nil, returns what a client presents in the place of Identity, and a server to clients with Verify. It is called for each
+	// handshake, maybe concurrently, and returns a certificate, which must not be changed.
+	Certificate func() *tls.Certificate
+	// Verify, if not nil, takes the place of Dial's expect: the server has to present a certificate for the host that is dialled, and Verify decides
+	// on it and on those that came with it, leaf first.
+	Verify func(chain []*x509.Certificate) error
+	// Vouched, of a listener, lets clients pass that present more than a key. PeerCertificates has what they presented, unchecked.
+	Vouched bool
 
 	// SockBuf fixes the window of every stream at this many bytes in both directions, as a program with a fixed socket buffer does.
 	// 0 leaves it to the kernel's autotuning and to windowFor.
@@ -86,14 +99,18 @@ type Conn interface {
 	// CloseWrite says that nothing more will be written; the peer reads io.EOF after what was. Reading goes on. It counts as a write.
 	CloseWrite() error
 
-	// Handshake authenticates an accepted conn, within HandshakeTimeout at most. Any client with an Ed25519 key passes. After an error
+	// Handshake authenticates an accepted conn, within HandshakeTimeout at most. Any client with an Ed25519 key passes; see Vouched. After an error
 	// the conn is closed. On a conn that has had its handshake it does nothing.
 	Handshake(ctx context.Context) error
 	// Admit gives the conn the buffers that bulk data wants. Until then its peer, which may be anyone, can make it hold little. Dialled
 	// conns are admitted.
 	Admit()
-	// PeerKey is the key the peer has proven to own; nil before the handshake. The caller must not change it.
+	// PeerKey is the key the peer has proven to own; nil before the handshake, and of a peer that PeerCertificates tells of. The caller must not
+	// change it.
 	PeerKey() ed25519.PublicKey
+	// PeerCertificates is what a peer presented that has more than a key, leaf first; nil of others, and before the handshake. Of a server, Verify has
+	// accepted it. Of a client nothing is checked but that it owns the key of the leaf. The caller must not change it.
+	PeerCertificates() []*x509.Certificate
 	// Exporter returns length bytes that both ends of this connection, and nobody else, can compute for label (RFC 8446 section 7.5,
 	// with an empty context).
 	Exporter(label string, length int) ([]byte, error)
@@ -113,20 +130,29 @@ type Conn interface {
 
 // Dial connects to addr ("host:port") and authenticates both ends. expect (required) is called with the server's key before anything but
 // the ClientHello was sent, and its error ends the handshake and matches with errors.Is. Only when Dial succeeds is it proven that the
-// server owns that key. A BlackHoleError asks for a Path.MTU of SafeMTU. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
+// server owns that key. An alert of the server is a tls.AlertError for errors.As, also
+// in errors of the conn later: only then a client hears that its certificate is not taken. A BlackHoleError asks for a Path.MTU of SafeMTU. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
 func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (Conn, error) {
 	if cfg.Protocol == QUIC {
 		c, err := dialQUIC(ctx, addr, cfg, expect)
 		if err != nil {
-			return nil, err // not a nil conn in an interface
+			return nil, cfg.explain(err) // not a nil conn in an interface
 		}
 		return c, nil
 	}
 	c, err := dialTCP(ctx, addr, cfg, expect)
 	if err != nil {
-		return nil, err
+		return nil, cfg.explain(err)
 	}
 	return c, nil
+}
+
+// explain tells what the alert means with which a server answers who asks for a certificate that it does not have.
+func (c *Config) explain(err error) error {
+	if alert := tls.AlertError(0); c.Verify != nil && errors.As(err, &alert) && alert == alertNoProtocol {
+		return ErrNoCertificate
+	}
+	return err
 }
 
 // Listener accepts conns. Its methods may be called concurrently.

@@ -14,15 +14,22 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"slices"
 	"time"
 )
 
 const (
 	alpn = "fxfer/1"
+	// alpnX509 is what a client offers that expects the server to present a certificate that a CA vouches for. The rest is the same.
+	alpnX509 = "fxfer/1-x509"
 
-	// maxHandshake bounds what a peer may send before it is known. An honest one sends about 3 KiB.
-	maxHandshake = 16 << 10
+	// maxHandshake bounds what a peer may send before it is known. An honest one sends about 3 KiB, and as much again a certificate behind the
+	// first. quic-go takes 16 KiB of each of two levels, of which Hello needs 2.
+	maxHandshake = 20 << 10
 )
+
+// ErrNoCertificate says that a server presents no certificate that a CA may vouch for.
+var ErrNoCertificate = errors.New("the server presents no certificate of a CA")
 
 // errHandshakeTooLong means that a peer sent more than any honest handshake takes.
 var errHandshakeTooLong = errors.New("handshake is too long")
@@ -68,18 +75,101 @@ func tlsConfig(cert tls.Certificate, check func(ed25519.PublicKey) error) *tls.C
 	}
 }
 
+// clientTLS is for a client of the server at addr.
+func clientTLS(cfg *Config, addr string, expect func(ed25519.PublicKey) error) (*tls.Config, error) {
+	cert, err := certificate(cfg.Identity)
+	if err != nil {
+		return nil, err
+	}
+	conf := tlsConfig(cert, expect)
+	if cfg.Certificate != nil {
+		conf.Certificates = nil
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cfg.Certificate(), nil }
+	}
+	if cfg.Verify == nil {
+		return conf, nil
+	}
+	if conf.ServerName, _, err = net.SplitHostPort(addr); err != nil { // of an address, crypto/tls sends nothing
+		return nil, err
+	}
+	conf.NextProtos = []string{alpnX509}
+	conf.VerifyConnection = func(state tls.ConnectionState) error {
+		if state.NegotiatedProtocol != alpnX509 {
+			return fmt.Errorf("peer does not speak %s", alpnX509)
+		}
+		return cfg.Verify(state.PeerCertificates)
+	}
+	return conf, nil
+}
+
+// serverTLS is for a listener.
+func serverTLS(cfg *Config) (*tls.Config, error) {
+	cert, err := certificate(cfg.Identity)
+	if err != nil {
+		return nil, err
+	}
+	conf := tlsConfig(cert, func(ed25519.PublicKey) error { return nil })
+	if cfg.Vouched {
+		known := conf.VerifyConnection
+		conf.VerifyConnection = func(state tls.ConnectionState) error {
+			if state.NegotiatedProtocol != "" && len(state.PeerCertificates) > 0 {
+				return nil
+			}
+			return known(state)
+		}
+	}
+	if cfg.Certificate != nil {
+		conf.NextProtos = append(conf.NextProtos, alpnX509)
+		conf.Certificates = nil // or else clients that name no host would not get to the following
+		conf.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if slices.Contains(hello.SupportedProtos, alpn) || !slices.Contains(hello.SupportedProtos, alpnX509) {
+				return &cert, nil
+			}
+			return cfg.Certificate(), nil
+		}
+	}
+	return conf, nil
+}
+
+// peerKey returns the key of a peer that presents nothing but a key.
 func peerKey(state tls.ConnectionState) (ed25519.PublicKey, error) {
-	if state.NegotiatedProtocol != alpn {
+	if p := state.NegotiatedProtocol; p != alpn && p != alpnX509 {
 		return nil, fmt.Errorf("peer does not speak %s", alpn)
 	}
 	if len(state.PeerCertificates) == 0 {
 		return nil, errors.New("peer has no certificate")
 	}
-	key, ok := state.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
-	if !ok {
-		return nil, fmt.Errorf("peer has a %s key, not Ed25519", state.PeerCertificates[0].PublicKeyAlgorithm)
+	key := keyOf(state.PeerCertificates)
+	if key == nil {
+		return nil, fmt.Errorf("peer has a certificate for a %s key, not Ed25519 and signed by itself", state.PeerCertificates[0].PublicKeyAlgorithm)
 	}
 	return key, nil
+}
+
+// keyOf returns the key of a certificate that means nothing but its key: Ed25519, and issued by itself. It is nil of what a CA may vouch for.
+func keyOf(chain []*x509.Certificate) ed25519.PublicKey {
+	if len(chain) == 0 || !bytes.Equal(chain[0].RawIssuer, chain[0].RawSubject) {
+		return nil
+	}
+	key, _ := chain[0].PublicKey.(ed25519.PublicKey)
+	return key
+}
+
+// alertNoProtocol says that the protocol that was asked for is not spoken (RFC 7301, section 3.2).
+const alertNoProtocol = tls.AlertError(120)
+
+// alerted makes the alert of a peer known to errors.As as a tls.AlertError, for which crypto/tls has a type of its own.
+func alerted(err error) error {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "remote error" {
+		return err
+	}
+	for n := range 256 {
+		if alert := tls.AlertError(n); op.Err.Error() == alert.Error() {
+			return fmt.Errorf("remote error: %w", alert)
+		}
+	}
+	return err
 }
 
 // secrets are the first application traffic secrets of a connection, RFC 8446 section 7.1. crypto/tls gives them to its key log only,
@@ -162,13 +252,9 @@ func (c *tcpConn) handshake(ctx context.Context, raw net.Conn, conf *tls.Config,
 		if ctx.Err() == nil && errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return err
+		return alerted(err)
 	}
 	state := t.ConnectionState()
-	key, err := peerKey(state)
-	if err != nil {
-		return err
-	}
 	s, err := suiteOf(state.CipherSuite)
 	if err != nil {
 		return err
@@ -183,6 +269,6 @@ func (c *tcpConn) handshake(ctx context.Context, raw net.Conn, conf *tls.Config,
 	if err := c.in.setSecret(s, theirs); err != nil {
 		return err
 	}
-	c.state, c.peer = state, key
+	c.state, c.peer = state, keyOf(state.PeerCertificates)
 	return nil
 }

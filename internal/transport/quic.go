@@ -128,12 +128,10 @@ func (l *link) grant(n int64) bool {
 }
 
 // settle takes what the handshake has shown.
-func (l *link) settle(conn *quic.Conn) error {
-	var err error
+func (l *link) settle(conn *quic.Conn) {
 	l.conn, l.tls = conn, conn.ConnectionState().TLS
-	l.peer, err = peerKey(l.tls)
+	l.peer = keyOf(l.tls.PeerCertificates)
 	context.AfterFunc(conn.Context(), func() { windowsLeft.Add(l.granted.Swap(0)) })
-	return err
 }
 
 // admit lets the windows grow.
@@ -291,7 +289,7 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 	if err := quicOnly(cfg.SockBuf, cfg.Congestion); err != nil {
 		return nil, err
 	}
-	cert, err := certificate(cfg.Identity)
+	conf, err := clientTLS(&cfg, addr, expect)
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +298,7 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 		g = &Group{}
 	}
 	d, err := g.take(cfg.Apart, func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
-		d.run(addr, tlsConfig(cert, expect), traceTo(cfg.QLog, &g.all), over, hint)
+		d.run(addr, conf, traceTo(cfg.QLog, &g.all), over, hint)
 	})
 	if err != nil {
 		return nil, err
@@ -318,6 +316,9 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 	c, err := d.stream(ctx)
 	if err != nil {
 		g.giveBack(d)
+		if alert, ok := alertOf(err); ok {
+			err = alert
+		}
 		return nil, fmt.Errorf("stream to %s: %w", addr, err)
 	}
 	return c, nil
@@ -355,7 +356,7 @@ func (d *dialled) run(addr string, conf *tls.Config, trace tracer, over <-chan s
 	if err == nil {
 		defer c.close()
 		d.udp = c.udp
-		err = d.settle(c.conn)
+		d.settle(c.conn)
 	}
 	d.group.mu.Lock()
 	if err == nil {
@@ -571,6 +572,9 @@ func handshakeError(ctx context.Context, err error) error {
 				return cause
 			}
 		}
+	}
+	if alert, ok := alertOf(err); ok {
+		return fmt.Errorf("remote error: %w", alert)
 	}
 	return fmt.Errorf("%v", err) //nolint:errorlint // it would match net.ErrClosed
 }

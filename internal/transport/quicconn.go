@@ -3,6 +3,8 @@ package transport
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -75,7 +77,19 @@ func (c *quicConn) broken(err error) error {
 	case isIdle(err):
 		return fmt.Errorf("nothing heard for %v: %w", silentLink, io.ErrUnexpectedEOF)
 	}
+	if alert, ok := alertOf(err); ok {
+		return fmt.Errorf("peer ended the connection: %w", alert)
+	}
 	return fmt.Errorf("%w: %v", io.ErrUnexpectedEOF, err) //nolint:errorlint // quic-go's errors match net.ErrClosed
+}
+
+// alertOf returns the alert with which the peer's TLS has ended a connection.
+func alertOf(err error) (tls.AlertError, bool) {
+	var e *quic.TransportError
+	if !errors.As(err, &e) || !e.Remote || !e.ErrorCode.IsCryptoError() {
+		return 0, false
+	}
+	return tls.AlertError(e.ErrorCode), true // its last byte: RFC 9001, section 4.8
 }
 
 func (c *quicConn) Write(p []byte) (int, error) { return c.WriteBuffers(p, nil) }
@@ -202,6 +216,13 @@ func (c *quicConn) PeerKey() ed25519.PublicKey {
 		return nil
 	}
 	return c.link.peer
+}
+
+func (c *quicConn) PeerCertificates() []*x509.Certificate {
+	if !c.ready.Load() || c.link.peer != nil {
+		return nil
+	}
+	return c.link.tls.PeerCertificates
 }
 
 func (c *quicConn) Exporter(label string, length int) ([]byte, error) {

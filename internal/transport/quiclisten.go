@@ -37,7 +37,7 @@ type quicListener struct {
 
 // listenQUIC is Listen over QUIC. On most ports both can be had, as TCP and UDP share none.
 func listenQUIC(addr string, cfg Config) (*quicListener, error) {
-	cert, err := certificate(cfg.Identity)
+	tlsConf, err := serverTLS(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -56,11 +56,10 @@ func listenQUIC(addr string, cfg Config) (*quicListener, error) {
 	conf := quicConfig()
 	conf.MaxIncomingStreams, conf.MaxIncomingUniStreams = maxLinkStreams, 1
 	conf.InitialConnectionReceiveWindow = strangeWindow
-	secure := tlsConfig(cert, func(ed25519.PublicKey) error { return nil })
 	if cfg.Turn != nil {
-		secure.GetConfigForClient = l.turns(cfg.Turn)
+		tlsConf.GetConfigForClient = l.turns(cfg.Turn)
 	}
-	if l.inner, err = l.tr.Listen(secure, conf); err != nil {
+	if l.inner, err = l.tr.Listen(tlsConf, conf); err != nil {
 		_ = udp.Close()
 		return nil, err
 	}
@@ -131,10 +130,7 @@ func (l *quicListener) serve() {
 			return
 		}
 		x := conn.Context().Value(linkKey{}).(*link)
-		if err := x.settle(conn); err != nil {
-			_ = conn.CloseWithError(codeClosed, "")
-			continue
-		}
+		x.settle(conn)
 		l.links.Go(func() { l.accept(x) })
 	}
 }

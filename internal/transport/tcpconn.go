@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -58,7 +59,7 @@ func newConn(tcp *net.TCPConn, cfg Config) *tcpConn {
 
 // dialTCP is Dial over TCP.
 func dialTCP(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (*tcpConn, error) {
-	cert, err := certificate(cfg.Identity)
+	conf, err := clientTLS(&cfg, addr, expect)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func dialTCP(ctx context.Context, addr string, cfg Config, expect func(peer ed25
 	if cfg.Doubt && cfg.Path.MTU == 0 {
 		sure = c.doubt(ctx, addr, cfg, expect)
 	}
-	err = c.handshake(ctx, tcp, tlsConfig(cert, expect), true)
+	err = c.handshake(ctx, tcp, conf, true)
 	sure()
 	if err != nil {
 		err = c.swallowed(err)
@@ -96,7 +97,7 @@ type tcpListener struct {
 
 // listenTCP is Listen over TCP.
 func listenTCP(addr string, cfg Config) (*tcpListener, error) {
-	cert, err := certificate(cfg.Identity)
+	conf, err := serverTLS(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func listenTCP(addr string, cfg Config) (*tcpListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tcpListener{tcp: tcp, cfg: cfg, conf: tlsConfig(cert, func(ed25519.PublicKey) error { return nil })}, nil
+	return &tcpListener{tcp: tcp, cfg: cfg, conf: conf}, nil
 }
 
 // Accept waits for the next connection and returns it before its handshake, so that no peer can hold up others: the caller runs
@@ -253,12 +254,21 @@ func (c *tcpConn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
 // RemoteAddr is the peer's address.
 func (c *tcpConn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
 
-// PeerKey is the key the peer has proven to own; nil before the handshake. The caller must not change it.
+// PeerKey is the key the peer has proven to own; nil before the handshake, and of a peer that PeerCertificates tells of. The caller must not
+// change it.
 func (c *tcpConn) PeerKey() ed25519.PublicKey {
 	if !c.ready.Load() {
 		return nil
 	}
 	return c.peer
+}
+
+// PeerCertificates is what the peer presented.
+func (c *tcpConn) PeerCertificates() []*x509.Certificate {
+	if !c.ready.Load() || c.peer != nil {
+		return nil
+	}
+	return c.state.PeerCertificates
 }
 
 // Exporter returns length bytes that both ends of this connection, and nobody else, can compute for label (RFC 8446 section 7.5, with

@@ -84,6 +84,13 @@ func TestGuard(t *testing.T) {
 	status, _ = do(t, browser, http.MethodGet, s.base+"/api/transfers/x/cancel", nil)
 	require.Equal(t, http.StatusMethodNotAllowed, status)
 
+	// A client whose certificate has a URI is revoked by it.
+	status, _ = do(t, browser, http.MethodPost, s.base+"/api/clients/"+url.QueryEscape("uri:spiffe://example.org/nas")+"/revoke", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") })
+	require.Equal(t, http.StatusNoContent, status)
+	clients, err := s.Clients()
+	require.NoError(t, err)
+	require.Equal(t, []fxfer.ClientStatus{{Key: "uri:spiffe://example.org/nas", Revoked: true}}, clients)
+
 	// A name that somebody else points here, by DNS, is none of ours.
 	for _, host := range []string{"evil.example", "evil.example:" + base.Port(), "127.0.0.1.evil.example"} {
 		status, text = do(t, browser, http.MethodGet, s.base+"/", func(r *http.Request) { r.Host = host })

@@ -34,7 +34,9 @@ var (
 	strangersMax = metric{"fxfer_strangers_limit", prometheus.GaugeValue, "Most of these at a time; further ones are closed.", nil}
 	begun        = metric{"fxfer_sessions_started_total", prometheus.CounterValue, "Sessions that were admitted, by what they are for.", []string{"intent"}}
 	refusals     = metric{"fxfer_refusals_total", prometheus.CounterValue, "Connections and sessions that were refused, by reason.", []string{"reason"}}
-	freeBytes    = metric{"fxfer_share_free_bytes", prometheus.GaugeValue, "Space that is left on the file system of a share, at most 10 s old.", []string{"share"}}
+	expiry       = metric{"fxfer_certificate_expiry_timestamp_seconds", prometheus.GaugeValue,
+		"When the server's certificate ends, and the revocation list that ends first; absent where there is none.", []string{"certificate"}}
+	freeBytes = metric{"fxfer_share_free_bytes", prometheus.GaugeValue, "Space that is left on the file system of a share, at most 10 s old.", []string{"share"}}
 
 	transfers  = metric{"fxfer_transfers", prometheus.GaugeValue, "Sessions that send or receive files.", flowLabels}
 	streams    = metric{"fxfer_streams", prometheus.GaugeValue, "Data streams of these.", flowLabels}
@@ -68,7 +70,7 @@ var (
 
 // all are the metrics of fxfer itself, in the order of the page.
 var all = []*metric{
-	&buildInfo, &ready, &sessions, &sessionsMax, &strangers, &strangersMax, &begun, &refusals, &freeBytes,
+	&buildInfo, &ready, &sessions, &sessionsMax, &strangers, &strangersMax, &begun, &refusals, &expiry, &freeBytes,
 	&transfers, &streams, &underWay, &goodput, &rtt, &minRTT, &bdp, &inFlight, &window, &checkpoint,
 	&ended, &lastSuccess, &payload, &resumed, &resent, &files, &limiters, &stages, &blocks, &busy, &rwnd, &sndbuf, &segments, &retrans,
 }
@@ -117,6 +119,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, reason := range fxfer.RefusalReasons() {
 		put(&refusals, float64(st.Counters.Refused[reason]), label(reason))
+	}
+	for _, c := range st.Certificates {
+		put(&expiry, float64(c.Until.Unix()), c.What)
 	}
 	for _, s := range st.Shares {
 		if s.Free >= 0 {

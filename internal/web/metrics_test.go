@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/identity/testca"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -67,11 +68,12 @@ All have few values. Neither clients nor files are labels: [the dashboard](opera
 | %s of fxfer_transfers_ended_total | %s |
 | %s of fxfer_files_total | %s |
 | %s | %s |
+| %s | %s |
 | %s | %s; [diagnose.md](diagnose.md) tells how they are found |
 `, "`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`", "`go_goroutines`, `go_memstats_heap_alloc_bytes`",
 		"`share`", "`direction`", "`receive` `send`", "`intent`", quoted(append([]string(nil), fxfer.Intents...)),
 		"`outcome`", quoted(append([]string(nil), fxfer.Outcomes...)), "`outcome`", "`committed` `unchanged` `failed` `removed`",
-		"`reason`", quoted(fxfer.RefusalReasons()), "`limiter`", quoted(fxfer.Limiters()))
+		"`reason`", quoted(fxfer.RefusalReasons()), "`certificate`", quoted([]string{"server", "client_crl"}), "`limiter`", quoted(fxfer.Limiters()))
 	path := filepath.Join("..", "..", "docs", "metrics.md")
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o644))
@@ -95,10 +97,11 @@ type site struct {
 func start(t testing.TB, opt fxfer.Options) *site {
 	t.Helper()
 	s := &site{dir: t.TempDir()}
+	cert, key := testca.New(t, "CA").Issue(t, testca.Server(), "ecdsa").Write(t, t.TempDir(), "server")
 	var err error
 	s.Server, err = fxfer.NewServer(fxfer.ServerOptions{
 		Home: t.TempDir(), Listen: "127.0.0.1:0", Shares: []fxfer.Share{{Name: "backup", Dir: s.dir, Rights: identity.Read | identity.Write}},
-		MaxSessionsPerClient: 64,
+		MaxSessionsPerClient: 64, TLS: fxfer.ServerTLS{Cert: cert, Key: key},
 	})
 	require.NoError(t, err)
 	s.pages, err = Listen("127.0.0.1:0", s.Server, Options{

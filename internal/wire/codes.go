@@ -31,6 +31,7 @@ const (
 	CodeSilent      Code = 18 // nothing was heard of the peer for too long: come again
 	CodeExists      Code = 19 // the snapshot is complete
 	CodeIncomplete  Code = 20 // the snapshot lacks entries, and is not visible
+	CodeCertificate Code = 21 // the client's certificate is not valid, or its name not admitted
 )
 
 var codeNames = map[Code]string{
@@ -38,7 +39,7 @@ var codeNames = map[Code]string{
 	CodePath: "path refused", CodeNotFound: "not found", CodeSourceDisk: "source disk", CodeTargetDisk: "target disk",
 	CodeNoSpace: "no space", CodeBusy: "busy", CodeIntegrity: "integrity", CodeChanged: "source changed",
 	CodeUnsupported: "not supported", CodeProtocol: "protocol", CodeDraining: "server ends", CodeCancelled: "cancelled", CodeAgain: "changed, sent again",
-	CodeSilent: "nothing heard", CodeExists: "exists", CodeIncomplete: "incomplete",
+	CodeSilent: "nothing heard", CodeExists: "exists", CodeIncomplete: "incomplete", CodeCertificate: "certificate not admitted",
 }
 
 // String names the code for people.

@@ -1,6 +1,7 @@
 package fxfer
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"log/slog"
@@ -8,7 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -26,7 +26,7 @@ func (g *guest) auditOf(m *wire.Hello) *audit {
 	if g.server.opt.Audit == nil {
 		return nil
 	}
-	log := g.server.opt.Audit.With("session", g.id, "client", string(g.pin), "address", g.from.String(), "do", intentName(m.Intent))
+	log := g.server.opt.Audit.With("session", g.id, "client", cmp.Or(string(g.who.id), g.who.shown), "address", g.from.String(), "do", intentName(m.Intent))
 	if name := g.name(); name != "" {
 		log = log.With("name", name)
 	}
@@ -37,20 +37,20 @@ func (g *guest) auditOf(m *wire.Hello) *audit {
 }
 
 // refused writes down that a client got no session.
-func (s *Server) refused(ctx context.Context, conn transport.Conn, m *wire.Hello, err error) {
+func (s *Server) refused(ctx context.Context, conn transport.Conn, who caller, m *wire.Hello, err error) {
 	if s.opt.Audit == nil {
 		return
 	}
-	g := &guest{server: s, id: newRequestID(), pin: identity.PinOf(conn.PeerKey()), from: addressOf(conn.RemoteAddr())}
+	g := &guest{server: s, id: newRequestID(), who: who, from: addressOf(conn.RemoteAddr())}
 	g.auditOf(m).session(ctx, m.Paths, -1, err)
 }
 
 // name is what the administrator calls the client.
 func (g *guest) name() string {
-	if c := g.server.rules.Load().clients[g.pin]; c != nil {
+	if c := g.server.rules.Load().clients[g.who.id]; c != nil {
 		return c.Name
 	}
-	c, _, err := g.server.store.Client(g.pin)
+	c, _, err := g.server.store.Client(g.who.id)
 	if err != nil {
 		return ""
 	}

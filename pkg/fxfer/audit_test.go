@@ -26,8 +26,8 @@ func TestAuditIsNotForged(t *testing.T) {
 			handler = slog.NewJSONHandler(&out, nil)
 		}
 		s := &Server{opt: ServerOptions{Audit: slog.New(handler)}}
-		s.rules.Store(&rules{clients: map[identity.Pin]*Admission{"k": {Name: forged}}})
-		g := &guest{server: s, id: "1", pin: "k", from: netip.MustParseAddr("::1")}
+		s.rules.Store(&rules{clients: map[identity.Principal]*Admission{"k": {Name: forged}}})
+		g := &guest{server: s, id: "1", who: caller{id: "k"}, from: netip.MustParseAddr("::1")}
 		a := g.auditOf(&wire.Hello{Intent: wire.Push, Share: forged})
 		a.event(transfer.Event{Kind: transfer.Committed, Entry: &wire.Entry{Kind: wire.File, Path: forged, Size: 1}, At: forged, Digest: [32]byte{1}})
 		a.event(transfer.Event{Kind: transfer.Failed, Entry: &wire.Entry{Kind: wire.File, Path: forged}, Err: errors.New(forged)})

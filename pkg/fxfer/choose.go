@@ -25,11 +25,14 @@ const (
 
 	// smallWindow is what a window is below whose bound is a setting, bytes: a server whose disk is slow closes one that was large.
 	smallWindow = 1 << 20
-	// cappedShare of the busy time a window has to be the limit, for as long as cappedFor, until QUIC is tried instead; how it does is judged
-	// after trialFor.
+	// cappedShare of the busy time a window that does not grow has to be the limit, for as long as cappedFor and cappedTrips round trips, until QUIC
+	// is tried instead; how it does is judged after trialFor. An autotuned window that is too small grows with each round trip.
 	cappedShare = 0.5
-	cappedFor   = 2 * time.Second
+	cappedFor   = time.Second
+	cappedTrips = 8
 	trialFor    = 4 * time.Second
+	// filledShare of what the windows allow has to move: otherwise it is a slow reader that closes them.
+	filledShare = 0.5
 )
 
 // choice is a transport, and why it was taken.
@@ -52,11 +55,10 @@ type signs struct {
 	streams  int // the most there may be
 
 	// Of one that carries data.
-	capped  float64 // share of the busy time in which the peer's window was the limit
-	lasts   time.Duration
-	goodput float64 // bytes/s, of all streams, of which there are as many as there may be
-	full    bool
-	window  int // the largest that the receiver has advertised to a stream, bytes
+	window int           // the largest that the receiver has advertised to a stream, bytes
+	capped float64       // share of the busy time in which it was the limit
+	filled float64       // what moves, of what it allows the streams there are
+	lasts  time.Duration // since when
 }
 
 // choose decides. The zero choice means: go on as it is.
@@ -76,15 +78,23 @@ func choose(x *signs) choice {
 		return choice{TransportQUIC, "TCP does not connect"}
 	case !x.quic && x.waited >= otherWithin && first == TransportQUIC:
 		return choice{TransportTCP, "QUIC does not connect"}
-	case x.tcp && x.unscaled && x.rtt > 0:
-		if most := float64(x.streams) * unscaledWindow / x.rtt.Seconds(); most < quicMost {
-			return choice{TransportQUIC, fmt.Sprintf("TCP has no window scaling on this path: %d streams of 64 KiB at %v get %.0f Mbit/s at most",
-				x.streams, x.rtt.Round(100*time.Microsecond), most*8/1e6)}
-		}
-	case x.tcp && x.full && x.window <= smallWindow && x.capped >= cappedShare && x.lasts >= cappedFor && x.goodput < quicMost:
-		return choice{TransportQUIC, fmt.Sprintf("the receiver's TCP window was the limit for %.0f %% of the time, with %d streams", 100*x.capped, x.streams)}
+	case x.tcp && x.unscaled && x.most(unscaledWindow) < quicMost:
+		return choice{TransportQUIC, "TCP has no window scaling on this path: " + x.bound(unscaledWindow)}
+	case x.tcp && x.window > 0 && x.window <= smallWindow && x.most(x.window) < quicMost &&
+		x.capped >= cappedShare && x.filled >= filledShare && x.lasts >= max(cappedFor, cappedTrips*x.rtt):
+		return choice{TransportQUIC, fmt.Sprintf("the receiver's TCP window was the limit for %.0f %% of the time: %s", 100*x.capped, x.bound(x.window))}
 	}
 	return choice{}
+}
+
+// most is what all streams get with a window each, bytes/s.
+func (x *signs) most(window int) float64 {
+	return float64(x.streams) * float64(window) / x.rtt.Seconds() // +Inf where the RTT is not known
+}
+
+// bound says so.
+func (x *signs) bound(window int) string {
+	return fmt.Sprintf("%d streams of %d KiB at %v get %.0f Mbit/s at most", x.streams, (window+512)>>10, x.rtt.Round(100*time.Microsecond), x.most(window)*8/1e6)
 }
 
 // errSwitch ends a session that has not begun: the next one takes another transport.
@@ -290,41 +300,41 @@ func (s *clientSession) watchWindows(ctx context.Context, control transport.Conn
 	}
 	tick := time.NewTicker(tuneEvery)
 	defer tick.Stop()
-	var from diagnose.Sample
-	var since time.Time
+	var w windowWatch
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
+		case <-tick.C:
 			o, _ := s.watched.latest(s.sender != nil)
-			passed := o.At - from.At
-			if passed < time.Second {
-				continue
-			}
-			if from.At == 0 {
-				from = o
-				continue
-			}
-			x.capped, x.window = diagnose.WindowShare(&from, &o), max(x.window, int(o.SndWnd))
-			x.goodput = float64(o.Payload-from.Payload) / passed.Seconds()
-			x.full = s.client.opt.Streams > 0 || int(o.Streams) >= x.streams
-			from = o
-			if x.capped < cappedShare || !x.full {
-				since = time.Time{}
-			} else if since.IsZero() {
-				since = now
-			}
-			x.lasts = 0
-			if !since.IsZero() {
-				x.lasts = now.Sub(since)
-			}
+			goodput := w.look(&o, &x)
 			if to := choose(&x); to.of != "" {
-				s.try(ctx, to, x.goodput)
+				s.try(ctx, to, goodput)
 				return
 			}
 		}
 	}
+}
+
+// windowWatch follows the window of a receiver, from samples of the sender.
+type windowWatch struct {
+	begin, last diagnose.Sample // since begin the window is the limit, and has not grown
+}
+
+// look takes the next sample, fills in what it shows, and returns the goodput meanwhile, bytes/s.
+func (w *windowWatch) look(o *diagnose.Sample, x *signs) (goodput float64) {
+	grown := float64(o.SndWnd) > 1.05*float64(x.window)
+	x.window, x.rtt = max(x.window, int(o.SndWnd)), o.MinRTT
+	if w.last.At == 0 || grown || o.At > w.last.At && diagnose.WindowShare(&w.last, o) < cappedShare {
+		w.begin = *o
+	}
+	w.last = *o
+	x.lasts, x.capped, x.filled = o.At-w.begin.At, diagnose.WindowShare(&w.begin, o), 0
+	if x.lasts <= 0 || x.window == 0 || o.Streams == 0 {
+		return 0
+	}
+	x.filled = float64(o.Acked-w.begin.Acked) / x.lasts.Seconds() / x.most(x.window) * float64(x.streams) / float64(o.Streams)
+	return float64(o.Payload-w.begin.Payload) / x.lasts.Seconds()
 }
 
 // try is turn, and back again if goodput, bytes/s, was more before.

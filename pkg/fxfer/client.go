@@ -34,6 +34,9 @@ type Client struct {
 	store *identity.Store
 	key   ed25519.PrivateKey
 	pin   identity.Pin // expected of any server, or ""
+
+	authorities *identity.Authorities // that vouch for servers; nil for keys
+	pair        *identity.KeyPair     // that this client presents in the place of its key, or nil
 }
 
 // NewClient loads or makes this host's identity.
@@ -58,6 +61,9 @@ func NewClient(opt Options) (*Client, error) {
 			return nil, &Error{Kind: KindUsage, Err: err}
 		}
 		c.pin = pin
+	}
+	if err := c.openTLS(); err != nil {
+		return nil, err
 	}
 	var err error
 	c.store, c.key, err = openIdentity(opt.Home)
@@ -396,6 +402,9 @@ func temporary(err error) bool {
 	if errors.As(err, &remote) {
 		return remote.Code == wire.CodeDraining || remote.Code == wire.CodeBusy || remote.Code == wire.CodeSilent
 	}
+	if errors.Is(err, transport.ErrNoCertificate) || refusedCertificate(err) {
+		return false
+	}
 	var known *Error
 	return !errors.As(err, &known) || known.Kind == KindUnreachable
 }
@@ -410,6 +419,12 @@ func describe(err error, server string) error {
 		return nil
 	case errors.As(err, &known):
 		return known
+	case errors.Is(err, transport.ErrNoCertificate):
+		return &Error{Kind: KindTrust, Err: fmt.Errorf("%s presents no certificate of a CA", server),
+			Remedy: "give it one, by tls: in its configuration; or leave --tls-ca out to know it by its key"}
+	case refusedCertificate(err):
+		return &Error{Kind: KindTrust, Err: fmt.Errorf("%s takes no certificates of clients: it knows them by their keys", server),
+			Remedy: "name their CA there, by tls: in its configuration; or leave --tls-cert out"}
 	case errors.Is(err, context.Canceled):
 		return &Error{Kind: KindInterrupted, Err: errors.New("interrupted"), Remedy: "the same command resumes"}
 	case errors.As(err, &coded):
@@ -422,6 +437,9 @@ func describe(err error, server string) error {
 		}
 		if coded.Code == wire.CodeTrust {
 			e.Remedy = "ask its administrator for an invitation: fxfer serve --invite"
+		}
+		if coded.Code == wire.CodeCertificate {
+			e.Remedy = "the server's administrator finds this client in its log"
 		}
 		if coded.Code == wire.CodeNoSpace {
 			e.Remedy = "make room there; the same command resumes"
@@ -497,6 +515,9 @@ func trustError(err error) error {
 // dial connects the control stream, and asks the user about an unknown server.
 func (c *Client) dial(ctx context.Context, u URL, cfg transport.Config) (transport.Conn, error) {
 	server := serverOf(u)
+	if u.Pin != "" && c.authorities != nil {
+		return nil, usage("leave --tls-ca out", "the invitation says by which key %s is known, not by which CA", server)
+	}
 	conn, err := transport.Dial(ctx, server, cfg, c.expect(u))
 	var ask *errAskFirst
 	if errors.As(err, &ask) {

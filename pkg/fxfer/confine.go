@@ -22,6 +22,10 @@ func (s *Server) Confine(others ...Folder) error {
 	for _, p := range s.store.Links() {
 		keep = append(keep, confine.Folder{Path: filepath.Dir(p), Write: true})
 	}
+	tls := s.opt.TLS
+	for _, dir := range tls.folders() {
+		keep = append(keep, confine.Folder{Path: dir})
+	}
 	for _, share := range s.rules.Load().shares {
 		keep = append(keep, confine.Folder{Path: share.Dir, Write: share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append)})
 	}

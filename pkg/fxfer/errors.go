@@ -35,7 +35,7 @@ const (
 	KindOther       Kind = iota
 	KindUsage            // the request makes no sense
 	KindPartial          // some entries failed, the others are in place
-	KindTrust            // a key, an invitation or a right is missing
+	KindTrust            // a key, a certificate, an invitation or a right is missing
 	KindUnreachable      // no connection, or lost and not regained in time
 	KindIntegrity        // data did not pass a check
 	KindLocalDisk        // this host's disk
@@ -86,7 +86,7 @@ func kindOfCode(e *wire.Error) Kind {
 		diskKind = KindRemoteDisk
 	}
 	switch e.Code {
-	case wire.CodeTrust, wire.CodeRight:
+	case wire.CodeTrust, wire.CodeRight, wire.CodeCertificate:
 		return KindTrust
 	case wire.CodePath, wire.CodeExists:
 		return KindUsage

@@ -48,6 +48,13 @@ type linkGrowth struct {
 	stopped bool
 }
 
+// midRTT is what a path within a region stays below. There, slow start is over soon with fewer connections as well, and each of them sends and
+// gets more at once: at 1 Gbit/s × 10 ms 8 instead of 16 took both ends 0.82 of the CPU time.
+const (
+	midRTT   = 20 * time.Millisecond
+	midLinks = 8
+)
+
 // settleFor is how many measurements new connections have for their slow start.
 const settleFor = 2
 
@@ -61,8 +68,11 @@ func (g *linkGrowth) next(o observation, limit int) int {
 	}
 	if g.active == 0 {
 		g.active = min(max(initialStreams, o.streams), limit)
-		if o.minRTT > 0 && o.minRTT < nearRTT {
+		switch {
+		case o.minRTT > 0 && o.minRTT < nearRTT:
 			g.active = min(nearStreams, limit)
+		case o.minRTT > 0 && o.minRTT < midRTT:
+			g.active = min(midLinks, limit)
 		}
 	}
 	if g.from.at.IsZero() || o.written == 0 {

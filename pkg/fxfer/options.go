@@ -55,6 +55,7 @@ type Options struct {
 	Throttle   *Throttle     // takes the place of RateLimit for what is sent, and may change meanwhile; nil is RateLimit
 	RetryFor   time.Duration // how long a lost connection is tried again; 0 is not at all
 	Pin        string        // the server's key; "" is what is known of it
+	TLS        TLS           // certificates in the place of keys
 	Compress   string        // "auto" where the path is the limiter, "zstd" always, or "none", which "" is
 	Manifest   string        // file for the digest and path of each file in place, as b3sum prints them; "" is none
 
@@ -155,6 +156,7 @@ type ServerOptions struct {
 	Congestion string           // congestion control, "" is automatic
 	Log        *slog.Logger
 	Audit      *slog.Logger // who did what to which entry, with its digest and outcome; nil is nowhere
+	TLS        ServerTLS    // certificates beside keys; of the second group but for Cert and Key
 
 	Shares               []Share        // what is offered
 	Clients              []Admission    // who is admitted beside those in authorized_clients
@@ -187,7 +189,8 @@ type Share struct {
 
 // Admission is what a server grants one client.
 type Admission struct {
-	Key         string            // the client's key
+	Key         string            // the client's key, or
+	Certificate string            // the name in its certificate with the kind, such as "dns:nas.example.org"; "*" is any that is not named. It needs ServerTLS.ClientCA
 	Name        string            // for people
 	Rights      map[string]Rights // by share; "*" stands for those not named. They add to what authorized_clients says; nil admits nobody
 	Allow       []netip.Prefix    // addresses that it may come from; nil is any

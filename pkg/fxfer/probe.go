@@ -165,14 +165,14 @@ func choiceFor(r *ProbeReport) (c probe.Choice) {
 
 // openSmall is open, and if the handshake hangs, as where large segments vanish, it is that with small ones.
 func (s *clientSession) openSmall(ctx context.Context) (transport.Conn, error) {
-	_, known, err := s.client.store.KnownServer(s.url.address())
+	known, err := s.client.knows(s.url)
 	if err != nil {
-		return nil, trustError(err)
+		return nil, err
 	}
 	if s.client.opt.Transport == TransportAuto {
 		return s.openThrough(ctx)
 	}
-	if !known && s.url.Pin == "" && s.client.pin == "" { // a person is asked, who takes time
+	if !known { // a person is asked, who takes time
 		return s.open(ctx)
 	}
 	first, cancel := context.WithTimeout(ctx, smallAfter)
@@ -187,12 +187,12 @@ func (s *clientSession) openSmall(ctx context.Context) (transport.Conn, error) {
 }
 
 // probing carries a probe that was admitted.
-func (s *Server) probing(ctx context.Context, conn transport.Conn, m *wire.Hello, admitted func(), log *slog.Logger) error {
+func (s *Server) probing(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest, admitted func(), log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ctx, stop := context.WithTimeout(ctx, probe.MaxTime)
 	defer stop()
-	x := &serverSession{server: s, hello: m, key: conn.PeerKey(), drain: cancel, probe: probe.NewSession(s.Addr()), log: log}
+	x := &serverSession{server: s, hello: m, guest: g, drain: cancel, probe: probe.NewSession(s.Addr()), log: log}
 	x.ctx = ctx
 	if err := s.register(x); err != nil {
 		return err

@@ -25,11 +25,13 @@ import (
 
 // rules are what of a server can change while it runs. They are never changed but replaced, by Reload.
 type rules struct {
-	shares     map[string]*openShare
-	first      string // share
-	clients    map[identity.Pin]*Admission
-	allow      []netip.Prefix
-	clientRate int64 // of those that have none of their own
+	shares      map[string]*openShare
+	first       string // share
+	clients     map[identity.Principal]*Admission
+	tls         ServerTLS             // of which authorities are
+	authorities *identity.Authorities // that vouch for clients; nil: nobody does
+	allow       []netip.Prefix
+	clientRate  int64 // of those that have none of their own
 }
 
 // openShare is a share under the present rules.
@@ -67,7 +69,7 @@ func (s *Server) setRate(l *limit, bitsPerSecond int64) {
 // rulesOf checks options and opens the folders that are not open yet.
 func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, err error) {
 	var opened []*shareFolder
-	r = &rules{shares: make(map[string]*openShare), clients: make(map[identity.Pin]*Admission), allow: opt.Allow, clientRate: opt.ClientRateLimit}
+	r = &rules{shares: make(map[string]*openShare), clients: make(map[identity.Principal]*Admission), tls: opt.TLS, allow: opt.Allow, clientRate: opt.ClientRateLimit}
 	defer func() {
 		if err != nil {
 			closeFolders(opened)
@@ -99,16 +101,20 @@ func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, err erro
 	}
 	for i := range opt.Clients {
 		c := &opt.Clients[i]
-		pin, err := identity.ParsePin(c.Key)
+		id, err := c.principal()
 		if err != nil {
-			return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("client %q: %w", c.Name, err)}
+			return nil, &Error{Kind: KindUsage, Err: err}
 		}
-		if other := r.clients[pin]; other != nil {
-			return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("the clients %q and %q have the same key", other.Name, c.Name)}
+		if other := r.clients[id]; other != nil {
+			return nil, &Error{Kind: KindUsage, Err: fmt.Errorf("the clients %q and %q have the same key or name", other.Name, c.Name)}
 		}
-		r.clients[pin] = c
+		if id.IsName() && opt.TLS.ClientCA == "" {
+			return nil, usage("name the CA that vouches for it", "client %q is known by its certificate, and there is no CA of clients", c.Name)
+		}
+		r.clients[id] = c
 	}
-	return r, nil
+	r.authorities, err = s.openAuthorities(&opt.TLS, present)
+	return r, err
 }
 
 func (s *Server) cannotOpen(share string, err error) error {
@@ -132,7 +138,7 @@ func closeFolders(folders []*shareFolder) {
 	}
 }
 
-// Reload puts shares, clients, allowed addresses, rate limits and bounds of sessions into force without touching running sessions, but
+// Reload puts shares, clients and their CAs, allowed addresses, rate limits and bounds of sessions into force without touching running sessions, but
 // those of clients that lose their right. Their rates change at once. Home, Listen, Socket, Datagrams and what concerns sockets and logs stay as they
 // were. After an error nothing has changed.
 func (s *Server) Reload(opt ServerOptions) error {
@@ -143,6 +149,9 @@ func (s *Server) Reload(opt ServerOptions) error {
 	bounds.MaxSessions, bounds.MaxSessionsPerClient = opt.MaxSessions, opt.MaxSessionsPerClient
 	if err := bounds.fill(0); err != nil {
 		return err
+	}
+	if s.pair != nil {
+		s.pair.Renew()
 	}
 	r, err := s.rulesOf(&opt, present)
 	if err != nil {
@@ -229,26 +238,35 @@ func (s *Server) enforce(opt *ServerOptions, r *rules) {
 		s.setRate(&share.limit, share.RateLimit)
 		share.quota.set(share.Quota, share.QuotaFiles)
 	}
-	for pin, c := range s.busy {
-		s.setRate(&c.limit, r.rateOf(pin))
+	for id, c := range s.busy {
+		s.setRate(&c.limit, r.rateOf(id))
 	}
 }
 
+// client is what is said of a client: nil if there is nothing.
+func (r *rules) client(id identity.Principal) *Admission {
+	c := r.clients[id]
+	if c == nil && id.IsName() {
+		c = r.clients[anyName]
+	}
+	return c
+}
+
 // rateOf is the limit of a client, bit/s.
-func (r *rules) rateOf(pin identity.Pin) int64 {
-	if c := r.clients[pin]; c != nil && c.RateLimit > 0 {
+func (r *rules) rateOf(id identity.Principal) int64 {
+	if c := r.client(id); c != nil && c.RateLimit > 0 {
 		return c.RateLimit
 	}
 	return r.clientRate
 }
 
-// admission tells what a key may do, from authorized_clients and the rules. Who is revoked is not known.
-func (s *Server) admission(pin identity.Pin) (grants identity.Grants, known bool, err error) {
-	c, known, err := s.store.Client(pin)
+// admission tells what a client may do, from authorized_clients and the rules. Who is revoked is not known.
+func (s *Server) admission(id identity.Principal) (grants identity.Grants, known bool, err error) {
+	c, known, err := s.store.Client(id)
 	if c.Revoked {
 		return nil, false, nil
 	}
-	if rule := s.rules.Load().clients[pin]; rule != nil && rule.Rights != nil {
+	if rule := s.rules.Load().client(id); rule != nil && rule.Rights != nil {
 		return c.Grants.Merge(rule.Rights), true, nil
 	}
 	return c.Grants, known, err
@@ -278,7 +296,7 @@ type busyClient struct {
 type guest struct {
 	server *Server
 	id     string // of the session, in logs
-	pin    identity.Pin
+	who    caller
 	from   netip.Addr
 	client *busyClient
 	grants identity.Grants // to begin with
@@ -362,7 +380,7 @@ func (g *guest) openPath(name, p string, need Rights) (*openShare, error) {
 	}
 	first, _, _ := strings.Cut(rest, "/")
 	_, notSnapshot := disk.SnapshotTime(first)
-	owned, failed := series.Owned(string(g.pin))
+	owned, failed := series.Owned(string(g.who.id))
 	if failed != nil || !owned || notSnapshot != nil && (rest != "" || need != identity.List) {
 		return nil, err
 	}
@@ -394,39 +412,38 @@ func (g *guest) openList(name, p string) (share *openShare, shown func(disk.Meta
 		if err != nil {
 			return false
 		}
-		owned, err := series.Owned(string(g.pin))
+		owned, err := series.Owned(string(g.who.id))
 		return err == nil && owned
 	}, nil
 }
 
 // sit takes a seat for a session. The caller leaves it, once. The data streams of a session that is refused need not wait for it.
-func (s *Server) sit(ctx context.Context, conn transport.Conn, session [16]byte) (context.Context, *guest, error) {
-	key := conn.PeerKey()
-	g := &guest{server: s, id: newRequestID(), pin: identity.PinOf(key), from: addressOf(conn.RemoteAddr())}
+func (s *Server) sit(ctx context.Context, conn transport.Conn, who caller, session [16]byte) (context.Context, *guest, error) {
+	g := &guest{server: s, id: newRequestID(), who: who, from: addressOf(conn.RemoteAddr())}
 	r := s.rules.Load()
-	rule := r.clients[g.pin]
+	rule := r.client(who.id)
 	err := allowed(g.from, r.allow, "use this server")
 	most := 0
 	if rule != nil {
 		most = rule.MaxSessions
 		if err == nil {
-			err = allowed(g.from, rule.Allow, "be used with this client's key")
+			err = allowed(g.from, rule.Allow, "be used with this client's "+who.credential())
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		err = s.seats.take(string(key), most)
+		err = s.seats.take(string(who.id), most)
 	}
 	if err != nil {
 		s.past.add(session)
 		s.cond.Broadcast()
 		return nil, nil, err
 	}
-	if g.client = s.busy[g.pin]; g.client == nil {
+	if g.client = s.busy[who.id]; g.client == nil {
 		g.client = new(busyClient)
-		s.setRate(&g.client.limit, r.rateOf(g.pin))
-		s.busy[g.pin] = g.client
+		s.setRate(&g.client.limit, r.rateOf(who.id))
+		s.busy[who.id] = g.client
 	}
 	g.client.users++
 	ctx, g.cancel = context.WithCancelCause(ctx)
@@ -439,10 +456,9 @@ func (g *guest) leave() {
 	s := g.server
 	s.mu.Lock()
 	delete(s.guests, g)
-	key, _ := g.pin.Key()
-	s.seats.leave(string(key))
+	s.seats.leave(string(g.who.id))
 	if g.client.users--; g.client.users == 0 {
-		delete(s.busy, g.pin)
+		delete(s.busy, g.who.id)
 	}
 	var unused []*shareFolder
 	if g.share != nil {
@@ -486,16 +502,19 @@ func (s *Server) review(patient bool) {
 		known  bool
 		err    error
 	}
-	judged := make(map[identity.Pin]judgement)
+	judged := make(map[identity.Principal]judgement)
 	for g, conn := range guests {
-		j, ok := judged[g.pin]
+		j, ok := judged[g.who.id]
 		if !ok {
-			j.grants, j.known, j.err = s.admission(g.pin)
-			judged[g.pin] = j
+			j.grants, j.known, j.err = s.admission(g.who.id)
+			judged[g.who.id] = j
 		}
+		by, bad := s.stillVouched(g)
 		s.mu.Lock()
 		var cause error
 		switch {
+		case bad != nil:
+			cause = certificateRefused(bad)
 		case j.err != nil: // nobody can tell
 		case !j.known:
 			cause = wire.Errorf(wire.CodeTrust, "this client has been revoked")
@@ -504,9 +523,12 @@ func (s *Server) review(patient bool) {
 		}
 		evict := cause != nil && (g.doubted || !patient)
 		g.doubted = cause != nil
+		if bad == nil {
+			g.who.by = by
+		}
 		s.mu.Unlock()
 		if evict {
-			s.log.Warn("session is ended", "session", g.id, "client", g.pin.Short(), "reason", cause)
+			s.log.Warn("session is ended", "session", g.id, "client", g.who.shown, "reason", cause)
 			g.cancel(cause)
 			time.AfterFunc(evictWithin, func() { _ = conn.Close() })
 		}

@@ -145,7 +145,7 @@ func TestRevoked(t *testing.T) {
 
 	require.NoError(t, s.Reload(opt))
 	ended = held(t, c, s, s.plain(t, "stream"))
-	require.NoError(t, s.store.Revoke(identity.Pin(pin(t, home))))
+	require.NoError(t, s.store.Revoke(identity.Principal(pin(t, home))))
 	expect(ended, "has been revoked")
 	_, err := c.List(t.Context(), s.plain(t, ""))
 	require.Equal(t, KindTrust, KindOf(err))
@@ -155,7 +155,7 @@ func TestRevoked(t *testing.T) {
 	ended = held(t, c, s, s.plain(t, "stream"))
 	opt.Clients = nil
 	require.NoError(t, s.Reload(opt)) // it has its rights from the invitation
-	require.NoError(t, s.store.Revoke(identity.Pin(pin(t, home))))
+	require.NoError(t, s.store.Revoke(identity.Principal(pin(t, home))))
 	expect(ended, "has been revoked")
 }
 
@@ -201,7 +201,7 @@ func TestRefusals(t *testing.T) {
 	_, err = c.List(t.Context(), s.plain(t, ""))
 	require.ErrorContains(t, err, "this client has 1 sessions on the server, its most")
 	require.Equal(t, KindUnreachable, KindOf(err))
-	require.NoError(t, s.store.Revoke(identity.Pin(pin(t, home))))
+	require.NoError(t, s.store.Revoke(identity.Principal(pin(t, home))))
 	require.Error(t, <-ended)
 }
 
@@ -215,11 +215,11 @@ func TestRates(t *testing.T) {
 		s := serveWith(t, ServerOptions{RateLimit: 100 * mbit, ClientRateLimit: 20 * mbit}, identity.Read|identity.Write)
 		randomFile(t, filepath.Join(s.dir, "f"), 64<<20)
 		ctx, cancel := context.WithCancel(t.Context())
-		streams := make(map[identity.Pin]int)
+		streams := make(map[identity.Principal]int)
 		var all sync.WaitGroup
 		for i := range clients {
 			home, dir := t.TempDir(), t.TempDir()
-			streams[identity.Pin(pin(t, home))] = 1 + i%4
+			streams[identity.Principal(pin(t, home))] = 1 + i%4
 			c := client(t, home, Options{Streams: 1 + i%4})
 			u := s.invited(t)
 			if push {
@@ -230,15 +230,15 @@ func TestRates(t *testing.T) {
 				all.Go(func() { _, _ = c.Get(ctx, []URL{u}, dir) })
 			}
 		}
-		passed := func() map[identity.Pin]uint64 { // on the sockets
+		passed := func() map[identity.Principal]uint64 { // on the sockets
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			bytes := make(map[identity.Pin]uint64)
+			bytes := make(map[identity.Principal]uint64)
 			for _, x := range s.sessions {
 				sums, _ := x.set.sums()
-				bytes[x.guest.pin] += sums.received
+				bytes[x.guest.who.id] += sums.received
 				if !push {
-					bytes[x.guest.pin] += sums.acked - sums.received
+					bytes[x.guest.who.id] += sums.acked - sums.received
 				}
 			}
 			return bytes

@@ -47,7 +47,7 @@ func (c *Client) Scrub(ctx context.Context, u URL, snapshot string, visit func(D
 func (v *verifier) scrub(ctx context.Context, s *clientSession) error {
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
-	s.cfg = transport.Config{Identity: s.client.key}
+	s.cfg = s.client.transportTo(s.url)
 	conn, err := s.openThrough(ctx)
 	if err != nil {
 		return err
@@ -124,14 +124,17 @@ func (s *Server) scrub(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	conn.Admit()
 	admitted()
 	_ = conn.SetDeadline(time.Time{})
-	log := s.log.With("client", identity.PinOf(conn.PeerKey()).Short(), "share", m.Share, "series", p, "snapshot", m.Snapshot)
+	log := s.log.With("client", g.who.shown, "share", m.Share, "series", p, "snapshot", m.Snapshot)
 	x := &scrubbing{conn: conn, tree: tree, told: time.Now()}
 	start := time.Now()
 	done := make(chan error, 1)
 	go idly(func() {
 		done <- x.run(ctx, func(visit func(string, [32]byte) error) error { return ledger.Digests(state, m.Snapshot, visit) },
 			func(visit func(string, string) error) error { return ledger.Links(state, m.Snapshot, visit) },
-			func(visit func(string, string) error) error { return ledger.Failures(state, m.Snapshot, visit) })
+			func(visit func(string, string) error) error {
+				_, err := ledger.Failures(state, m.Snapshot, visit)
+				return err
+			})
 	})
 	err = <-done
 	log.Info("scrub ends", "seconds", time.Since(start).Seconds(), "files", x.files, "same", x.same, "error", err)

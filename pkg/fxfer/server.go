@@ -45,6 +45,7 @@ type Server struct {
 	log       *slog.Logger
 	store     *identity.Store
 	key       ed25519.PrivateKey
+	pair      *identity.KeyPair    // for clients that ask for a certificate; nil for none
 	listen    []transport.Listener // of TCP and QUIC, on one port
 	host      string
 	began     time.Time
@@ -62,7 +63,7 @@ type Server struct {
 	sessions map[[16]byte]*serverSession
 	serving  bool
 	guests   map[*guest]transport.Conn
-	busy     map[identity.Pin]*busyClient
+	busy     map[identity.Principal]*busyClient
 	draining bool
 	seats    seats
 	more     int          // data streams beyond the first of each session
@@ -74,7 +75,6 @@ type serverSession struct {
 	server  *Server
 	guest   *guest
 	hello   *wire.Hello
-	key     ed25519.PublicKey
 	log     *slog.Logger
 	audit   *audit
 	set     *streamSet
@@ -86,7 +86,7 @@ type serverSession struct {
 	sender  *transfer.Sender
 	receive *transfer.Receiver
 	storing *storing        // of Store
-	probe   *probe.Session  // of Probe, which has nothing above but server, hello, key and log
+	probe   *probe.Session  // of Probe, which has nothing above but server, guest, hello and log
 	ctx     context.Context // of Probe: ends with the session
 	drain   context.CancelCauseFunc
 	streams int // data streams, guarded by server.mu
@@ -97,7 +97,7 @@ type serverSession struct {
 func NewServer(opt ServerOptions) (*Server, error) {
 	s := &Server{
 		opt: opt, log: opt.Log, began: time.Now(), tally: newTally(), sessions: make(map[[16]byte]*serverSession),
-		guests: make(map[*guest]transport.Conn), busy: make(map[identity.Pin]*busyClient), seats: seats{of: make(map[string]int)},
+		guests: make(map[*guest]transport.Conn), busy: make(map[identity.Principal]*busyClient), seats: seats{of: make(map[string]int)},
 	}
 	s.cond = sync.NewCond(&s.mu)
 	if s.log == nil {
@@ -115,6 +115,9 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	if err := s.store.CheckAuthorized(); err != nil {
 		s.log.Warn("authorised clients", "error", err)
 	}
+	if err := s.openTLS(); err != nil {
+		return nil, err
+	}
 	r, err := s.rulesOf(&opt, nil)
 	if err != nil {
 		return nil, err
@@ -130,7 +133,12 @@ func NewServer(opt ServerOptions) (*Server, error) {
 // listenOn listens for what the options ask for. Where that is both, QUIC may fail: many firewalls let no UDP pass in any case.
 func (s *Server) listenOn(addr string) error {
 	of := func(p transport.Protocol, addr string) error {
-		l, err := transport.Listen(addr, transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion, Socket: s.opt.Socket, Datagrams: s.opt.Datagrams, Turn: s.gate.turn})
+		cfg := transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion, Socket: s.opt.Socket, Datagrams: s.opt.Datagrams, Turn: s.gate.turn}
+		cfg.Vouched = true // whom nobody vouches for is told so, which an alert might not achieve
+		if s.pair != nil {
+			cfg.Certificate = s.pair.Certificate
+		}
+		l, err := transport.Listen(addr, cfg)
 		if err != nil {
 			return &Error{Kind: KindUsage, Err: fmt.Errorf("listen on %s: %w", addr, err)}
 		}
@@ -222,6 +230,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	conns.Go(func() { s.sweep(ctx) })
 	conns.Go(func() { s.measureSpace(ctx) })
 	conns.Go(func() { s.countShares(ctx) })
+	conns.Go(func() { s.watchCertificates(ctx) })
 	s.mu.Lock()
 	s.serving = true
 	s.mu.Unlock()
@@ -380,11 +389,12 @@ func (s *Server) serve(ctx context.Context, conn transport.Conn, v *visit) {
 		log.Debug("first message", "error", err)
 		return
 	}
+	who := s.callerOf(conn)
 	switch m := m.(type) {
 	case *wire.Hello:
-		err = s.hello(ctx, conn, m, log, v.admitted)
+		err = s.hello(ctx, conn, who, m, log, v.admitted)
 	case *wire.Join:
-		err = s.join(begin, conn, m, v.admitted)
+		err = s.join(begin, conn, who, m, v.admitted)
 	default:
 		err = wire.Errorf(wire.CodeProtocol, "a connection begins with Hello or Join")
 	}
@@ -394,7 +404,7 @@ func (s *Server) serve(ctx context.Context, conn transport.Conn, v *visit) {
 			_ = v.wait(begin)
 		}
 		s.tally.refuse(refused.Code.String())
-		log.Info("refused", "client", identity.PinOf(conn.PeerKey()).Short(), "code", refused.Code.String(), "reason", refused.Text)
+		log.Info("refused", "client", who.shown, "code", refused.Code.String(), "reason", refused.Text)
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 		if _, err := conn.Write(wire.Append(nil, &wire.Refuse{Code: refused.Code, Text: refused.Text})); err == nil {
 			_ = conn.CloseWrite()
@@ -415,15 +425,21 @@ func linger(conn transport.Conn) {
 	}
 }
 
-// grants tells what a key may do. A valid invitation enrols it.
-func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (identity.Grants, error) {
-	key := conn.PeerKey()
-	grants, known, err := s.admission(identity.PinOf(key))
+// grants tells what a client may do. A valid invitation enrols it.
+func (s *Server) grants(conn transport.Conn, who caller, m *wire.Hello, log *slog.Logger) (identity.Grants, error) {
+	if who.why != nil {
+		return nil, who.why
+	}
+	grants, known, err := s.admission(who.id)
 	if err != nil {
 		log.Warn("authorised clients", "error", err)
 	}
 	if len(m.Proof) != 32 {
-		if !known {
+		switch {
+		case known:
+		case who.id.IsName():
+			return nil, wire.Errorf(wire.CodeCertificate, "this client's certificate is valid, but its name is not admitted: %s", who.id)
+		default:
 			return nil, wire.Errorf(wire.CodeTrust, "this client's key is not admitted")
 		}
 		return grants, nil
@@ -442,35 +458,35 @@ func (s *Server) grants(conn transport.Conn, m *wire.Hello, log *slog.Logger) (i
 	if comment == "" {
 		comment = fmt.Sprintf("invited %s from %s", time.Now().UTC().Format(time.RFC3339), conn.RemoteAddr())
 	}
-	if err := s.store.AddAuthorized(key, invited, comment); err != nil {
+	if err := s.store.AddAuthorized(who.id, invited, comment); err != nil {
 		log.Error("enrol", "error", err)
 		return nil, wire.Errorf(wire.CodeOther, "the server could not enrol this client; its invitation is spent")
 	}
-	log.Info("enrolled", "client", identity.PinOf(key).Short(), "grants", invited.String())
+	log.Info("enrolled", "client", who.shown, "grants", invited.String())
 	return grants.Merge(invited), nil
 }
 
 // hello admits a session and runs it.
-func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, log *slog.Logger, admitted func()) (err error) {
+func (s *Server) hello(ctx context.Context, conn transport.Conn, who caller, m *wire.Hello, log *slog.Logger, admitted func()) (err error) {
 	if m.Version != wire.Version {
 		return wire.Errorf(wire.CodeVersion, "the server speaks protocol version %d, the client %d", wire.Version, m.Version)
 	}
-	grants, err := s.grants(conn, m, log)
+	grants, err := s.grants(conn, who, m, log)
 	if err != nil {
-		s.refused(ctx, conn, m, err)
+		s.refused(ctx, conn, who, m, err)
 		return err
 	}
-	s.replace(ctx, m.Replaces, conn.PeerKey())
-	ctx, g, err := s.sit(ctx, conn, m.Session)
+	s.replace(ctx, m.Replaces, who.id)
+	ctx, g, err := s.sit(ctx, conn, who, m.Session)
 	if err != nil {
-		s.refused(ctx, conn, m, err)
+		s.refused(ctx, conn, who, m, err)
 		return err
 	}
 	defer g.leave()
 	defer s.pass(m.Session)
 	g.grants = grants
 	audit := g.auditOf(m)
-	log = log.With("session", g.id, "client", g.pin.Short())
+	log = log.With("session", g.id, "client", who.shown)
 	s.tally.begin(m.Intent)
 	carried := false // by an engine, which has its own last word
 	defer func() {
@@ -484,7 +500,7 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	case wire.Verify:
 		return s.verify(ctx, conn, m, g, admitted, log)
 	case wire.Probe:
-		return s.probing(ctx, conn, m, admitted, log)
+		return s.probing(ctx, conn, m, g, admitted, log)
 	case wire.Series:
 		return s.listSeries(conn, m, g)
 	case wire.Scrub:
@@ -492,7 +508,7 @@ func (s *Server) hello(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	case wire.Expire:
 		return s.expire(ctx, conn, m, g, admitted)
 	}
-	x := &serverSession{server: s, guest: g, hello: m, key: conn.PeerKey(), audit: audit}
+	x := &serverSession{server: s, guest: g, hello: m, audit: audit}
 	need := identity.Write
 	if m.Intent == wire.Pull {
 		need = identity.Read
@@ -577,12 +593,12 @@ const replaceWithin = 5 * time.Second
 // errReplaced ends a session whose client has come again.
 var errReplaced = wire.Errorf(wire.CodeSilent, "the client has come again")
 
-// replace ends the session id, if it is of this key, and returns when it has let go of its files or that takes too long.
-func (s *Server) replace(ctx context.Context, id [16]byte, key ed25519.PublicKey) {
+// replace ends the session id, if it is of this client, and returns when it has let go of its files or that takes too long.
+func (s *Server) replace(ctx context.Context, id [16]byte, client identity.Principal) {
 	s.mu.Lock()
 	x := s.sessions[id]
 	s.mu.Unlock()
-	if id == ([16]byte{}) || x == nil || x.drain == nil || !x.key.Equal(key) {
+	if id == ([16]byte{}) || x == nil || x.drain == nil || x.guest.who.id != client {
 		return
 	}
 	x.drain(errReplaced)
@@ -609,13 +625,16 @@ func (s *Server) unregister(x *serverSession) {
 
 // join hands a data stream to its session, which may appear only after it. What does not fit any session hears nothing about
 // sessions.
-func (s *Server) join(ctx context.Context, conn transport.Conn, m *wire.Join, admitted func()) error {
+func (s *Server) join(ctx context.Context, conn transport.Conn, who caller, m *wire.Join, admitted func()) error {
 	if m.Version != wire.Version {
 		return wire.Errorf(wire.CodeVersion, "the server speaks protocol version %d, the client %d", wire.Version, m.Version)
 	}
+	if who.why != nil {
+		return who.why
+	}
 	refused := wire.Errorf(wire.CodeTrust, "there is no such session")
 	x := s.await(ctx, m.Session)
-	if x == nil || !x.key.Equal(conn.PeerKey()) || subtle.ConstantTimeCompare(x.hello.Secret[:], m.Secret[:]) != 1 {
+	if x == nil || x.guest.who.id != who.id || subtle.ConstantTimeCompare(x.hello.Secret[:], m.Secret[:]) != 1 {
 		return refused
 	}
 	if err := conn.Apply(int(min(m.SockBuf, 1<<30)), m.Congestion); err != nil {

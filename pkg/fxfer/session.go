@@ -179,13 +179,12 @@ func (s *clientSession) run(ctx context.Context) error {
 	if first == 0 {
 		first = min(max(initialStreams, s.client.learned(s.client.pathName(s.url.address(), s.via.of))), opt.MaxStreams)
 	}
-	_, known, err := s.client.store.KnownServer(s.url.address())
+	trusted, err := s.client.knows(s.url)
 	if err != nil {
-		return trustError(err)
+		return err
 	}
 	// The data streams connect while the control stream does. Only an unknown server has to be confirmed first.
 	s.ready = make(chan struct{})
-	trusted := known || s.url.Pin != "" || s.client.pin != ""
 	if trusted {
 		if !s.again { // or else a server that had no room would have to refuse them all once more
 			s.grow(ctx, first)
@@ -243,9 +242,9 @@ func (s *clientSession) config() transport.Config {
 	if s.via.of == "" {
 		s.via = s.client.firstChoice(s.url.address())
 	}
-	return transport.Config{
-		Identity: s.client.key, Protocol: s.via.of.protocol(), Group: &s.group, QLog: opt.QLog, SockBuf: opt.SockBuf, Congestion: opt.Congestion,
-	}
+	cfg := s.client.transportTo(s.url)
+	cfg.Protocol, cfg.Group, cfg.QLog, cfg.SockBuf, cfg.Congestion = s.via.of.protocol(), &s.group, opt.QLog, opt.SockBuf, opt.Congestion
+	return cfg
 }
 
 // carrier is what carries the data, and the QUIC connections it takes.
@@ -390,7 +389,9 @@ func namesOf(m *wire.Hello) (names []string) {
 func (s *clientSession) message(control transport.Conn, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Welcome:
-		if !s.offered(int(min(m.MaxStreams, maxStreams))) { // it has come before
+		first := s.offered(int(min(m.MaxStreams, maxStreams)))
+		s.shed()
+		if !first {
 			return
 		}
 		s.watched.named(m.Host)
@@ -533,7 +534,7 @@ func (s *clientSession) bound() int {
 }
 
 // offered takes the most data streams that the server has room for now, and tells whether it has told that the first time. It refuses
-// those beyond, and they are not dialled again; those that there are rest.
+// those beyond, and they are not dialled again.
 func (s *clientSession) offered(most int) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -541,6 +542,21 @@ func (s *clientSession) offered(most int) (first bool) {
 	s.most = max(1, most)
 	s.want = s.boundLocked(s.want)
 	return first
+}
+
+// shed lets the streams of a Push go that are more than the server has room for now: even at rest they would keep other clients from theirs,
+// who would ask again and again, with a block each time.
+func (s *clientSession) shed() {
+	if s.sender == nil {
+		return
+	}
+	s.mu.Lock()
+	most := s.most
+	s.mu.Unlock()
+	for _, d := range s.set.beyond(most) {
+		d.retired.Store(true)
+		s.sender.Retire(d.id)
+	}
 }
 
 // replace dials another stream for one that ended, unless the session does. One that did not live was refused: then it waits.

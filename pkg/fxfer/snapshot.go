@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
-	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -70,7 +69,7 @@ func (c *Client) PruneSnapshots(ctx context.Context, u URL, keep []string) (remo
 func (s *clientSession) expire(ctx context.Context, keep []string) (removed []string, err error) {
 	_, _ = rand.Read(s.hello.Session[:]) // never fails
 	_, _ = rand.Read(s.hello.Secret[:])
-	s.cfg = transport.Config{Identity: s.client.key}
+	s.cfg = s.client.transportTo(s.url)
 	conn, err := s.openThrough(ctx)
 	if err != nil {
 		return nil, err

@@ -126,17 +126,17 @@ func (x *serverSession) spareSnapshots(p string) error {
 // store opens the snapshot that a client wants to fill.
 func (x *serverSession) store(ctx context.Context, conn transport.Conn) (*storing, error) {
 	m := x.hello
-	pin := string(identity.PinOf(x.key))
+	owner := string(x.guest.who.id)
 	if _, err := disk.SnapshotTime(m.Snapshot); err != nil {
 		return nil, &wire.Error{Code: wire.CodePath, Text: err.Error()}
 	}
 	appends := !x.share.Rights.And(x.guest.grants.On(m.Share)).Has(identity.Write)
 	if appends {
-		if err := x.mayAppend(seriesPath(m.Paths[0]), pin); err != nil {
+		if err := x.mayAppend(seriesPath(m.Paths[0]), owner); err != nil {
 			return nil, err
 		}
 	}
-	series, err := x.share.tree.MakeSeries(seriesPath(m.Paths[0]), pin)
+	series, err := x.share.tree.MakeSeries(seriesPath(m.Paths[0]), owner)
 	if err != nil {
 		return nil, refuseTarget(err)
 	}
@@ -144,7 +144,7 @@ func (x *serverSession) store(ctx context.Context, conn transport.Conn) (*storin
 		return nil, refuseTarget(err)
 	}
 	if appends {
-		if err := mayName(series, m.Snapshot, pin, time.Now()); err != nil {
+		if err := mayName(series, m.Snapshot, owner, time.Now()); err != nil {
 			series.Close()
 			return nil, err
 		}
@@ -519,16 +519,12 @@ func (s *Server) listSeries(conn transport.Conn, m *wire.Hello, g *guest) error 
 	defer state.Close()
 	var lacking []wire.Message
 	for _, name := range complete {
-		w := &wire.Warning{What: snapshotFailed, Path: name}
-		err := ledger.Failures(state, name, func(string, string) error {
-			w.Count++
-			return nil
-		})
+		n, err := ledger.Failures(state, name, nil)
 		if err != nil {
 			return refuseSource(err, m.Paths[0], m.Share)
 		}
-		if w.Count > 0 {
-			lacking = append(lacking, w)
+		if n > 0 {
+			lacking = append(lacking, &wire.Warning{What: snapshotFailed, Path: name, Count: uint64(n)})
 		}
 	}
 	return s.answer(conn, entries, lacking...)
@@ -594,7 +590,7 @@ func (s *Server) expire(ctx context.Context, conn transport.Conn, m *wire.Hello,
 	if err != nil {
 		return refuseTarget(err)
 	}
-	log := s.log.With("client", identity.PinOf(conn.PeerKey()).Short(), "share", m.Share, "series", seriesPath(m.Paths[0]))
+	log := s.log.With("client", g.who.shown, "share", m.Share, "series", seriesPath(m.Paths[0]))
 	for _, name := range expired(complete, keep) {
 		if ctx.Err() != nil {
 			return wire.Errorf(wire.CodeDraining, "the server is shutting down")

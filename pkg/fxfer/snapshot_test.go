@@ -2,14 +2,17 @@ package fxfer
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/ledger"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"lukechampine.com/blake3"
 )
 
 // night returns the name of a snapshot.
@@ -145,6 +148,56 @@ func TestScrub(t *testing.T) {
 	require.Error(t, err)
 	_, err = c.Scrub(t.Context(), u, night(0), func(d Difference) { t.Error(d) })
 	require.NoError(t, err)
+}
+
+// TestManyDigests makes snapshots of which most keep only what differs from the digests of another, and removes some of them.
+func TestManyDigests(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	home, dir := t.TempDir(), t.TempDir()
+	const files = 1200
+	name := func(i int) string { return filepath.Join(dir, fmt.Sprintf("%04d", i)) }
+	for i := range files {
+		require.NoError(t, os.WriteFile(name(i), []byte(name(i)), 0o600))
+	}
+	u := s.invited(t)
+	u.Path = "p"
+	for n := range 4 {
+		_, err := client(t, home, Options{Target: Target{Snapshot: night(n)}}).Send(t.Context(), []string{dir + "/"}, u)
+		require.NoError(t, err)
+		u = s.plain(t, "p")
+		for i := range 3 {
+			require.NoError(t, os.WriteFile(name(10*n+i), fmt.Append(nil, "changed by night ", n), 0o600))
+			require.NoError(t, os.Remove(name(100+10*n+i)))
+			require.NoError(t, os.WriteFile(name(files+10*n+i), fmt.Append(nil, "new of night ", n), 0o600))
+		}
+	}
+	c := client(t, home, Options{})
+	root, err := os.OpenRoot(filepath.Join(s.dir, "p", ".fxfer-snapshots"))
+	require.NoError(t, err)
+	defer root.Close()
+	verify := func(nights ...int) {
+		for _, n := range nights {
+			found := 0
+			require.NoError(t, ledger.Digests(root, night(n), func(path string, digest [32]byte) error {
+				found++
+				text, err := os.ReadFile(filepath.Join(s.dir, "p", night(n), path))
+				require.NoError(t, err)
+				require.Equal(t, blake3.Sum256(text), digest, path)
+				return nil
+			}))
+			require.Equal(t, files, found)
+		}
+	}
+	verify(0, 1, 2, 3)
+	state := func(file string) string { return filepath.Join(s.dir, "p", ".fxfer-snapshots", file) }
+	require.True(t, os.SameFile(inode(t, state(night(0)+".b3")), inode(t, state(night(3)+".base"))))
+	require.Less(t, inode(t, state(night(3)+".diff")).Size(), int64(5000))
+	removed, err := c.PruneSnapshots(t.Context(), u, []string{night(1), night(3)})
+	require.NoError(t, err)
+	require.Equal(t, []string{night(0), night(2)}, removed)
+	verify(1, 3)
 }
 
 // TestDeltaOverFile sends and gets changed versions of a file: only the change travels, unless the client may not read what is there.

@@ -30,6 +30,7 @@ type Status struct {
 	Shares       []ShareStatus   // by name
 	Transfers    []SessionStatus // that run, oldest first; without Timeline
 	Counters     Counters        // since the start
+	Certificates []Certificate   // whose end has to be watched
 }
 
 // ShareStatus is a share with the space that is left there.
@@ -133,7 +134,7 @@ func outcomeOf(err error, failed int64) string {
 func (s *Server) Status() *Status {
 	st := &Status{
 		At: time.Now(), Started: s.began, Host: s.host, Addr: s.Addr().String(), Pin: s.Pin(),
-		Strangers: s.gate.size(), MaxStrangers: quarter(s.gate.most),
+		Strangers: s.gate.size(), MaxStrangers: quarter(s.gate.most), Certificates: s.certificates(),
 	}
 	s.mu.Lock()
 	st.Ready = s.serving && !s.draining
@@ -307,7 +308,7 @@ func Limiters() []string {
 
 // ClientStatus is a client that the server knows.
 type ClientStatus struct {
-	Key       string // pin
+	Key       string // pin, or the name in its certificate; "*" is any whose name has none of its own
 	Name      string // for people, "" if it has none
 	Rights    string // such as "backup=wo", "" if it has none
 	Revoked   bool
@@ -320,30 +321,36 @@ func (s *Server) Clients() ([]ClientStatus, error) {
 	known, err := s.store.Clients()
 	r := s.rules.Load()
 	var all []ClientStatus
-	add := func(pin identity.Pin, name string, grants identity.Grants, revoked bool) {
-		rule := r.clients[pin]
+	add := func(id identity.Principal, name string, grants identity.Grants, revoked bool) {
+		rule := r.clients[id]
 		if rule != nil {
 			name = cmp.Or(rule.Name, name)
 			grants = grants.Merge(rule.Rights)
 		}
-		c := ClientStatus{Key: string(pin), Name: wire.Printable(name), Revoked: revoked}
+		c := ClientStatus{Key: string(id), Name: wire.Printable(name), Revoked: revoked}
 		if !revoked {
 			c.Rights = grants.String()
 		}
 		all = append(all, c)
 	}
-	listed := make(map[identity.Pin]bool)
+	listed := make(map[identity.Principal]bool)
 	for _, c := range known {
-		listed[c.Pin] = true
-		add(c.Pin, c.Comment, c.Grants, c.Revoked)
+		listed[c.ID] = true
+		add(c.ID, c.Comment, c.Grants, c.Revoked)
 	}
-	for _, pin := range slices.Sorted(maps.Keys(r.clients)) {
-		if !listed[pin] {
-			add(pin, "", nil, false)
+	for _, id := range slices.Sorted(maps.Keys(r.clients)) {
+		if !listed[id] {
+			listed[id] = true
+			add(id, "", nil, false)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(s.busy)) { // of those that have no name in the rules
+		if c := r.client(id); c != nil && !listed[id] {
+			add(id, "", c.Rights, false)
+		}
+	}
 	running := make(map[string]int)
 	for _, x := range s.sessions {
 		if x.book != nil {
@@ -356,16 +363,16 @@ func (s *Server) Clients() ([]ClientStatus, error) {
 	return all, err
 }
 
-// Revoke takes all rights from a client for good, and ends its sessions. key is its pin.
+// Revoke takes all rights from a client for good, and ends its sessions. key is its pin, or the name in its certificate.
 func (s *Server) Revoke(key string) error {
-	pin, err := identity.ParsePin(key)
+	id, err := identity.ParsePrincipal(key)
 	if err != nil {
 		return usage("", "%w", err)
 	}
-	if err := s.store.Revoke(pin); err != nil {
+	if err := s.store.Revoke(id); err != nil {
 		return &Error{Kind: KindLocalDisk, Err: err}
 	}
-	s.log.Warn("client is revoked by the administrator", "client", pin.Short())
+	s.log.Warn("client is revoked by the administrator", "client", id.Short())
 	s.review(false)
 	return nil
 }

@@ -1,6 +1,7 @@
 package fxfer
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -110,6 +111,13 @@ func (s *streamSet) streams() []*dataStream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.conns))
+}
+
+// beyond returns the streams that are more than most, those that came last, without those that are retired.
+func (s *streamSet) beyond(most int) []*dataStream {
+	live := slices.DeleteFunc(s.streams(), func(d *dataStream) bool { return d.retired.Load() })
+	slices.SortFunc(live, func(a, b *dataStream) int { return cmp.Compare(a.id, b.id) })
+	return live[min(most, len(live)):]
 }
 
 // infos asks the kernel about each stream that is not retired.

@@ -166,7 +166,7 @@ func newBook(x *serverSession, peer string) *book {
 	b := &book{x: x, tally: x.server.tally, tracker: newTracker(opt)}
 	b.counted.progress = &Report{}
 	b.fixed = SessionStatus{
-		ID: x.guest.id, Receive: x.hello.Intent != wire.Pull, Client: string(x.guest.pin), Peer: peer,
+		ID: x.guest.id, Receive: x.hello.Intent != wire.Pull, Client: string(x.guest.who.id), Peer: peer,
 		Agent: wire.Printable(x.hello.Agent), Share: x.hello.Share, Began: time.Now(),
 	}
 	for _, p := range x.hello.Paths[:min(len(x.hello.Paths), maxActive)] {

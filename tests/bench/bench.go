@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 const (
@@ -54,14 +56,17 @@ func (o *outcome) again() float64 {
 	return median(times)
 }
 
-// cpu is the median of the CPU seconds.
-func (o *outcome) cpu() float64 {
-	var times []float64
-	for _, r := range o.runs {
-		times = append(times, r.cpu)
+// median is that of a figure of each run.
+func (o *outcome) median(figure func(*run) float64) float64 {
+	var all []float64
+	for i := range o.runs {
+		all = append(all, figure(&o.runs[i]))
 	}
-	return median(times)
+	return median(all)
 }
+
+// cpu is the median of the CPU seconds.
+func (o *outcome) cpu() float64 { return o.median(func(r *run) float64 { return r.cpu }) }
 
 func (o *outcome) projected() bool {
 	return slices.ContainsFunc(o.runs, func(r run) bool { return r.projected })
@@ -133,7 +138,7 @@ func (b *bench) measure(ctx context.Context, sc scenario, m measure, payloads []
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 
-	entrants := b.enter(ctx, s, sc)
+	entrants := b.enter(ctx, s, sc, m)
 	var best *bestOf
 	if m == goodput {
 		best = b.scan(ctx, s)
@@ -173,8 +178,11 @@ func (b *bench) measure(ctx context.Context, sc scenario, m measure, payloads []
 }
 
 // enter starts the servers of all who take part.
-func (b *bench) enter(ctx context.Context, s *stage, sc scenario) []entrant {
+func (b *bench) enter(ctx context.Context, s *stage, sc scenario, m measure) []entrant {
 	sides := []*fxferSide{newFxfer(fxferName)}
+	if m == transports {
+		sides = []*fxferSide{newFxfer(fxferQUICName), newFxfer(fxferTCPName)}
+	}
 	if slices.ContainsFunc(sc.tests, func(t test) bool { return t.auto }) {
 		sides = append(sides, newFxfer(fxferAutoName))
 	}
@@ -294,7 +302,8 @@ func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result
 			return total <= 2*peerSpan.Seconds() || fxfer != nil && total <= farBehind*fxfer.seconds()
 		}}
 	}
-	if measured, err = s.transfer(ctx, c, l, w); err != nil {
+	measured, err = b.move(ctx, s, e, c, l, w)
+	if err != nil {
 		return measured, err
 	}
 	if t.again && !e.blind {
@@ -302,7 +311,7 @@ func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result
 			return measured, err
 		}
 	}
-	if e.name == fxferName {
+	if e.name == fxferName || e.name == fxferQUICName {
 		r.fxfer.command = c.String()
 		r.fxfer.senderPeak = max(r.fxfer.senderPeak, measured.peak)
 	}
@@ -325,12 +334,31 @@ func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result
 			return measured, err
 		}
 	}
+	measured.summary = summary
 	if e.name == fxferName && !measured.projected { // else there is no summary
 		d := &r.fxfer
 		d.checked, d.streams, d.congestion = true, summary.Streams, summary.Congestion
 		d.retransmits = append(d.retransmits, float64(summary.Retransmits))
 	}
 	return measured, nil
+}
+
+// move runs a command of e, and measures what its server spends on it.
+func (b *bench) move(ctx context.Context, s *stage, e *entrant, c hosts.Command, l *load, w watch) (run, error) {
+	if e.fxfer == nil {
+		return s.transfer(ctx, c, l, w)
+	}
+	before, err := e.fxfer.busy()
+	if err != nil {
+		return run{}, err
+	}
+	r, err := s.transfer(ctx, c, l, w)
+	if err != nil {
+		return r, err
+	}
+	after, err := e.fxfer.busy()
+	r.receiver = after - before
+	return r, err
 }
 
 // again runs e once more, where all has arrived, and returns how long that took in seconds.

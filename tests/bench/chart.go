@@ -16,14 +16,14 @@ func (m measure) axis() string {
 		return "GB/s of payload, longer is better"
 	case treeTime:
 		return "Speed, the fastest of each row being 1, longer is better"
-	case goodput:
+	case goodput, transports:
 	}
 	return "Share of what the line can carry, longer is better"
 }
 
 // barColors are told apart on white and on black, also without red and green.
 var barColors = map[string]string{
-	"iperf3": "#9aa0a6", fxferName: "#1f77d0", fxferNetAdminName: "#7fb2e5", fxferAutoName: "#7fb2e5", "tar": "#d1495b",
+	"iperf3": "#9aa0a6", fxferName: "#1f77d0", fxferNetAdminName: "#7fb2e5", fxferAutoName: "#7fb2e5", fxferQUICName: "#1f77d0", fxferTCPName: "#e08a1e", "tar": "#d1495b",
 	"lftp": "#e08a1e", "rsync": "#b0589e", "scp": "#2a9d8f", "smbclient": "#8d6e63", "rclone": "#c9a800",
 }
 
@@ -45,7 +45,11 @@ func (m measure) bars(r *result, names []string) []bar {
 	add := func(name string, v float64, about string) {
 		b := bar{name, v, about + m.show(v)}
 		switch m {
-		case goodput:
+		case goodput, transports:
+			if r.limit == 0 { // no line, so none is at it
+				b.value = fastest / (float64(r.load.bytes()) * 8 / v)
+				break
+			}
 			b.value = v / r.limit
 			b.label = fmt.Sprintf("%s%.2f", about, b.value)
 		case treeTime:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,8 @@ const (
 	fxferName         = "fxfer"
 	fxferNetAdminName = "fxfer with CAP_NET_ADMIN"
 	fxferAutoName     = "fxfer with --compress auto"
+	fxferQUICName     = "fxfer over QUIC"
+	fxferTCPName      = "fxfer over TCP"
 	fxferPort         = 7433
 )
 
@@ -52,6 +55,10 @@ func newFxfer(name string) *fxferSide {
 		return &fxferSide{name: name, netAdmin: true, home: "home/admin", port: fxferPort + 1}
 	case fxferAutoName:
 		return &fxferSide{name: name, flags: []string{"--compress", "auto"}, home: "home/auto", port: fxferPort + 2}
+	case fxferQUICName:
+		return &fxferSide{name: name, flags: []string{"--transport", "quic"}, home: "home/quic", port: fxferPort + 3}
+	case fxferTCPName:
+		return &fxferSide{name: name, flags: []string{"--transport", "tcp"}, home: "home/tcp", port: fxferPort + 4}
 	}
 	return &fxferSide{name: name, home: "home/plain", port: fxferPort}
 }
@@ -60,6 +67,9 @@ func (x *fxferSide) serve(ctx context.Context, s *stage) error {
 	x.pair = &hosts.Fxfer{Folder: s.Folder, Server: s.receiver, Client: s.sender, Addr: s.receiverAddr, Port: x.port, Home: x.home, NetAdmin: x.netAdmin}
 	return x.pair.Start(ctx, "--share", "in=in")
 }
+
+// busy returns the CPU seconds of the server so far.
+func (x *fxferSide) busy() (float64, error) { return processSeconds(x.pair.Process.Cmd.Process.Pid) }
 
 // transfer returns a cold command. The flags of x come last, so that they count. A line for each file of a tree would be work that
 // the others don't do.
@@ -85,9 +95,13 @@ type fxferLine struct {
 	Kind        string  `json:"kind"`
 	Digest      string  `json:"digest"`
 	Streams     int     `json:"streams"`
+	Connections int     `json:"quic_connections"`
 	Congestion  string  `json:"congestion"`
 	Retransmits int64   `json:"retransmitted_segments"`
 }
+
+// connections is how many carried the data: over TCP each stream is one.
+func (l *fxferLine) connections() int { return cmp.Or(l.Connections, l.Streams) }
 
 // parseFxfer reads the output of fxfer --json: its progress, the digests by the name of the file, and the summary.
 func parseFxfer(stdout string) (points []point, digests map[string]string, summary fxferLine, err error) {

@@ -27,6 +27,7 @@ const (
 	roundTrips                // the time of the whole command in RTTs
 	hostCost                  // GB/s and CPU seconds per GB
 	treeTime                  // seconds of the whole command, and files per second
+	transports                // QUIC beside TCP: bit/s, and the CPU seconds per GB of either end
 )
 
 // scenario is a pair of hosts and what is moved between them. Its tests take turns.
@@ -180,6 +181,20 @@ var grids = []grid{
 			}},
 		},
 	},
+	{
+		name: "transports", title: "QUIC and TCP", measure: transports,
+		about: "fxfer with `--transport quic` and with `--transport tcp` in turn. CPU seconds are those of the sender's and of the receiver's process, user and system. " +
+			"Segments are lost at random, each way; the line's queue drops its tail.",
+		scenarios: []scenario{
+			{link: wan(gbit, 10*time.Millisecond, 0), tests: []test{longFile}},
+			{link: wan(gbit, 50*time.Millisecond, 0), tests: []test{longFile}},
+			{link: wan(gbit, 120*time.Millisecond, 0), tests: []test{longFile}},
+			{link: wan(gbit, 50*time.Millisecond, 0.0001), tests: []test{longFile}},
+			{link: wan(gbit, 50*time.Millisecond, 0.001), tests: []test{longFile}},
+			{link: wan(300*mbit, 80*time.Millisecond, 0), tests: []test{{load: payload{files: 1, size: 800 * mb, distinct: 1}, reps: 3}}},
+			{tests: []test{{load: payload{files: 1, size: 2000 * mb, distinct: 1}, reps: 3}}},
+		},
+	},
 }
 
 var (
@@ -189,6 +204,7 @@ var (
 	// These take more than 20 s at 1 Gbit/s.
 	oneFile  = test{load: payload{files: 1, size: 2500 * mb, distinct: 1}, peers: filePeers, reps: 3, extra: 1}
 	tenFiles = test{load: payload{files: 10, size: 250 * mb, distinct: 10}, reps: 3}
+	longFile = test{load: payload{files: 1, size: 2500 * mb, distinct: 1}, reps: 3}
 
 	tenGigabytes = test{load: payload{files: 4, size: 2500 * mb, distinct: 1}, peers: filePeers, reps: 3, extra: 1}
 )

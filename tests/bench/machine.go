@@ -39,6 +39,31 @@ func peakMemory(pid int) int64 {
 	return kib * 1024
 }
 
+// processSeconds returns the CPU seconds of a running process so far, of which the kernel counts hundredths (proc_pid_stat(5)).
+func processSeconds(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return statSeconds(string(text))
+}
+
+func statSeconds(stat string) (float64, error) {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:]) // the name before may hold anything
+	if len(fields) < 13 {
+		return 0, errors.New("/proc/PID/stat: too short")
+	}
+	user, err := strconv.ParseInt(fields[11], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/PID/stat: %w", err)
+	}
+	system, err := strconv.ParseInt(fields[12], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/PID/stat: %w", err)
+	}
+	return float64(user+system) / 100, nil
+}
+
 // procField returns the number after a key at the start of a line.
 func procField(text, key string) (int64, error) {
 	for line := range strings.Lines(text) {

@@ -1,7 +1,7 @@
 // Command bench compares fxfer with the limit of emulated lines, with iperf3 and with other programs, and writes
 // docs/benchmarks.md and its charts. It needs Linux, root, iperf3 and b3sum; other programs take part where they are installed.
 //
-//	go run ./tests/bench [-grid seeds|rtt|loss|short|host|trees] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
+//	go run ./tests/bench [-grid seeds|rtt|loss|short|host|trees|transports] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
 package main
 
 import (

@@ -46,6 +46,17 @@ func TestBusySeconds(t *testing.T) {
 	}
 }
 
+func TestStatSeconds(t *testing.T) {
+	//                               utime stime
+	got, err := statSeconds("7 (a) b (c) S 1 1 1 0 -1 0 9 9 9 9 250 50 7 7 20 0")
+	require.NoError(t, err)
+	require.InDelta(t, 3.0, got, 1e-9)
+	for _, bad := range []string{"", "7 (a) S 1", "7 (a) S 1 1 1 0 -1 0 9 9 9 9 x 50", "7 (a) S 1 1 1 0 -1 0 9 9 9 9 5 x"} {
+		_, err := statSeconds(bad)
+		require.Error(t, err, "%q", bad)
+	}
+}
+
 func TestProcField(t *testing.T) {
 	got, err := procField("MemTotal:       24682416 kB\nMemAvailable:   15927248 kB\n", "MemAvailable:")
 	require.NoError(t, err)

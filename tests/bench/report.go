@@ -61,8 +61,10 @@ func renderSection(g *grid, m *machine, results []result) string {
 	if lost := losses(g.measure, results); len(lost) > 0 {
 		fmt.Fprintf(&b, "\nWhere fxfer is not the best:\n\n%s", bullets(lost))
 	}
-	b.WriteString("\nfxfer in detail, as an ordinary user; memory is the most that was resident, the receiver's over all rows on the same hosts:\n\n")
-	table(&b, detailTable(results))
+	if details := detailTable(results); len(details) > 1 {
+		b.WriteString("\nfxfer in detail, as an ordinary user; memory is the most that was resident, the receiver's over all rows on the same hosts:\n\n")
+		table(&b, details)
+	}
 	if failed := failures(results); len(failed) > 0 {
 		fmt.Fprintf(&b, "\nNot measured:\n\n%s", bullets(failed))
 	}
@@ -125,7 +127,7 @@ func (m measure) show(v float64) string {
 		return fmt.Sprintf("%.2f GB/s", v)
 	case treeTime:
 		return showSeconds(v)
-	case goodput:
+	case goodput, transports:
 	}
 	return showRate(v)
 }
@@ -144,7 +146,7 @@ func (m measure) cell(r *result, o *outcome, bold bool) string {
 		text += fmt.Sprintf(", %.2f CPU s/GB", o.cpu()/(float64(r.load.bytes())/gb))
 	case treeTime:
 		text += fmt.Sprintf(", %s files/s", showCount(int(float64(r.load.files)/o.seconds())))
-	case goodput, roundTrips:
+	case goodput, roundTrips, transports:
 	}
 	if o.projected() {
 		text = "≈ " + text
@@ -211,6 +213,9 @@ func heading(name string) string {
 }
 
 func (m measure) table(results []result) [][]string {
+	if m == transports {
+		return transportTable(results)
+	}
 	names := columns(results)
 	head := []string{""}
 	if m == goodput {
@@ -250,6 +255,41 @@ func (m measure) table(results []result) [][]string {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// transportTable has a line for each transport of each row.
+func transportTable(results []result) [][]string {
+	rows := [][]string{{"", "goodput", "of the limit", "runs", "sender, CPU s/GB", "receiver, CPU s/GB", "streams", "connections", "sent again"}}
+	for i := range results {
+		r := &results[i]
+		for j := range r.tools {
+			o := &r.tools[j]
+			if len(o.runs) == 0 {
+				continue
+			}
+			size := float64(r.load.bytes())
+			perGB := func(seconds func(*run) float64) string { return fmt.Sprintf("%.2f", o.median(seconds)/(size/gb)) }
+			share := "–"
+			if r.limit > 0 {
+				share = fmt.Sprintf("%.3f", transports.value(r, o)/r.limit)
+			}
+			rows = append(rows, []string{
+				r.name + ", " + strings.TrimPrefix(o.name, "fxfer over "), showRate(transports.value(r, o)), share, runTimes(o),
+				perGB(func(r *run) float64 { return r.sender }), perGB(func(r *run) float64 { return r.receiver }),
+				fmt.Sprint(o.median(func(r *run) float64 { return float64(r.summary.Streams) })),
+				fmt.Sprint(o.median(func(r *run) float64 { return float64(r.summary.connections()) })), sentAgain(o),
+			})
+		}
+	}
+	return rows
+}
+
+// sentAgain is the median share of what the link was given, or the number where there is no link.
+func sentAgain(o *outcome) string {
+	if o.runs[0].sent == 0 {
+		return fmt.Sprint(o.median(func(r *run) float64 { return float64(r.summary.Retransmits) }))
+	}
+	return fmt.Sprintf("%.2f %%", 100*o.median(func(r *run) float64 { return float64(r.summary.Retransmits) / float64(max(1, r.sent)) }))
 }
 
 // ratios are fxfer's to the limit and to iperf3's best.

@@ -108,6 +108,28 @@ func TestOtherMeasures(t *testing.T) {
 	}, treeTime.table(trees))
 	require.Equal(t, []string{"tree: tar has 0.80 s, fxfer 1.00 s", "tree, again: rsync has 0.25 s, fxfer 0.50 s"}, losses(treeTime, trees))
 
+	pair := []result{
+		{name: "line", load: payload{files: 1, size: 2 * gb, distinct: 1}, limit: 1e9, tools: []outcome{
+			{name: fxferQUICName, runs: []run{
+				{seconds: 20, sender: 10, receiver: 12, sent: 1000, summary: fxferLine{Streams: 16, Connections: 17, Retransmits: 10}},
+				{seconds: 18, sender: 8, receiver: 14, sent: 1000, summary: fxferLine{Streams: 16, Connections: 17, Retransmits: 30}},
+				{seconds: 32, sender: 11, receiver: 8, sent: 1000, summary: fxferLine{Streams: 20, Connections: 20, Retransmits: 20}},
+			}},
+			{name: fxferTCPName, runs: []run{{seconds: 16, sender: 2, receiver: 3, sent: 1000, summary: fxferLine{Streams: 16}}}},
+		}},
+		{name: "loopback", load: payload{files: 1, size: gb, distinct: 1}, tools: []outcome{
+			{name: fxferQUICName, runs: []run{{seconds: 8, sender: 2, receiver: 3, summary: fxferLine{Streams: 4, Connections: 4, Retransmits: 7}}}},
+			{name: fxferTCPName, err: errors.New("refused")},
+		}},
+	}
+	require.Equal(t, [][]string{
+		{"", "goodput", "of the limit", "runs", "sender, CPU s/GB", "receiver, CPU s/GB", "streams", "connections", "sent again"},
+		{"line, QUIC", "800 Mbit/s", "0.800", "20.00, 18.00, 32.00 s", "5.00", "6.00", "16", "17", "2.00 %"},
+		{"line, TCP", "1 Gbit/s", "1.000", "16.00 s", "1.00", "1.50", "16", "16", "0.00 %"},
+		{"loopback, QUIC", "1 Gbit/s", "–", "8.00 s", "2.00", "3.00", "4", "4", "7"},
+	}, transports.table(pair))
+	require.NotContains(t, renderSection(&grid{measure: transports}, &testMachine, pair), "congestion control")
+
 	alone := []result{{name: "alone", load: payload{files: 1, size: gb, distinct: 1}, limit: 1e9, tools: []outcome{{name: fxferName, runs: runs(9)}}}}
 	require.Empty(t, goodput.winner(&alone[0]), "without rivals nobody wins")
 }
@@ -135,7 +157,7 @@ func TestReplaceSection(t *testing.T) {
 }
 
 func TestChart(t *testing.T) {
-	for _, m := range []measure{goodput, roundTrips, hostCost, treeTime} {
+	for _, m := range []measure{goodput, roundTrips, hostCost, treeTime, transports} {
 		results := gigabitResults()
 		for i := range results {
 			results[i].rtt = time.Second

@@ -19,10 +19,13 @@ type run struct {
 	projected bool    // stopped before its end, seconds being what the whole would have taken
 	again     float64 // seconds of the same once more, with nothing left to do; 0 if it wasn't tried
 	cpu       float64 // seconds of all processors of this machine
+	sender    float64 // of these, those of the command
+	receiver  float64 // and those of fxfer's server
 	peak      int64   // bytes of memory, of the command
 	sent      int64   // segments offered to the link from left to right
 	dropped   int64   // of these, dropped by its queue
 	stdout    string
+	summary   fxferLine // of fxfer, unless it was stopped
 }
 
 // watch decides at a certain time of a transfer, given how long the whole would take, whether it may go on.
@@ -105,5 +108,6 @@ func (s *stage) transfer(ctx context.Context, c hosts.Command, l *load, w watch)
 		return r, c.Failure(exit, &stderr, &stdout)
 	}
 	r.seconds = took.Seconds()
+	r.sender = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
 	return r, s.arrived(l)
 }

@@ -181,6 +181,9 @@ func TestKubernetes(t *testing.T) {
 		require.Equal(t, pod(plain["StatefulSet/fxfer"], path...)["matchLabels"] != nil, pod(chart["StatefulSet/fxfer"], path...)["matchLabels"] != nil)
 	}
 	same("spec", "selector")
+	require.NotContains(t, render(t, func(map[string]any) {}), "fxfer-tls")
+	secret := documents(t, render(t, func(v map[string]any) { v["tlsSecret"] = "nas" }))
+	require.Contains(t, fmt.Sprint(pod(secret["StatefulSet/fxfer"], "spec", "template", "spec")["volumes"]), "secretName:nas")
 	require.NotContains(t, render(t, func(v map[string]any) { v["server"].(map[string]any)["enabled"] = false }), "StatefulSet")
 	require.NotContains(t, render(t, func(v map[string]any) { v["networkPolicy"].(map[string]any)["enabled"] = false }), "NetworkPolicy")
 }

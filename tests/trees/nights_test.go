@@ -217,6 +217,7 @@ func TestManyNights(t *testing.T) {
 	t.Logf("%d nights of %d files take %d KB and %d KB for digests, those of rsync --link-dest %d KB", *manyNights, *manyNightFiles, ours>>10, notes>>10,
 		theirs>>10)
 	require.Less(t, float64(ours), float64(theirs)*1.1+1<<20)
+	require.Less(t, float64(notes), float64(theirs)*0.1)
 }
 
 // churn is what a day does to a tree of small files.

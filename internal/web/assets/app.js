@@ -32,7 +32,7 @@ const limiterName = l => l.name + (l.host ? " on " + l.host : "");
 
 let clients = new Map(); // by key
 const ownName = c => c && c.name && !c.name.startsWith("invited ") ? c.name : "";
-const clientName = key => ownName(clients.get(key)) || key.replace("ed25519:", "").slice(0, 10) + "…";
+const clientName = key => ownName(clients.get(key)) || (key.startsWith("ed25519:") ? key.slice(8, 18) + "…" : key);
 
 // what names a transfer: the one file, or how many below which path.
 function what(t) {
@@ -427,7 +427,7 @@ async function readClients(strange) {
   $("client-rows").replaceChildren(...v.clients.map(c => el("tr", { class: c.revoked ? "revoked" : "", "data-key": c.key },
     el("td", { class: "name" }, ownName(c) || el("span", { class: "quiet" }, c.name || "no name")), el("td", { class: "wide name" }, el("code", {}, c.key)),
     el("td", {}, c.revoked ? el("span", { class: "tag bad" }, "revoked") : c.rights || "–"), el("td", { class: "number wide" }, String(c.transfers)),
-    el("td", { class: "number" }, c.revoked ? "" : el("button", { type: "button", class: "small danger", onclick: () => revoke(c) }, "Revoke", el("span", { class: "unseen" }, " " + clientName(c.key)))))));
+    el("td", { class: "number" }, c.revoked || c.key === "*" ? "" : el("button", { type: "button", class: "small danger", onclick: () => revoke(c) }, "Revoke", el("span", { class: "unseen" }, " " + clientName(c.key)))))));
   if (!v.clients.length) $("client-rows").replaceChildren(el("tr", {}, el("td", { colspan: 5, class: "quiet" }, "Nobody is admitted yet: fxfer serve --invite prints a URL that admits one machine.")));
 }
 

@@ -1,0 +1,135 @@
+package identity
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// Principal is who a client is, as one word of printable ASCII without "#": the pin of its key, or the name in a certificate that a CA vouches
+// for, behind its kind, such as "dns:nas.example.org". Nobody has two, so they are compared with ==. Make one of a Pin, or with NameOf,
+// ParseName or ParsePrincipal.
+type Principal string
+
+// The kinds of names, in the order in which a certificate is asked for them.
+const (
+	uriKind   = "uri:"
+	dnsKind   = "dns:"
+	emailKind = "email:"
+	cnKind    = "cn:"
+)
+
+// maxName bounds a Principal, bytes.
+const maxName = 1024
+
+// NameOf returns the name of the client that a certificate is for: its first URI, or else its first DNS name, or else its first email address
+// among the subject alternative names (RFC 5280, section 4.2.1.6), or else the common name of its subject. It checks nothing else.
+func NameOf(cert *x509.Certificate) (Principal, error) {
+	switch {
+	case len(cert.URIs) > 0:
+		return nameFrom(uriKind, cert.URIs[0].String())
+	case len(cert.DNSNames) > 0:
+		return nameFrom(dnsKind, cert.DNSNames[0])
+	case len(cert.EmailAddresses) > 0:
+		return nameFrom(emailKind, cert.EmailAddresses[0])
+	case cert.Subject.CommonName != "":
+		return nameFrom(cnKind, cert.Subject.CommonName)
+	}
+	return "", errors.New("it has no name: no URI, DNS name or email address, and no common name")
+}
+
+// nameFrom makes a Principal of a name as it is in a certificate.
+func nameFrom(kind, name string) (Principal, error) {
+	text := name
+	switch kind {
+	case uriKind:
+		u, err := url.Parse(name)
+		if err != nil || u.Scheme == "" || u.String() != name {
+			return "", fmt.Errorf("its name %q is no plain URI", clip(name))
+		}
+	case dnsKind:
+		text = strings.ToLower(name)
+	case cnKind:
+		text = escapeName(name)
+	}
+	if text == "" || len(kind)+len(text) > maxName || strings.ContainsFunc(text, odd) {
+		return "", fmt.Errorf("its name %q can't be used: expected printable ASCII without blanks and #, %d characters at most", clip(name), maxName)
+	}
+	return Principal(kind + text), nil
+}
+
+// odd tells what no Principal holds.
+func odd(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }
+
+// escapeName writes what is odd, and "%", as % and two hexadecimal digits a byte.
+func escapeName(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		if odd(rune(c)) || c == '%' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// ParseName reads a certificate's name with its kind. Any byte of a common name may be written as % and two hexadecimal digits; "%" must be.
+func ParseName(s string) (Principal, error) {
+	kind, name, found := strings.Cut(s, ":")
+	kind += ":"
+	if !found || kind != uriKind && kind != dnsKind && kind != emailKind && kind != cnKind {
+		return "", fmt.Errorf("%q is no certificate's name: expected uri:, dns:, email: or cn: and the name, such as dns:nas.example.org", clip(s))
+	}
+	if kind == uriKind {
+		if u, err := url.Parse(name); err == nil {
+			name = u.String()
+		}
+	}
+	if kind == cnKind {
+		plain, err := url.PathUnescape(name)
+		if err != nil {
+			return "", fmt.Errorf("%q is no common name: expected two hexadecimal digits after %%", clip(name))
+		}
+		name = plain
+	}
+	p, err := nameFrom(kind, name)
+	if err != nil {
+		return "", fmt.Errorf("%q is no certificate's name: expected printable ASCII without blanks and #, %d characters at most", clip(s), maxName)
+	}
+	return p, nil
+}
+
+// ParsePrincipal reads a certificate's name as ParseName, or a pin as ParsePin.
+func ParsePrincipal(s string) (Principal, error) {
+	if name, err := ParseName(s); err == nil {
+		return name, nil
+	}
+	if kind, _, found := strings.Cut(s, ":"); found && kind+":" != pinPrefix {
+		return ParseName(s)
+	}
+	pin, err := ParsePin(s)
+	return Principal(pin), err
+}
+
+// IsName tells a certificate's name from a pin.
+func (p Principal) IsName() bool { return !strings.HasPrefix(string(p), pinPrefix) }
+
+// Short abbreviates a pin for progress lines and logs. It is no basis for trust.
+func (p Principal) Short() string {
+	if p.IsName() {
+		return string(p)
+	}
+	return Pin(p).Short()
+}
+
+// check returns an error unless p is what ParsePrincipal returns.
+func (p Principal) check() error {
+	parsed, err := ParsePrincipal(string(p))
+	if err == nil && parsed != p {
+		err = fmt.Errorf("%q is not written as %q", clip(string(p)), clip(string(parsed)))
+	}
+	return err
+}

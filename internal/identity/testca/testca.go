@@ -1,0 +1,143 @@
+// Package testca makes certificates for tests: a CA, what it signs, and what it revokes.
+package testca
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// CA is a certificate with its key, which may sign others.
+type CA struct {
+	Cert *x509.Certificate
+	Key  crypto.Signer
+	up   *CA // nil of a root
+}
+
+// serial counts across all.
+var serial atomic.Int64
+
+// Key makes a key: "rsa", "ecdsa" or "ed25519".
+func Key(t testing.TB, kind string) crypto.Signer {
+	t.Helper()
+	var key crypto.Signer
+	var err error
+	switch kind {
+	case "rsa":
+		key, err = rsa.GenerateKey(rand.Reader, 2048)
+	case "ecdsa":
+		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	default:
+		_, key, err = ed25519.GenerateKey(rand.Reader)
+	}
+	require.NoError(t, err)
+	return key
+}
+
+// New makes a root.
+func New(t testing.TB, name string) *CA { return issue(t, nil, Authority(name), "ecdsa") }
+
+// Authority is a template of a CA.
+func Authority(name string) *x509.Certificate {
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+}
+
+// Server is a template of a server's certificate for 127.0.0.1 and localhost.
+func Server() *x509.Certificate {
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: "server"}, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{{127, 0, 0, 1}},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+}
+
+// Client is a template of a client's certificate.
+func Client(dns string) *x509.Certificate {
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: "client"}, DNSNames: []string{dns},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+}
+
+// Issue signs a certificate made from a template, for a key of a kind. Times that are zero are an hour before and after now.
+func (ca *CA) Issue(t testing.TB, template *x509.Certificate, kind string) *CA {
+	return issue(t, ca, template, kind)
+}
+
+func issue(t testing.TB, up *CA, template *x509.Certificate, kind string) *CA {
+	t.Helper()
+	number := big.NewInt(serial.Add(1))
+	template.SerialNumber = number
+	if template.NotBefore.IsZero() {
+		template.NotBefore = time.Now().Add(-time.Hour)
+	}
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(time.Hour)
+	}
+	x := &CA{Key: Key(t, kind), up: up}
+	parent, by := template, x.Key
+	if up != nil {
+		parent, by = up.Cert, up.Key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, x.Key.Public(), by)
+	require.NoError(t, err)
+	x.Cert, err = x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return x
+}
+
+// Chain is the certificate and those of the CAs above it, but for the root.
+func (ca *CA) Chain() (all []*x509.Certificate) {
+	for x := ca; x != nil && (x.up != nil || x == ca); x = x.up {
+		all = append(all, x.Cert)
+	}
+	return all
+}
+
+// PEM is certificates as text.
+func PEM(certs ...*x509.Certificate) (text []byte) {
+	for _, c := range certs {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return text
+}
+
+// Write puts the chain into a folder as NAME.crt and the key as NAME.key.
+func (ca *CA) Write(t testing.TB, dir, name string) (cert, key string) {
+	t.Helper()
+	cert, key = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+	der, err := x509.MarshalPKCS8PrivateKey(ca.Key)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(cert, PEM(ca.Chain()...), 0o600))
+	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
+	return cert, key
+}
+
+// Revoke makes the CA's list of revoked certificates, DER, good for some time.
+func (ca *CA) Revoke(t testing.TB, good time.Duration, certs ...*x509.Certificate) []byte {
+	t.Helper()
+	number := big.NewInt(serial.Add(1))
+	list := &x509.RevocationList{Number: number, ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: time.Now().Add(good)}
+	for _, c := range certs {
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: time.Now()})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, list, ca.Cert, ca.Key)
+	require.NoError(t, err)
+	return der
+}

@@ -1,0 +1,131 @@
+package identity
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// lookEvery is how often files that may be renewed are looked at, at most.
+	lookEvery = time.Second
+	// maxRenewed bounds such a file, bytes. A list of a million revoked certificates takes some 40 MB.
+	maxRenewed = 64 << 20
+)
+
+// watched is what was made of files that somebody renews while this process runs.
+type watched[T any] struct {
+	paths []string
+	parse func(texts [][]byte) (T, error)
+	tell  func(error) // that the files were renewed, or why what they hold now can't be used; from one goroutine at a time
+
+	mu     sync.Mutex
+	value  T
+	texts  [][]byte
+	seen   []fs.FileInfo // nil: they have to be read again
+	read   time.Time
+	looked time.Time
+	failed string // what was told last, "" if all is well
+}
+
+// watch reads files for the first time.
+func watch[T any](paths []string, parse func(texts [][]byte) (T, error), tell func(error)) (*watched[T], error) {
+	w := &watched[T]{paths: paths, parse: parse, tell: tell}
+	if w.tell == nil {
+		w.tell = func(error) {}
+	}
+	now := time.Now()
+	texts, seen, err := readAll(paths)
+	if err == nil {
+		w.value, err = parse(texts)
+	}
+	w.texts, w.seen, w.read, w.looked = texts, seen, now, now
+	return w, err
+}
+
+// get returns what the files hold, as of a second ago at most. Files that can't be used, as while they are being written, don't count.
+func (w *watched[T]) get() T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := time.Now(); now.Sub(w.looked) >= lookEvery {
+		w.looked = now
+		w.lookLocked(now)
+	}
+	return w.value
+}
+
+// look is get, now.
+func (w *watched[T]) look() T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looked = time.Now()
+	w.seen = nil
+	w.lookLocked(w.looked)
+	return w.value
+}
+
+func (w *watched[T]) lookLocked(now time.Time) {
+	same := w.seen != nil
+	for i, path := range w.paths {
+		same = same && unchanged(path, w.seen[i], w.read)
+	}
+	if same {
+		return
+	}
+	texts, seen, err := readAll(w.paths)
+	if err == nil && slices.EqualFunc(texts, w.texts, bytes.Equal) {
+		w.seen, w.read, w.failed = seen, now, ""
+		return
+	}
+	var fresh T
+	if err == nil {
+		fresh, err = w.parse(texts)
+	}
+	if err != nil {
+		w.seen = nil
+		if text := err.Error(); text != w.failed {
+			w.failed = text
+			w.tell(err)
+		}
+		return
+	}
+	w.value, w.texts, w.seen, w.read, w.failed = fresh, texts, seen, now, ""
+	w.tell(nil)
+}
+
+// readAll reads files, each with what it was when it was read.
+func readAll(paths []string) (texts [][]byte, seen []fs.FileInfo, err error) {
+	for _, path := range paths {
+		text, info, err := readRenewed(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		texts, seen = append(texts, text), append(seen, info)
+	}
+	return texts, seen, nil
+}
+
+func readRenewed(path string) ([]byte, fs.FileInfo, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxRenewed+1))
+	if err == nil && len(text) > maxRenewed {
+		err = fmt.Errorf("%s has more than %d MiB", path, maxRenewed>>20)
+	}
+	return text, info, err
+}
