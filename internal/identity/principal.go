@@ -115,7 +115,7 @@ func ParsePrincipal(s string) (Principal, error) {
 }
 
 // IsName tells a certificate's name from a pin.
-func (p Principal) IsName() bool { return !strings.HasPrefix(string(p), pinPrefix) }
+func (p Principal) IsName() bool { return p != "" && !strings.HasPrefix(string(p), pinPrefix) }
 
 // Short abbreviates a pin for progress lines and logs. It is no basis for trust.
 func (p Principal) Short() string {

@@ -55,6 +55,10 @@ type Config struct {
 	// Datagrams is the same for QUIC.
 	Datagrams *net.UDPConn
 
+	// Turn, of Listen and QUIC, is called before a handshake costs anything, and may wait for as long as ctx. Its error ends the connection. Over
+	// TCP Handshake is the caller's to hold back.
+	Turn func(ctx context.Context, client net.Addr) error
+
 	// Protocol carries the streams. "" is TCP.
 	Protocol Protocol
 
@@ -133,10 +137,11 @@ type Conn interface {
 	SetNoDelay(on bool) error
 }
 
-// Dial connects to addr ("host:port") and authenticates both ends. expect (required) is called with the server's key before anything but
-// the ClientHello was sent, and its error ends the handshake and matches with errors.Is. Only when Dial succeeds is it proven that the
-// server owns that key. An alert of the server is a tls.AlertError for errors.As, also
-// in errors of the conn later: only then a client hears that its certificate is not taken. A BlackHoleError asks for a Path.MTU of SafeMTU. expect should not wait for a person: the server gives up after HandshakeTimeout. The conn is admitted.
+// Dial connects to addr ("host:port") and authenticates both ends. expect (required) is called with the server's key before anything but the
+// ClientHello was sent, and its error ends the handshake and matches with errors.Is. Only when Dial succeeds is it proven that the server owns that
+// key. An alert of the server is a tls.AlertError for errors.As, also in errors of the conn later: only then a client hears that its certificate is
+// not taken. A BlackHoleError asks for a Path.MTU of SafeMTU. expect should not wait for a person: the server gives up after HandshakeTimeout. The
+// conn is admitted.
 func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (Conn, error) {
 	if cfg.Protocol == QUIC {
 		c, err := dialQUIC(ctx, addr, cfg, expect)

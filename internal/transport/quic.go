@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -69,6 +70,7 @@ const (
 	codeDone   = 0 // all streams are closed
 	codeClosed = 1 // this stream is closed
 	codeIdle   = 2 // no stream for long
+	codeGone   = 3 // the server's process is not there any more
 )
 
 // windowsLeft is what is left of allWindows.
@@ -422,6 +424,7 @@ func (d *dialled) run(addr string, conf *tls.Config, resumes bool, trace tracer,
 	lost := false // what early streams have sent
 	if err == nil {
 		defer c.close()
+		c.udp.onRefused(func() { _ = c.conn.CloseWithError(codeGone, "nobody listens on its port any more") })
 		stop = context.AfterFunc(ctx, func() { _ = c.conn.CloseWithError(codeDone, "") })
 		lost = !c.conn.ConnectionState().Used0RTT // the server has not taken it, or this is another connection
 		if lost {
@@ -692,14 +695,20 @@ func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace t
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	peer := net.UDPAddrFromAddrPort(to)
+	udp.onRefused(func() {
+		cancel(&net.OpError{Op: "dial", Net: network, Addr: peer, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
+	})
 	c := &connected{udp: udp, tr: &quic.Transport{Conn: udp}, to: to}
 	quicConf := quicConfig()
 	quicConf.MaxIncomingStreams, quicConf.MaxIncomingUniStreams = -1, 1
 	quicConf.Tracer = trace
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
 		if begin == nil {
-			c.conn, err = c.tr.Dial(ctx, net.UDPAddrFromAddrPort(to), conf, quicConf)
-		} else if c.conn, err = c.tr.DialEarly(ctx, net.UDPAddrFromAddrPort(to), conf, quicConf); err == nil {
+			c.conn, err = c.tr.Dial(ctx, peer, conf, quicConf)
+		} else if c.conn, err = c.tr.DialEarly(ctx, peer, conf, quicConf); err == nil {
 			select {
 			case <-c.conn.HandshakeComplete(): // the ticket was none for 0-RTT
 			default:
@@ -734,7 +743,7 @@ func shaken(ctx context.Context, conn *quic.Conn) error {
 	case <-conn.Context().Done():
 		return context.Cause(conn.Context())
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 
@@ -751,7 +760,7 @@ func handshakeError(ctx context.Context, err error) error {
 	var slow *quic.HandshakeTimeoutError
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return context.Cause(ctx)
 	case errors.As(err, &idle), errors.As(err, &slow):
 		return fmt.Errorf("no answer: %w", os.ErrDeadlineExceeded)
 	case errors.As(err, &crypto) && !crypto.Remote:

@@ -56,9 +56,9 @@ func newFxfer(name string) *fxferSide {
 	case fxferAutoName:
 		return &fxferSide{name: name, flags: []string{"--compress", "auto"}, home: "home/auto", port: fxferPort + 2}
 	case fxferQUICName:
-		return &fxferSide{name: name, flags: []string{"--transport", "quic"}, home: "home/quic", port: fxferPort + 3}
+		return &fxferSide{name: name, flags: []string{"--transport", "quic"}, home: "home/quic", port: fxferPort}
 	case fxferTCPName:
-		return &fxferSide{name: name, flags: []string{"--transport", "tcp"}, home: "home/tcp", port: fxferPort + 4}
+		return &fxferSide{name: name, flags: []string{"--transport", "tcp"}, home: "home/tcp", port: fxferPort + 1}
 	}
 	return &fxferSide{name: name, home: "home/plain", port: fxferPort}
 }

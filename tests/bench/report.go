@@ -29,13 +29,15 @@ func beginMark(g string) string { return "<!-- " + g + ": generated, begin -->" 
 func endMark(g string) string   { return "<!-- " + g + ": generated, end -->" }
 
 // replaceSection returns the document with the section of one grid replaced. A document without that section, or an empty one,
-// gets all it lacks, in the order of all.
+// gets all it lacks, in the order of all. What was written by hand below the last section stays there.
 func replaceSection(doc, name, section string, all []string) string {
 	sections := map[string]string{}
+	own := ""
 	for _, g := range all {
 		if _, rest, found := strings.Cut(doc, beginMark(g)); found {
-			if text, _, closed := strings.Cut(rest, endMark(g)); closed {
+			if text, below, closed := strings.Cut(rest, endMark(g)); closed {
 				sections[g] = strings.Trim(text, "\n")
+				own = below // of the last one in the end
 			}
 		}
 	}
@@ -46,6 +48,9 @@ func replaceSection(doc, name, section string, all []string) string {
 		if text := sections[g]; text != "" {
 			fmt.Fprintf(&b, "\n%s\n\n%s\n\n%s\n", beginMark(g), text, endMark(g))
 		}
+	}
+	if own = strings.Trim(own, "\n"); own != "" {
+		b.WriteString("\n" + own + "\n")
 	}
 	return b.String()
 }

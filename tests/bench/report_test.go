@@ -149,11 +149,13 @@ func TestReplaceSection(t *testing.T) {
 	doc = replaceSection(doc, "a", "text of a", all)
 	require.Less(t, strings.Index(doc, "text of a"), strings.Index(doc, "text of b"))
 
-	again := replaceSection(doc, "b", "new b", all)
+	again := replaceSection(doc+"\n## By hand\n", "b", "new b", all)
 	require.Contains(t, again, "text of a")
 	require.Contains(t, again, "new b")
 	require.NotContains(t, again, "text of b")
 	require.Equal(t, again, replaceSection(again, "b", "new b", all), "nothing piles up")
+	last := replaceSection(again, "c", "text of c", all)
+	require.True(t, strings.HasSuffix(last, endMark("c")+"\n\n## By hand\n"), last)
 }
 
 func TestChart(t *testing.T) {
