@@ -374,9 +374,11 @@ func TestImpostor(t *testing.T) {
 	s.end(s.quicListener)
 	mask := testIdentity(t)
 	l := s.other(t, mask, s.Addr().String())
+	s.proxy.Hold()
 	c := s.dial(t, s.cfg)
 	_, err := c.Write([]byte("act!"))
 	require.NoError(t, err)
+	s.proxy.Release()
 
 	conn, err := l.Accept(soon(t))
 	require.NoError(t, err)
@@ -410,9 +412,11 @@ func TestTicketOfAnother(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(thief.Tickets, filepath.Base(to)), stolen, 0o600))
 
+	s.proxy.Hold()
 	c := s.dial(t, thief)
 	_, err = c.Write([]byte("act!"))
 	require.NoError(t, err)
+	s.proxy.Release()
 	_ = c.Handshake(soon(t)) // the server's signature may come before its refusal
 	require.True(t, c.link.tls.DidResume, "the ticket was not taken at all")
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
@@ -442,6 +446,7 @@ func TestTicketOfChangedServer(t *testing.T) {
 	s.start(t, s.Addr().String(), testIdentity(t))
 	cfg := s.cfg
 	cfg.Group = s.group(t)
+	s.proxy.Hold()
 	c, err := Dial(soon(t), s.proxy.Addr(), cfg, func(key ed25519.PublicKey) error {
 		if !key.Equal(old) {
 			return fmt.Errorf("pinned: %w", errChanged)
@@ -452,6 +457,7 @@ func TestTicketOfChangedServer(t *testing.T) {
 	defer c.Close()
 	_, err = c.Write([]byte("secret"))
 	require.NoError(t, err)
+	s.proxy.Release()
 	require.ErrorIs(t, c.Handshake(soon(t)), errChanged)
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, errChanged)
