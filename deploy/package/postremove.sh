@@ -15,4 +15,6 @@ if [ "$1" = purge ]; then
     if getent group fxfer >/dev/null; then
         groupdel fxfer || true
     fi
+elif [ "$1" = 0 ]; then # rpm has no purge: state and account stay
+    rmdir /srv/fxfer 2>/dev/null || true
 fi

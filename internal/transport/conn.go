@@ -55,6 +55,10 @@ type Config struct {
 	// Datagrams is the same for QUIC.
 	Datagrams *net.UDPConn
 
+	// Turn, of Listen and QUIC, is called before a handshake costs anything, and may wait for as long as ctx. Its error ends the connection. Over
+	// TCP Handshake is the caller's to hold back.
+	Turn func(ctx context.Context, client net.Addr) error
+
 	// Protocol carries the streams. "" is TCP.
 	Protocol Protocol
 

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -55,6 +56,9 @@ func listenQUIC(addr string, cfg Config) (*quicListener, error) {
 	conf := quicConfig()
 	conf.MaxIncomingStreams, conf.MaxIncomingUniStreams = maxLinkStreams, 1
 	conf.InitialConnectionReceiveWindow = strangeWindow
+	if cfg.Turn != nil {
+		tlsConf.GetConfigForClient = l.turns(cfg.Turn)
+	}
 	if l.inner, err = l.tr.Listen(tlsConf, conf); err != nil {
 		_ = udp.Close()
 		return nil, err
@@ -107,6 +111,15 @@ func (l *quicListener) greet(ctx context.Context, client *quic.ClientInfo) (cont
 	ctx = context.WithValue(ctx, linkKey{}, x)
 	context.AfterFunc(ctx, x.known)
 	return ctx, nil
+}
+
+// turns has each handshake wait for its turn. Only the goroutine of its connection waits.
+func (l *quicListener) turns(turn func(context.Context, net.Addr) error) func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	return func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		ctx, cancel := context.WithTimeout(l.ctx, HandshakeTimeout)
+		defer cancel()
+		return nil, turn(ctx, hello.Conn.RemoteAddr())
+	}
 }
 
 // serve accepts connections until Close.

@@ -2,6 +2,7 @@ package fxfer
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -76,16 +77,9 @@ func (g *gate) enter(addr net.Addr) *visit {
 	if g.count >= g.most || g.strangers >= quarter(g.most) {
 		return nil
 	}
-	s := g.from[prefix]
+	s := g.sourceLocked(prefix)
 	if s == nil {
-		if len(g.from) >= maxSources {
-			g.forgetLocked()
-		}
-		if len(g.from) >= maxSources {
-			return nil
-		}
-		s = &source{pace: rate.NewLimiter(g.paceFrom, max(quarter(g.mostFrom), int(g.paceFrom)))}
-		g.from[prefix] = s
+		return nil
 	}
 	if s.count >= g.mostFrom || s.strangers >= quarter(g.mostFrom) {
 		return nil
@@ -95,6 +89,37 @@ func (g *gate) enter(addr net.Addr) *visit {
 	s.count++
 	s.strangers++
 	return &visit{gate: g, source: s, prefix: prefix, stranger: true}
+}
+
+// sourceLocked returns what is remembered of an address, nil if there is no room for another one.
+func (g *gate) sourceLocked(prefix netip.Prefix) *source {
+	s := g.from[prefix]
+	if s != nil {
+		return s
+	}
+	if len(g.from) >= maxSources {
+		g.forgetLocked()
+	}
+	if len(g.from) >= maxSources {
+		return nil
+	}
+	s = &source{pace: rate.NewLimiter(g.paceFrom, max(quarter(g.mostFrom), int(g.paceFrom)))}
+	g.from[prefix] = s
+	return s
+}
+
+// errCrowd ends a handshake for which there is no room.
+var errCrowd = errors.New("too many clients")
+
+// turn waits for the turn of a handshake over QUIC, whose streams enter when it is over.
+func (g *gate) turn(ctx context.Context, addr net.Addr) error {
+	g.mu.Lock()
+	s := g.sourceLocked(prefixOf(addr))
+	g.mu.Unlock()
+	if s == nil {
+		return errCrowd
+	}
+	return (&visit{gate: g, source: s}).wait(ctx)
 }
 
 // sweepEvery bounds the time that looking through the addresses takes.

@@ -19,6 +19,23 @@ import (
 	"go.uber.org/goleak"
 )
 
+// QUIC's handshakes of one address wait for each other, as TCP's do.
+func TestQUICTurns(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	const each, n = 500 * time.Millisecond, 3
+	s := serveWith(t, ServerOptions{Transport: TransportQUIC, MaxConnectionsPerAddress: 8, MaxHandshakesPerAddress: int(time.Second / each)}, identity.Read)
+	defer s.stop()
+	c := client(t, t.TempDir(), Options{Transport: TransportQUIC})
+	u := s.invited(t)
+	since := time.Now()
+	for range 2 + n { // the first two have not been preceded
+		_, err := c.List(t.Context(), u)
+		require.NoError(t, err)
+		u.Token = ""
+	}
+	require.GreaterOrEqual(t, time.Since(since), (n-1)*each)
+}
+
 // TestQUIC moves a file there and back.
 func TestQUIC(t *testing.T) {
 	defer goleak.VerifyNone(t)

@@ -133,7 +133,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 // listenOn listens for what the options ask for. Where that is both, QUIC may fail: many firewalls let no UDP pass in any case.
 func (s *Server) listenOn(addr string) error {
 	of := func(p transport.Protocol, addr string) error {
-		cfg := transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion, Socket: s.opt.Socket, Datagrams: s.opt.Datagrams}
+		cfg := transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion, Socket: s.opt.Socket, Datagrams: s.opt.Datagrams, Turn: s.gate.turn}
 		cfg.Vouched = true // whom nobody vouches for is told so, which an alert might not achieve
 		if s.pair != nil {
 			cfg.Certificate = s.pair.Certificate
@@ -367,7 +367,12 @@ func (s *Server) serve(ctx context.Context, conn transport.Conn, v *visit) {
 	begin, cancel := context.WithTimeout(ctx, admitWithin)
 	defer cancel()
 	log := s.log.With("peer", conn.RemoteAddr().String())
-	err := v.wait(begin)
+	var err error
+	info, _ := conn.Info()
+	shaken := info.Protocol == transport.QUIC // its connection has had its turn
+	if !shaken {
+		err = v.wait(begin)
+	}
 	if err == nil {
 		err = conn.Handshake(begin)
 	}
@@ -395,6 +400,9 @@ func (s *Server) serve(ctx context.Context, conn transport.Conn, v *visit) {
 	}
 	var refused *wire.Error
 	if errors.As(err, &refused) && !refused.Remote {
+		if shaken { // a connection has many streams
+			_ = v.wait(begin)
+		}
 		s.tally.refuse(refused.Code.String())
 		log.Info("refused", "client", who.shown, "code", refused.Code.String(), "reason", refused.Text)
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))

@@ -188,7 +188,7 @@ type step struct {
 
 var (
 	// part is a comment, a block of commands or of a file, another block, an indented one, or code within a line.
-	part = regexp.MustCompile("(?m)^<!-- run\n([^\\x00]*?)-->$|^```(?:sh|yaml run)\n([^\\x00]*?)^```$|^```[^\\x00]*?^```$|((?:^    .*\n)+)|" +
+	part = regexp.MustCompile("(?m)^<!-- run\n([^\\x00]*?)-->$|^```(?:sh|yaml run)\n([^\\x00]*?)^```$|^```[^\\x00]*?^```$|((?:^    .*\n)+)|" + //nolint:gocritic // all choices begin a line
 		"`((?:sudo )?(?:[a-z_]+ [a-z]+ \\\\?\\| )?(?:fxfer|curl) [^`]*)`")
 	indent = regexp.MustCompile(`(?m)^    `)
 	// noCommand is how blocks of configuration, and listings of folders, begin.
@@ -387,7 +387,7 @@ func (x *process) stop(t *testing.T) {
 		t.Errorf("%s has ended: %v", x.cmd, err)
 	default:
 		_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGTERM)
-		<-x.ended
+		_ = <-x.ended
 	}
 	x.ended = nil
 	if t.Failed() {

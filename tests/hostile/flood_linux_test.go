@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/identity"
@@ -83,6 +84,33 @@ func shakeHands(ctx context.Context, addr string, _ key) {
 				select {
 				case <-ctx.Done():
 				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		})
+	}
+}
+
+// shakeQUIC has strangers make connections of QUIC again and again.
+func shakeQUIC(ctx context.Context, addr string, _ key) {
+	to, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	for i := range 16 {
+		all.Go(func() {
+			conf := mustKey().quic()
+			udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%3))})
+			if err != nil {
+				return
+			}
+			defer udp.Close()
+			tr := &quic.Transport{Conn: udp}
+			defer tr.Close()
+			for ctx.Err() == nil {
+				if c, err := tr.Dial(ctx, to, conf, nil); err == nil {
+					_ = c.CloseWithError(0, "")
 				}
 			}
 		})
@@ -161,7 +189,7 @@ func TestFlood(t *testing.T) {
 	kinds := []struct {
 		name string
 		do   attack
-	}{{fmt.Sprintf("%d half-open connections", *halfOpen), keepHalfOpen}, {"handshakes of strangers", shakeHands}, {"slow sessions of a client", holdSessions}}
+	}{{fmt.Sprintf("%d half-open connections", *halfOpen), keepHalfOpen}, {"handshakes of strangers", shakeHands}, {"handshakes of strangers over QUIC", shakeQUIC}, {"slow sessions of a client", holdSessions}}
 	ratios := make([][]float64, len(kinds))
 	for range *flood {
 		for i, k := range kinds {
