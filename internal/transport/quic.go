@@ -15,6 +15,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -62,6 +63,7 @@ const (
 	codeDone   = 0 // all streams are closed
 	codeClosed = 1 // this stream is closed
 	codeIdle   = 2 // no stream for long
+	codeGone   = 3 // the server's process is not there any more
 )
 
 // windowsLeft is what is left of allWindows.
@@ -356,6 +358,7 @@ func (d *dialled) run(addr string, conf *tls.Config, trace tracer, over <-chan s
 	if err == nil {
 		defer c.close()
 		d.udp = c.udp
+		c.udp.onRefused(func() { _ = c.conn.CloseWithError(codeGone, "nobody listens on its port any more") })
 		d.settle(c.conn)
 	}
 	d.group.mu.Lock()
@@ -527,12 +530,18 @@ func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace t
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	peer := net.UDPAddrFromAddrPort(to)
+	udp.onRefused(func() {
+		cancel(&net.OpError{Op: "dial", Net: network, Addr: peer, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
+	})
 	c := &connected{udp: udp, tr: &quic.Transport{Conn: udp}, to: to}
 	quicConf := quicConfig()
 	quicConf.MaxIncomingStreams, quicConf.MaxIncomingUniStreams = -1, -1
 	quicConf.Tracer = trace
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		if c.conn, err = c.tr.Dial(ctx, net.UDPAddrFromAddrPort(to), conf, quicConf); err == nil {
+		if c.conn, err = c.tr.Dial(ctx, peer, conf, quicConf); err == nil {
 			return c, nil
 		}
 		var refused *quic.TransportError
@@ -563,7 +572,7 @@ func handshakeError(ctx context.Context, err error) error {
 	var slow *quic.HandshakeTimeoutError
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return context.Cause(ctx)
 	case errors.As(err, &idle), errors.As(err, &slow):
 		return fmt.Errorf("no answer: %w", os.ErrDeadlineExceeded)
 	case errors.As(err, &crypto) && !crypto.Remote:

@@ -150,3 +150,62 @@ func TestUnusedLink(t *testing.T) {
 	g.giveBack(d)
 	g.all.Wait()
 }
+
+// TestRefusal: a message that nobody listens is believed when nothing else comes, and datagrams go out meanwhile.
+func TestRefusal(t *testing.T) {
+	ended := make(chan struct{}, 2)
+	r := refusal{end: func() { ended <- struct{}{} }}
+	now := time.Now()
+	late := now.Add(refusedAfter)
+	r.wrote()
+	r.wrote()
+	r.told(now)
+	r.told(late) // forged: nothing was sent
+	r.wrote()
+	r.wrote()
+	r.told(now.Add(refusedAfter / 2)) // too soon
+	r.heard()
+	r.told(late) // it was wrong
+	r.wrote()
+	r.wrote()
+	require.Empty(t, ended)
+	require.NotNil(t, r.end)
+	r.told(late.Add(refusedAfter))
+	<-ended
+	r.told(late.Add(2 * refusedAfter))
+	require.Nil(t, r.end, "once")
+}
+
+// TestNobodyListens: where no server is, and where it is gone, QUIC notices as TCP does.
+func TestNobodyListens(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		free, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(host)})
+		if err != nil {
+			continue // no IPv6
+		}
+		addr := free.LocalAddr().String()
+		require.NoError(t, free.Close())
+		_, err = Dial(t.Context(), addr, Config{Identity: testIdentity(t), Protocol: QUIC}, anyKey)
+		require.ErrorIs(t, err, unix.ECONNREFUSED)
+	}
+	l, err := Listen("127.0.0.1:0", Config{Identity: testIdentity(t), Protocol: QUIC})
+	require.NoError(t, err)
+	var accepted sync.WaitGroup
+	accepted.Go(func() {
+		if c, err := l.Accept(); err == nil {
+			_ = c.Handshake(context.Background())
+		}
+	})
+	c, err := Dial(t.Context(), l.Addr().String(), Config{Identity: testIdentity(t), Protocol: QUIC}, anyKey)
+	require.NoError(t, err)
+	defer c.Close()
+	accepted.Wait()
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	l.Shutdown(gone) // says nothing to anybody
+	_, err = c.Write(make([]byte, 100))
+	require.NoError(t, err)
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.ErrorContains(t, err, "nobody listens")
+}

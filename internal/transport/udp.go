@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/quic-go/quic-go"
 )
@@ -18,10 +20,67 @@ var _ quic.OOBCapablePacketConn = (*udpSocket)(nil)
 // end a connection.
 func (s *udpSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
 	n, oobn, err = s.UDPConn.WriteMsgUDP(b, oob, addr)
+	s.refusal.wrote()
 	if err != nil && passing(err) {
+		s.learn(err)
 		return len(b), len(oob), nil
 	}
 	return n, oobn, err
+}
+
+// refusedAfter is how long nothing but refusals may come until they are believed.
+const refusedAfter = time.Second
+
+// refusal is what ICMP says about the port of a server: that nobody listens there. Such messages are easily forged. They count where nothing else
+// has come for refusedAfter, though datagrams went out meanwhile: a server that lives would have answered.
+type refusal struct {
+	pending atomic.Bool // since is not zero
+
+	mu    sync.Mutex
+	since time.Time // of the first that nothing came after
+	sent  int       // datagrams since then
+	end   func()
+}
+
+// told takes a refusal.
+func (r *refusal) told(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.since.IsZero():
+		r.since, r.sent = now, 0
+		r.pending.Store(true)
+	case now.Sub(r.since) >= refusedAfter && r.sent >= 2 && r.end != nil:
+		go r.end()
+		r.end = nil
+	}
+}
+
+// wrote takes note of datagrams that went out.
+func (r *refusal) wrote() {
+	if r.pending.Load() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.sent++
+	}
+}
+
+// heard takes note of datagrams that came.
+func (r *refusal) heard() {
+	if r.pending.Load() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.since = time.Time{}
+		r.pending.Store(false)
+	}
+}
+
+// onRefused lets end be called once, on a goroutine of its own, when it is certain that nobody listens on the server's port.
+func (s *udpSocket) onRefused(end func()) {
+	s.refusal.mu.Lock()
+	s.refusal.end = end
+	s.refusal.mu.Unlock()
+	s.hearErrors()
 }
 
 // quiet keeps quic-go from logging about the size of socket buffers, of which Windows tells.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"time"
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
@@ -28,6 +29,8 @@ type udpSocket struct {
 	in  []ipv4.Message
 	at  int // of in
 	off int // of in[at], bytes
+
+	refusal refusal
 }
 
 // withoutGRO is for benchmarks of its worth.
@@ -60,7 +63,12 @@ func (s *udpSocket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 		s.in, s.at, s.off = s.in[:cap(s.in)], 0, 0
 		n, err := s.from.ReadBatch(s.in, flags)
 		s.in = s.in[:max(0, n)]
-		if err != nil {
+		switch {
+		case err == nil:
+			s.refusal.heard()
+		case passing(err) || errors.Is(err, unix.EMSGSIZE): // it is about a datagram that was sent
+			s.learn(err)
+		default:
 			return 0, err
 		}
 	}
@@ -96,6 +104,31 @@ func pieceOf(control []byte, whole int) int {
 		control = rest
 	}
 	return max(1, whole)
+}
+
+// hearErrors asks the kernel for the ICMP errors that datagrams bring about, which reads and writes then return (IP_RECVERR in ip(7)).
+func (s *udpSocket) hearErrors() {
+	if raw, err := s.SyscallConn(); err == nil {
+		_ = onSocket(raw, func(fd int) error {
+			return errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1), unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1))
+		})
+	}
+}
+
+// learn takes an error of a read or write, and empties the queue in which the kernel keeps the details.
+func (s *udpSocket) learn(err error) {
+	if raw, err := s.SyscallConn(); err == nil {
+		_ = onSocket(raw, func(fd int) error {
+			for {
+				if _, _, _, _, err := unix.Recvmsg(fd, nil, nil, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT); err != nil {
+					return nil
+				}
+			}
+		})
+	}
+	if errors.Is(err, unix.ECONNREFUSED) {
+		s.refusal.told(time.Now())
+	}
 }
 
 // passing tells whether a datagram that could not be sent may be counted as lost on the way: the address, the route or the room may be

@@ -9,12 +9,15 @@ import (
 )
 
 // udpSocket is the socket below QUIC connections.
-type udpSocket struct{ *net.UDPConn }
+type udpSocket struct {
+	*net.UDPConn
+	refusal refusal
+}
 
 func newUDPSocket(udp *net.UDPConn) *udpSocket {
 	_ = udp.SetReadBuffer(udpBuffer)
 	_ = udp.SetWriteBuffer(udpBuffer)
-	return &udpSocket{udp}
+	return &udpSocket{UDPConn: udp}
 }
 
 // passing tells whether a datagram that could not be sent may be counted as lost on the way.
@@ -22,6 +25,11 @@ func passing(err error) bool {
 	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
 		errors.Is(err, syscall.ENOBUFS)
 }
+
+// hearErrors does nothing: a server that is gone shows by its silence.
+func (s *udpSocket) hearErrors() {}
+
+func (s *udpSocket) learn(error) {}
 
 // sizes knows nothing here.
 func (s *udpSocket) sizes() (snd, rcv int) { return 0, 0 }

@@ -371,12 +371,12 @@ func (c *Client) finish(t *tracker, server, snapshot string, stats *sessionStats
 	if err != nil || r.Failed == 0 {
 		return r, err
 	}
-	if snapshot != "" {
-		text := fmt.Sprintf("the snapshot %s is there, without %s that failed", snapshot, units.Count(r.Failed, "entry", "entries"))
+	if snapshot != "" && c.opt.Target.AllowFailed > 0 {
+		err := fmt.Errorf("the snapshot %s is there, without %s that failed", snapshot, units.Count(r.Failed, "entry", "entries"))
 		if len(r.Failures) > 0 {
-			return r, &Error{Kind: KindPartial, Err: fmt.Errorf("%s: %s: %w", text, wire.Printable(r.Failures[0].Path), r.Failures[0].Err)}
+			err = fmt.Errorf("%w: %w", err, r.Failures[0].failure())
 		}
-		return r, &Error{Kind: KindPartial, Err: errors.New(text)}
+		return r, &Error{Kind: KindPartial, Err: err}
 	}
 	kind := KindPartial
 	if r.Sent+r.Same == 0 {
@@ -387,13 +387,18 @@ func (c *Client) finish(t *tracker, server, snapshot string, stats *sessionStats
 			}
 		}
 	}
-	if r.Failed == 1 && r.Failures[0].Path == "" {
-		return r, &Error{Kind: kind, Err: r.Failures[0].Err}
-	}
 	if r.Failed == 1 {
-		return r, &Error{Kind: kind, Err: fmt.Errorf("%s: %w", wire.Printable(r.Failures[0].Path), r.Failures[0].Err)}
+		return r, &Error{Kind: kind, Err: r.Failures[0].failure()}
 	}
 	return r, &Error{Kind: kind, Err: fmt.Errorf("%d entries failed, %d files are in place", r.Failed, r.Sent+r.Same)}
+}
+
+// failure names what failed, where that is known, and why.
+func (r *FileResult) failure() error {
+	if r.Path == "" {
+		return r.Err
+	}
+	return fmt.Errorf("%s: %w", wire.Printable(r.Path), r.Err)
 }
 
 // temporary tells whether a new session may succeed where this one failed.

@@ -60,6 +60,9 @@ func (t *tuner) run(ctx context.Context) {
 			most := t.most()
 			if t.fixed {
 				t.sender.SetActive(most)
+				if most > o.streams { // there is room again
+					t.want(most, nil)
+				}
 				continue
 			}
 			n := 0
