@@ -329,7 +329,7 @@ func lacks(fxfer, text string) bool {
 type process struct {
 	cmd   *exec.Cmd
 	said  string // file
-	err   error // why it ended
+	err   error  // why it ended
 	ended chan struct{}
 }
 
