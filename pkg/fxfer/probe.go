@@ -194,6 +194,7 @@ func (s *Server) probing(ctx context.Context, conn transport.Conn, m *wire.Hello
 	defer stop()
 	x := &serverSession{server: s, hello: m, guest: g, drain: cancel, probe: probe.NewSession(s.Addr()), log: log}
 	x.ctx = ctx
+	x.in, x.out = g.flows(0)
 	if err := s.register(x); err != nil {
 		return err
 	}

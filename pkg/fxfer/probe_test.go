@@ -53,6 +53,20 @@ func TestProbe(t *testing.T) {
 	require.Error(t, err)
 }
 
+// A probe is held to the rates that transfers are held to.
+func TestProbeRate(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	const limit = 40 * mbit
+	s := serveWith(t, ServerOptions{RateLimit: 4 * limit, ClientRateLimit: limit}, identity.Read)
+	defer s.stop()
+	r, err := client(t, t.TempDir(), Options{}).Probe(t.Context(), s.invited(t), ProbeOptions{Time: minProbeTime, Streams: 4})
+	require.NoError(t, err)
+	for _, f := range r.Flows {
+		require.Positive(t, f.Goodput)
+		require.Less(t, f.Goodput, 2.0*limit, "%+v", f)
+	}
+}
+
 // TestProbeAdmission lets only admitted clients probe, and few at a time.
 func TestProbeAdmission(t *testing.T) {
 	defer goleak.VerifyNone(t)

@@ -308,13 +308,16 @@ type guest struct {
 	doubted bool   // it had no right when it was looked at last
 }
 
-// flows returns what holds a session to the rates of the server, its share, its client and its own.
+// flows returns what holds a session to the rates of the server, its share if it has one, its client and its own.
 func (g *guest) flows(own int64) (in, out *pace.Flow) {
 	s := g.server
-	last := new(limit)
+	share, last := new(limit), new(limit)
+	if g.share != nil {
+		share = &g.share.limit
+	}
 	s.out.SetRate(&last.out, own)
-	return s.in.Flow(&s.total.in, &g.share.limit.in, &g.client.limit.in, &last.in),
-		s.out.Flow(&s.total.out, &g.share.limit.out, &g.client.limit.out, &last.out)
+	return s.in.Flow(&s.total.in, &share.in, &g.client.limit.in, &last.in),
+		s.out.Flow(&s.total.out, &share.out, &g.client.limit.out, &last.out)
 }
 
 // open returns a share on which the client has a right. A share that does not exist and one that the client may not know look

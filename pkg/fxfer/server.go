@@ -88,6 +88,7 @@ type serverSession struct {
 	storing *storing        // of Store
 	probe   *probe.Session  // of Probe, which has nothing above but server, guest, hello and log
 	ctx     context.Context // of Probe: ends with the session
+	in, out *pace.Flow      // of Probe
 	drain   context.CancelCauseFunc
 	streams int // data streams, guarded by server.mu
 	offered int // the client was told last
@@ -643,7 +644,7 @@ func (s *Server) join(ctx context.Context, conn transport.Conn, who caller, m *w
 	if x.probe != nil {
 		conn.Admit()
 		admitted()
-		return x.probe.Serve(x.ctx, conn)
+		return x.probe.Serve(x.ctx, newStreamSet(x.in, x.out).add(m.Stream, conn, 1))
 	}
 	leave := s.enterStream(x)
 	if leave == nil {

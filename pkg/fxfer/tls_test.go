@@ -84,7 +84,7 @@ func TestCertificates(t *testing.T) {
 				"keys":                     {Pin: s.Pin()},
 			} {
 				t.Run(name, func(t *testing.T) {
-					opt.Transport = by
+					opt.Transport, opt.Streams = by, 2
 					c := client(t, home, opt)
 					dir := t.TempDir()
 					data := randomFile(t, filepath.Join(dir, "f"), 3<<20+1)
@@ -173,7 +173,7 @@ func TestCertificateRefusals(t *testing.T) {
 				"another host":            {named, Options{TLS: TLS{CA: p.ca}}, "is for localhost, not for 127.0.0.1", "one of these names"},
 			} {
 				t.Run(name, func(t *testing.T) {
-					test.opt.Transport, test.opt.RetryFor = by, time.Minute // which is not used up
+					test.opt.Transport, test.opt.Streams, test.opt.RetryFor = by, 1, time.Minute // which is not used up
 					at := home
 					if test.opt.Home != "" {
 						at = test.opt.Home
@@ -311,7 +311,7 @@ func TestRenewedMeanwhile(t *testing.T) {
 			var log lines
 			s := serveWith(t, ServerOptions{TLS: p.server(), Log: slog.New(slog.NewJSONHandler(&log, nil)), Clients: []Admission{named("dns:nas.example.org")}}, all)
 			defer s.stop()
-			c := client(t, t.TempDir(), Options{TLS: p.pair("nas"), Transport: by})
+			c := client(t, t.TempDir(), Options{TLS: p.pair("nas"), Transport: by, Streams: 4})
 			r, w := io.Pipe()
 			done := make(chan error, 1)
 			u := s.plain(t, "held")
@@ -447,7 +447,7 @@ openssl ca -config ext -name rule -keyfile middle.key -cert middle.crt -gencrl -
 	defer s.stop()
 	for _, by := range []Transport{TransportTCP, TransportQUIC} {
 		for _, who := range []string{"nas", "plain"} {
-			c := client(t, t.TempDir(), Options{TLS: p.pair(who), Transport: by})
+			c := client(t, t.TempDir(), Options{TLS: p.pair(who), Transport: by, Streams: 1})
 			u := s.plain(t, who)
 			u.Host = "localhost"
 			_, err := c.SendStream(t.Context(), strings.NewReader(who), u)

@@ -329,7 +329,8 @@ func lacks(fxfer, text string) bool {
 type process struct {
 	cmd   *exec.Cmd
 	said  string // file
-	ended chan error
+	err   error  // why it ended
+	ended chan struct{}
 }
 
 // start runs a command that stays, and returns when it serves.
@@ -342,10 +343,13 @@ func (p *page) start(text string) {
 	out, err := os.CreateTemp(p.dir, "said")
 	require.NoError(p.t, err)
 	defer out.Close()
-	x := &process{cmd: p.command(text), said: out.Name(), ended: make(chan error, 1)}
+	x := &process{cmd: p.command(text), said: out.Name(), ended: make(chan struct{})}
 	x.cmd.Stdout, x.cmd.Stderr = out, out
 	require.NoError(p.t, x.cmd.Start())
-	go func() { x.ended <- x.cmd.Wait() }()
+	go func() {
+		x.err = x.cmd.Wait()
+		close(x.ended)
+	}()
 	p.t.Cleanup(func() { x.stop(p.t) })
 	if !server {
 		return
@@ -383,11 +387,11 @@ func (x *process) stop(t *testing.T) {
 		return
 	}
 	select {
-	case err := <-x.ended:
-		t.Errorf("%s has ended: %v", x.cmd, err)
+	case <-x.ended:
+		t.Errorf("%s has ended: %v", x.cmd, x.err)
 	default:
 		_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGTERM)
-		_ = <-x.ended
+		<-x.ended
 	}
 	x.ended = nil
 	if t.Failed() {

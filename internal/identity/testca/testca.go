@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,14 +33,17 @@ type CA struct {
 // serial counts across all.
 var serial atomic.Int64
 
-// Key makes a key: "rsa", "ecdsa" or "ed25519".
+// rsaKey is the only one: making another takes a second under the race detector.
+var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+
+// Key makes a key: "ecdsa" or "ed25519". Of "rsa" there is one.
 func Key(t testing.TB, kind string) crypto.Signer {
 	t.Helper()
 	var key crypto.Signer
 	var err error
 	switch kind {
 	case "rsa":
-		key, err = rsa.GenerateKey(rand.Reader, 2048)
+		key, err = rsaKey()
 	case "ecdsa":
 		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	default:
