@@ -202,7 +202,7 @@ func (s *Server) probing(ctx context.Context, conn transport.Conn, m *wire.Hello
 	conn.Admit()
 	admitted()
 	_ = conn.SetDeadline(time.Now().Add(probe.MaxTime))
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	defer hurry(ctx, conn)()
 	x.log.Info("probe begins", "agent", wire.Printable(m.Agent))
 	defer x.log.Info("probe ends")
 	if _, err := conn.Write(wire.Append(nil, &wire.Welcome{Agent: agent, Host: s.host, MaxStreams: maxStreams})); err != nil {

@@ -364,7 +364,8 @@ func (s *Server) drain(kill context.CancelFunc) {
 func (s *Server) serve(ctx context.Context, conn transport.Conn, v *visit) {
 	defer v.leave()
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	release := hurry(ctx, conn)
+	defer release()
 	begin, cancel := context.WithTimeout(ctx, admitWithin)
 	defer cancel()
 	log := s.log.With("peer", conn.RemoteAddr().String())
@@ -404,6 +405,7 @@ func (s *Server) serve(ctx context.Context, conn transport.Conn, v *visit) {
 		if shaken { // a connection has many streams
 			_ = v.wait(begin)
 		}
+		release() // the server may be ending, and this takes seconds at most
 		s.tally.refuse(refused.Code.String())
 		log.Info("refused", "client", who.shown, "code", refused.Code.String(), "reason", refused.Text)
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
@@ -412,6 +414,20 @@ func (s *Server) serve(ctx context.Context, conn transport.Conn, v *visit) {
 			linger(conn)
 		}
 	}
+}
+
+// hurry has whoever reads and writes on conn give up when ctx ends. After release, which may be called again, deadlines are the caller's.
+func hurry(ctx context.Context, conn transport.Conn) (release func()) {
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
+		_ = conn.SetDeadline(time.Unix(1, 0))
+	})
+	return sync.OnceFunc(func() {
+		if !stop() {
+			<-done
+		}
+	})
 }
 
 // linger reads what the peer has sent already: closing with it unread would reset the connection, and the peer might not
