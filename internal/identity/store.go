@@ -144,21 +144,31 @@ func (s *Store) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil // closing releases the lock
 }
 
-// readFile reads a whole file that is trusted only while none of the mode bits in refused is set. The file info is taken
-// from the open file, before reading.
-func readFile(path string, refused fs.FileMode, why, remedy string) ([]byte, fs.FileInfo, error) {
+// openRegular opens a regular file to read it. The file info is taken from the open file.
+func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close()
 	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+// readFile reads a whole file that is trusted only while none of the mode bits in refused is set. The file info is taken
+// from the open file, before reading.
+func readFile(path string, refused fs.FileMode, why, remedy string) ([]byte, fs.FileInfo, error) {
+	f, info, err := openRegular(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s is not a regular file", path)
-	}
+	defer f.Close()
 	if err := refuseModes(path, info, refused, why, remedy); err != nil {
 		return nil, nil, err
 	}

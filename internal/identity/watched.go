@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -111,18 +110,11 @@ func readAll(paths []string) (texts [][]byte, seen []fs.FileInfo, err error) {
 }
 
 func readRenewed(path string) ([]byte, fs.FileInfo, error) {
-	f, err := os.Open(path)
+	f, info, err := openRegular(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s is not a regular file", path)
-	}
 	text, err := io.ReadAll(io.LimitReader(f, maxRenewed+1))
 	if err == nil && len(text) > maxRenewed {
 		err = fmt.Errorf("%s has more than %d MiB", path, maxRenewed>>20)
