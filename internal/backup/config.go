@@ -18,7 +18,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/fxfer/fxfer/internal/filter"
-	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -62,7 +62,7 @@ type Job struct {
 	Destination fxfer.URL
 	Mode        Mode
 	AllowFailed int            // entries, without which a snapshot counts as good
-	Keep        retention.Keep // of Snapshots
+	Keep        snapshot.Keep  // of Snapshots
 	Zone        *time.Location // of schedule, window, timetable and retention
 	Verify      *Schedule      // when snapshots are read again at the server; nil is never
 
@@ -470,14 +470,14 @@ func (r *reader) tls(n ast.Node) (t fxfer.TLS) {
 	return t
 }
 
-func (r *reader) keep(n ast.Node) (k retention.Keep) {
-	entries := r.mapping(n, "keep", retention.Names()...)
-	for _, name := range retention.Names() {
+func (r *reader) keep(n ast.Node) (k snapshot.Keep) {
+	entries := r.mapping(n, "keep", snapshot.Names()...)
+	for _, name := range snapshot.Names() {
 		var count int
 		read(r, entries, name, &count, parseNumber)
 		k.Set(name, count)
 	}
-	if entries != nil && k == (retention.Keep{}) {
+	if entries != nil && k == (snapshot.Keep{}) {
 		r.fault(n, "that would keep nothing: to keep all, leave keep out")
 	}
 	return k

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -63,7 +63,7 @@ func TestConfig(t *testing.T) {
 	require.Equal(t, fxfer.TLS{CA: "/etc/fxfer/ca.crt"}, shop.TLS)
 	require.Equal(t, []string{"/home", "/etc/"}, home.Sources)
 	require.Equal(t, []string{"*.tmp", "!keep.tmp"}, home.Filters)
-	require.Equal(t, retention.Keep{Last: 3, Daily: 7, Yearly: 2}, home.Keep)
+	require.Equal(t, snapshot.Keep{Last: 3, Daily: 7, Yearly: 2}, home.Keep)
 	require.Equal(t, "Europe/Berlin", home.Schedule.Location().String())
 	require.Equal(t, Pause, home.Overrun)
 	require.Equal(t, Snapshots, home.Mode)

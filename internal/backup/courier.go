@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -115,7 +115,7 @@ func (c *Client) Snapshots(ctx context.Context, j *Job) (names []string, err err
 
 // Prune implements Courier. Where the client may only append, the error is ErrServerPrunes.
 func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
-	if j.Keep == (retention.Keep{}) {
+	if j.Keep == (snapshot.Keep{}) {
 		return nil, nil
 	}
 	client, err := c.client(j, fxfer.Options{})
@@ -142,4 +142,4 @@ func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
 }
 
 // SnapshotTime returns the time of a snapshot, and whether name is one's.
-func SnapshotTime(name string) (time.Time, bool) { return retention.ParseName(name) }
+func SnapshotTime(name string) (time.Time, bool) { return snapshot.ParseName(name) }

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -145,14 +145,14 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 // snapshotName is that of a run: of its due time, unless the last snapshot is as new, such as one that was made by hand. A server to which
 // may only be appended takes none that is older. What was made by a clock far ahead does not count.
 func snapshotName(due, now time.Time, last string) string {
-	newest, ok := retention.ParseName(last)
-	if !ok || retention.Name(due) > last || newest.Sub(now) > clockSlack {
-		return retention.Name(due)
+	newest, ok := snapshot.ParseName(last)
+	if !ok || snapshot.Name(due) > last || newest.Sub(now) > clockSlack {
+		return snapshot.Name(due)
 	}
-	if retention.Name(now) > last {
-		return retention.Name(now)
+	if snapshot.Name(now) > last {
+		return snapshot.Name(now)
 	}
-	return retention.Name(newest.Add(time.Second))
+	return snapshot.Name(newest.Add(time.Second))
 }
 
 // finish keeps what became of a run.
@@ -262,7 +262,7 @@ func (l *leg) attempts(ctx context.Context) error {
 
 // rename gives the run's snapshot the present time.
 func (l *leg) rename() error {
-	name := retention.Name(l.Clock.Now())
+	name := snapshot.Name(l.Clock.Now())
 	l.active.Snapshot = name
 	return l.Store.Update(l.job.Name, func(st *State) error {
 		if st.Active != nil {

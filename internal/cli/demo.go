@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"lukechampine.com/blake3"
 
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/fxfer/fxfer/internal/doctor"
 	"github.com/fxfer/fxfer/internal/identity"
-	"github.com/fxfer/fxfer/internal/plan"
+	"github.com/fxfer/fxfer/internal/path/doctor"
+	"github.com/fxfer/fxfer/internal/path/plan"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 

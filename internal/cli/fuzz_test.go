@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fxfer/fxfer/internal/plan"
+	"github.com/fxfer/fxfer/internal/path/plan"
 	"github.com/fxfer/fxfer/internal/units"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/mattn/go-runewidth"
 	"github.com/spf13/cobra"
 
-	"github.com/fxfer/fxfer/internal/plan"
+	"github.com/fxfer/fxfer/internal/path/plan"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fxfer/fxfer/internal/probe"
+	"github.com/fxfer/fxfer/internal/path/probe"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 

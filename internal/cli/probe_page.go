@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/fxfer/fxfer/internal/probe"
+	"github.com/fxfer/fxfer/internal/path/probe"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/fxfer/fxfer/internal/probe"
+	"github.com/fxfer/fxfer/internal/path/probe"
 )
 
 const (

@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/identity"
-	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/web"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -36,7 +36,7 @@ type serveFlags struct {
 	name   string
 	log    logFlags
 	quiet  bool
-	keep   retention.Keep
+	keep   snapshot.Keep
 	age    time.Duration // from which partial files are removed; 0: never
 	web    string        // address of metrics and dashboard; "" is none
 }
@@ -129,7 +129,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	f.log.add(flags)
 	addParsed(flags, &f.web, "web", "port", "", "metrics, health and dashboard, on this machine or as ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
-	addParsed(flags, &f.keep, "keep", "policy", "all", "snapshots that stay where clients may only append, as daily=7,weekly=4", retention.ParseKeep)
+	addParsed(flags, &f.keep, "keep", "policy", "all", "snapshots that stay where clients may only append, as daily=7,weekly=4", snapshot.ParseKeep)
 }
 
 // addBounds adds the flags that bound what clients, and those that want to be, may take of this machine.

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/identity"
-	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -185,7 +185,7 @@ func (r *serverReader) shares(n ast.Node) error {
 			"rights":      parsedKey(r, &s.Rights, identity.ParseRights),
 			"allow":       listKey(r, &s.Allow, parsePrefix),
 			"rate-limit":  parsedKey(r, &s.RateLimit, parseLimit),
-			"keep":        parsedKey(r, &s.Keep, retention.ParseKeep),
+			"keep":        parsedKey(r, &s.Keep, snapshot.ParseKeep),
 			"quota":       parsedKey(r, &s.Quota, parseQuota),
 			"quota-files": parsedKey(r, &s.QuotaFiles, parseFiles),
 		}, nil)

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/blake3tree"
 	"github.com/fxfer/fxfer/internal/compress"
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 	"lukechampine.com/blake3/guts"
@@ -41,7 +41,7 @@ func (v *Receiver) AddStream(stream Stream) {
 type inbox struct {
 	buf   []byte // a payload
 	block []byte // a block with holes, once one came
-	hash  blake3tree.Hasher
+	hash  digest.Hasher
 	parts []stretch // that the block was made of, if it is a patch
 	lap   *lap
 }
@@ -194,7 +194,7 @@ func (in *inbox) readBlock(from io.Reader, payload []byte) error {
 		if err != nil {
 			return err
 		}
-		if whole := at &^ (blake3tree.GroupSize - 1); whole-digested >= blake3tree.GroupSize {
+		if whole := at &^ (digest.GroupSize - 1); whole-digested >= digest.GroupSize {
 			in.lap.enter(Digest)
 			in.hash.Write(payload[digested:whole])
 			in.lap.enter(Receive)
@@ -357,7 +357,7 @@ func (v *Receiver) reject(e *receiving, block int64) {
 func (v *Receiver) recheck(e *receiving, missing extents) {
 	defer v.running.Done()
 	buf := make([]byte, 1<<e.entry.BlockLog)
-	var hash blake3tree.Hasher
+	var hash digest.Hasher
 	var bad extents
 	err := e.part.Recorded(func(block int64, cv [32]byte) error {
 		if err := v.ctx.Err(); err != nil {

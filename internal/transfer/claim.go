@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/blake3tree"
 	"github.com/fxfer/fxfer/internal/compress"
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -133,7 +133,7 @@ type task struct {
 type carrier struct {
 	room    []byte // header and payload of a block, or a batch
 	scratch []byte // of a payload with holes
-	hash    blake3tree.Hasher
+	hash    digest.Hasher
 	small   []*sending
 	lap     *lap
 }

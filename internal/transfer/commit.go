@@ -8,7 +8,7 @@ import (
 	"path"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/blake3tree"
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 	"lukechampine.com/blake3/guts"
@@ -450,16 +450,16 @@ func (v *Receiver) readSmall(s *disk.Staged, e *receiving) error {
 var errReadback = wire.Errorf(wire.CodeIntegrity, "read back from the disk, the file's digest is not the sender's")
 
 // digest reads a file of the target whose size is known and digests it, but for the blocks that have no data.
-func (v *Receiver) digest(f io.ReaderAt, e *receiving) (digest [32]byte, err error) {
+func (v *Receiver) digest(f io.ReaderAt, e *receiving) (root [32]byte, err error) {
 	buf := make([]byte, 1<<e.entry.BlockLog)
-	var hash blake3tree.Hasher
+	var hash digest.Hasher
 	var tree hashTree
 	for _, x := range e.emptyBlocks {
 		tree.addRun(x.Start, x.Count, holeNode)
 	}
 	for b := int64(0); b < e.blocks; b++ {
 		if v.ctx.Err() != nil {
-			return digest, context.Cause(v.ctx)
+			return root, context.Cause(v.ctx)
 		}
 		if i := e.emptyBlocks.find(b); i < len(e.emptyBlocks) && e.emptyBlocks[i].Start <= b {
 			b = e.emptyBlocks[i].Start + e.emptyBlocks[i].Count - 1
@@ -467,12 +467,12 @@ func (v *Receiver) digest(f io.ReaderAt, e *receiving) (digest [32]byte, err err
 		}
 		data := buf[:lengthOf(e.size, e.entry.BlockLog, b)]
 		if err := readFull(f, data, b<<e.entry.BlockLog); err != nil {
-			return digest, err
+			return root, err
 		}
 		hash.Reset(b << e.entry.BlockLog)
 		hash.Write(data)
 		tree.add(b, hash.Sum())
 	}
-	digest, _ = tree.root(e.blocks)
-	return digest, nil
+	root, _ = tree.root(e.blocks)
+	return root, nil
 }

@@ -6,7 +6,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/fxfer/fxfer/internal/blake3tree"
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -156,7 +156,7 @@ type offerer struct {
 	e    *receiving
 	d    *deltaReceive
 	buf  []byte
-	hash blake3tree.Hasher
+	hash digest.Hasher
 }
 
 func (o *offerer) run() error {

@@ -5,7 +5,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/fxfer/fxfer/internal/blake3tree"
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/wire"
 	"lukechampine.com/blake3/guts"
 )
@@ -97,7 +97,7 @@ type differ struct {
 	d    *deltaSend
 	todo extents // blocks that are not released
 	buf  []byte
-	hash blake3tree.Hasher
+	hash digest.Hasher
 }
 
 var (

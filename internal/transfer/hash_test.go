@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/fxfer/fxfer/internal/blake3tree"
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/stretchr/testify/require"
 	"lukechampine.com/blake3"
 )
@@ -26,12 +26,12 @@ func TestHashTree(t *testing.T) {
 		}
 		blocks := (size + blockSize - 1) / blockSize
 		var tree hashTree
-		var h blake3tree.Hasher
+		var h digest.Hasher
 		for n, i := range rng.Perm(blocks) {
 			block := data[i*blockSize : min(size, (i+1)*blockSize) : min(size, (i+1)*blockSize)]
 			h.Reset(int64(i * blockSize))
 			for len(block) > 0 {
-				k := min(len(block), (1+rng.IntN(3))*blake3tree.GroupSize)
+				k := min(len(block), (1+rng.IntN(3))*digest.GroupSize)
 				h.Write(block[:k:k])
 				block = block[k:]
 			}
@@ -51,7 +51,7 @@ func TestHashTree(t *testing.T) {
 func BenchmarkBlockHash(b *testing.B) {
 	buf := make([]byte, 1<<20)
 	b.SetBytes(1 << 20)
-	var h blake3tree.Hasher
+	var h digest.Hasher
 	for b.Loop() {
 		h.Reset(0)
 		h.Write(buf)

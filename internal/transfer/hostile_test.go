@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/blake3tree"
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
@@ -580,7 +580,7 @@ func openFiles(t *testing.T) int {
 
 // digestOfBlock is what the header of a block of a file with blocks of 64 KiB says.
 func digestOfBlock(block int64, payload []byte) [32]byte {
-	var hash blake3tree.Hasher
+	var hash digest.Hasher
 	hash.Reset(block * smallBlock)
 	hash.Write(payload)
 	node := hash.Sum()

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/fxfer/fxfer/internal/blake3tree"
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
@@ -43,7 +43,7 @@ func leftOver(t *testing.T, dir string, x wire.Entry, damaged ...int64) []byte {
 // endOf is the end of an entry without holes.
 func endOf(content []byte) *wire.EndEntry {
 	var tree hashTree
-	var hash blake3tree.Hasher
+	var hash digest.Hasher
 	blocks := blocksOf(int64(len(content)), wire.MinBlockLog)
 	for b := range blocks {
 		hash.Reset(b << wire.MinBlockLog)

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/blake3tree"
 	"github.com/fxfer/fxfer/internal/compress"
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 	"lukechampine.com/blake3/guts"
@@ -655,7 +655,7 @@ func (s *Sender) feed(e *sending) {
 }
 
 // read fills payload with a block of a file and digests it on the way. It returns the ranges of the block that hold data, nil for all of it.
-func (s *Sender) read(lap *lap, e *sending, block int64, payload []byte, hash *blake3tree.Hasher) ([]disk.Range, error) {
+func (s *Sender) read(lap *lap, e *sending, block int64, payload []byte, hash *digest.Hasher) ([]disk.Range, error) {
 	f, err := e.acquire()
 	if err != nil {
 		return nil, err
@@ -702,7 +702,7 @@ func readFull(f io.ReaderAt, part []byte, off int64) error {
 }
 
 // readRanges fills payload, which begins at off, with the ranges of data and with zeros between them.
-func readRanges(f File, off int64, data []disk.Range, payload []byte, hash *blake3tree.Hasher) error {
+func readRanges(f File, off int64, data []disk.Range, payload []byte, hash *digest.Hasher) error {
 	clear(payload)
 	for _, r := range data {
 		if err := readFull(f, payload[r.Off-off:][:r.Len], r.Off); err != nil {
@@ -1067,22 +1067,22 @@ func (s *Sender) compare(e *sending, digest [32]byte) error {
 const comparesAtOnce = 4
 
 // digestOf reads a whole file.
-func (s *Sender) digestOf(e *sending) (digest [32]byte, err error) {
+func (s *Sender) digestOf(e *sending) (root [32]byte, err error) {
 	buf := make([]byte, 1<<maxBlockLog)
-	var hash blake3tree.Hasher
+	var hash digest.Hasher
 	var tree hashTree
 	for block := range e.blocks {
 		if s.ctx.Err() != nil {
-			return digest, context.Cause(s.ctx)
+			return root, context.Cause(s.ctx)
 		}
 		hash.Reset(block << e.item.Entry.BlockLog)
 		if _, err := s.read(nil, e, block, buf[:lengthOf(e.size, e.item.Entry.BlockLog, block)], &hash); err != nil {
-			return digest, err
+			return root, err
 		}
 		tree.add(block, hash.Sum())
 	}
-	digest, _ = tree.root(e.blocks)
-	return digest, nil
+	root, _ = tree.root(e.blocks)
+	return root, nil
 }
 
 // need queues what the receiver lacks and returns what it has, and how many bytes that is.
@@ -1130,7 +1130,7 @@ func (e *sending) eachOf(x extents) func(func(int64) bool) {
 func (s *Sender) recheck(e *sending, have extents) {
 	defer s.running.Done()
 	buf := make([]byte, 1<<maxBlockLog)
-	var hash blake3tree.Hasher
+	var hash digest.Hasher
 	for b := range e.eachOf(have) {
 		s.mu.Lock()
 		skip := e.tree.has(b)

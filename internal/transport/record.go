@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/crypto/chacha20poly1305"
 
-	"github.com/fxfer/fxfer/internal/vaesgcm"
+	"github.com/fxfer/fxfer/internal/transport/tlsrecord/vaesgcm"
 )
 
 // The record protocol of TLS 1.3 after the handshake, RFC 8446 section 5. crypto/tls does the handshake; its record layer costs one

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 )
 
 func TestChoose(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"golang.org/x/sys/unix"
 )
 

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 )
 
 func runDelay() time.Duration { return 0 }

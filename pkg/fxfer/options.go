@@ -22,8 +22,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
-	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -181,7 +181,7 @@ type Share struct {
 	Rights    Rights         // the most that any client has
 	Allow     []netip.Prefix // addresses that may use it; nil is any
 	RateLimit int64          // of all sessions on it, bit/s in each direction; 0 is none
-	Keep      retention.Keep // which of a series of snapshots stay when another is complete; the zero one is all
+	Keep      snapshot.Keep  // which of a series of snapshots stay when another is complete; the zero one is all
 
 	Quota      int64 // bytes that files in it may have; 0 is any number, as below
 	QuotaFiles int64 // entries in it, folders included

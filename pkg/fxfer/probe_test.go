@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fxfer/fxfer/internal/identity"
-	"github.com/fxfer/fxfer/internal/probe"
+	"github.com/fxfer/fxfer/internal/path/probe"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )

@@ -24,7 +24,7 @@ import (
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
-	"github.com/fxfer/fxfer/internal/probe"
+	"github.com/fxfer/fxfer/internal/path/probe"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/compress"
-	"github.com/fxfer/fxfer/internal/diagnose"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"

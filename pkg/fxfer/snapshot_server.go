@@ -15,7 +15,7 @@ import (
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/ledger"
-	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -38,7 +38,7 @@ type storing struct {
 	previous *disk.Tree // nil for none
 	resumed  bool
 	own      bool           // the folder itself came with metadata
-	keep     retention.Keep // of the share, which applies once the snapshot is complete
+	keep     snapshot.Keep  // of the share, which applies once the snapshot is complete
 	done     bool           // it is
 	before   string         // name of the previous one, "" for none
 	state    *os.Root       // what is known about the series
@@ -320,7 +320,7 @@ func (s *storing) close() {
 	if s.state != nil {
 		_ = s.state.Close()
 	}
-	if s.done && s.keep != (retention.Keep{}) {
+	if s.done && s.keep != (snapshot.Keep{}) {
 		s.retain()
 	}
 	s.series.Close()

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 )

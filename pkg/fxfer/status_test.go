@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"

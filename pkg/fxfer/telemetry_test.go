@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fxfer/fxfer/internal/retention"
+	"github.com/fxfer/fxfer/internal/snapshot"
 )
 
 var kills = flag.Int("kills", 6, "how often a process is killed")
@@ -40,7 +40,7 @@ func wholeSnapshots(t *testing.T, dir string) (names []string) {
 	}
 	require.NoError(t, err)
 	for _, e := range entries {
-		if _, ok := retention.ParseName(e.Name()); !ok {
+		if _, ok := snapshot.ParseName(e.Name()); !ok {
 			continue
 		}
 		wrong := func() string {

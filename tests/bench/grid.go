@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/lab"
 )
 
 // grid is a set of scenarios that are shown together.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/lab"
 )
 
 const stopGrace = 3 * time.Second // after SIGTERM

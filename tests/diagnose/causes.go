@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 )
 
 // gainWanted is the least share of the gain foretold that a remedy has to bring.

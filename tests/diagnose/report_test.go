@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/stretchr/testify/require"
 )
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 

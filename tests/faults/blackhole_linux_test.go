@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/lab"
 )
 
 const (

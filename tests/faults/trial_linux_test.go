@@ -22,7 +22,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"lukechampine.com/blake3"
 
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 

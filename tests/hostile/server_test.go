@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 	"github.com/stretchr/testify/require"
 )

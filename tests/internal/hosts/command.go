@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/lab"
 )
 
 const serverStart = 10 * time.Second // for a server to listen

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/lab"
 )
 
 // Fxfer is fxfer on two hosts: a server, and a client that the server has admitted. The program is the file fxfer in the folder.

@@ -1,9 +1,9 @@
-// Package blake3tree digests blocks of a file to nodes of the file's BLAKE3 tree, as fast as one core can. Where the
+// Package digest digests blocks of a file to nodes of the file's BLAKE3 tree, as fast as one core can. Where the
 // processor has AVX-512, 16 chunks at a time go through code of its own, and 16 parents at a time above them;
 // elsewhere lukechampine.com/blake3/guts does the work.
 //
 // A chunk is BLAKE3's leaf of 1 KiB, a group is 16 chunks. Sections refer to the BLAKE3 paper.
-package blake3tree
+package digest
 
 import "lukechampine.com/blake3/guts"
 

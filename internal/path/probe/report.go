@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 )
 
 // Report is what a probe found. Times are in seconds, rates in bit/s, sizes in bytes.

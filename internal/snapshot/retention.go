@@ -1,6 +1,6 @@
-// Package retention decides which snapshots stay, and how they are called. It is pure: the same decision is made by a client for a
+// Package snapshot decides which snapshots stay, and how they are called. It is pure: the same decision is made by a client for a
 // mirror's history and by a server for shares to which clients may only append.
-package retention
+package snapshot
 
 import (
 	"fmt"

@@ -18,8 +18,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fxfer/fxfer/internal/lab"
-	"github.com/fxfer/fxfer/internal/plan"
+	"github.com/fxfer/fxfer/internal/path/lab"
+	"github.com/fxfer/fxfer/internal/path/plan"
 )
 
 // fakeSystem is a host in memory.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/plan"
+	"github.com/fxfer/fxfer/internal/path/plan"
 )
 
 const (

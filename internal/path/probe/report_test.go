@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fxfer/fxfer/internal/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )

@@ -1,6 +1,6 @@
 //go:build ignore
 
-// Command gen writes the assembly of package blake3tree to standard output.
+// Command gen writes the assembly of package digest to standard output.
 //
 // What bounds this code is the number of instructions: an Intel processor does two operations on 64 bytes a
 // cycle, one of them possibly a rotation, the other possibly a shuffle. A compression is 784 operations for the

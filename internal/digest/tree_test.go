@@ -1,4 +1,4 @@
-package blake3tree
+package digest
 
 import (
 	"encoding/binary"

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/fxfer/fxfer/internal/lab"
+	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/internal/transport"
 )
 

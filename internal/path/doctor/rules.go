@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/plan"
+	"github.com/fxfer/fxfer/internal/path/plan"
 	"github.com/fxfer/fxfer/internal/units"
 )
 

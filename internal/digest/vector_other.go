@@ -1,6 +1,6 @@
 //go:build !amd64
 
-package blake3tree
+package digest
 
 const haveVector = false
 

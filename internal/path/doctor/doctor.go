@@ -8,7 +8,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/fxfer/fxfer/internal/plan"
+	"github.com/fxfer/fxfer/internal/path/plan"
 )
 
 // ErrUnsupported is matched by the errors of systems that this package can't read.
