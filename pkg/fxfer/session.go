@@ -30,11 +30,14 @@ const (
 	maxStreams = 64
 	// dialTimeout is for one stream, TLS included.
 	dialTimeout = 15 * time.Second
+	// exporterLabel names the channel binding of an invitation's proof (RFC 8446, section 7.5).
+	exporterLabel = "EXPORTER-fxfer-invitation"
+)
+
+const (
 	// maxListing bounds a listing, in bytes, of which an entry takes listedEntry and its names.
 	maxListing  = 512 << 20
 	listedEntry = 128
-	// exporterLabel names the channel binding of an invitation's proof (RFC 8446, section 7.5).
-	exporterLabel = "EXPORTER-fxfer-invitation"
 )
 
 func (u URL) address() string { return net.JoinHostPort(u.Host, strconv.Itoa(u.Port)) }
