@@ -414,7 +414,7 @@ func temporary(err error) bool {
 		return false
 	}
 	var known *Error
-	return !errors.Is(err, transport.ErrImpostor) && (!errors.As(err, &known) || known.Kind == KindUnreachable)
+	return !errors.As(err, &known) || known.Kind == KindUnreachable
 }
 
 // describe turns an error of a session into one for the user.
@@ -456,8 +456,6 @@ func describe(err error, server string) error {
 			e.Remedy = "come again later; send and get do by themselves with --retry-for"
 		}
 		return e
-	case errors.Is(err, transport.ErrImpostor):
-		return &Error{Kind: KindTrust, Err: fmt.Errorf("%s: %w", server, err), Remedy: "somebody has read this host's folder of tickets, and is in between"}
 	case errors.As(err, &hole):
 		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("packets of %d bytes vanish on the way %s, smaller ones arrive", hole.Size(), hole.Way(server)),
 			Remedy: "sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or let ICMP pass the firewalls"}
