@@ -114,7 +114,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	put(&sessionsMax, float64(st.MaxSessions))
 	put(&strangers, float64(st.Strangers))
 	put(&strangersMax, float64(st.MaxStrangers))
-	for _, intent := range fxfer.Intents {
+	for _, intent := range fxfer.Intents() {
 		put(&begun, float64(st.Counters.Begun[intent]), intent)
 	}
 	for _, reason := range fxfer.RefusalReasons() {
@@ -196,7 +196,7 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 // flow tells what was counted of one.
 func (c *collector) flow(f *fxfer.Flow, put func(m *metric, v float64, labels ...string), out chan<- prometheus.Metric) {
 	d := direction(f.Receive)
-	for _, outcome := range fxfer.Outcomes {
+	for _, outcome := range fxfer.Outcomes() {
 		put(&ended, float64(f.Sessions[outcome]), f.Share, d, outcome)
 	}
 	if !f.LastDone.IsZero() {

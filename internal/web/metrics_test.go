@@ -71,8 +71,8 @@ All have few values. Neither clients nor files are labels: [the dashboard](opera
 | %s | %s |
 | %s | %s; [diagnose.md](diagnose.md) tells how they are found |
 `, "`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`", "`go_goroutines`, `go_memstats_heap_alloc_bytes`",
-		"`share`", "`direction`", "`receive` `send`", "`intent`", quoted(append([]string(nil), fxfer.Intents...)),
-		"`outcome`", quoted(append([]string(nil), fxfer.Outcomes...)), "`outcome`", "`committed` `unchanged` `failed` `removed`",
+		"`share`", "`direction`", "`receive` `send`", "`intent`", quoted(append([]string(nil), fxfer.Intents()...)),
+		"`outcome`", quoted(append([]string(nil), fxfer.Outcomes()...)), "`outcome`", "`committed` `unchanged` `failed` `removed`",
 		"`reason`", quoted(fxfer.RefusalReasons()), "`certificate`", quoted([]string{"server", "client_crl"}), "`limiter`", quoted(fxfer.Limiters()))
 	path := filepath.Join("..", "..", "docs", "metrics.md")
 	if *update {
