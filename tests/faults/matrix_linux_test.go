@@ -344,7 +344,7 @@ The disk that fails by itself is ext4 on a loop device; the one that fails when 
 which the kernel at hand cannot have. Clocks are those that the processes see: ptrace(2) takes the vDSO from them and changes what the kernel answers; the times that
 file systems give to files stay.
 
-`+"`go test ./tests/faults -run TestMatrix -faults . -trials 20 -timeout 0 -report \"$PWD/docs/reliability.md\"`"+` makes this page; it needs root
+`+"`go test ./tests/faults -run TestMatrix -faults . -trials 20 -timeout 0 -report \"$PWD/docs/evidence/reliability.md\"`"+` makes this page; it needs root
 on Linux, /dev/fuse, loop devices and mkfs.ext4. With -results it can be made in parts, and has the figures of the other tests, too.
 `, int64(lineRate)/1e6, lineRTT, retryFor, byItself, again, missed, runtime.NumCPU(), hangs, kinds, len(all), wrong, partial, hung, broken, seeds[0], seeds[1], lines.String())
 }

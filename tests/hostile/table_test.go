@@ -13,11 +13,11 @@ import (
 )
 
 var (
-	updateTable = flag.Bool("update", false, "write docs/attacks.md anew, from all tests")
+	updateTable = flag.Bool("update", false, "write docs/evidence/attacks.md anew, from all tests")
 	halfOpen    = flag.Int("half-open", 2000, "connections of TestHalfOpen and TestFlood that say nothing")
 )
 
-const tableFile = "../../docs/attacks.md"
+const tableFile = "../../docs/evidence/attacks.md"
 
 // try is an attack: who tries what, and what contains it.
 type try struct{ who, what, guard, test string }
@@ -103,7 +103,7 @@ func compareTable(code int) int {
 	}
 	was, err := os.ReadFile(tableFile)
 	if err != nil || !bytes.Equal(was, now) {
-		fmt.Fprintln(os.Stderr, "docs/attacks.md is not what the tests try: go test ./tests/hostile -update", err)
+		fmt.Fprintln(os.Stderr, "docs/evidence/attacks.md is not what the tests try: go test ./tests/hostile -update", err)
 		return 1
 	}
 	return 0
