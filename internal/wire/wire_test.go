@@ -3,7 +3,9 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -19,7 +21,8 @@ func examples() []Message {
 				Compare: Compare{Checksum: true, Update: true, Existing: true, IgnoreExisting: true}, Sync: SyncNone, Readback: true,
 				NumericIDs: true, Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Delta: DeltaAuto, AllowFailed: 7,
 			},
-			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z"},
+			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z",
+			Replaces: [16]byte{3}},
 		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},
 		&Welcome{Agent: "a", Host: "h", MaxStreams: 64},
 		&Refuse{Code: CodeTrust, Text: "no"},
@@ -60,6 +63,18 @@ func examples() []Message {
 		&Retire{Streams: []uint64{0, 300}},
 		&Volley{Proof: [16]byte{6}, First: 9, Sizes: []uint64{1472, 65507}, Time: 100},
 	}
+}
+
+// TestBytes compares what is encoded with the bytes in testdata/messages.txt. They never change for what exists: a
+// peer of another release reads them.
+func TestBytes(t *testing.T) {
+	var b strings.Builder
+	for _, m := range examples() {
+		fmt.Fprintf(&b, "%T %x\n", m, Append(nil, m))
+	}
+	want, err := os.ReadFile("testdata/messages.txt")
+	require.NoError(t, err)
+	require.Equal(t, string(want), b.String())
 }
 
 func TestRoundTrip(t *testing.T) {

@@ -247,15 +247,18 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		return nil, err
 	}
 	server := serverOf(u)
-	t := newTracker(&c.opt)
+	follow := trackerOptions{DryRun: c.opt.Target.DryRun, File: c.opt.File}
+	var list *manifest // nil for none
 	if c.opt.Manifest != "" && !c.opt.Target.DryRun {
 		var err error
-		if t.manifest, err = newManifest(c.opt.Manifest, local); err != nil {
+		if list, err = newManifest(c.opt.Manifest, local); err != nil {
 			return nil, &Error{Kind: KindLocalDisk, Err: err}
 		}
-		t.manifest.exact = hello.Intent != wire.Pull
-		defer t.manifest.discard()
+		list.exact = hello.Intent != wire.Pull
+		defer list.discard()
+		follow.Keep = list
 	}
+	t := newTracker(follow)
 	fresh := !c.opt.Target.DryRun && !c.opt.Target.Checksum && hello.Intent != wire.Store && c.firstTime(server, &hello, what)
 	if fresh && hello.Intent == wire.Pull { // what is there may spare most of it
 		for _, name := range namesOf(&hello) {
@@ -305,11 +308,11 @@ func (c *Client) transfer(ctx context.Context, u URL, hello wire.Hello, what []s
 		if worked(t.written+t.copied-before, s.heard.Load(), time.Since(began)) {
 			alive, try = time.Now(), 0
 		}
-		if err == nil && t.manifest != nil {
-			if n := t.manifest.unread(); n > 0 && c.opt.Notice != nil {
+		if err == nil && list != nil {
+			if n := list.unread(); n > 0 && c.opt.Notice != nil {
 				c.opt.Notice(fmt.Sprintf("reading %d files for the manifest", n))
 			}
-			if err = t.manifest.finish(ctx, t.fail); err != nil && ctx.Err() == nil {
+			if err = list.finish(ctx, t.fail); err != nil && ctx.Err() == nil {
 				err = &Error{Kind: KindLocalDisk, Err: err}
 			}
 		}
@@ -411,7 +414,7 @@ func temporary(err error) bool {
 		return false
 	}
 	var known *Error
-	return !errors.Is(err, transport.ErrImpostor) && (!errors.As(err, &known) || known.Kind == KindUnreachable)
+	return !errors.As(err, &known) || known.Kind == KindUnreachable
 }
 
 // describe turns an error of a session into one for the user.
@@ -453,8 +456,6 @@ func describe(err error, server string) error {
 			e.Remedy = "come again later; send and get do by themselves with --retry-for"
 		}
 		return e
-	case errors.Is(err, transport.ErrImpostor):
-		return &Error{Kind: KindTrust, Err: fmt.Errorf("%s: %w", server, err), Remedy: "somebody has read this host's folder of tickets, and is in between"}
 	case errors.As(err, &hole):
 		return &Error{Kind: KindUnreachable, Err: fmt.Errorf("packets of %d bytes vanish on the way %s, smaller ones arrive", hole.Size(), hole.Way(server)),
 			Remedy: "sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or let ICMP pass the firewalls"}

@@ -34,7 +34,7 @@ func FuzzManifest(f *testing.F) {
 		for p, digest := range files {
 			require.Equal(t, path.Clean(p), p)
 			lossy = lossy || strings.ToValidUTF8(p, "\ufffd") != p
-			m.add(&FileResult{Path: p, Outcome: Committed, Digest: hexDigest(digest)}, &wire.Entry{Kind: wire.File})
+			m.Add(&FileResult{Path: p, Outcome: Committed, Digest: hexDigest(digest)}, &wire.Entry{Kind: wire.File})
 		}
 		require.NoError(t, m.finish(t.Context(), nil))
 		again, err := readManifest(m.name)

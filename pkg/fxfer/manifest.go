@@ -75,16 +75,16 @@ func newManifest(name string, local place) (*manifest, error) {
 	return m, nil
 }
 
-// restart forgets everything: a new session finds each entry anew.
-func (m *manifest) restart() {
+// Restart forgets everything: a new session finds each entry anew.
+func (m *manifest) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.count = 0
 	m.err = errors.Join(m.lines.empty(), m.later.empty())
 }
 
-// add takes note of a file that is in place.
-func (m *manifest) add(r *FileResult, x *wire.Entry) {
+// Add takes note of a file that is in place.
+func (m *manifest) Add(r *FileResult, x *wire.Entry) {
 	switch {
 	case x.Kind != wire.File && x.Kind != wire.Hardlink:
 		return

@@ -30,11 +30,11 @@ func TestManifest(t *testing.T) {
 	defer m.discard()
 	m.exact = true
 	file := func(path, digest string, o Outcome, size, modified int64) {
-		m.add(&FileResult{Path: path, Outcome: o, Digest: digest}, &wire.Entry{Kind: wire.File, Size: size, ModTime: modified})
+		m.Add(&FileResult{Path: path, Outcome: o, Digest: digest}, &wire.Entry{Kind: wire.File, Size: size, ModTime: modified})
 	}
 	file("forgotten", hexDigest([32]byte{9}), Committed, 1, 0)
 	file("forgotten too", "", Unchanged, 1, 0)
-	m.restart()
+	m.Restart()
 	file("to/sent", hexDigest([32]byte{1}), Committed, 1, 0)
 	file("to/a\n\\b\xff", hexDigest([32]byte{2}), Committed, 1, 0)
 	file("to/same", "", Unchanged, 1, same.ModTime.UnixNano())
@@ -42,8 +42,8 @@ func TestManifest(t *testing.T) {
 	file("to/gone", "", Unchanged, 3, 0)
 	file("to/skipped", "", Skipped, 3, 0)
 	file("to/failed", "", Failed, 3, 0)
-	m.add(&FileResult{Path: "to/link", Outcome: Made}, &wire.Entry{Kind: wire.Hardlink, ModTime: same.ModTime.UnixNano()})
-	m.add(&FileResult{Path: "to", Outcome: Made}, &wire.Entry{Kind: wire.Dir})
+	m.Add(&FileResult{Path: "to/link", Outcome: Made}, &wire.Entry{Kind: wire.Hardlink, ModTime: same.ModTime.UnixNano()})
+	m.Add(&FileResult{Path: "to", Outcome: Made}, &wire.Entry{Kind: wire.Dir})
 	link, err := tree.Stat("link")
 	require.NoError(t, err)
 	require.NoError(t, os.Chtimes(filepath.Join(dir, "link"), same.ModTime, same.ModTime), link)
@@ -83,7 +83,7 @@ func TestManifestInterrupted(t *testing.T) {
 	defer tree.Close()
 	m, err := newManifest(filepath.Join(dir, "m"), func(entry string) (*disk.Tree, string) { return tree, entry })
 	require.NoError(t, err)
-	m.add(&FileResult{Path: "f", Outcome: Unchanged}, &wire.Entry{Kind: wire.File, Size: 1})
+	m.Add(&FileResult{Path: "f", Outcome: Unchanged}, &wire.Entry{Kind: wire.File, Size: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, m.finish(ctx, func(FileResult) {}), context.Canceled)

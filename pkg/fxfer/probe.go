@@ -22,12 +22,13 @@ const (
 	DefaultProbeBytes = 16 << 30
 	minProbeTime      = 3 * time.Second
 	maxProbeTime      = time.Minute
-	// maxProbes bounds the probes that a server carries at a time: more would measure each other.
-	maxProbes = 4
 	// smallAfter is how long the handshake of a probe may take until it is tried with packets of smallMTU bytes, which any path carries.
 	smallAfter = 5 * time.Second
 	smallMTU   = 576
 )
+
+// maxProbes bounds the probes that a server carries at a time: more would measure each other.
+const maxProbes = 4
 
 // ProbeOptions say how a path is probed. Zero is automatic for each.
 type ProbeOptions struct {

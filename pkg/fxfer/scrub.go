@@ -20,8 +20,10 @@ const (
 	scrubFiles = "files"
 	scrubBytes = "bytes"
 	scrubSame  = "same"
-	scrubEvery = 500 * time.Millisecond
 )
+
+// scrubEvery is how often a server tells how far it is.
+const scrubEvery = 500 * time.Millisecond
 
 // Scrub has the server read a snapshot in the folder that u leads to, and compare it with the digests that it noted when the snapshot
 // was made, with low priority. visit is called for each difference, from one goroutine at a time. If there are any, the Comparison comes

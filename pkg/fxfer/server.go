@@ -135,7 +135,6 @@ func NewServer(opt ServerOptions) (*Server, error) {
 func (s *Server) listenOn(addr string) error {
 	of := func(p transport.Protocol, addr string) error {
 		cfg := transport.Config{Identity: s.key, Protocol: p, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion, Socket: s.opt.Socket, Datagrams: s.opt.Datagrams, Turn: s.gate.turn}
-		cfg.Vouched = true // whom nobody vouches for is told so, which an alert might not achieve
 		if s.pair != nil {
 			cfg.Certificate = s.pair.Certificate
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,11 +29,14 @@ const (
 	maxStreams = 64
 	// dialTimeout is for one stream, TLS included.
 	dialTimeout = 15 * time.Second
+	// exporterLabel names the channel binding of an invitation's proof (RFC 8446, section 7.5).
+	exporterLabel = "EXPORTER-fxfer-invitation"
+)
+
+const (
 	// maxListing bounds a listing, in bytes, of which an entry takes listedEntry and its names.
 	maxListing  = 512 << 20
 	listedEntry = 128
-	// exporterLabel names the channel binding of an invitation's proof (RFC 8446, section 7.5).
-	exporterLabel = "EXPORTER-fxfer-invitation"
 )
 
 func (u URL) address() string { return net.JoinHostPort(u.Host, strconv.Itoa(u.Port)) }
@@ -165,9 +167,6 @@ func (s *clientSession) run(ctx context.Context) error {
 	_, _ = rand.Read(s.hello.Secret[:])
 	s.cfg = s.config()
 	s.cfg.Path.MTU = s.mtu
-	// A proof of an invitation is bound to the connection, and what a stream gave is gone if another transport has to be taken.
-	_, once := s.source.(*transfer.StreamSource)
-	s.cfg.Early = s.cfg.Protocol == transport.QUIC && s.url.Token == "" && !once
 	defer s.group.Close(partWithin)
 	limit := NewThrottle(0)
 	if s.hello.Intent != wire.Pull { // then the server sends
@@ -219,17 +218,12 @@ func (s *clientSession) run(ctx context.Context) error {
 		return err
 	}
 	defer control.Close()
-	if !s.cfg.Early {
-		s.opened.Store(true)
-	}
+	s.opened.Store(true)
 	s.watched.reached(control.RemoteAddr())
 	if err := s.begin(control, first, clock); err != nil {
 		return err
 	}
 	close(s.ready)
-	if s.cfg.Early {
-		s.dials.Go(func() { s.reached(ctx, control) })
-	}
 	s.dials.Go(func() { doubt(ctx, s.heard.Load, s.reach, s.cancel) })
 	s.grow(ctx, first)
 	if opt.Transport == TransportAuto && s.cfg.Protocol == transport.TCP {
@@ -239,17 +233,6 @@ func (s *clientSession) run(ctx context.Context) error {
 		s.watch(ctx)
 	}
 	return s.work(ctx)
-}
-
-// reached waits for the server's answer where the session has begun without it.
-func (s *clientSession) reached(ctx context.Context, control transport.Conn) {
-	if err := control.Handshake(ctx); err != nil {
-		s.cancel(err)
-		return
-	}
-	s.opened.Store(true)
-	s.connected.Store(true)
-	assume(s.coder, control)
 }
 
 // partWithin is how long a session that has ended waits until the server has got its last words.
@@ -264,7 +247,6 @@ func (s *clientSession) config() transport.Config {
 	}
 	cfg := s.client.transportTo(s.url)
 	cfg.Protocol, cfg.Group, cfg.QLog, cfg.SockBuf, cfg.Congestion = s.via.of.protocol(), &s.group, opt.QLog, opt.SockBuf, opt.Congestion
-	cfg.Tickets = filepath.Join(s.client.store.Dir(), "tickets")
 	return cfg
 }
 
@@ -310,9 +292,7 @@ func (s *clientSession) open(ctx context.Context) (transport.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !cfg.Early {
-		s.connected.Store(true)
-	}
+	s.connected.Store(true)
 	s.hello.Version, s.hello.Agent = wire.Version, agent
 	s.hello.SockBuf, s.hello.Congestion = int64(s.cfg.SockBuf), s.cfg.Congestion
 	s.hello.MaxStreams = uint64(s.client.opt.MaxStreams)
@@ -726,16 +706,7 @@ func (s *clientSession) joinBy(ctx context.Context, id uint64, path transport.Pa
 	if err != nil {
 		return nil, err
 	}
-	answered := func() {
-		if conn.Handshake(s.ctx) == nil {
-			s.connected.Store(true)
-		}
-	}
-	if cfg.Early {
-		s.dials.Go(answered)
-	} else {
-		answered()
-	}
+	s.connected.Store(true)
 	m := &wire.Join{Version: wire.Version, Session: s.hello.Session, Secret: s.hello.Secret, Stream: id,
 		SockBuf: int64(s.cfg.SockBuf), Congestion: s.cfg.Congestion}
 	if _, err := conn.Write(wire.Append(nil, m)); err != nil {

@@ -161,9 +161,7 @@ type booked struct {
 }
 
 func newBook(x *serverSession, peer string) *book {
-	opt := &Options{}
-	opt.Target.DryRun = x.hello.Target.DryRun
-	b := &book{x: x, tally: x.server.tally, tracker: newTracker(opt)}
+	b := &book{x: x, tally: x.server.tally, tracker: newTracker(trackerOptions{DryRun: x.hello.Target.DryRun})}
 	b.counted.progress = &Report{}
 	b.fixed = SessionStatus{
 		ID: x.guest.id, Receive: x.hello.Intent != wire.Pull, Client: string(x.guest.who.id), Peer: peer,

@@ -12,10 +12,10 @@ import (
 // tracker turns the engine's events into progress, results and a report. It outlives the sessions of one transfer: the first
 // block of counters is of all of them, the second of the present one.
 type tracker struct {
-	opt   *Options
+	opt   trackerOptions
 	start time.Time
 
-	telling sync.Mutex // held while Options.File is called
+	telling sync.Mutex // held while opt.File is called
 
 	mu         sync.Mutex
 	written    int64
@@ -29,7 +29,6 @@ type tracker struct {
 	warnings   []Warning
 	peak       float64
 	reconnects int
-	manifest   *manifest // nil for none
 
 	walking   bool
 	files     int64
@@ -56,7 +55,21 @@ type mark struct {
 	written int64
 }
 
-func newTracker(opt *Options) *tracker {
+// trackerOptions say who hears of the results.
+type trackerOptions struct {
+	DryRun bool
+	File   func(FileResult) // is called with each result, one at a time; nil is nobody
+	// Keep is a list of the results that begins anew with each session; nil is none.
+	Keep resultList
+}
+
+// resultList keeps results with the entries that they belong to.
+type resultList interface {
+	Restart()
+	Add(r *FileResult, x *wire.Entry)
+}
+
+func newTracker(opt trackerOptions) *tracker {
 	t := &tracker{opt: opt, start: time.Now()}
 	t.begin()
 	return t
@@ -72,8 +85,8 @@ func (t *tracker) begin() {
 	t.plan = Plan{}
 	t.active = list.New()
 	t.byIndex = make(map[uint64]*list.Element)
-	if t.manifest != nil {
-		t.manifest.restart()
+	if t.opt.Keep != nil {
+		t.opt.Keep.Restart()
 	}
 }
 
@@ -92,8 +105,8 @@ func (t *tracker) event(e transfer.Event) {
 	if !over {
 		return
 	}
-	if t.manifest != nil {
-		t.manifest.add(&r, e.Entry)
+	if t.opt.Keep != nil {
+		t.opt.Keep.Add(&r, e.Entry)
 	}
 	t.tell(r)
 }
@@ -168,7 +181,7 @@ func (t *tracker) count(e *transfer.Event) (r FileResult, over bool) {
 	case transfer.Removed:
 		t.removed++
 		r.Outcome = Removed
-		if t.opt.Target.DryRun {
+		if t.opt.DryRun {
 			r.Outcome = WouldRemove
 		}
 		return r, true
@@ -326,7 +339,7 @@ func (t *tracker) report(server string) *Report {
 		Removed: t.removed, Bytes: t.bytes, Written: t.written, Copied: t.copied, Resumed: t.resumed, Failures: t.failures, Warnings: t.warnings, Peak: t.peak,
 		Reconnects: t.reconnects,
 	}
-	if t.opt.Target.DryRun {
+	if t.opt.DryRun {
 		plan := t.plan
 		r.Plan = &plan
 	}

@@ -21,7 +21,7 @@ func told(t *tracker, events ...transfer.Event) {
 
 func TestOutcomes(t *testing.T) {
 	var got []FileResult
-	tr := newTracker(&Options{File: func(r FileResult) { got = append(got, r) }})
+	tr := newTracker(trackerOptions{File: func(r FileResult) { got = append(got, r) }})
 	bad := errors.New("bad")
 	for i := range uint64(5) {
 		told(tr, transfer.Event{Kind: transfer.Found, Index: i})
@@ -62,7 +62,7 @@ func TestOutcomes(t *testing.T) {
 
 // TestOutcomesOfSessions finds in the second session what the first one committed.
 func TestOutcomesOfSessions(t *testing.T) {
-	tr := newTracker(&Options{})
+	tr := newTracker(trackerOptions{})
 	told(tr, transfer.Event{Kind: transfer.Found, Index: 0}, transfer.Event{Kind: transfer.Committed, Index: 0},
 		transfer.Event{Kind: transfer.Found, Index: 1}, transfer.Event{Kind: transfer.Started, Index: 1})
 	tr.reconnects++
@@ -78,7 +78,7 @@ func TestOutcomesOfSessions(t *testing.T) {
 
 func TestDryRunOutcomes(t *testing.T) {
 	var got []Outcome
-	tr := newTracker(&Options{Target: Target{DryRun: true}, File: func(r FileResult) { got = append(got, r.Outcome) }})
+	tr := newTracker(trackerOptions{DryRun: true, File: func(r FileResult) { got = append(got, r.Outcome) }})
 	told(tr,
 		transfer.Event{Kind: transfer.WouldSend, Index: 0, New: true}, transfer.Event{Kind: transfer.WouldSend, Index: 1},
 		transfer.Event{Kind: transfer.WouldSet, Index: 2}, transfer.Event{Kind: transfer.Same, Index: 3}, transfer.Event{Kind: transfer.Removed, Index: 4},
@@ -91,7 +91,7 @@ func TestDryRunOutcomes(t *testing.T) {
 
 // TestWarningsBounded has a peer invent kinds of warnings.
 func TestWarningsBounded(t *testing.T) {
-	tr := newTracker(&Options{})
+	tr := newTracker(trackerOptions{})
 	for i := range 1000 {
 		told(tr, transfer.Event{Kind: transfer.Warned, Warning: &wire.Warning{What: string(rune('0' + i)), Count: 1 << 63}})
 	}
@@ -101,7 +101,7 @@ func TestWarningsBounded(t *testing.T) {
 func TestStrict(t *testing.T) {
 	for strict, want := range map[bool]Kind{false: KindOther, true: KindPartial} {
 		c := &Client{opt: Options{Target: Target{Strict: strict}}}
-		tr := newTracker(&c.opt)
+		tr := newTracker(trackerOptions{})
 		told(tr, transfer.Event{Kind: transfer.Warned, Warning: &wire.Warning{What: "owner", Path: "a", Text: "no", Count: 3}})
 		r, err := c.finish(tr, "s", "", &sessionStats{}, nil)
 		require.Len(t, r.Warnings, 1)

@@ -22,12 +22,15 @@ import (
 const (
 	// verifyAhead bounds the entries that are walked and not sent.
 	verifyAhead = 1024
+	// verifyPatience is how long the client may take for its own files before it reads or asks on.
+	verifyPatience = 10 * time.Minute
+)
+
+const (
 	// verifyBatch bounds the entries of a message.
 	verifyBatch = 256
 	// verifyPing is how often the client hears of us while a long file is read.
 	verifyPing = 5 * time.Second
-	// verifyPatience is how long the client may take for its own files before it reads or asks on.
-	verifyPatience = 10 * time.Minute
 )
 
 // verification is the server's side of a Verify.
