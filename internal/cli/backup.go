@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -69,15 +70,15 @@ func openSite(file string) (*site, error) {
 	if file == "" {
 		file = filepath.Join(home, jobsName)
 	}
-	config, err := backup.Load(file)
-	var problems backup.Problems
+	jobs, err := backup.Load(file)
+	var problems config.Faults
 	switch {
 	case errors.As(err, &problems):
-		return nil, usageError("docs/backups.md has all keys", "%w", err)
+		return nil, usageError("`fxfer backup check` lists all faults; docs/backups.md explains all keys", "%w", err)
 	case err != nil:
 		return nil, usageError("--file names another", "read the jobs: %w", err)
 	}
-	return &site{home: home, config: config, store: backup.OpenStore(home)}, nil
+	return &site{home: home, config: jobs, store: backup.OpenStore(home)}, nil
 }
 
 // jobs returns those of the names, all if there are none.
@@ -123,7 +124,7 @@ func newBackupCheckCommand(file *string) *cobra.Command {
 		Args:  exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := openSite(*file)
-			var problems backup.Problems
+			var problems config.Faults
 			if errors.As(err, &problems) {
 				for _, p := range problems {
 					fmt.Fprintln(c.OutOrStdout(), oneLine(p.Error()))

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/config"
 )
 
 // forecastFrom is how much of a job's history forecasts rest on.
@@ -30,7 +31,7 @@ than max-age, its last run failed, or a verification found something.`,
 		Args: func(c *cobra.Command, args []string) error { return noEmpty(args) },
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := openSite(*file)
-			var problems backup.Problems
+			var problems config.Faults
 			if errors.As(err, &problems) {
 				return usageError("a daemon that runs goes on with the jobs that it has read before; `fxfer backup check` lists the faults", "%w", problems)
 			}

@@ -105,7 +105,7 @@ func FuzzConfig(f *testing.F) {
 		if len(text) > 4096 {
 			return
 		}
-		settings, err := parseConfig("c.yaml", []byte(text), commands)
+		settings, err := parseSettings("c.yaml", []byte(text), commands)
 		if err != nil {
 			_, code := classify(err)
 			require.Equal(t, 2, code)
