@@ -237,7 +237,7 @@ func (j *Job) fields() []config.Field {
 		config.Scalar("name", &j.Name, parseJobName),
 		config.Scalar("time-zone", &j.Zone, parseZone),
 		config.Scalar("schedule", &j.Schedule, schedule),
-		config.Scalar("jitter", &j.Jitter, parseSpanOfTime),
+		config.Scalar("jitter", &j.Jitter, units.ParseTime),
 		config.List("sources", &j.Sources, parseSource),
 		config.List("filters", &j.Filters, parseRule),
 		config.Scalar("max-size", &j.MaxSize, units.ParseSize),
@@ -252,8 +252,8 @@ func (j *Job) fields() []config.Field {
 		config.Scalar("overrun", &j.Overrun, oneOf(Continue, Pause, Fail)),
 		config.Scalar("rate", &j.Rate, rate),
 		config.Scalar("retries", &j.Retries, parseNumber),
-		config.Scalar("backoff", &j.Backoff, parseSpanOfTime),
-		config.Scalar("max-age", &j.MaxAge, parseSpanOfTime),
+		config.Scalar("backoff", &j.Backoff, units.ParseTime),
+		config.Scalar("max-age", &j.MaxAge, units.ParseTime),
 		config.Inner("pre", func(n config.Node) { j.Pre = preHooks(n) }),
 		config.Inner("post", func(n config.Node) { j.Post = postHooks(n) }),
 		config.Inner("notify", func(n config.Node) { j.Notify = notices(n) }),
@@ -371,7 +371,7 @@ func hooks(n config.Node, usual Hook, more func(*Hook) []config.Field) (all []Ho
 		if item.IsMapping() {
 			item.Object("a hook", append([]config.Field{
 				config.Scalar("command", &h.Command, parseCommand),
-				config.Scalar("timeout", &h.Timeout, parseSpanOfTime),
+				config.Scalar("timeout", &h.Timeout, units.ParseTime),
 				config.Inner("env", func(n config.Node) {
 					pairs(n, "env", func(name, value string) { h.Env = append(h.Env, name+"="+value) })
 				}),
@@ -403,7 +403,7 @@ func notices(n config.Node) (all []Notice) {
 			config.Scalar("webhook", &x.Webhook, parseWebhook),
 			config.Scalar("command", &x.Command, parseCommand),
 			config.List("on", &x.On, oneOf(EventSuccess, EventFailure, EventPaused, EventAlarm, EventRecovered)),
-			config.Scalar("timeout", &x.Timeout, parseSpanOfTime),
+			config.Scalar("timeout", &x.Timeout, units.ParseTime),
 			config.Inner("headers", func(n config.Node) {
 				x.Headers = map[string]string{}
 				pairs(n, "headers", func(name, value string) { x.Headers[name] = value })
@@ -445,20 +445,6 @@ func parseJobName(s string) (string, error) {
 		return "", fmt.Errorf("%q: expected letters, digits, - and _, at most 63", s)
 	}
 	return s, nil
-}
-
-// parseSpanOfTime reads a duration, which may have days and weeks: 7d, 26h.
-func parseSpanOfTime(s string) (time.Duration, error) {
-	if n, ok := strings.CutSuffix(s, "d"); ok {
-		if days, err := strconv.ParseUint(n, 10, 16); err == nil {
-			return time.Duration(days) * 24 * time.Hour, nil
-		}
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is not a time such as 30s, 10m, 26h or 7d", s)
-	}
-	return d, nil
 }
 
 func parseSource(s string) (string, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/backup"
 	"github.com/fxfer/fxfer/internal/config"
+	"github.com/fxfer/fxfer/internal/units"
 )
 
 // forecastFrom is how much of a job's history forecasts rest on.
@@ -132,14 +133,14 @@ func conditionText(s *backup.Status) string {
 	if a == nil || a.Now.Bytes == 0 || a.Now.Walking || s.Job.Command != "" {
 		return string(s.Condition)
 	}
-	return fmt.Sprintf("%s, %s of %s", s.Condition, percent(a.Now.Done, a.Now.Bytes), showBytes(a.Now.Bytes))
+	return fmt.Sprintf("%s, %s of %s", s.Condition, units.PercentDone(a.Now.Done, a.Now.Bytes), units.Bytes(a.Now.Bytes))
 }
 
 func goodText(s *backup.Status) string {
 	if s.State.LastGood.IsZero() {
 		return "none"
 	}
-	return showSpan(s.Age) + " old"
+	return units.Span(s.Age) + " old"
 }
 
 func lastText(s *backup.Status) string {
@@ -147,7 +148,7 @@ func lastText(s *backup.Status) string {
 	if r == nil {
 		return "none"
 	}
-	return fmt.Sprintf("%s, %s in %s", outcomeText(r), showBytes(r.Written), showSpan(r.Duration()))
+	return fmt.Sprintf("%s, %s in %s", outcomeText(r), units.Bytes(r.Written), units.Span(r.Duration()))
 }
 
 // outcomeText is how a run ended, and what it lacks.

@@ -14,6 +14,7 @@ import (
 	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -230,7 +231,7 @@ func parseQuota(s string) (int64, error) {
 	if s == "none" {
 		return 0, nil
 	}
-	n, err := parseSize(s)
+	n, err := units.ParseSize(s)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("%w, or none", err)
