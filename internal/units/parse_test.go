@@ -1,4 +1,4 @@
-package cli
+package units
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ func TestParseRate(t *testing.T) {
 		"1B/s": 8, "10KB/s": 80e3, "20MB/s": 160e6, "1.25GB/s": 10e9,
 		"1KiB/s": 8192, "3MiB/s": 3 << 23, "1GiB/s": 8 << 30,
 	} {
-		got, err := parseRate(in)
+		got, err := ParseRate(in)
 		require.NoError(t, err, in)
 		require.Equal(t, want, got, in)
 	}
@@ -21,7 +21,7 @@ func TestParseRate(t *testing.T) {
 		"1tbit", "200 mbit", " 1gbit", "1gbit ", "-1mbit", "+1mbit", "1e3mbit", "1,5mbit", ".5gbit", "1.gbit", "0.5bit",
 		"10000000000gbit", "1kibit", "1KIB/s", "1gbit/s", "0x10mbit", "infgbit",
 	} {
-		_, err := parseRate(in)
+		_, err := ParseRate(in)
 		require.ErrorContains(t, err, "is not a rate: give bits as", in)
 	}
 }
@@ -31,7 +31,7 @@ func TestParseSize(t *testing.T) {
 		"0": 0, "17520": 17520, "1B": 1, "64KB": 64e3, "1MB": 1e6, "4.7GB": 4.7e9, "2TB": 2e12,
 		"64KiB": 64 << 10, "1MiB": 1 << 20, "1.5GiB": 3 << 29, "1TiB": 1 << 40, "9223372036854775807": 1<<63 - 1,
 	} {
-		got, err := parseSize(in)
+		got, err := ParseSize(in)
 		require.NoError(t, err, in)
 		require.Equal(t, want, got, in)
 	}
@@ -39,7 +39,7 @@ func TestParseSize(t *testing.T) {
 		"", "B", "64K", "64k", "64kB", "64kb", "64Kib", "64kib", "1mb", "1gbit", "1MB/s", "-1", "1.5", "0.3KiB", "1 MB",
 		"1e6", "9223372036854775808", "9000000TiB", "1PB", "١MB",
 	} {
-		_, err := parseSize(in)
+		_, err := ParseSize(in)
 		require.ErrorContains(t, err, "is not a size: give bytes as", in)
 	}
 }
