@@ -86,7 +86,7 @@ func TestAppendOnly(t *testing.T) {
 		t.Skip("symlinks take a right")
 	}
 	defer goleak.VerifyNone(t)
-	s := serveWith(t, server.ServerOptions{MaxHandshakes: 1e6, MaxHandshakesPerAddress: 1e6, MaxConnections: 4096, MaxConnectionsPerAddress: 4096}, identity.Append)
+	s := serveWith(t, server.Options{MaxHandshakes: 1e6, MaxHandshakesPerAddress: 1e6, MaxConnections: 4096, MaxConnectionsPerAddress: 4096}, identity.Append)
 	defer s.stop()
 	mine, other := t.TempDir(), t.TempDir()
 	dir := t.TempDir()

@@ -134,7 +134,7 @@ func TestRetry(t *testing.T) {
 	home, dir, source := t.TempDir(), t.TempDir(), t.TempDir()
 	data := sessiontest.RandomFile(t, filepath.Join(source, "big"), 60<<20)
 	start := func(listen string) (*server.Server, context.CancelFunc, chan error) {
-		s, err := server.NewServer(server.ServerOptions{Home: home, Listen: listen, Shares: []server.Share{{Name: "data", Dir: dir, Rights: identity.Read | identity.Write}}})
+		s, err := server.New(server.Options{Home: home, Listen: listen, Shares: []server.Share{{Name: "data", Dir: dir, Rights: identity.Read | identity.Write}}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)

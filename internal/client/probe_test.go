@@ -62,7 +62,7 @@ func TestProbe(t *testing.T) {
 func TestProbeRate(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	const limit = 40 * 1000 * 1000
-	s := serveWith(t, server.ServerOptions{RateLimit: 4 * limit, ClientRateLimit: limit}, identity.Read)
+	s := serveWith(t, server.Options{RateLimit: 4 * limit, ClientRateLimit: limit}, identity.Read)
 	defer s.stop()
 	r, err := newClient(t, t.TempDir(), Options{}).Probe(t.Context(), s.invited(t), ProbeOptions{Time: minProbeTime, Streams: 4})
 	require.NoError(t, err)

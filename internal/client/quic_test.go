@@ -25,7 +25,7 @@ import (
 func TestQUICTurns(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const each, n = 500 * time.Millisecond, 3
-	s := serveWith(t, server.ServerOptions{Transport: session.TransportQUIC, MaxConnectionsPerAddress: 8, MaxHandshakesPerAddress: int(time.Second / each)}, identity.Read)
+	s := serveWith(t, server.Options{Transport: session.TransportQUIC, MaxConnectionsPerAddress: 8, MaxHandshakesPerAddress: int(time.Second / each)}, identity.Read)
 	defer s.stop()
 	c := newClient(t, t.TempDir(), Options{Transport: session.TransportQUIC})
 	u := s.invited(t)
@@ -99,7 +99,7 @@ func TestGetTurns(t *testing.T) {
 	require.True(t, turned)
 	require.True(t, ended, "those of TCP end before the transfer does")
 	require.Equal(t, session.TransportQUIC, r.Transport)
-	for _, sent := range s.Status().Counters.Flows {
+	for _, sent := range s.Status().Counters.Traffic {
 		require.Zero(t, sent.Resent)
 	}
 	got, err := os.ReadFile(back)
@@ -113,7 +113,7 @@ func TestManyQUICClients(t *testing.T) {
 		t.Skip("200 connections")
 	}
 	const clients = 100
-	s := serveWith(t, server.ServerOptions{MaxSessionsPerClient: clients}, identity.Read|identity.Write)
+	s := serveWith(t, server.Options{MaxSessionsPerClient: clients}, identity.Read|identity.Write)
 	defer s.stop()
 	home := t.TempDir()
 	source := filepath.Join(t.TempDir(), "f")

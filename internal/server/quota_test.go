@@ -43,7 +43,7 @@ func TestShareQuota(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	const quota, files, writers, each = 24 << 20, 40, 20, 4
-	s := serveWith(t, ServerOptions{}, identity.Read|identity.Write)
+	s := serveWith(t, Options{}, identity.Read|identity.Write)
 	defer s.stop()
 	opt := s.opt
 	opt.Shares[0].Quota, opt.Shares[0].QuotaFiles = quota, files

@@ -61,8 +61,8 @@ func TestStatus(t *testing.T) {
 	st := s.Status()
 	require.Empty(t, st.Transfers)
 	require.Equal(t, map[string]int64{"receive": 1}, st.Counters.Begun)
-	require.Len(t, st.Counters.Flows, 1)
-	f := st.Counters.Flows[0]
+	require.Len(t, st.Counters.Traffic, 1)
+	f := st.Counters.Traffic[0]
 	require.Equal(t, int64(len(data)), f.Bytes)
 	require.Equal(t, int64(1), f.Files[string(session.Committed)])
 	require.Equal(t, map[string]int64{OutcomeDone: 1}, f.Sessions)

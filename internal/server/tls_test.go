@@ -59,8 +59,8 @@ func (p *pki) pair(name string) client.TLS {
 }
 
 // server is a server's.
-func (p *pki) server() ServerTLS {
-	return ServerTLS{Cert: p.at("server.crt"), Key: p.at("server.key"), ClientCA: p.ca}
+func (p *pki) server() TLS {
+	return TLS{Cert: p.at("server.crt"), Key: p.at("server.key"), ClientCA: p.ca}
 }
 
 const all = identity.Read | identity.Write
@@ -77,7 +77,7 @@ func TestCertificates(t *testing.T) {
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		t.Run(string(by), func(t *testing.T) {
 			home := t.TempDir()
-			s := serveWith(t, ServerOptions{TLS: p.server(), Clients: []Admission{
+			s := serveWith(t, Options{TLS: p.server(), Clients: []Admission{
 				named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]session.Rights{"*": all}},
 			}}, all)
 			defer s.stop()
@@ -135,24 +135,24 @@ func TestCertificateRefusals(t *testing.T) {
 		t.Run(string(by), func(t *testing.T) {
 			home := t.TempDir()
 			clients := []Admission{named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]session.Rights{"*": all}}}
-			s := serveWith(t, ServerOptions{TLS: p.server(), Clients: clients}, all)
+			s := serveWith(t, Options{TLS: p.server(), Clients: clients}, all)
 			defer s.stop()
-			keys := serveWith(t, ServerOptions{Clients: clients[1:]}, all)
+			keys := serveWith(t, Options{Clients: clients[1:]}, all)
 			defer keys.stop()
 			expired := testca.Server()
 			expired.NotAfter = time.Now().Add(-time.Minute)
 			p.servers.Issue(t, expired, "ecdsa").Write(t, p.dir, "old")
-			old := serveWith(t, ServerOptions{TLS: ServerTLS{Cert: p.at("old.crt"), Key: p.at("old.key")}, Clients: clients[1:]}, all)
+			old := serveWith(t, Options{TLS: TLS{Cert: p.at("old.crt"), Key: p.at("old.key")}, Clients: clients[1:]}, all)
 			defer old.stop()
 			role := testca.Server()
 			role.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 			p.servers.Issue(t, role, "ecdsa").Write(t, p.dir, "role")
-			wrong := serveWith(t, ServerOptions{TLS: ServerTLS{Cert: p.at("role.crt"), Key: p.at("role.key")}, Clients: clients[1:]}, all)
+			wrong := serveWith(t, Options{TLS: TLS{Cert: p.at("role.crt"), Key: p.at("role.key")}, Clients: clients[1:]}, all)
 			defer wrong.stop()
 			far := testca.Server()
 			far.IPAddresses = nil
 			p.servers.Issue(t, far, "ecdsa").Write(t, p.dir, "far")
-			named := serveWith(t, ServerOptions{TLS: ServerTLS{Cert: p.at("far.crt"), Key: p.at("far.key")}, Clients: clients[1:]}, all)
+			named := serveWith(t, Options{TLS: TLS{Cert: p.at("far.crt"), Key: p.at("far.key")}, Clients: clients[1:]}, all)
 			defer named.stop()
 			for name, test := range map[string]struct {
 				at   *site
@@ -208,13 +208,13 @@ func TestCertificateRefusals(t *testing.T) {
 	}
 	_, err = client.NewClient(client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.at("none")}})
 	require.Equal(t, session.KindLocalDisk, session.KindOf(err))
-	for _, opt := range []ServerOptions{
-		{TLS: ServerTLS{Key: p.at("nas.key")}}, {TLS: ServerTLS{ClientCRL: p.at("x")}}, {Clients: []Admission{named("dns:x")}},
+	for _, opt := range []Options{
+		{TLS: TLS{Key: p.at("nas.key")}}, {TLS: TLS{ClientCRL: p.at("x")}}, {Clients: []Admission{named("dns:x")}},
 		{TLS: p.server(), Clients: []Admission{named("x")}}, {TLS: p.server(), Clients: []Admission{named("dns:x"), named("dns:X")}},
 		{TLS: p.server(), Clients: []Admission{{Certificate: "dns:x", Key: strings.Repeat("A", 43)}}},
 	} {
 		opt.Home, opt.Listen, opt.Shares = t.TempDir(), "127.0.0.1:0", []Share{{Name: "data", Dir: t.TempDir(), Rights: all}}
-		_, err := NewServer(opt)
+		_, err := New(opt)
 		require.Equal(t, session.KindUsage, session.KindOf(err), "%v", err)
 	}
 }
@@ -223,7 +223,7 @@ func TestCertificateRefusals(t *testing.T) {
 func TestNamedRights(t *testing.T) {
 	p := newPKI(t)
 	var audit lines
-	s := serveWith(t, ServerOptions{TLS: p.server(), Audit: slog.New(slog.NewJSONHandler(&audit, nil)), Clients: []Admission{
+	s := serveWith(t, Options{TLS: p.server(), Audit: slog.New(slog.NewJSONHandler(&audit, nil)), Clients: []Admission{
 		{Name: "nas", Certificate: "dns:nas.example.org", Rights: map[string]session.Rights{"data": all}, MaxSessions: 1},
 		{Name: "any", Certificate: "*", Rights: map[string]session.Rights{"data": identity.List}},
 	}}, all)
@@ -278,7 +278,7 @@ func TestRevokedCertificate(t *testing.T) {
 	tls := p.server()
 	list := func(certs ...*x509.Certificate) []byte { return p.clients.Revoke(t, time.Hour, certs...) }
 	tls.ClientCRL = p.write(t, "crl", list())
-	s := serveWith(t, ServerOptions{TLS: tls, Clients: []Admission{named("*")}}, all)
+	s := serveWith(t, Options{TLS: tls, Clients: []Admission{named("*")}}, all)
 	defer s.stop()
 	nas, laptop := newClient(t, t.TempDir(), client.Options{TLS: p.pair("nas")}), newClient(t, t.TempDir(), client.Options{TLS: p.pair("laptop")})
 	ended := held(t, nas, s, s.plain(t, "held"))
@@ -314,7 +314,7 @@ func TestRenewedMeanwhile(t *testing.T) {
 		t.Run(string(by), func(t *testing.T) {
 			p := newPKI(t)
 			var log lines
-			s := serveWith(t, ServerOptions{TLS: p.server(), Log: slog.New(slog.NewJSONHandler(&log, nil)), Clients: []Admission{named("dns:nas.example.org")}}, all)
+			s := serveWith(t, Options{TLS: p.server(), Log: slog.New(slog.NewJSONHandler(&log, nil)), Clients: []Admission{named("dns:nas.example.org")}}, all)
 			defer s.stop()
 			c := newClient(t, t.TempDir(), client.Options{TLS: p.pair("nas"), Transport: by, Streams: 4})
 			r, w := io.Pipe()
@@ -361,7 +361,7 @@ func TestRenewedMeanwhile(t *testing.T) {
 func TestJoinByAnother(t *testing.T) {
 	p := newPKI(t)
 	p.root.Issue(t, testca.Client("nas.example.org"), "rsa").Write(t, p.dir, "renewed")
-	s := serveWith(t, ServerOptions{TLS: p.server(), Clients: []Admission{named("*")}}, all)
+	s := serveWith(t, Options{TLS: p.server(), Clients: []Admission{named("*")}}, all)
 	defer s.stop()
 	ended := held(t, newClient(t, t.TempDir(), client.Options{TLS: p.pair("nas")}), s, s.plain(t, "held"))
 	var hello *wire.Hello
@@ -453,7 +453,7 @@ openssl ca -config ext -name rule -keyfile middle.key -cert middle.crt -gencrl -
 	p.ca = p.at("root.crt")
 	tls := p.server()
 	tls.ClientCRL = p.at("crl.pem")
-	s := serveWith(t, ServerOptions{TLS: tls, Clients: []Admission{named("uri:spiffe://example.org/nas"), named("cn:plain")}}, all)
+	s := serveWith(t, Options{TLS: tls, Clients: []Admission{named("uri:spiffe://example.org/nas"), named("cn:plain")}}, all)
 	defer s.stop()
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		for _, who := range []string{"nas", "plain"} {
