@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/identity"
-	"github.com/fxfer/fxfer/internal/ledger"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"lukechampine.com/blake3"
@@ -182,7 +182,7 @@ func TestManyDigests(t *testing.T) {
 	verify := func(nights ...int) {
 		for _, n := range nights {
 			found := 0
-			require.NoError(t, ledger.Digests(root, night(n), func(path string, digest [32]byte) error {
+			require.NoError(t, snapshot.Digests(root, night(n), func(path string, digest [32]byte) error {
 				found++
 				text, err := os.ReadFile(filepath.Join(s.dir, "p", night(n), path))
 				require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -383,7 +384,7 @@ func (g *guest) openPath(name, p string, need session.Rights) (*openShare, error
 		return nil, err
 	}
 	first, _, _ := strings.Cut(rest, "/")
-	_, notSnapshot := disk.SnapshotTime(first)
+	_, notSnapshot := snapshot.ParseName(first)
 	owned, failed := series.Owned(string(g.who.id))
 	if failed != nil || !owned || notSnapshot != nil && (rest != "" || need != identity.List) {
 		return nil, err
@@ -404,7 +405,7 @@ func (g *guest) openList(name, p string) (share *openShare, shown func(disk.Meta
 			return share, func(disk.Meta) bool { return true }, nil
 		}
 		return share, func(m disk.Meta) bool {
-			_, err := disk.SnapshotTime(m.Path)
+			_, err := snapshot.ParseName(m.Path)
 			return err == nil || m.Kind == disk.Symlink
 		}, nil
 	}
