@@ -163,7 +163,7 @@ func TestCertificateRefusals(t *testing.T) {
 				"no name of ours":         {s, client.Options{TLS: p.pair("laptop")}, "its name is not admitted: dns:laptop.example.org", "administrator"},
 				"another CA's client":     {s, client.Options{TLS: p.pair("forged")}, `certificate is signed by "CN=Other", which leads to no CA`, "administrator"},
 				"no intermediate":         {s, client.Options{TLS: p.pair("short")}, `certificate is signed by "CN=Clients", which leads to no CA`, "administrator"},
-				"expired":                 {s, client.Options{TLS: p.pair("past")}, "this client's certificate has expired on ", "administrator"},
+				"expired":                 {s, client.Options{TLS: p.pair("past")}, "this client's certificate expired on ", "administrator"},
 				"not yet valid":           {s, client.Options{TLS: p.pair("early")}, "this client's certificate is not valid before ", "administrator"},
 				"a server as a client":    {s, client.Options{TLS: p.pair("server")}, "this client's certificate is not for clients", "administrator"},
 				"nameless":                {s, client.Options{TLS: p.pair("nameless")}, "it has no name", "administrator"},
@@ -172,7 +172,7 @@ func TestCertificateRefusals(t *testing.T) {
 				"no client's certificate": {s, client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.ca}}, "this client's key is not admitted", "invitation"},
 				"a server with keys":      {keys, client.Options{TLS: client.TLS{CA: p.ca}}, "presents no certificate of a CA", "leave --tls-ca out"},
 				"a server of keys":        {keys, client.Options{TLS: client.TLS{Cert: p.at("nas.crt"), Key: p.at("nas.key")}, Pin: keys.Pin()}, "this server knows clients by their keys", "administrator"},
-				"an expired server":       {old, client.Options{TLS: client.TLS{CA: p.ca}}, "has expired on ", "renew it"},
+				"an expired server":       {old, client.Options{TLS: client.TLS{CA: p.ca}}, "expired on ", "renew it"},
 				"a client as a server":    {wrong, client.Options{TLS: client.TLS{CA: p.ca}}, "is not for servers", "serverAuth"},
 				"another host":            {named, client.Options{TLS: client.TLS{CA: p.ca}}, "is for localhost, not for 127.0.0.1", "one of these names"},
 			} {
