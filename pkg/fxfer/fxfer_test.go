@@ -10,7 +10,6 @@ import (
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"lukechampine.com/blake3"
 )
 
@@ -78,7 +77,7 @@ func randomFile(t *testing.T, name string, n int) []byte {
 }
 
 func TestSendGetList(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home, dir := t.TempDir(), t.TempDir()
@@ -124,7 +123,7 @@ func TestSendGetList(t *testing.T) {
 }
 
 func TestTrust(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read)
 	defer s.stop()
 	dir := t.TempDir()
@@ -161,6 +160,7 @@ func TestTrust(t *testing.T) {
 
 // TestLearned keeps what a path took for the next start.
 func TestLearned(t *testing.T) {
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home, dir := t.TempDir(), t.TempDir()
@@ -182,6 +182,7 @@ func TestLearned(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	s := serve(t, identity.Read)
 	u := s.plain(t, "f")
 	s.stop()
@@ -191,7 +192,7 @@ func TestUnreachable(t *testing.T) {
 
 // TestRetry ends the server in the middle of a transfer and starts another in its place.
 func TestRetry(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	home, dir, source := t.TempDir(), t.TempDir(), t.TempDir()
 	data := randomFile(t, filepath.Join(source, "big"), 60<<20)
 	start := func(listen string) (*Server, context.CancelFunc, chan error) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/path/probe"
@@ -16,7 +15,7 @@ import (
 )
 
 func TestProbe(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read)
 	defer s.stop()
 	c := client(t, t.TempDir(), Options{})
@@ -59,7 +58,7 @@ func TestProbe(t *testing.T) {
 
 // A probe is held to the rates that transfers are held to.
 func TestProbeRate(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	const limit = 40 * mbit
 	s := serveWith(t, ServerOptions{RateLimit: 4 * limit, ClientRateLimit: limit}, identity.Read)
 	defer s.stop()
@@ -73,7 +72,7 @@ func TestProbeRate(t *testing.T) {
 
 // TestProbeAdmission lets only admitted clients probe, and few at a time.
 func TestProbeAdmission(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read)
 	member := client(t, t.TempDir(), Options{Pin: s.Pin()})
 	_, err := member.Probe(t.Context(), s.plain(t, ""), ProbeOptions{})

@@ -16,7 +16,6 @@ import (
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 var rates = flag.Bool("rates", false, "measure rate limits on the clock: a minute and a half on a quiet host")
@@ -42,9 +41,10 @@ func admitting(t *testing.T, home string, opt ServerOptions) (*site, ServerOptio
 
 // TestReload changes the rate of a session that runs, and what the next one may do.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	for _, push := range []bool{true, false} {
 		t.Run(fmt.Sprintf("push=%t", push), func(t *testing.T) {
-			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			t.Parallel()
 			home, dir := t.TempDir(), t.TempDir()
 			s, opt := admitting(t, home, ServerOptions{RateLimit: 8 * kbit}) // hours
 			defer s.stop()
@@ -121,7 +121,7 @@ func held(t *testing.T, c *Client, s *site, u URL) (ended chan error) {
 // TestRevoked ends the running session of a client that is revoked, whether it was admitted by the options or by an invitation, and of one
 // whose right is taken away.
 func TestRevoked(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	home := t.TempDir()
 	s, opt := admitting(t, home, ServerOptions{})
 	defer s.stop()
@@ -161,7 +161,7 @@ func TestRevoked(t *testing.T) {
 
 // TestRefusals has a client hear what it may not.
 func TestRefusals(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	home := t.TempDir()
 	s, opt := admitting(t, home, ServerOptions{})
 	defer s.stop()
@@ -268,7 +268,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // A share whose folder is removed is refused as a whole, and serves again once there is a folder of this path, without a restart.
 func TestShareFolderReplaced(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	c := client(t, t.TempDir(), Options{})
