@@ -18,12 +18,11 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // QUIC's handshakes of one address wait for each other, as TCP's do.
 func TestQUICTurns(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	const each, n = 500 * time.Millisecond, 3
 	s := serveWith(t, server.Options{Transport: session.TransportQUIC, MaxConnectionsPerAddress: 8, MaxHandshakesPerAddress: int(time.Second / each)}, identity.Read)
 	defer s.stop()
@@ -40,7 +39,7 @@ func TestQUICTurns(t *testing.T) {
 
 // TestQUIC moves a file there and back.
 func TestQUIC(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	source := filepath.Join(t.TempDir(), "f")
@@ -65,7 +64,7 @@ func TestQUIC(t *testing.T) {
 
 // TestGetTurns: the streams of a get that goes on with another transport end when all that they carry has come, and nothing is sent twice.
 func TestGetTurns(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home := t.TempDir()

@@ -19,7 +19,6 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 var rates = flag.Bool("rates", false, "measure rate limits on the clock: a minute and a half on a quiet host")
@@ -45,9 +44,10 @@ func admitting(t *testing.T, home string, opt Options) (*site, Options) {
 
 // TestReload changes the rate of a session that runs, and what the next one may do.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	for _, push := range []bool{true, false} {
 		t.Run(fmt.Sprintf("push=%t", push), func(t *testing.T) {
-			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			t.Parallel()
 			home, dir := t.TempDir(), t.TempDir()
 			s, opt := admitting(t, home, Options{RateLimit: 8 * kbit}) // hours
 			defer s.stop()
@@ -124,7 +124,7 @@ func held(t *testing.T, c *client.Client, s *site, u session.URL) (ended chan er
 // TestRevoked ends the running session of a client that is revoked, whether it was admitted by the options or by an invitation, and of one
 // whose right is taken away.
 func TestRevoked(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	home := t.TempDir()
 	s, opt := admitting(t, home, Options{})
 	defer s.stop()
@@ -164,7 +164,7 @@ func TestRevoked(t *testing.T) {
 
 // TestRefusals has a client hear what it may not.
 func TestRefusals(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	home := t.TempDir()
 	s, opt := admitting(t, home, Options{})
 	defer s.stop()
@@ -271,7 +271,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // A share whose folder is removed is refused as a whole, and serves again once there is a folder of this path, without a restart.
 func TestShareFolderReplaced(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	c := newClient(t, t.TempDir(), client.Options{})

@@ -14,17 +14,17 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // TestSeats fills a server: another session is refused with the reason, and one that waits gets its turn.
 func TestSeats(t *testing.T) {
+	t.Parallel()
 	for name, opt := range map[string]Options{
 		"this client has 1 sessions": {MaxSessionsPerClient: 1},
 		"the server has 1 sessions":  {MaxSessions: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			t.Parallel()
 			s := serveWith(t, opt, identity.Read|identity.Write)
 			defer s.stop()
 			home, source := t.TempDir(), filepath.Join(t.TempDir(), "f")

@@ -22,7 +22,6 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // pki is a folder of certificates: of servers and clients, each by a CA of its own below one root.
@@ -72,7 +71,7 @@ func named(name string) Admission {
 
 // TestCertificates has a client and a server that know each other by certificates, keys, or one of each.
 func TestCertificates(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	p := newPKI(t)
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		t.Run(string(by), func(t *testing.T) {
@@ -117,6 +116,7 @@ func TestCertificates(t *testing.T) {
 
 // TestCertificateRefusals: each side says why it does not take the other's certificate, and nothing falls back to keys.
 func TestCertificateRefusals(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	other := testca.New(t, "Other")
 	p.write(t, "other.pem", testca.PEM(other.Cert))
@@ -221,6 +221,7 @@ func TestCertificateRefusals(t *testing.T) {
 
 // TestNamedRights: what is said of a name, of all names, and in authorized_clients.
 func TestNamedRights(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	var audit lines
 	s := serveWith(t, Options{TLS: p.server(), Audit: slog.New(slog.NewJSONHandler(&audit, nil)), Clients: []Admission{
@@ -274,6 +275,7 @@ func (l *lines) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.tex
 
 // TestRevokedCertificate: a list that is renewed ends the sessions of what is on it, and no others.
 func TestRevokedCertificate(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	tls := p.server()
 	list := func(certs ...*x509.Certificate) []byte { return p.clients.Revoke(t, time.Hour, certs...) }
@@ -310,6 +312,7 @@ func TestRevokedCertificate(t *testing.T) {
 // TestRenewedMeanwhile: a transfer goes on while the certificates of both sides are renewed, with streams of the new ones. A pair that does not match
 // changes nothing.
 func TestRenewedMeanwhile(t *testing.T) {
+	t.Parallel()
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		t.Run(string(by), func(t *testing.T) {
 			p := newPKI(t)
@@ -359,6 +362,7 @@ func TestRenewedMeanwhile(t *testing.T) {
 // TestJoinByAnother: a data stream is taken only of the client whose session it is, also where all secrets are known. A renewed certificate of the same
 // name is the same client.
 func TestJoinByAnother(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	p.root.Issue(t, testca.Client("nas.example.org"), "rsa").Write(t, p.dir, "renewed")
 	s := serveWith(t, Options{TLS: p.server(), Clients: []Admission{named("*")}}, all)
@@ -407,6 +411,7 @@ func TestJoinByAnother(t *testing.T) {
 
 // TestForeignPKI uses what openssl makes: a root, intermediate CAs, RSA and ECDSA, and a revocation list.
 func TestForeignPKI(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("no openssl")
 	}
