@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// announceWithin is how long an entry may wait for others of its message where the walk is slow.
+	// announceWithin is how long an entry may wait for others of its message where the walk is
+	// slow.
 	announceWithin = 20 * time.Millisecond
 	// announceMost bounds the entries of a message.
 	announceMost = 256
@@ -25,8 +26,8 @@ type announcer struct {
 	warning *wire.Warning
 }
 
-// walk announces the source's items, and then those that changed while they were sent, until the session is
-// over.
+// walk announces the source's items, and then those that changed while they were sent, until the
+// session is over.
 func (s *Sender) walk() error {
 	a := announcer{s: s, lap: s.side.clock.start(Walk)}
 	defer a.lap.stop()
@@ -112,8 +113,8 @@ func (a *announcer) flush() {
 	a.batch, a.held = a.batch[:0], 0
 }
 
-// tell sends entries to the receiver, and then offers their blocks: the receiver must know an entry before it
-// hears more of it.
+// tell sends entries to the receiver, and then offers their blocks: the receiver must know an entry
+// before it hears more of it.
 func (a *announcer) tell(batch []*sending) {
 	if len(batch) == 0 {
 		return
@@ -143,8 +144,8 @@ func (a *announcer) finish() {
 	s.prune()
 }
 
-// again announces a file that changed as a new entry. The end of the manifest is sent anew before the old entry
-// fails, so that the receiver cannot finish in between.
+// again announces a file that changed as a new entry. The end of the manifest is sent anew before
+// the old entry fails, so that the receiver cannot finish in between.
 func (a *announcer) again(old *sending) {
 	s := a.s
 	item, err := old.item.Refresh()

@@ -14,16 +14,17 @@ const (
 	batchFiles = 64
 	batchBytes = 256 << 10
 
-	// An idle stream sends a block that another stream carries if that takes more than patience times the
-	// usual latency, and at least overdueAfter. slowStart bytes must have shown what is usual.
+	// An idle stream sends a block that another stream carries if that takes more than patience
+	// times the usual latency, and at least overdueAfter. slowStart bytes must have shown what is
+	// usual.
 	patience     = 2
 	overdueAfter = 500 * time.Millisecond
 	slowStart    = 16 << 20
 )
 
-// claims say which stream sends which block. A stream that is ready claims the next block, so a fast stream
-// carries more. A block is in flight until the receiver has written it; what a dead stream had in flight
-// can be claimed again.
+// claims say which stream sends which block. A stream that is ready claims the next block, so a
+// fast stream carries more. A block is in flight until the receiver has written it; what a dead
+// stream had in flight can be claimed again.
 type claims struct {
 	counts    *counters
 	clock     *Clock
@@ -33,32 +34,18 @@ type claims struct {
 	mu         sync.Mutex // guards the following and what sending and sendStream name; held before deltaSend.mu
 	cond       *sync.Cond // streams wait here for blocks, feeds for room
 	parked     *sync.Cond // streams that are not used wait here
-	streams    map[uint64]*sendStream
-	large      []*sending            // files of several blocks, and streams, with blocks to claim
-	small      []*sending            // files of one block to claim
-	flying     map[*sending]struct{} // entries with blocks in flight
-	active     int                   // streams that may claim, 0 for all
-	walked     bool                  // no entry follows
-	answered   bool                  // the receiver has answered at all
-	speculated int64                 // bytes offered before that
-	offered    int64                 // blocks that could be claimed so far
-	acked      bool                  // a block was acknowledged
-	latency    time.Duration         // from claim to acknowledgement, smoothed
-	timer      *time.Timer           // wakes an idle stream that waits for a block to be overdue
-	scanned    time.Time             // when an overdue block was last looked for
+	streams    sendStreams
+	traffic    traffic
+	large      []*sending  // files of several blocks, and streams, with blocks to claim
+	small      []*sending  // files of one block to claim
+	walked     bool        // no entry follows
+	answered   bool        // the receiver has answered at all
+	speculated int64       // bytes offered before that
+	offered    int64       // blocks that could be claimed so far
+	acked      bool        // a block was acknowledged
+	timer      *time.Timer // wakes an idle stream that waits for a block to be overdue
+	scanned    time.Time   // when an overdue block was last looked for
 	over       bool
-}
-
-// sendStream is a data stream of the sender. claims.mu guards its fields below stream.
-type sendStream struct {
-	id     uint64
-	stream Stream
-
-	dead    bool      // it carries nothing any more
-	retired bool      // it may claim no more
-	ended   bool      // the receiver has closed it, so nothing more may be claimed
-	flying  int       // blocks not acknowledged
-	moved   time.Time // of the last acknowledgement, or since when the first block is in flight
 }
 
 // task is what a stream has claimed: a block of a file, or some small files.
@@ -74,7 +61,8 @@ type task struct {
 func newClaims(counts *counters, clock *Clock, planned int, speculate bool) *claims {
 	c := &claims{
 		counts: counts, clock: clock, planned: planned, speculate: speculate,
-		streams: make(map[uint64]*sendStream), flying: make(map[*sending]struct{}),
+		streams: sendStreams{live: make(map[uint64]*sendStream)},
+		traffic: traffic{entries: make(map[*sending]struct{})},
 	}
 	c.cond, c.parked = sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.timer = time.AfterFunc(time.Hour, c.wake)
@@ -89,7 +77,7 @@ func (c *claims) end() (live []*sendStream) {
 	c.over = true
 	c.timer.Stop()
 	c.wakeLocked()
-	for _, st := range c.streams {
+	for _, st := range c.streams.live {
 		live = append(live, st)
 	}
 	return live
@@ -107,16 +95,16 @@ func (c *claims) wakeLocked() {
 	c.parked.Broadcast()
 }
 
-// addStream takes a stream in, and calls start before the session can end. It returns false if the session
-// is over or the id is taken.
+// addStream takes a stream in, and calls start before the session can end. It returns false if the
+// session is over or the id is taken.
 func (c *claims) addStream(id uint64, stream Stream, start func(*sendStream)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over || c.streams[id] != nil {
+	if c.over || c.streams.live[id] != nil {
 		return false
 	}
 	st := &sendStream{id: id, stream: stream}
-	c.streams[id] = st
+	c.streams.live[id] = st
 	start(st)
 	return true
 }
@@ -137,14 +125,14 @@ func (c *claims) lose(st *sendStream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st.dead = true
-	delete(c.streams, st.id)
+	delete(c.streams.live, st.id)
 	c.wakeLocked() // a parked stream may take its place
 	if st.flying == 0 || c.over {
 		return
 	}
-	for e := range c.flying {
+	for e := range c.traffic.entries {
 		for block := range e.flying.all() {
-			c.leaveLocked(e, block, st)
+			c.traffic.leave(e, block, st)
 		}
 		c.queueFirstLocked(e)
 	}
@@ -154,7 +142,7 @@ func (c *claims) lose(st *sendStream) {
 func (c *claims) kill(id uint64) *sendStream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	st := c.streams[id]
+	st := c.streams.live[id]
 	if st != nil {
 		st.dead = true
 	}
@@ -166,7 +154,7 @@ func (c *claims) kill(id uint64) *sendStream {
 func (c *claims) retire(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if st := c.streams[id]; st != nil {
+	if st := c.streams.live[id]; st != nil {
 		st.retired = true
 	}
 	c.wakeLocked()
@@ -176,7 +164,7 @@ func (c *claims) retire(id uint64) {
 func (c *claims) setActive(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.active = n
+	c.streams.active = n
 	c.wakeLocked()
 }
 
@@ -184,11 +172,7 @@ func (c *claims) setActive(n int) {
 func (c *claims) states() []StreamState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	states := make([]StreamState, 0, len(c.streams))
-	for _, st := range c.streams {
-		states = append(states, StreamState{st.id, st.flying, st.moved})
-	}
-	return states
+	return c.streams.states()
 }
 
 // setWalked notes that no entry follows.
@@ -199,8 +183,8 @@ func (c *claims) setWalked() {
 	c.cond.Broadcast()
 }
 
-// claim waits for something to send. batch is room for small files. It returns false when the session or the
-// stream is over.
+// claim waits for something to send. batch is room for small files. It returns false when the
+// session or the stream is over.
 func (c *claims) claim(st *sendStream, batch []*sending, lap *lap) (task, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +192,7 @@ func (c *claims) claim(st *sendStream, batch []*sending, lap *lap) (task, bool) 
 		if c.over || st.dead || st.ended && len(c.large)+len(c.small) > 0 || st.retired && st.flying == 0 {
 			return task{}, false
 		}
-		parked := c.isParkedLocked(st)
+		parked := c.streams.isParked(st)
 		if !parked && !c.enoughLocked(st) {
 			if t, ok := c.claimBlockLocked(st); ok {
 				return t, true
@@ -230,32 +214,15 @@ func (c *claims) claim(st *sendStream, batch []*sending, lap *lap) (task, bool) 
 	}
 }
 
-// isParkedLocked reports whether a stream must not claim: it is retired, or others are active.
-func (c *claims) isParkedLocked(st *sendStream) bool {
-	if st.retired {
-		return true
-	}
-	if c.active == 0 || len(c.streams) <= c.active {
-		return false
-	}
-	before := 0
-	for id, other := range c.streams {
-		if id < st.id && !other.retired {
-			before++
-		}
-	}
-	return before >= c.active
-}
-
-// enoughLocked keeps the streams that connect first from claiming all of a short transfer. Until the first
-// acknowledgement shows how fast each one is, all get the same share.
+// enoughLocked keeps the streams that connect first from claiming all of a short transfer. Until
+// the first acknowledgement shows how fast each one is, all get the same share.
 func (c *claims) enoughLocked(st *sendStream) bool {
 	streams := int64(c.planned)
 	return streams > 0 && !c.acked && int64(st.flying) >= max(1, (c.offered+streams-1)/streams)
 }
 
-// claimBlockLocked takes a block of the first large file. Large files go first, so that none is left to one
-// stream at the end.
+// claimBlockLocked takes a block of the first large file. Large files go first, so that none is
+// left to one stream at the end.
 func (c *claims) claimBlockLocked(st *sendStream) (task, bool) {
 	for len(c.large) > 0 {
 		e := c.large[0]
@@ -280,12 +247,10 @@ func taskLocked(e *sending, block int64) task {
 	return t
 }
 
-// claimSmallLocked takes a batch of small files, but no more than the stream's share of those there are.
+// claimSmallLocked takes a batch of small files, but no more than the stream's share of those there
+// are.
 func (c *claims) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
-	streams := len(c.streams)
-	if c.active > 0 {
-		streams = min(streams, c.active)
-	}
+	streams := c.streams.count()
 	most := min(batchFiles, (len(c.small)+streams-1)/max(1, streams))
 	var size int64
 	for len(c.small) > 0 && len(batch) < most {
@@ -309,16 +274,16 @@ func (c *claims) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
 
 // takeLocked counts a block that a stream has claimed.
 func (c *claims) takeLocked(e *sending, block int64, st *sendStream) {
-	c.flyLocked(e, block, st)
+	c.traffic.fly(e, block, st)
 	if e.sent.Has(block) {
 		c.counts.resent.Add(freshLocked(e, block))
 	}
 	e.sent.Add(block)
 }
 
-// claimOverdueLocked finds a block for an idle stream when all are claimed: one that takes much longer than
-// blocks did. Its stream may be held up by losses, and at the end of a transfer everything waits for it. It
-// is sent twice, and written once.
+// claimOverdueLocked finds a block for an idle stream when all are claimed: one that takes much
+// longer than blocks did. Its stream may be held up by losses, and at the end of a transfer
+// everything waits for it. It is sent twice, and written once.
 func (c *claims) claimOverdueLocked(st *sendStream, batch []*sending) (task, bool) {
 	if !c.walked || st.retired || c.counts.written.Load() < slowStart || len(c.large) > 0 || len(c.small) > 0 {
 		return task{}, false
@@ -328,15 +293,15 @@ func (c *claims) claimOverdueLocked(st *sendStream, batch []*sending) (task, boo
 		return task{}, false
 	}
 	c.scanned = time.Now()
-	e, block, since := c.oldestLocked(st)
+	e, block, since := c.traffic.oldest(st)
 	if e == nil {
 		return task{}, false
 	}
-	if wait := max(overdueAfter, patience*c.latency) - time.Since(since); wait > 0 {
+	if wait := max(overdueAfter, patience*c.traffic.latency) - time.Since(since); wait > 0 {
 		c.timer.Reset(wait)
 		return task{}, false
 	}
-	c.flyLocked(e, block, st)
+	c.traffic.fly(e, block, st)
 	c.counts.resent.Add(freshLocked(e, block))
 	if e.small() {
 		return task{small: append(batch, e)}, true
@@ -344,101 +309,25 @@ func (c *claims) claimOverdueLocked(st *sendStream, batch []*sending) (task, boo
 	return taskLocked(e, block), true
 }
 
-// oldestLocked returns the block that is longest in flight on one stream that is not st.
-func (c *claims) oldestLocked(st *sendStream) (oldest *sending, block int64, since time.Time) {
-	since = time.Now()
-	for e := range c.flying {
-		if e.closed.Load() || e.delta != nil && !e.delta.isCompared() { // streams are idle during the comparison
-			continue
-		}
-		for b, f := range e.flying.all() {
-			if f.owners[1] == nil && f.owners[0] != st && f.since.Before(since) {
-				oldest, block, since = e, b, f.since
-			}
-		}
-	}
-	return oldest, block, since
-}
-
-// flyLocked records that a stream carries a block.
-func (c *claims) flyLocked(e *sending, block int64, st *sendStream) {
-	now := time.Now()
-	if st.flying == 0 {
-		st.moved = now
-	}
-	st.flying++
-	f, ok := e.flying.get(block)
-	if ok {
-		f.owners[1] = st
-	} else {
-		f = flight{owners: [2]*sendStream{st}, since: now}
-	}
-	e.flying.put(block, f)
-	c.flying[e] = struct{}{}
-}
-
 // land ends the flight of a block that needs no acknowledgement.
 func (c *claims) land(e *sending, block int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.landLocked(e, block, time.Time{})
+	c.traffic.land(e, block, time.Time{})
 }
 
-// landLocked ends the flight of a block, if it is in flight, and returns how long it took. now is the time
-// of its acknowledgement, or zero.
-func (c *claims) landLocked(e *sending, block int64, now time.Time) time.Duration {
-	f, _ := e.flying.get(block)
-	for _, st := range f.owners {
-		if st != nil {
-			st.flying--
-			if !now.IsZero() {
-				st.moved = now
-			}
-		}
-	}
-	c.dropLocked(e, block)
-	return now.Sub(f.since)
-}
-
-func (c *claims) dropLocked(e *sending, block int64) {
-	e.flying.drop(block)
-	if e.flying.empty() {
-		delete(c.flying, e)
-	}
-}
-
-// leave takes a block that could not be read from a stream. It returns whether another stream carries it.
+// leave takes a block that could not be read from a stream. It returns whether another stream
+// carries it.
 func (c *claims) leave(e *sending, block int64, st *sendStream) (carried bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f, _ := e.flying.get(block)
-	c.leaveLocked(e, block, st)
+	c.traffic.leave(e, block, st)
 	return f.owners[1] != nil
 }
 
-// leaveLocked takes a block from a stream, and lets it be claimed again if no other stream carries it.
-func (c *claims) leaveLocked(e *sending, block int64, st *sendStream) {
-	f, ok := e.flying.get(block)
-	switch {
-	case !ok:
-		return
-	case f.owners[0] == st:
-		f.owners[0] = f.owners[1]
-	case f.owners[1] != st:
-		return
-	}
-	f.owners[1] = nil
-	st.flying--
-	if f.owners[0] != nil {
-		e.flying.put(block, f)
-		return
-	}
-	c.dropLocked(e, block)
-	e.todo.Add(block)
-}
-
-// speculateOn offers the first blocks of a file before the receiver's answer, if that may be worth it: a short
-// transfer saves a round trip, a long one would send what the receiver has.
+// speculateOn offers the first blocks of a file before the receiver's answer, if that may be worth
+// it: a short transfer saves a round trip, a long one would send what the receiver has.
 func (c *claims) speculateOn(e *sending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -471,7 +360,8 @@ func (c *claims) need(e *sending, have blockset.Set) {
 	c.queueLocked(e)
 }
 
-// needDelta is need for a file with an old version. It returns the blocks that are offered later, by release.
+// needDelta is need for a file with an old version. It returns the blocks that are offered later,
+// by release.
 func (c *claims) needDelta(e *sending, have blockset.Set, d *deltaSend) (todo blockset.Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -500,8 +390,8 @@ func (c *claims) setAnswered() {
 	c.answered = true
 }
 
-// takeHole takes the blocks before last that are to be claimed, and block, out of those to be sent. Streams
-// that have claimed others find out for themselves.
+// takeHole takes the blocks before last that are to be claimed, and block, out of those to be sent.
+// Streams that have claimed others find out for themselves.
 func (c *claims) takeHole(e *sending, block, last int64) blockset.Set {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -513,12 +403,12 @@ func (c *claims) takeHole(e *sending, block, last int64) blockset.Set {
 	return hole
 }
 
-// keptBlocks bounds the blocks of a stream that are read and not acknowledged. It is the window of such a
-// transfer.
+// keptBlocks bounds the blocks of a stream that are read and not acknowledged. It is the window of
+// such a transfer.
 const keptBlocks = 64
 
-// waitKept waits until one more block of a stream may be kept. It returns false when the session or the
-// entry is over.
+// waitKept waits until one more block of a stream may be kept. It returns false when the session or
+// the entry is over.
 func (c *claims) waitKept(e *sending) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -568,8 +458,8 @@ func (c *claims) queueFirstLocked(e *sending) {
 	c.cond.Broadcast()
 }
 
-// written counts an acknowledged block. It returns its length, 0 if it was counted before, and how much of it
-// was sent.
+// written counts an acknowledged block. It returns its length, 0 if it was counted before, and how
+// much of it was sent.
 func (c *claims) written(e *sending, block int64, now time.Time) (n, fresh int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -577,9 +467,9 @@ func (c *claims) written(e *sending, block int64, now time.Time) (n, fresh int64
 	switch {
 	case flying:
 		n, fresh = c.countWrittenLocked(e, block)
-		took := c.landLocked(e, block, now)
+		took := c.traffic.land(e, block, now)
 		if fresh == n { // otherwise short patches would make whole blocks look late
-			c.learnLocked(took)
+			c.traffic.learn(took)
 		}
 		c.clock.block(took)
 		if e.kept != nil || !c.acked {
@@ -593,14 +483,6 @@ func (c *claims) written(e *sending, block int64, now time.Time) (n, fresh int64
 		e.todo.Remove(block)
 	}
 	return n, fresh, nil
-}
-
-// learnLocked learns from how long a block took.
-func (c *claims) learnLocked(took time.Duration) {
-	if c.latency == 0 {
-		c.latency = took
-	}
-	c.latency += (took - c.latency) / 8
 }
 
 func (c *claims) countWrittenLocked(e *sending, block int64) (n, fresh int64) {
@@ -625,7 +507,7 @@ func (c *claims) resend(e *sending, blocks []wire.Extent) error {
 		c.counts.rejected.Add(x.Count)
 		for b := range e.flying.all() {
 			if b >= x.Start && b < x.Start+x.Count {
-				c.landLocked(e, b, time.Time{})
+				c.traffic.land(e, b, time.Time{})
 			}
 		}
 		if e.delta != nil {
@@ -661,7 +543,7 @@ func (c *claims) forget(e *sending) {
 	defer c.mu.Unlock()
 	c.closeLocked(e)
 	for block := range e.flying.all() {
-		c.landLocked(e, block, time.Time{})
+		c.traffic.land(e, block, time.Time{})
 	}
 	clear(e.kept)
 }

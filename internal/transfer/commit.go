@@ -19,21 +19,23 @@ type stagedFile struct {
 }
 
 const (
-	// Staged files get their names, at the price of one sync of the file system, when there are stagedFiles
-	// of them, or stagedBytes, or stagedFor after the first, or when everything waits for them.
+	// Staged files get their names, at the price of one sync of the file system, when there are
+	// stagedFiles of them, or stagedBytes, or stagedFor after the first, or when everything waits
+	// for them.
 	stagedFiles = 1024
 	stagedBytes = 64 << 20
 	stagedFor   = 200 * time.Millisecond
 )
 
-// commitEvents hears how entries end that somebody took it upon them to end. Receiver implements it.
+// commitEvents hears how entries end that somebody took it upon them to end. Receiver implements
+// it.
 type commitEvents interface {
 	failEntry(*receiving, error)
 	finishEntry(*receiving, Event)
 }
 
-// committer checks complete files and gives them their names, many at a time: the sync before costs each of them
-// little then.
+// committer checks complete files and gives them their names, many at a time: the sync before costs
+// each of them little then.
 type committer struct {
 	side     *side
 	target   *target
@@ -70,8 +72,8 @@ func (c *committer) end() {
 	c.cond.Broadcast()
 }
 
-// stageWhole writes a file of one block at most, and leaves its name for later. ranges are those of data that
-// hold data, nil for all. It returns nil if the file failed, or is resolved.
+// stageWhole writes a file of one block at most, and leaves its name for later. ranges are those of
+// data that hold data, nil for all. It returns nil if the file failed, or is resolved.
 func (c *committer) stageWhole(lap *lap, e *receiving, digest [32]byte, data []byte, ranges []disk.Range) *disk.Staged {
 	if !e.resolveWhole(digest) {
 		return nil

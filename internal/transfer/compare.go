@@ -9,7 +9,8 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// compareEvents hears a verdict that comes later than the others of its message. Receiver implements it.
+// compareEvents hears a verdict that comes later than the others of its message. Receiver
+// implements it.
 type compareEvents interface {
 	conclude(*receiving, *wire.Answer, error)
 }
@@ -64,8 +65,8 @@ func leftOut(x *wire.Entry, c *wire.Compare, have *disk.Meta, missing bool) bool
 	return c.IgnoreExisting && x.Kind != wire.Dir || c.Update && newer
 }
 
-// isSame reports whether the target has an entry that is no file already. The time of a folder differs while it
-// is filled, so a folder is never the same.
+// isSame reports whether the target has an entry that is no file already. The time of a folder
+// differs while it is filled, so a folder is never the same.
 func (c *comparer) isSame(e *receiving, have *disk.Meta, missing bool) bool {
 	x := &e.entry
 	if missing || have.Kind != e.meta.Kind || x.Kind == wire.Dir || x.Kind == wire.Symlink && have.Link != x.Link {
@@ -179,8 +180,8 @@ func (c *comparer) copyHere(e *receiving, tree *disk.Tree) error {
 	return c.target.copyFile(e, e.meta, c.target.options(&e.entry), tree, e.meta.Path)
 }
 
-// prepare readies a file for its data. One of several blocks gets its partial file, of which an earlier run may
-// have left some.
+// prepare readies a file for its data. One of several blocks gets its partial file, of which an
+// earlier run may have left some.
 func (c *comparer) prepare(e *receiving, a *wire.Answer) error {
 	a.Verdict = wire.Need
 	if err := c.target.usage.take(e, max(0, e.entry.Size), 1); err != nil {
@@ -242,7 +243,8 @@ func (c *comparer) digestOf(e *receiving) (digest [32]byte, err error) {
 	return c.target.digest(f, e.entry.Size, e.entry.BlockLog, e.empty)
 }
 
-// compared takes the sender's answer whether its file is what the target has. e is nil if it failed meanwhile.
+// compared takes the sender's answer whether its file is what the target has. e is nil if it failed
+// meanwhile.
 func (c *comparer) compared(e *receiving, m *wire.Compared) error {
 	if e == nil {
 		return nil
@@ -272,7 +274,8 @@ func (c *comparer) afterCompare(e *receiving, same bool) {
 	c.events.conclude(e, &a, err)
 }
 
-// sameContent decides on a file that has the sender's content, in the target or in the previous snapshot.
+// sameContent decides on a file that has the sender's content, in the target or in the previous
+// snapshot.
 func (c *comparer) sameContent(e *receiving, a *wire.Answer) error {
 	have, err := c.target.tree.StatXattrs(e.meta.Path)
 	if errors.Is(err, fs.ErrNotExist) {

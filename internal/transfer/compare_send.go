@@ -20,8 +20,8 @@ func newComparison(s *side) comparison {
 	return comparison{side: s, slots: make(chan struct{}, comparesAtOnce)}
 }
 
-// start compares a file with a digest in the background, and sends the result. failed hears of a file that
-// cannot be read.
+// start compares a file with a digest in the background, and sends the result. failed hears of a
+// file that cannot be read.
 func (c *comparison) start(e *sending, want [32]byte, failed func(*sending, error)) error {
 	if e.answered || e.item.Entry.Kind != wire.File || e.item.Open == nil {
 		return protocolError("entry %d cannot be compared", e.index)

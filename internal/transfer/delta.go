@@ -14,14 +14,15 @@ import (
 	"lukechampine.com/blake3"
 )
 
-// A delta spares sending what a file has in common with its old version at the receiver. The receiver
-// digests the old version piece by piece, and the sender looks for the pieces in the new one. Blocks then
-// travel as patches: which parts of the old file they are made of, and the rest. A block is checked by its
-// digest as always, so nothing depends on the short digests of pieces being right.
+// A delta spares sending what a file has in common with its old version at the receiver. The
+// receiver digests the old version piece by piece, and the sender looks for the pieces in the new
+// one. Blocks then travel as patches: which parts of the old file they are made of, and the rest. A
+// block is checked by its digest as always, so nothing depends on the short digests of pieces being
+// right.
 
 const (
-	// deltaFrom is the size in bytes from which a delta is worth its round trips. oldFrom is the size of
-	// an old file that is worth a look.
+	// deltaFrom is the size in bytes from which a delta is worth its round trips. oldFrom is the
+	// size of an old file that is worth a look.
 	deltaFrom = 256 << 10
 	oldFrom   = 64 << 10
 	// pieceSize is the granularity of fixed deltas within a block that differs.
@@ -34,8 +35,8 @@ const (
 	deltaQueue = 64 << 20
 	// chunkWindow bounds the chunks of one old file that the sender knows at a time.
 	chunkWindow = 1 << 18
-	// chunkAhead is how many bytes of the old file are known beyond the place in the new one that is
-	// looked for in it.
+	// chunkAhead is how many bytes of the old file are known beyond the place in the new one that
+	// is looked for in it.
 	chunkAhead = 32 << 20
 	// A delta ends if it finds less than 1/giveUpBelow of the first giveUpAfter bytes.
 	giveUpAfter = 32 << 20
@@ -44,8 +45,8 @@ const (
 	sampleFixed = 30
 )
 
-// chunkSize returns the usual size of a chunk: so small that a changed line costs little, and so large that
-// all chunks of most files can be known at once.
+// chunkSize returns the usual size of a chunk: so small that a changed line costs little, and so
+// large that all chunks of most files can be known at once.
 func chunkSize(size int64) int {
 	n := int64(8 << 10)
 	for n < 64<<10 && size/n > chunkWindow {
@@ -54,8 +55,8 @@ func chunkSize(size int64) int {
 	return int(n)
 }
 
-// chunked cuts what it reads into chunks by FastCDC (Xia et al., USENIX ATC 2016). A chunk is valid until the
-// next call.
+// chunked cuts what it reads into chunks by FastCDC (Xia et al., USENIX ATC 2016). A chunk is valid
+// until the next call.
 type chunked struct {
 	chunker *chunkers.Chunker
 	ended   bool
@@ -140,8 +141,9 @@ func patchSize(all []stretch) (size, fresh int64) {
 	return patchHead + stretchLen*int64(len(all)) + fresh, fresh
 }
 
-// appendPatch appends a block as its stretches: their number (4 bytes), for each its length (4 bytes) and
-// its place in the old file plus one (8 bytes), where 0 stands for a new one, and then the new bytes.
+// appendPatch appends a block as its stretches: their number (4 bytes), for each its length (4
+// bytes) and its place in the old file plus one (8 bytes), where 0 stands for a new one, and then
+// the new bytes.
 func appendPatch(b, block []byte, all []stretch) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(all)))
 	for _, x := range all {

@@ -16,8 +16,8 @@ const (
 	offerChunks = 1024
 	// patchRejects bounds the blocks of an entry whose patches are wrong.
 	patchRejects = 1 << 12
-	// cloneFrom is the length in bytes from which a stretch is shared between files, where the file system
-	// can. Start and length of what is shared are multiples of cloneUnit.
+	// cloneFrom is the length in bytes from which a stretch is shared between files, where the file
+	// system can. Start and length of what is shared are multiples of cloneUnit.
 	cloneFrom = 64 << 10
 	cloneUnit = 4 << 10
 )
@@ -101,7 +101,8 @@ func (d *deltaReceive) ask(m *wire.Ask) error {
 	return nil
 }
 
-// takeAsked returns the blocks whose pieces the sender wants, once, and whether the next block may be offered.
+// takeAsked returns the blocks whose pieces the sender wants, once, and whether the next block may
+// be offered.
 func (d *deltaReceive) takeAsked() (asked []wire.Extent, next int64, room bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,7 +186,8 @@ func newOffers(s *side, t *target) offers {
 	return offers{side: s, target: t, slots: make(chan struct{}, offersAtOnce)}
 }
 
-// open opens the old version of an entry of that many blocks. It returns nil if there is none of use.
+// open opens the old version of an entry of that many blocks. It returns nil if there is none of
+// use.
 func (o *offers) open(e *receiving, blocks int64) *deltaReceive {
 	how := o.target.opt.Delta
 	if how == wire.DeltaNone || !o.on || blocks < 2 || e.entry.Size < deltaFrom {
@@ -238,8 +240,8 @@ func (o *offers) handle(e *receiving, m wire.Message) error {
 	return nil
 }
 
-// start offers an old version in the background, as fast as the sender uses it. The answer that there is one
-// must be on its way. fail hears of an old version that cannot be read.
+// start offers an old version in the background, as fast as the sender uses it. The answer that
+// there is one must be on its way. fail hears of an old version that cannot be read.
 func (o *offers) start(e *receiving, d *deltaReceive, fail func(*receiving, error)) {
 	o.side.running.Go(func() {
 		select {
@@ -378,8 +380,8 @@ func (o *offerer) fixed() error {
 	}
 }
 
-// blocks offers a range of blocks, except those that are there from an earlier run. Neighbours travel in one
-// message.
+// blocks offers a range of blocks, except those that are there from an earlier run. Neighbours
+// travel in one message.
 func (o *offerer) blocks(from, to int64) error {
 	log := o.e.entry.BlockLog
 	var m *wire.Pieces
@@ -454,8 +456,8 @@ func (o *offerer) nextChunks(cutter *chunked, at int64) (m *wire.Chunks, end boo
 	return m, false, nil
 }
 
-// waitWindow waits until at is not too far ahead of what is written of the new file. It returns false if the
-// sender wants no more chunks.
+// waitWindow waits until at is not too far ahead of what is written of the new file. It returns
+// false if the sender wants no more chunks.
 func (o *offerer) waitWindow(at int64) (more bool, err error) {
 	window := int64(chunkSize(o.d.size)) * chunkWindow / 2
 	for {

@@ -122,8 +122,8 @@ func (ds *deltas) start(e *sending, d *deltaSend, todo blockset.Set, events diff
 	})
 }
 
-// digests takes digests of an entry's old version in. e is nil if it is resolved. Only the pump's reader
-// calls it, which is also the only one to set e.delta.
+// digests takes digests of an entry's old version in. e is nil if it is resolved. Only the pump's
+// reader calls it, which is also the only one to set e.delta.
 func (ds *deltas) digests(e *sending, m wire.Message) error {
 	if e == nil {
 		return nil
@@ -208,7 +208,8 @@ func (d *differ) next() (wire.Message, error) {
 	return m, nil
 }
 
-// release lets a block be sent, as a patch if that pays. It waits while too many patches are not written.
+// release lets a block be sent, as a patch if that pays. It waits while too many patches are not
+// written.
 func (d *differ) release(block int64, stretches []stretch, node *digest.Node) error {
 	var p *patch
 	whole := int64(d.e.length(block))
@@ -255,7 +256,8 @@ func (d *differ) read(block int64) ([]byte, digest.Node, error) {
 	return data, d.hash.Sum(), nil
 }
 
-// sample finds out from the pieces of some blocks whether the two files have much in the same places.
+// sample finds out from the pieces of some blocks whether the two files have much in the same
+// places.
 func (d *differ) sample() (wire.Delta, error) {
 	log := d.e.item.Entry.BlockLog
 	var same, all int64
@@ -377,8 +379,8 @@ func (d *differ) blocks(p *wire.Pieces, asked *blockset.Set) error {
 	return nil
 }
 
-// block releases a block if it is a hole, which it adds to empty, or if it is as in the old file. Otherwise it
-// adds it to differ.
+// block releases a block if it is a hole, which it adds to empty, or if it is as in the old file.
+// Otherwise it adds it to differ.
 func (d *differ) block(block int64, want wire.ShortDigest, differ, empty *blockset.Set) error {
 	start, length := d.e.offset(block), int64(d.e.length(block))
 	if d.d.old-start < length { // the old file ends in it

@@ -5,8 +5,8 @@ import "github.com/fxfer/fxfer/internal/wire"
 // EventKind says what happened to an entry.
 type EventKind uint8
 
-// The events of an entry come in this order. Each entry ends with exactly one of Committed, Same, Done,
-// Failed, Again, Skipped, WouldSend and WouldSet.
+// The events of an entry come in this order. Each entry ends with exactly one of Committed, Same,
+// Done, Failed, Again, Skipped, WouldSend and WouldSet.
 const (
 	Found     EventKind = iota + 1 // the entry is part of the manifest
 	Started                        // the receiver needs it; it has Bytes from an earlier run

@@ -28,8 +28,8 @@ func newFeed(e *sending, c *claims, lap *lap) *feed {
 	return &feed{entry: e, claims: c, lap: lap, read: make(chan feedRead, 1)}
 }
 
-// run reads to the end of the stream, or of the session or the entry, which it reports as nil, false. The
-// session waits for it, but not for a read from the stream that hangs.
+// run reads to the end of the stream, or of the session or the entry, which it reports as nil,
+// false. The session waits for it, but not for a read from the stream that hangs.
 func (f *feed) run(ctx context.Context) (ended bool, err error) {
 	for {
 		f.lap.enter(Room)

@@ -6,8 +6,8 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// endIfHopeless ends the session with err if all other entries would fail as well: then nothing is to be said
-// about single ones.
+// endIfHopeless ends the session with err if all other entries would fail as well: then nothing is
+// to be said about single ones.
 func (v *Receiver) endIfHopeless(err error) bool {
 	if !hopeless(err) {
 		return false
@@ -23,8 +23,8 @@ func (v *Receiver) resolve(e *receiving, ev Event) {
 	}
 }
 
-// fail ends an entry that is not resolved yet, and tells the sender. What is there stays for a later session, if
-// the source stays the same.
+// fail ends an entry that is not resolved yet, and tells the sender. What is there stays for a
+// later session, if the source stays the same.
 func (v *Receiver) fail(e *receiving, err error) {
 	if e.resolve() {
 		v.failEntry(e, err)
@@ -47,7 +47,8 @@ func (v *Receiver) failEntry(e *receiving, err error) {
 	v.finishEntry(e, ev)
 }
 
-// finishEntry reports the end of an entry that the caller has resolved, and goes on with what waited for it.
+// finishEntry reports the end of an entry that the caller has resolved, and goes on with what
+// waited for it.
 func (v *Receiver) finishEntry(e *receiving, ev Event) {
 	ev.Index, ev.Entry, ev.At = e.index, &e.entry, e.meta.Path
 	part := e.partial()
@@ -75,7 +76,8 @@ func sourceGone(err error) bool {
 	return known.Code == wire.CodeChanged || known.Code == wire.CodeAgain || known.Code == wire.CodeNotFound
 }
 
-// linkWaiting gives a file the names that wait for it, if it is in place. became is what became of it.
+// linkWaiting gives a file the names that wait for it, if it is in place. became is what became of
+// it.
 func (v *Receiver) linkWaiting(links []*receiving, became *Event) {
 	if len(links) == 0 {
 		return
@@ -171,8 +173,8 @@ func (v *Receiver) settle() error {
 	return nil
 }
 
-// prune removes what the sender does not have in folders. A snapshot is new, unless an earlier session left some
-// of it, which may be from other sources.
+// prune removes what the sender does not have in folders. A snapshot is new, unless an earlier
+// session left some of it, which may be from other sources.
 func (v *Receiver) prune(folders []string) {
 	switch s := v.opt.Snapshot; {
 	case s == nil:

@@ -8,10 +8,10 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// folders are those whose metadata is not set yet. It is set last, since every change inside changes the time.
-// The manifest goes through the tree depth first. So a folder is complete once an entry outside of it was
-// announced and all inside are resolved. Memory follows the depth and the entries under way. table.mu guards
-// it.
+// folders are those whose metadata is not set yet. It is set last, since every change inside
+// changes the time. The manifest goes through the tree depth first. So a folder is complete once an
+// entry outside of it was announced and all inside are resolved. Memory follows the depth and the
+// entries under way. table.mu guards it.
 type folders struct {
 	open  map[string]*folder // by path in the manifest
 	stack []*folder          // those that the manifest has not left, outermost first
@@ -40,7 +40,8 @@ func (f *folders) enter(x *folder) {
 // holder returns the folder that waits for an entry at this path, nil if none does.
 func (f *folders) holder(p string) *folder { return f.open[path.Dir(p)] }
 
-// leave notes that the manifest goes on with path, or ends, for "". It returns folders that are complete.
+// leave notes that the manifest goes on with path, or ends, for "". It returns folders that are
+// complete.
 func (f *folders) leave(path string) (done []*folder) {
 	for n := len(f.stack); n > 0; n = len(f.stack) {
 		last := f.stack[n-1]
@@ -62,8 +63,8 @@ func (x *folder) holds(path string) bool {
 	return path != "" && (x.entry.Path == "." || strings.HasPrefix(path, x.entry.Path+"/"))
 }
 
-// release notes that an entry for which x waits is resolved, and returns x if that is complete now. x may be
-// nil.
+// release notes that an entry for which x waits is resolved, and returns x if that is complete now.
+// x may be nil.
 func (f *folders) release(x *folder) (done []*folder) {
 	if x == nil {
 		return nil

@@ -19,8 +19,8 @@ type linker struct {
 	known map[fileID]struct{} // files of the target that have several names, one of which stays
 }
 
-// link gives a file that was announced before another name. Without verdict, that comes when the file has its
-// own.
+// link gives a file that was announced before another name. Without verdict, that comes when the
+// file has its own.
 func (l *linker) link(e *receiving, have *disk.Meta, missing bool, a *wire.Answer) error {
 	x, opt := &e.entry, &l.target.opt
 	if l.target.rename {
@@ -115,8 +115,8 @@ func (l *linker) answer(e *receiving, became *Event) (a wire.Answer, err error) 
 	return a, nil
 }
 
-// extra reports whether a file of the target is, unlike the source's, another name of one that stays. It must not
-// share that one's metadata.
+// extra reports whether a file of the target is, unlike the source's, another name of one that
+// stays. It must not share that one's metadata.
 func (l *linker) extra(have *disk.Meta) bool {
 	if have.Nlink < 2 || have.ID.Ino == 0 {
 		return false

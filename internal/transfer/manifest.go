@@ -8,8 +8,8 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// manifest holds the sender's entries from their announcement until they are resolved. It bounds them, and
-// finds the files of several names.
+// manifest holds the sender's entries from their announcement until they are resolved. It bounds
+// them, and finds the files of several names.
 type manifest struct {
 	counts *counters
 	prune  bool // the receiver is to remove what the source does not have
@@ -115,7 +115,8 @@ func (m *manifest) find(index uint64) (*sending, error) {
 	return m.entries[index], nil
 }
 
-// findRun returns the entries of a run that are not resolved. The error is that one was never announced.
+// findRun returns the entries of a run that are not resolved. The error is that one was never
+// announced.
 func (m *manifest) findRun(start, count uint64) (all []*sending, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,8 +151,8 @@ func (m *manifest) hasRoom() bool {
 	return m.hasRoomLocked()
 }
 
-// waitRoom waits for room, or for an entry to announce again, which it returns. It returns false when the
-// session is over.
+// waitRoom waits for room, or for an entry to announce again, which it returns. It returns false
+// when the session is over.
 func (m *manifest) waitRoom() (*sending, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -258,7 +259,8 @@ func (m *manifest) finished() bool {
 	return m.listed && len(m.entries) == 0
 }
 
-// pruneNow reports, once, that all entries are resolved and Prune is due, and whether anything failed.
+// pruneNow reports, once, that all entries are resolved and Prune is due, and whether anything
+// failed.
 func (m *manifest) pruneNow() (now, failures bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

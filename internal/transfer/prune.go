@@ -24,8 +24,8 @@ type remover struct {
 // errEnough ends a count that is above its bound.
 var errEnough = fmt.Errorf("more than is to be removed: %w", fs.ErrNotExist)
 
-// makeWay removes what is of another kind than the entry that belongs at a path. It counts as what Delete
-// removes.
+// makeWay removes what is of another kind than the entry that belongs at a path. It counts as what
+// Delete removes.
 func (r *remover) makeWay(p string) error {
 	opt := &r.target.opt
 	have, err := r.target.tree.Stat(p)
@@ -105,8 +105,8 @@ func (r *remover) failed(p string, err error) {
 	r.side.event(Event{Kind: Failed, Index: wire.NoEntry, Entry: &wire.Entry{Path: p}, Err: known})
 }
 
-// pruner removes what the sender does not have. It asks about one batch of names after the other, and about
-// several folders at a time, since each question takes a round trip.
+// pruner removes what the sender does not have. It asks about one batch of names after the other,
+// and about several folders at a time, since each question takes a round trip.
 type pruner struct {
 	side    *side
 	target  *target
@@ -205,7 +205,8 @@ func (p *pruner) next() (folder string, ok bool) {
 	return folder, true
 }
 
-// folder removes what the sender does not have in one folder, and queues the folders that the sender has.
+// folder removes what the sender does not have in one folder, and queues the folders that the
+// sender has.
 func (p *pruner) folder(folder string) error {
 	at := path.Join(p.target.base, folder)
 	if !p.target.opt.DryRun { // what killed transfers left is not the source's either
@@ -267,7 +268,8 @@ func (p *pruner) removeIn(folder string, names []extraName) {
 	}
 }
 
-// remove removes names of a folder, or only reports them in a dry run. It returns whether the folder changed.
+// remove removes names of a folder, or only reports them in a dry run. It returns whether the
+// folder changed.
 func (p *pruner) remove(names []extraName) (changed bool) {
 	for _, x := range names {
 		at := path.Join(p.target.base, x.folder, x.name)

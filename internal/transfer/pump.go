@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	// controlQueue bounds the bytes that wait to be written on a control stream. Beyond it, send waits.
+	// controlQueue bounds the bytes that wait to be written on a control stream. Beyond it, send
+	// waits.
 	controlQueue = 1 << 20
 	// ackQueue bounds the acknowledgements that wait to be written. Beyond it, ack waits.
 	ackQueue = 1 << 16
-	// pingEvery and silence bound how long a dead link goes unnoticed: a peer that has sent nothing for
-	// that long is gone.
+	// pingEvery and silence bound how long a dead link goes unnoticed: a peer that has sent nothing
+	// for that long is gone.
 	pingEvery = 5 * time.Second
 	silence   = 20 * time.Second
 )
@@ -26,8 +27,8 @@ const (
 // errClosed is the error of whatever is interrupted by the end of the session.
 var errClosed = errors.New("session is over")
 
-// pump reads and writes the messages of a session. Messages gather while one write is under way and then
-// leave together. So a busy session makes few large writes, and a quiet one has no delay.
+// pump reads and writes the messages of a session. Messages gather while one write is under way and
+// then leave together. So a busy session makes few large writes, and a quiet one has no delay.
 type pump struct {
 	stream io.ReadWriteCloser
 	reader *wire.Reader
@@ -46,9 +47,9 @@ func newPump(stream io.ReadWriteCloser, r *wire.Reader) *pump {
 	return p
 }
 
-// start runs the pump: handle gets each message that is not the pump's own, until it returns false or an
-// error. Goroutines in tasks write, read and ping until done is closed. end hears how reading or writing
-// ended, nil where handle returned false.
+// start runs the pump: handle gets each message that is not the pump's own, until it returns false
+// or an error. Goroutines in tasks write, read and ping until done is closed. end hears how reading
+// or writing ended, nil where handle returned false.
 func (p *pump) start(tasks *sync.WaitGroup, done <-chan struct{}, handle func(wire.Message) (bool, error), end func(error)) {
 	tasks.Go(func() {
 		if err := p.write(); err != nil {
@@ -59,8 +60,8 @@ func (p *pump) start(tasks *sync.WaitGroup, done <-chan struct{}, handle func(wi
 	tasks.Go(func() { end(p.read(handle)) })
 }
 
-// send queues a message. It waits while the queue is full. After the end of the session it does nothing:
-// whoever ended the session has the error.
+// send queues a message. It waits while the queue is full. After the end of the session it does
+// nothing: whoever ended the session has the error.
 func (p *pump) send(m wire.Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,8 +110,8 @@ func (p *pump) ackNow(index uint64, block int64) {
 	p.cond.Broadcast()
 }
 
-// queueAcksLocked queues the acknowledgements so far, so that they stay in order with later messages
-// about the same entries.
+// queueAcksLocked queues the acknowledgements so far, so that they stay in order with later
+// messages about the same entries.
 func (p *pump) queueAcksLocked() {
 	if len(p.acks) > 0 {
 		p.queue = wire.Append(p.queue, &wire.Written{Blocks: p.acks})
@@ -118,7 +119,8 @@ func (p *pump) queueAcksLocked() {
 	}
 }
 
-// write writes what is queued until end. It returns nil after end, otherwise the error that stopped it.
+// write writes what is queued until end. It returns nil after end, otherwise the error that stopped
+// it.
 func (p *pump) write() error {
 	var out []byte
 	for {
@@ -137,8 +139,8 @@ func (p *pump) write() error {
 	}
 }
 
-// nextBatch waits for messages and takes all of them. spare becomes the room for the next ones. It returns
-// nothing when nothing is to be written any more.
+// nextBatch waits for messages and takes all of them. spare becomes the room for the next ones. It
+// returns nothing when nothing is to be written any more.
 func (p *pump) nextBatch(spare []byte) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,8 +161,8 @@ func (p *pump) nextBatch(spare []byte) ([]byte, error) {
 	return batch, nil
 }
 
-// ping sends pings until done is closed. They keep a quiet session alive and let the peer notice a dead
-// one.
+// ping sends pings until done is closed. They keep a quiet session alive and let the peer notice a
+// dead one.
 func (p *pump) ping(done <-chan struct{}) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -174,8 +176,8 @@ func (p *pump) ping(done <-chan struct{}) {
 	}
 }
 
-// end makes write flush the queue within a second and return, and makes read return. The peer hears of any
-// cause but errFinished.
+// end makes write flush the queue within a second and return, and makes read return. The peer hears
+// of any cause but errFinished.
 func (p *pump) end(cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,8 +211,8 @@ func refusal(cause error) *wire.Refuse {
 	return &wire.Refuse{Code: wire.CodeOther, Text: cause.Error()}
 }
 
-// read calls handle for each message until that returns false or an error, or the stream ends. It answers
-// pings itself.
+// read calls handle for each message until that returns false or an error, or the stream ends. It
+// answers pings itself.
 func (p *pump) read(handle func(wire.Message) (more bool, err error)) error {
 	for {
 		if !p.deadline(setReadDeadline) {

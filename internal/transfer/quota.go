@@ -7,8 +7,8 @@ import (
 
 // Quota bounds what a target may hold. Its methods may be called concurrently.
 type Quota interface {
-	// Take claims room for that many more bytes and entries, before anything is written. It may read the
-	// whole target to find out what is there. The error says why there is no room.
+	// Take claims room for that many more bytes and entries, before anything is written. It may
+	// read the whole target to find out what is there. The error says why there is no room.
 	Take(ctx context.Context, bytes, entries int64) error
 	// Settle ends a claim. there reports whether what it was for is in the target now.
 	Settle(bytes, entries int64, there bool)

@@ -15,9 +15,9 @@ type sparseFile interface {
 	Data(off, n int64) ([]disk.Range, error)
 }
 
-// sourceFile reads a file that is sent. The file is opened when it is first read, and closed when the entry
-// is resolved; one of a single block is closed after each use, since it is read once. A nil sourceFile is
-// that of an entry without a file.
+// sourceFile reads a file that is sent. The file is opened when it is first read, and closed when
+// the entry is resolved; one of a single block is closed after each use, since it is read once. A
+// nil sourceFile is that of an entry without a file.
 type sourceFile struct {
 	open   func() (File, error)
 	holes  bool // the file may have holes
@@ -71,7 +71,8 @@ func (f *sourceFile) closeLocked() {
 	}
 }
 
-// unchanged returns an error that wraps disk.ErrChanged if the file is not what it was when it was listed.
+// unchanged returns an error that wraps disk.ErrChanged if the file is not what it was when it was
+// listed.
 func (f *sourceFile) unchanged() error {
 	handle, err := f.acquire()
 	if err != nil {
@@ -81,8 +82,8 @@ func (f *sourceFile) unchanged() error {
 	return handle.Unchanged()
 }
 
-// read fills payload from offset off on and digests it meanwhile. It returns the ranges that hold data, in
-// offsets of the file, nil if all does.
+// read fills payload from offset off on and digests it meanwhile. It returns the ranges that hold
+// data, in offsets of the file, nil if all does.
 func (f *sourceFile) read(lap *lap, off int64, payload []byte, hash *digest.Hasher) ([]disk.Range, error) {
 	handle, err := f.acquire()
 	if err != nil {
@@ -114,7 +115,8 @@ func (f *sourceFile) read(lap *lap, off int64, payload []byte, hash *digest.Hash
 	return nil, nil
 }
 
-// readRanges fills payload, which begins at off, with the ranges of data and with zeros between them.
+// readRanges fills payload, which begins at off, with the ranges of data and with zeros between
+// them.
 func readRanges(f io.ReaderAt, off int64, data []disk.Range, payload []byte, hash *digest.Hasher) error {
 	clear(payload)
 	for _, r := range data {
@@ -129,8 +131,8 @@ func readRanges(f io.ReaderAt, off int64, data []disk.Range, payload []byte, has
 // holeScan is how many bytes are searched for data at once.
 const holeScan = 1 << 30
 
-// dataFrom returns where the next data is from offset off on, size if there is none before that. It returns
-// off itself for a file that does not know its holes.
+// dataFrom returns where the next data is from offset off on, size if there is none before that. It
+// returns off itself for a file that does not know its holes.
 func (f *sourceFile) dataFrom(off, size int64) (int64, error) {
 	handle, err := f.acquire()
 	if err != nil {

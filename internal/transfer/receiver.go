@@ -16,27 +16,29 @@ import (
 
 // ReceiverOptions tune a Receiver. The zero value is right for all but Path.
 type ReceiverOptions struct {
-	// Path is the target below the tree, "." for the tree itself. An existing folder, or a path that ends
-	// with a slash, takes the entries in. Otherwise a single file gets this name, and several entries make
-	// a new folder of it.
+	// Path is the target below the tree, "." for the tree itself. An existing folder, or a path
+	// that ends with a slash, takes the entries in. Otherwise a single file gets this name, and
+	// several entries make a new folder of it.
 	Path    string
 	Target  wire.Target
 	Names   []string           // what was asked for: first elements of the entries' paths; nil for any
 	Leave   bool               // return without waiting for the sender to see that all is done
 	Event   func(Event)        // takes progress; nil for none
 	Message func(wire.Message) // takes messages that are not the engine's
-	// Finishing is called when all is done, just before the sender hears of it; nil for none. It may Send.
+	// Finishing is called when all is done, just before the sender hears of it; nil for none. It
+	// may Send.
 	Finishing func()
 	Clock     *Clock    // takes the times of the stages; nil for none
 	Snapshot  *Snapshot // the tree is to be a snapshot; nil if not
 	Quota     Quota     // of the target; nil for none
 }
 
-// Receiver writes what one session's sender announces below a folder. Everything that it reads from its streams
-// is hostile until checked. What goes wrong with one entry fails that entry only.
+// Receiver writes what one session's sender announces below a folder. Everything that it reads from
+// its streams is hostile until checked. What goes wrong with one entry fails that entry only.
 //
-// Where two locks are held, they are taken in this order: committer.mu before table.mu; pruner.asking before
-// pruner.mu; receiving.mu before deltaReceive.mu and pump.mu. All others are leaves.
+// Where two locks are held, they are taken in this order: committer.mu before table.mu;
+// pruner.asking before pruner.mu; receiving.mu before deltaReceive.mu and pump.mu. All others are
+// leaves.
 type Receiver struct {
 	opt       ReceiverOptions
 	side      *side
@@ -53,8 +55,8 @@ type Receiver struct {
 	finished      atomic.Bool  // the sender is about to hear that all is done
 }
 
-// NewReceiver prepares a session on a control stream after its opening messages. r is the Reader of that
-// stream.
+// NewReceiver prepares a session on a control stream after its opening messages. r is the Reader of
+// that stream.
 func NewReceiver(stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt ReceiverOptions) *Receiver {
 	v := &Receiver{opt: opt, table: newTable()}
 	v.side = newSide(stream, r, opt.Clock, v.count, opt.Message)
@@ -79,9 +81,9 @@ func NewReceiver(stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt
 	return v
 }
 
-// Run receives everything. It returns nil once each entry is resolved, well or badly, and the sender knows it.
-// After an error, partial files stay for a later session. Run closes all data streams, but not the control
-// stream. It returns after all of its goroutines have ended.
+// Run receives everything. It returns nil once each entry is resolved, well or badly, and the
+// sender knows it. After an error, partial files stay for a later session. Run closes all data
+// streams, but not the control stream. It returns after all of its goroutines have ended.
 func (v *Receiver) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { v.end(context.Cause(ctx)) })()
 	var tasks sync.WaitGroup
@@ -93,8 +95,8 @@ func (v *Receiver) Run(ctx context.Context) error {
 	return v.side.result()
 }
 
-// end ends the session, once. nil is a good end, and so is anything after the sender has heard that all is
-// done.
+// end ends the session, once. nil is a good end, and so is anything after the sender has heard that
+// all is done.
 func (v *Receiver) end(cause error) {
 	if cause == nil || v.finished.Load() {
 		cause = errFinished
@@ -133,8 +135,8 @@ func (v *Receiver) Drain(ctx context.Context) {
 	v.end(wire.Errorf(wire.CodeDraining, "the server is shutting down"))
 }
 
-// AtRisk returns for how long something has been written that a power cut would still take, in files that have
-// checkpoints.
+// AtRisk returns for how long something has been written that a power cut would still take, in
+// files that have checkpoints.
 func (v *Receiver) AtRisk() (longest time.Duration) {
 	for _, p := range v.partials() {
 		longest = max(longest, p.AtRisk())
@@ -176,7 +178,8 @@ func (v *Receiver) count(ev Event) {
 	}
 }
 
-// AddStream reads blocks from a data stream until it ends, fails, or the session is over. The receiver closes it.
+// AddStream reads blocks from a data stream until it ends, fails, or the session is over. The
+// receiver closes it.
 func (v *Receiver) AddStream(stream Stream) {
 	in := inbox{side: v.side, table: v.table, target: v.target, committer: v.committer, fail: v.fail}
 	in.from.stream = stream
@@ -281,8 +284,8 @@ func (v *Receiver) entries(m *wire.Entries) error {
 	return nil
 }
 
-// entry takes one entry in and returns the answer to it; one without verdict comes later. Once a Need is on its
-// way, the caller calls goOn.
+// entry takes one entry in and returns the answer to it; one without verdict comes later. Once a
+// Need is on its way, the caller calls goOn.
 func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answer) {
 	a = wire.Answer{Index: index}
 	e = &receiving{index: index, entry: *x, held: heldBy(x), short: -1}
@@ -352,8 +355,9 @@ func (v *Receiver) need(e *receiving, a *wire.Answer) {
 	}
 }
 
-// goOn rechecks the blocks of an earlier run, and offers the old version. The answer that they are there must be
-// on its way: if damaged blocks were asked for before it, the sender would take it for the later news.
+// goOn rechecks the blocks of an earlier run, and offers the old version. The answer that they are
+// there must be on its way: if damaged blocks were asked for before it, the sender would take it
+// for the later news.
 func (v *Receiver) goOn(e *receiving, a *wire.Answer) {
 	if len(a.Have) > 0 {
 		have := blockset.Of(a.Have)

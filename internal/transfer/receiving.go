@@ -47,19 +47,19 @@ type receiving struct {
 	rejected int       // blocks whose digest was wrong
 }
 
-// inFlight is a block that streams read and write. Two may carry the same block, when a dead stream is not
-// known to be dead yet.
+// inFlight is a block that streams read and write. Two may carry the same block, when a dead stream
+// is not known to be dead yet.
 type inFlight struct {
 	digest  [32]byte
 	streams int
 }
 
-// rejectMax is how many blocks of an entry may arrive damaged. Since TLS protects them, even one is a sign of
-// bad memory.
+// rejectMax is how many blocks of an entry may arrive damaged. Since TLS protects them, even one is
+// a sign of bad memory.
 const rejectMax = 8
 
-// errVersions is the error of a block that two streams carry with different digests: its source changed in
-// between.
+// errVersions is the error of a block that two streams carry with different digests: its source
+// changed in between.
 var errVersions = errors.New("a block comes in two versions")
 
 // smallLocked reports whether the file comes whole, with its digest.
@@ -93,8 +93,8 @@ func (e *receiving) oldVersion() *deltaReceive {
 	return e.delta
 }
 
-// leavePart ends the partial file of an entry that was not committed. What can be resumed stays, unless gone
-// says that its source is not what it was. It may wait for the disk.
+// leavePart ends the partial file of an entry that was not committed. What can be resumed stays,
+// unless gone says that its source is not what it was. It may wait for the disk.
 func (e *receiving) leavePart(gone bool) {
 	e.oldVersion().close()
 	part := e.partial()
@@ -129,8 +129,8 @@ func (e *receiving) expectWhole() {
 	e.hashing = false
 }
 
-// expectBlocks readies a file of several blocks for its data. It returns the blocks that are there from an
-// earlier run, and false if the entry is resolved meanwhile.
+// expectBlocks readies a file of several blocks for its data. It returns the blocks that are there
+// from an earlier run, and false if the entry is resolved meanwhile.
 func (e *receiving) expectBlocks(part *disk.Partial, old *deltaReceive) (have []wire.Extent, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -219,8 +219,8 @@ func (e *receiving) checkLocked(h *wire.BlockHeader) error {
 	return nil
 }
 
-// ackHeld acknowledges a block that is there already, unless a recheck has found meanwhile that it is not: the
-// sender would take the acknowledgement for that of the block that it was asked for.
+// ackHeld acknowledges a block that is there already, unless a recheck has found meanwhile that it
+// is not: the sender would take the acknowledgement for that of the block that it was asked for.
 func (e *receiving) ackHeld(p *pump, block int64) {
 	p.ackRoom()
 	e.mu.Lock()
@@ -254,8 +254,8 @@ func (e *receiving) reject(block int64) (tooMany bool) {
 	return e.rejected > rejectMax || e.entry.Size < 0
 }
 
-// wrote notes that a block was written. first is false if it was before. scattered reports that the entry's
-// blocks come too scattered to remember.
+// wrote notes that a block was written. first is false if it was before. scattered reports that the
+// entry's blocks come too scattered to remember.
 func (e *receiving) wrote(block int64, node digest.Node) (first, scattered bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -267,8 +267,8 @@ func (e *receiving) wrote(block int64, node digest.Node) (first, scattered bool)
 	return first, e.done.Fragments() > maxRuns
 }
 
-// finish takes the end of the entry: its size, its digest, and which blocks have no data. partErr is an error
-// of the partial file; it fails the entry only.
+// finish takes the end of the entry: its size, its digest, and which blocks have no data. partErr
+// is an error of the partial file; it fails the entry only.
 func (e *receiving) finish(m *wire.EndEntry) (partErr, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -370,8 +370,8 @@ func (e *receiving) endCheck(bad blockset.Set) {
 	e.checking = false
 }
 
-// offer notes that a block of the old version is offered. It returns true if the block is written already, and
-// is passed over.
+// offer notes that a block of the old version is offered. It returns true if the block is written
+// already, and is passed over.
 func (e *receiving) offer(block int64) (written bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

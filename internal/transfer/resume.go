@@ -11,8 +11,8 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// recheck reads the blocks that an earlier run left of an entry, while others arrive. Damaged ones are to come
-// again.
+// recheck reads the blocks that an earlier run left of an entry, while others arrive. Damaged ones
+// are to come again.
 func (v *Receiver) recheck(e *receiving, have blockset.Set) {
 	part := e.partial()
 	bad, err := readAgain(v.side.ctx, e, part, have)
@@ -34,7 +34,8 @@ func (v *Receiver) recheck(e *receiving, have blockset.Set) {
 	}
 }
 
-// readAgain reads the blocks in have, and adds the nodes of those that are as recorded. It returns the others.
+// readAgain reads the blocks in have, and adds the nodes of those that are as recorded. It returns
+// the others.
 func readAgain(ctx context.Context, e *receiving, part *disk.Partial, have blockset.Set) (bad blockset.Set, err error) {
 	buf := make([]byte, 1<<e.entry.BlockLog)
 	var hash digest.Hasher

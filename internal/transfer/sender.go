@@ -29,8 +29,8 @@ type SenderOptions struct {
 
 // Sender sends a Source in one session.
 //
-// Locks are taken in this order, and most are leaves: sending.mu, claims.mu, deltaSend.mu. Nothing of the
-// engine waits for the receiver with a lock in hand.
+// Locks are taken in this order, and most are leaves: sending.mu, claims.mu, deltaSend.mu. Nothing
+// of the engine waits for the receiver with a lock in hand.
 type Sender struct {
 	opt      SenderOptions
 	source   Source
@@ -42,7 +42,8 @@ type Sender struct {
 	answers  *pruneAnswers // nil unless the receiver prunes
 }
 
-// NewSender prepares a session on a control stream after its opening messages. r is the Reader of that stream.
+// NewSender prepares a session on a control stream after its opening messages. r is the Reader of
+// that stream.
 func NewSender(stream io.ReadWriteCloser, r *wire.Reader, source Source, opt SenderOptions) *Sender {
 	s := &Sender{opt: opt, source: source, side: newSide(stream, r, opt.Clock, opt.Event, opt.Message)}
 	s.manifest = newManifest(&s.side.counts, opt.Prune)
@@ -55,10 +56,10 @@ func NewSender(stream io.ReadWriteCloser, r *wire.Reader, source Source, opt Sen
 	return s
 }
 
-// Run sends everything. It returns nil when the receiver has resolved each entry, also where some failed: the
-// events say which. After an error the receiver keeps what it has for a later session. Run closes all data
-// streams, but not the control stream. It returns after all of its goroutines have ended, except a read from
-// Item.Stream that hangs.
+// Run sends everything. It returns nil when the receiver has resolved each entry, also where some
+// failed: the events say which. After an error the receiver keeps what it has for a later session.
+// Run closes all data streams, but not the control stream. It returns after all of its goroutines
+// have ended, except a read from Item.Stream that hangs.
 func (s *Sender) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 	var tasks sync.WaitGroup
@@ -106,8 +107,8 @@ func (s *Sender) Send(m wire.Message) { s.send(m) }
 
 func (s *Sender) send(m wire.Message) { s.side.pump.send(m) }
 
-// AddStream lets a data stream claim blocks until the session is over or the stream fails. The sender closes
-// it. An id must not be used twice.
+// AddStream lets a data stream claim blocks until the session is over or the stream fails. The
+// sender closes it. An id must not be used twice.
 func (s *Sender) AddStream(id uint64, stream Stream) {
 	ok := s.claims.addStream(id, stream, func(st *sendStream) {
 		c := carrier{stream: st, claims: s.claims, coder: s.opt.Coder, counts: &s.side.counts, events: s}
@@ -116,8 +117,8 @@ func (s *Sender) AddStream(id uint64, stream Stream) {
 			_ = stream.Close()
 			s.claims.lose(st)
 		})
-		// The carrier would notice the end of the stream only when it writes again. The receiver sends
-		// nothing on a data stream but the reason for which it refuses it.
+		// The carrier would notice the end of the stream only when it writes again. The receiver
+		// sends nothing on a data stream but the reason for which it refuses it.
 		s.side.running.Go(func() {
 			var b [1]byte
 			_, _ = stream.Read(b[:])
@@ -129,12 +130,12 @@ func (s *Sender) AddStream(id uint64, stream Stream) {
 	}
 }
 
-// SetActive lets only the first n streams claim blocks; the others wait. 0 is all. Fewer streams cost less work
-// where work is the limit.
+// SetActive lets only the first n streams claim blocks; the others wait. 0 is all. Fewer streams
+// cost less work where work is the limit.
 func (s *Sender) SetActive(n int) { s.claims.setActive(n) }
 
-// Retire lets a stream claim no more. It ends when what it has in flight is acknowledged, soon after at the
-// next SetActive. It is safe for streams that are gone.
+// Retire lets a stream claim no more. It ends when what it has in flight is acknowledged, soon
+// after at the next SetActive. It is safe for streams that are gone.
 func (s *Sender) Retire(id uint64) { s.claims.retire(id) }
 
 // Drop ends a stream, so that its blocks go to others. It is safe for streams that are gone.
@@ -264,8 +265,8 @@ func (s *Sender) answer(a *wire.Answer) error {
 	return nil
 }
 
-// need offers the blocks that the receiver lacks, and digests those that it has: the root digest is that of the
-// file as it is now.
+// need offers the blocks that the receiver lacks, and digests those that it has: the root digest is
+// that of the file as it is now.
 func (s *Sender) need(e *sending, a *wire.Answer) error {
 	have, err := s.offerNeeded(e, a)
 	if err != nil {
@@ -377,7 +378,8 @@ func (s *Sender) written(blocks []wire.BlockID) error {
 	return nil
 }
 
-// placed ends entries whose digests the receiver has compared, and which have their names at the target.
+// placed ends entries whose digests the receiver has compared, and which have their names at the
+// target.
 func (s *Sender) placed(m *wire.Placed) error {
 	for _, x := range m.Entries {
 		all, err := s.manifest.findRun(uint64(x.Start), uint64(x.Count))
@@ -397,7 +399,8 @@ func (s *Sender) placed(m *wire.Placed) error {
 	return nil
 }
 
-// entryRead sends size and root digest once each block is digested, if the source is still what it was.
+// entryRead sends size and root digest once each block is digested, if the source is still what it
+// was.
 func (s *Sender) entryRead(e *sending) {
 	m := e.end()
 	if m == nil {
@@ -430,8 +433,8 @@ func (s *Sender) readFailed(e *sending, err error) {
 	}
 }
 
-// endIfTooManyFiles ends the session, to be tried again, if too many files are open here: other entries would
-// fail as well.
+// endIfTooManyFiles ends the session, to be tried again, if too many files are open here: other
+// entries would fail as well.
 func (s *Sender) endIfTooManyFiles(err error) {
 	if errors.Is(err, disk.ErrTooManyFiles) {
 		s.end(&wire.Error{Code: wire.CodeBusy, Text: err.Error()})
@@ -463,8 +466,8 @@ func (s *Sender) report(e *sending, ev Event) {
 	s.prune()
 }
 
-// prune has the receiver remove what the source does not have, once each entry is resolved. If something
-// failed, the source may have more than is known, and nothing is removed.
+// prune has the receiver remove what the source does not have, once each entry is resolved. If
+// something failed, the source may have more than is known, and nothing is removed.
 func (s *Sender) prune() {
 	now, failures := s.manifest.pruneNow()
 	if !now {

@@ -11,8 +11,8 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// sending is an entry that the sender has announced and that is not resolved. The manifest numbers it,
-// claims hand out its blocks, and carriers digest them.
+// sending is an entry that the sender has announced and that is not resolved. The manifest numbers
+// it, claims hand out its blocks, and carriers digest them.
 type sending struct {
 	index uint64 // set by the manifest before anybody else knows the entry, as are the others here
 	item  Item   // Entry.Xattrs is nil once the entry was announced
@@ -21,8 +21,8 @@ type sending struct {
 	held  int   // bytes of names and attributes
 	fixed int64 // number of blocks; 0 for a stream
 
-	// closed is set once nothing more of the entry is to be sent or said: it is resolved, or it changed
-	// and will be announced again.
+	// closed is set once nothing more of the entry is to be sent or said: it is resolved, or it
+	// changed and will be announced again.
 	closed atomic.Bool
 
 	answered, comparing bool // the receiver needs it; asked for a comparison. Only the pump's reader uses them
@@ -68,7 +68,8 @@ func (e *sending) measure(counts *counters) {
 	}
 }
 
-// small reports whether the entry is a file of one block at most, which travels whole, with its digest.
+// small reports whether the entry is a file of one block at most, which travels whole, with its
+// digest.
 func (e *sending) small() bool {
 	return e.item.Entry.Kind == wire.File && e.kept == nil && e.fixed <= 1
 }
@@ -149,8 +150,8 @@ func (e *sending) end() *wire.EndEntry {
 	return &wire.EndEntry{Index: e.index, Size: e.size, Digest: root, Holes: blockset.Runs[wire.Extent](e.holes)}
 }
 
-// sentWhole returns the digest of an entry that the receiver may have placed by now; zero for a file with
-// holes.
+// sentWhole returns the digest of an entry that the receiver may have placed by now; zero for a
+// file with holes.
 func (e *sending) sentWhole() (d [32]byte, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -168,12 +169,12 @@ func (e *sending) sentWhole() (d [32]byte, ok bool) {
 	return d, ok && e.told
 }
 
-// holeNode stands in the tree of digests for a block without data. To digest the zeros would take as long
-// as to digest data.
+// holeNode stands in the tree of digests for a block without data. To digest the zeros would take
+// as long as to digest data.
 var holeNode digest.Node
 
-// skipHole reports whether a block has no data. Then that block, and those behind it that have none and are
-// not claimed, are not sent.
+// skipHole reports whether a block has no data. Then that block, and those behind it that have none
+// and are not claimed, are not sent.
 func (e *sending) skipHole(c *claims, block int64) (bool, error) {
 	size := e.item.Entry.Size
 	data, err := e.file.dataFrom(e.offset(block), size)

@@ -7,21 +7,21 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// Snapshot makes a Receiver fill a tree of its own. Unchanged files are shared with the previous snapshot, which
-// is never written to.
+// Snapshot makes a Receiver fill a tree of its own. Unchanged files are shared with the previous
+// snapshot, which is never written to.
 type Snapshot struct {
 	Previous *disk.Tree // nil for none
 	// Linked reports whether a file of Previous has several names there.
 	Linked  func(disk.Identity) bool
 	Resumed bool // an earlier session left some of it: what the sender does not have is removed
-	// Publish is called once all is durable, before the sender hears of it. failed counts the entries that
-	// failed, grave those of them whose failure concerns more than the entry itself.
+	// Publish is called once all is durable, before the sender hears of it. failed counts the
+	// entries that failed, grave those of them whose failure concerns more than the entry itself.
 	Publish func(failed, grave int64) error
 }
 
-// isGrave reports whether a failure concerns more than one entry. These are not grave: the source cannot be read
-// there, or the entry's name or kind is impossible at the target. These are: a disk that fails, a digest that
-// differs, and a folder to be sent that cannot be listed.
+// isGrave reports whether a failure concerns more than one entry. These are not grave: the source
+// cannot be read there, or the entry's name or kind is impossible at the target. These are: a disk
+// that fails, a digest that differs, and a folder to be sent that cannot be listed.
 func isGrave(err error) bool {
 	var known *wire.Error
 	if !errors.As(err, &known) {
@@ -43,7 +43,8 @@ func (t *target) previousTree() *disk.Tree {
 	return t.snapshot.Previous
 }
 
-// previous returns what the previous snapshot has in the place of a file that this one does not have.
+// previous returns what the previous snapshot has in the place of a file that this one does not
+// have.
 func (t *target) previous(e *receiving) (have disk.Meta, ok bool) {
 	tree := t.previousTree()
 	if tree == nil {
@@ -56,8 +57,9 @@ func (t *target) previous(e *receiving) (have disk.Meta, ok bool) {
 // reuseInline is up to how many bytes files are copied at once where they cannot be linked.
 const reuseInline = 1 << 20
 
-// reuse gives an entry the content of the previous snapshot's file. If all metadata is the same, it is a link,
-// since links share it; otherwise a copy. A large copy is made in the background, and a.Verdict stays 0.
+// reuse gives an entry the content of the previous snapshot's file. If all metadata is the same, it
+// is a link, since links share it; otherwise a copy. A large copy is made in the background, and
+// a.Verdict stays 0.
 func (c *comparer) reuse(e *receiving, have *disk.Meta, a *wire.Answer) error {
 	t, s := c.target, c.target.snapshot
 	a.Verdict = wire.Same

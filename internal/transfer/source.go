@@ -20,8 +20,8 @@ import (
 type File interface {
 	io.ReaderAt
 	io.Closer
-	// Unchanged returns an error that wraps disk.ErrChanged if the file is not what it was when it was
-	// opened.
+	// Unchanged returns an error that wraps disk.ErrChanged if the file is not what it was when it
+	// was opened.
 	Unchanged() error
 }
 
@@ -38,14 +38,15 @@ type Item struct {
 
 // Source lists what is to be sent.
 type Source interface {
-	// Walk calls visit for each item in manifest order, and failed for each path that cannot be listed.
-	// It ends early with visit's error.
+	// Walk calls visit for each item in manifest order, and failed for each path that cannot be
+	// listed. It ends early with visit's error.
 	Walk(ctx context.Context, visit func(Item) error, failed func(path string, err error)) error
 	// Single reports whether there is exactly one entry, a regular file or stream.
 	Single() bool
 	// Folders returns the paths, in the manifest, of the folders that are sent with all they hold.
 	Folders() []string
-	// Has reports whether the source has an entry at this path of the manifest, or leaves it to the target.
+	// Has reports whether the source has an entry at this path of the manifest, or leaves it to the
+	// target.
 	Has(path string) (bool, error)
 }
 

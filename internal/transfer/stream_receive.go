@@ -20,7 +20,8 @@ type streamSet struct {
 	over bool
 }
 
-// add takes a stream in, and calls start before the session can end. It returns false if the session is over.
+// add takes a stream in, and calls start before the session can end. It returns false if the
+// session is over.
 func (s *streamSet) add(stream Stream, start func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,8 +53,9 @@ func (s *streamSet) end() (live []Stream) {
 	return live
 }
 
-// inbox receives blocks on one data stream: it reads a header, checks it against the manifest, reads and digests
-// the payload, writes and acknowledges it. One goroutine uses it, with one buffer.
+// inbox receives blocks on one data stream: it reads a header, checks it against the manifest,
+// reads and digests the payload, writes and acknowledges it. One goroutine uses it, with one
+// buffer.
 type inbox struct {
 	side      *side
 	table     *table
@@ -169,8 +171,8 @@ func digestOf(h *wire.BlockHeader, node *digest.Node) [32]byte {
 	return digest.ChainingValue(node)
 }
 
-// packets reads small pieces of a stream through a buffer, and large ones past it: small files come many at a
-// time.
+// packets reads small pieces of a stream through a buffer, and large ones past it: small files come
+// many at a time.
 type packets struct {
 	stream Stream
 	buf    []byte // read and not used
@@ -197,7 +199,8 @@ func (p *packets) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// read reads the payload of a block, decodes and digests it. The content is valid until the next read.
+// read reads the payload of a block, decodes and digests it. The content is valid until the next
+// read.
 func (in *inbox) read(e *receiving, h *wire.BlockHeader) (c content, err error) {
 	payload := in.buf[:h.Length]
 	in.hash.Reset(h.Block << e.entry.BlockLog)
@@ -285,7 +288,8 @@ func (in *inbox) patch(e *receiving, h *wire.BlockHeader, payload []byte) (block
 	return block, all, nil
 }
 
-// reject asks for a block again whose digest is wrong. A patch that did not give its block comes whole.
+// reject asks for a block again whose digest is wrong. A patch that did not give its block comes
+// whole.
 func (in *inbox) reject(e *receiving, h *wire.BlockHeader) {
 	in.side.counts.rejected.Add(1)
 	if h.Patch {
@@ -334,8 +338,8 @@ func (in *inbox) writeContent(e *receiving, part *disk.Partial, off int64, h *wi
 	return nil
 }
 
-// writePatched writes a block that was made of a patch. Long stretches are shared with the old file where the
-// file system can, and zeros are left out of a file with holes.
+// writePatched writes a block that was made of a patch. Long stretches are shared with the old file
+// where the file system can, and zeros are left out of a file with holes.
 func writePatched(e *receiving, part *disk.Partial, off int64, c *content) error {
 	old, data := e.oldVersion(), c.data
 	for _, x := range c.parts {
@@ -370,7 +374,8 @@ func writeData(part *disk.Partial, data []byte, off int64, holes bool) error {
 	return nil
 }
 
-// sameKind returns how much of data, which begins at off in its file, is all zero, or has no unit that is.
+// sameKind returns how much of data, which begins at off in its file, is all zero, or has no unit
+// that is.
 func sameKind(data []byte, off int64) (n int, zero bool) {
 	for n < len(data) {
 		unit := data[n:min(len(data), n+cloneUnit-int((off+int64(n))%cloneUnit))]
@@ -384,8 +389,8 @@ func sameKind(data []byte, off int64) (n int, zero bool) {
 	return n, zero
 }
 
-// accept acknowledges and counts a block that was written, or writes a file that came whole. The last block
-// completes its file.
+// accept acknowledges and counts a block that was written, or writes a file that came whole. The
+// last block completes its file.
 func (in *inbox) accept(e *receiving, h *wire.BlockHeader, c *content) {
 	var staged *disk.Staged
 	if h.Whole {

@@ -13,8 +13,8 @@ type readEvents interface {
 	readFailed(*sending, error) // it cannot be read, or it changed
 }
 
-// carrier carries blocks on one data stream: it claims a block, reads and digests it, and writes it with its
-// header. One goroutine uses it, with one buffer.
+// carrier carries blocks on one data stream: it claims a block, reads and digests it, and writes it
+// with its header. One goroutine uses it, with one buffer.
 type carrier struct {
 	stream *sendStream
 	claims *claims
@@ -127,7 +127,8 @@ func (c *carrier) digested(e *sending, block int64, node digest.Node) {
 	}
 }
 
-// dropped gives up a block that could not be read. If another stream carries it too, that may be enough.
+// dropped gives up a block that could not be read. If another stream carries it too, that may be
+// enough.
 func (c *carrier) dropped(e *sending, block int64, err error) {
 	if !c.claims.leave(e, block, c.stream) {
 		c.events.readFailed(e, err)
@@ -170,9 +171,9 @@ func (c *carrier) readSmall(e *sending, payload []byte) ([]disk.Range, error) {
 	return nil, nil
 }
 
-// frame appends header and payload to frames. The payload lies where it belongs already, with room for the
-// header before it. A block with holes is sent as its ranges of data if that is shorter, and compressed if
-// that pays.
+// frame appends header and payload to frames. The payload lies where it belongs already, with room
+// for the header before it. A block with holes is sent as its ranges of data if that is shorter,
+// and compressed if that pays.
 func (c *carrier) frame(head *wire.BlockHeader, frames, payload []byte, off int64, data []disk.Range) []byte {
 	if data != nil {
 		c.scratch = appendRanges(c.scratch[:0], payload, off, data)
@@ -199,8 +200,8 @@ func (c *carrier) frame(head *wire.BlockHeader, frames, payload []byte, off int6
 	return frames
 }
 
-// bufferWriter is a stream that writes a header and a payload at the cost of one copy less. It may change the
-// payload meanwhile.
+// bufferWriter is a stream that writes a header and a payload at the cost of one copy less. It may
+// change the payload meanwhile.
 type bufferWriter interface {
 	WriteBuffers(header, payload []byte) (int, error)
 }

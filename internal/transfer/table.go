@@ -7,16 +7,18 @@ import (
 )
 
 const (
-	// A peer may announce twice as much ahead as this sender does, so that senders with other bounds fit.
+	// A peer may announce twice as much ahead as this sender does, so that senders with other
+	// bounds fit.
 	announceMax = 2 * maxEntries
 	openMax     = 2 * maxOpen
 	heldMax     = 2 * maxHeld
-	// maxOrphans bounds the entries that changed and are awaited. Each comes right after it was given up.
+	// maxOrphans bounds the entries that changed and are awaited. Each comes right after it was
+	// given up.
 	maxOrphans = 256
 )
 
-// table holds the receiver's entries from their announcement until they are resolved. It knows how far the
-// manifest is, and bounds what the sender may announce.
+// table holds the receiver's entries from their announcement until they are resolved. It knows how
+// far the manifest is, and bounds what the sender may announce.
 type table struct {
 	mu     sync.Mutex // guards the following; a leaf: nothing else is locked while it is held
 	cond   *sync.Cond // streams wait here for their blocks' entries
@@ -142,8 +144,8 @@ func (t *table) announced(index uint64) bool {
 func (t *table) await(index uint64) (*receiving, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// The announcement is on its way. After the end of the manifest only what changed comes again, a few
-	// times at most.
+	// The announcement is on its way. After the end of the manifest only what changed comes again,
+	// a few times at most.
 	for !t.over && !t.closing && index >= t.next && !(t.ended && index >= t.count+3*uint64(t.pending)) {
 		t.strange = max(t.strange, index+1)
 		t.cond.Wait()
@@ -157,8 +159,8 @@ func (t *table) await(index uint64) (*receiving, error) {
 	return t.active[index], nil
 }
 
-// waitFor lets a hard link wait for a file that is not resolved. It returns false if that is resolved, or no
-// file.
+// waitFor lets a hard link wait for a file that is not resolved. It returns false if that is
+// resolved, or no file.
 func (t *table) waitFor(first uint64, link *receiving) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,8 +187,8 @@ func (t *table) underWay() int {
 	return len(t.active) - t.waiting
 }
 
-// remove takes a resolved entry out. It returns what waited for it: hard links, and a folder if that is
-// complete now. If the entry comes again, they wait on.
+// remove takes a resolved entry out. It returns what waited for it: hard links, and a folder if
+// that is complete now. If the entry comes again, they wait on.
 func (t *table) remove(e *receiving, again bool) (links []*receiving, done []*folder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +213,8 @@ func (t *table) enterFolder(x *folder) {
 	t.folders.enter(x)
 }
 
-// leaveFolder notes that a folder's metadata is set. It returns the folder above if that is complete now.
+// leaveFolder notes that a folder's metadata is set. It returns the folder above if that is
+// complete now.
 func (t *table) leaveFolder(x *folder) (done []*folder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -220,8 +223,8 @@ func (t *table) leaveFolder(x *folder) (done []*folder) {
 	return t.folders.release(x.parent)
 }
 
-// endManifest takes the end of the manifest, which may come again with a higher count. It returns folders that
-// are complete.
+// endManifest takes the end of the manifest, which may come again with a higher count. It returns
+// folders that are complete.
 func (t *table) endManifest(count uint64) (done []*folder, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -233,8 +236,8 @@ func (t *table) endManifest(count uint64) (done []*folder, err error) {
 	return t.folders.leave(""), nil
 }
 
-// setPrune takes the message that names what to prune. Our own bookkeeping of the last entries may still be
-// under way.
+// setPrune takes the message that names what to prune. Our own bookkeeping of the last entries may
+// still be under way.
 func (t *table) setPrune(m *wire.Prune) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -245,8 +248,8 @@ func (t *table) setPrune(m *wire.Prune) error {
 	return nil
 }
 
-// close reports, once, that every entry is resolved and the session can end. Then start is called before the
-// session can end otherwise.
+// close reports, once, that every entry is resolved and the session can end. Then start is called
+// before the session can end otherwise.
 func (t *table) close(start func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -259,8 +262,8 @@ func (t *table) close(start func()) {
 	start()
 }
 
-// toPrune returns the message that names what to prune, nil for none. The error is that a block came of an
-// entry that does not exist.
+// toPrune returns the message that names what to prune, nil for none. The error is that a block
+// came of an entry that does not exist.
 func (t *table) toPrune() (*wire.Prune, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// busyFor is how long a session waits for files that an earlier one holds, busyLeast for one at any
-	// time, and busyEvery how long between two attempts.
+	// busyFor is how long a session waits for files that an earlier one holds, busyLeast for one at
+	// any time, and busyEvery how long between two attempts.
 	busyFor   = silence + 2*pingEvery
 	busyLeast = 5 * time.Second
 	busyEvery = 100 * time.Millisecond
 )
 
-// target is the tree that the receiver writes: where entries belong in it, and how they get there. Its methods
-// may be called concurrently once begin has returned.
+// target is the tree that the receiver writes: where entries belong in it, and how they get there.
+// Its methods may be called concurrently once begin has returned.
 type target struct {
 	ctx      context.Context
 	tree     *disk.Tree
@@ -149,8 +149,8 @@ func (t *target) options(x *wire.Entry) disk.TargetOptions {
 	return o
 }
 
-// make calls f, which makes something at a path. Folders above it that were not announced are made, and with
-// Delete something of another kind makes way.
+// make calls f, which makes something at a path. Folders above it that were not announced are made,
+// and with Delete something of another kind makes way.
 func (t *target) make(p string, f func() error) error {
 	err := f()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,8 +172,8 @@ func (t *target) make(p string, f func() error) error {
 	return err
 }
 
-// patient calls f again while a file is busy: an earlier session of the same client may not have seen its end,
-// or an older version of the same file may be about to get its name.
+// patient calls f again while a file is busy: an earlier session of the same client may not have
+// seen its end, or an older version of the same file may be about to get its name.
 func (t *target) patient(f func() error) error {
 	until := t.busyUntil
 	if least := time.Now().Add(busyLeast); least.After(until) {
@@ -216,7 +216,8 @@ func (t *target) mkdir(dir string) error {
 	return t.tree.Mkdir(dir, 0o755)
 }
 
-// keepOld gives what an entry is about to replace a name in the backup folder, if there is a backup folder.
+// keepOld gives what an entry is about to replace a name in the backup folder, if there is a backup
+// folder.
 func (t *target) keepOld(e *receiving) {
 	backup := t.opt.BackupDir
 	if backup == "" {
@@ -254,8 +255,8 @@ func (t *target) openPart(e *receiving) (part *disk.Partial, err error) {
 	return part, err
 }
 
-// put writes a file of one block at most, which lacks only its name then. ranges are those of data that hold
-// data, nil for all.
+// put writes a file of one block at most, which lacks only its name then. ranges are those of data
+// that hold data, nil for all.
 func (t *target) put(e *receiving, data []byte, ranges []disk.Range) (staged *disk.Staged, err error) {
 	err = t.patient(func() error {
 		return t.make(e.meta.Path, func() (err error) {
@@ -293,8 +294,8 @@ func (t *target) putRanges(e *receiving, data []byte, ranges []disk.Range) (*dis
 	return staged, err
 }
 
-// copyFile makes the file of an entry with the content of one that is there, in this tree or another. meta and
-// opt are what it gets.
+// copyFile makes the file of an entry with the content of one that is there, in this tree or
+// another. meta and opt are what it gets.
 func (t *target) copyFile(e *receiving, meta disk.Meta, opt disk.TargetOptions, tree *disk.Tree, from string) error {
 	f, err := tree.OpenFile(from)
 	if err != nil {
@@ -419,8 +420,9 @@ func (w *warnings) all() (all []*wire.Warning) {
 	return all
 }
 
-// hopeless reports whether what a disk says about one entry holds for all others as well: it is full, it takes
-// nothing, or too many files are open here. That one large file does not fit says nothing about the next.
+// hopeless reports whether what a disk says about one entry holds for all others as well: it is
+// full, it takes nothing, or too many files are open here. That one large file does not fit says
+// nothing about the next.
 func hopeless(err error) bool {
 	var large *disk.NoSpaceError
 	return errors.Is(err, disk.ErrNoSpace) && !errors.As(err, &large) || errors.Is(err, syscall.EROFS) ||

@@ -1,6 +1,6 @@
-// Package transfer is the engine. It moves the entries of a manifest as blocks over the streams it is
-// given, from a Source on one side to a folder on the other. Everything is checked by BLAKE3 and can be
-// resumed, and memory is bounded.
+// Package transfer is the engine. It moves the entries of a manifest as blocks over the streams it
+// is given, from a Source on one side to a folder on the other. Everything is checked by BLAKE3 and
+// can be resumed, and memory is bounded.
 //
 // To the engine a stream is an io.ReadWriteCloser. It uses deadlines where the stream has them. One
 // control stream carries messages. Any number of data streams carry blocks from the sender to the
@@ -25,26 +25,26 @@ import (
 const (
 	// maxBlockLog is the binary logarithm of the block size of streams and of files from 64 MiB on.
 	maxBlockLog = wire.MaxBlockLog
-	// smallBlocksLog is the binary logarithm of how many blocks a small file is cut into, so that it can
-	// use several streams in slow start.
+	// smallBlocksLog is the binary logarithm of how many blocks a small file is cut into, so that
+	// it can use several streams in slow start.
 	smallBlocksLog = 6
-	// piece is how many bytes are read and digested at once: large enough for few system calls, small
-	// enough for the L2 cache.
+	// piece is how many bytes are read and digested at once: large enough for few system calls,
+	// small enough for the L2 cache.
 	piece = 128 << 10
 
-	// maxEntries bounds the entries that are announced and not resolved, and with them the memory of
-	// both sides.
+	// maxEntries bounds the entries that are announced and not resolved, and with them the memory
+	// of both sides.
 	maxEntries = 16384
 	// maxHeld bounds the bytes of their names and attributes.
 	maxHeld = 32 << 20
-	// maxHoles bounds the runs of blocks that are not sent because they have no data. Further ones are
-	// sent as blocks that are all hole.
+	// maxHoles bounds the runs of blocks that are not sent because they have no data. Further ones
+	// are sent as blocks that are all hole.
 	maxHoles = 8192
 	// maxRuns bounds the runs of blocks in the set that a file under way has.
 	maxRuns = 1 << 16
-	// maxOpen bounds the sum of weights of announced files, see weightOf. A file of more than one block
-	// weighs something, since it has a partial file at the receiver. A file from largeFrom bytes on
-	// weighs largeWeight, since it has a checkpoint as well.
+	// maxOpen bounds the sum of weights of announced files, see weightOf. A file of more than one
+	// block weighs something, since it has a partial file at the receiver. A file from largeFrom
+	// bytes on weighs largeWeight, since it has a checkpoint as well.
 	maxOpen     = 512
 	largeWeight = 16
 	largeFrom   = 4 << 20
