@@ -142,8 +142,8 @@ func TestUnusedLink(t *testing.T) {
 	cert, err := certificate(cfg.Identity)
 	require.NoError(t, err)
 	var g Group
-	d, err := g.take(&cfg, l.Addr().String(), func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
-		d.run(l.Addr().String(), tlsConfig(cert, anyKey), false, nil, over, hint)
+	d, err := g.take(false, func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
+		d.run(l.Addr().String(), tlsConfig(cert, presented), nil, over, hint)
 	})
 	require.NoError(t, err)
 	<-d.ready
@@ -179,6 +179,7 @@ func TestRefusal(t *testing.T) {
 
 // TestNobodyListens: where no server is, and where it is gone, QUIC notices as TCP does.
 func TestNobodyListens(t *testing.T) {
+	t.Parallel()
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		free, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(host)})
 		if err != nil {
