@@ -84,7 +84,8 @@ func Run(t *testing.T, f Factory) {
 	}
 }
 
-func newKey(t *testing.T) ed25519.PrivateKey {
+// NewKey makes an identity.
+func NewKey(t testing.TB) ed25519.PrivateKey {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
@@ -93,7 +94,8 @@ func newKey(t *testing.T) ed25519.PrivateKey {
 
 func public(key ed25519.PrivateKey) ed25519.PublicKey { return key.Public().(ed25519.PublicKey) }
 
-func anyKey(ed25519.PublicKey) error { return nil }
+// AnyKey accepts every server.
+func AnyKey(ed25519.PublicKey) error { return nil }
 
 func within(t *testing.T) context.Context {
 	t.Helper()
@@ -168,7 +170,7 @@ func (p *proxy) serve(change func([]byte) bool) {
 // pair returns two admitted ends of one stream that are closed at the end of the test.
 func pair(t *testing.T, f Factory) (client, server Conn) {
 	t.Helper()
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	return pairAt(t, f, l, l.Addr().String())
 }
 
@@ -187,7 +189,7 @@ func pairAt(t *testing.T, f Factory, l Listener, addr string) (client, server Co
 		}
 		got <- accepted{c, err}
 	}()
-	client, err := f.Dial(within(t), addr, newKey(t), anyKey)
+	client, err := f.Dial(within(t), addr, NewKey(t), AnyKey)
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	s := <-got
@@ -439,7 +441,7 @@ func testUseAfterClose(t *testing.T, f Factory) {
 }
 
 func testIdentity(t *testing.T, f Factory) {
-	serverKey, clientKey := newKey(t), newKey(t)
+	serverKey, clientKey := NewKey(t), NewKey(t)
 	l := listen(t, f, serverKey)
 	run(t,
 		func() error {
@@ -498,7 +500,7 @@ func testExporter(t *testing.T, f Factory) {
 // testTruncated: a connection that somebody else ends must not look like the end of the stream.
 func testTruncated(t *testing.T, f Factory) {
 	var cut atomic.Bool
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	p := newProxy(t, f, l.Addr().String(), func([]byte) bool { return !cut.Load() })
 	client, server := pairAt(t, f, l, p.l.Addr().String())
 	one := make([]byte, 1)
@@ -517,7 +519,7 @@ func testTruncated(t *testing.T, f Factory) {
 // testAltered: a byte changed on the way is an error, and what it was part of is not read.
 func testAltered(t *testing.T, f Factory) {
 	var alter atomic.Bool
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	p := newProxy(t, f, l.Addr().String(), func(piece []byte) bool {
 		if alter.Load() {
 			piece[len(piece)-1] ^= 1
@@ -543,7 +545,7 @@ func testAltered(t *testing.T, f Factory) {
 }
 
 func testWrongKey(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	refused := errors.New("not the key I know")
 	run(t,
 		func() error {
@@ -564,7 +566,7 @@ func testWrongKey(t *testing.T, f Factory) {
 			return nil
 		},
 		func() error {
-			c, err := f.Dial(within(t), l.Addr().String(), newKey(t), func(ed25519.PublicKey) error { return refused })
+			c, err := f.Dial(within(t), l.Addr().String(), NewKey(t), func(ed25519.PublicKey) error { return refused })
 			if c != nil || !errors.Is(err, refused) {
 				return fmt.Errorf("dial: %w", err)
 			}
@@ -576,7 +578,7 @@ func testWrongKey(t *testing.T, f Factory) {
 }
 
 func testBeforeHandshake(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	bare := dialBare(t, f, l)
 	defer bare.Close()
 	c, err := l.Accept()
@@ -605,7 +607,7 @@ func dialBare(t *testing.T, f Factory, l Listener) net.Conn {
 
 // testSlowPeer: one peer that says nothing must not keep another from its handshake.
 func testSlowPeer(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	bare := dialBare(t, f, l)
 	defer bare.Close()
 	slow, err := l.Accept()
@@ -622,7 +624,7 @@ func testSlowPeer(t *testing.T, f Factory) {
 			return c.Handshake(within(t))
 		},
 		func() error {
-			c, err := f.Dial(within(t), l.Addr().String(), newKey(t), anyKey)
+			c, err := f.Dial(within(t), l.Addr().String(), NewKey(t), AnyKey)
 			if err != nil {
 				return err
 			}
@@ -634,7 +636,7 @@ func testSlowPeer(t *testing.T, f Factory) {
 
 // testFlood: a stranger that keeps sending is cut off early, before it has filled much memory.
 func testFlood(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	bare := dialBare(t, f, l)
 	defer bare.Close()
 	c, err := l.Accept()
@@ -655,7 +657,7 @@ func testFlood(t *testing.T, f Factory) {
 }
 
 func testHandshakeDeadline(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	bare := dialBare(t, f, l)
 	defer bare.Close()
 	c, err := l.Accept()
@@ -668,7 +670,7 @@ func testHandshakeDeadline(t *testing.T, f Factory) {
 
 func testDialCanceled(t *testing.T, f Factory) {
 	// A listener that nobody serves: the kernel connects, and the handshake hangs.
-	addr := listen(t, f, newKey(t)).Addr().String()
+	addr := listen(t, f, NewKey(t)).Addr().String()
 	if f.Network == "" {
 		silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -677,12 +679,12 @@ func testDialCanceled(t *testing.T, f Factory) {
 	}
 	ctx, cancel := context.WithTimeout(within(t), 30*time.Millisecond)
 	defer cancel()
-	_, err := f.Dial(ctx, addr, newKey(t), anyKey)
+	_, err := f.Dial(ctx, addr, NewKey(t), AnyKey)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 func testListenerClose(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	done := make(chan error, 1)
 	go func() { _, err := l.Accept(); done <- err }()
 	require.NoError(t, l.Close())
