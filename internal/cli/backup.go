@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -69,15 +71,15 @@ func openSite(file string) (*site, error) {
 	if file == "" {
 		file = filepath.Join(home, jobsName)
 	}
-	config, err := backup.Load(file)
-	var problems backup.Problems
+	jobs, err := backup.Load(file)
+	var problems config.Faults
 	switch {
 	case errors.As(err, &problems):
-		return nil, usageError("docs/backups.md has all keys", "%w", err)
+		return nil, usageError("`fxfer backup check` lists all faults; docs/backups.md explains all keys", "%w", err)
 	case err != nil:
 		return nil, usageError("--file names another", "read the jobs: %w", err)
 	}
-	return &site{home: home, config: config, store: backup.OpenStore(home)}, nil
+	return &site{home: home, config: jobs, store: backup.OpenStore(home)}, nil
 }
 
 // jobs returns those of the names, all if there are none.
@@ -123,17 +125,17 @@ func newBackupCheckCommand(file *string) *cobra.Command {
 		Args:  exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := openSite(*file)
-			var problems backup.Problems
+			var problems config.Faults
 			if errors.As(err, &problems) {
 				for _, p := range problems {
 					fmt.Fprintln(c.OutOrStdout(), oneLine(p.Error()))
 				}
-				return usageError("docs/backups.md has all keys", "%s in the file of jobs", count(int64(len(problems)), "fault", "faults"))
+				return usageError("docs/backups.md has all keys", "%s in the file of jobs", units.Count(int64(len(problems)), "fault", "faults"))
 			}
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: %s, no faults\n", oneLine(s.config.Path), count(int64(len(s.config.Jobs)), "job", "jobs"))
+			fmt.Fprintf(c.OutOrStdout(), "%s: %s, no faults\n", oneLine(s.config.Path), units.Count(int64(len(s.config.Jobs)), "job", "jobs"))
 			return nil
 		},
 	}
@@ -263,14 +265,14 @@ func (d *runDisplay) run(ctx context.Context, s *site, j *backup.Job, due bool) 
 
 // runLine sums up a run.
 func runLine(r *backup.Record) string {
-	parts := []string{fmt.Sprintf("%s: %s written in %s", outcomeText(r), showBytes(r.Written), showTime(r.Duration()))}
+	parts := []string{fmt.Sprintf("%s: %s written in %s", outcomeText(r), units.Bytes(r.Written), units.Time(r.Duration()))}
 	if r.Sent < r.Written {
-		parts = append(parts, showBytes(r.Sent)+" sent")
+		parts = append(parts, units.Bytes(r.Sent)+" sent")
 	}
 	if r.Goodput > 0 {
-		parts = append(parts, showRate(r.Goodput))
+		parts = append(parts, units.Rate(r.Goodput))
 	}
-	parts = append(parts, count(r.Files, "file", "files"))
+	parts = append(parts, units.Count(r.Files, "file", "files"))
 	if r.Snapshot != "" && r.Outcome == backup.Good {
 		parts = append(parts, r.Snapshot)
 	}
@@ -390,8 +392,8 @@ do then; nothing is started or enabled.`,
 			if err != nil {
 				return err
 			}
-			units := backup.Units(s.config, backup.UnitOptions{Program: exe, File: path, Home: s.home, User: user, Timers: timers})
-			return writeUnits(c.OutOrStdout(), c.ErrOrStderr(), units, dir)
+			files := backup.Units(s.config, backup.UnitOptions{Program: exe, File: path, Home: s.home, User: user, Timers: timers})
+			return writeUnits(c.OutOrStdout(), c.ErrOrStderr(), files, dir)
 		},
 	}
 	flags := c.Flags()
@@ -409,9 +411,9 @@ func parseUser(s string) (string, error) {
 	return s, nil
 }
 
-func writeUnits(out, errs io.Writer, units []backup.Unit, dir string) error {
+func writeUnits(out, errs io.Writer, files []backup.Unit, dir string) error {
 	var names []string
-	for _, u := range units {
+	for _, u := range files {
 		if u.Start {
 			names = append(names, u.Name)
 		}

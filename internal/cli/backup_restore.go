@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -56,7 +58,7 @@ not younger.`,
 					return nil, err
 				}
 				if snapshot.Failed > 0 && !f.quiet {
-					fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s lacks %s that failed when it was made\n", snapshot.Name, count(snapshot.Failed, "entry", "entries"))
+					fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s lacks %s that failed when it was made\n", snapshot.Name, units.Count(snapshot.Failed, "entry", "entries"))
 				}
 				if sources, err = restored(j, snapshot.Name, args[1:len(args)-1]); err != nil {
 					return nil, err
@@ -91,7 +93,7 @@ func openJob(file, name string) (*site, *backup.Job, error) {
 }
 
 func parseAt(s string) (string, error) {
-	if _, ok := backup.SnapshotTime(s); ok {
+	if _, err := snapshot.ParseName(s); err == nil {
 		return s, nil
 	}
 	_, err := parseNewer(s, time.Now())
@@ -116,7 +118,8 @@ func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none f
 	if at == "" {
 		return all[len(all)-1], nil
 	}
-	until, named := backup.SnapshotTime(at)
+	until, notName := snapshot.ParseName(at)
+	named := notName == nil
 	if !named {
 		if until, err = parseNewer(at, time.Now().In(j.Zone)); err != nil {
 			return none, usageError("", "--at: %w", err)
@@ -173,7 +176,7 @@ func newBackupSnapshotsCommand(file *string) *cobra.Command {
 					text = "to be removed"
 				}
 				if x.Failed > 0 {
-					text += "; lacks " + count(x.Failed, "entry", "entries") + " that failed"
+					text += "; lacks " + units.Count(x.Failed, "entry", "entries") + " that failed"
 				}
 				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %s\n", x.Name, x.Time.In(j.Zone).Format("Mon 2006-01-02 15:04"), text)
 			})
@@ -297,7 +300,7 @@ the file of jobs lets the daemon do so by a schedule.`,
 			case asJSON:
 				printJSON(out, map[string]any{"type": "summary", "snapshots": scrub.Snapshots, "files": scrub.Files, "bytes": scrub.Bytes, "error": scrub.Error})
 			case err == nil:
-				fmt.Fprintf(out, "verified   %s, %s, %s\n", count(int64(scrub.Snapshots), "snapshot", "snapshots"), count(scrub.Files, "file", "files"), showBytes(scrub.Bytes))
+				fmt.Fprintf(out, "verified   %s, %s, %s\n", units.Count(int64(scrub.Snapshots), "snapshot", "snapshots"), units.Count(scrub.Files, "file", "files"), units.Bytes(scrub.Bytes))
 			}
 			return err
 		},

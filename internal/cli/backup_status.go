@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/config"
+	"github.com/fxfer/fxfer/internal/units"
 )
 
 // forecastFrom is how much of a job's history forecasts rest on.
@@ -30,7 +32,7 @@ than max-age, its last run failed, or a verification found something.`,
 		Args: func(c *cobra.Command, args []string) error { return noEmpty(args) },
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := openSite(*file)
-			var problems backup.Problems
+			var problems config.Faults
 			if errors.As(err, &problems) {
 				return usageError("a daemon that runs goes on with the jobs that it has read before; `fxfer backup check` lists the faults", "%w", problems)
 			}
@@ -131,14 +133,14 @@ func conditionText(s *backup.Status) string {
 	if a == nil || a.Now.Bytes == 0 || a.Now.Walking || s.Job.Command != "" {
 		return string(s.Condition)
 	}
-	return fmt.Sprintf("%s, %s of %s", s.Condition, percent(a.Now.Done, a.Now.Bytes), showBytes(a.Now.Bytes))
+	return fmt.Sprintf("%s, %s of %s", s.Condition, units.PercentDone(a.Now.Done, a.Now.Bytes), units.Bytes(a.Now.Bytes))
 }
 
 func goodText(s *backup.Status) string {
 	if s.State.LastGood.IsZero() {
 		return "none"
 	}
-	return showSpan(s.Age) + " old"
+	return units.Span(s.Age) + " old"
 }
 
 func lastText(s *backup.Status) string {
@@ -146,7 +148,7 @@ func lastText(s *backup.Status) string {
 	if r == nil {
 		return "none"
 	}
-	return fmt.Sprintf("%s, %s in %s", outcomeText(r), showBytes(r.Written), showSpan(r.Duration()))
+	return fmt.Sprintf("%s, %s in %s", outcomeText(r), units.Bytes(r.Written), units.Span(r.Duration()))
 }
 
 // outcomeText is how a run ended, and what it lacks.

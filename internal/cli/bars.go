@@ -9,6 +9,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -118,7 +119,7 @@ func totalName(p *fxfer.Progress) string {
 func totalFigures(p *fxfer.Progress, width int) string {
 	share := ""
 	if !p.Walking && !streaming(p) {
-		share = percent(p.BytesDone, p.Bytes)
+		share = units.PercentDone(p.BytesDone, p.Bytes)
 	}
 	line := fmt.Sprintf("%5s", share)
 	for _, figure := range totals(p) {
@@ -132,9 +133,9 @@ func totalFigures(p *fxfer.Progress, width int) string {
 
 func fileFigures(f *fxfer.FileProgress) string {
 	if f.Bytes < 0 {
-		return fmt.Sprintf("%5s  %s", "", showBytes(f.Done))
+		return fmt.Sprintf("%5s  %s", "", units.Bytes(f.Done))
 	}
-	return fmt.Sprintf("%5s  %s of %s", percent(f.Done, f.Bytes), showBytes(f.Done), showBytes(f.Bytes))
+	return fmt.Sprintf("%5s  %s of %s", units.PercentDone(f.Done, f.Bytes), units.Bytes(f.Done), units.Bytes(f.Bytes))
 }
 
 func (b *bars) file(*fxfer.FileResult) {}

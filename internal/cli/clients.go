@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -329,7 +330,7 @@ run, with at most the rights that these have.`,
 const longestInvite = 30 * 24 * time.Hour
 
 func parseExpiry(s string) (time.Duration, error) {
-	d, err := parseAge(s)
+	d, err := units.ParseTime(s)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("%q is not a time such as 30m, 24h or 7d", s)

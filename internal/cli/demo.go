@@ -20,6 +20,7 @@ import (
 	"lukechampine.com/blake3"
 
 	"github.com/fxfer/fxfer/internal/path/lab"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -81,7 +82,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	if d.lab != nil {
 		defer func() { err = errors.Join(err, d.lab.Close()) }()
-		d.say("line       %s, %s, between two hosts inside this machine", showRate(demoRate), showTime(demoRTT))
+		d.say("line       %s, %s, between two hosts inside this machine", units.Rate(demoRate), units.Time(demoRTT))
 	} else {
 		d.say("line       the loopback: %v", d.why)
 	}
@@ -89,7 +90,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if err != nil {
 		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
 	}
-	d.say("files      a folder of %d small files and one of %s", demoSmall, showBytes(demoLarge))
+	d.say("files      a folder of %d small files and one of %s", demoSmall, units.Bytes(demoLarge))
 	url, stop, err := d.serve(ctx)
 	if err != nil {
 		return err
@@ -235,14 +236,14 @@ func (d *demo) small(parent context.Context, url string, bytes int64) error {
 		return errors.Join(err, parent.Err())
 	}
 	if summary != nil {
-		d.say("64 KiB     %s with a window of 64 KiB and one stream", showRate(summary.Goodput))
+		d.say("64 KiB     %s with a window of 64 KiB and one stream", units.Rate(summary.Goodput))
 		return nil
 	}
 	if p.Goodput <= 0 {
 		return errors.New("nothing arrived")
 	}
 	all := time.Duration(float64(bytes) * 8 / p.Goodput * float64(time.Second))
-	d.say("64 KiB     %s with a window of 64 KiB and one stream: stopped; all would take %s", showRate(p.Goodput), showTime(all))
+	d.say("64 KiB     %s with a window of 64 KiB and one stream: stopped; all would take %s", units.Rate(p.Goodput), units.Time(all))
 	return nil
 }
 
@@ -259,10 +260,10 @@ func (d *demo) automatic(ctx context.Context, url string) error {
 	if s == nil {
 		return ctx.Err()
 	}
-	d.say("automatic  %s with %s: all took %s", showRate(s.Goodput), count(int64(s.Streams), "stream", "streams"), showTime(time.Duration(s.Duration*float64(time.Second))))
+	d.say("automatic  %s with %s: all took %s", units.Rate(s.Goodput), units.Count(int64(s.Streams), "stream", "streams"), units.Time(time.Duration(s.Duration*float64(time.Second))))
 	if d.lab != nil {
 		limit := demoRate * tcpShare
-		d.say("limit      %s is what TCP can carry on this line: fxfer took %.0f %% of it", showRate(limit), s.Goodput/limit*100)
+		d.say("limit      %s is what TCP can carry on this line: fxfer took %.0f %% of it", units.Rate(limit), s.Goodput/limit*100)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -115,7 +116,7 @@ func (l *plainLines) progress(p *fxfer.Progress) {
 	}
 	l.last = p.Elapsed
 	parts := totals(p)
-	if share := percent(p.BytesDone, p.Bytes); share != "" && !p.Walking && !streaming(p) {
+	if share := units.PercentDone(p.BytesDone, p.Bytes); share != "" && !p.Walking && !streaming(p) {
 		parts = append([]string{share}, parts...)
 	}
 	l.notice(strings.Join(parts, ", "))

@@ -22,29 +22,6 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-func TestShow(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0 B", 999: "999 B", 1000: "1.00 kB", 17520: "17.5 kB", 999499: "999 kB", 999500: "1.00 MB", 4_700_000_000: "4.70 GB", 1 << 60: "1153 PB",
-	} {
-		require.Equal(t, want, showBytes(n))
-	}
-	for n, want := range map[float64]string{0: "0 bit/s", 9.4e6: "9.40 Mbit/s", 941.5e6: "942 Mbit/s", 99.94e6: "99.9 Mbit/s", 99.96e6: "100 Mbit/s"} {
-		require.Equal(t, want, showRate(n))
-	}
-	for d, want := range map[time.Duration]string{
-		0: "0 µs", 31 * time.Microsecond: "31 µs", 1500 * time.Microsecond: "1.5 ms", 10200 * time.Microsecond: "10.2 ms", 123456 * time.Microsecond: "123 ms",
-		1234 * time.Millisecond: "1.23 s", 40940 * time.Millisecond: "40.9 s", 75 * time.Second: "1m15s", 3*time.Hour + 20*time.Minute + 31*time.Second: "3h21m",
-	} {
-		require.Equal(t, want, showTime(d))
-	}
-	for d, want := range map[time.Duration]string{0: "0:00", 65 * time.Second: "1:05", 2*time.Hour + 3*time.Minute + 4*time.Second: "2:03:04"} {
-		require.Equal(t, want, showClock(d))
-	}
-	require.Equal(t, "99 %", percent(999, 1000))
-	require.Equal(t, "100 %", percent(1001, 1000))
-	require.Empty(t, percent(0, 0))
-}
-
 func TestShortName(t *testing.T) {
 	for path, want := range map[string]string{
 		"short":                   "short",

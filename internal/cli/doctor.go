@@ -17,6 +17,7 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/path/doctor"
 	"github.com/fxfer/fxfer/internal/path/plan"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -104,11 +105,11 @@ func parsePathFor(s string) (plan.Path, error) {
 	if !ok {
 		return plan.Path{}, fmt.Errorf("%q is not a rate and a round-trip time such as %s", s, defaultPath)
 	}
-	rate, err := parseRate(rateText)
+	rate, err := units.ParseRate(rateText)
 	if err != nil {
 		return plan.Path{}, err
 	}
-	rtt, err := parseTime(rttText)
+	rtt, err := units.ParseTime(rttText)
 	if err != nil || rtt < time.Microsecond || rtt > time.Minute {
 		return plan.Path{}, fmt.Errorf("%q is not a round-trip time such as 50ms", rttText)
 	}
@@ -149,7 +150,7 @@ func examine(c *cobra.Command, path plan.Path, share string, asJSON bool) error 
 
 // printFindings shows an examination to people.
 func printFindings(w io.Writer, r *doctor.Report, disk *doctor.Disk, stated bool) {
-	fmt.Fprintf(w, "for a path of %s × %s (BDP %s)", showRate(r.Path.Rate), showTime(r.Path.RTT), showBytes(int64(r.Path.BDP())))
+	fmt.Fprintf(w, "for a path of %s × %s (BDP %s)", units.Rate(r.Path.Rate), units.Time(r.Path.RTT), units.Bytes(int64(r.Path.BDP())))
 	if !stated {
 		fmt.Fprint(w, ": state yours with --for")
 	}
@@ -168,7 +169,7 @@ func printFindings(w io.Writer, r *doctor.Report, disk *doctor.Disk, stated bool
 		}
 		line("why", f.Why)
 		if g := f.Gain; g != nil {
-			text := fmt.Sprintf("%s: %s → %s", g.Of, showRate(g.Before), showRate(g.After))
+			text := fmt.Sprintf("%s: %s → %s", g.Of, units.Rate(g.Before), units.Rate(g.After))
 			if g.Assuming != "" {
 				text += ", given " + g.Assuming
 			}
@@ -182,7 +183,7 @@ func printFindings(w io.Writer, r *doctor.Report, disk *doctor.Disk, stated bool
 	}
 	fmt.Fprintln(w)
 	if disk != nil && disk.Problem == "" {
-		fmt.Fprintf(w, "disk: %s takes %s/s, gives %s/s\n", oneLine(disk.Dir), showBytes(int64(disk.Write)), showBytes(int64(disk.Read)))
+		fmt.Fprintf(w, "disk: %s takes %s/s, gives %s/s\n", oneLine(disk.Dir), units.Bytes(int64(disk.Write)), units.Bytes(int64(disk.Read)))
 	}
 	if len(r.Fine) > 0 {
 		fmt.Fprintln(w, "fine: "+strings.Join(r.Fine, ", "))
@@ -193,23 +194,10 @@ func printFindings(w io.Writer, r *doctor.Report, disk *doctor.Disk, stated bool
 	if len(applicable) > 0 {
 		command := "fxfer doctor apply"
 		if stated {
-			command += fmt.Sprintf(" --for %s,%s", rateFlag(r.Path.Rate), r.Path.RTT)
+			command += fmt.Sprintf(" --for %s,%s", units.ExactRate(int64(r.Path.Rate)), r.Path.RTT)
 		}
 		fmt.Fprintf(w, "to change %s: sudo %s\n", strings.Join(applicable, ", "), command)
 	}
-}
-
-// rateFlag writes a rate as parseRate reads it.
-func rateFlag(bits float64) string {
-	for _, u := range []struct {
-		size int64
-		name string
-	}{{1e9, "gbit"}, {1e6, "mbit"}, {1e3, "kbit"}} {
-		if n := int64(bits); n%u.size == 0 {
-			return fmt.Sprint(n/u.size, u.name)
-		}
-	}
-	return fmt.Sprintf("%dbit", int64(bits))
 }
 
 type jsonDoctorFinding struct {

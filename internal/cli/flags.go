@@ -6,12 +6,12 @@ import (
 	"os"
 	"regexp"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -65,7 +65,7 @@ func parseSockBuf(s string) (int, error) {
 	if s == auto {
 		return 0, nil
 	}
-	n, err := parseSize(s)
+	n, err := units.ParseSize(s)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("%w, or auto", err)
@@ -92,19 +92,11 @@ func parseLimit(s string) (int64, error) {
 	if s == "none" {
 		return 0, nil
 	}
-	n, err := parseRate(s)
+	n, err := units.ParseRate(s)
 	if err != nil {
 		return 0, fmt.Errorf("%w, or none", err)
 	}
 	return n, nil
-}
-
-func parseTime(s string) (time.Duration, error) {
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is not a time such as 30s, 10m or 1h30m", s)
-	}
-	return d, nil
 }
 
 func parseVerify(s string) (bool, error) {
@@ -206,7 +198,7 @@ func (f *transferFlags) add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 func (f *transferFlags) addNetwork(flags *pflag.FlagSet) {
 	addParsed(flags, &f.opt.Compress, "compress", "how", "none", "none, zstd, or auto: where it is faster", parseCompress)
 	addParsed(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "of what is sent, as 200mbit or 20MB/s", parseLimit)
-	addParsed(flags, &f.opt.RetryFor, "retry-for", "time", "0s", "try a lost connection again for so long, as 10m", parseTime)
+	addParsed(flags, &f.opt.RetryFor, "retry-for", "time", "0s", "try a lost connection again for so long, as 10m", units.ParseTime)
 	addParsed(flags, &f.opt.Streams, "streams", "n", auto, "parallel data streams", parseAutoCount)
 	addParsed(flags, &f.opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "most streams auto may open", parseCount)
 	addTransport(flags, &f.opt)

@@ -24,7 +24,7 @@ func FuzzFlags(f *testing.F) {
 	}
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, s string) {
-		for known, parse := range map[*map[string]int64]func(string) (int64, error){&units.SizeUnits: parseSize, &units.RateUnits: parseRate} {
+		for known, parse := range map[*map[string]int64]func(string) (int64, error){&units.SizeUnits: units.ParseSize, &units.RateUnits: units.ParseRate} {
 			if n, err := parse(s); err == nil {
 				digits := strings.TrimRight(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz/")
 				want, ok := new(big.Rat).SetString(digits)
@@ -47,7 +47,7 @@ func FuzzFlags(f *testing.F) {
 				require.Positive(t, n, "%s %q", name, s)
 			}
 		}
-		for name, parse := range map[string]func(string) (time.Duration, error){"age": parseAge, "partial-age": parsePartialAge, "time": parseTime, "some time": parseSomeTime, "rtt": parseRTT} {
+		for name, parse := range map[string]func(string) (time.Duration, error){"age": units.ParseTime, "partial-age": parsePartialAge, "time": units.ParseTime, "some time": parseSomeTime, "rtt": parseRTT} {
 			if d, err := parse(s); err == nil {
 				require.GreaterOrEqual(t, d, time.Duration(0), "%s %q", name, s)
 			}
@@ -58,7 +58,7 @@ func FuzzFlags(f *testing.F) {
 		if p, err := parsePathFor(s); err == nil {
 			require.True(t, p.Rate > 0 && p.RTT > 0, "%q", s)
 		}
-		if part, err := parseShare(s); err == nil {
+		if part, err := units.ParsePercent(s); err == nil {
 			require.True(t, part >= 0 && part <= 1, "%q is %v", s, part)
 		}
 		if p, err := parseProbability(s); err == nil {
@@ -105,7 +105,7 @@ func FuzzConfig(f *testing.F) {
 		if len(text) > 4096 {
 			return
 		}
-		settings, err := parseConfig("c.yaml", []byte(text), commands)
+		settings, err := parseSettings("c.yaml", []byte(text), commands)
 		if err != nil {
 			_, code := classify(err)
 			require.Equal(t, 2, code)

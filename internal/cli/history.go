@@ -13,6 +13,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/backup"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -82,8 +83,8 @@ limit was.`,
 
 func historyRow(r *backup.Record) []string {
 	return []string{
-		r.Started.Local().Format("2006-01-02 15:04:05"), historyName(r), outcomeText(r), showBytes(r.Bytes), showBytes(r.Written), showBytes(r.Sent),
-		showTime(r.Duration()), showRate(r.Goodput), oneLine(r.Limiter),
+		r.Started.Local().Format("2006-01-02 15:04:05"), historyName(r), outcomeText(r), units.Bytes(r.Bytes), units.Bytes(r.Written), units.Bytes(r.Sent),
+		units.Time(r.Duration()), units.Rate(r.Goodput), oneLine(r.Limiter),
 	}
 }
 
@@ -137,10 +138,10 @@ var historyLines = []struct {
 	value       func(*backup.Record) float64
 	show        func(float64) string
 }{
-	{"duration", "rtt", func(r *backup.Record) float64 { return r.Working }, showSeconds},
-	{"goodput", "up", func(r *backup.Record) float64 { return r.Goodput }, showRate},
-	{"written", "down", func(r *backup.Record) float64 { return float64(r.Written) }, func(x float64) string { return showBytes(int64(x)) }},
-	{"size", "up", func(r *backup.Record) float64 { return float64(r.Bytes) }, func(x float64) string { return showBytes(int64(x)) }},
+	{"duration", "rtt", func(r *backup.Record) float64 { return r.Working }, units.Seconds},
+	{"goodput", "up", func(r *backup.Record) float64 { return r.Goodput }, units.Rate},
+	{"written", "down", func(r *backup.Record) float64 { return float64(r.Written) }, func(x float64) string { return units.Bytes(int64(x)) }},
+	{"size", "up", func(r *backup.Record) float64 { return float64(r.Bytes) }, func(x float64) string { return units.Bytes(int64(x)) }},
 }
 
 // plotHistory draws records on a terminal, one after the other.

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/path/lab"
+	"github.com/fxfer/fxfer/internal/units"
 )
 
 const (
@@ -398,11 +399,11 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 			}
 		}
 	}
-	get("rate", func() (err error) { c.Rate, err = pointer(parseRate(f.rate)); return })
+	get("rate", func() (err error) { c.Rate, err = pointer(units.ParseRate(f.rate)); return })
 	get("rtt", func() error { c.RTT = &f.rtt; return nil })
-	get("loss", func() (err error) { c.Loss, err = pointer(parseShare(f.loss)); return })
-	get("reorder", func() (err error) { c.Reorder, err = pointer(parseShare(f.reorder)); return })
-	get("duplicate", func() (err error) { c.Duplicate, err = pointer(parseShare(f.duplicate)); return })
+	get("loss", func() (err error) { c.Loss, err = pointer(units.ParsePercent(f.loss)); return })
+	get("reorder", func() (err error) { c.Reorder, err = pointer(units.ParsePercent(f.reorder)); return })
+	get("duplicate", func() (err error) { c.Duplicate, err = pointer(units.ParsePercent(f.duplicate)); return })
 	get("corrupt", func() (err error) { c.Corrupt, err = pointer(parseProbability(f.corrupt)); return })
 	get("pmtu", func() error { c.PMTU = &f.pmtu; return nil })
 	get("strip-wscale", func() error { c.Unscaled = &f.unscaled; return nil })
@@ -417,7 +418,7 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 	get("police-udp", func() (err error) {
 		c.PoliceUDP = new(int64)
 		if f.police != "" {
-			*c.PoliceUDP, err = parseRate(f.police)
+			*c.PoliceUDP, err = units.ParseRate(f.police)
 		}
 		return err
 	})
@@ -425,7 +426,7 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 	get("buffer", func() (err error) {
 		bdp, ok := strings.CutSuffix(f.buffer, "bdp")
 		if !ok {
-			n, err := parseSize(f.buffer)
+			n, err := units.ParseSize(f.buffer)
 			if err != nil {
 				return fmt.Errorf("%w, or a multiple of rate × rtt as 0.5bdp", err)
 			}
@@ -446,16 +447,6 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 }
 
 func pointer[T any](v T, err error) (*T, error) { return &v, err }
-
-// parseShare reads a percentage and returns it as 0 to 1. The sign is required: a bare 1 could mean all or a hundredth.
-func parseShare(s string) (float64, error) {
-	digits, ok := strings.CutSuffix(s, "%")
-	n, err := strconv.ParseFloat(digits, 64)
-	if (!ok && n != 0) || err != nil || !(n >= 0 && n <= 100) {
-		return 0, fmt.Errorf("%q is not a percentage such as 0.1%%", s)
-	}
-	return n / 100, nil
-}
 
 func parseProbability(s string) (float64, error) {
 	n, err := strconv.ParseFloat(s, 64)

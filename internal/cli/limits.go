@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -30,7 +31,7 @@ func explain(r *fxfer.Report) string {
 	var b strings.Builder
 	for i := range r.Limits {
 		x := &r.Limits[i]
-		fmt.Fprintf(&b, "\n%3.0f %%  %s, %s\n", x.Share*100, oneLine(name(x)), showTime(x.Time))
+		fmt.Fprintf(&b, "\n%3.0f %%  %s, %s\n", x.Share*100, oneLine(name(x)), units.Time(x.Time))
 		for _, e := range x.Evidence {
 			fmt.Fprintf(&b, "       %s\n", oneLine(e))
 		}
@@ -46,9 +47,9 @@ func explain(r *fxfer.Report) string {
 	for _, m := range condense(r.Timeline, explainRows) {
 		rtt := ""
 		if m.Sender.MeanRTT() > 0 {
-			rtt = showTime(m.Sender.MeanRTT())
+			rtt = units.Time(m.Sender.MeanRTT())
 		}
-		fmt.Fprintf(&b, "%8s  %-13s  %-9s  %7d  %7d  %s\n", showTime(m.Start), showRate(m.Rate()), rtt, m.Sender.Streams, m.Sender.Retrans, m.Limiter)
+		fmt.Fprintf(&b, "%8s  %-13s  %-9s  %7d  %7d  %s\n", units.Time(m.Start), units.Rate(m.Rate()), rtt, m.Sender.Streams, m.Sender.Retrans, m.Limiter)
 	}
 	return b.String()
 }
@@ -64,7 +65,7 @@ func expected(r *fxfer.Remedy) string {
 	if r.Expect == 0 {
 		return ""
 	}
-	return ": expect " + showRate(r.Expect)
+	return ": expect " + units.Rate(r.Expect)
 }
 
 // condense joins moments so that at most so many rows are left. A row has the limiter of most of its time.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -83,7 +84,7 @@ func printEntries(w io.Writer, entries []fxfer.Entry) {
 		}
 		size := "-"
 		if e.Kind == "file" {
-			size = showBytes(e.Bytes)
+			size = units.Bytes(e.Bytes)
 		}
 		fmt.Fprintf(t, "%s\t%9s\t%s\t%s\n", fs.FileMode(e.Mode).Perm(), size, e.ModTime.Local().Format("2006-01-02 15:04"), name)
 	}

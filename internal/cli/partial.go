@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strconv"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -70,12 +70,12 @@ func newPartialRemoveCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			return onTree(c, args[0], func(ctx context.Context, tree *disk.Tree) error {
 				removed, err := tree.Sweep(ctx, ".", age)
-				fmt.Fprintf(c.OutOrStdout(), "removed %s\n", count(int64(removed), "partial file", "partial files"))
+				fmt.Fprintf(c.OutOrStdout(), "removed %s\n", units.Count(int64(removed), "partial file", "partial files"))
 				return err
 			})
 		},
 	}
-	addParsed(c.Flags(), &age, "older-than", "age", staleAgeText, "only what was last written longer ago, as 14d or 36h", parseAge)
+	addParsed(c.Flags(), &age, "older-than", "age", staleAgeText, "only what was last written longer ago, as 14d or 36h", units.ParseTime)
 	return c
 }
 
@@ -121,53 +121,21 @@ func showLeftover(out io.Writer, asJSON bool, now time.Time) (show func(disk.Lef
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	return func(l disk.Leftover) {
-		done, size := "-", showBytes(l.Allocated)
+		done, size := "-", units.Bytes(l.Allocated)
 		if l.Size >= 0 {
-			size = showBytes(l.Size)
+			size = units.Bytes(l.Size)
 			done = fmt.Sprintf("%d %%", 100*l.Done/max(l.Size, 1))
 		}
-		fmt.Fprintf(t, "%8s ago\t%5s\t%9s\t%s\n", showAge(now.Sub(l.ModTime)), done, size, oneLine(l.Path))
+		fmt.Fprintf(t, "%8s ago\t%5s\t%9s\t%s\n", units.Age(now.Sub(l.ModTime)), done, size, oneLine(l.Path))
 	}, func() { _ = t.Flush() }
 }
 
-// showAge writes a duration in its largest unit.
-func showAge(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch d = max(d, 0); {
-	case d >= 2*day:
-		return fmt.Sprintf("%d days", d/day)
-	case d >= 2*time.Hour:
-		return fmt.Sprintf("%d h", d/time.Hour)
-	case d >= 2*time.Minute:
-		return fmt.Sprintf("%d min", d/time.Minute)
-	}
-	return fmt.Sprintf("%d s", d/time.Second)
-}
-
-// parseAge reads a duration that may be in days or weeks.
-func parseAge(s string) (time.Duration, error) {
-	const day = 24 * time.Hour
-	if m := daysAgo.FindStringSubmatch(s); m != nil {
-		n, err := strconv.Atoi(m[1])
-		if m[2] == "w" {
-			n *= 7
-		}
-		if err == nil && n <= 36500 {
-			return time.Duration(n) * day, nil
-		}
-	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		return d, nil
-	}
-	return 0, fmt.Errorf("%q is not an age such as 36h, 14d or 2w", s)
-}
-
-// parsePartialAge is parseAge, or zero for none.
+// parsePartialAge is units.ParseTime, or zero for none.
 func parsePartialAge(s string) (time.Duration, error) {
 	if s == "none" {
 		return 0, nil
 	}
-	d, err := parseAge(s)
+	d, err := units.ParseTime(s)
 	if err == nil && d < time.Hour {
 		err = fmt.Errorf("%q is less than an hour: clients that try again would find nothing to go on from", s)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fxfer/fxfer/internal/path/plan"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -103,7 +104,7 @@ func (f *planFlags) check(c *cobra.Command) error {
 }
 
 func parseBandwidth(s string) (int64, error) {
-	n, err := parseRate(s)
+	n, err := units.ParseRate(s)
 	if err == nil && n > maxPlanRate {
 		return 0, fmt.Errorf("%q is more than a line carries", s)
 	}
@@ -128,7 +129,7 @@ func parseDistance(s string) (int, error) {
 }
 
 func parseWindow(s string) (int64, error) {
-	n, err := parseSize(s)
+	n, err := units.ParseSize(s)
 	if err == nil && (n == 0 || n > plan.MaxWindow) {
 		return 0, fmt.Errorf("%q is not a window of TCP: it is from 1 byte to just below 1 GiB", s)
 	}
@@ -136,7 +137,7 @@ func parseWindow(s string) (int64, error) {
 }
 
 func parseLoss(s string) (float64, error) {
-	share, err := parseShare(s)
+	share, err := units.ParsePercent(s)
 	if err == nil && share > plan.MaxLoss {
 		return 0, fmt.Errorf("%q is more than can be reckoned with: the formulas hold up to %.0f%%", s, 100*plan.MaxLoss)
 	}
@@ -144,7 +145,7 @@ func parseLoss(s string) (float64, error) {
 }
 
 func parseSomeSize(s string) (int64, error) {
-	n, err := parseSize(s)
+	n, err := units.ParseSize(s)
 	if err == nil && n == 0 {
 		return 0, fmt.Errorf("%q is nothing to send", s)
 	}
@@ -152,7 +153,7 @@ func parseSomeSize(s string) (int64, error) {
 }
 
 func parseSomeTime(s string) (time.Duration, error) {
-	d, err := parseTime(s)
+	d, err := units.ParseTime(s)
 	if err == nil && d == 0 {
 		return 0, fmt.Errorf("%q is no time at all", s)
 	}
@@ -228,48 +229,48 @@ func (p *planned) answer() string {
 	}
 	switch {
 	case p.t.Size == 0 && p.t.Within > 0:
-		return fmt.Sprintf("%s moves %s at %s%s.", showSpan(p.t.Within), showBytes(int64(p.t.Moves())), showRate(rate), unless)
+		return fmt.Sprintf("%s moves %s at %s%s.", units.Span(p.t.Within), units.Bytes(int64(p.t.Moves())), units.Rate(rate), unless)
 	case p.t.Size == 0:
 		verb := "carries"
 		if p.t.Streams > 1 {
 			verb = "carry"
 		}
-		return fmt.Sprintf("%s %s %s%s.", count(int64(p.t.Streams), "stream", "streams"), verb, showRate(rate), unless)
+		return fmt.Sprintf("%s %s %s%s.", units.Count(int64(p.t.Streams), "stream", "streams"), verb, units.Rate(rate), unless)
 	}
 	took := p.t.Time()
 	if p.t.SlowStart() > took/20 {
 		rate = float64(p.t.Size) * 8 / took.Seconds()
 	}
-	text := fmt.Sprintf("%s takes %s at %s%s", showBytes(p.t.Size), showSpan(took), showRate(rate), unless)
+	text := fmt.Sprintf("%s takes %s at %s%s", units.Bytes(p.t.Size), units.Span(took), units.Rate(rate), unless)
 	switch {
 	case p.t.Within == 0:
 		return text + "."
 	case p.t.Fits():
-		return fmt.Sprintf("%s: it fits the %s window, with %s to spare.", text, showSpan(p.t.Within), showSpan(p.t.Within-took))
+		return fmt.Sprintf("%s: it fits the %s window, with %s to spare.", text, units.Span(p.t.Within), units.Span(p.t.Within-took))
 	}
-	return fmt.Sprintf("%s: it does not fit the %s window.", text, showSpan(p.t.Within))
+	return fmt.Sprintf("%s: it does not fit the %s window.", text, units.Span(p.t.Within))
 }
 
 // limiter tells what the rate rests on.
 func (p *planned) limiter() string {
 	rate, _ := p.t.Rate()
 	each, _ := p.t.EachRate()
-	times, line := "", showRate(p.t.Path.Goodput())
+	times, line := "", units.Rate(p.t.Path.Goodput())
 	if p.t.Streams > 1 {
-		times = fmt.Sprintf(" a stream, %s together", showRate(rate))
+		times = fmt.Sprintf(" a stream, %s together", units.Rate(rate))
 	}
 	switch p.t.Limiter() {
 	case plan.Ramp:
 		return fmt.Sprintf("slow start: a stream begins with %d segments (initcwnd, initrwnd) and doubles them each %s",
-			plan.DefaultInitial, showTime(p.t.Path.RTT))
+			plan.DefaultInitial, units.Time(p.t.Path.RTT))
 	case plan.Window:
 		return fmt.Sprintf("window: %s in each round trip of %s make %s%s; the line carries %s",
-			showWindow(p.t.Window), showTime(p.t.Path.RTT), showRate(each), times, line)
+			showWindow(p.t.Window), units.Time(p.t.Path.RTT), units.Rate(each), times, line)
 	case plan.Loss:
-		return fmt.Sprintf("random loss: at %s CUBIC gets %s%s; the line carries %s", p.flags.lossText, showRate(each), times, line)
+		return fmt.Sprintf("random loss: at %s CUBIC gets %s%s; the line carries %s", p.flags.lossText, units.Rate(each), times, line)
 	case plan.LineRate:
 	}
-	return fmt.Sprintf("line rate: %s, of which TCP carries %s", showRate(p.t.Path.Rate), line)
+	return fmt.Sprintf("line rate: %s, of which TCP carries %s", units.Rate(p.t.Path.Rate), line)
 }
 
 // advice is what to do about it, most modest first.
@@ -278,7 +279,7 @@ func (p *planned) advice() []string {
 	_, why := t.Rate()
 	var lines []string
 	if t.Size > 0 && t.Within > 0 && !t.Fits() {
-		lines = append(lines, fmt.Sprintf("to fit the %s window: %s", showSpan(t.Within), p.toFit()))
+		lines = append(lines, fmt.Sprintf("to fit the %s window: %s", units.Span(t.Within), p.toFit()))
 	}
 	if why != plan.LineRate {
 		fill := t.Fill()
@@ -286,7 +287,7 @@ func (p *planned) advice() []string {
 		full.Streams = fill.Streams
 		span := ""
 		if t.Size > 0 {
-			span = " (" + showSpan(full.Time()) + ")"
+			span = " (" + units.Span(full.Time()) + ")"
 		}
 		faster := t
 		faster.Control = plan.BBR
@@ -297,7 +298,7 @@ func (p *planned) advice() []string {
 	case len(lines) > 0:
 	case t.Limiter() == plan.Ramp && t.Streams < manyStreams:
 		t.Streams = manyStreams
-		lines = append(lines, fmt.Sprintf("%d streams at once: %s; or a connection that is warm already", manyStreams, showSpan(t.Time())))
+		lines = append(lines, fmt.Sprintf("%d streams at once: %s; or a connection that is warm already", manyStreams, units.Span(t.Time())))
 	case t.Window == 0:
 		lines = append(lines, p.asHostsAre())
 	default:
@@ -333,17 +334,17 @@ func (p *planned) toFit() string {
 		faster.Control = plan.BBR
 		return ways(fit, faster.Fits())
 	case t.Need() <= line:
-		return "nothing does, a round trip alone takes " + showTime(t.Path.RTT)
+		return "nothing does, a round trip alone takes " + units.Time(t.Path.RTT)
 	}
 	return fmt.Sprintf("a line of %s; this one carries %s in that time",
-		showRate(t.Need()/line*t.Path.Rate), showBytes(int64(line*t.Within.Seconds()/8)))
+		units.Rate(t.Need()/line*t.Path.Rate), units.Bytes(int64(line*t.Within.Seconds()/8)))
 }
 
 // ways puts what would do into words.
 func ways(r plan.Remedy, bbr bool) string {
 	var list []string
 	if r.Streams > 0 {
-		list = append(list, count(int64(r.Streams), "stream", "streams"))
+		list = append(list, units.Count(int64(r.Streams), "stream", "streams"))
 	}
 	if r.Window > 0 {
 		list = append(list, "a window of "+showWindow(r.Window))
@@ -362,12 +363,12 @@ func (p *planned) printPath(label func(label, text string)) {
 			guides = append(guides, fmt.Sprintf("%d km %d ms", g.Km, g.RTT.Milliseconds()))
 		}
 		label("RTT", fmt.Sprintf("%s, an estimate: %d km of fibre at %.1f µs/km, there and back, × %g for the route",
-			showTime(path.RTT), p.flags.km, plan.FibrePerKm.Seconds()*1e6, plan.RouteFactor))
+			units.Time(path.RTT), p.flags.km, plan.FibrePerKm.Seconds()*1e6, plan.RouteFactor))
 		label("", "a measured one (ping) is better; published guide figures: "+strings.Join(guides, ", "))
 	}
-	label("BDP", fmt.Sprintf("%s = %s × %s", showBytes(ceilBytes(path.BDP())), showRate(path.Rate), showTime(path.RTT)))
+	label("BDP", fmt.Sprintf("%s = %s × %s", units.Bytes(ceilBytes(path.BDP())), units.Rate(path.Rate), units.Time(path.RTT)))
 	label("goodput", fmt.Sprintf("at most %s: of %d B on Ethernet %d are payload (MTU %d)",
-		showRate(path.Goodput()), path.Frame(), path.Segment(), path.MTU))
+		units.Rate(path.Goodput()), path.Frame(), path.Segment(), path.MTU))
 	if path.Loss > 0 {
 		label("loss", fmt.Sprintf("%s leaves one stream of Reno %s, of CUBIC %s; BBR can ignore it", p.flags.lossText,
 			showLossLimit(path, plan.Reno), showLossLimit(path, plan.Cubic)))
@@ -376,7 +377,7 @@ func (p *planned) printPath(label func(label, text string)) {
 		old := p.t
 		old.Initial = plan.OldInitial
 		label("slow start", fmt.Sprintf("%s of the time; with an initcwnd or initrwnd of %d instead of %d the whole takes %s",
-			showTime(slow), plan.OldInitial, plan.DefaultInitial, showSpan(old.Time())))
+			units.Time(slow), plan.OldInitial, plan.DefaultInitial, units.Span(old.Time())))
 	}
 	label("requests", fmt.Sprintf("%s a second if each waits for its reply; %s if each is two writes without TCP_NODELAY",
 		showCount(path.Requests(0)), showCount(path.Requests(plan.DelayedAck))))
@@ -384,19 +385,19 @@ func (p *planned) printPath(label func(label, text string)) {
 
 func showLossLimit(p plan.Path, c plan.Control) string {
 	if limit := p.LossLimit(c); limit < p.Goodput() {
-		return showRate(limit)
+		return units.Rate(limit)
 	}
 	return "the whole line"
 }
 
 func (p *planned) printHosts(w io.Writer) {
 	fits := p.t.Size > 0 && p.t.Within > 0
-	head := []string{"hosts at both ends", "window", count(int64(p.t.Streams), "stream", "streams")}
+	head := []string{"hosts at both ends", "window", units.Count(int64(p.t.Streams), "stream", "streams")}
 	if p.t.Size > 0 {
-		head = append(head, showBytes(p.t.Size))
+		head = append(head, units.Bytes(p.t.Size))
 	}
 	if fits {
-		head = append(head, "fits "+showSpan(p.t.Within), "streams to fit")
+		head = append(head, "fits "+units.Span(p.t.Within), "streams to fit")
 	}
 	rows := [][]string{append(head, "streams to fill")}
 	for _, h := range p.hosts {
@@ -405,9 +406,9 @@ func (p *planned) printHosts(w io.Writer) {
 		if p.t.Path.Loss > 0 {
 			name += ", " + h.t.Control.String()
 		}
-		row := []string{name, showWindow(h.t.Window), showRate(rate)}
+		row := []string{name, showWindow(h.t.Window), units.Rate(rate)}
 		if p.t.Size > 0 {
-			row = append(row, showSpan(h.t.Time()))
+			row = append(row, units.Span(h.t.Time()))
 		}
 		if fits {
 			yes, n := "no", "-"
@@ -415,11 +416,11 @@ func (p *planned) printHosts(w io.Writer) {
 				yes = "yes"
 			}
 			if r := h.t.Fit(); r.Streams > 0 {
-				n = grouped(int64(r.Streams))
+				n = units.Grouped(int64(r.Streams))
 			}
 			row = append(row, yes, n)
 		}
-		rows = append(rows, append(row, grouped(int64(h.t.Fill().Streams))))
+		rows = append(rows, append(row, units.Grouped(int64(h.t.Fill().Streams))))
 	}
 	printTable(w, rows)
 }
@@ -445,7 +446,7 @@ func (p *planned) printBuffers(label func(label, text string)) {
 	path, n := p.t.Path, p.t.Streams
 	takes := showWindow(ceilBytes(path.BDP() / float64(n)))
 	ample, have := showWindow(ceilBytes(path.Ample(n))), showWindow(p.buffers.Window())
-	streams, each := count(int64(n), "stream", "streams"), ""
+	streams, each := units.Count(int64(n), "stream", "streams"), ""
 	if n > 1 {
 		each = " each"
 	}
@@ -477,9 +478,9 @@ func ceilBytes(n float64) int64 { return int64(math.Ceil(n)) }
 // showWindow writes a window in full where people know it so: 17,520 B.
 func showWindow(n int64) string {
 	if n < 100_000 {
-		return grouped(n) + " B"
+		return units.Grouped(n) + " B"
 	}
-	return showBytes(n)
+	return units.Bytes(n)
 }
 
 // showCount writes a number of things that happen a second.
@@ -487,33 +488,7 @@ func showCount(n float64) string {
 	if n < 100 {
 		return strconv.FormatFloat(n, 'f', 1, 64)
 	}
-	return grouped(int64(n))
-}
-
-// showSpan writes a time as people plan it: what is longer than two days in days, longer than two years in years.
-func showSpan(d time.Duration) string {
-	const day, year = 24 * time.Hour, 8766 * time.Hour
-	switch {
-	case d > 100*year:
-		return "more than a century"
-	case d >= 2*year:
-		return fmt.Sprintf("%.1f years", d.Hours()/year.Hours())
-	case d >= 100*day:
-		return fmt.Sprintf("%.0f days", d.Hours()/day.Hours())
-	case d > 2*day:
-		return fmt.Sprintf("%.1f days", d.Hours()/day.Hours())
-	case d >= time.Hour:
-		d = d.Round(time.Minute)
-		if d%time.Hour == 0 {
-			return fmt.Sprintf("%d h", d/time.Hour)
-		}
-		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
-	case d >= 10*time.Minute:
-		return fmt.Sprintf("%.0f min", d.Minutes())
-	case d >= time.Minute:
-		return fmt.Sprintf("%d min %d s", d/time.Minute, d%time.Minute/time.Second)
-	}
-	return showTime(d)
+	return units.Grouped(int64(n))
 }
 
 type jsonPathPlan struct {

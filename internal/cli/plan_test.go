@@ -3,23 +3,10 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"math"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-func TestShowSpan(t *testing.T) {
-	const day = 24 * time.Hour
-	for d, want := range map[time.Duration]string{
-		0: "0 µs", 15 * time.Millisecond: "15.0 ms", 39990 * time.Millisecond: "40.0 s", 96 * time.Second: "1 min 36 s",
-		717 * time.Second: "12 min", 8 * time.Hour: "8 h", 16993 * time.Second: "4 h 43 min", 2 * day: "48 h",
-		1712329 * time.Second: "19.8 days", 400 * day: "400 days", 1000 * day: "2.7 years", math.MaxInt64: "more than a century",
-	} {
-		require.Equal(t, want, showSpan(d), "%v", d)
-	}
-}
 
 // Whatever the flags accept has a plan, which JSON can hold.
 func TestPlanExtremes(t *testing.T) {

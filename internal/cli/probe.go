@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fxfer/fxfer/internal/path/probe"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -71,7 +72,7 @@ Of any other TCP port, HOST:PORT, it tells what one side can see.`,
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	addParsed(flags, &f.probe.Time, "time", "time", fxfer.DefaultProbeTime.String(), "how long the whole takes", parseTime)
+	addParsed(flags, &f.probe.Time, "time", "time", fxfer.DefaultProbeTime.String(), "how long the whole takes", units.ParseTime)
 	addParsed(flags, &f.probe.Streams, "streams", "n", auto, "parallel streams beside a single one", parseAutoCount)
 	addParsed(flags, &f.probe.Bytes, "most", "size", "16GiB", "move no more than that", parseSomeSize)
 	addTransport(flags, &f.opt)
@@ -181,13 +182,8 @@ func line(w io.Writer, name string, parts ...string) {
 	fmt.Fprintf(w, "%-15s%s\n", name, strings.Join(full, ", "))
 }
 
-func showSeconds(s float64) string { return showTime(time.Duration(s * float64(time.Second))) }
-
-// share writes a share of all.
-func share(x float64) string { return fmt.Sprintf("%.3g %%", x*100) }
-
 func showRTT(r *probe.RTT) string {
-	return fmt.Sprintf("min %s, median %s, 95 %% %s, 99 %% %s, max %s", showSeconds(r.Min), showSeconds(r.Median), showSeconds(r.P95), showSeconds(r.P99), showSeconds(r.Max))
+	return fmt.Sprintf("min %s, median %s, 95 %% %s, 99 %% %s, max %s", units.Seconds(r.Min), units.Seconds(r.Median), units.Seconds(r.P95), units.Seconds(r.P99), units.Seconds(r.Max))
 }
 
 // printProbe shows a report to people: first what follows from it, then what it rests on.
@@ -202,13 +198,13 @@ func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 			line(w, "", "remedy: "+v.Remedies[j].On(v.Host)+expected(&v.Remedies[j]))
 		}
 	}
-	line(w, "send would", "begin with "+count(int64(r.Choice.Streams), "stream", "streams"), r.Choice.Congestion,
-		"send buffers "+showBytes(r.Choice.SndBuf), "receive buffers "+showBytes(r.Choice.RcvBuf))
+	line(w, "send would", "begin with "+units.Count(int64(r.Choice.Streams), "stream", "streams"), r.Choice.Congestion,
+		"send buffers "+units.Bytes(r.Choice.SndBuf), "receive buffers "+units.Bytes(r.Choice.RcvBuf))
 	fmt.Fprintln(w)
 	line(w, "round trip", "idle: "+showRTT(&r.Idle))
 	if r.Loaded.Count > 0 {
 		line(w, "", "load: "+showRTT(&r.Loaded))
-		line(w, "bufferbloat", r.Grade, "the median grows by "+showSeconds(r.Bloat))
+		line(w, "bufferbloat", r.Grade, "the median grows by "+units.Seconds(r.Bloat))
 	}
 	for i := range r.Flows {
 		printFlow(w, &r.Flows[i])
@@ -227,10 +223,10 @@ func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 }
 
 func printFlow(w io.Writer, f *probe.Flow) {
-	line(w, "goodput "+string(f.Direction), fmt.Sprintf("%s with %s", showRate(f.Goodput), count(int64(f.Streams), "stream", "streams")), f.Congestion,
-		fmt.Sprintf("%s of %s segments sent again (after slow start %s)", grouped(f.Retransmitted), grouped(f.Segments), share(f.Loss)))
+	line(w, "goodput "+string(f.Direction), fmt.Sprintf("%s with %s", units.Rate(f.Goodput), units.Count(int64(f.Streams), "stream", "streams")), f.Congestion,
+		fmt.Sprintf("%s of %s segments sent again (after slow start %s)", units.Grouped(f.Retransmitted), units.Grouped(f.Segments), units.Percent(f.Loss)))
 	line(w, "", fmt.Sprintf("BDP %s, receiver's window %s (full %s of the time), send buffer %s (full %s), receive buffer %s",
-		showBytes(f.BDP), showBytes(f.SndWnd), share(f.RwndLimited), showBytes(f.SndBuf), share(f.SndbufLimited), showBytes(f.RcvBuf)))
+		units.Bytes(f.BDP), units.Bytes(f.SndWnd), units.Percent(f.RwndLimited), units.Bytes(f.SndBuf), units.Percent(f.SndbufLimited), units.Bytes(f.RcvBuf)))
 }
 
 func printMTU(w io.Writer, m *probe.PathMTU) {
@@ -308,7 +304,7 @@ func printExchanges(w io.Writer, r *fxfer.ProbeReport) {
 		}
 		fmt.Fprintln(w)
 	}
-	line(w, "requests", fmt.Sprintf("%s a second of %s on %s, each waiting for its reply", grouped(int64(r.Rate.PerSecond)), "2 KiB", count(int64(r.Rate.Connections), "connection", "connections")))
+	line(w, "requests", fmt.Sprintf("%s a second of %s on %s, each waiting for its reply", units.Grouped(int64(r.Rate.PerSecond)), "2 KiB", units.Count(int64(r.Rate.Connections), "connection", "connections")))
 	if r.Stall {
 		line(w, "stalls", "two writes without TCP_NODELAY wait for a delayed ACK: Nagle's algorithm holds the second back; one write does not")
 	}
@@ -318,17 +314,17 @@ func median(all []probe.Latency, size int, reused, split, clientND, serverND boo
 	for i := range all {
 		l := &all[i]
 		if l.Size == size && l.Reused == reused && l.Split == split && l.ClientND == clientND && l.ServerND == serverND && l.Count > 0 {
-			return showSeconds(l.Median)
+			return units.Seconds(l.Median)
 		}
 	}
 	return "-"
 }
 
 func printSight(w io.Writer, s *probe.Sight) {
-	line(w, "connect", fmt.Sprintf("median %s of %d", showSeconds(s.Connect.Median), s.Connect.Count), "min "+showSeconds(s.Connect.Min), "max "+showSeconds(s.Connect.Max))
+	line(w, "connect", fmt.Sprintf("median %s of %d", units.Seconds(s.Connect.Median), s.Connect.Count), "min "+units.Seconds(s.Connect.Min), "max "+units.Seconds(s.Connect.Max))
 	if s.MinRTT > 0 {
-		line(w, "round trip", "least "+showSeconds(s.MinRTT), "smoothed "+showSeconds(s.RTT)+", as TCP sees it")
-		line(w, "TCP", append(tcpParts(&s.TCP), "receiver's window "+showBytes(s.SndWnd))...)
+		line(w, "round trip", "least "+units.Seconds(s.MinRTT), "smoothed "+units.Seconds(s.RTT)+", as TCP sees it")
+		line(w, "TCP", append(tcpParts(&s.TCP), "receiver's window "+units.Bytes(s.SndWnd))...)
 	}
 	switch {
 	case len(s.Flows) > 0:
@@ -336,17 +332,17 @@ func printSight(w io.Writer, s *probe.Sight) {
 	case s.FirstByte == 0:
 		line(w, "service", "says nothing", s.Guess)
 	case s.Asked != "":
-		line(w, "service", s.Guess, fmt.Sprintf("first byte %s after %q", showSeconds(s.FirstByte), s.Asked), strconv.Quote(s.Banner))
+		line(w, "service", s.Guess, fmt.Sprintf("first byte %s after %q", units.Seconds(s.FirstByte), s.Asked), strconv.Quote(s.Banner))
 	default:
-		line(w, "service", s.Guess, "first byte "+showSeconds(s.FirstByte)+" after connecting", strconv.Quote(s.Banner))
+		line(w, "service", s.Guess, "first byte "+units.Seconds(s.FirstByte)+" after connecting", strconv.Quote(s.Banner))
 	}
 	for i := range s.Flows {
 		f := &s.Flows[i]
 		resent := ""
 		if f.Segments > 0 {
-			resent = share(f.Loss) + " of the segments sent again"
+			resent = units.Percent(f.Loss) + " of the segments sent again"
 		}
-		line(w, "goodput "+string(f.Direction), showRate(f.Goodput)+" with 1 stream", f.Congestion, resent)
+		line(w, "goodput "+string(f.Direction), units.Rate(f.Goodput)+" with 1 stream", f.Congestion, resent)
 	}
 	if s.Note != "" {
 		line(w, "note", s.Note)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fxfer/fxfer/internal/path/probe"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -50,10 +51,10 @@ func writeProbePage(w io.Writer, r *fxfer.ProbeReport) error {
 	var text strings.Builder
 	printProbe(&text, r)
 	at := func(p *probe.Point) float64 { return p.At }
-	goodput := pageChartOf("Goodput", showRate, r.Series, at,
+	goodput := pageChartOf("Goodput", units.Rate, r.Series, at,
 		drawn[probe.Point]{"up", "up", func(p *probe.Point) float64 { return p.Up }},
 		drawn[probe.Point]{"down", "down", func(p *probe.Point) float64 { return p.Down }})
-	rtt := pageChartOf("Round trip", showSeconds, r.Series, at,
+	rtt := pageChartOf("Round trip", units.Seconds, r.Series, at,
 		drawn[probe.Point]{"rtt", "median of each 100 ms", func(p *probe.Point) float64 { return p.RTT }})
 	return probePage.Execute(w, struct {
 		Server, Text string
@@ -80,7 +81,7 @@ func pageChartOf[T any](title string, show func(float64) string, series []T, at 
 	if top <= 0 || end <= 0 {
 		return c
 	}
-	c.Top, c.End = show(top), showSeconds(end)
+	c.Top, c.End = show(top), units.Seconds(end)
 	for i, l := range lines {
 		var points strings.Builder
 		for k := range series {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/fxfer/fxfer/internal/path/probe"
+	"github.com/fxfer/fxfer/internal/units"
 )
 
 const (
@@ -25,9 +26,9 @@ func plotProbe(w io.Writer, series []probe.Point) {
 		value func(*probe.Point) float64
 		show  func(float64) string
 	}{
-		{"up", func(p *probe.Point) float64 { return p.Up }, showRate},
-		{"down", func(p *probe.Point) float64 { return p.Down }, showRate},
-		{"round trip", func(p *probe.Point) float64 { return p.RTT }, showSeconds},
+		{"up", func(p *probe.Point) float64 { return p.Up }, units.Rate},
+		{"down", func(p *probe.Point) float64 { return p.Down }, units.Rate},
+		{"round trip", func(p *probe.Point) float64 { return p.RTT }, units.Seconds},
 	} {
 		columns, top := squeeze(series, p.value)
 		if top == 0 {
@@ -44,7 +45,7 @@ func plotProbe(w io.Writer, series []probe.Point) {
 			fmt.Fprintf(w, "%12s │%s\n", label, row)
 		}
 	}
-	fmt.Fprintf(w, "%12s └%s %s\n", "", strings.Repeat("─", plotWidth), showSeconds(series[len(series)-1].At))
+	fmt.Fprintf(w, "%12s └%s %s\n", "", strings.Repeat("─", plotWidth), units.Seconds(series[len(series)-1].At))
 }
 
 // squeeze returns the largest values of as many columns as are drawn, and the largest of all.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/internal/web"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -94,8 +95,8 @@ SIGHUP reads again; see docs/server.md. Its other keys are the flags below.`,
 				}
 			}
 			if f.check {
-				fmt.Fprintf(c.OutOrStdout(), "%s: all right: %s, %s\n", f.config, count(int64(len(f.opt.Shares)), "share", "shares"),
-					count(int64(len(f.opt.Clients)), "client", "clients"))
+				fmt.Fprintf(c.OutOrStdout(), "%s: all right: %s, %s\n", f.config, units.Count(int64(len(f.opt.Shares)), "share", "shares"),
+					units.Count(int64(len(f.opt.Clients)), "client", "clients"))
 				return nil
 			}
 			return serve(c.Context(), &f, c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
@@ -145,7 +146,7 @@ func addBounds(flags *pflag.FlagSet, o *fxfer.ServerOptions) {
 func showMemory(bytes int64) string { return fmt.Sprintf("%dMiB", bytes>>20) }
 
 func parseMemory(s string) (int64, error) {
-	n, err := parseSize(s)
+	n, err := units.ParseSize(s)
 	if err == nil && n == 0 {
 		err = fmt.Errorf("%q is no memory at all", s)
 	}

@@ -9,46 +9,32 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
 	"github.com/spf13/pflag"
 
+	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // notInServerConfig are the flags of serve that make no sense in its configuration.
 var notInServerConfig = []string{"share", "config", "check-config", "invite", "name", "help"}
 
-// load reads a server's configuration: the flags of serve by their names, shares and clients. Flags that are on the command line, or
-// else in the environment, take precedence.
+// load reads a server's configuration: the flags of serve by their names, shares and clients. Flags on the command line take
+// precedence, then the environment.
 func (f *serveFlags) load(flags *pflag.FlagSet, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return usageError("", "read the configuration: %w", err)
 	}
-	file, err := parseYAML(path, text)
-	if err != nil {
-		return err
-	}
-	r := &serverReader{configReader: configReader{path: path}, flags: flags, f: f}
-	var body ast.Node
-	for i, document := range file.Docs {
-		switch {
-		case document.Body == nil:
-		case i > 0:
-			return r.fault(document.Body, "a second document")
-		default:
-			body = document.Body
-		}
-	}
-	if body == nil {
+	r := &serverReader{path: path, flags: flags, f: f}
+	switch found, err := config.Parse(path, text, r.top); {
+	case err != nil:
+		return configError(err)
+	case !found:
 		return usageError("", "%s: it is empty: expected at least shares", path)
-	}
-	if err := r.top(body); err != nil {
-		return err
-	}
-	if len(f.opt.Shares) == 0 {
+	case len(f.opt.Shares) == 0:
 		return usageError("", "%s: there are no shares: nothing to offer", path)
 	}
 	return nil
@@ -56,174 +42,102 @@ func (f *serveFlags) load(flags *pflag.FlagSet, path string) error {
 
 // serverReader reads a server's configuration into serveFlags.
 type serverReader struct {
-	configReader
+	path  string
 	flags *pflag.FlagSet
 	f     *serveFlags
 }
 
-// keys are the readers of a mapping's values by their keys.
-type keys map[string]func(key, value ast.Node) error
-
-// mapping reads a mapping, in which other is asked for keys that are not in known; it tells whether it knows one. A nil other knows none.
-func (r *serverReader) mapping(n ast.Node, of string, known keys, other func(key, value ast.Node) (bool, error)) error {
-	mapping, ok := n.(ast.MapNode)
-	if !ok {
-		return r.fault(n, "expected a mapping for %s", of)
-	}
-	seen := map[string]bool{}
-	for entries := mapping.MapRange(); entries.Next(); {
-		key, value := entries.Key(), entries.Value()
-		name := key.GetToken().Value
-		if seen[name] {
-			return r.fault(key, "%q is there twice", name)
+func (r *serverReader) top(n config.Node) {
+	var fields []config.Field
+	r.flags.VisitAll(func(flag *pflag.Flag) {
+		if !slices.Contains(notInServerConfig, flag.Name) {
+			fields = append(fields, config.Inner(flag.Name, func(n config.Node) { setFlag(r.flags, flag, n) }))
 		}
-		seen[name] = true
-		if read := known[name]; read != nil {
-			if err := read(key, value); err != nil {
-				return err
+	})
+	n.Object("the server", append(fields,
+		config.Inner("tls", r.tls),
+		config.Inner("shares", r.shares),
+		config.Inner("clients", func(n config.Node) {
+			if n.Faults() == 0 { // otherwise shares may be missing that are named here
+				r.clients(n)
 			}
+		}))...)
+}
+
+// setFlag gives a flag the value of its key. The command line and the environment take precedence.
+func setFlag(flags *pflag.FlagSet, flag *pflag.Flag, n config.Node) {
+	_, inEnvironment := fromEnvironment(flag.Name)
+	for _, value := range flagValues(flag, n) {
+		text, ok := value.Text()
+		if !ok || flag.Changed || inEnvironment {
 			continue
 		}
-		found := false
-		if other != nil {
-			var err error
-			if found, err = other(key, value); err != nil {
-				return err
-			}
+		if err := flag.Value.Set(text); err != nil {
+			value.Fault("%s: %w", flag.Name, flagProblem(flag, text, err))
 		}
-		if !found {
-			names := make([]string, 0, len(known))
-			for k := range known {
-				names = append(names, k)
-			}
-			slices.Sort(names)
-			return r.fault(key, "%q is no setting of %s: expected %s", name, of, strings.Join(names, ", "))
-		}
-	}
-	return nil
-}
-
-// parsedKey reads one value.
-func parsedKey[T any](r *serverReader, to *T, parse func(string) (T, error)) func(key, value ast.Node) error {
-	return func(key, value ast.Node) error {
-		text, err := r.scalar(value)
-		if err != nil {
-			return err
-		}
-		v, err := parse(text)
-		if err != nil {
-			return r.fault(value, "%s: %w", key.GetToken().Value, err)
-		}
-		*to = v
-		return nil
 	}
 }
 
-// listKey reads one value or a list of them.
-func listKey[T any](r *serverReader, to *[]T, parse func(string) (T, error)) func(key, value ast.Node) error {
-	return func(key, value ast.Node) error {
-		items := []ast.Node{value}
-		if list, ok := value.(*ast.SequenceNode); ok {
-			items = list.Values
-		}
-		for _, item := range items {
-			var v T
-			if err := parsedKey(r, &v, parse)(key, item); err != nil {
-				return err
+func (r *serverReader) shares(n config.Node) {
+	for _, e := range n.Entries("shares by their names") {
+		s := fxfer.Share{Name: e.Name, Rights: identity.Read | identity.Write}
+		before := n.Faults()
+		e.Value.Object(fmt.Sprintf("share %q", s.Name),
+			config.List("allow", &s.Allow, parsePrefix),
+			config.Scalar("dir", &s.Dir, r.dir),
+			config.Scalar("keep", &s.Keep, snapshot.ParseKeep),
+			config.Scalar("quota", &s.Quota, parseQuota),
+			config.Scalar("quota-files", &s.QuotaFiles, parseFiles),
+			config.Scalar("rate-limit", &s.RateLimit, parseLimit),
+			config.Scalar("rights", &s.Rights, identity.ParseRights))
+		switch {
+		case n.Faults() > before:
+		case s.Dir == "":
+			e.Key.Fault("share %q has no dir: expected dir: FOLDER", s.Name)
+		default:
+			if err := r.f.addShare(s); err != nil {
+				e.Key.Fault("%w", withoutHint(err))
 			}
-			*to = append(*to, v)
 		}
-		return nil
 	}
 }
 
-func (r *serverReader) top(n ast.Node) error {
-	var clients ast.Node // read when shares and CAs are known
-	known := keys{
-		"shares":  func(_, value ast.Node) error { return r.shares(value) },
-		"clients": func(_, value ast.Node) error { clients = value; return nil },
-		"tls":     func(_, value ast.Node) error { return r.tls(value) },
-	}
-	r.flags.VisitAll(func(flag *pflag.Flag) {
-		if slices.Contains(notInServerConfig, flag.Name) {
-			return
-		}
-		known[flag.Name] = func(key, value ast.Node) error {
-			values, err := r.values(flag, value)
-			if err != nil || flag.Changed {
-				return err
-			}
-			if _, ok := fromEnvironment(flag.Name); ok {
-				return nil
-			}
-			for i, v := range values {
-				if err := flag.Value.Set(v); err != nil {
-					at := value
-					if list, ok := value.(*ast.SequenceNode); ok {
-						at = list.Values[i]
-					}
-					return r.fault(at, "%s: %w", flag.Name, flagProblem(flag, v, err))
-				}
-			}
-			return nil
-		}
-	})
-	if err := r.mapping(n, "the server", known, nil); err != nil {
+// withoutHint removes a hint that names flags: a file has other words for them.
+func withoutHint(err error) error {
+	var known *fxfer.Error
+	if !errors.As(err, &known) {
 		return err
 	}
-	if clients == nil {
-		return nil
-	}
-	return r.clients(clients)
+	return &fxfer.Error{Kind: known.Kind, Err: known.Err}
 }
 
-func (r *serverReader) shares(n ast.Node) error {
-	return r.mapping(n, "shares", keys{}, func(key, value ast.Node) (bool, error) {
-		s := fxfer.Share{Name: key.GetToken().Value, Rights: identity.Read | identity.Write}
-		err := r.mapping(value, fmt.Sprintf("share %q", s.Name), keys{
-			"dir":         parsedKey(r, &s.Dir, r.dir),
-			"rights":      parsedKey(r, &s.Rights, identity.ParseRights),
-			"allow":       listKey(r, &s.Allow, parsePrefix),
-			"rate-limit":  parsedKey(r, &s.RateLimit, parseLimit),
-			"keep":        parsedKey(r, &s.Keep, snapshot.ParseKeep),
-			"quota":       parsedKey(r, &s.Quota, parseQuota),
-			"quota-files": parsedKey(r, &s.QuotaFiles, parseFiles),
-		}, nil)
-		if err != nil {
-			return true, err
-		}
-		if s.Dir == "" {
-			return true, r.fault(key, "share %q has no dir: expected dir: FOLDER", s.Name)
-		}
-		if err := r.f.addShare(s); err != nil {
-			return true, r.at(key, err)
-		}
-		return true, nil
-	})
-}
-
-// tls reads the files of certificates, and looks what is in them.
-func (r *serverReader) tls(n ast.Node) error {
+// tls reads the names of certificate files, and checks the files.
+func (r *serverReader) tls(n config.Node) {
 	t := &r.f.opt.TLS
-	known, at := keys{}, map[string]ast.Node{}
-	for name, to := range map[string]*string{"cert": &t.Cert, "key": &t.Key, "client-ca": &t.ClientCA, "client-crl": &t.ClientCRL} {
-		known[name] = func(key, value ast.Node) error {
-			parse := r.dir
-			if text, _ := r.scalar(value); name == "client-ca" && text == fxfer.SystemCA {
-				parse = parseFile
+	before := n.Faults()
+	o := n.Object("tls",
+		config.Scalar("cert", &t.Cert, r.dir),
+		config.Scalar("client-ca", &t.ClientCA, func(s string) (string, error) {
+			if s == fxfer.SystemCA {
+				return s, nil
 			}
-			err := parsedKey(r, to, parse)(key, value)
-			at[*to] = key
-			return err
+			return r.dir(s)
+		}),
+		config.Scalar("client-crl", &t.ClientCRL, r.dir),
+		config.Scalar("key", &t.Key, r.dir))
+	if n.Faults() > before {
+		return
+	}
+	file, err := t.Check()
+	if err == nil {
+		return
+	}
+	for name, value := range map[string]string{"cert": t.Cert, "key": t.Key, "client-ca": t.ClientCA, "client-crl": t.ClientCRL} {
+		if e, ok := o[name]; ok && value == file {
+			n = e.Key
 		}
 	}
-	if err := r.mapping(n, "tls", known, nil); err != nil {
-		return err
-	}
-	if file, err := t.Check(); err != nil {
-		return r.at(at[file], err)
-	}
-	return nil
+	n.Fault("%w", withoutHint(err))
 }
 
 // dir makes a path absolute: a relative one is from the configuration's folder.
@@ -237,35 +151,34 @@ func (r *serverReader) dir(s string) (string, error) {
 	return filepath.Abs(s)
 }
 
-func (r *serverReader) clients(n ast.Node) error {
+func (r *serverReader) clients(n config.Node) {
 	byID := map[string]string{}
-	return r.mapping(n, "clients", keys{}, func(key, value ast.Node) (bool, error) {
-		c := fxfer.Admission{Name: key.GetToken().Value}
-		err := r.mapping(value, fmt.Sprintf("client %q", c.Name), keys{
-			"key":          parsedKey(r, &c.Key, parsePin),
-			"name":         parsedKey(r, &c.Certificate, parseClientName),
-			"rights":       func(key, value ast.Node) error { return r.rights(&c, key, value) },
-			"allow":        listKey(r, &c.Allow, parsePrefix),
-			"rate-limit":   parsedKey(r, &c.RateLimit, parseLimit),
-			"max-sessions": parsedKey(r, &c.MaxSessions, parseCount),
-		}, nil)
+	for _, e := range n.Entries("clients by their names") {
+		c := fxfer.Admission{Name: e.Name}
+		before := n.Faults()
+		e.Value.Object(fmt.Sprintf("client %q", c.Name),
+			config.List("allow", &c.Allow, parsePrefix),
+			config.Scalar("key", &c.Key, parsePin),
+			config.Scalar("max-sessions", &c.MaxSessions, parseCount),
+			config.Scalar("name", &c.Certificate, parseClientName),
+			config.Scalar("rate-limit", &c.RateLimit, parseLimit),
+			config.Inner("rights", func(n config.Node) { r.rights(&c, n) }))
 		id := c.Key + c.Certificate
 		switch {
-		case err != nil:
-			return true, err
+		case n.Faults() > before:
 		case id == "":
-			return true, r.fault(key, "client %q has no key: expected key: ed25519:…, as `fxfer key` prints it there, or the name in its certificate", c.Name)
+			e.Key.Fault("client %q has no key: expected key: ed25519:… as `fxfer key` prints it there, or name: the name in its certificate", c.Name)
 		case c.Key != "" && c.Certificate != "":
-			return true, r.fault(key, "client %q has both a key and a name: expected one of them", c.Name)
+			e.Key.Fault("client %q has both a key and a name: expected one of them", c.Name)
 		case c.Certificate != "" && r.f.opt.TLS.ClientCA == "":
-			return true, r.fault(key, "client %q has the name in its certificate, and nobody vouches for it: expected client-ca in tls", c.Name)
+			e.Key.Fault("client %q is known by the name in its certificate, but no CA is trusted to certify names: expected client-ca in tls", c.Name)
 		case byID[id] != "":
-			return true, r.fault(key, "client %q has the key or name of %q", c.Name, byID[id])
+			e.Key.Fault("client %q has the key or name of %q", c.Name, byID[id])
+		default:
+			byID[id] = c.Name
+			r.f.opt.Clients = append(r.f.opt.Clients, c)
 		}
-		byID[id] = c.Name
-		r.f.opt.Clients = append(r.f.opt.Clients, c)
-		return true, nil
-	})
+	}
 }
 
 // parseClientName reads the name in a certificate, or "*" for any.
@@ -278,33 +191,24 @@ func parseClientName(s string) (string, error) {
 }
 
 // rights reads rights on all shares, or a mapping of shares.
-func (r *serverReader) rights(c *fxfer.Admission, key, value ast.Node) error {
+func (r *serverReader) rights(c *fxfer.Admission, n config.Node) {
 	c.Rights = map[string]fxfer.Rights{}
-	if _, ok := value.(ast.MapNode); !ok {
-		var all fxfer.Rights
-		err := parsedKey(r, &all, identity.ParseRights)(key, value)
-		c.Rights[identity.AllShares] = all
-		return err
-	}
-	return r.mapping(value, "rights", keys{}, func(share, value ast.Node) (bool, error) {
-		name := share.GetToken().Value
-		if name != identity.AllShares && !slices.ContainsFunc(r.f.opt.Shares, func(s fxfer.Share) bool { return s.Name == name }) {
-			return true, r.fault(share, "there is no share %q: expected one of shares, or \"*\"", name)
+	read := func(key, share string, n config.Node) {
+		if rights, ok := config.Value(n, key, identity.ParseRights); ok {
+			c.Rights[share] = rights
 		}
-		var rights fxfer.Rights
-		err := parsedKey(r, &rights, identity.ParseRights)(share, value)
-		c.Rights[name] = rights
-		return true, err
-	})
-}
-
-// at says where a problem is that has a kind of its own.
-func (r *serverReader) at(n ast.Node, err error) error {
-	var known *fxfer.Error
-	if !errors.As(err, &known) {
-		return r.fault(n, "%w", err)
 	}
-	return &fxfer.Error{Kind: known.Kind, Err: fmt.Errorf("%s:%d: %w", r.path, n.GetToken().Position.Line, known.Err), Remedy: ""}
+	if !n.IsMapping() {
+		read("rights", identity.AllShares, n)
+		return
+	}
+	for _, e := range n.Entries("rights by share") {
+		if e.Name != identity.AllShares && !slices.ContainsFunc(r.f.opt.Shares, func(s fxfer.Share) bool { return s.Name == e.Name }) {
+			e.Key.Fault("there is no share %q: expected one of shares, or \"*\"", e.Name)
+			continue
+		}
+		read(e.Name, e.Name, e.Value)
+	}
 }
 
 // parsePrefix reads an address or a range of them.
@@ -327,7 +231,7 @@ func parseQuota(s string) (int64, error) {
 	if s == "none" {
 		return 0, nil
 	}
-	n, err := parseSize(s)
+	n, err := units.ParseSize(s)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("%w, or none", err)

@@ -2,20 +2,18 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 const settingsHelp = `Flags can also be set in the environment (--sock-buf as FXFER_SOCK_BUF) and in
@@ -43,7 +41,7 @@ func isSetting(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "confi
 // applySettings gives the flags of c that are not on the command line their values from the environment and the
 // configuration file. Flags named in except keep theirs. It leaves Changed false: that means the command line.
 func applySettings(c *cobra.Command, except ...string) error {
-	file, err := loadConfig(c)
+	file, err := loadSettings(c)
 	if err != nil {
 		return err
 	}
@@ -84,19 +82,19 @@ func fromEnvironment(flag string) (setting, bool) {
 	return setting{strings.Split(strings.TrimSuffix(text, "\n"), "\n"), name}, text != ""
 }
 
-// config is a configuration file: settings by command, "" for all, and flag.
-type config map[string]map[string]setting
+// sections are the settings of a file: by command, "" for all, then by flag.
+type sections map[string]map[string]setting
 
-func (c config) find(command, flag string) (setting, bool) {
-	s, ok := c[command][flag]
+func (s sections) find(command, flag string) (setting, bool) {
+	x, ok := s[command][flag]
 	if !ok {
-		s, ok = c[""][flag]
+		x, ok = s[""][flag]
 	}
-	return s, ok
+	return x, ok
 }
 
-// loadConfig reads the file named by --config or FXFER_CONFIG, or config.yaml of the user if there is one.
-func loadConfig(c *cobra.Command) (config, error) {
+// loadSettings reads the file named by --config or FXFER_CONFIG, or config.yaml of the user if there is one.
+func loadSettings(c *cobra.Command) (sections, error) {
 	path, err := c.Flags().GetString("config")
 	if err != nil {
 		return nil, err
@@ -119,88 +117,62 @@ func loadConfig(c *cobra.Command) (config, error) {
 	case err != nil:
 		return nil, usageError("", "read the configuration: %w", err)
 	}
-	return parseConfig(path, text, c.Root().Commands())
+	return parseSettings(path, text, c.Root().Commands())
 }
 
-// parseConfig reads the text of a configuration file. Whatever is not a flag of a settable command is refused.
-func parseConfig(path string, text []byte, commands []*cobra.Command) (config, error) {
-	file, err := parseYAML(path, text)
-	if err != nil {
-		return nil, err
-	}
-	r := configReader{path: path, known: map[string]*pflag.FlagSet{}}
+// parseSettings reads the text of a configuration file. Only flags of settable commands may be in it.
+func parseSettings(path string, text []byte, commands []*cobra.Command) (sections, error) {
+	r := settingsReader{known: map[string]*pflag.FlagSet{}, found: sections{}}
 	for _, c := range commands {
 		if c.Annotations[settable] != "" {
 			r.known[c.Name()] = c.Flags()
 		}
 	}
-	result := config{}
-	for i, document := range file.Docs {
-		switch {
-		case document.Body == nil:
-		case i > 0:
-			return nil, r.fault(document.Body, "a second document")
-		default:
-			if err := r.section(result, "", document.Body); err != nil {
-				return nil, err
-			}
-		}
+	if _, err := config.Parse(path, text, func(n config.Node) { r.section("", n) }); err != nil {
+		return nil, configError(err)
 	}
-	return result, nil
+	return r.found, nil
 }
 
-func parseYAML(path string, text []byte) (*ast.File, error) {
-	file, err := parser.ParseBytes(text, 0)
-	var syntax yaml.Error
-	switch {
-	case errors.As(err, &syntax) && syntax.GetToken() != nil:
-		return nil, usageError("", "%s:%d: %s", path, syntax.GetToken().Position.Line, syntax.GetMessage())
-	case err != nil:
-		return nil, usageError("", "%s: %w", path, err)
+// configError turns what is wrong with a configuration file into an error about its first fault. A
+// fault is a usage error, unless it has a kind of its own.
+func configError(err error) error {
+	var faults config.Faults
+	if !errors.As(err, &faults) {
+		return err
 	}
-	return file, nil
+	var known *fxfer.Error
+	if errors.As(faults[0], &known) {
+		return &fxfer.Error{Kind: known.Kind, Err: faults[0]}
+	}
+	return usageError("", "%w", faults[0])
 }
 
-type configReader struct {
-	path  string
+type settingsReader struct {
 	known map[string]*pflag.FlagSet // by command
-}
-
-func (r *configReader) fault(n ast.Node, format string, args ...any) error {
-	return usageError("", "%s:%d: %w", r.path, n.GetToken().Position.Line, fmt.Errorf(format, args...))
+	found sections
 }
 
 // section reads the mapping of a command, or the outermost one, in which commands have sections.
-func (r *configReader) section(result config, command string, n ast.Node) error {
-	mapping, ok := n.(ast.MapNode)
-	if !ok {
-		return r.fault(n, "expected settings such as \"max-streams: 16\"")
+func (r *settingsReader) section(command string, n config.Node) {
+	r.found[command] = map[string]setting{}
+	for _, e := range n.Entries(`settings such as "max-streams: 16"`) {
+		flag := r.flag(command, e.Name)
+		switch {
+		case command == "" && r.known[e.Name] != nil:
+			r.section(e.Name, e.Value)
+		case flag != nil:
+			r.found[command][e.Name] = setting{flagTexts(flag, e.Value), e.Key.Where() + ": " + e.Name}
+		case command != "":
+			e.Key.Fault("%q is not a flag of %s", e.Name, command)
+		default:
+			e.Key.Fault("%q is neither a flag nor a command that has some", e.Name)
+		}
 	}
-	result[command] = map[string]setting{}
-	for entries := mapping.MapRange(); entries.Next(); {
-		key, value := entries.Key(), entries.Value()
-		name := key.GetToken().Value
-		if command == "" && r.known[name] != nil {
-			if err := r.section(result, name, value); err != nil {
-				return err
-			}
-			continue
-		}
-		flag := r.flag(command, name)
-		if flag == nil {
-			return r.unknown(command, key, name)
-		}
-		values, err := r.values(flag, value)
-		if err != nil {
-			return err
-		}
-		result[command][name] = setting{values, fmt.Sprintf("%s:%d: %s", r.path, key.GetToken().Position.Line, name)}
-	}
-	return nil
 }
 
 // flag returns the flag of a command, or of any if command is "".
-func (r *configReader) flag(command, name string) *pflag.Flag {
+func (r *settingsReader) flag(command, name string) *pflag.Flag {
 	for c, flags := range r.known {
 		if f := flags.Lookup(name); f != nil && isSetting(f) && (command == "" || command == c) {
 			return f
@@ -209,38 +181,19 @@ func (r *configReader) flag(command, name string) *pflag.Flag {
 	return nil
 }
 
-func (r *configReader) unknown(command string, key ast.Node, name string) error {
-	if command != "" {
-		return r.fault(key, "%q is not a flag of %s", name, command)
+// flagValues returns the value of a flag or, for a flag that can be repeated, the items of a list.
+func flagValues(f *pflag.Flag, n config.Node) []config.Node {
+	if _, repeatable := f.Value.(pflag.SliceValue); repeatable {
+		return n.Items()
 	}
-	return r.fault(key, "%q is neither a flag nor a command that has some", name)
+	return []config.Node{n}
 }
 
-// values returns the text of a scalar or, for a flag that can be repeated, of a list of them.
-func (r *configReader) values(f *pflag.Flag, n ast.Node) ([]string, error) {
-	_, repeatable := f.Value.(pflag.SliceValue)
-	list, isList := n.(*ast.SequenceNode)
-	if !isList || !repeatable {
-		text, err := r.scalar(n)
-		return []string{text}, err
-	}
-	var values []string
-	for _, item := range list.Values {
-		text, err := r.scalar(item)
-		if err != nil {
-			return nil, err
+func flagTexts(f *pflag.Flag, n config.Node) (texts []string) {
+	for _, value := range flagValues(f, n) {
+		if text, ok := value.Text(); ok {
+			texts = append(texts, text)
 		}
-		values = append(values, text)
 	}
-	return values, nil
-}
-
-func (r *configReader) scalar(n ast.Node) (string, error) {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		return n.Value, nil
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-		return n.GetToken().Value, nil
-	}
-	return "", r.fault(n, "expected one value")
+	return texts
 }

@@ -148,7 +148,7 @@ func TestSettingsRefuse(t *testing.T) {
 func TestEmptyConfig(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n", "---\n", "send: {}\n"} {
 		root, _, _ := testCommands()
-		_, err := parseConfig("c.yaml", []byte(text), root.Commands())
+		_, err := parseSettings("c.yaml", []byte(text), root.Commands())
 		require.NoError(t, err, text)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -32,23 +33,23 @@ func summary(verb string, r *fxfer.Report) (text string) {
 	switch {
 	case r.Plan != nil:
 		line("dry run", nonzero(r.Plan.Create, "%d to create"), nonzero(r.Plan.Update, "%d to update"), nonzero(r.Plan.Set, "%d to get other metadata"),
-			nonzero(r.Removed, "%d to delete"), bytesPart(r.Plan.Bytes, "%s to send"), count(r.Same, "file", "files")+" unchanged", skipped)
+			nonzero(r.Removed, "%d to delete"), bytesPart(r.Plan.Bytes, "%s to send"), units.Count(r.Same, "file", "files")+" unchanged", skipped)
 		return b.String()
 	case r.Written+r.Sent+r.Same == 0: // folders and symlinks at most
-		line(verb, "no files in "+showTime(r.Duration), skipped, removed)
+		line(verb, "no files in "+units.Time(r.Duration), skipped, removed)
 		return b.String()
 	case r.Written+r.Sent == 0:
-		line("unchanged", count(r.Same, "file", "files")+" in "+showTime(r.Duration), skipped, removed)
+		line("unchanged", units.Count(r.Same, "file", "files")+" in "+units.Time(r.Duration), skipped, removed)
 		return b.String()
 	}
-	line(verb, fmt.Sprintf("%s in %s", showBytes(r.Written), showTime(r.Duration)), showRate(r.Goodput), peak(r), compressed(r), bytesPart(r.Copied, "%s from older versions"))
+	line(verb, fmt.Sprintf("%s in %s", units.Bytes(r.Written), units.Time(r.Duration)), units.Rate(r.Goodput), peak(r), compressed(r), bytesPart(r.Copied, "%s from older versions"))
 	if r.Files != 1 || r.Failed > 0 || r.Resumed > 0 || r.Resent > 0 || r.Removed > 0 {
 		line("files", fmt.Sprintf("%d %s", r.Sent, verb), nonzero(r.Same, "%d unchanged"), skipped, removed, nonzero(r.Failed, "%d failed"),
 			bytesPart(r.Resumed, "%s resumed"), bytesPart(r.Resent, "%s sent twice"))
 	}
 	rtt := ""
 	if r.RTT > 0 {
-		rtt = "RTT " + showTime(r.RTT)
+		rtt = "RTT " + units.Time(r.RTT)
 	}
 	line("path", rtt, bytesPart(r.BDP, "BDP %s"), bytesPart(r.SendBuffer, "send buffer %s"), bytesPart(r.RecvBuffer, "receive buffer %s"))
 	streams, resent, reconnects := "", "", ""
@@ -56,10 +57,10 @@ func summary(verb string, r *fxfer.Report) (text string) {
 		streams = fmt.Sprint(r.Streams)
 	}
 	if r.Congestion != "" { // the kernel gave figures
-		resent = count(r.Retransmits, "retransmit", "retransmits")
+		resent = units.Count(r.Retransmits, "retransmit", "retransmits")
 	}
 	if r.Reconnects > 0 {
-		reconnects = count(int64(r.Reconnects), "reconnect", "reconnects")
+		reconnects = units.Count(int64(r.Reconnects), "reconnect", "reconnects")
 	}
 	line("streams", streams, over(r), oneLine(r.Congestion), resent, reconnects)
 	if r.TransportReason != "" {
@@ -74,7 +75,7 @@ func over(r *fxfer.Report) string {
 	if r.Transport != fxfer.TransportQUIC {
 		return ""
 	}
-	return "over " + count(int64(r.Connections), "QUIC connection", "QUIC connections")
+	return "over " + units.Count(int64(r.Connections), "QUIC connection", "QUIC connections")
 }
 
 // compressed tells how much less was sent, if it was.
@@ -90,7 +91,7 @@ func peak(r *fxfer.Report) string {
 	if r.Peak <= r.Goodput*1.02 {
 		return ""
 	}
-	return "peak " + showRate(r.Peak)
+	return "peak " + units.Rate(r.Peak)
 }
 
 func nonzero(n int64, format string) string {
@@ -104,7 +105,7 @@ func bytesPart(n int64, format string) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(format, showBytes(n))
+	return fmt.Sprintf(format, units.Bytes(n))
 }
 
 // printWarnings tells what the target could not hold, one line for each kind.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -75,7 +76,7 @@ func (s *supervisor) keepTelling(ctx context.Context, server *fxfer.Server) {
 			continue
 		}
 		told = time.Now()
-		if status := "STATUS=" + count(int64(server.Status().Sessions), "session", "sessions"); status != last {
+		if status := "STATUS=" + units.Count(int64(server.Status().Sessions), "session", "sessions"); status != last {
 			last = status
 			s.tell(status)
 		}

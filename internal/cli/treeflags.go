@@ -6,7 +6,6 @@ import (
 	"io"
 	"iter"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/filter"
+	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -78,14 +78,12 @@ func rulesOf(name string) ([]string, error) {
 }
 
 func parseMaxSize(s string) (int64, error) {
-	n, err := parseSize(s)
+	n, err := units.ParseSize(s)
 	if err == nil && n == 0 {
 		err = errors.New("0 would leave out all files but empty ones: give 1 or more")
 	}
 	return n, err
 }
-
-var daysAgo = regexp.MustCompile(`^([0-9]{1,6})([dw])$`)
 
 // parseNewer reads a point in time, or how long ago that was.
 func parseNewer(s string, now time.Time) (time.Time, error) {
@@ -95,12 +93,8 @@ func parseNewer(s string, now time.Time) (time.Time, error) {
 		}
 	}
 	ago := strings.TrimSuffix(s, " ago")
-	if m := daysAgo.FindStringSubmatch(ago); m != nil {
-		n, err := strconv.Atoi(m[1])
-		if m[2] == "w" {
-			n *= 7
-		}
-		return now.AddDate(0, 0, -n), err
+	if days, ok := units.ParseDays(ago); ok {
+		return now.AddDate(0, 0, -days), nil
 	}
 	if d, err := time.ParseDuration(ago); err == nil && d > 0 {
 		return now.Add(-d), nil
@@ -203,7 +197,11 @@ func parseSnapshot(s string) (string, error) {
 	if s == fxfer.SnapshotAuto {
 		return s, nil
 	}
-	_, err := disk.SnapshotTime(s)
+	return parseSnapshotName(s)
+}
+
+func parseSnapshotName(s string) (string, error) {
+	_, err := snapshot.ParseName(s)
 	return s, err
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -55,10 +55,7 @@ was, the exit code is 6. It also lists what failed then, and is lacking.`,
 	c.Flags().SortFlags = false
 	addParsed(c.Flags(), &against, "against", "path", "", "folder, or file of digests, to compare with", parseFile)
 	addTransport(c.Flags(), &opt)
-	addParsed(c.Flags(), &snapshot, "snapshot", "time", "", "of the snapshots there, to compare with what was noted", func(s string) (string, error) {
-		_, err := disk.SnapshotTime(s)
-		return s, err
-	})
+	addParsed(c.Flags(), &snapshot, "snapshot", "time", "", "of the snapshots there, to compare with what was noted", parseSnapshotName)
 	addTrust(c.Flags(), &opt)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	addSettings(c)
@@ -120,7 +117,7 @@ func (v *plainVerdicts) progress(p fxfer.Progress) {
 		return
 	}
 	v.lines.last = p.Elapsed
-	v.lines.notice(fmt.Sprintf("%s files, %s compared, %s", grouped(p.FilesDone), showBytes(p.BytesDone), showRate(p.Goodput)))
+	v.lines.notice(fmt.Sprintf("%s files, %s compared, %s", units.Grouped(p.FilesDone), units.Bytes(p.BytesDone), units.Rate(p.Goodput)))
 }
 
 func (v *plainVerdicts) difference(d fxfer.Difference) {
@@ -131,7 +128,7 @@ func (v *plainVerdicts) finish(s *fxfer.Comparison, err error) {
 	if s == nil || err != nil && fxfer.KindOf(err) != fxfer.KindPartial && fxfer.KindOf(err) != fxfer.KindIntegrity {
 		return
 	}
-	fmt.Fprintf(v.lines.out, "verified    %s, %s in %s: %s the same", count(s.Files, "file", "files"), showBytes(s.Bytes), showTime(s.Duration), grouped(s.Same))
+	fmt.Fprintf(v.lines.out, "verified    %s, %s in %s: %s the same", units.Count(s.Files, "file", "files"), units.Bytes(s.Bytes), units.Time(s.Duration), units.Grouped(s.Same))
 	for _, part := range []string{
 		nonzero(s.Lacking, "%d lacking from the beginning"), nonzero(s.Missing, "%d missing"), nonzero(s.Extra, "%d extra"), nonzero(s.Different, "%d different"), nonzero(s.Unreadable, "%d unreadable"),
 	} {

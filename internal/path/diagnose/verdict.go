@@ -117,7 +117,7 @@ func (f *facts) window(v *Verdict, limited time.Duration, window int64) {
 		v.Evidence = append(v.Evidence, fmt.Sprintf("%s a stream obtained; %d × that / %s RTT = %s", units.Bytes(window), streams, units.Time(rtt),
 			units.Rate(float64(window)*float64(streams)*8/rtt.Seconds())))
 	}
-	v.Evidence = append(v.Evidence, fmt.Sprintf("it held data back for %s of the time with data in flight", percent(share(limited, f.Sender.Busy))))
+	v.Evidence = append(v.Evidence, fmt.Sprintf("it held data back for %s of the time with data in flight", units.Percent(share(limited, f.Sender.Busy))))
 	if rtt > 0 {
 		v.Evidence = append(v.Evidence, fmt.Sprintf("a line of 1 Gbit/s would take a BDP of %s in flight", units.Bytes(int64(1e9/8*rtt.Seconds()))))
 	}
@@ -235,7 +235,7 @@ func (f *facts) lost() string {
 	if s.Segments == 0 || s.Retrans == 0 {
 		return "nothing was lost"
 	}
-	return fmt.Sprintf("%s of the segments were sent again", percent(float64(s.Retrans)/float64(s.Segments)))
+	return fmt.Sprintf("%s of the segments were sent again", units.Percent(float64(s.Retrans)/float64(s.Segments)))
 }
 
 // delay describes the queue.
@@ -254,7 +254,7 @@ func (f *facts) loss(v *Verdict) {
 	v.Evidence = append(v.Evidence, f.lost()+", and no queue: "+f.delay())
 	if f.Limiter == Reordering {
 		v.Evidence = append(v.Evidence, fmt.Sprintf("%d times segments overtook others; %s of those sent again had arrived", s.Reordered,
-			percent(min(1, float64(s.Spurious)/float64(max(1, s.Retrans))))))
+			units.Percent(min(1, float64(s.Spurious)/float64(max(1, s.Retrans))))))
 	}
 	v.Evidence = append(v.Evidence, controlName(s.Control)+" takes each loss for a full queue and slows down")
 	rate := f.expect(2)
@@ -328,13 +328,13 @@ func (f *facts) source(v *Verdict) {
 	s := &f.Sender
 	switch {
 	case f.Limiter == Silent:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("standard input was waited for %s of the time, and gave %s", percent(share(s.Feed, f.Length)), units.Rate(f.Rate())))
+		v.Evidence = append(v.Evidence, fmt.Sprintf("standard input was waited for %s of the time, and gave %s", units.Percent(share(s.Feed, f.Length)), units.Rate(f.Rate())))
 		v.Remedies = append(v.Remedies, Remedy{Advice: "the program that feeds fxfer is the slow one"})
 	case share(s.Read, s.used()) >= share(s.Idle, s.used()):
-		v.Evidence = append(v.Evidence, fmt.Sprintf("streams spent %s of the time in reading the source, at %s", percent(share(s.Read, s.used())), units.Rate(f.Rate())))
+		v.Evidence = append(v.Evidence, fmt.Sprintf("streams spent %s of the time in reading the source, at %s", units.Percent(share(s.Read, s.used())), units.Rate(f.Rate())))
 		v.Remedies = append(v.Remedies, Remedy{Advice: "a faster disk, or less else that reads from it"})
 	default:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("streams waited while folders were listed, %s of the time", percent(share(s.Walk, f.Length))))
+		v.Evidence = append(v.Evidence, fmt.Sprintf("streams waited while folders were listed, %s of the time", units.Percent(share(s.Walk, f.Length))))
 		v.Remedies = append(v.Remedies, Remedy{Advice: "a faster disk, or less else that reads from it"})
 	}
 }
@@ -344,7 +344,7 @@ func (f *facts) target(v *Verdict) {
 	busy := r.Receive + r.Digest + r.Code + r.Write + r.Full - f.Sender.Parked
 	if f.Limiter == Sync {
 		part := share(r.Sync, f.Length)
-		v.Evidence = append(v.Evidence, fmt.Sprintf("syncs to the medium took %s of the time", percent(part)))
+		v.Evidence = append(v.Evidence, fmt.Sprintf("syncs to the medium took %s of the time", units.Percent(part)))
 		rate := f.expect(1 / max(0.5, 1-part))
 		if f.asked.Sync == "file" {
 			v.Remedies = append(v.Remedies, Remedy{Flag: "--sync batch", Expect: rate})
@@ -354,9 +354,9 @@ func (f *facts) target(v *Verdict) {
 		return
 	}
 	if part := share(r.Write+r.Full, busy); part > share(r.Compare+r.Name, f.Length) {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("streams spent %s of the time in writing to the target, at %s", percent(part), units.Rate(f.Rate())))
+		v.Evidence = append(v.Evidence, fmt.Sprintf("streams spent %s of the time in writing to the target, at %s", units.Percent(part), units.Rate(f.Rate())))
 	} else {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("looking at what the target has and naming files took %s of the time", percent(min(1, share(r.Compare+r.Name, f.Length)))))
+		v.Evidence = append(v.Evidence, fmt.Sprintf("looking at what the target has and naming files took %s of the time", units.Percent(min(1, share(r.Compare+r.Name, f.Length)))))
 	}
 	v.Remedies = append(v.Remedies, Remedy{Advice: "a faster disk, or less else that writes to it"})
 }
@@ -383,12 +383,12 @@ func (f *facts) rateLimit(v *Verdict) {
 func (f *facts) cpu(v *Verdict, s *Sample, streams time.Duration) {
 	used, wanted := s.short(f.Length)
 	cores := float64(s.Cores) / 1000
-	v.Evidence = append(v.Evidence, fmt.Sprintf("the process used %s of the %.3g cores that it may use", percent(used), cores))
+	v.Evidence = append(v.Evidence, fmt.Sprintf("the process used %s of the %.3g cores that it may use", units.Percent(used), cores))
 	if wanted > used+0.1 {
 		v.Evidence = append(v.Evidence, fmt.Sprintf("its threads could have run for %.2g s more", (wanted-used)*cores*f.Length.Seconds()))
 	}
 	if part := share(s.Code, streams); part > 0.2 {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("compression took %s of the streams' time", percent(part)))
+		v.Evidence = append(v.Evidence, fmt.Sprintf("compression took %s of the streams' time", units.Percent(part)))
 		v.Remedies = append(v.Remedies, Remedy{Flag: "--compress none"})
 	}
 	v.Remedies = append(v.Remedies, Remedy{Advice: "more CPU: a quota (cpu.max), other work on the host, or the machine itself is the end of it"})
@@ -410,16 +410,6 @@ func (f *facts) blackHole(v *Verdict) {
 	v.Remedies = append(v.Remedies, Remedy{Advice: "let ICMP pass the firewalls, or lower the MTU of the route"})
 }
 
-func percent(part float64) string {
-	switch {
-	case part >= 0.095:
-		return fmt.Sprintf("%.0f %%", part*100)
-	case part >= 0.0095:
-		return fmt.Sprintf("%.1f %%", part*100)
-	}
-	return fmt.Sprintf("%.2g %%", part*100)
-}
-
 // String names the limiter with its share and the first evidence, in one line.
 func (v *Verdict) String() string {
 	var b strings.Builder
@@ -427,7 +417,7 @@ func (v *Verdict) String() string {
 	if v.Host != "" {
 		b.WriteString(" on " + v.Host)
 	}
-	fmt.Fprintf(&b, " (%s of the time", percent(v.Share))
+	fmt.Fprintf(&b, " (%s of the time", units.Percent(v.Share))
 	if len(v.Evidence) > 0 {
 		b.WriteString("; " + v.Evidence[0])
 	}

@@ -175,6 +175,7 @@ func TestRefusal(t *testing.T) {
 
 // TestNobodyListens: QUIC notices like TCP that there is no server, or that it is gone.
 func TestNobodyListens(t *testing.T) {
+	t.Parallel()
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		free, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(host)})
 		if err != nil {
