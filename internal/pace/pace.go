@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// minStep and maxStep bound the bytes that a Queue gets at a time: few enough not to be a burst,
-	// enough for few system calls. Between them a step is what passes in stepTime.
+	// minStep and maxStep bound the bytes that a Queue gets at a time: few enough not to be a
+	// burst, enough for few system calls. Between them a step is what passes in stepTime.
 	minStep  = 32 << 10
 	maxStep  = 256 << 10
 	stepTime = 2 * time.Millisecond
-	// burstTime is how long an unused Bucket fills up. It must be more than the delay of a timer on a
-	// busy host: 20 ms lost 5 to 20 % of 100 Mbit/s.
+	// burstTime is how long an unused Bucket fills up. It must be more than the delay of a timer on
+	// a busy host: 20 ms lost 5 to 20 % of 100 Mbit/s.
 	burstTime = 100 * time.Millisecond
-	// credit bounds, in bytes, how far a Queue that was held back elsewhere may fall behind the others
-	// and still catch up.
+	// credit bounds, in bytes, how far a Queue that was held back elsewhere may fall behind the
+	// others and still catch up.
 	credit = 256 << 10
 )
 
-// Pacer divides the rates of buckets among queues. If several queues wait for the same bucket, the one
-// that has had the least of it is next. So all get the same part of a rate, except queues that another
-// bucket holds to less: the others divide what those leave. The zero Pacer is ready. Its methods, and
-// those of its queues and buckets, may be called concurrently.
+// Pacer divides the rates of buckets among queues. If several queues wait for the same bucket, the
+// one that has had the least of it is next. So all get the same part of a rate, except queues that
+// another bucket holds to less: the others divide what those leave. The zero Pacer is ready. Its
+// methods, and those of its queues and buckets, may be called concurrently.
 type Pacer struct {
 	mu      sync.Mutex // guards all fields of the pacer, and those of queues and buckets as marked
 	waiting []*Queue   // with requests
@@ -60,14 +60,14 @@ type request struct {
 	granted chan struct{}
 }
 
-// NewQueue makes a queue whose bytes pass all given buckets. All queues of a Pacer list buckets of the
-// same kind in the same place, and general ones before special ones.
+// NewQueue makes a queue whose bytes pass all given buckets. All queues of a Pacer list buckets of
+// the same kind in the same place, and general ones before special ones.
 func (p *Pacer) NewQueue(buckets ...*Bucket) *Queue {
 	return &Queue{pacer: p, buckets: buckets, had: make([]float64, len(buckets))}
 }
 
-// SetRate changes the rate of a bucket, in bit/s. 0 is no limit. The new rate also applies to requests
-// that already wait.
+// SetRate changes the rate of a bucket, in bit/s. 0 is no limit. The new rate also applies to
+// requests that already wait.
 func (p *Pacer) SetRate(b *Bucket, bitsPerSecond int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,11 +193,12 @@ func (p *Pacer) nextLocked(now time.Time) (next *Queue, soonest time.Duration) {
 	return next, soonest
 }
 
-// startLocked is what the queue has had of a bucket. It loses what it did not use, except for the credit.
+// startLocked is what the queue has had of a bucket. It loses what it did not use, except for the
+// credit.
 func (q *Queue) startLocked(i int) float64 { return max(q.had[i], q.buckets[i].served-credit) }
 
-// beforeLocked reports whether q is served before other: start-time fair queueing (Goyal, Vin, Cheng,
-// SIGCOMM 1996) by the most special bucket that both share.
+// beforeLocked reports whether q is served before other: start-time fair queueing (Goyal, Vin,
+// Cheng, SIGCOMM 1996) by the most special bucket that both share.
 func (q *Queue) beforeLocked(other *Queue) bool {
 	for i := min(len(q.buckets), len(other.buckets)) - 1; i >= 0; i-- {
 		if q.buckets[i] != other.buckets[i] || q.buckets[i].rate.Load() == 0 {

@@ -40,8 +40,8 @@ func bucket(p *Pacer, bitsPerSecond int64) *Bucket {
 	return b
 }
 
-// TestTen: ten clients, each held to 20 Mbit/s, share 100 Mbit/s. The number of their streams and the size of
-// their writes change nothing.
+// TestTen: ten clients, each held to 20 Mbit/s, share 100 Mbit/s. The number of their streams and
+// the size of their writes change nothing.
 func TestTen(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -71,7 +71,8 @@ func TestTen(t *testing.T) {
 	})
 }
 
-// TestLeftover: the other queues of a bucket get what one cannot use, and lose it when that one can.
+// TestLeftover: the other queues of a bucket get what one cannot use, and lose it when that one
+// can.
 func TestLeftover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pacer

@@ -15,8 +15,8 @@ import (
 
 // StreamSet is the data streams of one session on this host, with what the kernel says of them.
 type StreamSet struct {
-	in      *pace.Queue                // of what they read; nil is unlimited
-	out     *pace.Queue                // of what they write
+	in      *pace.Queue               // of what they read; nil is unlimited
+	out     *pace.Queue               // of what they write
 	Removed func(lived time.Duration) // called when a stream is gone; one that was retired is longLived
 
 	mu    sync.Mutex

@@ -1,10 +1,10 @@
 // Package transport carries streams of bytes between two hosts, over TCP with TLS 1.3 or over QUIC.
 //
 // The hosts know each other by Ed25519 keys: both present a self-signed certificate made from their
-// identity, and names mean nothing. The client's expect function decides on the server's key before the
-// client has said who it is. The server accepts any key, and its caller decides by PeerKey what a client
-// may do. Instead of a key, either end may present, and a client may ask for, a certificate issued by a CA.
-// The caller decides what that is worth.
+// identity, and names mean nothing. The client's expect function decides on the server's key before
+// the client has said who it is. The server accepts any key, and its caller decides by PeerKey what
+// a client may do. Instead of a key, either end may present, and a client may ask for, a
+// certificate issued by a CA. The caller decides what that is worth.
 package transport
 
 import (
@@ -53,61 +53,65 @@ const (
 // ErrNoCertificate says that a server presents no certificate of a CA.
 var ErrNoCertificate = auth.ErrNoCertificate
 
-// Conn is one stream to a peer. One goroutine may read while another writes. Close may be called from
-// anywhere and unblocks both.
+// Conn is one stream to a peer. One goroutine may read while another writes. Close may be called
+// from anywhere and unblocks both.
 //
-// Read returns io.EOF after the peer's Close or CloseWrite, and io.ErrUnexpectedEOF if the connection
-// ended without one, so that a truncated stream never looks whole. After Close, Read and Write return an
-// error that matches net.ErrClosed. Deadlines are those of net.Conn and their errors match
-// os.ErrDeadlineExceeded. A Read may be tried again after one. After a failed Write every later Write
-// fails, because half a record may be on the wire.
+// Read returns io.EOF after the peer's Close or CloseWrite, and io.ErrUnexpectedEOF if the
+// connection ended without one, so that a truncated stream never looks whole. After Close, Read and
+// Write return an error that matches net.ErrClosed. Deadlines are those of net.Conn and their
+// errors match os.ErrDeadlineExceeded. A Read may be tried again after one. After a failed Write
+// every later Write fails, because half a record may be on the wire.
 type Conn interface {
 	// Read implements io.Reader. It may use all of p as scratch space.
 	//
-	// Write returns when the transport has all of p. Small writes make small packets: gather a message
-	// and write it once.
+	// Write returns when the transport has all of p. Small writes make small packets: gather a
+	// message and write it once.
 	//
-	// Close ends the stream and unblocks a waiting Read and Write. Unless a Write is under way, the peer
-	// reads io.EOF after what was written. Data that the peer still sends is lost, and on most systems
-	// the peer then also loses what it has not read yet. To be sure that the peer got the last message,
-	// call CloseWrite and read to io.EOF first. Only the first call of Close does anything.
+	// Close ends the stream and unblocks a waiting Read and Write. Unless a Write is under way, the
+	// peer reads io.EOF after what was written. Data that the peer still sends is lost, and on most
+	// systems the peer then also loses what it has not read yet. To be sure that the peer got the
+	// last message, call CloseWrite and read to io.EOF first. Only the first call of Close does
+	// anything.
 	net.Conn
 
-	// WriteBuffers is Write for a message in two pieces. It sends them as if they were one slice, and
-	// saves a copy. Until it returns nobody else may read or write payload, because it may change bytes
-	// of it for moments.
+	// WriteBuffers is Write for a message in two pieces. It sends them as if they were one slice,
+	// and saves a copy. Until it returns nobody else may read or write payload, because it may
+	// change bytes of it for moments.
 	WriteBuffers(header, payload []byte) (int, error)
-	// CloseWrite ends the sending direction: after the last byte the peer reads io.EOF. Reading goes on.
-	// CloseWrite counts as a write.
+	// CloseWrite ends the sending direction: after the last byte the peer reads io.EOF. Reading
+	// goes on. CloseWrite counts as a write.
 	CloseWrite() error
 
-	// Handshake authenticates an accepted stream, within HandshakeTimeout at most. Any client with a
-	// certificate passes. After an error the stream is closed. Once the handshake is done, and on dialled
-	// streams, it does nothing.
+	// Handshake authenticates an accepted stream, within HandshakeTimeout at most. Any client with
+	// a certificate passes. After an error the stream is closed. Once the handshake is done, and on
+	// dialled streams, it does nothing.
 	Handshake(ctx context.Context) error
-	// Admit gives the stream the buffers for bulk data. Until then its peer, which may be anybody, can
-	// make this host keep little. Dialled streams are admitted.
+	// Admit gives the stream the buffers for bulk data. Until then its peer, which may be anybody,
+	// can make this host keep little. Dialled streams are admitted.
 	Admit()
-	// PeerKey is the key that the peer has proven to own. It is nil before the handshake, and for a peer
-	// with PeerCertificates. The caller must not change it.
+	// PeerKey is the key that the peer has proven to own. It is nil before the handshake, and for a
+	// peer with PeerCertificates. The caller must not change it.
 	PeerKey() ed25519.PublicKey
-	// PeerCertificates is the chain of a peer that presents more than a key, leaf first. It is nil for
-	// other peers, and before the handshake. A server's chain has passed Verify. Nothing in a client's
-	// chain is checked, except that it owns the key of the leaf. The caller must not change it.
+	// PeerCertificates is the chain of a peer that presents more than a key, leaf first. It is nil
+	// for other peers, and before the handshake. A server's chain has passed Verify. Nothing in a
+	// client's chain is checked, except that it owns the key of the leaf. The caller must not
+	// change it.
 	PeerCertificates() []*x509.Certificate
-	// Exporter returns length bytes that both ends of this connection, and nobody else, can compute for
-	// label (RFC 8446, section 7.5, with an empty context).
+	// Exporter returns length bytes that both ends of this connection, and nobody else, can compute
+	// for label (RFC 8446, section 7.5, with an empty context).
 	Exporter(label string, length int) ([]byte, error)
 
 	// Apply changes the settings of a stream whose peer asks for others than those of the Config. A
-	// sockBuf of 0 and an automatic congestion control change nothing. The error names the setting that
-	// is refused, and why.
+	// sockBuf of 0 and an automatic congestion control change nothing. The error names the setting
+	// that is refused, and why.
 	Apply(sockBuf int, congestion string) error
 	// Info returns the figures of the connection, and false where there are none.
 	Info() (Info, bool)
-	// Windows returns the sizes of this host's buffers, and how much of a stream they allow in flight.
+	// Windows returns the sizes of this host's buffers, and how much of a stream they allow in
+	// flight.
 	Windows() Windows
-	// LimitUnsent bounds how much unsent data Write takes, where that can be chosen. Write waits for room.
+	// LimitUnsent bounds how much unsent data Write takes, where that can be chosen. Write waits
+	// for room.
 	LimitUnsent(bytes int)
 	// SetNoDelay sets TCP_NODELAY, which is on by default. QUIC has no such option.
 	SetNoDelay(on bool) error
@@ -116,13 +120,13 @@ type Conn interface {
 // Dial connects to addr ("host:port") and authenticates both ends. The conn is admitted.
 //
 // expect (required) is called with the server's key before the client has sent anything but its
-// ClientHello. Its error ends the handshake and matches with errors.Is. It should not wait for a person:
-// the server gives up after HandshakeTimeout. Only when Dial succeeds is it proven that the server owns
-// the key.
+// ClientHello. Its error ends the handshake and matches with errors.Is. It should not wait for a
+// person: the server gives up after HandshakeTimeout. Only when Dial succeeds is it proven that the
+// server owns the key.
 //
-// An alert of the server is a tls.AlertError for errors.As, also in later errors of the conn: a client
-// learns only then that the server rejects its certificate. A BlackHoleError asks for a Path.MTU of
-// SafeMTU.
+// An alert of the server is a tls.AlertError for errors.As, also in later errors of the conn: a
+// client learns only then that the server rejects its certificate. A BlackHoleError asks for a
+// Path.MTU of SafeMTU.
 func Dial(ctx context.Context, addr string, cfg Config, expect func(peer ed25519.PublicKey) error) (Conn, error) {
 	c, err := dial(ctx, addr, cfg, expect)
 	if err != nil {
@@ -143,16 +147,16 @@ func dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (Con
 
 // Listener accepts streams. Its methods may be called concurrently.
 type Listener interface {
-	// Accept waits for the next stream. It returns before the handshake, so that no peer can hold up
-	// others: the caller runs Handshake in a goroutine of its own. After Close the error matches
+	// Accept waits for the next stream. It returns before the handshake, so that no peer can hold
+	// up others: the caller runs Handshake in a goroutine of its own. After Close the error matches
 	// net.ErrClosed.
 	Accept() (Conn, error)
 	// Addr is the address that the Listener listens on.
 	Addr() net.Addr
 	// Close ends a waiting Accept. Accepted streams stay open.
 	Close() error
-	// Shutdown is Close, and waits until the peers have everything that was written on accepted streams.
-	// Those should be closed. When ctx ends, the rest is lost.
+	// Shutdown is Close, and waits until the peers have everything that was written on accepted
+	// streams. Those should be closed. When ctx ends, the rest is lost.
 	Shutdown(ctx context.Context)
 }
 
@@ -192,8 +196,8 @@ func (l tcpListener) Accept() (Conn, error) {
 	return c, nil
 }
 
-// SmallBuffers says what is wrong with the socket of a Listener, and how to change that. It is "" if
-// nothing is.
+// SmallBuffers says what is wrong with the socket of a Listener, and how to change that. It is ""
+// if nothing is.
 func SmallBuffers(l Listener) string {
 	if l, ok := l.(quicListener); ok {
 		return l.Listener.SmallBuffers()

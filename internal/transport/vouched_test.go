@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// large is a certificate of some bytes, the most that a file of certificates may have.
+// large makes a certificate of about size bytes.
 func large(t *testing.T, ca *testca.CA, size int) *tls.Certificate {
 	t.Helper()
 	template := testca.Server()
@@ -30,9 +30,10 @@ func large(t *testing.T, ca *testca.CA, size int) *tls.Certificate {
 	}
 }
 
-// TestVouchedHandshake: both ends present certificates as large as they may be, a key, or one of each, and each sees what the other one presents. Who asks
-// for a certificate gets one, or no stream at all.
-func TestVouchedHandshake(t *testing.T) {
+// TestCertificates: both ends present certificates of the largest size, keys, or one of each, and
+// each end sees what the other one presents. A client that asks for a certificate gets one, or no
+// stream at all.
+func TestCertificates(t *testing.T) {
 	ca := testca.New(t, "CA")
 	most := large(t, ca, 14<<10)
 	for _, p := range []transport.Protocol{transport.TCP, transport.QUIC} {

@@ -49,9 +49,9 @@ type Config struct {
 	Verify func(chain []*x509.Certificate) error
 }
 
-// Client is the TLS configuration for a client of the server at addr ("host:port"). expect is called
-// before the client has sent anything but its ClientHello. Only a successful handshake proves that
-// the server owns the key.
+// Client is the TLS configuration for a client of the server at addr ("host:port"). expect is
+// called before the client has sent anything but its ClientHello. Only a successful handshake
+// proves that the server owns the key.
 func (c Config) Client(addr string, expect Expect) (*tls.Config, error) {
 	cert, err := Certificate(c.Identity)
 	if err != nil {
@@ -99,9 +99,11 @@ func (c Config) Server() (*tls.Config, error) {
 		return conf, nil
 	}
 	conf.NextProtos = append(conf.NextProtos, alpnX509)
-	conf.Certificates = nil // crypto/tls would not call GetCertificate for clients that send no name
+	// Otherwise crypto/tls would not call GetCertificate for clients that send no name.
+	conf.Certificates = nil
 	conf.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		if slices.Contains(hello.SupportedProtos, ALPN) || !slices.Contains(hello.SupportedProtos, alpnX509) {
+		offered := hello.SupportedProtos
+		if slices.Contains(offered, ALPN) || !slices.Contains(offered, alpnX509) {
 			return &cert, nil
 		}
 		return c.Certificate(), nil
@@ -111,7 +113,8 @@ func (c Config) Server() (*tls.Config, error) {
 
 // Explain turns the alert of a server that has no certificate of a CA into ErrNoCertificate.
 func (c Config) Explain(err error) error {
-	if alert := tls.AlertError(0); c.Verify != nil && errors.As(err, &alert) && alert == alertNoProtocol {
+	var alert tls.AlertError
+	if c.Verify != nil && errors.As(err, &alert) && alert == alertNoProtocol {
 		return ErrNoCertificate
 	}
 	return err
@@ -140,7 +143,8 @@ func Certificate(identity ed25519.PrivateKey) (tls.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		NotBefore:    time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC),
-		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // "no expiry", RFC 5280 section 4.1.2.5
+		// This date means "no expiry", RFC 5280 section 4.1.2.5.
+		NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, identity.Public(), identity)
 	if err != nil {
@@ -167,7 +171,8 @@ func peerKey(state tls.ConnectionState) (ed25519.PublicKey, error) {
 	}
 	key := keyOf(state.PeerCertificates)
 	if key == nil {
-		return nil, fmt.Errorf("peer has a certificate for a %s key, not Ed25519 and signed by itself", state.PeerCertificates[0].PublicKeyAlgorithm)
+		return nil, fmt.Errorf("peer has a certificate for a %s key, not Ed25519 and signed by itself",
+			state.PeerCertificates[0].PublicKeyAlgorithm)
 	}
 	return key, nil
 }

@@ -30,7 +30,7 @@ func TestCertificate(t *testing.T) {
 	require.ErrorContains(t, err, "identity has 5 bytes")
 }
 
-// TestKeyOf: only what is Ed25519 and says that nobody else has issued it is a key.
+// TestKeyOf: only a certificate that has an Ed25519 key and is issued by itself stands for a key.
 func TestKeyOf(t *testing.T) {
 	ca := testca.New(t, "CA")
 	self := (*testca.CA)(nil).Issue(t, testca.Server(), "ed25519")

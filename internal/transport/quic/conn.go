@@ -73,8 +73,8 @@ func isIdle(err error) bool {
 	return errors.As(err, &idle)
 }
 
-// broken turns an error of quic-go into one of a stream. It is io.EOF only if the peer has closed the
-// stream.
+// broken turns an error of quic-go into one of a stream. It is io.EOF only if the peer has closed
+// the stream.
 func (c *Conn) broken(err error) error {
 	switch {
 	case err == io.EOF: //nolint:errorlint // quic-go returns exactly this one
@@ -87,7 +87,8 @@ func (c *Conn) broken(err error) error {
 	if alert, ok := alertOf(err); ok {
 		return fmt.Errorf("peer ended the connection: %w", alert)
 	}
-	return fmt.Errorf("%w: %v", io.ErrUnexpectedEOF, err) //nolint:errorlint // quic-go's errors match net.ErrClosed
+	//nolint:errorlint // quic-go's errors match net.ErrClosed
+	return fmt.Errorf("%w: %v", io.ErrUnexpectedEOF, err)
 }
 
 // Write returns when quic-go has all of p.
@@ -121,7 +122,8 @@ func (c *Conn) WriteBuffers(header, payload []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite ends the sending direction: after the last byte the peer reads io.EOF. Reading goes on.
+// CloseWrite ends the sending direction: after the last byte the peer reads io.EOF. Reading goes
+// on.
 func (c *Conn) CloseWrite() error {
 	if !c.ready.Load() {
 		return stream.ErrNoHandshake
@@ -147,8 +149,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// endWriting ends the sending direction: properly if everything written is whole, and otherwise so that
-// the peer sees a broken stream.
+// endWriting ends the sending direction: properly if everything written is whole, and otherwise so
+// that the peer sees a broken stream.
 func (c *Conn) endWriting() {
 	if !c.ready.Load() || !c.writeMu.TryLock() {
 		c.stream.CancelWrite(codeClosed)
@@ -164,8 +166,8 @@ func (c *Conn) endWriting() {
 	}
 }
 
-// Handshake waits for the first byte of an accepted stream. The handshake of its connection is done. After
-// an error the stream is closed.
+// Handshake waits for the first byte of an accepted stream. The handshake of its connection is
+// done. After an error the stream is closed.
 func (c *Conn) Handshake(ctx context.Context) error {
 	if c.ready.Load() {
 		return nil
@@ -206,8 +208,8 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.stream.SetReadDeadl
 // SetWriteDeadline is as in net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.stream.SetWriteDeadline(t) }
 
-// LocalAddr is the address of this end. The socket is bound to none, so it is the address of the present
-// route to the peer.
+// LocalAddr is the address of this end. The socket is bound to none, so it is the address of the
+// present route to the peer.
 func (c *Conn) LocalAddr() net.Addr {
 	here, ok := c.link.conn.LocalAddr().(*net.UDPAddr)
 	there, ok2 := c.RemoteAddr().(*net.UDPAddr)
@@ -241,8 +243,8 @@ func (c *Conn) PeerCertificates() []*x509.Certificate {
 	return auth.PeerCertificates(&c.link.tls)
 }
 
-// Exporter returns length bytes that both ends of this connection, and nobody else, can compute for label
-// (RFC 8446, section 7.5, with an empty context).
+// Exporter returns length bytes that both ends of this connection, and nobody else, can compute for
+// label (RFC 8446, section 7.5, with an empty context).
 func (c *Conn) Exporter(label string, length int) ([]byte, error) {
 	if !c.ready.Load() {
 		return nil, stream.ErrNoHandshake

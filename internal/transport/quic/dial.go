@@ -1,11 +1,11 @@
 // Package quic carries streams over QUIC, by quic-go.
 //
-// quic-go's congestion control is NewReno with at most linkFlight bytes in flight, and a stream over a
-// queue that drops its tail dies of "too many gaps in received data". So streams are spread over several
-// connections, each with a socket of its own. Each connection also has a queue of its own between socket
-// and decryption, of 256 packets (MaxConnUnprocessedPackets), and drops what exceeds it. On a busy host
-// 1 Gbit/s × 50 ms took 2 connections with 12 streams each 0.27 of the line, 4 with 6 streams 0.78, and 16
-// with 1 stream 0.87.
+// quic-go's congestion control is NewReno with at most linkFlight bytes in flight, and a stream
+// over a queue that drops its tail dies of "too many gaps in received data". So streams are spread
+// over several connections, each with a socket of its own. Each connection also has a queue of its
+// own between socket and decryption, of 256 packets (MaxConnUnprocessedPackets), and drops what
+// exceeds it. On a busy host 1 Gbit/s × 50 ms took 2 connections with 12 streams each 0.27 of the
+// line, 4 with 6 streams 0.78, and 16 with 1 stream 0.87.
 package quic
 
 import (
@@ -29,8 +29,8 @@ import (
 // Config is what Dial needs.
 type Config struct {
 	Auth auth.Config
-	// Group is the connections among which Dial chooses. Without one, each stream has a connection of
-	// its own.
+	// Group is the connections among which Dial chooses. Without one, each stream has a connection
+	// of its own.
 	Group *Group
 	// Apart gives the stream a connection of the Group that no other stream uses.
 	Apart bool
@@ -38,8 +38,8 @@ type Config struct {
 	QLog string
 }
 
-// Dial opens a stream to addr ("host:port"). expect is called with the server's key before the handshake
-// ends; its error ends the handshake.
+// Dial opens a stream to addr ("host:port"). expect is called with the server's key before the
+// handshake ends; its error ends the handshake.
 func Dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (*Conn, error) {
 	conf, err := cfg.Auth.Client(addr, expect)
 	if err != nil {
@@ -106,13 +106,15 @@ func (c *connection) close() {
 	_ = c.udp.Close()
 }
 
-// staggered is how long one address of a server is tried alone before the next one is tried, too. RFC 8305
-// proposes the value.
+// staggered is how long one address of a server is tried alone before the next one is tried, too.
+// RFC 8305 proposes the value.
 const staggered = 250 * time.Millisecond
 
-// connect makes a connection to a server ("host:port"), using the address that answers first. hint, if
-// valid, is an address that has answered before.
-func connect(ctx context.Context, addr string, hint netip.AddrPort, conf *tls.Config, trace tracer) (*connection, error) {
+// connect makes a connection to a server ("host:port"), using the address that answers first. hint,
+// if valid, is an address that has answered before.
+func connect(
+	ctx context.Context, addr string, hint netip.AddrPort, conf *tls.Config, trace tracer,
+) (*connection, error) {
 	addrs := []netip.AddrPort{hint}
 	if !hint.IsValid() {
 		var err error
@@ -191,8 +193,8 @@ const (
 	longestWait = 2 * time.Second
 )
 
-// connectTo makes a connection to one address. Its socket is bound to no address of this host, because
-// that address may change.
+// connectTo makes a connection to one address. Its socket is bound to no address of this host,
+// because that address may change.
 func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace tracer) (*connection, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -209,7 +211,8 @@ func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace t
 	defer cancel(nil)
 	peer := net.UDPAddrFromAddrPort(to)
 	udp.onRefused(func() {
-		cancel(&net.OpError{Op: "dial", Net: network, Addr: peer, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
+		refused := os.NewSyscallError("connect", syscall.ECONNREFUSED)
+		cancel(&net.OpError{Op: "dial", Net: network, Addr: peer, Err: refused})
 	})
 	c := &connection{udp: udp, tr: &quic.Transport{Conn: udp}, to: to}
 	quicConf := config()

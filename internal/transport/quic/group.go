@@ -14,8 +14,8 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Group is the QUIC connections of one client to one server. The streams that are dialled with it share
-// them. Its methods may be called concurrently. The zero Group is ready.
+// Group is the QUIC connections of one client to one server. The streams that are dialled with it
+// share them. Its methods may be called concurrently. The zero Group is ready.
 type Group struct {
 	all sync.WaitGroup // connections that are not gone
 
@@ -42,8 +42,8 @@ func (g *Group) Links() int {
 	return g.most
 }
 
-// Close waits until the peer has everything that was written, but not longer than patience. All streams
-// must be closed.
+// Close waits until the peer has everything that was written, but not longer than patience. All
+// streams must be closed.
 func (g *Group) Close(patience time.Duration) {
 	gone := make(chan struct{})
 	go func() { g.all.Wait(); close(gone) }()
@@ -67,9 +67,11 @@ func (g *Group) overLocked() chan struct{} {
 	return g.over
 }
 
-// take returns a link for another stream: the link with the fewest streams, or a new one if there are
-// fewer than wanted. With apart it is a new link that nobody else gets. run runs a new link.
-func (g *Group) take(apart bool, run func(d *dialled, over <-chan struct{}, hint netip.AddrPort)) (*dialled, error) {
+// take returns a link for another stream: the link with the fewest streams, or a new one if there
+// are fewer than wanted. With apart it is a new link that nobody else gets. run runs a new link.
+func (g *Group) take(
+	apart bool, run func(d *dialled, over <-chan struct{}, hint netip.AddrPort),
+) (*dialled, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ended {
@@ -120,7 +122,9 @@ type dialled struct {
 }
 
 // run connects, and keeps the connection as long as it lives and somebody uses it.
-func (d *dialled) run(addr string, conf *tls.Config, trace tracer, over <-chan struct{}, hint netip.AddrPort) {
+func (d *dialled) run(
+	addr string, conf *tls.Config, trace tracer, over <-chan struct{}, hint netip.AddrPort,
+) {
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), linkKey{}, &d.link))
 	defer cancel()
 	go func() { // ends the handshake when nobody waits for it any more
@@ -181,8 +185,8 @@ func (d *dialled) stream(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// goodbye tells the server how many streams there were, and waits until the server has seen the end of
-// each. The server then ends the connection.
+// goodbye tells the server how many streams there were, and waits until the server has seen the end
+// of each. The server then ends the connection.
 func (d *dialled) goodbye(over <-chan struct{}) {
 	d.mu.Lock()
 	opened := d.opened

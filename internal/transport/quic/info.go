@@ -22,8 +22,8 @@ type sample struct {
 }
 
 // figures are the figures of a link. quic-go has them for the connection as a whole, so one of its
-// streams reports them, and the others report only what is not a sum. When that stream closes, another
-// one takes over. link.mu guards all fields.
+// streams reports them, and the others report only what is not a sum. When that stream closes,
+// another one takes over. link.mu guards all fields.
 type figures struct {
 	reporter *Conn       // the stream that reports the figures
 	reported stream.Info // by the reporter, the last time
@@ -38,8 +38,8 @@ func (f *figures) forgetLocked(c *Conn) {
 	}
 }
 
-// Info returns the figures of the connection if this is its reporting stream. For other streams it returns
-// the RTT and what else is not a sum, so that sums over all streams are right.
+// Info returns the figures of the connection if this is its reporting stream. For other streams it
+// returns the RTT and what else is not a sum, so that sums over all streams are right.
 func (c *Conn) Info() (stream.Info, bool) {
 	l := c.link
 	l.mu.Lock()
@@ -65,9 +65,9 @@ func (c *Conn) Info() (stream.Info, bool) {
 	return now, true
 }
 
-// sampleLocked asks quic-go for the state of the connection. quic-go does not know the bytes in flight.
-// While Writes wait, the estimate is the congestion window. Otherwise it is what was sent in the last
-// round trip.
+// sampleLocked asks quic-go for the state of the connection. quic-go does not know the bytes in
+// flight. While Writes wait, the estimate is the congestion window. Otherwise it is what was sent
+// in the last round trip.
 func (l *link) sampleLocked(now time.Time) stream.Info {
 	before := l.last
 	passed := now.Sub(before.at)

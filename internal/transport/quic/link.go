@@ -21,26 +21,28 @@ const (
 	unadmittedWindow = 64 << 10
 	// firstWindow is the initial size of the other windows, bytes.
 	firstWindow = 512 << 10
-	// streamWindow and linkWindow bound the data that a peer may send and nobody has read, per stream
-	// and per connection, bytes. quic-go doubles a window that is used up within two round trips.
+	// streamWindow and linkWindow bound the data that a peer may send and nobody has read, per
+	// stream and per connection, bytes. quic-go doubles a window that is used up within two round
+	// trips.
 	streamWindow = 8 << 20
 	linkWindow   = 2 * linkFlight
 	// allWindows bounds the growth of all windows of this process beyond their first size, bytes.
 	allWindows = 256 << 20
 
-	// idleTimeout is how long a connection may be silent until it counts as dead. A session ends after
-	// the same time.
+	// idleTimeout is how long a connection may be silent until it counts as dead. A session ends
+	// after the same time.
 	idleTimeout = 20 * time.Second
 	keepAlive   = 5 * time.Second
-	// lingerTimeout is how long a connection without open streams is kept for data that the peer has
-	// not received yet.
+	// lingerTimeout is how long a connection without open streams is kept for data that the peer
+	// has not received yet.
 	lingerTimeout = 10 * time.Second
 
 	// maxLinkStreams bounds the streams that a peer may have open on a connection.
 	maxLinkStreams = 128
 )
 
-// preface is the first byte of each stream. It makes the stream known to the peer before there is data.
+// preface is the first byte of each stream. It makes the stream known to the peer before there is
+// data.
 const preface = 0
 
 // Codes with which a connection or a stream ends.

@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// maxUnadmitted bounds the connections that are not admitted yet, and maxUnadmittedFrom those from
-	// one address.
+	// maxUnadmitted bounds the connections that are not admitted yet, and maxUnadmittedFrom those
+	// from one address.
 	maxUnadmitted     = 1024
 	maxUnadmittedFrom = 256
-	// From askBack unadmitted connections on, clients have to prove their address. This costs a round
-	// trip (RFC 9000, section 8.1.2).
+	// From askBack unadmitted connections on, clients have to prove their address. This costs a
+	// round trip (RFC 9000, section 8.1.2).
 	askBack = 128
 )
 
@@ -37,10 +37,11 @@ var errTooMany = errors.New("too many connections that are not admitted")
 // ListenConfig is what Listen needs.
 type ListenConfig struct {
 	Auth auth.Config
-	// Datagrams is what Listen uses instead of a socket of its own. The caller must not use it any more.
+	// Datagrams is what Listen uses instead of a socket of its own. The caller must not use it any
+	// more.
 	Datagrams *net.UDPConn
-	// Turn, if not nil, is called before a handshake costs anything, and may wait for as long as ctx. Its
-	// error ends the connection.
+	// Turn, if not nil, is called before a handshake costs anything, and may wait for as long as
+	// ctx. Its error ends the connection.
 	Turn func(ctx context.Context, client net.Addr) error
 }
 
@@ -61,8 +62,8 @@ type Listener struct {
 	from       map[netip.Addr]int
 }
 
-// Listen listens on addr ("host:port"). TCP and UDP share no ports, so it can usually have the number that
-// TCP has.
+// Listen listens on addr ("host:port"). TCP and UDP share no ports, so it can usually have the
+// number that TCP has.
 func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	tlsConf, err := cfg.Auth.Server()
 	if err != nil {
@@ -77,9 +78,13 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		_ = udp.Close()
 		return nil, err
 	}
-	l := &Listener{udp: udp, conns: make(chan *Conn), gone: make(chan struct{}), from: make(map[netip.Addr]int)}
+	l := &Listener{
+		udp: udp, conns: make(chan *Conn), gone: make(chan struct{}), from: make(map[netip.Addr]int),
+	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.tr = &quic.Transport{Conn: udp, StatelessResetKey: reset, VerifySourceAddress: l.crowded, ConnContext: l.begin}
+	l.tr = &quic.Transport{
+		Conn: udp, StatelessResetKey: reset, VerifySourceAddress: l.crowded, ConnContext: l.begin,
+	}
 	conf := config()
 	conf.MaxIncomingStreams, conf.MaxIncomingUniStreams = maxLinkStreams, 1
 	conf.InitialConnectionReceiveWindow = unadmittedWindow
@@ -94,7 +99,8 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	return l, nil
 }
 
-// resetKey lets a restarted server end connections that it does not know any more (RFC 9000, section 10.3).
+// resetKey lets a restarted server end connections that it does not know any more (RFC 9000,
+// section 10.3).
 func resetKey(identity ed25519.PrivateKey) (*quic.StatelessResetKey, error) {
 	key, err := hkdf.Key(sha256.New, identity.Seed(), nil, "fxfer stateless reset", len(quic.StatelessResetKey{}))
 	if err != nil {
@@ -138,7 +144,9 @@ func (l *Listener) begin(ctx context.Context, client *quic.ClientInfo) (context.
 }
 
 // turns makes each handshake wait for its turn. Only the goroutine of its connection waits.
-func (l *Listener) turns(turn func(context.Context, net.Addr) error) func(*tls.ClientHelloInfo) (*tls.Config, error) {
+func (l *Listener) turns(
+	turn func(context.Context, net.Addr) error,
+) func(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		ctx, cancel := context.WithTimeout(l.ctx, stream.HandshakeTimeout)
 		defer cancel()
@@ -159,8 +167,8 @@ func (l *Listener) serve() {
 	}
 }
 
-// serveLink hands out the streams of a connection until it is gone. A connection ends when the client has
-// closed all streams that it announced, or does not use it.
+// serveLink hands out the streams of a connection until it is gone. A connection ends when the
+// client has closed all streams that it announced, or does not use it.
 func (l *Listener) serveLink(x *link) {
 	ctx := x.conn.Context()
 	x.mu.Lock()
@@ -192,8 +200,8 @@ func (l *Listener) serveLink(x *link) {
 	}
 }
 
-// hearGoodbye waits until the client says how many streams there were. It ends the connection if all of
-// them are closed here, too; otherwise the last one that closes does.
+// hearGoodbye waits until the client says how many streams there were. It ends the connection if
+// all of them are closed here, too; otherwise the last one that closes does.
 func (l *link) hearGoodbye(ctx context.Context) {
 	s, err := l.conn.AcceptUniStream(ctx)
 	if err != nil {
@@ -214,8 +222,8 @@ func (l *link) hearGoodbye(ctx context.Context) {
 	}
 }
 
-// Accept waits for the next stream. It returns before the stream's handshake. After Close the error matches
-// net.ErrClosed.
+// Accept waits for the next stream. It returns before the stream's handshake. After Close the error
+// matches net.ErrClosed.
 func (l *Listener) Accept() (*Conn, error) {
 	select {
 	case c := <-l.conns:
@@ -228,7 +236,8 @@ func (l *Listener) Accept() (*Conn, error) {
 // Addr is the address that the Listener listens on.
 func (l *Listener) Addr() net.Addr { return l.udp.LocalAddr() }
 
-// Close ends a waiting Accept. The socket stays open until the last connection is gone, or until Shutdown.
+// Close ends a waiting Accept. The socket stays open until the last connection is gone, or until
+// Shutdown.
 func (l *Listener) Close() error {
 	l.closed.Do(func() {
 		l.cancel()
@@ -254,6 +263,6 @@ func (l *Listener) Shutdown(ctx context.Context) {
 	}
 }
 
-// SmallBuffers says what is wrong with the socket's buffers and how to change that. It is "" if they are
-// large enough.
+// SmallBuffers says what is wrong with the socket's buffers and how to change that. It is "" if
+// they are large enough.
 func (l *Listener) SmallBuffers() string { return l.udp.small() }

@@ -18,8 +18,9 @@ import (
 // tracer makes the log of a connection. nil makes none.
 type tracer func(ctx context.Context, isClient bool, id quic.ConnectionID) qlogwriter.Trace
 
-// traceTo returns a tracer that writes a file for each connection into a folder, for viewers of qlog such
-// as qvis. all waits until the files are complete. A file that can't be created is left out.
+// traceTo returns a tracer that writes a file for each connection into a folder, for viewers of
+// qlog such as qvis. all waits until the files are complete. A file that can't be created is left
+// out.
 func traceTo(dir string, all *sync.WaitGroup) tracer {
 	if dir == "" {
 		return nil

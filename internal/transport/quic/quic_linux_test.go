@@ -99,8 +99,8 @@ func TestGathered(t *testing.T) {
 	require.Equal(t, sent, got)
 }
 
-// TestReset: a restarted server ends connections that it does not know at the next packet, and not with an
-// end of stream.
+// TestReset: a restarted server ends connections that it does not know at the next packet, and not
+// with an end of stream.
 func TestReset(t *testing.T) {
 	cfg := ListenConfig{Auth: newAuth(t)}
 	l, err := Listen("127.0.0.1:0", cfg)
@@ -128,7 +128,8 @@ func TestReset(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// TestUnusedLink: a connection that nobody waited for ends without a goodbye. No server would answer one.
+// TestUnusedLink: a connection that nobody waited for ends without a goodbye. No server would
+// answer one.
 func TestUnusedLink(t *testing.T) {
 	l, err := Listen("127.0.0.1:0", ListenConfig{Auth: newAuth(t)})
 	require.NoError(t, err)

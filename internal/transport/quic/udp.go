@@ -11,14 +11,14 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// udpBuffer is the requested size of a UDP socket's buffers, in bytes. At 10 Gbit/s it lasts for the time
-// that a busy host may take until it reads.
+// udpBuffer is the requested size of a UDP socket's buffers, in bytes. At 10 Gbit/s it lasts for
+// the time that a busy host may take until it reads.
 const udpBuffer = 8 << 20
 
 var _ quic.OOBCapablePacketConn = (*udpSocket)(nil)
 
-// WriteMsgUDP hands datagrams to the kernel. If there is no route for a moment, it drops them without an
-// error, like a router further on would: that is no reason to end a connection.
+// WriteMsgUDP hands datagrams to the kernel. If there is no route for a moment, it drops them
+// without an error, like a router further on would: that is no reason to end a connection.
 func (s *udpSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
 	n, oobn, err = s.UDPConn.WriteMsgUDP(b, oob, addr)
 	s.refusal.sending()
@@ -33,8 +33,8 @@ func (s *udpSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, 
 const refusedAfter = time.Second
 
 // refusal collects ICMP messages that nobody listens on the server's port. Such messages are easily
-// forged. So they count only if nothing else came for refusedAfter although datagrams went out: a server
-// that lives would have answered.
+// forged. So they count only if nothing else came for refusedAfter although datagrams went out: a
+// server that lives would have answered.
 type refusal struct {
 	pending atomic.Bool // since is not zero
 
@@ -77,8 +77,8 @@ func (r *refusal) received() {
 	}
 }
 
-// onRefused sets the function to call, once and on a goroutine of its own, when it is certain that nobody
-// listens on the server's port.
+// onRefused sets the function to call, once and on a goroutine of its own, when it is certain that
+// nobody listens on the server's port.
 func (s *udpSocket) onRefused(end func()) {
 	s.refusal.mu.Lock()
 	s.refusal.end = end
@@ -118,12 +118,13 @@ func bindUDP(addr string, given *net.UDPConn) (*udpSocket, error) {
 	return openUDP("udp", at)
 }
 
-// small says that the kernel did not grant the receive buffer, and how to change that. It is "" if the
-// buffer is large enough or its size is unknown.
+// small says that the kernel did not grant the receive buffer, and how to change that. It is "" if
+// the buffer is large enough or its size is unknown.
 func (s *udpSocket) small() string {
 	_, rcv := s.sizes()
 	if rcv == 0 || rcv >= udpBuffer {
 		return ""
 	}
-	return fmt.Sprintf("the UDP receive buffer has %d KiB instead of %d KiB: sudo sysctl -w net.core.rmem_max=%d", rcv>>10, udpBuffer>>10, udpBuffer)
+	return fmt.Sprintf("the UDP receive buffer has %d KiB instead of %d KiB: sudo sysctl -w net.core.rmem_max=%d",
+		rcv>>10, udpBuffer>>10, udpBuffer)
 }

@@ -13,16 +13,18 @@ import (
 )
 
 const (
-	// gathered is the most that the kernel combines from datagrams of one flow, bytes (UDP_GRO in udp(7)).
+	// gathered is the most that the kernel combines from datagrams of one flow, bytes (UDP_GRO in
+	// udp(7)).
 	gathered = 64 << 10
 	// gatheredAtOnce is how many of these one system call returns.
 	gatheredAtOnce = 4
-	// controlRoom holds the control messages of a datagram: ECN bits, target address, size of the pieces.
+	// controlRoom holds the control messages of a datagram: ECN bits, target address, size of the
+	// pieces.
 	controlRoom = 128
 )
 
-// udpSocket is the socket below QUIC connections. With UDP_GRO the kernel combines many datagrams of a flow
-// into one. ReadBatch, a method of quic.OOBCapablePacketConn, takes them apart again.
+// udpSocket is the socket below QUIC connections. With UDP_GRO the kernel combines many datagrams
+// of a flow into one. ReadBatch, a method of quic.OOBCapablePacketConn, takes them apart again.
 type udpSocket struct {
 	*net.UDPConn
 	from *ipv4.PacketConn // for datagrams of either version
@@ -47,7 +49,8 @@ func newUDPSocket(udp *net.UDPConn) *udpSocket {
 	socket.SetBuffers(raw, udpBuffer, udpBuffer, true)
 	one := gatheredAtOnce * 2 // without UDP_GRO
 	size := 2 << 10
-	if !withoutGRO && socket.Control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) }) == nil {
+	gro := func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) }
+	if !withoutGRO && socket.Control(raw, gro) == nil {
 		one, size = gatheredAtOnce, gathered
 	}
 	s.from = ipv4.NewPacketConn(udp)
@@ -108,11 +111,15 @@ func pieceOf(control []byte, whole int) int {
 	return max(1, whole)
 }
 
-// hearErrors makes reads and writes return the ICMP errors that datagrams cause (IP_RECVERR in ip(7)).
+// hearErrors makes reads and writes return the ICMP errors that datagrams cause (IP_RECVERR in
+// ip(7)).
 func (s *udpSocket) hearErrors() {
 	if raw, err := s.SyscallConn(); err == nil {
 		_ = socket.Control(raw, func(fd int) error {
-			return errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1), unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1))
+			return errors.Join(
+				unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1),
+				unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1),
+			)
 		})
 	}
 }
@@ -133,11 +140,12 @@ func (s *udpSocket) learn(err error) {
 	}
 }
 
-// passing reports whether a datagram that could not be sent may count as lost on the way: the address, the
-// route or the room may be back for the next one.
+// passing reports whether a datagram that could not be sent may count as lost on the way: the
+// address, the route or the room may be back for the next one.
 func passing(err error) bool {
 	for _, e := range []error{
-		unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.EADDRNOTAVAIL, unix.ENOBUFS, unix.EPERM, unix.EACCES, unix.ECONNREFUSED,
+		unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.EADDRNOTAVAIL,
+		unix.ENOBUFS, unix.EPERM, unix.EACCES, unix.ECONNREFUSED,
 	} {
 		if errors.Is(err, e) {
 			return true

@@ -1,5 +1,5 @@
-// Package socket sets and reads options that the sockets of TCP and of UDP share. It exists on Linux
-// only: other systems are served by package net.
+// Package socket sets and reads options that the sockets of TCP and of UDP share. It exists on
+// Linux only: other systems are served by package net.
 package socket
 
 import (
@@ -18,8 +18,8 @@ func Control(raw syscall.RawConn, f func(fd int) error) error {
 }
 
 // SetBuffers asks for buffers of so many bytes, as SO_SNDBUF and SO_RCVBUF count them. 0 leaves a
-// buffer to the kernel. With force it first asks for more than an ordinary user may have. A refusal is
-// no error: Buffers returns what was obtained.
+// buffer to the kernel. With force it first asks for more than an ordinary user may have. A refusal
+// is no error: Buffers returns what was obtained.
 func SetBuffers(raw syscall.RawConn, snd, rcv int, force bool) {
 	_ = Control(raw, func(fd int) error {
 		set := func(forced, plain, size int) {

@@ -25,7 +25,7 @@ type Info struct {
 	BytesAcked, BytesSent, BytesReceived, BytesRetrans uint64
 	RetransSegs                                        uint64
 	DataSegs                                           uint64 // sent, retransmissions included
-	SpuriousSegs                                       uint64 // that the peer reports as duplicates (D-SACK, RFC 2883)
+	SpuriousSegs                                       uint64 // that the peer got twice (D-SACK, RFC 2883)
 	Reordered                                          uint64 // times that reordering was seen
 
 	DeliveryRate float64 // bytes per second, the latest sample
@@ -41,7 +41,7 @@ type Info struct {
 	// What the handshake negotiated.
 	WindowScaling, SACK, Timestamps, ECN bool
 	SndScale, RcvScale                   int // shifts of the peer's and of our window
-	RcvMSS, AdvMSS                       int // bytes: seen in the peer's segments, and announced by us
+	RcvMSS, AdvMSS                       int // bytes: what the peer sends, and what we announced
 
 	BBR *BBRInfo // nil unless the congestion control is BBR
 }

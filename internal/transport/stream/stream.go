@@ -31,7 +31,8 @@ var ErrNoHandshake = errors.New("handshake is not done")
 type Windows struct {
 	// SndBuf and RcvBuf are the present sizes, in bytes as the kernel counts. 0 is unknown.
 	SndBuf, RcvBuf int
-	// SndFixed and RcvFixed say that a size was set and stays. Otherwise the buffer grows on demand.
+	// SndFixed and RcvFixed say that a size was set and stays. Otherwise the buffer grows on
+	// demand.
 	SndFixed, RcvFixed bool
 	// SndCap and RcvCap are the most payload, in bytes, that the buffers allow a stream to have in
 	// flight. 0 is unknown.

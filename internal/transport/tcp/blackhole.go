@@ -15,8 +15,8 @@ import (
 // SafeMTU fits any path that carries IPv6, bytes (RFC 8200, section 5).
 const SafeMTU = 1280
 
-// BlackHoleError says that small packets pass in both directions, but large ones vanish in one without
-// an ICMP message: a black hole for path MTU discovery (RFC 2923, section 2.1).
+// BlackHoleError says that small packets pass in both directions, but large ones vanish in one
+// without an ICMP message: a black hole for path MTU discovery (RFC 2923, section 2.1).
 type BlackHoleError struct {
 	Info stream.Info // of the connection
 	From bool        // packets of the peer vanish, not ours
@@ -46,8 +46,8 @@ func (e *BlackHoleError) Error() string {
 // Unwrap returns the error that ended the connection.
 func (e *BlackHoleError) Unwrap() error { return e.Err }
 
-// explainSilence returns a BlackHoleError if a black hole is why the handshake failed with err. The first
-// message of either side already fills a packet.
+// explainSilence returns a BlackHoleError if a black hole is why the handshake failed with err. The
+// first message of either side already fills a packet.
 func (c *Conn) explainSilence(err error) error {
 	info, ok := c.Info()
 	switch {
@@ -62,22 +62,23 @@ func (c *Conn) explainSilence(err error) error {
 
 // lost reports whether at least one full segment was sent more than once and never acknowledged.
 func lost(i *stream.Info) bool {
-	return i.BytesAcked <= 1 && i.RetransSegs > 0 && i.InFlight+i.NotSent >= i.SndMSS // the SYN counts as one byte
+	nothingAcked := i.BytesAcked <= 1 // the SYN counts as one byte
+	return nothingAcked && i.RetransSegs > 0 && i.InFlight+i.NotSent >= i.SndMSS
 }
 
 // unanswered reports whether our first message arrived but nothing came back.
 func unanswered(i *stream.Info) bool { return i.BytesAcked > 1 && i.BytesReceived == 0 }
 
 const (
-	// doubtAfter is how long the peer may take for the first answer, and doubtEvery the time between
-	// two looks.
+	// doubtAfter is how long the peer may take for the first answer, and doubtEvery the time
+	// between two looks.
 	doubtAfter = 750 * time.Millisecond
 	doubtEvery = 250 * time.Millisecond
 )
 
-// watchForBlackHole watches a handshake until the caller calls stop, which waits for the watcher. If our
-// first message gets no answer, the watcher tries a second connection with small segments. If that one
-// is answered and the first one still is not, the watcher ends the first one.
+// watchForBlackHole watches a handshake until the caller calls stop, which waits for the watcher.
+// If our first message gets no answer, the watcher tries a second connection with small segments.
+// If that one is answered and the first one still is not, the watcher ends the first one.
 func (c *Conn) watchForBlackHole(ctx context.Context, addr string, cfg Config, expect auth.Expect) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -106,8 +107,8 @@ func (c *Conn) watchForBlackHole(ctx context.Context, addr string, cfg Config, e
 	}
 }
 
-// staysSilent waits until it is sure that our first message is lost or unanswered. It returns false if
-// the peer answers or ctx ends.
+// staysSilent waits until it is sure that our first message is lost or unanswered. It returns false
+// if the peer answers or ctx ends.
 func (c *Conn) staysSilent(ctx context.Context) bool {
 	for wait := doubtAfter; ; wait = doubtEvery {
 		select {

@@ -8,7 +8,8 @@ import (
 	"github.com/fxfer/fxfer/internal/transport/transporttest"
 )
 
-// A peer that was stopped for a while is no black hole, even if it answers the small packets first.
+// TestDoubtIsNoProof: a peer that was stopped for a while is no black hole, even if it answers the
+// small packets first.
 func TestDoubtIsNoProof(t *testing.T) {
 	t.Parallel()
 	l, err := Listen("127.0.0.1:0", Config{Auth: newAuth(t)})
@@ -16,7 +17,7 @@ func TestDoubtIsNoProof(t *testing.T) {
 	defer l.Close()
 	served := make(chan error, 1)
 	go func() {
-		var conns [2]*Conn // the one, and when that got no answer, the other with small packets
+		var conns [2]*Conn // the first, and the one with small packets that follows because there was no answer
 		var err error
 		for i := 0; i < len(conns) && err == nil; i++ {
 			conns[i], err = l.Accept()

@@ -34,8 +34,9 @@ func newConn(tcp *net.TCPConn, cfg Config) *Conn {
 	return c
 }
 
-// socketOf is the socket of a Conn. It keeps a fixed window fixed: Linux since 6.6 replaces the clamp by
-// its own estimate when it measures the first segments (tcp_measure_rcv_mss in net/ipv4/tcp_input.c).
+// socketOf is the socket of a Conn. It keeps a fixed window fixed: Linux since 6.6 replaces the
+// clamp by its own estimate when it measures the first segments (tcp_measure_rcv_mss in
+// net/ipv4/tcp_input.c).
 type socketOf struct {
 	*net.TCPConn
 	c *Conn
@@ -49,11 +50,12 @@ func (s socketOf) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Hurry lifts the low-water mark, which would otherwise hold back new bytes behind much unsent data.
+// Hurry lifts the low-water mark, which would otherwise hold back new bytes behind much unsent
+// data.
 func (s socketOf) Hurry() { setLowWater(s.TCPConn, 0) }
 
-// Handshake authenticates an accepted stream, within stream.HandshakeTimeout at most. After an error the
-// stream is closed. Once the handshake is done, it does nothing.
+// Handshake authenticates an accepted stream, within stream.HandshakeTimeout at most. After an
+// error the stream is closed. Once the handshake is done, it does nothing.
 func (c *Conn) Handshake(ctx context.Context) error {
 	if c.State() != nil {
 		return nil
@@ -78,8 +80,8 @@ func (c *Conn) PeerKey() ed25519.PublicKey { return auth.PeerKey(c.State()) }
 // PeerCertificates is the chain of a peer that presents more than a key; see auth.PeerCertificates.
 func (c *Conn) PeerCertificates() []*x509.Certificate { return auth.PeerCertificates(c.State()) }
 
-// preset is what to request for the buffers before connect or listen, so that the window scale in the
-// SYN fits. An unknown path is better known one round trip later.
+// preset is what to request for the buffers before connect or listen, so that the window scale in
+// the SYN fits. An unknown path is better known one round trip later.
 func preset(cfg Config) decision {
 	switch {
 	case cfg.SockBuf > 0:
@@ -111,16 +113,16 @@ func (c *Conn) pathNow(path Path) Path {
 	return path
 }
 
-// grow enlarges the send buffer for what is known of the path by now, where that beats autotuning, and
-// returns what was obtained. The kernel's RTT overrides that of path. A fixed window stays.
+// grow enlarges the send buffer for what is known of the path by now, where that beats autotuning,
+// and returns what was obtained. The kernel's RTT overrides that of path. A fixed window stays.
 func (c *Conn) grow(path Path) stream.Windows {
 	old := *c.window.Load()
 	if old.exact {
 		return c.Windows()
 	}
 	d := windowFor(c.pathNow(path), readLimits())
-	// To set the receive buffer now would end its autotuning and open the window later: 10 MB took 14
-	// RTT instead of 9.
+	// To set the receive buffer now would end its autotuning and open the window later: 10 MB took
+	// 14 RTT instead of 9.
 	d = decision{snd: max(d.snd, old.snd), rcv: old.rcv, force: d.force || old.force}
 	enlarge(c.tcp, d)
 	c.window.Store(&d)
@@ -134,9 +136,9 @@ func (c *Conn) Windows() stream.Windows {
 	return windowsOf(d, snd, rcv, readLimits())
 }
 
-// Apply changes the settings of a stream whose peer asks for others than those of the Config. A sockBuf
-// of 0 and an automatic congestion control change nothing. The error names the setting that the kernel
-// refused, and why.
+// Apply changes the settings of a stream whose peer asks for others than those of the Config. A
+// sockBuf of 0 and an automatic congestion control change nothing. The error names the setting that
+// the kernel refused, and why.
 func (c *Conn) Apply(sockBuf int, congestion string) error {
 	if sockBuf < 0 {
 		return fmt.Errorf("socket buffer of %d bytes", sockBuf)

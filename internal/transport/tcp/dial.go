@@ -16,9 +16,9 @@ const peerTimeout = 30 * time.Second
 // keepAlive finds a dead peer within peerTimeout, also on a stream that only receives.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
-// Dial connects to addr ("host:port") and authenticates both ends. expect is called with the server's
-// key before the handshake ends; its error ends the handshake. A BlackHoleError asks for a Path.MTU of
-// SafeMTU.
+// Dial connects to addr ("host:port") and authenticates both ends. expect is called with the
+// server's key before the handshake ends; its error ends the handshake. A BlackHoleError asks for a
+// Path.MTU of SafeMTU.
 func Dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (*Conn, error) {
 	conf, err := cfg.Auth.Client(addr, expect)
 	if err != nil {
@@ -48,7 +48,8 @@ func Dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (*Co
 	return c, nil
 }
 
-// connectTo connects with the options that must be set before the SYN. Go sets TCP_NODELAY at both ends.
+// connectTo connects with the options that must be set before the SYN. Go sets TCP_NODELAY at both
+// ends.
 func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, error) {
 	d := net.Dialer{
 		KeepAliveConfig: keepAlive,

@@ -62,7 +62,8 @@ func fromTCPInfo(t *unix.TCPInfo) stream.Info {
 		SndbufLimited: time.Duration(t.Sndbuf_limited) * time.Microsecond,
 	}
 	// tcpi_options has the TCPI_OPT_ flags. The next byte has two scales of 4 bits.
-	info.Timestamps, info.SACK, info.WindowScaling, info.ECN = t.Options&1 != 0, t.Options&2 != 0, t.Options&4 != 0, t.Options&8 != 0
+	info.Timestamps, info.SACK = t.Options&1 != 0, t.Options&2 != 0
+	info.WindowScaling, info.ECN = t.Options&4 != 0, t.Options&8 != 0
 	scales := (*[8]byte)(unsafe.Pointer(t))[6]
 	info.SndScale, info.RcvScale = int(scales&15), int(scales>>4)
 	info.RcvMSS, info.AdvMSS = int(t.Rcv_mss), int(t.Advmss)

@@ -8,11 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readLimits asks a fresh socket for its limits: not every network namespace shows net.core.*mem_max, and
-// the right to exceed it depends on who owns the namespace. The upper ends of autotuning are sysctls of
-// this namespace.
+// readLimits asks a fresh socket for its limits: not every network namespace shows
+// net.core.*mem_max, and the right to exceed it depends on who owns the namespace. The upper ends
+// of autotuning are sysctls of this namespace.
 func readLimits() kernelLimits {
-	l := kernelLimits{Bookkeeping: true, SndAuto: lastField("/proc/sys/net/ipv4/tcp_wmem"), RcvAuto: lastField("/proc/sys/net/ipv4/tcp_rmem")}
+	l := kernelLimits{
+		Bookkeeping: true,
+		SndAuto:     lastField("/proc/sys/net/ipv4/tcp_wmem"),
+		RcvAuto:     lastField("/proc/sys/net/ipv4/tcp_rmem"),
+	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return l

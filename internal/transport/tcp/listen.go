@@ -48,8 +48,8 @@ func bind(addr string, cfg Config) (*net.TCPListener, error) {
 	return l.(*net.TCPListener), nil
 }
 
-// Accept waits for the next connection. It returns before the handshake, so that no peer can hold up
-// others. After Close the error matches net.ErrClosed.
+// Accept waits for the next connection. It returns before the handshake, so that no peer can hold
+// up others. After Close the error matches net.ErrClosed.
 func (l *Listener) Accept() (*Conn, error) {
 	tcp, err := l.tcp.AcceptTCP()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/fxfer/fxfer/internal/transport/socket"
 )
 
-// unread returns how many bytes wait in a conn's socket.
+// unread returns how many bytes wait in the socket of c.
 func unread(t *testing.T, c *Conn) int {
 	t.Helper()
 	raw, err := c.tcp.SyscallConn()
@@ -28,9 +28,9 @@ func unread(t *testing.T, c *Conn) int {
 	return n
 }
 
-// TestStrangerMemory: what a peer can make this host keep before it is admitted stays below 64 KiB.
-func TestStrangerMemory(t *testing.T) {
-	const strangers = 40
+// TestMemoryBeforeAdmission: before a peer is admitted it can make this host keep less than 64 KiB.
+func TestMemoryBeforeAdmission(t *testing.T) {
+	const unknown = 40
 	const limit = 64 << 10
 	l, err := Listen("127.0.0.1:0", Config{Auth: newAuth(t)})
 	require.NoError(t, err)
@@ -43,19 +43,19 @@ func TestStrangerMemory(t *testing.T) {
 		return int(m.HeapAlloc + m.StackInuse)
 	}
 	check := func(t *testing.T, before int) {
-		require.Less(t, (memory()-before)/strangers, limit)
-		t.Logf("%d bytes each", (memory()-before)/strangers)
+		require.Less(t, (memory()-before)/unknown, limit)
+		t.Logf("%d bytes each", (memory()-before)/unknown)
 	}
 
 	t.Run("in the handshake", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
-		// All but the end of a ClientHello as large as a record can be.
+		// A ClientHello of the largest record size, without its end.
 		hello := append([]byte{22, 3, 1, 0x3f, 0xf0, 1, 0, 0x3f, 0xec}, make([]byte, 0x3ff0-4-1)...)
-		done := make(chan error, strangers)
+		done := make(chan error, unknown)
 		var peers []net.Conn
 		before := memory()
 		var conns []*Conn
-		for range strangers {
+		for range unknown {
 			peer, err := net.Dial("tcp", l.Addr().String())
 			require.NoError(t, err)
 			peers = append(peers, peer)
@@ -66,7 +66,7 @@ func TestStrangerMemory(t *testing.T) {
 			_, err = peer.Write(hello)
 			require.NoError(t, err)
 		}
-		// Each has read all there is when only the end is missing.
+		// Then each server has read all there is and waits for the end.
 		for _, c := range conns {
 			require.Eventually(t, func() bool {
 				info, _ := c.Info()
@@ -75,7 +75,7 @@ func TestStrangerMemory(t *testing.T) {
 		}
 		check(t, before)
 		cancel()
-		for range strangers {
+		for range unknown {
 			require.Error(t, <-done)
 		}
 		for _, p := range peers {
@@ -86,7 +86,7 @@ func TestStrangerMemory(t *testing.T) {
 	t.Run("after it", func(t *testing.T) {
 		var clients, servers []*Conn
 		key := newAuth(t)
-		for range strangers {
+		for range unknown {
 			dialled := make(chan *Conn, 1)
 			go func() {
 				c, err := Dial(context.Background(), l.Addr().String(), Config{Auth: key}, func(ed25519.PublicKey) error { return nil })

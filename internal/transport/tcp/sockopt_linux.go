@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// lowWater is how much unsent data the kernel takes. More would only age in its queue. Less would
-	// starve the link between two Writes.
+	// lowWater is how much unsent data the kernel takes. More would only age in its queue. Less
+	// would starve the link between two Writes.
 	lowWater = 512 << 10
 
-	// longPath is the RTT from which BBR is chosen. Shorter paths have little loss that could be mistaken
-	// for congestion, and pacing costs CPU.
+	// longPath is the RTT from which BBR is chosen. Shorter paths have little loss that could be
+	// mistaken for congestion, and pacing costs CPU.
 	longPath = time.Millisecond
 )
 
-// prepare sets the options that must, or can, be set before connect or listen. Accepted sockets inherit
-// them.
+// prepare sets the options that must, or can, be set before connect or listen. Accepted sockets
+// inherit them.
 func prepare(raw syscall.RawConn, cfg Config) error {
 	if cfg.SockBuf < 0 {
 		return fmt.Errorf("socket buffer of %d bytes", cfg.SockBuf)
@@ -56,7 +56,9 @@ func prepare(raw syscall.RawConn, cfg Config) error {
 // clampSegments bounds the segments of both ends. The SYN announces the bound to the peer.
 func clampSegments(raw syscall.RawConn, mss int) {
 	const most = 32767 // MAX_TCP_WINDOW in include/net/tcp.h
-	_ = socket.Control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, min(mss, most)) })
+	_ = socket.Control(raw, func(fd int) error {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, min(mss, most))
+	})
 }
 
 // setLowWater bounds the unsent data in the kernel's buffer. 0 always lets the next bytes in.
@@ -77,12 +79,12 @@ func fixWindow(tcp *net.TCPConn, size int) error {
 	return fixSocket(raw, size)
 }
 
-// roomPerWindow is the receive buffer to request, in windows. With less, the kernel's bookkeeping of small
-// segments would take part of the window.
+// roomPerWindow is the receive buffer to request, in windows. With less, the kernel's bookkeeping
+// of small segments would take part of the window.
 const roomPerWindow = 2
 
-// fixSocket makes size bytes the window in both directions. The part of a receive buffer that becomes the
-// window depends on the kernel. The clamp makes it exact.
+// fixSocket makes size bytes the window in both directions. The part of a receive buffer that
+// becomes the window depends on the kernel. The clamp makes it exact.
 func fixSocket(raw syscall.RawConn, size int) error {
 	return socket.Control(raw, func(fd int) error {
 		for _, o := range []struct {
@@ -141,10 +143,10 @@ func setCongestion(raw syscall.RawConn, name string) error {
 	})
 }
 
-// chooseCongestion makes the automatic choice: BBR on long paths. On short paths and under a fixed window
-// it replaces BBR, where that is the system's default, by something that costs less CPU: there is no queue
-// to model there, and pacing only delays a small window. 64 KiB at 10 ms gave 46 Mbit/s paced, and 50 in
-// bursts.
+// chooseCongestion makes the automatic choice: BBR on long paths. On short paths and under a fixed
+// window it replaces BBR, where that is the system's default, by something that costs less CPU:
+// there is no queue to model there, and pacing only delays a small window. 64 KiB at 10 ms gave 46
+// Mbit/s paced, and 50 in bursts.
 func chooseCongestion(tcp *net.TCPConn, path Path, fixedWindow bool) {
 	raw, err := tcp.SyscallConn()
 	if err != nil {

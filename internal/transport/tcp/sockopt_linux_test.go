@@ -67,7 +67,7 @@ func TestSocketOptions(t *testing.T) {
 	}
 }
 
-// TestSockBuf: the fixed window holds at both ends, whoever asks for it, all through a transfer.
+// TestSockBuf: the fixed window holds at both ends during a whole transfer, whoever asks for it.
 func TestSockBuf(t *testing.T) {
 	const size = 64 << 10
 	tests := []struct {
@@ -93,7 +93,7 @@ func TestSockBuf(t *testing.T) {
 				from, to := dir[0], dir[1]
 				done := make(chan error, 1)
 				go func() { _, err := io.Copy(io.Discard, struct{ io.Reader }{to}); done <- err }()
-				// The kernel measures on the first segments and moves the clamp there.
+				// The kernel measures the first segments and then moves the clamp.
 				_, err := from.Write(make([]byte, 1<<20))
 				require.NoError(t, err)
 				for range 50 {
@@ -188,7 +188,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestGrow: what is asked of the kernel is obtained, within the limits.
+// TestGrow: the kernel grants the requested buffers within its limits.
 func TestGrow(t *testing.T) {
 	client, _ := connect(t, Config{}, Config{})
 	limits := readLimits()
@@ -204,13 +204,14 @@ func TestGrow(t *testing.T) {
 	require.NotZero(t, w.RcvCap)
 }
 
-// TestCloseBehindUnsentData: after a Write that left more in the kernel than the low-water mark lets pass, Close still ends the stream
-// properly, without waiting for a peer that does not read.
+// TestCloseBehindUnsentData: Close ends the stream properly even if the kernel has more unsent data
+// than the low-water mark allows, and it does not wait for a peer that does not read.
 func TestCloseBehindUnsentData(t *testing.T) {
 	client, server := connect(t, Config{}, Config{})
 	total := 0
 	for {
-		// Each write returns as soon as the kernel took it, so the first that must wait says that the pipe is full.
+		// A Write returns as soon as the kernel has taken it. The pipe is full when data stays
+		// unsent.
 		info, ok := client.Info()
 		require.True(t, ok)
 		if info.NotSent >= lowWater/2 {

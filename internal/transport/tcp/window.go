@@ -9,9 +9,9 @@ import (
 const (
 	// maxBuffer bounds the socket buffers that windowFor requests, in bytes as the kernel counts.
 	maxBuffer = 64 << 20
-	// leastSend is how much payload a send buffer should hold on any path. It costs nothing until it is
-	// used. On 10 Gbit/s × 10 ms autotuning, which ends at 4 MiB, reached 0.69 of the line, and 8 MiB
-	// reached 0.72.
+	// leastSend is how much payload a send buffer should hold on any path. It costs nothing until
+	// it is used. On 10 Gbit/s × 10 ms autotuning, which ends at 4 MiB, reached 0.69 of the line,
+	// and 8 MiB reached 0.72.
 	leastSend = 16 << 20
 
 	// Assumptions for a path whose rate or number of streams is unknown.
@@ -24,12 +24,16 @@ type Path struct {
 	RTT     time.Duration // least that was seen
 	Rate    float64       // of the bottleneck, in bit/s
 	Streams int           // that share it
-	MTU     int           // for Dial: largest IP packet that passes in both directions, where the kernels can't find out
+
+	// MTU, for Dial, is the largest IP packet that passes in both directions. It is needed only where
+	// the kernels can't find out.
+	MTU int
 }
 
 // share is the payload in bytes that one stream should be able to have in flight. It is twice the
-// stream's part of the BDP: BBR keeps up to two BDP in flight (cwnd_gain in net/ipv4/tcp_bbr.c), and while
-// a loss is repaired, which takes a round trip, new data is sent. It is 0 where the RTT is unknown.
+// stream's part of the BDP: BBR keeps up to two BDP in flight (cwnd_gain in net/ipv4/tcp_bbr.c),
+// and while a loss is repaired, which takes a round trip, new data is sent. It is 0 where the RTT
+// is unknown.
 func (p Path) share() int {
 	rate, streams := p.Rate, p.Streams
 	if rate <= 0 {
@@ -41,7 +45,8 @@ func (p Path) share() int {
 	return int(min(2*rate/8*p.RTT.Seconds()/float64(streams), maxBuffer))
 }
 
-// kernelLimits are the sizes that a kernel allows for a socket buffer, in bytes. Zero fields are unknown.
+// kernelLimits are the sizes that a kernel allows for a socket buffer, in bytes. Zero fields are
+// unknown.
 type kernelLimits struct {
 	// SndAuto and RcvAuto are the upper ends of autotuning, as the kernel counts (tcp_wmem[2],
 	// tcp_rmem[2]).
@@ -49,14 +54,15 @@ type kernelLimits struct {
 	// SndMax and RcvMax are the largest requests that SO_SNDBUF and SO_RCVBUF grant (wmem_max,
 	// rmem_max).
 	SndMax, RcvMax int
-	// Force says that SO_SNDBUFFORCE and SO_RCVBUFFORCE work. They grant more than SndMax and RcvMax.
+	// Force says that SO_SNDBUFFORCE and SO_RCVBUFFORCE work. They grant more than SndMax and
+	// RcvMax.
 	Force bool
 	// Bookkeeping says that the kernel counts its own bookkeeping as part of a buffer, like Linux.
 	Bookkeeping bool
 }
 
-// buffer is the size, as the kernel counts, that a request obtains. Linux doubles the request for its
-// bookkeeping, see socket(7).
+// buffer is the size, as the kernel counts, that a request obtains. Linux doubles the request for
+// its bookkeeping, see socket(7).
 func (l kernelLimits) buffer(request int) int {
 	if l.Bookkeeping {
 		return 2 * request
@@ -64,8 +70,8 @@ func (l kernelLimits) buffer(request int) int {
 	return request
 }
 
-// sndPart is the part of a send buffer that holds payload, as numerator and denominator. On Linux 6.18
-// two thirds of the buffer were seen in flight, with 4, 8 and 30 MiB alike.
+// sndPart is the part of a send buffer that holds payload, as numerator and denominator. On Linux
+// 6.18 two thirds of the buffer were seen in flight, with 4, 8 and 30 MiB alike.
 func (l kernelLimits) sndPart() (num, den int) {
 	if l.Bookkeeping {
 		return 2, 3
@@ -73,9 +79,9 @@ func (l kernelLimits) sndPart() (num, den int) {
 	return 1, 1
 }
 
-// rcvPart is the divisor that turns a receive buffer into a window. Linux up to 6.5 advertises half of
-// the buffer (tcp_adv_win_scale = 1, see tcp(7)). Later kernels measure the ratio (scaling_ratio in
-// net/ipv4/tcp_input.c): 0.64 was seen, but it depends on the network card.
+// rcvPart is the divisor that turns a receive buffer into a window. Linux up to 6.5 advertises half
+// of the buffer (tcp_adv_win_scale = 1, see tcp(7)). Later kernels measure the ratio (scaling_ratio
+// in net/ipv4/tcp_input.c): 0.64 was seen, but it depends on the network card.
 func (l kernelLimits) rcvPart() int {
 	if l.Bookkeeping {
 		return 2
@@ -83,16 +89,17 @@ func (l kernelLimits) rcvPart() int {
 	return 1
 }
 
-// decision is what to request by SO_SNDBUF and SO_RCVBUF, in bytes. 0 leaves the buffer to the kernel.
+// decision is what to request by SO_SNDBUF and SO_RCVBUF, in bytes. 0 leaves the buffer to the
+// kernel.
 type decision struct {
 	snd, rcv int
 	force    bool // by SO_*BUFFORCE
 	exact    bool // the user has chosen it: the window is never larger
 }
 
-// windowFor decides on the buffers of a stream. A buffer that is set is no longer autotuned. So windowFor
-// sets one only where the path needs more than autotuning reaches, and the kernel grants at least a
-// quarter more than that.
+// windowFor decides on the buffers of a stream. A buffer that is set is no longer autotuned. So
+// windowFor sets one only where the path needs more than autotuning reaches, and the kernel grants
+// at least a quarter more than that.
 func windowFor(path Path, limits kernelLimits) decision {
 	pick := func(need, num, den, auto, most int) int {
 		if most = limits.buffer(most); limits.Force {

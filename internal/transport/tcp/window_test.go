@@ -14,12 +14,12 @@ const (
 	mib = 1 << 20
 )
 
-// Limits of kernels as they are found.
+// Limits of kernels in use.
 var (
 	stockLinux = kernelLimits{SndAuto: 4 * mib, RcvAuto: 6 * mib, SndMax: 212992, RcvMax: 212992, Bookkeeping: true}
 	newLinux   = kernelLimits{SndAuto: 4 * mib, RcvAuto: 32 * mib, SndMax: 4 * mib, RcvMax: 4 * mib, Bookkeeping: true}
 	tunedDTN   = kernelLimits{SndAuto: 1 << 30, RcvAuto: 1 << 30, SndMax: 1<<31 - 1, RcvMax: 1<<31 - 1, Bookkeeping: true}
-	// maxButNoAuto: mem_max was raised, autotuning was forgotten.
+	// maxButNoAuto has a larger mem_max, but the autotuning was forgotten.
 	maxButNoAuto = kernelLimits{SndAuto: 4 * mib, RcvAuto: 6 * mib, SndMax: 64 * mib, RcvMax: 64 * mib, Bookkeeping: true}
 	macOS        = kernelLimits{SndAuto: 4 * mib, RcvAuto: 4 * mib, SndMax: 8 * mib, RcvMax: 8 * mib}
 	windows      = kernelLimits{}
@@ -42,7 +42,7 @@ func TestWindowFor(t *testing.T) {
 		fat1  = path(50*time.Millisecond, 10, 1)
 		first = Path{RTT: 50 * time.Millisecond}
 	)
-	const least = leastSend / 2 / 2 * 3 // as Linux doubles a request and gives two thirds of it to payload
+	const least = leastSend / 2 / 2 * 3 // Linux doubles a request and uses two thirds of it for payload
 	tests := []struct {
 		name   string
 		path   Path

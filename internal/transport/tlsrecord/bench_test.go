@@ -14,8 +14,8 @@ import (
 	"github.com/fxfer/fxfer/internal/transport/transporttest"
 )
 
-// buffered is crypto/tls over a buffered socket that is flushed after each message. The own record layer
-// has to be better.
+// buffered is crypto/tls over a buffered socket that is flushed after each message. The own record
+// layer has to be better.
 type buffered struct {
 	*tls.Conn
 	socket *bufferedSocket
@@ -118,7 +118,8 @@ func benchPair(b *testing.B, kind string, buffer int) (client, server transportt
 	return client, server
 }
 
-// BenchmarkStream compares the own record layer over loopback with others, and buffers of several sizes.
+// BenchmarkStream compares the own record layer over loopback with others, and buffers of several
+// sizes.
 func BenchmarkStream(b *testing.B) {
 	for _, bench := range []struct {
 		name, kind string

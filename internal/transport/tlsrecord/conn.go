@@ -59,8 +59,8 @@ func (c *Conn) Server(ctx context.Context, conf *tls.Config) error {
 	return c.handshake(ctx, c.raw, conf, false)
 }
 
-// State is what the handshake has agreed on, and nil before the handshake is done. The caller must not
-// change it.
+// State is what the handshake has agreed on, and nil before the handshake is done. The caller must
+// not change it.
 func (c *Conn) State() *tls.ConnectionState { return c.state.Load() }
 
 // Exporter returns length bytes that both ends of this connection, and nobody else, can compute for
@@ -73,12 +73,12 @@ func (c *Conn) Exporter(label string, length int) ([]byte, error) {
 	return state.ExportKeyingMaterial(label, nil, length)
 }
 
-// Admit gives the Conn the buffers for bulk data. Until then it keeps one record in each direction at
-// most, since its peer may be anybody.
+// Admit gives the Conn the buffers for bulk data. Until then it keeps one record in each direction
+// at most, since its peer may be anybody.
 func (c *Conn) Admit() { c.size.Store(bulkBuffer) }
 
-// Read implements io.Reader. It may use all of p as scratch space. Where p has room for whole records
-// and a byte more, it returns several at once, without a copy.
+// Read implements io.Reader. It may use all of p as scratch space. Where p has room for whole
+// records and a byte more, it returns several at once, without a copy.
 func (c *Conn) Read(p []byte) (int, error) {
 	if c.State() == nil {
 		return 0, stream.ErrNoHandshake
@@ -95,13 +95,13 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write sends p and returns when the kernel has all of it. Small writes make small packets: gather a
-// message and write it once.
+// Write sends p and returns when the kernel has all of it. Small writes make small packets: gather
+// a message and write it once.
 func (c *Conn) Write(p []byte) (int, error) { return c.write(nil, p, false) }
 
-// WriteBuffers is Write for a message in two pieces. It sends them as if they were one slice, and saves
-// a copy of payload. Until it returns nobody else may read or write payload, because it changes bytes
-// of it for moments.
+// WriteBuffers is Write for a message in two pieces. It sends them as if they were one slice, and
+// saves a copy of payload. Until it returns nobody else may read or write payload, because it
+// changes bytes of it for moments.
 func (c *Conn) WriteBuffers(header, payload []byte) (int, error) {
 	return c.write(header, payload, true)
 }
@@ -115,8 +115,8 @@ func (c *Conn) write(header, payload []byte, lent bool) (int, error) {
 	return c.out.write(header, payload, lent)
 }
 
-// CloseWrite ends the sending direction: after the last byte the peer reads io.EOF. Reading goes on.
-// CloseWrite counts as a write.
+// CloseWrite ends the sending direction: after the last byte the peer reads io.EOF. Reading goes
+// on. CloseWrite counts as a write.
 func (c *Conn) CloseWrite() error {
 	if c.State() == nil {
 		return stream.ErrNoHandshake
@@ -130,8 +130,8 @@ func (c *Conn) CloseWrite() error {
 	return c.raw.CloseWrite()
 }
 
-// Close ends the stream and the Socket, and unblocks a waiting Read and Write. Only the first call does
-// anything.
+// Close ends the stream and the Socket, and unblocks a waiting Read and Write. Only the first call
+// does anything.
 func (c *Conn) Close() error {
 	if c.closed.Swap(true) {
 		return nil
@@ -142,8 +142,8 @@ func (c *Conn) Close() error {
 	return c.raw.Close()
 }
 
-// sendAlert ends the sending direction with an alert, unless a Write is under way. Later Writes fail
-// with why. It waits for stream.CloseTimeout at most.
+// sendAlert ends the sending direction with an alert, unless a Write is under way. Later Writes
+// fail with why. It waits for stream.CloseTimeout at most.
 func (c *Conn) sendAlert(desc uint8, why error) {
 	if !c.writeMu.TryLock() {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// heldConn takes what is written, and reads what its peer has said until it ends.
+// heldConn reads from in and ignores what is written.
 type heldConn struct {
 	net.Conn
 	in io.Reader
@@ -25,7 +25,7 @@ func (c *heldConn) SetDeadline(time.Time) error      { return nil }
 func (c *heldConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *heldConn) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzHandshake: what is no handshake ends it, on either side, and admits nobody.
+// FuzzHandshake: bytes that are no handshake end it on either side, and authenticate nobody.
 func FuzzHandshake(f *testing.F) {
 	conf := serverConfig(f)
 	f.Add(clientHello(f), false)
@@ -39,7 +39,7 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// clientHello is what a client says first.
+// clientHello is the first message of a client.
 func clientHello(t testing.TB) []byte {
 	near, far := net.Pipe()
 	var said bytes.Buffer

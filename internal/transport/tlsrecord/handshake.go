@@ -12,16 +12,16 @@ import (
 	"net"
 )
 
-// maxHandshake bounds what a peer may send before it is authenticated. An honest peer sends about
-// 3 KiB, and as much again for each further certificate. quic-go accepts 16 KiB at each of two levels;
-// a ClientHello needs 2 KiB.
+// maxHandshake bounds what a peer may send before it is authenticated. An honest peer sends about 3
+// KiB, and as much again for each further certificate. quic-go accepts 16 KiB at each of two
+// levels; a ClientHello needs 2 KiB.
 const maxHandshake = 20 << 10
 
 // errHandshakeTooLong means that a peer sent more than any honest handshake needs.
 var errHandshakeTooLong = errors.New("handshake is too long")
 
-// handshake authenticates both ends over raw, as the client or as the server. It closes raw if ctx ends
-// first.
+// handshake authenticates both ends over raw, as the client or as the server. It closes raw if ctx
+// ends first.
 func (c *Conn) handshake(ctx context.Context, raw net.Conn, conf *tls.Config, client bool) error {
 	var sec secrets
 	conf = conf.Clone()
@@ -58,8 +58,8 @@ func (c *Conn) handshake(ctx context.Context, raw net.Conn, conf *tls.Config, cl
 	return nil
 }
 
-// alerted makes a peer's alert visible to errors.As as a tls.AlertError. crypto/tls uses a type of its
-// own for it.
+// alerted makes a peer's alert visible to errors.As as a tls.AlertError. crypto/tls uses a type of
+// its own for it.
 func alerted(err error) error {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "remote error" {
@@ -73,9 +73,9 @@ func alerted(err error) error {
 	return err
 }
 
-// secrets are the first application traffic secrets of a connection (RFC 8446, section 7.1). crypto/tls
-// reveals them only to its key log. So each connection has a key log of its own, which keeps these two
-// in memory and writes nothing anywhere.
+// secrets are the first application traffic secrets of a connection (RFC 8446, section 7.1).
+// crypto/tls reveals them only to its key log. So each connection has a key log of its own, which
+// keeps these two in memory and writes nothing anywhere.
 type secrets struct {
 	client, server []byte
 }
@@ -103,8 +103,8 @@ func (s *secrets) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// handshakeConn gives crypto/tls exactly the records that it asks for. Otherwise crypto/tls reads ahead,
-// and the reader would miss records that came right behind the handshake.
+// handshakeConn gives crypto/tls exactly the records that it asks for. Otherwise crypto/tls reads
+// ahead, and the reader would miss records that came right behind the handshake.
 type handshakeConn struct {
 	net.Conn
 	header [headerLen]byte

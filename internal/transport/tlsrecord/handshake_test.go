@@ -25,7 +25,8 @@ func TestSecretsFromKeyLog(t *testing.T) {
 	}
 }
 
-// TestHandshakeReadsNoFurther: data right behind the last handshake record is the record reader's.
+// TestHandshakeReadsNoFurther: the handshake leaves data right behind its last record to the
+// reader.
 func TestHandshakeReadsNoFurther(t *testing.T) {
 	records := append([]byte{22, 3, 3, 0, 2, 'a', 'b', 22, 3, 3, 0, 0}, 22, 3, 3, 0, 1, 'c')
 	near, far := net.Pipe()
@@ -66,7 +67,8 @@ func TestHandshakeHasAnEnd(t *testing.T) {
 	require.LessOrEqual(t, n, int64(maxHandshake+1024))
 }
 
-// TestAdmitted: the large buffers come with the first use after Admit, and nothing that was read before is lost.
+// TestAdmitted: the first use after Admit enlarges the buffers, and nothing that was read before is
+// lost.
 func TestAdmitted(t *testing.T) {
 	var wire bytes.Buffer
 	e, d := ends(t, &wire, &wire)

@@ -25,7 +25,8 @@ import (
 	"github.com/fxfer/fxfer/internal/transport/transporttest"
 )
 
-// What this package sends must be TLS 1.3 to anyone, so here the other end is somebody else's.
+// This package must speak TLS 1.3 with any implementation, so in these tests the other end is a
+// foreign one.
 
 // rawSocket is the Socket of a test.
 type rawSocket struct{ *net.TCPConn }
@@ -183,7 +184,7 @@ func receive(c peer, seed uint64, total int) error {
 	}
 }
 
-// TestInteropAlert: crypto/tls understands why the stream ended.
+// TestInteropAlert: crypto/tls learns why the stream ended.
 func TestInteropAlert(t *testing.T) {
 	own, other := withServer(t)
 	defer own.Close()
@@ -195,7 +196,7 @@ func TestInteropAlert(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// TestInteropOpenSSL goes through every cipher suite and through key updates asked for by the peer.
+// TestInteropOpenSSL covers every cipher suite, and key updates that the peer requests.
 func TestInteropOpenSSL(t *testing.T) {
 	openssl, err := exec.LookPath("openssl")
 	if err != nil {
@@ -227,7 +228,8 @@ func TestInteropOpenSSL(t *testing.T) {
 			defer cmd.Wait() //nolint:errcheck // it is killed
 			defer cancel()
 			said := bufio.NewScanner(out)
-			// A line that comes with a command is taken for a part of it, so wait until openssl has seen the command.
+			// openssl would take a line that comes with a command as part of it. So wait until it
+			// has seen the command.
 			command := func(letter string) {
 				fmt.Fprintln(in, letter)
 				for said.Scan() {

@@ -25,9 +25,9 @@ type reader struct {
 	answer *atomic.Bool
 }
 
-// Read fills p from decrypted and buffered data, and reads src only if there is none. It may use all
-// of p as scratch space. It returns io.EOF after the peer's close_notify, and io.ErrUnexpectedEOF if
-// src ends without one.
+// Read fills p from decrypted and buffered data, and reads src only if there is none. It may use
+// all of p as scratch space. It returns io.EOF after the peer's close_notify, and
+// io.ErrUnexpectedEOF if src ends without one.
 func (d *reader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, d.err
@@ -108,8 +108,8 @@ func (d *reader) fill() error {
 	return err
 }
 
-// open decrypts the next record, which has the given length. It decrypts into p, or in place if p is
-// too short. It returns how much of p holds content.
+// open decrypts the next record, which has the given length. It decrypts into p, or in place if p
+// is too short. It returns how much of p holds content.
 func (d *reader) open(p []byte, length int) (int, error) {
 	rec := d.buf[d.r : d.r+length]
 	d.r += length
@@ -161,8 +161,8 @@ func (d *reader) alert(content []byte) error {
 	return fmt.Errorf("peer ended the connection: %w", tls.AlertError(content[1]))
 }
 
-// keyUpdate handles the only handshake message that is allowed now. It must have a record of its own,
-// because the keys change behind it.
+// keyUpdate handles the only handshake message that is allowed now. It must have a record of its
+// own, because the keys change behind it.
 func (d *reader) keyUpdate(content []byte) error {
 	if len(content) != 5 || [4]byte(content) != [4]byte{keyUpdateType, 0, 0, 1} {
 		return violation(alertUnexpectedMessage, "handshake message after the handshake")

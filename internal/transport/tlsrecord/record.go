@@ -1,4 +1,5 @@
-// Package tlsrecord carries a stream in TLS 1.3 with a record layer of its own (RFC 8446, section 5).
+// Package tlsrecord carries a stream in TLS 1.3 with a record layer of its own (RFC 8446, section
+// 5).
 //
 // crypto/tls does the handshake. Its record layer costs one system call and one more copy for each
 // record of 16 KiB in either direction, which is most of the cost of encryption in a bulk transfer.

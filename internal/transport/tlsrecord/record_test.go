@@ -117,7 +117,7 @@ func TestRecordsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestOneSystemCall: what fits the buffer goes out at once, and no more often.
+// TestOneSystemCall: a write that fits the buffer takes one system call.
 func TestOneSystemCall(t *testing.T) {
 	var calls countingWriter
 	e, _ := ends(t, &calls, nil)
@@ -173,7 +173,7 @@ type errWriter struct{ err error }
 
 func (w errWriter) Write([]byte) (int, error) { return 0, w.err }
 
-// TestReadErrorPasses: an error of the socket that is not its end, such as a deadline, loses nothing.
+// TestReadErrorPasses: a temporary error of the socket, such as a deadline, loses nothing.
 func TestReadErrorPasses(t *testing.T) {
 	var wire bytes.Buffer
 	e, d := ends(t, &wire, nil)
@@ -293,7 +293,7 @@ func TestHostileRecords(t *testing.T) {
 
 type readerOnly struct{ io.Reader }
 
-// FuzzRecordReader feeds whatever bytes arrive, in a socket's portions, to a reader with keys. plain makes a valid record stand before them.
+// FuzzRecordReader feeds any bytes to a reader with keys, behind a valid record of plain bytes.
 func FuzzRecordReader(f *testing.F) {
 	f.Add([]byte{23, 3, 3, 0, 17}, uint16(5), uint16(100))
 	f.Add([]byte{23, 3, 3, 0xff, 0xff, 1}, uint16(1), uint16(1))
@@ -320,7 +320,8 @@ func FuzzRecordReader(f *testing.F) {
 	})
 }
 
-// FuzzInnerRecords: a peer with the keys sends whatever it likes. Each run of script is a record: its length, then its inner bytes.
+// FuzzInnerRecords: a peer with the keys sends whatever it likes. script is a list of records, each
+// a length and its inner bytes.
 func FuzzInnerRecords(f *testing.F) {
 	f.Add([]byte{2, 'x', 23, 6, 24, 0, 0, 1, 0, 22, 3, 1, 0, 21}, uint16(10))
 	f.Add([]byte{1, 23, 1, 23, 3, 0, 0, 0}, uint16(1))
@@ -332,7 +333,7 @@ func FuzzInnerRecords(f *testing.F) {
 			inner := script[1 : 1+n]
 			script = script[1+n:]
 			if n == 0 {
-				continue // seal can't make what has no type
+				continue // seal can't make a record without a type
 			}
 			require.NoError(t, e.control(inner...))
 			switch unpadded := bytes.TrimRight(inner, "\x00"); {

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// writer seals a stream of bytes into records and gathers them in its buffer. It writes the buffer to
-// dst when it is full and at the end of each write. It is not safe for concurrent use. Every call after
-// an error returns that error, because dst may have taken half a record.
+// writer seals a stream of bytes into records and gathers them in its buffer. It writes the buffer
+// to dst when it is full and at the end of each write. It is not safe for concurrent use. Every
+// call after an error returns that error, because dst may have taken half a record.
 type writer struct {
 	dst io.Writer
 	half
@@ -21,9 +21,9 @@ type writer struct {
 	answer      *atomic.Bool
 }
 
-// write sends a and then b as one stream. The returned count covers records that dst took whole. If b
-// is lent, write seals its records without a copy: the byte behind a record becomes the record's type
-// for a moment, and is then put back.
+// write sends a and then b as one stream. The returned count covers records that dst took whole. If
+// b is lent, write seals its records without a copy: the byte behind a record becomes the record's
+// type for a moment, and is then put back.
 func (e *writer) write(a, b []byte, lent bool) (int, error) {
 	if e.err != nil {
 		return 0, e.err
@@ -72,8 +72,8 @@ func (e *writer) grow() {
 	}
 }
 
-// seal appends a record to buf. inner is its content and type. It may already lie in buf, behind the
-// room for the header.
+// seal appends a record to buf. inner is its content and type. It may already lie in buf, behind
+// the room for the header.
 func (e *writer) seal(inner []byte) {
 	n := len(inner) + tagLen
 	rec := e.buf[e.n : e.n+headerLen+n]

@@ -1,4 +1,4 @@
-// Package transporttest is the contract that every transport keeps, as tests.
+// Package transporttest tests the contract that every transport has to keep.
 package transporttest
 
 import (
@@ -22,7 +22,7 @@ import (
 // patience is how long anything in the suite may take before it counts as stuck.
 const patience = 20 * time.Second
 
-// Conn is what a transport's streams have in common.
+// Conn is a stream of any transport.
 type Conn interface {
 	net.Conn
 	CloseWrite() error
@@ -33,22 +33,23 @@ type Conn interface {
 	Admit()
 }
 
-// Listener is what a transport's listeners have in common. Accept returns before the handshake.
+// Listener is a listener of any transport. Accept returns before the handshake.
 type Listener interface {
 	Accept() (Conn, error)
 	Addr() net.Addr
 	Close() error
 }
 
-// Factory makes ends of one transport. Network names the net package's network for bare connections to it, or is empty where there is
-// no such thing: then Accept returns streams of connections that have had their handshake.
+// Factory makes ends of one transport. Network is the network of package net for bare connections
+// to it. It is empty if there are none: then Accept returns streams whose connection has had its
+// handshake.
 type Factory struct {
 	Network string
 	Listen  func(identity ed25519.PrivateKey) (Listener, error)
 	Dial    func(ctx context.Context, addr string, identity ed25519.PrivateKey, expect func(ed25519.PublicKey) error) (Conn, error)
 }
 
-// Run tests the transport that f makes.
+// Run tests a transport.
 func Run(t *testing.T, f Factory) {
 	tests := []struct {
 		name string
@@ -120,7 +121,8 @@ type proxy struct {
 	finished chan struct{}
 }
 
-// newProxy passes on what a client sends as change rewrites it, piece by piece; change returns false to end the stream there.
+// newProxy forwards what a client sends, piece by piece, after change has rewritten the piece. If
+// change returns false, the stream ends there.
 func newProxy(t *testing.T, f Factory, to string, change func(piece []byte) bool) *proxy {
 	t.Helper()
 	if f.Network == "" {
@@ -202,7 +204,7 @@ func pairAt(t *testing.T, f Factory, l Listener, addr string) (client, server Co
 	return client, s.conn
 }
 
-// run calls each f in a goroutine of its own and waits for all.
+// run calls each function in a goroutine of its own and waits for all of them.
 func run(t *testing.T, fs ...func() error) {
 	t.Helper()
 	errs := make(chan error, len(fs))
@@ -241,7 +243,8 @@ func testEcho(t *testing.T, f Factory) {
 		})
 }
 
-// noise writes total bytes of a stream given by seed, in writes of random sizes, some of them in two pieces.
+// noise writes total random bytes made from seed, in writes of random sizes, some of them in two
+// pieces.
 func noise(c Conn, seed uint64, total int) error {
 	data := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 	sizes := rand.New(rand.NewPCG(seed, 1))
@@ -355,7 +358,8 @@ func testDeadlines(t *testing.T, f Factory) {
 	require.NoError(t, err)
 	require.EqualValues(t, 7, one[0])
 
-	// Nobody reads, so writing must stall. What is stuck in the middle is lost, so it fails from then on.
+	// Nobody reads, so writing must stall. A message stuck in the middle is lost, so later writes
+	// fail.
 	require.NoError(t, client.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 	_, err = writeUntilError(client)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -381,7 +385,7 @@ func testCloseUnblocks(t *testing.T, f Factory) {
 	errs := make(chan error, 2)
 	go func() { _, err := client.Read(make([]byte, 1)); errs <- err }()
 	go func() { _, err := writeUntilError(client); errs <- err }()
-	// Let both block first; a Close before that would test less, not fail.
+	// Let both block first. An earlier Close would not fail, but test less.
 	<-time.After(50 * time.Millisecond)
 	require.NoError(t, client.Close())
 	for range 2 {
@@ -497,7 +501,7 @@ func testExporter(t *testing.T, f Factory) {
 	require.NotEqual(t, a, b, "connections must differ")
 }
 
-// testTruncated: a connection that somebody else ends must not look like the end of the stream.
+// testTruncated: a connection that a third party ends must not look like the end of the stream.
 func testTruncated(t *testing.T, f Factory) {
 	var cut atomic.Bool
 	l := listen(t, f, NewKey(t))
@@ -516,7 +520,7 @@ func testTruncated(t *testing.T, f Factory) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "it must last")
 }
 
-// testAltered: a byte changed on the way is an error, and what it was part of is not read.
+// testAltered: a byte that is changed on the way is an error, and its record is not read.
 func testAltered(t *testing.T, f Factory) {
 	var alter atomic.Bool
 	l := listen(t, f, NewKey(t))
@@ -538,7 +542,7 @@ func testAltered(t *testing.T, f Factory) {
 	require.Zero(t, n)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, io.EOF)
-	// The client hears that the stream is broken.
+	// The client learns that the stream is broken.
 	_, err = client.Read(one)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, io.EOF)
@@ -605,7 +609,7 @@ func dialBare(t *testing.T, f Factory, l Listener) net.Conn {
 	return c
 }
 
-// testSlowPeer: one peer that says nothing must not keep another from its handshake.
+// testSlowPeer: a silent peer must not hold up the handshake of another one.
 func testSlowPeer(t *testing.T, f Factory) {
 	l := listen(t, f, NewKey(t))
 	bare := dialBare(t, f, l)
@@ -634,7 +638,7 @@ func testSlowPeer(t *testing.T, f Factory) {
 	require.Error(t, <-slowDone)
 }
 
-// testFlood: a stranger that keeps sending is cut off early, before it has filled much memory.
+// testFlood: an unknown peer that keeps sending is cut off before it has filled much memory.
 func testFlood(t *testing.T, f Factory) {
 	l := listen(t, f, NewKey(t))
 	bare := dialBare(t, f, l)
