@@ -160,7 +160,7 @@ func (s *clientSession) run(ctx context.Context) error {
 	if s.hello.Intent != wire.Pull { // then the server sends
 		limit = opt.throttle()
 	}
-	s.set = session.NewStreamSet(nil, limit.pacer.Flow(&limit.limit))
+	s.set = session.NewStreamSet(nil, limit.pacer.Queue(&limit.limit))
 	clock := transfer.NewClock()
 	s.watched = session.NewTelemetry(clock, s.set, s.written, session.HostFacts(session.Hostname(), int64(opt.SockBuf)))
 	s.set.Removed = func(lived time.Duration) { s.replace(ctx, lived) }
