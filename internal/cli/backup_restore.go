@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -92,7 +93,7 @@ func openJob(file, name string) (*site, *backup.Job, error) {
 }
 
 func parseAt(s string) (string, error) {
-	if _, ok := backup.SnapshotTime(s); ok {
+	if _, err := snapshot.ParseName(s); err == nil {
 		return s, nil
 	}
 	_, err := parseNewer(s, time.Now())
@@ -117,7 +118,8 @@ func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none f
 	if at == "" {
 		return all[len(all)-1], nil
 	}
-	until, named := backup.SnapshotTime(at)
+	until, notName := snapshot.ParseName(at)
+	named := notName == nil
 	if !named {
 		if until, err = parseNewer(at, time.Now().In(j.Zone)); err != nil {
 			return none, usageError("", "--at: %w", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/filter"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -197,7 +197,11 @@ func parseSnapshot(s string) (string, error) {
 	if s == fxfer.SnapshotAuto {
 		return s, nil
 	}
-	_, err := disk.SnapshotTime(s)
+	return parseSnapshotName(s)
+}
+
+func parseSnapshotName(s string) (string, error) {
+	_, err := snapshot.ParseName(s)
 	return s, err
 }
 

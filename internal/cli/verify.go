@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -56,10 +55,7 @@ was, the exit code is 6. It also lists what failed then, and is lacking.`,
 	c.Flags().SortFlags = false
 	addParsed(c.Flags(), &against, "against", "path", "", "folder, or file of digests, to compare with", parseFile)
 	addTransport(c.Flags(), &opt)
-	addParsed(c.Flags(), &snapshot, "snapshot", "time", "", "of the snapshots there, to compare with what was noted", func(s string) (string, error) {
-		_, err := disk.SnapshotTime(s)
-		return s, err
-	})
+	addParsed(c.Flags(), &snapshot, "snapshot", "time", "", "of the snapshots there, to compare with what was noted", parseSnapshotName)
 	addTrust(c.Flags(), &opt)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	addSettings(c)

@@ -19,7 +19,6 @@ import (
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // flawedSource has files of which some can't be read: what is in them is "!", at the end.
@@ -83,7 +82,7 @@ func open(dir string) {
 
 // TestAllowFailed sends snapshots of sources that can't be read everywhere.
 func TestAllowFailed(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	long := strings.Repeat("n", 256)
 	order := []string{"a", "b", "big", "gone", "d/", "d/x", "d/y", "d/old", "e/", "e/z", long}
 	big := strings.Repeat("0123456789abcdef", 100<<10)
@@ -197,7 +196,7 @@ func TestNotAllowed(t *testing.T) {
 	if runtime.GOOS == "windows" || os.Geteuid() == 0 {
 		t.Skip("needs a folder that can't be listed")
 	}
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	dir := t.TempDir()

@@ -18,7 +18,6 @@ import (
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // rawSource announces whatever a hostile client likes.
@@ -85,8 +84,8 @@ func TestAppendOnly(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("symlinks take a right")
 	}
-	defer goleak.VerifyNone(t)
-	s := serveWith(t, server.ServerOptions{MaxHandshakes: 1e6, MaxHandshakesPerAddress: 1e6, MaxConnections: 4096, MaxConnectionsPerAddress: 4096}, identity.Append)
+	t.Parallel()
+	s := serveWith(t, server.Options{MaxHandshakes: 1e6, MaxHandshakesPerAddress: 1e6, MaxConnections: 4096, MaxConnectionsPerAddress: 4096}, identity.Append)
 	defer s.stop()
 	mine, other := t.TempDir(), t.TempDir()
 	dir := t.TempDir()

@@ -12,12 +12,11 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"lukechampine.com/blake3"
 )
 
 func TestSendGetList(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home, dir := t.TempDir(), t.TempDir()
@@ -63,7 +62,7 @@ func TestSendGetList(t *testing.T) {
 }
 
 func TestTrust(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read)
 	defer s.stop()
 	dir := t.TempDir()
@@ -100,6 +99,7 @@ func TestTrust(t *testing.T) {
 
 // TestLearned keeps what a path took for the next start.
 func TestLearned(t *testing.T) {
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home, dir := t.TempDir(), t.TempDir()
@@ -121,6 +121,7 @@ func TestLearned(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	s := serve(t, identity.Read)
 	u := s.plain(t, "f")
 	s.stop()
@@ -130,11 +131,11 @@ func TestUnreachable(t *testing.T) {
 
 // TestRetry ends the server in the middle of a transfer and starts another in its place.
 func TestRetry(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	home, dir, source := t.TempDir(), t.TempDir(), t.TempDir()
 	data := sessiontest.RandomFile(t, filepath.Join(source, "big"), 60<<20)
 	start := func(listen string) (*server.Server, context.CancelFunc, chan error) {
-		s, err := server.NewServer(server.ServerOptions{Home: home, Listen: listen, Shares: []server.Share{{Name: "data", Dir: dir, Rights: identity.Read | identity.Write}}})
+		s, err := server.New(server.Options{Home: home, Listen: listen, Shares: []server.Share{{Name: "data", Dir: dir, Rights: identity.Read | identity.Write}}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)

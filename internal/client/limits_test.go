@@ -13,7 +13,6 @@ import (
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // slowReader gives a little at a time.
@@ -30,7 +29,7 @@ func (r *slowReader) Read(p []byte) (int, error) {
 
 // Both directions know why they are slow.
 func TestLimits(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home, dir := t.TempDir(), t.TempDir()

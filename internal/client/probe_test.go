@@ -13,11 +13,10 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 func TestProbe(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read)
 	defer s.stop()
 	c := newClient(t, t.TempDir(), Options{})
@@ -60,9 +59,9 @@ func TestProbe(t *testing.T) {
 
 // A probe is held to the rates that transfers are held to.
 func TestProbeRate(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	const limit = 40 * 1000 * 1000
-	s := serveWith(t, server.ServerOptions{RateLimit: 4 * limit, ClientRateLimit: limit}, identity.Read)
+	s := serveWith(t, server.Options{RateLimit: 4 * limit, ClientRateLimit: limit}, identity.Read)
 	defer s.stop()
 	r, err := newClient(t, t.TempDir(), Options{}).Probe(t.Context(), s.invited(t), ProbeOptions{Time: minProbeTime, Streams: 4})
 	require.NoError(t, err)
@@ -74,7 +73,7 @@ func TestProbeRate(t *testing.T) {
 
 // TestProbeAdmission lets only admitted clients probe, and few at a time.
 func TestProbeAdmission(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read)
 	member := newClient(t, t.TempDir(), Options{Pin: s.Pin()})
 	_, err := member.Probe(t.Context(), s.plain(t, ""), ProbeOptions{})

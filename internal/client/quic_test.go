@@ -18,14 +18,13 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // QUIC's handshakes of one address wait for each other, as TCP's do.
 func TestQUICTurns(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	const each, n = 500 * time.Millisecond, 3
-	s := serveWith(t, server.ServerOptions{Transport: session.TransportQUIC, MaxConnectionsPerAddress: 8, MaxHandshakesPerAddress: int(time.Second / each)}, identity.Read)
+	s := serveWith(t, server.Options{Transport: session.TransportQUIC, MaxConnectionsPerAddress: 8, MaxHandshakesPerAddress: int(time.Second / each)}, identity.Read)
 	defer s.stop()
 	c := newClient(t, t.TempDir(), Options{Transport: session.TransportQUIC})
 	u := s.invited(t)
@@ -40,7 +39,7 @@ func TestQUICTurns(t *testing.T) {
 
 // TestQUIC moves a file there and back.
 func TestQUIC(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	source := filepath.Join(t.TempDir(), "f")
@@ -65,7 +64,7 @@ func TestQUIC(t *testing.T) {
 
 // TestGetTurns: the streams of a get that goes on with another transport end when all that they carry has come, and nothing is sent twice.
 func TestGetTurns(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home := t.TempDir()
@@ -99,7 +98,7 @@ func TestGetTurns(t *testing.T) {
 	require.True(t, turned)
 	require.True(t, ended, "those of TCP end before the transfer does")
 	require.Equal(t, session.TransportQUIC, r.Transport)
-	for _, sent := range s.Status().Counters.Flows {
+	for _, sent := range s.Status().Counters.Traffic {
 		require.Zero(t, sent.Resent)
 	}
 	got, err := os.ReadFile(back)
@@ -113,7 +112,7 @@ func TestManyQUICClients(t *testing.T) {
 		t.Skip("200 connections")
 	}
 	const clients = 100
-	s := serveWith(t, server.ServerOptions{MaxSessionsPerClient: clients}, identity.Read|identity.Write)
+	s := serveWith(t, server.Options{MaxSessionsPerClient: clients}, identity.Read|identity.Write)
 	defer s.stop()
 	home := t.TempDir()
 	source := filepath.Join(t.TempDir(), "f")

@@ -18,16 +18,16 @@ type site struct {
 
 func serve(t *testing.T, rights session.Rights) *site {
 	t.Helper()
-	return serveWith(t, server.ServerOptions{}, rights)
+	return serveWith(t, server.Options{}, rights)
 }
 
-func serveWith(t *testing.T, opt server.ServerOptions, rights session.Rights) *site {
+func serveWith(t *testing.T, opt server.Options, rights session.Rights) *site {
 	t.Helper()
 	s := &site{dir: t.TempDir()}
 	var err error
 	opt.Home, opt.Listen = t.TempDir(), "127.0.0.1:0"
 	opt.Shares = []server.Share{{Name: "data", Dir: s.dir, Rights: rights}}
-	s.Server, err = server.NewServer(opt)
+	s.Server, err = server.New(opt)
 	require.NoError(t, err)
 	s.stop = sessiontest.Run(t, s.Server)
 	return s

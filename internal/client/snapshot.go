@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -16,7 +16,7 @@ import (
 const SnapshotAuto = "auto"
 
 // SnapshotName is the name of a snapshot of a time, such as 2026-11-20T020000Z.
-func SnapshotName(t time.Time) string { return disk.SnapshotName(t) }
+func SnapshotName(t time.Time) string { return snapshot.Name(t) }
 
 // Snapshot is one of a series.
 type Snapshot struct {
@@ -45,7 +45,7 @@ func (c *Client) Snapshots(ctx context.Context, u session.URL) ([]Snapshot, erro
 	}
 	var all []Snapshot
 	for _, e := range entries {
-		if t, err := disk.SnapshotTime(e.Path); err == nil { // the server may be hostile
+		if t, err := snapshot.ParseName(e.Path); err == nil { // the server may be hostile
 			all = append(all, Snapshot{Name: e.Path, Time: t, Partial: e.Rights != session.SnapshotComplete, Failed: failed[e.Path]})
 		}
 	}
@@ -145,7 +145,7 @@ func (t *Target) checkSnapshot() error {
 		return nil
 	}
 	if t.Snapshot != SnapshotAuto {
-		if _, err := disk.SnapshotTime(t.Snapshot); err != nil {
+		if _, err := snapshot.ParseName(t.Snapshot); err != nil {
 			return session.Usage("leave the name out for the present time", "%w", err)
 		}
 	}

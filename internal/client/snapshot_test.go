@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/identity"
-	"github.com/fxfer/fxfer/internal/ledger"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"lukechampine.com/blake3"
 )
 
@@ -30,7 +29,7 @@ func inode(t *testing.T, name string) os.FileInfo {
 }
 
 func TestSnapshots(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home, dir := t.TempDir(), t.TempDir()
@@ -110,7 +109,7 @@ func TestSnapshots(t *testing.T) {
 }
 
 func TestScrub(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home, dir := t.TempDir(), t.TempDir()
@@ -154,7 +153,7 @@ func TestScrub(t *testing.T) {
 
 // TestManyDigests makes snapshots of which most keep only what differs from the digests of another, and removes some of them.
 func TestManyDigests(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home, dir := t.TempDir(), t.TempDir()
@@ -182,7 +181,7 @@ func TestManyDigests(t *testing.T) {
 	verify := func(nights ...int) {
 		for _, n := range nights {
 			found := 0
-			require.NoError(t, ledger.Digests(root, night(n), func(path string, digest [32]byte) error {
+			require.NoError(t, snapshot.Digests(root, night(n), func(path string, digest [32]byte) error {
 				found++
 				text, err := os.ReadFile(filepath.Join(s.dir, "p", night(n), path))
 				require.NoError(t, err)
@@ -204,7 +203,7 @@ func TestManyDigests(t *testing.T) {
 
 // TestDeltaOverFile sends and gets changed versions of a file: only the change travels, unless the client may not read what is there.
 func TestDeltaOverFile(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	for rights, delta := range map[identity.Rights]bool{identity.Read | identity.Write: true, identity.Write: false} {
 		s := serve(t, rights)
 		home, dir := t.TempDir(), t.TempDir()

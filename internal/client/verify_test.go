@@ -11,7 +11,6 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // TestVerifyHostile has a server that breaks the protocol, or names what is not below the folder.
@@ -51,7 +50,7 @@ func TestVerifyHostile(t *testing.T) {
 
 // TestVerifyWide compares more names and failures than fit a message.
 func TestVerifyWide(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	here := t.TempDir()

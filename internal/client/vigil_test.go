@@ -111,6 +111,7 @@ func TestWorked(t *testing.T) {
 
 // A client that comes again ends the session that it had, and nobody else's.
 func TestReplaces(t *testing.T) {
+	t.Parallel()
 	s := serve(t, identity.Write|identity.Read)
 	defer s.stop()
 	begin := func(c *Client, id, replaces byte) (transport.Conn, *wire.Reader) {

@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fxfer/fxfer/internal/snapshot"
 )
 
 const (
-	// snapshotLayout is the form of a snapshot's name: a time in UTC.
-	snapshotLayout = "2006-01-02T150405Z"
 	// latestName is the symlink to the newest snapshot.
 	latestName = "latest"
 
@@ -29,16 +29,12 @@ const (
 	seriesLock   = "lock"
 )
 
-// SnapshotName is the name of a snapshot of a time.
-func SnapshotName(t time.Time) string { return t.UTC().Format(snapshotLayout) }
-
-// SnapshotTime reads the name of a snapshot, such as 2026-11-20T020000Z. The error matches ErrPath.
-func SnapshotTime(name string) (time.Time, error) {
-	t, err := time.Parse(snapshotLayout, name)
-	if err != nil || SnapshotName(t) != name {
-		return t, fmt.Errorf("%w: %q is no name of a snapshot, such as %s", ErrPath, clip(name), "2026-11-20T020000Z")
+// checkSnapshot returns an error that matches ErrPath if name is not the name of a snapshot.
+func checkSnapshot(name string) error {
+	if _, err := snapshot.ParseName(name); err != nil {
+		return fmt.Errorf("%w: %w", ErrPath, err)
 	}
-	return t, nil
+	return nil
 }
 
 // Series is a folder of snapshots: plain folders with times for names, and the symlink latest. A
@@ -195,7 +191,7 @@ func (s *Series) Close() {
 // Snapshots lists the snapshots, complete ones and those being filled, in the order of their names.
 func (s *Series) Snapshots() (complete, filling []string, err error) {
 	err = s.each(func(_ *os.Root, name string, info fs.FileInfo) error {
-		if _, bad := SnapshotTime(name); bad == nil && info.IsDir() {
+		if checkSnapshot(name) == nil && info.IsDir() {
 			complete = append(complete, name)
 		}
 		if inner := within(name, fillingSuffix); inner != "" && info.IsDir() {
@@ -216,7 +212,7 @@ func isSnapshot(name string) bool {
 // within returns the snapshot that a reserved name with this suffix belongs to, "" for none.
 func within(name, suffix string) string {
 	inner := strings.TrimSuffix(strings.TrimPrefix(name, reservedPrefix), suffix)
-	if _, err := SnapshotTime(inner); err != nil || name != reservedPrefix+inner+suffix {
+	if checkSnapshot(inner) != nil || name != reservedPrefix+inner+suffix {
 		return ""
 	}
 	return inner
@@ -247,7 +243,7 @@ func (s *Series) each(visit func(root *os.Root, name string, info fs.FileInfo) e
 
 // Open opens a complete snapshot as a tree. The caller closes it.
 func (s *Series) Open(name string) (*Tree, error) {
-	if _, err := SnapshotTime(name); err != nil {
+	if err := checkSnapshot(name); err != nil {
 		return nil, err
 	}
 	return s.sub(name, name)
@@ -275,7 +271,7 @@ func (s *Series) sub(entry, name string) (*Tree, error) {
 // snapshot is complete. It removes what a killed Remove left. The caller holds the lock and closes
 // the tree.
 func (s *Series) Fill(name string) (tree *Tree, resumed bool, err error) {
-	if _, err := SnapshotTime(name); err != nil {
+	if err := checkSnapshot(name); err != nil {
 		return nil, false, err
 	}
 	if err := s.clean(); err != nil {
@@ -376,7 +372,7 @@ func (s *Series) pointLatest() error {
 // Remove removes a complete snapshot and the facts about it. The snapshot is invisible at once. The
 // caller holds the lock.
 func (s *Series) Remove(name string) error {
-	if _, err := SnapshotTime(name); err != nil {
+	if err := checkSnapshot(name); err != nil {
 		return err
 	}
 	s.tree.folders.forgetBelow(childPath(s.path, name))

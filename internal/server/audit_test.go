@@ -25,7 +25,7 @@ func TestAuditIsNotForged(t *testing.T) {
 		if asJSON {
 			handler = slog.NewJSONHandler(&out, nil)
 		}
-		s := &Server{opt: ServerOptions{Audit: slog.New(handler)}}
+		s := &Server{opt: Options{Audit: slog.New(handler)}}
 		s.rules.Store(&rules{clients: map[identity.Principal]*Admission{"k": {Name: forged}}})
 		g := &guest{server: s, id: "1", who: caller{id: "k"}, from: netip.MustParseAddr("::1")}
 		a := g.auditOf(&wire.Hello{Intent: wire.Push, Share: forged})

@@ -124,7 +124,7 @@ func (s *Server) renewed(what, file string) func(error) {
 }
 
 // openAuthorities returns those that opt names: the present ones, if they are the same, or others.
-func (s *Server) openAuthorities(opt *ServerTLS, present *rules) (*identity.Authorities, error) {
+func (s *Server) openAuthorities(opt *TLS, present *rules) (*identity.Authorities, error) {
 	ca, crl := opt.ClientCA, opt.ClientCRL
 	switch {
 	case ca == "" && crl != "":

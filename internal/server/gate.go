@@ -34,7 +34,7 @@ type source struct {
 	pace             *rate.Limiter
 }
 
-func newGate(opt *ServerOptions) *gate {
+func newGate(opt *Options) *gate {
 	strangers := quarter(opt.MaxConnections)
 	return &gate{
 		most: opt.MaxConnections, mostFrom: opt.MaxConnectionsPerAddress,

@@ -16,31 +16,31 @@ import (
 )
 
 func TestBounds(t *testing.T) {
-	var o ServerOptions
+	var o Options
 	require.NoError(t, o.fill(0))
-	require.Equal(t, ServerOptions{MaxSessions: 128, MaxSessionsPerClient: 32, MaxConnections: 2048, MaxConnectionsPerAddress: 512,
+	require.Equal(t, Options{MaxSessions: 128, MaxSessionsPerClient: 32, MaxConnections: 2048, MaxConnectionsPerAddress: 512,
 		MaxHandshakes: 400, MaxHandshakesPerAddress: 200, MaxMemory: 640 << 20}, o)
 	require.Equal(t, 256, o.moreStreams(o.MaxSessions))
 
-	o = ServerOptions{}
+	o = Options{}
 	require.NoError(t, o.fill(1024))
 	require.Equal(t, 480, o.MaxConnections)
 	require.Equal(t, 480, o.MaxConnectionsPerAddress)
-	o = ServerOptions{MaxConnections: 10_000, MaxConnectionsPerAddress: 7}
+	o = Options{MaxConnections: 10_000, MaxConnectionsPerAddress: 7}
 	require.NoError(t, o.fill(1<<20))
 	require.Equal(t, 10_000, o.MaxConnections)
 	require.Equal(t, 7, o.MaxConnectionsPerAddress)
 
 	for want, c := range map[string]struct {
-		opt   ServerOptions
+		opt   Options
 		files uint64
 	}{
-		"room for 480 connections, not for 481":                      {ServerOptions{MaxConnections: 481}, 1024},
-		"a limit of 100 open files":                                  {ServerOptions{}, 100},
-		"a limit of 1 open files":                                    {ServerOptions{}, 1},
-		"at most -1 sessions":                                        {ServerOptions{MaxSessions: -1}, 0},
-		"at most -5 bytes of memory":                                 {ServerOptions{MaxMemory: -5}, 0},
-		"1000 sessions take 1564 MiB of memory, and 640 are allowed": {ServerOptions{MaxSessions: 1000}, 0},
+		"room for 480 connections, not for 481":                      {Options{MaxConnections: 481}, 1024},
+		"a limit of 100 open files":                                  {Options{}, 100},
+		"a limit of 1 open files":                                    {Options{}, 1},
+		"at most -1 sessions":                                        {Options{MaxSessions: -1}, 0},
+		"at most -5 bytes of memory":                                 {Options{MaxMemory: -5}, 0},
+		"1000 sessions take 1564 MiB of memory, and 640 are allowed": {Options{MaxSessions: 1000}, 0},
 	} {
 		err := c.opt.fill(c.files)
 		require.ErrorContains(t, err, want)
@@ -48,14 +48,15 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func gateOf(t *testing.T, o ServerOptions) *gate {
+func gateOf(t *testing.T, o Options) *gate {
 	t.Helper()
 	require.NoError(t, o.fill(0))
 	return newGate(&o)
 }
 
 func TestGate(t *testing.T) {
-	g := gateOf(t, ServerOptions{})
+	t.Parallel()
+	g := gateOf(t, Options{})
 	from := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
 	var visits []*visit
 	for i := range 128 {
@@ -79,7 +80,7 @@ func TestGate(t *testing.T) {
 	require.Nil(t, g.enter(from(99)), "who was admitted had no stranger's place any more")
 	require.Equal(t, 512+128-1, g.count)
 
-	g = gateOf(t, ServerOptions{MaxConnections: 8, MaxConnectionsPerAddress: 4})
+	g = gateOf(t, Options{MaxConnections: 8, MaxConnectionsPerAddress: 4})
 	visits = nil
 	for i := range 8 {
 		v := g.enter(from(byte(i / 4)))
@@ -112,8 +113,9 @@ func TestPrefixOf(t *testing.T) {
 
 // TestGatePace: handshakes of one address wait for those before, and those of others for neither.
 func TestGatePace(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := gateOf(t, ServerOptions{MaxHandshakes: 1000, MaxHandshakesPerAddress: 10, MaxConnectionsPerAddress: 4})
+		g := gateOf(t, Options{MaxHandshakes: 1000, MaxHandshakesPerAddress: 10, MaxConnectionsPerAddress: 4})
 		come := func(last byte) time.Duration {
 			v := g.enter(&net.TCPAddr{IP: net.IPv4(192, 0, 2, last)})
 			require.NotNil(t, v)

@@ -34,7 +34,7 @@ func (a *Admission) principal() (identity.Principal, error) {
 }
 
 // fill sets the bounds that are automatic, and refuses those that contradict each other or the limit of open files, 0 if unknown.
-func (o *ServerOptions) fill(files uint64) error {
+func (o *Options) fill(files uint64) error {
 	for name, n := range map[string]int64{
 		"sessions": int64(o.MaxSessions), "sessions per client": int64(o.MaxSessionsPerClient), "connections": int64(o.MaxConnections),
 		"connections per address": int64(o.MaxConnectionsPerAddress), "handshakes": int64(o.MaxHandshakes),
@@ -69,12 +69,12 @@ func (o *ServerOptions) fill(files uint64) error {
 }
 
 // moreStreams is how many data streams there may be beyond the first of each of so many sessions, for which there is always room.
-func (o *ServerOptions) moreStreams(sessions int) int {
+func (o *Options) moreStreams(sessions int) int {
 	return int(max(0, min((o.MaxMemory-otherMemory)/streamMemory-int64(sessions), 1<<20)))
 }
 
-// ServerOptions configure a Server. Reload can change those of the second group while it runs.
-type ServerOptions struct {
+// Options configure a Server. Reload can change those of the second group while it runs.
+type Options struct {
 	Home       string            // folder of identity, authorised clients and invitations; "" is the user's
 	Listen     string            // address, such as ":7433"
 	Socket     *net.TCPListener  // listened on already, as by systemd, in place of Listen; Serve closes it
@@ -84,7 +84,7 @@ type ServerOptions struct {
 	Congestion string            // congestion control, "" is automatic
 	Log        *slog.Logger
 	Audit      *slog.Logger // who did what to which entry, with its digest and outcome; nil is nowhere
-	TLS        ServerTLS    // certificates beside keys; of the second group but for Cert and Key
+	TLS        TLS          // certificates beside keys; of the second group but for Cert and Key
 
 	Shares               []Share        // what is offered
 	Clients              []Admission    // who is admitted beside those in authorized_clients
@@ -118,7 +118,7 @@ type Share struct {
 // Admission is what a server grants one client.
 type Admission struct {
 	Key         string                    // the client's key, or
-	Certificate string                    // the name in its certificate with the kind, such as "dns:nas.example.org"; "*" is any that is not named. It needs ServerTLS.ClientCA
+	Certificate string                    // the name in its certificate with the kind, such as "dns:nas.example.org"; "*" is any that is not named. It needs TLS.ClientCA
 	Name        string                    // for people
 	Rights      map[string]session.Rights // by share; "*" stands for those not named. They add to what authorized_clients says; nil admits nobody
 	Allow       []netip.Prefix            // addresses that it may come from; nil is any

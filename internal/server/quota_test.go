@@ -15,7 +15,6 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // inPlace is what a folder holds, partial files included, as its owner would count it. It is not the state of one moment unless a second look finds
@@ -39,11 +38,11 @@ func inPlace(dir string) (h holding, seen string) {
 // TestShareQuota has twenty writers fill a share of limited size, some of which replace what is there, or send what has no end. It is never
 // exceeded, nor left unused.
 func TestShareQuota(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	const quota, files, writers, each = 24 << 20, 40, 20, 4
-	s := serveWith(t, ServerOptions{}, identity.Read|identity.Write)
+	s := serveWith(t, Options{}, identity.Read|identity.Write)
 	defer s.stop()
 	opt := s.opt
 	opt.Shares[0].Quota, opt.Shares[0].QuotaFiles = quota, files

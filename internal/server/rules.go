@@ -20,6 +20,7 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -29,7 +30,7 @@ type rules struct {
 	shares      map[string]*openShare
 	first       string // share
 	clients     map[identity.Principal]*Admission
-	tls         ServerTLS             // of which authorities are
+	tls         TLS                   // of which authorities are
 	authorities *identity.Authorities // that vouch for clients; nil: nobody does
 	allow       []netip.Prefix
 	clientRate  int64 // of those that have none of their own
@@ -68,7 +69,7 @@ func (s *Server) setRate(l *limit, bitsPerSecond int64) {
 }
 
 // rulesOf checks options and opens the folders that are not open yet.
-func (s *Server) rulesOf(opt *ServerOptions, present *rules) (r *rules, err error) {
+func (s *Server) rulesOf(opt *Options, present *rules) (r *rules, err error) {
 	var opened []*shareFolder
 	r = &rules{shares: make(map[string]*openShare), clients: make(map[identity.Principal]*Admission), tls: opt.TLS, allow: opt.Allow, clientRate: opt.ClientRateLimit}
 	defer func() {
@@ -142,7 +143,7 @@ func closeFolders(folders []*shareFolder) {
 // Reload puts shares, clients and their CAs, allowed addresses, rate limits and bounds of sessions into force without touching running sessions, but
 // those of clients that lose their right. Their rates change at once. Home, Listen, Socket, Datagrams and what concerns sockets and logs stay as they
 // were. After an error nothing has changed.
-func (s *Server) Reload(opt ServerOptions) error {
+func (s *Server) Reload(opt Options) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	present := s.rules.Load()
@@ -228,7 +229,7 @@ func (s *Server) refresh(name string) error {
 }
 
 // enforce puts rules into force.
-func (s *Server) enforce(opt *ServerOptions, r *rules) {
+func (s *Server) enforce(opt *Options, r *rules) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rules.Store(r)
@@ -383,7 +384,7 @@ func (g *guest) openPath(name, p string, need session.Rights) (*openShare, error
 		return nil, err
 	}
 	first, _, _ := strings.Cut(rest, "/")
-	_, notSnapshot := disk.SnapshotTime(first)
+	_, notSnapshot := snapshot.ParseName(first)
 	owned, failed := series.Owned(string(g.who.id))
 	if failed != nil || !owned || notSnapshot != nil && (rest != "" || need != identity.List) {
 		return nil, err
@@ -404,7 +405,7 @@ func (g *guest) openList(name, p string) (share *openShare, shown func(disk.Meta
 			return share, func(disk.Meta) bool { return true }, nil
 		}
 		return share, func(m disk.Meta) bool {
-			_, err := disk.SnapshotTime(m.Path)
+			_, err := snapshot.ParseName(m.Path)
 			return err == nil || m.Kind == disk.Symlink
 		}, nil
 	}

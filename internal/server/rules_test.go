@@ -19,7 +19,6 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 var rates = flag.Bool("rates", false, "measure rate limits on the clock: a minute and a half on a quiet host")
@@ -35,7 +34,7 @@ func pin(t *testing.T, home string) string {
 }
 
 // admitting is a server that admits one client by its options.
-func admitting(t *testing.T, home string, opt ServerOptions) (*site, ServerOptions) {
+func admitting(t *testing.T, home string, opt Options) (*site, Options) {
 	t.Helper()
 	opt.Clients = []Admission{{Key: pin(t, home), Name: "one", Rights: map[string]session.Rights{"data": identity.Read | identity.Write}}}
 	s := serveWith(t, opt, identity.Read|identity.Write)
@@ -45,11 +44,12 @@ func admitting(t *testing.T, home string, opt ServerOptions) (*site, ServerOptio
 
 // TestReload changes the rate of a session that runs, and what the next one may do.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	for _, push := range []bool{true, false} {
 		t.Run(fmt.Sprintf("push=%t", push), func(t *testing.T) {
-			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			t.Parallel()
 			home, dir := t.TempDir(), t.TempDir()
-			s, opt := admitting(t, home, ServerOptions{RateLimit: 8 * kbit}) // hours
+			s, opt := admitting(t, home, Options{RateLimit: 8 * kbit}) // hours
 			defer s.stop()
 			from, to := dir, s.dir
 			if !push {
@@ -124,9 +124,9 @@ func held(t *testing.T, c *client.Client, s *site, u session.URL) (ended chan er
 // TestRevoked ends the running session of a client that is revoked, whether it was admitted by the options or by an invitation, and of one
 // whose right is taken away.
 func TestRevoked(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	home := t.TempDir()
-	s, opt := admitting(t, home, ServerOptions{})
+	s, opt := admitting(t, home, Options{})
 	defer s.stop()
 	c := newClient(t, home, client.Options{Pin: s.Pin(), RetryFor: time.Hour})
 	expect := func(ended chan error, text string) {
@@ -164,24 +164,24 @@ func TestRevoked(t *testing.T) {
 
 // TestRefusals has a client hear what it may not.
 func TestRefusals(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	home := t.TempDir()
-	s, opt := admitting(t, home, ServerOptions{})
+	s, opt := admitting(t, home, Options{})
 	defer s.stop()
 	c := newClient(t, home, client.Options{Pin: s.Pin()})
 	elsewhere := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
 	here := append([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, elsewhere...)
 	for _, x := range []struct {
 		text   string
-		change func(*ServerOptions)
+		change func(*Options)
 	}{
-		{"", func(o *ServerOptions) { o.Allow, o.Clients[0].Allow, o.Shares[0].Allow = here, here, here }},
-		{"the address 127.0.0.1 may not use this server", func(o *ServerOptions) { o.Allow = elsewhere }},
-		{"the address 127.0.0.1 may not be used with this client's key", func(o *ServerOptions) { o.Clients[0].Allow = elsewhere }},
-		{`the address 127.0.0.1 may not use share "data"`, func(o *ServerOptions) { o.Shares[0].Allow = elsewhere }},
-		{`share "data" may not be listed`, func(o *ServerOptions) { o.Shares[0].Rights = identity.Write }},
-		{`there is no share "data" for this client`, func(o *ServerOptions) { o.Clients[0].Rights = map[string]session.Rights{"other": identity.Read} }},
-		{"", func(o *ServerOptions) { o.Clients[0].Rights = map[string]session.Rights{"*": identity.List} }},
+		{"", func(o *Options) { o.Allow, o.Clients[0].Allow, o.Shares[0].Allow = here, here, here }},
+		{"the address 127.0.0.1 may not use this server", func(o *Options) { o.Allow = elsewhere }},
+		{"the address 127.0.0.1 may not be used with this client's key", func(o *Options) { o.Clients[0].Allow = elsewhere }},
+		{`the address 127.0.0.1 may not use share "data"`, func(o *Options) { o.Shares[0].Allow = elsewhere }},
+		{`share "data" may not be listed`, func(o *Options) { o.Shares[0].Rights = identity.Write }},
+		{`there is no share "data" for this client`, func(o *Options) { o.Clients[0].Rights = map[string]session.Rights{"other": identity.Read} }},
+		{"", func(o *Options) { o.Clients[0].Rights = map[string]session.Rights{"*": identity.List} }},
 	} {
 		now := opt
 		now.Shares, now.Clients = []Share{opt.Shares[0]}, []Admission{opt.Clients[0]}
@@ -215,7 +215,7 @@ func TestRates(t *testing.T) {
 	}
 	for _, push := range []bool{true, false} {
 		const clients, long = 10, 30 * time.Second // what waits in the kernel counts, some 500 kB
-		s := serveWith(t, ServerOptions{RateLimit: 100 * Mbit, ClientRateLimit: 20 * Mbit}, identity.Read|identity.Write)
+		s := serveWith(t, Options{RateLimit: 100 * Mbit, ClientRateLimit: 20 * Mbit}, identity.Read|identity.Write)
 		sessiontest.RandomFile(t, filepath.Join(s.dir, "f"), 64<<20)
 		ctx, cancel := context.WithCancel(t.Context())
 		streams := make(map[identity.Principal]int)
@@ -271,7 +271,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // A share whose folder is removed is refused as a whole, and serves again once there is a folder of this path, without a restart.
 func TestShareFolderReplaced(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	c := newClient(t, t.TempDir(), client.Options{})

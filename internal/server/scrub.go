@@ -8,8 +8,8 @@ import (
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
-	"github.com/fxfer/fxfer/internal/ledger"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -33,7 +33,7 @@ func (s *Server) scrub(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	if len(m.Paths) != 1 {
 		return wire.Errorf(wire.CodeProtocol, "a scrub is of one path")
 	}
-	if _, err := disk.SnapshotTime(m.Snapshot); err != nil {
+	if _, err := snapshot.ParseName(m.Snapshot); err != nil {
 		return &wire.Error{Code: wire.CodePath, Text: err.Error()}
 	}
 	p := seriesPath(m.Paths[0])
@@ -63,10 +63,10 @@ func (s *Server) scrub(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	start := time.Now()
 	done := make(chan error, 1)
 	go session.WhenIdle(func() {
-		done <- x.run(ctx, func(visit func(string, [32]byte) error) error { return ledger.Digests(state, m.Snapshot, visit) },
-			func(visit func(string, string) error) error { return ledger.Links(state, m.Snapshot, visit) },
+		done <- x.run(ctx, func(visit func(string, [32]byte) error) error { return snapshot.Digests(state, m.Snapshot, visit) },
+			func(visit func(string, string) error) error { return snapshot.Links(state, m.Snapshot, visit) },
 			func(visit func(string, string) error) error {
-				_, err := ledger.Failures(state, m.Snapshot, visit)
+				_, err := snapshot.Failures(state, m.Snapshot, visit)
 				return err
 			})
 	})

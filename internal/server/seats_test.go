@@ -14,17 +14,17 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // TestSeats fills a server: another session is refused with the reason, and one that waits gets its turn.
 func TestSeats(t *testing.T) {
-	for name, opt := range map[string]ServerOptions{
+	t.Parallel()
+	for name, opt := range map[string]Options{
 		"this client has 1 sessions": {MaxSessionsPerClient: 1},
 		"the server has 1 sessions":  {MaxSessions: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			t.Parallel()
 			s := serveWith(t, opt, identity.Read|identity.Write)
 			defer s.stop()
 			home, source := t.TempDir(), filepath.Join(t.TempDir(), "f")
@@ -83,7 +83,7 @@ func (s *Server) opened() int { s.mu.Lock(); defer s.mu.Unlock(); return s.more 
 
 // TestPastSessions: the data streams of a session that had no seat, or has ended, don't take the place of strangers for long.
 func TestPastSessions(t *testing.T) {
-	s := serveWith(t, ServerOptions{}, identity.Read)
+	s := serveWith(t, Options{}, identity.Read)
 	defer s.stop()
 	id := [16]byte{1}
 	s.pass(id)
@@ -99,7 +99,7 @@ func TestPastSessions(t *testing.T) {
 
 // TestStreamsInAll: each session has room for one data stream, however many there are, and of the others its part.
 func TestStreamsInAll(t *testing.T) {
-	s := &Server{seats: seats{most: 4, taken: 1}, opt: ServerOptions{MaxMemory: otherMemory + 14*streamMemory}}
+	s := &Server{seats: seats{most: 4, taken: 1}, opt: Options{MaxMemory: otherMemory + 14*streamMemory}}
 	greedy, modest := &serverSession{}, &serverSession{}
 	var leave []func()
 	for range 1 + 10 {

@@ -40,9 +40,9 @@ const (
 	staleAfter = 14 * 24 * time.Hour
 )
 
-// Server offers shares. NewServer makes one that listens already.
+// Server offers shares. New makes one that listens already.
 type Server struct {
-	opt       ServerOptions // of which what Reload changes is in rules
+	opt       Options // of which what Reload changes is in rules
 	log       *slog.Logger
 	store     *identity.Store
 	key       ed25519.PrivateKey
@@ -95,8 +95,8 @@ type serverSession struct {
 	offered int // the client was told last
 }
 
-// NewServer opens the shares and listens. The caller calls Serve next.
-func NewServer(opt ServerOptions) (*Server, error) {
+// New opens the shares and listens. The caller calls Serve next.
+func New(opt Options) (*Server, error) {
 	s := &Server{
 		opt: opt, log: opt.Log, began: time.Now(), tally: newTally(), sessions: make(map[[16]byte]*serverSession),
 		guests: make(map[*guest]transport.Conn), busy: make(map[identity.Principal]*busyClient), seats: seats{of: make(map[string]int)},

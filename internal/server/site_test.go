@@ -18,16 +18,16 @@ type site struct {
 
 func serve(t *testing.T, rights session.Rights) *site {
 	t.Helper()
-	return serveWith(t, ServerOptions{}, rights)
+	return serveWith(t, Options{}, rights)
 }
 
-func serveWith(t *testing.T, opt ServerOptions, rights session.Rights) *site {
+func serveWith(t *testing.T, opt Options, rights session.Rights) *site {
 	t.Helper()
 	s := &site{dir: t.TempDir()}
 	var err error
 	opt.Home, opt.Listen = t.TempDir(), "127.0.0.1:0"
 	opt.Shares = []Share{{Name: "data", Dir: s.dir, Rights: rights}}
-	s.Server, err = NewServer(opt)
+	s.Server, err = New(opt)
 	require.NoError(t, err)
 	s.stop = sessiontest.Run(t, s.Server)
 	return s

@@ -14,7 +14,6 @@ import (
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
-	"github.com/fxfer/fxfer/internal/ledger"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -38,15 +37,15 @@ type storing struct {
 	tree     *disk.Tree // of the new one
 	previous *disk.Tree // nil for none
 	resumed  bool
-	own      bool           // the folder itself came with metadata
-	keep     snapshot.Keep  // of the share, which applies once the snapshot is complete
-	done     bool           // it is
-	before   string         // name of the previous one, "" for none
-	state    *os.Root       // what is known about the series
-	ledger   *ledger.Ledger // digests
-	allowed  int64          // entries that may fail
-	failed   int64          // of those that did, noted
-	there    int64          // that did not, without the folder itself
+	own      bool             // the folder itself came with metadata
+	keep     snapshot.Keep    // of the share, which applies once the snapshot is complete
+	done     bool             // it is
+	before   string           // name of the previous one, "" for none
+	state    *os.Root         // what is known about the series
+	ledger   *snapshot.Ledger // digests
+	allowed  int64            // entries that may fail
+	failed   int64            // of those that did, noted
+	there    int64            // that did not, without the folder itself
 	linked   map[disk.Identity]struct{}
 	log      *slog.Logger
 }
@@ -87,7 +86,7 @@ func mayName(series *disk.Series, name, pin string, now time.Time) error {
 	if owned, err := series.Owned(pin); err != nil || !owned {
 		return wire.Errorf(wire.CodeRight, "these snapshots are not this client's")
 	}
-	t, err := disk.SnapshotTime(name)
+	t, err := snapshot.ParseName(name)
 	if err != nil {
 		return &wire.Error{Code: wire.CodePath, Text: err.Error()}
 	}
@@ -101,7 +100,7 @@ func mayName(series *disk.Series, name, pin string, now time.Time) error {
 	case n > 0 && name < complete[n-1]:
 		return wire.Errorf(wire.CodePath, "a snapshot of %s can't be appended: %s is newer", name, complete[n-1])
 	case t.After(now.Add(nameAhead)):
-		return wire.Errorf(wire.CodePath, "%s is in the future: here it is %s", name, disk.SnapshotName(now))
+		return wire.Errorf(wire.CodePath, "%s is in the future: here it is %s", name, snapshot.Name(now))
 	}
 	return nil
 }
@@ -117,7 +116,7 @@ func (x *serverSession) spareSnapshots(p string) error {
 		return refuseTarget(err)
 	}
 	if first, _, _ := strings.Cut(rest, "/"); in != "" {
-		if _, err := disk.SnapshotTime(first); err == nil {
+		if _, err := snapshot.ParseName(first); err == nil {
 			return wire.Errorf(wire.CodePath, "%q is a snapshot, and not changed", p)
 		}
 	}
@@ -128,7 +127,7 @@ func (x *serverSession) spareSnapshots(p string) error {
 func (x *serverSession) store(ctx context.Context, conn transport.Conn) (*storing, error) {
 	m := x.hello
 	owner := string(x.guest.who.id)
-	if _, err := disk.SnapshotTime(m.Snapshot); err != nil {
+	if _, err := snapshot.ParseName(m.Snapshot); err != nil {
 		return nil, &wire.Error{Code: wire.CodePath, Text: err.Error()}
 	}
 	appends := !x.share.Rights.And(x.guest.grants.On(m.Share)).Has(identity.Write)
@@ -281,7 +280,7 @@ func (s *storing) open() (err error) {
 	if err := s.readLinked(); err != nil {
 		return err
 	}
-	s.ledger, err = ledger.Open(s.state, s.name)
+	s.ledger, err = snapshot.OpenLedger(s.state, s.name)
 	return err
 }
 
@@ -291,7 +290,7 @@ func (s *storing) readLinked() error {
 	if s.previous == nil {
 		return nil
 	}
-	err := ledger.Links(s.state, s.before, func(_, path string) error {
+	err := snapshot.Links(s.state, s.before, func(_, path string) error {
 		if m, err := s.previous.Stat(path); err == nil {
 			s.linked[disk.Identity{Ino: m.ID.Ino, Dev: m.ID.Dev}] = struct{}{}
 		}
@@ -520,7 +519,7 @@ func (s *Server) listSeries(conn transport.Conn, m *wire.Hello, g *guest) error 
 	defer state.Close()
 	var lacking []wire.Message
 	for _, name := range complete {
-		n, err := ledger.Failures(state, name, nil)
+		n, err := snapshot.Failures(state, name, nil)
 		if err != nil {
 			return refuseSource(err, m.Paths[0], m.Share)
 		}

@@ -24,14 +24,14 @@ type Status struct {
 	Addr    string
 	Pin     string
 
-	Sessions     int // of any intent
-	MaxSessions  int
-	Strangers    int // connections that are not admitted yet
-	MaxStrangers int
-	Shares       []ShareStatus   // by name
-	Transfers    []SessionStatus // that run, oldest first; without Timeline
-	Counters     Counters        // since the start
-	Certificates []Certificate   // whose end has to be watched
+	Sessions           int // of any intent
+	MaxSessions        int
+	Unauthenticated    int // connections that are not admitted yet
+	MaxUnauthenticated int
+	Shares             []ShareStatus   // by name
+	Transfers          []SessionStatus // that run, oldest first; without Timeline
+	Counters           Counters        // since the start
+	Certificates       []Certificate   // whose end has to be watched
 }
 
 // ShareStatus is a share with the space that is left there.
@@ -135,7 +135,7 @@ func outcomeOf(err error, failed int64) string {
 func (s *Server) Status() *Status {
 	st := &Status{
 		At: time.Now(), Started: s.began, Host: s.host, Addr: s.Addr().String(), Pin: s.Pin(),
-		Strangers: s.gate.size(), MaxStrangers: quarter(s.gate.most), Certificates: s.certificates(),
+		Unauthenticated: s.gate.size(), MaxUnauthenticated: quarter(s.gate.most), Certificates: s.certificates(),
 	}
 	s.mu.Lock()
 	st.Ready = s.serving && !s.draining

@@ -13,12 +13,11 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // A server shows a transfer while it runs, knows why it is slow from what the client tells, and remembers it.
 func TestStatus(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	dir := t.TempDir()
@@ -61,8 +60,8 @@ func TestStatus(t *testing.T) {
 	st := s.Status()
 	require.Empty(t, st.Transfers)
 	require.Equal(t, map[string]int64{"receive": 1}, st.Counters.Begun)
-	require.Len(t, st.Counters.Flows, 1)
-	f := st.Counters.Flows[0]
+	require.Len(t, st.Counters.Traffic, 1)
+	f := st.Counters.Traffic[0]
 	require.Equal(t, int64(len(data)), f.Bytes)
 	require.Equal(t, int64(1), f.Files[string(session.Committed)])
 	require.Equal(t, map[string]int64{OutcomeDone: 1}, f.Sessions)
@@ -79,7 +78,7 @@ func TestStatus(t *testing.T) {
 
 // A transfer that is cancelled ends at once, and goes on with the same command.
 func TestCancel(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	dir, home := t.TempDir(), t.TempDir()
@@ -106,7 +105,7 @@ func TestCancel(t *testing.T) {
 
 // What is refused is counted.
 func TestRefusalsCounted(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read)
 	defer s.stop()
 	_, err := newClient(t, t.TempDir(), client.Options{Pin: s.Pin()}).List(t.Context(), s.plain(t, ""))

@@ -17,11 +17,11 @@ import (
 type Counters struct {
 	Refused map[string]int64 // by reason
 	Begun   map[string]int64 // sessions, by intent
-	Flows   []Flow           // by share and direction, where there was any
+	Traffic []ShareTraffic   // by share and direction, where there was any
 }
 
-// Flow is what went one way through one share.
-type Flow struct {
+// ShareTraffic is what went one way through one share.
+type ShareTraffic struct {
 	Share   string
 	Receive bool
 
@@ -57,7 +57,7 @@ type tally struct {
 	mu      sync.Mutex
 	refused map[string]int64
 	begun   map[string]int64
-	flows   map[flowKey]*Flow
+	flows   map[flowKey]*ShareTraffic
 	past    []SessionStatus // latest last
 }
 
@@ -67,7 +67,7 @@ type flowKey struct {
 }
 
 func newTally() *tally {
-	return &tally{refused: make(map[string]int64), begun: make(map[string]int64), flows: make(map[flowKey]*Flow)}
+	return &tally{refused: make(map[string]int64), begun: make(map[string]int64), flows: make(map[flowKey]*ShareTraffic)}
 }
 
 func (t *tally) refuse(reason string) {
@@ -83,13 +83,13 @@ func (t *tally) begin(i wire.Intent) {
 }
 
 // add lets f add to the flow of a share.
-func (t *tally) add(share string, receive bool, f func(*Flow)) {
+func (t *tally) add(share string, receive bool, f func(*ShareTraffic)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := flowKey{share, receive}
 	flow := t.flows[key]
 	if flow == nil {
-		flow = &Flow{
+		flow = &ShareTraffic{
 			Share: share, Receive: receive, Sessions: make(map[string]int64), Files: make(map[string]int64), Stages: make(map[string]time.Duration),
 			Limits: make(map[string]time.Duration),
 			Blocks: BlockTimes{Bounds: transfer.BlockBounds[:], Counts: make([]int64, len(transfer.BlockBounds)+1)},
@@ -100,7 +100,7 @@ func (t *tally) add(share string, receive bool, f func(*Flow)) {
 }
 
 func (t *tally) end(st SessionStatus) {
-	t.add(st.Share, st.Receive, func(f *Flow) {
+	t.add(st.Share, st.Receive, func(f *ShareTraffic) {
 		f.Sessions[st.Outcome]++
 		if st.Outcome == OutcomeDone {
 			f.LastDone = st.Ended
@@ -130,7 +130,7 @@ func (t *tally) counters() Counters {
 		f := *flow
 		f.Sessions, f.Files, f.Stages, f.Limits = maps.Clone(f.Sessions), maps.Clone(f.Files), maps.Clone(f.Stages), maps.Clone(f.Limits)
 		f.Blocks.Counts = slices.Clone(f.Blocks.Counts)
-		c.Flows = append(c.Flows, f)
+		c.Traffic = append(c.Traffic, f)
 	}
 	return c
 }
@@ -240,7 +240,7 @@ func (b *book) judgeLocked(receive bool, latest time.Duration) {
 		}
 	}
 	b.judged = until
-	b.tally.add(b.fixed.Share, receive, func(f *Flow) {
+	b.tally.add(b.fixed.Share, receive, func(f *ShareTraffic) {
 		for limiter, d := range held {
 			f.Limits[limiter] += d
 		}
@@ -279,7 +279,7 @@ func (b *book) countLocked(sender *diagnose.Sample) {
 	if x.sender != nil {
 		now.resent = x.sender.Stats().Resent
 	}
-	b.tally.add(b.fixed.Share, b.fixed.Receive, func(f *Flow) {
+	b.tally.add(b.fixed.Share, b.fixed.Receive, func(f *ShareTraffic) {
 		p, q := now.progress, was.progress
 		grow(&f.Bytes, q.Written, &p.Written)
 		grow(&f.Resumed, q.Resumed, &p.Resumed)

@@ -8,9 +8,9 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 )
 
-// ServerTLS lets a server and clients know each other by certificates, beside those that know each other by keys. It names files, PEM, which are read again
+// TLS lets a server and clients know each other by certificates, beside those that know each other by keys. It names files, PEM, which are read again
 // when they have changed.
-type ServerTLS struct {
+type TLS struct {
 	Cert string // of the certificate that clients get that ask for one, with those of intermediate CAs behind it; "" is none
 	Key  string // of its private key
 
@@ -19,7 +19,7 @@ type ServerTLS struct {
 }
 
 // files are those that are named.
-func (t *ServerTLS) files() (all []string) {
+func (t *TLS) files() (all []string) {
 	for _, name := range []string{t.Cert, t.Key, t.ClientCA, t.ClientCRL} {
 		if name != "" && name != session.SystemCA {
 			all = append(all, name)
@@ -29,7 +29,7 @@ func (t *ServerTLS) files() (all []string) {
 }
 
 // folders are where the files are, and where they are if they are symlinks.
-func (t *ServerTLS) folders() (all []string) {
+func (t *TLS) folders() (all []string) {
 	for _, name := range t.files() {
 		all = append(all, filepath.Dir(name))
 		if target, err := filepath.EvalSymlinks(name); err == nil {
@@ -40,7 +40,7 @@ func (t *ServerTLS) folders() (all []string) {
 }
 
 // Check reads the files and says what is wrong with them, and in which.
-func (t *ServerTLS) Check() (file string, err error) {
+func (t *TLS) Check() (file string, err error) {
 	if err := session.BothOrNone(t.Cert, t.Key); err != nil {
 		return t.Cert + t.Key, err
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // pki is a folder of certificates: of servers and clients, each by a CA of its own below one root.
@@ -59,8 +58,8 @@ func (p *pki) pair(name string) client.TLS {
 }
 
 // server is a server's.
-func (p *pki) server() ServerTLS {
-	return ServerTLS{Cert: p.at("server.crt"), Key: p.at("server.key"), ClientCA: p.ca}
+func (p *pki) server() TLS {
+	return TLS{Cert: p.at("server.crt"), Key: p.at("server.key"), ClientCA: p.ca}
 }
 
 const all = identity.Read | identity.Write
@@ -72,12 +71,12 @@ func named(name string) Admission {
 
 // TestCertificates has a client and a server that know each other by certificates, keys, or one of each.
 func TestCertificates(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	p := newPKI(t)
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		t.Run(string(by), func(t *testing.T) {
 			home := t.TempDir()
-			s := serveWith(t, ServerOptions{TLS: p.server(), Clients: []Admission{
+			s := serveWith(t, Options{TLS: p.server(), Clients: []Admission{
 				named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]session.Rights{"*": all}},
 			}}, all)
 			defer s.stop()
@@ -117,6 +116,7 @@ func TestCertificates(t *testing.T) {
 
 // TestCertificateRefusals: each side says why it does not take the other's certificate, and nothing falls back to keys.
 func TestCertificateRefusals(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	other := testca.New(t, "Other")
 	p.write(t, "other.pem", testca.PEM(other.Cert))
@@ -135,24 +135,24 @@ func TestCertificateRefusals(t *testing.T) {
 		t.Run(string(by), func(t *testing.T) {
 			home := t.TempDir()
 			clients := []Admission{named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]session.Rights{"*": all}}}
-			s := serveWith(t, ServerOptions{TLS: p.server(), Clients: clients}, all)
+			s := serveWith(t, Options{TLS: p.server(), Clients: clients}, all)
 			defer s.stop()
-			keys := serveWith(t, ServerOptions{Clients: clients[1:]}, all)
+			keys := serveWith(t, Options{Clients: clients[1:]}, all)
 			defer keys.stop()
 			expired := testca.Server()
 			expired.NotAfter = time.Now().Add(-time.Minute)
 			p.servers.Issue(t, expired, "ecdsa").Write(t, p.dir, "old")
-			old := serveWith(t, ServerOptions{TLS: ServerTLS{Cert: p.at("old.crt"), Key: p.at("old.key")}, Clients: clients[1:]}, all)
+			old := serveWith(t, Options{TLS: TLS{Cert: p.at("old.crt"), Key: p.at("old.key")}, Clients: clients[1:]}, all)
 			defer old.stop()
 			role := testca.Server()
 			role.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 			p.servers.Issue(t, role, "ecdsa").Write(t, p.dir, "role")
-			wrong := serveWith(t, ServerOptions{TLS: ServerTLS{Cert: p.at("role.crt"), Key: p.at("role.key")}, Clients: clients[1:]}, all)
+			wrong := serveWith(t, Options{TLS: TLS{Cert: p.at("role.crt"), Key: p.at("role.key")}, Clients: clients[1:]}, all)
 			defer wrong.stop()
 			far := testca.Server()
 			far.IPAddresses = nil
 			p.servers.Issue(t, far, "ecdsa").Write(t, p.dir, "far")
-			named := serveWith(t, ServerOptions{TLS: ServerTLS{Cert: p.at("far.crt"), Key: p.at("far.key")}, Clients: clients[1:]}, all)
+			named := serveWith(t, Options{TLS: TLS{Cert: p.at("far.crt"), Key: p.at("far.key")}, Clients: clients[1:]}, all)
 			defer named.stop()
 			for name, test := range map[string]struct {
 				at   *site
@@ -208,22 +208,23 @@ func TestCertificateRefusals(t *testing.T) {
 	}
 	_, err = client.NewClient(client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.at("none")}})
 	require.Equal(t, session.KindLocalDisk, session.KindOf(err))
-	for _, opt := range []ServerOptions{
-		{TLS: ServerTLS{Key: p.at("nas.key")}}, {TLS: ServerTLS{ClientCRL: p.at("x")}}, {Clients: []Admission{named("dns:x")}},
+	for _, opt := range []Options{
+		{TLS: TLS{Key: p.at("nas.key")}}, {TLS: TLS{ClientCRL: p.at("x")}}, {Clients: []Admission{named("dns:x")}},
 		{TLS: p.server(), Clients: []Admission{named("x")}}, {TLS: p.server(), Clients: []Admission{named("dns:x"), named("dns:X")}},
 		{TLS: p.server(), Clients: []Admission{{Certificate: "dns:x", Key: strings.Repeat("A", 43)}}},
 	} {
 		opt.Home, opt.Listen, opt.Shares = t.TempDir(), "127.0.0.1:0", []Share{{Name: "data", Dir: t.TempDir(), Rights: all}}
-		_, err := NewServer(opt)
+		_, err := New(opt)
 		require.Equal(t, session.KindUsage, session.KindOf(err), "%v", err)
 	}
 }
 
 // TestNamedRights: what is said of a name, of all names, and in authorized_clients.
 func TestNamedRights(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	var audit lines
-	s := serveWith(t, ServerOptions{TLS: p.server(), Audit: slog.New(slog.NewJSONHandler(&audit, nil)), Clients: []Admission{
+	s := serveWith(t, Options{TLS: p.server(), Audit: slog.New(slog.NewJSONHandler(&audit, nil)), Clients: []Admission{
 		{Name: "nas", Certificate: "dns:nas.example.org", Rights: map[string]session.Rights{"data": all}, MaxSessions: 1},
 		{Name: "any", Certificate: "*", Rights: map[string]session.Rights{"data": identity.List}},
 	}}, all)
@@ -274,11 +275,12 @@ func (l *lines) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.tex
 
 // TestRevokedCertificate: a list that is renewed ends the sessions of what is on it, and no others.
 func TestRevokedCertificate(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	tls := p.server()
 	list := func(certs ...*x509.Certificate) []byte { return p.clients.Revoke(t, time.Hour, certs...) }
 	tls.ClientCRL = p.write(t, "crl", list())
-	s := serveWith(t, ServerOptions{TLS: tls, Clients: []Admission{named("*")}}, all)
+	s := serveWith(t, Options{TLS: tls, Clients: []Admission{named("*")}}, all)
 	defer s.stop()
 	nas, laptop := newClient(t, t.TempDir(), client.Options{TLS: p.pair("nas")}), newClient(t, t.TempDir(), client.Options{TLS: p.pair("laptop")})
 	ended := held(t, nas, s, s.plain(t, "held"))
@@ -310,11 +312,12 @@ func TestRevokedCertificate(t *testing.T) {
 // TestRenewedMeanwhile: a transfer goes on while the certificates of both sides are renewed, with streams of the new ones. A pair that does not match
 // changes nothing.
 func TestRenewedMeanwhile(t *testing.T) {
+	t.Parallel()
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		t.Run(string(by), func(t *testing.T) {
 			p := newPKI(t)
 			var log lines
-			s := serveWith(t, ServerOptions{TLS: p.server(), Log: slog.New(slog.NewJSONHandler(&log, nil)), Clients: []Admission{named("dns:nas.example.org")}}, all)
+			s := serveWith(t, Options{TLS: p.server(), Log: slog.New(slog.NewJSONHandler(&log, nil)), Clients: []Admission{named("dns:nas.example.org")}}, all)
 			defer s.stop()
 			c := newClient(t, t.TempDir(), client.Options{TLS: p.pair("nas"), Transport: by, Streams: 4})
 			r, w := io.Pipe()
@@ -359,9 +362,10 @@ func TestRenewedMeanwhile(t *testing.T) {
 // TestJoinByAnother: a data stream is taken only of the client whose session it is, also where all secrets are known. A renewed certificate of the same
 // name is the same client.
 func TestJoinByAnother(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	p.root.Issue(t, testca.Client("nas.example.org"), "rsa").Write(t, p.dir, "renewed")
-	s := serveWith(t, ServerOptions{TLS: p.server(), Clients: []Admission{named("*")}}, all)
+	s := serveWith(t, Options{TLS: p.server(), Clients: []Admission{named("*")}}, all)
 	defer s.stop()
 	ended := held(t, newClient(t, t.TempDir(), client.Options{TLS: p.pair("nas")}), s, s.plain(t, "held"))
 	var hello *wire.Hello
@@ -407,6 +411,7 @@ func TestJoinByAnother(t *testing.T) {
 
 // TestForeignPKI uses what openssl makes: a root, intermediate CAs, RSA and ECDSA, and a revocation list.
 func TestForeignPKI(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("no openssl")
 	}
@@ -453,7 +458,7 @@ openssl ca -config ext -name rule -keyfile middle.key -cert middle.crt -gencrl -
 	p.ca = p.at("root.crt")
 	tls := p.server()
 	tls.ClientCRL = p.at("crl.pem")
-	s := serveWith(t, ServerOptions{TLS: tls, Clients: []Admission{named("uri:spiffe://example.org/nas"), named("cn:plain")}}, all)
+	s := serveWith(t, Options{TLS: tls, Clients: []Admission{named("uri:spiffe://example.org/nas"), named("cn:plain")}}, all)
 	defer s.stop()
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		for _, who := range []string{"nas", "plain"} {

@@ -113,6 +113,13 @@ func (s *StreamSet) Streams() []*DataStream {
 	return slices.Collect(maps.Values(s.conns))
 }
 
+// Find returns the open stream with a number, nil if there is none.
+func (s *StreamSet) Find(id uint64) *DataStream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns[id]
+}
+
 // Beyond returns the streams that are more than most, those that came last, without those that are retired.
 func (s *StreamSet) Beyond(most int) []*DataStream {
 	live := slices.DeleteFunc(s.Streams(), func(d *DataStream) bool { return d.Retired.Load() })

@@ -8,6 +8,7 @@ import (
 
 // A peer that was stopped for a while is no black hole, even if it answers the small packets first.
 func TestDoubtIsNoProof(t *testing.T) {
+	t.Parallel()
 	l, err := listenTCP("127.0.0.1:0", Config{Identity: testIdentity(t)})
 	require.NoError(t, err)
 	defer l.Close()

@@ -179,6 +179,7 @@ func TestRefusal(t *testing.T) {
 
 // TestNobodyListens: where no server is, and where it is gone, QUIC notices as TCP does.
 func TestNobodyListens(t *testing.T) {
+	t.Parallel()
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		free, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(host)})
 		if err != nil {

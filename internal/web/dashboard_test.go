@@ -14,6 +14,7 @@ var screenshots = flag.String("screenshots", "", "folder for pictures of the das
 
 // A person follows a transfer from its start to its end, sees what holds it back, cancels another and revokes the client.
 func TestDashboard(t *testing.T) {
+	t.Parallel()
 	b := openBrowser(t)
 	s := start(t, fxfer.Options{RateLimit: 48e6})
 	b.screen(1280, 900, false)

@@ -112,8 +112,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	put(&ready, number(st.Ready))
 	put(&sessions, float64(st.Sessions))
 	put(&sessionsMax, float64(st.MaxSessions))
-	put(&strangers, float64(st.Strangers))
-	put(&strangersMax, float64(st.MaxStrangers))
+	put(&strangers, float64(st.Unauthenticated))
+	put(&strangersMax, float64(st.MaxUnauthenticated))
 	for _, intent := range fxfer.Intents() {
 		put(&begun, float64(st.Counters.Begun[intent]), intent)
 	}
@@ -129,8 +129,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	present(st, put)
-	for i := range st.Counters.Flows {
-		c.flow(&st.Counters.Flows[i], put, out)
+	for i := range st.Counters.Traffic {
+		c.flow(&st.Counters.Traffic[i], put, out)
 	}
 }
 
@@ -194,7 +194,7 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 }
 
 // flow tells what was counted of one.
-func (c *collector) flow(f *fxfer.Flow, put func(m *metric, v float64, labels ...string), out chan<- prometheus.Metric) {
+func (c *collector) flow(f *fxfer.ShareTraffic, put func(m *metric, v float64, labels ...string), out chan<- prometheus.Metric) {
 	d := direction(f.Receive)
 	for _, outcome := range fxfer.Outcomes() {
 		put(&ended, float64(f.Sessions[outcome]), f.Share, d, outcome)

@@ -197,6 +197,7 @@ func TestMetrics(t *testing.T) {
 
 // Rules and alerts in deploy are ones that Prometheus takes, and fire when they should.
 func TestRules(t *testing.T) {
+	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is missing")

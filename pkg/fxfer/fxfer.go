@@ -96,9 +96,9 @@ type (
 	// Server offers shares.
 	Server = server.Server
 	// ServerOptions configure a Server.
-	ServerOptions = server.ServerOptions
+	ServerOptions = server.Options
 	// ServerTLS names the server's certificates, which stand beside keys.
-	ServerTLS = server.ServerTLS
+	ServerTLS = server.TLS
 	// Share is a folder that a server offers.
 	Share = server.Share
 	// Rights are what a client may do in a share.
@@ -119,8 +119,8 @@ type (
 	ClientStatus = server.ClientStatus
 	// Counters are sums since the server started.
 	Counters = server.Counters
-	// Flow is what moved in one direction of a share.
-	Flow = server.Flow
+	// ShareTraffic counts what moved in one direction of a share.
+	ShareTraffic = server.ShareTraffic
 	// BlockTimes says where blocks spent their time.
 	BlockTimes = server.BlockTimes
 	// Network says what the kernel reports of a session's streams.
@@ -235,7 +235,7 @@ const SnapshotAuto = client.SnapshotAuto
 func NewClient(opt Options) (*Client, error) { return client.NewClient(opt) }
 
 // NewServer opens the shares and listens. The caller calls Serve next.
-func NewServer(opt ServerOptions) (*Server, error) { return server.NewServer(opt) }
+func NewServer(opt ServerOptions) (*Server, error) { return server.New(opt) }
 
 // NewThrottle makes a Throttle of so many bits per second; 0 is no limit.
 func NewThrottle(bitsPerSecond int64) *Throttle { return client.NewThrottle(bitsPerSecond) }

@@ -1,4 +1,4 @@
-package ledger
+package snapshot
 
 import (
 	"errors"
@@ -60,7 +60,7 @@ func TestNights(t *testing.T) {
 		links := map[string]string{}
 		failed := map[string]string{}
 		for session, last := 0, r.IntN(3); session <= last; session++ {
-			l, err := Open(root, name)
+			l, err := OpenLedger(root, name)
 			require.NoError(t, err)
 			l.room, l.small = 1+r.IntN(20_000), 0
 			noted := map[string]bool{"folder": true}
@@ -205,7 +205,7 @@ func TestLeftLists(t *testing.T) {
 		for _, suffix := range []string{listSuffix, baseSuffix, diffSuffix, failedSuffix} {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name+suffix), []byte("left"), 0o600))
 		}
-		l, err := Open(root, name)
+		l, err := OpenLedger(root, name)
 		require.NoError(t, err)
 		l.small = small
 		want := map[string][32]byte{}

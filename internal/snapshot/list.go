@@ -1,4 +1,4 @@
-package ledger
+package snapshot
 
 import (
 	"bufio"
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// list is a file that gets its name when it is whole.
+// list is a text file that gets its name when it is complete.
 type list struct {
 	root *os.Root
 	name string
@@ -22,7 +22,7 @@ type list struct {
 	size int64 // bytes
 }
 
-func create(root *os.Root, name string) (*list, error) {
+func createList(root *os.Root, name string) (*list, error) {
 	file, err := root.OpenFile(name+newSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return nil, err
@@ -30,7 +30,8 @@ func create(root *os.Root, name string) (*list, error) {
 	return &list{root: root, name: name, file: file, out: bufio.NewWriterSize(file, 64<<10)}, nil
 }
 
-// line writes two words, of which the second may hold anything. As b3sum does, a backslash before the line says that it is escaped.
+// line writes two words; the second one may hold any bytes. As in b3sum's format, a line with
+// escaped bytes begins with a backslash.
 func (l *list) line(first, second string) error {
 	mark := ""
 	if strings.ContainsAny(first+second, "\\\n\r") {
@@ -46,6 +47,7 @@ var (
 	unescaper = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
 )
 
+// keep makes the list durable and gives it its name.
 func (l *list) keep() error {
 	err := errors.Join(l.out.Flush(), l.file.Sync(), l.file.Close())
 	l.file = nil
@@ -55,24 +57,15 @@ func (l *list) keep() error {
 	return l.root.Rename(l.name+newSuffix, l.name)
 }
 
-// keepSome is keep, but of an empty list there is no file.
-func (l *list) keepSome() error {
+// keepUnlessEmpty is keep, but an empty list leaves no file.
+func (l *list) keepUnlessEmpty() error {
 	if l.size > 0 {
 		return l.keep()
 	}
-	return remove(l.root, l.name)
+	return removeFiles(l.root, l.name)
 }
 
-// remove removes files, if they are there.
-func remove(root *os.Root, names ...string) (err error) {
-	for _, name := range names {
-		if gone := root.Remove(name); !errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, gone)
-		}
-	}
-	return err
-}
-
+// discard removes a list that was not kept.
 func (l *list) discard() {
 	if l.file != nil {
 		l.file.Close()
@@ -80,15 +73,25 @@ func (l *list) discard() {
 	}
 }
 
-// lines reads a list of digests, or of what differs from one, in its order. The zero one is empty.
+// removeFiles removes those files that exist.
+func removeFiles(root *os.Root, names ...string) (err error) {
+	for _, name := range names {
+		if failed := root.Remove(name); !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+// lines reads a list of digests or of differences. The zero value is empty.
 type lines struct {
 	file   *os.File
 	in     *bufio.Reader
 	path   string
 	digest [32]byte
-	gone   bool  // of what differs: it is not there
+	gone   bool  // see goneWord
 	before int64 // see beforeWord
-	some   bool
+	some   bool  // path, and digest or gone, are valid
 	err    error
 }
 
@@ -135,7 +138,7 @@ func (l *lines) next() {
 	l.path, l.some = second, true
 }
 
-// readLine reads what list.line wrote.
+// readLine reads a line that list.line wrote.
 func readLine(in *bufio.Reader) (first, second string, err error) {
 	line, err := in.ReadBytes('\n')
 	if err != nil {
@@ -156,12 +159,12 @@ func readLine(in *bufio.Reader) (first, second string, err error) {
 	return before, after, nil
 }
 
-// countWord begins the first line of what failed.
+// countWord begins the first line of a list of failures.
 const countWord = "count"
 
-// Failures returns how many entries a complete snapshot lacks since they failed, and visits them with the reasons, unless visit is nil. Most lack
-// nothing.
-func Failures(root *os.Root, name string, visit func(path, why string) error) (count int64, err error) {
+// Failures returns how many failed entries a complete snapshot lacks. If visit is not nil, it gets
+// each of them with the reason.
+func Failures(root *os.Root, name string, visit func(path, why string) error) (int64, error) {
 	file, err := root.Open(name + failedSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -175,31 +178,17 @@ func Failures(root *os.Root, name string, visit func(path, why string) error) (c
 	if err == nil && word != countWord {
 		err = errBroken
 	}
-	if err == nil {
-		count, err = strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, err
 	}
+	count, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || visit == nil {
 		return count, err
 	}
-	return count, eachFailure(in, visit)
+	return count, eachLine(in, func(why, path string) error { return visit(path, why) })
 }
 
-func eachFailure(in *bufio.Reader, visit func(path, why string) error) error {
-	for {
-		why, path, err := readLine(in)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = visit(path, why)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// Links visits the further names of files of a complete snapshot.
+// Links visits the hard links in a complete snapshot: path is another name of the file first.
 func Links(root *os.Root, name string, visit func(first, path string) error) error {
 	file, err := root.Open(name + linksSuffix)
 	if err != nil {
@@ -207,17 +196,23 @@ func Links(root *os.Root, name string, visit func(first, path string) error) err
 	}
 	defer file.Close()
 	in := bufio.NewReaderSize(file, 64<<10)
+	return eachLine(in, func(_, both string) error {
+		first, path, ok := strings.Cut(both, "\x00")
+		if !ok {
+			return errBroken
+		}
+		return visit(first, path)
+	})
+}
+
+func eachLine(in *bufio.Reader, visit func(first, second string) error) error {
 	for {
-		_, both, err := readLine(in)
+		first, second, err := readLine(in)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		first, path, ok := strings.Cut(both, "\x00")
-		if err == nil && !ok {
-			err = errBroken
-		}
 		if err == nil {
-			err = visit(first, path)
+			err = visit(first, second)
 		}
 		if err != nil {
 			return err

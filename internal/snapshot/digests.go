@@ -1,4 +1,4 @@
-package ledger
+package snapshot
 
 import (
 	"encoding/hex"
@@ -8,45 +8,44 @@ import (
 	"strconv"
 )
 
-// The digests of a snapshot are a list of their own, or the list of an earlier one, a hard link to which stays with each snapshot that needs it,
-// and what differs from that. So any snapshot can be removed, and nothing has to be counted.
+// A snapshot has its digests in a list of its own; or it has a list of the differences from the
+// list of an earlier snapshot, and a hard link to that. So any snapshot can be removed, and nothing
+// counts references.
 const (
 	listSuffix = ".b3"
 	baseSuffix = ".base"
 	diffSuffix = ".diff"
 )
 
-// What stands in the place of a digest in a list of what differs.
+// Words in a list of differences, in place of a digest.
 const (
-	goneWord   = "gone"   // there is no such file
-	beforeWord = "before" // in the first line: bytes of the lists of what differs from the same base before this one
+	goneWord = "gone" // the file does not exist
+	// beforeWord stands in the first line, with the size of all earlier lists of differences from
+	// the same base, in bytes.
+	beforeWord = "before"
 )
 
-// smallList is the size, in bytes, up to which a list is written anew each time.
+// smallList is the size up to which every snapshot gets a list of its own, in bytes.
 const smallList = 64 << 10
 
-// digestWriter writes the digests of a snapshot, in the order of the paths, in both ways.
+// digestWriter writes the digests of a snapshot in both ways, in the order of the paths.
 type digestWriter struct {
 	root  *os.Root
 	name  string
 	small int64
 	whole *list
 
-	from   string // the base, "" for none
+	from   string // file name of the base, "" if there is none
 	base   *lines
 	diff   *list
-	before int64
+	before int64 // see beforeWord
 }
 
-// writeDigests begins the lists of a snapshot. previous is the one before, "" for none.
+// writeDigests begins the lists of a snapshot. previous names the snapshot before it, or is "". The
+// caller discards the lists, also after an error.
 func writeDigests(root *os.Root, name, previous string, small int64) (d *digestWriter, err error) {
 	d = &digestWriter{root: root, name: name, small: small, base: &lines{}}
-	defer func() {
-		if err != nil {
-			d.discard()
-		}
-	}()
-	if d.whole, err = create(root, name+listSuffix); err != nil || previous == "" {
+	if d.whole, err = createList(root, name+listSuffix); err != nil || previous == "" {
 		return d, err
 	}
 	if d.from, d.before, err = baseOf(root, previous); err != nil || d.from == "" {
@@ -55,13 +54,14 @@ func writeDigests(root *os.Root, name, previous string, small int64) (d *digestW
 	if d.base, err = openLines(root, d.from); err != nil {
 		return d, err
 	}
-	if d.diff, err = create(root, name+diffSuffix); err == nil {
+	if d.diff, err = createList(root, name+diffSuffix); err == nil {
 		err = d.diff.line(beforeWord, strconv.FormatInt(d.before, 10))
 	}
 	return d, err
 }
 
-// baseOf returns the list that a snapshot after this one can be told from, "" for none, and the bytes of what was told from it until now.
+// baseOf returns the file that the next snapshot's list of differences can refer to, "" if there is
+// none, and the size of all lists that refer to it so far.
 func baseOf(root *os.Root, name string) (file string, before int64, err error) {
 	if _, err = root.Lstat(name + listSuffix); err == nil {
 		return name + listSuffix, 0, nil
@@ -103,7 +103,7 @@ func (d *digestWriter) add(path string, digest [32]byte) error {
 	return d.diff.line(text, path)
 }
 
-// keep keeps the smaller one in the long run.
+// keep keeps the list that takes less room in the long run.
 func (d *digestWriter) keep() error {
 	if d.diff != nil {
 		for ; d.base.some; d.base.next() {
@@ -116,17 +116,23 @@ func (d *digestWriter) keep() error {
 		}
 	}
 	base, diff := d.name+baseSuffix, d.name+diffSuffix
-	if err := remove(d.root, base); err != nil { // a session that did not come to its end left it
+	if err := removeFiles(d.root, base); err != nil { // an interrupted session may have left it
 		return err
 	}
-	if d.diff != nil && d.whole.size > d.small && !wantsWhole(d.whole.size, d.diff.size, d.before) && d.root.Link(d.from, base) == nil {
-		return errors.Join(d.diff.keep(), remove(d.root, d.name+listSuffix))
+	if d.wantsDiff() && d.root.Link(d.from, base) == nil {
+		return errors.Join(d.diff.keep(), removeFiles(d.root, d.name+listSuffix))
 	}
-	return errors.Join(d.whole.keep(), remove(d.root, diff))
+	return errors.Join(d.whole.keep(), removeFiles(d.root, diff))
 }
 
-// wantsWhole tells whether a list of its own is worth its room, whole, instead of one of what differs, diff. before have been spent on such ones since
-// the last whole one. When they come to as much as that, a whole one saves the growing differences from then on.
+func (d *digestWriter) wantsDiff() bool {
+	return d.diff != nil && d.whole.size > d.small &&
+		!wantsWhole(d.whole.size, d.diff.size, d.before)
+}
+
+// wantsWhole decides between a whole list and a list of differences, from their sizes. before is
+// the size of all lists of differences since the last whole list. Once they take as much as a whole
+// list, a new whole list saves room: from then on the differences are small again.
 func wantsWhole(whole, diff, before int64) bool { return before+diff >= whole }
 
 func (d *digestWriter) discard() {
@@ -138,15 +144,15 @@ func (d *digestWriter) discard() {
 	}
 }
 
-// digestReader reads the digests of a snapshot, in the order of the paths. The zero one is empty.
+// digestReader reads the digests of a snapshot in the order of the paths. The zero value is empty.
 type digestReader struct {
 	base, diff lines
 	path       string
 	digest     [32]byte
-	some       bool
+	some       bool // path and digest are valid
 }
 
-// readDigests opens the digests of a complete snapshot. fs.ErrNotExist says that there are none.
+// readDigests opens the digests of a complete snapshot. The error is fs.ErrNotExist if it has none.
 func readDigests(root *os.Root, name string) (*digestReader, error) {
 	d := &digestReader{}
 	base, err := openLines(root, name+listSuffix)
@@ -189,7 +195,7 @@ func (d *digestReader) next() {
 	}
 }
 
-// find returns the digest of a path. Paths are asked for in their order.
+// find returns the digest of a path. The caller asks for paths in their order.
 func (d *digestReader) find(path string) (digest [32]byte, ok bool) {
 	for d.some && d.path < path {
 		d.next()
@@ -200,7 +206,8 @@ func (d *digestReader) find(path string) (digest [32]byte, ok bool) {
 	return digest, false
 }
 
-// Digests visits the digests of a complete snapshot, in the order of the paths. fs.ErrNotExist says that there are none.
+// Digests visits the digests of a complete snapshot in the order of the paths. The error is
+// fs.ErrNotExist if it has none.
 func Digests(root *os.Root, name string, visit func(path string, digest [32]byte) error) error {
 	d, err := readDigests(root, name)
 	if err != nil {
