@@ -16,7 +16,7 @@ const (
 
 // errBitsLost is the cause of a warning: the system removed special mode bits silently. Linux does
 // that with setgid for users outside the group.
-var errBitsLost = errors.New("special bits are not kept")
+var errBitsLost = errors.New("the system did not keep setuid, setgid or sticky")
 
 // Apply gives the entry at m.Path the owner, mode, extended attributes and modification time of m,
 // if opt asks for them and they differ. Apply a folder last: every change inside it alters its

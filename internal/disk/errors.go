@@ -16,22 +16,35 @@ var (
 	ErrNotFolder = errors.New("not a folder")
 	// ErrExists marks a target whose name belongs to an entry of another kind. That entry is never
 	// removed.
-	ErrExists = errors.New("an entry of another kind is in the way")
+	ErrExists = errors.New("an entry of another kind has that name")
 	// ErrUnsupportedKind marks an entry whose kind the call does not handle, or which has none of
 	// the Kinds.
 	ErrUnsupportedKind = errors.New("unsupported kind of entry")
 	// ErrChanged marks a source that is no longer the file that was opened.
 	ErrChanged = errors.New("source changed")
 	// ErrBusy marks a target that another Partial or Staged has open, in this or another process.
-	ErrBusy = errors.New("target is being written by another transfer")
+	ErrBusy = errors.New("another transfer is writing the target")
 	// ErrNoSpace marks a full file system or an exhausted quota. See NoSpaceError.
 	ErrNoSpace = errors.New("no space left")
 	// ErrTooManyFiles marks a file that cannot be opened because this process or host has too many
 	// open.
 	ErrTooManyFiles = errors.New("too many open files here")
 	// ErrIncomplete marks a commit of a partial that lacks data.
-	ErrIncomplete = errors.New("partial is incomplete")
+	ErrIncomplete = errors.New("the partial file is incomplete")
 )
+
+// existsError is ErrExists where it is known what has the name.
+type existsError string
+
+const (
+	errFileExists   existsError = "a file with that name exists"
+	errFolderExists existsError = "a folder with that name exists"
+)
+
+func (e existsError) Error() string { return string(e) }
+
+// Is reports whether target is ErrExists.
+func (e existsError) Is(target error) bool { return target == ErrExists }
 
 // NoSpaceError reports that a target does not fit, before anything was written. It matches
 // ErrNoSpace.

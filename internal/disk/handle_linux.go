@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handle gives access to the metadata of one entry of any kind, even if its name has changed owners
-// since.
+// handle gives access to the metadata of one entry of any kind, even if something else
+// has its name by now.
 type handle struct {
 	fd int
 	// link leads to a file opened with O_PATH, which most calls refuse. It is "" for a file opened

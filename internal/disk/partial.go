@@ -32,7 +32,7 @@ var (
 	// errNoHoles says that a leftover has data where holes belong, and that it cannot be removed.
 	errNoHoles = errors.New("cannot make holes")
 	// errTakenAway says that somebody removed or replaced the partial file.
-	errTakenAway = fmt.Errorf("partial file was taken away: %w", fs.ErrNotExist)
+	errTakenAway = fmt.Errorf("somebody removed or replaced the partial file: %w", fs.ErrNotExist)
 )
 
 // Partial is a target under construction. All methods are safe for concurrent use. Commit, Stage,
@@ -137,7 +137,7 @@ func (t *Tree) Partial(m Meta, blockSize int, opt TargetOptions) (p *Partial, er
 
 func (p *Partial) open(source Identity) (err error) {
 	if info, err := p.folder.Lstat(p.base); err == nil && info.IsDir() && !p.opt.Replace {
-		return ErrExists
+		return errFolderExists
 	}
 	file, info, created, err := claim(p.folder, p.partialName())
 	if err != nil {
@@ -428,7 +428,7 @@ func (p *Partial) Recorded(visit func(block int64, cv [32]byte) error) error {
 		return visit(r.number, r.value)
 	})
 	if err == nil && visited != p.earlier.have.Count() {
-		err = errors.New("checkpoint was cut meanwhile")
+		err = errors.New("the checkpoint became shorter meanwhile")
 	}
 	return at("read checkpoint of", p.path, err)
 }

@@ -159,7 +159,7 @@ func (t *Tree) backUp(path, backup string) error {
 		return err
 	}
 	if backup == "." || isBelow(backup, path) || isBelow(path, backup) {
-		return fmt.Errorf("%w: %q and the backup folder %q lie in each other", ErrPath, clip(path), clip(backup))
+		return fmt.Errorf("%w: %q and the backup folder %q overlap", ErrPath, clip(path), clip(backup))
 	}
 	if _, err := t.Stat(path); err != nil {
 		return err

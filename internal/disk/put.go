@@ -51,7 +51,7 @@ func (t *Tree) Put(m Meta, data []byte, opt TargetOptions) (s *Staged, err error
 	}
 	err = t.withParent(m.Path, func(f *folder, base string) error {
 		if base == "." {
-			return ErrExists
+			return errFolderExists
 		}
 		s, err = t.put(f, base, m, data, &opt)
 		return err

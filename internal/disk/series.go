@@ -65,7 +65,7 @@ func (t *Tree) MakeSeries(path, owner string) (*Series, error) {
 	if above, _ := splitPath(path); path != "." {
 		if in, _, err := t.SeriesOf(above); err != nil || in != "" {
 			if err == nil {
-				err = fmt.Errorf("%w: it lies in the snapshots of %q", ErrPath, in)
+				err = fmt.Errorf("%w: it is inside the snapshots of %q", ErrPath, in)
 			}
 			return nil, at("make snapshots", path, err)
 		}
@@ -431,7 +431,7 @@ func (t *Tree) LinkFrom(other *Tree, from, to string) error {
 	err := other.withParent(from, func(source *folder, sourceBase string) error {
 		return t.withParent(to, func(f *folder, base string) error {
 			if base == "." {
-				return ErrExists
+				return errFolderExists
 			}
 			err := t.linkFrom(other, source, sourceBase, f, base)
 			if errors.Is(err, fs.ErrExist) {

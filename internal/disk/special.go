@@ -49,7 +49,7 @@ func (t *Tree) Special(m Meta, opt TargetOptions) error {
 func (t *Tree) replace(m Meta, opt TargetOptions, create func(f *folder, name string) error) error {
 	return t.withParent(m.Path, func(f *folder, base string) error {
 		if base == "." {
-			return ErrExists
+			return errFolderExists
 		}
 		dir, err := f.dir()
 		if err != nil {
@@ -83,7 +83,7 @@ func (t *Tree) Link(from, to string) error {
 		}
 		return t.withParent(to, func(f *folder, base string) error {
 			if base == "." {
-				return ErrExists
+				return errFolderExists
 			}
 			if have, err := f.root.Lstat(base); err == nil && os.SameFile(info, have) {
 				return nil
@@ -134,7 +134,7 @@ func (t *Tree) renameOver(f *folder, from, to string) error {
 		return nil
 	}
 	if info, statErr := f.root.Lstat(to); statErr == nil && info.IsDir() {
-		return ErrExists
+		return errFolderExists
 	}
 	return err
 }

@@ -117,7 +117,7 @@ func (t *Tree) stat(path string, xattrs bool) (m Meta, err error) {
 // that are not permissions.
 func (t *Tree) Mkdir(path string, mode fs.FileMode) error {
 	perm := mode.Perm() | 0o700
-	err := t.mkdir(path, perm, ErrExists)
+	err := t.mkdir(path, perm, errFileExists)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		// Make the folders above, and open them to their owner.
 		for i := range path {
@@ -128,7 +128,7 @@ func (t *Tree) Mkdir(path string, mode fs.FileMode) error {
 				return at("mkdir", path, err)
 			}
 		}
-		err = t.mkdir(path, perm, ErrExists)
+		err = t.mkdir(path, perm, errFileExists)
 	}
 	return at("mkdir", path, err)
 }
