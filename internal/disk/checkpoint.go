@@ -14,8 +14,8 @@ import (
 	"github.com/fxfer/fxfer/internal/blockset"
 )
 
-// The checkpoint file is beside the partial file. Whoever writes either of them holds the lock of the
-// partial file. Integers are little endian, CRC is CRC-32C (Castagnoli).
+// The checkpoint file is beside the partial file. Whoever writes either of them holds the lock of
+// the partial file. Integers are little endian, CRC is CRC-32C (Castagnoli).
 //
 //	header, 512 bytes           record, 48 bytes
 //	  0  magic "fxfer-ck"         0  kind
@@ -32,13 +32,13 @@ import (
 //	                             boot  0        boot id, zero where there is none
 //
 // A record counts only if all records before it are sound. The first bad record ends the log, and
-// the rest is cut off. Salt and index in the CRC reject a record of another log, or of another place
-// in this one.
+// the rest is cut off. Salt and index in the CRC reject a record of another log, or of another
+// place in this one.
 //
-// A sync record with number n says that everything the first n records claim is on the medium. It is
-// written after the data was synced. Later claims hold only in the run of the kernel in which they
-// were made: a killed process does not lose that kernel's page cache. The last boot record names the
-// run. In any other run, later claims are cut off.
+// A sync record with number n says that everything the first n records claim is on the medium. It
+// is written after the data was synced. Later claims hold only in the run of the kernel in which
+// they were made: a killed process does not lose that kernel's page cache. The last boot record
+// names the run. In any other run, later claims are cut off.
 const (
 	checkpointMagic   = "fxfer-ck"
 	checkpointVersion = 1
