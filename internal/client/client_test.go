@@ -22,8 +22,9 @@ func TestSendGetList(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
 	data := sessiontest.RandomFile(t, filepath.Join(dir, "big"), 40<<20+17)
 	var files []session.FileResult
-	c := newClient(t, home, Options{File: func(r session.FileResult) { files = append(files, r) }})
-	report, err := c.Send(t.Context(), []string{filepath.Join(dir, "big")}, s.invited(t))
+	c := newClient(t, home, Options{})
+	call := Transfer{File: func(r session.FileResult) { files = append(files, r) }}
+	report, err := c.Send(t.Context(), []string{filepath.Join(dir, "big")}, s.invited(t), call)
 	require.NoError(t, err)
 	digest := blake3.Sum256(data)
 	require.Equal(t, session.HexDigest(digest), report.Digest)
@@ -33,20 +34,20 @@ func TestSendGetList(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(data, got))
 
-	report, err = c.Send(t.Context(), []string{filepath.Join(dir, "big")}, s.plain(t, ""))
+	report, err = c.Send(t.Context(), []string{filepath.Join(dir, "big")}, s.plain(t, ""), Transfer{})
 	require.NoError(t, err)
 	require.Equal(t, int64(1), report.Same)
 	require.Zero(t, report.Written)
 
 	back := t.TempDir()
-	report, err = c.Get(t.Context(), []session.URL{s.plain(t, "big")}, back)
+	report, err = c.Get(t.Context(), []session.URL{s.plain(t, "big")}, back, Transfer{})
 	require.NoError(t, err)
 	require.Equal(t, session.HexDigest(digest), report.Digest)
 	got, err = os.ReadFile(filepath.Join(back, "big"))
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(data, got))
 
-	_, err = c.SendStream(t.Context(), bytes.NewReader(data), s.plain(t, "sub/stream"))
+	_, err = c.SendStream(t.Context(), bytes.NewReader(data), s.plain(t, "sub/stream"), Transfer{})
 	require.NoError(t, err)
 	list, err := c.List(t.Context(), s.plain(t, ""))
 	require.NoError(t, err)
@@ -68,11 +69,11 @@ func TestTrust(t *testing.T) {
 	dir := t.TempDir()
 	sessiontest.RandomFile(t, filepath.Join(dir, "f"), 1000)
 	send := func(home string, u session.URL) error {
-		_, err := newClient(t, home, Options{}).Send(t.Context(), []string{filepath.Join(dir, "f")}, u)
+		_, err := newClient(t, home, Options{}).Send(t.Context(), []string{filepath.Join(dir, "f")}, u, Transfer{})
 		return err
 	}
 	get := func(home string, u session.URL, opt Options) error {
-		_, err := newClient(t, home, opt).Get(t.Context(), []session.URL{u}, t.TempDir())
+		_, err := newClient(t, home, opt).Get(t.Context(), []session.URL{u}, t.TempDir(), Transfer{})
 		return err
 	}
 	stranger, member := t.TempDir(), t.TempDir()
@@ -107,11 +108,11 @@ func TestLearned(t *testing.T) {
 	c := newClient(t, home, Options{})
 	server := serverOf(s.plain(t, ""))
 	require.Zero(t, c.learned(server))
-	_, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, s.invited(t))
+	_, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, s.invited(t), Transfer{})
 	require.NoError(t, err)
 	require.Positive(t, c.learned(server))
 	c.learn(server, 24)
-	report, err := newClient(t, home, Options{}).Get(t.Context(), []session.URL{s.plain(t, "f")}, filepath.Join(dir, "g"))
+	report, err := newClient(t, home, Options{}).Get(t.Context(), []session.URL{s.plain(t, "f")}, filepath.Join(dir, "g"), Transfer{})
 	require.NoError(t, err)
 	require.Positive(t, report.Streams)
 	c.learn(server, 20)
@@ -125,7 +126,7 @@ func TestUnreachable(t *testing.T) {
 	s := serve(t, identity.Read)
 	u := s.plain(t, "f")
 	s.stop()
-	_, err := newClient(t, t.TempDir(), Options{Pin: s.Pin()}).Get(t.Context(), []session.URL{u}, t.TempDir())
+	_, err := newClient(t, t.TempDir(), Options{Pin: s.Pin()}).Get(t.Context(), []session.URL{u}, t.TempDir(), Transfer{})
 	require.Equal(t, session.KindUnreachable, session.KindOf(err), "%v", err)
 }
 
@@ -150,14 +151,15 @@ func TestRetry(t *testing.T) {
 	var second chan error
 	var stop context.CancelFunc
 	opt := Options{RetryFor: 1 << 40, RateLimit: 200e6} // for some progress in between, on a busy machine, too
-	opt.Progress = func(p session.Progress) {
+	var call Transfer
+	call.Progress = func(p session.Progress) {
 		if p.BytesDone > 10<<20 && second == nil {
 			cancel()
 			require.NoError(t, <-done)
 			_, stop, second = start(first.Addr().String())
 		}
 	}
-	report, err := newClient(t, t.TempDir(), opt).Send(t.Context(), []string{filepath.Join(source, "big")}, u)
+	report, err := newClient(t, t.TempDir(), opt).Send(t.Context(), []string{filepath.Join(source, "big")}, u, call)
 	require.NoError(t, err)
 	require.Equal(t, 1, report.Reconnects)
 	require.Zero(t, report.Resumed, "nothing was there before this transfer")

@@ -47,7 +47,7 @@ func TestSnapshots(t *testing.T) {
 	u := s.invited(t)
 	u.Path = "hosts/web"
 	send := func(n int) (*session.Report, error) {
-		r, err := newClient(t, home, Options{Target: Target{Snapshot: night(n)}}).Send(t.Context(), []string{dir + "/"}, u)
+		r, err := newClient(t, home, Options{}).Send(t.Context(), []string{dir + "/"}, u, Transfer{Target: Target{Snapshot: night(n)}})
 		u = s.plain(t, "hosts/web")
 		return r, err
 	}
@@ -101,7 +101,7 @@ func TestSnapshots(t *testing.T) {
 	from := s.plain(t, "hosts/web/"+night(1))
 	from.TrailingSlash = true
 	back := t.TempDir()
-	_, err = c.Get(t.Context(), []session.URL{from}, back)
+	_, err = c.Get(t.Context(), []session.URL{from}, back, Transfer{})
 	require.NoError(t, err)
 	text, err = os.ReadFile(filepath.Join(back, "sub/changed"))
 	require.NoError(t, err)
@@ -125,14 +125,14 @@ func TestScrub(t *testing.T) {
 	u := s.invited(t)
 	u.Path = "p"
 	for n := range 2 {
-		_, err := newClient(t, home, Options{Target: Target{Snapshot: night(n)}}).Send(t.Context(), []string{dir + "/"}, u)
+		_, err := newClient(t, home, Options{}).Send(t.Context(), []string{dir + "/"}, u, Transfer{Target: Target{Snapshot: night(n)}})
 		require.NoError(t, err)
 		u = s.plain(t, "p")
 		sessiontest.RandomFile(t, filepath.Join(dir, "b"), 80_000)
 	}
 	c := newClient(t, home, Options{})
 	for n := range 2 {
-		sum, err := c.Scrub(t.Context(), u, night(n), func(d Difference) { t.Error(d) })
+		sum, err := c.Scrub(t.Context(), u, night(n), Verification{Difference: func(d Difference) { t.Error(d) }})
 		require.NoError(t, err)
 		require.Equal(t, int64(6), sum.Same)
 		require.Equal(t, int64(6), sum.Files)
@@ -142,12 +142,12 @@ func TestScrub(t *testing.T) {
 	require.NoError(t, os.WriteFile(at("new"), []byte("?"), 0o600))
 	require.NoError(t, os.Remove(at("c  d")))
 	found := map[string]session.Finding{}
-	_, err = c.Scrub(t.Context(), u, night(1), func(d Difference) { found[d.Path] = d.Finding })
+	_, err = c.Scrub(t.Context(), u, night(1), Verification{Difference: func(d Difference) { found[d.Path] = d.Finding }})
 	require.Equal(t, session.KindIntegrity, session.KindOf(err))
 	require.Equal(t, map[string]session.Finding{"b": session.Different, "c  d": session.Missing, "new": session.Extra}, found)
-	_, err = c.Scrub(t.Context(), u, night(5), nil)
+	_, err = c.Scrub(t.Context(), u, night(5), Verification{})
 	require.Error(t, err)
-	_, err = c.Scrub(t.Context(), u, night(0), func(d Difference) { t.Error(d) })
+	_, err = c.Scrub(t.Context(), u, night(0), Verification{Difference: func(d Difference) { t.Error(d) }})
 	require.NoError(t, err)
 }
 
@@ -165,7 +165,7 @@ func TestManyDigests(t *testing.T) {
 	u := s.invited(t)
 	u.Path = "p"
 	for n := range 4 {
-		_, err := newClient(t, home, Options{Target: Target{Snapshot: night(n)}}).Send(t.Context(), []string{dir + "/"}, u)
+		_, err := newClient(t, home, Options{}).Send(t.Context(), []string{dir + "/"}, u, Transfer{Target: Target{Snapshot: night(n)}})
 		require.NoError(t, err)
 		u = s.plain(t, "p")
 		for i := range 3 {
@@ -214,7 +214,7 @@ func TestDeltaOverFile(t *testing.T) {
 			data[3<<20] += byte(n)
 			require.NoError(t, os.WriteFile(name, data, 0o644))
 			require.NoError(t, os.Chtimes(name, time.Time{}, time.Unix(1e9+int64(n), 0)))
-			r, err := newClient(t, home, Options{}).Send(t.Context(), []string{name}, u)
+			r, err := newClient(t, home, Options{}).Send(t.Context(), []string{name}, u, Transfer{})
 			require.NoError(t, err)
 			require.Equal(t, int64(len(data)), r.Written+r.Copied)
 			if n > 0 {
@@ -229,7 +229,7 @@ func TestDeltaOverFile(t *testing.T) {
 			back := filepath.Join(t.TempDir(), "image")
 			data[1<<20]++
 			require.NoError(t, os.WriteFile(back, data, 0o644))
-			r, err := newClient(t, home, Options{Target: Target{Delta: DeltaFixed}}).Get(t.Context(), []session.URL{s.plain(t, "image")}, back)
+			r, err := newClient(t, home, Options{}).Get(t.Context(), []session.URL{s.plain(t, "image")}, back, Transfer{Target: Target{Delta: DeltaFixed}})
 			require.NoError(t, err)
 			require.Greater(t, r.Copied, int64(len(data))*9/10)
 			require.Less(t, r.Written, int64(100_000))

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A silent peer is told of in time, once, and so is its return.
-func TestVigil(t *testing.T) {
+// The silence of a peer is reported in time, once, and so is its return.
+func TestIdleWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var heard atomic.Int64
@@ -25,11 +25,11 @@ func TestVigil(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			v := vigil{peer: "host:7433"}
-			v.keep(ctx, heard.Load, func(text string) { said, when = append(said, text), append(when, time.Since(start)) })
+			v := idleWatch{peer: "host:7433"}
+			v.run(ctx, heard.Load, func(text string) { said, when = append(said, text), append(when, time.Since(start)) })
 		}()
-		time.Sleep(vigilEvery / 2) // so that nothing happens at the very moment of a look
-		for range 12 {             // it lives
+		time.Sleep(idleEvery / 2) // so that nothing happens at the very moment of a check
+		for range 12 {            // it lives
 			time.Sleep(5 * time.Second)
 			heard.Add(1)
 		}
@@ -44,25 +44,25 @@ func TestVigil(t *testing.T) {
 	})
 }
 
-// Who was asleep himself blames nobody.
-func TestVigilAsleep(t *testing.T) {
-	v := vigil{peer: "host:7433"}
+// A process that was suspended does not blame its peer.
+func TestIdleWatchSuspended(t *testing.T) {
+	v := idleWatch{peer: "host:7433"}
 	now := time.Now()
 	for range 5 {
-		require.Empty(t, v.look(now, 7))
-		now = now.Add(vigilEvery)
+		require.Empty(t, v.check(now, 7))
+		now = now.Add(idleEvery)
 	}
 	now = now.Add(time.Minute)
-	require.Empty(t, v.look(now, 7))
-	for range int(silentAfter/vigilEvery) - 1 {
-		now = now.Add(vigilEvery)
-		require.Empty(t, v.look(now, 7))
+	require.Empty(t, v.check(now, 7))
+	for range int(silentAfter/idleEvery) - 1 {
+		now = now.Add(idleEvery)
+		require.Empty(t, v.check(now, 7))
 	}
-	require.Equal(t, "nothing heard from host:7433 for 8 s", v.look(now.Add(vigilEvery), 7))
+	require.Equal(t, "nothing heard from host:7433 for 8 s", v.check(now.Add(idleEvery), 7))
 }
 
 // A session ends soon when nothing comes on its control stream though the server can be reached, and only then.
-func TestDoubt(t *testing.T) {
+func TestWatchDead(t *testing.T) {
 	// run has a control stream whose last sign of life comes at first, and a server that answers from then on.
 	run := func(t *testing.T, lived, answers, until time.Duration) (ended time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
@@ -72,17 +72,17 @@ func TestDoubt(t *testing.T) {
 			heard := func() int64 { return int64(min(time.Since(start), lived) / (5 * time.Second)) }
 			reach := func(ctx context.Context) error {
 				if wait := answers - time.Since(start); wait > 0 {
-					if !session.Pause(ctx, min(wait, deafAfter)) {
+					if !session.Pause(ctx, min(wait, deadAfter)) {
 						return ctx.Err()
 					}
-					if wait > deafAfter {
+					if wait > deadAfter {
 						return context.DeadlineExceeded
 					}
 				}
 				return nil
 			}
-			doubt(ctx, heard, reach, func(err error) {
-				require.ErrorIs(t, err, errDeaf)
+			watchDead(ctx, heard, reach, func(err error) {
+				require.ErrorIs(t, err, errDead)
 				ended = time.Since(start)
 			})
 		})
@@ -100,13 +100,14 @@ func TestSilenceIsTemporary(t *testing.T) {
 	require.False(t, temporary(&wire.Error{Code: wire.CodeOther, Remote: true}))
 }
 
-// The time for tries begins anew after each session that got somewhere, or was in contact for long; not after one that fails again and again.
-func TestWorked(t *testing.T) {
-	require.True(t, worked(1, 1, time.Second))
-	require.True(t, worked(0, 1, time.Minute), "it compared")
-	require.False(t, worked(0, 0, time.Minute), "nobody was there")
-	require.False(t, worked(0, 1000, time.Second))
-	require.False(t, worked(-5, 1000, time.Second), "what was there turned out damaged")
+// The time for tries starts again after each session that got somewhere or was in contact for long,
+// but not after one that failed at once.
+func TestMadeProgress(t *testing.T) {
+	require.True(t, madeProgress(1, 1, time.Second))
+	require.True(t, madeProgress(0, 1, time.Minute), "it compared")
+	require.False(t, madeProgress(0, 0, time.Minute), "nobody was there")
+	require.False(t, madeProgress(0, 1000, time.Second))
+	require.False(t, madeProgress(-5, 1000, time.Second), "what was there turned out damaged")
 }
 
 // A client that comes again ends the session that it had, and nobody else's.
@@ -115,7 +116,7 @@ func TestReplaces(t *testing.T) {
 	s := serve(t, identity.Write|identity.Read)
 	defer s.stop()
 	begin := func(c *Client, id, replaces byte) (transport.Conn, *wire.Reader) {
-		x := &clientSession{client: c, url: s.plain(t, ""), cfg: transport.Config{Identity: c.key},
+		x := &dialer{client: c, url: s.plain(t, ""), cfg: transport.Config{Identity: c.key},
 			hello: wire.Hello{Intent: wire.Push, Share: "data", Paths: []string{""}, Session: [16]byte{id}, Replaces: [16]byte{replaces}}}
 		conn, err := x.open(t.Context())
 		require.NoError(t, err)
