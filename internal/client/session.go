@@ -95,7 +95,7 @@ func (s *transferSession) measure() {
 	if s.intent.sends() { // otherwise the server observes the limit
 		limit = s.throttle
 	}
-	s.set = session.NewStreamSet(nil, limit.pacer.Flow(&limit.limit))
+	s.set = session.NewStreamSet(nil, limit.pacer.NewQueue(&limit.limit))
 	s.clock = transfer.NewClock()
 	host := session.HostFacts(session.Hostname(), int64(s.client.opt.SockBuf))
 	s.measured = session.NewTelemetry(s.clock, s.set, s.written, host)
