@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"time"
 
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
@@ -140,6 +139,3 @@ func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
 	}
 	return removed, err
 }
-
-// SnapshotTime returns the time of a snapshot, and whether name is one's.
-func SnapshotTime(name string) (time.Time, bool) { return snapshot.ParseName(name) }

@@ -145,8 +145,8 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 // snapshotName is that of a run: of its due time, unless the last snapshot is as new, such as one that was made by hand. A server to which
 // may only be appended takes none that is older. What was made by a clock far ahead does not count.
 func snapshotName(due, now time.Time, last string) string {
-	newest, ok := snapshot.ParseName(last)
-	if !ok || snapshot.Name(due) > last || newest.Sub(now) > clockSlack {
+	newest, err := snapshot.ParseName(last)
+	if err != nil || snapshot.Name(due) > last || newest.Sub(now) > clockSlack {
 		return snapshot.Name(due)
 	}
 	if snapshot.Name(now) > last {

@@ -12,7 +12,6 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/cli/transfer"
-	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -61,10 +60,7 @@ was, the exit code is 6. It also lists what failed then, and is lacking.`,
 	c.Flags().SortFlags = false
 	option.Add(c.Flags(), &against, "against", "path", "", "folder, or file of digests, to compare with", option.ParseFile)
 	option.AddTransport(c.Flags(), &opt)
-	option.Add(c.Flags(), &snapshot, "snapshot", "time", "", "of the snapshots there, to compare with what was noted", func(s string) (string, error) {
-		_, err := disk.SnapshotTime(s)
-		return s, err
-	})
+	option.Add(c.Flags(), &snapshot, "snapshot", "time", "", "of the snapshots there, to compare with what was noted", transfer.ParseSnapshotName)
 	option.AddTrust(c.Flags(), &opt)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	option.AddSettings(c)

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// maxBatch is how many files a Batch takes before it says that it is full: enough
-// that a sync of the file system costs each of them little, and few enough for
-// the usual limits of open files.
+// maxBatch bounds what Most returns: enough files that a sync of the file system
+// costs each of them little, and few enough for the usual limits of open files.
 const maxBatch = 4096
 
 // Batch gives many staged targets their names at the price of one sync. Its
@@ -21,7 +20,6 @@ type Batch struct {
 
 	mu     sync.Mutex // guards the following
 	staged []*Staged
-	bytes  int64
 }
 
 // NewBatch makes an empty batch for targets of t, of which opt.Sync counts.
@@ -34,29 +32,10 @@ func (b *Batch) Add(s *Staged) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.staged = append(b.staged, s)
-	b.bytes += s.size
-}
-
-// Len is how many targets wait for Commit.
-func (b *Batch) Len() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.staged)
-}
-
-// Bytes is how many bytes they have.
-func (b *Batch) Bytes() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.bytes
 }
 
 // Most is how many targets should be open at a time at most.
 func (b *Batch) Most() int { return b.most }
-
-// Full reports whether it is time for Commit, since the targets are as many as
-// should be open at a time. It takes more all the same.
-func (b *Batch) Full() bool { return b.Len() >= b.most }
 
 // Commit gives the targets their names, over files and symlinks that are there,
 // and returns an error for each in the order in which they were added, nil where
@@ -75,7 +54,7 @@ func (b *Batch) Full() bool { return b.Len() >= b.most }
 func (b *Batch) Commit() []error {
 	b.mu.Lock()
 	staged := b.staged
-	b.staged, b.bytes = nil, 0
+	b.staged = nil
 	b.mu.Unlock()
 	errs := make([]error, len(staged))
 	byFile := false

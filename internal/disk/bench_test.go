@@ -101,7 +101,7 @@ func BenchmarkPut(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if batch.Add(s); batch.Full() {
+				if batch.Add(s); i%batch.Most() == batch.Most()-1 {
 					commit()
 				}
 			}

@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"sync"
+
+	"github.com/fxfer/fxfer/internal/blockset"
 )
 
 // The checkpoint file lies beside the partial file, which is locked by whoever
@@ -152,8 +154,8 @@ type earlierRun struct {
 	synced  int64           // of these, records under the last sync record
 	boot    [32]byte        // last boot record
 	latest  map[int64]int64 // block → index of its record that counts, for blocks with several; -1 if dropped
-	have    extents         // blocks that are done
-	durable extents         // blocks that are done by the synced records
+	have    blockset.Set    // blocks that are done
+	durable blockset.Set    // blocks that are done by the synced records
 }
 
 // createLog starts the log name in folder, in place of any that is there.
@@ -232,18 +234,18 @@ func (l *checkpointLog) replay(boot [32]byte) (*earlierRun, error) {
 	if boot == ([32]byte{}) || run.boot != boot {
 		run.trusted, run.boot = run.synced, [32]byte{}
 	}
-	apply := func(to *extents, r record) {
+	apply := func(to *blockset.Set, r record) {
 		switch r.kind {
 		case recordDone:
-			to.add(r.number)
+			to.Add(r.number)
 		case recordDrop:
-			to.remove(r.number)
+			to.Remove(r.number)
 		}
 	}
 	err = l.each(run.trusted, func(index int64, r record) error {
 		_, several := run.latest[r.number]
 		switch {
-		case r.kind == recordDone && (several || run.have.has(r.number)):
+		case r.kind == recordDone && (several || run.have.Has(r.number)):
 			run.latest[r.number] = index
 		case r.kind == recordDrop:
 			run.latest[r.number] = -1

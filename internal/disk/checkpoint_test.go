@@ -72,12 +72,12 @@ func resumeFrom(t *testing.T, folder *os.Root, log []byte) (claimed map[int64]by
 	claimed = map[int64]byte{}
 	require.NoError(t, l.each(run.trusted, func(index int64, r record) error {
 		latest, several := run.latest[r.number]
-		if r.kind == recordDone && run.have.has(r.number) && (!several || latest == index) {
+		if r.kind == recordDone && run.have.Has(r.number) && (!several || latest == index) {
 			claimed[r.number] = r.value[0]
 		}
 		return nil
 	}))
-	require.EqualValues(t, run.have.count, len(claimed))
+	require.EqualValues(t, run.have.Count(), len(claimed))
 	return claimed, l, run
 }
 

@@ -147,7 +147,7 @@ func stageBlocks(tree *Tree, m Meta, content []byte) (*Staged, error) {
 		return nil, err
 	}
 	for block := range p.blocks(m.Size) {
-		if p.done.has(block) {
+		if p.done.Has(block) {
 			continue
 		}
 		from := block * testBlock

@@ -53,11 +53,11 @@ func TestKilledWriter(t *testing.T) {
 			recorded++
 			return nil
 		}))
-		require.Equal(t, p.earlier.have.count, recorded)
+		require.Equal(t, p.earlier.have.Count(), recorded)
 		if bootID() != ([32]byte{}) {
 			lost := 0
 			for _, block := range marked {
-				if !p.earlier.have.has(block) {
+				if !p.earlier.have.Has(block) {
 					lost++
 				}
 			}
@@ -149,7 +149,7 @@ func crashChild() {
 	}
 	missing := make(chan int64, p.blocks(crashSize))
 	for block := range p.blocks(crashSize) {
-		if p.earlier == nil || !p.earlier.have.has(block) {
+		if p.earlier == nil || !p.earlier.have.Has(block) {
 			missing <- block
 		}
 	}

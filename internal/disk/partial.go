@@ -7,10 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fxfer/fxfer/internal/blockset"
 )
 
 const (
@@ -64,18 +65,18 @@ type Partial struct {
 	// fresh file on tmpfs), and no write waits 30 ms.
 	writing sync.Mutex
 
-	mu        sync.Mutex // guards the following; never held during I/O
-	done      extents    // finished blocks
-	changes   int64      // calls that changed done
-	synced    int64      // records under the last sync record
-	err       error      // a failed checkpoint, final
-	end       int64      // highest offset written
-	behind    span       // written since write-back was last started
-	dirty     span       // written since the last checkpoint
-	behindLen int64      // bytes in writes to behind
-	dirtyLen  int64      // bytes in writes to dirty
-	risky     time.Time  // of the first mark that no checkpoint covers, zero if there is none
-	atRisk    time.Time  // the same, but of those that no finished checkpoint covers
+	mu        sync.Mutex   // guards the following; never held during I/O
+	done      blockset.Set // finished blocks
+	changes   int64        // calls that changed done
+	synced    int64        // records under the last sync record
+	err       error        // a failed checkpoint, final
+	end       int64        // highest offset written
+	behind    span         // written since write-back was last started
+	dirty     span         // written since the last checkpoint
+	behindLen int64        // bytes in writes to behind
+	dirtyLen  int64        // bytes in writes to dirty
+	risky     time.Time    // of the first mark that no checkpoint covers, zero if there is none
+	atRisk    time.Time    // the same, but of those that no finished checkpoint covers
 
 	durable atomic.Int64
 
@@ -303,7 +304,7 @@ func (p *Partial) takeOver() error {
 	p.end = info.Size()
 	p.synced = p.earlier.synced
 	p.changes = p.earlier.trusted - p.earlier.synced // so that the first checkpoint covers them
-	p.done = extents{runs: slices.Clone(p.earlier.have.runs), count: p.earlier.have.count}
+	p.done = p.earlier.have.Clone()
 	p.durable.Store(p.bytes(&p.earlier.durable))
 	return nil
 }
@@ -311,15 +312,21 @@ func (p *Partial) takeOver() error {
 // emptyOthers makes holes of all blocks but those of have in a file of fileSize
 // bytes: what a killed run wrote and didn't mark is old data where this run has a
 // hole. The error is errNoHoles where that is impossible.
-func (p *Partial) emptyOthers(have *extents, fileSize int64) error {
+func (p *Partial) emptyOthers(have *blockset.Set, fileSize int64) error {
 	from := int64(0)
-	for _, run := range append(slices.Clone(have.runs), Extent{Start: p.blocks(p.size)}) {
-		if n := min(run.Start*p.blockSize, fileSize) - from; n > 0 && punch(p.file, from, n) != nil {
+	empty := func(end int64) error { // from from on
+		if n := min(end, fileSize) - from; n > 0 && punch(p.file, from, n) != nil {
 			return errNoHoles
 		}
-		from = (run.Start + run.Count) * p.blockSize
+		return nil
 	}
-	return nil
+	for run := range have.All() {
+		if err := empty(run.Start * p.blockSize); err != nil {
+			return err
+		}
+		from = run.End() * p.blockSize
+	}
+	return empty(p.blocks(p.size) * p.blockSize)
 }
 
 // openHoles gives the file its full size, so that what is not written reads as
@@ -336,25 +343,12 @@ func (p *Partial) openHoles() error {
 }
 
 // clip removes from e the blocks that a file of fileSize bytes can't hold in full.
-func (p *Partial) clip(e *extents, fileSize int64) {
+func (p *Partial) clip(e *blockset.Set, fileSize int64) {
 	full := fileSize / p.blockSize
 	if fileSize >= p.size {
 		full = p.blocks(p.size)
 	}
-	for i, run := range e.runs {
-		if run.Start+run.Count <= full {
-			continue
-		}
-		e.runs = e.runs[:i]
-		if keep := full - run.Start; keep > 0 {
-			e.runs = append(e.runs, Extent{Start: run.Start, Count: keep})
-		}
-		break
-	}
-	e.count = 0
-	for _, run := range e.runs {
-		e.count += run.Count
-	}
+	e.RemoveRun(full, max(0, e.End()-full))
 }
 
 // blocks is the number of blocks in size bytes.
@@ -367,12 +361,12 @@ func (p *Partial) blocks(size int64) int64 {
 }
 
 // bytes is how many bytes the blocks of e have.
-func (p *Partial) bytes(e *extents) int64 {
-	n := e.count * p.blockSize
+func (p *Partial) bytes(e *blockset.Set) int64 {
+	n := e.Count() * p.blockSize
 	if p.size < 0 {
 		return min(n, p.end)
 	}
-	if last := p.blocks(p.size) - 1; e.has(last) {
+	if last := p.blocks(p.size) - 1; e.Has(last) {
 		n -= (last+1)*p.blockSize - p.size
 	}
 	return n
@@ -404,6 +398,12 @@ func (p *Partial) reserve() error {
 	return nil
 }
 
+// Extent is a run of blocks.
+type Extent struct {
+	Start int64 // first block
+	Count int64 // blocks
+}
+
 // Have returns the blocks that an earlier run finished as far as the checkpoint
 // can be trusted, ascending and merged. It stays the same while the Partial is
 // open. The content should be checked against Recorded all the same.
@@ -411,7 +411,7 @@ func (p *Partial) Have() []Extent {
 	if p.earlier == nil {
 		return nil
 	}
-	return slices.Clone(p.earlier.have.runs)
+	return blockset.Runs[Extent](p.earlier.have)
 }
 
 // Recorded calls visit with each block of Have and the digest recorded for it,
@@ -423,7 +423,7 @@ func (p *Partial) Recorded(visit func(block int64, cv [32]byte) error) error {
 	}
 	visited := int64(0)
 	err := p.log.each(p.earlier.trusted, func(index int64, r record) error {
-		if r.kind != recordDone || !p.earlier.have.has(r.number) {
+		if r.kind != recordDone || !p.earlier.have.Has(r.number) {
 			return nil
 		}
 		if latest, several := p.earlier.latest[r.number]; several && latest != index {
@@ -432,7 +432,7 @@ func (p *Partial) Recorded(visit func(block int64, cv [32]byte) error) error {
 		visited++
 		return visit(r.number, r.value)
 	})
-	if err == nil && visited != p.earlier.have.count {
+	if err == nil && visited != p.earlier.have.Count() {
 		err = errors.New("checkpoint was cut meanwhile")
 	}
 	return at("read checkpoint of", p.path, err)
@@ -599,9 +599,9 @@ func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
 	err := p.err
 	if err == nil {
 		if kind == recordDone {
-			p.done.add(block)
+			p.done.Add(block)
 		} else {
-			p.done.remove(block)
+			p.done.Remove(block)
 		}
 		p.changes++
 		if p.risky.IsZero() {
@@ -856,8 +856,8 @@ func (p *Partial) complete(m Meta) error {
 	if p.err != nil {
 		return p.err
 	}
-	if blocks := p.blocks(m.Size); !p.done.isFirst(blocks) {
-		return fmt.Errorf("%w: %d of %d blocks", ErrIncomplete, p.done.count, blocks)
+	if blocks := p.blocks(m.Size); p.done.Count() != blocks || p.done.Prefix() != blocks {
+		return fmt.Errorf("%w: %d of %d blocks", ErrIncomplete, p.done.Count(), blocks)
 	}
 	return nil
 }
@@ -900,7 +900,7 @@ func (p *Partial) Close() error {
 	}
 	p.endLocked()
 	var err error
-	if p.log == nil || p.done.count == 0 {
+	if p.log == nil || p.done.Count() == 0 {
 		err = p.removeFiles()
 	} else if bootID() == ([32]byte{}) {
 		err = p.checkpoint() // or the next run could not trust the rest

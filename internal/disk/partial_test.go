@@ -296,7 +296,7 @@ func TestShortPartial(t *testing.T) {
 		require.ElementsMatch(t, c.have, p.Have())
 		n := int64(0)
 		require.NoError(t, p.Recorded(func(int64, [32]byte) error { n++; return nil }))
-		require.Equal(t, p.earlier.have.count, n)
+		require.Equal(t, p.earlier.have.Count(), n)
 		require.NoError(t, p.Close())
 	}
 }
@@ -465,7 +465,7 @@ func TestResumeAgainstSet(t *testing.T) {
 				require.NoError(t, p.Close())
 				p, err = tree.Partial(m, testBlock, TargetOptions{Sync: SyncNone})
 				require.NoError(t, err)
-				require.EqualValues(t, len(done), p.earlier.have.count)
+				require.EqualValues(t, len(done), p.earlier.have.Count())
 				got := map[int64]byte{}
 				require.NoError(t, p.Recorded(func(block int64, cv [32]byte) error {
 					got[block] = cv[0]

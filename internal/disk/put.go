@@ -17,7 +17,6 @@ type Staged struct {
 	path   string
 	file   content
 	ref    fileRef
-	size   int64
 	dev    uint64
 	synced bool           // on the medium already
 	log    *checkpointLog // nil without checkpoint
@@ -29,7 +28,7 @@ type Staged struct {
 
 func newStaged(t *Tree, path string, file *os.File, info fs.FileInfo) *Staged {
 	_, dev := fileID(info)
-	return &Staged{tree: t, path: path, file: file, ref: refOf(info), size: info.Size(), dev: dev}
+	return &Staged{tree: t, path: path, file: file, ref: refOf(info), dev: dev}
 }
 
 // content is an open file.
@@ -78,7 +77,6 @@ func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetO
 		}
 	}()
 	s := newStaged(t, m.Path, file, info)
-	s.size = m.Size
 	if !created {
 		if err := errors.Join(file.Truncate(0), removeIfThere(f.root, reserved+checkpointSuffix)); err != nil {
 			return nil, err

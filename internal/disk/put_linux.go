@@ -59,7 +59,7 @@ func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptio
 	if err := opt.dress(h, &have, m); err != nil {
 		return nil, err
 	}
-	s := &Staged{tree: t, path: m.Path, file: file, ref: fileRef{st.Ino, st.Dev}, size: m.Size, dev: st.Dev}
+	s := &Staged{tree: t, path: m.Path, file: file, ref: fileRef{st.Ino, st.Dev}, dev: st.Dev}
 	if opt.Sync == SyncFile {
 		if err := opt.syncing(file.Sync); err != nil {
 			return nil, err

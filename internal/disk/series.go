@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fxfer/fxfer/internal/snapshot"
 )
 
 const (
-	// snapshotLayout is the form of a snapshot's name: a time in UTC.
-	snapshotLayout = "2006-01-02T150405Z"
 	// latestName is the symlink to the newest snapshot.
 	latestName = "latest"
 
@@ -28,16 +28,12 @@ const (
 	seriesLock   = "lock"
 )
 
-// SnapshotName is the name of a snapshot of a time.
-func SnapshotName(t time.Time) string { return t.UTC().Format(snapshotLayout) }
-
-// SnapshotTime reads the name of a snapshot, such as 2026-11-20T020000Z. The error matches ErrPath.
-func SnapshotTime(name string) (time.Time, error) {
-	t, err := time.Parse(snapshotLayout, name)
-	if err != nil || SnapshotName(t) != name {
-		return t, fmt.Errorf("%w: %q is no name of a snapshot, such as %s", ErrPath, clip(name), "2026-11-20T020000Z")
+// checkSnapshot returns an error that matches ErrPath if name is not the name of a snapshot.
+func checkSnapshot(name string) error {
+	if _, err := snapshot.ParseName(name); err != nil {
+		return fmt.Errorf("%w: %w", ErrPath, err)
 	}
-	return t, nil
+	return nil
 }
 
 // Series is a folder that holds snapshots: plain folders with times for names, and the symlink latest. A snapshot is filled under a
@@ -191,7 +187,7 @@ func (s *Series) Close() {
 // Snapshots lists the snapshots, complete and filling ones, in the order of their names.
 func (s *Series) Snapshots() (complete, filling []string, err error) {
 	err = s.each(func(_ *os.Root, name string, info fs.FileInfo) error {
-		if _, bad := SnapshotTime(name); bad == nil && info.IsDir() {
+		if checkSnapshot(name) == nil && info.IsDir() {
 			complete = append(complete, name)
 		}
 		if inner := within(name, fillingSuffix); inner != "" && info.IsDir() {
@@ -212,7 +208,7 @@ func isSnapshot(name string) bool {
 // within returns the snapshot that a reserved name with this suffix is of, "" for none.
 func within(name, suffix string) string {
 	inner := strings.TrimSuffix(strings.TrimPrefix(name, reservedPrefix), suffix)
-	if _, err := SnapshotTime(inner); err != nil || name != reservedPrefix+inner+suffix {
+	if checkSnapshot(inner) != nil || name != reservedPrefix+inner+suffix {
 		return ""
 	}
 	return inner
@@ -243,7 +239,7 @@ func (s *Series) each(visit func(root *os.Root, name string, info fs.FileInfo) e
 
 // Open opens a complete snapshot as a tree, which the caller closes.
 func (s *Series) Open(name string) (*Tree, error) {
-	if _, err := SnapshotTime(name); err != nil {
+	if err := checkSnapshot(name); err != nil {
 		return nil, err
 	}
 	return s.sub(name, name)
@@ -270,7 +266,7 @@ func (s *Series) sub(entry, name string) (*Tree, error) {
 // snapshot and never ended; fs.ErrExist says that the snapshot is complete. What a killed Remove left is removed. The caller has the lock
 // and closes the tree.
 func (s *Series) Fill(name string) (tree *Tree, resumed bool, err error) {
-	if _, err := SnapshotTime(name); err != nil {
+	if err := checkSnapshot(name); err != nil {
 		return nil, false, err
 	}
 	if err := s.clean(); err != nil {
@@ -369,7 +365,7 @@ func (s *Series) pointLatest() error {
 
 // Remove removes a complete snapshot and what is known about it. It is invisible from the first moment on. The caller has the lock.
 func (s *Series) Remove(name string) error {
-	if _, err := SnapshotTime(name); err != nil {
+	if err := checkSnapshot(name); err != nil {
 		return err
 	}
 	s.tree.folders.forgetBelow(childPath(s.path, name))

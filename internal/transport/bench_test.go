@@ -111,7 +111,7 @@ func benchPair(b *testing.B, kind string, buffer int, congestion string) (client
 	cfg := Config{Identity: testIdentity(b), Congestion: congestion}
 	cert, err := certificate(cfg.Identity)
 	require.NoError(b, err)
-	conf := tlsConfig(cert, anyKey)
+	conf := tlsConfig(cert, presented)
 	l, err := listenTCP("127.0.0.1:0", cfg)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, errors.ErrUnsupported) {
 		b.Skip(err)

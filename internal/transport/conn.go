@@ -39,8 +39,6 @@ type Config struct {
 	// Verify, if not nil, takes the place of Dial's expect: the server has to present a certificate for the host that is dialled, and Verify decides
 	// on it and on those that came with it, leaf first.
 	Verify func(chain []*x509.Certificate) error
-	// Vouched, of a listener, lets clients pass that present more than a key. PeerCertificates has what they presented, unchecked.
-	Vouched bool
 
 	// SockBuf fixes the window of every stream at this many bytes in both directions, as a program with a fixed socket buffer does.
 	// 0 leaves it to the kernel's autotuning and to windowFor.
@@ -65,15 +63,6 @@ type Config struct {
 	// Group, of QUIC, is the connections among which Dial chooses, unless the stream shall be Apart. Without, each stream has its own.
 	Group *Group
 	Apart bool
-
-	// Tickets, of QUIC, is a folder for session tickets, one for each server that Dial has connected to; "" is none. With Certificate or Verify
-	// there are none either.
-	Tickets string
-
-	// Early, of QUIC, lets Dial return before the server has answered, if there is a ticket of it: what is written then, up to earlyMost, travels in
-	// 0-RTT, and again if the server does not take that. Servers here act on nothing of it before the handshake is over. Until then Read waits, PeerKey
-	// is nil and Exporter fails; Handshake waits for it, and returns the error that Dial would have.
-	Early bool
 
 	// QLog, of QUIC, is a folder for a log of each connection that Dial makes; "" is none.
 	QLog string
@@ -108,8 +97,8 @@ type Conn interface {
 	// CloseWrite says that nothing more will be written; the peer reads io.EOF after what was. Reading goes on. It counts as a write.
 	CloseWrite() error
 
-	// Handshake authenticates an accepted conn, within HandshakeTimeout at most. Any client with an Ed25519 key passes; see Vouched. After an error
-	// the conn is closed. On a conn that has had its handshake it does nothing; on one dialled early it waits for it.
+	// Handshake authenticates an accepted conn, within HandshakeTimeout at most. Any client with a certificate passes. After an error the
+	// conn is closed. On a conn that has had its handshake it does nothing.
 	Handshake(ctx context.Context) error
 	// Admit gives the conn the buffers that bulk data wants. Until then its peer, which may be anyone, can make it hold little. Dialled
 	// conns are admitted.

@@ -3,7 +3,6 @@ package transport
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"io"
 	"net"
 	"sync"
@@ -31,7 +30,7 @@ func FuzzHandshake(f *testing.F) {
 	key := testIdentity(f)
 	cert, err := certificate(key)
 	require.NoError(f, err)
-	conf := tlsConfig(cert, func(ed25519.PublicKey) error { return nil })
+	conf := tlsConfig(cert, presented)
 	f.Add(clientHello(f), false)
 	f.Add([]byte{22, 3, 1, 0, 5, 1, 0, 0, 1, 0}, false)
 	f.Add(append([]byte{22, 3, 3, 0xff, 0xff}, make([]byte, 70_000)...), true)
@@ -58,7 +57,7 @@ func clientHello(t testing.TB) []byte {
 		far.Close()
 	})
 	c := &tcpConn{}
-	_ = c.handshake(context.Background(), near, tlsConfig(cert, func(ed25519.PublicKey) error { return nil }), true)
+	_ = c.handshake(context.Background(), near, tlsConfig(cert, presented), true)
 	reading.Wait()
 	return said.Bytes()
 }

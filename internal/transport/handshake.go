@@ -55,9 +55,9 @@ func certificate(identity ed25519.PrivateKey) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: identity}, nil
 }
 
-// tlsConfig is for both roles. check sees the peer's key as soon as its certificate is read, which on the client is before anything
-// but the ClientHello was sent. That the peer owns the key is only proven when the handshake succeeds.
-func tlsConfig(cert tls.Certificate, check func(ed25519.PublicKey) error) *tls.Config {
+// tlsConfig is for both roles. check sees what the peer presents as soon as it is read, which on the client is before anything but
+// the ClientHello was sent. That the peer owns its key is only proven when the handshake succeeds.
+func tlsConfig(cert tls.Certificate, check func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		NextProtos:             []string{alpn},
@@ -65,13 +65,7 @@ func tlsConfig(cert tls.Certificate, check func(ed25519.PublicKey) error) *tls.C
 		InsecureSkipVerify:     true, //nolint:gosec // there is no CA: check compares the key itself
 		ClientAuth:             tls.RequireAnyClientCert,
 		SessionTicketsDisabled: true,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			key, err := peerKey(state)
-			if err != nil {
-				return err
-			}
-			return check(key)
-		},
+		VerifyConnection:       check,
 	}
 }
 
@@ -81,7 +75,13 @@ func clientTLS(cfg *Config, addr string, expect func(ed25519.PublicKey) error) (
 	if err != nil {
 		return nil, err
 	}
-	conf := tlsConfig(cert, expect)
+	conf := tlsConfig(cert, func(state tls.ConnectionState) error {
+		key, err := peerKey(state)
+		if err != nil {
+			return err
+		}
+		return expect(key)
+	})
 	if cfg.Certificate != nil {
 		conf.Certificates = nil
 		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cfg.Certificate(), nil }
@@ -108,16 +108,7 @@ func serverTLS(cfg *Config) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf := tlsConfig(cert, func(ed25519.PublicKey) error { return nil })
-	if cfg.Vouched {
-		known := conf.VerifyConnection
-		conf.VerifyConnection = func(state tls.ConnectionState) error {
-			if state.NegotiatedProtocol != "" && len(state.PeerCertificates) > 0 {
-				return nil
-			}
-			return known(state)
-		}
-	}
+	conf := tlsConfig(cert, presented)
 	if cfg.Certificate != nil {
 		conf.NextProtos = append(conf.NextProtos, alpnX509)
 		conf.Certificates = nil // or else clients that name no host would not get to the following
@@ -131,13 +122,21 @@ func serverTLS(cfg *Config) (*tls.Config, error) {
 	return conf, nil
 }
 
-// peerKey returns the key of a peer that presents nothing but a key.
-func peerKey(state tls.ConnectionState) (ed25519.PublicKey, error) {
+// presented checks that a peer speaks fxfer and presents a certificate, whatever that is worth.
+func presented(state tls.ConnectionState) error {
 	if p := state.NegotiatedProtocol; p != alpn && p != alpnX509 {
-		return nil, fmt.Errorf("peer does not speak %s", alpn)
+		return fmt.Errorf("peer does not speak %s", alpn)
 	}
 	if len(state.PeerCertificates) == 0 {
-		return nil, errors.New("peer has no certificate")
+		return errors.New("peer has no certificate")
+	}
+	return nil
+}
+
+// peerKey returns the key of a peer that presents nothing but a key.
+func peerKey(state tls.ConnectionState) (ed25519.PublicKey, error) {
+	if err := presented(state); err != nil {
+		return nil, err
 	}
 	key := keyOf(state.PeerCertificates)
 	if key == nil {

@@ -183,9 +183,12 @@ func TestRefusals(t *testing.T) {
 		{"other protocol", func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }, "no application protocol", "no application protocol"},
 		{"no protocol", func(c *tls.Config) { c.NextProtos = nil }, "bad certificate", "does not speak"},
 		{"no certificate", func(c *tls.Config) { c.Certificates = nil }, "certificate required", ""},
-		{"other key", func(c *tls.Config) { c.Certificates = []tls.Certificate{ecdsaCertificate(t)} }, "bad certificate", "not Ed25519"},
+		{"other key", func(c *tls.Config) { c.Certificates = []tls.Certificate{ecdsaCertificate(t)} }, "", "not Ed25519"}, // a server lets its caller decide
 	}
 	for _, test := range tests {
+		if test.client == "" {
+			continue
+		}
 		t.Run(test.name+"/client", func(t *testing.T) {
 			l, err := listenTCP("127.0.0.1:0", Config{Identity: testIdentity(t)})
 			require.NoError(t, err)
@@ -208,6 +211,8 @@ func TestRefusals(t *testing.T) {
 			require.ErrorContains(t, err, test.client)
 			require.Error(t, <-done)
 		})
+	}
+	for _, test := range tests {
 		if test.server == "" {
 			continue
 		}

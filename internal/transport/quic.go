@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -30,10 +29,8 @@ const (
 	// linkFlight is what a connection has in flight at most, bytes: 10,000 packets (MaxCongestionWindowPackets in quic-go).
 	linkFlight = 10_000 * 1452
 
-	// strangeWindow is what a client may send on a connection before it is admitted, bytes. As long as there are fewer than askBack of such clients,
-	// it is roomyWindow, so that a client with a ticket need not wait: in two round trips slow start sends 120 KB.
+	// strangeWindow is what a client may send on a connection before it is admitted, bytes.
 	strangeWindow = 64 << 10
-	roomyWindow   = 256 << 10
 	// firstWindow is with what the other windows begin, bytes.
 	firstWindow = 512 << 10
 	// streamWindow and linkWindow bound what a peer may send that was not read, on a stream and on a connection, bytes. quic-go doubles a
@@ -48,10 +45,6 @@ const (
 	keepLink   = 5 * time.Second
 	// leaveWithin is how long a connection whose streams are closed is kept for what the peer has not got yet.
 	leaveWithin = 10 * time.Second
-
-	// earlyMost is what a client sends on a connection in 0-RTT, bytes: about what the first congestion window lets through, and less than
-	// strangeWindow, so that there is room for what comes when the handshake is over.
-	earlyMost = 48 << 10
 
 	// maxLinkStreams bounds the streams that a peer may have open on a connection.
 	maxLinkStreams = 128
@@ -80,18 +73,16 @@ func init() { windowsLeft.Store(allWindows) }
 
 // link is one QUIC connection, of either side.
 type link struct {
-	// Set before any stream. Of a dialled one that has early streams, conn and udp may change until the handshake is over, guarded by mu, and
-	// tls and peer are set then.
+	// Set before any stream.
 	conn *quic.Conn
 	udp  *udpSocket
 	tls  tls.ConnectionState
 	peer ed25519.PublicKey
 
 	admitted atomic.Bool
-	known    func()              // called when it is, of accepted ones
-	words    *quic.ReceiveStream // what the client of an accepted one says about the connection, if it has begun
-	granted  atomic.Int64        // of allWindows
-	writing  atomic.Int64        // bytes in Writes that have not returned
+	known    func()       // called when it is, of accepted ones
+	granted  atomic.Int64 // of allWindows
+	writing  atomic.Int64 // bytes in Writes that have not returned
 
 	mu     sync.Mutex
 	open   map[*quicConn]bool
@@ -139,20 +130,10 @@ func (l *link) grant(n int64) bool {
 }
 
 // settle takes what the handshake has shown.
-func (l *link) settle(conn *quic.Conn, udp *udpSocket) {
-	l.mu.Lock()
-	l.conn, l.udp = conn, udp
-	l.mu.Unlock()
-	l.tls = conn.ConnectionState().TLS
+func (l *link) settle(conn *quic.Conn) {
+	l.conn, l.tls = conn, conn.ConnectionState().TLS
 	l.peer = keyOf(l.tls.PeerCertificates)
 	context.AfterFunc(conn.Context(), func() { windowsLeft.Add(l.granted.Swap(0)) })
-}
-
-// below returns what carries the link.
-func (l *link) below() (*quic.Conn, *udpSocket) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.conn, l.udp
 }
 
 // admit lets the windows grow.
@@ -195,8 +176,8 @@ func (l *link) leave(c *quicConn) {
 		}
 		l.unused.Reset(patience)
 	}
-	if conn := l.conn; l.overLocked() {
-		go func() { _ = conn.CloseWithError(codeDone, "") }()
+	if l.overLocked() {
+		go func() { _ = l.conn.CloseWithError(codeDone, "") }()
 	}
 }
 
@@ -213,7 +194,6 @@ type Group struct {
 	over  chan struct{} // closed by Close; nil until somebody needs it
 	ended bool
 	addr  netip.AddrPort // where the server has answered
-	box   *ticketBox     // nil until it is needed
 	all   sync.WaitGroup // of connections that are not gone
 }
 
@@ -221,17 +201,10 @@ type Group struct {
 type dialled struct {
 	link
 	group *Group
-	users int              // streams that are open or about to be; guarded by group.mu
-	idle  chan struct{}    // closed when there are none, and no more will come
-	ready chan struct{}    // closed when the handshake is over, and on a resumed connection the server has shown its key
-	err   error            // of the handshake
-	begun chan struct{}    // closed when there may be early streams
-	said  *quic.SendStream // what the client says about the connection; nil until then
-
-	// Guarded by link.mu.
-	early []*quicConn // streams that were opened before the handshake was over
-	room  int         // for them, bytes: of earlyMost
-	past  bool        // it is too late for early streams
+	users int           // streams that are open or about to be; guarded by group.mu
+	idle  chan struct{} // closed when there are none, and no more will come
+	ready chan struct{} // closed when the handshake is over
+	err   error         // of the handshake
 }
 
 // SetWant sets how many connections the streams that are dialled from now on are spread over.
@@ -273,14 +246,11 @@ func (g *Group) overLocked() chan struct{} {
 }
 
 // take returns a link for another stream: the one with the fewest, or a new one if it shall be apart or if there are fewer than wanted.
-func (g *Group) take(cfg *Config, addr string, run func(d *dialled, over <-chan struct{}, hint netip.AddrPort)) (*dialled, error) {
+func (g *Group) take(apart bool, run func(d *dialled, over <-chan struct{}, hint netip.AddrPort)) (*dialled, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ended {
 		return nil, fmt.Errorf("connections are closed: %w", net.ErrClosed)
-	}
-	if g.box == nil {
-		g.box = newTicketBox(cfg.Tickets, addr, cfg.Identity.Public().(ed25519.PublicKey))
 	}
 	var best *dialled
 	for _, d := range g.links {
@@ -288,9 +258,9 @@ func (g *Group) take(cfg *Config, addr string, run func(d *dialled, over <-chan 
 			best = d
 		}
 	}
-	if cfg.Apart || best == nil || len(g.links) < g.want {
-		best = &dialled{group: g, idle: make(chan struct{}), ready: make(chan struct{}), begun: make(chan struct{}), room: earlyMost}
-		if !cfg.Apart {
+	if apart || best == nil || len(g.links) < g.want {
+		best = &dialled{group: g, idle: make(chan struct{}), ready: make(chan struct{})}
+		if !apart {
 			g.links = append(g.links, best)
 			g.most = max(g.most, len(g.links))
 		}
@@ -321,11 +291,7 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 	if err := quicOnly(cfg.SockBuf, cfg.Congestion); err != nil {
 		return nil, err
 	}
-	cache := &ticketCache{}
-	conf, err := clientTLS(&cfg, addr, func(key ed25519.PublicKey) error {
-		cache.server.Store(&key)
-		return expect(key)
-	})
+	conf, err := clientTLS(&cfg, addr, expect)
 	if err != nil {
 		return nil, err
 	}
@@ -333,40 +299,21 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 	if g == nil {
 		g = &Group{}
 	}
-	d, err := g.take(&cfg, addr, func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
-		if cfg.Certificate == nil && cfg.Verify == nil {
-			cache.box = g.box
-			conf.SessionTicketsDisabled, conf.ClientSessionCache = false, cache
-			if cfg.Early {
-				cache.use = g.box.usable(expect)
-			}
-		}
-		d.run(addr, conf, cache.use != nil, traceTo(cfg.QLog, &g.all), over, hint)
+	d, err := g.take(cfg.Apart, func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
+		d.run(addr, conf, traceTo(cfg.QLog, &g.all), over, hint)
 	})
 	if err != nil {
 		return nil, err
-	}
-	var begun chan struct{}
-	if cfg.Early {
-		begun = d.begun
-	}
-	select {
-	case <-begun:
-		if c := d.earlyStream(); c != nil {
-			return c, nil
-		}
-	case <-d.ready:
-	case <-ctx.Done():
 	}
 	select {
 	case <-d.ready:
 		err = d.err
 	case <-ctx.Done():
-		err = dialError(addr, context.Cause(ctx))
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		g.giveBack(d)
-		return nil, err
+		return nil, fmt.Errorf("handshake with %s: %w", addr, err)
 	}
 	c, err := d.stream(ctx)
 	if err != nil {
@@ -377,14 +324,6 @@ func dialQUIC(ctx context.Context, addr string, cfg Config, expect func(peer ed2
 		return nil, fmt.Errorf("stream to %s: %w", addr, err)
 	}
 	return c, nil
-}
-
-// dialError says that a handshake failed, unless err is nil.
-func dialError(addr string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("handshake with %s: %w", addr, err)
 }
 
 // quicCongestion is the only congestion control of quic-go.
@@ -401,8 +340,8 @@ func quicOnly(sockBuf int, congestion string) error {
 	return nil
 }
 
-// run connects, and keeps the connection as long as it lives and somebody uses it. If it resumes, streams may begin before the handshake is over.
-func (d *dialled) run(addr string, conf *tls.Config, resumes bool, trace tracer, over <-chan struct{}, hint netip.AddrPort) {
+// run connects, and keeps the connection as long as it lives and somebody uses it.
+func (d *dialled) run(addr string, conf *tls.Config, trace tracer, over <-chan struct{}, hint netip.AddrPort) {
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), linkKey{}, &d.link))
 	defer cancel()
 	go func() { // nobody may wait for it any more
@@ -415,47 +354,23 @@ func (d *dialled) run(addr string, conf *tls.Config, resumes bool, trace tracer,
 		}
 		cancel()
 	}()
-	var begin func(*connected)
-	if resumes {
-		begin = d.begin
-	}
-	c, err := connectQUIC(ctx, addr, hint, conf, trace, begin)
-	stop := func() bool { return true }
-	lost := false // what early streams have sent
+	c, err := connectQUIC(ctx, addr, hint, conf, trace)
 	if err == nil {
 		defer c.close()
 		c.udp.onRefused(func() { _ = c.conn.CloseWithError(codeGone, "nobody listens on its port any more") })
-		stop = context.AfterFunc(ctx, func() { _ = c.conn.CloseWithError(codeDone, "") })
-		lost = !c.conn.ConnectionState().Used0RTT // the server has not taken it, or this is another connection
-		if lost {
-			_, _ = c.conn.NextConnection(ctx) // comes at once, as the handshake is over
-		}
-		d.settle(c.conn, c.udp)
-		if d.tls.DidResume {
-			d.said, err = d.show(conf.Certificates[0].PrivateKey, clientSigns)
-		}
-	}
-	early := d.moveEarly(err, lost)
-	stop()
-	for _, c := range early {
-		c.arrive(dialError(addr, err))
-	}
-	if err == nil && d.tls.DidResume { // meanwhile early streams write, but what comes back is not believed
-		err = d.hear(over)
+		d.udp = c.udp
+		d.settle(c.conn)
 	}
 	d.group.mu.Lock()
 	if err == nil {
 		d.group.addr = c.to
 	} else {
-		d.err = dialError(addr, err)
+		d.err = err
 		d.group.dropLocked(d)
 	}
 	d.group.mu.Unlock()
 	d.admit()
 	close(d.ready)
-	for _, c := range early {
-		c.trust()
-	}
 	if err != nil {
 		return
 	}
@@ -468,78 +383,6 @@ func (d *dialled) run(addr string, conf *tls.Config, resumes bool, trace tracer,
 	d.group.mu.Lock()
 	d.group.dropLocked(d)
 	d.group.mu.Unlock()
-}
-
-// begin lets early streams be opened.
-func (d *dialled) begin(c *connected) {
-	d.mu.Lock()
-	d.conn, d.udp = c.conn, c.udp
-	d.mu.Unlock()
-	close(d.begun)
-}
-
-// earlyStream opens a stream before the handshake is over. It returns nil if it is, or there can't be one.
-func (d *dialled) earlyStream() *quicConn {
-	d.mu.Lock()
-	if d.past {
-		d.mu.Unlock()
-		return nil
-	}
-	s, err := d.conn.OpenStream()
-	if err != nil {
-		d.mu.Unlock()
-		return nil
-	}
-	c := newQUICConn(&d.link, s)
-	c.gone = func() { d.group.giveBack(d) }
-	c.early = newEarly(d)
-	d.early = append(d.early, c)
-	d.mu.Unlock()
-	d.enter(c)
-	c.writeEarly([]byte{preface})
-	return c
-}
-
-// moveEarly brings the early streams to the connection that there is now, with all that they have sent if that was lost.
-func (d *dialled) moveEarly(err error, lost bool) []*quicConn {
-	d.mu.Lock()
-	d.past = true
-	early := d.early
-	d.early = nil
-	d.mu.Unlock()
-	if err != nil {
-		return early
-	}
-	var anew *quic.Conn
-	if lost {
-		anew = d.conn
-	}
-	for _, c := range early {
-		c.move(anew)
-	}
-	return early
-}
-
-// hear waits until the server of a resumed connection has shown its key, and ends a connection on which it does not.
-func (d *dialled) hear(over <-chan struct{}) error {
-	ctx, cancel := context.WithTimeout(d.conn.Context(), HandshakeTimeout)
-	defer cancel()
-	d.group.all.Go(func() {
-		select {
-		case <-over:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
-	_, err := d.shown(ctx, serverSigns)
-	if err == nil {
-		return nil
-	}
-	_ = d.conn.CloseWithError(codeClosed, "")
-	if !errors.Is(err, ErrImpostor) {
-		err = fmt.Errorf("%w: %v", io.ErrUnexpectedEOF, err) //nolint:errorlint // quic-go's errors match net.ErrClosed
-	}
-	return err
 }
 
 // stream opens another stream.
@@ -567,12 +410,9 @@ func (d *dialled) goodbye(over <-chan struct{}) {
 	if opened == 0 { // nobody waited for the handshake: there is nothing to get
 		return
 	}
-	s := d.said
-	if s == nil {
-		var err error
-		if s, err = d.conn.OpenUniStream(); err != nil {
-			return
-		}
+	s, err := d.conn.OpenUniStream()
+	if err != nil {
+		return
 	}
 	if _, err := s.Write(binary.BigEndian.AppendUint32(nil, uint32(opened))); err != nil || s.Close() != nil {
 		return
@@ -603,9 +443,8 @@ func (c *connected) close() {
 // staggered is how long one address of a server is tried alone before another one is, as RFC 8305 proposes.
 const staggered = 250 * time.Millisecond
 
-// connectQUIC makes a connection to a server ("host:port"), with whichever of its addresses answers first. hint has answered before. begin, if not
-// nil, is called with the first that 0-RTT data can be sent on. It may not be the one that is returned.
-func connectQUIC(ctx context.Context, addr string, hint netip.AddrPort, conf *tls.Config, trace tracer, begin func(*connected)) (*connected, error) {
+// connectQUIC makes a connection to a server ("host:port"), with whichever of its addresses answers first. hint has answered before.
+func connectQUIC(ctx context.Context, addr string, hint netip.AddrPort, conf *tls.Config, trace tracer) (*connected, error) {
 	addrs := []netip.AddrPort{hint}
 	if !hint.IsValid() {
 		var err error
@@ -630,11 +469,7 @@ func connectQUIC(ctx context.Context, addr string, hint netip.AddrPort, conf *tl
 				case <-time.After(staggered):
 				}
 			}
-			begin := begin
-			if i > 0 {
-				begin = nil
-			}
-			c, err := connectTo(ctx, to, conf, trace, begin)
+			c, err := connectTo(ctx, to, conf, trace)
 			if err != nil {
 				next <- struct{}{}
 			}
@@ -683,7 +518,7 @@ func resolve(ctx context.Context, addr string) ([]netip.AddrPort, error) {
 }
 
 // connectTo makes a connection to one address, with a socket of its own that is bound to no address of this host: it may change.
-func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace tracer, begin func(*connected)) (*connected, error) {
+func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace tracer) (*connected, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -703,21 +538,10 @@ func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace t
 	})
 	c := &connected{udp: udp, tr: &quic.Transport{Conn: udp}, to: to}
 	quicConf := quicConfig()
-	quicConf.MaxIncomingStreams, quicConf.MaxIncomingUniStreams = -1, 1
+	quicConf.MaxIncomingStreams, quicConf.MaxIncomingUniStreams = -1, -1
 	quicConf.Tracer = trace
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		if begin == nil {
-			c.conn, err = c.tr.Dial(ctx, peer, conf, quicConf)
-		} else if c.conn, err = c.tr.DialEarly(ctx, peer, conf, quicConf); err == nil {
-			select {
-			case <-c.conn.HandshakeComplete(): // the ticket was none for 0-RTT
-			default:
-				begin(c)
-				err = shaken(ctx, c.conn)
-			}
-			begin = nil
-		}
-		if err == nil {
+		if c.conn, err = c.tr.Dial(ctx, peer, conf, quicConf); err == nil {
 			return c, nil
 		}
 		var refused *quic.TransportError
@@ -733,18 +557,6 @@ func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace t
 	}
 	c.close()
 	return nil, handshakeError(ctx, err)
-}
-
-// shaken waits until the handshake of a connection is over.
-func shaken(ctx context.Context, conn *quic.Conn) error {
-	select {
-	case <-conn.HandshakeComplete():
-		return nil
-	case <-conn.Context().Done():
-		return context.Cause(conn.Context())
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // How long a client waits that was refused.

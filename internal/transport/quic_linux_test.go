@@ -142,8 +142,8 @@ func TestUnusedLink(t *testing.T) {
 	cert, err := certificate(cfg.Identity)
 	require.NoError(t, err)
 	var g Group
-	d, err := g.take(&cfg, l.Addr().String(), func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
-		d.run(l.Addr().String(), tlsConfig(cert, anyKey), false, nil, over, hint)
+	d, err := g.take(false, func(d *dialled, over <-chan struct{}, hint netip.AddrPort) {
+		d.run(l.Addr().String(), tlsConfig(cert, presented), nil, over, hint)
 	})
 	require.NoError(t, err)
 	<-d.ready

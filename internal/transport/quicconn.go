@@ -22,7 +22,6 @@ type quicConn struct {
 	link   *link
 	stream *quic.Stream
 	gone   func() // called once when the stream is closed
-	early  *early // of a dialled one that began before the handshake was over, nil of others
 
 	ready  atomic.Bool // the handshake is done
 	closed atomic.Bool
@@ -39,8 +38,8 @@ func newQUICConn(l *link, s *quic.Stream) *quicConn {
 }
 
 func (c *quicConn) Read(p []byte) (int, error) {
-	if err := c.await(reading); err != nil {
-		return 0, err
+	if !c.ready.Load() {
+		return 0, errNoHandshake
 	}
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
@@ -96,11 +95,8 @@ func alertOf(err error) (tls.AlertError, bool) {
 func (c *quicConn) Write(p []byte) (int, error) { return c.WriteBuffers(p, nil) }
 
 func (c *quicConn) WriteBuffers(header, payload []byte) (int, error) {
-	switch {
-	case !c.ready.Load() && c.early == nil:
+	if !c.ready.Load() {
 		return 0, errNoHandshake
-	case c.closed.Load():
-		return 0, net.ErrClosed
 	}
 	total := int64(len(header) + len(payload))
 	c.link.writing.Add(total)
@@ -110,14 +106,14 @@ func (c *quicConn) WriteBuffers(header, payload []byte) (int, error) {
 	if c.writeErr != nil {
 		return 0, c.writeErr
 	}
-	n, err := c.write(header)
+	n, err := c.stream.Write(header)
 	if err == nil && len(payload) > 0 {
 		var m int
-		m, err = c.write(payload)
+		m, err = c.stream.Write(payload)
 		n += m
 	}
 	if err != nil {
-		if c.usable() && (!errors.Is(err, os.ErrDeadlineExceeded) || isIdle(err)) {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || isIdle(err) {
 			err = c.broken(err)
 		}
 		c.writeErr = err
@@ -125,23 +121,9 @@ func (c *quicConn) WriteBuffers(header, payload []byte) (int, error) {
 	return n, err
 }
 
-// write writes a piece. writeMu is held.
-func (c *quicConn) write(p []byte) (n int, err error) {
-	if !c.ready.Load() {
-		if n = c.writeEarly(p); n == len(p) {
-			return n, nil
-		}
-		if err := c.await(writing); err != nil {
-			return n, err
-		}
-	}
-	m, err := c.stream.Write(p[n:])
-	return n + m, err
-}
-
 func (c *quicConn) CloseWrite() error {
-	if err := c.await(writing); err != nil {
-		return err
+	if !c.ready.Load() {
+		return errNoHandshake
 	}
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -153,16 +135,10 @@ func (c *quicConn) CloseWrite() error {
 }
 
 func (c *quicConn) Close() error {
-	if c.closed.Swap(true) || c.closeEarly() {
+	if c.closed.Swap(true) {
 		return nil
 	}
-	c.end()
-	return nil
-}
-
-// end closes the stream.
-func (c *quicConn) end() {
-	if !c.usable() {
+	if !c.ready.Load() {
 		c.stream.CancelWrite(codeClosed)
 	} else if c.writeMu.TryLock() {
 		if c.writeErr == nil {
@@ -178,15 +154,13 @@ func (c *quicConn) end() {
 	c.stream.CancelRead(codeClosed)
 	c.link.leave(c)
 	c.gone()
+	return nil
 }
 
-// Handshake waits for the first byte of an accepted stream. The handshake of its connection is done. On a dialled one it waits for that.
+// Handshake waits for the first byte of an accepted stream. The handshake of its connection is done.
 func (c *quicConn) Handshake(ctx context.Context) error {
 	if c.ready.Load() {
 		return nil
-	}
-	if c.early != nil {
-		return c.early.handshake(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
@@ -215,31 +189,16 @@ func (c *quicConn) Handshake(ctx context.Context) error {
 // Admit lets the windows of the connection grow.
 func (c *quicConn) Admit() { c.link.admit() }
 
-func (c *quicConn) SetDeadline(t time.Time) error {
-	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
-}
-
-func (c *quicConn) SetReadDeadline(t time.Time) error {
-	if c.setEarlyDeadline(reading, t) {
-		return nil
-	}
-	return c.stream.SetReadDeadline(t)
-}
-
-func (c *quicConn) SetWriteDeadline(t time.Time) error {
-	if c.setEarlyDeadline(writing, t) {
-		return nil
-	}
-	return c.stream.SetWriteDeadline(t)
-}
+func (c *quicConn) SetDeadline(t time.Time) error      { return c.stream.SetDeadline(t) }
+func (c *quicConn) SetReadDeadline(t time.Time) error  { return c.stream.SetReadDeadline(t) }
+func (c *quicConn) SetWriteDeadline(t time.Time) error { return c.stream.SetWriteDeadline(t) }
 
 // LocalAddr is this end's address. The socket is bound to none: it is the one that the route to the peer has now.
 func (c *quicConn) LocalAddr() net.Addr {
-	conn, _ := c.link.below()
-	here, ok := conn.LocalAddr().(*net.UDPAddr)
+	here, ok := c.link.conn.LocalAddr().(*net.UDPAddr)
 	there, ok2 := c.RemoteAddr().(*net.UDPAddr)
 	if !ok || !ok2 || !here.IP.IsUnspecified() {
-		return conn.LocalAddr()
+		return c.link.conn.LocalAddr()
 	}
 	route, err := net.DialUDP("udp", nil, there) // sends nothing
 	if err != nil {
@@ -250,10 +209,7 @@ func (c *quicConn) LocalAddr() net.Addr {
 }
 
 // RemoteAddr is the peer's address at this moment.
-func (c *quicConn) RemoteAddr() net.Addr {
-	conn, _ := c.link.below()
-	return conn.RemoteAddr()
-}
+func (c *quicConn) RemoteAddr() net.Addr { return c.link.conn.RemoteAddr() }
 
 func (c *quicConn) PeerKey() ed25519.PublicKey {
 	if !c.ready.Load() {
@@ -281,8 +237,7 @@ func (c *quicConn) Apply(sockBuf int, congestion string) error { return quicOnly
 
 // Windows are those of the connection and of its socket.
 func (c *quicConn) Windows() Windows {
-	_, udp := c.link.below()
-	snd, rcv := udp.sizes()
+	snd, rcv := c.link.udp.sizes()
 	return Windows{SndBuf: snd, RcvBuf: rcv, SndFixed: true, RcvFixed: true, SndCap: linkFlight, RcvCap: streamWindow}
 }
 

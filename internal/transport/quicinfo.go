@@ -20,9 +20,6 @@ type look struct {
 // come out right.
 func (c *quicConn) Info() (Info, bool) {
 	l := c.link
-	if c.early != nil && !c.usable() {
-		return Info{}, false
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.teller == nil && l.open[c] {

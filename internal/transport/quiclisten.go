@@ -20,17 +20,15 @@ import (
 
 // quicListener is a Listener over QUIC. It returns streams.
 type quicListener struct {
-	udp      *udpSocket
-	tr       *quic.Transport
-	inner    *quic.EarlyListener
-	identity ed25519.PrivateKey
-	seal     *ticketSeal
-	conns    chan *quicConn
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
-	links    sync.WaitGroup // of connections that are not gone
-	closed   sync.Once
-	gone     chan struct{} // closed when the socket is
+	udp    *udpSocket
+	tr     *quic.Transport
+	inner  *quic.Listener
+	conns  chan *quicConn
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	links  sync.WaitGroup // of connections that are not gone
+	closed sync.Once
+	gone   chan struct{} // closed when the socket is
 
 	mu      sync.Mutex
 	strange int // connections that are not admitted
@@ -52,25 +50,16 @@ func listenQUIC(addr string, cfg Config) (*quicListener, error) {
 		_ = udp.Close()
 		return nil, err
 	}
-	l := &quicListener{udp: udp, conns: make(chan *quicConn), gone: make(chan struct{}), from: make(map[netip.Addr]int), identity: cfg.Identity, seal: newTicketSeal()}
+	l := &quicListener{udp: udp, conns: make(chan *quicConn), gone: make(chan struct{}), from: make(map[netip.Addr]int)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.tr = &quic.Transport{Conn: udp, StatelessResetKey: reset, VerifySourceAddress: l.doubts, ConnContext: l.greet}
 	conf := quicConfig()
 	conf.MaxIncomingStreams, conf.MaxIncomingUniStreams = maxLinkStreams, 1
-	conf.Allow0RTT = true // what comes is held until the handshake is over
-	tight := conf.Clone()
-	conf.InitialConnectionReceiveWindow, tight.InitialConnectionReceiveWindow = roomyWindow, strangeWindow
-	conf.GetConfigForClient = func(*quic.ClientInfo) (*quic.Config, error) {
-		if l.crowded() {
-			return tight, nil // with less than a ticket may promise: then 0-RTT is refused
-		}
-		return conf, nil
-	}
-	tlsConf.SessionTicketsDisabled, tlsConf.WrapSession, tlsConf.UnwrapSession = false, l.seal.wrap, l.seal.unwrap
+	conf.InitialConnectionReceiveWindow = strangeWindow
 	if cfg.Turn != nil {
 		tlsConf.GetConfigForClient = l.turns(cfg.Turn)
 	}
-	if l.inner, err = l.tr.ListenEarly(tlsConf, conf); err != nil {
+	if l.inner, err = l.tr.Listen(tlsConf, conf); err != nil {
 		_ = udp.Close()
 		return nil, err
 	}
@@ -88,10 +77,7 @@ func resetKey(identity ed25519.PrivateKey) (*quic.StatelessResetKey, error) {
 }
 
 // doubts tells whether a client has to show that it is where it says.
-func (l *quicListener) doubts(net.Addr) bool { return l.crowded() }
-
-// crowded tells that there are many clients that are not admitted.
-func (l *quicListener) crowded() bool {
+func (l *quicListener) doubts(net.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.strange >= askBack
@@ -144,34 +130,9 @@ func (l *quicListener) serve() {
 			return
 		}
 		x := conn.Context().Value(linkKey{}).(*link)
-		l.links.Go(func() {
-			if l.greeted(x, conn) {
-				l.accept(x)
-			} else {
-				_ = conn.CloseWithError(codeClosed, "")
-			}
-		})
+		x.settle(conn)
+		l.links.Go(func() { l.accept(x) })
 	}
-}
-
-// greeted waits for the handshake of a connection to be over: only then its client is there, and what it has sent in 0-RTT is no replay. Of a
-// resumed connection both have to show their keys, too.
-func (l *quicListener) greeted(x *link, conn *quic.Conn) bool {
-	ctx, cancel := context.WithTimeout(l.ctx, HandshakeTimeout)
-	defer cancel()
-	if shaken(ctx, conn) != nil {
-		return false
-	}
-	x.settle(conn, l.udp)
-	if !x.tls.DidResume {
-		return true
-	}
-	s, err := x.show(l.identity, serverSigns)
-	if err != nil || s.Close() != nil {
-		return false
-	}
-	x.words, err = x.shown(ctx, clientSigns)
-	return err == nil
 }
 
 // accept hands out the streams of a connection, until it is gone: it ends when the client says that it was all, or does not use it.
@@ -208,14 +169,11 @@ func (l *quicListener) accept(x *link) {
 
 // hearGoodbye waits for the client to say how many streams there were, and ends the connection when all of them are closed here, too.
 func (l *link) hearGoodbye(ctx context.Context) {
-	s := l.words
-	if s == nil {
-		var err error
-		if s, err = l.conn.AcceptUniStream(ctx); err != nil {
-			return
-		}
-		_ = s.SetReadDeadline(time.Now().Add(HandshakeTimeout))
+	s, err := l.conn.AcceptUniStream(ctx)
+	if err != nil {
+		return
 	}
+	_ = s.SetReadDeadline(time.Now().Add(HandshakeTimeout))
 	var count [4]byte
 	if _, err := io.ReadFull(s, count[:]); err != nil {
 		_ = l.conn.CloseWithError(codeClosed, "")

@@ -39,7 +39,7 @@ func TestVouchedHandshake(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s/%+v", p, test), func(t *testing.T) {
 				own, serverKey := testIdentity(t), testIdentity(t)
-				server, client := Config{Identity: serverKey, Protocol: p, Vouched: true}, Config{Identity: own, Protocol: p}
+				server, client := Config{Identity: serverKey, Protocol: p}, Config{Identity: own, Protocol: p}
 				if test.has {
 					server.Certificate = func() *tls.Certificate { return most }
 				}
@@ -118,6 +118,7 @@ func TestKeyOf(t *testing.T) {
 	require.True(t, keyOf(self.Chain()).Equal(self.Key.Public()))
 	require.Nil(t, keyOf(ca.Issue(t, testca.Server(), "ed25519").Chain()))
 	require.Nil(t, keyOf(ca.Chain()))
+	require.Nil(t, keyOf((*testca.CA)(nil).Issue(t, testca.Server(), "ecdsa").Chain()), "another kind of key")
 	require.Nil(t, keyOf(nil))
 	cert, err := certificate(testIdentity(t))
 	require.NoError(t, err)

@@ -132,8 +132,8 @@ func viewOf(s Server) *view {
 		x := &st.Shares[i]
 		v.Shares = append(v.Shares, share{Name: x.Name, Dir: x.Dir, Rights: x.Rights.String(), Free: x.Free})
 	}
-	for i := range st.Counters.Flows {
-		f := &st.Counters.Flows[i]
+	for i := range st.Counters.Traffic {
+		f := &st.Counters.Traffic[i]
 		for _, n := range f.Sessions {
 			v.Ended += n
 		}

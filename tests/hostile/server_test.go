@@ -147,7 +147,7 @@ func TestServerSends(t *testing.T) {
 		"a refusal of 16 EiB":               message(refuse, uv(1), uv(huge)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			tried(t, server, "sending "+name, "get takes only what it asked for; the rest as of a client")
+			tried(t, server, "sending "+name, "get takes only what it asked for; other checks are those for a client")
 			v := newVictim(t)
 			p := lure(t, "d", func(l *line) { l.say(say) })
 			_, err := p.client(t, fxfer.Options{}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
@@ -163,7 +163,7 @@ func TestServerPrunes(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{".", "..", "../outside", "/", "", "e", "d/..", "keep"} {
 		t.Run(where, func(t *testing.T) {
-			tried(t, server, fmt.Sprintf("having %q pruned", where), "only below what was asked for anything is removed")
+			tried(t, server, fmt.Sprintf("having %q pruned", where), "fxfer removes only below what the client asked for")
 			v := newVictim(t)
 			require.NoError(t, os.Mkdir(v.in("target/d"), 0o700))
 			p := lure(t, "d", func(l *line) {

@@ -14,6 +14,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/transfer"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -93,7 +94,7 @@ func openJob(file, name string) (*site, *backup.Job, error) {
 }
 
 func parseAt(s string) (string, error) {
-	if _, ok := backup.SnapshotTime(s); ok {
+	if _, err := snapshot.ParseName(s); err == nil {
 		return s, nil
 	}
 	_, err := option.ParseNewer(s, time.Now())
@@ -118,7 +119,8 @@ func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none f
 	if at == "" {
 		return all[len(all)-1], nil
 	}
-	until, named := backup.SnapshotTime(at)
+	until, notName := snapshot.ParseName(at)
+	named := notName == nil
 	if !named {
 		if until, err = option.ParseNewer(at, time.Now().In(j.Zone)); err != nil {
 			return none, exit.Usage("", "--at: %w", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/cli/option"
-	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/filter"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -172,7 +172,12 @@ func parseSnapshot(s string) (string, error) {
 	if s == fxfer.SnapshotAuto {
 		return s, nil
 	}
-	_, err := disk.SnapshotTime(s)
+	return ParseSnapshotName(s)
+}
+
+// ParseSnapshotName reads the name of a snapshot.
+func ParseSnapshotName(s string) (string, error) {
+	_, err := snapshot.ParseName(s)
 	return s, err
 }
 

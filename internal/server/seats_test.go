@@ -1,0 +1,133 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/client"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/session/sessiontest"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// TestSeats fills a server: another session is refused with the reason, and one that waits gets its turn.
+func TestSeats(t *testing.T) {
+	for name, opt := range map[string]Options{
+		"this client has 1 sessions": {MaxSessionsPerClient: 1},
+		"the server has 1 sessions":  {MaxSessions: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			s := serveWith(t, opt, identity.Read|identity.Write)
+			defer s.stop()
+			home, source := t.TempDir(), filepath.Join(t.TempDir(), "f")
+			data := sessiontest.RandomFile(t, source, 3<<20)
+			c := newClient(t, home, client.Options{})
+			_, err := c.List(t.Context(), s.invited(t))
+			require.NoError(t, err)
+
+			// A stream that does not end keeps the only seat.
+			r, w := io.Pipe()
+			held, stream := make(chan error, 1), s.plain(t, "stream")
+			go func() {
+				_, err := c.SendStream(t.Context(), r, stream)
+				held <- err
+			}()
+			_, err = w.Write(make([]byte, 4<<20)) // more than is read ahead: the session is there
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return s.seated() == 1 }, 20*time.Second, time.Millisecond)
+
+			_, err = c.Send(t.Context(), []string{source}, s.plain(t, ""))
+			require.ErrorContains(t, err, name)
+			require.Equal(t, session.KindUnreachable, session.KindOf(err))
+			var hint interface{ Hint() string }
+			require.ErrorAs(t, err, &hint)
+			require.Contains(t, hint.Hint(), "--retry-for")
+			_, err = c.List(t.Context(), s.plain(t, ""))
+			require.ErrorContains(t, err, name, "a listing takes a seat, too")
+			_, err = c.Verify(t.Context(), s.plain(t, ""), t.TempDir(), nil)
+			require.ErrorContains(t, err, name)
+			_, err = c.Probe(t.Context(), s.plain(t, ""), client.ProbeOptions{})
+			require.ErrorContains(t, err, name)
+
+			tried := false
+			waiting := newClient(t, home, client.Options{RetryFor: time.Hour, Notice: func(string) {
+				if !tried {
+					tried = true
+					require.NoError(t, w.Close())
+				}
+			}})
+			report, err := waiting.Send(t.Context(), []string{source}, s.plain(t, ""))
+			require.NoError(t, err)
+			require.True(t, tried)
+			require.NotZero(t, report.Reconnects)
+			require.NoError(t, <-held)
+			got, err := os.ReadFile(filepath.Join(s.dir, "f"))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(data, got))
+			require.Eventually(t, func() bool { return s.seated() == 0 && s.opened() == 0 }, 20*time.Second, time.Millisecond)
+		})
+	}
+}
+
+func (s *Server) seated() int { s.mu.Lock(); defer s.mu.Unlock(); return s.seats.taken }
+
+func (s *Server) opened() int { s.mu.Lock(); defer s.mu.Unlock(); return s.more }
+
+// TestPastSessions: the data streams of a session that had no seat, or has ended, don't take the place of strangers for long.
+func TestPastSessions(t *testing.T) {
+	s := serveWith(t, Options{}, identity.Read)
+	defer s.stop()
+	id := [16]byte{1}
+	s.pass(id)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	require.Nil(t, s.await(ctx, id))
+	require.False(t, s.past.has([16]byte{}), "nothing was put in")
+	for range len(s.past.ids) {
+		s.past.add([16]byte{2})
+	}
+	require.False(t, s.past.has(id), "bounded")
+}
+
+// TestStreamsInAll: each session has room for one data stream, however many there are, and of the others its part.
+func TestStreamsInAll(t *testing.T) {
+	s := &Server{seats: seats{most: 4, taken: 1}, opt: Options{MaxMemory: otherMemory + 14*streamMemory}}
+	greedy, modest := &serverSession{}, &serverSession{}
+	var leave []func()
+	for range 1 + 10 {
+		out := s.enterStream(greedy)
+		require.NotNil(t, out)
+		leave = append(leave, out)
+	}
+	require.Nil(t, s.enterStream(greedy), "there are no more")
+	s.seats.taken = 2
+	require.Equal(t, 1+10/2, s.offer())
+	first := s.enterStream(modest)
+	require.NotNil(t, first)
+	require.Nil(t, s.enterStream(modest))
+	for _, out := range leave[:5] {
+		out()
+		out()
+	}
+	for i := range 5 {
+		require.NotNil(t, s.enterStream(modest), i)
+	}
+	require.Nil(t, s.enterStream(modest), "there are no more")
+	require.Equal(t, 10, s.more)
+	for _, out := range leave[5:] {
+		out()
+	}
+	require.Equal(t, 5, s.more)
+	require.NotNil(t, s.enterStream(modest), "in place of another")
+	require.NotNil(t, s.enterStream(modest))
+	require.Nil(t, s.enterStream(modest), "more than its part")
+	require.Zero(t, greedy.streams)
+}
