@@ -17,6 +17,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/cli/verdict"
+	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/internal/path/probe"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -195,12 +196,13 @@ func showRTT(r *probe.RTT) string {
 func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 	for i := range r.Verdicts {
 		v := &r.Verdicts[i]
-		line(w, "limit", v.Evidence[0], verdict.Name(v))
-		for _, e := range v.Evidence[1:] {
+		evidence := words.Evidence(v)
+		line(w, "limit", evidence[0], words.Name(v))
+		for _, e := range evidence[1:] {
 			line(w, "", e)
 		}
 		for j := range v.Remedies {
-			line(w, "", "remedy: "+v.Remedies[j].On(v.Host)+verdict.Expected(&v.Remedies[j]))
+			line(w, "", "remedy: "+words.Remedy(&v.Remedies[j], v.Host)+words.Expected(&v.Remedies[j]))
 		}
 	}
 	line(w, "send would", "begin with "+units.Count(int64(r.Choice.Streams), "stream", "streams"), r.Choice.Congestion,

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/cli/term"
-	"github.com/fxfer/fxfer/internal/cli/verdict"
 	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -18,8 +18,8 @@ func limits(r *fxfer.Report) string {
 		return ""
 	}
 	first := &r.Limits[0]
-	text := "limit: " + term.OneLine(first.String()) + "\n"
-	if hint := first.Hint(); hint != "" {
+	text := "limit: " + term.OneLine(words.Line(first)) + "\n"
+	if hint := words.Hint(first); hint != "" {
 		text += "hint: " + term.OneLine(hint) + "\n"
 	}
 	return text
@@ -33,13 +33,13 @@ func explain(r *fxfer.Report) string {
 	var b strings.Builder
 	for i := range r.Limits {
 		x := &r.Limits[i]
-		fmt.Fprintf(&b, "\n%3.0f %%  %s, %s\n", x.Share*100, term.OneLine(verdict.Name(x)), units.Time(x.Time))
-		for _, e := range x.Evidence {
+		fmt.Fprintf(&b, "\n%3.0f %%  %s, %s\n", x.Share*100, term.OneLine(words.Name(x)), units.Time(x.Time))
+		for _, e := range words.Evidence(x) {
 			fmt.Fprintf(&b, "       %s\n", term.OneLine(e))
 		}
 		for j := range x.Remedies {
 			remedy := &x.Remedies[j]
-			fmt.Fprintf(&b, "       remedy: %s%s\n", term.OneLine(remedy.On(x.Host)), verdict.Expected(remedy))
+			fmt.Fprintf(&b, "       remedy: %s%s\n", term.OneLine(words.Remedy(remedy, x.Host)), words.Expected(remedy))
 		}
 	}
 	if len(r.Timeline) == 0 {

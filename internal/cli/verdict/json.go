@@ -1,7 +1,9 @@
+// Package verdict shows to programs what held a transfer back.
 package verdict
 
 import (
 	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -37,10 +39,12 @@ func JSONOf(all []fxfer.Limit) []JSON {
 		x := &all[i]
 		l := JSON{
 			Limiter: string(x.Limiter), Side: string(x.Side), Host: x.Host, Share: x.Share, Seconds: x.Time.Seconds(),
-			Evidence: append([]string{}, x.Evidence...), Remedies: []jsonRemedy{},
+			Evidence: words.Evidence(x), Remedies: []jsonRemedy{},
 		}
-		for _, r := range x.Remedies {
-			l.Remedies = append(l.Remedies, jsonRemedy{(*jsonSysctl)(r.Sysctl), r.Flag, r.Command, r.Advice, r.Expect, r.Host})
+		for j := range x.Remedies {
+			r := &x.Remedies[j]
+			p := words.PartsOf(r)
+			l.Remedies = append(l.Remedies, jsonRemedy{(*jsonSysctl)(r.Sysctl), p.Flag, p.Command, p.Advice, r.Expect, r.Host})
 		}
 		list = append(list, l)
 	}
