@@ -41,8 +41,8 @@ slash. Rules and settings are explained in "fxfer send --help".`,
 				}
 			}
 			f.Target = sources[0].Redacted()
-			return transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
-				return client.Get(ctx, sources, target)
+			return transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+				return client.Get(ctx, sources, target, call)
 			})
 		},
 	}

@@ -68,8 +68,8 @@ and the link "latest" leads to the newest. One that was interrupted goes on. Wit
 				return err
 			}
 			defer done()
-			return transfer.Run(c, &f, "sent", transfer.Resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
-				return client.Send(ctx, sources, target)
+			return transfer.Run(c, &f, "sent", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+				return client.Send(ctx, sources, target, call)
 			})
 		},
 	}
@@ -114,8 +114,8 @@ func sendStream(c *cobra.Command, f *transfer.Flags, target fxfer.URL) error {
 	if w, ok := in.(io.Writer); ok && term.IsTerminal(w) {
 		return exit.Usage("for example: pg_dump shop | fxfer send - URL", "standard input is the terminal")
 	}
-	return transfer.Run(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
-		return client.SendStream(ctx, pipeReader{ctx, in}, target)
+	return transfer.Run(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+		return client.SendStream(ctx, pipeReader{ctx, in}, target, call)
 	})
 }
 

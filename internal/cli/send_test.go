@@ -97,7 +97,7 @@ func TestRulesOfSettings(t *testing.T) {
 	option.AddSettings(c)
 	require.NoError(t, c.ParseFlags([]string{"--include", "a.o"}))
 	require.NoError(t, f.Settle(c))
-	require.Equal(t, []string{"*.o", "*.tmp", "!a.o"}, f.Opt.Source.Rules)
+	require.Equal(t, []string{"*.o", "*.tmp", "!a.o"}, f.Call.Selection.Rules)
 }
 
 func TestGroupedUsage(t *testing.T) {

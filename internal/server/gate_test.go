@@ -55,6 +55,7 @@ func gateOf(t *testing.T, o Options) *gate {
 }
 
 func TestGate(t *testing.T) {
+	t.Parallel()
 	g := gateOf(t, Options{})
 	from := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
 	var visits []*visit
@@ -112,6 +113,7 @@ func TestPrefixOf(t *testing.T) {
 
 // TestGatePace: handshakes of one address wait for those before, and those of others for neither.
 func TestGatePace(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := gateOf(t, Options{MaxHandshakes: 1000, MaxHandshakesPerAddress: 10, MaxConnectionsPerAddress: 4})
 		come := func(last byte) time.Duration {

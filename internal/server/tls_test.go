@@ -22,7 +22,6 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // pki is a folder of certificates: of servers and clients, each by a CA of its own below one root.
@@ -72,7 +71,7 @@ func named(name string) Admission {
 
 // TestCertificates has a client and a server that know each other by certificates, keys, or one of each.
 func TestCertificates(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	p := newPKI(t)
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		t.Run(string(by), func(t *testing.T) {
@@ -93,11 +92,11 @@ func TestCertificates(t *testing.T) {
 					dir := t.TempDir()
 					data := sessiontest.RandomFile(t, filepath.Join(dir, "f"), 3<<20+1)
 					u := s.plain(t, "")
-					r, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u)
+					r, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u, client.Transfer{})
 					require.NoError(t, err)
 					require.Equal(t, by, r.Transport)
 					u.Path = "f"
-					_, err = c.Get(t.Context(), []session.URL{u}, filepath.Join(dir, "back"))
+					_, err = c.Get(t.Context(), []session.URL{u}, filepath.Join(dir, "back"), client.Transfer{})
 					require.NoError(t, err)
 					got, err := os.ReadFile(filepath.Join(dir, "back"))
 					require.NoError(t, err)
@@ -117,6 +116,7 @@ func TestCertificates(t *testing.T) {
 
 // TestCertificateRefusals: each side says why it does not take the other's certificate, and nothing falls back to keys.
 func TestCertificateRefusals(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	other := testca.New(t, "Other")
 	p.write(t, "other.pem", testca.PEM(other.Cert))
@@ -184,7 +184,7 @@ func TestCertificateRefusals(t *testing.T) {
 					}
 					c := newClient(t, at, test.opt)
 					began := time.Now()
-					_, err := c.SendStream(t.Context(), strings.NewReader("x"), test.at.plain(t, "x"))
+					_, err := c.SendStream(t.Context(), strings.NewReader("x"), test.at.plain(t, "x"), client.Transfer{})
 					require.Equal(t, session.KindTrust, session.KindOf(err), "%v", err)
 					require.ErrorContains(t, err, test.want)
 					var known *session.Error
@@ -203,10 +203,10 @@ func TestCertificateRefusals(t *testing.T) {
 		{TLS: client.TLS{CA: p.ca}, Pin: strings.Repeat("A", 43)}, {TLS: client.TLS{Cert: p.at("nas.crt")}}, {TLS: client.TLS{Cert: p.at("nas.crt"), Key: p.at("laptop.key")}},
 	} {
 		opt.Home = t.TempDir()
-		_, err := client.NewClient(opt)
+		_, err := client.New(opt)
 		require.Equal(t, session.KindUsage, session.KindOf(err), "%v", err)
 	}
-	_, err = client.NewClient(client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.at("none")}})
+	_, err = client.New(client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.at("none")}})
 	require.Equal(t, session.KindLocalDisk, session.KindOf(err))
 	for _, opt := range []Options{
 		{TLS: TLS{Key: p.at("nas.key")}}, {TLS: TLS{ClientCRL: p.at("x")}}, {Clients: []Admission{named("dns:x")}},
@@ -221,6 +221,7 @@ func TestCertificateRefusals(t *testing.T) {
 
 // TestNamedRights: what is said of a name, of all names, and in authorized_clients.
 func TestNamedRights(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	var audit lines
 	s := serveWith(t, Options{TLS: p.server(), Audit: slog.New(slog.NewJSONHandler(&audit, nil)), Clients: []Admission{
@@ -232,10 +233,10 @@ func TestNamedRights(t *testing.T) {
 	u := s.plain(t, "")
 	_, err := laptop.List(t.Context(), u)
 	require.NoError(t, err)
-	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"))
+	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"), client.Transfer{})
 	require.ErrorContains(t, err, "may not be written to")
 	require.NoError(t, s.store.AddAuthorized("dns:laptop.example.org", identity.Grants{"data": identity.Write}, "ann"))
-	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"))
+	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"), client.Transfer{})
 	require.NoError(t, err)
 	_, err = laptop.List(t.Context(), u)
 	require.NoError(t, err)
@@ -274,6 +275,7 @@ func (l *lines) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.tex
 
 // TestRevokedCertificate: a list that is renewed ends the sessions of what is on it, and no others.
 func TestRevokedCertificate(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	tls := p.server()
 	list := func(certs ...*x509.Certificate) []byte { return p.clients.Revoke(t, time.Hour, certs...) }
@@ -310,6 +312,7 @@ func TestRevokedCertificate(t *testing.T) {
 // TestRenewedMeanwhile: a transfer goes on while the certificates of both sides are renewed, with streams of the new ones. A pair that does not match
 // changes nothing.
 func TestRenewedMeanwhile(t *testing.T) {
+	t.Parallel()
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		t.Run(string(by), func(t *testing.T) {
 			p := newPKI(t)
@@ -321,7 +324,7 @@ func TestRenewedMeanwhile(t *testing.T) {
 			done := make(chan error, 1)
 			u := s.plain(t, "held")
 			go func() {
-				_, err := c.SendStream(t.Context(), r, u)
+				_, err := c.SendStream(t.Context(), r, u, client.Transfer{})
 				_ = r.CloseWithError(err)
 				done <- err
 			}()
@@ -359,6 +362,7 @@ func TestRenewedMeanwhile(t *testing.T) {
 // TestJoinByAnother: a data stream is taken only of the client whose session it is, also where all secrets are known. A renewed certificate of the same
 // name is the same client.
 func TestJoinByAnother(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	p.root.Issue(t, testca.Client("nas.example.org"), "rsa").Write(t, p.dir, "renewed")
 	s := serveWith(t, Options{TLS: p.server(), Clients: []Admission{named("*")}}, all)
@@ -407,6 +411,7 @@ func TestJoinByAnother(t *testing.T) {
 
 // TestForeignPKI uses what openssl makes: a root, intermediate CAs, RSA and ECDSA, and a revocation list.
 func TestForeignPKI(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("no openssl")
 	}
@@ -460,10 +465,10 @@ openssl ca -config ext -name rule -keyfile middle.key -cert middle.crt -gencrl -
 			c := newClient(t, t.TempDir(), client.Options{TLS: p.pair(who), Transport: by, Streams: 1})
 			u := s.plain(t, who)
 			u.Host = "localhost"
-			_, err := c.SendStream(t.Context(), strings.NewReader(who), u)
+			_, err := c.SendStream(t.Context(), strings.NewReader(who), u, client.Transfer{})
 			require.NoError(t, err)
 			back := filepath.Join(t.TempDir(), "back")
-			_, err = c.Get(t.Context(), []session.URL{u}, back)
+			_, err = c.Get(t.Context(), []session.URL{u}, back, client.Transfer{})
 			require.NoError(t, err)
 			got, err := os.ReadFile(back)
 			require.NoError(t, err)

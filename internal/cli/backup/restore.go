@@ -53,7 +53,7 @@ not younger.`,
 				f.Opt.TLS = j.TLS
 			}
 			var sources []fxfer.URL
-			return transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
+			return transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
 				snapshot, err := s.snapshotAt(ctx, j, at)
 				if err != nil {
 					return nil, err
@@ -65,16 +65,16 @@ not younger.`,
 					return nil, err
 				}
 				f.Target = sources[0].Redacted()
-				return client.Get(ctx, sources, strings.TrimSuffix(args[len(args)-1], "/")+"/")
+				return client.Get(ctx, sources, strings.TrimSuffix(args[len(args)-1], "/")+"/", call)
 			})
 		},
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
 	option.Add(flags, &at, "at", "when", "", "a snapshot's name, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
-	flags.BoolVarP(&f.Opt.Target.DryRun, "dry-run", "n", false, "only list what would be done")
-	flags.BoolVar(&f.Opt.Target.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
-	flags.BoolVar(&f.Opt.Target.Checksum, "checksum", false, "compare content, not times, with what is there")
+	flags.BoolVarP(&f.Call.Target.DryRun, "dry-run", "n", false, "only list what would be done")
+	flags.BoolVar(&f.Call.Target.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
+	flags.BoolVar(&f.Call.Target.Checksum, "checksum", false, "compare content, not times, with what is there")
 	f.AddNetwork(flags)
 	flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")
 	flags.BoolVar(&f.Quiet, "quiet", false, "print nothing but errors")

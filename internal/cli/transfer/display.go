@@ -31,7 +31,7 @@ func newDisplay(f *Flags, verb string, out, errs io.Writer) display {
 		return &jsonLines{out: out}
 	case f.Quiet:
 		return quiet{people}
-	case f.Opt.Target.DryRun:
+	case f.Call.Target.DryRun:
 		return &itemised{plainLines: plainLines{people: people}, list: bufio.NewWriter(out)}
 	case term.IsTerminal(errs) && os.Getenv("TERM") != "dumb":
 		return &bars{people: people}

@@ -25,6 +25,7 @@ func parseVerify(s string) (bool, error) {
 // Flags are what send and get have in common.
 type Flags struct {
 	Opt     fxfer.Options
+	Call    fxfer.Transfer
 	List    string // of files to send
 	nul     bool   // how its paths end
 	report  string // file for what became of each entry
@@ -49,7 +50,7 @@ func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 	option.Group(flags, "Network", func() { f.AddNetwork(flags) })
 	option.Group(flags, "Output", func() {
 		option.Add(flags, &f.report, "report", "file", "", "what became of each entry, as JSON lines", option.ParseFile)
-		option.Add(flags, &f.Opt.Manifest, "manifest", "file", "", "digests of the files in place, for b3sum -c", option.ParseFile)
+		option.Add(flags, &f.Call.Manifest, "manifest", "file", "", "digests of the files in place, for b3sum -c", option.ParseFile)
 		flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")
 		flags.BoolVar(&f.explain, "explain", false, "tell what the limit was at each moment, with all evidence")
 		flags.BoolVar(&f.Quiet, "quiet", false, "print nothing but errors")
@@ -73,11 +74,11 @@ func (f *Flags) Check(flags *pflag.FlagSet) error {
 	switch {
 	case flags.Changed("streams") && flags.Changed("max-streams") && f.Opt.Streams > 0:
 		return exit.Usage("leave one of the two out", "--max-streams bounds what --streams auto may open, but --streams fixes the number")
-	case flags.Changed("max-delete") && !f.Opt.Target.Delete:
+	case flags.Changed("max-delete") && !f.Call.Target.Delete:
 		return exit.Usage("add --delete", "--max-delete bounds what --delete removes")
-	case flags.Changed("allow-failed") && f.Opt.Target.Snapshot == "":
+	case flags.Changed("allow-failed") && f.Call.Target.Snapshot == "":
 		return exit.Usage("add --snapshot, or leave it out: what fails keeps nothing else from being sent", "--allow-failed is of a snapshot")
-	case f.Opt.Target.DryRun && flags.Changed("manifest"):
+	case f.Call.Target.DryRun && flags.Changed("manifest"):
 		return exit.Usage("leave one of the two out", "--manifest lists what is in place after a transfer, and --dry-run makes none")
 	case flags.Changed("from0") && f.List == "":
 		return exit.Usage("add --files-from", "--from0 says how the list of --files-from is to be read")

@@ -35,21 +35,21 @@ func TestTransferFlags(t *testing.T) {
 		"--sock-buf 64KiB":                              {Opt: fxfer.Options{SockBuf: 65536}},
 		"--rate-limit 200mbit":                          {Opt: fxfer.Options{RateLimit: 200e6}},
 		"--rate-limit 20MB/s --congestion bbr":          {Opt: fxfer.Options{RateLimit: 160e6, Congestion: "bbr"}},
-		"--retry-for 1h30m --verify readback":           {Opt: fxfer.Options{RetryFor: 90 * time.Minute, Target: fxfer.Target{Readback: true}}},
+		"--retry-for 1h30m --verify readback":           {Opt: fxfer.Options{RetryFor: 90 * time.Minute}, Call: fxfer.Transfer{Target: fxfer.Target{Readback: true}}},
 		"--verify digest --pin " + testPin:              {Opt: fxfer.Options{Pin: "ed25519:" + testPin}},
 		"--pin ed25519:" + testPin + " --quiet":         {Opt: fxfer.Options{Pin: "ed25519:" + testPin}, Quiet: true},
 		"--streams auto --max-streams 1 --json=true":    {Opt: fxfer.Options{MaxStreams: 1}, JSON: true},
 		"--json --quiet=false":                          {JSON: true},
 		"--sock-buf 512MiB --sock-buf 1MB --streams 64": {Opt: fxfer.Options{SockBuf: 1e6, Streams: 64}},
-		"--exclude *.o --include /a.o --exclude cache/ --max-size 2GiB -x": {Opt: fxfer.Options{
-			Source: fxfer.Source{Rules: []string{"*.o", "!/a.o", "cache/"}, MaxSize: 2 << 30, OneFileSystem: true}}},
-		"--newer-than 2026-11-21T14:30:00Z": {Opt: fxfer.Options{Source: fxfer.Source{NewerThan: time.Date(2026, 11, 21, 14, 30, 0, 0, time.UTC)}}},
+		"--exclude *.o --include /a.o --exclude cache/ --max-size 2GiB -x": {Call: fxfer.Transfer{
+			Selection: fxfer.Selection{Rules: []string{"*.o", "!/a.o", "cache/"}, MaxSize: 2 << 30, OneFileSystem: true}}},
+		"--newer-than 2026-11-21T14:30:00Z": {Call: fxfer.Transfer{Selection: fxfer.Selection{NewerThan: time.Date(2026, 11, 21, 14, 30, 0, 0, time.UTC)}}},
 		"--files-from - --from0 --report r": {List: "-", nul: true, report: "r"},
-		"--checksum --update --existing --ignore-existing --numeric-ids --strict": {Opt: fxfer.Options{
+		"--checksum --update --existing --ignore-existing --numeric-ids --strict": {Call: fxfer.Transfer{
 			Target: fxfer.Target{Checksum: true, Update: true, Existing: true, IgnoreExisting: true, NumericIDs: true, Strict: true}}},
-		"--delete --max-delete 5 --backup-dir old -n --sync none": {Opt: fxfer.Options{
+		"--delete --max-delete 5 --backup-dir old -n --sync none": {Call: fxfer.Transfer{
 			Target: fxfer.Target{Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Sync: fxfer.SyncNone}}},
-		"--compress auto --manifest m": {Opt: fxfer.Options{Compress: "auto", Manifest: "m"}},
+		"--compress auto --manifest m": {Opt: fxfer.Options{Compress: "auto"}, Call: fxfer.Transfer{Manifest: "m"}},
 	} {
 		f, err := parseTransferFlags(args)
 		require.NoError(t, err, args)
@@ -117,14 +117,14 @@ func TestOpenList(t *testing.T) {
 	require.NoError(t, err)
 	for range 2 {
 		var got []string
-		for path, err := range f.Opt.Source.Files {
+		for path, err := range f.Call.Selection.Files {
 			require.NoError(t, err)
 			got = append(got, path)
 		}
 		require.Equal(t, []string{"a", "b\nc", "d"}, got)
 	}
 	done()
-	for _, err := range f.Opt.Source.Files {
+	for _, err := range f.Call.Selection.Files {
 		require.ErrorIs(t, err, fs.ErrNotExist, "it is gone")
 	}
 }

@@ -20,7 +20,7 @@ const Resumes = "the same command goes on where this one stopped"
 
 // Run runs a transfer with a client made from the flags of c, and shows it. The verb is "sent" or "received", the remedy what
 // helps after an interruption.
-func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Context, *fxfer.Client) (*fxfer.Report, error)) error {
+func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Context, *fxfer.Client, fxfer.Transfer) (*fxfer.Report, error)) error {
 	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
 	d := guarded{shown: newDisplay(f, verb, c.OutOrStdout(), c.ErrOrStderr())}
@@ -32,8 +32,8 @@ func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Conte
 		}
 		d.shown = &reporting{d.shown, lines}
 	}
-	opt := f.Opt
-	opt.Progress, opt.File, opt.Notice = d.progress, d.file, d.notice
+	opt, call := f.Opt, f.Call
+	opt.Notice, call.Progress, call.File = d.notice, d.progress, d.file
 	if term.Present() {
 		opt.Confirm = term.Confirm
 	}
@@ -43,12 +43,12 @@ func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Conte
 		if err != nil {
 			return nil, err
 		}
-		return run(ctx, client)
+		return run(ctx, client, call)
 	})
 	if err != nil && ctx.Err() != nil {
 		err = exit.Interrupted(remedy)
 	}
-	if report != nil && !f.Opt.Target.DryRun {
+	if report != nil && !f.Call.Target.DryRun {
 		remember(backup.RecordOf(verbs[verb], f.Target, began, report, err), d.notice)
 	}
 	d.finish(report, err)

@@ -111,7 +111,7 @@ func parseCompress(s string) (string, error) {
 
 // addSelection adds the flags that select what is sent.
 func (f *Flags) addSelection(flags *pflag.FlagSet) {
-	s := &f.Opt.Source
+	s := &f.Call.Selection
 	flags.Var(&ruleFlag{"rule", &s.Rules, excludeRule}, "exclude", "leave out what this rule of gitignore matches; repeatable")
 	flags.Var(&ruleFlag{"rule", &s.Rules, includeRule}, "include", "but not this; the last rule that matches counts")
 	flags.Var(&ruleFlag{"file", &s.Rules, rulesOf}, "exclude-from", "rules from a file such as .gitignore")
@@ -129,7 +129,7 @@ func (f *Flags) AddList(flags *pflag.FlagSet) {
 
 // addTarget adds the flags that say what becomes of the target.
 func (f *Flags) addTarget(flags *pflag.FlagSet) {
-	t := &f.Opt.Target
+	t := &f.Call.Target
 	option.Group(flags, "What is replaced", func() {
 		flags.BoolVar(&t.Checksum, "checksum", false, "compare content, not times")
 		flags.BoolVar(&t.Update, "update", false, "leave what is newer at the target")
@@ -154,9 +154,9 @@ func (f *Flags) addTarget(flags *pflag.FlagSet) {
 // addSnapshot adds the flag of send that makes snapshots.
 func (f *Flags) addSnapshot(flags *pflag.FlagSet) {
 	option.Group(flags, "Mirror", func() {
-		option.Add(flags, &f.Opt.Target.Snapshot, "snapshot", "time", "", "as a new folder below URL, by default of now", parseSnapshot)
+		option.Add(flags, &f.Call.Target.Snapshot, "snapshot", "time", "", "as a new folder below URL, by default of now", parseSnapshot)
 		flags.Lookup("snapshot").NoOptDefVal = fxfer.SnapshotAuto
-		option.Add(flags, &f.Opt.Target.AllowFailed, "allow-failed", "n", "0", "it appears though up to n entries failed, without them", parseAllowed)
+		option.Add(flags, &f.Call.Target.AllowFailed, "allow-failed", "n", "0", "it appears though up to n entries failed, without them", parseAllowed)
 	})
 }
 
@@ -189,12 +189,12 @@ func parseEntries(s string) (int64, error) {
 // Settle gives the flags the settings that are not on the command line, and checks all. Rules of the command line come after those
 // of the settings, so that they take precedence.
 func (f *Flags) Settle(c *cobra.Command) error {
-	given := len(f.Opt.Source.Rules)
+	given := len(f.Call.Selection.Rules)
 	if err := option.ApplySettings(c); err != nil {
 		return err
 	}
-	rules := f.Opt.Source.Rules
-	f.Opt.Source.Rules = slices.Concat(rules[given:], rules[:given])
+	rules := f.Call.Selection.Rules
+	f.Call.Selection.Rules = slices.Concat(rules[given:], rules[:given])
 	return f.Check(c.Flags())
 }
 
@@ -217,7 +217,7 @@ func (f *Flags) OpenList(stdin io.Reader) (done func(), err error) {
 			return nil, fmt.Errorf("--files-from -: %w", err)
 		}
 	}
-	f.Opt.Source.Files = listed(name, f.List, f.nul)
+	f.Call.Selection.Files = listed(name, f.List, f.nul)
 	return done, nil
 }
 
