@@ -311,15 +311,15 @@ type guest struct {
 }
 
 // flows returns what holds a session to the rates of the server, its share if it has one, its client and its own.
-func (g *guest) flows(own int64) (in, out *pace.Flow) {
+func (g *guest) flows(own int64) (in, out *pace.Queue) {
 	s := g.server
 	share, last := new(limit), new(limit)
 	if g.share != nil {
 		share = &g.share.limit
 	}
 	s.out.SetRate(&last.out, own)
-	return s.in.Flow(&s.total.in, &share.in, &g.client.limit.in, &last.in),
-		s.out.Flow(&s.total.out, &share.out, &g.client.limit.out, &last.out)
+	return s.in.NewQueue(&s.total.in, &share.in, &g.client.limit.in, &last.in),
+		s.out.NewQueue(&s.total.out, &share.out, &g.client.limit.out, &last.out)
 }
 
 // open returns a share on which the client has a right. A share that does not exist and one that the client may not know look

@@ -89,7 +89,7 @@ type serverSession struct {
 	storing *storing        // of Store
 	probe   *probe.Session  // of Probe, which has nothing above but server, guest, hello and log
 	ctx     context.Context // of Probe: ends with the session
-	in, out *pace.Flow      // of Probe
+	in, out *pace.Queue     // of Probe
 	drain   context.CancelCauseFunc
 	streams int // data streams, guarded by server.mu
 	offered int // the client was told last
