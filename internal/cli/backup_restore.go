@@ -52,7 +52,7 @@ not younger.`,
 				f.opt.TLS = j.TLS
 			}
 			var sources []fxfer.URL
-			return transfer(c, &f, "received", resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
+			return transfer(c, &f, "received", resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
 				snapshot, err := s.snapshotAt(ctx, j, at)
 				if err != nil {
 					return nil, err
@@ -64,16 +64,16 @@ not younger.`,
 					return nil, err
 				}
 				f.target = sources[0].Redacted()
-				return client.Get(ctx, sources, strings.TrimSuffix(args[len(args)-1], "/")+"/")
+				return client.Get(ctx, sources, strings.TrimSuffix(args[len(args)-1], "/")+"/", call)
 			})
 		},
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
 	addParsed(flags, &at, "at", "when", "", "a snapshot's name, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
-	flags.BoolVarP(&f.opt.Target.DryRun, "dry-run", "n", false, "only list what would be done")
-	flags.BoolVar(&f.opt.Target.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
-	flags.BoolVar(&f.opt.Target.Checksum, "checksum", false, "compare content, not times, with what is there")
+	flags.BoolVarP(&f.call.Target.DryRun, "dry-run", "n", false, "only list what would be done")
+	flags.BoolVar(&f.call.Target.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
+	flags.BoolVar(&f.call.Target.Checksum, "checksum", false, "compare content, not times, with what is there")
 	f.addNetwork(flags)
 	flags.BoolVar(&f.json, "json", false, "print JSON lines on standard output")
 	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but errors")

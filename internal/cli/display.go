@@ -32,7 +32,7 @@ func newDisplay(f *transferFlags, verb string, out, errs io.Writer) display {
 		return &jsonLines{out: out}
 	case f.quiet:
 		return quiet{people}
-	case f.opt.Target.DryRun:
+	case f.call.Target.DryRun:
 		return &itemised{plainLines: plainLines{people: people}, list: bufio.NewWriter(out)}
 	case isTerminal(errs) && os.Getenv("TERM") != "dumb":
 		return &bars{people: people}

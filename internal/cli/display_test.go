@@ -358,7 +358,7 @@ func TestWarningsListed(t *testing.T) {
 
 func TestItemised(t *testing.T) {
 	var out, errs strings.Builder
-	d := newDisplay(&transferFlags{opt: fxfer.Options{Target: fxfer.Target{DryRun: true}}}, "sent", &out, &errs)
+	d := newDisplay(&transferFlags{call: fxfer.Transfer{Target: fxfer.Target{DryRun: true}}}, "sent", &out, &errs)
 	for path, outcome := range []fxfer.Outcome{fxfer.WouldCreate, fxfer.WouldUpdate, fxfer.WouldSet, fxfer.WouldRemove, fxfer.Unchanged, fxfer.Skipped} {
 		d.file(&fxfer.FileResult{Path: fmt.Sprintf("%d\n\x1b", path), Outcome: outcome})
 	}

@@ -164,6 +164,7 @@ func addTuning(flags *pflag.FlagSet, sockBuf *int, congestion *string) {
 // transferFlags are what send and get have in common.
 type transferFlags struct {
 	opt     fxfer.Options
+	call    fxfer.Transfer
 	list    string // of files to send
 	nul     bool   // how its paths end
 	report  string // file for what became of each entry
@@ -188,7 +189,7 @@ func (f *transferFlags) add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 	group(flags, "Network", func() { f.addNetwork(flags) })
 	group(flags, "Output", func() {
 		addParsed(flags, &f.report, "report", "file", "", "what became of each entry, as JSON lines", parseFile)
-		addParsed(flags, &f.opt.Manifest, "manifest", "file", "", "digests of the files in place, for b3sum -c", parseFile)
+		addParsed(flags, &f.call.Manifest, "manifest", "file", "", "digests of the files in place, for b3sum -c", parseFile)
 		flags.BoolVar(&f.json, "json", false, "print JSON lines on standard output")
 		flags.BoolVar(&f.explain, "explain", false, "tell what the limit was at each moment, with all evidence")
 		flags.BoolVar(&f.quiet, "quiet", false, "print nothing but errors")
@@ -211,11 +212,11 @@ func (f *transferFlags) check(flags *pflag.FlagSet) error {
 	switch {
 	case flags.Changed("streams") && flags.Changed("max-streams") && f.opt.Streams > 0:
 		return usageError("leave one of the two out", "--max-streams bounds what --streams auto may open, but --streams fixes the number")
-	case flags.Changed("max-delete") && !f.opt.Target.Delete:
+	case flags.Changed("max-delete") && !f.call.Target.Delete:
 		return usageError("add --delete", "--max-delete bounds what --delete removes")
-	case flags.Changed("allow-failed") && f.opt.Target.Snapshot == "":
+	case flags.Changed("allow-failed") && f.call.Target.Snapshot == "":
 		return usageError("add --snapshot, or leave it out: what fails keeps nothing else from being sent", "--allow-failed is of a snapshot")
-	case f.opt.Target.DryRun && flags.Changed("manifest"):
+	case f.call.Target.DryRun && flags.Changed("manifest"):
 		return usageError("leave one of the two out", "--manifest lists what is in place after a transfer, and --dry-run makes none")
 	case flags.Changed("from0") && f.list == "":
 		return usageError("add --files-from", "--from0 says how the list of --files-from is to be read")

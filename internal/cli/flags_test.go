@@ -36,21 +36,21 @@ func TestTransferFlags(t *testing.T) {
 		"--sock-buf 64KiB":                              {opt: fxfer.Options{SockBuf: 65536}},
 		"--rate-limit 200mbit":                          {opt: fxfer.Options{RateLimit: 200e6}},
 		"--rate-limit 20MB/s --congestion bbr":          {opt: fxfer.Options{RateLimit: 160e6, Congestion: "bbr"}},
-		"--retry-for 1h30m --verify readback":           {opt: fxfer.Options{RetryFor: 90 * time.Minute, Target: fxfer.Target{Readback: true}}},
+		"--retry-for 1h30m --verify readback":           {opt: fxfer.Options{RetryFor: 90 * time.Minute}, call: fxfer.Transfer{Target: fxfer.Target{Readback: true}}},
 		"--verify digest --pin " + testPin:              {opt: fxfer.Options{Pin: "ed25519:" + testPin}},
 		"--pin ed25519:" + testPin + " --quiet":         {opt: fxfer.Options{Pin: "ed25519:" + testPin}, quiet: true},
 		"--streams auto --max-streams 1 --json=true":    {opt: fxfer.Options{MaxStreams: 1}, json: true},
 		"--json --quiet=false":                          {json: true},
 		"--sock-buf 512MiB --sock-buf 1MB --streams 64": {opt: fxfer.Options{SockBuf: 1e6, Streams: 64}},
-		"--exclude *.o --include /a.o --exclude cache/ --max-size 2GiB -x": {opt: fxfer.Options{
-			Source: fxfer.Source{Rules: []string{"*.o", "!/a.o", "cache/"}, MaxSize: 2 << 30, OneFileSystem: true}}},
-		"--newer-than 2026-11-21T14:30:00Z": {opt: fxfer.Options{Source: fxfer.Source{NewerThan: time.Date(2026, 11, 21, 14, 30, 0, 0, time.UTC)}}},
+		"--exclude *.o --include /a.o --exclude cache/ --max-size 2GiB -x": {call: fxfer.Transfer{
+			Selection: fxfer.Selection{Rules: []string{"*.o", "!/a.o", "cache/"}, MaxSize: 2 << 30, OneFileSystem: true}}},
+		"--newer-than 2026-11-21T14:30:00Z": {call: fxfer.Transfer{Selection: fxfer.Selection{NewerThan: time.Date(2026, 11, 21, 14, 30, 0, 0, time.UTC)}}},
 		"--files-from - --from0 --report r": {list: "-", nul: true, report: "r"},
-		"--checksum --update --existing --ignore-existing --numeric-ids --strict": {opt: fxfer.Options{
+		"--checksum --update --existing --ignore-existing --numeric-ids --strict": {call: fxfer.Transfer{
 			Target: fxfer.Target{Checksum: true, Update: true, Existing: true, IgnoreExisting: true, NumericIDs: true, Strict: true}}},
-		"--delete --max-delete 5 --backup-dir old -n --sync none": {opt: fxfer.Options{
+		"--delete --max-delete 5 --backup-dir old -n --sync none": {call: fxfer.Transfer{
 			Target: fxfer.Target{Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Sync: fxfer.SyncNone}}},
-		"--compress auto --manifest m": {opt: fxfer.Options{Compress: "auto", Manifest: "m"}},
+		"--compress auto --manifest m": {opt: fxfer.Options{Compress: "auto"}, call: fxfer.Transfer{Manifest: "m"}},
 	} {
 		f, err := parseTransferFlags(args)
 		require.NoError(t, err, args)
@@ -228,7 +228,7 @@ func TestRulesOfSettings(t *testing.T) {
 	addSettings(c)
 	require.NoError(t, c.ParseFlags([]string{"--include", "a.o"}))
 	require.NoError(t, f.settle(c))
-	require.Equal(t, []string{"*.o", "*.tmp", "!a.o"}, f.opt.Source.Rules)
+	require.Equal(t, []string{"*.o", "*.tmp", "!a.o"}, f.call.Selection.Rules)
 }
 
 func TestOpenList(t *testing.T) {
@@ -237,14 +237,14 @@ func TestOpenList(t *testing.T) {
 	require.NoError(t, err)
 	for range 2 {
 		var got []string
-		for path, err := range f.opt.Source.Files {
+		for path, err := range f.call.Selection.Files {
 			require.NoError(t, err)
 			got = append(got, path)
 		}
 		require.Equal(t, []string{"a", "b\nc", "d"}, got)
 	}
 	done()
-	for _, err := range f.opt.Source.Files {
+	for _, err := range f.call.Selection.Files {
 		require.ErrorIs(t, err, fs.ErrNotExist, "it is gone")
 	}
 }

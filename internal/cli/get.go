@@ -38,8 +38,8 @@ slash. Rules and settings are explained in "fxfer send --help".`,
 				}
 			}
 			f.target = sources[0].Redacted()
-			return transfer(c, &f, "received", resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
-				return client.Get(ctx, sources, target)
+			return transfer(c, &f, "received", resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+				return client.Get(ctx, sources, target, call)
 			})
 		},
 	}

@@ -64,8 +64,8 @@ and the link "latest" leads to the newest. One that was interrupted goes on. Wit
 				return err
 			}
 			defer done()
-			return transfer(c, &f, "sent", resumes, func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
-				return client.Send(ctx, sources, target)
+			return transfer(c, &f, "sent", resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+				return client.Send(ctx, sources, target, call)
 			})
 		},
 	}
@@ -110,8 +110,8 @@ func sendStream(c *cobra.Command, f *transferFlags, target fxfer.URL) error {
 	if w, ok := in.(io.Writer); ok && isTerminal(w) {
 		return usageError("for example: pg_dump shop | fxfer send - URL", "standard input is the terminal")
 	}
-	return transfer(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client) (*fxfer.Report, error) {
-		return client.SendStream(ctx, pipeReader{ctx, in}, target)
+	return transfer(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+		return client.SendStream(ctx, pipeReader{ctx, in}, target, call)
 	})
 }
 

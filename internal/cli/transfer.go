@@ -17,7 +17,7 @@ const resumes = "the same command goes on where this one stopped"
 
 // transfer runs a transfer with a client made from the flags of c, and shows it. The verb is "sent" or "received", the remedy what
 // helps after an interruption.
-func transfer(c *cobra.Command, f *transferFlags, verb, remedy string, run func(context.Context, *fxfer.Client) (*fxfer.Report, error)) error {
+func transfer(c *cobra.Command, f *transferFlags, verb, remedy string, run func(context.Context, *fxfer.Client, fxfer.Transfer) (*fxfer.Report, error)) error {
 	ctx, stop := interruptible(c.Context())
 	defer stop()
 	d := guarded{shown: newDisplay(f, verb, c.OutOrStdout(), c.ErrOrStderr())}
@@ -29,8 +29,8 @@ func transfer(c *cobra.Command, f *transferFlags, verb, remedy string, run func(
 		}
 		d.shown = &reporting{d.shown, lines}
 	}
-	opt := f.opt
-	opt.Progress, opt.File, opt.Notice = d.progress, d.file, d.notice
+	opt, call := f.opt, f.call
+	opt.Notice, call.Progress, call.File = d.notice, d.progress, d.file
 	if hasTerminal() {
 		opt.Confirm = confirm
 	}
@@ -40,12 +40,12 @@ func transfer(c *cobra.Command, f *transferFlags, verb, remedy string, run func(
 		if err != nil {
 			return nil, err
 		}
-		return run(ctx, client)
+		return run(ctx, client, call)
 	})
 	if err != nil && ctx.Err() != nil {
 		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted, Remedy: remedy}
 	}
-	if report != nil && !f.opt.Target.DryRun {
+	if report != nil && !f.call.Target.DryRun {
 		remember(backup.RecordOf(verbs[verb], f.target, began, report, err), d.notice)
 	}
 	d.finish(report, err)

@@ -136,7 +136,7 @@ func parseFile(s string) (string, error) {
 
 // addSelection adds the flags that select what is sent.
 func (f *transferFlags) addSelection(flags *pflag.FlagSet) {
-	s := &f.opt.Source
+	s := &f.call.Selection
 	flags.Var(&ruleFlag{"rule", &s.Rules, excludeRule}, "exclude", "leave out what this rule of gitignore matches; repeatable")
 	flags.Var(&ruleFlag{"rule", &s.Rules, includeRule}, "include", "but not this; the last rule that matches counts")
 	flags.Var(&ruleFlag{"file", &s.Rules, rulesOf}, "exclude-from", "rules from a file such as .gitignore")
@@ -154,7 +154,7 @@ func (f *transferFlags) addList(flags *pflag.FlagSet) {
 
 // addTarget adds the flags that say what becomes of the target.
 func (f *transferFlags) addTarget(flags *pflag.FlagSet) {
-	t := &f.opt.Target
+	t := &f.call.Target
 	group(flags, "What is replaced", func() {
 		flags.BoolVar(&t.Checksum, "checksum", false, "compare content, not times")
 		flags.BoolVar(&t.Update, "update", false, "leave what is newer at the target")
@@ -179,9 +179,9 @@ func (f *transferFlags) addTarget(flags *pflag.FlagSet) {
 // addSnapshot adds the flag of send that makes snapshots.
 func (f *transferFlags) addSnapshot(flags *pflag.FlagSet) {
 	group(flags, "Mirror", func() {
-		addParsed(flags, &f.opt.Target.Snapshot, "snapshot", "time", "", "as a new folder below URL, by default of now", parseSnapshot)
+		addParsed(flags, &f.call.Target.Snapshot, "snapshot", "time", "", "as a new folder below URL, by default of now", parseSnapshot)
 		flags.Lookup("snapshot").NoOptDefVal = fxfer.SnapshotAuto
-		addParsed(flags, &f.opt.Target.AllowFailed, "allow-failed", "n", "0", "it appears though up to n entries failed, without them", parseAllowed)
+		addParsed(flags, &f.call.Target.AllowFailed, "allow-failed", "n", "0", "it appears though up to n entries failed, without them", parseAllowed)
 	})
 }
 
@@ -213,12 +213,12 @@ func parseEntries(s string) (int64, error) {
 // settle gives the flags the settings that are not on the command line, and checks all. Rules of the command line come after those
 // of the settings, so that they take precedence.
 func (f *transferFlags) settle(c *cobra.Command) error {
-	given := len(f.opt.Source.Rules)
+	given := len(f.call.Selection.Rules)
 	if err := applySettings(c); err != nil {
 		return err
 	}
-	rules := f.opt.Source.Rules
-	f.opt.Source.Rules = slices.Concat(rules[given:], rules[:given])
+	rules := f.call.Selection.Rules
+	f.call.Selection.Rules = slices.Concat(rules[given:], rules[:given])
 	return f.check(c.Flags())
 }
 
@@ -241,7 +241,7 @@ func (f *transferFlags) openList(stdin io.Reader) (done func(), err error) {
 			return nil, fmt.Errorf("--files-from -: %w", err)
 		}
 	}
-	f.opt.Source.Files = listed(name, f.list, f.nul)
+	f.call.Selection.Files = listed(name, f.list, f.nul)
 	return done, nil
 }
 

@@ -64,13 +64,13 @@ was, the exit code is 6. It also lists what failed then, and is lacking.`,
 
 func verify(c *cobra.Command, opt fxfer.Options, u fxfer.URL, against string, show verdicts) error {
 	return compare(c, opt, show, func(ctx context.Context, client *fxfer.Client) (*fxfer.Comparison, error) {
-		return client.Verify(ctx, u, against, show.difference)
+		return client.Verify(ctx, u, against, fxfer.Verification{Difference: show.difference, Progress: show.progress})
 	})
 }
 
 func scrub(c *cobra.Command, opt fxfer.Options, u fxfer.URL, snapshot string, show verdicts) error {
 	return compare(c, opt, show, func(ctx context.Context, client *fxfer.Client) (*fxfer.Comparison, error) {
-		return client.Scrub(ctx, u, snapshot, show.difference)
+		return client.Scrub(ctx, u, snapshot, fxfer.Verification{Difference: show.difference, Progress: show.progress})
 	})
 }
 
@@ -80,7 +80,6 @@ func compare(c *cobra.Command, opt fxfer.Options, show verdicts, do func(context
 	if hasTerminal() {
 		opt.Confirm = confirm
 	}
-	opt.Progress = show.progress
 	sum, err := within(ctx, func() (*fxfer.Comparison, error) {
 		client, err := fxfer.NewClient(opt)
 		if err != nil {

@@ -82,7 +82,7 @@ func TestProbeAdmission(t *testing.T) {
 	require.NoError(t, err)
 
 	begin := func(id byte) (transport.Conn, wire.Message) {
-		x := &clientSession{client: member, url: s.plain(t, ""), hello: wire.Hello{Intent: wire.Probe, Session: [16]byte{id}}, cfg: transport.Config{Identity: member.key}}
+		x := &dialer{client: member, url: s.plain(t, ""), hello: wire.Hello{Intent: wire.Probe, Session: [16]byte{id}}, cfg: transport.Config{Identity: member.key}}
 		conn, err := x.open(t.Context())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })

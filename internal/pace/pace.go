@@ -1,4 +1,4 @@
-// Package pace limits what sessions send or receive to rates that they share fairly.
+// Package pace holds sessions to rates that they share, and divides each rate fairly.
 package pace
 
 import (
@@ -10,49 +10,48 @@ import (
 )
 
 const (
-	// minStep and maxStep limit how many bytes a Queue lets through at a time: few enough not to be
-	// a burst, and enough to need few system calls. Between these, a step is what passes in
-	// stepTime.
+	// minStep and maxStep bound the bytes that a Queue gets at a time: few enough not to be a
+	// burst, enough for few system calls. Between them a step is what passes in stepTime.
 	minStep  = 32 << 10
 	maxStep  = 256 << 10
 	stepTime = 2 * time.Millisecond
-	// burstTime is how long a Bucket fills while nobody takes from it. It must be longer than
-	// timers are late on a busy host: with 20 ms, 5 to 20 % of 100 Mbit/s were lost.
+	// burstTime is how long an unused Bucket fills up. It must be more than the delay of a timer on
+	// a busy host: 20 ms lost 5 to 20 % of 100 Mbit/s.
 	burstTime = 100 * time.Millisecond
-	// credit limits how many bytes a Queue may catch up on the others after it was held back by
-	// another bucket.
+	// credit bounds, in bytes, how far a Queue that was held back elsewhere may fall behind the
+	// others and still catch up.
 	credit = 256 << 10
 )
 
-// Pacer shares rates among queues. Among those that wait for the same bucket, it serves the one
-// that has had least of it. So each gets the same share, unless another of its buckets limits it to
-// less; then the others get the rest. The zero Pacer is ready for use. The methods of a Pacer and
-// of its queues and buckets are safe for concurrent use.
+// Pacer divides the rates of buckets among queues. If several queues wait for the same bucket, the
+// one that has had the least of it is next. So all get the same part of a rate, except queues that
+// another bucket holds to less: the others divide what those leave. The zero Pacer is ready. Its
+// methods, and those of its queues and buckets, may be called concurrently.
 type Pacer struct {
-	mu      sync.Mutex // guards what follows, and fields of Bucket and Queue
-	waiting []*Queue   // those with requests
+	mu      sync.Mutex // guards all fields of the pacer, and those of queues and buckets as marked
+	waiting []*Queue   // with requests
 	turns   uint64
 	timer   *time.Timer
 }
 
-// Bucket is a rate that queues of one Pacer share.
+// Bucket is a token bucket: a rate that queues of one Pacer share.
 type Bucket struct {
-	rate atomic.Int64 // bytes/s, 0 is no limit; written with the pacer's lock held
+	rate atomic.Int64 // bytes a second, 0 is no limit; written with the pacer's lock held
 
 	// Guarded by the pacer's lock.
-	tokens float64 // bytes; negative after a step that took more than there was
+	tokens float64 // bytes, negative after a step that was larger than the tokens left
 	at     time.Time
-	clock  float64 // bytes that the queue served last had had before
+	served float64 // bytes that the queue served last had had before that
 }
 
-// Queue is one session's requests in a Pacer.
+// Queue is where the streams of one session wait until their bytes may pass.
 type Queue struct {
 	pacer   *Pacer
 	buckets []*Bucket
 
 	// Guarded by the pacer's lock.
 	requests []*request // oldest first
-	had      []float64  // bytes from each bucket
+	had      []float64  // from each bucket, bytes
 	turn     uint64     // when it was served last
 }
 
@@ -61,29 +60,29 @@ type request struct {
 	granted chan struct{}
 }
 
-// Queue returns a queue that takes from all these buckets. In all queues of a Pacer, buckets of the
-// same kind have the same position, and more special ones follow more general ones.
-func (p *Pacer) Queue(buckets ...*Bucket) *Queue {
+// NewQueue makes a queue whose bytes pass all given buckets. All queues of a Pacer list buckets of
+// the same kind in the same place, and general ones before special ones.
+func (p *Pacer) NewQueue(buckets ...*Bucket) *Queue {
 	return &Queue{pacer: p, buckets: buckets, had: make([]float64, len(buckets))}
 }
 
-// SetRate changes the rate of a bucket, in bit/s; 0 is no limit. It holds for waiting requests,
-// too.
+// SetRate changes the rate of a bucket, in bit/s. 0 is no limit. The new rate also applies to
+// requests that already wait.
 func (p *Pacer) SetRate(b *Bucket, bitsPerSecond int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	b.fill(now)
+	b.fillLocked(now)
 	b.rate.Store(max(0, (bitsPerSecond+7)/8))
-	b.fill(now)
+	b.fillLocked(now)
 	p.grantLocked(now)
 }
 
-// Rate returns the rate in bit/s; 0 is no limit.
+// Rate is the rate in bit/s, 0 for no limit.
 func (b *Bucket) Rate() int64 { return b.rate.Load() * 8 }
 
-// fill adds the tokens since the last call.
-func (b *Bucket) fill(now time.Time) {
+// fillLocked adds the tokens since the last call.
+func (b *Bucket) fillLocked(now time.Time) {
 	rate := float64(b.rate.Load())
 	if rate == 0 {
 		b.tokens, b.at = 0, now
@@ -97,7 +96,7 @@ func (b *Bucket) fill(now time.Time) {
 // Limited reports whether any bucket of the queue has a rate.
 func (q *Queue) Limited() bool { return q.rate() > 0 }
 
-// rate returns the least rate of the buckets in bytes/s; 0 is no limit.
+// rate is the least rate of its buckets, in bytes a second. 0 is no limit.
 func (q *Queue) rate() (least int64) {
 	for _, b := range q.buckets {
 		if r := b.rate.Load(); r > 0 && (least == 0 || r < least) {
@@ -107,12 +106,12 @@ func (q *Queue) rate() (least int64) {
 	return least
 }
 
-// Step returns how many bytes to wait for at a time.
+// Step is how many bytes to wait for at a time.
 func (q *Queue) Step() int {
 	return int(min(maxStep, max(minStep, float64(q.rate())*stepTime.Seconds())))
 }
 
-// Wait returns when n bytes may pass, or when ctx is done. n is at most about Step.
+// Wait returns when n bytes may pass, or when ctx is done. n should not be much more than Step.
 func (q *Queue) Wait(ctx context.Context, n int) error {
 	if err := ctx.Err(); err != nil || !q.Limited() || n <= 0 {
 		return err
@@ -132,8 +131,8 @@ func (q *Queue) Wait(ctx context.Context, n int) error {
 	case <-ctx.Done():
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		for i, waiting := range q.requests {
-			if waiting == r {
+		for i, other := range q.requests {
+			if other == r {
 				p.dropLocked(q, i)
 				break
 			}
@@ -156,21 +155,13 @@ func (p *Pacer) dropLocked(q *Queue, i int) {
 	}
 }
 
-// grantLocked serves all requests that may pass now, and sets the timer for the next one.
+// grantLocked grants all requests that may pass by now, and sets a timer for the next one.
 func (p *Pacer) grantLocked(now time.Time) {
 	for {
-		var next *Queue
-		soonest := time.Duration(math.MaxInt64)
-		for _, q := range p.waiting {
-			if wait := q.wait(now); wait > 0 {
-				soonest = min(soonest, wait)
-			} else if next == nil || q.before(next) {
-				next = q
-			}
-		}
+		next, soonest := p.nextLocked(now)
 		if next == nil {
 			if len(p.waiting) > 0 {
-				p.setTimerLocked(soonest)
+				p.comeAgainLocked(soonest)
 			}
 			return
 		}
@@ -181,26 +172,39 @@ func (p *Pacer) grantLocked(now time.Time) {
 			if b.rate.Load() > 0 {
 				b.tokens -= float64(r.bytes)
 			}
-			start := next.start(i)
-			next.had[i], b.clock = start+float64(r.bytes), max(b.clock, start)
+			start := next.startLocked(i)
+			next.had[i], b.served = start+float64(r.bytes), max(b.served, start)
 		}
 		p.dropLocked(next, 0)
 		close(r.granted)
 	}
 }
 
-// start returns how many bytes a queue has had from a bucket. It limits what the queue can catch up
-// on to credit.
-func (q *Queue) start(i int) float64 { return max(q.had[i], q.buckets[i].clock-credit) }
+// nextLocked returns the queue to serve now, or nil and the time until one may be served.
+func (p *Pacer) nextLocked(now time.Time) (next *Queue, soonest time.Duration) {
+	soonest = math.MaxInt64
+	for _, q := range p.waiting {
+		if wait := q.waitLocked(now); wait > 0 {
+			soonest = min(soonest, wait)
+		} else if next == nil || q.beforeLocked(next) {
+			next = q
+		}
+	}
+	return next, soonest
+}
 
-// before reports whether q is served before other: start-time fair queueing (Goyal, Vin, Cheng,
-// SIGCOMM 1996) for the most special bucket that both share.
-func (q *Queue) before(other *Queue) bool {
+// startLocked is what the queue has had of a bucket. It loses what it did not use, except for the
+// credit.
+func (q *Queue) startLocked(i int) float64 { return max(q.had[i], q.buckets[i].served-credit) }
+
+// beforeLocked reports whether q is served before other: start-time fair queueing (Goyal, Vin,
+// Cheng, SIGCOMM 1996) by the most special bucket that both share.
+func (q *Queue) beforeLocked(other *Queue) bool {
 	for i := min(len(q.buckets), len(other.buckets)) - 1; i >= 0; i-- {
 		if q.buckets[i] != other.buckets[i] || q.buckets[i].rate.Load() == 0 {
 			continue
 		}
-		if a, b := q.start(i), other.start(i); a != b {
+		if a, b := q.startLocked(i), other.startLocked(i); a != b {
 			return a < b
 		}
 		break
@@ -208,10 +212,10 @@ func (q *Queue) before(other *Queue) bool {
 	return q.turn < other.turn
 }
 
-// wait returns how long it takes until all buckets of the queue have tokens.
-func (q *Queue) wait(now time.Time) (longest time.Duration) {
+// waitLocked is how long it takes until all buckets of the queue have tokens.
+func (q *Queue) waitLocked(now time.Time) (longest time.Duration) {
 	for _, b := range q.buckets {
-		b.fill(now)
+		b.fillLocked(now)
 		if b.tokens < 0 {
 			longest = max(longest, time.Duration(-b.tokens/float64(b.rate.Load())*float64(time.Second))+1)
 		}
@@ -219,7 +223,7 @@ func (q *Queue) wait(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-func (p *Pacer) setTimerLocked(after time.Duration) {
+func (p *Pacer) comeAgainLocked(after time.Duration) {
 	if p.timer != nil {
 		p.timer.Reset(after)
 		return

@@ -14,7 +14,7 @@ import (
 
 const mbit = 1_000_000
 
-// load lets streams pass bytes through a queue until ctx is done, and counts them.
+// load counts the bytes that streams pass through a queue until ctx is done.
 type load struct {
 	queue  *Queue
 	passed atomic.Int64
@@ -31,7 +31,7 @@ func (l *load) run(ctx context.Context, tasks *sync.WaitGroup, streams int, rand
 	}
 }
 
-// rate returns what has passed, in bit/s.
+// rate is what has passed in d, in bit/s.
 func (l *load) rate(d time.Duration) float64 { return float64(l.passed.Swap(0)) * 8 / d.Seconds() }
 
 func bucket(p *Pacer, bitsPerSecond int64) *Bucket {
@@ -40,8 +40,8 @@ func bucket(p *Pacer, bitsPerSecond int64) *Bucket {
 	return b
 }
 
-// TestTen lets ten clients, each limited to 20 Mbit/s, share 100 Mbit/s. They differ in the number
-// of streams and in how much these write at a time.
+// TestTen: ten clients, each held to 20 Mbit/s, share 100 Mbit/s. The number of their streams and
+// the size of their writes change nothing.
 func TestTen(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -53,7 +53,7 @@ func TestTen(t *testing.T) {
 		total := bucket(&p, 100*mbit)
 		var all []*load
 		for range 10 {
-			l := &load{queue: p.Queue(total, bucket(&p, 20*mbit))}
+			l := &load{queue: p.NewQueue(total, bucket(&p, 20*mbit))}
 			l.run(ctx, &tasks, 1+random.IntN(8), random)
 			all = append(all, l)
 		}
@@ -71,8 +71,8 @@ func TestTen(t *testing.T) {
 	})
 }
 
-// TestLeftover gives what one queue cannot use to the others of the same bucket, and takes it back
-// when it can.
+// TestLeftover: the other queues of a bucket get what one cannot use, and lose it when that one
+// can.
 func TestLeftover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pacer
@@ -80,9 +80,9 @@ func TestLeftover(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		random := rand.New(rand.NewPCG(1, 2))
 		total, share, own := bucket(&p, 100*mbit), bucket(&p, 30*mbit), bucket(&p, 10*mbit)
-		narrow := &load{queue: p.Queue(total, own)}
-		first, second := &load{queue: p.Queue(total, share)}, &load{queue: p.Queue(total, share)}
-		wide := &load{queue: p.Queue(total)}
+		narrow := &load{queue: p.NewQueue(total, own)}
+		first, second := &load{queue: p.NewQueue(total, share)}, &load{queue: p.NewQueue(total, share)}
+		wide := &load{queue: p.NewQueue(total)}
 		all := []*load{narrow, first, second, wide}
 		expect := func(mbits ...float64) {
 			t.Helper()
@@ -100,7 +100,7 @@ func TestLeftover(t *testing.T) {
 			l.run(ctx, &tasks, 1+2*i, random)
 		}
 		expect(10, 15, 15, 60)
-		p.SetRate(own, 0) // nobody catches up for long on what was held back before
+		p.SetRate(own, 0) // it does not catch up for long
 		expect(35, 15, 15, 35)
 		p.SetRate(share, 0)
 		expect(25, 25, 25, 25)
@@ -114,7 +114,7 @@ func TestLeftover(t *testing.T) {
 	})
 }
 
-// TestIdle lets an idle queue catch up on a moment, not on everything that it did not use.
+// TestIdle: a queue that was idle catches up on a moment, not on all that it has not used.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pacer
@@ -122,7 +122,7 @@ func TestIdle(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		random := rand.New(rand.NewPCG(1, 2))
 		total := bucket(&p, 80*mbit)
-		busy, late := &load{queue: p.Queue(total)}, &load{queue: p.Queue(total)}
+		busy, late := &load{queue: p.NewQueue(total)}, &load{queue: p.NewQueue(total)}
 		busy.run(ctx, &tasks, 4, random)
 		time.Sleep(time.Minute)
 		busy.passed.Store(0)
@@ -138,19 +138,19 @@ func TestIdle(t *testing.T) {
 func TestNoLimit(t *testing.T) {
 	var p Pacer
 	b := new(Bucket)
-	f := p.Queue(b)
+	f := p.NewQueue(b)
 	require.False(t, f.Limited())
 	for range 1000 {
 		require.NoError(t, f.Wait(t.Context(), 1<<30))
 	}
 }
 
-// TestGone ends waiting with the context. A request that was given up blocks no other.
+// TestGone: waiting ends with the context, and a request that is gone holds up nobody.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pacer
 		b := bucket(&p, 8) // a byte a second
-		one, two := p.Queue(b), p.Queue(b)
+		one, two := p.NewQueue(b), p.NewQueue(b)
 		require.NoError(t, one.Wait(t.Context(), minStep+10))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		require.ErrorIs(t, one.Wait(ctx, 1000), context.DeadlineExceeded)
@@ -162,12 +162,12 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestLift serves waiting requests when the limit is lifted.
+// TestLift: when the limit is lifted, requests that wait are granted.
 func TestLift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pacer
 		b := bucket(&p, 8)
-		f := p.Queue(b)
+		f := p.NewQueue(b)
 		require.NoError(t, f.Wait(t.Context(), 1<<30))
 		done := make(chan error, 1)
 		begin := time.Now()

@@ -85,13 +85,13 @@ func TestShareQuota(t *testing.T) {
 				u := s.plain(t, name)
 				var err error
 				if random.IntN(4) == 0 {
-					_, err = c.SendStream(t.Context(), io.LimitReader(zeros{}, int64(size)), u)
+					_, err = c.SendStream(t.Context(), io.LimitReader(zeros{}, int64(size)), u, client.Transfer{})
 				} else {
 					source := filepath.Join(dir, fmt.Sprint(w, "-", n))
 					if os.WriteFile(source, make([]byte, size), 0o600) != nil {
 						return
 					}
-					_, err = c.Send(t.Context(), []string{source}, u)
+					_, err = c.Send(t.Context(), []string{source}, u, client.Transfer{})
 				}
 				switch {
 				case err == nil:
@@ -122,7 +122,7 @@ func TestShareQuota(t *testing.T) {
 	// What is removed makes room at once, and only as much.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "large"), make([]byte, quota-(1<<20)), 0o600))
 	c := newClient(t, home, client.Options{})
-	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "large")}, s.plain(t, "large"))
+	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "large")}, s.plain(t, "large"), client.Transfer{})
 	require.ErrorContains(t, err, `share "data" has a quota of 25.2 MB, of which `)
 	require.Equal(t, session.KindRemoteDisk, session.KindOf(err))
 	entries, err := os.ReadDir(s.dir)
@@ -135,17 +135,17 @@ func TestShareQuota(t *testing.T) {
 	l.mu.Lock()
 	l.counted = l.counted.Add(-countAfter) // nobody has told the server
 	l.mu.Unlock()
-	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "large")}, s.plain(t, "large"))
+	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "large")}, s.plain(t, "large"), client.Transfer{})
 	require.NoError(t, err)
-	_, err = c.SendStream(t.Context(), io.LimitReader(zeros{}, 1), s.plain(t, "one"))
+	_, err = c.SendStream(t.Context(), io.LimitReader(zeros{}, 1), s.plain(t, "one"), client.Transfer{})
 	require.ErrorContains(t, err, "of which 0 B are left")
 	opt.Shares[0].QuotaFiles = 2
 	require.NoError(t, s.Reload(opt))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
-	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "folder")}, s.plain(t, ""))
+	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "folder")}, s.plain(t, ""), client.Transfer{})
 	require.ErrorContains(t, err, "has a quota of 2 entries, of which 0 are left")
 	opt.Shares[0].Quota, opt.Shares[0].QuotaFiles = 0, 0
 	require.NoError(t, s.Reload(opt))
-	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "folder")}, s.plain(t, ""))
+	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "folder")}, s.plain(t, ""), client.Transfer{})
 	require.NoError(t, err)
 }

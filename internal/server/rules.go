@@ -318,8 +318,8 @@ func (g *guest) flows(own int64) (in, out *pace.Queue) {
 		share = &g.share.limit
 	}
 	s.out.SetRate(&last.out, own)
-	return s.in.Queue(&s.total.in, &share.in, &g.client.limit.in, &last.in),
-		s.out.Queue(&s.total.out, &share.out, &g.client.limit.out, &last.out)
+	return s.in.NewQueue(&s.total.in, &share.in, &g.client.limit.in, &last.in),
+		s.out.NewQueue(&s.total.out, &share.out, &g.client.limit.out, &last.out)
 }
 
 // open returns a share on which the client has a right. A share that does not exist and one that the client may not know look

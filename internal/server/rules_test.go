@@ -58,20 +58,21 @@ func TestReload(t *testing.T) {
 			data := sessiontest.RandomFile(t, filepath.Join(from, "big"), 8<<20)
 			began := make(chan struct{})
 			var once sync.Once
-			c := newClient(t, home, client.Options{Pin: s.Pin(), Progress: func(p session.Progress) {
+			c := newClient(t, home, client.Options{Pin: s.Pin()})
+			call := client.Transfer{Progress: func(p session.Progress) {
 				if p.BytesDone > 0 || p.Elapsed > 3*time.Second {
 					once.Do(func() { close(began) })
 				}
-			}})
+			}}
 			u := s.plain(t, "")
 			done := make(chan error, 1)
 			go func() {
 				var err error
 				if push {
-					_, err = c.Send(t.Context(), []string{filepath.Join(dir, "big")}, u)
+					_, err = c.Send(t.Context(), []string{filepath.Join(dir, "big")}, u, call)
 				} else {
 					u.Path = "big"
-					_, err = c.Get(t.Context(), []session.URL{u}, dir+"/")
+					_, err = c.Get(t.Context(), []session.URL{u}, dir+"/", call)
 				}
 				done <- err
 			}()
@@ -111,7 +112,7 @@ func held(t *testing.T, c *client.Client, s *site, u session.URL) (ended chan er
 	t.Cleanup(func() { _ = w.Close() })
 	ended = make(chan error, 1)
 	go func() {
-		_, err := c.SendStream(t.Context(), r, u)
+		_, err := c.SendStream(t.Context(), r, u, client.Transfer{})
 		_ = r.CloseWithError(err)
 		ended <- err
 	}()
@@ -195,7 +196,7 @@ func TestRefusals(t *testing.T) {
 		require.ErrorContains(t, err, x.text)
 		require.Equal(t, session.KindTrust, session.KindOf(err))
 	}
-	_, err := c.Get(t.Context(), []session.URL{s.plain(t, "x")}, t.TempDir())
+	_, err := c.Get(t.Context(), []session.URL{s.plain(t, "x")}, t.TempDir(), client.Transfer{})
 	require.ErrorContains(t, err, `share "data" may not be read`)
 
 	opt.Clients[0].MaxSessions = 1
@@ -227,10 +228,10 @@ func TestRates(t *testing.T) {
 			u := s.invited(t)
 			if push {
 				u.Path = fmt.Sprint("f", i)
-				all.Go(func() { _, _ = c.SendStream(ctx, zeros{}, u) })
+				all.Go(func() { _, _ = c.SendStream(ctx, zeros{}, u, client.Transfer{}) })
 			} else {
 				u.Path = "f"
-				all.Go(func() { _, _ = c.Get(ctx, []session.URL{u}, dir) })
+				all.Go(func() { _, _ = c.Get(ctx, []session.URL{u}, dir, client.Transfer{}) })
 			}
 		}
 		passed := func() map[identity.Principal]uint64 { // on the sockets
@@ -278,7 +279,7 @@ func TestShareFolderReplaced(t *testing.T) {
 	dir := t.TempDir()
 	want := sessiontest.RandomFile(t, filepath.Join(dir, "f"), 100_000)
 	send := func(u session.URL) error {
-		_, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u)
+		_, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u, client.Transfer{})
 		return err
 	}
 	require.NoError(t, send(s.invited(t)))

@@ -37,14 +37,14 @@ func TestSeats(t *testing.T) {
 			r, w := io.Pipe()
 			held, stream := make(chan error, 1), s.plain(t, "stream")
 			go func() {
-				_, err := c.SendStream(t.Context(), r, stream)
+				_, err := c.SendStream(t.Context(), r, stream, client.Transfer{})
 				held <- err
 			}()
 			_, err = w.Write(make([]byte, 4<<20)) // more than is read ahead: the session is there
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return s.seated() == 1 }, 20*time.Second, time.Millisecond)
 
-			_, err = c.Send(t.Context(), []string{source}, s.plain(t, ""))
+			_, err = c.Send(t.Context(), []string{source}, s.plain(t, ""), client.Transfer{})
 			require.ErrorContains(t, err, name)
 			require.Equal(t, session.KindUnreachable, session.KindOf(err))
 			var hint interface{ Hint() string }
@@ -52,7 +52,7 @@ func TestSeats(t *testing.T) {
 			require.Contains(t, hint.Hint(), "--retry-for")
 			_, err = c.List(t.Context(), s.plain(t, ""))
 			require.ErrorContains(t, err, name, "a listing takes a seat, too")
-			_, err = c.Verify(t.Context(), s.plain(t, ""), t.TempDir(), nil)
+			_, err = c.Verify(t.Context(), s.plain(t, ""), t.TempDir(), client.Verification{})
 			require.ErrorContains(t, err, name)
 			_, err = c.Probe(t.Context(), s.plain(t, ""), client.ProbeOptions{})
 			require.ErrorContains(t, err, name)
@@ -64,7 +64,7 @@ func TestSeats(t *testing.T) {
 					require.NoError(t, w.Close())
 				}
 			}})
-			report, err := waiting.Send(t.Context(), []string{source}, s.plain(t, ""))
+			report, err := waiting.Send(t.Context(), []string{source}, s.plain(t, ""), client.Transfer{})
 			require.NoError(t, err)
 			require.True(t, tried)
 			require.NotZero(t, report.Reconnects)

@@ -24,15 +24,16 @@ func TestStatus(t *testing.T) {
 	data := sessiontest.RandomFile(t, filepath.Join(dir, "f"), 4<<20)
 	var running *Status
 	live := make(map[diagnose.Limiter]string)
-	slow := newClient(t, t.TempDir(), client.Options{RateLimit: 16e6, Progress: func(p session.Progress) {
+	slow := newClient(t, t.TempDir(), client.Options{RateLimit: 16e6})
+	call := client.Transfer{Progress: func(p session.Progress) {
 		if now := s.Status(); len(now.Transfers) == 1 && p.BytesDone > 1<<20 && p.BytesDone < p.Bytes {
 			running = now
 			if limit := now.Transfers[0].Now; limit != nil {
 				live[limit.Limiter] = limit.Hint()
 			}
 		}
-	}})
-	_, err := slow.Send(t.Context(), []string{filepath.Join(dir, "f")}, s.invited(t))
+	}}
+	_, err := slow.Send(t.Context(), []string{filepath.Join(dir, "f")}, s.invited(t), call)
 	require.NoError(t, err)
 
 	require.NotNil(t, running, "no look was taken while it ran")
@@ -85,20 +86,21 @@ func TestCancel(t *testing.T) {
 	sessiontest.RandomFile(t, filepath.Join(dir, "f"), 32<<20)
 	require.False(t, s.Cancel("00"))
 	var once sync.Once
-	slow := newClient(t, home, client.Options{RateLimit: 160e6, RetryFor: time.Hour, Progress: func(p session.Progress) {
+	slow := newClient(t, home, client.Options{RateLimit: 160e6, RetryFor: time.Hour})
+	call := client.Transfer{Progress: func(p session.Progress) {
 		if p.BytesDone > 12<<20 {
 			once.Do(func() { s.Cancel(s.Status().Transfers[0].ID) })
 		}
-	}})
+	}}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	_, err := slow.Send(ctx, []string{filepath.Join(dir, "f")}, s.invited(t))
+	_, err := slow.Send(ctx, []string{filepath.Join(dir, "f")}, s.invited(t), call)
 	require.Equal(t, session.KindInterrupted, session.KindOf(err), "%v", err)
 	require.ErrorContains(t, err, "administrator")
 	require.Eventually(t, func() bool { return len(s.Past()) == 1 }, 5*time.Second, time.Millisecond)
 	require.Equal(t, OutcomeCancelled, s.Past()[0].Outcome)
 
-	report, err := newClient(t, home, client.Options{}).Send(t.Context(), []string{filepath.Join(dir, "f")}, s.plain(t, ""))
+	report, err := newClient(t, home, client.Options{}).Send(t.Context(), []string{filepath.Join(dir, "f")}, s.plain(t, ""), client.Transfer{})
 	require.NoError(t, err)
 	require.Greater(t, report.Resumed, int64(6<<20))
 }

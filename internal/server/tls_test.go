@@ -92,11 +92,11 @@ func TestCertificates(t *testing.T) {
 					dir := t.TempDir()
 					data := sessiontest.RandomFile(t, filepath.Join(dir, "f"), 3<<20+1)
 					u := s.plain(t, "")
-					r, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u)
+					r, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u, client.Transfer{})
 					require.NoError(t, err)
 					require.Equal(t, by, r.Transport)
 					u.Path = "f"
-					_, err = c.Get(t.Context(), []session.URL{u}, filepath.Join(dir, "back"))
+					_, err = c.Get(t.Context(), []session.URL{u}, filepath.Join(dir, "back"), client.Transfer{})
 					require.NoError(t, err)
 					got, err := os.ReadFile(filepath.Join(dir, "back"))
 					require.NoError(t, err)
@@ -184,7 +184,7 @@ func TestCertificateRefusals(t *testing.T) {
 					}
 					c := newClient(t, at, test.opt)
 					began := time.Now()
-					_, err := c.SendStream(t.Context(), strings.NewReader("x"), test.at.plain(t, "x"))
+					_, err := c.SendStream(t.Context(), strings.NewReader("x"), test.at.plain(t, "x"), client.Transfer{})
 					require.Equal(t, session.KindTrust, session.KindOf(err), "%v", err)
 					require.ErrorContains(t, err, test.want)
 					var known *session.Error
@@ -203,10 +203,10 @@ func TestCertificateRefusals(t *testing.T) {
 		{TLS: client.TLS{CA: p.ca}, Pin: strings.Repeat("A", 43)}, {TLS: client.TLS{Cert: p.at("nas.crt")}}, {TLS: client.TLS{Cert: p.at("nas.crt"), Key: p.at("laptop.key")}},
 	} {
 		opt.Home = t.TempDir()
-		_, err := client.NewClient(opt)
+		_, err := client.New(opt)
 		require.Equal(t, session.KindUsage, session.KindOf(err), "%v", err)
 	}
-	_, err = client.NewClient(client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.at("none")}})
+	_, err = client.New(client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.at("none")}})
 	require.Equal(t, session.KindLocalDisk, session.KindOf(err))
 	for _, opt := range []Options{
 		{TLS: TLS{Key: p.at("nas.key")}}, {TLS: TLS{ClientCRL: p.at("x")}}, {Clients: []Admission{named("dns:x")}},
@@ -233,10 +233,10 @@ func TestNamedRights(t *testing.T) {
 	u := s.plain(t, "")
 	_, err := laptop.List(t.Context(), u)
 	require.NoError(t, err)
-	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"))
+	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"), client.Transfer{})
 	require.ErrorContains(t, err, "may not be written to")
 	require.NoError(t, s.store.AddAuthorized("dns:laptop.example.org", identity.Grants{"data": identity.Write}, "ann"))
-	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"))
+	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"), client.Transfer{})
 	require.NoError(t, err)
 	_, err = laptop.List(t.Context(), u)
 	require.NoError(t, err)
@@ -324,7 +324,7 @@ func TestRenewedMeanwhile(t *testing.T) {
 			done := make(chan error, 1)
 			u := s.plain(t, "held")
 			go func() {
-				_, err := c.SendStream(t.Context(), r, u)
+				_, err := c.SendStream(t.Context(), r, u, client.Transfer{})
 				_ = r.CloseWithError(err)
 				done <- err
 			}()
@@ -465,10 +465,10 @@ openssl ca -config ext -name rule -keyfile middle.key -cert middle.crt -gencrl -
 			c := newClient(t, t.TempDir(), client.Options{TLS: p.pair(who), Transport: by, Streams: 1})
 			u := s.plain(t, who)
 			u.Host = "localhost"
-			_, err := c.SendStream(t.Context(), strings.NewReader(who), u)
+			_, err := c.SendStream(t.Context(), strings.NewReader(who), u, client.Transfer{})
 			require.NoError(t, err)
 			back := filepath.Join(t.TempDir(), "back")
-			_, err = c.Get(t.Context(), []session.URL{u}, back)
+			_, err = c.Get(t.Context(), []session.URL{u}, back, client.Transfer{})
 			require.NoError(t, err)
 			got, err := os.ReadFile(back)
 			require.NoError(t, err)

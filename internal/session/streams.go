@@ -52,7 +52,7 @@ func (p *PathStats) add(i *transport.Info) {
 	}
 }
 
-// NewStreamSet makes a set whose streams read and write within what the queues let through; an in of nil is unlimited.
+// NewStreamSet makes a set whose streams read and write within what the flows let through; an in of nil is unlimited.
 func NewStreamSet(in, out *pace.Queue) *StreamSet {
 	return &StreamSet{in: in, out: out, conns: make(map[uint64]*DataStream)}
 }
@@ -268,12 +268,12 @@ func (d *DataStream) Read(p []byte) (int, error) {
 }
 
 // wait waits until n bytes may pass within the rate limit.
-func (d *DataStream) wait(q *pace.Queue, n int) error {
+func (d *DataStream) wait(flow *pace.Queue, n int) error {
 	began := time.Now()
 	d.gauge.Lock()
 	d.waits = began
 	d.gauge.Unlock()
-	err := q.Wait(d.Context, n)
+	err := flow.Wait(d.Context, n)
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
 	d.waits = time.Time{}

@@ -158,7 +158,7 @@ func get(t testing.TB, url string) (int, string) {
 // Metrics are as Prometheus wants them, and tell what happened.
 func TestMetrics(t *testing.T) {
 	s := start(t, fxfer.Options{})
-	_, err := s.client.Send(t.Context(), []string{file(t, 1<<20)}, s.url)
+	_, err := s.client.Send(t.Context(), []string{file(t, 1<<20)}, s.url, fxfer.Transfer{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(s.Past()) == 1 }, 5*time.Second, time.Millisecond)
 	status, text := get(t, s.base+"/metrics")
