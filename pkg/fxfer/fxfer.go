@@ -73,6 +73,8 @@ type (
 	Warning = session.Warning
 	// Limit is something that held a transfer back, with the evidence.
 	Limit = session.Limit
+	// Fact is one piece of evidence for a Limit.
+	Fact = session.Fact
 	// Remedy is something that can be done about a Limit.
 	Remedy = session.Remedy
 	// Moment is a short time of a transfer, with its limiter.
