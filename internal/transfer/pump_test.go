@@ -10,7 +10,7 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// A peer that was stopped for a while is told so that it comes again.
+// A peer that was stopped for a while hears the reason, so that it tries again.
 func TestRefusalOfSilence(t *testing.T) {
 	require.Equal(t, wire.CodeSilent, refusal(fmt.Errorf("read: %w", os.ErrDeadlineExceeded)).Code)
 	require.Equal(t, wire.CodeOther, refusal(os.ErrClosed).Code)
