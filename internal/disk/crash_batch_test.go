@@ -34,6 +34,9 @@ func crashContent(i int) []byte {
 // under final names, all that it said are named among them; the next one isn't
 // held up by what it left, and its leftovers are swept.
 func TestKilledBatch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and other tests have its goroutines as well")
+	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

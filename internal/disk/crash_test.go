@@ -27,6 +27,9 @@ const (
 // A process killed at any moment leaves nothing under the final name, and a
 // checkpoint that claims only what was written. The next one goes on from there.
 func TestKilledWriter(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and other tests have its goroutines as well")
+	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
