@@ -13,10 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-
+	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/filter"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
@@ -110,8 +107,6 @@ const (
 	EventRecovered Event = "recovered" // no longer
 )
 
-var events = []string{string(EventSuccess), string(EventFailure), string(EventPaused), string(EventAlarm), string(EventRecovered)}
-
 // Defaults of a job.
 const (
 	DefaultRetries     = 5
@@ -136,26 +131,7 @@ func (c *Config) Job(name string) *Job {
 	return nil
 }
 
-// Problem is what is wrong with a line of a file of jobs.
-type Problem struct {
-	Path string
-	Line int
-	Text string
-}
-
-func (p *Problem) Error() string { return fmt.Sprintf("%s:%d: %s", p.Path, p.Line, p.Text) }
-
-// Problems are all that is wrong with a file of jobs, at least one, by line.
-type Problems []*Problem
-
-func (p Problems) Error() string {
-	if len(p) == 1 {
-		return p[0].Error()
-	}
-	return fmt.Sprintf("%v (and %d more: `fxfer backup check` lists all)", p[0], len(p)-1)
-}
-
-// Load reads a file of jobs. What is wrong with its content is told by Problems.
+// Load reads a file of jobs. If its content is wrong, the error is config.Faults.
 func Load(name string) (*Config, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -164,173 +140,63 @@ func Load(name string) (*Config, error) {
 	return parseConfig(name, text)
 }
 
+var errNoJobs = errors.New("there are no jobs: expected \"jobs:\" and a list")
+
 func parseConfig(name string, text []byte) (*Config, error) {
-	file, err := parser.ParseBytes(text, 0)
-	var syntax yaml.Error
-	switch {
-	case errors.As(err, &syntax) && syntax.GetToken() != nil:
-		return nil, Problems{{name, syntax.GetToken().Position.Line, syntax.GetMessage()}}
-	case err != nil:
-		return nil, Problems{{name, 1, err.Error()}}
-	}
-	r := &reader{path: name}
 	c := &Config{Path: name}
-	var body ast.Node
-	for _, document := range file.Docs {
-		switch {
-		case document.Body == nil:
-		case body != nil:
-			r.fault(document.Body, "a second document")
-		default:
-			body = document.Body
-		}
-	}
-	if body == nil {
-		return nil, Problems{{name, 1, "there are no jobs: expected \"jobs:\" and a list"}}
-	}
-	r.config(c, body)
-	if len(r.problems) > 0 {
-		slices.SortStableFunc(r.problems, func(a, b *Problem) int { return a.Line - b.Line })
-		return nil, r.problems
+	found, err := config.Parse(name, text, c.read)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, config.Faults{{Path: name, Line: 1, Err: errNoJobs}}
 	}
 	return c, nil
 }
 
-// reader reads YAML and collects what is wrong with it.
-type reader struct {
-	path     string
-	problems Problems
+// defaults are what jobs have unless they say otherwise.
+type defaults struct {
+	zone   *time.Location
+	notify []Notice
+	tls    fxfer.TLS
+	source string // the text of these
 }
 
-func (r *reader) fault(n ast.Node, format string, args ...any) {
-	r.problems = append(r.problems, &Problem{r.path, n.GetToken().Position.Line, fmt.Sprintf(format, args...)})
-}
-
-// entry is a key of a mapping with its value.
-type entry struct {
-	key   ast.Node
-	value ast.Node
-}
-
-// mapping returns the entries of a mapping. Keys that are not known are refused.
-func (r *reader) mapping(n ast.Node, what string, known ...string) map[string]entry {
-	m, ok := n.(ast.MapNode)
-	if !ok {
-		r.fault(n, "expected %s: some of %s", what, strings.Join(known, ", "))
-		return nil
-	}
-	entries := map[string]entry{}
-	for it := m.MapRange(); it.Next(); {
-		name := it.Key().GetToken().Value
-		switch {
-		case !slices.Contains(known, name):
-			r.fault(it.Key(), "unknown key %q of %s: expected one of %s", name, what, strings.Join(known, ", "))
-		case entries[name].key != nil:
-			r.fault(it.Key(), "%q stands here twice", name)
-		default:
-			entries[name] = entry{it.Key(), it.Value()}
-		}
-	}
-	return entries
-}
-
-// list returns the items of a list, or a single one.
-func (r *reader) list(n ast.Node) []ast.Node {
-	if s, ok := n.(*ast.SequenceNode); ok {
-		return s.Values
-	}
-	return []ast.Node{n}
-}
-
-func (r *reader) text(n ast.Node) (string, bool) {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		return n.Value, true
-	case *ast.LiteralNode:
-		return n.Value.Value, true
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-		return n.GetToken().Value, true
-	}
-	r.fault(n, "expected one value")
-	return "", false
-}
-
-// read gives the value of a key, if it is there, to parse.
-func read[T any](r *reader, entries map[string]entry, key string, to *T, parse func(string) (T, error)) {
-	e, ok := entries[key]
-	if !ok {
-		return
-	}
-	if s, ok := r.text(e.value); ok {
-		v, err := parse(s)
-		if err != nil {
-			r.fault(e.value, "%s: %v", key, err)
-			return
-		}
-		*to = v
+func (c *Config) read(n config.Node) {
+	d := defaults{zone: time.Local}
+	o := n.Object("the file",
+		config.Scalar("time-zone", &d.zone, parseZone),
+		config.Inner("notify", func(n config.Node) { d.notify, d.source = notices(n), n.String() }),
+		config.Inner("tls", func(n config.Node) { d.tls = readTLS(n) }),
+		config.Inner("jobs", func(n config.Node) {
+			d.source = d.zone.String() + "\n" + d.source
+			c.readJobs(n, &d)
+		}))
+	if o != nil && !o.Has("jobs") {
+		n.Fault("%w", errNoJobs)
 	}
 }
 
-// readList does so with each item of a list.
-func readList[T any](r *reader, entries map[string]entry, key string, to *[]T, parse func(string) (T, error)) {
-	e, ok := entries[key]
-	if !ok {
-		return
-	}
-	*to = nil
-	for _, item := range r.list(e.value) {
-		if s, ok := r.text(item); ok {
-			v, err := parse(s)
-			if err != nil {
-				r.fault(item, "%s: %v", key, err)
-				continue
-			}
-			*to = append(*to, v)
-		}
-	}
-}
-
-func (r *reader) config(c *Config, n ast.Node) {
-	top := r.mapping(n, "the file", "time-zone", "notify", "jobs", "tls")
-	if top == nil {
-		return
-	}
-	zone := time.Local
-	read(r, top, "time-zone", &zone, parseZone)
-	var notify []Notice
-	shared := zone.String() + "\n"
-	if e, ok := top["notify"]; ok {
-		notify = r.notices(e.value)
-		shared += e.value.String()
-	}
-	var tls fxfer.TLS
-	if e, ok := top["tls"]; ok {
-		tls = r.tls(e.value)
-	}
-	e, ok := top["jobs"]
-	if !ok {
-		r.fault(n, "there are no jobs: expected \"jobs:\" and a list")
-		return
-	}
+func (c *Config) readJobs(n config.Node, d *defaults) {
 	names, destinations := map[string]bool{}, map[string]string{}
-	for _, item := range r.list(e.value) {
-		j := r.job(item, zone, notify, tls)
+	before := n.Faults()
+	for _, item := range n.Items() {
+		j := readJob(item, d)
 		if j == nil {
 			continue
 		}
 		if names[j.Name] {
-			r.fault(item, "two jobs have the name %q", j.Name)
+			item.Fault("two jobs have the name %q", j.Name)
 		}
 		place := j.place()
 		if other, taken := destinations[place]; taken {
-			r.fault(item, "%s has the destination of %s: each would remove what the other one sends", j.Name, other)
+			item.Fault("%s has the destination of %s: each would remove what the other one sends", j.Name, other)
 		}
 		names[j.Name], destinations[place] = true, j.Name
-		j.source = shared + "\n" + item.String()
 		c.Jobs = append(c.Jobs, j)
 	}
-	if len(c.Jobs) == 0 && len(r.problems) == 0 {
-		r.fault(e.key, "there are no jobs: expected a list")
+	if len(c.Jobs) == 0 && n.Faults() == before {
+		n.Fault("%w", errNoJobs)
 	}
 }
 
@@ -343,212 +209,211 @@ func (j *Job) place() string {
 	return u.Host + ":" + strconv.Itoa(u.Port) + "/" + u.Share + "/" + u.Path
 }
 
-var jobKeys = []string{
-	"name", "schedule", "time-zone", "jitter", "sources", "filters", "max-size", "one-file-system", "command", "file", "destination", "mode", "keep",
-	"allow-failed", "window", "overrun", "rate", "retries", "backoff", "max-age", "pre", "post", "notify", "compress", "delta", "streams", "verify", "tls",
-}
-
-func (r *reader) job(n ast.Node, zone *time.Location, notify []Notice, tls fxfer.TLS) *Job {
-	e := r.mapping(n, "a job", jobKeys...)
-	if e == nil {
-		return nil
+// readJob returns nil if the job is faulty.
+func readJob(n config.Node, d *defaults) *Job {
+	before := n.Faults()
+	j := &Job{
+		Mode: Snapshots, Overrun: Continue, Zone: d.zone, Notify: d.notify, TLS: d.tls,
+		Retries: DefaultRetries, Backoff: DefaultBackoff, Compress: "auto", Delta: "auto",
+		source: d.source + "\n" + n.String(),
 	}
-	before := len(r.problems)
-	j := &Job{Mode: Snapshots, Overrun: Continue, Zone: zone, Notify: notify, TLS: tls, Retries: DefaultRetries, Backoff: DefaultBackoff, Compress: "auto", Delta: "auto"}
-	read(r, e, "time-zone", &j.Zone, parseZone)
-	schedule := func(s string) (*Schedule, error) { return ParseSchedule(s, j.Zone) }
-	read(r, e, "name", &j.Name, parseJobName)
-	read(r, e, "schedule", &j.Schedule, schedule)
-	read(r, e, "verify", &j.Verify, schedule)
-	read(r, e, "jitter", &j.Jitter, parseSpanOfTime)
-	read(r, e, "window", &j.Window, func(s string) (Window, error) { return ParseWindow(s, j.Zone) })
-	read(r, e, "overrun", &j.Overrun, oneOf(Continue, Pause, Fail))
-	read(r, e, "rate", &j.Rate, func(s string) (Timetable, error) { return ParseTimetable(s, j.Zone) })
-	read(r, e, "max-age", &j.MaxAge, parseSpanOfTime)
-	readList(r, e, "sources", &j.Sources, parseSource)
-	readList(r, e, "filters", &j.Filters, parseRule)
-	read(r, e, "max-size", &j.MaxSize, units.ParseSize)
-	read(r, e, "one-file-system", &j.OneFileSystem, parseBool)
-	read(r, e, "command", &j.Command, parseCommand)
-	read(r, e, "file", &j.File, parseFile)
-	read(r, e, "destination", &j.Destination, parseDestination)
-	read(r, e, "mode", &j.Mode, oneOf(Snapshots, Mirror))
-	read(r, e, "allow-failed", &j.AllowFailed, parseAllowed)
-	read(r, e, "compress", &j.Compress, oneOf("auto", "zstd", "none"))
-	read(r, e, "delta", &j.Delta, oneOf("auto", "fixed", "chunks", "none"))
-	read(r, e, "streams", &j.Streams, parseStreams)
-	read(r, e, "retries", &j.Retries, parseNumber)
-	read(r, e, "backoff", &j.Backoff, parseSpanOfTime)
-	if x, ok := e["tls"]; ok {
-		j.TLS = r.tls(x.value)
+	o := n.Object("a job", j.fields()...)
+	if o != nil && n.Faults() == before {
+		j.checkWhat(n, o)
+		j.checkHow(o)
 	}
-	if k, ok := e["keep"]; ok {
-		j.Keep = r.keep(k.value)
-	}
-	if h, ok := e["pre"]; ok {
-		j.Pre = r.hooks(h.value, Hook{Failure: "fail"}, []string{"command", "timeout", "env", "on-failure"}, "fail", "skip", "warn")
-	}
-	if h, ok := e["post"]; ok {
-		j.Post = r.hooks(h.value, Hook{Failure: "warn", When: "always"}, []string{"command", "timeout", "env", "on-failure", "when"}, "fail", "warn")
-	}
-	if x, ok := e["notify"]; ok {
-		j.Notify = r.notices(x.value)
-	}
-	if len(r.problems) == before {
-		r.together(n, j, e)
-	}
-	if len(r.problems) > before {
+	if n.Faults() > before {
 		return nil
 	}
 	return j
 }
 
-// together checks what only makes sense with something else.
-func (r *reader) together(n ast.Node, j *Job, e map[string]entry) {
-	has := func(key string) bool { return e[key].key != nil }
-	at := func(key string) ast.Node { return e[key].key }
-	if !has("name") {
-		r.fault(n, "the job has no name")
-	}
-	if !has("destination") {
-		r.fault(n, "the job has no destination: expected fxfer://host/share/folder")
-	}
-	switch {
-	case !has("sources") && !has("command"):
-		r.fault(n, "the job sends nothing: expected sources, or command and file")
-	case has("sources") && has("command"):
-		r.fault(at("command"), "a job has either sources or a command")
-	case has("command") && !has("file"):
-		r.fault(at("command"), "file is missing: what the output of the command is to be called")
-	case has("file") && !has("command"):
-		r.fault(at("file"), "file is what the output of a command is called, and there is no command")
-	case has("sources") && len(j.Sources) == 0:
-		r.fault(at("sources"), "the list is empty")
-	}
-	if j.Command != "" {
-		if has("allow-failed") {
-			r.fault(at("allow-failed"), "the output of a command is sent whole, or not at all")
-		}
-		for _, key := range []string{"filters", "max-size", "one-file-system"} {
-			if has(key) {
-				r.fault(at(key), "%s selects files, and the output of a command is sent whole", key)
-			}
-		}
-		if j.Overrun == Pause {
-			r.fault(at("overrun"), "the output of a command can't go on the next night: choose continue or fail")
-		}
-	}
-	if has("overrun") && !has("window") {
-		r.fault(at("overrun"), "there is no window to overrun")
-	}
-	if j.Mode == Mirror {
-		for _, key := range []string{"allow-failed", "keep", "verify"} {
-			if has(key) {
-				r.fault(at(key), "%s is for snapshots, and a mirror has none", key)
-			}
-		}
-	}
-	if j.Mode == Snapshots && has("destination") && j.Destination.Path == "" {
-		r.fault(at("destination"), "snapshots need a folder of their own below the share: %s/NAME", strings.TrimSuffix(j.Destination.String(), "/"))
+// fields are the keys of a job. The time zone comes before the times that are in it.
+func (j *Job) fields() []config.Field {
+	schedule := func(s string) (*Schedule, error) { return ParseSchedule(s, j.Zone) }
+	window := func(s string) (Window, error) { return ParseWindow(s, j.Zone) }
+	rate := func(s string) (Timetable, error) { return ParseTimetable(s, j.Zone) }
+	return []config.Field{
+		config.Scalar("name", &j.Name, parseJobName),
+		config.Scalar("time-zone", &j.Zone, parseZone),
+		config.Scalar("schedule", &j.Schedule, schedule),
+		config.Scalar("jitter", &j.Jitter, units.ParseTime),
+		config.List("sources", &j.Sources, parseSource),
+		config.List("filters", &j.Filters, parseRule),
+		config.Scalar("max-size", &j.MaxSize, units.ParseSize),
+		config.Scalar("one-file-system", &j.OneFileSystem, parseBool),
+		config.Scalar("command", &j.Command, parseCommand),
+		config.Scalar("file", &j.File, parseFile),
+		config.Scalar("destination", &j.Destination, parseDestination),
+		config.Scalar("mode", &j.Mode, oneOf(Snapshots, Mirror)),
+		config.Inner("keep", func(n config.Node) { j.Keep = readKeep(n) }),
+		config.Scalar("allow-failed", &j.AllowFailed, parseAllowed),
+		config.Scalar("window", &j.Window, window),
+		config.Scalar("overrun", &j.Overrun, oneOf(Continue, Pause, Fail)),
+		config.Scalar("rate", &j.Rate, rate),
+		config.Scalar("retries", &j.Retries, parseNumber),
+		config.Scalar("backoff", &j.Backoff, units.ParseTime),
+		config.Scalar("max-age", &j.MaxAge, units.ParseTime),
+		config.Inner("pre", func(n config.Node) { j.Pre = preHooks(n) }),
+		config.Inner("post", func(n config.Node) { j.Post = postHooks(n) }),
+		config.Inner("notify", func(n config.Node) { j.Notify = notices(n) }),
+		config.Scalar("compress", &j.Compress, oneOf("auto", "zstd", "none")),
+		config.Scalar("delta", &j.Delta, oneOf("auto", "fixed", "chunks", "none")),
+		config.Scalar("streams", &j.Streams, parseStreams),
+		config.Scalar("verify", &j.Verify, schedule),
+		config.Inner("tls", func(n config.Node) { j.TLS = readTLS(n) }),
 	}
 }
 
-// tls reads the files of certificates that take the place of keys.
-func (r *reader) tls(n ast.Node) (t fxfer.TLS) {
-	e := r.mapping(n, "tls", "ca", "cert", "key")
-	read(r, e, "ca", &t.CA, func(s string) (string, error) {
-		if s == fxfer.SystemCA {
-			return s, nil
+// checkWhat checks that a job has one thing to send and a place for it.
+func (j *Job) checkWhat(n config.Node, o config.Object) {
+	if !o.Has("name") {
+		n.Fault("the job has no name")
+	}
+	if !o.Has("destination") {
+		n.Fault("the job has no destination: expected fxfer://host/share/folder")
+	}
+	switch {
+	case !o.Has("sources") && !o.Has("command"):
+		n.Fault("the job sends nothing: expected sources, or command and file")
+	case o.Has("sources") && o.Has("command"):
+		o["command"].Key.Fault("a job has either sources or a command")
+	case o.Has("command") && !o.Has("file"):
+		o["command"].Key.Fault("file is missing: the name for the output of the command")
+	case o.Has("file") && !o.Has("command"):
+		o["file"].Key.Fault("file is the name for the output of a command, and there is no command")
+	case o.Has("sources") && len(j.Sources) == 0:
+		o["sources"].Key.Fault("the list is empty")
+	}
+	if j.Mode == Snapshots && o.Has("destination") && j.Destination.Path == "" {
+		o["destination"].Key.Fault("snapshots need a folder of their own below the share: %s/NAME", strings.TrimSuffix(j.Destination.String(), "/"))
+	}
+}
+
+// checkHow rejects keys that make no sense with the others.
+func (j *Job) checkHow(o config.Object) {
+	reject := func(format string, keys ...string) {
+		for _, key := range keys {
+			if o.Has(key) {
+				o[key].Key.Fault(format, key)
+			}
 		}
-		return parseSource(s)
-	})
-	read(r, e, "cert", &t.Cert, parseSource)
-	read(r, e, "key", &t.Key, parseSource)
+	}
+	if j.Command != "" {
+		reject("%s is for files, and the output of a command is sent whole or not at all", "allow-failed")
+		reject("%s selects files, and the output of a command is sent whole", "filters", "max-size", "one-file-system")
+		if j.Overrun == Pause {
+			o["overrun"].Key.Fault("the output of a command can't go on the next night: choose continue or fail")
+		}
+	}
+	if !o.Has("window") {
+		reject("%s: there is no window to overrun", "overrun")
+	}
+	if j.Mode == Mirror {
+		reject("%s is for snapshots, and a mirror has none", "allow-failed", "keep", "verify")
+	}
+}
+
+// readTLS reads the names of the certificate files that a job uses instead of keys.
+func readTLS(n config.Node) (t fxfer.TLS) {
+	n.Object("tls",
+		config.Scalar("ca", &t.CA, func(s string) (string, error) {
+			if s == fxfer.SystemCA {
+				return s, nil
+			}
+			return parseSource(s)
+		}),
+		config.Scalar("cert", &t.Cert, parseSource),
+		config.Scalar("key", &t.Key, parseSource))
 	if (t.Cert == "") != (t.Key == "") {
-		r.fault(n, "cert and key belong together")
+		n.Fault("cert and key belong together")
 	}
 	return t
 }
 
-func (r *reader) keep(n ast.Node) (k snapshot.Keep) {
-	entries := r.mapping(n, "keep", snapshot.Names()...)
-	for _, name := range snapshot.Names() {
-		var count int
-		read(r, entries, name, &count, parseNumber)
-		k.Set(name, count)
+func readKeep(n config.Node) (k snapshot.Keep) {
+	var fields []config.Field
+	names := snapshot.KeepRules()
+	counts := make([]int, len(names))
+	for i, name := range names {
+		fields = append(fields, config.Scalar(name, &counts[i], parseNumber))
 	}
-	if entries != nil && k == (snapshot.Keep{}) {
-		r.fault(n, "that would keep nothing: to keep all, leave keep out")
+	o := n.Object("keep", fields...)
+	for i, name := range names {
+		k.Set(name, counts[i])
+	}
+	if o != nil && k == (snapshot.Keep{}) {
+		n.Fault("that would keep nothing: to keep all, leave keep out")
 	}
 	return k
 }
 
-func (r *reader) hooks(n ast.Node, defaults Hook, keys []string, failures ...string) (hooks []Hook) {
-	for _, item := range r.list(n) {
-		h := defaults
-		h.Timeout = DefaultHookTimeout
-		if _, ok := item.(ast.MapNode); !ok {
-			if s, ok := r.text(item); ok {
-				h.Command = s
-				hooks = append(hooks, h)
+func preHooks(n config.Node) []Hook {
+	return hooks(n, Hook{Timeout: DefaultHookTimeout, Failure: "fail"}, func(h *Hook) []config.Field {
+		return []config.Field{config.Scalar("on-failure", &h.Failure, oneOf("fail", "skip", "warn"))}
+	})
+}
+
+func postHooks(n config.Node) []Hook {
+	return hooks(n, Hook{Timeout: DefaultHookTimeout, Failure: "warn", When: "always"}, func(h *Hook) []config.Field {
+		return []config.Field{
+			config.Scalar("on-failure", &h.Failure, oneOf("fail", "warn")),
+			config.Scalar("when", &h.When, oneOf("always", "success", "failure")),
+		}
+	})
+}
+
+// hooks reads hooks that begin as usual says. Each is a command alone or a mapping, in which more
+// names the keys that only some hooks have.
+func hooks(n config.Node, usual Hook, more func(*Hook) []config.Field) (all []Hook) {
+	for _, item := range n.Items() {
+		h := usual
+		if item.IsMapping() {
+			item.Object("a hook", append([]config.Field{
+				config.Scalar("command", &h.Command, parseCommand),
+				config.Scalar("timeout", &h.Timeout, units.ParseTime),
+				config.Inner("env", func(n config.Node) {
+					pairs(n, "env", func(name, value string) { h.Env = append(h.Env, name+"="+value) })
+				}),
+			}, more(&h)...)...)
+			if h.Command == "" {
+				item.Fault("the hook has no command")
 			}
-			continue
+		} else {
+			h.Command, _ = item.Text()
 		}
-		e := r.mapping(item, "a hook", keys...)
-		read(r, e, "command", &h.Command, parseCommand)
-		read(r, e, "timeout", &h.Timeout, parseSpanOfTime)
-		read(r, e, "on-failure", &h.Failure, oneOf(failures...))
-		read(r, e, "when", &h.When, oneOf("always", "success", "failure"))
-		if x, ok := e["env"]; ok {
-			h.Env = r.pairs(x.value, "env")
-		}
-		if h.Command == "" {
-			r.fault(item, "the hook has no command")
-		}
-		hooks = append(hooks, h)
+		all = append(all, h)
 	}
-	return hooks
+	return all
 }
 
-// pairs returns the entries of a mapping of any keys as KEY=VALUE.
-func (r *reader) pairs(n ast.Node, what string) (pairs []string) {
-	m, ok := n.(ast.MapNode)
-	if !ok {
-		r.fault(n, "expected %s as names and values", what)
-		return nil
-	}
-	for it := m.MapRange(); it.Next(); {
-		if s, ok := r.text(it.Value()); ok {
-			pairs = append(pairs, it.Key().GetToken().Value+"="+s)
+// pairs calls add for each name and its value.
+func pairs(n config.Node, what string, add func(name, value string)) {
+	for _, e := range n.Entries(what + " as names and values") {
+		if text, ok := e.Value.Text(); ok {
+			add(e.Name, text)
 		}
 	}
-	return pairs
 }
 
-func (r *reader) notices(n ast.Node) (notices []Notice) {
-	for _, item := range r.list(n) {
-		e := r.mapping(item, "a notification", "webhook", "command", "on", "timeout", "headers")
+func notices(n config.Node) (all []Notice) {
+	for _, item := range n.Items() {
 		x := Notice{Timeout: defaultNoticeTime, On: []Event{EventFailure, EventAlarm, EventRecovered}}
-		read(r, e, "webhook", &x.Webhook, parseWebhook)
-		read(r, e, "command", &x.Command, parseCommand)
-		read(r, e, "timeout", &x.Timeout, parseSpanOfTime)
-		readList(r, e, "on", &x.On, func(s string) (Event, error) {
-			name, err := oneOf(events...)(s)
-			return Event(name), err
-		})
-		if h, ok := e["headers"]; ok {
-			x.Headers = map[string]string{}
-			for _, pair := range r.pairs(h.value, "headers") {
-				name, value, _ := strings.Cut(pair, "=")
-				x.Headers[name] = value
-			}
+		o := item.Object("a notification",
+			config.Scalar("webhook", &x.Webhook, parseWebhook),
+			config.Scalar("command", &x.Command, parseCommand),
+			config.List("on", &x.On, oneOf(EventSuccess, EventFailure, EventPaused, EventAlarm, EventRecovered)),
+			config.Scalar("timeout", &x.Timeout, units.ParseTime),
+			config.Inner("headers", func(n config.Node) {
+				x.Headers = map[string]string{}
+				pairs(n, "headers", func(name, value string) { x.Headers[name] = value })
+			}))
+		if o != nil && o.Has("webhook") == o.Has("command") {
+			item.Fault("a notification has either a webhook or a command")
 		}
-		if _, hook := e["webhook"]; e != nil && hook == (e["command"].key != nil) {
-			r.fault(item, "a notification has either a webhook or a command")
-		}
-		notices = append(notices, x)
+		all = append(all, x)
 	}
-	return notices
+	return all
 }
 
 func oneOf[T ~string](values ...T) func(string) (T, error) {
@@ -580,20 +445,6 @@ func parseJobName(s string) (string, error) {
 		return "", fmt.Errorf("%q: expected letters, digits, - and _, at most 63", s)
 	}
 	return s, nil
-}
-
-// parseSpanOfTime reads a duration, which may have days and weeks: 7d, 26h.
-func parseSpanOfTime(s string) (time.Duration, error) {
-	if n, ok := strings.CutSuffix(s, "d"); ok {
-		if days, err := strconv.ParseUint(n, 10, 16); err == nil {
-			return time.Duration(days) * 24 * time.Hour, nil
-		}
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is not a time such as 30s, 10m, 26h or 7d", s)
-	}
-	return d, nil
 }
 
 func parseSource(s string) (string, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -88,8 +89,8 @@ func TestConfigRefuses(t *testing.T) {
 	}{
 		{"", 1, "no jobs"},
 		{"jobs: []", 1, "no jobs"},
-		{"jbos:\n", 1, `unknown key "jbos" of the file: expected one of time-zone, notify, jobs`},
-		{"jobs:\n- nam: x", 2, `unknown key "nam" of a job: expected one of name, schedule`},
+		{"jbos:\n", 1, `unknown key "jbos" of the file: expected one of time-zone, notify, tls, jobs`},
+		{"jobs:\n- nam: x", 2, `unknown key "nam" of a job: expected one of name, time-zone, schedule`},
 		{"jobs:\n- name: a\n  name: b", 3, ""},
 		{job + "  colour: red", 5, `unknown key "colour"`},
 		{job + "  schedule: 30 2 * *", 5, "minute, hour, day"},
@@ -132,14 +133,14 @@ func TestConfigRefuses(t *testing.T) {
 		{"jobs:\n- name: a\n  destination: fxfer://h/s/a", 2, "sends nothing"},
 	} {
 		_, err := parseConfig("jobs.yaml", []byte(test.text))
-		var problems Problems
+		var problems config.Faults
 		require.ErrorAs(t, err, &problems, "%q", test.text)
 		require.Contains(t, problems[0].Error(), test.want, "%q", test.text)
 		require.Equal(t, test.line, problems[0].Line, "%q: %v", test.text, err)
 	}
 	// All of them are told.
 	_, err := parseConfig("jobs.yaml", []byte(job+"  colour: red\n  window: never\n"))
-	var problems Problems
+	var problems config.Faults
 	require.ErrorAs(t, err, &problems)
 	require.Len(t, problems, 2)
 	require.ErrorContains(t, err, "1 more")

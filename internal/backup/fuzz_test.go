@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/config"
 )
 
 // FuzzJobs: a file of jobs is refused with its faults, or has jobs that have all they need.
@@ -21,7 +23,7 @@ func FuzzJobs(f *testing.F) {
 			return
 		}
 		c, err := parseConfig("jobs.yaml", text)
-		var faults Problems
+		var faults config.Faults
 		if err != nil {
 			require.True(t, errors.As(err, &faults) && len(faults) > 0, "%v", err)
 			require.NotEmpty(t, err.Error())

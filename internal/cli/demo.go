@@ -19,7 +19,10 @@ import (
 	"github.com/spf13/cobra"
 	"lukechampine.com/blake3"
 
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/internal/path/lab"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -35,7 +38,7 @@ const (
 	tcpShare = 1448.0 / 1538
 )
 
-func newDemoCommand() *cobra.Command {
+func newDemo() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
 		Short: "Show in half a minute what fxfer does, on this machine alone",
@@ -48,9 +51,9 @@ not, it uses the loopback, and says so. The files stay for you to look at.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			code, ran, err := lab.Elevate()
 			if ran {
-				return errors.Join(err, exitWith(code))
+				return errors.Join(err, exit.With(code))
 			}
-			ctx, stop := interruptible(c.Context())
+			ctx, stop := exit.Interruptible(c.Context())
 			defer stop()
 			d := &demo{out: c.OutOrStdout(), why: err}
 			return d.run(ctx)
@@ -81,7 +84,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	if d.lab != nil {
 		defer func() { err = errors.Join(err, d.lab.Close()) }()
-		d.say("line       %s, %s, between two hosts inside this machine", showRate(demoRate), showTime(demoRTT))
+		d.say("line       %s, %s, between two hosts inside this machine", units.Rate(demoRate), units.Time(demoRTT))
 	} else {
 		d.say("line       the loopback: %v", d.why)
 	}
@@ -89,7 +92,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if err != nil {
 		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
 	}
-	d.say("files      a folder of %d small files and one of %s", demoSmall, showBytes(demoLarge))
+	d.say("files      a folder of %d small files and one of %s", demoSmall, units.Bytes(demoLarge))
 	url, stop, err := d.serve(ctx)
 	if err != nil {
 		return err
@@ -187,7 +190,7 @@ func (d *demo) serve(ctx context.Context) (url string, stop func(), err error) {
 }
 
 // send sends the folder and returns the last progress and the summary, which is nil if it was stopped after a time.
-func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*jsonProgress, *jsonSummary, error) {
+func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*transfer.JSONProgress, *transfer.JSONSummary, error) {
 	args := append([]string{"send", "--json"}, flags...)
 	args = append(args, filepath.Join(d.dir, "source"), url+"/"+below)
 	c, start := d.command(ctx, "left", args...)
@@ -198,9 +201,9 @@ func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*j
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the client: %w", err)
 	}
-	progress := new(jsonProgress)
-	var summary *jsonSummary
-	var failed jsonError
+	progress := new(transfer.JSONProgress)
+	var summary *transfer.JSONSummary
+	var failed exit.JSONError
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		var kind struct{ Type string }
@@ -209,7 +212,7 @@ func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*j
 		case "progress":
 			err = json.Unmarshal(lines.Bytes(), progress)
 		case "summary":
-			summary = new(jsonSummary)
+			summary = new(transfer.JSONSummary)
 			err = json.Unmarshal(lines.Bytes(), summary)
 		case "error":
 			err = json.Unmarshal(lines.Bytes(), &failed)
@@ -235,14 +238,14 @@ func (d *demo) small(parent context.Context, url string, bytes int64) error {
 		return errors.Join(err, parent.Err())
 	}
 	if summary != nil {
-		d.say("64 KiB     %s with a window of 64 KiB and one stream", showRate(summary.Goodput))
+		d.say("64 KiB     %s with a window of 64 KiB and one stream", units.Rate(summary.Goodput))
 		return nil
 	}
 	if p.Goodput <= 0 {
 		return errors.New("nothing arrived")
 	}
 	all := time.Duration(float64(bytes) * 8 / p.Goodput * float64(time.Second))
-	d.say("64 KiB     %s with a window of 64 KiB and one stream: stopped; all would take %s", showRate(p.Goodput), showTime(all))
+	d.say("64 KiB     %s with a window of 64 KiB and one stream: stopped; all would take %s", units.Rate(p.Goodput), units.Time(all))
 	return nil
 }
 
@@ -259,10 +262,10 @@ func (d *demo) automatic(ctx context.Context, url string) error {
 	if s == nil {
 		return ctx.Err()
 	}
-	d.say("automatic  %s with %s: all took %s", showRate(s.Goodput), count(int64(s.Streams), "stream", "streams"), showTime(time.Duration(s.Duration*float64(time.Second))))
+	d.say("automatic  %s with %s: all took %s", units.Rate(s.Goodput), units.Count(int64(s.Streams), "stream", "streams"), units.Time(time.Duration(s.Duration*float64(time.Second))))
 	if d.lab != nil {
 		limit := demoRate * tcpShare
-		d.say("limit      %s is what TCP can carry on this line: fxfer took %.0f %% of it", showRate(limit), s.Goodput/limit*100)
+		d.say("limit      %s is what TCP can carry on this line: fxfer took %.0f %% of it", units.Rate(limit), s.Goodput/limit*100)
 	}
 	return nil
 }

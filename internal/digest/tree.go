@@ -1,166 +1,134 @@
-// Package digest digests blocks of a file to nodes of the file's BLAKE3 tree, as fast as one core can. Where the
-// processor has AVX-512, 16 chunks at a time go through code of its own, and 16 parents at a time above them;
-// elsewhere lukechampine.com/blake3/guts does the work.
-//
-// A chunk is BLAKE3's leaf of 1 KiB, a group is 16 chunks. Sections refer to the BLAKE3 paper.
 package digest
 
-import "lukechampine.com/blake3/guts"
+import (
+	"encoding/binary"
+	"math/bits"
 
-const (
-	// GroupSize is what the pieces of a block are multiples of, in bytes.
-	GroupSize = groupChunks * guts.ChunkSize
-
-	// MaxBlock is the size of the largest block, in bytes.
-	MaxBlock = GroupSize << (levels - 1)
-
-	groupChunks = 16
-	levels      = 7
+	"lukechampine.com/blake3/guts"
 )
 
-// vector is the chaining values of 16 neighbouring nodes of one height: word i of all of them, for i from 0 to 7.
-type vector [8][groupChunks]uint32
+// Node is a node of a BLAKE3 tree.
+type Node = guts.Node
 
-// Hasher digests one block piece by piece, so that each piece is digested while it is still in the cache. The zero
-// value is not ready: call Reset. It does not allocate, and is not safe for concurrent use.
-type Hasher struct {
-	counter uint64 // of the next chunk, within the whole file
-	wide    bool   // whether vectors are in use, not nodes
-
-	// Groups so far. As a binary counter carries, two neighbouring subtrees of 2^n groups become one of 2^(n+1):
-	// bit n is set where a subtree of 2^n groups has no right neighbour yet. A subtree as a vector is 16 nodes
-	// that still have four levels of parents to come, so that all levels below are digested 16 parents at a time.
-	groups  uint
-	vectors [levels]vector
-	nodes   [levels]guts.Node
-
-	ragged bool // whether the block ended with tail, less than a group
-	tail   guts.Node
-	buf    [GroupSize]byte // the bytes of tail, for code that reads whole groups
-}
-
-// Reset starts a block whose first byte is at offset off of the file. Blocks of a file have the same size, a
-// power of two from GroupSize to MaxBlock, but for the last; off is a multiple of it.
-func (h *Hasher) Reset(off int64) { h.reset(off, haveVector) }
-
-func (h *Hasher) reset(off int64, wide bool) {
-	h.counter = uint64(off) / guts.ChunkSize
-	h.wide = wide
-	h.groups = 0
-	h.ragged = false
-}
-
-// Write digests the block's next piece, of any alignment. The length of all pieces but the last is a multiple of
-// GroupSize.
-func (h *Hasher) Write(p []byte) {
-	for ; len(p) >= GroupSize; p = p[GroupSize:] {
-		if h.wide {
-			h.addVector((*[GroupSize]byte)(p))
-		} else {
-			h.addNode((*[GroupSize]byte)(p))
-		}
-		h.groups++
-		h.counter += groupChunks
-	}
-	if len(p) > 0 {
-		h.tail = h.last(p)
-		h.ragged = true
-	}
-}
-
-func (h *Hasher) addVector(p *[GroupSize]byte) {
-	var v vector
-	chunks16(&v, p, h.counter)
-	level := 0
-	for ; h.groups>>level&1 != 0; level++ {
-		parents16(&v, &h.vectors[level], &v)
-	}
-	h.vectors[level] = v
-}
-
-func (h *Hasher) addNode(p *[GroupSize]byte) {
-	n := guts.CompressBuffer(p, GroupSize, &guts.IV, h.counter, 0)
-	level := 0
-	for ; h.groups>>level&1 != 0; level++ {
-		n = parent(h.nodes[level], n)
-	}
-	h.nodes[level] = n
-}
-
-// last digests less than a group.
-func (h *Hasher) last(p []byte) guts.Node {
-	if len(p) <= guts.ChunkSize {
-		return guts.CompressChunk(p, &guts.IV, h.counter, 0)
-	}
-	copy(h.buf[:], p)
-	if !h.wide {
-		return guts.CompressBuffer(&h.buf, len(p), &guts.IV, h.counter, 0)
-	}
-	var v vector
-	chunks16(&v, &h.buf, h.counter)
-	chunks := len(p) / guts.ChunkSize
-	if rest := p[chunks*guts.ChunkSize:]; len(rest) > 0 {
-		v.set(chunks, guts.ChainingValue(guts.CompressChunk(rest, &guts.IV, h.counter+uint64(chunks), 0)))
-		chunks++
-	}
-	return v.fold(chunks)
-}
-
-// Sum returns the top node of what was written since Reset: its chaining value is guts.ChainingValue, and where
-// the block is its whole file, guts.FlagRoot makes it the file's digest. Sum changes nothing.
-func (h *Hasher) Sum() guts.Node {
-	if h.groups == 0 && !h.ragged {
-		return guts.CompressChunk(nil, &guts.IV, h.counter, 0)
-	}
-	// A left subtree is the largest complete one that leaves something to the right (section 2.1).
-	n, some := h.tail, h.ragged
-	for level := 0; h.groups>>level != 0; level++ {
-		if h.groups>>level&1 == 0 {
-			continue
-		}
-		left := h.nodes[level]
-		if h.wide {
-			left = h.vectors[level].fold(groupChunks)
-		}
-		if some {
-			n = parent(left, n)
-		} else {
-			n, some = left, true
-		}
-	}
-	return n
-}
-
-// fold returns the node above the first n of the vector's nodes, n being 2 or more.
-func (v vector) fold(n int) guts.Node {
-	for n > 2 {
-		odd, last := n&1, v.get(n-1)
-		parents16(&v, &v, &v)
-		n /= 2
-		if odd != 0 {
-			v.set(n, last)
-			n++
-		}
-	}
-	return guts.ParentNode(v.get(0), v.get(1), &guts.IV, 0)
-}
-
-// get returns the chaining value of node at.
-func (v *vector) get(at int) (cv [8]uint32) {
-	for i := range v {
-		cv[i] = v[i][at]
+// ChainingValue returns the node's chaining value in the byte order that BLAKE3 prints.
+func ChainingValue(n *Node) (cv [32]byte) {
+	for i, w := range guts.ChainingValue(*n) {
+		binary.LittleEndian.PutUint32(cv[4*i:], w)
 	}
 	return cv
 }
 
-// set replaces the chaining value of node at.
-func (v *vector) set(at int, cv [8]uint32) {
-	for i := range v {
-		v[i][at] = cv[i]
+// Root returns the digest of a file whose top node is n.
+func Root(n Node) [32]byte {
+	n.Flags |= guts.FlagRoot
+	return ChainingValue(&n)
+}
+
+// Empty returns the digest of an empty file.
+func Empty() [32]byte {
+	return Root(guts.CompressChunk(nil, &guts.IV, 0, 0))
+}
+
+// Tree combines the nodes of a file's blocks into the digest of the whole file. The blocks may come
+// in any order. Its memory follows the number of gaps between the blocks, not the size of the file.
+// The zero value is empty. A Tree is not safe for concurrent use.
+type Tree struct {
+	nodes map[position]Node
+	count int64 // blocks added
+}
+
+// position names the subtree above the blocks [at<<level, (at+1)<<level).
+type position struct {
+	level uint8
+	at    int64
+}
+
+// Count is the number of blocks that were added.
+func (t *Tree) Count() int64 { return t.count }
+
+// Has reports whether a block was added.
+func (t *Tree) Has(block int64) bool {
+	for level := uint8(0); level < 63; level++ {
+		if _, ok := t.nodes[position{level, block >> level}]; ok {
+			return true
+		}
+		if block>>level == 0 && int64(1)<<level > t.count {
+			return false
+		}
+	}
+	return false
+}
+
+// Add takes a block's node. It ignores a block that was added before, and then returns false.
+func (t *Tree) Add(block int64, n Node) bool {
+	if t.Has(block) {
+		return false
+	}
+	t.count++
+	t.put(position{0, block}, n)
+	return true
+}
+
+// put takes the node of a subtree, and joins it with its sibling as long as that is there.
+func (t *Tree) put(p position, n Node) {
+	if t.nodes == nil {
+		t.nodes = make(map[position]Node)
+	}
+	for {
+		sibling, ok := t.nodes[position{p.level, p.at ^ 1}]
+		if !ok {
+			t.nodes[p] = n
+			return
+		}
+		delete(t.nodes, position{p.level, p.at ^ 1})
+		if p.at&1 == 0 {
+			n = parent(n, sibling)
+		} else {
+			n = parent(sibling, n)
+		}
+		p = position{p.level + 1, p.at >> 1}
 	}
 }
 
-// parent returns the node above two subtrees (section 2.5).
-func parent(left, right guts.Node) guts.Node {
-	return guts.ParentNode(guts.ChainingValue(left), guts.ChainingValue(right), &guts.IV, 0)
+// AddRun adds count blocks from start on that all have node n. None of them may be in the tree.
+func (t *Tree) AddRun(start, count int64, n Node) {
+	same := []Node{n} // the top nodes of complete subtrees of such blocks, by level
+	for count > 0 {
+		level := min(bits.TrailingZeros64(uint64(start)), bits.Len64(uint64(count))-1)
+		for len(same) <= level {
+			last := same[len(same)-1]
+			same = append(same, parent(last, last))
+		}
+		t.put(position{uint8(level), start >> level}, same[level])
+		t.count += 1 << level
+		start += 1 << level
+		count -= 1 << level
+	}
+}
+
+// Root returns the digest of a file of that many blocks, and false unless exactly those were added.
+func (t *Tree) Root(blocks int64) ([32]byte, bool) {
+	if t.count != blocks {
+		return [32]byte{}, false
+	}
+	if blocks == 0 {
+		return Empty(), true
+	}
+	// The largest complete subtree is on the left, then the largest one of the rest, and so on
+	// (section 2.1): one subtree for each binary digit of the number of blocks. Fold them from the
+	// right.
+	var n Node
+	for rest := blocks; rest > 0; rest &= rest - 1 {
+		level := bits.TrailingZeros64(uint64(rest))
+		left, ok := t.nodes[position{uint8(level), rest>>level - 1}]
+		switch {
+		case !ok:
+			return [32]byte{}, false
+		case rest == blocks:
+			n = left
+		default:
+			n = parent(left, n)
+		}
+	}
+	return Root(n), true
 }

@@ -24,8 +24,8 @@ const (
 	crashWriters = 4
 )
 
-// A process killed at any moment leaves nothing under the final name, and a
-// checkpoint that claims only what was written. The next one goes on from there.
+// A process may be killed at any moment. Then nothing has the final name, and the checkpoint claims
+// only what was written. The next process resumes.
 func TestKilledWriter(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long, and other tests have its goroutines as well")
@@ -56,15 +56,16 @@ func TestKilledWriter(t *testing.T) {
 			recorded++
 			return nil
 		}))
-		require.Equal(t, p.earlier.have.count, recorded)
+		require.Equal(t, p.earlier.have.Count(), recorded)
 		if bootID() != ([32]byte{}) {
 			lost := 0
 			for _, block := range marked {
-				if !p.earlier.have.has(block) {
+				if !p.earlier.have.Has(block) {
 					lost++
 				}
 			}
-			// Only records of a write to the log that the kill came before, and those that gathered behind it.
+			// These are records of a write to the log that the kill prevented, and those that
+			// gathered behind it.
 			require.LessOrEqual(t, lost, 2*(maxBuffered+crashWriters), "of %d marked", len(marked))
 		}
 		resumed += recorded
@@ -75,8 +76,8 @@ func TestKilledWriter(t *testing.T) {
 	}
 }
 
-// runCrashChild lets a child write until it has marked so many blocks and kills
-// it then. It returns the blocks that were marked, and not dropped again.
+// runCrashChild lets a child write until it has marked this many blocks, and kills it then. It
+// returns the blocks that were marked and not dropped again.
 func runCrashChild(t *testing.T, dir string, seed uint64, marks int) []int64 {
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childEnv+"=crash", "DIR="+dir, fmt.Sprintf("SEED=%d", seed))
@@ -119,8 +120,8 @@ func checkCrashFile(t *testing.T, dir string) {
 	}
 }
 
-// crashChild writes what is missing, with several writers, taking some finished
-// blocks back; every block holds garbage before it holds what it should.
+// crashChild writes the missing blocks with several writers, and drops some finished blocks. Every
+// block holds garbage before it holds its content.
 func crashChild() {
 	fail := func(err error) {
 		if err != nil {
@@ -152,7 +153,7 @@ func crashChild() {
 	}
 	missing := make(chan int64, p.blocks(crashSize))
 	for block := range p.blocks(crashSize) {
-		if p.earlier == nil || !p.earlier.have.has(block) {
+		if p.earlier == nil || !p.earlier.have.Has(block) {
 			missing <- block
 		}
 	}

@@ -3,12 +3,11 @@ package disk
 import (
 	"fmt"
 	"os"
-	"slices"
 )
 
-// Skip notes that count blocks from start on have no data: the file, opened with
-// Holes, is complete without them. It is not recorded, so a later run has to say
-// it again. Blocks marked before may be among them.
+// Skip notes that count blocks from start on have no data: the file, opened with Holes, is complete
+// without them. It may skip blocks that were marked before. Skip is not recorded, so a later run
+// has to repeat it.
 func (p *Partial) Skip(start, count int64) error {
 	p.gate.RLock()
 	defer p.gate.RUnlock()
@@ -20,26 +19,6 @@ func (p *Partial) Skip(start, count int64) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.done.addRun(start, count)
+	p.done.AddRun(start, count)
 	return nil
-}
-
-// addRun adds the blocks [start, start+count).
-func (e *extents) addRun(start, count int64) {
-	if count == 0 {
-		return
-	}
-	end := start + count
-	i := e.search(start)
-	if i > 0 && e.runs[i-1].Start+e.runs[i-1].Count == start {
-		i--
-	}
-	j := i
-	for ; j < len(e.runs) && e.runs[j].Start <= end; j++ {
-		run := e.runs[j]
-		start, end = min(start, run.Start), max(end, run.Start+run.Count)
-		e.count -= run.Count
-	}
-	e.runs = slices.Replace(e.runs, i, j, Extent{Start: start, Count: end - start})
-	e.count += end - start
 }

@@ -14,14 +14,12 @@ type listener struct{ transport.Listener }
 func (l listener) Accept() (transporttest.Conn, error) { return l.Listener.Accept() }
 
 func TestContract(t *testing.T) {
-	early := t.TempDir()
 	tests := []struct {
 		name, bare string
 		cfg        transport.Config
 	}{
 		{"tcp", "tcp", transport.Config{Protocol: transport.TCP}},
 		{"quic", "", transport.Config{Protocol: transport.QUIC}},
-		{"quic early", "", transport.Config{Protocol: transport.QUIC, Early: true, Tickets: early}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -34,9 +32,6 @@ func TestContract(t *testing.T) {
 				Dial: func(ctx context.Context, addr string, id ed25519.PrivateKey, expect func(ed25519.PublicKey) error) (transporttest.Conn, error) {
 					cfg := test.cfg
 					cfg.Identity = id
-					if cfg.Early {
-						transport.Warm(ctx, addr, cfg)
-					}
 					return transport.Dial(ctx, addr, cfg, expect)
 				},
 			})

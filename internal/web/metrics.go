@@ -28,44 +28,44 @@ func with(label string) []string { return []string{"share", "direction", label} 
 var (
 	buildInfo    = metric{"fxfer_build_info", prometheus.GaugeValue, "1, with the version as a label.", []string{"version"}}
 	ready        = metric{"fxfer_ready", prometheus.GaugeValue, "1 while the server admits clients, 0 while it ends.", nil}
-	sessions     = metric{"fxfer_sessions", prometheus.GaugeValue, "Sessions of any intent that run.", nil}
-	sessionsMax  = metric{"fxfer_sessions_limit", prometheus.GaugeValue, "Most sessions at a time; further clients are told to come again.", nil}
+	sessions     = metric{"fxfer_sessions", prometheus.GaugeValue, "Running sessions of any intent.", nil}
+	sessionsMax  = metric{"fxfer_sessions_limit", prometheus.GaugeValue, "Most sessions at a time; further clients are asked to retry.", nil}
 	strangers    = metric{"fxfer_strangers", prometheus.GaugeValue, "Connections that are not admitted yet.", nil}
-	strangersMax = metric{"fxfer_strangers_limit", prometheus.GaugeValue, "Most of these at a time; further ones are closed.", nil}
-	begun        = metric{"fxfer_sessions_started_total", prometheus.CounterValue, "Sessions that were admitted, by what they are for.", []string{"intent"}}
-	refusals     = metric{"fxfer_refusals_total", prometheus.CounterValue, "Connections and sessions that were refused, by reason.", []string{"reason"}}
+	strangersMax = metric{"fxfer_strangers_limit", prometheus.GaugeValue, "Most connections that are not admitted yet at a time; further ones are closed.", nil}
+	begun        = metric{"fxfer_sessions_started_total", prometheus.CounterValue, "Admitted sessions, by intent.", []string{"intent"}}
+	refusals     = metric{"fxfer_refusals_total", prometheus.CounterValue, "Refused connections and sessions, by reason.", []string{"reason"}}
 	expiry       = metric{"fxfer_certificate_expiry_timestamp_seconds", prometheus.GaugeValue,
-		"When the server's certificate ends, and the revocation list that ends first; absent where there is none.", []string{"certificate"}}
-	freeBytes = metric{"fxfer_share_free_bytes", prometheus.GaugeValue, "Space that is left on the file system of a share, at most 10 s old.", []string{"share"}}
+		"When the server's certificate expires, and when the first revocation list does; absent where there is none.", []string{"certificate"}}
+	freeBytes = metric{"fxfer_share_free_bytes", prometheus.GaugeValue, "Free space on the file system of a share, at most 10 s old.", []string{"share"}}
 
 	transfers  = metric{"fxfer_transfers", prometheus.GaugeValue, "Sessions that send or receive files.", flowLabels}
-	streams    = metric{"fxfer_streams", prometheus.GaugeValue, "Data streams of these.", flowLabels}
-	underWay   = metric{"fxfer_files_under_way", prometheus.GaugeValue, "Files of these that are neither done nor failed, as far as they have been found.", flowLabels}
+	streams    = metric{"fxfer_streams", prometheus.GaugeValue, "Data streams of sessions that send or receive files.", flowLabels}
+	underWay   = metric{"fxfer_files_under_way", prometheus.GaugeValue, "Files of running transfers that are neither done nor failed, as far as they have been found.", flowLabels}
 	goodput    = metric{"fxfer_goodput_bytes_per_second", prometheus.GaugeValue, "Payload written at the receiver over the last seconds.", flowLabels}
 	rtt        = metric{"fxfer_rtt_seconds", prometheus.GaugeValue, "Smoothed round-trip time, mean of the transfers.", flowLabels}
-	minRTT     = metric{"fxfer_rtt_min_seconds", prometheus.GaugeValue, "Least round-trip time of any transfer that runs.", flowLabels}
+	minRTT     = metric{"fxfer_rtt_min_seconds", prometheus.GaugeValue, "Least round-trip time of any running transfer.", flowLabels}
 	bdp        = metric{"fxfer_bdp_bytes", prometheus.GaugeValue, "Bandwidth-delay product: peak goodput times least round-trip time, sum of the transfers.", flowLabels}
-	inFlight   = metric{"fxfer_in_flight_bytes", prometheus.GaugeValue, "Data on its way, sum of the transfers.", flowLabels}
-	window     = metric{"fxfer_window_bytes", prometheus.GaugeValue, "Data that may be on its way: the smaller of congestion and receiver windows, sum of the transfers.", flowLabels}
+	inFlight   = metric{"fxfer_in_flight_bytes", prometheus.GaugeValue, "Data in flight, sum of the transfers.", flowLabels}
+	window     = metric{"fxfer_window_bytes", prometheus.GaugeValue, "Data that may be in flight: the smaller of congestion and receiver windows, sum of the transfers.", flowLabels}
 	checkpoint = metric{"fxfer_checkpoint_age_seconds", prometheus.GaugeValue,
-		"For how long something written has waited to be made durable, the longest of the transfers; 0 if nothing waits.", []string{"share"}}
+		"How long written data has waited to become durable, the longest of the transfers; 0 if nothing waits.", []string{"share"}}
 
 	ended       = metric{"fxfer_transfers_ended_total", prometheus.CounterValue, "Sessions that sent or received and ended, by outcome.", with("outcome")}
-	lastSuccess = metric{"fxfer_last_success_timestamp_seconds", prometheus.GaugeValue, "When a transfer last ended well; absent before the first.", flowLabels}
+	lastSuccess = metric{"fxfer_last_success_timestamp_seconds", prometheus.GaugeValue, "When a transfer last succeeded; absent before the first.", flowLabels}
 	payload     = metric{"fxfer_payload_bytes_total", prometheus.CounterValue, "Payload written at the receiver.", flowLabels}
-	resumed     = metric{"fxfer_resumed_bytes_total", prometheus.CounterValue, "Payload that was there from an interrupted transfer.", flowLabels}
+	resumed     = metric{"fxfer_resumed_bytes_total", prometheus.CounterValue, "Payload that an interrupted transfer had already written.", flowLabels}
 	resent      = metric{"fxfer_resent_bytes_total", prometheus.CounterValue, "Payload that the server sent more than once.", flowLabels}
 	files       = metric{"fxfer_files_total", prometheus.CounterValue, "Entries, by outcome.", with("outcome")}
-	limiters    = metric{"fxfer_limiter_seconds_total", prometheus.CounterValue, "Time that transfers were held back, by the limiter that did.", with("limiter")}
+	limiters    = metric{"fxfer_limiter_seconds_total", prometheus.CounterValue, "Time that a limiter held transfers back, by limiter.", with("limiter")}
 	stages      = metric{"fxfer_stage_seconds_total", prometheus.CounterValue,
-		"Time of the server's goroutines in each stage of a transfer; streams work at the same time.", with("stage")}
+		"Time that the server's goroutines spent in each stage of a transfer; streams work at the same time.", with("stage")}
 	blocks = metric{"fxfer_block_duration_seconds", prometheus.UntypedValue,
-		"Time of a block: sending from its claim to the acknowledgement, receiving from its header to the written data.", flowLabels}
+		"Time of a block. Sending: from its claim to the acknowledgement. Receiving: from its header to the written data.", flowLabels}
 	busy     = metric{"fxfer_stream_busy_seconds_total", prometheus.CounterValue, "Time of streams with data in flight.", flowLabels}
-	rwnd     = metric{"fxfer_stream_receiver_window_limited_seconds_total", prometheus.CounterValue, "Of that, time in which the receiver's window held data back.", flowLabels}
-	sndbuf   = metric{"fxfer_stream_send_buffer_limited_seconds_total", prometheus.CounterValue, "Of that, time in which the send buffer held data back.", flowLabels}
+	rwnd     = metric{"fxfer_stream_receiver_window_limited_seconds_total", prometheus.CounterValue, "Time of streams in which the receiver's window held data back.", flowLabels}
+	sndbuf   = metric{"fxfer_stream_send_buffer_limited_seconds_total", prometheus.CounterValue, "Time of streams in which the send buffer held data back.", flowLabels}
 	segments = metric{"fxfer_segments_sent_total", prometheus.CounterValue, "TCP segments with data that the sending side sent.", flowLabels}
-	retrans  = metric{"fxfer_segments_retransmitted_total", prometheus.CounterValue, "Of these, those that were sent again.", flowLabels}
+	retrans  = metric{"fxfer_segments_retransmitted_total", prometheus.CounterValue, "TCP segments with data that were sent again.", flowLabels}
 )
 
 // all are the metrics of fxfer itself, in the order of the page.
@@ -112,9 +112,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	put(&ready, number(st.Ready))
 	put(&sessions, float64(st.Sessions))
 	put(&sessionsMax, float64(st.MaxSessions))
-	put(&strangers, float64(st.Strangers))
-	put(&strangersMax, float64(st.MaxStrangers))
-	for _, intent := range fxfer.Intents {
+	put(&strangers, float64(st.Unauthenticated))
+	put(&strangersMax, float64(st.MaxUnauthenticated))
+	for _, intent := range fxfer.Intents() {
 		put(&begun, float64(st.Counters.Begun[intent]), intent)
 	}
 	for _, reason := range fxfer.RefusalReasons() {
@@ -129,8 +129,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	present(st, put)
-	for i := range st.Counters.Flows {
-		c.flow(&st.Counters.Flows[i], put, out)
+	for i := range st.Counters.Traffic {
+		c.flow(&st.Counters.Traffic[i], put, out)
 	}
 }
 
@@ -194,9 +194,9 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 }
 
 // flow tells what was counted of one.
-func (c *collector) flow(f *fxfer.Flow, put func(m *metric, v float64, labels ...string), out chan<- prometheus.Metric) {
+func (c *collector) flow(f *fxfer.ShareTraffic, put func(m *metric, v float64, labels ...string), out chan<- prometheus.Metric) {
 	d := direction(f.Receive)
-	for _, outcome := range fxfer.Outcomes {
+	for _, outcome := range fxfer.Outcomes() {
 		put(&ended, float64(f.Sessions[outcome]), f.Share, d, outcome)
 	}
 	if !f.LastDone.IsZero() {

@@ -34,8 +34,10 @@ func TestMetricsPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-` + "`fxfer serve --web 7434`" + ` answers at ` + "`/metrics`" + `, on this machine alone unless an address is given. Counters begin with the process. Directions are as the server sees
-them: it receives what a client sends. This page is made from the code (` + "`go test ./internal/web -run TestMetricsPage -update`" + `).
+` + "`fxfer serve --web 7434`" + ` serves these metrics at ` + "`/metrics`" + `, on this machine alone unless you give
+an address. Counters begin with the process. Directions are as the server sees them: it receives
+what a client sends. A test writes this page from the code
+(` + "`go test ./internal/web -run TestMetricsPage -update`" + `).
 
 | metric | type | labels | |
 | --- | --- | --- | --- |
@@ -54,11 +56,13 @@ them: it receives what a client sends. This page is made from the code (` + "`go
 		return strings.Join(names, " ")
 	}
 	fmt.Fprintf(&b, `
-Beside these there are those of the process (%s, …) and of Go's runtime (%s, …).
+The page also has metrics of the process
+(%s, …)
+and of Go's runtime (%s, …).
 
 ## Labels
 
-All have few values. Neither clients nor files are labels: [the dashboard](operations.md) has them.
+Each label has few values. Clients and files are not labels: see the [dashboard](operations.md).
 
 | label | values |
 | --- | --- |
@@ -69,10 +73,10 @@ All have few values. Neither clients nor files are labels: [the dashboard](opera
 | %s of fxfer_files_total | %s |
 | %s | %s |
 | %s | %s |
-| %s | %s; [diagnose.md](diagnose.md) tells how they are found |
+| %s | %s; [diagnose.md](evidence/diagnose.md) shows how often they are right |
 `, "`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`", "`go_goroutines`, `go_memstats_heap_alloc_bytes`",
-		"`share`", "`direction`", "`receive` `send`", "`intent`", quoted(append([]string(nil), fxfer.Intents...)),
-		"`outcome`", quoted(append([]string(nil), fxfer.Outcomes...)), "`outcome`", "`committed` `unchanged` `failed` `removed`",
+		"`share`", "`direction`", "`receive` `send`", "`intent`", quoted(append([]string(nil), fxfer.Intents()...)),
+		"`outcome`", quoted(append([]string(nil), fxfer.Outcomes()...)), "`outcome`", "`committed` `unchanged` `failed` `removed`",
 		"`reason`", quoted(fxfer.RefusalReasons()), "`certificate`", quoted([]string{"server", "client_crl"}), "`limiter`", quoted(fxfer.Limiters()))
 	path := filepath.Join("..", "..", "docs", "metrics.md")
 	if *update {
@@ -122,7 +126,7 @@ func start(t testing.TB, opt fxfer.Options) *site {
 		require.NoError(t, <-done)
 		require.NoError(t, <-done)
 	})
-	text, err := s.Invite("127.0.0.1")
+	text, err := s.Invite(fxfer.InviteOptions{Host: "127.0.0.1"})
 	require.NoError(t, err)
 	s.url, err = fxfer.ParseURL(text)
 	require.NoError(t, err)
@@ -154,7 +158,7 @@ func get(t testing.TB, url string) (int, string) {
 // Metrics are as Prometheus wants them, and tell what happened.
 func TestMetrics(t *testing.T) {
 	s := start(t, fxfer.Options{})
-	_, err := s.client.Send(t.Context(), []string{file(t, 1<<20)}, s.url)
+	_, err := s.client.Send(t.Context(), []string{file(t, 1<<20)}, s.url, fxfer.Transfer{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(s.Past()) == 1 }, 5*time.Second, time.Millisecond)
 	status, text := get(t, s.base+"/metrics")

@@ -4,9 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 )
 
-// ErrMalformed is matched by every decoding error: the peer does not speak the protocol.
+// ErrMalformed matches every decoding error: the peer does not follow the protocol.
 var ErrMalformed = errors.New("malformed message")
 
 func malformed(format string, args ...any) error {
@@ -16,27 +17,39 @@ func malformed(format string, args ...any) error {
 // encoder appends the primitive types of SPEC.md to a buffer.
 type encoder struct{ b []byte }
 
+func (e *encoder) byte(v byte)     { e.b = append(e.b, v) }
 func (e *encoder) uint(v uint64)   { e.b = binary.AppendUvarint(e.b, v) }
 func (e *encoder) int(v int64)     { e.b = binary.AppendVarint(e.b, v) }
 func (e *encoder) raw(p []byte)    { e.b = append(e.b, p...) }
 func (e *encoder) string(s string) { e.uint(uint64(len(s))); e.b = append(e.b, s...) }
-func (e *encoder) strings(v []string) {
-	e.uint(uint64(len(v)))
-	for _, s := range v {
+
+// text writes a text for people, cut to MaxText bytes.
+func (e *encoder) text(s string) { e.string(s[:min(len(s), MaxText)]) }
+
+func (e *encoder) bool(v bool) {
+	if v {
+		e.byte(1)
+	} else {
+		e.byte(0)
+	}
+}
+
+func (e *encoder) strings(list []string) {
+	e.uint(uint64(len(list)))
+	for _, s := range list {
 		e.string(s)
 	}
 }
 
-func (e *encoder) bool(v bool) {
-	if v {
-		e.b = append(e.b, 1)
-	} else {
-		e.b = append(e.b, 0)
+func (e *encoder) uints(list []uint64) {
+	e.uint(uint64(len(list)))
+	for _, n := range list {
+		e.uint(n)
 	}
 }
 
-// decoder reads primitive types from a message body. The first error sticks; reads after it
-// return zero values, so a message is decoded straight through and checked once.
+// decoder reads primitive types from a message body. It keeps the first error, and every read after
+// that returns a zero value. So a message is decoded straight through and checked once at the end.
 type decoder struct {
 	b   []byte
 	err error
@@ -49,8 +62,20 @@ func (d *decoder) fail(what string) {
 	d.b = nil
 }
 
-// more reports whether there are fields that a peer of before them did not send.
+// more reports whether the body goes on. An older peer does not send fields that were added later.
 func (d *decoder) more() bool { return len(d.b) > 0 }
+
+func (d *decoder) byte() byte {
+	if len(d.b) < 1 {
+		d.fail("message too short")
+		return 0
+	}
+	v := d.b[0]
+	d.b = d.b[1:]
+	return v
+}
+
+func (d *decoder) bool() bool { return d.byte() != 0 }
 
 func (d *decoder) uint() uint64 {
 	v, n := binary.Uvarint(d.b)
@@ -60,35 +85,6 @@ func (d *decoder) uint() uint64 {
 	}
 	d.b = d.b[n:]
 	return v
-}
-
-// count reads the number of elements of a list, each of which takes at least one byte of what is left of
-// the body: a count can never make the decoder allocate more than the message it came in.
-func (d *decoder) count() int {
-	v := d.uint()
-	if v > uint64(len(d.b)) {
-		d.fail("list longer than its message")
-		return 0
-	}
-	return int(v)
-}
-
-// nonNegative reads an unsigned integer that must fit int64.
-func (d *decoder) nonNegative() int64 {
-	v := d.uint()
-	if v > 1<<63-1 {
-		d.fail("integer out of range")
-		return 0
-	}
-	return int64(v)
-}
-
-func (d *decoder) uint32() uint32 {
-	v := d.uint()
-	if v > 1<<32-1 {
-		d.fail("integer out of range")
-	}
-	return uint32(v)
 }
 
 func (d *decoder) int() int64 {
@@ -101,16 +97,22 @@ func (d *decoder) int() int64 {
 	return v
 }
 
-func (d *decoder) bool() bool { return d.byte() != 0 }
-
-func (d *decoder) byte() byte {
-	if len(d.b) < 1 {
-		d.fail("message too short")
+// nonNegative reads a uint that must fit int64.
+func (d *decoder) nonNegative() int64 {
+	v := d.uint()
+	if v > math.MaxInt64 {
+		d.fail("integer out of range")
 		return 0
 	}
-	v := d.b[0]
-	d.b = d.b[1:]
-	return v
+	return int64(v)
+}
+
+func (d *decoder) uint32() uint32 {
+	v := d.uint()
+	if v > math.MaxUint32 {
+		d.fail("integer out of range")
+	}
+	return uint32(v)
 }
 
 func (d *decoder) raw(p []byte) {
@@ -133,15 +135,33 @@ func (d *decoder) string(max int) string {
 	return s
 }
 
-// strings reads a list of at most MaxStrings strings, each at most as long as a path.
-func (d *decoder) strings() (v []string) {
+// count reads the number of elements in a list. Each element takes at least one byte of the rest of
+// the body, so a count cannot make the decoder allocate much more than the message's length.
+func (d *decoder) count() int {
+	v := d.uint()
+	if v > uint64(len(d.b)) {
+		d.fail("list longer than its message")
+		return 0
+	}
+	return int(v)
+}
+
+// strings reads at most MaxStrings strings of at most MaxPath bytes each.
+func (d *decoder) strings() (list []string) {
 	n := d.count()
 	if n > MaxStrings {
 		d.fail("list too long")
 		return nil
 	}
 	for range n {
-		v = append(v, d.string(MaxPath))
+		list = append(list, d.string(MaxPath))
 	}
-	return v
+	return list
+}
+
+func (d *decoder) uints() (list []uint64) {
+	for range d.count() {
+		list = append(list, d.uint())
+	}
+	return list
 }

@@ -3,7 +3,16 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,7 +28,8 @@ func examples() []Message {
 				Compare: Compare{Checksum: true, Update: true, Existing: true, IgnoreExisting: true}, Sync: SyncNone, Readback: true,
 				NumericIDs: true, Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Delta: DeltaAuto, AllowFailed: 7,
 			},
-			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z"},
+			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z",
+			Replaces: [16]byte{3}},
 		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},
 		&Welcome{Agent: "a", Host: "h", MaxStreams: 64},
 		&Refuse{Code: CodeTrust, Text: "no"},
@@ -62,6 +72,91 @@ func examples() []Message {
 	}
 }
 
+// TestBytes compares what is encoded with the bytes in testdata/messages.txt. They never change for what exists: a
+// peer of another release reads them.
+func TestBytes(t *testing.T) {
+	var b strings.Builder
+	for _, m := range examples() {
+		fmt.Fprintf(&b, "%T %x\n", m, Append(nil, m))
+	}
+	want, err := os.ReadFile("testdata/messages.txt")
+	require.NoError(t, err)
+	require.Equal(t, string(want), b.String())
+}
+
+// TestSpec compares the table of messages with the constants, and both with SPEC.md.
+func TestSpec(t *testing.T) {
+	text, err := os.ReadFile("SPEC.md")
+	require.NoError(t, err)
+	spec := string(text)
+	names, types, codes := declared(t)
+
+	table := map[string]int{}
+	for i, row := range messages {
+		if row.empty == nil {
+			continue
+		}
+		m := row.empty()
+		require.Equal(t, Type(i), m.Type())
+		require.Equal(t, "*wire."+row.name, fmt.Sprintf("%T", m))
+		table[row.name] = i
+		section := regexp.MustCompile(`(?ms)^### ` + row.name + ` \(.*?^##`).FindString(spec)
+		for field := range reflect.TypeOf(m).Elem().Fields() {
+			require.Contains(t, section, "`"+field.Name+"`", "fields of %s", row.name)
+		}
+	}
+	require.Equal(t, types, table)
+	require.Equal(t, types, numbers(spec, `(?m)^### (\w+) \((\d+)\)$`, 1, 2))
+	require.Equal(t, codes, numbers(spec, `(?m)^\| (\d+) \| (Code\w+) \|`, 2, 1))
+	require.Len(t, Codes(), len(codes))
+	require.Len(t, examples(), len(table))
+	for _, word := range regexp.MustCompile(`\*\*([A-Z]\w+)\*\*`).FindAllStringSubmatch(spec, -1) {
+		require.Contains(t, names, word[1])
+	}
+}
+
+// numbers finds names and their numbers in a text.
+func numbers(text, pattern string, name, number int) map[string]int {
+	found := map[string]int{}
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		found[m[name]], _ = strconv.Atoi(m[number])
+	}
+	return found
+}
+
+// declared returns the names that this package declares, the message types without "Type", and the
+// codes.
+func declared(t *testing.T) (names map[string]bool, types, codes map[string]int) {
+	names, types, codes = map[string]bool{}, map[string]int{}, map[string]int{}
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.TypeSpec:
+				names[n.Name.Name] = true
+			case *ast.ValueSpec:
+				names[n.Names[0].Name] = true
+				kind, _ := n.Type.(*ast.Ident)
+				if kind == nil || len(n.Values) != 1 {
+					break
+				}
+				switch name, value := n.Names[0].Name, n.Values[0].(*ast.BasicLit).Value; kind.Name {
+				case "Type":
+					types[strings.TrimPrefix(name, "Type")], err = strconv.Atoi(value)
+				case "Code":
+					codes[name], err = strconv.Atoi(value)
+				}
+				require.NoError(t, err)
+			}
+			return true
+		})
+	}
+	return names, types, codes
+}
+
 func TestRoundTrip(t *testing.T) {
 	var stream []byte
 	for _, m := range examples() {
@@ -78,7 +173,7 @@ func TestRoundTrip(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// TestNewerPeer lets a message have more fields than are known here.
+// TestNewerPeer appends fields that this release does not know to every message.
 func TestNewerPeer(t *testing.T) {
 	for _, want := range examples() {
 		b := Append(nil, want)

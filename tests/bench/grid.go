@@ -116,8 +116,8 @@ func wan(rate int64, rtt time.Duration, loss float64) lab.Link {
 var grids = []grid{
 	{
 		name: "seeds", title: "Two field stories", measure: goodput,
-		about: "A DVD image over 1 Gbit/s × 10 ms took 15 minutes with programs that keep 64 KiB in flight; the backup over 15 ms moved 10 Mbit/s " +
-			"with a window of 17,520 bytes. With these socket buffers fxfer is as slow as they were; it is stopped after a few seconds, and its time computed.",
+		about: "A DVD image over 1 Gbit/s × 10 ms took 15 minutes with programs that keep 64 KiB in flight. The backup over 15 ms moved 10 Mbit/s " +
+			"with a window of 17,520 bytes. With these socket buffers fxfer is as slow as they were. It is stopped after a few seconds, and its time is computed.",
 		scenarios: []scenario{
 			{link: wan(gbit, 10*time.Millisecond, 0), hosts: stockLimits, tests: []test{
 				{load: payload{files: 1, size: 4700 * mb, distinct: 1}, reps: 3, extra: 1},
@@ -131,7 +131,7 @@ var grids = []grid{
 	},
 	{
 		name: "rtt", title: "Rate and distance", measure: goodput,
-		about: "Two processors carry both ends, the encryption, the digests and the emulated line, so at 10 Gbit/s it is their work that is compared.",
+		about: "Two processors carry both ends, the encryption, the digests and the emulated line, so at 10 Gbit/s these rows compare their work.",
 		scenarios: []scenario{
 			{link: wan(gbit, 10*time.Millisecond, 0), tests: []test{halfFile(filePeers)}},
 			{link: wan(gbit, 50*time.Millisecond, 0), tests: []test{oneFile, tenFiles}},
@@ -142,7 +142,7 @@ var grids = []grid{
 	},
 	{
 		name: "loss", title: "Loss", measure: goodput,
-		about: "Segments are lost at random, each way. Stock hosts have cubic, no other congestion control but reno allowed, and the buffer limits of Linux before 6.17.",
+		about: "Segments are lost at random, each way. Stock hosts have cubic, allow no other congestion control but reno, and have the buffer limits of Linux before 6.17.",
 		scenarios: []scenario{
 			lossy(0.0001, asIs, filePeers), lossy(0.001, asIs, nil), lossy(0.01, asIs, filePeers),
 			lossy(0, stockCubic, filePeers), lossy(0.0001, stockCubic, nil),
@@ -150,7 +150,7 @@ var grids = []grid{
 	},
 	{
 		name: "short", title: "Short and cold", measure: roundTrips,
-		about: "The time of the whole command, from the start of the process to its end, in round trips.",
+		about: "The time of the whole command in round trips, from the start of the process to its end.",
 		scenarios: []scenario{{link: wan(gbit, 100*time.Millisecond, 0), tests: []test{
 			{load: payload{files: 1, size: 1 * mb, distinct: 1}, peers: filePeers, reps: 5, extra: 5},
 			{load: payload{files: 1, size: 10 * mb, distinct: 1}, peers: filePeers, reps: 5, extra: 5},
@@ -166,8 +166,8 @@ var grids = []grid{
 	{
 		name: "trees", title: "Trees", measure: treeTime,
 		about: "The time of the whole command, from the start of the process until the last file has its name, and how many files a second that makes. " +
-			"\"Again\" is the same command once more, which finds nothing to do. Whoever needs no projection is repeated as often as fxfer; " +
-			"after fxfer's first run all content is compared with the source. Without flags fxfer doesn't compress.",
+			"\"Again\" is the same command once more, which finds nothing to do. Contenders without a projection are repeated as often as fxfer. " +
+			"After fxfer's first run all content is compared with the source. Without flags fxfer doesn't compress.",
 		scenarios: []scenario{
 			{link: wan(gbit, 50*time.Millisecond, 0), tests: []test{
 				{load: payload{files: 10_000, size: 4 * kib, folders: 10}, peers: treePeers, reps: 3},

@@ -1,5 +1,5 @@
 // Command bench compares fxfer with the limit of emulated lines, with iperf3 and with other programs, and writes
-// docs/benchmarks.md and its charts. It needs Linux, root, iperf3 and b3sum; other programs take part where they are installed.
+// docs/evidence/benchmarks.md and its charts. It needs Linux, root, iperf3 and b3sum; other programs take part where they are installed.
 //
 //	go run ./tests/bench [-grid seeds|rtt|loss|short|host|trees|transports] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
 package main
@@ -93,7 +93,7 @@ func benchmark() (err error) {
 			fmt.Println(section)
 			continue
 		}
-		if err := write(filepath.Join(root, "docs"), g, section, renderChart(g, results), names); err != nil {
+		if err := write(filepath.Join(root, "docs", "evidence"), g, section, renderChart(g, results), names); err != nil {
 			return err
 		}
 	}

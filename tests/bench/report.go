@@ -8,20 +8,24 @@ import (
 
 const intro = `# Benchmarks
 
-Written by ` + "`go run ./tests/bench`" + ` as root, on one machine: both hosts are network namespaces, joined by the emulated line of
-` + "`fxfer lab`" + `, which is not for free and has a drop-tail queue of one bandwidth-delay product. Everything runs as an ordinary user
-without capabilities, but for the column that says so.
+` + "`go run ./tests/bench`" + `, run as root on one machine, writes this page. Both hosts are network
+namespaces, joined by the emulated line of ` + "`fxfer lab`" + `. The line costs processor time, and has a
+drop-tail queue of one bandwidth-delay product. Everything runs as an ordinary user without
+capabilities, except for the column that says so.
 
 - **limit**: what TCP can carry, 1448 of 1538 bytes on the wire.
-- **iperf3**: the best of 1, 4, 8, 16 and 32 streams, on the same line in the same run: what arrived after the slow start, and what had
-  arrived out of order before, which can make it a little more than the limit.
-- **fxfer**: the whole command from process start to exit, cold: nothing is known about the path; encrypted, checked, synced and
-  committed. The digests printed are compared with those of ` + "`b3sum`" + `.
-- **others**: the whole command, with the settings that were best for it. One that would take more than 1.1 times fxfer's time isn't
-  repeated, and is stopped after 5 s, unless it is near its end; its time is then projected from the rate in the second half of
-  that (≈).
+- **iperf3**: the best of 1, 4, 8, 16 and 32 streams, on the same line in the same run. It counts
+  what arrived after the slow start, and data that had arrived out of order before. That can make it
+  a little more than the limit.
+- **fxfer**: the whole command from process start to exit, cold: it knows nothing about the path.
+  Files are encrypted, checked, synced and committed. The printed digests are compared with those of
+  ` + "`b3sum`" + `.
+- **others**: the whole command, with the settings that were best for it. A command that would take
+  more than 1.1 times fxfer's time isn't repeated, and is stopped after 5 s, unless it is near its
+  end. Its time is then projected from the rate in the second half of that (≈).
 
-Figures are medians; contenders take turns; files are in memory, which is warm. The best of fxfer and the others is bold.
+Figures are medians. Contenders take turns. Files are in memory, which is warm. The best of fxfer
+and the others is bold.
 `
 
 // beginMark and endMark enclose what is written of a grid, so that each can be measured anew without the others.
@@ -67,7 +71,7 @@ func renderSection(g *grid, m *machine, results []result) string {
 		fmt.Fprintf(&b, "\nWhere fxfer is not the best:\n\n%s", bullets(lost))
 	}
 	if details := detailTable(results); len(details) > 1 {
-		b.WriteString("\nfxfer in detail, as an ordinary user; memory is the most that was resident, the receiver's over all rows on the same hosts:\n\n")
+		b.WriteString("\nfxfer in detail, as an ordinary user. Memory is the most that was resident; the receiver's is over all rows on the same hosts:\n\n")
 		table(&b, details)
 	}
 	if failed := failures(results); len(failed) > 0 {

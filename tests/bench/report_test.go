@@ -63,7 +63,7 @@ Where fxfer is not the best:
 
 - 1 Gbit/s × 50 ms: rsync has 800 Mbit/s, fxfer 400 Mbit/s
 
-fxfer in detail, as an ordinary user; memory is the most that was resident, the receiver's over all rows on the same hosts:
+fxfer in detail, as an ordinary user. Memory is the most that was resident; the receiver's is over all rows on the same hosts:
 
 |  | runs | at the limit | streams | congestion control | sent again | dropped by the queue | sender | receiver | digests |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |

@@ -1,9 +1,9 @@
 // Command diagnose holds transfers back in known ways, one at a time, and compares what fxfer says with what was done: the confusion
-// matrix in docs/diagnose.md. Where the remedy that fxfer prints is a sysctl or a flag, it is applied and the gain compared with the one
+// matrix in docs/evidence/diagnose.md. Where the remedy that fxfer prints is a sysctl or a flag, it is applied and the gain compared with the one
 // foretold. It needs Linux, root, /dev/fuse, a cpu cgroup and iperf3. Settings of the whole machine, such as rmem_max, change meanwhile
 // and are restored.
 //
-//	go run ./tests/diagnose [-rows REGEXP] [-seeds N | -seed N] [-remedies=false] [-out docs/diagnose.md] [-keep DIR]
+//	go run ./tests/diagnose [-rows REGEXP] [-seeds N | -seed N] [-remedies=false] [-out docs/evidence/diagnose.md] [-keep DIR]
 package main
 
 import (
@@ -38,7 +38,7 @@ func compare() (err error) {
 	seeds := flag.Uint64("seeds", 3, "trials of each cause")
 	only := flag.Uint64("seed", 0, "only the trial with this `number`, from 1")
 	remedies := flag.Bool("remedies", true, "apply the first remedy where it is a sysctl or a flag")
-	out := flag.String("out", "", "write the report to this `file`, such as docs/diagnose.md, instead of standard output")
+	out := flag.String("out", "", "write the report to this `file`, such as docs/evidence/diagnose.md, instead of standard output")
 	keep := flag.String("keep", "", "keep what fxfer printed in this `folder`")
 	flag.Parse()
 	pattern, err := regexp.Compile(*rows)

@@ -89,23 +89,33 @@ func showVerdict(r *result) string {
 // report renders the matrix, the remedies, and what went wrong.
 func report(results []result, now time.Time) string {
 	var b strings.Builder
-	b.WriteString("# What fxfer says, and what it was\n\nWritten by `go run ./tests/diagnose` as root: two network namespaces on one machine, joined by the emulated " +
-		"line of `fxfer lab`, with one cause at a time in the way of a transfer by an ordinary user. The seed varies line, distance and extent.\n\n")
-	right, cured, tried := 0, 0, 0
+	b.WriteString(`# What fxfer says, and what was true
+
+` + "`go run ./tests/diagnose`" + `, run as root, writes this page. Two network namespaces on one machine are
+joined by the emulated line of ` + "`fxfer lab`" + `. One cause at a time slows down a transfer by an ordinary
+user. The seed varies line, distance and extent.
+
+`)
+	right, cured := 0, 0
+	var gains []float64
 	for i := range results {
 		if results[i].correct() {
 			right++
 		}
 		if results[i].cure != nil {
-			tried++
+			gains = append(gains, results[i].gain())
 			if results[i].cured() {
 				cured++
 			}
 		}
 	}
 	fmt.Fprintf(&b, "%s: the verdict was right in %d of %d runs (%s).", now.Format("2 January 2006"), right, len(results), percent(right, len(results)))
-	if tried > 0 {
-		fmt.Fprintf(&b, " The remedy brought at least %.0f %% of the gain it foretold in %d of %d.", gainWanted*100, cured, tried)
+	if len(gains) > 0 {
+		fmt.Fprintf(&b, " The remedy brought at least %.0f %% of the gain it foretold in %d of %d.", gainWanted*100, cured, len(gains))
+		fmt.Fprintf(&b, "\nThe least gain was %.0f %% of the foretold one, the largest %.0f %%.", slices.Min(gains)*100, slices.Max(gains)*100)
+		if slices.Min(gains) >= 1 {
+			b.WriteString(" So a forecast is a floor, and no estimate:\nexpect at least that much, and often several times as much.")
+		}
 	}
 	b.WriteString("\n\n")
 	matrix(&b, results)
@@ -161,7 +171,7 @@ func matrix(b *strings.Builder, results []result) {
 			columns = append(columns, l)
 		}
 	}
-	b.WriteString("Rows are what was done, columns what fxfer said; bold is right.\n\n| |")
+	b.WriteString("Rows show the cause, columns the limiter that fxfer named. Bold is right.\n\n| |")
 	for _, l := range columns {
 		b.WriteString(" " + string(l) + " |")
 	}
@@ -223,7 +233,7 @@ func remedyTable(b *strings.Builder, results []result) {
 		}
 		if !begun {
 			begun = true
-			b.WriteString("## Remedies\n\nWhere the first remedy is a sysctl or a flag and fxfer foretells a goodput, in Mbit/s.\n\n" +
+			b.WriteString("## Remedies\n\nThe first remedy is tried where it is a sysctl or a flag and fxfer foretells a goodput. All figures\nare in Mbit/s. Of the gain: what came, as a share of what was foretold.\n\n" +
 				"| | seed | remedy | before | foretold | after | of the gain |\n| --- | ---: | --- | ---: | ---: | ---: | ---: |\n")
 		}
 		after, gain := fmt.Sprintf("%.1f", r.cure.goodput/mbit), fmt.Sprintf("%.0f %%", r.gain()*100)
@@ -239,7 +249,7 @@ func remedyTable(b *strings.Builder, results []result) {
 
 // injected tells what was done, and how much of the line was left.
 func injected(b *strings.Builder, results []result) {
-	b.WriteString("## Causes\n\nGoodput is that of each seed, in Mbit/s, and what share of the line's limit that is.\n\n| | what is done | right | goodput |\n| --- | --- | --- | --- |\n")
+	b.WriteString("## Causes\n\nGoodput has a figure for each seed, in Mbit/s and as a share of the line's limit.\n\n| | what is done | right | goodput |\n| --- | --- | --- | --- |\n")
 	for _, group := range rows(results) {
 		c := group[0].cause
 		var right, goodput []string

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -33,17 +35,41 @@ func program(t *testing.T) string {
 	return filepath.Join(dir, "fxfer")
 }
 
+// documents returns the text of each document by its path below the top folder.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
-	names, err := filepath.Glob(filepath.Join(top, "docs", "*.md"))
-	require.NoError(t, err)
-	for _, name := range append(names, filepath.Join(top, "README.md"), filepath.Join(top, "SECURITY.md")) {
-		text, err := os.ReadFile(name)
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/evidence/*.md"} {
+		names, err := filepath.Glob(filepath.Join(top, pattern))
 		require.NoError(t, err)
-		all[filepath.Base(name)] = string(text)
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			path, err := filepath.Rel(top, name)
+			require.NoError(t, err)
+			all[filepath.ToSlash(path)] = string(text)
+		}
 	}
 	return all
+}
+
+// TestLines keeps documents readable: README.md fits on three screens, and lines fit on one.
+// Tables, indented output and what no reader sees may be longer. So may pages that programs write.
+func TestLines(t *testing.T) {
+	hidden := regexp.MustCompile(`(?m)^<!--[^\x00]*?-->$`)
+	for name, text := range documents(t) {
+		if strings.HasPrefix(name, "docs/evidence/") {
+			continue
+		}
+		for line := range strings.Lines(hidden.ReplaceAllString(text, "")) {
+			if !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "    ") {
+				require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 100, "%s: %s", name, line)
+			}
+		}
+		if name == "README.md" {
+			require.LessOrEqual(t, strings.Count(text, "\n"), 120)
+		}
+	}
 }
 
 func TestDocs(t *testing.T) {
@@ -54,7 +80,10 @@ func TestDocs(t *testing.T) {
 	var ran atomic.Int64
 	t.Run("Run", func(t *testing.T) {
 		for name, text := range all {
-			if script := runnable(text); len(script) > 0 {
+			if name == "CONTRIBUTING.md" { // its commands are for the sources, not for the program
+				continue
+			}
+			if script := runnable(joined(text)); len(script) > 0 {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					ran.Add(int64(run(t, fxfer, script)))
@@ -75,11 +104,17 @@ var (
 	inline   = regexp.MustCompile("`(?:sudo )?(?:[a-z_]+ [a-z]+ \\\\?\\| )?(fxfer [^`]*)`")
 )
 
+// joined puts indented commands that a backslash continues onto one line.
+func joined(text string) string { return continued.ReplaceAllString(text, " ") }
+
+var continued = regexp.MustCompile(` \\\n {5,}`)
+
 // commands holds each command against the program: it knows the verb and all flags.
 func commands(t *testing.T, fxfer string, all map[string]string) {
 	tried := make(map[string]bool)
 	for name, text := range all {
 		var found []string
+		text = joined(text)
 		for _, m := range codeLine.FindAllStringSubmatch(text, -1) {
 			found = append(found, m[1])
 		}
@@ -147,19 +182,36 @@ func words(s string) (all []string) {
 	return all
 }
 
-var link = regexp.MustCompile(`\]\(([a-z0-9./_-]+\.(?:md|svg|go))(?:#[a-z0-9-]+)?\)`)
+var (
+	link    = regexp.MustCompile(`\]\(([A-Za-z0-9./_-]*)(?:#([a-z0-9-]+))?\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notSlug = regexp.MustCompile(`[^a-z0-9 -]`)
+)
 
-// links finds documents that are not there.
+// links finds links to files and to headings that are not there.
 func links(t *testing.T, all map[string]string) {
 	for name, text := range all {
-		dir := filepath.Join(top, "docs")
-		if name == "README.md" || name == "SECURITY.md" {
-			dir = top
-		}
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			require.FileExists(t, filepath.Join(dir, m[1]), name)
+			to, anchor := name, m[2]
+			if m[1] != "" {
+				to = path.Join(path.Dir(name), m[1])
+				_, err := os.Stat(filepath.Join(top, to))
+				require.NoError(t, err, name)
+			}
+			if anchor != "" {
+				require.Contains(t, anchors(all[to]), anchor, "%s links to %s", name, to)
+			}
 		}
 	}
+}
+
+// anchors returns what links to a document's headings may name.
+func anchors(text string) (all []string) {
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		slug := notSlug.ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, strings.ReplaceAll(slug, " ", "-"))
+	}
+	return all
 }
 
 const install = "go install ./cmd/fxfer"

@@ -121,15 +121,18 @@ type row struct {
 
 // otherTables are those of other tests.
 var otherTables = []struct{ name, title, text, head string }{
-	{"kills", "Kills", "SIGKILL to the client or the server at a random moment after data has begun to flow and before the command ended, sometimes several times in a row: " +
-		"no name ever led to anything but the old or the new content, the same command ended exact, and `fxfer partial rm` left nothing behind. " +
+	{"kills", "Kills", "A process got SIGKILL, the client's or the server's, sometimes several times in a row, at a random moment between the first data and the end of the " +
+		"command. No name ever led to anything but the old or the new content, the same command then succeeded with exact files, and `fxfer partial rm` left " +
+		"nothing behind. " +
 		"`go test ./tests/faults -run TestKillPoints -points 120`", "transfer | kills of the server | of the client | came too late, not counted"},
-	{"power", "Power cuts", "What a receiver does to its disk is recorded with ptrace(2), and replayed up to a random point with un-synced operations dropped, torn at sectors and " +
-		"reordered; then the same command is run again over what is left. At no point a name led to anything but the old or the new content, at the end all was durable, and each end was exact. " +
+	{"power", "Power cuts", "ptrace(2) records what a receiver does to its disk. The test replays that up to a random point, with un-synced operations dropped, torn at sectors and " +
+		"reordered, and runs the same command again on the result. A name never led to anything but the old or the new content, at the end everything was " +
+		"durable, and each end was exact. " +
 		"`go test ./tests/faults -run TestPowerLoss -cuts 300`", "transfer, --sync | operations recorded | syncs among them | cuts"},
-	{"soak", "Soak", "Three clients send, get and verify files, folders and streams by one server, while they are killed and stopped, and their connections reset, stalled and forgotten, those of all three that go through the same relay. What tries again has to succeed. `make soak`",
-		"what the server holds | threads | goroutines | descriptors | memory | partial files"},
-	{"soaked", "", "", "what happened to a transfer | exact | killed | of streams and verify, which do not try again, ended with an error"},
+	{"soak", "Soak", "Three clients send, get and verify files, folders and streams through one server. Meanwhile the test kills and stops them, and resets, stalls and " +
+		"forgets their connections: the connections of all three that go through the same relay. Transfers that try again have to succeed. " +
+		"`make soak`", "what the server holds | threads | goroutines | descriptors | memory | partial files"},
+	{"soaked", "", "", "what happened to a transfer | exact | killed | ended with an error: streams and verify, which do not try again"},
 }
 
 // tables are the tables of other tests.
@@ -312,36 +315,44 @@ func matrix(all []result) string {
 		fmt.Fprintf(&lines, "| %s | %s | %d | %s | %s | %s | %s | %s | %d | %d | %d | %s |\n",
 			f.name, f.what, len(rs), strings.Join(ends, ", "), seconds(took), seconds(recover), resent, seconds(told), row[0], row[1], row[2], message)
 	}
-	return fmt.Sprintf(`# What it survives
+	return fmt.Sprintf(`# What fxfer survives
 
-Each run is one transfer of 22 files, 38 MiB in all, between two hosts over an emulated line of %d Mbit/s with a round trip of %v; real
-processes, sockets and files. At a random moment, up to 1.5 s after the first MiB, one bad thing happens. Runs send and get in turn, with
-`+"`--retry-for %v`"+`, or that much more than the fault lasts. If the command was killed or failed, what was broken is mended and the same command is run
-again. Then the trees are compared, by BLAKE3 digests.
+Each run is one transfer of 22 files, 38 MiB in all, between two hosts over an emulated line of
+%d Mbit/s with a round trip of %v. Processes, sockets and files are real. At a random moment, up to
+1.5 s after the first MiB, one bad thing happens. Runs send and get in turn, with
+`+"`--retry-for %v`"+`, or that much more than the fault lasts. If the command was killed or failed, the test
+mends what was broken and runs the same command again. Then it compares the trees by BLAKE3 digests.
 
-- *outcome*: %s means that the first command succeeded; %s, that it was killed, or failed with the message shown, and that
-  the same command then succeeded; %s, that the transfer was over before.
-- *took*: all of it, with the second command if there was one. Median and, in brackets, most, seconds. Runs shared %d processors with others.
-- *recovered*: from the end of the fault, or the start of the second command, until another MiB had reached the receiver or all was over.
-  Median (most), seconds.
-- *sent again*: what reached the receiver beyond a transfer that nothing happened to, headers included. Median (most), MB.
-- *told after*: from the begin of the fault, or the last data after it, until the command said that it hears nothing of the other side, or
-  tries again, for faults that are to be told of. Median (most), seconds.
-- *wrong*: files whose content is not the source's at the end. *Partial*: files that had their name before they were whole, or that
-  were no version of the source. *Hangs*: commands that did not end within %v, or that much more than the fault lasts.
+- *outcome*: %s means that the first command succeeded. %s means that it was
+  killed, or failed with the message shown, and that the same command then succeeded. %s means
+  that the transfer was over before the fault.
+- *took*: the whole time, with the second command if there was one. Median and, in brackets, the
+  largest, in seconds. Runs shared %d processors with others.
+- *recovered*: from the end of the fault, or the start of the second command, until another MiB had
+  reached the receiver or everything was over. Median (largest), in seconds.
+- *sent again*: what reached the receiver beyond a transfer without fault, headers included. Median
+  (largest), in MB.
+- *reported after*: from the begin of the fault, or the last data after it, until the command
+  reported that the other side is silent, or tried again, for faults that it has to report. Median
+  (largest), in seconds.
+- *wrong*: files whose content is not the source's at the end. *Partial*: files that had their name
+  before they were whole, or that were no version of the source. *Hangs*: commands that did not end
+  within %v, or that much more than the fault lasts.
 
 **%d faults, %d runs: %d wrong files, %d partial files, %d hangs; %d runs broke another promise of the table.** Seeds %d to %d. All times are real.
-A fault and a seed that were tried again count once, as they went the last time.
+If a fault and seed were tried several times, the last time counts.
 
-| fault | what is done | runs | outcome | took | recovered | sent again | told after | wrong | partial | hangs | message |
+| fault | what is done | runs | outcome | took | recovered | sent again | reported after | wrong | partial | hangs | message |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 %s
-The disk that fails by itself is ext4 on a loop device; the one that fails when told to is a FUSE file system that answers as a kernel does then, such as for a quota,
-which the kernel at hand cannot have. Clocks are those that the processes see: ptrace(2) takes the vDSO from them and changes what the kernel answers; the times that
-file systems give to files stay.
+The disk that fails by itself is ext4 on a loop device. The disk that fails on command is a FUSE file
+system that answers as a kernel would, such as for a quota, which the kernel at hand cannot have.
+The clocks are those that the processes see: ptrace(2) takes the vDSO from them and changes what the
+kernel answers. The times that file systems give to files stay.
 
-`+"`go test ./tests/faults -run TestMatrix -faults . -trials 20 -timeout 0 -report \"$PWD/docs/reliability.md\"`"+` makes this page; it needs root
-on Linux, /dev/fuse, loop devices and mkfs.ext4. With -results it can be made in parts, and has the figures of the other tests, too.
+`+"`go test ./tests/faults -run TestMatrix -faults . -trials 20 -timeout 0 -report \"$PWD/docs/evidence/reliability.md\"`"+` writes this page. It needs
+root on Linux, /dev/fuse, loop devices and mkfs.ext4. With -results it can be made in parts, and has
+the figures of the other tests, too.
 `, int64(lineRate)/1e6, lineRTT, retryFor, byItself, again, missed, runtime.NumCPU(), hangs, kinds, len(all), wrong, partial, hung, broken, seeds[0], seeds[1], lines.String())
 }
 

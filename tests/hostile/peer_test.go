@@ -237,7 +237,7 @@ func (s *site) look(t *testing.T) map[string]string {
 // url is where a real client, who is invited, finds a path of the share data.
 func (s *site) url(t *testing.T, path string) fxfer.URL {
 	t.Helper()
-	text, err := s.Invite("127.0.0.1")
+	text, err := s.Invite(fxfer.InviteOptions{Host: "127.0.0.1"})
 	require.NoError(t, err)
 	u, err := fxfer.ParseURL(text)
 	require.NoError(t, err)
@@ -254,7 +254,7 @@ func (s *site) honest(t *testing.T) {
 	_, _ = rand.Read(content)
 	source := filepath.Join(t.TempDir(), "honest")
 	require.NoError(t, os.WriteFile(source, content, 0o600))
-	_, err = c.Send(t.Context(), []string{source}, s.url(t, ""))
+	_, err = c.Send(t.Context(), []string{source}, s.url(t, ""), fxfer.Transfer{})
 	require.NoError(t, err, "another client's transfer")
 	got, err := os.ReadFile(filepath.Join(s.root, "data", "honest"))
 	require.NoError(t, err)

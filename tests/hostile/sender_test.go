@@ -52,7 +52,7 @@ func breach(data []byte) string {
 	case data == nil:
 		return "messages are checked against the manifest and each other; a breach ends the session"
 	case len(data) > 1 && data[1] == 1:
-		return "a compressed block gives at most one block, and its frame must say so"
+		return "a compressed block gives at most one block, and its frame must declare that"
 	case len(data) > 1 && data[1] == 2:
 		return "ranges of data ascend, are disjoint, and lie within their block"
 	}
@@ -137,7 +137,7 @@ func TestSenderBreaksProtocol(t *testing.T) {
 func TestOtherSidesMessages(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
-	tried(t, client, "a sender says what only receivers say", "messages of the other side are passed over")
+	tried(t, client, "a sender says what only receivers say", "messages that only the other side may send are skipped")
 	control, data := s.pushing(t)
 	control.say(announce(0, fileOf("a", 5)),
 		message(answers, uv(1), uv(0), []byte{1}, uv(0)), message(written, uv(1), uv(0), uv(0)), message(placed, uv(1), uv(0), uv(1)),
@@ -287,7 +287,7 @@ func TestDigestLies(t *testing.T) {
 		"a block of another digest":      {3 << 16, block{kind: 1, length: 1 << 16, payload: make([]byte, 1<<16)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tried(t, client, name, "a file has its name only when all of it has the digest that was told")
+			tried(t, client, name, "a file has its name only when all of it has the digest that the sender announced")
 			control, data := s.pushing(t)
 			control.say(announce(0, fileOf("lie", c.size)), message(endManifest, uv(1), uv(0)))
 			for range 20 {

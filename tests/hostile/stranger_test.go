@@ -121,7 +121,7 @@ func TestNoOracle(t *testing.T) {
 	l := s.dial(t, s.known)
 	l.say(request{intent: verify, share: "data", paths: []string{""}}.bytes())
 	l.await(t, endManifest)
-	tried(t, client, "asking in a verification for what is beside the share", "questions are answered by a walk below the share, and what is not there is not told apart")
+	tried(t, client, "asking in a verification for what is beside the share", "the server answers by a walk below the share, and all missing paths look the same")
 	for _, c := range [][2]string{{"..", "outside"}, {".", "../outside"}, {"../outside", "secret"}, {"way", "secret"}, {"/", "etc"}, {"", "etc"}} {
 		l.say(message(folder, str(c[0]), uv(1), str(c[1])))
 		require.Equal(t, []byte{1, 0}, l.await(t, extra), "%q in %q is said to be missing", c[1], c[0])
@@ -275,7 +275,7 @@ func TestDowngrade(t *testing.T) {
 		"an endless ones": append([]byte{22, 3, 1, 0xff, 0xff}, make([]byte, 70_000)...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			tried(t, stranger, name, "what is no handshake ends the connection, after 64 KiB at most")
+			tried(t, stranger, name, "anything but a handshake ends the connection, after 64 KiB at most")
 			c, err := net.DialTimeout("tcp", s.Addr().String(), patience)
 			require.NoError(t, err)
 			defer c.Close()

@@ -13,11 +13,11 @@ import (
 )
 
 var (
-	updateTable = flag.Bool("update", false, "write docs/attacks.md anew, from all tests")
+	updateTable = flag.Bool("update", false, "write docs/evidence/attacks.md anew, from all tests")
 	halfOpen    = flag.Int("half-open", 2000, "connections of TestHalfOpen and TestFlood that say nothing")
 )
 
-const tableFile = "../../docs/attacks.md"
+const tableFile = "../../docs/evidence/attacks.md"
 
 // try is an attack: who tries what, and what contains it.
 type try struct{ who, what, guard, test string }
@@ -48,19 +48,19 @@ func tried(t *testing.T, who, what, guard string) {
 func guardOf(code uint64) string {
 	switch code {
 	case gone:
-		return "decoder: lengths and counts are checked before they are believed; a first message has 16 KiB at most"
+		return "decoder: lengths and counts are checked before use; a first message has 16 KiB at most"
 	case codeVersion:
 		return "another version is refused before anything else is read"
 	case codeTrust:
 		return "only keys that were enrolled are admitted"
 	case codeRight:
-		return "rights: the share's and the client's, which both must allow it; unknown shares look the same"
+		return "rights: the share and the client must both allow it; unknown shares look the same"
 	case codePath:
 		return "paths are checked, then walked element by element below an open folder, never through a symlink"
 	case codeUnsupported:
-		return "settings are looked up by name, and unknown ones refused"
+		return "settings are looked up by name; unknown ones are refused"
 	}
-	return "order of messages: what does not fit ends the session"
+	return "order of messages: a message out of order ends the session"
 }
 
 // table writes all attacks.
@@ -75,9 +75,10 @@ func table() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `# Attacks
 
-%d attacks on a real server and a real client over TLS, by a peer that encodes each message by hand. All are contained: nothing outside of the share or
-target is touched, memory and time are bounded, and an honest transfer goes on beside or after. Written by `+"`go test ./tests/hostile -update`"+`, and
-compared by each whole run of these tests.
+%d attacks on a real server and a real client over TLS, by a peer that encodes each message by hand.
+All are contained: nothing outside the share or target is touched, memory and time are bounded, and
+an honest transfer works beside the attack or after it. `+"`go test ./tests/hostile -update`"+` writes this
+table, and each whole run of these tests compares it.
 
 | by a | what is tried | what contains it | test |
 | --- | --- | --- | --- |
@@ -103,7 +104,7 @@ func compareTable(code int) int {
 	}
 	was, err := os.ReadFile(tableFile)
 	if err != nil || !bytes.Equal(was, now) {
-		fmt.Fprintln(os.Stderr, "docs/attacks.md is not what the tests try: go test ./tests/hostile -update", err)
+		fmt.Fprintln(os.Stderr, "docs/evidence/attacks.md is not what the tests try: go test ./tests/hostile -update", err)
 		return 1
 	}
 	return 0

@@ -1,5 +1,5 @@
 // Command delta sends changed versions of a disk image and of an SQL dump over an emulated line to where the older version is, with fxfer and
-// with rsync, and prints a table for docs/benchmarks.md. It needs Linux, root and rsync, and some times the room of the files.
+// with rsync, and prints a table for docs/evidence/benchmarks.md. It needs Linux, root and rsync, and some times the room of the files.
 //
 //	go run ./tests/bench/delta [-dir DIR] [-image BYTES] [-dump BYTES] [-only REGEXP]
 package main

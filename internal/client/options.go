@@ -1,0 +1,100 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/session"
+)
+
+// DefaultMaxStreams bounds the data streams of a transfer where their number is automatic.
+const DefaultMaxStreams = 32
+
+// Options configure a Client. The zero value of each field means automatic.
+type Options struct {
+	// Home is the folder of this host's identity, of the servers it knows and of its history. ""
+	// is the user's.
+	Home string
+
+	// Streams is the number of data streams; 0 is as many as the path needs, up to MaxStreams.
+	Streams int
+	// MaxStreams bounds that number; 0 is DefaultMaxStreams.
+	MaxStreams int
+	// Transport is TransportAuto if "".
+	Transport session.Transport
+	// QLog is a folder for a log of each QUIC connection; "" is none.
+	QLog string
+	// SockBuf fixes the socket buffers of both ends, in bytes. Only TCP has them.
+	SockBuf int
+	// Congestion is the congestion control of both ends, such as "bbr". Only with TCP.
+	Congestion string
+	// RateLimit bounds the payload of each transfer, in bit/s.
+	RateLimit int64
+	// RetryFor is how long a transfer tries to regain a lost connection; 0 is not at all.
+	RetryFor time.Duration
+	// Compress is "auto" to compress where the path is the limiter, "zstd" to compress always, or
+	// "none", which is the same as "".
+	Compress string
+
+	// Pin is the server's key; "" accepts the key that is known of the server.
+	Pin string
+	// TLS names certificates, which take the place of keys.
+	TLS TLS
+
+	// Confirm is asked about a server of which nothing is known. nil rejects such servers.
+	Confirm func(ctx context.Context, server, pin string) (bool, error)
+	// Notice is called with one-line messages about events such as a lost connection. It may be
+	// called concurrently.
+	Notice func(string)
+}
+
+// fill sets what is automatic and can be decided without a server, and then checks the options.
+func (o *Options) fill() error {
+	o.Transport = cmp.Or(o.Transport, session.TransportAuto)
+	if o.MaxStreams == 0 {
+		o.MaxStreams = max(DefaultMaxStreams, o.Streams)
+		if o.Transport == session.TransportQUIC {
+			o.MaxStreams = session.MaxStreams // NewReno needs more streams where segments are lost
+		}
+	}
+	if o.Streams < 0 || o.MaxStreams < 1 || o.MaxStreams > session.MaxStreams || o.Streams > o.MaxStreams {
+		return session.Usage("", "%d streams of at most %d: give 1 to %d", o.Streams, o.MaxStreams, session.MaxStreams)
+	}
+	if _, err := session.Coder(o.Compress); err != nil {
+		return session.Usage("choose auto, zstd or none", "%w", err)
+	}
+	return o.fillTransport()
+}
+
+// fillTransport rejects settings that the chosen transport does not have. With TransportAuto, such
+// settings choose the transport.
+func (o *Options) fillTransport() error {
+	onlyTCP := o.SockBuf != 0 || o.Congestion != ""
+	switch o.Transport {
+	case session.TransportTCP:
+	case session.TransportAuto:
+		if onlyTCP {
+			o.Transport = session.TransportTCP
+		}
+	case session.TransportQUIC:
+		if onlyTCP {
+			return session.Usage("leave it out, or choose tcp",
+				"socket buffers and congestion control can be set with TCP only: QUIC has its own")
+		}
+	default:
+		return session.Usage("choose tcp, quic or auto", "there is no transport %q", o.Transport)
+	}
+	return nil
+}
+
+// mostStreams is the largest number of data streams of a session.
+func (o *Options) mostStreams() int { return cmp.Or(o.Streams, o.MaxStreams) }
+
+// notice tells the user about an event.
+func (c *Client) notice(format string, args ...any) {
+	if c.opt.Notice != nil {
+		c.opt.Notice(fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,116 @@
+package client
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/path/probe"
+	"github.com/fxfer/fxfer/internal/server"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+	"github.com/stretchr/testify/require"
+)
+
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read)
+	defer s.stop()
+	c := newClient(t, t.TempDir(), Options{})
+	r, err := c.Probe(t.Context(), s.invited(t), ProbeOptions{Time: minProbeTime, Streams: 2, Bytes: 1 << 30})
+	require.NoError(t, err)
+	require.Equal(t, serverOf(s.plain(t, "")), r.Server)
+	require.Positive(t, r.Idle.Min)
+	require.LessOrEqual(t, r.Idle.Min, r.Idle.Median)
+	require.Len(t, r.Flows, 4)
+	var moved int64
+	for _, f := range r.Flows {
+		require.Positive(t, f.Goodput, "%+v", f)
+		moved += f.Bytes
+	}
+	require.LessOrEqual(t, moved, int64(1<<30)+8*2*wire.FlowBlock)
+	require.Len(t, r.Exchanges, 112)
+	exchanges := 0
+	for _, x := range r.Exchanges { // on a busy host, none of a kind may be over in its time
+		exchanges += x.Count
+	}
+	require.Positive(t, exchanges)
+	require.Positive(t, r.Rate.PerSecond)
+	require.NotEmpty(t, r.Series)
+	require.Positive(t, r.Choice.Streams)
+	if runtime.GOOS == "linux" {
+		for i, d := range []probe.Direction{probe.Up, probe.Down} {
+			require.Equal(t, d, r.MTU[i].Direction)
+			require.Equal(t, 65535, r.MTU[i].MTU, "of the loopback")
+		}
+		require.True(t, r.TCP.SACK)
+	}
+
+	_, err = c.Probe(t.Context(), s.plain(t, ""), ProbeOptions{Time: time.Hour})
+	require.Equal(t, session.KindUsage, session.KindOf(err))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = c.Probe(ctx, s.plain(t, ""), ProbeOptions{Time: minProbeTime})
+	require.Error(t, err)
+}
+
+// A probe is held to the rates that transfers are held to.
+func TestProbeRate(t *testing.T) {
+	t.Parallel()
+	const limit = 40 * 1000 * 1000
+	s := serveWith(t, server.Options{RateLimit: 4 * limit, ClientRateLimit: limit}, identity.Read)
+	defer s.stop()
+	r, err := newClient(t, t.TempDir(), Options{}).Probe(t.Context(), s.invited(t), ProbeOptions{Time: minProbeTime, Streams: 4})
+	require.NoError(t, err)
+	for _, f := range r.Flows {
+		require.Positive(t, f.Goodput)
+		require.Less(t, f.Goodput, 2.0*limit, "%+v", f)
+	}
+}
+
+// TestProbeAdmission lets only admitted clients probe, and few at a time.
+func TestProbeAdmission(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read)
+	member := newClient(t, t.TempDir(), Options{Pin: s.Pin()})
+	_, err := member.Probe(t.Context(), s.plain(t, ""), ProbeOptions{})
+	require.Equal(t, session.KindTrust, session.KindOf(err), "%v", err)
+	_, err = member.List(t.Context(), s.invited(t))
+	require.NoError(t, err)
+
+	begin := func(id byte) (transport.Conn, wire.Message) {
+		x := &dialer{client: member, url: s.plain(t, ""), hello: wire.Hello{Intent: wire.Probe, Session: [16]byte{id}}, cfg: transport.Config{Identity: member.key}}
+		conn, err := x.open(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		m, err := wire.NewReader(conn, wire.MaxMessage).Next()
+		require.NoError(t, err)
+		return conn, m
+	}
+	var conns []transport.Conn
+	for i := range server.MaxProbes {
+		conn, m := begin(byte(i))
+		require.IsType(t, &wire.Welcome{}, m)
+		conns = append(conns, conn)
+	}
+	_, m := begin(server.MaxProbes)
+	require.Equal(t, wire.CodeBusy, m.(*wire.Refuse).Code)
+	require.NoError(t, conns[0].Close())
+	require.Eventually(t, func() bool {
+		conn, m := begin(server.MaxProbes)
+		defer conn.Close()
+		_, welcome := m.(*wire.Welcome)
+		return welcome
+	}, 20*time.Second, 10*time.Millisecond, "one that ends makes room")
+
+	s.stop() // which tells those that are left
+	m, err = wire.NewReader(conns[1], wire.MaxMessage).Next()
+	require.NoError(t, err)
+	require.Equal(t, wire.CodeDraining, m.(*wire.Refuse).Code)
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}

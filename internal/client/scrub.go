@@ -1,0 +1,69 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// Scrub has the server read a snapshot in the folder of u, with low priority, and compare it with
+// the digests that it stored when the snapshot was made. If there are differences, both a
+// Comparison and an *Error of KindIntegrity are returned.
+func (c *Client) Scrub(ctx context.Context, u session.URL, name string, call Verification) (*Comparison, error) {
+	if err := needShare(u); err != nil {
+		return nil, err
+	}
+	if _, err := snapshot.ParseName(name); err != nil {
+		return nil, session.Usage("fxfer ls "+u.Redacted()+" shows the snapshots", "%w", err)
+	}
+	s := scrub{findings: newFindings(u, call)}
+	err := interrupted(ctx, s.run(ctx, c, u, name))
+	sum := s.done()
+	if n := sum.differences(); err == nil && n > 0 {
+		err = &session.Error{Kind: session.KindIntegrity, Err: fmt.Errorf("%d entries of %s are not what was sent", n, name)}
+	}
+	return sum, describe(err, sum.Server)
+}
+
+// scrub is the intent to have a snapshot read by the server.
+type scrub struct{ findings }
+
+func (s *scrub) run(ctx context.Context, c *Client, u session.URL, name string) error {
+	x, err := c.begin(ctx, u, wire.Hello{Intent: wire.Scrub, Share: u.Share, Paths: []string{u.Path}, Snapshot: name})
+	if err != nil {
+		return err
+	}
+	defer x.close()
+	for {
+		m, err := x.next()
+		if err != nil {
+			return err
+		}
+		switch m := m.(type) {
+		case *wire.Warning:
+			s.found(m.Path, session.Finding(m.What), m.Text)
+		case *wire.Sample:
+			s.count(m)
+		case *wire.EndManifest:
+			return nil
+		}
+	}
+}
+
+// count takes the server's counters.
+func (s *scrub) count(m *wire.Sample) {
+	for _, x := range m.Values {
+		switch x.Name {
+		case session.ScrubFiles:
+			s.sum.Files = x.Value
+		case session.ScrubBytes:
+			s.sum.Bytes = x.Value
+		case session.ScrubSame:
+			s.sum.Same = x.Value
+		}
+	}
+	s.show()
+}

@@ -1,0 +1,50 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Streams under one limit hold it together, and a change counts at once for those that wait.
+func TestThrottle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const step = 32 << 10
+		limit := NewThrottle(80_000) // 10 kB/s: a step takes more than 3 s
+		flow := limit.pacer.NewQueue(&limit.limit)
+		ctx, cancel := context.WithCancel(t.Context())
+		var written atomic.Int64
+		var streams sync.WaitGroup
+		for range 8 {
+			streams.Go(func() {
+				for flow.Wait(ctx, step) == nil {
+					written.Add(step)
+				}
+			})
+		}
+		during := func(d time.Duration) float64 {
+			before := written.Load()
+			time.Sleep(d)
+			synctest.Wait()
+			return float64(written.Load()-before) / d.Seconds()
+		}
+		require.InEpsilon(t, 10_000, during(1000*time.Second), 0.01)
+		limit.Set(80_000_000)
+		require.EqualValues(t, 80_000_000, limit.Rate())
+		require.InEpsilon(t, 10_000_000, during(time.Second), 0.02, "nobody waits for the old rate")
+		limit.Set(80_000)
+		require.LessOrEqual(t, during(time.Second), 10_000+2.0*step)
+		require.InEpsilon(t, 10_000, during(1000*time.Second), 0.01)
+		cancel()
+		streams.Wait()
+
+		limit.Set(0)
+		require.NoError(t, flow.Wait(t.Context(), step))
+		require.False(t, flow.Limited())
+	})
+}

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
+)
+
+// Options configure a Server. Only Shares is required. Reload can change the second group while the
+// server runs.
+//
+// Rates are in bit/s, separately in each direction. A prefix such as 192.0.2.7/32
+// admits one address.
+type Options struct {
+	// Home is the folder of the server's key, authorized_clients and the invitations. New makes it
+	// if it is missing. "" is the folder of the present user.
+	Home string
+	// Listen is the address of TCP and UDP, such as ":7433" or "192.0.2.1:7433". Port 0 picks a
+	// free port. "" is every address on a free port.
+	Listen string
+	// Socket takes the place of Listen for TCP, such as a socket from systemd. The server closes it.
+	Socket *net.TCPListener
+	// Datagrams takes the place of Listen for QUIC. The server closes it.
+	Datagrams *net.UDPConn
+	// Transport limits what clients may use. "" and TransportAuto offer TCP, and QUIC where UDP
+	// works.
+	Transport session.Transport
+	// SockBuf fixes the socket buffers of every data stream, in bytes. 0 is automatic, which is
+	// nearly always faster.
+	SockBuf int
+	// Congestion names the kernel's congestion control for TCP, such as "bbr". "" is automatic.
+	Congestion string
+	// Log gets what happens to the server and its sessions. nil discards it.
+	Log *slog.Logger
+	// Audit gets one record for each entry that a client changed or read, and one for each session,
+	// with client, path, digest and outcome. nil discards them.
+	Audit *slog.Logger
+	// TLS adds certificates to the keys. Reload changes the CAs, but neither Cert nor Key.
+	TLS TLS
+
+	// Shares are the folders on offer. There must be at least one; names are unique.
+	Shares []Share
+	// Clients are admitted in addition to those in authorized_clients.
+	Clients []Admission
+	// Allow lists the addresses that may use the server. nil allows any.
+	Allow []netip.Prefix
+	// RateLimit is for all sessions together, which get equal parts of it. 0 is no limit.
+	RateLimit int64
+	// ClientRateLimit is for all sessions of one client, unless its Admission has another limit.
+	// 0 is no limit.
+	ClientRateLimit int64
+	// MaxSessions bounds the sessions at a time. Further clients are asked to retry. 0 is
+	// DefaultMaxSessions.
+	MaxSessions int
+	// MaxSessionsPerClient bounds the sessions of one client at a time, unless its Admission has
+	// another bound. 0 is DefaultMaxSessionsPerClient.
+	MaxSessionsPerClient int
+
+	// MaxConnections bounds the connections at a time, streams included. At most a quarter of them
+	// may be unauthenticated; further ones are closed. 0 is DefaultMaxConnections, or fewer where
+	// the limit of open files is low.
+	MaxConnections int
+	// MaxConnectionsPerAddress is the same for one IPv4 address or one IPv6 /64. 0 is
+	// DefaultMaxConnectionsPerAddress.
+	MaxConnectionsPerAddress int
+	// MaxHandshakes bounds the handshakes that begin in a second. Further ones wait. 0 is
+	// DefaultMaxHandshakes.
+	MaxHandshakes int
+	// MaxHandshakesPerAddress is the same for one IPv4 address or one IPv6 /64. 0 is
+	// DefaultMaxHandshakesPerAddress.
+	MaxHandshakesPerAddress int
+	// MaxMemory bounds the memory for data streams, in bytes: it decides how many streams all
+	// sessions may use together. 0 is DefaultMaxMemory.
+	MaxMemory int64
+}
+
+// Share is a folder that a server offers.
+type Share struct {
+	// Name is how clients call it: a word without a slash.
+	Name string
+	// Dir is the folder. It must exist.
+	Dir string
+	// Rights are the most that any client gets. At least one is required.
+	Rights session.Rights
+	// Allow lists the addresses that may use the share. nil allows any.
+	Allow []netip.Prefix
+	// RateLimit is for all sessions on the share, in bit/s in each direction. 0 is no limit.
+	RateLimit int64
+	// Keep says which snapshots of a series stay when another one is complete. The zero value keeps
+	// all.
+	Keep snapshot.Keep
+
+	// Quota bounds the bytes of all files in the share. 0 is no bound.
+	Quota int64
+	// QuotaFiles bounds the number of entries in the share, folders included. 0 is no bound.
+	QuotaFiles int64
+}
+
+// Admission is what a server grants one client. It has either a Key or a Certificate.
+type Admission struct {
+	// Key is the pin of the client's key.
+	Key string
+	// Certificate is the name in the client's certificate with its kind, such as
+	// "dns:nas.example.org". "*" is every name that has no Admission of its own. It needs
+	// TLS.ClientCA.
+	Certificate string
+	// Name is for people.
+	Name string
+	// Rights are by share; "*" stands for the shares that are not named. They add to the rights in
+	// authorized_clients. nil admits nobody by itself.
+	Rights map[string]session.Rights
+	// Allow lists the addresses that the client may come from. nil allows any.
+	Allow []netip.Prefix
+	// RateLimit is for all sessions of the client, in bit/s in each direction. 0 is
+	// Options.ClientRateLimit.
+	RateLimit int64
+	// MaxSessions bounds the client's sessions at a time. 0 is Options.MaxSessionsPerClient.
+	MaxSessions int
+}
+
+// anyName is the principal of the Admission for every certificate name without one of its own.
+const anyName identity.Principal = "*"
+
+// principal returns the client that the Admission is for.
+func (a *Admission) principal() (identity.Principal, error) {
+	switch {
+	case a.Key != "" && a.Certificate != "":
+		return "", fmt.Errorf("client %q has both a key and a certificate's name", a.Name)
+	case a.Certificate == string(anyName):
+		return anyName, nil
+	case a.Certificate != "":
+		id, err := identity.ParseName(a.Certificate)
+		if err != nil {
+			err = fmt.Errorf("client %q: %w", a.Name, err)
+		}
+		return id, err
+	}
+	pin, err := identity.ParsePin(a.Key)
+	if err != nil {
+		err = fmt.Errorf("client %q: %w", a.Name, err)
+	}
+	return identity.Principal(pin), err
+}

@@ -1,0 +1,118 @@
+// Package server offers shares. It accepts connections, authenticates clients, runs their sessions
+// within limits, and shows what goes on.
+package server
+
+import (
+	"crypto/ed25519"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/pace"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
+)
+
+// Server offers shares. New returns one that listens already. All methods may be called
+// concurrently.
+type Server struct {
+	// Set by New.
+	opt     Options // the settings that Reload can change are in live
+	log     *slog.Logger
+	store   *identity.Store
+	key     ed25519.PrivateKey
+	pair    *identity.KeyPair    // for clients that ask for a certificate; nil for none
+	listen  []transport.Listener // TCP and QUIC, on one port
+	host    string               // for messages only
+	started time.Time
+
+	// Safe for concurrent use.
+	conns    *connLimit
+	counters *serverCounters
+	in, out  pace.Pacer // share out the rates of what clients send and of what they get
+	total    rateLimit  // of all sessions together
+	confined atomic.Bool
+
+	// The present settings are replaced as a whole and never changed. Who replaces them holds
+	// reloading, and mu while storing them.
+	reloading sync.Mutex
+	live      atomic.Pointer[liveSettings]
+
+	mu           sync.Mutex // guards all fields below
+	cond         *sync.Cond // on mu: sessions, recent or draining has changed
+	serving      bool
+	draining     bool
+	slots        sessionSlots
+	reservations map[*reservation]transport.Conn // with their control streams
+	clients      map[identity.Principal]*clientUse
+	sessions     map[[16]byte]liveSession // that data streams can join
+	extraStreams int                      // data streams beyond the first of each session
+	recent       recentSessions
+}
+
+// New opens the shares and listens. The caller calls Serve next.
+func New(opt Options) (*Server, error) {
+	s := &Server{
+		opt: opt, log: opt.Log, started: time.Now(), counters: newServerCounters(),
+		slots:        sessionSlots{byClient: make(map[identity.Principal]int)},
+		reservations: make(map[*reservation]transport.Conn),
+		clients:      make(map[identity.Principal]*clientUse),
+		sessions:     make(map[[16]byte]liveSession),
+	}
+	s.cond = sync.NewCond(&s.mu)
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.host, _ = os.Hostname()
+	err := s.opt.fill(openFilesLimit())
+	if err != nil {
+		return nil, err
+	}
+	s.conns = newConnLimit(&s.opt)
+	if s.store, s.key, err = session.OpenIdentity(opt.Home); err != nil {
+		return nil, err
+	}
+	if err := s.store.CheckAuthorized(); err != nil {
+		s.log.Warn("authorised clients", "error", err)
+	}
+	if err := s.openTLS(); err != nil {
+		return nil, err
+	}
+	settings, err := s.openSettings(&opt, nil)
+	if err != nil {
+		return nil, err
+	}
+	s.apply(&opt, settings)
+	if err := s.listenOn(opt.Listen); err != nil {
+		s.closeShares()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) closeShares() {
+	for _, share := range s.live.Load().shares {
+		_ = share.tree.Close()
+	}
+}
+
+// Addr returns the address that the server listens on.
+func (s *Server) Addr() net.Addr { return s.listen[0].Addr() }
+
+// Pin returns the pin of the server's key, by which clients know it.
+func (s *Server) Pin() string { return string(identity.PinOfPrivate(s.key)) }
+
+// Home returns the folder of the server's key and lists.
+func (s *Server) Home() string { return s.store.Dir() }
+
+// Alive reports whether the server admits sessions. It does not return while the server hangs,
+// which is what a watchdog must notice.
+func (s *Server) Alive() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.serving && !s.draining
+}

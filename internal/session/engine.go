@@ -1,0 +1,118 @@
+package session
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/compress"
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// Engine is one end of a transfer: the part of a session that moves the files. NewSender makes the
+// end that sends, NewReceiver the one that receives. A session treats both alike; where an action
+// makes sense at one end only, the other end does nothing.
+//
+// All methods are safe for concurrent use.
+type Engine interface {
+	// Run transfers everything. It returns nil when the outcome of each entry is known, whether the
+	// entry succeeded or failed. It closes the data streams but not the control stream, and returns
+	// after its goroutines have ended. It may be called once.
+	Run(ctx context.Context) error
+	// Done is closed when this end has finished, before its streams are closed.
+	Done() <-chan struct{}
+	// Send queues a message for the peer. It may be called before Run.
+	Send(m wire.Message)
+	// Stats returns the counters so far.
+	Stats() transfer.Stats
+	// Sends tells whether this is the end that sends files.
+	Sends() bool
+
+	// AddStream uses a data stream of the session. The engine closes it.
+	AddStream(d *DataStream)
+	// Retire stops the use of streams. Blocks on their way still arrive; then the sending end closes
+	// the streams. The receiving end asks the sending end to do so.
+	Retire(streams ...*DataStream)
+	// Tune chooses the number of streams, and whether compression pays, until ctx is done. The
+	// receiving end leaves that to its peer and returns at once.
+	Tune(ctx context.Context, set *StreamSet, t Tuning)
+
+	// Drain makes everything written so far durable and ends the session with CodeDraining. The
+	// sending end has nothing to make durable and returns at once.
+	Drain(ctx context.Context)
+	// AtRisk returns the age of the oldest data that a power cut would destroy; 0 at the sending end.
+	AtRisk() time.Duration
+}
+
+// Tuning holds the bounds and effects of Engine.Tune.
+type Tuning struct {
+	// Fixed is set where the user chose the number of streams: it is then what Most returns.
+	Fixed bool
+	// Most returns the largest number of streams allowed now.
+	Most func() int
+	// Want is called to have n streams in total. dead are those that have just been dropped.
+	Want func(n int, dead []uint64)
+}
+
+// sendingEnd is the Engine that sends.
+type sendingEnd struct {
+	*transfer.Sender
+	coder *compress.Meter // nil without compression
+}
+
+// NewSender makes an Engine that sends source. stream is the control stream, whose opening messages
+// have been exchanged, and r its reader.
+func NewSender(stream io.ReadWriteCloser, r *wire.Reader, source transfer.Source, opt transfer.SenderOptions) Engine {
+	return &sendingEnd{transfer.NewSender(stream, r, source, opt), opt.Coder}
+}
+
+func (e *sendingEnd) Sends() bool { return true }
+
+func (e *sendingEnd) AddStream(d *DataStream) { e.Sender.AddStream(d.ID, d) }
+
+func (e *sendingEnd) Retire(streams ...*DataStream) {
+	for _, d := range streams {
+		d.Retired.Store(true)
+		e.Sender.Retire(d.ID)
+	}
+}
+
+func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
+	if e.coder != nil {
+		fed := make(chan struct{})
+		go func() { defer close(fed); FeedMeter(ctx, set, e.coder) }()
+		defer func() { <-fed }()
+	}
+	tuner := Tuner{Sender: e.Sender, Set: set, Fixed: t.Fixed, Most: t.Most, Want: t.Want}
+	tuner.Run(ctx)
+}
+
+func (*sendingEnd) Drain(context.Context) {}
+
+func (*sendingEnd) AtRisk() time.Duration { return 0 }
+
+// receivingEnd is the Engine that receives.
+type receivingEnd struct{ *transfer.Receiver }
+
+// NewReceiver makes an Engine that writes below tree. stream is the control stream, whose opening
+// messages have been exchanged, and r its reader.
+func NewReceiver(stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt transfer.ReceiverOptions) Engine {
+	return &receivingEnd{transfer.NewReceiver(stream, r, tree, opt)}
+}
+
+func (*receivingEnd) Sends() bool { return false }
+
+func (e *receivingEnd) AddStream(d *DataStream) { e.Receiver.AddStream(d) }
+
+func (e *receivingEnd) Retire(streams ...*DataStream) {
+	m := &wire.Retire{}
+	for _, d := range streams {
+		d.Retired.Store(true)
+		m.Streams = append(m.Streams, d.ID)
+	}
+	e.Send(m)
+}
+
+func (*receivingEnd) Tune(context.Context, *StreamSet, Tuning) {}

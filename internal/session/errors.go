@@ -1,0 +1,111 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// Rights on a share.
+type Rights = identity.Rights
+
+// ParseRights reads "rw", "ro" or "wo", or some of the names read, write, append and list with "+" between them.
+func ParseRights(s string) (Rights, error) { return identity.ParseRights(s) }
+
+// Errors of first contact, for errors.Is. They come with a Hint.
+var (
+	ErrUnknownServer = identity.ErrUnknownServer
+	ErrServerChanged = identity.ErrServerChanged
+)
+
+// ErrSnapshotExists says that the snapshot to be sent is complete already.
+var ErrSnapshotExists = errors.New("the snapshot is complete")
+
+// Kind classes errors by what a user can do about them.
+type Kind int
+
+// The kinds.
+const (
+	KindOther       Kind = iota
+	KindUsage            // the request makes no sense
+	KindPartial          // some entries failed, the others are in place
+	KindTrust            // a key, a certificate, an invitation or a right is missing
+	KindUnreachable      // no connection, or lost and not regained in time
+	KindIntegrity        // data did not pass a check
+	KindLocalDisk        // this host's disk
+	KindRemoteDisk       // the peer's disk
+	KindInterrupted      // stopped by the user
+)
+
+// Error is an error with its kind and, where there is one, the remedy.
+type Error struct {
+	Kind   Kind
+	Err    error
+	Remedy string
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Hint is the remedy, or "".
+func (e *Error) Hint() string { return e.Remedy }
+
+// KindOf classes an error of this package.
+func KindOf(err error) Kind {
+	var known *Error
+	var remote *wire.Error
+	var netErr net.Error
+	switch {
+	case err == nil:
+		return KindOther
+	case errors.As(err, &known):
+		return known.Kind
+	case errors.Is(err, context.Canceled):
+		return KindInterrupted
+	case errors.Is(err, identity.ErrUnknownServer), errors.Is(err, identity.ErrServerChanged):
+		return KindTrust
+	case errors.As(err, &remote):
+		return KindOfCode(remote)
+	case errors.Is(err, disk.ErrPath), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, disk.ErrNoSpace):
+		return KindLocalDisk
+	case errors.As(err, &netErr), errors.Is(err, os.ErrDeadlineExceeded):
+		return KindUnreachable
+	}
+	return KindOther
+}
+
+func KindOfCode(e *wire.Error) Kind {
+	diskKind := KindLocalDisk
+	if e.Remote {
+		diskKind = KindRemoteDisk
+	}
+	switch e.Code {
+	case wire.CodeTrust, wire.CodeRight, wire.CodeCertificate:
+		return KindTrust
+	case wire.CodePath, wire.CodeExists:
+		return KindUsage
+	case wire.CodeIncomplete:
+		return KindPartial
+	case wire.CodeIntegrity, wire.CodeChanged:
+		return KindIntegrity
+	case wire.CodeSourceDisk, wire.CodeTargetDisk, wire.CodeNoSpace, wire.CodeNotFound, wire.CodeUnsupported:
+		return diskKind
+	case wire.CodeDraining, wire.CodeBusy, wire.CodeSilent:
+		return KindUnreachable
+	case wire.CodeCancelled:
+		return KindInterrupted
+	}
+	return KindOther
+}
+
+func Usage(remedy, format string, args ...any) error {
+	return &Error{Kind: KindUsage, Err: fmt.Errorf(format, args...), Remedy: remedy}
+}

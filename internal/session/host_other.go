@@ -1,0 +1,18 @@
+//go:build !linux
+
+package session
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/path/diagnose"
+)
+
+func runDelay() time.Duration { return 0 }
+
+func coresAllowed() int64 { return int64(runtime.NumCPU()) * 1000 }
+
+func HostFacts(name string, sockBuf int64) diagnose.Host {
+	return diagnose.Host{Name: name, SockBuf: sockBuf}
+}

@@ -1,0 +1,85 @@
+package session
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLinksFor(t *testing.T) {
+	const gbit = 1e9 / 8
+	require.Equal(t, 1, linksFor(gbit, time.Millisecond))
+	require.Equal(t, 11, linksFor(gbit, 120*time.Millisecond))
+	require.Equal(t, 44, linksFor(10*gbit, 50*time.Millisecond))
+	// 0.1 % at 50 ms is 53 segments in a round trip.
+	require.InDelta(t, 53*quicSegment/0.05, newReno(0.001, 50*time.Millisecond), 1e4)
+}
+
+// lossy is a path on which each connection has what NewReno gets of it.
+type lossy struct {
+	rate  float64 // of the line, bytes/s
+	loss  float64
+	rtt   time.Duration
+	burst float64 // goodput of the first second, in slow start
+	work  float64 // the most that the hosts can do, bytes/s; 0 is any
+}
+
+// settle returns the connections in use after a minute.
+func (p lossy) settle(limit int) int {
+	var g linkGrowth
+	o := Observation{at: time.Unix(0, 0), Streams: InitialStreams, MinRTT: p.rtt, quic: true}
+	active, lost := InitialStreams, 0.0
+	for i := range 240 {
+		rate := p.rate
+		if p.loss > 0 {
+			rate = min(rate, float64(active)*newReno(p.loss, p.rtt))
+		}
+		if p.work > 0 {
+			rate = min(rate, p.work)
+		}
+		if i < 4 && p.burst > 0 {
+			rate = p.burst
+		}
+		o.rtt = p.rtt
+		if rate == p.rate {
+			o.rtt = 2 * p.rtt
+		}
+		o.at = o.at.Add(TuneEvery)
+		bytes := rate * TuneEvery.Seconds()
+		o.written += int64(bytes)
+		o.sent += uint64(bytes / quicSegment)
+		lost += bytes / quicSegment * p.loss
+		o.retrans = uint64(lost)
+		active = g.next(o, limit)
+		o.Streams = max(o.Streams, active)
+	}
+	return active
+}
+
+func TestLinkGrowth(t *testing.T) {
+	const gbit = 1e9 / 8
+	const far = 50 * time.Millisecond
+	for name, c := range map[string]struct {
+		path      lossy
+		limit     int
+		from, and int
+	}{
+		"a full line stays as it is":      {lossy{gbit, 0, far, 0, 0}, 64, 16, 16},
+		"a queue that drops is no reason": {lossy{gbit, 1e-5, 25 * time.Millisecond, 0, 0}, 64, 16, 16},
+		"a path within a region":          {lossy{gbit, 0, 10 * time.Millisecond, 0, 0}, 64, 8, 8},
+		"a fast one":                      {lossy{10 * gbit, 0, 15 * time.Millisecond, 0, 0}, 64, 13, 13},
+		"one with loss":                   {lossy{gbit, 1e-3, 15 * time.Millisecond, 0, 0}, 64, 13, 64},
+		"some loss":                       {lossy{gbit, 1e-4, far, 0.9 * gbit, 0}, 64, 22, 64},
+		"more loss":                       {lossy{gbit, 1e-3, far, 0.9 * gbit, 0}, 64, 64, 64},
+		"never more than the limit":       {lossy{gbit, 1e-3, far, 0.9 * gbit, 0}, 24, 24, 24},
+		"loss without a fast slow start":  {lossy{gbit, 1e-4, far, 0, 0}, 64, 17, 64},
+		"what does not pay is given up":   {lossy{gbit, 1e-3, far, 0.9 * gbit, 0.15 * gbit}, 64, 16, 16},
+		"a path too long for 16":          {lossy{2 * gbit, 0, 240 * time.Millisecond, 0, 0}, 64, 42, 42},
+		"a short path takes few":          {lossy{gbit, 0, 100 * time.Microsecond, 0, 0}, 64, 4, 4},
+	} {
+		got := c.path.settle(c.limit)
+		require.GreaterOrEqual(t, got, c.from, name)
+		require.LessOrEqual(t, got, c.and, name)
+	}
+}

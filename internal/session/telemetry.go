@@ -1,0 +1,320 @@
+package session
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+const (
+	// Samples come often at first, so that short transfers show where their time went.
+	sampleOften  = 100 * time.Millisecond
+	sampleSoon   = 2 * time.Second // how long that is
+	sampleSeldom = 250 * time.Millisecond
+	// Recent is what the present limiter is found from.
+	Recent = 3 * time.Second
+)
+
+// Telemetry samples one side of a session, and keeps the other side's samples.
+type Telemetry struct {
+	Start time.Time
+	clock *transfer.Clock
+	set   *StreamSet
+	// written is the payload written at the target, as this side knows.
+	written func() int64
+	host    diagnose.Host
+
+	sampling sync.Mutex // held while a sample is taken
+
+	mu     sync.Mutex
+	local  diagnose.Series
+	remote diagnose.Series
+	peer   diagnose.Host
+	lag    time.Duration // from the peer's clock to ours, the least seen
+	lagged bool
+	total  diagnose.Sample // what is integrated over time, of this side
+	cpu    time.Duration   // used before the start
+	delay  time.Duration   // before the start
+	cores  int64
+}
+
+// NewTelemetry begins to measure. clock is nil if that is not wanted; then so is the telemetry, whose methods do nothing.
+func NewTelemetry(clock *transfer.Clock, set *StreamSet, written func() int64, host diagnose.Host) *Telemetry {
+	if clock == nil {
+		return nil
+	}
+	return &Telemetry{
+		Start: time.Now(), clock: clock, set: set, written: written, host: host,
+		cpu: processTime(), delay: runDelay(), cores: coresAllowed(),
+	}
+}
+
+// Sample looks at this side.
+func (t *Telemetry) Sample() diagnose.Sample {
+	t.sampling.Lock()
+	defer t.sampling.Unlock()
+	total, streams := t.set.Sums()
+	s := diagnose.Sample{
+		CPU: processTime() - t.cpu, RunDelay: max(0, runDelay()-t.delay), Cores: t.cores,
+		RateWait: t.set.rateWait(time.Now()),
+		Streams:  int64(streams), Payload: t.written(),
+		Busy: total.busy, RwndLimited: total.rwnd, SndbufLimited: total.sndbuf, Acked: int64(total.Acked),
+		Segments: int64(total.segments), Retrans: total.Retrans, Spurious: int64(total.spurious), Reordered: int64(total.reordered), Received: int64(total.Received),
+		MinRTT: total.MinRTT, InFlight: total.inFlight, Cwnd: total.cwnd, SndWnd: total.sndWnd,
+		SndBuf: int64(total.SndBuf), RcvBuf: int64(total.RcvBuf), PMTU: total.pmtu, MSS: total.mss, Control: diagnose.ControlNumber(total.Congestion),
+	}
+	if total.flying > 0 {
+		s.RTT = total.rtt / time.Duration(total.flying)
+	}
+	times := t.clock.Times()
+	s.Parked, s.Idle, s.Read, s.Digest, s.Code = times[transfer.Parked], times[transfer.Idle], times[transfer.Read], times[transfer.Digest], times[transfer.Code]
+	s.Send, s.Receive, s.Write, s.Full, s.Walk = times[transfer.Send], times[transfer.Receive], times[transfer.Write], times[transfer.Full], times[transfer.Walk]
+	s.Room, s.Feed, s.Compare, s.Name, s.Sync = times[transfer.Room], times[transfer.Feed], times[transfer.Compare], times[transfer.Name], times[transfer.Sync]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.At = time.Since(t.Start)
+	if before, ok := t.local.Last(); ok {
+		passed := s.At - before.At
+		t.total.Backlog += time.Duration(total.backlogged) * passed
+		t.total.Windowed += time.Duration(total.windowed) * passed
+		t.total.Buffered += time.Duration(total.buffered) * passed
+		if total.flying > 0 {
+			t.total.Flying += passed
+			t.total.RTTSum += int64(float64(s.RTT) * passed.Seconds())
+		}
+	}
+	s.Backlog, s.Windowed, s.Buffered, s.Flying, s.RTTSum = t.total.Backlog, t.total.Windowed, t.total.Buffered, t.total.Flying, t.total.RTTSum
+	t.local.Add(s)
+	return s
+}
+
+// Run samples until ctx is done. tell, unless nil, gets the samples for the peer.
+func (t *Telemetry) Run(ctx context.Context, tell func(wire.Message)) {
+	if t == nil {
+		return
+	}
+	first := t.Sample()
+	if tell != nil {
+		tell(t.message(&first))
+	}
+	tick := time.NewTicker(sampleOften)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s := t.Sample()
+			if s.At > sampleSoon {
+				tick.Reset(sampleSeldom)
+			}
+			if tell != nil {
+				tell(t.message(&s))
+			}
+		}
+	}
+}
+
+// message tells a sample to the peer.
+func (t *Telemetry) message(s *diagnose.Sample) *wire.Sample {
+	m := &wire.Sample{}
+	diagnose.Each(s, &t.host, func(name string, value int64) { m.Values = append(m.Values, wire.Value{Name: name, Value: value}) })
+	return m
+}
+
+// SendLast tells the peer how things are now.
+func (t *Telemetry) SendLast(tell func(wire.Message)) {
+	if t != nil {
+		s := t.Sample()
+		tell(t.message(&s))
+	}
+}
+
+// SetPeer takes the peer's address, before run.
+func (t *Telemetry) SetPeer(peer net.Addr) {
+	if t == nil {
+		return
+	}
+	t.host.InitCwnd, t.host.InitRwnd = routeWindows(peer)
+}
+
+// SetPeerName takes the peer's name.
+func (t *Telemetry) SetPeerName(host string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.peer.Name = wire.Printable(host)
+}
+
+// AddPeerSample takes a sample of the peer.
+func (t *Telemetry) AddPeerSample(values map[string]int64) {
+	if t == nil {
+		return
+	}
+	var s diagnose.Sample
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	diagnose.Fill(&s, &t.peer, func(name string) (int64, bool) { v, ok := values[name]; return v, ok })
+	if lag := time.Since(t.Start) - s.At; !t.lagged || lag < t.lag {
+		t.lag, t.lagged = lag, true
+	}
+	s.At += t.lag
+	t.remote.Add(s)
+}
+
+// Session returns what both sides have measured.
+func (t *Telemetry) Session(push bool) *diagnose.Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := &diagnose.Session{Sender: t.local.All(), Receiver: t.remote.All(), SenderHost: t.host, ReceiverHost: t.peer}
+	if !push {
+		x.Sender, x.Receiver, x.SenderHost, x.ReceiverHost = x.Receiver, x.Sender, x.ReceiverHost, x.SenderHost
+	}
+	return x
+}
+
+// SessionSince is session, with few samples of what was before a time: enough to tell when the session began and what it reached.
+func (t *Telemetry) SessionSince(push bool, since time.Duration) *diagnose.Session {
+	x := t.Session(push)
+	x.Sender, x.Receiver = thin(x.Sender, since), thin(x.Receiver, since)
+	return x
+}
+
+// thinned is how many samples are left of a long time.
+const thinned = 32
+
+// thin leaves some of the samples before a time. It changes samples.
+func thin(samples []diagnose.Sample, before time.Duration) []diagnose.Sample {
+	n := 0
+	for n < len(samples) && samples[n].At < before {
+		n++
+	}
+	kept := samples[:0]
+	step := n/thinned + 1
+	for i, s := range samples {
+		if i >= n || i%step == 0 || i == n-1 {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+// Latest returns the last sample of the sender and of the receiver.
+func (t *Telemetry) Latest(push bool) (sender, receiver diagnose.Sample) {
+	if t == nil {
+		return sender, receiver
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sender, _ = t.local.Last()
+	receiver, _ = t.remote.Last()
+	if !push {
+		sender, receiver = receiver, sender
+	}
+	return sender, receiver
+}
+
+// Limiter is the present limiter, "" if there is nothing to tell.
+func (t *Telemetry) Limiter(push bool, asked *diagnose.Asked) string {
+	if t == nil {
+		return ""
+	}
+	x := t.Session(push)
+	cells := diagnose.Cells(x)
+	i := len(cells)
+	for i > 0 && cells[i-1].Start >= time.Since(t.Start)-Recent {
+		i--
+	}
+	verdicts := diagnose.Judge(cells[i:], &x.SenderHost, &x.ReceiverHost, asked)
+	if len(verdicts) == 0 || verdicts[0].Limiter == diagnose.Unknown {
+		return ""
+	}
+	return string(verdicts[0].Limiter)
+}
+
+const (
+	// windowFull is the part of the peer's window from which data in flight fills it: a receiver's autotuning keeps it about twice as
+	// large as that (tcp_rcv_space_adjust in net/ipv4/tcp_input.c).
+	windowFull = 0.75
+	// bufferFull is the part of a send buffer, as the kernel counts, from which data in flight fills it; see internal/transport. Autotuning
+	// keeps it at least twice as large as the congestion window (tcp_sndbuf_expand in net/ipv4/tcp_input.c).
+	bufferFull = 0.45
+)
+
+// streamSums is what TCP_INFO of all streams amounts to; see diagnose.Sample.
+type streamSums struct {
+	PathStats
+	busy, rwnd, sndbuf                             time.Duration
+	Acked, segments, spurious, reordered, Received uint64
+
+	// Of those that are open.
+	rtt                               time.Duration
+	flying, backlogged                int
+	windowed, buffered                int
+	inFlight, cwnd, sndWnd, pmtu, mss int64
+}
+
+// counters adds what runs from a stream's start.
+func (p *streamSums) counters(i *transport.Info) {
+	p.busy += i.BusyTime
+	p.rwnd += i.RwndLimited
+	p.sndbuf += i.SndbufLimited
+	p.Acked += i.BytesAcked
+	p.segments += i.DataSegs
+	p.spurious += i.SpuriousSegs
+	p.reordered += i.Reordered
+	p.Received += i.BytesReceived
+}
+
+// present adds what is of the moment.
+func (p *streamSums) present(i *transport.Info) {
+	if i.InFlight > 0 {
+		p.rtt += i.RTT
+		p.flying++
+	}
+	if i.NotSent >= max(1, i.SndMSS) {
+		p.backlogged++
+	}
+	full := i.InFlight >= 4*max(1, i.SndMSS) // less is not held back by a window
+	if full && float64(i.InFlight) >= windowFull*float64(i.SndWnd) && i.SndWnd > 0 {
+		p.windowed++
+	}
+	if full && float64(i.InFlight+i.NotSent) >= bufferFull*float64(i.SndBuf) && i.NotSent < i.InFlight/4 {
+		p.buffered++
+	}
+	p.inFlight += int64(i.InFlight)
+	p.cwnd += int64(i.Cwnd)
+	p.sndWnd = max(p.sndWnd, int64(i.SndWnd))
+	p.pmtu = max(p.pmtu, int64(i.PMTU))
+	p.mss = max(p.mss, int64(i.SndMSS))
+}
+
+// Sums asks the kernel about all streams, and returns how many are open.
+func (s *StreamSet) Sums() (streamSums, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.past
+	p.PathStats = s.gone
+	infos := s.infosLocked()
+	for _, i := range infos {
+		p.add(&i)
+		p.counters(&i)
+		p.present(&i)
+	}
+	return p, len(infos)
+}
+
+// Hostname is for messages only.
+func Hostname() string {
+	name, _ := os.Hostname()
+	return name
+}

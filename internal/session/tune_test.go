@@ -1,0 +1,126 @@
+package session
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/stretchr/testify/require"
+)
+
+func TestStalled(t *testing.T) {
+	now := time.Unix(1000, 0)
+	at := func(ago time.Duration, inFlight int) transfer.StreamState {
+		return transfer.StreamState{ID: uint64(ago / time.Millisecond), InFlight: inFlight, Moved: now.Add(-ago)}
+	}
+	moving, idle, stuck := at(100*time.Millisecond, 3), at(9*time.Second, 0), at(6*time.Second, 1)
+	for name, c := range map[string]struct {
+		rtt    time.Duration
+		states []transfer.StreamState
+		dead   []uint64
+	}{
+		"all move":               {10 * time.Millisecond, []transfer.StreamState{moving, moving}, nil},
+		"one stands still":       {10 * time.Millisecond, []transfer.StreamState{moving, stuck}, []uint64{6000}},
+		"idle is not stuck":      {10 * time.Millisecond, []transfer.StreamState{moving, idle}, nil},
+		"the path is down":       {10 * time.Millisecond, []transfer.StreamState{stuck, stuck}, nil},
+		"patience grows by RTT":  {600 * time.Millisecond, []transfer.StreamState{moving, stuck}, nil},
+		"nobody else has a load": {10 * time.Millisecond, []transfer.StreamState{idle, stuck}, nil},
+	} {
+		require.Equal(t, c.dead, stalled(now, c.rtt, c.states), name)
+	}
+}
+
+// A stream whose data trickles is not stuck, nor is one that waits for its turn under a rate limit.
+func TestMovements(t *testing.T) {
+	start := time.Unix(1000, 0)
+	m := make(movements)
+	var states []transfer.StreamState
+	for i := range 41 {
+		now := start.Add(time.Duration(i) * 250 * time.Millisecond)
+		acked := uint64(i) * 1000
+		m.look(now, map[uint64]transport.Info{1: {BytesAcked: acked}, 2: {BytesAcked: 5}, 3: {BytesAcked: 5}}, map[uint64]bool{3: true})
+		states = m.of([]transfer.StreamState{{ID: 1, InFlight: 1, Moved: start}, {ID: 2, InFlight: 1, Moved: start}, {ID: 3, InFlight: 1, Moved: start}, {ID: 4, Moved: now}})
+		if i < 12 {
+			require.Empty(t, stalled(now, 0, states))
+		}
+	}
+	require.Equal(t, []uint64{2}, stalled(start.Add(10*time.Second), 0, states))
+	m.look(start, nil, nil)
+	require.Empty(t, m)
+}
+
+// simulated is a path: goodput follows the number of streams in use.
+type simulated struct {
+	goodput func(active int) float64 // bytes/s
+	rtt     time.Duration
+	queued  bool
+	loss    float64
+	capped  float64
+	window  int
+}
+
+// settle runs growth on a path for a simulated time and returns the streams in use at its end.
+func (p simulated) settle(limit int) int {
+	var g growth
+	o := Observation{at: time.Unix(0, 0), Streams: InitialStreams, MinRTT: p.rtt, rtt: p.rtt, capped: p.capped, Window: p.window}
+	if p.queued {
+		o.rtt = 2 * p.rtt
+	}
+	active := InitialStreams
+	for range 120 {
+		bytes := p.goodput(active) * TuneEvery.Seconds()
+		o.at = o.at.Add(TuneEvery)
+		o.written += int64(bytes)
+		o.retrans += uint64(bytes / 1448 * p.loss)
+		active = g.next(o, limit)
+		o.Streams = max(o.Streams, active)
+	}
+	return active
+}
+
+func TestGrowth(t *testing.T) {
+	flat := func(rate float64) func(int) float64 { return func(int) float64 { return rate } }
+	each := func(rate, most float64) func(int) float64 {
+		return func(n int) float64 { return min(most, float64(n)*rate) }
+	}
+	const gbit = 1e9 / 8
+	for name, c := range map[string]struct {
+		path  simulated
+		limit int
+		want  int
+	}{
+		"a full link stays as it is":           {simulated{flat(0.94 * gbit), 50 * time.Millisecond, true, 0.05, 0, 5e6}, 32, 16},
+		"a clean link stays as it is":          {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6}, 32, 16},
+		"capped windows take all they may":     {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5}, 32, 32},
+		"loss takes more while it pays":        {simulated{each(0.04*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6}, 32, 32},
+		"loss that more do not help":           {simulated{flat(0.3 * gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6}, 64, 24},
+		"a fast short path takes few":          {simulated{flat(6 * gbit), 10 * time.Millisecond, false, 0, 0, 5e6}, 32, 4},
+		"a fast long path takes enough":        {simulated{flat(8 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6}, 32, 16},
+		"fewer that cost goodput are restored": {simulated{each(0.5*gbit, 9*gbit), 10 * time.Millisecond, false, 0, 0, 5e6}, 32, 16},
+		"the building needs few":               {simulated{flat(8 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6}, 32, 4},
+		"the limit holds":                      {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5}, 8, 8},
+	} {
+		require.Equal(t, c.want, c.path.settle(c.limit), name)
+	}
+}
+
+func TestSilences(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	busy := func(acked uint64) transport.Info {
+		return transport.Info{BytesAcked: acked, InFlight: 1448, RetransSegs: 3}
+	}
+	idle := transport.Info{BytesAcked: 5000}
+	s := make(silences)
+	look := func(after time.Duration, infos map[uint64]transport.Info) []uint64 {
+		return s.look(begin.Add(after), infos)
+	}
+	require.Empty(t, look(0, map[uint64]transport.Info{1: busy(10), 2: busy(20), 3: idle}))
+	require.Empty(t, look(silenceMost-1, map[uint64]transport.Info{1: busy(10), 2: busy(20), 3: idle}))
+	require.Empty(t, look(silenceMost, map[uint64]transport.Info{1: busy(10), 2: busy(21), 3: idle}), "another one moves: the path is there")
+	require.ElementsMatch(t, []uint64{1}, look(silenceMost+1, map[uint64]transport.Info{1: busy(10), 2: busy(21), 3: idle}))
+	require.ElementsMatch(t, []uint64{1, 2}, look(3*silenceMost, map[uint64]transport.Info{1: busy(10), 2: busy(21), 3: idle}))
+	require.Empty(t, look(4*silenceMost, map[uint64]transport.Info{1: idle, 2: {BytesAcked: 21, InFlight: 1448}, 3: idle}), "nothing sent again: a target that takes its time")
+	require.Empty(t, look(4*silenceMost, map[uint64]transport.Info{7: busy(1)}), "a new one has its own time")
+	require.Len(t, s, 1)
+}

@@ -1,0 +1,61 @@
+package wire
+
+import (
+	"encoding/binary"
+	"io"
+)
+
+// Reader reads messages from a stream. It is not safe for concurrent use.
+type Reader struct {
+	r    io.Reader
+	max  int
+	head [headerLen]byte
+	body []byte
+}
+
+// NewReader returns a Reader that rejects bodies of more than max bytes. Next reads no byte from r
+// beyond the message that it returns.
+func NewReader(r io.Reader, max int) *Reader { return &Reader{r: r, max: max} }
+
+// Next returns the next message of a known type, and io.EOF when the stream ends between messages.
+// The memory for a body grows with the bytes that arrive, not with the announced length.
+func (r *Reader) Next() (Message, error) {
+	for {
+		if _, err := io.ReadFull(r.r, r.head[:]); err != nil {
+			return nil, err
+		}
+		n := int(binary.BigEndian.Uint32(r.head[1:]))
+		if n > r.max || n < 0 {
+			return nil, malformed("message of %d bytes, limit %d", n, r.max)
+		}
+		if err := r.readBody(n); err != nil {
+			return nil, err
+		}
+		m, err := Decode(Type(r.head[0]), r.body)
+		if m != nil || err != nil {
+			return m, err
+		}
+	}
+}
+
+func (r *Reader) readBody(n int) error {
+	const step = 16 << 10
+	r.body = r.body[:0]
+	for len(r.body) < n {
+		k := min(step, n-len(r.body))
+		at := len(r.body)
+		if cap(r.body)-at < k {
+			grown := make([]byte, at, max(2*cap(r.body), at+k))
+			copy(grown, r.body)
+			r.body = grown
+		}
+		r.body = r.body[:at+k]
+		if _, err := io.ReadFull(r.r, r.body[at:]); err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,280 @@
+// Package fxfer sends and receives files over long fat pipes. It is the public face of the engine
+// behind the fxfer command.
+//
+// A Client sends files to the shares of a Server, gets files from them and lists them. Client and
+// Server know each other by Ed25519 keys. The connection is encrypted. Every byte is checked against
+// BLAKE3 digests down to the disk, and an interrupted transfer resumes without a flag.
+//
+// # Compatibility
+//
+// Versions are semantic. Within a major version a program that compiles keeps compiling and keeps
+// its meaning, as Go itself promises (https://go.dev/doc/go1compat). Four freedoms remain: structs
+// get new fields, so name the fields in a literal; new kinds of errors, outcomes and limiters may
+// come, so give a switch a default; texts of errors and limits may change; and what a zero option
+// chooses may become better. Before version 1.0 a minor version may break this, and its release
+// notes say how.
+//
+// The protocol has its own version: a client and a server built from different versions of this
+// package work together while their protocol version is the same. Later versions read the folders
+// and files, such as Options.Home, that earlier versions wrote.
+package fxfer
+
+import (
+	"time"
+
+	"github.com/fxfer/fxfer/internal/client"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/server"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
+)
+
+// The client, and what it is asked to do.
+type (
+	// Client sends, gets, lists and verifies.
+	Client = client.Client
+	// Options configure a Client.
+	Options = client.Options
+	// Transfer says what one call of Send, SendStream, Get or GetTo does.
+	Transfer = client.Transfer
+	// Selection chooses the entries to transfer.
+	Selection = client.Selection
+	// Target says how the receiver compares and writes.
+	Target = client.Target
+	// Delta is a way to find what two versions of a file have in common.
+	Delta = client.Delta
+	// Throttle is a rate limit that can change while a transfer runs.
+	Throttle = client.Throttle
+	// TLS names the client's certificates, which take the place of keys.
+	TLS = client.TLS
+	// URL names a server, a share and a path.
+	URL = session.URL
+	// Transport carries the streams of a session.
+	Transport = session.Transport
+	// Sync says when files are durable.
+	Sync = session.Sync
+)
+
+// What a client answers.
+type (
+	// Report sums a transfer up.
+	Report = session.Report
+	// Plan sums a dry run up.
+	Plan = session.Plan
+	// Progress is a look at a running transfer.
+	Progress = session.Progress
+	// FileProgress is a file that is being transferred.
+	FileProgress = session.FileProgress
+	// FileResult is the outcome of one entry.
+	FileResult = session.FileResult
+	// Outcome is the outcome of an entry.
+	Outcome = session.Outcome
+	// Warning counts entries with something that the target could not store.
+	Warning = session.Warning
+	// Limit is something that held a transfer back, with the evidence.
+	Limit = session.Limit
+	// Fact is one piece of evidence for a Limit.
+	Fact = session.Fact
+	// Remedy is something that can be done about a Limit.
+	Remedy = session.Remedy
+	// Moment is a short time of a transfer, with its limiter.
+	Moment = session.Moment
+	// Entry is an entry of a listing.
+	Entry = client.Entry
+	// Snapshot is a snapshot in a listing.
+	Snapshot = client.Snapshot
+	// Verification says what is reported while a verification runs.
+	Verification = client.Verification
+	// Comparison sums up a verification.
+	Comparison = client.Comparison
+	// Difference is something that a verification found.
+	Difference = client.Difference
+	// Finding is the kind of a Difference.
+	Finding = session.Finding
+	// ProbeOptions say how a path is probed.
+	ProbeOptions = client.ProbeOptions
+	// ProbeReport says what a path carries.
+	ProbeReport = client.ProbeReport
+)
+
+// The server.
+type (
+	// Server offers shares.
+	Server = server.Server
+	// ServerOptions configure a Server.
+	ServerOptions = server.Options
+	// ServerTLS names the server's certificates, which stand beside keys.
+	ServerTLS = server.TLS
+	// Share is a folder that a server offers.
+	Share = server.Share
+	// Rights are what a client may do in a share.
+	Rights = identity.Rights
+	// Keep says which snapshots of a series stay when another one is complete.
+	Keep = snapshot.Keep
+	// Admission is what a server grants one client.
+	Admission = server.Admission
+	// InviteOptions say what an invitation admits to.
+	InviteOptions = server.InviteOptions
+	// Folder is a folder that a confined server may still use.
+	Folder = server.Folder
+	// Status is a look at a running server.
+	Status = server.Status
+	// ShareStatus is a share in a Status.
+	ShareStatus = server.ShareStatus
+	// SessionStatus is a session in a Status.
+	SessionStatus = server.SessionStatus
+	// ClientStatus is a client that a server knows.
+	ClientStatus = server.ClientStatus
+	// Counters are sums since the server started.
+	Counters = server.Counters
+	// ShareTraffic counts what moved in one direction of a share.
+	ShareTraffic = server.ShareTraffic
+	// BlockTimes says where blocks spent their time.
+	BlockTimes = server.BlockTimes
+	// Network says what the kernel reports of a session's streams.
+	Network = server.Network
+	// Point is a moment of a session.
+	Point = server.Point
+	// Certificate is a certificate or a list whose end must be watched.
+	Certificate = server.Certificate
+)
+
+// Error is an error with its kind. Use errors.As or KindOf.
+type Error = session.Error
+
+// Kind classes errors by what a user can do about them.
+type Kind = session.Kind
+
+// The kinds of errors.
+const (
+	KindOther       = session.KindOther
+	KindUsage       = session.KindUsage
+	KindPartial     = session.KindPartial
+	KindTrust       = session.KindTrust
+	KindUnreachable = session.KindUnreachable
+	KindIntegrity   = session.KindIntegrity
+	KindLocalDisk   = session.KindLocalDisk
+	KindRemoteDisk  = session.KindRemoteDisk
+	KindInterrupted = session.KindInterrupted
+)
+
+// Errors for errors.Is.
+var (
+	ErrUnknownServer  = session.ErrUnknownServer
+	ErrServerChanged  = session.ErrServerChanged
+	ErrSnapshotExists = session.ErrSnapshotExists
+)
+
+// The rights. They combine with |.
+const (
+	Read   = identity.Read
+	Write  = identity.Write
+	Append = identity.Append
+	List   = identity.List
+)
+
+// The transports.
+const (
+	TransportTCP  = session.TransportTCP
+	TransportQUIC = session.TransportQUIC
+	TransportAuto = session.TransportAuto
+)
+
+// The sync policies.
+const (
+	SyncBatch = session.SyncBatch
+	SyncFile  = session.SyncFile
+	SyncNone  = session.SyncNone
+)
+
+// The ways of Target.Delta.
+const (
+	DeltaAuto   = client.DeltaAuto
+	DeltaFixed  = client.DeltaFixed
+	DeltaChunks = client.DeltaChunks
+	DeltaNone   = client.DeltaNone
+)
+
+// The outcomes of entries. Those that begin with Would are outcomes of a dry run.
+const (
+	Committed   = session.Committed
+	Unchanged   = session.Unchanged
+	Made        = session.Made
+	Skipped     = session.Skipped
+	Removed     = session.Removed
+	Failed      = session.Failed
+	WouldCreate = session.WouldCreate
+	WouldUpdate = session.WouldUpdate
+	WouldSet    = session.WouldSet
+	WouldRemove = session.WouldRemove
+)
+
+// The findings of a verification.
+const (
+	Missing    = session.Missing
+	Extra      = session.Extra
+	Different  = session.Different
+	Unreadable = session.Unreadable
+	Lacking    = session.Lacking
+)
+
+// Defaults and bounds.
+const (
+	DefaultMaxStreams               = client.DefaultMaxStreams
+	DefaultProbeTime                = client.DefaultProbeTime
+	DefaultProbeBytes               = client.DefaultProbeBytes
+	DefaultMaxSessions              = server.DefaultMaxSessions
+	DefaultMaxSessionsPerClient     = server.DefaultMaxSessionsPerClient
+	DefaultMaxConnections           = server.DefaultMaxConnections
+	DefaultMaxConnectionsPerAddress = server.DefaultMaxConnectionsPerAddress
+	DefaultMaxHandshakes            = server.DefaultMaxHandshakes
+	DefaultMaxHandshakesPerAddress  = server.DefaultMaxHandshakesPerAddress
+	DefaultMaxMemory                = server.DefaultMaxMemory
+	MaxAllowFailed                  = session.MaxAllowFailed
+)
+
+// SystemCA stands for the system's certificate authorities in TLS.CA.
+const SystemCA = session.SystemCA
+
+// SnapshotAuto in Target.Snapshot names the snapshot after the present time.
+const SnapshotAuto = client.SnapshotAuto
+
+// NewClient loads or makes this host's identity.
+func NewClient(opt Options) (*Client, error) { return client.New(opt) }
+
+// NewServer opens the shares and listens. The caller calls Serve next.
+func NewServer(opt ServerOptions) (*Server, error) { return server.New(opt) }
+
+// NewThrottle makes a Throttle of so many bits per second; 0 is no limit.
+func NewThrottle(bitsPerSecond int64) *Throttle { return client.NewThrottle(bitsPerSecond) }
+
+// ParseURL reads a URL or an invitation.
+func ParseURL(s string) (URL, error) { return session.ParseURL(s) }
+
+// IsURL tells whether s is meant as a URL: it begins with fxfer://.
+func IsURL(s string) bool { return session.IsURL(s) }
+
+// ParseRights reads "rw", "ro" or "wo", or some of the names read, write, append and list with "+"
+// between them.
+func ParseRights(s string) (Rights, error) { return identity.ParseRights(s) }
+
+// ParseKeep reads a policy such as "daily=7,weekly=4".
+func ParseKeep(s string) (Keep, error) { return snapshot.ParseKeep(s) }
+
+// KindOf returns the kind of an error of this package.
+func KindOf(err error) Kind { return session.KindOf(err) }
+
+// SnapshotName is the name of a snapshot of that time.
+func SnapshotName(t time.Time) string { return client.SnapshotName(t) }
+
+// Outcomes are all values of SessionStatus.Outcome.
+func Outcomes() []string { return server.Outcomes }
+
+// Intents are all values of SessionStatus.Intent.
+func Intents() []string { return server.Intents() }
+
+// RefusalReasons are all keys of Counters.Refused.
+func RefusalReasons() []string { return server.RefusalReasons() }
+
+// Limiters are all names of limiters.
+func Limiters() []string { return server.Limiters() }
