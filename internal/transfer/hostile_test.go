@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -22,6 +23,17 @@ import (
 	"go.uber.org/goleak"
 	"lukechampine.com/blake3"
 )
+
+// long has hostile peers do all that they do at night. Without it they do a quarter of what costs most.
+var long = flag.Bool("long", false, "hostile peers send four times as much of what takes long")
+
+// rounds is how often something is repeated: all of n with -long, else a quarter.
+func rounds(n int) int {
+	if *long {
+		return n
+	}
+	return n / 4
+}
 
 const (
 	// hostileTime is how long a peer may keep a session from ending, with a margin for slow
@@ -392,7 +404,7 @@ func TestAnswersComeBeforeTheEnd(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 200 {
+			for range rounds(200) {
 				dst := t.TempDir()
 				there := filepath.Join(dst, "a")
 				require.NoError(t, os.WriteFile(there, content, 0o600))
@@ -439,7 +451,8 @@ func TestHostileSenderExhausts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends a lot")
 	}
-	const most = 64 << 20 // bytes of messages that most scripts send
+	compared := rounds(20 * openMax)
+	const most = 64 << 20 // bytes of messages that a script sends, mostly
 	sparse := aFile("a", 1<<40)
 	sparse.Holes = true
 	// flood sends messages until they have that many bytes, or are refused.
@@ -489,7 +502,7 @@ func TestHostileSenderExhausts(t *testing.T) {
 		"a file of empty blocks with gaps": {ReceiverOptions{}, func(p *rawPeer) {
 			zeros := make([]byte, smallBlock)
 			p.send(&wire.Manifest{}, entries(0, sparse))
-			for i := int64(1 << 16); i > 0; i-- { // from the end, so that each one comes before all others
+			for i := int64(rounds(1 << 16)); i > 0; i-- { // from the end on, so that each comes first
 				if !p.block(wire.BlockHeader{Sparse: true, Block: 2 * i, Digest: digestOfBlock(2*i, zeros)}, ranges(0)) {
 					return
 				}
@@ -497,12 +510,12 @@ func TestHostileSenderExhausts(t *testing.T) {
 		}},
 		"files that are all compared and then all open": {checksums, func(p *rawPeer) {
 			p.send(&wire.Manifest{})
-			for i := range uint64(20 * openMax) {
+			for i := range uint64(compared) {
 				if !p.send(entries(i, aFile(fmt.Sprint("there/", i), smallBlock+1))) {
 					return
 				}
 			}
-			for asked := 0; asked < 20*openMax; {
+			for asked := 0; asked < compared; {
 				m := await[*wire.Answers](p)
 				if m == nil {
 					return
@@ -547,7 +560,7 @@ func TestHostileSenderExhausts(t *testing.T) {
 		}},
 		"owners without end": {ReceiverOptions{}, func(p *rawPeer) {
 			p.send(&wire.Manifest{})
-			for i := range uint64(20_000) {
+			for i := range uint64(rounds(20_000)) {
 				x := wire.Entry{Kind: wire.Symlink, Path: "l", Link: "x", Owned: true, User: fmt.Sprint("no such user ", i)}
 				if !p.send(entries(i, x)) {
 					return
@@ -559,7 +572,7 @@ func TestHostileSenderExhausts(t *testing.T) {
 			dst := t.TempDir()
 			if c.opt.Target.Compare.Checksum {
 				require.NoError(t, os.Mkdir(filepath.Join(dst, "there"), 0o700))
-				for i := range 20 * openMax {
+				for i := range compared {
 					require.NoError(t, os.WriteFile(filepath.Join(dst, fmt.Sprint("there/", i)), make([]byte, smallBlock+1), 0o600))
 				}
 			}
@@ -722,7 +735,7 @@ func TestHostileReceiverExhausts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends a lot")
 	}
-	const turns = 20_000
+	turns := rounds(20_000)
 	for name, script := range map[string]func(*rawPeer, uint64){
 		"all placed again and again": func(p *rawPeer, next uint64) {
 			for range turns {
@@ -736,7 +749,7 @@ func TestHostileReceiverExhausts(t *testing.T) {
 			for i := range m.Answers {
 				m.Answers[i] = wire.Answer{Index: 1, Verdict: wire.Same}
 			}
-			for range 120 {
+			for range rounds(120) {
 				if !p.send(m) {
 					return
 				}

@@ -467,6 +467,9 @@ func TestChangingSource(t *testing.T) {
 
 // TestManyChangingSources changes more files than may be under way at a time.
 func TestManyChangingSources(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and other tests have its goroutines as well")
+	}
 	src, dst := t.TempDir(), t.TempDir()
 	for i := range 2 * maxOpen {
 		require.NoError(t, os.WriteFile(filepath.Join(src, string(rune('A'+i))), make([]byte, 200_000), 0o644))
