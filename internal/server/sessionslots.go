@@ -22,7 +22,8 @@ func (s *sessionSlots) take(client identity.Principal, ownMax int) error {
 	has := s.byClient[client]
 	switch {
 	case has >= cmp.Or(ownMax, s.maxPerClient):
-		return wire.Errorf(wire.CodeBusy, "this client has %d sessions on the server, its most", has)
+		return wire.Errorf(wire.CodeBusy,
+			"this client has %d sessions on the server, its most", has)
 	case s.taken >= s.max:
 		return wire.Errorf(wire.CodeBusy, "the server has %d sessions, its most", s.taken)
 	}
