@@ -162,11 +162,6 @@ func restart(t *testing.T, over fxfer.Transport, transfers int, second func(*act
 	for i := range transfers {
 		first := sync.OnceFunc(func() { begun.Add(1) })
 		c, err := fxfer.NewClient(fxfer.Options{Home: client, Transport: over, Streams: 1, RetryFor: 3 * time.Minute, Pin: pin,
-			Progress: func(p fxfer.Progress) {
-				if done[i].Store(p.BytesDone); p.BytesDone > 0 {
-					first()
-				}
-			},
 			Notice: func(s string) {
 				if strings.Contains(s, "refused") {
 					failed <- fmt.Errorf("transfer %d: %s", i, s)
@@ -177,10 +172,15 @@ func restart(t *testing.T, over fxfer.Transport, transfers int, second func(*act
 		require.NoError(t, err)
 		u, err := fxfer.ParseURL(fmt.Sprintf("fxfer://%s/data/f%d", address, i))
 		require.NoError(t, err)
+		call := fxfer.Transfer{Progress: func(p fxfer.Progress) {
+			if done[i].Store(p.BytesDone); p.BytesDone > 0 {
+				first()
+			}
+		}}
 		all.Go(func() {
 			defer first()
 			defer ended.Add(1)
-			if _, err := c.Send(ctx, []string{filepath.Join(a.dir, "content")}, u); err != nil {
+			if _, err := c.Send(ctx, []string{filepath.Join(a.dir, "content")}, u, call); err != nil {
 				failed <- fmt.Errorf("transfer %d: %w", i, err)
 			}
 		})

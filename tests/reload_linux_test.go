@@ -76,23 +76,23 @@ func TestReloadUnderWay(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var transfers sync.WaitGroup
 		var pulses [2]pulse
-		begin := func(p *pulse, name string, run func(*fxfer.Client, fxfer.URL) error) {
-			c, err := fxfer.NewClient(fxfer.Options{Home: client, Pin: pin, Transport: fxfer.Transport(os.Getenv("FXFER_TRANSPORT")), Streams: 1, Progress: p.beat})
+		begin := func(p *pulse, name string, run func(*fxfer.Client, fxfer.URL, fxfer.Transfer) error) {
+			c, err := fxfer.NewClient(fxfer.Options{Home: client, Pin: pin, Transport: fxfer.Transport(os.Getenv("FXFER_TRANSPORT")), Streams: 1})
 			require.NoError(t, err)
 			u, err := fxfer.ParseURL(fmt.Sprintf("fxfer://%s/data/%s", address, name))
 			require.NoError(t, err)
 			transfers.Go(func() {
-				if err := run(c, u); ctx.Err() == nil {
+				if err := run(c, u, fxfer.Transfer{Progress: p.beat}); ctx.Err() == nil {
 					t.Errorf("%s ended: %v", name, err)
 				}
 			})
 		}
-		begin(&pulses[0], "target", func(c *fxfer.Client, u fxfer.URL) error {
-			_, err := c.SendStream(ctx, endless{}, u)
+		begin(&pulses[0], "target", func(c *fxfer.Client, u fxfer.URL, call fxfer.Transfer) error {
+			_, err := c.SendStream(ctx, endless{}, u, call)
 			return err
 		})
-		begin(&pulses[1], "source", func(c *fxfer.Client, u fxfer.URL) error {
-			_, err := c.Get(ctx, []fxfer.URL{u}, t.TempDir())
+		begin(&pulses[1], "source", func(c *fxfer.Client, u fxfer.URL, call fxfer.Transfer) error {
+			_, err := c.Get(ctx, []fxfer.URL{u}, t.TempDir(), call)
 			return err
 		})
 		since := time.Now()

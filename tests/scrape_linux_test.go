@@ -41,17 +41,18 @@ func TestScrape(t *testing.T) {
 	for i := range transfers {
 		begun.Add(1)
 		first := sync.OnceFunc(begun.Done)
-		c, err := fxfer.NewClient(fxfer.Options{Home: home, Pin: pin, Streams: 2, RateLimit: 1e6, Progress: func(p fxfer.Progress) {
-			if p.Written > 0 {
-				first()
-			}
-		}})
+		c, err := fxfer.NewClient(fxfer.Options{Home: home, Pin: pin, Streams: 2, RateLimit: 1e6})
 		require.NoError(t, err)
 		u, err := fxfer.ParseURL(fmt.Sprintf("fxfer://%s/data/f%d", address, i))
 		require.NoError(t, err)
+		call := fxfer.Transfer{Progress: func(p fxfer.Progress) {
+			if p.Written > 0 {
+				first()
+			}
+		}}
 		sending.Go(func() {
 			defer first()
-			if _, err := c.SendStream(ctx, endless{}, u); ctx.Err() == nil {
+			if _, err := c.SendStream(ctx, endless{}, u, call); ctx.Err() == nil {
 				t.Errorf("transfer %d ended: %v", i, err)
 			}
 		})

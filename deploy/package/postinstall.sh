@@ -15,6 +15,7 @@ install -d -o fxfer -g fxfer -m 0700 /var/lib/fxfer
 
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload
-    # What runs goes on with the new program, its transfers from their checkpoints. Nothing is started that was not.
+    # A running server restarts with the new program, and its transfers resume from their checkpoints.
+    # A stopped server stays stopped.
     systemctl try-restart fxfer.service
 fi

@@ -5,7 +5,7 @@ if [ -d /run/systemd/system ]; then
     systemctl daemon-reload
 fi
 
-# Only dpkg purges. What clients have sent stays, whoever removes what.
+# Only dpkg purges. The clients' files always stay.
 if [ "$1" = purge ]; then
     rm -rf /var/lib/fxfer /var/log/fxfer
     rmdir /etc/fxfer /srv/fxfer 2>/dev/null || true

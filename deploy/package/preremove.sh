@@ -1,7 +1,7 @@
 #!/bin/sh
 set -e
 
-# dpkg says "remove" or, for an upgrade, "upgrade"; rpm how many versions will be left.
+# dpkg passes "remove" or, for an upgrade, "upgrade". rpm passes how many versions will be left.
 case "$1" in
 remove | 0)
     if [ -d /run/systemd/system ]; then

@@ -333,7 +333,7 @@ func readTLS(n config.Node) (t fxfer.TLS) {
 
 func readKeep(n config.Node) (k snapshot.Keep) {
 	var fields []config.Field
-	names := snapshot.Names()
+	names := snapshot.KeepRules()
 	counts := make([]int, len(names))
 	for i, name := range names {
 		fields = append(fields, config.Scalar(name, &counts[i], parseNumber))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"time"
 
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
@@ -25,20 +24,20 @@ func (c *Client) client(j *Job, opt fxfer.Options) (*fxfer.Client, error) {
 // Transfer implements Courier.
 func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	j := t.Job
-	opt := fxfer.Options{Throttle: t.Limit, Progress: t.Progress, Notice: t.Notice}
-	opt.Target.Delta = fxfer.Delta(j.Delta)
+	call := fxfer.Transfer{Throttle: t.Limit, Progress: t.Progress}
+	call.Target.Delta = fxfer.Delta(j.Delta)
 	if j.Mode == Snapshots {
-		opt.Target.Snapshot, opt.Target.AllowFailed = t.Snapshot, t.AllowFailed
+		call.Target.Snapshot, call.Target.AllowFailed = t.Snapshot, t.AllowFailed
 	}
 	if j.Command == "" {
-		opt.Source = fxfer.Source{Rules: j.Filters, MaxSize: j.MaxSize, OneFileSystem: j.OneFileSystem}
-		opt.Target.Delete = j.Mode == Mirror
+		call.Selection = fxfer.Selection{Rules: j.Filters, MaxSize: j.MaxSize, OneFileSystem: j.OneFileSystem}
+		call.Target.Delete = j.Mode == Mirror
 	}
-	client, err := c.client(j, opt)
+	client, err := c.client(j, fxfer.Options{Notice: t.Notice})
 	if err != nil {
 		return nil, err
 	}
-	report, err := send(ctx, client, t)
+	report, err := send(ctx, client, t, call)
 	if t.Again && errors.Is(err, fxfer.ErrSnapshotExists) { // the end of the attempt before was not heard of
 		return c.made(ctx, t, report)
 	}
@@ -60,10 +59,10 @@ func (c *Client) made(ctx context.Context, t *Task, report *fxfer.Report) (*fxfe
 	return report, &fxfer.Error{Kind: fxfer.KindPartial, Err: fmt.Errorf("the snapshot %s is there, without %s that failed", t.Snapshot, lacking)}
 }
 
-func send(ctx context.Context, client *fxfer.Client, t *Task) (*fxfer.Report, error) {
+func send(ctx context.Context, client *fxfer.Client, t *Task, call fxfer.Transfer) (*fxfer.Report, error) {
 	j := t.Job
 	if j.Command == "" {
-		return client.Send(ctx, j.Sources, j.Destination)
+		return client.Send(ctx, j.Sources, j.Destination, call)
 	}
 	target := j.Destination
 	target.Path, target.TrailingSlash = path.Join(target.Path, j.File), false
@@ -73,7 +72,7 @@ func send(ctx context.Context, client *fxfer.Client, t *Task) (*fxfer.Report, er
 		cancel()
 		return nil, fmt.Errorf("start the command: %w", err)
 	}
-	report, err := client.SendStream(ctx, out, target)
+	report, err := client.SendStream(ctx, out, target, call)
 	cancel()
 	done()
 	if err != nil && out.failed() != nil {
@@ -91,7 +90,7 @@ func (c *Client) Scrub(ctx context.Context, j *Job, snapshot string, visit func(
 	if err != nil {
 		return nil, err
 	}
-	return client.Scrub(ctx, j.Destination, snapshot, visit)
+	return client.Scrub(ctx, j.Destination, snapshot, fxfer.Verification{Difference: visit})
 }
 
 // List returns a job's complete snapshots, the oldest first.
@@ -140,6 +139,3 @@ func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
 	}
 	return removed, err
 }
-
-// SnapshotTime returns the time of a snapshot, and whether name is one's.
-func SnapshotTime(name string) (time.Time, bool) { return snapshot.ParseName(name) }

@@ -46,6 +46,7 @@ func realServer(t *testing.T) (dir string, u fxfer.URL, home string) {
 
 // A job that cannot fit its window pauses at its end, and goes on the next night from its checkpoint. The forecast tells when it ends.
 func TestPauseOverNight(t *testing.T) {
+	t.Parallel()
 	night, within := 4*time.Second, 0.5
 	if *long {
 		night, within = 30*time.Second, 0.1
@@ -119,6 +120,7 @@ func TestPauseOverNight(t *testing.T) {
 
 // What a command said before it failed never becomes a backup.
 func TestFailedCommand(t *testing.T) {
+	t.Parallel()
 	needShell(t)
 	dir, u, home := realServer(t)
 	u.Path = "dump"

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -145,8 +146,8 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 // snapshotName is that of a run: of its due time, unless the last snapshot is as new, such as one that was made by hand. A server to which
 // may only be appended takes none that is older. What was made by a clock far ahead does not count.
 func snapshotName(due, now time.Time, last string) string {
-	newest, ok := snapshot.ParseName(last)
-	if !ok || snapshot.Name(due) > last || newest.Sub(now) > clockSlack {
+	newest, err := snapshot.ParseName(last)
+	if err != nil || snapshot.Name(due) > last || newest.Sub(now) > clockSlack {
 		return snapshot.Name(due)
 	}
 	if snapshot.Name(now) > last {
@@ -507,10 +508,7 @@ func (r *Record) measured(report *fxfer.Report) {
 	r.Files, r.Failures, r.Bytes, r.Peak, r.Digest = report.Files, report.Failed, report.Bytes, report.Peak, report.Digest
 	if len(report.Limits) > 0 {
 		first := &report.Limits[0]
-		r.Limiter, r.Hint = string(first.Limiter), first.Hint()
-		if first.Host != "" {
-			r.Limiter += " on " + first.Host
-		}
+		r.Limiter, r.Hint = words.Name(first), words.Hint(first)
 	}
 }
 

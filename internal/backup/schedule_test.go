@@ -64,6 +64,7 @@ func TestSchedule(t *testing.T) {
 
 // Next is what a clock on the wall would find that is looked at each minute.
 func TestScheduleLikeClock(t *testing.T) {
+	t.Parallel()
 	zones := []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca", "America/Sao_Paulo", "Pacific/Apia"}
 	lines := []string{"30 2 * * *", "*/20 1,2,3 * * *", "15 */2 * * *", "45 0 * * *", "*/30 * * * sun", "0 3 1 * mon", "10 23,0 * * *"}
 	rapid.Check(t, func(t *rapid.T) {

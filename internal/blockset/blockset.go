@@ -1,5 +1,5 @@
-// Package blockset holds sets of block numbers as runs, so that the size of a set follows the number
-// of gaps in it and not the number of blocks.
+// Package blockset holds sets of block numbers as runs, so that the size of a set follows the
+// number of gaps in it and not the number of blocks.
 package blockset
 
 import (
@@ -14,8 +14,8 @@ type Run struct{ Start, Count int64 }
 // End is the first block after the run.
 func (r Run) End() int64 { return r.Start + r.Count }
 
-// Set is a set of block numbers. The zero value is empty. Assigning a Set shares its memory: use Clone
-// to get one that can be changed alone. A Set is not safe for concurrent use.
+// Set is a set of block numbers. The zero value is empty. Assigning a Set shares its memory: use
+// Clone to get one that can be changed alone. A Set is not safe for concurrent use.
 type Set struct {
 	runs  []Run // ascending, disjoint, never adjacent, none is empty
 	count int64 // blocks in all runs
@@ -24,7 +24,8 @@ type Set struct {
 // run is any type with the shape of Run, for messages and interfaces that have a type of their own.
 type run interface{ ~struct{ Start, Count int64 } }
 
-// Of returns the set of the blocks in runs, which it copies. Runs in ascending order cost O(1) each.
+// Of returns the set of the blocks in runs, which it copies. Runs in ascending order cost O(1)
+// each.
 func Of[R run](runs []R) Set {
 	s := Set{runs: make([]Run, 0, len(runs))}
 	for _, r := range runs {

@@ -12,6 +12,7 @@ import (
 
 // TestOrdinaryUser runs tests once more without privileges on either side.
 func TestOrdinaryUser(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("the other tests run as one already")
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // flawedSource has files of which some can't be read: what is in them is "!", at the end.
@@ -83,7 +82,7 @@ func open(dir string) {
 
 // TestAllowFailed sends snapshots of sources that can't be read everywhere.
 func TestAllowFailed(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	long := strings.Repeat("n", 256)
 	order := []string{"a", "b", "big", "gone", "d/", "d/x", "d/y", "d/old", "e/", "e/z", long}
 	big := strings.Repeat("0123456789abcdef", 100<<10)
@@ -124,9 +123,9 @@ func TestAllowFailed(t *testing.T) {
 			u.Path = "p"
 			send := func(n int, allowed int64, source *flawedSource) (*session.Report, error) {
 				source.order, source.mode = order, cmp.Or(test.mode, 0o700)
-				c := newClient(t, home, Options{Target: Target{Snapshot: night(n), AllowFailed: allowed}})
+				call := Transfer{Target: Target{Snapshot: night(n), AllowFailed: allowed}}
 				defer func() { u = s.plain(t, "p") }()
-				return c.push(t.Context(), source, []string{"x"}, u, nil)
+				return newClient(t, home, Options{}).send(t.Context(), &push{args: []string{"x"}, source: source, once: true}, u, &call)
 			}
 			_, err := send(0, 0, &flawedSource{files: map[string]string{"a": "1", "b": "before", "d/": "", "d/x": "before"}})
 			require.NoError(t, err)
@@ -171,10 +170,10 @@ func TestAllowFailed(t *testing.T) {
 			require.Equal(t, test.failed, all[1].Failed)
 			require.False(t, all[1].Partial)
 			var lacking []string
-			sum, err := c.Scrub(t.Context(), u, night(1), func(d Difference) {
+			sum, err := c.Scrub(t.Context(), u, night(1), Verification{Difference: func(d Difference) {
 				require.Equal(t, session.Lacking, d.Finding, d)
 				lacking = append(lacking, d.Path)
-			})
+			}})
 			require.NoError(t, err)
 			require.Equal(t, test.failed, sum.Lacking)
 			require.Equal(t, int64(len(test.want)), sum.Same)
@@ -185,7 +184,7 @@ func TestAllowFailed(t *testing.T) {
 			r, err = send(2, 5, &flawedSource{files: map[string]string{"a": "1", "b": "new", "d/": "", "d/x": "now"}})
 			require.NoError(t, err)
 			require.Equal(t, night(2), r.Snapshot)
-			sum, err = c.Scrub(t.Context(), u, night(2), func(d Difference) { t.Error(d) })
+			sum, err = c.Scrub(t.Context(), u, night(2), Verification{Difference: func(d Difference) { t.Error(d) }})
 			require.NoError(t, err)
 			require.Equal(t, int64(3), sum.Same)
 		})
@@ -197,7 +196,7 @@ func TestNotAllowed(t *testing.T) {
 	if runtime.GOOS == "windows" || os.Geteuid() == 0 {
 		t.Skip("needs a folder that can't be listed")
 	}
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	dir := t.TempDir()
@@ -209,11 +208,12 @@ func TestNotAllowed(t *testing.T) {
 	defer open(dir)
 	u := s.invited(t)
 	u.Path = "p"
-	c := newClient(t, t.TempDir(), Options{Target: Target{Snapshot: night(1), AllowFailed: 9}})
-	r, err := c.Send(t.Context(), []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}, u)
+	c := newClient(t, t.TempDir(), Options{})
+	call := Transfer{Target: Target{Snapshot: night(1), AllowFailed: 9}}
+	r, err := c.Send(t.Context(), []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}, u, call)
 	require.Equal(t, session.KindPartial, session.KindOf(err), err)
 	require.Empty(t, r.Snapshot)
-	r, err = c.Send(t.Context(), []string{dir + "/"}, s.plain(t, "p"))
+	r, err = c.Send(t.Context(), []string{dir + "/"}, s.plain(t, "p"), call)
 	require.Equal(t, session.KindPartial, session.KindOf(err), err)
 	require.Equal(t, night(1), r.Snapshot)
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // rawSource announces whatever a hostile client likes.
@@ -85,7 +84,7 @@ func TestAppendOnly(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("symlinks take a right")
 	}
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serveWith(t, server.Options{MaxHandshakes: 1e6, MaxHandshakesPerAddress: 1e6, MaxConnections: 4096, MaxConnectionsPerAddress: 4096}, identity.Append)
 	defer s.stop()
 	mine, other := t.TempDir(), t.TempDir()
@@ -105,7 +104,7 @@ func TestAppendOnly(t *testing.T) {
 		if from == nil {
 			from = []string{dir + "/"}
 		}
-		return newClient(t, home, Options{Target: Target{Snapshot: name}}).Send(t.Context(), from, s.plain(t, series))
+		return newClient(t, home, Options{}).Send(t.Context(), from, s.plain(t, series), Transfer{Target: Target{Snapshot: name}})
 	}
 	for _, home := range []string{mine, other} {
 		u := s.invited(t)
@@ -119,25 +118,23 @@ func TestAppendOnly(t *testing.T) {
 	}
 
 	c := newClient(t, mine, Options{})
-	push := func(to string, opt Target, from ...string) error {
+	sendTo := func(to string, opt Target, from ...string) error {
 		if from == nil {
 			from = []string{dir + "/"}
 		}
-		_, err := newClient(t, mine, Options{Target: opt}).Send(t.Context(), from, s.plain(t, to))
+		_, err := newClient(t, mine, Options{}).Send(t.Context(), from, s.plain(t, to), Transfer{Target: opt})
 		return err
 	}
 	n := 0
 	store := func(source *rawSource) error {
 		n++
-		_, err := newClient(t, mine, Options{Target: Target{Snapshot: past(-50 + n)}}).push(t.Context(), source, []string{"x"}, s.plain(t, "web"), nil)
+		_, err := c.send(t.Context(), &push{args: []string{"x"}, source: source, once: true}, s.plain(t, "web"), &Transfer{Target: Target{Snapshot: past(-50 + n)}})
 		return err
 	}
-	hello := func(m wire.Hello) error {
+	hello := func(m wire.Hello, target Target) error {
 		m.Share = "data"
-		_, err := c.transfer(t.Context(), s.plain(t, ""), m, []string{"x"}, nil, func(x *clientSession) {
-			x.hello.Target = m.Target
-			x.source = &rawSource{entries: []wire.Entry{{Kind: wire.File, Path: "f"}}, content: []byte("ransom")}
-		})
+		source := &rawSource{entries: []wire.Entry{{Kind: wire.File, Path: "f"}}, content: []byte("ransom")}
+		_, err := c.transfer(t.Context(), s.plain(t, ""), m, &push{args: []string{"x"}, source: source, once: true}, &Transfer{Target: target})
 		return err
 	}
 	file := func(path string) *rawSource {
@@ -155,16 +152,16 @@ func TestAppendOnly(t *testing.T) {
 	before := fingerprint(t, filepath.Join(s.dir, "web", first)) + fingerprint(t, filepath.Join(s.dir, "web", second)) +
 		fingerprint(t, filepath.Join(s.dir, "other", first))
 	for name, way := range map[string]func() error{
-		"send over a file":           func() error { return push(inSnapshot+"/f", Target{}, filepath.Join(dir, "f")) },
-		"send into a snapshot":       func() error { return push(inSnapshot, Target{}) },
-		"mirror an empty folder":     func() error { return push(inSnapshot, Target{Delete: true}, empty+"/") },
-		"mirror over the series":     func() error { return push("web", Target{Delete: true}, empty+"/") },
-		"mirror over the share":      func() error { return push("", Target{Delete: true}, empty+"/") },
-		"send a folder of that name": func() error { return push("web", Target{}, named) },
-		"send a tree from above":     func() error { return push("", Target{}, above+"/") },
-		"move it to a backup folder": func() error { return push(inSnapshot, Target{Delete: true, BackupDir: "away"}, empty+"/") },
+		"send over a file":           func() error { return sendTo(inSnapshot+"/f", Target{}, filepath.Join(dir, "f")) },
+		"send into a snapshot":       func() error { return sendTo(inSnapshot, Target{}) },
+		"mirror an empty folder":     func() error { return sendTo(inSnapshot, Target{Delete: true}, empty+"/") },
+		"mirror over the series":     func() error { return sendTo("web", Target{Delete: true}, empty+"/") },
+		"mirror over the share":      func() error { return sendTo("", Target{Delete: true}, empty+"/") },
+		"send a folder of that name": func() error { return sendTo("web", Target{}, named) },
+		"send a tree from above":     func() error { return sendTo("", Target{}, above+"/") },
+		"move it to a backup folder": func() error { return sendTo(inSnapshot, Target{Delete: true, BackupDir: "away"}, empty+"/") },
 		"stream over a file": func() error {
-			_, err := c.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, inSnapshot+"/f"))
+			_, err := c.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, inSnapshot+"/f"), Transfer{})
 			return err
 		},
 		"prune":                              func() error { _, err := c.PruneSnapshots(t.Context(), s.plain(t, "web"), []string{second}); return err },
@@ -176,22 +173,22 @@ func TestAppendOnly(t *testing.T) {
 		"somebody else's series":             func() error { _, err := send(mine, "other", past(-9)); return err },
 		"a series around others":             func() error { _, err := send(mine, "", past(-9)); return err },
 		"a name that leads up": func() error {
-			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web"}, Snapshot: "../" + first, Target: wire.Target{Delete: true}})
+			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web"}, Snapshot: "../" + first}, Target{Delete: true})
 		},
 		"the name of the link": func() error {
-			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web"}, Snapshot: "latest", Target: wire.Target{Delete: true}})
+			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web"}, Snapshot: "latest"}, Target{Delete: true})
 		},
 		"a reserved name": func() error {
-			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web/.fxfer-snapshots"}, Snapshot: past(-9), Target: wire.Target{Delete: true}})
+			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web/.fxfer-snapshots"}, Snapshot: past(-9)}, Target{Delete: true})
 		},
 		"a path that leads up": func() error {
-			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web/../other"}, Snapshot: past(-9), Target: wire.Target{Delete: true}})
+			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web/../other"}, Snapshot: past(-9)}, Target{Delete: true})
 		},
 		"store with a backup folder": func() error {
-			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web"}, Snapshot: past(-9), Target: wire.Target{Delete: true, BackupDir: first}})
+			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web"}, Snapshot: past(-9)}, Target{Delete: true, BackupDir: first})
 		},
 		"store only what exists": func() error {
-			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web"}, Snapshot: past(-9), Target: wire.Target{Delete: true, Compare: wire.Compare{Existing: true}}})
+			return hello(wire.Hello{Intent: wire.Store, Paths: []string{"web"}, Snapshot: past(-9)}, Target{Delete: true, Existing: true})
 		},
 		"an entry that leads up": func() error { return store(file("../" + first + "/f")) },
 		"an absolute entry":      func() error { return store(file(filepath.Join(s.dir, "web", first, "f"))) },
@@ -213,12 +210,18 @@ func TestAppendOnly(t *testing.T) {
 			return store(&rawSource{folders: []string{"../" + first}, entries: []wire.Entry{{Kind: wire.File, Path: "../x"}}, content: []byte("x")})
 		},
 		"read another's": func() error {
-			_, err := c.Get(t.Context(), []session.URL{s.plain(t, "other/"+first+"/f")}, t.TempDir())
+			_, err := c.Get(t.Context(), []session.URL{s.plain(t, "other/"+first+"/f")}, t.TempDir(), Transfer{})
 			return err
 		},
-		"read the share":       func() error { _, err := c.Get(t.Context(), []session.URL{s.plain(t, "")}, t.TempDir()); return err },
-		"list another's":       func() error { _, err := c.Snapshots(t.Context(), s.plain(t, "other")); return err },
-		"digests of another's": func() error { _, err := c.Verify(t.Context(), s.plain(t, "other/"+first), dir, nil); return err },
+		"read the share": func() error {
+			_, err := c.Get(t.Context(), []session.URL{s.plain(t, "")}, t.TempDir(), Transfer{})
+			return err
+		},
+		"list another's": func() error { _, err := c.Snapshots(t.Context(), s.plain(t, "other")); return err },
+		"digests of another's": func() error {
+			_, err := c.Verify(t.Context(), s.plain(t, "other/"+first), dir, Verification{})
+			return err
+		},
 	} {
 		require.Error(t, way(), name)
 		after := fingerprint(t, filepath.Join(s.dir, "web", first)) + fingerprint(t, filepath.Join(s.dir, "web", second)) +
@@ -229,10 +232,10 @@ func TestAppendOnly(t *testing.T) {
 	// A snapshot that was interrupted has files that are the old ones. Whatever comes for them then must not reach those.
 	name := past(-2)
 	require.Error(t, func() error {
-		_, err := newClient(t, mine, Options{Target: Target{Snapshot: name}}).push(t.Context(), &rawSource{entries: []wire.Entry{
+		_, err := c.send(t.Context(), &push{args: []string{"x"}, once: true, source: &rawSource{entries: []wire.Entry{
 			{Kind: wire.File, Path: "f", Mode: 0o644, ModTime: old.UnixNano(), Owned: runtime.GOOS != "windows", UID: uint32(os.Getuid()), GID: uint32(os.Getgid())},
 			{Kind: wire.File, Path: "../x"},
-		}, content: []byte("precious")}, []string{"x"}, s.plain(t, "web"), nil)
+		}, content: []byte("precious")}}, s.plain(t, "web"), &Transfer{Target: Target{Snapshot: name}})
 		return err
 	}())
 	require.NoError(t, os.Chmod(filepath.Join(dir, "f"), 0o600))
@@ -245,8 +248,8 @@ func TestAppendOnly(t *testing.T) {
 
 	// Entries may fail, and everything else of what it is kept from stays as it is.
 	allowing := func(name string, source *rawSource) error {
-		opt := Options{Target: Target{Snapshot: name, AllowFailed: session.MaxAllowFailed}}
-		_, err := newClient(t, mine, opt).push(t.Context(), source, []string{"x"}, s.plain(t, "web"), nil)
+		call := Transfer{Target: Target{Snapshot: name, AllowFailed: session.MaxAllowFailed}}
+		_, err := c.send(t.Context(), &push{args: []string{"x"}, source: source, once: true}, s.plain(t, "web"), &call)
 		return err
 	}
 	flawed := &rawSource{entries: []wire.Entry{
@@ -284,7 +287,7 @@ func TestAppendOnly(t *testing.T) {
 	from := s.plain(t, inSnapshot)
 	from.TrailingSlash = true
 	back := t.TempDir()
-	_, err = c.Get(t.Context(), []session.URL{from}, back)
+	_, err = c.Get(t.Context(), []session.URL{from}, back, Transfer{})
 	require.NoError(t, err)
 	data, err := os.ReadFile(filepath.Join(back, "f"))
 	require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // slowReader gives a little at a time.
@@ -30,15 +29,16 @@ func (r *slowReader) Read(p []byte) (int, error) {
 
 // Both directions know why they are slow.
 func TestLimits(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home, dir := t.TempDir(), t.TempDir()
 	sessiontest.RandomFile(t, filepath.Join(dir, "f"), 3<<20)
 	live := make(map[string]bool)
-	slow := newClient(t, home, Options{RateLimit: 16e6, Progress: func(p session.Progress) { live[p.Limiter] = true }})
+	slow := newClient(t, home, Options{RateLimit: 16e6})
+	call := Transfer{Progress: func(p session.Progress) { live[p.Limiter] = true }}
 
-	report, err := slow.Send(t.Context(), []string{filepath.Join(dir, "f")}, s.invited(t))
+	report, err := slow.Send(t.Context(), []string{filepath.Join(dir, "f")}, s.invited(t), call)
 	require.NoError(t, err)
 	require.NotEmpty(t, report.Timeline)
 	first := report.Limits[0]
@@ -47,21 +47,21 @@ func TestLimits(t *testing.T) {
 	require.Greater(t, first.Share, 0.5)
 	require.True(t, live[string(diagnose.RateLimit)], "%v", live)
 
-	report, err = slow.Get(t.Context(), []session.URL{s.plain(t, "f")}, t.TempDir()+"/")
+	report, err = slow.Get(t.Context(), []session.URL{s.plain(t, "f")}, t.TempDir()+"/", call)
 	require.NoError(t, err)
 	require.Equal(t, diagnose.RateLimit, report.Limits[0].Limiter, "%+v", report.Limits)
 
-	report, err = newClient(t, home, Options{}).SendStream(t.Context(), &slowReader{5}, s.plain(t, "stream"))
+	report, err = newClient(t, home, Options{}).SendStream(t.Context(), &slowReader{5}, s.plain(t, "stream"), Transfer{})
 	require.NoError(t, err)
 	require.Equal(t, diagnose.Silent, report.Limits[0].Limiter, "%+v", report.Limits)
 }
 
 func TestStrict(t *testing.T) {
 	for strict, want := range map[bool]session.Kind{false: session.KindOther, true: session.KindPartial} {
-		c := &Client{opt: Options{Target: Target{Strict: strict}}}
 		tr := session.NewTracker(session.TrackerOptions{})
 		tr.Event(transfer.Event{Kind: transfer.Warned, Warning: &wire.Warning{What: "owner", Path: "a", Text: "no", Count: 3}})
-		r, err := c.finish(tr, "s", "", &sessionStats{}, nil)
+		j := &job{Client: &Client{}, call: &Transfer{Target: Target{Strict: strict}}, intent: &push{}, tracker: tr, throttle: NewThrottle(0)}
+		r, err := j.outcome(nil)
 		require.Len(t, r.Warnings, 1)
 		require.Equal(t, strict, err != nil)
 		require.Equal(t, want, session.KindOf(err))

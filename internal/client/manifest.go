@@ -20,19 +20,20 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// manifest gathers the digests of the files that are in place, in the form of b3sum. Files whose digest is not known from their
-// transfer, since they were not sent or have holes, are noted in a second file, and read when all else is done: neither does the
-// transfer wait for that, nor does memory follow their number.
+// manifest collects the digests of the files that are in place, in the format of b3sum. The digest
+// of a file that was not sent, or that has holes, is not known from the transfer. Such files are
+// noted in a second file and read at the end, so that neither the transfer waits for that nor
+// memory grows with their number.
 type manifest struct {
-	name  string // of the file when it is complete
-	local place  // nil of a stream
-	exact bool   // local files must still be what was compared: they are the source
+	name  string                                  // of the file when it is complete
+	local func(entry string) (*disk.Tree, string) // where an entry is on this host; nil if nowhere
+	exact bool                                    // local files are the source and must not have changed
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards what follows
 	lines *textFile
 	later *textFile
 	count int64 // files noted in later
-	err   error // sticky, of writing
+	err   error // the first of writing
 }
 
 // textFile is a temporary file with a buffer.
@@ -49,7 +50,7 @@ func newTextFile(dir string) (*textFile, error) {
 	return &textFile{f, bufio.NewWriterSize(f, 64<<10)}, nil
 }
 
-// empty forgets what was written.
+// empty removes what was written.
 func (f *textFile) empty() error {
 	f.buf.Reset(f.File)
 	_, err := f.Seek(0, io.SeekStart)
@@ -61,8 +62,8 @@ func (f *textFile) remove() {
 	_ = os.Remove(f.Name())
 }
 
-// newManifest makes the temporary files beside name. The caller calls discard in any case.
-func newManifest(name string, local place) (*manifest, error) {
+// newManifest creates the temporary files beside name. The caller calls discard in any case.
+func newManifest(name string, local func(string) (*disk.Tree, string)) (*manifest, error) {
 	m := &manifest{name: name, local: local}
 	var err error
 	if m.lines, err = newTextFile(filepath.Dir(name)); err != nil {
@@ -75,7 +76,7 @@ func newManifest(name string, local place) (*manifest, error) {
 	return m, nil
 }
 
-// Restart forgets everything: a new session finds each entry anew.
+// Restart forgets everything, because a new session finds each entry again.
 func (m *manifest) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +84,7 @@ func (m *manifest) Restart() {
 	m.err = errors.Join(m.lines.empty(), m.later.empty())
 }
 
-// Add takes note of a file that is in place.
+// Add notes a file that is in place.
 func (m *manifest) Add(r *session.FileResult, x *wire.Entry) {
 	switch {
 	case x.Kind != wire.File && x.Kind != wire.Hardlink:
@@ -117,9 +118,8 @@ func (m *manifest) unread() int64 {
 	return m.count
 }
 
-var escapeLine = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
-
-// lineLocked writes a line as b3sum does. It does not write bytes that are no UTF-8 either: it could not read them.
+// lineLocked writes a line as b3sum does. Bytes that are not UTF-8 are replaced, because b3sum could
+// not read them.
 func (m *manifest) lineLocked(digest, path string) {
 	path = strings.ToValidUTF8(path, "\ufffd")
 	mark := ""
@@ -131,8 +131,8 @@ func (m *manifest) lineLocked(digest, path string) {
 	}
 }
 
-// finish reads the files whose digests are missing and gives the manifest its name. It tells failed about files that cannot be read
-// or are not what was compared; they are left out.
+// finish reads the files whose digests are missing and gives the manifest its name. It calls failed
+// for files that cannot be read or have changed, and leaves them out.
 func (m *manifest) finish(ctx context.Context, failed func(session.FileResult)) error {
 	if err := m.digestLater(ctx, failed); err != nil {
 		return err
@@ -202,7 +202,7 @@ func nextLater(in *bufio.Reader) (path string, size, modified int64, err error) 
 	if err != nil {
 		return "", 0, 0, err
 	}
-	b := make([]byte, n) // our own file
+	b := make([]byte, n) // n is from our own file
 	if _, err = io.ReadFull(in, b); err == nil {
 		size, err = binary.ReadVarint(in)
 	}
@@ -231,7 +231,7 @@ func (m *manifest) digest(ctx context.Context, path string, size, modified int64
 	return session.HexDigest(d), nil
 }
 
-// discard removes what is temporary.
+// discard removes the temporary files.
 func (m *manifest) discard() {
 	m.lines.remove()
 	m.later.remove()

@@ -1,103 +1,100 @@
 package client
 
 import (
+	"cmp"
 	"context"
-	"iter"
+	"fmt"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/session"
 )
 
-// DefaultMaxStreams bounds the data streams that are opened when their number is automatic.
+// DefaultMaxStreams bounds the data streams of a transfer where their number is automatic.
 const DefaultMaxStreams = 32
 
-// Options of a Client. Zero is automatic for each.
+// Options configure a Client. The zero value of each field means automatic.
 type Options struct {
-	Home       string            // folder of identity, known servers and history; "" is the user's
-	Streams    int               // data streams; 0 is what the path needs
-	MaxStreams int               // bound for that, DefaultMaxStreams if 0
-	Transport  session.Transport // "" is TransportAuto
-	QLog       string            // folder for a log of each QUIC connection; "" is none
-	SockBuf    int               // bytes; a fixed window on both ends, of TCP
-	Congestion string            // congestion control on both ends, such as "bbr"
-	RateLimit  int64             // of payload, bit/s
-	Throttle   *Throttle         // takes the place of RateLimit for what is sent, and may change meanwhile; nil is RateLimit
-	RetryFor   time.Duration     // how long a lost connection is tried again; 0 is not at all
-	Pin        string            // the server's key; "" is what is known of it
-	TLS        TLS               // certificates in the place of keys
-	Compress   string            // "auto" where the path is the limiter, "zstd" always, or "none", which "" is
-	Manifest   string            // file for the digest and path of each file in place, as b3sum prints them; "" is none
+	// Home is the folder of this host's identity, of the servers it knows and of its history. ""
+	// is the user's.
+	Home string
 
-	Source Source // what of the source is sent
-	Target Target // what becomes of it
+	// Streams is the number of data streams; 0 is as many as the path needs, up to MaxStreams.
+	Streams int
+	// MaxStreams bounds that number; 0 is DefaultMaxStreams.
+	MaxStreams int
+	// Transport is TransportAuto if "".
+	Transport session.Transport
+	// QLog is a folder for a log of each QUIC connection; "" is none.
+	QLog string
+	// SockBuf fixes the socket buffers of both ends, in bytes. Only TCP has them.
+	SockBuf int
+	// Congestion is the congestion control of both ends, such as "bbr". Only with TCP.
+	Congestion string
+	// RateLimit bounds the payload of each transfer, in bit/s.
+	RateLimit int64
+	// RetryFor is how long a transfer tries to regain a lost connection; 0 is not at all.
+	RetryFor time.Duration
+	// Compress is "auto" to compress where the path is the limiter, "zstd" to compress always, or
+	// "none", which is the same as "".
+	Compress string
 
-	// Confirm is asked about a server of which nothing is known. nil refuses it.
+	// Pin is the server's key; "" accepts the key that is known of the server.
+	Pin string
+	// TLS names certificates, which take the place of keys.
+	TLS TLS
+
+	// Confirm is asked about a server of which nothing is known. nil rejects such servers.
 	Confirm func(ctx context.Context, server, pin string) (bool, error)
-	// Progress is called a few times a second and once at the end, from one goroutine at a time.
-	Progress func(session.Progress)
-	// File is called for each entry whose outcome is known, from one goroutine at a time: once, but after a lost connection those
-	// of the session before come again.
-	File func(session.FileResult)
-	// Notice is called with one-line messages about what goes on, such as a lost connection.
+	// Notice is called with one-line messages about events such as a lost connection. It may be
+	// called concurrently.
 	Notice func(string)
 }
 
-// Source selects what is sent.
-type Source struct {
-	Rules         []string                 // of gitignore, in order: what they match is left out, the last one that matches counts
-	MaxSize       int64                    // of a file, bytes; 0 is any
-	NewerThan     time.Time                // what was not changed after it is left out, but for folders; the zero Time is any
-	OneFileSystem bool                     // do not enter what is mounted below
-	Files         iter.Seq2[string, error] // only these paths below the one source folder, read anew by each session; nil is all. Not of Get
+// fill sets what is automatic and can be decided without a server, and then checks the options.
+func (o *Options) fill() error {
+	o.Transport = cmp.Or(o.Transport, session.TransportAuto)
+	if o.MaxStreams == 0 {
+		o.MaxStreams = max(DefaultMaxStreams, o.Streams)
+		if o.Transport == session.TransportQUIC {
+			o.MaxStreams = session.MaxStreams // NewReno needs more streams where segments are lost
+		}
+	}
+	if o.Streams < 0 || o.MaxStreams < 1 || o.MaxStreams > session.MaxStreams || o.Streams > o.MaxStreams {
+		return session.Usage("", "%d streams of at most %d: give 1 to %d", o.Streams, o.MaxStreams, session.MaxStreams)
+	}
+	if _, err := session.Coder(o.Compress); err != nil {
+		return session.Usage("choose auto, zstd or none", "%w", err)
+	}
+	return o.fillTransport()
 }
 
-// Target says how the receiver compares and writes.
-type Target struct {
-	Checksum       bool // compare content instead of modification times
-	Update         bool // leave files that are newer at the target
-	Existing       bool // leave what the target does not have
-	IgnoreExisting bool // leave what the target has
-
-	Sync       session.Sync // when files are durable; "" is SyncBatch
-	Readback   bool         // read each file back from the disk before it gets its name
-	NumericIDs bool         // owners by number instead of by name
-	Strict     bool         // what the target cannot hold is a failure, not a warning
-	Delete     bool         // remove what the source does not have, once all else has succeeded
-	MaxDelete  int64        // but nothing if that were more entries; 0 is any number
-	BackupDir  string       // below the target's share or folder: what is removed or replaced goes there; "" is nowhere
-	DryRun     bool         // compare only, and report what would be done
-
-	// Delta says how the target's older version of a file spares sending what the two have in common. "" is DeltaAuto.
-	Delta Delta
-
-	// Snapshot sends into a new folder of this name, a time such as 2026-11-20T020000Z (see SnapshotName) or SnapshotAuto, below that of the
-	// URL. Unchanged files are shared with the newest snapshot there. It is visible when it is complete; until then, the same name goes on
-	// with it. "" is none. Not of Get.
-	Snapshot string
-	// AllowFailed is how many entries may fail, at most MaxAllowFailed, and the snapshot becomes visible without them. That counts for what can't be read,
-	// or changes all the time, at the source, and for names and kinds that the target can't hold. Send then still returns an error of
-	// KindPartial, with a Report that names the snapshot. Without Snapshot it means nothing.
-	AllowFailed int64
+// fillTransport rejects settings that the chosen transport does not have. With TransportAuto, such
+// settings choose the transport.
+func (o *Options) fillTransport() error {
+	onlyTCP := o.SockBuf != 0 || o.Congestion != ""
+	switch o.Transport {
+	case session.TransportTCP:
+	case session.TransportAuto:
+		if onlyTCP {
+			o.Transport = session.TransportTCP
+		}
+	case session.TransportQUIC:
+		if onlyTCP {
+			return session.Usage("leave it out, or choose tcp",
+				"socket buffers and congestion control can be set with TCP only: QUIC has its own")
+		}
+	default:
+		return session.Usage("choose tcp, quic or auto", "there is no transport %q", o.Transport)
+	}
+	return nil
 }
 
-// Delta is a way to find what two versions of a file have in common.
-type Delta string
+// mostStreams is the largest number of data streams of a session.
+func (o *Options) mostStreams() int { return cmp.Or(o.Streams, o.MaxStreams) }
 
-// The ways.
-const (
-	DeltaAuto   Delta = "auto"   // one of the others, by a sample of each file
-	DeltaFixed  Delta = "fixed"  // blocks in their places: images, databases
-	DeltaChunks Delta = "chunks" // chunks that their content delimits, wherever they are: dumps, archives
-	DeltaNone   Delta = "none"   // send all
-)
-
-// Entry is a line of a listing.
-type Entry struct {
-	Path    string
-	Kind    string // "file", "folder", "symlink" or "share"
-	Bytes   int64
-	ModTime time.Time
-	Mode    uint32
-	Link    string
-	Rights  string // of a share, such as "rw", "ro" or "list"
+// notice tells the user about an event.
+func (c *Client) notice(format string, args ...any) {
+	if c.opt.Notice != nil {
+		c.opt.Notice(fmt.Sprintf(format, args...))
+	}
 }

@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -16,29 +15,32 @@ import (
 )
 
 const (
-	// DefaultProbeTime bounds a probe that says nothing else.
+	// DefaultProbeTime is the duration of a probe unless its options say otherwise.
 	DefaultProbeTime = 17 * time.Second
-	// DefaultProbeBytes does, too.
+	// DefaultProbeBytes bounds what a probe moves unless its options say otherwise.
 	DefaultProbeBytes = 16 << 30
-	minProbeTime      = 3 * time.Second
-	maxProbeTime      = time.Minute
-	// smallAfter is how long the handshake of a probe may take until it is tried with packets of smallMTU bytes, which any path carries.
+
+	minProbeTime = 3 * time.Second
+	maxProbeTime = time.Minute
+
+	// smallAfter is how long the handshake of a probe may take before it is tried with packets of
+	// smallMTU bytes, which any path carries.
 	smallAfter = 5 * time.Second
 	smallMTU   = 576
 )
 
-// ProbeOptions say how a path is probed. Zero is automatic for each.
+// ProbeOptions say how a path is probed. The zero value of each field means automatic.
 type ProbeOptions struct {
-	Time    time.Duration // of the whole, DefaultProbeTime if 0
-	Streams int           // of the flows with several
-	Bytes   int64         // to be moved at most, DefaultProbeBytes if 0
-	Stage   func(string)  // told what is under way
+	Time    time.Duration // of the whole probe, DefaultProbeTime if 0
+	Streams int           // of the measurements with several streams
+	Bytes   int64         // moved at most, DefaultProbeBytes if 0
+	Stage   func(string)  // is called with a name when a stage of the probe begins
 }
 
 // ProbeReport is what a probe found.
 type ProbeReport = probe.Report
 
-// Check refuses options that no probe can have.
+// Check rejects options that no probe can have.
 func (o *ProbeOptions) Check() error {
 	switch {
 	case o.Time != 0 && (o.Time < minProbeTime || o.Time > maxProbeTime):
@@ -51,21 +53,22 @@ func (o *ProbeOptions) Check() error {
 	return nil
 }
 
-// Probe measures the path to a server. It touches no files, there or here. The share and path of u don't matter.
+// Probe measures the path to a server. It touches no files at either end. The share and path of u
+// don't matter.
 func (c *Client) Probe(ctx context.Context, u session.URL, opt ProbeOptions) (*ProbeReport, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
 	}
 	opt.Time, opt.Bytes = cmp.Or(opt.Time, DefaultProbeTime), cmp.Or(opt.Bytes, DefaultProbeBytes)
-	s := &clientSession{client: c, url: u, hello: wire.Hello{Intent: wire.Probe}}
-	report, err := s.probe(ctx, opt)
+	p := &probing{dialer: dialer{client: c, url: u, hello: wire.Hello{Intent: wire.Probe}}, opt: opt}
+	report, err := p.run(ctx)
 	if err != nil {
 		return nil, describeProbe(err, serverOf(u))
 	}
 	return report, nil
 }
 
-// describeProbe is describe, where nothing can be resumed.
+// describeProbe is describe without the remedy to resume: a probe cannot be resumed.
 func describeProbe(err error, server string) error {
 	err = describe(err, server)
 	var known *session.Error
@@ -75,68 +78,84 @@ func describeProbe(err error, server string) error {
 	return err
 }
 
-func (s *clientSession) probe(ctx context.Context, opt ProbeOptions) (*ProbeReport, error) {
-	_, _ = rand.Read(s.hello.Session[:])
-	_, _ = rand.Read(s.hello.Secret[:])
-	s.cfg = s.config()
-	defer s.group.Close(session.PartWithin)
-	control, err := s.openSmall(ctx)
+// probing is the intent to measure a path.
+type probing struct {
+	dialer
+	opt ProbeOptions
+}
+
+func (p *probing) run(ctx context.Context) (*ProbeReport, error) {
+	p.prepare(0)
+	defer p.group.Close(session.PartWithin)
+	control, err := p.openSmall(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer control.Close()
 	defer context.AfterFunc(ctx, func() { _ = control.Close() })()
-	_ = control.SetReadDeadline(time.Now().Add(session.DialTimeout))
 	r := wire.NewReader(control, wire.MaxMessage)
-	m, err := r.Next()
+	welcome, err := p.welcome(control, r)
 	if err != nil {
 		return nil, err
 	}
-	welcome, ok := m.(*wire.Welcome)
-	if !ok {
-		refused, ok := m.(*wire.Refuse)
-		if !ok {
-			return nil, wire.Errorf(wire.CodeProtocol, "the server answered with a message of type %d", m.Type())
-		}
-		err := &wire.Error{Code: refused.Code, Text: refused.Text, Remote: true}
-		if refused.Code == wire.CodeProtocol {
-			return nil, &session.Error{Kind: session.KindOther, Err: fmt.Errorf("%s: %w", serverOf(s.url), err), Remedy: "a server of an older version can't be probed: update it"}
-		}
-		return nil, err
-	}
-	s.message(control, welcome)
-
-	// If the server ends the session, it says why.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	_ = control.SetReadDeadline(time.Time{})
 	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		m, err := r.Next()
-		if refused, ok := m.(*wire.Refuse); ok {
-			err = &wire.Error{Code: refused.Code, Text: refused.Text, Remote: true}
-		}
-		cancel(err)
-	}()
+	go func() { defer close(watched); cancel(refusal(r)) }()
 	defer func() { _ = control.Close(); <-watched }()
-	var streams atomic.Uint64
-	dial := func(ctx context.Context, path transport.Path) (probe.Conn, error) {
-		return s.join(ctx, streams.Add(1), path)
-	}
-	report, err := probe.Run(ctx, dial, probe.Options{Time: opt.Time, MTU: s.cfg.Path.MTU, Most: opt.Bytes, Stage: opt.Stage, Streams: func(rtt time.Duration) int {
-		return cmp.Or(opt.Streams, startingStreams(rtt))
-	}})
+	report, err := p.measure(ctx)
 	if err != nil {
 		return nil, err
 	}
-	report.Server, report.Host = serverOf(s.url), wire.Printable(welcome.Host)
+	report.Server, report.Host = serverOf(p.url), wire.Printable(welcome.Host)
 	report.Verdicts = probe.Judge(report) // which names the host
 	report.Choice = choiceFor(report)
 	return report, nil
 }
 
-// startingStreams is with how many streams a transfer begins.
+// welcome waits for the server's answer.
+func (p *probing) welcome(control transport.Conn, r *wire.Reader) (*wire.Welcome, error) {
+	_ = control.SetReadDeadline(time.Now().Add(session.DialTimeout))
+	m, err := r.Next()
+	if err != nil {
+		return nil, err
+	}
+	switch m := m.(type) {
+	case *wire.Welcome:
+		p.admitted(control)
+		return m, control.SetReadDeadline(time.Time{})
+	case *wire.Refuse:
+		err := &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
+		if m.Code == wire.CodeProtocol {
+			return nil, &session.Error{Kind: session.KindOther, Err: fmt.Errorf("%s: %w", serverOf(p.url), err),
+				Remedy: "a server of an older version can't be probed: update it"}
+		}
+		return nil, err
+	}
+	return nil, wire.Errorf(wire.CodeProtocol, "the server answered with a message of type %d", m.Type())
+}
+
+// refusal returns the reason when the server ends a session.
+func refusal(r *wire.Reader) error {
+	m, err := r.Next()
+	if refused, ok := m.(*wire.Refuse); ok {
+		return &wire.Error{Code: refused.Code, Text: refused.Text, Remote: true}
+	}
+	return err
+}
+
+func (p *probing) measure(ctx context.Context) (*ProbeReport, error) {
+	var streams atomic.Uint64
+	dial := func(ctx context.Context, path transport.Path) (probe.Conn, error) {
+		return p.join(ctx, streams.Add(1), path)
+	}
+	return probe.Run(ctx, dial, probe.Options{
+		Time: p.opt.Time, MTU: p.cfg.Path.MTU, Most: p.opt.Bytes, Stage: p.opt.Stage,
+		Streams: func(rtt time.Duration) int { return cmp.Or(p.opt.Streams, startingStreams(rtt)) },
+	})
+}
+
+// startingStreams is the number of streams that a transfer begins with.
 func startingStreams(rtt time.Duration) int {
 	if rtt > 0 && rtt < session.NearRTT {
 		return session.NearStreams
@@ -144,7 +163,7 @@ func startingStreams(rtt time.Duration) int {
 	return session.InitialStreams
 }
 
-// choiceFor is what send would take, by what a probe found: see growth.
+// choiceFor is what send would choose, by what a probe found; see growth in internal/session.
 func choiceFor(r *ProbeReport) (c probe.Choice) {
 	c.Streams = startingStreams(time.Duration(r.Idle.Min * float64(time.Second)))
 	for i := range r.Flows {
@@ -161,25 +180,26 @@ func choiceFor(r *ProbeReport) (c probe.Choice) {
 	return c
 }
 
-// openSmall is open, and if the handshake hangs, as where large segments vanish, it is that with small ones.
-func (s *clientSession) openSmall(ctx context.Context) (transport.Conn, error) {
-	known, err := s.client.knows(s.url)
+// openSmall is open, with small packets where the handshake hangs, for example because large ones
+// vanish.
+func (p *probing) openSmall(ctx context.Context) (transport.Conn, error) {
+	known, err := p.client.knows(p.url)
 	if err != nil {
 		return nil, err
 	}
-	if s.client.opt.Transport == session.TransportAuto {
-		return s.openThrough(ctx)
+	if p.client.opt.Transport == session.TransportAuto {
+		return p.openAnyhow(ctx)
 	}
-	if !known { // a person is asked, who takes time
-		return s.open(ctx)
+	if !known { // the user has to confirm the key, which takes time
+		return p.open(ctx)
 	}
 	first, cancel := context.WithTimeout(ctx, smallAfter)
 	defer cancel()
-	control, err := s.open(first)
+	control, err := p.open(first)
 	var hole *transport.BlackHoleError
 	if err == nil || ctx.Err() != nil || first.Err() == nil && !errors.As(err, &hole) {
 		return control, err
 	}
-	s.cfg.Path.MTU = smallMTU
-	return s.open(ctx)
+	p.cfg.Path.MTU = smallMTU
+	return p.open(ctx)
 }

@@ -13,11 +13,10 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 func TestProbe(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read)
 	defer s.stop()
 	c := newClient(t, t.TempDir(), Options{})
@@ -60,7 +59,7 @@ func TestProbe(t *testing.T) {
 
 // A probe is held to the rates that transfers are held to.
 func TestProbeRate(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	const limit = 40 * 1000 * 1000
 	s := serveWith(t, server.Options{RateLimit: 4 * limit, ClientRateLimit: limit}, identity.Read)
 	defer s.stop()
@@ -74,7 +73,7 @@ func TestProbeRate(t *testing.T) {
 
 // TestProbeAdmission lets only admitted clients probe, and few at a time.
 func TestProbeAdmission(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read)
 	member := newClient(t, t.TempDir(), Options{Pin: s.Pin()})
 	_, err := member.Probe(t.Context(), s.plain(t, ""), ProbeOptions{})
@@ -83,7 +82,7 @@ func TestProbeAdmission(t *testing.T) {
 	require.NoError(t, err)
 
 	begin := func(id byte) (transport.Conn, wire.Message) {
-		x := &clientSession{client: member, url: s.plain(t, ""), hello: wire.Hello{Intent: wire.Probe, Session: [16]byte{id}}, cfg: transport.Config{Identity: member.key}}
+		x := &dialer{client: member, url: s.plain(t, ""), hello: wire.Hello{Intent: wire.Probe, Session: [16]byte{id}}, cfg: transport.Config{Identity: member.key}}
 		conn, err := x.open(t.Context())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/server"
 	"github.com/fxfer/fxfer/internal/session"
@@ -18,12 +17,11 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // QUIC's handshakes of one address wait for each other, as TCP's do.
 func TestQUICTurns(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	const each, n = 500 * time.Millisecond, 3
 	s := serveWith(t, server.Options{Transport: session.TransportQUIC, MaxConnectionsPerAddress: 8, MaxHandshakesPerAddress: int(time.Second / each)}, identity.Read)
 	defer s.stop()
@@ -40,61 +38,71 @@ func TestQUICTurns(t *testing.T) {
 
 // TestQUIC moves a file there and back.
 func TestQUIC(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	source := filepath.Join(t.TempDir(), "f")
 	data := sessiontest.RandomFile(t, source, 9<<20+17)
 	c := newClient(t, t.TempDir(), Options{Transport: session.TransportQUIC})
-	r, err := c.Send(t.Context(), []string{source}, s.invited(t))
+	r, err := c.Send(t.Context(), []string{source}, s.invited(t), Transfer{})
 	require.NoError(t, err)
 	require.Equal(t, session.TransportQUIC, r.Transport)
 	require.Equal(t, r.Streams, r.Connections, "each stream has its own")
 	back := filepath.Join(t.TempDir(), "back")
-	_, err = c.Get(t.Context(), []session.URL{s.plain(t, "f")}, back)
+	_, err = c.Get(t.Context(), []session.URL{s.plain(t, "f")}, back, Transfer{})
 	require.NoError(t, err)
 	got, err := os.ReadFile(back)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(data, got))
 
-	_, err = NewClient(Options{Home: t.TempDir(), Transport: session.TransportQUIC, SockBuf: 1 << 16})
+	_, err = New(Options{Home: t.TempDir(), Transport: session.TransportQUIC, SockBuf: 1 << 16})
 	require.Equal(t, session.KindUsage, session.KindOf(err))
-	_, err = NewClient(Options{Home: t.TempDir(), Transport: "pigeon"})
+	_, err = New(Options{Home: t.TempDir(), Transport: "pigeon"})
 	require.Equal(t, session.KindUsage, session.KindOf(err))
+}
+
+// watchedPull is a pull that keeps its session.
+type watchedPull struct {
+	pull
+	running *transferSession
+}
+
+func (p *watchedPull) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
+	p.running = s
+	return p.pull.engine(s, control, r)
 }
 
 // TestGetTurns: the streams of a get that goes on with another transport end when all that they carry has come, and nothing is sent twice.
 func TestGetTurns(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	home := t.TempDir()
 	source, back := filepath.Join(t.TempDir(), "f"), filepath.Join(t.TempDir(), "back")
 	data := sessiontest.RandomFile(t, source, 48<<20)
-	_, err := newClient(t, home, Options{}).Send(t.Context(), []string{source}, s.invited(t))
+	_, err := newClient(t, home, Options{}).Send(t.Context(), []string{source}, s.invited(t), Transfer{})
 	require.NoError(t, err)
 
 	tree, below, err := openTarget(back)
 	require.NoError(t, err)
 	defer tree.Close()
-	var running *clientSession
+	in := &watchedPull{pull: pull{args: []string{back}, tree: tree, below: below}}
 	var turned, ended bool
-	c := newClient(t, home, Options{Transport: session.TransportTCP, RateLimit: 200e6, Progress: func(p session.Progress) {
+	c := newClient(t, home, Options{Transport: session.TransportTCP, RateLimit: 200e6})
+	call := Transfer{Progress: func(p session.Progress) {
 		switch {
 		case !turned && p.Written > 0:
-			turned = running.turn(t.Context(), choice{session.TransportQUIC, "asked to"})
+			turned = in.running.streams.turn(choice{session.TransportQUIC, "asked to"})
 		case turned && p.BytesDone < p.Bytes:
 			ended = true
-			for _, d := range running.set.Streams() {
+			for _, d := range in.running.set.Streams() {
 				i, _ := d.Info()
 				ended = ended && i.Protocol == transport.QUIC
 			}
 		}
-	}})
+	}}
 	u := s.plain(t, "f")
-	r, err := c.transfer(t.Context(), u, wire.Hello{Intent: wire.Pull, Share: u.Share, Paths: []string{u.Path}}, []string{back},
-		func(string) (*disk.Tree, string) { return tree, below },
-		func(x *clientSession) { x.target, x.path, running = tree, below, x })
+	r, err := c.transfer(t.Context(), u, wire.Hello{Intent: wire.Pull, Share: u.Share, Paths: []string{u.Path}}, in, &call)
 	require.NoError(t, err)
 	require.True(t, turned)
 	require.True(t, ended, "those of TCP end before the transfer does")
@@ -119,7 +127,7 @@ func TestManyQUICClients(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "f")
 	sessiontest.RandomFile(t, source, 1<<20)
 	opt := Options{Transport: session.TransportQUIC, Streams: 1, RetryFor: time.Minute}
-	_, err := newClient(t, home, opt).Send(t.Context(), []string{source}, s.invited(t))
+	_, err := newClient(t, home, opt).Send(t.Context(), []string{source}, s.invited(t), Transfer{})
 	require.NoError(t, err)
 	before := runtime.NumGoroutine()
 	var all sync.WaitGroup
@@ -128,7 +136,7 @@ func TestManyQUICClients(t *testing.T) {
 		to := s.plain(t, fmt.Sprintf("copy%d", i))
 		c := newClient(t, home, opt)
 		all.Go(func() {
-			_, err := c.Send(t.Context(), []string{source}, to)
+			_, err := c.Send(t.Context(), []string{source}, to, Transfer{})
 			errs <- err
 		})
 	}

@@ -52,7 +52,7 @@ func (s *site) plain(t *testing.T, path string) session.URL {
 func newClient(t *testing.T, home string, opt Options) *Client {
 	t.Helper()
 	opt.Home = home
-	c, err := NewClient(opt)
+	c, err := New(opt)
 	require.NoError(t, err)
 	return c
 }

@@ -1,14 +1,9 @@
 package client
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,15 +11,21 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
-	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 	"golang.org/x/sync/errgroup"
 )
+
+// Verification says what is reported while Verify or Scrub runs. Its zero value reports nothing.
+type Verification struct {
+	// Difference is called for each difference, from one goroutine at a time.
+	Difference func(Difference)
+	// Progress is called a few times a second, from one goroutine at a time.
+	Progress func(session.Progress)
+}
 
 // Difference is an entry that is not the same on both sides.
 type Difference struct {
@@ -44,80 +45,76 @@ type Comparison struct {
 	Extra      int64
 	Different  int64
 	Unreadable int64
-	Lacking    int64 // from the beginning, so that is no difference
+	Lacking    int64 // since the snapshot was made, which is no difference
 }
 
-// Verify compares what a server has, by content, with a folder of this host, or with a file in the form of b3sum, which says nothing
-// of anything but files. Modes, times and owners don't count. visit is called for each difference, from one goroutine at a time. If
-// there are any, the Comparison comes with an *Error.
+// differences is the number of entries that are not the same.
+func (s *Comparison) differences() int64 { return s.Missing + s.Extra + s.Different + s.Unreadable }
+
+// Verify compares the content of what a server has below u with a folder of this host, or with a
+// file in the format of b3sum, which lists regular files only. Modes, times and owners don't count.
+// If there are differences, both a Comparison and an *Error of KindPartial are returned.
 //
-// Memory does not follow the number of entries, but for the lines of such a file.
-func (c *Client) Verify(ctx context.Context, u session.URL, against string, visit func(Difference)) (*Comparison, error) {
-	if u.Share == "" {
-		return nil, session.Usage("fxfer ls "+u.Redacted()+" shows the shares", "the URL names no share")
+// Memory does not grow with the number of entries, except for the lines of such a file.
+func (c *Client) Verify(ctx context.Context, u session.URL, against string, call Verification) (*Comparison, error) {
+	if err := needShare(u); err != nil {
+		return nil, err
 	}
-	server := serverOf(u)
-	v := &verifier{visit: visit, sum: Comparison{Server: server}, start: time.Now(), progress: c.opt.Progress}
-	info, err := os.Stat(against)
-	switch {
-	case err != nil:
-	case info.IsDir():
-		if v.tree, err = disk.Open(against); err == nil {
-			defer v.tree.Close()
-		}
-	default:
-		v.manifest, err = readManifest(against)
-	}
-	if err != nil {
+	v := verifier{findings: newFindings(u, call)}
+	if err := v.open(against); err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
-	s := &clientSession{client: c, url: u, hello: wire.Hello{Intent: wire.Verify, Share: u.Share, Paths: []string{u.Path}}}
-	err = v.run(ctx, s)
-	v.sum.Duration = time.Since(v.start)
-	n := v.sum.Missing + v.sum.Extra + v.sum.Different + v.sum.Unreadable
-	if err == nil && n > 0 {
+	if v.tree != nil {
+		defer v.tree.Close()
+	}
+	err := v.run(ctx, c, u)
+	sum := v.done()
+	if n := sum.differences(); err == nil && n > 0 {
 		err = &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("%d entries are not the same", n)}
 	}
-	return &v.sum, describe(err, server)
+	return sum, describe(err, sum.Server)
 }
 
-// verifier is the client's side of a Verify.
+// verifier is the intent to compare what a server has with a folder or a list of digests here.
 type verifier struct {
-	tree     *disk.Tree          // what is compared with, or
-	manifest map[string][32]byte // what of it the server has not shown yet
-	start    time.Time
-	progress func(session.Progress)
+	tree     *disk.Tree          // what is compared with, or nil for
+	manifest map[string][32]byte // the files that the server has not shown yet; guarded by findings.mu
 
+	// The goroutine that reads messages uses these.
 	next  uint64 // number of the next entry
 	batch []compared
 	first uint64 // number of the first in batch
 
-	mu    sync.Mutex
-	visit func(Difference)
-	sum   Comparison
-	shown time.Time // when progress was
+	findings
 }
 
 // compared is an entry of the server.
 type compared struct {
 	entry  wire.Entry
 	digest *[32]byte
-	fault  string // why there is none
+	fault  string // why there is no digest
 }
 
-func (v *verifier) run(ctx context.Context, s *clientSession) error {
-	_, _ = rand.Read(s.hello.Session[:]) // never fails
-	_, _ = rand.Read(s.hello.Secret[:])
-	s.cfg = s.config()
-	defer s.group.Close(session.PartWithin)
-	conn, err := s.openThrough(ctx)
+// open opens what is compared with.
+func (v *verifier) open(against string) error {
+	info, err := os.Stat(against)
+	switch {
+	case err != nil:
+	case info.IsDir():
+		v.tree, err = disk.Open(against)
+	default:
+		v.manifest, err = readManifest(against)
+	}
+	return err
+}
+
+func (v *verifier) run(ctx context.Context, c *Client, u session.URL) error {
+	x, err := c.begin(ctx, u, wire.Hello{Intent: wire.Verify, Share: u.Share, Paths: []string{u.Path}})
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	r := wire.NewReader(conn, wire.MaxMessage)
-	if err := v.compareAll(ctx, s, conn, r); err != nil {
+	defer x.close()
+	if err := v.compareAll(ctx, x); err != nil {
 		return interrupted(ctx, err)
 	}
 	if v.tree == nil {
@@ -126,25 +123,17 @@ func (v *verifier) run(ctx context.Context, s *clientSession) error {
 		}
 		return nil
 	}
-	return interrupted(ctx, v.findMissing(ctx, conn, r))
+	return interrupted(ctx, v.findMissing(ctx, x))
 }
 
-// interrupted puts the end of ctx in the place of what it caused.
-func interrupted(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// compareAll reads what the server has, and compares with as many workers as there are cores.
-func (v *verifier) compareAll(ctx context.Context, s *clientSession, conn transport.Conn, r *wire.Reader) error {
+// compareAll reads what the server has, and compares it with as many workers as there are cores.
+func (v *verifier) compareAll(ctx context.Context, x *exchange) error {
 	group, ctx := errgroup.WithContext(ctx)
 	work := make(chan compared, session.VerifyAhead)
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() error {
-			for x := range work {
-				if err := v.compare(ctx, &x); err != nil {
+			for entry := range work {
+				if err := v.compare(ctx, &entry); err != nil {
 					return err
 				}
 			}
@@ -153,49 +142,39 @@ func (v *verifier) compareAll(ctx context.Context, s *clientSession, conn transp
 	}
 	group.Go(func() error {
 		defer close(work)
-		for {
-			m, err := nextMessage(conn, r)
-			if err != nil {
-				return err
-			}
-			end, err := v.take(m)
-			if err != nil {
-				return err
-			}
-			if _, next := m.(*wire.Entries); next || end {
-				if err := v.hand(ctx, work); err != nil {
-					return err
-				}
-			}
-			switch m := m.(type) {
-			case *wire.Entries:
-				v.begin(m)
-			case *wire.Welcome:
-				s.message(conn, m)
-			}
-			if end {
-				return nil
-			}
-		}
+		return v.readAll(ctx, x, work)
 	})
 	return group.Wait()
 }
 
-func nextMessage(conn transport.Conn, r *wire.Reader) (wire.Message, error) {
-	if err := conn.SetReadDeadline(time.Now().Add(session.DialTimeout)); err != nil {
-		return nil, err
+// readAll reads batches of entries, each followed by the digests of its files, and gives them to
+// the workers.
+func (v *verifier) readAll(ctx context.Context, x *exchange, work chan<- compared) error {
+	for {
+		m, err := x.next()
+		if err != nil {
+			return err
+		}
+		end, err := v.take(m)
+		if err != nil {
+			return err
+		}
+		entries, next := m.(*wire.Entries)
+		if next || end {
+			if err := v.handOver(ctx, work); err != nil {
+				return err
+			}
+		}
+		if end {
+			return nil
+		}
+		if next {
+			v.begin(entries)
+		}
 	}
-	m, err := r.Next()
-	if err != nil {
-		return nil, err
-	}
-	if refused, ok := m.(*wire.Refuse); ok {
-		return nil, &wire.Error{Code: refused.Code, Text: refused.Text, Remote: true}
-	}
-	return m, nil
 }
 
-// begin gathers a batch of entries.
+// begin begins a batch of entries.
 func (v *verifier) begin(m *wire.Entries) {
 	v.first = m.First
 	for i := range m.Entries {
@@ -204,7 +183,7 @@ func (v *verifier) begin(m *wire.Entries) {
 	v.next += uint64(len(m.Entries))
 }
 
-// take adds what a message says of the present batch, and tells whether it was the last.
+// take adds what a message says about the present batch. It tells whether the batch was the last.
 func (v *verifier) take(m wire.Message) (end bool, err error) {
 	switch m := m.(type) {
 	case *wire.Entries:
@@ -239,8 +218,8 @@ func (v *verifier) entry(index uint64) *compared {
 	return &v.batch[index-v.first]
 }
 
-// hand gives the batch to the workers.
-func (v *verifier) hand(ctx context.Context, work chan<- compared) error {
+// handOver gives the batch to the workers.
+func (v *verifier) handOver(ctx context.Context, work chan<- compared) error {
 	for _, x := range v.batch {
 		select {
 		case work <- x:
@@ -282,7 +261,7 @@ func (v *verifier) compare(ctx context.Context, x *compared) error {
 	return nil
 }
 
-// judge finds nothing, "", of an entry that is the same.
+// judge compares an entry. The finding is "" if it is the same.
 func (v *verifier) judge(ctx context.Context, x *compared) (session.Finding, string) {
 	if v.tree == nil {
 		return v.listed(x)
@@ -290,7 +269,7 @@ func (v *verifier) judge(ctx context.Context, x *compared) (session.Finding, str
 	return v.local(ctx, x)
 }
 
-// listed compares an entry with the manifest, in which names that are no UTF-8 stand as b3sum writes them.
+// listed compares an entry with the manifest. b3sum replaces what is not UTF-8 in names.
 func (v *verifier) listed(x *compared) (session.Finding, string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -347,40 +326,7 @@ func (v *verifier) local(ctx context.Context, x *compared) (session.Finding, str
 	return "", ""
 }
 
-// found tells of a difference.
-func (v *verifier) found(p string, f session.Finding, detail string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	switch f {
-	case session.Missing:
-		v.sum.Missing++
-	case session.Extra:
-		v.sum.Extra++
-	case session.Different:
-		v.sum.Different++
-	case session.Unreadable:
-		v.sum.Unreadable++
-	case session.Lacking:
-		v.sum.Lacking++
-	}
-	if v.visit != nil {
-		v.visit(Difference{Path: p, Finding: f, Detail: detail})
-	}
-}
-
-// show reports progress now and then.
-func (v *verifier) show() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if now := time.Now(); v.progress != nil && now.Sub(v.shown) >= session.ReportEvery {
-		v.shown = now
-		elapsed := now.Sub(v.start)
-		v.progress(session.Progress{Elapsed: elapsed, Walking: true, Files: v.sum.Files, FilesDone: v.sum.Files, Bytes: v.sum.Bytes, BytesDone: v.sum.Bytes,
-			Goodput: float64(v.sum.Bytes) * 8 / elapsed.Seconds()})
-	}
-}
-
-// question is a Folder that the server has not answered.
+// question is a Folder message that the server has not answered.
 type question struct {
 	path  string
 	names []string
@@ -389,17 +335,17 @@ type question struct {
 // maxQuestions bounds them.
 const maxQuestions = 64
 
-// findMissing walks the folder and asks the server what of it is not there.
-func (v *verifier) findMissing(ctx context.Context, conn transport.Conn, r *wire.Reader) error {
+// findMissing walks the folder and asks the server which entries of it are missing there.
+func (v *verifier) findMissing(ctx context.Context, x *exchange) error {
 	group, ctx := errgroup.WithContext(ctx)
 	asked := make(chan question, maxQuestions-2) // one is being asked and one being answered
 	group.Go(func() error {
 		defer close(asked)
-		return v.ask(ctx, conn, asked)
+		return v.ask(ctx, x, asked)
 	})
 	group.Go(func() error {
 		for q := range asked {
-			if err := v.hear(conn, r, q); err != nil {
+			if err := v.hear(x, q); err != nil {
 				return err
 			}
 		}
@@ -409,7 +355,7 @@ func (v *verifier) findMissing(ctx context.Context, conn transport.Conn, r *wire
 }
 
 // ask sends a question for each folder, several for one of many names.
-func (v *verifier) ask(ctx context.Context, conn transport.Conn, asked chan<- question) error {
+func (v *verifier) ask(ctx context.Context, x *exchange, asked chan<- question) error {
 	todo := []string{"."}
 	for len(todo) > 0 {
 		folder := todo[len(todo)-1]
@@ -420,7 +366,7 @@ func (v *verifier) ask(ctx context.Context, conn transport.Conn, asked chan<- qu
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			if _, err := conn.Write(wire.Append(nil, &wire.Folder{Path: folder, Names: names})); err != nil {
+			if err := x.send(&wire.Folder{Path: folder, Names: names}); err != nil {
 				return err
 			}
 			for i, name := range names {
@@ -440,10 +386,10 @@ func (v *verifier) ask(ctx context.Context, conn transport.Conn, asked chan<- qu
 	return nil
 }
 
-// hear takes the answer to a question.
-func (v *verifier) hear(conn transport.Conn, r *wire.Reader, q question) error {
+// hear reads the answer to a question.
+func (v *verifier) hear(x *exchange, q question) error {
 	for {
-		m, err := nextMessage(conn, r)
+		m, err := x.next()
 		if err != nil {
 			return err
 		}
@@ -459,75 +405,4 @@ func (v *verifier) hear(conn transport.Conn, r *wire.Reader, q question) error {
 		}
 		return nil
 	}
-}
-
-// maxManifestLine bounds a line of a manifest: a digest, and a path all of whose bytes are escaped.
-const maxManifestLine = 64 + 3 + 2*4096
-
-// readManifest reads a file in the form of b3sum.
-func readManifest(name string) (map[string][32]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	files := make(map[string][32]byte)
-	in := bufio.NewReaderSize(f, maxManifestLine+1)
-	for number := 1; ; number++ {
-		line, err := in.ReadSlice('\n')
-		if errors.Is(err, io.EOF) && len(line) == 0 {
-			return files, nil
-		}
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		p, digest, ok := parseManifestLine(bytes.TrimSuffix(line, []byte{'\n'}))
-		if !ok || errors.Is(err, bufio.ErrBufferFull) {
-			return nil, fmt.Errorf("%s:%d: neither a folder nor a list as of b3sum: expected a digest, two spaces and a path", name, number)
-		}
-		files[p] = digest
-	}
-}
-
-// parseManifestLine reads a digest and a path. A backslash before the digest says that the path is escaped.
-func parseManifestLine(line []byte) (p string, digest [32]byte, ok bool) {
-	line, escaped := bytes.CutPrefix(line, []byte{'\\'})
-	sum, name, found := bytes.Cut(line, []byte("  "))
-	if !found || len(sum) != 64 || len(name) == 0 {
-		return "", digest, false
-	}
-	if _, err := hex.Decode(digest[:], sum); err != nil {
-		return "", digest, false
-	}
-	p = string(name)
-	if escaped {
-		if p, ok = unescapeLine(p); !ok {
-			return "", digest, false
-		}
-	}
-	return path.Clean(p), digest, true
-}
-
-// unescapeLine undoes what b3sum does to a backslash, a newline and, in later versions, a carriage return.
-func unescapeLine(s string) (string, bool) {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c == '\\' {
-			if i++; i == len(s) {
-				return "", false
-			}
-			switch s[i] {
-			case '\\':
-			case 'n':
-				c = '\n'
-			case 'r':
-				c = '\r'
-			default:
-				return "", false
-			}
-		}
-		b.WriteByte(c)
-	}
-	return b.String(), true
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // TestVerifyHostile has a server that breaks the protocol, or names what is not below the folder.
@@ -39,7 +38,7 @@ func TestVerifyHostile(t *testing.T) {
 	require.NoError(t, err)
 	defer tree.Close()
 	var found []Difference
-	v = &verifier{tree: tree, visit: func(d Difference) { found = append(found, d) }}
+	v = &verifier{tree: tree, findings: findings{call: Verification{Difference: func(d Difference) { found = append(found, d) }}}}
 	for _, path := range []string{"../" + filepath.Base(outside) + "/secret", "link/secret", "/etc/passwd", "", "a\x00"} {
 		require.NoError(t, v.compare(t.Context(), &compared{entry: wire.Entry{Kind: wire.File, Path: path, Size: 1}, digest: new([32]byte)}))
 	}
@@ -51,7 +50,7 @@ func TestVerifyHostile(t *testing.T) {
 
 // TestVerifyWide compares more names and failures than fit a message.
 func TestVerifyWide(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	here := t.TempDir()
@@ -67,13 +66,13 @@ func TestVerifyWide(t *testing.T) {
 	u := s.invited(t)
 	count := map[session.Finding]int{}
 	c := newClient(t, t.TempDir(), Options{})
-	sum, err := c.Verify(t.Context(), u, here, func(d Difference) { count[d.Finding]++ })
+	sum, err := c.Verify(t.Context(), u, here, Verification{Difference: func(d Difference) { count[d.Finding]++ }})
 	require.Equal(t, session.KindPartial, session.KindOf(err), "%v", err)
 	require.Equal(t, map[session.Finding]int{session.Missing: 6, session.Extra: 6}, count)
 	require.Equal(t, []int64{2994, 2988, 6, 6, 0, 0}, []int64{sum.Files, sum.Same, sum.Missing, sum.Extra, sum.Different, sum.Unreadable})
 
-	_, err = c.Verify(t.Context(), s.plain(t, "none"), here, nil)
+	_, err = c.Verify(t.Context(), s.plain(t, "none"), here, Verification{})
 	require.Equal(t, session.KindRemoteDisk, session.KindOf(err), "%v", err)
-	_, err = c.Verify(t.Context(), s.plain(t, ""), filepath.Join(here, "none"), nil)
+	_, err = c.Verify(t.Context(), s.plain(t, ""), filepath.Join(here, "none"), Verification{})
 	require.Equal(t, session.KindLocalDisk, session.KindOf(err))
 }

@@ -1,9 +1,9 @@
-// Package digest computes BLAKE3 digests of files block by block. A Hasher digests one block to its node
-// of the file's tree; a Tree combines the nodes of all blocks, in any order, into the digest that b3sum
-// prints for the file.
+// Package digest computes BLAKE3 digests of files block by block. A Hasher digests one block to its
+// node of the file's tree; a Tree combines the nodes of all blocks, in any order, into the digest
+// that b3sum prints for the file.
 //
-// Where the processor has AVX-512, a Hasher uses code of its own that digests 16 chunks, or 16 parents,
-// at a time. Elsewhere lukechampine.com/blake3/guts does the work.
+// Where the processor has AVX-512, a Hasher uses code of its own that digests 16 chunks, or 16
+// parents, at a time. Elsewhere lukechampine.com/blake3/guts does the work.
 //
 // A chunk is BLAKE3's leaf of 1 KiB, a group is 16 chunks. Sections refer to the BLAKE3 paper.
 package digest
@@ -21,20 +21,21 @@ const (
 	levels      = 7
 )
 
-// vector holds the chaining values of 16 neighbouring nodes of the same height. v[i] is word i of each.
+// vector holds the chaining values of 16 neighbouring nodes of the same height. v[i] is word i of
+// each.
 type vector [8][groupChunks]uint32
 
-// Hasher digests one block piece by piece, so that each piece is digested while it is still in the cache.
-// Call Reset before the first use and before each further block. A Hasher does not allocate, and is not
-// safe for concurrent use.
+// Hasher digests one block piece by piece, so that each piece is digested while it is still in the
+// cache. Call Reset before the first use and before each further block. A Hasher does not allocate,
+// and is not safe for concurrent use.
 type Hasher struct {
 	counter uint64 // of the next chunk, within the whole file
 	wide    bool   // vectors is in use, otherwise nodes
 
 	// groups counts the groups so far. Subtrees join like the digits of a binary counter carry: two
-	// neighbouring subtrees of 2^n groups become one of 2^(n+1). So bit n is set while a subtree of 2^n
-	// groups waits for its right neighbour. A subtree in vectors is 16 nodes: the four levels of parents
-	// above them come last, so that all levels below are digested 16 parents at a time.
+	// neighbouring subtrees of 2^n groups become one of 2^(n+1). So bit n is set while a subtree of
+	// 2^n groups waits for its right neighbour. A subtree in vectors is 16 nodes: the four levels
+	// of parents above them come last, so that all levels below are digested 16 parents at a time.
 	groups  uint
 	vectors [levels]vector
 	nodes   [levels]guts.Node
@@ -44,8 +45,8 @@ type Hasher struct {
 	buf    [GroupSize]byte // the bytes of tail, for code that reads whole groups
 }
 
-// Reset starts a block whose first byte is at offset off of the file. All blocks of a file but the last
-// have the same size: a power of two from GroupSize to MaxBlock. off is a multiple of it.
+// Reset starts a block whose first byte is at offset off of the file. All blocks of a file but the
+// last have the same size: a power of two from GroupSize to MaxBlock. off is a multiple of it.
 func (h *Hasher) Reset(off int64) { h.reset(off, haveVector) }
 
 func (h *Hasher) reset(off int64, wide bool) {
@@ -55,8 +56,8 @@ func (h *Hasher) reset(off int64, wide bool) {
 	h.ragged = false
 }
 
-// Write digests the block's next piece, which needs no alignment in memory. The length of all pieces but
-// the last is a multiple of GroupSize.
+// Write digests the block's next piece, which needs no alignment in memory. The length of all
+// pieces but the last is a multiple of GroupSize.
 func (h *Hasher) Write(p []byte) {
 	for ; len(p) >= GroupSize; p = p[GroupSize:] {
 		if h.wide {
@@ -111,13 +112,14 @@ func (h *Hasher) last(p []byte) guts.Node {
 	return v.fold(chunks)
 }
 
-// Sum returns the top node of what was written since Reset. If the block is its whole file, Root turns
-// the node into the file's digest. Sum changes nothing.
+// Sum returns the top node of what was written since Reset. If the block is its whole file, Root
+// turns the node into the file's digest. Sum changes nothing.
 func (h *Hasher) Sum() Node {
 	if h.groups == 0 && !h.ragged {
 		return guts.CompressChunk(nil, &guts.IV, h.counter, 0)
 	}
-	// A left subtree is the largest complete one that leaves something for the right one (section 2.1).
+	// A left subtree is the largest complete one that leaves something for the right one (section
+	// 2.1).
 	n, some := h.tail, h.ragged
 	for level := 0; h.groups>>level != 0; level++ {
 		if h.groups>>level&1 == 0 {

@@ -29,9 +29,9 @@ func Empty() [32]byte {
 	return Root(guts.CompressChunk(nil, &guts.IV, 0, 0))
 }
 
-// Tree combines the nodes of a file's blocks into the digest of the whole file. The blocks may come in
-// any order. Its memory follows the number of gaps between the blocks, not the size of the file. The
-// zero value is empty. A Tree is not safe for concurrent use.
+// Tree combines the nodes of a file's blocks into the digest of the whole file. The blocks may come
+// in any order. Its memory follows the number of gaps between the blocks, not the size of the file.
+// The zero value is empty. A Tree is not safe for concurrent use.
 type Tree struct {
 	nodes map[position]Node
 	count int64 // blocks added
@@ -114,8 +114,9 @@ func (t *Tree) Root(blocks int64) ([32]byte, bool) {
 	if blocks == 0 {
 		return Empty(), true
 	}
-	// The largest complete subtree is on the left, then the largest one of the rest, and so on (section
-	// 2.1): one subtree for each binary digit of the number of blocks. Fold them from the right.
+	// The largest complete subtree is on the left, then the largest one of the rest, and so on
+	// (section 2.1): one subtree for each binary digit of the number of blocks. Fold them from the
+	// right.
 	var n Node
 	for rest := blocks; rest > 0; rest &= rest - 1 {
 		level := bits.TrailingZeros64(uint64(rest))

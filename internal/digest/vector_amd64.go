@@ -7,14 +7,14 @@ import "golang.org/x/sys/cpu"
 // haveVector reports whether the processor and the operating system support chunks16 and parents16.
 var haveVector = cpu.X86.HasAVX512F
 
-// chunks16 digests 16 chunks. The first one has the given counter, which is a multiple of 16. It reads
-// nothing outside p.
+// chunks16 digests 16 chunks. The first one has the given counter, which is a multiple of 16. It
+// reads nothing outside p.
 //
 //go:noescape
 func chunks16(cvs *vector, p *[GroupSize]byte, counter uint64)
 
-// parents16 digests the 16 parents of 32 nodes: those of left, then those of right. All three vectors may
-// be the same.
+// parents16 digests the 16 parents of 32 nodes: those of left, then those of right. All three
+// vectors may be the same.
 //
 //go:noescape
 func parents16(cvs, left, right *vector)

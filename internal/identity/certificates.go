@@ -19,19 +19,24 @@ import (
 )
 
 const (
-	// maxPath bounds the certificates that a peer presents. What it costs to look for a way from the first to a CA grows with their factorial.
+	// maxPath bounds the certificates that a peer presents. The cost of finding a way from the
+	// first one to a CA grows with their factorial.
 	maxPath = 4
-	// maxPathBytes bounds them, too: quic-go takes 16 KiB of a handshake at each level (MaxCryptoStreamOffset), which leaves room for a signature and extensions.
+	// maxPathBytes bounds their size. quic-go takes 16 KiB of a handshake at each level
+	// (MaxCryptoStreamOffset). The rest is for a signature and extensions.
 	maxPathBytes = 14 << 10
 
 	minRSA = 2048 // bits
 )
 
-// KeyPair is a certificate with its private key, in files that are read again when they have changed. Its methods may be called concurrently.
+// KeyPair is a certificate with its private key. It reads the files again when they change. Its
+// methods are safe for concurrent use.
 type KeyPair struct{ files *watched[*tls.Certificate] }
 
-// OpenKeyPair reads a certificate and those of intermediate CAs behind it, and its private key, Ed25519, ECDSA or RSA; both PEM. tell is called later
-// with nil when they have been renewed, and with an error when what they hold now can't be used, so that the ones before remain.
+// OpenKeyPair reads a certificate, those of intermediate CAs behind it, and its private key:
+// Ed25519, ECDSA or RSA. Both files are PEM. Later it calls tell with nil when the files were
+// renewed, and with an error when their new content cannot be used and the previous pair stays in
+// use.
 func OpenKeyPair(cert, key string, tell func(error)) (*KeyPair, error) {
 	files, err := watch([]string{cert, key}, func(texts [][]byte) (*tls.Certificate, error) {
 		return parseKeyPair(cert, texts[0], key, texts[1])
@@ -42,10 +47,10 @@ func OpenKeyPair(cert, key string, tell func(error)) (*KeyPair, error) {
 	return &KeyPair{files}, nil
 }
 
-// Certificate returns the pair, with Leaf. It must not be changed.
+// Certificate returns the pair, with Leaf. The caller must not change it.
 func (k *KeyPair) Certificate() *tls.Certificate { return k.files.get() }
 
-// Renew reads the files now, if they have changed.
+// Renew reads the files now, if they changed.
 func (k *KeyPair) Renew() { k.files.look() }
 
 func parseKeyPair(certPath string, cert []byte, keyPath string, key []byte) (*tls.Certificate, error) {
@@ -58,10 +63,10 @@ func parseKeyPair(certPath string, cert []byte, keyPath string, key []byte) (*tl
 		size += len(c.Raw)
 	}
 	if len(chain) > maxPath || size > maxPathBytes {
-		return nil, fmt.Errorf("%s has %d certificates of %d bytes: a handshake has room for %d of %d bytes; the root's can be left out", certPath, len(chain), size, maxPath, maxPathBytes)
+		return nil, fmt.Errorf("%s has %d certificates of %d bytes: a handshake has room for %d of %d bytes; leave out the root's", certPath, len(chain), size, maxPath, maxPathBytes)
 	}
 	if bytes.Contains(key, []byte("ENCRYPTED")) {
-		return nil, fmt.Errorf("%s is encrypted: nobody is there to ask for its password", keyPath)
+		return nil, fmt.Errorf("%s is encrypted, and fxfer cannot ask for its password", keyPath)
 	}
 	if block, _ := pem.Decode(key); block == nil {
 		return nil, fmt.Errorf("%s has no PEM block", keyPath)
@@ -85,7 +90,7 @@ func parseKeyPair(certPath string, cert []byte, keyPath string, key []byte) (*tl
 	return &pair, nil
 }
 
-// parseCertificates reads one PEM block CERTIFICATE or more; others are left out.
+// parseCertificates reads one or more PEM blocks CERTIFICATE, and skips other blocks.
 func parseCertificates(path string, text []byte) (all []*x509.Certificate, err error) {
 	for rest := text; ; {
 		var block *pem.Block
@@ -107,22 +112,22 @@ func parseCertificates(path string, text []byte) (all []*x509.Certificate, err e
 	return all, nil
 }
 
-// SystemCA in the place of a file is the CAs that the system trusts.
+// SystemCA means the CAs that the system trusts. It stands in place of a file name.
 const SystemCA = "system"
 
-// Authorities are CAs that are trusted, and what they have revoked, in files that are read again when they have changed. Their methods may be
-// called concurrently.
+// Authorities are trusted CAs and their revocation lists. They read the files again when they
+// change. Their methods are safe for concurrent use.
 type Authorities struct{ files *watched[*Vouchers] }
 
-// Vouchers are Authorities at a moment.
+// Vouchers are Authorities as they were at one moment.
 type Vouchers struct {
 	roots   *x509.CertPool
 	lists   []*revocations
-	revokes bool // lists count
+	revokes bool // revocation lists are required
 }
 
-// OpenAuthorities reads certificates of CAs, PEM, or takes those of the system, and the revocation lists in crl, PEM or DER, unless that is "". tell is
-// as of OpenKeyPair.
+// OpenAuthorities reads certificates of CAs (PEM), or uses those of the system. It reads the
+// revocation lists in crl (PEM or DER), unless that is "". It calls tell like OpenKeyPair.
 func OpenAuthorities(ca, crl string, tell func(error)) (*Authorities, error) {
 	var paths []string
 	if ca != SystemCA {
@@ -138,10 +143,10 @@ func OpenAuthorities(ca, crl string, tell func(error)) (*Authorities, error) {
 	return &Authorities{files}, nil
 }
 
-// Now returns the present ones: another pointer when they have changed.
+// Now returns the present CAs and lists. The pointer is another one after they changed.
 func (a *Authorities) Now() *Vouchers { return a.files.get() }
 
-// Renew reads the files now, if they have changed.
+// Renew reads the files now, if they changed.
 func (a *Authorities) Renew() { a.files.look() }
 
 func parseAuthorities(ca, crl string, texts [][]byte) (*Vouchers, error) {
@@ -167,7 +172,7 @@ func parseAuthorities(ca, crl string, texts [][]byte) (*Vouchers, error) {
 	return v, err
 }
 
-// CertificateError says why a certificate is not accepted.
+// CertificateError says why a certificate is rejected.
 type CertificateError struct {
 	Problem string // what the certificate is or does, such as "has expired"
 	Remedy  string
@@ -175,11 +180,13 @@ type CertificateError struct {
 
 func (e *CertificateError) Error() string { return "the certificate " + e.Problem }
 
-// Hint says what to do about it.
+// Hint says how to repair it.
 func (e *CertificateError) Hint() string { return e.Remedy }
 
-// Check looks for a way from a chain that a peer has presented, leaf first, to one of the CAs, and returns it. The leaf must be for use and, unless host
-// is "", for that DNS name or address. All must be valid at a time, and nothing may be revoked now. Errors are *CertificateError.
+// Check finds a way from a chain that a peer presented, leaf first, to one of the CAs, and returns
+// that way. The leaf must be for use and, unless host is "", for that DNS name or address. All
+// certificates must be valid at the given time, and none may be revoked. Errors are
+// *CertificateError.
 func (v *Vouchers) Check(chain []*x509.Certificate, use x509.ExtKeyUsage, host string, at time.Time) ([]*x509.Certificate, error) {
 	if len(chain) == 0 || len(chain) > maxPath {
 		return nil, &CertificateError{fmt.Sprintf("comes with %d others, more than %d", len(chain)-1, maxPath-1), "only those of intermediate CAs belong behind it"}
@@ -207,10 +214,10 @@ func (v *Vouchers) Check(chain []*x509.Certificate, use x509.ExtKeyUsage, host s
 	return nil, first
 }
 
-// when is how times of certificates are shown.
+// when is the layout in which errors show times of certificates.
 const when = "2006-01-02 15:04 MST"
 
-// explain says what is wrong with a certificate, in words for people.
+// explain says in words for people why a certificate is rejected.
 func explain(err error, chain []*x509.Certificate, use x509.ExtKeyUsage, at time.Time) *CertificateError {
 	leaf := chain[0]
 	var invalid x509.CertificateInvalidError
@@ -221,18 +228,18 @@ func explain(err error, chain []*x509.Certificate, use x509.ExtKeyUsage, at time
 		c := cmp.Or(invalid.Cert, leaf)
 		whose := ""
 		if !c.Equal(leaf) {
-			whose = fmt.Sprintf("is signed by %q, whose own ", c.Subject)
+			whose = fmt.Sprintf("is signed by %q, whose certificate ", c.Subject)
 		}
 		if at.Before(c.NotBefore) {
 			return &CertificateError{whose + "is not valid before " + c.NotBefore.UTC().Format(when), "is a clock wrong?"}
 		}
-		return &CertificateError{whose + "has expired on " + c.NotAfter.UTC().Format(when), "renew it"}
+		return &CertificateError{whose + "expired on " + c.NotAfter.UTC().Format(when), "renew it"}
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
 		of, name := "clients", "clientAuth"
 		if use == x509.ExtKeyUsageServerAuth {
 			of, name = "servers", "serverAuth"
 		}
-		return &CertificateError{"is not for " + of + ": its extended key usage lacks " + name, "have one issued with " + name}
+		return &CertificateError{"is not for " + of + ": its extended key usage lacks " + name, "ask the CA for one with " + name}
 	case errors.As(err, &host):
 		names := slices.Clone(leaf.DNSNames)
 		for _, ip := range leaf.IPAddresses {
@@ -242,13 +249,13 @@ func explain(err error, chain []*x509.Certificate, use x509.ExtKeyUsage, at time
 			names = append(names[:7], "…")
 		}
 		if len(names) == 0 {
-			return &CertificateError{"is for no DNS name and no address, but expected for " + host.Host, "have one issued with subject alternative names"}
+			return &CertificateError{"names no DNS name and no address, but has to name " + host.Host, "ask the CA for one with subject alternative names"}
 		}
-		return &CertificateError{"is for " + strings.Join(names, ", ") + ", not for " + host.Host, "use one of these names, or have one issued for this"}
+		return &CertificateError{"is for " + strings.Join(names, ", ") + ", not for " + host.Host, "use one of these names, or ask the CA for a certificate with this one"}
 	case errors.As(err, &unknown):
-		remedy := "trust the CA that has signed it, or let the certificates of intermediate CAs be sent with it"
+		remedy := "trust the CA that signed it, or send the certificates of intermediate CAs with it"
 		if bytes.Equal(leaf.RawSubject, leaf.RawIssuer) {
-			return &CertificateError{"is signed by itself, and not trusted here", "trust the certificate itself, or have a CA sign it"}
+			return &CertificateError{"signed itself and is not trusted here", "trust the certificate itself, or have a CA sign it"}
 		}
 		return &CertificateError{fmt.Sprintf("is signed by %q, which leads to no CA that is trusted here", leaf.Issuer), remedy}
 	}

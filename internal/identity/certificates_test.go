@@ -58,12 +58,12 @@ func TestCheck(t *testing.T) {
 		"client":             {client.Chain(), anyClient, "", ""},
 		"other host":         {leaf.Chain(), server, "example.org", "is for localhost, 127.0.0.1, not for example.org"},
 		"other address":      {leaf.Chain(), server, "127.0.0.2", "is for localhost, 127.0.0.1, not for 127.0.0.2"},
-		"no host":            {root.Issue(t, nameless, "ecdsa").Chain(), server, "server", "is for no DNS name and no address"},
-		"expired":            {root.Issue(t, past, "ecdsa").Chain(), server, "localhost", "has expired on "},
+		"no host":            {root.Issue(t, nameless, "ecdsa").Chain(), server, "server", "names no DNS name and no address"},
+		"expired":            {root.Issue(t, past, "ecdsa").Chain(), server, "localhost", "expired on "},
 		"not yet":            {root.Issue(t, future, "ecdsa").Chain(), server, "localhost", "is not valid before "},
-		"expired CA":         {withered.Chain(), server, "localhost", `is signed by "CN=Old", whose own has expired on `},
+		"expired CA":         {withered.Chain(), server, "localhost", `is signed by "CN=Old", whose certificate expired on `},
 		"other CA":           {other.Issue(t, testca.Server(), "ecdsa").Chain(), server, "localhost", `is signed by "CN=Other", which leads to no CA that is trusted here`},
-		"self-signed":        {self.Chain(), server, "localhost", "is signed by itself"},
+		"self-signed":        {self.Chain(), server, "localhost", "signed itself"},
 		"no intermediate":    {leaf.Chain()[:1], server, "localhost", `is signed by "CN=Middle", which leads to no CA`},
 		"client as a server": {client.Chain(), server, "nas", "is not for servers: its extended key usage lacks serverAuth"},
 		"server as a client": {leaf.Chain(), anyClient, "", "is not for clients: its extended key usage lacks clientAuth"},
@@ -122,12 +122,12 @@ func TestRevoked(t *testing.T) {
 	check(mine, good, "") // DER
 	check(text(mine), good, "")
 	check(text(mine), bad, "was revoked on ")
-	check(text(mine), direct, `there is no list of "CN=Root"`)
+	check(text(mine), direct, `there is no revocation list of "CN=Root"`)
 	check(text(mine, root.Revoke(t, time.Hour)), direct, "")
 	check(text(mine, root.Revoke(t, time.Hour, direct.Cert)), direct, "was revoked on ")
-	check(text(mine, root.Revoke(t, time.Hour, middle.Cert)), good, `is signed by "CN=Middle", whose own was revoked on `)
-	check(text(root.Revoke(t, time.Hour)), good, `there is no list of "CN=Middle"`)
-	check(text(middle.Revoke(t, -time.Minute)), good, `the list of "CN=Middle" was good until `)
+	check(text(mine, root.Revoke(t, time.Hour, middle.Cert)), good, `is signed by "CN=Middle", whose certificate was revoked on `)
+	check(text(root.Revoke(t, time.Hour)), good, `there is no revocation list of "CN=Middle"`)
+	check(text(middle.Revoke(t, -time.Minute)), good, `the revocation list of "CN=Middle" ended on `)
 	check(text(middle.Revoke(t, -time.Minute), middle.Revoke(t, time.Hour)), good, "")
 	check(text(middle.Revoke(t, -time.Minute, bad.Cert), middle.Revoke(t, time.Hour)), bad, "was revoked on ")
 	a, err := open(text(mine))
@@ -135,17 +135,17 @@ func TestRevoked(t *testing.T) {
 	from, until := a.Now().ListExpiry()
 	require.True(t, from.Before(time.Now()) && until.After(time.Now()))
 
-	// A list that somebody else has signed is refused when it is read, or counts for nothing.
+	// A list that somebody else signed is refused when it is read, or does not count.
 	_, err = open(text(twin.Revoke(t, time.Hour)))
 	require.ErrorContains(t, err, `revocation list 1: "CN=Root" has not signed it`)
-	check(text(testca.New(t, "Middle").Revoke(t, time.Hour, good.Cert)), good, `there is no list of "CN=Middle"`)
+	check(text(testca.New(t, "Middle").Revoke(t, time.Hour, good.Cert)), good, `there is no revocation list of "CN=Middle"`)
 	_, err = open([]byte("nonsense"))
 	require.ErrorContains(t, err, "crl: revocation list 1: ")
 	_, err = open(nil)
 	require.Error(t, err)
 }
 
-// TestPartialLists: what is about some certificates only says nothing about the others.
+// TestPartialLists: a list that covers only some certificates says nothing about the others.
 func TestPartialLists(t *testing.T) {
 	root := testca.New(t, "Root")
 	point, err := asn1.Marshal(struct {
@@ -236,7 +236,7 @@ func TestKeyPair(t *testing.T) {
 	}
 }
 
-// TestRenewal: files that can't be used leave what was, and are told of once.
+// TestRenewal: files that cannot be used keep the previous value, and are reported once.
 func TestRenewal(t *testing.T) {
 	root := testca.New(t, "Root")
 	dir := t.TempDir()
@@ -267,7 +267,7 @@ func TestRenewal(t *testing.T) {
 	require.Len(t, told, 3)
 	require.NoError(t, told[2])
 
-	// Without being told to, at most lookEvery later.
+	// This happens without a call of Renew, at most lookEvery later.
 	last := root.Issue(t, testca.Server(), "ecdsa")
 	last.Write(t, dir, "x")
 	pair.files.mu.Lock()

@@ -20,13 +20,13 @@ type Rights uint8
 
 // The rights.
 const (
-	Read   Rights = 1 << iota // get, and what List is
+	Read   Rights = 1 << iota // get; includes List
 	Write                     // send
 	List                      // see names
-	Append                    // add snapshots, and get one's own; what is there is not changed
+	Append                    // add snapshots and get one's own, but change nothing
 )
 
-// rightWords are the rights by their names.
+// rightWords are the names of the rights.
 var rightWords = []struct {
 	right Rights
 	word  string
@@ -34,7 +34,7 @@ var rightWords = []struct {
 
 const anyRight = Read | Write | List | Append
 
-// expand adds the rights that others include.
+// expand adds the rights that other rights include.
 func (r Rights) expand() Rights {
 	if r&Read != 0 {
 		r |= List
@@ -45,7 +45,7 @@ func (r Rights) expand() Rights {
 	return r
 }
 
-// normal leaves rights out that others include.
+// normal removes the rights that other rights include.
 func (r Rights) normal() Rights {
 	if r&Read != 0 {
 		r &^= List
@@ -56,7 +56,7 @@ func (r Rights) normal() Rights {
 	return r
 }
 
-// String returns "rw", "ro" or "wo", other rights by their names with "+" between them, and "none" for no right at all.
+// String returns "rw", "ro" or "wo", other rights by their names with "+" between them, or "none".
 func (r Rights) String() string {
 	r = r.normal()
 	switch r {
@@ -110,11 +110,11 @@ func ParseRights(s string) (r Rights, err error) {
 	return r.normal(), nil
 }
 
-// AllShares is the name in Grants that stands for every share not named itself.
+// AllShares is the name in Grants for every share that has no entry of its own.
 const AllShares = "*"
 
-// CheckShare returns an error unless name can be the name of a share: 1 to 255 bytes of UTF-8 without slashes and control
-// characters, and none of ".", ".." and "*".
+// CheckShare returns an error unless name can be the name of a share: 1 to 255 bytes of UTF-8
+// without slashes and control characters, and not ".", ".." or "*".
 func CheckShare(name string) error {
 	switch {
 	case name == "":
@@ -129,11 +129,11 @@ func CheckShare(name string) error {
 	return nil
 }
 
-// Grants are the rights of one client by the name of the share, or AllShares.
+// Grants are the rights of one client. The key is the name of a share, or AllShares.
 type Grants map[string]Rights
 
-// On returns the rights on one share. An entry of the share's own takes precedence over AllShares, so that "*=rw,old=ro"
-// protects old.
+// On returns the rights on one share. An entry for the share itself takes precedence over
+// AllShares, so "*=rw,old=ro" protects old.
 func (g Grants) On(share string) Rights {
 	if r, ok := g[share]; ok {
 		return r
@@ -141,7 +141,7 @@ func (g Grants) On(share string) Rights {
 	return g[AllShares]
 }
 
-// Merge returns grants that give on every share what g or other gives there.
+// Merge returns grants that give, on every share, the rights of g and of other together.
 func (g Grants) Merge(other Grants) Grants {
 	merged := make(Grants, len(g)+len(other))
 	for _, side := range []Grants{g, other} {
@@ -166,8 +166,8 @@ func (g Grants) String() string {
 	return b.String()
 }
 
-// ParseGrants reads "share=rights[,share=rights…]", in which the share "*" stands for all shares. Characters of a name may be
-// written as % and two hexadecimal digits; blanks, commas, "=", "#" and "%" must be.
+// ParseGrants reads "share=rights[,share=rights…]". The share "*" means all shares. A character of
+// a name may be written as % and two hexadecimal digits. Blanks, commas, "=", "#" and "%" must be.
 func ParseGrants(s string) (Grants, error) {
 	grants := Grants{}
 	for item := range strings.SplitSeq(s, ",") {
@@ -199,7 +199,7 @@ func ParseGrants(s string) (Grants, error) {
 // check returns an error unless g can be written and read back.
 func (g Grants) check() error {
 	if len(g) == 0 {
-		return errors.New("no rights are granted on any share")
+		return errors.New("the client gets no rights on any share")
 	}
 	for share, rights := range g {
 		if share != AllShares {
@@ -208,7 +208,7 @@ func (g Grants) check() error {
 			}
 		}
 		if rights == 0 || rights&^anyRight != 0 {
-			return fmt.Errorf("%d are no rights on the share %q", rights, share)
+			return fmt.Errorf("%d is not a set of rights on the share %q", rights, share)
 		}
 	}
 	return nil
@@ -231,18 +231,18 @@ func escapeShare(share string) string {
 
 const clientsHeader = "# Clients this server admits, one a line: pin share=rw|ro|wo[,share=…]  # comment   (*=rw: all shares; revoked instead: none)\n"
 
-// revoked stands in the place of grants.
+// revoked is written in place of grants.
 const revoked = "revoked"
 
-// Client is what authorized_clients says of one.
+// Client is one client of the file authorized_clients.
 type Client struct {
 	ID      Principal
 	Grants  Grants
-	Revoked bool   // whatever is granted elsewhere
+	Revoked bool   // has no rights, whatever other places grant
 	Comment string // for people
 }
 
-// clientCache is the file authorized_clients as it was read last.
+// clientCache is the content of authorized_clients at the last read.
 type clientCache struct {
 	info   fs.FileInfo // nil: nothing read yet, or no file
 	readAt time.Time
@@ -251,11 +251,12 @@ type clientCache struct {
 	bad    error // a *LineError, or nil
 }
 
-// Authorized returns what the file authorized_clients grants to a client's key, and whether the key is in it. A change of the
-// file acts at the next call. A key on several lines has the rights of all of them, or none if one of them says that it is revoked.
+// Authorized returns the grants of a client's key in the file authorized_clients, and whether the
+// file has the key. A change of the file acts at the next call. A key on several lines has the
+// rights of all of them, or none if one of them says that it is revoked.
 //
-// A line that can't be understood admits nobody and leaves the others in force. It is reported, as a *LineError, only to keys
-// that are not found, and by CheckAuthorized.
+// A line with a fault admits nobody, and the other lines stay in force. Only keys that are not
+// found, and CheckAuthorized, get the fault, as a *LineError.
 func (s *Store) Authorized(key ed25519.PublicKey) (Grants, bool, error) {
 	if len(key) != ed25519.PublicKeySize {
 		return nil, false, nil
@@ -267,7 +268,8 @@ func (s *Store) Authorized(key ed25519.PublicKey) (Grants, bool, error) {
 	return c.Grants, true, nil
 }
 
-// Client returns what authorized_clients says of a client, and whether it says anything. Errors are those of Authorized.
+// Client returns one client of authorized_clients, and whether the file has it. Its errors are
+// those of Authorized.
 func (s *Store) Client(id Principal) (Client, bool, error) {
 	cache, err := s.readClients()
 	if err != nil {
@@ -282,7 +284,8 @@ func (s *Store) Client(id Principal) (Client, bool, error) {
 	return c, true, nil
 }
 
-// Clients returns all clients of authorized_clients in the order of the file, also with a *LineError.
+// Clients returns all clients of authorized_clients in the order of the file. It does so even with
+// a *LineError.
 func (s *Store) Clients() ([]Client, error) {
 	cache, err := s.readClients()
 	if err != nil {
@@ -291,7 +294,7 @@ func (s *Store) Clients() ([]Client, error) {
 	return slices.Clone(cache.list), cache.bad
 }
 
-// CheckAuthorized returns a *LineError if the file authorized_clients has lines that can't be understood.
+// CheckAuthorized returns a *LineError if lines of authorized_clients have faults.
 func (s *Store) CheckAuthorized() error {
 	cache, err := s.readClients()
 	if err != nil {
@@ -300,18 +303,19 @@ func (s *Store) CheckAuthorized() error {
 	return cache.bad
 }
 
-// racy is how far back a change of a file may lie and still share its time stamp with a later one: the coarsest clock of
-// the file systems in use is FAT's, 2 s.
+// racy is the resolution of the coarsest time stamps, those of FAT. A file that changed this
+// recently may change again without a new time stamp.
 const racy = 2 * time.Second
 
-// unchanged tells whether a file is the one that was read at a time.
+// unchanged reports whether path is still the file that was read at the given time.
 func unchanged(path string, read fs.FileInfo, at time.Time) bool {
 	info, err := os.Stat(path)
 	return err == nil && read != nil && os.SameFile(info, read) && info.Size() == read.Size() &&
 		info.ModTime().Equal(read.ModTime()) && info.Mode() == read.Mode() && at.Sub(info.ModTime()) > racy
 }
 
-// readClients returns authorized_clients, from memory if the file is the same as at the last call. What it returns must not be changed.
+// readClients returns the content of authorized_clients, from memory if the file did not change.
+// The caller must not change it.
 func (s *Store) readClients() (clientCache, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,9 +333,9 @@ func (s *Store) readClients() (clientCache, error) {
 	return *c, nil
 }
 
-// AddAuthorized admits a client: it gets grants in addition to what authorized_clients gives it already. Other lines of
-// the file stay as they are. The comment, for people, stands behind a new line, or behind one that has none; characters that
-// can't be printed become blanks in it.
+// AddAuthorized admits a client: it adds grants to those that authorized_clients gives it already.
+// Other lines of the file stay as they are. The comment is for people. It goes behind a new line,
+// or behind a line without a comment. Characters that cannot be printed become blanks.
 func (s *Store) AddAuthorized(id Principal, grants Grants, comment string) error {
 	if err := id.check(); err != nil {
 		return fmt.Errorf("admit a client: %w", err)
@@ -344,8 +348,8 @@ func (s *Store) AddAuthorized(id Principal, grants Grants, comment string) error
 	})
 }
 
-// Revoke takes all rights from a client, for good: also those that it has elsewhere, as in a server's configuration. AddAuthorized admits
-// it again.
+// Revoke takes all rights from a client, also rights that it has elsewhere, such as in a server's
+// configuration. AddAuthorized admits it again.
 func (s *Store) Revoke(id Principal) error {
 	if err := id.check(); err != nil {
 		return fmt.Errorf("revoke a client: %w", err)
@@ -359,7 +363,7 @@ func (s *Store) Revoke(id Principal) error {
 	})
 }
 
-// addClient merges grants into what a client has; a revoked one has nothing.
+// addClient merges grants into those of a client. A revoked client has none.
 func addClient(text string, id Principal, grants Grants, comment string) string {
 	all, byID, _ := parseClients(text, "")
 	i, known := byID[id]
@@ -373,7 +377,8 @@ func addClient(text string, id Principal, grants Grants, comment string) string 
 	return putClient(text, id, grants.String(), comment)
 }
 
-// putClient replaces the first line for id, whose comment it keeps, and removes further ones, or appends one.
+// putClient replaces the first line for id, keeps its comment, and removes further lines for id.
+// Without such a line it appends one.
 func putClient(text string, id Principal, rights, comment string) string {
 	var lines []string
 	found := false
@@ -404,7 +409,8 @@ func clientLine(id Principal, rights, comment string) string {
 	return line
 }
 
-// parseClients reads the text of authorized_clients. Bad lines are left out and returned as a *LineError.
+// parseClients reads the text of authorized_clients. It skips lines with faults and returns them as
+// a *LineError.
 func parseClients(text, file string) (list []Client, byID map[Principal]int, err error) {
 	byID = map[Principal]int{}
 	bad := &LineError{File: file}
@@ -429,7 +435,8 @@ func parseClients(text, file string) (list []Client, byID map[Principal]int, err
 	return list, byID, bad.err()
 }
 
-// parseClientLine reads one line of authorized_clients; an empty one or a comment gives an empty ID.
+// parseClientLine reads one line of authorized_clients. An empty line or a comment gives an empty
+// ID.
 func parseClientLine(line string) (c Client, err error) {
 	entry, comment, _ := strings.Cut(line, "#")
 	fields := strings.Fields(entry)
@@ -454,7 +461,8 @@ func parseClientLine(line string) (c Client, err error) {
 	return c, nil
 }
 
-// cleanComment makes one printable line of at most 100 characters out of text that a stranger may have chosen.
+// cleanComment makes one printable line of at most 100 characters from text that a stranger may
+// have chosen.
 func cleanComment(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

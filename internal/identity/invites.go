@@ -14,18 +14,19 @@ import (
 	"time"
 )
 
-// InviteTTL is how long an invitation is open unless told otherwise.
+// InviteTTL is how long an invitation is valid by default.
 const InviteTTL = 10 * time.Minute
 
 const (
 	exporterSize  = 32
-	tokenBytes    = 18 // 144 bits, 24 characters without an odd last one
+	tokenBytes    = 18 // 144 bits: 24 characters, all bits of the last one used
 	maxInvites    = 256
-	rememberFor   = time.Hour // so long after its end an invitation still gets its own error
+	rememberFor   = time.Hour // how long after its end an invitation still gets its own error
 	inviteContext = "fxfer invitation v1\x00"
 )
 
-// What Redeem refuses. Only a holder of the real token can learn that it is expired or used: anyone else's proof matches none.
+// Errors of Redeem. Only a holder of the real token can learn that it is expired or used. Any other
+// proof matches no invitation.
 var (
 	ErrInviteUnknown = errors.New("this invitation is not known here")
 	ErrInviteExpired = errors.New("this invitation has expired")
@@ -43,15 +44,16 @@ type invite struct {
 
 const invitesHeader = "# Invitations given out, one a line: token share=rights[,share=…] until open|used  # comment\n"
 
-// inviteCache is the file invitations as it was read last.
+// inviteCache is the content of the file invitations at the last read.
 type inviteCache struct {
 	info   fs.FileInfo // nil: nothing read yet, or no file
 	readAt time.Time
 	list   []invite
 }
 
-// Invite opens an invitation that enrols one client with grants, and returns its secret token of 24 base64url characters. It is
-// open for ttl, or for InviteTTL if ttl is 0, to whatever process serves with this store, now or later. It fails while 256 invitations are open.
+// Invite makes an invitation that admits one client with grants, and returns its secret token of 24
+// base64url characters. It is valid for ttl, or for InviteTTL if ttl is 0, with any process that
+// uses this store. Invite fails while 256 invitations are open.
 func (s *Store) Invite(grants Grants, ttl time.Duration, comment string) (token string, err error) {
 	if err := grants.check(); err != nil {
 		return "", fmt.Errorf("invite: %w", err)
@@ -83,8 +85,9 @@ func (s *Store) Invite(grants Grants, ttl time.Duration, comment string) (token 
 	return token, err
 }
 
-// InviteProof returns what a client shows instead of the token: HMAC-SHA-256, keyed by the token, over a context string and
-// the exporter value of its TLS connection (32 bytes, RFC 8446 section 7.5). It is worth nothing on any other connection.
+// InviteProof returns what a client shows instead of the token: HMAC-SHA-256, keyed by the token,
+// over a context string and the exporter value of its TLS connection (32 bytes, RFC 8446 section
+// 7.5). The proof is worth nothing on another connection.
 func InviteProof(token string, exporter []byte) [32]byte {
 	mac := hmac.New(sha256.New, []byte(token))
 	mac.Write([]byte(inviteContext))
@@ -92,10 +95,11 @@ func InviteProof(token string, exporter []byte) [32]byte {
 	return [32]byte(mac.Sum(nil))
 }
 
-// Redeem spends the invitation whose token made the proof on the connection with this exporter value, and returns its grants and comment.
-// Of any number of calls with the same token one succeeds, in whatever processes, and also if one is killed. It fails with ErrInviteUnknown,
-// ErrInviteExpired or ErrInviteUsed; the last two are told apart for an hour after the invitation's expiry. Its time doesn't depend on which
-// token matches.
+// Redeem spends the invitation whose token made the proof on the connection with this exporter
+// value. It returns the invitation's grants and comment. Of all calls with the same token, one
+// succeeds, across processes and even if one of them is killed. Redeem fails with ErrInviteUnknown,
+// ErrInviteExpired or ErrInviteUsed. It distinguishes the last two for an hour after the
+// invitation's expiry. Its duration does not depend on which token matches.
 func (s *Store) Redeem(proof [32]byte, exporter []byte) (grants Grants, comment string, err error) {
 	if len(exporter) != exporterSize {
 		return nil, "", fmt.Errorf("redeem an invitation: exporter value of %d bytes, expected %d", len(exporter), exporterSize)
@@ -123,7 +127,7 @@ func (s *Store) Redeem(proof [32]byte, exporter []byte) (grants Grants, comment 
 	return v.grants, v.comment, nil
 }
 
-// redeemable returns the invitation of a list for which a proof is good.
+// redeemable returns the invitation that a proof belongs to.
 func redeemable(list []invite, proof [32]byte, exporter []byte, now time.Time) (*invite, error) {
 	match := -1
 	for n := range list {
@@ -141,7 +145,8 @@ func redeemable(list []invite, proof [32]byte, exporter []byte, now time.Time) (
 	return &list[match], nil
 }
 
-// readInvites returns the invitations, from memory if the file is the same as at the last call. They must not be changed.
+// readInvites returns the invitations, from memory if the file did not change. The caller must not
+// change them.
 func (s *Store) readInvites() ([]invite, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,12 +163,12 @@ func (s *Store) readInvites() ([]invite, error) {
 	return c.list, nil
 }
 
-// recent leaves out the invitations that ended long ago.
+// recent drops invitations that ended long ago.
 func recent(list []invite, now time.Time) []invite {
 	return slices.DeleteFunc(list, func(v invite) bool { return !now.Before(v.expires.Add(rememberFor)) })
 }
 
-// parseInvites reads the text of the file. A line that nobody understands invites nobody.
+// parseInvites reads the text of the file. A line with a fault invites nobody.
 func parseInvites(text string) (list []invite) {
 	for line := range strings.Lines(text) {
 		entry, comment, _ := strings.Cut(line, "#")

@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// Key returns this host's identity. It is made on first use and kept in the file key.pem (PEM, PKCS #8, mode 0600); all
-// processes that use the folder get the same key. On Unix a key file that others than its owner may read or write is refused.
+// Key returns this host's private key. The first call makes it and writes it to the file key.pem
+// (PEM, PKCS #8, mode 0600). All processes that use the folder get the same key. On Unix, Key
+// refuses a file that others than its owner may read or write.
 func (s *Store) Key() (ed25519.PrivateKey, error) {
 	key, err := s.loadKey()
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -66,15 +67,15 @@ func (s *Store) loadKey() (ed25519.PrivateKey, error) {
 
 func badKey(path, why string) error {
 	return &hintError{
-		fmt.Errorf("%s is not an identity of fxfer: %s", path, why),
-		"restore it from a backup, or move it away to get a new identity (which every peer has to admit again)",
+		fmt.Errorf("%s is not a key of fxfer: %s", path, why),
+		"restore it from a backup, or move it away to get a new key, which every peer has to admit again",
 	}
 }
 
 const pinPrefix = "ed25519:"
 
-// Pin is a public key as text: "ed25519:" and the 32 bytes in unpadded base64url (43 characters). A key has exactly one
-// Pin, so Pins are compared with ==. Make one with PinOf or ParsePin.
+// Pin is a public key as text: "ed25519:" and the 32 bytes in unpadded base64url (43 characters). A
+// key has exactly one Pin, so Pins are compared with ==. Make one with PinOf or ParsePin.
 type Pin string
 
 // PinOf returns the pin of key, which must be ed25519.PublicKeySize bytes long.
@@ -94,10 +95,10 @@ func ParsePin(s string) (Pin, error) {
 	return pin, nil
 }
 
-// Key returns the public key. It fails for a Pin that neither PinOf nor ParsePin has made.
+// Key returns the public key. It fails for a Pin that PinOf and ParsePin did not make.
 func (p Pin) Key() (ed25519.PublicKey, error) {
 	key, err := base64.RawURLEncoding.DecodeString(p.Bare())
-	// Decoding forgives line ends and odd last bits; a pin must have one spelling only.
+	// Decoding accepts line ends and stray last bits, but a pin must have only one spelling.
 	if err != nil || len(key) != ed25519.PublicKeySize || PinOf(key) != p {
 		return nil, fmt.Errorf("%q is not a pin: expected ed25519: and 43 characters A-Z a-z 0-9 - _", clip(string(p)))
 	}
@@ -110,7 +111,8 @@ func (p Pin) Bare() string { return strings.TrimPrefix(string(p), pinPrefix) }
 // PinOfPrivate returns the pin of the public half of a key.
 func PinOfPrivate(key ed25519.PrivateKey) Pin { return PinOf(key.Public().(ed25519.PublicKey)) }
 
-// Short returns an abbreviation for progress lines and logs. It is no basis for trust: comparing keys takes the whole Pin.
+// Short returns an abbreviation for progress lines and logs. Never compare it to trust a key: only
+// the whole Pin identifies one.
 func (p Pin) Short() string {
 	const shown = len(pinPrefix) + 10
 	if len(p) <= shown {

@@ -8,12 +8,13 @@ import (
 	"strings"
 )
 
-// Principal is who a client is, as one word of printable ASCII without "#": the pin of its key, or the name in a certificate that a CA vouches
-// for, behind its kind, such as "dns:nas.example.org". Nobody has two, so they are compared with ==. Make one of a Pin, or with NameOf,
-// ParseName or ParsePrincipal.
+// Principal says who a client is, as one word of printable ASCII without "#". It is the pin of the
+// client's key, or the name in a certificate that a CA vouches for, behind the kind of the name,
+// such as "dns:nas.example.org". A client has exactly one, so Principals are compared with ==. Make
+// one from a Pin, or with NameOf, ParseName or ParsePrincipal.
 type Principal string
 
-// The kinds of names, in the order in which a certificate is asked for them.
+// The kinds of names. NameOf looks for them in this order.
 const (
 	uriKind   = "uri:"
 	dnsKind   = "dns:"
@@ -21,11 +22,12 @@ const (
 	cnKind    = "cn:"
 )
 
-// maxName bounds a Principal, bytes.
+// maxName is the largest size of a Principal in bytes.
 const maxName = 1024
 
-// NameOf returns the name of the client that a certificate is for: its first URI, or else its first DNS name, or else its first email address
-// among the subject alternative names (RFC 5280, section 4.2.1.6), or else the common name of its subject. It checks nothing else.
+// NameOf returns the client's name in a certificate: its first URI, or else its first DNS name, or
+// else its first email address among the subject alternative names (RFC 5280, section 4.2.1.6), or
+// else the common name of its subject. It checks nothing else.
 func NameOf(cert *x509.Certificate) (Principal, error) {
 	switch {
 	case len(cert.URIs) > 0:
@@ -40,7 +42,7 @@ func NameOf(cert *x509.Certificate) (Principal, error) {
 	return "", errors.New("it has no name: no URI, DNS name or email address, and no common name")
 }
 
-// nameFrom makes a Principal of a name as it is in a certificate.
+// nameFrom makes a Principal from a name in a certificate.
 func nameFrom(kind, name string) (Principal, error) {
 	text := name
 	switch kind {
@@ -60,10 +62,10 @@ func nameFrom(kind, name string) (Principal, error) {
 	return Principal(kind + text), nil
 }
 
-// odd tells what no Principal holds.
+// odd reports whether a character cannot stand in a Principal.
 func odd(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }
 
-// escapeName writes what is odd, and "%", as % and two hexadecimal digits a byte.
+// escapeName writes odd characters, and "%", as % and two hexadecimal digits for each byte.
 func escapeName(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
@@ -76,7 +78,8 @@ func escapeName(s string) string {
 	return b.String()
 }
 
-// ParseName reads a certificate's name with its kind. Any byte of a common name may be written as % and two hexadecimal digits; "%" must be.
+// ParseName reads a certificate's name with its kind. Any byte of a common name may be written as %
+// and two hexadecimal digits. "%" must be.
 func ParseName(s string) (Principal, error) {
 	kind, name, found := strings.Cut(s, ":")
 	kind += ":"
@@ -102,7 +105,7 @@ func ParseName(s string) (Principal, error) {
 	return p, nil
 }
 
-// ParsePrincipal reads a certificate's name as ParseName, or a pin as ParsePin.
+// ParsePrincipal reads a certificate's name like ParseName, or a pin like ParsePin.
 func ParsePrincipal(s string) (Principal, error) {
 	if name, err := ParseName(s); err == nil {
 		return name, nil
@@ -114,10 +117,10 @@ func ParsePrincipal(s string) (Principal, error) {
 	return Principal(pin), err
 }
 
-// IsName tells a certificate's name from a pin.
+// IsName reports whether p is a certificate's name. If not, it is a pin.
 func (p Principal) IsName() bool { return p != "" && !strings.HasPrefix(string(p), pinPrefix) }
 
-// Short abbreviates a pin for progress lines and logs. It is no basis for trust.
+// Short abbreviates a pin for progress lines and logs. Never compare it to trust a client.
 func (p Principal) Short() string {
 	if p.IsName() {
 		return string(p)

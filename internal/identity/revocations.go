@@ -15,13 +15,14 @@ import (
 // revocations is one revocation list of a CA.
 type revocations struct {
 	x509.RevocationList
-	since map[string]time.Time // serial numbers, as their bytes
+	since map[string]time.Time // time of revocation by the bytes of a serial number
 
 	mu     sync.Mutex
-	issuer map[[32]byte]bool // whether it is signed by a CA's certificate, by digest; these lead to a trusted CA
+	issuer map[[32]byte]bool // whether a CA's certificate, by its digest, signed the list; only CAs on a way to a trusted one
 }
 
-// parseRevocations reads PEM blocks X509 CRL, or one DER. Lists of the CAs that are known must be signed by them.
+// parseRevocations reads PEM blocks X509 CRL, or one list in DER. If the CA of a list is known, it
+// must have signed the list.
 func parseRevocations(path string, text []byte, known []*x509.Certificate) (all []*revocations, err error) {
 	var ders [][]byte
 	for rest := text; ; {
@@ -45,7 +46,7 @@ func parseRevocations(path string, text []byte, known []*x509.Certificate) (all 
 			return nil, fmt.Errorf("%s: revocation list %d: %w", path, i+1, err)
 		}
 		r := &revocations{since: make(map[string]time.Time, len(list.RevokedCertificateEntries)), issuer: make(map[[32]byte]bool)}
-		r.RevocationList = x509.RevocationList{ // without its entries, which may be many
+		r.RevocationList = x509.RevocationList{ // without its entries: there may be many
 			RawTBSRevocationList: list.RawTBSRevocationList, RawIssuer: list.RawIssuer, Issuer: list.Issuer, Signature: list.Signature,
 			SignatureAlgorithm: list.SignatureAlgorithm, ThisUpdate: list.ThisUpdate, NextUpdate: list.NextUpdate,
 		}
@@ -72,7 +73,8 @@ var (
 	numberID       = asn1.ObjectIdentifier{2, 5, 29, 20}
 )
 
-// whole refuses a list that is not about all certificates of its issuer that clients have, and what can't be understood (RFC 5280, section 5.2).
+// whole refuses a list that does not cover all clients' certificates of its issuer, and a list with
+// unknown critical extensions (RFC 5280, section 5.2).
 func whole(list *x509.RevocationList) error {
 	for _, e := range list.Extensions {
 		switch {
@@ -90,7 +92,7 @@ func whole(list *x509.RevocationList) error {
 				return errors.New("its distribution point is damaged")
 			}
 			if d.CAs || d.Reasons.BitLength > 0 || d.Indirect || d.Attributes {
-				return errors.New("it is about a part of the certificates only: expected a complete list")
+				return errors.New("it covers a part of the certificates only: expected a complete list")
 			}
 		default:
 			return fmt.Errorf("it has the critical extension %v: expected a complete list without", e.Id)
@@ -106,7 +108,7 @@ func whole(list *x509.RevocationList) error {
 	return nil
 }
 
-// signedBy tells whether a CA has signed the list. The answer is kept.
+// signedBy reports whether a CA has signed the list. It remembers the answer.
 func (r *revocations) signedBy(ca *x509.Certificate) bool {
 	if !bytes.Equal(ca.RawSubject, r.RawIssuer) {
 		return false
@@ -122,7 +124,8 @@ func (r *revocations) signedBy(ca *x509.Certificate) bool {
 	return signed
 }
 
-// revoked refuses a path on which a CA has revoked a certificate, or has no list that is valid for its leaf.
+// revoked refuses a path if a CA has revoked one of its certificates, or if the leaf's CA has no
+// valid list.
 func (v *Vouchers) revoked(path []*x509.Certificate, at time.Time) error {
 	if !v.revokes {
 		return nil
@@ -138,9 +141,9 @@ func (v *Vouchers) revoked(path []*x509.Certificate, at time.Time) error {
 			if since, ok := r.since[string(c.SerialNumber.Bytes())]; ok {
 				whose := ""
 				if i > 0 {
-					whose = fmt.Sprintf("is signed by %q, whose own ", c.Subject)
+					whose = fmt.Sprintf("is signed by %q, whose certificate ", c.Subject)
 				}
-				return &CertificateError{whose + "was revoked on " + since.UTC().Format(when), "have another one issued"}
+				return &CertificateError{whose + "was revoked on " + since.UTC().Format(when), "ask the CA for another one"}
 			}
 			current = current || r.NextUpdate.IsZero() || at.Before(r.NextUpdate)
 			if r.NextUpdate.After(next) {
@@ -150,15 +153,16 @@ func (v *Vouchers) revoked(path []*x509.Certificate, at time.Time) error {
 		issuer := path[i+1].Subject
 		switch {
 		case found && !current:
-			return &CertificateError{fmt.Sprintf("may be revoked: the list of %q was good until %s", issuer, next.UTC().Format(when)), "renew the revocation list"}
+			return &CertificateError{fmt.Sprintf("may be revoked: the revocation list of %q ended on %s", issuer, next.UTC().Format(when)), "renew the revocation list"}
 		case !found && i == 0:
-			return &CertificateError{fmt.Sprintf("may be revoked: there is no list of %q", issuer), "add the list of this CA to the file"}
+			return &CertificateError{fmt.Sprintf("may be revoked: there is no revocation list of %q", issuer), "add the list of this CA to the file"}
 		}
 	}
 	return nil
 }
 
-// ListExpiry is when the first of the revocation lists ends, and since when that is valid; zero if there are none.
+// ListExpiry returns when the revocation list that ends first becomes valid and when it ends, zero
+// if no list ends.
 func (v *Vouchers) ListExpiry() (from, until time.Time) {
 	for _, r := range v.lists {
 		if !r.NextUpdate.IsZero() && (until.IsZero() || r.NextUpdate.Before(until)) {

@@ -35,12 +35,13 @@ func (e *UnknownServerError) Error() string {
 // Is reports whether target is ErrUnknownServer.
 func (e *UnknownServerError) Is(target error) bool { return target == ErrUnknownServer }
 
-// Hint says what to do about it.
+// Hint says how to trust the server.
 func (e *UnknownServerError) Hint() string {
 	return "ask whoever runs the server for its pin and give it with --pin, or use the URL that `fxfer serve --invite` prints"
 }
 
-// ServerChangedError says that a server offers another key than the known one. It matches ErrServerChanged.
+// ServerChangedError says that a server offers another key than the known one. It matches
+// ErrServerChanged.
 type ServerChangedError struct {
 	Server  string // host:port
 	Known   Pin
@@ -56,13 +57,14 @@ func (e *ServerChangedError) Error() string {
 // Is reports whether target is ErrServerChanged.
 func (e *ServerChangedError) Is(target error) bool { return target == ErrServerChanged }
 
-// Hint says what to do about it.
+// Hint says what to check.
 func (e *ServerChangedError) Hint() string {
 	return fmt.Sprintf("somebody may be posing as the server; only if whoever runs it confirms the new key, delete line %d of %s and connect again", e.Line, e.File)
 }
 
-// SplitHost reads "host", "host:port", an IPv6 address, or "[IPv6]:port" and returns the host as it is compared and dialled:
-// in lower case, an IPv6 address in its canonical form (RFC 5952) without brackets. The port is DefaultPort if none is given.
+// SplitHost reads "host", "host:port", an IPv6 address, or "[IPv6]:port" and returns the host as it
+// is compared and dialled: in lower case, an IPv6 address in its canonical form (RFC 5952) without
+// brackets. The port is DefaultPort if none is given.
 func SplitHost(s string) (host string, port int, err error) {
 	host, portText, hasPort := s, "", false
 	switch {
@@ -126,10 +128,11 @@ func normalizeServer(hostport string) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(port)), nil
 }
 
-// KnownServer returns the pin of a server from the file known_servers. The host is read as by SplitHost.
+// KnownServer returns the pin of a server from the file known_servers. It reads the host like
+// SplitHost.
 //
-// Lines that can't be understood don't hide the others, but they make the answer "not known" unsure: then, and when two lines
-// pin different keys for this server, the error is a *LineError.
+// Lines with faults do not hide the others, but they make the answer "not known" uncertain. In that
+// case, and when two lines pin different keys for this server, the error is a *LineError.
 func (s *Store) KnownServer(hostport string) (Pin, bool, error) {
 	server, err := normalizeServer(hostport)
 	if err != nil {
@@ -143,8 +146,8 @@ func (s *Store) KnownServer(hostport string) (Pin, bool, error) {
 	return pin, pin != "", err
 }
 
-// CheckServer compares the key that a server offers with the known one. It returns nil if they are the same, an
-// *UnknownServerError, a *ServerChangedError, or the error of KnownServer.
+// CheckServer compares the key that a server offers with the known one. It returns nil if they are
+// the same, an *UnknownServerError, a *ServerChangedError, or the error of KnownServer.
 func (s *Store) CheckServer(hostport string, offered Pin) error {
 	server, err := normalizeServer(hostport)
 	if err != nil {
@@ -166,8 +169,9 @@ func (s *Store) CheckServer(hostport string, offered Pin) error {
 	return nil
 }
 
-// AddKnownServer adds a server to the file known_servers and keeps what stands there. Adding the same pin again does
-// nothing; another pin than the known one is refused with a *ServerChangedError.
+// AddKnownServer adds a server to the file known_servers and keeps the other lines. Adding the same
+// pin again does nothing. A pin that differs from the known one is refused with a
+// *ServerChangedError.
 func (s *Store) AddKnownServer(hostport string, pin Pin) error {
 	server, err := normalizeServer(hostport)
 	if err != nil {
@@ -192,7 +196,8 @@ func (s *Store) AddKnownServer(hostport string, pin Pin) error {
 	})
 }
 
-// findServer looks a normalised server up in the text of known_servers. The pin is empty if it isn't found.
+// findServer looks up a normalised server in the text of known_servers. The pin is empty if the
+// text lacks it.
 func findServer(text, file, server string) (pin Pin, line int, err error) {
 	bad := &LineError{File: file}
 	for i, l := range strings.Split(text, "\n") {
@@ -214,7 +219,8 @@ func findServer(text, file, server string) (pin Pin, line int, err error) {
 	return pin, line, nil
 }
 
-// parseServerLine reads one line of known_servers; an empty one or a comment gives an empty server.
+// parseServerLine reads one line of known_servers. An empty line or a comment gives an empty
+// server.
 func parseServerLine(line string) (server string, pin Pin, err error) {
 	entry, _, _ := strings.Cut(line, "#")
 	fields := strings.Fields(entry)
@@ -233,7 +239,7 @@ func parseServerLine(line string) (server string, pin Pin, err error) {
 	return server, pin, nil
 }
 
-// appendLine adds a line to the text of a list, which starts with header if it is new.
+// appendLine adds a line to the text of a list. A new list starts with header.
 func appendLine(text, header, line string) string {
 	if text == "" {
 		text = header

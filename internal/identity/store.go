@@ -1,8 +1,8 @@
-// Package identity holds who this host is and whom it trusts: its own Ed25519 key, the servers it knows, the clients it
-// admits, and the invitations it has given out.
+// Package identity keeps who this host is and whom it trusts: its own Ed25519 key, the servers it
+// knows, the clients it admits, and the invitations it has made.
 //
-// Keys and lists are plain text files in one folder, made to be read and edited by people. Errors that a person can
-// repair have a method Hint() string with the remedy, to be found with errors.As.
+// Keys and lists are plain text files in one folder. People may read and edit them. An error that a
+// person can repair has a method Hint() string with the remedy. Find it with errors.As.
 package identity
 
 import (
@@ -25,8 +25,9 @@ const (
 	lockFile    = ".lock"
 )
 
-// Home returns the absolute path of the folder for fxfer's identity and state, made with mode 0700 if missing: FXFER_HOME
-// if that is set, else the folder fxfer in the user's configuration folder.
+// Home returns the absolute path of the folder for fxfer's identity and state, and makes it with
+// mode 0700 if it is missing. The folder is FXFER_HOME if that is set, and otherwise the folder
+// fxfer in the user's configuration folder.
 func Home() (string, error) {
 	dir := os.Getenv("FXFER_HOME")
 	if dir == "" {
@@ -46,8 +47,8 @@ func Home() (string, error) {
 	return dir, nil
 }
 
-// Store is one folder of keys and lists of trust. It holds no open file, so there is nothing to close. Its methods may be
-// called concurrently, also by several processes on the same folder.
+// Store is one folder of keys and lists of trust. It holds no open file, so there is nothing to
+// close. Its methods are safe for concurrent use, also by several processes on the same folder.
 type Store struct {
 	dir string
 	now func() time.Time
@@ -57,11 +58,11 @@ type Store struct {
 	invites inviteCache
 }
 
-// Dir is the store's folder.
+// Dir returns the store's folder.
 func (s *Store) Dir() string { return s.dir }
 
-// OpenStore returns the store in dir, which it makes with mode 0700 if missing. On Unix it refuses a folder that everyone
-// may write to, since anyone could then replace the lists in it.
+// OpenStore returns the store in dir, and makes the folder with mode 0700 if it is missing. On Unix
+// it refuses a folder that everyone may write to: anyone could replace its lists.
 func OpenStore(dir string) (*Store, error) {
 	if dir == "" {
 		return nil, errors.New("open the identity store: no folder given")
@@ -84,7 +85,7 @@ func OpenStore(dir string) (*Store, error) {
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
-// Links returns where the files in the store's folder are that are symlinks.
+// Links returns the targets of those files in the store's folder that are symlinks.
 func (s *Store) Links() (targets []string) {
 	for _, name := range []string{keyFile, serversFile, clientsFile, invitesFile} {
 		info, err := os.Lstat(s.path(name))
@@ -98,7 +99,8 @@ func (s *Store) Links() (targets []string) {
 	return targets
 }
 
-// read returns the text of one list and what it was read from; a missing file is empty text and nil info.
+// read returns the text of one list and the info of its file. A missing file gives empty text and
+// nil info.
 func (s *Store) read(name string) (string, fs.FileInfo, error) {
 	text, info, err := readFile(s.path(name), 0o002, "everyone may change it", "chmod o-w ")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,8 +109,9 @@ func (s *Store) read(name string) (string, fs.FileInfo, error) {
 	return string(text), info, err
 }
 
-// update replaces the text of one list by what edit makes of it, atomically and with other processes locked out. It writes
-// nothing if edit fails or leaves the text as it is. A new file gets mode 0600, an existing one keeps its mode.
+// update replaces the text of one list with the result of edit, atomically and with other processes
+// locked out. It writes nothing if edit fails or changes nothing. A new file gets mode 0600, and an
+// existing one keeps its mode.
 func (s *Store) update(name string, edit func(text string) (string, error)) error {
 	unlock, err := s.lock()
 	if err != nil {
@@ -130,8 +133,8 @@ func (s *Store) update(name string, edit func(text string) (string, error)) erro
 	return writeFile(s.path(name), []byte(next), mode)
 }
 
-// lock waits until no other Store, in this process or another, is changing this folder. The lock is a file of its own
-// because the lists are replaced, which would take a lock on them away.
+// lock waits until no other Store, in this process or another, is changing this folder. The lock is
+// a file of its own: update replaces the lists, and a lock on a replaced file locks nothing.
 func (s *Store) lock() (unlock func(), err error) {
 	f, err := os.OpenFile(s.path(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -144,7 +147,7 @@ func (s *Store) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil // closing releases the lock
 }
 
-// openRegular opens a regular file to read it. The file info is taken from the open file.
+// openRegular opens a regular file to read it. The info is that of the open file.
 func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -161,8 +164,8 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// readFile reads a whole file that is trusted only while none of the mode bits in refused is set. The file info is taken
-// from the open file, before reading.
+// readFile reads a whole file. It trusts the file only if none of the mode bits in refused is set.
+// The info is that of the open file, before reading.
 func readFile(path string, refused fs.FileMode, why, remedy string) ([]byte, fs.FileInfo, error) {
 	f, info, err := openRegular(path)
 	if err != nil {
@@ -186,9 +189,11 @@ func refuseModes(path string, info fs.FileInfo, refused fs.FileMode, why, remedy
 	return &hintError{fmt.Errorf("%s is not trusted: %s (mode %04o)", path, why, info.Mode().Perm()), remedy + path}
 }
 
-// writeFile puts data under path so that readers, and whoever comes after a crash, see the old file or the whole new one.
+// writeFile puts data under path. Readers, also after a crash, see the old file or the whole new
+// one.
 func writeFile(path string, data []byte, mode fs.FileMode) (err error) {
-	// A list may be a link into someone's configuration repository: replace what it points to, not the link.
+	// A list may be a link into someone's configuration repository: replace its target, not the
+	// link.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
@@ -231,7 +236,7 @@ type hintError struct {
 func (e *hintError) Unwrap() error { return e.error }
 func (e *hintError) Hint() string  { return e.hint }
 
-// LineError reports lines of a list that could not be understood and were left out. It names the first of them.
+// LineError reports lines of a list that have faults and were skipped. It names the first of them.
 type LineError struct {
 	File    string
 	Line    int // counted from 1
@@ -252,10 +257,10 @@ func (e *LineError) Error() string {
 	return s
 }
 
-// Hint says what to do about it.
+// Hint says how to repair the list.
 func (e *LineError) Hint() string { return "correct or delete that line" }
 
-// add collects a bad line: the first one is kept, the others counted.
+// add collects a faulty line: it keeps the first one and counts the others.
 func (e *LineError) add(line int, problem error) {
 	if e.Line > 0 {
 		e.More++
@@ -264,7 +269,7 @@ func (e *LineError) add(line int, problem error) {
 	e.Line, e.Problem = line, problem.Error()
 }
 
-// err returns e if a bad line was added.
+// err returns e if add was called, and nil otherwise.
 func (e *LineError) err() error {
 	if e.Line == 0 {
 		return nil

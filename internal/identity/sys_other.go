@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockExclusive waits for the exclusive lock on f, which closing f releases.
+// lockExclusive waits for the exclusive lock on f. Closing f releases it.
 func lockExclusive(f *os.File) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
@@ -19,7 +19,7 @@ func lockExclusive(f *os.File) error {
 	}
 }
 
-// replaceFile renames from to to, over a file that may be there.
+// replaceFile renames a file, and replaces an existing target.
 func replaceFile(from, to string) error { return os.Rename(from, to) }
 
 // syncDir makes a rename in dir durable, where the file system can.

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockExclusive waits for the exclusive lock on f, which closing f releases.
+// lockExclusive waits for the exclusive lock on f. Closing f releases it.
 func lockExclusive(f *os.File) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, new(windows.Overlapped))
 }
 
-// replaceFile renames from to to, over a file that may be there. Windows refuses that while anyone, for instance a virus
-// scanner, has the old file open, so it tries for up to a second.
+// replaceFile renames a file, and replaces an existing target. Windows refuses that while anyone,
+// for instance a virus scanner, has the old file open, so replaceFile tries for up to a second.
 func replaceFile(from, to string) error {
 	for wait := time.Millisecond; ; wait *= 2 {
 		err := os.Rename(from, to)
@@ -27,8 +27,9 @@ func replaceFile(from, to string) error {
 	}
 }
 
-// syncDir has nothing to do: Windows can't sync a folder, NTFS journals the rename.
+// syncDir does nothing: Windows cannot sync a folder, and NTFS journals the rename.
 func syncDir(string) error { return nil }
 
-// openTo reports false: the mode bits say nothing about access on Windows, where the user's profile folder is private.
+// openTo reports false. On Windows the mode bits say nothing about access, and the user's profile
+// folder is private.
 func openTo(fs.FileInfo, fs.FileMode) bool { return false }

@@ -11,25 +11,26 @@ import (
 )
 
 const (
-	// lookEvery is how often files that may be renewed are looked at, at most.
+	// lookEvery is the shortest time between two checks of the files.
 	lookEvery = time.Second
-	// maxRenewed bounds such a file, bytes. A list of a million revoked certificates takes some 40 MB.
+	// maxRenewed is the largest size of such a file in bytes. A list of a million revoked
+	// certificates takes some 40 MB.
 	maxRenewed = 64 << 20
 )
 
-// watched is what was made of files that somebody renews while this process runs.
+// watched is a value that is parsed from files, and parsed again when somebody renews them.
 type watched[T any] struct {
 	paths []string
 	parse func(texts [][]byte) (T, error)
-	tell  func(error) // that the files were renewed, or why what they hold now can't be used; from one goroutine at a time
+	tell  func(error) // gets nil after a renewal, and an error when the new content cannot be used; one call at a time
 
 	mu     sync.Mutex
 	value  T
 	texts  [][]byte
-	seen   []fs.FileInfo // nil: they have to be read again
+	seen   []fs.FileInfo // nil: read the files again
 	read   time.Time
 	looked time.Time
-	failed string // what was told last, "" if all is well
+	failed string // last error that tell got, "" if there is none
 }
 
 // watch reads files for the first time.
@@ -47,7 +48,8 @@ func watch[T any](paths []string, parse func(texts [][]byte) (T, error), tell fu
 	return w, err
 }
 
-// get returns what the files hold, as of a second ago at most. Files that can't be used, as while they are being written, don't count.
+// get returns the value, at most a second old. It ignores files that cannot be parsed, such as
+// files that are being written.
 func (w *watched[T]) get() T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,7 +60,7 @@ func (w *watched[T]) get() T {
 	return w.value
 }
 
-// look is get, now.
+// look is get without the wait for the next check.
 func (w *watched[T]) look() T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +99,7 @@ func (w *watched[T]) lookLocked(now time.Time) {
 	w.tell(nil)
 }
 
-// readAll reads files, each with what it was when it was read.
+// readAll reads files, and returns the info of each from the moment of reading.
 func readAll(paths []string) (texts [][]byte, seen []fs.FileInfo, err error) {
 	for _, path := range paths {
 		text, info, err := readRenewed(path)

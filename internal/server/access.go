@@ -9,6 +9,7 @@ import (
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -94,7 +95,7 @@ func (r *reservation) ownsPath(share *liveShare, p string, need session.Rights) 
 		return false
 	}
 	first, _, _ := strings.Cut(rest, "/")
-	_, notSnapshot := disk.SnapshotTime(first)
+	_, notSnapshot := snapshot.ParseName(first)
 	return notSnapshot == nil || rest == "" && need == identity.List
 }
 
@@ -123,7 +124,7 @@ func (r *reservation) openList(name, p string) (
 			return share, all, nil
 		}
 		return share, func(m disk.Meta) bool {
-			_, err := disk.SnapshotTime(m.Path)
+			_, err := snapshot.ParseName(m.Path)
 			return err == nil || m.Kind == disk.Symlink
 		}, nil
 	}

@@ -16,6 +16,7 @@ import (
 )
 
 func TestBounds(t *testing.T) {
+	t.Parallel()
 	var o Options
 	require.NoError(t, o.fill(0))
 	require.Equal(t, Options{MaxSessions: 128, MaxSessionsPerClient: 32, MaxConnections: 2048, MaxConnectionsPerAddress: 512,
@@ -55,6 +56,7 @@ func connLimitOf(t *testing.T, o Options) *connLimit {
 }
 
 func TestConnLimit(t *testing.T) {
+	t.Parallel()
 	l := connLimitOf(t, Options{})
 	from := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
 	var slots []*connSlot
@@ -100,6 +102,7 @@ func TestConnLimit(t *testing.T) {
 }
 
 func TestPrefixOf(t *testing.T) {
+	t.Parallel()
 	for addr, want := range map[string]string{
 		"192.0.2.1:5": "192.0.2.1/32", "[::ffff:192.0.2.1]:5": "192.0.2.1/32", "[2001:db8:1:2:3:4:5:6]:5": "2001:db8:1:2::/64", "[fe80::1%eth0]:5": "fe80::/64",
 	} {
@@ -113,6 +116,7 @@ func TestPrefixOf(t *testing.T) {
 // TestHandshakePace makes handshakes wait for earlier ones of their address, but not for those of
 // other addresses.
 func TestHandshakePace(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := connLimitOf(t, Options{MaxHandshakes: 1000, MaxHandshakesPerAddress: 10, MaxConnectionsPerAddress: 4})
 		handshake := func(last byte) time.Duration {
@@ -162,6 +166,7 @@ func (l *fullListener) Accept() (transport.Conn, error) { l.tries++; return nil,
 
 // TestAcceptLives lets Accept fail: the server goes on, and can still be ended.
 func TestAcceptLives(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := serveBounds(t)
 		l := &fullListener{}

@@ -12,6 +12,7 @@ import (
 // TestInvite: an invitation is for the named shares with the named rights, or for all shares with
 // theirs.
 func TestInvite(t *testing.T) {
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	opt := s.opt
@@ -48,6 +49,7 @@ func TestInvite(t *testing.T) {
 
 // TestShareWithoutRights: no client could use such a share, so it is an error.
 func TestShareWithoutRights(t *testing.T) {
+	t.Parallel()
 	opt := Options{Home: t.TempDir(), Listen: "127.0.0.1:0", Shares: []Share{{Name: "data", Dir: t.TempDir()}}}
 	_, err := New(opt)
 	require.ErrorContains(t, err, `share "data" has no rights`)

@@ -19,8 +19,8 @@ type probing struct {
 	*request
 	probe *probe.Session
 	ctx   context.Context // of its data streams, ends with the session
-	in    *pace.Flow
-	out   *pace.Flow
+	in    *pace.Queue
+	out   *pace.Queue
 }
 
 func newProbing(q *request) handler { return &probing{request: q} }

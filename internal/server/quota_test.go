@@ -15,7 +15,6 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // inPlace counts what a folder holds, partial files included. seen lists names and sizes: the result
@@ -39,7 +38,7 @@ func inPlace(dir string) (h usage, seen string) {
 // TestShareQuota has twenty writers fill a share of limited size. Some replace files, some send
 // streams of unknown length. The quota is never exceeded, nor left unused.
 func TestShareQuota(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	const quota, files, writers, each = 24 << 20, 40, 20, 4
@@ -86,13 +85,13 @@ func TestShareQuota(t *testing.T) {
 				u := s.plain(t, name)
 				var err error
 				if random.IntN(4) == 0 {
-					_, err = c.SendStream(t.Context(), io.LimitReader(zeros{}, int64(size)), u)
+					_, err = c.SendStream(t.Context(), io.LimitReader(zeros{}, int64(size)), u, client.Transfer{})
 				} else {
 					source := filepath.Join(dir, fmt.Sprint(w, "-", n))
 					if os.WriteFile(source, make([]byte, size), 0o600) != nil {
 						return
 					}
-					_, err = c.Send(t.Context(), []string{source}, u)
+					_, err = c.Send(t.Context(), []string{source}, u, client.Transfer{})
 				}
 				switch {
 				case err == nil:
@@ -123,7 +122,7 @@ func TestShareQuota(t *testing.T) {
 	// A removed file makes room at once, and no more than its size.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "large"), make([]byte, quota-(1<<20)), 0o600))
 	c := newClient(t, home, client.Options{})
-	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "large")}, s.plain(t, "large"))
+	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "large")}, s.plain(t, "large"), client.Transfer{})
 	require.ErrorContains(t, err, `share "data" has a quota of 25.2 MB, of which `)
 	require.Equal(t, session.KindRemoteDisk, session.KindOf(err))
 	entries, err := os.ReadDir(s.dir)
@@ -136,17 +135,17 @@ func TestShareQuota(t *testing.T) {
 	l.mu.Lock()
 	l.countedAt = l.countedAt.Add(-countAfter) // another program removes files
 	l.mu.Unlock()
-	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "large")}, s.plain(t, "large"))
+	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "large")}, s.plain(t, "large"), client.Transfer{})
 	require.NoError(t, err)
-	_, err = c.SendStream(t.Context(), io.LimitReader(zeros{}, 1), s.plain(t, "one"))
+	_, err = c.SendStream(t.Context(), io.LimitReader(zeros{}, 1), s.plain(t, "one"), client.Transfer{})
 	require.ErrorContains(t, err, "of which 0 B are left")
 	opt.Shares[0].QuotaFiles = 2
 	require.NoError(t, s.Reload(opt))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
-	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "folder")}, s.plain(t, ""))
+	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "folder")}, s.plain(t, ""), client.Transfer{})
 	require.ErrorContains(t, err, "has a quota of 2 entries, of which 0 are left")
 	opt.Shares[0].Quota, opt.Shares[0].QuotaFiles = 0, 0
 	require.NoError(t, s.Reload(opt))
-	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "folder")}, s.plain(t, ""))
+	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "folder")}, s.plain(t, ""), client.Transfer{})
 	require.NoError(t, err)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -58,7 +59,7 @@ func (x *receiving) spareSnapshots(p string) error {
 		return targetRefusal(err)
 	}
 	if first, _, _ := strings.Cut(rest, "/"); in != "" {
-		if _, err := disk.SnapshotTime(first); err == nil {
+		if _, err := snapshot.ParseName(first); err == nil {
 			return wire.Errorf(wire.CodePath, "%q is a snapshot, and not changed", p)
 		}
 	}

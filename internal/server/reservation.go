@@ -101,7 +101,7 @@ func (r *reservation) release() {
 
 // flows returns the rate limiters of the session's data streams: they obey the limits of the
 // server, the share if there is one, the client, and ownRate for what the client gets, in bit/s.
-func (r *reservation) flows(ownRate int64) (in, out *pace.Flow) {
+func (r *reservation) flows(ownRate int64) (in, out *pace.Queue) {
 	s := r.server
 	share, own := new(rateLimit), new(rateLimit)
 	if r.inUse != nil {
@@ -109,8 +109,8 @@ func (r *reservation) flows(ownRate int64) (in, out *pace.Flow) {
 	}
 	s.out.SetRate(&own.out, ownRate)
 	client := &r.client.limit
-	return s.in.Flow(&s.total.in, &share.in, &client.in, &own.in),
-		s.out.Flow(&s.total.out, &share.out, &client.out, &own.out)
+	return s.in.NewQueue(&s.total.in, &share.in, &client.in, &own.in),
+		s.out.NewQueue(&s.total.out, &share.out, &client.out, &own.out)
 }
 
 // newSessionID names a session in logs.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
-	"github.com/fxfer/fxfer/internal/ledger"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -75,7 +75,7 @@ func (x *scrubbing) serve(ctx context.Context) error {
 
 // openSeries opens the series of the snapshot, which the client must be allowed to read.
 func (x *scrubbing) openSeries(p string) (*disk.Series, error) {
-	if _, err := disk.SnapshotTime(x.hello.Snapshot); err != nil {
+	if _, err := snapshot.ParseName(x.hello.Snapshot); err != nil {
 		return nil, &wire.Error{Code: wire.CodePath, Text: err.Error()}
 	}
 	in := seriesPath(p)
@@ -92,7 +92,7 @@ func (x *scrubbing) openSeries(p string) (*disk.Series, error) {
 
 // scrub reports every entry that failed, differs, is missing, or is there without a note.
 func (x *scrubbing) scrub(ctx context.Context) error {
-	_, err := ledger.Failures(x.state, x.hello.Snapshot, func(path, why string) error {
+	_, err := snapshot.Failures(x.state, x.hello.Snapshot, func(path, why string) error {
 		return x.report(session.Lacking, path, why)
 	})
 	if err != nil {
@@ -116,12 +116,12 @@ func (x *scrubbing) scrub(ctx context.Context) error {
 
 // digests visits the noted files with their digests.
 func (x *scrubbing) digests(visit func(path string, digest [32]byte) error) error {
-	return ledger.Digests(x.state, x.hello.Snapshot, visit)
+	return snapshot.Digests(x.state, x.hello.Snapshot, visit)
 }
 
 // links visits the noted hard links, each with the first name of its file.
 func (x *scrubbing) links(visit func(first, path string) error) error {
-	return ledger.Links(x.state, x.hello.Snapshot, visit)
+	return snapshot.Links(x.state, x.hello.Snapshot, visit)
 }
 
 func (x *scrubbing) compareDigest(ctx context.Context, path string, want [32]byte) error {

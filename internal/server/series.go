@@ -10,8 +10,8 @@ import (
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
-	"github.com/fxfer/fxfer/internal/ledger"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -76,7 +76,7 @@ func listSnapshots(series *disk.Series) (entries []wire.Entry, lacking []wire.Me
 	}
 	defer state.Close()
 	for _, name := range complete {
-		n, err := ledger.Failures(state, name, nil)
+		n, err := snapshot.Failures(state, name, nil)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -14,18 +14,17 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // TestSessionSlots fills a server: another session is refused with the reason, and a client that
 // waits gets its turn.
 func TestSessionSlots(t *testing.T) {
+	t.Parallel()
 	for name, opt := range map[string]Options{
 		"this client has 1 sessions": {MaxSessionsPerClient: 1},
 		"the server has 1 sessions":  {MaxSessions: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 			s := serveWith(t, opt, identity.Read|identity.Write)
 			defer s.stop()
 			home, source := t.TempDir(), filepath.Join(t.TempDir(), "f")
@@ -38,14 +37,14 @@ func TestSessionSlots(t *testing.T) {
 			r, w := io.Pipe()
 			held, stream := make(chan error, 1), s.plain(t, "stream")
 			go func() {
-				_, err := c.SendStream(t.Context(), r, stream)
+				_, err := c.SendStream(t.Context(), r, stream, client.Transfer{})
 				held <- err
 			}()
 			_, err = w.Write(make([]byte, 4<<20)) // more than is read ahead: the session runs
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return s.sessionsOpen() == 1 }, 20*time.Second, time.Millisecond)
 
-			_, err = c.Send(t.Context(), []string{source}, s.plain(t, ""))
+			_, err = c.Send(t.Context(), []string{source}, s.plain(t, ""), client.Transfer{})
 			require.ErrorContains(t, err, name)
 			require.Equal(t, session.KindUnreachable, session.KindOf(err))
 			var hint interface{ Hint() string }
@@ -53,7 +52,7 @@ func TestSessionSlots(t *testing.T) {
 			require.Contains(t, hint.Hint(), "--retry-for")
 			_, err = c.List(t.Context(), s.plain(t, ""))
 			require.ErrorContains(t, err, name, "a listing takes a slot, too")
-			_, err = c.Verify(t.Context(), s.plain(t, ""), t.TempDir(), nil)
+			_, err = c.Verify(t.Context(), s.plain(t, ""), t.TempDir(), client.Verification{})
 			require.ErrorContains(t, err, name)
 			_, err = c.Probe(t.Context(), s.plain(t, ""), client.ProbeOptions{})
 			require.ErrorContains(t, err, name)
@@ -65,7 +64,7 @@ func TestSessionSlots(t *testing.T) {
 					require.NoError(t, w.Close())
 				}
 			}})
-			report, err := waiting.Send(t.Context(), []string{source}, s.plain(t, ""))
+			report, err := waiting.Send(t.Context(), []string{source}, s.plain(t, ""), client.Transfer{})
 			require.NoError(t, err)
 			require.True(t, tried)
 			require.NotZero(t, report.Reconnects)
@@ -84,6 +83,7 @@ func (s *Server) countExtraStreams() int { s.mu.Lock(); defer s.mu.Unlock(); ret
 
 // TestPastSessions: data streams of a session that got no slot, or has ended, do not wait for it.
 func TestPastSessions(t *testing.T) {
+	t.Parallel()
 	s := serveWith(t, Options{}, identity.Read)
 	defer s.stop()
 	id := [16]byte{1}
@@ -101,6 +101,7 @@ func TestPastSessions(t *testing.T) {
 // TestStreamsInAll: each session always has room for one data stream, and for an equal part of the
 // others.
 func TestStreamsInAll(t *testing.T) {
+	t.Parallel()
 	s := &Server{slots: sessionSlots{max: 4, taken: 1}, opt: Options{MaxMemory: otherMemory + 14*streamMemory}}
 	greedy, modest := &transferSession{}, &transferSession{}
 	var leave []func()

@@ -19,7 +19,6 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 var rates = flag.Bool("rates", false, "measure rate limits on the clock: a minute and a half on a quiet host")
@@ -45,9 +44,10 @@ func admitting(t *testing.T, home string, opt Options) (*site, Options) {
 
 // TestReload changes the rate of a running session, and what the next one may do.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	for _, push := range []bool{true, false} {
 		t.Run(fmt.Sprintf("push=%t", push), func(t *testing.T) {
-			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			t.Parallel()
 			home, dir := t.TempDir(), t.TempDir()
 			s, opt := admitting(t, home, Options{RateLimit: 8 * kbit}) // it would take hours
 			defer s.stop()
@@ -58,20 +58,21 @@ func TestReload(t *testing.T) {
 			data := sessiontest.RandomFile(t, filepath.Join(from, "big"), 8<<20)
 			began := make(chan struct{})
 			var once sync.Once
-			c := newClient(t, home, client.Options{Pin: s.Pin(), Progress: func(p session.Progress) {
+			c := newClient(t, home, client.Options{Pin: s.Pin()})
+			call := client.Transfer{Progress: func(p session.Progress) {
 				if p.BytesDone > 0 || p.Elapsed > 3*time.Second {
 					once.Do(func() { close(began) })
 				}
-			}})
+			}}
 			u := s.plain(t, "")
 			done := make(chan error, 1)
 			go func() {
 				var err error
 				if push {
-					_, err = c.Send(t.Context(), []string{filepath.Join(dir, "big")}, u)
+					_, err = c.Send(t.Context(), []string{filepath.Join(dir, "big")}, u, call)
 				} else {
 					u.Path = "big"
-					_, err = c.Get(t.Context(), []session.URL{u}, dir+"/")
+					_, err = c.Get(t.Context(), []session.URL{u}, dir+"/", call)
 				}
 				done <- err
 			}()
@@ -111,7 +112,7 @@ func held(t *testing.T, c *client.Client, s *site, u session.URL) (ended chan er
 	t.Cleanup(func() { _ = w.Close() })
 	ended = make(chan error, 1)
 	go func() {
-		_, err := c.SendStream(t.Context(), r, u)
+		_, err := c.SendStream(t.Context(), r, u, client.Transfer{})
 		_ = r.CloseWithError(err)
 		ended <- err
 	}()
@@ -124,7 +125,7 @@ func held(t *testing.T, c *client.Client, s *site, u session.URL) (ended chan er
 // TestRevoked ends the running session of a client that is revoked, whether the options or an
 // invitation admitted it, and of a client that loses a right.
 func TestRevoked(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	home := t.TempDir()
 	s, opt := admitting(t, home, Options{})
 	defer s.stop()
@@ -164,7 +165,7 @@ func TestRevoked(t *testing.T) {
 
 // TestRefusals: each missing right has its own error.
 func TestRefusals(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	home := t.TempDir()
 	s, opt := admitting(t, home, Options{})
 	defer s.stop()
@@ -195,7 +196,7 @@ func TestRefusals(t *testing.T) {
 		require.ErrorContains(t, err, x.text)
 		require.Equal(t, session.KindTrust, session.KindOf(err))
 	}
-	_, err := c.Get(t.Context(), []session.URL{s.plain(t, "x")}, t.TempDir())
+	_, err := c.Get(t.Context(), []session.URL{s.plain(t, "x")}, t.TempDir(), client.Transfer{})
 	require.ErrorContains(t, err, `share "data" may not be read`)
 
 	opt.Clients[0].MaxSessions = 1
@@ -228,10 +229,10 @@ func TestRates(t *testing.T) {
 			u := s.invited(t)
 			if push {
 				u.Path = fmt.Sprint("f", i)
-				all.Go(func() { _, _ = c.SendStream(ctx, zeros{}, u) })
+				all.Go(func() { _, _ = c.SendStream(ctx, zeros{}, u, client.Transfer{}) })
 			} else {
 				u.Path = "f"
-				all.Go(func() { _, _ = c.Get(ctx, []session.URL{u}, dir) })
+				all.Go(func() { _, _ = c.Get(ctx, []session.URL{u}, dir, client.Transfer{}) })
 			}
 		}
 		passed := func() map[identity.Principal]uint64 { // on the sockets
@@ -273,14 +274,14 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // TestShareFolderReplaced removes the folder of a share: sessions are refused until there is a folder
 // at its path again. No restart is needed.
 func TestShareFolderReplaced(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	c := newClient(t, t.TempDir(), client.Options{})
 	dir := t.TempDir()
 	want := sessiontest.RandomFile(t, filepath.Join(dir, "f"), 100_000)
 	send := func(u session.URL) error {
-		_, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u)
+		_, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u, client.Transfer{})
 		return err
 	}
 	require.NoError(t, send(s.invited(t)))

@@ -52,7 +52,7 @@ func (s *site) plain(t *testing.T, path string) session.URL {
 func newClient(t *testing.T, home string, opt client.Options) *client.Client {
 	t.Helper()
 	opt.Home = home
-	c, err := client.NewClient(opt)
+	c, err := client.New(opt)
 	require.NoError(t, err)
 	return c
 }

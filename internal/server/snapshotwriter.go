@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
-	"github.com/fxfer/fxfer/internal/ledger"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -32,7 +31,7 @@ type snapshotWriter struct {
 	tree         *disk.Tree
 	resumed      bool     // an earlier session has filled a part
 	state        *os.Root // the notes on the series
-	ledger       *ledger.Ledger
+	ledger       *snapshot.Ledger
 	previous     *disk.Tree // nil if there is no previous snapshot
 	previousName string     // "" if there is none
 	linked       map[disk.Identity]struct{}
@@ -65,7 +64,7 @@ func (w *snapshotWriter) open() (err error) {
 	if err := w.readLinked(); err != nil {
 		return err
 	}
-	w.ledger, err = ledger.Open(w.state, w.name)
+	w.ledger, err = snapshot.OpenLedger(w.state, w.name)
 	return err
 }
 
@@ -75,7 +74,7 @@ func (w *snapshotWriter) readLinked() error {
 	if w.previous == nil {
 		return nil
 	}
-	err := ledger.Links(w.state, w.previousName, func(_, path string) error {
+	err := snapshot.Links(w.state, w.previousName, func(_, path string) error {
 		if m, err := w.previous.Stat(path); err == nil {
 			w.linked[disk.Identity{Ino: m.ID.Ino, Dev: m.ID.Dev}] = struct{}{}
 		}

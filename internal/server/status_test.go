@@ -7,34 +7,36 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/fxfer/fxfer/internal/client"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
-	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // TestStatus: a server shows a running transfer, knows from the client's samples why it is slow, and
 // remembers it.
 func TestStatus(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	dir := t.TempDir()
 	data := sessiontest.RandomFile(t, filepath.Join(dir, "f"), 4<<20)
 	var running *Status
 	live := make(map[diagnose.Limiter]string)
-	slow := newClient(t, t.TempDir(), client.Options{RateLimit: 16e6, Progress: func(p session.Progress) {
+	slow := newClient(t, t.TempDir(), client.Options{RateLimit: 16e6})
+	call := client.Transfer{Progress: func(p session.Progress) {
 		if now := s.Status(); len(now.Transfers) == 1 && p.BytesDone > 1<<20 && p.BytesDone < p.Bytes {
 			running = now
 			if limit := now.Transfers[0].Now; limit != nil {
-				live[limit.Limiter] = limit.Hint()
+				live[limit.Limiter] = words.Hint(limit)
 			}
 		}
-	}})
-	_, err := slow.Send(t.Context(), []string{filepath.Join(dir, "f")}, s.invited(t))
+	}}
+	_, err := slow.Send(t.Context(), []string{filepath.Join(dir, "f")}, s.invited(t), call)
 	require.NoError(t, err)
 
 	require.NotNil(t, running, "no status was taken while it ran")
@@ -80,34 +82,35 @@ func TestStatus(t *testing.T) {
 
 // TestCancel: a cancelled transfer ends at once, and the same command continues it.
 func TestCancel(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	dir, home := t.TempDir(), t.TempDir()
 	sessiontest.RandomFile(t, filepath.Join(dir, "f"), 32<<20)
 	require.False(t, s.Cancel("00"))
 	var once sync.Once
-	slow := newClient(t, home, client.Options{RateLimit: 160e6, RetryFor: time.Hour, Progress: func(p session.Progress) {
+	slow := newClient(t, home, client.Options{RateLimit: 160e6, RetryFor: time.Hour})
+	call := client.Transfer{Progress: func(p session.Progress) {
 		if p.BytesDone > 12<<20 {
 			once.Do(func() { s.Cancel(s.Status().Transfers[0].ID) })
 		}
-	}})
+	}}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	_, err := slow.Send(ctx, []string{filepath.Join(dir, "f")}, s.invited(t))
+	_, err := slow.Send(ctx, []string{filepath.Join(dir, "f")}, s.invited(t), call)
 	require.Equal(t, session.KindInterrupted, session.KindOf(err), "%v", err)
 	require.ErrorContains(t, err, "administrator")
 	require.Eventually(t, func() bool { return len(s.Past()) == 1 }, 5*time.Second, time.Millisecond)
 	require.Equal(t, OutcomeCancelled, s.Past()[0].Outcome)
 
-	report, err := newClient(t, home, client.Options{}).Send(t.Context(), []string{filepath.Join(dir, "f")}, s.plain(t, ""))
+	report, err := newClient(t, home, client.Options{}).Send(t.Context(), []string{filepath.Join(dir, "f")}, s.plain(t, ""), client.Transfer{})
 	require.NoError(t, err)
 	require.Greater(t, report.Resumed, int64(6<<20))
 }
 
 // TestRefusalsCounted: refused connections are counted.
 func TestRefusalsCounted(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	t.Parallel()
 	s := serve(t, identity.Read)
 	defer s.stop()
 	_, err := newClient(t, t.TempDir(), client.Options{Pin: s.Pin()}).List(t.Context(), s.plain(t, ""))

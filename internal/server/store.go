@@ -11,6 +11,7 @@ import (
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -107,7 +108,7 @@ func (x *storing) dryRun(r *wire.Reader) (session.Engine, error) {
 func (x *storing) openSnapshot(ctx context.Context) (*snapshotWriter, error) {
 	m := x.hello
 	p, owner := seriesPath(m.Paths[0]), string(x.peer.id)
-	if _, err := disk.SnapshotTime(m.Snapshot); err != nil {
+	if _, err := snapshot.ParseName(m.Snapshot); err != nil {
 		return nil, &wire.Error{Code: wire.CodePath, Text: err.Error()}
 	}
 	appendOnly := !x.share.Rights.And(x.grants.On(m.Share)).Has(identity.Write)
@@ -181,7 +182,7 @@ func checkSnapshotName(series *disk.Series, name, owner string, now time.Time) e
 	if owned, err := series.Owned(owner); err != nil || !owned {
 		return wire.Errorf(wire.CodeRight, "these snapshots are not this client's")
 	}
-	t, err := disk.SnapshotTime(name)
+	t, err := snapshot.ParseName(name)
 	if err != nil {
 		return &wire.Error{Code: wire.CodePath, Text: err.Error()}
 	}
@@ -197,7 +198,7 @@ func checkSnapshotName(series *disk.Series, name, owner string, now time.Time) e
 			"a snapshot of %s can't be appended: %s is newer", name, complete[n-1])
 	case t.After(now.Add(maxClockLead)):
 		return wire.Errorf(wire.CodePath,
-			"%s is in the future: here it is %s", name, disk.SnapshotName(now))
+			"%s is in the future: here it is %s", name, snapshot.Name(now))
 	}
 	return nil
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // pki is a folder of certificates for servers and clients. Each kind has a CA below one root.
@@ -72,7 +71,7 @@ func named(name string) Admission {
 
 // TestCertificates lets client and server know each other by certificates, keys, or one of each.
 func TestCertificates(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Parallel()
 	p := newPKI(t)
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		t.Run(string(by), func(t *testing.T) {
@@ -93,11 +92,11 @@ func TestCertificates(t *testing.T) {
 					dir := t.TempDir()
 					data := sessiontest.RandomFile(t, filepath.Join(dir, "f"), 3<<20+1)
 					u := s.plain(t, "")
-					r, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u)
+					r, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u, client.Transfer{})
 					require.NoError(t, err)
 					require.Equal(t, by, r.Transport)
 					u.Path = "f"
-					_, err = c.Get(t.Context(), []session.URL{u}, filepath.Join(dir, "back"))
+					_, err = c.Get(t.Context(), []session.URL{u}, filepath.Join(dir, "back"), client.Transfer{})
 					require.NoError(t, err)
 					got, err := os.ReadFile(filepath.Join(dir, "back"))
 					require.NoError(t, err)
@@ -118,6 +117,7 @@ func TestCertificates(t *testing.T) {
 // TestCertificateRefusals: each side says why it rejects the other's certificate, and nothing falls
 // back to keys.
 func TestCertificateRefusals(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	other := testca.New(t, "Other")
 	p.write(t, "other.pem", testca.PEM(other.Cert))
@@ -164,7 +164,7 @@ func TestCertificateRefusals(t *testing.T) {
 				"no name of ours":         {s, client.Options{TLS: p.pair("laptop")}, "its name is not admitted: dns:laptop.example.org", "administrator"},
 				"another CA's client":     {s, client.Options{TLS: p.pair("forged")}, `certificate is signed by "CN=Other", which leads to no CA`, "administrator"},
 				"no intermediate":         {s, client.Options{TLS: p.pair("short")}, `certificate is signed by "CN=Clients", which leads to no CA`, "administrator"},
-				"expired":                 {s, client.Options{TLS: p.pair("past")}, "this client's certificate has expired on ", "administrator"},
+				"expired":                 {s, client.Options{TLS: p.pair("past")}, "this client's certificate expired on ", "administrator"},
 				"not yet valid":           {s, client.Options{TLS: p.pair("early")}, "this client's certificate is not valid before ", "administrator"},
 				"a server as a client":    {s, client.Options{TLS: p.pair("server")}, "this client's certificate is not for clients", "administrator"},
 				"nameless":                {s, client.Options{TLS: p.pair("nameless")}, "it has no name", "administrator"},
@@ -173,7 +173,7 @@ func TestCertificateRefusals(t *testing.T) {
 				"no client's certificate": {s, client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.ca}}, "this client's key is not admitted", "invitation"},
 				"a server with keys":      {keys, client.Options{TLS: client.TLS{CA: p.ca}}, "presents no certificate of a CA", "leave --tls-ca out"},
 				"a server of keys":        {keys, client.Options{TLS: client.TLS{Cert: p.at("nas.crt"), Key: p.at("nas.key")}, Pin: keys.Pin()}, "this server knows clients by their keys", "administrator"},
-				"an expired server":       {old, client.Options{TLS: client.TLS{CA: p.ca}}, "has expired on ", "renew it"},
+				"an expired server":       {old, client.Options{TLS: client.TLS{CA: p.ca}}, "expired on ", "renew it"},
 				"a client as a server":    {wrong, client.Options{TLS: client.TLS{CA: p.ca}}, "is not for servers", "serverAuth"},
 				"another host":            {named, client.Options{TLS: client.TLS{CA: p.ca}}, "is for localhost, not for 127.0.0.1", "one of these names"},
 			} {
@@ -185,7 +185,7 @@ func TestCertificateRefusals(t *testing.T) {
 					}
 					c := newClient(t, at, test.opt)
 					began := time.Now()
-					_, err := c.SendStream(t.Context(), strings.NewReader("x"), test.at.plain(t, "x"))
+					_, err := c.SendStream(t.Context(), strings.NewReader("x"), test.at.plain(t, "x"), client.Transfer{})
 					require.Equal(t, session.KindTrust, session.KindOf(err), "%v", err)
 					require.ErrorContains(t, err, test.want)
 					var known *session.Error
@@ -204,10 +204,10 @@ func TestCertificateRefusals(t *testing.T) {
 		{TLS: client.TLS{CA: p.ca}, Pin: strings.Repeat("A", 43)}, {TLS: client.TLS{Cert: p.at("nas.crt")}}, {TLS: client.TLS{Cert: p.at("nas.crt"), Key: p.at("laptop.key")}},
 	} {
 		opt.Home = t.TempDir()
-		_, err := client.NewClient(opt)
+		_, err := client.New(opt)
 		require.Equal(t, session.KindUsage, session.KindOf(err), "%v", err)
 	}
-	_, err = client.NewClient(client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.at("none")}})
+	_, err = client.New(client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.at("none")}})
 	require.Equal(t, session.KindLocalDisk, session.KindOf(err))
 	for _, opt := range []Options{
 		{TLS: TLS{Key: p.at("nas.key")}}, {TLS: TLS{ClientCRL: p.at("x")}}, {Clients: []Admission{named("dns:x")}},
@@ -222,6 +222,7 @@ func TestCertificateRefusals(t *testing.T) {
 
 // TestNamedRights combines the rights of a name, of all names, and of authorized_clients.
 func TestNamedRights(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	var audit lines
 	s := serveWith(t, Options{TLS: p.server(), Audit: slog.New(slog.NewJSONHandler(&audit, nil)), Clients: []Admission{
@@ -233,10 +234,10 @@ func TestNamedRights(t *testing.T) {
 	u := s.plain(t, "")
 	_, err := laptop.List(t.Context(), u)
 	require.NoError(t, err)
-	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"))
+	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"), client.Transfer{})
 	require.ErrorContains(t, err, "may not be written to")
 	require.NoError(t, s.store.AddAuthorized("dns:laptop.example.org", identity.Grants{"data": identity.Write}, "ann"))
-	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"))
+	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"), client.Transfer{})
 	require.NoError(t, err)
 	_, err = laptop.List(t.Context(), u)
 	require.NoError(t, err)
@@ -276,6 +277,7 @@ func (l *lines) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.tex
 // TestRevokedCertificate: a renewed revocation list ends the sessions of the certificates on it, and
 // no others.
 func TestRevokedCertificate(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	tls := p.server()
 	list := func(certs ...*x509.Certificate) []byte { return p.clients.Revoke(t, time.Hour, certs...) }
@@ -312,6 +314,7 @@ func TestRevokedCertificate(t *testing.T) {
 // TestRenewedMeanwhile: a transfer goes on while the certificates of both sides are renewed, and new
 // streams use the new ones. A key that does not match changes nothing.
 func TestRenewedMeanwhile(t *testing.T) {
+	t.Parallel()
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		t.Run(string(by), func(t *testing.T) {
 			p := newPKI(t)
@@ -323,7 +326,7 @@ func TestRenewedMeanwhile(t *testing.T) {
 			done := make(chan error, 1)
 			u := s.plain(t, "held")
 			go func() {
-				_, err := c.SendStream(t.Context(), r, u)
+				_, err := c.SendStream(t.Context(), r, u, client.Transfer{})
 				_ = r.CloseWithError(err)
 				done <- err
 			}()
@@ -361,6 +364,7 @@ func TestRenewedMeanwhile(t *testing.T) {
 // TestJoinByAnother: only the client of a session can add data streams, even if another one knows all
 // secrets. A renewed certificate with the same name is the same client.
 func TestJoinByAnother(t *testing.T) {
+	t.Parallel()
 	p := newPKI(t)
 	p.root.Issue(t, testca.Client("nas.example.org"), "rsa").Write(t, p.dir, "renewed")
 	s := serveWith(t, Options{TLS: p.server(), Clients: []Admission{named("*")}}, all)
@@ -410,6 +414,7 @@ func TestJoinByAnother(t *testing.T) {
 // TestForeignPKI uses certificates made by openssl: a root, intermediate CAs, RSA and ECDSA, and a
 // revocation list.
 func TestForeignPKI(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("no openssl")
 	}
@@ -463,10 +468,10 @@ openssl ca -config ext -name rule -keyfile middle.key -cert middle.crt -gencrl -
 			c := newClient(t, t.TempDir(), client.Options{TLS: p.pair(who), Transport: by, Streams: 1})
 			u := s.plain(t, who)
 			u.Host = "localhost"
-			_, err := c.SendStream(t.Context(), strings.NewReader(who), u)
+			_, err := c.SendStream(t.Context(), strings.NewReader(who), u, client.Transfer{})
 			require.NoError(t, err)
 			back := filepath.Join(t.TempDir(), "back")
-			_, err = c.Get(t.Context(), []session.URL{u}, back)
+			_, err = c.Get(t.Context(), []session.URL{u}, back, client.Transfer{})
 			require.NoError(t, err)
 			got, err := os.ReadFile(back)
 			require.NoError(t, err)

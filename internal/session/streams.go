@@ -15,8 +15,8 @@ import (
 
 // StreamSet is the data streams of one session on this host, with what the kernel says of them.
 type StreamSet struct {
-	in      *pace.Flow                // of what they read; nil is unlimited
-	out     *pace.Flow                // of what they write
+	in      *pace.Queue               // of what they read; nil is unlimited
+	out     *pace.Queue               // of what they write
 	Removed func(lived time.Duration) // called when a stream is gone; one that was retired is longLived
 
 	mu    sync.Mutex
@@ -53,7 +53,7 @@ func (p *PathStats) add(i *transport.Info) {
 }
 
 // NewStreamSet makes a set whose streams read and write within what the flows let through; an in of nil is unlimited.
-func NewStreamSet(in, out *pace.Flow) *StreamSet {
+func NewStreamSet(in, out *pace.Queue) *StreamSet {
 	return &StreamSet{in: in, out: out, conns: make(map[uint64]*DataStream)}
 }
 
@@ -268,7 +268,7 @@ func (d *DataStream) Read(p []byte) (int, error) {
 }
 
 // wait waits until n bytes may pass within the rate limit.
-func (d *DataStream) wait(flow *pace.Flow, n int) error {
+func (d *DataStream) wait(flow *pace.Queue, n int) error {
 	began := time.Now()
 	d.gauge.Lock()
 	d.waits = began

@@ -1,5 +1,3 @@
-// Package snapshot decides which snapshots stay, and how they are called. It is pure: the same decision is made by a client for a
-// mirror's history and by a server for shares to which clients may only append.
 package snapshot
 
 import (
@@ -10,22 +8,11 @@ import (
 	"time"
 )
 
-// nameLayout is that of snapshots: in UTC, so that names sort by time and no clock change makes two the same.
-const nameLayout = "2006-01-02T150405Z"
-
-// Name is what a snapshot is called that was due at t, to the second.
-func Name(t time.Time) string { return t.UTC().Format(nameLayout) }
-
-// ParseName returns the time of a snapshot, and whether name is one.
-func ParseName(name string) (time.Time, bool) {
-	t, err := time.Parse(nameLayout, name)
-	return t, err == nil && Name(t) == name
-}
-
-// Keep is a policy. Each number but Last is of periods that have a snapshot, counted back from the newest: of each such period its
-// newest snapshot stays. Periods without one don't count. A snapshot stays if any of the rules wants it. The zero Keep keeps all.
+// Keep is a retention policy: how many snapshots stay. Last counts snapshots. Every other rule
+// counts periods, from the newest back, and the newest snapshot in each of them stays; periods
+// without a snapshot do not count. A snapshot stays if any rule wants it. The zero Keep keeps all.
 type Keep struct {
-	Last    int // the newest ones, whatever their time
+	Last    int
 	Hourly  int
 	Daily   int
 	Weekly  int // weeks begin on Monday (ISO 8601)
@@ -33,9 +20,12 @@ type Keep struct {
 	Yearly  int
 }
 
-// fields are a policy's numbers, by their names.
+// fields returns the policy's numbers by the names of their rules.
 func (k *Keep) fields() []field {
-	return []field{{"last", &k.Last}, {"hourly", &k.Hourly}, {"daily", &k.Daily}, {"weekly", &k.Weekly}, {"monthly", &k.Monthly}, {"yearly", &k.Yearly}}
+	return []field{
+		{"last", &k.Last}, {"hourly", &k.Hourly}, {"daily", &k.Daily},
+		{"weekly", &k.Weekly}, {"monthly", &k.Monthly}, {"yearly", &k.Yearly},
+	}
 }
 
 type field struct {
@@ -43,18 +33,18 @@ type field struct {
 	n    *int
 }
 
-// Names are the rules, as ParseKeep and Set know them.
-func Names() (names []string) {
+// KeepRules returns the names of the rules, as in ParseKeep and Set.
+func KeepRules() (names []string) {
 	for _, f := range new(Keep).fields() {
 		names = append(names, f.name)
 	}
 	return names
 }
 
-// Set sets the number of the rule called name, and tells whether there is one.
-func (k *Keep) Set(name string, n int) bool {
+// Set sets the number of a rule, and reports whether there is such a rule.
+func (k *Keep) Set(rule string, n int) bool {
 	for _, f := range k.fields() {
-		if f.name == name {
+		if f.name == rule {
 			*f.n = n
 			return true
 		}
@@ -62,7 +52,7 @@ func (k *Keep) Set(name string, n int) bool {
 	return false
 }
 
-// String is the policy as ParseKeep reads it, "all" for the zero one.
+// String returns the policy in the form that ParseKeep reads.
 func (k Keep) String() string {
 	var parts []string
 	for _, f := range k.fields() {
@@ -82,10 +72,11 @@ func ParseKeep(s string) (k Keep, err error) {
 		return k, nil
 	}
 	for part := range strings.SplitSeq(s, ",") {
-		name, number, _ := strings.Cut(strings.TrimSpace(part), "=")
+		rule, number, _ := strings.Cut(strings.TrimSpace(part), "=")
 		n, err := strconv.ParseUint(number, 10, 31)
-		if err != nil || !k.Set(name, int(n)) {
-			return k, fmt.Errorf("%q is not a rule such as daily=7: expected last, hourly, daily, weekly, monthly or yearly, and a number", part)
+		if err != nil || !k.Set(rule, int(n)) {
+			return k, fmt.Errorf("%q is not a rule such as daily=7: expected last, hourly, daily, "+
+				"weekly, monthly or yearly, and a number", part)
 		}
 	}
 	if k == (Keep{}) {
@@ -100,20 +91,13 @@ type Kept struct {
 	Rules []string
 }
 
-// Decide tells which of the snapshots called names stay, the newest first, and which are to go, the oldest first. Periods are those of
-// loc. Names that are no snapshot's are in neither. The newest snapshot always stays. Only complete snapshots may be given: an
-// incomplete one would take the place of a good one.
+// Decide splits snapshots into those that stay, newest first, and those to remove, oldest first.
+// Periods are those of the time zone loc. The newest snapshot always stays. Decide ignores names
+// that are not snapshots. The caller passes only complete snapshots: an incomplete one would take
+// the place of a good one.
 func (k Keep) Decide(names []string, loc *time.Location) (keep []Kept, remove []string) {
-	var snapshots []snapshot
-	for _, name := range names {
-		if t, ok := ParseName(name); ok {
-			snapshots = append(snapshots, snapshot{name, t.In(loc)})
-		}
-	}
-	slices.SortFunc(snapshots, func(a, b snapshot) int { return b.at.Compare(a.at) })
-	snapshots = slices.CompactFunc(snapshots, func(a, b snapshot) bool { return a.name == b.name })
 	rules := k.rules()
-	for i, s := range snapshots {
+	for i, s := range newestFirst(names, loc) {
 		var wanted []string
 		for r := range rules {
 			if rules[r].wants(i, s.at) {
@@ -140,12 +124,23 @@ type snapshot struct {
 	at   time.Time
 }
 
-// rule is one number of a policy at work, from the newest snapshot to the oldest.
+// newestFirst returns the snapshots among names, each once.
+func newestFirst(names []string, loc *time.Location) (all []snapshot) {
+	for _, name := range names {
+		if t, err := ParseName(name); err == nil {
+			all = append(all, snapshot{name, t.In(loc)})
+		}
+	}
+	slices.SortFunc(all, func(a, b snapshot) int { return b.at.Compare(a.at) })
+	return slices.CompactFunc(all, func(a, b snapshot) bool { return a.name == b.name })
+}
+
+// rule applies one number of a policy to all snapshots, from the newest to the oldest.
 type rule struct {
 	name   string
 	left   int
-	period func(i int, at time.Time) string // that a snapshot is in
-	last   string                           // period seen
+	period func(i int, at time.Time) string // names the period of a snapshot
+	last   string                           // the last period that had one
 }
 
 func (r *rule) wants(i int, at time.Time) bool {
@@ -163,8 +158,10 @@ func (k Keep) rules() []rule {
 		return func(_ int, at time.Time) string { return at.Format(l) }
 	}
 	return []rule{
-		{name: "last", left: k.Last, period: func(i int, _ time.Time) string { return strconv.Itoa(i) }},
-		// With the offset: the hour that comes twice when clocks go back is two.
+		{name: "last", left: k.Last, period: func(i int, _ time.Time) string {
+			return strconv.Itoa(i)
+		}},
+		// The offset makes two hours of the hour that comes twice when clocks go back.
 		{name: "hourly", left: k.Hourly, period: layout("2006-01-02T15 -0700")},
 		{name: "daily", left: k.Daily, period: layout("2006-01-02")},
 		{name: "weekly", left: k.Weekly, period: func(_ int, at time.Time) string {

@@ -9,7 +9,8 @@ import (
 // Stage is what a goroutine of a session does at a moment.
 type Stage uint8
 
-// The stages, of both sides. A Clock sums up those of all goroutines, so that a second may hold many seconds of a stage.
+// The stages, of both sides. A Clock sums up those of all goroutines, so that a second may hold
+// many seconds of a stage.
 const (
 	Parked  Stage = iota // a stream that is not used
 	Idle                 // a stream without a block to send
@@ -53,8 +54,8 @@ var BlockBounds = [...]time.Duration{
 	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
 }
 
-// Blocks says how long blocks took: at the sender from the claim to the acknowledgement, at the receiver from the header to the written
-// data.
+// Blocks says how long blocks took: at the sender from the claim to the acknowledgement, at the
+// receiver from the header to the written data.
 type Blocks struct {
 	Counts [len(BlockBounds) + 1]int64 // of those up to each of BlockBounds and not the one before; the last are longer
 	Spent  time.Duration               // by all
@@ -161,7 +162,8 @@ func (l *lap) addTo(t *Times, now time.Time) {
 	t[l.stage] += max(0, now.Sub(l.since))
 }
 
-// syncing counts a sync under way, until the func it returns is called. Syncs at the same time count once.
+// syncing counts a sync under way, until the func it returns is called. Syncs at the same time
+// count once.
 func (c *Clock) syncing() (done func()) {
 	if c == nil {
 		return func() {}

@@ -9,40 +9,44 @@ import (
 
 	chunkers "github.com/PlakarKorp/go-cdc-chunkers"
 	_ "github.com/PlakarKorp/go-cdc-chunkers/chunkers/fastcdc" // registers itself
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/wire"
 	"lukechampine.com/blake3"
-	"lukechampine.com/blake3/guts"
 )
 
-// A delta spares sending what a file has in common with its old version at the receiver. The receiver digests that, piece by piece, and
-// the sender looks for the pieces in the new one. Blocks then travel as patches: which pieces of the old file they are made of, and
-// the rest. A block is checked by its digest as ever, so that what the short digests of pieces say need not be true.
+// A delta spares sending what a file has in common with its old version at the receiver. The
+// receiver digests the old version piece by piece, and the sender looks for the pieces in the new
+// one. Blocks then travel as patches: which parts of the old file they are made of, and the rest. A
+// block is checked by its digest as always, so nothing depends on the short digests of pieces being
+// right.
 
 const (
-	// deltaFrom is the size from which a delta is worth its round trips, and oldFrom that of an old file which is worth a look, in bytes.
+	// deltaFrom is the size in bytes from which a delta is worth its round trips. oldFrom is the
+	// size of an old file that is worth a look.
 	deltaFrom = 256 << 10
 	oldFrom   = 64 << 10
 	// pieceSize is the granularity of fixed deltas within a block that differs.
 	pieceSize = 1 << wire.PieceLog
 	// deltaWindow bounds the blocks of a file that are offered, or released, and not written.
 	deltaWindow = 512
-	// offersAtOnce bounds the files that the receiver digests at a time.
+	// offersAtOnce bounds the files whose old versions the receiver digests at a time.
 	offersAtOnce = 8
-	// deltaQueue bounds the digests that wait at the sender, in bytes of memory.
+	// deltaQueue bounds the memory in bytes of digests that wait at the sender.
 	deltaQueue = 64 << 20
-	// chunkWindow bounds the chunks of an old file that the sender knows at a time, for each of the files at once.
+	// chunkWindow bounds the chunks of one old file that the sender knows at a time.
 	chunkWindow = 1 << 18
-	// chunkAhead is how far the old file is known before a place in the new one is looked for in it, bytes.
+	// chunkAhead is how many bytes of the old file are known beyond the place in the new one that
+	// is looked for in it.
 	chunkAhead = 32 << 20
-	// giveUpAfter is the part of a file, in bytes, after which a delta that finds less than 1/giveUpBelow of it there ends.
+	// A delta ends if it finds less than 1/giveUpBelow of the first giveUpAfter bytes.
 	giveUpAfter = 32 << 20
 	giveUpBelow = 20
-	// sampleFixed is the part of a sample, of a hundred, from which pieces are expected in their places.
+	// sampleFixed is the percentage of a sample from which pieces are expected in their places.
 	sampleFixed = 30
 )
 
-// chunkSize returns the usual size of a chunk: small enough that a changed line costs little, and large enough that the chunks of most
-// files are known all at once.
+// chunkSize returns the usual size of a chunk: so small that a changed line costs little, and so
+// large that all chunks of most files can be known at once.
 func chunkSize(size int64) int {
 	n := int64(8 << 10)
 	for n < 64<<10 && size/n > chunkWindow {
@@ -51,7 +55,8 @@ func chunkSize(size int64) int {
 	return int(n)
 }
 
-// chunked cuts what it reads into chunks by FastCDC (Xia et al., USENIX ATC 2016). A chunk is good until the next call.
+// chunked cuts what it reads into chunks by FastCDC (Xia et al., USENIX ATC 2016). A chunk is valid
+// until the next call.
 type chunked struct {
 	chunker *chunkers.Chunker
 	ended   bool
@@ -59,28 +64,30 @@ type chunked struct {
 
 func newChunked(r io.Reader, size int64) (*chunked, error) {
 	n := chunkSize(size)
-	c, err := chunkers.NewChunker("fastcdc-v1.0.0", r, &chunkers.ChunkerOpts{MinSize: n / 4, NormalSize: n, MaxSize: 8 * n})
+	opt := chunkers.ChunkerOpts{MinSize: n / 4, NormalSize: n, MaxSize: 8 * n}
+	c, err := chunkers.NewChunker("fastcdc-v1.0.0", r, &opt)
 	return &chunked{chunker: c}, err
 }
 
-// next returns the next chunk, io.EOF after the last.
+// next returns the next chunk, and io.EOF after the last.
 func (c *chunked) next() ([]byte, error) {
 	if c.ended {
 		return nil, io.EOF
 	}
 	chunk, err := c.chunker.Next()
-	if errors.Is(err, io.EOF) && len(chunk) > 0 { // the last one, if it is short
+	if errors.Is(err, io.EOF) && len(chunk) > 0 { // the last chunk, if it is short
 		c.ended, err = true, nil
 	}
 	return chunk, err
 }
 
-// zeros are what much of an image is made of.
+// zeros is a piece of zeros. Disk images have many.
 var zeros [pieceSize]byte
 
-// zeroDigest is the digest of a piece of zeros, which is not computed again and again.
+// zeroDigest is the digest of a piece of zeros, computed once.
 var zeroDigest = sync.OnceValue(func() [32]byte { return blake3.Sum256(zeros[:]) })
 
+// shortDigest is the short digest of a piece or chunk.
 func shortDigest(b []byte) (d wire.ShortDigest) {
 	var sum [32]byte
 	if len(b) == pieceSize && bytes.Equal(b, zeros[:]) {
@@ -93,26 +100,26 @@ func shortDigest(b []byte) (d wire.ShortDigest) {
 }
 
 // shortNode is the short digest of a block.
-func shortNode(n *guts.Node) (d wire.ShortDigest) {
-	cv := chaining(n)
+func shortNode(n *digest.Node) (d wire.ShortDigest) {
+	cv := digest.ChainingValue(n)
 	copy(d[:], cv[:])
 	return d
 }
 
-// stretch is a part of a block: n bytes of the old file, or new ones.
+// stretch is a part of a block: n bytes of the old file, or n new ones.
 type stretch struct {
-	old int64 // where in the old file; -1 if new
+	old int64 // where it is in the old file; noOldStretch if new
 	n   int64
 }
 
 const (
 	patchHead    = 4
 	stretchLen   = 12
-	patchLeast   = 16 // a patch is at least so much smaller than its block, in parts of it
+	patchLeast   = 16 // a patch is used if it is smaller than its block by at least 1/patchLeast of it
 	noOldStretch = -1
 )
 
-// appendStretch adds a stretch, and joins it with the last one if it goes on with that.
+// appendStretch adds a stretch. It extends the last one where the new one continues it.
 func appendStretch(all []stretch, old, n int64) []stretch {
 	if k := len(all); k > 0 {
 		last := &all[k-1]
@@ -124,7 +131,7 @@ func appendStretch(all []stretch, old, n int64) []stretch {
 	return append(all, stretch{old, n})
 }
 
-// patchSize returns the length of a patch, and the bytes in it that are new.
+// patchSize returns the length of a patch in bytes, and how many of them are new content.
 func patchSize(all []stretch) (size, fresh int64) {
 	for _, x := range all {
 		if x.old < 0 {
@@ -134,8 +141,9 @@ func patchSize(all []stretch) (size, fresh int64) {
 	return patchHead + stretchLen*int64(len(all)) + fresh, fresh
 }
 
-// appendPatch appends a block as its stretches: their number, for each its length and its place in the old file and one, 0 for
-// a new one (4 and 8 bytes), and the new bytes.
+// appendPatch appends a block as its stretches: their number (4 bytes), for each its length (4
+// bytes) and its place in the old file plus one (8 bytes), where 0 stands for a new one, and then
+// the new bytes.
 func appendPatch(b, block []byte, all []stretch) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(all)))
 	for _, x := range all {
@@ -152,7 +160,7 @@ func appendPatch(b, block []byte, all []stretch) []byte {
 	return b
 }
 
-// parsePatch undoes appendPatch for a block of length bytes and an old file of oldSize.
+// parsePatch undoes appendPatch for a block of length bytes and an old file of oldSize bytes.
 func parsePatch(b []byte, length int, oldSize int64) (all []stretch, fresh []byte, err error) {
 	bad := errors.New("bad patch")
 	if len(b) < patchHead {

@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"sync"
@@ -12,92 +11,84 @@ import (
 )
 
 const (
-	// offerBlocks and offerChunks are the digests of a message.
+	// offerBlocks and offerChunks bound the digests in a message.
 	offerBlocks = 16
 	offerChunks = 1024
-	// patchRejects bounds the blocks of an entry whose patches were wrong.
+	// patchRejects bounds the blocks of an entry whose patches are wrong.
 	patchRejects = 1 << 12
-	// cloneFrom is the length from which a stretch is shared between files, in bytes, where the file system can.
+	// cloneFrom is the length in bytes from which a stretch is shared between files, where the file
+	// system can. Start and length of what is shared are multiples of cloneUnit.
 	cloneFrom = 64 << 10
 	cloneUnit = 4 << 10
 )
 
-// deltaReceive is an entry's old version. Fields below the first group are guarded by Receiver.mu.
+// deltaReceive is an entry's old version.
 type deltaReceive struct {
-	old  *disk.Source
-	size int64
-	how  wire.Delta
-	gone chan struct{} // closed when the entry is over
-	over sync.Once
-	wake chan struct{} // something changed
+	old     *disk.Source
+	size    int64
+	how     wire.Delta
+	gone    chan struct{} // closed when the entry is over
+	closing sync.Once
+	changed chan struct{} // has a value after something changed
 
-	picked  bool
+	mu      sync.Mutex // guards the following; receiving.mu may be held before it
+	picked  bool       // the sender has chosen
 	pick    wire.Delta
-	asked   []wire.Extent
-	next    int64 // block: those before it were offered
-	ahead   int   // of these, not written
-	rejects int
-	shared  bool // some of the old file's content is also the new one's
-	noClone bool
+	asked   []wire.Extent // blocks whose pieces the sender wants
+	next    int64         // blocks before this one were offered
+	ahead   int           // of these, how many are not written
+	rejects int           // wrong patches
+	shared  bool          // the new file shares some of the old one's content
+	noClone bool          // the file system cannot share
 }
 
+func newDeltaReceive(old *disk.Source, size int64, how wire.Delta) *deltaReceive {
+	return &deltaReceive{old: old, size: size, how: how, gone: make(chan struct{}), changed: make(chan struct{}, 1)}
+}
+
+// close ends the use of the old version, once. It is safe for nil.
+func (d *deltaReceive) close() {
+	if d == nil {
+		return
+	}
+	d.closing.Do(func() {
+		close(d.gone)
+		_ = d.old.Close()
+	})
+}
+
+// poke makes the offerer look again.
 func (d *deltaReceive) poke() {
 	select {
-	case d.wake <- struct{}{}:
+	case d.changed <- struct{}{}:
 	default:
 	}
 }
 
-// openOld opens the old version of an entry, if there is one that is of use.
-func (v *Receiver) openOld(e *receiving) *deltaReceive {
-	how := v.opt.Target.Delta
-	if how == wire.DeltaNone || !v.deltas || e.blocks < 2 || e.entry.Size < deltaFrom {
-		return nil
+// choose takes the sender's choice of the way to go. It returns false if that was not up to it.
+func (d *deltaReceive) choose(how wire.Delta) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if how != wire.DeltaNone && (d.picked || d.how != wire.DeltaAuto && how != d.how) {
+		return false
 	}
-	trees := []*disk.Tree{v.tree}
-	if s := v.opt.Snapshot; s != nil && s.Previous != nil {
-		trees = []*disk.Tree{s.Previous, v.tree}
-	}
-	for _, tree := range trees {
-		old, err := tree.OpenFile(e.meta.Path)
-		if err != nil {
-			continue
-		}
-		if size := old.Identity().Size; size >= oldFrom && size <= wire.MaxSize {
-			return &deltaReceive{old: old, size: size, how: how, gone: make(chan struct{}), wake: make(chan struct{}, 1)}
-		}
-		_ = old.Close()
-	}
-	return nil
-}
-
-// pick learns which way the sender goes.
-func (v *Receiver) pick(m *wire.Pick) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	e := v.active[m.Index]
-	if e == nil || e.resolved {
-		return nil
-	}
-	d := e.delta
-	if d == nil || d.how != wire.DeltaAuto && m.Delta != d.how && m.Delta != wire.DeltaNone || d.picked && m.Delta != wire.DeltaNone {
-		return protocolError("entry %d has no such choice", m.Index)
-	}
-	d.picked, d.pick = true, m.Delta
+	d.picked, d.pick = true, how
 	d.poke()
-	return nil
+	return true
 }
 
-// ask learns for which blocks the sender wants the pieces.
-func (v *Receiver) ask(m *wire.Ask) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	e := v.active[m.Index]
-	if e == nil || e.resolved {
-		return nil
-	}
-	d := e.delta
-	if d == nil || !d.picked || d.pick != wire.DeltaFixed || len(d.asked)+len(m.Blocks) > 4*deltaWindow {
+// choice returns the sender's choice, and false before there is one.
+func (d *deltaReceive) choice() (wire.Delta, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.pick, d.picked
+}
+
+// ask takes the blocks whose pieces the sender wants.
+func (d *deltaReceive) ask(m *wire.Ask) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.picked || d.pick != wire.DeltaFixed || len(d.asked)+len(m.Blocks) > 4*deltaWindow {
 		return protocolError("entry %d has no such pieces", m.Index)
 	}
 	for _, x := range m.Blocks {
@@ -110,18 +101,19 @@ func (v *Receiver) ask(m *wire.Ask) error {
 	return nil
 }
 
-// empty learns which of the offered blocks are not sent.
-func (v *Receiver) empty(m *wire.Empty) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	e := v.active[m.Index]
-	if e == nil || e.resolved {
-		return nil
-	}
-	d := e.delta
-	if d == nil || !e.entry.Holes {
-		return protocolError("entry %d has no such blocks", m.Index)
-	}
+// takeAsked returns the blocks whose pieces the sender wants, once, and whether the next block may
+// be offered.
+func (d *deltaReceive) takeAsked() (asked []wire.Extent, next int64, room bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	asked, d.asked = d.asked, nil
+	return asked, d.next, d.ahead < deltaWindow
+}
+
+// skip takes the offered blocks that are not sent, since they have no data.
+func (d *deltaReceive) skip(m *wire.Empty) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, x := range m.Blocks {
 		if x.Start+x.Count > d.next {
 			return protocolError("entry %d: blocks that were not offered", m.Index)
@@ -132,27 +124,144 @@ func (v *Receiver) empty(m *wire.Empty) error {
 	return nil
 }
 
-// offer tells the sender what is in the old version, as fast as it makes use of it. The answer that there is one must be on its way.
-func (v *Receiver) offer(e *receiving) {
-	defer v.running.Done()
-	d := e.delta
-	select {
-	case v.offering <- struct{}{}:
-		defer func() { <-v.offering }()
-	case <-d.gone:
-		return
-	case <-v.ctx.Done():
-		return
+// offer notes that a block is offered, or passed over since it is written.
+func (d *deltaReceive) offer(block int64, written bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !written {
+		d.ahead++
 	}
-	o := offerer{v: v, e: e, d: d, buf: make([]byte, 1<<e.entry.BlockLog)}
-	if err := o.run(); err != nil && !errors.Is(err, errDeltaOver) {
-		v.fail(e, err)
-	}
+	d.next = block + 1
 }
 
-// offerer reads an old version.
+// wrote notes that a block is written.
+func (d *deltaReceive) wrote(block int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if block < d.next {
+		d.ahead--
+	}
+	d.poke()
+}
+
+// reject counts a patch that did not give its block, and reports whether the entry must fail.
+func (d *deltaReceive) reject() (tooMany bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.rejects++
+	return d.rejects > patchRejects
+}
+
+// isShared reports whether the new file shares some of the old one's content.
+func (d *deltaReceive) isShared() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.shared
+}
+
+// clone lets part have a stretch of the old file at off, and reports whether that was possible.
+func (d *deltaReceive) clone(part *disk.Partial, x stretch, off int64) bool {
+	d.mu.Lock()
+	no := d.noClone
+	d.mu.Unlock()
+	if no || x.old%cloneUnit != 0 || off%cloneUnit != 0 || x.n%cloneUnit != 0 {
+		return false
+	}
+	ok := part.Clone(d.old, x.old, off, x.n)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.shared, d.noClone = d.shared || ok, d.noClone || !ok
+	return ok
+}
+
+// offers tell the sender what is in the old versions of files.
+type offers struct {
+	side   *side
+	target *target
+	slots  chan struct{}
+	on     bool // the sender can use old versions; set before any entry
+}
+
+func newOffers(s *side, t *target) offers {
+	return offers{side: s, target: t, slots: make(chan struct{}, offersAtOnce)}
+}
+
+// open opens the old version of an entry of that many blocks. It returns nil if there is none of
+// use.
+func (o *offers) open(e *receiving, blocks int64) *deltaReceive {
+	how := o.target.opt.Delta
+	if how == wire.DeltaNone || !o.on || blocks < 2 || e.entry.Size < deltaFrom {
+		return nil
+	}
+	trees := []*disk.Tree{o.target.tree}
+	if previous := o.target.previousTree(); previous != nil {
+		trees = []*disk.Tree{previous, o.target.tree}
+	}
+	for _, tree := range trees {
+		old, err := tree.OpenFile(e.meta.Path)
+		if err != nil {
+			continue
+		}
+		if size := old.Identity().Size; size >= oldFrom && size <= wire.MaxSize {
+			return newDeltaReceive(old, size, how)
+		}
+		_ = old.Close()
+	}
+	return nil
+}
+
+// handle acts on a message about an entry's old version. e is nil if it is resolved.
+func (o *offers) handle(e *receiving, m wire.Message) error {
+	if e == nil {
+		return nil
+	}
+	e.mu.Lock()
+	d, resolved := e.delta, e.resolved
+	e.mu.Unlock()
+	if resolved {
+		return nil
+	}
+	switch m := m.(type) {
+	case *wire.Pick:
+		if d == nil || !d.choose(m.Delta) {
+			return protocolError("entry %d has no such choice", m.Index)
+		}
+	case *wire.Ask:
+		if d == nil {
+			return protocolError("entry %d has no such pieces", m.Index)
+		}
+		return d.ask(m)
+	case *wire.Empty:
+		if d == nil || !e.entry.Holes {
+			return protocolError("entry %d has no such blocks", m.Index)
+		}
+		return d.skip(m)
+	}
+	return nil
+}
+
+// start offers an old version in the background, as fast as the sender uses it. The answer that
+// there is one must be on its way. fail hears of an old version that cannot be read.
+func (o *offers) start(e *receiving, d *deltaReceive, fail func(*receiving, error)) {
+	o.side.running.Go(func() {
+		select {
+		case o.slots <- struct{}{}:
+			defer func() { <-o.slots }()
+		case <-d.gone:
+			return
+		case <-o.side.ctx.Done():
+			return
+		}
+		x := offerer{side: o.side, e: e, d: d, buf: make([]byte, 1<<e.entry.BlockLog)}
+		if err := x.run(); err != nil && !errors.Is(err, errDeltaOver) {
+			fail(e, err)
+		}
+	})
+}
+
+// offerer reads an old version and sends its digests.
 type offerer struct {
-	v    *Receiver
+	side *side
 	e    *receiving
 	d    *deltaReceive
 	buf  []byte
@@ -165,15 +274,10 @@ func (o *offerer) run() error {
 			return err
 		}
 	}
-	var how wire.Delta
-	for picked := false; !picked; {
-		o.v.mu.Lock()
-		how, picked = o.d.pick, o.d.picked
-		o.v.mu.Unlock()
-		if !picked {
-			if err := o.wait(); err != nil {
-				return err
-			}
+	how, picked := o.d.choice()
+	for ; !picked; how, picked = o.d.choice() {
+		if err := o.wait(); err != nil {
+			return err
 		}
 	}
 	switch how {
@@ -189,15 +293,31 @@ func (o *offerer) run() error {
 // wait waits for something to change.
 func (o *offerer) wait() error {
 	select {
-	case <-o.d.wake:
+	case <-o.d.changed:
 		return nil
 	case <-o.d.gone:
-	case <-o.v.ctx.Done():
+	case <-o.side.ctx.Done():
 	}
 	return errDeltaOver
 }
 
-// block reads a block of the old file, or what there is of it.
+// over reports whether nobody needs digests any more.
+func (o *offerer) over() bool {
+	select {
+	case <-o.d.gone:
+	case <-o.side.ctx.Done():
+	default:
+		return false
+	}
+	return true
+}
+
+// both is the number of blocks that the new file has and the old one begins.
+func (o *offerer) both() int64 {
+	return blocksOf(min(o.e.entry.Size, o.d.size), o.e.entry.BlockLog)
+}
+
+// block reads a block of the old file, or as much as there is.
 func (o *offerer) block(block int64) ([]byte, error) {
 	start := block << o.e.entry.BlockLog
 	data := o.buf[:min(int64(len(o.buf)), o.d.size-start)]
@@ -214,13 +334,13 @@ func (o *offerer) pieces(block int64) error {
 	for ; len(data) > 0; data = data[min(pieceSize, len(data)):] {
 		m.Digests = append(m.Digests, shortDigest(data[:min(pieceSize, len(data))]))
 	}
-	o.v.ctrl.send(m)
+	o.side.pump.send(m)
 	return nil
 }
 
-// sample sends the pieces of some blocks.
+// sample sends the pieces of some blocks, and then a message without digests.
 func (o *offerer) sample() error {
-	blocks := blocksOf(min(o.e.entry.Size, o.d.size), o.e.entry.BlockLog)
+	blocks := o.both()
 	last := int64(-1)
 	for i := range int64(wire.SampleBlocks) {
 		block := i * (blocks - 1) / (wire.SampleBlocks - 1)
@@ -232,20 +352,15 @@ func (o *offerer) sample() error {
 			return err
 		}
 	}
-	o.v.ctrl.send(&wire.Pieces{Index: o.e.index, Log: wire.PieceLog})
+	o.side.pump.send(&wire.Pieces{Index: o.e.index, Log: wire.PieceLog})
 	return nil
 }
 
-// fixed offers block after block, and the pieces that are asked for.
+// fixed offers block after block, and the pieces that the sender asks for.
 func (o *offerer) fixed() error {
-	v, d, log := o.v, o.d, o.e.entry.BlockLog
-	blocks := blocksOf(min(o.e.entry.Size, d.size), log)
+	blocks := o.both()
 	for {
-		v.mu.Lock()
-		asked := d.asked
-		d.asked = nil
-		from, room := d.next, d.next < blocks && d.ahead < deltaWindow
-		v.mu.Unlock()
+		asked, next, room := o.d.takeAsked()
 		for _, x := range asked {
 			for b := x.Start; b < x.Start+x.Count; b++ {
 				if err := o.pieces(b); err != nil {
@@ -253,41 +368,31 @@ func (o *offerer) fixed() error {
 				}
 			}
 		}
-		switch {
-		case room:
-			if err := o.blocks(from, min(blocks, from+offerBlocks)); err != nil {
-				return err
-			}
-		case len(asked) == 0:
-			if err := o.wait(); err != nil {
-				return err
-			}
+		var err error
+		if room && next < blocks {
+			err = o.blocks(next, min(blocks, next+offerBlocks))
+		} else if len(asked) == 0 {
+			err = o.wait()
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// blocks offers a range of blocks, but for those that are there from an earlier run.
+// blocks offers a range of blocks, except those that are there from an earlier run. Neighbours
+// travel in one message.
 func (o *offerer) blocks(from, to int64) error {
-	v, d, log := o.v, o.d, o.e.entry.BlockLog
+	log := o.e.entry.BlockLog
 	var m *wire.Pieces
 	flush := func() {
 		if m != nil {
-			v.mu.Lock()
-			d.next = max(d.next, m.Start>>log+int64(len(m.Digests))) // before the sender can ask
-			v.mu.Unlock()
-			v.ctrl.send(m)
+			o.side.pump.send(m)
 			m = nil
 		}
 	}
 	for b := from; b < to; b++ {
-		v.mu.Lock()
-		done := o.e.done.has(b)
-		if !done {
-			d.ahead++
-		}
-		d.next = b + 1
-		v.mu.Unlock()
-		if done {
+		if o.e.offer(b) {
 			flush()
 			continue
 		}
@@ -309,183 +414,65 @@ func (o *offerer) blocks(from, to int64) error {
 
 // chunks offers the chunks of the old file.
 func (o *offerer) chunks() error {
-	v, d := o.v, o.d
-	cutter, err := newChunked(io.NewSectionReader(d.old, 0, d.size), d.size)
+	cutter, err := newChunked(io.NewSectionReader(o.d.old, 0, o.d.size), o.d.size)
 	if err != nil {
 		return err
 	}
-	window := int64(chunkSize(d.size)) * chunkWindow / 2
 	var at int64
 	for {
-		m := &wire.Chunks{Index: o.e.index, Start: at}
-		end := false
-		for len(m.Chunks) < offerChunks {
-			chunk, err := cutter.next()
-			if end = errors.Is(err, io.EOF); end {
-				break
-			}
-			if err != nil {
-				return err
-			}
-			m.Chunks = append(m.Chunks, wire.Chunk{Length: int64(len(chunk)), Digest: shortDigest(chunk)})
-			at += int64(len(chunk))
-		}
-		if len(m.Chunks) > 0 {
-			v.ctrl.send(m)
-		}
-		if end {
-			v.ctrl.send(&wire.Chunks{Index: o.e.index, Start: at})
-			return nil
-		}
-		for ahead := true; ahead; {
-			v.mu.Lock()
-			done := int64(0)
-			if x := o.e.done; len(x) > 0 && x[0].Start == 0 {
-				done = x[0].Count << o.e.entry.BlockLog
-			}
-			none := d.pick == wire.DeltaNone
-			v.mu.Unlock()
-			if none {
-				return nil
-			}
-			if ahead = at-done > window; ahead {
-				if err := o.wait(); err != nil {
-					return err
-				}
-			} else if o.over() {
-				return errDeltaOver
-			}
-		}
-	}
-}
-
-// over tells whether nobody needs digests any more.
-func (o *offerer) over() bool {
-	select {
-	case <-o.d.gone:
-	case <-o.v.ctx.Done():
-	default:
-		return false
-	}
-	return true
-}
-
-// closeOld ends the use of the old version, once.
-func (e *receiving) closeOld() {
-	if d := e.delta; d != nil {
-		d.over.Do(func() {
-			close(d.gone)
-			_ = d.old.Close()
-		})
-	}
-}
-
-// wroteLocked notes that a block is written.
-func (e *receiving) wroteLocked(block int64) {
-	if d := e.delta; d != nil {
-		if block < d.next {
-			d.ahead--
-		}
-		d.poke()
-	}
-}
-
-// patch makes a block of its patch. It returns errOld if the old file cannot be read.
-func (in *inbox) patch(e *receiving, h *wire.BlockHeader, payload []byte) (block []byte, all []stretch, err error) {
-	if in.block == nil {
-		in.block = make([]byte, 1<<maxBlockLog)
-	}
-	block = in.block[:lengthOf(e.entry.Size, e.entry.BlockLog, h.Block)]
-	all, fresh, err := parsePatch(payload, len(block), e.delta.size)
-	if err != nil {
-		return nil, nil, protocolError("block %d of entry %d: %v", h.Block, h.Index, err)
-	}
-	at := int64(0)
-	for _, x := range all {
-		if part := block[at : at+x.n]; x.old < 0 {
-			fresh = fresh[copy(part, fresh):]
-		} else if readFull(e.delta.old, part, x.old) != nil {
-			return nil, nil, errOld
-		}
-		at += x.n
-	}
-	return block, all, nil
-}
-
-// errOld says that the old file is not what it was.
-var errOld = errors.New("the old file cannot be read")
-
-// rejectPatch asks for a block whole, whose patch did not give it.
-func (v *Receiver) rejectPatch(e *receiving, block int64) {
-	v.leave(e, block)
-	v.mu.Lock()
-	e.delta.rejects++
-	v.stats.Rejected++
-	many := e.delta.rejects > patchRejects
-	v.mu.Unlock()
-	if many {
-		v.fail(e, wire.Errorf(wire.CodeIntegrity, "patches do not give the blocks they are of"))
-		return
-	}
-	v.ctrl.send(&wire.Resend{Index: e.index, Blocks: []wire.Extent{{Start: block, Count: 1}}})
-}
-
-// writePatched writes a block that was made of a patch: what is long is shared with the old file where the file system can, and in a file
-// with holes zeros are left out.
-func (v *Receiver) writePatched(e *receiving, off int64, data []byte, all []stretch) error {
-	for _, x := range all {
-		part := data[:x.n]
-		data = data[x.n:]
-		if x.old >= 0 && x.n >= cloneFrom && v.clone(e, x, off) {
-			off += x.n
-			continue
-		}
-		if err := e.writeData(part, off); err != nil {
+		m, end, err := o.nextChunks(cutter, at)
+		if err != nil {
 			return err
 		}
-		off += x.n
+		for _, c := range m.Chunks {
+			at += c.Length
+		}
+		if len(m.Chunks) > 0 {
+			o.side.pump.send(m)
+		}
+		if end {
+			o.side.pump.send(&wire.Chunks{Index: o.e.index, Start: at})
+			return nil
+		}
+		if more, err := o.waitWindow(at); err != nil || !more {
+			return err
+		}
 	}
-	return nil
 }
 
-func (e *receiving) writeData(data []byte, off int64) error {
-	if !e.entry.Holes {
-		_, err := e.part.WriteAt(data, off)
-		return err
-	}
-	for len(data) > 0 {
-		zero, n := true, 0
-		for n < len(data) { // as far as it goes on like that
-			unit := data[n:min(len(data), n+cloneUnit-int((off+int64(n))%cloneUnit))]
-			if isZero := bytes.Equal(unit, zeros[:len(unit)]); n == 0 {
-				zero = isZero
-			} else if isZero != zero {
-				break
-			}
-			n += len(unit)
+// nextChunks returns the chunks from offset at on, and whether the file ends with them.
+func (o *offerer) nextChunks(cutter *chunked, at int64) (m *wire.Chunks, end bool, err error) {
+	m = &wire.Chunks{Index: o.e.index, Start: at}
+	for len(m.Chunks) < offerChunks {
+		chunk, err := cutter.next()
+		if errors.Is(err, io.EOF) {
+			return m, true, nil
 		}
-		if !zero {
-			if _, err := e.part.WriteAt(data[:n], off); err != nil {
-				return err
-			}
+		if err != nil {
+			return nil, false, err
 		}
-		data, off = data[n:], off+int64(n)
+		m.Chunks = append(m.Chunks, wire.Chunk{Length: int64(len(chunk)), Digest: shortDigest(chunk)})
 	}
-	return nil
+	return m, false, nil
 }
 
-// clone shares a stretch of the old file, and tells whether that was possible.
-func (v *Receiver) clone(e *receiving, x stretch, off int64) bool {
-	d := e.delta
-	v.mu.Lock()
-	no := d.noClone
-	v.mu.Unlock()
-	if no || x.old%cloneUnit != 0 || off%cloneUnit != 0 || x.n%cloneUnit != 0 {
-		return false
+// waitWindow waits until at is not too far ahead of what is written of the new file. It returns
+// false if the sender wants no more chunks.
+func (o *offerer) waitWindow(at int64) (more bool, err error) {
+	window := int64(chunkSize(o.d.size)) * chunkWindow / 2
+	for {
+		if how, _ := o.d.choice(); how == wire.DeltaNone {
+			return false, nil
+		}
+		if at-o.e.writtenPrefix() <= window {
+			break
+		}
+		if err := o.wait(); err != nil {
+			return false, err
+		}
 	}
-	ok := e.part.Clone(d.old, x.old, off, x.n)
-	v.mu.Lock()
-	d.shared, d.noClone = d.shared || ok, d.noClone || !ok
-	v.mu.Unlock()
-	return ok
+	if o.over() {
+		return false, errDeltaOver
+	}
+	return true, nil
 }

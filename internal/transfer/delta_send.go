@@ -1,103 +1,152 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 
+	"github.com/fxfer/fxfer/internal/blockset"
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/wire"
-	"lukechampine.com/blake3/guts"
 )
 
-// deltaSend is what the sender knows of an entry's old version. Fields below old are guarded by Sender.mu.
+// deltaSend is what the sender knows of an entry's old version.
 type deltaSend struct {
-	how     wire.Delta
-	old     int64 // size, bytes
-	in      []wire.Message
-	patches map[int64]*patch // of blocks that are released and not written
+	how wire.Delta
+	old int64 // size, bytes
 
-	compared bool // all blocks are released
+	mu       sync.Mutex       // guards the following; claims.mu may be held before it
+	cond     *sync.Cond       // a differ waits here
+	in       []wire.Message   // digests that wait
+	patches  map[int64]*patch // of blocks that are released and not written
+	compared bool             // all blocks are released
+}
+
+func newDeltaSend(how wire.Delta, old int64) *deltaSend {
+	d := &deltaSend{how: how, old: old, patches: make(map[int64]*patch)}
+	d.cond = sync.NewCond(&d.mu)
+	return d
+}
+
+// patchOf returns how a block is sent, nil for whole.
+func (d *deltaSend) patchOf(block int64) *patch {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.patches[block]
+}
+
+// forget drops the patches of blocks that are written, or that are to be sent whole.
+func (d *deltaSend) forget(start, count int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if count == 1 {
+		delete(d.patches, start)
+	} else {
+		maps.DeleteFunc(d.patches, func(b int64, _ *patch) bool { return b >= start && b < start+count })
+	}
+	d.cond.Broadcast()
+}
+
+// wake makes the differ look whether its entry is over.
+func (d *deltaSend) wake() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cond.Broadcast()
+}
+
+func (d *deltaSend) isCompared() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.compared
+}
+
+// queue takes digests in.
+func (d *deltaSend) queue(m wire.Message) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.in = append(d.in, m)
+	d.cond.Broadcast()
+}
+
+// finish notes that all blocks are released, and returns the digests that were not used.
+func (d *deltaSend) finish() (unused []wire.Message) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.compared = true
+	unused, d.in = d.in, nil
+	return unused
 }
 
 // patch is how a block is sent.
 type patch struct {
 	stretches []stretch
-	fresh     int64      // bytes that are new
-	node      *guts.Node // of a block that is all old, and is not read again
+	fresh     int64        // bytes that are new
+	node      *digest.Node // of a block that the old file has as it is, and that is not read again
 }
 
-// heldByDigests is about what a message of digests takes.
-func heldByDigests(m wire.Message) int {
-	switch m := m.(type) {
-	case *wire.Pieces:
-		return 64 + 8*len(m.Digests)
-	case *wire.Chunks:
-		return 64 + 16*len(m.Chunks)
-	}
-	return 64
+// deltas looks for what entries have in common with their old versions.
+type deltas struct {
+	side   *side
+	claims *claims
+	held   atomic.Int64 // memory of the digests that wait
 }
 
-// useOld begins a delta: blocks are released as they are compared with the old version.
-func (s *Sender) useOld(e *sending, a *wire.Answer) (extents, int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	have := extents(a.Have)
-	switch n := len(have); {
-	case e.answered || e.item.Entry.Kind != wire.File || e.item.Open == nil || e.blocks < 2:
-		return nil, 0, wire.Errorf(wire.CodeProtocol, "entry %d takes no delta", e.index)
-	case n > 0 && have[n-1].Start+have[n-1].Count > e.blocks:
-		return nil, 0, wire.Errorf(wire.CodeProtocol, "entry %d has no such blocks", e.index)
-	}
-	s.answered, e.answered = true, true
-	todo := extents{{Start: e.offered, Count: e.blocks - e.offered}} // the others are on their way
-	if e.offered == e.blocks {
-		todo = nil
-	}
-	for _, x := range have {
-		e.todo.remove(x.Start, x.Count)
-		todo.remove(x.Start, x.Count)
-	}
-	e.offered = e.blocks
-	e.delta = &deltaSend{how: a.Delta, old: a.Old, patches: make(map[int64]*patch)}
-	s.running.Add(1)
-	go func() {
-		defer s.running.Done()
-		d := differ{s: s, e: e, d: e.delta, todo: todo}
-		d.run()
-	}()
-	bytes := bytesOf(have, e.size, e.item.Entry.BlockLog)
-	s.stats.Resumed += bytes
-	return have, bytes, nil
+// differEvents hears how a differ ends early. Sender implements it.
+type differEvents interface {
+	readFailed(*sending, error)
+	end(error)
 }
 
-// digests queues digests of an entry's old version.
-func (s *Sender) digests(index uint64, m wire.Message) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.entries[index]
-	if e == nil || e.resolved {
+// start compares an entry with its old version in the background. todo are the blocks to release.
+func (ds *deltas) start(e *sending, d *deltaSend, todo blockset.Set, events differEvents) {
+	ds.side.running.Go(func() {
+		defer context.AfterFunc(ds.side.ctx, d.wake)()
+		x := differ{all: ds, e: e, d: d, todo: todo}
+		err := x.run()
+		switch {
+		case errors.Is(err, errDeltaOver):
+		case errors.Is(err, errHostile):
+			events.end(protocolError("entry %d: %v", e.index, err))
+		case err != nil:
+			events.readFailed(e, err)
+		default:
+			x.releaseAll(x.todo)
+		}
+		for _, m := range d.finish() {
+			ds.held.Add(-heldByDigests(m))
+		}
+	})
+}
+
+// digests takes digests of an entry's old version in. e is nil if it is resolved. Only the pump's
+// reader calls it, which is also the only one to set e.delta.
+func (ds *deltas) digests(e *sending, m wire.Message) error {
+	if e == nil {
 		return nil
 	}
 	if e.delta == nil {
-		return wire.Errorf(wire.CodeProtocol, "entry %d has no old version", index)
+		return protocolError("entry %d has no old version", e.index)
 	}
-	if s.digestsHeld += heldByDigests(m); s.digestsHeld > deltaQueue {
-		return wire.Errorf(wire.CodeProtocol, "more digests than allowed")
+	if ds.held.Add(heldByDigests(m)) > deltaQueue {
+		return protocolError("more digests than allowed")
 	}
-	e.delta.in = append(e.delta.in, m)
-	s.cond.Broadcast()
+	e.delta.queue(m)
 	return nil
 }
 
-// differ compares an entry with its old version.
-type differ struct {
-	s    *Sender
-	e    *sending
-	d    *deltaSend
-	todo extents // blocks that are not released
-	buf  []byte
-	hash digest.Hasher
+// heldByDigests estimates the memory of a message of digests, bytes.
+func heldByDigests(m wire.Message) int64 {
+	switch m := m.(type) {
+	case *wire.Pieces:
+		return int64(64 + 8*len(m.Digests))
+	case *wire.Chunks:
+		return int64(64 + 16*len(m.Chunks))
+	}
+	return 64
 }
 
 var (
@@ -105,118 +154,110 @@ var (
 	errHostile   = errors.New("digests out of order")
 )
 
-func (d *differ) run() {
-	e, s := d.e, d.s
-	d.buf = make([]byte, 1<<e.item.Entry.BlockLog)
-	how, err := d.d.how, error(nil)
-	if how == wire.DeltaAuto {
-		how, err = d.sample()
-	}
-	if how == wire.DeltaChunks && e.item.Entry.Holes {
-		how = wire.DeltaNone // chunks run through the holes
-	}
-	if err == nil {
-		s.ctrl.send(&wire.Pick{Index: e.index, Delta: how})
-		switch how {
-		case wire.DeltaFixed:
-			err = d.fixed()
-		case wire.DeltaChunks:
-			err = d.chunks()
-		case wire.DeltaNone, wire.DeltaAuto:
-		}
-	}
-	switch {
-	case errors.Is(err, errDeltaOver):
-	case errors.Is(err, errHostile):
-		s.end(wire.Errorf(wire.CodeProtocol, "entry %d: %v", e.index, err))
-	case err != nil:
-		s.sourceFailed(e, err)
-	default:
-		d.releaseAll(d.todo)
-	}
-	s.mu.Lock()
-	d.d.compared = true
-	for _, m := range d.d.in {
-		s.digestsHeld -= heldByDigests(m)
-	}
-	d.d.in = nil
-	s.mu.Unlock()
+// differ compares an entry with its old version, and releases its blocks to be sent.
+type differ struct {
+	all  *deltas
+	e    *sending
+	d    *deltaSend
+	todo blockset.Set // blocks that are not released
+	buf  []byte
+	hash digest.Hasher
 }
 
-func (s *Sender) deltaOverLocked(e *sending) bool { return s.over || e.resolved || e.changed }
+func (d *differ) run() error {
+	d.buf = make([]byte, 1<<d.e.item.Entry.BlockLog)
+	how := d.d.how
+	if how == wire.DeltaAuto {
+		var err error
+		if how, err = d.sample(); err != nil {
+			return err
+		}
+	}
+	if how == wire.DeltaChunks && d.e.item.Entry.Holes {
+		how = wire.DeltaNone // chunks run through the holes
+	}
+	d.send(&wire.Pick{Index: d.e.index, Delta: how})
+	switch how {
+	case wire.DeltaFixed:
+		return d.fixed()
+	case wire.DeltaChunks:
+		return d.chunks()
+	case wire.DeltaNone, wire.DeltaAuto:
+	}
+	return nil
+}
+
+func (d *differ) send(m wire.Message) { d.all.side.pump.send(m) }
+
+// over reports whether the session or the entry is over.
+func (d *differ) over() bool { return d.all.side.over() || d.e.closed.Load() }
 
 // next waits for the next message of digests.
 func (d *differ) next() (wire.Message, error) {
-	s := d.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for len(d.d.in) == 0 && !s.deltaOverLocked(d.e) {
-		s.cond.Wait()
+	d.d.mu.Lock()
+	defer d.d.mu.Unlock()
+	for len(d.d.in) == 0 && !d.over() {
+		d.d.cond.Wait()
 	}
-	if s.deltaOverLocked(d.e) {
+	if d.over() {
 		return nil, errDeltaOver
 	}
 	m := d.d.in[0]
 	d.d.in = d.d.in[1:]
-	s.digestsHeld -= heldByDigests(m)
+	d.all.held.Add(-heldByDigests(m))
 	return m, nil
 }
 
-// release lets a block be sent, as a patch if that is worth it, once there is room for that.
-func (d *differ) release(block int64, stretches []stretch, node *guts.Node) error {
-	s, e := d.s, d.e
+// release lets a block be sent, as a patch if that pays. It waits while too many patches are not
+// written.
+func (d *differ) release(block int64, stretches []stretch, node *digest.Node) error {
 	var p *patch
-	if size, fresh := patchSize(stretches); len(stretches) > 0 && size < d.length(block)-d.length(block)/patchLeast {
+	whole := int64(d.e.length(block))
+	if size, fresh := patchSize(stretches); len(stretches) > 0 && size < whole-whole/patchLeast {
 		p = &patch{slices.Clone(stretches), fresh, node}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for len(d.d.patches) >= deltaWindow && !s.deltaOverLocked(e) {
-		s.cond.Wait()
+	if err := d.addPatch(block, p); err != nil {
+		return err
 	}
-	if s.deltaOverLocked(e) {
+	d.todo.Remove(block)
+	d.all.claims.release(d.e, block, 1)
+	return nil
+}
+
+// addPatch waits for room, and takes the patch of a block in, if it has one.
+func (d *differ) addPatch(block int64, p *patch) error {
+	d.d.mu.Lock()
+	defer d.d.mu.Unlock()
+	for len(d.d.patches) >= deltaWindow && !d.over() {
+		d.d.cond.Wait()
+	}
+	if d.over() {
 		return errDeltaOver
 	}
-	d.todo.remove(block, 1)
 	if p != nil {
 		d.d.patches[block] = p
 	}
-	e.todo.add(block, 1)
-	s.offered++
-	s.queueLocked(e)
 	return nil
 }
 
 // releaseAll lets blocks be sent as they are.
-func (d *differ) releaseAll(x extents) {
-	s, e := d.s, d.e
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.deltaOverLocked(e) {
-		return
+func (d *differ) releaseAll(blocks blockset.Set) {
+	for run := range blocks.All() {
+		d.all.claims.release(d.e, run.Start, run.Count)
 	}
-	for _, run := range x {
-		e.todo.add(run.Start, run.Count)
-		s.offered += run.Count
-	}
-	s.queueLocked(e)
-}
-
-func (d *differ) length(block int64) int64 {
-	return int64(lengthOf(d.e.size, d.e.item.Entry.BlockLog, block))
 }
 
 // read reads a block and digests it.
-func (d *differ) read(block int64) ([]byte, guts.Node, error) {
-	data := d.buf[:d.length(block)]
-	d.hash.Reset(block << d.e.item.Entry.BlockLog)
-	if _, err := d.s.read(nil, d.e, block, data, &d.hash); err != nil {
-		return nil, guts.Node{}, err
+func (d *differ) read(block int64) ([]byte, digest.Node, error) {
+	data, _, err := d.e.readBlock(nil, block, d.buf, &d.hash)
+	if err != nil {
+		return nil, digest.Node{}, err
 	}
 	return data, d.hash.Sum(), nil
 }
 
-// sample finds out, from pieces of some blocks, whether the two files have much in the same places.
+// sample finds out from the pieces of some blocks whether the two files have much in the same
+// places.
 func (d *differ) sample() (wire.Delta, error) {
 	log := d.e.item.Entry.BlockLog
 	var same, all int64
@@ -233,7 +274,7 @@ func (d *differ) sample() (wire.Delta, error) {
 			break
 		}
 		block := p.Start >> log
-		if block >= d.e.blocks {
+		if block >= d.e.fixed {
 			continue
 		}
 		data, _, err := d.read(block)
@@ -257,7 +298,8 @@ func (d *differ) pieces(p *wire.Pieces, data []byte) (all []stretch) {
 	for at := int64(0); at < int64(len(data)); at += pieceSize {
 		n := min(pieceSize, int64(len(data))-at)
 		old := int64(noOldStretch)
-		if i := at / pieceSize; i < int64(len(p.Digests)) && min(pieceSize, d.d.old-p.Start-at) == n && p.Digests[i] == shortDigest(data[at:at+n]) {
+		if i := at / pieceSize; i < int64(len(p.Digests)) && min(pieceSize, d.d.old-p.Start-at) == n &&
+			p.Digests[i] == shortDigest(data[at:at+n]) {
 			old = p.Start + at
 		}
 		all = appendStretch(all, old, n)
@@ -265,16 +307,16 @@ func (d *differ) pieces(p *wire.Pieces, data []byte) (all []stretch) {
 	return all
 }
 
-// fixed compares each block, and of those that differ the pieces.
+// fixed compares each block, and then the pieces of those that differ.
 func (d *differ) fixed() error {
 	log := d.e.item.Entry.BlockLog
-	beyond := d.todo.within(blocksOf(d.d.old, log), d.e.blocks)
-	for _, x := range beyond {
-		d.todo.remove(x.Start, x.Count)
+	beyond := d.todo.Within(blocksOf(d.d.old, log), d.e.fixed)
+	for run := range beyond.All() {
+		d.todo.RemoveRun(run.Start, run.Count)
 	}
 	d.releaseAll(beyond)
-	var asked extents
-	for len(d.todo) > 0 {
+	var asked blockset.Set
+	for !d.todo.Empty() {
 		m, err := d.next()
 		if err != nil {
 			return err
@@ -283,95 +325,87 @@ func (d *differ) fixed() error {
 		if !ok || p.Start >= d.d.old {
 			return errHostile
 		}
-		if p.Log != log {
-			block := p.Start >> log
-			if p.Log != wire.PieceLog || p.Start&(1<<log-1) != 0 || !asked.has(block) {
-				return errHostile
-			}
-			asked.remove(block, 1)
-			data, _, err := d.read(block)
-			if err != nil {
-				return err
-			}
-			if err := d.release(block, d.pieces(p, data), nil); err != nil {
-				return err
-			}
-			continue
+		if p.Log == log {
+			err = d.blocks(p, &asked)
+		} else {
+			err = d.askedPieces(p, &asked)
 		}
-		more, err := d.blocks(p)
 		if err != nil {
 			return err
-		}
-		for _, x := range more {
-			asked.add(x.Start, x.Count)
-		}
-		if len(more) > 0 {
-			d.s.ctrl.send(&wire.Ask{Index: d.e.index, Blocks: more})
 		}
 	}
 	return nil
 }
 
-// blocks releases the blocks that are as in the old file, and returns the others.
-func (d *differ) blocks(p *wire.Pieces) (differ extents, err error) {
+// askedPieces releases a block whose pieces were asked for.
+func (d *differ) askedPieces(p *wire.Pieces, asked *blockset.Set) error {
 	log := d.e.item.Entry.BlockLog
-	var empty extents
+	block := p.Start >> log
+	if p.Log != wire.PieceLog || p.Start&(1<<log-1) != 0 || !asked.Has(block) {
+		return errHostile
+	}
+	asked.Remove(block)
+	data, _, err := d.read(block)
+	if err != nil {
+		return err
+	}
+	return d.release(block, d.pieces(p, data), nil)
+}
+
+// blocks releases the blocks that are as in the old file, and asks for the pieces of the others.
+func (d *differ) blocks(p *wire.Pieces, asked *blockset.Set) error {
+	var differ, empty blockset.Set
 	defer func() {
-		if len(empty) > 0 { // the receiver waits for them in vain
-			d.s.ctrl.send(&wire.Empty{Index: d.e.index, Blocks: empty})
+		if !empty.Empty() { // otherwise the receiver would wait for them
+			d.send(&wire.Empty{Index: d.e.index, Blocks: blockset.Runs[wire.Extent](empty)})
 		}
 	}()
 	for i, want := range p.Digests {
-		block := p.Start>>log + int64(i)
-		if !d.todo.has(block) {
+		block := p.Start>>d.e.item.Entry.BlockLog + int64(i)
+		if !d.todo.Has(block) {
 			continue
 		}
-		start := block << log
-		if d.d.old-start < d.length(block) { // the old file ends in it
-			differ.add(block, 1)
-			continue
-		}
-		if d.e.item.Entry.Holes { // a hole is not sent anyway
-			hole, err := d.hole(block)
-			if err != nil {
-				return nil, err
-			}
-			if hole {
-				if err := d.release(block, nil, nil); err != nil {
-					return nil, err
-				}
-				empty.add(block, 1)
-				continue
-			}
-		}
-		_, node, err := d.read(block)
-		if err != nil {
-			return nil, err
-		}
-		if shortNode(&node) != want {
-			differ.add(block, 1)
-			continue
-		}
-		if err := d.release(block, []stretch{{start, d.length(block)}}, &node); err != nil {
-			return nil, err
+		if err := d.block(block, want, &differ, &empty); err != nil {
+			return err
 		}
 	}
-	return differ, nil
+	if differ.Empty() {
+		return nil
+	}
+	for run := range differ.All() {
+		asked.AddRun(run.Start, run.Count)
+	}
+	d.send(&wire.Ask{Index: d.e.index, Blocks: blockset.Runs[wire.Extent](differ)})
+	return nil
 }
 
-// hole tells whether a block has no data.
-func (d *differ) hole(block int64) (bool, error) {
-	f, err := d.e.acquire()
+// block releases a block if it is a hole, which it adds to empty, or if it is as in the old file.
+// Otherwise it adds it to differ.
+func (d *differ) block(block int64, want wire.ShortDigest, differ, empty *blockset.Set) error {
+	start, length := d.e.offset(block), int64(d.e.length(block))
+	if d.d.old-start < length { // the old file ends in it
+		differ.Add(block)
+		return nil
+	}
+	if d.e.item.Entry.Holes { // a hole is not sent anyway
+		data, err := d.e.file.dataFrom(start, start+length)
+		if err != nil {
+			return err
+		}
+		if data == start+length {
+			empty.Add(block)
+			return d.release(block, nil, nil)
+		}
+	}
+	_, node, err := d.read(block)
 	if err != nil {
-		return false, err
+		return err
 	}
-	defer d.e.release()
-	sparse, ok := f.(sparseFile)
-	if !ok {
-		return false, nil
+	if shortNode(&node) != want {
+		differ.Add(block)
+		return nil
 	}
-	data, err := sparse.Data(block<<d.e.item.Entry.BlockLog, d.length(block))
-	return err == nil && len(data) == 0, err
+	return d.release(block, []stretch{{start, length}}, &node)
 }
 
 // oldChunk is a chunk of the old file.
@@ -380,23 +414,38 @@ type oldChunk struct {
 	length int32
 }
 
+// oldChunks are the chunks of the old file that are known, at most chunkWindow.
+type oldChunks struct {
+	byDigest map[wire.ShortDigest]oldChunk
+	order    []wire.ShortDigest
+	end      int64 // of the part that is known
+	whole    bool  // there are no more
+}
+
+// find returns where the old file has a chunk; noOldStretch if it is not known.
+func (k *oldChunks) find(chunk []byte) int64 {
+	if old, ok := k.byDigest[shortDigest(chunk)]; ok && int(old.length) == len(chunk) {
+		return old.start
+	}
+	return noOldStretch
+}
+
 // chunks looks for the chunks of the old file in the new one.
 func (d *differ) chunks() error {
 	e := d.e
-	f, err := e.acquire()
+	f, err := e.file.acquire()
 	if err != nil {
 		return err
 	}
-	defer e.release()
-	// Chunks are those of the old file's size, as the receiver cuts them.
-	cutter, err := newChunked(io.NewSectionReader(f, 0, e.size), d.d.old)
+	defer e.file.release()
+	// Chunk sizes follow the old file's size, as at the receiver.
+	cutter, err := newChunked(io.NewSectionReader(f, 0, e.item.Entry.Size), d.d.old)
 	if err != nil {
 		return err
 	}
 	known := oldChunks{byDigest: make(map[wire.ShortDigest]oldChunk)}
-	log := e.item.Entry.BlockLog
-	var at, found, gave int64
-	var stretches []stretch
+	var found int64
+	cut := blockCutter{d: d}
 	for {
 		chunk, err := cutter.next()
 		if errors.Is(err, io.EOF) {
@@ -405,54 +454,56 @@ func (d *differ) chunks() error {
 		if err != nil {
 			return err
 		}
-		if err := d.learn(&known, at+chunkAhead); err != nil {
+		if err := d.learn(&known, cut.at+chunkAhead); err != nil {
 			return err
 		}
-		n := int64(len(chunk))
-		old, ok := known.byDigest[shortDigest(chunk)]
-		ok = ok && int64(old.length) == n
-		for done := int64(0); done < n; {
-			block := at >> log
-			part := min(n-done, (block+1)<<log-at)
-			from := int64(noOldStretch)
-			if ok {
-				from = old.start + done
-				found += part
-			}
-			stretches = appendStretch(stretches, from, part)
-			at, done = at+part, done+part
-			if at&(1<<log-1) == 0 || at == e.size {
-				if err := d.finishBlock(block, stretches); err != nil {
-					return err
-				}
-				stretches = stretches[:0]
-			}
+		old := known.find(chunk)
+		if old >= 0 {
+			found += int64(len(chunk))
 		}
-		if gave += n; d.d.how == wire.DeltaAuto && gave >= giveUpAfter && found < gave/giveUpBelow {
-			d.s.ctrl.send(&wire.Pick{Index: e.index, Delta: wire.DeltaNone})
+		if err := cut.add(old, int64(len(chunk))); err != nil {
+			return err
+		}
+		if d.d.how == wire.DeltaAuto && cut.at >= giveUpAfter && found < cut.at/giveUpBelow {
+			d.send(&wire.Pick{Index: e.index, Delta: wire.DeltaNone})
 			return nil
 		}
 	}
-	if at != e.size {
+	if cut.at != e.item.Entry.Size {
 		return errShort
 	}
 	return nil
 }
 
-// finishBlock releases a block that is to be sent.
-func (d *differ) finishBlock(block int64, stretches []stretch) error {
-	if !d.todo.has(block) {
-		return nil
-	}
-	return d.release(block, stretches, nil)
+// blockCutter cuts stretches at the ends of blocks, and releases each block that is complete.
+type blockCutter struct {
+	d         *differ
+	at        int64 // end of what was added
+	stretches []stretch
 }
 
-// oldChunks are the chunks of the old file that are known, at most chunkWindow of them.
-type oldChunks struct {
-	byDigest map[wire.ShortDigest]oldChunk
-	order    []wire.ShortDigest
-	end      int64 // of what is known
-	whole    bool  // there are no more
+// add adds n bytes that the old file has at old; noOldStretch if it does not have them.
+func (c *blockCutter) add(old, n int64) error {
+	e := c.d.e
+	for n > 0 {
+		block := c.at >> e.item.Entry.BlockLog
+		part := min(n, e.offset(block+1)-c.at)
+		c.stretches = appendStretch(c.stretches, old, part)
+		c.at, n = c.at+part, n-part
+		if old >= 0 {
+			old += part
+		}
+		if c.at != e.offset(block+1) && c.at != e.item.Entry.Size {
+			continue
+		}
+		if c.d.todo.Has(block) {
+			if err := c.d.release(block, c.stretches, nil); err != nil {
+				return err
+			}
+		}
+		c.stretches = c.stretches[:0]
+	}
+	return nil
 }
 
 // learn takes digests in until the old file is known up to a place.

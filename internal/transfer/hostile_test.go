@@ -584,7 +584,7 @@ func digestOfBlock(block int64, payload []byte) [32]byte {
 	hash.Reset(block * smallBlock)
 	hash.Write(payload)
 	node := hash.Sum()
-	return chaining(&node)
+	return digest.ChainingValue(&node)
 }
 
 // TestHostileReceiver lets a receiver do what ends the session of a sender.

@@ -8,211 +8,64 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// pruner removes what the sender does not have. It asks for one batch of names after the other, of several folders at a time: each
-// question takes a round trip.
-type pruner struct {
-	v *Receiver
-
-	asking sync.Mutex
-
-	mu    sync.Mutex
-	cond  *sync.Cond
-	todo  []string // folders, paths in the manifest; the last comes first, so there are few
-	busy  int
-	extra []extraName // what is to be removed, if there is a bound for that
-	count int64       // entries to be removed, or removed
-	over  bool        // more than allowed
+// remover removes entries of the target, within MaxDelete, and reports each.
+type remover struct {
+	side    *side
+	target  *target
+	removed atomic.Int64 // entries that made way, or would in a dry run
 }
 
-type extraName struct {
-	folder, name string
-	kind         disk.Kind
-}
-
-// pruneAll removes what the sender does not have in folders, which are paths in the manifest.
-func (v *Receiver) pruneAll(folders []string) {
-	p := &pruner{v: v, count: v.removed}
-	p.cond = sync.NewCond(&p.mu)
-	for _, f := range folders {
-		if err := v.checkPath(f); err != nil {
-			v.pruneFailed(f, err)
-			continue
-		}
-		p.todo = append(p.todo, f)
-	}
-	defer context.AfterFunc(v.ctx, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.cond.Broadcast()
-	})()
-	var workers sync.WaitGroup
-	for range maxQuestions / 2 {
-		workers.Go(p.work)
-	}
-	workers.Wait()
-	if v.ctx.Err() != nil {
-		return
-	}
-	if p.over {
-		v.pruneFailed("", wire.Errorf(wire.CodeOther, "nothing is removed: it would be more than %d entries", v.opt.Target.MaxDelete))
-		return
-	}
-	for _, x := range p.extra {
-		p.removeIn(x.folder, []string{x.name}, []disk.Kind{x.kind})
-	}
-}
-
-func (v *Receiver) pruneFailed(p string, err error) {
-	var known *wire.Error
-	if !errors.As(err, &known) {
-		known = &wire.Error{Code: codeOf(err), Text: err.Error()}
-	}
-	v.ctrl.send(&wire.EntryFailed{Index: wire.NoEntry, Code: known.Code, Text: known.Text})
-	v.event(Event{Kind: Failed, Index: wire.NoEntry, Entry: &wire.Entry{Path: p}, Err: known})
-}
-
-// work prunes one folder after the other until there are no more.
-func (p *pruner) work() {
-	for {
-		p.mu.Lock()
-		for len(p.todo) == 0 && p.busy > 0 && p.v.ctx.Err() == nil {
-			p.cond.Wait()
-		}
-		if len(p.todo) == 0 || p.over || p.v.ctx.Err() != nil {
-			p.cond.Broadcast()
-			p.mu.Unlock()
-			return
-		}
-		folder := p.todo[len(p.todo)-1]
-		p.todo = p.todo[:len(p.todo)-1]
-		p.busy++
-		p.mu.Unlock()
-		err := p.folder(folder)
-		p.mu.Lock()
-		p.busy--
-		p.cond.Broadcast()
-		p.mu.Unlock()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && p.v.ctx.Err() == nil {
-			p.v.pruneFailed(folder, err)
-		}
-	}
-}
-
-// folder removes what the sender does not have in one folder, and queues the folders that it has.
-func (p *pruner) folder(folder string) error {
-	v := p.v
-	target := path.Join(v.base, folder)
-	if !v.opt.Target.DryRun { // what killed transfers left: the source does not have it either
-		if err := v.tree.SweepFolder(target); err != nil {
-			return err
-		}
-	}
-	return v.tree.Names(v.ctx, target, func(names []string, kinds []disk.Kind) error {
-		extra, err := p.ask(folder, names)
-		if err != nil {
-			return err
-		}
-		var gone []string
-		var goneKinds []disk.Kind
-		for i, name := range names {
-			if _, found := slices.BinarySearch(extra, uint64(i)); found {
-				if path.Join(target, name) != v.opt.Target.BackupDir {
-					gone, goneKinds = append(gone, name), append(goneKinds, kinds[i])
-				}
-			} else if kinds[i] == disk.Dir {
-				p.mu.Lock()
-				p.todo = append(p.todo, path.Join(folder, name))
-				p.cond.Signal()
-				p.mu.Unlock()
-			}
-		}
-		if v.opt.Target.MaxDelete > 0 {
-			return p.note(folder, gone, goneKinds)
-		}
-		p.removeIn(folder, gone, goneKinds)
-		return nil
-	})
-}
-
-// removeIn removes names of a folder, which keeps its metadata.
-func (p *pruner) removeIn(folder string, names []string, kinds []disk.Kind) {
-	if len(names) == 0 {
-		return
-	}
-	v := p.v
-	before, err := v.tree.Stat(path.Join(v.base, folder))
-	if err != nil {
-		v.pruneFailed(folder, err)
-		return
-	}
-	if before.Mode&0o300 != 0o300 && !v.opt.Target.DryRun { // it has its final mode, and may be closed to us
-		open := before
-		open.Mode |= 0o700
-		_ = v.tree.Apply(open, disk.TargetOptions{})
-	}
-	if p.remove(folder, names, kinds) {
-		if err := v.tree.Apply(before, disk.TargetOptions{}); err != nil {
-			v.pruneFailed(folder, err)
-		}
-	}
-}
-
-// ask lets the sender say which of these names it does not have: their positions, ascending.
-func (p *pruner) ask(folder string, names []string) ([]uint64, error) {
-	v := p.v
-	answer := make(chan *wire.Extra, 1)
-	p.asking.Lock() // answers come in the order of questions
-	v.mu.Lock()
-	v.asked = append(v.asked, answer)
-	v.mu.Unlock()
-	v.ctrl.send(&wire.Folder{Path: folder, Names: names})
-	p.asking.Unlock()
-	select {
-	case <-v.ctx.Done():
-		return nil, context.Cause(v.ctx)
-	case m := <-answer:
-		if n := len(m.Names); n > 0 && m.Names[n-1] >= uint64(len(names)) {
-			err := protocolError("an answer about names that were not asked for")
-			v.end(err)
-			return nil, err
-		}
-		return m.Names, nil
-	}
-}
-
-// note remembers what is to be removed, up to the bound.
-func (p *pruner) note(folder string, names []string, kinds []disk.Kind) error {
-	for i, name := range names {
-		n, err := p.v.countBelow(path.Join(p.v.base, folder, name), kinds[i], p.v.opt.Target.MaxDelete)
-		if err != nil {
-			return err
-		}
-		p.mu.Lock()
-		p.count += n
-		p.over = p.over || p.count > p.v.opt.Target.MaxDelete
-		over := p.over
-		p.extra = append(p.extra, extraName{folder, name, kinds[i]})
-		p.mu.Unlock()
-		if over {
-			return errEnough
-		}
-	}
-	return nil
-}
-
+// errEnough ends a count that is above its bound.
 var errEnough = fmt.Errorf("more than is to be removed: %w", fs.ErrNotExist)
 
-// countBelow counts an entry and all below it, up to a little more than most.
-func (v *Receiver) countBelow(target string, kind disk.Kind, most int64) (n int64, err error) {
+// makeWay removes what is of another kind than the entry that belongs at a path. It counts as what
+// Delete removes.
+func (r *remover) makeWay(p string) error {
+	opt := &r.target.opt
+	have, err := r.target.tree.Stat(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	n, err := r.count(p, have.Kind, max(opt.MaxDelete, 0))
+	if err != nil {
+		return err
+	}
+	if removed := r.removed.Add(n); opt.MaxDelete > 0 && removed > opt.MaxDelete {
+		return wire.Errorf(wire.CodePath, "to make way for it, more than %d entries would have to be removed", opt.MaxDelete)
+	}
+	if err := r.report(p, have.Kind); err != nil || opt.DryRun {
+		return err
+	}
+	return r.remove(p)
+}
+
+// remove removes an entry and all below it.
+func (r *remover) remove(p string) error {
+	backup := r.target.opt.BackupDir
+	defer r.target.usage.freed()
+	defer r.target.usage.moving(backup)()
+	err := r.target.tree.Remove(p, backup)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// count counts an entry and all below it, up to a little more than most.
+func (r *remover) count(p string, kind disk.Kind, most int64) (n int64, err error) {
 	if kind != disk.Dir {
 		return 1, nil
 	}
-	err = v.tree.Walk(v.ctx, target, disk.WalkOptions{}, func(disk.Meta) error {
+	err = r.target.tree.Walk(r.side.ctx, p, disk.WalkOptions{}, func(disk.Meta) error {
 		if n++; n > most {
 			return errEnough
 		}
@@ -224,42 +77,268 @@ func (v *Receiver) countBelow(target string, kind disk.Kind, most int64) (n int6
 	return n, err
 }
 
-// remove removes names of a folder, or only tells so in a dry run. It reports whether the folder was changed.
-func (p *pruner) remove(folder string, names []string, kinds []disk.Kind) (changed bool) {
-	v := p.v
-	for i, name := range names {
-		target := path.Join(v.base, folder, name)
-		if err := v.tellBelow(target, kinds[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			v.pruneFailed(path.Join(folder, name), err)
+// report reports that an entry, and all below it, goes.
+func (r *remover) report(p string, kind disk.Kind) error {
+	one := func(at string, kind disk.Kind) {
+		p := at
+		if base := r.target.base; base != "." {
+			p = p[min(len(p), len(base)+1):]
+		}
+		entry := wire.Entry{Kind: wire.Kind(kind), Path: p}
+		r.side.pump.send(&wire.Removed{Kind: entry.Kind, Path: p})
+		r.side.event(Event{Kind: Removed, Index: wire.NoEntry, Entry: &entry, At: at})
+	}
+	if kind != disk.Dir {
+		one(p, kind)
+		return nil
+	}
+	return r.target.tree.Walk(r.side.ctx, p, disk.WalkOptions{}, func(m disk.Meta) error {
+		one(m.Path, m.Kind)
+		return nil
+	}, func(p string, _ error) { one(p, 0) })
+}
+
+// failed reports something that cannot be removed. p is a path of the manifest.
+func (r *remover) failed(p string, err error) {
+	known := errorOf(err)
+	r.side.pump.send(&wire.EntryFailed{Index: wire.NoEntry, Code: known.Code, Text: known.Text})
+	r.side.event(Event{Kind: Failed, Index: wire.NoEntry, Entry: &wire.Entry{Path: p}, Err: known})
+}
+
+// pruner removes what the sender does not have. It asks about one batch of names after the other,
+// and about several folders at a time, since each question takes a round trip.
+type pruner struct {
+	side    *side
+	target  *target
+	remover *remover
+	end     func(error) // ends the session
+
+	asking sync.Mutex // held while a question is sent: answers come in the order of questions
+
+	mu      sync.Mutex // guards the following; a leaf, but for asking before it
+	cond    *sync.Cond
+	asked   []chan *wire.Extra // questions without answer, oldest first
+	folders []string           // to prune, paths in the manifest; the last comes first, so there are few
+	busy    int                // how many are being pruned
+	extra   []extraName        // to be removed, if there is a bound for that
+	count   int64              // entries to be removed, or removed
+	over    bool               // more than allowed
+}
+
+// extraName is a name in a folder that the sender does not have.
+type extraName struct {
+	folder, name string
+	kind         disk.Kind
+}
+
+func newPruner(s *side, t *target, end func(error)) *pruner {
+	p := &pruner{side: s, target: t, remover: t.remover, end: end}
+	p.cond = sync.NewCond(&p.mu)
+	return p
+}
+
+// run removes what the sender does not have in folders, which are paths in the manifest.
+func (p *pruner) run(folders []string) {
+	p.count = p.remover.removed.Load()
+	for _, f := range folders {
+		if err := p.target.checkPath(f); err != nil {
+			p.remover.failed(f, err)
 			continue
 		}
-		if v.opt.Target.DryRun {
-			continue
+		p.folders = append(p.folders, f)
+	}
+	defer context.AfterFunc(p.side.ctx, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.cond.Broadcast()
+	})()
+	var workers sync.WaitGroup
+	for range maxQuestions / 2 {
+		workers.Go(p.work)
+	}
+	workers.Wait()
+	if p.side.over() {
+		return
+	}
+	if p.over {
+		most := p.target.opt.MaxDelete
+		p.remover.failed("", wire.Errorf(wire.CodeOther, "nothing is removed: it would be more than %d entries", most))
+		return
+	}
+	for _, x := range p.extra {
+		p.removeIn(x.folder, []extraName{x})
+	}
+}
+
+// work prunes one folder after the other until there are no more.
+func (p *pruner) work() {
+	for {
+		folder, ok := p.next()
+		if !ok {
+			return
 		}
-		changed = true
-		if err := v.remove(target); err != nil {
-			v.pruneFailed(path.Join(folder, name), err)
+		err := p.folder(folder)
+		p.mu.Lock()
+		p.busy--
+		p.cond.Broadcast()
+		p.mu.Unlock()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !p.side.over() {
+			p.remover.failed(folder, err)
+		}
+	}
+}
+
+// next waits for a folder to prune. It returns false when there are no more.
+func (p *pruner) next() (folder string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.folders) == 0 && p.busy > 0 && !p.side.over() {
+		p.cond.Wait()
+	}
+	if len(p.folders) == 0 || p.over || p.side.over() {
+		p.cond.Broadcast()
+		return "", false
+	}
+	folder = p.folders[len(p.folders)-1]
+	p.folders = p.folders[:len(p.folders)-1]
+	p.busy++
+	return folder, true
+}
+
+// folder removes what the sender does not have in one folder, and queues the folders that the
+// sender has.
+func (p *pruner) folder(folder string) error {
+	at := path.Join(p.target.base, folder)
+	if !p.target.opt.DryRun { // what killed transfers left is not the source's either
+		if err := p.target.tree.SweepFolder(at); err != nil {
+			return err
+		}
+	}
+	return p.target.tree.Names(p.side.ctx, at, func(names []string, kinds []disk.Kind) error {
+		missing, err := p.ask(folder, names)
+		if err != nil {
+			return err
+		}
+		var gone []extraName
+		for i, name := range names {
+			if _, found := slices.BinarySearch(missing, uint64(i)); found {
+				if path.Join(at, name) != p.target.opt.BackupDir {
+					gone = append(gone, extraName{folder, name, kinds[i]})
+				}
+			} else if kinds[i] == disk.Dir {
+				p.push(path.Join(folder, name))
+			}
+		}
+		if p.target.opt.MaxDelete > 0 {
+			return p.note(gone)
+		}
+		p.removeIn(folder, gone)
+		return nil
+	})
+}
+
+// push queues a folder to prune.
+func (p *pruner) push(folder string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.folders = append(p.folders, folder)
+	p.cond.Signal()
+}
+
+// removeIn removes names of a folder, which keeps its metadata.
+func (p *pruner) removeIn(folder string, names []extraName) {
+	if len(names) == 0 {
+		return
+	}
+	tree := p.target.tree
+	before, err := tree.Stat(path.Join(p.target.base, folder))
+	if err != nil {
+		p.remover.failed(folder, err)
+		return
+	}
+	if before.Mode&0o300 != 0o300 && !p.target.opt.DryRun { // its final mode may not let us write
+		open := before
+		open.Mode |= 0o700
+		_ = tree.Apply(open, disk.TargetOptions{})
+	}
+	if p.remove(names) {
+		if err := tree.Apply(before, disk.TargetOptions{}); err != nil {
+			p.remover.failed(folder, err)
+		}
+	}
+}
+
+// remove removes names of a folder, or only reports them in a dry run. It returns whether the
+// folder changed.
+func (p *pruner) remove(names []extraName) (changed bool) {
+	for _, x := range names {
+		at := path.Join(p.target.base, x.folder, x.name)
+		err := p.remover.report(at, x.kind)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		if err == nil && !p.target.opt.DryRun {
+			changed = true
+			err = p.remover.remove(at)
+		}
+		if err != nil {
+			p.remover.failed(path.Join(x.folder, x.name), err)
 		}
 	}
 	return changed
 }
 
-// tellBelow tells of an entry that goes, and all below it.
-func (v *Receiver) tellBelow(target string, kind disk.Kind) error {
-	tell := func(p string, k disk.Kind) {
-		at := p
-		if v.base != "." {
-			p = p[min(len(p), len(v.base)+1):]
+// ask asks the sender which of these names it does not have. It returns their positions, ascending.
+func (p *pruner) ask(folder string, names []string) ([]uint64, error) {
+	answer := make(chan *wire.Extra, 1)
+	p.asking.Lock()
+	p.mu.Lock()
+	p.asked = append(p.asked, answer)
+	p.mu.Unlock()
+	p.side.pump.send(&wire.Folder{Path: folder, Names: names})
+	p.asking.Unlock()
+	select {
+	case <-p.side.ctx.Done():
+		return nil, context.Cause(p.side.ctx)
+	case m := <-answer:
+		if n := len(m.Names); n > 0 && m.Names[n-1] >= uint64(len(names)) {
+			err := protocolError("an answer about names that were not asked for")
+			p.end(err)
+			return nil, err
 		}
-		v.ctrl.send(&wire.Removed{Kind: wire.Kind(k), Path: p})
-		v.event(Event{Kind: Removed, Index: wire.NoEntry, Entry: &wire.Entry{Kind: wire.Kind(k), Path: p}, At: at})
+		return m.Names, nil
 	}
-	if kind != disk.Dir {
-		tell(target, kind)
-		return nil
+}
+
+// answer takes the sender's answer to the oldest question.
+func (p *pruner) answer(m *wire.Extra) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.asked) == 0 {
+		return protocolError("an answer without a question")
 	}
-	return v.tree.Walk(v.ctx, target, disk.WalkOptions{}, func(m disk.Meta) error {
-		tell(m.Path, m.Kind)
-		return nil
-	}, func(p string, _ error) { tell(p, 0) })
+	p.asked[0] <- m
+	p.asked = p.asked[1:]
+	return nil
+}
+
+// note remembers what is to be removed, up to the bound.
+func (p *pruner) note(names []extraName) error {
+	most := p.target.opt.MaxDelete
+	for _, x := range names {
+		n, err := p.remover.count(path.Join(p.target.base, x.folder, x.name), x.kind, most)
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.count += n
+		p.over = p.over || p.count > most
+		over := p.over
+		p.extra = append(p.extra, x)
+		p.mu.Unlock()
+		if over {
+			return errEnough
+		}
+	}
+	return nil
 }

@@ -2,92 +2,77 @@ package transfer
 
 import (
 	"context"
-	"path"
+	"sync"
 )
 
 // Quota bounds what a target may hold. Its methods may be called concurrently.
 type Quota interface {
-	// Take claims room for so many more bytes and entries before anything is written. It may read the whole target to find out what is
-	// there. The error says why there is none.
+	// Take claims room for that many more bytes and entries, before anything is written. It may
+	// read the whole target to find out what is there. The error says why there is no room.
 	Take(ctx context.Context, bytes, entries int64) error
-	// Settle ends a claim: what it was for is there, or is not to be.
+	// Settle ends a claim. there reports whether what it was for is in the target now.
 	Settle(bytes, entries int64, there bool)
-	// Freed tells that something may have gone that was there.
+	// Freed reports that something may have gone that was there.
 	Freed()
-	// Moving tells that something is about to be in another place, until what it returns is called.
+	// Moving reports that something is about to move within the target, until moved is called.
 	Moving() (moved func())
 }
 
-// claimed is what a Quota was asked for.
+// claimed is what was claimed of a Quota.
 type claimed struct{ bytes, entries int64 }
 
+// usage keeps what entries have claimed of the target's quota, if it has one.
+type usage struct {
+	ctx   context.Context
+	quota Quota // nil for none
+
+	mu sync.Mutex // guards claimed of all entries; a leaf
+}
+
 // take claims room for an entry.
-func (v *Receiver) take(e *receiving, bytes, entries int64) error {
-	if v.opt.Quota == nil || bytes <= 0 && entries <= 0 {
+func (u *usage) take(e *receiving, bytes, entries int64) error {
+	if u.quota == nil || bytes <= 0 && entries <= 0 {
 		return nil
 	}
-	if err := v.opt.Quota.Take(v.ctx, bytes, entries); err != nil {
+	if err := u.quota.Take(u.ctx, bytes, entries); err != nil {
 		return err
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	e.claimed.bytes += bytes
 	e.claimed.entries += entries
 	return nil
 }
 
-// settleEntry ends the claims of an entry. One that took the place of another was one more only for a while.
-func (v *Receiver) settleEntry(e *receiving, there bool) {
+// settle ends the claims of an entry. An entry that replaced another was one more only for a while.
+func (u *usage) settle(e *receiving, there bool) {
+	if u.quota == nil {
+		return
+	}
+	u.mu.Lock()
 	c := e.claimed
 	e.claimed = claimed{}
+	u.mu.Unlock()
 	if there && !e.lacks && c.entries > 0 {
-		v.settle(claimed{entries: 1}, false)
+		u.quota.Settle(0, 1, false)
 		c.entries--
 	}
-	v.settle(c, there)
-}
-
-func (v *Receiver) settle(c claimed, there bool) {
-	if v.opt.Quota != nil && c != (claimed{}) {
-		v.opt.Quota.Settle(c.bytes, c.entries, there)
+	if c != (claimed{}) {
+		u.quota.Settle(c.bytes, c.entries, there)
 	}
 }
 
-func (v *Receiver) freed() {
-	if v.opt.Quota != nil {
-		v.opt.Quota.Freed()
+// freed reports that something may have gone that was there.
+func (u *usage) freed() {
+	if u.quota != nil {
+		u.quota.Freed()
 	}
 }
 
-func (v *Receiver) moving() (moved func()) {
-	if v.opt.Quota == nil || v.opt.Target.BackupDir == "" {
+// moving reports that something is about to move to the backup folder, until moved is called.
+func (u *usage) moving(backup string) (moved func()) {
+	if u.quota == nil || backup == "" {
 		return func() {}
 	}
-	return v.opt.Quota.Moving()
-}
-
-// lacking counts the folders that are missing from a path up.
-func (v *Receiver) lacking(dir string) (n int64) {
-	if v.opt.Quota == nil {
-		return 0
-	}
-	for ; dir != "."; dir = path.Dir(dir) {
-		if _, err := v.tree.Stat(dir); err == nil {
-			break
-		}
-		n++
-	}
-	return n
-}
-
-// mkdir makes a folder that no entry is for, and those above it.
-func (v *Receiver) mkdir(dir string) error {
-	lacking := v.lacking(dir)
-	if lacking > 0 {
-		if err := v.opt.Quota.Take(v.ctx, 0, lacking); err != nil {
-			return err
-		}
-		defer v.opt.Quota.Settle(0, lacking, true)
-	}
-	return v.tree.Mkdir(dir, 0o755)
+	return u.quota.Moving()
 }

@@ -42,15 +42,15 @@ func leftOver(t *testing.T, dir string, x wire.Entry, damaged ...int64) []byte {
 
 // endOf is the end of an entry without holes.
 func endOf(content []byte) *wire.EndEntry {
-	var tree hashTree
+	var tree digest.Tree
 	var hash digest.Hasher
 	blocks := blocksOf(int64(len(content)), wire.MinBlockLog)
 	for b := range blocks {
 		hash.Reset(b << wire.MinBlockLog)
 		hash.Write(content[b*smallBlock:][:lengthOf(int64(len(content)), wire.MinBlockLog, b)])
-		tree.add(b, hash.Sum())
+		tree.Add(b, hash.Sum())
 	}
-	digest, _ := tree.root(blocks)
+	digest, _ := tree.Root(blocks)
 	return &wire.EndEntry{Size: int64(len(content)), Digest: digest}
 }
 

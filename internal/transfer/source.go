@@ -16,6 +16,40 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
+// File is an open source file.
+type File interface {
+	io.ReaderAt
+	io.Closer
+	// Unchanged returns an error that wraps disk.ErrChanged if the file is not what it was when it
+	// was opened.
+	Unchanged() error
+}
+
+// Item is one entry of a Source. For a File entry exactly one of Open and Stream is set.
+type Item struct {
+	Entry   wire.Entry
+	Names   uint64 // how many names (hard links) the file has
+	Unread  error  // why Entry.Xattrs is not complete
+	Open    func() (File, error)
+	Read    func([]byte) error   // fills it with a whole file of this size, or fails if that changed; nil if there is only Open
+	Refresh func() (Item, error) // returns the entry as it is now, after it changed
+	Stream  io.Reader            // a file of unknown length, which is read once
+}
+
+// Source lists what is to be sent.
+type Source interface {
+	// Walk calls visit for each item in manifest order, and failed for each path that cannot be
+	// listed. It ends early with visit's error.
+	Walk(ctx context.Context, visit func(Item) error, failed func(path string, err error)) error
+	// Single reports whether there is exactly one entry, a regular file or stream.
+	Single() bool
+	// Folders returns the paths, in the manifest, of the folders that are sent with all they hold.
+	Folders() []string
+	// Has reports whether the source has an entry at this path of the manifest, or leaves it to the
+	// target.
+	Has(path string) (bool, error)
+}
+
 // Root is one thing to be sent from a tree.
 type Root struct {
 	Tree *disk.Tree
@@ -60,7 +94,7 @@ func (s *TreeSource) Walk(ctx context.Context, visit func(Item) error, failed fu
 	return nil
 }
 
-// rootError says that nothing, or not all, of a Root was listed.
+// rootError is the error of a Root that was not listed, or not completely.
 type rootError struct{ error }
 
 func (e rootError) Unwrap() error { return e.error }
@@ -82,7 +116,7 @@ func (s *TreeSource) walk(ctx context.Context, r *Root, from string, visit func(
 	}, failed)
 }
 
-// walkPaths visits what a list names.
+// walkPaths visits the paths of a list.
 func (s *TreeSource) walkPaths(ctx context.Context, visit func(Item) error, failed func(string, error)) error {
 	r := &s.Roots[0]
 	for p, err := range s.Paths {
@@ -111,7 +145,7 @@ func (s *TreeSource) Folders() []string {
 	return folders
 }
 
-// Has implements Source. What is left out by a rule is the target's own.
+// Has implements Source. Paths that the filter leaves out are left to the target.
 func (s *TreeSource) Has(p string) (bool, error) {
 	for i := range s.Roots {
 		r := &s.Roots[i]
@@ -137,7 +171,7 @@ func (s *TreeSource) Has(p string) (bool, error) {
 	return false, nil
 }
 
-// rest is the path below the root, "" for the root itself.
+// rest returns the path below the root, "" for the root itself.
 func (r *Root) rest(p string) string {
 	switch {
 	case p == r.Path:
@@ -148,6 +182,7 @@ func (r *Root) rest(p string) string {
 	return p[len(r.Path)+1:]
 }
 
+// item returns the item for what the tree has, under the path as of the manifest.
 func (r *Root) item(m disk.Meta, as string) Item {
 	item := Item{Entry: EntryOf(m, as), Names: m.Nlink, Unread: m.XattrErr}
 	if m.Kind == disk.File {
@@ -180,7 +215,7 @@ func openSame(tree *disk.Tree, m disk.Meta) (File, error) {
 	return f, nil
 }
 
-// EntryOf describes what is in a tree as an entry of a manifest.
+// EntryOf returns the manifest's entry for what a tree has.
 func EntryOf(m disk.Meta, as string) wire.Entry {
 	x := wire.Entry{
 		Kind: wire.Kind(m.Kind), Path: as, Size: m.Size, ModTime: m.ModTime.UnixNano(), Mode: modeBits(m.Mode),
@@ -196,9 +231,10 @@ func EntryOf(m disk.Meta, as string) wire.Entry {
 	return x
 }
 
-// modeBit pairs a special mode bit with its value on the wire, as in chmod(2).
+// modeBitsOf pairs each special mode bit with its value on the wire, which is that of chmod(2).
 var modeBitsOf = map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000}
 
+// modeBits returns the mode as on the wire.
 func modeBits(m fs.FileMode) uint32 {
 	bits := uint32(m.Perm())
 	for mode, bit := range modeBitsOf {
@@ -220,7 +256,7 @@ func fileMode(bits uint32) fs.FileMode {
 	return m
 }
 
-// StreamSource is a Source of one file whose length is not known, such as standard input.
+// StreamSource is a Source of one file of unknown length, such as standard input.
 type StreamSource struct {
 	Entry wire.Entry // Size is wire.Unknown
 	R     io.Reader

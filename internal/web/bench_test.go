@@ -25,7 +25,7 @@ func BenchmarkScrape(b *testing.B) {
 			defer sending.Wait()
 			defer cancel()
 			if running > 0 { // the first is admitted by its invitation
-				_, err := s.client.Send(ctx, []string{file(b, 16)}, s.url)
+				_, err := s.client.Send(ctx, []string{file(b, 16)}, s.url, fxfer.Transfer{})
 				require.NoError(b, err)
 				s.url.Token = ""
 				slow, err := fxfer.NewClient(fxfer.Options{Home: s.home, RateLimit: 1e6, Streams: 2})
@@ -35,7 +35,7 @@ func BenchmarkScrape(b *testing.B) {
 					u := s.url
 					u.Path = fmt.Sprint(i, "/")
 					sending.Go(func() {
-						if _, err := slow.Send(ctx, []string{name}, u); ctx.Err() == nil {
+						if _, err := slow.Send(ctx, []string{name}, u, fxfer.Transfer{}); ctx.Err() == nil {
 							b.Error(err)
 						}
 					})

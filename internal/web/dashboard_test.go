@@ -14,6 +14,7 @@ var screenshots = flag.String("screenshots", "", "folder for pictures of the das
 
 // A person follows a transfer from its start to its end, sees what holds it back, cancels another and revokes the client.
 func TestDashboard(t *testing.T) {
+	t.Parallel()
 	b := openBrowser(t)
 	s := start(t, fxfer.Options{RateLimit: 48e6})
 	b.screen(1280, 900, false)
@@ -36,7 +37,7 @@ func TestDashboard(t *testing.T) {
 
 	sent := make(chan error, 1)
 	send := func(name string) {
-		_, err := s.client.Send(t.Context(), []string{name}, s.url)
+		_, err := s.client.Send(t.Context(), []string{name}, s.url, fxfer.Transfer{})
 		sent <- err
 	}
 	small, large := file(t, 30<<20), file(t, 300<<20) // the large one takes longer than it is looked at
@@ -90,7 +91,7 @@ func TestDashboard(t *testing.T) {
 	b.eval(`document.querySelector("#ask-yes").click()`)
 	b.until("revoked", `document.querySelector("#client-rows .tag")?.textContent === "revoked"`)
 	s.url.Token = ""
-	_, err = s.client.Send(t.Context(), []string{file(t, 1<<10)}, s.url)
+	_, err = s.client.Send(t.Context(), []string{file(t, 1<<10)}, s.url, fxfer.Transfer{})
 	require.Equal(t, fxfer.KindTrust, fxfer.KindOf(err), "%v", err)
 
 	// The keyboard reaches everything, first the way past what repeats.

@@ -158,7 +158,7 @@ func get(t testing.TB, url string) (int, string) {
 // Metrics are as Prometheus wants them, and tell what happened.
 func TestMetrics(t *testing.T) {
 	s := start(t, fxfer.Options{})
-	_, err := s.client.Send(t.Context(), []string{file(t, 1<<20)}, s.url)
+	_, err := s.client.Send(t.Context(), []string{file(t, 1<<20)}, s.url, fxfer.Transfer{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(s.Past()) == 1 }, 5*time.Second, time.Millisecond)
 	status, text := get(t, s.base+"/metrics")
@@ -197,6 +197,7 @@ func TestMetrics(t *testing.T) {
 
 // Rules and alerts in deploy are ones that Prometheus takes, and fire when they should.
 func TestRules(t *testing.T) {
+	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is missing")

@@ -88,7 +88,7 @@ func ExampleClient_Send() {
 	if err != nil {
 		panic(err)
 	}
-	report, err := c.Send(context.Background(), []string{filepath.Join(source, "hello.txt")}, u)
+	report, err := c.Send(context.Background(), []string{filepath.Join(source, "hello.txt")}, u, fxfer.Transfer{})
 	if err != nil {
 		panic(err)
 	}
@@ -96,7 +96,7 @@ func ExampleClient_Send() {
 	fmt.Println("b3sum prints", report.Digest[:16])
 
 	u.Token, u.Pin = "", ""
-	report, err = c.Send(context.Background(), []string{filepath.Join(source, "hello.txt")}, u)
+	report, err = c.Send(context.Background(), []string{filepath.Join(source, "hello.txt")}, u, fxfer.Transfer{})
 	fmt.Println(report.Same, "unchanged,", err)
 	// Output:
 	// 1 file, 6 bytes
@@ -115,18 +115,18 @@ func ExampleClient_Get() {
 		panic(err)
 	}
 	u.Path = "greetings/hello.txt"
-	if _, err := c.SendStream(context.Background(), strings.NewReader("hello\n"), u); err != nil {
+	if _, err := c.SendStream(context.Background(), strings.NewReader("hello\n"), u, fxfer.Transfer{}); err != nil {
 		panic(err)
 	}
 	u.Token, u.Pin = "", ""
-	if _, err := c.Get(context.Background(), []fxfer.URL{u}, source+"/copy"); err != nil {
+	if _, err := c.Get(context.Background(), []fxfer.URL{u}, source+"/copy", fxfer.Transfer{}); err != nil {
 		panic(err)
 	}
 	text, err := os.ReadFile(filepath.Join(source, "copy"))
 	fmt.Printf("%q %v\n", text, err)
 
 	u.Path = "nothing"
-	_, err = c.Get(context.Background(), []fxfer.URL{u}, source)
+	_, err = c.Get(context.Background(), []fxfer.URL{u}, source, fxfer.Transfer{})
 	fmt.Println(fxfer.KindOf(err) == fxfer.KindRemoteDisk)
 	// Output:
 	// "hello\n" <nil>
@@ -143,7 +143,7 @@ func ExampleClient_List() {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := c.Send(context.Background(), []string{source}, u); err != nil {
+	if _, err := c.Send(context.Background(), []string{source}, u, fxfer.Transfer{}); err != nil {
 		panic(err)
 	}
 	u.Token, u.Pin, u.Path = "", "", "source"

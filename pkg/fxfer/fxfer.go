@@ -35,8 +35,10 @@ type (
 	Client = client.Client
 	// Options configure a Client.
 	Options = client.Options
-	// Source selects which entries of a source are sent.
-	Source = client.Source
+	// Transfer says what one call of Send, SendStream, Get or GetTo does.
+	Transfer = client.Transfer
+	// Selection chooses the entries to transfer.
+	Selection = client.Selection
 	// Target says how the receiver compares and writes.
 	Target = client.Target
 	// Delta is a way to find what two versions of a file have in common.
@@ -71,6 +73,8 @@ type (
 	Warning = session.Warning
 	// Limit is something that held a transfer back, with the evidence.
 	Limit = session.Limit
+	// Fact is one piece of evidence for a Limit.
+	Fact = session.Fact
 	// Remedy is something that can be done about a Limit.
 	Remedy = session.Remedy
 	// Moment is a short time of a transfer, with its limiter.
@@ -79,6 +83,8 @@ type (
 	Entry = client.Entry
 	// Snapshot is a snapshot in a listing.
 	Snapshot = client.Snapshot
+	// Verification says what is reported while a verification runs.
+	Verification = client.Verification
 	// Comparison sums up a verification.
 	Comparison = client.Comparison
 	// Difference is something that a verification found.
@@ -234,7 +240,7 @@ const SystemCA = session.SystemCA
 const SnapshotAuto = client.SnapshotAuto
 
 // NewClient loads or makes this host's identity.
-func NewClient(opt Options) (*Client, error) { return client.NewClient(opt) }
+func NewClient(opt Options) (*Client, error) { return client.New(opt) }
 
 // NewServer opens the shares and listens. The caller calls Serve next.
 func NewServer(opt ServerOptions) (*Server, error) { return server.New(opt) }

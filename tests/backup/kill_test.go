@@ -40,7 +40,7 @@ func wholeSnapshots(t *testing.T, dir string) (names []string) {
 	}
 	require.NoError(t, err)
 	for _, e := range entries {
-		if _, ok := snapshot.ParseName(e.Name()); !ok {
+		if _, err := snapshot.ParseName(e.Name()); err != nil {
 			continue
 		}
 		wrong := func() string {

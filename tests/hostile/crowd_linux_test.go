@@ -268,7 +268,7 @@ func TestCrowd(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			r, err := c.Send(ctx, []string{sources[i%len(sources)]}, u)
+			r, err := c.Send(ctx, []string{sources[i%len(sources)]}, u, fxfer.Transfer{})
 			if err != nil {
 				t.Errorf("client %d: %v", i, err)
 				return

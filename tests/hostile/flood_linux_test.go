@@ -181,7 +181,7 @@ func TestFlood(t *testing.T) {
 		u, err := fxfer.ParseURL("fxfer://" + server.addr + "/data/" + strconv.FormatInt(names.Add(1), 10))
 		require.NoError(t, err)
 		start := time.Now()
-		_, err = c.Send(t.Context(), []string{source}, u)
+		_, err = c.Send(t.Context(), []string{source}, u, fxfer.Transfer{})
 		require.NoError(t, err)
 		return 8 * float64(len(b)) / time.Since(start).Seconds()
 	}

@@ -254,7 +254,7 @@ func (s *site) honest(t *testing.T) {
 	_, _ = rand.Read(content)
 	source := filepath.Join(t.TempDir(), "honest")
 	require.NoError(t, os.WriteFile(source, content, 0o600))
-	_, err = c.Send(t.Context(), []string{source}, s.url(t, ""))
+	_, err = c.Send(t.Context(), []string{source}, s.url(t, ""), fxfer.Transfer{})
 	require.NoError(t, err, "another client's transfer")
 	got, err := os.ReadFile(filepath.Join(s.root, "data", "honest"))
 	require.NoError(t, err)

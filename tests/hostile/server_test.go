@@ -150,7 +150,7 @@ func TestServerSends(t *testing.T) {
 			tried(t, server, "sending "+name, "get takes only what it asked for; other checks are those for a client")
 			v := newVictim(t)
 			p := lure(t, "d", func(l *line) { l.say(say) })
-			_, err := p.client(t, fxfer.Options{}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
+			_, err := p.client(t, fxfer.Options{}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"), fxfer.Transfer{})
 			require.Error(t, err)
 			v.untouched(t, "d")
 			require.NoFileExists(t, "/tmp/fxfer-hostile-get")
@@ -184,7 +184,7 @@ func TestServerPrunes(t *testing.T) {
 					}
 				}
 			})
-			_, err := p.client(t, fxfer.Options{Target: fxfer.Target{Delete: true}}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
+			_, err := p.client(t, fxfer.Options{}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"), fxfer.Transfer{Target: fxfer.Target{Delete: true}})
 			require.Error(t, err)
 			v.untouched(t, "d")
 		})
@@ -231,7 +231,7 @@ func TestServerAsks(t *testing.T) {
 				}
 				l.say(say)
 			})
-			_, err := p.client(t, fxfer.Options{}).Send(t.Context(), []string{v.in("src/keep")}, p.url)
+			_, err := p.client(t, fxfer.Options{}).Send(t.Context(), []string{v.in("src/keep")}, p.url, fxfer.Transfer{})
 			require.Error(t, err)
 			v.untouched(t)
 		})
@@ -261,7 +261,7 @@ func TestServerLies(t *testing.T) {
 				l.say(message(streams, uv(huge), uv(2), uv(0), uv(huge)), opened(entryOf(dir, "d")))
 				l.await(t, finished)
 			})
-			_, err := p.client(t, fxfer.Options{Progress: func(fxfer.Progress) {}, MaxStreams: 4}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
+			_, err := p.client(t, fxfer.Options{MaxStreams: 4}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"), fxfer.Transfer{Progress: func(fxfer.Progress) {}})
 			require.NoError(t, err)
 			v.untouched(t, "d")
 			require.LessOrEqual(t, len(p.joined), 6, "4 streams, and those in place of two")
@@ -277,7 +277,7 @@ func TestServerEndsInBetween(t *testing.T) {
 	for i := 0; i < len(whole); i += 7 {
 		v := newVictim(t)
 		p := lure(t, "d", func(l *line) { l.say(whole[:i]); l.finish() })
-		_, err := p.client(t, fxfer.Options{}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
+		_, err := p.client(t, fxfer.Options{}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"), fxfer.Transfer{})
 		require.Error(t, err)
 		v.untouched(t, "d")
 	}
@@ -292,7 +292,7 @@ func TestServerOfAnotherKey(t *testing.T) {
 	other := newKey(t)
 	c, err := fxfer.NewClient(fxfer.Options{Home: t.TempDir(), Pin: other.pin, Transport: carrier})
 	require.NoError(t, err)
-	_, err = c.Get(t.Context(), []fxfer.URL{p.url}, v.in("target"))
+	_, err = c.Get(t.Context(), []fxfer.URL{p.url}, v.in("target"), fxfer.Transfer{})
 	require.Equal(t, fxfer.KindTrust, fxfer.KindOf(err), "%v", err)
 	require.Empty(t, p.joined)
 }

@@ -1,4 +1,5 @@
-// Sbom writes what a program consists of, as its linker noted: CycloneDX 1.5, the same bytes for the same program.
+// Sbom writes the bill of materials of a program from what its linker noted, as CycloneDX 1.5. The same
+// program gives the same bytes.
 //
 //	go run ./deploy/package/sbom PROGRAM PROGRAM.cdx.json
 package main

@@ -39,6 +39,7 @@ func speaking(t *testing.T, f func(c net.Conn)) string {
 }
 
 func TestForeign(t *testing.T) {
+	t.Parallel()
 	s, err := Foreign(t.Context(), speaking(t, func(c net.Conn) {
 		_, _ = c.Write([]byte("SSH-2.0-x\x1b[2J\xff\r\nmore\n"))
 		_, _ = io.Copy(io.Discard, c)

@@ -150,6 +150,7 @@ func play() int {
 }
 
 func TestPathMTUInTheLab(t *testing.T) {
+	t.Parallel()
 	l, err := lab.Start(lab.Link{Rate: 1e9, RTT: 4 * time.Millisecond, MTU: 9000})
 	if errors.Is(err, lab.ErrUnsupported) && os.Geteuid() != 0 {
 		t.Skip(err)

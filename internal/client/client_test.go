@@ -1,0 +1,172 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/server"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/session/sessiontest"
+	"github.com/stretchr/testify/require"
+	"lukechampine.com/blake3"
+)
+
+func TestSendGetList(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	home, dir := t.TempDir(), t.TempDir()
+	data := sessiontest.RandomFile(t, filepath.Join(dir, "big"), 40<<20+17)
+	var files []session.FileResult
+	c := newClient(t, home, Options{})
+	call := Transfer{File: func(r session.FileResult) { files = append(files, r) }}
+	report, err := c.Send(t.Context(), []string{filepath.Join(dir, "big")}, s.invited(t), call)
+	require.NoError(t, err)
+	digest := blake3.Sum256(data)
+	require.Equal(t, session.HexDigest(digest), report.Digest)
+	require.Equal(t, int64(len(data)), report.Written)
+	require.Len(t, files, 1)
+	got, err := os.ReadFile(filepath.Join(s.dir, "big"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
+
+	report, err = c.Send(t.Context(), []string{filepath.Join(dir, "big")}, s.plain(t, ""), Transfer{})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), report.Same)
+	require.Zero(t, report.Written)
+
+	back := t.TempDir()
+	report, err = c.Get(t.Context(), []session.URL{s.plain(t, "big")}, back, Transfer{})
+	require.NoError(t, err)
+	require.Equal(t, session.HexDigest(digest), report.Digest)
+	got, err = os.ReadFile(filepath.Join(back, "big"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
+
+	_, err = c.SendStream(t.Context(), bytes.NewReader(data), s.plain(t, "sub/stream"), Transfer{})
+	require.NoError(t, err)
+	list, err := c.List(t.Context(), s.plain(t, ""))
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.Equal(t, "big", list[0].Path)
+	require.Equal(t, "folder", list[1].Kind)
+	u := s.plain(t, "")
+	u.Share = ""
+	list, err = c.List(t.Context(), u)
+	require.NoError(t, err)
+	require.Equal(t, "data", list[0].Path)
+	require.Equal(t, "rw", list[0].Rights)
+}
+
+func TestTrust(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read)
+	defer s.stop()
+	dir := t.TempDir()
+	sessiontest.RandomFile(t, filepath.Join(dir, "f"), 1000)
+	send := func(home string, u session.URL) error {
+		_, err := newClient(t, home, Options{}).Send(t.Context(), []string{filepath.Join(dir, "f")}, u, Transfer{})
+		return err
+	}
+	get := func(home string, u session.URL, opt Options) error {
+		_, err := newClient(t, home, opt).Get(t.Context(), []session.URL{u}, t.TempDir(), Transfer{})
+		return err
+	}
+	stranger, member := t.TempDir(), t.TempDir()
+	require.ErrorIs(t, get(stranger, s.plain(t, "f"), Options{}), session.ErrUnknownServer)
+	require.Equal(t, session.KindTrust, session.KindOf(get(stranger, s.plain(t, "f"), Options{Pin: s.Pin()})), "not admitted")
+
+	invitation := s.invited(t)
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "f"), []byte("hello"), 0o644))
+	invitation.Path = "f"
+	require.NoError(t, get(member, invitation, Options{}))
+	require.NoError(t, get(member, s.plain(t, "f"), Options{}))
+	require.Equal(t, session.KindTrust, session.KindOf(get(stranger, invitation, Options{})), "a token is good once")
+	require.Equal(t, session.KindTrust, session.KindOf(send(member, s.plain(t, ""))), "the share is read-only")
+	other := s.plain(t, "f")
+	other.Share = "other"
+	require.Equal(t, session.KindTrust, session.KindOf(get(member, other, Options{})))
+	require.Equal(t, session.KindRemoteDisk, session.KindOf(get(member, s.plain(t, "missing"), Options{})))
+
+	imposter := serve(t, identity.Read)
+	defer imposter.stop()
+	wrong := imposter.plain(t, "f")
+	require.Equal(t, session.KindTrust, session.KindOf(get(member, wrong, Options{Pin: s.Pin()})))
+}
+
+// TestLearned keeps what a path took for the next start.
+func TestLearned(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	home, dir := t.TempDir(), t.TempDir()
+	sessiontest.RandomFile(t, filepath.Join(dir, "f"), 1000)
+	c := newClient(t, home, Options{})
+	server := serverOf(s.plain(t, ""))
+	require.Zero(t, c.learned(server))
+	_, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, s.invited(t), Transfer{})
+	require.NoError(t, err)
+	require.Positive(t, c.learned(server))
+	c.learn(server, 24)
+	report, err := newClient(t, home, Options{}).Get(t.Context(), []session.URL{s.plain(t, "f")}, filepath.Join(dir, "g"), Transfer{})
+	require.NoError(t, err)
+	require.Positive(t, report.Streams)
+	c.learn(server, 20)
+	require.Equal(t, 20, newClient(t, home, Options{}).learned(server))
+	require.NoError(t, os.WriteFile(c.pathFile(server), []byte("nonsense"), 0o600))
+	require.Zero(t, c.learned(server))
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read)
+	u := s.plain(t, "f")
+	s.stop()
+	_, err := newClient(t, t.TempDir(), Options{Pin: s.Pin()}).Get(t.Context(), []session.URL{u}, t.TempDir(), Transfer{})
+	require.Equal(t, session.KindUnreachable, session.KindOf(err), "%v", err)
+}
+
+// TestRetry ends the server in the middle of a transfer and starts another in its place.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	home, dir, source := t.TempDir(), t.TempDir(), t.TempDir()
+	data := sessiontest.RandomFile(t, filepath.Join(source, "big"), 60<<20)
+	start := func(listen string) (*server.Server, context.CancelFunc, chan error) {
+		s, err := server.New(server.Options{Home: home, Listen: listen, Shares: []server.Share{{Name: "data", Dir: dir, Rights: identity.Read | identity.Write}}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ctx) }()
+		return s, cancel, done
+	}
+	first, cancel, done := start("127.0.0.1:0")
+	text, err := first.Invite(server.InviteOptions{Host: "127.0.0.1"})
+	require.NoError(t, err)
+	u, err := session.ParseURL(text)
+	require.NoError(t, err)
+	var second chan error
+	var stop context.CancelFunc
+	opt := Options{RetryFor: 1 << 40, RateLimit: 200e6} // for some progress in between, on a busy machine, too
+	var call Transfer
+	call.Progress = func(p session.Progress) {
+		if p.BytesDone > 10<<20 && second == nil {
+			cancel()
+			require.NoError(t, <-done)
+			_, stop, second = start(first.Addr().String())
+		}
+	}
+	report, err := newClient(t, t.TempDir(), opt).Send(t.Context(), []string{filepath.Join(source, "big")}, u, call)
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Reconnects)
+	require.Zero(t, report.Resumed, "nothing was there before this transfer")
+	require.Less(t, report.Written, int64(len(data))+20<<20, "what was written before the end of the first server is not sent again")
+	got, err := os.ReadFile(filepath.Join(dir, "big"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
+	stop()
+	require.NoError(t, <-second)
+}

@@ -1,0 +1,173 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// dialer connects the streams of one session. All sessions have one, whatever their intent.
+type dialer struct {
+	client *Client
+	url    session.URL
+	hello  wire.Hello       // the first message on the control stream
+	cfg    transport.Config // of all streams
+	group  transport.Group  // the session's QUIC connections
+
+	opened    atomic.Bool // the control stream is connected
+	connected atomic.Bool // some stream is connected
+
+	tasks sync.WaitGroup // goroutines that end with the session
+
+	mu  sync.Mutex // guards via
+	via choice     // the transport of the data streams
+}
+
+// prepare names the session and configures its streams, for packets of at most mtu bytes; 0 is no
+// bound. The caller closes d.group.
+func (d *dialer) prepare(mtu int) {
+	_, _ = rand.Read(d.hello.Session[:]) // never fails
+	_, _ = rand.Read(d.hello.Secret[:])
+	opt := &d.client.opt
+	d.group.SetWant(session.MaxStreams)
+	if d.via.transport == "" {
+		d.via = d.client.firstChoice(d.url.Address())
+	}
+	d.cfg = d.client.transportTo(d.url)
+	d.cfg.Protocol, d.cfg.Group, d.cfg.QLog = d.via.transport.Protocol(), &d.group, opt.QLog
+	d.cfg.SockBuf, d.cfg.Congestion = opt.SockBuf, opt.Congestion
+	d.cfg.Path.MTU = mtu
+}
+
+// chosen returns the transport of the data streams, and why it was chosen.
+func (d *dialer) chosen() choice {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.via
+}
+
+// choose sets the transport of the data streams to come.
+func (d *dialer) choose(to choice) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.via = to
+}
+
+// open connects the control stream and sends Hello, but does not wait for the answer.
+func (d *dialer) open(ctx context.Context) (transport.Conn, error) {
+	dialCtx, cancel := context.WithTimeout(ctx, session.DialTimeout)
+	defer cancel()
+	cfg := d.cfg
+	cfg.Doubt, cfg.Apart = true, true
+	conn, err := d.client.dial(dialCtx, d.url, cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.connected.Store(true)
+	if err := d.greet(conn); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// greet sends Hello. An invitation's proof is bound to the connection.
+func (d *dialer) greet(conn transport.Conn) error {
+	opt := &d.client.opt
+	d.hello.Version, d.hello.Agent = wire.Version, session.Agent
+	d.hello.SockBuf, d.hello.Congestion = int64(d.cfg.SockBuf), d.cfg.Congestion
+	d.hello.MaxStreams = uint64(opt.mostStreams())
+	if d.url.Token != "" {
+		exported, err := conn.Exporter(session.ExporterLabel, 32)
+		if err != nil {
+			return err
+		}
+		proof := identity.InviteProof(d.url.Token, exported)
+		d.hello.Proof = proof[:]
+	}
+	_, err := conn.Write(wire.Append(nil, &d.hello))
+	return err
+}
+
+// openAnyhow is open with another transport, or with smaller packets, where the first try shows
+// that one of them is needed.
+func (d *dialer) openAnyhow(ctx context.Context) (transport.Conn, error) {
+	first, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if d.client.opt.Transport == session.TransportAuto {
+		d.tasks.Go(func() { d.race(first, stop) })
+		defer d.tasks.Wait()
+	}
+	conn, err := d.open(first)
+	if err == nil {
+		d.opened.Store(true)
+		stop(nil)
+	} else if cause := context.Cause(first); cause != nil && ctx.Err() == nil {
+		err = cause
+	}
+	if to := d.instead(ctx, err); to.transport != "" {
+		d.choose(to)
+		d.cfg.Protocol = to.transport.Protocol()
+		return d.open(ctx)
+	}
+	if hole := (*transport.BlackHoleError)(nil); errors.As(err, &hole) {
+		d.client.noticeHole(hole, d.url.Address())
+		d.cfg.Path.MTU = transport.SafeMTU
+		return d.open(ctx)
+	}
+	return conn, err
+}
+
+// reach connects to the server and closes the connection: an error means that it is unreachable.
+func (d *dialer) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deadAfter)
+	defer cancel()
+	conn, err := transport.Dial(ctx, d.url.Address(), d.cfg, d.client.expect(d.url))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// join connects one data stream to the session, over the chosen transport.
+func (d *dialer) join(ctx context.Context, id uint64, path transport.Path) (transport.Conn, error) {
+	return d.joinBy(ctx, id, path, d.chosen().transport.Protocol())
+}
+
+func (d *dialer) joinBy(ctx context.Context, id uint64, path transport.Path, by transport.Protocol) (transport.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, session.DialTimeout)
+	defer cancel()
+	cfg := d.cfg
+	cfg.Path, cfg.Protocol = path, by
+	cfg.Doubt = d.opened.Load() // packets that vanish then do not mean a dead path
+	conn, err := transport.Dial(ctx, d.url.Address(), cfg, d.client.expect(d.url))
+	if err != nil {
+		return nil, err
+	}
+	d.connected.Store(true)
+	m := &wire.Join{Version: wire.Version, Session: d.hello.Session, Secret: d.hello.Secret, Stream: id,
+		SockBuf: int64(d.cfg.SockBuf), Congestion: d.cfg.Congestion}
+	if _, err := conn.Write(wire.Append(nil, m)); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// admitted keeps the pinned key of a server that has admitted this client, so that it is known
+// without the pin next time.
+func (d *dialer) admitted(control transport.Conn) {
+	if d.url.Pin == "" && d.client.pin == "" {
+		return
+	}
+	if err := d.client.remember(d.url, control.PeerKey()); err != nil {
+		d.client.notice("%v", err)
+	}
+}

@@ -1,0 +1,88 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// exchange is a session that needs no data streams: the client asks, the server answers, both on
+// the control stream. One goroutine may read while another writes.
+type exchange struct {
+	dialer
+	conn     transport.Conn
+	r        *wire.Reader
+	patience time.Duration // how long the server may take for its next message
+	stop     func() bool   // ends the watch over the context
+}
+
+// begin opens a session. It ends early when ctx does. The caller calls close.
+func (c *Client) begin(ctx context.Context, u session.URL, hello wire.Hello) (*exchange, error) {
+	x := &exchange{dialer: dialer{client: c, url: u, hello: hello}, patience: session.DialTimeout}
+	x.prepare(0)
+	var err error
+	if x.conn, err = x.openAnyhow(ctx); err != nil {
+		x.group.Close(session.PartWithin)
+		return nil, err
+	}
+	x.r = wire.NewReader(x.conn, wire.MaxMessage)
+	x.stop = context.AfterFunc(ctx, func() { _ = x.conn.Close() })
+	return x, nil
+}
+
+// close ends the session.
+func (x *exchange) close() {
+	x.stop()
+	_ = x.conn.Close()
+	x.group.Close(session.PartWithin)
+}
+
+// send writes messages in one go.
+func (x *exchange) send(messages ...wire.Message) error {
+	var out []byte
+	for _, m := range messages {
+		out = wire.Append(out, m)
+	}
+	_, err := x.conn.Write(out)
+	return err
+}
+
+// next returns the server's next message. A refusal is an error; Welcome is dealt with here.
+func (x *exchange) next() (wire.Message, error) {
+	for {
+		if err := x.conn.SetReadDeadline(time.Now().Add(x.patience)); err != nil {
+			return nil, err
+		}
+		m, err := x.r.Next()
+		if err != nil {
+			return nil, err
+		}
+		switch m := m.(type) {
+		case *wire.Refuse:
+			return nil, &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
+		case *wire.Welcome:
+			x.admitted(x.conn)
+		default:
+			return m, nil
+		}
+	}
+}
+
+// interrupted replaces an error that the end of ctx caused by that end.
+func interrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// needShare refuses a URL that names no share.
+func needShare(u session.URL) error {
+	if u.Share != "" {
+		return nil
+	}
+	return session.Usage("fxfer ls "+u.Redacted()+" shows the shares", "the URL names no share")
+}

@@ -1,0 +1,220 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// Get receives files and folders from one share. They go into target if that is a folder or ends
+// with a slash; otherwise a single file gets its name. A source that ends with a slash stands for
+// the contents of that folder. If entries failed, both a Report and an *Error are returned.
+func (c *Client) Get(ctx context.Context, sources []session.URL, target string, call Transfer) (*session.Report, error) {
+	if err := call.checkGet(); err != nil {
+		return nil, err
+	}
+	hello, err := pullOf(sources)
+	if err != nil {
+		return nil, err
+	}
+	hello.Select = call.Selection.wire(c.opt.Compress)
+	tree, below, err := openTarget(target)
+	if err != nil {
+		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
+	}
+	defer tree.Close()
+	return c.transfer(ctx, sources[0], hello, &pull{args: []string{target}, tree: tree, below: below}, &call)
+}
+
+// pullOf asks for the sources, which must be in one share.
+func pullOf(sources []session.URL) (hello wire.Hello, err error) {
+	if len(sources) == 0 {
+		return hello, session.Usage("name a source", "there is nothing to get")
+	}
+	first := &sources[0]
+	hello = wire.Hello{Intent: wire.Pull, Share: first.Share}
+	for _, u := range sources {
+		if u.Host != first.Host || u.Port != first.Port || u.Share != first.Share {
+			return hello, session.Usage("get them one after the other", "sources are on different servers or shares")
+		}
+		below := u.Path
+		if u.TrailingSlash {
+			below += "/"
+		}
+		hello.Paths = append(hello.Paths, below)
+	}
+	return hello, nil
+}
+
+// openTarget opens the folder to receive into and returns the path below it.
+func openTarget(target string) (*disk.Tree, string, error) {
+	if info, err := os.Stat(target); err == nil && info.IsDir() {
+		tree, err := disk.Open(target)
+		return tree, ".", err
+	}
+	tree, err := disk.Open(filepath.Dir(filepath.Clean(target)))
+	below := filepath.Base(target)
+	if strings.HasSuffix(target, "/") || strings.HasSuffix(target, string(filepath.Separator)) {
+		below += "/"
+	}
+	return tree, below, err
+}
+
+// pull is the intent to receive files.
+type pull struct {
+	args  []string // what the user named
+	tree  *disk.Tree
+	below string // path of the target in tree
+}
+
+func (p *pull) sends() bool { return false }
+
+func (p *pull) repeatable() bool { return true }
+
+func (p *pull) named() []string { return p.args }
+
+func (p *pull) absent(hello *wire.Hello) bool {
+	for _, name := range namesOf(hello) {
+		tree, at := p.local(name)
+		if _, err := tree.Stat(at); err == nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *pull) local(entry string) (*disk.Tree, string) {
+	at := strings.TrimSuffix(p.below, "/")
+	if m, err := p.tree.Stat(at); err == nil && m.Kind == disk.Dir {
+		at = path.Join(at, entry)
+	}
+	return p.tree, at
+}
+
+func (p *pull) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
+	return session.NewReceiver(control, r, p.tree, transfer.ReceiverOptions{
+		Path: p.below, Target: s.hello.Target, Names: namesOf(&s.hello), Leave: true, Clock: s.clock,
+		Event: s.tracker.Event, Message: func(m wire.Message) { s.message(control, m) },
+	}), nil
+}
+
+// namesOf returns the names that a server may send in answer to a Pull; nil is any name, because a
+// folder's contents were asked for.
+func namesOf(m *wire.Hello) (names []string) {
+	for _, p := range m.Paths {
+		name := path.Base(cmp.Or(p, m.Share))
+		if strings.HasSuffix(p, "/") || name == "." {
+			return nil
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// GetTo receives one file and writes it to w. The file is first received into a private folder
+// below os.TempDir, which needs room for all of it, and checked there: w gets bytes in order, and
+// none before all of them have passed the checks. GetTo succeeds only if w took the whole file. If
+// source is not one regular file, the error is of KindUsage. call must not select entries.
+func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, call Transfer) (*session.Report, error) {
+	if err := call.checkGetTo(); err != nil {
+		return nil, err
+	}
+	if source.Share != "" && (source.Path == "" || source.TrailingSlash) {
+		return nil, notOneFile(source)
+	}
+	dir, err := os.MkdirTemp("", "fxfer-get-*")
+	if err != nil {
+		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
+	}
+	defer os.RemoveAll(dir)
+	tree, err := disk.Open(dir)
+	if err != nil {
+		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
+	}
+	defer tree.Close()
+	report, err := c.receiveOne(ctx, source, tree, call)
+	if err != nil {
+		return report, err
+	}
+	return report, copyFile(ctx, w, tree, source)
+}
+
+// fileName is the name of the one file that GetTo receives.
+const fileName = "file"
+
+// receiveOne receives source into tree. It stops when source turns out to have several files.
+func (c *Client) receiveOne(ctx context.Context, source session.URL, tree *disk.Tree, call Transfer) (*session.Report, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	several := false
+	show := call.Progress
+	call.Progress = func(p session.Progress) {
+		if p.Files > 1 {
+			several = true
+			cancel()
+		}
+		if show != nil {
+			show(p)
+		}
+	}
+	call.Target.Sync = session.SyncNone // the copy is temporary
+	hello := wire.Hello{Intent: wire.Pull, Share: source.Share, Paths: []string{source.Path}}
+	hello.Select = call.Selection.wire(c.opt.Compress)
+	report, err := c.transfer(ctx, source, hello, &pull{args: []string{"-"}, tree: tree, below: fileName}, &call)
+	if several {
+		err = notOneFile(source)
+	}
+	return report, err
+}
+
+// copyFile copies the file that GetTo received.
+func copyFile(ctx context.Context, w io.Writer, tree *disk.Tree, source session.URL) error {
+	if m, err := tree.Stat(fileName); err != nil || m.Kind != disk.File {
+		return notOneFile(source)
+	}
+	f, err := tree.OpenFile(fileName)
+	if err != nil {
+		return &session.Error{Kind: session.KindLocalDisk, Err: err}
+	}
+	defer f.Close()
+	size := f.Identity().Size
+	n, err := io.Copy(w, &untilDone{ctx, io.NewSectionReader(f, 0, size)})
+	switch {
+	case ctx.Err() != nil:
+		return &session.Error{Kind: session.KindInterrupted, Err: errors.New("interrupted")}
+	case err != nil:
+		return fmt.Errorf("after %d of %d bytes: %w", n, size, err)
+	case n != size:
+		return fmt.Errorf("after %d of %d bytes: %w", n, size, io.ErrUnexpectedEOF)
+	}
+	return nil
+}
+
+// untilDone is a Reader that ends with its context.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u *untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}
+
+func notOneFile(u session.URL) error {
+	return session.Usage("name one file", "%s is not one regular file", u.Redacted())
+}

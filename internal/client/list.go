@@ -1,0 +1,89 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// Entry is a line of a listing.
+type Entry struct {
+	Path    string
+	Kind    string // "file", "folder", "symlink" or "share"
+	Bytes   int64
+	ModTime time.Time
+	Mode    uint32
+	Link    string
+	Rights  string // of a share, such as "rw", "ro" or "list"
+}
+
+// List returns the contents of a folder in a share, or one file, or the shares if u names none.
+func (c *Client) List(ctx context.Context, u session.URL) ([]Entry, error) {
+	l := listing{hello: wire.Hello{Intent: wire.List, Share: u.Share, Paths: []string{u.Path}}}
+	err := l.run(ctx, c, u)
+	return l.entries, describe(err, serverOf(u))
+}
+
+const (
+	// maxListing bounds the memory of a listing, in bytes. An entry takes listedEntry and its names.
+	maxListing  = 512 << 20
+	listedEntry = 128
+)
+
+// listing is the intent to list a folder, the shares, or the snapshots of a folder.
+type listing struct {
+	hello      wire.Hello
+	incomplete func(*wire.Warning) // is called for what an entry lacks; nil for nobody
+
+	entries []Entry
+	held    int // bytes, about
+}
+
+func (l *listing) run(ctx context.Context, c *Client, u session.URL) error {
+	x, err := c.begin(ctx, u, l.hello)
+	if err != nil {
+		return err
+	}
+	defer x.close()
+	for {
+		m, err := x.next()
+		if err != nil {
+			l.entries = nil
+			return interrupted(ctx, err)
+		}
+		switch m := m.(type) {
+		case *wire.Warning:
+			if l.incomplete != nil {
+				l.incomplete(m)
+			}
+		case *wire.Entries:
+			if err := l.add(m); err != nil {
+				l.entries = nil
+				return err
+			}
+		case *wire.EndManifest:
+			return nil
+		}
+	}
+}
+
+func (l *listing) add(m *wire.Entries) error {
+	for i := range m.Entries {
+		l.held += listedEntry + len(m.Entries[i].Path) + len(m.Entries[i].Link)
+		l.entries = append(l.entries, listed(&m.Entries[i]))
+	}
+	if l.held > maxListing {
+		return wire.Errorf(wire.CodeProtocol, "the listing does not end")
+	}
+	return nil
+}
+
+func listed(x *wire.Entry) Entry {
+	e := Entry{Path: x.Path, Kind: session.KindNames[x.Kind], Bytes: max(0, x.Size), ModTime: x.Time(), Mode: x.Mode, Link: x.Link}
+	if x.Kind == wire.Share {
+		e.Rights, e.Link = x.Link, ""
+	}
+	return e
+}

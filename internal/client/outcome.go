@@ -1,0 +1,72 @@
+package client
+
+import (
+	"fmt"
+
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/units"
+)
+
+// outcome makes the report of a transfer, and the error that stands for the failures in it. err is
+// the error of its last session.
+func (j *job) outcome(err error) (*session.Report, error) {
+	r := j.tracker.Report(j.server)
+	if err == nil && !j.call.Target.DryRun {
+		r.Snapshot = j.hello.Snapshot
+	}
+	j.stats.fill(r, j.opt.asked(j.call, j.throttle, j.intent.sends()))
+	if j.call.Progress != nil {
+		j.call.Progress(j.tracker.Progress(0, j.stats.path.MinRTT))
+	}
+	switch {
+	case err != nil:
+		return r, describe(err, j.server)
+	case r.Failed > 0 && r.Snapshot != "" && j.call.Target.AllowFailed > 0:
+		return r, incompleteSnapshot(r)
+	case r.Failed > 0:
+		return r, failures(r)
+	case j.call.Target.Strict:
+		return r, notStored(r)
+	}
+	return r, nil
+}
+
+// incompleteSnapshot is the error of a snapshot that is visible without all entries.
+func incompleteSnapshot(r *session.Report) error {
+	err := fmt.Errorf("the snapshot %s is there, without %s that failed", r.Snapshot, units.Count(r.Failed, "entry", "entries"))
+	if len(r.Failures) > 0 {
+		err = fmt.Errorf("%w: %w", err, r.Failures[0].Failure())
+	}
+	return &session.Error{Kind: session.KindPartial, Err: err}
+}
+
+// failures is the error of a transfer in which entries failed. Its kind is KindPartial if some
+// files are in place, or if the entries failed for different reasons.
+func failures(r *session.Report) error {
+	kind := session.KindPartial
+	if r.Sent+r.Same == 0 {
+		kind = session.KindOf(r.Failures[0].Err)
+		for _, f := range r.Failures {
+			if session.KindOf(f.Err) != kind {
+				kind = session.KindPartial
+			}
+		}
+	}
+	if r.Failed == 1 {
+		return &session.Error{Kind: kind, Err: r.Failures[0].Failure()}
+	}
+	return &session.Error{Kind: kind, Err: fmt.Errorf("%d entries failed, %d files are in place", r.Failed, r.Sent+r.Same)}
+}
+
+// notStored is the error of a transfer with Target.Strict whose target could not store everything.
+func notStored(r *session.Report) error {
+	if len(r.Warnings) == 0 {
+		return nil
+	}
+	var n int64
+	for _, w := range r.Warnings {
+		n += w.Count
+	}
+	return &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("the target could not hold all of %d entries", n),
+		Remedy: "without --strict that is a warning"}
+}

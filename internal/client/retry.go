@@ -1,0 +1,218 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// intent is what a transfer is for: push or pull.
+type intent interface {
+	// sends tells whether this host sends the files.
+	sends() bool
+	// repeatable tells whether another session can start the transfer again.
+	repeatable() bool
+	// named returns what the user named on this host.
+	named() []string
+	// absent tells whether the target has nothing of what was asked for, as far as this host knows.
+	absent(*wire.Hello) bool
+	// local returns where an entry of the manifest is on this host; the tree is nil if it is nowhere.
+	local(entry string) (*disk.Tree, string)
+	// engine makes this host's end of the transfer, on a control stream that is connected.
+	engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error)
+}
+
+// job is one call of Send, SendStream, Get or GetTo. It runs as many sessions as that takes. Only
+// the goroutine of the call uses it.
+type job struct {
+	*Client
+	call   *Transfer
+	intent intent
+	url    session.URL
+	hello  wire.Hello
+	server string // host and port
+
+	throttle *Throttle // of what this host sends
+	tracker  *session.Tracker
+	manifest *manifest // nil for none
+	stats    sessionStats
+
+	fresh    bool   // the next session is the first that was ever tried
+	mtu      int    // bound of packets for the next session, 0 for none
+	via      choice // transport of the next session
+	switched bool   // via was changed since a session failed with the one before
+
+	tries   int       // in a row that got nowhere
+	working time.Time // end of the last session that got somewhere
+	last    [16]byte  // name of the last session
+}
+
+// transfer runs sessions until one succeeds or there is no use in another.
+func (c *Client) transfer(ctx context.Context, u session.URL, hello wire.Hello, in intent, call *Transfer) (*session.Report, error) {
+	if err := needShare(u); err != nil {
+		return nil, err
+	}
+	hello.Target, hello.RateLimit = call.Target.wire(), c.opt.RateLimit
+	if hello.Intent == wire.Store {
+		hello.Target.Delete = true // what an interrupted session left
+	}
+	if err := session.CheckHello(&hello); err != nil {
+		return nil, err
+	}
+	j := &job{Client: c, call: call, intent: in, url: u, hello: hello, server: serverOf(u), throttle: c.throttle(call)}
+	if err := j.follow(); err != nil {
+		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
+	}
+	if j.manifest != nil {
+		defer j.manifest.discard()
+	}
+	j.fresh = !call.Target.DryRun && !call.Target.Checksum && hello.Intent != wire.Store &&
+		c.firstTime(j.server, &hello, in.named()) && in.absent(&hello)
+	j.via, j.working = c.firstChoice(j.server), time.Now()
+	return j.run(ctx)
+}
+
+// follow prepares what collects the outcomes of entries.
+func (j *job) follow() (err error) {
+	opt := session.TrackerOptions{DryRun: j.call.Target.DryRun, File: j.call.File}
+	if j.call.Manifest != "" && !j.call.Target.DryRun {
+		if j.manifest, err = newManifest(j.call.Manifest, j.intent.local); err != nil {
+			return err
+		}
+		j.manifest.exact = j.intent.sends()
+		opt.Keep = j.manifest
+	}
+	j.tracker = session.NewTracker(opt)
+	return nil
+}
+
+func (j *job) run(ctx context.Context) (*session.Report, error) {
+	for {
+		s := j.session()
+		before, began := j.moved(), time.Now()
+		err := s.run(ctx)
+		j.collect(s)
+		if !j.adapt(ctx, s, err, time.Since(began)) {
+			if err = j.settle(ctx, s, err); madeProgress(j.moved()-before, s.heard.Load(), time.Since(began)) {
+				j.working, j.tries = time.Now(), 0
+			}
+			if err == nil {
+				err = j.finishManifest(ctx)
+			}
+			if !j.worthAnother(ctx, err) {
+				return j.outcome(err)
+			}
+			j.wait(ctx, err)
+		}
+		j.tries++
+		j.tracker.Begin()
+	}
+}
+
+// session prepares the next session.
+func (j *job) session() *transferSession {
+	s := newTransferSession(j)
+	s.hello.Fresh, s.hello.Replaces = j.fresh, j.last
+	j.fresh = false
+	return s
+}
+
+// moved is the payload at the target so far, in bytes.
+func (j *job) moved() int64 { return j.tracker.Written + j.tracker.Copied }
+
+// collect keeps what a session that ended leaves to the next one and to the report.
+func (j *job) collect(s *transferSession) {
+	j.last = s.hello.Session
+	j.stats.merge(s.stats)
+	j.via = s.chosen()
+}
+
+// adapt decides whether the next session shall differ from s, which took that long and ended with
+// err: in its transport, or in the size of its packets. Each is tried once, and at once.
+func (j *job) adapt(ctx context.Context, s *transferSession, err error, lasted time.Duration) bool {
+	if to := s.instead(ctx, err); to.transport != "" && !j.switched {
+		j.via, j.switched, j.fresh = to, true, s.fresh
+		return true
+	}
+	var hole *transport.BlackHoleError
+	readAgain := !s.opened.Load() || j.intent.repeatable()
+	if j.mtu == 0 && errors.As(err, &hole) && ctx.Err() == nil && readAgain {
+		j.mtu, j.stats.swallowed, j.stats.connecting = transport.SafeMTU, hole, lasted
+		j.noticeHole(hole, j.server)
+		return true
+	}
+	return false
+}
+
+// settle returns the error that a session really ended with, and remembers what a successful one
+// has found out about the path.
+func (j *job) settle(ctx context.Context, s *transferSession, err error) error {
+	if err != nil && j.tracker.Reconnects > 0 && errors.Is(describe(err, j.server), session.ErrSnapshotExists) {
+		err = nil // the session before made the snapshot, but its answer was lost
+		j.tracker.SetFailed(j.lackedBy(ctx, j.url, j.hello.Snapshot, j.call.Target.AllowFailed))
+	}
+	if err != nil {
+		return err
+	}
+	if j.opt.Streams == 0 {
+		j.learn(j.pathName(j.server, s.stats.carrier), s.stats.streams)
+	}
+	j.keepChoice(j.server, s.stats.carrier)
+	return nil
+}
+
+// longSession is the duration from which a session counts as progress although not a byte was
+// written: comparing a tree takes long.
+const longSession = 30 * time.Second
+
+// madeProgress tells whether a session that wrote and heard so many bytes was in contact with the
+// server, so that the time for further tries starts again.
+func madeProgress(written, heard int64, lasted time.Duration) bool {
+	return written > 0 || heard > 0 && lasted >= longSession
+}
+
+// finishManifest completes the manifest of a transfer that succeeded.
+func (j *job) finishManifest(ctx context.Context) error {
+	if j.manifest == nil {
+		return nil
+	}
+	if n := j.manifest.unread(); n > 0 {
+		j.notice("reading %d files for the manifest", n)
+	}
+	err := j.manifest.finish(ctx, j.tracker.Fail)
+	if err != nil && ctx.Err() == nil {
+		err = &session.Error{Kind: session.KindLocalDisk, Err: err}
+	}
+	return err
+}
+
+// worthAnother tells whether another session may succeed after one that ended with err.
+func (j *job) worthAnother(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && j.intent.repeatable() && temporary(err) &&
+		time.Since(j.working) < j.opt.RetryFor
+}
+
+// wait pauses before the next session: for about a second at first, then longer.
+func (j *job) wait(ctx context.Context, err error) {
+	pause := min(time.Second<<min(j.tries, 4), 15*time.Second)
+	pause = pause/2 + rand.N(pause) //nolint:gosec // jitter
+	left := j.opt.RetryFor - time.Since(j.working)
+	j.notice("%v; trying again in %.0f s, for another %v", describe(err, j.server), pause.Seconds(), left.Round(time.Second))
+	began := time.Now()
+	session.Pause(ctx, pause)
+	j.stats.append(diagnose.Cell{Start: began.Sub(j.tracker.Start), Length: time.Since(began), Limiter: diagnose.Outage})
+	j.tracker.Reconnects++
+}
+
+// noticeHole tells the user about a black hole, and how it is avoided.
+func (c *Client) noticeHole(hole *transport.BlackHoleError, server string) {
+	c.notice("packets of %d bytes vanish on the way %s, smaller ones arrive: going on with %d bytes",
+		hole.Size(), hole.Way(server), transport.SafeMTU)
+}

@@ -1,0 +1,153 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// Send sends files and folders to target. A source that ends with a slash stands for the contents
+// of that folder. If entries failed, both a Report and an *Error are returned.
+func (c *Client) Send(ctx context.Context, sources []string, target session.URL, call Transfer) (*session.Report, error) {
+	if err := call.check(); err != nil {
+		return nil, err
+	}
+	selected, _ := call.Selection.filter() // checked
+	source := &transfer.TreeSource{Filter: selected, OneFileSystem: call.Selection.OneFileSystem, Paths: call.Selection.Files}
+	defer func() {
+		for _, r := range source.Roots {
+			_ = r.Tree.Close()
+		}
+	}()
+	for _, s := range sources {
+		root, err := openSource(s)
+		if err != nil {
+			return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
+		}
+		source.Roots = append(source.Roots, root)
+	}
+	if source.Paths != nil && (len(source.Roots) != 1 || source.Roots[0].As != "") {
+		return nil, session.Usage("for example: send --files-from LIST FOLDER/ URL",
+			"a list of files selects from one folder, whose name must end with a slash")
+	}
+	p := &push{args: sources, source: source, roots: source.Roots}
+	return c.send(ctx, p, target, &call)
+}
+
+// SendStream sends r, whose length need not be known, as one file. The file appears under its name
+// only after r has returned io.EOF and everything has arrived. A stream is read once, so a lost
+// connection ends it.
+func (c *Client) SendStream(ctx context.Context, r io.Reader, target session.URL, call Transfer) (*session.Report, error) {
+	if err := call.checkStream(); err != nil {
+		return nil, err
+	}
+	if target.Path == "" || target.TrailingSlash {
+		return nil, session.Usage("name the file: "+target.Redacted()+"/NAME", "a stream has no name of its own")
+	}
+	name := target.Path[strings.LastIndexByte(target.Path, '/')+1:]
+	if call.Target.Snapshot != "" {
+		target.Path = strings.TrimSuffix(strings.TrimSuffix(target.Path, name), "/")
+	}
+	source := &transfer.StreamSource{R: r, Entry: wire.Entry{
+		Kind: wire.File, Path: name, Size: wire.Unknown, ModTime: time.Now().UnixNano(), Mode: 0o644,
+	}}
+	return c.send(ctx, &push{args: []string{"-"}, source: source, once: true}, target, &call)
+}
+
+// send runs a push.
+func (c *Client) send(ctx context.Context, p *push, target session.URL, call *Transfer) (*session.Report, error) {
+	below := target.Path
+	if target.TrailingSlash && below != "" {
+		below += "/"
+	}
+	hello := wire.Hello{Intent: wire.Push, Share: target.Share, Paths: []string{below}}
+	if call.Target.Snapshot != "" && target.Share != "" {
+		name, err := c.snapshotToSend(ctx, target, call.Target.Snapshot)
+		if err != nil {
+			return nil, err
+		}
+		hello.Intent, hello.Snapshot = wire.Store, name
+	}
+	return c.transfer(ctx, target, hello, p, call)
+}
+
+// push is the intent to send files.
+type push struct {
+	args   []string // what the user named
+	source transfer.Source
+	roots  []transfer.Root // of source, where it is on disk
+	once   bool            // source can be read only once
+}
+
+func (p *push) sends() bool { return true }
+
+func (p *push) repeatable() bool { return !p.once }
+
+func (p *push) named() []string { return p.args }
+
+// absent is true: what this host has does not matter to the target.
+func (p *push) absent(*wire.Hello) bool { return true }
+
+func (p *push) local(entry string) (*disk.Tree, string) { return sourceOf(p.roots, entry) }
+
+func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
+	coder, err := session.Coder(s.client.opt.Compress)
+	if err != nil {
+		return nil, err
+	}
+	session.AssumePath(coder, control)
+	return session.NewSender(control, r, p.source, transfer.SenderOptions{
+		Speculate: s.fresh, Streams: s.first, Prune: s.hello.Target.Delete, Coder: coder, Clock: s.clock,
+		Event: s.tracker.Event, WalkFailed: s.tracker.WalkFailed,
+		Message: func(m wire.Message) { s.message(control, m) },
+	}), nil
+}
+
+// sourceOf returns where an entry of the manifest is on this host; the tree is nil if it is nowhere.
+func sourceOf(roots []transfer.Root, entry string) (*disk.Tree, string) {
+	for _, r := range roots {
+		rest, below := entry, true
+		if r.As != "" {
+			rest, below = strings.CutPrefix(entry, r.As)
+			below = below && (rest == "" || rest[0] == '/')
+		}
+		if at := path.Join(r.Path, rest); below {
+			if _, err := r.Tree.Stat(at); err == nil || len(roots) == 1 {
+				return r.Tree, at
+			}
+		}
+	}
+	return nil, ""
+}
+
+// openSource opens one source argument.
+func openSource(s string) (transfer.Root, error) {
+	if _, err := os.Lstat(s); err != nil {
+		var p *fs.PathError
+		if errors.As(err, &p) {
+			err = fmt.Errorf("%s: %w", s, p.Err)
+		}
+		return transfer.Root{}, err
+	}
+	last := s[strings.LastIndexAny(s, `/`+string(filepath.Separator))+1:]
+	if last == "" || last == "." || last == ".." {
+		tree, err := disk.Open(s)
+		return transfer.Root{Tree: tree, Path: "."}, err
+	}
+	tree, err := disk.Open(filepath.Dir(s))
+	base := filepath.Base(s)
+	return transfer.Root{Tree: tree, Path: base, As: base}, err
+}

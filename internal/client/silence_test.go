@@ -1,0 +1,159 @@
+package client
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+	"github.com/stretchr/testify/require"
+)
+
+// The silence of a peer is reported in time, once, and so is its return.
+func TestIdleWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var heard atomic.Int64
+		var said []string
+		var when []time.Duration
+		start := time.Now()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			v := idleWatch{peer: "host:7433"}
+			v.run(ctx, heard.Load, func(text string) { said, when = append(said, text), append(when, time.Since(start)) })
+		}()
+		time.Sleep(idleEvery / 2) // so that nothing happens at the very moment of a check
+		for range 12 {            // it lives
+			time.Sleep(5 * time.Second)
+			heard.Add(1)
+		}
+		time.Sleep(25 * time.Second)
+		heard.Add(1)
+		time.Sleep(15 * time.Second)
+		stop()
+		<-done
+		require.Equal(t, []string{"nothing heard from host:7433 for 8 s", "host:7433 is heard again, after 25 s", "nothing heard from host:7433 for 8 s"}, said)
+		require.Greater(t, when[0], 60*time.Second, "until then it lived")
+		require.LessOrEqual(t, when[0], 70*time.Second, "10 s after the last sign of life")
+	})
+}
+
+// A process that was suspended does not blame its peer.
+func TestIdleWatchSuspended(t *testing.T) {
+	v := idleWatch{peer: "host:7433"}
+	now := time.Now()
+	for range 5 {
+		require.Empty(t, v.check(now, 7))
+		now = now.Add(idleEvery)
+	}
+	now = now.Add(time.Minute)
+	require.Empty(t, v.check(now, 7))
+	for range int(silentAfter/idleEvery) - 1 {
+		now = now.Add(idleEvery)
+		require.Empty(t, v.check(now, 7))
+	}
+	require.Equal(t, "nothing heard from host:7433 for 8 s", v.check(now.Add(idleEvery), 7))
+}
+
+// A session ends soon when nothing comes on its control stream though the server can be reached, and only then.
+func TestWatchDead(t *testing.T) {
+	// run has a control stream whose last sign of life comes at first, and a server that answers from then on.
+	run := func(t *testing.T, lived, answers, until time.Duration) (ended time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			ctx, stop := context.WithTimeout(t.Context(), until)
+			defer stop()
+			heard := func() int64 { return int64(min(time.Since(start), lived) / (5 * time.Second)) }
+			reach := func(ctx context.Context) error {
+				if wait := answers - time.Since(start); wait > 0 {
+					if !session.Pause(ctx, min(wait, deadAfter)) {
+						return ctx.Err()
+					}
+					if wait > deadAfter {
+						return context.DeadlineExceeded
+					}
+				}
+				return nil
+			}
+			watchDead(ctx, heard, reach, func(err error) {
+				require.ErrorIs(t, err, errDead)
+				ended = time.Since(start)
+			})
+		})
+		return ended
+	}
+	require.Zero(t, run(t, time.Hour, 0, time.Hour), "it lives")
+	require.Zero(t, run(t, 10*time.Second, 30*time.Second, 29*time.Second), "the server is away: the engine waits")
+	require.InDelta(t, 17.5, run(t, 10*time.Second, 0, time.Hour).Seconds(), 1)
+	require.InDelta(t, 41.5, run(t, 10*time.Second, 40*time.Second, time.Hour).Seconds(), 2)
+}
+
+// A server that heard nothing of a client for long has forgotten the session, and takes a new one.
+func TestSilenceIsTemporary(t *testing.T) {
+	require.True(t, temporary(&wire.Error{Code: wire.CodeSilent, Remote: true}))
+	require.False(t, temporary(&wire.Error{Code: wire.CodeOther, Remote: true}))
+}
+
+// The time for tries starts again after each session that got somewhere or was in contact for long,
+// but not after one that failed at once.
+func TestMadeProgress(t *testing.T) {
+	require.True(t, madeProgress(1, 1, time.Second))
+	require.True(t, madeProgress(0, 1, time.Minute), "it compared")
+	require.False(t, madeProgress(0, 0, time.Minute), "nobody was there")
+	require.False(t, madeProgress(0, 1000, time.Second))
+	require.False(t, madeProgress(-5, 1000, time.Second), "what was there turned out damaged")
+}
+
+// A client that comes again ends the session that it had, and nobody else's.
+func TestReplaces(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Write|identity.Read)
+	defer s.stop()
+	begin := func(c *Client, id, replaces byte) (transport.Conn, *wire.Reader) {
+		x := &dialer{client: c, url: s.plain(t, ""), cfg: transport.Config{Identity: c.key},
+			hello: wire.Hello{Intent: wire.Push, Share: "data", Paths: []string{""}, Session: [16]byte{id}, Replaces: [16]byte{replaces}}}
+		conn, err := x.open(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+		r := wire.NewReader(conn, wire.MaxMessage)
+		m, err := r.Next()
+		require.NoError(t, err)
+		require.IsType(t, &wire.Welcome{}, m)
+		return conn, r
+	}
+	// next skips what a live session tells.
+	next := func(r *wire.Reader) wire.Message {
+		for {
+			m, err := r.Next()
+			require.NoError(t, err)
+			switch m.(type) {
+			case *wire.Ping, *wire.Sample:
+			default:
+				return m
+			}
+		}
+	}
+	var clients []*Client
+	for range 2 {
+		c := newClient(t, t.TempDir(), Options{Pin: s.Pin()})
+		_, err := c.List(t.Context(), s.invited(t))
+		require.NoError(t, err)
+		clients = append(clients, c)
+	}
+	first, heard := begin(clients[0], 1, 9) // there is no 9
+	begin(clients[1], 2, 1)
+	_, err := first.Write(wire.Append(nil, &wire.Ping{Time: 7}))
+	require.NoError(t, err)
+	require.Equal(t, &wire.Pong{Time: 7}, next(heard), "another client's session goes on")
+	begin(clients[0], 3, 1)
+	m, ok := next(heard).(*wire.Refuse)
+	require.True(t, ok)
+	require.Equal(t, wire.CodeSilent, m.Code)
+}

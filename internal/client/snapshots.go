@@ -1,0 +1,153 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// SnapshotAuto in Target.Snapshot continues the snapshot that was interrupted last, or else begins
+// one that is named after the present time.
+const SnapshotAuto = "auto"
+
+// SnapshotName is the name of the snapshot of that time, such as 2026-11-20T020000Z.
+func SnapshotName(t time.Time) string { return snapshot.Name(t) }
+
+// Snapshot is a snapshot in a listing.
+type Snapshot struct {
+	Name    string
+	Time    time.Time // which its name states
+	Partial bool      // incomplete and therefore not visible; Send with the same name continues it
+	Failed  int64     // entries that it lacks because they failed
+}
+
+// Snapshots lists the snapshots in the folder of u, the oldest first. A folder that has none, or
+// does not exist, gives none.
+func (c *Client) Snapshots(ctx context.Context, u session.URL) ([]Snapshot, error) {
+	if err := needShare(u); err != nil {
+		return nil, err
+	}
+	failed := map[string]int64{}
+	l := listing{hello: wire.Hello{Intent: wire.Series, Share: u.Share, Paths: []string{u.Path}}}
+	l.incomplete = func(w *wire.Warning) {
+		if w.What == session.SnapshotFailed && len(failed) < session.MaxKeep {
+			failed[w.Path] = int64(min(w.Count, wire.MaxAllowFailed))
+		}
+	}
+	if err := l.run(ctx, c, u); err != nil {
+		return nil, describe(err, serverOf(u))
+	}
+	var all []Snapshot
+	for _, e := range l.entries {
+		if t, err := snapshot.ParseName(e.Path); err == nil { // the server may be hostile
+			all = append(all, Snapshot{Name: e.Path, Time: t, Partial: e.Rights != session.SnapshotComplete, Failed: failed[e.Path]})
+		}
+	}
+	slices.SortFunc(all, func(a, b Snapshot) int { return a.Time.Compare(b.Time) })
+	return all, nil
+}
+
+// PruneSnapshots removes complete snapshots in the folder of u. Those named in keep stay, and so do
+// all that are newer than the newest of these. It returns the names of those it removed, also
+// together with an error. It needs the right to write.
+func (c *Client) PruneSnapshots(ctx context.Context, u session.URL, keep []string) (removed []string, err error) {
+	if err := needShare(u); err != nil {
+		return nil, err
+	}
+	if len(keep) == 0 {
+		return nil, session.Usage("name those to keep", "no snapshot is to be kept")
+	}
+	e := expiry{keep: keep}
+	err = e.run(ctx, c, u)
+	return e.removed, describe(interrupted(ctx, err), serverOf(u))
+}
+
+// expiry is the intent to remove snapshots.
+type expiry struct {
+	keep    []string
+	removed []string
+}
+
+func (e *expiry) run(ctx context.Context, c *Client, u session.URL) error {
+	x, err := c.begin(ctx, u, wire.Hello{Intent: wire.Expire, Share: u.Share, Paths: []string{u.Path}})
+	if err != nil {
+		return err
+	}
+	defer x.close()
+	x.patience = session.VerifyPatience // removing a large snapshot takes long
+	var request []wire.Message
+	for part := range slices.Chunk(e.keep, wire.MaxStrings) {
+		request = append(request, &wire.Prune{Folders: part})
+	}
+	if err := x.send(append(request, &wire.Prune{})...); err != nil {
+		return err
+	}
+	for {
+		m, err := x.next()
+		if err != nil {
+			return err
+		}
+		switch m := m.(type) {
+		case *wire.Removed:
+			if len(e.removed) < session.MaxKeep {
+				e.removed = append(e.removed, m.Path)
+			}
+		case *wire.EndManifest:
+			return nil
+		}
+	}
+}
+
+// snapshotToSend returns the name of the snapshot that is sent where name was asked for.
+func (c *Client) snapshotToSend(ctx context.Context, u session.URL, name string) (string, error) {
+	if name != SnapshotAuto {
+		return name, nil
+	}
+	all, err := c.Snapshots(ctx, u)
+	if err != nil {
+		return "", err
+	}
+	if n := len(all); n > 0 && all[n-1].Partial {
+		return all[n-1].Name, nil
+	}
+	return SnapshotName(time.Now()), nil
+}
+
+// lackedBy returns how many entries a snapshot lacks, of which allowed may fail; 0 also if that
+// cannot be found out.
+func (c *Client) lackedBy(ctx context.Context, u session.URL, name string, allowed int64) int64 {
+	if allowed == 0 {
+		return 0
+	}
+	all, _ := c.Snapshots(ctx, u)
+	for _, s := range all {
+		if s.Name == name {
+			return s.Failed
+		}
+	}
+	return 0
+}
+
+// checkSnapshot rejects what a snapshot cannot have.
+func (t *Target) checkSnapshot() error {
+	if t.AllowFailed < 0 || t.AllowFailed > session.MaxAllowFailed {
+		return session.Usage(fmt.Sprintf("0 to %d", session.MaxAllowFailed), "%d is no number of entries that may fail", t.AllowFailed)
+	}
+	if t.Snapshot == "" {
+		return nil
+	}
+	if t.Snapshot != SnapshotAuto {
+		if _, err := snapshot.ParseName(t.Snapshot); err != nil {
+			return session.Usage("leave the name out for the present time", "%w", err)
+		}
+	}
+	if t.Update || t.Existing || t.IgnoreExisting || t.Delete || t.BackupDir != "" || t.MaxDelete != 0 {
+		return session.Usage("leave it out", "a snapshot holds what the source holds: there is nothing at the target to be left, kept or removed")
+	}
+	return nil
+}

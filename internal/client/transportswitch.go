@@ -1,0 +1,122 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
+)
+
+// errSwitch ends a session that has not begun: the next one uses another transport.
+type errSwitch struct{ to choice }
+
+func (e *errSwitch) Error() string {
+	return fmt.Sprintf("going on with %s: %s", e.to.transport, e.to.reason)
+}
+
+// race tries the other transport while the first one does not connect. If the other one answers and
+// the first one still does not, race ends the session with an errSwitch.
+func (d *dialer) race(ctx context.Context, end context.CancelCauseFunc) {
+	began := time.Now()
+	if !session.Pause(ctx, otherAfter) || d.connected.Load() {
+		return
+	}
+	if !d.answers(ctx, other(d.cfg.Protocol)) {
+		return
+	}
+	// On a long path the first one may only need more round trips.
+	patience := max(otherWithin, otherAfter+3*(time.Since(began)-otherAfter))
+	if !session.Pause(ctx, time.Until(began.Add(patience))) || d.connected.Load() {
+		return
+	}
+	x := evidence{
+		waited:  max(time.Since(began), otherWithin),
+		tcp:     d.cfg.Protocol == transport.QUIC,
+		quic:    d.cfg.Protocol == transport.TCP,
+		history: session.TransportOf(d.cfg.Protocol),
+	}
+	if to := choose(&x); to.transport != "" {
+		end(&errSwitch{to})
+	}
+}
+
+// instead returns the transport to try after a session ended with err. The zero choice says that
+// another transport does not help.
+func (d *dialer) instead(ctx context.Context, err error) choice {
+	if sw := (*errSwitch)(nil); errors.As(err, &sw) {
+		return sw.to
+	}
+	via := d.chosen()
+	if err == nil || ctx.Err() != nil || d.opened.Load() || d.client.opt.Transport != session.TransportAuto || !temporary(err) {
+		return choice{}
+	}
+	soon, cancel := context.WithTimeout(ctx, otherWithin)
+	defer cancel()
+	p := other(via.transport.Protocol())
+	if !d.answers(soon, p) {
+		return choice{}
+	}
+	return choice{session.TransportOf(p), fmt.Sprintf("%s: %v", via.transport, err)}
+}
+
+// answers tells whether the server answers by a transport before ctx is done.
+func (d *dialer) answers(ctx context.Context, p transport.Protocol) bool {
+	ctx, cancel := context.WithTimeout(ctx, session.DialTimeout)
+	defer cancel()
+	cfg := d.cfg
+	cfg.Protocol, cfg.Group, cfg.Doubt = p, &transport.Group{}, false
+	defer cfg.Group.Close(0)
+	conn, err := transport.Dial(ctx, d.url.Address(), cfg, d.client.expect(d.url))
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil || errors.As(err, new(*errAskFirst))
+}
+
+// watchWindows looks for a TCP that its windows hold back. It then tries QUIC, once, and goes back
+// to TCP if that did not pay.
+func (s *transferSession) watchWindows(ctx context.Context, control transport.Conn) {
+	x := evidence{tcp: true, streams: s.client.opt.mostStreams()}
+	info, _ := control.Info()
+	x.rtt = max(info.MinRTT, info.RTT)
+	x.unscaled = !info.WindowScaling && info.State != "" // without a State, this kernel cannot tell
+	if to := choose(&x); to.transport != "" {
+		s.streams.turn(to)
+		return
+	}
+	tick := time.NewTicker(session.TuneEvery)
+	defer tick.Stop()
+	var w windowWatch
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			o, _ := s.measured.Latest(s.intent.sends())
+			goodput := w.add(&o, &x)
+			if to := choose(&x); to.transport != "" {
+				s.try(ctx, to, goodput)
+				return
+			}
+		}
+	}
+}
+
+// try turns to another transport, and back again if goodput, in bytes/s, was more before.
+func (s *transferSession) try(ctx context.Context, to choice, goodput float64) {
+	before := s.chosen()
+	if !s.streams.turn(to) || !session.Pause(ctx, trialFor/2) {
+		return
+	}
+	from, since := s.written(), time.Now()
+	if !session.Pause(ctx, trialFor/2) {
+		return
+	}
+	if now := float64(s.written()-from) / time.Since(since).Seconds(); now < 0.9*goodput {
+		s.streams.turn(choice{before.transport,
+			fmt.Sprintf("QUIC was tried and moved %.0f Mbit/s instead of %.0f", now*8/1e6, goodput*8/1e6)})
+	}
+}

@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
+)
+
+// TLS lets certificates replace keys. It names PEM files, which are read again when they change.
+// The zero TLS uses keys.
+type TLS struct {
+	// CA has the certificates of the CAs that vouch for servers, or is SystemCA. Then no server is
+	// known by its key. "" knows servers by their keys.
+	CA string
+	// Cert has this client's certificate, followed by those of intermediate CAs. "" is none: servers
+	// know the client by its key.
+	Cert string
+	// Key has the private key of Cert.
+	Key string
+}
+
+// openTLS reads the files that the options name.
+func (c *Client) openTLS() (err error) {
+	t := &c.opt.TLS
+	if err := session.BothOrNone(t.Cert, t.Key); err != nil {
+		return err
+	}
+	if t.CA != "" && c.pin != "" {
+		return session.Usage("leave one of the two out", "a server is known by its key, or by a certificate of a CA, but not by both")
+	}
+	failed := func(err error) {
+		if err != nil {
+			c.notice("going on with the certificates as they were: %v", err)
+		}
+	}
+	if t.CA != "" {
+		if c.authorities, err = identity.OpenAuthorities(t.CA, "", failed); err != nil {
+			return session.CertificateError(err)
+		}
+	}
+	if t.Cert != "" {
+		if c.pair, err = identity.OpenKeyPair(t.Cert, t.Key, failed); err != nil {
+			return session.CertificateError(err)
+		}
+	}
+	return nil
+}
+
+// transportTo configures every connection to the server of u: who we are, and how to check who it is.
+func (c *Client) transportTo(u session.URL) transport.Config {
+	cfg := transport.Config{Identity: c.key}
+	if c.pair != nil {
+		cfg.Certificate = c.pair.Certificate
+	}
+	if c.authorities != nil {
+		cfg.Verify = func(chain []*x509.Certificate) error {
+			_, err := c.authorities.Now().Check(chain, x509.ExtKeyUsageServerAuth, u.Host, time.Now())
+			if bad := (*identity.CertificateError)(nil); errors.As(err, &bad) {
+				return &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("the certificate of %s %s", serverOf(u), bad.Problem), Remedy: bad.Remedy}
+			}
+			return err
+		}
+	}
+	return cfg
+}
+
+// knows tells whether the key or certificate of a server can be checked without asking the user.
+func (c *Client) knows(u session.URL) (bool, error) {
+	if c.authorities != nil {
+		return true, nil
+	}
+	_, known, err := c.store.KnownServer(u.Address())
+	if err != nil {
+		return false, trustError(err)
+	}
+	return known || u.Pin != "" || c.pin != "", nil
+}
+
+// refusedCertificate tells whether the server ended the TLS connection because of our certificate
+// (RFC 8446, section 6.2).
+func refusedCertificate(err error) bool {
+	var alert tls.AlertError
+	return errors.As(err, &alert) && (alert >= 42 && alert <= 46 || alert == 48)
+}
+
+// errAskFirst ends a handshake with a server whose key the user has to confirm.
+type errAskFirst struct{ pin identity.Pin }
+
+func (e *errAskFirst) Error() string { return "the server's key is not confirmed" }
+
+// expect returns the check of the server's key. With Options.Confirm, an unknown key ends the
+// handshake with errAskFirst, so that the server does not wait for a person.
+func (c *Client) expect(u session.URL) func(ed25519.PublicKey) error {
+	server := serverOf(u)
+	return func(key ed25519.PublicKey) error {
+		offered := identity.PinOf(key)
+		want := c.pin
+		if want == "" {
+			want = u.Pin
+		}
+		if want != "" {
+			if offered != want {
+				return &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("%s has the key %s, not the pinned %s", server, offered, want),
+					Remedy: "if the server was set up anew, ask for its pin; otherwise somebody is in between"}
+			}
+			return nil
+		}
+		err := c.store.CheckServer(server, offered)
+		if errors.Is(err, identity.ErrUnknownServer) && c.opt.Confirm != nil {
+			return &errAskFirst{offered}
+		}
+		if err != nil {
+			return trustError(err)
+		}
+		return nil
+	}
+}
+
+func trustError(err error) error {
+	e := &session.Error{Kind: session.KindTrust, Err: err}
+	var h interface{ Hint() string }
+	if errors.As(err, &h) {
+		e.Remedy = h.Hint()
+	}
+	return e
+}
+
+// dial connects the control stream. It asks the user about an unknown server.
+func (c *Client) dial(ctx context.Context, u session.URL, cfg transport.Config) (transport.Conn, error) {
+	server := serverOf(u)
+	if u.Pin != "" && c.authorities != nil {
+		return nil, session.Usage("leave --tls-ca out", "the invitation says by which key %s is known, not by which CA", server)
+	}
+	conn, err := transport.Dial(ctx, server, cfg, c.expect(u))
+	var ask *errAskFirst
+	if errors.As(err, &ask) {
+		yes, askErr := c.opt.Confirm(ctx, server, string(ask.pin))
+		switch {
+		case askErr != nil:
+			return nil, &session.Error{Kind: session.KindTrust, Err: askErr}
+		case !yes:
+			return nil, &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("the key of %s was not confirmed", server)}
+		}
+		if err := c.store.AddKnownServer(server, ask.pin); err != nil {
+			return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
+		}
+		conn, err = transport.Dial(ctx, server, cfg, c.expect(u))
+	}
+	return conn, err
+}
+
+// remember stores the key of a server that was given as a pin and has admitted us.
+func (c *Client) remember(u session.URL, key ed25519.PublicKey) error {
+	if err := c.store.AddKnownServer(serverOf(u), identity.PinOf(key)); err != nil {
+		return &session.Error{Kind: session.KindTrust, Err: err}
+	}
+	return nil
+}

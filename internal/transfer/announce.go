@@ -1,0 +1,169 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+const (
+	// announceWithin is how long an entry may wait for others of its message where the walk is
+	// slow.
+	announceWithin = 20 * time.Millisecond
+	// announceMost bounds the entries of a message.
+	announceMost = 256
+)
+
+// announcer announces a source's items to the receiver. One goroutine uses it.
+type announcer struct {
+	s       *Sender
+	lap     *lap
+	batch   []*sending // numbered, and not sent
+	held    int        // bytes of their names and attributes
+	since   time.Time  // of the first one
+	warning *wire.Warning
+}
+
+// walk announces the source's items, and then those that changed while they were sent, until the
+// session is over.
+func (s *Sender) walk() error {
+	a := announcer{s: s, lap: s.side.clock.start(Walk)}
+	defer a.lap.stop()
+	s.send(&wire.Manifest{Single: s.source.Single(), Prune: s.opt.Prune, Delta: true})
+	err := s.source.Walk(s.side.ctx, a.visit, a.failed)
+	a.lap.enter(Room)
+	a.flush()
+	if s.side.over() {
+		return nil // whoever ended the session has the error
+	}
+	if err != nil {
+		return &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()}
+	}
+	a.finish()
+	for old := s.manifest.nextAgain(); old != nil; old = s.manifest.nextAgain() {
+		a.again(old)
+	}
+	return nil
+}
+
+// visit announces an item, once there is room for it.
+func (a *announcer) visit(item Item) error {
+	for !a.s.manifest.hasRoom() {
+		a.flush()
+		a.lap.enter(Room)
+		old, ok := a.s.manifest.waitRoom()
+		a.lap.enter(Walk)
+		if !ok {
+			return context.Cause(a.s.side.ctx)
+		}
+		if old != nil {
+			a.again(old) // it keeps its room until then
+		}
+	}
+	if item.Unread != nil {
+		a.unread(&item)
+	}
+	if len(a.batch) == 0 {
+		a.since = time.Now()
+	}
+	e := a.add(item, 0)
+	a.batch = append(a.batch, e)
+	a.held += e.held
+	if len(a.batch) == announceMost || time.Since(a.since) > announceWithin || a.held > wire.MaxMessage/4 {
+		a.flush()
+	}
+	return nil
+}
+
+// unread counts an entry whose attributes could not be read.
+func (a *announcer) unread(item *Item) {
+	if a.warning == nil {
+		a.warning = &wire.Warning{What: "xattr", Path: item.Entry.Path, Text: item.Unread.Error()}
+	}
+	a.warning.Count++
+}
+
+// failed reports a path that cannot be listed.
+func (a *announcer) failed(path string, err error) {
+	a.s.endIfTooManyFiles(err)
+	a.s.manifest.fail()
+	code := wire.CodeSourceDisk
+	if root := (rootError{}); errors.As(err, &root) {
+		code = wire.CodeOther
+	}
+	a.s.send(&wire.EntryFailed{Index: wire.NoEntry, Code: code, Text: err.Error()})
+	if a.s.opt.WalkFailed != nil {
+		a.s.opt.WalkFailed(path, err)
+	}
+}
+
+// add numbers an item. Its blocks cannot be claimed before tell.
+func (a *announcer) add(item Item, tries int) *sending {
+	e := newSending(item, tries)
+	a.s.manifest.add(e)
+	a.s.side.event(Event{Kind: Found, Index: e.index, Entry: &e.item.Entry})
+	return e
+}
+
+// flush sends the batch.
+func (a *announcer) flush() {
+	a.tell(a.batch)
+	a.batch, a.held = a.batch[:0], 0
+}
+
+// tell sends entries to the receiver, and then offers their blocks: the receiver must know an entry
+// before it hears more of it.
+func (a *announcer) tell(batch []*sending) {
+	if len(batch) == 0 {
+		return
+	}
+	m := &wire.Entries{First: batch[0].index}
+	for _, e := range batch {
+		m.Entries = append(m.Entries, e.item.Entry)
+	}
+	a.s.send(m)
+	for _, e := range batch {
+		e.item.Entry.Xattrs = nil // the receiver has them
+		a.s.offer(e)
+	}
+}
+
+// finish ends the manifest.
+func (a *announcer) finish() {
+	s := a.s
+	s.side.event(Event{Kind: Listed})
+	if a.warning != nil {
+		s.side.event(warned(a.warning))
+		s.send(a.warning)
+	}
+	s.send(s.manifest.list())
+	s.manifest.setWalked()
+	s.claims.setWalked()
+	s.prune()
+}
+
+// again announces a file that changed as a new entry. The end of the manifest is sent anew before
+// the old entry fails, so that the receiver cannot finish in between.
+func (a *announcer) again(old *sending) {
+	s := a.s
+	item, err := old.item.Refresh()
+	if err != nil {
+		s.failEntry(old, &wire.Error{Code: wire.CodeChanged, Text: err.Error()})
+		return
+	}
+	if s.manifest.isResolved(old) { // the receiver gave it up meanwhile
+		return
+	}
+	s.manifest.unlink(old)
+	e := a.add(item, old.tries+1)
+	if s.manifest.isWalked() {
+		s.send(&wire.EndManifest{Count: e.index + 1, Bytes: e.item.Entry.Size})
+	}
+	if s.resolve(old, false) {
+		s.send(&wire.EntryFailed{Index: old.index, Code: wire.CodeAgain})
+		s.side.event(Event{Kind: Again, Index: old.index, Entry: &old.item.Entry})
+	}
+	a.tell([]*sending{e})
+}

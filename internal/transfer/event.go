@@ -1,0 +1,51 @@
+package transfer
+
+import "github.com/fxfer/fxfer/internal/wire"
+
+// EventKind says what happened to an entry.
+type EventKind uint8
+
+// The events of an entry come in this order. Each entry ends with exactly one of Committed, Same,
+// Done, Failed, Again, Skipped, WouldSend and WouldSet.
+const (
+	Found     EventKind = iota + 1 // the entry is part of the manifest
+	Started                        // the receiver needs it; it has Bytes from an earlier run
+	Written                        // Bytes more are written at the receiver
+	Committed                      // the file has its final name and is durable; Digest is set
+	Same                           // the target has the same already
+	Done                           // the folder, symlink or hard link is in place
+	Failed                         // Err says why
+	Listed                         // the manifest is complete; there is no entry
+	Again                          // it changed while it was sent; it comes again under another Index
+	Skipped                        // Target.Compare leaves it out
+	WouldSend                      // in a dry run; New reports that the target has nothing of that name
+	WouldSet                       // in a dry run: only metadata differs
+	Removed                        // the target had it and the source does not; Entry has only Kind and Path
+	Warned                         // Warning says what the target cannot store
+)
+
+// Event reports progress. The events of one session come one at a time.
+type Event struct {
+	Kind   EventKind
+	Index  uint64
+	Entry  *wire.Entry // must not be changed; nil for Listed
+	At     string      // at the receiver, with the last event of an entry: its path in the target's tree
+	Bytes  int64
+	Copied int64    // with Written: how many of Bytes came from an old version and not over the network
+	Digest [32]byte // zero for a file with holes, since holes are not digested
+	Err    error
+	New    bool
+	Reused bool // with Same: the file came from the previous snapshot
+
+	Warning *wire.Warning
+}
+
+// outcomes maps each verdict that ends an entry to its event.
+var outcomes = map[wire.Verdict]EventKind{
+	wire.Same: Same, wire.Done: Done, wire.Skip: Skipped, wire.Meta: WouldSet, wire.Lack: WouldSend,
+}
+
+// warned is the event of a warning.
+func warned(w *wire.Warning) Event {
+	return Event{Kind: Warned, Index: wire.NoEntry, Entry: new(wire.Entry), Warning: w}
+}

@@ -1,0 +1,204 @@
+package transfer
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fxfer/fxfer/internal/blockset"
+	"github.com/fxfer/fxfer/internal/digest"
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// sending is an entry that the sender has announced and that is not resolved. The manifest numbers
+// it, claims hand out its blocks, and carriers digest them.
+type sending struct {
+	index uint64 // set by the manifest before anybody else knows the entry, as are the others here
+	item  Item   // Entry.Xattrs is nil once the entry was announced
+	file  *sourceFile
+	tries int   // how often it changed before
+	held  int   // bytes of names and attributes
+	fixed int64 // number of blocks; 0 for a stream
+
+	// closed is set once nothing more of the entry is to be sent or said: it is resolved, or it
+	// changed and will be announced again.
+	closed atomic.Bool
+
+	answered, comparing bool // the receiver needs it; asked for a comparison. Only the pump's reader uses them
+
+	resolved, changed bool // guarded by manifest.mu
+
+	// Guarded by claims.mu.
+	offered int64            // blocks 0 to offered may be claimed, or were
+	queued  bool             // in claims.large or claims.small
+	todo    blockset.Set     // to be claimed
+	sent    blockset.Set     // claimed at least once
+	flying  flights          // claimed and not acknowledged
+	kept    map[int64][]byte // a stream's blocks until they are acknowledged; nil for a file
+	delta   *deltaSend       // nil without an old version
+
+	mu     sync.Mutex // guards the following; held before claims.mu where both are
+	blocks int64      // number of blocks; for a stream that has not ended, of those read so far
+	size   int64      // bytes; final once ended
+	ended  bool
+	told   bool // EndEntry was sent
+	tree   digest.Tree
+	holes  blockset.Set // blocks without data
+	digest [32]byte     // of a small file that was read
+	read   bool         // it was read
+}
+
+// newSending prepares an entry for the manifest.
+func newSending(item Item, tries int) *sending {
+	return &sending{item: item, tries: tries, held: heldBy(&item.Entry), size: item.Entry.Size}
+}
+
+// measure sets what follows from the entry's kind and size.
+func (e *sending) measure(counts *counters) {
+	x := &e.item.Entry
+	switch {
+	case x.Kind != wire.File:
+	case e.item.Stream != nil:
+		e.kept = make(map[int64][]byte)
+	default:
+		e.fixed = blocksOf(x.Size, x.BlockLog)
+		e.blocks, e.ended = e.fixed, true
+		e.file = &sourceFile{open: e.item.Open, holes: x.Holes, single: e.fixed == 1, counts: counts}
+	}
+}
+
+// small reports whether the entry is a file of one block at most, which travels whole, with its
+// digest.
+func (e *sending) small() bool {
+	return e.item.Entry.Kind == wire.File && e.kept == nil && e.fixed <= 1
+}
+
+// offset is where a block begins in the file.
+func (e *sending) offset(block int64) int64 { return block << e.item.Entry.BlockLog }
+
+// length is the length of a block of a file.
+func (e *sending) length(block int64) int {
+	return lengthOf(e.item.Entry.Size, e.item.Entry.BlockLog, block)
+}
+
+// readBlock fills room with a block and digests it. See sourceFile.read.
+func (e *sending) readBlock(lap *lap, block int64, room []byte, hash *digest.Hasher) ([]byte, []disk.Range, error) {
+	payload := room[:e.length(block)]
+	hash.Reset(e.offset(block))
+	data, err := e.file.read(lap, e.offset(block), payload, hash)
+	return payload, data, err
+}
+
+// addNode takes the node of a block, and reports whether all blocks are digested now.
+func (e *sending) addNode(block int64, n digest.Node) (whole bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tree.Add(block, n)
+	return e.wholeLocked()
+}
+
+// whole reports whether all blocks are digested.
+func (e *sending) whole() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.wholeLocked()
+}
+
+func (e *sending) wholeLocked() bool { return e.ended && e.tree.Count() == e.blocks }
+
+// hasNode reports whether a block is digested.
+func (e *sending) hasNode(block int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.tree.Has(block)
+}
+
+// setDigest takes the digest of a small file.
+func (e *sending) setDigest(d [32]byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.digest, e.read = d, true
+}
+
+// grow counts a block that was read from a stream.
+func (e *sending) grow() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.blocks++
+}
+
+// finish sets the size of a stream that has ended.
+func (e *sending) finish(size int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.size, e.ended = size, true
+}
+
+// end returns the message that ends the entry, once: nil before all blocks are digested, and later.
+func (e *sending) end() *wire.EndEntry {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.told || e.closed.Load() || !e.ended {
+		return nil
+	}
+	root, whole := e.tree.Root(e.blocks)
+	if !whole {
+		return nil
+	}
+	e.told = true
+	return &wire.EndEntry{Index: e.index, Size: e.size, Digest: root, Holes: blockset.Runs[wire.Extent](e.holes)}
+}
+
+// sentWhole returns the digest of an entry that the receiver may have placed by now; zero for a
+// file with holes.
+func (e *sending) sentWhole() (d [32]byte, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.item.Entry.Kind != wire.File || !e.ended:
+		return d, false
+	case e.small() && e.blocks == 0:
+		return digest.Empty(), true
+	case e.small():
+		return e.digest, e.read
+	}
+	if d, ok = e.tree.Root(e.blocks); !e.holes.Empty() {
+		d = [32]byte{}
+	}
+	return d, ok && e.told
+}
+
+// holeNode stands in the tree of digests for a block without data. To digest the zeros would take
+// as long as to digest data.
+var holeNode digest.Node
+
+// skipHole reports whether a block has no data. Then that block, and those behind it that have none
+// and are not claimed, are not sent.
+func (e *sending) skipHole(c *claims, block int64) (bool, error) {
+	size := e.item.Entry.Size
+	data, err := e.file.dataFrom(e.offset(block), size)
+	if err != nil {
+		return false, err
+	}
+	last := data >> e.item.Entry.BlockLog // the block of the first data
+	if data >= size {
+		last = e.fixed
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case last <= block || e.holes.Fragments() >= maxHoles:
+		return false, nil
+	case e.holes.Has(block):
+		return true, nil
+	case e.tree.Has(block):
+		return false, fmt.Errorf("%w: it has a hole where data was", disk.ErrChanged)
+	}
+	hole := c.takeHole(e, block, last)
+	for run := range hole.All() {
+		e.tree.AddRun(run.Start, run.Count, holeNode)
+		e.holes.AddRun(run.Start, run.Count)
+	}
+	return true, nil
+}

@@ -1,0 +1,27 @@
+package transfer
+
+import "sync/atomic"
+
+// Stats counts the work of one session. All counts but Rejected are bytes of payload.
+type Stats struct {
+	Read     int64 // read from the source; at the receiver from the network
+	Written  int64 // written by the receiver in this session
+	Copied   int64 // taken by the receiver from old versions of files
+	Resumed  int64 // found from earlier runs
+	Resent   int64 // sent more than once
+	Rejected int64 // blocks whose digest was wrong
+	Raw      int64 // sent, before compression
+	Coded    int64 // sent, after compression
+}
+
+// counters are the counters behind Stats. Any goroutine may add to them.
+type counters struct {
+	read, written, copied, resumed, resent, rejected, raw, coded atomic.Int64
+}
+
+func (c *counters) stats() Stats {
+	return Stats{
+		Read: c.read.Load(), Written: c.written.Load(), Copied: c.copied.Load(), Resumed: c.resumed.Load(),
+		Resent: c.resent.Load(), Rejected: c.rejected.Load(), Raw: c.raw.Load(), Coded: c.coded.Load(),
+	}
+}

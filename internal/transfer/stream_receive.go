@@ -1,0 +1,434 @@
+package transfer
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/compress"
+	"github.com/fxfer/fxfer/internal/digest"
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// streamSet holds the receiver's data streams, to close them at the end of the session.
+type streamSet struct {
+	mu   sync.Mutex // guards the following; a leaf
+	live map[Stream]struct{}
+	over bool
+}
+
+// add takes a stream in, and calls start before the session can end. It returns false if the
+// session is over.
+func (s *streamSet) add(stream Stream, start func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return false
+	}
+	if s.live == nil {
+		s.live = make(map[Stream]struct{})
+	}
+	s.live[stream] = struct{}{}
+	start()
+	return true
+}
+
+func (s *streamSet) remove(stream Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, stream)
+}
+
+// end takes no more streams in, and returns those that live.
+func (s *streamSet) end() (live []Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	for stream := range s.live {
+		live = append(live, stream)
+	}
+	return live
+}
+
+// inbox receives blocks on one data stream: it reads a header, checks it against the manifest,
+// reads and digests the payload, writes and acknowledges it. One goroutine uses it, with one
+// buffer.
+type inbox struct {
+	side      *side
+	table     *table
+	target    *target
+	committer *committer
+	fail      func(*receiving, error) // fails an entry
+
+	from  packets
+	buf   []byte // a payload
+	block []byte // a block with holes or made of a patch, once one came
+	hash  digest.Hasher
+	lap   *lap
+}
+
+// content is a block as it was read.
+type content struct {
+	data   []byte
+	ranges []disk.Range // in data, where the block has data; nil for everywhere
+	parts  []stretch    // what it was made of, if it came as a patch
+	node   digest.Node
+}
+
+// copied is how many bytes of a block came from the old version.
+func (c *content) copied() (n int64) {
+	for _, x := range c.parts {
+		if x.old >= 0 {
+			n += x.n
+		}
+	}
+	return n
+}
+
+// errOld says that the old file is not what it was.
+var errOld = errors.New("the old file cannot be read")
+
+// run receives blocks until the stream ends or fails.
+func (in *inbox) run(clock *Clock) error {
+	in.buf = make([]byte, 1<<maxBlockLog)
+	in.lap = clock.start(Receive)
+	defer in.lap.stop()
+	var head [wire.BlockHeaderLen]byte
+	for {
+		in.lap.enter(Receive)
+		if _, err := io.ReadFull(&in.from, head[:]); err != nil {
+			return err
+		}
+		began := time.Now()
+		h, err := wire.ParseBlockHeader(head[:])
+		if err != nil || h.End {
+			return err
+		}
+		written, err := in.receive(&h)
+		if err != nil {
+			return err
+		}
+		if written {
+			clock.block(time.Since(began))
+		}
+	}
+}
+
+// receive receives the block that follows its header. Errors end the stream.
+func (in *inbox) receive(h *wire.BlockHeader) (written bool, err error) {
+	e, err := in.table.await(h.Index)
+	if err != nil {
+		return false, err
+	}
+	todo := refuse
+	if e != nil {
+		if todo, err = e.admit(h); errors.Is(err, errVersions) {
+			in.fail(e, wire.Errorf(wire.CodeChanged, "the file changed while it was sent"))
+		} else if err != nil {
+			return false, err
+		}
+	}
+	if todo != want {
+		if _, err := io.ReadFull(&in.from, in.buf[:h.Length]); err != nil {
+			return false, err
+		}
+		if todo == hold {
+			e.ackHeld(in.side.pump, h.Block)
+		}
+		return false, nil
+	}
+	c, err := in.read(e, h)
+	if errors.Is(err, errOld) {
+		in.reject(e, h)
+		return false, nil
+	}
+	if err != nil {
+		e.leave(h.Block)
+		return false, err
+	}
+	if digestOf(h, &c.node) != h.Digest {
+		in.reject(e, h)
+		return false, nil
+	}
+	in.lap.enter(Write)
+	if err := in.write(e, h, &c); err != nil {
+		e.leave(h.Block)
+		in.fail(e, err)
+		return false, nil
+	}
+	in.accept(e, h, &c)
+	return true, nil
+}
+
+// digestOf is the digest that a block's header should have.
+func digestOf(h *wire.BlockHeader, node *digest.Node) [32]byte {
+	if h.Whole {
+		return digest.Root(*node)
+	}
+	return digest.ChainingValue(node)
+}
+
+// packets reads small pieces of a stream through a buffer, and large ones past it: small files come
+// many at a time.
+type packets struct {
+	stream Stream
+	buf    []byte // read and not used
+	room   []byte
+}
+
+const packetRoom = 64 << 10
+
+func (p *packets) Read(b []byte) (int, error) {
+	if len(p.buf) == 0 {
+		if len(b) >= packetRoom/2 {
+			return p.stream.Read(b)
+		}
+		if p.room == nil {
+			p.room = make([]byte, packetRoom)
+		}
+		n, err := p.stream.Read(p.room)
+		if p.buf = p.room[:n]; n == 0 {
+			return 0, err
+		}
+	}
+	n := copy(b, p.buf)
+	p.buf = p.buf[n:]
+	return n, nil
+}
+
+// read reads the payload of a block, decodes and digests it. The content is valid until the next
+// read.
+func (in *inbox) read(e *receiving, h *wire.BlockHeader) (c content, err error) {
+	payload := in.buf[:h.Length]
+	in.hash.Reset(h.Block << e.entry.BlockLog)
+	if h.Raw == 0 && !h.Sparse && !h.Patch {
+		err := in.readPlain(payload)
+		return content{data: payload, node: in.hash.Sum()}, err
+	}
+	if _, err := io.ReadFull(&in.from, payload); err != nil {
+		return c, err
+	}
+	if h.Raw > 0 {
+		in.lap.enter(Code)
+		payload = in.buf[:h.Raw]
+		if err := compress.Decode(payload, int(h.Length)); err != nil {
+			return c, protocolError("block %d of entry %d: %v", h.Block, h.Index, err)
+		}
+	}
+	in.lap.enter(Digest)
+	if h.Patch {
+		if payload, c.parts, err = in.patch(e, h, payload); err != nil {
+			return c, err
+		}
+	}
+	if h.Sparse {
+		block := in.blockRoom(e, h.Block)
+		if c.ranges, err = parseRanges(payload, block); err != nil {
+			return c, protocolError("block %d of entry %d: %v", h.Block, h.Index, err)
+		}
+		payload = block
+	}
+	in.hash.Write(payload)
+	c.data, c.node = payload, in.hash.Sum()
+	return c, nil
+}
+
+// readPlain fills payload and digests each piece while it is in the cache.
+func (in *inbox) readPlain(payload []byte) error {
+	digested := 0
+	for at := 0; at < len(payload); {
+		n, err := in.from.Read(payload[at:])
+		at += n
+		if at == len(payload) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if whole := at &^ (digest.GroupSize - 1); whole-digested >= digest.GroupSize {
+			in.lap.enter(Digest)
+			in.hash.Write(payload[digested:whole])
+			in.lap.enter(Receive)
+			digested = whole
+		}
+	}
+	in.lap.enter(Digest)
+	in.hash.Write(payload[digested:])
+	return nil
+}
+
+// blockRoom is room for a block that does not come as it is.
+func (in *inbox) blockRoom(e *receiving, block int64) []byte {
+	if in.block == nil {
+		in.block = make([]byte, 1<<maxBlockLog)
+	}
+	return in.block[:e.blockLen(block)]
+}
+
+// patch makes a block of its patch. It returns errOld if the old file cannot be read.
+func (in *inbox) patch(e *receiving, h *wire.BlockHeader, payload []byte) (block []byte, all []stretch, err error) {
+	block = in.blockRoom(e, h.Block)
+	old := e.oldVersion()
+	all, fresh, err := parsePatch(payload, len(block), old.size)
+	if err != nil {
+		return nil, nil, protocolError("block %d of entry %d: %v", h.Block, h.Index, err)
+	}
+	at := int64(0)
+	for _, x := range all {
+		if part := block[at : at+x.n]; x.old < 0 {
+			fresh = fresh[copy(part, fresh):]
+		} else if readFull(old.old, part, x.old) != nil {
+			return nil, nil, errOld
+		}
+		at += x.n
+	}
+	return block, all, nil
+}
+
+// reject asks for a block again whose digest is wrong. A patch that did not give its block comes
+// whole.
+func (in *inbox) reject(e *receiving, h *wire.BlockHeader) {
+	in.side.counts.rejected.Add(1)
+	if h.Patch {
+		e.leave(h.Block)
+		if e.oldVersion().reject() {
+			in.fail(e, wire.Errorf(wire.CodeIntegrity, "patches do not give the blocks they are of"))
+			return
+		}
+	} else if e.reject(h.Block) {
+		in.fail(e, wire.Errorf(wire.CodeIntegrity, "blocks arrive with wrong digests"))
+		return
+	}
+	in.side.pump.send(&wire.Resend{Index: e.index, Blocks: []wire.Extent{{Start: h.Block, Count: 1}}})
+}
+
+// write writes a block to its place in the partial file. accept writes a file that came whole.
+func (in *inbox) write(e *receiving, h *wire.BlockHeader, c *content) error {
+	if h.Whole {
+		return nil
+	}
+	if e.entry.Size < 0 {
+		if err := in.target.usage.take(e, int64(len(c.data)), 0); err != nil {
+			return err
+		}
+	}
+	part, off := e.partial(), h.Block<<e.entry.BlockLog
+	if err := in.writeContent(e, part, off, h, c); err != nil {
+		return err
+	}
+	return part.Mark(h.Block, h.Digest)
+}
+
+func (in *inbox) writeContent(e *receiving, part *disk.Partial, off int64, h *wire.BlockHeader, c *content) error {
+	if h.Patch {
+		return writePatched(e, part, off, c)
+	}
+	if c.ranges == nil {
+		_, err := part.WriteAt(c.data, off)
+		return err
+	}
+	for _, r := range c.ranges {
+		if _, err := part.WriteAt(c.data[r.Off:][:r.Len], off+r.Off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writePatched writes a block that was made of a patch. Long stretches are shared with the old file
+// where the file system can, and zeros are left out of a file with holes.
+func writePatched(e *receiving, part *disk.Partial, off int64, c *content) error {
+	old, data := e.oldVersion(), c.data
+	for _, x := range c.parts {
+		piece := data[:x.n]
+		data = data[x.n:]
+		shared := x.old >= 0 && x.n >= cloneFrom && old.clone(part, x, off)
+		if !shared {
+			if err := writeData(part, piece, off, e.entry.Holes); err != nil {
+				return err
+			}
+		}
+		off += x.n
+	}
+	return nil
+}
+
+// writeData writes data, but not the zeros of a file with holes.
+func writeData(part *disk.Partial, data []byte, off int64, holes bool) error {
+	if !holes {
+		_, err := part.WriteAt(data, off)
+		return err
+	}
+	for len(data) > 0 {
+		n, zero := sameKind(data, off)
+		if !zero {
+			if _, err := part.WriteAt(data[:n], off); err != nil {
+				return err
+			}
+		}
+		data, off = data[n:], off+int64(n)
+	}
+	return nil
+}
+
+// sameKind returns how much of data, which begins at off in its file, is all zero, or has no unit
+// that is.
+func sameKind(data []byte, off int64) (n int, zero bool) {
+	for n < len(data) {
+		unit := data[n:min(len(data), n+cloneUnit-int((off+int64(n))%cloneUnit))]
+		if isZero := bytes.Equal(unit, zeros[:len(unit)]); n == 0 {
+			zero = isZero
+		} else if isZero != zero {
+			break
+		}
+		n += len(unit)
+	}
+	return n, zero
+}
+
+// accept acknowledges and counts a block that was written, or writes a file that came whole. The
+// last block completes its file.
+func (in *inbox) accept(e *receiving, h *wire.BlockHeader, c *content) {
+	var staged *disk.Staged
+	if h.Whole {
+		if staged = in.committer.stageWhole(in.lap, e, h.Digest, c.data, c.ranges); staged == nil {
+			return // it failed, or came twice
+		}
+	}
+	in.side.pump.ack(h.Index, h.Block)
+	first, scattered := true, false
+	if h.Whole {
+		e.leave(h.Block)
+	} else {
+		first, scattered = e.wrote(h.Block, c.node)
+	}
+	in.count(h, c, first)
+	if !h.Whole {
+		in.committer.commitComplete(e)
+	}
+	if scattered {
+		in.fail(e, protocolError("its blocks come too scattered"))
+	}
+	if first {
+		ev := Event{Kind: Written, Index: e.index, Entry: &e.entry, Bytes: int64(len(c.data)), Copied: c.copied()}
+		in.side.event(ev)
+	}
+	if staged != nil {
+		in.committer.add(stagedFile{e, staged})
+	}
+}
+
+// count counts a block that was written, first if it was not written before.
+func (in *inbox) count(h *wire.BlockHeader, c *content, first bool) {
+	counts := &in.side.counts
+	counts.read.Add(int64(h.Length))
+	counts.coded.Add(int64(h.Length))
+	counts.raw.Add(int64(max(h.Raw, h.Length)))
+	if first {
+		counts.written.Add(int64(len(c.data)) - c.copied())
+		counts.copied.Add(c.copied())
+	}
+}

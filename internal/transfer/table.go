@@ -1,0 +1,285 @@
+package transfer
+
+import (
+	"sync"
+
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+const (
+	// A peer may announce twice as much ahead as this sender does, so that senders with other
+	// bounds fit.
+	announceMax = 2 * maxEntries
+	openMax     = 2 * maxOpen
+	heldMax     = 2 * maxHeld
+	// maxOrphans bounds the entries that changed and are awaited. Each comes right after it was
+	// given up.
+	maxOrphans = 256
+)
+
+// table holds the receiver's entries from their announcement until they are resolved. It knows how
+// far the manifest is, and bounds what the sender may announce.
+type table struct {
+	mu     sync.Mutex // guards the following; a leaf: nothing else is locked while it is held
+	cond   *sync.Cond // streams wait here for their blocks' entries
+	active map[uint64]*receiving
+	next   uint64 // index of the next entry
+	open   int    // sum of weights of active
+	held   int    // bytes of their names and attributes
+	// pending counts the active entries, the folders whose metadata is not set, and the messages of
+	// entries that are being answered.
+	pending int
+	waiting int                // active hard links that wait for another entry
+	folders folders            // whose metadata is set when all in them is resolved
+	orphans map[string]*orphan // by path: what waits for entries that changed and come again
+
+	started bool        // the manifest has begun
+	ended   bool        // it has an end
+	count   uint64      // entries in all, once ended
+	strange uint64      // one more than the last entry of which a block came before its announcement
+	prunes  bool        // Prune comes
+	prune   *wire.Prune // it came
+	closing bool        // the end of the session is under way
+	over    bool
+}
+
+// orphan is what waits for an entry that changed, until that comes again under another index.
+type orphan struct {
+	folder *folder
+	links  []*receiving
+}
+
+func newTable() *table {
+	t := &table{active: make(map[uint64]*receiving), orphans: make(map[string]*orphan)}
+	t.folders.open = make(map[string]*folder)
+	t.cond = sync.NewCond(&t.mu)
+	return t
+}
+
+// end makes all waits return.
+func (t *table) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	t.cond.Broadcast()
+}
+
+// start begins the manifest, once.
+func (t *table) start(prunes bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.started {
+		return protocolError("two manifests")
+	}
+	t.started, t.prunes = true, prunes
+	return nil
+}
+
+// startBatch admits a message of entries. The session cannot end before endBatch.
+func (t *table) startBatch(m *wire.Entries) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case !t.started, t.closing, m.First != t.next:
+		return protocolError("entries out of order")
+	case t.pending+len(m.Entries) > announceMax+wire.MaxPath, t.held > heldMax, t.open > openMax:
+		return protocolError("more entries than allowed")
+	}
+	t.pending++
+	return nil
+}
+
+// endBatch notes that the answers to a message of entries are sent.
+func (t *table) endBatch() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pending--
+	t.cond.Broadcast()
+}
+
+// add takes an entry in. It returns folders that are complete, since the manifest has left them.
+func (t *table) add(e *receiving) (done []*folder) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := e.entry.Path
+	if again := t.orphans[p]; again != nil { // it comes out of order
+		delete(t.orphans, p)
+		e.folder, e.links = again.folder, again.links
+	} else {
+		done = t.folders.leave(p)
+		if e.folder = t.folders.holder(p); e.folder != nil {
+			e.folder.wait++
+		}
+	}
+	t.pending++
+	t.active[e.index] = e
+	t.held += e.held
+	t.open += weightOf(&e.entry)
+	return done
+}
+
+// ready lets streams find the entry that was added last.
+func (t *table) ready() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next++
+	t.cond.Broadcast()
+}
+
+// find returns an entry, nil if it is resolved or does not exist.
+func (t *table) find(index uint64) *receiving {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.active[index]
+}
+
+// announced reports whether an entry was announced.
+func (t *table) announced(index uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return index < t.next
+}
+
+// await waits until the entry of a block is announced, and returns it; nil if it is resolved.
+func (t *table) await(index uint64) (*receiving, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// The announcement is on its way. After the end of the manifest only what changed comes again,
+	// a few times at most.
+	for !t.over && !t.closing && index >= t.next && !(t.ended && index >= t.count+3*uint64(t.pending)) {
+		t.strange = max(t.strange, index+1)
+		t.cond.Wait()
+	}
+	switch {
+	case t.over:
+		return nil, errClosed
+	case index >= t.next:
+		return nil, protocolError("block of entry %d, which does not exist", index)
+	}
+	return t.active[index], nil
+}
+
+// waitFor lets a hard link wait for a file that is not resolved. It returns false if that is
+// resolved, or no file.
+func (t *table) waitFor(first uint64, link *receiving) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.active[first]
+	if e == nil || e.entry.Kind != wire.File {
+		return false
+	}
+	e.links = append(e.links, link)
+	t.waiting++
+	return true
+}
+
+// stopWaiting notes that hard links wait no more.
+func (t *table) stopWaiting(links int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting -= links
+}
+
+// underWay returns how many entries are active and do not wait for others.
+func (t *table) underWay() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.active) - t.waiting
+}
+
+// remove takes a resolved entry out. It returns what waited for it: hard links, and a folder if
+// that is complete now. If the entry comes again, they wait on.
+func (t *table) remove(e *receiving, again bool) (links []*receiving, done []*folder) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.active, e.index)
+	t.pending--
+	t.held -= e.held
+	t.open -= weightOf(&e.entry)
+	if again && len(t.orphans) < maxOrphans {
+		t.orphans[e.entry.Path] = &orphan{e.folder, e.links}
+	} else {
+		links, done = e.links, t.folders.release(e.folder)
+	}
+	t.cond.Broadcast()
+	return links, done
+}
+
+// enterFolder has a folder's metadata wait for all in it.
+func (t *table) enterFolder(x *folder) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pending++
+	t.folders.enter(x)
+}
+
+// leaveFolder notes that a folder's metadata is set. It returns the folder above if that is
+// complete now.
+func (t *table) leaveFolder(x *folder) (done []*folder) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pending--
+	t.cond.Broadcast()
+	return t.folders.release(x.parent)
+}
+
+// endManifest takes the end of the manifest, which may come again with a higher count. It returns
+// folders that are complete.
+func (t *table) endManifest(count uint64) (done []*folder, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closing || count < t.next || t.ended && count < t.count {
+		return nil, protocolError("manifest ends twice")
+	}
+	t.ended, t.count = true, count
+	t.cond.Broadcast() // for blocks of entries that do not come
+	return t.folders.leave(""), nil
+}
+
+// setPrune takes the message that names what to prune. Our own bookkeeping of the last entries may
+// still be under way.
+func (t *table) setPrune(m *wire.Prune) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.prunes || t.prune != nil || !t.ended || t.next != t.count {
+		return protocolError("unexpected order to prune")
+	}
+	t.prune = m
+	return nil
+}
+
+// close reports, once, that every entry is resolved and the session can end. Then start is called
+// before the session can end otherwise.
+func (t *table) close(start func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	resolved := t.ended && t.next == t.count && t.pending == 0
+	if !resolved || t.closing || t.over || t.prunes && t.prune == nil {
+		return
+	}
+	t.closing = true
+	t.cond.Broadcast()
+	start()
+}
+
+// toPrune returns the message that names what to prune, nil for none. The error is that a block
+// came of an entry that does not exist.
+func (t *table) toPrune() (*wire.Prune, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.strange > t.next {
+		return nil, protocolError("a block of an entry that does not exist")
+	}
+	return t.prune, nil
+}
+
+// rest returns the active entries.
+func (t *table) rest() []*receiving {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rest := make([]*receiving, 0, len(t.active))
+	for _, e := range t.active {
+		rest = append(rest, e)
+	}
+	return rest
+}
