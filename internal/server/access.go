@@ -66,8 +66,8 @@ func (s *Server) folderMissing(share string, err error) error {
 	}
 	s.log.Error("the folder of a share is not there", "share", share, "error", err, "hint", hint)
 	return wire.Errorf(wire.CodeTargetDisk,
-		"the folder of share %q is not there, or not the one that the server has opened: "+
-			"see its log", share)
+		"the folder of share %q is not there, or the server can't open it: see the server's log",
+		share)
 }
 
 // openPath is openShare for reading a path. A client that may only append may still read the

@@ -46,7 +46,7 @@ func (s *Server) authorize(c *connection, m *wire.Hello) (identity.Grants, error
 	}
 	grants, known, err := s.grantsOf(id)
 	if err != nil {
-		c.log.Warn("authorised clients", "error", err)
+		c.log.Warn("some lines of authorized_clients can't be read", "error", err)
 	}
 	switch {
 	case len(m.Proof) == 32:

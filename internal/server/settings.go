@@ -116,7 +116,7 @@ func (l *liveSettings) setClients(opt *Options) error {
 		}
 		if id.IsName() && opt.TLS.ClientCA == "" {
 			return session.Usage("name the CA that vouches for it",
-				"client %q is known by its certificate, and there is no CA of clients", c.Name)
+				"client %q is known by its certificate, but there is no CA for clients", c.Name)
 		}
 		l.clients[id] = c
 	}
@@ -230,7 +230,7 @@ func (s *Server) refresh(name string) error {
 	s.live.Store(&next)
 	s.mu.Unlock()
 	s.retireFolders(present, &next)
-	s.log.Info("the folder of a share was replaced, and is opened anew",
+	s.log.Info("the folder of a share was replaced and has been opened again",
 		"share", name, "folder", share.Dir)
 	return nil
 }

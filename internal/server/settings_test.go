@@ -203,7 +203,7 @@ func TestRefusals(t *testing.T) {
 	require.NoError(t, s.Reload(opt))
 	ended := held(t, c, s, s.plain(t, "stream"))
 	_, err = c.List(t.Context(), s.plain(t, ""))
-	require.ErrorContains(t, err, "this client has 1 sessions on the server, its most")
+	require.ErrorContains(t, err, "this client has 1 sessions on the server, which is its limit")
 	require.Equal(t, session.KindUnreachable, session.KindOf(err))
 	require.NoError(t, s.store.Revoke(identity.Principal(pin(t, home))))
 	require.Error(t, <-ended)

@@ -256,7 +256,7 @@ func (c *clearing) visit(m disk.Meta) error {
 func (c *clearing) makeAccessible(m disk.Meta) error {
 	if len(c.opened) == clearMaxOpened {
 		return wire.Errorf(wire.CodeIncomplete,
-			"entries failed, and too many folders are closed to the server: send it again")
+			"entries failed, and the server has no access to too many folders: send it again")
 	}
 	open := m
 	open.Mode |= 0o700

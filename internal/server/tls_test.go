@@ -244,7 +244,7 @@ func TestNamedRights(t *testing.T) {
 
 	ended := held(t, nas, s, s.plain(t, "held"))
 	_, err = nas.List(t.Context(), u)
-	require.ErrorContains(t, err, "this client has 1 sessions on the server, its most")
+	require.ErrorContains(t, err, "this client has 1 sessions on the server, which is its limit")
 	all, err := s.Clients()
 	require.NoError(t, err)
 	require.Equal(t, []ClientStatus{
