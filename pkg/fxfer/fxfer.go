@@ -113,6 +113,8 @@ type (
 	Keep = snapshot.Keep
 	// Admission is what a server grants one client.
 	Admission = server.Admission
+	// InviteOptions say what an invitation admits to.
+	InviteOptions = server.InviteOptions
 	// Folder is a folder that a confined server may still use.
 	Folder = server.Folder
 	// Status is a look at a running server.
@@ -269,7 +271,7 @@ func SnapshotName(t time.Time) string { return client.SnapshotName(t) }
 func Outcomes() []string { return server.Outcomes }
 
 // Intents are all values of SessionStatus.Intent.
-func Intents() []string { return server.Intents }
+func Intents() []string { return server.Intents() }
 
 // RefusalReasons are all keys of Counters.Refused.
 func RefusalReasons() []string { return server.RefusalReasons() }

@@ -160,7 +160,7 @@ func invite(server *fxfer.Server, f *serveFlags, out io.Writer, said *serverLog)
 	if host == "" {
 		host = reachableHost(server.Addr())
 	}
-	url, err := server.Invite(host)
+	url, err := server.Invite(fxfer.InviteOptions{Host: host})
 	if err != nil {
 		return err
 	}

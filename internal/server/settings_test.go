@@ -83,7 +83,7 @@ func TestReload(t *testing.T) {
 			default:
 			}
 			bad := opt
-			bad.RateLimit, bad.Shares = 0, []Share{{Name: "data", Dir: s.dir}, {Name: "other", Dir: filepath.Join(s.dir, "none")}}
+			bad.RateLimit, bad.Shares = 0, []Share{{Name: "data", Dir: s.dir, Rights: identity.Read}, {Name: "other", Dir: filepath.Join(s.dir, "none"), Rights: identity.Read}}
 			require.ErrorContains(t, s.Reload(bad), "other")
 			require.Equal(t, int64(8*kbit), s.total.in.Rate())
 			opt.RateLimit = 0
@@ -118,7 +118,7 @@ func held(t *testing.T, c *client.Client, s *site, u session.URL) (ended chan er
 	}()
 	_, err := w.Write(make([]byte, 4<<20)) // more than is read ahead: the session is there
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return s.seated() == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.sessionsOpen() == 1 }, 20*time.Second, time.Millisecond)
 	return ended
 }
 
@@ -139,7 +139,7 @@ func TestRevoked(t *testing.T) {
 		case <-time.After(30 * time.Second):
 			t.Fatal("the session goes on")
 		}
-		require.Eventually(t, func() bool { return s.seated() == 0 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return s.sessionsOpen() == 0 }, 20*time.Second, time.Millisecond)
 	}
 	ended := held(t, c, s, s.plain(t, "stream"))
 	readOnly := opt
@@ -238,11 +238,11 @@ func TestRates(t *testing.T) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			bytes := make(map[identity.Principal]uint64)
-			for _, x := range s.sessions {
+			for _, x := range s.transfersLocked() {
 				sums, _ := x.set.Sums()
-				bytes[x.guest.who.id] += sums.Received
+				bytes[x.peer.id] += sums.Received
 				if !push {
-					bytes[x.guest.who.id] += sums.Acked - sums.Received
+					bytes[x.peer.id] += sums.Acked - sums.Received
 				}
 			}
 			return bytes

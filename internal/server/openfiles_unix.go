@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostFiles is how many files this process may have open, 0 if unknown. The runtime has raised the soft limit to the hard one (os/rlimit.go).
-func mostFiles() uint64 {
+// openFilesLimit returns how many files this process may have open, 0 if unknown. The Go runtime
+// has raised the soft limit to the hard one already (os/rlimit.go).
+func openFilesLimit() uint64 {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
 		return 0

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"log/slog"
 	"path"
 	"runtime"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
-	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 	"golang.org/x/sync/errgroup"
 )
@@ -27,19 +25,20 @@ const (
 	verifyPing = 5 * time.Second
 )
 
-// verification is the server's side of a Verify.
+// verification serves a Verify: it sends the entries of a path with the digests of files, and then
+// answers which names the path does not hold.
 type verification struct {
+	*request
 	tree *disk.Tree
-	root string // of what is verified
-	file bool   // it is one file
-	conn transport.Conn
+	root string // the path
+	file bool   // root is a file
 
 	out  []byte
 	next uint64 // number of the next entry
 }
 
-// verifying is an entry that is read. The fields below done are set when it is closed.
-type verifying struct {
+// verifyEntry is an entry to send. digest and err are set before done is closed.
+type verifyEntry struct {
 	path   string // in the tree
 	entry  wire.Entry
 	done   chan struct{}
@@ -47,56 +46,51 @@ type verifying struct {
 	err    error // of reading, or of listing if the entry has no kind
 }
 
-// verify sends what a path holds, with digests, and then answers which names it does not hold.
-func (s *Server) verify(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest, admitted func(), log *slog.Logger) error {
-	if len(m.Paths) != 1 {
-		return wire.Errorf(wire.CodeProtocol, "a verification is of one path")
-	}
-	share, err := g.openPath(m.Share, m.Paths[0], identity.Read)
+func newVerification(q *request) handler { return &verification{request: q} }
+
+func (v *verification) serve(ctx context.Context) error {
+	p, err := v.onePath()
 	if err != nil {
 		return err
 	}
-	v := &verification{tree: share.tree, root: cmp.Or(m.Paths[0], "."), conn: conn}
+	share, err := v.openPath(v.hello.Share, p, identity.Read)
+	if err != nil {
+		return err
+	}
+	v.tree, v.root = share.tree, cmp.Or(p, ".")
 	top, err := v.tree.Stat(v.root)
 	if err != nil {
-		return refuseSource(err, m.Paths[0], m.Share)
+		return sourceRefusal(err, p, v.hello.Share)
 	}
 	v.file = top.Kind != disk.Dir
-	conn.Admit()
-	admitted()
-	_ = conn.SetDeadline(time.Time{})
+	v.admit()
 	start := time.Now()
-	log = log.With("share", m.Share)
+	log := v.log.With("share", v.hello.Share)
 	log.Info("verification begins", "path", v.root)
-	err = v.send(ctx)
-	if err == nil {
-		v.out = wire.Append(v.out[:0], &wire.Welcome{Agent: session.Agent, Host: s.host, MaxStreams: session.MaxStreams})
-		v.out = wire.Append(v.out, &wire.EndManifest{Count: v.next})
-		err = v.write()
-	}
-	if err == nil {
-		err = v.answer()
-	}
-	log.Info("verification ends", "path", v.root, "seconds", time.Since(start).Seconds(), "entries", v.next, "error", err)
+	err = v.verify(ctx)
+	log.Info("verification ends", "path", v.root,
+		"seconds", time.Since(start).Seconds(), "entries", v.next, "error", err)
 	return err
 }
 
-// refuseSource tells a client why a path cannot be read.
-func refuseSource(err error, path, share string) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return wire.Errorf(wire.CodeNotFound, "%q does not exist in share %q", path, share)
-	case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder):
-		return &wire.Error{Code: wire.CodePath, Text: err.Error()}
+func (v *verification) verify(ctx context.Context) error {
+	if err := v.send(ctx); err != nil {
+		return err
 	}
-	return &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()}
+	v.out = wire.Append(v.out[:0], v.welcome(session.MaxStreams))
+	v.out = wire.Append(v.out, &wire.EndManifest{Count: v.next})
+	if err := v.write(); err != nil {
+		return err
+	}
+	return v.answerFolders()
 }
 
-// send walks, reads with as many workers as there are cores, and sends in the order of the walk.
+// send walks the path, reads files with one worker for each core, and sends the entries in the order
+// of the walk.
 func (v *verification) send(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	queue := make(chan *verifying, session.VerifyAhead)
-	jobs := make(chan *verifying)
+	queue := make(chan *verifyEntry, session.VerifyAhead)
+	jobs := make(chan *verifyEntry)
 	group.Go(func() error {
 		defer close(queue)
 		defer close(jobs)
@@ -115,9 +109,9 @@ func (v *verification) send(ctx context.Context) error {
 	return group.Wait()
 }
 
-// walk queues each entry, and hands files to the workers.
-func (v *verification) walk(ctx context.Context, queue, jobs chan<- *verifying) error {
-	put := func(to chan<- *verifying, x *verifying) error {
+// walk puts each entry into queue, and files into jobs for the workers as well.
+func (v *verification) walk(ctx context.Context, queue, jobs chan<- *verifyEntry) error {
+	put := func(to chan<- *verifyEntry, x *verifyEntry) error {
 		select {
 		case to <- x:
 			return nil
@@ -136,7 +130,7 @@ func (v *verification) walk(ctx context.Context, queue, jobs chan<- *verifying) 
 		default:
 			as = m.Path[len(v.root)+1:]
 		}
-		x := &verifying{path: m.Path, entry: transfer.EntryOf(m, as), done: make(chan struct{})}
+		x := &verifyEntry{path: m.Path, entry: transfer.EntryOf(m, as), done: make(chan struct{})}
 		if err := put(queue, x); err != nil {
 			return err
 		}
@@ -148,7 +142,7 @@ func (v *verification) walk(ctx context.Context, queue, jobs chan<- *verifying) 
 	}
 	var stop error
 	failed := func(_ string, err error) {
-		x := &verifying{err: err, done: make(chan struct{})}
+		x := &verifyEntry{err: err, done: make(chan struct{})}
 		close(x.done)
 		stop = cmp.Or(stop, put(queue, x))
 	}
@@ -158,8 +152,9 @@ func (v *verification) walk(ctx context.Context, queue, jobs chan<- *verifying) 
 	return stop
 }
 
-// stream sends what is queued, in batches, and does not wait with one for what takes long.
-func (v *verification) stream(ctx context.Context, queue <-chan *verifying) error {
+// stream sends the queued entries in batches. It sends a batch early rather than let it wait for a
+// long file.
+func (v *verification) stream(ctx context.Context, queue <-chan *verifyEntry) error {
 	tick := time.NewTicker(verifyPing)
 	defer tick.Stop()
 	var batch verifyMessages
@@ -169,7 +164,7 @@ func (v *verification) stream(ctx context.Context, queue <-chan *verifying) erro
 				return err
 			}
 		}
-		x, more, err := await(ctx, v, queue, tick)
+		x, more, err := receiveOrPing(ctx, v, queue, tick)
 		if err != nil {
 			return err
 		}
@@ -182,7 +177,7 @@ func (v *verification) stream(ctx context.Context, queue <-chan *verifying) erro
 			if err := v.flush(&batch); err != nil {
 				return err
 			}
-			if _, _, err := await(ctx, v, x.done, tick); err != nil {
+			if _, _, err := receiveOrPing(ctx, v, x.done, tick); err != nil {
 				return err
 			}
 		}
@@ -190,8 +185,8 @@ func (v *verification) stream(ctx context.Context, queue <-chan *verifying) erro
 	}
 }
 
-// await returns what a channel gives, and lets the client hear of us meanwhile.
-func await[T any](ctx context.Context, v *verification, from <-chan T, tick *time.Ticker) (x T, more bool, err error) {
+// receiveOrPing receives from a channel. It pings the client while it waits.
+func receiveOrPing[T any](ctx context.Context, v *verification, from <-chan T, tick *time.Ticker) (x T, more bool, err error) {
 	for {
 		select {
 		case x, more = <-from:
@@ -207,7 +202,7 @@ func await[T any](ctx context.Context, v *verification, from <-chan T, tick *tim
 	}
 }
 
-// verifyMessages are the messages of a batch, in the order of sending.
+// verifyMessages is a batch of messages, in the order of sending.
 type verifyMessages struct {
 	entries wire.Entries
 	digests wire.Digests
@@ -215,7 +210,7 @@ type verifyMessages struct {
 	size    int // of names, bytes
 }
 
-func (b *verifyMessages) add(v *verification, x *verifying) {
+func (b *verifyMessages) add(v *verification, x *verifyEntry) {
 	index := uint64(wire.NoEntry)
 	if x.entry.Kind != 0 {
 		index = v.next
@@ -263,8 +258,9 @@ func (v *verification) write() error {
 	return err
 }
 
-// answer tells which names of folders are not here, until the client closes.
-func (v *verification) answer() error {
+// answerFolders answers which of the names that the client asks about do not exist, until the client
+// closes the stream.
+func (v *verification) answerFolders() error {
 	r := wire.NewReader(v.conn, wire.MaxMessage)
 	for {
 		_ = v.conn.SetReadDeadline(time.Now().Add(session.VerifyPatience))
@@ -281,7 +277,7 @@ func (v *verification) answer() error {
 		}
 		extra, err := v.missing(asked)
 		if err != nil {
-			return &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()} // what cannot be seen may be there
+			return &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()} // it may exist
 		}
 		v.out = wire.Append(v.out[:0], extra)
 		if err := v.write(); err != nil {
@@ -290,7 +286,7 @@ func (v *verification) answer() error {
 	}
 }
 
-// missing returns the names that are not here. Path and names may be hostile.
+// missing returns which names of a folder do not exist. Path and names may be hostile.
 func (v *verification) missing(asked *wire.Folder) (*wire.Extra, error) {
 	var extra wire.Extra
 	if v.file {

@@ -16,11 +16,12 @@ import (
 )
 
 func TestBounds(t *testing.T) {
+	t.Parallel()
 	var o Options
 	require.NoError(t, o.fill(0))
 	require.Equal(t, Options{MaxSessions: 128, MaxSessionsPerClient: 32, MaxConnections: 2048, MaxConnectionsPerAddress: 512,
 		MaxHandshakes: 400, MaxHandshakesPerAddress: 200, MaxMemory: 640 << 20}, o)
-	require.Equal(t, 256, o.moreStreams(o.MaxSessions))
+	require.Equal(t, 256, o.extraStreams(o.MaxSessions))
 
 	o = Options{}
 	require.NoError(t, o.fill(1024))
@@ -48,59 +49,60 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func gateOf(t *testing.T, o Options) *gate {
+func connLimitOf(t *testing.T, o Options) *connLimit {
 	t.Helper()
 	require.NoError(t, o.fill(0))
-	return newGate(&o)
+	return newConnLimit(&o)
 }
 
-func TestGate(t *testing.T) {
+func TestConnLimit(t *testing.T) {
 	t.Parallel()
-	g := gateOf(t, Options{})
+	g := connLimitOf(t, Options{})
 	from := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
-	var visits []*visit
+	var slots []*connSlot
 	for i := range 128 {
-		v := g.enter(from(1))
+		v := g.acquire(from(1))
 		require.NotNil(t, v, i)
-		visits = append(visits, v)
+		slots = append(slots, v)
 	}
-	require.Nil(t, g.enter(from(1)), "strangers of one address")
+	require.Nil(t, g.acquire(from(1)), "unauthenticated ones of one address")
 	for i := range 512 - 128 {
-		require.NotNil(t, g.enter(from(byte(2+i/128))), i)
+		require.NotNil(t, g.acquire(from(byte(2+i/128))), i)
 	}
-	require.Nil(t, g.enter(from(99)), "strangers in all")
-	for _, v := range visits {
-		v.admitted()
-		v.admitted()
+	require.Nil(t, g.acquire(from(99)), "unauthenticated ones in all")
+	for _, v := range slots {
+		v.authenticated()
+		v.authenticated()
 	}
 	for i := range 128 {
-		require.NotNil(t, g.enter(from(1)), i)
+		require.NotNil(t, g.acquire(from(1)), i)
 	}
-	visits[0].leave()
-	require.Nil(t, g.enter(from(99)), "who was admitted had no stranger's place any more")
+	slots[0].release()
+	require.Nil(t, g.acquire(from(99)), "an authenticated one no longer counts among the others")
 	require.Equal(t, 512+128-1, g.count)
 
-	g = gateOf(t, Options{MaxConnections: 8, MaxConnectionsPerAddress: 4})
-	visits = nil
+	g = connLimitOf(t, Options{MaxConnections: 8, MaxConnectionsPerAddress: 4})
+	slots = nil
 	for i := range 8 {
-		v := g.enter(from(byte(i / 4)))
+		v := g.acquire(from(byte(i / 4)))
 		require.NotNil(t, v, i)
-		v.admitted()
-		visits = append(visits, v)
+		v.authenticated()
+		slots = append(slots, v)
 		if i == 3 {
-			require.Nil(t, g.enter(from(0)), "connections of one address")
+			require.Nil(t, g.acquire(from(0)), "connections of one address")
 		}
 	}
-	require.Nil(t, g.enter(from(9)), "connections in all")
-	for _, v := range visits {
-		v.leave()
+	require.Nil(t, g.acquire(from(9)), "connections in all")
+	for _, v := range slots {
+		v.release()
 	}
 	require.Zero(t, g.count)
-	require.Zero(t, g.strangers)
-	require.Empty(t, g.from)
+	require.Zero(t, g.unauthenticated)
+	require.Empty(t, g.addresses)
 }
 
 func TestPrefixOf(t *testing.T) {
+	t.Parallel()
 	for addr, want := range map[string]string{
 		"192.0.2.1:5": "192.0.2.1/32", "[::ffff:192.0.2.1]:5": "192.0.2.1/32", "[2001:db8:1:2:3:4:5:6]:5": "2001:db8:1:2::/64", "[fe80::1%eth0]:5": "fe80::/64",
 	} {
@@ -111,15 +113,15 @@ func TestPrefixOf(t *testing.T) {
 	require.Equal(t, prefixOf(&net.UnixAddr{}), prefixOf(nil))
 }
 
-// TestGatePace: handshakes of one address wait for those before, and those of others for neither.
-func TestGatePace(t *testing.T) {
+// TestHandshakePace: handshakes of one address wait for those before, and those of others for neither.
+func TestHandshakePace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := gateOf(t, Options{MaxHandshakes: 1000, MaxHandshakesPerAddress: 10, MaxConnectionsPerAddress: 4})
+		g := connLimitOf(t, Options{MaxHandshakes: 1000, MaxHandshakesPerAddress: 10, MaxConnectionsPerAddress: 4})
 		come := func(last byte) time.Duration {
-			v := g.enter(&net.TCPAddr{IP: net.IPv4(192, 0, 2, last)})
+			v := g.acquire(&net.TCPAddr{IP: net.IPv4(192, 0, 2, last)})
 			require.NotNil(t, v)
-			defer v.leave()
+			defer v.release()
 			start := time.Now()
 			require.NoError(t, v.wait(t.Context()))
 			return time.Since(start)
@@ -132,23 +134,23 @@ func TestGatePace(t *testing.T) {
 		}
 		require.Zero(t, come(2))
 
-		v := g.enter(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)})
-		defer v.leave()
+		v := g.acquire(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)})
+		defer v.release()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		require.Error(t, v.wait(ctx), "its time ends first")
 
 		// Addresses that are remembered are bounded.
-		for i := range 2 * maxSources {
-			w := g.enter(&net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i))})
+		for i := range 2 * maxAddresses {
+			w := g.acquire(&net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i))})
 			if w == nil {
 				time.Sleep(time.Second) // their pace is forgotten
-				w = g.enter(&net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i))})
+				w = g.acquire(&net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i))})
 			}
 			require.NotNil(t, w)
 			require.NoError(t, w.wait(t.Context()))
-			w.leave()
-			require.LessOrEqual(t, len(g.from), maxSources)
+			w.release()
+			require.LessOrEqual(t, len(g.addresses), maxAddresses)
 		}
 	})
 }
@@ -163,13 +165,14 @@ func (l *fullListener) Accept() (transport.Conn, error) { l.tries++; return nil,
 
 // TestAcceptLives: what the kernel refuses does not end a server, and does not hold up its end.
 func TestAcceptLives(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := serveBounds(t)
 		l := &fullListener{}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		s.accept(ctx, l, func(transport.Conn, *visit) { t.Error("none comes") })
+		s.accept(ctx, l, func(transport.Conn, *connSlot) { t.Error("none comes") })
 		require.Equal(t, 10*time.Second+time.Millisecond, time.Since(start))
 		require.Equal(t, 1+int(10*time.Second/acceptPause), l.tries)
 		require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
