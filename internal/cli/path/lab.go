@@ -266,7 +266,7 @@ func newLabSetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME [flags]",
 		Short: "Change the link of a lab that is up",
-		Long:  `Set changes the properties that its flags name, at once and in both directions. Packets that
+		Long: `Set changes the properties that its flags name, at once and in both directions. Packets that
 are already on their way arrive as planned.`,
 		Example: `  fxfer lab set wan --loss 1% --from left
   fxfer lab set wan --down 10s`,
