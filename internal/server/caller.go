@@ -99,7 +99,7 @@ func certificateRefused(err error) *wire.Error {
 // openTLS reads the server's certificate.
 func (s *Server) openTLS() error {
 	t := &s.opt.TLS
-	if err := session.BothOrNone(t.Cert, t.Key); err != nil {
+	if err := session.CheckKeyPair(t.Cert, t.Key); err != nil {
 		return err
 	}
 	if t.Cert == "" {
@@ -107,7 +107,7 @@ func (s *Server) openTLS() error {
 	}
 	var err error
 	if s.pair, err = identity.OpenKeyPair(t.Cert, t.Key, s.renewed("the server's certificate", t.Cert)); err != nil {
-		return session.CertificateError(err)
+		return session.CertificateFileError(err)
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (s *Server) openAuthorities(opt *TLS, present *rules) (*identity.Authoritie
 	}
 	a, err := identity.OpenAuthorities(ca, crl, s.renewed("what is known of clients' CAs", ca))
 	if err != nil {
-		return nil, session.CertificateError(err)
+		return nil, session.CertificateFileError(err)
 	}
 	return a, nil
 }

@@ -106,10 +106,10 @@ type Options struct {
 type Share struct {
 	Name      string
 	Dir       string
-	Rights    session.Rights // the most that any client has
-	Allow     []netip.Prefix // addresses that may use it; nil is any
-	RateLimit int64          // of all sessions on it, bit/s in each direction; 0 is none
-	Keep      snapshot.Keep  // which of a series of snapshots stay when another is complete; the zero one is all
+	Rights    identity.Rights // the most that any client has
+	Allow     []netip.Prefix  // addresses that may use it; nil is any
+	RateLimit int64           // of all sessions on it, bit/s in each direction; 0 is none
+	Keep      snapshot.Keep   // which of a series of snapshots stay when another is complete; the zero one is all
 
 	Quota      int64 // bytes that files in it may have; 0 is any number, as below
 	QuotaFiles int64 // entries in it, folders included
@@ -117,11 +117,11 @@ type Share struct {
 
 // Admission is what a server grants one client.
 type Admission struct {
-	Key         string                    // the client's key, or
-	Certificate string                    // the name in its certificate with the kind, such as "dns:nas.example.org"; "*" is any that is not named. It needs TLS.ClientCA
-	Name        string                    // for people
-	Rights      map[string]session.Rights // by share; "*" stands for those not named. They add to what authorized_clients says; nil admits nobody
-	Allow       []netip.Prefix            // addresses that it may come from; nil is any
-	RateLimit   int64                     // of all its sessions, bit/s in each direction; 0 is ClientRateLimit
-	MaxSessions int                       // at a time; 0 is MaxSessionsPerClient
+	Key         string                     // the client's key, or
+	Certificate string                     // the name in its certificate with the kind, such as "dns:nas.example.org"; "*" is any that is not named. It needs TLS.ClientCA
+	Name        string                     // for people
+	Rights      map[string]identity.Rights // by share; "*" stands for those not named. They add to what authorized_clients says; nil admits nobody
+	Allow       []netip.Prefix             // addresses that it may come from; nil is any
+	RateLimit   int64                      // of all its sessions, bit/s in each direction; 0 is ClientRateLimit
+	MaxSessions int                        // at a time; 0 is MaxSessionsPerClient
 }

@@ -72,7 +72,7 @@ func (l *shareQuota) Take(ctx context.Context, bytes, entries int64) error {
 		if !again {
 			return err
 		}
-		if rest > 0 && !session.Pause(ctx, rest) {
+		if rest > 0 && !session.Sleep(ctx, rest) {
 			return context.Cause(ctx)
 		}
 		if counted, err = l.count(ctx); err != nil {

@@ -306,8 +306,8 @@ type guest struct {
 
 	// Guarded by Server.mu.
 	share   *openShare
-	need    session.Rights // on it
-	doubted bool           // it had no right when it was looked at last
+	need    identity.Rights // on it
+	doubted bool            // it had no right when it was looked at last
 }
 
 // flows returns what holds a session to the rates of the server, its share if it has one, its client and its own.
@@ -324,7 +324,7 @@ func (g *guest) flows(own int64) (in, out *pace.Flow) {
 
 // open returns a share on which the client has a right. A share that does not exist and one that the client may not know look
 // the same.
-func (g *guest) open(name string, need session.Rights) (*openShare, error) {
+func (g *guest) open(name string, need identity.Rights) (*openShare, error) {
 	s := g.server
 	there := s.refresh(name)
 	s.mu.Lock()
@@ -335,7 +335,7 @@ func (g *guest) open(name string, need session.Rights) (*openShare, error) {
 		return nil, wire.Errorf(wire.CodeRight, "there is no share %q for this client", name)
 	}
 	for _, r := range []struct {
-		right session.Rights
+		right identity.Rights
 		done  string
 	}{{identity.Write, "written to"}, {identity.Read, "read"}, {identity.List, "listed"}, {identity.Append, "appended to"}} {
 		if need&r.right != 0 && !share.Rights.And(granted).Has(r.right) {
@@ -362,7 +362,7 @@ func (g *guest) open(name string, need session.Rights) (*openShare, error) {
 }
 
 // openPath is open for who wants to read a path. Who may only append may read what is in the snapshots of series that are his own.
-func (g *guest) openPath(name, p string, need session.Rights) (*openShare, error) {
+func (g *guest) openPath(name, p string, need identity.Rights) (*openShare, error) {
 	share, err := g.open(name, need)
 	if err == nil {
 		return share, nil

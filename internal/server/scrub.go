@@ -62,7 +62,7 @@ func (s *Server) scrub(ctx context.Context, conn transport.Conn, m *wire.Hello, 
 	x := &scrubbing{conn: conn, tree: tree, told: time.Now()}
 	start := time.Now()
 	done := make(chan error, 1)
-	go session.WhenIdle(func() {
+	go atIdlePriority(func() {
 		done <- x.run(ctx, func(visit func(string, [32]byte) error) error { return snapshot.Digests(state, m.Snapshot, visit) },
 			func(visit func(string, string) error) error { return snapshot.Links(state, m.Snapshot, visit) },
 			func(visit func(string, string) error) error {
@@ -140,7 +140,7 @@ func (x *scrubbing) read(ctx context.Context, path string) (digest [32]byte, id 
 			}
 		}
 	}()
-	digest, id, err = session.DigestFile(ctx, x.tree, path)
+	digest, id, err = x.tree.Digest(ctx, path)
 	close(stop)
 	<-quiet
 	return digest, id, err

@@ -776,7 +776,7 @@ func (x *serverSession) engine(ctx context.Context, conn transport.Conn, r *wire
 	if source.Filter, err = session.FilterOf(&x.hello.Select); err != nil {
 		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
 	}
-	if x.coder, err = session.Coder(x.hello.Select.Compress); err != nil {
+	if x.coder, err = compress.Parse(x.hello.Select.Compress); err != nil {
 		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
 	}
 	session.AssumePath(x.coder, conn)
@@ -823,8 +823,8 @@ func (x *serverSession) watch(ctx context.Context, run func(context.Context) err
 	watch, stop := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	if x.sender != nil {
-		t := session.Tuner{Sender: x.sender, Set: x.set, Most: func() int { return int(min(x.hello.MaxStreams, uint64(x.server.offer()))) },
-			Want: func(n int, dead []uint64) { x.send(&wire.Streams{Want: uint64(n), Dead: dead}) }}
+		t := session.Tuner{Sender: x.sender, Set: x.set, Tuning: session.Tuning{Most: func() int { return int(min(x.hello.MaxStreams, uint64(x.server.offer()))) },
+			Want: func(n int, dead []uint64) { x.send(&wire.Streams{Want: uint64(n), Dead: dead}) }}}
 		tasks.Go(func() { t.Run(watch) })
 		if x.coder != nil {
 			tasks.Go(func() { session.FeedMeter(watch, x.set, x.coder) })

@@ -393,7 +393,7 @@ func (s *storing) publish(failed, grave int64) error {
 		s.log.Warn("snapshot lacks entries that failed", "snapshot", s.name, "failed", failed, "allowed", s.allowed)
 	}
 	err := s.ledger.Finish(s.before, func(path string) ([32]byte, error) {
-		digest, _, err := session.DigestFile(s.ctx, s.tree, path)
+		digest, _, err := s.tree.Digest(s.ctx, path)
 		return digest, err
 	})
 	if err != nil {

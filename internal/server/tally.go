@@ -261,11 +261,7 @@ func (b *book) asked() *diagnose.Asked {
 	if m.Intent != wire.Pull {
 		a.Here = diagnose.Sender
 	}
-	for policy, number := range session.SyncPolicies {
-		if policy != "" && number == m.Target.Sync {
-			a.Sync = string(policy)
-		}
-	}
+	a.Sync = string(session.SyncOf(m.Target.Sync))
 	return a
 }
 
