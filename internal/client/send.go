@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -104,7 +105,7 @@ func (p *push) absent(*wire.Hello) bool { return true }
 func (p *push) local(entry string) (*disk.Tree, string) { return sourceOf(p.roots, entry) }
 
 func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
-	coder, err := session.Coder(s.client.opt.Compress)
+	coder, err := compress.Parse(s.client.opt.Compress)
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func watchDead(ctx context.Context, received func() int64, reach func(context.Co
 			continue
 		}
 		err := reach(ctx)
-		if !session.Pause(ctx, deadAgain) {
+		if !session.Sleep(ctx, deadAgain) {
 			return
 		}
 		if err == nil && received() == last {

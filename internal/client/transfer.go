@@ -174,7 +174,7 @@ func (s *Selection) wire(compress string) wire.Select {
 }
 
 func (t *Target) check() error {
-	if _, ok := session.SyncPolicies[t.Sync]; !ok {
+	if _, ok := t.Sync.Wire(); !ok {
 		return session.Usage("choose batch, file or none", "there is no sync policy %q", t.Sync)
 	}
 	if _, ok := deltas[t.Delta]; !ok {
@@ -193,9 +193,10 @@ func (t *Target) check() error {
 
 // wire puts the target into the words of the protocol.
 func (t *Target) wire() wire.Target {
+	sync, _ := t.Sync.Wire() // checked
 	w := wire.Target{
 		Compare: wire.Compare{Checksum: t.Checksum, Update: t.Update, Existing: t.Existing, IgnoreExisting: t.IgnoreExisting},
-		Sync:    session.SyncPolicies[t.Sync], Readback: t.Readback, NumericIDs: t.NumericIDs,
+		Sync:    sync, Readback: t.Readback, NumericIDs: t.NumericIDs,
 		Delete: t.Delete, MaxDelete: t.MaxDelete, BackupDir: t.BackupDir, DryRun: t.DryRun,
 		Delta: deltas[t.Delta], AllowFailed: t.AllowFailed,
 	}

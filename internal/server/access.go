@@ -15,7 +15,7 @@ import (
 
 // openShare returns a share on which the client has all of the rights. A share that does not exist
 // and one on which the client has no right look the same to it.
-func (r *reservation) openShare(name string, need session.Rights) (*liveShare, error) {
+func (r *reservation) openShare(name string, need identity.Rights) (*liveShare, error) {
 	s := r.server
 	folderErr := s.refresh(name)
 	s.mu.Lock()
@@ -43,9 +43,9 @@ func (r *reservation) openShare(name string, need session.Rights) (*liveShare, e
 }
 
 // checkRights refuses what the client may not do, the most telling right first.
-func checkRights(share string, has, need session.Rights) error {
+func checkRights(share string, has, need identity.Rights) error {
 	for _, x := range []struct {
-		right session.Rights
+		right identity.Rights
 		done  string
 	}{
 		{identity.Write, "written to"}, {identity.Read, "read"},
@@ -72,7 +72,7 @@ func (s *Server) folderMissing(share string, err error) error {
 
 // openPath is openShare for reading a path. A client that may only append may still read the
 // snapshots of series that it owns.
-func (r *reservation) openPath(name, p string, need session.Rights) (*liveShare, error) {
+func (r *reservation) openPath(name, p string, need identity.Rights) (*liveShare, error) {
 	share, err := r.openShare(name, need)
 	if err == nil {
 		return share, nil
@@ -86,7 +86,7 @@ func (r *reservation) openPath(name, p string, need session.Rights) (*liveShare,
 
 // ownsPath reports whether a path is in a snapshot of a series that the client owns. It may also
 // list the series itself.
-func (r *reservation) ownsPath(share *liveShare, p string, need session.Rights) bool {
+func (r *reservation) ownsPath(share *liveShare, p string, need identity.Rights) bool {
 	if disk.CheckPath(p) != nil {
 		return false
 	}

@@ -11,7 +11,7 @@ import (
 // openTLS reads the server's certificate.
 func (s *Server) openTLS() error {
 	t := &s.opt.TLS
-	if err := session.BothOrNone(t.Cert, t.Key); err != nil {
+	if err := session.CheckKeyPair(t.Cert, t.Key); err != nil {
 		return err
 	}
 	if t.Cert == "" {
@@ -21,7 +21,7 @@ func (s *Server) openTLS() error {
 	renewed := s.logRenewal("the server's certificate", t.Cert)
 	s.pair, err = identity.OpenKeyPair(t.Cert, t.Key, renewed)
 	if err != nil {
-		return session.CertificateError(err)
+		return session.CertificateFileError(err)
 	}
 	return nil
 }
@@ -54,7 +54,7 @@ func (s *Server) openAuthorities(t *TLS, present *liveSettings) (*identity.Autho
 	}
 	a, err := identity.OpenAuthorities(ca, crl, s.logRenewal("the file of CAs for clients", ca))
 	if err != nil {
-		return nil, session.CertificateError(err)
+		return nil, session.CertificateFileError(err)
 	}
 	return a, nil
 }

@@ -87,7 +87,7 @@ type Share struct {
 	// Dir is the folder. It must exist.
 	Dir string
 	// Rights are the most that any client gets. At least one is required.
-	Rights session.Rights
+	Rights identity.Rights
 	// Allow lists the addresses that may use the share. nil allows any.
 	Allow []netip.Prefix
 	// RateLimit is for all sessions on the share, in bit/s in each direction. 0 is no limit.
@@ -114,7 +114,7 @@ type Admission struct {
 	Name string
 	// Rights are by share; "*" stands for the shares that are not named. They add to the rights in
 	// authorized_clients. nil admits nobody by itself.
-	Rights map[string]session.Rights
+	Rights map[string]identity.Rights
 	// Allow lists the addresses that the client may come from. nil allows any.
 	Allow []netip.Prefix
 	// RateLimit is for all sessions of the client, in bit/s in each direction. 0 is

@@ -75,7 +75,7 @@ func (l *shareQuota) Take(ctx context.Context, bytes, entries int64) error {
 		if !again {
 			return err
 		}
-		if pause > 0 && !session.Pause(ctx, pause) {
+		if pause > 0 && !session.Sleep(ctx, pause) {
 			return context.Cause(ctx)
 		}
 		if counted, err = l.count(ctx); err != nil {

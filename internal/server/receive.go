@@ -42,7 +42,7 @@ func (x *receiving) open() error {
 
 // withoutDeltaUnless turns off deltas for clients without the right: the digests of a file's pieces
 // show what it holds.
-func (x *receiving) withoutDeltaUnless(right session.Rights) {
+func (x *receiving) withoutDeltaUnless(right identity.Rights) {
 	if !x.share.Rights.And(x.grants.On(x.hello.Share)).Has(right) {
 		x.hello.Target.Delta = wire.DeltaNone
 	}

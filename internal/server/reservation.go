@@ -8,7 +8,6 @@ import (
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
-	"github.com/fxfer/fxfer/internal/session"
 )
 
 // reservation is a session slot that an admitted client holds, whatever the session's intent.
@@ -23,9 +22,9 @@ type reservation struct {
 	cancel context.CancelCauseFunc
 
 	// Guarded by Server.mu.
-	inUse   *liveShare     // the share that the session uses, nil for none
-	used    session.Rights // the rights on it that the session needs
-	suspect bool           // the last review found that a right is missing
+	inUse   *liveShare      // the share that the session uses, nil for none
+	used    identity.Rights // the rights on it that the session needs
+	suspect bool            // the last review found that a right is missing
 }
 
 // clientUse is a client that has sessions. Server.mu guards it.

@@ -58,7 +58,7 @@ func (x *scrubbing) serve(ctx context.Context) error {
 	start := time.Now()
 	x.reported = start
 	done := make(chan error, 1)
-	go session.WhenIdle(func() { done <- x.scrub(ctx) })
+	go atIdlePriority(func() { done <- x.scrub(ctx) })
 	err = <-done
 	x.server.log.With("client", x.peer.label,
 		"share", m.Share, "series", seriesPath(p), "snapshot", m.Snapshot).
@@ -167,7 +167,7 @@ func (x *scrubbing) digest(ctx context.Context, path string) ([32]byte, disk.Ide
 			}
 		}
 	}()
-	digest, id, err := session.DigestFile(ctx, x.tree, path)
+	digest, id, err := x.tree.Digest(ctx, path)
 	close(stop)
 	<-stopped
 	return digest, id, err

@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
@@ -41,7 +42,7 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 	if source.Filter, err = session.FilterOf(chosen); err != nil {
 		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
 	}
-	coder, err := session.Coder(chosen.Compress)
+	coder, err := compress.Parse(chosen.Compress)
 	if err != nil {
 		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
 	}

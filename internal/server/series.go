@@ -119,7 +119,7 @@ func (q *request) lockSeries(ctx context.Context, series *disk.Series) error {
 				return err
 			}
 		}
-		if !session.Pause(ctx, seriesRetry) {
+		if !session.Sleep(ctx, seriesRetry) {
 			return errDraining
 		}
 	}

@@ -91,7 +91,7 @@ func (s *Server) accept(
 				s.log.Error("accept", "error", err)
 			}
 			failing = true
-			if !session.Pause(ctx, acceptPause) {
+			if !session.Sleep(ctx, acceptPause) {
 				return
 			}
 			continue

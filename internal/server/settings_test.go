@@ -36,7 +36,7 @@ func pin(t *testing.T, home string) string {
 // admitting runs a server that admits one client by its options.
 func admitting(t *testing.T, home string, opt Options) (*site, Options) {
 	t.Helper()
-	opt.Clients = []Admission{{Key: pin(t, home), Name: "one", Rights: map[string]session.Rights{"data": identity.Read | identity.Write}}}
+	opt.Clients = []Admission{{Key: pin(t, home), Name: "one", Rights: map[string]identity.Rights{"data": identity.Read | identity.Write}}}
 	s := serveWith(t, opt, identity.Read|identity.Write)
 	now := s.opt
 	return s, now
@@ -143,7 +143,7 @@ func TestRevoked(t *testing.T) {
 	}
 	ended := held(t, c, s, s.plain(t, "stream"))
 	readOnly := opt
-	readOnly.Clients = []Admission{{Key: pin(t, home), Rights: map[string]session.Rights{"data": identity.Read}}}
+	readOnly.Clients = []Admission{{Key: pin(t, home), Rights: map[string]identity.Rights{"data": identity.Read}}}
 	require.NoError(t, s.Reload(readOnly))
 	expect(ended, "lost its right on share")
 
@@ -181,8 +181,8 @@ func TestRefusals(t *testing.T) {
 		{"the address 127.0.0.1 may not be used with this client's key", func(o *Options) { o.Clients[0].Allow = elsewhere }},
 		{`the address 127.0.0.1 may not use share "data"`, func(o *Options) { o.Shares[0].Allow = elsewhere }},
 		{`share "data" may not be listed`, func(o *Options) { o.Shares[0].Rights = identity.Write }},
-		{`there is no share "data" for this client`, func(o *Options) { o.Clients[0].Rights = map[string]session.Rights{"other": identity.Read} }},
-		{"", func(o *Options) { o.Clients[0].Rights = map[string]session.Rights{"*": identity.List} }},
+		{`there is no share "data" for this client`, func(o *Options) { o.Clients[0].Rights = map[string]identity.Rights{"other": identity.Read} }},
+		{"", func(o *Options) { o.Clients[0].Rights = map[string]identity.Rights{"*": identity.List} }},
 	} {
 		now := opt
 		now.Shares, now.Clients = []Share{opt.Shares[0]}, []Admission{opt.Clients[0]}
@@ -240,10 +240,10 @@ func TestRates(t *testing.T) {
 			defer s.mu.Unlock()
 			bytes := make(map[identity.Principal]uint64)
 			for _, x := range s.transfersLocked() {
-				sums, _ := x.set.Sums()
-				bytes[x.peer.id] += sums.Received
+				sums := x.telemetry.Sample()
+				bytes[x.peer.id] += uint64(sums.Received)
 				if !push {
-					bytes[x.peer.id] += sums.Acked - sums.Received
+					bytes[x.peer.id] += uint64(sums.Acked - sums.Received)
 				}
 			}
 			return bytes

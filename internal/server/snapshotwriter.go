@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
-	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -142,7 +141,7 @@ func (w *snapshotWriter) publish(failed, grave int64) error {
 			"snapshot", w.name, "failed", failed, "allowed", w.maxFailed)
 	}
 	err := w.ledger.Finish(w.previousName, func(path string) ([32]byte, error) {
-		digest, _, err := session.DigestFile(w.ctx, w.tree, path)
+		digest, _, err := w.tree.Digest(w.ctx, path)
 		return digest, err
 	})
 	if err != nil {

@@ -66,7 +66,7 @@ const all = identity.Read | identity.Write
 
 // named grants all rights to a client with a certificate.
 func named(name string) Admission {
-	return Admission{Name: "c", Certificate: name, Rights: map[string]session.Rights{"*": all}}
+	return Admission{Name: "c", Certificate: name, Rights: map[string]identity.Rights{"*": all}}
 }
 
 // TestCertificates lets client and server know each other by certificates, keys, or one of each.
@@ -77,7 +77,7 @@ func TestCertificates(t *testing.T) {
 		t.Run(string(by), func(t *testing.T) {
 			home := t.TempDir()
 			s := serveWith(t, Options{TLS: p.server(), Clients: []Admission{
-				named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]session.Rights{"*": all}},
+				named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]identity.Rights{"*": all}},
 			}}, all)
 			defer s.stop()
 			for name, opt := range map[string]client.Options{
@@ -109,7 +109,7 @@ func TestCertificates(t *testing.T) {
 			require.NoError(t, err)
 			require.NoFileExists(t, filepath.Join(fresh, "known_servers"))
 			_, err = newClient(t, fresh, client.Options{Transport: by}).List(t.Context(), s.plain(t, ""))
-			require.ErrorIs(t, err, session.ErrUnknownServer)
+			require.ErrorIs(t, err, identity.ErrUnknownServer)
 		})
 	}
 }
@@ -135,7 +135,7 @@ func TestCertificateRefusals(t *testing.T) {
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		t.Run(string(by), func(t *testing.T) {
 			home := t.TempDir()
-			clients := []Admission{named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]session.Rights{"*": all}}}
+			clients := []Admission{named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]identity.Rights{"*": all}}}
 			s := serveWith(t, Options{TLS: p.server(), Clients: clients}, all)
 			defer s.stop()
 			keys := serveWith(t, Options{Clients: clients[1:]}, all)
@@ -226,8 +226,8 @@ func TestNamedRights(t *testing.T) {
 	p := newPKI(t)
 	var audit lines
 	s := serveWith(t, Options{TLS: p.server(), Audit: slog.New(slog.NewJSONHandler(&audit, nil)), Clients: []Admission{
-		{Name: "nas", Certificate: "dns:nas.example.org", Rights: map[string]session.Rights{"data": all}, MaxSessions: 1},
-		{Name: "any", Certificate: "*", Rights: map[string]session.Rights{"data": identity.List}},
+		{Name: "nas", Certificate: "dns:nas.example.org", Rights: map[string]identity.Rights{"data": all}, MaxSessions: 1},
+		{Name: "any", Certificate: "*", Rights: map[string]identity.Rights{"data": identity.List}},
 	}}, all)
 	defer s.stop()
 	nas, laptop := newClient(t, t.TempDir(), client.Options{TLS: p.pair("nas")}), newClient(t, t.TempDir(), client.Options{TLS: p.pair("laptop")})

@@ -99,7 +99,7 @@ func (v *verification) send(ctx context.Context) error {
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() error {
 			for x := range jobs {
-				x.digest, _, x.err = session.DigestFile(ctx, v.tree, x.path)
+				x.digest, _, x.err = v.tree.Digest(ctx, x.path)
 				close(x.done)
 			}
 			return nil

@@ -85,7 +85,7 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 		go func() { defer close(fed); FeedMeter(ctx, set, e.coder) }()
 		defer func() { <-fed }()
 	}
-	tuner := Tuner{Sender: e.Sender, Set: set, Fixed: t.Fixed, Most: t.Most, Want: t.Want}
+	tuner := Tuner{Sender: e.Sender, Set: set, Tuning: t}
 	tuner.Run(ctx)
 }
 

@@ -13,18 +13,6 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// Rights on a share.
-type Rights = identity.Rights
-
-// ParseRights reads "rw", "ro" or "wo", or some of the names read, write, append and list with "+" between them.
-func ParseRights(s string) (Rights, error) { return identity.ParseRights(s) }
-
-// Errors of first contact, for errors.Is. They come with a Hint.
-var (
-	ErrUnknownServer = identity.ErrUnknownServer
-	ErrServerChanged = identity.ErrServerChanged
-)
-
 // ErrSnapshotExists says that the snapshot to be sent is complete already.
 var ErrSnapshotExists = errors.New("the snapshot is complete")
 
@@ -44,21 +32,36 @@ const (
 	KindInterrupted      // stopped by the user
 )
 
-// Error is an error with its kind and, where there is one, the remedy.
+var kindNames = [...]string{
+	KindOther: "other", KindUsage: "usage", KindPartial: "partial", KindTrust: "trust",
+	KindUnreachable: "unreachable", KindIntegrity: "integrity", KindLocalDisk: "local disk",
+	KindRemoteDisk: "remote disk", KindInterrupted: "interrupted",
+}
+
+// String returns the kind as a word, such as "usage".
+func (k Kind) String() string {
+	if k < 0 || int(k) >= len(kindNames) {
+		return fmt.Sprintf("kind %d", int(k))
+	}
+	return kindNames[k]
+}
+
+// Error is an error with its kind.
 type Error struct {
 	Kind   Kind
 	Err    error
-	Remedy string
+	Remedy string // what the user can do about it, or ""
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint is the remedy, or "".
+// Hint returns the remedy, or "".
 func (e *Error) Hint() string { return e.Remedy }
 
-// KindOf classes an error of this package.
+// KindOf returns the kind of an error of a client or server; KindOther for nil and for errors that
+// are not theirs.
 func KindOf(err error) Kind {
 	var known *Error
 	var remote *wire.Error
@@ -82,6 +85,8 @@ func KindOf(err error) Kind {
 	return KindOther
 }
 
+// KindOfCode returns the kind of an error with a code of the protocol. It is about the peer if the
+// peer sent the code.
 func KindOfCode(e *wire.Error) Kind {
 	diskKind := KindLocalDisk
 	if e.Remote {
@@ -106,6 +111,8 @@ func KindOfCode(e *wire.Error) Kind {
 	return KindOther
 }
 
+// Usage returns an Error of KindUsage with a remedy, which may be "". The rest are the arguments of
+// fmt.Errorf.
 func Usage(remedy, format string, args ...any) error {
 	return &Error{Kind: KindUsage, Err: fmt.Errorf(format, args...), Remedy: remedy}
 }

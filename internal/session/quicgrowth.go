@@ -5,27 +5,29 @@ import (
 	"time"
 )
 
-// linkShare is what a QUIC connection should have in flight at most, bytes: when it loses half of that in one go, as at the end of slow
-// start before a queue that drops its tail, the receiver of its stream has not yet "too many gaps in received data" (1000 in quic-go).
+// linkShare is the most that a QUIC connection should have in flight, in bytes. When it loses half of
+// that at once, for example at the end of slow start in a drop-tail queue, its stream's receiver stays
+// below the 1000 gaps at which quic-go gives up ("too many gaps in received data").
 const linkShare = 1000 * 1452
 
-// linksFor is the number of connections, each with one stream, that a rate in bytes/s takes at an RTT.
+// linksFor is the number of connections, each with one stream, that a rate in bytes/s needs at an RTT.
 func linksFor(rate float64, rtt time.Duration) int {
 	return int(math.Ceil(rate * rtt.Seconds() / linkShare))
 }
 
-// newReno is the rate in bytes/s of one connection of quic-go that loses a share of its segments at random: with a window that a loss takes
-// down to β = 0.7 and that a round trip raises by a segment, √((1+β) / 2(1-β) / loss) segments in a round trip (after Mathis et al., 1997).
+// newReno is the rate, in bytes/s, of one connection of quic-go that loses a share of its segments at
+// random. A loss reduces its window to β = 0.7, and a round trip adds a segment to it, which gives
+// √((1+β) / 2(1-β) / loss) segments in a round trip (after Mathis et al., 1997).
 func newReno(loss float64, rtt time.Duration) float64 {
 	const beta = 0.7
 	return quicSegment * math.Sqrt((1+beta)/(2*(1-beta))/loss) / rtt.Seconds()
 }
 
-// quicSegment is about what a packet carries, bytes.
+// quicSegment is about the payload of a packet, in bytes.
 const quicSegment = 1410
 
-// linkGrowth decides on the number of QUIC connections, each with one stream: as many as the rate takes that was seen, with its RTT and its
-// loss. What does not pay is given up again.
+// linkGrowth decides how many QUIC connections to use, each with one stream: as many as the measured
+// rate needs at its RTT and loss. It takes an addition back that did not pay.
 type linkGrowth struct {
 	active  int
 	from    Observation // start of the present measurement
@@ -38,18 +40,19 @@ type linkGrowth struct {
 	stopped bool
 }
 
-// midRTT is what a path within a region stays below. There, slow start is over soon with fewer connections as well, and each of them sends and
-// gets more at once: at 1 Gbit/s × 10 ms 8 instead of 16, both fixed, took both ends 0.83 and 0.81 of
-// the CPU time; with 16 connected and 8 used, as here, the sender took 0.98 and 0.95.
+// midRTT is the round trip time that a path within a region stays below. There, slow start is short
+// with fewer connections, too, and each of them moves more at once. At 1 Gbit/s × 10 ms, 8 connections
+// instead of 16, both fixed, took the two ends 0.83 and 0.81 of the CPU time. With 16 connected and 8
+// used, as here, the ratios were 0.98 and 0.95.
 const (
 	midRTT   = 20 * time.Millisecond
 	midLinks = 8
 )
 
-// settleFor is how many measurements new connections have for their slow start.
+// settleFor is the number of measurements that new connections have for their slow start.
 const settleFor = 2
 
-// enoughLost is from how many lost segments a loss is reckoned.
+// enoughLost is the number of lost segments from which a loss rate is computed.
 const enoughLost = 6
 
 // next returns the number of connections to use.
@@ -99,8 +102,8 @@ func (g *linkGrowth) next(o Observation, limit int) int {
 	expected := goodput
 	if g.lost >= enoughLost && g.sent > 0 {
 		one := newReno(g.lost/g.sent, o.rtt)
-		want = max(want, int(min(g.peak/one, MaxStreams))+1, g.active*3/2) // what the line could carry was perhaps never seen
-		expected = min(goodput, one*float64(g.active))                     // the end of slow start may be in it
+		want = max(want, int(min(g.peak/one, MaxStreams))+1, g.active*3/2) // the capacity of the line was perhaps never seen
+		expected = min(goodput, one*float64(g.active))                     // goodput may include the end of slow start
 	}
 	if want = min(want, limit); want > g.active {
 		g.before, g.last, g.waits = g.active, expected, settleFor
