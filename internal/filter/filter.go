@@ -51,7 +51,7 @@ type Filter struct {
 // Matching a path against a rule takes at most time proportional to the product of their lengths.
 func New(options Options) (*Filter, error) {
 	if options.MaxSize < 0 {
-		return nil, fmt.Errorf("the size limit %d is negative", options.MaxSize)
+		return nil, fmt.Errorf("negative size limit %d", options.MaxSize)
 	}
 	if len(options.Rules) > MaxRules {
 		return nil, fmt.Errorf("%d rules are more than %d", len(options.Rules), MaxRules)

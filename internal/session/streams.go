@@ -218,42 +218,37 @@ func (d *DataStream) load(now time.Time) (spent time.Duration, wrote int64) {
 	return spent, d.wrote
 }
 
-// WriteBuffers writes both in one go where no rate limit asks for small steps.
-func (d *DataStream) WriteBuffers(header, payload []byte) (int, error) {
-	if !d.set.out.Limited() {
-		done := d.writing()
-		n, err := d.Conn.WriteBuffers(header, payload)
-		done(n)
-		return n, err
-	}
-	n, err := d.Write(header)
-	if err != nil {
-		return n, err
-	}
-	m, err := d.Write(payload)
-	return n + m, err
+// Write implements io.Writer, within the rate limit.
+func (d *DataStream) Write(p []byte) (int, error) {
+	return d.write(nil, p, func(_, part []byte) (int, error) { return d.Conn.Write(part) })
 }
 
-// Write implements io.Writer, within the rate limit.
-func (d *DataStream) Write(p []byte) (sent int, err error) {
+// WriteBuffers writes header and payload as one message, within the rate limit: the header always
+// leaves with the first part of the payload. The contract of transport.Conn applies to payload.
+func (d *DataStream) WriteBuffers(header, payload []byte) (int, error) {
+	return d.write(header, payload, d.Conn.WriteBuffers)
+}
+
+// write writes in one step, or within a rate limit in steps that each wait for their turn.
+func (d *DataStream) write(header, payload []byte, write func(header, part []byte) (int, error)) (sent int, err error) {
 	done := d.writing()
 	defer func() { done(sent) }()
-	for sent < len(p) && d.set.out.Limited() {
-		part := p[sent:][:min(len(p)-sent, d.set.out.Step())]
-		if err := d.wait(d.set.out, len(part)); err != nil {
-			return sent, err
+	for len(header)+len(payload) > 0 {
+		part := payload
+		if out := d.set.out; out.Limited() {
+			part = payload[:min(len(payload), max(0, out.Step()-len(header)))]
+			if err := d.wait(out, len(header)+len(part)); err != nil {
+				return sent, err
+			}
 		}
-		n, err := d.Conn.Write(part)
+		n, err := write(header, part)
 		sent += n
 		if err != nil {
 			return sent, err
 		}
+		header, payload = nil, payload[len(part):]
 	}
-	if sent == len(p) {
-		return sent, nil
-	}
-	n, err := d.Conn.Write(p[sent:])
-	return sent + n, err
+	return sent, nil
 }
 
 // Read implements io.Reader, within the rate limit.

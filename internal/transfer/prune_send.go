@@ -12,7 +12,8 @@ import (
 // answered.
 const maxQuestions = 64
 
-// pruneAnswers tells a receiver that prunes which names of its folders the source does not have.
+// pruneAnswers answers the questions of a receiver that prunes: which names of a folder the source does
+// not have.
 type pruneAnswers struct {
 	side      *side
 	source    Source
@@ -51,8 +52,9 @@ func (p *pruneAnswers) run() error {
 // missing returns the positions of the names that the source does not have.
 func (p *pruneAnswers) missing(m *wire.Folder) (positions []uint64, err error) {
 	for i, name := range m.Names {
-		if strings.Contains(name, "/") || name == "." || name == ".." || disk.CheckPath(m.Path) != nil {
-			return nil, protocolError("a question about %q in %q", name, m.Path)
+		bad := strings.Contains(name, "/") || name == "." || name == ".."
+		if bad || disk.CheckPath(m.Path) != nil {
+			return nil, protocolError("invalid question about %q in %q", name, m.Path)
 		}
 		has, err := p.source.Has(path.Join(m.Path, name))
 		if err != nil { // it may be there
