@@ -32,7 +32,7 @@ func realServer(t *testing.T) (dir string, u fxfer.URL, home string) {
 		cancel()
 		require.NoError(t, <-done)
 	})
-	text, err := server.Invite("127.0.0.1")
+	text, err := server.Invite(fxfer.InviteOptions{Host: "127.0.0.1"})
 	require.NoError(t, err)
 	u, err = fxfer.ParseURL(text)
 	require.NoError(t, err)

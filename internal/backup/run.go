@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -507,10 +508,7 @@ func (r *Record) measured(report *fxfer.Report) {
 	r.Files, r.Failures, r.Bytes, r.Peak, r.Digest = report.Files, report.Failed, report.Bytes, report.Peak, report.Digest
 	if len(report.Limits) > 0 {
 		first := &report.Limits[0]
-		r.Limiter, r.Hint = string(first.Limiter), first.Hint()
-		if first.Host != "" {
-			r.Limiter += " on " + first.Host
-		}
+		r.Limiter, r.Hint = words.Name(first), words.Hint(first)
 	}
 }
 

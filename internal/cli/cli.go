@@ -1,4 +1,12 @@
-// Package cli is the command line of fxfer: its verbs, settings, progress, messages and exit codes.
+// Package cli is the command line of fxfer: the root command and the verbs that are one file each.
+// Large families of verbs have packages of their own below it, and so has what verbs share:
+//
+//   - exit: how a command ends: errors, hints, exit codes, signals
+//   - option: flags, arguments and settings
+//   - term: what is written to a terminal, and read from it
+//   - chart: plots on a terminal and on a page
+//   - transfer: a transfer's flags, progress and summary
+//   - backup, path, serve: families of verbs
 package cli
 
 import (
@@ -6,11 +14,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/fxfer/fxfer/internal/cli/backup"
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/path"
+	"github.com/fxfer/fxfer/internal/cli/serve"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -24,18 +35,18 @@ func Main(args []string) int {
 	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
 	c, err := root.ExecuteContextC(context.Background())
 	if err == nil {
-		return exitOK
+		return exit.OK
 	}
 	var known *fxfer.Error
 	if !understood && !errors.As(err, &known) {
-		err = usageError("", "%w", err) // from cobra
+		err = exit.Usage("", "%w", err) // from cobra
 	}
 	var peer *wire.Error
-	if hintOf(err) == "" && fxfer.KindOf(err) == fxfer.KindUsage && !errors.As(err, &peer) {
-		err = usageError("`"+c.CommandPath()+" --help` tells how", "%w", err)
+	if exit.Hint(err) == "" && fxfer.KindOf(err) == fxfer.KindUsage && !errors.As(err, &peer) {
+		err = exit.Usage("`"+c.CommandPath()+" --help` tells how", "%w", err)
 	}
-	printError(os.Stderr, err)
-	_, code := classify(err)
+	exit.Print(os.Stderr, err)
+	_, code := exit.Classify(err)
 	return code
 }
 
@@ -72,14 +83,14 @@ resumed by itself.
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetVersionTemplate("fxfer {{.Version}}\n")
-	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newServeCommand(), newSendCommand(), newGetCommand(), newListCommand(), newVerifyCommand(), newBackupCommand(), newHistoryCommand(),
-		newPartialCommand(), newClientsCommand(), newInviteCommand(), newKeyCommand(),
-		newPlanCommand(), newProbeCommand(), newDoctorCommand(), newLabCommand(), newDemoCommand(), newDashboardCommand(), newVersionCommand(), newManCommand())
+	root.SetFlagErrorFunc(option.Error)
+	root.AddCommand(serve.New(version()), newSend(), newGet(), newList(), newVerify(), backup.New(), backup.NewHistory(),
+		newPartial(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
+		path.NewPlan(), path.NewProbe(), path.NewDoctor(), path.NewLab(), newDemo(), newDashboard(), newVersion(), newMan())
 	root.InitDefaultCompletionCmd()
 	for _, c := range append(root.Commands(), root) {
 		if c.HasSubCommands() && !c.Runnable() {
-			c.Args, c.RunE = cobra.ArbitraryArgs, needSubcommand
+			c.Args, c.RunE = cobra.ArbitraryArgs, option.NeedSubcommand
 			c.SuggestionsMinimumDistance = root.SuggestionsMinimumDistance
 		}
 	}
@@ -91,82 +102,4 @@ resumed by itself.
 		}
 	})
 	return root
-}
-
-// needSubcommand is what a command does that has only subcommands.
-func needSubcommand(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return c.Help()
-	}
-	hint := ""
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf("did you mean `%s %s`?", c.CommandPath(), near[0])
-	}
-	return usageError(hint, "there is no command %q", args[0])
-}
-
-// flagError puts what the flag parser found into our words.
-func flagError(c *cobra.Command, err error) error {
-	var missing *pflag.NotExistError
-	var invalid *pflag.InvalidValueError
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
-		return err
-	case errors.As(err, &missing) && missing.GetSpecifiedShortnames() == "":
-		hint := ""
-		if near := nearestFlag(c.Flags(), missing.GetSpecifiedName()); near != "" {
-			hint = "did you mean --" + near + "?"
-		}
-		return usageError(hint, "there is no flag --%s", missing.GetSpecifiedName())
-	case errors.As(err, &invalid):
-		return usageError("", "--%s: %w", invalid.GetFlag().Name, flagProblem(invalid.GetFlag(), invalid.GetValue(), errors.Unwrap(err)))
-	}
-	return usageError("", "%w", err)
-}
-
-// flagProblem says what is wrong with the value of a flag.
-func flagProblem(f *pflag.Flag, value string, err error) error {
-	if f.Value.Type() == "bool" {
-		return fmt.Errorf("%q is neither true nor false", value)
-	}
-	return err
-}
-
-// nearestFlag returns the flag whose name needs the fewest changes to become name, if these are few.
-func nearestFlag(flags *pflag.FlagSet, name string) string {
-	nearest, least := "", 3
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden {
-			return
-		}
-		d := distance(f.Name, name)
-		if strings.HasPrefix(f.Name, name) {
-			d = min(d, 2)
-		}
-		if d < least {
-			nearest, least = f.Name, d
-		}
-	})
-	return nearest
-}
-
-// distance is Levenshtein's: how many insertions, deletions and replacements of bytes lead from a to b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, diagonal+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -5,12 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/web"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-func newDashboardCommand() *cobra.Command {
+func newDashboard() *cobra.Command {
 	addr := "127.0.0.1:" + web.DefaultPort
 	c := &cobra.Command{
 		Use:   "dashboard",
@@ -20,7 +21,7 @@ host with the same FXFER_HOME. It holds the token: who has it may cancel transfe
 and revoke clients. To replace the token, remove the file web-token there and
 restart the server.`,
 		Example: "  sudo -u fxfer FXFER_HOME=/var/lib/fxfer fxfer dashboard",
-		Args:    exactly(0),
+		Args:    option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			home, err := identity.Home()
 			if err != nil {
@@ -34,6 +35,6 @@ restart the server.`,
 			return nil
 		},
 	}
-	addParsed(c.Flags(), &addr, "web", "port", web.DefaultPort, "of the server, or ADDRESS:PORT, as its --web says", web.ParseAddr)
+	option.Add(c.Flags(), &addr, "web", "port", web.DefaultPort, "of the server, or ADDRESS:PORT, as its --web says", web.ParseAddr)
 	return c
 }

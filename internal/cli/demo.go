@@ -19,6 +19,8 @@ import (
 	"github.com/spf13/cobra"
 	"lukechampine.com/blake3"
 
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -36,7 +38,7 @@ const (
 	tcpShare = 1448.0 / 1538
 )
 
-func newDemoCommand() *cobra.Command {
+func newDemo() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
 		Short: "Show in half a minute what fxfer does, on this machine alone",
@@ -49,9 +51,9 @@ not, it uses the loopback, and says so. The files stay for you to look at.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			code, ran, err := lab.Elevate()
 			if ran {
-				return errors.Join(err, exitWith(code))
+				return errors.Join(err, exit.With(code))
 			}
-			ctx, stop := interruptible(c.Context())
+			ctx, stop := exit.Interruptible(c.Context())
 			defer stop()
 			d := &demo{out: c.OutOrStdout(), why: err}
 			return d.run(ctx)
@@ -188,7 +190,7 @@ func (d *demo) serve(ctx context.Context) (url string, stop func(), err error) {
 }
 
 // send sends the folder and returns the last progress and the summary, which is nil if it was stopped after a time.
-func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*jsonProgress, *jsonSummary, error) {
+func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*transfer.JSONProgress, *transfer.JSONSummary, error) {
 	args := append([]string{"send", "--json"}, flags...)
 	args = append(args, filepath.Join(d.dir, "source"), url+"/"+below)
 	c, start := d.command(ctx, "left", args...)
@@ -199,9 +201,9 @@ func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*j
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the client: %w", err)
 	}
-	progress := new(jsonProgress)
-	var summary *jsonSummary
-	var failed jsonError
+	progress := new(transfer.JSONProgress)
+	var summary *transfer.JSONSummary
+	var failed exit.JSONError
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		var kind struct{ Type string }
@@ -210,7 +212,7 @@ func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*j
 		case "progress":
 			err = json.Unmarshal(lines.Bytes(), progress)
 		case "summary":
-			summary = new(jsonSummary)
+			summary = new(transfer.JSONSummary)
 			err = json.Unmarshal(lines.Bytes(), summary)
 		case "error":
 			err = json.Unmarshal(lines.Bytes(), &failed)

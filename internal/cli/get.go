@@ -5,11 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-func newGetCommand() *cobra.Command {
-	var f transferFlags
+func newGet() *cobra.Command {
+	var f transfer.Flags
 	c := &cobra.Command{
 		Use:   "get URL... DIR",
 		Short: "Get files and folders from a server",
@@ -25,50 +28,50 @@ slash. Rules and settings are explained in "fxfer send --help".`,
   fxfer get fxfer://nas/files/photos backup        backup/photos/...
   fxfer get fxfer://nas/files/photos/ backup       backup/...`,
 		SuggestFor: []string{"pull", "fetch", "download"},
-		Args:       func(c *cobra.Command, args []string) error { return noEmpty(args) },
-		PreRunE:    func(c *cobra.Command, _ []string) error { return f.settle(c) },
+		Args:       func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
+		PreRunE:    func(c *cobra.Command, _ []string) error { return f.Settle(c) },
 		RunE: func(c *cobra.Command, args []string) error {
 			sources, target, err := getArgs(args)
 			if err != nil {
 				return err
 			}
 			for _, u := range sources {
-				if err := checkPin(f.opt.Pin, u); err != nil {
+				if err := option.CheckPin(f.Opt.Pin, u); err != nil {
 					return err
 				}
 			}
-			f.target = sources[0].Redacted()
-			return transfer(c, &f, "received", resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+			f.Target = sources[0].Redacted()
+			return transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
 				return client.Get(ctx, sources, target, call)
 			})
 		},
 	}
 	c.Flags().SortFlags = false
-	f.add(c.Flags(), nil)
-	c.SetUsageFunc(groupedUsage)
-	addSettings(c)
+	f.Add(c.Flags(), nil)
+	c.SetUsageFunc(option.GroupedUsage)
+	option.AddSettings(c)
 	return c
 }
 
 // getArgs reads the arguments of get.
 func getArgs(args []string) (sources []fxfer.URL, target string, err error) {
 	if len(args) < 2 {
-		return nil, "", usageError("for example: fxfer get fxfer://host/share/path .", "get needs a URL and a folder")
+		return nil, "", exit.Usage("for example: fxfer get fxfer://host/share/path .", "get needs a URL and a folder")
 	}
 	target = args[len(args)-1]
 	switch {
 	case fxfer.IsURL(target) && !fxfer.IsURL(args[0]):
-		return nil, "", usageError("to send to a server: fxfer send SRC... URL", "the first argument, %q, is not a fxfer:// URL", args[0])
+		return nil, "", exit.Usage("to send to a server: fxfer send SRC... URL", "the first argument, %q, is not a fxfer:// URL", args[0])
 	case fxfer.IsURL(target):
-		return nil, "", usageError("`.` is the current folder", "the last argument is not a folder of this host but a URL")
+		return nil, "", exit.Usage("`.` is the current folder", "the last argument is not a folder of this host but a URL")
 	case target == "-":
-		return nil, "", usageError("./- is a folder of that name", "get doesn't write to standard output")
+		return nil, "", exit.Usage("./- is a folder of that name", "get doesn't write to standard output")
 	}
 	for _, arg := range args[:len(args)-1] {
 		if !fxfer.IsURL(arg) {
-			return nil, "", usageError("for example: fxfer get fxfer://host/share/path .", "%q is not a fxfer:// URL", arg)
+			return nil, "", exit.Usage("for example: fxfer get fxfer://host/share/path .", "%q is not a fxfer:// URL", arg)
 		}
-		u, err := parseURL(arg, true)
+		u, err := option.ParseURL(arg, true)
 		if err != nil {
 			return nil, "", err
 		}

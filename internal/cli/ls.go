@@ -10,11 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-func newListCommand() *cobra.Command {
+func newList() *cobra.Command {
 	var opt fxfer.Options
 	var asJSON bool
 	c := &cobra.Command{
@@ -23,14 +26,14 @@ func newListCommand() *cobra.Command {
 		Example: `  fxfer ls fxfer://nas                  the shares, with your rights
   fxfer ls fxfer://nas/files/photos     what a folder holds`,
 		SuggestFor: []string{"list", "dir"},
-		Args:       exactly(1),
-		PreRunE:    func(c *cobra.Command, _ []string) error { return applySettings(c) },
+		Args:       option.Exactly(1),
+		PreRunE:    func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) },
 		RunE: func(c *cobra.Command, args []string) error {
-			u, err := parseURL(args[0], false)
+			u, err := option.ParseURL(args[0], false)
 			if err != nil {
 				return err
 			}
-			if err := checkPin(opt.Pin, u); err != nil {
+			if err := option.CheckPin(opt.Pin, u); err != nil {
 				return err
 			}
 			entries, err := list(c.Context(), opt, u)
@@ -43,20 +46,20 @@ func newListCommand() *cobra.Command {
 		},
 	}
 	c.Flags().SortFlags = false
-	addTransport(c.Flags(), &opt)
-	addTrust(c.Flags(), &opt)
+	option.AddTransport(c.Flags(), &opt)
+	option.AddTrust(c.Flags(), &opt)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
-	addSettings(c)
+	option.AddSettings(c)
 	return c
 }
 
 func list(parent context.Context, opt fxfer.Options, u fxfer.URL) ([]fxfer.Entry, error) {
-	ctx, stop := interruptible(parent)
+	ctx, stop := exit.Interruptible(parent)
 	defer stop()
-	if hasTerminal() {
-		opt.Confirm = confirm
+	if term.Present() {
+		opt.Confirm = term.Confirm
 	}
-	entries, err := within(ctx, func() ([]fxfer.Entry, error) {
+	entries, err := exit.Within(ctx, func() ([]fxfer.Entry, error) {
 		client, err := fxfer.NewClient(opt)
 		if err != nil {
 			return nil, err
@@ -64,7 +67,7 @@ func list(parent context.Context, opt fxfer.Options, u fxfer.URL) ([]fxfer.Entry
 		return client.List(ctx, u)
 	})
 	if err != nil && ctx.Err() != nil {
-		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted}
+		err = exit.Interrupted("")
 	}
 	return entries, err
 }
@@ -72,7 +75,7 @@ func list(parent context.Context, opt fxfer.Options, u fxfer.URL) ([]fxfer.Entry
 func printEntries(w io.Writer, entries []fxfer.Entry) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, e := range entries {
-		name := oneLine(e.Path)
+		name := term.OneLine(e.Path)
 		switch e.Kind {
 		case "share":
 			fmt.Fprintf(t, "%s\t%s/\n", e.Rights, name)
@@ -80,7 +83,7 @@ func printEntries(w io.Writer, entries []fxfer.Entry) {
 		case "folder":
 			name += "/"
 		case "symlink":
-			name += " -> " + oneLine(e.Link)
+			name += " -> " + term.OneLine(e.Link)
 		}
 		size := "-"
 		if e.Kind == "file" {
@@ -108,9 +111,9 @@ func printEntriesJSON(w io.Writer, entries []fxfer.Entry, err error) {
 		if e.Kind != "share" {
 			line.ModTime, line.Mode = &e.ModTime, fmt.Sprintf("%04o", e.Mode)
 		}
-		printJSON(w, line)
+		term.JSON(w, line)
 	}
 	if err != nil {
-		printJSON(w, jsonErrorOf(err))
+		term.JSON(w, exit.JSONOf(err))
 	}
 }

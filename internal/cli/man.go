@@ -7,15 +7,17 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/fxfer/fxfer/internal/cli/option"
 )
 
-func newManCommand() *cobra.Command {
+func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
 		Short:  "Write the manual pages",
 		Long:   "Man writes a manual page for each command into the folder DIR, which it makes if missing. SOURCE_DATE_EPOCH sets their date.",
 		Hidden: true,
-		Args:   exactly(1),
+		Args:   option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("write the manual pages: %w", err)

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
-	"sync"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -22,7 +23,7 @@ const (
 	staleAgeText = "14d"
 )
 
-func newPartialCommand() *cobra.Command {
+func newPartial() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "partial",
 		Short: "List and remove what interrupted transfers left",
@@ -46,7 +47,7 @@ func newPartialListCommand() *cobra.Command {
 		Short:   "List partial files below a folder",
 		Long:    "Ls lists the partial files below DIR: how long ago each was last written, how much of\nit is done, its size, and the file that it is to become.",
 		Example: `  fxfer partial ls /srv/files`,
-		Args:    exactly(1),
+		Args:    option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return onTree(c, args[0], func(ctx context.Context, tree *disk.Tree) error {
 				show, finish := showLeftover(c.OutOrStdout(), asJSON, time.Now())
@@ -66,7 +67,7 @@ func newPartialRemoveCommand() *cobra.Command {
 		Short:   "Remove stale partial files below a folder",
 		Long:    "Rm removes the partial files below DIR that were not written for a while, and that no\nrunning transfer holds.",
 		Example: `  fxfer partial rm /srv/files --older-than 36h`,
-		Args:    exactly(1),
+		Args:    option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return onTree(c, args[0], func(ctx context.Context, tree *disk.Tree) error {
 				removed, err := tree.Sweep(ctx, ".", age)
@@ -75,13 +76,13 @@ func newPartialRemoveCommand() *cobra.Command {
 			})
 		},
 	}
-	addParsed(c.Flags(), &age, "older-than", "age", staleAgeText, "only what was last written longer ago, as 14d or 36h", units.ParseTime)
+	option.Add(c.Flags(), &age, "older-than", "age", staleAgeText, "only what was last written longer ago, as 14d or 36h", units.ParseTime)
 	return c
 }
 
 // onTree runs f on the tree below dir until it ends or is interrupted.
 func onTree(c *cobra.Command, dir string, f func(context.Context, *disk.Tree) error) error {
-	ctx, stop := interruptible(c.Context())
+	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
 	tree, err := disk.Open(dir)
 	if err == nil {
@@ -92,7 +93,7 @@ func onTree(c *cobra.Command, dir string, f func(context.Context, *disk.Tree) er
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted}
+		return exit.Interrupted("")
 	}
 	return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
 }
@@ -112,11 +113,11 @@ type jsonPartial struct {
 func showLeftover(out io.Writer, asJSON bool, now time.Time) (show func(disk.Leftover), finish func()) {
 	if asJSON {
 		return func(l disk.Leftover) {
-			line := jsonPartial{"partial", l.Path, rawPath(l.Path), l.Known, nil, l.Done, l.Allocated, l.ModTime}
+			line := jsonPartial{"partial", l.Path, term.RawPath(l.Path), l.Known, nil, l.Done, l.Allocated, l.ModTime}
 			if l.Size >= 0 {
 				line.Bytes = &l.Size
 			}
-			printJSON(out, line)
+			term.JSON(out, line)
 		}, func() {}
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -126,73 +127,6 @@ func showLeftover(out io.Writer, asJSON bool, now time.Time) (show func(disk.Lef
 			size = units.Bytes(l.Size)
 			done = fmt.Sprintf("%d %%", 100*l.Done/max(l.Size, 1))
 		}
-		fmt.Fprintf(t, "%8s ago\t%5s\t%9s\t%s\n", units.Age(now.Sub(l.ModTime)), done, size, oneLine(l.Path))
+		fmt.Fprintf(t, "%8s ago\t%5s\t%9s\t%s\n", units.Age(now.Sub(l.ModTime)), done, size, term.OneLine(l.Path))
 	}, func() { _ = t.Flush() }
-}
-
-// parsePartialAge is units.ParseTime, or zero for none.
-func parsePartialAge(s string) (time.Duration, error) {
-	if s == "none" {
-		return 0, nil
-	}
-	d, err := units.ParseTime(s)
-	if err == nil && d < time.Hour {
-		err = fmt.Errorf("%q is less than an hour: clients that try again would find nothing to go on from", s)
-	}
-	return d, err
-}
-
-// sweepEvery is how often a server looks for stale partial files.
-const sweepEvery = 24 * time.Hour
-
-// sweeper removes stale partial files from shares, now and then.
-type sweeper struct {
-	mu     sync.Mutex
-	shares []fxfer.Share
-	age    time.Duration // 0: never
-}
-
-func (w *sweeper) set(shares []fxfer.Share, age time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.shares, w.age = shares, age
-}
-
-// run sweeps until ctx ends.
-func (w *sweeper) run(ctx context.Context, log *slog.Logger) {
-	ticker := time.NewTicker(sweepEvery)
-	defer ticker.Stop()
-	for {
-		w.mu.Lock()
-		shares, age := w.shares, w.age
-		w.mu.Unlock()
-		for _, s := range shares {
-			if age == 0 {
-				break
-			}
-			removed, err := sweepShare(ctx, s.Dir, age)
-			switch {
-			case ctx.Err() != nil:
-				return
-			case err != nil:
-				log.Warn("stale partial files", "share", s.Name, "removed", removed, "error", err)
-			case removed > 0:
-				log.Info("stale partial files", "share", s.Name, "removed", removed)
-			}
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func sweepShare(ctx context.Context, dir string, age time.Duration) (removed int, err error) {
-	tree, err := disk.Open(dir)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = tree.Close() }()
-	return tree.Sweep(ctx, ".", age)
 }

@@ -8,11 +8,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-func newSendCommand() *cobra.Command {
-	var f transferFlags
+func newSend() *cobra.Command {
+	var f transfer.Flags
 	c := &cobra.Command{
 		Use:   "send SRC... URL",
 		Short: "Send files and folders to a server",
@@ -33,7 +37,7 @@ the one before: hard links, that take no space. It appears when it is complete,
 and the link "latest" leads to the newest. One that was interrupted goes on. With
 --allow-failed it also appears if a few entries can't be read, without these.
 
-` + settingsHelp,
+` + option.SettingsHelp,
 		Example: `  fxfer send dvd.iso fxfer://nas/files             files/dvd.iso
   fxfer send dvd.iso fxfer://nas/files/film.iso    files/film.iso
   fxfer send photos fxfer://nas/files              files/photos/...
@@ -42,44 +46,44 @@ and the link "latest" leads to the newest. One that was interrupted goes on. Wit
   fxfer send --snapshot /etc/ fxfer://nas/files/etc     files/etc/2026-11-20T020000Z/...
   pg_dump shop | fxfer send - fxfer://nas/files/shop.sql`,
 		SuggestFor: []string{"put", "push", "upload", "copy", "cp"},
-		Args:       func(c *cobra.Command, args []string) error { return noEmpty(args) },
-		PreRunE:    func(c *cobra.Command, _ []string) error { return f.settle(c) },
+		Args:       func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
+		PreRunE:    func(c *cobra.Command, _ []string) error { return f.Settle(c) },
 		RunE: func(c *cobra.Command, args []string) error {
 			sources, target, err := sendArgs(args)
 			if err != nil {
 				return err
 			}
-			if err := checkPin(f.opt.Pin, target); err != nil {
+			if err := option.CheckPin(f.Opt.Pin, target); err != nil {
 				return err
 			}
-			f.target = target.Redacted()
+			f.Target = target.Redacted()
 			if sources[0] == "-" {
-				if f.list != "" {
-					return usageError("leave --files-from out", "standard input is sent whole: there is nothing to select")
+				if f.List != "" {
+					return exit.Usage("leave --files-from out", "standard input is sent whole: there is nothing to select")
 				}
 				return sendStream(c, &f, target)
 			}
-			done, err := f.openList(c.InOrStdin())
+			done, err := f.OpenList(c.InOrStdin())
 			if err != nil {
 				return err
 			}
 			defer done()
-			return transfer(c, &f, "sent", resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+			return transfer.Run(c, &f, "sent", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
 				return client.Send(ctx, sources, target, call)
 			})
 		},
 	}
 	c.Flags().SortFlags = false
-	f.add(c.Flags(), f.addList)
-	c.SetUsageFunc(groupedUsage)
-	addSettings(c)
+	f.Add(c.Flags(), f.AddList)
+	c.SetUsageFunc(option.GroupedUsage)
+	option.AddSettings(c)
 	return c
 }
 
 // sendArgs reads the arguments of send. The source "-" comes alone and with a URL that names a file.
 func sendArgs(args []string) (sources []string, target fxfer.URL, err error) {
 	if len(args) < 2 {
-		return nil, target, usageError("for example: fxfer send FILE fxfer://host/share", "send needs a source and a URL")
+		return nil, target, exit.Usage("for example: fxfer send FILE fxfer://host/share", "send needs a source and a URL")
 	}
 	sources, last := args[:len(args)-1], args[len(args)-1]
 	if !fxfer.IsURL(last) {
@@ -87,30 +91,30 @@ func sendArgs(args []string) (sources []string, target fxfer.URL, err error) {
 		if fxfer.IsURL(sources[0]) {
 			hint = "to fetch from a server: fxfer get URL... DIR"
 		}
-		return nil, target, usageError(hint, "the last argument, %q, is not a fxfer:// URL", last)
+		return nil, target, exit.Usage(hint, "the last argument, %q, is not a fxfer:// URL", last)
 	}
-	if target, err = parseURL(last, true); err != nil {
+	if target, err = option.ParseURL(last, true); err != nil {
 		return nil, target, err
 	}
 	for _, s := range sources {
 		switch {
 		case fxfer.IsURL(s):
-			return nil, target, usageError("get it first, then send it", "the source is a URL, too: fxfer doesn't copy from server to server")
+			return nil, target, exit.Usage("get it first, then send it", "the source is a URL, too: fxfer doesn't copy from server to server")
 		case s == "-" && len(sources) > 1:
-			return nil, target, usageError("./- is a file of that name", "standard input can't be sent together with other sources")
+			return nil, target, exit.Usage("./- is a file of that name", "standard input can't be sent together with other sources")
 		case s == "-" && (target.Path == "" || target.TrailingSlash):
-			return nil, target, usageError("for example: "+strings.TrimSuffix(target.Redacted(), "/")+"/dump.sql", "standard input needs a file name in the URL")
+			return nil, target, exit.Usage("for example: "+strings.TrimSuffix(target.Redacted(), "/")+"/dump.sql", "standard input needs a file name in the URL")
 		}
 	}
 	return sources, target, nil
 }
 
-func sendStream(c *cobra.Command, f *transferFlags, target fxfer.URL) error {
+func sendStream(c *cobra.Command, f *transfer.Flags, target fxfer.URL) error {
 	in := c.InOrStdin()
-	if w, ok := in.(io.Writer); ok && isTerminal(w) {
-		return usageError("for example: pg_dump shop | fxfer send - URL", "standard input is the terminal")
+	if w, ok := in.(io.Writer); ok && term.IsTerminal(w) {
+		return exit.Usage("for example: pg_dump shop | fxfer send - URL", "standard input is the terminal")
 	}
-	return transfer(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+	return transfer.Run(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
 		return client.SendStream(ctx, pipeReader{ctx, in}, target, call)
 	})
 }

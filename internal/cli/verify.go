@@ -4,14 +4,19 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-func newVerifyCommand() *cobra.Command {
+func newVerify() *cobra.Command {
 	var opt fxfer.Options
 	var against, snapshot string
 	var asJSON bool
@@ -30,35 +35,35 @@ was, the exit code is 6. It also lists what failed then, and is lacking.`,
   fxfer verify fxfer://nas/files/photos --against photos.b3
   fxfer verify fxfer://nas/files/etc --snapshot 2026-11-20T020000Z`,
 		SuggestFor: []string{"check", "compare", "diff"},
-		Args:       exactly(1),
-		PreRunE:    func(c *cobra.Command, _ []string) error { return applySettings(c) },
+		Args:       option.Exactly(1),
+		PreRunE:    func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) },
 		RunE: func(c *cobra.Command, args []string) error {
-			u, err := parseURL(args[0], true)
+			u, err := option.ParseURL(args[0], true)
 			if err != nil {
 				return err
 			}
-			if err := checkPin(opt.Pin, u); err != nil {
+			if err := option.CheckPin(opt.Pin, u); err != nil {
 				return err
 			}
 			switch {
 			case snapshot != "" && against != "":
-				return usageError("leave one of the two out", "--snapshot compares with what the server noted, --against with what is here")
+				return exit.Usage("leave one of the two out", "--snapshot compares with what the server noted, --against with what is here")
 			case snapshot != "":
 				return scrub(c, opt, u, snapshot, newVerdicts(asJSON, c.OutOrStdout(), c.ErrOrStderr()))
 			}
 			if against == "" {
-				return usageError("for example: --against FOLDER", "--against is missing: what is %s to be compared with?", u.Redacted())
+				return exit.Usage("for example: --against FOLDER", "--against is missing: what is %s to be compared with?", u.Redacted())
 			}
 			return verify(c, opt, u, against, newVerdicts(asJSON, c.OutOrStdout(), c.ErrOrStderr()))
 		},
 	}
 	c.Flags().SortFlags = false
-	addParsed(c.Flags(), &against, "against", "path", "", "folder, or file of digests, to compare with", parseFile)
-	addTransport(c.Flags(), &opt)
-	addParsed(c.Flags(), &snapshot, "snapshot", "time", "", "of the snapshots there, to compare with what was noted", parseSnapshotName)
-	addTrust(c.Flags(), &opt)
+	option.Add(c.Flags(), &against, "against", "path", "", "folder, or file of digests, to compare with", option.ParseFile)
+	option.AddTransport(c.Flags(), &opt)
+	option.Add(c.Flags(), &snapshot, "snapshot", "time", "", "of the snapshots there, to compare with what was noted", transfer.ParseSnapshotName)
+	option.AddTrust(c.Flags(), &opt)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
-	addSettings(c)
+	option.AddSettings(c)
 	return c
 }
 
@@ -75,12 +80,12 @@ func scrub(c *cobra.Command, opt fxfer.Options, u fxfer.URL, snapshot string, sh
 }
 
 func compare(c *cobra.Command, opt fxfer.Options, show verdicts, do func(context.Context, *fxfer.Client) (*fxfer.Comparison, error)) error {
-	ctx, stop := interruptible(c.Context())
+	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
-	if hasTerminal() {
-		opt.Confirm = confirm
+	if term.Present() {
+		opt.Confirm = term.Confirm
 	}
-	sum, err := within(ctx, func() (*fxfer.Comparison, error) {
+	sum, err := exit.Within(ctx, func() (*fxfer.Comparison, error) {
 		client, err := fxfer.NewClient(opt)
 		if err != nil {
 			return nil, err
@@ -88,7 +93,7 @@ func compare(c *cobra.Command, opt fxfer.Options, show verdicts, do func(context
 		return do(ctx, client)
 	})
 	if err != nil && ctx.Err() != nil {
-		err = &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errInterrupted}
+		err = exit.Interrupted("")
 	}
 	show.finish(sum, err)
 	return err
@@ -105,37 +110,40 @@ func newVerdicts(asJSON bool, out, errs io.Writer) verdicts {
 	if asJSON {
 		return jsonVerdicts{out}
 	}
-	return &plainVerdicts{plainLines{people: people{out: out, errs: errs}}}
+	return &plainVerdicts{out: out, errs: errs}
 }
 
 // plainVerdicts shows a line for each difference.
-type plainVerdicts struct{ lines plainLines }
+type plainVerdicts struct {
+	out, errs io.Writer
+	last      time.Duration // when progress was shown last
+}
 
 func (v *plainVerdicts) progress(p fxfer.Progress) {
-	if p.Elapsed-v.lines.last < plainEvery {
+	if p.Elapsed-v.last < transfer.PlainEvery {
 		return
 	}
-	v.lines.last = p.Elapsed
-	v.lines.notice(fmt.Sprintf("%s files, %s compared, %s", units.Grouped(p.FilesDone), units.Bytes(p.BytesDone), units.Rate(p.Goodput)))
+	v.last = p.Elapsed
+	fmt.Fprintf(v.errs, "fxfer: %s files, %s compared, %s\n", units.Grouped(p.FilesDone), units.Bytes(p.BytesDone), units.Rate(p.Goodput))
 }
 
 func (v *plainVerdicts) difference(d fxfer.Difference) {
-	fmt.Fprintf(v.lines.out, "%-10s  %s\n", d.Finding, pathAnd(d.Path, d.Detail))
+	fmt.Fprintf(v.out, "%-10s  %s\n", d.Finding, term.PathAnd(d.Path, d.Detail))
 }
 
 func (v *plainVerdicts) finish(s *fxfer.Comparison, err error) {
 	if s == nil || err != nil && fxfer.KindOf(err) != fxfer.KindPartial && fxfer.KindOf(err) != fxfer.KindIntegrity {
 		return
 	}
-	fmt.Fprintf(v.lines.out, "verified    %s, %s in %s: %s the same", units.Count(s.Files, "file", "files"), units.Bytes(s.Bytes), units.Time(s.Duration), units.Grouped(s.Same))
+	fmt.Fprintf(v.out, "verified    %s, %s in %s: %s the same", units.Count(s.Files, "file", "files"), units.Bytes(s.Bytes), units.Time(s.Duration), units.Grouped(s.Same))
 	for _, part := range []string{
-		nonzero(s.Lacking, "%d lacking from the beginning"), nonzero(s.Missing, "%d missing"), nonzero(s.Extra, "%d extra"), nonzero(s.Different, "%d different"), nonzero(s.Unreadable, "%d unreadable"),
+		term.Nonzero(s.Lacking, "%d lacking from the beginning"), term.Nonzero(s.Missing, "%d missing"), term.Nonzero(s.Extra, "%d extra"), term.Nonzero(s.Different, "%d different"), term.Nonzero(s.Unreadable, "%d unreadable"),
 	} {
 		if part != "" {
-			fmt.Fprint(v.lines.out, ", "+part)
+			fmt.Fprint(v.out, ", "+part)
 		}
 	}
-	fmt.Fprintln(v.lines.out)
+	fmt.Fprintln(v.out)
 }
 
 // jsonVerdicts shows an object a line.
@@ -166,14 +174,14 @@ type jsonComparison struct {
 func (v jsonVerdicts) progress(fxfer.Progress) {}
 
 func (v jsonVerdicts) difference(d fxfer.Difference) {
-	printJSON(v.out, jsonDifference{"difference", d.Path, rawPath(d.Path), d.Finding, d.Detail})
+	term.JSON(v.out, jsonDifference{"difference", d.Path, term.RawPath(d.Path), d.Finding, d.Detail})
 }
 
 func (v jsonVerdicts) finish(s *fxfer.Comparison, err error) {
 	if s != nil {
-		printJSON(v.out, jsonComparison{"summary", s.Server, s.Duration.Seconds(), s.Files, s.Bytes, s.Same, s.Missing, s.Extra, s.Different, s.Unreadable, s.Lacking})
+		term.JSON(v.out, jsonComparison{"summary", s.Server, s.Duration.Seconds(), s.Files, s.Bytes, s.Same, s.Missing, s.Extra, s.Different, s.Unreadable, s.Lacking})
 	}
 	if err != nil {
-		printJSON(v.out, jsonErrorOf(err))
+		term.JSON(v.out, exit.JSONOf(err))
 	}
 }

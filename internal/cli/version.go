@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/cli/option"
 )
 
 // release is the version of a build for others, set by the linker.
@@ -28,11 +30,11 @@ func version() string {
 	return fmt.Sprintf("%s %s %s/%s", cmp.Or(release, name), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-func newVersionCommand() *cobra.Command {
+func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  exactly(0),
+		Args:  option.Exactly(0),
 		Run:   func(c *cobra.Command, _ []string) { fmt.Fprintln(c.OutOrStdout(), "fxfer", version()) },
 	}
 }

@@ -145,7 +145,7 @@ func TestRetry(t *testing.T) {
 		return s, cancel, done
 	}
 	first, cancel, done := start("127.0.0.1:0")
-	text, err := first.Invite("127.0.0.1")
+	text, err := first.Invite(server.InviteOptions{Host: "127.0.0.1"})
 	require.NoError(t, err)
 	u, err := session.ParseURL(text)
 	require.NoError(t, err)

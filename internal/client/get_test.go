@@ -13,7 +13,6 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // writeFunc is an io.Writer.
@@ -23,7 +22,6 @@ func (f writeFunc) Write(p []byte) (int, error) { return f(p) }
 
 // TestGetTo: one file goes to a writer, whole and checked, and nothing stays on the disk.
 func TestGetTo(t *testing.T) {
-	defer goleak.VerifyNone(t)
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
 	t.Setenv("TMP", temporary) // of Windows

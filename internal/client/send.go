@@ -109,7 +109,6 @@ func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader
 	if err != nil {
 		return nil, err
 	}
-	session.AssumePath(coder, control)
 	return session.NewSender(control, r, p.source, transfer.SenderOptions{
 		Speculate: s.fresh, Streams: s.first, Prune: s.hello.Target.Delete, Coder: coder, Clock: s.clock,
 		Event: s.tracker.Event, WalkFailed: s.tracker.WalkFailed,

@@ -95,7 +95,7 @@ func (s *transferSession) measure() {
 	if s.intent.sends() { // otherwise the server observes the limit
 		limit = s.throttle
 	}
-	s.set = session.NewStreamSet(nil, limit.pacer.Flow(&limit.limit))
+	s.set = session.NewStreamSet(nil, limit.pacer.NewQueue(&limit.limit))
 	s.clock = transfer.NewClock()
 	s.measured = session.NewTelemetry(s.clock, s.set, s.written, thisHost(s.client.opt.SockBuf))
 }

@@ -36,12 +36,18 @@ func serveWith(t *testing.T, opt server.Options, rights identity.Rights) *site {
 
 func (s *site) invited(t *testing.T) session.URL {
 	t.Helper()
-	return sessiontest.Invited(t, s.Server)
+	text, err := s.Invite(server.InviteOptions{Host: "127.0.0.1"})
+	require.NoError(t, err)
+	u, err := session.ParseURL(text)
+	require.NoError(t, err)
+	return u
 }
 
 func (s *site) plain(t *testing.T, path string) session.URL {
 	t.Helper()
-	return sessiontest.Plain(t, s.Server, path)
+	u := s.invited(t)
+	u.Token, u.Pin, u.Path = "", "", path
+	return u
 }
 
 func newClient(t *testing.T, home string, opt Options) *Client {

@@ -16,7 +16,7 @@ func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const step = 32 << 10
 		limit := NewThrottle(80_000) // 10 kB/s: a step takes more than 3 s
-		flow := limit.pacer.Flow(&limit.limit)
+		flow := limit.pacer.NewQueue(&limit.limit)
 		ctx, cancel := context.WithCancel(t.Context())
 		var written atomic.Int64
 		var streams sync.WaitGroup

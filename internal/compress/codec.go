@@ -1,8 +1,9 @@
-// Package compress codes blocks with zstd (RFC 8878) and decides where that pays.
+// Package compress encodes blocks with zstd (RFC 8878) and decides when that pays off.
 //
-// Encode and Decode work in place, so a data stream needs no second buffer, and share their memory among all streams of the process:
-// it follows the number of cores, never the number of streams or sessions. A coded block is one zstd frame that names the block's
-// length; it has no dictionary and no checksum, since the block's digest covers what it decodes to.
+// Encode and Decode work in place, so a data stream needs no second buffer. All streams of the
+// process share their memory, which grows with the number of cores and not with the number of
+// streams. An encoded block is one zstd frame with the block's length. It has no dictionary, and no
+// checksum: the block's digest covers the decoded data.
 package compress
 
 import (
@@ -16,41 +17,46 @@ import (
 )
 
 const (
-	// MaxBlock is the longest block in bytes, and the window of the encoder.
+	// MaxBlock is the length of the longest block and the encoder's window, in bytes.
 	MaxBlock = 1 << 20
 
-	// minBlock is the shortest block worth a frame, in bytes.
+	// minBlock is the length of the shortest block that is worth a frame, in bytes.
 	minBlock = 128
-	// maxWorkers bounds the blocks being encoded at once, and those being decoded, and with them the memory: some 3 MiB for each
-	// encoded and 1.3 MiB for each decoded.
+	// maxWorkers limits how many blocks are encoded at the same time, and how many are decoded.
+	// That limits the memory: an encoder takes about 3 MiB, a decoder 1.3 MiB.
 	maxWorkers = 6
 
-	// A block longer than probeFrom bytes is coded only if samples of it shrink.
+	// A block of more than probeFrom bytes is encoded only if samples of it shrink.
 	probeFrom = 8 << 10
-	// Samples are of sample bytes each, spread evenly: one for each probeEvery bytes of a block within these bounds. In fewer the counts
-	// of random bytes differ so much that the encoder tries hard.
+	// A sample has so many bytes, and there is one for each probeEvery bytes of a block, within
+	// these limits. With fewer samples, random bytes look compressible, and the encoder wastes time
+	// on them.
 	sample                 = 1 << 10
 	probeEvery             = 32 << 10
 	minSamples, maxSamples = 4, 8
 
-	// minStretch is the number of decoded bytes for each zstd block that a frame may have beyond the first. Every zstd block can
-	// make the decoder build its tables anew, which takes microseconds and costs a hostile peer a few bytes.
+	// minStretch is how many bytes each zstd block of a frame must decode to on average, after the
+	// first one. Every zstd block can make the decoder build new tables. That takes microseconds
+	// and costs a hostile peer only a few bytes.
 	minStretch = 1 << 10
-	// zstdBlockHeader is the length of Block_Header (RFC 8878, 3.1.1.2), and rle the Block_Type whose content is one byte.
+	// zstdBlockHeader is the length of Block_Header (RFC 8878, 3.1.1.2). rle is the Block_Type with
+	// one byte of content.
 	zstdBlockHeader, rle = 3, 1
 )
 
-// worth reports whether n bytes instead of size are worth the decoding: a tenth less.
+// worth reports whether n bytes instead of size are worth the decoding: at least a tenth less.
 func worth(n, size int) bool {
 	return n <= size-size/10
 }
 
-// promising is the same of the samples, which lack the repetitions that are farther apart than they are long: a sixteenth less.
+// promising reports whether samples shrink enough: at least a sixteenth less. They cannot show
+// repetitions that are farther apart than a sample is long.
 func promising(n, size int) bool {
 	return n <= size-size/16
 }
 
-// workers lends T to as many goroutines as there are cores, but not more than maxWorkers. Idle ones are the garbage collector's.
+// workers lends a T to as many goroutines as there are cores, but at most to maxWorkers. The
+// garbage collector may free idle ones.
 type workers[T any] struct {
 	slots chan struct{}
 	idle  sync.Pool
@@ -78,7 +84,7 @@ var (
 	decoders = newWorkers(newDecoder)
 )
 
-// encoder is what it takes to encode one block.
+// encoder encodes one block at a time.
 type encoder struct {
 	zstd    *zstd.Encoder
 	out     []byte // empty; room for any frame
@@ -86,23 +92,26 @@ type encoder struct {
 }
 
 func newEncoder() *encoder {
-	// The fastest level: on text it was seen to encode 290 MB/s a core to a ratio of 4.5, the next ones 210 MB/s to 4.85 and 140 MB/s
-	// to 5.2. Two cores fill 1 Gbit/s with the first, 700 and 440 Mbit/s with the others. Literals are entropy-coded even where
-	// nothing repeats, as in base64.
+	// On text, the fastest level encoded 290 MB/s per core with a ratio of 4.5, the next levels 210
+	// MB/s with 4.85 and 140 MB/s with 5.2. With two cores, the first fills 1 Gbit/s, the others
+	// 700 and 440 Mbit/s. Literals are entropy-coded even if nothing repeats: that shrinks base64.
 	z, err := zstd.NewWriter(nil,
 		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithAllLitEntropyCompression(true), zstd.WithWindowSize(MaxBlock),
 		zstd.WithSingleSegment(true), zstd.WithEncoderCRC(false), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
 	if err != nil {
-		panic("compress: " + err.Error()) // only of options out of range
+		panic("compress: " + err.Error()) // an option is out of range
 	}
 	return &encoder{zstd: z, out: make([]byte, 0, z.MaxEncodedSize(MaxBlock))}
 }
 
-// Encode replaces block's first n bytes by its coded form, and the rest has no meaning any more. Where that would not save a tenth, n is
-// 0 and block is untouched: it should travel as it is. What doesn't shrink is recognised by samples, in some 10 µs for 1 MiB. A block of
-// more than MaxBlock bytes is not coded. Spent is the time it took, without that for which it waited for a core: for Meter.Block.
+// Encode replaces the first n bytes of block by its encoded form; the rest of block is then
+// garbage. If that would not save a tenth, n is 0 and block is unchanged: send it as it is. Samples
+// recognise incompressible data in about 10 µs per MiB. A block of more than MaxBlock bytes is not
+// encoded.
 //
-// Encode may be called concurrently.
+// spent is the time that encoding took, for Meter.Block. It does not count waiting for a core.
+//
+// Encode is safe for concurrent use.
 func Encode(block []byte) (n int, spent time.Duration) {
 	if len(block) < minBlock || len(block) > MaxBlock {
 		return 0, 0
@@ -132,31 +141,34 @@ func (e *encoder) probe(block []byte) bool {
 	return promising(len(e.zstd.EncodeAll(samples, e.out)), len(samples))
 }
 
-// decoder is what it takes to decode one block.
+// decoder decodes one block at a time.
 type decoder struct {
 	zstd  *zstd.Decoder
 	coded [MaxBlock]byte
 }
 
 func newDecoder() *decoder {
-	// The frame is decoded into the block, which is the window as well; the limits hold even if the checks before it did not.
+	// The frame is decoded into the block, which is also the window. These limits hold even if the
+	// checks in Decode miss something.
 	z, err := zstd.NewReader(nil,
 		zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true),
 		zstd.WithDecoderMaxMemory(MaxBlock), zstd.WithDecoderMaxWindow(MaxBlock))
 	if err != nil {
-		panic("compress: " + err.Error()) // only of options out of range
+		panic("compress: " + err.Error()) // an option is out of range
 	}
 	return &decoder{zstd: z}
 }
 
-// Decode replaces the coded form in block's first n bytes by the whole block, whose length is len(block). What would decode to more or
-// less, or isn't shorter than the block, or is anything but one frame of the kind that Encode makes is an error, and block's content is
-// then undefined. The memory it uses is bounded by MaxBlock and the time by len(block), whatever the coded form says.
+// Decode replaces the encoded form in the first n bytes of block by the decoded data, which must
+// fill block. Anything else than one frame as Encode makes it is an error: also a frame that
+// decodes to another length, or that is not shorter than the block. After an error the content of
+// block is undefined. Memory is limited by MaxBlock and time by len(block), whatever the frame
+// says.
 //
-// Decode may be called concurrently.
+// Decode is safe for concurrent use.
 func Decode(block []byte, n int) error {
 	if len(block) > MaxBlock || n <= 0 || n >= len(block) {
-		return fmt.Errorf("compress: %d bytes for a block of %d", n, len(block))
+		return fmt.Errorf("compress: frame of %d bytes for a block of %d", n, len(block))
 	}
 	if err := checkFrame(block[:n], len(block)); err != nil {
 		return fmt.Errorf("compress: %w", err)
@@ -174,8 +186,8 @@ func Decode(block []byte, n int) error {
 	return nil
 }
 
-// checkFrame checks, without decoding, that coded is one whole frame that promises size bytes, needs no memory but those, and has no
-// more zstd blocks than an honest encoder makes.
+// checkFrame checks without decoding that coded is one complete frame that promises size bytes,
+// needs no other memory, and has no more zstd blocks than an honest encoder makes.
 func checkFrame(coded []byte, size int) error {
 	var h zstd.Header
 	if err := h.Decode(coded); err != nil {
@@ -183,16 +195,16 @@ func checkFrame(coded []byte, size int) error {
 	}
 	switch {
 	case h.Skippable:
-		return errors.New("skippable frame")
+		return errors.New("the frame is skippable")
 	case !h.SingleSegment || h.DictionaryID != 0 || h.HasCheckSum:
-		return errors.New("frame with a window, a dictionary or a checksum of its own")
+		return errors.New("the frame has a window, a dictionary or a checksum")
 	case h.FrameContentSize != uint64(size):
-		return fmt.Errorf("frame of %d bytes for a block of %d", h.FrameContentSize, size)
+		return fmt.Errorf("the frame holds %d bytes, the block %d", h.FrameContentSize, size)
 	}
 	rest := coded[h.HeaderSize:]
 	for range 1 + size/minStretch {
 		if len(rest) < zstdBlockHeader {
-			return errors.New("frame is cut off")
+			return errors.New("the frame is cut off")
 		}
 		header := int(rest[0]) | int(rest[1])<<8 | int(rest[2])<<16
 		last, kind, length := header&1 != 0, header>>1&3, header>>3
@@ -201,7 +213,7 @@ func checkFrame(coded []byte, size int) error {
 		}
 		rest = rest[zstdBlockHeader:]
 		if length > len(rest) {
-			return errors.New("frame is cut off")
+			return errors.New("the frame is cut off")
 		}
 		if rest = rest[length:]; !last {
 			continue
@@ -211,5 +223,5 @@ func checkFrame(coded []byte, size int) error {
 		}
 		return nil
 	}
-	return errors.New("frame of too many zstd blocks")
+	return errors.New("the frame has too many zstd blocks")
 }

@@ -45,7 +45,7 @@ func prose(seed uint64, length int) []byte {
 	return []byte(b.String()[:length])
 }
 
-// whole encodes a block and returns its coded form, or nil.
+// whole returns the encoded form of a block, nil if it is not encoded.
 func whole(block []byte) []byte {
 	b := bytes.Clone(block)
 	n, _ := Encode(b)
@@ -55,7 +55,7 @@ func whole(block []byte) []byte {
 	return b[:n]
 }
 
-// decode decodes a coded form in a buffer of its own.
+// decode decodes in a buffer of its own.
 func decode(coded []byte, length int) ([]byte, error) {
 	block := make([]byte, max(length, len(coded)))
 	copy(block, coded)
@@ -99,7 +99,7 @@ func TestEncodeCodesWhatShrinks(t *testing.T) {
 	tests := []struct {
 		name string
 		data func(length int) []byte
-		from int // the least length that is coded
+		from int // the least length that is encoded
 		most float64
 	}{
 		{"prose", func(n int) []byte { return prose(1, n) }, 1 << 10, 0.75},
@@ -203,7 +203,7 @@ func TestDecodeRefuses(t *testing.T) {
 	_, err = decode(good, MaxBlock+1)
 	require.Error(t, err)
 
-	// A peer that goes on with it gains nothing: the decoder still works and no garbage piles up.
+	// A peer gains nothing by sending more of it: the decoder still works, and no garbage piles up.
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	block := make([]byte, length)
@@ -258,7 +258,7 @@ func TestAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestMemory holds as many encoders and decoders as there can be, warm, and weighs them.
+// TestMemory measures the memory of all encoders and decoders after they have been used.
 func TestMemory(t *testing.T) {
 	text := prose(10, MaxBlock)
 	coded := whole(text)
@@ -266,7 +266,7 @@ func TestMemory(t *testing.T) {
 	held := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
-		runtime.GC() // of what the pools dropped at the first one
+		runtime.GC() // pools drop their content at the second collection
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
@@ -292,7 +292,8 @@ func TestMemory(t *testing.T) {
 	runtime.KeepAlive(ds)
 }
 
-// FuzzDecode holds what comes of anything against a decoder without bounds: the same bytes, as many as declared, or an error.
+// FuzzDecode compares Decode with a decoder without limits: it gives the same bytes, in the
+// declared number, or an error.
 func FuzzDecode(f *testing.F) {
 	for _, block := range [][]byte{prose(11, 1<<10), prose(12, 5<<10), make([]byte, 300)} {
 		f.Add(whole(block), len(block))

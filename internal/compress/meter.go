@@ -10,92 +10,103 @@ import (
 const Interval = 100 * time.Millisecond
 
 const (
-	// assumedSpeed is what a core is taken to encode, in bytes/s, until it was measured.
+	// assumedSpeed is how fast a core encodes, in bytes/s, until it has been measured.
 	assumedSpeed = 200e6
-	// headroom is how many times the path's rate the cores at hand must encode before it is tried. Less would be eaten by the other work
-	// that more goodput brings.
+	// headroom is how many times the path's rate the idle cores must be able to encode before
+	// compression is tried. With less, the other work that more goodput brings would use it up.
 	headroom = 2
-	// gain is how many times the goodput without compression it must reach to be kept.
+	// gain is how many times the goodput without compression it must reach to stay on.
 	gain = 1.2
 
-	// The path is the limiter if streams spend at least this share of their time blocked in Write, and is not below the other one.
+	// The path is the limiter if streams are blocked in Write for at least blockedShare of the
+	// time. It is not the limiter if they are blocked for less than idleShare.
 	blockedShare, idleShare = 0.5, 0.3
-	// The CPU is the limiter if the encoders, or all cores, are busy for at least this share of the time.
+	// The CPU is the limiter if the encoders, or all cores, are busy for at least so much of the
+	// time.
 	busyEncoders, busyCores = 0.7, 0.85
-	// cpuTicks is how many times in a row that must be seen.
+	// cpuTicks is how many times in a row the CPU must be the limiter.
 	cpuTicks = 2
 
-	// A rate that grows by more than this factor from tick to tick is still in slow start and says nothing of the path.
+	// A rate that grows by more than this factor from tick to tick is in slow start and says
+	// nothing about the path.
 	steadyGrowth = 1.5
-	// poorRatio is the ratio of coded to raw bytes above which encoding does too little to be judged, or to cost anything.
+	// poorRatio is a ratio of encoded to raw bytes. Above it, encoding changes too little to be
+	// judged, and costs nearly nothing.
 	poorRatio = 0.8
 
-	// settleOff and settleOn are how long a mode must last before its goodput is judged: buffers hold what was coded otherwise.
+	// A mode must last for settleOff or settleOn before its goodput is judged: until then, buffers
+	// hold blocks of the other mode.
 	settleOff, settleOn = 500 * time.Millisecond, 2 * time.Second
-	// What a comparison found holds for firstPause, the next one for twice that, and so on up to lastPause.
+	// The result of a comparison holds for firstPause, the next one for twice that, up to
+	// lastPause.
 	firstPause, lastPause = 10 * time.Second, 160 * time.Second
 	// memory is the time constant of averages.
 	memory = 500 * time.Millisecond
 )
 
-// Path is what was seen of a session's streams since the Tick before. All of it counts what is under way as well: a Write that has not
-// returned is blocked, and what the kernel has sent of it was sent.
+// Path describes a session's streams since the previous Tick. It includes what is still under way:
+// a Write that has not returned counts as blocked, and what the kernel has sent of it as sent.
 type Path struct {
-	// Rate is what the streams together deliver, in bytes/s as they travel: as the peer's kernel acknowledged them, where that is known,
-	// else as Write took them. 0 where nothing is known.
+	// Rate is what all streams deliver together, in encoded bytes/s: what the peer's kernel
+	// acknowledged if that is known, otherwise what Write accepted. 0 is unknown.
 	Rate float64
-	// Blocked is the share of time, 0 to 1, that streams spent in Write. Where it is known that the peer's window was closed, and not
-	// the network slow, that time should be left out.
+	// Blocked is the share of time that streams spent in Write, 0 to 1. The caller leaves out time
+	// in which the peer's window was closed, if it knows it: then the network was not slow.
 	Blocked float64
-	// CPU is the share, 0 to 1, of all cores that are busy: at least those that this process keeps busy.
+	// CPU is the share of all cores that are busy, 0 to 1: at least what this process uses.
 	CPU float64
 }
 
-// Meter decides whether to compress: only where the path is the limiter, and encoding clearly isn't. It starts off. It turns on as soon as
-// the streams wait for a path that the idle cores can encode for with ease. It turns off when the cores become the limiter, or goodput
-// is no better for it, and then looks whether it was better without; the outcome of that comparison holds for 10 s at first, for longer each
-// time. Data that doesn't shrink doesn't turn it off, since recognising it costs next to nothing.
+// Meter decides whether to compress: only if the path is the limiter and encoding clearly is not.
 //
-// Its methods may be called concurrently. It reads no clock.
+// It begins switched off. It switches on when the streams wait for a path for which the idle cores
+// can easily encode. It switches off when the cores become the limiter, or when goodput is not
+// better than before. Then it measures the goodput without compression. The result of that
+// comparison holds for 10 s at first, and longer each time. Incompressible data does not switch it
+// off, since recognising such data costs nearly nothing.
+//
+// Its methods are safe for concurrent use. It reads no clock.
 type Meter struct {
 	cores float64
-	fixed bool // nothing turns it off
+	fixed bool // always on
 	on    atomic.Bool
 
-	mu sync.Mutex
+	mu sync.Mutex // guards what follows
+
 	// Since the last Tick.
 	raw, coded, spent float64 // bytes and seconds of all blocks
-	shrunk, shrunkIn  float64 // raw bytes and seconds of those that shrank
+	shrunk, shrunkIn  float64 // raw bytes and seconds of the blocks that shrank
 
-	// Averages; 0 until known. Of plain and dense one is of the present mode, the other of the last time in the other mode.
-	speed float64 // raw bytes/s that a core encodes, of blocks that shrink
-	ratio float64 // of coded to raw bytes
+	// Averages, 0 until known. plain and dense are those of the last time in that mode.
+	speed float64 // raw bytes/s that a core encodes, in blocks that shrink
+	ratio float64 // encoded to raw bytes
 	plain float64 // goodput while off, bytes/s
 	dense float64 // goodput while on, bytes/s
 
 	began   bool
-	last    time.Time     // of the last Tick
+	last    time.Time     // the last Tick
 	rate    float64       // at the last Tick
-	changed time.Time     // when it was turned on or off
-	starved int           // ticks in a row that the CPU was the limiter
-	doubt   time.Time     // until then the last comparison of dense and plain holds
-	pause   time.Duration // for which the next one will
+	changed time.Time     // when it switched on or off
+	starved int           // ticks in a row in which the CPU was the limiter
+	doubt   time.Time     // the last comparison of dense and plain holds until then
+	pause   time.Duration // how long the next comparison will hold
 }
 
-// NewMeter returns a Meter for a host with that many cores.
+// NewMeter returns a Meter for a host with so many cores.
 func NewMeter(cores int) *Meter {
 	return &Meter{cores: float64(cores), pause: firstPause}
 }
 
-// Always returns a Meter that is on, whatever it sees.
+// Always returns a Meter that is always on.
 func Always() *Meter {
 	m := &Meter{fixed: true}
 	m.on.Store(true)
 	return m
 }
 
-// Assume turns it on before the first Tick. That is right on a path with a long round trip: whatever its rate, slow start makes it the
-// limiter at first, and what is in the streams' buffers before the first Tick would take a slow one seconds.
+// Assume switches the Meter on before the first Tick. That is right for a path with a long round
+// trip: slow start makes it the limiter at first, whatever its rate. And if the path is slow, it
+// would take seconds to send the uncompressed data that fills the buffers before the first Tick.
 func (m *Meter) Assume() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +120,7 @@ func (m *Meter) On() bool {
 	return m.on.Load()
 }
 
-// Block takes note of a block that was handed to Encode: of its length, what Encode made of it, and the time that it spent.
+// Block records a block that was handed to Encode: its length, and the results of Encode.
 func (m *Meter) Block(length, n int, spent time.Duration) {
 	if m.fixed {
 		return
@@ -127,7 +138,7 @@ func (m *Meter) Block(length, n int, spent time.Duration) {
 	m.shrunkIn += spent.Seconds()
 }
 
-// Tick takes note of the path and decides anew. Now must not go back.
+// Tick records the state of the path and decides again. now must not go back.
 func (m *Meter) Tick(now time.Time, p Path) {
 	if m.fixed {
 		return
@@ -151,12 +162,12 @@ func (m *Meter) Tick(now time.Time, p Path) {
 	m.last, m.rate = now, p.Rate
 }
 
-// workers is the number of blocks that can be encoded at once.
+// workers returns how many blocks can be encoded at the same time.
 func (m *Meter) workers() float64 {
 	return min(m.cores, maxWorkers)
 }
 
-// averageLocked updates the averages and returns the share of their time that encoders were busy.
+// averageLocked updates the averages and returns the share of time that the encoders were busy.
 func (m *Meter) averageLocked(passed time.Duration, p Path) (busy float64) {
 	mix := func(average *float64, value float64) {
 		if *average == 0 {
@@ -181,7 +192,7 @@ func (m *Meter) averageLocked(passed time.Duration, p Path) (busy float64) {
 	return busy
 }
 
-// onLocked turns it on if that promises more.
+// onLocked switches on if that promises more goodput.
 func (m *Meter) onLocked(now time.Time, p Path) {
 	if p.Blocked < blockedShare || p.Rate > steadyGrowth*m.rate {
 		return
@@ -202,7 +213,7 @@ func (m *Meter) onLocked(now time.Time, p Path) {
 	}
 }
 
-// offLocked turns it off if it may be worse than nothing.
+// offLocked switches off if compression may be worse than none.
 func (m *Meter) offLocked(now time.Time, p Path, busy float64) {
 	m.starved++
 	if p.Blocked >= idleShare || busy < busyEncoders && p.CPU < busyCores {
@@ -216,7 +227,7 @@ func (m *Meter) offLocked(now time.Time, p Path, busy float64) {
 	}
 }
 
-// turnLocked turns it on or off, and forgets what goodput that mode had when it was last tried.
+// turnLocked switches on or off, and forgets the goodput that this mode had the last time.
 func (m *Meter) turnLocked(on bool, now time.Time) {
 	m.on.Store(on)
 	m.changed, m.starved = now, 0

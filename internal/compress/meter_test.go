@@ -13,18 +13,18 @@ var epoch = time.Unix(1000, 0)
 // world is a model of a sender, its path and a receiver. Rates are in bytes/s.
 type world struct {
 	cores  int
-	work   float64 // core seconds for each raw byte but for encoding
+	work   float64 // core seconds for each raw byte, without encoding
 	speed  float64 // raw bytes that a core encodes in a second
-	ratio  float64 // of coded to raw
+	ratio  float64 // of encoded to raw bytes
 	probe  float64 // core seconds for each raw byte that doesn't shrink
 	link   func(at time.Duration) float64
 	sink   float64 // raw bytes/s that the receiver takes; 0 is without limit
 	source float64 // raw bytes/s that the source gives; 0 is without limit
-	blind  bool    // the path's rate isn't known
-	never  bool    // whatever the Meter says
+	blind  bool    // the path's rate is not known
+	never  bool    // do not compress, whatever the Meter says
 }
 
-// seen is what a Meter made of a world.
+// seen is what a Meter did in a world.
 type seen struct {
 	first time.Duration // when it was first on; -1 is never
 	on    float64       // share of the time
@@ -186,7 +186,7 @@ func TestMeterDecides(t *testing.T) {
 	}
 }
 
-// TestMeterAssumes lets it begin on.
+// TestMeterAssumes begins with a Meter that is switched on.
 func TestMeterAssumes(t *testing.T) {
 	const core = 1 / 800e6
 	const rtt = 50 * time.Millisecond

@@ -1,8 +1,9 @@
-// Package confine takes from this process what it does not need, where the kernel can: on Linux with Landlock.
+// Package confine takes away rights that this process does not need. On Linux it uses Landlock;
+// other systems are not supported.
 package confine
 
-// Folder is one that the process keeps, with all below it, to read or also to write.
+// Folder is a folder that the process may still use, with everything below it.
 type Folder struct {
 	Path  string
-	Write bool
+	Write bool // otherwise it may only read
 }

@@ -13,23 +13,24 @@ import (
 
 const (
 	read = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	// all are the rights that are taken, of ABI 2 or later. Nothing is executed.
+	// all are the rights that To takes away, as of Landlock ABI 2.
 	all = read | unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR |
 		unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
 		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO |
 		unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_REFER
 )
 
-// To leaves the process, with all its threads, only these folders and the files and sockets that are open; folders that do not exist are
-// passed over. New TCP connections and listeners are refused where the kernel can (ABI 4), those of MPTCP and datagrams are not. It cannot be undone. After an error
-// the process may do what it could before.
+// To confines the process and all its threads to these folders, and to files and sockets that are
+// already open. It ignores folders that do not exist. From Landlock ABI 4 on, the kernel also
+// refuses new TCP connections and listeners, but neither MPTCP nor UDP. To cannot be undone. After
+// an error the process has the same rights as before.
 func To(folders []Folder) error {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	switch {
 	case errno != 0:
 		return fmt.Errorf("this kernel has no Landlock: %w", errno)
-	case abi < 2: // no file could be renamed into another folder
-		return fmt.Errorf("this kernel has Landlock of version %d, not 2", abi)
+	case abi < 2: // it would forbid to rename files into other folders
+		return fmt.Errorf("this kernel has Landlock version %d, and 2 is needed", abi)
 	}
 	taken := unix.LandlockRulesetAttr{Handled_access_fs: all}
 	if abi >= 3 {
@@ -42,7 +43,7 @@ func To(folders []Folder) error {
 		taken.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	}
 	if abi >= 6 {
-		taken.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET // not signals: each thread has a domain of its own
+		taken.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET // not signals: each thread is in a domain of its own
 	}
 	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&taken)), unsafe.Sizeof(taken), 0)
 	if errno != 0 {
@@ -76,9 +77,9 @@ func allow(ruleset uintptr, f Folder, taken uint64) error {
 	return nil
 }
 
-// restrict puts all threads under a ruleset.
+// restrict applies a ruleset to all threads.
 func restrict(ruleset, abi uintptr) error {
-	if abi >= 8 { // the kernel does it
+	if abi >= 8 { // the kernel applies it to all threads
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -91,7 +92,7 @@ func restrict(ruleset, abi uintptr) error {
 	}
 	switch _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); {
 	case errno == syscall.ENOTSUP:
-		return fmt.Errorf("this build uses cgo, whose threads are not ours: %w", errors.ErrUnsupported)
+		return fmt.Errorf("this build uses cgo, whose threads cannot be confined: %w", errors.ErrUnsupported)
 	case errno != 0:
 		return fmt.Errorf("give up new privileges: %w", errno)
 	}

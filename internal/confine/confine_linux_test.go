@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// captive is the environment variable that makes this program one that is confined and tries to get out.
+// captive is an environment variable: with it, this program confines itself and tries to escape.
 const captive = "FXFER_TEST_CAPTIVE"
 
 func TestMain(m *testing.M) {
@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// escape confines this process to what is below dir and prints what it can do. It runs as root or not.
+// escape confines this process to dir and prints what it still can do. It runs as root or not.
 func escape(dir string) {
 	in := func(p string) string { return filepath.Join(dir, p) }
-	// Threads that were there before, and are kept from being one: each has its own rights.
+	// Threads that exist before, and are all in use: each thread has rights of its own.
 	const threads = 8
 	confined, tried := make(chan struct{}), make(chan error)
 	for range threads {
@@ -91,7 +91,7 @@ func escape(dir string) {
 		_, err = net.Dial("tcp", listener.Addr().String())
 		refused("connect", err)
 		var plain net.ListenConfig
-		plain.SetMultipathTCP(false) // of which Landlock knows nothing
+		plain.SetMultipathTCP(false) // Landlock does not see MPTCP
 		_, err = plain.Listen(context.Background(), "tcp", "127.0.0.1:0")
 		refused("listen anew", err)
 	}
@@ -121,7 +121,7 @@ func TestEscape(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, f), []byte("content"), 0o600))
 	}
 	require.NoError(t, os.Symlink("../outside/secret", filepath.Join(dir, "rw/link")))
-	// As fxfer is built for others; the race detector needs cgo.
+	// Build without cgo, as releases are; the race detector needs cgo.
 	program := filepath.Join(t.TempDir(), "captive")
 	build := exec.Command("go", "test", "-c", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

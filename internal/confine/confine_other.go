@@ -4,5 +4,5 @@ package confine
 
 import "errors"
 
-// To is only on Linux.
+// To returns errors.ErrUnsupported: it works only on Linux.
 func To([]Folder) error { return errors.ErrUnsupported }

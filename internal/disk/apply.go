@@ -14,17 +14,16 @@ const (
 	aclPrefix = "system.posix_acl_"
 )
 
-// errBitsLost is the cause of a warning: the system took special mode bits away
-// without a word, as Linux does with setgid for who is not in the group.
-var errBitsLost = errors.New("special bits are not kept")
+// errBitsLost is the cause of a warning: the system removed special mode bits silently. Linux does
+// that with setgid for users outside the group.
+var errBitsLost = errors.New("the system did not keep setuid, setgid or sticky")
 
-// Apply gives the entry that exists at m.Path the owner, mode, extended
-// attributes and modification time of m, as far as opt asks for them and they
-// differ. For a folder it comes last, as every change inside alters the time.
-// Size and content are left alone.
+// Apply gives the entry at m.Path the owner, mode, extended attributes and modification time of m,
+// if opt asks for them and they differ. Apply a folder last: every change inside it alters its
+// time. Apply does not touch size and content.
 //
-// Errors: fs.ErrNotExist, ErrExists for an entry of another kind, ErrPath and
-// ErrNotFolder for a bad path.
+// Errors: fs.ErrNotExist, ErrExists for an entry of another kind, ErrPath and ErrNotFolder for a
+// bad path.
 func (t *Tree) Apply(m Meta, opt TargetOptions) error {
 	err := t.withParent(m.Path, func(f *folder, base string) error {
 		return t.apply(f, base, m, &opt)
@@ -32,7 +31,7 @@ func (t *Tree) Apply(m Meta, opt TargetOptions) error {
 	return at("set metadata", m.Path, err)
 }
 
-// apply is Apply for the entry base of f.
+// apply is Apply for the entry base in f.
 func (t *Tree) apply(f *folder, base string, m Meta, opt *TargetOptions) error {
 	h, err := openHandle(f, base)
 	if err != nil {
@@ -50,15 +49,14 @@ func (t *Tree) apply(f *folder, base string, m Meta, opt *TargetOptions) error {
 		return err
 	}
 	if m.Kind == Dir && (have.Mode != m.Mode&modeBits || opt.Owner && (have.UID != m.UID || have.GID != m.GID) || len(m.Xattrs) > 0) {
-		defer t.folders.changed() // new files get another group, or an ACL
+		defer t.folders.changed() // new files would inherit another group or ACL
 	}
 	return opt.dress(h, &have, m)
 }
 
-// Differs reports whether Apply with want would change an entry that is as have
-// says, whose Xattrs count only if opt asks for them, or could not make it equal:
-// kind, the target of a symlink and the number of a device count, too. Size and
-// content don't.
+// Differs reports whether Apply with want would change the entry that have describes, or could not
+// make it equal. It compares kinds, targets of symlinks and device numbers, too, but not size and
+// content. Xattrs count only if opt asks for them.
 func Differs(have, want Meta, opt TargetOptions) bool {
 	switch {
 	case have.Kind != want.Kind, have.Link != want.Link:
@@ -103,19 +101,19 @@ func valueOf(in []Xattr, name string) (value []byte, there bool) {
 	return in[i].Value, true
 }
 
-// settable reports whether an attribute may be set at the request of a peer:
-// others in system.* are no attributes but commands to a file system.
+// settable reports whether a peer may set an attribute. Other names in system.* are commands to a
+// file system.
 func settable(name string) bool {
 	return !strings.HasPrefix(name, "system.") || strings.HasPrefix(name, aclPrefix)
 }
 
-// removable reports whether an attribute that the source has not is removed. A
-// label of SELinux stays: it is the target system's, which puts it on every file.
+// removable reports whether to remove an attribute that the source lacks. A SELinux label stays:
+// the target's system puts one on every file.
 func removable(name string) bool { return settable(name) && name != "security.selinux" }
 
-// dress gives an entry of m's kind, which is as have says or new if that is nil,
-// the metadata of m. The order counts: a change of the owner clears setuid,
-// setgid and file capabilities, and ACLs are bound up with the mode.
+// dress gives an entry of m's kind the metadata of m. have describes the entry, and is nil for a
+// new one. The order counts: a change of the owner clears setuid, setgid and file capabilities, and
+// ACLs depend on the mode.
 func (o *TargetOptions) dress(h handle, have *Meta, m Meta) error {
 	mode, owned := m.Mode&modeBits, false
 	if o.Owner && (have == nil || have.UID != m.UID || have.GID != m.GID) {
@@ -141,9 +139,8 @@ func (o *TargetOptions) dress(h handle, have *Meta, m Meta) error {
 	return nil
 }
 
-// own sets owner and group, or at least the group. It returns the mode bits that
-// must not be set now, so that no program runs as somebody else than at the
-// source.
+// own sets owner and group, or at least the group. It returns the mode bits that must not be set
+// now: with them a program would run as another user than at the source.
 func (o *TargetOptions) own(h handle, have *Meta, m Meta) (lost fs.FileMode, err error) {
 	err = h.chown(int64(m.UID), int64(m.GID))
 	if err == nil {
@@ -155,7 +152,7 @@ func (o *TargetOptions) own(h handle, have *Meta, m Meta) (lost fs.FileMode, err
 	if have == nil || have.UID != m.UID {
 		lost |= fs.ModeSetuid
 	}
-	// A user may give a file to another group that he is in.
+	// Users may give a file to another group of theirs.
 	if (have == nil || have.GID != m.GID) && h.chown(-1, int64(m.GID)) != nil && m.Kind != Dir {
 		lost |= fs.ModeSetgid
 	}
@@ -176,8 +173,8 @@ func (o *TargetOptions) setMode(h handle, path string, mode fs.FileMode) error {
 	return err
 }
 
-// setXattrs makes the attributes those of m, whose mode at the target is mode. What
-// its owner may not write is opened for that.
+// setXattrs makes the attributes equal to those of m. mode is the entry's mode at the target. If
+// its owner may not write the entry, setXattrs opens it meanwhile.
 func (o *TargetOptions) setXattrs(h handle, m Meta, mode fs.FileMode) (err error) {
 	opened := false
 	write := func(do func() error) error {
@@ -228,8 +225,8 @@ func (o *TargetOptions) setXattrs(h handle, m Meta, mode fs.FileMode) (err error
 	return nil
 }
 
-// holdXattr is hold for an attribute. Where its room is limited, as on ext4, a
-// value that is too large gives ENOSPC on an empty medium.
+// holdXattr is hold for an attribute. On file systems with little room for attributes, such as
+// ext4, a value that is too large gives ENOSPC even on an empty medium.
 func (o *TargetOptions) holdXattr(path, name string, err error) error {
 	what := "xattr"
 	if strings.HasPrefix(name, aclPrefix) {

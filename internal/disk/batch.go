@@ -6,13 +6,12 @@ import (
 	"sync"
 )
 
-// maxBatch bounds what Most returns: enough files that a sync of the file system
-// costs each of them little, and few enough for the usual limits of open files.
+// maxBatch bounds the result of Most. So many files share the cost of a file-system sync well, and
+// stay below the usual limits of open files.
 const maxBatch = 4096
 
-// Batch gives many staged targets their names at the price of one sync. Its
-// methods are safe for concurrent use; what is added during a Commit is for the
-// next.
+// Batch gives many staged targets their names at the price of one sync. Its methods are safe for
+// concurrent use. A target that is added during a Commit belongs to the next one.
 type Batch struct {
 	tree *Tree
 	opt  TargetOptions
@@ -22,35 +21,33 @@ type Batch struct {
 	staged []*Staged
 }
 
-// NewBatch makes an empty batch for targets of t, of which opt.Sync counts.
+// NewBatch makes an empty batch for targets of t. It uses only Sync of opt.
 func NewBatch(t *Tree, opt TargetOptions) *Batch {
 	return &Batch{tree: t, opt: opt, most: min(maxBatch, max(openFiles()/4, 1))}
 }
 
-// Add adds a target, which now is the batch's.
+// Add adds a target, and takes it over from the caller.
 func (b *Batch) Add(s *Staged) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.staged = append(b.staged, s)
 }
 
-// Most is how many targets should be open at a time at most.
+// Most returns how many targets may be open at a time.
 func (b *Batch) Most() int { return b.most }
 
-// Commit gives the targets their names, over files and symlinks that are there,
-// and returns an error for each in the order in which they were added, nil where
-// that worked; ErrExists says that a folder has the name. A target with an error
-// is the caller's again, to be added once more or discarded.
+// Commit gives the targets their names, and replaces files and symlinks of these names. It returns
+// an error for each target in the order of Add, nil for success, and ErrExists if a folder has the
+// name. The caller gets a target with an error back, to add it again or to discard it.
 //
-// With SyncBatch all data is on the medium before the first rename, by one
-// syncfs(2) for each file system. The new names get there with the next Commit,
-// or SyncAll. So a power cut may undo names that were given last, and leave an
-// older file or none there, but never lets a name lead to wrong content. Systems
-// without syncfs(2) sync each file, and then each folder.
+// With SyncBatch, one syncfs(2) for each file system puts all data on the medium before the first
+// rename. The new names get there with the next Commit or SyncAll. So a power cut may undo the
+// latest names, which then lead to an older file or to none. It never lets a name lead to wrong
+// content. Systems without syncfs(2) sync each file, and then each folder.
 //
-// With SyncFile the files were synced one by one before, and Commit returns when
-// their names are on the medium, too. The error of syncing a folder is that of all
-// targets in it, which have their names then and need no Discard.
+// With SyncFile, the files were synced before, one by one, and Commit returns when their names are
+// on the medium, too. If syncing a folder fails, all targets in it get that error. They have their
+// names then and need no Discard.
 func (b *Batch) Commit() []error {
 	b.mu.Lock()
 	staged := b.staged
@@ -68,8 +65,8 @@ func (b *Batch) Commit() []error {
 	return errs
 }
 
-// syncData returns when the data of all targets is on the medium, or noted what
-// prevents it. It reports whether that was done file by file.
+// syncData returns when the data of all targets is on the medium, or when it has noted what
+// prevents that. It reports whether it synced file by file.
 func (b *Batch) syncData(staged []*Staged, errs []error) (byFile bool) {
 	byFile = b.opt.Sync == SyncFile
 	volumes := map[uint64]error{}
@@ -97,8 +94,8 @@ func (b *Batch) syncData(staged []*Staged, errs []error) (byFile bool) {
 	return byFile
 }
 
-// name renames all targets that have no error yet. Those that follow each other
-// in the same folder share its handle.
+// name renames all targets that have no error yet. Consecutive targets in one folder share its
+// handle.
 func (b *Batch) name(staged []*Staged, errs []error) {
 	for from := 0; from < len(staged); {
 		above, _ := splitPath(staged[from].path)
@@ -108,7 +105,7 @@ func (b *Batch) name(staged []*Staged, errs []error) {
 				break
 			}
 		}
-		next := from // goes on there when the folder has to be opened once more
+		next := from // where to continue if the folder has to be opened again
 		err := b.tree.with(above, func(f *folder) error {
 			for ; next < to; next++ {
 				if errs[next] != nil {

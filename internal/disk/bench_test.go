@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkWrite has 8 goroutines write one file in blocks of 1 MiB and commits
-// it with Sync. Take a folder on the medium in question by TMPDIR, and at least
-// -benchtime 2048x for checkpoints and write-back to matter.
+// BenchmarkWrite lets 8 goroutines write one file in blocks of 1 MiB, and commits it with Sync.
+// Choose a folder on the medium in question with TMPDIR. Checkpoints and write-back matter from
+// -benchtime 2048x on.
 func BenchmarkWrite(b *testing.B) {
 	const block = 1 << 20
 	tree, err := Open(b.TempDir())
@@ -51,7 +51,7 @@ func BenchmarkWrite(b *testing.B) {
 	require.NoError(b, p.Commit(m))
 }
 
-// BenchmarkSmallFiles commits files of 4 KiB, without Sync, in a folder of some depth.
+// BenchmarkSmallFiles commits files of 4 KiB, without Sync, in a deep folder.
 func BenchmarkSmallFiles(b *testing.B) {
 	tree, err := Open(b.TempDir())
 	require.NoError(b, err)
@@ -72,9 +72,8 @@ func BenchmarkSmallFiles(b *testing.B) {
 	}
 }
 
-// BenchmarkPut has one goroutine write files of 1 KiB, a thousand to a folder, and
-// name them in batches. Take a folder on the medium in question by TMPDIR, and
-// -benchtime 100000x.
+// BenchmarkPut lets one goroutine write files of 1 KiB, a thousand to a folder, and name them in
+// batches. Choose a folder on the medium in question with TMPDIR, and -benchtime 100000x.
 func BenchmarkPut(b *testing.B) {
 	for name, opt := range map[string]TargetOptions{
 		"batch": {}, "none": {Sync: SyncNone}, "all": {Owner: true, Xattrs: true},

@@ -14,8 +14,8 @@ import (
 	"github.com/fxfer/fxfer/internal/blockset"
 )
 
-// The checkpoint file lies beside the partial file, which is locked by whoever
-// writes either. Integers are little endian, CRC is CRC-32C (Castagnoli).
+// The checkpoint file is beside the partial file. Whoever writes either of them holds the lock of
+// the partial file. Integers are little endian, CRC is CRC-32C (Castagnoli).
 //
 //	header, 512 bytes           record, 48 bytes
 //	  0  magic "fxfer-ck"         0  kind
@@ -31,14 +31,14 @@ import (
 //	508  uint32 CRC of 0–507     sync  records  zero
 //	                             boot  0        boot id, zero where there is none
 //
-// A record counts while all records before it are sound; the first that is not
-// ends the log, and what follows is cut off. Salt and index in the CRC keep a
-// record of another log, or of another place in this one, from passing.
+// A record counts only if all records before it are sound. The first bad record ends the log, and
+// the rest is cut off. Salt and index in the CRC reject a record of another log, or of another
+// place in this one.
 //
-// A sync record says that what its first so many records claim is on the medium:
-// it is written after the data has been synced. Later claims hold only in the
-// run of the kernel that they were made in, whose page cache a killed process
-// doesn't lose: the last boot record names it. Otherwise they are cut off.
+// A sync record with number n says that everything the first n records claim is on the medium. It
+// is written after the data was synced. Later claims hold only in the run of the kernel in which
+// they were made: a killed process does not lose that kernel's page cache. The last boot record
+// names the run. In any other run, later claims are cut off.
 const (
 	checkpointMagic   = "fxfer-ck"
 	checkpointVersion = 1
@@ -55,7 +55,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// logHeader is what a log must agree on to be resumed.
+// logHeader is what a log must agree on with a new run that resumes it.
 type logHeader struct {
 	blockSize int64
 	size      int64
@@ -80,7 +80,7 @@ func (h *logHeader) encode() []byte {
 	return b
 }
 
-// decodeHeader reads a header of whatever target and source.
+// decodeHeader reads a header of any target and source.
 func decodeHeader(b []byte) (h logHeader, ok bool) {
 	length := int(binary.LittleEndian.Uint16(b[56:]))
 	if length > maxElement {
@@ -99,8 +99,8 @@ func decodeHeader(b []byte) (h logHeader, ok bool) {
 	return h, h.accepts(b) && h.blockSize > 0 && h.size >= 0
 }
 
-// accepts reports whether b is the header of a log for the same target and
-// source, and takes over its salt.
+// accepts reports whether b is the header of a log for the same target and source. It adopts the
+// salt of b.
 func (h *logHeader) accepts(b []byte) bool {
 	copy(h.salt[:], b[48:])
 	return bytes.Equal(b, h.encode())
@@ -133,8 +133,8 @@ func (h *logHeader) recordCRC(b []byte, index int64) uint32 {
 	return crc32.Update(crc32.Checksum(seed[:], castagnoli), castagnoli, b)
 }
 
-// checkpointLog appends to a checkpoint file. append is cheap and buffers; the
-// methods are safe for concurrent use.
+// checkpointLog appends to a checkpoint file. append is cheap: it only buffers. The methods are
+// safe for concurrent use.
 type checkpointLog struct {
 	header logHeader
 	file   *os.File
@@ -142,7 +142,7 @@ type checkpointLog struct {
 	mu   sync.Mutex // guards the following
 	buf  []byte     // encoded records not handed to the kernel yet
 	next int64      // index of the next record
-	dead bool       // takes no more records
+	dead bool       // accepts no more records
 
 	writing sync.Mutex // held while buf is written out; guards spare
 	spare   []byte
@@ -151,14 +151,14 @@ type checkpointLog struct {
 // earlierRun is what a log says about the runs before this one.
 type earlierRun struct {
 	trusted int64           // records that count
-	synced  int64           // of these, records under the last sync record
+	synced  int64           // how many of these lie under the last sync record
 	boot    [32]byte        // last boot record
 	latest  map[int64]int64 // block → index of its record that counts, for blocks with several; -1 if dropped
 	have    blockset.Set    // blocks that are done
 	durable blockset.Set    // blocks that are done by the synced records
 }
 
-// createLog starts the log name in folder, in place of any that is there.
+// createLog starts the log name in folder, and replaces an existing one.
 func createLog(folder *os.Root, name string, header logHeader) (*checkpointLog, error) {
 	if err := removeIfThere(folder, name); err != nil {
 		return nil, err
@@ -176,12 +176,12 @@ func createLog(folder *os.Root, name string, header logHeader) (*checkpointLog, 
 	return l, l.begin([32]byte{})
 }
 
-// resumeLog opens the log name in folder if it is one for header, and cuts it to
-// what can be trusted; otherwise the log is nil.
+// resumeLog opens the log name in folder if it has this header, and cuts off what cannot be
+// trusted. Otherwise the log is nil.
 func resumeLog(folder *os.Root, name string, header logHeader) (*checkpointLog, *earlierRun, error) {
 	file, _, err := openRegular(folder, name, os.O_RDWR)
 	if err != nil {
-		// Whatever the reason, createLog can't be worse off.
+		// Whatever the reason is, createLog makes nothing worse.
 		return nil, nil, nil
 	}
 	b := make([]byte, headerSize)
@@ -204,7 +204,7 @@ func resumeLog(folder *os.Root, name string, header logHeader) (*checkpointLog, 
 	return l, run, nil
 }
 
-// begin names the running kernel unless the log's last boot record does.
+// begin writes a boot record, unless the log's last one names the running kernel.
 func (l *checkpointLog) begin(last [32]byte) error {
 	if boot := bootID(); boot != last {
 		l.append(record{kind: recordBoot, value: boot})
@@ -212,8 +212,8 @@ func (l *checkpointLog) begin(last [32]byte) error {
 	return l.flush()
 }
 
-// replay reads the log twice: to see how far it can be trusted by a kernel of
-// that boot id, and to gather what the trusted part claims.
+// replay reads the log twice: first to find how far a kernel with this boot id can trust it, then
+// to collect the claims of the trusted part.
 func (l *checkpointLog) replay(boot [32]byte) (*earlierRun, error) {
 	run := &earlierRun{latest: map[int64]int64{}}
 	err := l.each(-1, func(index int64, r record) error {
@@ -259,8 +259,8 @@ func (l *checkpointLog) replay(boot [32]byte) (*earlierRun, error) {
 	return run, err
 }
 
-// each calls visit for the log's first sound records, at most limit of them
-// unless that is negative, in order and in constant memory.
+// each calls visit for the log's first sound records, in order and in constant memory. It stops
+// after limit records, unless limit is negative.
 func (l *checkpointLog) each(limit int64, visit func(index int64, r record) error) error {
 	chunk := make([]byte, 1024*recordSize)
 	for index := int64(0); limit < 0 || index < limit; {
@@ -285,9 +285,9 @@ func (l *checkpointLog) each(limit int64, visit func(index int64, r record) erro
 	return nil
 }
 
-// cut leaves the first so many records, of which synced are on the medium with
-// what they claim, and drops what is buffered. It repeats the sync record if that
-// is cut off.
+// cut keeps the first n records, and drops the others and the buffered ones. The first synced
+// records are on the medium with what they claim. If cut removes their sync record, it writes that
+// again.
 func (l *checkpointLog) cut(records, synced int64) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -303,8 +303,8 @@ func (l *checkpointLog) cut(records, synced int64) error {
 	return l.flushLocked()
 }
 
-// giveUp cuts the log back to what is on the medium, as far as that works, and
-// lets nothing be appended any more.
+// giveUp cuts the log back to what is on the medium, as far as possible, and refuses further
+// records.
 func (l *checkpointLog) giveUp(synced int64) {
 	_ = l.cut(synced, synced)
 	l.mu.Lock()
@@ -323,7 +323,7 @@ func (l *checkpointLog) append(r record) {
 	l.next++
 }
 
-// length is the number of records, buffered ones included.
+// length returns the number of records, including buffered ones.
 func (l *checkpointLog) length() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -337,10 +337,9 @@ func (l *checkpointLog) flush() error {
 	return l.flushLocked()
 }
 
-// tryFlush is flush, but doesn't wait for another goroutine that is flushing: that
-// one takes care of what has been buffered since. Only where more than maxBuffered
-// records have gathered, as it got no CPU meanwhile, all wait for it: a killed
-// process loses them.
+// tryFlush is flush, but does not wait for another goroutine that is flushing: that one also writes
+// what was buffered meanwhile. If it gets no CPU and more than maxBuffered records gather,
+// everybody waits for it: a killed process loses buffered records.
 func (l *checkpointLog) tryFlush() error {
 	for {
 		switch n := l.buffered(); {
@@ -359,8 +358,8 @@ func (l *checkpointLog) tryFlush() error {
 	}
 }
 
-// buffered is the number of records not handed to the kernel yet, without those on
-// their way there.
+// buffered returns the number of records that neither reached the kernel nor are on their way
+// there.
 func (l *checkpointLog) buffered() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -384,8 +383,8 @@ func (l *checkpointLog) flushLocked() error {
 	return nil
 }
 
-// markSynced records that what the first so many records claim is on the medium,
-// and returns when that record is.
+// markSynced records that what the first n records claim is on the medium. It returns when that
+// sync record is on the medium, too.
 func (l *checkpointLog) markSynced(records int64) error {
 	l.append(record{kind: recordSync, number: records})
 	if err := l.flush(); err != nil {

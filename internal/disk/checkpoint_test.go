@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The log that the following tests damage: records in order, as a writer in the
-// running kernel made them.
+// The log that the following tests damage. Its records are in order, as a writer in the running
+// kernel made them.
 var sampleRecords = []record{
 	{kind: recordBoot, value: bootID()},
 	{kind: recordDone, number: 0, value: [32]byte{1}},
@@ -26,7 +26,7 @@ var sampleRecords = []record{
 
 var sampleHeader = logHeader{blockSize: testBlock, size: 6 * testBlock, source: Identity{Size: 6 * testBlock, ModTime: 42, Ino: 7}, name: "file"}
 
-// claims is what the records claim, each block with the first byte of its digest.
+// claims is what the records claim: each block with the first byte of its digest.
 func claims(records []record) map[int64]byte {
 	done := map[int64]byte{}
 	for _, r := range records {
@@ -40,7 +40,7 @@ func claims(records []record) map[int64]byte {
 	return done
 }
 
-// synced is how many of the records are under the last sync record.
+// synced is how many of the records lie under the last sync record.
 func synced(records []record) int {
 	n := 0
 	for _, r := range records {
@@ -59,7 +59,7 @@ func encodeLog(header logHeader, records []record) []byte {
 	return b
 }
 
-// resumeFrom opens a log of the given bytes and returns what is trusted of it.
+// resumeFrom opens a log of the given bytes and returns its trusted part.
 func resumeFrom(t *testing.T, folder *os.Root, log []byte) (claimed map[int64]byte, l *checkpointLog, run *earlierRun) {
 	t.Helper()
 	require.NoError(t, folder.WriteFile("log", log, 0o600))
@@ -110,7 +110,7 @@ func TestTornLog(t *testing.T) {
 		require.Equal(t, claims(trusted(sound)), claimed, "cut at %d", size)
 		require.EqualValues(t, synced(sound), run.synced)
 
-		// The torn tail is gone, so that what comes next can be read again.
+		// The torn tail is gone, so the next records can be read.
 		l.append(record{kind: recordDone, number: 4, value: [32]byte{9}})
 		require.NoError(t, l.markSynced(l.length()))
 		require.NoError(t, l.file.Close())
@@ -131,7 +131,7 @@ func TestDamagedLog(t *testing.T) {
 		damaged[i] ^= 0x41
 		claimed, l, _ := resumeFrom(t, folder, damaged)
 		if i < headerSize {
-			// The salt is protected as well, by the header's own CRC.
+			// The header's own CRC protects the salt, too.
 			require.Nil(t, l, "byte %d", i)
 			continue
 		}
@@ -140,7 +140,7 @@ func TestDamagedLog(t *testing.T) {
 	}
 }
 
-// A sound record of another log, or of another place in the log, doesn't pass.
+// A sound record of another log, or of another place in the log, is rejected.
 func TestStrayRecords(t *testing.T) {
 	folder := openFolder(t)
 	other := sampleHeader
@@ -173,8 +173,8 @@ func TestLogOfAnotherTarget(t *testing.T) {
 	}
 }
 
-// What was claimed in another run of the kernel, or in one without an id, counts
-// only under a sync record; and what this run adds is not mixed up with it.
+// Claims of another run of the kernel, or of one without an id, count only under a sync record.
+// They do not mix with those of this run.
 func TestLogOfAnotherBoot(t *testing.T) {
 	folder := openFolder(t)
 	for _, boot := range [][32]byte{{}, {1, 2, 3}} {

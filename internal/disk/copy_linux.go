@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyRange copies n bytes between files in the kernel, which shares them where the file system can.
+// copyRange copies n bytes between files in the kernel. The files share the data where the file
+// system can do that.
 func copyRange(to, from *os.File, off, at, n int64) error {
 	for n > 0 {
 		var done int
@@ -24,14 +25,14 @@ func copyRange(to, from *os.File, off, at, n int64) error {
 		case err != nil:
 			return err
 		case done == 0:
-			return ErrChanged // shorter than it was
+			return ErrChanged // the file is shorter than before
 		}
 		off, at, n = off+int64(done), at+int64(done), n-int64(done)
 	}
 	return nil
 }
 
-// cloneRange lets two files share n bytes (FICLONERANGE).
+// cloneRange makes two files share n bytes (FICLONERANGE).
 func cloneRange(to, from *os.File, off, at, n int64) error {
 	return withFD(to, func(toFD int) error {
 		return withFD(from, func(fromFD int) error {

@@ -17,8 +17,8 @@ import (
 
 const crashFiles = 300
 
-// crashPath and crashContent say what the file i of a batch is; some are large
-// enough for a checkpoint.
+// crashPath and crashContent define the file i of a batch. Some files are large enough for a
+// checkpoint.
 func crashPath(i int) string { return fmt.Sprintf("folder%d/file%d", i%3, i) }
 
 func crashContent(i int) []byte {
@@ -30,9 +30,9 @@ func crashContent(i int) []byte {
 	return b
 }
 
-// A process killed at any moment of staging and naming leaves only whole files
-// under final names, all that it said are named among them; the next one isn't
-// held up by what it left, and its leftovers are swept.
+// A process may be killed at any moment of staging and naming. Then final names lead only to whole
+// files, every file that it reported is named, its leftovers do not hold up the next process, and
+// Sweep removes them.
 func TestKilledBatch(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -67,7 +67,7 @@ func TestKilledBatch(t *testing.T) {
 		}
 		t.Logf("turn %d: %d named, %d leftovers", turn, len(named), left)
 	}
-	// To the end, over what is left now.
+	// Run to the end, over the leftovers.
 	named := runBatchChild(t, dir, 2*crashFiles+1)
 	require.Len(t, named, crashFiles)
 	for folder := range 3 {
@@ -75,8 +75,8 @@ func TestKilledBatch(t *testing.T) {
 	}
 }
 
-// runBatchChild lets a child stage and name files until it has said so many lines
-// and kills it then. It returns the files that it said are named.
+// runBatchChild lets a child stage and name files until it has printed this many lines, and kills
+// it then. It returns the files that the child reported as named.
 func runBatchChild(t *testing.T, dir string, lines int) map[int]bool {
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childEnv+"=batch", "DIR="+dir)
@@ -103,8 +103,8 @@ func runBatchChild(t *testing.T, dir string, lines int) map[int]bool {
 	return named
 }
 
-// batchChild stages all files, those with a checkpoint block by block, and names
-// them fifty at a time.
+// batchChild stages all files, those with a checkpoint block by block, and names them fifty at a
+// time.
 func batchChild() {
 	fail := func(err error) {
 		if err != nil {

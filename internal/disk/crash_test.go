@@ -24,8 +24,8 @@ const (
 	crashWriters = 4
 )
 
-// A process killed at any moment leaves nothing under the final name, and a
-// checkpoint that claims only what was written. The next one goes on from there.
+// A process may be killed at any moment. Then nothing has the final name, and the checkpoint claims
+// only what was written. The next process resumes.
 func TestKilledWriter(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -61,7 +61,8 @@ func TestKilledWriter(t *testing.T) {
 					lost++
 				}
 			}
-			// Only records of a write to the log that the kill came before, and those that gathered behind it.
+			// These are records of a write to the log that the kill prevented, and those that
+			// gathered behind it.
 			require.LessOrEqual(t, lost, 2*(maxBuffered+crashWriters), "of %d marked", len(marked))
 		}
 		resumed += recorded
@@ -72,8 +73,8 @@ func TestKilledWriter(t *testing.T) {
 	}
 }
 
-// runCrashChild lets a child write until it has marked so many blocks and kills
-// it then. It returns the blocks that were marked, and not dropped again.
+// runCrashChild lets a child write until it has marked this many blocks, and kills it then. It
+// returns the blocks that were marked and not dropped again.
 func runCrashChild(t *testing.T, dir string, seed uint64, marks int) []int64 {
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childEnv+"=crash", "DIR="+dir, fmt.Sprintf("SEED=%d", seed))
@@ -116,8 +117,8 @@ func checkCrashFile(t *testing.T, dir string) {
 	}
 }
 
-// crashChild writes what is missing, with several writers, taking some finished
-// blocks back; every block holds garbage before it holds what it should.
+// crashChild writes the missing blocks with several writers, and drops some finished blocks. Every
+// block holds garbage before it holds its content.
 func crashChild() {
 	fail := func(err error) {
 		if err != nil {

@@ -29,7 +29,7 @@ func TestOtherKinds(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Fifo, m.Kind)
 
-	// In place of a partial file, it must not block or be written to.
+	// A pipe in place of a partial file must neither block nor be written to.
 	require.NoError(t, os.Rename(filepath.Join(dir, "pipe"), filepath.Join(dir, reservedName("file")+partialSuffix)))
 	p := openPartial(t, tree, testMeta("file", 10), TargetOptions{Sync: SyncNone})
 	put(t, p, 0)
@@ -54,7 +54,7 @@ func TestStrangeNamesAndModes(t *testing.T) {
 	require.Equal(t, name, got.Link)
 }
 
-// The state between setting the mode and the rename, left by a kill.
+// A kill between setting the mode and the rename leaves this state.
 func TestReadOnlyLeftover(t *testing.T) {
 	tree, dir := openTree(t)
 	m := testMeta("file", 5*testBlock)
@@ -69,7 +69,7 @@ func TestReadOnlyLeftover(t *testing.T) {
 	})
 }
 
-// asNobody runs f without the rights of root, if the test has them, owning dir.
+// asNobody runs f without the rights of root, if the test has them. dir belongs to that user.
 func asNobody(t *testing.T, dir string, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -87,7 +87,7 @@ func asNobody(t *testing.T, dir string, f func()) {
 	f()
 }
 
-// tmpfs mounts a file system of so many bytes and returns its folder.
+// tmpfs mounts a file system of this size in bytes, and returns its folder.
 func tmpfs(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -113,7 +113,7 @@ func TestFullDisk(t *testing.T) {
 	require.LessOrEqual(t, space.Free, int64(capacity))
 	require.Empty(t, leftovers(t, dir))
 
-	// Enough when opened, then somebody else takes it.
+	// There is enough space at the time of opening. Then somebody else takes it.
 	m := testMeta("file", capacity/2)
 	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, capacity*3/4), 0o600))
@@ -170,8 +170,8 @@ func TestPreallocation(t *testing.T) {
 	require.NoError(t, p.Abort())
 }
 
-// Somebody exchanges a folder for a symlink to the outside, over and over, while
-// everything that writes or reads goes through that folder.
+// Somebody exchanges a folder for a symlink to the outside, over and over, while every kind of read
+// and write goes through that folder.
 func TestFolderExchangedForSymlink(t *testing.T) {
 	tree, dir := openTree(t)
 	outside := t.TempDir()

@@ -10,29 +10,46 @@ import (
 
 // Errors callers branch on. They come wrapped with the operation and the path.
 var (
-	// ErrPath marks a path that CheckPath refuses.
+	// ErrPath marks a path that CheckPath rejects.
 	ErrPath = errors.New("path not allowed")
 	// ErrNotFolder marks a path that leads through a symlink or a file where a folder is expected.
 	ErrNotFolder = errors.New("not a folder")
-	// ErrExists marks a target whose name is taken by an entry of another kind, which is never removed.
-	ErrExists = errors.New("an entry of another kind is in the way")
-	// ErrUnsupportedKind marks an entry of a kind that the call is not for, or that is none of the Kinds.
+	// ErrExists marks a target whose name belongs to an entry of another kind. That entry is never
+	// removed.
+	ErrExists = errors.New("an entry of another kind has that name")
+	// ErrUnsupportedKind marks an entry whose kind the call does not handle, or which has none of
+	// the Kinds.
 	ErrUnsupportedKind = errors.New("unsupported kind of entry")
 	// ErrChanged marks a source that is no longer the file that was opened.
 	ErrChanged = errors.New("source changed")
-	// ErrBusy marks a target that another Partial or Staged, of this or another process, has open.
-	ErrBusy = errors.New("target is being written by another transfer")
+	// ErrBusy marks a target that another Partial or Staged has open, in this or another process.
+	ErrBusy = errors.New("another transfer is writing the target")
 	// ErrNoSpace marks a full file system or an exhausted quota. See NoSpaceError.
 	ErrNoSpace = errors.New("no space left")
-	// ErrTooManyFiles marks what this process or host cannot open now since it has too much open.
+	// ErrTooManyFiles marks a file that cannot be opened because this process or host has too many
+	// open.
 	ErrTooManyFiles = errors.New("too many open files here")
 	// ErrIncomplete marks a commit of a partial that lacks data.
-	ErrIncomplete = errors.New("partial is incomplete")
+	ErrIncomplete = errors.New("the partial file is incomplete")
 )
 
-// NoSpaceError says, before anything was written, that a target does not fit. It matches ErrNoSpace.
+// existsError is ErrExists where it is known what has the name.
+type existsError string
+
+const (
+	errFileExists   existsError = "a file with that name exists"
+	errFolderExists existsError = "a folder with that name exists"
+)
+
+func (e existsError) Error() string { return string(e) }
+
+// Is reports whether target is ErrExists.
+func (e existsError) Is(target error) bool { return target == ErrExists }
+
+// NoSpaceError reports that a target does not fit, before anything was written. It matches
+// ErrNoSpace.
 type NoSpaceError struct {
-	Need int64 // bytes still to be allocated for the target
+	Need int64 // bytes that the target still needs
 	Free int64 // bytes available to this user
 }
 
@@ -43,8 +60,8 @@ func (e *NoSpaceError) Error() string {
 // Is reports whether target is ErrNoSpace.
 func (e *NoSpaceError) Is(target error) bool { return target == ErrNoSpace }
 
-// at adds the operation and the path in the tree to err, in place of the
-// operation and the name that os reports.
+// at adds the operation and the path in the tree to err. They replace the operation and the name
+// that os reports.
 func at(op, path string, err error) error {
 	if err == nil {
 		return nil
@@ -52,10 +69,10 @@ func at(op, path string, err error) error {
 	return &fs.PathError{Op: op, Path: path, Err: bare(err)}
 }
 
-// bare strips what os says about operation and name, and adds ErrNoSpace and
-// ErrTooManyFiles to the system's own errors of that meaning.
+// bare strips operation and name from an error of os. It adds ErrNoSpace and ErrTooManyFiles to
+// system errors that mean the same.
 func bare(err error) error {
-	// Only the outermost: what lies deeper was wrapped for a reason.
+	// Only the outermost error: somebody wrapped the inner ones for a reason.
 	switch e := err.(type) { //nolint:errorlint // see above
 	case *fs.PathError:
 		err = e.Err

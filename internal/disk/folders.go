@@ -14,45 +14,44 @@ import (
 )
 
 const (
-	// maxFolders is how many folders a tree keeps open for the next call, with at
-	// most two descriptors each.
+	// maxFolders is how many folders a tree keeps open for later calls, with at most two
+	// descriptors each.
 	maxFolders = 256
-	// folderIdle is how long one stays open that nobody uses, twice that at most: a
-	// long-lived tree must not hold file systems busy nor removed folders.
+	// folderIdle is how long an unused folder stays open, or up to twice that. A long-lived tree
+	// must not keep file systems busy, or removed folders alive.
 	folderIdle = 10 * time.Second
-	// folderFresh is how long an open folder is used without another look whether
-	// its path still leads there, which takes as many system calls as opening and
-	// closing a file.
+	// folderFresh is how long an open folder is used without a check that its path still leads to
+	// it. The check takes as many system calls as opening and closing a file.
 	folderFresh = 20 * time.Millisecond
 )
 
-// folder is an open folder of a tree. It is shared: whoever got it releases it,
-// and nobody closes it. It stays usable after the tree was closed.
+// folder is an open folder of a tree. It is shared: users release it and never close it. It stays
+// usable after the tree was closed.
 type folder struct {
 	root *os.Root
 	path string      // in the tree, when it was entered
-	info fs.FileInfo // which folder it is
+	info fs.FileInfo // identifies the folder
 
-	refs atomic.Int32 // the cache's among them; the last one closes
+	refs atomic.Int32 // including the cache's; the last one closes the folder
 
 	// Guarded by the cache's lock.
 	used    bool  // since the last dropIdle
-	checked int64 // when path was last seen to lead here; of the cache's clock
+	checked int64 // when path last led here, by the cache's clock
 
 	opening sync.Mutex               // held while file is opened
-	file    atomic.Pointer[os.File]  // nil until somebody needs it
-	newFile atomic.Pointer[newcomer] // what files made here are like; nil if unknown
+	file    atomic.Pointer[os.File]  // nil until somebody uses it
+	newFile atomic.Pointer[newcomer] // what new files get here; nil if unknown
 }
 
-// newcomer says what a file made in a folder just then got from it and the
-// process, beside the mode, and that there were no extended attributes to remove.
+// newcomer describes what a file got from its folder and the process, besides the mode, when it was
+// made at that time. It says that there were no extended attributes to remove.
 type newcomer struct {
-	at       int64 // before it was made; of the cache's clock
+	at       int64 // a time before the file was made, by the cache's clock
 	uid, gid uint32
 }
 
-// dir is the folder as a file, for calls that os.Root has not. It is closed with
-// the folder. Its read position is everybody's, so names are not read from it.
+// dir returns the folder as a file, for calls that os.Root lacks. It is closed with the folder. All
+// users share its read position, so nobody reads names from it.
 func (f *folder) dir() (*os.File, error) {
 	if file := f.file.Load(); file != nil {
 		return file, nil
@@ -76,7 +75,7 @@ func (f *folder) retain() *folder {
 	return f
 }
 
-// release gives a reference back.
+// release drops a reference.
 func (f *folder) release() {
 	if f.refs.Add(-1) > 0 {
 		return
@@ -87,10 +86,10 @@ func (f *folder) release() {
 	}
 }
 
-// folder opens the folder at path, never through a symlink. What was open
-// already costs one look whether path still leads there, however deep it is, or
-// none if that was done less than folderFresh ago. The caller releases it, and
-// soon where it deals with many folders: each that is not released stays open.
+// folder opens the folder at path, never through a symlink. If the folder is open already, it costs
+// one check that path still leads there, however deep it is, or none within folderFresh of the last
+// check. The caller releases it, soon if it uses many folders: every folder that is not released
+// stays open.
 func (t *Tree) folder(path string) (*folder, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
@@ -98,7 +97,7 @@ func (t *Tree) folder(path string) (*folder, error) {
 	return t.openFolder(path)
 }
 
-// openFolder is folder for a path that is checked.
+// openFolder is folder for a path that was checked.
 func (t *Tree) openFolder(path string) (*folder, error) {
 	f, misplaced, err := t.tryFolder(path)
 	if misplaced {
@@ -134,8 +133,8 @@ func (t *Tree) tryFolder(path string) (_ *folder, misplaced bool, err error) {
 	return f, false, nil
 }
 
-// misplaced reports whether err is due to f being no longer in its place. If so
-// all folders are checked before their next use, as those above may be, too.
+// misplaced reports whether err means that f is no longer in its place. If so, all folders are
+// checked before their next use: those above f may have moved, too.
 func (t *Tree) misplaced(f *folder, err error) bool {
 	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE)
 	if !gone || f.path == "." || t.leadsTo(f.path, f) {
@@ -145,7 +144,7 @@ func (t *Tree) misplaced(f *folder, err error) bool {
 	return true
 }
 
-// nearest is the open folder that path or most of it leads to.
+// nearest returns the open folder that path, or the longest part of it, leads to.
 func (t *Tree) nearest(path string) (*folder, error) {
 	for path != "." {
 		if f, fresh := t.folders.get(path); f != nil {
@@ -162,7 +161,7 @@ func (t *Tree) nearest(path string) (*folder, error) {
 
 // check reports whether the path of f still leads to it.
 func (t *Tree) check(f *folder) bool {
-	now := t.folders.now() // what happens from here on may go unnoticed
+	now := t.folders.now() // a change after this moment may go unnoticed
 	if !t.leadsTo(f.path, f) {
 		return false
 	}
@@ -170,9 +169,9 @@ func (t *Tree) check(f *folder) bool {
 	return true
 }
 
-// enter opens the folder name in f and keeps it. The caller releases it.
+// enter opens the folder name in f, and keeps it in the cache. The caller releases it.
 func (t *Tree) enter(f *folder, name string) (*folder, error) {
-	// Its path is as sure as that of f.
+	// This path is as certain as that of f.
 	since := t.folders.checked(f)
 	next, err := f.enter(name)
 	if err != nil {
@@ -182,8 +181,8 @@ func (t *Tree) enter(f *folder, name string) (*folder, error) {
 	return t.folders.add(next), nil
 }
 
-// parent opens the folder that holds path, and says under which name. The root
-// is held by itself under ".". The caller releases the folder.
+// parent opens the folder that holds path, and returns the name in it. The root holds itself under
+// ".". The caller releases the folder.
 func (t *Tree) parent(path string) (f *folder, base string, err error) {
 	if err := CheckPath(path); err != nil {
 		return nil, "", err
@@ -193,9 +192,8 @@ func (t *Tree) parent(path string) (f *folder, base string, err error) {
 	return f, base, err
 }
 
-// withFolder calls do with the folder at path, and once more if do didn't find
-// something because that folder was removed or replaced at the same time. do
-// must not keep the folder.
+// withFolder calls do with the folder at path. It calls do once more if do did not find something
+// because the folder was removed or replaced meanwhile. do must not keep the folder.
 func (t *Tree) withFolder(path string, do func(*os.Root) error) error {
 	if err := CheckPath(path); err != nil {
 		return err
@@ -203,7 +201,7 @@ func (t *Tree) withFolder(path string, do func(*os.Root) error) error {
 	return t.with(path, func(f *folder) error { return do(f.root) })
 }
 
-// withParent is withFolder for the folder that holds path, under the name base.
+// withParent is withFolder for the folder that holds path. base is the name in it.
 func (t *Tree) withParent(path string, do func(f *folder, base string) error) error {
 	if err := CheckPath(path); err != nil {
 		return err
@@ -227,9 +225,9 @@ func (t *Tree) with(path string, do func(*folder) error) error {
 	}
 }
 
-// enter opens the folder name, one element, in f. Root.OpenRoot would follow a
-// symlink inside f; comparing what it opened with what lstat saw under the name
-// shows that, also when the two changed places in between.
+// enter opens the folder name, one element, in f. Root.OpenRoot would follow a symlink inside f. To
+// notice that, enter compares what it opened with what lstat saw under the name, which also shows
+// an exchange in between.
 func (f *folder) enter(name string) (*folder, error) {
 	seen, err := f.root.Lstat(name)
 	if err != nil {
@@ -255,14 +253,14 @@ func (f *folder) enter(name string) (*folder, error) {
 	return next, nil
 }
 
-// leadsToSlowly reports whether path below root is the folder f, with a system
-// call for each element.
+// leadsToSlowly reports whether path below root is the folder f. It uses a system call for each
+// element.
 func leadsToSlowly(root *os.Root, path string, f *folder) bool {
 	info, err := root.Lstat(path)
 	return err == nil && os.SameFile(info, f.info)
 }
 
-// childPath is the path of the entry name in the folder at path.
+// childPath returns the path of the entry name in the folder at path.
 func childPath(path, name string) string {
 	if path == "." {
 		return name
@@ -270,10 +268,9 @@ func childPath(path, name string) string {
 	return path + "/" + name
 }
 
-// folders are those that a tree keeps open: the root, and the ones that were used
-// last. A folder may have been renamed or removed since; who takes one by its
-// path checks that, unless somebody has within folderFresh. What the tree itself
-// does to folders is noticed at once.
+// folders is a tree's cache of open folders: the root, and those used last. Somebody may have
+// renamed or removed a folder since. Whoever takes one by its path checks that, unless somebody did
+// within folderFresh. Changes by the tree itself are noticed at once.
 type folders struct {
 	started time.Time
 
@@ -282,16 +279,16 @@ type folders struct {
 	byPath map[string]*list.Element
 	recent list.List   // of *folder, the last used in front
 	timer  *time.Timer // calls dropIdle; runs while there are any
-	moved  int64       // what was checked before this is not known any more; of now
+	moved  int64       // checks before this time, by now, are void
 }
 
-// now is the cache's clock, in nanoseconds. It takes no system call.
+// now returns the time of the cache's clock in nanoseconds. It takes no system call.
 func (c *folders) now() int64 { return int64(time.Since(c.started)) }
 
-// start makes root, whose only reference it takes, that of the tree.
+// start sets the root. The tree takes over its only reference.
 func (c *folders) start(root *folder) {
 	root.refs.Store(1)
-	root.checked = math.MaxInt64 // it is the tree, wherever it is
+	root.checked = math.MaxInt64 // the root is the tree, wherever it moves
 	c.started = time.Now()
 	c.root, c.byPath = root, make(map[string]*list.Element)
 	c.timer = time.AfterFunc(folderIdle, c.dropIdle)
@@ -307,8 +304,8 @@ func (c *folders) top() (*folder, error) {
 	return c.root.retain(), nil
 }
 
-// get returns the folder kept for path, for the caller to release, or nil, and
-// whether it needs no check.
+// get returns the folder that is kept for path, or nil, and reports whether it needs no check. The
+// caller releases the folder.
 func (c *folders) get(path string) (f *folder, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,7 +319,7 @@ func (c *folders) get(path string) (f *folder, fresh bool) {
 	return f.retain(), c.freshLocked(f.checked)
 }
 
-// fresh reports whether what was seen at a time of now may still be relied on.
+// fresh reports whether a check at this time, by now, is recent enough.
 func (c *folders) fresh(at int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,7 +328,7 @@ func (c *folders) fresh(at int64) bool {
 
 func (c *folders) freshLocked(at int64) bool { return at > c.moved && c.now()-at < int64(folderFresh) }
 
-// confirm notes that the path of f led to it at a time of now.
+// confirm notes that the path of f led to it at this time, by now.
 func (c *folders) confirm(f *folder, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -345,16 +342,16 @@ func (c *folders) checked(f *folder) int64 {
 	return min(f.checked, c.now())
 }
 
-// changed has all folders checked once more: the tree just moved some, or changed
-// what is inherited from them.
+// changed makes every folder be checked again: the tree moved some, or changed what entries inherit
+// from them.
 func (c *folders) changed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.moved = c.now()
 }
 
-// made notes that the tree just made the folder at path: what is kept for that
-// must be another.
+// made notes that the tree just made the folder at path. A folder that is kept for that path must
+// be another one.
 func (c *folders) made(path string) {
 	c.mu.Lock()
 	kept := c.byPath[path] != nil
@@ -364,8 +361,8 @@ func (c *folders) made(path string) {
 	}
 }
 
-// add keeps f, which the caller goes on to use and releases, in place of what was
-// kept for its path. It returns f.
+// add keeps f for its path, instead of the folder kept before, and returns f. The caller still uses
+// f and releases it.
 func (c *folders) add(f *folder) *folder {
 	var dropped []*folder
 	c.mu.Lock()
@@ -389,15 +386,15 @@ func (c *folders) add(f *folder) *folder {
 	return f
 }
 
-// forgetBelow no longer keeps the folder at path and those below it. Where open
-// folders can't be removed this comes first.
+// forgetBelow drops the folder at path and those below it from the cache. Where open folders cannot
+// be removed, this has to come first.
 func (c *folders) forgetBelow(path string) {
 	c.drop(func(f *folder) bool {
 		return path == "." || f.path == path || strings.HasPrefix(f.path, path) && f.path[len(path)] == '/'
 	})
 }
 
-// dropIdle no longer keeps the folders that were not used since its last call.
+// dropIdle drops the folders that nobody used since its last call.
 func (c *folders) dropIdle() {
 	c.drop(func(f *folder) bool {
 		idle := !f.used
@@ -411,7 +408,7 @@ func (c *folders) dropIdle() {
 	}
 }
 
-// drop no longer keeps the folders of which is says so.
+// drop drops the folders for which is returns true.
 func (c *folders) drop(is func(*folder) bool) {
 	var dropped []*folder
 	c.mu.Lock()
@@ -426,7 +423,7 @@ func (c *folders) drop(is func(*folder) bool) {
 	}
 }
 
-// close no longer keeps any folder, nor will it.
+// close drops all folders, and keeps none from now on.
 func (c *folders) close() {
 	c.mu.Lock()
 	root := c.root

@@ -69,7 +69,7 @@ func TestFolderReplaced(t *testing.T) {
 	}
 }
 
-// The folder is replaced after it was looked up and before it is used.
+// The folder is replaced between its lookup and its use.
 func TestWithFolderTriesAgain(t *testing.T) {
 	tree, dir := openTree(t)
 	folder := filepath.Join(dir, "a", "b")
@@ -106,8 +106,7 @@ func TestWithFolderTriesAgain(t *testing.T) {
 	require.ErrorIs(t, tree.withFolder("../a", look), ErrPath)
 }
 
-// What others do to folders is noticed within folderFresh, what the tree does at
-// once.
+// Changes by others are noticed within folderFresh, and changes by the tree at once.
 func TestFoldersStayFresh(t *testing.T) {
 	if os.PathSeparator != '/' {
 		t.Skip("open folders can't be renamed")
@@ -130,14 +129,14 @@ func TestFoldersStayFresh(t *testing.T) {
 	defer f.release()
 	since := f.checked
 	require.True(t, fresh || tree.folders.now()-since >= int64(folderFresh))
-	// Checked later, so that it expires later, but no sooner than it was.
+	// It was checked later, so it expires later, but no sooner than before.
 	tree.folders.confirm(f, since-1)
 	require.Equal(t, since, f.checked)
 	tree.folders.confirm(f, since-int64(folderFresh))
 	require.False(t, tree.folders.fresh(tree.folders.now()-int64(folderFresh)))
 	require.False(t, tree.folders.fresh(0), "never checked")
 
-	// A folder in one that was entered long ago is as uncertain as that.
+	// A folder in one that was entered long ago is as uncertain as that one.
 	tree.folders.forgetBelow("a/b")
 	above, _ := tree.folders.get("a")
 	defer above.release()
@@ -149,7 +148,7 @@ func TestFoldersStayFresh(t *testing.T) {
 	defer below.release()
 	require.Zero(t, below.checked)
 
-	// Moved by the tree, and made by it.
+	// Here the tree itself moves one folder and makes another.
 	require.EqualValues(t, 3, size("a/b/file"))
 	require.NoError(t, tree.Remove("a", "backup"))
 	_, err = tree.Stat("a/b/file")
@@ -160,7 +159,7 @@ func TestFoldersStayFresh(t *testing.T) {
 	write("backup/a/b/file", "newer")
 	require.EqualValues(t, 5, size("backup/a/b/file"))
 
-	// Replaced from the top by others: whoever writes finds the new one.
+	// Others replaced it from the top: a writer finds the new one.
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "backup")))
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "backup/a/b"), 0o755))
 	batch := NewBatch(tree, TargetOptions{})
@@ -233,7 +232,7 @@ func TestIdleFoldersAreClosed(t *testing.T) {
 	require.LessOrEqual(t, openDescriptors(t), before)
 }
 
-// openDescriptors counts those of this process, 0 where that is unknown.
+// openDescriptors counts the descriptors of this process, 0 where that is unknown.
 func openDescriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")

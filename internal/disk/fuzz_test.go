@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzCheckpoint: whatever lies there as a checkpoint, listing what is left over tells nothing that cannot be, and resuming claims no block
-// beyond the file's end.
+// FuzzCheckpoint: whatever the checkpoint file holds, listing leftovers reports nothing impossible,
+// and resuming claims no block beyond the file's end.
 func FuzzCheckpoint(f *testing.F) {
 	whole := encodeLog(sampleHeader, sampleRecords)
 	f.Add(whole, uint16(4096), false)

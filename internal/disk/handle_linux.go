@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handle reaches the metadata of one entry of any kind, whatever has taken its
-// name since.
+// handle gives access to the metadata of one entry of any kind, even if something else
+// has its name by now.
 type handle struct {
 	fd int
-	// link leads to a file opened with O_PATH, which most calls don't take; "" for
-	// one opened for writing.
+	// link leads to a file opened with O_PATH, which most calls refuse. It is "" for a file opened
+	// for writing.
 	link string
-	bare bool // no extended attributes that would have to be removed
+	bare bool // the entry has no extended attributes to remove
 }
 
-// openHandle opens the entry base of f for its metadata; a symlink is opened
-// itself. The caller closes it.
+// openHandle opens the entry base in f for its metadata. It opens a symlink itself. The caller
+// closes the handle.
 func openHandle(f *folder, base string) (handle, error) {
 	dir, err := f.dir()
 	if err != nil {
@@ -36,14 +36,13 @@ func openHandle(f *folder, base string) (handle, error) {
 	return handle{fd: fd, link: "/proc/self/fd/" + strconv.Itoa(fd)}, nil
 }
 
-// fileHandle is the handle of file, name in folder, which is open for writing, and
-// stays so. It is not closed.
+// fileHandle returns a handle of file, which is open for writing as name in folder. The file stays
+// open, and the handle is not closed.
 func fileHandle(_ *os.Root, _ string, file *os.File) handle { return handle{fd: fdOf(file)} }
 
 func (h handle) Close() { unix.Close(h.fd) }
 
-// describe tells what the entry is, without the target of a symlink and without
-// extended attributes.
+// describe describes the entry, without the target of a symlink and without extended attributes.
 func (h handle) describe(path string) (Meta, error) {
 	var st unix.Stat_t
 	if err := ignoringEINTR(func() error { return unix.Fstat(h.fd, &st) }); err != nil {
@@ -52,7 +51,7 @@ func (h handle) describe(path string) (Meta, error) {
 	return metaOfStat(path, &st)
 }
 
-// chown sets owner and group; -1 leaves one alone.
+// chown sets owner and group. -1 keeps the present one.
 func (h handle) chown(uid, gid int64) error {
 	return ignoringEINTR(func() error {
 		return unix.Fchownat(h.fd, "", int(uid), int(gid), unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
@@ -75,7 +74,7 @@ func (h handle) setTime(mtime time.Time) error {
 	if h.link != "" {
 		return ignoringEINTR(func() error { return unix.UtimesNanoAt(unix.AT_FDCWD, h.link, ts[:], 0) })
 	}
-	// futimens(3); x/sys has no wrapper that takes no path.
+	// This is futimens(3). x/sys has no wrapper without a path.
 	return ignoringEINTR(func() error {
 		_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(h.fd), 0, uintptr(unsafe.Pointer(&ts[0])), 0, 0, 0)
 		if errno != 0 {
@@ -85,7 +84,7 @@ func (h handle) setTime(mtime time.Time) error {
 	})
 }
 
-// xattrs lists the names of the extended attributes, ACLs among them.
+// xattrs lists the names of the extended attributes, including ACLs.
 func (h handle) xattrs() (names []string, err error) {
 	if h.bare {
 		return nil, nil
@@ -136,7 +135,7 @@ func (h handle) removeXattr(name string) error {
 	return err
 }
 
-// ignoringEINTR calls f again as long as it is interrupted.
+// ignoringEINTR calls f again while it is interrupted.
 func ignoringEINTR(f func() error) error {
 	for {
 		if err := f(); !errors.Is(err, unix.EINTR) {
@@ -145,7 +144,7 @@ func ignoringEINTR(f func() error) error {
 	}
 }
 
-// unixMode is mode as the system encodes it.
+// unixMode encodes mode like the system does.
 func unixMode(mode fs.FileMode) uint32 {
 	bits := uint32(mode.Perm())
 	if mode&fs.ModeSetuid != 0 {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// handle reaches the metadata of one entry.
+// handle gives access to the metadata of one entry.
 type handle struct {
 	root *os.Root
 	name string   // in root
@@ -17,7 +17,7 @@ type handle struct {
 	sub  *folder  // to release, or nil
 }
 
-// openHandle finds the entry base of f for its metadata. The caller closes it.
+// openHandle finds the entry base in f for its metadata. The caller closes the handle.
 func openHandle(f *folder, base string) (handle, error) {
 	info, err := f.root.Lstat(base)
 	if err != nil {
@@ -33,8 +33,8 @@ func openHandle(f *folder, base string) (handle, error) {
 	return handle{root: sub.root, name: ".", sub: sub}, nil
 }
 
-// fileHandle is the handle of file, name in folder, which is open for writing. It
-// is not closed.
+// fileHandle returns a handle of file, which is open for writing as name in folder. It is not
+// closed.
 func fileHandle(folder *os.Root, name string, file *os.File) handle {
 	return handle{root: folder, name: name, file: file}
 }
@@ -45,8 +45,7 @@ func (h handle) Close() {
 	}
 }
 
-// describe tells what the entry is, without the target of a symlink and without
-// extended attributes.
+// describe describes the entry, without the target of a symlink and without extended attributes.
 func (h handle) describe(path string) (Meta, error) {
 	info, err := h.root.Lstat(h.name)
 	if err != nil {
@@ -55,7 +54,7 @@ func (h handle) describe(path string) (Meta, error) {
 	return metaOf(path, info)
 }
 
-// chown sets owner and group; -1 leaves one alone.
+// chown sets owner and group. -1 keeps the present one.
 func (h handle) chown(uid, gid int64) error { return h.root.Lchown(h.name, int(uid), int(gid)) }
 
 func (h handle) chmod(mode fs.FileMode) error {

@@ -5,9 +5,9 @@ import (
 	"os"
 )
 
-// Skip notes that count blocks from start on have no data: the file, opened with
-// Holes, is complete without them. It is not recorded, so a later run has to say
-// it again. Blocks marked before may be among them.
+// Skip notes that count blocks from start on have no data: the file, opened with Holes, is complete
+// without them. It may skip blocks that were marked before. Skip is not recorded, so a later run
+// has to repeat it.
 func (p *Partial) Skip(start, count int64) error {
 	p.gate.RLock()
 	defer p.gate.RUnlock()

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// Leftover is what a transfer that ended early left of a target.
+// Leftover is what a transfer left of a target when it ended early.
 type Leftover struct {
-	// Path is the target's where its name is known, from a checkpoint; otherwise that
-	// of the partial file or temporary entry itself.
+	// Path is the target's path if a checkpoint names the target. Otherwise it is the path of the
+	// partial file or temporary entry itself.
 	Path  string
 	Known bool
 
 	Size      int64     // of the target in bytes; -1 if not known
-	Done      int64     // bytes of finished blocks, from which a transfer would go on
-	Allocated int64     // bytes that it takes on the file system, where that is known
+	Done      int64     // bytes of finished blocks, which a transfer would not send again
+	Allocated int64     // bytes on the file system, where that is known
 	ModTime   time.Time // when it was last written
 }
 
-// Leftovers visits what Sweep would remove anywhere below path, were it old enough,
-// and what running transfers hold now. It locks and changes nothing. It goes on
-// after an error, and returns the first one, or ends early with the error of visit.
+// Leftovers visits everything below path that Sweep would remove if it were old enough, and what
+// running transfers hold now. It locks and changes nothing. It continues after an error and returns
+// the first one. An error of visit ends it early.
 func (t *Tree) Leftovers(ctx context.Context, path string, visit func(Leftover) error) error {
 	var first, stop error
 	ctx, cancel := context.WithCancel(ctx)
@@ -63,8 +63,8 @@ func (t *Tree) Leftovers(ctx context.Context, path string, visit func(Leftover) 
 	return errors.Join(err, first)
 }
 
-// leftoverOf describes the leftover of which name, in folder, is the main file. Its
-// path is relative to folder.
+// leftoverOf describes the leftover whose main file is name in folder. Its path is relative to
+// folder.
 func leftoverOf(folder *os.Root, name string) (l Leftover, ok bool) {
 	info, err := folder.Lstat(name)
 	if err != nil {
@@ -78,13 +78,13 @@ func leftoverOf(folder *os.Root, name string) (l Leftover, ok bool) {
 		return l, true
 	case strings.HasSuffix(name, checkpointSuffix):
 		_, err := folder.Lstat(strings.TrimSuffix(name, checkpointSuffix) + partialSuffix)
-		return l, errors.Is(err, fs.ErrNotExist) // or it belongs to that
+		return l, errors.Is(err, fs.ErrNotExist) // or it belongs to that partial file
 	}
 	return l, strings.HasSuffix(name, linkSuffix) || strings.HasSuffix(name, hardSuffix)
 }
 
-// readCheckpoint fills in what the checkpoint tells, if there is one, of a partial
-// file of fileSize bytes.
+// readCheckpoint adds the facts of the checkpoint, if there is one, of a partial file with fileSize
+// bytes.
 func (l *Leftover) readCheckpoint(folder *os.Root, reserved string, fileSize int64) {
 	file, info, err := openRegular(folder, reserved+checkpointSuffix, os.O_RDONLY)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is left is named after its target, with how much of it is done; listing leaves all as it is, also what is held.
+// A leftover is named after its target, with how much of it is done. Listing changes nothing, not
+// even what a process holds.
 func TestLeftovers(t *testing.T) {
 	tree, dir := openTree(t)
 	require.NoError(t, tree.Mkdir("sub", 0o755))
@@ -27,7 +28,7 @@ func TestLeftovers(t *testing.T) {
 	for _, name := range []string{lone, unknown, reservedPrefix + "foreign", "plain"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
 	}
-	// The checkpoint of another file's name is not believed.
+	// A checkpoint with another file's name is ignored.
 	wrong := reservedName("wrong")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, wrong+partialSuffix), nil, 0o600))
 	b, err := os.ReadFile(filepath.Join(dir, "sub", reservedName("old")+checkpointSuffix))

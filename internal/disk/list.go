@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// List visits the entry at path or, where that is a folder, what it holds, sorted by name. It doesn't descend. What
-// cannot be described is left out.
+// List visits the entry at path or, if that is a folder, the entries in it, sorted by name. It does
+// not descend, and skips entries that it cannot describe.
 func (t *Tree) List(ctx context.Context, path string, visit func(Meta) error) error {
 	m, err := t.Stat(path)
 	if err != nil {
@@ -47,7 +47,7 @@ func (t *Tree) List(ctx context.Context, path string, visit func(Meta) error) er
 	return nil
 }
 
-// namesIn lists a folder, sorted.
+// namesIn returns the names in a folder, sorted.
 func namesIn(folder *os.Root) ([]string, error) {
 	f, err := folder.Open(".")
 	if err != nil {

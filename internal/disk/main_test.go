@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv makes the test binary play a part in another process instead.
+// childEnv makes the test binary play a part in another process.
 const childEnv = "FXFER_DISK_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func openTree(t *testing.T) (*Tree, string) {
 	return tree, dir
 }
 
-// blockOf is the content of a block of length n, and its digest.
+// blockOf returns the content of a block of length n, and its digest.
 func blockOf(block int64, n int) ([]byte, [32]byte) {
 	b := make([]byte, n)
 	for i := range b {
@@ -48,7 +48,7 @@ func blockOf(block int64, n int) ([]byte, [32]byte) {
 	return b, sha256.Sum256(b)
 }
 
-// blockLength is the length of a block of a file of size bytes.
+// blockLength returns the length of a block of a file of size bytes.
 func blockLength(block, size int64, blockSize int) int {
 	return int(min(int64(blockSize), size-block*int64(blockSize)))
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Kind is what an entry of a tree is. The values are those of the wire.
+// Kind is the kind of an entry of a tree. The values are those of the wire.
 type Kind uint8
 
-// The kinds that are transferred.
+// The kinds that fxfer transfers.
 const (
 	File    Kind = 1
 	Dir     Kind = 2
 	Symlink Kind = 3
-	// 4 is a share on the wire.
+	// On the wire, 4 is a share.
 	Fifo        Kind = 5
 	CharDevice  Kind = 6
 	BlockDevice Kind = 7
@@ -44,23 +44,22 @@ func (k Kind) String() string {
 type Meta struct {
 	Path    string // slash separated, relative, clean; "." for the root itself
 	Kind    Kind
-	Size    int64       // bytes of a file, 0 for others; as a target, -1 is a stream of unknown length
-	ModTime time.Time   // as precise as the file system has it; the zero Time leaves a target's alone
+	Size    int64       // bytes of a file, 0 for other kinds; -1 for a target is a stream of unknown length
+	ModTime time.Time   // as precise as the file system keeps it; the zero Time keeps a target's
 	Mode    fs.FileMode // permission bits, setuid, setgid and sticky
 	Link    string      // target of a symlink, its bytes as they are
-	ID      Identity    // which state of which file this describes
+	ID      Identity    // identifies the file and its state
 
-	// Zero where the system has no such thing.
+	// Zero where the system lacks them.
 	UID, GID uint32
 	Nlink    uint64  // names that the file has
 	Rdev     uint64  // device number of a CharDevice or BlockDevice, as the system encodes it
-	Holes    bool    // of a file: less is allocated than the size says, so some of it may be holes
-	Xattrs   []Xattr // POSIX ACLs among them, in the order of their names; only if asked for
+	Holes    bool    // of a file: less is allocated than its size, so it may have holes
+	Xattrs   []Xattr // including POSIX ACLs, sorted by name; only if asked for
 	XattrErr error   // why Xattrs lacks some or all of them
 }
 
-// maxXattrs is how many bytes an entry's attributes have at most, names and
-// values together.
+// maxXattrs is the largest size in bytes of an entry's attributes, names and values together.
 const maxXattrs = 64 << 10
 
 // Xattr is an extended attribute.
@@ -69,9 +68,9 @@ type Xattr struct {
 	Value []byte
 }
 
-// Identity tells one state of a source file from another. Equal identities mean
-// that the content is the same as far as the file system can tell. The zero
-// Identity is that of a source that has none, such as standard input.
+// Identity distinguishes the states of a source file. Equal identities mean equal content, as far
+// as the file system can show it. The zero Identity belongs to a source without one, such as
+// standard input.
 type Identity struct {
 	Size    int64  // bytes
 	ModTime int64  // ns since the Unix epoch
@@ -81,7 +80,7 @@ type Identity struct {
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// kindOf is the kind of an entry of that mode, 0 for none of ours.
+// kindOf returns the kind of an entry with this mode, 0 for a kind that is not ours.
 func kindOf(mode fs.FileMode) Kind {
 	switch mode.Type() {
 	case 0:

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// The names of users and groups, both ways. Their methods are safe for concurrent
-// use and may block while the system asks a directory service. What was found,
-// or not found, is kept as long as the process runs.
+// These functions map users and groups to names and back. They are safe for concurrent use, and may
+// block while the system asks a directory service. The process remembers every result, also that
+// there is none.
 var (
 	userNames  = memo[uint32, string]{find: findUserName}
 	groupNames = memo[uint32, string]{find: findGroupName}
@@ -16,19 +16,19 @@ var (
 	groupIDs   = memo[string, ownerID]{find: findGroup}
 )
 
-// UserName is the name of the user of that number on this system, "" if it has none.
+// UserName returns the name of the user with this number on this system, "" if there is none.
 func UserName(uid uint32) string { return userNames.get(uid) }
 
-// GroupName is the name of the group of that number on this system, "" if it has none.
+// GroupName returns the name of the group with this number on this system, "" if there is none.
 func GroupName(gid uint32) string { return groupNames.get(gid) }
 
-// LookupUser is the number of the user of that name on this system.
+// LookupUser returns the number of the user with this name on this system.
 func LookupUser(name string) (uid uint32, ok bool) {
 	id := userIDs.get(name)
 	return id.number, id.known
 }
 
-// LookupGroup is the number of the group of that name on this system.
+// LookupGroup returns the number of the group with this name on this system.
 func LookupGroup(name string) (gid uint32, ok bool) {
 	id := groupIDs.get(name)
 	return id.number, id.known
@@ -71,13 +71,13 @@ func findGroup(name string) ownerID {
 	return parseID(g.Gid)
 }
 
-// parseID reads a number; on Windows owners have none.
+// parseID reads a number. On Windows, owners have none.
 func parseID(s string) ownerID {
 	n, err := strconv.ParseUint(s, 10, 32)
 	return ownerID{number: uint32(n), known: err == nil}
 }
 
-// maxMemo bounds what a peer can have remembered by sending names.
+// maxMemo bounds how many names a peer can make us remember.
 const maxMemo = 4096
 
 // memo remembers what find returned.

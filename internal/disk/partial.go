@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	// A checkpoint is due after this time, or this much data.
+	// A checkpoint is due after this time, or after this much data.
 	checkpointInterval = time.Second
 	checkpointBytes    = 256 << 20
-	// Write-back is started after this much data, so that a checkpoint finds little
-	// left: 2 GB and their sync took 1.0 s instead of 1.7 (ext4, virtual disk, with
-	// preallocation), and dropping them from the cache afterwards costs nothing.
+	// Write-back starts after this much data, so a checkpoint finds little left to do: 2 GB and
+	// their sync took 1.0 s instead of 1.7 (ext4, virtual disk, with preallocation), and dropping
+	// them from the cache afterwards costs nothing.
 	writeBackBytes = 16 << 20
 
-	// Files up to this size have no checkpoint: they are sent again in less time
-	// than it takes to keep one.
+	// Files up to this size have no checkpoint: sending them again takes less time than keeping
+	// one.
 	checkpointFrom = 4 << 20
 )
 
 var (
-	// errNoHoles says that what a leftover has where holes belong can't be removed.
+	// errNoHoles says that a leftover has data where holes belong, and that it cannot be removed.
 	errNoHoles = errors.New("cannot make holes")
-	// errTakenAway says that somebody removed or replaced a partial file.
-	errTakenAway = fmt.Errorf("partial file was taken away: %w", fs.ErrNotExist)
+	// errTakenAway says that somebody removed or replaced the partial file.
+	errTakenAway = fmt.Errorf("somebody removed or replaced the partial file: %w", fs.ErrNotExist)
 )
 
-// Partial is a target that is being written. All methods are safe for concurrent
-// use. It ends with Commit, Stage, Abort or Close, which wait for calls in
-// progress; later calls return an error matching os.ErrClosed.
+// Partial is a target under construction. All methods are safe for concurrent use. Commit, Stage,
+// Abort or Close ends it and waits for calls in progress. Later calls return an error that matches
+// os.ErrClosed.
 //
-// A file of more than 4 MiB and more than one block has a checkpoint and can be
-// resumed; a smaller one, and a stream of unknown length, cannot.
+// A file of more than 4 MiB and more than one block has a checkpoint and can be resumed. A smaller
+// file and a stream of unknown length cannot.
 type Partial struct {
 	// Fixed when opened.
 	tree      *Tree
@@ -51,18 +51,17 @@ type Partial struct {
 	base      string // final name in folder
 	size      int64  // -1: unknown
 	blockSize int64
-	holes     bool // what is not written is zeros
+	holes     bool // blocks that nobody writes are zeros
 	opt       TargetOptions
-	inMemory  bool           // file system without a medium to write back to
+	inMemory  bool           // file system without a medium
 	log       *checkpointLog // nil without checkpoint
-	earlier   *earlierRun    // nil if fresh
+	earlier   *earlierRun    // nil for a new file
 
-	gate  sync.RWMutex // held for reading by each use of file
+	gate  sync.RWMutex // each use of file holds it for reading
 	ended bool         // guarded by gate
 
-	// Linux writes one file one call at a time and has the others spin for their
-	// turn; waiting here takes 0.37 instead of 0.57 CPU s/GB (medians, 8 writers, a
-	// fresh file on tmpfs), and no write waits 30 ms.
+	// Linux writes to one file one call at a time and lets the others spin. Waiting here takes 0.37
+	// instead of 0.57 CPU s/GB (medians, 8 writers, a new file on tmpfs), and no write waits 30 ms.
 	writing sync.Mutex
 
 	mu        sync.Mutex   // guards the following; never held during I/O
@@ -80,13 +79,13 @@ type Partial struct {
 
 	durable atomic.Int64
 
-	// The keeper's. Its channels are nil if there is none.
-	kick     chan struct{}   // enough was written to have a look
-	requests chan chan error // checkpoints asked for
+	// These belong to the keeper. The channels are nil if there is none.
+	kick     chan struct{}   // enough was written for the keeper to act
+	requests chan chan error // requested checkpoints
 	stop     chan struct{}
 	stopped  chan struct{}
 	covered  int64 // value of changes at the last checkpoint
-	named    bool  // the names of partial and checkpoint are on the medium
+	named    bool  // the names of partial file and checkpoint are on the medium
 }
 
 // span is the range from the lowest to the highest byte of some writes.
@@ -99,18 +98,15 @@ func (s *span) include(off, n int64) {
 	s.from, s.to = min(s.from, off), max(s.to, off+n)
 }
 
-// Partial opens the partial file of the target m.Path, whose folder must exist,
-// and resumes what an earlier run left if m.Size, m.ID and blockSize (bytes, at
-// most 1 GiB) are the same; anything else left there is discarded. A negative
-// m.Size is a stream of unknown length, always fresh. With m.Holes no space is
-// claimed, and what nobody writes becomes a hole: a block that is marked without
-// having been written reads as zeros. Of m only Path, Size, ID and Holes count
-// here.
+// Partial opens the partial file of the target m.Path, whose folder must exist. It resumes what an
+// earlier run left if m.Size, m.ID and blockSize (bytes, at most 1 GiB) are the same, and discards
+// any other leftover. A negative m.Size is a stream of unknown length, which always starts anew.
+// With m.Holes, Partial claims no space, and blocks that nobody writes become holes: a block that
+// is marked but was not written reads as zeros. Partial uses only Path, Size, ID and Holes of m.
 //
-// Errors: ErrBusy while another Partial or Staged has the target open, ErrExists
-// for a folder of that name, ErrNoSpace (a *NoSpaceError) if the file doesn't
-// fit, ErrPath and ErrNotFolder for a bad path. The caller ends the Partial with
-// Commit, Stage, Close or Abort.
+// Errors: ErrBusy while another Partial or Staged has the target open, ErrExists for a folder of
+// that name, ErrNoSpace (a *NoSpaceError) if the file does not fit, ErrPath and ErrNotFolder for a
+// bad path. The caller ends the Partial with Commit, Stage, Close or Abort.
 func (t *Tree) Partial(m Meta, blockSize int, opt TargetOptions) (p *Partial, err error) {
 	if blockSize <= 0 || blockSize > 1<<30 {
 		return nil, fmt.Errorf("open partial %s: block size %d out of range", m.Path, blockSize)
@@ -141,7 +137,7 @@ func (t *Tree) Partial(m Meta, blockSize int, opt TargetOptions) (p *Partial, er
 
 func (p *Partial) open(source Identity) (err error) {
 	if info, err := p.folder.Lstat(p.base); err == nil && info.IsDir() && !p.opt.Replace {
-		return ErrExists
+		return errFolderExists
 	}
 	file, info, created, err := claim(p.folder, p.partialName())
 	if err != nil {
@@ -187,19 +183,19 @@ func (p *Partial) resumable() bool { return p.size > max(p.blockSize, checkpoint
 // tracked reports whether there is a keeper, for checkpoints and write-back.
 func (p *Partial) tracked() bool { return p.size < 0 || p.resumable() }
 
-// counted reports whether all blocks must be marked: the length of the file
-// doesn't show that it is complete.
+// counted reports whether all blocks must be marked, because the length of the file does not show
+// that it is complete.
 func (p *Partial) counted() bool { return p.size < 0 || p.size > p.blockSize || p.holes }
 
 func (p *Partial) partialName() string    { return reservedName(p.base) + partialSuffix }
 func (p *Partial) checkpointName() string { return reservedName(p.base) + checkpointSuffix }
 
-// claim opens and locks the partial file name in folder, and reports whether
-// nothing was there. Whoever has its lock may write, rename or remove it. An empty
-// one that is there is removed, never written: somebody may just have made it and
-// not locked it yet, who is to see that he was too late by its having no name.
+// claim opens and locks the partial file name in folder, and reports whether it is new. Only the
+// holder of its lock may write, rename or remove it. claim removes an empty file that exists, and
+// never writes to it: another process may just have made it and not have locked it yet. That
+// process then sees that the file has lost its name.
 func claim(folder *os.Root, name string) (file *os.File, info fs.FileInfo, created bool, err error) {
-	// Each turn means that another process renamed or removed the file just now.
+	// Each further turn means that another process just renamed or removed the file.
 	replaced := false
 	for range 100 {
 		file, err = folder.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|openNonblock, 0o600)
@@ -239,13 +235,13 @@ func openLeftover(folder *os.Root, name string) (*os.File, error) {
 	file, _, err := openRegular(folder, name, os.O_RDWR)
 	switch {
 	case errors.Is(err, ErrUnsupportedKind):
-		// Nothing of ours; removing it lets the next turn make the file.
+		// This is nothing of ours. Removing it lets the next turn make the file.
 		if err := folder.Remove(name); err != nil {
 			return nil, err
 		}
 		return nil, ErrChanged
 	case errors.Is(err, fs.ErrPermission):
-		// A commit that was interrupted after it had set the mode.
+		// A commit set the mode and was then interrupted.
 		if folder.Chmod(name, 0o600) == nil {
 			file, _, err = openRegular(folder, name, os.O_RDWR)
 		}
@@ -253,7 +249,7 @@ func openLeftover(folder *os.Root, name string) (*os.File, error) {
 	return file, err
 }
 
-// holds reports whether name still is the open file.
+// holds reports whether name is still the open file.
 func holds(folder *os.Root, name string, file *os.File) bool {
 	info, err := file.Stat()
 	return err == nil && isNamed(folder, name, info)
@@ -264,7 +260,7 @@ func isNamed(folder *os.Root, name string, file fs.FileInfo) bool {
 	return err == nil && os.SameFile(file, named)
 }
 
-// openLog resumes the checkpoint, or discards what is there and starts one.
+// openLog resumes the checkpoint, or discards it and starts a new one.
 func (p *Partial) openLog(source Identity, created bool) (err error) {
 	header := logHeader{blockSize: p.blockSize, size: p.size, source: source, name: p.base}
 	if !created {
@@ -287,13 +283,13 @@ func (p *Partial) openLog(source Identity, created bool) (err error) {
 	return err
 }
 
-// takeOver makes what the earlier run did that of this one.
+// takeOver adopts the work of the earlier run.
 func (p *Partial) takeOver() error {
 	info, err := p.file.Stat()
 	if err != nil {
 		return err
 	}
-	// Blocks beyond the end can't be there, whatever the log says.
+	// Blocks beyond the end cannot exist, whatever the log says.
 	p.clip(&p.earlier.have, info.Size())
 	p.clip(&p.earlier.durable, info.Size())
 	if p.holes {
@@ -303,18 +299,18 @@ func (p *Partial) takeOver() error {
 	}
 	p.end = info.Size()
 	p.synced = p.earlier.synced
-	p.changes = p.earlier.trusted - p.earlier.synced // so that the first checkpoint covers them
+	p.changes = p.earlier.trusted - p.earlier.synced // the first checkpoint has to cover them
 	p.done = p.earlier.have.Clone()
 	p.durable.Store(p.bytes(&p.earlier.durable))
 	return nil
 }
 
-// emptyOthers makes holes of all blocks but those of have in a file of fileSize
-// bytes: what a killed run wrote and didn't mark is old data where this run has a
-// hole. The error is errNoHoles where that is impossible.
+// emptyOthers makes holes of all blocks that are not in have, in a file of fileSize bytes. A killed
+// run may have written blocks without marking them, which is old data where this run has a hole.
+// The error is errNoHoles if the system cannot make holes.
 func (p *Partial) emptyOthers(have *blockset.Set, fileSize int64) error {
 	from := int64(0)
-	empty := func(end int64) error { // from from on
+	empty := func(end int64) error { // starts at from
 		if n := min(end, fileSize) - from; n > 0 && punch(p.file, from, n) != nil {
 			return errNoHoles
 		}
@@ -329,8 +325,7 @@ func (p *Partial) emptyOthers(have *blockset.Set, fileSize int64) error {
 	return empty(p.blocks(p.size) * p.blockSize)
 }
 
-// openHoles gives the file its full size, so that what is not written reads as
-// zeros.
+// openHoles gives the file its full size, so blocks that nobody writes read as zeros.
 func (p *Partial) openHoles() error {
 	if err := p.file.Truncate(p.size); err != nil {
 		return err
@@ -342,7 +337,7 @@ func (p *Partial) openHoles() error {
 	return err
 }
 
-// clip removes from e the blocks that a file of fileSize bytes can't hold in full.
+// clip removes the blocks from e that a file of fileSize bytes cannot hold in full.
 func (p *Partial) clip(e *blockset.Set, fileSize int64) {
 	full := fileSize / p.blockSize
 	if fileSize >= p.size {
@@ -351,7 +346,7 @@ func (p *Partial) clip(e *blockset.Set, fileSize int64) {
 	e.RemoveRun(full, max(0, e.End()-full))
 }
 
-// blocks is the number of blocks in size bytes.
+// blocks returns the number of blocks in size bytes.
 func (p *Partial) blocks(size int64) int64 {
 	n := size / p.blockSize
 	if size%p.blockSize > 0 {
@@ -360,7 +355,7 @@ func (p *Partial) blocks(size int64) int64 {
 	return n
 }
 
-// bytes is how many bytes the blocks of e have.
+// bytes returns the number of bytes in the blocks of e.
 func (p *Partial) bytes(e *blockset.Set) int64 {
 	n := e.Count() * p.blockSize
 	if p.size < 0 {
@@ -372,7 +367,7 @@ func (p *Partial) bytes(e *blockset.Set) int64 {
 	return n
 }
 
-// reserve checks that the target fits and claims the space where that is cheap.
+// reserve checks that the target fits, and claims the space where that is cheap.
 func (p *Partial) reserve() error {
 	volume, err := volumeOf(p.file)
 	if err != nil {
@@ -404,9 +399,9 @@ type Extent struct {
 	Count int64 // blocks
 }
 
-// Have returns the blocks that an earlier run finished as far as the checkpoint
-// can be trusted, ascending and merged. It stays the same while the Partial is
-// open. The content should be checked against Recorded all the same.
+// Have returns the blocks that an earlier run finished, as far as the checkpoint can be trusted,
+// ascending and merged. The result stays the same while the Partial is open. The caller should
+// still compare the content with Recorded.
 func (p *Partial) Have() []Extent {
 	if p.earlier == nil {
 		return nil
@@ -414,9 +409,9 @@ func (p *Partial) Have() []Extent {
 	return blockset.Runs[Extent](p.earlier.have)
 }
 
-// Recorded calls visit with each block of Have and the digest recorded for it,
-// in the order in which they were finished, and stops at visit's first error.
-// It reads the checkpoint file in constant memory; visit may call other methods.
+// Recorded calls visit with each block of Have and its recorded digest, in the order in which the
+// blocks were finished. It stops at visit's first error. It reads the checkpoint file in constant
+// memory. visit may call other methods.
 func (p *Partial) Recorded(visit func(block int64, cv [32]byte) error) error {
 	if p.earlier == nil {
 		return nil
@@ -433,12 +428,12 @@ func (p *Partial) Recorded(visit func(block int64, cv [32]byte) error) error {
 		return visit(r.number, r.value)
 	})
 	if err == nil && visited != p.earlier.have.Count() {
-		err = errors.New("checkpoint was cut meanwhile")
+		err = errors.New("the checkpoint became shorter meanwhile")
 	}
 	return at("read checkpoint of", p.path, err)
 }
 
-// ReadAt is io.ReaderAt's.
+// ReadAt implements io.ReaderAt.
 func (p *Partial) ReadAt(b []byte, off int64) (int, error) {
 	p.gate.RLock()
 	defer p.gate.RUnlock()
@@ -448,8 +443,8 @@ func (p *Partial) ReadAt(b []byte, off int64) (int, error) {
 	return p.file.ReadAt(b, off)
 }
 
-// WriteAt is io.WriterAt's. It refuses what lies outside the target without
-// writing any of it. A full file system is ErrNoSpace.
+// WriteAt implements io.WriterAt. It refuses data outside the target and then writes nothing. A
+// full file system gives ErrNoSpace.
 func (p *Partial) WriteAt(b []byte, off int64) (int, error) {
 	p.gate.RLock()
 	defer p.gate.RUnlock()
@@ -469,8 +464,8 @@ func (p *Partial) WriteAt(b []byte, off int64) (int, error) {
 	return n, at("write", p.path, err)
 }
 
-// CopyFrom writes n bytes of source at from to off. Where the file system can share them between files it does. Errors are as for
-// WriteAt, or those of reading.
+// CopyFrom copies n bytes from offset from of source to offset off. The files share the data where
+// the file system can do that. Errors are those of WriteAt, or of reading.
 func (p *Partial) CopyFrom(source *Source, from, off, n int64) error {
 	p.gate.RLock()
 	defer p.gate.RUnlock()
@@ -489,7 +484,8 @@ func (p *Partial) CopyFrom(source *Source, from, off, n int64) error {
 	return at("write", p.path, err)
 }
 
-// Clone lets n bytes of source at from be the same at off, and reports whether the file system can. All are multiples of its block size.
+// Clone makes the n bytes at off share the data at offset from of source, and reports whether the
+// file system can do that. All numbers are multiples of its block size.
 func (p *Partial) Clone(source *Source, from, off, n int64) bool {
 	p.gate.RLock()
 	defer p.gate.RUnlock()
@@ -525,7 +521,7 @@ func copyThrough(to, from *os.File, off, at, n int64) error {
 	return nil
 }
 
-// account notes a write and wakes the keeper once enough has come together.
+// account notes a write, and wakes the keeper when enough has gathered.
 func (p *Partial) account(off, n int64) {
 	p.mu.Lock()
 	p.end = max(p.end, off+n)
@@ -538,20 +534,20 @@ func (p *Partial) account(off, n int64) {
 	if due {
 		select {
 		case p.kick <- struct{}{}:
-		default: // it has been woken already
+		default: // the keeper is already awake
 		}
 	}
 }
 
-// Mark records that block has been written in full, with its digest. The record
-// goes to the kernel, not to the medium; the next checkpoint, about a second
-// away, makes it durable. Once a checkpoint failed, Mark returns that error.
+// Mark records that block was written in full, with its digest. The record goes to the kernel, not
+// to the medium: the next checkpoint, about a second later, makes it durable. After a checkpoint
+// failed, Mark returns that error.
 func (p *Partial) Mark(block int64, cv [32]byte) error {
 	return p.change(recordDone, block, cv)
 }
 
-// Drop takes back that block is done: what was read again was not what was
-// recorded. With Holes the block is empty then. Errors are as for Mark.
+// Drop undoes Mark for a block whose content differs from its record. With Holes, it also empties
+// the block. Errors are those of Mark.
 func (p *Partial) Drop(block int64) error {
 	err := p.change(recordDrop, block, [32]byte{})
 	if err == nil && p.holes {
@@ -560,7 +556,7 @@ func (p *Partial) Drop(block int64) error {
 	return err
 }
 
-// empty makes the content of block zeros.
+// empty sets the content of block to zeros.
 func (p *Partial) empty(block int64) error {
 	p.gate.RLock()
 	defer p.gate.RUnlock()
@@ -615,7 +611,7 @@ func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
 	if err == nil && p.log != nil {
 		flush := p.log.tryFlush
 		if kind == recordDrop {
-			flush = p.log.flush // before the block is written again
+			flush = p.log.flush // before somebody writes the block again
 		}
 		if err = flush(); err != nil {
 			err = p.fail(err)
@@ -624,12 +620,12 @@ func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
 	return at("mark", p.path, err)
 }
 
-// Durable is how many bytes of finished blocks are on the medium, those of
-// earlier runs included. It stays 0 for a file without checkpoint.
+// Durable returns how many bytes of finished blocks are on the medium, including those of earlier
+// runs. It stays 0 for a file without checkpoint.
 func (p *Partial) Durable() int64 { return p.durable.Load() }
 
-// AtRisk is for how long a finished block has waited to be made durable. It
-// stays 0 for a file without checkpoint.
+// AtRisk returns how long a finished block has waited to become durable. It stays 0 for a file
+// without checkpoint.
 func (p *Partial) AtRisk() time.Duration {
 	if !p.tracked() {
 		return 0
@@ -646,9 +642,8 @@ func (p *Partial) AtRisk() time.Duration {
 	return time.Since(since)
 }
 
-// Checkpoint makes all blocks marked so far durable, unless ctx ends first; the
-// checkpoint goes on in the background then. A small file has none, and nil is
-// returned.
+// Checkpoint makes all blocks marked so far durable. If ctx ends first, the checkpoint continues in
+// the background. Checkpoint returns nil for a small file, which has none.
 func (p *Partial) Checkpoint(ctx context.Context) error {
 	if !p.tracked() {
 		return nil
@@ -669,7 +664,7 @@ func (p *Partial) Checkpoint(ctx context.Context) error {
 	}
 }
 
-// keep makes the checkpoints until stop is closed.
+// keep makes checkpoints until stop is closed.
 func (p *Partial) keep() {
 	defer close(p.stopped)
 	ticker := time.NewTicker(checkpointInterval)
@@ -681,7 +676,7 @@ func (p *Partial) keep() {
 		case reply := <-p.requests:
 			reply <- p.checkpoint()
 		case <-ticker.C:
-			_ = p.checkpoint() // the error stays in p.err
+			_ = p.checkpoint() // p.err keeps the error
 		case <-p.kick:
 			if p.writeBack() >= checkpointBytes {
 				_ = p.checkpoint()
@@ -690,8 +685,8 @@ func (p *Partial) keep() {
 	}
 }
 
-// writeBack has the kernel start writing what came since the last call, and
-// returns how many bytes were written since the last checkpoint.
+// writeBack makes the kernel start writing the data since the last call. It returns how many bytes
+// were written since the last checkpoint.
 func (p *Partial) writeBack() (dirtyLen int64) {
 	p.mu.Lock()
 	behind := p.behind
@@ -704,8 +699,8 @@ func (p *Partial) writeBack() (dirtyLen int64) {
 	return dirtyLen
 }
 
-// checkpoint makes all blocks marked so far durable. Only the keeper calls it,
-// or who has ended the keeper.
+// checkpoint makes all blocks marked so far durable. Only the keeper calls it, or a caller that has
+// ended the keeper.
 func (p *Partial) checkpoint() error {
 	p.mu.Lock()
 	if p.err != nil {
@@ -758,8 +753,8 @@ func (p *Partial) makeSynced(records int64) error {
 	return nil
 }
 
-// fail makes err the answer to all further marks, unless there is one already,
-// cuts the log back to what is on the medium, and returns the lasting error.
+// fail makes err the result of all further marks, unless there is one already, and cuts the log
+// back to what is on the medium. It returns the lasting error.
 func (p *Partial) fail(err error) error {
 	p.mu.Lock()
 	first := p.err == nil
@@ -774,16 +769,15 @@ func (p *Partial) fail(err error) error {
 	return err
 }
 
-// Commit completes the target: it cuts the file to m.Size, gives it m's metadata
-// (owner and extended attributes if asked for), syncs it unless that is
-// SyncNone, renames it to its final name, over a file or symlink that is there,
-// and removes the checkpoint. m.Size must be the size the Partial was opened
-// with, or is the length of the stream. ErrIncomplete is returned, and nothing
-// done, if data is missing or, in files of several blocks or with holes and in
-// streams, a block isn't marked; ErrExists for a folder of the final name.
+// Commit completes the target. It cuts the file to m.Size, gives it m's metadata (owner and
+// extended attributes if asked for), syncs it unless Sync is SyncNone, renames it to its final
+// name, over an existing file or symlink, and removes the checkpoint. m.Size must be the size that
+// the Partial was opened with, or is the length of the stream. Commit returns ErrIncomplete and
+// does nothing if data is missing, or if a block is not marked in a stream, or in a file of several
+// blocks or with holes. It returns ErrExists for a folder of the final name.
 //
-// After an error the Partial is still open, unless only syncing the folder
-// failed, when the target has its name already.
+// After an error the Partial is still open, with one exception: if only syncing the folder failed,
+// the target already has its name.
 func (p *Partial) Commit(m Meta) error {
 	p.gate.Lock()
 	defer p.gate.Unlock()
@@ -815,10 +809,9 @@ func (p *Partial) Commit(m Meta) error {
 	return at("sync folder of", p.path, err)
 }
 
-// Stage completes the target as Commit does, but leaves its name to a Batch. A
-// file with a checkpoint and a stream are synced here, unless that is SyncNone;
-// the former keeps its checkpoint until it has its name. After an error the
-// Partial is still open, and errors are as for Commit.
+// Stage completes the target like Commit, but leaves its name to a Batch. It syncs a file with a
+// checkpoint and a stream, unless Sync is SyncNone. A file with a checkpoint keeps it until it has
+// its name. After an error the Partial is still open. Errors are those of Commit.
 func (p *Partial) Stage(m Meta) (*Staged, error) {
 	p.gate.Lock()
 	defer p.gate.Unlock()
@@ -843,7 +836,7 @@ func (p *Partial) Stage(m Meta) (*Staged, error) {
 	return s, nil
 }
 
-// complete reports whether all data of m.Size bytes is there.
+// complete reports whether all data of m.Size bytes is written.
 func (p *Partial) complete(m Meta) error {
 	if m.Size < 0 || p.size >= 0 && m.Size != p.size {
 		return fmt.Errorf("size %d is not that of the target, %d", m.Size, p.size)
@@ -888,10 +881,9 @@ func (p *Partial) finish(m Meta, sync bool) error {
 	return nil
 }
 
-// Close ends the Partial and keeps it for a later run, if it has a checkpoint and
-// anything is done; otherwise it is as Abort. What is marked survives the end of
-// the process; call Checkpoint before for what shall survive the system's. After
-// the Partial has ended, Close does nothing.
+// Close ends the Partial and keeps it for a later run, if it has a checkpoint and a finished block.
+// Otherwise it acts like Abort. Marked blocks survive the end of the process. Call Checkpoint first
+// if they have to survive the end of the system. After the Partial has ended, Close does nothing.
 func (p *Partial) Close() error {
 	p.gate.Lock()
 	defer p.gate.Unlock()
@@ -903,7 +895,7 @@ func (p *Partial) Close() error {
 	if p.log == nil || p.done.Count() == 0 {
 		err = p.removeFiles()
 	} else if bootID() == ([32]byte{}) {
-		err = p.checkpoint() // or the next run could not trust the rest
+		err = p.checkpoint() // otherwise the next run could not trust the rest
 	} else if err = p.err; err == nil {
 		err = p.log.flush()
 	}
@@ -912,8 +904,8 @@ func (p *Partial) Close() error {
 	return at("close", p.path, err)
 }
 
-// Abort ends the Partial and removes it with its checkpoint. After the Partial
-// has ended, Abort does nothing.
+// Abort ends the Partial, and removes it with its checkpoint. After the Partial has ended, Abort
+// does nothing.
 func (p *Partial) Abort() error {
 	p.gate.Lock()
 	defer p.gate.Unlock()
@@ -927,7 +919,7 @@ func (p *Partial) Abort() error {
 	return at("abort", p.path, err)
 }
 
-// endLocked refuses further use and waits for the keeper. Called with the gate locked.
+// endLocked refuses further use and waits for the keeper. The caller holds the gate.
 func (p *Partial) endLocked() {
 	p.ended = true
 	if p.stop != nil {
@@ -953,7 +945,7 @@ func (p *Partial) closeFiles() {
 	p.file.Close() // also unlocks
 }
 
-// removeIfThere removes an entry that may be gone already.
+// removeIfThere removes an entry. It is no error if the entry is gone.
 func removeIfThere(folder *os.Root, name string) error {
 	if err := folder.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

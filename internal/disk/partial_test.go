@@ -97,7 +97,7 @@ func TestStream(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, m.Size, info.Size())
 
-	// A stream can't be resumed, so a broken one leaves nothing.
+	// A stream cannot be resumed, so a broken one leaves nothing.
 	p = openPartial(t, tree, testMeta("other", -1), TargetOptions{Sync: SyncNone})
 	put2(0, testBlock)
 	require.NoError(t, p.Close())
@@ -278,7 +278,7 @@ func TestOtherLeftoverIsDiscarded(t *testing.T) {
 	}
 }
 
-// Blocks that the partial file is too short for can't have been written.
+// If the partial file is too short for a block, the block was not written.
 func TestShortPartial(t *testing.T) {
 	tree, dir := openTree(t)
 	const size = 5*testBlock + 10
@@ -381,7 +381,7 @@ func busyChild() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// Many writers of many targets, some aborting, and one target that all want.
+// Many writers write many targets, some abort, and all want one of the targets.
 func TestConcurrentPartials(t *testing.T) {
 	tree, dir := openTree(t)
 	var wg sync.WaitGroup
@@ -430,7 +430,7 @@ func TestConcurrentPartials(t *testing.T) {
 	checkContent(t, filepath.Join(dir, "f3-19"), 19*300_000+1)
 }
 
-// Whatever is marked, dropped, synced and reopened, Have is what was done.
+// After any sequence of marks, drops, syncs and reopening, Have returns the finished blocks.
 func TestResumeAgainstSet(t *testing.T) {
 	tree, _ := openTree(t)
 	const blocks = 30

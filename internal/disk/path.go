@@ -23,13 +23,12 @@ const (
 	hardSuffix       = ".hard"
 )
 
-// CheckPath reports whether p, which may come from a hostile peer, names an
-// entry of a tree: slash separated, relative and clean, elements of at most 255
-// bytes, at most 4096 in all, no element in the name space of partial files
-// (".fxfer-", in any case, since file systems may ignore it), and a name that
-// this operating system takes literally. "." is the root itself. Other bytes are
-// free, so names need not be UTF-8 where the system doesn't ask for it. The
-// error matches ErrPath.
+// CheckPath reports whether p, which may come from a hostile peer, names an entry of a tree. A good
+// path is slash separated, relative and clean. Its elements have at most 255 bytes, and it has at
+// most 4096. No element is in the name space of partial files (".fxfer-", in any case, since file
+// systems may ignore it). This operating system takes each name literally. "." is the root itself.
+// Other bytes are free, so names need not be UTF-8 unless the system requires it. The error matches
+// ErrPath.
 func CheckPath(p string) error {
 	if why := pathFault(p, runtime.GOOS == "windows"); why != "" {
 		return fmt.Errorf("%w: %q: %s", ErrPath, clip(p), why)
@@ -40,8 +39,8 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// pathFault says what is wrong with p, "" for nothing, under the rules of
-// Windows or of the other systems.
+// pathFault returns what is wrong with p, "" if nothing, under the rules of Windows or of the other
+// systems.
 func pathFault(p string, windows bool) string {
 	switch {
 	case p == ".":
@@ -61,7 +60,7 @@ func pathFault(p string, windows bool) string {
 	return ""
 }
 
-// elementFault says what is wrong with an element of a path.
+// elementFault returns what is wrong with an element of a path, "" if nothing.
 func elementFault(element string, windows bool) string {
 	switch {
 	case element == "":
@@ -78,8 +77,8 @@ func elementFault(element string, windows bool) string {
 	return ""
 }
 
-// windowsFault says why Windows would not take element literally; the rules are
-// those of "Naming Files, Paths, and Namespaces" in the Win32 documentation.
+// windowsFault returns why Windows would not take element literally. The rules are those of "Naming
+// Files, Paths, and Namespaces" in the Win32 documentation.
 func windowsFault(element string) string {
 	if !utf8.ValidString(element) {
 		return "not UTF-8"
@@ -107,7 +106,7 @@ func windowsFault(element string) string {
 	return ""
 }
 
-// isPort reports a port number of COM and LPT; Windows counts superscripts in.
+// isPort reports whether s is a port number of COM or LPT. Windows also accepts superscripts.
 func isPort(s string) bool {
 	switch s {
 	case "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "¹", "²", "³":
@@ -116,8 +115,7 @@ func isPort(s string) bool {
 	return false
 }
 
-// checkName is CheckPath for the path of an entry that a folder was found to hold
-// under name.
+// checkName is CheckPath for the path of an entry that was found as name in a folder.
 func checkName(name, path string) error {
 	if runtime.GOOS == "windows" || len(path) > maxPath || elementFault(name, false) != "" {
 		return CheckPath(path)
@@ -129,14 +127,14 @@ func isReserved(name string) bool {
 	return len(name) >= len(reservedPrefix) && strings.EqualFold(name[:len(reservedPrefix)], reservedPrefix)
 }
 
-// reservedName is the name, without suffix, of what is kept beside the target
-// base. A digest of the name, so that the longest name has one, too.
+// reservedName returns the name, without suffix, of the files beside the target base. It is a
+// digest of the name, so it fits even beside the longest name.
 func reservedName(base string) string {
 	sum := sha256.Sum256([]byte(base))
 	return reservedPrefix + hex.EncodeToString(sum[:16])
 }
 
-// splitPath is path.Split without the trailing slash: "a" lies in ".".
+// splitPath is path.Split without the trailing slash. "a" is in ".".
 func splitPath(p string) (folder, base string) {
 	return path.Dir(p), path.Base(p)
 }

@@ -81,7 +81,7 @@ func TestReservedNames(t *testing.T) {
 	require.NotEqual(t, name, reservedName(long[1:])+partialSuffix)
 }
 
-// What CheckPath accepts stays below the root and names exactly one entry.
+// A path that CheckPath accepts stays below the root and names exactly one entry.
 func FuzzCheckPath(f *testing.F) {
 	for _, seed := range []string{"a", "a/b", "..", "/", "a//b", ".fxfer-x", "a\x00b", "\xff", "a/./b", "con", `a\..\..\b`} {
 		f.Add(seed)

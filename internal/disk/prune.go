@@ -12,11 +12,10 @@ import (
 // pruneBatch is how many names of a folder are in memory at a time.
 const pruneBatch = 1024
 
-// Names calls visit with what the folder at path holds, at most 1024 names at a
-// time, in no order and each with its kind, 0 for an unknown one. Names of partial
-// files and their like are left out, others are as they are: CheckPath may refuse
-// them. visit may remove what it is told of, and keeps the slices if it likes.
-// Names ends early with the error of visit or ctx.
+// Names calls visit with the names in the folder at path, at most 1024 at a time, in no order, each
+// with its kind or 0 for an unknown one. It leaves out the names of partial files and the like. It
+// does not check the other names: CheckPath may reject them. visit may remove the entries, and may
+// keep the slices. Names ends early with the error of visit or ctx.
 func (t *Tree) Names(ctx context.Context, path string, visit func(names []string, kinds []Kind) error) error {
 	var dir *os.File
 	err := t.withFolder(path, func(folder *os.Root) (err error) {
@@ -52,16 +51,15 @@ func (t *Tree) Names(ctx context.Context, path string, visit func(names []string
 	}
 }
 
-// Remove removes the entry at path and, if that is a folder, all below it,
-// partial files included. Symlinks are removed, not followed; a folder that is
-// closed to its owner is opened, the one that holds the entry only for the time.
-// Nothing there is fs.ErrNotExist, but what vanishes below meanwhile is fine.
+// Remove removes the entry at path and, if that is a folder, everything below it, including partial
+// files. It removes symlinks and does not follow them. It opens a folder that is closed to its
+// owner; the folder that holds the entry is open only meanwhile. It returns fs.ErrNotExist if there
+// is nothing at path. It is no error if something below path vanishes meanwhile.
 //
-// Unless backup is "", the entry is moved to the path backup/path of the tree
-// instead, over a file that is there; folders that are missing are made, and a
-// folder that is there is merged, entry by entry, so that what is in it already
-// stays unless it is replaced. The root can't be removed, and path and backup
-// can't lie in each other.
+// Unless backup is "", Remove moves the entry to the path backup/path of the tree instead, and
+// replaces a file there. It makes missing folders, and merges an existing folder entry by entry:
+// entries stay there unless they are replaced. The root cannot be removed. path and backup must not
+// contain each other.
 func (t *Tree) Remove(path, backup string) error {
 	if err := CheckPath(path); err != nil {
 		return at("remove", path, err)
@@ -69,7 +67,7 @@ func (t *Tree) Remove(path, backup string) error {
 	if path == "." {
 		return at("remove", path, fmt.Errorf("%w: the root of the tree", ErrPath))
 	}
-	// What is kept open below would count as in use on some systems.
+	// Some systems would count a folder that stays open below as in use.
 	t.folders.forgetBelow(path)
 	defer t.folders.changed()
 	if backup == "" {
@@ -80,8 +78,8 @@ func (t *Tree) Remove(path, backup string) error {
 	return at("back up", path, t.backUp(path, backup))
 }
 
-// opened calls do, which takes entries out of folder, and once more with folder open
-// to its owner if that is what it lacks.
+// opened calls do, which removes entries from folder. If do lacks the right to that, it calls do
+// once more with folder open to its owner.
 func opened(folder *os.Root, do func() error) error {
 	err := do()
 	if !errors.Is(err, fs.ErrPermission) {
@@ -98,8 +96,8 @@ func opened(folder *os.Root, do func() error) error {
 	return errors.Join(do(), folder.Chmod(".", mode))
 }
 
-// removeAll removes the entry base of f with all below it. As it reads a folder
-// from the start after each batch, it must remove everything or fail.
+// removeAll removes the entry base in f and everything below it. It reads a folder from the start
+// after each batch, so it must remove everything or fail.
 func removeAll(f *folder, base string) error {
 	info, err := f.root.Lstat(base)
 	if err != nil {
@@ -109,7 +107,7 @@ func removeAll(f *folder, base string) error {
 		return f.root.Remove(base)
 	}
 	if info.Mode().Perm()&0o700 != 0o700 {
-		_ = f.root.Chmod(base, info.Mode()&modeBits|0o700) // or the next call says what is wrong
+		_ = f.root.Chmod(base, info.Mode()&modeBits|0o700) // if this fails, the next call says why
 	}
 	sub, err := f.enter(base)
 	if err != nil {
@@ -128,8 +126,7 @@ func removeAll(f *folder, base string) error {
 	return f.root.Remove(base)
 }
 
-// eachName calls do, which removes the entry, for the names in f until there are
-// none.
+// eachName calls do for the names in f until none are left. do removes the entry.
 func eachName(f *folder, do func(name string) error) error {
 	for {
 		dir, err := f.root.Open(".")
@@ -162,7 +159,7 @@ func (t *Tree) backUp(path, backup string) error {
 		return err
 	}
 	if backup == "." || isBelow(backup, path) || isBelow(path, backup) {
-		return fmt.Errorf("%w: %q and the backup folder %q lie in each other", ErrPath, clip(path), clip(backup))
+		return fmt.Errorf("%w: %q and the backup folder %q overlap", ErrPath, clip(path), clip(backup))
 	}
 	if _, err := t.Stat(path); err != nil {
 		return err
@@ -178,13 +175,13 @@ func (t *Tree) backUp(path, backup string) error {
 	})
 }
 
-// isBelow reports whether path is the entry above or lies in it.
+// isBelow reports whether path is above, or is in it.
 func isBelow(path, above string) bool {
 	return path == above || len(path) > len(above) && path[:len(above)] == above && path[len(above)] == '/'
 }
 
-// moveOver moves the entry base of from into the folder to, in place of what has
-// the name there; of two folders the content is moved.
+// moveOver moves the entry base in from into the folder to, and replaces an entry of that name. If
+// both are folders, it moves the content.
 func (t *Tree) moveOver(from *folder, base string, to *folder) error {
 	info, err := from.root.Lstat(base)
 	if err != nil {
@@ -206,8 +203,7 @@ func (t *Tree) moveOver(from *folder, base string, to *folder) error {
 	return t.move(from, base, to, base)
 }
 
-// merge moves the content of the folder base of from into that of to, and removes
-// the former.
+// merge moves the content of the folder base in from into that in to, and removes the former.
 func (t *Tree) merge(from *folder, base string, to *folder) error {
 	source, err := from.enter(base)
 	if err != nil {

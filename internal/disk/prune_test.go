@@ -22,7 +22,7 @@ func fill(t *testing.T, dir string, paths ...string) {
 	}
 }
 
-// listing is all below dir, files with their content.
+// listing returns everything below dir, files with their content.
 func listing(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	require.NoError(t, filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {

@@ -9,9 +9,8 @@ import (
 	"sync"
 )
 
-// Staged is a complete target that lacks only its final name. It keeps its
-// partial file open and locked, so that no other writer and no Sweep takes it.
-// Its owner adds it to a Batch or discards it.
+// Staged is a complete target that lacks only its final name. It keeps its partial file open and
+// locked, so no other writer and no Sweep can take it. Its owner adds it to a Batch or discards it.
 type Staged struct {
 	tree   *Tree
 	path   string
@@ -21,7 +20,7 @@ type Staged struct {
 	synced bool           // on the medium already
 	log    *checkpointLog // nil without checkpoint
 
-	mu    sync.Mutex // guards the following and the use of file; held while the name is given
+	mu    sync.Mutex // guards the following and the use of file; held during the rename
 	ended bool
 	err   error // a failed sync, final
 }
@@ -38,22 +37,21 @@ type content interface {
 	Close() error
 }
 
-// Put writes the whole target m.Path with content data and m's metadata, whose
-// folder must exist, and leaves its name to a Batch. m.Size must be the length of
-// data. With SyncFile it returns when the file is on the medium; calls from
-// several goroutines share the work of that. data is not kept.
+// Put writes the whole target m.Path with content data and m's metadata, and leaves its name to a
+// Batch. The folder must exist, and m.Size must be the length of data. With SyncFile it returns
+// when the file is on the medium; concurrent calls share the cost. Put does not keep data.
 //
-// Errors: ErrBusy while another Partial or Staged has the target open, ErrNoSpace
-// if it doesn't fit, ErrPath and ErrNotFolder for a bad path, a system error if
-// too many files are open; Batch.Full says when to commit before. A folder of the
-// final name shows only when the Batch is committed.
+// Errors: ErrBusy while another Partial or Staged has the target open, ErrNoSpace if it does not
+// fit, ErrPath and ErrNotFolder for a bad path, and a system error if too many files are open.
+// Batch.Most says how many targets may be open. A folder of the final name shows only when the
+// Batch is committed.
 func (t *Tree) Put(m Meta, data []byte, opt TargetOptions) (s *Staged, err error) {
 	if m.Size != int64(len(data)) {
 		return nil, at("put", m.Path, fmt.Errorf("size %d is not that of the content, %d", m.Size, len(data)))
 	}
 	err = t.withParent(m.Path, func(f *folder, base string) error {
 		if base == "." {
-			return ErrExists
+			return errFolderExists
 		}
 		s, err = t.put(f, base, m, data, &opt)
 		return err
@@ -61,8 +59,7 @@ func (t *Tree) Put(m Meta, data []byte, opt TargetOptions) (s *Staged, err error
 	return s, at("put", m.Path, err)
 }
 
-// putOver is put over what an earlier or other writer left, with what every
-// system has.
+// putOver is put for a name that a writer used before. It works on every system.
 func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetOptions) (_ *Staged, err error) {
 	reserved := reservedName(base)
 	name := reserved + partialSuffix
@@ -103,7 +100,7 @@ func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetO
 	return s, nil
 }
 
-// name gives the target its final name. After an error it stays as it was.
+// name gives the target its final name. After an error the target is as before.
 func (s *Staged) name(f *folder, base string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +112,8 @@ func (s *Staged) name(f *folder, base string) error {
 	}
 	reserved := reservedName(base)
 	name := reserved + partialSuffix
-	// The lock keeps those away who know of it. Who removed the file all the same
-	// may have made room for another writer's, which is not complete.
+	// The lock keeps other writers away. Somebody who ignores it may have removed the file, and
+	// another writer may have made one of that name that is not complete.
 	if !f.holdsAs(name, s.ref) {
 		return errTakenAway
 	}
@@ -130,9 +127,8 @@ func (s *Staged) name(f *folder, base string) error {
 	return nil
 }
 
-// Discard gives the target up. A file with a checkpoint stays for a later run, as
-// after Partial.Close; any other is removed. After the target has its name,
-// Discard does nothing.
+// Discard gives the target up. Like Partial.Close, it keeps a file with a checkpoint for a later
+// run, and removes any other. After the target has its name, Discard does nothing.
 func (s *Staged) Discard() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +157,8 @@ func (s *Staged) endLocked() {
 	_ = s.file.Close() // also unlocks
 }
 
-// fail makes err the answer to any further attempt: what could not be written
-// back once is not known to be on the medium by a later sync that succeeds.
+// fail makes err the result of all further attempts. Once data could not be written back, a later
+// sync that succeeds does not prove that it is on the medium.
 func (s *Staged) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +177,7 @@ func (s *Staged) sync() error {
 	return s.file.Sync()
 }
 
-// ReadAt is io.ReaderAt's, until the target has its name or is discarded.
+// ReadAt implements io.ReaderAt, until the target has its name or is discarded.
 func (s *Staged) ReadAt(b []byte, off int64) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// put writes the file m.Path, base in f, under its reserved name: in five system
-// calls where the file is new, and mode, owner and attributes turn out right from
-// the start.
+// put writes the file m.Path, base in f, under its reserved name. It takes five system calls if the
+// file is new and gets the right mode, owner and attributes from the start.
 func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptions) (_ *Staged, err error) {
 	name := reservedName(base) + partialSuffix
 	dir, err := f.dir()
@@ -55,7 +54,7 @@ func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptio
 		}
 	}
 	m.Kind = File
-	have.ModTime = time.Time{} // not known: it was written
+	have.ModTime = time.Time{} // unknown: the file was written
 	if err := opt.dress(h, &have, m); err != nil {
 		return nil, err
 	}
@@ -69,9 +68,9 @@ func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptio
 	return s, nil
 }
 
-// startMode is the mode that a file for m is made with: the final one if all the
-// rest is as like says, nil if unknown, and final from the start. Otherwise only
-// its owner may read what is written before that is settled.
+// startMode returns the mode to make a file for m with. It is the final mode if like, nil if
+// unknown, says that all other metadata will be right from the start. Otherwise only its owner may
+// read the file until its metadata is set.
 func startMode(m Meta, like *newcomer, owner bool) uint32 {
 	settled := like != nil && len(m.Xattrs) == 0 && m.Mode&specialBits == 0 &&
 		(!owner || like.uid == m.UID && like.gid == m.GID)
@@ -81,8 +80,8 @@ func startMode(m Meta, like *newcomer, owner bool) uint32 {
 	return uint32(m.Mode.Perm())
 }
 
-// makeFile makes and locks the file name in the folder dir. fs.ErrExist says that
-// there is one, or was for a moment.
+// makeFile makes and locks the file name in the folder dir. fs.ErrExist says that the file exists,
+// or existed for a moment.
 func makeFile(dir int, name string, mode uint32) (_ *plainFile, st unix.Stat_t, err error) {
 	fd, err := openAt(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_NONBLOCK, mode)
 	if err != nil {
@@ -95,7 +94,7 @@ func makeFile(dir int, name string, mode uint32) (_ *plainFile, st unix.Stat_t, 
 	if err == nil {
 		err = ignoringEINTR(func() error { return unix.Fstat(fd, &st) })
 	}
-	// Whoever had the lock before removed the file, as it was empty: see claim.
+	// The holder of the lock removed the file because it was empty: see claim.
 	if err == nil && (st.Nlink == 0 || st.Size > 0) {
 		err = fs.ErrExist
 	}
@@ -106,8 +105,8 @@ func makeFile(dir int, name string, mode uint32) (_ *plainFile, st unix.Stat_t, 
 	return &plainFile{fd}, st, nil
 }
 
-// plainFile is an open regular file without what an os.File costs. Nobody uses it
-// while or after it is closed, which its owner must do.
+// plainFile is an open regular file without the cost of an os.File. Its owner closes it. Nobody may
+// use it while or after it is closed.
 type plainFile struct{ fd int }
 
 // write appends all of b.
@@ -127,7 +126,7 @@ func (f *plainFile) write(b []byte) error {
 	return nil
 }
 
-// ReadAt is io.ReaderAt's.
+// ReadAt implements io.ReaderAt.
 func (f *plainFile) ReadAt(b []byte, off int64) (n int, err error) {
 	for n < len(b) {
 		more, err := unix.Pread(f.fd, b[n:], off+int64(n))

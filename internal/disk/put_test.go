@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stage puts a file of one block with the content that blockOf gives.
+// stage puts a file of one block with the content from blockOf.
 func stage(t *testing.T, tree *Tree, path string, size int64, opt TargetOptions) *Staged {
 	t.Helper()
 	content, _ := blockOf(0, int(size))
@@ -108,7 +108,7 @@ func TestStagedIsBusy(t *testing.T) {
 	require.ErrorIs(t, batch.Commit()[0], os.ErrClosed)
 }
 
-// What a killed process left is written over, with all that belonged to it.
+// Leftovers of a killed process are overwritten, with everything that belongs to them.
 func TestPutOverLeftover(t *testing.T) {
 	tree, dir := openTree(t)
 	p := openPartial(t, tree, testMeta("file", 5*testBlock), TargetOptions{})
@@ -122,8 +122,8 @@ func TestPutOverLeftover(t *testing.T) {
 	require.Empty(t, leftovers(t, dir))
 }
 
-// An empty leftover may be somebody's who has made it and not locked it yet: he
-// must find that it is not his any more.
+// An empty leftover may belong to a process that has made it and not locked it yet. That process
+// must notice that it lost the file.
 func TestEmptyLeftoverIsNotWritten(t *testing.T) {
 	tree, dir := openTree(t)
 	name := filepath.Join(dir, reservedName("file")+partialSuffix)
@@ -154,8 +154,8 @@ func TestEmptyLeftoverIsNotWritten(t *testing.T) {
 	}
 }
 
-// Many writers of one file, and Sweep: each that isn't told so has written it, and
-// it is whole at all times.
+// Many writers write one file, and Sweep runs. Each writer that gets no error has written it, and
+// the file is whole at all times.
 func TestManyWritersOfOneFile(t *testing.T) {
 	dir := t.TempDir()
 	content := func(i int) []byte { return bytes.Repeat([]byte{byte(i)}, i%200+1) }
@@ -246,7 +246,7 @@ func TestBatchWithErrors(t *testing.T) {
 	require.ErrorIs(t, staged[2].Discard(), os.ErrNotExist)
 }
 
-// A large file that a batch couldn't name is resumed at its end.
+// A large file that a batch could not name is resumed at its end.
 func TestDiscardKeepsCheckpoint(t *testing.T) {
 	tree, dir := openTree(t)
 	m := testMeta("file", 5*testBlock)

@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fdOf is the descriptor of a file that stays open, as those of folders do for
-// who holds the folder.
+// fdOf returns the descriptor of a file that stays open. The file of a folder stays open for
+// whoever holds the folder.
 func fdOf(file *os.File) int { return int(file.Fd()) }
 
-// openAt opens the entry name of the folder dir, close-on-exec. The descriptor is
-// bare: an os.File costs several system calls more.
+// openAt opens the entry name in the folder dir, close-on-exec. It returns a bare descriptor: an
+// os.File costs several more system calls.
 func openAt(dir int, name string, flags int, perm uint32) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, name, flags|unix.O_CLOEXEC, perm)
@@ -32,9 +32,9 @@ func openAt(dir int, name string, flags int, perm uint32) (int, error) {
 	}
 }
 
-// readFile fills buf with the whole regular file base of f, which has identity id
-// before and afterwards. A special file that has taken its place is opened, but
-// not read. The error is ErrChanged if it is not so.
+// readFile fills buf with the whole regular file base in f. It returns ErrChanged unless the file
+// has the identity id before and afterwards. It may open a special file in its place, but does not
+// read it.
 func (f *folder) readFile(base string, id Identity, buf []byte) error {
 	dir, err := f.dir()
 	if err != nil {
@@ -82,7 +82,7 @@ func identityOfStat(st *unix.Stat_t) Identity {
 	return Identity{Size: st.Size, ModTime: st.Mtim.Nano(), Ino: st.Ino, Dev: st.Dev}
 }
 
-// fileRef tells files apart.
+// fileRef distinguishes files.
 type fileRef struct{ ino, dev uint64 }
 
 func refOf(info fs.FileInfo) fileRef {
@@ -90,7 +90,7 @@ func refOf(info fs.FileInfo) fileRef {
 	return fileRef{ino, dev}
 }
 
-// holdsAs reports whether the entry name of f is that file.
+// holdsAs reports whether the entry name in f is that file.
 func (f *folder) holdsAs(name string, file fileRef) bool {
 	dir, err := f.dir()
 	if err != nil {
@@ -101,7 +101,7 @@ func (f *folder) holdsAs(name string, file fileRef) bool {
 	return err == nil && file == fileRef{st.Ino, st.Dev}
 }
 
-// leadsTo reports whether path, in the tree, still is the folder f.
+// leadsTo reports whether path, in the tree, is still the folder f.
 func (t *Tree) leadsTo(path string, f *folder) bool {
 	top, err := t.folders.top()
 	if err != nil {
@@ -132,8 +132,8 @@ func (t *Tree) leadsTo(path string, f *folder) bool {
 	return st.Ino == ino && st.Dev == dev
 }
 
-// describe describes the entry name of f as path, with one system call, and one
-// more for a symlink. dir is an open file of f.
+// describe describes the entry name in f as path. It takes one system call, and one more for a
+// symlink. dir is an open file of f.
 func (f *folder) describe(dir *os.File, name, path string) (Meta, error) {
 	var st unix.Stat_t
 	err := ignoringEINTR(func() error { return unix.Fstatat(fdOf(dir), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
@@ -147,7 +147,7 @@ func (f *folder) describe(dir *os.File, name, path string) (Meta, error) {
 	return m, err
 }
 
-// metaOfStat translates what stat said about path, without the link's target.
+// metaOfStat converts the result of stat for path, without the link's target.
 func metaOfStat(path string, st *unix.Stat_t) (Meta, error) {
 	m := Meta{
 		Path:    path,
@@ -188,13 +188,12 @@ func metaOfStat(path string, st *unix.Stat_t) (Meta, error) {
 	return m, nil
 }
 
-// errXattrSize is the fault of an entry with more extended attributes than Meta holds.
+// errXattrSize marks an entry with more extended attributes than Meta holds.
 var errXattrSize = fmt.Errorf("more than %d bytes of extended attributes", maxXattrs)
 
-// readXattrs reads the extended attributes of the entry name, itself if it is a
-// symlink, in the folder dir. With an error come those that could be read. Where
-// there are none it takes one system call; a file system without attributes has
-// none.
+// readXattrs reads the extended attributes of the entry name in the folder dir. It does not follow
+// a symlink. With an error it returns those that it could read. If there are none, it takes one
+// system call. On a file system without attributes there are none.
 func readXattrs(dir *os.File, name string) ([]Xattr, error) {
 	list, err := grow(func(b []byte) (int, error) { return listXattrs(dir, name, b) })
 	switch {
@@ -232,17 +231,17 @@ func readXattrs(dir *os.File, name string) ([]Xattr, error) {
 	return all, first
 }
 
-// entryPath leads to the entry name of that very folder. Calls that take a path
-// and don't follow its last element reach the entry by it.
+// entryPath returns a path to the entry name in exactly this folder, for calls that take a path and
+// do not follow its last element.
 func entryPath(dir *os.File, name string) string {
 	return "/proc/self/fd/" + strconv.Itoa(fdOf(dir)) + "/" + name
 }
 
-// noXattrAt says that the system has no listxattrat(2), which came with Linux
-// 6.13 and takes half the time.
+// noXattrAt says that the system lacks listxattrat(2), which Linux has since 6.13 and which takes
+// half the time.
 var noXattrAt atomic.Bool
 
-// listXattrs is llistxattr(2) for the entry name of dir.
+// listXattrs is llistxattr(2) for the entry name in dir.
 func listXattrs(dir *os.File, name string, b []byte) (int, error) {
 	if !noXattrAt.Load() {
 		p, err := unix.BytePtrFromString(name)
@@ -254,7 +253,7 @@ func listXattrs(dir *os.File, name string, b []byte) (int, error) {
 		switch errno {
 		case 0:
 			return int(n), nil
-		case unix.ENOSYS, unix.EPERM: // some sandboxes say the latter of what they don't know
+		case unix.ENOSYS, unix.EPERM: // some sandboxes return EPERM for unknown calls
 			noXattrAt.Store(true)
 		default:
 			return 0, errno
@@ -263,11 +262,11 @@ func listXattrs(dir *os.File, name string, b []byte) (int, error) {
 	return unix.Llistxattr(entryPath(dir, name), b)
 }
 
-// smallRooms holds rooms that most lists and values fit in.
+// smallRooms holds buffers that most lists and values fit in.
 var smallRooms = sync.Pool{New: func() any { return new([256]byte) }}
 
-// grow calls read with more and more room, as the kernel allocates all the room
-// it is offered, and returns a copy of what it read.
+// grow calls read with larger and larger buffers, and returns a copy of the result. The kernel
+// allocates as much as it is offered, so the buffers begin small.
 func grow(read func([]byte) (int, error)) ([]byte, error) {
 	small := smallRooms.Get().(*[256]byte)
 	defer smallRooms.Put(small)
@@ -286,8 +285,8 @@ func grow(read func([]byte) (int, error)) ([]byte, error) {
 	}
 }
 
-// segmentAt finds the hole, if any, and the data after it at off in a file of
-// size bytes, off < size. It moves the offset of the file.
+// segmentAt finds the hole, if any, and the data after it at off in a file of size bytes, off <
+// size. It moves the offset of the file.
 func segmentAt(file *os.File, off, size int64) (found segment, err error) {
 	err = withFD(file, func(fd int) error {
 		found, err = seekSegment(fd, off, size)
@@ -308,7 +307,7 @@ func seekSegment(fd int, off, size int64) (segment, error) {
 	}
 	hole, err := unix.Seek(fd, data, unix.SEEK_HOLE)
 	if err != nil || hole <= data {
-		hole = size // it changes just now; reading finds the zeros
+		hole = size // somebody is changing the file; reading finds the zeros
 	}
 	return segment{from: off, data: min(data, size), to: min(hole, size)}, nil
 }

@@ -157,7 +157,7 @@ func TestXattrs(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// An entry of too many attributes keeps everything but these.
+// An entry with too many attributes keeps everything except these.
 func TestTooManyXattrs(t *testing.T) {
 	dir := tmpfs(t, "size=8m")
 	tree, err := Open(dir)
@@ -265,7 +265,7 @@ func TestData(t *testing.T) {
 	require.ErrorIs(t, source.Unchanged(), ErrChanged)
 }
 
-// Blocks of a large file cost no search each.
+// The blocks of a large file cost no search each.
 func TestDataOfLargeFile(t *testing.T) {
 	const size, block, from = 100 << 30, 1 << 20, 40 << 30
 	tree, dir := openTree(t)
@@ -289,7 +289,7 @@ func TestDataOfLargeFile(t *testing.T) {
 	require.Equal(t, []Range{{from, block}, {from + block, block}}, found)
 }
 
-// A wide and a deep tree are walked without keeping anything of them.
+// A walk of a wide and a deep tree keeps nothing of them.
 func TestWalkWideAndDeep(t *testing.T) {
 	tree, dir := openTree(t)
 	const wide, deep = 3*walkBatch + 7, 250
@@ -319,7 +319,7 @@ func TestWalkWideAndDeep(t *testing.T) {
 	require.Empty(t, walked(t, tree, "wide", WalkOptions{Skip: func(Meta) bool { return true }}))
 }
 
-// walked lists what a walk visits, sorted.
+// walked returns what a walk visits, sorted.
 func walked(t *testing.T, tree *Tree, path string, opt WalkOptions) []string {
 	t.Helper()
 	var seen []string
@@ -331,7 +331,7 @@ func walked(t *testing.T, tree *Tree, path string, opt WalkOptions) []string {
 	return seen
 }
 
-// Before Linux 6.13, and in some sandboxes.
+// This is the case before Linux 6.13, and in some sandboxes.
 func TestXattrsWithoutListxattrat(t *testing.T) {
 	defer noXattrAt.Store(noXattrAt.Swap(true))
 	TestXattrs(t)

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// noTime leaves a time alone in Root.Chtimes.
+// noTime makes Root.Chtimes keep a time.
 var noTime time.Time
 
-// readFile fills buf with the whole regular file base of f, which has identity id
-// before and afterwards. The error is ErrChanged if it is not so.
+// readFile fills buf with the whole regular file base in f. It returns ErrChanged unless the file
+// has the identity id before and afterwards.
 func (f *folder) readFile(base string, id Identity, buf []byte) error {
 	file, info, err := openRegular(f.root, base, os.O_RDONLY)
 	if errors.Is(err, ErrUnsupportedKind) {
@@ -39,15 +39,15 @@ func (f *folder) readFile(base string, id Identity, buf []byte) error {
 	return err
 }
 
-// fileRef tells files apart.
+// fileRef distinguishes files.
 type fileRef struct{ info fs.FileInfo }
 
 func refOf(info fs.FileInfo) fileRef { return fileRef{info} }
 
-// holdsAs reports whether the entry name of f is that file.
+// holdsAs reports whether the entry name in f is that file.
 func (f *folder) holdsAs(name string, file fileRef) bool { return isNamed(f.root, name, file.info) }
 
-// leadsTo reports whether path, in the tree, still is the folder f.
+// leadsTo reports whether path, in the tree, is still the folder f.
 func (t *Tree) leadsTo(path string, f *folder) bool {
 	top, err := t.folders.top()
 	if err != nil {
@@ -57,7 +57,7 @@ func (t *Tree) leadsTo(path string, f *folder) bool {
 	return leadsToSlowly(top.root, path, f)
 }
 
-// describe describes the entry name of f as path.
+// describe describes the entry name in f as path.
 func (f *folder) describe(_ *os.File, name, path string) (Meta, error) {
 	info, err := f.root.Lstat(name)
 	if err != nil {
@@ -70,8 +70,8 @@ func (f *folder) describe(_ *os.File, name, path string) (Meta, error) {
 	return m, err
 }
 
-// metaOf translates what lstat said about path, without the link's target and
-// what only some systems have.
+// metaOf converts the result of lstat for path, without the link's target and without what only
+// some systems have.
 func metaOf(path string, info fs.FileInfo) (Meta, error) {
 	m := Meta{
 		Path:    path,
@@ -89,10 +89,10 @@ func metaOf(path string, info fs.FileInfo) (Meta, error) {
 	return m, nil
 }
 
-// readXattrs finds none: only Linux's are known here.
+// readXattrs returns none: fxfer knows only Linux's.
 func readXattrs(*os.File, string) ([]Xattr, error) { return nil, nil }
 
-// segmentAt says that all is data.
+// segmentAt returns everything as data.
 func segmentAt(_ *os.File, off, size int64) (segment, error) {
 	return segment{from: off, data: off, to: size}, nil
 }

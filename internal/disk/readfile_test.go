@@ -69,7 +69,7 @@ func TestReadFileChanged(t *testing.T) {
 	}
 }
 
-// joined is the first of the errors.
+// joined returns the first of the errors.
 func joined(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {

@@ -19,7 +19,8 @@ const (
 	// latestName is the symlink to the newest snapshot.
 	latestName = "latest"
 
-	// What is beside the snapshots: the folder of what is known about them, one that is being filled, and one that is being removed.
+	// These are beside the snapshots: the folder with facts about them, a snapshot that is being
+	// filled, and one that is being removed.
 	seriesState    = reservedPrefix + "snapshots"
 	fillingSuffix  = ".snap"
 	removingSuffix = ".gone"
@@ -36,16 +37,17 @@ func checkSnapshot(name string) error {
 	return nil
 }
 
-// Series is a folder that holds snapshots: plain folders with times for names, and the symlink latest. A snapshot is filled under a
-// reserved name and gets its own when it is complete, so what is visible is whole. Its methods are not safe for concurrent use, but
-// several Series of a folder, also of several processes, keep each other off by Lock.
+// Series is a folder of snapshots: plain folders with times for names, and the symlink latest. A
+// snapshot is filled under a reserved name, and gets its own when it is complete, so everything
+// visible is whole. The methods are not safe for concurrent use. Lock excludes other Series of the
+// same folder, also of other processes.
 type Series struct {
 	tree *Tree
 	path string
 	lock *os.File
 }
 
-// OpenSeries opens the series at path. It is fs.ErrNotExist where there is none.
+// OpenSeries opens the series at path. It returns fs.ErrNotExist if there is none.
 func (t *Tree) OpenSeries(path string) (*Series, error) {
 	s := &Series{tree: t, path: path}
 	err := s.inState(func(*os.Root) error { return nil })
@@ -55,7 +57,7 @@ func (t *Tree) OpenSeries(path string) (*Series, error) {
 	return s, nil
 }
 
-// MakeSeries opens the series at path or makes one, for owner. A series can't lie in another.
+// MakeSeries opens the series at path, or makes one for owner. A series cannot be inside another.
 func (t *Tree) MakeSeries(path, owner string) (*Series, error) {
 	if s, err := t.OpenSeries(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return s, err
@@ -63,7 +65,7 @@ func (t *Tree) MakeSeries(path, owner string) (*Series, error) {
 	if above, _ := splitPath(path); path != "." {
 		if in, _, err := t.SeriesOf(above); err != nil || in != "" {
 			if err == nil {
-				err = fmt.Errorf("%w: it lies in the snapshots of %q", ErrPath, in)
+				err = fmt.Errorf("%w: it is inside the snapshots of %q", ErrPath, in)
 			}
 			return nil, at("make snapshots", path, err)
 		}
@@ -72,7 +74,7 @@ func (t *Tree) MakeSeries(path, owner string) (*Series, error) {
 		return nil, err
 	}
 	err := t.withFolder(path, func(root *os.Root) error {
-		// The owner is there when the series is.
+		// The series exists only once its owner is recorded.
 		fresh := seriesState + ".new"
 		if err := root.RemoveAll(fresh); err != nil {
 			return err
@@ -97,7 +99,8 @@ func (t *Tree) MakeSeries(path, owner string) (*Series, error) {
 	return t.OpenSeries(path)
 }
 
-// SeriesOf returns the path of the series that path is, or lies in, and what follows it in path; "" if there is none.
+// SeriesOf returns the path of the series that contains path, or is path, and the rest of path
+// behind it. It returns "" if there is none.
 func (t *Tree) SeriesOf(path string) (series, rest string, err error) {
 	if err := CheckPath(path); err != nil {
 		return "", "", err
@@ -120,7 +123,7 @@ func (t *Tree) SeriesOf(path string) (series, rest string, err error) {
 	}
 }
 
-// inState calls do with the folder of what is known about the snapshots.
+// inState calls do with the folder of facts about the snapshots.
 func (s *Series) inState(do func(*os.Root) error) error {
 	return s.tree.withFolder(s.path, func(root *os.Root) error {
 		f := folder{root: root, path: s.path}
@@ -133,7 +136,7 @@ func (s *Series) inState(do func(*os.Root) error) error {
 	})
 }
 
-// Owned reports whether owner is one of those whose series this is.
+// Owned reports whether owner is an owner of this series.
 func (s *Series) Owned(owner string) (bool, error) {
 	var text []byte
 	err := s.inState(func(root *os.Root) error {
@@ -159,7 +162,8 @@ func (s *Series) Owned(owner string) (bool, error) {
 	return false, nil
 }
 
-// Lock keeps others from filling, publishing and removing snapshots of this series until Close. ErrBusy says that somebody does.
+// Lock keeps others from filling, publishing and removing snapshots of this series until Close. It
+// returns ErrBusy if somebody else holds the lock.
 func (s *Series) Lock() error {
 	err := s.inState(func(root *os.Root) error {
 		file, err := root.OpenFile(seriesLock, os.O_RDWR|os.O_CREATE|openNonblock, 0o600)
@@ -184,7 +188,7 @@ func (s *Series) Close() {
 	}
 }
 
-// Snapshots lists the snapshots, complete and filling ones, in the order of their names.
+// Snapshots lists the snapshots, complete ones and those being filled, in the order of their names.
 func (s *Series) Snapshots() (complete, filling []string, err error) {
 	err = s.each(func(_ *os.Root, name string, info fs.FileInfo) error {
 		if checkSnapshot(name) == nil && info.IsDir() {
@@ -200,12 +204,12 @@ func (s *Series) Snapshots() (complete, filling []string, err error) {
 	return complete, filling, at("list snapshots", s.path, err)
 }
 
-// isSnapshot tells whether a reserved name is of a snapshot that is being filled or removed.
+// isSnapshot reports whether a reserved name belongs to a snapshot that is being filled or removed.
 func isSnapshot(name string) bool {
 	return within(name, fillingSuffix)+within(name, removingSuffix) != ""
 }
 
-// within returns the snapshot that a reserved name with this suffix is of, "" for none.
+// within returns the snapshot that a reserved name with this suffix belongs to, "" for none.
 func within(name, suffix string) string {
 	inner := strings.TrimSuffix(strings.TrimPrefix(name, reservedPrefix), suffix)
 	if checkSnapshot(inner) != nil || name != reservedPrefix+inner+suffix {
@@ -214,7 +218,7 @@ func within(name, suffix string) string {
 	return inner
 }
 
-// each visits what is in the folder of the series.
+// each visits the entries of the series' folder.
 func (s *Series) each(visit func(root *os.Root, name string, info fs.FileInfo) error) error {
 	return s.tree.withFolder(s.path, func(root *os.Root) error {
 		names, err := namesIn(root)
@@ -237,7 +241,7 @@ func (s *Series) each(visit func(root *os.Root, name string, info fs.FileInfo) e
 	})
 }
 
-// Open opens a complete snapshot as a tree, which the caller closes.
+// Open opens a complete snapshot as a tree. The caller closes it.
 func (s *Series) Open(name string) (*Tree, error) {
 	if err := checkSnapshot(name); err != nil {
 		return nil, err
@@ -262,9 +266,10 @@ func (s *Series) sub(entry, name string) (*Tree, error) {
 	return sub, at("open snapshot", childPath(s.path, name), err)
 }
 
-// Fill opens the folder in which the snapshot name is made, and reports whether an earlier run left it, also one that was to make an older
-// snapshot and never ended; fs.ErrExist says that the snapshot is complete. What a killed Remove left is removed. The caller has the lock
-// and closes the tree.
+// Fill opens the folder in which to make the snapshot name. It reports whether an earlier run left
+// that folder, perhaps for an older snapshot that was never finished. It returns fs.ErrExist if the
+// snapshot is complete. It removes what a killed Remove left. The caller holds the lock and closes
+// the tree.
 func (s *Series) Fill(name string) (tree *Tree, resumed bool, err error) {
 	if err := checkSnapshot(name); err != nil {
 		return nil, false, err
@@ -302,8 +307,9 @@ func (s *Series) Fill(name string) (tree *Tree, resumed bool, err error) {
 	return tree, resumed, err
 }
 
-// Publish gives a snapshot that is complete and durable its name, and lets latest lead to the newest one. own tells that the folder
-// has the metadata that it shall have; otherwise it gets the mode of new folders. The tree that Fill gave must be closed.
+// Publish gives a complete and durable snapshot its name, and points latest to the newest one. own
+// says that the folder already has its final metadata. Otherwise it gets the mode of new folders.
+// The caller must have closed the tree from Fill.
 func (s *Series) Publish(name string, own bool) error {
 	err := s.tree.withFolder(s.path, func(root *os.Root) error {
 		filling := reservedPrefix + name + fillingSuffix
@@ -327,7 +333,7 @@ func (s *Series) Publish(name string, own bool) error {
 	return s.pointLatest()
 }
 
-// pointLatest lets latest lead to the newest snapshot.
+// pointLatest points latest to the newest snapshot.
 func (s *Series) pointLatest() error {
 	complete, _, err := s.Snapshots()
 	if err != nil {
@@ -337,7 +343,7 @@ func (s *Series) pointLatest() error {
 		info, err := root.Lstat(latestName)
 		switch {
 		case err == nil && info.Mode().Type() != fs.ModeSymlink:
-			return nil // somebody's own
+			return nil // it belongs to somebody else
 		case len(complete) == 0:
 			return removeIfThere(root, latestName)
 		}
@@ -351,7 +357,7 @@ func (s *Series) pointLatest() error {
 		}
 		if err := root.Symlink(newest, fresh); err != nil {
 			if cannotHold(err) {
-				return nil // a system without them
+				return nil // the system has no symlinks
 			}
 			return err
 		}
@@ -363,7 +369,8 @@ func (s *Series) pointLatest() error {
 	return at("link the latest snapshot of", s.path, err)
 }
 
-// Remove removes a complete snapshot and what is known about it. It is invisible from the first moment on. The caller has the lock.
+// Remove removes a complete snapshot and the facts about it. The snapshot is invisible at once. The
+// caller holds the lock.
 func (s *Series) Remove(name string) error {
 	if err := checkSnapshot(name); err != nil {
 		return err
@@ -382,7 +389,7 @@ func (s *Series) Remove(name string) error {
 	return errors.Join(s.pointLatest(), s.clean())
 }
 
-// clean removes what is being removed.
+// clean removes snapshots whose removal was interrupted.
 func (s *Series) clean() error {
 	err := s.each(func(root *os.Root, name string, _ fs.FileInfo) error {
 		inner := within(name, removingSuffix)
@@ -405,8 +412,8 @@ func (s *Series) clean() error {
 	return at("remove snapshots of", s.path, err)
 }
 
-// State opens the folder for what is known about the snapshots, in files whose names are those of the snapshots, a dot, and more. Remove
-// removes them. The caller closes it.
+// State opens the folder of facts about the snapshots. Its files are named by a snapshot, a dot,
+// and more. Remove removes them. The caller closes the folder.
 func (s *Series) State() (root *os.Root, err error) {
 	err = s.tree.withFolder(s.path, func(top *os.Root) error {
 		f := folder{root: top, path: s.path}
@@ -419,12 +426,12 @@ func (s *Series) State() (root *os.Root, err error) {
 	return root, at("open the state of", s.path, err)
 }
 
-// LinkFrom is Link from a file of another tree, on the same file system.
+// LinkFrom is Link for a file of another tree on the same file system.
 func (t *Tree) LinkFrom(other *Tree, from, to string) error {
 	err := other.withParent(from, func(source *folder, sourceBase string) error {
 		return t.withParent(to, func(f *folder, base string) error {
 			if base == "." {
-				return ErrExists
+				return errFolderExists
 			}
 			err := t.linkFrom(other, source, sourceBase, f, base)
 			if errors.Is(err, fs.ErrExist) {
@@ -436,7 +443,7 @@ func (t *Tree) LinkFrom(other *Tree, from, to string) error {
 	return at("link", to, err)
 }
 
-// written is when the snapshot name was last filled, as far as is known.
+// written returns when the snapshot name was last filled, as far as is known.
 func (s *Series) written(name string) (at time.Time) {
 	_ = s.inState(func(root *os.Root) error {
 		names, err := namesIn(root)
@@ -453,14 +460,15 @@ func (s *Series) written(name string) (at time.Time) {
 	_ = s.tree.withFolder(s.path, func(root *os.Root) error {
 		info, err := root.Lstat(reservedPrefix + name + fillingSuffix)
 		if err == nil {
-			at = info.ModTime() // it may be that of the source
+			at = info.ModTime() // the source's time, perhaps
 		}
 		return err
 	})
 	return at
 }
 
-// filled describes what an interrupted run left of the snapshot name: the space is that of files that no other snapshot shares.
+// filled describes what an interrupted run left of the snapshot name. Its space is that of files
+// that no other snapshot shares.
 func (s *Series) filled(ctx context.Context, name string) (l Leftover, ok bool) {
 	tree, err := s.sub(reservedPrefix+name+fillingSuffix, name)
 	if err != nil {
@@ -468,7 +476,7 @@ func (s *Series) filled(ctx context.Context, name string) (l Leftover, ok bool) 
 	}
 	defer func() { _ = tree.Close() }()
 	l = Leftover{Path: name, Known: true, Size: -1, ModTime: s.written(name)}
-	// What cannot be read is not counted.
+	// What cannot be read does not count.
 	_ = tree.Walk(ctx, ".", WalkOptions{}, func(m Meta) error {
 		if m.Kind == File && m.Nlink < 2 {
 			l.Done += m.Size
@@ -479,7 +487,8 @@ func (s *Series) filled(ctx context.Context, name string) (l Leftover, ok bool) 
 	return l, ctx.Err() == nil
 }
 
-// sweep removes what is left of a snapshot that was not filled since before, or that was being removed, unless somebody works on the series.
+// sweep removes snapshots that nobody filled since before, and those whose removal was interrupted,
+// unless somebody works on the series.
 func (s *Series) sweep(entry string, before time.Time) (gone bool, err error) {
 	name := within(entry, fillingSuffix)
 	if name == "" && within(entry, removingSuffix) == "" || name != "" && !s.written(name).Before(before) {

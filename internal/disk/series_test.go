@@ -73,7 +73,7 @@ func TestSeries(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, names[1], link)
 
-	// One that nobody goes on with is listed, and swept once it is old.
+	// A snapshot that nobody resumes is listed, and swept once it is old.
 	part, _, err := s.Fill(names[2])
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(part.Name(), "f"), []byte("part"), 0o644))

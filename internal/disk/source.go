@@ -10,8 +10,8 @@ import (
 // readAheadFrom is the size in bytes from which readahead is worth a system call.
 const readAheadFrom = 1 << 20
 
-// Source is an open file of a tree. Its methods are safe for concurrent use; the
-// opener closes it.
+// Source is an open file of a tree. Its methods are safe for concurrent use. Whoever opened it
+// closes it.
 type Source struct {
 	tree *Tree
 	path string
@@ -19,7 +19,7 @@ type Source struct {
 	id   Identity
 
 	seeking sync.Mutex // guards seen, and the offset of file while it seeks
-	seen    segment    // the last one that Data looked for
+	seen    segment    // the last segment that Data found
 }
 
 // Range is some bytes of a file.
@@ -32,8 +32,7 @@ type segment struct {
 	from, data, to int64
 }
 
-// OpenFile opens the regular file at path for reading. Other kinds of entries
-// are ErrUnsupportedKind.
+// OpenFile opens the regular file at path for reading. Other kinds give ErrUnsupportedKind.
 func (t *Tree) OpenFile(path string) (*Source, error) {
 	s := &Source{tree: t, path: path}
 	err := t.withParent(path, func(f *folder, base string) error {
@@ -53,14 +52,14 @@ func (t *Tree) OpenFile(path string) (*Source, error) {
 	return s, nil
 }
 
-// ReadAt is io.ReaderAt's.
+// ReadAt implements io.ReaderAt.
 func (s *Source) ReadAt(p []byte, off int64) (int, error) { return s.file.ReadAt(p, off) }
 
-// Identity is that of the file when it was opened.
+// Identity returns the file's identity at the time of opening.
 func (s *Source) Identity() Identity { return s.id }
 
-// Unchanged returns nil if the open file and the path both still have the
-// identity of Source.Identity, and ErrChanged if one has not or the path is gone.
+// Unchanged returns nil if the open file and the file at the path still have the identity of
+// Source.Identity. It returns ErrChanged if one of them differs or the path is gone.
 func (s *Source) Unchanged() error {
 	info, err := s.file.Stat()
 	if err != nil {
@@ -83,12 +82,11 @@ func (s *Source) Unchanged() error {
 	return nil
 }
 
-// Data returns the ranges of the n bytes from off that hold data, ascending and
-// apart; what lies between them is holes and reads as zeros. It ends where the
-// file ended when it was opened. Where the file system can't tell, all is data. A
-// file of many holes has as many ranges: asking for a part at a time limits that.
-// What was found is kept for the next call; whether the file changed meanwhile
-// Unchanged tells.
+// Data returns the ranges with data in the n bytes from off, ascending and apart. Holes lie between
+// them, and read as zeros. Data ends where the file ended when it was opened. Where the file system
+// cannot say, everything is data. A file with many holes has as many ranges: ask for a part at a
+// time to limit them. Data remembers its last segment for the next call. Unchanged tells whether
+// the file changed meanwhile.
 func (s *Source) Data(off, n int64) ([]Range, error) {
 	if off < 0 || n < 0 {
 		return nil, at("find data in", s.path, fs.ErrInvalid)
@@ -120,7 +118,7 @@ func (s *Source) Data(off, n int64) ([]Range, error) {
 // Close closes the file. A second call returns an error matching os.ErrClosed.
 func (s *Source) Close() error { return s.file.Close() }
 
-// goneIsChanged turns the errors of a path that leads nowhere now into ErrChanged.
+// goneIsChanged turns the errors of a path that now leads nowhere into ErrChanged.
 func goneIsChanged(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotFolder) {
 		return ErrChanged

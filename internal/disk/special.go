@@ -7,20 +7,19 @@ import (
 	"syscall"
 )
 
-// Symlink makes the symlink m.Path with target m.Link and m's metadata, of which
-// the mode means nothing, or replaces a file or symlink of that name atomically.
-// A symlink with that target stays and gets the metadata. A folder there is
-// ErrExists.
+// Symlink makes the symlink m.Path with target m.Link and m's metadata, except for the mode. It
+// atomically replaces a file or symlink of that name. A symlink that already has the target stays
+// and gets the metadata. A folder there gives ErrExists.
 func (t *Tree) Symlink(m Meta, opt TargetOptions) error {
 	m.Kind = Symlink
 	err := t.replace(m, opt, func(f *folder, name string) error { return f.root.Symlink(m.Link, name) })
 	return at("symlink", m.Path, err)
 }
 
-// Special makes the pipe, device or socket m.Path with m's metadata, or replaces
-// a file or symlink of that name atomically. An equal one stays and gets the
-// metadata. A folder there is ErrExists. Where the system, or this user, can't
-// make it there is a warning, and what has the name stays.
+// Special makes the pipe, device or socket m.Path with m's metadata, and atomically replaces a file
+// or symlink of that name. An equal one stays and gets the metadata. A folder there gives
+// ErrExists. If the system or this user cannot make it, there is a warning, and the present entry
+// of that name stays.
 func (t *Tree) Special(m Meta, opt TargetOptions) error {
 	switch m.Kind {
 	case Fifo, Socket:
@@ -32,7 +31,7 @@ func (t *Tree) Special(m Meta, opt TargetOptions) error {
 	var refused error
 	err := t.replace(m, opt, func(f *folder, name string) error {
 		err := makeNode(f, name, m.Kind, m.Rdev)
-		// Not EACCES, by which the folder is refused.
+		// Not EACCES: that says that the folder refuses it.
 		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
 			refused = err
 		}
@@ -45,12 +44,12 @@ func (t *Tree) Special(m Meta, opt TargetOptions) error {
 	return at("make "+m.Kind.String(), m.Path, err)
 }
 
-// replace gives m.Path to an entry that create makes, unless there is an equal
-// one already, and the metadata of m.
+// replace gives the name m.Path to an entry that create makes, unless an equal one exists, and sets
+// the metadata of m.
 func (t *Tree) replace(m Meta, opt TargetOptions, create func(f *folder, name string) error) error {
 	return t.withParent(m.Path, func(f *folder, base string) error {
 		if base == "." {
-			return ErrExists
+			return errFolderExists
 		}
 		dir, err := f.dir()
 		if err != nil {
@@ -72,11 +71,10 @@ func (t *Tree) replace(m Meta, opt TargetOptions, create func(f *folder, name st
 	})
 }
 
-// Link makes to another name of the file from, or of what else it is but a
-// folder, in place of a file or symlink of that name, atomically. If both are the
-// same file already, nothing is done. A folder there is ErrExists. Where the file
-// system has no hard links, the limit of links is reached, or the two are on
-// different ones, the system's error is returned and to is as it was.
+// Link makes to another name of the entry from, which is not a folder, and atomically replaces a
+// file or symlink of the name to. If both are already the same file, it does nothing. A folder
+// there gives ErrExists. If the file system has no hard links, the limit of links is reached, or
+// the two are on different file systems, Link returns the system's error and to is as before.
 func (t *Tree) Link(from, to string) error {
 	err := t.withParent(from, func(source *folder, sourceBase string) error {
 		info, err := source.root.Lstat(sourceBase)
@@ -85,7 +83,7 @@ func (t *Tree) Link(from, to string) error {
 		}
 		return t.withParent(to, func(f *folder, base string) error {
 			if base == "." {
-				return ErrExists
+				return errFolderExists
 			}
 			if have, err := f.root.Lstat(base); err == nil && os.SameFile(info, have) {
 				return nil
@@ -102,11 +100,10 @@ func (t *Tree) Link(from, to string) error {
 	return at("link", to, err)
 }
 
-// swapIn has create make an entry under a temporary name in f and renames it to
-// base. Nothing locks such an entry against another writer of base, who removes
-// it and makes his own; whoever finds that his is gone, or another's there, starts
-// over, so that the last one wins. Hard links have a suffix of their own, or
-// metadata meant for a new entry could get to a file that is linked.
+// swapIn lets create make an entry under a temporary name in f, and renames it to base. No lock
+// protects such an entry against another writer of base, who removes it and makes another. A writer
+// that finds its entry gone or replaced starts again, so the last one wins. Hard links have a
+// suffix of their own: otherwise metadata for a new entry could reach a file that is linked.
 func (t *Tree) swapIn(f *folder, base, suffix string, create func(name string) error) (err error) {
 	name := reservedName(base) + suffix
 	for range 100 {
@@ -125,19 +122,19 @@ func (t *Tree) swapIn(f *folder, base, suffix string, create func(name string) e
 		}
 		break
 	}
-	// Also after a rename that worked: it does nothing if both names already are the
-	// same file.
+	// This is needed even after a successful rename: a rename does nothing if both names are
+	// already the same file.
 	return errors.Join(err, removeIfThere(f.root, name))
 }
 
-// renameOver renames in a folder, replacing files and symlinks but no folder.
+// renameOver renames within a folder. It replaces files and symlinks, but no folder.
 func (t *Tree) renameOver(f *folder, from, to string) error {
 	err := t.move(f, from, f, to)
 	if err == nil {
 		return nil
 	}
 	if info, statErr := f.root.Lstat(to); statErr == nil && info.IsDir() {
-		return ErrExists
+		return errFolderExists
 	}
 	return err
 }

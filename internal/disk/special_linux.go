@@ -24,19 +24,19 @@ func makeNode(f *folder, name string, kind Kind, rdev uint64) error {
 	return withFD(dir, func(fd int) error { return unix.Mknodat(fd, name, mode, int(rdev)) })
 }
 
-// link makes the entry name of to another name of the entry base of from, which
-// is not followed if it is a symlink.
+// link makes the entry name in to another name of the entry base in from. It does not follow a
+// symlink.
 func (t *Tree) link(from *folder, base string, to *folder, name string) error {
 	return betweenFolders(from, to, func(fromFD, toFD int) error { return unix.Linkat(fromFD, base, toFD, name, 0) })
 }
 
-// linkFrom is link from a folder of another tree.
+// linkFrom is link for an entry in a folder of another tree.
 func (t *Tree) linkFrom(_ *Tree, from *folder, base string, to *folder, name string) error {
 	return t.link(from, base, to, name)
 }
 
-// move renames an entry from one folder to another, over a file or an empty
-// folder if it is one.
+// move renames an entry from one folder to another. It replaces a file, or an empty folder if the
+// entry is a folder.
 func (t *Tree) move(from *folder, base string, to *folder, name string) error {
 	return betweenFolders(from, to, func(fromFD, toFD int) error { return unix.Renameat(fromFD, base, toFD, name) })
 }

@@ -41,7 +41,7 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// An equal symlink stays, so that its other names stay its own.
+// An equal symlink stays, so its other names remain its own.
 func TestEqualSymlinkStays(t *testing.T) {
 	tree, _ := openTree(t)
 	m := Meta{Path: "link", Link: "x", ModTime: someTime}
@@ -54,7 +54,7 @@ func TestEqualSymlinkStays(t *testing.T) {
 	require.Equal(t, first, second)
 }
 
-// Several writers of one name: each succeeds, and one of them has the last word.
+// Several writers use one name: each succeeds, and one of them is the last.
 func TestConcurrentSymlinks(t *testing.T) {
 	tree, dir := openTree(t)
 	fill(t, dir, "file")

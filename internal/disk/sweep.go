@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// Sweep removes what killed transfers left anywhere below path and was last
-// written longer than olderThan ago: partial files with their checkpoints, lone
-// checkpoints, temporary entries and unfinished snapshots. What a Partial or Staged has open, in this or
-// another process, stays. Folders keep their modes and modification times. It returns
-// how many targets' leftovers were removed, goes on after an error, and returns the
-// first one.
+// Sweep removes what killed transfers left anywhere below path, if it was last written longer than
+// olderThan ago: partial files with their checkpoints, lone checkpoints, temporary entries and
+// unfinished snapshots. It keeps what a Partial or Staged has open, in this or another process.
+// Folders keep their modes and modification times. Sweep returns the number of targets whose
+// leftovers it removed. It continues after an error and returns the first one.
 func (t *Tree) Sweep(ctx context.Context, path string, olderThan time.Duration) (removed int, err error) {
 	before := time.Now().Add(-olderThan)
 	var first error
@@ -49,7 +48,8 @@ func (t *Tree) Sweep(ctx context.Context, path string, olderThan time.Duration) 
 	return removed, err
 }
 
-// SweepFolder is Sweep for what lies in the folder at path itself, whatever its age.
+// SweepFolder is Sweep for the folder at path itself, without what is below, and for leftovers of
+// any age.
 func (t *Tree) SweepFolder(path string) error {
 	return at("sweep", path, t.withFolder(path, func(folder *os.Root) error {
 		dir, err := folder.Open(".")
@@ -77,8 +77,7 @@ func (t *Tree) SweepFolder(path string) error {
 	}))
 }
 
-// sweepName removes the leftover of which name, in folder, is the main file, and
-// nothing else of folder changes.
+// sweepName removes the leftover whose main file is name in folder. Nothing else in folder changes.
 func sweepName(folder *os.Root, name string, before time.Time) (gone bool, err error) {
 	info, err := folder.Stat(".")
 	if err != nil {
@@ -89,7 +88,7 @@ func sweepName(folder *os.Root, name string, before time.Time) (gone bool, err e
 		return err
 	})
 	if gone {
-		_ = folder.Chtimes(".", time.Time{}, info.ModTime()) // only its owner may
+		_ = folder.Chtimes(".", time.Time{}, info.ModTime()) // only its owner may set the time
 	}
 	return gone, err
 }
@@ -103,7 +102,7 @@ func sweepLeftover(folder *os.Root, name string, before time.Time) (gone bool, e
 		return sweepPartial(folder, name, before)
 	case strings.HasSuffix(name, checkpointSuffix):
 		if _, err := folder.Lstat(strings.TrimSuffix(name, checkpointSuffix) + partialSuffix); err == nil {
-			return false, nil // goes or stays with its partial
+			return false, nil // it goes or stays with its partial file
 		}
 		return true, folder.Remove(name)
 	case strings.HasSuffix(name, linkSuffix), strings.HasSuffix(name, hardSuffix):
@@ -120,7 +119,7 @@ func sweepPartial(folder *os.Root, name string, before time.Time) (gone bool, er
 	file, err := openLeftover(folder, name)
 	if err != nil {
 		if errors.Is(err, ErrChanged) {
-			err = nil // it is in use
+			err = nil // a process uses it
 		}
 		return false, err
 	}
@@ -131,7 +130,7 @@ func sweepPartial(folder *os.Root, name string, before time.Time) (gone bool, er
 		}
 		return false, err
 	}
-	// Locked, but perhaps committed or written since it was looked at.
+	// It is locked now, but somebody may have committed or written it since the first look.
 	if !holds(folder, name, file) || !olderThan(folder, name, before) {
 		return false, nil
 	}

@@ -14,7 +14,7 @@ import (
 
 const openNonblock = unix.O_NONBLOCK
 
-// withFD runs f on the descriptor of file, again as long as it is interrupted.
+// withFD runs f on the descriptor of file, and repeats it while it is interrupted.
 func withFD(file *os.File, f func(fd int) error) error {
 	conn, err := file.SyscallConn()
 	if err != nil {
@@ -34,7 +34,7 @@ func withFD(file *os.File, f func(fd int) error) error {
 	return result
 }
 
-// fileID returns the file and device number.
+// fileID returns the numbers of file and device.
 func fileID(info fs.FileInfo) (ino, dev uint64) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Ino, st.Dev
@@ -42,7 +42,7 @@ func fileID(info fs.FileInfo) (ino, dev uint64) {
 	return 0, 0
 }
 
-// allocated is how many bytes the file takes on its file system.
+// allocated returns how many bytes the file takes on its file system.
 func allocated(info fs.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Blocks * 512
@@ -50,8 +50,8 @@ func allocated(info fs.FileInfo) int64 {
 	return 0
 }
 
-// lockFile takes the exclusive lock of an open file, or returns ErrBusy. Closing
-// the file releases it.
+// lockFile takes the exclusive lock of an open file, or returns ErrBusy. Closing the file releases
+// the lock.
 func lockFile(file *os.File) error {
 	err := withFD(file, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -60,14 +60,13 @@ func lockFile(file *os.File) error {
 	return err
 }
 
-// syncData returns when the file's data is on the medium, and what is needed to
-// read it back.
+// syncData returns when the file's data, and what is needed to read it back, is on the medium.
 func syncData(file *os.File) error {
 	return withFD(file, unix.Fdatasync)
 }
 
-// syncFolder returns when the folder's names are on the medium, or at once if
-// the file system can't say.
+// syncFolder returns when the folder's names are on the medium, or at once if the file system
+// cannot say.
 func syncFolder(folder *os.Root) error {
 	f, err := folder.Open(".")
 	if err != nil {
@@ -80,11 +79,11 @@ func syncFolder(folder *os.Root) error {
 	return nil
 }
 
-// volume is what matters about the file system of a target.
+// volume is what fxfer needs to know about the file system of a target.
 type volume struct {
 	free         int64 // bytes available to this user
 	freeKnown    bool
-	inMemory     bool // nothing to write back to
+	inMemory     bool // there is no medium to write back to
 	preallocates bool // claims space without writing it
 }
 
@@ -95,61 +94,60 @@ func volumeOf(file *os.File) (volume, error) {
 	}
 	v := volume{
 		free: int64(st.Bavail) * st.Bsize,
-		// A tmpfs without limit says 0 of 0 blocks.
+		// A tmpfs without limit reports 0 of 0 blocks.
 		freeKnown: st.Blocks > 0,
 	}
 	switch st.Type {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
 		v.inMemory = true
 	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC:
-		// Others write zeros (tmpfs), give up compression (btrfs) or can't.
+		// Others write zeros (tmpfs), give up compression (btrfs), or cannot do it.
 		v.preallocates = true
 	}
 	return v, nil
 }
 
-// preallocate claims space for size bytes; the file's size stays as it is.
+// preallocate claims space for size bytes. The file's size stays as it is.
 func preallocate(file *os.File, size int64) error {
 	return withFD(file, func(fd int) error {
 		return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, size)
 	})
 }
 
-// startWriteBack asks the kernel to start writing a range, without waiting for
-// the medium. Errors show at the next sync.
+// startWriteBack asks the kernel to start writing a range, and does not wait for the medium. The
+// next sync reports errors.
 func startWriteBack(file *os.File, off, length int64) {
 	_ = withFD(file, func(fd int) error {
 		return unix.SyncFileRange(fd, off, length, unix.SYNC_FILE_RANGE_WRITE)
 	})
 }
 
-// dropCache takes a range that is on the medium out of the page cache.
+// dropCache removes a range, which is on the medium, from the page cache.
 func dropCache(file *os.File, off, length int64) {
 	_ = withFD(file, func(fd int) error {
 		return unix.Fadvise(fd, off, length, unix.FADV_DONTNEED)
 	})
 }
 
-// adviseSequential doubles the readahead: from a cold cache 8 readers of 1 MiB
-// blocks got 2.1 instead of 1.3 GB/s. POSIX_FADV_WILLNEED ahead of them only took
-// twice the CPU.
+// adviseSequential doubles the readahead. From a cold cache, 8 readers of 1 MiB blocks got 2.1
+// instead of 1.3 GB/s. POSIX_FADV_WILLNEED ahead of them only took twice the CPU.
 func adviseSequential(file *os.File) {
 	_ = withFD(file, func(fd int) error { return unix.Fadvise(fd, 0, 0, unix.FADV_SEQUENTIAL) })
 }
 
-// punch makes a range of an open file a hole; its size stays as it is.
+// punch makes a range of an open file a hole. The file's size stays as it is.
 func punch(file *os.File, off, n int64) error {
 	return withFD(file, func(fd int) error {
 		return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	})
 }
 
-// syncVolume returns when all that was written to the file system of file is on
-// its medium. From Linux 5.8 it reports what could not be written since file was
-// opened or this was called.
+// syncVolume returns when everything written to the file system of file is on its medium. From
+// Linux 5.8 on, it reports data that could not be written since file was opened or syncVolume was
+// last called.
 func syncVolume(file *os.File) error { return withFD(file, unix.Syncfs) }
 
-// openFiles is how many files the process may have open.
+// openFiles returns how many files the process may have open.
 func openFiles() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -158,7 +156,7 @@ func openFiles() int {
 	return int(min(uint64(limit.Cur), 1<<30)) //nolint:unconvert // signed on some systems
 }
 
-// bootID tells this run of the kernel from others; zero where that is unknown.
+// bootID identifies this run of the kernel. It is zero where that is unknown.
 var bootID = sync.OnceValue(func() (id [32]byte) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

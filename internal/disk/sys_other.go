@@ -14,7 +14,7 @@ import (
 
 const openNonblock = unix.O_NONBLOCK
 
-// withFD runs f on the descriptor of file, again as long as it is interrupted.
+// withFD runs f on the descriptor of file, and repeats it while it is interrupted.
 func withFD(file *os.File, f func(fd int) error) error {
 	conn, err := file.SyscallConn()
 	if err != nil {
@@ -34,7 +34,7 @@ func withFD(file *os.File, f func(fd int) error) error {
 	return result
 }
 
-// fileID returns the file and device number.
+// fileID returns the numbers of file and device.
 func fileID(info fs.FileInfo) (ino, dev uint64) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Ino), uint64(st.Dev)
@@ -42,7 +42,7 @@ func fileID(info fs.FileInfo) (ino, dev uint64) {
 	return 0, 0
 }
 
-// allocated is how many bytes the file takes on its file system.
+// allocated returns how many bytes the file takes on its file system.
 func allocated(info fs.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Blocks * 512
@@ -50,8 +50,8 @@ func allocated(info fs.FileInfo) int64 {
 	return 0
 }
 
-// lockFile takes the exclusive lock of an open file, or returns ErrBusy. Closing
-// the file releases it.
+// lockFile takes the exclusive lock of an open file, or returns ErrBusy. Closing the file releases
+// the lock.
 func lockFile(file *os.File) error {
 	err := withFD(file, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -63,8 +63,8 @@ func lockFile(file *os.File) error {
 // syncData returns when the file's data is on the medium.
 func syncData(file *os.File) error { return file.Sync() }
 
-// syncFolder returns when the folder's names are on the medium, or at once if
-// the file system can't say.
+// syncFolder returns when the folder's names are on the medium, or at once if the file system
+// cannot say.
 func syncFolder(folder *os.Root) error {
 	f, err := folder.Open(".")
 	if err != nil {
@@ -77,11 +77,11 @@ func syncFolder(folder *os.Root) error {
 	return nil
 }
 
-// volume is what matters about the file system of a target.
+// volume is what fxfer needs to know about the file system of a target.
 type volume struct {
 	free         int64 // bytes available to this user
 	freeKnown    bool
-	inMemory     bool // nothing to write back to
+	inMemory     bool // there is no medium to write back to
 	preallocates bool // claims space without writing it
 }
 
@@ -93,7 +93,7 @@ func volumeOf(file *os.File) (volume, error) {
 	return volume{free: int64(st.Bavail) * int64(st.Bsize), freeKnown: st.Blocks > 0}, nil
 }
 
-// preallocate does nothing: no call here claims space without other effects.
+// preallocate does nothing: no call here claims space without side effects.
 func preallocate(*os.File, int64) error { return nil }
 
 // startWriteBack does nothing: the system has no call for it.
@@ -102,7 +102,7 @@ func startWriteBack(_ *os.File, _, _ int64) {}
 // dropCache does nothing: the system has no call for it.
 func dropCache(_ *os.File, _, _ int64) {}
 
-// adviseSequential does nothing: the system finds out by itself.
+// adviseSequential does nothing: the system notices by itself.
 func adviseSequential(*os.File) {}
 
 // setFileTime sets the modification time of the open file name in folder.
@@ -122,7 +122,7 @@ func setLinkTime(folder *os.Root, name string, mtime time.Time) error {
 	}
 	defer f.Close()
 	return withFD(f, func(fd int) error {
-		// Reading a symlink alters its access time; no one reads that.
+		// Reading a symlink changes its access time. Nobody reads that.
 		return unix.UtimesNanoAt(fd, name, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 	})
 }
@@ -133,7 +133,7 @@ func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }
 // syncVolume is not possible here.
 func syncVolume(*os.File) error { return errors.ErrUnsupported }
 
-// openFiles is how many files the process may have open.
+// openFiles returns how many files the process may have open.
 func openFiles() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -142,7 +142,7 @@ func openFiles() int {
 	return int(min(uint64(limit.Cur), 1<<30)) //nolint:unconvert // signed on some systems
 }
 
-// bootID tells this run of the kernel from others; zero where that is unknown.
+// bootID identifies this run of the kernel. It is zero where that is unknown.
 func bootID() (id [32]byte) { return id }
 
 func isNoSpace(err error) bool {

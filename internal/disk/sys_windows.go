@@ -25,15 +25,14 @@ func withHandle(file *os.File, f func(windows.Handle) error) error {
 	return result
 }
 
-// fileID returns zeros: what lstat returns here doesn't show the file's number.
+// fileID returns zeros: the result of lstat here does not show the file's number.
 func fileID(fs.FileInfo) (ino, dev uint64) { return 0, 0 }
 
-// allocated is how many bytes the file takes on its file system, about.
+// allocated returns about how many bytes the file takes on its file system.
 func allocated(info fs.FileInfo) int64 { return info.Size() }
 
-// lockFile takes the exclusive lock of an open file, or returns ErrBusy. Closing
-// the file releases it. Locks bind readers and writers here, so it lies on a byte
-// that no file reaches.
+// lockFile takes the exclusive lock of an open file, or returns ErrBusy. Closing the file releases
+// the lock. Here locks bind readers and writers, so the lock is on a byte that no file reaches.
 func lockFile(file *os.File) error {
 	err := withHandle(file, func(h windows.Handle) error {
 		beyond := windows.Overlapped{OffsetHigh: 1<<31 - 1}
@@ -48,14 +47,14 @@ func lockFile(file *os.File) error {
 // syncData returns when the file's data is on the medium.
 func syncData(file *os.File) error { return file.Sync() }
 
-// syncFolder does nothing: NTFS journals names, and folders can't be flushed.
+// syncFolder does nothing: NTFS journals names, and folders cannot be flushed.
 func syncFolder(*os.Root) error { return nil }
 
-// volume is what matters about the file system of a target.
+// volume is what fxfer needs to know about the file system of a target.
 type volume struct {
 	free         int64 // bytes available to this user
 	freeKnown    bool
-	inMemory     bool // nothing to write back to
+	inMemory     bool // there is no medium to write back to
 	preallocates bool // claims space without writing it
 }
 
@@ -66,12 +65,12 @@ func volumeOf(file *os.File) (volume, error) {
 	}
 	var free uint64
 	if err := windows.GetDiskFreeSpaceEx(folder, &free, nil, nil); err != nil {
-		return volume{}, nil // not every file system tells
+		return volume{}, nil // not every file system can say
 	}
 	return volume{free: int64(min(free, 1<<62)), freeKnown: true}, nil
 }
 
-// preallocate does nothing: no call here claims space without other effects.
+// preallocate does nothing: no call here claims space without side effects.
 func preallocate(*os.File, int64) error { return nil }
 
 // startWriteBack does nothing: the system has no call for it.
@@ -80,17 +79,17 @@ func startWriteBack(_ *os.File, _, _ int64) {}
 // dropCache does nothing: the system has no call for it.
 func dropCache(_ *os.File, _, _ int64) {}
 
-// adviseSequential does nothing: the system finds out by itself.
+// adviseSequential does nothing: the system notices by itself.
 func adviseSequential(*os.File) {}
 
-// setFileTime sets the modification time of an open file. It must be done with
-// the handle that wrote: otherwise closing that sets the time once more.
+// setFileTime sets the modification time of an open file. Use the handle that wrote: otherwise
+// closing that handle sets the time once more.
 func setFileTime(_ *os.Root, _ string, file *os.File, mtime time.Time) error {
 	t := windows.NsecToFiletime(mtime.UnixNano())
 	return withHandle(file, func(h windows.Handle) error { return windows.SetFileTime(h, nil, nil, &t) })
 }
 
-// setLinkTime does nothing: a symlink's own time can't be reached below os.Root.
+// setLinkTime does nothing: os.Root gives no access to a symlink's own time.
 func setLinkTime(*os.Root, string, time.Time) error { return nil }
 
 // punch is not possible here.
@@ -99,10 +98,10 @@ func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }
 // syncVolume is not possible here.
 func syncVolume(*os.File) error { return errors.ErrUnsupported }
 
-// openFiles is how many files the process may have open, of any use here.
+// openFiles returns how many files the process may have open for any purpose.
 func openFiles() int { return 1 << 20 }
 
-// bootID tells this run of the kernel from others; zero where that is unknown.
+// bootID identifies this run of the kernel. It is zero where that is unknown.
 func bootID() (id [32]byte) { return id }
 
 func isNoSpace(err error) bool {

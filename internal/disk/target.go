@@ -6,36 +6,37 @@ import (
 	"syscall"
 )
 
-// Sync is when a target's data must be on the medium.
+// Sync says when a target's data must be on the medium.
 type Sync uint8
 
 const (
-	// SyncBatch has one sync of the file system for each Batch, before any of its
-	// files gets its name. The names follow with the next Batch, or Tree.SyncAll.
+	// SyncBatch syncs the file system once for each Batch, before any of its files gets its name.
+	// The names follow with the next Batch, or Tree.SyncAll.
 	SyncBatch Sync = iota
 	// SyncFile has each file, and its name, on the medium when it is committed.
 	SyncFile
-	// SyncNone leaves that to the system: after a power cut a file may have its
-	// name and not its content.
+	// SyncNone leaves that to the system: after a power cut, a file may have its name without its
+	// content.
 	SyncNone
 )
 
-// TargetOptions choose how targets are written. The zero value is usable.
+// TargetOptions say how to write targets. The zero value is usable.
 type TargetOptions struct {
 	Sync   Sync
 	Owner  bool // set owner and group
-	Xattrs bool // set extended attributes and ACLs, and remove those that the source has not
-	// Replace lets a Partial be opened where a folder has its name; Commit and Batch
-	// still refuse.
+	Xattrs bool // set extended attributes and ACLs, and remove those that the source lacks
+	// Replace allows opening a Partial where a folder has its name. Commit and Batch still refuse
+	// that.
 	Replace bool
-	// Warn, unless nil, is told what the target cannot hold, which is no failure. It
-	// is called by the goroutine of the call that it belongs to.
+	// Warn, unless nil, gets what the target cannot store, which is no failure. The goroutine of
+	// the call that it concerns calls it.
 	Warn func(Warning)
-	// Syncing, unless nil, is called before each sync that a call waits for, and what it returns after.
+	// Syncing, unless nil, is called before each sync that a call waits for. Its result is called
+	// after that sync.
 	Syncing func() (done func())
 }
 
-// syncing tells of a sync.
+// syncing reports a sync to opt.Syncing.
 func (o *TargetOptions) syncing(sync func() error) error {
 	if o.Syncing != nil {
 		defer o.Syncing()()
@@ -43,7 +44,7 @@ func (o *TargetOptions) syncing(sync func() error) error {
 	return sync()
 }
 
-// Warning says what of an entry the target does not hold.
+// Warning says which part of an entry the target cannot store.
 type Warning struct {
 	Path string
 	What string // "owner", "mode", "xattr", "acl", "device", "time", or "holes"
@@ -56,8 +57,8 @@ func (o *TargetOptions) warn(path, what string, err error) {
 	}
 }
 
-// cannotHold tells the errors by which a system says that it has no such thing,
-// or not for this user, from those of a medium that fails.
+// cannotHold reports whether err says that the system lacks something, or lacks it for this user,
+// and not that a medium fails.
 func cannotHold(err error) bool {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 		return true
@@ -70,8 +71,7 @@ func cannotHold(err error) bool {
 	return false
 }
 
-// hold turns an error that only says that the target can't hold what of path into
-// a warning.
+// hold turns an error into a warning if it only says that the target cannot store what of path.
 func (o *TargetOptions) hold(path, what string, err error) error {
 	if err != nil && cannotHold(err) {
 		o.warn(path, what, err)

@@ -37,7 +37,7 @@ var acl = []byte{
 	32, 0, 0, 0, 0xff, 0xff, 0xff, 0xff,
 }
 
-// same requires that the entry holds what m says.
+// same requires that the entry matches m.
 func same(t *testing.T, tree *Tree, m Meta, opt TargetOptions) {
 	t.Helper()
 	got, err := tree.StatXattrs(m.Path)
@@ -69,7 +69,7 @@ func TestMetadataOfFiles(t *testing.T) {
 	same(t, tree, m, opt)
 	require.Empty(t, *warnings)
 
-	// A folder's default ACL would be inherited.
+	// New files would inherit a folder's default ACL.
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "d"), 0o755))
 	require.NoError(t, unix.Setxattr(filepath.Join(dir, "d"), aclPrefix+"default", acl, 0))
 	plain := testMeta("d/plain", 10)
@@ -108,8 +108,8 @@ func TestStartMode(t *testing.T) {
 	}
 }
 
-// Files of one folder, one after the other: what the first one was like is taken
-// for granted only as long as it is so.
+// Files of one folder are made one after the other. What the first one was like is assumed for the
+// others only as long as it is true.
 func TestMetadataInFolder(t *testing.T) {
 	asRoot(t)
 	defer unix.Umask(unix.Umask(0o027))
@@ -180,7 +180,7 @@ func TestApply(t *testing.T) {
 		require.NoError(t, tree.Apply(m, opt), path)
 		same(t, tree, m, opt)
 
-		// Nothing is done where nothing differs.
+		// If nothing differs, nothing is done.
 		before, err := os.Lstat(filepath.Join(dir, path))
 		require.NoError(t, err)
 		require.NoError(t, tree.Apply(m, opt))
@@ -199,10 +199,10 @@ func TestApply(t *testing.T) {
 	require.ErrorIs(t, tree.Apply(Meta{Path: "none", Kind: File}, opt), os.ErrNotExist)
 }
 
-// changedAt is when anything of the entry was changed last.
+// changedAt returns when anything of the entry was last changed.
 func changedAt(info os.FileInfo) syscall.Timespec { return info.Sys().(*syscall.Stat_t).Ctim }
 
-// What a target can't hold is a warning, and no program runs as somebody else.
+// Anything the target cannot store is a warning, and no program runs as another user.
 func TestWarnings(t *testing.T) {
 	asRoot(t)
 	tree, dir := openTree(t)
@@ -274,7 +274,7 @@ func TestHoles(t *testing.T) {
 	m.Holes = true
 	p := openPartial(t, tree, m, TargetOptions{})
 	put(t, p, 3)
-	// Written, and perhaps on the disk, but never marked.
+	// The block was written, and is perhaps on the disk, but was never marked.
 	_, err := p.WriteAt(bytes.Repeat([]byte{7}, 2*testBlock), 10*testBlock)
 	require.NoError(t, err)
 	require.NoError(t, p.Mark(60, [32]byte{}), "a hole")
@@ -299,7 +299,7 @@ func TestHoles(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, allocated(info), int64(testBlock+64<<10))
 
-	// A small file, and a stream, of which the end is a hole.
+	// A small file and a stream end with a hole.
 	for _, size := range []int64{100_000, -1} {
 		m := testMeta("other", size)
 		m.Holes = true

@@ -1,11 +1,11 @@
-// Package disk reads and writes trees of files below one folder that no path can
-// leave. Sources are walked and opened without following symlinks. Targets are
-// written under a reserved name beside the final one, with a checkpoint of what
-// is finished, and get the final name by an atomic rename when they are complete.
+// Package disk reads and writes trees of files below one folder that no path can leave. It walks
+// and opens sources without following symlinks. It writes targets under a reserved name beside the
+// final one, with a checkpoint of what is finished, and gives complete targets the final name by an
+// atomic rename.
 //
-// All access goes through an os.Root or the descriptor of a folder, one element of
-// a path at a time: a symlink is never followed, not even to a place in the same
-// tree, also when somebody exchanges a folder for one meanwhile.
+// All access goes through an os.Root or the descriptor of a folder, one element of a path at a
+// time. It never follows a symlink, not even to a place in the same tree, and not even when
+// somebody exchanges a folder for a symlink meanwhile.
 package disk
 
 import (
@@ -15,23 +15,22 @@ import (
 	"os"
 )
 
-// Tree is a folder and all below it. Its methods are safe for concurrent use.
-// Paths are as CheckPath demands.
+// Tree is a folder and everything below it. Its methods are safe for concurrent use. CheckPath must
+// accept all paths.
 //
-// Folders stay open for the next call. Where somebody else renames, removes or
-// replaces one, a call within the next 20 ms may still be about the folder that
-// had the path before, as if the call had come before that. What the Tree itself
-// did counts at once.
+// Folders stay open for later calls. After somebody else renames, removes or replaces a folder, a
+// call within the next 20 ms may still use the folder that had the path before, as if the call had
+// come earlier. Changes by the Tree itself count at once.
 type Tree struct {
 	root    *os.Root
-	above   *os.Root // of a snapshot: that of the tree it is in, at place
+	above   *os.Root // of a snapshot: the root of the tree that has it at place
 	place   string
 	folders folders
 	volumes volumes
 }
 
-// Free is how many bytes are left on the file system of the tree's root, -1 if
-// that is not known.
+// Free returns how many bytes are free on the file system of the tree's root, -1 if that is
+// unknown.
 func (t *Tree) Free() int64 {
 	f, err := t.root.Open(".")
 	if err != nil {
@@ -45,8 +44,8 @@ func (t *Tree) Free() int64 {
 	return v.free
 }
 
-// Open opens the tree below dir, which may itself be reached through symlinks.
-// The caller closes it.
+// Open opens the tree below dir. The path of dir itself may lead through symlinks. The caller
+// closes the tree.
 func Open(dir string) (*Tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -62,29 +61,29 @@ func Open(dir string) (*Tree, error) {
 	return t, nil
 }
 
-// Close releases the tree. Sources and partials opened from it stay usable, but
-// Source.Unchanged needs the tree.
+// Close releases the tree. Its open sources and partials stay usable, except that Source.Unchanged
+// needs the tree.
 func (t *Tree) Close() error {
 	t.folders.close()
 	t.volumes.close()
 	return nil
 }
 
-// Is reports whether info, of os.Stat, is of the folder that was opened.
+// Is reports whether info, from os.Stat, describes the folder that was opened.
 func (t *Tree) Is(info fs.FileInfo) bool {
 	mine, err := t.root.Stat(".")
 	return err == nil && os.SameFile(mine, info)
 }
 
-// Name is the folder as given to Open.
+// Name returns the folder as Open got it.
 func (t *Tree) Name() string { return t.root.Name() }
 
 // Stat describes the entry at path without following symlinks, and without its
 // extended attributes.
 func (t *Tree) Stat(path string) (Meta, error) { return t.stat(path, false) }
 
-// StatXattrs is Stat with the extended attributes. That nothing is there is said of the folder as it was a moment
-// ago, see Tree; Stat looks again.
+// StatXattrs is Stat with the extended attributes. It may find nothing in a folder that was
+// replaced a moment ago, see Tree. Stat checks that again.
 func (t *Tree) StatXattrs(path string) (Meta, error) { return t.stat(path, true) }
 
 func (t *Tree) stat(path string, xattrs bool) (m Meta, err error) {
@@ -96,8 +95,8 @@ func (t *Tree) stat(path string, xattrs bool) (m Meta, err error) {
 		}
 		m, err = f.describe(dir, base, path)
 		if errors.Is(err, fs.ErrNotExist) && xattrs {
-			// So it was at some moment even if the folder has been replaced: not worth
-			// another look at that.
+			// There was a moment at which this was true, even if the folder was replaced. That does
+			// not justify another check.
 			missing = err
 			return nil
 		}
@@ -112,16 +111,15 @@ func (t *Tree) stat(path string, xattrs bool) (m Meta, err error) {
 	return m, at("stat", path, err)
 }
 
-// Mkdir makes the folder at path and the missing ones above it. A folder that
-// exists is fine; a file or symlink there is ErrExists, above it ErrNotFolder.
-// While a transfer fills it the folder is open to its owner whatever mode says;
-// Apply gives it its final mode. Bits beyond the permissions are left to Apply,
-// too.
+// Mkdir makes the folder at path and missing folders above it. A folder that exists is fine. A file
+// or symlink at path gives ErrExists, and one above it ErrNotFolder. While a transfer fills the
+// folder, it is open to its owner, whatever mode says. Apply gives it its final mode, and mode bits
+// that are not permissions.
 func (t *Tree) Mkdir(path string, mode fs.FileMode) error {
 	perm := mode.Perm() | 0o700
-	err := t.mkdir(path, perm, ErrExists)
+	err := t.mkdir(path, perm, errFileExists)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		// Make what is above, and open it as well.
+		// Make the folders above, and open them to their owner.
 		for i := range path {
 			if path[i] != '/' {
 				continue
@@ -130,7 +128,7 @@ func (t *Tree) Mkdir(path string, mode fs.FileMode) error {
 				return at("mkdir", path, err)
 			}
 		}
-		err = t.mkdir(path, perm, ErrExists)
+		err = t.mkdir(path, perm, errFileExists)
 	}
 	return at("mkdir", path, err)
 }
@@ -151,8 +149,8 @@ func (t *Tree) mkdir(path string, perm fs.FileMode, taken error) error {
 	})
 }
 
-// openUp accepts a folder that is there and opens it to its owner when that is
-// possible: an earlier transfer may have closed it.
+// openUp accepts an existing folder, and opens it to its owner if possible: an earlier transfer may
+// have closed it.
 func openUp(folder *os.Root, name string, taken error) error {
 	info, err := folder.Lstat(name)
 	switch {
@@ -161,14 +159,14 @@ func openUp(folder *os.Root, name string, taken error) error {
 	case !info.IsDir():
 		return taken
 	case info.Mode().Perm()&0o700 != 0o700:
-		// Not fatal: another owner's folder may be writable all the same.
+		// This is not fatal: another owner's folder may still be writable.
 		_ = folder.Chmod(name, info.Mode()&modeBits|0o700)
 	}
 	return nil
 }
 
-// openRegular opens the regular file name in folder, and nothing else, whatever
-// takes its place meanwhile. A pipe in its place must not block the open.
+// openRegular opens the regular file name in folder, and nothing else, whatever takes its place
+// meanwhile. A pipe in its place must not block the open.
 func openRegular(folder *os.Root, name string, flag int) (*os.File, fs.FileInfo, error) {
 	seen, err := folder.Lstat(name)
 	if err != nil {

@@ -8,13 +8,14 @@ import (
 	"strings"
 )
 
-// maxNames bounds the files of several names that Usage remembers, so as to count them once.
+// maxNames bounds how many files with several names Usage remembers to count them once.
 const maxNames = 1 << 20
 
-// Usage counts what is in the tree: the bytes that files have, by their lengths, those of several names once, and the entries of any kind but the
-// root. What an ended transfer left of a file counts, with no less than it takes on the file system; what a Partial or Staged
-// holds now, in this or another process, does not. It goes on after an error, and returns the first one; while others change the tree the
-// figures may miss what has changed.
+// Usage counts the content of the tree: the lengths of files, once for a file with several names,
+// and the entries of any kind except the root. It counts what an ended transfer left of a file,
+// with at least the bytes that it takes on the file system. It does not count what a Partial or
+// Staged holds now, in this or another process. Usage continues after an error and returns the
+// first one. If others change the tree meanwhile, the figures may miss their changes.
 func (t *Tree) Usage(ctx context.Context) (bytes, entries int64, err error) {
 	t.folders.changed()
 	type id struct{ ino, dev uint64 }
@@ -55,7 +56,7 @@ func (t *Tree) Usage(ctx context.Context) (bytes, entries int64, err error) {
 			switch {
 			case err != nil:
 				note(name, err)
-			case info.IsDir(): // a snapshot that is not complete, or on its way out
+			case info.IsDir(): // a snapshot that is not complete, or that is being removed
 				entries++
 				sub, err := t.enter(f, name)
 				if err != nil {
@@ -78,7 +79,8 @@ func (t *Tree) Usage(ctx context.Context) (bytes, entries int64, err error) {
 	return bytes, entries, first
 }
 
-// inUse tells whether a partial file is locked by who writes it. Who wants it at this moment finds it busy.
+// inUse reports whether a writer has locked the partial file. Another process that wants to lock it
+// right now finds it busy.
 func inUse(folder *os.Root, name string) bool {
 	file, _, err := openRegular(folder, name, os.O_RDWR)
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// volumes are the file systems that a tree wrote to, each with one of its folders
-// open: an error of writing back is told to who had something open before.
+// volumes are the file systems that a tree wrote to, each with an open folder on it: only somebody
+// who had something open before learns of an error in writing back.
 type volumes struct {
 	mu    sync.Mutex // guards the following; not held while syncing
 	byDev map[uint64]*os.File
 }
 
-// note remembers the file system dev, of which f is a folder.
+// note remembers the file system dev. f is a folder on it.
 func (v *volumes) note(dev uint64, f *folder) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -31,7 +31,7 @@ func (v *volumes) note(dev uint64, f *folder) error {
 	return nil
 }
 
-// sync returns when all that was written to dev is on the medium.
+// sync returns when everything written to dev is on the medium.
 func (v *volumes) sync(dev uint64) error {
 	v.mu.Lock()
 	dir := v.byDev[dev]
@@ -42,7 +42,7 @@ func (v *volumes) sync(dev uint64) error {
 	return syncVolume(dir)
 }
 
-// all lists the file systems.
+// all returns the file systems.
 func (v *volumes) all() []uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -62,12 +62,11 @@ func (v *volumes) close() {
 	v.byDev = nil
 }
 
-// SyncAll returns when all that was made in the tree, names and metadata
-// included, is on the medium. It is for the end of a transfer: with SyncBatch the
-// names of the last Batch, and folders, symlinks, links and metadata at all times,
-// are durable only then. Without syncfs(2), which only Linux has, it does
-// nothing: Batch.Commit has synced files and their names, and the rest is left to
-// the system.
+// SyncAll returns when everything made in the tree, including names and metadata, is on the medium.
+// Call it at the end of a transfer: with SyncBatch, the names of the last Batch become durable only
+// then, and so do folders, symlinks, links and metadata with any Sync. Only Linux has syncfs(2).
+// Elsewhere SyncAll does nothing: Batch.Commit has synced files and their names, and the rest is
+// left to the system.
 func (t *Tree) SyncAll() error {
 	top, err := t.folders.top()
 	if err != nil {

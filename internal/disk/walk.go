@@ -10,31 +10,30 @@ import (
 // walkBatch is how many names of a folder are read at a time.
 const walkBatch = 1024
 
-// WalkOptions choose what Walk visits. The zero value visits everything.
+// WalkOptions say what Walk visits. The zero value visits everything.
 type WalkOptions struct {
-	// OneFileSystem stays on the file system of the path that the walk starts at:
-	// of others it visits only the folders that they are mounted on, without content.
+	// OneFileSystem stays on the file system of the path where the walk starts. On others it visits
+	// only the folders that they are mounted on, without content.
 	OneFileSystem bool
 	// Xattrs fills Meta.Xattrs, and Meta.XattrErr where that fails.
 	Xattrs bool
-	// Skip, if not nil, says of each entry whether to leave it out, a folder with
-	// all below it. Its Meta is without extended attributes.
+	// Skip, unless nil, says whether to leave an entry out, and with a folder everything below it.
+	// The Meta that it gets lacks extended attributes.
 	Skip func(Meta) bool
 }
 
-// Walk visits the entry at path and, in a folder, all below it: a folder before
-// what it holds, apart from that in no order. Symlinks are visited, never
-// followed. What cannot be read, has vanished, is of an unsupported kind or has a
-// name CheckPath refuses goes to failed, and the walk goes on; partial files and
-// their like are passed over. Walk ends early with the error of visit, of ctx, or
-// of path itself.
+// Walk visits the entry at path and, in a folder, everything below it. It visits a folder before
+// its content, and otherwise follows no order. It visits symlinks and does not follow them. It
+// passes to failed what cannot be read, has vanished, has an unsupported kind or a name that
+// CheckPath rejects, and continues. It skips partial files and the like. Walk ends early with the
+// error of visit, of ctx, or of path itself.
 //
-// Memory follows the depth, not the number of entries: each folder on the way
-// down holds two or three descriptors and at most walkBatch names.
+// Memory follows the depth, not the number of entries: each folder on the way down holds two or
+// three descriptors and at most walkBatch names.
 func (t *Tree) Walk(ctx context.Context, path string, opt WalkOptions,
 	visit func(Meta) error, failed func(path string, err error),
 ) error {
-	t.folders.changed() // a tree that was just exchanged for another must not be missed
+	t.folders.changed() // a tree that was just exchanged for another must be noticed
 	w := walker{tree: t, ctx: ctx, opt: opt, visit: visit, failed: failed, reserved: func(*folder, string) {}}
 	return w.walk(path)
 }
@@ -45,12 +44,12 @@ type walker struct {
 	opt      WalkOptions
 	visit    func(Meta) error
 	failed   func(path string, err error)
-	reserved func(f *folder, name string) // called for each name of partials and their like
+	reserved func(f *folder, name string) // gets each name of partial files and the like
 
-	dev uint64 // of the entry at which the walk starts
+	dev uint64 // of the entry where the walk starts
 }
 
-// walk visits path and what is below.
+// walk visits path and everything below.
 func (w *walker) walk(path string) error {
 	f, base, err := w.tree.parent(path)
 	if err != nil {
@@ -69,7 +68,7 @@ func (w *walker) walk(path string) error {
 	return w.entry(f, dir, base, m)
 }
 
-// entry visits m, which is base in f, whose file is dir, and descends.
+// entry visits m, which is base in f, and descends. dir is an open file of f.
 func (w *walker) entry(f *folder, dir *os.File, base string, m Meta) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
@@ -90,7 +89,7 @@ func (w *walker) entry(f *folder, dir *os.File, base string, m Meta) error {
 	if base == "." {
 		return w.content(f)
 	}
-	// It is kept, as its files are likely to be opened soon.
+	// The cache keeps this folder, since somebody will probably open its files soon.
 	sub, err := w.tree.enter(f, base)
 	if err != nil {
 		w.failed(m.Path, at("open", m.Path, err))
@@ -100,7 +99,7 @@ func (w *walker) entry(f *folder, dir *os.File, base string, m Meta) error {
 	return w.content(sub)
 }
 
-// content visits what is in f.
+// content visits the entries of f.
 func (w *walker) content(f *folder) error {
 	dir, err := f.root.Open(".")
 	if err != nil {
@@ -125,7 +124,7 @@ func (w *walker) content(f *folder) error {
 	}
 }
 
-// name visits the entry of that name in f.
+// name visits the entry of this name in f.
 func (w *walker) name(f *folder, dir *os.File, name string) error {
 	if isReserved(name) {
 		w.reserved(f, name)

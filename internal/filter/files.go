@@ -9,15 +9,17 @@ import (
 	"strings"
 )
 
-// maxPath is the longest line of a list of files, bytes.
+// maxPath is the length of the longest line in a list of files, in bytes.
 const maxPath = 4096
 
-// ReadFiles reads a list of paths relative to the transfer root: one in each line, which ends in LF or CRLF, or with nul
-// in front of each NUL byte, so that a name may hold a newline. Empty ones are passed over.
+// ReadFiles reads a list of paths, which are relative to the transfer root. There is one path on
+// each line, and lines end in LF or CRLF. With nul, each path ends in a NUL byte instead, so that
+// names may contain newlines. Empty lines are ignored.
 //
-// It yields them clean and slash separated, in the order of the list, as often as they occur there. The first error is
-// the last element: one of r, or one that names the path that is absolute, leads out of the root or is longer than 4096
-// bytes. The list is read as the loop goes, so its length doesn't matter.
+// It yields the paths clean and slash separated, in the order of the list, with duplicates. It
+// stops after the first error, from r or about a path that is absolute, leads out of the root or
+// has more than 4096 bytes. It reads the list during the loop, so the length of the list does not
+// matter.
 func ReadFiles(r io.Reader, nul bool) iter.Seq2[string, error] {
 	delimiter, unit := byte('\n'), "line"
 	if nul {
@@ -50,9 +52,9 @@ func cleanPath(line string) (string, error) {
 	name := path.Clean(filepath.ToSlash(line))
 	switch {
 	case strings.IndexByte(name, 0) >= 0:
-		why = "NUL byte; is this a list that NUL bytes separate?"
+		why = "NUL byte; is this a list with NUL bytes between the paths?"
 	case path.IsAbs(name) || filepath.VolumeName(line) != "":
-		why = "absolute; paths of the list are relative to the transfer root"
+		why = "absolute; paths in the list are relative to the transfer root"
 	case name == ".." || strings.HasPrefix(name, "../"):
 		why = "leads out of the transfer root"
 	}

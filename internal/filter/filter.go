@@ -1,8 +1,8 @@
-// Package filter decides which entries of a source tree are selected: by rules in the language of gitignore, by size and
-// by age. It also reads the files that hold rules or the paths to transfer.
+// Package filter selects entries of a source tree by gitignore rules, size and age. It also reads
+// files of rules and lists of paths.
 //
-// Paths are relative to the transfer root, slash separated and clean, "." being the root itself. They and the rules are
-// bytes, not text: a name need not be UTF-8, and "?" stands for one byte.
+// Paths are relative to the transfer root, slash separated and clean; "." is the root itself. Paths
+// and rules are bytes, not text: a name need not be UTF-8, and "?" matches one byte.
 package filter
 
 import (
@@ -11,48 +11,50 @@ import (
 	"time"
 )
 
-// Limits of what New accepts; rules may come from a hostile peer.
+// Limits of New, since rules may come from a hostile peer.
 const (
-	MaxRules     = 4096      // rules of a filter
-	MaxRule      = 4096      // bytes of a rule
-	MaxRuleBytes = 256 << 10 // bytes of all rules of a filter
+	MaxRules     = 4096      // rules in a filter
+	MaxRule      = 4096      // bytes in a rule
+	MaxRuleBytes = 256 << 10 // bytes in all rules of a filter
 )
 
 // Options says what is selected. The zero value selects everything.
 type Options struct {
-	// Rules in order; the last one that matches an entry decides. A rule is a pattern as gitignore(5) describes it, which
-	// excludes, or "!" and a pattern, which includes again. They are taken literally: comments, blank lines and trailing
-	// spaces are matters of a file of rules, and ReadRules sees to them.
+	// Rules are applied in order; the last one that matches an entry decides. A rule is a pattern
+	// as in gitignore(5), which excludes, or "!" and a pattern, which includes again. New takes
+	// rules literally: only ReadRules handles comments, blank lines and trailing spaces.
 	Rules []string
-	// MaxSize in bytes: larger entries are not selected. 0 sets no limit.
+	// MaxSize excludes larger entries, in bytes. 0 is no limit.
 	MaxSize int64
-	// NewerThan: entries modified at this time or before are not selected. The zero Time sets no limit.
+	// NewerThan excludes entries modified at this time or before. The zero Time is no limit.
 	NewerThan time.Time
 }
 
-// Filter selects entries. It doesn't change, so it may be used concurrently; its methods allocate nothing. A nil Filter
-// selects everything.
+// Filter selects entries. It never changes, so it is safe for concurrent use. Its methods do not
+// allocate memory. A nil Filter selects everything.
 type Filter struct {
 	rules []rule
-	// For each byte, the rules that a path ending in it can match, the last one first: most rules end in a name or an
-	// extension, so most never see most paths.
+	// byEnd holds, for each byte, the rules that can match a path with this last byte, the last
+	// rule first. Most rules end in a name or an extension, so most rules are never tried on most
+	// paths.
 	byEnd [256][]uint16
 
 	maxSize   int64
 	newerThan time.Time
-	aged      bool // newerThan counts
+	aged      bool // newerThan is set
 }
 
-// New compiles options. Its error names the first rule at fault: one that is too long or too many, and one that can never
-// match. Git takes the latter without a word, but whoever wrote it expects it to do something.
+// New compiles options. Its error names the first wrong rule: a rule that is too long, exceeds a
+// limit, or can never match. Git accepts rules that never match, but their author expects an
+// effect.
 //
-// To match a path against a rule takes a time proportional to the product of their lengths at most.
+// Matching a path against a rule takes at most time proportional to the product of their lengths.
 func New(options Options) (*Filter, error) {
 	if options.MaxSize < 0 {
 		return nil, fmt.Errorf("negative size limit %d", options.MaxSize)
 	}
 	if len(options.Rules) > MaxRules {
-		return nil, fmt.Errorf("%d rules, more than %d", len(options.Rules), MaxRules)
+		return nil, fmt.Errorf("%d rules are more than %d", len(options.Rules), MaxRules)
 	}
 	f := &Filter{
 		rules:   make([]rule, len(options.Rules)),
@@ -61,7 +63,8 @@ func New(options Options) (*Filter, error) {
 	total := 0
 	for i, text := range options.Rules {
 		if total += len(text); total > MaxRuleBytes {
-			return nil, fmt.Errorf("rule %d %q: more than %d bytes of rules up to here", i+1, clip(text), MaxRuleBytes)
+			return nil, fmt.Errorf("rule %d %q: the rules up to here have more than %d bytes",
+				i+1, clip(text), MaxRuleBytes)
 		}
 		r, err := parse(text)
 		if err != nil {
@@ -80,9 +83,10 @@ func New(options Options) (*Filter, error) {
 	return f, nil
 }
 
-// Skip reports whether a walk passes over an entry, and in a folder over all below it: the folder must not be entered,
-// for Skip trusts that no folder above path was skipped. To folders only rules apply. size is in bytes, negative for
-// entries to which a size limit doesn't apply, such as symlinks. No rule matches the root.
+// Skip reports whether a walk skips an entry. A walk must not enter a folder that is skipped: Skip
+// relies on it that no folder above path was skipped. Only rules apply to folders. size is in
+// bytes; it is negative for entries without a size limit, such as symlinks. No rule matches the
+// root.
 func (f *Filter) Skip(path string, dir bool, size int64, mtime time.Time) bool {
 	if f == nil {
 		return false
@@ -98,8 +102,7 @@ func (f *Filter) Skip(path string, dir bool, size int64, mtime time.Time) bool {
 	return f.excluded(path, dir)
 }
 
-// Excluded reports whether the rules exclude path or a folder above it, and with it path. It knows nothing of size and
-// age.
+// Excluded reports whether the rules exclude path, or a folder above it. It ignores size and age.
 func (f *Filter) Excluded(path string, dir bool) bool {
 	if f == nil || len(f.rules) == 0 {
 		return false
@@ -112,7 +115,7 @@ func (f *Filter) Excluded(path string, dir bool) bool {
 	return f.excluded(path, dir)
 }
 
-// excluded looks at path alone.
+// excluded does not look at the folders above path.
 func (f *Filter) excluded(path string, dir bool) bool {
 	if path == "" || path == "." {
 		return false
@@ -131,7 +134,7 @@ func (f *Filter) excluded(path string, dir bool) bool {
 	return false
 }
 
-// clip shortens what a message quotes.
+// clip shortens a text that a message quotes.
 func clip(s string) string {
 	const most = 128
 	if len(s) > most {

@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// decisions says what rules do with paths; folders have a trailing slash. What is below an excluded folder is excluded.
+// decisions says which paths rules exclude; folders have a trailing slash. Everything below an
+// excluded folder is excluded, too.
 var decisions = []struct {
 	rules    string // separated by newlines
-	excluded string // by spaces
+	excluded string // separated by spaces
 	selected string
 }{
 	{"", "", "a b/ b/c"},
@@ -30,7 +31,7 @@ var decisions = []struct {
 	{"a*b", "ab axb aab abab", "a b aba ba x/ba"},
 	{"*a*", "a xa ax xax x/bab", "b x/b x/"},
 	{"*a*b*c", "abc xaxbxc aabbcc", "ab ac acb abcx"},
-	{"?", "a x/b", "ab é"}, // bytes, and é is two of them
+	{"?", "a x/b", "ab é"}, // é is two bytes
 	{"??", "ab é", "a abc"},
 	{"a?c", "abc a.c x/axc", "ac abbc a/c"},
 	{"a/?", "a/b a/b/", "a/bc a a/ x/a/b"},
@@ -50,7 +51,7 @@ var decisions = []struct {
 	{"[[:digit:]_]", "1 _", "a : ["},
 	{"[[:alpha:]-z]", "a z Q -", "1 ["},
 	{"[[:x]", "[ : x", "] a"},
-	{"a[b/c]d", "abd acd", "a/d x/abd"}, // a slash anchors even there,
+	{"a[b/c]d", "abd acd", "a/d x/abd"}, // a slash anchors even in a class
 	{"x/[!a]", "x/b", "x/a x/bb"},
 	{"**", "a a/ a/b", ""},
 	{"**/", "a/ a/b", "a"},
@@ -80,7 +81,7 @@ var decisions = []struct {
 	{"[\x80-\xff]", "\x80 \xff x/\xc3", "a \x7f"},
 	{"a\nb", "a b", "ab"},
 
-	// The last one that matches decides.
+	// The last rule that matches decides.
 	{"*.o\n!a.o", "b.o x/b.o", "a.o x/a.o"},
 	{"!a.o\n*.o", "a.o", "a"},
 	{"*\n!*.c\n!*/", "a x/a", "a.c x/ x/a.c"},
@@ -90,7 +91,7 @@ var decisions = []struct {
 	{"!!a", "", "a !a"},
 	{"!*", "", "a a/ a/b"},
 	{"*\n!!a", "a b", "!a"},
-	// What is below an excluded folder is not reached.
+	// Rules cannot include what is below an excluded folder.
 	{"a/\n!a/b", "a/ a/b a/b/c", "a b"},
 	{"a\n!b", "a a/b a/x/b", "b"},
 	{"*/\n!a/", "b/ b/x a/b/", "a/ b a/b"},
@@ -140,7 +141,7 @@ func TestSkip(t *testing.T) {
 		{"a", false, -1, -1, true},
 		{"a", true, 4096, -1, false},
 		{"d", true, 4096, 1, true},
-		{"d/a", false, 1, 1, false}, // a walk doesn't come here
+		{"d/a", false, 1, 1, false}, // a walk does not come here
 		{".", true, 4096, -1, false},
 		{".", false, 101, 1, true},
 	} {
@@ -162,14 +163,14 @@ func TestBadRules(t *testing.T) {
 		"//":      "empty pattern",
 		"!":       "empty pattern",
 		"!/":      "empty pattern",
-		"a//b":    `no path has the element ""`,
-		"//a":     `no path has the element ""`,
-		"a//":     `no path has the element ""`,
-		"./a":     `no path has the element "."`,
-		"a/../b":  `no path has the element ".."`,
-		`\.\.`:    `no path has the element ".."`,
-		`a\`:      `nothing after the last "\"`,
-		`a\/`:     `nothing after the last "\"`,
+		"a//b":    `no path has an element ""`,
+		"//a":     `no path has an element ""`,
+		"a//":     `no path has an element ""`,
+		"./a":     `no path has an element "."`,
+		"a/../b":  `no path has an element ".."`,
+		`\.\.`:    `no path has an element ".."`,
+		`a\`:      `nothing follows the last "\"`,
+		`a\/`:     `nothing follows the last "\"`,
 		"a[":      `"[" without "]"`,
 		"[!":      `"[" without "]"`,
 		"[]":      `"[" without "]"`,
@@ -180,8 +181,8 @@ func TestBadRules(t *testing.T) {
 		`[a-\`:    `"[" without "]"`,
 		"[a/":     `"[" without "]"`,
 		"[[:a":    `"[" without "]"`,
-		"[[:x:]]": `no class is called "x"`,
-		"[/]":     "class of nothing",
+		"[[:x:]]": `there is no class "x"`,
+		"[/]":     "the class is empty",
 		"a\x00b":  "NUL byte",
 
 		strings.Repeat("a", MaxRule+1): fmt.Sprintf("longer than %d bytes", MaxRule),
@@ -203,7 +204,7 @@ func TestBadRules(t *testing.T) {
 	require.ErrorContains(t, err, "negative size limit")
 }
 
-// What a naive matcher takes exponential time for.
+// A naive matcher takes exponential time for these.
 func TestHostileRules(t *testing.T) {
 	began := time.Now()
 	for _, c := range []struct{ rule, path string }{
@@ -247,7 +248,7 @@ var typical = []string{
 	"*.sw?", "Thumbs.db", "/proc/*", "**/testdata/*.golden", "*backup*", "docs/**/*.html", "target/", "!/keep/*.o", "*.log",
 }
 
-// paths is what a walk of a source tree might see.
+// paths returns paths as a walk of a source tree might see them.
 func paths() []string {
 	random := rand.New(rand.NewPCG(1, 2))
 	words := strings.Fields("src lib usr share main util test docs python3 include linux kernel modules net drivers common cache index")

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A rule decides like a regular expression.
+// FuzzRule compares a rule with a regular expression.
 func FuzzRule(f *testing.F) {
 	for _, c := range decisions {
 		for _, p := range strings.Fields(c.excluded + " " + c.selected) {
@@ -35,7 +35,7 @@ func FuzzRule(f *testing.F) {
 	})
 }
 
-// expression translates a pattern without classes.
+// expression translates a pattern without classes to a regular expression.
 func expression(pattern string) *regexp.Regexp {
 	var b strings.Builder
 	b.WriteString(`(?s)\A`)
@@ -71,7 +71,7 @@ func expression(pattern string) *regexp.Regexp {
 	return regexp.MustCompile(b.String())
 }
 
-// runes has a character for each byte of s, so that regexp sees bytes.
+// runes returns a character for each byte of s, so that regexp sees bytes.
 func runes(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -80,7 +80,8 @@ func runes(s string) string {
 	return b.String()
 }
 
-// What ReadRules reads, New takes, and reading it again changes nothing.
+// FuzzReadRules checks that New accepts what ReadRules returns, and that reading it again changes
+// nothing.
 func FuzzReadRules(f *testing.F) {
 	f.Add("# rules\n*.o\r\n!a.o  \n\n/b\\ \n")
 	f.Add("\ufeffa\n\\")
@@ -99,7 +100,7 @@ func FuzzReadRules(f *testing.F) {
 	})
 }
 
-// What ReadFiles yields stays below the root.
+// FuzzReadFiles checks that paths stay below the root.
 func FuzzReadFiles(f *testing.F) {
 	f.Add("a\nb/../c\r\n\n./d/\n/e\n", false)
 	f.Add("a\x00../b\x00", true)

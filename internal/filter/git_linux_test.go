@@ -17,11 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// git answers what the real thing makes of rules, in a folder of its own.
+// git asks the real git about rules, in a folder of its own.
 type git struct {
 	t      *testing.T
 	folder string
-	rules  string // path of the file of rules
+	rules  string // path of the file with rules
 }
 
 func newGit(t *testing.T) *git {
@@ -34,7 +34,8 @@ func newGit(t *testing.T) *git {
 	return g
 }
 
-// run gives git input and returns its output, split at NUL bytes. Status 1 is how check-ignore says that it found none.
+// run gives git input and returns its output, split at NUL bytes. check-ignore exits with 1 if it
+// found nothing.
 func (g *git) run(input string, arguments ...string) []string {
 	g.t.Helper()
 	arguments = append([]string{"-c", "core.excludesFile=" + g.rules, "-c", "core.ignoreCase=false"}, arguments...)
@@ -52,21 +53,21 @@ func (g *git) run(input string, arguments ...string) []string {
 	return strings.Split(strings.TrimSuffix(string(output), "\x00"), "\x00")
 }
 
-// excluded asks, for entries that exist, which are excluded.
+// excluded asks which of these existing entries are excluded.
 func (g *git) excluded(rules string, paths []string) map[string]bool {
 	g.t.Helper()
 	require.NoError(g.t, os.WriteFile(g.rules, []byte(rules), 0o600))
-	input := "./" + strings.Join(paths, "\x00./") + "\x00" // a colon in front would have a meaning
+	input := "./" + strings.Join(paths, "\x00./") + "\x00" // a colon at the beginning would have a meaning
 	out := g.run(input, "check-ignore", "--no-index", "--stdin", "-z", "-v", "-n")
 	require.Len(g.t, out, 4*len(paths))
 	answer := map[string]bool{}
-	for i := 0; i < len(out); i += 4 { // file of rules, line, rule, path
+	for i := 0; i < len(out); i += 4 { // file with rules, line, rule, path
 		answer[strings.TrimPrefix(out[i+3], "./")] = out[i+2] != "" && out[i+2][0] != '!'
 	}
 	return answer
 }
 
-// selectedFiles asks for the files that a walk selects, sorted.
+// selectedFiles returns the files that a walk selects, sorted.
 func (g *git) selectedFiles(rules string) []string {
 	g.t.Helper()
 	require.NoError(g.t, os.WriteFile(g.rules, []byte(rules), 0o600))
@@ -88,7 +89,7 @@ func (g *git) add(path string) error {
 func TestDecisionsOfGit(t *testing.T) {
 	g := newGit(t)
 	for _, c := range decisions {
-		if strings.HasPrefix(c.rules, "#") || quirk(c.rules) { // in a file, a comment
+		if strings.HasPrefix(c.rules, "#") || quirk(c.rules) { // a comment in a file
 			continue
 		}
 		want := map[string]bool{}
@@ -98,7 +99,7 @@ func TestDecisionsOfGit(t *testing.T) {
 		for _, path := range split(c.excluded, " ") {
 			want[path] = true
 		}
-		// The table has the same name for a file and a folder, so it takes more than one tree.
+		// The table has the same name for a file and a folder: that takes several trees.
 		for len(want) > 0 {
 			var paths []string
 			for path := range want {
@@ -128,7 +129,7 @@ func (g *git) clear() {
 	}
 }
 
-// walk visits what g.add made, and of a folder the content only if visit wants to.
+// walk visits the entries that g.add made. It enters a folder only if visit says so.
 func (g *git) walk(visit func(path string, dir bool) bool) {
 	require.NoError(g.t, filepath.WalkDir(g.folder, func(name string, d fs.DirEntry, err error) error {
 		switch path := strings.TrimPrefix(strings.TrimPrefix(name, g.folder), "/"); {
@@ -141,9 +142,10 @@ func (g *git) walk(visit func(path string, dir bool) bool) {
 	}))
 }
 
-// quirk reports a rule with which git does not do as its manual says, "other consecutive asterisks are considered
-// regular asterisks": git before 2.52 strips what is before the first wildcard, and then sees "**" at the beginning of
-// "a**/b". Nor does it take an escaped slash behind "**" for one.
+// quirk reports whether git handles a rule differently from its manual, which says "other
+// consecutive asterisks are considered regular asterisks". Git before 2.52 strips the part before
+// the first wildcard, and then sees "**" at the beginning of "a**/b". It also does not see an
+// escaped slash after "**" as a slash.
 func quirk(rule string) bool {
 	rule = strings.TrimPrefix(rule, "!")
 	i := strings.IndexAny(rule, `*?[\`)
@@ -151,8 +153,8 @@ func quirk(rule string) bool {
 		strings.Contains(rule, `**\/`)
 }
 
-// TestLikeGit compares random files of rules with git on random trees: each entry as Excluded sees it, and a walk as Skip
-// directs it. Lines that ReadRules refuses stay in git's file: they must never match.
+// TestLikeGit compares random files of rules with git, on random trees: Excluded for each entry,
+// and a walk with Skip. Lines that ReadRules refuses stay in git's file: they must never match.
 func TestLikeGit(t *testing.T) {
 	g := newGit(t)
 	seed := uint64(time.Now().UnixNano())
@@ -176,7 +178,7 @@ func TestLikeGit(t *testing.T) {
 	for range 3 {
 		g.clear()
 		grow("", 1)
-		kinds, paths := map[string]bool{}, []string(nil) // dir or not
+		kinds, paths := map[string]bool{}, []string(nil) // whether it is a folder
 		g.walk(func(path string, dir bool) bool {
 			kinds[path] = dir
 			paths = append(paths, path)
@@ -213,7 +215,7 @@ func TestLikeGit(t *testing.T) {
 	}
 }
 
-// randomRules makes a file of rules. ours are those that ReadRules takes.
+// randomRules makes a file of rules. ours are those that ReadRules accepts.
 func randomRules(t *testing.T, random *rand.Rand) (ours []string, theirs string) {
 	pieces := strings.Split("a b ab c . / / / * * ** **/ /** /**/ *** ? ?? [ab] [!a] [^b] [a-c] [] [ ] [[:alpha:] [[:punct:]] [[:space:]] [[:upper:]-] "+
 		`\* \\ \[ \a \/ \  [\]a] [*-\\] ! # - \!a \#a a.c .h [--a] .. é `+"\xff [\x80-\xff] \r a\t [a/b] [[:x:]] [[:] [c-a]", " ")

@@ -6,18 +6,19 @@ import (
 	"strings"
 )
 
-// glob matches one element of a path, byte by byte. What it has before its first and behind its last wildcard is
-// compared at once, which settles most names, and all of "name", "*.ext" and "prefix*".
+// glob matches one element of a path, byte by byte. It first compares the parts before the first
+// and after the last wildcard. That decides for most names, and always for "name", "*.ext" and
+// "prefix*".
 type glob struct {
 	head, tail string
 	middle     []unit // from the first to the last wildcard, nil if there is none
-	least      int    // bytes of the shortest name that matches
+	least      int    // length of the shortest name that matches
 }
 
 type unit struct {
 	kind kind
-	c    byte // of a literal
-	set  *set // of a class
+	c    byte // with literal
+	set  *set // with class
 }
 
 type kind uint8
@@ -31,7 +32,7 @@ const (
 
 func newGlob(units []unit) glob {
 	g := glob{}
-	first, last := len(units), len(units) // of the wildcards; last is the one behind
+	first, last := len(units), len(units) // wildcards are in units[first:last]
 	for i, u := range units {
 		if u.kind != literal {
 			first = min(first, i)
@@ -48,7 +49,7 @@ func newGlob(units []unit) glob {
 	return g
 }
 
-// text is the bytes of literals.
+// text returns the bytes of literals.
 func text(units []unit) string {
 	var b strings.Builder
 	for _, u := range units {
@@ -69,10 +70,11 @@ func (g *glob) match(name string) bool {
 	return matchUnits(g.middle, name[len(g.head):len(name)-len(g.tail)])
 }
 
-// matchUnits matches a whole s. As with "**", only the last star needs to be reconsidered.
+// matchUnits matches all of s. When a match fails, only the last star needs another try, as in
+// matchElements.
 func matchUnits(units []unit, s string) bool {
 	i, j := 0, 0
-	retry, from := -1, 0 // behind the last star; where to try that
+	retry, from := -1, 0 // the unit after the last star, and where to try it next
 	for {
 		switch {
 		case i < len(units) && units[i].kind == star:
@@ -112,7 +114,7 @@ func (u *unit) accepts(c byte) bool {
 	return true
 }
 
-// ends is the set of bytes that a name the glob matches may end in.
+// ends returns the last bytes of all names that the glob matches.
 func (g *glob) ends() set {
 	var s set
 	switch {
@@ -143,7 +145,7 @@ func (s *set) addRange(first, last byte) {
 	}
 }
 
-// parseClass reads a class whose "[" stands before pattern[i]. It returns where the pattern goes on.
+// parseClass reads a class whose "[" is before pattern[i]. It returns where the pattern continues.
 func parseClass(pattern string, i int) (class *set, after int, err error) {
 	errOpen := errors.New(`"[" without "]"`)
 	class = new(set)
@@ -151,7 +153,7 @@ func parseClass(pattern string, i int) (class *set, after int, err error) {
 	if negated {
 		i++
 	}
-	// next is the byte at i, an escaped one if there is a backslash.
+	// next returns the byte at i, or the byte after a backslash.
 	next := func() (c byte, ok bool) {
 		if i < len(pattern) && pattern[i] == '\\' {
 			i++
@@ -167,7 +169,7 @@ func parseClass(pattern string, i int) (class *set, after int, err error) {
 		if i >= len(pattern) {
 			return nil, 0, errOpen
 		}
-		if pattern[i] == ']' && !first { // the first one stands for itself
+		if pattern[i] == ']' && !first { // the first one is a member
 			break
 		}
 		if strings.HasPrefix(pattern[i:], "[:") {
@@ -177,7 +179,7 @@ func parseClass(pattern string, i int) (class *set, after int, err error) {
 			}
 			if name, ok := strings.CutSuffix(pattern[i+2:i+2+length], ":"); ok {
 				if !class.addNamed(name) {
-					return nil, 0, fmt.Errorf("no class is called %q", clip(name))
+					return nil, 0, fmt.Errorf("there is no class %q", clip(name))
 				}
 				i += 2 + length + 1
 				continue
@@ -187,7 +189,7 @@ func parseClass(pattern string, i int) (class *set, after int, err error) {
 		if !ok {
 			return nil, 0, errOpen
 		}
-		// A hyphen makes a range unless it is the last in the class.
+		// A hyphen makes a range unless it is the last byte of the class.
 		if i+1 < len(pattern) && pattern[i] == '-' && pattern[i+1] != ']' {
 			i++
 			high, ok := next()
@@ -195,7 +197,7 @@ func parseClass(pattern string, i int) (class *set, after int, err error) {
 				return nil, 0, errOpen
 			}
 			class.addRange(low, high)
-			class.add(low) // as git has it, even if high is below
+			class.add(low) // as in git, even if high is less than low
 			continue
 		}
 		class.add(low)
@@ -207,12 +209,12 @@ func parseClass(pattern string, i int) (class *set, after int, err error) {
 	}
 	class[0] &^= 1 << '/' // no class matches a slash
 	if *class == (set{}) {
-		return nil, 0, errors.New("class of nothing")
+		return nil, 0, errors.New("the class is empty")
 	}
 	return class, i + 1, nil
 }
 
-// addNamed adds a class of POSIX as git knows it, in ASCII, and reports whether there is one of this name.
+// addNamed adds a POSIX class as git defines it, in ASCII. It reports whether the class exists.
 func (s *set) addNamed(name string) bool {
 	switch name {
 	case "alnum":

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// ReadRules reads the rules of a gitignore file, for Options: without comments, blank lines, trailing spaces and a byte
-// order mark. Lines end in LF or CRLF. The error of a rule that New would refuse names its line; MaxRules holds here, too.
+// ReadRules reads the rules in a gitignore file, for Options. It drops comments, blank lines,
+// trailing spaces and a byte order mark. Lines end in LF or CRLF. A rule that New would refuse is
+// an error with the line number. MaxRules holds here, too.
 func ReadRules(r io.Reader) ([]string, error) {
 	var rules []string
 	number := 0
@@ -41,7 +42,7 @@ func ReadRules(r io.Reader) ([]string, error) {
 	return rules, nil
 }
 
-// trimSpaces removes trailing spaces but one that a backslash protects.
+// trimSpaces removes trailing spaces, but not a space after a backslash.
 func trimSpaces(line string) string {
 	end := 0
 	for i := 0; i < len(line); i++ {
@@ -56,8 +57,9 @@ func trimSpaces(line string) string {
 	return line[:min(end, len(line))]
 }
 
-// lines yields what stands before each delimiter and behind the last one, if anything. Before a newline, a carriage
-// return belongs to the delimiter. The first error, a line of more than most bytes or one of r, is the last element.
+// lines yields the text before each delimiter, and after the last one unless that is empty. A
+// carriage return before a newline belongs to the delimiter. lines stops after the first error,
+// from r or about a line of more than most bytes.
 func lines(r io.Reader, delimiter byte, most int) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		b := bufio.NewReaderSize(r, most+2)

@@ -79,11 +79,11 @@ func TestReadFiles(t *testing.T) {
 		{long[2:] + "\n", false, []string{strings.TrimSuffix(long[2:], "/")}, ""},
 		{long + "\n" + "a", false, []string{strings.TrimSuffix(long, "/"), "a"}, ""},
 
-		{"a\n\n/etc/passwd\nb\n", false, []string{"a"}, `line 3: "/etc/passwd": absolute; paths of the list are relative to the transfer root`},
-		{"//a", false, nil, `line 1: "//a": absolute; paths of the list are relative to the transfer root`},
+		{"a\n\n/etc/passwd\nb\n", false, []string{"a"}, `line 3: "/etc/passwd": absolute; paths in the list are relative to the transfer root`},
+		{"//a", false, nil, `line 1: "//a": absolute; paths in the list are relative to the transfer root`},
 		{"..", false, nil, `line 1: "..": leads out of the transfer root`},
 		{"a\x00b/../../c\x00", true, []string{"a"}, `path 2: "b/../../c": leads out of the transfer root`},
-		{"a\x00b", false, nil, `line 1: "a\x00b": NUL byte; is this a list that NUL bytes separate?`},
+		{"a\x00b", false, nil, `line 1: "a\x00b": NUL byte; is this a list with NUL bytes between the paths?`},
 		{"a\n" + long + "x\nb", false, []string{"a"}, `line 2: "` + long[:128] + `…": longer than 4096 bytes`},
 		{long + long + long, true, nil, `path 1: "` + long[:128] + `…": longer than 4096 bytes`},
 	} {

@@ -6,25 +6,26 @@ import (
 	"strings"
 )
 
-// rule is one compiled line of gitignore. It matches either the last element of a path, at any depth, or a whole path:
-// lead, then elements.
+// rule is one compiled line of gitignore. It matches either the last element of a path, at any
+// depth, or a whole path: lead, then elements.
 type rule struct {
-	exclude bool // false: include again
+	exclude bool // otherwise it includes again
 	dirOnly bool // matches folders only
 
 	anchored bool
-	name     glob      // unless anchored, of the last element
-	lead     string    // if anchored, how the path begins: the elements without wildcards, each with a slash behind it
-	elements []element // if anchored, the others; at least one, and the last is not deep
+	name     glob      // if not anchored: of the last element
+	lead     string    // if anchored: the elements before the first wildcard, with slashes
+	elements []element // if anchored: the others; at least one, and the last is not deep
 }
 
-// element stands for one element of a path or, if it is deep ("**"), for any number of them.
+// element matches one element of a path or, if it is deep ("**"), any number of elements.
 type element struct {
 	deep bool
 	glob glob
 }
 
-// parse compiles a rule. The grammar is that of gitignore(5); where the manual is silent, of what git does.
+// parse compiles a rule. The grammar is that of gitignore(5), and git's behaviour where the manual
+// says nothing.
 func parse(text string) (rule, error) {
 	switch {
 	case len(text) > MaxRule:
@@ -44,7 +45,7 @@ func parse(text string) (rule, error) {
 		return rule{}, err
 	}
 	r := rule{exclude: !include, dirOnly: dirOnly}
-	if !anchored || len(elements) == 2 && elements[0].deep { // **/name is name
+	if !anchored || len(elements) == 2 && elements[0].deep { // **/name is the same as name
 		r.name = elements[len(elements)-1].glob
 		return r, nil
 	}
@@ -57,13 +58,13 @@ func parse(text string) (rule, error) {
 	return r, nil
 }
 
-// parseElements compiles pattern element by element. The last one of the result is not deep: "a/**", which matches all
-// that is in a but not a itself, becomes "a/**/*".
+// parseElements compiles pattern element by element. The last element of the result is not deep:
+// "a/**", which matches everything in a but not a itself, becomes "a/**/*".
 func parseElements(pattern string) ([]element, error) {
 	var (
 		elements []element
 		units    []unit
-		run      int // asterisks that the element consists of, -1 if there is something else in it
+		run      int // number of asterisks if the element has only these, otherwise -1
 	)
 	end := func() error {
 		if run >= 2 {
@@ -73,7 +74,7 @@ func parseElements(pattern string) ([]element, error) {
 		} else {
 			g := newGlob(units)
 			if g.literal() && (g.head == "" || g.head == "." || g.head == "..") {
-				return fmt.Errorf("no path has the element %q", g.head)
+				return fmt.Errorf("no path has an element %q", g.head)
 			}
 			elements = append(elements, element{glob: g})
 		}
@@ -95,7 +96,7 @@ func parseElements(pattern string) ([]element, error) {
 		switch c {
 		case '\\':
 			if i++; i == len(pattern) {
-				return nil, errors.New(`nothing after the last "\"`)
+				return nil, errors.New(`nothing follows the last "\"`)
 			}
 			u.c = pattern[i]
 		case '?':
@@ -125,21 +126,22 @@ func parseElements(pattern string) ([]element, error) {
 	return elements, nil
 }
 
-// match takes a path and its last element.
+// match reports whether the rule matches a path; base is its last element.
 func (r *rule) match(path, base string) bool {
 	if !r.anchored {
 		return r.name.match(base)
 	}
-	return strings.HasPrefix(path, r.lead) && r.last().match(base) && matchElements(r.elements, path[len(r.lead):])
+	return strings.HasPrefix(path, r.lead) && r.last().match(base) &&
+		matchElements(r.elements, path[len(r.lead):])
 }
 
-// matchElements matches a whole path. It never needs to reconsider but the last "**": whatever elements one before it
-// could leave to it, the shortest match leaves as well.
+// matchElements matches a whole path. When a match fails, only the last "**" needs another try: an
+// earlier "**" with a longer match could only leave less of the path to it.
 func matchElements(elements []element, path string) bool {
 	var (
 		next  = elements
-		retry []element // after the last "**", nil if there was none
-		from  string    // where retry was tried last
+		retry []element // what follows the last "**", nil if there was none
+		from  string    // the path for which retry was tried last
 	)
 	for {
 		if len(next) > 0 && next[0].deep {
@@ -148,7 +150,7 @@ func matchElements(elements []element, path string) bool {
 			continue
 		}
 		if path == "" {
-			return len(next) == 0 // less of the path cannot match more elements
+			return len(next) == 0 // a retry would have even less of the path
 		}
 		if len(next) > 0 {
 			name, after, _ := strings.Cut(path, "/")
@@ -165,7 +167,7 @@ func matchElements(elements []element, path string) bool {
 	}
 }
 
-// last matches the last element of each path that the rule matches.
+// last returns the glob for the last element of a path.
 func (r *rule) last() *glob {
 	if r.anchored {
 		return &r.elements[len(r.elements)-1].glob

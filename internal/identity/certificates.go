@@ -112,7 +112,7 @@ func parseCertificates(path string, text []byte) (all []*x509.Certificate, err e
 	return all, nil
 }
 
-// SystemCA, instead of a file name, means the CAs that the system trusts.
+// SystemCA means the CAs that the system trusts. It stands in place of a file name.
 const SystemCA = "system"
 
 // Authorities are trusted CAs and their revocation lists. They read the files again when they

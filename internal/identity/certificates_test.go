@@ -135,7 +135,7 @@ func TestRevoked(t *testing.T) {
 	from, until := a.Now().ListExpiry()
 	require.True(t, from.Before(time.Now()) && until.After(time.Now()))
 
-	// A list that somebody else has signed is refused when it is read, or counts for nothing.
+	// A list that somebody else signed is refused when it is read, or does not count.
 	_, err = open(text(twin.Revoke(t, time.Hour)))
 	require.ErrorContains(t, err, `revocation list 1: "CN=Root" has not signed it`)
 	check(text(testca.New(t, "Middle").Revoke(t, time.Hour, good.Cert)), good, `there is no revocation list of "CN=Middle"`)
@@ -145,7 +145,7 @@ func TestRevoked(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestPartialLists: what is about some certificates only says nothing about the others.
+// TestPartialLists: a list that covers only some certificates says nothing about the others.
 func TestPartialLists(t *testing.T) {
 	root := testca.New(t, "Root")
 	point, err := asn1.Marshal(struct {
@@ -236,7 +236,7 @@ func TestKeyPair(t *testing.T) {
 	}
 }
 
-// TestRenewal: files that can't be used leave what was, and are told of once.
+// TestRenewal: files that cannot be used keep the previous value, and are reported once.
 func TestRenewal(t *testing.T) {
 	root := testca.New(t, "Root")
 	dir := t.TempDir()
@@ -267,7 +267,7 @@ func TestRenewal(t *testing.T) {
 	require.Len(t, told, 3)
 	require.NoError(t, told[2])
 
-	// Without being told to, at most lookEvery later.
+	// This happens without a call of Renew, at most lookEvery later.
 	last := root.Issue(t, testca.Server(), "ecdsa")
 	last.Write(t, dir, "x")
 	pair.files.mu.Lock()

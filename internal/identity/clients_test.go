@@ -116,7 +116,7 @@ func TestAuthorized(t *testing.T) {
 	grants, _, _ = s.Authorized(one)
 	require.Equal(t, Grants{"data": Read}, grants)
 
-	// Merging keeps the comment there is, and gives one where there is none.
+	// Merging keeps an existing comment, and adds one where there is none.
 	require.NoError(t, s.AddAuthorized(Principal(PinOf(one)), Grants{"data": Write, "in": Write}, "other"))
 	require.NoError(t, s.AddAuthorized(Principal(PinOf(two)), Grants{"data": Read}, "server"))
 	require.Equal(t, clientsHeader+
@@ -152,7 +152,8 @@ func TestRevoke(t *testing.T) {
 		{ID: Principal(PinOf(testKey(3))), Revoked: true},
 	}, list)
 
-	// Rights elsewhere in the file don't help; admitting it anew does, and leaves no trace.
+	// Rights elsewhere in the file do not help. Admitting the client again does, and leaves no
+	// trace.
 	text := readText(t, s.path(clientsFile))
 	write(t, s.path(clientsFile), text+string(PinOf(one))+" data=rw\n")
 	_, ok, _ = s.Authorized(one)
@@ -182,7 +183,7 @@ func TestAuthorizedBadLines(t *testing.T) {
 	require.False(t, ok)
 	require.EqualError(t, s.CheckAuthorized(), want)
 
-	// Adding leaves the other lines alone, the bad ones too.
+	// Adding leaves the other lines alone, including bad ones.
 	require.NoError(t, s.AddAuthorized(Principal(PinOf(three)), Grants{"a": Read}, "c"))
 	require.Equal(t, text+"\n"+string(PinOf(three))+" a=ro  # c\n", readText(t, s.path(clientsFile)))
 	require.NoError(t, s.AddAuthorized(Principal(PinOf(two)), Grants{"a": Write}, ""))
@@ -192,7 +193,8 @@ func TestAuthorizedBadLines(t *testing.T) {
 	require.Equal(t, Grants{"a": Write}, grants)
 }
 
-// Every edit acts at the next call: in place with the same size, by a new file with the old time stamp, and by removal.
+// Every edit acts at the next call: an edit in place with the same size, a new file with the old
+// time stamp, and a removal.
 func TestAuthorizedSeesEdits(t *testing.T) {
 	s := openTemp(t)
 	key := testKey(1)
@@ -223,7 +225,7 @@ func TestAuthorizedSeesEdits(t *testing.T) {
 	require.Equal(t, "none", rights())
 	require.NoError(t, s.CheckAuthorized())
 
-	// An unreadable list admits nobody, whatever it said before.
+	// An unreadable list admits nobody, whatever it contained before.
 	write(t, path, line("rw"))
 	require.Equal(t, "rw", rights())
 	require.NoError(t, os.Remove(path))
@@ -292,7 +294,8 @@ func FuzzClientList(f *testing.F) {
 		if grants.check() != nil {
 			return
 		}
-		// Whatever a stranger puts into its comment: its own rights grow as asked, no other line changes.
+		// Whatever a stranger puts into its comment, only its own rights change as asked, and no
+		// other line changes.
 		grown := addClient(text, Principal(pin), grants, cleanComment(comment))
 		after, byID, _ := parseClients(grown, "file")
 		require.Equal(t, had.Merge(grants), after[byID[Principal(pin)]].Grants)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzInvites: what is taken for an invitation has a token, a right and an end.
+// FuzzInvites: every parsed invitation has a token, a right and an end.
 func FuzzInvites(f *testing.F) {
 	f.Add(invitesHeader + "0123456789abcdef data=rw,pub=ro 2026-11-21T12:00:00Z open  # x\n")
 	f.Add("a *=rw 2026-11-21T12:00:00Z used\nb c d e\n\x00")

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// childEnv makes the test binary act as one more process on the store whose folder it holds.
+// childEnv holds the folder of a store, and makes the test binary act as another process on it.
 const childEnv = "FXFER_IDENTITY_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child prints the pin of the store's key and adds a server and a client of its own to the lists.
+// child prints the pin of the store's key, and adds a server and a client of its own to the lists.
 func child(dir, n string) error {
 	number, err := strconv.Atoi(n)
 	if err != nil {
@@ -84,7 +84,7 @@ func requireMode(t *testing.T, path string, mode os.FileMode) {
 	require.Equal(t, mode, info.Mode().Perm(), path)
 }
 
-// requireHint demands an error with a remedy in it.
+// requireHint requires an error with this remedy.
 func requireHint(t *testing.T, err error, want string) {
 	t.Helper()
 	var hinted interface{ Hint() string }
@@ -92,7 +92,7 @@ func requireHint(t *testing.T, err error, want string) {
 	require.Contains(t, hinted.Hint(), want)
 }
 
-// requireOnly demands that no temporary file was left in the store's folder.
+// requireOnly requires that no temporary file is left in the store's folder.
 func requireOnly(t *testing.T, s *Store, names ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(s.dir)

@@ -30,7 +30,7 @@ func redeem(i *Store, token string) error {
 	return err
 }
 
-// open returns what the file has of invitations that are not long ended.
+// open returns the invitations in the file that did not end long ago.
 func open(t *testing.T, s *Store) []invite {
 	t.Helper()
 	text, _, err := s.read(invitesFile)
@@ -108,7 +108,7 @@ func TestInvitesAreBounded(t *testing.T) {
 	_, err = i.Invite(Grants{"a": Read}, 0, "")
 	require.ErrorContains(t, err, "256 invitations are open")
 
-	// Ended ones make room, open ones never do.
+	// Invitations that ended make room. Open ones never do.
 	require.NoError(t, redeem(i, last))
 	token, err := i.Invite(Grants{"a": Read}, time.Hour, "")
 	require.NoError(t, err)
@@ -162,7 +162,8 @@ func TestInviteIsUsedOnce(t *testing.T) {
 }
 
 func TestInviteProofVector(t *testing.T) {
-	// HMAC-SHA-256("q83vEjRWeJCrze8SNFZ4kKvN", "fxfer invitation v1" 00 01×32), reckoned with Python's hmac.
+	// HMAC-SHA-256("q83vEjRWeJCrze8SNFZ4kKvN", "fxfer invitation v1" 00 01×32), computed with
+	// Python's hmac.
 	require.Equal(t, "f5df29b3ba51cbdaa8a45af6ad910c3fb6d32d26b1bcd18e3dd50f93b129214e", fmt.Sprintf("%x", InviteProof("q83vEjRWeJCrze8SNFZ4kKvN", channelA)))
 }
 

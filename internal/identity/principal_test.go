@@ -86,7 +86,7 @@ func TestParsePrincipal(t *testing.T) {
 	require.Equal(t, "dns:a", Principal("dns:a").Short())
 }
 
-// FuzzName: whatever stands in a certificate, its name is one word that reads back as itself, and no pin.
+// FuzzName: the name from any certificate is one word that reads back as itself, and is not a pin.
 func FuzzName(f *testing.F) {
 	f.Add(uint8(0), "spiffe://example.org/a%20b")
 	f.Add(uint8(1), "nas.example.org")

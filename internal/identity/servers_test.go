@@ -118,7 +118,7 @@ func TestKnownServersBadLines(t *testing.T) {
 	require.Equal(t, a, pin)
 	require.NoError(t, s.CheckServer("twice", a))
 
-	// The broken line could be the one for this server, so it must not count as never seen.
+	// The broken line could be the one for this server, so the server must not count as unknown.
 	err = s.CheckServer("host", a)
 	require.NotErrorIs(t, err, ErrUnknownServer)
 	require.EqualError(t, err, s.path(serversFile)+":4: expected host:port and a pin, found 3 words (and 2 more bad lines)")

@@ -14,24 +14,24 @@ import (
 
 const mbit = 1_000_000
 
-// load has streams pass bytes through a flow until ctx is done, and counts them.
+// load counts the bytes that streams pass through a queue until ctx is done.
 type load struct {
-	flow   *Flow
+	queue  *Queue
 	passed atomic.Int64
 }
 
 func (l *load) run(ctx context.Context, tasks *sync.WaitGroup, streams int, random *rand.Rand) {
 	for range streams {
-		most := 1 + random.IntN(l.flow.Step())
+		most := 1 + random.IntN(l.queue.Step())
 		tasks.Go(func() {
-			for l.flow.Wait(ctx, most) == nil && ctx.Err() == nil {
+			for l.queue.Wait(ctx, most) == nil && ctx.Err() == nil {
 				l.passed.Add(int64(most))
 			}
 		})
 	}
 }
 
-// rate is what has passed, in bit/s.
+// rate is what has passed in d, in bit/s.
 func (l *load) rate(d time.Duration) float64 { return float64(l.passed.Swap(0)) * 8 / d.Seconds() }
 
 func bucket(p *Pacer, bitsPerSecond int64) *Bucket {
@@ -40,7 +40,8 @@ func bucket(p *Pacer, bitsPerSecond int64) *Bucket {
 	return b
 }
 
-// TestTen has ten clients, each held to 20 Mbit/s, share 100 Mbit/s, whatever number of streams each has and how much these write at a time.
+// TestTen: ten clients, each held to 20 Mbit/s, share 100 Mbit/s. The number of their streams and
+// the size of their writes change nothing.
 func TestTen(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -52,7 +53,7 @@ func TestTen(t *testing.T) {
 		total := bucket(&p, 100*mbit)
 		var all []*load
 		for range 10 {
-			l := &load{flow: p.Flow(total, bucket(&p, 20*mbit))}
+			l := &load{queue: p.NewQueue(total, bucket(&p, 20*mbit))}
 			l.run(ctx, &tasks, 1+random.IntN(8), random)
 			all = append(all, l)
 		}
@@ -70,7 +71,8 @@ func TestTen(t *testing.T) {
 	})
 }
 
-// TestLeftover gives what one flow cannot use to the others of the same bucket, and again less when it can.
+// TestLeftover: the other queues of a bucket get what one cannot use, and lose it when that one
+// can.
 func TestLeftover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pacer
@@ -78,9 +80,9 @@ func TestLeftover(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		random := rand.New(rand.NewPCG(1, 2))
 		total, share, own := bucket(&p, 100*mbit), bucket(&p, 30*mbit), bucket(&p, 10*mbit)
-		narrow := &load{flow: p.Flow(total, own)}
-		first, second := &load{flow: p.Flow(total, share)}, &load{flow: p.Flow(total, share)}
-		wide := &load{flow: p.Flow(total)}
+		narrow := &load{queue: p.NewQueue(total, own)}
+		first, second := &load{queue: p.NewQueue(total, share)}, &load{queue: p.NewQueue(total, share)}
+		wide := &load{queue: p.NewQueue(total)}
 		all := []*load{narrow, first, second, wide}
 		expect := func(mbits ...float64) {
 			t.Helper()
@@ -98,7 +100,7 @@ func TestLeftover(t *testing.T) {
 			l.run(ctx, &tasks, 1+2*i, random)
 		}
 		expect(10, 15, 15, 60)
-		p.SetRate(own, 0) // nobody catches up for long on what he was held back before
+		p.SetRate(own, 0) // it does not catch up for long
 		expect(35, 15, 15, 35)
 		p.SetRate(share, 0)
 		expect(25, 25, 25, 25)
@@ -112,7 +114,7 @@ func TestLeftover(t *testing.T) {
 	})
 }
 
-// TestIdle lets a flow that was idle catch up on a moment, not on all that it has not used.
+// TestIdle: a queue that was idle catches up on a moment, not on all that it has not used.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pacer
@@ -120,7 +122,7 @@ func TestIdle(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		random := rand.New(rand.NewPCG(1, 2))
 		total := bucket(&p, 80*mbit)
-		busy, late := &load{flow: p.Flow(total)}, &load{flow: p.Flow(total)}
+		busy, late := &load{queue: p.NewQueue(total)}, &load{queue: p.NewQueue(total)}
 		busy.run(ctx, &tasks, 4, random)
 		time.Sleep(time.Minute)
 		busy.passed.Store(0)
@@ -136,19 +138,19 @@ func TestIdle(t *testing.T) {
 func TestNoLimit(t *testing.T) {
 	var p Pacer
 	b := new(Bucket)
-	f := p.Flow(b)
+	f := p.NewQueue(b)
 	require.False(t, f.Limited())
 	for range 1000 {
 		require.NoError(t, f.Wait(t.Context(), 1<<30))
 	}
 }
 
-// TestGone ends waiting with the context, and what waited no more leaves the way free.
+// TestGone: waiting ends with the context, and a request that is gone holds up nobody.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pacer
 		b := bucket(&p, 8) // a byte a second
-		one, two := p.Flow(b), p.Flow(b)
+		one, two := p.NewQueue(b), p.NewQueue(b)
 		require.NoError(t, one.Wait(t.Context(), minStep+10))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		require.ErrorIs(t, one.Wait(ctx, 1000), context.DeadlineExceeded)
@@ -160,12 +162,12 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestLift lets those through who wait when the limit goes.
+// TestLift: when the limit is lifted, requests that wait are granted.
 func TestLift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pacer
 		b := bucket(&p, 8)
-		f := p.Flow(b)
+		f := p.NewQueue(b)
 		require.NoError(t, f.Wait(t.Context(), 1<<30))
 		done := make(chan error, 1)
 		begin := time.Now()

@@ -12,24 +12,26 @@ import (
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
-	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// audit writes down what a client does in one session, if anybody wants that. Its records have who, what, and the outcome; when is the
-// logger's. A nil *audit does nothing.
+// audit records what a client does in one session: one record for each entry, and a last one for
+// the session. Each names the client; the logger adds the time. A nil *audit records nothing.
 type audit struct {
 	log   *slog.Logger
-	roots []transfer.Root // of what is sent
+	roots []transfer.Root // of a session that sends
+	ended bool            // the last record is written
 }
 
-// auditOf begins the records of a session.
-func (g *guest) auditOf(m *wire.Hello) *audit {
-	if g.server.opt.Audit == nil {
+// newAudit returns the audit of a session, nil if nothing is to be recorded.
+func (r *reservation) newAudit(m *wire.Hello) *audit {
+	if r.server.opt.Audit == nil {
 		return nil
 	}
-	log := g.server.opt.Audit.With("session", g.id, "client", cmp.Or(string(g.who.id), g.who.shown), "address", g.from.String(), "do", intentName(m.Intent))
-	if name := g.name(); name != "" {
+	log := r.server.opt.Audit.With("session", r.id,
+		"client", cmp.Or(string(r.peer.id), r.peer.label),
+		"address", r.from.String(), "do", intentName(m.Intent))
+	if name := r.clientName(); name != "" {
 		log = log.With("name", name)
 	}
 	if m.Share != "" {
@@ -38,32 +40,38 @@ func (g *guest) auditOf(m *wire.Hello) *audit {
 	return &audit{log: log}
 }
 
-// refused writes down that a client got no session.
-func (s *Server) refused(ctx context.Context, conn transport.Conn, who caller, m *wire.Hello, err error) {
-	if s.opt.Audit == nil {
-		return
-	}
-	g := &guest{server: s, id: newRequestID(), who: who, from: addressOf(conn.RemoteAddr())}
-	g.auditOf(m).session(ctx, m.Paths, -1, err)
+// auditRefusal records that a client got no session.
+func (s *Server) auditRefusal(ctx context.Context, c *connection, m *wire.Hello, why error) {
+	r := &reservation{server: s, id: newSessionID(), peer: c.peer, from: addressOf(c.RemoteAddr())}
+	r.newAudit(m).session(ctx, m.Paths, -1, why)
 }
 
-// name is what the administrator calls the client.
-func (g *guest) name() string {
-	if c := g.server.rules.Load().clients[g.who.id]; c != nil {
+// clientName returns what the administrator calls the client, "" for nothing.
+func (r *reservation) clientName() string {
+	if c := r.server.live.Load().clients[r.peer.id]; c != nil {
 		return c.Name
 	}
-	c, _, err := g.server.store.Client(g.who.id)
+	c, _, err := r.server.store.Client(r.peer.id)
 	if err != nil {
 		return ""
 	}
 	return c.Comment
 }
 
-// outcomeWords are the last events of entries that are written down: what is left as it was is not.
-var outcomeWords = map[transfer.EventKind]string{
-	transfer.Committed: "committed", transfer.Done: "made", transfer.Removed: "removed", transfer.Failed: "failed",
+// setRoots takes the roots of a session that sends, before its first event.
+func (a *audit) setRoots(roots []transfer.Root) {
+	if a != nil {
+		a.roots = roots
+	}
 }
 
+// outcomeWords are the outcomes that are recorded. Unchanged entries are not.
+var outcomeWords = map[transfer.EventKind]string{
+	transfer.Committed: "committed", transfer.Done: "made",
+	transfer.Removed: "removed", transfer.Failed: "failed",
+}
+
+// event records the outcome of an entry.
 func (a *audit) event(e transfer.Event) {
 	outcome := outcomeWords[e.Kind]
 	if a == nil || outcome == "" {
@@ -71,7 +79,7 @@ func (a *audit) event(e transfer.Event) {
 	}
 	at := e.At
 	if at == "" {
-		at = placeOf(a.roots, e.Entry.Path)
+		at = sourcePath(a.roots, e.Entry.Path)
 	}
 	attrs := append(make([]any, 0, 16), pathAttrs(at)...)
 	attrs = append(attrs, "kind", session.KindName(e.Entry.Kind), "outcome", outcome)
@@ -87,16 +95,19 @@ func (a *audit) event(e transfer.Event) {
 	a.log.Info("entry", attrs...)
 }
 
-// pathAttrs are a path, and its bytes if they are no text.
+// pathAttrs returns a path and, if it is not valid UTF-8, its bytes.
 func pathAttrs(p string) []any {
 	if utf8.ValidString(p) {
 		return []any{"path", p}
 	}
-	return []any{"path", strings.ToValidUTF8(p, "\ufffd"), "path_base64", base64.StdEncoding.EncodeToString([]byte(p))}
+	return []any{
+		"path", strings.ToValidUTF8(p, "\ufffd"),
+		"path_base64", base64.StdEncoding.EncodeToString([]byte(p)),
+	}
 }
 
-// placeOf is where an entry of the manifest is in its tree.
-func placeOf(roots []transfer.Root, entry string) string {
+// sourcePath returns where an entry of the manifest is in its tree.
+func sourcePath(roots []transfer.Root, entry string) string {
 	for _, r := range roots {
 		if r.As == "" {
 			return path.Join(r.Path, entry)
@@ -108,14 +119,17 @@ func placeOf(roots []transfer.Root, entry string) string {
 	return entry
 }
 
-// session ends the records of a session. bytes is negative where there are none.
+// session writes the last record of a session; later calls do nothing. bytes is negative if the
+// session carried no files.
 func (a *audit) session(ctx context.Context, paths []string, bytes int64, err error) {
-	if a == nil {
+	if a == nil || a.ended {
 		return
 	}
+	a.ended = true
 	level, attrs := slog.LevelInfo, []any{"paths", paths, "outcome", "done"}
 	if err != nil {
-		level, attrs = slog.LevelWarn, []any{"paths", paths, "outcome", "ended", "error", wire.Printable(err.Error())}
+		level = slog.LevelWarn
+		attrs = []any{"paths", paths, "outcome", "ended", "error", wire.Printable(err.Error())}
 	}
 	if bytes >= 0 {
 		attrs = append(attrs, "bytes", bytes)

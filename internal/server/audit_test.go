@@ -26,9 +26,9 @@ func TestAuditIsNotForged(t *testing.T) {
 			handler = slog.NewJSONHandler(&out, nil)
 		}
 		s := &Server{opt: Options{Audit: slog.New(handler)}}
-		s.rules.Store(&rules{clients: map[identity.Principal]*Admission{"k": {Name: forged}}})
-		g := &guest{server: s, id: "1", who: caller{id: "k"}, from: netip.MustParseAddr("::1")}
-		a := g.auditOf(&wire.Hello{Intent: wire.Push, Share: forged})
+		s.live.Store(&liveSettings{clients: map[identity.Principal]*Admission{"k": {Name: forged}}})
+		g := &reservation{server: s, id: "1", peer: peerIdentity{id: "k"}, from: netip.MustParseAddr("::1")}
+		a := g.newAudit(&wire.Hello{Intent: wire.Push, Share: forged})
 		a.event(transfer.Event{Kind: transfer.Committed, Entry: &wire.Entry{Kind: wire.File, Path: forged, Size: 1}, At: forged, Digest: [32]byte{1}})
 		a.event(transfer.Event{Kind: transfer.Failed, Entry: &wire.Entry{Kind: wire.File, Path: forged}, Err: errors.New(forged)})
 		a.event(transfer.Event{Kind: transfer.Found, Entry: &wire.Entry{}})

@@ -7,27 +7,28 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 )
 
-// systemFolders are what a server reads of its system: figures, the names of owners, the time zone.
+// systemFolders are the folders of the system that a server reads: kernel figures, the names of
+// file owners, the time zone.
 var systemFolders = []string{"/proc", "/sys", "/etc", "/usr/share/zoneinfo"}
 
-// Folder is one that a confined process keeps.
+// Folder is a folder that a confined process may still use.
 type Folder = confine.Folder
 
-// Confine takes from the whole process, for good, what a server does not need: all files but those of its shares, by their rights, of its
-// home folder, of other folders named here and of the system's settings, and new TCP connections. The error says why that does not hold; the
-// process then may do what it could before.
+// Confine gives up, for the whole process and for good, whatever the server does not need: new TCP
+// connections, and all files outside of the shares, the home folder, the certificates, the system's
+// settings and the other folders. Shares without the rights Write and Append become read-only. An
+// error says why the process is not confined; then it may do what it could before.
 func (s *Server) Confine(others ...Folder) error {
-	home := s.store.Dir()
-	keep := append([]confine.Folder{{Path: home, Write: true}}, others...)
+	keep := append([]confine.Folder{{Path: s.store.Dir(), Write: true}}, others...)
 	for _, p := range s.store.Links() {
 		keep = append(keep, confine.Folder{Path: filepath.Dir(p), Write: true})
 	}
-	tls := s.opt.TLS
-	for _, dir := range tls.folders() {
+	for _, dir := range s.opt.TLS.folders() {
 		keep = append(keep, confine.Folder{Path: dir})
 	}
-	for _, share := range s.rules.Load().shares {
-		keep = append(keep, confine.Folder{Path: share.Dir, Write: share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append)})
+	for _, share := range s.live.Load().shares {
+		writes := share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append)
+		keep = append(keep, confine.Folder{Path: share.Dir, Write: writes})
 	}
 	for _, p := range systemFolders {
 		keep = append(keep, confine.Folder{Path: p})

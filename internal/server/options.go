@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,7 +11,122 @@ import (
 	"github.com/fxfer/fxfer/internal/snapshot"
 )
 
-// principal is who an Admission is for.
+// Options configure a Server. Only Shares is required. Reload can change the second group while the
+// server runs.
+//
+// Rates are in bit/s, separately in each direction. A prefix such as 192.0.2.7/32
+// admits one address.
+type Options struct {
+	// Home is the folder of the server's key, authorized_clients and the invitations. New makes it
+	// if it is missing. "" is the folder of the present user.
+	Home string
+	// Listen is the address of TCP and UDP, such as ":7433" or "192.0.2.1:7433". Port 0 picks a
+	// free port. "" is every address on a free port.
+	Listen string
+	// Socket takes the place of Listen for TCP, such as a socket from systemd. The server closes it.
+	Socket *net.TCPListener
+	// Datagrams takes the place of Listen for QUIC. The server closes it.
+	Datagrams *net.UDPConn
+	// Transport limits what clients may use. "" and TransportAuto offer TCP, and QUIC where UDP
+	// works.
+	Transport session.Transport
+	// SockBuf fixes the socket buffers of every data stream, in bytes. 0 is automatic, which is
+	// nearly always faster.
+	SockBuf int
+	// Congestion names the kernel's congestion control for TCP, such as "bbr". "" is automatic.
+	Congestion string
+	// Log gets what happens to the server and its sessions. nil discards it.
+	Log *slog.Logger
+	// Audit gets one record for each entry that a client changed or read, and one for each session,
+	// with client, path, digest and outcome. nil discards them.
+	Audit *slog.Logger
+	// TLS adds certificates to the keys. Reload changes the CAs, but neither Cert nor Key.
+	TLS TLS
+
+	// Shares are the folders on offer. There must be at least one; names are unique.
+	Shares []Share
+	// Clients are admitted in addition to those in authorized_clients.
+	Clients []Admission
+	// Allow lists the addresses that may use the server. nil allows any.
+	Allow []netip.Prefix
+	// RateLimit is for all sessions together, which get equal parts of it. 0 is no limit.
+	RateLimit int64
+	// ClientRateLimit is for all sessions of one client, unless its Admission has another limit.
+	// 0 is no limit.
+	ClientRateLimit int64
+	// MaxSessions bounds the sessions at a time. Further clients are asked to retry. 0 is
+	// DefaultMaxSessions.
+	MaxSessions int
+	// MaxSessionsPerClient bounds the sessions of one client at a time, unless its Admission has
+	// another bound. 0 is DefaultMaxSessionsPerClient.
+	MaxSessionsPerClient int
+
+	// MaxConnections bounds the connections at a time, streams included. At most a quarter of them
+	// may be unauthenticated; further ones are closed. 0 is DefaultMaxConnections, or fewer where
+	// the limit of open files is low.
+	MaxConnections int
+	// MaxConnectionsPerAddress is the same for one IPv4 address or one IPv6 /64. 0 is
+	// DefaultMaxConnectionsPerAddress.
+	MaxConnectionsPerAddress int
+	// MaxHandshakes bounds the handshakes that begin in a second. Further ones wait. 0 is
+	// DefaultMaxHandshakes.
+	MaxHandshakes int
+	// MaxHandshakesPerAddress is the same for one IPv4 address or one IPv6 /64. 0 is
+	// DefaultMaxHandshakesPerAddress.
+	MaxHandshakesPerAddress int
+	// MaxMemory bounds the memory for data streams, in bytes: it decides how many streams all
+	// sessions may use together. 0 is DefaultMaxMemory.
+	MaxMemory int64
+}
+
+// Share is a folder that a server offers.
+type Share struct {
+	// Name is how clients call it: a word without a slash.
+	Name string
+	// Dir is the folder. It must exist.
+	Dir string
+	// Rights are the most that any client gets. At least one is required.
+	Rights identity.Rights
+	// Allow lists the addresses that may use the share. nil allows any.
+	Allow []netip.Prefix
+	// RateLimit is for all sessions on the share, in bit/s in each direction. 0 is no limit.
+	RateLimit int64
+	// Keep says which snapshots of a series stay when another one is complete. The zero value keeps
+	// all.
+	Keep snapshot.Keep
+
+	// Quota bounds the bytes of all files in the share. 0 is no bound.
+	Quota int64
+	// QuotaFiles bounds the number of entries in the share, folders included. 0 is no bound.
+	QuotaFiles int64
+}
+
+// Admission is what a server grants one client. It has either a Key or a Certificate.
+type Admission struct {
+	// Key is the pin of the client's key.
+	Key string
+	// Certificate is the name in the client's certificate with its kind, such as
+	// "dns:nas.example.org". "*" is every name that has no Admission of its own. It needs
+	// TLS.ClientCA.
+	Certificate string
+	// Name is for people.
+	Name string
+	// Rights are by share; "*" stands for the shares that are not named. They add to the rights in
+	// authorized_clients. nil admits nobody by itself.
+	Rights map[string]identity.Rights
+	// Allow lists the addresses that the client may come from. nil allows any.
+	Allow []netip.Prefix
+	// RateLimit is for all sessions of the client, in bit/s in each direction. 0 is
+	// Options.ClientRateLimit.
+	RateLimit int64
+	// MaxSessions bounds the client's sessions at a time. 0 is Options.MaxSessionsPerClient.
+	MaxSessions int
+}
+
+// anyName is the principal of the Admission for every certificate name without one of its own.
+const anyName identity.Principal = "*"
+
+// principal returns the client that the Admission is for.
 func (a *Admission) principal() (identity.Principal, error) {
 	switch {
 	case a.Key != "" && a.Certificate != "":
@@ -31,97 +145,4 @@ func (a *Admission) principal() (identity.Principal, error) {
 		err = fmt.Errorf("client %q: %w", a.Name, err)
 	}
 	return identity.Principal(pin), err
-}
-
-// fill sets the bounds that are automatic, and refuses those that contradict each other or the limit of open files, 0 if unknown.
-func (o *Options) fill(files uint64) error {
-	for name, n := range map[string]int64{
-		"sessions": int64(o.MaxSessions), "sessions per client": int64(o.MaxSessionsPerClient), "connections": int64(o.MaxConnections),
-		"connections per address": int64(o.MaxConnectionsPerAddress), "handshakes": int64(o.MaxHandshakes),
-		"handshakes per address": int64(o.MaxHandshakesPerAddress), "bytes of memory": o.MaxMemory,
-	} {
-		if n < 0 {
-			return session.Usage("0 is automatic", "at most %d %s", n, name)
-		}
-	}
-	o.MaxSessions = cmp.Or(o.MaxSessions, DefaultMaxSessions)
-	o.MaxSessionsPerClient = cmp.Or(o.MaxSessionsPerClient, DefaultMaxSessionsPerClient)
-	// The other half is for the files of transfers.
-	room := DefaultMaxConnections
-	if files > 0 {
-		room = int(min(files-min(files, spareFiles), 1<<30) / 2)
-	}
-	switch {
-	case room < fewestConnections:
-		return session.Usage("raise it: ulimit -n, or LimitNOFILE= of systemd", "a limit of %d open files is too low for a server", files)
-	case o.MaxConnections > room && files > 0:
-		return session.Usage("raise it: ulimit -n, or LimitNOFILE= of systemd", "a limit of %d open files leaves room for %d connections, not for %d", files, room, o.MaxConnections)
-	}
-	o.MaxConnections = cmp.Or(o.MaxConnections, min(DefaultMaxConnections, room))
-	o.MaxConnectionsPerAddress = min(cmp.Or(o.MaxConnectionsPerAddress, DefaultMaxConnectionsPerAddress), o.MaxConnections)
-	o.MaxHandshakes = cmp.Or(o.MaxHandshakes, DefaultMaxHandshakes)
-	o.MaxHandshakesPerAddress = cmp.Or(o.MaxHandshakesPerAddress, DefaultMaxHandshakesPerAddress)
-	o.MaxMemory = cmp.Or(o.MaxMemory, DefaultMaxMemory)
-	if least := otherMemory + int64(o.MaxSessions)*streamMemory; o.MaxMemory < least {
-		return session.Usage("allow more memory, or fewer sessions", "%d sessions take %d MiB of memory, and %d are allowed", o.MaxSessions, (least+1<<20-1)>>20, o.MaxMemory>>20)
-	}
-	return nil
-}
-
-// moreStreams is how many data streams there may be beyond the first of each of so many sessions, for which there is always room.
-func (o *Options) moreStreams(sessions int) int {
-	return int(max(0, min((o.MaxMemory-otherMemory)/streamMemory-int64(sessions), 1<<20)))
-}
-
-// Options configure a Server. Reload can change those of the second group while it runs.
-type Options struct {
-	Home       string            // folder of identity, authorised clients and invitations; "" is the user's
-	Listen     string            // address, such as ":7433"
-	Socket     *net.TCPListener  // listened on already, as by systemd, in place of Listen; Serve closes it
-	Datagrams  *net.UDPConn      // the same for QUIC
-	Transport  session.Transport // what clients may use; "" is TransportAuto
-	SockBuf    int               // bytes; a fixed window for every client, 0 is automatic
-	Congestion string            // congestion control, "" is automatic
-	Log        *slog.Logger
-	Audit      *slog.Logger // who did what to which entry, with its digest and outcome; nil is nowhere
-	TLS        TLS          // certificates beside keys; of the second group but for Cert and Key
-
-	Shares               []Share        // what is offered
-	Clients              []Admission    // who is admitted beside those in authorized_clients
-	Allow                []netip.Prefix // addresses that may use the server; nil is any
-	RateLimit            int64          // of all sessions, bit/s in each direction, which they share fairly; 0 is none, as below
-	ClientRateLimit      int64          // of each client that has none of its own
-	MaxSessions          int            // at a time, DefaultMaxSessions if 0
-	MaxSessionsPerClient int            // of one key, DefaultMaxSessionsPerClient if 0
-
-	// Of an IPv6 address, its /64 counts. A quarter of the connections may be such that are not admitted yet.
-	MaxConnections           int   // at a time; 0 is DefaultMaxConnections, or what the limit of open files allows
-	MaxConnectionsPerAddress int   // DefaultMaxConnectionsPerAddress if 0
-	MaxHandshakes            int   // a second, DefaultMaxHandshakes if 0; others wait
-	MaxHandshakesPerAddress  int   // DefaultMaxHandshakesPerAddress if 0
-	MaxMemory                int64 // bytes, of the buffers of all data streams, DefaultMaxMemory if 0
-}
-
-// Share is a folder that a server offers.
-type Share struct {
-	Name      string
-	Dir       string
-	Rights    identity.Rights // the most that any client has
-	Allow     []netip.Prefix  // addresses that may use it; nil is any
-	RateLimit int64           // of all sessions on it, bit/s in each direction; 0 is none
-	Keep      snapshot.Keep   // which of a series of snapshots stay when another is complete; the zero one is all
-
-	Quota      int64 // bytes that files in it may have; 0 is any number, as below
-	QuotaFiles int64 // entries in it, folders included
-}
-
-// Admission is what a server grants one client.
-type Admission struct {
-	Key         string                     // the client's key, or
-	Certificate string                     // the name in its certificate with the kind, such as "dns:nas.example.org"; "*" is any that is not named. It needs TLS.ClientCA
-	Name        string                     // for people
-	Rights      map[string]identity.Rights // by share; "*" stands for those not named. They add to what authorized_clients says; nil admits nobody
-	Allow       []netip.Prefix             // addresses that it may come from; nil is any
-	RateLimit   int64                      // of all its sessions, bit/s in each direction; 0 is ClientRateLimit
-	MaxSessions int                        // at a time; 0 is MaxSessionsPerClient
 }

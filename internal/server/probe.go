@@ -3,48 +3,68 @@ package server
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/path/probe"
 	"github.com/fxfer/fxfer/internal/session"
-	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// MaxProbes bounds the probes that a server carries at a time: more would measure each other.
+// MaxProbes bounds the probes that a server serves at a time: more would measure each other.
 const MaxProbes = 4
 
-// probing carries a probe that was admitted.
-func (s *Server) probing(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest, admitted func(), log *slog.Logger) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+// probing serves a Probe: the client measures the path.
+type probing struct {
+	*request
+	probe *probe.Session
+	ctx   context.Context // of its data streams, ends with the session
+	in    *pace.Queue
+	out   *pace.Queue
+}
+
+func newProbing(q *request) handler { return &probing{request: q} }
+
+func (x *probing) serve(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, probe.MaxTime)
 	defer stop()
-	x := &serverSession{server: s, hello: m, guest: g, drain: cancel, probe: probe.NewSession(s.Addr()), log: log}
 	x.ctx = ctx
-	x.in, x.out = g.flows(0)
-	if err := s.register(x); err != nil {
+	x.probe = probe.NewSession(x.server.Addr())
+	x.in, x.out = x.flows(0)
+	if err := x.server.register(x); err != nil {
 		return err
 	}
-	defer s.unregister(x)
-	conn.Admit()
-	admitted()
-	_ = conn.SetDeadline(time.Now().Add(probe.MaxTime))
-	defer hurry(ctx, conn)()
-	x.log.Info("probe begins", "agent", wire.Printable(m.Agent))
+	defer x.server.unregister(x)
+	x.admit()
+	_ = x.conn.SetDeadline(time.Now().Add(probe.MaxTime))
+	defer interruptible(ctx, x.conn)()
+	x.log.Info("probe begins", "agent", wire.Printable(x.hello.Agent))
 	defer x.log.Info("probe ends")
-	if _, err := conn.Write(wire.Append(nil, &wire.Welcome{Agent: session.Agent, Host: s.host, MaxStreams: session.MaxStreams})); err != nil {
+	if _, err := x.conn.Write(wire.Append(nil, x.welcome(session.MaxStreams))); err != nil {
 		return err
 	}
-	r := wire.NewReader(conn, wire.MaxMessage)
+	return x.waitForEnd(ctx)
+}
+
+// waitForEnd reads the control stream until the client or the server ends the session.
+func (x *probing) waitForEnd(ctx context.Context) error {
+	r := wire.NewReader(x.conn, wire.MaxMessage)
 	for {
-		if _, err := r.Next(); err != nil { // the client has ended, or the session
-			var drained *wire.Error
-			if errors.As(context.Cause(ctx), &drained) {
-				return drained
+		if _, err := r.Next(); err != nil {
+			var why *wire.Error
+			if errors.As(context.Cause(ctx), &why) {
+				return why
 			}
 			return nil
 		}
 	}
 }
+
+// join implements liveSession.
+func (x *probing) join(c *connection, m *wire.Join) error {
+	c.admit()
+	return x.probe.Serve(x.ctx, session.NewStreamSet(x.in, x.out).Add(m.Stream, c.Conn, 1))
+}
+
+// drain implements liveSession.
+func (x *probing) drain(context.Context) {}

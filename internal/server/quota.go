@@ -13,66 +13,69 @@ import (
 )
 
 const (
-	// countAfter is the age from which what is known of a share is not enough to refuse something: others may have removed files.
+	// countAfter is the age at which a count can't justify a refusal any more: other programs may
+	// have removed files since.
 	countAfter = time.Minute
-	// countRest is how long counting rests, in terms of what it took: so much of the time, at most, goes into it.
+	// countRest is the pause between counts, in terms of the time that the last one took. It bounds
+	// the part of the time that goes into counting.
 	countRest = 10
-	// countPatience bounds the wait for such a rest. Then what does not fit by the last count is refused.
+	// countPatience bounds the wait for the next count. If it is further away, the last count
+	// decides.
 	countPatience = 5 * time.Second
-	// countTries bounds the counts in a row during which something was moved.
+	// countTries bounds the counts in a row while files are moved.
 	countTries = 3
 )
 
-// shareQuota keeps a share within its quota. What it says is there is never less than what is there: what is replaced or removed counts until
-// all is counted anew, which happens when something would not fit. It is a transfer.Quota.
+// shareQuota keeps a share within its quota. It is a transfer.Quota.
+//
+// It never believes in less than what is there: files that are replaced or removed count until the
+// whole share is counted again, which happens when something would not fit.
 type shareQuota struct {
 	share string
 	tree  *disk.Tree
 	log   *slog.Logger
 	now   func() time.Time
 
-	mu       sync.Mutex
-	quota    holding // 0 is no bound
-	there    holding // at most, beside what is held
-	held     holding // for entries under way
-	grew     holding // what was added to there since the count under way began
-	loose    bool    // something has gone since the last count
-	moving   int     // things on their way to another place
-	moves    int     // that began or ended
-	counted  time.Time
-	took     time.Duration
-	counting chan struct{} // closed at the end of the count under way; nil if there is none
+	mu        sync.Mutex    // guards all fields below; not held while counting
+	quota     usage         // 0 is no bound
+	there     usage         // at most, without claimed
+	claimed   usage         // by transfers that run
+	added     usage         // to there, since the count under way began
+	freed     bool          // something was removed since the last count
+	moving    int           // moves under way
+	moves     int           // that began or ended, ever
+	countedAt time.Time     // end of the last count; zero for none
+	took      time.Duration // the last count
+	counting  chan struct{} // closed at the end of the count under way; nil if there is none
 }
 
-// holding is bytes of files, and entries of any kind.
-type holding struct{ bytes, entries int64 }
+// usage is bytes of files, and entries of any kind.
+type usage struct{ bytes, entries int64 }
 
-func (u holding) plus(o holding) holding { return holding{u.bytes + o.bytes, u.entries + o.entries} }
+func (u usage) plus(o usage) usage { return usage{u.bytes + o.bytes, u.entries + o.entries} }
 
-func (u holding) most(o holding) holding {
-	return holding{max(u.bytes, o.bytes), max(u.entries, o.entries)}
-}
+func (u usage) max(o usage) usage { return usage{max(u.bytes, o.bytes), max(u.entries, o.entries)} }
 
 func newShareQuota(share string, tree *disk.Tree, log *slog.Logger) *shareQuota {
 	return &shareQuota{share: share, tree: tree, log: log, now: time.Now}
 }
 
-// set changes the quota. What is there stays.
+// set changes the quota.
 func (l *shareQuota) set(bytes, entries int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.quota = holding{bytes, entries}
+	l.quota = usage{bytes, entries}
 }
 
 // Take implements transfer.Quota.
 func (l *shareQuota) Take(ctx context.Context, bytes, entries int64) error {
-	want := holding{bytes, entries}
+	want := usage{bytes, entries}
 	for counted := false; ; {
-		rest, again, err := l.tryTake(want, counted)
+		pause, again, err := l.tryTake(want, counted)
 		if !again {
 			return err
 		}
-		if rest > 0 && !session.Sleep(ctx, rest) {
+		if pause > 0 && !session.Sleep(ctx, pause) {
 			return context.Cause(ctx)
 		}
 		if counted, err = l.count(ctx); err != nil {
@@ -81,49 +84,55 @@ func (l *shareQuota) Take(ctx context.Context, bytes, entries int64) error {
 	}
 }
 
-// tryTake claims what is wanted, or refuses it, by the last count. again says that it is worth another one, after a rest; counted, that
-// there was one for this.
-func (l *shareQuota) tryTake(want holding, counted bool) (rest time.Duration, again bool, err error) {
+// tryTake claims or refuses by the last count. With again it has done neither: the caller counts,
+// after the pause, and tries again. counted says that the last count was made for this claim.
+func (l *shareQuota) tryTake(want usage, counted bool) (pause time.Duration, again bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := !l.counted.IsZero()
-	if l.quota == (holding{}) || known && l.fitsLocked(want) {
-		l.held = l.held.plus(want)
+	known := !l.countedAt.IsZero()
+	if l.quota == (usage{}) || known && l.fitsLocked(want) {
+		l.claimed = l.claimed.plus(want)
 		return 0, false, nil
 	}
-	age := l.now().Sub(l.counted)
+	age := l.now().Sub(l.countedAt)
+	fresh := known && !l.freed && l.counting == nil && age < countAfter
+	pause = countRest*l.took - age
 	switch {
-	case counted, known && !l.loose && l.counting == nil && age < countAfter:
+	case counted, fresh:
 		return 0, false, l.refusalLocked(want)
-	case !known || l.counting != nil:
+	case !known, l.counting != nil:
 		return 0, true, nil
-	case countRest*l.took-age > countPatience:
+	case pause > countPatience:
 		return 0, false, l.refusalLocked(want)
 	}
-	return countRest*l.took - age, true, nil
+	return pause, true, nil
 }
 
-func (l *shareQuota) fitsLocked(want holding) bool {
-	all := l.there.plus(l.held).plus(want)
-	return (l.quota.bytes == 0 || want.bytes == 0 || all.bytes <= l.quota.bytes) && (l.quota.entries == 0 || want.entries == 0 || all.entries <= l.quota.entries)
+func (l *shareQuota) fitsLocked(want usage) bool {
+	all := l.there.plus(l.claimed).plus(want)
+	bytesFit := l.quota.bytes == 0 || want.bytes == 0 || all.bytes <= l.quota.bytes
+	entriesFit := l.quota.entries == 0 || want.entries == 0 || all.entries <= l.quota.entries
+	return bytesFit && entriesFit
 }
 
-func (l *shareQuota) refusalLocked(want holding) error {
-	all := l.there.plus(l.held)
+func (l *shareQuota) refusalLocked(want usage) error {
+	all := l.there.plus(l.claimed)
 	if l.quota.bytes > 0 && want.bytes > 0 && all.bytes+want.bytes > l.quota.bytes {
-		return wire.Errorf(wire.CodeNoSpace, "share %q has a quota of %s, of which %s are left", l.share, units.Bytes(l.quota.bytes), units.Bytes(max(0, l.quota.bytes-all.bytes)))
+		return wire.Errorf(wire.CodeNoSpace, "share %q has a quota of %s, of which %s are left",
+			l.share, units.Bytes(l.quota.bytes), units.Bytes(max(0, l.quota.bytes-all.bytes)))
 	}
-	return wire.Errorf(wire.CodeNoSpace, "share %q has a quota of %d entries, of which %d are left", l.share, l.quota.entries, max(0, l.quota.entries-all.entries))
+	return wire.Errorf(wire.CodeNoSpace, "share %q has a quota of %d entries, of which %d are left",
+		l.share, l.quota.entries, max(0, l.quota.entries-all.entries))
 }
 
 // Settle implements transfer.Quota.
 func (l *shareQuota) Settle(bytes, entries int64, there bool) {
-	u := holding{bytes, entries}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held = l.held.plus(holding{-bytes, -entries})
+	l.claimed = l.claimed.plus(usage{-bytes, -entries})
 	if there {
-		l.there, l.grew = l.there.plus(u), l.grew.plus(u)
+		u := usage{bytes, entries}
+		l.there, l.added = l.there.plus(u), l.added.plus(u)
 	}
 }
 
@@ -131,7 +140,7 @@ func (l *shareQuota) Settle(bytes, entries int64, there bool) {
 func (l *shareQuota) Freed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.loose = true
+	l.freed = true
 }
 
 // Moving implements transfer.Quota.
@@ -146,8 +155,8 @@ func (l *shareQuota) Moving() (moved func()) {
 	return func() { step(-1) }
 }
 
-// count counts all that is there. It reports whether it has begun by itself: a count that was under way may have missed what has gone just
-// now.
+// count counts the share, or waits for the count under way. own reports that it counted itself: a
+// count that was under way may have missed what was removed just now.
 func (l *shareQuota) count(ctx context.Context) (own bool, err error) {
 	l.mu.Lock()
 	if done := l.counting; done != nil {
@@ -167,35 +176,46 @@ func (l *shareQuota) count(ctx context.Context) (own bool, err error) {
 		l.mu.Unlock()
 	}()
 	for try := 1; ; try++ {
-		l.grew, l.loose = holding{}, false
-		moves, still := l.moves, l.moving == 0
-		began := l.now()
-		l.mu.Unlock()
-		bytes, entries, err := l.tree.Usage(ctx)
-		l.mu.Lock()
-		if ctx.Err() != nil {
-			l.loose = true
-			return true, context.Cause(ctx)
-		}
+		found, still, err := l.countOnceLocked(ctx)
 		if err != nil {
-			l.log.Warn("the share's quota counts only what can be read", "share", l.share, "error", err)
+			l.freed = true
+			return true, err
 		}
-		found := holding{bytes, entries}.plus(l.grew) // of what came meanwhile it may have seen some as well
-		still = still && l.moves == moves
-		if !still {
-			found = found.most(l.there) // what moved may have been missed
-		}
-		l.took, l.counted = l.now().Sub(began), l.now()
 		if still || try == countTries {
-			l.there, l.loose = found, l.loose || !still
+			l.there, l.freed = found, l.freed || !still
 			return true, nil
 		}
 	}
 }
 
-// countShares finds out what is in the shares that have a quota.
+// countOnceLocked reads the whole share. It releases mu meanwhile. still reports that nothing was
+// moved during the count; otherwise the result is not below the last one, since the count may have
+// missed what was moved.
+func (l *shareQuota) countOnceLocked(ctx context.Context) (found usage, still bool, err error) {
+	l.added, l.freed = usage{}, false
+	moves, still := l.moves, l.moving == 0
+	began := l.now()
+	l.mu.Unlock()
+	bytes, entries, err := l.tree.Usage(ctx)
+	l.mu.Lock()
+	if ctx.Err() != nil {
+		return usage{}, false, context.Cause(ctx)
+	}
+	if err != nil {
+		l.log.Warn("the share's quota counts only what can be read", "share", l.share, "error", err)
+	}
+	found = usage{bytes, entries}.plus(l.added) // the count may have seen some of those, too
+	still = still && l.moves == moves
+	if !still {
+		found = found.max(l.there)
+	}
+	l.took, l.countedAt = l.now().Sub(began), l.now()
+	return found, still, nil
+}
+
+// countShares counts the shares that have a quota.
 func (s *Server) countShares(ctx context.Context) {
-	for _, share := range s.folders() {
+	for _, share := range s.sortedShares() {
 		if share.Quota > 0 || share.QuotaFiles > 0 {
 			_, _ = share.quota.count(ctx)
 		}

@@ -19,7 +19,7 @@ import (
 
 // inPlace is what a folder holds, partial files included, as its owner would count it. It is not the state of one moment unless a second look finds
 // the same: seen tells names and sizes.
-func inPlace(dir string) (h holding, seen string) {
+func inPlace(dir string) (h usage, seen string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		info, err := e.Info()
@@ -48,7 +48,7 @@ func TestShareQuota(t *testing.T) {
 	opt.Shares[0].Quota, opt.Shares[0].QuotaFiles = quota, files
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "before"), make([]byte, 1<<20), 0o600))
 	require.NoError(t, s.Reload(opt))
-	over, watching := make(chan holding, 1), make(chan struct{})
+	over, watching := make(chan usage, 1), make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		for before := ""; ; {
@@ -116,8 +116,8 @@ func TestShareQuota(t *testing.T) {
 	t.Logf("%d placed, %d refused; %d of %d bytes, %d of %d entries", placed.Load(), refused.Load(), h.bytes, quota, h.entries, files)
 	require.Positive(t, refused.Load())
 	require.Greater(t, h.bytes, int64(quota/4))
-	l := s.rules.Load().shares["data"].quota
-	require.Zero(t, l.held, "claims that nobody settled")
+	l := s.live.Load().shares["data"].quota
+	require.Zero(t, l.claimed, "claims that nobody settled")
 
 	// What is removed makes room at once, and only as much.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "large"), make([]byte, quota-(1<<20)), 0o600))
@@ -133,7 +133,7 @@ func TestShareQuota(t *testing.T) {
 		}
 	}
 	l.mu.Lock()
-	l.counted = l.counted.Add(-countAfter) // nobody has told the server
+	l.countedAt = l.countedAt.Add(-countAfter) // nobody has told the server
 	l.mu.Unlock()
 	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "large")}, s.plain(t, "large"), client.Transfer{})
 	require.NoError(t, err)

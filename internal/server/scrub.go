@@ -4,131 +4,148 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/snapshot"
-	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// scrubEvery is how often a server tells how far it is.
-const scrubEvery = 500 * time.Millisecond
+const (
+	// scrubEvery is how often the client hears about the progress.
+	scrubEvery = 500 * time.Millisecond
+	// extraAtOnce bounds the paths that are looked up in the notes at a time.
+	extraAtOnce = 1 << 16
+)
 
-// scrubbing is the server's side.
+// scrubbing serves a Scrub: it compares a snapshot with the digests that were noted for it.
 type scrubbing struct {
-	conn  transport.Conn
+	*request
 	tree  *disk.Tree
-	told  time.Time
-	files int64
-	bytes int64
-	same  int64
-	seen  map[string]struct{} // names of files in the folder that is being listed
+	state *os.Root // the notes on the series
+
+	reported time.Time
+	files    int64
+	bytes    int64
+	same     int64
+	unnoted  map[string]struct{} // paths of files that were not found in the notes yet
 }
 
-// scrub compares a snapshot with the digests that were noted for it.
-func (s *Server) scrub(ctx context.Context, conn transport.Conn, m *wire.Hello, g *guest, admitted func()) error {
-	if len(m.Paths) != 1 {
-		return wire.Errorf(wire.CodeProtocol, "a scrub is of one path")
-	}
-	if _, err := snapshot.ParseName(m.Snapshot); err != nil {
-		return &wire.Error{Code: wire.CodePath, Text: err.Error()}
-	}
-	p := seriesPath(m.Paths[0])
-	share, err := g.openPath(m.Share, p+"/"+m.Snapshot, identity.Read)
+func newScrubbing(q *request) handler { return &scrubbing{request: q} }
+
+func (x *scrubbing) serve(ctx context.Context) error {
+	p, err := x.onePath()
 	if err != nil {
 		return err
 	}
-	series, err := share.tree.OpenSeries(p)
-	if err != nil {
-		return refuseSource(err, m.Paths[0], m.Share)
+	m := x.hello
+	if _, err := snapshot.ParseName(m.Snapshot); err != nil {
+		return &wire.Error{Code: wire.CodePath, Text: err.Error()}
 	}
-	state, err := series.State()
+	share, err := x.openPath(m.Share, seriesPath(p)+"/"+m.Snapshot, identity.Read)
 	if err != nil {
-		return refuseSource(err, m.Paths[0], m.Share)
+		return err
 	}
-	defer state.Close()
-	tree, err := series.Open(m.Snapshot)
+	series, err := share.tree.OpenSeries(seriesPath(p))
 	if err != nil {
-		return refuseSource(err, m.Snapshot, m.Share)
+		return sourceRefusal(err, p, m.Share)
 	}
-	defer tree.Close()
-	conn.Admit()
-	admitted()
-	_ = conn.SetDeadline(time.Time{})
-	log := s.log.With("client", g.who.shown, "share", m.Share, "series", p, "snapshot", m.Snapshot)
-	x := &scrubbing{conn: conn, tree: tree, told: time.Now()}
+	if x.state, err = series.State(); err != nil {
+		return sourceRefusal(err, p, m.Share)
+	}
+	defer x.state.Close()
+	if x.tree, err = series.Open(m.Snapshot); err != nil {
+		return sourceRefusal(err, m.Snapshot, m.Share)
+	}
+	defer x.tree.Close()
+	x.admit()
 	start := time.Now()
+	x.reported = start
 	done := make(chan error, 1)
-	go atIdlePriority(func() {
-		done <- x.run(ctx, func(visit func(string, [32]byte) error) error { return snapshot.Digests(state, m.Snapshot, visit) },
-			func(visit func(string, string) error) error { return snapshot.Links(state, m.Snapshot, visit) },
-			func(visit func(string, string) error) error {
-				_, err := snapshot.Failures(state, m.Snapshot, visit)
-				return err
-			})
-	})
+	go atIdlePriority(func() { done <- x.scrub(ctx) })
 	err = <-done
-	log.Info("scrub ends", "seconds", time.Since(start).Seconds(), "files", x.files, "same", x.same, "error", err)
+	x.server.log.With("client", x.peer.label,
+		"share", m.Share, "series", seriesPath(p), "snapshot", m.Snapshot).
+		Info("scrub ends", "seconds", time.Since(start).Seconds(),
+			"files", x.files, "same", x.same, "error", err)
 	if errors.Is(err, fs.ErrNotExist) {
 		return wire.Errorf(wire.CodeNotFound, "there are no digests of %s", m.Snapshot)
 	}
 	if err != nil {
 		return err
 	}
-	return s.answer(conn, nil)
+	return x.answer(nil)
 }
 
-func (x *scrubbing) run(ctx context.Context, digests func(func(string, [32]byte) error) error, links, failures func(func(string, string) error) error) error {
-	err := failures(func(path, why string) error {
-		return x.send(&wire.Warning{What: string(session.Lacking), Path: path, Text: why, Count: 1})
+// scrub reports every entry that failed, differs, is missing, or is there without a note.
+func (x *scrubbing) scrub(ctx context.Context) error {
+	_, err := snapshot.Failures(x.state, x.hello.Snapshot, func(path, why string) error {
+		return x.report(session.Lacking, path, why)
 	})
 	if err != nil {
 		return err
 	}
-	err = digests(func(path string, want [32]byte) error {
-		x.files++
-		got, id, err := x.read(ctx, path)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		x.bytes += id.Size
-		return x.judge(path, err, got == want)
-	})
-	if err == nil {
-		err = links(func(first, path string) error {
-			x.files++
-			a, err := x.tree.Stat(path)
-			b, firstErr := x.tree.Stat(first)
-			same := err == nil && firstErr == nil && a.Kind == disk.File && a.ID == b.ID
-			if err == nil && firstErr != nil {
-				return x.send(&wire.Warning{What: string(session.Different), Path: path, Text: "not the same file as " + first + " any more", Count: 1})
-			}
-			if err == nil && !same && a.Kind == disk.File { // a copy, where it could not be linked
-				got, _, readErr := x.read(ctx, path)
-				want, _, firstErr := x.read(ctx, first)
-				same, err = got == want, errors.Join(readErr, firstErr)
-			}
-			return x.judge(path, err, same)
-		})
-	}
-	if err == nil {
-		err = x.findExtra(ctx, digests, links)
-	}
-	if err != nil {
+	if err := x.digests(func(path string, want [32]byte) error {
+		return x.compareDigest(ctx, path, want)
+	}); err != nil {
 		return err
 	}
-	return x.tell(true)
+	if err := x.links(func(first, path string) error {
+		return x.compareLink(ctx, first, path)
+	}); err != nil {
+		return err
+	}
+	if err := x.findExtra(ctx); err != nil {
+		return err
+	}
+	return x.progress(true)
 }
 
-// read digests a file, and lets the client hear of us meanwhile.
-func (x *scrubbing) read(ctx context.Context, path string) (digest [32]byte, id disk.Identity, err error) {
+// digests visits the noted files with their digests.
+func (x *scrubbing) digests(visit func(path string, digest [32]byte) error) error {
+	return snapshot.Digests(x.state, x.hello.Snapshot, visit)
+}
+
+// links visits the noted hard links, each with the first name of its file.
+func (x *scrubbing) links(visit func(first, path string) error) error {
+	return snapshot.Links(x.state, x.hello.Snapshot, visit)
+}
+
+func (x *scrubbing) compareDigest(ctx context.Context, path string, want [32]byte) error {
+	x.files++
+	got, id, err := x.digest(ctx, path)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	x.bytes += id.Size
+	return x.judge(path, err, got == want)
+}
+
+func (x *scrubbing) compareLink(ctx context.Context, first, path string) error {
+	x.files++
+	a, err := x.tree.Stat(path)
+	b, firstErr := x.tree.Stat(first)
+	if err == nil && firstErr != nil {
+		return x.report(session.Different, path, "not the same file as "+first+" any more")
+	}
+	same := err == nil && a.Kind == disk.File && a.ID == b.ID
+	if err == nil && !same && a.Kind == disk.File { // a copy, where it could not be linked
+		got, _, readErr := x.digest(ctx, path)
+		want, _, firstErr := x.digest(ctx, first)
+		same, err = got == want, errors.Join(readErr, firstErr)
+	}
+	return x.judge(path, err, same)
+}
+
+// digest reads a file. It pings the client meanwhile.
+func (x *scrubbing) digest(ctx context.Context, path string) ([32]byte, disk.Identity, error) {
 	stop := make(chan struct{})
-	quiet := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
-		defer close(quiet)
+		defer close(stopped)
 		tick := time.NewTicker(verifyPing)
 		defer tick.Stop()
 		for {
@@ -140,10 +157,43 @@ func (x *scrubbing) read(ctx context.Context, path string) (digest [32]byte, id 
 			}
 		}
 	}()
-	digest, id, err = x.tree.Digest(ctx, path)
+	digest, id, err := x.tree.Digest(ctx, path)
 	close(stop)
-	<-quiet
+	<-stopped
 	return digest, id, err
+}
+
+// judge counts a file, and reports it unless it is as noted.
+func (x *scrubbing) judge(path string, err error, same bool) error {
+	switch {
+	case err == nil && same:
+		x.same++
+		return x.progress(false)
+	case err == nil:
+		return x.report(session.Different, path, "content")
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, disk.ErrNotFolder),
+		errors.Is(err, disk.ErrUnsupportedKind):
+		return x.report(session.Missing, path, "")
+	}
+	return x.report(session.Unreadable, path, err.Error())
+}
+
+func (x *scrubbing) report(what session.Finding, path, text string) error {
+	return x.send(&wire.Warning{What: string(what), Path: path, Text: text, Count: 1})
+}
+
+// progress reports the progress, but not too often unless it is the last time.
+func (x *scrubbing) progress(last bool) error {
+	now := time.Now()
+	if !last && now.Sub(x.reported) < scrubEvery {
+		return nil
+	}
+	x.reported = now
+	return x.send(&wire.Sample{Values: []wire.Value{
+		{Name: session.ScrubFiles, Value: x.files},
+		{Name: session.ScrubBytes, Value: x.bytes},
+		{Name: session.ScrubSame, Value: x.same},
+	}})
 }
 
 func (x *scrubbing) send(m wire.Message) error {
@@ -152,61 +202,36 @@ func (x *scrubbing) send(m wire.Message) error {
 	return err
 }
 
-// judge tells of a file that is not what it was.
-func (x *scrubbing) judge(path string, err error, same bool) error {
-	finding, text := session.Different, "content"
-	switch {
-	case err == nil && same:
-		x.same++
-		return x.tell(false)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, disk.ErrNotFolder), errors.Is(err, disk.ErrUnsupportedKind):
-		finding, text = session.Missing, ""
-	case err != nil:
-		finding, text = session.Unreadable, err.Error()
-	}
-	return x.send(&wire.Warning{What: string(finding), Path: path, Text: text, Count: 1})
-}
-
-// tell tells how far the scrub is, now and then.
-func (x *scrubbing) tell(last bool) error {
-	if now := time.Now(); last || now.Sub(x.told) >= scrubEvery {
-		x.told = now
-		return x.send(&wire.Sample{Values: []wire.Value{{Name: session.ScrubFiles, Value: x.files}, {Name: session.ScrubBytes, Value: x.bytes}, {Name: session.ScrubSame, Value: x.same}}})
-	}
-	return nil
-}
-
-// extraAtOnce bounds the names that are looked for in the notes at a time.
-const extraAtOnce = 1 << 16
-
-// findExtra tells of files that are there and were not noted.
-func (x *scrubbing) findExtra(ctx context.Context, digests func(func(string, [32]byte) error) error, links func(func(string, string) error) error) error {
-	x.seen = make(map[string]struct{})
-	look := func() error {
-		err := digests(func(path string, _ [32]byte) error { delete(x.seen, path); return nil })
-		if err == nil {
-			err = links(func(_, path string) error { delete(x.seen, path); return nil })
-		}
-		for path := range x.seen {
-			if err == nil {
-				err = x.send(&wire.Warning{What: string(session.Extra), Path: path, Count: 1})
-			}
-		}
-		clear(x.seen)
-		return err
-	}
+// findExtra reports files that were not noted.
+func (x *scrubbing) findExtra(ctx context.Context) error {
+	x.unnoted = make(map[string]struct{})
 	err := x.tree.Walk(ctx, ".", disk.WalkOptions{}, func(m disk.Meta) error {
 		if m.Kind != disk.File {
-			return x.tell(false)
+			return x.progress(false)
 		}
-		x.seen[m.Path] = struct{}{}
-		if len(x.seen) < extraAtOnce {
+		x.unnoted[m.Path] = struct{}{}
+		if len(x.unnoted) < extraAtOnce {
 			return nil
 		}
-		return look()
+		return x.reportUnnoted()
 	}, func(string, error) {})
 	if err != nil {
 		return err
 	}
-	return look()
+	return x.reportUnnoted()
+}
+
+// reportUnnoted looks the collected paths up in the notes, and reports those that are not there.
+func (x *scrubbing) reportUnnoted() error {
+	err := x.digests(func(path string, _ [32]byte) error { delete(x.unnoted, path); return nil })
+	if err == nil {
+		err = x.links(func(_, path string) error { delete(x.unnoted, path); return nil })
+	}
+	for path := range x.unnoted {
+		if err == nil {
+			err = x.report(session.Extra, path, "")
+		}
+	}
+	clear(x.unnoted)
+	return err
 }

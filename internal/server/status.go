@@ -4,86 +4,84 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// Status is a look at a server. Taking one disturbs no transfer.
+// Status is the state of a server at one time.
 type Status struct {
 	At      time.Time
 	Started time.Time
-	Ready   bool // it serves, and does not end
+	Ready   bool // the server admits sessions
 	Host    string
 	Addr    string
 	Pin     string
 
 	Sessions           int // of any intent
 	MaxSessions        int
-	Unauthenticated    int // connections that are not admitted yet
-	MaxUnauthenticated int
+	Unauthenticated    int             // connections whose peers have not proven who they are
+	MaxUnauthenticated int             // further ones are closed
 	Shares             []ShareStatus   // by name
 	Transfers          []SessionStatus // that run, oldest first; without Timeline
 	Counters           Counters        // since the start
-	Certificates       []Certificate   // whose end has to be watched
+	Certificates       []Certificate   // whose end must be watched
 }
 
-// ShareStatus is a share with the space that is left there.
+// ShareStatus is a share with its free space.
 type ShareStatus struct {
 	Share
-	Free int64 // bytes, as of some seconds ago; -1 if unknown
+	Free int64 // bytes, some seconds ago; -1 if unknown
 }
 
-// SessionStatus is a session that sends or gets.
+// SessionStatus is a session that transfers files.
 type SessionStatus struct {
 	ID      string // as in the log; for Server.Session and Server.Cancel
 	Receive bool   // the server receives
-	Client  string // pin of the client's key
-	Peer    string // address
-	Agent   string
+	Client  string // pin of the client's key, or the name in its certificate
+	Peer    string // address and port
+	Agent   string // software of the client
 	Share   string
-	Paths   []string // that the client named, in the share
+	Paths   []string // in the share, as the client named them
 	First   string   // path of the first file, "" if there is none yet
 	Began   time.Time
-	Ended   time.Time // zero while it runs
-	Outcome string    // one of the Outcomes once it ended, else ""
-	Error   string    // once it ended, "" if all went well
+	Ended   time.Time // zero while the session runs
+	Outcome string    // one of Outcomes once the session ended, else ""
+	Error   string    // once the session ended, "" if it succeeded
 
 	session.Progress
-	Written int64         // payload at the receiver, bytes
-	AtRisk  time.Duration // for how long something written has waited to be durable
+	Written int64         // payload written at the receiver, bytes
+	AtRisk  time.Duration // age of the oldest received data that is not durable yet
 	Network Network
 
-	Now    *session.Limit  // what holds it back at present, nil if that is not known
-	Limits []session.Limit // what held it back, once it ended, the limiter of most of the time first
+	Now    *session.Limit  // what holds the transfer back now, nil if unknown
+	Limits []session.Limit // once the session ended: what held it back, longest first
 
 	Timeline []Point // at most some hundred
 }
 
-// Network is what the sockets of a session show: of the sending side, where that is known.
+// Network is what the sockets of a session show, those of the sending side where both are known.
 type Network struct {
 	RTT         time.Duration // smoothed, mean of the streams with data in flight
 	MinRTT      time.Duration
 	BDP         int64 // peak goodput × MinRTT, bytes
 	InFlight    int64 // bytes, all streams
-	Window      int64 // that the streams may have in flight, bytes
+	Window      int64 // bytes that all streams may have in flight
 	Cwnd        int64 // bytes, all streams
-	PeerWindow  int64 // the largest that is advertised to a stream, bytes
+	PeerWindow  int64 // the largest receive window advertised to a stream, bytes
 	SendBuffer  int64 // the largest, bytes as the kernel counts
-	RecvBuffer  int64 // the same
+	RecvBuffer  int64 // the largest, bytes as the kernel counts
 	PMTU        int64 // bytes
 	Segments    int64
 	Retransmits int64 // segments
 	Congestion  string
 }
 
-// Point is a part of a session's time.
+// Point is a short part of a session.
 type Point struct {
 	At       time.Duration // its end, since the session's start
 	Goodput  float64       // bit/s
@@ -94,19 +92,22 @@ type Point struct {
 	Limiter  string
 }
 
-// The outcomes of sessions that send or get.
+// The outcomes of sessions that transfer files.
 const (
 	OutcomeDone      = "done"
 	OutcomePartial   = "partial"   // some entries failed
 	OutcomeCancelled = "cancelled" // by either side
 	OutcomeDrained   = "drained"   // the server ended
-	OutcomeLost      = "lost"      // the connection
-	OutcomeDisk      = "disk"      // of either side
+	OutcomeLost      = "lost"      // the connection broke
+	OutcomeDisk      = "disk"      // a disk of either side failed
 	OutcomeFailed    = "failed"    // for another reason
 )
 
 // Outcomes are all outcomes of sessions.
-var Outcomes = []string{OutcomeDone, OutcomePartial, OutcomeCancelled, OutcomeDrained, OutcomeLost, OutcomeDisk, OutcomeFailed}
+var Outcomes = []string{
+	OutcomeDone, OutcomePartial, OutcomeCancelled, OutcomeDrained, OutcomeLost, OutcomeDisk,
+	OutcomeFailed,
+}
 
 func outcomeOf(err error, failed int64) string {
 	var known *wire.Error
@@ -131,43 +132,39 @@ func outcomeOf(err error, failed int64) string {
 	return OutcomeFailed
 }
 
-// Status looks at the server.
+// Status returns the state of the server. It does not slow down transfers.
 func (s *Server) Status() *Status {
 	st := &Status{
-		At: time.Now(), Started: s.began, Host: s.host, Addr: s.Addr().String(), Pin: s.Pin(),
-		Unauthenticated: s.gate.size(), MaxUnauthenticated: quarter(s.gate.most), Certificates: s.certificates(),
+		At: time.Now(), Started: s.started, Host: s.host, Addr: s.Addr().String(), Pin: s.Pin(),
+		Unauthenticated: s.conns.countUnauthenticated(), MaxUnauthenticated: quarter(s.conns.max),
+		Certificates: s.certificates(),
 	}
 	s.mu.Lock()
 	st.Ready = s.serving && !s.draining
-	st.Sessions, st.MaxSessions = s.seats.taken, s.seats.most
-	sessions := make([]*serverSession, 0, len(s.sessions))
-	for _, x := range s.sessions {
-		if x.book != nil {
-			sessions = append(sessions, x)
-		}
-	}
+	st.Sessions, st.MaxSessions = s.slots.taken, s.slots.max
+	transfers := s.transfersLocked()
 	s.mu.Unlock()
-	for _, x := range sessions {
-		st.Transfers = append(st.Transfers, x.book.look())
+	for _, x := range transfers {
+		st.Transfers = append(st.Transfers, x.counters.status())
 	}
 	slices.SortFunc(st.Transfers, func(a, b SessionStatus) int {
 		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.ID, b.ID))
 	})
-	for _, share := range s.folders() {
+	for _, share := range s.sortedShares() {
 		st.Shares = append(st.Shares, ShareStatus{share.Share, share.free.Load()})
 	}
-	st.Counters = s.tally.counters()
+	st.Counters = s.counters.snapshot()
 	return st
 }
 
-// Past returns the transfers of this server that have ended, the latest first, with their Timelines, which must not be changed. It keeps
-// the last 200.
-func (s *Server) Past() []SessionStatus { return s.tally.ended() }
+// Past returns the last 200 transfers that have ended, the latest first. Their Timelines must not
+// be changed.
+func (s *Server) Past() []SessionStatus { return s.counters.ended() }
 
-// Session returns a transfer that runs, or ended lately, with its Timeline.
+// Session returns a transfer that runs or ended lately, with its Timeline.
 func (s *Server) Session(id string) (SessionStatus, bool) {
-	x := s.running(id) // asked for first: it has ended before it stops being one that runs
-	for _, st := range s.tally.ended() {
+	x := s.running(id) // looked up first: a session is among the past ones before it stops running
+	for _, st := range s.counters.ended() {
 		if st.ID == id {
 			return st, true
 		}
@@ -175,59 +172,82 @@ func (s *Server) Session(id string) (SessionStatus, bool) {
 	if x == nil {
 		return SessionStatus{}, false
 	}
-	st := x.book.look()
-	st.Timeline = x.book.timeline()
+	st := x.counters.status()
+	st.Timeline = x.counters.timeline()
 	return st, true
 }
 
-// Cancel ends a transfer. What arrived stays, for the same command to go on from. It reports whether there was such a transfer.
+// Cancel ends a transfer. What has arrived stays, and the same command continues from there. It
+// reports whether there was such a transfer.
 func (s *Server) Cancel(id string) bool {
 	x := s.running(id)
 	if x == nil {
 		return false
 	}
 	x.log.Info("cancelled by the administrator")
-	x.drain(wire.Errorf(wire.CodeCancelled, "the server's administrator ended this transfer"))
+	x.stop(wire.Errorf(wire.CodeCancelled, "the server's administrator ended this transfer"))
 	return true
 }
 
-// running returns the transfer of this ID, nil if there is none.
-func (s *Server) running(id string) *serverSession {
+// running returns a transfer by its ID, nil if there is none.
+func (s *Server) running(id string) *transferSession {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, x := range s.sessions {
-		if x.book != nil && x.book.fixed.ID == id {
+	for _, x := range s.transfersLocked() {
+		if x.id == id {
 			return x
 		}
 	}
 	return nil
 }
 
-// ReasonOf are the reasons for which a server refuses connections and sessions, beside those that the protocol has codes for.
+// The reasons for which a server refuses connections, besides the codes of the protocol.
 const (
-	refusedCrowd     = "too many strangers"
-	refusedHandshake = "handshake"
-	refusedGreeting  = "no first message"
+	refusedConnLimit    = "too many strangers"
+	refusedHandshake    = "handshake"
+	refusedFirstMessage = "no first message"
 )
 
-// RefusalReasons are all reasons.
+// RefusalReasons returns all keys of Counters.Refused.
 func RefusalReasons() []string {
-	reasons := []string{refusedCrowd, refusedHandshake, refusedGreeting}
+	reasons := []string{refusedConnLimit, refusedHandshake, refusedFirstMessage}
 	for _, code := range wire.Codes() {
 		reasons = append(reasons, code.String())
 	}
 	return reasons
 }
 
-// points turns cells into at most as many points as a plot shows.
-func points(cells []diagnose.Cell) []Point {
-	const most = 240
+// Limiters returns the names of all limiters.
+func Limiters() []string {
+	var names []string
+	for _, l := range diagnose.Limiters {
+		names = append(names, string(l))
+	}
+	return names
+}
+
+// stageNames are the stages of a transfer that take time, as metrics call them.
+var stageNames = map[transfer.Stage]string{
+	transfer.Read: "read", transfer.Digest: "digest", transfer.Code: "compress",
+	transfer.Send: "send", transfer.Receive: "receive", transfer.Write: "write",
+	transfer.Walk: "walk", transfer.Feed: "feed", transfer.Compare: "compare",
+	transfer.Name: "name", transfer.Sync: "sync",
+}
+
+const (
+	// maxPoints bounds the points of a Timeline, roughly.
+	maxPoints = 240
+	// minPoint is the shortest time of a point: acknowledgements arrive in bunches.
+	minPoint = 500 * time.Millisecond
+)
+
+// points joins cells into the points of a Timeline.
+func points(cells []diagnose.Cell) (all []Point) {
 	if len(cells) == 0 {
 		return nil
 	}
 	last := &cells[len(cells)-1]
-	least := max(500*time.Millisecond, (last.Start+last.Length-cells[0].Start)/most) // acknowledgements come in bunches
-	var all []Point
+	least := max(minPoint, (last.Start+last.Length-cells[0].Start)/maxPoints)
 	for len(cells) > 0 {
 		part, length := 0, time.Duration(0)
 		for part < len(cells) && length < least {
@@ -237,20 +257,23 @@ func points(cells []diagnose.Cell) []Point {
 		x := diagnose.Join(cells[:part])
 		cells = cells[part:]
 		n := networkOf(&x.Sender, &x.Receiver)
-		p := Point{
-			At: x.Start + x.Length, RTT: n.RTT, MinRTT: n.MinRTT, InFlight: n.InFlight, Window: n.Window, Limiter: string(x.Limiter),
-			Goodput: float64(max(x.Sender.Payload, x.Receiver.Payload)) * 8 / x.Length.Seconds(),
-		}
-		all = append(all, p)
+		payload := max(x.Sender.Payload, x.Receiver.Payload)
+		all = append(all, Point{
+			At: x.Start + x.Length, RTT: n.RTT, MinRTT: n.MinRTT,
+			InFlight: n.InFlight, Window: n.Window, Limiter: string(x.Limiter),
+			Goodput: float64(payload) * 8 / x.Length.Seconds(),
+		})
 	}
 	return all
 }
 
-// networkOf is what two samples of a session tell of its path.
+// networkOf returns what the samples of both sides show of the path.
 func networkOf(sender, receiver *diagnose.Sample) Network {
 	n := Network{
-		RTT: sender.RTT, MinRTT: cmp.Or(sender.MinRTT, receiver.MinRTT), InFlight: sender.InFlight, Cwnd: sender.Cwnd, PeerWindow: sender.SndWnd,
-		SendBuffer: sender.SndBuf, RecvBuffer: receiver.RcvBuf, PMTU: max(sender.PMTU, receiver.PMTU), Segments: sender.Segments, Retransmits: sender.Retrans,
+		RTT: sender.RTT, MinRTT: cmp.Or(sender.MinRTT, receiver.MinRTT),
+		InFlight: sender.InFlight, Cwnd: sender.Cwnd, PeerWindow: sender.SndWnd,
+		SendBuffer: sender.SndBuf, RecvBuffer: receiver.RcvBuf,
+		PMTU: max(sender.PMTU, receiver.PMTU), Segments: sender.Segments, Retransmits: sender.Retrans,
 		Congestion: diagnose.ControlName(sender.Control),
 	}
 	n.Window = n.Cwnd
@@ -260,123 +283,9 @@ func networkOf(sender, receiver *diagnose.Sample) Network {
 	return n
 }
 
-// stageNames are the stages that cost a transfer time, as metrics call them.
-var stageNames = map[transfer.Stage]string{
-	transfer.Read: "read", transfer.Digest: "digest", transfer.Code: "compress", transfer.Send: "send", transfer.Receive: "receive", transfer.Write: "write",
-	transfer.Walk: "walk", transfer.Feed: "feed", transfer.Compare: "compare", transfer.Name: "name", transfer.Sync: "sync",
-}
-
-func intentName(i wire.Intent) string {
-	switch i {
-	case wire.Push:
-		return "receive"
-	case wire.Pull:
-		return "send"
-	case wire.Store:
-		return "store"
-	case wire.Series:
-		return "series"
-	case wire.Expire:
-		return "expire"
-	case wire.List:
-		return "list"
-	case wire.Verify:
-		return "verify"
-	case wire.Probe:
-		return "probe"
-	}
-	return "other"
-}
-
-// Intents are what sessions are for, as a server sees it.
-var Intents = []string{"receive", "send", "store", "series", "expire", "list", "verify", "probe", "other"}
-
 func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
 	return wire.Printable(fmt.Sprint(err))
 }
-
-// Limiters are the names of all limiters.
-func Limiters() []string {
-	var names []string
-	for _, l := range diagnose.Limiters {
-		names = append(names, string(l))
-	}
-	return names
-}
-
-// ClientStatus is a client that the server knows.
-type ClientStatus struct {
-	Key       string // pin, or the name in its certificate; "*" is any whose name has none of its own
-	Name      string // for people, "" if it has none
-	Rights    string // such as "backup=wo", "" if it has none
-	Revoked   bool
-	Transfers int // that run
-}
-
-// Clients returns who is admitted or revoked, by authorized_clients and by the options, in this order. An error tells of lines that could not
-// be read; the others are returned.
-func (s *Server) Clients() ([]ClientStatus, error) {
-	known, err := s.store.Clients()
-	r := s.rules.Load()
-	var all []ClientStatus
-	add := func(id identity.Principal, name string, grants identity.Grants, revoked bool) {
-		rule := r.clients[id]
-		if rule != nil {
-			name = cmp.Or(rule.Name, name)
-			grants = grants.Merge(rule.Rights)
-		}
-		c := ClientStatus{Key: string(id), Name: wire.Printable(name), Revoked: revoked}
-		if !revoked {
-			c.Rights = grants.String()
-		}
-		all = append(all, c)
-	}
-	listed := make(map[identity.Principal]bool)
-	for _, c := range known {
-		listed[c.ID] = true
-		add(c.ID, c.Comment, c.Grants, c.Revoked)
-	}
-	for _, id := range slices.Sorted(maps.Keys(r.clients)) {
-		if !listed[id] {
-			listed[id] = true
-			add(id, "", nil, false)
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(s.busy)) { // of those that have no name in the rules
-		if c := r.client(id); c != nil && !listed[id] {
-			add(id, "", c.Rights, false)
-		}
-	}
-	running := make(map[string]int)
-	for _, x := range s.sessions {
-		if x.book != nil {
-			running[x.book.fixed.Client]++
-		}
-	}
-	for i := range all {
-		all[i].Transfers = running[all[i].Key]
-	}
-	return all, err
-}
-
-// Revoke takes all rights from a client for good, and ends its sessions. key is its pin, or the name in its certificate.
-func (s *Server) Revoke(key string) error {
-	id, err := identity.ParsePrincipal(key)
-	if err != nil {
-		return session.Usage("", "%w", err)
-	}
-	if err := s.store.Revoke(id); err != nil {
-		return &session.Error{Kind: session.KindLocalDisk, Err: err}
-	}
-	s.log.Warn("client is revoked by the administrator", "client", id.Short())
-	s.review(false)
-	return nil
-}
-
-// Home is the folder of the server's key and lists.
-func (s *Server) Home() string { return s.store.Dir() }

@@ -7,12 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/fxfer/fxfer/internal/client"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
-	"github.com/stretchr/testify/require"
 )
 
 // A server shows a transfer while it runs, knows why it is slow from what the client tells, and remembers it.
@@ -29,7 +31,7 @@ func TestStatus(t *testing.T) {
 		if now := s.Status(); len(now.Transfers) == 1 && p.BytesDone > 1<<20 && p.BytesDone < p.Bytes {
 			running = now
 			if limit := now.Transfers[0].Now; limit != nil {
-				live[limit.Limiter] = limit.Hint()
+				live[limit.Limiter] = words.Hint(limit)
 			}
 		}
 	}}

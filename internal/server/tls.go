@@ -2,23 +2,33 @@ package server
 
 import (
 	"path/filepath"
-	"time"
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 )
 
-// TLS lets a server and clients know each other by certificates, beside those that know each other by keys. It names files, PEM, which are read again
-// when they have changed.
+// TLS lets a server and its clients know each other by certificates. Clients with keys are served
+// as well. The fields name PEM files, which the server reads again after they changed.
 type TLS struct {
-	Cert string // of the certificate that clients get that ask for one, with those of intermediate CAs behind it; "" is none
-	Key  string // of its private key
+	// Cert is the certificate for clients that ask for one, followed by those of intermediate CAs.
+	// "" is none.
+	Cert string
+	// Key is the private key of Cert.
+	Key string
 
-	ClientCA  string // of the CAs that vouch for clients, or SystemCA; "" is none: clients are known by their keys
-	ClientCRL string // what these have revoked, for each CA that has signed a client's certificate, PEM or DER; "" is not asked
+	// ClientCA holds the CAs that vouch for clients, or is SystemCA. "" is none: clients are known
+	// by their keys only.
+	ClientCA string
+	// ClientCRL holds the revocation lists, in PEM or DER, one for each CA that signed a client's
+	// certificate. "" checks no revocation.
+	ClientCRL string
 }
 
-// files are those that are named.
+// errOnlyCRL rejects a revocation list without a CA.
+var errOnlyCRL = session.Usage("name a CA for clients, too",
+	"a revocation list needs the CA that signed it, and no CA for clients is named")
+
+// files returns the files that are named.
 func (t *TLS) files() (all []string) {
 	for _, name := range []string{t.Cert, t.Key, t.ClientCA, t.ClientCRL} {
 		if name != "" && name != session.SystemCA {
@@ -28,7 +38,7 @@ func (t *TLS) files() (all []string) {
 	return all
 }
 
-// folders are where the files are, and where they are if they are symlinks.
+// folders returns the folders of the files and, for symlinks, those of their targets.
 func (t *TLS) folders() (all []string) {
 	for _, name := range t.files() {
 		all = append(all, filepath.Dir(name))
@@ -39,13 +49,13 @@ func (t *TLS) folders() (all []string) {
 	return all
 }
 
-// Check reads the files and says what is wrong with them, and in which.
+// Check reads the files. It returns the first error and the file that it is about.
 func (t *TLS) Check() (file string, err error) {
 	if err := session.CheckKeyPair(t.Cert, t.Key); err != nil {
 		return t.Cert + t.Key, err
 	}
 	if t.ClientCRL != "" && t.ClientCA == "" {
-		return t.ClientCRL, session.Usage("name them", "revoked certificates are those of clients' CAs, and there are none")
+		return t.ClientCRL, errOnlyCRL
 	}
 	if t.Cert != "" {
 		if _, err := identity.OpenKeyPair(t.Cert, t.Key, nil); err != nil {
@@ -63,10 +73,4 @@ func (t *TLS) Check() (file string, err error) {
 		}
 	}
 	return "", nil
-}
-
-// endsSoon tells whether it is time to say that what is valid from one time until another ends: in its last 14 days, or in its last quarter if that is
-// shorter, as of certificates that are good for a day.
-func endsSoon(from, until, now time.Time) bool {
-	return !until.IsZero() && until.Sub(now) < min(14*24*time.Hour, until.Sub(from)/4)
 }

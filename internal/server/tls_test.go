@@ -372,7 +372,7 @@ func TestJoinByAnother(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, x := range s.sessions {
+		for _, x := range s.transfersLocked() {
 			hello = x.hello
 		}
 		return hello != nil

@@ -30,7 +30,7 @@ const quicSegment = 1410
 // rate needs at its RTT and loss. It takes an addition back that did not pay.
 type linkGrowth struct {
 	active  int
-	from    Observation // start of the present measurement
+	from    observation // start of the present measurement
 	peak    float64     // goodput, bytes/s
 	before  int         // active before the last change that is not judged yet, 0 if it is
 	last    float64     // goodput then
@@ -56,16 +56,16 @@ const settleFor = 2
 const enoughLost = 6
 
 // next returns the number of connections to use.
-func (g *linkGrowth) next(o Observation, limit int) int {
-	if o.Streams == 0 {
+func (g *linkGrowth) next(o observation, limit int) int {
+	if o.streams == 0 {
 		return g.active
 	}
 	if g.active == 0 {
-		g.active = min(max(InitialStreams, o.Streams), limit)
+		g.active = min(max(InitialStreams, o.streams), limit)
 		switch {
-		case o.MinRTT > 0 && o.MinRTT < NearRTT:
-			g.active = min(NearStreams, limit)
-		case o.MinRTT > 0 && o.MinRTT < midRTT:
+		case o.minRTT > 0 && o.minRTT < nearRTT:
+			g.active = min(nearStreams, limit)
+		case o.minRTT > 0 && o.minRTT < midRTT:
 			g.active = min(midLinks, limit)
 		}
 	}
@@ -74,13 +74,13 @@ func (g *linkGrowth) next(o Observation, limit int) int {
 		return g.active
 	}
 	period := o.at.Sub(g.from.at)
-	if period < max(500*time.Millisecond, 8*o.MinRTT) {
+	if period < max(500*time.Millisecond, 8*o.minRTT) {
 		return g.active
 	}
 	goodput := float64(o.written-g.from.written) / period.Seconds()
 	g.lost += float64(o.retrans - min(o.retrans, g.from.retrans))
 	g.sent += float64(o.sent - min(o.sent, g.from.sent))
-	if o.rtt > o.MinRTT*5/4 { // it may be the queue that drops
+	if o.rtt > o.minRTT*5/4 { // it may be the queue that drops
 		g.lost, g.sent = 0, 0
 	}
 	g.from = o
@@ -90,7 +90,7 @@ func (g *linkGrowth) next(o Observation, limit int) int {
 			return g.active
 		}
 		if goodput < g.last*pays {
-			g.active, g.stopped = max(g.before, linksFor(goodput, o.MinRTT)), true
+			g.active, g.stopped = max(g.before, linksFor(goodput, o.minRTT)), true
 		}
 		g.before = 0
 		return g.active
@@ -98,7 +98,7 @@ func (g *linkGrowth) next(o Observation, limit int) int {
 	if g.stopped {
 		return g.active
 	}
-	want := linksFor(g.peak, o.MinRTT)
+	want := linksFor(g.peak, o.minRTT)
 	expected := goodput
 	if g.lost >= enoughLost && g.sent > 0 {
 		one := newReno(g.lost/g.sent, o.rtt)

@@ -138,6 +138,9 @@ type Report struct {
 // Limit is something that held a transfer back, with the evidence.
 type Limit = diagnose.Verdict
 
+// Fact is one piece of evidence for a Limit.
+type Fact = diagnose.Fact
+
 // Remedy is something that can be done about a Limit.
 type Remedy = diagnose.Remedy
 

@@ -16,8 +16,8 @@ import (
 // StreamSet holds the data streams of one session on this host, paces them, and sums up what the
 // kernel reports of them. Its methods are safe for concurrent use.
 type StreamSet struct {
-	in  *pace.Flow // paces what streams read; nil is unlimited
-	out *pace.Flow // paces what streams write
+	in  *pace.Queue // paces what streams read; nil is unlimited
+	out *pace.Queue // paces what streams write
 
 	// Removed is called when a stream has been closed, with its age, or with an hour if it was
 	// retired. It is set before the first stream is added; nil is allowed.
@@ -56,9 +56,9 @@ func (p *PathStats) add(i *transport.Info) {
 	}
 }
 
-// NewStreamSet makes a set whose streams read and write at the pace of two flows. in may be nil, which
+// NewStreamSet makes a set whose streams read and write at the pace of two queues. in may be nil, which
 // is unlimited.
-func NewStreamSet(in, out *pace.Flow) *StreamSet {
+func NewStreamSet(in, out *pace.Queue) *StreamSet {
 	return &StreamSet{in: in, out: out, conns: make(map[uint64]*DataStream)}
 }
 
@@ -271,12 +271,12 @@ func (d *DataStream) Read(p []byte) (int, error) {
 }
 
 // wait waits until the rate limit lets n bytes pass.
-func (d *DataStream) wait(flow *pace.Flow, n int) error {
+func (d *DataStream) wait(queue *pace.Queue, n int) error {
 	began := time.Now()
 	d.gauge.Lock()
 	d.waits = began
 	d.gauge.Unlock()
-	err := flow.Wait(d.Context, n)
+	err := queue.Wait(d.Context, n)
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
 	d.waits = time.Time{}

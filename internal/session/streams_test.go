@@ -46,7 +46,7 @@ func TestOneWrite(t *testing.T) {
 		var pacer pace.Pacer
 		var limit pace.Bucket
 		conn := &recorder{}
-		d := NewStreamSet(nil, pacer.Flow(&limit)).Add(1, conn, 1)
+		d := NewStreamSet(nil, pacer.NewQueue(&limit)).Add(1, conn, 1)
 		write := func(size int) []int {
 			conn.writes = nil
 			n, err := d.WriteBuffers(make([]byte, 64), make([]byte, size))

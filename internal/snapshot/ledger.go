@@ -196,7 +196,7 @@ func (l *Ledger) finishLocked(previous string, digest func(string) ([32]byte, er
 		}
 		return lists.add(group, session, known)
 	})
-	if err = errors.Join(err, old.err()); err != nil {
+	if err := errors.Join(err, old.err()); err != nil {
 		return err
 	}
 	return errors.Join(lists.keep(), l.root.Remove(l.name+logSuffix))

@@ -16,7 +16,7 @@ func FuzzRecord(f *testing.F) {
 		f.Add(r.encode(), false)
 	}
 	f.Fuzz(func(t *testing.T, b []byte, sum bool) {
-		if n := len(b) - 8; sum && n > 0 { // or hardly any would pass
+		if n := len(b) - 8; sum && n > 0 { // otherwise hardly any input would pass
 			binary.BigEndian.PutUint32(b, uint32(n))
 			binary.BigEndian.PutUint32(b[4:], crc32.ChecksumIEEE(b[8:]))
 		}

@@ -35,7 +35,8 @@ func digests(t *testing.T, root *os.Root, name string) map[string][32]byte {
 	return all
 }
 
-// TestNights fills snapshot after snapshot, in sessions that are cut off, and compares the lists with what the files were.
+// TestNights fills one snapshot after the other, in sessions that are interrupted, and compares the
+// lists with the files.
 func TestNights(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -44,7 +45,7 @@ func TestNights(t *testing.T) {
 	content := map[string]byte{} // of the previous snapshot
 	previous := ""
 	all := map[string]map[string][32]byte{} // by snapshot
-	told := 0                               // lists of what differs
+	diffs := 0                              // lists of differences
 	for night := range 20 {
 		name := fmt.Sprintf("n%d", night)
 		now := map[string]byte{}
@@ -54,9 +55,9 @@ func TestNights(t *testing.T) {
 		}
 		for range []int{300, 3, 3, 0, 9}[night%5] {
 			path := fmt.Sprintf("d%d/%s", r.IntN(9), []string{"a", "b\nc", `d\e`, "f  g", "\xff\xfe", "h\r"}[r.IntN(6)]+fmt.Sprint(r.IntN(60)))
-			now[path] = byte(r.IntN(3)) // may be as before
+			now[path] = byte(r.IntN(3)) // may be unchanged
 		}
-		held := map[string]byte{} // by the unfinished snapshot
+		held := map[string]byte{} // in the unfinished snapshot
 		links := map[string]string{}
 		failed := map[string]string{}
 		for session, last := 0, r.IntN(3); session <= last; session++ {
@@ -81,7 +82,7 @@ func TestNights(t *testing.T) {
 					continue
 				}
 				if session < last && r.IntN(10) == 0 {
-					value = 77 // is another one later
+					value = 77 // changes later
 				}
 				had, there := held[path]
 				before, known := content[path]
@@ -102,7 +103,7 @@ func TestNights(t *testing.T) {
 			if session < last {
 				l.Committed("gone meanwhile", [32]byte{5})
 				require.NoError(t, l.Close())
-				if r.IntN(2) == 0 { // killed while it wrote
+				if r.IntN(2) == 0 { // killed during a write
 					log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_WRONLY|os.O_APPEND, 0)
 					require.NoError(t, err)
 					_, err = log.Write([]byte{0, 0, 0, 9, 1, 2})
@@ -123,11 +124,11 @@ func TestNights(t *testing.T) {
 		}
 		all[name] = want
 		if _, err := root.Lstat(name + diffSuffix); err == nil {
-			told++
+			diffs++
 			_, err := root.Lstat(name + listSuffix)
 			require.ErrorIs(t, err, fs.ErrNotExist)
 		}
-		for old, want := range all { // also when others have gone
+		for old, want := range all { // also after others were removed
 			require.Equal(t, want, digests(t, root, old), old)
 			if old != name && r.IntN(5) == 0 {
 				delete(all, old)
@@ -164,7 +165,7 @@ func TestNights(t *testing.T) {
 		require.True(t, unlisted == nil || slices.Equal(unlisted, []string{"one folder", "another folder"}), "%v", unlisted)
 		content, previous = now, name
 	}
-	require.Greater(t, told, 5)
+	require.Greater(t, diffs, 5)
 	left, err := filepath.Glob(filepath.Join(dir, "*"))
 	require.NoError(t, err)
 	require.False(t, slices.ContainsFunc(left, func(p string) bool {
@@ -181,7 +182,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// A list is whole now and then: often enough, and seldom enough, that all lists together take about the least room.
+// TestWantsWhole checks that whole lists are written just often enough for all lists together to
+// take little room.
 func TestWantsWhole(t *testing.T) {
 	const whole = 4_350_000
 	for perNight, most := range map[int64]int64{0: 200_000, 40_000: 700_000, 130_000: 1_200_000, 1_000_000: 3_500_000, 9_000_000: 4_350_000} {
@@ -198,7 +200,7 @@ func TestWantsWhole(t *testing.T) {
 	}
 }
 
-// What an interrupted session left of either way does not count.
+// TestLeftLists checks that lists of an interrupted session, of both kinds, have no effect.
 func TestLeftLists(t *testing.T) {
 	root, dir := openRoot(t)
 	finish := func(name, previous string, small int64, files ...string) {

@@ -31,7 +31,7 @@ func TestDecide(t *testing.T) {
 	require.Equal(t, []string{"2026-12-31"}, kept(Keep{Yearly: 10}, all))
 	require.Len(t, kept(Keep{}, all), 365)
 
-	// Periods without a snapshot don't count.
+	// Periods without a snapshot do not count.
 	sparse := []string{"2026-01-05T020000Z", "2026-03-05T020000Z", "2026-07-05T020000Z"}
 	require.Equal(t, []string{"2026-07-05", "2026-03-05"}, kept(Keep{Monthly: 2}, sparse))
 
@@ -44,7 +44,7 @@ func TestDecide(t *testing.T) {
 	evening := []string{"2026-06-01T213000Z", "2026-06-01T223000Z"}
 	require.Len(t, kept(Keep{Daily: 5}, evening), 2)
 
-	// Whatever is no snapshot is left alone.
+	// Names that are not snapshots are ignored.
 	keep, remove := Keep{Last: 1}.Decide([]string{"latest", "2026-06-01T213000Z", "2026-13-01T213000Z", ".partial"}, time.UTC)
 	require.Equal(t, []Kept{{"2026-06-01T213000Z", []string{"last"}}}, keep)
 	require.Empty(t, remove)
@@ -52,7 +52,8 @@ func TestDecide(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// naive finds what stays by asking of each snapshot: is it the newest of its period, and how many later periods have one?
+// naive decides for each snapshot on its own: is it the newest of its period, and how many later
+// periods have a snapshot?
 func naive(k Keep, names []string, loc *time.Location) map[string]bool {
 	times := map[string]time.Time{}
 	for _, n := range names {
@@ -127,7 +128,7 @@ func TestDecideLikeNaive(t *testing.T) {
 		}
 		require.True(t, slices.IsSorted(remove))
 		require.True(t, slices.IsSortedFunc(keep, func(a, b Kept) int { return strings.Compare(b.Name, a.Name) }))
-		// What is decided stays decided.
+		// A second decision removes nothing more.
 		var left []string
 		for _, s := range keep {
 			left = append(left, s.Name)

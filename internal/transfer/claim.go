@@ -31,7 +31,7 @@ type claims struct {
 	planned   int  // streams that will come at once, 0 if unknown
 	speculate bool // send first blocks before the receiver's answer
 
-	mu         sync.Mutex // guards the following and what sending and sendStream name; held before deltaSend.mu
+	mu         sync.Mutex // guards the following, and what names it; held before deltaSend.mu
 	cond       *sync.Cond // streams wait here for blocks, feeds for room
 	parked     *sync.Cond // streams that are not used wait here
 	streams    sendStreams
@@ -189,7 +189,8 @@ func (c *claims) claim(st *sendStream, batch []*sending, lap *lap) (task, bool) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		if c.over || st.dead || st.ended && len(c.large)+len(c.small) > 0 || st.retired && st.flying == 0 {
+		left := len(c.large) + len(c.small)
+		if c.over || st.dead || st.ended && left > 0 || st.retired && st.flying == 0 {
 			return task{}, false
 		}
 		parked := c.streams.isParked(st)
@@ -285,7 +286,8 @@ func (c *claims) takeLocked(e *sending, block int64, st *sendStream) {
 // longer than blocks did. Its stream may be held up by losses, and at the end of a transfer
 // everything waits for it. It is sent twice, and written once.
 func (c *claims) claimOverdueLocked(st *sendStream, batch []*sending) (task, bool) {
-	if !c.walked || st.retired || c.counts.written.Load() < slowStart || len(c.large) > 0 || len(c.small) > 0 {
+	busy := len(c.large) > 0 || len(c.small) > 0
+	if !c.walked || busy || st.retired || c.counts.written.Load() < slowStart {
 		return task{}, false
 	}
 	if wait := overdueAfter/4 - time.Since(c.scanned); wait > 0 {

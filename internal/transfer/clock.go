@@ -6,31 +6,31 @@ import (
 	"time"
 )
 
-// Stage is what a goroutine of a session does at a moment.
+// Stage is what a goroutine of a session does at one time.
 type Stage uint8
 
-// The stages, of both sides. A Clock sums up those of all goroutines, so that a second may hold
-// many seconds of a stage.
+// The stages of both sides. A Clock sums up those of all goroutines, so one second may hold many
+// seconds of a stage.
 const (
 	Parked  Stage = iota // a stream that is not used
 	Idle                 // a stream without a block to send
-	Read                 // from the source
-	Digest               // of either side
+	Read                 // reading the source
+	Digest               // computing digests
 	Code                 // compressing, decompressing
 	Send                 // in a data stream's Write
 	Receive              // in a data stream's Read
-	Write                // to the target
-	Full                 // a stream that waits since too many files have no name yet
+	Write                // writing to the target
+	Full                 // a stream waits, since too many files have no name yet
 	Walk                 // listing the source
 	Room                 // the walk waits: too much is announced and not resolved
 	Feed                 // waiting for a source that is a stream, such as standard input
 	Compare              // looking at what the target has
-	Name                 // giving files their names, Sync included
+	Name                 // giving files their names, including Sync
 	Sync                 // making the target durable while something waits for that
 	stages
 )
 
-// Stages are all stages.
+// Stages is the number of stages.
 const Stages = int(stages)
 
 // Times is how long the goroutines of one side were in each stage.
@@ -38,30 +38,35 @@ type Times [Stages]time.Duration
 
 // Clock takes the times of one side. A nil Clock takes none.
 type Clock struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the following; held before lap.mu
 	laps  map[*lap]struct{}
 	ended Times
 	syncs int // syncs under way
 	since time.Time
 
 	blocks [len(BlockBounds) + 1]atomic.Int64
-	spent  atomic.Int64 // ns, by all blocks
+	spent  atomic.Int64 // ns, all blocks together
 }
 
-// BlockBounds are the upper bounds by which a Clock sorts blocks, after how long each took.
+// BlockBounds are the upper bounds of the classes into which a Clock sorts blocks, by how long each
+// took.
 var BlockBounds = [...]time.Duration{
-	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
 }
 
-// Blocks says how long blocks took: at the sender from the claim to the acknowledgement, at the
+// Blocks counts blocks by how long they took: at the sender from the claim to the acknowledgement, at the
 // receiver from the header to the written data.
 type Blocks struct {
-	Counts [len(BlockBounds) + 1]int64 // of those up to each of BlockBounds and not the one before; the last are longer
-	Spent  time.Duration               // by all
+	// Counts has the blocks that took at most BlockBounds[i] and more than the bound before. The last
+	// ones took longer than all bounds.
+	Counts [len(BlockBounds) + 1]int64
+	Spent  time.Duration // by all blocks together
 }
 
-// Blocks returns how long the blocks took that are done.
+// Blocks returns the counts so far.
 func (c *Clock) Blocks() (b Blocks) {
 	if c == nil {
 		return b
@@ -89,7 +94,7 @@ func (c *Clock) block(took time.Duration) {
 // NewClock starts a Clock.
 func NewClock() *Clock { return &Clock{laps: make(map[*lap]struct{})} }
 
-// Times returns the times until now, those of stages under way included.
+// Times returns the times until now, including those of stages under way.
 func (c *Clock) Times() Times {
 	if c == nil {
 		return Times{}
@@ -111,7 +116,7 @@ func (c *Clock) Times() Times {
 type lap struct {
 	clock *Clock
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the following; a leaf
 	spent Times
 	stage Stage
 	since time.Time
@@ -129,7 +134,7 @@ func (c *Clock) start(s Stage) *lap {
 	return l
 }
 
-// enter says what follows.
+// enter begins the next stage.
 func (l *lap) enter(s Stage) {
 	if l == nil {
 		return
@@ -162,8 +167,7 @@ func (l *lap) addTo(t *Times, now time.Time) {
 	t[l.stage] += max(0, now.Sub(l.since))
 }
 
-// syncing counts a sync under way, until the func it returns is called. Syncs at the same time
-// count once.
+// syncing counts a sync until done is called. Syncs at the same time count once.
 func (c *Clock) syncing() (done func()) {
 	if c == nil {
 		return func() {}

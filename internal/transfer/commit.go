@@ -54,7 +54,9 @@ type committer struct {
 	over   bool
 }
 
-func newCommitter(s *side, t *target, readback bool, underWay func() int, events commitEvents) *committer {
+func newCommitter(
+	s *side, t *target, readback bool, underWay func() int, events commitEvents,
+) *committer {
 	c := &committer{side: s, target: t, readback: readback, underWay: underWay, events: events}
 	c.most = disk.NewBatch(t.tree, t.meta).Most()
 	c.cond = sync.NewCond(&c.mu)
@@ -74,7 +76,9 @@ func (c *committer) end() {
 
 // stageWhole writes a file of one block at most, and leaves its name for later. ranges are those of
 // data that hold data, nil for all. It returns nil if the file failed, or is resolved.
-func (c *committer) stageWhole(lap *lap, e *receiving, digest [32]byte, data []byte, ranges []disk.Range) *disk.Staged {
+func (c *committer) stageWhole(
+	lap *lap, e *receiving, digest [32]byte, data []byte, ranges []disk.Range,
+) *disk.Staged {
 	if !e.resolveWhole(digest) {
 		return nil
 	}
@@ -123,7 +127,7 @@ func (c *committer) check(e *receiving) (*disk.Staged, error) {
 	part := e.partial()
 	if !e.matches() {
 		_ = part.Abort()
-		return nil, wire.Errorf(wire.CodeIntegrity, "the file's digest is not the sender's")
+		return nil, wire.Errorf(wire.CodeIntegrity, "the file's digest differs from the sender's")
 	}
 	if d := e.oldVersion(); d != nil {
 		err := d.old.Unchanged()
@@ -150,7 +154,8 @@ func (c *committer) check(e *receiving) (*disk.Staged, error) {
 	return part.Stage(meta)
 }
 
-var errReadback = wire.Errorf(wire.CodeIntegrity, "read back from the disk, the file's digest is not the sender's")
+var errReadback = wire.Errorf(wire.CodeIntegrity,
+	"read back from the disk, the file's digest differs from the sender's")
 
 // readAgain reads a complete file from the disk once more and compares the digest.
 func (c *committer) readAgain(f io.ReaderAt, e *receiving) error {
@@ -193,8 +198,8 @@ func (c *committer) flushIdleLocked() {
 	if n == 0 || c.flush {
 		return
 	}
-	if n >= min(stagedFiles, c.most/2) || c.bytes >= stagedBytes || c.target.meta.Sync != disk.SyncBatch ||
-		c.naming == 0 && c.underWay() <= n {
+	enough := n >= min(stagedFiles, c.most/2) || c.bytes >= stagedBytes
+	if enough || c.target.meta.Sync != disk.SyncBatch || c.naming == 0 && c.underWay() <= n {
 		c.flush = true
 		c.cond.Broadcast()
 	}

@@ -16,11 +16,11 @@ const (
 	Done                           // the folder, symlink or hard link is in place
 	Failed                         // Err says why
 	Listed                         // the manifest is complete; there is no entry
-	Again                          // it changed while it was sent; it comes again under another Index
+	Again                          // it changed meanwhile; it comes again under another Index
 	Skipped                        // Target.Compare leaves it out
-	WouldSend                      // in a dry run; New reports that the target has nothing of that name
+	WouldSend                      // in a dry run; New: the target has nothing of that name
 	WouldSet                       // in a dry run: only metadata differs
-	Removed                        // the target had it and the source does not; Entry has only Kind and Path
+	Removed                        // the source does not have it; Entry has only Kind and Path
 	Warned                         // Warning says what the target cannot store
 )
 
@@ -29,9 +29,9 @@ type Event struct {
 	Kind   EventKind
 	Index  uint64
 	Entry  *wire.Entry // must not be changed; nil for Listed
-	At     string      // at the receiver, with the last event of an entry: its path in the target's tree
+	At     string      // with the last event at the receiver: the path in the target's tree
 	Bytes  int64
-	Copied int64    // with Written: how many of Bytes came from an old version and not over the network
+	Copied int64    // with Written: how many of Bytes came from an old version
 	Digest [32]byte // zero for a file with holes, since holes are not digested
 	Err    error
 	New    bool

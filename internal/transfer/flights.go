@@ -76,8 +76,8 @@ func (t *traffic) drop(e *sending, block int64) {
 func (t *traffic) oldest(st *sendStream) (oldest *sending, block int64, since time.Time) {
 	since = time.Now()
 	for e := range t.entries {
-		if e.closed.Load() || e.delta != nil && !e.delta.isCompared() { // streams are idle during the comparison
-			continue
+		if e.closed.Load() || e.delta != nil && !e.delta.isCompared() {
+			continue // streams are idle during the comparison
 		}
 		for b, f := range e.flying.all() {
 			if f.owners[1] == nil && f.owners[0] != st && f.since.Before(since) {

@@ -24,7 +24,7 @@ type linker struct {
 func (l *linker) link(e *receiving, have *disk.Meta, missing bool, a *wire.Answer) error {
 	x, opt := &e.entry, &l.target.opt
 	if l.target.rename {
-		return protocolError("a hard link alone")
+		return protocolError("the only entry is a hard link")
 	}
 	if err := disk.CheckPath(x.Link); err != nil {
 		return err
@@ -40,7 +40,8 @@ func (l *linker) link(e *receiving, have *disk.Meta, missing bool, a *wire.Answe
 		return nil
 	}
 	a.Verdict = wire.Done
-	if c := opt.Compare; c.Update || c.Existing || c.IgnoreExisting { // the file may have been left as it was
+	// The file may have been left as it was.
+	if c := opt.Compare; c.Update || c.Existing || c.IgnoreExisting {
 		file, err := l.target.tree.Stat(path.Join(l.target.base, x.Link))
 		if err != nil || !file.ModTime.Equal(x.Time()) {
 			a.Verdict = wire.Skip
@@ -69,7 +70,7 @@ func (l *linker) linkNow(e *receiving) error {
 	}
 	have, err := t.tree.Stat(from)
 	if err != nil || have.Kind != disk.File || !have.ModTime.Equal(e.entry.Time()) {
-		return wire.Errorf(wire.CodeChanged, "%q, of which it is another name, is not there", e.entry.Link)
+		return wire.Errorf(wire.CodeChanged, "its file %q is missing", e.entry.Link)
 	}
 	if err := t.usage.take(e, 0, 1); err != nil {
 		return err
@@ -85,8 +86,8 @@ func (l *linker) linkNow(e *receiving) error {
 
 // cannotLink reports whether an error says that the file system has no such link.
 func cannotLink(err error) bool {
-	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EMLINK) || errors.Is(err, syscall.EXDEV) ||
-		errors.Is(err, errors.ErrUnsupported)
+	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EMLINK) ||
+		errors.Is(err, syscall.EXDEV) || errors.Is(err, errors.ErrUnsupported)
 }
 
 // copy makes a hard link's file anew where it cannot be linked.
@@ -104,7 +105,7 @@ func (l *linker) answer(e *receiving, became *Event) (a wire.Answer, err error) 
 	a = wire.Answer{Index: e.index, Verdict: wire.Done}
 	switch {
 	case became.Err != nil:
-		return a, wire.Errorf(codeOf(became.Err), "another name of %q, which failed", e.entry.Link)
+		return a, wire.Errorf(codeOf(became.Err), "its file %q failed", e.entry.Link)
 	case !l.target.opt.DryRun:
 		return a, l.linkNow(e)
 	}

@@ -38,7 +38,8 @@ type first struct {
 }
 
 func newManifest(counts *counters, prune bool) *manifest {
-	m := &manifest{counts: counts, prune: prune, entries: make(map[uint64]*sending), firsts: make(map[fileID]first)}
+	m := &manifest{counts: counts, prune: prune}
+	m.entries, m.firsts = make(map[uint64]*sending), make(map[fileID]first)
 	m.room = sync.NewCond(&m.mu)
 	return m
 }
@@ -87,7 +88,10 @@ func (m *manifest) linkLocked(e *sending) {
 	} else {
 		m.firsts[id] = f
 	}
-	*x = wire.Entry{Kind: wire.Hardlink, Path: x.Path, Link: f.path, First: f.index, ModTime: x.ModTime, Mode: x.Mode}
+	*x = wire.Entry{
+		Kind: wire.Hardlink, Path: x.Path, Link: f.path, First: f.index,
+		ModTime: x.ModTime, Mode: x.Mode,
+	}
 	e.item.Open, e.item.Refresh, e.size = nil, nil, 0
 }
 

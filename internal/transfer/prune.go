@@ -40,7 +40,7 @@ func (r *remover) makeWay(p string) error {
 		return err
 	}
 	if removed := r.removed.Add(n); opt.MaxDelete > 0 && removed > opt.MaxDelete {
-		return wire.Errorf(wire.CodePath, "to make way for it, more than %d entries would have to be removed", opt.MaxDelete)
+		return wire.Errorf(wire.CodePath, "more than %d entries would have to make way for it", opt.MaxDelete)
 	}
 	if err := r.report(p, have.Kind); err != nil || opt.DryRun {
 		return err
@@ -118,7 +118,7 @@ type pruner struct {
 	mu      sync.Mutex // guards the following; a leaf, but for asking before it
 	cond    *sync.Cond
 	asked   []chan *wire.Extra // questions without answer, oldest first
-	folders []string           // to prune, paths in the manifest; the last comes first, so there are few
+	folders []string           // to prune, paths in the manifest; the last is next, so there are few
 	busy    int                // how many are being pruned
 	extra   []extraName        // to be removed, if there is a bound for that
 	count   int64              // entries to be removed, or removed
@@ -162,7 +162,8 @@ func (p *pruner) run(folders []string) {
 	}
 	if p.over {
 		most := p.target.opt.MaxDelete
-		p.remover.failed("", wire.Errorf(wire.CodeOther, "nothing is removed: it would be more than %d entries", most))
+		err := wire.Errorf(wire.CodeOther, "nothing is removed: it would be more than %d entries", most)
+		p.remover.failed("", err)
 		return
 	}
 	for _, x := range p.extra {

@@ -51,8 +51,9 @@ func (p *pruneAnswers) run() error {
 // missing returns the positions of the names that the source does not have.
 func (p *pruneAnswers) missing(m *wire.Folder) (positions []uint64, err error) {
 	for i, name := range m.Names {
-		if strings.Contains(name, "/") || name == "." || name == ".." || disk.CheckPath(m.Path) != nil {
-			return nil, protocolError("a question about %q in %q", name, m.Path)
+		bad := strings.Contains(name, "/") || name == "." || name == ".."
+		if bad || disk.CheckPath(m.Path) != nil {
+			return nil, protocolError("invalid question about %q in %q", name, m.Path)
 		}
 		has, err := p.source.Has(path.Join(m.Path, name))
 		if err != nil { // it may be there

@@ -50,7 +50,10 @@ func newPump(stream io.ReadWriteCloser, r *wire.Reader) *pump {
 // start runs the pump: handle gets each message that is not the pump's own, until it returns false
 // or an error. Goroutines in tasks write, read and ping until done is closed. end hears how reading
 // or writing ended, nil where handle returned false.
-func (p *pump) start(tasks *sync.WaitGroup, done <-chan struct{}, handle func(wire.Message) (bool, error), end func(error)) {
+func (p *pump) start(
+	tasks *sync.WaitGroup, done <-chan struct{},
+	handle func(wire.Message) (bool, error), end func(error),
+) {
 	tasks.Go(func() {
 		if err := p.write(); err != nil {
 			end(fmt.Errorf("control stream: %w", err))
@@ -204,7 +207,7 @@ func refusal(cause error) *wire.Refuse {
 	case errors.Is(cause, wire.ErrMalformed): // on a data stream
 		return &wire.Refuse{Code: wire.CodeProtocol, Text: cause.Error()}
 	case errors.Is(cause, os.ErrDeadlineExceeded):
-		return &wire.Refuse{Code: wire.CodeSilent, Text: "nothing was heard of this host for too long"}
+		return &wire.Refuse{Code: wire.CodeSilent, Text: "this host was silent for too long"}
 	case errors.Is(cause, context.Canceled):
 		return &wire.Refuse{Code: wire.CodeCancelled, Text: "stopped by the user"}
 	}

@@ -84,7 +84,9 @@ func (f *sourceFile) unchanged() error {
 
 // read fills payload from offset off on and digests it meanwhile. It returns the ranges that hold
 // data, in offsets of the file, nil if all does.
-func (f *sourceFile) read(lap *lap, off int64, payload []byte, hash *digest.Hasher) ([]disk.Range, error) {
+func (f *sourceFile) read(
+	lap *lap, off int64, payload []byte, hash *digest.Hasher,
+) ([]disk.Range, error) {
 	handle, err := f.acquire()
 	if err != nil {
 		return nil, err
@@ -117,7 +119,9 @@ func (f *sourceFile) read(lap *lap, off int64, payload []byte, hash *digest.Hash
 
 // readRanges fills payload, which begins at off, with the ranges of data and with zeros between
 // them.
-func readRanges(f io.ReaderAt, off int64, data []disk.Range, payload []byte, hash *digest.Hasher) error {
+func readRanges(
+	f io.ReaderAt, off int64, data []disk.Range, payload []byte, hash *digest.Hasher,
+) error {
 	clear(payload)
 	for _, r := range data {
 		if err := readFull(f, payload[r.Off-off:][:r.Len], r.Off); err != nil {

@@ -21,7 +21,7 @@ type ReceiverOptions struct {
 	// several entries make a new folder of it.
 	Path    string
 	Target  wire.Target
-	Names   []string           // what was asked for: first elements of the entries' paths; nil for any
+	Names   []string           // the first elements of paths that were asked for; nil for any
 	Leave   bool               // return without waiting for the sender to see that all is done
 	Event   func(Event)        // takes progress; nil for none
 	Message func(wire.Message) // takes messages that are not the engine's
@@ -57,12 +57,15 @@ type Receiver struct {
 
 // NewReceiver prepares a session on a control stream after its opening messages. r is the Reader of
 // that stream.
-func NewReceiver(stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt ReceiverOptions) *Receiver {
+func NewReceiver(
+	stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt ReceiverOptions,
+) *Receiver {
 	v := &Receiver{opt: opt, table: newTable()}
 	v.side = newSide(stream, r, opt.Clock, v.count, opt.Message)
 	v.target = &target{
-		ctx: v.side.ctx, tree: tree, opt: opt.Target, path: opt.Path, names: opt.Names, snapshot: opt.Snapshot,
-		usage: &usage{ctx: v.side.ctx, quota: opt.Quota}, busyUntil: time.Now().Add(busyFor),
+		ctx: v.side.ctx, tree: tree, opt: opt.Target, path: opt.Path, names: opt.Names,
+		snapshot: opt.Snapshot,
+		usage:    &usage{ctx: v.side.ctx, quota: opt.Quota}, busyUntil: time.Now().Add(busyFor),
 	}
 	v.target.meta = disk.TargetOptions{
 		Sync: disk.Sync(opt.Target.Sync), Owner: true, Xattrs: true,
@@ -75,8 +78,8 @@ func NewReceiver(stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt
 	v.links = &linker{target: v.target, table: v.table}
 	v.offers = newOffers(v.side, v.target)
 	v.comparer = &comparer{
-		side: v.side, target: v.target, table: v.table, links: v.links, offers: &v.offers, events: v,
-		slots: make(chan struct{}, comparesAtOnce),
+		side: v.side, target: v.target, table: v.table, links: v.links, offers: &v.offers,
+		events: v, slots: make(chan struct{}, comparesAtOnce),
 	}
 	return v
 }
@@ -181,7 +184,9 @@ func (v *Receiver) count(ev Event) {
 // AddStream reads blocks from a data stream until it ends, fails, or the session is over. The
 // receiver closes it.
 func (v *Receiver) AddStream(stream Stream) {
-	in := inbox{side: v.side, table: v.table, target: v.target, committer: v.committer, fail: v.fail}
+	in := inbox{
+		side: v.side, table: v.table, target: v.target, committer: v.committer, fail: v.fail,
+	}
 	in.from.stream = stream
 	ok := v.streams.add(stream, func() {
 		v.side.running.Go(func() {
@@ -190,7 +195,7 @@ func (v *Receiver) AddStream(stream Stream) {
 			v.streams.remove(stream)
 			var known *wire.Error
 			if errors.As(err, &known) || errors.Is(err, wire.ErrMalformed) {
-				v.end(err) // the peer breaks the protocol; a broken connection only costs the stream
+				v.end(err) // it breaks the protocol; a broken connection costs only the stream
 			}
 		})
 	})

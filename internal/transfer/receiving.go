@@ -28,7 +28,7 @@ type receiving struct {
 
 	claimed claimed // of the quota; guarded by usage.mu
 
-	mu       sync.Mutex // guards the following; held before deltaReceive.mu and pump.mu where both are
+	mu       sync.Mutex // guards the following; held before deltaReceive.mu and pump.mu
 	resolved bool       // somebody has taken it upon them to end the entry
 	hashing  bool       // the target's content is being compared or copied, so no data may come yet
 	hashed   bool       // the target's digest was sent, and the sender compares
@@ -131,7 +131,9 @@ func (e *receiving) expectWhole() {
 
 // expectBlocks readies a file of several blocks for its data. It returns the blocks that are there
 // from an earlier run, and false if the entry is resolved meanwhile.
-func (e *receiving) expectBlocks(part *disk.Partial, old *deltaReceive) (have []wire.Extent, ok bool) {
+func (e *receiving) expectBlocks(
+	part *disk.Partial, old *deltaReceive,
+) (have []wire.Extent, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.resolved {
@@ -193,7 +195,7 @@ func (e *receiving) checkLocked(h *wire.BlockHeader) error {
 	}
 	switch {
 	case e.entry.Kind != wire.File || e.hashing || h.Whole != e.smallLocked():
-		return protocolError("block of entry %d, which takes none such", h.Index)
+		return protocolError("entry %d takes no such block", h.Index)
 	case e.blocks >= 0 && h.Block >= e.blocks:
 		return protocolError("block %d beyond the end of entry %d", h.Block, h.Index)
 	case h.Patch:
@@ -298,6 +300,7 @@ func (e *receiving) finish(m *wire.EndEntry) (partErr, err error) {
 // checkEndLocked compares the end of an entry with what is known of it.
 func (e *receiving) checkEndLocked(m *wire.EndEntry, blocks int64) error {
 	known := e.entry.Size >= 0
+	log := e.entry.BlockLog
 	switch {
 	case e.entry.Kind != wire.File || e.smallLocked() || e.hashing:
 		return protocolError("entry %d has no end", m.Index)
@@ -305,7 +308,7 @@ func (e *receiving) checkEndLocked(m *wire.EndEntry, blocks int64) error {
 		return protocolError("entry %d ends twice", m.Index)
 	case known && m.Size != e.entry.Size:
 		return protocolError("entry %d ends with another size", m.Index)
-	case !known && e.short >= 0 && (e.short != blocks-1 || e.shortLen != lengthOf(m.Size, e.entry.BlockLog, e.short)):
+	case !known && e.short >= 0 && (e.short != blocks-1 || e.shortLen != lengthOf(m.Size, log, e.short)):
 		return protocolError("entry %d ends with another size", m.Index)
 	case e.done.End() > blocks:
 		return protocolError("entry %d ends before its last block", m.Index)
@@ -337,7 +340,8 @@ func (e *receiving) matches() bool {
 	root, whole := e.tree.Root(e.blocks)
 	if e.entry.Size < 0 { // the last block of a stream must be as long as the size says
 		last := int(e.size & (1<<e.entry.BlockLog - 1))
-		whole = whole && (last == 0) == (e.short < 0) && (last == 0 || e.short == e.blocks-1 && e.shortLen == last)
+		full := last == 0 && e.short < 0
+		whole = whole && (full || last > 0 && e.short == e.blocks-1 && e.shortLen == last)
 	}
 	return whole && root == *e.digest
 }

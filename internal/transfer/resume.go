@@ -36,7 +36,9 @@ func (v *Receiver) recheck(e *receiving, have blockset.Set) {
 
 // readAgain reads the blocks in have, and adds the nodes of those that are as recorded. It returns
 // the others.
-func readAgain(ctx context.Context, e *receiving, part *disk.Partial, have blockset.Set) (bad blockset.Set, err error) {
+func readAgain(
+	ctx context.Context, e *receiving, part *disk.Partial, have blockset.Set,
+) (bad blockset.Set, err error) {
 	buf := make([]byte, 1<<e.entry.BlockLog)
 	var hash digest.Hasher
 	err = part.Recorded(func(block int64, cv [32]byte) error {

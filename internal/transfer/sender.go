@@ -22,7 +22,7 @@ type SenderOptions struct {
 	Streams    int                // how many data streams will come at once; 0 if unknown
 	Message    func(wire.Message) // takes messages that are not the engine's
 	WalkFailed func(path string, err error)
-	Prune      bool            // have the receiver remove what the source does not have, if nothing failed
+	Prune      bool            // the receiver removes what the source does not have, if nothing failed
 	Coder      *compress.Meter // decides on compression; nil for none
 	Clock      *Clock          // takes the times of the stages; nil for none
 }
@@ -44,8 +44,11 @@ type Sender struct {
 
 // NewSender prepares a session on a control stream after its opening messages. r is the Reader of
 // that stream.
-func NewSender(stream io.ReadWriteCloser, r *wire.Reader, source Source, opt SenderOptions) *Sender {
-	s := &Sender{opt: opt, source: source, side: newSide(stream, r, opt.Clock, opt.Event, opt.Message)}
+func NewSender(
+	stream io.ReadWriteCloser, r *wire.Reader, source Source, opt SenderOptions,
+) *Sender {
+	s := &Sender{opt: opt, source: source}
+	s.side = newSide(stream, r, opt.Clock, opt.Event, opt.Message)
 	s.manifest = newManifest(&s.side.counts, opt.Prune)
 	s.claims = newClaims(&s.side.counts, opt.Clock, opt.Streams, opt.Speculate)
 	s.deltas.side, s.deltas.claims = s.side, s.claims
@@ -90,7 +93,7 @@ func (s *Sender) end(cause error) {
 		s.side.stop(cause)
 		s.manifest.end()
 		for _, st := range s.claims.end() {
-			s.side.running.Go(func() { _ = st.stream.Close() }) // it may wait for a write that is under way
+			s.side.running.Go(func() { _ = st.stream.Close() }) // it may wait for a write
 		}
 		s.side.pump.end(cause)
 	})
@@ -111,7 +114,9 @@ func (s *Sender) send(m wire.Message) { s.side.pump.send(m) }
 // sender closes it. An id must not be used twice.
 func (s *Sender) AddStream(id uint64, stream Stream) {
 	ok := s.claims.addStream(id, stream, func(st *sendStream) {
-		c := carrier{stream: st, claims: s.claims, coder: s.opt.Coder, counts: &s.side.counts, events: s}
+		c := carrier{
+			stream: st, claims: s.claims, coder: s.opt.Coder, counts: &s.side.counts, events: s,
+		}
 		s.side.running.Go(func() {
 			c.run(s.opt.Clock)
 			_ = stream.Close()
@@ -255,7 +260,8 @@ func (s *Sender) answer(a *wire.Answer) error {
 		}
 	case wire.Fail:
 		if s.resolve(e, true) {
-			s.report(e, Event{Kind: Failed, Err: &wire.Error{Code: a.Code, Text: a.Text, Remote: true}})
+			err := &wire.Error{Code: a.Code, Text: a.Text, Remote: true}
+			s.report(e, Event{Kind: Failed, Err: err})
 		}
 	case wire.Hash:
 		return s.compares.start(e, a.Digest, s.readFailed)
@@ -289,7 +295,7 @@ func (s *Sender) offerNeeded(e *sending, a *wire.Answer) (have blockset.Set, err
 	delta := a.Delta != wire.DeltaNone
 	switch {
 	case e.answered || e.item.Entry.Kind != wire.File:
-		return have, protocolError("entry %d cannot be answered so", e.index)
+		return have, protocolError("entry %d cannot have this answer", e.index)
 	case delta && (e.item.Open == nil || e.fixed < 2):
 		return have, protocolError("entry %d takes no delta", e.index)
 	case e.item.Stream != nil: // its feed offers the blocks
@@ -389,7 +395,7 @@ func (s *Sender) placed(m *wire.Placed) error {
 		for _, e := range all {
 			d, ok := e.sentWhole()
 			if !ok {
-				return protocolError("the receiver placed %q before it had it", e.item.Entry.Path)
+				return protocolError("the receiver committed %q before it had all of it", e.item.Entry.Path)
 			}
 			if s.resolve(e, false) {
 				s.report(e, Event{Kind: Committed, Digest: d})

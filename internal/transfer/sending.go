@@ -25,7 +25,8 @@ type sending struct {
 	// changed and will be announced again.
 	closed atomic.Bool
 
-	answered, comparing bool // the receiver needs it; asked for a comparison. Only the pump's reader uses them
+	// The receiver needs the entry; it has asked for a comparison. Only the pump's reader uses them.
+	answered, comparing bool
 
 	resolved, changed bool // guarded by manifest.mu
 
@@ -83,7 +84,9 @@ func (e *sending) length(block int64) int {
 }
 
 // readBlock fills room with a block and digests it. See sourceFile.read.
-func (e *sending) readBlock(lap *lap, block int64, room []byte, hash *digest.Hasher) ([]byte, []disk.Range, error) {
+func (e *sending) readBlock(
+	lap *lap, block int64, room []byte, hash *digest.Hasher,
+) ([]byte, []disk.Range, error) {
 	payload := room[:e.length(block)]
 	hash.Reset(e.offset(block))
 	data, err := e.file.read(lap, e.offset(block), payload, hash)
@@ -147,7 +150,9 @@ func (e *sending) end() *wire.EndEntry {
 		return nil
 	}
 	e.told = true
-	return &wire.EndEntry{Index: e.index, Size: e.size, Digest: root, Holes: blockset.Runs[wire.Extent](e.holes)}
+	return &wire.EndEntry{
+		Index: e.index, Size: e.size, Digest: root, Holes: blockset.Runs[wire.Extent](e.holes),
+	}
 }
 
 // sentWhole returns the digest of an entry that the receiver may have placed by now; zero for a

@@ -28,7 +28,10 @@ type side struct {
 // errFinished is the cause of a session's good end.
 var errFinished = errors.New("finished")
 
-func newSide(stream io.ReadWriteCloser, r *wire.Reader, clock *Clock, onEvent func(Event), message func(wire.Message)) *side {
+func newSide(
+	stream io.ReadWriteCloser, r *wire.Reader, clock *Clock, onEvent func(Event),
+	message func(wire.Message),
+) *side {
 	s := &side{pump: newPump(stream, r), clock: clock, onEvent: onEvent, message: message}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s

@@ -66,8 +66,10 @@ func (c *comparer) reuse(e *receiving, have *disk.Meta, a *wire.Answer) error {
 	if err := t.usage.take(e, 0, 1); err != nil {
 		return err
 	}
-	if !disk.Differs(*have, e.meta, t.options(&e.entry)) && !(s.Linked != nil && s.Linked(have.ID) && c.links.extra(have)) {
-		err := t.make(e.meta.Path, func() error { return t.tree.LinkFrom(s.Previous, e.meta.Path, e.meta.Path) })
+	p := e.meta.Path
+	same := !disk.Differs(*have, e.meta, t.options(&e.entry))
+	if same && !(s.Linked != nil && s.Linked(have.ID) && c.links.extra(have)) {
+		err := t.make(p, func() error { return t.tree.LinkFrom(s.Previous, p, p) })
 		if err == nil {
 			e.reused = true
 			return nil

@@ -31,7 +31,7 @@ type Item struct {
 	Names   uint64 // how many names (hard links) the file has
 	Unread  error  // why Entry.Xattrs is not complete
 	Open    func() (File, error)
-	Read    func([]byte) error   // fills it with a whole file of this size, or fails if that changed; nil if there is only Open
+	Read    func([]byte) error   // reads a whole file, or fails if it changed; nil if there is only Open
 	Refresh func() (Item, error) // returns the entry as it is now, after it changed
 	Stream  io.Reader            // a file of unknown length, which is read once
 }
@@ -75,7 +75,9 @@ func (s *TreeSource) Single() bool {
 }
 
 // Walk implements Source.
-func (s *TreeSource) Walk(ctx context.Context, visit func(Item) error, failed func(string, error)) error {
+func (s *TreeSource) Walk(
+	ctx context.Context, visit func(Item) error, failed func(string, error),
+) error {
 	if s.Paths != nil {
 		return s.walkPaths(ctx, visit, failed)
 	}
@@ -99,7 +101,9 @@ type rootError struct{ error }
 
 func (e rootError) Unwrap() error { return e.error }
 
-func (s *TreeSource) walk(ctx context.Context, r *Root, from string, visit func(Item) error, failed func(string, error)) error {
+func (s *TreeSource) walk(
+	ctx context.Context, r *Root, from string, visit func(Item) error, failed func(string, error),
+) error {
 	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: true}
 	if s.Filter != nil {
 		opt.Skip = func(m disk.Meta) bool {
@@ -117,20 +121,27 @@ func (s *TreeSource) walk(ctx context.Context, r *Root, from string, visit func(
 }
 
 // walkPaths visits the paths of a list.
-func (s *TreeSource) walkPaths(ctx context.Context, visit func(Item) error, failed func(string, error)) error {
+func (s *TreeSource) walkPaths(
+	ctx context.Context, visit func(Item) error, failed func(string, error),
+) error {
 	r := &s.Roots[0]
 	for p, err := range s.Paths {
 		if err != nil {
 			return err
 		}
 		err := s.walk(ctx, r, path.Join(r.Path, p), visit, failed)
-		if gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, disk.ErrPath) || errors.Is(err, disk.ErrNotFolder); gone && ctx.Err() == nil {
+		if isMissing(err) && ctx.Err() == nil {
 			failed(p, err)
 		} else if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// isMissing reports whether an error says that a tree has nothing at a path.
+func isMissing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, disk.ErrPath) || errors.Is(err, disk.ErrNotFolder)
 }
 
 // Folders implements Source.
@@ -164,7 +175,7 @@ func (s *TreeSource) Has(p string) (bool, error) {
 		switch {
 		case err == nil, errors.Is(err, disk.ErrUnsupportedKind):
 			return true, nil
-		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, disk.ErrNotFolder) && !errors.Is(err, disk.ErrPath):
+		case !isMissing(err):
 			return false, err
 		}
 	}
@@ -272,7 +283,9 @@ func (s *StreamSource) Folders() []string { return nil }
 func (s *StreamSource) Has(string) (bool, error) { return true, nil }
 
 // Walk implements Source.
-func (s *StreamSource) Walk(_ context.Context, visit func(Item) error, _ func(string, error)) error {
+func (s *StreamSource) Walk(
+	_ context.Context, visit func(Item) error, _ func(string, error),
+) error {
 	item := Item{Entry: s.Entry, Stream: s.R}
 	item.Entry.BlockLog = maxBlockLog
 	return visit(item)

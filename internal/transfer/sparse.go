@@ -7,8 +7,8 @@ import (
 	"github.com/fxfer/fxfer/internal/disk"
 )
 
-// A payload with holes is the number of its ranges of data, the offset and length of each, and
-// their data; numbers have 4 bytes, ranges ascend and neither touch nor overlap.
+// The payload of a block with holes is the number of its ranges of data, then the offset and length
+// of each, and then their data. Numbers have 4 bytes. The ranges ascend, and do not touch.
 
 // appendRanges appends payload, which begins at off in its file, as its ranges of data.
 func appendRanges(b, payload []byte, off int64, data []disk.Range) []byte {
@@ -23,8 +23,8 @@ func appendRanges(b, payload []byte, off int64, data []disk.Range) []byte {
 	return b
 }
 
-// parseRanges undoes appendRanges for a block of len(block) bytes, which it fills, and returns the
-// ranges of data within it.
+// parseRanges undoes appendRanges. It fills block, whose length is that of the block, and returns
+// the ranges of data in it.
 func parseRanges(b, block []byte) ([]disk.Range, error) {
 	bad := errors.New("bad ranges of data")
 	if len(b) < 4 {

@@ -74,7 +74,7 @@ type inbox struct {
 type content struct {
 	data   []byte
 	ranges []disk.Range // in data, where the block has data; nil for everywhere
-	parts  []stretch    // what it was made of, if it came as a patch
+	parts  []stretch    // what it was made of; nil if it came whole
 	node   digest.Node
 }
 
@@ -269,7 +269,9 @@ func (in *inbox) blockRoom(e *receiving, block int64) []byte {
 }
 
 // patch makes a block of its patch. It returns errOld if the old file cannot be read.
-func (in *inbox) patch(e *receiving, h *wire.BlockHeader, payload []byte) (block []byte, all []stretch, err error) {
+func (in *inbox) patch(
+	e *receiving, h *wire.BlockHeader, payload []byte,
+) (block []byte, all []stretch, err error) {
 	block = in.blockRoom(e, h.Block)
 	old := e.oldVersion()
 	all, fresh, err := parsePatch(payload, len(block), old.size)
@@ -295,14 +297,15 @@ func (in *inbox) reject(e *receiving, h *wire.BlockHeader) {
 	if h.Patch {
 		e.leave(h.Block)
 		if e.oldVersion().reject() {
-			in.fail(e, wire.Errorf(wire.CodeIntegrity, "patches do not give the blocks they are of"))
+			in.fail(e, wire.Errorf(wire.CodeIntegrity, "patches do not produce their blocks"))
 			return
 		}
 	} else if e.reject(h.Block) {
 		in.fail(e, wire.Errorf(wire.CodeIntegrity, "blocks arrive with wrong digests"))
 		return
 	}
-	in.side.pump.send(&wire.Resend{Index: e.index, Blocks: []wire.Extent{{Start: h.Block, Count: 1}}})
+	again := []wire.Extent{{Start: h.Block, Count: 1}}
+	in.side.pump.send(&wire.Resend{Index: e.index, Blocks: again})
 }
 
 // write writes a block to its place in the partial file. accept writes a file that came whole.
@@ -316,14 +319,14 @@ func (in *inbox) write(e *receiving, h *wire.BlockHeader, c *content) error {
 		}
 	}
 	part, off := e.partial(), h.Block<<e.entry.BlockLog
-	if err := in.writeContent(e, part, off, h, c); err != nil {
+	if err := writeContent(e, part, off, c); err != nil {
 		return err
 	}
 	return part.Mark(h.Block, h.Digest)
 }
 
-func (in *inbox) writeContent(e *receiving, part *disk.Partial, off int64, h *wire.BlockHeader, c *content) error {
-	if h.Patch {
+func writeContent(e *receiving, part *disk.Partial, off int64, c *content) error {
+	if c.parts != nil {
 		return writePatched(e, part, off, c)
 	}
 	if c.ranges == nil {
@@ -413,8 +416,10 @@ func (in *inbox) accept(e *receiving, h *wire.BlockHeader, c *content) {
 		in.fail(e, protocolError("its blocks come too scattered"))
 	}
 	if first {
-		ev := Event{Kind: Written, Index: e.index, Entry: &e.entry, Bytes: int64(len(c.data)), Copied: c.copied()}
-		in.side.event(ev)
+		in.side.event(Event{
+			Kind: Written, Index: e.index, Entry: &e.entry,
+			Bytes: int64(len(c.data)), Copied: c.copied(),
+		})
 	}
 	if staged != nil {
 		in.committer.add(stagedFile{e, staged})

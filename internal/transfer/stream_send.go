@@ -111,7 +111,8 @@ func (c *carrier) oldBlock(t *task) []byte {
 	frame := c.room[:wire.BlockHeaderLen+len(c.scratch)]
 	copy(frame[wire.BlockHeaderLen:], c.scratch)
 	head := wire.BlockHeader{
-		Index: e.index, Block: t.block, Digest: digest.ChainingValue(p.node), Patch: true, Length: uint32(len(c.scratch)),
+		Index: e.index, Block: t.block, Digest: digest.ChainingValue(p.node),
+		Patch: true, Length: uint32(len(c.scratch)),
 	}
 	head.Put(frame)
 	c.counts.raw.Add(int64(len(c.scratch)))
@@ -174,7 +175,9 @@ func (c *carrier) readSmall(e *sending, payload []byte) ([]disk.Range, error) {
 // frame appends header and payload to frames. The payload lies where it belongs already, with room
 // for the header before it. A block with holes is sent as its ranges of data if that is shorter,
 // and compressed if that pays.
-func (c *carrier) frame(head *wire.BlockHeader, frames, payload []byte, off int64, data []disk.Range) []byte {
+func (c *carrier) frame(
+	head *wire.BlockHeader, frames, payload []byte, off int64, data []disk.Range,
+) []byte {
 	if data != nil {
 		c.scratch = appendRanges(c.scratch[:0], payload, off, data)
 		if len(c.scratch) < len(payload) {

@@ -36,7 +36,7 @@ type table struct {
 	started bool        // the manifest has begun
 	ended   bool        // it has an end
 	count   uint64      // entries in all, once ended
-	strange uint64      // one more than the last entry of which a block came before its announcement
+	strange uint64      // a block came before the announcement of entry strange-1, but of no later one
 	prunes  bool        // Prune comes
 	prune   *wire.Prune // it came
 	closing bool        // the end of the session is under way
@@ -229,7 +229,7 @@ func (t *table) endManifest(count uint64) (done []*folder, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closing || count < t.next || t.ended && count < t.count {
-		return nil, protocolError("manifest ends twice")
+		return nil, protocolError("the manifest ends twice")
 	}
 	t.ended, t.count = true, count
 	t.cond.Broadcast() // for blocks of entries that do not come

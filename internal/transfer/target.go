@@ -257,7 +257,9 @@ func (t *target) openPart(e *receiving) (part *disk.Partial, err error) {
 
 // put writes a file of one block at most, which lacks only its name then. ranges are those of data
 // that hold data, nil for all.
-func (t *target) put(e *receiving, data []byte, ranges []disk.Range) (staged *disk.Staged, err error) {
+func (t *target) put(
+	e *receiving, data []byte, ranges []disk.Range,
+) (staged *disk.Staged, err error) {
 	err = t.patient(func() error {
 		return t.make(e.meta.Path, func() (err error) {
 			if ranges == nil {
@@ -296,7 +298,9 @@ func (t *target) putRanges(e *receiving, data []byte, ranges []disk.Range) (*dis
 
 // copyFile makes the file of an entry with the content of one that is there, in this tree or
 // another. meta and opt are what it gets.
-func (t *target) copyFile(e *receiving, meta disk.Meta, opt disk.TargetOptions, tree *disk.Tree, from string) error {
+func (t *target) copyFile(
+	e *receiving, meta disk.Meta, opt disk.TargetOptions, tree *disk.Tree, from string,
+) error {
 	f, err := tree.OpenFile(from)
 	if err != nil {
 		return err
@@ -361,7 +365,9 @@ func copyBlock(part *disk.Partial, f *disk.Source, off, n int64, holes bool) err
 }
 
 // digest reads a file of the target and digests it, except its blocks in empty, which have no data.
-func (t *target) digest(f io.ReaderAt, size int64, log uint8, empty blockset.Set) (root [32]byte, err error) {
+func (t *target) digest(
+	f io.ReaderAt, size int64, log uint8, empty blockset.Set,
+) (root [32]byte, err error) {
 	buf := make([]byte, 1<<log)
 	var hash digest.Hasher
 	var tree digest.Tree

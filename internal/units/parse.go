@@ -25,8 +25,8 @@ var RateUnits = map[string]int64{
 	"KiB/s": 8 << 10, "MiB/s": 8 << 20, "GiB/s": 8 << 30,
 }
 
-// ParseRate returns a rate in bit/s, which is more than zero. Bits are lower-case (200mbit), bytes upper-case (20MB/s);
-// what isn't clearly one or the other is refused.
+// ParseRate returns a rate in bit/s, more than zero. Bits are lower-case (200mbit), bytes
+// upper-case (20MB/s). A unit that is not clearly one or the other is an error.
 func ParseRate(s string) (int64, error) {
 	n, ok := parseQuantity(s, RateUnits)
 	if !ok || n == 0 {
@@ -50,12 +50,13 @@ func ExactRate(bits int64) string {
 func ParseSize(s string) (int64, error) {
 	n, ok := parseQuantity(s, SizeUnits)
 	if !ok {
-		return 0, fmt.Errorf("%q is not a size: give bytes as 17520 or 64KiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)", s)
+		return 0, fmt.Errorf("%q is not a size: give bytes as 17520 or 64KiB "+
+			"(B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)", s)
 	}
 	return n, nil
 }
 
-// parseQuantity returns the number that s stands for, if that is whole and fits.
+// parseQuantity returns the value of s, if it is a whole number and fits int64.
 func parseQuantity(s string, units map[string]int64) (int64, bool) {
 	m := quantity.FindStringSubmatch(s)
 	if m == nil {

@@ -42,7 +42,7 @@ func Bytes(n int64) string { return scaled(float64(n), "B") }
 // Rate writes a rate in bit/s, such as 941 Mbit/s.
 func Rate(bitsPerSecond float64) string { return scaled(bitsPerSecond, "bit/s") }
 
-// Grouped writes a number that is not negative with commas.
+// Grouped writes a number with commas between thousands. The number must not be negative.
 func Grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -51,7 +51,7 @@ func Grouped(n int64) string {
 	return s
 }
 
-// Percent writes a part of 1 with two digits, or three of what is nearly all.
+// Percent writes a part of 1 with two digits.
 func Percent(part float64) string {
 	switch {
 	case part >= 0.095:

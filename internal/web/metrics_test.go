@@ -126,7 +126,7 @@ func start(t testing.TB, opt fxfer.Options) *site {
 		require.NoError(t, <-done)
 		require.NoError(t, <-done)
 	})
-	text, err := s.Invite("127.0.0.1")
+	text, err := s.Invite(fxfer.InviteOptions{Host: "127.0.0.1"})
 	require.NoError(t, err)
 	s.url, err = fxfer.ParseURL(text)
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package web
 import (
 	"time"
 
+	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -184,7 +185,7 @@ func transferOf(x *fxfer.SessionStatus) transfer {
 
 func limitOf(l *fxfer.Limit) limit {
 	return limit{
-		Name: string(l.Limiter), Side: string(l.Side), Host: l.Host, Share: l.Share, Evidence: append([]string{}, l.Evidence...), Hint: l.Hint(),
-		Command: len(l.Remedies) > 0 && l.Remedies[0].Advice == "",
+		Name: string(l.Limiter), Side: string(l.Side), Host: l.Host, Share: l.Share, Evidence: words.Evidence(l), Hint: words.Hint(l),
+		Command: len(l.Remedies) > 0 && words.PartsOf(&l.Remedies[0]).Advice == "",
 	}
 }

@@ -72,12 +72,17 @@ func examples() []Message {
 	}
 }
 
-// TestBytes compares what is encoded with the bytes in testdata/messages.txt. They never change for what exists: a
+// TestBytes compares encoded messages and block headers with testdata/messages.txt. Those bytes never change: a
 // peer of another release reads them.
 func TestBytes(t *testing.T) {
 	var b strings.Builder
 	for _, m := range examples() {
 		fmt.Fprintf(&b, "%T %x\n", m, Append(nil, m))
+	}
+	for _, h := range headers() {
+		var head [BlockHeaderLen]byte
+		h.Put(head[:])
+		fmt.Fprintf(&b, "%T %x\n", h, head)
 	}
 	want, err := os.ReadFile("testdata/messages.txt")
 	require.NoError(t, err)
@@ -230,11 +235,20 @@ func TestHostile(t *testing.T) {
 	require.ErrorIs(t, err, ErrMalformed)
 }
 
+// headers holds block headers with every field set.
+func headers() []BlockHeader {
+	return []BlockHeader{
+		{End: true},
+		{Index: 1 << 60, Block: 1 << 40, Length: 1 << 20, Digest: [32]byte{7}},
+		{Whole: true, Index: 1, Length: 5},
+		{Sparse: true, Length: 4, Raw: 1 << 20},
+		{Patch: true, Length: 4},
+	}
+}
+
 func TestBlockHeader(t *testing.T) {
 	var b [BlockHeaderLen]byte
-	for _, want := range []BlockHeader{
-		{End: true}, {Index: 1 << 60, Block: 1 << 40, Length: 1 << 20, Digest: [32]byte{7}}, {Whole: true, Index: 1, Length: 5}, {Sparse: true, Length: 4, Raw: 1 << 20},
-	} {
+	for _, want := range headers() {
 		want.Put(b[:])
 		got, err := ParseBlockHeader(b[:])
 		require.NoError(t, err)

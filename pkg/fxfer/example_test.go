@@ -40,7 +40,7 @@ func start(home, dir string) (invitation fxfer.URL, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	text, err := server.Invite("127.0.0.1")
+	text, err := server.Invite(fxfer.InviteOptions{Host: "127.0.0.1"})
 	if err != nil {
 		panic(err)
 	}

@@ -73,6 +73,8 @@ type (
 	NotStored = session.NotStored
 	// Limit is something that held a transfer back, with the evidence.
 	Limit = session.Limit
+	// Fact is one piece of evidence for a Limit.
+	Fact = session.Fact
 	// Remedy is something that can be done about a Limit.
 	Remedy = session.Remedy
 	// Moment is a short time of a transfer, with its limiter.
@@ -111,6 +113,8 @@ type (
 	Keep = snapshot.Keep
 	// Admission is what a server grants one client.
 	Admission = server.Admission
+	// InviteOptions say what an invitation admits to.
+	InviteOptions = server.InviteOptions
 	// Folder is a folder that a confined server may still use.
 	Folder = server.Folder
 	// Status is a look at a running server.
@@ -267,7 +271,7 @@ func SnapshotName(t time.Time) string { return client.SnapshotName(t) }
 func Outcomes() []string { return server.Outcomes }
 
 // Intents are all values of SessionStatus.Intent.
-func Intents() []string { return server.Intents }
+func Intents() []string { return server.Intents() }
 
 // RefusalReasons are all keys of Counters.Refused.
 func RefusalReasons() []string { return server.RefusalReasons() }

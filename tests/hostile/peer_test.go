@@ -237,7 +237,7 @@ func (s *site) look(t *testing.T) map[string]string {
 // url is where a real client, who is invited, finds a path of the share data.
 func (s *site) url(t *testing.T, path string) fxfer.URL {
 	t.Helper()
-	text, err := s.Invite("127.0.0.1")
+	text, err := s.Invite(fxfer.InviteOptions{Host: "127.0.0.1"})
 	require.NoError(t, err)
 	u, err := fxfer.ParseURL(text)
 	require.NoError(t, err)

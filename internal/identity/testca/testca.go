@@ -1,4 +1,5 @@
-// Package testca makes certificates for tests: a CA, what it signs, and what it revokes.
+// Package testca makes certificates for tests: a CA, the certificates that it signs, and its
+// revocation lists.
 package testca
 
 import (
@@ -30,13 +31,13 @@ type CA struct {
 	up   *CA // nil of a root
 }
 
-// serial counts across all.
+// serial numbers all certificates and lists.
 var serial atomic.Int64
 
-// rsaKey is the only one: making another takes a second under the race detector.
+// rsaKey is the only RSA key: making another takes a second under the race detector.
 var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
-// Key makes a key: "ecdsa" or "ed25519". Of "rsa" there is one.
+// Key makes a key: "ecdsa" or "ed25519". For "rsa" it always returns the same key.
 func Key(t testing.TB, kind string) crypto.Signer {
 	t.Helper()
 	var key crypto.Signer
@@ -53,7 +54,7 @@ func Key(t testing.TB, kind string) crypto.Signer {
 	return key
 }
 
-// New makes a root.
+// New makes a root CA.
 func New(t testing.TB, name string) *CA { return issue(t, nil, Authority(name), "ecdsa") }
 
 // Authority is a template of a CA.
@@ -79,7 +80,8 @@ func Client(dns string) *x509.Certificate {
 	}
 }
 
-// Issue signs a certificate made from a template, for a key of a kind. Times that are zero are an hour before and after now.
+// Issue signs a certificate from a template, for a key of this kind. Zero times become an hour
+// before and an hour after now.
 func (ca *CA) Issue(t testing.TB, template *x509.Certificate, kind string) *CA {
 	return issue(t, ca, template, kind)
 }
@@ -106,7 +108,7 @@ func issue(t testing.TB, up *CA, template *x509.Certificate, kind string) *CA {
 	return x
 }
 
-// Chain is the certificate and those of the CAs above it, but for the root.
+// Chain returns the certificate and those of the CAs above it, without the root.
 func (ca *CA) Chain() (all []*x509.Certificate) {
 	for x := ca; x != nil && (x.up != nil || x == ca); x = x.up {
 		all = append(all, x.Cert)
@@ -114,7 +116,7 @@ func (ca *CA) Chain() (all []*x509.Certificate) {
 	return all
 }
 
-// PEM is certificates as text.
+// PEM encodes certificates as text.
 func PEM(certs ...*x509.Certificate) (text []byte) {
 	for _, c := range certs {
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
@@ -133,7 +135,7 @@ func (ca *CA) Write(t testing.TB, dir, name string) (cert, key string) {
 	return cert, key
 }
 
-// Revoke makes the CA's list of revoked certificates, DER, good for some time.
+// Revoke makes the CA's revocation list in DER, valid for this long.
 func (ca *CA) Revoke(t testing.TB, good time.Duration, certs ...*x509.Certificate) []byte {
 	t.Helper()
 	number := big.NewInt(serial.Add(1))

@@ -47,7 +47,6 @@ func FuzzJudge(f *testing.F) {
 				for _, r := range v.Remedies {
 					require.False(t, math.IsNaN(r.Expect) || math.IsInf(r.Expect, 0), "%v", r.Expect)
 				}
-				_, _ = v.String(), v.Hint()
 				sum += v.Share
 			}
 			require.LessOrEqual(t, sum, 1.001)

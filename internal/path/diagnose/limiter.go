@@ -1,5 +1,6 @@
-// Package diagnose names the limiter of a transfer: the one thing that held it back, with the evidence and the remedy. It consists of
-// pure functions from measurements of both ends; reading them is the business of others.
+// Package diagnose names the limiter of a transfer: the one thing that held it back, with the
+// evidence and the remedies, as typed facts. Package words puts these into sentences. It consists of
+// pure functions from measurements of both ends; others take the measurements.
 package diagnose
 
 import "time"
@@ -54,19 +55,8 @@ type Verdict struct {
 	Host     string        // the name of that side's host, "" if unknown or of the path
 	Share    float64       // of the transfer's time, 0 to 1
 	Time     time.Duration // the same
-	Evidence []string      // facts, the most telling first
+	Evidence []Fact        // the most telling first
 	Remedies []Remedy      // the best first
 }
 
-// Remedy is something that can be done about a limiter. Exactly one of Sysctl, Flag, Command and Advice is set.
-type Remedy struct {
-	Sysctl  *Sysctl // to be set on the verdict's host
-	Flag    string  // of this command, such as "--streams 8"
-	Command string  // for the verdict's host
-	Advice  string  // in words, where no command can do it
-	Expect  float64 // goodput in bit/s to be expected at least, 0 if that can't be known
-	Host    string  // for which a Sysctl or Command is, if not for the verdict's
-}
-
-// Sysctl is a kernel setting.
-type Sysctl struct{ Name, Value string }
+func (v *Verdict) found(f Fact) { v.Evidence = append(v.Evidence, f) }

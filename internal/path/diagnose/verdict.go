@@ -1,12 +1,8 @@
 package diagnose
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 	"time"
-
-	"github.com/fxfer/fxfer/internal/units"
 )
 
 // Asked is what the user asked of a transfer.
@@ -88,9 +84,9 @@ func (f *facts) verdict() Verdict {
 	case BlackHole:
 		f.blackHole(&v)
 	case Outage:
-		v.Evidence = []string{fmt.Sprintf("nothing was acknowledged for %s", units.Time(f.Length))}
+		v.Evidence = []Fact{{Kind: NothingAcked, Time: f.Length}}
 	case Stalls, Unknown:
-		v.Evidence = []string{fmt.Sprintf("no stage and no window stands out; %s", units.Rate(f.Rate()))}
+		v.Evidence = []Fact{{Kind: NothingStandsOut, Rate: f.Rate()}}
 	}
 	switch v.Side {
 	case Sender:
@@ -110,16 +106,15 @@ func (f *facts) rtt() time.Duration {
 	return f.Receiver.MinRTT
 }
 
-// window tells what a window allows.
+// window adds what a window allows.
 func (f *facts) window(v *Verdict, limited time.Duration, window int64) {
 	streams, rtt := max(1, f.Sender.Streams), f.rtt()
 	if window > 0 && rtt > 0 {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("%s a stream obtained; %d × that / %s RTT = %s", units.Bytes(window), streams, units.Time(rtt),
-			units.Rate(float64(window)*float64(streams)*8/rtt.Seconds())))
+		v.found(Fact{Kind: WindowObtained, Bytes: window, Count: streams, Time: rtt})
 	}
-	v.Evidence = append(v.Evidence, fmt.Sprintf("it held data back for %s of the time with data in flight", units.Percent(share(limited, f.Sender.Busy))))
+	v.found(Fact{Kind: WindowHeldBack, Share: share(limited, f.Sender.Busy)})
 	if rtt > 0 {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("a line of 1 Gbit/s would take a BDP of %s in flight", units.Bytes(int64(1e9/8*rtt.Seconds()))))
+		v.found(Fact{Kind: LineBDP, Rate: 1e9, Bytes: int64(1e9 / 8 * rtt.Seconds())})
 	}
 }
 
@@ -137,7 +132,7 @@ func grownBuffer(size int64) int64 {
 func (f *facts) grow(v *Verdict, name string, least, usual, most int64) {
 	if next := grownBuffer(most); next > most {
 		v.Remedies = append(v.Remedies, Remedy{
-			Sysctl: &Sysctl{name, fmt.Sprintf("%d %d %d", least, usual, next)}, Expect: f.expect(float64(next) / float64(most)),
+			Kind: SetSysctl, Sysctl: &Sysctl{name, fmt.Sprintf("%d %d %d", least, usual, next)}, Expect: f.expect(float64(next) / float64(most)),
 		})
 	}
 }
@@ -152,8 +147,8 @@ func (f *facts) scaling(v *Verdict, window int64) bool {
 	}
 	for _, h := range []*Host{f.sender, f.receiver} {
 		if h.NoScaling == 1 {
-			v.Evidence = append(v.Evidence, "net.ipv4.tcp_window_scaling is off on "+hostName(h))
-			v.Remedies = append(v.Remedies, Remedy{Sysctl: &Sysctl{"net.ipv4.tcp_window_scaling", "1"}, Expect: f.expect(2), Host: h.Name})
+			v.found(Fact{Kind: ScalingOff, Host: h.Name})
+			v.Remedies = append(v.Remedies, Remedy{Kind: SetSysctl, Sysctl: &Sysctl{"net.ipv4.tcp_window_scaling", "1"}, Expect: f.expect(2), Host: h.Name})
 			return true
 		}
 	}
@@ -164,11 +159,11 @@ func (f *facts) scaling(v *Verdict, window int64) bool {
 func (f *facts) sockBuf(v *Verdict, h *Host) bool {
 	switch {
 	case f.asked.SockBuf > 0:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("--sock-buf asked for %s on both hosts", units.Bytes(f.asked.SockBuf)))
-		v.Remedies = append(v.Remedies, Remedy{Flag: "--sock-buf auto", Expect: f.expect(2)})
+		v.found(Fact{Kind: SockBufAsked, Bytes: f.asked.SockBuf})
+		v.Remedies = append(v.Remedies, Remedy{Kind: AutoSockBuf, Expect: f.expect(2)})
 	case h.SockBuf > 0:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("fxfer serve was started with --sock-buf %d", h.SockBuf))
-		v.Remedies = append(v.Remedies, Remedy{Command: "fxfer serve without --sock-buf", Expect: f.expect(2)})
+		v.found(Fact{Kind: SockBufOfServer, Bytes: h.SockBuf})
+		v.Remedies = append(v.Remedies, Remedy{Kind: ServerAutoSockBuf, Expect: f.expect(2)})
 	default:
 		return false
 	}
@@ -180,11 +175,11 @@ func (f *facts) moreStreams(v *Verdict) {
 	const limit = 64
 	if n := f.asked.Streams; n > 0 && n < limit {
 		more := min(limit, 2*n)
-		v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--streams %d", more), Expect: f.expect(float64(more) / float64(n))})
+		v.Remedies = append(v.Remedies, Remedy{Kind: MoreStreams, Streams: more, Expect: f.expect(float64(more) / float64(n))})
 	}
 	if n := f.asked.MaxStreams; f.asked.Streams == 0 && n > 0 && n < limit && f.Sender.Streams >= int64(n) {
 		more := min(limit, 2*n)
-		v.Remedies = append(v.Remedies, Remedy{Flag: fmt.Sprintf("--max-streams %d", more), Expect: f.expect(float64(more) / float64(n))})
+		v.Remedies = append(v.Remedies, Remedy{Kind: MoreAutoStreams, Streams: more, Expect: f.expect(float64(more) / float64(n))})
 	}
 }
 
@@ -194,10 +189,10 @@ func (f *facts) receiverWindow(v *Verdict) {
 	switch {
 	case f.sockBuf(v, h), f.scaling(v, f.Sender.SndWnd):
 	case h.NoAutotuning == 1:
-		v.Evidence = append(v.Evidence, "net.ipv4.tcp_moderate_rcvbuf is off: the buffer does not grow")
-		v.Remedies = append(v.Remedies, Remedy{Sysctl: &Sysctl{"net.ipv4.tcp_moderate_rcvbuf", "1"}, Expect: f.expect(2)})
+		v.found(Fact{Kind: AutotuningOff})
+		v.Remedies = append(v.Remedies, Remedy{Kind: SetSysctl, Sysctl: &Sysctl{"net.ipv4.tcp_moderate_rcvbuf", "1"}, Expect: f.expect(2)})
 	case h.RmemMax > 0:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("net.ipv4.tcp_rmem ends at %s, about half of which becomes window", units.Bytes(h.RmemMax)))
+		v.found(Fact{Kind: RmemEnds, Bytes: h.RmemMax})
 		f.grow(v, "net.ipv4.tcp_rmem", h.RmemMin, h.RmemDefault, h.RmemMax)
 	}
 	f.moreStreams(v)
@@ -209,133 +204,100 @@ func (f *facts) senderBuffer(v *Verdict) {
 	switch {
 	case f.sockBuf(v, h):
 	case size > h.WmemMax && grownBuffer(size) > size: // it was asked for, and the kernel gave twice net.core.wmem_max
-		v.Evidence = append(v.Evidence, fmt.Sprintf("the buffer is %s, as much as net.core.wmem_max allows", units.Bytes(size)))
+		v.found(Fact{Kind: WmemMaxReached, Bytes: size})
 		v.Remedies = append(v.Remedies, Remedy{
-			Sysctl: &Sysctl{"net.core.wmem_max", fmt.Sprint(grownBuffer(size) / 2)}, Expect: f.expect(float64(grownBuffer(size)) / float64(size)),
+			Kind: SetSysctl, Sysctl: &Sysctl{"net.core.wmem_max", fmt.Sprint(grownBuffer(size) / 2)}, Expect: f.expect(float64(grownBuffer(size)) / float64(size)),
 		})
 	case h.WmemMax > 0:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("net.ipv4.tcp_wmem ends at %s, about two thirds of which is payload", units.Bytes(h.WmemMax)))
+		v.found(Fact{Kind: WmemEnds, Bytes: h.WmemMax})
 		f.grow(v, "net.ipv4.tcp_wmem", h.WmemMin, h.WmemDefault, h.WmemMax)
 	}
 	f.moreStreams(v)
 }
 
-var controlNames = [...]string{OtherControl: "the congestion control", BBR: "bbr", Cubic: "cubic", Reno: "reno"}
-
-func controlName(n int64) string {
-	if n < 0 || n >= int64(len(controlNames)) {
-		n = OtherControl
+// lost is the share of the segments that were sent again.
+func (f *facts) lost() float64 {
+	if f.Sender.Segments == 0 {
+		return 0
 	}
-	return controlNames[n]
+	return float64(f.Sender.Retrans) / float64(f.Sender.Segments)
 }
-
-// lost describes what was sent again.
-func (f *facts) lost() string {
-	s := &f.Sender
-	if s.Segments == 0 || s.Retrans == 0 {
-		return "nothing was lost"
-	}
-	return fmt.Sprintf("%s of the segments were sent again", units.Percent(float64(s.Retrans)/float64(s.Segments)))
-}
-
-// delay describes the queue.
-func (f *facts) delay() string {
-	if f.Sender.MeanRTT() == 0 || f.rtt() == 0 {
-		return ""
-	}
-	return fmt.Sprintf("RTT %s, at least %s", units.Time(f.Sender.MeanRTT()), units.Time(f.rtt()))
-}
-
-// allowBBR lets every process use BBR, and leaves what else is allowed.
-const allowBBR = `sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="$(sysctl -n net.ipv4.tcp_allowed_congestion_control) bbr"`
 
 func (f *facts) loss(v *Verdict) {
 	s := &f.Sender
-	v.Evidence = append(v.Evidence, f.lost()+", and no queue: "+f.delay())
+	v.found(Fact{Kind: LossNoQueue, Share: f.lost(), Time: s.MeanRTT(), Least: f.rtt()})
 	if f.Limiter == Reordering {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("%d times segments overtook others; %s of those sent again had arrived", s.Reordered,
-			units.Percent(min(1, float64(s.Spurious)/float64(max(1, s.Retrans))))))
+		v.found(Fact{Kind: Overtaken, Count: s.Reordered, Share: min(1, float64(s.Spurious)/float64(max(1, s.Retrans)))})
 	}
-	v.Evidence = append(v.Evidence, controlName(s.Control)+" takes each loss for a full queue and slows down")
+	v.found(Fact{Kind: ControlSlows, Name: ControlName(s.Control)})
 	rate := f.expect(2)
 	switch f.sender.BBR {
 	case BBRAllowed:
-		v.Remedies = append(v.Remedies, Remedy{Flag: "--congestion bbr", Expect: rate})
+		v.Remedies = append(v.Remedies, Remedy{Kind: UseBBR, Expect: rate})
 	case BBRRestricted:
-		v.Remedies = append(v.Remedies, Remedy{Command: allowBBR, Expect: rate, Host: f.sender.Name})
+		v.Remedies = append(v.Remedies, Remedy{Kind: AllowBBR, Expect: rate, Host: f.sender.Name})
 	case BBRMissing:
-		v.Remedies = append(v.Remedies, Remedy{Command: "sudo modprobe tcp_bbr && " + allowBBR, Expect: rate, Host: f.sender.Name})
+		v.Remedies = append(v.Remedies, Remedy{Kind: LoadBBR, Expect: rate, Host: f.sender.Name})
 	}
 	f.moreStreams(v)
 }
 
 func (f *facts) line(v *Verdict) {
-	v.Evidence = append(v.Evidence, fmt.Sprintf("the path carries %s", units.Rate(f.Rate())))
-	if d := f.delay(); d != "" {
-		v.Evidence = append(v.Evidence, d)
+	v.found(Fact{Kind: PathCarries, Rate: f.Rate()})
+	if mean, least := f.Sender.MeanRTT(), f.rtt(); mean > 0 && least > 0 {
+		v.found(Fact{Kind: RoundTrips, Time: mean, Least: least})
 	}
-	v.Evidence = append(v.Evidence, f.lost())
+	v.found(Fact{Kind: SegmentsResent, Share: f.lost()})
 }
 
 func (f *facts) bloat(v *Verdict) {
-	v.Evidence = append(v.Evidence, f.delay()+": data waits in a queue on the path, and so does everybody else's",
-		fmt.Sprintf("the path carries %s", units.Rate(f.Rate())))
+	v.found(Fact{Kind: QueueOnPath, Time: f.Sender.MeanRTT(), Least: f.rtt()})
+	v.found(Fact{Kind: PathCarries, Rate: f.Rate()})
 	if f.Sender.Control != BBR && f.sender.BBR == BBRAllowed {
-		v.Remedies = append(v.Remedies, Remedy{Flag: "--congestion bbr"})
+		v.Remedies = append(v.Remedies, Remedy{Kind: UseBBR})
 	}
-	v.Remedies = append(v.Remedies, Remedy{Flag: "--rate-limit " + below(f.Rate())},
-		Remedy{Advice: "fq_codel or cake on the router in front of the slow line"})
+	v.Remedies = append(v.Remedies, Remedy{Kind: LimitRate, Rate: below(f.Rate())}, Remedy{Kind: ManageQueue})
 }
 
-// below writes nine tenths of a rate in bit/s with two digits, rounded down.
-func below(rate float64) string {
-	n, unit := int64(rate*0.9/1e3), "kbit"
+// below returns nine tenths of a rate in bit/s with two digits, rounded down.
+func below(rate float64) int64 {
+	kilobits := int64(rate * 0.9 / 1e3)
 	digit := int64(1)
-	for n/digit >= 100 {
+	for kilobits/digit >= 100 {
 		digit *= 10
 	}
-	if n -= n % digit; n%1000 == 0 && n > 0 {
-		n, unit = n/1000, "mbit"
-	}
-	return fmt.Sprintf("%d%s", max(1, n), unit)
+	return 1000 * max(1, kilobits-kilobits%digit)
 }
 
 func (f *facts) ramp(v *Verdict) {
 	rtt := f.rtt()
 	if rtt > 0 {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("%s, with an RTT of %s: connecting, and windows that double with each round trip", units.Time(f.Length), units.Time(rtt)))
+		v.found(Fact{Kind: RampUp, Time: f.Length, Least: rtt})
 	}
 	if f.Limiter == InitialWindow {
 		h, name, n := f.sender, "initcwnd", f.sender.InitCwnd
 		if v.Side == Receiver {
 			h, name, n = f.receiver, "initrwnd", f.receiver.InitRwnd
 		}
-		v.Evidence = append(v.Evidence, fmt.Sprintf("the route on %s has %s %d; usual are 10", hostName(h), name, n))
-		v.Remedies = append(v.Remedies, Remedy{Command: "fxfer doctor", Expect: 0})
+		v.found(Fact{Kind: InitialWindowOf, Host: h.Name, Name: name, Count: n})
+		v.Remedies = append(v.Remedies, Remedy{Kind: AskDoctor})
 		return
 	}
-	v.Remedies = append(v.Remedies, Remedy{Advice: "longer transfers don't feel it; initcwnd of the route shortens it, see fxfer doctor"})
-}
-
-func hostName(h *Host) string {
-	if h.Name == "" {
-		return "its host"
-	}
-	return h.Name
+	v.Remedies = append(v.Remedies, Remedy{Kind: LongerTransfers})
 }
 
 func (f *facts) source(v *Verdict) {
 	s := &f.Sender
 	switch {
 	case f.Limiter == Silent:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("standard input was waited for %s of the time, and gave %s", units.Percent(share(s.Feed, f.Length)), units.Rate(f.Rate())))
-		v.Remedies = append(v.Remedies, Remedy{Advice: "the program that feeds fxfer is the slow one"})
+		v.found(Fact{Kind: StdinWaited, Share: share(s.Feed, f.Length), Rate: f.Rate()})
+		v.Remedies = append(v.Remedies, Remedy{Kind: FasterFeed})
 	case share(s.Read, s.used()) >= share(s.Idle, s.used()):
-		v.Evidence = append(v.Evidence, fmt.Sprintf("streams spent %s of the time in reading the source, at %s", units.Percent(share(s.Read, s.used())), units.Rate(f.Rate())))
-		v.Remedies = append(v.Remedies, Remedy{Advice: "a faster disk, or less else that reads from it"})
+		v.found(Fact{Kind: Reading, Share: share(s.Read, s.used()), Rate: f.Rate()})
+		v.Remedies = append(v.Remedies, Remedy{Kind: FasterSource})
 	default:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("streams waited while folders were listed, %s of the time", units.Percent(share(s.Walk, f.Length))))
-		v.Remedies = append(v.Remedies, Remedy{Advice: "a faster disk, or less else that reads from it"})
+		v.found(Fact{Kind: Listing, Share: share(s.Walk, f.Length)})
+		v.Remedies = append(v.Remedies, Remedy{Kind: FasterSource})
 	}
 }
 
@@ -344,21 +306,21 @@ func (f *facts) target(v *Verdict) {
 	busy := r.Receive + r.Digest + r.Code + r.Write + r.Full - f.Sender.Parked
 	if f.Limiter == Sync {
 		part := share(r.Sync, f.Length)
-		v.Evidence = append(v.Evidence, fmt.Sprintf("syncs to the medium took %s of the time", units.Percent(part)))
+		v.found(Fact{Kind: Syncing, Share: part})
 		rate := f.expect(1 / max(0.5, 1-part))
 		if f.asked.Sync == "file" {
-			v.Remedies = append(v.Remedies, Remedy{Flag: "--sync batch", Expect: rate})
+			v.Remedies = append(v.Remedies, Remedy{Kind: SyncBatches, Expect: rate})
 		} else if f.asked.Sync != "none" {
-			v.Remedies = append(v.Remedies, Remedy{Advice: "--sync none, if a power cut may cost what is new"})
+			v.Remedies = append(v.Remedies, Remedy{Kind: SyncNothing})
 		}
 		return
 	}
 	if part := share(r.Write+r.Full, busy); part > share(r.Compare+r.Name, f.Length) {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("streams spent %s of the time in writing to the target, at %s", units.Percent(part), units.Rate(f.Rate())))
+		v.found(Fact{Kind: Writing, Share: part, Rate: f.Rate()})
 	} else {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("looking at what the target has and naming files took %s of the time", units.Percent(min(1, share(r.Compare+r.Name, f.Length)))))
+		v.found(Fact{Kind: Comparing, Share: min(1, share(r.Compare+r.Name, f.Length))})
 	}
-	v.Remedies = append(v.Remedies, Remedy{Advice: "a faster disk, or less else that writes to it"})
+	v.Remedies = append(v.Remedies, Remedy{Kind: FasterTarget})
 }
 
 // keptRate is the part of the rate asked for from which that is what holds a transfer back.
@@ -368,30 +330,30 @@ const keptRate = 0.8
 func (f *facts) rateLimit(v *Verdict) {
 	if asked := float64(f.asked.RateLimit); asked > 0 && f.Rate() >= keptRate*asked && f.Receiver.RateWait <= f.Sender.RateWait {
 		v.Side = f.asked.Here
-		v.Evidence = []string{fmt.Sprintf("%s asked for, %s on the line", units.Rate(asked), units.Rate(f.Rate()))}
-		v.Remedies = []Remedy{{Advice: "a higher --rate-limit, or none"}}
+		v.found(Fact{Kind: RateAsked, Rate: f.Rate(), Limit: asked})
+		v.Remedies = []Remedy{{Kind: RaiseLimit}}
 		return
 	}
 	v.Side = Sender
 	if f.Receiver.RateWait > f.Sender.RateWait {
 		v.Side = Receiver
 	}
-	v.Evidence = []string{fmt.Sprintf("%s on the line, which the server's rate limit holds it to", units.Rate(f.Rate()))}
-	v.Remedies = []Remedy{{Advice: "a higher rate-limit for this client, share or server in its configuration"}}
+	v.found(Fact{Kind: RateOfServer, Rate: f.Rate()})
+	v.Remedies = []Remedy{{Kind: RaiseServerLimit}}
 }
 
 func (f *facts) cpu(v *Verdict, s *Sample, streams time.Duration) {
 	used, wanted := s.short(f.Length)
 	cores := float64(s.Cores) / 1000
-	v.Evidence = append(v.Evidence, fmt.Sprintf("the process used %s of the %.3g cores that it may use", units.Percent(used), cores))
+	v.found(Fact{Kind: CPUUsed, Share: used, Cores: cores})
 	if wanted > used+0.1 {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("its threads could have run for %.2g s more", (wanted-used)*cores*f.Length.Seconds()))
+		v.found(Fact{Kind: CPUWaited, Time: time.Duration((wanted - used) * cores * float64(f.Length))})
 	}
 	if part := share(s.Code, streams); part > 0.2 {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("compression took %s of the streams' time", units.Percent(part)))
-		v.Remedies = append(v.Remedies, Remedy{Flag: "--compress none"})
+		v.found(Fact{Kind: Compressing, Share: part})
+		v.Remedies = append(v.Remedies, Remedy{Kind: NoCompression})
 	}
-	v.Remedies = append(v.Remedies, Remedy{Advice: "more CPU: a quota (cpu.max), other work on the host, or the machine itself is the end of it"})
+	v.Remedies = append(v.Remedies, Remedy{Kind: MoreCPU})
 }
 
 func (f *facts) blackHole(v *Verdict) {
@@ -399,64 +361,12 @@ func (f *facts) blackHole(v *Verdict) {
 	if f.asked.Connecting != nil {
 		h = f.asked.Connecting
 	}
-	v.Evidence = append(v.Evidence,
-		fmt.Sprintf("packets of %d bytes vanish, smaller ones arrive, and no ICMP message names the largest that passes", s.PMTU))
+	v.found(Fact{Kind: PacketsVanish, Bytes: s.PMTU})
 	if s.Retrans > 0 {
-		v.Evidence = append(v.Evidence, fmt.Sprintf("segments were sent again %d times, and none arrived", s.Retrans))
+		v.found(Fact{Kind: ResentInVain, Count: s.Retrans})
 	}
 	if h.MTUProbing == 0 {
-		v.Remedies = append(v.Remedies, Remedy{Sysctl: &Sysctl{"net.ipv4.tcp_mtu_probing", "1"}, Host: h.Name})
+		v.Remedies = append(v.Remedies, Remedy{Kind: SetSysctl, Sysctl: &Sysctl{"net.ipv4.tcp_mtu_probing", "1"}, Host: h.Name})
 	}
-	v.Remedies = append(v.Remedies, Remedy{Advice: "let ICMP pass the firewalls, or lower the MTU of the route"})
-}
-
-// String names the limiter with its share and the first evidence, in one line.
-func (v *Verdict) String() string {
-	var b strings.Builder
-	b.WriteString(string(v.Limiter))
-	if v.Host != "" {
-		b.WriteString(" on " + v.Host)
-	}
-	fmt.Fprintf(&b, " (%s of the time", units.Percent(v.Share))
-	if len(v.Evidence) > 0 {
-		b.WriteString("; " + v.Evidence[0])
-	}
-	b.WriteString(")")
-	return b.String()
-}
-
-// Hint says what to do, in one line: the first remedy, and the second if it is a flag. It is "" if there is nothing.
-func (v *Verdict) Hint() string {
-	if len(v.Remedies) == 0 {
-		return ""
-	}
-	text := v.Remedies[0].On(v.Host)
-	if len(v.Remedies) > 1 && v.Remedies[1].Flag != "" {
-		text += ", or " + v.Remedies[1].On(v.Host)
-	}
-	if rate := v.Remedies[0].Expect; rate > 0 {
-		text += ": expect " + units.Rate(rate)
-	}
-	return text
-}
-
-// On says the remedy in one line, for a host of this name unless it has its own.
-func (r *Remedy) On(host string) string {
-	where := ""
-	if host = cmp.Or(r.Host, host); host != "" {
-		where = " on " + host
-	}
-	switch {
-	case r.Sysctl != nil:
-		value := r.Sysctl.Value
-		if strings.Contains(value, " ") {
-			value = `"` + value + `"`
-		}
-		return "sudo sysctl -w " + r.Sysctl.Name + "=" + value + where
-	case r.Command != "":
-		return r.Command + where
-	case r.Flag != "":
-		return r.Flag
-	}
-	return r.Advice
+	v.Remedies = append(v.Remedies, Remedy{Kind: FixPathMTU})
 }

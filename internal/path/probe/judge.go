@@ -2,11 +2,9 @@ package probe
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/fxfer/fxfer/internal/path/diagnose"
-	"github.com/fxfer/fxfer/internal/units"
 )
 
 // Judge says what limits the path, from what a probe measured: for each direction with several streams, and for one where that is
@@ -33,7 +31,7 @@ func Judge(r *Report) []diagnose.Verdict {
 		if f != several && (v.Limiter == diagnose.LineRate || v.Limiter == diagnose.Bufferbloat || v.Limiter == diagnose.Unknown) {
 			continue // the flow of several streams tells it better
 		}
-		v.Evidence = append([]string{fmt.Sprintf("%s, %s: %s", f.Direction, plural(f.Streams, "stream"), units.Rate(f.Goodput))}, v.Evidence...)
+		v.Evidence = append([]diagnose.Fact{{Kind: diagnose.FlowMeasured, Name: string(f.Direction), Count: int64(f.Streams), Rate: f.Goodput}}, v.Evidence...)
 		all = append(all, v)
 	}
 	slices.SortStableFunc(all, func(a, b diagnose.Verdict) int { return cmp.Compare(b.Share, a.Share) })
@@ -69,43 +67,43 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 		if !gains {
 			return nil
 		}
-		return []diagnose.Remedy{{Flag: fmt.Sprintf("--streams %d", several.Streams), Expect: several.Goodput}}
+		return []diagnose.Remedy{{Kind: diagnose.MoreStreams, Streams: several.Streams, Expect: several.Goodput}}
 	}
-	loss := fmt.Sprintf("%s of the segments sent again after slow start", percent(f.Loss))
-	rtt := fmt.Sprintf("round trip %s idle, %s under load", ms(r.Idle.Median), ms(f.RTT.Median))
+	loss := diagnose.Fact{Kind: diagnose.LossAfterStart, Share: f.Loss}
+	rtt := diagnose.Fact{Kind: diagnose.RTTIdleLoaded, Least: seconds(r.Idle.Median), Time: seconds(f.RTT.Median)}
+	noQueue := rtt
+	noQueue.Kind = diagnose.RTTWithoutQueue
 	switch {
 	// A full window that is much larger than the BDP is one that the receiver does not empty in time.
 	case f.RwndLimited >= limited && f.RwndLimited >= f.SndbufLimited && f.SndWnd <= 4*several.BDP:
 		return diagnose.Verdict{Limiter: diagnose.ReceiverWindow, Side: diagnose.Receiver, Host: receiver, Share: f.RwndLimited,
-			Evidence: []string{fmt.Sprintf("%s of the time with data in flight the window of the receiver was full", percent(f.RwndLimited)),
-				fmt.Sprintf("%s obtained, BDP %s", units.Bytes(f.SndWnd), units.Bytes(several.BDP))},
-			Remedies: append(streams(), diagnose.Remedy{Advice: "raise net.ipv4.tcp_rmem there: `fxfer doctor` says to what"})}
+			Evidence: []diagnose.Fact{{Kind: diagnose.ReceiverWindowFull, Share: f.RwndLimited}, {Kind: diagnose.BufferObtained, Bytes: f.SndWnd, Need: several.BDP}},
+			Remedies: append(streams(), diagnose.Remedy{Kind: diagnose.RaiseRmem})}
 	case f.SndbufLimited >= limited && f.SndBuf <= 8*several.BDP: // of which two thirds are payload
 		return diagnose.Verdict{Limiter: diagnose.SenderBuffer, Side: diagnose.Sender, Host: sender, Share: f.SndbufLimited,
-			Evidence: []string{fmt.Sprintf("%s of the time with data in flight the send buffer was full", percent(f.SndbufLimited)),
-				fmt.Sprintf("%s obtained, BDP %s", units.Bytes(f.SndBuf), units.Bytes(several.BDP))},
-			Remedies: append(streams(), diagnose.Remedy{Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` says to what"})}
+			Evidence: []diagnose.Fact{{Kind: diagnose.SendBufferFull, Share: f.SndbufLimited}, {Kind: diagnose.BufferObtained, Bytes: f.SndBuf, Need: several.BDP}},
+			Remedies: append(streams(), diagnose.Remedy{Kind: diagnose.RaiseWmem})}
 	case f.SenderCPU >= cpuFull && f.SenderCPU >= f.ReceiverCPU && f.Loss < queued:
 		return diagnose.Verdict{Limiter: diagnose.SenderCPU, Side: diagnose.Sender, Host: sender, Share: f.SenderCPU,
-			Evidence: []string{percent(f.SenderCPU) + " of the sender's CPUs were busy, and hardly anything was lost"}}
+			Evidence: []diagnose.Fact{{Kind: diagnose.CPUsBusy, Share: f.SenderCPU, Name: string(diagnose.Sender)}}}
 	case f.ReceiverCPU >= cpuFull && f.Loss < queued:
 		return diagnose.Verdict{Limiter: diagnose.ReceiverCPU, Side: diagnose.Receiver, Host: receiver, Share: f.ReceiverCPU,
-			Evidence: []string{percent(f.ReceiverCPU) + " of the receiver's CPUs were busy, and hardly anything was lost"}}
+			Evidence: []diagnose.Fact{{Kind: diagnose.CPUsBusy, Share: f.ReceiverCPU, Name: string(diagnose.Receiver)}}}
 	case f.Loss >= lossy && single.Loss >= lossy && !queue && parts:
-		v := diagnose.Verdict{Limiter: diagnose.RandomLoss, Side: diagnose.Path, Share: 0.8, Evidence: []string{loss, rtt + ": no queue"}, Remedies: streams()}
+		v := diagnose.Verdict{Limiter: diagnose.RandomLoss, Side: diagnose.Path, Share: 0.8, Evidence: []diagnose.Fact{loss, noQueue}, Remedies: streams()}
 		if f.Congestion != "bbr" {
-			v.Remedies = append(v.Remedies, diagnose.Remedy{Flag: "--congestion bbr"})
+			v.Remedies = append(v.Remedies, diagnose.Remedy{Kind: diagnose.UseBBR})
 		}
 		return v
 	case queue && f.RTT.Median-r.Idle.Median >= bloated:
-		return diagnose.Verdict{Limiter: diagnose.Bufferbloat, Side: diagnose.Path, Share: 1, Evidence: []string{rtt, "grade " + GradeOf(seconds(f.RTT.Median-r.Idle.Median))},
-			Remedies: []diagnose.Remedy{{Flag: "--congestion bbr"}, {Advice: "fq_codel or cake at the bottleneck"}}}
+		return diagnose.Verdict{Limiter: diagnose.Bufferbloat, Side: diagnose.Path, Share: 1, Evidence: []diagnose.Fact{rtt, {Kind: diagnose.BloatGrade, Name: GradeOf(seconds(f.RTT.Median - r.Idle.Median))}},
+			Remedies: []diagnose.Remedy{{Kind: diagnose.UseBBR}, {Kind: diagnose.QueueAtBottleneck}}}
 	case gains:
-		return diagnose.Verdict{Limiter: diagnose.Congestion, Side: diagnose.Path, Share: 0.5, Evidence: []string{loss, rtt}, Remedies: streams()}
+		return diagnose.Verdict{Limiter: diagnose.Congestion, Side: diagnose.Path, Share: 0.5, Evidence: []diagnose.Fact{loss, rtt}, Remedies: streams()}
 	case queue || f.Loss >= lossy || !parts:
-		return diagnose.Verdict{Limiter: diagnose.LineRate, Side: diagnose.Path, Share: 1, Evidence: []string{rtt, loss}}
+		return diagnose.Verdict{Limiter: diagnose.LineRate, Side: diagnose.Path, Share: 1, Evidence: []diagnose.Fact{rtt, loss}}
 	}
-	return diagnose.Verdict{Limiter: diagnose.Unknown, Side: diagnose.Path, Evidence: []string{rtt, loss}}
+	return diagnose.Verdict{Limiter: diagnose.Unknown, Side: diagnose.Path, Evidence: []diagnose.Fact{rtt, loss}}
 }
 
 // nearOther tells whether one stream carries what several do: the line is full, or something that streams do not help.
@@ -120,19 +118,9 @@ func nearOther(f *Flow, r *Report) bool {
 
 func blackHole(m *PathMTU) diagnose.Verdict {
 	return diagnose.Verdict{Limiter: diagnose.BlackHole, Side: diagnose.Path, Share: 1,
-		Evidence: []string{fmt.Sprintf("%s: packets of %d bytes pass, those of %d vanish, and no router says so", m.Direction, m.MTU, m.Failed[0])},
+		Evidence: []diagnose.Fact{{Kind: diagnose.ProbesVanish, Name: string(m.Direction), Bytes: int64(m.MTU), Need: int64(m.Failed[0])}},
 		Remedies: []diagnose.Remedy{
-			{Sysctl: &diagnose.Sysctl{Name: "net.ipv4.tcp_mtu_probing", Value: "1"}},
-			{Advice: "let ICMP \"fragmentation needed\" and \"packet too big\" through, or clamp the MSS at the tunnel"},
+			{Kind: diagnose.SetSysctl, Sysctl: &diagnose.Sysctl{Name: "net.ipv4.tcp_mtu_probing", Value: "1"}},
+			{Kind: diagnose.ClampMSS},
 		}}
-}
-
-func percent(share float64) string { return fmt.Sprintf("%.3g %%", share*100) }
-func ms(s float64) string          { return units.Time(seconds(s)) }
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

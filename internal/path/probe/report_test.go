@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -106,7 +108,7 @@ func TestJudge(t *testing.T) {
 		if len(v.Remedies) == 0 {
 			return ""
 		}
-		return v.Remedies[0].Flag
+		return words.PartsOf(&v.Remedies[0]).Flag
 	}
 	for name, c := range map[string]struct {
 		one, several Flow // up
@@ -134,13 +136,13 @@ func TestJudge(t *testing.T) {
 		require.Equal(t, c.limiter, all[0].Limiter, name)
 		require.Equal(t, c.side, all[0].Side, name)
 		require.Equal(t, c.flag, remedy(all[0]), name)
-		require.Contains(t, all[0].Evidence[0], plural(c.streams, "stream")+":", name)
+		require.Contains(t, words.Fact(&all[0].Evidence[0]), units.Count(int64(c.streams), "stream", "streams")+":", name)
 		if c.side == diagnose.Receiver {
 			require.Equal(t, "there", all[0].Host, name)
 		}
 	}
 	hole := Judge(&Report{MTU: []PathMTU{{Direction: Down, Measured: true, MTU: 1308, Failed: []int{1309}, BlackHole: true}}})
 	require.Equal(t, diagnose.BlackHole, hole[0].Limiter)
-	require.Contains(t, hole[0].Evidence[0], "1308")
+	require.Contains(t, words.Fact(&hole[0].Evidence[0]), "1308")
 	require.Empty(t, Judge(&Report{}))
 }

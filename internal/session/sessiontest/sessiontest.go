@@ -7,14 +7,12 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fxfer/fxfer/internal/session"
 	"github.com/stretchr/testify/require"
 )
 
 // Server is a server that listens.
 type Server interface {
 	Serve(ctx context.Context) error
-	Invite(host string) (string, error)
 }
 
 // Run serves until stop is called, which fails the test where Serve returned an error.
@@ -27,24 +25,6 @@ func Run(t testing.TB, s Server) (stop func()) {
 		cancel()
 		require.NoError(t, <-done)
 	}
-}
-
-// Invited returns a URL with an invitation of the server.
-func Invited(t testing.TB, s Server) session.URL {
-	t.Helper()
-	text, err := s.Invite("127.0.0.1")
-	require.NoError(t, err)
-	u, err := session.ParseURL(text)
-	require.NoError(t, err)
-	return u
-}
-
-// Plain returns the URL of a path, without an invitation and a pin.
-func Plain(t testing.TB, s Server, path string) session.URL {
-	t.Helper()
-	u := Invited(t, s)
-	u.Token, u.Pin, u.Path = "", "", path
-	return u
 }
 
 // RandomFile writes n random bytes to the file name and returns them. It logs their seed.

@@ -1,4 +1,4 @@
-// Package transporttest is the contract that every transport keeps, as tests.
+// Package transporttest tests the contract that every transport has to keep.
 package transporttest
 
 import (
@@ -22,7 +22,7 @@ import (
 // patience is how long anything in the suite may take before it counts as stuck.
 const patience = 20 * time.Second
 
-// Conn is what a transport's streams have in common.
+// Conn is a stream of any transport.
 type Conn interface {
 	net.Conn
 	CloseWrite() error
@@ -33,22 +33,23 @@ type Conn interface {
 	Admit()
 }
 
-// Listener is what a transport's listeners have in common. Accept returns before the handshake.
+// Listener is a listener of any transport. Accept returns before the handshake.
 type Listener interface {
 	Accept() (Conn, error)
 	Addr() net.Addr
 	Close() error
 }
 
-// Factory makes ends of one transport. Network names the net package's network for bare connections to it, or is empty where there is
-// no such thing: then Accept returns streams of connections that have had their handshake.
+// Factory makes ends of one transport. Network is the network of package net for bare connections
+// to it. It is empty if there are none: then Accept returns streams whose connection has had its
+// handshake.
 type Factory struct {
 	Network string
 	Listen  func(identity ed25519.PrivateKey) (Listener, error)
 	Dial    func(ctx context.Context, addr string, identity ed25519.PrivateKey, expect func(ed25519.PublicKey) error) (Conn, error)
 }
 
-// Run tests the transport that f makes.
+// Run tests a transport.
 func Run(t *testing.T, f Factory) {
 	tests := []struct {
 		name string
@@ -84,7 +85,8 @@ func Run(t *testing.T, f Factory) {
 	}
 }
 
-func newKey(t *testing.T) ed25519.PrivateKey {
+// NewKey makes an identity.
+func NewKey(t testing.TB) ed25519.PrivateKey {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
@@ -93,7 +95,8 @@ func newKey(t *testing.T) ed25519.PrivateKey {
 
 func public(key ed25519.PrivateKey) ed25519.PublicKey { return key.Public().(ed25519.PublicKey) }
 
-func anyKey(ed25519.PublicKey) error { return nil }
+// AnyKey accepts every server.
+func AnyKey(ed25519.PublicKey) error { return nil }
 
 func within(t *testing.T) context.Context {
 	t.Helper()
@@ -118,7 +121,8 @@ type proxy struct {
 	finished chan struct{}
 }
 
-// newProxy passes on what a client sends as change rewrites it, piece by piece; change returns false to end the stream there.
+// newProxy forwards what a client sends, piece by piece, after change has rewritten the piece. If
+// change returns false, the stream ends there.
 func newProxy(t *testing.T, f Factory, to string, change func(piece []byte) bool) *proxy {
 	t.Helper()
 	if f.Network == "" {
@@ -168,7 +172,7 @@ func (p *proxy) serve(change func([]byte) bool) {
 // pair returns two admitted ends of one stream that are closed at the end of the test.
 func pair(t *testing.T, f Factory) (client, server Conn) {
 	t.Helper()
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	return pairAt(t, f, l, l.Addr().String())
 }
 
@@ -187,7 +191,7 @@ func pairAt(t *testing.T, f Factory, l Listener, addr string) (client, server Co
 		}
 		got <- accepted{c, err}
 	}()
-	client, err := f.Dial(within(t), addr, newKey(t), anyKey)
+	client, err := f.Dial(within(t), addr, NewKey(t), AnyKey)
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	s := <-got
@@ -200,7 +204,7 @@ func pairAt(t *testing.T, f Factory, l Listener, addr string) (client, server Co
 	return client, s.conn
 }
 
-// run calls each f in a goroutine of its own and waits for all.
+// run calls each function in a goroutine of its own and waits for all of them.
 func run(t *testing.T, fs ...func() error) {
 	t.Helper()
 	errs := make(chan error, len(fs))
@@ -239,7 +243,8 @@ func testEcho(t *testing.T, f Factory) {
 		})
 }
 
-// noise writes total bytes of a stream given by seed, in writes of random sizes, some of them in two pieces.
+// noise writes total random bytes made from seed, in writes of random sizes, some of them in two
+// pieces.
 func noise(c Conn, seed uint64, total int) error {
 	data := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 	sizes := rand.New(rand.NewPCG(seed, 1))
@@ -353,7 +358,8 @@ func testDeadlines(t *testing.T, f Factory) {
 	require.NoError(t, err)
 	require.EqualValues(t, 7, one[0])
 
-	// Nobody reads, so writing must stall. What is stuck in the middle is lost, so it fails from then on.
+	// Nobody reads, so writing must stall. A message stuck in the middle is lost, so later writes
+	// fail.
 	require.NoError(t, client.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 	_, err = writeUntilError(client)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -379,7 +385,7 @@ func testCloseUnblocks(t *testing.T, f Factory) {
 	errs := make(chan error, 2)
 	go func() { _, err := client.Read(make([]byte, 1)); errs <- err }()
 	go func() { _, err := writeUntilError(client); errs <- err }()
-	// Let both block first; a Close before that would test less, not fail.
+	// Let both block first. An earlier Close would not fail, but test less.
 	<-time.After(50 * time.Millisecond)
 	require.NoError(t, client.Close())
 	for range 2 {
@@ -439,7 +445,7 @@ func testUseAfterClose(t *testing.T, f Factory) {
 }
 
 func testIdentity(t *testing.T, f Factory) {
-	serverKey, clientKey := newKey(t), newKey(t)
+	serverKey, clientKey := NewKey(t), NewKey(t)
 	l := listen(t, f, serverKey)
 	run(t,
 		func() error {
@@ -495,10 +501,10 @@ func testExporter(t *testing.T, f Factory) {
 	require.NotEqual(t, a, b, "connections must differ")
 }
 
-// testTruncated: a connection that somebody else ends must not look like the end of the stream.
+// testTruncated: a connection that a third party ends must not look like the end of the stream.
 func testTruncated(t *testing.T, f Factory) {
 	var cut atomic.Bool
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	p := newProxy(t, f, l.Addr().String(), func([]byte) bool { return !cut.Load() })
 	client, server := pairAt(t, f, l, p.l.Addr().String())
 	one := make([]byte, 1)
@@ -514,10 +520,10 @@ func testTruncated(t *testing.T, f Factory) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "it must last")
 }
 
-// testAltered: a byte changed on the way is an error, and what it was part of is not read.
+// testAltered: a byte that is changed on the way is an error, and its record is not read.
 func testAltered(t *testing.T, f Factory) {
 	var alter atomic.Bool
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	p := newProxy(t, f, l.Addr().String(), func(piece []byte) bool {
 		if alter.Load() {
 			piece[len(piece)-1] ^= 1
@@ -536,14 +542,14 @@ func testAltered(t *testing.T, f Factory) {
 	require.Zero(t, n)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, io.EOF)
-	// The client hears that the stream is broken.
+	// The client learns that the stream is broken.
 	_, err = client.Read(one)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, io.EOF)
 }
 
 func testWrongKey(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	refused := errors.New("not the key I know")
 	run(t,
 		func() error {
@@ -564,7 +570,7 @@ func testWrongKey(t *testing.T, f Factory) {
 			return nil
 		},
 		func() error {
-			c, err := f.Dial(within(t), l.Addr().String(), newKey(t), func(ed25519.PublicKey) error { return refused })
+			c, err := f.Dial(within(t), l.Addr().String(), NewKey(t), func(ed25519.PublicKey) error { return refused })
 			if c != nil || !errors.Is(err, refused) {
 				return fmt.Errorf("dial: %w", err)
 			}
@@ -576,7 +582,7 @@ func testWrongKey(t *testing.T, f Factory) {
 }
 
 func testBeforeHandshake(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	bare := dialBare(t, f, l)
 	defer bare.Close()
 	c, err := l.Accept()
@@ -603,9 +609,9 @@ func dialBare(t *testing.T, f Factory, l Listener) net.Conn {
 	return c
 }
 
-// testSlowPeer: one peer that says nothing must not keep another from its handshake.
+// testSlowPeer: a silent peer must not hold up the handshake of another one.
 func testSlowPeer(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	bare := dialBare(t, f, l)
 	defer bare.Close()
 	slow, err := l.Accept()
@@ -622,7 +628,7 @@ func testSlowPeer(t *testing.T, f Factory) {
 			return c.Handshake(within(t))
 		},
 		func() error {
-			c, err := f.Dial(within(t), l.Addr().String(), newKey(t), anyKey)
+			c, err := f.Dial(within(t), l.Addr().String(), NewKey(t), AnyKey)
 			if err != nil {
 				return err
 			}
@@ -632,9 +638,9 @@ func testSlowPeer(t *testing.T, f Factory) {
 	require.Error(t, <-slowDone)
 }
 
-// testFlood: a stranger that keeps sending is cut off early, before it has filled much memory.
+// testFlood: an unknown peer that keeps sending is cut off before it has filled much memory.
 func testFlood(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	bare := dialBare(t, f, l)
 	defer bare.Close()
 	c, err := l.Accept()
@@ -655,7 +661,7 @@ func testFlood(t *testing.T, f Factory) {
 }
 
 func testHandshakeDeadline(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	bare := dialBare(t, f, l)
 	defer bare.Close()
 	c, err := l.Accept()
@@ -668,7 +674,7 @@ func testHandshakeDeadline(t *testing.T, f Factory) {
 
 func testDialCanceled(t *testing.T, f Factory) {
 	// A listener that nobody serves: the kernel connects, and the handshake hangs.
-	addr := listen(t, f, newKey(t)).Addr().String()
+	addr := listen(t, f, NewKey(t)).Addr().String()
 	if f.Network == "" {
 		silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -677,12 +683,12 @@ func testDialCanceled(t *testing.T, f Factory) {
 	}
 	ctx, cancel := context.WithTimeout(within(t), 30*time.Millisecond)
 	defer cancel()
-	_, err := f.Dial(ctx, addr, newKey(t), anyKey)
+	_, err := f.Dial(ctx, addr, NewKey(t), AnyKey)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 func testListenerClose(t *testing.T, f Factory) {
-	l := listen(t, f, newKey(t))
+	l := listen(t, f, NewKey(t))
 	done := make(chan error, 1)
 	go func() { _, err := l.Accept(); done <- err }()
 	require.NoError(t, l.Close())

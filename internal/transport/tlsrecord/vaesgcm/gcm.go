@@ -1,9 +1,9 @@
-// Package vaesgcm is AES-GCM as fast as one core can. Where the processor has AES and carry-less multiplication on
-// vectors of 64 bytes, messages go through code of its own, made for records of some 16 KiB; elsewhere, and where
-// FIPS 140 binds the program, crypto/cipher does the work.
+// Package vaesgcm is AES-GCM at the full speed of a core. On processors that have AES and
+// carry-less multiplication on vectors of 64 bytes it uses code of its own, made for records of
+// about 16 KiB. Elsewhere, and where FIPS 140 binds the program, it uses crypto/cipher.
 //
-// Sections refer to NIST SP 800-38D unless they name FIPS 197. The arithmetic is that of Intel's white paper "Carry-Less
-// Multiplication Instruction and its Usage for Computing the GCM Mode".
+// Sections refer to NIST SP 800-38D unless they name FIPS 197. The arithmetic follows Intel's white
+// paper "Carry-Less Multiplication Instruction and its Usage for Computing the GCM Mode".
 package vaesgcm
 
 import (
@@ -23,18 +23,20 @@ const (
 	nonceSize = 12
 	tagSize   = 16
 
-	// maxPlain is the longest plaintext in bytes, section 5.2.1.1: the counter has 32 bits, 0 and 1 are not for data.
+	// maxPlain is the longest plaintext in bytes (section 5.2.1.1). The counter has 32 bits, and
+	// its values 0 and 1 are not used for data.
 	maxPlain = (1<<32 - 2) * blockSize
 
-	batchBlocks = 64 // blocks that the assembly takes at a time
+	batchBlocks = 64 // blocks that the assembly processes at a time
 	lanes       = 4  // blocks in a vector
 )
 
-var errOpen = errors.New("cipher: message authentication failed") // as the standard library's
+var errOpen = errors.New("cipher: message authentication failed") // the text of the standard library
 
-// New returns AES-GCM with nonces of 12 bytes and tags of 16 bytes, as cipher.NewGCM does for aes.NewCipher(key). The
-// key has 16, 24 or 32 bytes; other lengths are an aes.KeySizeError. The AEAD is safe for concurrent use; Seal and Open
-// do not allocate where dst has room. Data are handled in constant time, lengths are not secret.
+// New returns AES-GCM with nonces of 12 bytes and tags of 16 bytes, like cipher.NewGCM for
+// aes.NewCipher(key). The key has 16, 24 or 32 bytes; other lengths are an aes.KeySizeError. The
+// AEAD is safe for concurrent use. Seal and Open do not allocate if dst has room. They process data
+// in constant time. Lengths are not secret.
 func New(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -46,20 +48,21 @@ func New(key []byte) (cipher.AEAD, error) {
 	return vectorGCM{newKey(key, block.Encrypt)}, nil
 }
 
-// block is 16 bytes as they are in a message.
+// block is 16 bytes in the order of a message.
 type block [blockSize]byte
 
-// element is an element of GHASH's field, its low half first: bit i is the coefficient of x^(127-i), so the bytes of a
-// block are in reverse.
+// element is an element of GHASH's field, with its low half first. Bit i is the coefficient of
+// x^(127-i), so the bytes of a block are reversed.
 type element [2]uint64
 
 func elementOf(b *block) element {
 	return element{binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[:8])}
 }
 
-// key is what the assembly needs of a key. Powers of the hash subkey H are divided by x, for which multiply makes up.
+// key holds the values that the assembly derives from a key. Powers of the hash subkey H are
+// divided by x; multiply compensates for that.
 type key struct {
-	// Round keys in the order of their use; AES-128 has no extra ones.
+	// Round keys in the order of their use. AES-128 has no extra ones.
 	first  block
 	extra  [4]block
 	common [9]block
@@ -76,7 +79,7 @@ type key struct {
 	_     [lanes - 1]element                  // zero: whole vectors are read
 }
 
-// newKey prepares a key of 16 or 32 bytes, with which encrypt encrypts a block.
+// newKey prepares a key of 16 or 32 bytes. encrypt encrypts a block with it.
 func newKey(raw []byte, encrypt func(dst, src []byte)) *key {
 	k := new(key)
 	schedule := expand(raw)
@@ -137,7 +140,7 @@ func expand(raw []byte) []block {
 	return keys
 }
 
-// message is what the assembly needs of a message beside its data.
+// message holds the values of a message that the assembly needs beside its data.
 type message struct {
 	counter block   // the nonce, then a multiple of 64 that is 2 less than the first counter for data: 0
 	head    element // GHASH of the additional data before its last multiplication by H
@@ -162,7 +165,7 @@ func (k *key) newMessage(nonce, additional []byte, n int) message {
 	}
 }
 
-// vectorGCM is AES-GCM with the code for this processor.
+// vectorGCM is AES-GCM with the vector code.
 type vectorGCM struct{ key *key }
 
 func (g vectorGCM) NonceSize() int { return nonceSize }
@@ -205,13 +208,13 @@ func (g vectorGCM) Open(dst, nonce, sealed, additional []byte) ([]byte, error) {
 	return all, nil
 }
 
-// extend returns p with n more bytes, allocated if there is no room, and those bytes.
+// extend returns p with n more bytes, and those bytes. It allocates if p has no room.
 func extend(p []byte, n int) (all, more []byte) {
 	all = slices.Grow(p, n)[:len(p)+n]
 	return all, all[len(p):]
 }
 
-// checkOverlap panics unless out is where in is or apart from it, and apart from additional.
+// checkOverlap panics if out overlaps in without being in the same place, or overlaps additional.
 func checkOverlap(out, in, additional []byte) {
 	if overlap(out, in) && &out[0] != &in[0] {
 		panic("vaesgcm: output overlaps input")

@@ -1,0 +1,211 @@
+package backup
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/cli/chart"
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// NewHistory returns the command that shows past transfers.
+func NewHistory() *cobra.Command {
+	var job, page string
+	var since time.Time
+	var asJSON, asCSV, plot bool
+	c := &cobra.Command{
+		Use:   "history",
+		Short: "Show past transfers and backups",
+		Long: `History shows what was sent and got, and the runs of backups, the oldest first: what
+was written at the target, what of it went over the network, how fast, and what the
+limit was.`,
+		Example: `  fxfer history --since 7d
+  fxfer history --job home --plot
+  fxfer history --job home --html home.html`,
+		SuggestFor: []string{"log", "transfers"},
+		Args:       option.Exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if asJSON && asCSV || plot && (asJSON || asCSV) {
+				return exit.Usage("choose one", "--json, --csv and --plot exclude each other")
+			}
+			home, err := identity.Home()
+			if err != nil {
+				return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+			}
+			if since.IsZero() {
+				since = time.Now().AddDate(0, 0, -30)
+			}
+			records, err := backup.OpenStore(home).History(job, since)
+			if err != nil {
+				return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+			}
+			if page != "" {
+				if err := writeHistoryPage(page, job, records); err != nil {
+					return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+				}
+			}
+			switch out := c.OutOrStdout(); {
+			case asJSON:
+				for i := range records {
+					term.JSON(out, struct {
+						Type string `json:"type"`
+						*backup.Record
+					}{"transfer", &records[i]})
+				}
+			case asCSV:
+				return writeHistoryCSV(out, records)
+			case plot:
+				plotHistory(out, records)
+			case page == "":
+				printHistory(out, records)
+			}
+			return nil
+		},
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&job, "job", "", "only runs of this backup `job`")
+	option.Add(flags, &since, "since", "time", "30d", "2026-11-21, or 7d ago", func(s string) (time.Time, error) { return option.ParseNewer(s, time.Now()) })
+	flags.BoolVar(&plot, "plot", false, "draw duration, goodput and size")
+	flags.BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
+	flags.BoolVar(&asCSV, "csv", false, "print CSV on standard output")
+	option.Add(flags, &page, "html", "file", "", "write a page with plots", option.ParseFile)
+	return c
+}
+
+func historyRow(r *backup.Record) []string {
+	return []string{
+		r.Started.Local().Format("2006-01-02 15:04:05"), historyName(r), outcomeText(r), units.Bytes(r.Bytes), units.Bytes(r.Written), units.Bytes(r.Sent),
+		units.Time(r.Duration()), units.Rate(r.Goodput), term.OneLine(r.Limiter),
+	}
+}
+
+var historyHeads = []string{"began", "what", "outcome", "size", "written", "sent", "time", "goodput", "limit"}
+
+func historyName(r *backup.Record) string {
+	if r.Job != "" {
+		return r.Job
+	}
+	return r.Verb + " " + term.OneLine(r.Target)
+}
+
+func printHistory(w io.Writer, records []backup.Record) {
+	if len(records) == 0 {
+		fmt.Fprintln(w, "nothing")
+		return
+	}
+	rows := [][]string{historyHeads}
+	for i := range records {
+		rows = append(rows, historyRow(&records[i]))
+	}
+	term.Columns(w, rows)
+}
+
+func writeHistoryCSV(w io.Writer, records []backup.Record) error {
+	out := csv.NewWriter(w)
+	rows := [][]string{{
+		"job", "verb", "target", "snapshot", "due", "started", "ended", "working_seconds", "outcome", "attempts", "pauses", "files", "entries_failed", "bytes",
+		"bytes_read", "bytes_written", "bytes_sent", "goodput_bits_per_second", "peak_bits_per_second", "limiter", "digest", "error",
+	}}
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	fraction := func(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) }
+	for i := range records {
+		r := &records[i]
+		due := ""
+		if !r.Due.IsZero() {
+			due = r.Due.Format(time.RFC3339)
+		}
+		rows = append(rows, []string{
+			r.Job, r.Verb, r.Target, r.Snapshot, due, r.Started.Format(time.RFC3339), r.Ended.Format(time.RFC3339), fraction(r.Working), string(r.Outcome),
+			strconv.Itoa(r.Attempts), strconv.Itoa(r.Pauses), number(r.Files), number(r.Failures), number(r.Bytes), number(r.Read), number(r.Written), number(r.Sent),
+			fraction(r.Goodput), fraction(r.Peak), r.Limiter, r.Digest, r.Error,
+		})
+	}
+	return out.WriteAll(rows)
+}
+
+// historyLines are what is drawn of history.
+var historyLines = []struct {
+	name, class string
+	value       func(*backup.Record) float64
+	show        func(float64) string
+}{
+	{"duration", "rtt", func(r *backup.Record) float64 { return r.Working }, units.Seconds},
+	{"goodput", "up", func(r *backup.Record) float64 { return r.Goodput }, units.Rate},
+	{"written", "down", func(r *backup.Record) float64 { return float64(r.Written) }, func(x float64) string { return units.Bytes(int64(x)) }},
+	{"size", "up", func(r *backup.Record) float64 { return float64(r.Bytes) }, func(x float64) string { return units.Bytes(int64(x)) }},
+}
+
+// plotHistory draws records on a terminal, one after the other.
+func plotHistory(w io.Writer, records []backup.Record) {
+	if len(records) < 2 {
+		printHistory(w, records)
+		return
+	}
+	for _, p := range historyLines {
+		chart.Plot(w, p.name, records, p.value, p.show)
+	}
+	first, last := records[0].Started.Local().Format("2006-01-02"), records[len(records)-1].Started.Local().Format("2006-01-02")
+	chart.Axis(w, "")
+	fmt.Fprintf(w, "%14s%s%*s\n", "", first, chart.Width-len(first), last)
+}
+
+var historyPage = chart.Page("history", `<title>fxfer history {{.Job}}</title>{{template "style"}}</head>
+<body><h1>{{if .Job}}{{.Job}}{{else}}fxfer history{{end}}</h1>
+{{template "charts" .Charts}}<h2>Transfers</h2><table><tr>{{range .Heads}}<th>{{.}}</th>{{end}}</tr>
+{{range .Rows}}<tr{{if .Bad}} class="bad" title="{{.Error}}"{{end}}>{{range .Cells}}<td>{{.}}</td>{{end}}</tr>
+{{end}}</table></body></html>
+`)
+
+type historyPageRow struct {
+	Cells []string
+	Bad   bool
+	Error string
+}
+
+// writeHistoryPage writes a page of its own.
+func writeHistoryPage(name, job string, records []backup.Record) error {
+	data := struct {
+		Job    string
+		Charts []chart.Chart
+		Heads  []string
+		Rows   []historyPageRow
+	}{Job: job, Heads: historyHeads}
+	for i := range records {
+		r := &records[i]
+		data.Rows = append(data.Rows, historyPageRow{historyRow(r), r.Outcome != backup.Good, r.Error})
+	}
+	if n := len(records); n > 0 {
+		first, last := records[0].Started, records[n-1].Started
+		at := func(r *backup.Record) float64 { return max(1e-3, r.Started.Sub(first).Seconds()) }
+		for _, p := range historyLines {
+			drawn := chart.Of(strings.ToUpper(p.name[:1])+p.name[1:], p.show, records, at, chart.Line[backup.Record]{Class: p.class, Value: p.value})
+			if drawn.Lines != nil {
+				drawn.Start, drawn.End = first.Local().Format("2006-01-02"), last.Local().Format("2006-01-02")
+				data.Charts = append(data.Charts, drawn)
+			}
+		}
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	err = historyPage.Execute(f, data)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
+}

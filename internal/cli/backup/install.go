@@ -1,0 +1,84 @@
+package backup
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func newInstall(file *string) *cobra.Command {
+	var timers bool
+	var dir, user string
+	c := &cobra.Command{
+		Use:   "install",
+		Short: "Write units for systemd",
+		Long: `Install prints the units by which systemd runs the jobs: one service for all, or
+with --timers a timer for each. With --dir it writes them there, and tells what to
+do then; nothing is started or enabled.`,
+		Example: `  fxfer backup install
+  sudo fxfer backup install --timers --dir /etc/systemd/system`,
+		Args: option.Exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := openSite(*file)
+			if err != nil {
+				return err
+			}
+			exe, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			path, err := filepath.Abs(s.config.Path)
+			if err != nil {
+				return err
+			}
+			files := backup.Units(s.config, backup.UnitOptions{Program: exe, File: path, Home: s.home, User: user, Timers: timers})
+			return writeUnits(c.OutOrStdout(), c.ErrOrStderr(), files, dir)
+		},
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&timers, "timers", false, "a timer for each job instead of the daemon")
+	option.Add(flags, &user, "user", "name", "", "whom the jobs run as, instead of root", parseUser)
+	option.Add(flags, &dir, "dir", "dir", "", "write them there, as /etc/systemd/system", option.ParseFile)
+	return c
+}
+
+func parseUser(s string) (string, error) {
+	if s == "" || strings.ContainsAny(s, " \t\n=%") {
+		return "", fmt.Errorf("%q is not the name of a user", s)
+	}
+	return s, nil
+}
+
+func writeUnits(out, errs io.Writer, files []backup.Unit, dir string) error {
+	var names []string
+	for _, u := range files {
+		if u.Start {
+			names = append(names, u.Name)
+		}
+		if dir == "" {
+			fmt.Fprintf(out, "# %s\n%s\n", u.Name, u.Text)
+			continue
+		}
+		name := filepath.Join(dir, u.Name)
+		if err := os.WriteFile(name, []byte(u.Text), 0o644); err != nil {
+			return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+		}
+		fmt.Fprintf(errs, "fxfer: wrote %s\n", term.OneLine(name))
+	}
+	if dir == "" {
+		fmt.Fprintf(errs, "fxfer: these are the units; --dir writes them\n")
+		return nil
+	}
+	fmt.Fprintf(errs, "fxfer: now: systemctl daemon-reload && systemctl enable --now %s\n", strings.Join(names, " "))
+	return nil
+}

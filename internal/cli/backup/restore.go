@@ -1,0 +1,192 @@
+package backup
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/transfer"
+	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func newRestore(file *string) *cobra.Command {
+	var f transfer.Flags
+	var at string
+	c := &cobra.Command{
+		Use:   "restore JOB [PATH...] DIR",
+		Short: "Restore a backup, or parts of it",
+		Long: `Restore gets what a job has backed up into DIR: all of it, or what PATH names below
+the backup, each under its last name. Owners, modes, times, links and attributes
+come back as they were. An
+interrupted restore goes on where it stopped when it is run again.
+
+Without --at it is the newest complete snapshot; a time means the newest one that is
+not younger.`,
+		Example: `  fxfer backup restore home /mnt/restored
+  fxfer backup restore home --at 2026-11-20 etc/passwd home/ada /tmp/restored
+  fxfer backup restore home --at 2026-11-20T020000Z -n /mnt/restored`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return exit.Usage("usage: "+c.UseLine(), "where to?")
+			}
+			return needJob(c, args)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			s, j, err := openJob(*file, args[0])
+			if err != nil {
+				return err
+			}
+			if err := f.Check(c.Flags()); err != nil {
+				return err
+			}
+			if f.Opt.TLS == (fxfer.TLS{}) && f.Opt.Pin == "" {
+				f.Opt.TLS = j.TLS
+			}
+			var sources []fxfer.URL
+			return transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+				snapshot, err := s.snapshotAt(ctx, j, at)
+				if err != nil {
+					return nil, err
+				}
+				if snapshot.Failed > 0 && !f.Quiet {
+					fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s lacks %s that failed when it was made\n", snapshot.Name, units.Count(snapshot.Failed, "entry", "entries"))
+				}
+				if sources, err = restored(j, snapshot.Name, args[1:len(args)-1]); err != nil {
+					return nil, err
+				}
+				f.Target = sources[0].Redacted()
+				return client.Get(ctx, sources, strings.TrimSuffix(args[len(args)-1], "/")+"/", call)
+			})
+		},
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	option.Add(flags, &at, "at", "when", "", "a snapshot's name, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
+	flags.BoolVarP(&f.Call.Target.DryRun, "dry-run", "n", false, "only list what would be done")
+	flags.BoolVar(&f.Call.Target.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
+	flags.BoolVar(&f.Call.Target.Checksum, "checksum", false, "compare content, not times, with what is there")
+	f.AddNetwork(flags)
+	flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")
+	flags.BoolVar(&f.Quiet, "quiet", false, "print nothing but errors")
+	return c
+}
+
+func openJob(file, name string) (*site, *backup.Job, error) {
+	s, err := openSite(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	jobs, err := s.jobs([]string{name})
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, jobs[0], nil
+}
+
+func parseAt(s string) (string, error) {
+	if _, err := snapshot.ParseName(s); err == nil {
+		return s, nil
+	}
+	_, err := option.ParseNewer(s, time.Now())
+	return s, err
+}
+
+// snapshotAt returns the snapshot that a user means, one without a name of a mirror.
+func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none fxfer.Snapshot, err error) {
+	if j.Mode == backup.Mirror {
+		if at != "" {
+			return none, exit.Usage("leave --at out", "job %s is a mirror: it has only the newest backup", j.Name)
+		}
+		return none, nil
+	}
+	all, err := (&backup.Client{Home: s.home}).List(ctx, j)
+	if err != nil {
+		return none, err
+	}
+	if len(all) == 0 {
+		return none, &fxfer.Error{Kind: fxfer.KindRemoteDisk, Err: fmt.Errorf("job %s has no complete snapshot", j.Name)}
+	}
+	if at == "" {
+		return all[len(all)-1], nil
+	}
+	until, notName := snapshot.ParseName(at)
+	named := notName == nil
+	if !named {
+		if until, err = option.ParseNewer(at, time.Now().In(j.Zone)); err != nil {
+			return none, exit.Usage("", "--at: %w", err)
+		}
+		if len(at) == len(time.DateOnly) { // all of the day
+			until = until.AddDate(0, 0, 1).Add(-time.Nanosecond)
+		}
+	}
+	for _, x := range slices.Backward(all) {
+		if named && x.Name == at || !named && !x.Time.After(until) {
+			return x, nil
+		}
+	}
+	return none, exit.Usage("`fxfer backup snapshots "+j.Name+"` lists them", "job %s has no snapshot of %s; the oldest is %s", j.Name, at, all[0].Name)
+}
+
+// restored returns where paths of a backup are, or all of it.
+func restored(j *backup.Job, snapshot string, paths []string) (sources []fxfer.URL, err error) {
+	if len(paths) == 0 {
+		u := j.Destination
+		u.Path, u.TrailingSlash = path.Join(u.Path, snapshot), true
+		return []fxfer.URL{u}, nil
+	}
+	for _, p := range paths {
+		clean := path.Clean("/" + p)[1:]
+		if clean == "" || strings.Contains("/"+p+"/", "/../") {
+			return nil, exit.Usage("for example: home/ada/mail", "%q is no path in a backup", p)
+		}
+		u := j.Destination
+		u.Path, u.TrailingSlash = path.Join(u.Path, snapshot, clean), strings.HasSuffix(p, "/")
+		sources = append(sources, u)
+	}
+	return sources, nil
+}
+
+// eachSnapshot tells of each complete snapshot, the oldest first, and the rules that keep it.
+func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.Snapshot, rules []string)) error {
+	if j.Mode == backup.Mirror {
+		return exit.Usage("", "job %s is a mirror: it has no snapshots", j.Name)
+	}
+	ctx, stop := exit.Interruptible(c.Context())
+	defer stop()
+	all, err := exit.Within(ctx, func() ([]fxfer.Snapshot, error) { return (&backup.Client{Home: s.home}).List(ctx, j) })
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(all))
+	for i, x := range all {
+		names[i] = x.Name
+	}
+	rules := map[string][]string{}
+	keep, _ := j.Keep.Decide(names, j.Zone)
+	for _, k := range keep {
+		rules[k.Name] = k.Rules
+	}
+	for _, x := range all {
+		tell(x, rules[x.Name])
+	}
+	return nil
+}
+
+// verified returns the snapshots that are to be read again.
+func (s *site) verified(ctx context.Context, r *backup.Runner, j *backup.Job, at string, all bool) ([]string, error) {
+	if all {
+		return r.Courier.Snapshots(ctx, j)
+	}
+	snapshot, err := s.snapshotAt(ctx, j, at)
+	return []string{snapshot.Name}, err
+}

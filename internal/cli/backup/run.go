@@ -1,0 +1,177 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/cli/transfer"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func newRun(file *string) *cobra.Command {
+	var asJSON, isQuiet, due bool
+	c := &cobra.Command{
+		Use:   "run [JOB...]",
+		Short: "Run jobs now, or go on with those that were interrupted",
+		Long: `Run runs the jobs one after the other, all without a JOB. A run that was
+interrupted or is paused goes on where it stopped. Of a job that runs already no
+second run is begun.
+
+With --due, only what is due is run, and what was missed, each once: for a timer.
+Then the window counts; without it, you decide.`,
+		Example: "  fxfer backup run home",
+		Args:    func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := openSite(*file)
+			if err != nil {
+				return err
+			}
+			jobs, err := s.jobs(args)
+			if err != nil {
+				return err
+			}
+			ctx, stop := exit.Interruptible(c.Context())
+			defer stop()
+			shown := &runDisplay{out: c.OutOrStdout(), errs: c.ErrOrStderr(), json: asJSON, quiet: isQuiet}
+			var first error
+			for _, j := range jobs {
+				if err := shown.run(ctx, s, j, due); err != nil && first == nil {
+					first = err
+				}
+				if ctx.Err() != nil {
+					return exit.Interrupted("the same command goes on where this one stopped")
+				}
+			}
+			return first
+		},
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&due, "due", false, "run only what is due, and missed")
+	flags.BoolVar(&asJSON, "json", false, "print the runs as JSON lines on standard output")
+	flags.BoolVar(&isQuiet, "quiet", false, "print nothing but errors")
+	return c
+}
+
+// runDisplay shows runs.
+type runDisplay struct {
+	out, errs   io.Writer
+	json, quiet bool
+
+	mu   sync.Mutex
+	last time.Time
+	line int // columns of the line that is redrawn
+}
+
+func (d *runDisplay) run(ctx context.Context, s *site, j *backup.Job, due bool) error {
+	log := slog.New(slog.DiscardHandler)
+	if !d.quiet && !d.json {
+		log = slog.New(slog.NewTextHandler(d, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	r := s.runner(log)
+	if !d.quiet && !d.json {
+		r.Watch = d.progress
+	}
+	var record *backup.Record
+	var err error
+	if due {
+		record, err = r.RunDue(ctx, j)
+	} else {
+		record, err = r.Run(ctx, j, r.Clock.Now().Truncate(time.Second), true)
+	}
+	d.clear()
+	switch {
+	case errors.Is(err, backup.ErrPaused):
+		if !d.quiet {
+			fmt.Fprintf(d.errs, "fxfer: %s: %v\n", j.Name, err)
+		}
+		return nil
+	case record == nil:
+		return err
+	case d.json:
+		term.JSON(d.out, struct {
+			Type string `json:"type"`
+			*backup.Record
+		}{"run", record})
+	case !d.quiet:
+		fmt.Fprintf(d.out, "%-10s %s\n", j.Name, runLine(record))
+	}
+	for _, w := range record.Warnings {
+		fmt.Fprintf(d.errs, "fxfer: warning: %s: %s\n", j.Name, term.OneLine(w))
+	}
+	if err := record.Err(); err != nil {
+		return fmt.Errorf("job %s: %w", j.Name, err)
+	}
+	return nil
+}
+
+// runLine sums up a run.
+func runLine(r *backup.Record) string {
+	parts := []string{fmt.Sprintf("%s: %s written in %s", outcomeText(r), units.Bytes(r.Written), units.Time(r.Duration()))}
+	if r.Sent < r.Written {
+		parts = append(parts, units.Bytes(r.Sent)+" sent")
+	}
+	if r.Goodput > 0 {
+		parts = append(parts, units.Rate(r.Goodput))
+	}
+	parts = append(parts, units.Count(r.Files, "file", "files"))
+	if r.Snapshot != "" && r.Outcome == backup.Good {
+		parts = append(parts, r.Snapshot)
+	}
+	if r.Limiter != "" {
+		parts = append(parts, "limit: "+term.OneLine(r.Limiter))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// progress shows a run under way: on a terminal twice a second, elsewhere now and then.
+func (d *runDisplay) progress(job string, p fxfer.Progress) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	every, live := transfer.PlainEvery, term.IsTerminal(d.errs)
+	if live {
+		every = 500 * time.Millisecond
+	}
+	if d.last.IsZero() {
+		d.last = time.Now()
+	}
+	if time.Since(d.last) < every {
+		return
+	}
+	d.last = time.Now()
+	text := "fxfer: " + job + ": " + strings.Join(transfer.Totals(&p), ", ")
+	if !live {
+		fmt.Fprintln(d.errs, text)
+		return
+	}
+	fmt.Fprintf(d.errs, "\r%-*s", d.line, text)
+	d.line = len(text)
+}
+
+func (d *runDisplay) clear() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.line > 0 {
+		fmt.Fprintf(d.errs, "\r%*s\r", d.line, "")
+		d.line = 0
+	}
+}
+
+// Write takes a line of the log.
+func (d *runDisplay) Write(p []byte) (int, error) {
+	d.clear()
+	return d.errs.Write(p)
+}

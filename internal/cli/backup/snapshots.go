@@ -1,0 +1,150 @@
+package backup
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func newSnapshots(file *string) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "snapshots JOB",
+		Short: "List a job's snapshots, and why each is kept",
+		Args:  needJob,
+		RunE: func(c *cobra.Command, args []string) error {
+			s, j, err := openJob(*file, args[0])
+			if err != nil {
+				return err
+			}
+			return s.eachSnapshot(c, j, func(x fxfer.Snapshot, rules []string) {
+				if asJSON {
+					term.JSON(c.OutOrStdout(), jsonSnapshot{"snapshot", x.Name, x.Time, rules, x.Failed})
+					return
+				}
+				text := strings.Join(rules, ", ")
+				if len(rules) == 0 {
+					text = "to be removed"
+				}
+				if x.Failed > 0 {
+					text += "; lacks " + units.Count(x.Failed, "entry", "entries") + " that failed"
+				}
+				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %s\n", x.Name, x.Time.In(j.Zone).Format("Mon 2006-01-02 15:04"), text)
+			})
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
+	return c
+}
+
+type jsonSnapshot struct {
+	Type   string    `json:"type"`
+	Name   string    `json:"name"`
+	Time   time.Time `json:"time"`
+	KeptBy []string  `json:"kept_by"`
+	Failed int64     `json:"entries_failed,omitempty"`
+}
+
+func newPrune(file *string) *cobra.Command {
+	var dryRun bool
+	c := &cobra.Command{
+		Use:   "prune JOB",
+		Short: "Remove the snapshots that a job's retention does not keep",
+		Long: `Prune does what each good run does at its end. Where this machine may only append,
+the server prunes by its own policy.`,
+		Args: needJob,
+		RunE: func(c *cobra.Command, args []string) error {
+			s, j, err := openJob(*file, args[0])
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				return s.eachSnapshot(c, j, func(x fxfer.Snapshot, rules []string) {
+					if len(rules) == 0 {
+						fmt.Fprintf(c.OutOrStdout(), "delete    %s\n", x.Name)
+					}
+				})
+			}
+			if j.Mode == backup.Mirror {
+				return exit.Usage("", "job %s is a mirror: it has no snapshots", j.Name)
+			}
+			ctx, stop := exit.Interruptible(c.Context())
+			defer stop()
+			removed, err := (&backup.Client{Home: s.home}).Prune(ctx, j)
+			for _, name := range removed {
+				fmt.Fprintf(c.OutOrStdout(), "removed   %s\n", name)
+			}
+			if errors.Is(err, backup.ErrServerPrunes) {
+				fmt.Fprintln(c.ErrOrStderr(), "fxfer: this machine may only append: the server removes snapshots by its own policy")
+				return nil
+			}
+			return err
+		},
+	}
+	c.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what would be removed")
+	return c
+}
+
+func newVerify(file *string) *cobra.Command {
+	var at string
+	var all, asJSON bool
+	c := &cobra.Command{
+		Use:   "verify JOB",
+		Short: "Have the server read snapshots again, and compare them with what was sent",
+		Long: `Verify has the server read the newest snapshot, or others, from its disk, with low
+priority, and compare all files with the digests noted when they came. "verify:" in
+the file of jobs lets the daemon do so by a schedule.`,
+		Args: needJob,
+		RunE: func(c *cobra.Command, args []string) error {
+			s, j, err := openJob(*file, args[0])
+			if err != nil {
+				return err
+			}
+			if j.Mode == backup.Mirror {
+				return exit.Usage("fxfer verify compares it with the source", "job %s is a mirror: it has no snapshots", j.Name)
+			}
+			ctx, stop := exit.Interruptible(c.Context())
+			defer stop()
+			r := s.runner(slog.New(slog.DiscardHandler))
+			names, err := s.verified(ctx, r, j, at, all)
+			if err != nil {
+				return err
+			}
+			out := c.OutOrStdout()
+			scrub, err := exit.Within(ctx, func() (*backup.Scrub, error) {
+				return r.Verify(ctx, j, names, func(snapshot string, d fxfer.Difference) {
+					if asJSON {
+						term.JSON(out, map[string]any{"type": "difference", "snapshot": snapshot, "path": d.Path, "finding": d.Finding, "detail": d.Detail})
+						return
+					}
+					fmt.Fprintf(out, "%-10s %s/%s\n", d.Finding, snapshot, term.PathAnd(d.Path, d.Detail))
+				})
+			})
+			switch {
+			case scrub == nil:
+			case asJSON:
+				term.JSON(out, map[string]any{"type": "summary", "snapshots": scrub.Snapshots, "files": scrub.Files, "bytes": scrub.Bytes, "error": scrub.Error})
+			case err == nil:
+				fmt.Fprintf(out, "verified   %s, %s, %s\n", units.Count(int64(scrub.Snapshots), "snapshot", "snapshots"), units.Count(scrub.Files, "file", "files"), units.Bytes(scrub.Bytes))
+			}
+			return err
+		},
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	option.Add(flags, &at, "at", "when", "", "a snapshot's name, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
+	flags.BoolVar(&all, "all", false, "all snapshots")
+	flags.BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
+	return c
+}

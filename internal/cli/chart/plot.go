@@ -1,0 +1,69 @@
+// Package chart draws measurements: as text on a terminal and as SVG on a page.
+package chart
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Width is how many columns a plot on a terminal has, besides its labels.
+const Width = 66
+
+const height = 5
+
+var eighths = []rune(" ▁▂▃▄▅▆▇█")
+
+// Plot draws one value of a series on a terminal, labelled with its name and its largest value. It
+// draws nothing if all values are 0.
+func Plot[T any](w io.Writer, name string, series []T, value func(*T) float64, show func(float64) string) {
+	columns, top := squeeze(series, value)
+	if top == 0 {
+		return
+	}
+	for i, row := range rows(columns, top) {
+		label := ""
+		switch i {
+		case 0:
+			label = show(top)
+		case height - 1:
+			label = name
+		}
+		fmt.Fprintf(w, "%12s │%s\n", label, row)
+	}
+}
+
+// Axis draws the line below plots.
+func Axis(w io.Writer, end string) {
+	fmt.Fprintf(w, "%12s └%s%s\n", "", strings.Repeat("─", Width), end)
+}
+
+// squeeze returns the largest value for each column, and the largest of all.
+func squeeze[T any](series []T, value func(*T) float64) (columns []float64, top float64) {
+	columns = make([]float64, Width)
+	for i := range columns {
+		from, to := i*len(series)/Width, (i+1)*len(series)/Width
+		for k := from; k < max(to, from+1) && k < len(series); k++ {
+			columns[i] = max(columns[i], value(&series[k]))
+		}
+		top = max(top, columns[i])
+	}
+	return columns, top
+}
+
+// rows returns the rows of a plot, the uppermost first. Any value above 0 is visible.
+func rows(columns []float64, top float64) []string {
+	text := make([]string, height)
+	for r := range text {
+		var b strings.Builder
+		for _, v := range columns {
+			level := v/top*height*8 - float64((height-1-r)*8)
+			if r == height-1 && v > 0 {
+				level = max(level, 1)
+			}
+			b.WriteRune(eighths[int(min(max(level, 0), 8))])
+		}
+		text[r] = strings.TrimRight(b.String(), " ")
+	}
+	return text
+}

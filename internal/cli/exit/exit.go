@@ -1,0 +1,128 @@
+// Package exit is how a command ends: its errors with hints, its exit codes, and what signals do.
+package exit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/wire"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// Exit codes; the others are in Classify.
+const (
+	OK          = 0   // done
+	interrupted = 130 // 128 + SIGINT, as of a shell
+)
+
+// Classify returns the name of an error's kind, as in JSON output, and the exit code. The codes are listed in the help
+// of the root command.
+func Classify(err error) (kind string, code int) {
+	var child Status
+	if errors.As(err, &child) {
+		return "command", child.Code
+	}
+	switch fxfer.KindOf(err) {
+	case fxfer.KindUsage:
+		return "usage", 2
+	case fxfer.KindPartial:
+		return "partial", 3
+	case fxfer.KindTrust:
+		return "trust", 4
+	case fxfer.KindUnreachable:
+		return "unreachable", 5
+	case fxfer.KindIntegrity:
+		return "integrity", 6
+	case fxfer.KindLocalDisk:
+		return "local_disk", 7
+	case fxfer.KindRemoteDisk:
+		return "remote_disk", 8
+	case fxfer.KindInterrupted:
+		return "interrupted", interrupted
+	case fxfer.KindOther:
+	}
+	return "other", 1
+}
+
+// Usage is the error of a request that makes no sense. The hint may be "".
+func Usage(hint, format string, args ...any) error {
+	return &fxfer.Error{Kind: fxfer.KindUsage, Err: fmt.Errorf(format, args...), Remedy: hint}
+}
+
+// Hint returns what may help against err: what its cause suggests, or else the first hint on its chain, or "".
+func Hint(err error) string {
+	var name *net.DNSError
+	var coded *wire.Error
+	switch {
+	case errors.As(err, &coded) && (coded.Code == wire.CodeDraining || coded.Code == wire.CodeBusy):
+		return "try again later; --retry-for 10m keeps trying"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "is `fxfer serve` running there, and on this port?"
+	case errors.As(err, &name) && name.IsNotFound:
+		return "check the name of the host"
+	}
+	for {
+		var h interface {
+			error
+			Hint() string
+		}
+		if !errors.As(err, &h) {
+			return ""
+		}
+		if hint := h.Hint(); hint != "" {
+			return hint
+		}
+		err = errors.Unwrap(h)
+	}
+}
+
+// Print writes an error and its hint for people.
+func Print(w io.Writer, err error) {
+	var child Status
+	if errors.As(err, &child) && err.Error() == child.Error() {
+		return // the command has said what it had to say
+	}
+	fmt.Fprintf(w, "fxfer: error: %s\n", term.OneLine(err.Error()))
+	if hint := Hint(err); hint != "" {
+		fmt.Fprintf(w, "fxfer: hint: %s\n", term.OneLine(hint))
+	}
+}
+
+// Interrupted is the error of a command that a signal stopped.
+func Interrupted(hint string) error {
+	return &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errors.New("interrupted"), Remedy: hint}
+}
+
+// JSONError is an error in the output for programs.
+type JSONError struct {
+	Type     string `json:"type"`
+	Kind     string `json:"kind"`
+	Message  string `json:"message"`
+	Hint     string `json:"hint,omitempty"`
+	ExitCode int    `json:"exit_code"`
+}
+
+// JSONOf returns an error for programs.
+func JSONOf(err error) JSONError {
+	kind, code := Classify(err)
+	return JSONError{Type: "error", Kind: kind, Message: err.Error(), Hint: Hint(err), ExitCode: code}
+}
+
+// Status asks main to end with a command's exit code, without a message: the command has said what it had to say.
+type Status struct {
+	Code int
+}
+
+func (e Status) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
+
+// With ends the command with an exit code that is a command's own.
+func With(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return Status{Code: code}
+}

@@ -1,0 +1,95 @@
+package exit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/wire"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func TestClassify(t *testing.T) {
+	other := errors.New("x")
+	for _, c := range []struct {
+		err  error
+		kind string
+		code int
+	}{
+		{other, "other", 1},
+		{Usage("", "x"), "usage", 2},
+		{&fxfer.Error{Kind: fxfer.KindPartial, Err: other}, "partial", 3},
+		{fmt.Errorf("dial: %w", fxfer.ErrUnknownServer), "trust", 4},
+		{&fxfer.Error{Kind: fxfer.KindUnreachable, Err: other}, "unreachable", 5},
+		{&fxfer.Error{Kind: fxfer.KindIntegrity, Err: other}, "integrity", 6},
+		{&fs.PathError{Op: "open", Path: "x", Err: fs.ErrNotExist}, "local_disk", 7},
+		{&fxfer.Error{Kind: fxfer.KindRemoteDisk, Err: other}, "remote_disk", 8},
+		{context.Canceled, "interrupted", 130},
+		{errors.Join(Status{Code: 42}), "command", 42},
+	} {
+		kind, code := Classify(c.err)
+		require.Equal(t, c.kind, kind)
+		require.Equal(t, c.code, code)
+	}
+}
+
+func TestPrintError(t *testing.T) {
+	inner := &fxfer.Error{Err: errors.New("a\x07\nb"), Remedy: "inner"}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("plain"), "fxfer: error: plain\n"},
+		{inner, "fxfer: error: a\ufffd; b\nfxfer: hint: inner\n"},
+		{fmt.Errorf("w: %w", &fxfer.Error{Err: inner}), "fxfer: error: w: a\ufffd; b\nfxfer: hint: inner\n"},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+			"fxfer: error: dial tcp: connect: connection refused\nfxfer: hint: is `fxfer serve` running there, and on this port?\n"},
+		{fmt.Errorf("nas: %w", &wire.Error{Code: wire.CodeDraining, Text: "the server is shutting down", Remote: true}),
+			"fxfer: error: nas: the server is shutting down\nfxfer: hint: try again later; --retry-for 10m keeps trying\n"},
+		{Status{Code: 3}, ""},
+		{errors.Join(errors.New("the lab broke"), Status{Code: 3}), "fxfer: error: the lab broke; exit code 3\n"},
+	} {
+		var out strings.Builder
+		Print(&out, c.err)
+		require.Equal(t, c.want, out.String())
+	}
+}
+
+func TestWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		got, err := Within(ctx, func() (int, error) { return 7, nil })
+		require.NoError(t, err)
+		require.Equal(t, 7, got)
+
+		start := time.Now()
+		time.AfterFunc(time.Hour, cancel)
+		got, err = Within(ctx, func() (int, error) {
+			<-ctx.Done()
+			time.Sleep(stopGrace / 2) // virtual time
+			return 8, nil
+		})
+		require.NoError(t, err, "it stopped in time")
+		require.Equal(t, 8, got)
+		require.Equal(t, time.Hour+stopGrace/2, time.Since(start))
+
+		start = time.Now()
+		_, err = Within(ctx, func() (int, error) {
+			time.Sleep(time.Hour)
+			return 9, nil
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, stopGrace, time.Since(start))
+		time.Sleep(time.Hour)
+	})
+}

@@ -1,0 +1,51 @@
+package option
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// ParseURL reads a URL that names a share, or may name only the server.
+func ParseURL(s string, needShare bool) (fxfer.URL, error) {
+	u, err := fxfer.ParseURL(s)
+	switch {
+	case err != nil:
+		return u, exit.Usage("", "%w", err)
+	case needShare && u.Share == "":
+		return u, exit.Usage("`fxfer ls "+u.Redacted()+"` lists the shares", "%s names no share: expected fxfer://host/share", u.Redacted())
+	}
+	return u, nil
+}
+
+// CheckPin refuses a pin that contradicts the one of an invitation.
+func CheckPin(pin string, u fxfer.URL) error {
+	if u.Token != "" && pin != "" && pin != string(u.Pin) {
+		return exit.Usage("leave --pin out, or ask for a new invitation", "the invitation is for another key than --pin")
+	}
+	return nil
+}
+
+// Exactly returns a check of the number of arguments.
+func Exactly(n int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < n:
+			return exit.Usage("usage: "+c.UseLine(), "an argument is missing")
+		case len(args) > n:
+			return exit.Usage("usage: "+c.UseLine(), "%q is one argument too many", args[n])
+		}
+		return nil
+	}
+}
+
+// NoEmpty refuses empty arguments, which are mistakes of a script.
+func NoEmpty(args []string) error {
+	for i, arg := range args {
+		if arg == "" {
+			return exit.Usage("", "argument %d is empty", i+1)
+		}
+	}
+	return nil
+}

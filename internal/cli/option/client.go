@@ -1,0 +1,53 @@
+package option
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// ParsePin reads a key.
+func ParsePin(s string) (string, error) {
+	pin, err := identity.ParsePin(s)
+	return string(pin), err
+}
+
+// AddTrust adds the flags that say who the server is, and who this client.
+func AddTrust(flags *pflag.FlagSet, opt *fxfer.Options) {
+	Add(flags, &opt.Pin, "pin", "key", "", "the server's key, as \"fxfer serve\" prints it", ParsePin)
+	Add(flags, &opt.TLS.CA, "tls-ca", "file", "none", "CAs that vouch for it (PEM), or system", parsePEM)
+	Add(flags, &opt.TLS.Cert, "tls-cert", "file", "none", "show this certificate (PEM), not the host's key", parsePEM)
+	Add(flags, &opt.TLS.Key, "tls-key", "file", "none", "the private key of that (PEM)", parsePEM)
+}
+
+// parsePEM reads the name of a file of certificates, or none.
+func parsePEM(s string) (string, error) {
+	if s == "none" {
+		return "", nil
+	}
+	return ParseFile(s)
+}
+
+// ParseTransport reads the name of a transport.
+func ParseTransport(s string) (fxfer.Transport, error) {
+	switch t := fxfer.Transport(s); t {
+	case fxfer.TransportTCP, fxfer.TransportQUIC, fxfer.TransportAuto:
+		return t, nil
+	}
+	return "", fmt.Errorf("%q is neither tcp nor quic nor auto", s)
+}
+
+// AddTransport adds the flags of a client.
+func AddTransport(flags *pflag.FlagSet, opt *fxfer.Options) {
+	Add(flags, &opt.QLog, "qlog", "dir", "", "log QUIC connections into an existing folder, for qvis", parseFolder)
+	Add(flags, &opt.Transport, "transport", "how", Auto, "tcp, quic, or auto: what the path shows", ParseTransport)
+}
+
+// AddTuning adds the flags that replace automatic tuning.
+func AddTuning(flags *pflag.FlagSet, sockBuf *int, congestion *string) {
+	Add(flags, sockBuf, "sock-buf", "size", Auto, "fixed socket buffers, both ends, as 64KiB", parseSockBuf)
+	Add(flags, congestion, "congestion", "name", Auto, "congestion control, both ends, as bbr", parseCongestion)
+}

@@ -1,0 +1,109 @@
+package option
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/units"
+)
+
+// ParseAutoCount is ParseCount, or 0 for auto.
+func ParseAutoCount(s string) (int, error) {
+	if s == Auto {
+		return 0, nil
+	}
+	return ParseCount(s)
+}
+
+// ParseCount reads a number from 1 up.
+func ParseCount(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%q is not a number from 1 up", s)
+	}
+	return int(n), nil
+}
+
+// maxSockBuf is what Linux can be asked for: it doubles the request and keeps it in an int.
+const maxSockBuf = 1<<30 - 1
+
+func parseSockBuf(s string) (int, error) {
+	if s == Auto {
+		return 0, nil
+	}
+	n, err := units.ParseSize(s)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w, or auto", err)
+	case n == 0 || n > maxSockBuf:
+		return 0, fmt.Errorf("%q is not from 1 byte to less than 1 GiB", s)
+	}
+	return int(n), nil
+}
+
+// congestionForm is that of the kernels' names, of at most 15 bytes (TCP_CA_NAME_MAX in linux/tcp.h).
+var congestionForm = regexp.MustCompile(`^[a-z0-9_-]{1,15}$`)
+
+func parseCongestion(s string) (string, error) {
+	switch {
+	case s == Auto:
+		return "", nil
+	case !congestionForm.MatchString(s):
+		return "", fmt.Errorf("%q is not the name of a congestion control such as bbr or cubic, nor auto", s)
+	}
+	return s, nil
+}
+
+// ParseLimit reads a rate in bit/s, or 0 for none.
+func ParseLimit(s string) (int64, error) {
+	if s == "none" {
+		return 0, nil
+	}
+	n, err := units.ParseRate(s)
+	if err != nil {
+		return 0, fmt.Errorf("%w, or none", err)
+	}
+	return n, nil
+}
+
+// parseFolder reads the name of a folder that there is.
+func parseFolder(s string) (string, error) {
+	info, err := os.Stat(s)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%s is not a folder", s)
+	}
+	return s, nil
+}
+
+// ParseNewer reads a point in time, or how long ago that was.
+func ParseNewer(s string, now time.Time) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, time.DateOnly, "2006-01-02 15:04", time.DateTime} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	ago := strings.TrimSuffix(s, " ago")
+	if days, ok := units.ParseDays(ago); ok {
+		return now.AddDate(0, 0, -days), nil
+	}
+	if d, err := time.ParseDuration(ago); err == nil && d > 0 {
+		return now.Add(-d), nil
+	}
+	return time.Time{}, fmt.Errorf("%q is not a time such as 2026-11-21, 2026-11-21 14:30, 2026-11-21T14:30:00Z, 36h or 7d", s)
+}
+
+// ParseFile reads the name of a file of this host.
+func ParseFile(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("the name is empty")
+	}
+	return s, nil
+}

@@ -1,0 +1,220 @@
+package option
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/config"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// ApplyEnvironment gives flags that are not on the command line their values from the environment.
+func ApplyEnvironment(flags *pflag.FlagSet) (err error) {
+	flags.VisitAll(func(x *pflag.Flag) {
+		if err != nil || x.Changed || !isSetting(x) {
+			return
+		}
+		if s, ok := fromEnvironment(x.Name); ok {
+			err = s.apply(x)
+		}
+	})
+	return err
+}
+
+// SettingsHelp explains settings in the help of a command.
+const SettingsHelp = `Flags can also be set in the environment (--sock-buf as FXFER_SOCK_BUF) and in
+config.yaml, for all commands or for one. The command line takes precedence,
+then the environment. For example:
+
+  max-streams: 16
+  send:
+    rate-limit: 200mbit`
+
+const configName = "config.yaml"
+
+// Settable marks the commands whose flags are settings.
+const Settable = "settable"
+
+// AddSettings makes the flags of c settings: it must be called when c has them all.
+func AddSettings(c *cobra.Command) {
+	c.Annotations = map[string]string{Settable: "true"}
+	c.Flags().String("config", "", "`file` to read settings from, instead of config.yaml")
+}
+
+// isSetting reports whether a flag can be set outside of the command line's arguments and of the configuration itself.
+func isSetting(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "config" }
+
+// ApplySettings gives the flags of c that are not on the command line their values from the environment and the
+// configuration file. Flags named in except keep theirs. It leaves Changed false: that means the command line.
+func ApplySettings(c *cobra.Command, except ...string) error {
+	file, err := loadSettings(c)
+	if err != nil {
+		return err
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if err != nil || f.Changed || !isSetting(f) || slices.Contains(except, f.Name) {
+			return
+		}
+		s, ok := fromEnvironment(f.Name)
+		if !ok {
+			s, ok = file.find(c.Name(), f.Name)
+		}
+		if ok {
+			err = s.apply(f)
+		}
+	})
+	return err
+}
+
+// setting is the text of a flag's value, or of several, and where it stands.
+type setting struct {
+	values []string
+	where  string
+}
+
+func (s setting) apply(f *pflag.Flag) error {
+	for _, v := range s.values {
+		if err := f.Value.Set(v); err != nil {
+			return exit.Usage("", "%s: %w", s.where, Problem(f, v, err))
+		}
+	}
+	return nil
+}
+
+// InEnvironment reports whether the environment has a value for a flag.
+func InEnvironment(flag string) bool {
+	_, ok := fromEnvironment(flag)
+	return ok
+}
+
+// fromEnvironment returns the value of a flag's variable. Several values of a flag are one a line.
+func fromEnvironment(flag string) (setting, bool) {
+	name := "FXFER_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	text := os.Getenv(name)
+	return setting{strings.Split(strings.TrimSuffix(text, "\n"), "\n"), name}, text != ""
+}
+
+// sections are the settings of a file: by command, "" for all, then by flag.
+type sections map[string]map[string]setting
+
+func (s sections) find(command, flag string) (setting, bool) {
+	x, ok := s[command][flag]
+	if !ok {
+		x, ok = s[""][flag]
+	}
+	return x, ok
+}
+
+// loadSettings reads the file named by --config or FXFER_CONFIG, or config.yaml of the user if there is one.
+func loadSettings(c *cobra.Command) (sections, error) {
+	path, err := c.Flags().GetString("config")
+	if err != nil {
+		return nil, err
+	}
+	if path == "" {
+		path = os.Getenv("FXFER_CONFIG")
+	}
+	named := path != ""
+	if !named {
+		home, err := identity.Home()
+		if err != nil {
+			return nil, err
+		}
+		path = filepath.Join(home, configName)
+	}
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !named:
+		return nil, nil
+	case err != nil:
+		return nil, exit.Usage("", "read the configuration: %w", err)
+	}
+	return parseSettings(path, text, c.Root().Commands())
+}
+
+// parseSettings reads the text of a configuration file. Only flags of settable commands may be in it.
+func parseSettings(path string, text []byte, commands []*cobra.Command) (sections, error) {
+	r := settingsReader{known: map[string]*pflag.FlagSet{}, found: sections{}}
+	for _, c := range commands {
+		if c.Annotations[Settable] != "" {
+			r.known[c.Name()] = c.Flags()
+		}
+	}
+	if _, err := config.Parse(path, text, func(n config.Node) { r.section("", n) }); err != nil {
+		return nil, ConfigError(err)
+	}
+	return r.found, nil
+}
+
+// ConfigError turns what is wrong with a configuration file into an error about its first fault. A
+// fault is a usage error, unless it has a kind of its own.
+func ConfigError(err error) error {
+	var faults config.Faults
+	if !errors.As(err, &faults) {
+		return err
+	}
+	var known *fxfer.Error
+	if errors.As(faults[0], &known) {
+		return &fxfer.Error{Kind: known.Kind, Err: faults[0]}
+	}
+	return exit.Usage("", "%w", faults[0])
+}
+
+type settingsReader struct {
+	known map[string]*pflag.FlagSet // by command
+	found sections
+}
+
+// section reads the mapping of a command, or the outermost one, in which commands have sections.
+func (r *settingsReader) section(command string, n config.Node) {
+	r.found[command] = map[string]setting{}
+	for _, e := range n.Entries(`settings such as "max-streams: 16"`) {
+		flag := r.flag(command, e.Name)
+		switch {
+		case command == "" && r.known[e.Name] != nil:
+			r.section(e.Name, e.Value)
+		case flag != nil:
+			r.found[command][e.Name] = setting{texts(flag, e.Value), e.Key.Where() + ": " + e.Name}
+		case command != "":
+			e.Key.Fault("%q is not a flag of %s", e.Name, command)
+		default:
+			e.Key.Fault("%q is neither a flag nor a command that has some", e.Name)
+		}
+	}
+}
+
+// flag returns the flag of a command, or of any if command is "".
+func (r *settingsReader) flag(command, name string) *pflag.Flag {
+	for c, flags := range r.known {
+		if f := flags.Lookup(name); f != nil && isSetting(f) && (command == "" || command == c) {
+			return f
+		}
+	}
+	return nil
+}
+
+// Values returns the value of a flag or, for a flag that can be repeated, the items of a list.
+func Values(f *pflag.Flag, n config.Node) []config.Node {
+	if _, repeatable := f.Value.(pflag.SliceValue); repeatable {
+		return n.Items()
+	}
+	return []config.Node{n}
+}
+
+func texts(f *pflag.Flag, n config.Node) (texts []string) {
+	for _, value := range Values(f, n) {
+		if text, ok := value.Text(); ok {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}

@@ -1,0 +1,41 @@
+package path
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/path/plan"
+)
+
+// FuzzPathFlags: what a flag's parser takes is within the flag's range.
+func FuzzPathFlags(f *testing.F) {
+	for _, s := range []string{"17520", "64KiB", "2TB", "1gbit,15ms", "10m", "1000km", "1e-6", "1500", "9223372036854775807"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for name, parse := range map[string]func(string) (int64, error){"window": parseWindow, "some size": parseSomeSize, "bandwidth": parseBandwidth} {
+			if n, err := parse(s); err == nil {
+				require.Positive(t, n, "%s %q", name, s)
+			}
+		}
+		for name, parse := range map[string]func(string) (time.Duration, error){"some time": parseSomeTime, "rtt": parseRTT} {
+			if d, err := parse(s); err == nil {
+				require.GreaterOrEqual(t, d, time.Duration(0), "%s %q", name, s)
+			}
+		}
+		if p, err := parsePathFor(s); err == nil {
+			require.True(t, p.Rate > 0 && p.RTT > 0, "%q", s)
+		}
+		if p, err := parseProbability(s); err == nil {
+			require.True(t, p >= 0 && p <= 1, "%q is %v", s, p)
+		}
+		if km, err := parseDistance(s); err == nil {
+			require.True(t, km > 0 && km <= maxPlanKm, "%q is %d", s, km)
+		}
+		if n, err := parseMTU(s); err == nil {
+			require.True(t, n >= plan.MinMTU && n <= plan.MaxMTU, "%q is %d", s, n)
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/transfer"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func TestPipeReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := pipeReader{ctx, strings.NewReader("abc")}
+		b := make([]byte, 8)
+		n, err := p.Read(b)
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+		_, err = p.Read(b)
+		require.ErrorIs(t, err, io.EOF)
+		time.AfterFunc(pipeGrace/2, cancel)
+		_, err = p.Read(b)
+		require.ErrorIs(t, err, context.Canceled, "the same signal ended both programs")
+	})
+}
+
+func TestSendArgs(t *testing.T) {
+	for args, want := range map[string]string{ // "": accepted
+		"a fxfer://h/s":            "",
+		"a b/ fxfer://h/s/p/":      "",
+		"- fxfer://h/s/dump.sql":   "",
+		"./- a fxfer://h/s":        "",
+		"a":                        "needs a source and a URL",
+		"a b":                      `"b", is not a fxfer:// URL`,
+		"fxfer://h/s a":            `"a", is not a fxfer:// URL`,
+		"fxfer://h/s fxfer://g/s":  "from server to server",
+		"a fxfer://h":              "names no share",
+		"a fxfer://h/":             "names no share",
+		"a fxfer://h/s/../t":       `".." in the path`,
+		"- a fxfer://h/s/x":        "together with other sources",
+		"a - fxfer://h/s/x":        "together with other sources",
+		"- fxfer://h/s":            "needs a file name",
+		"- fxfer://h/s/p/":         "needs a file name",
+		"a fxfer://u:p@h/s":        "no invitation",
+		"a fxfer://h:99999/s":      "is not a port",
+		"a b c fxfer:/h/s":         "is not a fxfer:// URL",
+		"a fxfer://h/s fxfer://h/": "names no share",
+	} {
+		_, _, err := sendArgs(strings.Fields(args))
+		if want == "" {
+			require.NoError(t, err, args)
+			continue
+		}
+		require.ErrorContains(t, err, want, args)
+		require.Equal(t, fxfer.KindUsage, fxfer.KindOf(err), args)
+	}
+}
+
+func TestGetArgs(t *testing.T) {
+	for args, want := range map[string]string{ // "": accepted
+		"fxfer://h/s/a .":                   "",
+		"fxfer://h/s/a fxfer://h/s/b/ dir/": "",
+		"fxfer://h/s/a":                     "needs a URL and a folder",
+		"fxfer://h/s/a fxfer://h/s/b":       "not a folder of this host",
+		"a fxfer://h/s":                     `"a", is not a fxfer:// URL`,
+		"a b":                               `"a" is not a fxfer:// URL`,
+		"fxfer://h .":                       "names no share",
+		"fxfer://h/s/a -":                   "standard output",
+	} {
+		_, _, err := getArgs(strings.Fields(args))
+		if want == "" {
+			require.NoError(t, err, args)
+			continue
+		}
+		require.ErrorContains(t, err, want, args)
+		require.Equal(t, fxfer.KindUsage, fxfer.KindOf(err), args)
+	}
+}
+
+// TestRulesOfSettings has those of the command line decide.
+func TestRulesOfSettings(t *testing.T) {
+	t.Setenv("FXFER_HOME", t.TempDir())
+	t.Setenv("FXFER_EXCLUDE", "*.o\n*.tmp")
+	c := newSend()
+	var f transfer.Flags
+	c.ResetFlags()
+	f.Add(c.Flags(), f.AddList)
+	option.AddSettings(c)
+	require.NoError(t, c.ParseFlags([]string{"--include", "a.o"}))
+	require.NoError(t, f.Settle(c))
+	require.Equal(t, []string{"*.o", "*.tmp", "!a.o"}, f.Call.Selection.Rules)
+}
+
+func TestGroupedUsage(t *testing.T) {
+	for _, c := range []*cobra.Command{newSend(), newGet()} {
+		usage := c.UsageString()
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			require.Equal(t, 1, strings.Count(usage, "      --"+f.Name+" ")+strings.Count(usage, ", --"+f.Name+" "), f.Name)
+			require.True(t, f.Annotations[option.GroupKey] != nil || f.Name == "config", f.Name)
+		})
+	}
+}

@@ -1,0 +1,229 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// NewClients returns the commands that list, admit and revoke clients.
+func NewClients() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "clients",
+		Short: "Say which clients a server of this host admits",
+		Long: `Clients shows and changes authorized_clients in FXFER_HOME: a server that runs with
+the same one heeds it at once. Clients can also be in the server's configuration;
+what revoke says counts there, too.`,
+		Example: `  fxfer clients ls
+  fxfer clients add ed25519:KEY --share backup --rights wo --comment nas
+  fxfer clients revoke nas`,
+		Args: cobra.NoArgs,
+	}
+	c.AddCommand(newClientsListCommand(), newClientsAddCommand(), newClientsRevokeCommand())
+	return c
+}
+
+// openStore opens this host's keys and lists.
+func openStore() (*identity.Store, error) {
+	home, err := identity.Home()
+	if err != nil {
+		return nil, err
+	}
+	return identity.OpenStore(home)
+}
+
+type jsonClient struct {
+	Type    string            `json:"type"`
+	Key     string            `json:"key"`
+	Rights  map[string]string `json:"rights"`
+	Revoked bool              `json:"revoked"`
+	Comment string            `json:"comment,omitempty"`
+}
+
+func newClientsListCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:     "ls",
+		Short:   "List clients",
+		Long:    "Ls lists the clients in authorized_clients: key, rights by share, and the comment.",
+		Example: `  fxfer clients ls`,
+		Args:    option.Exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			store, err := openStore()
+			if err != nil {
+				return err
+			}
+			list, err := store.Clients()
+			var bad *identity.LineError
+			if err != nil && !errors.As(err, &bad) {
+				return err
+			}
+			out := c.OutOrStdout()
+			t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+			for _, x := range list {
+				if asJSON {
+					line := jsonClient{"client", string(x.ID), map[string]string{}, x.Revoked, x.Comment}
+					for share, rights := range x.Grants {
+						line.Rights[share] = rights.String()
+					}
+					term.JSON(out, line)
+					continue
+				}
+				rights := x.Grants.String()
+				if x.Revoked {
+					rights = "revoked"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\n", x.ID, rights, term.OneLine(x.Comment))
+			}
+			_ = t.Flush()
+			if bad != nil {
+				return bad
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
+	return c
+}
+
+// grantFlags say what a client may do.
+type grantFlags struct {
+	shares  []string
+	rights  fxfer.Rights
+	comment string
+}
+
+func (g *grantFlags) add(flags *pflag.FlagSet, shares string) {
+	g.rights = identity.Read | identity.Write
+	flags.StringArrayVar(&g.shares, "share", nil, "`NAME` of a share, \"*\" for each; repeatable"+shares)
+	option.Add(flags, &g.rights, "rights", "rights", "rw", "rw, ro, wo, or names with + between them, as list+write", identity.ParseRights)
+	flags.StringVar(&g.comment, "comment", "", "`text` for people")
+}
+
+func (g *grantFlags) grants() (identity.Grants, error) {
+	grants := identity.Grants{}
+	for _, s := range g.shares {
+		if s != identity.AllShares {
+			if err := identity.CheckShare(s); err != nil {
+				return nil, exit.Usage("", "--share: %w", err)
+			}
+		}
+		grants[s] = g.rights
+	}
+	return grants, nil
+}
+
+func newClientsAddCommand() *cobra.Command {
+	var g grantFlags
+	c := &cobra.Command{
+		Use:   "add KEY",
+		Short: "Admit a client, or give it more rights",
+		Long: `Add admits the client with this key, as "fxfer key" prints it there, or gives it
+further rights. It takes a revocation back.`,
+		Example: `  fxfer clients add ed25519:KEY --share backup --rights wo --comment nas`,
+		Args:    option.Exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := identity.ParsePrincipal(args[0])
+			if err != nil {
+				return exit.Usage("`fxfer key` prints it on that machine", "%w", err)
+			}
+			if len(g.shares) == 0 {
+				return exit.Usage("for example: --share backup, or --share \"*\"", "no share is named")
+			}
+			grants, err := g.grants()
+			if err != nil {
+				return err
+			}
+			store, err := openStore()
+			if err == nil {
+				err = store.AddAuthorized(id, grants, g.comment)
+			}
+			return err
+		},
+	}
+	g.add(c.Flags(), "")
+	return c
+}
+
+func newClientsRevokeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke KEY",
+		Short: "Take all rights from a client, and end its sessions",
+		Long: `Revoke takes all rights from a client for good, also those in the server's
+configuration, and ends its running sessions. KEY is its key, the beginning of that,
+or the comment that it has alone. "fxfer clients add" takes it back.`,
+		Example: `  fxfer clients revoke nas`,
+		Args:    option.Exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			store, err := openStore()
+			if err != nil {
+				return err
+			}
+			list, err := store.Clients()
+			if bad := (*identity.LineError)(nil); err != nil && !errors.As(err, &bad) {
+				return err
+			}
+			id, err := whichClient(list, args[0])
+			if err == nil {
+				err = store.Revoke(id)
+			}
+			if err == nil {
+				fmt.Fprintf(c.OutOrStdout(), "revoked %s\n", id)
+			}
+			return err
+		},
+	}
+}
+
+// leastKey is how many characters of a key, behind its prefix, are enough to mean it.
+const leastKey = 6
+
+// whichClient finds a client by its key, the beginning of that, its certificate's name, or its comment.
+func whichClient(list []identity.Client, text string) (identity.Principal, error) {
+	if id, err := identity.ParsePrincipal(text); err == nil {
+		return id, nil
+	}
+	var found []identity.Principal
+	bare := strings.TrimSuffix(identity.Pin(text).Bare(), "…")
+	for _, c := range list {
+		if text != "" && c.Comment == text || len(bare) >= leastKey && !c.ID.IsName() && strings.HasPrefix(identity.Pin(c.ID).Bare(), bare) {
+			found = append(found, c.ID)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return "", exit.Usage("`fxfer clients ls` lists them; one that is only in the server's configuration is named by its whole key",
+			"no client has the key or the comment %q", text)
+	}
+	return "", exit.Usage("give the whole key", "%d clients fit %q", len(found), text)
+}
+
+// checkShares takes the shares of the server where none is named, and refuses those that it does not have.
+func (g *grantFlags) checkShares(now *serving) error {
+	if len(g.shares) == 0 {
+		if now == nil || len(now.Shares) == 0 {
+			return exit.Usage("name one: --share NAME", "no server runs with this FXFER_HOME: there are no shares to invite to")
+		}
+		g.shares = now.Shares
+		return nil
+	}
+	for _, s := range g.shares {
+		if now != nil && s != identity.AllShares && !slices.Contains(now.Shares, s) {
+			return exit.Usage("it has "+strings.Join(now.Shares, ", "), "the server has no share %q", s)
+		}
+	}
+	return nil
+}

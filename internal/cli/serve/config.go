@@ -1,0 +1,283 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/config"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// notInServerConfig are the flags of serve that make no sense in its configuration.
+var notInServerConfig = []string{"share", "config", "check-config", "invite", "name", "help"}
+
+// load reads a server's configuration: the flags of serve by their names, shares and clients. Flags on the command line take
+// precedence, then the environment.
+func (f *serveFlags) load(flags *pflag.FlagSet, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return exit.Usage("", "read the configuration: %w", err)
+	}
+	r := &serverReader{path: path, flags: flags, f: f}
+	switch found, err := config.Parse(path, text, r.top); {
+	case err != nil:
+		return option.ConfigError(err)
+	case !found:
+		return exit.Usage("", "%s: it is empty: expected at least shares", path)
+	case len(f.opt.Shares) == 0:
+		return exit.Usage("", "%s: there are no shares: nothing to offer", path)
+	}
+	return nil
+}
+
+// serverReader reads a server's configuration into serveFlags.
+type serverReader struct {
+	path  string
+	flags *pflag.FlagSet
+	f     *serveFlags
+}
+
+func (r *serverReader) top(n config.Node) {
+	var fields []config.Field
+	r.flags.VisitAll(func(x *pflag.Flag) {
+		if !slices.Contains(notInServerConfig, x.Name) {
+			fields = append(fields, config.Inner(x.Name, func(n config.Node) { setFlag(x, n) }))
+		}
+	})
+	n.Object("the server", append(fields,
+		config.Inner("tls", r.tls),
+		config.Inner("shares", r.shares),
+		config.Inner("clients", func(n config.Node) {
+			if n.Faults() == 0 { // otherwise shares may be missing that are named here
+				r.clients(n)
+			}
+		}))...)
+}
+
+// setFlag gives a flag the value of its key. The command line and the environment take precedence.
+func setFlag(x *pflag.Flag, n config.Node) {
+	inEnvironment := option.InEnvironment(x.Name)
+	for _, value := range option.Values(x, n) {
+		text, ok := value.Text()
+		if !ok || x.Changed || inEnvironment {
+			continue
+		}
+		if err := x.Value.Set(text); err != nil {
+			value.Fault("%s: %w", x.Name, option.Problem(x, text, err))
+		}
+	}
+}
+
+func (r *serverReader) shares(n config.Node) {
+	for _, e := range n.Entries("shares by their names") {
+		s := fxfer.Share{Name: e.Name, Rights: identity.Read | identity.Write}
+		before := n.Faults()
+		e.Value.Object(fmt.Sprintf("share %q", s.Name),
+			config.List("allow", &s.Allow, parsePrefix),
+			config.Scalar("dir", &s.Dir, r.dir),
+			config.Scalar("keep", &s.Keep, snapshot.ParseKeep),
+			config.Scalar("quota", &s.Quota, parseQuota),
+			config.Scalar("quota-files", &s.QuotaFiles, parseFiles),
+			config.Scalar("rate-limit", &s.RateLimit, option.ParseLimit),
+			config.Scalar("rights", &s.Rights, identity.ParseRights))
+		switch {
+		case n.Faults() > before:
+		case s.Dir == "":
+			e.Key.Fault("share %q has no dir: expected dir: FOLDER", s.Name)
+		default:
+			if err := r.f.addShare(s); err != nil {
+				e.Key.Fault("%w", withoutHint(err))
+			}
+		}
+	}
+}
+
+// withoutHint removes a hint that names flags: a file has other words for them.
+func withoutHint(err error) error {
+	var known *fxfer.Error
+	if !errors.As(err, &known) {
+		return err
+	}
+	return &fxfer.Error{Kind: known.Kind, Err: known.Err}
+}
+
+// tls reads the names of certificate files, and checks the files.
+func (r *serverReader) tls(n config.Node) {
+	t := &r.f.opt.TLS
+	before := n.Faults()
+	o := n.Object("tls",
+		config.Scalar("cert", &t.Cert, r.dir),
+		config.Scalar("client-ca", &t.ClientCA, func(s string) (string, error) {
+			if s == fxfer.SystemCA {
+				return s, nil
+			}
+			return r.dir(s)
+		}),
+		config.Scalar("client-crl", &t.ClientCRL, r.dir),
+		config.Scalar("key", &t.Key, r.dir))
+	if n.Faults() > before {
+		return
+	}
+	file, err := t.Check()
+	if err == nil {
+		return
+	}
+	for name, value := range map[string]string{"cert": t.Cert, "key": t.Key, "client-ca": t.ClientCA, "client-crl": t.ClientCRL} {
+		if e, ok := o[name]; ok && value == file {
+			n = e.Key
+		}
+	}
+	n.Fault("%w", withoutHint(err))
+}
+
+// dir makes a path absolute: a relative one is from the configuration's folder.
+func (r *serverReader) dir(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("expected a path")
+	}
+	if !filepath.IsAbs(s) {
+		s = filepath.Join(filepath.Dir(r.path), s)
+	}
+	return filepath.Abs(s)
+}
+
+func (r *serverReader) clients(n config.Node) {
+	byID := map[string]string{}
+	for _, e := range n.Entries("clients by their names") {
+		c := fxfer.Admission{Name: e.Name}
+		before := n.Faults()
+		e.Value.Object(fmt.Sprintf("client %q", c.Name),
+			config.List("allow", &c.Allow, parsePrefix),
+			config.Scalar("key", &c.Key, option.ParsePin),
+			config.Scalar("max-sessions", &c.MaxSessions, option.ParseCount),
+			config.Scalar("name", &c.Certificate, parseClientName),
+			config.Scalar("rate-limit", &c.RateLimit, option.ParseLimit),
+			config.Inner("rights", func(n config.Node) { r.rights(&c, n) }))
+		id := c.Key + c.Certificate
+		switch {
+		case n.Faults() > before:
+		case id == "":
+			e.Key.Fault("client %q has no key: expected key: ed25519:… as `fxfer key` prints it there, or name: the name in its certificate", c.Name)
+		case c.Key != "" && c.Certificate != "":
+			e.Key.Fault("client %q has both a key and a name: expected one of them", c.Name)
+		case c.Certificate != "" && r.f.opt.TLS.ClientCA == "":
+			e.Key.Fault("client %q is known by the name in its certificate, but no CA is trusted to certify names: expected client-ca in tls", c.Name)
+		case byID[id] != "":
+			e.Key.Fault("client %q has the key or name of %q", c.Name, byID[id])
+		default:
+			byID[id] = c.Name
+			r.f.opt.Clients = append(r.f.opt.Clients, c)
+		}
+	}
+}
+
+// parseClientName reads the name in a certificate, or "*" for any.
+func parseClientName(s string) (string, error) {
+	if s == "*" {
+		return s, nil
+	}
+	id, err := identity.ParseName(s)
+	return string(id), err
+}
+
+// rights reads rights on all shares, or a mapping of shares.
+func (r *serverReader) rights(c *fxfer.Admission, n config.Node) {
+	c.Rights = map[string]fxfer.Rights{}
+	read := func(key, share string, n config.Node) {
+		if rights, ok := config.Value(n, key, identity.ParseRights); ok {
+			c.Rights[share] = rights
+		}
+	}
+	if !n.IsMapping() {
+		read("rights", identity.AllShares, n)
+		return
+	}
+	for _, e := range n.Entries("rights by share") {
+		if e.Name != identity.AllShares && !slices.ContainsFunc(r.f.opt.Shares, func(s fxfer.Share) bool { return s.Name == e.Name }) {
+			e.Key.Fault("there is no share %q: expected one of shares, or \"*\"", e.Name)
+			continue
+		}
+		read(e.Name, e.Name, e.Value)
+	}
+}
+
+// parsePrefix reads an address or a range of them.
+func parsePrefix(s string) (netip.Prefix, error) {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		if p != p.Masked() {
+			return p, fmt.Errorf("%q has bits behind the prefix: expected %s, or %s alone", s, p.Masked(), p.Addr())
+		}
+		return p, nil
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return netip.Prefix{}, fmt.Errorf("%q is neither an address nor a range such as 192.0.2.0/24 or 2001:db8::/32", s)
+	}
+	return a.Unmap().Prefix(a.Unmap().BitLen())
+}
+
+// parseQuota reads a size that is more than nothing, or none.
+func parseQuota(s string) (int64, error) {
+	if s == "none" {
+		return 0, nil
+	}
+	n, err := units.ParseSize(s)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w, or none", err)
+	case n == 0:
+		return 0, fmt.Errorf("%q leaves no room: expected more, or none", s)
+	}
+	return n, nil
+}
+
+func parseFiles(s string) (int64, error) {
+	if s == "none" {
+		return 0, nil
+	}
+	n, err := option.ParseCount(s)
+	if err != nil {
+		return 0, fmt.Errorf("%w, nor none", err)
+	}
+	return int64(n), nil
+}
+
+// again makes the flags anew: those of the command line and the environment as they are, those of the configuration as it is now.
+func (f *serveFlags) again(flags *pflag.FlagSet) (*serveFlags, error) {
+	fresh := new(serveFlags)
+	set := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	fresh.add(set)
+	var err error
+	flags.VisitAll(func(x *pflag.Flag) {
+		if !x.Changed || set.Lookup(x.Name) == nil || err != nil {
+			return
+		}
+		values := []string{x.Value.String()}
+		if list, ok := x.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			if err == nil {
+				err = set.Set(x.Name, v) // also marks it as changed
+			}
+		}
+	})
+	if err == nil {
+		err = option.ApplyEnvironment(set)
+	}
+	if err == nil {
+		err = fresh.load(set, f.config)
+	}
+	return fresh, err
+}

@@ -1,0 +1,40 @@
+package serve
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/identity"
+)
+
+// NewKey returns the command that prints this machine's key.
+func NewKey() *cobra.Command {
+	return &cobra.Command{
+		Use:     "key",
+		Short:   "Print the key of this host",
+		Long:    `Key prints the public key by which others know this host: "fxfer clients add" takes it.`,
+		Example: `  fxfer key`,
+		Args:    option.Exactly(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			store, err := openStore()
+			if err != nil {
+				return err
+			}
+			pin, err := pinOf(store)
+			if err == nil {
+				fmt.Fprintln(c.OutOrStdout(), pin)
+			}
+			return err
+		},
+	}
+}
+
+func pinOf(store *identity.Store) (identity.Pin, error) {
+	key, err := store.Key()
+	if err != nil {
+		return "", err
+	}
+	return identity.PinOfPrivate(key), nil
+}

@@ -1,0 +1,159 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// auditToLog is the name of an audit log that is the log.
+const auditToLog = "log"
+
+// logFlags say how a server writes its log.
+type logFlags struct {
+	format string // "text", "json", or auto: text on a terminal
+	level  slog.Level
+	audit  string // file, auditToLog, or "" for none
+}
+
+func (l *logFlags) add(flags *pflag.FlagSet) {
+	l.format = option.Auto
+	option.Add(flags, &l.format, "log-format", "how", option.Auto, "text, json, or auto: text on a terminal", parseLogFormat)
+	option.Add(flags, &l.level, "log-level", "level", "info", "debug, info, warn or error", parseLogLevel)
+	option.Add(flags, &l.audit, "audit-log", "file", "none", "what became of each entry, as JSON lines; \"log\" is the log itself", parseAudit)
+}
+
+func parseLogFormat(s string) (string, error) {
+	if s != option.Auto && s != "text" && s != "json" {
+		return "", fmt.Errorf("%q is not text, json or auto", s)
+	}
+	return s, nil
+}
+
+func parseLogLevel(s string) (slog.Level, error) {
+	switch s {
+	case "debug":
+		return slog.LevelDebug, nil
+	case "info":
+		return slog.LevelInfo, nil
+	case "warn":
+		return slog.LevelWarn, nil
+	case "error":
+		return slog.LevelError, nil
+	}
+	return 0, fmt.Errorf("%q is not debug, info, warn or error", s)
+}
+
+func parseAudit(s string) (string, error) {
+	switch s {
+	case "":
+		return "", errors.New("expected a file, log or none")
+	case "none":
+		return "", nil
+	}
+	return s, nil
+}
+
+// serverLog is what a server says.
+type serverLog struct {
+	log   *slog.Logger
+	audit *slog.Logger // nil for none
+	talk  io.Writer    // for people; nil where all is JSON
+	file  *logFile     // of audit
+}
+
+// open makes the log that goes to errs.
+func (l *logFlags) open(errs io.Writer, quiet bool) (*serverLog, error) {
+	s := &serverLog{talk: errs}
+	opt := &slog.HandlerOptions{Level: l.level}
+	if quiet {
+		opt.Level, s.talk = slog.LevelError, io.Discard
+	}
+	handler := func(opt *slog.HandlerOptions) slog.Handler { return slog.NewTextHandler(errs, opt) }
+	if l.format == "json" || l.format == option.Auto && !term.IsTerminal(errs) {
+		s.talk = nil
+		handler = func(opt *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(errs, opt) }
+	}
+	s.log = slog.New(handler(opt))
+	switch l.audit {
+	case "":
+	case auditToLog:
+		s.audit = slog.New(handler(nil)) // whatever the level of the log
+	default:
+		s.file = &logFile{path: l.audit}
+		if err := s.file.open(); err != nil {
+			return nil, &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("audit log: %w", err)}
+		}
+		s.audit = slog.New(slog.NewJSONHandler(s.file, nil))
+	}
+	return s, nil
+}
+
+// tell says something, as a line for people or as a record.
+func (s *serverLog) tell(line, message string, attrs ...any) {
+	if s.talk == nil {
+		s.log.Info(message, attrs...)
+		return
+	}
+	s.print(line)
+}
+
+// print says something to people.
+func (s *serverLog) print(line string) {
+	if s.talk != nil {
+		fmt.Fprintf(s.talk, "fxfer: %s\n", line)
+	}
+}
+
+// reopen goes on in a new file if the audit log was renamed.
+func (s *serverLog) reopen() {
+	if s.file == nil {
+		return
+	}
+	if err := s.file.open(); err != nil {
+		s.log.Error("audit log: the server goes on with the one before", "error", err)
+	}
+}
+
+func (s *serverLog) close() {
+	if s.file != nil {
+		_ = s.file.f.Close()
+	}
+}
+
+// logFile is a file that is appended to, one record a call.
+type logFile struct {
+	path string
+	mu   sync.Mutex
+	f    *os.File
+}
+
+func (l *logFile) open() error {
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f != nil {
+		_ = l.f.Close()
+	}
+	l.f = f
+	return nil
+}
+
+// Write implements io.Writer.
+func (l *logFile) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.f.Write(p)
+}

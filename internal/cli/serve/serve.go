@@ -1,0 +1,352 @@
+// Package serve has the command that runs a server, and those that say whom it admits.
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/internal/web"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	opt     fxfer.ServerOptions
+	config  string // of the server; "" if flags and settings are all
+	check   bool   // and do nothing else
+	shares  []string
+	invite  bool
+	name    string
+	log     logFlags
+	quiet   bool
+	keep    snapshot.Keep
+	version string        // of this program, for the dashboard
+	age     time.Duration // from which partial files are removed; 0: never
+	web     string        // address of metrics and dashboard; "" is none
+}
+
+// New returns the command that runs a server. The version is that of this program.
+func New(version string) *cobra.Command {
+	f := serveFlags{version: version}
+	c := &cobra.Command{
+		Use:   "serve [DIR]",
+		Short: "Offer folders to other machines",
+		Long: `Serve offers folders, as shares, to clients whose key is in authorized_clients
+and to those that bring an invitation. DIR is a share under its own name.
+
+A share is read and written (rw), only read (ro) or only written (wo). To one with
+the right append clients add snapshots ("fxfer send --snapshot"), and get their
+own; nobody changes or removes one but this machine, by --keep. SIGTERM
+or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.
+
+A client for whom there is no room is told so, and tries again for as long as
+its --retry-for allows. The defaults are for a machine with 1 GB of memory.
+Connections take at most half of the open files that the system allows.
+
+With --config, shares and their limits, quotas and clients are in a file, which
+SIGHUP reads again; see docs/server.md. Its other keys are the flags below.`,
+		Example: `  fxfer serve --invite /srv/files
+  fxfer serve --share backup=/srv/backup:append --keep daily=14,weekly=8
+  fxfer serve --share backup=/srv/backup:wo --share pub=/srv/pub:ro
+  fxfer serve --config /etc/fxfer/fxfer.yaml`,
+		SuggestFor: []string{"server", "listen", "daemon"},
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exit.Usage("more folders: --share NAME=DIR", "%q is one folder too many", args[1])
+			}
+			return option.NoEmpty(args)
+		},
+		PreRunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case f.config != "" && (len(args) > 0 || c.Flags().Changed("share")):
+				return exit.Usage("put it into that file, or leave --config out", "with --config all shares are in the file")
+			case f.config != "":
+				if err := option.ApplyEnvironment(c.Flags()); err != nil {
+					return err
+				}
+				return f.load(c.Flags(), f.config)
+			case f.check:
+				return exit.Usage("for example: fxfer serve --check-config --config fxfer.yaml", "--check-config needs --config")
+			case len(args) > 0:
+				return option.ApplySettings(c, "share") // a DIR on the command line takes their place
+			}
+			return option.ApplySettings(c)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.config == "" {
+				if err := f.setShares(args); err != nil {
+					return err
+				}
+			}
+			if f.check {
+				fmt.Fprintf(c.OutOrStdout(), "%s: all right: %s, %s\n", f.config, units.Count(int64(len(f.opt.Shares)), "share", "shares"),
+					units.Count(int64(len(f.opt.Clients)), "client", "clients"))
+				return nil
+			}
+			return serve(c.Context(), &f, c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	c.Flags().SortFlags = false
+	f.add(c.Flags())
+	c.Flags().StringVar(&f.config, "config", "", "`file` with the server's configuration, instead of settings")
+	c.Flags().BoolVar(&f.check, "check-config", false, "only read that file, and tell what is wrong with it")
+	c.Annotations = map[string]string{option.Settable: "true"}
+	return c
+}
+
+// add adds the flags that are also keys of the configuration.
+func (f *serveFlags) add(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
+	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:right]`; repeatable")
+	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one machine")
+	option.Add(flags, &f.name, "name", "host", "", "in that URL, as the other machine sees this one", parseName)
+	option.AddList(flags, &f.opt.Allow, "allow", "range", "addresses that may connect, as 192.0.2.0/24; repeatable", parsePrefix)
+	option.Add(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "of all sessions, in each direction, as 1gbit", option.ParseLimit)
+	option.Add(flags, &f.opt.ClientRateLimit, "client-rate-limit", "rate", "none", "of each client", option.ParseLimit)
+	option.Add(flags, &f.opt.MaxSessions, "max-sessions", "n", strconv.Itoa(fxfer.DefaultMaxSessions), "most sessions at a time", option.ParseCount)
+	option.Add(flags, &f.opt.MaxSessionsPerClient, "max-sessions-per-client", "n", strconv.Itoa(fxfer.DefaultMaxSessionsPerClient),
+		"most of one client's key", option.ParseCount)
+	option.Add(flags, &f.opt.Transport, "transport", "how", option.Auto, "tcp, quic, or auto: both, on one port", option.ParseTransport)
+	addBounds(flags, &f.opt)
+	option.AddTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
+	option.Add(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for so long, as 14d", parsePartialAge)
+	f.log.add(flags)
+	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard, on this machine or as ADDRESS:PORT", web.ParseAddr)
+	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
+	option.Add(flags, &f.keep, "keep", "policy", "all", "snapshots that stay where clients may only append, as daily=7,weekly=4", snapshot.ParseKeep)
+}
+
+// addBounds adds the flags that bound what clients, and those that want to be, may take of this machine.
+func addBounds(flags *pflag.FlagSet, o *fxfer.ServerOptions) {
+	option.Add(flags, &o.MaxConnections, "max-connections", "n", option.Auto, "most connections at a time; a quarter may be of strangers", option.ParseAutoCount)
+	option.Add(flags, &o.MaxConnectionsPerAddress, "max-connections-per-address", "n", strconv.Itoa(fxfer.DefaultMaxConnectionsPerAddress),
+		"most of one address, or IPv6 /64", option.ParseCount)
+	option.Add(flags, &o.MaxHandshakes, "max-handshakes", "n", strconv.Itoa(fxfer.DefaultMaxHandshakes), "most handshakes a second; others wait", option.ParseCount)
+	option.Add(flags, &o.MaxHandshakesPerAddress, "max-handshakes-per-address", "n", strconv.Itoa(fxfer.DefaultMaxHandshakesPerAddress), "most of one address", option.ParseCount)
+	option.Add(flags, &o.MaxMemory, "max-memory", "size", showMemory(fxfer.DefaultMaxMemory), "most for the buffers of data streams", parseMemory)
+}
+
+func showMemory(bytes int64) string { return fmt.Sprintf("%dMiB", bytes>>20) }
+
+func parseMemory(s string) (int64, error) {
+	n, err := units.ParseSize(s)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%q is no memory at all", s)
+	}
+	return n, err
+}
+
+// setShares reads what is to be offered.
+func (f *serveFlags) setShares(args []string) error {
+	for _, dir := range args {
+		if err := f.addShare(fxfer.Share{Dir: dir, Rights: identity.Read | identity.Write}); err != nil {
+			return err
+		}
+	}
+	for _, s := range f.shares {
+		if err := f.addShare(parseShareFlag(s)); err != nil {
+			return err
+		}
+	}
+	for i := range f.opt.Shares {
+		if s := &f.opt.Shares[i]; s.Rights.Has(identity.Append) && !s.Rights.Has(identity.Write) {
+			s.Keep = f.keep
+		}
+	}
+	if len(f.opt.Shares) == 0 {
+		return exit.Usage("for example: fxfer serve --invite /srv/files", "nothing to offer: name a folder")
+	}
+	return nil
+}
+
+// addShare completes a share, checks it and adds it.
+func (f *serveFlags) addShare(s fxfer.Share) error {
+	if s.Dir == "" {
+		return exit.Usage("for example: --share pub=/srv/pub:ro", "the folder of the share %q is missing", s.Name)
+	}
+	dir, err := filepath.Abs(s.Dir)
+	if err != nil {
+		return fmt.Errorf("find the folder of a share: %w", err)
+	}
+	if s.Name == "" {
+		s.Name = filepath.Base(dir)
+	}
+	if err := identity.CheckShare(s.Name); err != nil {
+		return exit.Usage("name it: --share NAME="+dir, "%w", err)
+	}
+	for _, other := range f.opt.Shares {
+		if other.Name == s.Name {
+			return exit.Usage("name one of them: --share NAME="+dir, "two shares have the name %q", s.Name)
+		}
+	}
+	info, err := os.Stat(dir)
+	var cause *fs.PathError
+	if errors.As(err, &cause) {
+		err = fmt.Errorf("%s: %w", dir, cause.Err)
+	}
+	switch {
+	case err != nil:
+		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %w", s.Name, err)}
+	case !info.IsDir():
+		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %s is not a folder", s.Name, dir)}
+	}
+	s.Dir = dir
+	f.opt.Shares = append(f.opt.Shares, s)
+	return nil
+}
+
+func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, errs io.Writer) error {
+	ctx, stop := exit.Interruptible(parent)
+	defer stop()
+	said, err := f.log.open(errs, f.quiet)
+	if err != nil {
+		return err
+	}
+	defer said.close()
+	f.opt.Log, f.opt.Audit = said.log, said.audit
+	if os.Getenv("GOMEMLIMIT") == "" { // garbage counts, too
+		debug.SetMemoryLimit(cmp.Or(f.opt.MaxMemory, fxfer.DefaultMaxMemory))
+	}
+	systemd, err := newSupervisor()
+	if err != nil {
+		said.log.Warn("systemd will not hear of this server", "error", err)
+	}
+	if f.opt.Socket, f.opt.Datagrams, err = activated(); err != nil {
+		return err
+	}
+	server, err := fxfer.NewServer(f.opt)
+	if err != nil {
+		return err
+	}
+	var pages *web.Pages
+	if f.web != "" {
+		if pages, err = openPages(f, server); err != nil {
+			return err
+		}
+	}
+	if err := server.Confine(f.folders()...); err != nil {
+		said.log.Info("this process is not confined to its shares", "reason", err)
+	} else {
+		said.log.Info("this process is confined to its shares and its home folder, by Landlock")
+	}
+	said.tell("listening on "+server.Addr().String(), "listening", "address", server.Addr().String())
+	for _, s := range f.opt.Shares {
+		said.tell(fmt.Sprintf("share %s: %s (%s)", s.Name, term.OneLine(s.Dir), s.Rights), "share", "share", s.Name, "dir", s.Dir, "rights", s.Rights.String())
+	}
+	said.tell("key "+server.Pin(), "key", "key", server.Pin())
+	home, err := f.home()
+	if err == nil {
+		err = f.serving(server).write(home)
+	}
+	if err != nil {
+		said.log.Warn("fxfer invite will not know this server", "error", err)
+	}
+	defer func() { _ = os.Remove(filepath.Join(home, servingFile)) }()
+	if pages != nil {
+		defer servePages(pages, said)()
+	}
+	if f.invite {
+		if err := invite(server, f, out, said); err != nil {
+			return err
+		}
+	}
+	defer context.AfterFunc(ctx, func() {
+		systemd.tell("STOPPING=1", "STATUS=ending when transfers have reached a checkpoint")
+		said.tell("ending when running transfers have reached a checkpoint; once more ends at once", "draining")
+	})()
+	running, end := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer end()
+	var sweeper sweeper
+	sweeper.set(f.opt.Shares, f.age)
+	tasks.Go(func() { sweeper.run(running, said.log) })
+	if f.config != "" {
+		tasks.Go(func() {
+			exit.OnHangup(running, func() {
+				systemd.tell(reloading()...)
+				f.reload(server, flags, &sweeper, said, home)
+				systemd.tell("READY=1")
+			})
+		})
+	}
+	alive, died := context.WithCancel(context.Background()) // also while transfers end
+	defer died()
+	tasks.Go(func() { systemd.keepTelling(alive, server) })
+	systemd.tell("READY=1")
+	return server.Serve(ctx)
+}
+
+// reload reads the configuration again and puts it into force, or says why not.
+func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper *sweeper, said *serverLog, home string) {
+	said.reopen()
+	fresh, err := f.again(flags)
+	if err == nil {
+		err = server.Reload(fresh.opt)
+	}
+	if err != nil {
+		said.log.Error("the configuration is refused; the server goes on with the one before", "error", err, "hint", exit.Hint(err))
+		return
+	}
+	sweeper.set(fresh.opt.Shares, fresh.age)
+	_ = fresh.serving(server).write(home) // as before
+	said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
+	if f.restart() != fresh.restart() {
+		said.log.Warn("something in the configuration has changed that takes a restart")
+	}
+}
+
+// restart is what only a restart changes.
+func (f *serveFlags) restart() string {
+	o := &f.opt
+	return fmt.Sprint(o.Listen, o.Transport, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
+		f.web, f.log, o.TLS.Cert, o.TLS.Key)
+}
+
+// home is the folder of the server's state.
+func (f *serveFlags) home() (string, error) {
+	if f.opt.Home != "" {
+		return f.opt.Home, nil
+	}
+	return identity.Home()
+}
+
+// serving is what other commands may know.
+func (f *serveFlags) serving(server *fxfer.Server) *serving {
+	s := &serving{Address: server.Addr().String()}
+	for _, share := range f.opt.Shares {
+		s.Shares, s.Rights = append(s.Shares, share.Name), append(s.Rights, share.Rights.String())
+	}
+	return s
+}
+
+// folders are those that the process needs beside shares and home.
+func (f *serveFlags) folders() (read []fxfer.Folder) {
+	if f.config != "" {
+		read = append(read, fxfer.Folder{Path: filepath.Dir(f.config)})
+	}
+	if name := f.log.audit; name != "" && name != auditToLog {
+		read = append(read, fxfer.Folder{Path: filepath.Dir(name), Write: true})
+	}
+	return read
+}

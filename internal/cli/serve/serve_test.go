@@ -1,0 +1,98 @@
+package serve
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func TestParseShareFlag(t *testing.T) {
+	const rw = identity.Read | identity.Write
+	for in, want := range map[string]fxfer.Share{
+		"pub=/srv/pub":        {Name: "pub", Dir: "/srv/pub", Rights: rw},
+		"pub=/srv/pub:ro":     {Name: "pub", Dir: "/srv/pub", Rights: identity.Read},
+		"in=/srv/in:wo":       {Name: "in", Dir: "/srv/in", Rights: identity.Write},
+		"in=/srv/in:rw":       {Name: "in", Dir: "/srv/in", Rights: rw},
+		"a=/x:y:ro":           {Name: "a", Dir: "/x:y", Rights: identity.Read},
+		"a=/x:y":              {Name: "a", Dir: "/x:y", Rights: rw},
+		"a=/x:RO":             {Name: "a", Dir: "/x:RO", Rights: rw},
+		"a=/x=y":              {Name: "a", Dir: "/x=y", Rights: rw},
+		"/x=y":                {Dir: "/x=y", Rights: rw},
+		"./a=b:wo":            {Dir: "./a=b", Rights: identity.Write},
+		"/srv/pub:ro":         {Dir: "/srv/pub", Rights: identity.Read},
+		`C:\data`:             {Dir: `C:\data`, Rights: rw},
+		`d=C:\data:ro`:        {Name: "d", Dir: `C:\data`, Rights: identity.Read},
+		"files=":              {Name: "files", Rights: rw},
+		"my files=/srv/files": {Name: "my files", Dir: "/srv/files", Rights: rw},
+	} {
+		require.Equal(t, want, parseShareFlag(in), in)
+	}
+}
+
+func TestSetShares(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"pub", "in:ro", "x/pub"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o700))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	t.Chdir(filepath.Join(dir, "pub"))
+
+	f := serveFlags{shares: []string{"../in:ro:wo", "x=../x/pub:ro"}}
+	require.NoError(t, f.setShares([]string{"."}))
+	require.Equal(t, []fxfer.Share{
+		{Name: "pub", Dir: filepath.Join(dir, "pub"), Rights: identity.Read | identity.Write},
+		{Name: "in:ro", Dir: filepath.Join(dir, "in:ro"), Rights: identity.Write},
+		{Name: "x", Dir: filepath.Join(dir, "x/pub"), Rights: identity.Read},
+	}, f.opt.Shares)
+
+	for name, c := range map[string]struct {
+		args   []string
+		shares []string
+		want   string
+		kind   fxfer.Kind
+	}{
+		"none":        {nil, nil, "nothing to offer", fxfer.KindUsage},
+		"root":        {[]string{"/"}, nil, "can't be the name of a share", fxfer.KindUsage},
+		"twice":       {[]string{"."}, []string{"../x/pub"}, `two shares have the name "pub"`, fxfer.KindUsage},
+		"no folder":   {nil, []string{"a="}, `the folder of the share "a" is missing`, fxfer.KindUsage},
+		"no name":     {nil, []string{"..=/"}, "can't be the name of a share", fxfer.KindUsage},
+		"missing":     {[]string{"nothing"}, nil, "no such file", fxfer.KindLocalDisk},
+		"not folder":  {[]string{"../file"}, nil, "is not a folder", fxfer.KindLocalDisk},
+		"right typed": {nil, []string{"a=.:or"}, "no such file", fxfer.KindLocalDisk},
+	} {
+		f := serveFlags{shares: c.shares}
+		err := f.setShares(c.args)
+		require.ErrorContains(t, err, c.want, name)
+		require.Equal(t, c.kind, fxfer.KindOf(err), name)
+	}
+}
+
+func TestReachableHost(t *testing.T) {
+	require.Equal(t, "192.0.2.7", reachableHost(&net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 1}))
+	require.Equal(t, "fe80::1%eth0", reachableHost(&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0", Port: 1}))
+	require.Equal(t, "::1", reachableHost(&net.TCPAddr{IP: net.IPv6loopback, Port: 1}))
+	for _, any := range []net.IP{nil, net.IPv4zero, net.IPv6unspecified} {
+		host := reachableHost(&net.TCPAddr{IP: any, Port: 1})
+		require.NotEmpty(t, host)
+		_, _, err := identity.SplitHost(host)
+		require.NoError(t, err)
+	}
+}
+
+func TestParseName(t *testing.T) {
+	for in, want := range map[string]string{"NAS.example": "nas.example", "192.0.2.1": "192.0.2.1", "[2001:DB8::1]": "2001:db8::1", "2001:db8::1": "2001:db8::1"} {
+		got, err := parseName(in)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	for _, in := range []string{"", "two words", "nas:80", "fxfer://nas"} {
+		_, err := parseName(in)
+		require.Error(t, err, in)
+	}
+}

@@ -1,0 +1,37 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/fxfer/fxfer/internal/cli/backup"
+	"github.com/fxfer/fxfer/internal/web"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// openPages listens for metrics and dashboard, before the process is confined.
+func openPages(f *serveFlags, server *fxfer.Server) (*web.Pages, error) {
+	pages, err := web.Listen(f.web, server, web.Options{Version: f.version, Home: server.Home(), Names: []string{f.name}, Log: f.opt.Log, Jobs: backup.WebJobs})
+	if err != nil {
+		return nil, &fxfer.Error{Kind: fxfer.KindUsage, Err: err}
+	}
+	return pages, nil
+}
+
+// servePages answers until the func it returns is called: also while transfers end, so that a probe sees that.
+func servePages(pages *web.Pages, said *serverLog) (stop func()) {
+	said.print("dashboard on " + pages.URL()) // not into a log: it holds the token
+	said.tell(fmt.Sprintf("metrics on http://%s/metrics", pages.Addr()), "metrics and dashboard", "address", fmt.Sprint(pages.Addr()))
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := pages.Serve(ctx); err != nil {
+			said.log.Error("metrics and dashboard", "error", err)
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}

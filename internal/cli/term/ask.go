@@ -1,0 +1,54 @@
+package term
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Confirm asks on the terminal whether to trust a server that is not known yet.
+func Confirm(ctx context.Context, server, pin string) (bool, error) {
+	return onTerminal(func(in io.Reader, out io.Writer) (bool, error) { return ask(ctx, in, out, server, pin) })
+}
+
+func ask(ctx context.Context, in io.Reader, out io.Writer, server, pin string) (bool, error) {
+	return yes(ctx, in, out, fmt.Sprintf("The server %s is not known yet. Its key is\n  %s\n"+
+		"Whoever runs it can compare: fxfer serve prints the key there.\nTrust it from now on? [y/N] ", OneLine(server), OneLine(pin)))
+}
+
+// Agree asks a question on the terminal, and reports whether the answer is yes.
+func Agree(ctx context.Context, question string) (bool, error) {
+	return onTerminal(func(in io.Reader, out io.Writer) (bool, error) { return yes(ctx, in, out, question) })
+}
+
+// onTerminal leaves the terminal open: a read that was cut short still waits on it.
+func onTerminal(do func(in io.Reader, out io.Writer) (bool, error)) (bool, error) {
+	in, out, err := open()
+	if err != nil {
+		return false, fmt.Errorf("ask on the terminal: %w", err)
+	}
+	return do(in, out)
+}
+
+// yes asks, and waits for a line or until ctx is done.
+func yes(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
+	fmt.Fprint(out, question)
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n')
+		answer <- line
+	}()
+	select {
+	case line := <-answer:
+		switch strings.ToLower(strings.TrimSpace(line)) {
+		case "y", "yes":
+			return true, nil
+		}
+		return false, nil
+	case <-ctx.Done():
+		fmt.Fprintln(out)
+		return false, ctx.Err()
+	}
+}

@@ -1,0 +1,43 @@
+package term
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestShortName(t *testing.T) {
+	for path, want := range map[string]string{
+		"short":                   "short",
+		"exactly-ten":             "…actly-ten",
+		"evil\x1b[2J":             "evil\ufffd[2J",
+		"bad\xffutf8":             "bad\ufffdutf8",
+		"two\nlines":              "two; lines",
+		"日本語のファイル名":               "… ァイル名",
+		"folder/with/a/long/name": "…long/name",
+	} {
+		require.Equal(t, want, ShortName(path, 10), path)
+	}
+}
+
+func TestAsk(t *testing.T) {
+	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "\ty\n": true, "n\n": false, "\n": false, "": false, "yeah\n": false} {
+		var out strings.Builder
+		got, err := ask(t.Context(), strings.NewReader(answer), &out, "nas:7433\x1b[2J", "ed25519:key")
+		require.NoError(t, err)
+		require.Equal(t, want, got, answer)
+		require.Contains(t, out.String(), "nas:7433\ufffd[2J")
+		require.Contains(t, out.String(), "ed25519:key")
+	}
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = ask(ctx, r, &strings.Builder{}, "s", "p")
+	require.ErrorIs(t, err, context.Canceled)
+}

@@ -1,0 +1,148 @@
+package transfer
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// display shows a transfer. Its methods are called one at a time.
+type display interface {
+	progress(*fxfer.Progress)
+	file(*fxfer.FileResult)
+	notice(text string)
+	// finish ends what progress has drawn, then shows the outcome. The report is nil if there is nothing to tell, and so is err.
+	finish(report *fxfer.Report, err error)
+}
+
+// newDisplay chooses how to show a transfer. Results go to out, talk to errs. The verb is "sent" or "received".
+func newDisplay(f *Flags, verb string, out, errs io.Writer) display {
+	people := people{verb: verb, report: f.report, explain: f.explain, out: out, errs: errs}
+	switch {
+	case f.JSON:
+		return &jsonLines{out: out}
+	case f.Quiet:
+		return quiet{people}
+	case f.Call.Target.DryRun:
+		return &itemised{plainLines: plainLines{people: people}, list: bufio.NewWriter(out)}
+	case term.IsTerminal(errs) && os.Getenv("TERM") != "dumb":
+		return &bars{people: people}
+	}
+	return &plainLines{people: people}
+}
+
+// guarded makes a display safe for concurrent use, and deaf after finish: a transfer that is slow to stop may go on calling.
+type guarded struct {
+	mu    sync.Mutex
+	shown display // nil after finish
+}
+
+func (g *guarded) call(f func(display)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shown != nil {
+		f(g.shown)
+	}
+}
+
+func (g *guarded) progress(p fxfer.Progress) { g.call(func(d display) { d.progress(&p) }) }
+func (g *guarded) file(r fxfer.FileResult)   { g.call(func(d display) { d.file(&r) }) }
+func (g *guarded) notice(text string)        { g.call(func(d display) { d.notice(text) }) }
+
+func (g *guarded) finish(report *fxfer.Report, err error) {
+	g.call(func(d display) {
+		g.shown = nil
+		d.finish(report, err)
+	})
+}
+
+// quiet shows what failed and nothing else.
+type quiet struct{ people }
+
+func (q quiet) progress(*fxfer.Progress) {}
+func (q quiet) file(*fxfer.FileResult)   {}
+func (q quiet) notice(string)            {}
+
+func (q quiet) finish(report *fxfer.Report, _ error) { printFailures(q.errs, report, q.report) }
+
+// people is the end of a transfer as people like to read it.
+type people struct {
+	verb    string
+	report  string // file that lists everything, "" if there is none
+	explain bool
+	out     io.Writer
+	errs    io.Writer
+}
+
+func (p *people) finish(report *fxfer.Report, err error) {
+	if report != nil && (err == nil || report.Sent+report.Same > 0 || report.Plan != nil) {
+		fmt.Fprint(p.out, summary(p.verb, report), limits(report))
+	} else if report != nil && len(report.Limits) > 0 && report.Retransmits > 0 {
+		fmt.Fprint(p.out, limits(report))
+	}
+	if report != nil && p.explain {
+		fmt.Fprint(p.out, explain(report))
+	}
+	printWarnings(p.errs, report)
+	printFailures(p.errs, report, p.report)
+}
+
+// PlainEvery is how often plainLines says how far the transfer is.
+const PlainEvery = 5 * time.Second
+
+// plainLines shows progress where nothing can be redrawn: in logs and pipes.
+type plainLines struct {
+	people
+	last time.Duration
+}
+
+func (l *plainLines) progress(p *fxfer.Progress) {
+	if p.Elapsed-l.last < PlainEvery {
+		return
+	}
+	l.last = p.Elapsed
+	parts := Totals(p)
+	if share := units.PercentDone(p.BytesDone, p.Bytes); share != "" && !p.Walking && !streaming(p) {
+		parts = append([]string{share}, parts...)
+	}
+	l.notice(strings.Join(parts, ", "))
+}
+
+func (l *plainLines) file(*fxfer.FileResult) {}
+
+func (l *plainLines) notice(text string) { fmt.Fprintf(l.errs, "fxfer: %s\n", term.OneLine(text)) }
+
+// itemised lists what a transfer would do, one line for each entry, then sums up.
+type itemised struct {
+	plainLines
+	list *bufio.Writer
+}
+
+// plannedWords begin the lines of a list.
+var plannedWords = map[fxfer.Outcome]string{
+	fxfer.WouldCreate: "create", fxfer.WouldUpdate: "update", fxfer.WouldSet: "metadata", fxfer.WouldRemove: "delete",
+}
+
+func (l *itemised) file(r *fxfer.FileResult) {
+	if word := plannedWords[r.Outcome]; word != "" {
+		fmt.Fprintf(l.list, "%-8s  %s\n", word, term.OneLine(r.Path))
+	}
+}
+
+func (l *itemised) progress(p *fxfer.Progress) {
+	_ = l.list.Flush() // nobody can be told that nobody reads it
+	l.plainLines.progress(p)
+}
+
+func (l *itemised) finish(report *fxfer.Report, err error) {
+	_ = l.list.Flush() // see progress
+	l.plainLines.finish(report, err)
+}

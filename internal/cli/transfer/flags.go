@@ -1,0 +1,97 @@
+package transfer
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func parseVerify(s string) (bool, error) {
+	switch s {
+	case "digest":
+		return false, nil
+	case "readback":
+		return true, nil
+	}
+	return false, fmt.Errorf("%q is neither digest nor readback", s)
+}
+
+// Flags are what send and get have in common.
+type Flags struct {
+	Opt     fxfer.Options
+	Call    fxfer.Transfer
+	List    string // of files to send
+	nul     bool   // how its paths end
+	report  string // file for what became of each entry
+	Target  string // URL, without secrets, for history
+	JSON    bool
+	Quiet   bool
+	explain bool
+}
+
+// Add adds the flags, those that list adds among them if it is not nil.
+func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
+	option.Group(flags, "What is sent", func() {
+		f.addSelection(flags)
+		if list != nil {
+			list(flags)
+		}
+	})
+	f.addTarget(flags)
+	if list != nil {
+		f.addSnapshot(flags)
+	}
+	option.Group(flags, "Network", func() { f.AddNetwork(flags) })
+	option.Group(flags, "Output", func() {
+		option.Add(flags, &f.report, "report", "file", "", "what became of each entry, as JSON lines", option.ParseFile)
+		option.Add(flags, &f.Call.Manifest, "manifest", "file", "", "digests of the files in place, for b3sum -c", option.ParseFile)
+		flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")
+		flags.BoolVar(&f.explain, "explain", false, "tell what the limit was at each moment, with all evidence")
+		flags.BoolVar(&f.Quiet, "quiet", false, "print nothing but errors")
+	})
+}
+
+// AddNetwork adds the flags about the network.
+func (f *Flags) AddNetwork(flags *pflag.FlagSet) {
+	option.Add(flags, &f.Opt.Compress, "compress", "how", "none", "none, zstd, or auto: where it is faster", parseCompress)
+	option.Add(flags, &f.Opt.RateLimit, "rate-limit", "rate", "none", "of what is sent, as 200mbit or 20MB/s", option.ParseLimit)
+	option.Add(flags, &f.Opt.RetryFor, "retry-for", "time", "0s", "try a lost connection again for so long, as 10m", units.ParseTime)
+	option.Add(flags, &f.Opt.Streams, "streams", "n", option.Auto, "parallel data streams", option.ParseAutoCount)
+	option.Add(flags, &f.Opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "most streams auto may open", option.ParseCount)
+	option.AddTransport(flags, &f.Opt)
+	option.AddTuning(flags, &f.Opt.SockBuf, &f.Opt.Congestion)
+	option.AddTrust(flags, &f.Opt)
+}
+
+// Check refuses flags that contradict each other. What the command line says takes precedence over other settings.
+func (f *Flags) Check(flags *pflag.FlagSet) error {
+	switch {
+	case flags.Changed("streams") && flags.Changed("max-streams") && f.Opt.Streams > 0:
+		return exit.Usage("leave one of the two out", "--max-streams bounds what --streams auto may open, but --streams fixes the number")
+	case flags.Changed("max-delete") && !f.Call.Target.Delete:
+		return exit.Usage("add --delete", "--max-delete bounds what --delete removes")
+	case flags.Changed("allow-failed") && f.Call.Target.Snapshot == "":
+		return exit.Usage("add --snapshot, or leave it out: what fails keeps nothing else from being sent", "--allow-failed is of a snapshot")
+	case f.Call.Target.DryRun && flags.Changed("manifest"):
+		return exit.Usage("leave one of the two out", "--manifest lists what is in place after a transfer, and --dry-run makes none")
+	case flags.Changed("from0") && f.List == "":
+		return exit.Usage("add --files-from", "--from0 says how the list of --files-from is to be read")
+	case f.explain && (f.JSON || f.Quiet):
+		return exit.Usage("--json carries all of it", "--explain is for people: it excludes --json and --quiet")
+	case flags.Changed("json") && flags.Changed("quiet") && f.JSON && f.Quiet:
+		return exit.Usage("leave one of the two out", "--json and --quiet exclude each other")
+	}
+	if f.Opt.Streams > 0 {
+		f.Opt.MaxStreams = 0 // a setting for auto
+	}
+	if f.JSON && f.Quiet {
+		f.JSON, f.Quiet = !flags.Changed("quiet"), flags.Changed("quiet")
+	}
+	return nil
+}

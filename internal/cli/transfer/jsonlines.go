@@ -1,0 +1,175 @@
+package transfer
+
+import (
+	"io"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/cli/verdict"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// jsonEvery is how often jsonLines reports progress.
+const jsonEvery = time.Second
+
+// jsonLines shows a transfer to programs: one object a line, told apart by its member "type".
+type jsonLines struct {
+	out  io.Writer
+	last time.Duration
+	held *fxfer.Progress // not yet printed
+}
+
+// JSONProgress is the line that reports progress.
+type JSONProgress struct {
+	Type        string             `json:"type"`
+	Elapsed     float64            `json:"elapsed_seconds"`
+	Walking     bool               `json:"walking"`
+	Files       int64              `json:"files"`
+	FilesDone   int64              `json:"files_done"`
+	FilesFailed int64              `json:"files_failed"`
+	Bytes       int64              `json:"bytes"`
+	BytesDone   int64              `json:"bytes_done"`
+	Goodput     float64            `json:"goodput_bits_per_second"`
+	Streams     int                `json:"streams"`
+	RTT         float64            `json:"rtt_seconds"`
+	Limiter     string             `json:"limiter,omitempty"`
+	Active      []jsonFileProgress `json:"active"`
+}
+
+type jsonFileProgress struct {
+	Path  string `json:"path"`
+	Bytes int64  `json:"bytes"` // -1 if unknown
+	Done  int64  `json:"bytes_done"`
+}
+
+type jsonFile struct {
+	Type    string        `json:"type"`
+	Path    string        `json:"path"`
+	Raw     []byte        `json:"path_base64,omitempty"` // if it is no UTF-8
+	Kind    string        `json:"kind"`
+	Bytes   int64         `json:"bytes"`
+	Outcome fxfer.Outcome `json:"outcome"`
+	Digest  string        `json:"digest,omitempty"`
+	Error   string        `json:"error,omitempty"`
+}
+
+// JSONSummary is the last line of a transfer.
+type JSONSummary struct {
+	Type        string           `json:"type"`
+	Server      string           `json:"server"`
+	Duration    float64          `json:"duration_seconds"`
+	Files       int64            `json:"files"`
+	Sent        int64            `json:"files_sent"`
+	Same        int64            `json:"files_unchanged"`
+	Skipped     int64            `json:"files_not_wanted"`
+	Failed      int64            `json:"entries_failed"`
+	Removed     int64            `json:"entries_removed"`
+	Bytes       int64            `json:"bytes"`
+	Written     int64            `json:"bytes_written"`
+	Resumed     int64            `json:"bytes_resumed"`
+	Resent      int64            `json:"bytes_resent"`
+	Goodput     float64          `json:"goodput_bits_per_second"`
+	Digest      string           `json:"digest"`
+	Snapshot    string           `json:"snapshot,omitempty"`
+	Copied      int64            `json:"bytes_copied,omitempty"`
+	Failures    []jsonFile       `json:"failures"`
+	Warnings    []jsonWarning    `json:"warnings"`
+	Plan        *jsonPlan        `json:"plan,omitempty"` // of a dry run
+	Raw         int64            `json:"bytes_compressed"`
+	Coded       int64            `json:"bytes_compressed_to"`
+	Streams     int              `json:"streams"`
+	Transport   string           `json:"transport"`
+	Reason      string           `json:"transport_reason"`
+	Connections int              `json:"quic_connections"`
+	Congestion  string           `json:"congestion"`
+	RTT         float64          `json:"rtt_seconds"`
+	Peak        float64          `json:"peak_bits_per_second"`
+	BDP         int64            `json:"bdp_bytes"`
+	SendBuffer  int64            `json:"send_buffer_bytes"`
+	RecvBuffer  int64            `json:"recv_buffer_bytes"`
+	Retransmits int64            `json:"retransmitted_segments"`
+	Reconnects  int              `json:"reconnects"`
+	Limits      []verdict.JSON   `json:"limits"`
+	Timeline    []verdict.Moment `json:"timeline"`
+}
+
+type jsonWarning struct {
+	What  string `json:"what"`
+	Count int64  `json:"count"`
+	Path  string `json:"path"` // of the first
+	Text  string `json:"message"`
+}
+
+type jsonPlan struct {
+	Create int64 `json:"create"`
+	Update int64 `json:"update"`
+	Set    int64 `json:"metadata"`
+	Bytes  int64 `json:"bytes"`
+}
+
+type jsonNotice struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+func (j *jsonLines) progress(p *fxfer.Progress) {
+	j.held = p
+	if p.Elapsed-j.last >= jsonEvery {
+		j.flush()
+	}
+}
+
+// flush prints the progress that has been held back.
+func (j *jsonLines) flush() {
+	p := j.held
+	if p == nil {
+		return
+	}
+	j.held, j.last = nil, p.Elapsed
+	line := JSONProgress{
+		Type: "progress", Elapsed: p.Elapsed.Seconds(), Walking: p.Walking, Files: p.Files, FilesDone: p.FilesDone, FilesFailed: p.FilesFailed,
+		Bytes: p.Bytes, BytesDone: p.BytesDone, Goodput: p.Goodput, Streams: p.Streams, RTT: p.RTT.Seconds(), Limiter: p.Limiter, Active: []jsonFileProgress{},
+	}
+	for _, f := range p.Active {
+		line.Active = append(line.Active, jsonFileProgress(f))
+	}
+	term.JSON(j.out, line)
+}
+
+func (j *jsonLines) file(r *fxfer.FileResult) { term.JSON(j.out, jsonFileOf(r)) }
+
+// notice tells what goes on, such as a lost connection that is tried again: a program that watches must not take it for a hang.
+func (j *jsonLines) notice(text string) { term.JSON(j.out, jsonNotice{Type: "notice", Message: text}) }
+
+func (j *jsonLines) finish(r *fxfer.Report, err error) {
+	j.flush()
+	if r != nil {
+		line := JSONSummary{
+			Type: "summary", Server: r.Server, Duration: r.Duration.Seconds(), Files: r.Files, Sent: r.Sent, Same: r.Same,
+			Skipped: r.Skipped, Failed: r.Failed, Removed: r.Removed, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
+			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest, Snapshot: r.Snapshot, Copied: r.Copied,
+			Failures: []jsonFile{}, Streams: r.Streams, Transport: string(r.Transport), Reason: r.TransportReason, Connections: r.Connections, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
+			SendBuffer: r.SendBuffer, RecvBuffer: r.RecvBuffer, Retransmits: r.Retransmits, Reconnects: r.Reconnects,
+			Limits: verdict.JSONOf(r.Limits), Timeline: verdict.Timeline(r.Timeline),
+		}
+		for i := range r.Failures {
+			line.Failures = append(line.Failures, jsonFileOf(&r.Failures[i]))
+		}
+		for _, w := range r.NotStored {
+			line.Warnings = append(line.Warnings, jsonWarning(w))
+		}
+		term.JSON(j.out, line)
+	}
+	if err != nil {
+		term.JSON(j.out, exit.JSONOf(err))
+	}
+}
+
+func jsonFileOf(r *fxfer.FileResult) jsonFile {
+	f := jsonFile{Type: "file", Path: r.Path, Raw: term.RawPath(r.Path), Kind: r.Kind, Bytes: r.Bytes, Outcome: r.Outcome, Digest: r.Digest}
+	if r.Err != nil {
+		f.Error = r.Err.Error()
+	}
+	return f
+}

@@ -1,0 +1,74 @@
+package transfer
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/path/diagnose/words"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// limits tells what held a transfer back, and what helps, in one line each.
+func limits(r *fxfer.Report) string {
+	if len(r.Limits) == 0 || r.Limits[0].Limiter == diagnose.Unknown || r.Written == 0 && r.Failed == 0 && r.Limits[0].Limiter != diagnose.BlackHole {
+		return ""
+	}
+	first := &r.Limits[0]
+	text := "limit: " + term.OneLine(words.Line(first)) + "\n"
+	if hint := words.Hint(first); hint != "" {
+		text += "hint: " + term.OneLine(hint) + "\n"
+	}
+	return text
+}
+
+// explainRows bounds the timeline that is shown.
+const explainRows = 20
+
+// explain tells all that is known of what held a transfer back.
+func explain(r *fxfer.Report) string {
+	var b strings.Builder
+	for i := range r.Limits {
+		x := &r.Limits[i]
+		fmt.Fprintf(&b, "\n%3.0f %%  %s, %s\n", x.Share*100, term.OneLine(words.Name(x)), units.Time(x.Time))
+		for _, e := range words.Evidence(x) {
+			fmt.Fprintf(&b, "       %s\n", term.OneLine(e))
+		}
+		for j := range x.Remedies {
+			remedy := &x.Remedies[j]
+			fmt.Fprintf(&b, "       remedy: %s%s\n", term.OneLine(words.Remedy(remedy, x.Host)), words.Expected(remedy))
+		}
+	}
+	if len(r.Timeline) == 0 {
+		return b.String()
+	}
+	fmt.Fprintf(&b, "\n%8s  %-13s  %-9s  %7s  %7s  %s\n", "at", "goodput", "RTT", "streams", "resent", "limit")
+	for _, m := range condense(r.Timeline, explainRows) {
+		rtt := ""
+		if m.Sender.MeanRTT() > 0 {
+			rtt = units.Time(m.Sender.MeanRTT())
+		}
+		fmt.Fprintf(&b, "%8s  %-13s  %-9s  %7d  %7d  %s\n", units.Time(m.Start), units.Rate(m.Rate()), rtt, m.Sender.Streams, m.Sender.Retrans, m.Limiter)
+	}
+	return b.String()
+}
+
+// condense joins moments so that at most so many rows are left. A row has the limiter of most of its time.
+func condense(cells []fxfer.Moment, rows int) []fxfer.Moment {
+	total := cells[len(cells)-1].Start + cells[len(cells)-1].Length - cells[0].Start
+	step := total/time.Duration(rows) + 1
+	first := cells[0].Start
+	var joined []fxfer.Moment
+	for len(cells) > 0 {
+		n, row := 1, (cells[0].Start-first)/step
+		for n < len(cells) && (cells[n].Start-first)/step <= row {
+			n++
+		}
+		joined = append(joined, diagnose.Join(cells[:n]))
+		cells = cells[n:]
+	}
+	return joined
+}

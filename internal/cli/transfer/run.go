@@ -1,0 +1,75 @@
+// Package transfer is what send, get and restoring backups share: flags, progress and summary.
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/backup"
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// Resumes is what helps after an interruption, except of a stream.
+const Resumes = "the same command goes on where this one stopped"
+
+// Run runs a transfer with a client made from the flags of c, and shows it. The verb is "sent" or "received", the remedy what
+// helps after an interruption.
+func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Context, *fxfer.Client, fxfer.Transfer) (*fxfer.Report, error)) error {
+	ctx, stop := exit.Interruptible(c.Context())
+	defer stop()
+	d := guarded{shown: newDisplay(f, verb, c.OutOrStdout(), c.ErrOrStderr())}
+	var lines *reportFile
+	if f.report != "" {
+		var err error
+		if lines, err = newReportFile(f.report); err != nil {
+			return err
+		}
+		d.shown = &reporting{d.shown, lines}
+	}
+	opt, call := f.Opt, f.Call
+	opt.Notice, call.Progress, call.File = d.notice, d.progress, d.file
+	if term.Present() {
+		opt.Confirm = term.Confirm
+	}
+	began := time.Now()
+	report, err := exit.Within(ctx, func() (*fxfer.Report, error) {
+		client, err := fxfer.NewClient(opt)
+		if err != nil {
+			return nil, err
+		}
+		return run(ctx, client, call)
+	})
+	if err != nil && ctx.Err() != nil {
+		err = exit.Interrupted(remedy)
+	}
+	if report != nil && !f.Call.Target.DryRun {
+		remember(backup.RecordOf(verbs[verb], f.Target, began, report, err), d.notice)
+	}
+	d.finish(report, err)
+	if lines != nil {
+		if failed := lines.close(); failed != nil && err == nil {
+			err = &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("report: %w", failed)}
+		}
+	}
+	return err
+}
+
+// verbs are the commands that make the verbs of messages.
+var verbs = map[string]string{"sent": "send", "received": "get"}
+
+// remember adds a transfer to history. That it can't be does not make it fail.
+func remember(r *backup.Record, notice func(string)) {
+	home, err := identity.Home()
+	if err == nil {
+		err = backup.OpenStore(home).Add(r)
+	}
+	if err != nil {
+		notice(fmt.Sprintf("history: %v", err))
+	}
+}

@@ -1,0 +1,242 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/filter"
+	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// ruleFlag adds rules to one list, which several flags share: their order on the command line counts. It satisfies pflag.Value and
+// pflag.SliceValue.
+type ruleFlag struct {
+	kind  string
+	rules *[]string
+	read  func(string) ([]string, error)
+}
+
+func (r *ruleFlag) String() string { return "" }
+func (r *ruleFlag) Type() string   { return r.kind }
+
+func (r *ruleFlag) Set(s string) error {
+	rules, err := r.read(s)
+	if err == nil {
+		_, err = filter.New(filter.Options{Rules: rules})
+	}
+	if err != nil {
+		return err
+	}
+	*r.rules = append(*r.rules, rules...)
+	return nil
+}
+
+// Append implements pflag.SliceValue.
+func (r *ruleFlag) Append(s string) error { return r.Set(s) }
+
+// Replace implements pflag.SliceValue.
+func (r *ruleFlag) Replace(values []string) error {
+	*r.rules = nil
+	for _, s := range values {
+		if err := r.Set(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GetSlice implements pflag.SliceValue.
+func (r *ruleFlag) GetSlice() []string { return *r.rules }
+
+func excludeRule(s string) ([]string, error) { return []string{s}, nil }
+
+func includeRule(s string) ([]string, error) { return []string{"!" + s}, nil }
+
+func rulesOf(name string) ([]string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rules, err := filter.ReadRules(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return rules, nil
+}
+
+func parseMaxSize(s string) (int64, error) {
+	n, err := units.ParseSize(s)
+	if err == nil && n == 0 {
+		err = errors.New("0 would leave out all files but empty ones: give 1 or more")
+	}
+	return n, err
+}
+
+func parseSync(s string) (fxfer.Sync, error) {
+	switch p := fxfer.Sync(s); p {
+	case fxfer.SyncBatch, fxfer.SyncFile, fxfer.SyncNone:
+		return p, nil
+	}
+	return "", fmt.Errorf("%q is none of batch, file and none", s)
+}
+
+func parseDelta(s string) (fxfer.Delta, error) {
+	switch d := fxfer.Delta(s); d {
+	case fxfer.DeltaAuto, fxfer.DeltaFixed, fxfer.DeltaChunks, fxfer.DeltaNone:
+		return d, nil
+	}
+	return "", fmt.Errorf("%q is none of auto, fixed, chunks and none", s)
+}
+
+func parseCompress(s string) (string, error) {
+	switch s {
+	case option.Auto, "zstd", "none":
+		return s, nil
+	}
+	return "", fmt.Errorf("%q is none of auto, zstd and none", s)
+}
+
+// addSelection adds the flags that select what is sent.
+func (f *Flags) addSelection(flags *pflag.FlagSet) {
+	s := &f.Call.Selection
+	flags.Var(&ruleFlag{"rule", &s.Rules, excludeRule}, "exclude", "leave out what this rule of gitignore matches; repeatable")
+	flags.Var(&ruleFlag{"rule", &s.Rules, includeRule}, "include", "but not this; the last rule that matches counts")
+	flags.Var(&ruleFlag{"file", &s.Rules, rulesOf}, "exclude-from", "rules from a file such as .gitignore")
+	option.Add(flags, &s.MaxSize, "max-size", "size", "", "leave out larger files, as 2GiB", parseMaxSize)
+	option.Add(flags, &s.NewerThan, "newer-than", "time", "", "leave out older files: 2026-11-21, or 7d ago",
+		func(text string) (time.Time, error) { return option.ParseNewer(text, time.Now()) })
+	flags.BoolVarP(&s.OneFileSystem, "one-file-system", "x", false, "don't enter what is mounted below")
+}
+
+// AddList adds the flags of send that select by a list.
+func (f *Flags) AddList(flags *pflag.FlagSet) {
+	option.Add(flags, &f.List, "files-from", "file", "", "send only these paths below SRC/, - reads standard input", option.ParseFile)
+	flags.BoolVar(&f.nul, "from0", false, "in that list, a NUL byte ends a path")
+}
+
+// addTarget adds the flags that say what becomes of the target.
+func (f *Flags) addTarget(flags *pflag.FlagSet) {
+	t := &f.Call.Target
+	option.Group(flags, "What is replaced", func() {
+		flags.BoolVar(&t.Checksum, "checksum", false, "compare content, not times")
+		flags.BoolVar(&t.Update, "update", false, "leave what is newer at the target")
+		flags.BoolVar(&t.Existing, "existing", false, "leave what the target lacks")
+		flags.BoolVar(&t.IgnoreExisting, "ignore-existing", false, "leave what the target has")
+	})
+	option.Group(flags, "Mirror", func() {
+		flags.BoolVar(&t.Delete, "delete", false, "at the end, remove what the source does not have")
+		option.Add(flags, &t.MaxDelete, "max-delete", "n", "", "but nothing if it were more entries", parseEntries)
+		option.Add(flags, &t.BackupDir, "backup-dir", "dir", "", "below the target: keeps what is removed or replaced", option.ParseFile)
+		flags.BoolVarP(&t.DryRun, "dry-run", "n", false, "only list what would be done")
+	})
+	option.Group(flags, "How it is written", func() {
+		option.Add(flags, &t.Sync, "sync", "when", string(fxfer.SyncBatch), "durable: batch by batch, file by file, or none", parseSync)
+		option.Add(flags, &t.Delta, "delta", "how", option.Auto, "from the older version: auto, fixed, chunks, none", parseDelta)
+		option.Add(flags, &t.Readback, "verify", "how", "digest", "digest, or readback: from the disk, too", parseVerify)
+		flags.BoolVar(&t.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
+		flags.BoolVar(&t.Strict, "strict", false, "fail if the target can't hold something, as an owner")
+	})
+}
+
+// addSnapshot adds the flag of send that makes snapshots.
+func (f *Flags) addSnapshot(flags *pflag.FlagSet) {
+	option.Group(flags, "Mirror", func() {
+		option.Add(flags, &f.Call.Target.Snapshot, "snapshot", "time", "", "as a new folder below URL, by default of now", parseSnapshot)
+		flags.Lookup("snapshot").NoOptDefVal = fxfer.SnapshotAuto
+		option.Add(flags, &f.Call.Target.AllowFailed, "allow-failed", "n", "0", "it appears though up to n entries failed, without them", parseAllowed)
+	})
+}
+
+func parseAllowed(s string) (int64, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil || n > fxfer.MaxAllowFailed {
+		return 0, fmt.Errorf("%q is not a number from 0 to %d", s, fxfer.MaxAllowFailed)
+	}
+	return int64(n), nil
+}
+
+func parseSnapshot(s string) (string, error) {
+	if s == fxfer.SnapshotAuto {
+		return s, nil
+	}
+	return ParseSnapshotName(s)
+}
+
+// ParseSnapshotName reads the name of a snapshot.
+func ParseSnapshotName(s string) (string, error) {
+	_, err := snapshot.ParseName(s)
+	return s, err
+}
+
+func parseEntries(s string) (int64, error) {
+	n, err := option.ParseCount(s)
+	return int64(n), err
+}
+
+// Settle gives the flags the settings that are not on the command line, and checks all. Rules of the command line come after those
+// of the settings, so that they take precedence.
+func (f *Flags) Settle(c *cobra.Command) error {
+	given := len(f.Call.Selection.Rules)
+	if err := option.ApplySettings(c); err != nil {
+		return err
+	}
+	rules := f.Call.Selection.Rules
+	f.Call.Selection.Rules = slices.Concat(rules[given:], rules[:given])
+	return f.Check(c.Flags())
+}
+
+// OpenList makes the list of files that --files-from names, if it does. The caller calls done at the end. Standard input is copied to a
+// file: after a lost connection the list is read again.
+func (f *Flags) OpenList(stdin io.Reader) (done func(), err error) {
+	name, done := f.List, func() {}
+	switch name {
+	case "":
+		return done, nil
+	case "-":
+		copied, err := os.CreateTemp("", "fxfer-list-*")
+		if err != nil {
+			return nil, err
+		}
+		name, done = copied.Name(), func() { _ = os.Remove(copied.Name()) }
+		_, err = io.Copy(copied, stdin)
+		if err = errors.Join(err, copied.Close()); err != nil {
+			done()
+			return nil, fmt.Errorf("--files-from -: %w", err)
+		}
+	}
+	f.Call.Selection.Files = listed(name, f.List, f.nul)
+	return done, nil
+}
+
+// listed reads a list each time it is ranged over. shown is what messages call it.
+func listed(name, shown string, nul bool) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		in, err := os.Open(name)
+		if err != nil {
+			yield("", err)
+			return
+		}
+		defer in.Close()
+		for path, err := range filter.ReadFiles(in, nul) {
+			if err != nil {
+				err = fmt.Errorf("%s: %w", shown, err)
+			}
+			if !yield(path, err) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package diagnose
+
+import "time"
+
+// FactKind is what a fact is about. Package words puts facts into sentences.
+type FactKind string
+
+// The kinds of facts, each with the figures of a Fact that it has.
+const (
+	// Of windows and buffers.
+	WindowObtained     FactKind = "window obtained"        // Bytes a stream, Count streams, Time of a round trip
+	WindowHeldBack     FactKind = "window held back"       // Share of the time with data in flight
+	LineBDP            FactKind = "BDP of a line"          // Rate of the line, Bytes of its BDP
+	ScalingOff         FactKind = "window scaling is off"  // Host
+	AutotuningOff      FactKind = "autotuning is off"      //
+	SockBufAsked       FactKind = "--sock-buf of this end" // Bytes
+	SockBufOfServer    FactKind = "--sock-buf of server"   // Bytes
+	RmemEnds           FactKind = "tcp_rmem ends"          // Bytes
+	WmemEnds           FactKind = "tcp_wmem ends"          // Bytes
+	WmemMaxReached     FactKind = "wmem_max reached"       // Bytes of the buffer
+	ReceiverWindowFull FactKind = "receiver window full"   // Share of the time with data in flight
+	SendBufferFull     FactKind = "send buffer full"       // Share of the time with data in flight
+	BufferObtained     FactKind = "buffer obtained"        // Bytes, Need for the BDP
+
+	// Of the path.
+	PathCarries      FactKind = "path carries"         // Rate
+	RoundTrips       FactKind = "round trips"          // Time mean, Least
+	SegmentsResent   FactKind = "segments resent"      // Share of the segments; 0 is none
+	LossNoQueue      FactKind = "loss without a queue" // Share of the segments; Time and Least of round trips
+	Overtaken        FactKind = "segments overtaken"   // Count, Share of those sent again that had arrived
+	ControlSlows     FactKind = "control slows down"   // Name of the congestion control, "" if unknown
+	QueueOnPath      FactKind = "queue on the path"    // Time and Least of round trips
+	RampUp           FactKind = "ramp"                 // Time of all, Least of round trips
+	InitialWindowOf  FactKind = "initial window"       // Host, Name of the setting, Count of segments
+	NothingAcked     FactKind = "nothing acknowledged" // Time
+	PacketsVanish    FactKind = "packets vanish"       // Bytes of each
+	ResentInVain     FactKind = "resent in vain"       // Count of times
+	FlowMeasured     FactKind = "measured"             // Name of the direction, Count of streams, Rate
+	LossAfterStart   FactKind = "loss"                 // Share of the segments after slow start
+	RTTIdleLoaded    FactKind = "idle and loaded"      // Least idle, Time under load
+	RTTWithoutQueue  FactKind = "no queue"             // the same
+	BloatGrade       FactKind = "grade"                // Name
+	ProbesVanish     FactKind = "probes vanish"        // Name of the direction, Bytes that pass, Need that vanish
+	NothingStandsOut FactKind = "nothing stands out"   // Rate
+	RateAsked        FactKind = "rate asked for"       // Rate on the line, Limit
+	RateOfServer     FactKind = "rate of server"       // Rate on the line
+
+	// Of the hosts.
+	StdinWaited FactKind = "standard input" // Share of the time, Rate
+	Reading     FactKind = "reading"        // Share of the streams' time, Rate
+	Listing     FactKind = "listing"        // Share of the time
+	Syncing     FactKind = "syncing"        // Share of the time
+	Writing     FactKind = "writing"        // Share of the streams' time, Rate
+	Comparing   FactKind = "comparing"      // Share of the time
+	CPUUsed     FactKind = "CPU used"       // Share of the Cores
+	CPUWaited   FactKind = "CPU waited for" // Time
+	Compressing FactKind = "compressing"    // Share of the streams' time
+	CPUsBusy    FactKind = "CPUs busy"      // Share of the host's CPUs, Name of the side
+)
+
+// Fact is one piece of evidence for a verdict: what was found, and the figures that its Kind has.
+// The others are zero.
+type Fact struct {
+	Kind  FactKind
+	Share float64 // 0 to 1
+	Rate  float64 // bit/s
+	Limit float64 // bit/s
+	Bytes int64
+	Need  int64 // bytes
+	Count int64
+	Cores float64
+	Time  time.Duration
+	Least time.Duration
+	Name  string
+	Host  string // "" if its name is not known
+}
+
+// RemedyKind is what can be done about a limiter.
+type RemedyKind string
+
+// The remedies, each with the parameters of a Remedy that it has.
+const (
+	SetSysctl         RemedyKind = "set a sysctl"               // Sysctl
+	AutoSockBuf       RemedyKind = "automatic socket buffers"   // of this end
+	ServerAutoSockBuf RemedyKind = "the same, at the server"    //
+	MoreStreams       RemedyKind = "more streams"               // Streams
+	MoreAutoStreams   RemedyKind = "more automatic streams"     // Streams at most
+	UseBBR            RemedyKind = "use BBR"                    //
+	AllowBBR          RemedyKind = "allow BBR"                  // for all processes of the host
+	LoadBBR           RemedyKind = "load and allow BBR"         //
+	LimitRate         RemedyKind = "limit the rate"             // Rate
+	ManageQueue       RemedyKind = "manage the queue"           // in front of the slow line
+	AskDoctor         RemedyKind = "ask the doctor"             //
+	LongerTransfers   RemedyKind = "longer transfers"           //
+	FasterFeed        RemedyKind = "faster feed"                // of standard input
+	FasterSource      RemedyKind = "faster source disk"         //
+	FasterTarget      RemedyKind = "faster target disk"         //
+	SyncBatches       RemedyKind = "sync in batches"            //
+	SyncNothing       RemedyKind = "sync nothing"               //
+	RaiseLimit        RemedyKind = "raise the limit"            // that the user set
+	RaiseServerLimit  RemedyKind = "raise the server's limit"   //
+	NoCompression     RemedyKind = "no compression"             //
+	MoreCPU           RemedyKind = "more CPU"                   //
+	FixPathMTU        RemedyKind = "let ICMP pass"              // or lower the MTU
+	RaiseRmem         RemedyKind = "raise tcp_rmem"             // to what the doctor says
+	RaiseWmem         RemedyKind = "raise tcp_wmem"             // and wmem_max, to what the doctor says
+	QueueAtBottleneck RemedyKind = "manage the queue somewhere" //
+	ClampMSS          RemedyKind = "clamp the MSS"              // or let ICMP pass
+)
+
+// Remedy is something that can be done about a limiter, with the parameters that its Kind has.
+type Remedy struct {
+	Kind    RemedyKind
+	Sysctl  *Sysctl
+	Streams int
+	Rate    int64   // bit/s
+	Expect  float64 // goodput in bit/s to be expected at least, 0 if that can't be known
+	Host    string  // where to do it, if not on the verdict's
+}
+
+// Sysctl is a kernel setting.
+type Sysctl struct{ Name, Value string }

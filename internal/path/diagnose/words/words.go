@@ -1,0 +1,245 @@
+// Package words puts the verdicts of diagnose into sentences. The command line, the dashboard and
+// the notifications of backups show them, so they stand below all three.
+package words
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/units"
+)
+
+// Line names a limiter with its share of the time and the first evidence, in one line.
+func Line(v *diagnose.Verdict) string {
+	text := fmt.Sprintf("%s (%s of the time", Name(v), units.Percent(v.Share))
+	if len(v.Evidence) > 0 {
+		text += "; " + Fact(&v.Evidence[0])
+	}
+	return text + ")"
+}
+
+// Name returns a limiter with its host.
+func Name(v *diagnose.Verdict) string {
+	if v.Host == "" {
+		return string(v.Limiter)
+	}
+	return string(v.Limiter) + " on " + v.Host
+}
+
+// Hint says what to do, in one line: the first remedy, and the second if it is a flag. It is "" if
+// there is nothing to do.
+func Hint(v *diagnose.Verdict) string {
+	if len(v.Remedies) == 0 {
+		return ""
+	}
+	text := Remedy(&v.Remedies[0], v.Host)
+	if len(v.Remedies) > 1 && PartsOf(&v.Remedies[1]).Flag != "" {
+		text += ", or " + Remedy(&v.Remedies[1], v.Host)
+	}
+	return text + Expected(&v.Remedies[0])
+}
+
+// Expected says what a remedy should bring, "" if that is not known.
+func Expected(r *diagnose.Remedy) string {
+	if r.Expect <= 0 {
+		return ""
+	}
+	return ": expect " + units.Rate(r.Expect)
+}
+
+// Evidence returns the facts of a verdict, one sentence each.
+func Evidence(v *diagnose.Verdict) []string {
+	all := make([]string, 0, len(v.Evidence))
+	for i := range v.Evidence {
+		all = append(all, Fact(&v.Evidence[i]))
+	}
+	return all
+}
+
+// Fact says what was found.
+func Fact(f *diagnose.Fact) string {
+	share, rate, bytes := units.Percent(f.Share), units.Rate(f.Rate), units.Bytes(f.Bytes)
+	switch f.Kind {
+	case diagnose.WindowObtained:
+		return fmt.Sprintf("%s a stream obtained; %d × that / %s RTT = %s", bytes, f.Count, units.Time(f.Time), units.Rate(float64(f.Bytes)*float64(f.Count)*8/f.Time.Seconds()))
+	case diagnose.WindowHeldBack:
+		return fmt.Sprintf("it held data back for %s of the time with data in flight", share)
+	case diagnose.LineBDP:
+		return fmt.Sprintf("a line of %s would take a BDP of %s in flight", lineRate(f.Rate), bytes)
+	case diagnose.ScalingOff:
+		return "net.ipv4.tcp_window_scaling is off on " + hostName(f.Host)
+	case diagnose.AutotuningOff:
+		return "net.ipv4.tcp_moderate_rcvbuf is off: the buffer does not grow"
+	case diagnose.SockBufAsked:
+		return fmt.Sprintf("--sock-buf asked for %s on both hosts", bytes)
+	case diagnose.SockBufOfServer:
+		return fmt.Sprintf("fxfer serve was started with --sock-buf %d", f.Bytes)
+	case diagnose.RmemEnds:
+		return fmt.Sprintf("net.ipv4.tcp_rmem ends at %s, about half of which becomes window", bytes)
+	case diagnose.WmemEnds:
+		return fmt.Sprintf("net.ipv4.tcp_wmem ends at %s, about two thirds of which is payload", bytes)
+	case diagnose.WmemMaxReached:
+		return fmt.Sprintf("the buffer is %s, as much as net.core.wmem_max allows", bytes)
+	case diagnose.ReceiverWindowFull:
+		return fmt.Sprintf("%s of the time with data in flight the window of the receiver was full", share)
+	case diagnose.SendBufferFull:
+		return fmt.Sprintf("%s of the time with data in flight the send buffer was full", share)
+	case diagnose.BufferObtained:
+		return fmt.Sprintf("%s obtained, BDP %s", bytes, units.Bytes(f.Need))
+
+	case diagnose.PathCarries:
+		return "the path carries " + rate
+	case diagnose.RoundTrips:
+		return roundTrips(f)
+	case diagnose.SegmentsResent:
+		return resent(f)
+	case diagnose.LossNoQueue:
+		return resent(f) + ", and no queue: " + roundTrips(f)
+	case diagnose.Overtaken:
+		return fmt.Sprintf("%d times segments overtook others; %s of those sent again had arrived", f.Count, share)
+	case diagnose.ControlSlows:
+		return cmp.Or(f.Name, "the congestion control") + " takes each loss for a full queue and slows down"
+	case diagnose.QueueOnPath:
+		return roundTrips(f) + ": data waits in a queue on the path, and so does everybody else's"
+	case diagnose.RampUp:
+		return fmt.Sprintf("%s, with an RTT of %s: connecting, and windows that double with each round trip", units.Time(f.Time), units.Time(f.Least))
+	case diagnose.InitialWindowOf:
+		return fmt.Sprintf("the route on %s has %s %d; usual are 10", hostName(f.Host), f.Name, f.Count)
+	case diagnose.NothingAcked:
+		return "nothing was acknowledged for " + units.Time(f.Time)
+	case diagnose.PacketsVanish:
+		return fmt.Sprintf("packets of %d bytes vanish, smaller ones arrive, and no ICMP message names the largest that passes", f.Bytes)
+	case diagnose.ResentInVain:
+		return fmt.Sprintf("segments were sent again %d times, and none arrived", f.Count)
+	case diagnose.FlowMeasured:
+		return fmt.Sprintf("%s, %s: %s", f.Name, units.Count(f.Count, "stream", "streams"), rate)
+	case diagnose.LossAfterStart:
+		return share + " of the segments sent again after slow start"
+	case diagnose.RTTIdleLoaded:
+		return fmt.Sprintf("round trip %s idle, %s under load", units.Time(f.Least), units.Time(f.Time))
+	case diagnose.RTTWithoutQueue:
+		return fmt.Sprintf("round trip %s idle, %s under load: no queue", units.Time(f.Least), units.Time(f.Time))
+	case diagnose.BloatGrade:
+		return "grade " + f.Name
+	case diagnose.ProbesVanish:
+		return fmt.Sprintf("%s: packets of %d bytes pass, those of %d vanish, and no router says so", f.Name, f.Bytes, f.Need)
+	case diagnose.NothingStandsOut:
+		return "no stage and no window stands out; " + rate
+	case diagnose.RateAsked:
+		return fmt.Sprintf("%s asked for, %s on the line", units.Rate(f.Limit), rate)
+	case diagnose.RateOfServer:
+		return fmt.Sprintf("%s on the line, which the server's rate limit holds it to", rate)
+
+	case diagnose.StdinWaited:
+		return fmt.Sprintf("standard input was waited for %s of the time, and gave %s", share, rate)
+	case diagnose.Reading:
+		return fmt.Sprintf("streams spent %s of the time in reading the source, at %s", share, rate)
+	case diagnose.Listing:
+		return fmt.Sprintf("streams waited while folders were listed, %s of the time", share)
+	case diagnose.Syncing:
+		return fmt.Sprintf("syncs to the medium took %s of the time", share)
+	case diagnose.Writing:
+		return fmt.Sprintf("streams spent %s of the time in writing to the target, at %s", share, rate)
+	case diagnose.Comparing:
+		return fmt.Sprintf("looking at what the target has and naming files took %s of the time", share)
+	case diagnose.CPUUsed:
+		return fmt.Sprintf("the process used %s of the %.3g cores that it may use", share, f.Cores)
+	case diagnose.CPUWaited:
+		return fmt.Sprintf("its threads could have run for %.2g s more", f.Time.Seconds())
+	case diagnose.Compressing:
+		return fmt.Sprintf("compression took %s of the streams' time", share)
+	case diagnose.CPUsBusy:
+		return fmt.Sprintf("%s of the %s's CPUs were busy, and hardly anything was lost", share, f.Name)
+	}
+	return string(f.Kind)
+}
+
+// lineRate writes the rate of a line without a fraction: 1 Gbit/s.
+func lineRate(rate float64) string { return fmt.Sprintf("%g Gbit/s", rate/1e9) }
+
+func hostName(name string) string { return cmp.Or(name, "its host") }
+
+func resent(f *diagnose.Fact) string {
+	if f.Share == 0 {
+		return "nothing was lost"
+	}
+	return units.Percent(f.Share) + " of the segments were sent again"
+}
+
+func roundTrips(f *diagnose.Fact) string {
+	if f.Time == 0 || f.Least == 0 {
+		return "RTT unknown"
+	}
+	return fmt.Sprintf("RTT %s, at least %s", units.Time(f.Time), units.Time(f.Least))
+}
+
+// Parts are a remedy by what a user does with it. Exactly one field is set, or Sysctl of the remedy.
+type Parts struct {
+	Flag    string // of this command, such as "--streams 8"
+	Command string // for the host
+	Advice  string // in words, where no command can do it
+}
+
+// allowBBR lets every process use BBR, and leaves what else is allowed.
+const allowBBR = `sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="$(sysctl -n net.ipv4.tcp_allowed_congestion_control) bbr"`
+
+// fixed are the remedies without parameters.
+var fixed = map[diagnose.RemedyKind]Parts{
+	diagnose.AutoSockBuf:       {Flag: "--sock-buf auto"},
+	diagnose.UseBBR:            {Flag: "--congestion bbr"},
+	diagnose.SyncBatches:       {Flag: "--sync batch"},
+	diagnose.NoCompression:     {Flag: "--compress none"},
+	diagnose.ServerAutoSockBuf: {Command: "fxfer serve without --sock-buf"},
+	diagnose.AllowBBR:          {Command: allowBBR},
+	diagnose.LoadBBR:           {Command: "sudo modprobe tcp_bbr && " + allowBBR},
+	diagnose.AskDoctor:         {Command: "fxfer doctor"},
+	diagnose.ManageQueue:       {Advice: "fq_codel or cake on the router in front of the slow line"},
+	diagnose.QueueAtBottleneck: {Advice: "fq_codel or cake at the bottleneck"},
+	diagnose.LongerTransfers:   {Advice: "longer transfers don't feel it; initcwnd of the route shortens it, see fxfer doctor"},
+	diagnose.FasterFeed:        {Advice: "the program that feeds fxfer is the slow one"},
+	diagnose.FasterSource:      {Advice: "a faster disk, or less else that reads from it"},
+	diagnose.FasterTarget:      {Advice: "a faster disk, or less else that writes to it"},
+	diagnose.SyncNothing:       {Advice: "--sync none, if a power cut may cost what is new"},
+	diagnose.RaiseLimit:        {Advice: "a higher --rate-limit, or none"},
+	diagnose.RaiseServerLimit:  {Advice: "a higher rate-limit for this client, share or server in its configuration"},
+	diagnose.MoreCPU:           {Advice: "more CPU: a quota (cpu.max), other work on the host, or the machine itself is the end of it"},
+	diagnose.FixPathMTU:        {Advice: "let ICMP pass the firewalls, or lower the MTU of the route"},
+	diagnose.ClampMSS:          {Advice: `let ICMP "fragmentation needed" and "packet too big" through, or clamp the MSS at the tunnel`},
+	diagnose.RaiseRmem:         {Advice: "raise net.ipv4.tcp_rmem there: `fxfer doctor` says to what"},
+	diagnose.RaiseWmem:         {Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` says to what"},
+}
+
+// PartsOf says what to do with a remedy.
+func PartsOf(r *diagnose.Remedy) Parts {
+	switch r.Kind {
+	case diagnose.MoreStreams:
+		return Parts{Flag: fmt.Sprintf("--streams %d", r.Streams)}
+	case diagnose.MoreAutoStreams:
+		return Parts{Flag: fmt.Sprintf("--max-streams %d", r.Streams)}
+	case diagnose.LimitRate:
+		return Parts{Flag: "--rate-limit " + units.ExactRate(r.Rate)}
+	}
+	return fixed[r.Kind]
+}
+
+// Remedy says what to do in one line, on a host of this name unless the remedy has its own.
+func Remedy(r *diagnose.Remedy, host string) string {
+	where := ""
+	if host = cmp.Or(r.Host, host); host != "" {
+		where = " on " + host
+	}
+	if r.Sysctl != nil {
+		value := r.Sysctl.Value
+		if strings.Contains(value, " ") {
+			value = `"` + value + `"`
+		}
+		return "sudo sysctl -w " + r.Sysctl.Name + "=" + value + where
+	}
+	p := PartsOf(r)
+	if p.Command != "" {
+		return p.Command + where
+	}
+	return p.Flag + p.Advice
+}

@@ -1,0 +1,187 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/stretchr/testify/require"
+)
+
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	var o Options
+	require.NoError(t, o.fill(0))
+	require.Equal(t, Options{MaxSessions: 128, MaxSessionsPerClient: 32, MaxConnections: 2048, MaxConnectionsPerAddress: 512,
+		MaxHandshakes: 400, MaxHandshakesPerAddress: 200, MaxMemory: 640 << 20}, o)
+	require.Equal(t, 256, o.extraStreams(o.MaxSessions))
+
+	o = Options{}
+	require.NoError(t, o.fill(1024))
+	require.Equal(t, 480, o.MaxConnections)
+	require.Equal(t, 480, o.MaxConnectionsPerAddress)
+	o = Options{MaxConnections: 10_000, MaxConnectionsPerAddress: 7}
+	require.NoError(t, o.fill(1<<20))
+	require.Equal(t, 10_000, o.MaxConnections)
+	require.Equal(t, 7, o.MaxConnectionsPerAddress)
+
+	for want, c := range map[string]struct {
+		opt   Options
+		files uint64
+	}{
+		"room for 480 connections, not for 481":                      {Options{MaxConnections: 481}, 1024},
+		"a limit of 100 open files":                                  {Options{}, 100},
+		"a limit of 1 open files":                                    {Options{}, 1},
+		"at most -1 sessions":                                        {Options{MaxSessions: -1}, 0},
+		"at most -5 bytes of memory":                                 {Options{MaxMemory: -5}, 0},
+		"1000 sessions take 1564 MiB of memory, and 640 are allowed": {Options{MaxSessions: 1000}, 0},
+	} {
+		err := c.opt.fill(c.files)
+		require.ErrorContains(t, err, want)
+		require.Equal(t, session.KindUsage, session.KindOf(err))
+	}
+}
+
+func connLimitOf(t *testing.T, o Options) *connLimit {
+	t.Helper()
+	require.NoError(t, o.fill(0))
+	return newConnLimit(&o)
+}
+
+func TestConnLimit(t *testing.T) {
+	t.Parallel()
+	g := connLimitOf(t, Options{})
+	from := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
+	var slots []*connSlot
+	for i := range 128 {
+		v := g.acquire(from(1))
+		require.NotNil(t, v, i)
+		slots = append(slots, v)
+	}
+	require.Nil(t, g.acquire(from(1)), "unauthenticated ones of one address")
+	for i := range 512 - 128 {
+		require.NotNil(t, g.acquire(from(byte(2+i/128))), i)
+	}
+	require.Nil(t, g.acquire(from(99)), "unauthenticated ones in all")
+	for _, v := range slots {
+		v.authenticated()
+		v.authenticated()
+	}
+	for i := range 128 {
+		require.NotNil(t, g.acquire(from(1)), i)
+	}
+	slots[0].release()
+	require.Nil(t, g.acquire(from(99)), "an authenticated one no longer counts among the others")
+	require.Equal(t, 512+128-1, g.count)
+
+	g = connLimitOf(t, Options{MaxConnections: 8, MaxConnectionsPerAddress: 4})
+	slots = nil
+	for i := range 8 {
+		v := g.acquire(from(byte(i / 4)))
+		require.NotNil(t, v, i)
+		v.authenticated()
+		slots = append(slots, v)
+		if i == 3 {
+			require.Nil(t, g.acquire(from(0)), "connections of one address")
+		}
+	}
+	require.Nil(t, g.acquire(from(9)), "connections in all")
+	for _, v := range slots {
+		v.release()
+	}
+	require.Zero(t, g.count)
+	require.Zero(t, g.unauthenticated)
+	require.Empty(t, g.addresses)
+}
+
+func TestPrefixOf(t *testing.T) {
+	t.Parallel()
+	for addr, want := range map[string]string{
+		"192.0.2.1:5": "192.0.2.1/32", "[::ffff:192.0.2.1]:5": "192.0.2.1/32", "[2001:db8:1:2:3:4:5:6]:5": "2001:db8:1:2::/64", "[fe80::1%eth0]:5": "fe80::/64",
+	} {
+		a := netip.MustParseAddrPort(addr)
+		require.Equal(t, netip.MustParsePrefix(want), prefixOf(net.TCPAddrFromAddrPort(a)), addr)
+		require.Equal(t, netip.MustParsePrefix(want), prefixOf(net.UDPAddrFromAddrPort(a)), addr)
+	}
+	require.Equal(t, prefixOf(&net.UnixAddr{}), prefixOf(nil))
+}
+
+// TestHandshakePace: handshakes of one address wait for those before, and those of others for neither.
+func TestHandshakePace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := connLimitOf(t, Options{MaxHandshakes: 1000, MaxHandshakesPerAddress: 10, MaxConnectionsPerAddress: 4})
+		come := func(last byte) time.Duration {
+			v := g.acquire(&net.TCPAddr{IP: net.IPv4(192, 0, 2, last)})
+			require.NotNil(t, v)
+			defer v.release()
+			start := time.Now()
+			require.NoError(t, v.wait(t.Context()))
+			return time.Since(start)
+		}
+		for range 10 {
+			require.Zero(t, come(1))
+		}
+		for range 5 {
+			require.Equal(t, 100*time.Millisecond, come(1), "leaving does not help")
+		}
+		require.Zero(t, come(2))
+
+		v := g.acquire(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)})
+		defer v.release()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		require.Error(t, v.wait(ctx), "its time ends first")
+
+		// Addresses that are remembered are bounded.
+		for i := range 2 * maxAddresses {
+			w := g.acquire(&net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i))})
+			if w == nil {
+				time.Sleep(time.Second) // their pace is forgotten
+				w = g.acquire(&net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i))})
+			}
+			require.NotNil(t, w)
+			require.NoError(t, w.wait(t.Context()))
+			w.release()
+			require.LessOrEqual(t, len(g.addresses), maxAddresses)
+		}
+	})
+}
+
+// fullListener has no more open files.
+type fullListener struct {
+	transport.Listener
+	tries int
+}
+
+func (l *fullListener) Accept() (transport.Conn, error) { l.tries++; return nil, syscall.EMFILE }
+
+// TestAcceptLives: what the kernel refuses does not end a server, and does not hold up its end.
+func TestAcceptLives(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := serveBounds(t)
+		l := &fullListener{}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		s.accept(ctx, l, func(transport.Conn, *connSlot) { t.Error("none comes") })
+		require.Equal(t, 10*time.Second+time.Millisecond, time.Since(start))
+		require.Equal(t, 1+int(10*time.Second/acceptPause), l.tries)
+		require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+	})
+}
+
+func serveBounds(t *testing.T) *Server {
+	t.Helper()
+	s := &Server{log: slog.New(slog.DiscardHandler)}
+	require.NoError(t, s.opt.fill(0))
+	return s
+}

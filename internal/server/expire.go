@@ -1,0 +1,111 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// expiry serves an Expire: the client names the snapshots that it wants to keep.
+type expiry struct{ *request }
+
+func newExpiry(q *request) handler { return &expiry{q} }
+
+func (x *expiry) serve(ctx context.Context) error {
+	share, err := x.openShare(x.hello.Share, identity.Write)
+	if err != nil {
+		return err
+	}
+	p, err := x.onePath()
+	if err != nil {
+		return err
+	}
+	x.admit()
+	_ = x.conn.SetDeadline(time.Now().Add(session.VerifyPatience))
+	keep, err := x.readKeep()
+	if err != nil {
+		return err
+	}
+	series, err := share.tree.OpenSeries(seriesPath(p))
+	if err != nil {
+		return sourceRefusal(err, p, x.hello.Share)
+	}
+	defer series.Close()
+	defer share.quota.Freed()
+	if err := x.lockSeries(ctx, series); err != nil {
+		return targetRefusal(err)
+	}
+	complete, _, err := series.Snapshots()
+	if err != nil {
+		return targetRefusal(err)
+	}
+	if err := x.remove(ctx, series, expired(complete, keep)); err != nil {
+		return err
+	}
+	return x.answer(nil)
+}
+
+// remove removes snapshots, and reports each to the client.
+func (x *expiry) remove(ctx context.Context, series *disk.Series, names []string) error {
+	log := x.server.log.With("client", x.peer.label,
+		"share", x.hello.Share, "series", seriesPath(x.hello.Paths[0]))
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return errDraining
+		}
+		err := series.Remove(name)
+		log.Info("snapshot removed", "snapshot", name, "error", err)
+		if err != nil {
+			return targetRefusal(err)
+		}
+		removed := &wire.Removed{Kind: wire.Dir, Path: name}
+		if _, err := x.conn.Write(wire.Append(nil, removed)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readKeep reads the list of snapshots to keep: Prune messages, of which the last is empty.
+func (x *expiry) readKeep() (keep []string, err error) {
+	r := wire.NewReader(x.conn, wire.MaxMessage)
+	for {
+		m, err := r.Next()
+		if err != nil {
+			return nil, err
+		}
+		p, ok := m.(*wire.Prune)
+		switch {
+		case !ok:
+			return nil, wire.Errorf(wire.CodeProtocol, "expected the snapshots to keep")
+		case len(p.Folders) == 0:
+			return keep, nil
+		case len(keep) > session.MaxKeep:
+			return nil, wire.Errorf(wire.CodeProtocol, "too many snapshots to keep")
+		}
+		keep = append(keep, p.Folders...)
+	}
+}
+
+// expired returns which of the complete snapshots, in order, to remove: those that are not in keep
+// and older than the newest that is. Later ones stay: the client may not know of them. If no
+// snapshot of keep is there, all stay.
+func expired(complete, keep []string) (remove []string) {
+	newest := ""
+	for _, name := range keep {
+		if slices.Contains(complete, name) {
+			newest = max(newest, name)
+		}
+	}
+	for _, name := range complete {
+		if name < newest && !slices.Contains(keep, name) {
+			remove = append(remove, name)
+		}
+	}
+	return remove
+}

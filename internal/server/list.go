@@ -1,0 +1,92 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"path"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// listing serves a List: the client asks for the shares, or for the entries of a folder.
+type listing struct {
+	*request
+	out   []byte
+	batch wire.Entries // not sent yet
+}
+
+func newListing(q *request) handler { return &listing{request: q} }
+
+func (x *listing) serve(ctx context.Context) error {
+	list := x.listShares
+	if x.hello.Share != "" {
+		list = x.listFolder
+	}
+	if err := list(ctx); err != nil {
+		return err
+	}
+	if err := x.flush(); err != nil {
+		return err
+	}
+	return x.finish(x.out[:0], x.batch.First)
+}
+
+func (x *listing) listShares(context.Context) error {
+	for _, share := range x.server.sortedShares() {
+		rights := share.Rights.And(x.grants.On(share.Name))
+		if rights == 0 {
+			continue
+		}
+		m, err := share.tree.Stat(".")
+		if err != nil {
+			return &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()}
+		}
+		e := wire.Entry{
+			Kind: wire.Share, Path: share.Name, Link: rights.String(), ModTime: m.ModTime.UnixNano(),
+		}
+		if err := x.add(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *listing) listFolder(ctx context.Context) error {
+	p, err := x.onePath()
+	if err != nil {
+		return err
+	}
+	share, visible, err := x.openList(x.hello.Share, cmp.Or(p, "."))
+	if err != nil {
+		return err
+	}
+	err = share.tree.List(ctx, cmp.Or(p, "."), func(m disk.Meta) error {
+		if !visible(m) {
+			return nil
+		}
+		return x.add(transfer.EntryOf(m, path.Base(m.Path)))
+	})
+	if err != nil {
+		return sourceRefusal(err, p, x.hello.Share)
+	}
+	return nil
+}
+
+func (x *listing) add(e wire.Entry) error {
+	x.batch.Entries = append(x.batch.Entries, e)
+	if len(x.batch.Entries) < entriesAtOnce {
+		return nil
+	}
+	return x.flush()
+}
+
+func (x *listing) flush() error {
+	x.out = wire.Append(x.out[:0], &x.batch)
+	x.batch = wire.Entries{First: x.batch.First + uint64(len(x.batch.Entries))}
+	_ = x.conn.SetWriteDeadline(time.Now().Add(admitWithin))
+	_, err := x.conn.Write(x.out)
+	return err
+}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"crypto/subtle"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// liveSession is a session that data streams can join: a transfer or a probe.
+type liveSession interface {
+	base() *request
+	// join serves a data stream until it ends.
+	join(c *connection, m *wire.Join) error
+	// drain makes durable what the session has received, before the server ends.
+	drain(ctx context.Context)
+	// stop ends the session for the given reason.
+	stop(why error)
+}
+
+// register lets data streams join a session.
+func (s *Server) register(x liveSession) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := x.base().hello.Session
+	if s.draining {
+		return errDraining
+	}
+	if s.sessions[id] != nil {
+		return wire.Errorf(wire.CodeProtocol, "this session exists")
+	}
+	if _, transfers := x.(*transferSession); !transfers {
+		if probes := len(s.sessions) - len(s.transfersLocked()); probes >= MaxProbes {
+			return wire.Errorf(wire.CodeBusy, "%d probes are under way", probes)
+		}
+	}
+	s.sessions[id] = x
+	s.cond.Broadcast()
+	return nil
+}
+
+func (s *Server) unregister(x liveSession) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, x.base().hello.Session)
+	s.cond.Broadcast()
+}
+
+// transfersLocked returns the transfers that run, without probes.
+func (s *Server) transfersLocked() (all []*transferSession) {
+	for _, x := range s.sessions {
+		if t, ok := x.(*transferSession); ok {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// join hands a data stream to its session, which may appear later than the stream. Streams that fit
+// no session learn nothing about sessions.
+func (s *Server) join(ctx context.Context, c *connection, m *wire.Join) error {
+	if err := checkVersion(m.Version); err != nil {
+		return err
+	}
+	if c.peer.refusal != nil {
+		return c.peer.refusal
+	}
+	x := s.await(ctx, m.Session)
+	if x == nil || x.base().peer.id != c.peer.id ||
+		subtle.ConstantTimeCompare(x.base().hello.Secret[:], m.Secret[:]) != 1 {
+		return wire.Errorf(wire.CodeTrust, "there is no such session")
+	}
+	if err := c.applySocketOptions(m.SockBuf, m.Congestion); err != nil {
+		return err
+	}
+	return x.join(c, m)
+}
+
+func (c *connection) applySocketOptions(sockBuf int64, congestion string) error {
+	if err := c.Apply(int(min(sockBuf, 1<<30)), congestion); err != nil {
+		return wire.Errorf(wire.CodeUnsupported, "the server's kernel refuses: %v", err)
+	}
+	return nil
+}
+
+// await waits for a session. It returns nil if the session is over, or if ctx is done first.
+func (s *Server) await(ctx context.Context, id [16]byte) (x liveSession) {
+	s.waitUntil(ctx, func() bool {
+		x = s.sessions[id]
+		return x != nil || s.draining || s.recent.has(id)
+	})
+	return x
+}
+
+const (
+	// replaceWithin bounds the wait for the end of a session that another one replaces.
+	replaceWithin = 5 * time.Second
+	// maxRecent is how many ended sessions are remembered for their late data streams.
+	maxRecent = 256
+)
+
+// errReplaced ends a session whose client has started another one in its place.
+var errReplaced = wire.Errorf(wire.CodeSilent, "the client has come again")
+
+// replace ends a session, if it belongs to this client. It returns when the session has let go of
+// its files, or after replaceWithin.
+func (s *Server) replace(ctx context.Context, id [16]byte, client identity.Principal) {
+	if id == ([16]byte{}) {
+		return
+	}
+	s.mu.Lock()
+	x := s.sessions[id]
+	s.mu.Unlock()
+	if x == nil || x.base().peer.id != client {
+		return
+	}
+	x.stop(errReplaced)
+	ctx, cancel := context.WithTimeout(ctx, replaceWithin)
+	defer cancel()
+	s.waitUntil(ctx, func() bool { return s.sessions[id] != x })
+}
+
+// forget keeps the data streams of a session that is over from waiting for it: those of a short
+// session may arrive after its end.
+func (s *Server) forget(id [16]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recent.add(id)
+	s.cond.Broadcast()
+}
+
+// recentSessions is a set of the sessions that were added last.
+type recentSessions struct {
+	ids  [maxRecent][16]byte
+	next int
+}
+
+func (r *recentSessions) add(id [16]byte) {
+	r.ids[r.next%len(r.ids)] = id
+	r.next++
+}
+
+func (r *recentSessions) has(id [16]byte) bool {
+	for i := range min(r.next, len(r.ids)) {
+		if r.ids[i] == id {
+			return true
+		}
+	}
+	return false
+}

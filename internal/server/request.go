@@ -1,0 +1,104 @@
+package server
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// request is the session that an admitted client asks for.
+type request struct {
+	*reservation
+	conn  *connection // the control stream
+	hello *wire.Hello
+	log   *slog.Logger
+	audit *audit
+}
+
+func (q *request) base() *request { return q }
+
+// stop ends the session for the given reason.
+func (q *request) stop(why error) { q.cancel(why) }
+
+// admit notes that the client may do what it asks for. Time limits are up to the session then.
+func (q *request) admit() {
+	q.conn.admit()
+	_ = q.conn.SetDeadline(time.Time{})
+}
+
+// onePath returns the only path of the request, as the client wrote it.
+func (q *request) onePath() (string, error) {
+	if len(q.hello.Paths) != 1 {
+		return "", wire.Errorf(wire.CodeProtocol, "this request needs exactly one path")
+	}
+	return q.hello.Paths[0], nil
+}
+
+// welcome is the answer to a request that is granted.
+func (q *request) welcome(maxStreams int) *wire.Welcome {
+	return &wire.Welcome{
+		Agent: session.Agent, Host: q.server.host, MaxStreams: uint64(maxStreams),
+	}
+}
+
+// entriesAtOnce is how many entries of a listing are sent in one message.
+const entriesAtOnce = 128
+
+// answer sends entries and other messages, and ends the session.
+func (q *request) answer(entries []wire.Entry, others ...wire.Message) error {
+	var out []byte
+	first := uint64(0)
+	for part := range slices.Chunk(entries, entriesAtOnce) {
+		out = wire.Append(out, &wire.Entries{First: first, Entries: part})
+		first += uint64(len(part))
+	}
+	for _, m := range others {
+		out = wire.Append(out, m)
+	}
+	return q.finish(out, first)
+}
+
+// finish sends out and the end of a listing with so many entries, and ends the session.
+func (q *request) finish(out []byte, entries uint64) error {
+	out = wire.Append(out, q.welcome(session.MaxStreams))
+	out = wire.Append(out, &wire.EndManifest{Count: entries})
+	_ = q.conn.SetWriteDeadline(time.Now().Add(admitWithin))
+	if _, err := q.conn.Write(out); err != nil {
+		return err
+	}
+	_ = q.conn.CloseWrite()
+	linger(q.conn)
+	return nil
+}
+
+// sourceRefusal tells a client why a path can't be read.
+func sourceRefusal(err error, path, share string) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return wire.Errorf(wire.CodeNotFound, "%q does not exist in share %q", path, share)
+	case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder):
+		return &wire.Error{Code: wire.CodePath, Text: err.Error()}
+	}
+	return &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()}
+}
+
+// targetRefusal tells a client why a path can't be written.
+func targetRefusal(err error) error {
+	var known *wire.Error
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder),
+		errors.Is(err, disk.ErrExists), errors.Is(err, fs.ErrNotExist):
+		return &wire.Error{Code: wire.CodePath, Text: err.Error()}
+	case errors.Is(err, disk.ErrNoSpace):
+		return &wire.Error{Code: wire.CodeNoSpace, Text: err.Error()}
+	}
+	return &wire.Error{Code: wire.CodeTargetDisk, Text: err.Error()}
+}

@@ -1,0 +1,116 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net/netip"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/pace"
+)
+
+// reservation is a session slot that an admitted client holds, whatever the session's intent.
+type reservation struct {
+	server *Server
+	id     string // of the session, in logs
+	peer   peerIdentity
+	from   netip.Addr
+	client *clientUse
+	grants identity.Grants // when the session began
+	cancel context.CancelCauseFunc
+
+	// Guarded by Server.mu.
+	inUse   *liveShare      // the share that the session uses, nil for none
+	used    identity.Rights // the rights on it that the session needs
+	suspect bool            // the last review found that a right is missing
+}
+
+// clientUse is a client that has sessions. Server.mu guards it.
+type clientUse struct {
+	limit    rateLimit
+	sessions int
+}
+
+// reserve takes a session slot. The caller releases it, once. The data streams of a session that is
+// refused need not wait for it.
+func (s *Server) reserve(ctx context.Context, c *connection, grants identity.Grants, id [16]byte) (context.Context, *reservation, error) {
+	r := &reservation{
+		server: s, id: newSessionID(), peer: c.peer, from: addressOf(c.RemoteAddr()), grants: grants,
+	}
+	settings := s.live.Load()
+	ownMax, err := settings.checkClient(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		err = s.slots.take(c.peer.id, ownMax)
+	}
+	if err != nil {
+		s.recent.add(id)
+		s.cond.Broadcast()
+		return ctx, nil, err
+	}
+	if r.client = s.clients[c.peer.id]; r.client == nil {
+		r.client = new(clientUse)
+		s.setRate(&r.client.limit, settings.rateOf(c.peer.id))
+		s.clients[c.peer.id] = r.client
+	}
+	r.client.sessions++
+	ctx, r.cancel = context.WithCancelCause(ctx)
+	s.reservations[r] = c.Conn
+	return ctx, r, nil
+}
+
+// checkClient refuses addresses that the client may not come from. It returns the client's own
+// bound of sessions, 0 for none.
+func (l *liveSettings) checkClient(r *reservation) (ownMax int, err error) {
+	if err := checkAddress(r.from, l.allow, "use this server"); err != nil {
+		return 0, err
+	}
+	a := l.admission(r.peer.id)
+	if a == nil {
+		return 0, nil
+	}
+	what := "be used with this client's " + r.peer.credential()
+	return a.MaxSessions, checkAddress(r.from, a.Allow, what)
+}
+
+func (r *reservation) release() {
+	r.cancel(nil)
+	s := r.server
+	s.mu.Lock()
+	delete(s.reservations, r)
+	s.slots.release(r.peer.id)
+	if r.client.sessions--; r.client.sessions == 0 {
+		delete(s.clients, r.peer.id)
+	}
+	var unused []*shareFolder
+	if r.inUse != nil {
+		if r.inUse.users--; r.inUse.users == 0 && r.inUse.retired {
+			unused = append(unused, r.inUse.shareFolder)
+		}
+	}
+	s.mu.Unlock()
+	closeFolders(unused)
+}
+
+// flows returns the rate limiters of the session's data streams: they obey the limits of the
+// server, the share if there is one, the client, and ownRate for what the client gets, in bit/s.
+func (r *reservation) flows(ownRate int64) (in, out *pace.Queue) {
+	s := r.server
+	share, own := new(rateLimit), new(rateLimit)
+	if r.inUse != nil {
+		share = &r.inUse.limit
+	}
+	s.out.SetRate(&own.out, ownRate)
+	client := &r.client.limit
+	return s.in.NewQueue(&s.total.in, &share.in, &client.in, &own.in),
+		s.out.NewQueue(&s.total.out, &share.out, &client.out, &own.out)
+}
+
+// newSessionID names a session in logs.
+func newSessionID() string {
+	var id [4]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
+}

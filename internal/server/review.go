@@ -1,0 +1,89 @@
+package server
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+const (
+	// reviewEvery is how often the rights of running sessions are checked again.
+	reviewEvery = 250 * time.Millisecond
+	// evictWithin is the time that a session has to tell its client why it ends.
+	evictWithin = 3 * time.Second
+)
+
+// keepReviewing ends the sessions of clients that lose their rights, until ctx is done.
+func (s *Server) keepReviewing(ctx context.Context) {
+	tick := time.NewTicker(reviewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.review(true)
+		}
+	}
+}
+
+// standing is what a client may do at present.
+type standing struct {
+	grants identity.Grants
+	known  bool
+	err    error // the lists can't be read
+}
+
+// review ends the sessions of clients that have lost their rights. With twice, a session ends only
+// when two reviews in a row agree: a file that is being edited may be empty for a moment.
+func (s *Server) review(twice bool) {
+	s.mu.Lock()
+	reservations := maps.Clone(s.reservations)
+	s.mu.Unlock()
+	standings := make(map[identity.Principal]standing)
+	for r, conn := range reservations {
+		now, ok := standings[r.peer.id]
+		if !ok {
+			now.grants, now.known, now.err = s.grantsOf(r.peer.id)
+			standings[r.peer.id] = now
+		}
+		vouchers, err := s.vouchAgain(r)
+		if why := s.judge(r, &now, vouchers, err, twice); why != nil {
+			s.evict(r, conn, why)
+		}
+	}
+}
+
+// judge returns why a session must end, or nil.
+func (s *Server) judge(r *reservation, now *standing, vouchers *identity.Vouchers, voucherErr error, twice bool) (why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case voucherErr != nil:
+		why = certificateRefusal(voucherErr)
+	case now.err != nil: // nothing is known against the client
+	case !now.known:
+		why = wire.Errorf(wire.CodeTrust, "this client has been revoked")
+	case r.inUse != nil && !now.grants.On(r.inUse.Name).Has(r.used):
+		why = wire.Errorf(wire.CodeRight, "this client has lost its right on share %q", r.inUse.Name)
+	}
+	if voucherErr == nil {
+		r.peer.vouchers = vouchers
+	}
+	suspectBefore := r.suspect
+	r.suspect = why != nil
+	if twice && !suspectBefore {
+		return nil
+	}
+	return why
+}
+
+func (s *Server) evict(r *reservation, conn transport.Conn, why error) {
+	s.log.Warn("session is ended", "session", r.id, "client", r.peer.label, "reason", why)
+	r.cancel(why)
+	time.AfterFunc(evictWithin, func() { _ = conn.Close() })
+}

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// seriesListing serves a Series: the client asks which snapshots there are.
+type seriesListing struct{ *request }
+
+func newSeriesListing(q *request) handler { return &seriesListing{q} }
+
+func (x *seriesListing) serve(context.Context) error {
+	p, err := x.onePath()
+	if err != nil {
+		return err
+	}
+	share, err := x.openPath(x.hello.Share, p, identity.List)
+	if err != nil {
+		return x.serveAppender(p)
+	}
+	series, err := share.tree.OpenSeries(seriesPath(p))
+	if errors.Is(err, fs.ErrNotExist) {
+		return x.answer(nil)
+	}
+	if err != nil {
+		return sourceRefusal(err, p, x.hello.Share)
+	}
+	entries, lacking, err := listSnapshots(series)
+	if err != nil {
+		return sourceRefusal(err, p, x.hello.Share)
+	}
+	return x.answer(entries, lacking...)
+}
+
+// serveAppender answers a client that may append at most, about a path that is not its own series:
+// where there is no series, it may make one.
+func (x *seriesListing) serveAppender(p string) error {
+	share, err := x.openShare(x.hello.Share, identity.Append)
+	if err != nil {
+		return err
+	}
+	if _, err := share.tree.OpenSeries(seriesPath(p)); !errors.Is(err, fs.ErrNotExist) {
+		return notOwner(x.hello.Share)
+	}
+	return x.answer(nil)
+}
+
+// listSnapshots returns the snapshots of a series, complete ones first, and one message for each
+// that lacks entries.
+func listSnapshots(series *disk.Series) (entries []wire.Entry, lacking []wire.Message, err error) {
+	complete, filling, err := series.Snapshots()
+	if err != nil {
+		return nil, nil, err
+	}
+	add := func(names []string, state string) {
+		for _, name := range names {
+			entries = append(entries, wire.Entry{Kind: wire.Share, Path: name, Link: state})
+		}
+	}
+	add(complete, session.SnapshotComplete)
+	add(filling, session.SnapshotFilling)
+	state, err := series.State()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer state.Close()
+	for _, name := range complete {
+		n, err := snapshot.Failures(state, name, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		if n > 0 {
+			lacking = append(lacking, &wire.Warning{What: session.SnapshotFailed, Path: name, Count: uint64(n)})
+		}
+	}
+	return entries, lacking, nil
+}
+
+// seriesPath returns the path of a series from the client's notation.
+func seriesPath(p string) string { return cmp.Or(strings.TrimSuffix(p, "/"), ".") }
+
+const (
+	// seriesPatience is how long a session waits for another that changes the same series. That may
+	// be the client's own, whose end the server has not noticed yet.
+	seriesPatience = 30 * time.Second
+	seriesRetry    = 100 * time.Millisecond
+	seriesPing     = 5 * time.Second
+)
+
+// lockSeries waits for a series. It pings the client meanwhile.
+func (q *request) lockSeries(ctx context.Context, series *disk.Series) error {
+	begin := time.Now()
+	pinged := begin
+	for {
+		err := series.Lock()
+		if !errors.Is(err, disk.ErrBusy) {
+			return err
+		}
+		now := time.Now()
+		if now.Sub(begin) > seriesPatience {
+			return wire.Errorf(wire.CodeBusy, "another session works on these snapshots")
+		}
+		if now.Sub(pinged) > seriesPing {
+			pinged = now
+			if _, err := q.conn.Write(wire.Append(nil, &wire.Ping{Time: now.UnixNano()})); err != nil {
+				return err
+			}
+		}
+		if !session.Sleep(ctx, seriesRetry) {
+			return errDraining
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+const (
+	// drainWithin bounds the time in which sessions reach a checkpoint when the server ends.
+	drainWithin = 8 * time.Second
+	// staleAfter is the age at which an abandoned partial file is removed when the server starts.
+	staleAfter = 14 * 24 * time.Hour
+	// acceptPause is the wait after the kernel ran out of something, such as open files, which
+	// sessions that end may give back.
+	acceptPause = 50 * time.Millisecond
+	// freeSpaceEvery is how often the free space of the shares is measured.
+	freeSpaceEvery = 10 * time.Second
+)
+
+// errDraining ends sessions when the server ends.
+var errDraining = wire.Errorf(wire.CodeDraining, "the server is shutting down")
+
+// Serve serves clients until ctx is done. Then it makes running transfers durable, asks their
+// clients to retry, and returns nil within 10 s.
+func (s *Server) Serve(ctx context.Context) error {
+	defer s.closeShares()
+	var running sync.WaitGroup
+	sessions, kill := context.WithCancel(context.Background())
+	defer kill()
+	running.Go(func() { s.sweep(ctx) })
+	running.Go(func() { s.measureSpace(ctx) })
+	running.Go(func() { s.countShares(ctx) })
+	running.Go(func() { s.watchCertificates(ctx) })
+	s.mu.Lock()
+	s.serving = true
+	s.mu.Unlock()
+	running.Go(func() { s.keepReviewing(sessions) })
+	s.acceptAll(ctx, func(conn transport.Conn, slot *connSlot) {
+		running.Go(func() { s.serveConn(sessions, conn, slot) })
+	})
+	s.drain(kill)
+	ended := make(chan struct{})
+	go func() { running.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(time.Second): // anything that hangs in the kernel ends with the process
+	}
+	parting, cancel := context.WithTimeout(context.Background(), session.PartWithin)
+	defer cancel()
+	for _, l := range s.listen {
+		l.Shutdown(parting)
+	}
+	return nil
+}
+
+// acceptAll accepts from all listeners until ctx is done.
+func (s *Server) acceptAll(ctx context.Context, serve func(transport.Conn, *connSlot)) {
+	defer context.AfterFunc(ctx, func() {
+		for _, l := range s.listen {
+			_ = l.Close()
+		}
+	})()
+	var accepting sync.WaitGroup
+	for _, l := range s.listen {
+		accepting.Go(func() { s.accept(ctx, l, serve) })
+	}
+	accepting.Wait()
+}
+
+// accept takes connections until ctx is done, and hands on those that get a slot.
+func (s *Server) accept(ctx context.Context, l transport.Listener, serve func(transport.Conn, *connSlot)) {
+	failing := false
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil: // also while the server ends: the client must hear about it
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return
+		default: // such as too many open files
+			if !failing {
+				s.log.Error("accept", "error", err)
+			}
+			failing = true
+			if !session.Sleep(ctx, acceptPause) {
+				return
+			}
+			continue
+		}
+		failing = false
+		if slot := s.conns.acquire(conn.RemoteAddr()); slot != nil {
+			serve(conn, slot)
+		} else {
+			s.counters.refuse(refusedConnLimit)
+			_ = conn.Close()
+		}
+	}
+}
+
+// sweep removes the partial files of abandoned transfers.
+func (s *Server) sweep(ctx context.Context) {
+	for name, share := range s.live.Load().shares {
+		if !share.Rights.Has(identity.Write) && !share.Rights.Has(identity.Append) {
+			continue
+		}
+		if n, err := share.tree.Sweep(ctx, ".", staleAfter); n > 0 || err != nil {
+			s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
+		}
+	}
+}
+
+// measureSpace measures the free space of the shares until ctx is done. A file system may hang, so
+// nobody waits for it.
+func (s *Server) measureSpace(ctx context.Context) {
+	tick := time.NewTicker(freeSpaceEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			for _, share := range s.sortedShares() {
+				share.free.Store(share.tree.Free())
+			}
+		}
+	}
+}
+
+// drain ends all sessions at a checkpoint, waits until their clients have been told, and kills the
+// rest.
+func (s *Server) drain(kill context.CancelFunc) {
+	s.mu.Lock()
+	s.draining = true
+	sessions := make([]liveSession, 0, len(s.sessions))
+	for _, x := range s.sessions {
+		sessions = append(sessions, x)
+	}
+	s.cond.Broadcast()
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), drainWithin)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, x := range sessions {
+		all.Go(func() {
+			x.drain(ctx)
+			x.stop(errDraining)
+		})
+	}
+	all.Wait()
+	s.waitUntil(ctx, func() bool { return len(s.sessions) == 0 })
+	kill()
+}
+
+// waitUntil waits until done, which is called with mu held, or until ctx is done. It relies on
+// cond.
+func (s *Server) waitUntil(ctx context.Context, done func() bool) {
+	defer context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cond.Broadcast()
+	})()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !done() && ctx.Err() == nil {
+		s.cond.Wait()
+	}
+}

@@ -1,0 +1,134 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/client"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/session/sessiontest"
+	"github.com/stretchr/testify/require"
+)
+
+// TestSessionSlots fills a server: another session is refused with the reason, and one that waits gets its turn.
+func TestSessionSlots(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]Options{
+		"this client has 1 sessions": {MaxSessionsPerClient: 1},
+		"the server has 1 sessions":  {MaxSessions: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serveWith(t, opt, identity.Read|identity.Write)
+			defer s.stop()
+			home, source := t.TempDir(), filepath.Join(t.TempDir(), "f")
+			data := sessiontest.RandomFile(t, source, 3<<20)
+			c := newClient(t, home, client.Options{})
+			_, err := c.List(t.Context(), s.invited(t))
+			require.NoError(t, err)
+
+			// A stream that does not end keeps the only session slot.
+			r, w := io.Pipe()
+			held, stream := make(chan error, 1), s.plain(t, "stream")
+			go func() {
+				_, err := c.SendStream(t.Context(), r, stream, client.Transfer{})
+				held <- err
+			}()
+			_, err = w.Write(make([]byte, 4<<20)) // more than is read ahead: the session is there
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return s.sessionsOpen() == 1 }, 20*time.Second, time.Millisecond)
+
+			_, err = c.Send(t.Context(), []string{source}, s.plain(t, ""), client.Transfer{})
+			require.ErrorContains(t, err, name)
+			require.Equal(t, session.KindUnreachable, session.KindOf(err))
+			var hint interface{ Hint() string }
+			require.ErrorAs(t, err, &hint)
+			require.Contains(t, hint.Hint(), "--retry-for")
+			_, err = c.List(t.Context(), s.plain(t, ""))
+			require.ErrorContains(t, err, name, "a listing takes a slot, too")
+			_, err = c.Verify(t.Context(), s.plain(t, ""), t.TempDir(), client.Verification{})
+			require.ErrorContains(t, err, name)
+			_, err = c.Probe(t.Context(), s.plain(t, ""), client.ProbeOptions{})
+			require.ErrorContains(t, err, name)
+
+			tried := false
+			waiting := newClient(t, home, client.Options{RetryFor: time.Hour, Notice: func(string) {
+				if !tried {
+					tried = true
+					require.NoError(t, w.Close())
+				}
+			}})
+			report, err := waiting.Send(t.Context(), []string{source}, s.plain(t, ""), client.Transfer{})
+			require.NoError(t, err)
+			require.True(t, tried)
+			require.NotZero(t, report.Reconnects)
+			require.NoError(t, <-held)
+			got, err := os.ReadFile(filepath.Join(s.dir, "f"))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(data, got))
+			require.Eventually(t, func() bool { return s.sessionsOpen() == 0 && s.countExtraStreams() == 0 }, 20*time.Second, time.Millisecond)
+		})
+	}
+}
+
+func (s *Server) sessionsOpen() int { s.mu.Lock(); defer s.mu.Unlock(); return s.slots.taken }
+
+func (s *Server) countExtraStreams() int { s.mu.Lock(); defer s.mu.Unlock(); return s.extraStreams }
+
+// TestPastSessions: the data streams of a session that got no slot, or has ended, don't take the places of unauthenticated connections for long.
+func TestPastSessions(t *testing.T) {
+	t.Parallel()
+	s := serveWith(t, Options{}, identity.Read)
+	defer s.stop()
+	id := [16]byte{1}
+	s.forget(id)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	require.Nil(t, s.await(ctx, id))
+	require.False(t, s.recent.has([16]byte{}), "nothing was put in")
+	for range len(s.recent.ids) {
+		s.recent.add([16]byte{2})
+	}
+	require.False(t, s.recent.has(id), "bounded")
+}
+
+// TestStreamsInAll: each session has room for one data stream, however many there are, and of the others its part.
+func TestStreamsInAll(t *testing.T) {
+	t.Parallel()
+	s := &Server{slots: sessionSlots{max: 4, taken: 1}, opt: Options{MaxMemory: otherMemory + 14*streamMemory}}
+	greedy, modest := &transferSession{}, &transferSession{}
+	var leave []func()
+	for range 1 + 10 {
+		out := s.reserveStream(greedy)
+		require.NotNil(t, out)
+		leave = append(leave, out)
+	}
+	require.Nil(t, s.reserveStream(greedy), "there are no more")
+	s.slots.taken = 2
+	require.Equal(t, 1+10/2, s.streamsPerSession())
+	first := s.reserveStream(modest)
+	require.NotNil(t, first)
+	require.Nil(t, s.reserveStream(modest))
+	for _, out := range leave[:5] {
+		out()
+		out()
+	}
+	for i := range 5 {
+		require.NotNil(t, s.reserveStream(modest), i)
+	}
+	require.Nil(t, s.reserveStream(modest), "there are no more")
+	require.Equal(t, 10, s.extraStreams)
+	for _, out := range leave[5:] {
+		out()
+	}
+	require.Equal(t, 5, s.extraStreams)
+	require.NotNil(t, s.reserveStream(modest), "in place of another")
+	require.NotNil(t, s.reserveStream(modest))
+	require.Nil(t, s.reserveStream(modest), "more than its part")
+	require.Zero(t, greedy.streams)
+}

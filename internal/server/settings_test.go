@@ -1,0 +1,301 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/client"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/session/sessiontest"
+	"github.com/stretchr/testify/require"
+)
+
+var rates = flag.Bool("rates", false, "measure rate limits on the clock: a minute and a half on a quiet host")
+
+const kbit, Mbit = 1000, 1000 * 1000
+
+// pin is the key of a client whose state is in home.
+func pin(t *testing.T, home string) string {
+	t.Helper()
+	_, key, err := session.OpenIdentity(home)
+	require.NoError(t, err)
+	return string(identity.PinOf(key.Public().(ed25519.PublicKey)))
+}
+
+// admitting is a server that admits one client by its options.
+func admitting(t *testing.T, home string, opt Options) (*site, Options) {
+	t.Helper()
+	opt.Clients = []Admission{{Key: pin(t, home), Name: "one", Rights: map[string]identity.Rights{"data": identity.Read | identity.Write}}}
+	s := serveWith(t, opt, identity.Read|identity.Write)
+	now := s.opt
+	return s, now
+}
+
+// TestReload changes the rate of a session that runs, and what the next one may do.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	for _, push := range []bool{true, false} {
+		t.Run(fmt.Sprintf("push=%t", push), func(t *testing.T) {
+			t.Parallel()
+			home, dir := t.TempDir(), t.TempDir()
+			s, opt := admitting(t, home, Options{RateLimit: 8 * kbit}) // hours
+			defer s.stop()
+			from, to := dir, s.dir
+			if !push {
+				from, to = s.dir, dir
+			}
+			data := sessiontest.RandomFile(t, filepath.Join(from, "big"), 8<<20)
+			began := make(chan struct{})
+			var once sync.Once
+			c := newClient(t, home, client.Options{Pin: s.Pin()})
+			call := client.Transfer{Progress: func(p session.Progress) {
+				if p.BytesDone > 0 || p.Elapsed > 3*time.Second {
+					once.Do(func() { close(began) })
+				}
+			}}
+			u := s.plain(t, "")
+			done := make(chan error, 1)
+			go func() {
+				var err error
+				if push {
+					_, err = c.Send(t.Context(), []string{filepath.Join(dir, "big")}, u, call)
+				} else {
+					u.Path = "big"
+					_, err = c.Get(t.Context(), []session.URL{u}, dir+"/", call)
+				}
+				done <- err
+			}()
+			<-began
+			select {
+			case err := <-done:
+				t.Fatal("the limit held nothing back: ", err)
+			default:
+			}
+			bad := opt
+			bad.RateLimit, bad.Shares = 0, []Share{{Name: "data", Dir: s.dir, Rights: identity.Read}, {Name: "other", Dir: filepath.Join(s.dir, "none"), Rights: identity.Read}}
+			require.ErrorContains(t, s.Reload(bad), "other")
+			require.Equal(t, int64(8*kbit), s.total.in.Rate())
+			opt.RateLimit = 0
+			opt.Shares = []Share{{Name: "new", Dir: s.dir, Rights: identity.Read}} // a running session keeps its share
+			require.NoError(t, s.Reload(opt))
+			select {
+			case err := <-done:
+				require.NoError(t, err)
+			case <-time.After(time.Minute):
+				t.Fatal("the limit has not gone")
+			}
+			got, err := os.ReadFile(filepath.Join(to, "big"))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(data, got))
+			u.Share = "data"
+			_, err = c.List(t.Context(), u)
+			require.ErrorContains(t, err, `there is no share "data"`)
+		})
+	}
+}
+
+// held starts a session that goes on until it is ended.
+func held(t *testing.T, c *client.Client, s *site, u session.URL) (ended chan error) {
+	t.Helper()
+	r, w := io.Pipe()
+	t.Cleanup(func() { _ = w.Close() })
+	ended = make(chan error, 1)
+	go func() {
+		_, err := c.SendStream(t.Context(), r, u, client.Transfer{})
+		_ = r.CloseWithError(err)
+		ended <- err
+	}()
+	_, err := w.Write(make([]byte, 4<<20)) // more than is read ahead: the session is there
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.sessionsOpen() == 1 }, 20*time.Second, time.Millisecond)
+	return ended
+}
+
+// TestRevoked ends the running session of a client that is revoked, whether it was admitted by the options or by an invitation, and of one
+// whose right is taken away.
+func TestRevoked(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	s, opt := admitting(t, home, Options{})
+	defer s.stop()
+	c := newClient(t, home, client.Options{Pin: s.Pin(), RetryFor: time.Hour})
+	expect := func(ended chan error, text string) {
+		t.Helper()
+		select {
+		case err := <-ended:
+			require.ErrorContains(t, err, text)
+			require.Equal(t, session.KindTrust, session.KindOf(err))
+		case <-time.After(30 * time.Second):
+			t.Fatal("the session goes on")
+		}
+		require.Eventually(t, func() bool { return s.sessionsOpen() == 0 }, 20*time.Second, time.Millisecond)
+	}
+	ended := held(t, c, s, s.plain(t, "stream"))
+	readOnly := opt
+	readOnly.Clients = []Admission{{Key: pin(t, home), Rights: map[string]identity.Rights{"data": identity.Read}}}
+	require.NoError(t, s.Reload(readOnly))
+	expect(ended, "lost its right on share")
+
+	require.NoError(t, s.Reload(opt))
+	ended = held(t, c, s, s.plain(t, "stream"))
+	require.NoError(t, s.store.Revoke(identity.Principal(pin(t, home))))
+	expect(ended, "has been revoked")
+	_, err := c.List(t.Context(), s.plain(t, ""))
+	require.Equal(t, session.KindTrust, session.KindOf(err))
+
+	_, err = c.List(t.Context(), s.invited(t))
+	require.NoError(t, err)
+	ended = held(t, c, s, s.plain(t, "stream"))
+	opt.Clients = nil
+	require.NoError(t, s.Reload(opt)) // it has its rights from the invitation
+	require.NoError(t, s.store.Revoke(identity.Principal(pin(t, home))))
+	expect(ended, "has been revoked")
+}
+
+// TestRefusals has a client hear what it may not.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	s, opt := admitting(t, home, Options{})
+	defer s.stop()
+	c := newClient(t, home, client.Options{Pin: s.Pin()})
+	elsewhere := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
+	here := append([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, elsewhere...)
+	for _, x := range []struct {
+		text   string
+		change func(*Options)
+	}{
+		{"", func(o *Options) { o.Allow, o.Clients[0].Allow, o.Shares[0].Allow = here, here, here }},
+		{"the address 127.0.0.1 may not use this server", func(o *Options) { o.Allow = elsewhere }},
+		{"the address 127.0.0.1 may not be used with this client's key", func(o *Options) { o.Clients[0].Allow = elsewhere }},
+		{`the address 127.0.0.1 may not use share "data"`, func(o *Options) { o.Shares[0].Allow = elsewhere }},
+		{`share "data" may not be listed`, func(o *Options) { o.Shares[0].Rights = identity.Write }},
+		{`there is no share "data" for this client`, func(o *Options) { o.Clients[0].Rights = map[string]identity.Rights{"other": identity.Read} }},
+		{"", func(o *Options) { o.Clients[0].Rights = map[string]identity.Rights{"*": identity.List} }},
+	} {
+		now := opt
+		now.Shares, now.Clients = []Share{opt.Shares[0]}, []Admission{opt.Clients[0]}
+		x.change(&now)
+		require.NoError(t, s.Reload(now))
+		_, err := c.List(t.Context(), s.plain(t, ""))
+		if x.text == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, x.text)
+		require.Equal(t, session.KindTrust, session.KindOf(err))
+	}
+	_, err := c.Get(t.Context(), []session.URL{s.plain(t, "x")}, t.TempDir(), client.Transfer{})
+	require.ErrorContains(t, err, `share "data" may not be read`)
+
+	opt.Clients[0].MaxSessions = 1
+	require.NoError(t, s.Reload(opt))
+	ended := held(t, c, s, s.plain(t, "stream"))
+	_, err = c.List(t.Context(), s.plain(t, ""))
+	require.ErrorContains(t, err, "this client has 1 sessions on the server, its most")
+	require.Equal(t, session.KindUnreachable, session.KindOf(err))
+	require.NoError(t, s.store.Revoke(identity.Principal(pin(t, home))))
+	require.Error(t, <-ended)
+}
+
+// TestRates has ten clients send or get, each held to 20 Mbit/s, with 100 Mbit/s for all. internal/pace has it in virtual time.
+func TestRates(t *testing.T) {
+	if !*rates {
+		t.Skip("needs -rates")
+	}
+	for _, push := range []bool{true, false} {
+		const clients, long = 10, 30 * time.Second // what waits in the kernel counts, some 500 kB
+		s := serveWith(t, Options{RateLimit: 100 * Mbit, ClientRateLimit: 20 * Mbit}, identity.Read|identity.Write)
+		sessiontest.RandomFile(t, filepath.Join(s.dir, "f"), 64<<20)
+		ctx, cancel := context.WithCancel(t.Context())
+		streams := make(map[identity.Principal]int)
+		var all sync.WaitGroup
+		for i := range clients {
+			home, dir := t.TempDir(), t.TempDir()
+			streams[identity.Principal(pin(t, home))] = 1 + i%4
+			c := newClient(t, home, client.Options{Streams: 1 + i%4})
+			u := s.invited(t)
+			if push {
+				u.Path = fmt.Sprint("f", i)
+				all.Go(func() { _, _ = c.SendStream(ctx, zeros{}, u, client.Transfer{}) })
+			} else {
+				u.Path = "f"
+				all.Go(func() { _, _ = c.Get(ctx, []session.URL{u}, dir, client.Transfer{}) })
+			}
+		}
+		passed := func() map[identity.Principal]uint64 { // on the sockets
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			bytes := make(map[identity.Principal]uint64)
+			for _, x := range s.transfersLocked() {
+				sums := x.telemetry.Sample()
+				bytes[x.peer.id] += uint64(sums.Received)
+				if !push {
+					bytes[x.peer.id] += uint64(sums.Acked - sums.Received)
+				}
+			}
+			return bytes
+		}
+		time.Sleep(4 * time.Second)
+		before, begin := passed(), time.Now()
+		time.Sleep(long)
+		after, took := passed(), time.Since(begin)
+		require.Len(t, before, clients)
+		for p, n := range streams {
+			rate := float64(after[p]-before[p]) * 8 / took.Seconds() / Mbit
+			t.Logf("push=%t, %d streams: %.2f Mbit/s", push, n, rate)
+			if rate < 9.5 || rate > 10.5 {
+				t.Errorf("a client with %d streams got %.2f Mbit/s", n, rate)
+			}
+		}
+		cancel()
+		all.Wait()
+		s.stop()
+	}
+}
+
+// zeros never ends.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// A share whose folder is removed is refused as a whole, and serves again once there is a folder of this path, without a restart.
+func TestShareFolderReplaced(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	c := newClient(t, t.TempDir(), client.Options{})
+	dir := t.TempDir()
+	want := sessiontest.RandomFile(t, filepath.Join(dir, "f"), 100_000)
+	send := func(u session.URL) error {
+		_, err := c.Send(t.Context(), []string{filepath.Join(dir, "f")}, u, client.Transfer{})
+		return err
+	}
+	require.NoError(t, send(s.invited(t)))
+	require.NoError(t, os.RemoveAll(s.dir))
+	err := send(s.plain(t, ""))
+	require.Equal(t, session.KindRemoteDisk, session.KindOf(err), "%v", err)
+	require.ErrorContains(t, err, "is not there")
+	for range 2 {
+		require.NoError(t, os.RemoveAll(s.dir))
+		require.NoError(t, os.Mkdir(s.dir, 0o755))
+		require.NoError(t, send(s.plain(t, "")))
+		got, err := os.ReadFile(filepath.Join(s.dir, "f"))
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got))
+		list, err := c.List(t.Context(), s.plain(t, ""))
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+	}
+}

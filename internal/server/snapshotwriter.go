@@ -1,0 +1,299 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// snapshotWriter fills a snapshot, publishes it, and removes those that the share does not keep.
+// Its methods are called one after the other.
+type snapshotWriter struct {
+	ctx       context.Context // of the session
+	log       *slog.Logger
+	series    *disk.Series // locked
+	name      string
+	maxFailed int64         // entries that may fail
+	keep      snapshot.Keep // applies when the snapshot is complete
+
+	// Set by open.
+	tree         *disk.Tree
+	resumed      bool     // an earlier session has filled a part
+	state        *os.Root // the notes on the series
+	ledger       *snapshot.Ledger
+	previous     *disk.Tree // nil if there is no previous snapshot
+	previousName string     // "" if there is none
+	linked       map[disk.Identity]struct{}
+
+	// Counted by event.
+	failed      int64 // entries that failed and were noted
+	there       int64 // entries that did not fail, without the top folder
+	topMetadata bool  // the top folder came with metadata
+
+	published bool
+}
+
+func (w *snapshotWriter) open() (err error) {
+	if w.tree, w.resumed, err = w.series.Fill(w.name); err != nil {
+		return err
+	}
+	complete, _, err := w.series.Snapshots()
+	if err != nil {
+		return err
+	}
+	if n := len(complete); n > 0 {
+		w.previousName = complete[n-1]
+		if w.previous, err = w.series.Open(w.previousName); err != nil {
+			return err
+		}
+	}
+	if w.state, err = w.series.State(); err != nil {
+		return err
+	}
+	if err := w.readLinked(); err != nil {
+		return err
+	}
+	w.ledger, err = snapshot.OpenLedger(w.state, w.name)
+	return err
+}
+
+// readLinked notes which files of the previous snapshot have several names in it.
+func (w *snapshotWriter) readLinked() error {
+	w.linked = make(map[disk.Identity]struct{})
+	if w.previous == nil {
+		return nil
+	}
+	err := snapshot.Links(w.state, w.previousName, func(_, path string) error {
+		if m, err := w.previous.Stat(path); err == nil {
+			w.linked[disk.Identity{Ino: m.ID.Ino, Dev: m.ID.Dev}] = struct{}{}
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (w *snapshotWriter) isLinked(id disk.Identity) bool {
+	_, ok := w.linked[disk.Identity{Ino: id.Ino, Dev: id.Dev}]
+	return ok
+}
+
+// event notes in the ledger what the snapshot holds.
+func (w *snapshotWriter) event(e transfer.Event) {
+	x := e.Entry
+	isTop := x != nil && x.Path == "."
+	if e.Kind == transfer.Committed || e.Kind == transfer.Same || e.Kind == transfer.Done && !isTop {
+		w.there++
+	}
+	switch {
+	case x == nil:
+	case e.Kind == transfer.Failed:
+		if w.failed < wire.MaxAllowFailed { // with more, the snapshot is not published
+			w.failed++
+			w.ledger.Failed(x.Path, wire.Printable(e.Err.Error()))
+		}
+	case e.Kind == transfer.Done && x.Kind == wire.Dir && isTop:
+		w.topMetadata = true
+	case e.Kind == transfer.Done && x.Kind == wire.Hardlink:
+		w.ledger.Link(x.Path, x.Link)
+	case e.Kind == transfer.Done:
+		w.ledger.Other(x.Path)
+	case x.Kind != wire.File:
+	case e.Kind == transfer.Committed && e.Digest == [32]byte{}:
+		w.ledger.Sparse(x.Path)
+	case e.Kind == transfer.Committed:
+		w.ledger.Committed(x.Path, e.Digest)
+	case e.Kind == transfer.Same && e.Reused:
+		w.ledger.Reused(x.Path)
+	case e.Kind == transfer.Same:
+		w.ledger.Same(x.Path)
+	}
+}
+
+// publish makes the snapshot visible if it is complete, but for the entries that may fail. grave
+// counts the failures that are never allowed.
+func (w *snapshotWriter) publish(failed, grave int64) error {
+	if err := w.checkFailed(failed, grave); err != nil {
+		return err
+	}
+	if failed > 0 {
+		if err := w.clear(); err != nil {
+			return err
+		}
+		w.log.Warn("snapshot lacks entries that failed",
+			"snapshot", w.name, "failed", failed, "allowed", w.maxFailed)
+	}
+	err := w.ledger.Finish(w.previousName, func(path string) ([32]byte, error) {
+		digest, _, err := w.tree.Digest(w.ctx, path)
+		return digest, err
+	})
+	if err != nil {
+		return err
+	}
+	_ = w.tree.Close() // some systems can't rename an open folder
+	err = w.series.Publish(w.name, w.topMetadata)
+	w.published = err == nil
+	return err
+}
+
+func (w *snapshotWriter) checkFailed(failed, grave int64) error {
+	switch {
+	case failed > 0 && w.maxFailed > 0 && grave > 0:
+		return wire.Errorf(wire.CodeIncomplete,
+			"the snapshot %s lacks %d entries that failed, %d of them for reasons that can't be allowed, and stays invisible: send it again",
+			w.name, failed, grave)
+	case failed > w.maxFailed || failed > 0 && w.there == 0:
+		return wire.Errorf(wire.CodeIncomplete,
+			"the snapshot %s lacks %d entries that failed, and stays invisible: send it again", w.name, failed)
+	}
+	return nil
+}
+
+// close ends the use of the series. A snapshot that is not published stays for a later session.
+func (w *snapshotWriter) close() {
+	for _, tree := range []*disk.Tree{w.tree, w.previous} {
+		if tree != nil {
+			_ = tree.Close()
+		}
+	}
+	if w.ledger != nil {
+		_ = w.ledger.Close()
+	}
+	if w.state != nil {
+		_ = w.state.Close()
+	}
+	if w.published && w.keep != (snapshot.Keep{}) {
+		w.retain()
+	}
+	w.series.Close()
+}
+
+// retain removes the snapshots that the share's policy does not keep.
+func (w *snapshotWriter) retain() {
+	complete, _, err := w.series.Snapshots()
+	if err != nil {
+		w.log.Warn("retention", "error", err)
+		return
+	}
+	_, remove := w.keep.Decide(complete, time.Local)
+	for _, name := range remove {
+		err := w.series.Remove(name)
+		w.log.Info("snapshot removed", "snapshot", name, "policy", w.keep.String(), "error", err)
+		if err != nil {
+			return
+		}
+	}
+}
+
+const (
+	// clearMemory bounds the memory for the paths that clear collects, roughly, in bytes.
+	clearMemory = 16 << 20
+	// clearMaxOpened bounds the folders that clear makes accessible for a while.
+	clearMaxOpened = 100_000
+)
+
+// clear removes what earlier sessions left and this one has not found again: an older version must
+// not stay in the place of an entry that failed.
+func (w *snapshotWriter) clear() (err error) {
+	c := &clearing{w: w, paths: make(map[string]struct{})}
+	defer func() { err = errors.Join(err, c.restore()) }()
+	err = w.tree.Walk(w.ctx, ".", disk.WalkOptions{}, c.visit, func(string, error) {})
+	if err == nil {
+		err = c.removeOld()
+	}
+	if err != nil {
+		return err
+	}
+	_, err = w.tree.Sweep(w.ctx, ".", -time.Hour)
+	return err
+}
+
+// clearing is one run of clear.
+type clearing struct {
+	w      *snapshotWriter
+	paths  map[string]struct{} // seen, and not checked yet
+	size   int                 // of paths, bytes
+	opened []disk.Meta         // folders that were made accessible, as they were
+}
+
+func (c *clearing) visit(m disk.Meta) error {
+	// A folder that has its final mode may be closed to us.
+	if m.Kind == disk.Dir && m.Mode&0o700 != 0o700 {
+		if err := c.makeAccessible(m); err != nil {
+			return err
+		}
+	}
+	if m.Path == "." || !c.w.resumed {
+		return nil
+	}
+	c.paths[m.Path] = struct{}{}
+	if c.size += 128 + len(m.Path); c.size < clearMemory {
+		return nil
+	}
+	return c.removeOld()
+}
+
+func (c *clearing) makeAccessible(m disk.Meta) error {
+	if len(c.opened) == clearMaxOpened {
+		return wire.Errorf(wire.CodeIncomplete,
+			"entries failed, and too many folders are closed to the server: send it again")
+	}
+	open := m
+	open.Mode |= 0o700
+	if err := c.w.tree.Apply(open, disk.TargetOptions{}); err != nil {
+		return err
+	}
+	c.opened = append(c.opened, m)
+	return nil
+}
+
+// removeOld removes those of paths that the ledger does not have.
+func (c *clearing) removeOld() error {
+	err := c.w.ledger.There(func(path string) { delete(c.paths, path) })
+	for path := range c.paths {
+		if err == nil {
+			err = c.w.remove(path)
+		}
+	}
+	clear(c.paths)
+	c.size = 0
+	return err
+}
+
+// restore gives folders the metadata that they had, the deepest first.
+func (c *clearing) restore() (err error) {
+	for _, m := range slices.Backward(c.opened) {
+		applied := c.w.tree.Apply(m, disk.TargetOptions{})
+		if !errors.Is(applied, fs.ErrNotExist) {
+			err = errors.Join(err, applied)
+		}
+	}
+	return errors.Join(err, c.w.tree.SyncAll())
+}
+
+// remove removes an entry, if it is there, from a folder that keeps its metadata.
+func (w *snapshotWriter) remove(p string) error {
+	folder, err := w.tree.Stat(path.Dir(p))
+	if err == nil {
+		err = w.tree.Remove(p, "")
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, disk.ErrNotFolder) {
+		return nil // it went with its folder
+	}
+	if err != nil {
+		return err
+	}
+	return w.tree.Apply(folder, disk.TargetOptions{})
+}

@@ -1,0 +1,215 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// direction is what receiving, sending and storing do differently.
+type direction interface {
+	// open checks the client's rights and sets share.
+	open() error
+	// newEngine makes the engine. The client's options may be hostile.
+	newEngine(ctx context.Context, r *wire.Reader) (session.Engine, error)
+	// close releases what newEngine opened.
+	close()
+}
+
+// transferSession is a session that receives, sends or stores files.
+type transferSession struct {
+	*request
+	direction direction
+	ownRate   int64 // the client's limit for what it gets, bit/s; 0 for none
+
+	// Set once before data streams can join.
+	share     *liveShare
+	set       *session.StreamSet
+	clock     *transfer.Clock
+	telemetry *session.Telemetry
+	counters  *sessionCounters
+	engine    session.Engine
+
+	sums    entrySums // used by the engine's events only
+	offered int       // data streams that the client may use, as it was told last
+	streams int       // data streams, guarded by Server.mu
+}
+
+func (x *transferSession) serve(ctx context.Context) error {
+	if err := x.direction.open(); err != nil {
+		return err
+	}
+	if err := x.conn.applySocketOptions(x.hello.SockBuf, x.hello.Congestion); err != nil {
+		return err
+	}
+	x.admit()
+	x.log = x.log.With("share", x.hello.Share)
+	return x.transfer(ctx)
+}
+
+// transfer runs the session. It returns an error only if the session could not begin: the engine
+// tells the client about later ones.
+func (x *transferSession) transfer(ctx context.Context) (err error) {
+	s := x.server
+	began := time.Now()
+	x.set = session.NewStreamSet(x.flows(x.ownRate))
+	x.clock = transfer.NewClock()
+	x.telemetry = session.NewTelemetry(x.clock, x.set, x.written, session.HostFacts(s.host, int64(s.opt.SockBuf)))
+	x.telemetry.SetPeer(x.conn.RemoteAddr())
+	x.counters = newSessionCounters(x)
+	if x.engine, err = x.direction.newEngine(ctx, wire.NewReader(x.conn, wire.MaxMessage)); err != nil {
+		return err
+	}
+	defer x.direction.close()
+	x.offered = s.streamsPerSession()
+	x.engine.Send(x.welcome(x.offered))
+	if err := s.register(x); err != nil {
+		return err
+	}
+	defer s.unregister(x)
+	x.log.Info("session begins", "intent", intentName(x.hello.Intent), "agent", wire.Printable(x.hello.Agent))
+	err = x.runEngine(ctx)
+	x.counters.close(err)
+	x.report(ctx, time.Since(began), err)
+	if err != nil && !errors.Is(err, errReplaced) { // the client may not have read the engine's reason yet
+		_ = x.conn.CloseWrite()
+		linger(x.conn)
+	}
+	return nil
+}
+
+// runEngine runs the engine. Beside it, it tunes the data streams and exchanges measurements.
+func (x *transferSession) runEngine(ctx context.Context) error {
+	beside, stop := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	tuning := session.Tuning{
+		Most: func() int { return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession()))) },
+		Want: func(n int, dead []uint64) {
+			x.engine.Send(&wire.Streams{Want: uint64(n), Dead: dead})
+		},
+	}
+	tasks.Go(func() { x.engine.Tune(beside, x.set, tuning) })
+	if !x.engine.Sends() {
+		tasks.Go(func() { x.offerStreams(beside) })
+	}
+	tasks.Go(func() { x.telemetry.Run(beside, x.engine.Send) })
+	err := x.engine.Run(ctx)
+	stop()
+	tasks.Wait()
+	return err
+}
+
+// offerEvery is how often a client may hear that it can use another number of data streams.
+const offerEvery = time.Second
+
+// offerStreams tells a client that sends how many data streams it may use, whenever the number of
+// sessions changes that.
+func (x *transferSession) offerStreams(ctx context.Context) {
+	tick := time.NewTicker(offerEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if now := x.server.streamsPerSession(); now != x.offered {
+				x.offered = now
+				x.engine.Send(x.welcome(now))
+			}
+		}
+	}
+}
+
+// report writes the session's end to the log and the audit log.
+func (x *transferSession) report(ctx context.Context, took time.Duration, err error) {
+	level := slog.LevelInfo
+	if err != nil {
+		level = slog.LevelWarn
+	}
+	x.log.Log(ctx, level, "session ends", "intent", intentName(x.hello.Intent),
+		"seconds", took.Seconds(), "bytes", x.sums.written, "files", x.sums.committed,
+		"unchanged", x.sums.same, "removed", x.sums.removed, "failed", x.sums.failed,
+		"streams", x.set.Peak(), "error", err)
+	x.audit.session(ctx, x.hello.Paths, x.sums.written, err)
+}
+
+// event takes the engine's events.
+func (x *transferSession) event(e transfer.Event) {
+	x.audit.event(e)
+	x.sums.add(e)
+	x.counters.event(e)
+}
+
+// message takes the messages that the engine does not know: the client's measurements, and the
+// streams that a client which receives wants to give up.
+func (x *transferSession) message(m wire.Message) {
+	switch m := m.(type) {
+	case *wire.Sample:
+		x.telemetry.AddPeerSample(m.Map())
+	case *wire.Retire:
+		if x.engine.Sends() {
+			x.retire(m.Streams[:min(len(m.Streams), session.MaxStreams)])
+		}
+	}
+}
+
+func (x *transferSession) retire(streams []uint64) {
+	for _, id := range streams {
+		if d := x.set.Find(id); d != nil {
+			x.engine.Retire(d)
+		}
+	}
+}
+
+// written is the payload that has been written at the target so far, in bytes.
+func (x *transferSession) written() int64 { return x.engine.Stats().Written }
+
+// join implements liveSession.
+func (x *transferSession) join(c *connection, m *wire.Join) error {
+	release := x.server.reserveStream(x)
+	if release == nil {
+		return wire.Errorf(wire.CodeBusy,
+			"the server has no room for another data stream of this session")
+	}
+	defer release()
+	d := x.set.Add(m.Stream, c.Conn, session.MaxStreams)
+	if d == nil {
+		return wire.Errorf(wire.CodeBusy,
+			"a session has at most %d data streams, each with its number", session.MaxStreams)
+	}
+	c.admit()
+	_ = c.SetDeadline(time.Time{})
+	x.engine.AddStream(d)
+	<-d.Context.Done()
+	return nil
+}
+
+// drain implements liveSession.
+func (x *transferSession) drain(ctx context.Context) { x.engine.Drain(ctx) }
+
+// entrySums counts a session's entries for the log.
+type entrySums struct {
+	written                          int64 // bytes
+	committed, same, removed, failed int
+}
+
+func (n *entrySums) add(e transfer.Event) {
+	switch e.Kind {
+	case transfer.Written:
+		n.written += max(0, e.Bytes)
+	case transfer.Committed:
+		n.committed++
+	case transfer.Same:
+		n.same++
+	case transfer.Removed:
+		n.removed++
+	case transfer.Failed:
+		n.failed++
+	}
+}

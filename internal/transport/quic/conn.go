@@ -1,0 +1,272 @@
+package quic
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/fxfer/fxfer/internal/transport/auth"
+	"github.com/fxfer/fxfer/internal/transport/stream"
+)
+
+// Conn is one stream of a QUIC connection.
+type Conn struct {
+	link   *link
+	stream *quic.Stream
+	gone   func() // called once, when the stream is closed
+
+	ready  atomic.Bool // the handshake is done
+	closed atomic.Bool
+
+	readMu  sync.Mutex // guards readErr and reads of stream
+	readErr error
+
+	writeMu  sync.Mutex // guards writeErr and writes to stream
+	writeErr error
+}
+
+func newConn(l *link, s *quic.Stream) *Conn {
+	return &Conn{link: l, stream: s, gone: func() {}}
+}
+
+// Read implements io.Reader.
+func (c *Conn) Read(p []byte) (int, error) {
+	if !c.ready.Load() {
+		return 0, stream.ErrNoHandshake
+	}
+	c.readMu.Lock()
+	defer c.readMu.Unlock()
+	if c.closed.Load() {
+		return 0, net.ErrClosed
+	}
+	if c.readErr != nil {
+		return 0, c.readErr
+	}
+	n, err := c.stream.Read(p)
+	if err == nil || passes(err) {
+		return n, err
+	}
+	c.readErr = c.broken(err)
+	if n > 0 {
+		return n, nil
+	}
+	return 0, c.readErr
+}
+
+// passes reports whether err is that of a deadline, after which a Read may be tried again. An idle
+// connection is dead, though its error matches os.ErrDeadlineExceeded.
+func passes(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) && !isIdle(err) }
+
+// isIdle reports whether the connection was silent for too long.
+func isIdle(err error) bool {
+	var idle *quic.IdleTimeoutError
+	return errors.As(err, &idle)
+}
+
+// broken turns an error of quic-go into one of a stream. It is io.EOF only if the peer has closed
+// the stream.
+func (c *Conn) broken(err error) error {
+	switch {
+	case err == io.EOF: //nolint:errorlint // quic-go returns exactly this one
+		return io.EOF
+	case c.closed.Load():
+		return net.ErrClosed
+	case isIdle(err):
+		return fmt.Errorf("nothing heard for %v: %w", idleTimeout, io.ErrUnexpectedEOF)
+	}
+	if alert, ok := alertOf(err); ok {
+		return fmt.Errorf("peer ended the connection: %w", alert)
+	}
+	//nolint:errorlint // quic-go's errors match net.ErrClosed
+	return fmt.Errorf("%w: %v", io.ErrUnexpectedEOF, err)
+}
+
+// Write returns when quic-go has all of p.
+func (c *Conn) Write(p []byte) (int, error) { return c.WriteBuffers(p, nil) }
+
+// WriteBuffers is Write for a message in two pieces.
+func (c *Conn) WriteBuffers(header, payload []byte) (int, error) {
+	if !c.ready.Load() {
+		return 0, stream.ErrNoHandshake
+	}
+	total := int64(len(header) + len(payload))
+	c.link.writing.Add(total)
+	defer c.link.writing.Add(-total)
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if c.writeErr != nil {
+		return 0, c.writeErr
+	}
+	n, err := c.stream.Write(header)
+	if err == nil && len(payload) > 0 {
+		var m int
+		m, err = c.stream.Write(payload)
+		n += m
+	}
+	if err != nil {
+		if !passes(err) {
+			err = c.broken(err)
+		}
+		c.writeErr = err
+	}
+	return n, err
+}
+
+// CloseWrite ends the sending direction: after the last byte the peer reads io.EOF. Reading goes
+// on.
+func (c *Conn) CloseWrite() error {
+	if !c.ready.Load() {
+		return stream.ErrNoHandshake
+	}
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if c.writeErr != nil {
+		return c.writeErr
+	}
+	c.writeErr = fmt.Errorf("write after CloseWrite: %w", net.ErrClosed)
+	return c.stream.Close()
+}
+
+// Close ends the stream. Only the first call does anything.
+func (c *Conn) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	c.endWriting()
+	c.stream.CancelRead(codeClosed)
+	c.link.leave(c)
+	c.gone()
+	return nil
+}
+
+// endWriting ends the sending direction: properly if everything written is whole, and otherwise so
+// that the peer sees a broken stream.
+func (c *Conn) endWriting() {
+	if !c.ready.Load() || !c.writeMu.TryLock() {
+		c.stream.CancelWrite(codeClosed)
+		return
+	}
+	defer c.writeMu.Unlock()
+	switch {
+	case c.writeErr == nil:
+		_ = c.stream.Close() // after CloseWrite it would be an error
+		c.writeErr = net.ErrClosed
+	case !errors.Is(c.writeErr, net.ErrClosed): // a part of a message was sent
+		c.stream.CancelWrite(codeClosed)
+	}
+}
+
+// Handshake waits for the first byte of an accepted stream. The handshake of its connection is
+// done. After an error the stream is closed.
+func (c *Conn) Handshake(ctx context.Context) error {
+	if c.ready.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, stream.HandshakeTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = c.stream.SetReadDeadline(time.Unix(1, 0)) })
+	var first [1]byte
+	_, err := io.ReadFull(c.stream, first[:])
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	switch {
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case err == nil && first[0] != preface:
+		err = fmt.Errorf("stream begins with %d", first[0])
+	case err != nil:
+		err = c.broken(err)
+	}
+	if err != nil {
+		_ = c.Close()
+		return fmt.Errorf("handshake with %s: %w", c.RemoteAddr(), err)
+	}
+	c.ready.Store(true)
+	return nil
+}
+
+// Admit lets the windows of the connection grow.
+func (c *Conn) Admit() { c.link.admit() }
+
+// SetDeadline is as in net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error { return c.stream.SetDeadline(t) }
+
+// SetReadDeadline is as in net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.stream.SetReadDeadline(t) }
+
+// SetWriteDeadline is as in net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.stream.SetWriteDeadline(t) }
+
+// LocalAddr is the address of this end. The socket is bound to none, so it is the address of the
+// present route to the peer.
+func (c *Conn) LocalAddr() net.Addr {
+	here, ok := c.link.conn.LocalAddr().(*net.UDPAddr)
+	there, ok2 := c.RemoteAddr().(*net.UDPAddr)
+	if !ok || !ok2 || !here.IP.IsUnspecified() {
+		return c.link.conn.LocalAddr()
+	}
+	route, err := net.DialUDP("udp", nil, there) // sends nothing
+	if err != nil {
+		return here
+	}
+	defer route.Close()
+	return &net.UDPAddr{IP: route.LocalAddr().(*net.UDPAddr).IP, Port: here.Port, Zone: here.Zone}
+}
+
+// RemoteAddr is the present address of the peer.
+func (c *Conn) RemoteAddr() net.Addr { return c.link.conn.RemoteAddr() }
+
+// PeerKey is the key that the peer has proven to own; see auth.PeerKey.
+func (c *Conn) PeerKey() ed25519.PublicKey {
+	if !c.ready.Load() {
+		return nil
+	}
+	return auth.PeerKey(&c.link.tls)
+}
+
+// PeerCertificates is the chain of a peer that presents more than a key; see auth.PeerCertificates.
+func (c *Conn) PeerCertificates() []*x509.Certificate {
+	if !c.ready.Load() {
+		return nil
+	}
+	return auth.PeerCertificates(&c.link.tls)
+}
+
+// Exporter returns length bytes that both ends of this connection, and nobody else, can compute for
+// label (RFC 8446, section 7.5, with an empty context).
+func (c *Conn) Exporter(label string, length int) ([]byte, error) {
+	if !c.ready.Load() {
+		return nil, stream.ErrNoHandshake
+	}
+	return c.link.tls.ExportKeyingMaterial(label, nil, length)
+}
+
+// Apply refuses settings that QUIC does not have.
+func (c *Conn) Apply(sockBuf int, congestion string) error {
+	return CheckSettings(sockBuf, congestion)
+}
+
+// Windows are those of the connection and of its socket.
+func (c *Conn) Windows() stream.Windows {
+	snd, rcv := c.link.udp.sizes()
+	return stream.Windows{
+		SndBuf: snd, RcvBuf: rcv, SndFixed: true, RcvFixed: true, SndCap: linkFlight, RcvCap: streamWindow,
+	}
+}
+
+// LimitUnsent does nothing: quic-go takes only what it can send.
+func (c *Conn) LimitUnsent(int) {}
+
+// SetNoDelay does nothing: QUIC never waits for more data.
+func (c *Conn) SetNoDelay(bool) error { return nil }

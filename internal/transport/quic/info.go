@@ -1,0 +1,100 @@
+package quic
+
+import (
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/fxfer/fxfer/internal/transport/stream"
+)
+
+// mss is about what a packet carries of a stream, bytes.
+const mss = 1410
+
+// sampleEvery is the least time between two samples from which the bytes in flight are estimated.
+const sampleEvery = 20 * time.Millisecond
+
+// sample is the state of a connection at one moment.
+type sample struct {
+	at    time.Time
+	stats quic.ConnectionStats
+	info  stream.Info
+}
+
+// figures are the figures of a link. quic-go has them for the connection as a whole, so one of its
+// streams reports them, and the others report only what is not a sum. When that stream closes,
+// another one takes over. link.mu guards all fields.
+type figures struct {
+	reporter *Conn       // the stream that reports the figures
+	reported stream.Info // by the reporter, the last time
+	settled  stream.Info // by earlier reporters
+	last     sample
+}
+
+// forgetLocked lets another stream report, if c was the reporter.
+func (f *figures) forgetLocked(c *Conn) {
+	if f.reporter == c {
+		f.reporter, f.settled = nil, f.reported
+	}
+}
+
+// Info returns the figures of the connection if this is its reporting stream. For other streams it
+// returns the RTT and what else is not a sum, so that sums over all streams are right.
+func (c *Conn) Info() (stream.Info, bool) {
+	l := c.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reporter == nil && l.open[c] {
+		l.reporter = c
+	}
+	now := l.sampleLocked(time.Now())
+	if l.reporter != c {
+		return stream.Info{
+			Protocol: stream.QUIC, State: now.State, Congestion: now.Congestion,
+			RTT: now.RTT, MinRTT: now.MinRTT, RTTVar: now.RTTVar, SndMSS: now.SndMSS, PMTU: now.PMTU,
+		}, true
+	}
+	l.reported = now
+	now.BytesAcked -= min(now.BytesAcked, l.settled.BytesAcked)
+	now.BytesSent -= l.settled.BytesSent
+	now.BytesReceived -= l.settled.BytesReceived
+	now.BytesRetrans -= min(now.BytesRetrans, l.settled.BytesRetrans)
+	now.RetransSegs -= min(now.RetransSegs, l.settled.RetransSegs)
+	now.DataSegs -= l.settled.DataSegs
+	now.BusyTime -= l.settled.BusyTime
+	return now, true
+}
+
+// sampleLocked asks quic-go for the state of the connection. quic-go does not know the bytes in
+// flight. While Writes wait, the estimate is the congestion window. Otherwise it is what was sent
+// in the last round trip.
+func (l *link) sampleLocked(now time.Time) stream.Info {
+	before := l.last
+	passed := now.Sub(before.at)
+	if !before.at.IsZero() && passed < sampleEvery {
+		return before.info
+	}
+	s := l.conn.ConnectionStats()
+	waiting := int(l.writing.Load())
+	i := stream.Info{
+		Protocol: stream.QUIC, State: "established", Congestion: congestion,
+		RTT: s.SmoothedRTT, MinRTT: s.MinRTT, RTTVar: s.MeanDeviation,
+		SndMSS: mss, Cwnd: int(s.CongestionWindow), NotSent: waiting,
+		BytesSent: s.BytesSent, BytesReceived: s.BytesReceived, BytesRetrans: s.BytesLost,
+		RetransSegs: s.PacketsLost, DataSegs: s.PacketsSent,
+		BusyTime: before.info.BusyTime, WindowScaling: true, SACK: true, Timestamps: true,
+	}
+	if !before.at.IsZero() {
+		sent := s.BytesSent - before.stats.BytesSent
+		i.DeliveryRate = float64(sent) / passed.Seconds()
+		flight := i.DeliveryRate * s.SmoothedRTT.Seconds()
+		if sent > 20*mss || waiting > 0 { // more than acknowledgements
+			i.InFlight = int(min(flight, float64(s.CongestionWindow)))
+			i.BusyTime += passed
+		}
+	}
+	i.BytesAcked = s.BytesSent - min(s.BytesSent, s.BytesLost+uint64(i.InFlight))
+	i.BytesAcked = max(i.BytesAcked, before.info.BytesAcked)
+	l.last = sample{at: now, stats: s, info: i}
+	return i
+}

@@ -1,0 +1,130 @@
+package quic
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+// udpBuffer is the requested size of a UDP socket's buffers, in bytes. At 10 Gbit/s it lasts for
+// the time that a busy host may take until it reads.
+const udpBuffer = 8 << 20
+
+var _ quic.OOBCapablePacketConn = (*udpSocket)(nil)
+
+// WriteMsgUDP hands datagrams to the kernel. If there is no route for a moment, it drops them
+// without an error, like a router further on would: that is no reason to end a connection.
+func (s *udpSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
+	n, oobn, err = s.UDPConn.WriteMsgUDP(b, oob, addr)
+	s.refusal.sending()
+	if err != nil && passing(err) {
+		s.learn(err)
+		return len(b), len(oob), nil
+	}
+	return n, oobn, err
+}
+
+// refusedAfter is how long nothing but refusals may come until they count.
+const refusedAfter = time.Second
+
+// refusal collects ICMP messages that nobody listens on the server's port. Such messages are easily
+// forged. So they count only if nothing else came for refusedAfter although datagrams went out: a
+// server that lives would have answered.
+type refusal struct {
+	pending atomic.Bool // since is not zero
+
+	mu    sync.Mutex // guards what follows
+	since time.Time  // of the first one that nothing else came after
+	sent  int        // datagrams since then
+	end   func()
+}
+
+// refused records a refusal.
+func (r *refusal) refused(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.since.IsZero():
+		r.since, r.sent = now, 0
+		r.pending.Store(true)
+	case now.Sub(r.since) >= refusedAfter && r.sent >= 2 && r.end != nil:
+		go r.end()
+		r.end = nil
+	}
+}
+
+// sending records that datagrams go out.
+func (r *refusal) sending() {
+	if r.pending.Load() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.sent++
+	}
+}
+
+// received records that datagrams came.
+func (r *refusal) received() {
+	if r.pending.Load() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.since = time.Time{}
+		r.pending.Store(false)
+	}
+}
+
+// onRefused sets the function to call, once and on a goroutine of its own, when it is certain that
+// nobody listens on the server's port.
+func (s *udpSocket) onRefused(end func()) {
+	s.refusal.mu.Lock()
+	s.refusal.end = end
+	s.refusal.mu.Unlock()
+	s.hearErrors()
+}
+
+// quiet keeps quic-go from logging about the sizes of socket buffers, which Windows reports.
+var quiet = sync.OnceFunc(func() {
+	if _, set := os.LookupEnv(quietly); !set {
+		_ = os.Setenv(quietly, "true")
+	}
+})
+
+const quietly = "QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING"
+
+// openUDP opens a socket.
+func openUDP(network string, addr *net.UDPAddr) (*udpSocket, error) {
+	quiet()
+	udp, err := net.ListenUDP(network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return newUDPSocket(udp), nil
+}
+
+// bindUDP returns the given socket, or one that is bound to addr.
+func bindUDP(addr string, given *net.UDPConn) (*udpSocket, error) {
+	if given != nil {
+		quiet()
+		return newUDPSocket(given), nil
+	}
+	at, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return openUDP("udp", at)
+}
+
+// small says that the kernel did not grant the receive buffer, and how to change that. It is "" if
+// the buffer is large enough or its size is unknown.
+func (s *udpSocket) small() string {
+	_, rcv := s.sizes()
+	if rcv == 0 || rcv >= udpBuffer {
+		return ""
+	}
+	return fmt.Sprintf("the UDP receive buffer has %d KiB instead of %d KiB: sudo sysctl -w net.core.rmem_max=%d",
+		rcv>>10, udpBuffer>>10, udpBuffer)
+}

@@ -1,0 +1,158 @@
+package quic
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"time"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+
+	"github.com/fxfer/fxfer/internal/transport/socket"
+)
+
+const (
+	// gathered is the most that the kernel combines from datagrams of one flow, bytes (UDP_GRO in
+	// udp(7)).
+	gathered = 64 << 10
+	// gatheredAtOnce is how many of these one system call returns.
+	gatheredAtOnce = 4
+	// controlRoom holds the control messages of a datagram: ECN bits, target address, size of the
+	// pieces.
+	controlRoom = 128
+)
+
+// udpSocket is the socket below QUIC connections. With UDP_GRO the kernel combines many datagrams
+// of a flow into one. ReadBatch, a method of quic.OOBCapablePacketConn, takes them apart again.
+type udpSocket struct {
+	*net.UDPConn
+	from *ipv4.PacketConn // for datagrams of either version
+
+	// What was read and not yet returned. Only quic-go's reader uses it.
+	in  []ipv4.Message
+	at  int // of in
+	off int // of in[at], bytes
+
+	refusal refusal
+}
+
+// withoutGRO turns UDP_GRO off, for a benchmark.
+var withoutGRO bool
+
+func newUDPSocket(udp *net.UDPConn) *udpSocket {
+	s := &udpSocket{UDPConn: udp}
+	raw, err := udp.SyscallConn()
+	if err != nil {
+		return s
+	}
+	socket.SetBuffers(raw, udpBuffer, udpBuffer, true)
+	one := gatheredAtOnce * 2 // without UDP_GRO
+	size := 2 << 10
+	gro := func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) }
+	if !withoutGRO && socket.Control(raw, gro) == nil {
+		one, size = gatheredAtOnce, gathered
+	}
+	s.from = ipv4.NewPacketConn(udp)
+	s.in = make([]ipv4.Message, one)
+	for i := range s.in {
+		s.in[i] = ipv4.Message{Buffers: [][]byte{make([]byte, size)}, OOB: make([]byte, controlRoom)}
+	}
+	s.in = s.in[:0]
+	return s
+}
+
+// ReadBatch fills ms with datagrams. It waits until there is one.
+func (s *udpSocket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
+	for s.at == len(s.in) {
+		s.in, s.at, s.off = s.in[:cap(s.in)], 0, 0
+		n, err := s.from.ReadBatch(s.in, flags)
+		s.in = s.in[:max(0, n)]
+		switch {
+		case err == nil:
+			s.refusal.received()
+		case passing(err) || errors.Is(err, unix.EMSGSIZE): // it belongs to a datagram that was sent
+			s.learn(err)
+		default:
+			return 0, err
+		}
+	}
+	n := 0
+	for n < len(ms) && s.at < len(s.in) {
+		in := &s.in[s.at]
+		end := min(in.N, s.off+pieceOf(in.OOB[:in.NN], in.N))
+		if piece := in.Buffers[0][s.off:end]; len(piece) > 0 {
+			m := &ms[n]
+			m.Addr, m.Flags = in.Addr, in.Flags
+			m.N, m.NN = copy(m.Buffers[0], piece), copy(m.OOB, in.OOB[:in.NN])
+			n++
+		}
+		if s.off = end; end == in.N {
+			s.at, s.off = s.at+1, 0
+		}
+	}
+	return n, nil
+}
+
+// pieceOf returns the size of the datagrams that the kernel has combined, or whole.
+func pieceOf(control []byte, whole int) int {
+	for len(control) > 0 {
+		h, body, rest, err := unix.ParseOneSocketControlMessage(control)
+		if err != nil {
+			break
+		}
+		if h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && len(body) >= 4 {
+			if n := int(binary.NativeEndian.Uint32(body)); n > 0 {
+				return n
+			}
+		}
+		control = rest
+	}
+	return max(1, whole)
+}
+
+// hearErrors makes reads and writes return the ICMP errors that datagrams cause (IP_RECVERR in
+// ip(7)).
+func (s *udpSocket) hearErrors() {
+	if raw, err := s.SyscallConn(); err == nil {
+		_ = socket.Control(raw, func(fd int) error {
+			return errors.Join(
+				unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1),
+				unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1),
+			)
+		})
+	}
+}
+
+// learn handles such an error, and empties the queue in which the kernel keeps the details.
+func (s *udpSocket) learn(err error) {
+	if raw, err := s.SyscallConn(); err == nil {
+		_ = socket.Control(raw, func(fd int) error {
+			for {
+				if _, _, _, _, err := unix.Recvmsg(fd, nil, nil, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT); err != nil {
+					return nil
+				}
+			}
+		})
+	}
+	if errors.Is(err, unix.ECONNREFUSED) {
+		s.refusal.refused(time.Now())
+	}
+}
+
+// passing reports whether a datagram that could not be sent may count as lost on the way: the
+// address, the route or the room may be back for the next one.
+func passing(err error) bool {
+	for _, e := range []error{
+		unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.EADDRNOTAVAIL,
+		unix.ENOBUFS, unix.EPERM, unix.EACCES, unix.ECONNREFUSED,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// sizes returns the sizes of both buffers, in bytes as the kernel counts.
+func (s *udpSocket) sizes() (snd, rcv int) { return socket.Buffers(s.UDPConn) }

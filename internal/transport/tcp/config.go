@@ -1,0 +1,33 @@
+// Package tcp carries each stream over a TCP connection of its own, encrypted by package tlsrecord.
+// It chooses socket buffers and congestion control for the path.
+package tcp
+
+import (
+	"net"
+
+	"github.com/fxfer/fxfer/internal/transport/auth"
+)
+
+// Config says how a host presents itself and how its sockets are set. Fields other than Auth may be
+// zero: then the choice is automatic.
+type Config struct {
+	Auth auth.Config
+
+	// SockBuf fixes the window of every stream at this many bytes in both directions, like a
+	// program with a fixed socket buffer. 0 leaves it to the kernel's autotuning and to windowFor.
+	SockBuf int
+	// Congestion names the congestion control. "" and "auto" choose BBR on long paths where the
+	// kernel allows it.
+	Congestion string
+	// Socket is what Listen uses instead of a socket of its own. The caller must not use it any
+	// more.
+	Socket *net.TCPListener
+	// Doubt lets Dial detect early that a silent peer is behind a black hole. This may cost a
+	// second connection.
+	Doubt bool
+	// Path is what is known of the way to the peer before the first packet.
+	Path Path
+}
+
+// automatic reports whether the congestion control is chosen here.
+func (c Config) automatic() bool { return c.Congestion == "" || c.Congestion == "auto" }

@@ -1,0 +1,178 @@
+package tcp
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"github.com/fxfer/fxfer/internal/transport/auth"
+	"github.com/fxfer/fxfer/internal/transport/stream"
+	"github.com/fxfer/fxfer/internal/transport/tlsrecord"
+)
+
+// Conn is a stream over TCP: TLS records over a socket whose buffers fit the path.
+type Conn struct {
+	*tlsrecord.Conn
+	tcp  *net.TCPConn
+	cfg  Config
+	conf *tls.Config // until the handshake, accepted streams only
+
+	window atomic.Pointer[decision] // what was requested for the socket's buffers
+	hole   atomic.Bool              // watchForBlackHole has proven one
+}
+
+func newConn(tcp *net.TCPConn, cfg Config) *Conn {
+	c := &Conn{tcp: tcp, cfg: cfg}
+	d := preset(cfg)
+	c.window.Store(&d)
+	c.Conn = tlsrecord.New(socketOf{tcp, c})
+	return c
+}
+
+// socketOf is the socket of a Conn. It keeps a fixed window fixed: Linux since 6.6 replaces the
+// clamp by its own estimate when it measures the first segments (tcp_measure_rcv_mss in
+// net/ipv4/tcp_input.c).
+type socketOf struct {
+	*net.TCPConn
+	c *Conn
+}
+
+func (s socketOf) Read(p []byte) (int, error) {
+	n, err := s.TCPConn.Read(p)
+	if d := s.c.window.Load(); d.exact {
+		keepWindow(s.TCPConn, d.rcv)
+	}
+	return n, err
+}
+
+// Hurry lifts the low-water mark, which would otherwise hold back new bytes behind much unsent
+// data.
+func (s socketOf) Hurry() { setLowWater(s.TCPConn, 0) }
+
+// Handshake authenticates an accepted stream, within stream.HandshakeTimeout at most. After an
+// error the stream is closed. Once the handshake is done, it does nothing.
+func (c *Conn) Handshake(ctx context.Context) error {
+	if c.State() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, stream.HandshakeTimeout)
+	defer cancel()
+	err := c.settle()
+	if err == nil {
+		err = c.Server(ctx, c.conf)
+	}
+	if err != nil {
+		_ = c.Close()
+		return fmt.Errorf("handshake with %s: %w", c.RemoteAddr(), err)
+	}
+	c.conf = nil
+	return nil
+}
+
+// PeerKey is the key that the peer has proven to own; see auth.PeerKey.
+func (c *Conn) PeerKey() ed25519.PublicKey { return auth.PeerKey(c.State()) }
+
+// PeerCertificates is the chain of a peer that presents more than a key; see auth.PeerCertificates.
+func (c *Conn) PeerCertificates() []*x509.Certificate { return auth.PeerCertificates(c.State()) }
+
+// preset is what to request for the buffers before connect or listen, so that the window scale in
+// the SYN fits. An unknown path is better known one round trip later.
+func preset(cfg Config) decision {
+	switch {
+	case cfg.SockBuf > 0:
+		return decision{snd: cfg.SockBuf, rcv: cfg.SockBuf, exact: true}
+	case cfg.Path.RTT > 0:
+		return windowFor(cfg.Path, readLimits())
+	}
+	return decision{}
+}
+
+// settle sets what depends on the path. A connected socket knows the RTT.
+func (c *Conn) settle() error {
+	if c.cfg.automatic() {
+		chooseCongestion(c.tcp, c.pathNow(c.cfg.Path), c.cfg.SockBuf > 0)
+	}
+	if c.cfg.SockBuf > 0 {
+		return c.fix(c.cfg.SockBuf)
+	}
+	c.grow(c.cfg.Path)
+	return nil
+}
+
+// pathNow is path with the kernel's RTT, where the kernel knows one.
+func (c *Conn) pathNow(path Path) Path {
+	info, ok := c.Info()
+	if rtt := cmp.Or(info.MinRTT, info.RTT); ok && rtt > 0 {
+		path.RTT = rtt
+	}
+	return path
+}
+
+// grow enlarges the send buffer for what is known of the path by now, where that beats autotuning,
+// and returns what was obtained. The kernel's RTT overrides that of path. A fixed window stays.
+func (c *Conn) grow(path Path) stream.Windows {
+	old := *c.window.Load()
+	if old.exact {
+		return c.Windows()
+	}
+	d := windowFor(c.pathNow(path), readLimits())
+	// To set the receive buffer now would end its autotuning and open the window later: 10 MB took
+	// 14 RTT instead of 9.
+	d = decision{snd: max(d.snd, old.snd), rcv: old.rcv, force: d.force || old.force}
+	enlarge(c.tcp, d)
+	c.window.Store(&d)
+	return c.Windows()
+}
+
+// Windows returns the sizes of this host's buffers, and how much of a stream they allow in flight.
+func (c *Conn) Windows() stream.Windows {
+	d := *c.window.Load()
+	snd, rcv := bufferSizes(c.tcp)
+	return windowsOf(d, snd, rcv, readLimits())
+}
+
+// Apply changes the settings of a stream whose peer asks for others than those of the Config. A
+// sockBuf of 0 and an automatic congestion control change nothing. The error names the setting that
+// the kernel refused, and why.
+func (c *Conn) Apply(sockBuf int, congestion string) error {
+	if sockBuf < 0 {
+		return fmt.Errorf("socket buffer of %d bytes", sockBuf)
+	}
+	if sockBuf > 0 {
+		if err := c.fix(sockBuf); err != nil {
+			return err
+		}
+	}
+	asked := Config{Congestion: congestion}
+	switch {
+	case !asked.automatic():
+		raw, err := c.tcp.SyscallConn()
+		if err != nil {
+			return err
+		}
+		return setCongestion(raw, congestion)
+	case sockBuf > 0 && c.cfg.automatic():
+		chooseCongestion(c.tcp, Path{}, true)
+	}
+	return nil
+}
+
+// fix makes size bytes the window in both directions.
+func (c *Conn) fix(size int) error {
+	if err := fixWindow(c.tcp, size); err != nil {
+		return err
+	}
+	c.window.Store(&decision{snd: size, rcv: size, exact: true})
+	return nil
+}
+
+// LimitUnsent bounds how much unsent data the kernel takes, where it can. Write waits for room.
+func (c *Conn) LimitUnsent(bytes int) { setLowWater(c.tcp, bytes) }
+
+// SetNoDelay sets TCP_NODELAY, which is on by default.
+func (c *Conn) SetNoDelay(on bool) error { return c.tcp.SetNoDelay(on) }
