@@ -116,7 +116,8 @@ func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader
 	}), nil
 }
 
-// sourceOf returns where an entry of the manifest is on this host; the tree is nil if it is nowhere.
+// sourceOf returns where an entry of the manifest is on this host; the tree is nil if it is
+// nowhere.
 func sourceOf(roots []transfer.Root, entry string) (*disk.Tree, string) {
 	for _, r := range roots {
 		rest, below := entry, true

@@ -9,8 +9,8 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// farRTT is the round trip time from which slow start is felt. Then what is sent before the path has
-// been measured matters, too.
+// farRTT is the round trip time from which slow start is felt. Then what is sent before the path
+// has been measured matters, too.
 const farRTT = 5 * time.Millisecond
 
 // assumePath tells a meter, which may be nil, to begin with compression where the stream c is long.

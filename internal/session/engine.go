@@ -63,8 +63,8 @@ type sendingEnd struct {
 	coder *compress.Meter // nil without compression
 }
 
-// NewSender makes an Engine that sends source. control is the control stream, on which Hello has been
-// exchanged, and r its reader.
+// NewSender makes an Engine that sends source. control is the control stream, on which Hello has
+// been exchanged, and r its reader.
 func NewSender(control transport.Conn, r *wire.Reader, source transfer.Source, opt transfer.SenderOptions) Engine {
 	assumePath(opt.Coder, control)
 	return &sendingEnd{transfer.NewSender(control, r, source, opt), opt.Coder}

@@ -5,9 +5,9 @@ import (
 )
 
 // growth decides how many TCP streams to use. It adds streams only after goodput has settled, only
-// where it sees a cause that more streams help against (a full window, loss), and only as long as the
-// last addition paid. At high rates it uses fewer streams as long as goodput does not fall: each then
-// sends larger units, which cost less work.
+// where it sees a cause that more streams help against (a full window, loss), and only as long as
+// the last addition paid. At high rates it uses fewer streams as long as goodput does not fall:
+// each then sends larger units, which cost less work.
 type growth struct {
 	active  int         // streams in use, 0 before the first decision
 	from    observation // start of the present measurement
@@ -88,7 +88,8 @@ func sufficient(goodput float64, o *observation) int {
 	return max(nearStreams, int(2*goodput*o.minRTT.Seconds()/float64(o.window))+1)
 }
 
-// StartingStreams is the number of streams that a transfer begins with at an RTT; 0 is an unknown one.
+// StartingStreams is the number of streams that a transfer begins with at an RTT; 0 is an unknown
+// one.
 func StartingStreams(rtt time.Duration) int {
 	if rtt > 0 && rtt < nearRTT {
 		return nearStreams

@@ -8,13 +8,13 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// InitialStreams is the number of data streams that a session opens at once. A short transfer is all
-// slow start, and each stream adds its own initial window.
+// InitialStreams is the number of data streams that a session opens at once. A short transfer is
+// all slow start, and each stream adds its own initial window.
 const InitialStreams = 16
 
 // tuner runs at the sending end. It decides how many streams a session has, and how many of them it
-// uses, by measurements of the kernel and the receiver's acknowledgements. It gives up a stream that
-// stands still while others move. One goroutine uses it.
+// uses, by measurements of the kernel and the receiver's acknowledgements. It gives up a stream
+// that stands still while others move. One goroutine uses it.
 type tuner struct {
 	sender *transfer.Sender
 	set    *StreamSet
@@ -29,8 +29,8 @@ type tuner struct {
 const (
 	// TuneEvery is the time between two measurements of the streams.
 	TuneEvery = 250 * time.Millisecond
-	// nearEvery is the time between two measurements until there is a stream. It bounds how long a short
-	// path has too many.
+	// nearEvery is the time between two measurements until there is a stream. It bounds how long a
+	// short path has too many.
 	nearEvery = 10 * time.Millisecond
 )
 
@@ -88,8 +88,8 @@ func (t *tuner) resize(o observation) {
 	}
 }
 
-// bufferPayload is the share of payload in a send buffer that is filled with large units. The kernel
-// counts its own overhead for the rest (skb->truesize in include/linux/skbuff.h).
+// bufferPayload is the share of payload in a send buffer that is filled with large units. The
+// kernel counts its own overhead for the rest (skb->truesize in include/linux/skbuff.h).
 const bufferPayload = 0.66
 
 // observation is one measurement of a session at its sending end.
