@@ -11,12 +11,13 @@ import (
 
 const (
 	secondsOfDay = 24 * 60 * 60
-	// zoneChange is more than any zone is from UTC, and less than two changes of a zone are apart.
+	// zoneChange is longer than the offset of any zone from UTC, and shorter than the time
+	// between two changes of a zone.
 	zoneChange = 36 * time.Hour
 )
 
-// instants returns when clocks in loc show a second of a day: once; twice, where clocks are set back; or never, where they are set
-// forward. Then n is 0 and first is when they jump over it.
+// instants returns the times at which clocks in loc show a second of a day. There are two where
+// clocks are set back, and none where they are set forward. If n is 0, first is the time of the jump.
 func instants(loc *time.Location, year int, month time.Month, day, second int) (first, last time.Time, n int) {
 	utc := time.Date(year, month, day, 0, 0, second, 0, time.UTC)
 	offset := func(t time.Time) time.Duration {
@@ -38,7 +39,8 @@ func instants(loc *time.Location, year int, month time.Month, day, second int) (
 	return jump.In(loc), jump.In(loc), 0
 }
 
-// span is a time of some days, as clocks show it. One that ends before it begins ends on the next day.
+// span is a time of the day on some days of the week, as clocks show it. A span that ends before it
+// begins ends on the next day.
 type span struct {
 	days     [7]bool // on which it begins, Sunday first
 	from, to int     // seconds of the day
@@ -54,8 +56,8 @@ func (s *span) holds(local time.Time) bool {
 	return s.days[today] && s.from <= second || s.days[yesterday] && second < s.to
 }
 
-// nextChange returns the first time after t at which value differs from what it is at t, and may only change where one of the spans
-// begins or ends, or clocks are set. It is zero if there is none.
+// nextChange returns the first time after t at which value differs from its value at t, zero if
+// there is none. The value may change only where a span begins or ends, or where clocks are set.
 func nextChange[T comparable](t time.Time, loc *time.Location, spans []span, value func(time.Time) T) time.Time {
 	now := value(t)
 	local := t.In(loc)
@@ -82,7 +84,7 @@ func nextChange[T comparable](t time.Time, loc *time.Location, spans []span, val
 
 var dayNames = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-// parseDays reads "mon-fri", "sat", "sat,sun" or "fri-mon", and tells whether s is days at all.
+// parseDays reads "mon-fri", "sat", "sat,sun" or "fri-mon", and reports whether s is days.
 func parseDays(s string) (days [7]bool, ok bool) {
 	for part := range strings.SplitSeq(s, ",") {
 		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
@@ -124,7 +126,8 @@ func parseClock(s string) (int, bool) {
 	return second, second <= secondsOfDay
 }
 
-// parseSpan reads words such as "mon-fri" "08:00-18:00", of which either may be missing: all days, or all the day.
+// parseSpan reads words such as "mon-fri" "08:00-18:00". Without the first, the span is on all days;
+// without the second, it is the whole day.
 func parseSpan(words []string) (s span, err error) {
 	const expected = `expected days and times such as "mon-fri 22:00-06:00"`
 	s = span{to: secondsOfDay}
@@ -154,7 +157,8 @@ func parseSpan(words []string) (s span, err error) {
 	return s, nil
 }
 
-// splitRules splits "mon-fri 08:00-18:00 50mbit, sat,sun 100mbit" at the commas that end a rule: those between days don't.
+// splitRules splits "mon-fri 08:00-18:00 50mbit, sat,sun 100mbit" at the commas between rules, but
+// not at those between days.
 func splitRules(s string) (rules [][]string) {
 	days := ""
 	for part := range strings.SplitSeq(s, ",") {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Clock is the time of the day, which may be set, and waiting.
+// Clock tells the time of the day, which may be set, and waits.
 type Clock interface {
 	Now() time.Time
-	// Sleep waits, whatever is done to the clock, until ctx ends.
+	// Sleep waits until the duration is over or ctx ends, even if the clock is set meanwhile.
 	Sleep(ctx context.Context, d time.Duration)
 }
 
-// SystemClock is this host's.
+// SystemClock is the clock of this host.
 type SystemClock struct{}
 
 // Now implements Clock. The monotonic reading is dropped: it would hide that the clock was set, or the host suspended.
@@ -30,10 +30,10 @@ func (SystemClock) Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// lookEvery is how often a clock is looked at while something is waited for: it may have been set.
+// lookEvery is how often waiting code checks the clock, because somebody may have set it.
 const lookEvery = 30 * time.Second
 
-// upTo is how long to sleep until t, zero for never, but no longer than most.
+// upTo returns how long to sleep until t, at most most. A zero t is never.
 func upTo(t, now time.Time, most time.Duration) time.Duration {
 	if t.IsZero() {
 		return most
@@ -41,7 +41,8 @@ func upTo(t, now time.Time, most time.Duration) time.Duration {
 	return max(0, min(most, t.Sub(now)))
 }
 
-// spread returns a time from 0 to less than within that is always the same for one key on one host, so that a restart does not move it.
+// spread returns a duration from 0 to less than within. It is always the same for one key on one
+// host, so a restart does not move it.
 func spread(within time.Duration, key string) time.Duration {
 	if within <= 0 {
 		return 0

@@ -14,10 +14,11 @@ import (
 	"time"
 )
 
-// killAfter is how long a command that is told to end may take.
+// killAfter is how long a command may take to end before it is killed.
 const killAfter = 5 * time.Second
 
-// shell makes a command for the system's shell. When ctx ends, it and what it started are told to end, then killed.
+// shell makes a command for the shell of the system. When ctx ends, the command and its children are
+// asked to end, then killed.
 func shell(ctx context.Context, command string, env []string) *exec.Cmd {
 	name, args := shellArgs(command)
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -27,10 +28,10 @@ func shell(ctx context.Context, command string, env []string) *exec.Cmd {
 	return cmd
 }
 
-// tailSize is what is kept of a command's output for messages, bytes.
+// tailSize is how many bytes of a command's output are kept for messages.
 const tailSize = 2 << 10
 
-// tail keeps the end of what is written to it.
+// tail keeps the last bytes that are written to it.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte
@@ -44,7 +45,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last is the last line that says something.
+// last returns the last line that is not empty.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,7 +53,7 @@ func (t *tail) last() string {
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
-// commandError says how a command ended that did not succeed.
+// commandError says how a failed command ended.
 func commandError(ctx context.Context, err error, said *tail) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -79,8 +80,9 @@ func runCommand(ctx context.Context, command string, timeout time.Duration, env 
 	return nil
 }
 
-// outputOf starts a command whose output is read. The output ends with io.EOF only if the command has succeeded: what a failed one has
-// written never passes for the whole. The caller must cancel ctx and then call done.
+// outputOf starts a command whose output is read. The output ends with io.EOF only if the command
+// succeeded, so that the output of a failed command never passes for the whole. The caller must
+// cancel ctx and then call done.
 func outputOf(ctx context.Context, command string, env []string) (o *output, done func(), err error) {
 	cmd := shell(ctx, command, env)
 	said := &tail{}
@@ -92,7 +94,7 @@ func outputOf(ctx context.Context, command string, env []string) (o *output, don
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
 	}
-	// Something that the command has left behind may hold its output open.
+	// A child that the command left behind may hold its output open.
 	context.AfterFunc(ctx, func() { time.AfterFunc(2*killAfter, func() { _ = out.Close() }) })
 	o = &output{Reader: out, wait: sync.OnceValue(func() error {
 		if err := cmd.Wait(); err != nil {
@@ -109,7 +111,7 @@ type output struct {
 	err  atomic.Pointer[error]
 }
 
-// failed is what the command ended with by itself, nil if it has not failed.
+// failed returns the error of a command that failed by itself, else nil.
 func (o *output) failed() error {
 	if err := o.err.Load(); err != nil {
 		return *err
@@ -132,7 +134,7 @@ func (o *output) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// commandFailed is that the command whose output is sent has failed.
+// commandFailed says that the command whose output is sent failed.
 type commandFailed struct{ err error }
 
 func (e *commandFailed) Error() string { return "the command failed: " + e.err.Error() }

@@ -20,29 +20,29 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Mode is what a job makes of its destination.
+// Mode is the form of a job's destination.
 type Mode string
 
 // The modes.
 const (
-	Snapshots Mode = "snapshots" // a folder for each run, which shares what has not changed with the one before
-	Mirror    Mode = "mirror"    // the same as the source, and nothing else
+	Snapshots Mode = "snapshots" // a folder for each run; files that did not change share their space
+	Mirror    Mode = "mirror"    // exactly the files of the source
 )
 
-// Overrun is what becomes of a run at the end of its window.
+// Overrun is what happens to a run at the end of its window.
 type Overrun string
 
-// The rules for it.
+// The values of Overrun.
 const (
-	Continue Overrun = "continue" // it goes on
-	Pause    Overrun = "pause"    // it goes on where it stopped when the window opens again
-	Fail     Overrun = "fail"     // it has failed; the next one goes on where it stopped
+	Continue Overrun = "continue" // the run continues
+	Pause    Overrun = "pause"    // the run resumes when the window opens again
+	Fail     Overrun = "fail"     // the run fails; the next one resumes
 )
 
-// Job is one entry of the file of jobs. It is not changed once it is read.
+// Job is one entry of the file of jobs. It is never changed after it was read.
 type Job struct {
 	Name     string
-	Schedule *Schedule // nil: only by hand
+	Schedule *Schedule // nil: the job runs only by hand
 	Jitter   time.Duration
 	Window   Window
 	Overrun  Overrun
@@ -58,15 +58,15 @@ type Job struct {
 
 	Destination fxfer.URL
 	Mode        Mode
-	AllowFailed int            // entries, without which a snapshot counts as good
+	AllowFailed int            // entries that a good snapshot may lack
 	Keep        snapshot.Keep  // of Snapshots
 	Zone        *time.Location // of schedule, window, timetable and retention
-	Verify      *Schedule      // when snapshots are read again at the server; nil is never
+	Verify      *Schedule      // when the server verifies snapshots; nil is never
 
 	TLS      fxfer.TLS // as in fxfer.Options
 	Compress string    // as in fxfer.Options
 	Delta    string    // "auto", "fixed", "chunks" or "none"
-	Streams  int       // 0 is what the path needs
+	Streams  int       // 0 is automatic
 
 	Retries int           // after the first attempt
 	Backoff time.Duration // before the first retry; doubled with each
@@ -74,7 +74,7 @@ type Job struct {
 	Post    []Hook
 	Notify  []Notice
 
-	source string // all text that it was read from: of the same, the same job is made
+	source string // the YAML of the job and its defaults; equal text makes equal jobs
 }
 
 // Hook is a command before or after a run.
@@ -86,7 +86,7 @@ type Hook struct {
 	Env     []string
 }
 
-// Notice is who is told of what.
+// Notice says which events are reported to whom.
 type Notice struct {
 	Webhook string // URL that gets a POST, or
 	Command string // that gets the same JSON on its standard input
@@ -95,7 +95,7 @@ type Notice struct {
 	Headers map[string]string // of the webhook
 }
 
-// Event is what can be told of.
+// Event is something that can be reported.
 type Event string
 
 // The events.
@@ -104,7 +104,7 @@ const (
 	EventFailure   Event = "failure"
 	EventPaused    Event = "paused"    // at the end of the window
 	EventAlarm     Event = "alarm"     // the newest good backup is older than max-age
-	EventRecovered Event = "recovered" // no longer
+	EventRecovered Event = "recovered" // there is a good backup again
 )
 
 // Defaults of a job.
@@ -200,7 +200,7 @@ func (c *Config) readJobs(n config.Node, d *defaults) {
 	}
 }
 
-// place is what no other job may write to.
+// place names the destination, to which no other job may write.
 func (j *Job) place() string {
 	u := j.Destination
 	if j.Command != "" && j.Mode == Mirror {
@@ -437,7 +437,7 @@ func parseZone(s string) (*time.Location, error) {
 	return loc, nil
 }
 
-// jobNameForm is fit for a file's name on every system, and for an argument.
+// jobNameForm are names that can be file names on every system, and arguments.
 var jobNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
 func parseJobName(s string) (string, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Client is the Courier that goes over the network, with the identity of fxfer's folder Home; "" is the user's.
+// Client is the Courier that uses the network. Its identity is in the folder Home; "" is the user's.
 type Client struct{ Home string }
 
 // client returns the client for a job's server.
@@ -38,13 +38,13 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 		return nil, err
 	}
 	report, err := send(ctx, client, t, call)
-	if t.Again && errors.Is(err, fxfer.ErrSnapshotExists) { // the end of the attempt before was not heard of
+	if t.Again && errors.Is(err, fxfer.ErrSnapshotExists) { // the previous attempt succeeded, but its end did not reach us
 		return c.made(ctx, t, report)
 	}
 	return report, err
 }
 
-// made returns what became of an attempt before that has made the snapshot.
+// made returns the outcome of the previous attempt, which made the snapshot.
 func (c *Client) made(ctx context.Context, t *Task, report *fxfer.Report) (*fxfer.Report, error) {
 	if t.Job.AllowFailed == 0 {
 		return report, nil
@@ -76,12 +76,12 @@ func send(ctx context.Context, client *fxfer.Client, t *Task, call fxfer.Transfe
 	cancel()
 	done()
 	if err != nil && out.failed() != nil {
-		err = out.failed() // that it is incomplete at the server only follows
+		err = out.failed() // that the server reports it as incomplete follows from this
 	}
 	return report, err
 }
 
-// ErrServerPrunes is that a client may not remove snapshots: the server does, by its own policy.
+// ErrServerPrunes says that this client may not remove snapshots: the server does, by its own policy.
 var ErrServerPrunes = errors.New("the server removes snapshots by its own policy")
 
 // Scrub implements Courier.

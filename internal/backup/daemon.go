@@ -10,15 +10,17 @@ import (
 // Daemon runs jobs when they are due.
 type Daemon struct {
 	*Runner
-	// Config is with what it begins. Its file is read again when it changes.
+	// Config is the first configuration. Its file is read again when it changes.
 	Config *Config
-	// Reload asks to read the file now; nil never does.
+	// Reload asks to read the file now. It may be nil.
 	Reload <-chan struct{}
-	// Look is how often the clock, the jobs' states and their file are looked at; 0 is lookEvery. Runs begin to the second anyway.
+	// Look is how often the clock, the states of the jobs and their file are checked; 0 is
+	// lookEvery. Runs begin to the second anyway.
 	Look time.Duration
 }
 
-// Run runs jobs until ctx ends, and returns when they have stopped: what is cut off goes on when the daemon is started again.
+// Run runs jobs until ctx ends, and returns when all of them have stopped. Interrupted runs resume
+// when the daemon is started again.
 func (d *Daemon) Run(ctx context.Context) error {
 	if d.Look == 0 {
 		d.Look = lookEvery
@@ -49,7 +51,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 }
 
-// keep runs one job whenever it is due, so it never overlaps with itself, until waiting ends. The run under way then goes on, until ctx ends.
+// keep runs one job whenever it is due, until waiting ends. A run that is under way then continues
+// until ctx ends. A job never overlaps with itself, because one goroutine keeps it.
 func (d *Daemon) keep(ctx, waiting context.Context, j *Job) {
 	free := d.Clock.Now()
 	for last := free; waiting.Err() == nil; {
@@ -104,7 +107,7 @@ func (r *Runner) look(j *Job, now time.Time, before time.Duration) (State, error
 			s.Since = now
 		}
 		if s.LastGood.After(now) {
-			s.LastGood = now // nobody knows when it was
+			s.LastGood = now // the true time is unknown
 		}
 		st = *s
 		return nil
@@ -112,11 +115,12 @@ func (r *Runner) look(j *Job, now time.Time, before time.Duration) (State, error
 	return st, err
 }
 
-// timerSlack is how late a timer may be when it looks at a job for the first time.
+// timerSlack is how late a timer may be at its first check of a job.
 const timerSlack = time.Hour
 
-// RunDue runs a job if it is due, or was and has been missed, or goes on with a run that was cut off, and returns when that is over. If
-// there is nothing to do, or the window is closed, both results are nil. Jitter is the caller's business.
+// RunDue runs a job if it is due or was missed, or resumes an interrupted run, and returns at its
+// end. If there is nothing to do, or the window is closed, both results are nil. The caller adds
+// jitter.
 func (r *Runner) RunDue(ctx context.Context, j *Job) (*Record, error) {
 	now := r.Clock.Now()
 	st, err := r.look(j, now, timerSlack+j.Jitter)

@@ -86,6 +86,9 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // In a year with a leap day, two days on which clocks are set, a week without the daemon, restarts and a host's clock set back,
 // each due run is made exactly once, those of the week without it as one.
 func TestYear(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and other tests have its goroutines as well")
+	}
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -1,5 +1,7 @@
-// Package backup runs backup jobs by schedule: one file says what is sent where, when, how fast, and what is kept.
+// Package backup runs backup jobs by schedule. A file describes the jobs: what to send, where to,
+// when, how fast, and which snapshots to keep.
 //
-// What decides is pure: when a job is due (Schedule), may transfer (Window) and how fast (Timetable), what is to be done next (due.go) and
-// when a run will end (forecast.go). A Runner carries runs out, a Daemon begins them; a Store remembers, so that both may die at any time.
+// Decisions are pure functions: when a job is due (Schedule), when it may transfer (Window) and how
+// fast (Timetable), what to do next (due.go), and when a run will end (forecast.go). A Daemon starts
+// runs and a Runner carries them out. Both may die at any time, because a Store remembers the state.
 package backup

@@ -3,25 +3,25 @@ package backup
 import "time"
 
 const (
-	// clockSlack is how far a clock may be set back for runs that are done not to be done again. If it was further ahead, what was done
-	// by it counts no more.
+	// clockSlack is how far a clock may be set back without repeating runs. If it was further
+	// ahead, runs that it dated don't count any more.
 	clockSlack = 24 * time.Hour
 	// lateFrom is how late a run must be for it to count as missed.
 	lateFrom = time.Minute
-	// catchUpWithin spreads runs that were missed if the job has no jitter of its own.
+	// catchUpWithin spreads missed runs of jobs without jitter.
 	catchUpWithin = time.Minute
 )
 
-// step is what is to be done about a job next.
+// step is the next thing to do for a job.
 type step struct {
 	due    time.Time // of the run
-	at     time.Time // when it is to be begun, or gone on with; zero for never
-	resume bool      // it is the active one
-	rewind bool      // the clock was far ahead when the state was written: that must be forgotten first
+	at     time.Time // when to start or resume the run; zero for never
+	resume bool      // the active run is resumed
+	rewind bool      // the state was written by a clock far ahead, and must be corrected first
 }
 
-// next decides what is to be done about a job in a state. free is since when it could be done: when the daemon began, woke up, or ended
-// the run before. What was due before that, and not done, is made up for once.
+// next decides what to do for a job in a state. The job could run since free: since the daemon
+// began, woke up, or ended the previous run. A run that was due before that and missed is made once.
 func (j *Job) next(st *State, now, free time.Time) step {
 	switch {
 	case st.Handled.Sub(now) > clockSlack:
@@ -57,7 +57,7 @@ func (j *Job) next(st *State, now, free time.Time) step {
 	return step{due: due, at: j.Window.Opening(at)}
 }
 
-// begin is when a run that is due begins, but for the window.
+// begin returns when a due run begins, apart from the window.
 func (j *Job) begin(due, free time.Time) time.Time {
 	key := j.Name + "\x00" + due.UTC().Format(time.RFC3339)
 	if at := due.Add(spread(j.Jitter, key)); !at.Add(lateFrom).Before(free) {
@@ -66,7 +66,8 @@ func (j *Job) begin(due, free time.Time) time.Time {
 	return free.Add(spread(max(j.Jitter, catchUpWithin), key))
 }
 
-// alarmed tells whether the newest good backup is too old, and how old it is; without one, the job is as old as that.
+// alarmed reports whether the newest good backup is too old, and its age. If there is none, the age
+// is that of the job.
 func (j *Job) alarmed(st *State, now time.Time) (age time.Duration, alarm bool) {
 	from := st.LastGood
 	if from.IsZero() {

@@ -8,18 +8,18 @@ import (
 	"github.com/fxfer/fxfer/internal/units"
 )
 
-// Estimate is what a run is expected to take, by the runs before.
+// Estimate is what a run is expected to take, according to previous runs.
 type Estimate struct {
 	Known    bool
 	Bytes    int64         // to be written
 	Rate     float64       // bit/s that the path and both ends give, without a timetable
-	Overhead time.Duration // for what is not writing: looking for changes, hooks
+	Overhead time.Duration // for looking for changes, and for hooks
 }
 
 // estimateRuns is how many runs an estimate rests on.
 const estimateRuns = 7
 
-// estimate rests on the median of the last good runs, which one odd night does not move.
+// estimate uses the median of the last good runs, so that one odd night does not matter.
 func estimate(history []Record) (e Estimate) {
 	var bytes, rates, overheads []float64
 	for _, r := range slices.Backward(history) {
@@ -62,9 +62,9 @@ func median(values []float64) float64 {
 // Forecast is when a run is expected to end.
 type Forecast struct {
 	Start   time.Time
-	End     time.Time // zero if that can't be said
-	Pauses  int       // of windows that close before
-	Closes  time.Time // when the window closes that it begins in; zero if that does not matter
+	End     time.Time // zero if that is not known
+	Pauses  int       // at the end of windows before that
+	Closes  time.Time // when the window of its start closes; zero if that does not matter
 	Fits    bool      // it ends by then
 	Left    int64     // bytes that are not written by then
 	Rate    float64   // bit/s that it rests on, without the timetable
@@ -74,8 +74,8 @@ type Forecast struct {
 // forecastSteps bounds the changes of window and timetable that are looked at: some months at least.
 const forecastSteps = 1500
 
-// forecast reckons how a run goes that has so many bytes left to write from start on, at so many bit/s where the timetable allows it, and
-// so much time for other things. It stands still while a window is closed that pauses it.
+// forecast computes how a run goes from start on. It has bytes left to write, at rate where the
+// timetable allows it, and needs some time for other things. It pauses while its window is closed.
 func forecast(j *Job, start time.Time, bytes int64, rate float64, overhead time.Duration) (f Forecast) {
 	f = Forecast{Start: start, Rate: rate, Fits: true}
 	if rate <= 0 && bytes > 0 {
@@ -131,7 +131,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(s, (100*365*24*time.Hour).Seconds()) * float64(time.Second))
 }
 
-// ForecastActive reckons when the run under way, or paused, ends. The history is of its job.
+// ForecastActive computes when the running or paused run ends. The history is of its job.
 func ForecastActive(j *Job, a *Active, history []Record, now time.Time) (Forecast, bool) {
 	e := estimate(history)
 	left, ok := leftOf(j, a, &e)
@@ -155,11 +155,11 @@ func ForecastActive(j *Job, a *Active, history []Record, now time.Time) (Forecas
 	return forecast(j, start, left, rate, 0), true
 }
 
-// leftOf estimates what a run still has to write, and whether that can be said.
+// leftOf estimates how much a run still has to write, and reports whether that is possible.
 func leftOf(j *Job, a *Active, e *Estimate) (int64, bool) {
 	written := a.Written + a.Now.Written
 	usual := e.Bytes - written
-	if a.Now.Walking || a.Now.Bytes == 0 || j.Command != "" { // nobody knows how much there is
+	if a.Now.Walking || a.Now.Bytes == 0 || j.Command != "" { // the total is not known
 		return max(0, usual), e.Known
 	}
 	rest := a.Now.Bytes - a.Now.Done
@@ -172,7 +172,7 @@ func leftOf(j *Job, a *Active, e *Estimate) (int64, bool) {
 	return max(0, rest), true
 }
 
-// meanRate is what a run has written a second, without pauses and waiting, bit/s; 0 if that was too short to tell.
+// meanRate is the rate of a run in bit/s, without pauses and waiting; 0 if it was too short to tell.
 func meanRate(a *Active) float64 {
 	written, took := a.Written, a.Working
 	if !a.Leg.IsZero() && a.Now.At.After(a.Leg) {
@@ -185,7 +185,7 @@ func meanRate(a *Active) float64 {
 	return float64(written) * 8 / took
 }
 
-// ForecastNext reckons when the run ends that begins next.
+// ForecastNext computes when the next run ends.
 func ForecastNext(j *Job, history []Record, start time.Time) (Forecast, bool) {
 	e := estimate(history)
 	if !e.Known || start.IsZero() {
@@ -195,7 +195,7 @@ func ForecastNext(j *Job, history []Record, start time.Time) (Forecast, bool) {
 	return f, !f.End.IsZero()
 }
 
-// Hint says what would make a run fit its window, "" if it does.
+// Hint says what would make a run fit its window, "" if it fits.
 func (f *Forecast) Hint(j *Job, limiter, remedy string) string {
 	if f.Fits || f.Closes.IsZero() {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// message is what a webhook or a command is told, as JSON.
+// message is the JSON that webhooks and commands get.
 type message struct {
 	Event    Event     `json:"event"`
 	Job      string    `json:"job"`
@@ -24,10 +24,10 @@ type message struct {
 	Run      *Record   `json:"run,omitempty"`
 }
 
-// noticeTries is how often a notification is tried. Whoever can't be told must not keep backups from being made.
+// noticeTries is how often a notification is tried. A receiver that is down must not hold up backups.
 const noticeTries = 3
 
-// tell notifies whoever is to be told of an event: of a run, or else with a note. What fails is logged.
+// tell sends an event to all receivers that want it: of a run, or else with a note. It logs failures.
 func (r *Runner) tell(ctx context.Context, j *Job, event Event, rec *Record, note string) {
 	if !slices.ContainsFunc(j.Notify, func(n Notice) bool { return slices.Contains(n.On, event) }) {
 		return

@@ -42,17 +42,18 @@ type keeper struct {
 	over chan struct{}      // closed when it has ended
 }
 
-// keepers keep the jobs of a file as it is now.
+// keepers keep the jobs of the present file.
 type keepers struct {
 	*Daemon
 	jobs   []*Job
-	byName map[string]*keeper // the last one of each name that there was
+	byName map[string]*keeper // the last keeper of each name
 	all    sync.WaitGroup
 	seen   string // of the file, at the last look
 	read   string // the same, when it was last read
 }
 
-// change goes on with other jobs. What stays the same is not touched, and a run under way ends as it began.
+// change replaces the jobs. Jobs that stay the same are not touched, and a running run ends as it
+// began.
 func (k *keepers) change(ctx context.Context, jobs []*Job) change {
 	c := changeOf(k.jobs, jobs)
 	k.jobs = jobs
@@ -65,7 +66,7 @@ func (k *keepers) change(ctx context.Context, jobs []*Job) change {
 	return c
 }
 
-// begin keeps a job, once nobody else does.
+// begin keeps a job as soon as no other goroutine does.
 func (k *keepers) begin(ctx context.Context, j *Job) {
 	before := k.byName[j.Name]
 	waiting, end := context.WithCancel(ctx)
@@ -86,8 +87,8 @@ func (k *keepers) begin(ctx context.Context, j *Job) {
 	})
 }
 
-// look reads the file of jobs again if it has changed since it was read, and not since the last look: it may be half written. asked reads it
-// anyway. One that is faulty changes nothing.
+// look reads the file of jobs again if it changed since it was read, but not since the last look: it
+// may be half written. With asked it reads the file anyway. A faulty file changes nothing.
 func (k *keepers) look(ctx context.Context, asked bool) {
 	now := stamp(k.Config.Path)
 	same := now == k.seen
@@ -115,7 +116,7 @@ func names(jobs []*Job) []string {
 	return all
 }
 
-// stamp is another one for a file that has changed.
+// stamp returns a text that differs after a file has changed.
 func stamp(name string) string {
 	info, err := os.Stat(name)
 	if err != nil {

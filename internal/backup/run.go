@@ -16,28 +16,29 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Task is one attempt to transfer what a job sends.
+// Task is one attempt to transfer the files of a job.
 type Task struct {
 	Job      *Job
-	Snapshot string          // the name of the one that is made, or gone on with
+	Snapshot string          // the name of the snapshot to make or resume
 	Limit    *fxfer.Throttle // changes by the timetable
 	Again    bool            // it is not the run's first attempt
-	// AllowFailed is how many entries may fail and the snapshot is visible without them: then the Report names it, and comes with an error.
+	// AllowFailed is how many entries a snapshot may lack and still appear. Then the Report names
+	// the snapshot and comes with an error.
 	AllowFailed int64
 	Env         []string // of the command whose output is sent
 	Progress    func(fxfer.Progress)
 	Notice      func(string)
 }
 
-// Courier carries what jobs send to their servers. Its methods are safe for concurrent use.
+// Courier transfers the files of jobs to their servers. Its methods are safe for concurrent use.
 type Courier interface {
 	// Transfer makes one attempt. The Report may come with an error.
 	Transfer(ctx context.Context, t *Task) (*fxfer.Report, error)
-	// Prune removes snapshots that the job's retention does not want, and returns their names.
+	// Prune removes the snapshots that the job's retention does not keep, and returns their names.
 	Prune(ctx context.Context, j *Job) (removed []string, err error)
 	// Snapshots returns the names of the complete snapshots, the oldest first.
 	Snapshots(ctx context.Context, j *Job) (names []string, err error)
-	// Scrub has the server read a snapshot again, as fxfer.Client.Scrub does.
+	// Scrub lets the server verify a snapshot, as fxfer.Client.Scrub does.
 	Scrub(ctx context.Context, j *Job, snapshot string, visit func(fxfer.Difference)) (*fxfer.Comparison, error)
 }
 
@@ -47,30 +48,31 @@ type Runner struct {
 	Courier Courier
 	Clock   Clock
 	Log     *slog.Logger
-	// Watch is told of the progress of runs, for people; nil is nobody.
+	// Watch gets the progress of runs, for people. It may be nil.
 	Watch func(job string, p fxfer.Progress)
 }
 
 var (
-	// ErrHandled is that a run was taken up before.
+	// ErrHandled says that a run was started before.
 	ErrHandled = errors.New("this run was begun before")
-	// ErrPaused is that a run goes on when its window opens again.
+	// ErrPaused says that a run resumes when its window opens again.
 	ErrPaused = errors.New("the window has closed: it goes on when the window opens")
-	// errWindow is the same for a job that does not pause.
+	// errWindow says that the window of a job that does not pause has closed.
 	errWindow = errors.New("it did not end within its window")
-	// errSkipped is that a hook wants no run.
+	// errSkipped says that a hook skipped the run.
 	errSkipped = errors.New("skipped by a hook")
 )
 
 const (
 	maxBackoff  = time.Hour
 	progressGap = 5 * time.Second // between two looks that are kept
-	// endingTime is what hooks may take when the process has been told to end.
+	// endingTime is how long hooks may take after the process was asked to end.
 	endingTime = 30 * time.Second
 )
 
-// Run begins the run of a job that is due, or goes on with the one that is active, and returns when it is over, with its record. A run
-// that is paused, or cut off by the end of ctx, stays active: then the record is nil. A manual run is made whatever the window says.
+// Run starts the due run of a job, or resumes the active run, and returns its record when it is over.
+// A run that is paused, or interrupted by the end of ctx, stays active; then the record is nil. A
+// manual run ignores the window.
 func (r *Runner) Run(ctx context.Context, j *Job, due time.Time, manual bool) (*Record, error) {
 	unlock, err := r.Store.lock(j.Name)
 	if err != nil {
@@ -143,8 +145,9 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 	return record, nil
 }
 
-// snapshotName is that of a run: of its due time, unless the last snapshot is as new, such as one that was made by hand. A server to which
-// may only be appended takes none that is older. What was made by a clock far ahead does not count.
+// snapshotName returns the name of a run's snapshot: its due time, unless the last snapshot is as new,
+// for example because it was made by hand. An append-only server takes no older snapshots. Snapshots
+// of a clock far ahead don't count.
 func snapshotName(due, now time.Time, last string) string {
 	newest, err := snapshot.ParseName(last)
 	if err != nil || snapshot.Name(due) > last || newest.Sub(now) > clockSlack {
@@ -156,7 +159,7 @@ func snapshotName(due, now time.Time, last string) string {
 	return snapshot.Name(newest.Add(time.Second))
 }
 
-// finish keeps what became of a run.
+// finish stores the outcome of a run.
 func (r *Runner) finish(record *Record, a *Active) error {
 	return r.Store.Finish(record, func(st *State) error {
 		st.Active, st.Last = nil, record
@@ -167,7 +170,7 @@ func (r *Runner) finish(record *Record, a *Active) error {
 	})
 }
 
-// leg is a run from its beginning, or from where it was paused, until it is over or paused again.
+// leg is the part of a run from its start or resumption until its end or the next pause.
 type leg struct {
 	*Runner
 	job    *Job
@@ -229,14 +232,14 @@ func (l *leg) withinWindow(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// attempts transfers until that succeeds, or there is no use in another attempt.
+// attempts repeats the transfer until it succeeds or another attempt is useless.
 func (l *leg) attempts(ctx context.Context) error {
 	limit, done := l.underTimetable(ctx)
 	defer done()
 	for try := 0; ; try++ {
 		l.active.Attempts++
 		allowed := 0
-		if try >= partialRetries(l.job.Retries) { // it might be whole with the next attempt
+		if try >= partialRetries(l.job.Retries) { // the next attempt might be complete
 			allowed = l.job.AllowFailed
 		}
 		report, err := l.attempt(ctx, limit, allowed)
@@ -273,18 +276,18 @@ func (l *leg) rename() error {
 	})
 }
 
-// worthwhile tells whether another attempt may do what the one with this number did not.
+// worthwhile reports whether another attempt after this one may succeed.
 func worthwhile(err error, try, retries int) bool {
 	switch fxfer.KindOf(err) {
 	case fxfer.KindUsage, fxfer.KindTrust:
 		return false
-	case fxfer.KindPartial: // files that changed meanwhile; what can't be read stays so
+	case fxfer.KindPartial: // files that changed may be stable now; unreadable files stay unreadable
 		return try < partialRetries(retries)
 	}
 	return try < retries
 }
 
-// partialRetries is how many attempts may follow one by which some entries failed.
+// partialRetries is how many attempts may follow one in which some entries failed.
 func partialRetries(retries int) int { return min(2, retries) }
 
 // underTimetable returns a limit that follows the job's timetable.
@@ -328,7 +331,7 @@ func (l *leg) attempt(ctx context.Context, limit *fxfer.Throttle, allowed int) (
 	})
 }
 
-// save keeps the progress for whoever asks, and for a forecast after a pause.
+// save stores the progress, for status and for a forecast after a pause.
 func (l *leg) save(ctx context.Context, latest *atomic.Pointer[fxfer.Progress]) {
 	var saved *fxfer.Progress
 	keep := func() {
@@ -368,7 +371,7 @@ func (l *leg) count(report *fxfer.Report) {
 	l.active.Sent += sent
 }
 
-// traffic returns what was read and what went over the network of a transfer, bytes.
+// traffic returns how many bytes a transfer read, and how many it sent over the network.
 func traffic(r *fxfer.Report) (read, sent int64) {
 	sent = r.Written + r.Resent
 	return sent + r.Copied, sent - r.Raw + r.Coded
@@ -389,7 +392,7 @@ func (l *leg) warn(err error) {
 	l.warnings = append(l.warnings, err.Error())
 }
 
-// env is what hooks and commands learn of a run.
+// env returns the environment variables of hooks and commands.
 func (l *leg) env() []string {
 	return []string{
 		"FXFER_JOB=" + l.job.Name, "FXFER_DUE=" + l.active.Due.UTC().Format(time.RFC3339), "FXFER_SNAPSHOT=" + l.active.Snapshot,
@@ -420,8 +423,8 @@ func (l *leg) pre(ctx context.Context) error {
 	return nil
 }
 
-// post runs the hooks after the transfer that ended with err, all of them, also those of a process that has been told to end. It returns
-// what the run then ends with.
+// post runs all hooks after a transfer that ended with err, even if the process was asked to end. It
+// returns the error of the run.
 func (l *leg) post(ctx context.Context, err error) error {
 	env := append(l.env(), "FXFER_OUTCOME="+string(outcomeOf(ctx, err)), "FXFER_BYTES="+strconv.FormatInt(l.active.Written, 10))
 	if err != nil {
@@ -450,7 +453,7 @@ func (l *leg) post(ctx context.Context, err error) error {
 	return result
 }
 
-// brief fits a command into a message.
+// brief shortens a command for a message.
 func brief(command string) string {
 	const most = 60
 	if len(command) > most {
@@ -459,7 +462,7 @@ func brief(command string) string {
 	return command
 }
 
-// outcomeOf is how a run ends with err. ErrPaused is told of hooks only.
+// outcomeOf returns the outcome of a run that ended with err. Only hooks see ErrPaused.
 func outcomeOf(ctx context.Context, err error) Outcome {
 	switch {
 	case err == nil:
@@ -503,7 +506,7 @@ func (l *leg) record(err error) *Record {
 	return rec
 }
 
-// measured takes over what a report says of the whole, and of the path.
+// measured copies the figures of a report.
 func (r *Record) measured(report *fxfer.Report) {
 	r.Files, r.Failures, r.Bytes, r.Peak, r.Digest = report.Files, report.Failed, report.Bytes, report.Peak, report.Digest
 	if len(report.Limits) > 0 {

@@ -12,9 +12,9 @@ import (
 
 // Schedule says when a job is due, by a crontab line of a time zone.
 //
-// Where clocks are set, it follows Vixie cron: a time of the day that is skipped counts once, as soon as they have jumped; one that comes
-// twice counts once, the first time. Only a schedule whose hour begins with "*" goes on by the clock: it is due each time that clocks
-// show its minute.
+// Where clocks are set, it follows Vixie cron: a time that is skipped counts once, right after the
+// jump, and a time that comes twice counts once, the first time. Only a schedule whose hour begins
+// with "*" follows the clock: it is due each time that clocks show its minute.
 type Schedule struct {
 	text                                      string
 	loc                                       *time.Location
@@ -29,7 +29,7 @@ var shorthands = map[string]string{
 	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * sun", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *",
 }
 
-// errSchedule is told of what looks like no crontab line.
+// errSchedule is the error of a text that is no crontab line.
 var errSchedule = errors.New(`expected minute, hour, day, month and weekday, as in "30 2 * * mon-fri", with a field for seconds before them if need be, or @daily and the like`)
 
 // ParseSchedule reads a crontab line: minute, hour, day of the month, month, day of the week; a sixth field in front is for seconds.
@@ -133,7 +133,7 @@ const searchDays = 9 * 366
 // Next returns the first time after t at which the job is due, zero if there is none.
 func (s *Schedule) Next(t time.Time) time.Time {
 	year, month, day := t.In(s.loc).Date()
-	for i := -1; i < searchDays; i++ { // what was skipped yesterday may count today
+	for i := -1; i < searchDays; i++ { // a time that was skipped yesterday may count today
 		if next := s.nextOf(year, month, day+i, t); !next.IsZero() {
 			// Clocks set back over midnight show the end of a day once more after the next has begun.
 			if other := s.nextOf(year, month, day+i+1, t); !other.IsZero() && other.Before(next) {
@@ -187,7 +187,7 @@ func (s *Schedule) nextOf(year int, month time.Month, day int, t time.Time) (bes
 	return best
 }
 
-// matches tells whether the job is due on a day.
+// matches reports whether the job is due on a day.
 func (s *Schedule) matches(date time.Time) bool {
 	day, weekday := s.day&(1<<date.Day()) != 0, s.weekday&(1<<date.Weekday()) != 0
 	if s.month&(1<<date.Month()) == 0 {
@@ -199,7 +199,8 @@ func (s *Schedule) matches(date time.Time) bool {
 	return day && weekday
 }
 
-// Last returns the last time from after until t at which the job was due, zero if it was not. It does not take longer for a long time.
+// Last returns the last time from after until t at which the job was due, zero if it was not. The
+// cost does not depend on the length of that time.
 func (s *Schedule) Last(after, t time.Time) (last time.Time) {
 	for _, back := range []time.Duration{time.Minute, time.Hour, 48 * time.Hour, 40 * 24 * time.Hour, searchDays * 24 * time.Hour} {
 		from := t.Add(-back)

@@ -15,19 +15,20 @@ const (
 	CutOff  Condition = "interrupted" // by the end of its process
 )
 
-// Status is what there is to know of a job.
+// Status is the state of a job, for people.
 type Status struct {
 	Job       *Job
 	State     State
 	Condition Condition
 	Age       time.Duration // of the newest good backup, or of the job if there is none
 	Alarm     string        // why it needs attention, "" if it does not
-	Next      time.Time     // when it runs or goes on; zero if only by hand
+	Next      time.Time     // when it starts or resumes; zero if only by hand
 	Forecast  *Forecast     // of the active run, or of the next; nil if nothing is known
 	Hint      string
 }
 
-// StatusOf sums up what is known of a job. The history is of this job, the oldest first; running tells whether somebody runs it now.
+// StatusOf sums up the state of a job. The history is of this job, oldest first; running says whether
+// a process runs it now.
 func StatusOf(j *Job, st State, history []Record, running bool, now time.Time) *Status {
 	s := &Status{Job: j, State: st, Condition: Idle}
 	var old bool

@@ -59,7 +59,7 @@ type Record struct {
 	err error
 }
 
-// Err is what a run that was just made has failed with; nil if it has not, or was skipped by a hook.
+// Err is the error of a run that has just ended; nil if it succeeded or a hook skipped it.
 func (r *Record) Err() error {
 	if r.Outcome == Skipped {
 		return nil
@@ -78,15 +78,16 @@ func (r *Record) Lacking() string {
 // Duration is the time that a record's transfer took.
 func (r *Record) Duration() time.Duration { return time.Duration(r.Working * float64(time.Second)) }
 
-// State is what must be known of a job after a crash.
+// State is what fxfer must know about a job after a crash.
 type State struct {
 	// Since is when the job was first seen.
 	Since time.Time `json:"since"`
-	// Handled is the latest due time that was taken up. Nothing due until then is run again, whatever the clock says.
+	// Handled is the latest due time that was started. No run that was due until then is made
+	// again, whatever the clock says.
 	Handled time.Time `json:"handled"`
-	// Active is the run that is not over: under way, paused, or cut off by the end of the process.
+	// Active is the run that is not over: running, paused, or interrupted by the end of the process.
 	Active *Active `json:"active,omitempty"`
-	// LastGood is when the newest good backup was made: the time its run began, which is what it can restore.
+	// LastGood is when the run of the newest good backup began: it restores the files of that time.
 	LastGood time.Time `json:"last_good"`
 	// Snapshot is the newest complete one.
 	Snapshot string  `json:"snapshot,omitempty"`
@@ -117,7 +118,8 @@ type Active struct {
 	Working  float64   `json:"working_seconds"` // in the legs that are over
 	Attempts int       `json:"attempts"`
 	Pauses   int       `json:"pauses"`
-	// Leg is since when it is under way, zero while it is paused. A process that dies leaves it set.
+	// Leg is when the present leg began, zero while the run is paused. A process that dies leaves
+	// it set.
 	Leg     time.Time `json:"leg,omitzero"`
 	Written int64     `json:"bytes_written"` // in the legs that are over
 	Read    int64     `json:"bytes_read"`
@@ -131,7 +133,7 @@ type Progress struct {
 	Walking bool      `json:"walking"`
 	Files   int64     `json:"files"`
 	Bytes   int64     `json:"bytes"`
-	Done    int64     `json:"bytes_done"`    // of these, written, or there before
+	Done    int64     `json:"bytes_done"`    // of these, written now or before
 	Written int64     `json:"bytes_written"` // in this attempt
 	Goodput float64   `json:"goodput_bits_per_second"`
 	Limiter string    `json:"limiter,omitempty"`
@@ -148,8 +150,9 @@ const maxHistory = 20_000
 // storeWait is how long another process may keep the file.
 const storeWait = 10 * time.Second
 
-// Store keeps states and history in one file. It is open only during each call, so that several processes share it: the daemon, and
-// whoever sends or looks meanwhile. Its methods are safe for concurrent use.
+// Store keeps states and history in one file. The file is open only during each call, so that
+// several processes can share it: the daemon, and commands that send or show the status. Its methods
+// are safe for concurrent use.
 type Store struct {
 	path   string
 	noSync bool
@@ -194,13 +197,13 @@ func (s *Store) view(f func(*bolt.Tx) error) error {
 	return errors.Join(err, db.Close())
 }
 
-// State returns what is known of a job; of a new one, that is nothing.
+// State returns the state of a job; that of a new job is zero.
 func (s *Store) State(job string) (st State, err error) {
 	err = s.view(func(tx *bolt.Tx) error { return st.load(tx, job) })
 	return st, err
 }
 
-// Update changes what is known of a job, unless f fails.
+// Update changes the state of a job, unless f fails.
 func (s *Store) Update(job string, f func(*State) error) error {
 	return s.update(func(tx *bolt.Tx) error { return updateState(tx, job, f) })
 }
@@ -244,7 +247,7 @@ func (s *Store) Add(r *Record) error {
 	return s.update(func(tx *bolt.Tx) error { return addRecord(tx, r) })
 }
 
-// Finish adds a run to history and changes the state of its job, both or neither.
+// Finish adds a run to history and changes the state of its job, in one transaction.
 func (s *Store) Finish(r *Record, f func(*State) error) error {
 	return s.update(func(tx *bolt.Tx) error {
 		return errors.Join(addRecord(tx, r), updateState(tx, r.Job, f))
@@ -283,7 +286,8 @@ func historyKey(at time.Time, n uint64) []byte {
 	return binary.BigEndian.AppendUint64(key, n)
 }
 
-// History returns what began since a time, the oldest first. job selects one job's; "" is everything.
+// History returns the transfers that began since a time, oldest first: those of one job, or all if
+// job is "".
 func (s *Store) History(job string, since time.Time) (records []Record, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		b := tx.Bucket(historyBucket)
@@ -305,10 +309,10 @@ func (s *Store) History(job string, since time.Time) (records []Record, err erro
 	return records, err
 }
 
-// errBusy is that a job is under way in another process, or in this one.
+// errBusy says that a job is running in this or another process.
 var errBusy = errors.New("it is running already")
 
-// lock keeps everyone else from running a job until unlock is called, or this process ends.
+// lock keeps other processes from running a job until unlock is called or this process ends.
 func (s *Store) lock(job string) (unlock func(), err error) {
 	dir := filepath.Join(filepath.Dir(s.path), "jobs")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -329,7 +333,7 @@ func (s *Store) lock(job string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// Running tells whether a job is under way.
+// Running reports whether a job is running.
 func (s *Store) Running(job string) bool {
 	unlock, err := s.lock(job)
 	if err == nil {

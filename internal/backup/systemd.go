@@ -12,10 +12,10 @@ import (
 type Unit struct {
 	Name  string
 	Text  string
-	Start bool // it is what is to be enabled
+	Start bool // this is the unit to enable
 }
 
-// UnitOptions say how systemd is to run the jobs.
+// UnitOptions say how systemd runs the jobs.
 type UnitOptions struct {
 	Program string // fxfer
 	File    string // of jobs
@@ -24,7 +24,7 @@ type UnitOptions struct {
 	Timers  bool   // one for each job instead of the daemon
 }
 
-// Units are what lets systemd run the jobs of a file.
+// Units returns the unit files that make systemd run the jobs of a file.
 func Units(c *Config, o UnitOptions) []Unit {
 	user := ""
 	if o.User != "" {
@@ -53,7 +53,7 @@ SystemCallArchitectures=native
 %s`, description, user, unitQuote("FXFER_HOME="+o.Home), unitQuote(o.Program), command, unitQuote(o.File), kind, install)
 	}
 	if !o.Timers {
-		// A faulty file makes the reload fail, and the daemon does not hear of it.
+		// A faulty file makes the reload fail before the daemon is signalled.
 		reload := fmt.Sprintf("ExecReload=%s backup check --file %s\nExecReload=/bin/kill -HUP $MAINPID\n", unitQuote(o.Program), unitQuote(o.File))
 		return []Unit{{"fxfer-backup.service", service("fxfer backups", "Type=exec\n"+reload+"Restart=on-failure\nRestartSec=10\n", "daemon", "\n[Install]\nWantedBy=multi-user.target\n"), true}}
 	}
@@ -67,7 +67,7 @@ SystemCallArchitectures=native
 		for _, line := range j.Schedule.onCalendar() {
 			fmt.Fprintf(&b, "OnCalendar=%s\n", line)
 		}
-		for _, s := range j.Window.spans { // what waits for the window, or is paused, goes on with it
+		for _, s := range j.Window.spans { // waiting and paused runs resume when the window opens
 			fmt.Fprintf(&b, "OnCalendar=%s *-*-* %02d:%02d:%02d%s\n", weekdaysOf(s.days), s.from/3600, s.from/60%60, s.from%60, zoneOf(j.Zone))
 		}
 		fmt.Fprintf(&b, "RandomizedDelaySec=%d\nAccuracySec=1\nPersistent=yes\n\n[Install]\nWantedBy=timers.target\n", int(j.Jitter.Seconds()))
@@ -85,7 +85,7 @@ func unitQuote(s string) string {
 	return s
 }
 
-// onCalendar writes the schedule as systemd.time(7) has it: any of several lines.
+// onCalendar returns the schedule as lines of systemd.time(7), any of which may match.
 func (s *Schedule) onCalendar() []string {
 	clock := fmt.Sprintf(" %s:%s:%s%s", calendarList(s.hour, 0, 23), calendarList(s.minute, 0, 59), calendarList(s.second, 0, 59), zoneOf(s.loc))
 	month := calendarList(s.month, 1, 12)

@@ -15,9 +15,9 @@ type Window struct {
 	spans []span
 }
 
-// ParseWindow reads "22:00-06:00", or "mon-fri 22:00-06:00, sat,sun 00:00-24:00": what clocks in loc show. A span that ends before it
-// begins ends on the next day. Where clocks are set forward over its end it ends with the jump; where they are set back, it holds whenever
-// they show its time.
+// ParseWindow reads "22:00-06:00", or "mon-fri 22:00-06:00, sat,sun 00:00-24:00", in the time of loc.
+// A span that ends before it begins ends on the next day. If clocks are set forward over its end, it
+// ends with the jump. If they are set back, it holds whenever they show its time.
 func ParseWindow(text string, loc *time.Location) (Window, error) {
 	w := Window{text: text, loc: loc}
 	for _, words := range splitRules(text) {
@@ -35,10 +35,10 @@ func ParseWindow(text string, loc *time.Location) (Window, error) {
 
 func (w Window) String() string { return w.text }
 
-// Always tells whether the window never closes.
+// Always reports whether the window never closes.
 func (w Window) Always() bool { return w.spans == nil || w.Change(time.Unix(0, 0)).IsZero() }
 
-// Open tells whether the window is open at t.
+// Open reports whether the window is open at t.
 func (w Window) Open(t time.Time) bool {
 	if w.spans == nil {
 		return true
@@ -73,11 +73,11 @@ type Timetable struct {
 	text  string
 	loc   *time.Location
 	spans []span
-	rates []int64 // of the spans, and what holds otherwise; bit/s, 0 is unlimited
+	rates []int64 // of each span, and last of all other times; bit/s, 0 is unlimited
 }
 
-// ParseTimetable reads rules such as "mon-fri 08:00-18:00 50mbit, otherwise unlimited", of which the first that holds counts. Times are
-// what clocks in loc show, as of a Window.
+// ParseTimetable reads rules such as "mon-fri 08:00-18:00 50mbit, otherwise unlimited", in the time
+// of loc. The first rule that holds counts.
 func ParseTimetable(text string, loc *time.Location) (Timetable, error) {
 	t := Timetable{text: text, loc: loc}
 	ended := false
@@ -122,7 +122,7 @@ func parseRate(s string) (int64, error) {
 
 func (t Timetable) String() string { return t.text }
 
-// Rate is what may be sent at a time, bit/s; 0 is unlimited.
+// Rate is the limit at a time in bit/s; 0 is unlimited.
 func (t Timetable) Rate(at time.Time) int64 {
 	if t.rates == nil {
 		return 0

@@ -10,8 +10,9 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Verify has the server read snapshots of a job again and compare them with what was sent, tells visit of each difference, and keeps the
-// outcome. It is done beside runs. What it finds is an alarm.
+// Verify lets the server read snapshots of a job and compare them with the recorded digests. It calls
+// visit for each difference and stores the outcome. It may run at the same time as a run. Differences
+// raise an alarm.
 func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(snapshot string, d fxfer.Difference)) (*Scrub, error) {
 	scrub := &Scrub{At: r.Clock.Now()}
 	var failed error
@@ -39,7 +40,7 @@ func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(
 	}))
 }
 
-// turn chooses which snapshots are read again: the newest, and one of the others after the other, from one time to the next.
+// turn chooses the snapshots to verify: the newest, and each time another one of the others.
 func turn(names []string, last string) []string {
 	if len(names) < 2 {
 		return names
@@ -52,8 +53,8 @@ func turn(names []string, last string) []string {
 	return []string{newest, others[i%len(others)]}
 }
 
-// keepVerified reads a job's snapshots again whenever that is due. What was missed is made up for once. The
-// end of waiting lets the one under way end.
+// keepVerified verifies a job's snapshots whenever that is due. A missed verification is made once.
+// When waiting ends, a verification that is running continues to its end.
 func (d *Daemon) keepVerified(ctx, waiting context.Context, j *Job) {
 	for waiting.Err() == nil {
 		now := d.Clock.Now()
@@ -101,7 +102,7 @@ func (d *Daemon) verifyNext(ctx context.Context, j *Job, before *Scrub) error {
 	return err
 }
 
-// noteOf is what a notification says of an event that is not of a run.
+// noteOf is the text of a notification about an event that is not of a run.
 func (m *message) noteOf(note string) string {
 	return fmt.Sprintf("backup %s on %s: %s", m.Job, m.Host, note)
 }

@@ -43,7 +43,7 @@ func Main(args []string) int {
 	}
 	var peer *wire.Error
 	if exit.Hint(err) == "" && fxfer.KindOf(err) == fxfer.KindUsage && !errors.As(err, &peer) {
-		err = exit.Usage("`"+c.CommandPath()+" --help` tells how", "%w", err)
+		err = exit.Usage("see `"+c.CommandPath()+" --help`", "%w", err)
 	}
 	exit.Print(os.Stderr, err)
 	_, code := exit.Classify(err)
@@ -51,9 +51,9 @@ func Main(args []string) int {
 }
 
 // rootHelp stands at the end of the root command's help.
-const rootHelp = `Settings come from flags, then the environment, then config.yaml: see
-"fxfer send --help". That file, the host's key and its lists of trust are in
-FXFER_HOME, or else in the folder fxfer of the user's configuration folder.
+const rootHelp = `Flags take precedence over the environment, and that over config.yaml: see
+"fxfer send --help". The folder FXFER_HOME has that file, the key of this host, and
+the lists of known hosts. By default it is "fxfer" in the user's configuration folder.
 
 Exit codes:
 
@@ -70,8 +70,8 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "fxfer",
 		Short: "Move files over long fat pipes at line rate",
-		Long: `fxfer moves files over long fat pipes at line rate: encrypted, checked,
-resumed by itself.
+		Long: `fxfer moves files over long fat pipes at line rate. It encrypts and checks all
+data, and resumes interrupted transfers.
 
   there:  fxfer serve --invite FOLDER   prints a URL that admits one machine
   here:   fxfer send FILE... URL        or: fxfer get URL FOLDER

@@ -41,12 +41,12 @@ const (
 func newDemo() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "Show in half a minute what fxfer does, on this machine alone",
-		Long: `Demo builds a line of 1 Gbit/s and 10 ms between two hosts inside this machine,
-serves on one and sends a folder from the other: with a window of 64 KiB, as
-older FTP servers have it, and with automatic settings. Nothing leaves the
-machine. It needs no rights where the kernel lets users make namespaces; where
-not, it uses the loopback, and says so. The files stay for you to look at.`,
+		Short: "Show what fxfer does in half a minute, on this machine alone",
+		Long: `Demo builds a line of 1 Gbit/s and 10 ms between two hosts inside this machine. It
+serves on one host and sends a folder from the other: first with a window of 64 KiB,
+like old FTP servers, then with automatic settings. Nothing leaves the machine. Demo
+needs no special rights if the kernel lets users make namespaces. Otherwise it uses
+the loopback, and says so. The files stay for you to look at.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			code, ran, err := lab.Elevate()

@@ -16,13 +16,13 @@ func newGet() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get URL... DIR",
 		Short: "Get files and folders from a server",
-		Long: `Get files and folders from fxfer://host[:port]/share[/path] into the folder DIR.
-What is there with the same size and time is skipped; what an interrupted run
-left goes on.
+		Long: `Get copies files and folders from fxfer://host[:port]/share[/path] into the folder
+DIR. Files that DIR has with the same size and time are skipped. To resume an
+interrupted transfer, run the same command again.
 
-Paths are taken as by rsync: URL puts the folder itself into DIR, URL/ what it
-holds. A single file gets the name DIR, unless that is a folder or ends with a
-slash. Rules and settings are explained in "fxfer send --help".`,
+Paths work as in rsync: URL puts the folder itself into DIR, and URL/ puts its
+content there. A single file gets the name DIR, unless that is a folder or ends
+with a slash. "fxfer send --help" explains rules and settings.`,
 		Example: `  fxfer get fxfer://nas/files/dvd.iso .            ./dvd.iso
   fxfer get fxfer://nas/files/dvd.iso film.iso     ./film.iso
   fxfer get fxfer://nas/files/photos backup        backup/photos/...

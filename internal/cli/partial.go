@@ -26,12 +26,12 @@ const (
 func newPartial() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "partial",
-		Short: "List and remove what interrupted transfers left",
-		Long: `Partial shows the partial files below a folder of this machine, such as the one
-of a share, and removes stale ones. An interrupted transfer goes on from them; one
-that nobody runs again leaves them there.
+		Short: "List and remove partial files of interrupted transfers",
+		Long: `Partial lists the partial files below a folder of this machine, such as a share, and
+removes stale ones. Interrupted transfers resume from partial files. If nobody runs a
+transfer again, its partial files stay.
 
-What a running transfer holds is listed, and never removed.`,
+Files of running transfers are listed but never removed.`,
 		Example: `  fxfer partial ls /srv/files
   fxfer partial rm /srv/files --older-than 36h`,
 		Args: cobra.NoArgs,
@@ -45,7 +45,7 @@ func newPartialListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "ls DIR",
 		Short:   "List partial files below a folder",
-		Long:    "Ls lists the partial files below DIR: how long ago each was last written, how much of\nit is done, its size, and the file that it is to become.",
+		Long:    "Ls lists the partial files below DIR: when each was last written, how much of it is\ndone, its size, and the name of the file that it will become.",
 		Example: `  fxfer partial ls /srv/files`,
 		Args:    option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -65,7 +65,7 @@ func newPartialRemoveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "rm DIR",
 		Short:   "Remove stale partial files below a folder",
-		Long:    "Rm removes the partial files below DIR that were not written for a while, and that no\nrunning transfer holds.",
+		Long:    "Rm removes partial files below DIR that were not written for a while and that no\nrunning transfer uses.",
 		Example: `  fxfer partial rm /srv/files --older-than 36h`,
 		Args:    option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -76,7 +76,7 @@ func newPartialRemoveCommand() *cobra.Command {
 			})
 		},
 	}
-	option.Add(c.Flags(), &age, "older-than", "age", staleAgeText, "only what was last written longer ago, as 14d or 36h", units.ParseTime)
+	option.Add(c.Flags(), &age, "older-than", "age", staleAgeText, "remove only files not written for this long, such as 14d or 36h", units.ParseTime)
 	return c
 }
 

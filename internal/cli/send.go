@@ -20,22 +20,24 @@ func newSend() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "send SRC... URL",
 		Short: "Send files and folders to a server",
-		Long: `Send files and folders to fxfer://host[:port]/share[/path]. What is there with
-the same size and time is skipped; what an interrupted run left goes on.
+		Long: `Send copies files and folders to fxfer://host[:port]/share[/path]. Files that the
+target has with the same size and time are skipped. To resume an interrupted
+transfer, run the same command again.
 
-Paths are taken as by rsync: SRC puts the folder itself below URL, SRC/ what it
-holds. A single file gets the last name in URL, unless that is a folder or ends
-with a slash. SRC can be - for standard input; URL then names the file.
+Paths work as in rsync: SRC puts the folder itself below URL, and SRC/ puts its
+content there. A single file gets the last name in URL, unless that is a folder or
+ends with a slash. SRC can be - for standard input; then URL names the file.
 
-Rules are those of gitignore: "*.o" matches at any depth, "/build" only in the
-source itself, "cache/" only folders. What a rule excludes is neither sent nor,
-by --delete, removed.
+Rules are those of gitignore: "*.o" matches at any depth, "/build" only at the top
+of the source, "cache/" only folders. Excluded files are not sent, and --delete
+does not remove them.
 
-With --snapshot, URL is a folder of snapshots. Each is a folder of its own, with
-a time for a name, in which files that did not change are the same files as in
-the one before: hard links, that take no space. It appears when it is complete,
-and the link "latest" leads to the newest. One that was interrupted goes on. With
---allow-failed it also appears if a few entries can't be read, without these.
+With --snapshot, URL is a folder of snapshots. Each snapshot is a folder that is
+named after its time. Files that did not change are hard links to the snapshot
+before, so they take no space. A snapshot appears when it is complete, and the link
+"latest" points to the newest. An interrupted snapshot is resumed. With
+--allow-failed, a snapshot also appears if a few entries could not be read; it
+lacks these.
 
 ` + option.SettingsHelp,
 		Example: `  fxfer send dvd.iso fxfer://nas/files             files/dvd.iso

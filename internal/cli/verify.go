@@ -22,15 +22,16 @@ func newVerify() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "verify URL --against DIR|MANIFEST | --snapshot TIME",
-		Short: "Compare what a server has with a folder, or with digests",
-		Long: `Verify reads all files below URL, at the server, and compares their content with
-that of the folder DIR, or with the digests in a file as b3sum or --manifest
-writes it. It lists what is missing at the server, what only the server has, and
-what differs. The exit code is 0 if nothing does, and 3 if something does.
+		Short: "Compare files of a server with a folder, or with digests",
+		Long: `Verify compares the files below URL with the folder DIR, or with digests in a file
+that b3sum or --manifest wrote. The server reads all files from its disk. Verify
+lists files that are missing at the server, that only the server has, or that differ.
+The exit code is 0 if all are the same, else 3.
 
-With --snapshot the server compares one of the snapshots in URL with the digests
-that it noted when that was made, with low priority. If something is not as it
-was, the exit code is 6. It also lists what failed then, and is lacking.`,
+With --snapshot, the server compares a snapshot below URL with the digests that it
+recorded when the snapshot was made, with low priority. If a file has changed since,
+the exit code is 6. Verify also lists entries that failed then and are not in the
+snapshot.`,
 		Example: `  fxfer verify fxfer://nas/files/photos --against photos
   fxfer verify fxfer://nas/files/photos --against photos.b3
   fxfer verify fxfer://nas/files/etc --snapshot 2026-11-20T020000Z`,
@@ -58,9 +59,9 @@ was, the exit code is 6. It also lists what failed then, and is lacking.`,
 		},
 	}
 	c.Flags().SortFlags = false
-	option.Add(c.Flags(), &against, "against", "path", "", "folder, or file of digests, to compare with", option.ParseFile)
+	option.Add(c.Flags(), &against, "against", "path", "", "compare with this folder, or with this file of digests", option.ParseFile)
 	option.AddTransport(c.Flags(), &opt)
-	option.Add(c.Flags(), &snapshot, "snapshot", "time", "", "of the snapshots there, to compare with what was noted", transfer.ParseSnapshotName)
+	option.Add(c.Flags(), &snapshot, "snapshot", "time", "", "check this snapshot against the recorded digests", transfer.ParseSnapshotName)
 	option.AddTrust(c.Flags(), &opt)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	option.AddSettings(c)

@@ -52,7 +52,8 @@ func checkRights(share string, has, need identity.Rights) error {
 		{identity.List, "listed"}, {identity.Append, "appended to"},
 	} {
 		if need&x.right != 0 && !has.Has(x.right) {
-			return wire.Errorf(wire.CodeRight, "share %q may not be %s by this client", share, x.done)
+			return wire.Errorf(wire.CodeRight,
+				"share %q may not be %s by this client", share, x.done)
 		}
 	}
 	return nil
@@ -65,7 +66,8 @@ func (s *Server) folderMissing(share string, err error) error {
 	}
 	s.log.Error("the folder of a share is not there", "share", share, "error", err, "hint", hint)
 	return wire.Errorf(wire.CodeTargetDisk,
-		"the folder of share %q is not there, or not the one that the server has opened: see its log", share)
+		"the folder of share %q is not there, or the server can't open it: see the server's log",
+		share)
 }
 
 // openPath is openShare for reading a path. A client that may only append may still read the
@@ -108,7 +110,9 @@ func (r *reservation) ownsSeries(share *liveShare, p string) bool {
 
 // openList is openShare for listing a path. visible reports which entries the client may see. A
 // client that may only append sees its own snapshots and the folders of its series.
-func (r *reservation) openList(name, p string) (share *liveShare, visible func(disk.Meta) bool, err error) {
+func (r *reservation) openList(name, p string) (
+	share *liveShare, visible func(disk.Meta) bool, err error,
+) {
 	all := func(disk.Meta) bool { return true }
 	if share, err = r.openShare(name, identity.List); err == nil {
 		return share, all, nil

@@ -18,7 +18,8 @@ func (s *Server) openTLS() error {
 		return nil
 	}
 	var err error
-	s.pair, err = identity.OpenKeyPair(t.Cert, t.Key, s.logRenewal("the server's certificate", t.Cert))
+	renewed := s.logRenewal("the server's certificate", t.Cert)
+	s.pair, err = identity.OpenKeyPair(t.Cert, t.Key, renewed)
 	if err != nil {
 		return session.CertificateFileError(err)
 	}
@@ -29,7 +30,8 @@ func (s *Server) openTLS() error {
 func (s *Server) logRenewal(what, file string) func(error) {
 	return func(err error) {
 		if err != nil {
-			s.log.Error(what+" has changed and can't be used; the server goes on with the one before",
+			s.log.Error(
+				what+" has changed and can't be used; the server goes on with the one before",
 				"file", file, "error", err)
 			return
 		}

@@ -23,7 +23,8 @@ type Options struct {
 	// Listen is the address of TCP and UDP, such as ":7433" or "192.0.2.1:7433". Port 0 picks a
 	// free port. "" is every address on a free port.
 	Listen string
-	// Socket takes the place of Listen for TCP, such as a socket from systemd. The server closes it.
+	// Socket takes the place of Listen for TCP, such as a socket from systemd. The server closes
+	// it.
 	Socket *net.TCPListener
 	// Datagrams takes the place of Listen for QUIC. The server closes it.
 	Datagrams *net.UDPConn

@@ -18,6 +18,7 @@ type reservation struct {
 	from   netip.Addr
 	client *clientUse
 	grants identity.Grants // when the session began
+	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
 
 	// Guarded by Server.mu.
@@ -34,9 +35,12 @@ type clientUse struct {
 
 // reserve takes a session slot. The caller releases it, once. The data streams of a session that is
 // refused need not wait for it.
-func (s *Server) reserve(ctx context.Context, c *connection, grants identity.Grants, id [16]byte) (context.Context, *reservation, error) {
+func (s *Server) reserve(
+	ctx context.Context, c *connection, grants identity.Grants, id [16]byte,
+) (*reservation, error) {
 	r := &reservation{
-		server: s, id: newSessionID(), peer: c.peer, from: addressOf(c.RemoteAddr()), grants: grants,
+		server: s, id: newSessionID(), peer: c.peer, from: addressOf(c.RemoteAddr()),
+		grants: grants,
 	}
 	settings := s.live.Load()
 	ownMax, err := settings.checkClient(r)
@@ -48,7 +52,7 @@ func (s *Server) reserve(ctx context.Context, c *connection, grants identity.Gra
 	if err != nil {
 		s.recent.add(id)
 		s.cond.Broadcast()
-		return ctx, nil, err
+		return nil, err
 	}
 	if r.client = s.clients[c.peer.id]; r.client == nil {
 		r.client = new(clientUse)
@@ -56,9 +60,9 @@ func (s *Server) reserve(ctx context.Context, c *connection, grants identity.Gra
 		s.clients[c.peer.id] = r.client
 	}
 	r.client.sessions++
-	ctx, r.cancel = context.WithCancelCause(ctx)
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	s.reservations[r] = c.Conn
-	return ctx, r, nil
+	return r, nil
 }
 
 // checkClient refuses addresses that the client may not come from. It returns the client's own

@@ -54,7 +54,9 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, session.InitialStreams)),
 		Prune: x.hello.Target.Delete, Coder: coder, Clock: x.clock,
 		Event: x.event, Message: x.message,
-		WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
+		WalkFailed: func(path string, err error) {
+			x.log.Warn("not sent", "path", path, "error", err)
+		},
 	}), nil
 }
 

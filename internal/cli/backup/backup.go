@@ -32,8 +32,9 @@ func New() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backup",
 		Short: "Make backups by schedule, and restore them",
-		Long: `Backup runs the jobs of one file, backup.yaml in FXFER_HOME unless --file says
-another: what is sent where, when, how fast, and what is kept. For example:
+		Long: `Backup runs the jobs that a file describes: what to send, where to, when, how fast,
+and which snapshots to keep. The file is backup.yaml in FXFER_HOME, or the one that
+--file names. For example:
 
   jobs:
     - name: home
@@ -43,12 +44,12 @@ another: what is sent where, when, how fast, and what is kept. For example:
       keep: {daily: 7, weekly: 4, monthly: 12}
       max-age: 26h
 
-docs/backups.md has all keys. "fxfer backup daemon" runs the jobs when they are
-due; "fxfer backup install" lets systemd do so.`,
+docs/backups.md explains all keys. "fxfer backup daemon" runs the jobs when they are
+due. "fxfer backup install" makes systemd run them.`,
 		Args: cobra.NoArgs,
 	}
 	file := os.Getenv("FXFER_BACKUP")
-	option.Add(c.PersistentFlags(), &file, "file", "file", file, "of jobs, instead of backup.yaml; or FXFER_BACKUP", option.ParseFile)
+	option.Add(c.PersistentFlags(), &file, "file", "file", file, "read jobs from this file instead of backup.yaml; or set FXFER_BACKUP", option.ParseFile)
 	c.AddCommand(newRun(&file), newList(&file), newStatus(&file), newDaemon(&file),
 		newRestore(&file), newSnapshots(&file), newVerify(&file), newPrune(&file),
 		newCheck(&file), newInstall(&file))
@@ -121,7 +122,7 @@ func newCheck(file *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "Check the file of jobs",
-		Long:  "Check reads the file of jobs, and lists all that is wrong with it, by line.",
+		Long:  "Check reads the file of jobs and lists all faults with their lines.",
 		Args:  option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := openSite(*file)

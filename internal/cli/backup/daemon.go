@@ -17,13 +17,13 @@ func newDaemon(file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run jobs when they are due",
-		Long: `Daemon runs jobs by their schedules until it is told to end. A job never runs
-beside itself. What was missed while the daemon was down is made up for, once for
-each job; what was cut off goes on, also after a crash.
+		Long: `Daemon runs jobs by their schedules until SIGTERM or Ctrl-C. A job never runs twice
+at the same time. If the daemon was down when a job was due, the job runs once when
+the daemon starts. Interrupted runs are resumed, also after a crash.
 
-When the file of jobs has changed, or on SIGHUP, it is read again: jobs that are new
-or not as before begin anew, once their present run is over, and others go on as they
-are. A faulty file is refused in the log, and changes nothing.`,
+The daemon reads the file of jobs again when it changes, and on SIGHUP. New and
+changed jobs start with the new settings when their present run is over. Other jobs
+are not touched. If the file is faulty, the log says so and nothing changes.`,
 		Args: option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := openSite(*file)
@@ -54,6 +54,6 @@ are. A faulty file is refused in the log, and changes nothing.`,
 			return d.Run(ctx)
 		},
 	}
-	c.Flags().BoolVar(&isQuiet, "quiet", false, "log nothing but warnings and errors")
+	c.Flags().BoolVar(&isQuiet, "quiet", false, "log only warnings and errors")
 	return c
 }

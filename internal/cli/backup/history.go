@@ -29,9 +29,8 @@ func NewHistory() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "Show past transfers and backups",
-		Long: `History shows what was sent and got, and the runs of backups, the oldest first: what
-was written at the target, what of it went over the network, how fast, and what the
-limit was.`,
+		Long: `History lists past transfers and backup runs, oldest first: the bytes written at the
+target, the bytes sent over the network, the goodput and the limiter.`,
 		Example: `  fxfer history --since 7d
   fxfer history --job home --plot
   fxfer history --job home --html home.html`,
@@ -77,12 +76,12 @@ limit was.`,
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&job, "job", "", "only runs of this backup `job`")
-	option.Add(flags, &since, "since", "time", "30d", "2026-11-21, or 7d ago", func(s string) (time.Time, error) { return option.ParseNewer(s, time.Now()) })
+	flags.StringVar(&job, "job", "", "show only runs of this backup `job`")
+	option.Add(flags, &since, "since", "time", "30d", "begin at a time such as 2026-11-21, or 7d ago", func(s string) (time.Time, error) { return option.ParseNewer(s, time.Now()) })
 	flags.BoolVar(&plot, "plot", false, "draw duration, goodput and size")
 	flags.BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	flags.BoolVar(&asCSV, "csv", false, "print CSV on standard output")
-	option.Add(flags, &page, "html", "file", "", "write a page with plots", option.ParseFile)
+	option.Add(flags, &page, "html", "file", "", "write a page with plots to a file", option.ParseFile)
 	return c
 }
 

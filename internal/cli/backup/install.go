@@ -20,10 +20,10 @@ func newInstall(file *string) *cobra.Command {
 	var dir, user string
 	c := &cobra.Command{
 		Use:   "install",
-		Short: "Write units for systemd",
-		Long: `Install prints the units by which systemd runs the jobs: one service for all, or
-with --timers a timer for each. With --dir it writes them there, and tells what to
-do then; nothing is started or enabled.`,
+		Short: "Write unit files for systemd",
+		Long: `Install prints unit files for systemd: one service for all jobs, or one timer for each
+job with --timers. With --dir it writes the files into that folder and prints the next
+command. It starts and enables nothing.`,
 		Example: `  fxfer backup install
   sudo fxfer backup install --timers --dir /etc/systemd/system`,
 		Args: option.Exactly(0),
@@ -46,9 +46,9 @@ do then; nothing is started or enabled.`,
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	flags.BoolVar(&timers, "timers", false, "a timer for each job instead of the daemon")
-	option.Add(flags, &user, "user", "name", "", "whom the jobs run as, instead of root", parseUser)
-	option.Add(flags, &dir, "dir", "dir", "", "write them there, as /etc/systemd/system", option.ParseFile)
+	flags.BoolVar(&timers, "timers", false, "one timer for each job instead of the daemon")
+	option.Add(flags, &user, "user", "name", "", "run the jobs as this user instead of root", parseUser)
+	option.Add(flags, &dir, "dir", "dir", "", "write the files into this folder, such as /etc/systemd/system", option.ParseFile)
 	return c
 }
 

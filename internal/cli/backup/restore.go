@@ -25,13 +25,12 @@ func newRestore(file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore JOB [PATH...] DIR",
 		Short: "Restore a backup, or parts of it",
-		Long: `Restore gets what a job has backed up into DIR: all of it, or what PATH names below
-the backup, each under its last name. Owners, modes, times, links and attributes
-come back as they were. An
-interrupted restore goes on where it stopped when it is run again.
+		Long: `Restore copies a backup of a job into DIR, or only the files and folders that PATH
+names, each under its last name. It also restores owners, modes, times, links and
+attributes. To resume an interrupted restore, run the same command again.
 
-Without --at it is the newest complete snapshot; a time means the newest one that is
-not younger.`,
+Without --at it restores the newest complete snapshot. If --at is a time, it restores
+the newest snapshot that is not younger.`,
 		Example: `  fxfer backup restore home /mnt/restored
   fxfer backup restore home --at 2026-11-20 etc/passwd home/ada /tmp/restored
   fxfer backup restore home --at 2026-11-20T020000Z -n /mnt/restored`,
@@ -71,13 +70,13 @@ not younger.`,
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	option.Add(flags, &at, "at", "when", "", "a snapshot's name, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
-	flags.BoolVarP(&f.Call.Target.DryRun, "dry-run", "n", false, "only list what would be done")
-	flags.BoolVar(&f.Call.Target.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
-	flags.BoolVar(&f.Call.Target.Checksum, "checksum", false, "compare content, not times, with what is there")
+	option.Add(flags, &at, "at", "when", "", "name of a snapshot, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
+	flags.BoolVarP(&f.Call.Target.DryRun, "dry-run", "n", false, "only list what would change")
+	flags.BoolVar(&f.Call.Target.NumericIDs, "numeric-ids", false, "map owner and group by number, not by name")
+	flags.BoolVar(&f.Call.Target.Checksum, "checksum", false, "compare content instead of size and time")
 	f.AddNetwork(flags)
 	flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")
-	flags.BoolVar(&f.Quiet, "quiet", false, "print nothing but errors")
+	flags.BoolVar(&f.Quiet, "quiet", false, "print only errors")
 	return c
 }
 

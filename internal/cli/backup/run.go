@@ -25,13 +25,12 @@ func newRun(file *string) *cobra.Command {
 	var asJSON, isQuiet, due bool
 	c := &cobra.Command{
 		Use:   "run [JOB...]",
-		Short: "Run jobs now, or go on with those that were interrupted",
-		Long: `Run runs the jobs one after the other, all without a JOB. A run that was
-interrupted or is paused goes on where it stopped. Of a job that runs already no
-second run is begun.
+		Short: "Run jobs now, or resume interrupted runs",
+		Long: `Run runs the named jobs one after the other, or all jobs. An interrupted or paused
+run is resumed. A job that is already running is not started again.
 
-With --due, only what is due is run, and what was missed, each once: for a timer.
-Then the window counts; without it, you decide.`,
+With --due, which is meant for timers, it runs only jobs that are due or were
+missed, each once, and only in their windows. Without it, windows don't count.`,
 		Example: "  fxfer backup run home",
 		Args:    func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		RunE: func(c *cobra.Command, args []string) error {
@@ -52,7 +51,7 @@ Then the window counts; without it, you decide.`,
 					first = err
 				}
 				if ctx.Err() != nil {
-					return exit.Interrupted("the same command goes on where this one stopped")
+					return exit.Interrupted("the same command resumes")
 				}
 			}
 			return first
@@ -60,9 +59,9 @@ Then the window counts; without it, you decide.`,
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	flags.BoolVar(&due, "due", false, "run only what is due, and missed")
+	flags.BoolVar(&due, "due", false, "run only jobs that are due or were missed")
 	flags.BoolVar(&asJSON, "json", false, "print the runs as JSON lines on standard output")
-	flags.BoolVar(&isQuiet, "quiet", false, "print nothing but errors")
+	flags.BoolVar(&isQuiet, "quiet", false, "print only errors")
 	return c
 }
 

@@ -61,8 +61,8 @@ func newPrune(file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prune JOB",
 		Short: "Remove the snapshots that a job's retention does not keep",
-		Long: `Prune does what each good run does at its end. Where this machine may only append,
-the server prunes by its own policy.`,
+		Long: `Prune removes old snapshots, as each good run does at its end. Where this machine may
+only append, the server prunes by its own policy instead.`,
 		Args: needJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, j, err := openJob(*file, args[0])
@@ -101,10 +101,11 @@ func newVerify(file *string) *cobra.Command {
 	var all, asJSON bool
 	c := &cobra.Command{
 		Use:   "verify JOB",
-		Short: "Have the server read snapshots again, and compare them with what was sent",
-		Long: `Verify has the server read the newest snapshot, or others, from its disk, with low
-priority, and compare all files with the digests noted when they came. "verify:" in
-the file of jobs lets the daemon do so by a schedule.`,
+		Short: "Check snapshots on the server's disk",
+		Long: `Verify lets the server read the newest snapshot from its disk, with low priority, and
+compare all files with the digests that it recorded when they arrived. --at and --all
+choose other snapshots. With "verify:" in the file of jobs, the daemon does this on a
+schedule.`,
 		Args: needJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, j, err := openJob(*file, args[0])
@@ -143,8 +144,8 @@ the file of jobs lets the daemon do so by a schedule.`,
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	option.Add(flags, &at, "at", "when", "", "a snapshot's name, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
-	flags.BoolVar(&all, "all", false, "all snapshots")
+	option.Add(flags, &at, "at", "when", "", "name of a snapshot, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
+	flags.BoolVar(&all, "all", false, "check all snapshots")
 	flags.BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	return c
 }

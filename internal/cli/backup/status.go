@@ -23,19 +23,19 @@ func newStatus(file *string) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "status [JOB...]",
-		Short: "Tell how the jobs are, and when they will end",
-		Long: `Status tells of each job how old its newest good backup is, how the last run
-ended, what it is doing, when it runs next, and, from its history and what the path
-gives now, when that run will end.
+		Short: "Show the state of the jobs, and when they will end",
+		Long: `Status shows for each job the age of its newest good backup, how the last run ended,
+what the job is doing, when it runs next, and when that run will end. The forecast
+rests on the job's history and on the present goodput.
 
-It ends with exit code 9 if a job needs attention: its newest good backup is older
-than max-age, its last run failed, or a verification found something.`,
+The exit code is 9 if a job needs attention: its newest good backup is older than
+max-age, its last run failed, or a verification found damage.`,
 		Args: func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := openSite(*file)
 			var problems config.Faults
 			if errors.As(err, &problems) {
-				return exit.Usage("a daemon that runs goes on with the jobs that it has read before; `fxfer backup check` lists the faults", "%w", problems)
+				return exit.Usage("a running daemon keeps the jobs that it has read before; `fxfer backup check` lists the faults", "%w", problems)
 			}
 			if err != nil {
 				return err

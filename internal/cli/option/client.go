@@ -17,10 +17,10 @@ func ParsePin(s string) (string, error) {
 
 // AddTrust adds the flags that say who the server is, and who this client.
 func AddTrust(flags *pflag.FlagSet, opt *fxfer.Options) {
-	Add(flags, &opt.Pin, "pin", "key", "", "the server's key, as \"fxfer serve\" prints it", ParsePin)
-	Add(flags, &opt.TLS.CA, "tls-ca", "file", "none", "CAs that vouch for it (PEM), or system", parsePEM)
-	Add(flags, &opt.TLS.Cert, "tls-cert", "file", "none", "show this certificate (PEM), not the host's key", parsePEM)
-	Add(flags, &opt.TLS.Key, "tls-key", "file", "none", "the private key of that (PEM)", parsePEM)
+	Add(flags, &opt.Pin, "pin", "key", "", "the key of the server, as \"fxfer serve\" prints it", ParsePin)
+	Add(flags, &opt.TLS.CA, "tls-ca", "file", "none", "trust servers of these CAs (PEM), or system", parsePEM)
+	Add(flags, &opt.TLS.Cert, "tls-cert", "file", "none", "show this certificate (PEM) instead of the key", parsePEM)
+	Add(flags, &opt.TLS.Key, "tls-key", "file", "none", "the private key of that certificate (PEM)", parsePEM)
 }
 
 // parsePEM reads the name of a file of certificates, or none.
@@ -42,12 +42,12 @@ func ParseTransport(s string) (fxfer.Transport, error) {
 
 // AddTransport adds the flags of a client.
 func AddTransport(flags *pflag.FlagSet, opt *fxfer.Options) {
-	Add(flags, &opt.QLog, "qlog", "dir", "", "log QUIC connections into an existing folder, for qvis", parseFolder)
-	Add(flags, &opt.Transport, "transport", "how", Auto, "tcp, quic, or auto: what the path shows", ParseTransport)
+	Add(flags, &opt.QLog, "qlog", "dir", "", "write qlog files of QUIC connections into an existing folder", parseFolder)
+	Add(flags, &opt.Transport, "transport", "how", Auto, "tcp, quic, or auto to choose by the path", ParseTransport)
 }
 
 // AddTuning adds the flags that replace automatic tuning.
 func AddTuning(flags *pflag.FlagSet, sockBuf *int, congestion *string) {
-	Add(flags, sockBuf, "sock-buf", "size", Auto, "fixed socket buffers, both ends, as 64KiB", parseSockBuf)
-	Add(flags, congestion, "congestion", "name", Auto, "congestion control, both ends, as bbr", parseCongestion)
+	Add(flags, sockBuf, "sock-buf", "size", Auto, "fixed socket buffers at both ends, such as 64KiB", parseSockBuf)
+	Add(flags, congestion, "congestion", "name", Auto, "congestion control at both ends, such as bbr", parseCongestion)
 }

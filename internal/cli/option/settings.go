@@ -31,9 +31,9 @@ func ApplyEnvironment(flags *pflag.FlagSet) (err error) {
 }
 
 // SettingsHelp explains settings in the help of a command.
-const SettingsHelp = `Flags can also be set in the environment (--sock-buf as FXFER_SOCK_BUF) and in
-config.yaml, for all commands or for one. The command line takes precedence,
-then the environment. For example:
+const SettingsHelp = `Flags can also be set in the environment (FXFER_SOCK_BUF for --sock-buf) and in
+config.yaml, for all commands or for one. The command line takes precedence, then
+the environment. For example:
 
   max-streams: 16
   send:
@@ -47,7 +47,7 @@ const Settable = "settable"
 // AddSettings makes the flags of c settings: it must be called when c has them all.
 func AddSettings(c *cobra.Command) {
 	c.Annotations = map[string]string{Settable: "true"}
-	c.Flags().String("config", "", "`file` to read settings from, instead of config.yaml")
+	c.Flags().String("config", "", "read settings from this `file` instead of config.yaml")
 }
 
 // isSetting reports whether a flag can be set outside of the command line's arguments and of the configuration itself.

@@ -32,15 +32,14 @@ func NewDoctor() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor [--for RATE,RTT] [--share DIR]",
-		Short: "Tell what in this host's settings costs goodput",
-		Long: `Doctor reads the settings of this host that matter to transfers over a long
-path: buffers and other sysctls, routes, interfaces, CPUs, limits, the clock, and
-with --share the speed of a disk. It tells what costs goodput on the path that
---for states, why, the command against it, and what that should bring, the
-largest gain first. It changes nothing: "fxfer doctor apply" does.
+		Short: "Find settings of this host that cost goodput",
+		Long: `Doctor reads the settings of this host that matter to transfers over a long path:
+buffers and other sysctls, routes, interfaces, CPUs, limits, the clock, and with
+--share the speed of a disk. It shows what costs goodput on the path of --for, why,
+the command that fixes it, and the gain to expect, largest first. It changes nothing;
+"fxfer doctor apply" does.
 
-Gains are those of this host alone: the other one can be a limit, too. It reads
-Linux.`,
+Gains count this host alone; the other host can be a limit, too. Doctor runs on Linux.`,
 		Example: `  fxfer doctor --for 10gbit,80ms --share /srv/backup
   sudo fxfer doctor apply --for 10gbit,80ms --dry-run`,
 		SuggestionsMinimumDistance: 2,
@@ -65,11 +64,11 @@ func newDoctorApplyCommand() *cobra.Command {
 	var dryRun, yes bool
 	c := &cobra.Command{
 		Use:   "apply [--for RATE,RTT] [--dry-run] [--yes]",
-		Short: "Change what the doctor found, so that it can be undone",
-		Long: `Apply makes the changes that "fxfer doctor" proposes and marks as its own: it
-writes ` + doctor.ConfFile + `, sets the values that are in force, and
-changes the initial windows of default routes. It shows all that first, and asks.
-The values before are saved in FXFER_HOME; "fxfer doctor undo" restores them.`,
+		Short: "Apply the proposed changes, so that they can be undone",
+		Long: `Apply makes the changes that "fxfer doctor" proposes: it writes
+` + doctor.ConfFile + `, sets the running values, and changes the
+initial windows of default routes. It shows all changes first, and asks. The old
+values are saved in FXFER_HOME; "fxfer doctor undo" restores them.`,
 		Example: `  sudo fxfer doctor apply --for 1gbit,50ms`,
 		Args:    option.Exactly(0),
 		RunE:    func(c *cobra.Command, _ []string) error { return doctorApply(c, *path, dryRun, yes) },
@@ -85,10 +84,10 @@ func newDoctorUndoCommand() *cobra.Command {
 	var dryRun bool
 	c := &cobra.Command{
 		Use:   "undo [--dry-run]",
-		Short: "Restore what was before \"doctor apply\"",
-		Long: `Undo restores every value, route and file that "fxfer doctor apply" changed. What
-somebody has changed since stays as it is, and undo says so. It works also after
-an apply or undo that was broken off.`,
+		Short: "Undo the changes of \"doctor apply\"",
+		Long: `Undo restores every value, route and file that "fxfer doctor apply" changed. Values
+that somebody has changed since stay as they are, and undo lists them. Undo also works
+after an apply or undo that was interrupted.`,
 		Args: option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error { return doctorUndo(c, dryRun) },
 	}
@@ -98,7 +97,7 @@ an apply or undo that was broken off.`,
 
 func addFor(flags *pflag.FlagSet, path *plan.Path) {
 	*path, _ = parsePathFor(defaultPath)
-	option.Add(flags, path, "for", "rate,rtt", defaultPath, "state gains for such a path", parsePathFor)
+	option.Add(flags, path, "for", "rate,rtt", defaultPath, "the path to examine this host for", parsePathFor)
 }
 
 // parsePathFor reads a rate and a round-trip time.

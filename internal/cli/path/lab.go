@@ -31,12 +31,15 @@ const (
 func NewLab() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lab",
-		Short: "A WAN in a box: two hosts joined by an emulated link",
-		Long: `Lab makes two hosts, left and right, joined by a link with the rate, delay and faults you ask for, to try out
-what a line would do to a program before the line exists. The hosts are network namespaces on this machine: programs in them share
-its files and see each other at the addresses in FXFER_LAB_LEFT and FXFER_LAB_RIGHT. Nothing else of this machine's network is there.
+		Short: "Emulate a WAN: two hosts joined by a link",
+		Long: `Lab makes two hosts, left and right, joined by a link with the rate, delay and faults
+that you choose. It shows what a line would do to a program before the line exists. The
+hosts are network namespaces on this machine: programs in them share its files, and
+reach each other at the addresses in FXFER_LAB_LEFT and FXFER_LAB_RIGHT. They see no
+other network.
 
-It runs on Linux, as root or as any user who may make user namespaces and open /dev/net/tun.`,
+Lab runs on Linux, as root or as a user who may create user namespaces and open
+/dev/net/tun.`,
 		Args: cobra.NoArgs,
 	}
 	c.AddCommand(newLabRunCommand(), newLabUpCommand(), newLabExecCommand(), newLabSetCommand(), newLabDownCommand())
@@ -49,9 +52,12 @@ func newLabRunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags] -- CMD [ARG...]",
 		Short: "Run a command in a lab made for it",
-		Long: `Run makes a lab, runs CMD on the left host and removes the lab. The exit code is CMD's. Counters of both directions
-come last on standard error. The shell command of --right starts first, on the right host; CMD starts when it has opened a port, or 3 s
-later. When CMD ends it gets SIGTERM, then SIGKILL; what it prints goes to standard error.`,
+		Long: `Run makes a lab, runs CMD on the left host, and removes the lab. The exit code is that
+of CMD. At the end, counters of both directions are printed on standard error.
+
+The shell command of --right starts first, on the right host. CMD starts when that has
+opened a port, or 3 s later. When CMD ends, the other command gets SIGTERM, then
+SIGKILL. Its output goes to standard error.`,
 		Example: `  fxfer lab run --rate 1gbit --rtt 50ms --loss 0.1% --right 'iperf3 -s' -- sh -c 'iperf3 -c $FXFER_LAB_RIGHT'`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -71,7 +77,7 @@ later. When CMD ends it gets SIGTERM, then SIGKILL; what it prints goes to stand
 	}
 	c.Flags().SetInterspersed(false)
 	c.Flags().AddFlagSet(flags.set)
-	c.Flags().StringVar(&right, "right", "", "shell `command` to run on the right host meanwhile")
+	c.Flags().StringVar(&right, "right", "", "shell `command` to run on the right host at the same time")
 	return c
 }
 
@@ -228,7 +234,7 @@ func labServe(ctx context.Context, name string, link lab.Link) error {
 func newLabExecCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exec NAME left|right -- CMD [ARG...]",
-		Short: "Run a command on a host of a lab; the exit code is its own",
+		Short: "Run a command on a host of a lab, and return its exit code",
 		Args:  cobra.MinimumNArgs(3),
 		RunE: func(c *cobra.Command, args []string) error {
 			name, side, cmd := args[0], args[1], args[2:]
@@ -260,7 +266,8 @@ func newLabSetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME [flags]",
 		Short: "Change the link of a lab that is up",
-		Long:  `Set changes what its flags name, at once and in both directions, and leaves the rest as it is. Packets on their way arrive as planned.`,
+		Long: `Set changes the properties that its flags name, at once and in both directions. Packets that
+are already on their way arrive as planned.`,
 		Example: `  fxfer lab set wan --loss 1% --from left
   fxfer lab set wan --down 10s`,
 		Args: option.Exactly(1),
@@ -301,15 +308,15 @@ func newLabSetCommand() *cobra.Command {
 			c.Flags().AddFlag(f)
 		}
 	})
-	c.Flags().DurationVar(&down, "down", 0, "lose everything for so long, from now on")
-	c.Flags().StringVar(&from, "from", "", "change only what this `host` (left or right) sends")
+	c.Flags().DurationVar(&down, "down", 0, "lose all packets for this long, from now on")
+	c.Flags().StringVar(&from, "from", "", "change only the direction from this `host` (left or right)")
 	return c
 }
 
 func newLabDownCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down NAME",
-		Short: "End a lab and all that runs in it",
+		Short: "End a lab and all programs in it",
 		Args:  option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := lab.Dial(args[0])
@@ -342,18 +349,18 @@ func newLinkFlags() *linkFlags {
 	f.set.SortFlags = false
 	f.set.StringVar(&f.rate, "rate", "1gbit", "`rate` of the line, on the wire: 1gbit, 200mbit, 20MB/s")
 	f.set.DurationVar(&f.rtt, "rtt", 10*time.Millisecond, "round-trip `time` of the empty link")
-	f.set.StringVar(&f.buffer, "buffer", "1bdp", "`size` of the queue before the line: bytes, 64KiB, or 0.5bdp for half of rate × rtt")
+	f.set.StringVar(&f.buffer, "buffer", "1bdp", "`size` of the queue before the line: bytes, 64KiB, or 0.5bdp (half of rate × rtt)")
 	f.set.StringVar(&f.loss, "loss", "0%", "`share` of segments lost")
-	f.set.StringVar(&f.reorder, "reorder", "0%", "`share` of segments held back until later ones have overtaken them")
+	f.set.StringVar(&f.reorder, "reorder", "0%", "`share` of segments that later ones overtake")
 	f.set.StringVar(&f.duplicate, "duplicate", "0%", "`share` of segments that arrive twice")
-	f.set.StringVar(&f.corrupt, "corrupt", "0", "bit error `rate`, as in 1e-6")
+	f.set.StringVar(&f.corrupt, "corrupt", "0", "bit error `rate`, such as 1e-6")
 	f.set.IntVar(&f.mtu, "mtu", 1500, "largest IP packet in `bytes`")
 	f.set.IntVar(&f.pmtu, "pmtu", 0, "largest IP packet in `bytes` that passes the middle of the path (0: the MTU)")
-	f.set.BoolVar(&f.blackHole, "black-hole", false, "what is larger than --pmtu vanishes without an ICMP message")
-	f.set.BoolVar(&f.unscaled, "strip-wscale", false, "the window scale option vanishes from SYNs, as some firewalls do it")
+	f.set.BoolVar(&f.blackHole, "black-hole", false, "packets larger than --pmtu vanish without an ICMP message")
+	f.set.BoolVar(&f.unscaled, "strip-wscale", false, "remove the window scale option from SYNs, as some firewalls do")
 	f.set.StringVar(&f.block, "block", "none", "`protocol` that does not pass: tcp, udp or none")
-	f.set.StringVar(&f.police, "police-udp", "", "`rate` beyond which UDP is dropped, as some providers do it; \"\" is none")
-	f.set.Uint64Var(&f.seed, "seed", 1, "`number` that decides which segments suffer")
+	f.set.StringVar(&f.police, "police-udp", "", "drop UDP beyond this `rate`, as some providers do; \"\" is none")
+	f.set.Uint64Var(&f.seed, "seed", 1, "`number` that decides which segments the faults hit")
 	return f
 }
 

@@ -46,20 +46,20 @@ func NewPlan() *cobra.Command {
 	f := planFlags{streams: 1, mtu: 1500}
 	c := &cobra.Command{
 		Use:   "plan --bandwidth RATE --rtt TIME",
-		Short: "What a line can carry, and how long a size takes",
-		Long: `Plan reckons what TCP can carry over a line and what holds it back, without
-sending a packet: the bandwidth-delay product (BDP), what a window allows, what
-headers and loss leave, how long a size takes, and whether that fits a backup
-window. Then it tells how many streams, or which buffers, would do, also for
-hosts as they are today.
+		Short: "Compute what a line can carry, and how long a transfer takes",
+		Long: `Plan computes what TCP can carry over a line, and what limits it, without sending a
+packet: the bandwidth-delay product (BDP), the rate that a window allows, the share
+that headers and loss cost, how long a transfer takes, and whether that fits a backup
+window. It also shows how many streams, or which buffers, would fill the line, for
+several kinds of hosts.
 
-Without --window, windows are taken to be as large as the line needs. Each
-stream has a window of its own. Loss is taken to hit a CUBIC sender, Linux's
-default; the table of hosts names others.
+Without --window, plan assumes windows as large as the line needs. Each stream has its
+own window. Loss is assumed to hit CUBIC, the default of Linux; the table of hosts
+shows others.
 
-Stock Linux lets 2.80 MB be in flight: two thirds of a send buffer of 4 MiB
-(tcp_wmem); half of a receive buffer of 6 MiB (tcp_rmem) would be a window of
-3.15 MB. Tuned Linux has the buffers of the last lines.`,
+Stock Linux allows 2.80 MB in flight: two thirds of a send buffer of 4 MiB
+(tcp_wmem). Half of its receive buffer of 6 MiB (tcp_rmem) is a window of 3.15 MB.
+Tuned Linux has the buffers that the last lines show.`,
 		Example: `  fxfer plan --bandwidth 1gbit --rtt 15ms --size 2TB --window-of-time 8h
   fxfer plan --bandwidth 1gbit --rtt 15ms --window 17520 --streams 4
   fxfer plan --bandwidth 10gbit --distance 4000km --loss 0.01% --size 50TB`,
@@ -80,14 +80,14 @@ Stock Linux lets 2.80 MB be in flight: two thirds of a send buffer of 4 MiB
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	option.Add(flags, &f.rate, "bandwidth", "rate", "", "of the slowest part of the way, as 1gbit", parseBandwidth)
-	option.Add(flags, &f.rtt, "rtt", "time", "", "round trip, as ping shows it, as 15ms", parseRTT)
-	option.Add(flags, &f.km, "distance", "km", "", "instead of --rtt, to estimate it, as 1000km", parseDistance)
-	option.Add(flags, &f.window, "window", "size", "", "TCP window of a stream, as 17520 or 64KiB", parseWindow)
-	option.Add(flags, &f.streams, "streams", "n", "1", "parallel streams", option.ParseCount)
-	option.Add(flags, &f.loss, "loss", "share", "0%", "of packets lost at random, as 0.01%", parseLoss)
-	option.Add(flags, &f.size, "size", "size", "", "what is to be sent, as 2TB", parseSomeSize)
-	option.Add(flags, &f.within, "window-of-time", "time", "", "how long it may take, as 8h", parseSomeTime)
+	option.Add(flags, &f.rate, "bandwidth", "rate", "", "rate of the slowest part of the path, such as 1gbit", parseBandwidth)
+	option.Add(flags, &f.rtt, "rtt", "time", "", "round-trip time as ping shows it, such as 15ms", parseRTT)
+	option.Add(flags, &f.km, "distance", "km", "", "estimate the round-trip time from a distance, such as 1000km", parseDistance)
+	option.Add(flags, &f.window, "window", "size", "", "TCP window of a stream, such as 17520 or 64KiB", parseWindow)
+	option.Add(flags, &f.streams, "streams", "n", "1", "number of parallel streams", option.ParseCount)
+	option.Add(flags, &f.loss, "loss", "share", "0%", "share of packets lost at random, such as 0.01%", parseLoss)
+	option.Add(flags, &f.size, "size", "size", "", "how much to send, such as 2TB", parseSomeSize)
+	option.Add(flags, &f.within, "window-of-time", "time", "", "how long it may take, such as 8h", parseSomeTime)
 	option.Add(flags, &f.mtu, "mtu", "bytes", "1500", "largest IP packet", parseMTU)
 	flags.BoolVar(&f.json, "json", false, "print JSON on standard output")
 	return c

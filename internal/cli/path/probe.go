@@ -41,18 +41,18 @@ func NewProbe() *cobra.Command {
 	var f probeFlags
 	c := &cobra.Command{
 		Use:   "probe URL|HOST:PORT",
-		Short: "Measure a path, and say what limits it",
-		Long: `Probe measures the path to a server, without touching a file: round trips idle
-and under load, goodput up (from here to there) and down with one and with
-several streams, windows and buffers obtained, loss, the path MTU of each
-direction to the byte, what TCP negotiated, and how messages of 1 to 64 KiB
-fare that each wait for their reply. Then it says what limits the path, and
-what send would choose. It fills the line for some seconds.
+		Short: "Measure a path, and find what limits it",
+		Long: `Probe measures the path to a server without touching files: round trips idle and
+under load, goodput up (from here to the server) and down with one and with several
+streams, windows and buffers obtained, loss, the path MTU of each direction to the
+byte, what TCP negotiated, and how long requests of 1 to 64 KiB wait for their reply.
+It shows what limits the path, and which settings send would choose. A probe fills
+the line for some seconds.
 
-Bufferbloat is graded by how much the median round trip grows under load: A is
-less than 30 ms, B 60, C 100, D 200, E 400, and F more.
+Bufferbloat is graded by how much the median round trip grows under load: A is less
+than 30 ms, B 60, C 100, D 200, E 400, and F is more.
 
-Of any other TCP port, HOST:PORT, it tells what one side can see.`,
+HOST:PORT can be any other TCP service. Then probe shows what one side can see.`,
 		Example: `  fxfer probe fxfer://nas
   fxfer probe fxfer://nas --streams 8 --html path.html
   fxfer probe example.org:22`,
@@ -78,13 +78,13 @@ Of any other TCP port, HOST:PORT, it tells what one side can see.`,
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	option.Add(flags, &f.probe.Time, "time", "time", fxfer.DefaultProbeTime.String(), "how long the whole takes", units.ParseTime)
-	option.Add(flags, &f.probe.Streams, "streams", "n", option.Auto, "parallel streams beside a single one", option.ParseAutoCount)
-	option.Add(flags, &f.probe.Bytes, "most", "size", "16GiB", "move no more than that", parseSomeSize)
+	option.Add(flags, &f.probe.Time, "time", "time", fxfer.DefaultProbeTime.String(), "how long the probe takes", units.ParseTime)
+	option.Add(flags, &f.probe.Streams, "streams", "n", option.Auto, "streams of the second measurement", option.ParseAutoCount)
+	option.Add(flags, &f.probe.Bytes, "most", "size", "16GiB", "move at most this many bytes", parseSomeSize)
 	option.AddTransport(flags, &f.opt)
 	option.AddTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	option.AddTrust(flags, &f.opt)
-	option.Add(flags, &f.html, "html", "file", "", "write the report as a page, too", option.ParseFile)
+	option.Add(flags, &f.html, "html", "file", "", "also write the report as a page to a file", option.ParseFile)
 	flags.BoolVar(&f.json, "json", false, "print JSON on standard output")
 	option.AddSettings(c)
 	return c

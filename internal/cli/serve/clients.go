@@ -21,10 +21,10 @@ import (
 func NewClients() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "clients",
-		Short: "Say which clients a server of this host admits",
-		Long: `Clients shows and changes authorized_clients in FXFER_HOME: a server that runs with
-the same one heeds it at once. Clients can also be in the server's configuration;
-what revoke says counts there, too.`,
+		Short: "List, admit and revoke clients of a server on this host",
+		Long: `Clients lists and changes authorized_clients in FXFER_HOME. A server with the same
+FXFER_HOME applies changes at once. Clients can also be in the server's configuration;
+a revocation counts for these, too.`,
 		Example: `  fxfer clients ls
   fxfer clients add ed25519:KEY --share backup --rights wo --comment nas
   fxfer clients revoke nas`,
@@ -107,8 +107,8 @@ type grantFlags struct {
 func (g *grantFlags) add(flags *pflag.FlagSet, shares string) {
 	g.rights = identity.Read | identity.Write
 	flags.StringArrayVar(&g.shares, "share", nil, "`NAME` of a share, \"*\" for each; repeatable"+shares)
-	option.Add(flags, &g.rights, "rights", "rights", "rw", "rw, ro, wo, or names with + between them, as list+write", identity.ParseRights)
-	flags.StringVar(&g.comment, "comment", "", "`text` for people")
+	option.Add(flags, &g.rights, "rights", "rights", "rw", "rw, ro, wo, or names with + between them, such as list+write", identity.ParseRights)
+	flags.StringVar(&g.comment, "comment", "", "`text` that describes the client")
 }
 
 func (g *grantFlags) grants() (identity.Grants, error) {
@@ -129,8 +129,8 @@ func newClientsAddCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add KEY",
 		Short: "Admit a client, or give it more rights",
-		Long: `Add admits the client with this key, as "fxfer key" prints it there, or gives it
-further rights. It takes a revocation back.`,
+		Long: `Add admits the client with this key, or gives it more rights. "fxfer key" prints the
+key on the client. Add also takes back a revocation.`,
 		Example: `  fxfer clients add ed25519:KEY --share backup --rights wo --comment nas`,
 		Args:    option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -159,10 +159,10 @@ further rights. It takes a revocation back.`,
 func newClientsRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke KEY",
-		Short: "Take all rights from a client, and end its sessions",
-		Long: `Revoke takes all rights from a client for good, also those in the server's
-configuration, and ends its running sessions. KEY is its key, the beginning of that,
-or the comment that it has alone. "fxfer clients add" takes it back.`,
+		Short: "Revoke all rights of a client, and end its sessions",
+		Long: `Revoke takes all rights from a client, also those in the server's configuration, and
+ends its running sessions. KEY is the client's key, the beginning of the key, or its
+comment if no other client has the same. "fxfer clients add" takes a revocation back.`,
 		Example: `  fxfer clients revoke nas`,
 		Args:    option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {

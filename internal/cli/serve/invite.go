@@ -60,9 +60,9 @@ func NewInvite() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "invite",
 		Short: "Print a URL that admits one machine to a running server",
-		Long: `Invite prints a URL that admits one machine, once, to the server that runs on this
-host with the same FXFER_HOME, or will. Without --share it is for all shares that
-run, with at most the rights that these have.`,
+		Long: `Invite prints a URL that admits one machine, once, to the server on this host that has
+the same FXFER_HOME. The server need not run yet. Without --share, the URL is for all
+shares of the running server, with at most the rights of each share.`,
 		Example: `  fxfer invite --share backup --rights wo --expires 24h`,
 		Args:    option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -98,9 +98,9 @@ run, with at most the rights that these have.`,
 		},
 	}
 	g.add(c.Flags(), " (default all)")
-	option.Add(c.Flags(), &expires, "expires", "time", "10m", "how long it is good, as 24h or 7d", parseExpiry)
-	option.Add(c.Flags(), &host, "name", "host", "", "this host, as the other machine sees it", parseName)
-	option.Add(c.Flags(), &port, "port", "n", "the server's", "that the other machine connects to", parsePort)
+	option.Add(c.Flags(), &expires, "expires", "time", "10m", "how long the URL is valid, such as 24h or 7d", parseExpiry)
+	option.Add(c.Flags(), &host, "name", "host", "", "the name of this machine in that URL", parseName)
+	option.Add(c.Flags(), &port, "port", "n", "the server's", "port that the other machine connects to", parsePort)
 	return c
 }
 

@@ -14,7 +14,7 @@ func NewKey() *cobra.Command {
 	return &cobra.Command{
 		Use:     "key",
 		Short:   "Print the key of this host",
-		Long:    `Key prints the public key by which others know this host: "fxfer clients add" takes it.`,
+		Long:    `Key prints the public key of this host, for "fxfer clients add" on a server.`,
 		Example: `  fxfer key`,
 		Args:    option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {

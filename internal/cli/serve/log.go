@@ -27,9 +27,9 @@ type logFlags struct {
 
 func (l *logFlags) add(flags *pflag.FlagSet) {
 	l.format = option.Auto
-	option.Add(flags, &l.format, "log-format", "how", option.Auto, "text, json, or auto: text on a terminal", parseLogFormat)
+	option.Add(flags, &l.format, "log-format", "how", option.Auto, "text, json, or auto for text on a terminal", parseLogFormat)
 	option.Add(flags, &l.level, "log-level", "level", "info", "debug, info, warn or error", parseLogLevel)
-	option.Add(flags, &l.audit, "audit-log", "file", "none", "what became of each entry, as JSON lines; \"log\" is the log itself", parseAudit)
+	option.Add(flags, &l.audit, "audit-log", "file", "none", "write each entry's outcome, as JSON lines; \"log\" is the log", parseAudit)
 }
 
 func parseLogFormat(s string) (string, error) {

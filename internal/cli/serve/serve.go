@@ -50,20 +50,22 @@ func New(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve [DIR]",
 		Short: "Offer folders to other machines",
-		Long: `Serve offers folders, as shares, to clients whose key is in authorized_clients
-and to those that bring an invitation. DIR is a share under its own name.
+		Long: `Serve offers folders as shares. It admits clients whose key is in
+authorized_clients, and clients with an invitation. DIR becomes a share with the
+name of that folder.
 
-A share is read and written (rw), only read (ro) or only written (wo). To one with
-the right append clients add snapshots ("fxfer send --snapshot"), and get their
-own; nobody changes or removes one but this machine, by --keep. SIGTERM
-or Ctrl-C lets running transfers reach a checkpoint, then ends, within 10 s.
+Clients may read and write a share (rw), only read it (ro) or only write it (wo).
+With the right "append", clients add snapshots ("fxfer send --snapshot") and get
+their own. Then only this machine removes snapshots, by --keep, and nobody changes
+them. On SIGTERM or Ctrl-C, running transfers reach a checkpoint, and the server
+ends within 10 s.
 
-A client for whom there is no room is told so, and tries again for as long as
-its --retry-for allows. The defaults are for a machine with 1 GB of memory.
+When the server is full, clients are asked to retry, which they do for as long as
+their --retry-for says. The defaults suit a machine with 1 GB of memory.
 Connections take at most half of the open files that the system allows.
 
-With --config, shares and their limits, quotas and clients are in a file, which
-SIGHUP reads again; see docs/server.md. Its other keys are the flags below.`,
+With --config, a file lists shares, limits, quotas and clients. SIGHUP reads it
+again; see docs/server.md. The flags below are keys of that file, too.`,
 		Example: `  fxfer serve --invite /srv/files
   fxfer serve --share backup=/srv/backup:append --keep daily=14,weekly=8
   fxfer serve --share backup=/srv/backup:wo --share pub=/srv/pub:ro
@@ -107,8 +109,8 @@ SIGHUP reads again; see docs/server.md. Its other keys are the flags below.`,
 	}
 	c.Flags().SortFlags = false
 	f.add(c.Flags())
-	c.Flags().StringVar(&f.config, "config", "", "`file` with the server's configuration, instead of settings")
-	c.Flags().BoolVar(&f.check, "check-config", false, "only read that file, and tell what is wrong with it")
+	c.Flags().StringVar(&f.config, "config", "", "read the server's configuration from this `file`")
+	c.Flags().BoolVar(&f.check, "check-config", false, "only check that file")
 	c.Annotations = map[string]string{option.Settable: "true"}
 	return c
 }
@@ -117,33 +119,33 @@ SIGHUP reads again; see docs/server.md. Its other keys are the flags below.`,
 func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
-	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder, as `NAME=DIR[:right]`; repeatable")
+	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder as `NAME=DIR[:right]`; repeatable")
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one machine")
-	option.Add(flags, &f.name, "name", "host", "", "in that URL, as the other machine sees this one", parseName)
-	option.AddList(flags, &f.opt.Allow, "allow", "range", "addresses that may connect, as 192.0.2.0/24; repeatable", parsePrefix)
-	option.Add(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "of all sessions, in each direction, as 1gbit", option.ParseLimit)
-	option.Add(flags, &f.opt.ClientRateLimit, "client-rate-limit", "rate", "none", "of each client", option.ParseLimit)
+	option.Add(flags, &f.name, "name", "host", "", "the name of this machine in that URL", parseName)
+	option.AddList(flags, &f.opt.Allow, "allow", "range", "admit only these addresses, such as 192.0.2.0/24; repeatable", parsePrefix)
+	option.Add(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "limit all sessions together, per direction, such as 1gbit", option.ParseLimit)
+	option.Add(flags, &f.opt.ClientRateLimit, "client-rate-limit", "rate", "none", "limit each client", option.ParseLimit)
 	option.Add(flags, &f.opt.MaxSessions, "max-sessions", "n", strconv.Itoa(fxfer.DefaultMaxSessions), "most sessions at a time", option.ParseCount)
 	option.Add(flags, &f.opt.MaxSessionsPerClient, "max-sessions-per-client", "n", strconv.Itoa(fxfer.DefaultMaxSessionsPerClient),
-		"most of one client's key", option.ParseCount)
-	option.Add(flags, &f.opt.Transport, "transport", "how", option.Auto, "tcp, quic, or auto: both, on one port", option.ParseTransport)
+		"most sessions of one client", option.ParseCount)
+	option.Add(flags, &f.opt.Transport, "transport", "how", option.Auto, "tcp, quic, or auto for both on one port", option.ParseTransport)
 	addBounds(flags, &f.opt)
 	option.AddTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
-	option.Add(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for so long, as 14d", parsePartialAge)
+	option.Add(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for this long, such as 14d", parsePartialAge)
 	f.log.add(flags)
-	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard, on this machine or as ADDRESS:PORT", web.ParseAddr)
-	flags.BoolVar(&f.quiet, "quiet", false, "print nothing but the URL and errors")
-	option.Add(flags, &f.keep, "keep", "policy", "all", "snapshots that stay where clients may only append, as daily=7,weekly=4", snapshot.ParseKeep)
+	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
+	flags.BoolVar(&f.quiet, "quiet", false, "print only the URL and errors")
+	option.Add(flags, &f.keep, "keep", "policy", "all", "keep snapshots where clients may only append: daily=7,weekly=4", snapshot.ParseKeep)
 }
 
 // addBounds adds the flags that bound what clients, and those that want to be, may take of this machine.
 func addBounds(flags *pflag.FlagSet, o *fxfer.ServerOptions) {
-	option.Add(flags, &o.MaxConnections, "max-connections", "n", option.Auto, "most connections at a time; a quarter may be of strangers", option.ParseAutoCount)
+	option.Add(flags, &o.MaxConnections, "max-connections", "n", option.Auto, "most connections; a quarter may be unauthenticated", option.ParseAutoCount)
 	option.Add(flags, &o.MaxConnectionsPerAddress, "max-connections-per-address", "n", strconv.Itoa(fxfer.DefaultMaxConnectionsPerAddress),
-		"most of one address, or IPv6 /64", option.ParseCount)
-	option.Add(flags, &o.MaxHandshakes, "max-handshakes", "n", strconv.Itoa(fxfer.DefaultMaxHandshakes), "most handshakes a second; others wait", option.ParseCount)
-	option.Add(flags, &o.MaxHandshakesPerAddress, "max-handshakes-per-address", "n", strconv.Itoa(fxfer.DefaultMaxHandshakesPerAddress), "most of one address", option.ParseCount)
-	option.Add(flags, &o.MaxMemory, "max-memory", "size", showMemory(fxfer.DefaultMaxMemory), "most for the buffers of data streams", parseMemory)
+		"most connections of one address or IPv6 /64", option.ParseCount)
+	option.Add(flags, &o.MaxHandshakes, "max-handshakes", "n", strconv.Itoa(fxfer.DefaultMaxHandshakes), "most handshakes per second; others wait", option.ParseCount)
+	option.Add(flags, &o.MaxHandshakesPerAddress, "max-handshakes-per-address", "n", strconv.Itoa(fxfer.DefaultMaxHandshakesPerAddress), "most handshakes per second of one address", option.ParseCount)
+	option.Add(flags, &o.MaxMemory, "max-memory", "size", showMemory(fxfer.DefaultMaxMemory), "most memory for the buffers of data streams", parseMemory)
 }
 
 func showMemory(bytes int64) string { return fmt.Sprintf("%dMiB", bytes>>20) }
@@ -229,7 +231,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	}
 	systemd, err := newSupervisor()
 	if err != nil {
-		said.log.Warn("systemd will not hear of this server", "error", err)
+		said.log.Warn("systemd is not notified of this server", "error", err)
 	}
 	if f.opt.Socket, f.opt.Datagrams, err = activated(); err != nil {
 		return err
@@ -259,7 +261,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		err = f.serving(server).write(home)
 	}
 	if err != nil {
-		said.log.Warn("fxfer invite will not know this server", "error", err)
+		said.log.Warn("fxfer invite will not find this server", "error", err)
 	}
 	defer func() { _ = os.Remove(filepath.Join(home, servingFile)) }()
 	if pages != nil {
@@ -272,7 +274,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	}
 	defer context.AfterFunc(ctx, func() {
 		systemd.tell("STOPPING=1", "STATUS=ending when transfers have reached a checkpoint")
-		said.tell("ending when running transfers have reached a checkpoint; once more ends at once", "draining")
+		said.tell("ending when running transfers have reached a checkpoint; a second signal ends at once", "draining")
 	})()
 	running, end := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
@@ -305,14 +307,14 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper 
 		err = server.Reload(fresh.opt)
 	}
 	if err != nil {
-		said.log.Error("the configuration is refused; the server goes on with the one before", "error", err, "hint", exit.Hint(err))
+		said.log.Error("the configuration is refused; the server keeps the old one", "error", err, "hint", exit.Hint(err))
 		return
 	}
 	sweeper.set(fresh.opt.Shares, fresh.age)
 	_ = fresh.serving(server).write(home) // as before
 	said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
 	if f.restart() != fresh.restart() {
-		said.log.Warn("something in the configuration has changed that takes a restart")
+		said.log.Warn("the configuration has changes that need a restart")
 	}
 }
 

@@ -49,21 +49,21 @@ func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 	}
 	option.Group(flags, "Network", func() { f.AddNetwork(flags) })
 	option.Group(flags, "Output", func() {
-		option.Add(flags, &f.report, "report", "file", "", "what became of each entry, as JSON lines", option.ParseFile)
-		option.Add(flags, &f.Call.Manifest, "manifest", "file", "", "digests of the files in place, for b3sum -c", option.ParseFile)
+		option.Add(flags, &f.report, "report", "file", "", "write the outcome of each entry to a file, as JSON lines", option.ParseFile)
+		option.Add(flags, &f.Call.Manifest, "manifest", "file", "", "write digests of all files to a file, for b3sum -c", option.ParseFile)
 		flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")
-		flags.BoolVar(&f.explain, "explain", false, "tell what the limit was at each moment, with all evidence")
-		flags.BoolVar(&f.Quiet, "quiet", false, "print nothing but errors")
+		flags.BoolVar(&f.explain, "explain", false, "show what limited the transfer at each moment, and why")
+		flags.BoolVar(&f.Quiet, "quiet", false, "print only errors")
 	})
 }
 
 // AddNetwork adds the flags about the network.
 func (f *Flags) AddNetwork(flags *pflag.FlagSet) {
-	option.Add(flags, &f.Opt.Compress, "compress", "how", "none", "none, zstd, or auto: where it is faster", parseCompress)
-	option.Add(flags, &f.Opt.RateLimit, "rate-limit", "rate", "none", "of what is sent, as 200mbit or 20MB/s", option.ParseLimit)
-	option.Add(flags, &f.Opt.RetryFor, "retry-for", "time", "0s", "try a lost connection again for so long, as 10m", units.ParseTime)
-	option.Add(flags, &f.Opt.Streams, "streams", "n", option.Auto, "parallel data streams", option.ParseAutoCount)
-	option.Add(flags, &f.Opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "most streams auto may open", option.ParseCount)
+	option.Add(flags, &f.Opt.Compress, "compress", "how", "none", "none, zstd, or auto where that is faster", parseCompress)
+	option.Add(flags, &f.Opt.RateLimit, "rate-limit", "rate", "none", "limit the rate, such as 200mbit or 20MB/s", option.ParseLimit)
+	option.Add(flags, &f.Opt.RetryFor, "retry-for", "time", "0s", "retry a lost connection for this long, such as 10m", units.ParseTime)
+	option.Add(flags, &f.Opt.Streams, "streams", "n", option.Auto, "number of parallel data streams", option.ParseAutoCount)
+	option.Add(flags, &f.Opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "the most streams that auto may open", option.ParseCount)
 	option.AddTransport(flags, &f.Opt)
 	option.AddTuning(flags, &f.Opt.SockBuf, &f.Opt.Congestion)
 	option.AddTrust(flags, &f.Opt)
@@ -73,13 +73,13 @@ func (f *Flags) AddNetwork(flags *pflag.FlagSet) {
 func (f *Flags) Check(flags *pflag.FlagSet) error {
 	switch {
 	case flags.Changed("streams") && flags.Changed("max-streams") && f.Opt.Streams > 0:
-		return exit.Usage("leave one of the two out", "--max-streams bounds what --streams auto may open, but --streams fixes the number")
+		return exit.Usage("leave one of the two out", "--max-streams limits --streams auto, but --streams fixes the number")
 	case flags.Changed("max-delete") && !f.Call.Target.Delete:
 		return exit.Usage("add --delete", "--max-delete bounds what --delete removes")
 	case flags.Changed("allow-failed") && f.Call.Target.Snapshot == "":
-		return exit.Usage("add --snapshot, or leave it out: what fails keeps nothing else from being sent", "--allow-failed is of a snapshot")
+		return exit.Usage("add --snapshot, or leave --allow-failed out: without snapshots, all other entries are sent anyway", "--allow-failed needs --snapshot")
 	case f.Call.Target.DryRun && flags.Changed("manifest"):
-		return exit.Usage("leave one of the two out", "--manifest lists what is in place after a transfer, and --dry-run makes none")
+		return exit.Usage("leave one of the two out", "--manifest lists files after a transfer, and --dry-run makes none")
 	case flags.Changed("from0") && f.List == "":
 		return exit.Usage("add --files-from", "--from0 says how the list of --files-from is to be read")
 	case f.explain && (f.JSON || f.Quiet):

@@ -16,7 +16,7 @@ import (
 )
 
 // Resumes is what helps after an interruption, except of a stream.
-const Resumes = "the same command goes on where this one stopped"
+const Resumes = "the same command resumes"
 
 // Run runs a transfer with a client made from the flags of c, and shows it. The verb is "sent" or "received", the remedy what
 // helps after an interruption.

@@ -112,51 +112,51 @@ func parseCompress(s string) (string, error) {
 // addSelection adds the flags that select what is sent.
 func (f *Flags) addSelection(flags *pflag.FlagSet) {
 	s := &f.Call.Selection
-	flags.Var(&ruleFlag{"rule", &s.Rules, excludeRule}, "exclude", "leave out what this rule of gitignore matches; repeatable")
-	flags.Var(&ruleFlag{"rule", &s.Rules, includeRule}, "include", "but not this; the last rule that matches counts")
-	flags.Var(&ruleFlag{"file", &s.Rules, rulesOf}, "exclude-from", "rules from a file such as .gitignore")
-	option.Add(flags, &s.MaxSize, "max-size", "size", "", "leave out larger files, as 2GiB", parseMaxSize)
-	option.Add(flags, &s.NewerThan, "newer-than", "time", "", "leave out older files: 2026-11-21, or 7d ago",
+	flags.Var(&ruleFlag{"rule", &s.Rules, excludeRule}, "exclude", "leave out files that this gitignore rule matches; repeatable")
+	flags.Var(&ruleFlag{"rule", &s.Rules, includeRule}, "include", "keep files that this rule matches; the last match decides")
+	flags.Var(&ruleFlag{"file", &s.Rules, rulesOf}, "exclude-from", "read rules from a file such as .gitignore")
+	option.Add(flags, &s.MaxSize, "max-size", "size", "", "leave out files larger than this, such as 2GiB", parseMaxSize)
+	option.Add(flags, &s.NewerThan, "newer-than", "time", "", "leave out files older than 2026-11-21, or 7d",
 		func(text string) (time.Time, error) { return option.ParseNewer(text, time.Now()) })
-	flags.BoolVarP(&s.OneFileSystem, "one-file-system", "x", false, "don't enter what is mounted below")
+	flags.BoolVarP(&s.OneFileSystem, "one-file-system", "x", false, "don't descend into other file systems")
 }
 
 // AddList adds the flags of send that select by a list.
 func (f *Flags) AddList(flags *pflag.FlagSet) {
-	option.Add(flags, &f.List, "files-from", "file", "", "send only these paths below SRC/, - reads standard input", option.ParseFile)
-	flags.BoolVar(&f.nul, "from0", false, "in that list, a NUL byte ends a path")
+	option.Add(flags, &f.List, "files-from", "file", "", "send only the listed paths below SRC/; - is standard input", option.ParseFile)
+	flags.BoolVar(&f.nul, "from0", false, "paths in that list end with a NUL byte")
 }
 
 // addTarget adds the flags that say what becomes of the target.
 func (f *Flags) addTarget(flags *pflag.FlagSet) {
 	t := &f.Call.Target
 	option.Group(flags, "What is replaced", func() {
-		flags.BoolVar(&t.Checksum, "checksum", false, "compare content, not times")
-		flags.BoolVar(&t.Update, "update", false, "leave what is newer at the target")
-		flags.BoolVar(&t.Existing, "existing", false, "leave what the target lacks")
-		flags.BoolVar(&t.IgnoreExisting, "ignore-existing", false, "leave what the target has")
+		flags.BoolVar(&t.Checksum, "checksum", false, "compare content instead of size and time")
+		flags.BoolVar(&t.Update, "update", false, "skip files that are newer at the target")
+		flags.BoolVar(&t.Existing, "existing", false, "skip files that the target does not have")
+		flags.BoolVar(&t.IgnoreExisting, "ignore-existing", false, "skip files that the target has")
 	})
 	option.Group(flags, "Mirror", func() {
-		flags.BoolVar(&t.Delete, "delete", false, "at the end, remove what the source does not have")
-		option.Add(flags, &t.MaxDelete, "max-delete", "n", "", "but nothing if it were more entries", parseEntries)
-		option.Add(flags, &t.BackupDir, "backup-dir", "dir", "", "below the target: keeps what is removed or replaced", option.ParseFile)
-		flags.BoolVarP(&t.DryRun, "dry-run", "n", false, "only list what would be done")
+		flags.BoolVar(&t.Delete, "delete", false, "at the end, remove files that the source does not have")
+		option.Add(flags, &t.MaxDelete, "max-delete", "n", "", "delete nothing if more than n entries would go", parseEntries)
+		option.Add(flags, &t.BackupDir, "backup-dir", "dir", "", "move removed or replaced files here, below the target", option.ParseFile)
+		flags.BoolVarP(&t.DryRun, "dry-run", "n", false, "only list what would change")
 	})
 	option.Group(flags, "How it is written", func() {
-		option.Add(flags, &t.Sync, "sync", "when", string(fxfer.SyncBatch), "durable: batch by batch, file by file, or none", parseSync)
-		option.Add(flags, &t.Delta, "delta", "how", option.Auto, "from the older version: auto, fixed, chunks, none", parseDelta)
-		option.Add(flags, &t.Readback, "verify", "how", "digest", "digest, or readback: from the disk, too", parseVerify)
-		flags.BoolVar(&t.NumericIDs, "numeric-ids", false, "owner and group by number, not by name")
-		flags.BoolVar(&t.Strict, "strict", false, "fail if the target can't hold something, as an owner")
+		option.Add(flags, &t.Sync, "sync", "when", string(fxfer.SyncBatch), "when files become durable: batch, file or none", parseSync)
+		option.Add(flags, &t.Delta, "delta", "how", option.Auto, "send only changed parts: auto, fixed, chunks or none", parseDelta)
+		option.Add(flags, &t.Readback, "verify", "how", "digest", "digest, or readback to read back from the disk", parseVerify)
+		flags.BoolVar(&t.NumericIDs, "numeric-ids", false, "map owner and group by number, not by name")
+		flags.BoolVar(&t.Strict, "strict", false, "fail if the target can't store something, such as an owner")
 	})
 }
 
 // addSnapshot adds the flag of send that makes snapshots.
 func (f *Flags) addSnapshot(flags *pflag.FlagSet) {
 	option.Group(flags, "Mirror", func() {
-		option.Add(flags, &f.Call.Target.Snapshot, "snapshot", "time", "", "as a new folder below URL, by default of now", parseSnapshot)
+		option.Add(flags, &f.Call.Target.Snapshot, "snapshot", "time", "", "send into a new snapshot below URL; the default is now", parseSnapshot)
 		flags.Lookup("snapshot").NoOptDefVal = fxfer.SnapshotAuto
-		option.Add(flags, &f.Call.Target.AllowFailed, "allow-failed", "n", "0", "it appears though up to n entries failed, without them", parseAllowed)
+		option.Add(flags, &f.Call.Target.AllowFailed, "allow-failed", "n", "0", "complete the snapshot if at most n entries failed", parseAllowed)
 	})
 }
 
