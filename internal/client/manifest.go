@@ -119,8 +119,8 @@ func (m *manifest) unread() int64 {
 	return m.count
 }
 
-// lineLocked writes a line as b3sum does. Bytes that are not UTF-8 are replaced, because b3sum could
-// not read them.
+// lineLocked writes a line as b3sum does. Bytes that are not UTF-8 are replaced, because b3sum
+// could not read them.
 func (m *manifest) lineLocked(digest, path string) {
 	path = strings.ToValidUTF8(path, "\ufffd")
 	mark := ""

@@ -67,6 +67,6 @@ func notStored(r *session.Report) error {
 	for _, w := range r.NotStored {
 		n += w.Count
 	}
-	return &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("the target could not hold all of %d entries", n),
-		Remedy: "without --strict that is a warning"}
+	return &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("the target could not store everything about %d entries", n),
+		Remedy: "without --strict this is a warning"}
 }

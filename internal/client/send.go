@@ -109,7 +109,6 @@ func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader
 	if err != nil {
 		return nil, err
 	}
-	session.AssumePath(coder, control)
 	return session.NewSender(control, r, p.source, transfer.SenderOptions{
 		Speculate: s.fresh, Streams: s.first, Prune: s.hello.Target.Delete, Coder: coder, Clock: s.clock,
 		Event: s.tracker.Event, WalkFailed: s.tracker.WalkFailed,
@@ -117,7 +116,8 @@ func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader
 	}), nil
 }
 
-// sourceOf returns where an entry of the manifest is on this host; the tree is nil if it is nowhere.
+// sourceOf returns where an entry of the manifest is on this host; the tree is nil if it is
+// nowhere.
 func sourceOf(roots []transfer.Root, entry string) (*disk.Tree, string) {
 	for _, r := range roots {
 		rest, below := entry, true

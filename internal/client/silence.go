@@ -78,7 +78,7 @@ const (
 
 // errDead ends a session whose connections are dead while new ones work, because a NAT or firewall
 // on the path has forgotten them.
-var errDead = errors.New("nothing comes any more, but the server answers on a new connection")
+var errDead = errors.New("the connections are dead, but the server answers on a new one")
 
 // watchDead calls end with errDead when nothing is received on the control stream although reach,
 // which makes a new connection, succeeds. It returns then, or when ctx is done.

@@ -61,7 +61,7 @@ type Target struct {
 	Strict     bool         // fail if the target could not store everything about an entry
 	Delete     bool         // remove what the source does not have, once all else has succeeded
 	MaxDelete  int64        // remove nothing if more entries would go; 0 is no bound
-	BackupDir  string       // folder below the target that keeps what is removed or replaced; "" is none
+	BackupDir  string       // below the target: keeps what is removed or replaced; "" is none
 	DryRun     bool         // compare only, and report what would be done
 
 	// Delta says how an older version of a file at the target saves sending what both have in

@@ -54,7 +54,8 @@ func (c *Client) openTLS() (err error) {
 	return nil
 }
 
-// transportTo configures every connection to the server of u: who we are, and how to check who it is.
+// transportTo configures every connection to the server of u: who we are, and how to check who it
+// is.
 func (c *Client) transportTo(u session.URL) transport.Config {
 	cfg := transport.Config{Identity: c.key}
 	if c.pair != nil {

@@ -46,7 +46,6 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 	if err != nil {
 		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
 	}
-	session.AssumePath(coder, x.conn.Conn)
 	if source.Roots, err = x.roots(); err != nil {
 		return nil, err
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// farRTT is the round trip time from which slow start is felt. Then what is sent before the path has
-// been measured matters, too.
+// farRTT is the round trip time from which slow start is felt. Then what is sent before the path
+// has been measured matters, too.
 const farRTT = 5 * time.Millisecond
 
-// AssumePath tells a meter, which may be nil, to begin with compression where the stream c is long.
-func AssumePath(m *compress.Meter, c transport.Conn) {
+// assumePath tells a meter, which may be nil, to begin with compression where the stream c is long.
+func assumePath(m *compress.Meter, c transport.Conn) {
 	if m == nil {
 		return
 	}
@@ -23,8 +23,8 @@ func AssumePath(m *compress.Meter, c transport.Conn) {
 	}
 }
 
-// FeedMeter feeds a meter with measurements of the streams of a set, until ctx is done.
-func FeedMeter(ctx context.Context, set *StreamSet, m *compress.Meter) {
+// feedMeter feeds a meter with measurements of the streams of a set, until ctx is done.
+func feedMeter(ctx context.Context, set *StreamSet, m *compress.Meter) {
 	tick := time.NewTicker(compress.Interval)
 	defer tick.Stop()
 	var before usage

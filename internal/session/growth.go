@@ -5,12 +5,12 @@ import (
 )
 
 // growth decides how many TCP streams to use. It adds streams only after goodput has settled, only
-// where it sees a cause that more streams help against (a full window, loss), and only as long as the
-// last addition paid. At high rates it uses fewer streams as long as goodput does not fall: each then
-// sends larger units, which cost less work.
+// where it sees a cause that more streams help against (a full window, loss), and only as long as
+// the last addition paid. At high rates it uses fewer streams as long as goodput does not fall:
+// each then sends larger units, which cost less work.
 type growth struct {
 	active  int         // streams in use, 0 before the first decision
-	from    Observation // start of the present measurement
+	from    observation // start of the present measurement
 	last    float64     // goodput before the last change, bytes/s
 	peak    float64
 	change  int  // the last change of active, 0 if it was judged
@@ -18,12 +18,12 @@ type growth struct {
 }
 
 const (
-	// NearRTT is the round trip time that a path within a building stays below. There, more than
-	// NearStreams streams only cost work.
-	NearRTT     = time.Millisecond
-	NearStreams = 4
-	// Costly is the goodput, in bytes/s, from which the work per stream matters.
-	Costly = 1.5e9 / 8
+	// nearRTT is the round trip time that a path within a building stays below. There, more than
+	// nearStreams streams only cost work.
+	nearRTT     = time.Millisecond
+	nearStreams = 4
+	// costly is the goodput, in bytes/s, from which the work per stream matters.
+	costly = 1.5e9 / 8
 	// pays is the least gain for which streams are added again.
 	pays = 1.04
 	// settled is the gain between two measurements below which slow start is over.
@@ -31,14 +31,14 @@ const (
 )
 
 // next returns the number of streams to use.
-func (g *growth) next(o Observation, limit int) int {
-	if o.Streams == 0 {
+func (g *growth) next(o observation, limit int) int {
+	if o.streams == 0 {
 		return g.active
 	}
 	if g.active == 0 {
-		g.active = min(max(InitialStreams, o.Streams), limit) // history may have opened more
-		if o.MinRTT > 0 && o.MinRTT < NearRTT {
-			g.active = min(NearStreams, limit)
+		g.active = min(max(InitialStreams, o.streams), limit) // history may have opened more
+		if o.minRTT > 0 && o.minRTT < nearRTT {
+			g.active = min(nearStreams, limit)
 		}
 	}
 	if g.from.at.IsZero() || o.written == 0 {
@@ -46,7 +46,7 @@ func (g *growth) next(o Observation, limit int) int {
 		return g.active
 	}
 	period := o.at.Sub(g.from.at)
-	if period < max(500*time.Millisecond, 8*o.MinRTT) {
+	if period < max(500*time.Millisecond, 8*o.minRTT) {
 		return g.active
 	}
 	goodput := float64(o.written-g.from.written) / period.Seconds()
@@ -68,8 +68,8 @@ func (g *growth) next(o Observation, limit int) int {
 	}
 	g.last, g.change = goodput, 0
 	lossy := lost > 2e-5*segments && lost > 2
-	queued := o.rtt > o.MinRTT*5/4
-	if n := Sufficient(goodput, &o); goodput > Costly && n < g.active && !lossy {
+	queued := o.rtt > o.minRTT*5/4
+	if n := sufficient(goodput, &o); goodput > costly && n < g.active && !lossy {
 		g.change = n - g.active
 	} else if o.capped > 0.1 || lossy && !queued { // otherwise more streams would not help
 		g.last = g.peak
@@ -79,11 +79,29 @@ func (g *growth) next(o Observation, limit int) int {
 	return g.active
 }
 
-// Sufficient is the number of streams whose windows hold twice the BDP, which BBR keeps in flight
+// sufficient is the number of streams whose windows hold twice the BDP, which BBR keeps in flight
 // (cwnd_gain in net/ipv4/tcp_bbr.c). goodput is in bytes/s.
-func Sufficient(goodput float64, o *Observation) int {
-	if o.Window == 0 {
-		return o.Streams
+func sufficient(goodput float64, o *observation) int {
+	if o.window == 0 {
+		return o.streams
 	}
-	return max(NearStreams, int(2*goodput*o.MinRTT.Seconds()/float64(o.Window))+1)
+	return max(nearStreams, int(2*goodput*o.minRTT.Seconds()/float64(o.window))+1)
+}
+
+// StartingStreams is the number of streams that a transfer begins with at an RTT; 0 is an unknown
+// one.
+func StartingStreams(rtt time.Duration) int {
+	if rtt > 0 && rtt < nearRTT {
+		return nearStreams
+	}
+	return InitialStreams
+}
+
+// StreamsFor is the number of streams that a transfer would settle at, after several streams with
+// send buffers of sndBuf bytes, as the kernel counts them, reached a goodput in bytes/s.
+func StreamsFor(streams int, goodput float64, rtt time.Duration, sndBuf int64) int {
+	if goodput <= costly || streams <= 1 {
+		return MaxStreams
+	}
+	return sufficient(goodput, &observation{streams: streams, minRTT: rtt, window: int(float64(sndBuf) * bufferPayload)})
 }

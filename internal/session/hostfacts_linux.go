@@ -56,8 +56,8 @@ func readRunDelay() time.Duration {
 	return time.Duration(sum)
 }
 
-// coresAllowed is the number of cores that this process may use, in thousandths, by its affinity and
-// by the quotas of its control groups.
+// coresAllowed is the number of cores that this process may use, in thousandths, by its affinity
+// and by the quotas of its control groups.
 func coresAllowed() int64 {
 	cores := int64(runtime.NumCPU()) * 1000
 	text, _ := os.ReadFile("/proc/self/cgroup")
@@ -97,8 +97,8 @@ func quotaGroups(text string) []quotaGroup {
 	return groups
 }
 
-// quota returns the CPU time that a group may use in each period, both in microseconds. Zero or less
-// is no limit.
+// quota returns the CPU time that a group may use in each period, both in microseconds. Zero or
+// less is no limit.
 func (g *quotaGroup) quota(dir string) (quota, period int64) {
 	read := func(file string) []string {
 		text, _ := os.ReadFile(path.Join(g.hierarchy, dir, file)) // the root group has none
@@ -116,7 +116,8 @@ func (g *quotaGroup) quota(dir string) (quota, period int64) {
 	return quota, period
 }
 
-// HostFacts describes this host. sockBuf is the size of socket buffers that was asked for, in bytes.
+// HostFacts describes this host. sockBuf is the size of socket buffers that was asked for, in
+// bytes.
 func HostFacts(name string, sockBuf int64) diagnose.Host {
 	h := diagnose.Host{Name: name, SockBuf: sockBuf}
 	three := func(sysctl string, a, b, c *int64) {

@@ -13,7 +13,7 @@ type Sync string
 
 // The policies.
 const (
-	SyncBatch Sync = "batch" // data before its name, many files at a time; all of it when the transfer ends
+	SyncBatch Sync = "batch" // data before names, many files at a time; everything at the end
 	SyncFile  Sync = "file"  // each file with its name
 	SyncNone  Sync = "none"  // when the operating system likes
 )
@@ -53,7 +53,7 @@ const (
 	Removed   Outcome = "removed"   // from the target, by Delete
 	Failed    Outcome = "failed"
 
-	// Of a dry run.
+	// In a dry run.
 	WouldCreate Outcome = "would create"
 	WouldUpdate Outcome = "would update"
 	WouldSet    Outcome = "would set metadata"
@@ -122,7 +122,7 @@ type Report struct {
 	Streams         int           // most data streams at a time
 	Transport       Transport     // that carried the data, "" if there was none
 	TransportReason string        // why it was chosen, where that was automatic
-	Connections     int           // QUIC connections that the data streams shared at the end; 0 with TCP
+	Connections     int           // QUIC connections of the data streams at the end; 0 with TCP
 	Congestion      string        // congestion control of the data streams
 	RTT             time.Duration // the least seen
 	BDP             int64         // Peak × RTT, bytes

@@ -35,8 +35,8 @@ type movement struct {
 	at    time.Time
 }
 
-// update takes what the peer's kernel has acknowledged. A stream that a rate limit holds back counts as
-// moving.
+// update takes what the peer's kernel has acknowledged. A stream that a rate limit holds back
+// counts as moving.
 func (m movements) update(now time.Time, infos map[uint64]transport.Info, held map[uint64]bool) {
 	for id := range m {
 		if _, ok := infos[id]; !ok {
@@ -68,12 +68,13 @@ type silence struct {
 	since time.Time
 }
 
-// silenceMost is how long a kernel may send segments again without any acknowledgement before another
-// connection is tried. On a path that was down, the kernel's pauses grow; where large packets vanish,
-// only a new connection finds that out.
+// silenceMost is how long a kernel may send segments again without any acknowledgement before
+// another connection is tried. On a path that was down, the kernel's pauses grow; where large
+// packets vanish, only a new connection finds that out.
 const silenceMost = 6 * time.Second
 
-// update returns the streams that are silent for too long, if nothing is acknowledged on any stream.
+// update returns the streams that are silent for too long, if nothing is acknowledged on any
+// stream.
 func (s silences) update(now time.Time, infos map[uint64]transport.Info) (dead []uint64) {
 	for id := range s {
 		if _, ok := infos[id]; !ok {

@@ -56,14 +56,14 @@ func (p *PathStats) add(i *transport.Info) {
 	}
 }
 
-// NewStreamSet makes a set whose streams read and write at the pace of two queues. in may be nil, which
-// is unlimited.
+// NewStreamSet makes a set whose streams read and write at the pace of two queues. in may be nil,
+// which is unlimited.
 func NewStreamSet(in, out *pace.Queue) *StreamSet {
 	return &StreamSet{in: in, out: out, conns: make(map[uint64]*DataStream)}
 }
 
-// Add takes a connected stream that has joined the session. It returns nil, and leaves c open, if the
-// number is taken or the set has most streams already.
+// Add takes a connected stream that has joined the session. It returns nil, and leaves c open, if
+// the number is taken or the set has most streams already.
 func (s *StreamSet) Add(id uint64, c transport.Conn, most int) *DataStream {
 	d := &DataStream{Conn: c, set: s, ID: id, since: time.Now()}
 	d.Context, d.cancel = context.WithCancel(context.Background())
@@ -126,7 +126,8 @@ func (s *StreamSet) Find(id uint64) *DataStream {
 	return s.conns[id]
 }
 
-// Beyond returns the streams that exceed a number of most, the newest. Retired streams do not count.
+// Beyond returns the streams that exceed a number of most, the newest. Retired streams do not
+// count.
 func (s *StreamSet) Beyond(most int) []*DataStream {
 	live := slices.DeleteFunc(s.Streams(), func(d *DataStream) bool { return d.Retired.Load() })
 	slices.SortFunc(live, func(a, b *DataStream) int { return cmp.Compare(a.ID, b.ID) })
@@ -205,8 +206,8 @@ func (d *DataStream) writing() (done func(n int)) {
 	}
 }
 
-// load returns the time spent in writes until now, including the running one, and the bytes written by
-// those that returned.
+// load returns the time spent in writes until now, including the running one, and the bytes written
+// by those that returned.
 func (d *DataStream) load(now time.Time) (spent time.Duration, wrote int64) {
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
@@ -262,12 +263,12 @@ func (d *DataStream) Read(p []byte) (int, error) {
 }
 
 // wait waits until the rate limit lets n bytes pass.
-func (d *DataStream) wait(flow *pace.Queue, n int) error {
+func (d *DataStream) wait(queue *pace.Queue, n int) error {
 	began := time.Now()
 	d.gauge.Lock()
 	d.waits = began
 	d.gauge.Unlock()
-	err := flow.Wait(d.Context, n)
+	err := queue.Wait(d.Context, n)
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
 	d.waits = time.Time{}

@@ -46,7 +46,8 @@ type Telemetry struct {
 	total  diagnose.Sample // of this end: what is integrated over time
 }
 
-// NewTelemetry begins to measure. It returns nil if clock is nil. written is called for each sample.
+// NewTelemetry begins to measure. It returns nil if clock is nil. written is called for each
+// sample.
 func NewTelemetry(clock *transfer.Clock, set *StreamSet, written func() int64, host diagnose.Host) *Telemetry {
 	if clock == nil {
 		return nil
@@ -183,8 +184,8 @@ func (t *Telemetry) Session(push bool) *diagnose.Session {
 	return x
 }
 
-// SessionSince is Session with few samples from before a time: enough to know when the session began
-// and what it reached.
+// SessionSince is Session with few samples from before a time: enough to know when the session
+// began and what it reached.
 func (t *Telemetry) SessionSince(push bool, since time.Duration) *diagnose.Session {
 	x := t.Session(push)
 	x.Sender, x.Receiver = thin(x.Sender, since), thin(x.Receiver, since)
@@ -210,7 +211,8 @@ func thin(samples []diagnose.Sample, before time.Duration) []diagnose.Sample {
 	return kept
 }
 
-// Latest returns the last samples of the sender and of the receiver. push tells whether this end sends.
+// Latest returns the last samples of the sender and of the receiver. push tells whether this end
+// sends.
 func (t *Telemetry) Latest(push bool) (sender, receiver diagnose.Sample) {
 	if t == nil {
 		return sender, receiver
@@ -244,13 +246,13 @@ func (t *Telemetry) Limiter(push bool, asked *diagnose.Asked) string {
 }
 
 const (
-	// windowFull is the share of the peer's window from which data in flight fills it. Autotuning keeps
-	// a receiver's window about twice as large as what is in flight (tcp_rcv_space_adjust in
+	// windowFull is the share of the peer's window from which data in flight fills it. Autotuning
+	// keeps a receiver's window about twice as large as what is in flight (tcp_rcv_space_adjust in
 	// net/ipv4/tcp_input.c).
 	windowFull = 0.75
-	// bufferFull is the share of a send buffer, as the kernel counts it, from which data in flight fills
-	// it; see internal/transport. Autotuning keeps the buffer at least twice as large as the congestion
-	// window (tcp_sndbuf_expand in net/ipv4/tcp_input.c).
+	// bufferFull is the share of a send buffer, as the kernel counts it, from which data in flight
+	// fills it; see internal/transport. Autotuning keeps the buffer at least twice as large as the
+	// congestion window (tcp_sndbuf_expand in net/ipv4/tcp_input.c).
 	bufferFull = 0.45
 )
 

@@ -330,8 +330,8 @@ func (t *Tracker) failLocked(r FileResult) {
 // rateSpan is the time over which Progress.Goodput is averaged.
 const rateSpan = 3 * time.Second
 
-// Progress returns a look at the transfer. streams and rtt are of its data streams. It is to be called
-// regularly, because it also keeps the highest goodput.
+// Progress returns a look at the transfer. streams and rtt are of its data streams. It is to be
+// called regularly, because it also keeps the highest goodput.
 func (t *Tracker) Progress(streams int, rtt time.Duration) Progress {
 	t.mu.Lock()
 	defer t.mu.Unlock()

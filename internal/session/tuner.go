@@ -8,115 +8,110 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// InitialStreams is the number of data streams that a session opens at once. A short transfer is all
-// slow start, and each stream adds its own initial window.
+// InitialStreams is the number of data streams that a session opens at once. A short transfer is
+// all slow start, and each stream adds its own initial window.
 const InitialStreams = 16
 
-// Tuner runs at the sending end. It decides how many streams a session has, and how many of them it
-// uses, by measurements of the kernel and the receiver's acknowledgements. It gives up a stream that
-// stands still while others move.
-type Tuner struct {
-	Sender *transfer.Sender
-	Set    *StreamSet
+// tuner runs at the sending end. It decides how many streams a session has, and how many of them it
+// uses, by measurements of the kernel and the receiver's acknowledgements. It gives up a stream
+// that stands still while others move. One goroutine uses it.
+type tuner struct {
+	sender *transfer.Sender
+	set    *StreamSet
 	Tuning
-}
 
-const (
-	// TuneEvery is the time between two measurements of the streams.
-	TuneEvery = 250 * time.Millisecond
-	// nearEvery is the time between two measurements until there is a stream. It bounds how long a short
-	// path has too many.
-	nearEvery = 10 * time.Millisecond
-)
-
-// Run works until ctx is done.
-func (t *Tuner) Run(ctx context.Context) {
-	tick := time.NewTicker(nearEvery)
-	defer tick.Stop()
-	r := tuning{Tuner: t, silent: make(silences), moved: make(movements)}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			infos := t.Set.infos()
-			o := observe(now, t.Sender.Stats().Written, infos)
-			if o.Streams > 0 {
-				tick.Reset(TuneEvery)
-			}
-			if !r.dropDead(now, &o, infos) {
-				r.resize(o)
-			}
-		}
-	}
-}
-
-// tuning is the state of Tuner.Run.
-type tuning struct {
-	*Tuner
 	tcp    growth
 	quic   linkGrowth
 	silent silences
 	moved  movements
 }
 
+const (
+	// TuneEvery is the time between two measurements of the streams.
+	TuneEvery = 250 * time.Millisecond
+	// nearEvery is the time between two measurements until there is a stream. It bounds how long a
+	// short path has too many.
+	nearEvery = 10 * time.Millisecond
+)
+
+// run works until ctx is done.
+func (t *tuner) run(ctx context.Context) {
+	tick := time.NewTicker(nearEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			infos := t.set.infos()
+			o := observe(now, t.sender.Stats().Written, infos)
+			if o.streams > 0 {
+				tick.Reset(TuneEvery)
+			}
+			if !t.dropDead(now, &o, infos) {
+				t.resize(o)
+			}
+		}
+	}
+}
+
 // dropDead gives up streams that are dead, and asks for others. It tells whether there were any.
-func (r *tuning) dropDead(now time.Time, o *Observation, infos map[uint64]transport.Info) bool {
-	r.moved.update(now, infos, r.Set.waiting())
-	dead := stalled(now, o.MinRTT, r.moved.apply(r.Sender.Streams()))
+func (t *tuner) dropDead(now time.Time, o *observation, infos map[uint64]transport.Info) bool {
+	t.moved.update(now, infos, t.set.waiting())
+	dead := stalled(now, o.minRTT, t.moved.apply(t.sender.Streams()))
 	if len(dead) == 0 {
-		dead = r.silent.update(now, infos)
+		dead = t.silent.update(now, infos)
 	}
 	if len(dead) == 0 {
 		return false
 	}
 	for _, id := range dead {
-		r.Sender.Drop(id)
+		t.sender.Drop(id)
 	}
-	r.Want(max(1, o.Streams), dead)
+	t.Want(max(1, o.streams), dead)
 	return true
 }
 
 // resize uses as many streams as the path needs, and asks for more if there are fewer.
-func (r *tuning) resize(o Observation) {
-	n := r.Most()
+func (t *tuner) resize(o observation) {
+	n := t.Most()
 	switch {
-	case r.Fixed:
+	case t.Fixed:
 	case o.quic:
-		n = min(n, r.quic.next(o, n))
+		n = min(n, t.quic.next(o, n))
 	default:
-		n = min(n, r.tcp.next(o, n))
+		n = min(n, t.tcp.next(o, n))
 	}
-	r.Sender.SetActive(n)
-	if n > o.Streams {
-		r.Want(n, nil)
+	t.sender.SetActive(n)
+	if n > o.streams {
+		t.Want(n, nil)
 	}
 }
 
-// BufferPayload is the share of payload in a send buffer that is filled with large units. The kernel
-// counts its own overhead for the rest (skb->truesize in include/linux/skbuff.h).
-const BufferPayload = 0.66
+// bufferPayload is the share of payload in a send buffer that is filled with large units. The
+// kernel counts its own overhead for the rest (skb->truesize in include/linux/skbuff.h).
+const bufferPayload = 0.66
 
-// Observation is one measurement of a session at its sending end.
-type Observation struct {
+// observation is one measurement of a session at its sending end.
+type observation struct {
 	at      time.Time
 	written int64 // payload acknowledged by the receiver so far, bytes
-	Streams int
-	MinRTT  time.Duration
+	streams int
+	minRTT  time.Duration
 	rtt     time.Duration // smoothed, mean of the streams
 	capped  float64       // share of the busy time in which a window was the limit, 0 to 1
 	retrans uint64        // segments sent again so far
 	sent    uint64        // segments sent so far
 	quic    bool
-	Window  int // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
+	window  int // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 }
 
-func observe(now time.Time, written int64, infos map[uint64]transport.Info) Observation {
-	o := Observation{at: now, written: written, Streams: len(infos)}
+func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
+	o := observation{at: now, written: written, streams: len(infos)}
 	var busy, limited time.Duration
 	for _, i := range infos {
-		if m := i.MinRTT; m > 0 && (o.MinRTT == 0 || m < o.MinRTT) {
-			o.MinRTT = m
+		if m := i.MinRTT; m > 0 && (o.minRTT == 0 || m < o.minRTT) {
+			o.minRTT = m
 		}
 		o.rtt += i.RTT / time.Duration(len(infos))
 		o.quic = o.quic || i.Protocol == transport.QUIC
@@ -124,7 +119,7 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) Obse
 		limited += i.RwndLimited + i.SndbufLimited
 		o.retrans += i.RetransSegs
 		o.sent += i.DataSegs
-		o.Window = max(o.Window, int(float64(i.SndBuf)*BufferPayload))
+		o.window = max(o.window, int(float64(i.SndBuf)*bufferPayload))
 	}
 	if busy > 0 {
 		o.capped = limited.Seconds() / busy.Seconds()

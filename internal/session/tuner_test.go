@@ -63,7 +63,7 @@ type simulated struct {
 // settle runs growth on a path for a simulated time and returns the streams in use at its end.
 func (p simulated) settle(limit int) int {
 	var g growth
-	o := Observation{at: time.Unix(0, 0), Streams: InitialStreams, MinRTT: p.rtt, rtt: p.rtt, capped: p.capped, Window: p.window}
+	o := observation{at: time.Unix(0, 0), streams: InitialStreams, minRTT: p.rtt, rtt: p.rtt, capped: p.capped, window: p.window}
 	if p.queued {
 		o.rtt = 2 * p.rtt
 	}
@@ -74,7 +74,7 @@ func (p simulated) settle(limit int) int {
 		o.written += int64(bytes)
 		o.retrans += uint64(bytes / 1448 * p.loss)
 		active = g.next(o, limit)
-		o.Streams = max(o.Streams, active)
+		o.streams = max(o.streams, active)
 	}
 	return active
 }

@@ -19,8 +19,8 @@ const urlScheme = "fxfer://"
 // fxfer://TOKEN:PIN@host[:port]/share, in which PIN is a pin without its prefix "ed25519:".
 //
 // In a share and a path, any byte but NUL may be written as % and two hexadecimal digits; "%", "?"
-// and "#" must be. String writes every byte so that has a meaning in a shell, so that its text can be
-// pasted without quotes (in zsh, except for the brackets of an IPv6 address).
+// and "#" must be. String writes every byte so that has a meaning in a shell, so that its text can
+// be pasted without quotes (in zsh, except for the brackets of an IPv6 address).
 type URL struct {
 	Host  string       // DNS name in lower case, IPv4 address, or IPv6 address without brackets
 	Port  int          // 1 to 65535
@@ -129,8 +129,8 @@ func unescape(s string) (string, error) {
 	return plain, nil
 }
 
-// String returns the URL in its canonical form, which ParseURL parses. It shows the secret token; see
-// Redacted.
+// String returns the URL in its canonical form, which ParseURL parses. It shows the secret token;
+// see Redacted.
 func (u URL) String() string { return u.format(u.Token) }
 
 // Redacted returns the URL like String, with xxxxx in place of the token, for messages and logs.
@@ -170,7 +170,8 @@ func (u URL) format(token string) string {
 	return b.String()
 }
 
-// escapeTo writes a path. It escapes everything that has a meaning in a shell, a URL or a line of text.
+// escapeTo writes a path. It escapes everything that has a meaning in a shell, a URL or a line of
+// text.
 func escapeTo(b *strings.Builder, path string) {
 	for _, c := range []byte(path) {
 		switch {
@@ -184,8 +185,8 @@ func escapeTo(b *strings.Builder, path string) {
 
 var secretLike = regexp.MustCompile(`[A-Za-z0-9_-]{22,}`)
 
-// maskSecrets hides whatever is long enough to be a token, wherever it is, because a token in the wrong
-// place is a reason for a URL to be rejected.
+// maskSecrets hides whatever is long enough to be a token, wherever it is, because a token in the
+// wrong place is a reason for a URL to be rejected.
 func maskSecrets(s string) string { return secretLike.ReplaceAllString(s, "xxxxx") }
 
 func shorten(s string) string {
