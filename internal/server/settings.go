@@ -81,7 +81,7 @@ func (s *Server) openShares(shares []Share, next, present *liveSettings) (opened
 		next.firstShare = cmp.Or(next.firstShare, share.Name)
 	}
 	if len(next.shares) == 0 {
-		return opened, session.Usage("name a folder: fxfer serve DIR", "nothing to share")
+		return opened, session.Usage("name a folder", "nothing to share")
 	}
 	return opened, nil
 }
@@ -91,7 +91,7 @@ func (l *liveSettings) checkShare(share *Share) error {
 		return &session.Error{Kind: session.KindUsage, Err: err}
 	}
 	if l.shares[share.Name] != nil {
-		return session.Usage("name them apart: --share NAME=DIR", "two shares have the name %q", share.Name)
+		return session.Usage("give them different names", "two shares have the name %q", share.Name)
 	}
 	if share.Rights == 0 {
 		return session.Usage("give it some, such as ro or rw", "share %q has no rights: no client could use it", share.Name)

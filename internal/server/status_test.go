@@ -17,7 +17,8 @@ import (
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 )
 
-// A server shows a transfer while it runs, knows why it is slow from what the client tells, and remembers it.
+// TestStatus: a server shows a running transfer, knows from the client's samples why it is slow, and
+// remembers it.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
@@ -38,7 +39,7 @@ func TestStatus(t *testing.T) {
 	_, err := slow.Send(t.Context(), []string{filepath.Join(dir, "f")}, s.invited(t), call)
 	require.NoError(t, err)
 
-	require.NotNil(t, running, "no look was taken while it ran")
+	require.NotNil(t, running, "no status was taken while it ran")
 	require.True(t, running.Ready)
 	require.Equal(t, "data", running.Shares[0].Name)
 	require.Len(t, running.Transfers, 1)
@@ -79,7 +80,7 @@ func TestStatus(t *testing.T) {
 	require.Positive(t, f.Stages["receive"])
 }
 
-// A transfer that is cancelled ends at once, and goes on with the same command.
+// TestCancel: a cancelled transfer ends at once, and the same command continues it.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
@@ -107,7 +108,7 @@ func TestCancel(t *testing.T) {
 	require.Greater(t, report.Resumed, int64(6<<20))
 }
 
-// What is refused is counted.
+// TestRefusalsCounted: refused connections are counted.
 func TestRefusalsCounted(t *testing.T) {
 	t.Parallel()
 	s := serve(t, identity.Read)
