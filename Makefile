@@ -1,7 +1,7 @@
-FUZZTIME ?= 3s
+BUDGET ?= 30m
 SOAK ?= 30m
 
-.PHONY: check lint fuzz soak bench
+.PHONY: check lint nightly fuzz soak bench
 
 # What CI runs, but for the installation of packages.
 check:
@@ -10,9 +10,13 @@ check:
 lint:
 	bash .ci/run lint
 
-# FUZZTIME is per target: make fuzz FUZZTIME=10m
+# What takes too long for check: make nightly BUDGET=8h
+nightly:
+	bash .ci/nightly -budget $(BUDGET)
+
+# All fuzz targets together: make fuzz BUDGET=1h
 fuzz:
-	FUZZTIME=$(FUZZTIME) bash .ci/run fuzz
+	bash .ci/nightly -budget $(BUDGET) fuzz
 
 # Mixed transfers with faults against one server: make soak SOAK=5m
 soak:

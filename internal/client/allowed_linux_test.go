@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOrdinaryUser runs tests once more without privileges on either side.
+// TestOrdinaryUser runs tests once more without privileges on either side. It runs alone: until the
+// child executes, it holds the locks of this process's partial files.
 func TestOrdinaryUser(t *testing.T) {
-	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("the other tests run as one already")
 	}

@@ -81,6 +81,9 @@ func fingerprint(t *testing.T, dir string) string {
 
 // TestAppendOnly lets a client with the right to append try to change or remove what it, and others, have appended before.
 func TestAppendOnly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and other tests have its goroutines as well")
+	}
 	if runtime.GOOS == "windows" {
 		t.Skip("symlinks take a right")
 	}

@@ -43,7 +43,8 @@ func readManifest(name string) (map[string][32]byte, error) {
 	}
 }
 
-// parseManifestLine reads a digest and a path. A backslash before the digest says that the path is escaped.
+// parseManifestLine reads a digest and a path. A backslash before the digest says that the path is
+// escaped.
 func parseManifestLine(line []byte) (p string, digest [32]byte, ok bool) {
 	line, escaped := bytes.CutPrefix(line, []byte{'\\'})
 	sum, name, found := bytes.Cut(line, []byte("  "))

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/server"
 	"github.com/fxfer/fxfer/internal/session"
@@ -26,8 +27,8 @@ func TestSendGetList(t *testing.T) {
 	call := Transfer{File: func(r session.FileResult) { files = append(files, r) }}
 	report, err := c.Send(t.Context(), []string{filepath.Join(dir, "big")}, s.invited(t), call)
 	require.NoError(t, err)
-	digest := blake3.Sum256(data)
-	require.Equal(t, session.HexDigest(digest), report.Digest)
+	sum := blake3.Sum256(data)
+	require.Equal(t, digest.Hex(sum), report.Digest)
 	require.Equal(t, int64(len(data)), report.Written)
 	require.Len(t, files, 1)
 	got, err := os.ReadFile(filepath.Join(s.dir, "big"))
@@ -42,7 +43,7 @@ func TestSendGetList(t *testing.T) {
 	back := t.TempDir()
 	report, err = c.Get(t.Context(), []session.URL{s.plain(t, "big")}, back, Transfer{})
 	require.NoError(t, err)
-	require.Equal(t, session.HexDigest(digest), report.Digest)
+	require.Equal(t, digest.Hex(sum), report.Digest)
 	got, err = os.ReadFile(filepath.Join(back, "big"))
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(data, got))
@@ -77,7 +78,7 @@ func TestTrust(t *testing.T) {
 		return err
 	}
 	stranger, member := t.TempDir(), t.TempDir()
-	require.ErrorIs(t, get(stranger, s.plain(t, "f"), Options{}), session.ErrUnknownServer)
+	require.ErrorIs(t, get(stranger, s.plain(t, "f"), Options{}), identity.ErrUnknownServer)
 	require.Equal(t, session.KindTrust, session.KindOf(get(stranger, s.plain(t, "f"), Options{Pin: s.Pin()})), "not admitted")
 
 	invitation := s.invited(t)

@@ -61,7 +61,7 @@ func describeLost(err error, server string) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		e.Err = fmt.Errorf("%s closed the connection", server)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		e.Err = fmt.Errorf("%s says nothing any more", server)
+		e.Err = fmt.Errorf("%s does not answer any more", server)
 	default:
 		e.Err = fmt.Errorf("connection to %s: %w", server, err)
 	}

@@ -79,7 +79,7 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// needShare refuses a URL that names no share.
+// needShare rejects a URL that names no share.
 func needShare(u session.URL) error {
 	if u.Share != "" {
 		return nil

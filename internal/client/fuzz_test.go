@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
@@ -15,8 +16,8 @@ import (
 
 // FuzzManifest: a list of digests is refused or understood, and what is understood reads the same when fxfer writes it.
 func FuzzManifest(f *testing.F) {
-	digest := strings.Repeat("0a", 32)
-	for _, s := range []string{digest + "  a\n", `\` + digest + `  a\\b\nc` + "\n", digest + "  a", digest + "  ../a\n" + digest + "  /a\n", digest + " a\n", "\n", strings.Repeat("x", maxManifestLine+2)} {
+	sum := strings.Repeat("0a", 32)
+	for _, s := range []string{sum + "  a\n", `\` + sum + `  a\\b\nc` + "\n", sum + "  a", sum + "  ../a\n" + sum + "  /a\n", sum + " a\n", "\n", strings.Repeat("x", maxManifestLine+2)} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -31,10 +32,10 @@ func FuzzManifest(f *testing.F) {
 		require.NoError(t, err)
 		defer m.discard()
 		lossy := false
-		for p, digest := range files {
+		for p, sum := range files {
 			require.Equal(t, path.Clean(p), p)
 			lossy = lossy || strings.ToValidUTF8(p, "\ufffd") != p
-			m.Add(&session.FileResult{Path: p, Outcome: session.Committed, Digest: session.HexDigest(digest)}, &wire.Entry{Kind: wire.File})
+			m.Add(&session.FileResult{Path: p, Outcome: session.Committed, Digest: digest.Hex(sum)}, &wire.Entry{Kind: wire.File})
 		}
 		require.NoError(t, m.finish(t.Context(), nil))
 		again, err := readManifest(m.name)

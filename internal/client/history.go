@@ -20,9 +20,9 @@ const (
 	historyMax = 4096
 )
 
-// firstTime tells whether this host never tried this transfer before, and remembers it. Only then the sender starts
-// before the receiver's answer: a repeated or interrupted transfer most likely finds most of its data there. Where it cannot
-// be remembered, no transfer is the first.
+// firstTime tells whether this host tries a transfer for the first time, and remembers that. Only
+// then the sender begins before the receiver answers, because a repeated or interrupted transfer
+// finds most of its data there. Where nothing can be remembered, no transfer is the first.
 func (c *Client) firstTime(server string, hello *wire.Hello, what []string) bool {
 	dir := filepath.Join(c.store.Dir(), historyFolder)
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %d %q %q %q", server, hello.Intent, hello.Share, hello.Paths, what))
@@ -40,7 +40,7 @@ func (c *Client) firstTime(server string, hello *wire.Hello, what []string) bool
 	return true
 }
 
-// forgetOldest keeps the history small. Forgetting costs at most some bytes sent twice.
+// forgetOldest keeps the history small. Forgetting costs at most some bytes that are sent twice.
 func forgetOldest(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) <= historyMax {
@@ -59,7 +59,7 @@ func forgetOldest(dir string) {
 	}
 }
 
-// pathName is under what the path to a server is remembered.
+// pathName is the name under which the path to a server is remembered.
 func (c *Client) pathName(server string, t session.Transport) string {
 	if t == session.TransportQUIC {
 		return server + " quic"
@@ -67,12 +67,12 @@ func (c *Client) pathName(server string, t session.Transport) string {
 	return server
 }
 
-// pathFile is where the streams that a server's path took are kept.
+// pathFile is the file with the number of streams that a path needed.
 func (c *Client) pathFile(server string) string {
 	return filepath.Join(c.store.Dir(), "paths", hex.EncodeToString([]byte(server)))
 }
 
-// learned returns the number of streams that the path to a server took last time, 0 if unknown.
+// learned returns the number of streams that a path needed last time, 0 if unknown.
 func (c *Client) learned(server string) int {
 	text, err := os.ReadFile(c.pathFile(server))
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Client) learned(server string) int {
 	return n
 }
 
-// learn keeps the number of streams that a path took, for the next start. Not keeping it costs some seconds.
+// learn remembers the number of streams that a path needed. A failure costs some seconds next time.
 func (c *Client) learn(server string, streams int) {
 	name := c.pathFile(server)
 	if c.learned(server) == streams || os.MkdirAll(filepath.Dir(name), 0o700) != nil {

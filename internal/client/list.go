@@ -81,7 +81,7 @@ func (l *listing) add(m *wire.Entries) error {
 }
 
 func listed(x *wire.Entry) Entry {
-	e := Entry{Path: x.Path, Kind: session.KindNames[x.Kind], Bytes: max(0, x.Size), ModTime: x.Time(), Mode: x.Mode, Link: x.Link}
+	e := Entry{Path: x.Path, Kind: session.KindName(x.Kind), Bytes: max(0, x.Size), ModTime: x.Time(), Mode: x.Mode, Link: x.Link}
 	if x.Kind == wire.Share {
 		e.Rights, e.Link = x.Link, ""
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -118,8 +119,8 @@ func (m *manifest) unread() int64 {
 	return m.count
 }
 
-// lineLocked writes a line as b3sum does. Bytes that are not UTF-8 are replaced, because b3sum could
-// not read them.
+// lineLocked writes a line as b3sum does. Bytes that are not UTF-8 are replaced, because b3sum
+// could not read them.
 func (m *manifest) lineLocked(digest, path string) {
 	path = strings.ToValidUTF8(path, "\ufffd")
 	mark := ""
@@ -182,7 +183,7 @@ func (m *manifest) digestLater(ctx context.Context, failed func(session.FileResu
 			case reading.Err() != nil:
 				return context.Cause(reading)
 			case err != nil:
-				failed(session.FileResult{Path: path, Kind: session.KindNames[wire.File], Outcome: session.Failed, Err: fmt.Errorf("not in the manifest: %w", err)})
+				failed(session.FileResult{Path: path, Kind: session.KindName(wire.File), Outcome: session.Failed, Err: fmt.Errorf("not in the manifest: %w", err)})
 				return nil
 			}
 			m.mu.Lock()
@@ -221,14 +222,14 @@ func (m *manifest) digest(ctx context.Context, path string, size, modified int64
 	if tree == nil {
 		return "", fs.ErrNotExist
 	}
-	d, id, err := session.DigestFile(ctx, tree, at)
+	d, id, err := tree.Digest(ctx, at)
 	if err != nil {
 		return "", err
 	}
 	if size >= 0 && id.Size != size || m.exact && id.ModTime != modified {
 		return "", disk.ErrChanged
 	}
-	return session.HexDigest(d), nil
+	return digest.Hex(d), nil
 }
 
 // discard removes the temporary files.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -33,11 +34,11 @@ func TestManifest(t *testing.T) {
 	file := func(path, digest string, o session.Outcome, size, modified int64) {
 		m.Add(&session.FileResult{Path: path, Outcome: o, Digest: digest}, &wire.Entry{Kind: wire.File, Size: size, ModTime: modified})
 	}
-	file("forgotten", session.HexDigest([32]byte{9}), session.Committed, 1, 0)
+	file("forgotten", digest.Hex([32]byte{9}), session.Committed, 1, 0)
 	file("forgotten too", "", session.Unchanged, 1, 0)
 	m.Restart()
-	file("to/sent", session.HexDigest([32]byte{1}), session.Committed, 1, 0)
-	file("to/a\n\\b\xff", session.HexDigest([32]byte{2}), session.Committed, 1, 0)
+	file("to/sent", digest.Hex([32]byte{1}), session.Committed, 1, 0)
+	file("to/a\n\\b\xff", digest.Hex([32]byte{2}), session.Committed, 1, 0)
 	file("to/same", "", session.Unchanged, 1, same.ModTime.UnixNano())
 	file("to/changed", "", session.Unchanged, 3, same.ModTime.UnixNano())
 	file("to/gone", "", session.Unchanged, 3, 0)
@@ -63,8 +64,8 @@ func TestManifest(t *testing.T) {
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{
-		session.HexDigest([32]byte{1}) + "  to/sent", `\` + session.HexDigest([32]byte{2}) + "  to/a\\n\\\\b\ufffd",
-		session.HexDigest(blake3.Sum256([]byte("s"))) + "  to/same", session.HexDigest(blake3.Sum256([]byte("l"))) + "  to/link",
+		digest.Hex([32]byte{1}) + "  to/sent", `\` + digest.Hex([32]byte{2}) + "  to/a\\n\\\\b\ufffd",
+		digest.Hex(blake3.Sum256([]byte("s"))) + "  to/same", digest.Hex(blake3.Sum256([]byte("l"))) + "  to/link",
 	}, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"))
 	left, err := os.ReadDir(out)
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/session"
 )
 
@@ -62,7 +63,7 @@ func (o *Options) fill() error {
 	if o.Streams < 0 || o.MaxStreams < 1 || o.MaxStreams > session.MaxStreams || o.Streams > o.MaxStreams {
 		return session.Usage("", "%d streams of at most %d: give 1 to %d", o.Streams, o.MaxStreams, session.MaxStreams)
 	}
-	if _, err := session.Coder(o.Compress); err != nil {
+	if _, err := compress.Parse(o.Compress); err != nil {
 		return session.Usage("choose auto, zstd or none", "%w", err)
 	}
 	return o.fillTransport()

@@ -60,13 +60,13 @@ func failures(r *session.Report) error {
 
 // notStored is the error of a transfer with Target.Strict whose target could not store everything.
 func notStored(r *session.Report) error {
-	if len(r.Warnings) == 0 {
+	if len(r.NotStored) == 0 {
 		return nil
 	}
 	var n int64
-	for _, w := range r.Warnings {
+	for _, w := range r.NotStored {
 		n += w.Count
 	}
-	return &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("the target could not hold all of %d entries", n),
+	return &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("the target could not store everything about %d entries", n),
 		Advice: session.AdviceNotStrict}
 }

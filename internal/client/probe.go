@@ -151,31 +151,21 @@ func (p *probing) measure(ctx context.Context) (*ProbeReport, error) {
 	}
 	return probe.Run(ctx, dial, probe.Options{
 		Time: p.opt.Time, MTU: p.cfg.Path.MTU, Most: p.opt.Bytes, Stage: p.opt.Stage,
-		Streams: func(rtt time.Duration) int { return cmp.Or(p.opt.Streams, startingStreams(rtt)) },
+		Streams: func(rtt time.Duration) int { return cmp.Or(p.opt.Streams, session.StartingStreams(rtt)) },
 	})
-}
-
-// startingStreams is the number of streams that a transfer begins with.
-func startingStreams(rtt time.Duration) int {
-	if rtt > 0 && rtt < session.NearRTT {
-		return session.NearStreams
-	}
-	return session.InitialStreams
 }
 
 // choiceFor is what send would choose, by what a probe found; see growth in internal/session.
 func choiceFor(r *ProbeReport) (c probe.Choice) {
-	c.Streams = startingStreams(time.Duration(r.Idle.Min * float64(time.Second)))
+	c.Streams = session.StartingStreams(time.Duration(r.Idle.Min * float64(time.Second)))
 	for i := range r.Flows {
 		f := &r.Flows[i]
 		if f.Direction != probe.Up {
 			continue
 		}
 		c.SndBuf, c.RcvBuf, c.Congestion = max(c.SndBuf, f.SndBuf), max(c.RcvBuf, f.RcvBuf), f.Congestion
-		if f.Goodput/8 > session.Costly && f.Streams > 1 {
-			o := session.Observation{Streams: f.Streams, MinRTT: time.Duration(f.MinRTT * float64(time.Second)), Window: int(float64(f.SndBuf) * session.BufferPayload)}
-			c.Streams = min(c.Streams, session.Sufficient(f.Goodput/8, &o))
-		}
+		rtt := time.Duration(f.MinRTT * float64(time.Second))
+		c.Streams = min(c.Streams, session.StreamsFor(f.Streams, f.Goodput/8, rtt, f.SndBuf))
 	}
 	return c
 }

@@ -99,7 +99,8 @@ func (j *job) run(ctx context.Context) (*session.Report, error) {
 		before, began := j.moved(), time.Now()
 		err := s.run(ctx)
 		j.collect(s)
-		if !j.adapt(ctx, s, err, time.Since(began)) {
+		adapted := j.adapt(ctx, s, err, time.Since(began))
+		if !adapted {
 			if err = j.settle(ctx, s, err); madeProgress(j.moved()-before, s.heard.Load(), time.Since(began)) {
 				j.working, j.tries = time.Now(), 0
 			}
@@ -112,7 +113,7 @@ func (j *job) run(ctx context.Context) (*session.Report, error) {
 			j.wait(ctx, err)
 		}
 		j.tries++
-		j.tracker.Begin()
+		j.tracker.Restart(!adapted)
 	}
 }
 
@@ -125,7 +126,7 @@ func (j *job) session() *transferSession {
 }
 
 // moved is the payload at the target so far, in bytes.
-func (j *job) moved() int64 { return j.tracker.Written + j.tracker.Copied }
+func (j *job) moved() int64 { return j.tracker.Moved() }
 
 // collect keeps what a session that ended leaves to the next one and to the report.
 func (j *job) collect(s *transferSession) {
@@ -154,7 +155,7 @@ func (j *job) adapt(ctx context.Context, s *transferSession, err error, lasted t
 // settle returns the error that a session really ended with, and remembers what a successful one
 // has found out about the path.
 func (j *job) settle(ctx context.Context, s *transferSession, err error) error {
-	if err != nil && j.tracker.Reconnects > 0 && errors.Is(describe(err, j.server), session.ErrSnapshotExists) {
+	if err != nil && j.tracker.Reconnects() > 0 && errors.Is(describe(err, j.server), session.ErrSnapshotExists) {
 		err = nil // the session before made the snapshot, but its answer was lost
 		j.tracker.SetFailed(j.lackedBy(ctx, j.url, j.hello.Snapshot, j.call.Target.AllowFailed))
 	}
@@ -206,9 +207,8 @@ func (j *job) wait(ctx context.Context, err error) {
 	left := j.opt.RetryFor - time.Since(j.working)
 	j.notice("%v; trying again in %.0f s, for another %v", describe(err, j.server), pause.Seconds(), left.Round(time.Second))
 	began := time.Now()
-	session.Pause(ctx, pause)
+	session.Sleep(ctx, pause)
 	j.stats.append(diagnose.Cell{Start: began.Sub(j.tracker.Start), Length: time.Since(began), Limiter: diagnose.Outage})
-	j.tracker.Reconnects++
 }
 
 // noticeHole tells the user about a black hole, and how it is avoided.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -104,11 +105,10 @@ func (p *push) absent(*wire.Hello) bool { return true }
 func (p *push) local(entry string) (*disk.Tree, string) { return sourceOf(p.roots, entry) }
 
 func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
-	coder, err := session.Coder(s.client.opt.Compress)
+	coder, err := compress.Parse(s.client.opt.Compress)
 	if err != nil {
 		return nil, err
 	}
-	session.AssumePath(coder, control)
 	return session.NewSender(control, r, p.source, transfer.SenderOptions{
 		Speculate: s.fresh, Streams: s.first, Prune: s.hello.Target.Delete, Coder: coder, Clock: s.clock,
 		Event: s.tracker.Event, WalkFailed: s.tracker.WalkFailed,
@@ -116,7 +116,8 @@ func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader
 	}), nil
 }
 
-// sourceOf returns where an entry of the manifest is on this host; the tree is nil if it is nowhere.
+// sourceOf returns where an entry of the manifest is on this host; the tree is nil if it is
+// nowhere.
 func sourceOf(roots []transfer.Root, entry string) (*disk.Tree, string) {
 	for _, r := range roots {
 		rest, below := entry, true

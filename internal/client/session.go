@@ -97,8 +97,7 @@ func (s *transferSession) measure() {
 	}
 	s.set = session.NewStreamSet(nil, limit.pacer.NewQueue(&limit.limit))
 	s.clock = transfer.NewClock()
-	host := session.HostFacts(session.Hostname(), int64(s.client.opt.SockBuf))
-	s.measured = session.NewTelemetry(s.clock, s.set, s.written, host)
+	s.measured = session.NewTelemetry(s.clock, s.set, s.written, thisHost(s.client.opt.SockBuf))
 }
 
 // firstStreams is the number of data streams to begin with.

@@ -78,7 +78,7 @@ const (
 
 // errDead ends a session whose connections are dead while new ones work, because a NAT or firewall
 // on the path has forgotten them.
-var errDead = errors.New("nothing comes any more, but the server answers on a new connection")
+var errDead = errors.New("the connections are dead, but the server answers on a new one")
 
 // watchDead calls end with errDead when nothing is received on the control stream although reach,
 // which makes a new connection, succeeds. It returns then, or when ctx is done.
@@ -102,7 +102,7 @@ func watchDead(ctx context.Context, received func() int64, reach func(context.Co
 			continue
 		}
 		err := reach(ctx)
-		if !session.Pause(ctx, deadAgain) {
+		if !session.Sleep(ctx, deadAgain) {
 			return
 		}
 		if err == nil && received() == last {

@@ -72,7 +72,7 @@ func TestWatchDead(t *testing.T) {
 			heard := func() int64 { return int64(min(time.Since(start), lived) / (5 * time.Second)) }
 			reach := func(ctx context.Context) error {
 				if wait := answers - time.Since(start); wait > 0 {
-					if !session.Pause(ctx, min(wait, deadAfter)) {
+					if !session.Sleep(ctx, min(wait, deadAfter)) {
 						return ctx.Err()
 					}
 					if wait > deadAfter {

@@ -3,6 +3,7 @@ package client
 import (
 	"testing"
 
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/server"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
@@ -16,12 +17,12 @@ type site struct {
 	stop func()
 }
 
-func serve(t *testing.T, rights session.Rights) *site {
+func serve(t *testing.T, rights identity.Rights) *site {
 	t.Helper()
 	return serveWith(t, server.Options{}, rights)
 }
 
-func serveWith(t *testing.T, opt server.Options, rights session.Rights) *site {
+func serveWith(t *testing.T, opt server.Options, rights identity.Rights) *site {
 	t.Helper()
 	s := &site{dir: t.TempDir()}
 	var err error

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"os"
 	"slices"
 	"time"
 
@@ -61,7 +62,7 @@ func (a *sessionStats) fill(r *session.Report, asked *diagnose.Asked) {
 	r.BDP = int64(r.Peak / 8 * r.RTT.Seconds())
 	r.Timeline = a.cells
 	if hole := a.swallowed; hole != nil {
-		host := session.HostFacts(session.Hostname(), 0)
+		host := thisHost(0)
 		asked.Connecting = &host
 		before := diagnose.Cell{Length: a.connecting, Limiter: diagnose.BlackHole, Sender: diagnose.Sample{
 			Retrans: int64(hole.Info.RetransSegs), PMTU: int64(hole.Size()), MinRTT: hole.Info.MinRTT,
@@ -69,6 +70,12 @@ func (a *sessionStats) fill(r *session.Report, asked *diagnose.Asked) {
 		r.Timeline = append([]diagnose.Cell{before}, r.Timeline...)
 	}
 	r.Limits = diagnose.Judge(r.Timeline, &a.sender, &a.receiver, asked)
+}
+
+// thisHost describes this host, for the diagnosis.
+func thisHost(sockBuf int) diagnose.Host {
+	name, _ := os.Hostname() // for messages only
+	return session.HostFacts(name, int64(sockBuf))
 }
 
 // maxMoments bounds the moments of a transfer of many sessions.

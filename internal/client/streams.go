@@ -142,7 +142,7 @@ func (p *streamPool) connect(id uint64) {
 	p.mu.Lock()
 	rejected := p.rejected
 	p.mu.Unlock()
-	if rejected > 0 && !session.Pause(p.ctx, min(firstPause<<min(rejected, 8), longestPause)) {
+	if rejected > 0 && !session.Sleep(p.ctx, min(firstPause<<min(rejected, 8), longestPause)) {
 		p.giveUp()
 		return
 	}
@@ -161,7 +161,7 @@ func (p *streamPool) connect(id uint64) {
 		if p.set.Count() == 0 && (time.Since(since) > 2*session.DialTimeout || p.blackHole(err)) {
 			p.cancel(fmt.Errorf("data stream: %w", err))
 		}
-		if !session.Pause(p.ctx, wait) || p.tooMany() {
+		if !session.Sleep(p.ctx, wait) || p.tooMany() {
 			p.giveUp()
 			return
 		}
@@ -274,7 +274,7 @@ func (p *streamPool) retireOthers(protocol transport.Protocol) {
 		return
 	}
 	p.tasks.Go(func() {
-		if session.Pause(p.ctx, retireWithin) {
+		if session.Sleep(p.ctx, retireWithin) {
 			for _, d := range old {
 				_ = d.Close()
 			}

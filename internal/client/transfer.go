@@ -61,7 +61,7 @@ type Target struct {
 	Strict     bool         // fail if the target could not store everything about an entry
 	Delete     bool         // remove what the source does not have, once all else has succeeded
 	MaxDelete  int64        // remove nothing if more entries would go; 0 is no bound
-	BackupDir  string       // folder below the target that keeps what is removed or replaced; "" is none
+	BackupDir  string       // below the target: keeps what is removed or replaced; "" is none
 	DryRun     bool         // compare only, and report what would be done
 
 	// Delta says how an older version of a file at the target saves sending what both have in
@@ -174,7 +174,7 @@ func (s *Selection) wire(compress string) wire.Select {
 }
 
 func (t *Target) check() error {
-	if _, ok := session.SyncPolicies[t.Sync]; !ok {
+	if _, ok := t.Sync.Wire(); !ok {
 		return session.Usage("choose batch, file or none", "there is no sync policy %q", t.Sync)
 	}
 	if _, ok := deltas[t.Delta]; !ok {
@@ -193,9 +193,10 @@ func (t *Target) check() error {
 
 // wire puts the target into the words of the protocol.
 func (t *Target) wire() wire.Target {
+	sync, _ := t.Sync.Wire() // checked
 	w := wire.Target{
 		Compare: wire.Compare{Checksum: t.Checksum, Update: t.Update, Existing: t.Existing, IgnoreExisting: t.IgnoreExisting},
-		Sync:    session.SyncPolicies[t.Sync], Readback: t.Readback, NumericIDs: t.NumericIDs,
+		Sync:    sync, Readback: t.Readback, NumericIDs: t.NumericIDs,
 		Delete: t.Delete, MaxDelete: t.MaxDelete, BackupDir: t.BackupDir, DryRun: t.DryRun,
 		Delta: deltas[t.Delta], AllowFailed: t.AllowFailed,
 	}

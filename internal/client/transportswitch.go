@@ -21,7 +21,7 @@ func (e *errSwitch) Error() string {
 // the first one still does not, race ends the session with an errSwitch.
 func (d *dialer) race(ctx context.Context, end context.CancelCauseFunc) {
 	began := time.Now()
-	if !session.Pause(ctx, otherAfter) || d.connected.Load() {
+	if !session.Sleep(ctx, otherAfter) || d.connected.Load() {
 		return
 	}
 	if !d.answers(ctx, other(d.cfg.Protocol)) {
@@ -29,7 +29,7 @@ func (d *dialer) race(ctx context.Context, end context.CancelCauseFunc) {
 	}
 	// On a long path the first one may only need more round trips.
 	patience := max(otherWithin, otherAfter+3*(time.Since(began)-otherAfter))
-	if !session.Pause(ctx, time.Until(began.Add(patience))) || d.connected.Load() {
+	if !session.Sleep(ctx, time.Until(began.Add(patience))) || d.connected.Load() {
 		return
 	}
 	x := evidence{
@@ -108,11 +108,11 @@ func (s *transferSession) watchWindows(ctx context.Context, control transport.Co
 // try turns to another transport, and back again if goodput, in bytes/s, was more before.
 func (s *transferSession) try(ctx context.Context, to choice, goodput float64) {
 	before := s.chosen()
-	if !s.streams.turn(to) || !session.Pause(ctx, trialFor/2) {
+	if !s.streams.turn(to) || !session.Sleep(ctx, trialFor/2) {
 		return
 	}
 	from, since := s.written(), time.Now()
-	if !session.Pause(ctx, trialFor/2) {
+	if !session.Sleep(ctx, trialFor/2) {
 		return
 	}
 	if now := float64(s.written()-from) / time.Since(since).Seconds(); now < 0.9*goodput {

@@ -30,7 +30,7 @@ type TLS struct {
 // openTLS reads the files that the options name.
 func (c *Client) openTLS() (err error) {
 	t := &c.opt.TLS
-	if err := session.BothOrNone(t.Cert, t.Key); err != nil {
+	if err := session.CheckKeyPair(t.Cert, t.Key); err != nil {
 		return err
 	}
 	if t.CA != "" && c.pin != "" {
@@ -43,18 +43,19 @@ func (c *Client) openTLS() (err error) {
 	}
 	if t.CA != "" {
 		if c.authorities, err = identity.OpenAuthorities(t.CA, "", failed); err != nil {
-			return session.CertificateError(err)
+			return session.CertificateFileError(err)
 		}
 	}
 	if t.Cert != "" {
 		if c.pair, err = identity.OpenKeyPair(t.Cert, t.Key, failed); err != nil {
-			return session.CertificateError(err)
+			return session.CertificateFileError(err)
 		}
 	}
 	return nil
 }
 
-// transportTo configures every connection to the server of u: who we are, and how to check who it is.
+// transportTo configures every connection to the server of u: who we are, and how to check who it
+// is.
 func (c *Client) transportTo(u session.URL) transport.Config {
 	cfg := transport.Config{Identity: c.key}
 	if c.pair != nil {

@@ -288,7 +288,7 @@ func (v *verifier) listed(x *compared) (session.Finding, string) {
 	delete(v.manifest, name)
 	switch {
 	case x.entry.Kind != wire.File:
-		return session.Different, "a " + session.KindNames[x.entry.Kind] + ", not a file"
+		return session.Different, "a " + session.KindName(x.entry.Kind) + ", not a file"
 	case x.digest == nil:
 		return session.Unreadable, x.fault
 	case *x.digest != want:
@@ -306,7 +306,7 @@ func (v *verifier) local(ctx context.Context, x *compared) (session.Finding, str
 	case err != nil:
 		return session.Unreadable, "here: " + err.Error()
 	case wire.Kind(m.Kind) != x.entry.Kind:
-		return session.Different, fmt.Sprintf("a %s at the server, a %s here", session.KindNames[x.entry.Kind], m.Kind)
+		return session.Different, fmt.Sprintf("a %s at the server, a %s here", session.KindName(x.entry.Kind), m.Kind)
 	case m.Kind == disk.Symlink && m.Link != x.entry.Link:
 		return session.Different, fmt.Sprintf("leads to %q at the server, to %q here", x.entry.Link, m.Link)
 	case m.Kind != disk.File:
@@ -316,7 +316,7 @@ func (v *verifier) local(ctx context.Context, x *compared) (session.Finding, str
 	case m.Size != x.entry.Size:
 		return session.Different, fmt.Sprintf("%d bytes at the server, %d here", x.entry.Size, m.Size)
 	}
-	digest, _, err := session.DigestFile(ctx, v.tree, x.entry.Path)
+	digest, _, err := v.tree.Digest(ctx, x.entry.Path)
 	switch {
 	case err != nil:
 		return session.Unreadable, "here: " + err.Error()

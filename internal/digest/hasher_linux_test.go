@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReadsNoFurther hashes pieces that end, and pieces that start, where memory cannot be read.
+// TestReadsNoFurther hashes pieces beside memory that cannot be read.
 func TestReadsNoFurther(t *testing.T) {
 	page := unix.Getpagesize()
 	const room = 2 * GroupSize

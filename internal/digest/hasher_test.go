@@ -13,7 +13,7 @@ import (
 	"lukechampine.com/blake3/guts"
 )
 
-// eachPath runs f with the code for this processor and with the fallback.
+// eachPath runs f with the code for this processor, and with the fallback.
 func eachPath(t *testing.T, f func(t *testing.T, wide bool)) {
 	t.Run("fallback", func(t *testing.T) { f(t, false) })
 	t.Run("vector", func(t *testing.T) {
@@ -33,7 +33,7 @@ func random(t *testing.T) (*rand.Rand, *rand.ChaCha8) {
 	return rand.New(source), source
 }
 
-// pieces writes p in pieces of the given sizes in turn, in groups.
+// pieces writes p in pieces. Their sizes, in groups, are the given ones in turn.
 func pieces(h *Hasher, p []byte, sizes ...int) {
 	for i := 0; len(p) > 0; i++ {
 		n := min(len(p), sizes[i%len(sizes)]*GroupSize)
@@ -56,7 +56,7 @@ func node(p []byte, counter uint64) guts.Node {
 	if len(p) <= guts.ChunkSize {
 		return guts.CompressChunk(p, &guts.IV, counter, 0)
 	}
-	chunks := uint64(len(p)-1) / guts.ChunkSize // of which the left subtree takes the largest power of two
+	chunks := uint64(len(p)-1) / guts.ChunkSize // the left subtree has the largest power of two of them
 	left := uint64(1) << (bits.Len64(chunks) - 1)
 	return parent(node(p[:left*guts.ChunkSize], counter), node(p[left*guts.ChunkSize:], counter+left))
 }

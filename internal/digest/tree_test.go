@@ -7,8 +7,8 @@ import (
 	"lukechampine.com/blake3"
 )
 
-// TestTree proves that the nodes of blocks combine to the standard digest of the file, in whatever order
-// they are added.
+// TestTree proves that the nodes of blocks combine to the standard digest of the file, in whatever
+// order they are added.
 func TestTree(t *testing.T) {
 	rng, source := random(t)
 	const blockSize = 64 << 10

@@ -34,6 +34,9 @@ func crashContent(i int) []byte {
 // files, every file that it reported is named, its leftovers do not hold up the next process, and
 // Sweep removes them.
 func TestKilledBatch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and other tests have its goroutines as well")
+	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

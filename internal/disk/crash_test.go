@@ -27,6 +27,9 @@ const (
 // A process may be killed at any moment. Then nothing has the final name, and the checkpoint claims
 // only what was written. The next process resumes.
 func TestKilledWriter(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and other tests have its goroutines as well")
+	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

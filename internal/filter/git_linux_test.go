@@ -3,6 +3,7 @@ package filter
 import (
 	"bytes"
 	"cmp"
+	"flag"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -153,6 +154,8 @@ func quirk(rule string) bool {
 		strings.Contains(rule, `**\/`)
 }
 
+var ruleFiles = flag.Int("rule-files", 20, "files of rules for each tree of TestLikeGit")
+
 // TestLikeGit compares random files of rules with git, on random trees: Excluded for each entry,
 // and a walk with Skip. Lines that ReadRules refuses stay in git's file: they must never match.
 func TestLikeGit(t *testing.T) {
@@ -189,7 +192,7 @@ func TestLikeGit(t *testing.T) {
 			random.Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
 			asked = asked[:1500]
 		}
-		for range 60 {
+		for range *ruleFiles {
 			ours, theirs := randomRules(t, random)
 			f, err := New(Options{Rules: ours})
 			require.NoError(t, err)

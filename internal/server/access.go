@@ -15,7 +15,7 @@ import (
 
 // openShare returns a share on which the client has all of the rights. A share that does not exist
 // and one on which the client has no right look the same to it.
-func (r *reservation) openShare(name string, need session.Rights) (*liveShare, error) {
+func (r *reservation) openShare(name string, need identity.Rights) (*liveShare, error) {
 	s := r.server
 	folderErr := s.refresh(name)
 	s.mu.Lock()
@@ -43,16 +43,17 @@ func (r *reservation) openShare(name string, need session.Rights) (*liveShare, e
 }
 
 // checkRights refuses what the client may not do, the most telling right first.
-func checkRights(share string, has, need session.Rights) error {
+func checkRights(share string, has, need identity.Rights) error {
 	for _, x := range []struct {
-		right session.Rights
+		right identity.Rights
 		done  string
 	}{
 		{identity.Write, "written to"}, {identity.Read, "read"},
 		{identity.List, "listed"}, {identity.Append, "appended to"},
 	} {
 		if need&x.right != 0 && !has.Has(x.right) {
-			return wire.Errorf(wire.CodeRight, "share %q may not be %s by this client", share, x.done)
+			return wire.Errorf(wire.CodeRight,
+				"share %q may not be %s by this client", share, x.done)
 		}
 	}
 	return nil
@@ -65,12 +66,13 @@ func (s *Server) folderMissing(share string, err error) error {
 	}
 	s.log.Error("the folder of a share is not there", "share", share, "error", err, "advice", advice)
 	return wire.Errorf(wire.CodeTargetDisk,
-		"the folder of share %q is not there, or not the one that the server has opened: see its log", share)
+		"the folder of share %q is not there, or the server can't open it: see the server's log",
+		share)
 }
 
 // openPath is openShare for reading a path. A client that may only append may still read the
 // snapshots of series that it owns.
-func (r *reservation) openPath(name, p string, need session.Rights) (*liveShare, error) {
+func (r *reservation) openPath(name, p string, need identity.Rights) (*liveShare, error) {
 	share, err := r.openShare(name, need)
 	if err == nil {
 		return share, nil
@@ -84,7 +86,7 @@ func (r *reservation) openPath(name, p string, need session.Rights) (*liveShare,
 
 // ownsPath reports whether a path is in a snapshot of a series that the client owns. It may also
 // list the series itself.
-func (r *reservation) ownsPath(share *liveShare, p string, need session.Rights) bool {
+func (r *reservation) ownsPath(share *liveShare, p string, need identity.Rights) bool {
 	if disk.CheckPath(p) != nil {
 		return false
 	}
@@ -108,7 +110,9 @@ func (r *reservation) ownsSeries(share *liveShare, p string) bool {
 
 // openList is openShare for listing a path. visible reports which entries the client may see. A
 // client that may only append sees its own snapshots and the folders of its series.
-func (r *reservation) openList(name, p string) (share *liveShare, visible func(disk.Meta) bool, err error) {
+func (r *reservation) openList(name, p string) (
+	share *liveShare, visible func(disk.Meta) bool, err error,
+) {
 	all := func(disk.Meta) bool { return true }
 	if share, err = r.openShare(name, identity.List); err == nil {
 		return share, all, nil

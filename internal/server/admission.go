@@ -21,7 +21,7 @@ func (s *Server) hello(ctx context.Context, c *connection, m *wire.Hello) error 
 		return err
 	}
 	s.replace(ctx, m.Replaces, c.peer.id)
-	ctx, r, err := s.reserve(ctx, c, grants, m.Session)
+	r, err := s.reserve(ctx, c, grants, m.Session)
 	if err != nil {
 		s.auditRefusal(ctx, c, m, err)
 		return err
@@ -33,7 +33,7 @@ func (s *Server) hello(ctx context.Context, c *connection, m *wire.Hello) error 
 		reservation: r, conn: c, hello: m, audit: r.newAudit(m),
 		log: c.log.With("session", r.id, "client", c.peer.label),
 	}
-	err = q.serve(ctx)
+	err = q.serve(r.ctx)
 	q.audit.session(ctx, m.Paths, -1, err)
 	return err
 }
@@ -46,7 +46,7 @@ func (s *Server) authorize(c *connection, m *wire.Hello) (identity.Grants, error
 	}
 	grants, known, err := s.grantsOf(id)
 	if err != nil {
-		c.log.Warn("authorised clients", "error", err)
+		c.log.Warn("some lines of authorized_clients can't be read", "error", err)
 	}
 	switch {
 	case len(m.Proof) == 32:
@@ -62,7 +62,9 @@ func (s *Server) authorize(c *connection, m *wire.Hello) (identity.Grants, error
 
 // redeem enrols the client that proves to have an invitation. A client that is known already keeps
 // its grants if the invitation is spent: the user pasted its URL again.
-func (s *Server) redeem(c *connection, proof [32]byte, grants identity.Grants, known bool) (identity.Grants, error) {
+func (s *Server) redeem(
+	c *connection, proof [32]byte, grants identity.Grants, known bool,
+) (identity.Grants, error) {
 	exported, err := c.Exporter(session.ExporterLabel, 32)
 	if err != nil {
 		return nil, err
@@ -75,7 +77,8 @@ func (s *Server) redeem(c *connection, proof [32]byte, grants identity.Grants, k
 		return nil, &wire.Error{Code: wire.CodeTrust, Text: err.Error()}
 	}
 	if comment == "" {
-		comment = fmt.Sprintf("invited %s from %s", time.Now().UTC().Format(time.RFC3339), c.RemoteAddr())
+		now := time.Now().UTC().Format(time.RFC3339)
+		comment = fmt.Sprintf("invited %s from %s", now, c.RemoteAddr())
 	}
 	if err := s.store.AddAuthorized(c.peer.id, invited, comment); err != nil {
 		c.log.Error("enrol", "error", err)

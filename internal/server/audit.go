@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -81,11 +82,11 @@ func (a *audit) event(e transfer.Event) {
 		at = sourcePath(a.roots, e.Entry.Path)
 	}
 	attrs := append(make([]any, 0, 16), pathAttrs(at)...)
-	attrs = append(attrs, "kind", session.KindNames[e.Entry.Kind], "outcome", outcome)
+	attrs = append(attrs, "kind", session.KindName(e.Entry.Kind), "outcome", outcome)
 	if e.Kind == transfer.Committed {
 		attrs = append(attrs, "bytes", max(0, e.Entry.Size))
 		if e.Digest != [32]byte{} {
-			attrs = append(attrs, "digest", session.HexDigest(e.Digest))
+			attrs = append(attrs, "digest", digest.Hex(e.Digest))
 		}
 	}
 	if e.Err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAuditIsNotForged gives an audit log names and errors that would like to be a line of it.
+// TestAuditIsNotForged logs names and errors that look like lines of the audit log.
 func TestAuditIsNotForged(t *testing.T) {
 	forged := "x\n{\"msg\":\"entry\",\"outcome\":\"committed\"}\r\n time=now level=INFO msg=entry\u2028\x1b[2K\xff\x00"
 	for _, asJSON := range []bool{true, false} {

@@ -11,16 +11,17 @@ import (
 // openTLS reads the server's certificate.
 func (s *Server) openTLS() error {
 	t := &s.opt.TLS
-	if err := session.BothOrNone(t.Cert, t.Key); err != nil {
+	if err := session.CheckKeyPair(t.Cert, t.Key); err != nil {
 		return err
 	}
 	if t.Cert == "" {
 		return nil
 	}
 	var err error
-	s.pair, err = identity.OpenKeyPair(t.Cert, t.Key, s.logRenewal("the server's certificate", t.Cert))
+	renewed := s.logRenewal("the server's certificate", t.Cert)
+	s.pair, err = identity.OpenKeyPair(t.Cert, t.Key, renewed)
 	if err != nil {
-		return session.CertificateError(err)
+		return session.CertificateFileError(err)
 	}
 	return nil
 }
@@ -29,7 +30,8 @@ func (s *Server) openTLS() error {
 func (s *Server) logRenewal(what, file string) func(error) {
 	return func(err error) {
 		if err != nil {
-			s.log.Error(what+" has changed and can't be used; the server goes on with the one before",
+			s.log.Error(
+				what+" has changed and can't be used; the server goes on with the one before",
 				"file", file, "error", err)
 			return
 		}
@@ -52,7 +54,7 @@ func (s *Server) openAuthorities(t *TLS, present *liveSettings) (*identity.Autho
 	}
 	a, err := identity.OpenAuthorities(ca, crl, s.logRenewal("the file of CAs for clients", ca))
 	if err != nil {
-		return nil, session.CertificateError(err)
+		return nil, session.CertificateFileError(err)
 	}
 	return a, nil
 }

@@ -36,7 +36,8 @@ func (s *Server) Clients() ([]ClientStatus, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(s.clients)) { // admitted by the Admission for any name
+	// Others with a session are admitted by the Admission for any name.
+	for _, id := range slices.Sorted(maps.Keys(s.clients)) {
 		if c := settings.admission(id); c != nil && !list.listed[id] {
 			list.add(id, "", c.Rights, false)
 		}

@@ -57,48 +57,48 @@ func connLimitOf(t *testing.T, o Options) *connLimit {
 
 func TestConnLimit(t *testing.T) {
 	t.Parallel()
-	g := connLimitOf(t, Options{})
+	l := connLimitOf(t, Options{})
 	from := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
 	var slots []*connSlot
 	for i := range 128 {
-		v := g.acquire(from(1))
+		v := l.acquire(from(1))
 		require.NotNil(t, v, i)
 		slots = append(slots, v)
 	}
-	require.Nil(t, g.acquire(from(1)), "unauthenticated ones of one address")
+	require.Nil(t, l.acquire(from(1)), "unauthenticated ones of one address")
 	for i := range 512 - 128 {
-		require.NotNil(t, g.acquire(from(byte(2+i/128))), i)
+		require.NotNil(t, l.acquire(from(byte(2+i/128))), i)
 	}
-	require.Nil(t, g.acquire(from(99)), "unauthenticated ones in all")
+	require.Nil(t, l.acquire(from(99)), "unauthenticated ones in all")
 	for _, v := range slots {
 		v.authenticated()
 		v.authenticated()
 	}
 	for i := range 128 {
-		require.NotNil(t, g.acquire(from(1)), i)
+		require.NotNil(t, l.acquire(from(1)), i)
 	}
 	slots[0].release()
-	require.Nil(t, g.acquire(from(99)), "an authenticated one no longer counts among the others")
-	require.Equal(t, 512+128-1, g.count)
+	require.Nil(t, l.acquire(from(99)), "an authenticated one no longer counts among the others")
+	require.Equal(t, 512+128-1, l.count)
 
-	g = connLimitOf(t, Options{MaxConnections: 8, MaxConnectionsPerAddress: 4})
+	l = connLimitOf(t, Options{MaxConnections: 8, MaxConnectionsPerAddress: 4})
 	slots = nil
 	for i := range 8 {
-		v := g.acquire(from(byte(i / 4)))
+		v := l.acquire(from(byte(i / 4)))
 		require.NotNil(t, v, i)
 		v.authenticated()
 		slots = append(slots, v)
 		if i == 3 {
-			require.Nil(t, g.acquire(from(0)), "connections of one address")
+			require.Nil(t, l.acquire(from(0)), "connections of one address")
 		}
 	}
-	require.Nil(t, g.acquire(from(9)), "connections in all")
+	require.Nil(t, l.acquire(from(9)), "connections in all")
 	for _, v := range slots {
 		v.release()
 	}
-	require.Zero(t, g.count)
-	require.Zero(t, g.unauthenticated)
-	require.Empty(t, g.addresses)
+	require.Zero(t, l.count)
+	require.Zero(t, l.unauthenticated)
+	require.Empty(t, l.addresses)
 }
 
 func TestPrefixOf(t *testing.T) {
@@ -113,13 +113,14 @@ func TestPrefixOf(t *testing.T) {
 	require.Equal(t, prefixOf(&net.UnixAddr{}), prefixOf(nil))
 }
 
-// TestHandshakePace: handshakes of one address wait for those before, and those of others for neither.
+// TestHandshakePace makes handshakes wait for earlier ones of their address, but not for those of
+// other addresses.
 func TestHandshakePace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := connLimitOf(t, Options{MaxHandshakes: 1000, MaxHandshakesPerAddress: 10, MaxConnectionsPerAddress: 4})
-		come := func(last byte) time.Duration {
-			v := g.acquire(&net.TCPAddr{IP: net.IPv4(192, 0, 2, last)})
+		l := connLimitOf(t, Options{MaxHandshakes: 1000, MaxHandshakesPerAddress: 10, MaxConnectionsPerAddress: 4})
+		handshake := func(last byte) time.Duration {
+			v := l.acquire(&net.TCPAddr{IP: net.IPv4(192, 0, 2, last)})
 			require.NotNil(t, v)
 			defer v.release()
 			start := time.Now()
@@ -127,35 +128,35 @@ func TestHandshakePace(t *testing.T) {
 			return time.Since(start)
 		}
 		for range 10 {
-			require.Zero(t, come(1))
+			require.Zero(t, handshake(1))
 		}
 		for range 5 {
-			require.Equal(t, 100*time.Millisecond, come(1), "leaving does not help")
+			require.Equal(t, 100*time.Millisecond, handshake(1), "closing the connection does not help")
 		}
-		require.Zero(t, come(2))
+		require.Zero(t, handshake(2))
 
-		v := g.acquire(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)})
+		v := l.acquire(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)})
 		defer v.release()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		require.Error(t, v.wait(ctx), "its time ends first")
+		require.Error(t, v.wait(ctx), "the context ends first")
 
-		// Addresses that are remembered are bounded.
+		// The number of remembered addresses is bounded.
 		for i := range 2 * maxAddresses {
-			w := g.acquire(&net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i))})
+			w := l.acquire(&net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i))})
 			if w == nil {
-				time.Sleep(time.Second) // their pace is forgotten
-				w = g.acquire(&net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i))})
+				time.Sleep(time.Second) // until idle addresses are forgotten
+				w = l.acquire(&net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i))})
 			}
 			require.NotNil(t, w)
 			require.NoError(t, w.wait(t.Context()))
 			w.release()
-			require.LessOrEqual(t, len(g.addresses), maxAddresses)
+			require.LessOrEqual(t, len(l.addresses), maxAddresses)
 		}
 	})
 }
 
-// fullListener has no more open files.
+// fullListener fails as if the limit of open files were reached.
 type fullListener struct {
 	transport.Listener
 	tries int
@@ -163,7 +164,7 @@ type fullListener struct {
 
 func (l *fullListener) Accept() (transport.Conn, error) { l.tries++; return nil, syscall.EMFILE }
 
-// TestAcceptLives: what the kernel refuses does not end a server, and does not hold up its end.
+// TestAcceptLives lets Accept fail: the server goes on, and can still be ended.
 func TestAcceptLives(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -43,8 +43,8 @@ type ShareTraffic struct {
 // acknowledgement, at a receiver from the header to the written data.
 type BlockTimes struct {
 	Bounds []time.Duration
-	// Counts[i] are the blocks that took no longer than Bounds[i], and longer than the bound before.
-	// The last count is for those longer than all bounds.
+	// Counts[i] are the blocks that took no longer than Bounds[i], and longer than the bound
+	// before. The last count is for those longer than all bounds.
 	Counts []int64
 	Spent  time.Duration // sum of all blocks
 }

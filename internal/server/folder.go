@@ -51,6 +51,11 @@ func (l *liveShare) checkFolder() error {
 	return err
 }
 
+// has reports whether the share has the folder at dir open. l may be nil.
+func (l *liveShare) has(dir string) bool {
+	return l != nil && l.Dir == dir && !errors.Is(l.checkFolder(), errFolderReplaced)
+}
+
 // retireFolders closes the folders that only the old settings have, once no session uses them.
 func (s *Server) retireFolders(old, next *liveSettings) {
 	var unused []*shareFolder

@@ -16,7 +16,7 @@ type InviteOptions struct {
 	Shares []string
 	// Rights are the client's rights on these shares; a share never gives more than it has. 0 gives
 	// the rights of each share.
-	Rights session.Rights
+	Rights identity.Rights
 	// Expires is how long the invitation is valid. 0 is 10 minutes.
 	Expires time.Duration
 	// Comment is for the administrator, who finds it in authorized_clients.

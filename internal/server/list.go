@@ -45,7 +45,8 @@ func (x *listing) listShares(context.Context) error {
 			return &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()}
 		}
 		e := wire.Entry{
-			Kind: wire.Share, Path: share.Name, Link: rights.String(), ModTime: m.ModTime.UnixNano(),
+			Kind: wire.Share, Path: share.Name, Link: rights.String(),
+			ModTime: m.ModTime.UnixNano(),
 		}
 		if err := x.add(e); err != nil {
 			return err

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"net"
 
 	"github.com/fxfer/fxfer/internal/session"
@@ -58,7 +57,7 @@ func (s *Server) listenWith(p transport.Protocol, addr string) error {
 	}
 	l, err := transport.Listen(addr, cfg)
 	if err != nil {
-		return &session.Error{Kind: session.KindUsage, Err: fmt.Errorf("listen on %s: %w", addr, err)}
+		return session.Usage("", "listen on %s: %w", addr, err)
 	}
 	s.listen = append(s.listen, l)
 	if w := transport.SmallBuffers(l); w != "" {

@@ -14,8 +14,8 @@ import (
 // Options configure a Server. Only Shares is required. Reload can change the second group while the
 // server runs.
 //
-// Rates are in bit/s, separately in each direction. A prefix such as 192.0.2.7/32
-// admits one address.
+// Rates are in bit/s, separately in each direction. A prefix such as 192.0.2.7/32 stands for one
+// address.
 type Options struct {
 	// Home is the folder of the server's key, authorized_clients and the invitations. New makes it
 	// if it is missing. "" is the folder of the present user.
@@ -23,7 +23,8 @@ type Options struct {
 	// Listen is the address of TCP and UDP, such as ":7433" or "192.0.2.1:7433". Port 0 picks a
 	// free port. "" is every address on a free port.
 	Listen string
-	// Socket takes the place of Listen for TCP, such as a socket from systemd. The server closes it.
+	// Socket takes the place of Listen for TCP, such as a socket from systemd. The server closes
+	// it.
 	Socket *net.TCPListener
 	// Datagrams takes the place of Listen for QUIC. The server closes it.
 	Datagrams *net.UDPConn
@@ -81,12 +82,13 @@ type Options struct {
 
 // Share is a folder that a server offers.
 type Share struct {
-	// Name is how clients call it: a word without a slash.
+	// Name is how clients call it: 1 to 255 bytes of UTF-8 without slashes and control characters,
+	// and not ".", ".." or "*".
 	Name string
 	// Dir is the folder. It must exist.
 	Dir string
 	// Rights are the most that any client gets. At least one is required.
-	Rights session.Rights
+	Rights identity.Rights
 	// Allow lists the addresses that may use the share. nil allows any.
 	Allow []netip.Prefix
 	// RateLimit is for all sessions on the share, in bit/s in each direction. 0 is no limit.
@@ -113,7 +115,7 @@ type Admission struct {
 	Name string
 	// Rights are by share; "*" stands for the shares that are not named. They add to the rights in
 	// authorized_clients. nil admits nobody by itself.
-	Rights map[string]session.Rights
+	Rights map[string]identity.Rights
 	// Allow lists the addresses that the client may come from. nil allows any.
 	Allow []netip.Prefix
 	// RateLimit is for all sessions of the client, in bit/s in each direction. 0 is

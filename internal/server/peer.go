@@ -43,7 +43,7 @@ func (s *Server) identify(conn transport.Conn) peerIdentity {
 	p := peerIdentity{chain: conn.PeerCertificates(), acceptedAt: time.Now()}
 	var err error
 	if p.id, err = identity.NameOf(p.chain[0]); err != nil {
-		err = &identity.CertificateError{Problem: "is not taken: " + err.Error()}
+		err = &identity.CertificateError{Problem: "is rejected: " + err.Error()}
 	}
 	p.label = "unproven " + cmp.Or(string(p.id), "nameless")
 	if err == nil {
@@ -62,7 +62,7 @@ func (s *Server) identify(conn transport.Conn) peerIdentity {
 func (s *Server) vouch(p *peerIdentity) (*identity.Vouchers, error) {
 	authorities := s.live.Load().authorities
 	if authorities == nil {
-		problem := "is not taken: this server knows clients by their keys"
+		problem := "is rejected: this server knows clients by their keys"
 		return nil, &identity.CertificateError{Problem: problem}
 	}
 	now := authorities.Now()

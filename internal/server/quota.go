@@ -75,7 +75,7 @@ func (l *shareQuota) Take(ctx context.Context, bytes, entries int64) error {
 		if !again {
 			return err
 		}
-		if pause > 0 && !session.Pause(ctx, pause) {
+		if pause > 0 && !session.Sleep(ctx, pause) {
 			return context.Cause(ctx)
 		}
 		if counted, err = l.count(ctx); err != nil {
@@ -86,7 +86,9 @@ func (l *shareQuota) Take(ctx context.Context, bytes, entries int64) error {
 
 // tryTake claims or refuses by the last count. With again it has done neither: the caller counts,
 // after the pause, and tries again. counted says that the last count was made for this claim.
-func (l *shareQuota) tryTake(want usage, counted bool) (pause time.Duration, again bool, err error) {
+func (l *shareQuota) tryTake(want usage, counted bool) (
+	pause time.Duration, again bool, err error,
+) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known := !l.countedAt.IsZero()

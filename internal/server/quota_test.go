@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// inPlace is what a folder holds, partial files included, as its owner would count it. It is not the state of one moment unless a second look finds
-// the same: seen tells names and sizes.
+// inPlace counts what a folder holds, partial files included. seen lists names and sizes: the result
+// is the state of one moment if a second call sees the same.
 func inPlace(dir string) (h usage, seen string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -35,8 +35,8 @@ func inPlace(dir string) (h usage, seen string) {
 	return h, seen
 }
 
-// TestShareQuota has twenty writers fill a share of limited size, some of which replace what is there, or send what has no end. It is never
-// exceeded, nor left unused.
+// TestShareQuota has twenty writers fill a share of limited size. Some replace files, some send
+// streams of unknown length. The quota is never exceeded, nor left unused.
 func TestShareQuota(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -77,10 +77,10 @@ func TestShareQuota(t *testing.T) {
 		c := newClient(t, home, client.Options{Streams: 1})
 		all.Go(func() {
 			for n := range each {
-				name := fmt.Sprintf("w%d-%d", w, random.IntN(4)) // again, and so replaced, now and then
+				name := fmt.Sprintf("w%d-%d", w, random.IntN(4)) // sometimes replaces a file
 				size := 1 + random.IntN(1<<20)
 				if n == 0 {
-					size = 5<<20 + random.IntN(1<<20) // of several blocks
+					size = 5<<20 + random.IntN(1<<20) // several blocks
 				}
 				u := s.plain(t, name)
 				var err error
@@ -119,7 +119,7 @@ func TestShareQuota(t *testing.T) {
 	l := s.live.Load().shares["data"].quota
 	require.Zero(t, l.claimed, "claims that nobody settled")
 
-	// What is removed makes room at once, and only as much.
+	// A removed file makes room at once, and no more than its size.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "large"), make([]byte, quota-(1<<20)), 0o600))
 	c := newClient(t, home, client.Options{})
 	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "large")}, s.plain(t, "large"), client.Transfer{})
@@ -133,7 +133,7 @@ func TestShareQuota(t *testing.T) {
 		}
 	}
 	l.mu.Lock()
-	l.countedAt = l.countedAt.Add(-countAfter) // nobody has told the server
+	l.countedAt = l.countedAt.Add(-countAfter) // another program removes files
 	l.mu.Unlock()
 	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "large")}, s.plain(t, "large"), client.Transfer{})
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func (x *receiving) open() error {
 
 // withoutDeltaUnless turns off deltas for clients without the right: the digests of a file's pieces
 // show what it holds.
-func (x *receiving) withoutDeltaUnless(right session.Rights) {
+func (x *receiving) withoutDeltaUnless(right identity.Rights) {
 	if !x.share.Rights.And(x.grants.On(x.hello.Share)).Has(right) {
 		x.hello.Target.Delta = wire.DeltaNone
 	}
@@ -60,7 +60,7 @@ func (x *receiving) spareSnapshots(p string) error {
 	}
 	if first, _, _ := strings.Cut(rest, "/"); in != "" {
 		if _, err := snapshot.ParseName(first); err == nil {
-			return wire.Errorf(wire.CodePath, "%q is a snapshot, and not changed", p)
+			return wire.Errorf(wire.CodePath, "%q is in a snapshot, which can't be changed", p)
 		}
 	}
 	return nil
@@ -69,7 +69,7 @@ func (x *receiving) spareSnapshots(p string) error {
 func (x *receiving) newEngine(_ context.Context, r *wire.Reader) (session.Engine, error) {
 	if dir := x.hello.Target.BackupDir; dir != "" {
 		if err := disk.CheckPath(dir); err != nil || dir == "." {
-			return nil, wire.Errorf(wire.CodePath, "%q is no folder for backups", dir)
+			return nil, wire.Errorf(wire.CodePath, "%q can't be the folder for backups", dir)
 		}
 	}
 	opt := x.options(cmp.Or(x.hello.Paths[0], "."))

@@ -29,7 +29,7 @@ func (s *Server) register(x liveSession) error {
 		return errDraining
 	}
 	if s.sessions[id] != nil {
-		return wire.Errorf(wire.CodeProtocol, "this session exists")
+		return wire.Errorf(wire.CodeProtocol, "there is a session with this ID already")
 	}
 	if _, transfers := x.(*transferSession); !transfers {
 		if probes := len(s.sessions) - len(s.transfersLocked()); probes >= MaxProbes {
@@ -102,7 +102,7 @@ const (
 )
 
 // errReplaced ends a session whose client has started another one in its place.
-var errReplaced = wire.Errorf(wire.CodeSilent, "the client has come again")
+var errReplaced = wire.Errorf(wire.CodeSilent, "the client has started another session in place of this one")
 
 // replace ends a session, if it belongs to this client. It returns when the session has let go of
 // its files, or after replaceWithin.

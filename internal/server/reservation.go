@@ -8,7 +8,6 @@ import (
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
-	"github.com/fxfer/fxfer/internal/session"
 )
 
 // reservation is a session slot that an admitted client holds, whatever the session's intent.
@@ -19,12 +18,13 @@ type reservation struct {
 	from   netip.Addr
 	client *clientUse
 	grants identity.Grants // when the session began
+	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
 
 	// Guarded by Server.mu.
-	inUse   *liveShare     // the share that the session uses, nil for none
-	used    session.Rights // the rights on it that the session needs
-	suspect bool           // the last review found that a right is missing
+	inUse   *liveShare      // the share that the session uses, nil for none
+	used    identity.Rights // the rights on it that the session needs
+	suspect bool            // the last review found that a right is missing
 }
 
 // clientUse is a client that has sessions. Server.mu guards it.
@@ -35,9 +35,12 @@ type clientUse struct {
 
 // reserve takes a session slot. The caller releases it, once. The data streams of a session that is
 // refused need not wait for it.
-func (s *Server) reserve(ctx context.Context, c *connection, grants identity.Grants, id [16]byte) (context.Context, *reservation, error) {
+func (s *Server) reserve(
+	ctx context.Context, c *connection, grants identity.Grants, id [16]byte,
+) (*reservation, error) {
 	r := &reservation{
-		server: s, id: newSessionID(), peer: c.peer, from: addressOf(c.RemoteAddr()), grants: grants,
+		server: s, id: newSessionID(), peer: c.peer, from: addressOf(c.RemoteAddr()),
+		grants: grants,
 	}
 	settings := s.live.Load()
 	ownMax, err := settings.checkClient(r)
@@ -49,7 +52,7 @@ func (s *Server) reserve(ctx context.Context, c *connection, grants identity.Gra
 	if err != nil {
 		s.recent.add(id)
 		s.cond.Broadcast()
-		return ctx, nil, err
+		return nil, err
 	}
 	if r.client = s.clients[c.peer.id]; r.client == nil {
 		r.client = new(clientUse)
@@ -57,9 +60,9 @@ func (s *Server) reserve(ctx context.Context, c *connection, grants identity.Gra
 		s.clients[c.peer.id] = r.client
 	}
 	r.client.sessions++
-	ctx, r.cancel = context.WithCancelCause(ctx)
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	s.reservations[r] = c.Conn
-	return ctx, r, nil
+	return r, nil
 }
 
 // checkClient refuses addresses that the client may not come from. It returns the client's own

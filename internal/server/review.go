@@ -31,7 +31,7 @@ func (s *Server) keepReviewing(ctx context.Context) {
 	}
 }
 
-// standing is what a client may do at present.
+// standing is what the lists say about a client.
 type standing struct {
 	grants identity.Grants
 	known  bool
@@ -51,35 +51,52 @@ func (s *Server) review(twice bool) {
 			now.grants, now.known, now.err = s.grantsOf(r.peer.id)
 			standings[r.peer.id] = now
 		}
-		vouchers, err := s.vouchAgain(r)
-		if why := s.judge(r, &now, vouchers, err, twice); why != nil {
+		why := s.checkVouchers(r)
+		if why == nil {
+			why = s.checkStanding(r, &now)
+		}
+		if s.confirmed(r, why, twice) {
 			s.evict(r, conn, why)
 		}
 	}
 }
 
-// judge returns why a session must end, or nil.
-func (s *Server) judge(r *reservation, now *standing, vouchers *identity.Vouchers, voucherErr error, twice bool) (why error) {
+// checkVouchers returns why no CA vouches for the client any more, or nil.
+func (s *Server) checkVouchers(r *reservation) error {
+	vouchers, err := s.vouchAgain(r)
+	if err != nil {
+		return certificateRefusal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.peer.vouchers = vouchers
+	return nil
+}
+
+// checkStanding returns which right the client has lost, or nil.
+func (s *Server) checkStanding(r *reservation, now *standing) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case voucherErr != nil:
-		why = certificateRefusal(voucherErr)
 	case now.err != nil: // nothing is known against the client
-	case !now.known:
-		why = wire.Errorf(wire.CodeTrust, "this client has been revoked")
-	case r.inUse != nil && !now.grants.On(r.inUse.Name).Has(r.used):
-		why = wire.Errorf(wire.CodeRight, "this client has lost its right on share %q", r.inUse.Name)
-	}
-	if voucherErr == nil {
-		r.peer.vouchers = vouchers
-	}
-	suspectBefore := r.suspect
-	r.suspect = why != nil
-	if twice && !suspectBefore {
 		return nil
+	case !now.known:
+		return wire.Errorf(wire.CodeTrust, "this client has been revoked")
+	case r.inUse != nil && !now.grants.On(r.inUse.Name).Has(r.used):
+		return wire.Errorf(wire.CodeRight,
+			"this client has lost its right on share %q", r.inUse.Name)
 	}
-	return why
+	return nil
+}
+
+// confirmed reports whether there is a reason to end a session and, with twice, whether there was
+// one at the last review, too.
+func (s *Server) confirmed(r *reservation, why error, twice bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := r.suspect
+	r.suspect = why != nil
+	return why != nil && (before || !twice)
 }
 
 func (s *Server) evict(r *reservation, conn transport.Conn, why error) {

@@ -42,16 +42,9 @@ func (x *scrubbing) serve(ctx context.Context) error {
 		return err
 	}
 	m := x.hello
-	if _, err := snapshot.ParseName(m.Snapshot); err != nil {
-		return &wire.Error{Code: wire.CodePath, Text: err.Error()}
-	}
-	share, err := x.openPath(m.Share, seriesPath(p)+"/"+m.Snapshot, identity.Read)
+	series, err := x.openSeries(p)
 	if err != nil {
 		return err
-	}
-	series, err := share.tree.OpenSeries(seriesPath(p))
-	if err != nil {
-		return sourceRefusal(err, p, m.Share)
 	}
 	if x.state, err = series.State(); err != nil {
 		return sourceRefusal(err, p, m.Share)
@@ -65,7 +58,7 @@ func (x *scrubbing) serve(ctx context.Context) error {
 	start := time.Now()
 	x.reported = start
 	done := make(chan error, 1)
-	go session.WhenIdle(func() { done <- x.scrub(ctx) })
+	go atIdlePriority(func() { done <- x.scrub(ctx) })
 	err = <-done
 	x.server.log.With("client", x.peer.label,
 		"share", m.Share, "series", seriesPath(p), "snapshot", m.Snapshot).
@@ -78,6 +71,23 @@ func (x *scrubbing) serve(ctx context.Context) error {
 		return err
 	}
 	return x.answer(nil)
+}
+
+// openSeries opens the series of the snapshot, which the client must be allowed to read.
+func (x *scrubbing) openSeries(p string) (*disk.Series, error) {
+	if _, err := snapshot.ParseName(x.hello.Snapshot); err != nil {
+		return nil, &wire.Error{Code: wire.CodePath, Text: err.Error()}
+	}
+	in := seriesPath(p)
+	share, err := x.openPath(x.hello.Share, in+"/"+x.hello.Snapshot, identity.Read)
+	if err != nil {
+		return nil, err
+	}
+	series, err := share.tree.OpenSeries(in)
+	if err != nil {
+		return nil, sourceRefusal(err, p, x.hello.Share)
+	}
+	return series, nil
 }
 
 // scrub reports every entry that failed, differs, is missing, or is there without a note.
@@ -157,7 +167,7 @@ func (x *scrubbing) digest(ctx context.Context, path string) ([32]byte, disk.Ide
 			}
 		}
 	}()
-	digest, id, err := session.DigestFile(ctx, x.tree, path)
+	digest, id, err := x.tree.Digest(ctx, path)
 	close(stop)
 	<-stopped
 	return digest, id, err

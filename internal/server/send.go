@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
@@ -41,11 +42,10 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 	if source.Filter, err = session.FilterOf(chosen); err != nil {
 		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
 	}
-	coder, err := session.Coder(chosen.Compress)
+	coder, err := compress.Parse(chosen.Compress)
 	if err != nil {
 		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
 	}
-	session.AssumePath(coder, x.conn.Conn)
 	if source.Roots, err = x.roots(); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,9 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, session.InitialStreams)),
 		Prune: x.hello.Target.Delete, Coder: coder, Clock: x.clock,
 		Event: x.event, Message: x.message,
-		WalkFailed: func(path string, err error) { x.log.Warn("not sent", "path", path, "error", err) },
+		WalkFailed: func(path string, err error) {
+			x.log.Warn("not sent", "path", path, "error", err)
+		},
 	}), nil
 }
 

@@ -81,7 +81,8 @@ func listSnapshots(series *disk.Series) (entries []wire.Entry, lacking []wire.Me
 			return nil, nil, err
 		}
 		if n > 0 {
-			lacking = append(lacking, &wire.Warning{What: session.SnapshotFailed, Path: name, Count: uint64(n)})
+			w := &wire.Warning{What: session.SnapshotFailed, Path: name, Count: uint64(n)}
+			lacking = append(lacking, w)
 		}
 	}
 	return entries, lacking, nil
@@ -113,11 +114,12 @@ func (q *request) lockSeries(ctx context.Context, series *disk.Series) error {
 		}
 		if now.Sub(pinged) > seriesPing {
 			pinged = now
-			if _, err := q.conn.Write(wire.Append(nil, &wire.Ping{Time: now.UnixNano()})); err != nil {
+			ping := wire.Append(nil, &wire.Ping{Time: now.UnixNano()})
+			if _, err := q.conn.Write(ping); err != nil {
 				return err
 			}
 		}
-		if !session.Pause(ctx, seriesRetry) {
+		if !session.Sleep(ctx, seriesRetry) {
 			return errDraining
 		}
 	}

@@ -76,7 +76,9 @@ func (s *Server) acceptAll(ctx context.Context, serve func(transport.Conn, *conn
 }
 
 // accept takes connections until ctx is done, and hands on those that get a slot.
-func (s *Server) accept(ctx context.Context, l transport.Listener, serve func(transport.Conn, *connSlot)) {
+func (s *Server) accept(
+	ctx context.Context, l transport.Listener, serve func(transport.Conn, *connSlot),
+) {
 	failing := false
 	for {
 		conn, err := l.Accept()
@@ -89,7 +91,7 @@ func (s *Server) accept(ctx context.Context, l transport.Listener, serve func(tr
 				s.log.Error("accept", "error", err)
 			}
 			failing = true
-			if !session.Pause(ctx, acceptPause) {
+			if !session.Sleep(ctx, acceptPause) {
 				return
 			}
 			continue

@@ -77,7 +77,7 @@ func New(opt Options) (*Server, error) {
 		return nil, err
 	}
 	if err := s.store.CheckAuthorized(); err != nil {
-		s.log.Warn("authorised clients", "error", err)
+		s.log.Warn("some lines of authorized_clients can't be read", "error", err)
 	}
 	if err := s.openTLS(); err != nil {
 		return nil, err

@@ -149,11 +149,7 @@ func (c *sessionCounters) asked() *diagnose.Asked {
 	if m.Intent != wire.Pull {
 		a.Here = diagnose.Sender
 	}
-	for policy, number := range session.SyncPolicies {
-		if policy != "" && number == m.Target.Sync {
-			a.Sync = string(policy)
-		}
-	}
+	a.Sync = string(session.SyncOf(m.Target.Sync))
 	return a
 }
 

@@ -22,9 +22,11 @@ func (s *sessionSlots) take(client identity.Principal, ownMax int) error {
 	has := s.byClient[client]
 	switch {
 	case has >= cmp.Or(ownMax, s.maxPerClient):
-		return wire.Errorf(wire.CodeBusy, "this client has %d sessions on the server, its most", has)
+		return wire.Errorf(wire.CodeBusy,
+			"this client has %d sessions on the server, which is its limit", has)
 	case s.taken >= s.max:
-		return wire.Errorf(wire.CodeBusy, "the server has %d sessions, its most", s.taken)
+		return wire.Errorf(wire.CodeBusy,
+			"the server has %d sessions, which is its limit", s.taken)
 	}
 	s.taken++
 	s.byClient[client]++

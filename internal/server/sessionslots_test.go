@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSessionSlots fills a server: another session is refused with the reason, and one that waits gets its turn.
+// TestSessionSlots fills a server: another session is refused with the reason, and a client that
+// waits gets its turn.
 func TestSessionSlots(t *testing.T) {
 	t.Parallel()
 	for name, opt := range map[string]Options{
@@ -39,7 +40,7 @@ func TestSessionSlots(t *testing.T) {
 				_, err := c.SendStream(t.Context(), r, stream, client.Transfer{})
 				held <- err
 			}()
-			_, err = w.Write(make([]byte, 4<<20)) // more than is read ahead: the session is there
+			_, err = w.Write(make([]byte, 4<<20)) // more than is read ahead: the session runs
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return s.sessionsOpen() == 1 }, 20*time.Second, time.Millisecond)
 
@@ -80,7 +81,7 @@ func (s *Server) sessionsOpen() int { s.mu.Lock(); defer s.mu.Unlock(); return s
 
 func (s *Server) countExtraStreams() int { s.mu.Lock(); defer s.mu.Unlock(); return s.extraStreams }
 
-// TestPastSessions: the data streams of a session that got no slot, or has ended, don't take the places of unauthenticated connections for long.
+// TestPastSessions: data streams of a session that got no slot, or has ended, do not wait for it.
 func TestPastSessions(t *testing.T) {
 	t.Parallel()
 	s := serveWith(t, Options{}, identity.Read)
@@ -90,14 +91,15 @@ func TestPastSessions(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	require.Nil(t, s.await(ctx, id))
-	require.False(t, s.recent.has([16]byte{}), "nothing was put in")
+	require.False(t, s.recent.has([16]byte{}), "nothing was added")
 	for range len(s.recent.ids) {
 		s.recent.add([16]byte{2})
 	}
 	require.False(t, s.recent.has(id), "bounded")
 }
 
-// TestStreamsInAll: each session has room for one data stream, however many there are, and of the others its part.
+// TestStreamsInAll: each session always has room for one data stream, and for an equal part of the
+// others.
 func TestStreamsInAll(t *testing.T) {
 	t.Parallel()
 	s := &Server{slots: sessionSlots{max: 4, taken: 1}, opt: Options{MaxMemory: otherMemory + 14*streamMemory}}

@@ -61,13 +61,15 @@ func (s *Server) openSettings(opt *Options, present *liveSettings) (*liveSetting
 }
 
 // openShares fills in next.shares. It returns the folders that it opened, also with an error.
-func (s *Server) openShares(shares []Share, next, present *liveSettings) (opened []*shareFolder, err error) {
+func (s *Server) openShares(shares []Share, next, present *liveSettings) (
+	opened []*shareFolder, err error,
+) {
 	for _, share := range shares {
 		if err := next.checkShare(&share); err != nil {
 			return opened, err
 		}
 		live := &liveShare{Share: share}
-		if old := present.share(share.Name); old != nil && old.Dir == share.Dir && !errors.Is(old.checkFolder(), errFolderReplaced) {
+		if old := present.share(share.Name); old.has(share.Dir) {
 			live.shareFolder = old.shareFolder
 		} else {
 			tree, err := disk.Open(share.Dir)
@@ -91,10 +93,12 @@ func (l *liveSettings) checkShare(share *Share) error {
 		return &session.Error{Kind: session.KindUsage, Err: err}
 	}
 	if l.shares[share.Name] != nil {
-		return session.Usage("give them different names", "two shares have the name %q", share.Name)
+		return session.Usage("give them different names",
+			"two shares have the name %q", share.Name)
 	}
 	if share.Rights == 0 {
-		return session.Usage("give it some, such as ro or rw", "share %q has no rights: no client could use it", share.Name)
+		return session.Usage("give it rights, such as ro or rw",
+			"share %q has no rights: no client could use it", share.Name)
 	}
 	return nil
 }
@@ -107,11 +111,12 @@ func (l *liveSettings) setClients(opt *Options) error {
 			return &session.Error{Kind: session.KindUsage, Err: err}
 		}
 		if other := l.clients[id]; other != nil {
-			return session.Usage("", "the clients %q and %q have the same key or name", other.Name, c.Name)
+			return session.Usage("",
+				"the clients %q and %q have the same key or name", other.Name, c.Name)
 		}
 		if id.IsName() && opt.TLS.ClientCA == "" {
 			return session.Usage("name the CA that vouches for it",
-				"client %q is known by its certificate, and there is no CA of clients", c.Name)
+				"client %q is known by its certificate, but there is no CA for clients", c.Name)
 		}
 		l.clients[id] = c
 	}
@@ -212,7 +217,8 @@ func (s *Server) refresh(name string) error {
 	}
 	tree, err := disk.Open(share.Dir)
 	if err != nil {
-		return s.folderError(name, fmt.Errorf("%w, and the new one does not open: %w", errFolderReplaced, err))
+		err = fmt.Errorf("%w, and the new one does not open: %w", errFolderReplaced, err)
+		return s.folderError(name, err)
 	}
 	fresh := &liveShare{Share: share.Share, shareFolder: s.newShareFolder(name, tree)}
 	fresh.quota.set(share.Quota, share.QuotaFiles)
@@ -224,6 +230,7 @@ func (s *Server) refresh(name string) error {
 	s.live.Store(&next)
 	s.mu.Unlock()
 	s.retireFolders(present, &next)
-	s.log.Info("the folder of a share was replaced, and is opened anew", "share", name, "folder", share.Dir)
+	s.log.Info("the folder of a share was replaced and has been opened again",
+		"share", name, "folder", share.Dir)
 	return nil
 }

@@ -25,7 +25,7 @@ var rates = flag.Bool("rates", false, "measure rate limits on the clock: a minut
 
 const kbit, Mbit = 1000, 1000 * 1000
 
-// pin is the key of a client whose state is in home.
+// pin returns the pin of a client whose home folder is home.
 func pin(t *testing.T, home string) string {
 	t.Helper()
 	_, key, err := session.OpenIdentity(home)
@@ -33,23 +33,23 @@ func pin(t *testing.T, home string) string {
 	return string(identity.PinOf(key.Public().(ed25519.PublicKey)))
 }
 
-// admitting is a server that admits one client by its options.
+// admitting runs a server that admits one client by its options.
 func admitting(t *testing.T, home string, opt Options) (*site, Options) {
 	t.Helper()
-	opt.Clients = []Admission{{Key: pin(t, home), Name: "one", Rights: map[string]session.Rights{"data": identity.Read | identity.Write}}}
+	opt.Clients = []Admission{{Key: pin(t, home), Name: "one", Rights: map[string]identity.Rights{"data": identity.Read | identity.Write}}}
 	s := serveWith(t, opt, identity.Read|identity.Write)
 	now := s.opt
 	return s, now
 }
 
-// TestReload changes the rate of a session that runs, and what the next one may do.
+// TestReload changes the rate of a running session, and what the next one may do.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	for _, push := range []bool{true, false} {
 		t.Run(fmt.Sprintf("push=%t", push), func(t *testing.T) {
 			t.Parallel()
 			home, dir := t.TempDir(), t.TempDir()
-			s, opt := admitting(t, home, Options{RateLimit: 8 * kbit}) // hours
+			s, opt := admitting(t, home, Options{RateLimit: 8 * kbit}) // it would take hours
 			defer s.stop()
 			from, to := dir, s.dir
 			if !push {
@@ -116,14 +116,14 @@ func held(t *testing.T, c *client.Client, s *site, u session.URL) (ended chan er
 		_ = r.CloseWithError(err)
 		ended <- err
 	}()
-	_, err := w.Write(make([]byte, 4<<20)) // more than is read ahead: the session is there
+	_, err := w.Write(make([]byte, 4<<20)) // more than is read ahead: the session runs
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return s.sessionsOpen() == 1 }, 20*time.Second, time.Millisecond)
 	return ended
 }
 
-// TestRevoked ends the running session of a client that is revoked, whether it was admitted by the options or by an invitation, and of one
-// whose right is taken away.
+// TestRevoked ends the running session of a client that is revoked, whether the options or an
+// invitation admitted it, and of a client that loses a right.
 func TestRevoked(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -143,7 +143,7 @@ func TestRevoked(t *testing.T) {
 	}
 	ended := held(t, c, s, s.plain(t, "stream"))
 	readOnly := opt
-	readOnly.Clients = []Admission{{Key: pin(t, home), Rights: map[string]session.Rights{"data": identity.Read}}}
+	readOnly.Clients = []Admission{{Key: pin(t, home), Rights: map[string]identity.Rights{"data": identity.Read}}}
 	require.NoError(t, s.Reload(readOnly))
 	expect(ended, "lost its right on share")
 
@@ -163,7 +163,7 @@ func TestRevoked(t *testing.T) {
 	expect(ended, "has been revoked")
 }
 
-// TestRefusals has a client hear what it may not.
+// TestRefusals: each missing right has its own error.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -181,8 +181,8 @@ func TestRefusals(t *testing.T) {
 		{"the address 127.0.0.1 may not be used with this client's key", func(o *Options) { o.Clients[0].Allow = elsewhere }},
 		{`the address 127.0.0.1 may not use share "data"`, func(o *Options) { o.Shares[0].Allow = elsewhere }},
 		{`share "data" may not be listed`, func(o *Options) { o.Shares[0].Rights = identity.Write }},
-		{`there is no share "data" for this client`, func(o *Options) { o.Clients[0].Rights = map[string]session.Rights{"other": identity.Read} }},
-		{"", func(o *Options) { o.Clients[0].Rights = map[string]session.Rights{"*": identity.List} }},
+		{`there is no share "data" for this client`, func(o *Options) { o.Clients[0].Rights = map[string]identity.Rights{"other": identity.Read} }},
+		{"", func(o *Options) { o.Clients[0].Rights = map[string]identity.Rights{"*": identity.List} }},
 	} {
 		now := opt
 		now.Shares, now.Clients = []Share{opt.Shares[0]}, []Admission{opt.Clients[0]}
@@ -203,19 +203,20 @@ func TestRefusals(t *testing.T) {
 	require.NoError(t, s.Reload(opt))
 	ended := held(t, c, s, s.plain(t, "stream"))
 	_, err = c.List(t.Context(), s.plain(t, ""))
-	require.ErrorContains(t, err, "this client has 1 sessions on the server, its most")
+	require.ErrorContains(t, err, "this client has 1 sessions on the server, which is its limit")
 	require.Equal(t, session.KindUnreachable, session.KindOf(err))
 	require.NoError(t, s.store.Revoke(identity.Principal(pin(t, home))))
 	require.Error(t, <-ended)
 }
 
-// TestRates has ten clients send or get, each held to 20 Mbit/s, with 100 Mbit/s for all. internal/pace has it in virtual time.
+// TestRates has ten clients send or get, each limited to 20 Mbit/s, with 100 Mbit/s for all.
+// internal/pace tests the same in virtual time.
 func TestRates(t *testing.T) {
 	if !*rates {
 		t.Skip("needs -rates")
 	}
 	for _, push := range []bool{true, false} {
-		const clients, long = 10, 30 * time.Second // what waits in the kernel counts, some 500 kB
+		const clients, long = 10, 30 * time.Second // long, since some 500 kB wait in the kernel
 		s := serveWith(t, Options{RateLimit: 100 * Mbit, ClientRateLimit: 20 * Mbit}, identity.Read|identity.Write)
 		sessiontest.RandomFile(t, filepath.Join(s.dir, "f"), 64<<20)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -239,10 +240,10 @@ func TestRates(t *testing.T) {
 			defer s.mu.Unlock()
 			bytes := make(map[identity.Principal]uint64)
 			for _, x := range s.transfersLocked() {
-				sums, _ := x.set.Sums()
-				bytes[x.peer.id] += sums.Received
+				sums := x.telemetry.Sample()
+				bytes[x.peer.id] += uint64(sums.Received)
 				if !push {
-					bytes[x.peer.id] += sums.Acked - sums.Received
+					bytes[x.peer.id] += uint64(sums.Acked - sums.Received)
 				}
 			}
 			return bytes
@@ -265,12 +266,13 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// zeros never ends.
+// zeros is an endless stream.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// A share whose folder is removed is refused as a whole, and serves again once there is a folder of this path, without a restart.
+// TestShareFolderReplaced removes the folder of a share: sessions are refused until there is a folder
+// at its path again. No restart is needed.
 func TestShareFolderReplaced(t *testing.T) {
 	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)

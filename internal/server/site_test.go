@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/fxfer/fxfer/internal/client"
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
@@ -16,12 +17,12 @@ type site struct {
 	stop func()
 }
 
-func serve(t *testing.T, rights session.Rights) *site {
+func serve(t *testing.T, rights identity.Rights) *site {
 	t.Helper()
 	return serveWith(t, Options{}, rights)
 }
 
-func serveWith(t *testing.T, opt Options, rights session.Rights) *site {
+func serveWith(t *testing.T, opt Options, rights identity.Rights) *site {
 	t.Helper()
 	s := &site{dir: t.TempDir()}
 	var err error

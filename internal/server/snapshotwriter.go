@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
-	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -95,8 +94,13 @@ func (w *snapshotWriter) isLinked(id disk.Identity) bool {
 func (w *snapshotWriter) event(e transfer.Event) {
 	x := e.Entry
 	isTop := x != nil && x.Path == "."
-	if e.Kind == transfer.Committed || e.Kind == transfer.Same || e.Kind == transfer.Done && !isTop {
+	switch e.Kind {
+	case transfer.Committed, transfer.Same:
 		w.there++
+	case transfer.Done:
+		if !isTop {
+			w.there++
+		}
 	}
 	switch {
 	case x == nil:
@@ -137,7 +141,7 @@ func (w *snapshotWriter) publish(failed, grave int64) error {
 			"snapshot", w.name, "failed", failed, "allowed", w.maxFailed)
 	}
 	err := w.ledger.Finish(w.previousName, func(path string) ([32]byte, error) {
-		digest, _, err := session.DigestFile(w.ctx, w.tree, path)
+		digest, _, err := w.tree.Digest(w.ctx, path)
 		return digest, err
 	})
 	if err != nil {
@@ -153,11 +157,13 @@ func (w *snapshotWriter) checkFailed(failed, grave int64) error {
 	switch {
 	case failed > 0 && w.maxFailed > 0 && grave > 0:
 		return wire.Errorf(wire.CodeIncomplete,
-			"the snapshot %s lacks %d entries that failed, %d of them for reasons that can't be allowed, and stays invisible: send it again",
+			"the snapshot %s lacks %d entries that failed, %d of them for reasons that "+
+				"can't be allowed, and stays invisible: send it again",
 			w.name, failed, grave)
 	case failed > w.maxFailed || failed > 0 && w.there == 0:
 		return wire.Errorf(wire.CodeIncomplete,
-			"the snapshot %s lacks %d entries that failed, and stays invisible: send it again", w.name, failed)
+			"the snapshot %s lacks %d entries that failed, and stays invisible: send it again",
+			w.name, failed)
 	}
 	return nil
 }
@@ -249,7 +255,7 @@ func (c *clearing) visit(m disk.Meta) error {
 func (c *clearing) makeAccessible(m disk.Meta) error {
 	if len(c.opened) == clearMaxOpened {
 		return wire.Errorf(wire.CodeIncomplete,
-			"entries failed, and too many folders are closed to the server: send it again")
+			"entries failed, and the server has no access to too many folders: send it again")
 	}
 	open := m
 	open.Mode |= 0o700

@@ -273,7 +273,8 @@ func networkOf(sender, receiver *diagnose.Sample) Network {
 		RTT: sender.RTT, MinRTT: cmp.Or(sender.MinRTT, receiver.MinRTT),
 		InFlight: sender.InFlight, Cwnd: sender.Cwnd, PeerWindow: sender.SndWnd,
 		SendBuffer: sender.SndBuf, RecvBuffer: receiver.RcvBuf,
-		PMTU: max(sender.PMTU, receiver.PMTU), Segments: sender.Segments, Retransmits: sender.Retrans,
+		PMTU:     max(sender.PMTU, receiver.PMTU),
+		Segments: sender.Segments, Retransmits: sender.Retrans,
 		Congestion: diagnose.ControlName(sender.Control),
 	}
 	n.Window = n.Cwnd

@@ -54,7 +54,7 @@ func (x *storing) newEngine(ctx context.Context, r *wire.Reader) (session.Engine
 	t := &x.hello.Target
 	c := &t.Compare
 	if t.BackupDir != "" || c.Update || c.Existing || c.IgnoreExisting || !t.Delete {
-		return nil, wire.Errorf(wire.CodeUnsupported, "a snapshot holds what the source holds")
+		return nil, wire.Errorf(wire.CodeUnsupported, "a snapshot is a copy of the source: it has no options to leave or keep other files")
 	}
 	if t.DryRun {
 		return x.dryRun(r)
@@ -173,14 +173,15 @@ func (x *storing) checkSeriesOwner(p string) error {
 
 func notOwner(share string) error {
 	return wire.Errorf(wire.CodeRight,
-		"what is there on share %q is not this client's, which may only append", share)
+		"what is at this path of share %q does not belong to this client, which may only append",
+		share)
 }
 
 // checkSnapshotName refuses names with which a client that may only append could make retention
 // remove older snapshots, or take the place of later ones.
 func checkSnapshotName(series *disk.Series, name, owner string, now time.Time) error {
 	if owned, err := series.Owned(owner); err != nil || !owned {
-		return wire.Errorf(wire.CodeRight, "these snapshots are not this client's")
+		return wire.Errorf(wire.CodeRight, "these snapshots belong to another client")
 	}
 	t, err := snapshot.ParseName(name)
 	if err != nil {

@@ -51,7 +51,7 @@ func (t *TLS) folders() (all []string) {
 
 // Check reads the files. It returns the first error and the file that it is about.
 func (t *TLS) Check() (file string, err error) {
-	if err := session.BothOrNone(t.Cert, t.Key); err != nil {
+	if err := session.CheckKeyPair(t.Cert, t.Key); err != nil {
 		return t.Cert + t.Key, err
 	}
 	if t.ClientCRL != "" && t.ClientCA == "" {
@@ -59,17 +59,17 @@ func (t *TLS) Check() (file string, err error) {
 	}
 	if t.Cert != "" {
 		if _, err := identity.OpenKeyPair(t.Cert, t.Key, nil); err != nil {
-			return t.Cert, session.CertificateError(err)
+			return t.Cert, session.CertificateFileError(err)
 		}
 	}
 	if t.ClientCA != "" {
 		if _, err := identity.OpenAuthorities(t.ClientCA, "", nil); err != nil {
-			return t.ClientCA, session.CertificateError(err)
+			return t.ClientCA, session.CertificateFileError(err)
 		}
 	}
 	if t.ClientCRL != "" {
 		if _, err := identity.OpenAuthorities(t.ClientCA, t.ClientCRL, nil); err != nil {
-			return t.ClientCRL, session.CertificateError(err)
+			return t.ClientCRL, session.CertificateFileError(err)
 		}
 	}
 	return "", nil

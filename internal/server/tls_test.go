@@ -26,7 +26,7 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// pki is a folder of certificates: of servers and clients, each by a CA of its own below one root.
+// pki is a folder of certificates for servers and clients. Each kind has a CA below one root.
 type pki struct {
 	dir                    string
 	root, servers, clients *testca.CA
@@ -46,7 +46,7 @@ func newPKI(t *testing.T) *pki {
 
 func (p *pki) at(name string) string { return filepath.Join(p.dir, name) }
 
-// write puts a file there at once.
+// write replaces a file atomically.
 func (p *pki) write(t *testing.T, name string, text []byte) string {
 	t.Helper()
 	require.NoError(t, os.WriteFile(p.at(name+".new"), text, 0o600))
@@ -54,24 +54,24 @@ func (p *pki) write(t *testing.T, name string, text []byte) string {
 	return p.at(name)
 }
 
-// pair is the TLS of a client that shows a certificate.
+// pair returns the TLS options of a client with a certificate.
 func (p *pki) pair(name string) client.TLS {
 	return client.TLS{CA: p.ca, Cert: p.at(name + ".crt"), Key: p.at(name + ".key")}
 }
 
-// server is a server's.
+// server returns the TLS options of a server.
 func (p *pki) server() TLS {
 	return TLS{Cert: p.at("server.crt"), Key: p.at("server.key"), ClientCA: p.ca}
 }
 
 const all = identity.Read | identity.Write
 
-// named grants all to a client with a certificate.
+// named grants all rights to a client with a certificate.
 func named(name string) Admission {
-	return Admission{Name: "c", Certificate: name, Rights: map[string]session.Rights{"*": all}}
+	return Admission{Name: "c", Certificate: name, Rights: map[string]identity.Rights{"*": all}}
 }
 
-// TestCertificates has a client and a server that know each other by certificates, keys, or one of each.
+// TestCertificates lets client and server know each other by certificates, keys, or one of each.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -79,7 +79,7 @@ func TestCertificates(t *testing.T) {
 		t.Run(string(by), func(t *testing.T) {
 			home := t.TempDir()
 			s := serveWith(t, Options{TLS: p.server(), Clients: []Admission{
-				named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]session.Rights{"*": all}},
+				named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]identity.Rights{"*": all}},
 			}}, all)
 			defer s.stop()
 			for name, opt := range map[string]client.Options{
@@ -105,18 +105,19 @@ func TestCertificates(t *testing.T) {
 					require.True(t, bytes.Equal(data, got))
 				})
 			}
-			// Who trusts a CA learns no key by the way.
+			// A client that trusts a CA does not store the server's key.
 			fresh := t.TempDir()
 			_, err := newClient(t, fresh, client.Options{TLS: p.pair("nas"), Transport: by}).List(t.Context(), s.plain(t, ""))
 			require.NoError(t, err)
 			require.NoFileExists(t, filepath.Join(fresh, "known_servers"))
 			_, err = newClient(t, fresh, client.Options{Transport: by}).List(t.Context(), s.plain(t, ""))
-			require.ErrorIs(t, err, session.ErrUnknownServer)
+			require.ErrorIs(t, err, identity.ErrUnknownServer)
 		})
 	}
 }
 
-// TestCertificateRefusals: each side says why it does not take the other's certificate, and nothing falls back to keys.
+// TestCertificateRefusals: each side says why it rejects the other's certificate, and nothing falls
+// back to keys.
 func TestCertificateRefusals(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -136,7 +137,7 @@ func TestCertificateRefusals(t *testing.T) {
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		t.Run(string(by), func(t *testing.T) {
 			home := t.TempDir()
-			clients := []Admission{named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]session.Rights{"*": all}}}
+			clients := []Admission{named("dns:nas.example.org"), {Name: "pinned", Key: pin(t, home), Rights: map[string]identity.Rights{"*": all}}}
 			s := serveWith(t, Options{TLS: p.server(), Clients: clients}, all)
 			defer s.stop()
 			keys := serveWith(t, Options{Clients: clients[1:]}, all)
@@ -179,7 +180,7 @@ func TestCertificateRefusals(t *testing.T) {
 				"another host":            {named, client.Options{TLS: client.TLS{CA: p.ca}}, "is for localhost, not for 127.0.0.1", "one of these names"},
 			} {
 				t.Run(name, func(t *testing.T) {
-					test.opt.Transport, test.opt.Streams, test.opt.RetryFor = by, 1, time.Minute // which is not used up
+					test.opt.Transport, test.opt.Streams, test.opt.RetryFor = by, 1, time.Minute // the time is not used up
 					at := home
 					if test.opt.Home != "" {
 						at = test.opt.Home
@@ -225,14 +226,14 @@ func TestCertificateRefusals(t *testing.T) {
 	}
 }
 
-// TestNamedRights: what is said of a name, of all names, and in authorized_clients.
+// TestNamedRights combines the rights of a name, of all names, and of authorized_clients.
 func TestNamedRights(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	var audit lines
 	s := serveWith(t, Options{TLS: p.server(), Audit: slog.New(slog.NewJSONHandler(&audit, nil)), Clients: []Admission{
-		{Name: "nas", Certificate: "dns:nas.example.org", Rights: map[string]session.Rights{"data": all}, MaxSessions: 1},
-		{Name: "any", Certificate: "*", Rights: map[string]session.Rights{"data": identity.List}},
+		{Name: "nas", Certificate: "dns:nas.example.org", Rights: map[string]identity.Rights{"data": all}, MaxSessions: 1},
+		{Name: "any", Certificate: "*", Rights: map[string]identity.Rights{"data": identity.List}},
 	}}, all)
 	defer s.stop()
 	nas, laptop := newClient(t, t.TempDir(), client.Options{TLS: p.pair("nas")}), newClient(t, t.TempDir(), client.Options{TLS: p.pair("laptop")})
@@ -249,7 +250,7 @@ func TestNamedRights(t *testing.T) {
 
 	ended := held(t, nas, s, s.plain(t, "held"))
 	_, err = nas.List(t.Context(), u)
-	require.ErrorContains(t, err, "this client has 1 sessions on the server, its most")
+	require.ErrorContains(t, err, "this client has 1 sessions on the server, which is its limit")
 	all, err := s.Clients()
 	require.NoError(t, err)
 	require.Equal(t, []ClientStatus{
@@ -265,7 +266,7 @@ func TestNamedRights(t *testing.T) {
 	require.Contains(t, audit.String(), `"client":"dns:nas.example.org"`)
 }
 
-// lines is a log that may be written to and read concurrently.
+// lines is a log that can be written and read concurrently.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -279,7 +280,8 @@ func (l *lines) Write(p []byte) (int, error) {
 
 func (l *lines) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.text.String() }
 
-// TestRevokedCertificate: a list that is renewed ends the sessions of what is on it, and no others.
+// TestRevokedCertificate: a renewed revocation list ends the sessions of the certificates on it, and
+// no others.
 func TestRevokedCertificate(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -305,7 +307,7 @@ func TestRevokedCertificate(t *testing.T) {
 	_, err = laptop.List(t.Context(), s.plain(t, ""))
 	require.NoError(t, err)
 
-	// Without a CA nobody is vouched for.
+	// Without a CA for clients no certificate is accepted.
 	opt := s.opt
 	opt.TLS.ClientCA, opt.TLS.ClientCRL, opt.Clients = "", "", nil
 	ended = held(t, laptop, s, s.plain(t, "held"))
@@ -315,8 +317,8 @@ func TestRevokedCertificate(t *testing.T) {
 	require.ErrorContains(t, err, "knows clients by their keys")
 }
 
-// TestRenewedMeanwhile: a transfer goes on while the certificates of both sides are renewed, with streams of the new ones. A pair that does not match
-// changes nothing.
+// TestRenewedMeanwhile: a transfer goes on while the certificates of both sides are renewed, and new
+// streams use the new ones. A key that does not match changes nothing.
 func TestRenewedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, by := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
@@ -365,8 +367,8 @@ func TestRenewedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestJoinByAnother: a data stream is taken only of the client whose session it is, also where all secrets are known. A renewed certificate of the same
-// name is the same client.
+// TestJoinByAnother: only the client of a session can add data streams, even if another one knows all
+// secrets. A renewed certificate with the same name is the same client.
 func TestJoinByAnother(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -409,15 +411,15 @@ func TestJoinByAnother(t *testing.T) {
 			require.Equal(t, &wire.Refuse{Code: wire.CodeTrust, Text: "there is no such session"}, m)
 		}
 		_, err := join(client.Options{TLS: p.pair("renewed")})
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded) // it is taken, and says nothing
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded) // the stream is accepted; nothing is sent on it
 	}
 	require.NoError(t, s.Revoke("dns:nas.example.org"))
 	require.Error(t, <-ended)
 }
 
-// TestForeignPKI uses what openssl makes: a root, intermediate CAs, RSA and ECDSA, and a revocation list.
+// TestForeignPKI uses certificates made by openssl: a root, intermediate CAs, RSA and ECDSA, and a
+// revocation list.
 func TestForeignPKI(t *testing.T) {
-	t.Parallel()
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("no openssl")
 	}

@@ -60,10 +60,12 @@ func (x *transferSession) transfer(ctx context.Context) (err error) {
 	began := time.Now()
 	x.set = session.NewStreamSet(x.flows(x.ownRate))
 	x.clock = transfer.NewClock()
-	x.telemetry = session.NewTelemetry(x.clock, x.set, x.written, session.HostFacts(s.host, int64(s.opt.SockBuf)))
+	facts := session.HostFacts(s.host, int64(s.opt.SockBuf))
+	x.telemetry = session.NewTelemetry(x.clock, x.set, x.written, facts)
 	x.telemetry.SetPeer(x.conn.RemoteAddr())
 	x.counters = newSessionCounters(x)
-	if x.engine, err = x.direction.newEngine(ctx, wire.NewReader(x.conn, wire.MaxMessage)); err != nil {
+	r := wire.NewReader(x.conn, wire.MaxMessage)
+	if x.engine, err = x.direction.newEngine(ctx, r); err != nil {
 		return err
 	}
 	defer x.direction.close()
@@ -73,11 +75,12 @@ func (x *transferSession) transfer(ctx context.Context) (err error) {
 		return err
 	}
 	defer s.unregister(x)
-	x.log.Info("session begins", "intent", intentName(x.hello.Intent), "agent", wire.Printable(x.hello.Agent))
+	x.log.Info("session begins",
+		"intent", intentName(x.hello.Intent), "agent", wire.Printable(x.hello.Agent))
 	err = x.runEngine(ctx)
 	x.counters.close(err)
 	x.report(ctx, time.Since(began), err)
-	if err != nil && !errors.Is(err, errReplaced) { // the client may not have read the engine's reason yet
+	if err != nil && !errors.Is(err, errReplaced) { // the client may not have read why yet
 		_ = x.conn.CloseWrite()
 		linger(x.conn)
 	}
@@ -89,7 +92,9 @@ func (x *transferSession) runEngine(ctx context.Context) error {
 	beside, stop := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	tuning := session.Tuning{
-		Most: func() int { return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession()))) },
+		Most: func() int {
+			return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession())))
+		},
 		Want: func(n int, dead []uint64) {
 			x.engine.Send(&wire.Streams{Want: uint64(n), Dead: dead})
 		},

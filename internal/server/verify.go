@@ -85,8 +85,8 @@ func (v *verification) verify(ctx context.Context) error {
 	return v.answerFolders()
 }
 
-// send walks the path, reads files with one worker for each core, and sends the entries in the order
-// of the walk.
+// send walks the path, reads files with one worker for each core, and sends the entries in the
+// order of the walk.
 func (v *verification) send(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	queue := make(chan *verifyEntry, session.VerifyAhead)
@@ -99,7 +99,7 @@ func (v *verification) send(ctx context.Context) error {
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() error {
 			for x := range jobs {
-				x.digest, _, x.err = session.DigestFile(ctx, v.tree, x.path)
+				x.digest, _, x.err = v.tree.Digest(ctx, x.path)
 				close(x.done)
 			}
 			return nil
@@ -120,17 +120,11 @@ func (v *verification) walk(ctx context.Context, queue, jobs chan<- *verifyEntry
 		}
 	}
 	visit := func(m disk.Meta) error {
-		as := path.Base(m.Path)
-		switch {
-		case v.file:
-		case m.Path == v.root:
+		if m.Path == v.root && !v.file {
 			return nil
-		case v.root == ".":
-			as = m.Path
-		default:
-			as = m.Path[len(v.root)+1:]
 		}
-		x := &verifyEntry{path: m.Path, entry: transfer.EntryOf(m, as), done: make(chan struct{})}
+		entry := transfer.EntryOf(m, v.entryPath(m.Path))
+		x := &verifyEntry{path: m.Path, entry: entry, done: make(chan struct{})}
 		if err := put(queue, x); err != nil {
 			return err
 		}
@@ -150,6 +144,17 @@ func (v *verification) walk(ctx context.Context, queue, jobs chan<- *verifyEntry
 		return err
 	}
 	return stop
+}
+
+// entryPath returns the path of an entry below root. A file as root has its own name.
+func (v *verification) entryPath(p string) string {
+	switch {
+	case v.file:
+		return path.Base(p)
+	case v.root == ".":
+		return p
+	}
+	return p[len(v.root)+1:]
 }
 
 // stream sends the queued entries in batches. It sends a batch early rather than let it wait for a
@@ -186,7 +191,9 @@ func (v *verification) stream(ctx context.Context, queue <-chan *verifyEntry) er
 }
 
 // receiveOrPing receives from a channel. It pings the client while it waits.
-func receiveOrPing[T any](ctx context.Context, v *verification, from <-chan T, tick *time.Ticker) (x T, more bool, err error) {
+func receiveOrPing[T any](
+	ctx context.Context, v *verification, from <-chan T, tick *time.Ticker,
+) (x T, more bool, err error) {
 	for {
 		select {
 		case x, more = <-from:
@@ -223,10 +230,12 @@ func (b *verifyMessages) add(v *verification, x *verifyEntry) {
 	}
 	switch {
 	case x.err != nil:
-		b.failed = append(b.failed, wire.EntryFailed{Index: index, Code: wire.CodeSourceDisk, Text: x.err.Error()})
+		why := wire.EntryFailed{Index: index, Code: wire.CodeSourceDisk, Text: x.err.Error()}
+		b.failed = append(b.failed, why)
 		b.size += wire.MaxText
 	case x.entry.Kind == wire.File:
-		b.digests.Digests = append(b.digests.Digests, wire.EntryDigest{Index: index, Digest: x.digest})
+		digest := wire.EntryDigest{Index: index, Digest: x.digest}
+		b.digests.Digests = append(b.digests.Digests, digest)
 	}
 }
 
@@ -258,8 +267,8 @@ func (v *verification) write() error {
 	return err
 }
 
-// answerFolders answers which of the names that the client asks about do not exist, until the client
-// closes the stream.
+// answerFolders answers which of the names that the client asks about do not exist, until the
+// client closes the stream.
 func (v *verification) answerFolders() error {
 	r := wire.NewReader(v.conn, wire.MaxMessage)
 	for {
@@ -303,7 +312,8 @@ func (v *verification) missing(asked *wire.Folder) (*wire.Extra, error) {
 		}
 		switch {
 		case err == nil, errors.Is(err, disk.ErrUnsupportedKind):
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, disk.ErrNotFolder), errors.Is(err, disk.ErrPath):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, disk.ErrNotFolder),
+			errors.Is(err, disk.ErrPath):
 			extra.Names = append(extra.Names, uint64(i))
 		default:
 			return nil, err

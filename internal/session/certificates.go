@@ -7,18 +7,21 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 )
 
-// SystemCA in the place of a file is the CAs that the system trusts.
+// SystemCA in the place of a file stands for the CAs that the system trusts.
 const SystemCA = identity.SystemCA
 
-func BothOrNone(cert, key string) error {
+// CheckKeyPair rejects a certificate file without a key file, and a key file without a certificate
+// file.
+func CheckKeyPair(cert, key string) error {
 	if (cert == "") != (key == "") {
 		return Usage("name both", "a certificate and its key belong together")
 	}
 	return nil
 }
 
-// CertificateError is that of a file of certificates.
-func CertificateError(err error) error {
+// CertificateFileError gives an error of reading certificates its kind: KindLocalDisk if the file
+// could not be read, KindUsage if its content is wrong.
+func CertificateFileError(err error) error {
 	kind := KindUsage
 	if errors.As(err, new(*fs.PathError)) {
 		kind = KindLocalDisk

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processTime is what this process has used of all cores, 0 where that is not known.
+// processTime is the CPU time that this process has used on all cores, 0 if unknown.
 func processTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -2,12 +2,13 @@ package session
 
 import (
 	"context"
-	"io"
+	"sync"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -62,10 +63,11 @@ type sendingEnd struct {
 	coder *compress.Meter // nil without compression
 }
 
-// NewSender makes an Engine that sends source. stream is the control stream, whose opening messages
-// have been exchanged, and r its reader.
-func NewSender(stream io.ReadWriteCloser, r *wire.Reader, source transfer.Source, opt transfer.SenderOptions) Engine {
-	return &sendingEnd{transfer.NewSender(stream, r, source, opt), opt.Coder}
+// NewSender makes an Engine that sends source. control is the control stream, on which Hello has
+// been exchanged, and r its reader.
+func NewSender(control transport.Conn, r *wire.Reader, source transfer.Source, opt transfer.SenderOptions) Engine {
+	assumePath(opt.Coder, control)
+	return &sendingEnd{transfer.NewSender(control, r, source, opt), opt.Coder}
 }
 
 func (e *sendingEnd) Sends() bool { return true }
@@ -81,12 +83,12 @@ func (e *sendingEnd) Retire(streams ...*DataStream) {
 
 func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 	if e.coder != nil {
-		fed := make(chan struct{})
-		go func() { defer close(fed); FeedMeter(ctx, set, e.coder) }()
-		defer func() { <-fed }()
+		var feeding sync.WaitGroup
+		feeding.Go(func() { feedMeter(ctx, set, e.coder) })
+		defer feeding.Wait()
 	}
-	tuner := Tuner{Sender: e.Sender, Set: set, Fixed: t.Fixed, Most: t.Most, Want: t.Want}
-	tuner.Run(ctx)
+	tuner := tuner{sender: e.Sender, set: set, Tuning: t, silent: make(silences), moved: make(movements)}
+	tuner.run(ctx)
 }
 
 func (*sendingEnd) Drain(context.Context) {}
@@ -96,10 +98,10 @@ func (*sendingEnd) AtRisk() time.Duration { return 0 }
 // receivingEnd is the Engine that receives.
 type receivingEnd struct{ *transfer.Receiver }
 
-// NewReceiver makes an Engine that writes below tree. stream is the control stream, whose opening
-// messages have been exchanged, and r its reader.
-func NewReceiver(stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt transfer.ReceiverOptions) Engine {
-	return &receivingEnd{transfer.NewReceiver(stream, r, tree, opt)}
+// NewReceiver makes an Engine that writes below tree. control is the control stream, on which Hello
+// has been exchanged, and r its reader.
+func NewReceiver(control transport.Conn, r *wire.Reader, tree *disk.Tree, opt transfer.ReceiverOptions) Engine {
+	return &receivingEnd{transfer.NewReceiver(control, r, tree, opt)}
 }
 
 func (*receivingEnd) Sends() bool { return false }

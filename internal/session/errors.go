@@ -13,18 +13,6 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// Rights on a share.
-type Rights = identity.Rights
-
-// ParseRights reads "rw", "ro" or "wo", or some of the names read, write, append and list with "+" between them.
-func ParseRights(s string) (Rights, error) { return identity.ParseRights(s) }
-
-// Errors of first contact, for errors.Is.
-var (
-	ErrUnknownServer = identity.ErrUnknownServer
-	ErrServerChanged = identity.ErrServerChanged
-)
-
 // ErrSnapshotExists says that the snapshot to be sent is complete already.
 var ErrSnapshotExists = errors.New("the snapshot is complete")
 
@@ -44,24 +32,38 @@ const (
 	KindInterrupted      // stopped by the user
 )
 
+var kindNames = [...]string{
+	KindOther: "other", KindUsage: "usage", KindPartial: "partial", KindTrust: "trust",
+	KindUnreachable: "unreachable", KindIntegrity: "integrity", KindLocalDisk: "local disk",
+	KindRemoteDisk: "remote disk", KindInterrupted: "interrupted",
+}
+
+// String returns the kind as a word, such as "usage".
+func (k Kind) String() string {
+	if k < 0 || int(k) >= len(kindNames) {
+		return fmt.Sprintf("kind %d", int(k))
+	}
+	return kindNames[k]
+}
+
 // Advice is what helps against an error, beyond what its text says. Package hint has the words.
 type Advice string
 
 // The kinds of advice. Each is for the user of the side that has the error.
 const (
-	AdviceResume            Advice = "resume"                        // make the same transfer again
-	AdviceRetry             Advice = "resume, or retry for longer"   // see RetryFor of the client's options
-	AdviceRetryLater        Advice = "retry later"                   //
-	AdviceMakeRoom          Advice = "make room at the server"       // then resume
-	AdviceInvitation        Advice = "ask for an invitation"         //
+	AdviceResume            Advice = "resume"                      // make the same transfer again
+	AdviceRetry             Advice = "resume, or retry for longer" // see RetryFor of the client's options
+	AdviceRetryLater        Advice = "retry later"
+	AdviceMakeRoom          Advice = "make room at the server" // then resume
+	AdviceInvitation        Advice = "ask for an invitation"
 	AdviceServerLog         Advice = "ask the administrator"         // whose log says more
 	AdviceServerCertificate Advice = "give the server a certificate" // or trust its key
 	AdviceServerClientCA    Advice = "name the CA at the server"     // or use the key
-	AdviceCheckPin          Advice = "check the pin"                 //
-	AdviceFixPathMTU        Advice = "let ICMP pass"                 // or probe the MTU
-	AdviceNotStrict         Advice = "be less strict"                // see Strict of the target
-	AdviceUpdateServer      Advice = "update the server"             //
-	AdviceRestartServer     Advice = "restart the server"            // its confinement does not include the folder
+	AdviceCheckPin          Advice = "check the pin"
+	AdviceFixPathMTU        Advice = "let ICMP pass"  // or probe the MTU
+	AdviceNotStrict         Advice = "be less strict" // see Strict of the target
+	AdviceUpdateServer      Advice = "update the server"
+	AdviceRestartServer     Advice = "restart the server" // its confinement does not include the folder
 )
 
 // Error is an error with its kind, and advice where there is some.
@@ -75,7 +77,8 @@ func (e *Error) Error() string { return e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf classes an error of this package.
+// KindOf returns the kind of an error of a client or server; KindOther for nil and for errors that
+// are not theirs.
 func KindOf(err error) Kind {
 	var known *Error
 	var remote *wire.Error
@@ -99,6 +102,8 @@ func KindOf(err error) Kind {
 	return KindOther
 }
 
+// KindOfCode returns the kind of an error with a code of the protocol. It is about the peer if the
+// peer sent the code.
 func KindOfCode(e *wire.Error) Kind {
 	diskKind := KindLocalDisk
 	if e.Remote {

@@ -6,6 +6,8 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 )
 
+// OpenIdentity opens the folder of this host's identity, "" for the user's, and returns the key in
+// it. Both are created if they do not exist.
 func OpenIdentity(home string) (*identity.Store, ed25519.PrivateKey, error) {
 	var err error
 	if home == "" {

@@ -8,52 +8,40 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// Failure names what failed, where that is known, and why.
-func (r *FileResult) Failure() error {
-	if r.Path == "" {
-		return r.Err
-	}
-	return fmt.Errorf("%s: %w", wire.Printable(r.Path), r.Err)
-}
-
-// MaxAllowFailed is the most that Target.AllowFailed can be.
-const MaxAllowFailed = wire.MaxAllowFailed
-
 // Sync says when files are durable.
 type Sync string
 
 // The policies.
 const (
-	SyncBatch Sync = "batch" // data before its name, many files at a time; all of it when the transfer ends
+	SyncBatch Sync = "batch" // data before names, many files at a time; everything at the end
 	SyncFile  Sync = "file"  // each file with its name
-	SyncNone  Sync = "none"  // when the system likes
+	SyncNone  Sync = "none"  // when the operating system likes
 )
 
-// Progress is a look at a running transfer.
-type Progress struct {
-	Elapsed     time.Duration
-	Walking     bool    // more entries may be found
-	Files       int64   // regular files found
-	FilesDone   int64   // of these, done with: committed, unchanged, or skipped
-	FilesFailed int64   //
-	Bytes       int64   // of the files found
-	BytesDone   int64   // of these, written at the receiver, or there before
-	Written     int64   // payload written at the receiver in this run
-	Goodput     float64 // bit/s over the last seconds
-	Streams     int     // data streams
-	RTT         time.Duration
-	Limiter     string         // what holds it back now, "" if unknown
-	Active      []FileProgress // files under way, oldest first, at most 8
+// Wire returns the policy's number in the protocol. "" is SyncBatch.
+func (s Sync) Wire() (n wire.Sync, ok bool) {
+	switch s {
+	case "", SyncBatch:
+		return wire.SyncBatch, true
+	case SyncFile:
+		return wire.SyncFile, true
+	case SyncNone:
+		return wire.SyncNone, true
+	}
+	return 0, false
 }
 
-// FileProgress is a file under way.
-type FileProgress struct {
-	Path  string
-	Bytes int64 // size, -1 if unknown
-	Done  int64
+// SyncOf returns the policy of a number in the protocol, "" for an unknown one.
+func SyncOf(n wire.Sync) Sync {
+	for _, s := range []Sync{SyncBatch, SyncFile, SyncNone} {
+		if known, _ := s.Wire(); known == n {
+			return s
+		}
+	}
+	return ""
 }
 
-// Outcome of an entry.
+// Outcome is what became of an entry.
 type Outcome string
 
 // The outcomes.
@@ -65,61 +53,85 @@ const (
 	Removed   Outcome = "removed"   // from the target, by Delete
 	Failed    Outcome = "failed"
 
-	// Of a dry run.
+	// In a dry run.
 	WouldCreate Outcome = "would create"
 	WouldUpdate Outcome = "would update"
 	WouldSet    Outcome = "would set metadata"
 	WouldRemove Outcome = "would remove"
 )
 
-// FileResult is what became of one entry.
+// FileResult is the outcome of one entry.
 type FileResult struct {
 	Path    string
 	Kind    string // such as "file", "folder" or "symlink"
 	Bytes   int64
 	Outcome Outcome
-	Digest  string // of a committed file: BLAKE3, as b3sum prints it; "" of one that has holes
-	Err     error  // of a failed one
+	Digest  string // of a committed file: BLAKE3, as b3sum prints it; "" if the file has holes
+	Err     error  // of a failed entry
 }
+
+// Failure returns the error of a failed entry, together with its path where that is known.
+func (r *FileResult) Failure() error {
+	if r.Path == "" {
+		return r.Err
+	}
+	return fmt.Errorf("%s: %w", wire.Printable(r.Path), r.Err)
+}
+
+var kindsOfEntries = map[wire.Kind]string{
+	wire.File: "file", wire.Dir: "folder", wire.Symlink: "symlink", wire.Share: "share",
+	wire.Fifo: "fifo", wire.Hardlink: "hard link", wire.CharDevice: "character device",
+	wire.BlockDevice: "block device", wire.Socket: "socket",
+}
+
+// KindName is the word for a kind of entries, such as "file"; "" for an unknown kind.
+func KindName(k wire.Kind) string { return kindsOfEntries[k] }
 
 // Report sums a transfer up.
 type Report struct {
 	Server   string        // host and port
-	Duration time.Duration // of the whole, connecting included
-	Files    int64         // regular files found
-	Sent     int64         // of these, committed
-	Same     int64         // of these, unchanged
-	Skipped  int64         // of these, not wanted, by Target
-	Failed   int64         // entries that failed
-	Removed  int64         // entries that Delete removed, or in a dry run would
-	Bytes    int64         // of all files found
-	Written  int64         // payload written at the receiver in this run
-	Copied   int64         // of the files sent: what the target had in older versions of them, bytes; not in Written
-	Resumed  int64         // payload that was there from an interrupted run
-	Resent   int64         // payload sent more than once
-	Goodput  float64       // Written over Duration, bit/s
-	Digest   string        // of the file, if it was exactly one
-	Snapshot string        // that is visible now; "" if none is
-	Failures []FileResult  // the first 100
-	Warnings []Warning     // what the target could not hold
-	Plan     *Plan         // of a dry run; nil otherwise
-	Raw      int64         // payload that was compressed, bytes, and what became of it; 0 if none was
-	Coded    int64         //
+	Duration time.Duration // of the whole transfer, connecting included
 
+	// Entries.
+	Files   int64 // regular files found
+	Sent    int64 // of these, committed
+	Same    int64 // of these, unchanged
+	Skipped int64 // of these, not wanted, by Target
+	Failed  int64 // entries that failed
+	Removed int64 // entries that Delete removed, or in a dry run would remove
+
+	// Bytes.
+	Bytes   int64 // of all files found
+	Written int64 // payload written at the receiver in this run
+	Copied  int64 // taken from older versions of the files at the target; not in Written
+	Resumed int64 // payload that was there from an interrupted run
+	Resent  int64 // payload sent more than once
+	Raw     int64 // payload that was compressed, before; 0 if none was
+	Coded   int64 // and after
+
+	// Results.
+	Digest    string       // of the file, if it was exactly one
+	Snapshot  string       // that is visible now; "" if none is
+	Failures  []FileResult // the first 100
+	NotStored []NotStored  // what the target could not store
+	Plan      *Plan        // of a dry run; nil otherwise
+
+	// The path.
+	Goodput         float64       // Written over Duration, bit/s
+	Peak            float64       // highest goodput over a second, bit/s
 	Streams         int           // most data streams at a time
 	Transport       Transport     // that carried the data, "" if there was none
 	TransportReason string        // why it was chosen, where that was automatic
-	Connections     int           // of QUIC that the data streams shared at the end; 0 of TCP, where each has its own
-	Congestion      string        // of the data streams
+	Connections     int           // QUIC connections of the data streams at the end; 0 with TCP
+	Congestion      string        // congestion control of the data streams
 	RTT             time.Duration // the least seen
-	Peak            float64       // highest goodput over a second, bit/s
 	BDP             int64         // Peak × RTT, bytes
-	SendBuffer      int64         // socket buffers obtained, bytes as the kernel counts: the sending side's
-	RecvBuffer      int64         // and the receiving side's
+	SendBuffer      int64         // socket buffer of the sending end, bytes as the kernel counts them
+	RecvBuffer      int64         // and of the receiving end
 	Retransmits     int64         // segments
 	Reconnects      int           // sessions after the first
 
-	Limits   []Limit  // what held it back, the limiter of most of the time first; empty where nothing was measured
+	Limits   []Limit  // what held the transfer back, the longest first; empty if nothing was measured
 	Timeline []Moment // the same, moment by moment
 }
 
@@ -132,39 +144,33 @@ type Fact = diagnose.Fact
 // Remedy is something that can be done about a Limit.
 type Remedy = diagnose.Remedy
 
-// Moment is a short time of a transfer, with what held it back.
+// Moment is a short time of a transfer, with its limiter.
 type Moment = diagnose.Cell
 
 // Plan sums a dry run up.
 type Plan struct {
-	Create, Update, Set int64 // entries to be made, to be replaced, and to be given other metadata
-	Bytes               int64 // of the files among the first two
+	Create int64 // entries that would be made
+	Update int64 // entries that would be replaced
+	Set    int64 // entries whose metadata would be set
+	Bytes  int64 // of the files that would be made or replaced
 }
 
-// Warning tells what the target could not hold of some entries.
-type Warning struct {
+// NotStored counts entries of which the target could not store something.
+type NotStored struct {
 	What  string // "owner", "mode", "xattr", "acl", "device", "time" or "holes"
 	Count int64  // entries
-	Path  string // of the first
-	Text  string // the cause there
+	Path  string // of the first one
+	Text  string // the reason there
 }
 
-var SyncPolicies = map[Sync]wire.Sync{"": wire.SyncBatch, SyncBatch: wire.SyncBatch, SyncFile: wire.SyncFile, SyncNone: wire.SyncNone}
-
-const (
-	ReportEvery = 200 * time.Millisecond
-	// LimiterEvery is how many reports tell the same limiter.
-	LimiterEvery = 5
-)
-
-// Finding is what a verification found of an entry.
+// Finding is what a verification found about an entry.
 type Finding string
 
 // The findings.
 const (
 	Missing    Finding = "missing"    // the server does not have it
 	Extra      Finding = "extra"      // only the server has it
-	Different  Finding = "different"  // its content or kind
-	Unreadable Finding = "unreadable" // so nothing is known
-	Lacking    Finding = "lacking"    // of a snapshot: it failed when that was made, as Target.AllowFailed lets it
+	Different  Finding = "different"  // in content or kind
+	Unreadable Finding = "unreadable" // at one end, so nothing is known
+	Lacking    Finding = "lacking"    // in a snapshot: it failed, and Target.AllowFailed allowed that
 )

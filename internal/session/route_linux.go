@@ -7,7 +7,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// routeWindows are the initcwnd and the initrwnd of the route to a peer, in segments; 0 where the route says nothing.
+// routeWindows are the initcwnd and initrwnd of the route to a peer, in segments; 0 where the route
+// does not set them.
 func routeWindows(peer net.Addr) (initCwnd, initRwnd int64) {
 	a, ok := peer.(interface{ AddrPort() netip.AddrPort })
 	if !ok {

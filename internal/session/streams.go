@@ -13,26 +13,30 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// StreamSet is the data streams of one session on this host, with what the kernel says of them.
+// StreamSet holds the data streams of one session on this host, paces them, and sums up what the
+// kernel reports of them. Its methods are safe for concurrent use.
 type StreamSet struct {
-	in      *pace.Queue               // of what they read; nil is unlimited
-	out     *pace.Queue               // of what they write
-	Removed func(lived time.Duration) // called when a stream is gone; one that was retired is longLived
+	in  *pace.Queue // paces what streams read; nil is unlimited
+	out *pace.Queue // paces what streams write
 
-	mu    sync.Mutex
+	// Removed is called when a stream has been closed, with its age, or with an hour if it was
+	// retired. It is set before the first stream is added; nil is allowed.
+	Removed func(lived time.Duration)
+
+	mu    sync.Mutex // guards what follows
 	conns map[uint64]*DataStream
-	most  int
+	most  int           // streams at a time so far
 	gone  PathStats     // of streams that ended
-	past  streamSums    // of them, what runs from their start
+	past  streamSums    // of them, what counts from their start
 	held  time.Duration // by the rate limit, of them
 }
 
-// PathStats sums up what TCP_INFO says of some streams.
+// PathStats sums up what TCP_INFO reports of some streams.
 type PathStats struct {
 	MinRTT     time.Duration
-	SndBuf     int
-	RcvBuf     int
-	Retrans    int64
+	SndBuf     int   // largest, bytes as the kernel counts them
+	RcvBuf     int   // largest
+	Retrans    int64 // segments
 	Congestion string
 }
 
@@ -52,12 +56,14 @@ func (p *PathStats) add(i *transport.Info) {
 	}
 }
 
-// NewStreamSet makes a set whose streams read and write within what the flows let through; an in of nil is unlimited.
+// NewStreamSet makes a set whose streams read and write at the pace of two queues. in may be nil,
+// which is unlimited.
 func NewStreamSet(in, out *pace.Queue) *StreamSet {
 	return &StreamSet{in: in, out: out, conns: make(map[uint64]*DataStream)}
 }
 
-// Add wraps a connected, joined stream. It returns nil if the number is taken or there are most already.
+// Add takes a connected stream that has joined the session. It returns nil, and leaves c open, if
+// the number is taken or the set has most streams already.
 func (s *StreamSet) Add(id uint64, c transport.Conn, most int) *DataStream {
 	d := &DataStream{Conn: c, set: s, ID: id, since: time.Now()}
 	d.Context, d.cancel = context.WithCancel(context.Background())
@@ -72,7 +78,7 @@ func (s *StreamSet) Add(id uint64, c transport.Conn, most int) *DataStream {
 	return d
 }
 
-// Drop closes a stream that the peer gave up.
+// Drop closes a stream that the peer gave up. It does nothing if there is none of that number.
 func (s *StreamSet) Drop(id uint64) {
 	s.mu.Lock()
 	d := s.conns[id]
@@ -82,14 +88,14 @@ func (s *StreamSet) Drop(id uint64) {
 	}
 }
 
-// Peak is the most streams there were at a time.
+// Peak returns the largest number of streams there were at a time.
 func (s *StreamSet) Peak() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.most
 }
 
-// Count is how many are open and not retired.
+// Count returns the number of streams that are open and not retired.
 func (s *StreamSet) Count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +112,7 @@ func (s *StreamSet) countLocked() int {
 	return n
 }
 
-// Streams returns those that are open.
+// Streams returns the open streams, in no order.
 func (s *StreamSet) Streams() []*DataStream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +126,8 @@ func (s *StreamSet) Find(id uint64) *DataStream {
 	return s.conns[id]
 }
 
-// Beyond returns the streams that are more than most, those that came last, without those that are retired.
+// Beyond returns the streams that exceed a number of most, the newest. Retired streams do not
+// count.
 func (s *StreamSet) Beyond(most int) []*DataStream {
 	live := slices.DeleteFunc(s.Streams(), func(d *DataStream) bool { return d.Retired.Load() })
 	slices.SortFunc(live, func(a, b *DataStream) int { return cmp.Compare(a.ID, b.ID) })
@@ -140,15 +147,6 @@ func (s *StreamSet) infos() map[uint64]transport.Info {
 	return infos
 }
 
-// Retire takes a stream out of count, that the peer wants to be carried by others.
-func (s *StreamSet) Retire(id uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if d := s.conns[id]; d != nil {
-		d.Retired.Store(true)
-	}
-}
-
 func (s *StreamSet) infosLocked() map[uint64]transport.Info {
 	infos := make(map[uint64]transport.Info, len(s.conns))
 	for id, c := range s.conns {
@@ -159,7 +157,7 @@ func (s *StreamSet) infosLocked() map[uint64]transport.Info {
 	return infos
 }
 
-// Stats sums up all streams, those that ended included.
+// Stats sums up all streams, including those that ended.
 func (s *StreamSet) Stats() PathStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,30 +168,31 @@ func (s *StreamSet) Stats() PathStats {
 	return p
 }
 
-// longLived is the life of a stream that was not refused.
+// longLived is reported as the age of a retired stream, which the peer did not reject.
 const longLived = time.Hour
 
-// DataStream is a transport.Conn of a set.
+// DataStream is a stream of a set. One goroutine may read while another writes.
 type DataStream struct {
 	transport.Conn
-	set     *StreamSet
 	ID      uint64
-	since   time.Time
-	Retired atomic.Bool // another one takes its place
-	once    sync.Once
-	Context context.Context
-	cancel  context.CancelFunc
+	Retired atomic.Bool     // another stream does its work; it does not count any more
+	Context context.Context // ends when the stream is closed
 
-	gauge sync.Mutex
-	began time.Time     // of the write under way, zero if there is none
+	set    *StreamSet
+	since  time.Time
+	once   sync.Once // for Close
+	cancel context.CancelFunc
+
+	gauge sync.Mutex    // guards what follows
+	began time.Time     // start of the running write, zero if there is none
 	spent time.Duration // in writes that returned
 	wrote int64         // by them, bytes
 	held  time.Duration // by the rate limit
-	waits time.Time     // since when it holds a write back, zero if it does not
+	waits time.Time     // since when the rate limit holds the stream back, zero if it does not
 }
 
-// writing takes note of a write, until the func it returns is called with what was written.
-func (d *DataStream) writing() func(n int) {
+// writing notes the start of a write. The caller calls done with the number of bytes written.
+func (d *DataStream) writing() (done func(n int)) {
 	began := time.Now()
 	d.gauge.Lock()
 	d.began = began
@@ -207,7 +206,8 @@ func (d *DataStream) writing() func(n int) {
 	}
 }
 
-// load returns the time spent in writes until now, the one under way included, and what those that returned have written.
+// load returns the time spent in writes until now, including the running one, and the bytes written
+// by those that returned.
 func (d *DataStream) load(now time.Time) (spent time.Duration, wrote int64) {
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
@@ -258,17 +258,17 @@ func (d *DataStream) Read(p []byte) (int, error) {
 		return d.Conn.Read(p)
 	}
 	n, err := d.Conn.Read(p[:min(len(p), in.Step())])
-	_ = d.wait(in, n) // fails only when the stream is closed, which the next call tells
+	_ = d.wait(in, n) // fails only when the stream is closed: the next Read does, too
 	return n, err
 }
 
-// wait waits until n bytes may pass within the rate limit.
-func (d *DataStream) wait(flow *pace.Queue, n int) error {
+// wait waits until the rate limit lets n bytes pass.
+func (d *DataStream) wait(queue *pace.Queue, n int) error {
 	began := time.Now()
 	d.gauge.Lock()
 	d.waits = began
 	d.gauge.Unlock()
-	err := flow.Wait(d.Context, n)
+	err := queue.Wait(d.Context, n)
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
 	d.waits = time.Time{}
@@ -276,7 +276,7 @@ func (d *DataStream) wait(flow *pace.Queue, n int) error {
 	return err
 }
 
-// waited is how long the rate limit has held the stream back until now.
+// waited returns how long the rate limit has held the stream back until now.
 func (d *DataStream) waited(now time.Time) time.Duration {
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
@@ -286,7 +286,7 @@ func (d *DataStream) waited(now time.Time) time.Duration {
 	return d.held + max(0, now.Sub(d.waits))
 }
 
-// waiting tells which streams the rate limit holds back now.
+// waiting returns the streams that the rate limit holds back now.
 func (s *StreamSet) waiting() map[uint64]bool {
 	held := make(map[uint64]bool)
 	for _, d := range s.Streams() {
@@ -299,7 +299,7 @@ func (s *StreamSet) waiting() map[uint64]bool {
 	return held
 }
 
-// rateWait is the same of all streams.
+// rateWait returns how long the rate limit has held back all streams together until now.
 func (s *StreamSet) rateWait(now time.Time) time.Duration {
 	s.mu.Lock()
 	sum := s.held
@@ -310,7 +310,7 @@ func (s *StreamSet) rateWait(now time.Time) time.Duration {
 	return sum
 }
 
-// Close takes a last look at the kernel's figures.
+// Close closes the stream, after a last measurement. It may be called more than once.
 func (d *DataStream) Close() error {
 	d.once.Do(func() {
 		d.cancel()

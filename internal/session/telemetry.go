@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -14,38 +13,41 @@ import (
 )
 
 const (
-	// Samples come often at first, so that short transfers show where their time went.
-	sampleOften  = 100 * time.Millisecond
-	sampleSoon   = 2 * time.Second // how long that is
-	sampleSeldom = 250 * time.Millisecond
-	// Recent is what the present limiter is found from.
+	// Samples are taken every firstEvery until firstFor, so that short transfers show where their time
+	// went, and then every laterEvery.
+	firstEvery = 100 * time.Millisecond
+	firstFor   = 2 * time.Second
+	laterEvery = 250 * time.Millisecond
+	// Recent is the time from which the present limiter is found.
 	Recent = 3 * time.Second
 )
 
-// Telemetry samples one side of a session, and keeps the other side's samples.
+// Telemetry takes samples of this end of a session, and keeps those that the peer sends. A nil
+// Telemetry does nothing. Its methods are safe for concurrent use.
 type Telemetry struct {
-	Start time.Time
-	clock *transfer.Clock
-	set   *StreamSet
-	// written is the payload written at the target, as this side knows.
-	written func() int64
+	Start time.Time // never changes
+
+	clock   *transfer.Clock
+	set     *StreamSet
+	written func() int64 // payload written at the target, as far as this end knows, bytes
 	host    diagnose.Host
+	cores   int64
+	cpu     time.Duration // CPU time used before the start
+	delay   time.Duration // run delay before the start
 
 	sampling sync.Mutex // held while a sample is taken
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	local  diagnose.Series
 	remote diagnose.Series
 	peer   diagnose.Host
-	lag    time.Duration // from the peer's clock to ours, the least seen
-	lagged bool
-	total  diagnose.Sample // what is integrated over time, of this side
-	cpu    time.Duration   // used before the start
-	delay  time.Duration   // before the start
-	cores  int64
+	lag    time.Duration   // from the peer's clock to ours, the least seen
+	lagged bool            // lag is set
+	total  diagnose.Sample // of this end: what is integrated over time
 }
 
-// NewTelemetry begins to measure. clock is nil if that is not wanted; then so is the telemetry, whose methods do nothing.
+// NewTelemetry begins to measure. It returns nil if clock is nil. written is called for each
+// sample.
 func NewTelemetry(clock *transfer.Clock, set *StreamSet, written func() int64, host diagnose.Host) *Telemetry {
 	if clock == nil {
 		return nil
@@ -56,17 +58,17 @@ func NewTelemetry(clock *transfer.Clock, set *StreamSet, written func() int64, h
 	}
 }
 
-// Sample looks at this side.
+// Sample takes a sample of this end, now.
 func (t *Telemetry) Sample() diagnose.Sample {
 	t.sampling.Lock()
 	defer t.sampling.Unlock()
-	total, streams := t.set.Sums()
+	total, streams := t.set.sums()
 	s := diagnose.Sample{
 		CPU: processTime() - t.cpu, RunDelay: max(0, runDelay()-t.delay), Cores: t.cores,
 		RateWait: t.set.rateWait(time.Now()),
 		Streams:  int64(streams), Payload: t.written(),
-		Busy: total.busy, RwndLimited: total.rwnd, SndbufLimited: total.sndbuf, Acked: int64(total.Acked),
-		Segments: int64(total.segments), Retrans: total.Retrans, Spurious: int64(total.spurious), Reordered: int64(total.reordered), Received: int64(total.Received),
+		Busy: total.busy, RwndLimited: total.rwnd, SndbufLimited: total.sndbuf, Acked: int64(total.acked),
+		Segments: int64(total.segments), Retrans: total.Retrans, Spurious: int64(total.spurious), Reordered: int64(total.reordered), Received: int64(total.received),
 		MinRTT: total.MinRTT, InFlight: total.inFlight, Cwnd: total.cwnd, SndWnd: total.sndWnd,
 		SndBuf: int64(total.SndBuf), RcvBuf: int64(total.RcvBuf), PMTU: total.pmtu, MSS: total.mss, Control: diagnose.ControlNumber(total.Congestion),
 	}
@@ -95,16 +97,16 @@ func (t *Telemetry) Sample() diagnose.Sample {
 	return s
 }
 
-// Run samples until ctx is done. tell, unless nil, gets the samples for the peer.
-func (t *Telemetry) Run(ctx context.Context, tell func(wire.Message)) {
+// Run takes samples until ctx is done. send, which may be nil, sends each to the peer.
+func (t *Telemetry) Run(ctx context.Context, send func(wire.Message)) {
 	if t == nil {
 		return
 	}
 	first := t.Sample()
-	if tell != nil {
-		tell(t.message(&first))
+	if send != nil {
+		send(t.message(&first))
 	}
-	tick := time.NewTicker(sampleOften)
+	tick := time.NewTicker(firstEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -112,32 +114,32 @@ func (t *Telemetry) Run(ctx context.Context, tell func(wire.Message)) {
 			return
 		case <-tick.C:
 			s := t.Sample()
-			if s.At > sampleSoon {
-				tick.Reset(sampleSeldom)
+			if s.At > firstFor {
+				tick.Reset(laterEvery)
 			}
-			if tell != nil {
-				tell(t.message(&s))
+			if send != nil {
+				send(t.message(&s))
 			}
 		}
 	}
 }
 
-// message tells a sample to the peer.
+// message makes the message with a sample for the peer.
 func (t *Telemetry) message(s *diagnose.Sample) *wire.Sample {
 	m := &wire.Sample{}
 	diagnose.Each(s, &t.host, func(name string, value int64) { m.Values = append(m.Values, wire.Value{Name: name, Value: value}) })
 	return m
 }
 
-// SendLast tells the peer how things are now.
-func (t *Telemetry) SendLast(tell func(wire.Message)) {
+// SendLast sends a last sample to the peer.
+func (t *Telemetry) SendLast(send func(wire.Message)) {
 	if t != nil {
 		s := t.Sample()
-		tell(t.message(&s))
+		send(t.message(&s))
 	}
 }
 
-// SetPeer takes the peer's address, before run.
+// SetPeer looks up the route to the peer. It is called before Run.
 func (t *Telemetry) SetPeer(peer net.Addr) {
 	if t == nil {
 		return
@@ -145,7 +147,7 @@ func (t *Telemetry) SetPeer(peer net.Addr) {
 	t.host.InitCwnd, t.host.InitRwnd = routeWindows(peer)
 }
 
-// SetPeerName takes the peer's name.
+// SetPeerName sets the peer's host name, which may be hostile.
 func (t *Telemetry) SetPeerName(host string) {
 	if t == nil {
 		return
@@ -155,7 +157,7 @@ func (t *Telemetry) SetPeerName(host string) {
 	t.peer.Name = wire.Printable(host)
 }
 
-// AddPeerSample takes a sample of the peer.
+// AddPeerSample adds a sample that the peer sent.
 func (t *Telemetry) AddPeerSample(values map[string]int64) {
 	if t == nil {
 		return
@@ -171,7 +173,7 @@ func (t *Telemetry) AddPeerSample(values map[string]int64) {
 	t.remote.Add(s)
 }
 
-// Session returns what both sides have measured.
+// Session returns the samples of both ends. push tells whether this end sends.
 func (t *Telemetry) Session(push bool) *diagnose.Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,17 +184,18 @@ func (t *Telemetry) Session(push bool) *diagnose.Session {
 	return x
 }
 
-// SessionSince is session, with few samples of what was before a time: enough to tell when the session began and what it reached.
+// SessionSince is Session with few samples from before a time: enough to know when the session
+// began and what it reached.
 func (t *Telemetry) SessionSince(push bool, since time.Duration) *diagnose.Session {
 	x := t.Session(push)
 	x.Sender, x.Receiver = thin(x.Sender, since), thin(x.Receiver, since)
 	return x
 }
 
-// thinned is how many samples are left of a long time.
+// thinned is about the number of samples that thin leaves.
 const thinned = 32
 
-// thin leaves some of the samples before a time. It changes samples.
+// thin removes most samples from before a time. It changes samples.
 func thin(samples []diagnose.Sample, before time.Duration) []diagnose.Sample {
 	n := 0
 	for n < len(samples) && samples[n].At < before {
@@ -208,7 +211,8 @@ func thin(samples []diagnose.Sample, before time.Duration) []diagnose.Sample {
 	return kept
 }
 
-// Latest returns the last sample of the sender and of the receiver.
+// Latest returns the last samples of the sender and of the receiver. push tells whether this end
+// sends.
 func (t *Telemetry) Latest(push bool) (sender, receiver diagnose.Sample) {
 	if t == nil {
 		return sender, receiver
@@ -223,7 +227,7 @@ func (t *Telemetry) Latest(push bool) (sender, receiver diagnose.Sample) {
 	return sender, receiver
 }
 
-// Limiter is the present limiter, "" if there is nothing to tell.
+// Limiter returns the present limiter, "" if it is unknown. push tells whether this end sends.
 func (t *Telemetry) Limiter(push bool, asked *diagnose.Asked) string {
 	if t == nil {
 		return ""
@@ -242,40 +246,42 @@ func (t *Telemetry) Limiter(push bool, asked *diagnose.Asked) string {
 }
 
 const (
-	// windowFull is the part of the peer's window from which data in flight fills it: a receiver's autotuning keeps it about twice as
-	// large as that (tcp_rcv_space_adjust in net/ipv4/tcp_input.c).
+	// windowFull is the share of the peer's window from which data in flight fills it. Autotuning
+	// keeps a receiver's window about twice as large as what is in flight (tcp_rcv_space_adjust in
+	// net/ipv4/tcp_input.c).
 	windowFull = 0.75
-	// bufferFull is the part of a send buffer, as the kernel counts, from which data in flight fills it; see internal/transport. Autotuning
-	// keeps it at least twice as large as the congestion window (tcp_sndbuf_expand in net/ipv4/tcp_input.c).
+	// bufferFull is the share of a send buffer, as the kernel counts it, from which data in flight
+	// fills it; see internal/transport. Autotuning keeps the buffer at least twice as large as the
+	// congestion window (tcp_sndbuf_expand in net/ipv4/tcp_input.c).
 	bufferFull = 0.45
 )
 
-// streamSums is what TCP_INFO of all streams amounts to; see diagnose.Sample.
+// streamSums sums up TCP_INFO of all streams; see diagnose.Sample for the meanings.
 type streamSums struct {
 	PathStats
 	busy, rwnd, sndbuf                             time.Duration
-	Acked, segments, spurious, reordered, Received uint64
+	acked, segments, spurious, reordered, received uint64
 
-	// Of those that are open.
+	// Of open streams.
 	rtt                               time.Duration
 	flying, backlogged                int
 	windowed, buffered                int
 	inFlight, cwnd, sndWnd, pmtu, mss int64
 }
 
-// counters adds what runs from a stream's start.
+// counters adds what counts from a stream's start.
 func (p *streamSums) counters(i *transport.Info) {
 	p.busy += i.BusyTime
 	p.rwnd += i.RwndLimited
 	p.sndbuf += i.SndbufLimited
-	p.Acked += i.BytesAcked
+	p.acked += i.BytesAcked
 	p.segments += i.DataSegs
 	p.spurious += i.SpuriousSegs
 	p.reordered += i.Reordered
-	p.Received += i.BytesReceived
+	p.received += i.BytesReceived
 }
 
-// present adds what is of the moment.
+// present adds what describes the present moment.
 func (p *streamSums) present(i *transport.Info) {
 	if i.InFlight > 0 {
 		p.rtt += i.RTT
@@ -298,11 +304,11 @@ func (p *streamSums) present(i *transport.Info) {
 	p.mss = max(p.mss, int64(i.SndMSS))
 }
 
-// Sums asks the kernel about all streams, and returns how many are open.
-func (s *StreamSet) Sums() (streamSums, int) {
+// sums asks the kernel about all streams. open is their number.
+func (s *StreamSet) sums() (p streamSums, open int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.past
+	p = s.past
 	p.PathStats = s.gone
 	infos := s.infosLocked()
 	for _, i := range infos {
@@ -311,10 +317,4 @@ func (s *StreamSet) Sums() (streamSums, int) {
 		p.present(&i)
 	}
 	return p, len(infos)
-}
-
-// Hostname is for messages only.
-func Hostname() string {
-	name, _ := os.Hostname()
-	return name
 }

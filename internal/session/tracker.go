@@ -5,31 +5,35 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// Tracker turns the engine's events into progress, results and a report. It outlives the sessions of one transfer: the first
-// block of counters is of all of them, the second of the present one.
+// Tracker turns the events of an engine into progress, results and a report. It lives as long as a
+// transfer, over all of its sessions.
 type Tracker struct {
 	opt   TrackerOptions
-	Start time.Time
+	Start time.Time // of the transfer; never changes
 
-	telling sync.Mutex // held while opt.File is called
+	reporting sync.Mutex // held while opt.File is called
 
-	mu         sync.Mutex
-	Written    int64
-	Copied     int64
+	mu sync.Mutex // guards what follows
+
+	// Of all sessions.
+	written    int64
+	copied     int64
 	resumed    int64
 	committed  int64
 	failed     int64
 	failures   []FileResult
 	digest     string
 	removed    int64
-	warnings   []Warning
-	peak       float64
-	Reconnects int
+	notStored  []NotStored
+	peak       float64 // bit/s
+	reconnects int
 
+	// Of the present session.
 	walking   bool
 	files     int64
 	bytes     int64
@@ -55,32 +59,42 @@ type mark struct {
 	written int64
 }
 
-// TrackerOptions say who hears of the results.
+// TrackerOptions say where results go.
 type TrackerOptions struct {
 	DryRun bool
-	File   func(FileResult) // is called with each result, one at a time; nil is nobody
-	// Keep is a list of the results that begins anew with each session; nil is none.
+	File   func(FileResult) // is called with each result, one at a time; may be nil
+	// Keep is a list of the results that starts again with each session; nil is none.
 	Keep resultList
 }
 
-// resultList keeps results with the entries that they belong to.
+// resultList keeps results together with their entries.
 type resultList interface {
 	Restart()
 	Add(r *FileResult, x *wire.Entry)
 }
 
+// NewTracker starts the clock of a transfer, before its first session.
 func NewTracker(opt TrackerOptions) *Tracker {
 	t := &Tracker{opt: opt, Start: time.Now()}
-	t.Begin()
+	t.beginLocked()
 	return t
 }
 
-// Begin forgets what the last session found: the next one finds everything anew.
-func (t *Tracker) Begin() {
+// Restart forgets what the last session found, because the next one finds everything again. lost
+// tells whether a connection was lost, which is counted.
+func (t *Tracker) Restart(lost bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if lost {
+		t.reconnects++
+	}
+	t.beginLocked()
+}
+
+func (t *Tracker) beginLocked() {
 	t.walking = true
-	t.files, t.bytes, t.done, t.filesDone, t.same, t.skipped, t.failed, t.failures = 0, 0, 0, 0, 0, 0, 0, nil
+	t.files, t.bytes, t.done, t.filesDone, t.same, t.skipped = 0, 0, 0, 0, 0, 0
+	t.failed, t.failures = 0, nil
 	t.before = t.committed
 	t.plan = Plan{}
 	t.active = list.New()
@@ -90,12 +104,22 @@ func (t *Tracker) Begin() {
 	}
 }
 
-var KindNames = map[wire.Kind]string{
-	wire.File: "file", wire.Dir: "folder", wire.Symlink: "symlink", wire.Share: "share", wire.Fifo: "fifo", wire.Hardlink: "hard link",
-	wire.CharDevice: "character device", wire.BlockDevice: "block device", wire.Socket: "socket",
+// Reconnects is the number of sessions that were lost and followed by another.
+func (t *Tracker) Reconnects() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.reconnects
 }
 
-// Event takes one of the engine's. It reports results outside of its lock: events come one at a time.
+// Moved is the payload that was written at the target or copied there, in bytes.
+func (t *Tracker) Moved() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.written + t.copied
+}
+
+// Event takes an event of the engine. Events come one at a time. Results are reported without the
+// lock.
 func (t *Tracker) Event(e transfer.Event) {
 	if e.Kind == transfer.Listed || e.Kind == transfer.Warned {
 		t.note(&e)
@@ -108,19 +132,19 @@ func (t *Tracker) Event(e transfer.Event) {
 	if t.opt.Keep != nil {
 		t.opt.Keep.Add(&r, e.Entry)
 	}
-	t.tell(r)
+	t.reportResult(r)
 }
 
-// tell reports a result.
-func (t *Tracker) tell(r FileResult) {
+// reportResult calls opt.File.
+func (t *Tracker) reportResult(r FileResult) {
 	if t.opt.File != nil {
-		t.telling.Lock()
-		defer t.telling.Unlock()
+		t.reporting.Lock()
+		defer t.reporting.Unlock()
 		t.opt.File(r)
 	}
 }
 
-// note takes an event that is not of an entry.
+// note takes an event that is not about one entry.
 func (t *Tracker) note(e *transfer.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,29 +152,30 @@ func (t *Tracker) note(e *transfer.Event) {
 		t.walking = false
 		return
 	}
-	t.warnLocked(Warning{What: e.Warning.What, Count: int64(min(e.Warning.Count, 1<<62)), Path: e.Warning.Path, Text: e.Warning.Text})
+	w := e.Warning
+	t.notStoredLocked(NotStored{What: w.What, Count: int64(min(w.Count, 1<<62)), Path: w.Path, Text: w.Text})
 }
 
-// maxWarnings bounds the kinds of warnings, which the peer chooses.
-const maxWarnings = 32
+// maxNotStored bounds the values of NotStored.What, which the peer chooses.
+const maxNotStored = 32
 
-func (t *Tracker) warnLocked(w Warning) {
-	for i := range t.warnings {
-		if t.warnings[i].What == w.What {
-			t.warnings[i].Count += w.Count
+func (t *Tracker) notStoredLocked(n NotStored) {
+	for i := range t.notStored {
+		if t.notStored[i].What == n.What {
+			t.notStored[i].Count += n.Count
 			return
 		}
 	}
-	if len(t.warnings) < maxWarnings {
-		t.warnings = append(t.warnings, w)
+	if len(t.notStored) < maxNotStored {
+		t.notStored = append(t.notStored, n)
 	}
 }
 
-// count takes an event of an entry, and returns its result if that is known now.
+// count takes an event of an entry. If the entry is over, it returns the result.
 func (t *Tracker) count(e *transfer.Event) (r FileResult, over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r = FileResult{Path: e.Entry.Path, Kind: KindNames[e.Entry.Kind], Bytes: max(0, e.Entry.Size)}
+	r = FileResult{Path: e.Entry.Path, Kind: KindName(e.Entry.Kind), Bytes: max(0, e.Entry.Size)}
 	switch e.Kind {
 	case transfer.Found:
 		if e.Entry.Kind == wire.File {
@@ -161,7 +186,7 @@ func (t *Tracker) count(e *transfer.Event) (r FileResult, over bool) {
 	case transfer.Started:
 		t.touchLocked(e).done += e.Bytes
 		t.done += e.Bytes
-		if t.Reconnects == 0 { // later sessions also find what the earlier ones of this transfer wrote
+		if t.reconnects == 0 { // later sessions also find what the earlier ones of this transfer wrote
 			t.resumed += e.Bytes
 		}
 		return r, false
@@ -169,9 +194,9 @@ func (t *Tracker) count(e *transfer.Event) (r FileResult, over bool) {
 		t.touchLocked(e).done += e.Bytes
 		t.done += e.Bytes
 		if e.Bytes > 0 {
-			t.Written += e.Bytes - e.Copied
-			t.Copied += e.Copied
-		} else if t.Reconnects == 0 {
+			t.written += e.Bytes - e.Copied
+			t.copied += e.Copied
+		} else if t.reconnects == 0 {
 			t.resumed += e.Bytes
 		}
 		if e.Entry.Size < 0 {
@@ -204,15 +229,16 @@ func (t *Tracker) count(e *transfer.Event) (r FileResult, over bool) {
 	return r, true
 }
 
-// outcomeLocked fills in what became of an entry that has not failed, and counts it. f is the file under way, if it was.
+// outcomeLocked fills in and counts the outcome of an entry that has not failed. f is its file in
+// active, or nil.
 func (t *Tracker) outcomeLocked(e *transfer.Event, f *activeFile, r *FileResult) {
 	isFile := e.Entry.Kind == wire.File
 	switch e.Kind {
 	case transfer.Committed:
 		t.committed++
 		r.Outcome = Committed
-		if e.Digest != [32]byte{} { // that of a file with holes is not known
-			r.Digest = HexDigest(e.Digest)
+		if e.Digest != [32]byte{} { // a file with holes has none
+			r.Digest = digest.Hex(e.Digest)
 		}
 		if f != nil && e.Entry.Size < 0 {
 			r.Bytes = f.done
@@ -251,7 +277,7 @@ func (t *Tracker) outcomeLocked(e *transfer.Event, f *activeFile, r *FileResult)
 	}
 }
 
-// touchLocked returns the file of an event, as one under way.
+// touchLocked returns the file of an event, which is added to active if needed.
 func (t *Tracker) touchLocked(e *transfer.Event) *activeFile {
 	at := t.byIndex[e.Index]
 	if at == nil {
@@ -261,7 +287,7 @@ func (t *Tracker) touchLocked(e *transfer.Event) *activeFile {
 	return at.Value.(*activeFile)
 }
 
-// leaveLocked returns a file that is no longer under way, nil if it never was.
+// leaveLocked takes a file out of active. It returns nil if the file was not there.
 func (t *Tracker) leaveLocked(index uint64) *activeFile {
 	at := t.byIndex[index]
 	if at == nil {
@@ -271,26 +297,27 @@ func (t *Tracker) leaveLocked(index uint64) *activeFile {
 	return t.active.Remove(at).(*activeFile)
 }
 
-// WalkFailed reports what could not be listed.
+// WalkFailed reports a path that could not be listed.
 func (t *Tracker) WalkFailed(path string, err error) {
 	t.Fail(FileResult{Path: path, Outcome: Failed, Err: err})
 }
 
-// Fail reports a failure that is no event.
+// Fail reports a failure that the engine does not know.
 func (t *Tracker) Fail(r FileResult) {
 	t.mu.Lock()
 	t.failLocked(r)
 	t.mu.Unlock()
-	t.tell(r)
+	t.reportResult(r)
 }
 
-// SetFailed takes note of how many entries failed of which an earlier session has known the details.
+// SetFailed sets the number of failed entries where only a lost session knew the details.
 func (t *Tracker) SetFailed(failed int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.failed = max(t.failed, failed)
 }
 
+// maxFailures bounds Report.Failures.
 const maxFailures = 100
 
 func (t *Tracker) failLocked(r FileResult) {
@@ -300,26 +327,25 @@ func (t *Tracker) failLocked(r FileResult) {
 	}
 }
 
-// MaxActive bounds the files of a Progress.
-const MaxActive = 8
-
-// rateSpan is what a goodput is averaged over.
+// rateSpan is the time over which Progress.Goodput is averaged.
 const rateSpan = 3 * time.Second
 
+// Progress returns a look at the transfer. streams and rtt are of its data streams. It is to be
+// called regularly, because it also keeps the highest goodput.
 func (t *Tracker) Progress(streams int, rtt time.Duration) Progress {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
 	p := Progress{
 		Elapsed: now.Sub(t.Start), Walking: t.walking, Files: t.files, FilesDone: t.filesDone, FilesFailed: t.failed,
-		Bytes: t.bytes, BytesDone: t.done, Written: t.Written, Streams: streams, RTT: rtt,
+		Bytes: t.bytes, BytesDone: t.done, Written: t.written, Streams: streams, RTT: rtt,
 	}
-	t.marks = append(t.marks, mark{now, t.Written})
+	t.marks = append(t.marks, mark{now, t.written})
 	for len(t.marks) > 2 && now.Sub(t.marks[0].at) > rateSpan {
 		t.marks = t.marks[1:]
 	}
 	if first := t.marks[0]; now.Sub(first.at) > 0 {
-		p.Goodput = float64(t.Written-first.written) * 8 / now.Sub(first.at).Seconds()
+		p.Goodput = float64(t.written-first.written) * 8 / now.Sub(first.at).Seconds()
 		if now.Sub(first.at) >= time.Second {
 			t.peak = max(t.peak, p.Goodput)
 		}
@@ -331,13 +357,15 @@ func (t *Tracker) Progress(streams int, rtt time.Duration) Progress {
 	return p
 }
 
+// Report sums up what the engine has reported so far. server is Report.Server.
 func (t *Tracker) Report(server string) *Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := &Report{
-		Server: server, Duration: time.Since(t.Start), Files: t.files, Sent: t.committed, Same: max(0, t.same-t.before), Skipped: t.skipped, Failed: t.failed,
-		Removed: t.removed, Bytes: t.bytes, Written: t.Written, Copied: t.Copied, Resumed: t.resumed, Failures: t.failures, Warnings: t.warnings, Peak: t.peak,
-		Reconnects: t.Reconnects,
+		Server: server, Duration: time.Since(t.Start), Reconnects: t.reconnects,
+		Files: t.files, Sent: t.committed, Same: max(0, t.same-t.before), Skipped: t.skipped, Failed: t.failed, Removed: t.removed,
+		Bytes: t.bytes, Written: t.written, Copied: t.copied, Resumed: t.resumed,
+		Failures: t.failures, NotStored: t.notStored, Peak: t.peak,
 	}
 	if t.opt.DryRun {
 		plan := t.plan

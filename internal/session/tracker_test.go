@@ -4,13 +4,14 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 )
 
-// told feeds a tracker with events of files, named by their numbers, each of 10 bytes.
-func told(t *Tracker, events ...transfer.Event) {
+// feed feeds a tracker with events of files, named by their numbers, each of 10 bytes.
+func feed(t *Tracker, events ...transfer.Event) {
 	for _, e := range events {
 		if e.Entry == nil && e.Kind != transfer.Listed && e.Kind != transfer.Warned {
 			e.Entry = &wire.Entry{Kind: wire.File, Path: string(rune('a' + e.Index)), Size: 10}
@@ -24,17 +25,17 @@ func TestOutcomes(t *testing.T) {
 	tr := NewTracker(TrackerOptions{File: func(r FileResult) { got = append(got, r) }})
 	bad := errors.New("bad")
 	for i := range uint64(5) {
-		told(tr, transfer.Event{Kind: transfer.Found, Index: i})
+		feed(tr, transfer.Event{Kind: transfer.Found, Index: i})
 	}
 	require.True(t, tr.Progress(1, 0).Walking)
-	told(tr,
+	feed(tr,
 		transfer.Event{Kind: transfer.Listed},
 		transfer.Event{Kind: transfer.Started, Index: 0, Bytes: 4}, transfer.Event{Kind: transfer.Started, Index: 1},
 		transfer.Event{Kind: transfer.Written, Index: 0, Bytes: 6}, transfer.Event{Kind: transfer.Written, Index: 1, Bytes: 10},
 	)
 	p := tr.Progress(1, 0)
 	require.Equal(t, []FileProgress{{"a", 10, 10}, {"b", 10, 10}}, p.Active)
-	told(tr,
+	feed(tr,
 		transfer.Event{Kind: transfer.Committed, Index: 0, Digest: [32]byte{1}}, transfer.Event{Kind: transfer.Committed, Index: 1},
 		transfer.Event{Kind: transfer.Same, Index: 2}, transfer.Event{Kind: transfer.Skipped, Index: 3}, transfer.Event{Kind: transfer.Failed, Index: 4, Err: bad},
 		transfer.Event{Kind: transfer.Done, Index: 5, Entry: &wire.Entry{Kind: wire.Fifo, Path: "p"}},
@@ -43,7 +44,7 @@ func TestOutcomes(t *testing.T) {
 		transfer.Event{Kind: transfer.Warned, Warning: &wire.Warning{What: "owner", Path: "b", Text: "no", Count: 2}},
 	)
 	require.Equal(t, []FileResult{
-		{Path: "a", Kind: "file", Bytes: 10, Outcome: Committed, Digest: HexDigest([32]byte{1})},
+		{Path: "a", Kind: "file", Bytes: 10, Outcome: Committed, Digest: digest.Hex([32]byte{1})},
 		{Path: "b", Kind: "file", Bytes: 10, Outcome: Committed},
 		{Path: "c", Kind: "file", Bytes: 10, Outcome: Unchanged},
 		{Path: "d", Kind: "file", Bytes: 10, Outcome: Skipped},
@@ -56,22 +57,21 @@ func TestOutcomes(t *testing.T) {
 	require.Equal(t, []int64{5, 4, 1, 40}, []int64{p.Files, p.FilesDone, p.FilesFailed, p.BytesDone})
 	r := tr.Report("s")
 	require.Equal(t, []int64{2, 1, 1, 1, 1, 16, 4}, []int64{r.Sent, r.Same, r.Skipped, r.Failed, r.Removed, r.Written, r.Resumed})
-	require.Equal(t, []Warning{{"owner", 5, "a", "no"}}, r.Warnings)
+	require.Equal(t, []NotStored{{"owner", 5, "a", "no"}}, r.NotStored)
 	require.Nil(t, r.Plan)
 }
 
 // TestOutcomesOfSessions finds in the second session what the first one committed.
 func TestOutcomesOfSessions(t *testing.T) {
 	tr := NewTracker(TrackerOptions{})
-	told(tr, transfer.Event{Kind: transfer.Found, Index: 0}, transfer.Event{Kind: transfer.Committed, Index: 0},
+	feed(tr, transfer.Event{Kind: transfer.Found, Index: 0}, transfer.Event{Kind: transfer.Committed, Index: 0},
 		transfer.Event{Kind: transfer.Found, Index: 1}, transfer.Event{Kind: transfer.Started, Index: 1})
-	tr.Reconnects++
-	tr.Begin()
+	tr.Restart(true)
 	require.Empty(t, tr.Progress(1, 0).Active)
 	for i := range uint64(3) {
-		told(tr, transfer.Event{Kind: transfer.Found, Index: i})
+		feed(tr, transfer.Event{Kind: transfer.Found, Index: i})
 	}
-	told(tr, transfer.Event{Kind: transfer.Same, Index: 0}, transfer.Event{Kind: transfer.Committed, Index: 1}, transfer.Event{Kind: transfer.Same, Index: 2})
+	feed(tr, transfer.Event{Kind: transfer.Same, Index: 0}, transfer.Event{Kind: transfer.Committed, Index: 1}, transfer.Event{Kind: transfer.Same, Index: 2})
 	r := tr.Report("s")
 	require.Equal(t, []int64{3, 2, 1}, []int64{r.Files, r.Sent, r.Same})
 }
@@ -79,7 +79,7 @@ func TestOutcomesOfSessions(t *testing.T) {
 func TestDryRunOutcomes(t *testing.T) {
 	var got []Outcome
 	tr := NewTracker(TrackerOptions{DryRun: true, File: func(r FileResult) { got = append(got, r.Outcome) }})
-	told(tr,
+	feed(tr,
 		transfer.Event{Kind: transfer.WouldSend, Index: 0, New: true}, transfer.Event{Kind: transfer.WouldSend, Index: 1},
 		transfer.Event{Kind: transfer.WouldSet, Index: 2}, transfer.Event{Kind: transfer.Same, Index: 3}, transfer.Event{Kind: transfer.Removed, Index: 4},
 	)
@@ -89,11 +89,11 @@ func TestDryRunOutcomes(t *testing.T) {
 	require.Equal(t, []int64{0, 1, 1}, []int64{r.Sent, r.Same, r.Removed})
 }
 
-// TestWarningsBounded has a peer invent kinds of warnings.
-func TestWarningsBounded(t *testing.T) {
+// TestNotStoredBounded has a peer invent values of What.
+func TestNotStoredBounded(t *testing.T) {
 	tr := NewTracker(TrackerOptions{})
 	for i := range 1000 {
-		told(tr, transfer.Event{Kind: transfer.Warned, Warning: &wire.Warning{What: string(rune('0' + i)), Count: 1 << 63}})
+		feed(tr, transfer.Event{Kind: transfer.Warned, Warning: &wire.Warning{What: string(rune('0' + i)), Count: 1 << 63}})
 	}
-	require.Len(t, tr.Report("s").Warnings, maxWarnings)
+	require.Len(t, tr.Report("s").NotStored, maxNotStored)
 }

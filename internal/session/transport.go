@@ -4,7 +4,17 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// TransportOf is the reverse of Transport.protocol.
+// Transport is what carries the streams of a session.
+type Transport string
+
+// The transports.
+const (
+	TransportTCP  Transport = "tcp"
+	TransportQUIC Transport = "quic"
+	TransportAuto Transport = "auto" // a client chooses by the path; a server offers both
+)
+
+// TransportOf returns the Transport of a protocol.
 func TransportOf(p transport.Protocol) Transport {
 	if p == transport.QUIC {
 		return TransportQUIC
@@ -12,20 +22,10 @@ func TransportOf(p transport.Protocol) Transport {
 	return TransportTCP
 }
 
-// Protocol is what carries streams where the transport is to be t.
+// Protocol returns the protocol of a Transport. It is TCP for TransportAuto.
 func (t Transport) Protocol() transport.Protocol {
 	if t == TransportQUIC {
 		return transport.QUIC
 	}
 	return transport.TCP
 }
-
-// Transport carries the streams of a session.
-type Transport string
-
-// The transports.
-const (
-	TransportTCP  Transport = "tcp"
-	TransportQUIC Transport = "quic"
-	TransportAuto Transport = "auto" // what the path shows; of a server, both
-)

@@ -13,16 +13,14 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 )
 
-func (u URL) Address() string { return net.JoinHostPort(u.Host, strconv.Itoa(u.Port)) }
-
 const urlScheme = "fxfer://"
 
 // URL names a place on a server: fxfer://host[:port]/share[/path]. An invitation has the form
 // fxfer://TOKEN:PIN@host[:port]/share, in which PIN is a pin without its prefix "ed25519:".
 //
-// In a share and a path any byte but NUL may be written as % and two hexadecimal digits; "%", "?" and "#" must be. String
-// writes so whatever a shell could take for its own, so that its text can be pasted without quotes (in zsh, but for the
-// brackets of an IPv6 address).
+// In a share and a path, any byte but NUL may be written as % and two hexadecimal digits; "%", "?"
+// and "#" must be. String writes every byte so that has a meaning in a shell, so that its text can
+// be pasted without quotes (in zsh, except for the brackets of an IPv6 address).
 type URL struct {
 	Host  string       // DNS name in lower case, IPv4 address, or IPv6 address without brackets
 	Port  int          // 1 to 65535
@@ -31,17 +29,21 @@ type URL struct {
 	Token string       // of an invitation, secret; "" if none
 	Pin   identity.Pin // of an invitation: set with Token, and only then
 
-	// TrailingSlash tells whether the share or path ended in a slash, which means the contents of a folder.
+	// TrailingSlash tells whether the share or path ended with a slash, which means the contents of a
+	// folder.
 	TrailingSlash bool
 }
 
-// IsURL reports whether s is meant as a URL rather than a local path.
+// Address returns host and port.
+func (u URL) Address() string { return net.JoinHostPort(u.Host, strconv.Itoa(u.Port)) }
+
+// IsURL tells whether s is meant as a URL rather than a local path.
 func IsURL(s string) bool {
 	return len(s) >= len(urlScheme) && strings.EqualFold(s[:len(urlScheme)], urlScheme)
 }
 
-// ParseURL reads a URL. Repeated slashes in the path count as one; elements "." and ".." are refused. Its errors are one line
-// and never show what may be a token.
+// ParseURL parses a URL. Repeated slashes in the path count as one; the elements "." and ".." are
+// rejected. Its errors are one line and never show what may be a token.
 func ParseURL(s string) (URL, error) {
 	u, err := parseURL(s)
 	if err != nil {
@@ -99,7 +101,7 @@ func parseURL(s string) (u URL, err error) {
 	return u, nil
 }
 
-// tokenForm is that of every token an invitation had or may have: base64url of 16 to 64 bytes.
+// tokenForm matches every token that an invitation can have: base64url of 16 to 64 bytes.
 var tokenForm = regexp.MustCompile(`^[A-Za-z0-9_-]{22,86}$`)
 
 func parseInvitation(s string) (token string, pin identity.Pin, err error) {
@@ -127,7 +129,8 @@ func unescape(s string) (string, error) {
 	return plain, nil
 }
 
-// String returns the URL in its canonical form, with the secret token if it has one: see Redacted. ParseURL reads it back.
+// String returns the URL in its canonical form, which ParseURL parses. It shows the secret token;
+// see Redacted.
 func (u URL) String() string { return u.format(u.Token) }
 
 // Redacted returns the URL like String, with xxxxx in place of the token, for messages and logs.
@@ -167,7 +170,8 @@ func (u URL) format(token string) string {
 	return b.String()
 }
 
-// escapeTo writes a path with everything escaped that is not plain to every shell, in a URL and in a line of text.
+// escapeTo writes a path. It escapes everything that has a meaning in a shell, a URL or a line of
+// text.
 func escapeTo(b *strings.Builder, path string) {
 	for _, c := range []byte(path) {
 		switch {
@@ -181,8 +185,8 @@ func escapeTo(b *strings.Builder, path string) {
 
 var secretLike = regexp.MustCompile(`[A-Za-z0-9_-]{22,}`)
 
-// maskSecrets hides whatever is long enough to be a token. Not only the place where a token belongs is masked, because a
-// token in the wrong place is what makes a URL fail.
+// maskSecrets hides whatever is long enough to be a token, wherever it is, because a token in the
+// wrong place is a reason for a URL to be rejected.
 func maskSecrets(s string) string { return secretLike.ReplaceAllString(s, "xxxxx") }
 
 func shorten(s string) string {

@@ -131,7 +131,7 @@ func (c *claims) lose(st *sendStream) {
 		return
 	}
 	for e := range c.traffic.entries {
-		for block := range e.flying.all() {
+		for block := range e.claims.flying.all() {
 			c.traffic.leave(e, block, st)
 		}
 		c.queueFirstLocked(e)
@@ -227,12 +227,12 @@ func (c *claims) enoughLocked(st *sendStream) bool {
 func (c *claims) claimBlockLocked(st *sendStream) (task, bool) {
 	for len(c.large) > 0 {
 		e := c.large[0]
-		if e.closed.Load() || e.todo.Empty() {
-			e.queued = false
+		if e.closed.Load() || e.claims.todo.Empty() {
+			e.claims.queued = false
 			c.large = c.large[1:]
 			continue
 		}
-		block := e.todo.Pop()
+		block := e.claims.todo.Pop()
 		c.takeLocked(e, block, st)
 		return taskLocked(e, block), true
 	}
@@ -241,9 +241,9 @@ func (c *claims) claimBlockLocked(st *sendStream) (task, bool) {
 
 // taskLocked is the task to send a block.
 func taskLocked(e *sending, block int64) task {
-	t := task{entry: e, block: block, kept: e.kept[block]}
-	if e.delta != nil {
-		t.patch = e.delta.patchOf(block)
+	t := task{entry: e, block: block, kept: e.claims.kept[block]}
+	if e.claims.delta != nil {
+		t.patch = e.claims.delta.patchOf(block)
 	}
 	return t
 }
@@ -256,8 +256,8 @@ func (c *claims) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
 	var size int64
 	for len(c.small) > 0 && len(batch) < most {
 		e := c.small[0]
-		if e.closed.Load() || e.todo.Empty() {
-			e.queued = false
+		if e.closed.Load() || e.claims.todo.Empty() {
+			e.claims.queued = false
 			c.small = c.small[1:]
 			continue
 		}
@@ -265,8 +265,8 @@ func (c *claims) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
 			break
 		}
 		c.small = c.small[1:]
-		e.queued = false
-		e.todo = blockset.Set{}
+		e.claims.queued = false
+		e.claims.todo = blockset.Set{}
 		c.takeLocked(e, 0, st)
 		batch = append(batch, e)
 	}
@@ -276,10 +276,10 @@ func (c *claims) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
 // takeLocked counts a block that a stream has claimed.
 func (c *claims) takeLocked(e *sending, block int64, st *sendStream) {
 	c.traffic.fly(e, block, st)
-	if e.sent.Has(block) {
+	if e.claims.sent.Has(block) {
 		c.counts.resent.Add(freshLocked(e, block))
 	}
-	e.sent.Add(block)
+	e.claims.sent.Add(block)
 }
 
 // claimOverdueLocked finds a block for an idle stream when all are claimed: one that takes much
@@ -323,7 +323,7 @@ func (c *claims) land(e *sending, block int64) {
 func (c *claims) leave(e *sending, block int64, st *sendStream) (carried bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f, _ := e.flying.get(block)
+	f, _ := e.claims.flying.get(block)
 	c.traffic.leave(e, block, st)
 	return f.owners[1] != nil
 }
@@ -336,14 +336,14 @@ func (c *claims) speculateOn(e *sending) {
 	if e.fixed == 0 || !c.speculate || c.answered || c.speculated >= speculate {
 		return
 	}
-	e.offered = min(e.fixed, max(1, (speculate-c.speculated)>>e.item.Entry.BlockLog))
-	c.speculated += min(e.item.Entry.Size, e.offset(e.offered))
-	c.offerLocked(e, 0, e.offered)
+	e.claims.offered = min(e.fixed, max(1, (speculate-c.speculated)>>e.item.Entry.BlockLog))
+	c.speculated += min(e.item.Entry.Size, e.offset(e.claims.offered))
+	c.offerLocked(e, 0, e.claims.offered)
 }
 
 // offerLocked adds blocks to those that can be claimed.
 func (c *claims) offerLocked(e *sending, start, count int64) {
-	e.todo.AddRun(start, count)
+	e.claims.todo.AddRun(start, count)
 	c.offered += count
 	c.queueLocked(e)
 }
@@ -353,11 +353,11 @@ func (c *claims) need(e *sending, have blockset.Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answered = true
-	e.todo.AddRun(e.offered, e.fixed-e.offered)
-	c.offered += e.fixed - e.offered
-	e.offered = e.fixed
+	e.claims.todo.AddRun(e.claims.offered, e.fixed-e.claims.offered)
+	c.offered += e.fixed - e.claims.offered
+	e.claims.offered = e.fixed
 	for run := range have.All() {
-		e.todo.RemoveRun(run.Start, run.Count)
+		e.claims.todo.RemoveRun(run.Start, run.Count)
 	}
 	c.queueLocked(e)
 }
@@ -368,13 +368,13 @@ func (c *claims) needDelta(e *sending, have blockset.Set, d *deltaSend) (todo bl
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answered = true
-	todo.AddRun(e.offered, e.fixed-e.offered) // the others are on their way
-	e.offered = e.fixed
+	todo.AddRun(e.claims.offered, e.fixed-e.claims.offered) // the others are on their way
+	e.claims.offered = e.fixed
 	for run := range have.All() {
-		e.todo.RemoveRun(run.Start, run.Count)
+		e.claims.todo.RemoveRun(run.Start, run.Count)
 		todo.RemoveRun(run.Start, run.Count)
 	}
-	e.delta = d
+	e.claims.delta = d
 	return todo
 }
 
@@ -397,10 +397,10 @@ func (c *claims) setAnswered() {
 func (c *claims) takeHole(e *sending, block, last int64) blockset.Set {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	hole := e.todo.Within(block, last-block)
+	hole := e.claims.todo.Within(block, last-block)
 	hole.Add(block)
 	for run := range hole.All() {
-		e.todo.RemoveRun(run.Start, run.Count)
+		e.claims.todo.RemoveRun(run.Start, run.Count)
 	}
 	return hole
 }
@@ -414,7 +414,7 @@ const keptBlocks = 64
 func (c *claims) waitKept(e *sending) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.over && !e.closed.Load() && len(e.kept) >= keptBlocks {
+	for !c.over && !e.closed.Load() && len(e.claims.kept) >= keptBlocks {
 		c.cond.Wait()
 	}
 	return !c.over && !e.closed.Load()
@@ -424,14 +424,14 @@ func (c *claims) waitKept(e *sending) bool {
 func (c *claims) keep(e *sending, block int64, data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e.kept[block] = data
+	e.claims.kept[block] = data
 	c.offerLocked(e, block, 1)
 }
 
 // queueLocked lets streams find the entry's blocks.
 func (c *claims) queueLocked(e *sending) {
 	switch {
-	case e.queued || e.closed.Load() || e.todo.Empty():
+	case e.claims.queued || e.closed.Load() || e.claims.todo.Empty():
 		return
 	case !e.small():
 		c.large = append(c.large, e)
@@ -443,15 +443,15 @@ func (c *claims) queueLocked(e *sending) {
 		c.small = append(c.small, e)
 		c.cond.Broadcast() // some may have their share already
 	}
-	e.queued = true
+	e.claims.queued = true
 }
 
 // queueFirstLocked is queueLocked before the others: the entry's blocks are overdue.
 func (c *claims) queueFirstLocked(e *sending) {
-	if e.queued || e.closed.Load() || e.todo.Empty() {
+	if e.claims.queued || e.closed.Load() || e.claims.todo.Empty() {
 		return
 	}
-	e.queued = true
+	e.claims.queued = true
 	if e.small() {
 		c.small = slices.Insert(c.small, 0, e)
 	} else {
@@ -465,7 +465,7 @@ func (c *claims) queueFirstLocked(e *sending) {
 func (c *claims) written(e *sending, block int64, now time.Time) (n, fresh int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, flying := e.flying.get(block)
+	_, flying := e.claims.flying.get(block)
 	switch {
 	case flying:
 		n, fresh = c.countWrittenLocked(e, block)
@@ -474,25 +474,25 @@ func (c *claims) written(e *sending, block int64, now time.Time) (n, fresh int64
 			c.traffic.learn(took)
 		}
 		c.clock.block(took)
-		if e.kept != nil || !c.acked {
+		if e.claims.kept != nil || !c.acked {
 			c.acked = true
 			c.cond.Broadcast()
 		}
-	case !e.sent.Has(block):
+	case !e.claims.sent.Has(block):
 		return 0, 0, protocolError("block %d of entry %d was never sent", block, e.index)
-	case e.todo.Has(block): // it was written, though its stream died
+	case e.claims.todo.Has(block): // it was written, though its stream died
 		n, fresh = c.countWrittenLocked(e, block)
-		e.todo.Remove(block)
+		e.claims.todo.Remove(block)
 	}
 	return n, fresh, nil
 }
 
 func (c *claims) countWrittenLocked(e *sending, block int64) (n, fresh int64) {
 	n, fresh = lengthLocked(e, block), freshLocked(e, block)
-	if e.delta != nil {
-		e.delta.forget(block, 1)
+	if e.claims.delta != nil {
+		e.claims.delta.forget(block, 1)
 	}
-	delete(e.kept, block)
+	delete(e.claims.kept, block)
 	c.counts.written.Add(fresh)
 	c.counts.copied.Add(n - fresh)
 	return n, fresh
@@ -503,19 +503,19 @@ func (c *claims) resend(e *sending, blocks []wire.Extent) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, x := range blocks {
-		if e.kept != nil || x.Start+x.Count > e.fixed {
+		if e.claims.kept != nil || x.Start+x.Count > e.fixed {
 			return protocolError("entry %d has no such blocks", e.index)
 		}
 		c.counts.rejected.Add(x.Count)
-		for b := range e.flying.all() {
+		for b := range e.claims.flying.all() {
 			if b >= x.Start && b < x.Start+x.Count {
 				c.traffic.land(e, b, time.Time{})
 			}
 		}
-		if e.delta != nil {
-			e.delta.forget(x.Start, x.Count)
+		if e.claims.delta != nil {
+			e.claims.delta.forget(x.Start, x.Count)
 		}
-		e.todo.AddRun(x.Start, x.Count)
+		e.claims.todo.AddRun(x.Start, x.Count)
 	}
 	c.queueFirstLocked(e)
 	return nil
@@ -530,11 +530,11 @@ func (c *claims) close(e *sending) {
 
 func (c *claims) closeLocked(e *sending) {
 	e.closed.Store(true)
-	e.todo = blockset.Set{}
-	if e.delta != nil {
-		e.delta.wake()
+	e.claims.todo = blockset.Set{}
+	if e.claims.delta != nil {
+		e.claims.delta.wake()
 	}
-	if e.kept != nil {
+	if e.claims.kept != nil {
 		c.cond.Broadcast()
 	}
 }
@@ -544,16 +544,16 @@ func (c *claims) forget(e *sending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closeLocked(e)
-	for block := range e.flying.all() {
+	for block := range e.claims.flying.all() {
 		c.traffic.land(e, block, time.Time{})
 	}
-	clear(e.kept)
+	clear(e.claims.kept)
 }
 
 // freshLocked is how many bytes of a block are sent.
 func freshLocked(e *sending, block int64) int64 {
-	if e.delta != nil {
-		if p := e.delta.patchOf(block); p != nil {
+	if e.claims.delta != nil {
+		if p := e.claims.delta.patchOf(block); p != nil {
 			return p.fresh
 		}
 	}
@@ -561,8 +561,8 @@ func freshLocked(e *sending, block int64) int64 {
 }
 
 func lengthLocked(e *sending, block int64) int64 {
-	if e.kept != nil {
-		return int64(len(e.kept[block]))
+	if e.claims.kept != nil {
+		return int64(len(e.claims.kept[block]))
 	}
 	return int64(e.length(block))
 }

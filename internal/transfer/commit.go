@@ -27,8 +27,7 @@ const (
 	stagedFor   = 200 * time.Millisecond
 )
 
-// commitEvents hears how entries end that somebody took it upon them to end. Receiver implements
-// it.
+// commitEvents hears how resolved entries end. Receiver implements it.
 type commitEvents interface {
 	failEntry(*receiving, error)
 	finishEntry(*receiving, Event)

@@ -112,7 +112,7 @@ func (c *comparer) createFolder(e *receiving) error {
 	return err
 }
 
-// wouldChange answers in a dry run for what is not a file.
+// wouldChange answers in a dry run for an entry that is not a file.
 func (c *comparer) wouldChange(e *receiving, have *disk.Meta, missing bool, a *wire.Answer) {
 	switch {
 	case missing || have.Kind != e.meta.Kind:

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzPatch parses patches: what it accepts is of the block and of the old file.
+// FuzzPatch parses patches: each stretch of an accepted one lies in the block and in the old file.
 func FuzzPatch(f *testing.F) {
 	f.Add(appendPatch(nil, []byte("hello, world"), []stretch{{7, 5}, {noOldStretch, 7}}), 12, int64(100))
 	f.Add([]byte{0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 9}, 5, int64(13))
@@ -76,7 +76,8 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// TestHostileDelta lets a sender break the rules of deltas in each way. The session ends, the file that is there stays, and nothing waits.
+// TestHostileDelta lets a sender break the rules of deltas in every way. The session ends, the old
+// file stays, and nothing waits.
 func TestHostileDelta(t *testing.T) {
 	old := bytes.Repeat([]byte("0123456789abcdef"), 40<<10) // 640 KiB: ten blocks
 	size := int64(len(old))
@@ -84,7 +85,7 @@ func TestHostileDelta(t *testing.T) {
 	for name, c := range map[string]struct {
 		how  wire.Delta
 		act  func(p *deltaPeer)
-		code wire.Code // of the session's end; 0: the entry fails or goes on
+		code wire.Code // of the session's end; 0 if the entry fails or goes on
 	}{
 		"a pick of another way": {wire.DeltaFixed, func(p *deltaPeer) { p.send(&wire.Pick{Index: 0, Delta: wire.DeltaChunks}) }, wire.CodeProtocol},
 		"two picks": {wire.DeltaAuto, func(p *deltaPeer) {
@@ -149,7 +150,7 @@ func TestHostileDelta(t *testing.T) {
 	}
 }
 
-// deltaPeer is a sender that is written by hand.
+// deltaPeer is a sender that a test controls by hand.
 type deltaPeer struct {
 	t          *testing.T
 	ctrl, data net.Conn
@@ -173,7 +174,7 @@ func (p *deltaPeer) listen() {
 	}
 }
 
-// picked picks, and waits for digests.
+// picked sends Pick, and waits for digests.
 func (p *deltaPeer) picked(how wire.Delta) {
 	p.send(&wire.Pick{Delta: how})
 	for m := range p.heard {
@@ -190,7 +191,7 @@ func (p *deltaPeer) block(payload []byte) {
 	_, _ = p.data.Write(append(head[:], payload...))
 }
 
-// wrong sends a patch whose digest is wrong, until it has been asked for the block anew.
+// wrong sends a patch whose digest is wrong, until the receiver asks for the block again.
 func (p *deltaPeer) wrong(payload []byte) {
 	for range 20 {
 		p.block(payload)
@@ -204,7 +205,8 @@ func (p *deltaPeer) wrong(payload []byte) {
 	}
 }
 
-// TestDeltaResumes ends a session in the midst of a delta: the next one goes on, and the digests of both are right.
+// TestDeltaResumes ends a session in the middle of a delta. The next one goes on, and the file is
+// right.
 func TestDeltaResumes(t *testing.T) {
 	r := seeded(t)
 	old := lines(r, 12<<20)
@@ -234,7 +236,7 @@ func TestDeltaResumes(t *testing.T) {
 	require.True(t, bytes.Equal(fresh, got))
 }
 
-// cutter ends everything after so many bytes.
+// cutter ends everything after a number of bytes.
 type cutter struct {
 	net.Conn
 	left int64

@@ -174,7 +174,7 @@ func (d *deltaReceive) clone(part *disk.Partial, x stretch, off int64) bool {
 	return ok
 }
 
-// offers tell the sender what is in the old versions of files.
+// offers send the digests of old versions of files.
 type offers struct {
 	side   *side
 	target *target

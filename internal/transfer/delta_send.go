@@ -123,18 +123,18 @@ func (ds *deltas) start(e *sending, d *deltaSend, todo blockset.Set, events diff
 }
 
 // digests takes digests of an entry's old version in. e is nil if it is resolved. Only the pump's
-// reader calls it, which is also the only one to set e.delta.
+// reader calls it, which is also the only one to set e.claims.delta.
 func (ds *deltas) digests(e *sending, m wire.Message) error {
 	if e == nil {
 		return nil
 	}
-	if e.delta == nil {
+	if e.claims.delta == nil {
 		return protocolError("entry %d has no old version", e.index)
 	}
 	if ds.held.Add(heldByDigests(m)) > deltaQueue {
 		return protocolError("more digests than allowed")
 	}
-	e.delta.queue(m)
+	e.claims.delta.queue(m)
 	return nil
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// edit returns a version of data with n changes: of bytes in their places, or by insertions and removals.
+// edit returns a version of data with n changes: bytes that differ, or insertions and removals.
 func edit(r *rand.Rand, data []byte, n int, shift bool) []byte {
 	data = slices.Clone(data)
 	for range n {
@@ -32,7 +32,7 @@ func edit(r *rand.Rand, data []byte, n int, shift bool) []byte {
 	return data
 }
 
-// lines is text of random lines.
+// lines returns text of random lines.
 func lines(r *rand.Rand, n int) []byte {
 	var b bytes.Buffer
 	for b.Len() < n {
@@ -85,7 +85,7 @@ func TestDelta(t *testing.T) {
 	}
 }
 
-// TestDeltaOfHoles has more blocks without data than are offered at a time, in either version.
+// TestDeltaOfHoles has more blocks without data than are offered at a time, in both versions.
 func TestDeltaOfHoles(t *testing.T) {
 	r := seeded(t)
 	source, target := t.TempDir(), t.TempDir()

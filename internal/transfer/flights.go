@@ -18,20 +18,20 @@ func (t *traffic) fly(e *sending, block int64, st *sendStream) {
 		st.moved = now
 	}
 	st.flying++
-	f, ok := e.flying.get(block)
+	f, ok := e.claims.flying.get(block)
 	if ok {
 		f.owners[1] = st
 	} else {
 		f = flight{owners: [2]*sendStream{st}, since: now}
 	}
-	e.flying.put(block, f)
+	e.claims.flying.put(block, f)
 	t.entries[e] = struct{}{}
 }
 
 // land ends the flight of a block, if it is in flight, and returns how long it took. now is the
 // time of its acknowledgement, or zero.
 func (t *traffic) land(e *sending, block int64, now time.Time) time.Duration {
-	f, _ := e.flying.get(block)
+	f, _ := e.claims.flying.get(block)
 	for _, st := range f.owners {
 		if st != nil {
 			st.flying--
@@ -46,7 +46,7 @@ func (t *traffic) land(e *sending, block int64, now time.Time) time.Duration {
 
 // leave takes a block from a stream, and lets it be claimed again if no other stream carries it.
 func (t *traffic) leave(e *sending, block int64, st *sendStream) {
-	f, ok := e.flying.get(block)
+	f, ok := e.claims.flying.get(block)
 	switch {
 	case !ok:
 		return
@@ -58,16 +58,16 @@ func (t *traffic) leave(e *sending, block int64, st *sendStream) {
 	f.owners[1] = nil
 	st.flying--
 	if f.owners[0] != nil {
-		e.flying.put(block, f)
+		e.claims.flying.put(block, f)
 		return
 	}
 	t.drop(e, block)
-	e.todo.Add(block)
+	e.claims.todo.Add(block)
 }
 
 func (t *traffic) drop(e *sending, block int64) {
-	e.flying.drop(block)
-	if e.flying.empty() {
+	e.claims.flying.drop(block)
+	if e.claims.flying.empty() {
 		delete(t.entries, e)
 	}
 }
@@ -76,10 +76,10 @@ func (t *traffic) drop(e *sending, block int64) {
 func (t *traffic) oldest(st *sendStream) (oldest *sending, block int64, since time.Time) {
 	since = time.Now()
 	for e := range t.entries {
-		if e.closed.Load() || e.delta != nil && !e.delta.isCompared() {
+		if e.closed.Load() || e.claims.delta != nil && !e.claims.delta.isCompared() {
 			continue // streams are idle during the comparison
 		}
-		for b, f := range e.flying.all() {
+		for b, f := range e.claims.flying.all() {
 			if f.owners[1] == nil && f.owners[0] != st && f.since.Before(since) {
 				oldest, block, since = e, b, f.since
 			}

@@ -17,7 +17,7 @@ import (
 	"lukechampine.com/blake3"
 )
 
-// FuzzRanges: ranges of data that are taken say the same when they are written again.
+// FuzzRanges parses ranges of data: accepted ones are the same when they are written again.
 func FuzzRanges(f *testing.F) {
 	f.Add(ranges(0), uint16(64))
 	f.Add(append(ranges(2, 0, 3, 8, 2), "abcde"...), uint16(10))
@@ -38,10 +38,10 @@ func FuzzRanges(f *testing.F) {
 	})
 }
 
-// fuzzWithin is when a session whose peer has ended must have, too.
+// fuzzWithin is how long a session may go on after its peer has ended.
 const fuzzWithin = 20 * time.Second
 
-// replay is a stream whose peer says something, and then ends.
+// replay is a stream whose peer sends given bytes, and then ends.
 type replay struct {
 	net.Conn
 	peer net.Conn
@@ -58,8 +58,8 @@ func newReplay(b []byte) *replay {
 
 func (r *replay) end() { r.Close(); r.peer.Close(); r.done.Wait() }
 
-// FuzzReceiver: whatever a sender says on its streams, the session ends with it, nothing is touched beside the target, and no file has its
-// name whose content was not announced so.
+// FuzzReceiver sends anything to a receiver. The session ends with its peer, and nothing outside of
+// the target is touched.
 func FuzzReceiver(f *testing.F) {
 	say := func(messages ...wire.Message) (b []byte) {
 		for _, m := range messages {
@@ -114,7 +114,7 @@ func FuzzReceiver(f *testing.F) {
 	})
 }
 
-// FuzzSender: whatever a receiver says, the session ends with it.
+// FuzzSender sends anything to a sender. The session ends with its peer.
 func FuzzSender(f *testing.F) {
 	say := func(messages ...wire.Message) (b []byte) {
 		for _, m := range messages {

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -23,14 +24,27 @@ import (
 	"lukechampine.com/blake3"
 )
 
+// long has hostile peers do all that they do at night. Without it they do a quarter of what costs most.
+var long = flag.Bool("long", false, "hostile peers send four times as much of what takes long")
+
+// rounds is how often something is repeated: all of n with -long, else a quarter.
+func rounds(n int) int {
+	if *long {
+		return n
+	}
+	return n / 4
+}
+
 const (
-	// hostileTime is how long a peer may keep a session from its end, with much to spare for slow machines.
+	// hostileTime is how long a peer may keep a session from ending, with a margin for slow
+	// machines.
 	hostileTime = 2 * time.Minute
-	// hostileHeap is how much a peer may make a session allocate, garbage included.
+	// hostileHeap is how many bytes a peer may make a session allocate, including garbage.
 	hostileHeap = 384 << 20
 )
 
-// rawPeer speaks one side of the protocol by hand. What it sends goes nowhere once the session is over.
+// rawPeer lets a test speak one side of the protocol. What it sends goes nowhere once the session
+// is over.
 type rawPeer struct {
 	ctrl net.Conn
 	data net.Conn
@@ -47,7 +61,7 @@ func newRawPeer() (p *rawPeer, ctrl, data net.Conn) {
 	return p, ctrl, data
 }
 
-// read takes what the session says: only what a script may wait for is kept.
+// read takes the session's messages. It keeps only those that a script may wait for.
 func (p *rawPeer) read() {
 	defer close(p.in)
 	for {
@@ -115,7 +129,8 @@ func (o *outcome) requireRefused(t *testing.T) {
 	require.Equal(t, wire.CodeProtocol, known.Code, "%v", o.err)
 }
 
-// face runs a session against a script. The session has to end by itself or when the script is over, in time, and in little memory.
+// face runs a session against a script. The session must end by itself or when the script is over,
+// in time, and in little memory.
 func face(t *testing.T, run func(context.Context) error, p *rawPeer, ctrl io.Closer, events *[]Event, script func(*rawPeer)) *outcome {
 	t.Helper()
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
@@ -155,7 +170,7 @@ func heapInUse() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// faceSender has a Receiver face a hostile sender.
+// faceSender runs a Receiver against a hostile sender.
 func faceSender(t *testing.T, tree *disk.Tree, opt ReceiverOptions, script func(*rawPeer)) *outcome {
 	t.Helper()
 	p, ctrl, data := newRawPeer()
@@ -173,7 +188,7 @@ func faceSender(t *testing.T, tree *disk.Tree, opt ReceiverOptions, script func(
 	return face(t, v.Run, p, ctrl, &events, script)
 }
 
-// faceReceiver has a Sender face a hostile receiver.
+// faceReceiver runs a Sender against a hostile receiver.
 func faceReceiver(t *testing.T, source Source, opt SenderOptions, script func(*rawPeer)) *outcome {
 	t.Helper()
 	p, ctrl, data := newRawPeer()
@@ -208,7 +223,7 @@ func everyOther(n int64) []wire.Extent {
 	return x
 }
 
-// TestHostileSenderBreaksProtocol lets a sender do what ends the session.
+// TestHostileSenderBreaksProtocol lets a sender break the protocol, which ends the session.
 func TestHostileSenderBreaksProtocol(t *testing.T) {
 	sparse := aFile("a", 1<<40)
 	sparse.Holes = true
@@ -364,13 +379,14 @@ var (
 	deletes   = ReceiverOptions{Target: wire.Target{Delete: true, MaxDelete: -1}}
 )
 
-// wait lets the session end first.
+// wait waits until the session is over.
 func (p *rawPeer) wait() {
 	for range p.in {
 	}
 }
 
-// TestAnswersComeBeforeTheEnd: when the receiver says that it is finished, it has told what became of each entry.
+// TestAnswersComeBeforeTheEnd checks that the receiver has answered for each entry before it says
+// that it is finished.
 func TestAnswersComeBeforeTheEnd(t *testing.T) {
 	content := []byte("hello")
 	whole := wire.BlockHeader{Whole: true, Digest: blake3.Sum256(content)}
@@ -388,7 +404,7 @@ func TestAnswersComeBeforeTheEnd(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 200 {
+			for range rounds(200) {
 				dst := t.TempDir()
 				there := filepath.Join(dst, "a")
 				require.NoError(t, os.WriteFile(there, content, 0o600))
@@ -426,8 +442,8 @@ func ranges(n uint32, offLen ...uint32) []byte {
 	return b
 }
 
-// TestHostileSenderExhausts lets a sender announce more than a receiver should hold. It may be refused or get away with it, in bounded
-// memory and time.
+// TestHostileSenderExhausts lets a sender announce more than a receiver should hold. Whether it is
+// refused or not, memory and time are bounded.
 func TestHostileSenderExhausts(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector multiplies the memory and the work that are measured here")
@@ -435,10 +451,11 @@ func TestHostileSenderExhausts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends a lot")
 	}
+	compared := rounds(20 * openMax)
 	const most = 64 << 20 // bytes of messages that a script sends, mostly
 	sparse := aFile("a", 1<<40)
 	sparse.Holes = true
-	// flood sends messages until they are as many bytes, or refused.
+	// flood sends messages until they have that many bytes, or are refused.
 	flood := func(p *rawPeer, most int, next func(i uint64) wire.Message) {
 		for i, sent := uint64(0), 0; sent < most; i++ {
 			b := wire.Append(nil, next(i))
@@ -485,7 +502,7 @@ func TestHostileSenderExhausts(t *testing.T) {
 		"a file of empty blocks with gaps": {ReceiverOptions{}, func(p *rawPeer) {
 			zeros := make([]byte, smallBlock)
 			p.send(&wire.Manifest{}, entries(0, sparse))
-			for i := int64(1 << 16); i > 0; i-- { // from the end on, so that each comes first
+			for i := int64(rounds(1 << 16)); i > 0; i-- { // from the end on, so that each comes first
 				if !p.block(wire.BlockHeader{Sparse: true, Block: 2 * i, Digest: digestOfBlock(2*i, zeros)}, ranges(0)) {
 					return
 				}
@@ -493,12 +510,12 @@ func TestHostileSenderExhausts(t *testing.T) {
 		}},
 		"files that are all compared and then all open": {checksums, func(p *rawPeer) {
 			p.send(&wire.Manifest{})
-			for i := range uint64(20 * openMax) {
+			for i := range uint64(compared) {
 				if !p.send(entries(i, aFile(fmt.Sprint("there/", i), smallBlock+1))) {
 					return
 				}
 			}
-			for asked := 0; asked < 20*openMax; {
+			for asked := 0; asked < compared; {
 				m := await[*wire.Answers](p)
 				if m == nil {
 					return
@@ -543,7 +560,7 @@ func TestHostileSenderExhausts(t *testing.T) {
 		}},
 		"owners without end": {ReceiverOptions{}, func(p *rawPeer) {
 			p.send(&wire.Manifest{})
-			for i := range uint64(20_000) {
+			for i := range uint64(rounds(20_000)) {
 				x := wire.Entry{Kind: wire.Symlink, Path: "l", Link: "x", Owned: true, User: fmt.Sprint("no such user ", i)}
 				if !p.send(entries(i, x)) {
 					return
@@ -555,7 +572,7 @@ func TestHostileSenderExhausts(t *testing.T) {
 			dst := t.TempDir()
 			if c.opt.Target.Compare.Checksum {
 				require.NoError(t, os.Mkdir(filepath.Join(dst, "there"), 0o700))
-				for i := range 20 * openMax {
+				for i := range compared {
 					require.NoError(t, os.WriteFile(filepath.Join(dst, fmt.Sprint("there/", i)), make([]byte, smallBlock+1), 0o600))
 				}
 			}
@@ -569,7 +586,7 @@ func TestHostileSenderExhausts(t *testing.T) {
 	}
 }
 
-// openFiles counts the process's descriptors, where that is to be known.
+// openFiles counts the process's descriptors, where the system tells.
 func openFiles(t *testing.T) int {
 	names, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -578,7 +595,7 @@ func openFiles(t *testing.T) int {
 	return len(names)
 }
 
-// digestOfBlock is what the header of a block of a file with blocks of 64 KiB says.
+// digestOfBlock is the digest in the header of a block of a file with blocks of 64 KiB.
 func digestOfBlock(block int64, payload []byte) [32]byte {
 	var hash digest.Hasher
 	hash.Reset(block * smallBlock)
@@ -587,7 +604,7 @@ func digestOfBlock(block int64, payload []byte) [32]byte {
 	return digest.ChainingValue(&node)
 }
 
-// TestHostileReceiver lets a receiver do what ends the session of a sender.
+// TestHostileReceiver lets a receiver break the protocol, which ends the session of the sender.
 func TestHostileReceiver(t *testing.T) {
 	answer := func(p *rawPeer, a wire.Answer) { p.send(&wire.Answers{Answers: []wire.Answer{a}}) }
 	for name, c := range map[string]struct {
@@ -693,7 +710,7 @@ func TestHostileReceiver(t *testing.T) {
 	}
 }
 
-// endless is a Source of small files that there are not.
+// endless is a Source of small files that do not exist.
 type endless struct{ n int }
 
 func (endless) Single() bool             { return false }
@@ -718,7 +735,7 @@ func TestHostileReceiverExhausts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends a lot")
 	}
-	const turns = 20_000
+	turns := rounds(20_000)
 	for name, script := range map[string]func(*rawPeer, uint64){
 		"all placed again and again": func(p *rawPeer, next uint64) {
 			for range turns {
@@ -732,7 +749,7 @@ func TestHostileReceiverExhausts(t *testing.T) {
 			for i := range m.Answers {
 				m.Answers[i] = wire.Answer{Index: 1, Verdict: wire.Same}
 			}
-			for range 120 {
+			for range rounds(120) {
 				if !p.send(m) {
 					return
 				}
@@ -784,8 +801,8 @@ func TestHostileReceiverExhausts(t *testing.T) {
 	}
 }
 
-// TestHostileSenderLeavesTree lets a sender name what is not its to write, link or remove: the entry fails, the session may go on, and what
-// lies outside of the target stays as it is.
+// TestHostileSenderLeavesTree lets a sender name what it must not write, link or remove. The entry
+// fails, the session may go on, and nothing outside of the target changes.
 func TestHostileSenderLeavesTree(t *testing.T) {
 	into := ReceiverOptions{Path: "in"}
 	there := []string{"in/own", "beside/keep", "out/keep"} // in the tree, below which "in" is the target
@@ -872,7 +889,7 @@ func prunes(path string) ReceiverOptions {
 	return ReceiverOptions{Path: path, Target: wire.Target{Delete: true, MaxDelete: -1}}
 }
 
-// finish sends a manifest of some entries, waits for their answers, and has those fail that need data.
+// finish sends a manifest of some entries, waits for the answers, and fails those that need data.
 func (p *rawPeer) finish(m *wire.Manifest, x ...wire.Entry) {
 	p.send(m, entries(0, x...))
 	for left := len(x); left > 0; {
@@ -889,7 +906,7 @@ func (p *rawPeer) finish(m *wire.Manifest, x ...wire.Entry) {
 	}
 }
 
-// answerAll says of all names that they are not there, until the session is over.
+// answerAll answers that the source has none of the names, until the session is over.
 func (p *rawPeer) answerAll() {
 	for m := range p.in {
 		switch m := m.(type) {

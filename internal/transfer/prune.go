@@ -24,8 +24,8 @@ type remover struct {
 // errEnough ends a count that is above its bound.
 var errEnough = fmt.Errorf("more than is to be removed: %w", fs.ErrNotExist)
 
-// makeWay removes what is of another kind than the entry that belongs at a path. It counts as what
-// Delete removes.
+// makeWay removes what stands at a path where an entry of another kind belongs. It counts towards
+// MaxDelete.
 func (r *remover) makeWay(p string) error {
 	opt := &r.target.opt
 	have, err := r.target.tree.Stat(p)

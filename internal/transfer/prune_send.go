@@ -12,7 +12,8 @@ import (
 // answered.
 const maxQuestions = 64
 
-// pruneAnswers tells a receiver that prunes which names of its folders the source does not have.
+// pruneAnswers answers the questions of a receiver that prunes: which names of a folder the source does
+// not have.
 type pruneAnswers struct {
 	side      *side
 	source    Source

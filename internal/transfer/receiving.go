@@ -29,7 +29,7 @@ type receiving struct {
 	claimed claimed // of the quota; guarded by usage.mu
 
 	mu       sync.Mutex // guards the following; held before deltaReceive.mu and pump.mu
-	resolved bool       // somebody has taken it upon them to end the entry
+	resolved bool       // somebody ends the entry, or has ended it
 	hashing  bool       // the target's content is being compared or copied, so no data may come yet
 	hashed   bool       // the target's digest was sent, and the sender compares
 	part     *disk.Partial
@@ -70,7 +70,7 @@ func (e *receiving) blockLen(block int64) int {
 	return lengthOf(e.entry.Size, e.entry.BlockLog, block)
 }
 
-// resolve takes it upon the caller to end the entry. It returns false if somebody else did.
+// resolve marks the entry as resolved. It returns true once: to the caller who is to end the entry.
 func (e *receiving) resolve() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -322,7 +322,7 @@ func (e *receiving) checkEndLocked(m *wire.EndEntry, blocks int64) error {
 	return nil
 }
 
-// complete reports, once, that all of a file of several blocks is there. The caller ends the entry.
+// complete is resolve for a file of several blocks. It returns false before all of it is there.
 func (e *receiving) complete() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -346,7 +346,7 @@ func (e *receiving) matches() bool {
 	return whole && root == *e.digest
 }
 
-// resolveWhole takes it upon the caller to write a file that came whole.
+// resolveWhole is resolve for a file that came whole, with its digest.
 func (e *receiving) resolveWhole(digest [32]byte) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// leftOver has an earlier run leave all blocks of a file but the last one, of which it damages some. It returns the content.
+// leftOver lets an earlier run leave all blocks of a file but the last one, and damages some. It
+// returns the content.
 func leftOver(t *testing.T, dir string, x wire.Entry, damaged ...int64) []byte {
 	t.Helper()
 	content := make([]byte, x.Size)
@@ -54,8 +55,9 @@ func endOf(content []byte) *wire.EndEntry {
 	return &wire.EndEntry{Size: int64(len(content)), Digest: digest}
 }
 
-// A sender that does what it is told, and no more, ends a resumed file of which a block is damaged, and came unasked while that was found
-// out: an acknowledgement after Resend would stand for the block that is asked for.
+// The sender resumes a file with a damaged block, and sends that block unasked while the receiver
+// finds the damage. If the receiver acknowledged the block after Resend, the sender would take that
+// for the acknowledgement of the block that it was asked for.
 func TestResumeLateAcknowledgement(t *testing.T) {
 	const blocks = 128
 	x := aFile("a", blocks*smallBlock)
@@ -109,7 +111,8 @@ func TestResumeLateAcknowledgement(t *testing.T) {
 	}
 }
 
-// Blocks are asked for again only after the answer that they are there, however soon they are found damaged.
+// The receiver asks for damaged blocks only after the answer that they are there, however soon it
+// finds the damage.
 func TestResumeAnswerBeforeResend(t *testing.T) {
 	x := aFile("a", 80*smallBlock)
 	many := []wire.Entry{x}

@@ -279,7 +279,7 @@ func (s *Sender) need(e *sending, a *wire.Answer) error {
 		return err
 	}
 	bytes := int64(0)
-	if e.kept == nil {
+	if e.item.Stream == nil {
 		bytes = bytesOf(have, e.item.Entry.Size, e.item.Entry.BlockLog)
 	}
 	s.side.counts.resumed.Add(bytes)

@@ -30,14 +30,7 @@ type sending struct {
 
 	resolved, changed bool // guarded by manifest.mu
 
-	// Guarded by claims.mu.
-	offered int64            // blocks 0 to offered may be claimed, or were
-	queued  bool             // in claims.large or claims.small
-	todo    blockset.Set     // to be claimed
-	sent    blockset.Set     // claimed at least once
-	flying  flights          // claimed and not acknowledged
-	kept    map[int64][]byte // a stream's blocks until they are acknowledged; nil for a file
-	delta   *deltaSend       // nil without an old version
+	claims blockClaims // guarded by claims.mu
 
 	mu     sync.Mutex // guards the following; held before claims.mu where both are
 	blocks int64      // number of blocks; for a stream that has not ended, of those read so far
@@ -48,6 +41,18 @@ type sending struct {
 	holes  blockset.Set // blocks without data
 	digest [32]byte     // of a small file that was read
 	read   bool         // it was read
+}
+
+// blockClaims are the blocks of one entry that can be claimed, or are in flight. claims.mu guards
+// it.
+type blockClaims struct {
+	offered int64            // blocks 0 to offered may be claimed, or were
+	queued  bool             // in claims.large or claims.small
+	todo    blockset.Set     // to be claimed
+	sent    blockset.Set     // claimed at least once
+	flying  flights          // claimed and not acknowledged
+	kept    map[int64][]byte // a stream's blocks until they are acknowledged; nil for a file
+	delta   *deltaSend       // nil without an old version
 }
 
 // newSending prepares an entry for the manifest.
@@ -61,7 +66,7 @@ func (e *sending) measure(counts *counters) {
 	switch {
 	case x.Kind != wire.File:
 	case e.item.Stream != nil:
-		e.kept = make(map[int64][]byte)
+		e.claims.kept = make(map[int64][]byte)
 	default:
 		e.fixed = blocksOf(x.Size, x.BlockLog)
 		e.blocks, e.ended = e.fixed, true
@@ -72,7 +77,7 @@ func (e *sending) measure(counts *counters) {
 // small reports whether the entry is a file of one block at most, which travels whole, with its
 // digest.
 func (e *sending) small() bool {
-	return e.item.Entry.Kind == wire.File && e.kept == nil && e.fixed <= 1
+	return e.item.Entry.Kind == wire.File && e.item.Stream == nil && e.fixed <= 1
 }
 
 // offset is where a block begins in the file.

@@ -19,8 +19,8 @@ func TestGrave(t *testing.T) {
 	}
 }
 
-// A hostile sender sends a block of a file that is being copied from the previous snapshot. There is
-// no partial file to write it to.
+// A hostile sender sends a block of a file that is being copied from the previous snapshot. There
+// is no partial file to write it to.
 func TestBlockOfReusedFile(t *testing.T) {
 	previous := t.TempDir()
 	const size = 64 << 20 // long enough for the block to arrive meanwhile

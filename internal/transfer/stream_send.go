@@ -209,7 +209,7 @@ type bufferWriter interface {
 	WriteBuffers(header, payload []byte) (int, error)
 }
 
-// writeFrame sends a header and what is behind it.
+// writeFrame writes a frame with one call.
 func writeFrame(stream Stream, frame []byte) error {
 	if w, ok := stream.(bufferWriter); ok {
 		_, err := w.WriteBuffers(frame[:wire.BlockHeaderLen], frame[wire.BlockHeaderLen:])

@@ -263,7 +263,8 @@ func TestDeadStreams(t *testing.T) {
 	requireSameTree(t, src, dst)
 }
 
-// TestSilentStreams lets streams stand still in the middle of a block: the others send it, too, once it is overdue.
+// TestSilentStreams lets streams stall in the middle of a block. Once it is overdue, another stream
+// sends it as well.
 func TestSilentStreams(t *testing.T) {
 	rng := seeded(t)
 	src, dst := t.TempDir(), t.TempDir()
@@ -280,7 +281,7 @@ func TestSilentStreams(t *testing.T) {
 	requireSameTree(t, src, dst)
 }
 
-// silent is a connection that stands still after some bytes, until it is closed.
+// silent is a connection that stalls after some bytes, until it is closed.
 type silent struct {
 	net.Conn
 	left   int
@@ -301,7 +302,8 @@ func (d *silent) Close() error {
 	return d.Conn.Close()
 }
 
-// TestResume cuts a session at random moments until the file is there. Nothing that the receiver had recorded travels again.
+// TestResume cuts a session at random moments until the file is there. Nothing that the receiver
+// has recorded travels again.
 func TestResume(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	rng := seeded(t)
@@ -401,8 +403,8 @@ func TestDamagedPartial(t *testing.T) {
 	require.True(t, bytes.Equal(data, got))
 }
 
-// TestDamagedPartialAmongMany damages all of what an interrupted session left, so that the receiver knows it before it has answered for
-// the entries that were announced together: the blocks are sent again all the same.
+// TestDamagedPartialAmongMany damages all that an interrupted session left. So the receiver knows
+// it before it has answered for the entries of the message. The blocks are sent again all the same.
 func TestDamagedPartialAmongMany(t *testing.T) {
 	rng := seeded(t)
 	src, dst := t.TempDir(), t.TempDir()
@@ -447,7 +449,7 @@ func TestDamagedPartialAmongMany(t *testing.T) {
 	require.True(t, bytes.Equal(data, got))
 }
 
-// TestChangingSource changes a file between the walk and the reading: what arrives is the new file, whole.
+// TestChangingSource changes a file between the walk and the reading. The new file arrives whole.
 func TestChangingSource(t *testing.T) {
 	src, dst := t.TempDir(), t.TempDir()
 	name := filepath.Join(src, "f")
@@ -465,6 +467,9 @@ func TestChangingSource(t *testing.T) {
 
 // TestManyChangingSources changes more files than may be under way at a time.
 func TestManyChangingSources(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long, and other tests have its goroutines as well")
+	}
 	src, dst := t.TempDir(), t.TempDir()
 	for i := range 2 * maxOpen {
 		require.NoError(t, os.WriteFile(filepath.Join(src, string(rune('A'+i))), make([]byte, 200_000), 0o644))
@@ -492,7 +497,7 @@ func (w walker) Walk(ctx context.Context, visit func(Item) error, failed func(st
 	return w.Source.Walk(ctx, func(i Item) error { w.look(&i); return visit(i) }, failed)
 }
 
-// hostile speaks the sender's side by hand.
+// hostile runs a script of the sender's side against a Receiver.
 func hostile(t *testing.T, target *disk.Tree, messages ...wire.Message) (data net.Conn, done chan struct{}) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -513,7 +518,8 @@ func hostile(t *testing.T, target *disk.Tree, messages ...wire.Message) (data ne
 	return c, done
 }
 
-// TestHostileSender sends what no sender may: the session ends, or the entry fails, and nothing outside of the target's content changes.
+// TestHostileSender sends what no sender may send. The session ends or the entry fails, and nothing
+// outside of the target changes.
 func TestHostileSender(t *testing.T) {
 	file := func(path string, size int64) *wire.Entries {
 		return &wire.Entries{Entries: []wire.Entry{{Kind: wire.File, Path: path, Size: size, BlockLog: 20, Mode: 0o600}}}
@@ -604,10 +610,10 @@ func (c changer) Walk(ctx context.Context, visit func(Item) error, failed func(s
 	}, failed)
 }
 
-// reset is a stream that takes blocks which never arrive, and then tells whoever reads.
+// reset is a stream whose blocks never arrive. Its reader learns that once the first was written.
 type reset struct {
 	net.Conn
-	lost chan struct{} // closed with the first
+	lost chan struct{} // closed with the first write
 	once sync.Once
 }
 
@@ -623,7 +629,8 @@ type after struct {
 
 func (a *after) Write(p []byte) (int, error) { <-a.begin; return a.Conn.Write(p) }
 
-// TestResetStream: what was in flight on a stream that ended goes to another one, also where the stream has nothing more to send.
+// TestResetStream ends a stream that has blocks in flight and nothing more to send. The blocks go
+// to another stream.
 func TestResetStream(t *testing.T) {
 	src, dst := t.TempDir(), t.TempDir()
 	want := randomBytes(seeded(t), 2<<20)

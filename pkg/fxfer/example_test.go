@@ -156,3 +156,30 @@ func ExampleClient_List() {
 	// file hello.txt 6
 	// <nil>
 }
+
+// GetTo writes one file to an io.Writer, after all of it was checked. Progress belongs to the call.
+func ExampleClient_GetTo() {
+	serverHome, clientHome, shared, source, remove := folders()
+	defer remove()
+	u, stop := start(serverHome, shared)
+	defer stop()
+	c, err := fxfer.NewClient(fxfer.Options{Home: clientHome})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := c.Send(context.Background(), []string{source + "/"}, u, fxfer.Transfer{}); err != nil {
+		panic(err)
+	}
+	u.Token, u.Pin, u.Path = "", "", "hello.txt"
+	var last fxfer.Progress
+	var text strings.Builder
+	_, err = c.GetTo(context.Background(), u, &text, fxfer.Transfer{Progress: func(p fxfer.Progress) { last = p }})
+	fmt.Printf("%q %d bytes %v\n", text.String(), last.BytesDone, err)
+
+	u.Path = "nothing"
+	_, err = c.GetTo(context.Background(), u, &text, fxfer.Transfer{})
+	fmt.Println(fxfer.KindOf(err))
+	// Output:
+	// "hello\n" 6 bytes <nil>
+	// remote disk
+}

@@ -69,8 +69,8 @@ type (
 	FileResult = session.FileResult
 	// Outcome is the outcome of an entry.
 	Outcome = session.Outcome
-	// Warning counts entries with something that the target could not store.
-	Warning = session.Warning
+	// NotStored counts entries of which the target could not store something.
+	NotStored = session.NotStored
 	// Limit is something that held a transfer back, with the evidence.
 	Limit = session.Limit
 	// Fact is one piece of evidence for a Limit.
@@ -180,8 +180,8 @@ const (
 
 // Errors for errors.Is.
 var (
-	ErrUnknownServer  = session.ErrUnknownServer
-	ErrServerChanged  = session.ErrServerChanged
+	ErrUnknownServer  = identity.ErrUnknownServer
+	ErrServerChanged  = identity.ErrServerChanged
 	ErrSnapshotExists = session.ErrSnapshotExists
 )
 

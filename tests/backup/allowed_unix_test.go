@@ -17,6 +17,7 @@ import (
 
 // A job that may lack an entry goes on to make backups when a file can't be read any more, and says so wherever it tells of them.
 func TestAllowFailed(t *testing.T) {
+	t.Parallel()
 	home, dir, store := t.TempDir(), t.TempDir(), t.TempDir()
 	_, url := serve(t, home, store)
 	src, told := filepath.Join(dir, "src"), filepath.Join(dir, "told")

@@ -66,6 +66,7 @@ func wholeSnapshots(t *testing.T, dir string) (names []string) {
 
 // Whenever daemon, client or server are killed, what can be seen is whole, runs go on, and there is always a good backup.
 func TestKills(t *testing.T) {
+	t.Parallel()
 	dice := dice(t)
 	home, dir, source := t.TempDir(), t.TempDir(), t.TempDir()
 	server, url := serve(t, home, dir)

@@ -105,6 +105,7 @@ func (d *database) sql(name, text string) string {
 
 // A database is dumped through a job while it is written to. What is restored is the state of one moment.
 func TestPostgres(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	d.sql("postgres", "create database shop")
 	// Each transaction moves money: the sum stays the same, and so does the count of both tables together.

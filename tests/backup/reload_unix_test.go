@@ -14,6 +14,7 @@ import (
 
 // A daemon that is told to reads its file of jobs again, and one that is faulty does not end it.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	home, store, src := t.TempDir(), t.TempDir(), t.TempDir()
 	_, url := serve(t, home, store)
 	require.NoError(t, os.WriteFile(filepath.Join(src, "f"), []byte("x"), 0o600))

@@ -16,6 +16,7 @@ import (
 
 // Where large packets vanish without a word and the kernel does not look for that, a transfer takes a moment longer, and says why.
 func TestBlackHole(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to run programs as another user on a lab's hosts")
 	}

@@ -77,6 +77,7 @@ func (t *trial) clocked() error {
 
 // TestClock has a program see another time than this one.
 func TestClock(t *testing.T) {
+	t.Parallel()
 	date, err := exec.LookPath("date")
 	if err == nil {
 		date, err = filepath.EvalSymlinks(date)

@@ -16,6 +16,7 @@ import (
 // TestConfined has a server that Landlock confines do all that a server does, on real processes. That nothing else is in its reach is
 // tested in internal/confine.
 func TestConfined(t *testing.T) {
+	t.Parallel()
 	if abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); errno != 0 || abi < 2 {
 		t.Skip("this kernel has no Landlock that is of use")
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	kills = flag.Int("kills", 6, "how often a transfer is killed")
+	kills = flag.Int("kills", 3, "how often a transfer is killed")
 	size  = flag.Int64("size", 256<<20, "bytes of each transfer that is killed")
 	seed  = flag.Uint64("seed", 0, "seed of the random moments, 0 for a new one")
 )
@@ -31,6 +31,9 @@ var program string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if *seed == 0 {
+		*seed = rand.Uint64N(1 << 32)
+	}
 	if code, ran := apart(); ran {
 		os.Exit(code)
 	}
@@ -165,9 +168,7 @@ func names(t *testing.T, dir string) (found []string) {
 // TestKill kills either side of a transfer at random moments with SIGKILL and runs the same command again: the file is
 // right, has its name only when it is whole, and nothing travels twice but what was in flight.
 func TestKill(t *testing.T) {
-	if *seed == 0 {
-		*seed = rand.Uint64()
-	}
+	t.Parallel()
 	t.Logf("seed %d", *seed)
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	source := filepath.Join(t.TempDir(), "big")

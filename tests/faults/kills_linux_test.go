@@ -22,9 +22,7 @@ var points = flag.Int("points", 2, "kills of each kind of transfer in TestKillPo
 // old content or to the new, the same command ends exact, and nothing is left behind but what `fxfer partial rm` removes. A kill counts
 // when data has begun to flow and the command has not ended.
 func TestKillPoints(t *testing.T) {
-	if *seed == 0 {
-		*seed = rand.Uint64()
-	}
+	t.Parallel()
 	t.Logf("-seed %d", *seed)
 	content := func(n int) []byte {
 		b := make([]byte, n)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"os"
 	"regexp"
 	"runtime"
@@ -70,9 +69,6 @@ func TestMatrix(t *testing.T) {
 	b.next <- 0
 
 	first := *seed
-	if first == 0 {
-		first = rand.Uint64N(1 << 32)
-	}
 	t.Logf("seeds %d to %d", first, first+uint64(*trials)-1)
 	slots := make(chan struct{}, *atOnce)
 	var mu sync.Mutex

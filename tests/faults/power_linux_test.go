@@ -199,9 +199,7 @@ type workload struct {
 // TestPowerLoss records what a receiver does to its disk during a transfer, cuts the power at random points of that, and runs the same
 // command again over what is left: no name ever leads to anything but the old or the new content, and the end is exact.
 func TestPowerLoss(t *testing.T) {
-	if *seed == 0 {
-		*seed = rand.Uint64()
-	}
+	t.Parallel()
 	t.Logf("-seed %d", *seed)
 	content := func(n int) []byte {
 		b := make([]byte, n)

@@ -33,9 +33,6 @@ func TestSoak(t *testing.T) {
 	if *soak == 0 {
 		t.Skip("make soak")
 	}
-	if *seed == 0 {
-		*seed = rand.Uint64()
-	}
 	t.Logf("-seed %d", *seed)
 	base, left, right := t.TempDir(), host{t.TempDir()}, host{t.TempDir()}
 	share := filepath.Join(base, "share")

@@ -130,6 +130,7 @@ func TestSmallWindow(t *testing.T) {
 
 // A client whose address changes goes on over QUIC as if nothing had been.
 func TestAddressChange(t *testing.T) {
+	t.Parallel()
 	p := newPath(t, lab.Link{Rate: 100e6, RTT: 20 * time.Millisecond}, 48<<20)
 	changed := p.moveAt(t, 12<<20)
 	s := p.send(t, "quic")

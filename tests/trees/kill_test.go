@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	manyFiles = flag.Int("files", 20_000, "files of TestKillManyFiles")
-	kills     = flag.Int("kills", 5, "how often TestKillManyFiles kills a transfer")
+	manyFiles = flag.Int("files", 6_000, "files of TestKillManyFiles")
+	kills     = flag.Int("kills", 3, "how often TestKillManyFiles kills a transfer")
 )
 
 // smallSize is the size of each of many files.
@@ -26,6 +26,7 @@ const smallSize = 1024
 // TestKillManyFiles kills either side at random moments while very many small files travel, and runs the same command again: nothing
 // that was in place travels again, and the end state is exact.
 func TestKillManyFiles(t *testing.T) {
+	t.Parallel()
 	rng := random(t)
 	base := scratch(t)
 	source, target := filepath.Join(base, "source"), filepath.Join(base, "target")

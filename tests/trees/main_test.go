@@ -36,7 +36,7 @@ const programVariable = "FXFER_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if flag.Lookup("rapid.checks").Value.String() == "100" { // rapid's own default
-		_ = flag.Set("rapid.checks", "30")
+		_ = flag.Set("rapid.checks", "15")
 	}
 	flag.Parse()
 	os.Exit(run(m))
@@ -320,6 +320,7 @@ func asNobody(c *exec.Cmd) {
 
 // TestOrdinaryUser runs tests once more without privileges on either side.
 func TestOrdinaryUser(t *testing.T) {
+	t.Parallel()
 	if !root() {
 		t.Skip("the other tests run as one already")
 	}

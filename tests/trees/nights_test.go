@@ -49,6 +49,7 @@ func visible(t *testing.T, series string) (names []string) {
 // TestNights makes a snapshot of a tree each night, of which some changed since, while either side is killed at random moments. What is
 // visible is whole, each snapshot is what the source was that night and stays so, and all together take no more room than rsync's.
 func TestNights(t *testing.T) {
+	t.Parallel()
 	rng := random(t)
 	base := scratch(t)
 	source, series := filepath.Join(base, "source"), filepath.Join(base, "series")

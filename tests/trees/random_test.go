@@ -246,6 +246,7 @@ func (n *node) dress(t require.TestingT, name string) {
 // TestRandomTrees mirrors random trees onto random other ones, kills either side on the way once or twice, and runs the same command
 // until it succeeds: then the target is the source, and nothing else is left there.
 func TestRandomTrees(t *testing.T) {
+	t.Parallel()
 	if *seed != 0 {
 		require.NoError(t, flag.Set("rapid.seed", fmt.Sprint(*seed)))
 	}

@@ -39,6 +39,7 @@ func agree(t *testing.T, a, b string) {
 // TestRsyncAgrees sends a tree with each kind of metadata, changes it, sends it again as a mirror, and gets it back. Each time rsync
 // must find nothing to do.
 func TestRsyncAgrees(t *testing.T) {
+	t.Parallel()
 	rng := random(t)
 	base := scratch(t)
 	source, target := filepath.Join(base, "source"), filepath.Join(base, "target")

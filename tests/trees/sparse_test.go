@@ -16,13 +16,14 @@ import (
 )
 
 var (
-	sparseSize = flag.Int64("sparse-size", 10<<30, "bytes of the file of TestSparse")
+	sparseSize = flag.Int64("sparse-size", 4<<30+256<<20, "bytes of the file of TestSparse: more than 32 bits can count")
 	sparseData = flag.Int64("sparse-data", 50<<20, "how many of them hold data")
 )
 
 // TestSparse sends a huge file that holds little data: bytes follow the data, and the target has the same holes. Then data and holes
 // change places.
 func TestSparse(t *testing.T) {
+	t.Parallel()
 	rng := random(t)
 	base := scratch(t)
 	source, target := filepath.Join(base, "source"), filepath.Join(base, "target")

@@ -32,6 +32,7 @@ func whole(content []byte) bool {
 // TestUnrulySources sends files that change, grow, shrink, vanish or cannot be read meanwhile: each of them that fails is reported, none
 // is torn at the target, and everything else arrives as it is.
 func TestUnrulySources(t *testing.T) {
+	t.Parallel()
 	rng := random(t)
 	base := scratch(t)
 	source, target := filepath.Join(base, "source"), filepath.Join(base, "target")

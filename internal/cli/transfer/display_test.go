@@ -221,7 +221,7 @@ func TestBars(t *testing.T) {
 func TestWarningsListed(t *testing.T) {
 	var out strings.Builder
 	printWarnings(&out, nil)
-	printWarnings(&out, &fxfer.Report{Warnings: []fxfer.Warning{
+	printWarnings(&out, &fxfer.Report{NotStored: []fxfer.NotStored{
 		{What: "owner", Count: 12, Path: "a\x1b/b", Text: "operation not permitted"}, {What: "acl", Count: 1, Path: "c", Text: "not supported"},
 	}})
 	require.Equal(t, "fxfer: warning: the target could not hold: owner of 12 entries, the first is: a\ufffd/b: operation not permitted\n"+

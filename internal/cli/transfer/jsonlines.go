@@ -156,7 +156,7 @@ func (j *jsonLines) finish(r *fxfer.Report, err error) {
 		for i := range r.Failures {
 			line.Failures = append(line.Failures, jsonFileOf(&r.Failures[i]))
 		}
-		for _, w := range r.Warnings {
+		for _, w := range r.NotStored {
 			line.Warnings = append(line.Warnings, jsonWarning(w))
 		}
 		term.JSON(j.out, line)

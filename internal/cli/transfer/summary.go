@@ -107,8 +107,8 @@ func printWarnings(w io.Writer, r *fxfer.Report) {
 	if r == nil {
 		return
 	}
-	for i := range r.Warnings {
-		x := &r.Warnings[i]
+	for i := range r.NotStored {
+		x := &r.NotStored[i]
 		first := ""
 		if x.Count > 1 {
 			first = fmt.Sprintf(" of %d entries, the first is", x.Count)

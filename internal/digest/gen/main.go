@@ -2,11 +2,12 @@
 
 // Command gen writes the assembly of package digest to standard output.
 //
-// What bounds this code is the number of instructions: an Intel processor does two operations on 64 bytes a
-// cycle, one of them possibly a rotation, the other possibly a shuffle. A compression is 784 operations for the
-// rounds, 8 at the end and 64 to transpose the 16 chunks' words. Loads and stores go through other ports, so words
-// are read from memory where they are added, which leaves half the registers to transpose the next 64 bytes while
-// these are being compressed: the processor then always finds work for both units.
+// The number of instructions bounds this code. An Intel processor does two operations on 64 bytes
+// per cycle; one of them may be a rotation, the other a shuffle. A compression takes 784 operations
+// for the rounds, 8 at the end and 64 to transpose the words of 16 chunks. Loads and stores use
+// other ports, so words are read from memory where they are added. That leaves half the registers
+// to transpose the next 64 bytes while these are compressed, and the processor always finds work
+// for both units.
 package main
 
 import (
@@ -20,7 +21,7 @@ var out strings.Builder
 // emit writes an instruction.
 func emit(format string, args ...any) { fmt.Fprintf(&out, "\t"+format+"\n", args...) }
 
-// line writes what starts at the margin.
+// line writes a line that begins at the margin.
 func line(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
 
 // emitAll writes finished instructions.
@@ -33,8 +34,9 @@ func emitAll(code []string) {
 // permutation is the reordering of the message words between rounds (BLAKE3 paper, table 2).
 var permutation = [16]int{2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8}
 
-// rounds returns the seven rounds (section 2.2 of the paper) over the state in Z0 to Z15. The four mixings of a
-// half round do not depend on each other, so they go in step. word returns the operand that holds message word i.
+// rounds returns the seven rounds (section 2.2 of the paper) over the state in Z0 to Z15. The four
+// mixings of a half round do not depend on each other, so they go in step. word returns the operand
+// that holds message word i.
 func rounds(word func(i int) string) (code []string) {
 	halves := [2][4][4]int{
 		{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}}, // columns
@@ -72,11 +74,13 @@ func rounds(word func(i int) string) (code []string) {
 	return code
 }
 
-// transposition returns the code that reads 64 bytes of each of 16 chunks, the first chunk's at (src), and stores
-// 16 vectors at (dst): word i of each chunk, for i from 0 to 15. It uses Z16 to Z31 only.
+// transposition returns the code that reads 64 bytes of each of 16 chunks, those of the first chunk
+// at (src), and stores 16 vectors at (dst): word i of each chunk, for i from 0 to 15. It uses only
+// Z16 to Z31.
 //
-// A vector is four lanes of four words. The first half collects, for each quarter q of the 64 bytes and each
-// s < 4, the lanes q of chunks s, s+4, s+8 and s+12; the second transposes words within lanes.
+// A vector is four lanes of four words. The first half collects, for each quarter q of the 64 bytes
+// and each s < 4, the lanes q of chunks s, s+4, s+8 and s+12. The second half transposes words
+// within lanes.
 func transposition(src, dst string) (code []string) {
 	add := func(format string, args ...any) { code = append(code, fmt.Sprintf(format, args...)) }
 	free := []int{16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31}
@@ -149,7 +153,7 @@ func weave(a, b []string) (code []string) {
 // chunks writes chunks16.
 func chunks() {
 	const (
-		ahead    = 3               // how many times 64 bytes prefetching runs ahead
+		ahead    = 3               // prefetching runs this many times 64 bytes ahead
 		counters = 2 * 1024        // two sets of 16 transposed words, in turn read and written; then the
 		size     = counters + 2*64 // low and the high halves of the chunk counters
 		frame    = size + 63       // aligned to 64
@@ -180,7 +184,8 @@ func chunks() {
 	emitAll(transposition("SI", "R8"))
 	line("")
 	line("compress:")
-	// What is next at the end is the same again: cheaper than a second copy of this loop without transposition.
+	// At the end this transposes the same bytes once more. That is cheaper than a second copy of
+	// this loop without transposition.
 	emit("CMPQ CX, $15")
 	emit("SBBQ AX, AX")
 	emit("ANDQ $64, AX")
@@ -239,7 +244,8 @@ func parents() {
 	store()
 }
 
-// initial sets n state vectors, from the given one on, to the first n words of the initial chaining value.
+// initial sets n state vectors, from the given one on, to the first n words of the initial chaining
+// value.
 func initial(from, n int) {
 	for i := range n {
 		emit("VPBROADCASTD %d(R11), Z%d", 4*i, from+i)

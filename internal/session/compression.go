@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"time"
 
@@ -10,11 +9,12 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// farRTT is the round trip from which slow start is felt, and with it what is sent before the path has been seen.
+// farRTT is the round trip time from which slow start is felt. Then what is sent before the path
+// has been measured matters, too.
 const farRTT = 5 * time.Millisecond
 
-// AssumePath lets a meter begin as is right for the path of a stream that is connected. It may be nil.
-func AssumePath(m *compress.Meter, c transport.Conn) {
+// assumePath tells a meter, which may be nil, to begin with compression where the stream c is long.
+func assumePath(m *compress.Meter, c transport.Conn) {
 	if m == nil {
 		return
 	}
@@ -23,17 +23,17 @@ func AssumePath(m *compress.Meter, c transport.Conn) {
 	}
 }
 
-// FeedMeter shows a meter what the streams of a set do, until ctx is done.
-func FeedMeter(ctx context.Context, set *StreamSet, m *compress.Meter) {
+// feedMeter feeds a meter with measurements of the streams of a set, until ctx is done.
+func feedMeter(ctx context.Context, set *StreamSet, m *compress.Meter) {
 	tick := time.NewTicker(compress.Interval)
 	defer tick.Stop()
-	var before look
+	var before usage
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			after := lookAt(set)
+			after := measure(set)
 			if !before.at.IsZero() {
 				m.Tick(after.at, between(&before, &after, runtime.GOMAXPROCS(0)))
 			}
@@ -42,24 +42,24 @@ func FeedMeter(ctx context.Context, set *StreamSet, m *compress.Meter) {
 	}
 }
 
-// look is what is seen of the streams of a set at one moment. All counts run from the beginning.
-type look struct {
+// usage is a measurement of the streams of a set. All counts run from the start of the streams.
+type usage struct {
 	at      time.Time
 	cpu     time.Duration // of this process
-	streams map[uint64]streamLook
+	streams map[uint64]streamUsage
 }
 
-type streamLook struct {
+type streamUsage struct {
 	blocked time.Duration // in Write
-	closed  time.Duration // of that, while the peer's window was; at most
+	closed  time.Duration // of that, at most, while the peer's window was full
 	wrote   int64         // by Write, bytes
-	acked   int64         // by the peer's kernel, bytes; 0 where that is not known
+	acked   int64         // by the peer's kernel, bytes; 0 if unknown
 }
 
-func lookAt(set *StreamSet) look {
-	l := look{at: time.Now(), cpu: processTime(), streams: make(map[uint64]streamLook)}
+func measure(set *StreamSet) usage {
+	l := usage{at: time.Now(), cpu: processTime(), streams: make(map[uint64]streamUsage)}
 	for _, d := range set.Streams() {
-		var s streamLook
+		var s streamUsage
 		s.blocked, s.wrote = d.load(time.Now())
 		if i, ok := d.Info(); ok {
 			s.closed, s.acked = i.RwndLimited, int64(i.BytesAcked)
@@ -69,8 +69,9 @@ func lookAt(set *StreamSet) look {
 	return l
 }
 
-// between says what the streams did between two looks. A stream that had nothing to write says nothing of the path.
-func between(before, after *look, cores int) compress.Path {
+// between describes the path by two measurements. A stream that had nothing to write says nothing
+// about it.
+func between(before, after *usage, cores int) compress.Path {
 	passed := after.at.Sub(before.at).Seconds()
 	if passed <= 0 {
 		return compress.Path{}
@@ -96,17 +97,4 @@ func between(before, after *look, cores int) compress.Path {
 	}
 	p.CPU = min(1, (after.cpu-before.cpu).Seconds()/passed/float64(cores))
 	return p
-}
-
-// Coder returns what decides on compression, nil for none.
-func Coder(name string) (*compress.Meter, error) {
-	switch name {
-	case "", "none":
-		return nil, nil
-	case "auto":
-		return compress.NewMeter(runtime.GOMAXPROCS(0)), nil
-	case "zstd":
-		return compress.Always(), nil
-	}
-	return nil, fmt.Errorf("there is no compression %q", name)
 }

@@ -15,17 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// delays is the last look at runDelay, which all sessions share.
+// delays caches runDelay for all sessions.
 var delays struct {
-	sync.Mutex
-	at  time.Time
-	sum time.Duration
+	sync.Mutex // guards the others
+	at         time.Time
+	sum        time.Duration
 }
 
-// delayEvery is how often runDelay looks: each thread is a file to read.
+// delayEvery is how often runDelay measures. Each thread is a file to read.
 const delayEvery = 250 * time.Millisecond
 
-// runDelay is how long the threads of this process could have run and did not, about now: Documentation/scheduler/sched-stats.rst.
+// runDelay is the time that the threads of this process have waited for a CPU, until about now
+// (Documentation/scheduler/sched-stats.rst).
 func runDelay() time.Duration {
 	delays.Lock()
 	defer delays.Unlock()
@@ -55,7 +56,8 @@ func readRunDelay() time.Duration {
 	return time.Duration(sum)
 }
 
-// coresAllowed is how many cores this process may use, in thousandths: those of its affinity, or less by the quota of its control groups.
+// coresAllowed is the number of cores that this process may use, in thousandths, by its affinity
+// and by the quotas of its control groups.
 func coresAllowed() int64 {
 	cores := int64(runtime.NumCPU()) * 1000
 	text, _ := os.ReadFile("/proc/self/cgroup")
@@ -79,7 +81,7 @@ type quotaGroup struct {
 	v1        bool
 }
 
-// quotaGroups reads /proc/self/cgroup: cgroups(7).
+// quotaGroups parses /proc/self/cgroup; see cgroups(7).
 func quotaGroups(text string) []quotaGroup {
 	var groups []quotaGroup
 	for line := range strings.Lines(text) {
@@ -95,10 +97,11 @@ func quotaGroups(text string) []quotaGroup {
 	return groups
 }
 
-// quota returns the time that all of a folder may use in each period, both in microseconds; zero or less is no limit.
+// quota returns the CPU time that a group may use in each period, both in microseconds. Zero or
+// less is no limit.
 func (g *quotaGroup) quota(dir string) (quota, period int64) {
 	read := func(file string) []string {
-		text, _ := os.ReadFile(path.Join(g.hierarchy, dir, file)) // of the root there is none
+		text, _ := os.ReadFile(path.Join(g.hierarchy, dir, file)) // the root group has none
 		return strings.Fields(string(text))
 	}
 	f := read("cpu.max")
@@ -113,7 +116,8 @@ func (g *quotaGroup) quota(dir string) (quota, period int64) {
 	return quota, period
 }
 
-// HostFacts are this host's.
+// HostFacts describes this host. sockBuf is the size of socket buffers that was asked for, in
+// bytes.
 func HostFacts(name string, sockBuf int64) diagnose.Host {
 	h := diagnose.Host{Name: name, SockBuf: sockBuf}
 	three := func(sysctl string, a, b, c *int64) {
@@ -141,7 +145,7 @@ func readSysctl(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// bbrState finds out whether this process may use BBR, by trying.
+// bbrState finds out whether this process may use BBR, by trying it.
 func bbrState() int64 {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

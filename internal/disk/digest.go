@@ -1,27 +1,24 @@
-package session
+package disk
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"io"
 	"sync"
 
-	"github.com/fxfer/fxfer/internal/disk"
 	"lukechampine.com/blake3"
 )
 
-func HexDigest(d [32]byte) string { return hex.EncodeToString(d[:]) }
-
-// DigestFile reads a regular file of a tree. The identity is that of the file while it was read.
-func DigestFile(ctx context.Context, tree *disk.Tree, path string) (digest [32]byte, id disk.Identity, err error) {
-	f, err := tree.OpenFile(path)
+// Digest reads a regular file and returns its BLAKE3 digest and its identity. A file that changes
+// while it is read is an error.
+func (t *Tree) Digest(ctx context.Context, path string) (digest [32]byte, id Identity, err error) {
+	f, err := t.OpenFile(path)
 	if err != nil {
 		return digest, id, err
 	}
 	defer f.Close()
-	h := hashers.Get().(*hasher)
-	defer hashers.Put(h)
+	h := digesters.Get().(*digester)
+	defer digesters.Put(h)
 	h.Reset()
 	for off := int64(0); ; {
 		n, err := f.ReadAt(h.buf[:], off)
@@ -44,10 +41,10 @@ func DigestFile(ctx context.Context, tree *disk.Tree, path string) (digest [32]b
 	return digest, f.Identity(), nil
 }
 
-// hasher digests one file after another.
-type hasher struct {
+// digester digests one file after another.
+type digester struct {
 	*blake3.Hasher
 	buf [256 << 10]byte
 }
 
-var hashers = sync.Pool{New: func() any { return &hasher{Hasher: blake3.New(32, nil)} }}
+var digesters = sync.Pool{New: func() any { return &digester{Hasher: blake3.New(32, nil)} }}

@@ -28,7 +28,7 @@ type lossy struct {
 // settle returns the connections in use after a minute.
 func (p lossy) settle(limit int) int {
 	var g linkGrowth
-	o := Observation{at: time.Unix(0, 0), Streams: InitialStreams, MinRTT: p.rtt, quic: true}
+	o := observation{at: time.Unix(0, 0), streams: InitialStreams, minRTT: p.rtt, quic: true}
 	active, lost := InitialStreams, 0.0
 	for i := range 240 {
 		rate := p.rate
@@ -52,7 +52,7 @@ func (p lossy) settle(limit int) int {
 		lost += bytes / quicSegment * p.loss
 		o.retrans = uint64(lost)
 		active = g.next(o, limit)
-		o.Streams = max(o.Streams, active)
+		o.streams = max(o.streams, active)
 	}
 	return active
 }

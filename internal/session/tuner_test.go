@@ -39,14 +39,14 @@ func TestMovements(t *testing.T) {
 	for i := range 41 {
 		now := start.Add(time.Duration(i) * 250 * time.Millisecond)
 		acked := uint64(i) * 1000
-		m.look(now, map[uint64]transport.Info{1: {BytesAcked: acked}, 2: {BytesAcked: 5}, 3: {BytesAcked: 5}}, map[uint64]bool{3: true})
-		states = m.of([]transfer.StreamState{{ID: 1, InFlight: 1, Moved: start}, {ID: 2, InFlight: 1, Moved: start}, {ID: 3, InFlight: 1, Moved: start}, {ID: 4, Moved: now}})
+		m.update(now, map[uint64]transport.Info{1: {BytesAcked: acked}, 2: {BytesAcked: 5}, 3: {BytesAcked: 5}}, map[uint64]bool{3: true})
+		states = m.apply([]transfer.StreamState{{ID: 1, InFlight: 1, Moved: start}, {ID: 2, InFlight: 1, Moved: start}, {ID: 3, InFlight: 1, Moved: start}, {ID: 4, Moved: now}})
 		if i < 12 {
 			require.Empty(t, stalled(now, 0, states))
 		}
 	}
 	require.Equal(t, []uint64{2}, stalled(start.Add(10*time.Second), 0, states))
-	m.look(start, nil, nil)
+	m.update(start, nil, nil)
 	require.Empty(t, m)
 }
 
@@ -63,7 +63,7 @@ type simulated struct {
 // settle runs growth on a path for a simulated time and returns the streams in use at its end.
 func (p simulated) settle(limit int) int {
 	var g growth
-	o := Observation{at: time.Unix(0, 0), Streams: InitialStreams, MinRTT: p.rtt, rtt: p.rtt, capped: p.capped, Window: p.window}
+	o := observation{at: time.Unix(0, 0), streams: InitialStreams, minRTT: p.rtt, rtt: p.rtt, capped: p.capped, window: p.window}
 	if p.queued {
 		o.rtt = 2 * p.rtt
 	}
@@ -74,7 +74,7 @@ func (p simulated) settle(limit int) int {
 		o.written += int64(bytes)
 		o.retrans += uint64(bytes / 1448 * p.loss)
 		active = g.next(o, limit)
-		o.Streams = max(o.Streams, active)
+		o.streams = max(o.streams, active)
 	}
 	return active
 }
@@ -113,7 +113,7 @@ func TestSilences(t *testing.T) {
 	idle := transport.Info{BytesAcked: 5000}
 	s := make(silences)
 	look := func(after time.Duration, infos map[uint64]transport.Info) []uint64 {
-		return s.look(begin.Add(after), infos)
+		return s.update(begin.Add(after), infos)
 	}
 	require.Empty(t, look(0, map[uint64]transport.Info{1: busy(10), 2: busy(20), 3: idle}))
 	require.Empty(t, look(silenceMost-1, map[uint64]transport.Info{1: busy(10), 2: busy(20), 3: idle}))

@@ -1,0 +1,107 @@
+package session
+
+import (
+	"time"
+)
+
+// growth decides how many TCP streams to use. It adds streams only after goodput has settled, only
+// where it sees a cause that more streams help against (a full window, loss), and only as long as
+// the last addition paid. At high rates it uses fewer streams as long as goodput does not fall:
+// each then sends larger units, which cost less work.
+type growth struct {
+	active  int         // streams in use, 0 before the first decision
+	from    observation // start of the present measurement
+	last    float64     // goodput before the last change, bytes/s
+	peak    float64
+	change  int  // the last change of active, 0 if it was judged
+	stopped bool // no more changes
+}
+
+const (
+	// nearRTT is the round trip time that a path within a building stays below. There, more than
+	// nearStreams streams only cost work.
+	nearRTT     = time.Millisecond
+	nearStreams = 4
+	// costly is the goodput, in bytes/s, from which the work per stream matters.
+	costly = 1.5e9 / 8
+	// pays is the least gain for which streams are added again.
+	pays = 1.04
+	// settled is the gain between two measurements below which slow start is over.
+	settled = 1.10
+)
+
+// next returns the number of streams to use.
+func (g *growth) next(o observation, limit int) int {
+	if o.streams == 0 {
+		return g.active
+	}
+	if g.active == 0 {
+		g.active = min(max(InitialStreams, o.streams), limit) // history may have opened more
+		if o.minRTT > 0 && o.minRTT < nearRTT {
+			g.active = min(nearStreams, limit)
+		}
+	}
+	if g.from.at.IsZero() || o.written == 0 {
+		g.from = o
+		return g.active
+	}
+	period := o.at.Sub(g.from.at)
+	if period < max(500*time.Millisecond, 8*o.minRTT) {
+		return g.active
+	}
+	goodput := float64(o.written-g.from.written) / period.Seconds()
+	lost := float64(o.retrans - min(o.retrans, g.from.retrans))
+	segments := goodput * period.Seconds() / 1448
+	g.from = o
+	before := g.peak
+	g.peak = max(g.peak, goodput)
+	if g.stopped || goodput > before*settled {
+		return g.active // slow start is not over, or the last addition pays
+	}
+	if g.change > 0 && g.peak < g.last*pays {
+		g.stopped = true
+		return g.active
+	}
+	if g.change < 0 && goodput < g.last/pays {
+		g.active, g.stopped = g.active-g.change, true
+		return g.active
+	}
+	g.last, g.change = goodput, 0
+	lossy := lost > 2e-5*segments && lost > 2
+	queued := o.rtt > o.minRTT*5/4
+	if n := sufficient(goodput, &o); goodput > costly && n < g.active && !lossy {
+		g.change = n - g.active
+	} else if o.capped > 0.1 || lossy && !queued { // otherwise more streams would not help
+		g.last = g.peak
+		g.change = min(limit, g.active+max(4, g.active/2)) - g.active
+	}
+	g.active += g.change
+	return g.active
+}
+
+// sufficient is the number of streams whose windows hold twice the BDP, which BBR keeps in flight
+// (cwnd_gain in net/ipv4/tcp_bbr.c). goodput is in bytes/s.
+func sufficient(goodput float64, o *observation) int {
+	if o.window == 0 {
+		return o.streams
+	}
+	return max(nearStreams, int(2*goodput*o.minRTT.Seconds()/float64(o.window))+1)
+}
+
+// StartingStreams is the number of streams that a transfer begins with at an RTT; 0 is an unknown
+// one.
+func StartingStreams(rtt time.Duration) int {
+	if rtt > 0 && rtt < nearRTT {
+		return nearStreams
+	}
+	return InitialStreams
+}
+
+// StreamsFor is the number of streams that a transfer would settle at, after several streams with
+// send buffers of sndBuf bytes, as the kernel counts them, reached a goodput in bytes/s.
+func StreamsFor(streams int, goodput float64, rtt time.Duration, sndBuf int64) int {
+	if goodput <= costly || streams <= 1 {
+		return MaxStreams
+	}
+	return sufficient(goodput, &observation{streams: streams, minRTT: rtt, window: int(float64(sndBuf) * bufferPayload)})
+}

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package session
-
-// WhenIdle calls f.
-func WhenIdle(f func()) { f() }

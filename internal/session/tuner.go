@@ -1,0 +1,128 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+)
+
+// InitialStreams is the number of data streams that a session opens at once. A short transfer is
+// all slow start, and each stream adds its own initial window.
+const InitialStreams = 16
+
+// tuner runs at the sending end. It decides how many streams a session has, and how many of them it
+// uses, by measurements of the kernel and the receiver's acknowledgements. It gives up a stream
+// that stands still while others move. One goroutine uses it.
+type tuner struct {
+	sender *transfer.Sender
+	set    *StreamSet
+	Tuning
+
+	tcp    growth
+	quic   linkGrowth
+	silent silences
+	moved  movements
+}
+
+const (
+	// TuneEvery is the time between two measurements of the streams.
+	TuneEvery = 250 * time.Millisecond
+	// nearEvery is the time between two measurements until there is a stream. It bounds how long a
+	// short path has too many.
+	nearEvery = 10 * time.Millisecond
+)
+
+// run works until ctx is done.
+func (t *tuner) run(ctx context.Context) {
+	tick := time.NewTicker(nearEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			infos := t.set.infos()
+			o := observe(now, t.sender.Stats().Written, infos)
+			if o.streams > 0 {
+				tick.Reset(TuneEvery)
+			}
+			if !t.dropDead(now, &o, infos) {
+				t.resize(o)
+			}
+		}
+	}
+}
+
+// dropDead gives up streams that are dead, and asks for others. It tells whether there were any.
+func (t *tuner) dropDead(now time.Time, o *observation, infos map[uint64]transport.Info) bool {
+	t.moved.update(now, infos, t.set.waiting())
+	dead := stalled(now, o.minRTT, t.moved.apply(t.sender.Streams()))
+	if len(dead) == 0 {
+		dead = t.silent.update(now, infos)
+	}
+	if len(dead) == 0 {
+		return false
+	}
+	for _, id := range dead {
+		t.sender.Drop(id)
+	}
+	t.Want(max(1, o.streams), dead)
+	return true
+}
+
+// resize uses as many streams as the path needs, and asks for more if there are fewer.
+func (t *tuner) resize(o observation) {
+	n := t.Most()
+	switch {
+	case t.Fixed:
+	case o.quic:
+		n = min(n, t.quic.next(o, n))
+	default:
+		n = min(n, t.tcp.next(o, n))
+	}
+	t.sender.SetActive(n)
+	if n > o.streams {
+		t.Want(n, nil)
+	}
+}
+
+// bufferPayload is the share of payload in a send buffer that is filled with large units. The
+// kernel counts its own overhead for the rest (skb->truesize in include/linux/skbuff.h).
+const bufferPayload = 0.66
+
+// observation is one measurement of a session at its sending end.
+type observation struct {
+	at      time.Time
+	written int64 // payload acknowledged by the receiver so far, bytes
+	streams int
+	minRTT  time.Duration
+	rtt     time.Duration // smoothed, mean of the streams
+	capped  float64       // share of the busy time in which a window was the limit, 0 to 1
+	retrans uint64        // segments sent again so far
+	sent    uint64        // segments sent so far
+	quic    bool
+	window  int // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
+}
+
+func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
+	o := observation{at: now, written: written, streams: len(infos)}
+	var busy, limited time.Duration
+	for _, i := range infos {
+		if m := i.MinRTT; m > 0 && (o.minRTT == 0 || m < o.minRTT) {
+			o.minRTT = m
+		}
+		o.rtt += i.RTT / time.Duration(len(infos))
+		o.quic = o.quic || i.Protocol == transport.QUIC
+		busy += i.BusyTime
+		limited += i.RwndLimited + i.SndbufLimited
+		o.retrans += i.RetransSegs
+		o.sent += i.DataSegs
+		o.window = max(o.window, int(float64(i.SndBuf)*bufferPayload))
+	}
+	if busy > 0 {
+		o.capped = limited.Seconds() / busy.Seconds()
+	}
+	return o
+}
