@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/hint"
 	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -501,7 +502,7 @@ func (l *leg) record(err error) *Record {
 		rec.measured(l.report)
 	}
 	if err != nil {
-		rec.Error, rec.Hint, rec.err = err.Error(), hintOf(err), err
+		rec.Error, rec.Hint, rec.err = err.Error(), hint.Of(err), err
 	}
 	return rec
 }
@@ -513,17 +514,6 @@ func (r *Record) measured(report *fxfer.Report) {
 		first := &report.Limits[0]
 		r.Limiter, r.Hint = words.Name(first), words.Hint(first)
 	}
-}
-
-func hintOf(err error) string {
-	var h interface {
-		error
-		Hint() string
-	}
-	if errors.As(err, &h) {
-		return h.Hint()
-	}
-	return ""
 }
 
 // RecordOf is the record of a plain transfer.

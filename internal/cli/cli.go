@@ -22,6 +22,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/path"
 	"github.com/fxfer/fxfer/internal/cli/serve"
+	"github.com/fxfer/fxfer/internal/hint"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -42,7 +43,7 @@ func Main(args []string) int {
 		err = exit.Usage("", "%w", err) // from cobra
 	}
 	var peer *wire.Error
-	if exit.Hint(err) == "" && fxfer.KindOf(err) == fxfer.KindUsage && !errors.As(err, &peer) {
+	if hint.Of(err) == "" && fxfer.KindOf(err) == fxfer.KindUsage && !errors.As(err, &peer) {
 		err = exit.Usage("see `"+c.CommandPath()+" --help`", "%w", err)
 	}
 	exit.Print(os.Stderr, err)

@@ -16,10 +16,10 @@ func newDashboard() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dashboard",
 		Short: "Print the URL of the dashboard",
-		Long: `Dashboard prints the URL of the dashboard of the server on this host that has the same
-FXFER_HOME. The URL contains a token: whoever has it may cancel transfers and revoke
-clients. To replace the token, remove the file web-token in FXFER_HOME and restart the
-server.`,
+		Long: `Dashboard prints the URL of the dashboard of the server on this host that has
+the same FXFER_HOME. The URL contains a token: whoever has it may cancel
+transfers and revoke clients. To replace the token, remove the file web-token in
+FXFER_HOME and restart the server.`,
 		Example: "  sudo -u fxfer FXFER_HOME=/var/lib/fxfer fxfer dashboard",
 		Args:    option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {

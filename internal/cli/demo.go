@@ -42,11 +42,11 @@ func newDemo() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
 		Short: "Show what fxfer does in half a minute, on this machine alone",
-		Long: `Demo builds a line of 1 Gbit/s and 10 ms between two hosts inside this machine. It
-serves on one host and sends a folder from the other: first with a window of 64 KiB,
-like old FTP servers, then with automatic settings. Nothing leaves the machine. Demo
-needs no special rights if the kernel lets users make namespaces. Otherwise it uses
-the loopback, and says so. The files stay for you to look at.`,
+		Long: `Demo builds a line of 1 Gbit/s and 10 ms between two hosts inside this machine.
+It serves on one host and sends a folder from the other: first with a window of
+64 KiB, like old FTP servers, then with automatic settings. Nothing leaves the
+machine. Demo needs no special rights if the kernel lets users make namespaces.
+Otherwise it uses the loopback, and says so. The files stay for you to look at.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			code, ran, err := lab.Elevate()

@@ -16,9 +16,9 @@ func newGet() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get URL... DIR",
 		Short: "Get files and folders from a server",
-		Long: `Get copies files and folders from fxfer://host[:port]/share[/path] into the folder
-DIR. Files that DIR has with the same size and time are skipped. To resume an
-interrupted transfer, run the same command again.
+		Long: `Get copies files and folders from fxfer://host[:port]/share[/path] into the
+folder DIR. Files that DIR has with the same size and time are skipped. To
+resume an interrupted transfer, run the same command again.
 
 Paths work as in rsync: URL puts the folder itself into DIR, and URL/ puts its
 content there. A single file gets the name DIR, unless that is a folder or ends

@@ -27,9 +27,9 @@ func newPartial() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "partial",
 		Short: "List and remove partial files of interrupted transfers",
-		Long: `Partial lists the partial files below a folder of this machine, such as a share, and
-removes stale ones. Interrupted transfers resume from partial files. If nobody runs a
-transfer again, its partial files stay.
+		Long: `Partial lists the partial files below a folder of this machine, such as a share,
+and removes stale ones. Interrupted transfers resume from partial files. If
+nobody runs a transfer again, its partial files stay.
 
 Files of running transfers are listed but never removed.`,
 		Example: `  fxfer partial ls /srv/files

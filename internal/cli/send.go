@@ -20,22 +20,22 @@ func newSend() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "send SRC... URL",
 		Short: "Send files and folders to a server",
-		Long: `Send copies files and folders to fxfer://host[:port]/share[/path]. Files that the
-target has with the same size and time are skipped. To resume an interrupted
+		Long: `Send copies files and folders to fxfer://host[:port]/share[/path]. Files that
+the target has with the same size and time are skipped. To resume an interrupted
 transfer, run the same command again.
 
 Paths work as in rsync: SRC puts the folder itself below URL, and SRC/ puts its
-content there. A single file gets the last name in URL, unless that is a folder or
-ends with a slash. SRC can be - for standard input; then URL names the file.
+content there. A single file gets the last name in URL, unless that is a folder
+or ends with a slash. SRC can be - for standard input; then URL names the file.
 
-Rules are those of gitignore: "*.o" matches at any depth, "/build" only at the top
-of the source, "cache/" only folders. Excluded files are not sent, and --delete
-does not remove them.
+Rules are those of gitignore: "*.o" matches at any depth, "/build" only at the
+top of the source, "cache/" only folders. Excluded files are not sent, and
+--delete does not remove them.
 
 With --snapshot, URL is a folder of snapshots. Each snapshot is a folder that is
 named after its time. Files that did not change are hard links to the snapshot
-before, so they take no space. A snapshot appears when it is complete, and the link
-"latest" points to the newest. An interrupted snapshot is resumed. With
+before, so they take no space. A snapshot appears when it is complete, and the
+link "latest" points to the newest. An interrupted snapshot is resumed. With
 --allow-failed, a snapshot also appears if a few entries could not be read; it
 lacks these.
 

@@ -23,15 +23,15 @@ func newVerify() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify URL --against DIR|MANIFEST | --snapshot TIME",
 		Short: "Compare files of a server with a folder, or with digests",
-		Long: `Verify compares the files below URL with the folder DIR, or with digests in a file
-that b3sum or --manifest wrote. The server reads all files from its disk. Verify
-lists files that are missing at the server, that only the server has, or that differ.
-The exit code is 0 if all are the same, else 3.
+		Long: `Verify compares the files below URL with the folder DIR, or with digests in a
+file that b3sum or --manifest wrote. The server reads all files from its disk.
+Verify lists files that are missing at the server, that only the server has, or
+that differ. The exit code is 0 if all are the same, else 3.
 
-With --snapshot, the server compares a snapshot below URL with the digests that it
-recorded when the snapshot was made, with low priority. If a file has changed since,
-the exit code is 6. Verify also lists entries that failed then and are not in the
-snapshot.`,
+With --snapshot, the server compares a snapshot below URL with the digests that
+it recorded when the snapshot was made, with low priority. If a file has changed
+since, the exit code is 6. Verify also lists entries that failed then and are
+not in the snapshot.`,
 		Example: `  fxfer verify fxfer://nas/files/photos --against photos
   fxfer verify fxfer://nas/files/photos --against photos.b3
   fxfer verify fxfer://nas/files/etc --snapshot 2026-11-20T020000Z`,

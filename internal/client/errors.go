@@ -25,7 +25,7 @@ func temporary(err error) bool {
 	return !errors.As(err, &known) || known.Kind == session.KindUnreachable
 }
 
-// describe turns an error of a session into one for the user, with its kind and a remedy.
+// describe turns an error of a session into one for the user, with its kind and advice.
 func describe(err error, server string) error {
 	var known *session.Error
 	var coded *wire.Error
@@ -37,26 +37,26 @@ func describe(err error, server string) error {
 		return known
 	case errors.Is(err, transport.ErrNoCertificate):
 		return &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("%s presents no certificate of a CA", server),
-			Remedy: "give it one, by tls: in its configuration; or leave --tls-ca out to know it by its key"}
+			Advice: session.AdviceServerCertificate}
 	case refusedCertificate(err):
 		return &session.Error{Kind: session.KindTrust,
 			Err:    fmt.Errorf("%s takes no certificates of clients: it knows them by their keys", server),
-			Remedy: "name their CA there, by tls: in its configuration; or leave --tls-cert out"}
+			Advice: session.AdviceServerClientCA}
 	case errors.Is(err, context.Canceled):
-		return &session.Error{Kind: session.KindInterrupted, Err: errors.New("interrupted"), Remedy: "the same command resumes"}
+		return &session.Error{Kind: session.KindInterrupted, Err: errors.New("interrupted"), Advice: session.AdviceResume}
 	case errors.As(err, &coded):
 		return describeCode(coded, server)
 	case errors.As(err, &hole):
 		return &session.Error{Kind: session.KindUnreachable,
 			Err:    fmt.Errorf("packets of %d bytes vanish on the way %s, smaller ones arrive", hole.Size(), hole.Way(server)),
-			Remedy: "sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or let ICMP pass the firewalls"}
+			Advice: session.AdviceFixPathMTU}
 	}
 	return describeLost(err, server)
 }
 
 // describeLost describes an error of a connection.
 func describeLost(err error, server string) error {
-	e := &session.Error{Kind: session.KindUnreachable, Remedy: "the same command resumes; --retry-for tries by itself"}
+	e := &session.Error{Kind: session.KindUnreachable, Advice: session.AdviceRetry}
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		e.Err = fmt.Errorf("%s closed the connection", server)
@@ -80,14 +80,14 @@ func describeCode(coded *wire.Error, server string) error {
 			e.Err = fmt.Errorf("%s: %w: %w", server, session.ErrSnapshotExists, coded)
 		}
 	case wire.CodeTrust:
-		e.Remedy = "ask its administrator for an invitation: fxfer serve --invite"
+		e.Advice = session.AdviceInvitation
 	case wire.CodeCertificate:
-		e.Remedy = "the server's administrator finds this client in its log"
+		e.Advice = session.AdviceServerLog
 	case wire.CodeNoSpace:
-		e.Remedy = "make room there; the same command resumes"
+		e.Advice = session.AdviceMakeRoom
 	case wire.CodeBusy:
 		if coded.Remote {
-			e.Remedy = "come again later; send and get do by themselves with --retry-for"
+			e.Advice = session.AdviceRetryLater
 		}
 	}
 	return e

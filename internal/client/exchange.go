@@ -84,5 +84,5 @@ func needShare(u session.URL) error {
 	if u.Share != "" {
 		return nil
 	}
-	return session.Usage("fxfer ls "+u.Redacted()+" shows the shares", "the URL names no share")
+	return session.Usage("list "+u.Redacted()+" for the shares", "the URL names no share")
 }

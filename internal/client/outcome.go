@@ -68,5 +68,5 @@ func notStored(r *session.Report) error {
 		n += w.Count
 	}
 	return &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("the target could not store everything about %d entries", n),
-		Remedy: "without --strict this is a warning"}
+		Advice: session.AdviceNotStrict}
 }

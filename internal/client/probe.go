@@ -128,7 +128,7 @@ func (p *probing) welcome(control transport.Conn, r *wire.Reader) (*wire.Welcome
 		err := &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
 		if m.Code == wire.CodeProtocol {
 			return nil, &session.Error{Kind: session.KindOther, Err: fmt.Errorf("%s: %w", serverOf(p.url), err),
-				Remedy: "a server of an older version can't be probed: update it"}
+				Advice: session.AdviceUpdateServer}
 		}
 		return nil, err
 	}

@@ -17,7 +17,7 @@ func (c *Client) Scrub(ctx context.Context, u session.URL, name string, call Ver
 		return nil, err
 	}
 	if _, err := snapshot.ParseName(name); err != nil {
-		return nil, session.Usage("fxfer ls "+u.Redacted()+" shows the snapshots", "%w", err)
+		return nil, session.Usage("list "+u.Redacted()+" for the snapshots", "%w", err)
 	}
 	s := scrub{findings: newFindings(u, call)}
 	err := interrupted(ctx, s.run(ctx, c, u, name))

@@ -41,7 +41,7 @@ func (c *Client) Send(ctx context.Context, sources []string, target session.URL,
 		source.Roots = append(source.Roots, root)
 	}
 	if source.Paths != nil && (len(source.Roots) != 1 || source.Roots[0].As != "") {
-		return nil, session.Usage("for example: send --files-from LIST FOLDER/ URL",
+		return nil, session.Usage("name one such folder",
 			"a list of files selects from one folder, whose name must end with a slash")
 	}
 	p := &push{args: sources, source: source, roots: source.Roots}

@@ -65,7 +65,7 @@ func (c *Client) transportTo(u session.URL) transport.Config {
 		cfg.Verify = func(chain []*x509.Certificate) error {
 			_, err := c.authorities.Now().Check(chain, x509.ExtKeyUsageServerAuth, u.Host, time.Now())
 			if bad := (*identity.CertificateError)(nil); errors.As(err, &bad) {
-				return &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("the certificate of %s %s", serverOf(u), bad.Problem), Remedy: bad.Remedy}
+				return &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("%s: %w", serverOf(u), bad)}
 			}
 			return err
 		}
@@ -110,7 +110,7 @@ func (c *Client) expect(u session.URL) func(ed25519.PublicKey) error {
 		if want != "" {
 			if offered != want {
 				return &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("%s has the key %s, not the pinned %s", server, offered, want),
-					Remedy: "if the server was set up anew, ask for its pin; otherwise somebody is in between"}
+					Advice: session.AdviceCheckPin}
 			}
 			return nil
 		}
@@ -126,19 +126,14 @@ func (c *Client) expect(u session.URL) func(ed25519.PublicKey) error {
 }
 
 func trustError(err error) error {
-	e := &session.Error{Kind: session.KindTrust, Err: err}
-	var h interface{ Hint() string }
-	if errors.As(err, &h) {
-		e.Remedy = h.Hint()
-	}
-	return e
+	return &session.Error{Kind: session.KindTrust, Err: err}
 }
 
 // dial connects the control stream. It asks the user about an unknown server.
 func (c *Client) dial(ctx context.Context, u session.URL, cfg transport.Config) (transport.Conn, error) {
 	server := serverOf(u)
 	if u.Pin != "" && c.authorities != nil {
-		return nil, session.Usage("leave --tls-ca out", "the invitation says by which key %s is known, not by which CA", server)
+		return nil, session.Usage("leave the CA out", "the invitation says by which key %s is known, not by which CA", server)
 	}
 	conn, err := transport.Dial(ctx, server, cfg, c.expect(u))
 	var ask *errAskFirst

@@ -35,11 +35,6 @@ func (e *UnknownServerError) Error() string {
 // Is reports whether target is ErrUnknownServer.
 func (e *UnknownServerError) Is(target error) bool { return target == ErrUnknownServer }
 
-// Hint says how to trust the server.
-func (e *UnknownServerError) Hint() string {
-	return "ask whoever runs the server for its pin and give it with --pin, or use the URL that `fxfer serve --invite` prints"
-}
-
 // ServerChangedError says that a server offers another key than the known one. It matches
 // ErrServerChanged.
 type ServerChangedError struct {
@@ -56,11 +51,6 @@ func (e *ServerChangedError) Error() string {
 
 // Is reports whether target is ErrServerChanged.
 func (e *ServerChangedError) Is(target error) bool { return target == ErrServerChanged }
-
-// Hint says what to check.
-func (e *ServerChangedError) Hint() string {
-	return fmt.Sprintf("somebody may be posing as the server; only if whoever runs it confirms the new key, delete line %d of %s and connect again", e.Line, e.File)
-}
 
 // SplitHost reads "host", "host:port", an IPv6 address, or "[IPv6]:port" and returns the host as it
 // is compared and dialled: in lower case, an IPv6 address in its canonical form (RFC 5952) without

@@ -60,11 +60,11 @@ func checkRights(share string, has, need identity.Rights) error {
 }
 
 func (s *Server) folderMissing(share string, err error) error {
-	hint := ""
+	var advice session.Advice
 	if e := (*session.Error)(nil); errors.As(err, &e) {
-		hint = e.Remedy
+		advice = e.Advice
 	}
-	s.log.Error("the folder of a share is not there", "share", share, "error", err, "hint", hint)
+	s.log.Error("the folder of a share is not there", "share", share, "error", err, "advice", advice)
 	return wire.Errorf(wire.CodeTargetDisk,
 		"the folder of share %q is not there, or the server can't open it: see the server's log",
 		share)

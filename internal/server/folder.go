@@ -33,7 +33,7 @@ func (s *Server) newShareFolder(share string, tree *disk.Tree) *shareFolder {
 func (s *Server) folderError(share string, err error) error {
 	e := &session.Error{Kind: session.KindLocalDisk, Err: fmt.Errorf("share %q: %w", share, err)}
 	if s.confined.Load() && errors.Is(err, fs.ErrPermission) {
-		e.Remedy = "this process is confined to the folders that it had when it started: restart it"
+		e.Advice = session.AdviceRestartServer
 	}
 	return e
 }

@@ -47,9 +47,9 @@ func TestSessionSlots(t *testing.T) {
 			_, err = c.Send(t.Context(), []string{source}, s.plain(t, ""), client.Transfer{})
 			require.ErrorContains(t, err, name)
 			require.Equal(t, session.KindUnreachable, session.KindOf(err))
-			var hint interface{ Hint() string }
-			require.ErrorAs(t, err, &hint)
-			require.Contains(t, hint.Hint(), "--retry-for")
+			var known *session.Error
+			require.ErrorAs(t, err, &known)
+			require.Equal(t, session.AdviceRetryLater, known.Advice)
 			_, err = c.List(t.Context(), s.plain(t, ""))
 			require.ErrorContains(t, err, name, "a listing takes a slot, too")
 			_, err = c.Verify(t.Context(), s.plain(t, ""), t.TempDir(), client.Verification{})

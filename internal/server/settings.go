@@ -83,7 +83,7 @@ func (s *Server) openShares(shares []Share, next, present *liveSettings) (
 		next.firstShare = cmp.Or(next.firstShare, share.Name)
 	}
 	if len(next.shares) == 0 {
-		return opened, session.Usage("name a folder: fxfer serve DIR", "nothing to share")
+		return opened, session.Usage("name a folder", "nothing to share")
 	}
 	return opened, nil
 }
@@ -93,7 +93,7 @@ func (l *liveSettings) checkShare(share *Share) error {
 		return &session.Error{Kind: session.KindUsage, Err: err}
 	}
 	if l.shares[share.Name] != nil {
-		return session.Usage("name them apart: --share NAME=DIR",
+		return session.Usage("give them different names",
 			"two shares have the name %q", share.Name)
 	}
 	if share.Rights == 0 {

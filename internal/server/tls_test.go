@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/x509"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/fxfer/fxfer/internal/client"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/identity/testca"
@@ -21,7 +24,6 @@ import (
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
-	"github.com/stretchr/testify/require"
 )
 
 // pki is a folder of certificates for servers and clients. Each kind has a CA below one root.
@@ -159,20 +161,20 @@ func TestCertificateRefusals(t *testing.T) {
 				at   *site
 				opt  client.Options
 				want string
-				hint string
+				help string // advice, or the remedy of a certificate
 			}{
-				"no name of ours":         {s, client.Options{TLS: p.pair("laptop")}, "its name is not admitted: dns:laptop.example.org", "administrator"},
-				"another CA's client":     {s, client.Options{TLS: p.pair("forged")}, `certificate is signed by "CN=Other", which leads to no CA`, "administrator"},
-				"no intermediate":         {s, client.Options{TLS: p.pair("short")}, `certificate is signed by "CN=Clients", which leads to no CA`, "administrator"},
-				"expired":                 {s, client.Options{TLS: p.pair("past")}, "this client's certificate expired on ", "administrator"},
-				"not yet valid":           {s, client.Options{TLS: p.pair("early")}, "this client's certificate is not valid before ", "administrator"},
-				"a server as a client":    {s, client.Options{TLS: p.pair("server")}, "this client's certificate is not for clients", "administrator"},
-				"nameless":                {s, client.Options{TLS: p.pair("nameless")}, "it has no name", "administrator"},
+				"no name of ours":         {s, client.Options{TLS: p.pair("laptop")}, "its name is not admitted: dns:laptop.example.org", string(session.AdviceServerLog)},
+				"another CA's client":     {s, client.Options{TLS: p.pair("forged")}, `certificate is signed by "CN=Other", which leads to no CA`, string(session.AdviceServerLog)},
+				"no intermediate":         {s, client.Options{TLS: p.pair("short")}, `certificate is signed by "CN=Clients", which leads to no CA`, string(session.AdviceServerLog)},
+				"expired":                 {s, client.Options{TLS: p.pair("past")}, "this client's certificate expired on ", string(session.AdviceServerLog)},
+				"not yet valid":           {s, client.Options{TLS: p.pair("early")}, "this client's certificate is not valid before ", string(session.AdviceServerLog)},
+				"a server as a client":    {s, client.Options{TLS: p.pair("server")}, "this client's certificate is not for clients", string(session.AdviceServerLog)},
+				"nameless":                {s, client.Options{TLS: p.pair("nameless")}, "it has no name", string(session.AdviceServerLog)},
 				"another CA of servers":   {s, client.Options{TLS: client.TLS{CA: p.at("other.pem")}}, `is signed by "CN=Servers", which leads to no CA`, "trust the CA"},
 				"the system's CAs":        {s, client.Options{TLS: client.TLS{CA: session.SystemCA}}, "leads to no CA that is trusted here", "trust the CA"},
-				"no client's certificate": {s, client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.ca}}, "this client's key is not admitted", "invitation"},
-				"a server with keys":      {keys, client.Options{TLS: client.TLS{CA: p.ca}}, "presents no certificate of a CA", "leave --tls-ca out"},
-				"a server of keys":        {keys, client.Options{TLS: client.TLS{Cert: p.at("nas.crt"), Key: p.at("nas.key")}, Pin: keys.Pin()}, "this server knows clients by their keys", "administrator"},
+				"no client's certificate": {s, client.Options{Home: t.TempDir(), TLS: client.TLS{CA: p.ca}}, "this client's key is not admitted", string(session.AdviceInvitation)},
+				"a server with keys":      {keys, client.Options{TLS: client.TLS{CA: p.ca}}, "presents no certificate of a CA", string(session.AdviceServerCertificate)},
+				"a server of keys":        {keys, client.Options{TLS: client.TLS{Cert: p.at("nas.crt"), Key: p.at("nas.key")}, Pin: keys.Pin()}, "this server knows clients by their keys", string(session.AdviceServerLog)},
 				"an expired server":       {old, client.Options{TLS: client.TLS{CA: p.ca}}, "expired on ", "renew it"},
 				"a client as a server":    {wrong, client.Options{TLS: client.TLS{CA: p.ca}}, "is not for servers", "serverAuth"},
 				"another host":            {named, client.Options{TLS: client.TLS{CA: p.ca}}, "is for localhost, not for 127.0.0.1", "one of these names"},
@@ -190,7 +192,11 @@ func TestCertificateRefusals(t *testing.T) {
 					require.ErrorContains(t, err, test.want)
 					var known *session.Error
 					require.ErrorAs(t, err, &known)
-					require.Contains(t, known.Hint(), test.hint)
+					help := string(known.Advice)
+					if bad := (*identity.CertificateError)(nil); errors.As(err, &bad) {
+						help = bad.Remedy
+					}
+					require.Contains(t, help, test.help)
 					require.NoFileExists(t, filepath.Join(test.at.dir, "x"))
 					require.Less(t, time.Since(began), 30*time.Second)
 				})

@@ -46,19 +46,36 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Error is an error with its kind.
+// Advice is what helps against an error, beyond what its text says. Package hint has the words.
+type Advice string
+
+// The kinds of advice. Each is for the user of the side that has the error.
+const (
+	AdviceResume            Advice = "resume"                      // make the same transfer again
+	AdviceRetry             Advice = "resume, or retry for longer" // see RetryFor of the client's options
+	AdviceRetryLater        Advice = "retry later"
+	AdviceMakeRoom          Advice = "make room at the server" // then resume
+	AdviceInvitation        Advice = "ask for an invitation"
+	AdviceServerLog         Advice = "ask the administrator"         // whose log says more
+	AdviceServerCertificate Advice = "give the server a certificate" // or trust its key
+	AdviceServerClientCA    Advice = "name the CA at the server"     // or use the key
+	AdviceCheckPin          Advice = "check the pin"
+	AdviceFixPathMTU        Advice = "let ICMP pass"  // or probe the MTU
+	AdviceNotStrict         Advice = "be less strict" // see Strict of the target
+	AdviceUpdateServer      Advice = "update the server"
+	AdviceRestartServer     Advice = "restart the server" // its confinement does not include the folder
+)
+
+// Error is an error with its kind, and advice where there is some.
 type Error struct {
 	Kind   Kind
 	Err    error
-	Remedy string // what the user can do about it, or ""
+	Advice Advice
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
-
-// Hint returns the remedy, or "".
-func (e *Error) Hint() string { return e.Remedy }
 
 // KindOf returns the kind of an error of a client or server; KindOther for nil and for errors that
 // are not theirs.
@@ -111,8 +128,12 @@ func KindOfCode(e *wire.Error) Kind {
 	return KindOther
 }
 
-// Usage returns an Error of KindUsage with a remedy, which may be "". The rest are the arguments of
-// fmt.Errorf.
-func Usage(remedy, format string, args ...any) error {
-	return &Error{Kind: KindUsage, Err: fmt.Errorf(format, args...), Remedy: remedy}
+// Usage is the error of a request that makes no sense. Its text ends with what to do instead, which
+// may be "".
+func Usage(instead, format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	if instead != "" {
+		err = fmt.Errorf("%w: %s", err, instead)
+	}
+	return &Error{Kind: KindUsage, Err: err}
 }

@@ -190,6 +190,26 @@ const (
 	KindInterrupted = session.KindInterrupted
 )
 
+// Advice is what helps against an error, beyond what its text says.
+type Advice = session.Advice
+
+// The kinds of advice.
+const (
+	AdviceResume            = session.AdviceResume
+	AdviceRetry             = session.AdviceRetry
+	AdviceRetryLater        = session.AdviceRetryLater
+	AdviceMakeRoom          = session.AdviceMakeRoom
+	AdviceInvitation        = session.AdviceInvitation
+	AdviceServerLog         = session.AdviceServerLog
+	AdviceServerCertificate = session.AdviceServerCertificate
+	AdviceServerClientCA    = session.AdviceServerClientCA
+	AdviceCheckPin          = session.AdviceCheckPin
+	AdviceFixPathMTU        = session.AdviceFixPathMTU
+	AdviceNotStrict         = session.AdviceNotStrict
+	AdviceUpdateServer      = session.AdviceUpdateServer
+	AdviceRestartServer     = session.AdviceRestartServer
+)
+
 // Errors for errors.Is.
 var (
 	ErrUnknownServer  = identity.ErrUnknownServer

@@ -32,9 +32,9 @@ func New() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backup",
 		Short: "Make backups by schedule, and restore them",
-		Long: `Backup runs the jobs that a file describes: what to send, where to, when, how fast,
-and which snapshots to keep. The file is backup.yaml in FXFER_HOME, or the one that
---file names. For example:
+		Long: `Backup runs the jobs that a file describes: what to send, where to, when, how
+fast, and which snapshots to keep. The file is backup.yaml in FXFER_HOME, or the
+one that --file names. For example:
 
   jobs:
     - name: home
@@ -44,8 +44,8 @@ and which snapshots to keep. The file is backup.yaml in FXFER_HOME, or the one t
       keep: {daily: 7, weekly: 4, monthly: 12}
       max-age: 26h
 
-docs/backups.md explains all keys. "fxfer backup daemon" runs the jobs when they are
-due. "fxfer backup install" makes systemd run them.`,
+docs/backups.md explains all keys. "fxfer backup daemon" runs the jobs when they
+are due. "fxfer backup install" makes systemd run them.`,
 		Args: cobra.NoArgs,
 	}
 	file := os.Getenv("FXFER_BACKUP")

@@ -17,13 +17,14 @@ func newDaemon(file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run jobs when they are due",
-		Long: `Daemon runs jobs by their schedules until SIGTERM or Ctrl-C. A job never runs twice
-at the same time. If the daemon was down when a job was due, the job runs once when
-the daemon starts. Interrupted runs are resumed, also after a crash.
+		Long: `Daemon runs jobs by their schedules until SIGTERM or Ctrl-C. A job never runs
+twice at the same time. If the daemon was down when a job was due, the job runs
+once when the daemon starts. Interrupted runs are resumed, also after a crash.
 
 The daemon reads the file of jobs again when it changes, and on SIGHUP. New and
-changed jobs start with the new settings when their present run is over. Other jobs
-are not touched. If the file is faulty, the log says so and nothing changes.`,
+changed jobs start with the new settings when their present run is over. Other
+jobs are not touched. If the file is faulty, the log says so and nothing
+changes.`,
 		Args: option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := openSite(*file)

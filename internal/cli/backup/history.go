@@ -29,8 +29,8 @@ func NewHistory() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "Show past transfers and backups",
-		Long: `History lists past transfers and backup runs, oldest first: the bytes written at the
-target, the bytes sent over the network, the goodput and the limiter.`,
+		Long: `History lists past transfers and backup runs, oldest first: the bytes written at
+the target, the bytes sent over the network, the goodput and the limiter.`,
 		Example: `  fxfer history --since 7d
   fxfer history --job home --plot
   fxfer history --job home --html home.html`,

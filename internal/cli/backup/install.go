@@ -21,9 +21,9 @@ func newInstall(file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "install",
 		Short: "Write unit files for systemd",
-		Long: `Install prints unit files for systemd: one service for all jobs, or one timer for each
-job with --timers. With --dir it writes the files into that folder and prints the next
-command. It starts and enables nothing.`,
+		Long: `Install prints unit files for systemd: one service for all jobs, or one timer
+for each job with --timers. With --dir it writes the files into that folder and
+prints the next command. It starts and enables nothing.`,
 		Example: `  fxfer backup install
   sudo fxfer backup install --timers --dir /etc/systemd/system`,
 		Args: option.Exactly(0),

@@ -25,12 +25,13 @@ func newRestore(file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore JOB [PATH...] DIR",
 		Short: "Restore a backup, or parts of it",
-		Long: `Restore copies a backup of a job into DIR, or only the files and folders that PATH
-names, each under its last name. It also restores owners, modes, times, links and
-attributes. To resume an interrupted restore, run the same command again.
+		Long: `Restore copies a backup of a job into DIR, or only the files and folders that
+PATH names, each under its last name. It also restores owners, modes, times,
+links and attributes. To resume an interrupted restore, run the same command
+again.
 
-Without --at it restores the newest complete snapshot. If --at is a time, it restores
-the newest snapshot that is not younger.`,
+Without --at it restores the newest complete snapshot. If --at is a time, it
+restores the newest snapshot that is not younger.`,
 		Example: `  fxfer backup restore home /mnt/restored
   fxfer backup restore home --at 2026-11-20 etc/passwd home/ada /tmp/restored
   fxfer backup restore home --at 2026-11-20T020000Z -n /mnt/restored`,

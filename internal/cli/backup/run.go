@@ -26,8 +26,8 @@ func newRun(file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [JOB...]",
 		Short: "Run jobs now, or resume interrupted runs",
-		Long: `Run runs the named jobs one after the other, or all jobs. An interrupted or paused
-run is resumed. A job that is already running is not started again.
+		Long: `Run runs the named jobs one after the other, or all jobs. An interrupted or
+paused run is resumed. A job that is already running is not started again.
 
 With --due, which is meant for timers, it runs only jobs that are due or were
 missed, each once, and only in their windows. Without it, windows don't count.`,

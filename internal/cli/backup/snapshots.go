@@ -61,8 +61,8 @@ func newPrune(file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prune JOB",
 		Short: "Remove the snapshots that a job's retention does not keep",
-		Long: `Prune removes old snapshots, as each good run does at its end. Where this machine may
-only append, the server prunes by its own policy instead.`,
+		Long: `Prune removes old snapshots, as each good run does at its end. Where this
+machine may only append, the server prunes by its own policy instead.`,
 		Args: needJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, j, err := openJob(*file, args[0])
@@ -102,10 +102,10 @@ func newVerify(file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify JOB",
 		Short: "Check snapshots on the server's disk",
-		Long: `Verify lets the server read the newest snapshot from its disk, with low priority, and
-compare all files with the digests that it recorded when they arrived. --at and --all
-choose other snapshots. With "verify:" in the file of jobs, the daemon does this on a
-schedule.`,
+		Long: `Verify lets the server read the newest snapshot from its disk, with low
+priority, and compare all files with the digests that it recorded when they
+arrived. --at and --all choose other snapshots. With "verify:" in the file of
+jobs, the daemon does this on a schedule.`,
 		Args: needJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, j, err := openJob(*file, args[0])

@@ -24,12 +24,12 @@ func newStatus(file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status [JOB...]",
 		Short: "Show the state of the jobs, and when they will end",
-		Long: `Status shows for each job the age of its newest good backup, how the last run ended,
-what the job is doing, when it runs next, and when that run will end. The forecast
-rests on the job's history and on the present goodput.
+		Long: `Status shows for each job the age of its newest good backup, how the last run
+ended, what the job is doing, when it runs next, and when that run will end. The
+forecast rests on the job's history and on the present goodput.
 
-The exit code is 9 if a job needs attention: its newest good backup is older than
-max-age, its last run failed, or a verification found damage.`,
+The exit code is 9 if a job needs attention: its newest good backup is older
+than max-age, its last run failed, or a verification found damage.`,
 		Args: func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := openSite(*file)

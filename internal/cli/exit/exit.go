@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"syscall"
 
 	"github.com/fxfer/fxfer/internal/cli/term"
-	"github.com/fxfer/fxfer/internal/wire"
+	"github.com/fxfer/fxfer/internal/hint"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -48,36 +46,28 @@ func Classify(err error) (kind string, code int) {
 	return "other", 1
 }
 
-// Usage is the error of a request that makes no sense. The hint may be "".
-func Usage(hint, format string, args ...any) error {
-	return &fxfer.Error{Kind: fxfer.KindUsage, Err: fmt.Errorf(format, args...), Remedy: hint}
+// Usage is the error of a request that makes no sense. The advice may be "".
+func Usage(advice, format string, args ...any) error {
+	return WithHint(&fxfer.Error{Kind: fxfer.KindUsage, Err: fmt.Errorf(format, args...)}, advice)
 }
 
-// Hint returns what may help against err: what its cause suggests, or else the first hint on its chain, or "".
-func Hint(err error) string {
-	var name *net.DNSError
-	var coded *wire.Error
-	switch {
-	case errors.As(err, &coded) && (coded.Code == wire.CodeDraining || coded.Code == wire.CodeBusy):
-		return "try again later; --retry-for 10m keeps trying"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "is `fxfer serve` running there, and on this port?"
-	case errors.As(err, &name) && name.IsNotFound:
-		return "check the name of the host"
+// hinted is an error with a hint for people.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Unwrap() error { return e.error }
+
+// Hint is for package hint.
+func (e *hinted) Hint() string { return e.hint }
+
+// WithHint adds a hint to an error. The hint may be "".
+func WithHint(err error, text string) error {
+	if text == "" {
+		return err
 	}
-	for {
-		var h interface {
-			error
-			Hint() string
-		}
-		if !errors.As(err, &h) {
-			return ""
-		}
-		if hint := h.Hint(); hint != "" {
-			return hint
-		}
-		err = errors.Unwrap(h)
-	}
+	return &hinted{err, text}
 }
 
 // Print writes an error and its hint for people.
@@ -87,14 +77,14 @@ func Print(w io.Writer, err error) {
 		return // the command has said what it had to say
 	}
 	fmt.Fprintf(w, "fxfer: error: %s\n", term.OneLine(err.Error()))
-	if hint := Hint(err); hint != "" {
-		fmt.Fprintf(w, "fxfer: hint: %s\n", term.OneLine(hint))
+	if text := hint.Of(err); text != "" {
+		fmt.Fprintf(w, "fxfer: hint: %s\n", term.OneLine(text))
 	}
 }
 
 // Interrupted is the error of a command that a signal stopped.
-func Interrupted(hint string) error {
-	return &fxfer.Error{Kind: fxfer.KindInterrupted, Err: errors.New("interrupted"), Remedy: hint}
+func Interrupted(advice string) error {
+	return WithHint(&fxfer.Error{Kind: fxfer.KindInterrupted, Err: errors.New("interrupted")}, advice)
 }
 
 // JSONError is an error in the output for programs.
@@ -109,7 +99,7 @@ type JSONError struct {
 // JSONOf returns an error for programs.
 func JSONOf(err error) JSONError {
 	kind, code := Classify(err)
-	return JSONError{Type: "error", Kind: kind, Message: err.Error(), Hint: Hint(err), ExitCode: code}
+	return JSONError{Type: "error", Kind: kind, Message: err.Error(), Hint: hint.Of(err), ExitCode: code}
 }
 
 // Status asks main to end with a command's exit code, without a message: the command has said what it had to say.

@@ -44,7 +44,7 @@ func TestClassify(t *testing.T) {
 }
 
 func TestPrintError(t *testing.T) {
-	inner := &fxfer.Error{Err: errors.New("a\x07\nb"), Remedy: "inner"}
+	inner := WithHint(errors.New("a\x07\nb"), "inner")
 	for _, c := range []struct {
 		err  error
 		want string

@@ -33,13 +33,14 @@ func NewDoctor() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor [--for RATE,RTT] [--share DIR]",
 		Short: "Find settings of this host that cost goodput",
-		Long: `Doctor reads the settings of this host that matter to transfers over a long path:
-buffers and other sysctls, routes, interfaces, CPUs, limits, the clock, and with
---share the speed of a disk. It shows what costs goodput on the path of --for, why,
-the command that fixes it, and the gain to expect, largest first. It changes nothing;
-"fxfer doctor apply" does.
+		Long: `Doctor reads the settings of this host that matter to transfers over a long
+path: buffers and other sysctls, routes, interfaces, CPUs, limits, the clock,
+and with --share the speed of a disk. It shows what costs goodput on the path of
+--for, why, the command that fixes it, and the gain to expect, largest first. It
+changes nothing; "fxfer doctor apply" does.
 
-Gains count this host alone; the other host can be a limit, too. Doctor runs on Linux.`,
+Gains count this host alone; the other host can be a limit, too. Doctor runs on
+Linux.`,
 		Example: `  fxfer doctor --for 10gbit,80ms --share /srv/backup
   sudo fxfer doctor apply --for 10gbit,80ms --dry-run`,
 		SuggestionsMinimumDistance: 2,
@@ -85,9 +86,9 @@ func newDoctorUndoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "undo [--dry-run]",
 		Short: "Undo the changes of \"doctor apply\"",
-		Long: `Undo restores every value, route and file that "fxfer doctor apply" changed. Values
-that somebody has changed since stay as they are, and undo lists them. Undo also works
-after an apply or undo that was interrupted.`,
+		Long: `Undo restores every value, route and file that "fxfer doctor apply" changed.
+Values that somebody has changed since stay as they are, and undo lists them.
+Undo also works after an apply or undo that was interrupted.`,
 		Args: option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error { return doctorUndo(c, dryRun) },
 	}
@@ -341,7 +342,7 @@ func showChanges(c *cobra.Command, p *doctor.Plan, dryRun bool) (done bool) {
 // needRoot adds what helps against a lack of rights.
 func needRoot(err error, c *cobra.Command) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return &fxfer.Error{Kind: fxfer.KindOther, Err: err, Remedy: "it takes root: sudo " + c.CommandPath()}
+		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther, Err: err}, "it takes root: sudo "+c.CommandPath())
 	}
 	return err
 }

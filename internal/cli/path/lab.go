@@ -32,11 +32,11 @@ func NewLab() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lab",
 		Short: "Emulate a WAN: two hosts joined by a link",
-		Long: `Lab makes two hosts, left and right, joined by a link with the rate, delay and faults
-that you choose. It shows what a line would do to a program before the line exists. The
-hosts are network namespaces on this machine: programs in them share its files, and
-reach each other at the addresses in FXFER_LAB_LEFT and FXFER_LAB_RIGHT. They see no
-other network.
+		Long: `Lab makes two hosts, left and right, joined by a link with the rate, delay and
+faults that you choose. It shows what a line would do to a program before the
+line exists. The hosts are network namespaces on this machine: programs in them
+share its files, and reach each other at the addresses in FXFER_LAB_LEFT and
+FXFER_LAB_RIGHT. They see no other network.
 
 Lab runs on Linux, as root or as a user who may create user namespaces and open
 /dev/net/tun.`,
@@ -52,12 +52,13 @@ func newLabRunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags] -- CMD [ARG...]",
 		Short: "Run a command in a lab made for it",
-		Long: `Run makes a lab, runs CMD on the left host, and removes the lab. The exit code is that
-of CMD. At the end, counters of both directions are printed on standard error.
+		Long: `Run makes a lab, runs CMD on the left host, and removes the lab. The exit code
+is that of CMD. At the end, counters of both directions are printed on standard
+error.
 
-The shell command of --right starts first, on the right host. CMD starts when that has
-opened a port, or 3 s later. When CMD ends, the other command gets SIGTERM, then
-SIGKILL. Its output goes to standard error.`,
+The shell command of --right starts first, on the right host. CMD starts when
+that has opened a port, or 3 s later. When CMD ends, the other command gets
+SIGTERM, then SIGKILL. Its output goes to standard error.`,
 		Example: `  fxfer lab run --rate 1gbit --rtt 50ms --loss 0.1% --right 'iperf3 -s' -- sh -c 'iperf3 -c $FXFER_LAB_RIGHT'`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -266,8 +267,8 @@ func newLabSetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME [flags]",
 		Short: "Change the link of a lab that is up",
-		Long: `Set changes the properties that its flags name, at once and in both directions. Packets that
-are already on their way arrive as planned.`,
+		Long: `Set changes the properties that its flags name, at once and in both directions.
+Packets that are already on their way arrive as planned.`,
 		Example: `  fxfer lab set wan --loss 1% --from left
   fxfer lab set wan --down 10s`,
 		Args: option.Exactly(1),

@@ -47,19 +47,19 @@ func NewPlan() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan --bandwidth RATE --rtt TIME",
 		Short: "Compute what a line can carry, and how long a transfer takes",
-		Long: `Plan computes what TCP can carry over a line, and what limits it, without sending a
-packet: the bandwidth-delay product (BDP), the rate that a window allows, the share
-that headers and loss cost, how long a transfer takes, and whether that fits a backup
-window. It also shows how many streams, or which buffers, would fill the line, for
-several kinds of hosts.
+		Long: `Plan computes what TCP can carry over a line, and what limits it, without
+sending a packet: the bandwidth-delay product (BDP), the rate that a window
+allows, the share that headers and loss cost, how long a transfer takes, and
+whether that fits a backup window. It also shows how many streams, or which
+buffers, would fill the line, for several kinds of hosts.
 
-Without --window, plan assumes windows as large as the line needs. Each stream has its
-own window. Loss is assumed to hit CUBIC, the default of Linux; the table of hosts
-shows others.
+Without --window, plan assumes windows as large as the line needs. Each stream
+has its own window. Loss is assumed to hit CUBIC, the default of Linux; the
+table of hosts shows others.
 
 Stock Linux allows 2.80 MB in flight: two thirds of a send buffer of 4 MiB
-(tcp_wmem). Half of its receive buffer of 6 MiB (tcp_rmem) is a window of 3.15 MB.
-Tuned Linux has the buffers that the last lines show.`,
+(tcp_wmem). Half of its receive buffer of 6 MiB (tcp_rmem) is a window of 3.15
+MB. Tuned Linux has the buffers that the last lines show.`,
 		Example: `  fxfer plan --bandwidth 1gbit --rtt 15ms --size 2TB --window-of-time 8h
   fxfer plan --bandwidth 1gbit --rtt 15ms --window 17520 --streams 4
   fxfer plan --bandwidth 10gbit --distance 4000km --loss 0.01% --size 50TB`,
@@ -80,12 +80,12 @@ Tuned Linux has the buffers that the last lines show.`,
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	option.Add(flags, &f.rate, "bandwidth", "rate", "", "rate of the slowest part of the path, such as 1gbit", parseBandwidth)
+	option.Add(flags, &f.rate, "bandwidth", "rate", "", "rate of the slowest link, such as 1gbit", parseBandwidth)
 	option.Add(flags, &f.rtt, "rtt", "time", "", "round-trip time as ping shows it, such as 15ms", parseRTT)
-	option.Add(flags, &f.km, "distance", "km", "", "estimate the round-trip time from a distance, such as 1000km", parseDistance)
+	option.Add(flags, &f.km, "distance", "km", "", "estimate the RTT from a distance, such as 1000km", parseDistance)
 	option.Add(flags, &f.window, "window", "size", "", "TCP window of a stream, such as 17520 or 64KiB", parseWindow)
 	option.Add(flags, &f.streams, "streams", "n", "1", "number of parallel streams", option.ParseCount)
-	option.Add(flags, &f.loss, "loss", "share", "0%", "share of packets lost at random, such as 0.01%", parseLoss)
+	option.Add(flags, &f.loss, "loss", "share", "0%", "share of packets lost, such as 0.01%", parseLoss)
 	option.Add(flags, &f.size, "size", "size", "", "how much to send, such as 2TB", parseSomeSize)
 	option.Add(flags, &f.within, "window-of-time", "time", "", "how long it may take, such as 8h", parseSomeTime)
 	option.Add(flags, &f.mtu, "mtu", "bytes", "1500", "largest IP packet", parseMTU)

@@ -43,14 +43,14 @@ func NewProbe() *cobra.Command {
 		Use:   "probe URL|HOST:PORT",
 		Short: "Measure a path, and find what limits it",
 		Long: `Probe measures the path to a server without touching files: round trips idle and
-under load, goodput up (from here to the server) and down with one and with several
-streams, windows and buffers obtained, loss, the path MTU of each direction to the
-byte, what TCP negotiated, and how long requests of 1 to 64 KiB wait for their reply.
-It shows what limits the path, and which settings send would choose. A probe fills
-the line for some seconds.
+under load, goodput up (from here to the server) and down with one and with
+several streams, windows and buffers obtained, loss, the path MTU of each
+direction to the byte, what TCP negotiated, and how long requests of 1 to 64 KiB
+wait for their reply. It shows what limits the path, and which settings send
+would choose. A probe fills the line for some seconds.
 
-Bufferbloat is graded by how much the median round trip grows under load: A is less
-than 30 ms, B 60, C 100, D 200, E 400, and F is more.
+Bufferbloat is graded by how much the median round trip grows under load: A is
+less than 30 ms, B 60, C 100, D 200, E 400, and F is more.
 
 HOST:PORT can be any other TCP service. Then probe shows what one side can see.`,
 		Example: `  fxfer probe fxfer://nas

@@ -22,9 +22,9 @@ func NewClients() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "clients",
 		Short: "List, admit and revoke clients of a server on this host",
-		Long: `Clients lists and changes authorized_clients in FXFER_HOME. A server with the same
-FXFER_HOME applies changes at once. Clients can also be in the server's configuration;
-a revocation counts for these, too.`,
+		Long: `Clients lists and changes authorized_clients in FXFER_HOME. A server with the
+same FXFER_HOME applies changes at once. Clients can also be in the server's
+configuration; a revocation counts for these, too.`,
 		Example: `  fxfer clients ls
   fxfer clients add ed25519:KEY --share backup --rights wo --comment nas
   fxfer clients revoke nas`,
@@ -129,8 +129,8 @@ func newClientsAddCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add KEY",
 		Short: "Admit a client, or give it more rights",
-		Long: `Add admits the client with this key, or gives it more rights. "fxfer key" prints the
-key on the client. Add also takes back a revocation.`,
+		Long: `Add admits the client with this key, or gives it more rights. "fxfer key" prints
+the key on the client. Add also takes back a revocation.`,
 		Example: `  fxfer clients add ed25519:KEY --share backup --rights wo --comment nas`,
 		Args:    option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -160,9 +160,10 @@ func newClientsRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke KEY",
 		Short: "Revoke all rights of a client, and end its sessions",
-		Long: `Revoke takes all rights from a client, also those in the server's configuration, and
-ends its running sessions. KEY is the client's key, the beginning of the key, or its
-comment if no other client has the same. "fxfer clients add" takes a revocation back.`,
+		Long: `Revoke takes all rights from a client, also those in the server's configuration,
+and ends its running sessions. KEY is the client's key, the beginning of the
+key, or its comment if no other client has the same. "fxfer clients add" takes a
+revocation back.`,
 		Example: `  fxfer clients revoke nas`,
 		Args:    option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -60,9 +60,10 @@ func NewInvite() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "invite",
 		Short: "Print a URL that admits one machine to a running server",
-		Long: `Invite prints a URL that admits one machine, once, to the server on this host that has
-the same FXFER_HOME. The server need not run yet. Without --share, the URL is for all
-shares of the running server, with at most the rights of each share.`,
+		Long: `Invite prints a URL that admits one machine, once, to the server on this host
+that has the same FXFER_HOME. The server need not run yet. Without --share, the
+URL is for all shares of the running server, with at most the rights of each
+share.`,
 		Example: `  fxfer invite --share backup --rights wo --expires 24h`,
 		Args:    option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -21,6 +21,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/hint"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
@@ -54,14 +55,14 @@ func New(version string) *cobra.Command {
 authorized_clients, and clients with an invitation. DIR becomes a share with the
 name of that folder.
 
-Clients may read and write a share (rw), only read it (ro) or only write it (wo).
-With the right "append", clients add snapshots ("fxfer send --snapshot") and get
-their own. Then only this machine removes snapshots, by --keep, and nobody changes
-them. On SIGTERM or Ctrl-C, running transfers reach a checkpoint, and the server
-ends within 10 s.
+Clients may read and write a share (rw), only read it (ro) or only write it
+(wo). With the right "append", clients add snapshots ("fxfer send --snapshot")
+and get their own. Then only this machine removes snapshots, by --keep, and
+nobody changes them. On SIGTERM or Ctrl-C, running transfers reach a checkpoint,
+and the server ends within 10 s.
 
-When the server is full, clients are asked to retry, which they do for as long as
-their --retry-for says. The defaults suit a machine with 1 GB of memory.
+When the server is full, clients are asked to retry, which they do for as long
+as their --retry-for says. The defaults suit a machine with 1 GB of memory.
 Connections take at most half of the open files that the system allows.
 
 With --config, a file lists shares, limits, quotas and clients. SIGHUP reads it
@@ -307,7 +308,7 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper 
 		err = server.Reload(fresh.opt)
 	}
 	if err != nil {
-		said.log.Error("the configuration is refused; the server keeps the old one", "error", err, "hint", exit.Hint(err))
+		said.log.Error("the configuration is refused; the server keeps the old one", "error", err, "hint", hint.Of(err))
 		return
 	}
 	sweeper.set(fresh.opt.Shares, fresh.age)

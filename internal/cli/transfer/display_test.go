@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -175,7 +176,7 @@ func TestJSONLines(t *testing.T) {
 	d.file(&failed)
 	d.notice("connection lost")
 	d.finish(&fxfer.Report{Server: "h:1", Duration: 1500 * time.Millisecond, Goodput: 1e6, RTT: time.Millisecond, Failures: []fxfer.FileResult{failed}},
-		&fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("1 failed"), Remedy: "again"})
+		exit.WithHint(&fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("1 failed")}, "again"))
 	require.Empty(t, errs.String())
 
 	var types []string

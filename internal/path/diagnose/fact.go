@@ -8,11 +8,11 @@ type FactKind string
 // The kinds of facts, each with the figures of a Fact that it has.
 const (
 	// Of windows and buffers.
-	WindowObtained     FactKind = "window obtained"        // Bytes a stream, Count streams, Time of a round trip
-	WindowHeldBack     FactKind = "window held back"       // Share of the time with data in flight
-	LineBDP            FactKind = "BDP of a line"          // Rate of the line, Bytes of its BDP
-	ScalingOff         FactKind = "window scaling is off"  // Host
-	AutotuningOff      FactKind = "autotuning is off"      //
+	WindowObtained     FactKind = "window obtained"       // Bytes a stream, Count streams, Time of a round trip
+	WindowHeldBack     FactKind = "window held back"      // Share of the time with data in flight
+	LineBDP            FactKind = "BDP of a line"         // Rate of the line, Bytes of its BDP
+	ScalingOff         FactKind = "window scaling is off" // Host
+	AutotuningOff      FactKind = "autotuning is off"
 	SockBufAsked       FactKind = "--sock-buf of this end" // Bytes
 	SockBufOfServer    FactKind = "--sock-buf of server"   // Bytes
 	RmemEnds           FactKind = "tcp_rmem ends"          // Bytes
@@ -80,32 +80,32 @@ type RemedyKind string
 
 // The remedies, each with the parameters of a Remedy that it has.
 const (
-	SetSysctl         RemedyKind = "set a sysctl"               // Sysctl
-	AutoSockBuf       RemedyKind = "automatic socket buffers"   // of this end
-	ServerAutoSockBuf RemedyKind = "the same, at the server"    //
-	MoreStreams       RemedyKind = "more streams"               // Streams
-	MoreAutoStreams   RemedyKind = "more automatic streams"     // Streams at most
-	UseBBR            RemedyKind = "use BBR"                    //
-	AllowBBR          RemedyKind = "allow BBR"                  // for all processes of the host
-	LoadBBR           RemedyKind = "load and allow BBR"         //
-	LimitRate         RemedyKind = "limit the rate"             // Rate
-	ManageQueue       RemedyKind = "manage the queue"           // in front of the slow line
-	AskDoctor         RemedyKind = "ask the doctor"             //
-	LongerTransfers   RemedyKind = "longer transfers"           //
-	FasterFeed        RemedyKind = "faster feed"                // of standard input
-	FasterSource      RemedyKind = "faster source disk"         //
-	FasterTarget      RemedyKind = "faster target disk"         //
-	SyncBatches       RemedyKind = "sync in batches"            //
-	SyncNothing       RemedyKind = "sync nothing"               //
-	RaiseLimit        RemedyKind = "raise the limit"            // that the user set
-	RaiseServerLimit  RemedyKind = "raise the server's limit"   //
-	NoCompression     RemedyKind = "no compression"             //
-	MoreCPU           RemedyKind = "more CPU"                   //
-	FixPathMTU        RemedyKind = "let ICMP pass"              // or lower the MTU
-	RaiseRmem         RemedyKind = "raise tcp_rmem"             // to what the doctor says
-	RaiseWmem         RemedyKind = "raise tcp_wmem"             // and wmem_max, to what the doctor says
-	QueueAtBottleneck RemedyKind = "manage the queue somewhere" //
-	ClampMSS          RemedyKind = "clamp the MSS"              // or let ICMP pass
+	SetSysctl         RemedyKind = "set a sysctl"             // Sysctl
+	AutoSockBuf       RemedyKind = "automatic socket buffers" // of this end
+	ServerAutoSockBuf RemedyKind = "the same, at the server"
+	MoreStreams       RemedyKind = "more streams"           // Streams
+	MoreAutoStreams   RemedyKind = "more automatic streams" // Streams at most
+	UseBBR            RemedyKind = "use BBR"
+	AllowBBR          RemedyKind = "allow BBR" // for all processes of the host
+	LoadBBR           RemedyKind = "load and allow BBR"
+	LimitRate         RemedyKind = "limit the rate"   // Rate
+	ManageQueue       RemedyKind = "manage the queue" // in front of the slow line
+	AskDoctor         RemedyKind = "ask the doctor"
+	LongerTransfers   RemedyKind = "longer transfers"
+	FasterFeed        RemedyKind = "faster feed" // of standard input
+	FasterSource      RemedyKind = "faster source disk"
+	FasterTarget      RemedyKind = "faster target disk"
+	SyncBatches       RemedyKind = "sync in batches"
+	SyncNothing       RemedyKind = "sync nothing"
+	RaiseLimit        RemedyKind = "raise the limit" // that the user set
+	RaiseServerLimit  RemedyKind = "raise the server's limit"
+	NoCompression     RemedyKind = "no compression"
+	MoreCPU           RemedyKind = "more CPU"
+	FixPathMTU        RemedyKind = "let ICMP pass"  // or lower the MTU
+	RaiseRmem         RemedyKind = "raise tcp_rmem" // to what the doctor says
+	RaiseWmem         RemedyKind = "raise tcp_wmem" // and wmem_max, to what the doctor says
+	QueueAtBottleneck RemedyKind = "manage the queue somewhere"
+	ClampMSS          RemedyKind = "clamp the MSS" // or let ICMP pass
 )
 
 // Remedy is something that can be done about a limiter, with the parameters that its Kind has.

@@ -1,0 +1,76 @@
+// Package hint says in words what helps against an error. The command line shows these hints, and
+// backups store them in their history, so they stand below both.
+package hint
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/wire"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// words are the hints for the advice of errors.
+var words = map[fxfer.Advice]string{
+	fxfer.AdviceResume:            "the same command resumes",
+	fxfer.AdviceRetry:             "the same command resumes; --retry-for tries by itself",
+	fxfer.AdviceRetryLater:        "try again later; --retry-for 10m keeps trying",
+	fxfer.AdviceMakeRoom:          "make room there; the same command resumes",
+	fxfer.AdviceInvitation:        "ask its administrator for an invitation: fxfer serve --invite",
+	fxfer.AdviceServerLog:         "the server's administrator finds this client in its log",
+	fxfer.AdviceServerCertificate: "give it one, by tls: in its configuration; or leave --tls-ca out to know it by its key",
+	fxfer.AdviceServerClientCA:    "name their CA there, by tls: in its configuration; or leave --tls-cert out",
+	fxfer.AdviceCheckPin:          "if the server was set up anew, ask for its pin; otherwise somebody may be in between",
+	fxfer.AdviceFixPathMTU:        "sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or let ICMP pass the firewalls",
+	fxfer.AdviceNotStrict:         "without --strict that is a warning",
+	fxfer.AdviceUpdateServer:      "a server of an older version can't be probed: update it",
+	fxfer.AdviceRestartServer:     "the server is confined to the folders that it had when it started: restart it",
+}
+
+// Of returns what may help against err: what its cause suggests, or else the first hint or advice on
+// its chain, or "".
+func Of(err error) string {
+	var name *net.DNSError
+	var coded *wire.Error
+	var unknown *identity.UnknownServerError
+	var changed *identity.ServerChangedError
+	switch {
+	case errors.As(err, &unknown):
+		return "ask whoever runs the server for its pin and give it with --pin, or use the URL that `fxfer serve --invite` prints"
+	case errors.As(err, &changed):
+		return fmt.Sprintf("somebody may be posing as the server; only if whoever runs it confirms the new key, delete line %d of %s and connect again", changed.Line, changed.File)
+	case errors.As(err, &coded) && (coded.Code == wire.CodeDraining || coded.Code == wire.CodeBusy):
+		return words[fxfer.AdviceRetryLater]
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "is `fxfer serve` running there, and on this port?"
+	case errors.As(err, &name) && name.IsNotFound:
+		return "check the name of the host"
+	}
+	if text := own(err); text != "" {
+		return text
+	}
+	var known *fxfer.Error
+	for e := err; errors.As(e, &known); e = known.Err {
+		if text := words[known.Advice]; text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// own returns the first hint that an error on the chain has itself.
+func own(err error) string {
+	var hinted interface {
+		error
+		Hint() string
+	}
+	for e := err; errors.As(e, &hinted); e = errors.Unwrap(hinted) {
+		if text := hinted.Hint(); text != "" {
+			return text
+		}
+	}
+	return ""
+}
