@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOrdinaryUser runs tests once more without privileges on either side.
+// TestOrdinaryUser runs tests again without privileges at either end.
 func TestOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
