@@ -115,16 +115,26 @@ type (
 
 // The parts of a ProbeReport.
 type (
-	ProbeRTT        = probe.RTT
-	ProbeFlow       = probe.Flow
-	ProbeDirection  = probe.Direction
-	ProbeTCP        = probe.TCP
-	ProbeMTU        = probe.PathMTU
-	ProbeLatency    = probe.Latency
-	ProbeBin        = probe.Bin
+	// ProbeRTT sums up round trips.
+	ProbeRTT = probe.RTT
+	// ProbeFlow is what one test of throughput found.
+	ProbeFlow = probe.Flow
+	// ProbeDirection is the way that data go.
+	ProbeDirection = probe.Direction
+	// ProbeTCP is what the kernel reports of a path's TCP.
+	ProbeTCP = probe.TCP
+	// ProbeMTU is what packets the path carries.
+	ProbeMTU = probe.PathMTU
+	// ProbeLatency sums up exchanges of small messages.
+	ProbeLatency = probe.Latency
+	// ProbeBin is a bar of a histogram.
+	ProbeBin = probe.Bin
+	// ProbeThroughput is a rate with its limits.
 	ProbeThroughput = probe.Throughput
-	ProbePoint      = probe.Point
-	ProbeChoice     = probe.Choice
+	// ProbePoint is a moment of a probe.
+	ProbePoint = probe.Point
+	// ProbeChoice is what a transfer on this path would choose.
+	ProbeChoice = probe.Choice
 )
 
 // The server.
