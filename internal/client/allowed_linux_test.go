@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOrdinaryUser runs tests once more without privileges on either side. It runs alone: until the
+// TestOrdinaryUser runs tests again without privileges at either end. It runs alone: until the
 // child executes, it holds the locks of this process's partial files.
 func TestOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// flawedSource has files of which some can't be read: what is in them is "!", at the end.
+// flawedSource has files. Those whose content ends with "!" cannot be read.
 type flawedSource struct {
 	files    map[string]string // what ends with a slash is a folder
 	order    []string
@@ -70,7 +70,7 @@ func (f flawedFile) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// open makes folders such that they can be removed.
+// open sets the modes of folders so that they can be removed.
 func open(dir string) {
 	_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, _ error) error {
 		if d != nil && d.IsDir() {
@@ -80,7 +80,7 @@ func open(dir string) {
 	})
 }
 
-// TestAllowFailed sends snapshots of sources that can't be read everywhere.
+// TestAllowFailed sends snapshots of sources that are unreadable in part.
 func TestAllowFailed(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("n", 256)
@@ -191,7 +191,8 @@ func TestAllowFailed(t *testing.T) {
 	}
 }
 
-// What is wrong with more than an entry is not allowed: a source that can't be listed, a disk, a digest.
+// AllowFailed does not cover failures of more than an entry: a source that cannot be listed, a disk,
+// a digest.
 func TestNotAllowed(t *testing.T) {
 	if runtime.GOOS == "windows" || os.Geteuid() == 0 {
 		t.Skip("needs a folder that can't be listed")

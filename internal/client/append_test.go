@@ -53,7 +53,7 @@ func (rawFile) Close() error { return nil }
 
 func (rawFile) Unchanged() error { return nil }
 
-// fingerprint describes all below a folder: names, kinds, modes, times, owners' content, and which files are the same.
+// fingerprint describes everything below a folder: names, modes, times and content.
 func fingerprint(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -79,7 +79,8 @@ func fingerprint(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// TestAppendOnly lets a client with the right to append try to change or remove what it, and others, have appended before.
+// TestAppendOnly: a client with the right to append cannot change or remove what it and others have
+// appended before, whatever it tries.
 func TestAppendOnly(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long, and other tests have its goroutines as well")
@@ -232,7 +233,7 @@ func TestAppendOnly(t *testing.T) {
 		require.Equal(t, before, after, name)
 	}
 
-	// A snapshot that was interrupted has files that are the old ones. Whatever comes for them then must not reach those.
+	// An interrupted snapshot shares files with the one before. Changes of them must not reach that.
 	name := past(-2)
 	require.Error(t, func() error {
 		_, err := c.send(t.Context(), &push{args: []string{"x"}, once: true, source: &rawSource{entries: []wire.Entry{
@@ -249,7 +250,7 @@ func TestAppendOnly(t *testing.T) {
 	require.Equal(t, before, fingerprint(t, filepath.Join(s.dir, "web", first))+fingerprint(t, filepath.Join(s.dir, "web", second))+
 		fingerprint(t, filepath.Join(s.dir, "other", first)))
 
-	// Entries may fail, and everything else of what it is kept from stays as it is.
+	// With AllowFailed, entries may fail, but everything else is denied as before.
 	allowing := func(name string, source *rawSource) error {
 		call := Transfer{Target: Target{Snapshot: name, AllowFailed: session.MaxAllowFailed}}
 		_, err := c.send(t.Context(), &push{args: []string{"x"}, source: source, once: true}, s.plain(t, "web"), &call)
@@ -270,7 +271,7 @@ func TestAppendOnly(t *testing.T) {
 	require.Equal(t, before, fingerprint(t, filepath.Join(s.dir, "web", first))+fingerprint(t, filepath.Join(s.dir, "web", second))+
 		fingerprint(t, filepath.Join(s.dir, "other", first)))
 
-	// What it may: see and get its own.
+	// The client may list and get what is its own.
 	list, err := c.List(t.Context(), s.plain(t, ""))
 	require.NoError(t, err)
 	require.Len(t, list, 1)

@@ -99,7 +99,7 @@ func TestTrust(t *testing.T) {
 	require.Equal(t, session.KindTrust, session.KindOf(get(member, wrong, Options{Pin: s.Pin()})))
 }
 
-// TestLearned keeps what a path took for the next start.
+// TestLearned: the number of streams that a path needed is remembered.
 func TestLearned(t *testing.T) {
 	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
@@ -131,7 +131,7 @@ func TestUnreachable(t *testing.T) {
 	require.Equal(t, session.KindUnreachable, session.KindOf(err), "%v", err)
 }
 
-// TestRetry ends the server in the middle of a transfer and starts another in its place.
+// TestRetry stops the server during a transfer and starts another one in its place.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	home, dir, source := t.TempDir(), t.TempDir(), t.TempDir()

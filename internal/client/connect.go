@@ -41,7 +41,7 @@ func (d *dialer) prepare(mtu int) {
 		d.via = d.client.firstChoice(d.url.Address())
 	}
 	d.cfg = d.client.transportTo(d.url)
-	d.cfg.Protocol, d.cfg.Group, d.cfg.QLog = d.via.transport.Protocol(), &d.group, opt.QLog
+	d.cfg.Protocol, d.cfg.Group, d.cfg.QLog = session.ProtocolOf(d.via.transport), &d.group, opt.QLog
 	d.cfg.SockBuf, d.cfg.Congestion = opt.SockBuf, opt.Congestion
 	d.cfg.Path.MTU = mtu
 }
@@ -114,7 +114,7 @@ func (d *dialer) openAnyhow(ctx context.Context) (transport.Conn, error) {
 	}
 	if to := d.instead(ctx, err); to.transport != "" {
 		d.choose(to)
-		d.cfg.Protocol = to.transport.Protocol()
+		d.cfg.Protocol = session.ProtocolOf(to.transport)
 		return d.open(ctx)
 	}
 	if hole := (*transport.BlackHoleError)(nil); errors.As(err, &hole) {
@@ -138,7 +138,7 @@ func (d *dialer) reach(ctx context.Context) error {
 
 // join connects one data stream to the session, over the chosen transport.
 func (d *dialer) join(ctx context.Context, id uint64, path transport.Path) (transport.Conn, error) {
-	return d.joinBy(ctx, id, path, d.chosen().transport.Protocol())
+	return d.joinBy(ctx, id, path, session.ProtocolOf(d.chosen().transport))
 }
 
 func (d *dialer) joinBy(ctx context.Context, id uint64, path transport.Path, by transport.Protocol) (transport.Conn, error) {

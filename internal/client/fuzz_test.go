@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzManifest: a list of digests is refused or understood, and what is understood reads the same when fxfer writes it.
+// FuzzManifest: a list of digests is rejected, or it reads the same after fxfer has written it.
 func FuzzManifest(f *testing.F) {
 	sum := strings.Repeat("0a", 32)
 	for _, s := range []string{sum + "  a\n", `\` + sum + `  a\\b\nc` + "\n", sum + "  a", sum + "  ../a\n" + sum + "  /a\n", sum + " a\n", "\n", strings.Repeat("x", maxManifestLine+2)} {

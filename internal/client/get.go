@@ -138,7 +138,7 @@ func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, cal
 	if err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	tree, err := disk.Open(dir)
 	if err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}

@@ -76,6 +76,7 @@ func TestGetTo(t *testing.T) {
 
 // TestGetToSymlink: a link at the server does not make GetTo read a file of this host.
 func TestGetToSymlink(t *testing.T) {
+	t.Parallel()
 	s := serve(t, identity.Read)
 	defer s.stop()
 	secret := filepath.Join(t.TempDir(), "secret")

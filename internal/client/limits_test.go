@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slowReader gives a little at a time.
+// slowReader returns few bytes at a time.
 type slowReader struct{ left int }
 
 func (r *slowReader) Read(p []byte) (int, error) {
@@ -27,7 +27,7 @@ func (r *slowReader) Read(p []byte) (int, error) {
 	return copy(p, "some"), nil
 }
 
-// Both directions know why they are slow.
+// TestLimits: the limiter is found in both directions.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)

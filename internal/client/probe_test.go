@@ -57,7 +57,7 @@ func TestProbe(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A probe is held to the rates that transfers are held to.
+// TestProbeRate: the rate limits of transfers bound a probe, too.
 func TestProbeRate(t *testing.T) {
 	t.Parallel()
 	const limit = 40 * 1000 * 1000

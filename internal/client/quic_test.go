@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// QUIC's handshakes of one address wait for each other, as TCP's do.
+// TestQUICTurns: the server limits the handshakes of an address with QUIC as with TCP.
 func TestQUICTurns(t *testing.T) {
 	t.Parallel()
 	const each, n = 500 * time.Millisecond, 3
@@ -72,7 +72,8 @@ func (p *watchedPull) engine(s *transferSession, control transport.Conn, r *wire
 	return p.pull.engine(s, control, r)
 }
 
-// TestGetTurns: the streams of a get that goes on with another transport end when all that they carry has come, and nothing is sent twice.
+// TestGetTurns: when a get changes its transport, the old streams end after their blocks have
+// arrived, and nothing is sent twice.
 func TestGetTurns(t *testing.T) {
 	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
@@ -115,7 +116,7 @@ func TestGetTurns(t *testing.T) {
 	require.True(t, bytes.Equal(data, got))
 }
 
-// TestManyQUICClients: 100 clients at a time all get through, and leave nothing behind.
+// TestManyQUICClients: 100 clients at a time all succeed, and leave no goroutines.
 func TestManyQUICClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("200 connections")

@@ -61,9 +61,10 @@ func TestIdleWatchSuspended(t *testing.T) {
 	require.Equal(t, "nothing heard from host:7433 for 8 s", v.check(now.Add(idleEvery), 7))
 }
 
-// A session ends soon when nothing comes on its control stream though the server can be reached, and only then.
+// A session ends soon if nothing comes on its control stream although the server can be reached, and
+// only then.
 func TestWatchDead(t *testing.T) {
-	// run has a control stream whose last sign of life comes at first, and a server that answers from then on.
+	// run watches a control stream that is alive for a time, with a server that answers from a time on.
 	run := func(t *testing.T, lived, answers, until time.Duration) (ended time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
@@ -94,7 +95,7 @@ func TestWatchDead(t *testing.T) {
 	require.InDelta(t, 41.5, run(t, 10*time.Second, 40*time.Second, time.Hour).Seconds(), 2)
 }
 
-// A server that heard nothing of a client for long has forgotten the session, and takes a new one.
+// A server that has heard nothing from a client for long ends the session, but accepts a new one.
 func TestSilenceIsTemporary(t *testing.T) {
 	require.True(t, temporary(&wire.Error{Code: wire.CodeSilent, Remote: true}))
 	require.False(t, temporary(&wire.Error{Code: wire.CodeOther, Remote: true}))
@@ -110,7 +111,7 @@ func TestMadeProgress(t *testing.T) {
 	require.False(t, madeProgress(-5, 1000, time.Second), "what was there turned out damaged")
 }
 
-// A client that comes again ends the session that it had, and nobody else's.
+// TestReplaces: a client that reconnects ends its own old session, and no other client's.
 func TestReplaces(t *testing.T) {
 	t.Parallel()
 	s := serve(t, identity.Write|identity.Read)
@@ -128,7 +129,7 @@ func TestReplaces(t *testing.T) {
 		require.IsType(t, &wire.Welcome{}, m)
 		return conn, r
 	}
-	// next skips what a live session tells.
+	// next skips messages that any live session sends.
 	next := func(r *wire.Reader) wire.Message {
 		for {
 			m, err := r.Next()

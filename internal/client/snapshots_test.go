@@ -151,7 +151,8 @@ func TestScrub(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestManyDigests makes snapshots of which most keep only what differs from the digests of another, and removes some of them.
+// TestManyDigests makes snapshots, most of which store only the digests that differ from those of
+// another one, and removes some.
 func TestManyDigests(t *testing.T) {
 	t.Parallel()
 	s := serve(t, identity.Read|identity.Write)
@@ -201,7 +202,8 @@ func TestManyDigests(t *testing.T) {
 	verify(1, 3)
 }
 
-// TestDeltaOverFile sends and gets changed versions of a file: only the change travels, unless the client may not read what is there.
+// TestDeltaOverFile sends and gets changed versions of a file. Only the change travels, unless the
+// client has no right to read the old version.
 func TestDeltaOverFile(t *testing.T) {
 	t.Parallel()
 	for rights, delta := range map[identity.Rights]bool{identity.Read | identity.Write: true, identity.Write: false} {

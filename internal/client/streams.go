@@ -193,7 +193,7 @@ func (p *streamPool) attach(id uint64, conn transport.Conn) {
 	p.mu.Lock()
 	p.dialing--
 	over := p.over
-	via := p.chosen().transport.Protocol()
+	via := session.ProtocolOf(p.chosen().transport)
 	p.mu.Unlock()
 	info, known := conn.Info()
 	outdated := known && info.Protocol != via // the transport has changed meanwhile
@@ -217,7 +217,7 @@ func (p *streamPool) attach(id uint64, conn transport.Conn) {
 // there are finish their blocks and end. It returns when the first new stream is there, and tells
 // whether it is.
 func (p *streamPool) turn(to choice) bool {
-	protocol := to.transport.Protocol()
+	protocol := session.ProtocolOf(to.transport)
 	p.mu.Lock()
 	n, first := p.want, p.nextID
 	p.nextID += uint64(n)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Streams under one limit hold it together, and a change counts at once for those that wait.
+// TestThrottle: streams share one limit, and a change takes effect at once, also for waiting streams.
 func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const step = 32 << 10

@@ -174,7 +174,7 @@ func (s *Selection) wire(compress string) wire.Select {
 }
 
 func (t *Target) check() error {
-	if _, ok := t.Sync.Wire(); !ok {
+	if _, ok := session.WireSync(t.Sync); !ok {
 		return session.Usage("choose batch, file or none", "there is no sync policy %q", t.Sync)
 	}
 	if _, ok := deltas[t.Delta]; !ok {
@@ -193,7 +193,7 @@ func (t *Target) check() error {
 
 // wire puts the target into the words of the protocol.
 func (t *Target) wire() wire.Target {
-	sync, _ := t.Sync.Wire() // checked
+	sync, _ := session.WireSync(t.Sync) // checked
 	w := wire.Target{
 		Compare: wire.Compare{Checksum: t.Checksum, Update: t.Update, Existing: t.Existing, IgnoreExisting: t.IgnoreExisting},
 		Sync:    sync, Readback: t.Readback, NumericIDs: t.NumericIDs,

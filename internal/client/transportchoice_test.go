@@ -49,7 +49,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestWindowWatch: the time in which a window is the limit begins anew when it grows or is not the limit for a while.
+// TestWindowWatch: the measurement starts again when the window grows or is not the limit for a while.
 func TestWindowWatch(t *testing.T) {
 	var w windowWatch
 	x := evidence{streams: 32}

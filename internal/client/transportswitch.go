@@ -55,7 +55,7 @@ func (d *dialer) instead(ctx context.Context, err error) choice {
 	}
 	soon, cancel := context.WithTimeout(ctx, otherWithin)
 	defer cancel()
-	p := other(via.transport.Protocol())
+	p := other(session.ProtocolOf(via.transport))
 	if !d.answers(soon, p) {
 		return choice{}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestVerifyHostile has a server that breaks the protocol, or names what is not below the folder.
+// TestVerifyHostile: a server breaks the protocol, or names files outside the folder.
 func TestVerifyHostile(t *testing.T) {
 	v := &verifier{manifest: map[string][32]byte{}}
 	batch := &wire.Entries{Entries: []wire.Entry{{Kind: wire.File, Path: "a"}, {Kind: wire.Dir, Path: "b"}}}

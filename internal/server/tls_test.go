@@ -389,7 +389,7 @@ func TestJoinByAnother(t *testing.T) {
 		join := func(opt client.Options) (wire.Message, error) {
 			_, key, err := session.OpenIdentity(t.TempDir())
 			require.NoError(t, err)
-			cfg := transport.Config{Identity: key, Protocol: by.Protocol()}
+			cfg := transport.Config{Identity: key, Protocol: session.ProtocolOf(by)}
 			if opt.TLS.Cert != "" {
 				pair, err := identity.OpenKeyPair(opt.TLS.Cert, opt.TLS.Key, func(error) {})
 				require.NoError(t, err)

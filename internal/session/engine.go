@@ -1,3 +1,5 @@
+// Package session is what the two ends of a session share: the engine that moves files, the data
+// streams with their pacing and tuning, measurements, progress and reports, and the kinds of errors.
 package session
 
 import (

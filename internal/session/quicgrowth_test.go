@@ -16,7 +16,7 @@ func TestLinksFor(t *testing.T) {
 	require.InDelta(t, 53*quicSegment/0.05, newReno(0.001, 50*time.Millisecond), 1e4)
 }
 
-// lossy is a path on which each connection has what NewReno gets of it.
+// lossy is a path on which each connection reaches the rate of NewReno.
 type lossy struct {
 	rate  float64 // of the line, bytes/s
 	loss  float64

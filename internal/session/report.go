@@ -18,8 +18,8 @@ const (
 	SyncNone  Sync = "none"  // when the operating system likes
 )
 
-// Wire returns the policy's number in the protocol. "" is SyncBatch.
-func (s Sync) Wire() (n wire.Sync, ok bool) {
+// WireSync returns the number of a policy in the protocol. "" is SyncBatch.
+func WireSync(s Sync) (n wire.Sync, ok bool) {
 	switch s {
 	case "", SyncBatch:
 		return wire.SyncBatch, true
@@ -34,7 +34,7 @@ func (s Sync) Wire() (n wire.Sync, ok bool) {
 // SyncOf returns the policy of a number in the protocol, "" for an unknown one.
 func SyncOf(n wire.Sync) Sync {
 	for _, s := range []Sync{SyncBatch, SyncFile, SyncNone} {
-		if known, _ := s.Wire(); known == n {
+		if known, _ := WireSync(s); known == n {
 			return s
 		}
 	}

@@ -61,7 +61,7 @@ func TestOutcomes(t *testing.T) {
 	require.Nil(t, r.Plan)
 }
 
-// TestOutcomesOfSessions finds in the second session what the first one committed.
+// TestOutcomesOfSessions: the second session finds what the first one committed.
 func TestOutcomesOfSessions(t *testing.T) {
 	tr := NewTracker(TrackerOptions{})
 	feed(tr, transfer.Event{Kind: transfer.Found, Index: 0}, transfer.Event{Kind: transfer.Committed, Index: 0},
@@ -89,7 +89,7 @@ func TestDryRunOutcomes(t *testing.T) {
 	require.Equal(t, []int64{0, 1, 1}, []int64{r.Sent, r.Same, r.Removed})
 }
 
-// TestNotStoredBounded has a peer invent values of What.
+// TestNotStoredBounded: a peer invents values of What.
 func TestNotStoredBounded(t *testing.T) {
 	tr := NewTracker(TrackerOptions{})
 	for i := range 1000 {

@@ -22,8 +22,8 @@ func TransportOf(p transport.Protocol) Transport {
 	return TransportTCP
 }
 
-// Protocol returns the protocol of a Transport. It is TCP for TransportAuto.
-func (t Transport) Protocol() transport.Protocol {
+// ProtocolOf returns the protocol of a Transport. It is TCP for TransportAuto.
+func ProtocolOf(t Transport) transport.Protocol {
 	if t == TransportQUIC {
 		return transport.QUIC
 	}

@@ -121,7 +121,8 @@ func TestIsURL(t *testing.T) {
 	}
 }
 
-// plain are the characters that no common shell treats specially inside a word, and the brackets of IPv6 addresses.
+// plain has the characters that no common shell treats specially inside a word, and the brackets of
+// IPv6 addresses.
 var plain = regexp.MustCompile(`^[][A-Za-z0-9/:._+,=@%-]*$`)
 
 func FuzzParseURL(f *testing.F) {

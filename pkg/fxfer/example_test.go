@@ -32,11 +32,8 @@ func folders() (server, client, shared, source string, remove func()) {
 
 // start serves a folder until what it returns is called, and invites one client.
 func start(home, dir string) (invitation fxfer.URL, stop func()) {
-	rights, err := fxfer.ParseRights("rw")
-	if err != nil {
-		panic(err)
-	}
-	server, err := fxfer.NewServer(fxfer.ServerOptions{Home: home, Listen: "127.0.0.1:0", Shares: []fxfer.Share{{Name: "data", Dir: dir, Rights: rights}}})
+	server, err := fxfer.NewServer(fxfer.ServerOptions{Home: home, Listen: "127.0.0.1:0",
+		Shares: []fxfer.Share{{Name: "data", Dir: dir, Rights: fxfer.Read | fxfer.Write}}})
 	if err != nil {
 		panic(err)
 	}
@@ -62,11 +59,10 @@ func start(home, dir string) (invitation fxfer.URL, stop func()) {
 func ExampleServer() {
 	home, _, shared, _, remove := folders()
 	defer remove()
-	rights, _ := fxfer.ParseRights("ro")
 	server, err := fxfer.NewServer(fxfer.ServerOptions{
 		Home:      home,
 		Listen:    "127.0.0.1:0",
-		Shares:    []fxfer.Share{{Name: "data", Dir: shared, Rights: rights}},
+		Shares:    []fxfer.Share{{Name: "data", Dir: shared, Rights: fxfer.Read | fxfer.List}},
 		RateLimit: 500_000_000, // bit/s
 	})
 	if err != nil {
@@ -182,4 +178,57 @@ func ExampleClient_GetTo() {
 	// Output:
 	// "hello\n" 6 bytes <nil>
 	// remote disk
+}
+
+// A backup is a snapshot: a new folder that shares what has not changed with the one before.
+func ExampleClient_Snapshots() {
+	serverHome, clientHome, shared, source, remove := folders()
+	defer remove()
+	u, stop := start(serverHome, shared)
+	defer stop()
+	c, err := fxfer.NewClient(fxfer.Options{Home: clientHome})
+	if err != nil {
+		panic(err)
+	}
+	u.Path = "nights"
+	for _, night := range []string{"2026-11-20T020000Z", "2026-11-21T020000Z"} {
+		call := fxfer.Transfer{Target: fxfer.Target{Snapshot: night}}
+		report, err := c.Send(context.Background(), []string{source + "/"}, u, call)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(report.Snapshot, report.Sent, "sent,", report.Same, "unchanged")
+		u.Token, u.Pin = "", ""
+	}
+	snapshots, err := c.Snapshots(context.Background(), u)
+	fmt.Println(len(snapshots), "snapshots", err)
+	// Output:
+	// 2026-11-20T020000Z 1 sent, 0 unchanged
+	// 2026-11-21T020000Z 0 sent, 1 unchanged
+	// 2 snapshots <nil>
+}
+
+// Progress belongs to a call, and so does what becomes of each entry.
+func ExampleTransfer() {
+	serverHome, clientHome, shared, source, remove := folders()
+	defer remove()
+	u, stop := start(serverHome, shared)
+	defer stop()
+	c, err := fxfer.NewClient(fxfer.Options{Home: clientHome})
+	if err != nil {
+		panic(err)
+	}
+	var last fxfer.Progress
+	_, err = c.Send(context.Background(), []string{source + "/"}, u, fxfer.Transfer{
+		Progress: func(p fxfer.Progress) { last = p },
+		File: func(r fxfer.FileResult) {
+			if r.Kind == "file" {
+				fmt.Println(r.Path, r.Outcome)
+			}
+		},
+	})
+	fmt.Println(last.BytesDone, "of", last.Bytes, "bytes", err)
+	// Output:
+	// hello.txt committed
+	// 6 of 6 bytes <nil>
 }

@@ -24,6 +24,8 @@ import (
 
 	"github.com/fxfer/fxfer/internal/client"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/path/probe"
 	"github.com/fxfer/fxfer/internal/server"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/snapshot"
@@ -49,6 +51,8 @@ type (
 	TLS = client.TLS
 	// URL names a server, a share and a path.
 	URL = session.URL
+	// Pin is a server's or a client's key, as people write it.
+	Pin = identity.Pin
 	// Transport carries the streams of a session.
 	Transport = session.Transport
 	// Sync says when files are durable.
@@ -79,6 +83,18 @@ type (
 	Remedy = session.Remedy
 	// Moment is a short time of a transfer, with its limiter.
 	Moment = session.Moment
+	// Limiter is the name of something that can hold a transfer back.
+	Limiter = diagnose.Limiter
+	// Side is an end of a transfer.
+	Side = diagnose.Side
+	// FactKind says which figures a Fact has.
+	FactKind = diagnose.FactKind
+	// RemedyKind says which figures a Remedy has.
+	RemedyKind = diagnose.RemedyKind
+	// Sysctl is a setting of a kernel that a Remedy changes.
+	Sysctl = diagnose.Sysctl
+	// Sample is what one side measured in a Moment.
+	Sample = diagnose.Sample
 	// Entry is an entry of a listing.
 	Entry = client.Entry
 	// Snapshot is a snapshot in a listing.
@@ -97,6 +113,20 @@ type (
 	ProbeReport = client.ProbeReport
 )
 
+// The parts of a ProbeReport.
+type (
+	ProbeRTT        = probe.RTT
+	ProbeFlow       = probe.Flow
+	ProbeDirection  = probe.Direction
+	ProbeTCP        = probe.TCP
+	ProbeMTU        = probe.PathMTU
+	ProbeLatency    = probe.Latency
+	ProbeBin        = probe.Bin
+	ProbeThroughput = probe.Throughput
+	ProbePoint      = probe.Point
+	ProbeChoice     = probe.Choice
+)
+
 // The server.
 type (
 	// Server offers shares.
@@ -111,6 +141,8 @@ type (
 	Rights = identity.Rights
 	// Keep says which snapshots of a series stay when another one is complete.
 	Keep = snapshot.Keep
+	// Kept is a snapshot with the reasons for which Keep keeps it.
+	Kept = snapshot.Kept
 	// Admission is what a server grants one client.
 	Admission = server.Admission
 	// InviteOptions say what an invitation admits to.
