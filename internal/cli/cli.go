@@ -23,7 +23,6 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/path"
 	"github.com/fxfer/fxfer/internal/cli/serve"
 	"github.com/fxfer/fxfer/internal/hint"
-	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -42,8 +41,7 @@ func Main(args []string) int {
 	if !understood && !errors.As(err, &known) {
 		err = exit.Usage("", "%w", err) // from cobra
 	}
-	var peer *wire.Error
-	if hint.Of(err) == "" && fxfer.KindOf(err) == fxfer.KindUsage && !errors.As(err, &peer) {
+	if hint.Of(err) == "" && fxfer.KindOf(err) == fxfer.KindUsage && !hint.FromPeer(err) {
 		err = exit.Usage("see `"+c.CommandPath()+" --help`", "%w", err)
 	}
 	exit.Print(os.Stderr, err)

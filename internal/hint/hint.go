@@ -74,3 +74,9 @@ func own(err error) string {
 	}
 	return ""
 }
+
+// FromPeer reports whether the other side sent the error: then this side's help does not help.
+func FromPeer(err error) bool {
+	var coded *wire.Error
+	return errors.As(err, &coded)
+}

@@ -6,11 +6,10 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/mattn/go-runewidth"
 	"golang.org/x/term"
-
-	"github.com/fxfer/fxfer/internal/wire"
 )
 
 // Present tells whether there is somebody to ask.
@@ -30,8 +29,17 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// OneLine makes text that may hold a file's name or a peer's words fit for a terminal.
-func OneLine(s string) string { return wire.Printable(strings.ReplaceAll(s, "\n", "; ")) }
+// OneLine makes text fit for a line of a terminal, whoever wrote it: control characters and changes of
+// the writing direction in a file's name could forge other output.
+func OneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		turns := r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+		if turns || unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp) {
+			return '\ufffd'
+		}
+		return r
+	}, strings.ReplaceAll(s, "\n", "; "))
+}
 
 // ShortName fits a path of any origin into width columns, with its end visible.
 func ShortName(path string, width int) string {

@@ -41,3 +41,12 @@ func TestAsk(t *testing.T) {
 	_, err = ask(ctx, r, &strings.Builder{}, "s", "p")
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+func TestOneLine(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain": "plain", "a\nb": "a; b", "\x1b[2J": "\ufffd[2J", "a\u202eb": "a\ufffdb", "a\u2066b": "a\ufffdb",
+		"a\u2028b": "a\ufffdb", "\x7f\u0085": "\ufffd\ufffd", "a\xffb": "a\ufffdb", "grün ☕": "grün ☕",
+	} {
+		require.Equal(t, want, OneLine(in), "%q", in)
+	}
+}
