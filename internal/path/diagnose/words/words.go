@@ -1,5 +1,5 @@
-// Package words puts the verdicts of diagnose into sentences. The command line, the dashboard and
-// the notifications of backups show them, so they stand below all three.
+// Package words turns the verdicts of package diagnose into sentences. The command line, the
+// dashboard and the notifications of backups use them, so the package is below all three.
 package words
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/fxfer/fxfer/internal/units"
 )
 
-// Line names a limiter with its share of the time and the first evidence, in one line.
+// Line describes a limiter in one line, with its share of the time and the first evidence.
 func Line(v *diagnose.Verdict) string {
 	text := fmt.Sprintf("%s (%s of the time", Name(v), units.Percent(v.Share))
 	if len(v.Evidence) > 0 {
@@ -28,8 +28,8 @@ func Name(v *diagnose.Verdict) string {
 	return string(v.Limiter) + " on " + v.Host
 }
 
-// Hint says what to do, in one line: the first remedy, and the second if it is a flag. It is "" if
-// there is nothing to do.
+// Hint says in one line what to do: the first remedy, and the second one if it is a flag. It is
+// "" if nothing can be done.
 func Hint(v *diagnose.Verdict) string {
 	if len(v.Remedies) == 0 {
 		return ""
@@ -41,7 +41,7 @@ func Hint(v *diagnose.Verdict) string {
 	return text + Expected(&v.Remedies[0])
 }
 
-// Expected says what a remedy should bring, "" if that is not known.
+// Expected says what goodput to expect from a remedy. It is "" if that is unknown.
 func Expected(r *diagnose.Remedy) string {
 	if r.Expect <= 0 {
 		return ""
@@ -58,7 +58,7 @@ func Evidence(v *diagnose.Verdict) []string {
 	return all
 }
 
-// Fact says what was found.
+// Fact describes what was found.
 func Fact(f *diagnose.Fact) string {
 	share, rate, bytes := units.Percent(f.Share), units.Rate(f.Rate), units.Bytes(f.Bytes)
 	switch f.Kind {
@@ -156,7 +156,7 @@ func Fact(f *diagnose.Fact) string {
 	return string(f.Kind)
 }
 
-// lineRate writes the rate of a line without a fraction: 1 Gbit/s.
+// lineRate formats the rate of a line without a fraction: 1 Gbit/s.
 func lineRate(rate float64) string { return fmt.Sprintf("%g Gbit/s", rate/1e9) }
 
 func hostName(name string) string { return cmp.Or(name, "its host") }
@@ -175,14 +175,15 @@ func roundTrips(f *diagnose.Fact) string {
 	return fmt.Sprintf("RTT %s, at least %s", units.Time(f.Time), units.Time(f.Least))
 }
 
-// Parts are a remedy by what a user does with it. Exactly one field is set, or Sysctl of the remedy.
+// Parts says what a user has to do for a remedy. Exactly one field is set, unless the remedy has
+// a Sysctl.
 type Parts struct {
 	Flag    string // of this command, such as "--streams 8"
-	Command string // for the host
-	Advice  string // in words, where no command can do it
+	Command string // to run on the host
+	Advice  string // in words, if no command can do it
 }
 
-// allowBBR lets every process use BBR, and leaves what else is allowed.
+// allowBBR allows BBR for every process and keeps the other allowed controls.
 const allowBBR = `sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="$(sysctl -n net.ipv4.tcp_allowed_congestion_control) bbr"`
 
 // fixed are the remedies without parameters.
@@ -211,7 +212,7 @@ var fixed = map[diagnose.RemedyKind]Parts{
 	diagnose.RaiseWmem:         {Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` says to what"},
 }
 
-// PartsOf says what to do with a remedy.
+// PartsOf returns the parts of a remedy.
 func PartsOf(r *diagnose.Remedy) Parts {
 	switch r.Kind {
 	case diagnose.MoreStreams:
@@ -224,7 +225,8 @@ func PartsOf(r *diagnose.Remedy) Parts {
 	return fixed[r.Kind]
 }
 
-// Remedy says what to do in one line, on a host of this name unless the remedy has its own.
+// Remedy says in one line what to do. host is where to do it, unless the remedy names another
+// host.
 func Remedy(r *diagnose.Remedy, host string) string {
 	where := ""
 	if host = cmp.Or(r.Host, host); host != "" {
