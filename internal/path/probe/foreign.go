@@ -17,18 +17,21 @@ import (
 // Sight is what one side sees of a TCP port, whatever service answers there. Times are in
 // seconds.
 type Sight struct {
-	Address   string  `json:"address"`
-	Connect   RTT     `json:"connect"`                // time of the TCP handshake: one round trip
-	TCP       TCP     `json:"tcp"`                    //
-	RTT       float64 `json:"kernel_rtt_seconds"`     // smoothed by the kernel
-	MinRTT    float64 `json:"kernel_min_rtt_seconds"` //
-	FirstByte float64 `json:"first_byte_seconds"`     // since the connection, or since the request if one was sent; 0 if nothing came
-	Asked     string  `json:"asked,omitempty"`        // what was sent to make the service answer, "" if it spoke first
-	Banner    string  `json:"banner,omitempty"`       // first line of the answer
-	SndWnd    int64   `json:"receiver_window_bytes"`  // announced by the service
-	Guess     string  `json:"service,omitempty"`      // guessed from the banner
-	Flows     []Flow  `json:"flows,omitempty"`        // of iperf3
-	Note      string  `json:"note,omitempty"`         // what failed
+	Address string  `json:"address"`
+	Connect RTT     `json:"connect"`                // time of the TCP handshake: one round trip
+	TCP     TCP     `json:"tcp"`                    //
+	RTT     float64 `json:"kernel_rtt_seconds"`     // smoothed by the kernel
+	MinRTT  float64 `json:"kernel_min_rtt_seconds"` //
+	// FirstByte is the time since the connection, or since the request if one was sent. It is 0
+	// if nothing came.
+	FirstByte float64 `json:"first_byte_seconds"`
+	// Asked is what was sent to make the service answer, "" if it spoke first.
+	Asked  string `json:"asked,omitempty"`
+	Banner string `json:"banner,omitempty"`      // first line of the answer
+	SndWnd int64  `json:"receiver_window_bytes"` // announced by the service
+	Guess  string `json:"service,omitempty"`     // guessed from the banner
+	Flows  []Flow `json:"flows,omitempty"`       // of iperf3
+	Note   string `json:"note,omitempty"`        // what failed
 }
 
 const (
@@ -96,7 +99,8 @@ func (s *Sight) iperf(ctx context.Context, within time.Duration) (bool, error) {
 	}
 	for _, d := range []Direction{Up, Down} {
 		f, err := iperf(ctx, s.Address, d, within, connected)
-		for try := 0; err != nil && len(s.Flows) > 0 && try < 5 && sleep(ctx, 300*time.Millisecond) == nil; try++ { // the server reopens its port after each test
+		// The server reopens its port after each test.
+		for try := 0; err != nil && len(s.Flows) > 0 && try < 5 && sleep(ctx, 300*time.Millisecond) == nil; try++ {
 			f, err = iperf(ctx, s.Address, d, within, connected)
 		}
 		if err != nil && len(s.Flows) == 0 {

@@ -64,7 +64,7 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 			single = g
 		}
 	}
-	parts := gains || f == several && f.Streams > 1 && !nearOther(f, r) // each stream is held back on its own
+	parts := gains || f == several && f.Streams > 1 && !nearOther(f, r) // each is held back
 	streams := func() []diagnose.Remedy {
 		if !gains {
 			return nil
@@ -82,7 +82,7 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 		return diagnose.Verdict{Limiter: diagnose.ReceiverWindow, Side: diagnose.Receiver, Host: receiver, Share: f.RwndLimited,
 			Evidence: []diagnose.Fact{{Kind: diagnose.ReceiverWindowFull, Share: f.RwndLimited}, {Kind: diagnose.BufferObtained, Bytes: f.SndWnd, Need: several.BDP}},
 			Remedies: append(streams(), diagnose.Remedy{Kind: diagnose.RaiseRmem})}
-	case f.SndbufLimited >= limited && f.SndBuf <= 8*several.BDP: // two thirds of the buffer are payload
+	case f.SndbufLimited >= limited && f.SndBuf <= 8*several.BDP: // 2/3 are payload
 		return diagnose.Verdict{Limiter: diagnose.SenderBuffer, Side: diagnose.Sender, Host: sender, Share: f.SndbufLimited,
 			Evidence: []diagnose.Fact{{Kind: diagnose.SendBufferFull, Share: f.SndbufLimited}, {Kind: diagnose.BufferObtained, Bytes: f.SndBuf, Need: several.BDP}},
 			Remedies: append(streams(), diagnose.Remedy{Kind: diagnose.RaiseWmem})}

@@ -48,8 +48,9 @@ type Options struct {
 	Time    time.Duration               // of the whole probe, at most MaxTime
 	Streams func(rtt time.Duration) int // number of streams of the flows with several
 	Most    int64                       // most bytes to move
-	MTU     int                         // limit for the segments of streams until the MTU is known; 0 is none
-	Stage   func(string)                // called when a stage begins; may be nil
+	// MTU limits the segments of streams until the path MTU is known; 0 is no limit.
+	MTU   int
+	Stage func(string) // called when a stage begins; may be nil
 }
 
 // Dial opens a data stream of the probe's session. path is what is known of the path by then.

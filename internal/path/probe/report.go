@@ -76,18 +76,20 @@ type Flow struct {
 	RTT           RTT       `json:"rtt"` // during the flow
 	Segments      int64     `json:"segments"`
 	Retransmitted int64     `json:"retransmitted"`
-	Loss          float64   `json:"loss"`                  // retransmitted / sent segments after slow start; an estimate, since some were not lost
-	RwndLimited   float64   `json:"receiver_window_share"` // of the time with data in flight
-	SndbufLimited float64   `json:"send_buffer_share"`     // the same
-	SndWnd        int64     `json:"receiver_window_bytes"` // largest window that the receiver announced
-	Cwnd          int64     `json:"congestion_window_bytes"`
-	SndBuf        int64     `json:"send_buffer_bytes"`    // as the sender's kernel counts
-	RcvBuf        int64     `json:"receive_buffer_bytes"` // as the receiver's kernel counts
-	MinRTT        float64   `json:"min_rtt_seconds"`
-	BDP           int64     `json:"bdp_bytes"` // Goodput × least idle round trip
-	Congestion    string    `json:"congestion"`
-	SenderCPU     float64   `json:"sender_cpu_share"`   // of all CPUs of the host, 0 if unknown
-	ReceiverCPU   float64   `json:"receiver_cpu_share"` // the same
+	// Loss is retransmitted / sent segments after slow start. It is an estimate: some were not
+	// lost.
+	Loss          float64 `json:"loss"`
+	RwndLimited   float64 `json:"receiver_window_share"` // of the time with data in flight
+	SndbufLimited float64 `json:"send_buffer_share"`     // the same
+	SndWnd        int64   `json:"receiver_window_bytes"` // largest one announced
+	Cwnd          int64   `json:"congestion_window_bytes"`
+	SndBuf        int64   `json:"send_buffer_bytes"`    // as the sender's kernel counts
+	RcvBuf        int64   `json:"receive_buffer_bytes"` // as the receiver's kernel counts
+	MinRTT        float64 `json:"min_rtt_seconds"`
+	BDP           int64   `json:"bdp_bytes"` // Goodput × least idle round trip
+	Congestion    string  `json:"congestion"`
+	SenderCPU     float64 `json:"sender_cpu_share"`   // of all CPUs of the host, 0 if unknown
+	ReceiverCPU   float64 `json:"receiver_cpu_share"` // the same
 }
 
 // TCP is what the handshake negotiated, with the windows when idle.
@@ -107,21 +109,25 @@ type TCP struct {
 // PathMTU is what is known of the largest packet in one direction.
 type PathMTU struct {
 	Direction Direction `json:"direction"`
-	Measured  bool      `json:"measured"` // with datagrams; otherwise MTU is TCP's estimate, 0 if there is none
-	MTU       int       `json:"mtu"`      // including the IP header
-	Passed    []int     `json:"passed"`   // ascending
-	Failed    []int     `json:"failed"`   // ascending, above MTU
-	Named     int       `json:"named_by_icmp,omitempty"`
-	Device    bool      `json:"device"`     // the sender's own interface limits it
-	BlackHole bool      `json:"black_hole"` // larger packets vanish, and no router says so
+	// Measured says that datagrams measured MTU. Otherwise it is TCP's estimate, 0 if there is
+	// none.
+	Measured  bool  `json:"measured"`
+	MTU       int   `json:"mtu"`    // including the IP header
+	Passed    []int `json:"passed"` // ascending
+	Failed    []int `json:"failed"` // ascending, above MTU
+	Named     int   `json:"named_by_icmp,omitempty"`
+	Device    bool  `json:"device"`     // the sender's own interface limits it
+	BlackHole bool  `json:"black_hole"` // larger packets vanish, and no router says so
 }
 
 // Latency holds the times of messages of one size. Each is answered by a message of the same size
 // before the next one is sent.
 type Latency struct {
-	Size      int     `json:"size"`
-	Reused    bool    `json:"reused"` // one connection for all; otherwise each time includes connecting with TLS
-	Split     bool    `json:"split"`  // header and body in two writes, at both ends
+	Size int `json:"size"`
+	// Reused says that one connection carries all messages. Otherwise each time includes
+	// connecting with TLS.
+	Reused    bool    `json:"reused"`
+	Split     bool    `json:"split"` // header and body in two writes, at both ends
 	ClientND  bool    `json:"client_nodelay"`
 	ServerND  bool    `json:"server_nodelay"`
 	Count     int     `json:"count"`
