@@ -49,8 +49,8 @@ func (h *Host) enterNet() error {
 	return nil
 }
 
-// Cmd is an exec.Cmd whose process runs inside a host. Set its fields before Start, as with exec.Cmd. Only the methods
-// declared here start it in the right place.
+// Cmd is an exec.Cmd whose process runs inside a host. Set its fields before Start, as with
+// exec.Cmd. Only the methods declared here start it in the right place.
 type Cmd struct {
 	*exec.Cmd
 	host    *Host

@@ -1,13 +1,15 @@
-// Package lab is a WAN in a box: two hosts, each a network namespace with one TUN device, joined by an emulated link.
+// Package lab is a WAN in a box: two hosts, each a network namespace with one TUN device, joined
+// by an emulated link.
 //
-// The link is a drop-tail queue in front of a line of a given rate, followed by half the round-trip time, once per
-// direction. It can lose, reorder, duplicate, damage and forge segments, block ports and change them as a NAT does that has forgotten its
-// table, and its middle can have a smaller MTU than its ends.
-// Time on the line counts Ethernet as it is on the wire: an IP
-// packet and 38 bytes of preamble, header, check sequence and gap, so that 1448 bytes of TCP payload take 1538 bytes.
+// The link is a drop-tail queue in front of a line of a given rate, followed by half the
+// round-trip time, once per direction. It can lose, reorder, duplicate, damage and forge
+// segments. It can block ports, or change them like a NAT that has lost its table. Its middle can
+// have a smaller MTU than its ends. Time on the line counts Ethernet as it is on the wire: an IP
+// packet and 38 bytes of preamble, header, check sequence and gap. So 1448 bytes of TCP payload
+// take 1538 bytes.
 //
-// A lab needs Linux and the right to make network namespaces: root, or a user namespace (see [Elevate]).
-// Nothing of it outlives the process that started it, however that process ends.
+// A lab needs Linux and the right to make network namespaces: root, or a user namespace (see
+// [Elevate]). Nothing of it outlives the process that started it, however that process ends.
 package lab
 
 import (
@@ -22,7 +24,7 @@ import (
 var ErrUnsupported = errors.New("the lab is not available here")
 
 const (
-	frameOverhead = 38 // Ethernet bytes beside the IP packet: preamble 8, header 14, check sequence 4, gap 12
+	frameOverhead = 38 // Ethernet: preamble 8, header 14, check sequence 4, gap 12
 	minFrame      = 46 // IP packets are padded to this size on Ethernet
 	minMTU        = 1280
 	minPathMTU    = 576 // of IPv4 (RFC 791); IPv6 works from minMTU on
@@ -86,7 +88,7 @@ type Change struct {
 	NoUDP     *bool
 	PoliceUDP *int64
 	BlackHole *bool
-	Down      time.Duration // from now on and for so long, whatever enters the link vanishes; 0: no outage
+	Down      time.Duration // drop everything that enters the link for this long; 0: no outage
 }
 
 // Counters count what one direction did since the lab started. A segment is an IP packet as it
@@ -97,7 +99,7 @@ type Counters struct {
 	Bytes     int64 // IP bytes of the delivered segments
 	Dropped   int64 // segments dropped by a full queue or by policing
 	Lost      int64 // segments lost on the line by Link.Loss
-	Outage    int64 // segments lost because the link, or the receiving host's device, was down, their port blocked or rebound, or their protocol blocked
+	Outage    int64 // segments lost to an outage or a blocked or rebound port
 	Reordered int64 // segments held back
 	Doubled   int64 // segments that arrive twice
 	Corrupted int64 // segments damaged or forged

@@ -92,14 +92,16 @@ func (p Path) LossLimit(c Control) float64 {
 	return window * float64(p.Segment()) * 8 / p.RTT.Seconds()
 }
 
-// renoWindow is the mean window in segments at a loss: C / √loss with C = √(3/4) ≈ 0.87, for periodic loss and an acknowledgment for every
-// second segment. M. Mathis, J. Semke, J. Mahdavi, T. Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm, Computer
-// Communication Review 27(3), 1997.
+// renoWindow is the mean window in segments with the given loss: C / √loss with C = √(3/4) ≈
+// 0.87, for periodic loss and an acknowledgment for every second segment. Source: M. Mathis, J.
+// Semke, J. Mahdavi, T. Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm,
+// Computer Communication Review 27(3), 1997.
 func renoWindow(loss float64) float64 { return math.Sqrt(0.75 / loss) }
 
-// cubicWindow is the mean window in segments at a loss, RFC 9438: the larger of the cubic function's, section 5.1, and of the Reno-friendly
-// region's, section 4.3. The latter is Reno's with an acknowledgment for each segment, since CUBIC counts segments acknowledged, not
-// acknowledgments.
+// cubicWindow is the mean window in segments with the given loss (RFC 9438). It is the larger of
+// two windows: that of the cubic function (section 5.1) and that of the Reno-friendly region
+// (section 4.3). The latter is Reno's window with an acknowledgment for each segment, because
+// CUBIC counts acknowledged segments, not acknowledgments.
 func cubicWindow(loss float64, rtt time.Duration) float64 {
 	const c, beta = 0.4, 0.7
 	cubic := math.Pow(c*(3+beta)/(4*(1-beta)), 0.25) * math.Pow(rtt.Seconds()/loss, 0.75)

@@ -21,7 +21,7 @@ type Transfer struct {
 	Control Control
 	Size    int64         // in bytes
 	Within  time.Duration // the time in which it must end
-	Initial int           // initial window in segments: the lesser of initcwnd and initrwnd; 0 is DefaultInitial
+	Initial int           // segments: the lesser of initcwnd and initrwnd; 0: DefaultInitial
 }
 
 // Limiter is what holds a transfer back.
@@ -150,7 +150,8 @@ func (t Transfer) Fill() Remedy {
 func (t Transfer) Fit() Remedy {
 	most := t.Fill()
 	most.Streams = max(most.Streams, int(math.Ceil(t.Path.BDP()/t.flight(1)))) // these save the slow start
-	if most.Window == 0 {                                                      // loss keeps these streams from filling the line, but a part of it may do
+	// With loss, these streams can't fill the line, but a smaller part may suffice.
+	if most.Window == 0 {
 		most.Window = max(1, int64(math.Ceil(t.Path.BDP()/float64(t.Streams))))
 	}
 	fits := func(streams int, window int64) bool {

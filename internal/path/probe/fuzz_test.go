@@ -17,27 +17,27 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// told is a stream whose peer has sent all of its data and accepts only a limited amount.
-type told struct {
+// scriptedConn is a stream whose peer has sent all of its data and accepts only a limited amount.
+type scriptedConn struct {
 	io.Reader
 	room int
 }
 
 var errNoRoom = errors.New("the peer takes no more")
 
-func (c *told) Write(p []byte) (int, error) {
+func (c *scriptedConn) Write(p []byte) (int, error) {
 	if c.room -= len(p); c.room < 0 {
 		return 0, errNoRoom
 	}
 	return len(p), nil
 }
-func (c *told) Close() error                 { return nil }
-func (c *told) SetDeadline(time.Time) error  { return nil }
-func (c *told) SetNoDelay(bool) error        { return nil }
-func (c *told) LimitUnsent(int)              {}
-func (c *told) LocalAddr() net.Addr          { return &net.UnixAddr{} } // not a UDP address
-func (c *told) RemoteAddr() net.Addr         { return &net.UnixAddr{} }
-func (c *told) Info() (transport.Info, bool) { return transport.Info{}, false }
+func (c *scriptedConn) Close() error                 { return nil }
+func (c *scriptedConn) SetDeadline(time.Time) error  { return nil }
+func (c *scriptedConn) SetNoDelay(bool) error        { return nil }
+func (c *scriptedConn) LimitUnsent(int)              {}
+func (c *scriptedConn) LocalAddr() net.Addr          { return &net.UnixAddr{} } // not a UDP address
+func (c *scriptedConn) RemoteAddr() net.Addr         { return &net.UnixAddr{} }
+func (c *scriptedConn) Info() (transport.Info, bool) { return transport.Info{}, false }
 
 // FuzzSession checks that Serve ends with the stream, whatever a client requests.
 func FuzzSession(f *testing.F) {
@@ -50,7 +50,7 @@ func FuzzSession(f *testing.F) {
 		s := NewSession(&net.UnixAddr{})
 		late := time.AfterFunc(30*time.Second, func() { panic("a probe does not end with its client") })
 		defer late.Stop()
-		err := s.Serve(context.Background(), &told{bytes.NewReader(b), 1 << 20})
+		err := s.Serve(context.Background(), &scriptedConn{bytes.NewReader(b), 1 << 20})
 		require.True(t, err == nil || len(b) > 0)
 		require.Zero(t, s.conns)
 	})

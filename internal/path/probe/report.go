@@ -170,7 +170,8 @@ var grades = []struct {
 	{"A", 30 * time.Millisecond}, {"B", 60 * time.Millisecond}, {"C", 100 * time.Millisecond}, {"D", 200 * time.Millisecond}, {"E", 400 * time.Millisecond},
 }
 
-// GradeOf grades the growth of the round trip under load: A below 30 ms, B 60, C 100, D 200, E 400, else F.
+// GradeOf grades the growth of the round trip under load: A below 30 ms, B 60, C 100, D 200, E
+// 400, else F.
 func GradeOf(increase time.Duration) string {
 	for _, g := range grades {
 		if increase < g.below {

@@ -102,15 +102,15 @@ func Fact(f *diagnose.Fact) string {
 	case diagnose.ControlSlows:
 		return cmp.Or(f.Name, "the congestion control") + " takes each loss for a full queue and slows down"
 	case diagnose.QueueOnPath:
-		return roundTrips(f) + ": data waits in a queue on the path, and so does everybody else's"
+		return roundTrips(f) + ": all data on the path, including other people's, waits in a queue"
 	case diagnose.RampUp:
 		return fmt.Sprintf("%s, with an RTT of %s: connecting, and windows that double with each round trip", units.Time(f.Time), units.Time(f.Least))
 	case diagnose.InitialWindowOf:
-		return fmt.Sprintf("the route on %s has %s %d; usual are 10", hostName(f.Host), f.Name, f.Count)
+		return fmt.Sprintf("the route on %s has %s %d; the usual value is 10", hostName(f.Host), f.Name, f.Count)
 	case diagnose.NothingAcked:
 		return "nothing was acknowledged for " + units.Time(f.Time)
 	case diagnose.PacketsVanish:
-		return fmt.Sprintf("packets of %d bytes vanish, smaller ones arrive, and no ICMP message names the largest that passes", f.Bytes)
+		return fmt.Sprintf("packets of %d bytes vanish, smaller ones arrive, and no ICMP message names the largest size that passes", f.Bytes)
 	case diagnose.ResentInVain:
 		return fmt.Sprintf("segments were sent again %d times, and none arrived", f.Count)
 	case diagnose.FlowMeasured:
@@ -130,10 +130,10 @@ func Fact(f *diagnose.Fact) string {
 	case diagnose.RateAsked:
 		return fmt.Sprintf("%s asked for, %s on the line", units.Rate(f.Limit), rate)
 	case diagnose.RateOfServer:
-		return fmt.Sprintf("%s on the line, which the server's rate limit holds it to", rate)
+		return fmt.Sprintf("%s on the line, as the server's rate limit allows", rate)
 
 	case diagnose.StdinWaited:
-		return fmt.Sprintf("standard input was waited for %s of the time, and gave %s", share, rate)
+		return fmt.Sprintf("fxfer waited for standard input during %s of the time; it delivered %s", share, rate)
 	case diagnose.Reading:
 		return fmt.Sprintf("streams spent %s of the time in reading the source, at %s", share, rate)
 	case diagnose.Listing:
@@ -151,7 +151,7 @@ func Fact(f *diagnose.Fact) string {
 	case diagnose.Compressing:
 		return fmt.Sprintf("compression took %s of the streams' time", share)
 	case diagnose.CPUsBusy:
-		return fmt.Sprintf("%s of the %s's CPUs were busy, and hardly anything was lost", share, f.Name)
+		return fmt.Sprintf("%s of the %s's CPUs were busy, and almost nothing was lost", share, f.Name)
 	}
 	return string(f.Kind)
 }
@@ -198,18 +198,18 @@ var fixed = map[diagnose.RemedyKind]Parts{
 	diagnose.AskDoctor:         {Command: "fxfer doctor"},
 	diagnose.ManageQueue:       {Advice: "fq_codel or cake on the router in front of the slow line"},
 	diagnose.QueueAtBottleneck: {Advice: "fq_codel or cake at the bottleneck"},
-	diagnose.LongerTransfers:   {Advice: "longer transfers don't feel it; initcwnd of the route shortens it, see fxfer doctor"},
-	diagnose.FasterFeed:        {Advice: "the program that feeds fxfer is the slow one"},
-	diagnose.FasterSource:      {Advice: "a faster disk, or less else that reads from it"},
-	diagnose.FasterTarget:      {Advice: "a faster disk, or less else that writes to it"},
-	diagnose.SyncNothing:       {Advice: "--sync none, if a power cut may cost what is new"},
+	diagnose.LongerTransfers:   {Advice: "longer transfers are hardly affected; a larger initcwnd of the route helps, see fxfer doctor"},
+	diagnose.FasterFeed:        {Advice: "the program that feeds fxfer is slow: make it faster"},
+	diagnose.FasterSource:      {Advice: "a faster disk, or fewer other programs that read from it"},
+	diagnose.FasterTarget:      {Advice: "a faster disk, or fewer other programs that write to it"},
+	diagnose.SyncNothing:       {Advice: "--sync none, if a power cut may lose the new files"},
 	diagnose.RaiseLimit:        {Advice: "a higher --rate-limit, or none"},
 	diagnose.RaiseServerLimit:  {Advice: "a higher rate-limit for this client, share or server in its configuration"},
-	diagnose.MoreCPU:           {Advice: "more CPU: a quota (cpu.max), other work on the host, or the machine itself is the end of it"},
+	diagnose.MoreCPU:           {Advice: "more CPU: check the quota (cpu.max), other programs on the host, and the machine itself"},
 	diagnose.FixPathMTU:        {Advice: "let ICMP pass the firewalls, or lower the MTU of the route"},
 	diagnose.ClampMSS:          {Advice: `let ICMP "fragmentation needed" and "packet too big" through, or clamp the MSS at the tunnel`},
-	diagnose.RaiseRmem:         {Advice: "raise net.ipv4.tcp_rmem there: `fxfer doctor` says to what"},
-	diagnose.RaiseWmem:         {Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` says to what"},
+	diagnose.RaiseRmem:         {Advice: "raise net.ipv4.tcp_rmem there: `fxfer doctor` shows the value"},
+	diagnose.RaiseWmem:         {Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` shows the value"},
 }
 
 // PartsOf returns the parts of a remedy.
