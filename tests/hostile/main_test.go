@@ -8,7 +8,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli"
 )
 
-// serveEnv makes this program fxfer.
+// With serveEnv in its environment this test program is fxfer.
 const serveEnv = "FXFER_HOSTILE_SERVE"
 
 func TestMain(m *testing.M) {
