@@ -22,7 +22,7 @@ import (
 
 var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of what is random")
 
-// With runsFxfer in its environment this test program is fxfer.
+// runsFxfer is the environment variable that makes this test program act as fxfer.
 const runsFxfer = "FXFER_TEST_RUNS_FXFER"
 
 func TestMain(m *testing.M) {

@@ -176,8 +176,7 @@ func (f *fickle) carry(near *net.TCPConn, from *net.Dialer) {
 // reset. Each file arrives intact, memory stays bounded, and afterwards the server is as before.
 // With -crowd 200 -crowd-bytes 50000000 the test is a measurement. Over QUIC no connection is
 // reset. There all clients have one address, unless each route to the server has its own source
-// address, as inside of: connection is reset, and all clients are of one address, unless each way
-// to the server has a source address of its own: within
+// address, as inside of:
 //
 //	unshare -n sh -c 'ip link set lo up; for i in $(seq 100); do ip route replace local 127.1.0.$i dev lo src 127.1.0.$i table local; done; …'
 func TestCrowd(t *testing.T) {
