@@ -22,11 +22,11 @@ type dialer struct {
 	group  transport.Group  // the session's QUIC connections
 
 	opened    atomic.Bool // the control stream is connected
-	connected atomic.Bool // some stream is connected
+	connected atomic.Bool // some stream is connected, or would be if the server's key were confirmed
 
 	tasks sync.WaitGroup // goroutines that end with the session
 
-	mu  sync.Mutex // guards via
+	mu  sync.Mutex // guards via, and makes the end of the race one step; see stopRace
 	via choice     // the transport of the data streams
 }
 
@@ -60,13 +60,22 @@ func (d *dialer) choose(to choice) {
 	d.via = to
 }
 
-// open connects the control stream and sends Hello, but does not wait for the answer.
+// open connects the control stream and sends Hello, but does not wait for the answer. It asks the
+// user about an unknown server. The server has then answered by this transport, so that the race is
+// over: the time that the user takes does not count.
 func (d *dialer) open(ctx context.Context) (transport.Conn, error) {
-	dialCtx, cancel := context.WithTimeout(ctx, session.DialTimeout)
-	defer cancel()
 	cfg := d.cfg
 	cfg.Doubt, cfg.Apart = true, true
-	conn, err := d.client.dial(dialCtx, d.url, cfg)
+	conn, err := d.client.dial(ctx, d.url, cfg)
+	if ask := (*errAskFirst)(nil); errors.As(err, &ask) {
+		if err := d.stopRace(ctx); err != nil {
+			return nil, err
+		}
+		if err := d.client.confirm(ctx, d.url, ask.pin); err != nil {
+			return nil, err
+		}
+		conn, err = d.client.dial(ctx, d.url, cfg)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +85,17 @@ func (d *dialer) open(ctx context.Context) (transport.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// stopRace ends the race between the transports before the user is asked. It fails if the race has
+// ended ctx before.
+func (d *dialer) stopRace(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ctx.Err() == nil {
+		d.connected.Store(true)
+	}
+	return ctx.Err()
 }
 
 // greet sends Hello. An invitation's proof is bound to the connection.

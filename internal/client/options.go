@@ -44,7 +44,8 @@ type Options struct {
 	// TLS names certificates, which take the place of keys.
 	TLS TLS
 
-	// Confirm is asked about a server of which nothing is known. nil rejects such servers.
+	// Confirm is asked about a server of which nothing is known, once for each call. It may take any
+	// time. nil rejects such servers.
 	Confirm func(ctx context.Context, server, pin string) (bool, error)
 	// Notice is called with one-line messages about events such as a lost connection. It may be
 	// called concurrently.

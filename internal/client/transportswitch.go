@@ -29,7 +29,7 @@ func (d *dialer) race(ctx context.Context, end context.CancelCauseFunc) {
 	}
 	// On a long path the first one may only need more round trips.
 	patience := max(otherWithin, otherAfter+3*(time.Since(began)-otherAfter))
-	if !session.Sleep(ctx, time.Until(began.Add(patience))) || d.connected.Load() {
+	if !session.Sleep(ctx, time.Until(began.Add(patience))) {
 		return
 	}
 	x := evidence{
@@ -38,7 +38,9 @@ func (d *dialer) race(ctx context.Context, end context.CancelCauseFunc) {
 		quic:    d.cfg.Protocol == transport.TCP,
 		history: session.TransportOf(d.cfg.Protocol),
 	}
-	if to := choose(&x); to.transport != "" {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if to := choose(&x); to.transport != "" && !d.connected.Load() {
 		end(&errSwitch{to})
 	}
 }

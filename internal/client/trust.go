@@ -129,28 +129,32 @@ func trustError(err error) error {
 	return &session.Error{Kind: session.KindTrust, Err: err}
 }
 
-// dial connects the control stream. It asks the user about an unknown server.
+// dial connects the control stream. It does not ask the user about an unknown server: the error is
+// then an errAskFirst.
 func (c *Client) dial(ctx context.Context, u session.URL, cfg transport.Config) (transport.Conn, error) {
-	server := serverOf(u)
 	if u.Pin != "" && c.authorities != nil {
-		return nil, session.Usage("leave the CA out", "the invitation says by which key %s is known, not by which CA", server)
+		return nil, session.Usage("leave the CA out", "the invitation says by which key %s is known, not by which CA", serverOf(u))
 	}
-	conn, err := transport.Dial(ctx, server, cfg, c.expect(u))
-	var ask *errAskFirst
-	if errors.As(err, &ask) {
-		yes, askErr := c.opt.Confirm(ctx, server, string(ask.pin))
-		switch {
-		case askErr != nil:
-			return nil, &session.Error{Kind: session.KindTrust, Err: askErr}
-		case !yes:
-			return nil, &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("the key of %s was not confirmed", server)}
-		}
-		if err := c.store.AddKnownServer(server, ask.pin); err != nil {
-			return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
-		}
-		conn, err = transport.Dial(ctx, server, cfg, c.expect(u))
+	ctx, cancel := context.WithTimeout(ctx, session.DialTimeout)
+	defer cancel()
+	return transport.Dial(ctx, serverOf(u), cfg, c.expect(u))
+}
+
+// confirm asks the user whether the server of u has this key, and stores the key if the answer is
+// yes. The user may take any time.
+func (c *Client) confirm(ctx context.Context, u session.URL, key identity.Pin) error {
+	server := serverOf(u)
+	yes, err := c.opt.Confirm(ctx, server, string(key))
+	switch {
+	case err != nil:
+		return trustError(err)
+	case !yes:
+		return trustError(fmt.Errorf("the key of %s was not confirmed", server))
 	}
-	return conn, err
+	if err := c.store.AddKnownServer(server, key); err != nil {
+		return &session.Error{Kind: session.KindLocalDisk, Err: err}
+	}
+	return nil
 }
 
 // remember stores the key of a server that was given as a pin and has admitted us.

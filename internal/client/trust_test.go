@@ -1,0 +1,54 @@
+package client
+
+import (
+	"context"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/session/sessiontest"
+	"github.com/stretchr/testify/require"
+)
+
+// TestConfirm: the user may take longer than any transport may take to connect, is asked once, and
+// both transports are offered.
+func TestConfirm(t *testing.T) {
+	t.Parallel()
+	source := filepath.Join(t.TempDir(), "f")
+	sessiontest.RandomFile(t, source, 1<<10)
+	for name, call := range map[string]func(*testing.T, *Client, session.URL) error{
+		"list": func(t *testing.T, c *Client, u session.URL) error {
+			_, err := c.List(t.Context(), u)
+			return err
+		},
+		"send": func(t *testing.T, c *Client, u session.URL) error {
+			_, err := c.Send(t.Context(), []string{source}, u, Transfer{})
+			return err
+		},
+		"probe": func(t *testing.T, c *Client, u session.URL) error {
+			_, err := c.Probe(t.Context(), u, ProbeOptions{Time: minProbeTime})
+			return err
+		},
+	} {
+		for transport, first := range map[string]int{"tcp": tcpChosen, "quic": quicChosen} {
+			t.Run(name+" "+transport, func(t *testing.T) {
+				t.Parallel()
+				s := serve(t, identity.Read|identity.Write)
+				defer s.stop()
+				u := s.invited(t)
+				u.Pin = ""
+				var asked atomic.Int32
+				c := newClient(t, t.TempDir(), Options{Confirm: func(ctx context.Context, _, _ string) (bool, error) {
+					asked.Add(1)
+					_, limited := ctx.Deadline()
+					return !limited && session.Sleep(ctx, 3*otherWithin), ctx.Err()
+				}})
+				c.learn(u.Address()+chosen, first)
+				require.NoError(t, call(t, c, u))
+				require.EqualValues(t, 1, asked.Load())
+			})
+		}
+	}
+}
