@@ -51,31 +51,38 @@ func Main(args []string) int {
 }
 
 // rootHelp stands at the end of the root command's help.
-const rootHelp = `Flags take precedence over the environment, and that over config.yaml: see
-"fxfer send --help". The folder FXFER_HOME has that file, the key of this host, and
-the lists of known hosts. By default it is "fxfer" in the user's configuration folder.
+const rootHelp = `A flag overrides an environment variable, and a variable overrides config.yaml: see
+"fxfer send --help". The folder FXFER_HOME has that file, your key, and the lists of
+known servers and clients. By default it is
+
+  ~/.config/fxfer                        on Linux
+  ~/Library/Application Support/fxfer    on macOS
+  %AppData%\fxfer                        on Windows
 
 Exit codes:
 
-  0  done                       5  server unreachable, or connection lost
-  1  other error                6  data did not pass a check
-  2  usage                      7  disk or file error on this host
-  3  entries failed or differ   8  disk or file error on the other host
-  4  key or right missing     130  interrupted
-  9  a backup needs attention
+  0  done                                 5  server unreachable, or connection lost
+  1  other error                          6  data did not pass a check
+  2  wrong command line or configuration  7  file or disk error on this host
+  3  entries failed or differ             8  file or disk error on the server
+  4  key or right missing                 9  a backup needs attention
+                                        130  interrupted
 `
 
 func newRoot() *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
 		Use:   "fxfer",
-		Short: "Move files over long fat pipes at line rate",
-		Long: `fxfer moves files over long fat pipes at line rate. It encrypts and checks all
-data, and resumes interrupted transfers.
+		Short: "Copy files between machines at the full speed of the line",
+		Long: `fxfer copies files between machines at the full speed of the line. It encrypts and
+checks all data, and resumes interrupted transfers.
 
-  there:  fxfer serve --invite FOLDER   prints a URL that admits one machine
-  here:   fxfer send FILE... URL        or: fxfer get URL FOLDER
-  later:  fxfer send FILE... fxfer://HOST/SHARE`,
+  1. on the server:      fxfer serve --invite FOLDER   prints a URL for one client
+  2. on the client:      fxfer send FILE... URL        or: fxfer get URL FOLDER
+  3. from then on:       fxfer send FILE... fxfer://HOST/SHARE
+
+A client is one user account on one machine. Do step 2 as the account that will run
+the transfers, for example root for cron.`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -14,15 +14,15 @@ import (
 func newGet() *cobra.Command {
 	var f transfer.Flags
 	c := &cobra.Command{
-		Use:   "get URL... DIR",
+		Use:   "get URL... TARGET",
 		Short: "Get files and folders from a server",
 		Long: `Get copies files and folders from fxfer://host[:port]/share[/path] into the
-folder DIR. Files that DIR has with the same size and time are skipped. To
+folder TARGET. Files that TARGET has with the same size and time are skipped. To
 resume an interrupted transfer, run the same command again.
 
-Paths work as in rsync: URL puts the folder itself into DIR, and URL/ puts its
-content there. A single file gets the name DIR, unless that is a folder or ends
-with a slash. "fxfer send --help" explains rules and settings.`,
+Paths work as in rsync: URL puts the folder itself into TARGET, and URL/ puts
+its content there. If you get one file, TARGET is its new name, unless TARGET is
+a folder or ends with a slash. "fxfer send --help" explains rules and settings.`,
 		Example: `  fxfer get fxfer://nas/files/dvd.iso .            ./dvd.iso
   fxfer get fxfer://nas/files/dvd.iso film.iso     ./film.iso
   fxfer get fxfer://nas/files/photos backup        backup/photos/...

@@ -52,7 +52,12 @@ func newPartialListCommand() *cobra.Command {
 			return onTree(c, args[0], func(ctx context.Context, tree *disk.Tree) error {
 				show, finish := showLeftover(c.OutOrStdout(), asJSON, time.Now())
 				defer finish()
-				return tree.Leftovers(ctx, ".", func(l disk.Leftover) error { show(l); return nil })
+				found := false
+				err := tree.Leftovers(ctx, ".", func(l disk.Leftover) error { found = true; show(l); return nil })
+				if err == nil && !found && !asJSON {
+					fmt.Fprintln(c.ErrOrStderr(), "fxfer: no partial files")
+				}
+				return err
 			})
 		},
 	}

@@ -25,8 +25,9 @@ the target has with the same size and time are skipped. To resume an interrupted
 transfer, run the same command again.
 
 Paths work as in rsync: SRC puts the folder itself below URL, and SRC/ puts its
-content there. A single file gets the last name in URL, unless that is a folder
-or ends with a slash. SRC can be - for standard input; then URL names the file.
+content there. If you send one file, the last part of URL is its new name,
+unless URL is a folder or ends with a slash. SRC can be - for standard input;
+then URL names the file.
 
 Rules are those of gitignore: "*.o" matches at any depth, "/build" only at the
 top of the source, "cache/" only folders. Excluded files are not sent, and
@@ -92,7 +93,7 @@ func sendArgs(args []string) (sources []string, target fxfer.URL, err error) {
 	if !fxfer.IsURL(last) {
 		hint := "for example: fxfer send FILE fxfer://host/share"
 		if fxfer.IsURL(sources[0]) {
-			hint = "to fetch from a server: fxfer get URL... DIR"
+			hint = "to fetch from a server: fxfer get URL... TARGET"
 		}
 		return nil, target, exit.Usage(hint, "the last argument, %q, is not a fxfer:// URL", last)
 	}

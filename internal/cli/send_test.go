@@ -50,7 +50,7 @@ func TestSendArgs(t *testing.T) {
 		"a - fxfer://h/s/x":        "together with other sources",
 		"- fxfer://h/s":            "needs a file name",
 		"- fxfer://h/s/p/":         "needs a file name",
-		"a fxfer://u:p@h/s":        "no invitation",
+		"a fxfer://u:p@h/s":        "fxfer has no user names or passwords",
 		"a fxfer://h:99999/s":      "is not a port",
 		"a b c fxfer:/h/s":         "is not a fxfer:// URL",
 		"a fxfer://h/s fxfer://h/": "names no share",

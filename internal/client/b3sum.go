@@ -37,7 +37,7 @@ func readManifest(name string) (map[string][32]byte, error) {
 		}
 		p, digest, ok := parseManifestLine(bytes.TrimSuffix(line, []byte{'\n'}))
 		if !ok || errors.Is(err, bufio.ErrBufferFull) {
-			return nil, fmt.Errorf("%s:%d: neither a folder nor a list as of b3sum: expected a digest, two spaces and a path", name, number)
+			return nil, fmt.Errorf("%s:%d: expected a digest, two spaces and a path: compare with a folder, or with a file of digests made by --manifest or b3sum", name, number)
 		}
 		files[p] = digest
 	}

@@ -70,9 +70,17 @@ func (c *Client) Verify(ctx context.Context, u session.URL, against string, call
 	err := v.run(ctx, c, u)
 	sum := v.done()
 	if n := sum.differences(); err == nil && n > 0 {
-		err = &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("%d entries are not the same", n)}
+		err = &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("%s", differ(n))}
 	}
 	return sum, describe(err, sum.Server)
+}
+
+// differ says how many entries differ.
+func differ(n int64) string {
+	if n == 1 {
+		return "1 entry differs"
+	}
+	return fmt.Sprintf("%d entries differ", n)
 }
 
 // verifier is the intent to compare what a server has with a folder or a list of digests here.

@@ -7,6 +7,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -72,7 +73,12 @@ func (f *file) body(text []byte) (body ast.Node) {
 	var syntax yaml.Error
 	switch {
 	case errors.As(err, &syntax) && syntax.GetToken() != nil:
-		f.fault(syntax.GetToken().Position.Line, errors.New(syntax.GetMessage()))
+		line := syntax.GetToken().Position.Line
+		if tabbed(text, line) {
+			f.fault(line, errors.New("YAML does not allow a tab for indentation: use spaces"))
+			return nil
+		}
+		f.fault(line, errors.New(syntax.GetMessage()))
 		return nil
 	case err != nil:
 		f.fault(1, err)
@@ -88,6 +94,12 @@ func (f *file) body(text []byte) (body ast.Node) {
 		}
 	}
 	return body
+}
+
+// tabbed reports whether the indentation of a line, counted from 1, contains a tab.
+func tabbed(text []byte, line int) bool {
+	lines := bytes.Split(text, []byte{'\n'})
+	return line <= len(lines) && bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte{'\t'})
 }
 
 // Node is a key or a value of a file.
@@ -240,7 +252,7 @@ func (n Node) Object(what string, fields ...Field) Object {
 	}
 	expected := strings.Join(names, ", ")
 	if !n.IsMapping() {
-		n.Fault("expected %s: some of %s", what, expected)
+		n.Fault("%s must have keys of its own: some of %s", what, expected)
 		return nil
 	}
 	o := Object{}

@@ -47,7 +47,7 @@ type content interface {
 // Batch is committed.
 func (t *Tree) Put(m Meta, data []byte, opt TargetOptions) (s *Staged, err error) {
 	if m.Size != int64(len(data)) {
-		return nil, at("put", m.Path, fmt.Errorf("size %d is not that of the content, %d", m.Size, len(data)))
+		return nil, at("write", m.Path, fmt.Errorf("size %d is not that of the content, %d", m.Size, len(data)))
 	}
 	err = t.withParent(m.Path, func(f *folder, base string) error {
 		if base == "." {
@@ -56,7 +56,7 @@ func (t *Tree) Put(m Meta, data []byte, opt TargetOptions) (s *Staged, err error
 		s, err = t.put(f, base, m, data, &opt)
 		return err
 	})
-	return s, at("put", m.Path, err)
+	return s, at("write", m.Path, err)
 }
 
 // putOver is put for a name that a writer used before. It works on every system.

@@ -49,12 +49,12 @@ func (t *Tree) Free() int64 {
 func Open(dir string) (*Tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open tree: %w", err)
+		return nil, fmt.Errorf("folder %s: %w", dir, bare(err))
 	}
 	info, err := root.Stat(".")
 	if err != nil {
 		root.Close()
-		return nil, fmt.Errorf("open tree: %w", err)
+		return nil, fmt.Errorf("folder %s: %w", dir, bare(err))
 	}
 	t := &Tree{root: root}
 	t.folders.start(&folder{root: root, path: ".", info: info})

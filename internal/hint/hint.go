@@ -23,7 +23,7 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceServerLog:         "the server's administrator finds this client in its log",
 	fxfer.AdviceServerCertificate: "give it one, by tls: in its configuration; or leave --tls-ca out to know it by its key",
 	fxfer.AdviceServerClientCA:    "name their CA there, by tls: in its configuration; or leave --tls-cert out",
-	fxfer.AdviceCheckPin:          "if the server was set up anew, ask for its pin; otherwise somebody may be in between",
+	fxfer.AdviceCheckPin:          "if the server was set up anew, ask for its new key; otherwise somebody may be posing as it: do not continue",
 	fxfer.AdviceFixPathMTU:        "sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or let ICMP pass the firewalls",
 	fxfer.AdviceNotStrict:         "without --strict that is a warning",
 	fxfer.AdviceUpdateServer:      "a server of an older version can't be probed: update it",
@@ -34,16 +34,19 @@ var words = map[fxfer.Advice]string{
 // advice on the error's chain, or "".
 func Of(err error) string {
 	var name *net.DNSError
+	var dial *net.OpError
 	var coded *wire.Error
 	var unknown *identity.UnknownServerError
 	var changed *identity.ServerChangedError
 	switch {
 	case errors.As(err, &unknown):
-		return "ask whoever runs the server for its pin and give it with --pin, or use the URL that `fxfer serve --invite` prints"
+		return "compare this key with the one that `fxfer serve` prints there, then add --pin KEY once; or use the URL that `fxfer serve --invite` prints"
 	case errors.As(err, &changed):
 		return fmt.Sprintf("somebody may be posing as the server; only if whoever runs it confirms the new key, delete line %d of %s and connect again", changed.Line, changed.File)
 	case errors.As(err, &coded) && (coded.Code == wire.CodeDraining || coded.Code == wire.CodeBusy):
 		return words[fxfer.AdviceRetryLater]
+	case errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout():
+		return fmt.Sprintf("is the host up? A firewall may block the server's port, %d unless the URL names another: it needs TCP and UDP", identity.DefaultPort)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "is `fxfer serve` running there, and on this port?"
 	case errors.As(err, &name) && name.IsNotFound:
@@ -57,6 +60,9 @@ func Of(err error) string {
 		if text := words[known.Advice]; text != "" {
 			return text
 		}
+	}
+	if coded != nil && coded.Remote && coded.Code == wire.CodeRight {
+		return "`fxfer ls fxfer://HOST/` lists your shares and your rights"
 	}
 	return ""
 }

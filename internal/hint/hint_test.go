@@ -6,6 +6,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"net"
+	"os"
 	"strings"
 	"testing"
 
@@ -28,6 +30,10 @@ func TestOf(t *testing.T) {
 		{&fxfer.Error{Err: other, Advice: fxfer.AdviceResume}, "the same command resumes"},
 		{fmt.Errorf("w: %w", &fxfer.Error{Err: &fxfer.Error{Err: other, Advice: fxfer.AdviceInvitation}}), "fxfer serve --invite"},
 		{&wire.Error{Code: wire.CodeBusy}, "--retry-for"},
+		{&wire.Error{Code: wire.CodeRight}, ""},
+		{&wire.Error{Code: wire.CodeRight, Remote: true}, "fxfer ls"},
+		{&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, "firewall"},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, ""},
 		{&fxfer.Error{Err: &identity.UnknownServerError{}}, "--pin"},
 		{&fxfer.Error{Err: &identity.ServerChangedError{File: "known", Line: 2}}, "delete line 2 of known"},
 		{&fxfer.Error{Err: &identity.CertificateError{Problem: "expired", Remedy: "renew it"}}, "renew it"},

@@ -100,7 +100,7 @@ func (p Pin) Key() (ed25519.PublicKey, error) {
 	key, err := base64.RawURLEncoding.DecodeString(p.Bare())
 	// Decoding accepts line ends and stray last bits, but a pin must have only one spelling.
 	if err != nil || len(key) != ed25519.PublicKeySize || PinOf(key) != p {
-		return nil, fmt.Errorf("%q is not a pin: expected ed25519: and 43 characters A-Z a-z 0-9 - _", clip(string(p)))
+		return nil, fmt.Errorf("%q is not a key: expected ed25519: and 43 characters A-Z a-z 0-9 - _", clip(string(p)))
 	}
 	return key, nil
 }

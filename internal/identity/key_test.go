@@ -106,7 +106,7 @@ func TestParsePinRefuses(t *testing.T) {
 		pin[:len(pin)-2] + "+" + string(last),
 	} {
 		_, err := ParsePin(s)
-		require.ErrorContains(t, err, "is not a pin", s)
+		require.ErrorContains(t, err, "is not a key", s)
 		require.NotContains(t, err.Error(), "\n")
 	}
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/path/diagnose"
@@ -70,10 +71,14 @@ type FileResult struct {
 	Err     error  // of a failed entry
 }
 
-// Failure returns the error of a failed entry, together with its path where that is known.
+// Failure returns the error of a failed entry, together with its path where that is known. It names
+// the path once.
 func (r *FileResult) Failure() error {
 	if r.Path == "" {
 		return r.Err
+	}
+	if e, ok := r.Err.(*fs.PathError); ok && e.Path == r.Path { //nolint:errorlint // inner paths differ
+		return fmt.Errorf("%s: %s: %w", wire.Printable(r.Path), e.Op, e.Err)
 	}
 	return fmt.Errorf("%s: %w", wire.Printable(r.Path), r.Err)
 }

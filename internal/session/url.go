@@ -107,10 +107,13 @@ var tokenForm = regexp.MustCompile(`^[A-Za-z0-9_-]{22,86}$`)
 func parseInvitation(s string) (token string, pin identity.Pin, err error) {
 	token, bare, ok := strings.Cut(s, ":")
 	if !ok || !tokenForm.MatchString(token) {
-		return "", "", errors.New("what stands before @ is no invitation: expected TOKEN:PIN@host, as `fxfer serve --invite` prints it")
+		if token == "TOKEN" {
+			return "", "", fmt.Errorf("%q is a placeholder: paste the URL that `fxfer serve --invite` printed", shorten(s))
+		}
+		return "", "", errors.New("fxfer has no user names or passwords: only what `fxfer serve --invite` prints can be before @")
 	}
 	if pin, err = identity.ParsePin(bare); err != nil {
-		return "", "", errors.New("the pin of the invitation is damaged: expected 43 characters A-Z a-z 0-9 - _ between the token and @")
+		return "", "", errors.New("the key in the invitation is damaged: expected 43 characters A-Z a-z 0-9 - _ between the token and @")
 	}
 	return token, pin, nil
 }

@@ -4,10 +4,12 @@ package backup
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +51,7 @@ are due. "fxfer backup install" makes systemd run them.`,
 		Args: cobra.NoArgs,
 	}
 	file := os.Getenv("FXFER_BACKUP")
-	option.Add(c.PersistentFlags(), &file, "file", "file", file, "read jobs from this file instead of backup.yaml; or set FXFER_BACKUP", option.ParseFile)
+	option.Add(c.PersistentFlags(), &file, "file", "file", file, "file of jobs; without it FXFER_BACKUP, or backup.yaml in FXFER_HOME", option.ParseFile)
 	c.AddCommand(newRun(&file), newList(&file), newStatus(&file), newDaemon(&file),
 		newRestore(&file), newSnapshots(&file), newVerify(&file), newPrune(&file),
 		newCheck(&file), newInstall(&file))
@@ -77,6 +79,8 @@ func openSite(file string) (*site, error) {
 	switch {
 	case errors.As(err, &problems):
 		return nil, exit.Usage("`fxfer backup check` lists all faults; docs/backups.md explains all keys", "%w", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, exit.Usage("`fxfer backup --help` shows an example; --file names another file", "there are no backup jobs yet: %s does not exist", file)
 	case err != nil:
 		return nil, exit.Usage("--file names another", "read the jobs: %w", err)
 	}
@@ -157,7 +161,10 @@ func newList(file *string) *cobra.Command {
 			for _, j := range s.config.Jobs {
 				schedule := "by hand"
 				if j.Schedule != nil {
-					schedule = j.Schedule.String() + " " + j.Zone.String()
+					schedule = j.Schedule.String()
+					if j.Zone != time.Local {
+						schedule += " " + j.Zone.String()
+					}
 				}
 				rows = append(rows, []string{j.Name, schedule, string(j.Mode), j.Window.String(), j.Destination.String()})
 			}

@@ -31,7 +31,8 @@ links and attributes. To resume an interrupted restore, run the same command
 again.
 
 Without --at it restores the newest complete snapshot. If --at is a time, it
-restores the newest snapshot that is not younger.`,
+restores the newest snapshot from that time or before it. A date such as
+2026-11-20 means the end of that day.`,
 		Example: `  fxfer backup restore home /mnt/restored
   fxfer backup restore home --at 2026-11-20 etc/passwd home/ada /tmp/restored
   fxfer backup restore home --at 2026-11-20T020000Z -n /mnt/restored`,

@@ -86,7 +86,7 @@ func (s *site) status(j *backup.Job, now time.Time) (*backup.Status, error) {
 }
 
 func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
-	rows := [][]string{{"job", "is", "good backup", "last run", "next", "ends"}}
+	rows := [][]string{{"job", "state", "good backup", "last run", "next", "ends"}}
 	for _, s := range all {
 		rows = append(rows, []string{s.Job.Name, conditionText(s), goodText(s), lastText(s), timeText(s.Next, s.Job.Zone, now), endText(s, now)})
 	}
@@ -121,8 +121,11 @@ func conditionText(s *backup.Status) string {
 }
 
 func goodText(s *backup.Status) string {
-	if s.State.LastGood.IsZero() {
+	switch {
+	case s.State.LastGood.IsZero():
 		return "none"
+	case s.Age < time.Minute:
+		return "just now"
 	}
 	return units.Span(s.Age) + " old"
 }

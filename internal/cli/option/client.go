@@ -17,7 +17,7 @@ func ParsePin(s string) (string, error) {
 
 // AddTrust adds the flags about the server's identity and about this client's.
 func AddTrust(flags *pflag.FlagSet, opt *fxfer.Options) {
-	Add(flags, &opt.Pin, "pin", "key", "", "the key of the server, as \"fxfer serve\" prints it", ParsePin)
+	Add(flags, &opt.Pin, "pin", "key", "", "the server's key, as \"fxfer serve\" prints it; it is stored", ParsePin)
 	Add(flags, &opt.TLS.CA, "tls-ca", "file", "none", "trust servers of these CAs (PEM), or system", parsePEM)
 	Add(flags, &opt.TLS.Cert, "tls-cert", "file", "none", "show this certificate (PEM) instead of the key", parsePEM)
 	Add(flags, &opt.TLS.Key, "tls-key", "file", "none", "the private key of that certificate (PEM)", parsePEM)

@@ -32,15 +32,27 @@ func Error(c *cobra.Command, err error) error {
 	case errors.Is(err, pflag.ErrHelp):
 		return err
 	case errors.As(err, &missing) && missing.GetSpecifiedShortnames() == "":
-		hint := ""
-		if near := nearestFlag(c.Flags(), missing.GetSpecifiedName()); near != "" {
+		name := missing.GetSpecifiedName()
+		hint := ofCopyTools[name]
+		if near := nearestFlag(c.Flags(), name); near != "" {
 			hint = "did you mean --" + near + "?"
 		}
-		return exit.Usage(hint, "there is no flag --%s", missing.GetSpecifiedName())
+		return exit.Usage(hint, "there is no flag --%s", name)
+	case errors.As(err, &missing):
+		name := missing.GetSpecifiedName()
+		return exit.Usage(ofCopyTools[name], "there is no flag -%s", name)
 	case errors.As(err, &invalid):
 		return exit.Usage("", "--%s: %w", invalid.GetFlag().Name, Problem(invalid.GetFlag(), invalid.GetValue(), errors.Unwrap(err)))
 	}
 	return exit.Usage("", "%w", err)
+}
+
+// wholeFolders is the hint against flags of other tools that ask for what fxfer always does.
+const wholeFolders = "folders are always sent whole; -r and -a are not needed"
+
+// ofCopyTools are hints against flags that cp, scp and rsync have.
+var ofCopyTools = map[string]string{
+	"r": wholeFolders, "R": wholeFolders, "a": wholeFolders, "recursive": wholeFolders, "archive": wholeFolders,
 }
 
 // Problem returns the error for a wrong value of a flag.

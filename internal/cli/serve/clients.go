@@ -87,6 +87,9 @@ func newClientsListCommand() *cobra.Command {
 				fmt.Fprintf(t, "%s\t%s\t%s\n", x.ID, rights, term.OneLine(x.Comment))
 			}
 			_ = t.Flush()
+			if len(list) == 0 && bad == nil && !asJSON {
+				fmt.Fprintln(c.ErrOrStderr(), "fxfer: no clients yet")
+			}
 			if bad != nil {
 				return bad
 			}
@@ -218,7 +221,7 @@ func whichClient(list []identity.Client, text string) (identity.Principal, error
 func (g *grantFlags) checkShares(now *serving) error {
 	if len(g.shares) == 0 {
 		if now == nil || len(now.Shares) == 0 {
-			return exit.Usage("name one: --share NAME", "no server runs with this FXFER_HOME: there are no shares to invite to")
+			return exit.Usage("name a share: fxfer invite --share NAME; or run this as the account of the server", "no server runs with this FXFER_HOME: there are no shares to invite to")
 		}
 		g.shares = now.Shares
 		return nil

@@ -60,11 +60,12 @@ func NewInvite() *cobra.Command {
 	port := 0
 	c := &cobra.Command{
 		Use:   "invite",
-		Short: "Print a URL that admits one machine to a running server",
-		Long: `Invite prints a URL that admits one machine, once, to the server on this host
-that has the same FXFER_HOME. The server need not run yet. Without --share, the
-URL is for all shares of the running server, with at most the rights of each
-share.`,
+		Short: "Print a URL that admits one client to a running server",
+		Long: `Invite prints a URL that admits one client, once, to the server on this host
+that has the same FXFER_HOME. A client is one user account on one machine: use
+the URL as the account that will run the transfers. With --share, the server
+need not run yet. Without --share, the URL is for all shares of the running
+server, with at most the rights of each share.`,
 		Example: `  fxfer invite --share backup --rights wo --expires 24h`,
 		Args:    option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -152,7 +153,7 @@ func tellInvite(to io.Writer, url string, until time.Time, rights fxfer.Rights) 
 	if time.Until(until) > 12*time.Hour {
 		when = until.Format("2006-01-02 15:04")
 	}
-	fmt.Fprintf(to, "fxfer: this URL admits one machine, once, until %s; on that machine:\n", when)
+	fmt.Fprintf(to, "fxfer: this URL admits one user account on one machine, once, until %s; as that user:\n", when)
 	fmt.Fprintf(to, "fxfer:   %s\n", exampleOf(url, rights))
 }
 

@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,21 +56,21 @@ func New(version string) *cobra.Command {
 		Use:   "serve [DIR]",
 		Short: "Offer folders to other machines",
 		Long: `Serve offers folders as shares. It admits clients whose key is in
-authorized_clients, and clients with an invitation. DIR becomes a share with the
-name of that folder.
+authorized_clients, and clients with an invitation. A client is one user account
+on one machine. DIR becomes a share with the name of that folder.
 
 Clients may read and write a share (rw), only read it (ro) or only write it
-(wo). With the right "append", clients add snapshots ("fxfer send --snapshot")
-and get their own. Then only this machine removes snapshots, by --keep, and
-nobody changes them. On SIGTERM or Ctrl-C, running transfers reach a checkpoint,
-and the server ends within 10 s.
+(wo). With the right "append", a client can add snapshots ("fxfer send
+--snapshot") and read its own, but cannot change or delete them. Only the server
+deletes old snapshots, by --keep. On SIGTERM or Ctrl-C, running transfers reach
+a checkpoint, and the server ends within 10 s.
 
-When the server is full, clients are asked to retry, which they do for as long
-as their --retry-for says. The defaults suit a machine with 1 GB of memory.
-Connections take at most half of the open files that the system allows.
+When the server is full, clients with --retry-for try again; others fail. The
+defaults suit a machine with 1 GB of memory. Connections use at most half of the
+limit on open files (ulimit -n).
 
 With --config, a file lists shares, limits, quotas and clients. SIGHUP reads it
-again; see docs/server.md. The flags below are keys of that file, too.`,
+again. Most flags are also keys of that file; docs/server.md lists them.`,
 		Example: `  fxfer serve --invite /srv/files
   fxfer serve --share backup=/srv/backup:append --keep daily=14,weekly=8
   fxfer serve --share backup=/srv/backup:wo --share pub=/srv/pub:ro
@@ -121,8 +124,8 @@ again; see docs/server.md. The flags below are keys of that file, too.`,
 func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
-	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder as `NAME=DIR[:right]`; repeatable")
-	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one machine")
+	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder as `NAME=DIR[:right]`; right: rw (default), ro, wo or append")
+	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one client")
 	option.Add(flags, &f.name, "name", "host", "", "the name of this machine in that URL", parseName)
 	option.AddList(flags, &f.opt.Allow, "allow", "range", "admit only these addresses, such as 192.0.2.0/24; repeatable", parsePrefix)
 	option.Add(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "limit all sessions together, per direction, such as 1gbit", option.ParseLimit)
@@ -137,7 +140,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	f.log.add(flags)
 	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the URL and errors")
-	option.Add(flags, &f.keep, "keep", "policy", "all", "keep snapshots where clients may only append: daily=7,weekly=4", snapshot.ParseKeep)
+	option.Add(flags, &f.keep, "keep", "policy", "all", "which old snapshots append shares keep, such as daily=7,weekly=4", snapshot.ParseKeep)
 }
 
 // addBounds adds the flags that limit how much of this machine clients can use, authenticated or
@@ -211,13 +214,38 @@ func (f *serveFlags) addShare(s fxfer.Share) error {
 	}
 	switch {
 	case err != nil:
-		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %w", s.Name, err)}
+		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %w", s.Name, err)}, missingHint(dir, err))
 	case !info.IsDir():
 		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %s is not a folder", s.Name, dir)}
 	}
 	s.Dir = dir
 	f.opt.Shares = append(f.opt.Shares, s)
 	return nil
+}
+
+// missingHint helps against a folder of a share that cannot be opened.
+func missingHint(dir string, err error) string {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	if i := strings.LastIndexByte(dir, ':'); i > 0 {
+		if _, err := os.Stat(dir[:i]); err == nil {
+			return fmt.Sprintf("%q is not a right: use rw, ro, wo or append", dir[i+1:])
+		}
+	}
+	return "create the folder first: mkdir -p " + dir
+}
+
+// listenHint helps against an address that cannot be listened on.
+func listenHint(address string, err error) string {
+	var bad *net.AddrError
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "another server runs on this port: choose another one with --listen :7500"
+	case errors.As(err, &bad) && !strings.Contains(address, ":"):
+		return "with a colon before the port: --listen :" + strconv.Itoa(identity.DefaultPort)
+	}
+	return ""
 }
 
 func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, errs io.Writer) error {
@@ -241,7 +269,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	}
 	server, err := fxfer.NewServer(f.opt)
 	if err != nil {
-		return err
+		return exit.WithHint(err, listenHint(f.opt.Listen, err))
 	}
 	var pages *web.Pages
 	if f.web != "" {
@@ -250,7 +278,8 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		}
 	}
 	if err := server.Confine(f.folders()...); err != nil {
-		said.log.Info("this process is not confined to its shares", "reason", err)
+		reason := strings.TrimSuffix(err.Error(), ": "+errors.ErrUnsupported.Error())
+		said.tell("note: the server runs without a sandbox (Landlock): "+reason, "this process is not confined to its shares", "reason", err)
 	} else {
 		said.log.Info("this process is confined to its shares and its home folder, by Landlock")
 	}

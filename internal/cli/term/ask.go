@@ -14,8 +14,8 @@ func Confirm(ctx context.Context, server, pin string) (bool, error) {
 }
 
 func ask(ctx context.Context, in io.Reader, out io.Writer, server, pin string) (bool, error) {
-	return yes(ctx, in, out, fmt.Sprintf("The server %s is not known yet. Its key is\n  %s\n"+
-		"Whoever runs it can compare: fxfer serve prints the key there.\nTrust it from now on? [y/N] ", OneLine(server), OneLine(pin)))
+	return yes(ctx, in, out, fmt.Sprintf("The server %s is new to you. Its key is\n  %s\n"+
+		"Compare it with the key that \"fxfer serve\" prints on the server.\nTrust this key? [y/N] ", OneLine(server), OneLine(pin)))
 }
 
 // Agree asks a question on the terminal and reports whether the answer is yes.

@@ -37,7 +37,7 @@ type Flags struct {
 
 // Add adds the flags. Those of list, unless it is nil, are added to the group about the selection.
 func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
-	option.Group(flags, "What is sent", func() {
+	option.Group(flags, "Which files", func() {
 		f.addSelection(flags)
 		if list != nil {
 			list(flags)

@@ -133,19 +133,19 @@ func (f *Flags) addTarget(flags *pflag.FlagSet) {
 	option.Group(flags, "What is replaced", func() {
 		flags.BoolVar(&t.Checksum, "checksum", false, "compare content instead of size and time")
 		flags.BoolVar(&t.Update, "update", false, "skip files that are newer at the target")
-		flags.BoolVar(&t.Existing, "existing", false, "skip files that the target does not have")
+		flags.BoolVar(&t.Existing, "existing", false, "only update files that the target has")
 		flags.BoolVar(&t.IgnoreExisting, "ignore-existing", false, "skip files that the target has")
 	})
 	option.Group(flags, "Mirror", func() {
 		flags.BoolVar(&t.Delete, "delete", false, "at the end, remove files that the source does not have")
-		option.Add(flags, &t.MaxDelete, "max-delete", "n", "", "delete nothing if more than n entries would go", parseEntries)
+		option.Add(flags, &t.MaxDelete, "max-delete", "n", "", "delete nothing if more than n entries would be deleted", parseEntries)
 		option.Add(flags, &t.BackupDir, "backup-dir", "dir", "", "move removed or replaced files here, below the target", option.ParseFile)
 		flags.BoolVarP(&t.DryRun, "dry-run", "n", false, "only list what would change")
 	})
 	option.Group(flags, "How it is written", func() {
-		option.Add(flags, &t.Sync, "sync", "when", string(fxfer.SyncBatch), "when files become durable: batch, file or none", parseSync)
+		option.Add(flags, &t.Sync, "sync", "when", string(fxfer.SyncBatch), "when to flush files to disk: batch, file or none", parseSync)
 		option.Add(flags, &t.Delta, "delta", "how", option.Auto, "send only changed parts: auto, fixed, chunks or none", parseDelta)
-		option.Add(flags, &t.Readback, "verify", "how", "digest", "digest, or readback to read back from the disk", parseVerify)
+		option.Add(flags, &t.Readback, "verify", "how", "digest", "digest of what arrived, or readback from the disk", parseVerify)
 		flags.BoolVar(&t.NumericIDs, "numeric-ids", false, "map owner and group by number, not by name")
 		flags.BoolVar(&t.Strict, "strict", false, "fail if the target can't store something, such as an owner")
 	})
@@ -154,7 +154,7 @@ func (f *Flags) addTarget(flags *pflag.FlagSet) {
 // addSnapshot adds the flag of send that creates a snapshot.
 func (f *Flags) addSnapshot(flags *pflag.FlagSet) {
 	option.Group(flags, "Mirror", func() {
-		option.Add(flags, &f.Call.Target.Snapshot, "snapshot", "time", "", "send into a new snapshot below URL; the default is now", parseSnapshot)
+		option.Add(flags, &f.Call.Target.Snapshot, "snapshot", "time", "", "name of a new snapshot to send into (default: now)", parseSnapshot)
 		flags.Lookup("snapshot").NoOptDefVal = fxfer.SnapshotAuto
 		option.Add(flags, &f.Call.Target.AllowFailed, "allow-failed", "n", "0", "complete the snapshot if at most n entries failed", parseAllowed)
 	})

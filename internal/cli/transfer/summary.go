@@ -126,7 +126,7 @@ func printFailures(w io.Writer, r *fxfer.Report, report string) {
 	}
 	shown := r.Failures[:min(len(r.Failures), shownFailures)]
 	for i := range shown {
-		fmt.Fprintf(w, "fxfer: failed: %s\n", term.PathAnd(shown[i].Path, shown[i].Err.Error()))
+		fmt.Fprintf(w, "fxfer: failed: %s\n", term.OneLine(shown[i].Failure().Error()))
 	}
 	if more := r.Failed - int64(len(shown)); more > 0 {
 		where := "--report FILE lists all"
