@@ -237,13 +237,13 @@ func missingHint(dir string, err error) string {
 }
 
 // listenHint helps against an address that cannot be listened on.
-func listenHint(address string, err error) string {
+func listenHint(err error) string {
 	var bad *net.AddrError
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "another server runs on this port: choose another one with --listen :7500"
-	case errors.As(err, &bad) && !strings.Contains(address, ":"):
-		return "with a colon before the port: --listen :" + strconv.Itoa(identity.DefaultPort)
+	case errors.As(err, &bad):
+		return fmt.Sprintf("expected :PORT or ADDRESS:PORT, such as --listen :%d", identity.DefaultPort)
 	}
 	return ""
 }
@@ -269,7 +269,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	}
 	server, err := fxfer.NewServer(f.opt)
 	if err != nil {
-		return exit.WithHint(err, listenHint(f.opt.Listen, err))
+		return exit.WithHint(err, listenHint(err))
 	}
 	var pages *web.Pages
 	if f.web != "" {
