@@ -22,11 +22,12 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// activated is a server that gets its sockets as from systemd, and tells systemd how it is.
+// activated is a server that gets its sockets the way systemd passes them, and that reports its
+// state to systemd.
 type activated struct {
 	t       *testing.T
 	dir     string
-	sockets []*os.File // of TCP and UDP
+	sockets []*os.File // a TCP and a UDP socket
 	notify  *net.UnixConn
 	cmd     *exec.Cmd
 	said    bytes.Buffer
@@ -35,7 +36,7 @@ type activated struct {
 func newActivated(t *testing.T, config string) (*activated, string) {
 	a := &activated{t: t, dir: t.TempDir()}
 	var plain net.ListenConfig
-	plain.SetMultipathTCP(false) // as systemd's
+	plain.SetMultipathTCP(false) // systemd does not use it either
 	l, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	address := l.Addr().String()
@@ -49,7 +50,7 @@ func newActivated(t *testing.T, config string) (*activated, string) {
 	}{l.(*net.TCPListener), u} {
 		f, err := s.File()
 		require.NoError(t, err)
-		require.NoError(t, s.Close()) // f goes on listening
+		require.NoError(t, s.Close()) // the file keeps listening
 		t.Cleanup(func() { _ = f.Close() })
 		a.sockets = append(a.sockets, f)
 	}
@@ -65,7 +66,7 @@ func (a *activated) configure(config string) {
 	require.NoError(a.t, os.WriteFile(filepath.Join(a.dir, "fxfer.yaml"), []byte(config), 0o600))
 }
 
-// heard waits until the server tells systemd something.
+// heard waits until the server sends this message to systemd.
 func (a *activated) heard(want string) string {
 	a.t.Helper()
 	buf := make([]byte, 4096)
@@ -92,7 +93,7 @@ func (a *activated) start() {
 	a.heard("READY=1")
 }
 
-// admit makes a client that may read and write, and returns its home and the server's key.
+// admit admits a client that may read and write. It returns the client's home and the server's key.
 func (a *activated) admit() (home, pin string) {
 	a.t.Helper()
 	server, err := identity.OpenStore(filepath.Join(a.dir, "home"))
@@ -121,7 +122,7 @@ func (a *activated) kill() {
 	require.Error(a.t, a.cmd.Wait())
 }
 
-// reload has the server read its configuration again.
+// reload makes the server read its configuration again.
 func (a *activated) reload() {
 	a.t.Helper()
 	require.NoError(a.t, a.cmd.Process.Signal(syscall.SIGHUP))
@@ -129,10 +130,12 @@ func (a *activated) reload() {
 	a.heard("READY=1")
 }
 
-// TestRestart restarts a server twice, as systemd does that holds its sockets, under fifty transfers: none fails, and none is refused.
+// TestRestart restarts a server twice while systemd keeps its sockets open and fifty transfers run.
+// No transfer fails, and no connection is refused.
 func TestRestart(t *testing.T) {
 	t.Run("tcp", func(t *testing.T) { restart(t, fxfer.TransportTCP, 50, (*activated).stop) })
-	// Who is not told of the end hears from the next server that it knows nothing of his connection.
+	// A client that the old server could not tell about its end learns from the next server that
+	// its connection is gone.
 	t.Run("quic", func(t *testing.T) { restart(t, fxfer.TransportQUIC, 12, (*activated).kill) })
 }
 
@@ -185,7 +188,7 @@ func restart(t *testing.T, over fxfer.Transport, transfers int, second func(*act
 			}
 		})
 	}
-	var running []int64 // at each restart
+	var running []int64 // the number of running transfers at each restart
 	for _, end := range []func(*activated){(*activated).stop, second} {
 		before := sum()
 		require.Eventually(t, func() bool { return begun.Load() == int64(transfers) && sum() > before+4*size }, 2*time.Minute, 10*time.Millisecond)

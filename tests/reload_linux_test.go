@@ -18,13 +18,13 @@ import (
 
 var reloads = flag.Int("reloads", 0, "measure how soon goodput follows a changed limit, so many times")
 
-// look is what a transfer's progress said.
+// look is the state of a transfer when it reported progress.
 type look struct {
 	at      time.Time
 	written int64
 }
 
-// pulse is a transfer that runs.
+// pulse records the progress of a running transfer.
 type pulse struct {
 	mu    sync.Mutex
 	looks []look
@@ -36,7 +36,9 @@ func (p *pulse) beat(x fxfer.Progress) {
 	p.looks = append(p.looks, look{time.Now(), x.Written})
 }
 
-// followed tells how soon after since goodput was within a fifth of a rate, in bit/s, over so many looks: a block is large beside one.
+// followed returns how long after since goodput came within a fifth of a rate, in bit/s. It
+// computes goodput over this many looks, because a single block is large compared with the data of
+// one look.
 func (p *pulse) followed(since time.Time, rate float64, looks int) (after time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +52,8 @@ func (p *pulse) followed(since time.Time, rate float64, looks int) (after time.D
 	return 0, false
 }
 
-// TestReloadUnderWay changes the limit of a server, by SIGHUP, while it receives and sends: both transfers go on, with the new goodput.
+// TestReloadUnderWay changes the rate limit of a server by SIGHUP while the server receives and
+// sends. Both transfers continue at the new rate.
 func TestReloadUnderWay(t *testing.T) {
 	mbit, size, looks := 25, 256<<20, 5
 	if *reloads > 0 {
@@ -122,7 +125,7 @@ func TestReloadUnderWay(t *testing.T) {
 	a.stop()
 }
 
-// endless has no end.
+// endless is a reader without an end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { clear(p); return len(p), nil }

@@ -1,4 +1,4 @@
-// Package tests holds what is tested from outside: the command line, as scripts.
+// Package tests contains tests from outside: of the command line, as scripts.
 package tests
 
 import (
@@ -54,7 +54,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "quic" { // all is to run over it
+			if cond == "quic" { // everything is to run over QUIC
 				return os.Getenv("FXFER_TRANSPORT") == "quic", nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
@@ -75,7 +75,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// cmdExit runs a program that must end with an exit code: exit CODE PROGRAM [ARG...].
+// cmdExit runs a program that must end with this exit code: exit CODE PROGRAM [ARG...].
 func cmdExit(ts *testscript.TestScript, _ bool, args []string) {
 	want := number(ts, args[0])
 	err := ts.Exec(args[1], args[2:]...)
@@ -92,7 +92,7 @@ func cmdExit(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// cmdRandom makes a file: random FILE BYTES.
+// cmdRandom makes a file with random content: random FILE BYTES.
 func cmdRandom(ts *testscript.TestScript, _ bool, args []string) {
 	content := make([]byte, number(ts, args[1]))
 	var key [32]byte
@@ -102,7 +102,7 @@ func cmdRandom(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), content, 0o600))
 }
 
-// cmdDigest puts the BLAKE3 digest of a file into the environment: digest VARIABLE FILE.
+// cmdDigest sets an environment variable to the BLAKE3 digest of a file: digest VARIABLE FILE.
 func cmdDigest(ts *testscript.TestScript, _ bool, args []string) {
 	f, err := os.Open(ts.MkAbs(args[1]))
 	ts.Check(err)
@@ -113,8 +113,8 @@ func cmdDigest(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], hex.EncodeToString(h.Sum(nil)))
 }
 
-// cmdJSON checks that standard output is one JSON object a line, and the members of the last one of a type:
-// json TYPE [MEMBER=VALUE...]. A VALUE > 0 asks for more than nothing.
+// cmdJSON checks that standard output has one JSON object per line. It compares members of the last
+// object with this type: json TYPE [MEMBER=VALUE...]. The VALUE >0 means any number above 0.
 func cmdJSON(ts *testscript.TestScript, _ bool, args []string) {
 	last := lastJSON(ts, ts.ReadFile("stdout"), args[0])
 	if last == nil {
@@ -145,33 +145,34 @@ func lastJSON(ts *testscript.TestScript, text, kind string) (last map[string]any
 	return last
 }
 
-// cmdLines checks how many lines a file has: lines FILE COUNT.
+// cmdLines checks the number of lines of a file: lines FILE COUNT.
 func cmdLines(ts *testscript.TestScript, _ bool, args []string) {
 	if got := strings.Count(ts.ReadFile(args[0]), "\n"); got != number(ts, args[1]) {
 		ts.Fatalf("%s has %d lines, want %s", args[0], got, args[1])
 	}
 }
 
-// cmdWrite makes a file of one line, in which variables are expanded: write FILE TEXT.
+// cmdWrite makes a file with one line, and expands variables in it: write FILE TEXT.
 func cmdWrite(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(args[1]+"\n"), 0o600))
 }
 
-// cmdReadenv puts the text of a file into the environment, without the end of its last line: readenv VARIABLE FILE.
+// cmdReadenv sets an environment variable to the text of a file without its final newline: readenv
+// VARIABLE FILE.
 func cmdReadenv(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], strings.TrimSuffix(ts.ReadFile(args[1]), "\n"))
 }
 
 type serversKey struct{}
 
-// server is a running fxfer serve.
+// server is a running `fxfer serve`.
 type server struct {
 	cmd  *exec.Cmd
-	rest chan string // what it says after it listens, once it has ended
+	rest chan string // its output after it listens, sent when it has ended
 	said *said
 }
 
-// said is what a server has said so far.
+// said is the output of a server so far.
 type said struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -189,9 +190,9 @@ func (s *said) count(word string) int {
 	return strings.Count(s.text.String(), word)
 }
 
-// cmdServe starts a server on a free port of the loopback interface and waits until it listens: serve NAME [ARG...]. Its state is
-// in the folder NAME. The environment gets ADDRESS, SERVER (its URL without a path), PIN and, with --invite,
-// INVITE.
+// cmdServe starts a server on a free port of the loopback interface and waits until it listens:
+// serve NAME [ARG...]. The folder NAME contains the server's state. The command sets ADDRESS,
+// SERVER (the URL without a path), PIN and, with --invite, INVITE.
 func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	cmd := exec.Command("fxfer", append([]string{"serve", "--listen", "127.0.0.1:0"}, args[1:]...)...)
 	cmd.Dir = ts.MkAbs(".")
@@ -237,7 +238,8 @@ func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	}()
 }
 
-// cmdShutdown ends a server with SIGTERM, which must give exit code 0, and makes what it has said the standard error: shutdown NAME.
+// cmdShutdown ends a server with SIGTERM: shutdown NAME. The exit code must be 0. The output of the
+// server becomes the standard error of the command.
 func cmdShutdown(ts *testscript.TestScript, _ bool, args []string) {
 	s := ts.Value(serversKey{}).(map[string]*server)[args[0]]
 	ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
@@ -251,7 +253,8 @@ func cmdShutdown(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// cmdHangup sends a server SIGHUP and waits until it says that it has read its configuration, or refuses it: hangup NAME reloaded|refused.
+// cmdHangup sends SIGHUP to a server and waits until it reports that it has loaded or rejected its
+// configuration: hangup NAME reloaded|refused.
 func cmdHangup(ts *testscript.TestScript, _ bool, args []string) {
 	s := ts.Value(serversKey{}).(map[string]*server)[args[0]]
 	word := map[string]string{"reloaded": "configuration reloaded", "refused": "configuration is refused"}[args[1]]
@@ -264,8 +267,9 @@ func cmdHangup(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// cmdInterrupt runs a transfer with --json, sends it SIGINT when something is done, and checks that it ends within 2 s with exit
-// code 130: interrupt PROGRAM [ARG...]. Standard input gives 64 MiB and then nothing, not even an end.
+// cmdInterrupt runs a transfer with --json, sends it SIGINT after the first progress, and checks
+// that it ends within 2 s with exit code 130: interrupt PROGRAM [ARG...]. Standard input supplies
+// 64 MiB and then blocks without an end.
 func cmdInterrupt(ts *testscript.TestScript, _ bool, args []string) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = ts.MkAbs(".")

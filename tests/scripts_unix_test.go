@@ -9,8 +9,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// leaveTerminal makes sure that nobody is asked who sits where the tests were started. It fails, rightly, in a script that has a
-// terminal of its own.
+// leaveTerminal gives up the controlling terminal, so that no program asks the person who runs the
+// tests. It fails in a script with a terminal of its own, and that is right.
 func leaveTerminal() { _, _ = syscall.Setsid() }
 
 // hangup sends SIGHUP.

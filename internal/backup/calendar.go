@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	_ "time/tzdata" // a job's time zone must be known on a host without them, too
+	_ "time/tzdata" // hosts without time zone files also need the zones of jobs
 )
 
 const (
@@ -16,8 +16,9 @@ const (
 	zoneChange = 36 * time.Hour
 )
 
-// instants returns the times at which clocks in loc show a second of a day. There are two where
-// clocks are set back, and none where they are set forward. If n is 0, first is the time of the jump.
+// instants returns the times at which clocks in loc show this second of a day. There are two if
+// clocks are set back at that time, and none if they are set forward over it. If n is 0, first is
+// the time of the jump.
 func instants(loc *time.Location, year int, month time.Month, day, second int) (first, last time.Time, n int) {
 	utc := time.Date(year, month, day, 0, 0, second, 0, time.UTC)
 	offset := func(t time.Time) time.Duration {
@@ -39,10 +40,10 @@ func instants(loc *time.Location, year int, month time.Month, day, second int) (
 	return jump.In(loc), jump.In(loc), 0
 }
 
-// span is a time of the day on some days of the week, as clocks show it. A span that ends before it
-// begins ends on the next day.
+// span is a time of day on some days of the week, as clocks show it. If it ends before it begins,
+// it ends on the next day.
 type span struct {
-	days     [7]bool // on which it begins, Sunday first
+	days     [7]bool // the days on which it begins, Sunday first
 	from, to int     // seconds of the day
 }
 
@@ -126,8 +127,8 @@ func parseClock(s string) (int, bool) {
 	return second, second <= secondsOfDay
 }
 
-// parseSpan reads words such as "mon-fri" "08:00-18:00". Without the first, the span is on all days;
-// without the second, it is the whole day.
+// parseSpan reads words such as "mon-fri" "08:00-18:00". Without the first, the span is on all
+// days; without the second, it is the whole day.
 func parseSpan(words []string) (s span, err error) {
 	const expected = `expected days and times such as "mon-fri 22:00-06:00"`
 	s = span{to: secondsOfDay}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Clock tells the time of the day, which may be set, and waits.
+// Clock returns the time of day and waits. Somebody may set it at any time.
 type Clock interface {
 	Now() time.Time
 	// Sleep waits until the duration is over or ctx ends, even if the clock is set meanwhile.
@@ -17,7 +17,8 @@ type Clock interface {
 // SystemClock is the clock of this host.
 type SystemClock struct{}
 
-// Now implements Clock. The monotonic reading is dropped: it would hide that the clock was set, or the host suspended.
+// Now implements Clock. It drops the monotonic reading, which would hide that the clock was set or
+// that the host was suspended.
 func (SystemClock) Now() time.Time { return time.Now().Round(0) }
 
 // Sleep implements Clock.
@@ -33,7 +34,7 @@ func (SystemClock) Sleep(ctx context.Context, d time.Duration) {
 // lookEvery is how often waiting code checks the clock, because somebody may have set it.
 const lookEvery = 30 * time.Second
 
-// upTo returns how long to sleep until t, at most most. A zero t is never.
+// upTo returns how long to sleep until t, but no longer than most. A zero t means never.
 func upTo(t, now time.Time, most time.Duration) time.Duration {
 	if t.IsZero() {
 		return most
@@ -41,8 +42,8 @@ func upTo(t, now time.Time, most time.Duration) time.Duration {
 	return max(0, min(most, t.Sub(now)))
 }
 
-// spread returns a duration from 0 to less than within. It is always the same for one key on one
-// host, so a restart does not move it.
+// spread returns a duration from 0 to less than within. It depends only on the key and the host, so
+// a restart does not change it.
 func spread(within time.Duration, key string) time.Duration {
 	if within <= 0 {
 		return 0
@@ -51,7 +52,7 @@ func spread(within time.Duration, key string) time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(key + "\x00" + host))
 	x := h.Sum64()
-	x ^= x >> 33 // FNV's last bytes change the upper bits little
+	x ^= x >> 33 // the last bytes barely change FNV's upper bits
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
 	return time.Duration(x % uint64(within))

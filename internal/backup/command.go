@@ -17,8 +17,8 @@ import (
 // killAfter is how long a command may take to end before it is killed.
 const killAfter = 5 * time.Second
 
-// shell makes a command for the shell of the system. When ctx ends, the command and its children are
-// asked to end, then killed.
+// shell makes a command for the shell of the system. When ctx ends, the command and its children
+// are asked to end, then killed.
 func shell(ctx context.Context, command string, env []string) *exec.Cmd {
 	name, args := shellArgs(command)
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -80,9 +80,9 @@ func runCommand(ctx context.Context, command string, timeout time.Duration, env 
 	return nil
 }
 
-// outputOf starts a command whose output is read. The output ends with io.EOF only if the command
-// succeeded, so that the output of a failed command never passes for the whole. The caller must
-// cancel ctx and then call done.
+// outputOf starts a command and returns its output. The output ends with io.EOF only if the command
+// succeeded, because nobody may take the output of a failed command for the whole. The caller
+// cancels ctx and then calls done.
 func outputOf(ctx context.Context, command string, env []string) (o *output, done func(), err error) {
 	cmd := shell(ctx, command, env)
 	said := &tail{}
@@ -94,7 +94,7 @@ func outputOf(ctx context.Context, command string, env []string) (o *output, don
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
 	}
-	// A child that the command left behind may hold its output open.
+	// A child process that the command left behind may still hold the output open.
 	context.AfterFunc(ctx, func() { time.AfterFunc(2*killAfter, func() { _ = out.Close() }) })
 	o = &output{Reader: out, wait: sync.OnceValue(func() error {
 		if err := cmd.Wait(); err != nil {
@@ -111,7 +111,7 @@ type output struct {
 	err  atomic.Pointer[error]
 }
 
-// failed returns the error of a command that failed by itself, else nil.
+// failed returns the error of the command if the command itself failed.
 func (o *output) failed() error {
 	if err := o.err.Load(); err != nil {
 		return *err
@@ -134,7 +134,7 @@ func (o *output) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// commandFailed says that the command whose output is sent failed.
+// commandFailed is the error of a job whose command failed.
 type commandFailed struct{ err error }
 
 func (e *commandFailed) Error() string { return "the command failed: " + e.err.Error() }

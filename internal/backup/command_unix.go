@@ -11,7 +11,8 @@ func shellArgs(command string) (name string, args []string) {
 	return "/bin/sh", []string{"-c", command}
 }
 
-// detach gives the command a process group of its own, which is told to end when its context does.
+// detach puts the command into a process group of its own. The whole group is asked to end when the
+// context ends.
 func detach(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }

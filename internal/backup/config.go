@@ -29,7 +29,7 @@ const (
 	Mirror    Mode = "mirror"    // exactly the files of the source
 )
 
-// Overrun is what happens to a run at the end of its window.
+// Overrun decides what happens to a run at the end of its window.
 type Overrun string
 
 // The values of Overrun.
@@ -39,7 +39,7 @@ const (
 	Fail     Overrun = "fail"     // the run fails; the next one resumes
 )
 
-// Job is one entry of the file of jobs. It is never changed after it was read.
+// Job is one entry of the file of jobs. A Job never changes after it was read.
 type Job struct {
 	Name     string
 	Schedule *Schedule // nil: the job runs only by hand
@@ -47,20 +47,20 @@ type Job struct {
 	Window   Window
 	Overrun  Overrun
 	Rate     Timetable
-	MaxAge   time.Duration // of the newest good backup; 0 is any
+	MaxAge   time.Duration // the newest good backup has to be younger; 0 is any age
 
-	Sources       []string // absolute paths; none if there is a Command
-	Filters       []string // rules of gitignore
-	MaxSize       int64    // of a file; 0 is any
+	Sources       []string // absolute paths; empty if there is a Command
+	Filters       []string // gitignore rules
+	MaxSize       int64    // largest size of a file; 0 is any
 	OneFileSystem bool
-	Command       string // whose output is sent as File
+	Command       string // its output is sent as File
 	File          string
 
 	Destination fxfer.URL
 	Mode        Mode
-	AllowFailed int            // entries that a good snapshot may lack
-	Keep        snapshot.Keep  // of Snapshots
-	Zone        *time.Location // of schedule, window, timetable and retention
+	AllowFailed int            // how many entries a good snapshot may lack
+	Keep        snapshot.Keep  // only for Snapshots
+	Zone        *time.Location // for schedule, window, timetable and retention
 	Verify      *Schedule      // when the server verifies snapshots; nil is never
 
 	TLS      fxfer.TLS // as in fxfer.Options
@@ -68,28 +68,28 @@ type Job struct {
 	Delta    string    // "auto", "fixed", "chunks" or "none"
 	Streams  int       // 0 is automatic
 
-	Retries int           // after the first attempt
-	Backoff time.Duration // before the first retry; doubled with each
+	Retries int           // number of attempts after the first
+	Backoff time.Duration // before the first retry; it doubles with each retry
 	Pre     []Hook
 	Post    []Hook
 	Notify  []Notice
 
-	source string // the YAML of the job and its defaults; equal text makes equal jobs
+	source string // YAML of the job and its defaults; equal text means equal jobs
 }
 
 // Hook is a command before or after a run.
 type Hook struct {
 	Command string
 	Timeout time.Duration
-	Failure string // of Pre: "fail", "skip" the run or "warn"; of Post: "fail" or "warn"
-	When    string // of Post: "always", "success" or "failure"
+	Failure string // for Pre: "fail", "skip" the run or "warn"; for Post: "fail" or "warn"
+	When    string // for Post: "always", "success" or "failure"
 	Env     []string
 }
 
 // Notice says which events are reported to whom.
 type Notice struct {
 	Webhook string // URL that gets a POST, or
-	Command string // that gets the same JSON on its standard input
+	Command string // or a command that gets the same JSON on its standard input
 	Timeout time.Duration
 	On      []Event
 	Headers map[string]string // of the webhook
@@ -154,12 +154,12 @@ func parseConfig(name string, text []byte) (*Config, error) {
 	return c, nil
 }
 
-// defaults are what jobs have unless they say otherwise.
+// defaults are the values of keys that a job does not have.
 type defaults struct {
 	zone   *time.Location
 	notify []Notice
 	tls    fxfer.TLS
-	source string // the text of these
+	source string // the YAML text of the defaults
 }
 
 func (c *Config) read(n config.Node) {
@@ -200,7 +200,7 @@ func (c *Config) readJobs(n config.Node, d *defaults) {
 	}
 }
 
-// place names the destination, to which no other job may write.
+// place returns the destination as a name. No other job may write to it.
 func (j *Job) place() string {
 	u := j.Destination
 	if j.Command != "" && j.Mode == Mirror {
@@ -265,7 +265,7 @@ func (j *Job) fields() []config.Field {
 	}
 }
 
-// checkWhat checks that a job has one thing to send and a place for it.
+// checkWhat checks that a job has exactly one thing to send, and a destination for it.
 func (j *Job) checkWhat(n config.Node, o config.Object) {
 	if !o.Has("name") {
 		n.Fault("the job has no name")
@@ -290,7 +290,7 @@ func (j *Job) checkWhat(n config.Node, o config.Object) {
 	}
 }
 
-// checkHow rejects keys that make no sense with the others.
+// checkHow rejects keys that contradict others.
 func (j *Job) checkHow(o config.Object) {
 	reject := func(format string, keys ...string) {
 		for _, key := range keys {
@@ -363,8 +363,8 @@ func postHooks(n config.Node) []Hook {
 	})
 }
 
-// hooks reads hooks that begin as usual says. Each is a command alone or a mapping, in which more
-// names the keys that only some hooks have.
+// hooks reads a list of hooks. Each hook is a command alone or a mapping. It begins as a copy of
+// usual. The function more returns the keys that only some hooks have.
 func hooks(n config.Node, usual Hook, more func(*Hook) []config.Field) (all []Hook) {
 	for _, item := range n.Items() {
 		h := usual
@@ -437,7 +437,7 @@ func parseZone(s string) (*time.Location, error) {
 	return loc, nil
 }
 
-// jobNameForm are names that can be file names on every system, and arguments.
+// jobNameForm matches names that every system accepts as file names and arguments.
 var jobNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
 func parseJobName(s string) (string, error) {

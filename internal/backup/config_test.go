@@ -138,7 +138,7 @@ func TestConfigRefuses(t *testing.T) {
 		require.Contains(t, problems[0].Error(), test.want, "%q", test.text)
 		require.Equal(t, test.line, problems[0].Line, "%q: %v", test.text, err)
 	}
-	// All of them are told.
+	// All faults are reported.
 	_, err := parseConfig("jobs.yaml", []byte(job+"  colour: red\n  window: never\n"))
 	var problems config.Faults
 	require.ErrorAs(t, err, &problems)

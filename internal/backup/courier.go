@@ -12,7 +12,8 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Client is the Courier that uses the network. Its identity is in the folder Home; "" is the user's.
+// Client is the Courier that uses the network. Its identity is in the folder Home. If Home is "",
+// that is the user's folder.
 type Client struct{ Home string }
 
 // client returns the client for a job's server.
@@ -38,13 +39,13 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 		return nil, err
 	}
 	report, err := send(ctx, client, t, call)
-	if t.Again && errors.Is(err, fxfer.ErrSnapshotExists) { // the previous attempt succeeded, but its end did not reach us
+	if t.Again && errors.Is(err, fxfer.ErrSnapshotExists) { // the previous attempt succeeded, but the connection ended before its answer arrived
 		return c.made(ctx, t, report)
 	}
 	return report, err
 }
 
-// made returns the outcome of the previous attempt, which made the snapshot.
+// made returns the outcome of the previous attempt, which had made the snapshot.
 func (c *Client) made(ctx context.Context, t *Task, report *fxfer.Report) (*fxfer.Report, error) {
 	if t.Job.AllowFailed == 0 {
 		return report, nil
@@ -76,12 +77,13 @@ func send(ctx context.Context, client *fxfer.Client, t *Task, call fxfer.Transfe
 	cancel()
 	done()
 	if err != nil && out.failed() != nil {
-		err = out.failed() // that the server reports it as incomplete follows from this
+		err = out.failed() // the server's complaint about an incomplete stream only follows from this error
 	}
 	return report, err
 }
 
-// ErrServerPrunes says that this client may not remove snapshots: the server does, by its own policy.
+// ErrServerPrunes means that this client may not remove snapshots, because the server removes them
+// by its own policy.
 var ErrServerPrunes = errors.New("the server removes snapshots by its own policy")
 
 // Scrub implements Courier.
@@ -112,7 +114,7 @@ func (c *Client) Snapshots(ctx context.Context, j *Job) (names []string, err err
 	return names, err
 }
 
-// Prune implements Courier. Where the client may only append, the error is ErrServerPrunes.
+// Prune implements Courier. If the client may only append, the error is ErrServerPrunes.
 func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
 	if j.Keep == (snapshot.Keep{}) {
 		return nil, nil

@@ -10,12 +10,12 @@ import (
 // Daemon runs jobs when they are due.
 type Daemon struct {
 	*Runner
-	// Config is the first configuration. Its file is read again when it changes.
+	// Config is the first configuration. The daemon reads the file again when it changes.
 	Config *Config
-	// Reload asks to read the file now. It may be nil.
+	// Reload asks the daemon to read the file now. It may be nil.
 	Reload <-chan struct{}
-	// Look is how often the clock, the states of the jobs and their file are checked; 0 is
-	// lookEvery. Runs begin to the second anyway.
+	// Look is the time between two checks of the clock, the states of the jobs, and their file. 0
+	// means lookEvery. Runs begin on the second in any case.
 	Look time.Duration
 }
 
@@ -51,8 +51,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 }
 
-// keep runs one job whenever it is due, until waiting ends. A run that is under way then continues
-// until ctx ends. A job never overlaps with itself, because one goroutine keeps it.
+// keep runs one job whenever it is due, until waiting ends. A run under way then continues until
+// ctx ends. Runs of a job never overlap, because one goroutine runs them all.
 func (d *Daemon) keep(ctx, waiting context.Context, j *Job) {
 	free := d.Clock.Now()
 	for last := free; waiting.Err() == nil; {
@@ -86,8 +86,9 @@ func (d *Daemon) keep(ctx, waiting context.Context, j *Job) {
 	}
 }
 
-// look returns the state of a job, after what must be done at the first look at it, or when the clock was found far ahead. What was due
-// up to so long before the first look counts as due.
+// look returns the state of a job. The first call for a job initialises the state; what was due up
+// to before earlier counts as due. If the clock was far ahead when the state was written, look
+// corrects the state.
 func (r *Runner) look(j *Job, now time.Time, before time.Duration) (State, error) {
 	st, err := r.Store.State(j.Name)
 	if err != nil {
@@ -115,12 +116,12 @@ func (r *Runner) look(j *Job, now time.Time, before time.Duration) (State, error
 	return st, err
 }
 
-// timerSlack is how late a timer may be at its first check of a job.
+// timerSlack is how late a timer may first check a job.
 const timerSlack = time.Hour
 
-// RunDue runs a job if it is due or was missed, or resumes an interrupted run, and returns at its
-// end. If there is nothing to do, or the window is closed, both results are nil. The caller adds
-// jitter.
+// RunDue runs a job that is due or was missed, or resumes an interrupted run. It returns when the
+// run has ended. If there is nothing to do or the window is closed, both results are nil. The
+// caller adds jitter.
 func (r *Runner) RunDue(ctx context.Context, j *Job) (*Record, error) {
 	now := r.Clock.Now()
 	st, err := r.look(j, now, timerSlack+j.Jitter)
@@ -135,7 +136,7 @@ func (r *Runner) RunDue(ctx context.Context, j *Job) (*Record, error) {
 	return r.Run(ctx, j, s.due, false)
 }
 
-// watchAge raises or clears the alarm.
+// watchAge raises or clears the alarm about the age of the newest good backup.
 func (r *Runner) watchAge(ctx context.Context, j *Job, st *State, now time.Time) {
 	_, alarm := j.alarmed(st, now)
 	if alarm == !st.Alarmed.IsZero() {

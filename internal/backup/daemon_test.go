@@ -19,7 +19,8 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// setClock is a clock that can be set, over a bubble's or this host's.
+// setClock is a clock that tests can set. It is based on the clock of a synctest bubble or of this
+// host.
 type setClock struct{ offset atomic.Int64 }
 
 func (c *setClock) Now() time.Time      { return time.Now().Round(0).Add(time.Duration(c.offset.Load())) }
@@ -27,14 +28,14 @@ func (c *setClock) set(d time.Duration) { c.offset.Add(int64(d)) }
 
 func (c *setClock) Sleep(ctx context.Context, d time.Duration) { SystemClock{}.Sleep(ctx, d) }
 
-// fakeCourier takes its time, and fails now and then.
+// fakeCourier takes some time, and sometimes fails.
 type fakeCourier struct {
 	clock Clock
 	mu    sync.Mutex
 	rand  *rand.Rand
 	busy  map[string]bool
 	begun map[string][]begun
-	over  bool // a job ran beside itself
+	over  bool // a job ran twice at the same time
 }
 
 type begun struct {
@@ -74,7 +75,7 @@ func (*fakeCourier) Scrub(context.Context, *Job, string, func(fxfer.Difference))
 	return nil, nil
 }
 
-// testStore is a Store that is not to survive a loss of power.
+// testStore returns a Store that need not survive a loss of power.
 func testStore(t *testing.T) *Store {
 	s := OpenStore(t.TempDir())
 	s.noSync = true
@@ -83,11 +84,11 @@ func testStore(t *testing.T) *Store {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// In a year with a leap day, two days on which clocks are set, a week without the daemon, restarts and a host's clock set back,
-// each due run is made exactly once, those of the week without it as one.
-//
-// It runs alone. While another test starts a program, the child holds this process's file locks until it executes:
-// a moment, but hours of virtual time, in which the job would count as running.
+// The test covers a year with a leap day, two days on which clocks are set, a week without the
+// daemon, restarts, and a host whose clock is set back. Each due run is made exactly once; those of
+// the missing week are made as one. The test runs alone: when another test starts a program, the
+// child holds this process's file locks until it executes. That is a moment of real time, but hours
+// of virtual time, in which the job would count as running.
 func TestYear(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long, and other tests have its goroutines as well")
@@ -111,7 +112,7 @@ jobs:
 		start := clock.Now()
 		require.Equal(t, 2000, start.Year(), "a leap year")
 
-		// until runs the daemon until a wall time.
+		// until runs the daemon until a time of day.
 		until := func(at time.Time) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var running sync.WaitGroup
@@ -125,11 +126,11 @@ jobs:
 		day := func(month time.Month, day, hour, minute int) time.Time {
 			return time.Date(2000, month, day, hour, minute, 0, 0, config.Jobs[0].Zone)
 		}
-		until(day(2, 10, 2, 35)) // within a run, or before: it goes on
+		until(day(2, 10, 2, 35)) // during a run or before it: the run continues
 		until(day(4, 3, 12, 0))
 		downs = append(downs, down{clock.Now(), day(4, 10, 12, 0)})
 		time.Sleep(day(4, 10, 12, 0).Sub(clock.Now()))
-		// Set back while the daemon runs, over runs that were made.
+		// The clock is set back over past runs while the daemon runs.
 		steps := []struct{ at, to time.Time }{
 			{day(6, 1, 4, 0), day(6, 1, 1, 0)}, {day(7, 1, 12, 0), day(6, 30, 13, 0)}, {day(8, 1, 2, 31), day(8, 1, 2, 29)},
 		}
@@ -143,7 +144,7 @@ jobs:
 		time.Sleep(day(11, 1, 0, 0).Sub(clock.Now()))
 		cancel()
 		running.Wait()
-		// Set back while it is down.
+		// The clock is set back while the daemon does not run.
 		clock.set(-5 * time.Hour)
 		end := day(12, 31, 23, 0)
 		until(end)
@@ -196,7 +197,7 @@ jobs:
 	})
 }
 
-// A clock that was years ahead does not keep backups from being made.
+// After a clock was years ahead, backups are made again.
 func TestClockFarAhead(t *testing.T) {
 	store := testStore(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +239,7 @@ func TestNext(t *testing.T) {
 		job                string
 		handled, now, free string
 		active             bool
-		due, from, to      string // it begins from..to
+		due, from, to      string // the run begins within from..to
 	}{
 		{"not yet", nightly, "20T02:00", "20T12:00", "20T10:00", false, "21T02:00", "21T02:00", "21T02:00"},
 		{"now", nightly, "20T02:00", "21T02:00", "20T10:00", false, "21T02:00", "21T02:00", "21T02:00"},

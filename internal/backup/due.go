@@ -3,12 +3,12 @@ package backup
 import "time"
 
 const (
-	// clockSlack is how far a clock may be set back without repeating runs. If it was further
-	// ahead, runs that it dated don't count any more.
+	// clockSlack is how far a clock may be set back without repeating runs. If the clock was
+	// further ahead, the runs that it dated are ignored.
 	clockSlack = 24 * time.Hour
 	// lateFrom is how late a run must be for it to count as missed.
 	lateFrom = time.Minute
-	// catchUpWithin spreads missed runs of jobs without jitter.
+	// catchUpWithin is the time over which missed runs of jobs without jitter are spread.
 	catchUpWithin = time.Minute
 )
 
@@ -20,8 +20,8 @@ type step struct {
 	rewind bool      // the state was written by a clock far ahead, and must be corrected first
 }
 
-// next decides what to do for a job in a state. The job could run since free: since the daemon
-// began, woke up, or ended the previous run. A run that was due before that and missed is made once.
+// next decides what to do for a job. The job could run since free, which is when the daemon began,
+// woke up, or ended the previous run. If runs were due before that and missed, one is made for all.
 func (j *Job) next(st *State, now, free time.Time) step {
 	switch {
 	case st.Handled.Sub(now) > clockSlack:
@@ -57,7 +57,7 @@ func (j *Job) next(st *State, now, free time.Time) step {
 	return step{due: due, at: j.Window.Opening(at)}
 }
 
-// begin returns when a due run begins, apart from the window.
+// begin returns when a due run begins if the window is open.
 func (j *Job) begin(due, free time.Time) time.Time {
 	key := j.Name + "\x00" + due.UTC().Format(time.RFC3339)
 	if at := due.Add(spread(j.Jitter, key)); !at.Add(lateFrom).Before(free) {
@@ -66,8 +66,8 @@ func (j *Job) begin(due, free time.Time) time.Time {
 	return free.Add(spread(max(j.Jitter, catchUpWithin), key))
 }
 
-// alarmed reports whether the newest good backup is too old, and its age. If there is none, the age
-// is that of the job.
+// alarmed returns the age of the newest good backup and reports whether it is too old. If there is
+// no good backup, it uses the age of the job.
 func (j *Job) alarmed(st *State, now time.Time) (age time.Duration, alarm bool) {
 	from := st.LastGood
 	if from.IsZero() {

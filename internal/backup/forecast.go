@@ -8,18 +8,18 @@ import (
 	"github.com/fxfer/fxfer/internal/units"
 )
 
-// Estimate is what a run is expected to take, according to previous runs.
+// Estimate is what a run is expected to take, based on previous runs.
 type Estimate struct {
 	Known    bool
 	Bytes    int64         // to be written
-	Rate     float64       // bit/s that the path and both ends give, without a timetable
+	Rate     float64       // bit/s that the path and both hosts allow, without a timetable
 	Overhead time.Duration // for looking for changes, and for hooks
 }
 
-// estimateRuns is how many runs an estimate rests on.
+// estimateRuns is the number of runs that an estimate is based on.
 const estimateRuns = 7
 
-// estimate uses the median of the last good runs, so that one odd night does not matter.
+// estimate uses the median of the last good runs, so that one unusual night does not matter.
 func estimate(history []Record) (e Estimate) {
 	var bytes, rates, overheads []float64
 	for _, r := range slices.Backward(history) {
@@ -32,7 +32,8 @@ func estimate(history []Record) (e Estimate) {
 			overheads = append(overheads, r.Working)
 			continue
 		}
-		// The mean is what counts; the peak only where little was written and most of the time went to looking for changes.
+		// The mean rate is better. The peak is only used if the run wrote little and spent most of
+		// its time looking for changes.
 		if writing := float64(r.Written) * 8 / rate; writing > r.Working/2 {
 			rates = append(rates, r.Goodput)
 			overheads = append(overheads, 0)
@@ -62,20 +63,22 @@ func median(values []float64) float64 {
 // Forecast is when a run is expected to end.
 type Forecast struct {
 	Start   time.Time
-	End     time.Time // zero if that is not known
-	Pauses  int       // at the end of windows before that
+	End     time.Time // zero if it is not known
+	Pauses  int       // number of pauses before End, at the ends of windows
 	Closes  time.Time // when the window of its start closes; zero if that does not matter
-	Fits    bool      // it ends by then
-	Left    int64     // bytes that are not written by then
-	Rate    float64   // bit/s that it rests on, without the timetable
-	Limited bool      // the timetable is slower than that for some of the time
+	Fits    bool      // the run ends before Closes
+	Left    int64     // bytes that are not written at Closes
+	Rate    float64   // bit/s that the forecast is based on, without the timetable
+	Limited bool      // the timetable is slower than Rate for some of the time
 }
 
-// forecastSteps bounds the changes of window and timetable that are looked at: some months at least.
+// forecastSteps limits how many changes of window and timetable the forecast follows: at least some
+// months.
 const forecastSteps = 1500
 
-// forecast computes how a run goes from start on. It has bytes left to write, at rate where the
-// timetable allows it, and needs some time for other things. It pauses while its window is closed.
+// forecast computes the course of a run from start. The run still writes this many bytes, at rate
+// where the timetable allows it, and needs the overhead besides. It pauses while its window is
+// closed.
 func forecast(j *Job, start time.Time, bytes int64, rate float64, overhead time.Duration) (f Forecast) {
 	f = Forecast{Start: start, Rate: rate, Fits: true}
 	if rate <= 0 && bytes > 0 {
@@ -126,12 +129,12 @@ func forecast(j *Job, start time.Time, bytes int64, rate float64, overhead time.
 	return f
 }
 
-// seconds is a duration of at most a century.
+// seconds converts seconds to a duration of at most a century.
 func seconds(s float64) time.Duration {
 	return time.Duration(min(s, (100*365*24*time.Hour).Seconds()) * float64(time.Second))
 }
 
-// ForecastActive computes when the running or paused run ends. The history is of its job.
+// ForecastActive computes when the running or paused run ends. The history contains only this job.
 func ForecastActive(j *Job, a *Active, history []Record, now time.Time) (Forecast, bool) {
 	e := estimate(history)
 	left, ok := leftOf(j, a, &e)
@@ -142,7 +145,7 @@ func ForecastActive(j *Job, a *Active, history []Record, now time.Time) (Forecas
 	if rate <= 0 {
 		rate = max(e.Rate, a.Now.Goodput)
 	}
-	if limit := float64(j.Rate.Rate(a.Now.At)); limit > 0 && rate > 0.8*limit { // the path may carry more when the timetable lets it
+	if limit := float64(j.Rate.Rate(a.Now.At)); limit > 0 && rate > 0.8*limit { // the timetable limits now, and the path may carry more later
 		rate = max(rate, e.Rate, limit)
 	}
 	if rate <= 0 {
@@ -155,7 +158,7 @@ func ForecastActive(j *Job, a *Active, history []Record, now time.Time) (Forecas
 	return forecast(j, start, left, rate, 0), true
 }
 
-// leftOf estimates how much a run still has to write, and reports whether that is possible.
+// leftOf estimates how much a run still has to write, and reports whether an estimate is possible.
 func leftOf(j *Job, a *Active, e *Estimate) (int64, bool) {
 	written := a.Written + a.Now.Written
 	usual := e.Bytes - written
@@ -166,13 +169,14 @@ func leftOf(j *Job, a *Active, e *Estimate) (int64, bool) {
 	if e.Known && usual > 0 {
 		return max(0, min(rest, usual)), true
 	}
-	if a.Now.Done > 0 { // as much of the rest has changed as of what is done
+	if a.Now.Done > 0 { // the same share of the rest has changed as of what is done
 		rest = int64(float64(rest) * min(1, float64(written)/float64(a.Now.Done)))
 	}
 	return max(0, rest), true
 }
 
-// meanRate is the rate of a run in bit/s, without pauses and waiting; 0 if it was too short to tell.
+// meanRate is the rate of a run in bit/s without pauses and waiting, or 0 if the run is too short
+// to tell.
 func meanRate(a *Active) float64 {
 	written, took := a.Written, a.Working
 	if !a.Leg.IsZero() && a.Now.At.After(a.Leg) {
@@ -195,7 +199,7 @@ func ForecastNext(j *Job, history []Record, start time.Time) (Forecast, bool) {
 	return f, !f.End.IsZero()
 }
 
-// Hint says what would make a run fit its window, "" if it fits.
+// Hint says what would make a run fit its window, or "" if it fits.
 func (f *Forecast) Hint(j *Job, limiter, remedy string) string {
 	if f.Fits || f.Closes.IsZero() {
 		return ""

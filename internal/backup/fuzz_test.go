@@ -10,7 +10,8 @@ import (
 	"github.com/fxfer/fxfer/internal/config"
 )
 
-// FuzzJobs: a file of jobs is refused with its faults, or has jobs that have all they need.
+// FuzzJobs: a file of jobs is either rejected with its faults, or its jobs have everything they
+// need.
 func FuzzJobs(f *testing.F) {
 	for _, text := range []string{
 		"", "jobs:\n  - name: a\n    sources: [/srv/a]\n    destination: fxfer://host/share\n    schedule: '30 2 * * *'\n", "jobs: []\n", "jobs:\n  - &x {name: a}\n  - *x\n",
@@ -35,7 +36,7 @@ func FuzzJobs(f *testing.F) {
 	})
 }
 
-// FuzzSchedule: a schedule that is taken is due after any time, and reads again as it was written.
+// FuzzSchedule: every accepted schedule is due after any time, and parses again from its text.
 func FuzzSchedule(f *testing.F) {
 	for _, s := range []string{"30 2 * * mon-fri", "@daily", "*/15 8-18/2 1,15 jan-jun 0-7", "0 0 0 29 2 *", "0 0 31 2 *", "5-1 * * * *", "* * * * * *"} {
 		f.Add(s, int64(1_795_000_000))
@@ -56,7 +57,8 @@ func FuzzSchedule(f *testing.F) {
 	})
 }
 
-// FuzzWindow: a window that is taken is open or closed until its next change, and a timetable has a rate at any time.
+// FuzzWindow: the state of every accepted window lasts until its next change, and every timetable
+// has a rate at any time.
 func FuzzWindow(f *testing.F) {
 	for _, s := range []string{"22:00-06:00", "mon-fri 22:00-06:00, sat 00:00-24:00", "08:00-08:00", "mon-fri 08:00-18:00 20mbit; 100mbit", "", ","} {
 		f.Add(s, int64(1_795_000_000))

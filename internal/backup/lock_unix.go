@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock takes the exclusive lock on f, which closing f releases, as does the end of the process. It tells whether it was free.
+// tryLock tries to take the exclusive lock on f, and reports whether it got it. Closing f or the
+// end of the process releases the lock.
 func tryLock(f *os.File) (bool, error) {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

@@ -24,10 +24,12 @@ type message struct {
 	Run      *Record   `json:"run,omitempty"`
 }
 
-// noticeTries is how often a notification is tried. A receiver that is down must not hold up backups.
+// noticeTries is how often a notification is tried. It is limited so that a receiver that is down
+// does not hold up backups.
 const noticeTries = 3
 
-// tell sends an event to all receivers that want it: of a run, or else with a note. It logs failures.
+// tell sends an event to all receivers that subscribed to it. The event is about the run rec, or
+// else the note describes it. Failures are logged.
 func (r *Runner) tell(ctx context.Context, j *Job, event Event, rec *Record, note string) {
 	if !slices.ContainsFunc(j.Notify, func(n Notice) bool { return slices.Contains(n.On, event) }) {
 		return
@@ -47,7 +49,7 @@ func (r *Runner) tell(ctx context.Context, j *Job, event Event, rec *Record, not
 		r.Log.Error("notification", "job", j.Name, "error", err)
 		return
 	}
-	ctx = context.WithoutCancel(ctx) // also by a process that has been told to end
+	ctx = context.WithoutCancel(ctx) // notifications are sent even while the process ends
 	for _, n := range j.Notify {
 		if !slices.Contains(n.On, event) {
 			continue

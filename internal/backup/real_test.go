@@ -19,7 +19,8 @@ import (
 
 var long = flag.Bool("long", false, "two nights of half a minute instead of seconds, and a narrow forecast")
 
-// realServer serves a folder on the loopback, and returns it, its URL for a client with its own home, and that home.
+// realServer serves a folder on the loopback. It returns the folder, its URL for a client with a
+// home folder of its own, and that home folder.
 func realServer(t *testing.T) (dir string, u fxfer.URL, home string) {
 	t.Helper()
 	dir, home = t.TempDir(), t.TempDir()
@@ -44,7 +45,8 @@ func realServer(t *testing.T) (dir string, u fxfer.URL, home string) {
 	return dir, u, home
 }
 
-// A job that cannot fit its window pauses at its end, and goes on the next night from its checkpoint. The forecast tells when it ends.
+// A job that does not fit its window pauses at the end of the window, and resumes the next night
+// from its checkpoint. The forecast predicts its end.
 func TestPauseOverNight(t *testing.T) {
 	t.Parallel()
 	night, within := 4*time.Second, 0.5
@@ -88,7 +90,7 @@ func TestPauseOverNight(t *testing.T) {
 		require.Eventually(t, done, 2*time.Minute, 20*time.Millisecond, what)
 	}
 	waitFor("first look", func() bool { return !state().Handled.IsZero() })
-	clock.set(moment(t, "2026-11-20T06:00:00Z").Add(-night - time.Second/5).Sub(clock.Now())) // so late that the night will not do
+	clock.set(moment(t, "2026-11-20T06:00:00Z").Add(-night - time.Second/5).Sub(clock.Now())) // so late that the rest of the night is too short
 	waitFor("pauses", func() bool { a := state().Active; return a != nil && a.Pauses == 1 && a.Leg.IsZero() })
 	paused := status()
 	require.Equal(t, Paused, paused.Condition)
@@ -118,7 +120,7 @@ func TestPauseOverNight(t *testing.T) {
 	require.InDelta(t, 0, (forecast-actual).Seconds()/st.Last.Working, within)
 }
 
-// What a command said before it failed never becomes a backup.
+// The output of a command that failed never becomes a backup.
 func TestFailedCommand(t *testing.T) {
 	needShell(t)
 	dir, u, home := realServer(t)

@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// change is what another file of jobs means for those that a daemon keeps.
+// change is the difference between two files of jobs.
 type change struct {
 	end   []*Job // they are gone, or changed
 	begin []*Job // they are new, or changed
 }
 
-// changeOf compares jobs by what they were read from.
+// changeOf compares the jobs by their YAML.
 func changeOf(before, after []*Job) (c change) {
 	named := func(jobs []*Job) map[string]*Job {
 		m := make(map[string]*Job, len(jobs))
@@ -36,24 +36,24 @@ func changeOf(before, after []*Job) (c change) {
 	return c
 }
 
-// keeper keeps one job.
+// keeper is the handle of the goroutine that keeps one job.
 type keeper struct {
-	end  context.CancelFunc // after the present run
+	end  context.CancelFunc // ends keeping after the present run
 	over chan struct{}      // closed when it has ended
 }
 
-// keepers keep the jobs of the present file.
+// keepers keep the jobs of the present file. One goroutine uses them.
 type keepers struct {
 	*Daemon
 	jobs   []*Job
 	byName map[string]*keeper // the last keeper of each name
 	all    sync.WaitGroup
-	seen   string // of the file, at the last look
-	read   string // the same, when it was last read
+	seen   string // stamp of the file at the last look
+	read   string // stamp of the file when it was last read
 }
 
-// change replaces the jobs. Jobs that stay the same are not touched, and a running run ends as it
-// began.
+// change replaces the jobs. It does not touch jobs that stay the same. A run under way ends with
+// the settings that it began with.
 func (k *keepers) change(ctx context.Context, jobs []*Job) change {
 	c := changeOf(k.jobs, jobs)
 	k.jobs = jobs
@@ -66,7 +66,7 @@ func (k *keepers) change(ctx context.Context, jobs []*Job) change {
 	return c
 }
 
-// begin keeps a job as soon as no other goroutine does.
+// begin starts to keep a job as soon as the previous goroutine for that name has ended.
 func (k *keepers) begin(ctx context.Context, j *Job) {
 	before := k.byName[j.Name]
 	waiting, end := context.WithCancel(ctx)
@@ -87,8 +87,9 @@ func (k *keepers) begin(ctx context.Context, j *Job) {
 	})
 }
 
-// look reads the file of jobs again if it changed since it was read, but not since the last look: it
-// may be half written. With asked it reads the file anyway. A faulty file changes nothing.
+// look reads the file of jobs again if it has changed since it was read, but not since the last
+// look: until then it may be half written. If asked is true, look reads the file anyway. A faulty
+// file changes nothing.
 func (k *keepers) look(ctx context.Context, asked bool) {
 	now := stamp(k.Config.Path)
 	same := now == k.seen
@@ -116,7 +117,7 @@ func names(jobs []*Job) []string {
 	return all
 }
 
-// stamp returns a text that differs after a file has changed.
+// stamp returns a text that changes whenever the file changes.
 func stamp(name string) string {
 	info, err := os.Stat(name)
 	if err != nil {

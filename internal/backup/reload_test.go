@@ -46,8 +46,9 @@ func TestChangeOf(t *testing.T) {
 	}
 }
 
-// While runs are under way the file of jobs changes, is faulty for a while, and loses jobs. Runs end as they began, none is made twice, and
-// from the second look on, or at once when asked, the new file counts.
+// While runs are under way, the file of jobs changes, is faulty for a while, and loses jobs. Runs
+// under way end as they began, and no run is made twice. The new file counts from the second look
+// on, or at once if asked.
 func TestReload(t *testing.T) {
 	store := testStore(t)
 	file := filepath.Join(t.TempDir(), "backup.yaml")
@@ -93,14 +94,14 @@ func TestReload(t *testing.T) {
 
 		time.Sleep(65 * time.Minute) // it is 01:05
 		require.Empty(t, runs())
-		write("", "same schedule: 0 * * * *", "changed {schedule: 20 * * * *, delta: none", "new schedule: 40 * * * *") // no YAML
+		write("", "same schedule: 0 * * * *", "changed {schedule: 20 * * * *, delta: none", "new schedule: 40 * * * *") // invalid YAML
 		time.Sleep(2 * time.Minute)
 		write("", "same schedule: 0 * * * *", "changed schedule: 20 * * * *, delta: none", "new schedule: 40 * * * *")
 		time.Sleep(13 * time.Minute) // 01:20
 		require.Empty(t, runs(), "all are under way")
 		time.Sleep(15 * time.Minute) // 01:35
 		require.ElementsMatch(t, []string{"same auto 01:30", "changed auto 01:30", "gone auto 01:30"}, runs())
-		time.Sleep(time.Hour) // 02:35: what was due at 01:20 was made up for
+		time.Sleep(time.Hour) // 02:35: the run that was due at 01:20 was made up for
 		require.ElementsMatch(t, []string{"changed none 02:00", "new auto 02:10", "same auto 02:30"}, runs())
 
 		write("", "new schedule: 40 * * * *, delta: fixed")

@@ -21,10 +21,10 @@ import (
 type Task struct {
 	Job      *Job
 	Snapshot string          // the name of the snapshot to make or resume
-	Limit    *fxfer.Throttle // changes by the timetable
-	Again    bool            // it is not the run's first attempt
-	// AllowFailed is how many entries a snapshot may lack and still appear. Then the Report names
-	// the snapshot and comes with an error.
+	Limit    *fxfer.Throttle // the timetable changes it
+	Again    bool            // this is not the first attempt of the run
+	// AllowFailed is how many entries a snapshot may lack and still be completed. Then Transfer
+	// returns both the Report, which names the snapshot, and an error.
 	AllowFailed int64
 	Env         []string // of the command whose output is sent
 	Progress    func(fxfer.Progress)
@@ -33,7 +33,7 @@ type Task struct {
 
 // Courier transfers the files of jobs to their servers. Its methods are safe for concurrent use.
 type Courier interface {
-	// Transfer makes one attempt. The Report may come with an error.
+	// Transfer makes one attempt. It may return both a Report and an error.
 	Transfer(ctx context.Context, t *Task) (*fxfer.Report, error)
 	// Prune removes the snapshots that the job's retention does not keep, and returns their names.
 	Prune(ctx context.Context, j *Job) (removed []string, err error)
@@ -54,26 +54,26 @@ type Runner struct {
 }
 
 var (
-	// ErrHandled says that a run was started before.
+	// ErrHandled means that a run was started before.
 	ErrHandled = errors.New("this run was begun before")
-	// ErrPaused says that a run resumes when its window opens again.
+	// ErrPaused means that a run resumes when its window opens again.
 	ErrPaused = errors.New("the window has closed: it goes on when the window opens")
-	// errWindow says that the window of a job that does not pause has closed.
+	// errWindow means that the window has closed, and the job does not pause.
 	errWindow = errors.New("it did not end within its window")
-	// errSkipped says that a hook skipped the run.
+	// errSkipped means that a hook skipped the run.
 	errSkipped = errors.New("skipped by a hook")
 )
 
 const (
 	maxBackoff  = time.Hour
-	progressGap = 5 * time.Second // between two looks that are kept
+	progressGap = 5 * time.Second // time between two progress reports that are stored
 	// endingTime is how long hooks may take after the process was asked to end.
 	endingTime = 30 * time.Second
 )
 
-// Run starts the due run of a job, or resumes the active run, and returns its record when it is over.
-// A run that is paused, or interrupted by the end of ctx, stays active; then the record is nil. A
-// manual run ignores the window.
+// Run starts the due run of a job, or resumes the active run, and returns its record when it is
+// over. A run that is paused, or interrupted by the end of ctx, stays active; then the record is
+// nil. A manual run ignores the window.
 func (r *Runner) Run(ctx context.Context, j *Job, due time.Time, manual bool) (*Record, error) {
 	unlock, err := r.Store.lock(j.Name)
 	if err != nil {
@@ -133,7 +133,7 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 	case ctx.Err() != nil:
 		log.Info("run is interrupted")
 		return nil, errors.Join(ctx.Err(), r.Store.Update(j.Name, func(st *State) error {
-			a.Leg = began // it is told from a pause
+			a.Leg = began // distinguishes a run under way from a paused one
 			st.Active = &a
 			return nil
 		}))
@@ -146,9 +146,9 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 	return record, nil
 }
 
-// snapshotName returns the name of a run's snapshot: its due time, unless the last snapshot is as new,
-// for example because it was made by hand. An append-only server takes no older snapshots. Snapshots
-// of a clock far ahead don't count.
+// snapshotName returns the name of a run's snapshot: its due time, or a later time if the last
+// snapshot is as new, for example because it was made by hand. An append-only server accepts no
+// older snapshots. Snapshots of a clock that was far ahead are ignored.
 func snapshotName(due, now time.Time, last string) string {
 	newest, err := snapshot.ParseName(last)
 	if err != nil || snapshot.Name(due) > last || newest.Sub(now) > clockSlack {
@@ -171,7 +171,7 @@ func (r *Runner) finish(record *Record, a *Active) error {
 	})
 }
 
-// leg is the part of a run from its start or resumption until its end or the next pause.
+// leg is the part of a run between its start or resumption and its end or next pause.
 type leg struct {
 	*Runner
 	job    *Job
@@ -179,12 +179,12 @@ type leg struct {
 	log    *slog.Logger
 	began  time.Time
 
-	report   *fxfer.Report // of the last attempt
-	waited   time.Duration // between attempts
+	report   *fxfer.Report // report of the last attempt
+	waited   time.Duration // time between attempts
 	warnings []string
 }
 
-// work runs hooks and transfers.
+// work runs the hooks and the transfers.
 func (l *leg) work(ctx context.Context) (err error) {
 	inside, closed := l.withinWindow(ctx)
 	defer closed()
@@ -205,7 +205,8 @@ func (l *leg) work(ctx context.Context) (err error) {
 	return l.post(ctx, err)
 }
 
-// withinWindow returns a context that ends when the job's window closes, if that matters to the run.
+// withinWindow returns a context that ends when the job's window closes, if the run has to end
+// then.
 func (l *leg) withinWindow(ctx context.Context) (context.Context, func()) {
 	inside, cancel := context.WithCancelCause(ctx)
 	j := l.job
@@ -233,7 +234,7 @@ func (l *leg) withinWindow(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// attempts repeats the transfer until it succeeds or another attempt is useless.
+// attempts repeats the transfer until it succeeds or another attempt would be useless.
 func (l *leg) attempts(ctx context.Context) error {
 	limit, done := l.underTimetable(ctx)
 	defer done()
@@ -249,7 +250,7 @@ func (l *leg) attempts(ctx context.Context) error {
 			l.warn(err)
 			return nil
 		}
-		if try == 0 && errors.Is(err, fxfer.ErrSnapshotExists) { // it was made before the clock was set back
+		if try == 0 && errors.Is(err, fxfer.ErrSnapshotExists) { // the snapshot was made before the clock was set back
 			if err = l.rename(); err == nil {
 				continue
 			}
@@ -265,7 +266,7 @@ func (l *leg) attempts(ctx context.Context) error {
 	}
 }
 
-// rename gives the run's snapshot the present time.
+// rename names the run's snapshot after the present time.
 func (l *leg) rename() error {
 	name := snapshot.Name(l.Clock.Now())
 	l.active.Snapshot = name
@@ -282,7 +283,7 @@ func worthwhile(err error, try, retries int) bool {
 	switch fxfer.KindOf(err) {
 	case fxfer.KindUsage, fxfer.KindTrust:
 		return false
-	case fxfer.KindPartial: // files that changed may be stable now; unreadable files stay unreadable
+	case fxfer.KindPartial: // changing files may be stable now; unreadable files stay unreadable
 		return try < partialRetries(retries)
 	}
 	return try < retries
@@ -332,7 +333,7 @@ func (l *leg) attempt(ctx context.Context, limit *fxfer.Throttle, allowed int) (
 	})
 }
 
-// save stores the progress, for status and for a forecast after a pause.
+// save stores the progress, for status and for the forecast after a pause.
 func (l *leg) save(ctx context.Context, latest *atomic.Pointer[fxfer.Progress]) {
 	var saved *fxfer.Progress
 	keep := func() {
@@ -359,13 +360,13 @@ func (l *leg) save(ctx context.Context, latest *atomic.Pointer[fxfer.Progress]) 
 	keep()
 }
 
-// count adds an attempt's figures to those of the run.
+// count adds the figures of an attempt to those of the run.
 func (l *leg) count(report *fxfer.Report) {
 	if report == nil {
 		return
 	}
 	l.report = report
-	l.active.Now.Written = 0 // it is in the sum now
+	l.active.Now.Written = 0 // it is part of the sum now
 	l.active.Written += report.Written
 	read, sent := traffic(report)
 	l.active.Read += read
@@ -424,8 +425,8 @@ func (l *leg) pre(ctx context.Context) error {
 	return nil
 }
 
-// post runs all hooks after a transfer that ended with err, even if the process was asked to end. It
-// returns the error of the run.
+// post runs all hooks after a transfer that ended with err, even if the process was asked to end.
+// It returns the error of the whole run.
 func (l *leg) post(ctx context.Context, err error) error {
 	env := append(l.env(), "FXFER_OUTCOME="+string(outcomeOf(ctx, err)), "FXFER_BYTES="+strconv.FormatInt(l.active.Written, 10))
 	if err != nil {
@@ -463,7 +464,7 @@ func brief(command string) string {
 	return command
 }
 
-// outcomeOf returns the outcome of a run that ended with err. Only hooks see ErrPaused.
+// outcomeOf returns the outcome of a run that ended with err. Only hooks get to see ErrPaused.
 func outcomeOf(ctx context.Context, err error) Outcome {
 	switch {
 	case err == nil:
@@ -480,7 +481,7 @@ func outcomeOf(ctx context.Context, err error) Outcome {
 	return Failed
 }
 
-// record sums up a run that is over.
+// record returns the record of a run that has ended.
 func (l *leg) record(err error) *Record {
 	a, j := l.active, l.job
 	rec := &Record{
@@ -507,7 +508,7 @@ func (l *leg) record(err error) *Record {
 	return rec
 }
 
-// measured copies the figures of a report.
+// measured copies the figures of a report into a record.
 func (r *Record) measured(report *fxfer.Report) {
 	r.Files, r.Failures, r.Bytes, r.Peak, r.Digest = report.Files, report.Failed, report.Bytes, report.Peak, report.Digest
 	if len(report.Limits) > 0 {
@@ -516,7 +517,7 @@ func (r *Record) measured(report *fxfer.Report) {
 	}
 }
 
-// RecordOf is the record of a plain transfer.
+// RecordOf returns the record of a plain transfer.
 func RecordOf(verb, target string, started time.Time, r *fxfer.Report, err error) *Record {
 	rec := &Record{Verb: verb, Target: target, Started: started, Ended: time.Now(), Outcome: outcomeOf(context.Background(), err), Attempts: 1}
 	if r != nil {

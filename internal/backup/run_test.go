@@ -23,7 +23,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// courier is a Courier made of functions.
+// courier is a Courier whose methods are functions.
 type courier func(ctx context.Context, t *Task) (*fxfer.Report, error)
 
 func (c courier) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) { return c(ctx, t) }
@@ -35,7 +35,7 @@ func (courier) Scrub(context.Context, *Job, string, func(fxfer.Difference)) (*fx
 	return nil, nil
 }
 
-// hasty is a clock that does not wait.
+// hasty is a clock whose Sleep returns at once.
 type hasty struct{ SystemClock }
 
 func (hasty) Sleep(context.Context, time.Duration) {}
@@ -53,7 +53,7 @@ func needShell(t *testing.T) {
 	}
 }
 
-// The failure of a hook decides by its rule; those after the run are run whatever became of it.
+// The rule of a hook decides what its failure means. Hooks after the run always run.
 func TestHooks(t *testing.T) {
 	needShell(t)
 	for _, test := range []struct {
@@ -61,7 +61,7 @@ func TestHooks(t *testing.T) {
 		transfer  error
 		outcome   Outcome
 		sent      bool
-		told      string // what the hook after the run was told
+		told      string // the outcome that the hook after the run got
 		warnings  int
 	}{
 		{pre: "true", post: "cat > /dev/null; true", outcome: Good, sent: true, told: "good"},
@@ -102,12 +102,12 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// A snapshot that lacks a few entries is good, but only the last attempt may make such a one.
+// A snapshot that lacks a few entries is good, but only the last attempt may make such a snapshot.
 func TestAllowFailed(t *testing.T) {
 	lacking := &fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("2 entries failed")}
 	for _, test := range []struct {
 		text     string
-		attempts []error // what each ends with; lacking makes the snapshot if it may
+		attempts []error // the error of each attempt; lacking makes the snapshot if it may
 		outcome  Outcome
 		allowed  []int64
 	}{
@@ -148,7 +148,7 @@ func TestAllowFailed(t *testing.T) {
 	}
 }
 
-// Whoever is to be told is; a webhook that is down does not make a run fail.
+// All receivers get their notifications. A webhook that is down does not make a run fail.
 func TestNotify(t *testing.T) {
 	needShell(t)
 	var mu sync.Mutex
@@ -204,7 +204,8 @@ func TestNotify(t *testing.T) {
 	require.Contains(t, string(said), "the line is cut")
 }
 
-// A run under way follows the timetable to the second, over midnight and where clocks are set.
+// A run under way follows the timetable to the second, over midnight and over a change of the
+// clocks.
 func TestTimetableOfRunningTransfer(t *testing.T) {
 	store := testStore(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -235,7 +236,7 @@ func TestTimetableOfRunningTransfer(t *testing.T) {
 	})
 }
 
-// At the end of the window a run pauses, fails or goes on, as its job says.
+// At the end of the window a run pauses, fails or continues, as its job says.
 func TestOverrun(t *testing.T) {
 	for _, overrun := range []Overrun{Continue, Pause, Fail} {
 		store := testStore(t)
@@ -301,7 +302,7 @@ func TestOverrun(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// The alarm is raised once, and cleared when there is a good backup again.
+// The alarm is raised once, and cleared by the next good backup.
 func TestMaxAge(t *testing.T) {
 	needShell(t)
 	store, file := testStore(t), filepath.Join(t.TempDir(), "told")
@@ -331,7 +332,7 @@ func TestMaxAge(t *testing.T) {
 	require.NotNil(t, s.Forecast)
 }
 
-// leapingClock leaps to the end of each sleep. It is for one goroutine that sleeps.
+// leapingClock jumps to the end of each sleep. Only one goroutine may sleep.
 type leapingClock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -344,7 +345,7 @@ func (c *leapingClock) Now() time.Time {
 }
 
 func (c *leapingClock) Sleep(ctx context.Context, d time.Duration) {
-	if ctx.Err() == nil && d != progressGap && d != time.Second { // the look at the progress is another goroutine's
+	if ctx.Err() == nil && d != progressGap && d != time.Second { // another goroutine waits this long to look at the progress
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.now = c.now.Add(d)
@@ -410,7 +411,7 @@ func TestEstimate(t *testing.T) {
 	require.Equal(t, time.Minute, e.Overhead)
 }
 
-// The newest snapshot is read each time, the others in turn.
+// The newest snapshot is verified each time, the others in turn.
 func TestTurn(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	var got []string

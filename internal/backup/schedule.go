@@ -12,7 +12,7 @@ import (
 
 // Schedule says when a job is due, by a crontab line of a time zone.
 //
-// Where clocks are set, it follows Vixie cron: a time that is skipped counts once, right after the
+// On days when clocks are set, it follows Vixie cron: a skipped time counts once, right after the
 // jump, and a time that comes twice counts once, the first time. Only a schedule whose hour begins
 // with "*" follows the clock: it is due each time that clocks show its minute.
 type Schedule struct {
@@ -20,7 +20,7 @@ type Schedule struct {
 	loc                                       *time.Location
 	second, minute, hour, day, month, weekday uint64 // a bit for each value
 	steady                                    bool   // the hour begins with "*"
-	either                                    bool   // neither the day nor the weekday does: one of the two must match
+	either                                    bool   // neither day nor weekday begins with "*": one match is enough
 }
 
 var monthNames = []string{"", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}
@@ -29,10 +29,11 @@ var shorthands = map[string]string{
 	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * sun", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *",
 }
 
-// errSchedule is the error of a text that is no crontab line.
+// errSchedule is the error for a text that is not a crontab line.
 var errSchedule = errors.New(`expected minute, hour, day, month and weekday, as in "30 2 * * mon-fri", with a field for seconds before them if need be, or @daily and the like`)
 
-// ParseSchedule reads a crontab line: minute, hour, day of the month, month, day of the week; a sixth field in front is for seconds.
+// ParseSchedule reads a crontab line: minute, hour, day of the month, month, day of the week. If
+// there are six fields, the first one is the second.
 func ParseSchedule(text string, loc *time.Location) (*Schedule, error) {
 	line := text
 	if long, ok := shorthands[text]; ok {
@@ -127,15 +128,17 @@ func (s *Schedule) String() string { return s.text }
 // Location is the time zone.
 func (s *Schedule) Location() *time.Location { return s.loc }
 
-// searchDays is how far ahead the next time is looked for: a 29th of February can be eight years away.
+// searchDays is how many days ahead the next time is searched. There can be eight years without a
+// 29th of February.
 const searchDays = 9 * 366
 
 // Next returns the first time after t at which the job is due, zero if there is none.
 func (s *Schedule) Next(t time.Time) time.Time {
 	year, month, day := t.In(s.loc).Date()
-	for i := -1; i < searchDays; i++ { // a time that was skipped yesterday may count today
+	for i := -1; i < searchDays; i++ { // a time skipped yesterday may count today
 		if next := s.nextOf(year, month, day+i, t); !next.IsZero() {
-			// Clocks set back over midnight show the end of a day once more after the next has begun.
+			// If clocks are set back over midnight, they show the end of a day again after the next
+			// day has begun.
 			if other := s.nextOf(year, month, day+i+1, t); !other.IsZero() && other.Before(next) {
 				return other
 			}
@@ -199,8 +202,8 @@ func (s *Schedule) matches(date time.Time) bool {
 	return day && weekday
 }
 
-// Last returns the last time from after until t at which the job was due, zero if it was not. The
-// cost does not depend on the length of that time.
+// Last returns the last time in the interval (after, until] at which the job was due, or zero if it
+// was not. The cost does not depend on the length of the interval.
 func (s *Schedule) Last(after, t time.Time) (last time.Time) {
 	for _, back := range []time.Duration{time.Minute, time.Hour, 48 * time.Hour, 40 * 24 * time.Hour, searchDays * 24 * time.Hour} {
 		from := t.Add(-back)

@@ -34,7 +34,7 @@ func TestSchedule(t *testing.T) {
 		}},
 		{"0 0 29 2 *", "UTC", "2096-03-01T00:00:00Z", []string{"2104-02-29T00:00:00Z"}},
 		{"0 4 31 * *", "UTC", "2026-01-31T05:00:00Z", []string{"2026-03-31T04:00:00Z", "2026-05-31T04:00:00Z"}},
-		{"0 4 1 * mon", "UTC", "2026-06-01T05:00:00Z", []string{"2026-06-08T04:00:00Z"}}, // either
+		{"0 4 1 * mon", "UTC", "2026-06-01T05:00:00Z", []string{"2026-06-08T04:00:00Z"}}, // one match is enough
 		{"0 4 * * fri-mon", "UTC", "2026-06-01T05:00:00Z", []string{"2026-06-05T04:00:00Z", "2026-06-06T04:00:00Z", "2026-06-07T04:00:00Z", "2026-06-08T04:00:00Z"}},
 		{"0 4 * * 7", "UTC", "2026-06-01T05:00:00Z", []string{"2026-06-07T04:00:00Z"}},
 		{"@daily", "America/Sao_Paulo", "2017-10-14T12:00:00Z", []string{"2017-10-15T01:00:00-02:00", "2017-10-16T00:00:00-02:00"}}, // no midnight
@@ -62,7 +62,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// Next is what a clock on the wall would find that is looked at each minute.
+// Next returns the first match of a clock on the wall that is checked every minute.
 func TestScheduleLikeClock(t *testing.T) {
 	t.Parallel()
 	zones := []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca", "America/Sao_Paulo", "Pacific/Apia"}
@@ -71,7 +71,7 @@ func TestScheduleLikeClock(t *testing.T) {
 		loc := zone(t, rapid.SampledFrom(zones).Draw(t, "zone"))
 		s, err := ParseSchedule(rapid.SampledFrom(lines).Draw(t, "line"), loc)
 		require.NoError(t, err)
-		// Around a day on which clocks are set, or any.
+		// The time is near a day on which clocks are set, or any time.
 		start := time.Unix(rapid.Int64Range(1262304000, 1893456000).Draw(t, "start")/60*60, 0).In(loc)
 		if _, set := start.ZoneBounds(); !set.IsZero() && rapid.Bool().Draw(t, "set") {
 			start = set.Truncate(time.Minute).Add(-5 * time.Hour)
@@ -81,12 +81,12 @@ func TestScheduleLikeClock(t *testing.T) {
 		for at := s.Next(start); !at.After(end); at = s.Next(at) {
 			got = append(got, at.In(loc))
 		}
-		shown := map[string]bool{} // that clocks showed before
+		shown := map[string]bool{} // times that clocks have shown
 		for at := start.Add(-26 * time.Hour); !at.After(end); at = at.Add(time.Minute) {
 			at := at.In(loc)
 			before := at.Add(-time.Minute)
 			due := false
-			// Clocks jump over some minutes, or show again what they have shown.
+			// Clocks skip some minutes, or show some minutes again.
 			for wall := wallOf(before).Add(time.Minute); !s.steady && wall.Before(wallOf(at)); wall = wall.Add(time.Minute) {
 				due = due || s.shows(wall)
 			}
@@ -101,7 +101,7 @@ func TestScheduleLikeClock(t *testing.T) {
 	})
 }
 
-// wallOf is the time that clocks show, as if it were UTC.
+// wallOf returns the time that clocks show, as if it were UTC.
 func wallOf(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), 0, 0, time.UTC)
 }

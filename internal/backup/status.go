@@ -12,7 +12,7 @@ const (
 	Idle    Condition = "idle"
 	Running Condition = "running"
 	Paused  Condition = "paused"
-	CutOff  Condition = "interrupted" // by the end of its process
+	CutOff  Condition = "interrupted" // its process ended
 )
 
 // Status is the state of a job, for people.
@@ -20,15 +20,15 @@ type Status struct {
 	Job       *Job
 	State     State
 	Condition Condition
-	Age       time.Duration // of the newest good backup, or of the job if there is none
-	Alarm     string        // why it needs attention, "" if it does not
-	Next      time.Time     // when it starts or resumes; zero if only by hand
-	Forecast  *Forecast     // of the active run, or of the next; nil if nothing is known
+	Age       time.Duration // age of the newest good backup, or of the job if there is none
+	Alarm     string        // why the job needs attention, or ""
+	Next      time.Time     // when the job starts or resumes; zero if only by hand
+	Forecast  *Forecast     // for the active run, or else for the next; nil if nothing is known
 	Hint      string
 }
 
-// StatusOf sums up the state of a job. The history is of this job, oldest first; running says whether
-// a process runs it now.
+// StatusOf sums up the state of a job. The history contains only this job, oldest first. The
+// argument running says whether a process runs the job now.
 func StatusOf(j *Job, st State, history []Record, running bool, now time.Time) *Status {
 	s := &Status{Job: j, State: st, Condition: Idle}
 	var old bool

@@ -24,13 +24,13 @@ const (
 	Good        Outcome = "good"
 	Partial     Outcome = "partial" // some entries failed
 	Failed      Outcome = "failed"
-	Skipped     Outcome = "skipped" // by a hook
+	Skipped     Outcome = "skipped" // a hook skipped it
 	Interrupted Outcome = "interrupted"
 )
 
 // Record is a transfer in history: a run of a job, or a plain send or get.
 type Record struct {
-	Job      string    `json:"job,omitempty"` // "" of a plain transfer
+	Job      string    `json:"job,omitempty"` // "" for a plain transfer
 	Verb     string    `json:"verb"`          // "backup", "send" or "get"
 	Target   string    `json:"target"`        // URL
 	Snapshot string    `json:"snapshot,omitempty"`
@@ -40,26 +40,27 @@ type Record struct {
 	Working  float64   `json:"working_seconds"` // without waiting for a window or a retry
 	Outcome  Outcome   `json:"outcome"`
 	Error    string    `json:"error,omitempty"`
-	Hint     string    `json:"hint,omitempty"` // against the error or the limiter
+	Hint     string    `json:"hint,omitempty"` // helps against the error or the limiter
 	Warnings []string  `json:"warnings,omitempty"`
 	Attempts int       `json:"attempts"`
 	Pauses   int       `json:"pauses,omitempty"`
 
 	Files    int64   `json:"files"`
 	Failures int64   `json:"entries_failed,omitempty"`
-	Bytes    int64   `json:"bytes"` // of all files
+	Bytes    int64   `json:"bytes"` // size of all files
 	Read     int64   `json:"bytes_read"`
 	Written  int64   `json:"bytes_written"` // new at the target
 	Sent     int64   `json:"bytes_sent"`    // over the network
 	Goodput  float64 `json:"goodput_bits_per_second"`
 	Peak     float64 `json:"peak_bits_per_second"`
 	Limiter  string  `json:"limiter,omitempty"`
-	Digest   string  `json:"digest,omitempty"` // of the manifest, or of the one file
+	Digest   string  `json:"digest,omitempty"` // digest of the manifest, or of the only file
 
 	err error
 }
 
-// Err is the error of a run that has just ended; nil if it succeeded or a hook skipped it.
+// Err returns the error of a run that has just ended. It is nil if the run succeeded or a hook
+// skipped it.
 func (r *Record) Err() error {
 	if r.Outcome == Skipped {
 		return nil
@@ -67,7 +68,7 @@ func (r *Record) Err() error {
 	return r.err
 }
 
-// Lacking names the entries that a good run lacks, "" for none.
+// Lacking says how many entries a good run lacks, or "" for none.
 func (r *Record) Lacking() string {
 	if r.Outcome != Good || r.Failures == 0 {
 		return ""
@@ -75,31 +76,32 @@ func (r *Record) Lacking() string {
 	return units.Count(r.Failures, "entry", "entries") + " that failed"
 }
 
-// Duration is the time that a record's transfer took.
+// Duration returns how long the transfer took.
 func (r *Record) Duration() time.Duration { return time.Duration(r.Working * float64(time.Second)) }
 
 // State is what fxfer must know about a job after a crash.
 type State struct {
 	// Since is when the job was first seen.
 	Since time.Time `json:"since"`
-	// Handled is the latest due time that was started. No run that was due until then is made
+	// Handled is the latest due time whose run was started. No run that was due until then is made
 	// again, whatever the clock says.
 	Handled time.Time `json:"handled"`
-	// Active is the run that is not over: running, paused, or interrupted by the end of the process.
+	// Active is the run that has not ended: it is running, paused, or its process ended.
 	Active *Active `json:"active,omitempty"`
 	// LastGood is when the run of the newest good backup began: it restores the files of that time.
 	LastGood time.Time `json:"last_good"`
-	// Snapshot is the newest complete one.
+	// Snapshot is the newest complete snapshot.
 	Snapshot string  `json:"snapshot,omitempty"`
-	Last     *Record `json:"last,omitempty"` // run
-	// Alarmed is since when the alarm has been raised, zero if it is not.
+	Last     *Record `json:"last,omitempty"` // the last run
+	// Alarmed is the time when the alarm was raised, zero if there is none.
 	Alarmed time.Time `json:"alarmed,omitzero"`
-	// Verified is when a verification was last taken up by schedule, and Scrub how the last one ended.
+	// Verified is the time when the schedule last started a verification. Scrub is the result of
+	// the last one.
 	Verified time.Time `json:"verified,omitzero"`
 	Scrub    *Scrub    `json:"scrub,omitempty"`
 }
 
-// Scrub is a verification of snapshots.
+// Scrub is the result of a verification.
 type Scrub struct {
 	At        time.Time `json:"at"`
 	Snapshots int       `json:"snapshots"`
@@ -109,31 +111,31 @@ type Scrub struct {
 	Error     string    `json:"error,omitempty"`
 }
 
-// Active is a run that is not over.
+// Active is a run that has not ended.
 type Active struct {
 	Due      time.Time `json:"due"`
 	Manual   bool      `json:"manual,omitempty"`
 	Snapshot string    `json:"snapshot"`
 	Started  time.Time `json:"started"`
-	Working  float64   `json:"working_seconds"` // in the legs that are over
+	Working  float64   `json:"working_seconds"` // in the legs that have ended
 	Attempts int       `json:"attempts"`
 	Pauses   int       `json:"pauses"`
-	// Leg is when the present leg began, zero while the run is paused. A process that dies leaves
-	// it set.
+	// Leg is the time when the present leg began, zero while the run is paused. If the process
+	// dies, it stays set.
 	Leg     time.Time `json:"leg,omitzero"`
-	Written int64     `json:"bytes_written"` // in the legs that are over
+	Written int64     `json:"bytes_written"` // in the legs that have ended
 	Read    int64     `json:"bytes_read"`
 	Sent    int64     `json:"bytes_sent"`
 	Now     Progress  `json:"now"`
 }
 
-// Progress is a look at a run under way.
+// Progress is the progress of a run under way.
 type Progress struct {
 	At      time.Time `json:"at"`
 	Walking bool      `json:"walking"`
 	Files   int64     `json:"files"`
 	Bytes   int64     `json:"bytes"`
-	Done    int64     `json:"bytes_done"`    // of these, written now or before
+	Done    int64     `json:"bytes_done"`    // part of Bytes, written now or before
 	Written int64     `json:"bytes_written"` // in this attempt
 	Goodput float64   `json:"goodput_bits_per_second"`
 	Limiter string    `json:"limiter,omitempty"`
@@ -144,21 +146,21 @@ var (
 	historyBucket = []byte("history") // start in ns, sequence → Record
 )
 
-// maxHistory bounds the records kept.
+// maxHistory is the largest number of records kept.
 const maxHistory = 20_000
 
-// storeWait is how long another process may keep the file.
+// storeWait is how long to wait for another process that has the file open.
 const storeWait = 10 * time.Second
 
 // Store keeps states and history in one file. The file is open only during each call, so that
-// several processes can share it: the daemon, and commands that send or show the status. Its methods
-// are safe for concurrent use.
+// several processes can share it: the daemon, and commands that send or show the status. The
+// methods are safe for concurrent use.
 type Store struct {
 	path   string
 	noSync bool
 }
 
-// StoreName is the file of a Store in fxfer's folder.
+// StoreName is the name of the store's file in fxfer's folder.
 const StoreName = "history.db"
 
 // OpenStore returns the store in fxfer's folder home.
@@ -184,7 +186,7 @@ func (s *Store) update(f func(*bolt.Tx) error) error {
 	return errors.Join(err, db.Close())
 }
 
-// view reads, or does nothing if there is no file.
+// view reads the file. It does nothing if there is no file.
 func (s *Store) view(f func(*bolt.Tx) error) error {
 	if info, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
 		return nil
@@ -197,13 +199,13 @@ func (s *Store) view(f func(*bolt.Tx) error) error {
 	return errors.Join(err, db.Close())
 }
 
-// State returns the state of a job; that of a new job is zero.
+// State returns the state of a job. The state of a new job is zero.
 func (s *Store) State(job string) (st State, err error) {
 	err = s.view(func(tx *bolt.Tx) error { return st.load(tx, job) })
 	return st, err
 }
 
-// Update changes the state of a job, unless f fails.
+// Update changes the state of a job. If f fails, nothing changes.
 func (s *Store) Update(job string, f func(*State) error) error {
 	return s.update(func(tx *bolt.Tx) error { return updateState(tx, job, f) })
 }
@@ -267,7 +269,7 @@ func addRecord(tx *bolt.Tx, r *Record) error {
 	if err != nil {
 		return err
 	}
-	if n > maxHistory { // as many are dropped as were added
+	if n > maxHistory { // drop as many as were added
 		if oldest, _ := b.Cursor().First(); oldest != nil {
 			if err := b.Delete(oldest); err != nil {
 				return err
@@ -286,8 +288,8 @@ func historyKey(at time.Time, n uint64) []byte {
 	return binary.BigEndian.AppendUint64(key, n)
 }
 
-// History returns the transfers that began since a time, oldest first: those of one job, or all if
-// job is "".
+// History returns the transfers that began since a time, oldest first. If job is "", it returns
+// those of all jobs and the plain ones.
 func (s *Store) History(job string, since time.Time) (records []Record, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		b := tx.Bucket(historyBucket)
@@ -309,7 +311,7 @@ func (s *Store) History(job string, since time.Time) (records []Record, err erro
 	return records, err
 }
 
-// errBusy says that a job is running in this or another process.
+// errBusy means that this or another process is running the job.
 var errBusy = errors.New("it is running already")
 
 // lock keeps other processes from running a job until unlock is called or this process ends.

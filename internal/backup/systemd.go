@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Unit is a file for systemd.
+// Unit is a unit file for systemd.
 type Unit struct {
 	Name  string
 	Text  string
-	Start bool // this is the unit to enable
+	Start bool // systemctl enable --now needs this unit
 }
 
 // UnitOptions say how systemd runs the jobs.
 type UnitOptions struct {
-	Program string // fxfer
-	File    string // of jobs
+	Program string // path of fxfer
+	File    string // file of jobs
 	Home    string // FXFER_HOME
-	User    string // "" is root
-	Timers  bool   // one for each job instead of the daemon
+	User    string // "" means root
+	Timers  bool   // a timer for each job instead of the daemon
 }
 
-// Units returns the unit files that make systemd run the jobs of a file.
+// Units returns the unit files with which systemd runs the jobs of a file.
 func Units(c *Config, o UnitOptions) []Unit {
 	user := ""
 	if o.User != "" {
@@ -76,7 +76,7 @@ SystemCallArchitectures=native
 	return units
 }
 
-// unitQuote writes a word of a unit, see systemd.syntax(7) and systemd.service(5).
+// unitQuote quotes a word for a unit file, see systemd.syntax(7) and systemd.service(5).
 func unitQuote(s string) string {
 	s = strings.NewReplacer("%", "%%", "$", "$$").Replace(s)
 	if strings.ContainsAny(s, " \t\"'\\") {
@@ -85,7 +85,8 @@ func unitQuote(s string) string {
 	return s
 }
 
-// onCalendar returns the schedule as lines of systemd.time(7), any of which may match.
+// onCalendar returns the schedule as lines of systemd.time(7). The job is due when any line
+// matches.
 func (s *Schedule) onCalendar() []string {
 	clock := fmt.Sprintf(" %s:%s:%s%s", calendarList(s.hour, 0, 23), calendarList(s.minute, 0, 59), calendarList(s.second, 0, 59), zoneOf(s.loc))
 	month := calendarList(s.month, 1, 12)

@@ -52,7 +52,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// A timer runs what is due, what was missed and what was cut off, each once.
+// A timer runs what is due, what was missed and what was interrupted, each once.
 func TestRunDue(t *testing.T) {
 	clock := &leapingClock{now: moment(t, "2026-11-20T02:00:07Z")}
 	var fail error

@@ -15,9 +15,9 @@ type Window struct {
 	spans []span
 }
 
-// ParseWindow reads "22:00-06:00", or "mon-fri 22:00-06:00, sat,sun 00:00-24:00", in the time of loc.
-// A span that ends before it begins ends on the next day. If clocks are set forward over its end, it
-// ends with the jump. If they are set back, it holds whenever they show its time.
+// ParseWindow reads "22:00-06:00", or "mon-fri 22:00-06:00, sat,sun 00:00-24:00", in the time of
+// loc. A span that ends before it begins ends on the next day. If clocks are set forward over its
+// end, it ends with the jump. If they are set back, it holds whenever they show its time.
 func ParseWindow(text string, loc *time.Location) (Window, error) {
 	w := Window{text: text, loc: loc}
 	for _, words := range splitRules(text) {
@@ -68,16 +68,16 @@ func (w Window) Opening(t time.Time) time.Time {
 	return w.Change(t)
 }
 
-// Timetable says how fast a job may send when. The zero Timetable is unlimited.
+// Timetable is the speed limit of a job by time. The zero Timetable has no limit.
 type Timetable struct {
 	text  string
 	loc   *time.Location
 	spans []span
-	rates []int64 // of each span, and last of all other times; bit/s, 0 is unlimited
+	rates []int64 // one for each span, then one for all other times; bit/s, 0 is unlimited
 }
 
 // ParseTimetable reads rules such as "mon-fri 08:00-18:00 50mbit, otherwise unlimited", in the time
-// of loc. The first rule that holds counts.
+// of loc. The first rule that matches counts.
 func ParseTimetable(text string, loc *time.Location) (Timetable, error) {
 	t := Timetable{text: text, loc: loc}
 	ended := false
@@ -122,7 +122,7 @@ func parseRate(s string) (int64, error) {
 
 func (t Timetable) String() string { return t.text }
 
-// Rate is the limit at a time in bit/s; 0 is unlimited.
+// Rate returns the limit at a time in bit/s. 0 is unlimited.
 func (t Timetable) Rate(at time.Time) int64 {
 	if t.rates == nil {
 		return 0

@@ -34,7 +34,7 @@ func TestTimetable(t *testing.T) {
 		require.NotEqual(t, change.rate, table.Rate(at.Add(-time.Nanosecond)))
 		require.Equal(t, change.rate, table.Rate(at))
 	}
-	// The offset of each day counts.
+	// Each day counts with its own offset from UTC.
 	require.Equal(t, "2026-10-23T06:00:00Z", table.Change(moment(t, "2026-10-23T00:00:00Z")).UTC().Format(time.RFC3339))
 	require.Equal(t, "2026-10-26T07:00:00Z", table.Change(moment(t, "2026-10-25T00:00:00Z")).UTC().Format(time.RFC3339))
 
@@ -88,7 +88,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// Change is the first second at which the rate differs.
+// Change returns the first second at which the rate differs.
 func TestChangeToTheSecond(t *testing.T) {
 	zones := []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo", "UTC"}
 	tables := []string{

@@ -10,9 +10,9 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Verify lets the server read snapshots of a job and compare them with the recorded digests. It calls
-// visit for each difference and stores the outcome. It may run at the same time as a run. Differences
-// raise an alarm.
+// Verify lets the server read snapshots of a job and compare them with the recorded digests. It
+// calls visit for each difference and stores the outcome. It may run at the same time as a run.
+// Differences raise an alarm.
 func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(snapshot string, d fxfer.Difference)) (*Scrub, error) {
 	scrub := &Scrub{At: r.Clock.Now()}
 	var failed error
@@ -40,7 +40,7 @@ func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(
 	}))
 }
 
-// turn chooses the snapshots to verify: the newest, and each time another one of the others.
+// turn chooses the snapshots to verify: the newest one, and one of the others in turn.
 func turn(names []string, last string) []string {
 	if len(names) < 2 {
 		return names
@@ -102,7 +102,7 @@ func (d *Daemon) verifyNext(ctx context.Context, j *Job, before *Scrub) error {
 	return err
 }
 
-// noteOf is the text of a notification about an event that is not of a run.
+// noteOf returns the text of a notification about an event that does not concern a run.
 func (m *message) noteOf(note string) string {
 	return fmt.Sprintf("backup %s on %s: %s", m.Job, m.Host, note)
 }

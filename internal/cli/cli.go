@@ -1,5 +1,6 @@
-// Package cli is the command line of fxfer: the root command and the verbs that are one file each.
-// Large families of verbs have packages of their own below it, and so has what verbs share:
+// Package cli is the command line of fxfer: the root command and the verbs that fit in one file.
+// Larger families of verbs have packages of their own below it. The parts that verbs share have
+// packages, too:
 //
 //   - exit: how a command ends: errors, hints, exit codes, signals
 //   - option: flags, arguments and settings
@@ -26,8 +27,8 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Main runs fxfer with args, which don't include the program's name, and returns the exit code. It must be called once,
-// from main: signals are handled for the whole process.
+// Main runs fxfer with args, which don't include the program's name, and returns the exit code. It
+// must be called once, from main: signals are handled for the whole process.
 func Main(args []string) int {
 	root := newRoot()
 	root.SetArgs(args)

@@ -26,13 +26,13 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// The demo's line is that of the story that fxfer began with: a DVD image over 1 Gbit/s and 10 ms.
+// The demo emulates the line from fxfer's first user story: a DVD image over 1 Gbit/s and 10 ms.
 const (
 	demoRate   = 1_000_000_000
 	demoRTT    = 10 * time.Millisecond
 	demoLarge  = 600 << 20
 	demoSmall  = 60
-	demoTaste  = 4 * time.Second // of the transfer with the small window
+	demoTaste  = 4 * time.Second // how long the transfer with the small window runs
 	demoWindow = 64 << 10
 	// tcpShare is the payload in a full Ethernet frame: 1448 of 1538 bytes.
 	tcpShare = 1448.0 / 1538
@@ -61,11 +61,11 @@ Otherwise it uses the loopback, and says so. The files stay for you to look at.`
 	}
 }
 
-// demo is one run of the demo command.
+// demo is the state of one run of the demo command.
 type demo struct {
 	out  io.Writer
-	why  error    // why there is no lab
-	lab  *lab.Lab // nil: loopback
+	why  error    // why there is no lab, nil if there is one
+	lab  *lab.Lab // nil if the demo runs over loopback
 	dir  string
 	self string
 }
@@ -113,7 +113,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// makeFiles writes what is to be sent and returns its size in bytes.
+// makeFiles writes the files to send and returns their size in bytes.
 func (d *demo) makeFiles() (total int64, err error) {
 	source := filepath.Join(d.dir, "source")
 	random := rand.NewChaCha8([32]byte{'f', 'x', 'f', 'e', 'r'})
@@ -139,7 +139,7 @@ func (d *demo) makeFiles() (total int64, err error) {
 	return total, write("image.iso", demoLarge)
 }
 
-// command makes a command of fxfer on one of the hosts, with a home of its own.
+// command makes a fxfer command on one of the hosts. Each host has an FXFER_HOME of its own.
 func (d *demo) command(ctx context.Context, side string, args ...string) (*exec.Cmd, func() error) {
 	home := "FXFER_HOME=" + filepath.Join(d.dir, side+"-home")
 	if d.lab == nil {
@@ -156,7 +156,7 @@ func (d *demo) command(ctx context.Context, side string, args ...string) (*exec.
 	return c.Cmd, c.Start
 }
 
-// serve starts the server and returns an invitation and how to stop it.
+// serve starts the server. It returns an invitation and a function that stops the server.
 func (d *demo) serve(ctx context.Context) (url string, stop func(), err error) {
 	target := filepath.Join(d.dir, "target")
 	if err := os.Mkdir(target, 0o755); err != nil {
@@ -179,7 +179,7 @@ func (d *demo) serve(ctx context.Context) (url string, stop func(), err error) {
 	}
 	stop = func() {
 		cancel()
-		_ = c.Wait() // it was killed
+		_ = c.Wait() // the error says only that it was killed
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -189,7 +189,8 @@ func (d *demo) serve(ctx context.Context) (url string, stop func(), err error) {
 	return strings.TrimSpace(line), stop, nil
 }
 
-// send sends the folder and returns the last progress and the summary, which is nil if it was stopped after a time.
+// send sends the folder and returns the last progress and the summary. The summary is nil if the
+// transfer was stopped before its end.
 func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*transfer.JSONProgress, *transfer.JSONSummary, error) {
 	args := append([]string{"send", "--json"}, flags...)
 	args = append(args, filepath.Join(d.dir, "source"), url+"/"+below)
@@ -207,7 +208,7 @@ func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*t
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		var kind struct{ Type string }
-		_ = json.Unmarshal(lines.Bytes(), &kind) // our own output; what does not fit is skipped
+		_ = json.Unmarshal(lines.Bytes(), &kind) // this is our own output; lines of other types are skipped
 		switch kind.Type {
 		case "progress":
 			err = json.Unmarshal(lines.Bytes(), progress)
@@ -229,7 +230,8 @@ func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*t
 	return progress, summary, err
 }
 
-// small sends for a few seconds with the window of an old server, and computes how long all would take.
+// small sends for a few seconds with the window of an old server, and computes how long the whole
+// transfer would take.
 func (d *demo) small(parent context.Context, url string, bytes int64) error {
 	ctx, cancel := context.WithTimeout(parent, demoTaste)
 	defer cancel()
@@ -249,10 +251,10 @@ func (d *demo) small(parent context.Context, url string, bytes int64) error {
 	return nil
 }
 
-// automatic sends all with automatic settings.
+// automatic sends everything with automatic settings.
 func (d *demo) automatic(ctx context.Context, url string) error {
 	plain := url
-	if at := strings.LastIndexByte(url, '@'); at >= 0 { // the invitation is spent; its client is known by now
+	if at := strings.LastIndexByte(url, '@'); at >= 0 { // the invitation is used up, and the server knows its client by now
 		plain = "fxfer://" + url[at+1:]
 	}
 	_, s, err := d.send(ctx, plain, "automatic")
@@ -270,7 +272,7 @@ func (d *demo) automatic(ctx context.Context, url string) error {
 	return nil
 }
 
-// sameDigests compares all files below two folders and returns their number.
+// sameDigests compares all files below two folders and returns the number of files.
 func sameDigests(source, target string) (files int, err error) {
 	err = filepath.WalkDir(source, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {

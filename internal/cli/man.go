@@ -35,7 +35,8 @@ func newMan() *cobra.Command {
 	}
 }
 
-// keepLines indents what is indented in the help of c and below it to where Markdown, through which the pages are made, keeps the lines.
+// keepLines indents blocks in the help of c and its subcommands deeper. The man pages are made
+// through Markdown, which joins lines unless they are indented this far.
 func keepLines(c *cobra.Command) {
 	c.Long = strings.ReplaceAll(c.Long, "\n  ", "\n    ")
 	for _, sub := range c.Commands() {

@@ -17,7 +17,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// staleAge is the age from which partial files are removed, unless told otherwise.
+// staleAge is the default age from which partial files are removed.
 const (
 	staleAge     = 14 * 24 * time.Hour
 	staleAgeText = "14d"
@@ -80,7 +80,7 @@ func newPartialRemoveCommand() *cobra.Command {
 	return c
 }
 
-// onTree runs f on the tree below dir until it ends or is interrupted.
+// onTree calls f with the tree below dir. A signal interrupts it.
 func onTree(c *cobra.Command, dir string, f func(context.Context, *disk.Tree) error) error {
 	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
@@ -101,7 +101,7 @@ func onTree(c *cobra.Command, dir string, f func(context.Context, *disk.Tree) er
 type jsonPartial struct {
 	Type      string    `json:"type"`
 	Path      string    `json:"path"`
-	Raw       []byte    `json:"path_base64,omitempty"` // if it is no UTF-8
+	Raw       []byte    `json:"path_base64,omitempty"` // if the path is not UTF-8
 	Known     bool      `json:"target_known"`
 	Bytes     *int64    `json:"bytes,omitempty"`
 	Done      int64     `json:"bytes_done"`
@@ -109,7 +109,7 @@ type jsonPartial struct {
 	Written   time.Time `json:"last_written"`
 }
 
-// showLeftover returns what shows partial files, and what is to be called after the last one.
+// showLeftover returns a function that shows one partial file, and one to call after the last.
 func showLeftover(out io.Writer, asJSON bool, now time.Time) (show func(disk.Leftover), finish func()) {
 	if asJSON {
 		return func(l disk.Leftover) {

@@ -82,7 +82,8 @@ lacks these.
 	return c
 }
 
-// sendArgs reads the arguments of send. The source "-" comes alone and with a URL that names a file.
+// sendArgs reads the arguments of send. The source "-" has to be the only one, and its URL has to
+// name a file.
 func sendArgs(args []string) (sources []string, target fxfer.URL, err error) {
 	if len(args) < 2 {
 		return nil, target, exit.Usage("for example: fxfer send FILE fxfer://host/share", "send needs a source and a URL")
@@ -121,11 +122,12 @@ func sendStream(c *cobra.Command, f *transfer.Flags, target fxfer.URL) error {
 	})
 }
 
-// pipeGrace is how long a signal may be on its way.
+// pipeGrace is how long a signal may take to arrive.
 const pipeGrace = 50 * time.Millisecond
 
-// pipeReader reads from a pipe. Ctrl-C reaches the programs on both of its sides: the end of what the other one wrote must not
-// pass for a proper end because it is noticed before the signal.
+// pipeReader reads from a pipe. Ctrl-C reaches the programs on both sides of the pipe. If the other
+// program ends first, its output looks complete. So at the end of the input the reader waits for a
+// signal before it believes that.
 type pipeReader struct {
 	ctx context.Context
 	r   io.Reader

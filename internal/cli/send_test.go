@@ -34,7 +34,7 @@ func TestPipeReader(t *testing.T) {
 }
 
 func TestSendArgs(t *testing.T) {
-	for args, want := range map[string]string{ // "": accepted
+	for args, want := range map[string]string{ // "" means accepted
 		"a fxfer://h/s":            "",
 		"a b/ fxfer://h/s/p/":      "",
 		"- fxfer://h/s/dump.sql":   "",
@@ -66,7 +66,7 @@ func TestSendArgs(t *testing.T) {
 }
 
 func TestGetArgs(t *testing.T) {
-	for args, want := range map[string]string{ // "": accepted
+	for args, want := range map[string]string{ // "" means accepted
 		"fxfer://h/s/a .":                   "",
 		"fxfer://h/s/a fxfer://h/s/b/ dir/": "",
 		"fxfer://h/s/a":                     "needs a URL and a folder",
@@ -86,7 +86,7 @@ func TestGetArgs(t *testing.T) {
 	}
 }
 
-// TestRulesOfSettings has those of the command line decide.
+// TestRulesOfSettings: rules on the command line decide before rules in the settings.
 func TestRulesOfSettings(t *testing.T) {
 	t.Setenv("FXFER_HOME", t.TempDir())
 	t.Setenv("FXFER_EXCLUDE", "*.o\n*.tmp")

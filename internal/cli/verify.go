@@ -100,7 +100,8 @@ func compare(c *cobra.Command, opt fxfer.Options, show verdicts, do func(context
 	return err
 }
 
-// verdicts shows a verification. Its methods are called one at a time; finish gets nil for a sum if there is nothing to tell.
+// verdicts shows a verification. Only one of its methods may be called at a time. The argument of
+// finish is nil if there is no result.
 type verdicts interface {
 	progress(fxfer.Progress)
 	difference(fxfer.Difference)
@@ -114,10 +115,10 @@ func newVerdicts(asJSON bool, out, errs io.Writer) verdicts {
 	return &plainVerdicts{out: out, errs: errs}
 }
 
-// plainVerdicts shows a line for each difference.
+// plainVerdicts prints a line for each difference.
 type plainVerdicts struct {
 	out, errs io.Writer
-	last      time.Duration // when progress was shown last
+	last      time.Duration // when progress was last shown
 }
 
 func (v *plainVerdicts) progress(p fxfer.Progress) {
@@ -147,13 +148,13 @@ func (v *plainVerdicts) finish(s *fxfer.Comparison, err error) {
 	fmt.Fprintln(v.out)
 }
 
-// jsonVerdicts shows an object a line.
+// jsonVerdicts prints an object per line.
 type jsonVerdicts struct{ out io.Writer }
 
 type jsonDifference struct {
 	Type    string        `json:"type"`
 	Path    string        `json:"path"`
-	Raw     []byte        `json:"path_base64,omitempty"` // if it is no UTF-8
+	Raw     []byte        `json:"path_base64,omitempty"` // if the path is not UTF-8
 	Finding fxfer.Finding `json:"finding"`
 	Detail  string        `json:"detail,omitempty"`
 }

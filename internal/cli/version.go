@@ -11,10 +11,10 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/option"
 )
 
-// release is the version of a build for others, set by the linker.
+// release is the version of a published build. The linker sets it.
 var release string
 
-// version tells what was built: version or commit, Go release and platform.
+// version describes the build: version or commit, Go release and platform.
 func version() string {
 	name := "(devel)"
 	if info, ok := debug.ReadBuildInfo(); ok && release == "" {

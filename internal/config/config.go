@@ -17,7 +17,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// Fault is one thing that is wrong in a file.
+// Fault is one error in a file.
 type Fault struct {
 	Path string
 	Line int
@@ -27,7 +27,7 @@ type Fault struct {
 func (f *Fault) Error() string { return fmt.Sprintf("%s:%d: %v", f.Path, f.Line, f.Err) }
 func (f *Fault) Unwrap() error { return f.Err }
 
-// Faults are all that is wrong in a file, at least one, ordered by line.
+// Faults are all errors in a file, at least one, ordered by line.
 type Faults []*Fault
 
 func (f Faults) Error() string {
@@ -40,9 +40,9 @@ func (f Faults) Error() string {
 // Unwrap returns the first fault.
 func (f Faults) Unwrap() error { return f[0] }
 
-// Parse gives the one document of a file to read. It returns Faults if the text is not YAML or if
-// read found faults, and nil otherwise. An empty file has no document: then read is not called,
-// and Parse returns false.
+// Parse calls read with the one document of a file. It returns Faults if the text is not YAML or if
+// read found faults, and nil otherwise. If the file is empty, it does not call read, and returns
+// false.
 func Parse(path string, text []byte, read func(Node)) (found bool, err error) {
 	f := &file{path: path}
 	body := f.body(text)
@@ -66,7 +66,7 @@ func (f *file) fault(line int, err error) {
 	f.faults = append(f.faults, &Fault{f.path, line, err})
 }
 
-// body returns the only document, nil if there is none.
+// body returns the only document, or nil if there is none.
 func (f *file) body(text []byte) (body ast.Node) {
 	parsed, err := parser.ParseBytes(text, 0)
 	var syntax yaml.Error
@@ -96,7 +96,7 @@ type Node struct {
 	node ast.Node
 }
 
-// Fault records that something is wrong with the node. The format is that of fmt.Errorf.
+// Fault records an error at the node. The format is that of fmt.Errorf.
 func (n Node) Fault(format string, args ...any) {
 	n.file.fault(n.line(), fmt.Errorf(format, args...))
 }
@@ -109,11 +109,11 @@ func (n Node) Where() string { return fmt.Sprintf("%s:%d", n.file.path, n.line()
 // String returns the node's YAML. Nodes with equal text mean the same.
 func (n Node) String() string { return n.node.String() }
 
-// Faults returns how many faults the whole file has so far. What depends on several values is worth
-// checking only if the number did not grow while they were read.
+// Faults returns the number of faults in the whole file so far. Check values that depend on each
+// other only if the number did not grow while they were read.
 func (n Node) Faults() int { return len(n.file.faults) }
 
-// Text returns a scalar as it is written. It is a fault if the node is not one.
+// Text returns a scalar as it is written. Any other node is a fault.
 func (n Node) Text() (text string, ok bool) {
 	switch s := n.node.(type) {
 	case *ast.StringNode:
@@ -127,7 +127,7 @@ func (n Node) Text() (text string, ok bool) {
 	return "", false
 }
 
-// Items returns the items of a list. Any other node is its own only item.
+// Items returns the items of a list. Any other node is a list with one item.
 func (n Node) Items() []Node {
 	list, ok := n.node.(*ast.SequenceNode)
 	if !ok {
@@ -146,15 +146,15 @@ func (n Node) IsMapping() bool {
 	return ok
 }
 
-// Entry is a key of a mapping with its value.
+// Entry is a key of a mapping and its value.
 type Entry struct {
 	Name  string
 	Key   Node
 	Value Node
 }
 
-// Entries returns a mapping whose keys are names that the user chooses. It is a fault if the node
-// is no mapping: what says what was expected, such as "shares by their names".
+// Entries returns the entries of a mapping whose keys the user chooses. Any other node is a fault.
+// The argument what says what was expected, such as "shares by their names".
 func (n Node) Entries(what string) []Entry {
 	m, ok := n.node.(ast.MapNode)
 	if !ok {
@@ -182,7 +182,7 @@ type Field struct {
 	Read func(Entry)
 }
 
-// Scalar is a field with one value, which parse reads into to.
+// Scalar is a field with one value. The function parse reads it, and the result goes to to.
 func Scalar[T any](name string, to *T, parse func(string) (T, error)) Field {
 	return Field{name, func(e Entry) {
 		if v, ok := Value(e.Value, name, parse); ok {
@@ -191,7 +191,7 @@ func Scalar[T any](name string, to *T, parse func(string) (T, error)) Field {
 	}}
 }
 
-// List is a field with one value or a list of them, which replace what is in to.
+// List is a field with one value or a list of them. They replace the values in to.
 func List[T any](name string, to *[]T, parse func(string) (T, error)) Field {
 	return Field{name, func(e Entry) {
 		*to = nil
@@ -203,12 +203,12 @@ func List[T any](name string, to *[]T, parse func(string) (T, error)) Field {
 	}}
 }
 
-// Inner is a field whose value read takes apart itself.
+// Inner is a field whose value the function read handles itself.
 func Inner(name string, read func(Node)) Field {
 	return Field{name, func(e Entry) { read(e.Value) }}
 }
 
-// Value reads one value with parse. Faults begin with the name of its key.
+// Value reads one value with parse. Faults begin with the name of the key.
 func Value[T any](n Node, name string, parse func(string) (T, error)) (v T, ok bool) {
 	text, ok := n.Text()
 	if !ok {
@@ -224,15 +224,15 @@ func Value[T any](n Node, name string, parse func(string) (T, error)) (v T, ok b
 // Object is a mapping that has been read, by the names of its keys.
 type Object map[string]Entry
 
-// Has reports whether a key was there.
+// Has reports whether the mapping contains a key.
 func (o Object) Has(name string) bool {
 	_, ok := o[name]
 	return ok
 }
 
-// Object reads a mapping by a schema. Fields are read in the order of the schema, whatever the
-// order in the file: a field may rely on those before it. Unknown keys are faults, and so is a
-// node that is no mapping; then the result is nil. In messages the mapping is called what.
+// Object reads a mapping by a schema. It reads fields in the order of the schema, whatever the
+// order in the file, so a field may rely on earlier ones. Unknown keys are faults. If the node is
+// not a mapping, that is a fault, and the result is nil. Messages call the mapping what.
 func (n Node) Object(what string, fields ...Field) Object {
 	names := make([]string, 0, len(fields))
 	for _, f := range fields {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// parse reads a text by a schema with a number, a list of numbers, and a mapping of free names.
+// parse reads a text by a schema with a number, a list of numbers, and a mapping with free keys.
 func parse(text string) (number int, list []int, names map[string]string, found bool, err error) {
 	names = map[string]string{}
 	found, err = Parse("c.yaml", []byte(text), func(n Node) {
@@ -60,7 +60,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestFaultsByLine: fields are read in the order of the schema, and faults are in that of the file.
+// TestFaultsByLine: fields are read in the order of the schema, and faults are ordered by line.
 func TestFaultsByLine(t *testing.T) {
 	_, _, _, _, err := parse("names: 3\nlist: x\nnumber: y")
 	var faults Faults

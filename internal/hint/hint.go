@@ -1,5 +1,5 @@
-// Package hint says in words what helps against an error. The command line shows these hints, and
-// backups store them in their history, so they stand below both.
+// Package hint finds words that help against an error. The command line shows these hints, and
+// backups store them in their history, so the package is below both.
 package hint
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// words are the hints for the advice of errors.
+// words are the hints by the advice of an error.
 var words = map[fxfer.Advice]string{
 	fxfer.AdviceResume:            "the same command resumes",
 	fxfer.AdviceRetry:             "the same command resumes; --retry-for tries by itself",
@@ -30,8 +30,8 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceRestartServer:     "the server is confined to the folders that it had when it started: restart it",
 }
 
-// Of returns what may help against err: what its cause suggests, or else the first hint or advice on
-// its chain, or "".
+// Of returns a hint against err. The hint follows from the cause; otherwise it is the first hint or
+// advice on the error's chain, or "".
 func Of(err error) string {
 	var name *net.DNSError
 	var coded *wire.Error
@@ -61,7 +61,7 @@ func Of(err error) string {
 	return ""
 }
 
-// own returns the first hint that an error on the chain has itself.
+// own returns the first hint that an error on the chain contains itself.
 func own(err error) string {
 	var hinted interface {
 		error
@@ -75,7 +75,7 @@ func own(err error) string {
 	return ""
 }
 
-// FromPeer reports whether the other side sent the error: then this side's help does not help.
+// FromPeer reports whether the other side sent the error. Then help for this side does not help.
 func FromPeer(err error) bool {
 	var coded *wire.Error
 	return errors.As(err, &coded)

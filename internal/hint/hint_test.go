@@ -38,7 +38,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestAll: there are words for each kind of advice.
+// TestAll: every kind of advice has words.
 func TestAll(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "../session/errors.go", nil, 0)
 	require.NoError(t, err)

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A job that may lack an entry goes on to make backups when a file can't be read any more, and says so wherever it tells of them.
+// A job that may lack an entry goes on to make backups after a file becomes unreadable. Every
+// output about these backups mentions the missing entry.
 func TestAllowFailed(t *testing.T) {
 	t.Parallel()
 	home, dir, store := t.TempDir(), t.TempDir(), t.TempDir()
@@ -47,7 +48,7 @@ func TestAllowFailed(t *testing.T) {
 		return string(out)
 	}
 	command(0, "backup", "run", "--quiet", "j")
-	closed := func(name string) { // what did not change would not be read
+	closed := func(name string) { // a file that did not change would not be read
 		put(name, "changed "+name)
 		require.NoError(t, os.Chmod(filepath.Join(src, name), 0))
 	}
@@ -83,13 +84,14 @@ func TestAllowFailed(t *testing.T) {
 	require.Contains(t, command(2, "send", "--allow-failed", "2", src+"/", url+"/other"), "add --snapshot")
 }
 
-// ordinary gives folders to an ordinary user, if that is not who runs the tests, and returns what makes him run a command.
+// ordinary gives folders to an ordinary user, unless one runs the tests. It returns a function that
+// makes a command run as that user.
 func ordinary(t *testing.T, folders ...string) func(*exec.Cmd) {
 	if os.Geteuid() != 0 {
 		return func(*exec.Cmd) {}
 	}
 	const nobody = 65534
-	dir, err := os.MkdirTemp("", "") // its way is open to others
+	dir, err := os.MkdirTemp("", "") // all users can enter the folders above it
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	self, err := os.ReadFile(os.Args[0])

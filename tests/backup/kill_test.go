@@ -25,14 +25,14 @@ const (
 	killSize  = 64 << 10
 )
 
-// writeGeneration replaces the file n of a source: it is all of one generation, or of another.
+// writeGeneration replaces the file n of a source. All of its content belongs to one generation.
 func writeGeneration(t *testing.T, dir string, n, generation int) {
 	name := filepath.Join(dir, fmt.Sprintf("file%02d", n))
 	require.NoError(t, os.WriteFile(name+".new", bytes.Repeat(fmt.Appendf(nil, "%07d\n", generation), killSize/8), 0o600))
 	require.NoError(t, os.Rename(name+".new", name))
 }
 
-// wholeSnapshots checks all snapshots that can be seen, and returns their names.
+// wholeSnapshots checks all visible snapshots and returns their names.
 func wholeSnapshots(t *testing.T, dir string) (names []string) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,7 +56,7 @@ func wholeSnapshots(t *testing.T, dir string) (names []string) {
 			return ""
 		}()
 		if _, err := os.Lstat(filepath.Join(dir, e.Name())); errors.Is(err, fs.ErrNotExist) {
-			continue // retention has just removed it
+			continue // retention has just removed the snapshot
 		}
 		require.Empty(t, wrong, e.Name())
 		names = append(names, e.Name())
@@ -64,7 +64,8 @@ func wholeSnapshots(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// Whenever daemon, client or server are killed, what can be seen is whole, runs go on, and there is always a good backup.
+// Daemon, client and server are killed at any moment. Everything visible is whole, runs resume, and
+// there is always a good backup.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	dice := dice(t)
@@ -86,7 +87,7 @@ func TestKills(t *testing.T) {
 		for range 1 + dice.IntN(killFiles) {
 			writeGeneration(t, source, dice.IntN(killFiles), kill+1)
 		}
-		time.Sleep(time.Duration(dice.IntN(1500)) * time.Millisecond) // the moment is what is random
+		time.Sleep(time.Duration(dice.IntN(1500)) * time.Millisecond) // the moment is random
 		victims := [][]*process{{daemon}, {server}, {daemon, server}}[dice.IntN(3)]
 		for _, v := range victims {
 			v.kill()
@@ -103,7 +104,7 @@ func TestKills(t *testing.T) {
 			v.start()
 		}
 	}
-	// What is in the source now becomes a snapshot.
+	// The present content of the source becomes a snapshot.
 	for n := range killFiles {
 		writeGeneration(t, source, n, 9_999_999)
 	}

@@ -1,4 +1,5 @@
-// Package backup holds tests of scheduled backups from outside: killed processes, and a real database.
+// Package backup holds tests of scheduled backups from outside: killed processes, and a real
+// database.
 package backup
 
 import (
@@ -21,7 +22,7 @@ import (
 
 var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of what is random")
 
-// runsFxfer makes this program fxfer.
+// runsFxfer is the environment variable that makes this test program act as fxfer.
 const runsFxfer = "FXFER_TEST_RUNS_FXFER"
 
 func TestMain(m *testing.M) {
@@ -37,7 +38,7 @@ func dice(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(*seed, 0))
 }
 
-// fxfer is a command with a home of its own.
+// fxfer is a command with an FXFER_HOME of its own.
 func fxfer(home string, args ...string) *exec.Cmd {
 	c := exec.Command(os.Args[0], args...)
 	c.Env = append(os.Environ(), runsFxfer+"=1", "FXFER_HOME="+home)
@@ -54,7 +55,7 @@ func output(t *testing.T, c *exec.Cmd) string {
 	return string(out)
 }
 
-// process is a fxfer that is killed and started again.
+// process is a fxfer process that tests kill and start again.
 type process struct {
 	t    *testing.T
 	home string
@@ -68,7 +69,7 @@ func (p *process) start() {
 	require.NoError(p.t, p.cmd.Start())
 }
 
-// kill ends it without giving it a chance.
+// kill ends the process with SIGKILL.
 func (p *process) kill() {
 	if p.cmd != nil {
 		_ = p.cmd.Process.Kill()
@@ -77,8 +78,8 @@ func (p *process) kill() {
 	}
 }
 
-// serve starts a server for dir on the loopback and lets the client in whose home is client. It returns the URL of the share, which stays
-// the same when the server is started again.
+// serve starts a server for dir on the loopback, and admits the client whose home is client. It
+// returns the URL of the share. The URL stays the same when the server is started again.
 func serve(t *testing.T, client, dir string) (server *process, url string) {
 	t.Helper()
 	home := t.TempDir()

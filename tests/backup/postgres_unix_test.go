@@ -21,12 +21,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// database is a PostgreSQL that listens on a socket in a folder of its own.
+// database is a PostgreSQL server that listens on a socket in a folder of its own.
 type database struct {
 	t    *testing.T
 	bin  string
 	dir  string
-	cred *syscall.Credential // that it does not run as root
+	cred *syscall.Credential // PostgreSQL refuses to run as root
 }
 
 // postgres starts a database, or skips the test.
@@ -43,7 +43,7 @@ func postgres(t *testing.T) *database {
 		t.Skip("PostgreSQL is not installed")
 	}
 	d.bin = filepath.Dir(found[len(found)-1])
-	dir, err := os.MkdirTemp("", "fx") // short: the path of a socket is bounded
+	dir, err := os.MkdirTemp("", "fx") // short, because the path of a socket may not be long
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	d.dir = dir
@@ -103,12 +103,13 @@ func (d *database) sql(name, text string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// A database is dumped through a job while it is written to. What is restored is the state of one moment.
+// A job dumps a database that is written to. The restored database has the state of one moment.
 func TestPostgres(t *testing.T) {
 	t.Parallel()
 	d := postgres(t)
 	d.sql("postgres", "create database shop")
-	// Each transaction moves money: the sum stays the same, and so does the count of both tables together.
+	// Each transaction moves money. The sum stays the same, and so does the total count of rows in
+	// both tables.
 	d.sql("shop", `create table account(id int primary key, balance bigint not null, note text not null);
 insert into account select n, 1000, repeat(md5(n::text), 20) from generate_series(1, 5000) n;
 create table transfer(id serial primary key, source int, target int, amount bigint)`)
@@ -170,12 +171,12 @@ insert into transfer(source, target, amount) values (%d, %d, 7); commit`, min(a,
 		require.NoError(t, err, string(out))
 		dump.Close()
 		require.Equal(t, "5000|5000000", d.sql(into, "select count(*), sum(balance) from account"), "one moment")
-		// Each account has what its transfers say.
+		// The balance of each account follows from its transfers.
 		require.Equal(t, "0", d.sql(into, `select count(*) from account a where balance <> 1000
 - coalesce((select sum(amount) from transfer where source = a.id and source <> target), 0) + coalesce((select sum(amount) from transfer where target = a.id and source <> target), 0)`))
 		t.Logf("%s: %s of %s transfers", name, d.sql(into, "select count(*) from transfer"), moved)
 	}
-	// Of a database at rest the dump is the same as one made by hand.
+	// While nobody writes, the dump equals one made by hand.
 	output(t, fxfer(home, "backup", "run", "--quiet", "shop"))
 	byHand, err := d.command("pg_dump", "-h", d.dir, "-U", "me", "shop").Output()
 	require.NoError(t, err)
@@ -184,7 +185,7 @@ insert into transfer(source, target, amount) values (%d, %d, 7); commit`, min(a,
 	require.Equal(t, withoutKeys(string(byHand)), withoutKeys(string(got)))
 }
 
-// withoutKeys leaves out the random keys by which newer versions of pg_dump restrict psql.
+// withoutKeys removes the random keys that newer versions of pg_dump write into their output.
 func withoutKeys(dump string) string {
 	var kept []string
 	for line := range strings.Lines(dump) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A daemon that is told to reads its file of jobs again, and one that is faulty does not end it.
+// After SIGHUP a daemon reads its file of jobs again. A faulty file does not end the daemon.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	home, store, src := t.TempDir(), t.TempDir(), t.TempDir()

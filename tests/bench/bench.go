@@ -11,32 +11,32 @@ import (
 )
 
 const (
-	peerSpan   = 5 * time.Second // after which a peer's run is stopped if it is far behind, unless it ends in as much again
-	farBehind  = 1.1             // times fxfer's time; such a peer isn't repeated either
-	scanSpan   = 2 * time.Second // of iperf3, for each number of streams
-	repeatSpan = 5 * time.Second // of iperf3's best
+	peerSpan   = 5 * time.Second // after this a peer that is far behind is stopped, unless it will end within as much time again
+	farBehind  = 1.1             // times the time of fxfer; such a peer is not repeated either
+	scanSpan   = 2 * time.Second // length of an iperf3 run, for each number of streams
+	repeatSpan = 5 * time.Second // length of a run with iperf3's best number of streams
 )
 
-// result is a row: what was measured of one test.
+// result is a row of a table: all measurements of one test.
 type result struct {
 	name   string
 	load   payload
 	rtt    time.Duration
 	limit  float64 // bit/s of payload that TCP can carry; 0 if there is no line
-	best   *bestOf // iperf3's; nil if it has no place here
+	best   *bestOf // of iperf3; nil if it does not take part
 	tools  []outcome
 	fxfer  details
-	failed error // why nothing could be measured
+	failed error // why nothing was measured
 }
 
-// outcome is what one contender did.
+// outcome is the result of one contender.
 type outcome struct {
 	name string
 	runs []run
 	err  error // of the run after these, the last one
 }
 
-// seconds is the median time of the runs, 0 without any.
+// seconds is the median time of the runs, or 0 if there are none.
 func (o *outcome) seconds() float64 {
 	var times []float64
 	for _, r := range o.runs {
@@ -45,7 +45,7 @@ func (o *outcome) seconds() float64 {
 	return median(times)
 }
 
-// again is the median time of the second runs, 0 without any.
+// again is the median time of the second runs, or 0 if there are none.
 func (o *outcome) again() float64 {
 	var times []float64
 	for _, r := range o.runs {
@@ -56,7 +56,7 @@ func (o *outcome) again() float64 {
 	return median(times)
 }
 
-// median is that of a figure of each run.
+// median returns the median of a figure over the runs.
 func (o *outcome) median(figure func(*run) float64) float64 {
 	var all []float64
 	for i := range o.runs {
@@ -82,7 +82,7 @@ func (r *result) tool(name string) *outcome {
 	return nil
 }
 
-// details are what is known of fxfer alone.
+// details are figures that only fxfer reports.
 type details struct {
 	command      string
 	streams      int
@@ -90,27 +90,27 @@ type details struct {
 	retransmits  []float64
 	senderPeak   int64 // bytes of memory
 	receiverPeak int64
-	checked      bool // what arrived was what was sent: the digests were those of b3sum, or all content was compared
+	checked      bool // the content that arrived was checked: against the digests of b3sum, or completely
 }
 
 // bench runs scenarios.
 type bench struct {
 	*folder
 	quick    bool
-	reps     int // instead of the tests' own, if positive
+	reps     int // replaces the tests' own number of runs, if positive
 	netAdmin bool
 	say      func(format string, args ...any)
 }
 
-// entrant is a contender on a stage; err tells why it can't take part.
+// entrant is a contender on a stage. err is the reason why it cannot take part.
 type entrant struct {
 	contender
 	fxfer *fxferSide // nil for peers
 	err   error
 }
 
-// scenario measures the tests of sc in turn, with iperf3 if m is compared with what the line can carry. Where a row can't be
-// measured the row says so.
+// scenario measures the tests of sc in turn, and iperf3 if m compares with the capacity of the
+// line. If a row cannot be measured, the row contains the reason.
 func (b *bench) scenario(ctx context.Context, sc scenario, m measure) []result {
 	sc = sc.scaled(b.reps, b.quick)
 	results := make([]result, len(sc.tests))
@@ -177,7 +177,7 @@ func (b *bench) measure(ctx context.Context, sc scenario, m measure, payloads []
 	return nil
 }
 
-// enter starts the servers of all who take part.
+// enter starts the servers of all participants.
 func (b *bench) enter(ctx context.Context, s *stage, sc scenario, m measure) []entrant {
 	sides := []*fxferSide{newFxfer(fxferName)}
 	if m == transports {
@@ -210,7 +210,7 @@ func (b *bench) enter(ctx context.Context, s *stage, sc scenario, m measure) []e
 	return entrants
 }
 
-// calls tells whether e runs in this round of t, given what it did in the rounds before.
+// calls reports whether e runs in this round of t, given its results in earlier rounds.
 func (t *test) calls(e *entrant, rep int, r *result) bool {
 	done := r.tool(e.name)
 	switch {
@@ -231,7 +231,7 @@ func (t *test) calls(e *entrant, rep int, r *result) bool {
 	return done == nil || fxfer == nil || fxfer.seconds() == 0 || done.seconds() <= farBehind*fxfer.seconds()
 }
 
-// scan finds the number of streams with which iperf3 is best.
+// scan finds the number of streams with which iperf3 is fastest.
 func (b *bench) scan(ctx context.Context, s *stage) *bestOf {
 	best := &bestOf{}
 	if best.err = startIperf(ctx, s); best.err != nil {
@@ -256,7 +256,7 @@ func (b *bench) scan(ctx context.Context, s *stage) *bestOf {
 	return best
 }
 
-// once runs e once and adds what was measured to r.
+// once runs e once and adds the measurements to r.
 func (b *bench) once(ctx context.Context, s *stage, t test, e *entrant, r *result) {
 	o := r.tool(e.name)
 	if o == nil {
@@ -335,7 +335,7 @@ func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result
 		}
 	}
 	measured.summary = summary
-	if e.name == fxferName && !measured.projected { // else there is no summary
+	if e.name == fxferName && !measured.projected { // otherwise there is no summary
 		d := &r.fxfer
 		d.checked, d.streams, d.congestion = true, summary.Streams, summary.Congestion
 		d.retransmits = append(d.retransmits, float64(summary.Retransmits))
@@ -343,7 +343,7 @@ func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result
 	return measured, nil
 }
 
-// move runs a command of e, and measures what its server spends on it.
+// move runs a command of e, and also measures the CPU time of its server.
 func (b *bench) move(ctx context.Context, s *stage, e *entrant, c hosts.Command, l *load, w watch) (run, error) {
 	if e.fxfer == nil {
 		return s.transfer(ctx, c, l, w)
@@ -361,7 +361,7 @@ func (b *bench) move(ctx context.Context, s *stage, e *entrant, c hosts.Command,
 	return r, err
 }
 
-// again runs e once more, where all has arrived, and returns how long that took in seconds.
+// again runs e once more after everything has arrived. It returns how many seconds that took.
 func (b *bench) again(ctx context.Context, s *stage, t test, e *entrant) (float64, error) {
 	l := b.loads[t.load]
 	c, err := e.transfer(ctx, s, l, t.flags)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// axis says what the bars of a chart are.
+// axis describes what the bars of a chart mean.
 func (m measure) axis() string {
 	switch m {
 	case roundTrips:
@@ -21,7 +21,7 @@ func (m measure) axis() string {
 	return "Share of what the line can carry, longer is better"
 }
 
-// barColors are told apart on white and on black, also without red and green.
+// barColors can be distinguished on white and on black, and by people who do not see red and green.
 var barColors = map[string]string{
 	"iperf3": "#9aa0a6", fxferName: "#1f77d0", fxferNetAdminName: "#7fb2e5", fxferAutoName: "#7fb2e5", fxferQUICName: "#1f77d0", fxferTCPName: "#e08a1e", "tar": "#d1495b",
 	"lftp": "#e08a1e", "rsync": "#b0589e", "scp": "#2a9d8f", "smbclient": "#8d6e63", "rclone": "#c9a800",
@@ -46,7 +46,7 @@ func (m measure) bars(r *result, names []string) []bar {
 		b := bar{name, v, about + m.show(v)}
 		switch m {
 		case goodput, transports:
-			if r.limit == 0 { // no line, so none is at it
+			if r.limit == 0 { // without a line there is no limit
 				b.value = fastest / (float64(r.load.bytes()) * 8 / v)
 				break
 			}
@@ -81,7 +81,8 @@ const (
 	barStep    = 15
 )
 
-// renderChart returns a bar chart of the results as a self-contained SVG that is readable on light and dark ground.
+// renderChart returns a bar chart of the results as a self-contained SVG. It is readable on light
+// and dark backgrounds.
 func renderChart(g *grid, results []result) string {
 	names := columns(results)
 	var rows [][]bar
@@ -149,7 +150,8 @@ line { stroke: #8b949e; stroke-opacity: .35; }
 		legend.String(), lines.String(), body.String())
 }
 
-// tick is the distance between the lines of an axis that ends at top: 1, 2 or 5 times a power of ten, 4 to 10 of them.
+// tick returns the distance between the lines of an axis that ends at top: 1, 2 or 5 times a power
+// of ten, so that there are 4 to 10 lines.
 func tick(top float64) float64 {
 	if top <= 0 {
 		return 1
@@ -165,7 +167,7 @@ func tick(top float64) float64 {
 
 func escape(s string) string {
 	var b strings.Builder
-	// A strings.Builder doesn't fail.
+	// A strings.Builder does not fail.
 	_ = xml.EscapeText(&b, []byte(s))
 	return b.String()
 }

@@ -18,11 +18,11 @@ import (
 const (
 	folderPrefix = "fxfer-bench-"
 
-	headroom = 1500 * mb // of memory, beside the files, for the programs
+	headroom = 1500 * mb // memory for the programs, besides that for the files
 )
 
-// folder is where everything of a run lies: in memory, and nothing outside of it is written. Commands run in it, so that
-// their arguments need no path.
+// folder contains all files of a run, in memory. Nothing outside of it is written. Commands run in
+// it, so that their arguments need no paths.
 //
 //	fxfer       the program
 //	src/ID/     a payload
@@ -31,7 +31,7 @@ const (
 type folder struct {
 	*hosts.Folder
 	loads   map[payload]*load
-	digests map[payload]string // of one distinct file each
+	digests map[payload]string // for one file of each content
 }
 
 // load is a payload on the sender's disk.
@@ -39,10 +39,10 @@ type load struct {
 	payload
 	dir     string            // relative to the folder
 	names   []string          // of the files in it, or of the folders of a tree
-	digests map[string]string // by name, as b3sum prints them; of a tree none
+	digests map[string]string // by name, as b3sum prints them; none for a tree
 }
 
-// paths returns the files, or a tree's folders, relative to the folder.
+// paths returns the files, or the folders of a tree, relative to the folder.
 func (l *load) paths() []string {
 	paths := make([]string, len(l.names))
 	for i, name := range l.names {
@@ -51,7 +51,7 @@ func (l *load) paths() []string {
 	return paths
 }
 
-// newFolder makes the folder, and removes what a killed run left. The caller calls Remove.
+// newFolder makes the folder, and removes the rest of a killed run. The caller calls Remove.
 func newFolder() (*folder, error) {
 	f, err := hosts.NewFolder(folderPrefix, "src", "in", "conf", "home", "tmp")
 	if err != nil {
@@ -60,8 +60,8 @@ func newFolder() (*folder, error) {
 	return &folder{Folder: f, loads: map[payload]*load{}, digests: map[payload]string{}}, nil
 }
 
-// keep makes the payloads, warm in memory, and removes all others. It fails if memory doesn't suffice for them and the
-// largest one's arrival.
+// keep makes the payloads and loads them into memory. It removes all others. It fails if memory is
+// too small for the payloads and for one more copy of the largest.
 func (f *folder) keep(ctx context.Context, wanted []payload) error {
 	want := map[payload]bool{}
 	var need, largest int64
@@ -135,10 +135,11 @@ func (f *folder) make(ctx context.Context, p payload) (*load, error) {
 	return l, nil
 }
 
-// sizes are those of eight consecutive files of text, in 64ths of the mean.
+// sizes are the sizes of eight consecutive text files, in 64ths of the mean.
 var sizes = [8]int64{1, 4, 16, 32, 64, 64, 128, 203}
 
-// plant makes the tree of l. It belongs to the ordinary user: nobody else's files could arrive as they are.
+// plant makes the tree of l. It belongs to the ordinary user, because the files of others could not
+// arrive unchanged.
 func (f *folder) plant(ctx context.Context, l *load) error {
 	random := rand.NewChaCha8([32]byte{})
 	each := l.files / l.folders
@@ -167,13 +168,13 @@ func (f *folder) plant(ctx context.Context, l *load) error {
 	return nil
 }
 
-// prose returns so many bytes of lines of words. As in what people write few words are frequent and many rare, and some phrases come again:
-// it shrinks a little less than documentation and header files do.
+// prose returns this many bytes of text. As in real text, few words are frequent, many are rare,
+// and some phrases repeat. It compresses slightly less well than documentation and header files.
 func prose(random *rand.ChaCha8, size int64) []byte {
 	text := make([]byte, 0, size+200)
 	for int64(len(text)) < size {
 		bits := random.Uint64()
-		rank := uint64(1) << (bits & 15) >> (bits >> 4 & 3) // near a power of two: each octave is as frequent as the others
+		rank := uint64(1) << (bits & 15) >> (bits >> 4 & 3) // near a power of two, so that all octaves are equally frequent
 		word := (rank + bits>>8%(rank+1)) * 0x9E3779B97F4A7C15
 		for range 2 + word>>60%8 {
 			text = append(text, "etaoinshrdlucmfw"[word&15])
@@ -199,8 +200,8 @@ func b3sum(ctx context.Context, path string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// warm touches as much memory as the next run's files will take, and frees it: the first use of memory is slow in
-// a virtual machine.
+// warm uses as much memory as the files of the next run will take, and frees it. In a virtual
+// machine the first use of memory is slow.
 func (f *folder) warm(size int64) (err error) {
 	path := f.Abs("tmp/warm")
 	file, err := os.Create(path)
@@ -218,7 +219,7 @@ func (f *folder) warm(size int64) (err error) {
 	return nil
 }
 
-// arrived checks that in/ holds as many bytes in as many files as l.
+// arrived checks that in/ contains as many bytes in as many files as l.
 func (f *folder) arrived(l *load) error {
 	files, bytes := 0, int64(0)
 	err := filepath.WalkDir(f.Abs("in"), func(_ string, d fs.DirEntry, err error) error {
@@ -242,7 +243,7 @@ func (f *folder) arrived(l *load) error {
 	return nil
 }
 
-// compare fails unless each file of the tree l has arrived with the same content.
+// compare returns an error unless each file of the tree l has arrived with the same content.
 func (f *folder) compare(l *load) error {
 	source, target := f.Abs(l.dir), f.Abs("in")
 	return filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
@@ -265,10 +266,11 @@ func (f *folder) compare(l *load) error {
 	})
 }
 
-// landed returns how many bytes the files in in/ take so far. What vanishes meanwhile doesn't count.
+// landed returns how many bytes the files in in/ take so far. It ignores files that vanish
+// meanwhile.
 func (f *folder) landed() int64 {
 	var sum int64
-	// Errors are of files that were renamed while we look.
+	// Files that are renamed meanwhile cause errors.
 	_ = filepath.WalkDir(f.Abs("in"), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil

@@ -14,14 +14,14 @@ import (
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
-// contender is a way to move files from the stage's sender to its receiver. How it is told to is in its functions; what it
-// remembers lasts as long as a stage.
+// contender is a way to move files from the sender of a stage to its receiver. Its functions know
+// how to start it. Its state lasts as long as a stage.
 type contender struct {
-	name     string   // heads a column
+	name     string   // title of a column
 	settings string   // how it was set up, for the report
-	clear    bool     // it doesn't encrypt
-	blind    bool     // it sends everything, whatever is there already
-	needs    []string // programs
+	clear    bool     // it does not encrypt
+	blind    bool     // it sends everything, also what is there already
+	needs    []string // programs that it needs
 	serve    func(context.Context, *stage) error
 	transfer func(context.Context, *stage, *load, []string) (hosts.Command, error)
 }
@@ -35,14 +35,15 @@ const (
 	fxferPort         = 7433
 )
 
-// fxferSide is fxfer with one set of rights and flags: its server, and a client that the server has admitted.
+// fxferSide is fxfer with one set of privileges and flags: a server, and a client that the server
+// has admitted.
 type fxferSide struct {
 	name     string
 	netAdmin bool
 	flags    []string
 	home     string
 	port     int
-	pair     *hosts.Fxfer // once serve was called
+	pair     *hosts.Fxfer // set by serve
 }
 
 func (x *fxferSide) contender() contender {
@@ -71,8 +72,9 @@ func (x *fxferSide) serve(ctx context.Context, s *stage) error {
 // busy returns the CPU seconds of the server so far.
 func (x *fxferSide) busy() (float64, error) { return processSeconds(x.pair.Process.Cmd.Process.Pid) }
 
-// transfer returns a cold command. The flags of x come last, so that they count. A line for each file of a tree would be work that
-// the others don't do.
+// transfer returns a command for a cold start. The flags of x come last, so that they take
+// precedence. It prints no line for each file of a tree, because that is work that the other
+// programs do not do.
 func (x *fxferSide) transfer(_ context.Context, _ *stage, l *load, flags []string) (hosts.Command, error) {
 	source := l.dir + "/"
 	if l.files == 1 {
@@ -86,7 +88,7 @@ func (x *fxferSide) transfer(_ context.Context, _ *stage, l *load, flags []strin
 	return x.pair.Cold(append(args, source, x.pair.URL("in/"))...)
 }
 
-// fxferLine is what is used of the lines that fxfer prints with --json.
+// fxferLine is the part that is used of the lines that fxfer prints with --json.
 type fxferLine struct {
 	Type        string  `json:"type"`
 	Elapsed     float64 `json:"elapsed_seconds"`
@@ -100,15 +102,16 @@ type fxferLine struct {
 	Retransmits int64   `json:"retransmitted_segments"`
 }
 
-// connections is how many carried the data: over TCP each stream is one.
+// connections returns how many connections carried the data. Over TCP each stream has one.
 func (l *fxferLine) connections() int { return cmp.Or(l.Connections, l.Streams) }
 
-// parseFxfer reads the output of fxfer --json: its progress, the digests by the name of the file, and the summary.
+// parseFxfer reads the output of fxfer --json: the progress, the digests by file name, and the
+// summary.
 func parseFxfer(stdout string) (points []point, digests map[string]string, summary fxferLine, err error) {
 	digests = map[string]string{}
 	for line := range strings.Lines(stdout) {
 		if !strings.HasSuffix(line, "\n") {
-			break // being written
+			break // this line is not complete yet
 		}
 		var l fxferLine
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
@@ -134,7 +137,7 @@ func fxferPoints(stdout string) []point {
 	return points
 }
 
-// checkDigests fails unless each of the files has the digest that b3sum prints.
+// checkDigests returns an error unless each file has the digest that b3sum prints.
 func checkDigests(got, want map[string]string) error {
 	for name, digest := range want {
 		if got[name] != digest {

@@ -19,69 +19,70 @@ type grid struct {
 	scenarios []scenario
 }
 
-// measure is what the results of a grid are told in.
+// measure is the quantity in which a grid shows its results.
 type measure int
 
 const (
-	goodput    measure = iota // bit/s, against the limit of the line
-	roundTrips                // the time of the whole command in RTTs
-	hostCost                  // GB/s and CPU seconds per GB
+	goodput    measure = iota // bit/s, compared with the limit of the line
+	roundTrips                // time of the whole command in RTTs
+	hostCost                  // GB/s, and CPU seconds per GB
 	treeTime                  // seconds of the whole command, and files per second
 	transports                // QUIC beside TCP: bit/s, and the CPU seconds per GB of either end
 )
 
-// scenario is a pair of hosts and what is moved between them. Its tests take turns.
+// scenario is a pair of hosts and the data moved between them. Its tests take turns.
 type scenario struct {
 	link  lab.Link // without a rate: the loopback of one host
 	hosts setup
 	tests []test
 }
 
-// setup says how the two hosts are set up.
+// setup is how the two hosts are configured.
 type setup int
 
 const (
 	asIs        setup = iota // as this machine is
 	stockLimits              // buffer limits of Linux before 6.17
-	stockCubic               // these, cubic, and no BBR allowed
+	stockCubic               // the same, cubic, and BBR is not allowed
 )
 
 // test is one row of a table.
 type test struct {
 	load  payload
-	flags []string      // of fxfer, beside the automatic settings
-	stop  time.Duration // after which fxfer is stopped and its time computed; 0: never
-	peers []string      // the others who take part
+	flags []string      // for fxfer, in addition to the automatic settings
+	stop  time.Duration // fxfer is stopped after this time, and its total time is computed; 0: never
+	peers []string      // the other programs that take part
 	reps  int           // runs of fxfer as an ordinary user
 	extra int           // runs of fxfer with CAP_NET_ADMIN
-	auto  bool          // fxfer also runs with --compress auto, as often
-	again bool          // who compares runs once more after each run, when nothing is left to do
+	auto  bool          // as many more runs of fxfer with --compress auto
+	again bool          // after each run, programs that compare run once more with nothing left to do
 }
 
-// payload is what a test moves: files in one folder, of which only the first have memory of their own, the others being hard
-// links to them; or a tree, all of whose files are distinct.
+// payload is what a test moves. It is either files in one folder or a tree. In a folder only the
+// first files have memory of their own, and the others are hard links to them. In a tree all files
+// are distinct.
 type payload struct {
 	files    int
 	size     int64 // bytes of each file; in a tree of text the mean
 	distinct int   // 0 in a tree
-	folders  int   // of a tree, as many files in each
-	text     bool  // of a tree: text in files of many sizes instead of random bytes
+	folders  int   // of a tree, with equally many files in each
+	text     bool  // in a tree: text in files of many sizes instead of random bytes
 }
 
 const (
 	pageSize  = 4096
-	inodeSize = 1024 // about what a file takes in tmpfs beside its pages
+	inodeSize = 1024 // about how much a file takes in tmpfs besides its pages
 )
 
 func (p payload) tree() bool   { return p.folders > 0 }
 func (p payload) bytes() int64 { return int64(p.files) * p.size }
 
-// room is the memory that its files take where they arrive.
+// room returns the memory that the files take at the target.
 func (p payload) room() int64 { return int64(p.files) * p.fileRoom() }
 
 func (p payload) fileRoom() int64 { return (p.size+pageSize-1)/pageSize*pageSize + inodeSize }
 
-// memory is what it takes at the source.
+// memory returns the memory that the files take at the source.
 func (p payload) memory() int64 {
 	if p.tree() {
 		return p.room()
@@ -106,7 +107,7 @@ const (
 	mbit = 1_000_000
 	gbit = 1000 * mbit
 
-	storyTime = 8 * time.Second // of fxfer with the small buffers of a field story
+	storyTime = 8 * time.Second // fxfer runs this long with the small buffers of a user story
 )
 
 func wan(rate int64, rtt time.Duration, loss float64) lab.Link {
@@ -217,8 +218,8 @@ func lossy(loss float64, h setup, peers []string) scenario {
 	return scenario{link: wan(gbit, 50*time.Millisecond, loss), hosts: h, tests: []test{halfFile(peers)}}
 }
 
-// scaled returns the scenario with reps runs instead of its own, if reps is positive. Quick ones have small payloads and single
-// runs: enough to see that everything works.
+// scaled returns the scenario with reps runs, if reps is positive. Quick scenarios have small
+// payloads and single runs, which is enough to see that everything works.
 func (sc scenario) scaled(reps int, quick bool) scenario {
 	tests := slices.Clone(sc.tests)
 	for i := range tests {
@@ -241,7 +242,7 @@ func (sc scenario) scaled(reps int, quick bool) scenario {
 	return sc
 }
 
-// rowName says what t does in the scenario; rows are selected by it.
+// rowName describes t in the scenario. The flag -rows selects rows by it.
 func (sc scenario) rowName(t test) string {
 	var parts []string
 	if sc.link.Rate == 0 {
@@ -270,7 +271,7 @@ func showMillis(d time.Duration) string {
 	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'g', 4, 64) + " ms"
 }
 
-// showCount shows n with a comma before each three digits.
+// showCount formats n with a comma before each group of three digits.
 func showCount(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

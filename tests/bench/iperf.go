@@ -14,7 +14,7 @@ import (
 
 const iperfPort = 5201
 
-// bestOf is iperf3's best: so many streams, and the goodput of each run in bit/s.
+// bestOf is the best result of iperf3: the number of streams, and the goodput of each run in bit/s.
 type bestOf struct {
 	streams int
 	rates   []float64
@@ -26,7 +26,7 @@ func startIperf(ctx context.Context, s *stage) error {
 	return err
 }
 
-// iperf returns the goodput at the receiver in bit/s, without the slow start.
+// iperf returns the goodput at the receiver in bit/s, without slow start.
 func (s *stage) iperf(ctx context.Context, streams int, span time.Duration) (float64, error) {
 	s.quiesce(ctx)
 	omit := math.Ceil(max(0.5, 15*s.rtt.Seconds()))

@@ -16,7 +16,7 @@ import (
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
-// freeMemory returns how many bytes new files and programs can take.
+// freeMemory returns how many bytes new files and programs can use.
 func freeMemory() (int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -26,7 +26,8 @@ func freeMemory() (int64, error) {
 	return kib * 1024, err
 }
 
-// peakMemory returns the most memory that a running process ever had resident, in bytes; 0 if it is gone.
+// peakMemory returns the largest resident size of a running process so far, in bytes. It is 0 if
+// the process is gone.
 func peakMemory(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -39,7 +40,8 @@ func peakMemory(pid int) int64 {
 	return kib * 1024
 }
 
-// processSeconds returns the CPU seconds of a running process so far, of which the kernel counts hundredths (proc_pid_stat(5)).
+// processSeconds returns the CPU seconds of a running process so far. The kernel counts hundredths
+// (proc_pid_stat(5)).
 func processSeconds(pid int) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -49,7 +51,7 @@ func processSeconds(pid int) (float64, error) {
 }
 
 func statSeconds(stat string) (float64, error) {
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:]) // the name before may hold anything
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:]) // the name before may contain anything
 	if len(fields) < 13 {
 		return 0, errors.New("/proc/PID/stat: too short")
 	}
@@ -85,8 +87,8 @@ func cpuSeconds() (float64, error) {
 	return busySeconds(string(text))
 }
 
-// busySeconds reads /proc/stat: user, nice, system, irq and softirq, but not idle, iowait and steal. Its unit is 1/100 s
-// (USER_HZ, proc(5)).
+// busySeconds reads /proc/stat: user, nice, system, irq and softirq, but not idle, iowait and
+// steal. Its unit is 1/100 s (USER_HZ, proc(5)).
 func busySeconds(stat string) (float64, error) {
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)
@@ -104,8 +106,8 @@ func busySeconds(stat string) (float64, error) {
 	return float64(ticks) / 100, nil
 }
 
-// setUpHosts gives the hosts of l the limits that h stands for. What is the same for all namespaces is changed for the whole
-// machine until undo is called.
+// setUpHosts sets the limits of h on the hosts of l. Limits that all namespaces share change for
+// the whole machine until undo is called.
 func setUpHosts(l *lab.Lab, h setup) (undo func() error, err error) {
 	var all hosts.Machine
 	if h == asIs {
@@ -138,7 +140,7 @@ func setUpHosts(l *lab.Lab, h setup) (undo func() error, err error) {
 	return all.Undo, nil
 }
 
-// machine describes where a grid was measured, without saying which machine it is.
+// machine describes the machine of a measurement, but does not identify it.
 type machine struct {
 	date    time.Time
 	cpus    int
@@ -151,7 +153,7 @@ type machine struct {
 
 var versionForm = regexp.MustCompile(`\d+\.\d+[0-9.p]*`)
 
-// versionCommands are how programs tell their version.
+// versionCommands are the commands that print the versions of programs.
 var versionCommands = [][]string{
 	{"iperf3", "--version"}, {"tar", "--version"}, {"socat", "-V"}, {"lftp", "--version"}, {"vsftpd", "-v"}, {"rsync", "--version"}, {"ssh", "-V"},
 	{"smbclient", "--version"}, {"rclone", "version"}, {"b3sum", "--version"},
@@ -200,7 +202,8 @@ func describeMachine(now time.Time) (machine, error) {
 	return m, nil
 }
 
-// printed returns what a program prints, also on its standard input, where vsftpd tells its version; nothing if it fails.
+// printed returns the output of a program, including what it writes to its standard input, as
+// vsftpd does with its version. It returns nothing if the program fails.
 func printed(name string, args ...string) string {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -214,14 +217,15 @@ func printed(name string, args ...string) string {
 	if err != nil {
 		return ""
 	}
-	text, _ := io.ReadAll(r) // a pipe that can't be read has no version in it
+	text, _ := io.ReadAll(r) // if this fails, there is no version
 	if c.Wait() != nil {
 		return ""
 	}
 	return string(text)
 }
 
-// find returns the path of a program, or its name if there is none. Servers are where only root looks.
+// find returns the path of a program, or its name if it is not found. It also looks in the folders
+// for servers, which only root has in PATH.
 func find(name string) string {
 	for _, candidate := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name} {
 		if path, err := exec.LookPath(candidate); err == nil {

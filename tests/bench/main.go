@@ -1,5 +1,6 @@
-// Command bench compares fxfer with the limit of emulated lines, with iperf3 and with other programs, and writes
-// docs/evidence/benchmarks.md and its charts. It needs Linux, root, iperf3 and b3sum; other programs take part where they are installed.
+// Command bench compares fxfer with the limit of emulated lines, with iperf3 and with other
+// programs. It writes docs/evidence/benchmarks.md and its charts. It needs Linux, root, iperf3 and
+// b3sum. Other programs take part if they are installed.
 //
 //	go run ./tests/bench [-grid seeds|rtt|loss|short|host|trees|transports] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
 package main
@@ -100,7 +101,7 @@ func benchmark() (err error) {
 	return nil
 }
 
-// write puts the section of a grid into the document and its chart beside it.
+// write puts the section of a grid into the document and writes its chart beside it.
 func write(docs string, g *grid, section, chart string, all []string) error {
 	if err := os.MkdirAll(docs, 0o755); err != nil {
 		return err

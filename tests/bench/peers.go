@@ -19,11 +19,11 @@ const (
 	httpPort  = 8080
 	tarPort   = 9999
 
-	parallel = 8  // connections of those who can have several
-	manyFew  = 64 // of these, for a tree of small files
+	parallel = 8  // connections of programs that can have several
+	manyFew  = 64 // the same for a tree of small files
 )
 
-// peers are the rivals, with the settings that were the best for them.
+// peers are the competitors, with the settings that were best for them.
 func peers() []contender {
 	return []contender{
 		{
@@ -53,7 +53,7 @@ func peers() []contender {
 	}
 }
 
-// missing returns an error that names the programs of c that aren't installed.
+// missing returns an error that names the programs of c that are not installed.
 func (c *contender) missing() error {
 	var absent []string
 	for _, name := range c.needs {
@@ -76,7 +76,7 @@ func (s *stage) configured(ctx context.Context, c hosts.Command, port int, name,
 	return err
 }
 
-// connections is how many a peer that can have several opens for l.
+// connections returns how many connections a peer opens for l, if it can have several.
 func (l *load) connections() int {
 	if l.tree() {
 		return manyFew
@@ -84,8 +84,8 @@ func (l *load) connections() int {
 	return max(parallel, l.files)
 }
 
-// Each end closes its side of the connection when it has nothing more to say, and waits for the other's: the sender's socat ends when the
-// receiver's tar has written everything.
+// Each end closes its side of the connection when it has nothing more to send, and waits for the
+// other side. The sender's socat ends when the receiver's tar has written everything.
 const socatOptions = "-b 1048576 -t 600"
 
 func serveTar(ctx context.Context, s *stage) error {
@@ -123,7 +123,7 @@ func lftp(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, erro
 	if l.files == 1 {
 		script += fmt.Sprintf("pget -n %d -O in %s", parallel, l.paths()[0])
 	} else {
-		// Without these lftp asks for the time and size of each file, one after the other.
+		// Without these lines lftp asks for the time and size of each file, one after the other.
 		script += fmt.Sprintf("set ftp:use-mdtm no; set ftp:use-size no; set ftp:sync-mode no; mirror --parallel=%d %s in", l.connections(), l.dir)
 	}
 	return hosts.Command{Host: s.receiver, Argv: []string{find("lftp"), "-c", script}}, nil
@@ -152,15 +152,15 @@ func rsync(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, err
 func serveSSH(ctx context.Context, s *stage) error {
 	for _, key := range []string{"conf/host", "conf/user"} {
 		if _, err := os.Stat(s.Abs(key)); err == nil {
-			continue // from an earlier stage
+			continue // left from an earlier stage
 		}
 		cmd := s.Prepare(ctx, hosts.Command{Host: s.sender, Argv: []string{"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key}})
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("make a key: %w: %s", err, out)
 		}
 	}
-	// sshd wants to be called by its full path, since it runs itself for each connection. Without PAM it refuses "nobody" as
-	// a locked account.
+	// sshd has to be called by its full path, because it runs itself for each connection. Without
+	// PAM it refuses "nobody" as a locked account.
 	c := hosts.Command{Host: s.receiver, Argv: []string{find("sshd"), "-D", "-e", "-f", s.Abs("conf/sshd_config")}}
 	return s.configured(ctx, c, sshPort, "conf/sshd_config", fmt.Sprintf(`Port %d
 HostKey %s

@@ -28,12 +28,14 @@ Figures are medians. Contenders take turns. Files are in memory, which is warm. 
 and the others is bold.
 `
 
-// beginMark and endMark enclose what is written of a grid, so that each can be measured anew without the others.
+// beginMark and endMark enclose the section of a grid, so that each grid can be measured again
+// alone.
 func beginMark(g string) string { return "<!-- " + g + ": generated, begin -->" }
 func endMark(g string) string   { return "<!-- " + g + ": generated, end -->" }
 
-// replaceSection returns the document with the section of one grid replaced. A document without that section, or an empty one,
-// gets all it lacks, in the order of all. What was written by hand below the last section stays there.
+// replaceSection returns the document with the section of one grid replaced. If the document lacks
+// sections or is empty, they are added in the order of all. Text written by hand below the last
+// section stays there.
 func replaceSection(doc, name, section string, all []string) string {
 	sections := map[string]string{}
 	own := ""
@@ -41,7 +43,7 @@ func replaceSection(doc, name, section string, all []string) string {
 		if _, rest, found := strings.Cut(doc, beginMark(g)); found {
 			if text, below, closed := strings.Cut(rest, endMark(g)); closed {
 				sections[g] = strings.Trim(text, "\n")
-				own = below // of the last one in the end
+				own = below // in the end, of the last section
 			}
 		}
 	}
@@ -59,7 +61,7 @@ func replaceSection(doc, name, section string, all []string) string {
 	return b.String()
 }
 
-// chartName is the file with the chart of a grid, beside the document.
+// chartName is the file name of the chart of a grid, beside the document.
 func chartName(grid string) string { return "benchmarks-" + grid + ".svg" }
 
 // renderSection returns the Markdown of a measured grid.
@@ -101,7 +103,7 @@ func bullets(lines []string) string {
 	return b.String()
 }
 
-// value is what o is compared by: bit/s, RTTs, GB/s, or seconds.
+// value returns the figure by which o is compared: bit/s, RTTs, GB/s, or seconds.
 func (m measure) value(r *result, o *outcome) float64 {
 	s := o.seconds()
 	switch {
@@ -117,7 +119,7 @@ func (m measure) value(r *result, o *outcome) float64 {
 	return float64(r.load.bytes()) * 8 / s
 }
 
-// better tells whether a is the better value. 0 is none.
+// better reports whether a is better than b. 0 means that there is no value.
 func (m measure) better(a, b float64) bool {
 	if a == 0 || b == 0 {
 		return b == 0 && a != 0
@@ -141,7 +143,7 @@ func (m measure) show(v float64) string {
 	return showRate(v)
 }
 
-// cell shows what o reached, the best in bold.
+// cell shows the result of o, the best in bold.
 func (m measure) cell(r *result, o *outcome, bold bool) string {
 	switch {
 	case o == nil:
@@ -169,7 +171,7 @@ func (m measure) cell(r *result, o *outcome, bold bool) string {
 	return text
 }
 
-// showSeconds shows a time with three digits, or more above 1000 s.
+// showSeconds formats a time with three digits, or more above 1000 s.
 func showSeconds(s float64) string {
 	switch {
 	case s >= 100:
@@ -180,8 +182,8 @@ func showSeconds(s float64) string {
 	return fmt.Sprintf("%.2f s", s)
 }
 
-// winner is the name of the best among fxfer and the peers; fxfer with more rights or other flags doesn't compete, and a row without
-// measured peers has none.
+// winner returns the name of the best among fxfer and the peers. fxfer with more privileges or
+// other flags does not compete. A row without measured peers has no winner.
 func (m measure) winner(r *result) string {
 	best, top, rivals := "", 0.0, 0
 	for i := range r.tools {
@@ -200,7 +202,8 @@ func (m measure) winner(r *result) string {
 	return best
 }
 
-// columns returns the names of all contenders in the results: fxfer's own first, the peers in their order.
+// columns returns the names of all contenders in the results: first those of fxfer, then the peers
+// in their order.
 func columns(results []result) []string {
 	known := []string{fxferName, fxferAutoName, fxferNetAdminName}
 	for _, p := range peers() {
@@ -211,7 +214,7 @@ func columns(results []result) []string {
 	})
 }
 
-// heading is what stands above a contender's column.
+// heading returns the title of a contender's column.
 func heading(name string) string {
 	for _, p := range peers() {
 		if p.name == name && p.clear {
@@ -293,7 +296,7 @@ func transportTable(results []result) [][]string {
 	return rows
 }
 
-// sentAgain is the median share of what the link was given, or the number where there is no link.
+// sentAgain is the median share of resent segments, or their number if there is no link.
 func sentAgain(o *outcome) string {
 	if o.runs[0].sent == 0 {
 		return fmt.Sprint(o.median(func(r *run) float64 { return float64(r.summary.Retransmits) }))
@@ -301,7 +304,7 @@ func sentAgain(o *outcome) string {
 	return fmt.Sprintf("%.2f %%", 100*o.median(func(r *run) float64 { return float64(r.summary.Retransmits) / float64(max(1, r.sent)) }))
 }
 
-// ratios are fxfer's to the limit and to iperf3's best.
+// ratios are those of fxfer to the limit and to the best of iperf3.
 func (m measure) ratios(r *result, o *outcome) []string {
 	cells := []string{"–", "–"}
 	if o == nil || len(o.runs) == 0 {
@@ -315,7 +318,7 @@ func (m measure) ratios(r *result, o *outcome) []string {
 	return cells
 }
 
-// showRatio shows how many times b's time a took, nothing if one of them has none.
+// showRatio formats a's time as a multiple of b's. It returns "" if one of them has none.
 func showRatio(a, b *outcome) string {
 	if a == nil || b == nil || b.seconds() == 0 || a.seconds() == 0 {
 		return ""
@@ -323,7 +326,7 @@ func showRatio(a, b *outcome) string {
 	return fmt.Sprintf("%.3f", a.seconds()/b.seconds())
 }
 
-// rate is the median in bit/s, 0 if there is none.
+// rate is the median in bit/s, or 0 if there are no runs.
 func (b *bestOf) rate() float64 {
 	if b == nil {
 		return 0
@@ -331,7 +334,7 @@ func (b *bestOf) rate() float64 {
 	return median(b.rates)
 }
 
-// String tells the rate and the number of streams.
+// String returns the rate and the number of streams.
 func (b *bestOf) String() string {
 	if b.rate() == 0 {
 		return "–"
@@ -339,7 +342,7 @@ func (b *bestOf) String() string {
 	return fmt.Sprintf("%s (%d)", showRate(b.rate()), b.streams)
 }
 
-// losses tells where fxfer is not the best.
+// losses lists where fxfer is not the best.
 func losses(m measure, results []result) []string {
 	var lines []string
 	for i := range results {
@@ -351,7 +354,7 @@ func losses(m measure, results []result) []string {
 		}
 		theirs, ours := m.value(r, r.tool(name)), m.value(r, fxfer)
 		if ours == 0 {
-			continue // told as not measured
+			continue // reported as not measured
 		}
 		lines = append(lines, fmt.Sprintf("%s: %s has %s, fxfer %s", r.name, name, m.show(theirs), m.show(ours)))
 	}
@@ -404,7 +407,7 @@ func runTimes(o *outcome) string {
 	return strings.Join(times, ", ") + " s"
 }
 
-// dropped is the median share of the segments that found the queue full.
+// dropped is the median share of segments that a full queue dropped.
 func dropped(o *outcome) string {
 	var shares []float64
 	for _, r := range o.runs {
@@ -422,7 +425,7 @@ func showMiB(bytes int64) string {
 	return fmt.Sprintf("%.0f MiB", float64(bytes)/(1<<20))
 }
 
-// failures tells what could not be measured, each reason once.
+// failures lists what could not be measured, each reason once.
 func failures(results []result) []string {
 	var lines []string
 	rows := map[string][]string{}
@@ -456,7 +459,7 @@ func failures(results []result) []string {
 	return lines
 }
 
-// commands lists fxfer's command of each row and how the others were set up.
+// commands lists fxfer's command of each row and the settings of the others.
 func commands(results []result) []string {
 	var lines []string
 	for _, r := range results {

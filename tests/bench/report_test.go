@@ -178,7 +178,8 @@ func TestChart(t *testing.T) {
 				rects++
 			}
 		}
-		// Bars and legend: fxfer twice, with CAP_NET_ADMIN once, rsync twice; iperf3 once where there is a limit.
+		// These are the bars and the legend: fxfer twice, with CAP_NET_ADMIN once, rsync twice;
+		// iperf3 once if there is a limit.
 		want := 5 + 3
 		if m == goodput {
 			want += 2

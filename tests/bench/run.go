@@ -13,29 +13,30 @@ const (
 	runLimit    = 5 * time.Minute
 )
 
-// run is what was measured of one transfer.
+// run is the measurements of one transfer.
 type run struct {
 	seconds   float64
-	projected bool    // stopped before its end, seconds being what the whole would have taken
-	again     float64 // seconds of the same once more, with nothing left to do; 0 if it wasn't tried
+	projected bool    // stopped before its end; seconds is an estimate for the whole
+	again     float64 // seconds of a second run with nothing left to do; 0 if there was none
 	cpu       float64 // seconds of all processors of this machine
-	sender    float64 // of these, those of the command
-	receiver  float64 // and those of fxfer's server
-	peak      int64   // bytes of memory, of the command
-	sent      int64   // segments offered to the link from left to right
-	dropped   int64   // of these, dropped by its queue
+	sender    float64 // of these, seconds of the command
+	receiver  float64 // and seconds of fxfer's server
+	peak      int64   // most bytes of memory of the command
+	sent      int64   // segments that the link got from left to right
+	dropped   int64   // of these, dropped by the queue
 	stdout    string
 	summary   fxferLine // of fxfer, unless it was stopped
 }
 
-// watch decides at a certain time of a transfer, given how long the whole would take, whether it may go on.
+// watch decides at some time during a transfer whether it may continue, by an estimate of its total
+// time.
 type watch struct {
-	after  time.Duration // 0: never
+	after  time.Duration // 0 is never
 	goOn   func(total float64) bool
-	points func(stdout string) []point // what arrived until now, from the command's output; nil: from the files in in/
+	points func(stdout string) []point // reads what has arrived so far from the command's output; nil: look at the files in in/
 }
 
-// transfer runs a command that moves l into in/, and checks what arrived.
+// transfer runs a command that moves l into in/, and checks the files that arrived.
 func (s *stage) transfer(ctx context.Context, c hosts.Command, l *load, w watch) (r run, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit)
 	defer cancel()
@@ -70,7 +71,7 @@ func (s *stage) transfer(ctx context.Context, c hosts.Command, l *load, w watch)
 		case <-sample.C:
 			r.peak = max(r.peak, peakMemory(cmd.Process.Pid))
 			at := time.Since(begin)
-			if w.after == 0 || at < w.after/2 { // what is there is counted only where it matters: that takes time
+			if w.after == 0 || at < w.after/2 { // looking takes time, so it is done only when it matters
 				continue
 			}
 			points = append(points, point{at, s.landed()})

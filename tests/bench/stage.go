@@ -13,7 +13,8 @@ import (
 
 const stopGrace = 3 * time.Second // after SIGTERM
 
-// stage is a pair of hosts with servers on them. Data moves from the sender to the receiver, which may be the same host.
+// stage is a pair of hosts with servers on them. Data moves from the sender to the receiver, which
+// may be the same host.
 type stage struct {
 	*folder
 	lab      *lab.Lab
@@ -49,11 +50,11 @@ func newStage(f *folder, sc scenario) (*stage, error) {
 	return s, nil
 }
 
-// close ends the servers, removes the lab and restores the machine's limits.
+// close stops the servers, removes the lab and restores the limits of the machine.
 func (s *stage) close() error { return errors.Join(s.lab.Close(), s.undo()) }
 
-// quiesce returns when nothing has crossed the link for a while, so that what a stopped command left on its way doesn't
-// disturb the next.
+// quiesce waits until nothing has crossed the link for a while. Otherwise packets of a stopped
+// command would disturb the next command.
 func (s *stage) quiesce(ctx context.Context) {
 	if s.loopback {
 		return

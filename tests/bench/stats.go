@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// tcpShare is what is left of a line rate for the payload of TCP over Ethernet: 1448 of 1538 bytes.
+// tcpShare is the part of a line rate that is left for TCP payload over Ethernet: 1448 of 1538
+// bytes.
 const tcpShare = 1448.0 / 1538.0
 
-// goodputLimit is the best that TCP can carry over a line of rate bit/s, in bit/s of payload.
+// goodputLimit is the most payload that TCP can carry over a line of this rate, in bit/s.
 func goodputLimit(rate int64) float64 { return float64(rate) * tcpShare }
 
-// secondsAt is the time that bytes take at rate bit/s.
+// secondsAt returns the time that bytes take at rate bit/s.
 func secondsAt(bytes int64, rate float64) float64 { return float64(bytes) * 8 / rate }
 
-// median returns the middle of xs, or the mean of the middle two, and 0 for none.
+// median returns the middle of xs, or the mean of the middle two. It is 0 if xs is empty.
 func median(xs []float64) float64 {
 	if len(xs) == 0 {
 		return 0
@@ -27,14 +28,14 @@ func median(xs []float64) float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
-// point says how many bytes were there so long after the start.
+// point is how many bytes had arrived at a time after the start.
 type point struct {
 	at    time.Duration
 	bytes int64
 }
 
-// projected returns how long all of total would have taken had the run gone on from its last point at the rate of its
-// second half, so that what the start cost is counted once. It is false while nothing moved in that half.
+// projected estimates how long all of total would have taken at the rate of the second half of the
+// run, so that the start counts only once. It returns false if nothing moved in that half.
 func projected(points []point, total int64) (time.Duration, bool) {
 	if len(points) < 2 {
 		return 0, false

@@ -34,7 +34,7 @@ func TestProjected(t *testing.T) {
 	for name, c := range map[string]struct {
 		points []point
 		total  int64
-		want   time.Duration // 0: none
+		want   time.Duration // 0 means none
 	}{
 		"nothing seen":             {nil, 100, 0},
 		"one look":                 {[]point{at(100, 50)}, 100, 0},

@@ -16,43 +16,43 @@ const (
 	mib  = 1 << 20
 	mbit = 1_000_000
 
-	span    = 5 * time.Second // that a trial is meant to take
-	largest = 600 * mib       // that is sent
+	span    = 5 * time.Second // planned length of a trial
+	largest = 600 * mib       // most bytes to send
 )
 
-// cause is something that holds a transfer back, and what fxfer should say about it.
+// cause is something that limits a transfer, and what fxfer should say about it.
 type cause struct {
 	name  string
-	about string // what is done, for the report
+	about string // what the trial does, for the report
 	right []answer
 	trial func(r *draws) trial
 }
 
-// answer is a verdict in short.
+// answer is a short verdict.
 type answer struct {
 	limiter diagnose.Limiter
 	side    diagnose.Side
 }
 
-// trial is one transfer from the left host to the right one, with a cause in its way.
+// trial is one transfer from the left host to the right one, with a cause that limits it.
 type trial struct {
 	link  lab.Link
 	get   bool // the right host is the client
 	bytes int64
-	files int // of so many bytes together; 0: one
+	files int // number of files that the bytes are spread over; 0 is one
 
 	left, right, machine []hosts.Setting
 	flags, serverFlags   []string
 	source, target       disk
-	leftCPU, rightCPU    float64       // share of one processor that fxfer gets; 0: all of them
-	stdin                int64         // bytes/s that a program feeds to fxfer; 0: a file is sent
-	rivals               int           // TCP connections with cubic that share the line
-	initcwnd             int           // of the left host's route; 0: as it is
-	later                time.Duration // after which the link loses its PMTU; 0: before the transfer
-	fails                bool          // the transfer needn't come to an end
+	leftCPU, rightCPU    float64       // share of one processor that fxfer may use; 0 is all processors
+	stdin                int64         // bytes/s that a program feeds to fxfer; 0: fxfer sends a file
+	rivals               int           // number of TCP connections with cubic that share the line
+	initcwnd             int           // of the left host's route; 0 is the default
+	later                time.Duration // time after which the link loses its PMTU; 0: before the transfer
+	fails                bool          // the transfer may fail
 }
 
-// draws are the random choices of one row and seed.
+// draws makes the random choices of one row and seed.
 type draws struct{ *rand.Rand }
 
 func newDraws(row string, seed uint64) *draws {
@@ -77,15 +77,16 @@ func (r *draws) millis(low, high int64) time.Duration {
 	return time.Duration(r.between(low*1000, high*1000)) * time.Microsecond
 }
 
-// bytesAt is what is sent in the span of a trial at a goodput of so many bit/s.
+// bytesAt returns how many bytes to send at a goodput in bit/s, so that the trial has its planned
+// length.
 func bytesAt(bitsPerSecond float64) int64 {
 	return max(256*kib, min(largest, int64(bitsPerSecond/8*span.Seconds())))
 }
 
-// payloadLimit is TCP's goodput on a line: segments of 1448 bytes take 1538 on Ethernet.
+// payloadLimit is the goodput of TCP on a line: 1538 bytes on Ethernet carry a segment of 1448.
 func payloadLimit(rate int64) float64 { return float64(rate) * 1448 / 1538 }
 
-// windowLimit is the goodput of n streams with a window of so many bytes each.
+// windowLimit is the goodput of n streams with a window of this many bytes each.
 func windowLimit(window int64, n int, rtt time.Duration) float64 {
 	return float64(window) * 8 * float64(n) / rtt.Seconds()
 }
@@ -101,13 +102,14 @@ func setting(name string, values ...int64) hosts.Setting {
 	return s
 }
 
-// stockMax are the limits of explicit socket buffers on most hosts: too low to help a long path.
+// stockMax are the limits of explicit socket buffers on most hosts. They are too low for a long
+// path.
 var stockMax = []hosts.Setting{setting("net/core/rmem_max", 212992), setting("net/core/wmem_max", 212992)}
 
-// loseEarly makes the congestion controls that take loss for congestion available to everyone.
+// loseEarly allows everyone to use the congestion controls that take loss for congestion.
 var loseEarly = []hosts.Setting{{Name: hosts.AllowedCC, Value: "reno cubic bbr"}}
 
-// noProbing leaves a black hole unnoticed by the kernel.
+// noProbing keeps the kernel from noticing a black hole.
 var noProbing = []hosts.Setting{setting("net/ipv4/tcp_mtu_probing", 0)}
 
 var causes = []cause{

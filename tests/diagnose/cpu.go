@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// quota is a control group that limits the processor time of what is in it.
+// quota is a control group that limits the processor time of its processes.
 type quota struct{ path string }
 
 const (
@@ -17,7 +17,8 @@ const (
 	quotaPeriod = 50_000 // µs
 )
 
-// newQuota makes a group for a share of one processor, in cgroup v2 or v1. The caller calls remove when its processes are gone.
+// newQuota makes a group for a share of one processor, in cgroup v2 or v1. The caller calls remove
+// when the processes of the group are gone.
 func newQuota(name string, share float64) (*quota, error) {
 	const root = "/sys/fs/cgroup"
 	q := &quota{filepath.Join(root, "cpu", quotaPrefix+name)}
@@ -44,12 +45,12 @@ func (q *quota) hold(pid int) error {
 
 func (q *quota) remove() error { return os.Remove(q.path) }
 
-// removeQuotas removes what killed runs left.
+// removeQuotas removes the groups that killed runs left.
 func removeQuotas() {
 	for _, dir := range []string{"/sys/fs/cgroup/cpu", "/sys/fs/cgroup"} {
 		left, _ := filepath.Glob(filepath.Join(dir, quotaPrefix+"*")) // the pattern is valid
 		for _, path := range left {
-			_ = os.Remove(path) // one that holds processes can't be removed
+			_ = os.Remove(path) // fails for a group that has processes
 		}
 	}
 }

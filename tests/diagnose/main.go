@@ -1,7 +1,8 @@
-// Command diagnose holds transfers back in known ways, one at a time, and compares what fxfer says with what was done: the confusion
-// matrix in docs/evidence/diagnose.md. Where the remedy that fxfer prints is a sysctl or a flag, it is applied and the gain compared with the one
-// foretold. It needs Linux, root, /dev/fuse, a cpu cgroup and iperf3. Settings of the whole machine, such as rmem_max, change meanwhile
-// and are restored.
+// Command diagnose limits transfers in known ways, one at a time, and compares fxfer's verdict with
+// the cause. The result is the confusion matrix in docs/evidence/diagnose.md. If the remedy that
+// fxfer prints is a sysctl or a flag, the command applies it and compares the gain with the
+// forecast. It needs Linux, root, /dev/fuse, a cpu cgroup and iperf3. Meanwhile it changes settings
+// of the whole machine, such as rmem_max, and then restores them.
 //
 //	go run ./tests/diagnose [-rows REGEXP] [-seeds N | -seed N] [-remedies=false] [-out docs/evidence/diagnose.md] [-keep DIR]
 package main
@@ -102,7 +103,7 @@ func compare() (err error) {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// examine runs one trial and, if asked to, a second one with the remedy.
+// examine runs one trial. If asked to, it runs a second one with the remedy.
 func (h *harness) examine(ctx context.Context, c cause, seed uint64, remedies bool) result {
 	t := c.trial(newDraws(c.name, seed))
 	r := result{cause: c, seed: seed, trial: t}
@@ -115,7 +116,7 @@ func (h *harness) examine(ctx context.Context, c cause, seed uint64, remedies bo
 		return r
 	}
 	cure := &cure{remedy: v.Remedies[0]}
-	if t.files == 0 && t.stdin == 0 { // a trial whose end comes too soon shows slow start alone
+	if t.files == 0 && t.stdin == 0 { // a trial that ends too soon shows slow start alone
 		t.bytes = max(t.bytes, bytesAt(cure.remedy.Expect))
 	}
 	t.fails = false

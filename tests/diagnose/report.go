@@ -10,17 +10,17 @@ import (
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 )
 
-// gainWanted is the least share of the gain foretold that a remedy has to bring.
+// gainWanted is the smallest share of the forecast gain that a remedy has to bring.
 const gainWanted = 0.8
 
-// result is what came of one cause and seed.
+// result is the result of one cause and seed.
 type result struct {
 	cause cause
 	seed  uint64
 	trial trial
 	run   run
-	err   error // why nothing could be compared
-	cure  *cure // nil: there was none to be tried
+	err   error // why there is nothing to compare
+	cure  *cure // nil: there was no remedy to try
 }
 
 // cure is a trial of a remedy.
@@ -30,7 +30,7 @@ type cure struct {
 	err     error
 }
 
-// verdict is what fxfer named.
+// verdict is the cause that fxfer named.
 func (r *result) verdict() answer {
 	if len(r.run.Limits) == 0 {
 		return answer{limiter: "none"}
@@ -43,7 +43,7 @@ func (r *result) correct() bool { return r.err == nil && slices.Contains(r.cause
 // use is the goodput as a share of what the line can carry.
 func (r *result) use() float64 { return r.run.Goodput / payloadLimit(r.trial.link.Rate) }
 
-// gain is the share of the foretold gain that the remedy brought.
+// gain is the share of the forecast gain that the remedy brought.
 func (r *result) gain() float64 {
 	return (r.cure.goodput - r.run.Goodput) / (r.cure.remedy.Expect - r.run.Goodput)
 }
@@ -86,7 +86,7 @@ func showVerdict(r *result) string {
 	return fmt.Sprintf("%s (%s, %.0f %%)", v.limiter, v.side, r.run.Limits[0].Share*100)
 }
 
-// report renders the matrix, the remedies, and what went wrong.
+// report renders the matrix, the remedies, and the failures.
 func report(results []result, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(`# What fxfer says, and what was true
@@ -151,7 +151,8 @@ var limiters = []diagnose.Limiter{
 	diagnose.InitialWindow, diagnose.Silent, diagnose.BlackHole, diagnose.Stalls, diagnose.Unknown,
 }
 
-// matrix has a row for each cause, and a column for each limiter that was named or should have been. The right ones are bold.
+// matrix has a row for each cause, and a column for each limiter that fxfer named or should have
+// named. Correct ones are bold.
 func matrix(b *strings.Builder, results []result) {
 	var columns []diagnose.Limiter
 	failed := false
@@ -211,7 +212,7 @@ func matrix(b *strings.Builder, results []result) {
 	b.WriteString("\n")
 }
 
-// cell shows so many right and wrong verdicts. Both are there where only the side was mistaken.
+// cell shows the numbers of correct and wrong verdicts. It has both if only the side was wrong.
 func cell(right, wrong int) string {
 	var parts []string
 	if right > 0 {
@@ -223,7 +224,7 @@ func cell(right, wrong int) string {
 	return strings.Join(parts, " + ")
 }
 
-// remedyTable tells what the remedies brought.
+// remedyTable shows what the remedies brought.
 func remedyTable(b *strings.Builder, results []result) {
 	begun := false
 	for i := range results {
@@ -247,7 +248,7 @@ func remedyTable(b *strings.Builder, results []result) {
 	}
 }
 
-// injected tells what was done, and how much of the line was left.
+// injected describes what was done, and how much of the line was left.
 func injected(b *strings.Builder, results []result) {
 	b.WriteString("## Causes\n\nGoodput has a figure for each seed, in Mbit/s and as a share of the line's limit.\n\n| | what is done | right | goodput |\n| --- | --- | --- | --- |\n")
 	for _, group := range rows(results) {
@@ -264,7 +265,7 @@ func injected(b *strings.Builder, results []result) {
 	b.WriteString("\n")
 }
 
-// wrong tells all about each run that went wrong.
+// wrong describes each run that went wrong.
 func wrong(b *strings.Builder, results []result) {
 	begun := false
 	for i := range results {

@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 	require.ErrorContains(t, err, "fxfer's output")
 }
 
-// Each row and seed is one trial that a lab can have, the same each time.
+// Each row and seed gives one trial that a lab can have, the same each time.
 func TestCauses(t *testing.T) {
 	known := map[diagnose.Limiter]bool{}
 	for _, l := range limiters {
@@ -113,7 +113,7 @@ func TestDevice(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(begin), 30*time.Millisecond)
 }
 
-// Files on a slow disk are as they were, and take their time.
+// The files on a slow disk have the same content, and take their time.
 func TestSlowDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: nothing can be mounted")
@@ -135,10 +135,12 @@ func TestSlowDisk(t *testing.T) {
 	require.Equal(t, content, got)
 }
 
-// slowly writes, syncs, renames and reads a file, in another process: the one that serves a disk must not use it.
+// slowly writes, syncs, renames and reads a file in another process, because the process that
+// serves a disk must not use it.
 func slowly(t *testing.T, dir string, content []byte) time.Duration {
 	t.Helper()
-	// Between fork and exec a process must not touch the disk either: its parent stands still.
+	// Between fork and exec a process must not touch the disk either, because its parent does not
+	// run then.
 	cmd := exec.Command("sh", "-c", `cd "$1" && cat >first && sync first && mv first second && cat second`, "sh", dir)
 	cmd.Stdin = bytes.NewReader(content)
 	begin := time.Now()

@@ -22,12 +22,12 @@ const (
 	folderPrefix = "fxfer-diagnose-"
 	fxferPort    = 7433
 	rivalPort    = 5201
-	rivalStart   = 2 * time.Second // for the rivals to fill the line
+	rivalStart   = 2 * time.Second // the rivals fill the line in this time
 	runLimit     = 45 * time.Second
 	stopGrace    = 10 * time.Second // after SIGTERM
 )
 
-// summary is what is used of the lines that fxfer prints with --json.
+// summary is the part that is used of the lines that fxfer prints with --json.
 type summary struct {
 	Type     string  `json:"type"`
 	Duration float64 `json:"duration_seconds"`
@@ -38,7 +38,7 @@ type summary struct {
 	Message  string  `json:"message"` // of an error
 }
 
-// limit is a verdict of fxfer's.
+// limit is a verdict of fxfer.
 type limit struct {
 	Limiter  string   `json:"limiter"`
 	Side     string   `json:"side"`
@@ -76,7 +76,7 @@ func (r remedy) String() string {
 func parse(stdout string) (s summary, failure string, err error) {
 	for line := range strings.Lines(stdout) {
 		if !strings.HasSuffix(line, "\n") {
-			break // it was killed
+			break // fxfer was killed
 		}
 		var l summary
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
@@ -92,7 +92,7 @@ func parse(stdout string) (s summary, failure string, err error) {
 	return s, failure, nil
 }
 
-// run is what was measured of one trial.
+// run is the measurements of one trial.
 type run struct {
 	summary
 	failure string // why the transfer failed
@@ -103,12 +103,12 @@ type run struct {
 // harness runs trials, one at a time.
 type harness struct {
 	*hosts.Folder
-	undos []func() error // of the trial under way, the last one first
+	undos []func() error // for the present trial, the last one first
 }
 
 func (h *harness) later(undo func() error) { h.undos = append(h.undos, undo) }
 
-// clear undoes all that a trial did to the machine.
+// clear undoes all changes that a trial made to the machine.
 func (h *harness) clear() error {
 	var err error
 	for _, undo := range slices.Backward(h.undos) {
@@ -137,7 +137,7 @@ func (h *harness) run(ctx context.Context, t *trial, fix *remedy, side string) (
 	if err != nil {
 		return r, err
 	}
-	// What is done by chance must not hit the invitation.
+	// Random faults must not hit the invitation.
 	quiet := t.link
 	quiet.Loss, quiet.Reorder, quiet.PMTU, quiet.BlackHole = 0, 0, 0, false
 	l, err := lab.Start(quiet)
@@ -176,7 +176,7 @@ func (h *harness) run(ctx context.Context, t *trial, fix *remedy, side string) (
 	if t.later == 0 {
 		err = l.Set(late)
 	} else {
-		timer := time.AfterFunc(t.later, func() { _ = l.Set(late) }) // the verdict tells of a lab that is gone
+		timer := time.AfterFunc(t.later, func() { _ = l.Set(late) }) // a lab that is gone shows in the verdict
 		defer timer.Stop()
 	}
 	if err != nil {
@@ -201,7 +201,7 @@ func (h *harness) run(ctx context.Context, t *trial, fix *remedy, side string) (
 	return r, nil
 }
 
-// finish reads what a transfer that ended with exit has printed.
+// finish reads the output of a transfer that ended with exit.
 func finish(stdout string, exit error) (summary, string, error) {
 	s, failure, err := parse(stdout)
 	switch {
@@ -213,7 +213,8 @@ func finish(stdout string, exit error) (summary, string, error) {
 	return s, failure, exit
 }
 
-// args are the arguments of fxfer for t, the flags of the remedy coming last so that they count.
+// args are the arguments of fxfer for t. The flags of the remedy come last, so that they take
+// precedence.
 func (h *harness) args(t *trial, fix *remedy, x *hosts.Fxfer, source, target string) []string {
 	args := []string{"send", "--json"}
 	if t.get {
@@ -232,7 +233,7 @@ func (h *harness) args(t *trial, fix *remedy, x *hosts.Fxfer, source, target str
 	return append(args, source+"/", x.URL("files/"))
 }
 
-// lay makes the files to be sent.
+// lay makes the files to send.
 func (h *harness) lay(ctx context.Context, t *trial) error {
 	n := max(1, t.files)
 	for i := range n {
@@ -243,7 +244,7 @@ func (h *harness) lay(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// show returns the folder in which the files of dir are as slow as on the disk d.
+// show returns a folder that shows the files of dir as slow as on the disk d.
 func (h *harness) show(d disk, dir string) (string, error) {
 	if d == (disk{}) {
 		return dir, nil
@@ -257,7 +258,7 @@ func (h *harness) show(d disk, dir string) (string, error) {
 	return point, nil
 }
 
-// set changes the settings of both hosts and of the machine, those of the remedy last.
+// set changes the settings of both hosts and of the machine. It applies those of the remedy last.
 func (h *harness) set(l *lab.Lab, t *trial, fix *remedy, side string) error {
 	var machine hosts.Machine
 	h.later(machine.Undo)
@@ -303,7 +304,8 @@ func setHost(host *lab.Host, settings []hosts.Setting) error {
 	})
 }
 
-// slow limits the processor time of a running command, if share is positive, until its lab is closed.
+// slow limits the processor time of a running command until its lab is closed, if share is
+// positive.
 func (h *harness) slow(share float64, name string, cmd *lab.Cmd) error {
 	if share == 0 {
 		return nil
@@ -312,12 +314,12 @@ func (h *harness) slow(share float64, name string, cmd *lab.Cmd) error {
 	if err != nil {
 		return err
 	}
-	// The processes have to be gone before the group can be: the lab is closed first.
+	// The group can be removed only when its processes are gone, so the lab is closed first.
 	h.undos = slices.Insert(h.undos, 0, q.remove)
 	return q.hold(cmd.Process.Pid)
 }
 
-// compete starts connections that send as much as they can, until the lab is closed.
+// compete starts connections that send as fast as they can, until the lab is closed.
 func (h *harness) compete(ctx context.Context, l *lab.Lab, n int) error {
 	iperf, err := exec.LookPath("iperf3")
 	if err != nil {
@@ -343,10 +345,10 @@ func (h *harness) compete(ctx context.Context, l *lab.Lab, n int) error {
 	}
 }
 
-// transfer runs c, and stops it after a while. It returns what c printed.
+// transfer runs c, and stops it after a while. It returns the output of c.
 func (h *harness) transfer(ctx context.Context, t *trial, c hosts.Command, cpu float64) (string, error) {
 	var release io.WriteCloser
-	if cpu > 0 { // it has to be in its control group before it looks where it is
+	if cpu > 0 { // fxfer looks at its control group when it starts, so it has to be in it before
 		c.Argv = slices.Concat([]string{"sh", "-c", `read -r go; exec "$@"`, "sh"}, c.Argv)
 	}
 	cmd := h.Prepare(ctx, c)

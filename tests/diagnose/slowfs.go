@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// disk is how slow a disk is; what is zero takes no time.
+// disk describes how slow a disk is. Zero fields take no time.
 type disk struct {
 	read, write int64         // bytes/s
-	sync, open  time.Duration // of each call
+	sync, open  time.Duration // time for each call
 }
 
 // device is a disk that does one thing at a time.
 type device struct {
 	disk
 	mu   sync.Mutex
-	free time.Time // when it has done all that was asked for
+	free time.Time // when it has finished all requests so far
 }
 
-// take returns when the device has worked for d on this.
+// take waits until the device has worked for d on this request.
 func (v *device) take(d time.Duration) {
 	if d <= 0 {
 		return
@@ -34,7 +34,7 @@ func (v *device) take(d time.Duration) {
 	time.Sleep(wait)
 }
 
-// spell is how long n bytes take at a rate, 0 being no limit.
+// spell is how long n bytes take at a rate. The rate 0 is no limit.
 func spell(n int, bytesPerSecond int64) time.Duration {
 	if bytesPerSecond == 0 {
 		return 0

@@ -12,8 +12,9 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// mount shows the folder backing at point as if it lay on the disk d. This process serves it, and must not use it, not even as the
-// folder in which it starts a command. The caller calls unmount when nobody uses it any more.
+// mount shows the folder backing at point as if it were on the disk d. This process serves the
+// mount. It must not use it, not even as the working directory of a command. The caller calls
+// unmount when nobody uses it any more.
 func (d disk) mount(backing, point string) (unmount func() error, err error) {
 	if err := errors.Join(os.MkdirAll(point, 0o755)); err != nil {
 		return nil, err
@@ -22,7 +23,7 @@ func (d disk) mount(backing, point string) (unmount func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("a slow disk: %w", err)
 	}
-	timeout := time.Second // what the kernel remembers, as of a disk
+	timeout := time.Second // the kernel caches entries this long, as for a disk
 	server, err := fs.Mount(point, &slowNode{LoopbackNode: root.(*fs.LoopbackNode), device: &device{disk: d}}, &fs.Options{
 		AttrTimeout: &timeout, EntryTimeout: &timeout,
 		MountOptions: fuse.MountOptions{AllowOther: true, DirectMountStrict: true, FsName: "fxfer-slow", Name: "fxfer", MaxWrite: 1 << 20, EnableLocks: false},
@@ -33,7 +34,7 @@ func (d disk) mount(backing, point string) (unmount func() error, err error) {
 	return server.Unmount, nil
 }
 
-// slowNode is a file or folder whose content is elsewhere.
+// slowNode is a file or folder whose content is in the file system below.
 type slowNode struct {
 	*fs.LoopbackNode
 	device *device
@@ -70,18 +71,19 @@ func (n *slowNode) Create(ctx context.Context, name string, flags, mode uint32, 
 	return inode, &slowFile{content: f.(content), device: n.device}, 0, 0
 }
 
-// Tmpfile hides that of the embedded node, whose files would be fast.
+// Tmpfile hides the method of the embedded node, whose files would be fast.
 func (n *slowNode) Tmpfile(context.Context, uint32, uint32, *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
 	return nil, nil, 0, syscall.ENOSYS
 }
 
-// Fsync implements fs.NodeFsyncer, for folders too.
+// Fsync implements fs.NodeFsyncer, also for folders.
 func (n *slowNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	n.device.take(n.device.sync)
 	return 0
 }
 
-// content is what is used of a file of the file system below. What isn't here, the kernel does without.
+// content has the methods that are needed of a file in the file system below. The kernel does
+// without the others.
 type content interface {
 	fs.FileReader
 	fs.FileWriter

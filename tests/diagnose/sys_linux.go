@@ -16,13 +16,13 @@ import (
 
 const innerEnv = "FXFER_DIAGNOSE_INNER"
 
-// apart runs this program again in a mount namespace of its own, so that no mount outlives it however it ends, and returns that
-// process' exit code; or ran = false in that process.
+// apart runs this program again in a mount namespace of its own, so that no mount outlives it. It
+// returns the exit code of that process, or ran = false inside it.
 func apart() (code int, ran bool, err error) {
 	if os.Getenv(innerEnv) != "" {
 		return 0, false, nil
 	}
-	// Pdeathsig is sent when the thread that started the process ends, so that has to stay.
+	// Pdeathsig is sent when the thread that started the process ends, so the thread has to stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
@@ -37,8 +37,8 @@ func apart() (code int, ran bool, err error) {
 	}
 	go func() {
 		for s := range signals {
-			if s != os.Interrupt { // which the terminal sends to both
-				_ = cmd.Process.Signal(s) // it may have ended
+			if s != os.Interrupt { // the terminal sends this signal to both
+				_ = cmd.Process.Signal(s) // the process may have ended
 			}
 		}
 	}()
@@ -50,7 +50,8 @@ func apart() (code int, ran bool, err error) {
 	return 0, true, err
 }
 
-// setInitcwnd gives the host this is called in a route to another whose initial window is n segments.
+// setInitcwnd adds a route to another host with an initial window of n segments. It changes the
+// host in which it is called.
 func setInitcwnd(to netip.Addr, n int) error {
 	routes, err := netlink.RouteGet(to.AsSlice())
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
-// Where large packets vanish without a word and the kernel does not look for that, a transfer takes a moment longer, and says why.
+// Large packets vanish without an ICMP message, and the kernel does not probe for that. A transfer
+// takes a moment longer and reports the reason.
 func TestBlackHole(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -33,7 +34,7 @@ func TestBlackHole(t *testing.T) {
 	}
 }
 
-// throughHole sends and gets where one direction is open and the other swallows large packets.
+// throughHole sends and gets while one direction is open and the other swallows large packets.
 func throughHole(t *testing.T, folder *hosts.Folder, open lab.Direction) {
 	box, err := lab.Start(lab.Link{Rate: 200e6, RTT: 10 * time.Millisecond, PMTU: 1308, BlackHole: true})
 	if errors.Is(err, lab.ErrUnsupported) {

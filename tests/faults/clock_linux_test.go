@@ -21,19 +21,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A clock is one of a host, as its processes see it. The kernel has only one wall clock, which is everybody's. So the program is started
-// by clockName, which takes the vDSO from it, that tells the time without a system call, and changes what the kernel answers by what a file
-// in the program's home says.
+// A clock is the wall clock of a host, as its processes see it. The kernel has only one for all. So
+// clockName starts the program: it hides the vDSO, which would return the time without a system
+// call, and adds the number in a file to the kernel's answers. The file is in the program's home.
 type clock struct{ file string }
 
 const (
 	clockName = "clocked" // argv[0]
-	clockFile = "clock"   // in FXFER_HOME: ns to be added, little-endian
+	clockFile = "clock"   // in FXFER_HOME: ns to add, little-endian
 )
 
 func init() {
 	if filepath.Base(os.Args[0]) == clockName {
-		runtime.LockOSThread() // the one that traces
+		runtime.LockOSThread() // only this thread may trace
 		code, err := clockMain()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, clockName+":", err)
@@ -42,9 +42,9 @@ func init() {
 	}
 }
 
-// set has the clock differ by d from the real one.
+// set makes the clock differ by d from the real one.
 func (c *clock) set(d time.Duration) error {
-	f, err := os.OpenFile(c.file, os.O_WRONLY|os.O_CREATE, 0o644) // never empty, once it was set
+	f, err := os.OpenFile(c.file, os.O_WRONLY|os.O_CREATE, 0o644) // it is never empty after it was set
 	if err != nil {
 		return err
 	}
@@ -70,12 +70,12 @@ func (t *trial) clocked() error {
 	if err != nil {
 		return err
 	}
-	// Trials run at the same time: none may see half of it.
+	// Trials run at the same time, and none may read half of the file.
 	next := t.folder.Abs(t.dir + "/" + clockName)
 	return errors.Join(os.WriteFile(next, binary, 0o755), os.Rename(next, to))
 }
 
-// TestClock has a program see another time than this one.
+// TestClock checks that a program sees another time than this one.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	date, err := exec.LookPath("date")
@@ -107,7 +107,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// clockMain runs the program with its arguments and a clock that can be changed, and returns its exit code.
+// clockMain runs the program with its arguments and a changeable clock. It returns the program's
+// exit code.
 func clockMain() (int, error) {
 	program := filepath.Join(filepath.Dir(os.Args[0]), "fxfer")
 	offset, err := os.OpenFile(filepath.Join(os.Getenv("FXFER_HOME"), clockFile), os.O_RDONLY|os.O_CREATE, 0o644)
@@ -127,9 +128,11 @@ func clockMain() (int, error) {
 	return t.run()
 }
 
-// stopAtClock has this thread's children stop for their tracer whenever they ask the kernel for the wall clock.
+// stopAtClock makes the children of this thread stop for their tracer when they ask the kernel for
+// the wall clock.
 func stopAtClock() error {
-	// struct seccomp_data: the number of the call at 0, the architecture at 4, the lower half of the first argument at 16.
+	// In struct seccomp_data, the number of the call is at 0, the architecture at 4, and the lower
+	// half of the first argument at 16.
 	const nr, arg0 = 0, 16
 	const load, equal, answer = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
 	filter := []unix.SockFilter{
@@ -150,17 +153,17 @@ func stopAtClock() error {
 	return nil
 }
 
-// clockTracer traces a program from the moment it was executed.
+// clockTracer traces a program from its execve on.
 type clockTracer struct {
 	pid    int
 	offset *os.File
 	memory *os.File
-	asked  map[int]uint64 // by thread: where the kernel is about to write the time
+	asked  map[int]uint64 // by thread: the address to which the kernel will write the time
 }
 
 func (t *clockTracer) run() (int, error) {
 	var status unix.WaitStatus
-	if _, err := unix.Wait4(t.pid, &status, unix.WALL, nil); err != nil { // for the stop after exec
+	if _, err := unix.Wait4(t.pid, &status, unix.WALL, nil); err != nil { // the stop after execve
 		return 1, err
 	}
 	options := unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACESECCOMP | unix.PTRACE_O_EXITKILL
@@ -205,12 +208,12 @@ func (t *clockTracer) run() (int, error) {
 				return 1, err
 			}
 		case s == unix.SIGTRAP: // a new thread
-		case s == unix.SIGSTOP && !known[tid]: // of a new thread
+		case s == unix.SIGSTOP && !known[tid]: // a new thread stops first
 		default:
 			deliver = int(s)
 		}
 		known[tid] = true
-		if err := goOn(tid, deliver); err != nil && !errors.Is(err, unix.ESRCH) { // it was killed
+		if err := goOn(tid, deliver); err != nil && !errors.Is(err, unix.ESRCH) { // the thread was killed
 			return 1, err
 		}
 	}
@@ -221,7 +224,7 @@ func infoOf(tid int) (info syscallInfo, ok bool) {
 	return info, errno == 0
 }
 
-// answered changes the time that the kernel has just told a thread.
+// answered changes the time that the kernel has just returned to a thread.
 func (t *clockTracer) answered(tid int) error {
 	address := int64(t.asked[tid])
 	delete(t.asked, tid)
@@ -230,7 +233,7 @@ func (t *clockTracer) answered(tid int) error {
 		return nil
 	}
 	if _, err := t.memory.ReadAt(b[:], address); err != nil {
-		return nil // it was killed
+		return nil // the thread was killed
 	}
 	var file [8]byte
 	if _, err := t.offset.ReadAt(file[:], 0); err != nil && !errors.Is(err, io.EOF) {
@@ -243,7 +246,8 @@ func (t *clockTracer) answered(tid int) error {
 	return nil
 }
 
-// hideVDSO has a program that was just executed find no vDSO: getauxval(3) tells it.
+// hideVDSO hides the vDSO from a program that was just executed. The program would find it by
+// getauxval(3).
 func (t *clockTracer) hideVDSO() error {
 	const atIgnore, atVDSO = 1, 33 // AT_IGNORE, AT_SYSINFO_EHDR of elf.h
 	info, ok := infoOf(t.pid)
@@ -259,7 +263,7 @@ func (t *clockTracer) hideVDSO() error {
 	}
 	argc, err := word()
 	at += 8 * int64(argc+1)
-	for v := uint64(1); v != 0 && err == nil; { // the environment
+	for v := uint64(1); v != 0 && err == nil; { // skip the environment
 		v, err = word()
 	}
 	for err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// operation is what a sickDisk can fail at or hang in.
+// operation is a kind of operation that a sickDisk can make fail or hang.
 type operation string
 
 const (
@@ -23,20 +23,20 @@ const (
 	changing operation = "change" // of names and metadata
 )
 
-// sickDisk is a file system that shows a folder, and fails when told to.
+// sickDisk is a file system that shows a folder, and fails when a test says so.
 type sickDisk struct {
 	mu   sync.Mutex
 	ills map[operation]syscall.Errno
-	hang chan struct{} // closed when reads, writes and syncs go on; nil if they do
+	hang chan struct{} // closed to let reads, writes and syncs continue; nil if they do not hang
 
-	losing  bool             // the next sync of what was written fails, once, and loses that
-	written map[uint64][]gap // and not synced, by inode
+	losing  bool             // the next sync of written data fails once and loses the data
+	written map[uint64][]gap // ranges that are not synced, by inode
 }
 
 // gap is a range of a file.
 type gap struct{ off, n int64 }
 
-// fail makes operations fail from now on, or succeed with 0.
+// fail makes operations fail from now on. The error 0 makes them succeed again.
 func (d *sickDisk) fail(errno syscall.Errno, ops ...operation) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +45,7 @@ func (d *sickDisk) fail(errno syscall.Errno, ops ...operation) {
 	}
 }
 
-// heal ends all that ails it.
+// heal makes the disk healthy again.
 func (d *sickDisk) heal() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,15 +56,16 @@ func (d *sickDisk) heal() {
 	}
 }
 
-// stop lets no operation end until heal.
+// stop makes all operations hang until heal.
 func (d *sickDisk) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hang = make(chan struct{})
 }
 
-// lose makes the next sync fail of a file that was written since its last one. What was written is lost then, and all is well again: so do
-// kernels, which call pages clean that they could not write.
+// lose makes the next sync of a written file fail, and the data written since its last sync is
+// lost. Then the disk is healthy again. Kernels do the same: after a failed write they mark the
+// pages clean.
 func (d *sickDisk) lose() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,7 +109,8 @@ func (d *sickDisk) ask(op operation) syscall.Errno {
 	return d.ills[op]
 }
 
-// mount shows the folder backing at point. This process serves it and must not use it. The caller calls unmount.
+// mount shows the folder backing at point. This process serves the mount and must not use it. The
+// caller calls unmount.
 func mount(backing, point string) (d *sickDisk, unmount func() error, err error) {
 	root, err := fs.NewLoopbackRoot(backing)
 	if err != nil {
@@ -168,7 +170,7 @@ func (n *sickNode) Tmpfile(context.Context, uint32, uint32, *fuse.EntryOut) (*fs
 	return nil, nil, 0, syscall.ENOSYS
 }
 
-// Fsync is of files and of folders.
+// Fsync syncs files and folders.
 func (n *sickNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	return n.disk.sync(filepath.Join(n.RootData.Path, n.Path(n.Root())), n.StableAttr().Ino)
 }
@@ -194,7 +196,7 @@ func (n *sickNode) Unlink(ctx context.Context, name string) syscall.Errno {
 	return n.LoopbackNode.Unlink(ctx, name)
 }
 
-// content is what is used of a file of the file system below.
+// content has the methods that are needed of a file in the file system below.
 type content interface {
 	fs.FileReader
 	fs.FileWriter

@@ -1,4 +1,5 @@
-// Package faults injects faults into real processes and real networks, and checks that nothing is lost.
+// Package faults injects faults into real processes and real networks, and checks that nothing is
+// lost.
 package faults
 
 import (
@@ -54,7 +55,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// host runs fxfer with a home of its own.
+// host runs fxfer with an FXFER_HOME of its own.
 type host struct{ home string }
 
 func (h host) command(args ...string) *exec.Cmd {
@@ -91,7 +92,7 @@ func (s *server) address() string {
 	return strings.Split(s.url[strings.LastIndexByte(s.url, '@')+1:], "/")[0]
 }
 
-// line is what these tests read of fxfer's JSON lines.
+// line is the part of fxfer's JSON lines that these tests read.
 type line struct {
 	Type    string
 	Done    int64  `json:"bytes_done"`
@@ -107,7 +108,7 @@ type sending struct {
 	done sync.WaitGroup
 
 	mu      sync.Mutex
-	acked   int64 // bytes that the server said are written
+	acked   int64 // bytes that the server reported as written
 	summary line
 	failed  line
 }
@@ -122,7 +123,7 @@ func (h host) send(t *testing.T, args ...string) *sending {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			var l line
 			if json.Unmarshal(lines.Bytes(), &l) != nil {
-				continue // cut off by the kill
+				continue // the kill cut this line off
 			}
 			s.mu.Lock()
 			switch l.Type {
@@ -165,8 +166,9 @@ func names(t *testing.T, dir string) (found []string) {
 	return found
 }
 
-// TestKill kills either side of a transfer at random moments with SIGKILL and runs the same command again: the file is
-// right, has its name only when it is whole, and nothing travels twice but what was in flight.
+// TestKill kills either side of a transfer with SIGKILL at random moments, and runs the same
+// command again. The file arrives intact, it has its name only when it is whole, and only data that
+// was in flight is sent twice.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	t.Logf("seed %d", *seed)
@@ -188,7 +190,7 @@ func TestKill(t *testing.T) {
 	require.NoError(t, left.send(t, first, srv.url).wait())
 	url := "fxfer://" + srv.address() + "/data/"
 
-	// At this rate a transfer takes two seconds and more, so that a kill finds it under way.
+	// At this rate a transfer takes at least two seconds, so a kill hits it under way.
 	rate := fmt.Sprintf("%dmbit", *size*8/2/1_000_000)
 	for i := range *kills {
 		require.NoError(t, os.RemoveAll(filepath.Join(target, "big")))
@@ -219,7 +221,7 @@ func TestKill(t *testing.T) {
 		require.Equal(t, want, digest(t, filepath.Join(target, "big")))
 		if err != nil {
 			require.Equal(t, want, again.summary.Digest)
-			const inFlight = 32 << 20 // a block for each stream, and the records that the server had not handed to its kernel
+			const inFlight = 32 << 20 // a block for each stream, and the records that the server had not passed to its kernel
 			require.GreaterOrEqual(t, again.summary.Resumed, acked-inFlight)
 			require.Equal(t, *size, again.summary.Resumed+again.summary.Written)
 		}

@@ -18,9 +18,10 @@ import (
 
 var points = flag.Int("points", 2, "kills of each kind of transfer in TestKillPoints that find it under way")
 
-// TestKillPoints kills one side of small transfers of each kind at random moments, sometimes again while it goes on: a name leads to the
-// old content or to the new, the same command ends exact, and nothing is left behind but what `fxfer partial rm` removes. A kill counts
-// when data has begun to flow and the command has not ended.
+// TestKillPoints kills one side of small transfers of each kind at random moments, sometimes again
+// during the next attempt. A name always leads to the old content or to the new content. The same
+// command completes the transfer, and the only remains are files that `fxfer partial rm` removes. A
+// kill counts if data has begun to flow and the command has not ended.
 func TestKillPoints(t *testing.T) {
 	t.Parallel()
 	t.Logf("-seed %d", *seed)
@@ -67,7 +68,7 @@ func (w workload) killAt(t *testing.T, points int, rng *rand.Rand) {
 		out, err := within(time.Minute, w.command(left, "fxfer://"+srv.address()+"/data/", source, target, "batch", rate), 0)
 		require.NoError(t, err, "%s", out)
 	}
-	run("") // the first one makes what stays
+	run("") // the first run makes what later ones keep
 	for _, name := range names(t, target) {
 		require.NoError(t, os.RemoveAll(filepath.Join(target, name)))
 	}
@@ -76,7 +77,7 @@ func (w workload) killAt(t *testing.T, points int, rng *rand.Rand) {
 	flows(t, c)
 	began := time.Now()
 	require.NoError(t, c.Wait())
-	whole := time.Since(began) // of the data
+	whole := time.Since(began) // duration of the data transfer
 
 	done, kills, server := 0, 0, 0
 	for tries := 0; done < points; {
@@ -138,12 +139,13 @@ func (w workload) killAt(t *testing.T, points int, rng *rand.Rand) {
 	keepRow(t, "kills", w.name, server, done-server, kills-done)
 }
 
-// flows returns when a command has read and written so much that its data must have begun to flow, or has ended.
+// flows waits until a command has read and written so much that its data must have begun to flow,
+// or until it has ended.
 func flows(t *testing.T, c *exec.Cmd) {
 	const begun = 256 << 10
 	for {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", c.Process.Pid))
-		require.NoError(t, err) // nobody has waited for it
+		require.NoError(t, err) // nobody has waited for the process yet
 		var read, written int64
 		_, err = fmt.Sscanf(string(text), "rchar: %d\nwchar: %d", &read, &written)
 		require.NoError(t, err)

@@ -24,7 +24,7 @@ var (
 
 func ptr[T any](v T) *T { return &v }
 
-// killed does it to one side. A client is run again, a server is restarted.
+// killed kills one side. A client is run again, a server is restarted.
 func killed(side bool) func(*trial) error { return func(t *trial) error { return t.kill(side) } }
 
 func stopped(side bool, d time.Duration) func(*trial) error {
@@ -43,7 +43,7 @@ func down(d time.Duration) func(*trial) error {
 	}
 }
 
-// changed changes the link and, unless d is 0, after d again.
+// changed applies c to the link. If d is not 0, it applies back after d.
 func changed(c lab.Change, d time.Duration, back lab.Change) func(*trial) error {
 	return func(t *trial) error {
 		err := t.change(c)
@@ -55,7 +55,7 @@ func changed(c lab.Change, d time.Duration, back lab.Change) func(*trial) error 
 	}
 }
 
-// picked does something to some of the connections, which are given the fullest first.
+// picked applies do to the connections, sorted by the length of their queues, longest first.
 func picked(do func(t *trial, cs []connection) error) func(*trial) error {
 	return func(t *trial) error {
 		cs, err := t.connections()
@@ -87,7 +87,7 @@ func healed(t *trial) error {
 	return nil
 }
 
-// remounted mounts a real disk anew, for which the server has to let go of it.
+// remounted mounts a real disk anew. For that the server has to close its files there.
 func remounted(t *trial) error {
 	t.x.Process.End(syscall.SIGKILL)
 	if err := errors.Join(t.real.unmount(), t.real.mount()); err != nil {
@@ -96,12 +96,12 @@ func remounted(t *trial) error {
 	return t.x.Restart(t.ctx)
 }
 
-// jumped changes the clocks of server and client.
+// jumped sets the clocks of server and client.
 func jumped(server, client time.Duration) func(*trial) error {
 	return func(t *trial) error { return errors.Join(t.clocks[0].set(server), t.clocks[1].set(client)) }
 }
 
-// path is of the big file at the source.
+// path returns the path of the big file at the source.
 func (t *trial) path() string { return t.folder.Abs(t.source + "/" + bigFile) }
 
 func replaced(t *trial) error {
@@ -120,7 +120,8 @@ func (t *trial) eachSource(f func(path string) error) error {
 	return err
 }
 
-// faults is the matrix. A client that was killed is run again by hand, so that the outcome depends on which side was the client's.
+// faults is the matrix. A client that was killed is run again by hand, so the outcome depends on
+// which side was the client.
 var faults = []fault{
 	{name: "none", what: "nothing", want: alone},
 
@@ -237,7 +238,7 @@ var faults = []fault{
 		if err != nil {
 			return err
 		}
-		<-other.ended // its outcome is the business of the one who ran it
+		<-other.ended // the outcome of the second command does not matter here
 		return nil
 	}},
 }

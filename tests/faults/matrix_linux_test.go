@@ -34,11 +34,11 @@ var (
 
 const bigSize = 26 << 20
 
-// short is what a run without -faults tries: what takes little time.
+// short are the faults that a run without -faults tries, because they take little time.
 var short = []string{"kill sender", "kill receiver", "link down 2 s", "stream black hole", "all reset", "forged segments", "target full", "EIO in fsync",
 	"EIO in reads", "source replaced before resume"}
 
-// TestMatrix does one bad thing to each transfer. Nothing is ever wrong at the target, and nothing hangs.
+// TestMatrix injects one fault into each transfer. The target is never wrong, and nothing hangs.
 func TestMatrix(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to run programs as another user on a lab's hosts, and to mount")
@@ -113,13 +113,14 @@ func TestMatrix(t *testing.T) {
 	require.NoError(t, os.WriteFile(*report, []byte(matrix(results)+tables(rows)), 0o644))
 }
 
-// row is a line of a table of the report, of another test than TestMatrix. The last one of a table and with the same first cell counts.
+// row is a line in a report table of a test other than TestMatrix. The last row of a table with the
+// same first cell counts.
 type row struct {
 	Table string
 	Cells []string
 }
 
-// otherTables are those of other tests.
+// otherTables are the tables of other tests.
 var otherTables = []struct{ name, title, text, head string }{
 	{"kills", "Kills", "A process got SIGKILL, the client's or the server's, sometimes several times in a row, at a random moment between the first data and the end of the " +
 		"command. No name ever led to anything but the old or the new content, the same command then succeeded with exact files, and `fxfer partial rm` left " +
@@ -135,7 +136,7 @@ var otherTables = []struct{ name, title, text, head string }{
 	{"soaked", "", "", "what happened to a transfer | exact | killed | ended with an error: streams and verify, which do not try again"},
 }
 
-// tables are the tables of other tests.
+// tables renders the tables of other tests.
 func tables(rows []row) string {
 	var b strings.Builder
 	for _, table := range otherTables {
@@ -190,7 +191,8 @@ func keep(r any) error {
 	return errors.Join(err, f.Close())
 }
 
-// allKept reads the file of -results. Of a fault and a seed that were tried again, the last result counts.
+// allKept reads the file of -results. If a fault was tried more than once with one seed, the last
+// result counts.
 func allKept() (all []result, rows []row, err error) {
 	text, err := os.ReadFile(*kept)
 	if err != nil {
@@ -221,7 +223,7 @@ func allKept() (all []result, rows []row, err error) {
 	return all, rows, nil
 }
 
-// problem is what is wrong with a result, "" for nothing.
+// problem says what is wrong with a result, or "".
 func (r *result) problem(f *fault) string {
 	var p []string
 	if r.Hung {
@@ -239,7 +241,7 @@ func (r *result) problem(f *fault) string {
 	return strings.Join(p, "; ")
 }
 
-// matrix is the report on trials.
+// matrix renders the report about trials.
 func matrix(all []result) string {
 	var wrong, partial, hung, broken, kinds int
 	var lines strings.Builder
@@ -364,7 +366,7 @@ func seconds(d []time.Duration) string {
 	return fmt.Sprintf("%.1f (%.1f)", middle(d).Seconds(), slices.Max(d).Seconds())
 }
 
-// middle returns the median, 0 of nothing.
+// middle returns the median, or 0 if there are no values.
 func middle[T int64 | time.Duration](v []T) T {
 	if len(v) == 0 {
 		return 0

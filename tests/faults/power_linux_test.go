@@ -26,17 +26,20 @@ import (
 
 var cuts = flag.Int("cuts", 10, "power cuts for each workload of TestPowerLoss")
 
-// medium is what a power cut leaves of recorded ops: what was synced, and of the rest any part, torn at sectors and out of order.
+// medium is what a power cut leaves of recorded ops. Everything that was synced is there. Of the
+// rest, any part may be there, torn at sectors and out of order.
 type medium struct {
 	files   map[string][]byte // by path
 	folders map[string]bool
-	durable int // ops that a sync covers
+	durable int // number of ops that a sync covers
 }
 
-// cutAt loses power after the first n ops over the files of before. What was not synced is kept piece by piece by chance.
+// cutAt cuts power after the first n ops on the files of before. Chance decides which unsynced
+// pieces remain.
 func cutAt(ops []op, n int, before map[string][]byte, rng *rand.Rand) *medium {
 	ops = ops[:n]
-	// How much is kept, whether names come in order, as by a journal, and what a sector holds that was never written.
+	// Chance also decides how much remains, whether names appear in order, as with a journal, and
+	// what a sector contains that was never written.
 	keep := []float64{0, 1, rng.Float64(), rng.Float64()}[rng.IntN(4)]
 	journal := -1
 	if rng.IntN(2) == 0 {
@@ -45,7 +48,7 @@ func cutAt(ops []op, n int, before map[string][]byte, rng *rand.Rand) *medium {
 	sector := []int64{512, 4096}[rng.IntN(2)]
 	stale := []byte{0, 0xa5}[rng.IntN(2)]
 
-	files, folders, all := map[int]int{}, map[string]int{}, 0 // ops before these are on the medium
+	files, folders, all := map[int]int{}, map[string]int{}, 0 // earlier ops are on the medium
 	for _, o := range ops {
 		switch o.kind {
 		case opSyncFile:
@@ -144,7 +147,7 @@ func (m *medium) reachable(name string) bool {
 	return true
 }
 
-// restore writes what is left below dir, as another run of the kernel finds it.
+// restore writes what is left below dir, as the next run of the kernel finds it.
 func (m *medium) restore(dir string) error {
 	for name := range m.folders {
 		if !m.reachable(name) {
@@ -166,7 +169,8 @@ func (m *medium) restore(dir string) error {
 	return nil
 }
 
-// resolveRenames says of each rename which file it moves, so that it doesn't need the name from which it was.
+// resolveRenames finds the file of each rename, so that the rename no longer depends on its old
+// name.
 func resolveRenames(ops []op, before map[string][]byte) {
 	names := map[string]int{}
 	for i, name := range sorted(before) {
@@ -186,18 +190,19 @@ func resolveRenames(ops []op, before map[string][]byte) {
 	}
 }
 
-// workload is a transfer that the power is cut under.
+// workload is a transfer during which the power is cut.
 type workload struct {
 	name   string
-	fetch  bool              // get, and so the client is the receiver
-	stdin  string            // of its name
-	want   map[string][]byte // what the target is to hold at the end
-	before map[string][]byte // what it holds before
+	fetch  bool              // the client gets, so it is the receiver
+	stdin  string            // the name of the file that standard input becomes
+	want   map[string][]byte // content of the target in the end
+	before map[string][]byte // content of the target before
 	rate   string
 }
 
-// TestPowerLoss records what a receiver does to its disk during a transfer, cuts the power at random points of that, and runs the same
-// command again over what is left: no name ever leads to anything but the old or the new content, and the end is exact.
+// TestPowerLoss records what a receiver does to its disk during a transfer, cuts the power at
+// random points of the record, and runs the same command again on what is left. A name always leads
+// to the old content or to the new content, and in the end the target is exact.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	t.Logf("-seed %d", *seed)
@@ -224,7 +229,7 @@ func TestPowerLoss(t *testing.T) {
 	} {
 		for j, sync := range []string{"batch", "file"} {
 			if *cuts <= 10 && (i+j)%2 == 1 {
-				continue // a short run
+				continue // a short run skips this one
 			}
 			t.Run(w.name+"/"+sync, func(t *testing.T) {
 				t.Parallel()
@@ -310,7 +315,7 @@ func (w workload) cutPower(t *testing.T, sync string, cuts int, rng *rand.Rand) 
 	keepRow(t, "power", w.name+", "+sync, len(r.ops), syncs, cuts)
 }
 
-// record runs the transfer with its receiver under trace.
+// record runs the transfer and traces its receiver.
 func (w workload) record(t *testing.T, source, target, sync string) *recorder {
 	known := map[fileKey]int{}
 	for i, name := range sorted(w.before) {
@@ -346,7 +351,7 @@ func (w workload) record(t *testing.T, source, target, sync string) *recorder {
 	return r
 }
 
-// recorded is record, where this machine lets processes be traced.
+// recorded calls record. It skips the test if this machine does not allow tracing processes.
 func recorded(t *testing.T, c *exec.Cmd, dir string, known map[fileKey]int) *recorder {
 	r, err := record(c, dir, known)
 	if errors.Is(err, fs.ErrPermission) {
@@ -356,7 +361,7 @@ func recorded(t *testing.T, c *exec.Cmd, dir string, known map[fileKey]int) *rec
 	return r
 }
 
-// command is the transfer, from or to the folder dir.
+// command returns the transfer from or to the folder dir.
 func (w workload) command(h host, url, source, dir, sync, rate string) *exec.Cmd {
 	flags := []string{"--quiet", "--sync", sync}
 	if rate != "" {
@@ -373,7 +378,8 @@ func (w workload) command(h host, url, source, dir, sync, rate string) *exec.Cmd
 	return h.command(append([]string{"send", source + "/", url}, flags...)...)
 }
 
-// within runs c, and ends it with a trace of its goroutines if it takes longer than that. After a while it calls disturb.
+// within runs c. After a while it calls disturb. If c takes longer than the limit, within ends it
+// with a trace of its goroutines.
 func within(limit time.Duration, c *exec.Cmd, while time.Duration, disturb ...func()) (said []byte, err error) {
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
@@ -390,7 +396,7 @@ func within(limit time.Duration, c *exec.Cmd, while time.Duration, disturb ...fu
 	return out.Bytes(), err
 }
 
-// realDir makes a folder whose path has no symlinks in it, as the kernel names it.
+// realDir makes a folder and returns its path without symlinks, as the kernel names it.
 func realDir(t *testing.T) string {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -399,7 +405,7 @@ func realDir(t *testing.T) string {
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// foldersOf are the folders above files.
+// foldersOf returns the folders above files.
 func foldersOf(files map[string][]byte) map[string]bool {
 	folders := map[string]bool{".": true}
 	for name := range files {
@@ -410,7 +416,7 @@ func foldersOf(files map[string][]byte) map[string]bool {
 	return folders
 }
 
-// contentBelow reads all files below dir, but for partial files that are just going.
+// contentBelow reads all files below dir. It ignores partial files that vanish meanwhile.
 func contentBelow(t *testing.T, dir string) map[string][]byte {
 	files := map[string][]byte{}
 	require.NoError(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {

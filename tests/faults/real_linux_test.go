@@ -14,12 +14,13 @@ import (
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
-// realDisk is an ext4 file system of its own, in a file on a loop device: what it says when it is full or broken, it says by itself.
+// realDisk is an ext4 file system in a file on a loop device. Its errors when it is full or broken
+// are the kernel's own.
 type realDisk struct{ image, point string }
 
 const realSize = 96 << 20
 
-// mountReal makes a disk in the file image and mounts it at point. The caller calls unmount.
+// mountReal makes a file system in the file image and mounts it at point. The caller calls unmount.
 func mountReal(image, point string) (*realDisk, error) {
 	d := &realDisk{image, point}
 	f, err := os.Create(image)
@@ -43,7 +44,7 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// mount mounts it, which replays the journal of one that ended badly.
+// mount mounts the file system. After an unclean end that replays the journal.
 func (d *realDisk) mount() error {
 	return run("mount", "-o", "loop,errors=remount-ro", d.image, d.point)
 }
@@ -55,7 +56,8 @@ func (d *realDisk) unmount() error {
 	return nil
 }
 
-// unbusy calls unmount again for a while when something is busy: labs that are just made or end have copies of all mounts.
+// unbusy retries unmount for a while if something is busy: labs that begin or end hold copies of
+// all mounts.
 func unbusy(unmount func() error) (err error) {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if err = unmount(); err == nil || !strings.Contains(err.Error(), "busy") {
@@ -67,7 +69,7 @@ func unbusy(unmount func() error) (err error) {
 
 func (d *realDisk) ballast() string { return filepath.Join(d.point, "ballast") }
 
-// fill takes all space that is left.
+// fill takes all free space.
 func (d *realDisk) fill() error {
 	f, err := os.Create(d.ballast())
 	if err != nil {
@@ -88,11 +90,12 @@ func (d *realDisk) fill() error {
 	return nil
 }
 
-// abort has the kernel do what it does when it finds the file system damaged: it becomes read-only, for good.
+// abort makes the kernel act as if it found the file system damaged: the file system becomes
+// read-only for good.
 func (d *realDisk) abort() error { return run("mount", "-o", "remount,abort", d.point) }
 
-// pull takes the disk away: each call fails from now on, and what was not synced never gets there (EXT4_IOC_SHUTDOWN with
-// EXT4_GOING_FLAGS_NOLOGFLUSH, fs/ext4/ioctl.c).
+// pull takes the disk away. From now on each call fails, and unsynced data is lost
+// (EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH, fs/ext4/ioctl.c).
 func (d *realDisk) pull() error {
 	f, err := os.Open(d.point)
 	if err != nil {

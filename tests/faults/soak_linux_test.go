@@ -26,9 +26,9 @@ import (
 
 var soak = flag.Duration("soak", 0, "how long TestSoak runs, 0 to skip it")
 
-// TestSoak has clients of one server send, get and verify files, folders and streams, while they are killed and their connections are
-// reset. In the end every transfer that was not disturbed was exact, and the server has no more threads, descriptors, memory or partial
-// files than after a short while.
+// TestSoak lets clients of one server send, get and verify files, folders and streams. Meanwhile it
+// kills them and resets their connections. In the end every undisturbed transfer was exact, and the
+// server has no more threads, descriptors, memory or partial files than after a short while.
 func TestSoak(t *testing.T) {
 	if *soak == 0 {
 		t.Skip("make soak")
@@ -78,7 +78,7 @@ func TestSoak(t *testing.T) {
 			flags := []string{"--quiet", "--retry-for", "1m", "--pin", pin}
 			var args []string
 			var stdin io.Reader
-			check, again := func() {}, true // the command tries again by itself
+			check, again := func() {}, true // the command retries by itself
 			switch kind := rng.IntN(5); kind {
 			case 0, 1:
 				args = append([]string{"send", sourceDir + "/", url + in + "/"}, flags...)
@@ -148,7 +148,7 @@ func TestSoak(t *testing.T) {
 	}
 	look := func(files int) level { return srv.level(t, files, share, metrics) }
 	idle := look(40)
-	run(*soak / 6) // pools and caches fill
+	run(*soak / 6) // fills pools and caches
 	before := look(idle.files + 5)
 	t.Logf("fresh: %v", idle)
 	t.Logf("start: %v", before)
@@ -180,7 +180,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// disturbance is what happens to a transfer of TestSoak.
+// disturbance is what a test does to a transfer.
 type disturbance string
 
 const (
@@ -188,11 +188,11 @@ const (
 	byKill    disturbance = "killed"
 	byStop    disturbance = "stopped 2 s"
 	byReset   disturbance = "reset"
-	byStall   disturbance = "stalled 3 s" // its connections
-	byLoss    disturbance = "forgotten"   // they lead nowhere any more, new ones do
+	byStall   disturbance = "stalled 3 s" // its connections pass nothing
+	byLoss    disturbance = "forgotten"   // its connections lead nowhere any more, but new ones work
 )
 
-// disturbances happen equally often.
+// disturbances are equally likely.
 var disturbances = []disturbance{byNothing, byNothing, byNothing, byKill, byStop, byReset, byStall, byLoss}
 
 func (d disturbance) relayed() bool { return d == byReset || d == byStall || d == byLoss }
@@ -218,7 +218,7 @@ func (s *tally) add(d disturbance, how int) {
 	s.of[d][how]++
 }
 
-// leftBelow counts the files of transfers that did not end.
+// leftBelow counts the partial files below a folder.
 func leftBelow(t *testing.T, dir string) (n int) {
 	for name := range contentBelow(t, dir) {
 		if strings.HasPrefix(path.Base(name), ".fxfer-") {
@@ -228,20 +228,20 @@ func leftBelow(t *testing.T, dir string) (n int) {
 	return n
 }
 
-// level is what a process holds.
+// level is the use of resources by a process.
 type level struct {
 	threads, goroutines, files int
-	partial                    int // files of transfers that did not end
+	partial                    int // partial files
 	rss                        int64
-	open                       []string // what the descriptors are
+	open                       []string // what the descriptors refer to
 }
 
 func (l level) String() string {
 	return fmt.Sprintf("%d threads, %d goroutines, %d descriptors, %.1f MiB resident, %d partial files", l.threads, l.goroutines, l.files, float64(l.rss)/(1<<20), l.partial)
 }
 
-// level waits until the server has let go of connections and folders, so that so many descriptors at most are left, and tells what it
-// holds.
+// level waits until the server has closed connections and folders, so that at most this many
+// descriptors are open. It returns the use of resources.
 func (s *server) level(t *testing.T, files int, share, metrics string) (l level) {
 	proc := fmt.Sprintf("/proc/%d/", s.cmd.Process.Pid)
 	read := func() level {
@@ -273,7 +273,7 @@ func (s *server) level(t *testing.T, files int, share, metrics string) (l level)
 	}
 }
 
-// goroutinesOf asks a server's metrics.
+// goroutinesOf returns the number of goroutines from the server's metrics.
 func goroutinesOf(t *testing.T, metrics string) (n int) {
 	r, err := http.Get(metrics)
 	require.NoError(t, err)
@@ -288,13 +288,13 @@ func goroutinesOf(t *testing.T, metrics string) (n int) {
 	return 0
 }
 
-// relayed passes connections on, and resets, stalls or forgets them when asked to.
+// relayed forwards connections. It resets, stalls or forgets them when a test says so.
 type relayed struct {
 	listener net.Listener
 	mu       sync.Mutex
 	conns    map[*net.TCPConn]bool
-	lost     map[*net.TCPConn]bool // of these, what is read goes nowhere
-	until    time.Time             // nothing passes
+	lost     map[*net.TCPConn]bool // data read from these is thrown away
+	until    time.Time             // until then nothing passes
 }
 
 func relay(t *testing.T, to string) *relayed {
@@ -362,14 +362,14 @@ func (r *relayed) copy(to, from *net.TCPConn) {
 	}
 }
 
-// freeze lets nothing pass for so long.
+// freeze lets nothing pass for this long.
 func (r *relayed) freeze(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.until = time.Now().Add(d)
 }
 
-// forget lets nothing pass any more on the connections that are open, and tells nobody.
+// forget throws away all data of the connections that are open, without closing them.
 func (r *relayed) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -378,7 +378,7 @@ func (r *relayed) forget() {
 	}
 }
 
-// reset resets all connections that are open.
+// reset resets all open connections.
 func (r *relayed) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,18 +12,18 @@ import (
 
 const innerEnv = "FXFER_FAULTS_INNER"
 
-// apart runs these tests again in a mount namespace of their own, if this user can have one, so that no mount outlives them, and
-// returns that process' exit code; or ran = false in that process.
+// apart runs these tests again in a mount namespace of their own, if this user may have one, so
+// that no mount outlives them. It returns the exit code of that process, or ran = false inside it.
 func apart() (code int, ran bool) {
 	if os.Geteuid() != 0 {
 		return 0, false
 	}
 	if os.Getenv(innerEnv) != "" {
-		// A lab's mounts follow ours, which a disk that is mounted anew needs.
+		// The mounts of a lab follow ours. A disk that is mounted anew needs that.
 		_ = unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 		return 0, false
 	}
-	// Pdeathsig is sent when the thread that started the process ends, so that has to stay.
+	// Pdeathsig is sent when the thread that started the process ends, so the thread has to stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)

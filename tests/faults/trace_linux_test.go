@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opKind is what an op did.
+// opKind is the kind of an op.
 type opKind uint8
 
 const (
-	opCreate     opKind = iota // a new file has the name path
+	opCreate     opKind = iota // a new file gets the name path
 	opWrite                    // data at off
 	opZero                     // size zeros at off, within the file
 	opResize                   // to size
 	opExtend                   // to size, unless it is larger
-	opUnlink                   // path, a file or an empty folder
-	opRename                   // path to to
+	opUnlink                   // remove path, which is a file or an empty folder
+	opRename                   // from path to to
 	opLink                     // the file gets the name path, too
 	opMkdir                    // path
 	opSyncFile                 // the content of the file
@@ -44,8 +44,9 @@ type op struct {
 	from      int // a sync covers the ops that had ended when it began: those before this one
 }
 
-// recorder traces a process with ptrace(2) and records what it does to the content and names of files below dir. An op is noted when
-// its system call has returned, and a sync begins only after that of each op that it covers.
+// recorder traces a process with ptrace(2) and records how it changes the content and names of
+// files below dir. It records an op when its system call has returned. A sync begins only after the
+// calls of all ops that it covers have returned.
 type recorder struct {
 	dir     string
 	pid     int
@@ -54,12 +55,12 @@ type recorder struct {
 	last    int // node
 	pending map[int]call
 	ops     []op
-	ended   chan struct{} // closed at the end; ops and status are to be read after it
+	ended   chan struct{} // closed at the end; read ops and status only after that
 	status  unix.WaitStatus
 	err     error
 }
 
-// fileKey names an open or named file, as long as it exists.
+// fileKey identifies a file while it exists.
 type fileKey struct{ dev, ino uint64 }
 
 // call is a system call under way.
@@ -67,7 +68,7 @@ type call struct {
 	nr   uint64
 	args [6]uint64
 	op   op
-	ok   bool // of interest
+	ok   bool // the recorder records this call
 }
 
 // syscallInfo is struct ptrace_syscall_info of ptrace(2).
@@ -80,7 +81,8 @@ type syscallInfo struct {
 	args   [6]uint64
 }
 
-// record starts c, which is not to be waited for, and traces it. Files that dir holds already have the nodes of known.
+// record starts c and traces it. The caller must not wait for c. Files that dir contains already
+// have the nodes in known.
 func record(c *exec.Cmd, dir string, known map[fileKey]int) (*recorder, error) {
 	r := &recorder{dir: dir, files: known, last: len(known), pending: map[int]call{}, ended: make(chan struct{})}
 	c.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Setpgid: true}
@@ -102,7 +104,7 @@ func record(c *exec.Cmd, dir string, known map[fileKey]int) (*recorder, error) {
 	return r, <-started
 }
 
-// attach waits for the stop after exec.
+// attach waits for the stop after execve.
 func (r *recorder) attach() error {
 	var status unix.WaitStatus
 	if _, err := unix.Wait4(r.pid, &status, unix.WALL, nil); err != nil {
@@ -142,23 +144,23 @@ func (r *recorder) trace() error {
 		case s == unix.SIGTRAP|0x80:
 			r.stopped(tid)
 		case s == unix.SIGTRAP: // a new thread
-		case s == unix.SIGSTOP && !known[tid]: // of a new thread
+		case s == unix.SIGSTOP && !known[tid]: // a new thread stops first
 		default:
 			deliver = int(s)
 		}
 		known[tid] = true
-		if err := unix.PtraceSyscall(tid, deliver); err != nil && err != unix.ESRCH { // it was killed
+		if err := unix.PtraceSyscall(tid, deliver); err != nil && err != unix.ESRCH { // the thread was killed
 			return fmt.Errorf("trace: %w", err)
 		}
 	}
 }
 
-// stopped handles a thread at the begin or the end of a system call.
+// stopped handles a thread at the beginning or the end of a system call.
 func (r *recorder) stopped(tid int) {
 	var info syscallInfo
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
 	if errno != 0 {
-		return // it was killed
+		return // the thread was killed
 	}
 	switch info.op {
 	case unix.PTRACE_SYSCALL_INFO_ENTRY:
@@ -175,7 +177,7 @@ func (r *recorder) stopped(tid int) {
 	}
 }
 
-// begin reads what is there only before the call.
+// begin reads everything that exists only before the call.
 func (r *recorder) begin(c *call) {
 	fd := int(int32(c.args[0]))
 	switch c.nr {
@@ -233,7 +235,7 @@ func (r *recorder) begin(c *call) {
 	}
 }
 
-// end notes a call that has worked.
+// end records a call that succeeded.
 func (r *recorder) end(c call, result int64) {
 	switch c.nr {
 	case unix.SYS_OPENAT:
@@ -243,7 +245,7 @@ func (r *recorder) end(c call, result int64) {
 		}
 		key, _ := statOf(r.link(int(result)))
 		node, known := r.files[key]
-		if !known || c.args[2]&unix.O_EXCL != 0 { // else the number may be that of a file that is gone
+		if !known || c.args[2]&unix.O_EXCL != 0 { // otherwise the number may belong to a file that is gone
 			r.last++
 			node = r.last
 			r.files[key] = node
@@ -268,7 +270,7 @@ func (r *recorder) note(err error) {
 	}
 }
 
-// node is the file of a descriptor, 0 if it is none of those below the folder.
+// node returns the file of a descriptor, or 0 if the file is not below the folder.
 func (r *recorder) node(fd int) int {
 	key, ok := statOf(r.link(fd))
 	if !ok {
@@ -285,7 +287,7 @@ func statOf(name string) (fileKey, bool) {
 	return fileKey{st.Dev, st.Ino}, err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
 }
 
-// fdPath is the path of a descriptor, if that is below the folder.
+// fdPath returns the path of a descriptor, if that is below the folder.
 func (r *recorder) fdPath(fd int) (string, bool) {
 	name, err := os.Readlink(r.link(fd))
 	if err != nil {
@@ -294,10 +296,10 @@ func (r *recorder) fdPath(fd int) (string, bool) {
 	return r.below(name)
 }
 
-// at is the path that a call names by a folder's descriptor and a string in memory.
+// at returns the path that a call names by the descriptor of a folder and a string in memory.
 func (r *recorder) at(fd int, address uint64) (string, bool) {
 	b := make([]byte, unix.PathMax)
-	n, _ := r.memory.ReadAt(b, int64(address)) // may end at a page
+	n, _ := r.memory.ReadAt(b, int64(address)) // the read may stop at the end of a page
 	name, _, found := bytes.Cut(b[:n], []byte{0})
 	if !found {
 		return "", false
@@ -321,7 +323,7 @@ func (r *recorder) below(name string) (string, bool) {
 	return rest, err == nil && rest != ".." && !strings.HasPrefix(rest, "../")
 }
 
-// position is where the next write(2) goes.
+// position returns the offset of the next write(2).
 func (r *recorder) position(fd int) (pos int64) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", r.pid, fd))
 	r.note(err)
@@ -330,14 +332,14 @@ func (r *recorder) position(fd int) (pos int64) {
 	return pos
 }
 
-// kill ends the process and returns when the trace is whole.
+// kill ends the process and returns when the record is complete.
 func (r *recorder) kill() {
 	_ = unix.Kill(r.pid, unix.SIGKILL)
 	<-r.ended
 }
 
-// bootless makes the checkpoint file content one of an earlier run of the kernel: a power cut is the end of that. See
-// internal/disk/checkpoint.go for the format.
+// bootless changes the content of a checkpoint file to that of an earlier boot, because a power cut
+// ends the present one. See internal/disk/checkpoint.go for the format.
 func bootless(b []byte) {
 	const header, record = 512, 48
 	table := crc32.MakeTable(crc32.Castagnoli)
@@ -350,7 +352,7 @@ func bootless(b []byte) {
 		if binary.LittleEndian.Uint32(r[44:]) != sum() {
 			return
 		}
-		if r[0] == 4 { // boot
+		if r[0] == 4 { // the boot
 			r[12] ^= 0xff
 			binary.LittleEndian.PutUint32(r[44:], sum())
 		}

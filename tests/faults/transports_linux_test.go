@@ -28,7 +28,8 @@ type way struct {
 	fxfer  hosts.Fxfer
 }
 
-// newPath starts one, with a file of so many bytes on the left host, and more arguments of the server.
+// newPath starts a lab and a server with these additional arguments. The left host has a file of
+// this many bytes.
 func newPath(t *testing.T, link lab.Link, size int64, serve ...string) *way {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -53,7 +54,7 @@ func newPath(t *testing.T, link lab.Link, size int64, serve ...string) *way {
 	return p
 }
 
-// sent is what the summary of a transfer says.
+// sent is the summary of a transfer.
 type sent struct {
 	Type       string
 	Transport  string
@@ -79,7 +80,7 @@ func (p *way) send(t *testing.T, transport string, flags ...string) (s sent) {
 	return s
 }
 
-// The automatic choice takes the transport that the path lets pass, and says why.
+// The automatic choice uses the transport that the path allows, and reports the reason.
 func TestAutomaticTransport(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(lab.Link) lab.Link
@@ -100,14 +101,15 @@ func TestAutomaticTransport(t *testing.T) {
 	t.Run("no TCP", func(t *testing.T) {
 		p := newPath(t, lab.Link{Rate: 200e6, RTT: 40 * time.Millisecond}, 12<<20)
 		none := true
-		require.NoError(t, p.box.Set(lab.Change{NoTCP: &none})) // the server was seen by TCP when it started
+		require.NoError(t, p.box.Set(lab.Change{NoTCP: &none})) // newPath needs TCP to see that the server has started
 		s := p.send(t, "auto")
 		require.Equal(t, "quic", s.Transport)
 		require.Contains(t, s.Reason, "TCP does not connect")
 	})
 }
 
-// A session whose window turns out to be small goes on with QUIC, and back with TCP if that moves less.
+// A session whose window turns out to be small switches to QUIC, and back to TCP if QUIC moves
+// less.
 func TestSmallWindow(t *testing.T) {
 	for name, c := range map[string]struct {
 		police int64
@@ -128,7 +130,7 @@ func TestSmallWindow(t *testing.T) {
 	}
 }
 
-// A client whose address changes goes on over QUIC as if nothing had been.
+// Over QUIC a client continues as before when its address changes.
 func TestAddressChange(t *testing.T) {
 	t.Parallel()
 	p := newPath(t, lab.Link{Rate: 100e6, RTT: 20 * time.Millisecond}, 48<<20)
@@ -139,13 +141,13 @@ func TestAddressChange(t *testing.T) {
 	require.LessOrEqual(t, s.Resent, int64(1<<20), "at the end one block may be sent twice")
 }
 
-// move is when the left host got another address.
+// move is the time when the left host got another address.
 type move struct {
 	at  time.Time
 	err error
 }
 
-// moveAt gives it one as soon as it has sent so many bytes.
+// moveAt changes the address as soon as the host has sent this many bytes.
 func (p *way) moveAt(t *testing.T, bytes int64) <-chan move {
 	moved := make(chan move, 1)
 	ctx := t.Context()
@@ -161,7 +163,8 @@ func (p *way) moveAt(t *testing.T, bytes int64) <-chan move {
 
 var moves = flag.Int("moves", 0, "runs of TestMove for each transport, 0 to skip it")
 
-// TestMove measures how fast a transfer of 2 GB is again as it was, after the client's address has changed in the middle of it.
+// TestMove measures how long a transfer of 2 GB takes to regain its speed after the client's
+// address has changed in the middle of it.
 func TestMove(t *testing.T) {
 	if *moves == 0 {
 		t.Skip("-moves N")
@@ -200,13 +203,13 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// arrival is what came at the right host in a step that ends at a time, bit/s.
+// arrival is the rate at the right host, in bit/s, in the step that ends at a time.
 type arrival struct {
 	at   time.Time
 	rate float64
 }
 
-// arrivals looks each step, until ctx is done.
+// arrivals records each step until ctx is done.
 func (p *way) arrivals(ctx context.Context, step time.Duration) <-chan []arrival {
 	all := make(chan []arrival, 1)
 	go func() {
@@ -229,7 +232,7 @@ func (p *way) arrivals(ctx context.Context, step time.Duration) <-chan []arrival
 	return all
 }
 
-// readdress gives the device that has an address the next but three instead.
+// readdress adds 4 to an address of this host.
 func readdress(addr string) error {
 	links, err := netlink.LinkList()
 	if err != nil {

@@ -32,19 +32,23 @@ const (
 	bigFile  = "a"
 	port     = 7433
 
-	// retryFor is what each command is given as --retry-for, beside what a fault lasts.
+	// retryFor is the value of --retry-for for each command, in addition to the length of the
+	// fault.
 	retryFor = time.Minute
-	// hangs is when a command that has not ended counts as hanging, beside what a fault lasts.
+	// hangs is the time after which a command counts as hanging, in addition to the length of the
+	// fault.
 	hangs = 100 * time.Second
-	// failedAtOnce is how many of the 22 files may fail before a transfer ends that is hopeless: those for which there is no room to begin with.
+	// failedAtOnce is how many of the 22 files may fail before a hopeless transfer ends: the files
+	// for which there is no space at the beginning.
 	failedAtOnce = 2
-	// toldWithin bounds how long nothing may be heard until the user is told.
+	// toldWithin is the longest silence after which the user has to be told.
 	toldWithin = 10 * time.Second
-	// recovered is what has to travel after a fault for the transfer to count as going on, bytes.
+	// recovered is how many bytes have to arrive after a fault for the transfer to count as
+	// recovered.
 	recovered = 1 << 20
 )
 
-// outcome is how a trial came to its end.
+// outcome is how a trial ended.
 type outcome string
 
 const (
@@ -56,39 +60,39 @@ const (
 // fault is something that happens to a transfer under way.
 type fault struct {
 	name string
-	what string // is done
+	what string // what happens
 	do   func(t *trial) error
-	lift func(t *trial) error // what is repaired before the command is run again; nil: nothing
+	lift func(t *trial) error // a repair before the command is run again; nil is none
 	want []outcome
-	says string // a regexp: of the error, if there is one; "": the command is killed and says nothing
+	says string // a regexp that the error, if any, has to match; "" means that the command is killed and prints no error
 
-	lasts  time.Duration // the fault alone, if that is more than half a minute
-	silent bool          // the first command has to say that it hears nothing, or tries again, within toldWithin
-	brief  bool          // the first command ends soon, with the code of the target's disk, and does not fail with each file for itself
-	clock  bool          // the hosts' clocks can be changed
-	disk   string        // "source" or "target": it lies on a disk that can fail; "ext4": the target lies on a real one
-	own    bool          // the source is changed
-	mixed  bool          // files may be of any version until the same command runs once more
+	lasts  time.Duration // length of the fault alone, if it is more than half a minute
+	silent bool          // within toldWithin, the first command has to report that it hears nothing or tries again
+	brief  bool          // the first command ends soon with the exit code of the target's disk, instead of failing with each file
+	clock  bool          // the clocks of the hosts can be set
+	disk   string        // "source" or "target" is on a disk that can fail; "ext4": the target is on a real file system
+	own    bool          // the source changes
+	mixed  bool          // a file may be of any version until the same command runs once more
 }
 
-// result is what came of a trial.
+// result is the result of a trial.
 type result struct {
 	Fault   string
 	Seed    uint64
 	Outcome outcome
 	Push    bool
-	Took    time.Duration // in all
+	Took    time.Duration // the whole trial
 	Recover time.Duration // from the end of the fault until data flowed again
-	Told    time.Duration // from its begin, or the last data, until the user was told that nothing is heard, or of another try; 0 for never
+	Told    time.Duration // from the beginning of the fault, or the last data, until the user was told about the silence or another try; 0 is never
 	Payload int64         // IP bytes that reached the receiver
 	Said    string        // the error of the first command
-	Wrong   int           // files whose content is of no version
-	Partial int           // of these, those found before the end
+	Wrong   int           // files whose content matches no version
+	Partial int           // of these, files found before the end
 	Left    int           // names that should not be there
 	Hung    bool
 	Problem string // what is wrong, "" for nothing
 
-	err error // a broken promise, or why nothing could be tried
+	err error // a broken promise, or the reason why the trial was impossible
 }
 
 // trial is one transfer with one fault.
@@ -96,7 +100,7 @@ type trial struct {
 	ctx    context.Context
 	rng    *rand.Rand
 	folder *hosts.Folder
-	dir    string // of this trial, in the folder
+	dir    string // of this trial, below the folder of all
 	source string
 	target string
 	push   bool
@@ -181,7 +185,7 @@ func (b *bench) try(ctx context.Context, f *fault, seed uint64) (r result) {
 	return t.run(f)
 }
 
-// run carries the transfer to its end.
+// run takes the transfer to its end.
 func (t *trial) run(f *fault) (r result) {
 	r.Push = t.push
 	t.began = time.Now()
@@ -284,7 +288,7 @@ func (t *trial) run(f *fault) (r result) {
 		r.err = errors.Join(r.err, fmt.Errorf("the user is told after %v: %q", r.Told, text))
 	}
 	now, versionErr := t.versions(nil)
-	t.known = now // nothing else will do at the end
+	t.known = now // in the end, only this version is right
 	r.Wrong, r.Left, r.err = t.look(r.err, versionErr)
 	if missing := t.missing(); r.err == nil && missing > 0 {
 		r.err = fmt.Errorf("%d files are missing", missing)
@@ -292,7 +296,7 @@ func (t *trial) run(f *fault) (r result) {
 	return r
 }
 
-// lastError is the error that a command said: of many entries, that of the last one told.
+// lastError returns the error of a command. If it printed several, it returns the last one.
 func lastError(text string) (said string) {
 	for l := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(l, "fxfer: failed: "); ok && !strings.Contains(rest, " more: ") {
@@ -315,7 +319,8 @@ type job struct {
 	err   error
 }
 
-// output is what a command says, and when it first said that it hears nothing, or tries again.
+// output collects the output of a command, and notes when the command first reported silence or
+// another try.
 type output struct {
 	hosts.Output
 	mu     sync.Mutex
@@ -339,7 +344,7 @@ func (j *job) told() time.Time {
 	return j.said.silent
 }
 
-// start starts the command, with a source of the sender.
+// start starts the command with a source of the sender.
 func (t *trial) start(source string) (*job, error) {
 	args := []string{"get", "--retry-for", t.retry.String(), t.x.URL("src/"), t.target + "/"}
 	if t.push {
@@ -358,7 +363,7 @@ func (t *trial) start(source string) (*job, error) {
 	return j, nil
 }
 
-// wait waits for the end, which has to come.
+// wait waits for the end of the command. The test fails if there is none.
 func (j *job) wait(t *trial) error {
 	deadline := time.NewTimer(t.hangs)
 	defer deadline.Stop()
@@ -367,7 +372,7 @@ func (j *job) wait(t *trial) error {
 		return j.err
 	case <-deadline.C:
 		if t.disk != nil {
-			t.disk.heal() // or it can't even be killed
+			t.disk.heal() // otherwise the process cannot even be killed
 		}
 		_ = j.cmd.Process.Kill()
 		<-j.ended
@@ -396,7 +401,7 @@ func (t *trial) signal(sender bool, s syscall.Signal) error {
 	return nil
 }
 
-// kill ends one side at once. A server is started again a second later, as a service manager does.
+// kill ends one side at once. A server is started again a second later, as service managers do.
 func (t *trial) kill(sender bool) error {
 	if sender == t.push {
 		return t.signal(sender, syscall.SIGKILL)
@@ -410,7 +415,7 @@ func (t *trial) restart(s os.Signal) error {
 	return t.x.Restart(t.ctx)
 }
 
-// pause is part of a fault that lasts.
+// pause waits for a part of a fault that lasts.
 func (t *trial) pause(d time.Duration) {
 	select {
 	case <-t.ctx.Done():
@@ -429,15 +434,15 @@ func (t *trial) delivered() int64 {
 	return left.Bytes
 }
 
-// connection is one of the client's.
+// connection is a connection of the client.
 type connection struct {
-	port  uint16 // the client's
-	queue int64  // bytes that the sender has not got rid of
+	port  uint16 // port of the client
+	queue int64  // bytes in the sender's queue
 }
 
 var errNoConnection = errors.New("there is no connection")
 
-// connections returns those that are established, the fullest first.
+// connections returns the established connections, those with the longest queue first.
 func (t *trial) connections() (found []connection, err error) {
 	host := t.box.Right
 	if t.push {
@@ -480,7 +485,7 @@ func (t *trial) reset(cs ...connection) error {
 	return t.box.Left.Do(func() error {
 		for _, c := range cs {
 			err := netlink.SocketDestroy(&net.TCPAddr{IP: t.box.Left.Addr().AsSlice(), Port: int(c.port)}, &net.TCPAddr{IP: t.box.Right.Addr().AsSlice(), Port: port})
-			if err != nil && !errors.Is(err, syscall.ENOENT) { // it has ended
+			if err != nil && !errors.Is(err, syscall.ENOENT) { // the connection has ended
 				return fmt.Errorf("destroy a socket: %w", err)
 			}
 		}
@@ -488,7 +493,7 @@ func (t *trial) reset(cs ...connection) error {
 	})
 }
 
-// block swallows all packets of connections.
+// block drops all packets of connections.
 func (t *trial) block(cs ...connection) error {
 	var ports []uint16
 	for _, c := range cs {
@@ -497,7 +502,7 @@ func (t *trial) block(cs ...connection) error {
 	return t.change(lab.Change{Blocked: &ports})
 }
 
-// rebind changes the ports of connections as the other side sees them.
+// rebind changes the ports of connections, as a NAT does.
 func (t *trial) rebind(cs ...connection) error {
 	var ports []uint16
 	for _, c := range cs {
@@ -506,7 +511,7 @@ func (t *trial) rebind(cs ...connection) error {
 	return t.change(lab.Change{Rebound: &ports})
 }
 
-// flow is when how much had arrived.
+// flow records how much data had arrived at what time.
 type flow struct {
 	stop chan struct{}
 	done chan struct{}
@@ -516,7 +521,7 @@ type flow struct {
 
 const lookEvery = 50 * time.Millisecond
 
-// watch looks how much arrives until since is called.
+// watch records how much data arrives, until since is called.
 func (t *trial) watch() *flow {
 	f := &flow{stop: make(chan struct{}), done: make(chan struct{})}
 	go func() {
@@ -535,7 +540,7 @@ func (t *trial) watch() *flow {
 	return f
 }
 
-// since returns how long it took from then until data flowed.
+// since returns how long it took from then until data flowed again. It ends the recording.
 func (f *flow) since(then time.Time) time.Duration {
 	close(f.stop)
 	<-f.done
@@ -557,10 +562,10 @@ func (f *flow) since(then time.Time) time.Duration {
 	return max(0, f.at[len(f.at)-1].Sub(then))
 }
 
-// last returns when data last arrived between from and to: what a kernel has in its buffers goes on without its process. It is from if there
-// was none. It is called after since.
+// last returns when data last arrived between from and to, or from if none did. Data in a kernel's
+// buffers still arrives when its process is gone. Call last after since.
 func (f *flow) last(from, to time.Time) time.Time {
-	const data = 4 << 10 // more than acknowledgements
+	const data = 4 << 10 // acknowledgements alone are less
 	for i := len(f.at) - 1; i > 0; i-- {
 		if f.at[i].Before(to) && f.at[i].After(from) && f.n[i] >= f.n[i-1]+data {
 			return f.at[i]
@@ -569,7 +574,7 @@ func (f *flow) last(from, to time.Time) time.Time {
 	return from
 }
 
-// versions adds the content of the source's files to what is known of them.
+// versions adds the present content of the source's files to the known versions.
 func (t *trial) versions(known map[string][]string) (map[string][]string, error) {
 	root := t.folder.Abs(t.source)
 	if _, err := os.Stat(root + "-backing"); err == nil {
@@ -586,7 +591,7 @@ func (t *trial) versions(known map[string][]string) (map[string][]string, error)
 	return known, err
 }
 
-// place is where the receiver's files are, seen from here.
+// place returns the folder of the receiver's files, as seen from this process.
 func (t *trial) place() string {
 	if root := t.folder.Abs(t.dir + "/dst-backing"); t.disk != nil {
 		if _, err := os.Stat(root); err == nil {
@@ -596,7 +601,8 @@ func (t *trial) place() string {
 	return t.folder.Abs(t.target)
 }
 
-// look compares what is at the target with the versions known: files that are of none, and names that no file has.
+// look compares the target with the known versions. It counts files that match no version, and
+// names that no file has.
 func (t *trial) look(before error, more error) (wrong, left int, err error) {
 	err = eachFile(t.place(), func(rel, sum string) {
 		versions, known := t.known[rel]
@@ -626,7 +632,7 @@ func (t *trial) missing() (n int) {
 func eachFile(root string, f func(rel, sum string)) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) && path != root {
-			return nil // it is just being given its name
+			return nil // the file is just getting its name
 		}
 		if err != nil || !d.Type().IsRegular() {
 			return err

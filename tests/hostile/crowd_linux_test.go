@@ -39,11 +39,11 @@ var (
 	crowdDir   = flag.String("crowd-dir", "", "where they send from and to; a temporary folder if empty")
 )
 
-// program is fxfer serve in a process of its own.
+// program is a `fxfer serve` process.
 type program struct {
 	*exec.Cmd
 	addr string
-	said chan string // all that it did, when it has ended
+	said chan string // its whole output, sent when it has ended
 }
 
 // startServer runs fxfer serve with a home folder, until the test ends.
@@ -73,7 +73,7 @@ func startServer(t *testing.T, home string, args ...string) *program {
 		p.said <- all.String()
 	}()
 	t.Cleanup(func() {
-		if t.Failed() { // what does it do?
+		if t.Failed() { // the trace shows what it does
 			_ = p.Process.Signal(syscall.SIGQUIT)
 			t.Log(<-p.said)
 			_ = p.Wait()
@@ -89,7 +89,7 @@ func startServer(t *testing.T, home string, args ...string) *program {
 
 var peakLine = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
 
-// peak is the most memory that the process had, bytes.
+// peak returns the most memory that the process has used, in bytes.
 func (p *program) peak(t *testing.T) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
@@ -101,11 +101,11 @@ func (p *program) peak(t *testing.T) int64 {
 	return kib << 10
 }
 
-// fickle carries connections of many hosts to an address, and resets some of them somewhere on the way.
+// fickle forwards connections from many hosts to an address, and resets some of them on the way.
 type fickle struct {
 	to            string
 	part          float64
-	bytes         int64 // at most, until one is reset
+	bytes         int64 // a connection to reset passes at most this many
 	mu            sync.Mutex
 	rng           *mathrand.Rand
 	all, cut      atomic.Int64
@@ -124,7 +124,8 @@ func newFickle(t *testing.T, to string, part float64, bytes int64) *fickle {
 	return f
 }
 
-// host returns an address that leads to the server. There, what comes by it seems to come from a host of its own.
+// host returns an address that forwards to the server. To the server, each such address looks like
+// a host of its own.
 func (f *fickle) host(t *testing.T, number int) net.Addr {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -171,9 +172,11 @@ func (f *fickle) carry(near *net.TCPConn, from *net.Dialer) {
 	back.Wait()
 }
 
-// TestCrowd has many clients, each with a key of its own, send to one server at once, while connections are reset. Each file arrives as
-// it was, in bounded memory, and the server is then as it was. With -crowd 200 -crowd-bytes 50000000 it is a measurement. Over QUIC no
-// connection is reset, and all clients are of one address, unless each way to the server has a source address of its own: within
+// TestCrowd lets many clients with different keys send to one server at once, while connections are
+// reset. Each file arrives intact, memory stays bounded, and afterwards the server is as before.
+// With -crowd 200 -crowd-bytes 50000000 the test is a measurement. Over QUIC no connection is
+// reset. There all clients have one address, unless each route to the server has its own source
+// address, as inside of:
 //
 //	unshare -n sh -c 'ip link set lo up; for i in $(seq 100); do ip route replace local 127.1.0.$i dev lo src 127.1.0.$i table local; done; …'
 func TestCrowd(t *testing.T) {
@@ -319,7 +322,8 @@ func TestCrowd(t *testing.T) {
 	require.LessOrEqual(t, after.files, before.files+4)
 }
 
-// apart tells whether there is no way out of this network namespace, so that a server may listen on all of its addresses.
+// apart reports whether this network namespace has no connection to the outside. Then a server may
+// listen on all of its addresses.
 func apart(t *testing.T) bool {
 	t.Helper()
 	links, err := net.Interfaces()
@@ -327,7 +331,7 @@ func apart(t *testing.T) bool {
 	return !slices.ContainsFunc(links, func(l net.Interface) bool { return l.Flags&net.FlagLoopback == 0 && l.Flags&net.FlagUp != 0 })
 }
 
-// level is what a server holds.
+// level is the use of resources by a server.
 type level struct {
 	goroutines, files int
 	resident          int64 // bytes
@@ -342,7 +346,7 @@ var (
 	residentLine   = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
 )
 
-// level asks the server's metrics and the kernel.
+// level reads the server's metrics and asks the kernel.
 func (p *program) level(t *testing.T, web string) (l level) {
 	t.Helper()
 	r, err := http.Get("http://" + web + "/metrics")

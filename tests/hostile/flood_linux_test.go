@@ -26,19 +26,19 @@ import (
 
 var flood = flag.Int("flood", 0, "rounds of TestFlood, 0 to skip it")
 
-// floodRate is what the honest client sends at most, bit/s: the machine has other work as well, which is the attackers'.
+// floodRate is the honest client's limit in bit/s. The machine also has to do the attackers' work.
 const floodRate = 400e6
 
-// attack does something to a server from other addresses, until ctx is done.
+// attack attacks a server from other addresses until ctx is done.
 type attack func(ctx context.Context, addr string, known key)
 
-// dialFrom connects from an address of this host that ends with last.
+// dialFrom connects from the address of this host whose last number is last.
 func dialFrom(ctx context.Context, last int, addr string) (net.Conn, error) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(last))}, Timeout: patience}
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// keepHalfOpen has connections that say nothing, and opens others in place of those that the server ends.
+// keepHalfOpen opens connections that send nothing. When the server ends one, it opens another.
 func keepHalfOpen(ctx context.Context, addr string, _ key) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -54,14 +54,14 @@ func keepHalfOpen(ctx context.Context, addr string, _ key) {
 				}
 				select {
 				case <-ctx.Done():
-				case <-time.After(10 * time.Second): // so that there are as many, and not as many as can be
+				case <-time.After(10 * time.Second): // a steady number of connections is wanted, not as many as possible
 				}
 			}
 		})
 	}
 }
 
-// shakeHands has strangers go through TLS again and again.
+// shakeHands makes unauthenticated clients repeat TLS handshakes.
 func shakeHands(ctx context.Context, addr string, _ key) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -90,7 +90,7 @@ func shakeHands(ctx context.Context, addr string, _ key) {
 	}
 }
 
-// shakeQUIC has strangers make connections of QUIC again and again.
+// shakeQUIC makes unauthenticated clients repeat QUIC handshakes.
 func shakeQUIC(ctx context.Context, addr string, _ key) {
 	to, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
@@ -117,7 +117,8 @@ func shakeQUIC(ctx context.Context, addr string, _ key) {
 	}
 }
 
-// holdSessions has a client that is admitted take all its sessions, each with data streams on which a byte comes now and then.
+// holdSessions makes an admitted client use all of its sessions. Each session has data streams on
+// which a byte arrives now and then.
 func holdSessions(ctx context.Context, addr string, known key) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -149,7 +150,8 @@ func holdSessions(ctx context.Context, addr string, known key) {
 	}
 }
 
-// TestFlood measures what an honest client's transfer loses while others attack the server: nothing to speak of.
+// TestFlood measures how much slower an honest client's transfer gets during attacks: the loss has
+// to be negligible.
 func TestFlood(t *testing.T) {
 	if *flood == 0 {
 		t.Skip("a measurement: -flood 5 -half-open 10000")
@@ -185,7 +187,7 @@ func TestFlood(t *testing.T) {
 		require.NoError(t, err)
 		return 8 * float64(len(b)) / time.Since(start).Seconds()
 	}
-	send() // warm
+	send() // fills caches
 	kinds := []struct {
 		name string
 		do   attack
@@ -197,7 +199,7 @@ func TestFlood(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var attacking sync.WaitGroup
 			attacking.Go(func() { k.do(ctx, server.addr, known) })
-			time.Sleep(2 * time.Second) // it gets under way
+			time.Sleep(2 * time.Second) // the transfer gets under way
 			under := send()
 			cancel()
 			attacking.Wait()

@@ -8,7 +8,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli"
 )
 
-// serveEnv makes this program fxfer.
+// serveEnv is the environment variable that makes this test program act as fxfer.
 const serveEnv = "FXFER_HOSTILE_SERVE"
 
 func TestMain(m *testing.M) {

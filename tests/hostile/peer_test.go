@@ -1,5 +1,5 @@
-// Package hostile attacks a real server and a real client over TLS with a peer of its own, which is written from SPEC.md and encodes
-// every message by hand.
+// Package hostile attacks a real server and a real client over TLS. Its own peer is written from
+// SPEC.md and encodes every message by hand.
 package hostile
 
 import (
@@ -28,10 +28,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is for what has to happen at once, on a machine that is busy.
+// patience is how long something may take that has to happen at once, on a busy machine.
 const patience = 30 * time.Second
 
-// The types of messages, as SPEC.md numbers them.
+// The types of messages, numbered as in SPEC.md.
 const (
 	hello, join, welcome, refuse, manifest, entries, endManifest         = 1, 2, 3, 4, 5, 6, 7
 	answers, written, resend, endEntry, entryFailed, placed, finished    = 8, 9, 10, 11, 12, 13, 14
@@ -39,14 +39,14 @@ const (
 	test                                                                 = 26
 )
 
-// The intents, the kinds of entries and the codes that are used here.
+// The intents, kinds of entries and codes that these tests use.
 const (
 	push, pull, list, verify, probe                               = 1, 2, 3, 4, 5
 	file, dir, symlink, hardlink                                  = 1, 2, 3, 9
 	codeVersion, codeTrust, codeRight, codePath                   = 2, 3, 4, 5
 	codeNotFound, codeBusy, codeIntegrity, codeUnsupported        = 6, 10, 11, 13
 	codeProtocol                                                  = 14
-	gone                                                          = 0 // ended without a word
+	gone                                                          = 0 // the connection ended without a message
 	huge                                                   uint64 = 1<<64 - 1
 )
 
@@ -57,15 +57,15 @@ func str(s string) []byte {
 }
 func cat(b ...[]byte) []byte { return bytes.Join(b, nil) }
 
-// message is one with its true length.
+// message encodes a message with its true length.
 func message(kind byte, body ...[]byte) []byte {
 	b := cat(body...)
 	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(b))), b...)
 }
 
-// request is a Hello. Zero fields are what an honest client would say.
+// request is a Hello. Zero fields have the values of an honest client.
 type request struct {
-	version    uint64 // less one
+	version    uint64 // the version minus one
 	session    byte
 	secret     byte
 	intent     uint64
@@ -103,12 +103,12 @@ func joining(session, secret byte, stream uint64) []byte {
 	return message(join, uv(1), bytes.Repeat([]byte{session}, 16), bytes.Repeat([]byte{secret}, 32), uv(stream), uv(0), str(""))
 }
 
-// entryOf is an Entry without owner and attributes.
+// entryOf encodes an Entry without owner and attributes.
 func entryOf(kind byte, path string, rest ...[]byte) []byte {
 	return cat([]byte{kind, 0}, str(path), iv(0), uv(0o600), cat(rest...))
 }
 
-// fileOf is an entry of a file with blocks of 64 KiB.
+// fileOf encodes the Entry of a file with blocks of 64 KiB.
 func fileOf(path string, size int64) []byte {
 	return entryOf(file, path, iv(size), uv(1), uv(1), []byte{16})
 }
@@ -117,7 +117,7 @@ func announce(first uint64, all ...[]byte) []byte {
 	return message(entries, uv(first), uv(uint64(len(all))), cat(all...))
 }
 
-// block is a header as its fields are given, and a payload.
+// block encodes a header with these fields, and a payload.
 type block struct {
 	kind, flags byte
 	length      uint32
@@ -138,7 +138,7 @@ func (b block) bytes() []byte {
 	return append(h, b.payload...)
 }
 
-// key is an identity of the peer's own.
+// key is an identity of the peer.
 type key struct {
 	cert tls.Certificate
 	pin  string
@@ -163,18 +163,19 @@ func mustKey() key {
 }
 
 func (k key) config() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"fxfer/1"}, InsecureSkipVerify: true, Certificates: []tls.Certificate{k.cert}} //nolint:gosec // it takes any server
+	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"fxfer/1"}, InsecureSkipVerify: true, Certificates: []tls.Certificate{k.cert}} //nolint:gosec // it accepts any server
 }
 
-// site is a real server, with what lies around its shares.
+// site is a real server, and the files around its shares.
 type site struct {
 	*fxfer.Server
 	root, home string
-	known      key // has all rights on all shares
+	known      key // a key with all rights on all shares
 	before     map[string]string
 }
 
-// serve starts a server of three shares: data (rw), ro and wo. It is stopped, and what is outside of data is compared, at the end.
+// serve starts a server with three shares: data (rw), ro and wo. At the end it stops the server,
+// and checks that nothing outside of data has changed.
 func serve(t *testing.T, opt fxfer.ServerOptions) *site {
 	t.Helper()
 	s := &site{root: t.TempDir(), home: t.TempDir(), known: newKey(t)}
@@ -204,7 +205,7 @@ func serve(t *testing.T, opt fxfer.ServerOptions) *site {
 	return s
 }
 
-// look describes all that is not below the share data.
+// look describes everything that is not below the share data.
 func (s *site) look(t *testing.T) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
@@ -234,7 +235,7 @@ func (s *site) look(t *testing.T) map[string]string {
 	return seen
 }
 
-// url is where a real client, who is invited, finds a path of the share data.
+// url returns the URL of a path in the share data, with an invitation for a real client.
 func (s *site) url(t *testing.T, path string) fxfer.URL {
 	t.Helper()
 	text, err := s.Invite(fxfer.InviteOptions{Host: "127.0.0.1"})
@@ -245,7 +246,7 @@ func (s *site) url(t *testing.T, path string) fxfer.URL {
 	return u
 }
 
-// honest has a real client send a file, and checks that it arrived.
+// honest lets a real client send a file, and checks that it arrived.
 func (s *site) honest(t *testing.T) {
 	t.Helper()
 	c, err := fxfer.NewClient(fxfer.Options{Home: t.TempDir(), Transport: carrier})
@@ -267,7 +268,7 @@ type line struct {
 	r *bufio.Reader
 }
 
-// dial connects with a key. What the server has not done after patience fails.
+// dial connects with a key. Everything fails that the server has not done after patience.
 func (s *site) dial(t *testing.T, k key) *line {
 	t.Helper()
 	var c net.Conn
@@ -283,10 +284,11 @@ func (s *site) dial(t *testing.T, k key) *line {
 	return &line{c, bufio.NewReader(c)}
 }
 
-// say sends bytes. That the server does not take them is for what it answers to tell.
+// say sends bytes. It ignores errors, because the server's answer shows whether it accepted them.
 func (l *line) say(b ...[]byte) { _, _ = l.Write(cat(b...)) }
 
-// next reads a message; its type is 0 when there are no more. A silence of the server panics: nothing may hang.
+// next reads a message. After the last one the type is 0. If the server is silent, next panics,
+// because nothing may hang.
 func (l *line) next() (kind byte, body []byte) {
 	head := make([]byte, 5)
 	if _, err := io.ReadFull(l.r, head); err != nil {
@@ -302,7 +304,7 @@ func (l *line) next() (kind byte, body []byte) {
 	return head[0], body
 }
 
-// await reads until a message of a type.
+// await reads messages until one has this type.
 func (l *line) await(t *testing.T, want byte) []byte {
 	t.Helper()
 	for {
@@ -318,7 +320,7 @@ func (l *line) await(t *testing.T, want byte) []byte {
 	}
 }
 
-// refusal reads to the end and returns the code of the Refuse on the way, gone if there is none.
+// refusal reads to the end. It returns the code of the Refuse, or gone if there is none.
 func (l *line) refusal() (code uint64, text string) {
 	for {
 		kind, body := l.next()
@@ -333,7 +335,7 @@ func (l *line) refusal() (code uint64, text string) {
 	}
 }
 
-// finish closes after what was sent has been seen.
+// finish closes the connection after the server has seen everything.
 func (l *line) finish() {
 	if c, ok := l.Conn.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()

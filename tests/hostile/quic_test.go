@@ -12,11 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// carrier is what the peer and the honest clients use: FXFER_TRANSPORT=quic runs the tests of this package over QUIC, but for those of TLS
-// and of half-open connections, which are of TCP.
+// carrier is the transport of the peer and the honest clients. With FXFER_TRANSPORT=quic the tests
+// of this package run over QUIC, except those of TLS and of half-open connections, which only exist
+// over TCP.
 var carrier = fxfer.Transport(os.Getenv("FXFER_TRANSPORT"))
 
-// stream is one of a QUIC connection of its own, as SPEC.md has it: it begins with a byte 0.
+// stream is a stream of a QUIC connection of its own. It begins with a byte 0, as SPEC.md says.
 type stream struct {
 	*quic.Stream
 	conn *quic.Conn
@@ -33,7 +34,7 @@ func (s stream) Close() error {
 	return nil
 }
 
-// stateOf is the state of TLS of a connection.
+// stateOf returns the TLS state of a connection.
 func stateOf(c net.Conn) tls.ConnectionState {
 	if s, ok := c.(stream); ok {
 		return s.conn.ConnectionState().TLS
@@ -69,7 +70,7 @@ func dialQUIC(t *testing.T, addr net.Addr, k key) net.Conn {
 	return stream{s, conn, end}
 }
 
-// streams is a net.Listener of streams, each on whatever connection.
+// streams is a net.Listener of the streams of all connections.
 type streamListener struct {
 	inner *quic.Listener
 	ctx   context.Context
@@ -112,7 +113,7 @@ func (l *streamListener) serve(conn *quic.Conn) {
 	}
 }
 
-// shared is a stream among others.
+// shared is a stream of a connection that has several.
 type shared struct{ stream }
 
 func (s shared) Close() error {

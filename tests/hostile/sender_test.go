@@ -21,7 +21,7 @@ import (
 // sessions numbers the sessions of all tests.
 var sessions atomic.Uint32
 
-// pushing begins a session that sends to the share data, with a data stream.
+// pushing begins a session with a data stream that sends to the share data.
 func (s *site) pushing(t *testing.T) (control, data *line) {
 	t.Helper()
 	id := byte(sessions.Add(1))
@@ -33,7 +33,8 @@ func (s *site) pushing(t *testing.T) (control, data *line) {
 	return control, data
 }
 
-// bomb is a zstd frame of n blocks, each of which is one byte 64 Ki times, that says that it gives size bytes.
+// bomb is a zstd frame that claims to contain size bytes. It has n blocks, each of which repeats
+// one byte 65,536 times.
 func bomb(size uint32, n int) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0}, size)
 	for i := range n {
@@ -46,7 +47,8 @@ func bomb(size uint32, n int) []byte {
 	return b
 }
 
-// breach is what contains what a sender says on a data stream, or on its control stream.
+// breach names the guard against what a sender says on a data stream, or, if data is nil, on its
+// control stream.
 func breach(data []byte) string {
 	switch {
 	case data == nil:
@@ -59,7 +61,8 @@ func breach(data []byte) string {
 	return "a block's header is checked against its entry before anything is read or written"
 }
 
-// TestSenderBreaksProtocol has a client that may send break the rules of a transfer: its session ends.
+// TestSenderBreaksProtocol lets a client with the right to send break the rules of a transfer. Its
+// session ends.
 func TestSenderBreaksProtocol(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
@@ -133,7 +136,8 @@ func TestSenderBreaksProtocol(t *testing.T) {
 	s.honest(t)
 }
 
-// TestOtherSidesMessages has a sender say what only the receiver says, and what nobody does: it is passed over.
+// TestOtherSidesMessages lets a sender send messages that only a receiver sends, and unknown ones.
+// The server ignores them.
 func TestOtherSidesMessages(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
@@ -149,7 +153,7 @@ func TestOtherSidesMessages(t *testing.T) {
 	data.say(block{kind: 3, length: 5, digest: digest, payload: []byte("hello")}.bytes())
 	code, _ := control.refusal()
 	got, err := os.ReadFile(filepath.Join(s.root, "data", "a"))
-	if err == nil { // before it was refused, or if it was not
+	if err == nil { // it was not refused, or not yet
 		require.Equal(t, "hello", string(got))
 	} else {
 		require.EqualValues(t, codeProtocol, code)
@@ -157,14 +161,14 @@ func TestOtherSidesMessages(t *testing.T) {
 	s.honest(t)
 }
 
-// failure waits until an entry is answered or failed, and returns the code.
+// failure waits until an entry succeeds or fails, and returns the code.
 func (l *line) failure(t *testing.T) uint64 {
 	t.Helper()
 	for {
 		kind, body := l.next()
 		switch kind {
 		case answers:
-			if len(body) > 3 && body[2] == 4 { // one, of an index below 128
+			if len(body) > 3 && body[2] == 4 { // one entry, with an index below 128
 				code, _ := binary.Uvarint(body[3:])
 				return code
 			}
@@ -178,7 +182,8 @@ func (l *line) failure(t *testing.T) uint64 {
 	}
 }
 
-// TestNames has a client send names that lead out, or are not for it: the entry fails, and the session lives.
+// TestNames lets a client send names that lead out of the share or are reserved. The entry fails,
+// and the session continues.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
@@ -209,7 +214,7 @@ func TestNames(t *testing.T) {
 			"file": fileOf(path, 5), "symlink": entryOf(symlink, path, str("../outside")), "folder": entryOf(dir, path),
 		} {
 			if what == "folder" && path == "." {
-				continue // it may be
+				continue // this name is allowed
 			}
 			t.Run(name+" of a "+what, func(t *testing.T) {
 				tried(t, client, "a name: "+name, guardOf(codePath))
@@ -239,7 +244,8 @@ func TestNames(t *testing.T) {
 	s.honest(t)
 }
 
-// TestSymlinkRace exchanges a folder of the share for a symlink that leads out of it, and back, while a client sends into it.
+// TestSymlinkRace replaces a folder of the share by a symlink to the outside and back again, while
+// a client sends into it.
 func TestSymlinkRace(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
@@ -275,7 +281,7 @@ func TestSymlinkRace(t *testing.T) {
 	<-stopped
 }
 
-// TestDigestLies: nothing gets its name whose content is not what its digest says.
+// TestDigestLies: a file does not get its name if its content does not match its digest.
 func TestDigestLies(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
@@ -311,7 +317,7 @@ func TestDigestLies(t *testing.T) {
 	s.honest(t)
 }
 
-// TestNoise sends what is almost right: with bytes changed, left out and put in.
+// TestNoise sends messages that are almost right: some bytes are changed, left out or added.
 func TestNoise(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -344,15 +350,16 @@ func TestNoise(t *testing.T) {
 	s.honest(t)
 }
 
-// TestEmptyEntries announces half a million entries that cannot be: the server's memory does not grow with them.
+// TestEmptyEntries announces half a million impossible entries. The memory of the server does not
+// grow with them.
 func TestEmptyEntries(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector multiplies the memory that is measured here")
 	}
-	s := serve(t, fxfer.ServerOptions{}) // not parallel: others would be measured
+	s := serve(t, fxfer.ServerOptions{}) // not parallel, because it measures the memory of the process
 	control, _ := s.pushing(t)
 	tried(t, client, "half a million entries that cannot be", "32768 entries, and 64 MiB of their names, may be unresolved")
-	runtime.GC() // or garbage of the tests before would let more gather now
+	runtime.GC() // after much garbage of earlier tests the next collection would come later
 	start, most := heap(), uint64(0)
 	go func() {
 		const each = 1000

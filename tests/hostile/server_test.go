@@ -18,13 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// trap is a server of the peer's own. Each control stream is handed to a script after its Hello; data streams are held open.
+// trap is a server of the peer. A script gets each control stream after its Hello. Data streams
+// stay open.
 type trap struct {
 	listen net.Listener
 	url    fxfer.URL
 	pin    string
 	done   sync.WaitGroup
-	joined chan struct{} // of each data stream
+	joined chan struct{} // receives a value for each data stream
 }
 
 func lure(t *testing.T, path string, script func(*line)) *trap {
@@ -70,7 +71,7 @@ func lure(t *testing.T, path string, script func(*line)) *trap {
 	return p
 }
 
-// victim is a folder that a client gets into, with what lies around.
+// victim is a folder into which a client gets files, and its surroundings.
 type victim struct{ root string }
 
 func newVictim(t *testing.T) *victim {
@@ -85,7 +86,7 @@ func newVictim(t *testing.T) *victim {
 
 func (v *victim) in(p string) string { return filepath.Join(v.root, p) }
 
-// untouched fails if anything has changed but what is named.
+// untouched fails if anything except the named paths has changed.
 func (v *victim) untouched(t *testing.T, but ...string) {
 	t.Helper()
 	for folder, want := range map[string][]string{"": {"outside", "src", "target"}, "target": append([]string{"keep"}, but...), "outside": {"keep"}, "src": {"keep"}} {
@@ -114,7 +115,8 @@ func opened(all ...[]byte) []byte {
 	return cat(message(manifest, []byte{0, 0}), announce(0, all...), message(endManifest, uv(uint64(len(all))), uv(0)))
 }
 
-// TestServerSends has a server send to a client, which gets the folder d, what it did not ask for or what breaks the rules.
+// TestServerSends: a client gets the folder d, and the server sends what nobody asked for, or
+// breaks the rules.
 func TestServerSends(t *testing.T) {
 	t.Parallel()
 	one := func(e []byte) []byte { return opened(e) }
@@ -158,7 +160,8 @@ func TestServerSends(t *testing.T) {
 	}
 }
 
-// TestServerPrunes has a server tell a client, which gets the folder d and deletes what the server does not have in it, to delete beside it.
+// TestServerPrunes: a client gets the folder d and deletes what the server does not have in it. The
+// server tells it to delete files elsewhere.
 func TestServerPrunes(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{".", "..", "../outside", "/", "", "e", "d/..", "keep"} {
@@ -171,7 +174,7 @@ func TestServerPrunes(t *testing.T) {
 				for {
 					kind, body := l.next()
 					switch kind {
-					case folder: // none of the names is there
+					case folder: // none of the names exists
 						n, at := binary.Uvarint(body)
 						n, _ = binary.Uvarint(body[at+int(n):])
 						all := uv(n)
@@ -191,7 +194,7 @@ func TestServerPrunes(t *testing.T) {
 	}
 }
 
-// TestServerAsks has a server ask a client, which sends one file, for what it did not offer.
+// TestServerAsks: a client sends one file, and the server asks for what the client did not offer.
 func TestServerAsks(t *testing.T) {
 	t.Parallel()
 	need := func(index uint64, have ...[]byte) []byte {
@@ -238,7 +241,8 @@ func TestServerAsks(t *testing.T) {
 	}
 }
 
-// TestServerLies has a server tell numbers that cannot be: the client shows them, or not, and does its work.
+// TestServerLies: a server sends impossible numbers. Whether the client shows them or not, it does
+// its work.
 func TestServerLies(t *testing.T) {
 	t.Parallel()
 	var names []string
@@ -269,7 +273,7 @@ func TestServerLies(t *testing.T) {
 	}
 }
 
-// TestServerEndsInBetween has a server end at each byte of what an honest one would say.
+// TestServerEndsInBetween: a server ends after each byte of an honest conversation.
 func TestServerEndsInBetween(t *testing.T) {
 	t.Parallel()
 	tried(t, server, "ending at any byte", "a stream that ends early never looks whole")
@@ -283,7 +287,7 @@ func TestServerEndsInBetween(t *testing.T) {
 	}
 }
 
-// TestServerOfAnotherKey: nothing is said to a server that is not the one.
+// TestServerOfAnotherKey: a client says nothing to a server with another key.
 func TestServerOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	tried(t, server, "another key than the known one", "the handshake ends before the client says anything")
@@ -297,7 +301,7 @@ func TestServerOfAnotherKey(t *testing.T) {
 	require.Empty(t, p.joined)
 }
 
-// TestEndlessListing: a listing that does not end is ended by the client.
+// TestEndlessListing: a client ends a listing that does not end.
 func TestEndlessListing(t *testing.T) {
 	if raceEnabled || testing.Short() {
 		t.Skip("takes a lot of memory")

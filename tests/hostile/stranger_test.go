@@ -19,7 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFirstMessages has a client whose key is known ask for what it may not have, or not ask properly.
+// TestFirstMessages: a client whose key is known asks for something forbidden, or sends a malformed
+// request.
 func TestFirstMessages(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
@@ -101,7 +102,7 @@ func TestFirstMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tried(t, client, name, guardOf(c.want))
-			if len(c.say) > 22 && c.say[0] == hello && c.say[5] == 1 { // the one before may not be over
+			if len(c.say) > 22 && c.say[0] == hello && c.say[5] == 1 { // the previous session may not have ended yet
 				copy(c.say[6:22], bytes.Repeat([]byte{byte(sessions.Add(1))}, 16))
 			}
 			l := s.dial(t, s.known)
@@ -114,7 +115,7 @@ func TestFirstMessages(t *testing.T) {
 	s.honest(t)
 }
 
-// TestNoOracle: a verification does not tell what is beside the share.
+// TestNoOracle: a verification reveals nothing about files outside of the share.
 func TestNoOracle(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
@@ -128,7 +129,8 @@ func TestNoOracle(t *testing.T) {
 	}
 }
 
-// TestGuesses: what a stranger tries does not get it in, and does not spend what another was given.
+// TestGuesses: no guess of an unauthenticated client admits it, and no guess uses up what another
+// client was given.
 func TestGuesses(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
@@ -179,7 +181,7 @@ func TestGuesses(t *testing.T) {
 		require.EqualValues(t, codeTrust, code, text)
 	})
 
-	// A session whose secret others do not know.
+	// A session has a secret that others do not know.
 	control := s.dial(t, s.known)
 	control.say(request{session: 7, secret: 9, intent: push, share: "data", paths: []string{""}}.bytes(), message(manifest, []byte{0, 0}))
 	control.await(t, welcome)
@@ -203,7 +205,7 @@ func TestGuesses(t *testing.T) {
 			texts = append(texts, text)
 		})
 	}
-	for _, text := range texts { // and TestSlow: they learn nothing from the answer
+	for _, text := range texts { // and for TestSlow: the answers reveal nothing
 		require.Contains(t, text, noSession)
 	}
 	t.Run("a session that exists", func(t *testing.T) {
@@ -236,14 +238,14 @@ func TestGuesses(t *testing.T) {
 		require.EqualValues(t, codeBusy, <-refused)
 	})
 	control.say(message(ping, iv(5)))
-	control.await(t, 16) // the session lives
+	control.await(t, 16) // the session continues
 	s.honest(t)
 }
 
-// noSession is all that the server says to a data stream that does not belong to a session.
+// noSession is the only answer to a data stream that belongs to no session.
 const noSession = "there is no such session"
 
-// TestDowngrade: a client that speaks anything but TLS 1.3 and this protocol gets no word of it.
+// TestDowngrade: the server says nothing to a client that does not speak TLS 1.3 and this protocol.
 func TestDowngrade(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
@@ -288,7 +290,8 @@ func TestDowngrade(t *testing.T) {
 	}
 }
 
-// TestSlow has clients that stop at each stage until they are admitted: each is let go after 10 s, and meanwhile others go on.
+// TestSlow: clients stop at each step before they are admitted. The server disconnects each after
+// 10 s, and serves others meanwhile.
 func TestSlow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for 10 s")
@@ -304,7 +307,7 @@ func TestSlow(t *testing.T) {
 			if _, err := c.Write(b[i : i+1]); err != nil {
 				return
 			}
-			time.Sleep(100 * time.Millisecond) // slow is what it is
+			time.Sleep(100 * time.Millisecond) // slow clients do this
 		}
 	}
 	first := request{intent: list, share: "data", paths: []string{""}}.bytes()
@@ -368,13 +371,14 @@ func TestSlow(t *testing.T) {
 			}
 		})
 	}
-	t.Parallel() // others run while these wait
+	t.Parallel() // other tests run while these wait
 	s.honest(t)
 	all.Wait()
 	s.honest(t)
 }
 
-// TestHalfOpen has one address open thousands of connections and say nothing: those of other addresses go on.
+// TestHalfOpen: one address opens thousands of connections and sends nothing. The server still
+// serves other addresses.
 func TestHalfOpen(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})

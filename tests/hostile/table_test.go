@@ -19,7 +19,7 @@ var (
 
 const tableFile = "../../docs/evidence/attacks.md"
 
-// try is an attack: who tries what, and what contains it.
+// try is an attack: the attacker, the attack, and the guard against it.
 type try struct{ who, what, guard, test string }
 
 var tries struct {
@@ -35,7 +35,7 @@ const (
 	user     = "local user"
 )
 
-// tried takes note of an attack of the running test, for the table of all.
+// tried records an attack by the running test for the table.
 func tried(t *testing.T, who, what, guard string) {
 	t.Helper()
 	test, _, _ := strings.Cut(t.Name(), "/")
@@ -44,7 +44,7 @@ func tried(t *testing.T, who, what, guard string) {
 	tries.all = append(tries.all, try{who, what, guard, test})
 }
 
-// guardOf is what answers with a code.
+// guardOf names the guard that answers with a code.
 func guardOf(code uint64) string {
 	switch code {
 	case gone:
@@ -63,7 +63,7 @@ func guardOf(code uint64) string {
 	return "order of messages: a message out of order ends the session"
 }
 
-// table writes all attacks.
+// table renders all attacks.
 func table() []byte {
 	tries.Lock()
 	defer tries.Unlock()
@@ -89,10 +89,10 @@ table, and each whole run of these tests compares it.
 	return b.Bytes()
 }
 
-// compareTable fails a whole run after which the table is another one.
+// compareTable fails a complete run if the table in the docs differs.
 func compareTable(code int) int {
 	if code != 0 || flag.Lookup("test.run").Value.String() != "" || flag.Lookup("test.list").Value.String() != "" ||
-		flag.Lookup("test.skip").Value.String() != "" || testing.Short() || raceEnabled || os.Getenv("FXFER_TRANSPORT") != "" { // not all of them
+		flag.Lookup("test.skip").Value.String() != "" || testing.Short() || raceEnabled || os.Getenv("FXFER_TRANSPORT") != "" { // some attacks are missing
 		return code
 	}
 	now := table()

@@ -1,4 +1,4 @@
-// Package library looks at pkg/fxfer as a stranger would: from a module outside the repository.
+// Package library uses pkg/fxfer like any other user: from a module outside the repository.
 package library
 
 import (
@@ -26,7 +26,7 @@ func TestOutside(t *testing.T) {
 
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), program, 0o600))
-	for _, name := range []string{"go.mod", "go.sum"} { // the same versions, so that nothing is fetched
+	for _, name := range []string{"go.mod", "go.sum"} { // the same versions, so that nothing has to be downloaded
 		text, err := os.ReadFile(filepath.Join(root, name))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
@@ -46,7 +46,7 @@ func TestOutside(t *testing.T) {
 	require.Equal(t, "1 sent, 5 bytes, got \"hello\", remote disk\n", run("./program", data))
 }
 
-// TestNameable: a stranger can name each type that the package mentions, however deep.
+// TestNameable: users can name each type that the package mentions, however deep.
 func TestNameable(t *testing.T) {
 	t.Parallel()
 	loaded, err := packages.Load(&packages.Config{Mode: packages.NeedTypes | packages.NeedImports | packages.NeedDeps}, module+"/pkg/fxfer")

@@ -20,11 +20,12 @@ var (
 	kills     = flag.Int("kills", 3, "how often TestKillManyFiles kills a transfer")
 )
 
-// smallSize is the size of each of many files.
+// smallSize is the size of each small file.
 const smallSize = 1024
 
-// TestKillManyFiles kills either side at random moments while very many small files travel, and runs the same command again: nothing
-// that was in place travels again, and the end state is exact.
+// TestKillManyFiles kills either side at random moments during a transfer of very many small files,
+// and runs the same command again. Files that were complete are not sent again, and the target is
+// exact in the end.
 func TestKillManyFiles(t *testing.T) {
 	t.Parallel()
 	rng := random(t)
@@ -34,11 +35,11 @@ func TestKillManyFiles(t *testing.T) {
 	m.small(*manyFiles)
 	p := newPair(t, base)
 
-	// A whole transfer tells how long one takes.
+	// A whole transfer shows how long one takes.
 	whole := p.do(t, "send", source+"/", p.url("whole"))
 	require.EqualValues(t, *manyFiles, whole.Sent)
 	t.Logf("%d files in %.2f s", whole.Files, whole.Seconds)
-	go func() { _ = os.RemoveAll(filepath.Join(base, "whole")) }() // takes a while, and scratch removes what is left
+	go func() { _ = os.RemoveAll(filepath.Join(base, "whole")) }() // this takes a while, so it runs beside the test; scratch removes the rest
 
 	for i := range *kills {
 		before := placed(t, target)
@@ -62,7 +63,7 @@ func TestKillManyFiles(t *testing.T) {
 	for _, name := range before {
 		require.Equal(t, "unchanged", lines[name][0].Action, name)
 	}
-	require.GreaterOrEqual(t, o.Unchanged, int64(len(before))) // a server that lost its client may have placed more
+	require.GreaterOrEqual(t, o.Unchanged, int64(len(before))) // the server may have completed more files after it lost the client
 	require.Equal(t, o.Files, o.Unchanged+o.Sent)
 	require.InEpsilon(t, smallSize*o.Sent+1, o.Written+1, 0.01)
 	require.Empty(t, differences(source, target, comparison{}))
@@ -72,7 +73,7 @@ func TestKillManyFiles(t *testing.T) {
 	require.Zero(t, o.Sent)
 }
 
-// small makes n small files, 1000 in each folder.
+// small makes n small files, 1000 per folder.
 func (m *maker) small(n int) {
 	content := m.bytes(smallSize)
 	for i := range n {
@@ -80,12 +81,12 @@ func (m *maker) small(n int) {
 		if i%1000 == 0 {
 			require.NoError(m.t, os.Mkdir(dir, 0o755))
 		}
-		copy(content, fmt.Sprintf("%020d", i)) // no two are equal
+		copy(content, fmt.Sprintf("%020d", i)) // all files differ
 		require.NoError(m.t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("f%03d", i%1000)), content, 0o644))
 	}
 }
 
-// placed lists the files that have their names below dir.
+// placed lists the complete files below dir.
 func placed(t *testing.T, dir string) (found []string) {
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && !strings.HasPrefix(d.Name(), ".fxfer-") {
@@ -93,7 +94,7 @@ func placed(t *testing.T, dir string) (found []string) {
 		}
 		return err
 	})
-	if !os.IsNotExist(err) { // nothing came as far as that
+	if !os.IsNotExist(err) { // the transfer had not come that far
 		require.NoError(t, err)
 	}
 	return found

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package trees_test sends whole trees between real processes, kills them, changes the source meanwhile, and compares what arrived
-// with what was there, by its own eyes and by rsync's.
+// Package trees_test sends whole trees between real processes, kills the processes, and changes the
+// source meanwhile. It compares the target with the source itself, and also by rsync.
 package trees_test
 
 import (
@@ -24,18 +24,19 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	_ "github.com/fxfer/fxfer/internal/cli" // so that no result is cached beyond a change of the program
+	_ "github.com/fxfer/fxfer/internal/cli" // a change of the program makes cached results invalid
 )
 
 var seed = flag.Uint64("seed", 0, "seed of what is random, 0 for a new one")
 
-// program is the fxfer binary under test. TestOrdinaryUser passes it on in the environment.
+// program is the path of the fxfer binary under test. TestOrdinaryUser passes it on in the
+// environment.
 var program = os.Getenv(programVariable)
 
 const programVariable = "FXFER_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if flag.Lookup("rapid.checks").Value.String() == "100" { // rapid's own default
+	if flag.Lookup("rapid.checks").Value.String() == "100" { // the default of rapid
 		_ = flag.Set("rapid.checks", "15")
 	}
 	flag.Parse()
@@ -50,7 +51,7 @@ func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "fxfer-trees-")
 	if err == nil {
 		defer func() { _ = os.RemoveAll(dir) }()
-		err = os.Chmod(dir, 0o755) // some clients are other users
+		err = os.Chmod(dir, 0o755) // some clients run as other users
 	}
 	if err == nil {
 		program = filepath.Join(dir, "fxfer")
@@ -66,7 +67,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// random returns numbers from the seed, which it logs.
+// random returns a generator and logs its seed.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
 	s := *seed
@@ -77,7 +78,8 @@ func random(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(s, 0))
 }
 
-// scratch makes a folder that any user may enter and that goes at the end, whatever modes are set below.
+// scratch makes a folder that any user may enter. It is removed at the end, whatever modes are set
+// below it.
 func scratch(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fxfer-trees-")
@@ -87,34 +89,34 @@ func scratch(t *testing.T) string {
 	return dir
 }
 
-// clearTree removes dir and all below it.
+// clearTree removes dir and everything below it.
 func clearTree(t require.TestingT, dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
 	}
 	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
-			_ = os.Chmod(name, 0o700) // before it is read
+			_ = os.Chmod(name, 0o700) // before the folder is read
 		}
 		return nil
 	})
 	require.NoError(t, os.RemoveAll(dir))
 }
 
-// pair is a server and a client that knows it. The server offers dir as the share "data".
+// pair is a server and a client that the server has admitted. The server shares dir as "data".
 type pair struct {
 	dir     string
-	home    string // the client's
-	other   bool   // the client is run by nobody
-	state   string // the server's
+	home    string // FXFER_HOME of the client
+	other   bool   // the client runs as nobody
+	state   string // FXFER_HOME of the server
 	server  *exec.Cmd
-	said    *bytes.Buffer // by the server; not to be read before it has ended
+	said    *bytes.Buffer // output of the server; to be read only after it has ended
 	ended   chan struct{}
 	address string
 	pin     string
 }
 
-// newPair starts a server and has it admit the client.
+// newPair starts a server and admits the client.
 func newPair(t *testing.T, dir string) *pair {
 	t.Helper()
 	p := &pair{dir: dir, home: scratch(t), state: scratch(t)}
@@ -130,7 +132,7 @@ func newPair(t *testing.T, dir string) *pair {
 	return p
 }
 
-// serve starts the server and returns the first line of its output, if args ask for one.
+// serve starts the server. If there are args, it returns the first line of output.
 func (p *pair) serve(t require.TestingT, args ...string) (printed string) {
 	p.server = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--share", "data=" + p.dir}, args...)...)
 	p.server.Env = append(os.Environ(), "FXFER_HOME="+p.state, "FXFER_LOG_FORMAT=text")
@@ -163,7 +165,7 @@ func (p *pair) serve(t require.TestingT, args ...string) (printed string) {
 	return strings.TrimSpace(printed)
 }
 
-// kill ends the server with SIGKILL, if it runs.
+// kill ends the server with SIGKILL if it runs.
 func (p *pair) kill() {
 	if p.server == nil {
 		return
@@ -174,7 +176,7 @@ func (p *pair) kill() {
 	p.server = nil
 }
 
-// survived checks that the server still runs, and starts it again if not.
+// survived fails the test if the server has ended by itself, and starts it again.
 func (p *pair) survived(t require.TestingT) {
 	select {
 	case <-p.ended:
@@ -187,7 +189,7 @@ func (p *pair) survived(t require.TestingT) {
 	require.Fail(t, "the server ended", "%s", said)
 }
 
-// url names what has this path in the share.
+// url returns the URL of a path in the share.
 func (p *pair) url(path string) string { return "fxfer://" + p.address + "/data/" + path }
 
 func (p *pair) command(args ...string) *exec.Cmd {
@@ -199,10 +201,10 @@ func (p *pair) command(args ...string) *exec.Cmd {
 	return c
 }
 
-// outcome is how a transfer ended, as far as the tests read it.
+// outcome is the result of a transfer, as far as the tests need it.
 type outcome struct {
 	Code      int
-	Said      string // on standard error
+	Said      string // standard error
 	Seconds   float64
 	Files     int64
 	Sent      int64 `json:"files_sent"`
@@ -213,7 +215,7 @@ type outcome struct {
 	Resumed   int64 `json:"bytes_resumed"`
 	Warnings  []struct{ What, Path, Message string }
 	Failures  []struct{ Path, Error string }
-	Message   string // of the error
+	Message   string // message of the error
 }
 
 func (o *outcome) String() string {
@@ -240,7 +242,7 @@ func (p *pair) start(t require.TestingT, verb string, args ...string) *running {
 	return r
 }
 
-// wait returns when the transfer has ended. The exit code is -1 if a signal ended it.
+// wait waits for the end of the transfer. The exit code is -1 if a signal ended it.
 func (r *running) wait(t require.TestingT) *outcome {
 	o := new(outcome)
 	for {
@@ -261,7 +263,7 @@ func (r *running) wait(t require.TestingT) *outcome {
 	return o
 }
 
-// do runs a transfer, which must succeed without a warning.
+// do runs a transfer that must succeed without a warning.
 func (p *pair) do(t require.TestingT, verb string, args ...string) *outcome {
 	o := p.start(t, verb, args...).wait(t)
 	require.Zero(t, o.Code, "%v", o)
@@ -269,14 +271,15 @@ func (p *pair) do(t require.TestingT, verb string, args ...string) *outcome {
 	return o
 }
 
-// reportLine is what became of an entry.
+// reportLine is the outcome of an entry.
 type reportLine struct {
 	Path   string
 	Action string
 	Error  string
 }
 
-// reportOf reads a --report: the lines of each path. A folder that was made and could not be read has two.
+// reportOf reads the file of --report and returns the lines of each path. A folder that was made
+// but could not be read has two lines.
 func reportOf(t *testing.T, name string) map[string][]reportLine {
 	f, err := os.Open(name)
 	require.NoError(t, err)
@@ -290,8 +293,8 @@ func reportOf(t *testing.T, name string) map[string][]reportLine {
 	return lines
 }
 
-// killOne kills the client of a transfer, or the server, after a while, and waits for the end of both. It reports whether the transfer
-// was not over before. The server is started again.
+// killOne kills the client or the server of a transfer after a while, waits for the end, and starts
+// the server again. It reports whether the transfer was still running when it was killed.
 func (p *pair) killOne(t require.TestingT, r *running, server bool, after time.Duration) (killed bool, o *outcome) {
 	victim := r.cmd.Process
 	if server {
@@ -307,18 +310,18 @@ func (p *pair) killOne(t require.TestingT, r *running, server bool, after time.D
 	return !early && o.Code != 0, o
 }
 
-// root reports whether the tests run with its privileges.
+// root reports whether the tests run as root.
 func root() bool { return os.Geteuid() == 0 }
 
-// nobody is an ordinary user.
+// nobody is the ID of an ordinary user.
 const nobody = 65534
 
-// asNobody has a command run as an ordinary user.
+// asNobody makes a command run as an ordinary user.
 func asNobody(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 }
 
-// TestOrdinaryUser runs tests once more without privileges on either side.
+// TestOrdinaryUser runs the tests again with an ordinary user on both sides.
 func TestOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	if !root() {
@@ -339,7 +342,8 @@ func TestOrdinaryUser(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// refused tells the errors by which a system says that it has no such thing, or not for this user.
+// refused reports whether an error means that the system lacks a feature, or that this user may not
+// use it.
 func refused(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTSUP)
 }

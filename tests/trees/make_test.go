@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maker makes and changes trees at random. Of any two states that it gives an entry the times differ, as those of real files do.
+// maker makes and changes trees at random. Like in real use, an entry gets a new time with each
+// change.
 type maker struct {
 	t     require.TestingT
 	rng   *rand.Rand
@@ -29,7 +30,7 @@ type maker struct {
 
 func (m *maker) at(name string) string { return filepath.Join(m.dir, name) }
 
-// bytes are random content.
+// bytes returns random content.
 func (m *maker) bytes(n int) []byte {
 	b := make([]byte, n)
 	var key [32]byte
@@ -38,7 +39,7 @@ func (m *maker) bytes(n int) []byte {
 	return b
 }
 
-// moment is a time that no other entry has, with nanoseconds.
+// moment returns a time with nanoseconds that no other entry has.
 func (m *maker) moment() time.Time {
 	m.count++
 	return time.Unix(1_000_000_000+m.rng.Int64N(700_000_000), m.count*1_000+m.rng.Int64N(1_000))
@@ -55,7 +56,7 @@ func (m *maker) folder(name string, mode uint32) {
 	m.mode(name, mode)
 }
 
-// mode sets all twelve bits, which os.Chmod has in other places.
+// mode sets all twelve bits of the mode. os.Chmod has some of them in other places.
 func (m *maker) mode(name string, mode uint32) { require.NoError(m.t, unix.Chmod(m.at(name), mode)) }
 
 func (m *maker) symlink(to, name string) {
@@ -76,7 +77,7 @@ func (m *maker) node(name string, mode uint32, major, minor uint32) {
 	m.touch(name, m.moment())
 }
 
-// xattr sets an attribute, where this system has such.
+// xattr sets an attribute if the system supports them.
 func (m *maker) xattr(name, attr string, value []byte) {
 	if err := unix.Lsetxattr(m.at(name), attr, value, 0); !refused(err) {
 		require.NoError(m.t, err, "%s of %q", attr, name)
@@ -96,8 +97,8 @@ func (m *maker) sparse(name string, size int64, data map[int64]int) {
 	m.touch(name, m.moment())
 }
 
-// acl is a POSIX ACL as the kernel takes it (acl(5), linux/posix_acl_xattr.h): the owner may do all, a user something, a group something
-// else, others nothing.
+// acl is a POSIX ACL in the kernel's format (acl(5), linux/posix_acl_xattr.h). The owner has all
+// rights, a user has some, a group has others, and everybody else has none.
 func acl(user, group uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 2)
 	for _, e := range []struct {
@@ -111,10 +112,11 @@ func acl(user, group uint32) []byte {
 	return b
 }
 
-// capability lets a program open raw sockets: CAP_NET_RAW, permitted and effective (linux/capability.h, revision 2).
+// capability lets a program open raw sockets: CAP_NET_RAW, permitted and effective
+// (linux/capability.h, revision 2).
 var capability = []byte{1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
-// everything makes a tree with each kind of entry and of metadata that this user may make.
+// everything makes a tree with each kind of entry and metadata that this user may make.
 func (m *maker) everything() {
 	for i, mode := range []uint32{0o644, 0o600, 0o400, 0o444, 0o755, 0o777, 0o4755, 0o2755, 0o6711, 0o1644} {
 		m.file(fmt.Sprintf("mode-%d", i), 100+i, mode)
@@ -179,7 +181,7 @@ func (m *maker) everything() {
 	m.sparse("sparse/small", 300_000, map[int64]int{8192: 4096, 204_800: 10})
 	m.sparse("sparse/many", 40*mib, map[int64]int{0: 4096, mib - 4096: 8192, 5*mib + 65536: 4096, 17 * mib: 3 * mib, 39 * mib: 1})
 	m.file("sparse/zeros", 1, 0o644)
-	require.NoError(m.t, os.WriteFile(m.at("sparse/zeros"), make([]byte, 3*mib), 0o600)) // data all the same
+	require.NoError(m.t, os.WriteFile(m.at("sparse/zeros"), make([]byte, 3*mib), 0o600)) // these zeros are data, not a hole
 	m.touch("sparse/zeros", m.moment())
 
 	m.folder("names", 0o755)
@@ -201,7 +203,7 @@ func (m *maker) everything() {
 	m.file(deep+"/bottom", 30, 0o644)
 
 	m.folder("many", 0o755)
-	for i := range 1500 { // more than are read of a folder at once
+	for i := range 1500 { // more than one read of a folder returns
 		m.file(fmt.Sprintf("many/%04d", i), m.rng.IntN(3000), 0o644)
 	}
 
@@ -216,7 +218,7 @@ func (m *maker) everything() {
 	m.touchFolders()
 }
 
-// touchFolders gives each folder a time of its own, but for those whose time says something already.
+// touchFolders gives each folder a time of its own, except those with special times.
 func (m *maker) touchFolders() {
 	m.each(func(name string, d fs.DirEntry) {
 		if info, err := d.Info(); err == nil && d.IsDir() && time.Since(info.ModTime()).Abs() < time.Hour {
@@ -245,7 +247,7 @@ func (m *maker) each(visit func(name string, d fs.DirEntry)) {
 	}
 }
 
-// change makes n changes to what is there: content, names, kinds, metadata, removals and new entries.
+// change makes n changes: of content, names, kinds and metadata, removals and new entries.
 func (m *maker) change(n int) {
 	var files, folders []string
 	m.each(func(name string, d fs.DirEntry) {
@@ -269,11 +271,12 @@ func (m *maker) change(n int) {
 	m.touchFolders()
 }
 
-// changeOne changes a file, which may be of any kind but a folder, or a folder, if they still are there.
+// changeOne changes a file or a folder if it still exists. A file may be of any kind except a
+// folder.
 func (m *maker) changeOne(file, folder string) {
 	info, err := os.Lstat(m.at(file))
 	if err != nil || info.IsDir() {
-		return // by an earlier change
+		return // an earlier change removed it
 	}
 	if f, err := os.Lstat(m.at(folder)); err != nil || !f.IsDir() {
 		folder = "."
@@ -281,13 +284,13 @@ func (m *maker) changeOne(file, folder string) {
 	fresh := filepath.Join(folder, fmt.Sprintf("new-%d", m.rng.Uint32()))
 	regular := info.Mode().IsRegular()
 	switch m.rng.IntN(16) {
-	case 0: // removed
+	case 0: // remove
 		m.gone(file)
 	case 1:
 		if folder != "." && m.rng.IntN(8) == 0 {
 			m.gone(folder)
 		}
-	case 2, 3: // renamed
+	case 2, 3: // rename
 		require.NoError(m.t, os.Rename(m.at(file), m.at(fresh)))
 	case 4:
 		if folder != "." {
@@ -348,7 +351,7 @@ func (m *maker) changeOne(file, folder string) {
 
 func (m *maker) gone(name string) { clearTree(m.t, m.at(name)) }
 
-// newMaker makes trees below dir.
+// newMaker returns a maker of trees below dir.
 func newMaker(t *testing.T, rng *rand.Rand, dir string) *maker {
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	return &maker{t: t, rng: rng, dir: dir}

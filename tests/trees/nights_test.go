@@ -26,12 +26,12 @@ var (
 	nightsTruth = flag.Bool("nights-truth", true, "TestNights keeps a copy of each night's source, and compares all snapshots with these in the end")
 )
 
-// nightOf is the name of a snapshot.
+// nightOf returns the name of a snapshot.
 func nightOf(n int) string {
 	return time.Date(2026, 11, 1, 2, 0, 0, 0, time.UTC).AddDate(0, 0, n).Format("2006-01-02T150405Z")
 }
 
-// visible lists the snapshots that anybody sees.
+// visible lists the complete snapshots.
 func visible(t *testing.T, series string) (names []string) {
 	entries, err := os.ReadDir(series)
 	if os.IsNotExist(err) {
@@ -46,8 +46,9 @@ func visible(t *testing.T, series string) (names []string) {
 	return names
 }
 
-// TestNights makes a snapshot of a tree each night, of which some changed since, while either side is killed at random moments. What is
-// visible is whole, each snapshot is what the source was that night and stays so, and all together take no more room than rsync's.
+// TestNights makes a snapshot of a changing tree each night, and kills either side at random
+// moments. Every visible snapshot is complete, equals the source of its night, and never changes.
+// All snapshots together take no more space than those of rsync.
 func TestNights(t *testing.T) {
 	t.Parallel()
 	rng := random(t)
@@ -69,7 +70,7 @@ func TestNights(t *testing.T) {
 		name := nightOf(n)
 		if n > 0 {
 			m.change(*nightEdits)
-			if f, err := os.OpenFile(m.at("big"), os.O_RDWR, 0); err == nil { // large enough for a delta
+			if f, err := os.OpenFile(m.at("big"), os.O_RDWR, 0); err == nil { // large enough for a delta transfer
 				_, err = f.WriteAt(m.bytes(5000), rng.Int64N(5<<20))
 				require.NoError(t, err)
 				require.NoError(t, f.Close())
@@ -83,20 +84,20 @@ func TestNights(t *testing.T) {
 				seconds = o.Seconds * 0.8
 			}
 			t.Logf("night %d: server %v, after %v, killed %v, code %d", n, server, moment.Round(time.Millisecond), killed, o.Code)
-			if now := visible(t, series); !slices.Equal(now, names) { // it may have been about to tell
+			if now := visible(t, series); !slices.Equal(now, names) { // the snapshot may have been complete before the client heard of it
 				require.Equal(t, append(slices.Clone(names), name), now)
 				agree(t, source, filepath.Join(series, name))
 			}
 			if len(visible(t, series)) > len(names) {
 				break
 			}
-			if server && killed && rng.IntN(2) == 0 { // a server whose client was killed may have all, and go on
-				m.change(3) // the same snapshot goes on with another source
+			if server && killed && rng.IntN(2) == 0 { // if only the client was killed, the server may have everything and go on
+				m.change(3) // the same snapshot resumes with a changed source
 			}
 		}
 		if len(visible(t, series)) == len(names) {
 			o := p.start(t, "send", "--snapshot="+name, source+"/", p.url("series")).wait(t)
-			if o.Code != 0 { // such a server was faster
+			if o.Code != 0 { // the server had completed the snapshot
 				require.Contains(t, visible(t, series), name, "%v", o)
 			}
 			seconds = o.Seconds * 0.8
@@ -134,7 +135,8 @@ func TestNights(t *testing.T) {
 	notes := used(t, filepath.Join(series, ".fxfer-snapshots"))
 	ours, theirs := used(t, series)-notes, used(t, linked)
 	t.Logf("%d nights take %d KB and %d KB for digests, those of rsync --link-dest %d KB", *nights, ours>>10, notes>>10, theirs>>10)
-	// Of a file of several names the one that comes first may be new: then it is sent, where rsync finds another one.
+	// Of the names of one file the first may be new. Then fxfer sends the file, but rsync finds
+	// another name.
 	require.Less(t, float64(ours), float64(theirs)*1.5+1<<20)
 }
 
@@ -149,7 +151,7 @@ func succeed(t *testing.T, name string, args ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// used is the room that a tree takes, each file counted once.
+// used returns the space that a tree takes. Each file counts once.
 func used(t *testing.T, dir string) (bytes int64) {
 	seen := map[[2]uint64]bool{}
 	require.NoError(t, filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
@@ -173,8 +175,9 @@ var manyNights = flag.Int("many-nights", 0, "snapshots of TestManyNights, of -ma
 
 var manyNightFiles = flag.Int("many-night-files", 50_000, "files of TestManyNights")
 
-// TestManyNights makes snapshots of a large tree of small files. Each night 1 % of them are written anew, as many come and as many go, and some get
-// other metadata. rsync makes the same beside it, and compares.
+// TestManyNights makes snapshots of a large tree of small files. Each night 1 % of the files get
+// new content, as many files are new, as many are removed, and some get other metadata. rsync makes
+// the same snapshots for comparison.
 func TestManyNights(t *testing.T) {
 	if *manyNights == 0 {
 		t.Skip("-many-nights is 0")
@@ -221,7 +224,7 @@ func TestManyNights(t *testing.T) {
 	require.Less(t, float64(notes), float64(theirs)*0.1)
 }
 
-// churn is what a day does to a tree of small files.
+// churn makes the changes of one day in a tree of small files.
 func (m *maker) churn(day, files int) {
 	name := func() string { i := m.rng.IntN(files); return fmt.Sprintf("%04d/f%03d", i/1000, i%1000) }
 	for i := range files / 100 {

@@ -25,11 +25,11 @@ type node struct {
 	kind  kind
 	size  int64
 	holes bool
-	text  uint64 // what the content is made of
-	to    string // of a symlink; of a hard link, the other name
+	text  uint64 // seed of the content
+	to    string // the target of a symlink, or the other name of a hard link
 	mode  uint32
 	time  time.Time
-	owner int // used by root
+	owner int // only if root runs the test
 	xattr int // number of attributes
 	acl   bool
 }
@@ -41,18 +41,19 @@ const (
 	folder
 	symlink
 	hardlink
-	copied // a file of the same content and time as another
+	copied // a file with the same content and time as another
 	fifo
 	device
 	kinds
 )
 
-// extraLinks has targets with one file where the source has two of equal content and time.
+// extraLinks makes two names of one file in the target where the source has two files with equal
+// content and time.
 const extraLinks = false
 
 var sizes = []int64{0, 1, 100, 4096, 70_000, 1 << 20, 1<<20 + 1, 3 << 20, 5<<20 + 7}
 
-// drawTree draws a tree whose entries lie below the given folders or each other.
+// drawTree draws a tree. Its entries are below the given folders or each other.
 func drawTree(t *rapid.T, label, prefix string, folders []string, most int) (tree []node) {
 	var files []int
 	for i := range rapid.IntRange(0, most).Draw(t, label) {
@@ -76,10 +77,10 @@ func drawTree(t *rapid.T, label, prefix string, folders []string, most int) (tre
 	return tree
 }
 
-// nodes generates all of a node but its path.
+// nodes generates a node without its path.
 var nodes = rapid.Custom(func(t *rapid.T) node {
 	n := node{
-		kind:  kind(max(0, rapid.IntRange(-6, int(kinds)-1).Draw(t, "kind"))), // files and folders are the most
+		kind:  kind(max(0, rapid.IntRange(-6, int(kinds)-1).Draw(t, "kind"))), // most nodes are files and folders
 		size:  rapid.SampledFrom(sizes).Draw(t, "size"),
 		holes: rapid.IntRange(0, 4).Draw(t, "holes") == 4,
 		text:  rapid.Uint64().Draw(t, "text"),
@@ -111,7 +112,8 @@ func drawName(t *rapid.T, i int) string {
 	return fmt.Sprintf("%d%s", i, end)
 }
 
-// drawPrior draws what the target has of a tree: nothing, the same, or something else in place of each entry, and what is only there.
+// drawPrior draws the state of the target before the transfer. In place of each entry it has
+// nothing, the same entry, or another one. It also has entries that the source lacks.
 func drawPrior(t *rapid.T, tree []node) (prior []node) {
 	folders := []string{"."}
 	var files []string
@@ -141,7 +143,7 @@ func drawPrior(t *rapid.T, tree []node) (prior []node) {
 			if n.kind == hardlink || n.kind == copied {
 				n.kind = fifo
 			}
-		case "link": // a hard link to a file instead of its copy, the other way round, or to another file
+		case "link": // a hard link instead of a copy, a copy instead of a hard link, or a link to another file
 			switch {
 			case n.kind == hardlink:
 				n.kind = copied
@@ -159,7 +161,8 @@ func drawPrior(t *rapid.T, tree []node) (prior []node) {
 	return append(prior, drawTree(t, "junk", "junk", folders, 8)...)
 }
 
-// build makes a tree. It leaves out what lies below something else than a folder, and links to something else than a file.
+// build makes a tree. It leaves out entries below anything but a folder, and hard links to anything
+// but a file.
 func build(t require.TestingT, dir string, tree []node) {
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	for i := range tree {
@@ -186,7 +189,7 @@ func build(t require.TestingT, dir string, tree []node) {
 			require.NoError(t, unix.Mknod(name, unix.S_IFCHR|0o600, int(unix.Mkdev(1, uint32(n.text%7)))))
 		}
 	}
-	for i := range slices.Backward(tree) { // folders last
+	for i := range slices.Backward(tree) { // folders come last
 		if n := &tree[i]; n.kind != hardlink {
 			n.dress(t, filepath.Join(dir, n.path))
 		}
@@ -213,7 +216,7 @@ func (n *node) write(t require.TestingT, name string) {
 	}
 }
 
-// dress gives an entry its metadata, if it was made.
+// dress sets the metadata of an entry if the entry was made.
 func (n *node) dress(t require.TestingT, name string) {
 	if _, err := os.Lstat(name); err != nil {
 		return
@@ -243,8 +246,9 @@ func (n *node) dress(t require.TestingT, name string) {
 	require.NoError(t, unix.UtimesNanoAt(unix.AT_FDCWD, name, ts, unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// TestRandomTrees mirrors random trees onto random other ones, kills either side on the way once or twice, and runs the same command
-// until it succeeds: then the target is the source, and nothing else is left there.
+// TestRandomTrees mirrors random trees onto other random trees. It kills either side once or twice,
+// and runs the same command until it succeeds. Then the target equals the source and contains
+// nothing else.
 func TestRandomTrees(t *testing.T) {
 	t.Parallel()
 	if *seed != 0 {
@@ -257,7 +261,7 @@ func TestRandomTrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		defer p.survived(t)
 		name := "target"
-		if rapid.Bool().Draw(t, "new") { // to the client, which has seen all others
+		if rapid.Bool().Draw(t, "new") { // new to the client, which has seen all others
 			checks++
 			name = fmt.Sprint("target-", checks)
 		}
@@ -289,7 +293,7 @@ func TestRandomTrees(t *testing.T) {
 			}
 		}
 		leftovers := rapid.IntRange(0, 2).Draw(t, "left over") == 2
-		if leftovers { // what was sent of another state of the source
+		if leftovers { // remains of a transfer of another state of the source
 			build(t, source, drawPrior(t, tree))
 			kill()
 			clearTree(t, source)

@@ -18,7 +18,7 @@ var (
 	edits    = flag.Int("edits", 400, "changes of TestRsyncAgrees between two transfers")
 )
 
-// agree checks that rsync sees no difference between two trees, nor does this package.
+// agree checks that neither rsync nor this package sees a difference between two trees.
 func agree(t *testing.T, a, b string) {
 	t.Helper()
 	require.Empty(t, differences(a, b, comparison{space: true}))
@@ -28,7 +28,7 @@ func agree(t *testing.T, a, b string) {
 		return
 	}
 	args := []string{"-aHAXSn", "--delete", "--checksum", "--itemize-changes"}
-	if root() { // others see attributes of users only; whoever names some has to name those that -A deals with
+	if root() { // ordinary users see only user attributes; a filter for attributes has to include those that -A handles
 		args = append(args, "--filter=-x "+hostLabels+"*", "--filter=-x system.*")
 	}
 	out, err := exec.Command(rsync, append(args, a+"/", b+"/")...).CombinedOutput()
@@ -36,8 +36,8 @@ func agree(t *testing.T, a, b string) {
 	require.Empty(t, string(out))
 }
 
-// TestRsyncAgrees sends a tree with each kind of metadata, changes it, sends it again as a mirror, and gets it back. Each time rsync
-// must find nothing to do.
+// TestRsyncAgrees sends a tree with all kinds of metadata, changes it, sends it again as a mirror,
+// and gets it back. Each time rsync must find nothing to do.
 func TestRsyncAgrees(t *testing.T) {
 	t.Parallel()
 	rng := random(t)
@@ -83,7 +83,7 @@ func TestRsyncAgrees(t *testing.T) {
 	get("back")
 }
 
-// copyOf makes the tree a copy of another, with attributes on some of its files and folders.
+// copyOf makes a copy of another tree, and sets attributes on some of its files and folders.
 func (m *maker) copyOf(tree string) {
 	out, err := exec.Command("cp", "-a", "--sparse=auto", "--", tree+"/.", m.dir).CombinedOutput()
 	require.NoError(m.t, err, "%s", out)

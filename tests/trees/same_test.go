@@ -15,23 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostDifferences are listed; there are enough of them then.
+// mostDifferences is the number of differences after which the comparison stops.
 const mostDifferences = 20
 
-// blockSlack is by how many bytes the space of two equal files may differ: a file system keeps lists of extents in it, too.
+// blockSlack is how many bytes the space of two equal files may differ. A file system may also keep
+// its lists of extents there.
 const blockSlack = 16 << 10
 
-// hostLabels are attributes that programs in the kernel give files on their own (bpf_set_dentry_xattr): a host that marks private
-// keys so does it to any copy, rsync's as well.
+// hostLabels are attributes that programs inside the kernel set on files by themselves
+// (bpf_set_dentry_xattr). A host that marks private keys this way marks every copy, also those of
+// rsync.
 const hostLabels = "security.bpf."
 
-// comparison is what is compared besides all that must be the same.
+// comparison says what to compare besides everything that must be equal.
 type comparison struct {
 	space     bool // compare the allocated space
-	leftovers bool // b may have leftovers of killed transfers of another state of a, which are swept later
+	leftovers bool // b may contain remains of killed transfers of another state of a, which are removed later
 }
 
-// differ compares two trees.
+// differ returns the differences between two trees.
 type differ struct {
 	a, b   string
 	opt    comparison
@@ -43,8 +45,8 @@ type differ struct {
 
 var errEnough = errors.New("enough differences")
 
-// differences lists in what the tree b is not the tree a: kinds, modes, owners, device numbers, sizes, times, extended attributes, the
-// targets of symlinks, content, and which names are one file.
+// differences lists how the tree b differs from the tree a: kinds, modes, owners, device numbers,
+// sizes, times, extended attributes, targets of symlinks, content, and hard links.
 func differences(a, b string, opt comparison) []string {
 	d := &differ{a: a, b: b, opt: opt, leader: [2]map[[2]uint64]string{{}, {}}, buf: [2][]byte{make([]byte, 1<<20), make([]byte, 1<<20)}}
 	if err := d.entry("."); err != nil && !errors.Is(err, errEnough) {
@@ -61,7 +63,7 @@ func (d *differ) note(name, format string, args ...any) error {
 	return nil
 }
 
-// entry compares one entry and what is below it.
+// entry compares an entry and everything below it.
 func (d *differ) entry(name string) error {
 	pa, pb := filepath.Join(d.a, name), filepath.Join(d.b, name)
 	var a, b unix.Stat_t
@@ -128,7 +130,7 @@ func (d *differ) entry(name string) error {
 	return nil
 }
 
-// leaderOf is the first name under which a file of several names was seen.
+// leaderOf returns the name under which a file with several names was first seen.
 func (d *differ) leaderOf(side int, name string, st *unix.Stat_t) string {
 	if st.Nlink < 2 {
 		return name
@@ -171,7 +173,8 @@ func (d *differ) folder(name, pa, pb string) error {
 	return nil
 }
 
-// content returns where two files of one size differ, -1 if nowhere. It reads only where one of them has data.
+// content returns the first offset where two files of equal size differ, or -1. It reads only where
+// one of them has data.
 func (d *differ) content(pa, pb string) (int64, error) {
 	a, err := os.Open(pa)
 	if err != nil {
@@ -216,7 +219,7 @@ func (d *differ) content(pa, pb string) (int64, error) {
 	}
 }
 
-// nextData is the offset from off on at which either file has data, io.EOF if there is none.
+// nextData returns the first offset from off on where one of the files has data, or io.EOF.
 func nextData(a, b *os.File, off int64) (int64, error) {
 	best := int64(-1)
 	for _, f := range []*os.File{a, b} {
@@ -248,7 +251,7 @@ func names(dir string) ([]string, error) {
 	return list, err
 }
 
-// xattrs tells all extended attributes of an entry in one text, but for the host's own.
+// xattrs returns all extended attributes of an entry as one text, except those that the host sets.
 func xattrs(name string) (string, error) {
 	n, err := unix.Llistxattr(name, nil)
 	if n == 0 || errors.Is(err, unix.ENOTSUP) {

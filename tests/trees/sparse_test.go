@@ -20,8 +20,8 @@ var (
 	sparseData = flag.Int64("sparse-data", 50<<20, "how many of them hold data")
 )
 
-// TestSparse sends a huge file that holds little data: bytes follow the data, and the target has the same holes. Then data and holes
-// change places.
+// TestSparse sends a huge file with little data. The traffic is in proportion to the data, and the
+// target has the same holes. Then data and holes change places.
 func TestSparse(t *testing.T) {
 	t.Parallel()
 	rng := random(t)
@@ -31,7 +31,7 @@ func TestSparse(t *testing.T) {
 	p := newPair(t, base)
 	line := count(t, p.address)
 	p.address = line.address
-	// send returns how many bytes the client sent.
+	// send sends the file and returns how many bytes the client sent.
 	send := func(what string) int64 {
 		before := line.bytes.Load()
 		o := p.do(t, "send", source+"/", p.url("target"))
@@ -42,7 +42,7 @@ func TestSparse(t *testing.T) {
 		return sent
 	}
 
-	// Pieces of 4 KiB to 1 MiB anywhere, the very end among them.
+	// Pieces of 4 KiB to 1 MiB are anywhere in the file, also at its very end.
 	data := map[int64]int{*sparseSize - 5000: 5000}
 	var last int64
 	for left := *sparseData; left > 0; {
@@ -52,7 +52,7 @@ func TestSparse(t *testing.T) {
 		left -= n
 	}
 	m.sparse("huge", *sparseSize, data)
-	const overhead = 1 << 20 // handshakes and messages
+	const overhead = 1 << 20 // for handshakes and messages
 	sent := send("holes and data")
 	allocated := space(t, filepath.Join(source, "huge"))
 	require.LessOrEqual(t, sent, allocated+allocated/20+overhead)
@@ -71,7 +71,7 @@ func TestSparse(t *testing.T) {
 	require.LessOrEqual(t, send("one hole"), int64(overhead))
 }
 
-// counter passes connections on and counts what goes to the server.
+// counter forwards connections and counts the bytes sent to the server.
 type counter struct {
 	address string
 	bytes   atomic.Int64
@@ -116,7 +116,7 @@ func count(t *testing.T, server string) *counter {
 	return c
 }
 
-// space is what a file takes on its disk, bytes.
+// space returns how many bytes a file takes on its disk.
 func space(t *testing.T, name string) int64 {
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(name, &st))

@@ -15,12 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// version is the content of a file of TestUnrulySources: the same line again and again, so that two versions can be told apart anywhere.
+// version returns the content of a file of TestUnrulySources. It repeats one line, so that any part
+// shows which version it is from.
 func version(name string, n, lines int) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "%-20.20s version %8d line\n", name, n), lines)
 }
 
-// whole reports whether content is one whole version of a file, and not parts of two.
+// whole reports whether the content is one complete version of a file, and not a mixture of two.
 func whole(content []byte) bool {
 	if len(content) == 0 {
 		return true
@@ -29,8 +30,9 @@ func whole(content []byte) bool {
 	return bytes.Equal(content, bytes.Repeat(append(first, '\n'), len(content)/(len(first)+1)))
 }
 
-// TestUnrulySources sends files that change, grow, shrink, vanish or cannot be read meanwhile: each of them that fails is reported, none
-// is torn at the target, and everything else arrives as it is.
+// TestUnrulySources sends files that change, grow, shrink, vanish or become unreadable meanwhile.
+// Each file that fails is reported, no file at the target is a mixture, and all other files arrive
+// unchanged.
 func TestUnrulySources(t *testing.T) {
 	t.Parallel()
 	rng := random(t)
@@ -38,8 +40,8 @@ func TestUnrulySources(t *testing.T) {
 	source, target := filepath.Join(base, "source"), filepath.Join(base, "target")
 	m := newMaker(t, rng, source)
 
-	// So many files of several blocks that the walk has to wait for them, in folders that hold nothing else then, while others change and
-	// are announced again.
+	// There are so many files of several blocks that the walk has to wait for them. Their folders
+	// contain nothing else. Meanwhile other files change and are announced again.
 	const folders, large = 4, 14
 	for i := range folders {
 		dir := fmt.Sprintf("calm-%d", i)
@@ -78,7 +80,7 @@ func TestUnrulySources(t *testing.T) {
 
 	p := newPair(t, base)
 	if root() {
-		p.other = true // who may not read everything
+		p.other = true // a user who may not read everything
 		require.NoError(t, ownAll(source, nobody))
 		require.NoError(t, ownAll(p.home, nobody))
 	}
@@ -121,7 +123,7 @@ func TestUnrulySources(t *testing.T) {
 	}
 	require.Positive(t, vanished)
 
-	// What arrived is whole.
+	// Everything that arrived is whole.
 	arrived, err := names(filepath.Join(target, "unruly"))
 	require.NoError(t, err)
 	for _, name := range arrived {
@@ -139,18 +141,18 @@ func TestUnrulySources(t *testing.T) {
 		require.Empty(t, differences(filepath.Join(source, dir), filepath.Join(target, dir), comparison{space: true}))
 	}
 
-	// In peace, and made readable, all of it arrives.
+	// When nothing changes and everything is readable, everything arrives.
 	m.mode("unruly/unreadable", 0o600)
 	m.mode("unruly/closed", 0o700)
 	p.do(t, "send", "--delete", source+"/", p.url("target"))
 	require.Empty(t, differences(source, target, comparison{space: true}))
 }
 
-// vanishing is how many files vanish.
+// vanishing is the number of files that vanish.
 const vanishing = 10
 
-// unrest changes the files below unruly until stop is closed, more often than a large file takes to be sent. When the folder target shows
-// that they were found, some of them vanish.
+// unrest changes the files below unruly until stop is closed, more often than the transfer of a
+// large file takes. When the folder target shows that files were found, some of them vanish.
 func unrest(m *maker, target string, stop chan struct{}) {
 	open := func(name string, flag int) *os.File {
 		f, err := os.OpenFile(m.at("unruly/"+name), flag|os.O_WRONLY, 0)
@@ -184,7 +186,7 @@ func unrest(m *maker, target string, stop chan struct{}) {
 		if gone < vanishing {
 			_ = os.Remove(m.at(fmt.Sprintf("unruly/vanishes-%d", gone)))
 		}
-		if gone++; gone == 3 { // the usual way of editors: another file takes the name
+		if gone++; gone == 3 { // like editors: another file takes the name
 			tmp := m.at("once.new")
 			_ = os.WriteFile(tmp, version("once", 1, 40_000), 0o644)
 			_ = os.Rename(tmp, m.at("unruly/once"))
@@ -192,7 +194,7 @@ func unrest(m *maker, target string, stop chan struct{}) {
 	}
 }
 
-// ownAll gives all below dir to a user.
+// ownAll gives everything below dir to a user.
 func ownAll(dir string, user int) error {
 	return filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
 		if err == nil {

@@ -1,4 +1,4 @@
-// Package backup has the commands about backups, and the history of transfers.
+// Package backup contains the commands about backups, and the one that shows past transfers.
 package backup
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// jobsName is the file of jobs in fxfer's folder.
+// jobsName is the name of the file of jobs in fxfer's folder.
 const jobsName = "backup.yaml"
 
 // exitAlarm is the exit code of status when a job needs attention.
@@ -56,7 +56,7 @@ are due. "fxfer backup install" makes systemd run them.`,
 	return c
 }
 
-// site is this host's jobs, and what is known of them.
+// site holds the jobs of this host and what the store knows about them.
 type site struct {
 	home   string
 	config *backup.Config
@@ -83,7 +83,7 @@ func openSite(file string) (*site, error) {
 	return &site{home: home, config: jobs, store: backup.OpenStore(home)}, nil
 }
 
-// jobs returns those of the names, all if there are none.
+// jobs returns the jobs with these names, or all jobs if there are no names.
 func (s *site) jobs(names []string) ([]*backup.Job, error) {
 	if len(names) == 0 {
 		return s.config.Jobs, nil
@@ -110,7 +110,7 @@ func (s *site) runner(log *slog.Logger) *backup.Runner {
 	return &backup.Runner{Store: s.store, Courier: &backup.Client{Home: s.home}, Clock: backup.SystemClock{}, Log: log}
 }
 
-// needJob checks that an argument is there and names the job.
+// needJob returns an error unless the arguments are the name of one job.
 func needJob(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return exit.Usage("usage: "+c.UseLine(), "which job?")

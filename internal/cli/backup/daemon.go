@@ -47,7 +47,7 @@ changes.`,
 				exit.OnHangup(running, func() {
 					select {
 					case reload <- struct{}{}:
-					default: // it will be read anyway
+					default: // a request is waiting already
 					}
 				})
 			})

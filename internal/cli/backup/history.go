@@ -136,7 +136,7 @@ func writeHistoryCSV(w io.Writer, records []backup.Record) error {
 	return out.WriteAll(rows)
 }
 
-// historyLines are what is drawn of history.
+// historyLines are the lines in the chart of the history.
 var historyLines = []struct {
 	name, class string
 	value       func(*backup.Record) float64
@@ -148,7 +148,7 @@ var historyLines = []struct {
 	{"size", "up", func(r *backup.Record) float64 { return float64(r.Bytes) }, func(x float64) string { return units.Bytes(int64(x)) }},
 }
 
-// plotHistory draws records on a terminal, one after the other.
+// plotHistory draws one plot per value of the records on a terminal.
 func plotHistory(w io.Writer, records []backup.Record) {
 	if len(records) < 2 {
 		printHistory(w, records)
@@ -175,7 +175,7 @@ type historyPageRow struct {
 	Error string
 }
 
-// writeHistoryPage writes a page of its own.
+// writeHistoryPage writes the history as an HTML page to the file called name.
 func writeHistoryPage(name, job string, records []backup.Record) error {
 	data := struct {
 		Job    string

@@ -101,7 +101,8 @@ func parseAt(s string) (string, error) {
 	return s, err
 }
 
-// snapshotAt returns the snapshot that a user means, one without a name of a mirror.
+// snapshotAt returns the snapshot that the user asked for. A mirror has no snapshots: then the
+// result has no name.
 func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none fxfer.Snapshot, err error) {
 	if j.Mode == backup.Mirror {
 		if at != "" {
@@ -125,7 +126,7 @@ func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none f
 		if until, err = option.ParseNewer(at, time.Now().In(j.Zone)); err != nil {
 			return none, exit.Usage("", "--at: %w", err)
 		}
-		if len(at) == len(time.DateOnly) { // all of the day
+		if len(at) == len(time.DateOnly) { // the whole day
 			until = until.AddDate(0, 0, 1).Add(-time.Nanosecond)
 		}
 	}
@@ -137,7 +138,8 @@ func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none f
 	return none, exit.Usage("`fxfer backup snapshots "+j.Name+"` lists them", "job %s has no snapshot of %s; the oldest is %s", j.Name, at, all[0].Name)
 }
 
-// restored returns where paths of a backup are, or all of it.
+// restored returns the URLs of the given paths in a backup, or of the whole backup if there are no
+// paths.
 func restored(j *backup.Job, snapshot string, paths []string) (sources []fxfer.URL, err error) {
 	if len(paths) == 0 {
 		u := j.Destination
@@ -156,7 +158,7 @@ func restored(j *backup.Job, snapshot string, paths []string) (sources []fxfer.U
 	return sources, nil
 }
 
-// eachSnapshot tells of each complete snapshot, the oldest first, and the rules that keep it.
+// eachSnapshot calls tell with each complete snapshot, oldest first, and the rules that keep it.
 func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.Snapshot, rules []string)) error {
 	if j.Mode == backup.Mirror {
 		return exit.Usage("", "job %s is a mirror: it has no snapshots", j.Name)
@@ -182,7 +184,7 @@ func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.S
 	return nil
 }
 
-// verified returns the snapshots that are to be read again.
+// verified returns the names of the snapshots to verify.
 func (s *site) verified(ctx context.Context, r *backup.Runner, j *backup.Job, at string, all bool) ([]string, error) {
 	if all {
 		return r.Courier.Snapshots(ctx, j)

@@ -65,14 +65,14 @@ missed, each once, and only in their windows. Without it, windows don't count.`,
 	return c
 }
 
-// runDisplay shows runs.
+// runDisplay shows runs of jobs while they are under way and when they end.
 type runDisplay struct {
 	out, errs   io.Writer
 	json, quiet bool
 
 	mu   sync.Mutex
 	last time.Time
-	line int // columns of the line that is redrawn
+	line int // width in columns of the line that is redrawn
 }
 
 func (d *runDisplay) run(ctx context.Context, s *site, j *backup.Job, due bool) error {
@@ -117,7 +117,7 @@ func (d *runDisplay) run(ctx context.Context, s *site, j *backup.Job, due bool) 
 	return nil
 }
 
-// runLine sums up a run.
+// runLine returns a summary of a run.
 func runLine(r *backup.Record) string {
 	parts := []string{fmt.Sprintf("%s: %s written in %s", outcomeText(r), units.Bytes(r.Written), units.Time(r.Duration()))}
 	if r.Sent < r.Written {
@@ -136,7 +136,7 @@ func runLine(r *backup.Record) string {
 	return strings.Join(parts, ", ")
 }
 
-// progress shows a run under way: on a terminal twice a second, elsewhere now and then.
+// progress shows how far a run is: on a terminal twice a second, elsewhere less often.
 func (d *runDisplay) progress(job string, p fxfer.Progress) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -169,7 +169,7 @@ func (d *runDisplay) clear() {
 	}
 }
 
-// Write takes a line of the log.
+// Write implements io.Writer for the lines of the log.
 func (d *runDisplay) Write(p []byte) (int, error) {
 	d.clear()
 	return d.errs.Write(p)

@@ -16,7 +16,7 @@ import (
 	"github.com/fxfer/fxfer/internal/units"
 )
 
-// forecastFrom is how much of a job's history forecasts rest on.
+// forecastFrom is how far back forecasts look into the history of a job.
 const forecastFrom = 92 * 24 * time.Hour
 
 func newStatus(file *string) *cobra.Command {
@@ -135,7 +135,7 @@ func lastText(s *backup.Status) string {
 	return fmt.Sprintf("%s, %s in %s", outcomeText(r), units.Bytes(r.Written), units.Span(r.Duration()))
 }
 
-// outcomeText is how a run ended, and what it lacks.
+// outcomeText says how a run ended and which entries are missing.
 func outcomeText(r *backup.Record) string {
 	if lacking := r.Lacking(); lacking != "" {
 		return string(r.Outcome) + " without " + lacking
@@ -143,7 +143,7 @@ func outcomeText(r *backup.Record) string {
 	return string(r.Outcome)
 }
 
-// timeText writes a time with as much of its date as is needed.
+// timeText formats a time. It leaves out the parts of the date that are those of now.
 func timeText(t time.Time, zone *time.Location, now time.Time) string {
 	if t.IsZero() {
 		return "-"

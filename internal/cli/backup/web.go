@@ -10,7 +10,7 @@ import (
 	"github.com/fxfer/fxfer/internal/web"
 )
 
-// WebJobs tells the dashboard of the backup jobs that this host has.
+// WebJobs returns the backup jobs of this host for the dashboard.
 func WebJobs() ([]web.Job, error) {
 	file := os.Getenv("FXFER_BACKUP")
 	s, err := openSite(file)

@@ -8,7 +8,7 @@ import (
 	"github.com/fxfer/fxfer/internal/units"
 )
 
-// pageParts are what pages share. A page loads nothing and runs no script.
+// pageParts are the templates that all pages share. A page loads nothing else and runs no script.
 var pageParts = template.Must(template.New("parts").Parse(`{{define "style"}}<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <style>body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}pre{overflow-x:auto;background:#f6f6f6;padding:1em}
 svg{width:100%;height:auto}text{font:12px sans-serif;fill:#555}.axis{stroke:#bbb}.up,.down,.rtt{fill:none;stroke-width:1.5}
@@ -22,14 +22,14 @@ td:first-child,th:first-child,td:last-child{text-align:left}td:last-child{white-
 {{end}}</svg>
 {{end}}{{end}}`))
 
-// Page makes a template of a whole page. Its text begins inside of <head>, and may use the templates
+// Page makes the template of a whole page. The text begins inside <head>, and may use the templates
 // "style" and "charts".
 func Page(name, text string) *template.Template {
 	parts := template.Must(pageParts.Clone())
 	return template.Must(parts.New(name).Parse("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">" + text))
 }
 
-// Chart is a drawing of lines over time on a page.
+// Chart is a drawing of lines over time on an HTML page.
 type Chart struct {
 	Title, Top, Start, End string
 	Lines                  []pageLine
@@ -42,12 +42,12 @@ type pageLine struct {
 
 // Line is one value of a series.
 type Line[T any] struct {
-	Class, Name string // the style and the legend
+	Class, Name string // the CSS class, and the name in the legend
 	Value       func(*T) float64
 }
 
-// Of draws lines of a series over time. The time of a point is at, in seconds from 0. The chart has no
-// lines if there is nothing above 0 to draw.
+// Of draws lines of a series over time. The function at returns the time of a point in seconds,
+// counted from 0. If no value is above 0, the chart has no lines.
 func Of[T any](title string, show func(float64) string, series []T, at func(*T) float64, lines ...Line[T]) Chart {
 	c := Chart{Title: title}
 	var top, end float64

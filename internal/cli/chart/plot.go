@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Width is how many columns a plot on a terminal has, besides its labels.
+// Width is the number of columns of a plot on a terminal, without its labels.
 const Width = 66
 
 const height = 5
 
 var eighths = []rune(" ▁▂▃▄▅▆▇█")
 
-// Plot draws one value of a series on a terminal, labelled with its name and its largest value. It
+// Plot draws one value of a series on a terminal. The label is the name and the largest value. Plot
 // draws nothing if all values are 0.
 func Plot[T any](w io.Writer, name string, series []T, value func(*T) float64, show func(float64) string) {
 	columns, top := squeeze(series, value)
@@ -33,7 +33,7 @@ func Plot[T any](w io.Writer, name string, series []T, value func(*T) float64, s
 	}
 }
 
-// Axis draws the line below plots.
+// Axis draws the time axis below plots.
 func Axis(w io.Writer, end string) {
 	fmt.Fprintf(w, "%12s └%s%s\n", "", strings.Repeat("─", Width), end)
 }
@@ -51,7 +51,7 @@ func squeeze[T any](series []T, value func(*T) float64) (columns []float64, top 
 	return columns, top
 }
 
-// rows returns the rows of a plot, the uppermost first. Any value above 0 is visible.
+// rows returns the rows of a plot, uppermost first. Every value above 0 is visible.
 func rows(columns []float64, top float64) []string {
 	text := make([]string, height)
 	for r := range text {

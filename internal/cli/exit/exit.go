@@ -1,4 +1,4 @@
-// Package exit is how a command ends: its errors with hints, its exit codes, and what signals do.
+// Package exit handles the end of a command: its error and hint, its exit code, and signals.
 package exit
 
 import (
@@ -11,14 +11,14 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Exit codes; the others are in Classify.
+// Exit codes that do not depend on the kind of an error. Classify has the others.
 const (
 	OK          = 0   // done
-	interrupted = 130 // 128 + SIGINT, as of a shell
+	interrupted = 130 // 128 + SIGINT, as shells report it
 )
 
-// Classify returns the name of an error's kind, as in JSON output, and the exit code. The codes are listed in the help
-// of the root command.
+// Classify returns the name of an error's kind, which JSON output uses, and the exit code. The help
+// of the root command lists the codes.
 func Classify(err error) (kind string, code int) {
 	var child Status
 	if errors.As(err, &child) {
@@ -46,7 +46,7 @@ func Classify(err error) (kind string, code int) {
 	return "other", 1
 }
 
-// Usage is the error of a request that makes no sense. The advice may be "".
+// Usage returns the error for a wrong use of a command. The advice becomes the hint; "" is none.
 func Usage(advice, format string, args ...any) error {
 	return WithHint(&fxfer.Error{Kind: fxfer.KindUsage, Err: fmt.Errorf(format, args...)}, advice)
 }
@@ -59,10 +59,10 @@ type hinted struct {
 
 func (e *hinted) Unwrap() error { return e.error }
 
-// Hint is for package hint.
+// Hint returns the hint. Package hint looks for this method.
 func (e *hinted) Hint() string { return e.hint }
 
-// WithHint adds a hint to an error. The hint may be "".
+// WithHint adds a hint to an error. The text "" adds none.
 func WithHint(err error, text string) error {
 	if text == "" {
 		return err
@@ -70,11 +70,11 @@ func WithHint(err error, text string) error {
 	return &hinted{err, text}
 }
 
-// Print writes an error and its hint for people.
+// Print writes an error and its hint, for people.
 func Print(w io.Writer, err error) {
 	var child Status
 	if errors.As(err, &child) && err.Error() == child.Error() {
-		return // the command has said what it had to say
+		return // the command has printed everything already
 	}
 	fmt.Fprintf(w, "fxfer: error: %s\n", term.OneLine(err.Error()))
 	if text := hint.Of(err); text != "" {
@@ -82,12 +82,12 @@ func Print(w io.Writer, err error) {
 	}
 }
 
-// Interrupted is the error of a command that a signal stopped.
+// Interrupted returns the error of a command that a signal stopped.
 func Interrupted(advice string) error {
 	return WithHint(&fxfer.Error{Kind: fxfer.KindInterrupted, Err: errors.New("interrupted")}, advice)
 }
 
-// JSONError is an error in the output for programs.
+// JSONError is an error in JSON output.
 type JSONError struct {
 	Type     string `json:"type"`
 	Kind     string `json:"kind"`
@@ -96,20 +96,21 @@ type JSONError struct {
 	ExitCode int    `json:"exit_code"`
 }
 
-// JSONOf returns an error for programs.
+// JSONOf returns an error for JSON output.
 func JSONOf(err error) JSONError {
 	kind, code := Classify(err)
 	return JSONError{Type: "error", Kind: kind, Message: err.Error(), Hint: hint.Of(err), ExitCode: code}
 }
 
-// Status asks main to end with a command's exit code, without a message: the command has said what it had to say.
+// Status asks main to end with this exit code and without a message, because the command has
+// printed everything.
 type Status struct {
 	Code int
 }
 
 func (e Status) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
-// With ends the command with an exit code that is a command's own.
+// With returns the error that makes fxfer end with this exit code.
 func With(code int) error {
 	if code == 0 {
 		return nil

@@ -76,7 +76,7 @@ func TestWithin(t *testing.T) {
 		time.AfterFunc(time.Hour, cancel)
 		got, err = Within(ctx, func() (int, error) {
 			<-ctx.Done()
-			time.Sleep(stopGrace / 2) // virtual time
+			time.Sleep(stopGrace / 2) // in virtual time
 			return 8, nil
 		})
 		require.NoError(t, err, "it stopped in time")

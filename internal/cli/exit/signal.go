@@ -8,10 +8,12 @@ import (
 	"time"
 )
 
-// stopGrace is how long a transfer may take to stop by itself after a signal, so that the whole takes less than 2 s.
+// stopGrace is how long a transfer may take to stop after a signal. With it, the command ends
+// within 2 s.
 const stopGrace = 1500 * time.Millisecond
 
-// Interruptible returns a context that ends with the first SIGINT or SIGTERM. The second one ends the process at once.
+// Interruptible returns a context that ends with the first SIGINT or SIGTERM. The second signal
+// ends the process at once.
 func Interruptible(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
@@ -32,7 +34,8 @@ func Interruptible(parent context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// Within returns what f returns, or ctx's error if f has not returned stopGrace after ctx was done; f then goes on running.
+// Within returns the results of f. If f has not returned stopGrace after ctx is done, it returns
+// the error of ctx, and f goes on in its goroutine.
 func Within[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		value T

@@ -7,7 +7,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// ParseURL reads a URL that names a share, or may name only the server.
+// ParseURL reads a URL. With needShare it has to name a share; otherwise the server is enough.
 func ParseURL(s string, needShare bool) (fxfer.URL, error) {
 	u, err := fxfer.ParseURL(s)
 	switch {
@@ -19,7 +19,7 @@ func ParseURL(s string, needShare bool) (fxfer.URL, error) {
 	return u, nil
 }
 
-// CheckPin refuses a pin that contradicts the one of an invitation.
+// CheckPin returns an error if --pin and the invitation name different keys.
 func CheckPin(pin string, u fxfer.URL) error {
 	if u.Token != "" && pin != "" && pin != string(u.Pin) {
 		return exit.Usage("leave --pin out, or ask for a new invitation", "the invitation is for another key than --pin")
@@ -27,7 +27,7 @@ func CheckPin(pin string, u fxfer.URL) error {
 	return nil
 }
 
-// Exactly returns a check of the number of arguments.
+// Exactly returns a check that a command has exactly n arguments.
 func Exactly(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
@@ -40,7 +40,7 @@ func Exactly(n int) cobra.PositionalArgs {
 	}
 }
 
-// NoEmpty refuses empty arguments, which are mistakes of a script.
+// NoEmpty rejects empty arguments: they come from mistakes in scripts.
 func NoEmpty(args []string) error {
 	for i, arg := range args {
 		if arg == "" {

@@ -9,13 +9,13 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// ParsePin reads a key.
+// ParsePin reads the key of a server.
 func ParsePin(s string) (string, error) {
 	pin, err := identity.ParsePin(s)
 	return string(pin), err
 }
 
-// AddTrust adds the flags that say who the server is, and who this client.
+// AddTrust adds the flags about the server's identity and about this client's.
 func AddTrust(flags *pflag.FlagSet, opt *fxfer.Options) {
 	Add(flags, &opt.Pin, "pin", "key", "", "the key of the server, as \"fxfer serve\" prints it", ParsePin)
 	Add(flags, &opt.TLS.CA, "tls-ca", "file", "none", "trust servers of these CAs (PEM), or system", parsePEM)
@@ -23,7 +23,7 @@ func AddTrust(flags *pflag.FlagSet, opt *fxfer.Options) {
 	Add(flags, &opt.TLS.Key, "tls-key", "file", "none", "the private key of that certificate (PEM)", parsePEM)
 }
 
-// parsePEM reads the name of a file of certificates, or none.
+// parsePEM reads the name of a certificate file, or "none".
 func parsePEM(s string) (string, error) {
 	if s == "none" {
 		return "", nil
@@ -40,7 +40,7 @@ func ParseTransport(s string) (fxfer.Transport, error) {
 	return "", fmt.Errorf("%q is neither tcp nor quic nor auto", s)
 }
 
-// AddTransport adds the flags of a client.
+// AddTransport adds the flags about the transport of a client.
 func AddTransport(flags *pflag.FlagSet, opt *fxfer.Options) {
 	Add(flags, &opt.QLog, "qlog", "dir", "", "write qlog files of QUIC connections into an existing folder", parseFolder)
 	Add(flags, &opt.Transport, "transport", "how", Auto, "tcp, quic, or auto to choose by the path", ParseTransport)

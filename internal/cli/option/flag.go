@@ -1,4 +1,4 @@
-// Package option is how commands read what users ask for: flags, arguments, the environment and config.yaml.
+// Package option reads what users ask for: flags, arguments, environment variables and config.yaml.
 package option
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/exit"
 )
 
-// NeedSubcommand is what a command does that has only subcommands.
+// NeedSubcommand is the RunE of a command that only has subcommands.
 func NeedSubcommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
@@ -24,7 +24,7 @@ func NeedSubcommand(c *cobra.Command, args []string) error {
 	return exit.Usage(hint, "there is no command %q", args[0])
 }
 
-// Error puts what the flag parser found into our words.
+// Error turns an error of the flag parser into a usage error in fxfer's words.
 func Error(c *cobra.Command, err error) error {
 	var missing *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
@@ -43,7 +43,7 @@ func Error(c *cobra.Command, err error) error {
 	return exit.Usage("", "%w", err)
 }
 
-// Problem says what is wrong with the value of a flag.
+// Problem returns the error for a wrong value of a flag.
 func Problem(f *pflag.Flag, value string, err error) error {
 	if f.Value.Type() == "bool" {
 		return fmt.Errorf("%q is neither true nor false", value)
@@ -51,7 +51,7 @@ func Problem(f *pflag.Flag, value string, err error) error {
 	return err
 }
 
-// nearestFlag returns the flag whose name needs the fewest changes to become name, if these are few.
+// nearestFlag returns the flag whose name is most similar to name, or "" if none is similar.
 func nearestFlag(flags *pflag.FlagSet, name string) string {
 	nearest, least := "", 3
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -69,7 +69,8 @@ func nearestFlag(flags *pflag.FlagSet, name string) string {
 	return nearest
 }
 
-// distance is Levenshtein's: how many insertions, deletions and replacements of bytes lead from a to b.
+// distance is the Levenshtein distance: the fewest insertions, deletions and replacements of bytes
+// that turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -90,12 +91,12 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Auto is what leaves a setting to fxfer.
+// Auto is the value of a flag that lets fxfer choose.
 const Auto = "auto"
 
-// parsed is a flag whose text is parsed when it is set. It satisfies pflag.Value.
+// parsed is a flag whose text is parsed when the flag is set. It implements pflag.Value.
 type parsed[T any] struct {
-	kind  string // what usage calls the value
+	kind  string // what help calls the value
 	text  string
 	value *T
 	parse func(string) (T, error)
@@ -112,7 +113,8 @@ func (p *parsed[T]) Set(s string) error {
 	return err
 }
 
-// Add adds a flag. Usage shows kind, what the value is, and text, which stands for the value that is there already.
+// Add adds a flag. Help shows kind as the placeholder of the value, and text as its default; text
+// stands for the present value.
 func Add[T any](flags *pflag.FlagSet, value *T, name, kind, text, usage string, parse func(string) (T, error)) {
 	flags.Var(&parsed[T]{kind, text, value, parse}, name, usage)
 }
@@ -122,7 +124,7 @@ func AddList[T any](flags *pflag.FlagSet, values *[]T, name, kind, usage string,
 	flags.Var(&list[T]{kind: kind, value: values, parse: parse}, name, usage)
 }
 
-// list is a flag that can be repeated and whose text is parsed. It satisfies pflag.Value and pflag.SliceValue.
+// list is a repeatable flag whose texts are parsed. It implements pflag.Value and pflag.SliceValue.
 type list[T any] struct {
 	kind  string
 	texts []string
@@ -154,20 +156,21 @@ func (p *list[T]) Replace(all []string) error {
 	return nil
 }
 
-// GroupKey marks the flags of a group in help.
+// GroupKey is the annotation that names the group of a flag in help.
 const GroupKey = "group"
 
-// Group gives the flags that add adds a title in help.
+// Group calls add, and puts the flags that it adds into one group with a title in help.
 func Group(flags *pflag.FlagSet, title string, add func()) {
 	add()
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Annotations[GroupKey] == nil {
-			_ = flags.SetAnnotation(f.Name, GroupKey, []string{title}) // it exists
+			_ = flags.SetAnnotation(f.Name, GroupKey, []string{title}) // fails only for unknown flags, and this one exists
 		}
 	})
 }
 
-// GroupedUsage shows the usage of a command whose flags have groups. Those that have none come last.
+// GroupedUsage prints the usage of a command whose flags have groups. Flags without a group come
+// last.
 func GroupedUsage(c *cobra.Command) error {
 	w := c.OutOrStderr()
 	fmt.Fprintf(w, "Usage:\n  %s\n\nExamples:\n%s\n", c.UseLine(), c.Example)

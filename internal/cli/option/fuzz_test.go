@@ -10,7 +10,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/exit"
 )
 
-// FuzzFlags: what a flag's parser takes is within the flag's range.
+// FuzzFlags: every value that a flag's parser accepts is within the range of the flag.
 func FuzzFlags(f *testing.F) {
 	for _, s := range []string{"auto", "none", "8", "0", "17520", "64KiB", "1.5MB", "2TB", "200mbit", "20MB/s", "36h", "7d ago", "2w", "bbr", "2026-11-21", "ed25519:x"} {
 		f.Add(s)
@@ -36,7 +36,8 @@ func FuzzFlags(f *testing.F) {
 	})
 }
 
-// FuzzConfig: a configuration file is refused or understood, whatever is in it, and what is understood are flags that there are.
+// FuzzConfig: whatever a configuration file contains, it is either rejected, or all its settings
+// are flags that exist.
 func FuzzConfig(f *testing.F) {
 	for _, text := range []string{
 		"", "streams: 4\nsend:\n  rate-limit: 200mbit\n", "serve:\n  share: [a=/a, 'b=/b:ro']\n", "a: &x [*x]\n", "? [a]\n: b\n", "{a: {b: {c: d}}}", "--- !!map\nx: |\n  y\n",

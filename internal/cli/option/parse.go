@@ -12,7 +12,7 @@ import (
 	"github.com/fxfer/fxfer/internal/units"
 )
 
-// ParseAutoCount is ParseCount, or 0 for auto.
+// ParseAutoCount is ParseCount, but also accepts auto, which is 0.
 func ParseAutoCount(s string) (int, error) {
 	if s == Auto {
 		return 0, nil
@@ -20,7 +20,7 @@ func ParseAutoCount(s string) (int, error) {
 	return ParseCount(s)
 }
 
-// ParseCount reads a number from 1 up.
+// ParseCount reads a number of at least 1.
 func ParseCount(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err != nil || n == 0 {
@@ -29,7 +29,7 @@ func ParseCount(s string) (int, error) {
 	return int(n), nil
 }
 
-// maxSockBuf is what Linux can be asked for: it doubles the request and keeps it in an int.
+// maxSockBuf is the largest buffer to ask Linux for: Linux doubles the size and keeps it in an int.
 const maxSockBuf = 1<<30 - 1
 
 func parseSockBuf(s string) (int, error) {
@@ -46,7 +46,8 @@ func parseSockBuf(s string) (int, error) {
 	return int(n), nil
 }
 
-// congestionForm is that of the kernels' names, of at most 15 bytes (TCP_CA_NAME_MAX in linux/tcp.h).
+// congestionForm matches the names that the kernel uses. They have at most 15 bytes
+// (TCP_CA_NAME_MAX in linux/tcp.h).
 var congestionForm = regexp.MustCompile(`^[a-z0-9_-]{1,15}$`)
 
 func parseCongestion(s string) (string, error) {
@@ -59,7 +60,7 @@ func parseCongestion(s string) (string, error) {
 	return s, nil
 }
 
-// ParseLimit reads a rate in bit/s, or 0 for none.
+// ParseLimit reads a rate in bit/s. "none" is 0.
 func ParseLimit(s string) (int64, error) {
 	if s == "none" {
 		return 0, nil
@@ -71,7 +72,7 @@ func ParseLimit(s string) (int64, error) {
 	return n, nil
 }
 
-// parseFolder reads the name of a folder that there is.
+// parseFolder reads the name of an existing folder.
 func parseFolder(s string) (string, error) {
 	info, err := os.Stat(s)
 	if err != nil {
@@ -83,7 +84,7 @@ func parseFolder(s string) (string, error) {
 	return s, nil
 }
 
-// ParseNewer reads a point in time, or how long ago that was.
+// ParseNewer reads a point in time, or an age such as 7d.
 func ParseNewer(s string, now time.Time) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, time.DateOnly, "2006-01-02 15:04", time.DateTime} {
 		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
@@ -100,7 +101,7 @@ func ParseNewer(s string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is not a time such as 2026-11-21, 2026-11-21 14:30, 2026-11-21T14:30:00Z, 36h or 7d", s)
 }
 
-// ParseFile reads the name of a file of this host.
+// ParseFile reads the name of a file on this host.
 func ParseFile(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("the name is empty")

@@ -17,7 +17,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// ApplyEnvironment gives flags that are not on the command line their values from the environment.
+// ApplyEnvironment sets flags from environment variables, unless they are on the command line.
 func ApplyEnvironment(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(x *pflag.Flag) {
 		if err != nil || x.Changed || !isSetting(x) {
@@ -30,7 +30,7 @@ func ApplyEnvironment(flags *pflag.FlagSet) (err error) {
 	return err
 }
 
-// SettingsHelp explains settings in the help of a command.
+// SettingsHelp is the help text about settings.
 const SettingsHelp = `Flags can also be set in the environment (FXFER_SOCK_BUF for --sock-buf) and in
 config.yaml, for all commands or for one. The command line takes precedence,
 then the environment. For example:
@@ -41,20 +41,21 @@ then the environment. For example:
 
 const configName = "config.yaml"
 
-// Settable marks the commands whose flags are settings.
+// Settable marks commands whose flags can be set in the environment and the configuration.
 const Settable = "settable"
 
-// AddSettings makes the flags of c settings: it must be called when c has them all.
+// AddSettings makes the flags of c settings. Call it after all flags of c are added.
 func AddSettings(c *cobra.Command) {
 	c.Annotations = map[string]string{Settable: "true"}
 	c.Flags().String("config", "", "read settings from this `file` instead of config.yaml")
 }
 
-// isSetting reports whether a flag can be set outside of the command line's arguments and of the configuration itself.
+// isSetting reports whether a flag can be set in the environment and the configuration.
 func isSetting(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "config" }
 
-// ApplySettings gives the flags of c that are not on the command line their values from the environment and the
-// configuration file. Flags named in except keep theirs. It leaves Changed false: that means the command line.
+// ApplySettings sets the flags of c that are not on the command line from the environment and the
+// configuration file. It does not set the flags named in except. Changed stays false, because it
+// means that a flag is on the command line.
 func ApplySettings(c *cobra.Command, except ...string) error {
 	file, err := loadSettings(c)
 	if err != nil {
@@ -75,7 +76,7 @@ func ApplySettings(c *cobra.Command, except ...string) error {
 	return err
 }
 
-// setting is the text of a flag's value, or of several, and where it stands.
+// setting is the text of a flag's value, or of several values, and the place where it is written.
 type setting struct {
 	values []string
 	where  string
@@ -90,20 +91,21 @@ func (s setting) apply(f *pflag.Flag) error {
 	return nil
 }
 
-// InEnvironment reports whether the environment has a value for a flag.
+// InEnvironment reports whether the environment sets a flag.
 func InEnvironment(flag string) bool {
 	_, ok := fromEnvironment(flag)
 	return ok
 }
 
-// fromEnvironment returns the value of a flag's variable. Several values of a flag are one a line.
+// fromEnvironment returns the value of a flag's environment variable. A variable with several
+// values has one value per line.
 func fromEnvironment(flag string) (setting, bool) {
 	name := "FXFER_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 	text := os.Getenv(name)
 	return setting{strings.Split(strings.TrimSuffix(text, "\n"), "\n"), name}, text != ""
 }
 
-// sections are the settings of a file: by command, "" for all, then by flag.
+// sections are the settings of a file by command and flag. The command "" stands for all commands.
 type sections map[string]map[string]setting
 
 func (s sections) find(command, flag string) (setting, bool) {
@@ -114,7 +116,8 @@ func (s sections) find(command, flag string) (setting, bool) {
 	return x, ok
 }
 
-// loadSettings reads the file named by --config or FXFER_CONFIG, or config.yaml of the user if there is one.
+// loadSettings reads the file named by --config or FXFER_CONFIG, or else the user's config.yaml if
+// it exists.
 func loadSettings(c *cobra.Command) (sections, error) {
 	path, err := c.Flags().GetString("config")
 	if err != nil {
@@ -141,7 +144,7 @@ func loadSettings(c *cobra.Command) (sections, error) {
 	return parseSettings(path, text, c.Root().Commands())
 }
 
-// parseSettings reads the text of a configuration file. Only flags of settable commands may be in it.
+// parseSettings reads the text of a configuration file. It accepts only flags of settable commands.
 func parseSettings(path string, text []byte, commands []*cobra.Command) (sections, error) {
 	r := settingsReader{known: map[string]*pflag.FlagSet{}, found: sections{}}
 	for _, c := range commands {
@@ -155,8 +158,8 @@ func parseSettings(path string, text []byte, commands []*cobra.Command) (section
 	return r.found, nil
 }
 
-// ConfigError turns what is wrong with a configuration file into an error about its first fault. A
-// fault is a usage error, unless it has a kind of its own.
+// ConfigError returns an error about the first fault in a configuration file. It is a usage error,
+// unless the fault has a kind of its own.
 func ConfigError(err error) error {
 	var faults config.Faults
 	if !errors.As(err, &faults) {
@@ -174,7 +177,8 @@ type settingsReader struct {
 	found sections
 }
 
-// section reads the mapping of a command, or the outermost one, in which commands have sections.
+// section reads the mapping of one command, or the outermost mapping, which also contains the
+// sections of commands.
 func (r *settingsReader) section(command string, n config.Node) {
 	r.found[command] = map[string]setting{}
 	for _, e := range n.Entries(`settings such as "max-streams: 16"`) {
@@ -192,7 +196,7 @@ func (r *settingsReader) section(command string, n config.Node) {
 	}
 }
 
-// flag returns the flag of a command, or of any if command is "".
+// flag returns a flag of the command, or of any command if command is "".
 func (r *settingsReader) flag(command, name string) *pflag.Flag {
 	for c, flags := range r.known {
 		if f := flags.Lookup(name); f != nil && isSetting(f) && (command == "" || command == c) {
@@ -202,7 +206,7 @@ func (r *settingsReader) flag(command, name string) *pflag.Flag {
 	return nil
 }
 
-// Values returns the value of a flag or, for a flag that can be repeated, the items of a list.
+// Values returns the value of a setting. For a repeatable flag these are the items of a list.
 func Values(f *pflag.Flag, n config.Node) []config.Node {
 	if _, repeatable := f.Value.(pflag.SliceValue); repeatable {
 		return n.Items()

@@ -12,7 +12,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/exit"
 )
 
-// testCommands returns commands whose flags are settings, under a root.
+// testCommands returns a root command whose subcommands have settings.
 func testCommands() (root, send, serve *cobra.Command) {
 	root = &cobra.Command{Use: "fxfer"}
 	send = &cobra.Command{Use: "send", Run: func(*cobra.Command, []string) {}}

@@ -22,7 +22,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// defaultPath is the path for which gains are stated.
+// defaultPath is the path for which doctor states gains unless --for names another.
 const defaultPath = "1gbit,50ms"
 
 // NewDoctor returns the commands that examine and tune this host.
@@ -101,7 +101,7 @@ func addFor(flags *pflag.FlagSet, path *plan.Path) {
 	option.Add(flags, path, "for", "rate,rtt", defaultPath, "the path to examine this host for", parsePathFor)
 }
 
-// parsePathFor reads a rate and a round-trip time.
+// parsePathFor reads a rate and a round-trip time, separated by a comma.
 func parsePathFor(s string) (plan.Path, error) {
 	rateText, rttText, ok := strings.Cut(s, ",")
 	if !ok {
@@ -150,7 +150,7 @@ func examine(c *cobra.Command, path plan.Path, share string, asJSON bool) error 
 	return nil
 }
 
-// printFindings shows an examination to people.
+// printFindings shows the findings to people.
 func printFindings(w io.Writer, r *doctor.Report, disk *doctor.Disk, stated bool) {
 	fmt.Fprintf(w, "for a path of %s × %s (BDP %s)", units.Rate(r.Path.Rate), units.Time(r.Path.RTT), units.Bytes(int64(r.Path.BDP())))
 	if !stated {
@@ -209,7 +209,7 @@ type jsonDoctorFinding struct {
 	Why     string          `json:"why"`
 	Command string          `json:"command,omitempty"`
 	Gain    *jsonDoctorGain `json:"gain,omitempty"`
-	Changes []string        `json:"changes"` // that apply makes
+	Changes []string        `json:"changes"` // the changes that apply would make
 	Note    string          `json:"note,omitempty"`
 }
 
@@ -239,7 +239,7 @@ type jsonDoctorDisk struct {
 	Error string  `json:"error,omitempty"`
 }
 
-// printFindingsJSON shows an examination to programs: an object for each finding, and a summary.
+// printFindingsJSON prints an object for each finding, then a summary.
 func printFindingsJSON(w io.Writer, r *doctor.Report, disk *doctor.Disk) {
 	sum := jsonDoctorSummary{
 		Type: "summary", Rate: r.Path.Rate, RTT: r.Path.RTT.Seconds(), BDP: int64(r.Path.BDP()), Findings: len(r.Findings),
@@ -325,7 +325,7 @@ func doctorUndo(c *cobra.Command, dryRun bool) error {
 	return nil
 }
 
-// showChanges prints a plan, and tells whether that was all.
+// showChanges prints a plan and reports whether there is nothing more to do.
 func showChanges(c *cobra.Command, p *doctor.Plan, dryRun bool) (done bool) {
 	for _, line := range p.Diff {
 		fmt.Fprintln(c.OutOrStdout(), term.OneLine(line))
@@ -339,7 +339,7 @@ func showChanges(c *cobra.Command, p *doctor.Plan, dryRun bool) (done bool) {
 	return dryRun || p.Empty()
 }
 
-// needRoot adds what helps against a lack of rights.
+// needRoot adds a hint to an error that comes from missing privileges.
 func needRoot(err error, c *cobra.Command) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther, Err: err}, "it takes root: sudo "+c.CommandPath())

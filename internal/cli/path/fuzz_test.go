@@ -9,7 +9,7 @@ import (
 	"github.com/fxfer/fxfer/internal/path/plan"
 )
 
-// FuzzPathFlags: what a flag's parser takes is within the flag's range.
+// FuzzPathFlags: every value that a flag's parser accepts is within the range of the flag.
 func FuzzPathFlags(f *testing.F) {
 	for _, s := range []string{"17520", "64KiB", "2TB", "1gbit,15ms", "10m", "1000km", "1e-6", "1500", "9223372036854775807"} {
 		f.Add(s)

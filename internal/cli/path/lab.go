@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	rightStart = 3 * time.Second // for --right to open its port
-	rightGrace = 3 * time.Second // for --right to end after SIGTERM
+	rightStart = 3 * time.Second // how long --right may take to open its port
+	rightGrace = 3 * time.Second // how long --right may take to end after SIGTERM
 )
 
 // NewLab returns the commands that emulate a link.
@@ -89,7 +89,7 @@ func labRun(ctx context.Context, link lab.Link, rightLine string, args []string,
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
 	defer func() { fmt.Fprintln(errs, countersLine(l.Counters())) }()
-	ctx = context.WithoutCancel(ctx) // signals are CMD's to handle: they are passed on to it
+	ctx = context.WithoutCancel(ctx) // CMD handles signals itself: they are passed on to it
 
 	if rightLine != "" {
 		stop, err := labRight(ctx, l, rightLine, errs)
@@ -107,8 +107,8 @@ func labRun(ctx context.Context, link lab.Link, rightLine string, args []string,
 	return left.Attend()
 }
 
-// labRight starts a shell command on the right host and returns how to stop it, once it has opened a port, has ended
-// well, or rightStart has passed.
+// labRight starts a shell command on the right host. It returns a function that stops the command.
+// It waits until the command has opened a port, has ended successfully, or has run for rightStart.
 func labRight(ctx context.Context, l *lab.Lab, line string, errs io.Writer) (stop func(), err error) {
 	c := l.Right.Command(ctx, "sh", "-c", line)
 	c.Stdout, c.Stderr = errs, errs
@@ -135,7 +135,8 @@ func labRight(ctx context.Context, l *lab.Lab, line string, errs io.Writer) (sto
 	}
 }
 
-// awaitPort returns when a process in the host has opened a port, when ended is closed, or after rightStart.
+// awaitPort waits until a process on the host has opened a port, until ended is closed, or for
+// rightStart.
 func awaitPort(h *lab.Host, ended <-chan struct{}) error {
 	deadline := time.NewTimer(rightStart)
 	defer deadline.Stop()
@@ -155,8 +156,8 @@ func awaitPort(h *lab.Host, ended <-chan struct{}) error {
 	}
 }
 
-// countersLine tells what the link did, leaving out the faults that didn't happen. The shares are
-// of what each fault could have happened to.
+// countersLine says what the link did. It leaves out faults that did not happen. A percentage
+// relates to the packets that the fault could have hit.
 func countersLine(there, back lab.Counters) string {
 	var b strings.Builder
 	b.WriteString("fxfer lab: ")
@@ -299,7 +300,7 @@ Packets that are already on their way arrive as planned.`,
 	}
 	flags.set.VisitAll(func(f *pflag.Flag) {
 		if f.Name != "mtu" && f.Name != "seed" {
-			f.DefValue = "" // help shows no defaults: what isn't named stays
+			f.DefValue = "" // help shows no defaults, because flags that are not given change nothing
 			switch f.Value.Type() {
 			case "duration":
 				f.DefValue = "0s"
@@ -382,10 +383,10 @@ func (f *linkFlags) link() (lab.Link, error) {
 	return l, nil
 }
 
-// change returns what the flags given on the command line change.
+// change returns the changes that the given flags ask for.
 func (f *linkFlags) change() (lab.Change, error) { return f.parse(f.set.Changed) }
 
-// parse reads the flags that want names.
+// parse reads the flags whose values are names.
 func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 	var c lab.Change
 	var failed error
@@ -425,7 +426,7 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 		if !ok {
 			n, err := units.ParseSize(f.buffer)
 			if err != nil {
-				return fmt.Errorf("%w, or a multiple of rate × rtt as 0.5bdp", err)
+				return fmt.Errorf("%w, or a multiple of rate × rtt such as 0.5bdp", err)
 			}
 			if n == 0 {
 				return errors.New("a queue of 0 bytes lets nothing pass")

@@ -68,7 +68,8 @@ func TestCountersLine(t *testing.T) {
 		countersLine(lab.Counters{Sent: 1200, Delivered: 990, Bytes: 1_500_000, Dropped: 200, Lost: 10, Reordered: 99}, lab.Counters{Sent: 3, Delivered: 3}))
 }
 
-// runLab executes "lab run" with the given arguments. Without root the test is skipped where there can't be a lab.
+// runLab executes "lab run" with the given arguments. It skips the test without root, and on
+// systems that have no lab.
 func runLab(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -1,4 +1,4 @@
-// Package path has the commands about paths: plan, probe, doctor and lab.
+// Package path contains the commands about paths: plan, probe, doctor and lab.
 package path
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// What is beyond these is a slip of the pen, and would not fit an integer.
+// Larger values are typing mistakes, and would overflow integers.
 const (
 	maxPlanRate = 1_000_000_000_000_000 // bit/s
 	maxPlanRTT  = time.Hour
 	maxPlanKm   = 1_000_000
 )
 
-// planFlags describe a transfer to be. Zero fields were not given.
+// planFlags describe the planned transfer. Zero fields were not given.
 type planFlags struct {
 	rate     int64 // bit/s
 	rtt      time.Duration
@@ -143,7 +143,7 @@ func parseWindow(s string) (int64, error) {
 func parseLoss(s string) (float64, error) {
 	share, err := units.ParsePercent(s)
 	if err == nil && share > plan.MaxLoss {
-		return 0, fmt.Errorf("%q is more than can be reckoned with: the formulas hold up to %.0f%%", s, 100*plan.MaxLoss)
+		return 0, fmt.Errorf("%q is too much: the formulas hold up to %.0f%%", s, 100*plan.MaxLoss)
 	}
 	return share, err
 }
@@ -172,11 +172,12 @@ func parseMTU(s string) (int, error) {
 	return n, nil
 }
 
-// planned is a plan: the transfer as asked for, and as hosts of other kinds would do it.
+// planned is a plan: the transfer as the user described it, and as other kinds of hosts would do
+// it.
 type planned struct {
 	flags   planFlags
 	t       plan.Transfer
-	buffers plan.Buffers // for the streams asked for
+	buffers plan.Buffers // for the number of streams that the user asked for
 	hosts   []plannedHost
 }
 
@@ -206,7 +207,7 @@ func newPlanned(f planFlags) *planned {
 	return p
 }
 
-// print tells people: the answer, why, what to do, and then what it rests on.
+// print shows the plan to people: the answer, the reason, advice, and then the figures behind them.
 func (p *planned) print(w io.Writer) {
 	fmt.Fprintln(w, p.answer())
 	label := func(label, text string) { fmt.Fprintf(w, "%-10s %s\n", label, text) }
@@ -224,7 +225,7 @@ func (p *planned) print(w io.Writer) {
 	p.printBuffers(label)
 }
 
-// answer is what the user wants to know.
+// answer returns the answer to the user's question.
 func (p *planned) answer() string {
 	rate, why := p.t.Rate()
 	unless := ""
@@ -255,7 +256,7 @@ func (p *planned) answer() string {
 	return fmt.Sprintf("%s: it does not fit the %s window.", text, units.Span(p.t.Within))
 }
 
-// limiter tells what the rate rests on.
+// limiter says what limits the rate.
 func (p *planned) limiter() string {
 	rate, _ := p.t.Rate()
 	each, _ := p.t.EachRate()
@@ -277,7 +278,7 @@ func (p *planned) limiter() string {
 	return fmt.Sprintf("line rate: %s, of which TCP carries %s", units.Rate(p.t.Path.Rate), line)
 }
 
-// advice is what to do about it, most modest first.
+// advice says how to make the transfer faster, the smallest change first.
 func (p *planned) advice() []string {
 	t := p.t
 	_, why := t.Rate()
@@ -311,7 +312,7 @@ func (p *planned) advice() []string {
 	return lines
 }
 
-// asHostsAre is what to do where only the line is the limit, if the hosts are as Linux comes.
+// asHostsAre is the advice when only the line limits, with Linux hosts that are not tuned.
 func (p *planned) asHostsAre() string {
 	stock := p.t
 	stock.Window = plan.StockBuffers().Window()
@@ -325,10 +326,10 @@ func (p *planned) asHostsAre() string {
 	}
 }
 
-// manyStreams are enough to spare most of slow start.
+// manyStreams is the number of streams that avoids most of slow start.
 const manyStreams = 8
 
-// toFit is what makes the transfer fit its window of time.
+// toFit says what makes the transfer fit its window of time.
 func (p *planned) toFit() string {
 	t, line := p.t, p.t.Path.Goodput()
 	fit := t.Fit()
@@ -344,7 +345,7 @@ func (p *planned) toFit() string {
 		units.Rate(t.Need()/line*t.Path.Rate), units.Bytes(int64(line*t.Within.Seconds()/8)))
 }
 
-// ways puts what would do into words.
+// ways describes in words which changes would be enough.
 func ways(r plan.Remedy, bbr bool) string {
 	var list []string
 	if r.Streams > 0 {
@@ -462,7 +463,7 @@ func assignments(settings []plan.Sysctl) string {
 
 func ceilBytes(n float64) int64 { return int64(math.Ceil(n)) }
 
-// showWindow writes a window in full where people know it so: 17,520 B.
+// showWindow writes a window in full if people know it by that number: 17,520 B.
 func showWindow(n int64) string {
 	if n < 100_000 {
 		return units.Grouped(n) + " B"
@@ -470,7 +471,7 @@ func showWindow(n int64) string {
 	return units.Bytes(n)
 }
 
-// showCount writes a number of things that happen a second.
+// showCount writes a number of events per second.
 func showCount(n float64) string {
 	if n < 100 {
 		return strconv.FormatFloat(n, 'f', 1, 64)
@@ -517,7 +518,8 @@ type jsonPlannedHost struct {
 	Fill       jsonPlanWays  `json:"to_fill"`
 }
 
-// jsonPlanWays are alternatives: so many streams, or such a window. What would not do is left out.
+// jsonPlanWays are alternatives: this many streams, or this window. Changes that are not enough are
+// left out.
 type jsonPlanWays struct {
 	Streams int   `json:"streams,omitempty"`
 	Window  int64 `json:"window_bytes,omitempty"`

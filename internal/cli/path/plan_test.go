@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever the flags accept has a plan, which JSON can hold.
+// Every combination of flags that is accepted has a plan, and JSON can represent it.
 func TestPlanExtremes(t *testing.T) {
 	for _, args := range [][]string{
 		{"--bandwidth", "1bit", "--rtt", "1ns", "--size", "1", "--window-of-time", "1ns"},

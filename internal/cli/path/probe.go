@@ -25,10 +25,10 @@ import (
 
 const (
 	foreignTime = 20 * time.Second
-	foreignFlow = 4 * time.Second // of each test with a server of iperf3
+	foreignFlow = 4 * time.Second // length of each test with an iperf3 server
 )
 
-// probeFlags are those of probe.
+// probeFlags are the flags of probe.
 type probeFlags struct {
 	opt   fxfer.Options
 	probe fxfer.ProbeOptions
@@ -131,7 +131,7 @@ type jsonProbe struct {
 	Limits []verdict.JSON `json:"limits"`
 }
 
-// page writes the report to the file of --html.
+// page writes the report to the file named by --html.
 func (f *probeFlags) page(r *fxfer.ProbeReport) error {
 	file, err := os.Create(f.html)
 	if err == nil {
@@ -177,7 +177,7 @@ func (f *probeFlags) runForeign(c *cobra.Command, address string) error {
 	return err
 }
 
-// line writes a row of a report: its name, then its parts, those that are not empty.
+// line writes a row of a report: its name, then the parts that are not empty.
 func line(w io.Writer, name string, parts ...string) {
 	var full []string
 	for _, p := range parts {
@@ -192,7 +192,7 @@ func showRTT(r *probe.RTT) string {
 	return fmt.Sprintf("min %s, median %s, 95 %% %s, 99 %% %s, max %s", units.Seconds(r.Min), units.Seconds(r.Median), units.Seconds(r.P95), units.Seconds(r.P99), units.Seconds(r.Max))
 }
 
-// printProbe shows a report to people: first what follows from it, then what it rests on.
+// printProbe shows a report to people: first the conclusions, then the measurements behind them.
 func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 	for i := range r.Verdicts {
 		v := &r.Verdicts[i]
@@ -287,7 +287,8 @@ func tcpParts(t *probe.TCP) []string {
 	return []string{scaling, has(t.SACK, "SACK"), has(t.Timestamps, "timestamps"), has(t.ECN, "ECN"), fmt.Sprintf("MSS %d", t.SndMSS), fmt.Sprintf("PMTU %d", t.PMTU), t.Congestion}
 }
 
-// printExchanges shows the medians of messages and replies, by size, and by who sets TCP_NODELAY.
+// printExchanges shows the median times of a message and its reply, by size and by which sides set
+// TCP_NODELAY.
 func printExchanges(w io.Writer, r *fxfer.ProbeReport) {
 	for _, reused := range []bool{true, false} {
 		what := "Request and reply, one connection: median by who sets TCP_NODELAY"

@@ -15,7 +15,7 @@ var probePage = chart.Page("probe", `<title>fxfer probe {{.Server}}</title>{{tem
 {{template "charts" .Charts}}<h2>Report</h2><pre>{{.Text}}</pre></body></html>
 `)
 
-// plotProbe draws goodput and round trips over time.
+// plotProbe draws goodput and round-trip times over time.
 func plotProbe(w io.Writer, series []probe.Point) {
 	if len(series) < 2 {
 		return
@@ -26,7 +26,7 @@ func plotProbe(w io.Writer, series []probe.Point) {
 	chart.Axis(w, " "+units.Seconds(series[len(series)-1].At))
 }
 
-// writeProbePage writes the report as a page of its own.
+// writeProbePage writes the report as an HTML page.
 func writeProbePage(w io.Writer, r *fxfer.ProbeReport) error {
 	var text strings.Builder
 	printProbe(&text, r)

@@ -34,7 +34,7 @@ configuration; a revocation counts for these, too.`,
 	return c
 }
 
-// openStore opens this host's keys and lists.
+// openStore opens the keys and lists of this host.
 func openStore() (*identity.Store, error) {
 	home, err := identity.Home()
 	if err != nil {
@@ -97,7 +97,7 @@ func newClientsListCommand() *cobra.Command {
 	return c
 }
 
-// grantFlags say what a client may do.
+// grantFlags describe what a client is granted.
 type grantFlags struct {
 	shares  []string
 	rights  fxfer.Rights
@@ -187,10 +187,11 @@ revocation back.`,
 	}
 }
 
-// leastKey is how many characters of a key, behind its prefix, are enough to mean it.
+// leastKey is the number of characters after a key's prefix that are enough to name the key.
 const leastKey = 6
 
-// whichClient finds a client by its key, the beginning of that, its certificate's name, or its comment.
+// whichClient finds a client by its key, the beginning of its key, the name in its certificate, or
+// its comment.
 func whichClient(list []identity.Client, text string) (identity.Principal, error) {
 	if id, err := identity.ParsePrincipal(text); err == nil {
 		return id, nil
@@ -212,7 +213,8 @@ func whichClient(list []identity.Client, text string) (identity.Principal, error
 	return "", exit.Usage("give the whole key", "%d clients fit %q", len(found), text)
 }
 
-// checkShares takes the shares of the server where none is named, and refuses those that it does not have.
+// checkShares returns the shares of the server if none are named. Otherwise it rejects names of
+// shares that the server does not have.
 func (g *grantFlags) checkShares(now *serving) error {
 	if len(g.shares) == 0 {
 		if now == nil || len(now.Shares) == 0 {

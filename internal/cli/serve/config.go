@@ -19,11 +19,11 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// notInServerConfig are the flags of serve that make no sense in its configuration.
+// notInServerConfig are the flags of serve that its configuration may not contain.
 var notInServerConfig = []string{"share", "config", "check-config", "invite", "name", "help"}
 
-// load reads a server's configuration: the flags of serve by their names, shares and clients. Flags on the command line take
-// precedence, then the environment.
+// load reads the configuration of a server: the flags of serve by name, shares and clients. Flags
+// on the command line take precedence, then the environment.
 func (f *serveFlags) load(flags *pflag.FlagSet, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func (f *serveFlags) load(flags *pflag.FlagSet, path string) error {
 	return nil
 }
 
-// serverReader reads a server's configuration into serveFlags.
+// serverReader reads the configuration of a server into serveFlags.
 type serverReader struct {
 	path  string
 	flags *pflag.FlagSet
@@ -59,13 +59,13 @@ func (r *serverReader) top(n config.Node) {
 		config.Inner("tls", r.tls),
 		config.Inner("shares", r.shares),
 		config.Inner("clients", func(n config.Node) {
-			if n.Faults() == 0 { // otherwise shares may be missing that are named here
+			if n.Faults() == 0 { // after a fault, shares that are named here may be missing
 				r.clients(n)
 			}
 		}))...)
 }
 
-// setFlag gives a flag the value of its key. The command line and the environment take precedence.
+// setFlag sets a flag to the value of its key, unless the command line or the environment sets it.
 func setFlag(x *pflag.Flag, n config.Node) {
 	inEnvironment := option.InEnvironment(x.Name)
 	for _, value := range option.Values(x, n) {
@@ -103,7 +103,7 @@ func (r *serverReader) shares(n config.Node) {
 	}
 }
 
-// withoutHint removes a hint that names flags: a file has other words for them.
+// withoutHint removes a hint that names flags, because a file uses keys.
 func withoutHint(err error) error {
 	var known *fxfer.Error
 	if !errors.As(err, &known) {
@@ -112,7 +112,7 @@ func withoutHint(err error) error {
 	return &fxfer.Error{Kind: known.Kind, Err: known.Err}
 }
 
-// tls reads the names of certificate files, and checks the files.
+// tls reads the names of the certificate files and checks the files.
 func (r *serverReader) tls(n config.Node) {
 	t := &r.f.opt.TLS
 	before := n.Faults()
@@ -141,7 +141,7 @@ func (r *serverReader) tls(n config.Node) {
 	n.Fault("%w", withoutHint(err))
 }
 
-// dir makes a path absolute: a relative one is from the configuration's folder.
+// dir makes a path absolute. Relative paths start at the folder of the configuration.
 func (r *serverReader) dir(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("expected a path")
@@ -182,7 +182,7 @@ func (r *serverReader) clients(n config.Node) {
 	}
 }
 
-// parseClientName reads the name in a certificate, or "*" for any.
+// parseClientName reads the name in a certificate. "*" stands for any name.
 func parseClientName(s string) (string, error) {
 	if s == "*" {
 		return s, nil
@@ -191,7 +191,7 @@ func parseClientName(s string) (string, error) {
 	return string(id), err
 }
 
-// rights reads rights on all shares, or a mapping of shares.
+// rights reads rights. They are either for all shares, or a mapping by share.
 func (r *serverReader) rights(c *fxfer.Admission, n config.Node) {
 	c.Rights = map[string]fxfer.Rights{}
 	read := func(key, share string, n config.Node) {
@@ -212,7 +212,7 @@ func (r *serverReader) rights(c *fxfer.Admission, n config.Node) {
 	}
 }
 
-// parsePrefix reads an address or a range of them.
+// parsePrefix reads an address or a range of addresses.
 func parsePrefix(s string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		if p != p.Masked() {
@@ -227,7 +227,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return a.Unmap().Prefix(a.Unmap().BitLen())
 }
 
-// parseQuota reads a size that is more than nothing, or none.
+// parseQuota reads a size above 0, or "none".
 func parseQuota(s string) (int64, error) {
 	if s == "none" {
 		return 0, nil
@@ -237,7 +237,7 @@ func parseQuota(s string) (int64, error) {
 	case err != nil:
 		return 0, fmt.Errorf("%w, or none", err)
 	case n == 0:
-		return 0, fmt.Errorf("%q leaves no room: expected more, or none", s)
+		return 0, fmt.Errorf("%q leaves no space: expected more than 0, or none", s)
 	}
 	return n, nil
 }
@@ -253,7 +253,8 @@ func parseFiles(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// again makes the flags anew: those of the command line and the environment as they are, those of the configuration as it is now.
+// again returns new flags: those of the command line and the environment as they are, and those of
+// the configuration as the file is now.
 func (f *serveFlags) again(flags *pflag.FlagSet) (*serveFlags, error) {
 	fresh := new(serveFlags)
 	set := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -269,7 +270,7 @@ func (f *serveFlags) again(flags *pflag.FlagSet) (*serveFlags, error) {
 		}
 		for _, v := range values {
 			if err == nil {
-				err = set.Set(x.Name, v) // also marks it as changed
+				err = set.Set(x.Name, v) // Set also sets Changed
 			}
 		}
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// loadServer reads the text of a configuration whose folders below /srv are made.
+// loadServer reads a configuration and makes the folders of its shares, which are below /srv.
 func loadServer(t *testing.T, text string, args ...string) (*serveFlags, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,7 +31,7 @@ func loadServer(t *testing.T, text string, args ...string) (*serveFlags, error) 
 	return f, f.load(flags, path)
 }
 
-// TestExample loads the configuration in deploy, which has all keys.
+// TestExample loads the example configuration in deploy, which contains every key.
 func TestExample(t *testing.T) {
 	text, err := os.ReadFile("../../../deploy/fxfer.yaml")
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestExample(t *testing.T) {
 	require.Equal(t, "/var/log/fxfer/audit.log", f.log.audit)
 }
 
-// TestAgain reads a configuration once more, with the flags that it was first read with.
+// TestAgain reads a configuration a second time, with the same flags.
 func TestAgain(t *testing.T) {
 	f, err := loadServer(t, "max-sessions: 5\nallow: 192.0.2.1\nshares: {a: {dir: /srv/a}}\n")
 	require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzServeFlags: what a flag's parser takes is within the flag's range.
+// FuzzServeFlags: every value that a flag's parser accepts is within the range of the flag.
 func FuzzServeFlags(f *testing.F) {
 	for _, s := range []string{"none", "14d", "a=/b:ro", "host:7433", "[::1]:1", "/srv/pub"} {
 		f.Add(s)

@@ -20,16 +20,17 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// serving is what a running server tells commands on its host. Nothing in it is trusted further than a guess.
+// serving is what a running server writes into its home folder for other commands on its host.
+// Commands use it for suggestions only and do not trust it.
 type serving struct {
-	Address string   `json:"address"` // that it listens on
+	Address string   `json:"address"` // the address that the server listens on
 	Shares  []string `json:"shares"`
-	Rights  []string `json:"rights"` // of these
+	Rights  []string `json:"rights"` // the rights on these shares
 }
 
 const servingFile = "serving.json"
 
-// write leaves it in a home folder. Without it, invite asks for more.
+// write writes the file into a home folder. Without the file, invite needs more flags.
 func (s *serving) write(home string) error {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -38,7 +39,7 @@ func (s *serving) write(home string) error {
 	return os.WriteFile(filepath.Join(home, servingFile), append(text, '\n'), 0o600)
 }
 
-// readServing returns nil if no server has left any.
+// readServing returns nil if no server has written the file.
 func readServing(home string) (*serving, error) {
 	text, err := os.ReadFile(filepath.Join(home, servingFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +52,7 @@ func readServing(home string) (*serving, error) {
 	return s, err
 }
 
-// NewInvite returns the command that makes an invitation.
+// NewInvite returns the command that creates an invitation.
 func NewInvite() *cobra.Command {
 	var g grantFlags
 	var host string
@@ -105,7 +106,7 @@ share.`,
 	return c
 }
 
-// longestInvite bounds how long a secret lies about.
+// longestInvite limits how long an invitation, which is a secret, stays valid.
 const longestInvite = 30 * 24 * time.Hour
 
 func parseExpiry(s string) (time.Duration, error) {
@@ -114,7 +115,7 @@ func parseExpiry(s string) (time.Duration, error) {
 	case err != nil:
 		return 0, fmt.Errorf("%q is not a time such as 30m, 24h or 7d", s)
 	case d <= 0 || d > longestInvite:
-		return 0, fmt.Errorf("%q is not more than nothing and at most 30d", s)
+		return 0, fmt.Errorf("%q is out of range: expected more than 0 and at most 30d", s)
 	}
 	return d, nil
 }
@@ -127,7 +128,7 @@ func parsePort(s string) (int, error) {
 	return n, nil
 }
 
-// urlOf is that of the server, without a share.
+// urlOf returns the URL of the server without a share.
 func urlOf(store *identity.Store, now *serving, host string, port int) (u fxfer.URL, err error) {
 	if u.Pin, err = pinOf(store); err != nil {
 		return u, err
@@ -145,7 +146,7 @@ func urlOf(store *identity.Store, now *serving, host string, port int) (u fxfer.
 	return u, nil
 }
 
-// tellInvite says what is to be done with an invitation.
+// tellInvite explains how to use an invitation.
 func tellInvite(to io.Writer, url string, until time.Time, rights fxfer.Rights) {
 	when := until.Format("15:04")
 	if time.Until(until) > 12*time.Hour {
@@ -155,7 +156,7 @@ func tellInvite(to io.Writer, url string, until time.Time, rights fxfer.Rights) 
 	fmt.Fprintf(to, "fxfer:   %s\n", exampleOf(url, rights))
 }
 
-// invite prints an invitation's URL, and what the other machine is to do with it.
+// invite prints the URL of an invitation and the command to run on the other machine.
 func invite(server *fxfer.Server, f *serveFlags, out io.Writer, said *serverLog) error {
 	host := f.name
 	if host == "" {
@@ -172,7 +173,8 @@ func invite(server *fxfer.Server, f *serveFlags, out io.Writer, said *serverLog)
 	return nil
 }
 
-// tcpAddr reads an address that a server listens on; what is no such is every one, on the port that is the default.
+// tcpAddr parses the address that a server listens on. If that fails, it returns the wildcard
+// address with the default port.
 func tcpAddr(s string) *net.TCPAddr {
 	if a, err := netip.ParseAddrPort(s); err == nil {
 		return net.TCPAddrFromAddrPort(a)
@@ -180,7 +182,7 @@ func tcpAddr(s string) *net.TCPAddr {
 	return &net.TCPAddr{Port: identity.DefaultPort}
 }
 
-// exampleOf is a command for a URL on whose share there are rights.
+// exampleOf returns an example of a command that these rights on the share allow.
 func exampleOf(url string, rights fxfer.Rights) string {
 	switch {
 	case rights.Has(identity.Write):
@@ -193,15 +195,16 @@ func exampleOf(url string, rights fxfer.Rights) string {
 	return "fxfer ls " + url
 }
 
-// reachableHost guesses how other machines call the one that listens on addr: by the address listened on, or the one this machine
-// sends from, or its name.
+// reachableHost guesses under which name or address other machines reach a listener: the address it
+// listens on, else the address that this machine sends from, else the name of this machine.
 func reachableHost(addr net.Addr) string {
 	if at, ok := addr.(interface{ AddrPort() netip.AddrPort }); ok {
 		if ip := at.AddrPort().Addr().Unmap(); ip.IsValid() && !ip.IsUnspecified() {
 			return ip.String()
 		}
 	}
-	// Connecting a UDP socket only looks the route up. The addresses are for documentation (RFC 5737, RFC 3849).
+	// Connecting a UDP socket sends nothing and only looks up the route. The addresses are reserved
+	// for documentation (RFC 5737, RFC 3849).
 	for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
 		conn, err := net.Dial("udp", far)
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 )
 
-// NewKey returns the command that prints this machine's key.
+// NewKey returns the command that prints the key of this machine.
 func NewKey() *cobra.Command {
 	return &cobra.Command{
 		Use:     "key",

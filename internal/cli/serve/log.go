@@ -15,12 +15,12 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// auditToLog is the name of an audit log that is the log.
+// auditToLog as the name of an audit log means the server's log.
 const auditToLog = "log"
 
-// logFlags say how a server writes its log.
+// logFlags say how a server writes its logs.
 type logFlags struct {
-	format string // "text", "json", or auto: text on a terminal
+	format string // "text", "json", or auto, which is text on a terminal
 	level  slog.Level
 	audit  string // file, auditToLog, or "" for none
 }
@@ -63,15 +63,15 @@ func parseAudit(s string) (string, error) {
 	return s, nil
 }
 
-// serverLog is what a server says.
+// serverLog writes everything that a server reports.
 type serverLog struct {
 	log   *slog.Logger
-	audit *slog.Logger // nil for none
-	talk  io.Writer    // for people; nil where all is JSON
-	file  *logFile     // of audit
+	audit *slog.Logger // nil if there is no audit log
+	talk  io.Writer    // output for people, nil if everything is JSON
+	file  *logFile     // the file of the audit log
 }
 
-// open makes the log that goes to errs.
+// open opens the logs. The server's log goes to errs.
 func (l *logFlags) open(errs io.Writer, quiet bool) (*serverLog, error) {
 	s := &serverLog{talk: errs}
 	opt := &slog.HandlerOptions{Level: l.level}
@@ -87,7 +87,7 @@ func (l *logFlags) open(errs io.Writer, quiet bool) (*serverLog, error) {
 	switch l.audit {
 	case "":
 	case auditToLog:
-		s.audit = slog.New(handler(nil)) // whatever the level of the log
+		s.audit = slog.New(handler(nil)) // it does not depend on the level of the server's log
 	default:
 		s.file = &logFile{path: l.audit}
 		if err := s.file.open(); err != nil {
@@ -98,7 +98,7 @@ func (l *logFlags) open(errs io.Writer, quiet bool) (*serverLog, error) {
 	return s, nil
 }
 
-// tell says something, as a line for people or as a record.
+// tell reports something, as a line for people or as a record.
 func (s *serverLog) tell(line, message string, attrs ...any) {
 	if s.talk == nil {
 		s.log.Info(message, attrs...)
@@ -107,14 +107,14 @@ func (s *serverLog) tell(line, message string, attrs ...any) {
 	s.print(line)
 }
 
-// print says something to people.
+// print writes a line for people.
 func (s *serverLog) print(line string) {
 	if s.talk != nil {
 		fmt.Fprintf(s.talk, "fxfer: %s\n", line)
 	}
 }
 
-// reopen goes on in a new file if the audit log was renamed.
+// reopen continues the audit log in a new file if the file was renamed.
 func (s *serverLog) reopen() {
 	if s.file == nil {
 		return
@@ -130,7 +130,7 @@ func (s *serverLog) close() {
 	}
 }
 
-// logFile is a file that is appended to, one record a call.
+// logFile is a file that each call of Write appends one record to.
 type logFile struct {
 	path string
 	mu   sync.Mutex

@@ -1,4 +1,5 @@
-// Package serve has the command that runs a server, and those that say whom it admits.
+// Package serve contains the command that runs a server, and the commands that decide which clients
+// it admits.
 package serve
 
 import (
@@ -32,20 +33,20 @@ import (
 // serveFlags are the flags of serve.
 type serveFlags struct {
 	opt     fxfer.ServerOptions
-	config  string // of the server; "" if flags and settings are all
-	check   bool   // and do nothing else
+	config  string // the server's configuration file, "" if there is none
+	check   bool   // only check the configuration
 	shares  []string
 	invite  bool
 	name    string
 	log     logFlags
 	quiet   bool
 	keep    snapshot.Keep
-	version string        // of this program, for the dashboard
-	age     time.Duration // from which partial files are removed; 0: never
-	web     string        // address of metrics and dashboard; "" is none
+	version string        // version of this program, for the dashboard
+	age     time.Duration // age at which partial files are removed; 0 is never
+	web     string        // address of metrics and dashboard, "" for none
 }
 
-// New returns the command that runs a server. The version is that of this program.
+// New returns the command that runs a server. The argument is the version of this program.
 func New(version string) *cobra.Command {
 	f := serveFlags{version: version}
 	c := &cobra.Command{
@@ -90,7 +91,7 @@ again; see docs/server.md. The flags below are keys of that file, too.`,
 			case f.check:
 				return exit.Usage("for example: fxfer serve --check-config --config fxfer.yaml", "--check-config needs --config")
 			case len(args) > 0:
-				return option.ApplySettings(c, "share") // a DIR on the command line takes their place
+				return option.ApplySettings(c, "share") // a DIR on the command line replaces the shares of the settings
 			}
 			return option.ApplySettings(c)
 		},
@@ -116,7 +117,7 @@ again; see docs/server.md. The flags below are keys of that file, too.`,
 	return c
 }
 
-// add adds the flags that are also keys of the configuration.
+// add adds the flags that can also be keys of the configuration.
 func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
@@ -139,7 +140,8 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	option.Add(flags, &f.keep, "keep", "policy", "all", "keep snapshots where clients may only append: daily=7,weekly=4", snapshot.ParseKeep)
 }
 
-// addBounds adds the flags that bound what clients, and those that want to be, may take of this machine.
+// addBounds adds the flags that limit how much of this machine clients can use, authenticated or
+// not.
 func addBounds(flags *pflag.FlagSet, o *fxfer.ServerOptions) {
 	option.Add(flags, &o.MaxConnections, "max-connections", "n", option.Auto, "most connections; a quarter may be unauthenticated", option.ParseAutoCount)
 	option.Add(flags, &o.MaxConnectionsPerAddress, "max-connections-per-address", "n", strconv.Itoa(fxfer.DefaultMaxConnectionsPerAddress),
@@ -159,7 +161,7 @@ func parseMemory(s string) (int64, error) {
 	return n, err
 }
 
-// setShares reads what is to be offered.
+// setShares reads the shares from the flags and arguments.
 func (f *serveFlags) setShares(args []string) error {
 	for _, dir := range args {
 		if err := f.addShare(fxfer.Share{Dir: dir, Rights: identity.Read | identity.Write}); err != nil {
@@ -182,7 +184,7 @@ func (f *serveFlags) setShares(args []string) error {
 	return nil
 }
 
-// addShare completes a share, checks it and adds it.
+// addShare adds a share after completing and checking it.
 func (f *serveFlags) addShare(s fxfer.Share) error {
 	if s.Dir == "" {
 		return exit.Usage("for example: --share pub=/srv/pub:ro", "the folder of the share %q is missing", s.Name)
@@ -227,7 +229,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	}
 	defer said.close()
 	f.opt.Log, f.opt.Audit = said.log, said.audit
-	if os.Getenv("GOMEMLIMIT") == "" { // garbage counts, too
+	if os.Getenv("GOMEMLIMIT") == "" { // the collector then keeps garbage within the limit, too
 		debug.SetMemoryLimit(cmp.Or(f.opt.MaxMemory, fxfer.DefaultMaxMemory))
 	}
 	systemd, err := newSupervisor()
@@ -293,14 +295,14 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 			})
 		})
 	}
-	alive, died := context.WithCancel(context.Background()) // also while transfers end
+	alive, died := context.WithCancel(context.Background()) // the watchdog is also fed while transfers end
 	defer died()
 	tasks.Go(func() { systemd.keepTelling(alive, server) })
 	systemd.tell("READY=1")
 	return server.Serve(ctx)
 }
 
-// reload reads the configuration again and puts it into force, or says why not.
+// reload reads the configuration again and applies it. If it is faulty, nothing changes.
 func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper *sweeper, said *serverLog, home string) {
 	said.reopen()
 	fresh, err := f.again(flags)
@@ -312,21 +314,21 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper 
 		return
 	}
 	sweeper.set(fresh.opt.Shares, fresh.age)
-	_ = fresh.serving(server).write(home) // as before
+	_ = fresh.serving(server).write(home) // a failure was reported when the server started
 	said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
 	if f.restart() != fresh.restart() {
 		said.log.Warn("the configuration has changes that need a restart")
 	}
 }
 
-// restart is what only a restart changes.
+// restart returns the settings that need a restart to change, as text to compare.
 func (f *serveFlags) restart() string {
 	o := &f.opt
 	return fmt.Sprint(o.Listen, o.Transport, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
 		f.web, f.log, o.TLS.Cert, o.TLS.Key)
 }
 
-// home is the folder of the server's state.
+// home returns the folder of the server's state.
 func (f *serveFlags) home() (string, error) {
 	if f.opt.Home != "" {
 		return f.opt.Home, nil
@@ -334,7 +336,7 @@ func (f *serveFlags) home() (string, error) {
 	return identity.Home()
 }
 
-// serving is what other commands may know.
+// serving returns what other commands on this host may know about the server.
 func (f *serveFlags) serving(server *fxfer.Server) *serving {
 	s := &serving{Address: server.Addr().String()}
 	for _, share := range f.opt.Shares {
@@ -343,7 +345,7 @@ func (f *serveFlags) serving(server *fxfer.Server) *serving {
 	return s
 }
 
-// folders are those that the process needs beside shares and home.
+// folders returns the folders that the process needs besides shares and home.
 func (f *serveFlags) folders() (read []fxfer.Folder) {
 	if f.config != "" {
 		read = append(read, fxfer.Folder{Path: filepath.Dir(f.config)})

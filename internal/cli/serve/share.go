@@ -8,7 +8,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// parseName reads the name or address of this machine.
+// parseName reads the name or address of this machine for invitations.
 func parseName(s string) (string, error) {
 	host, port, err := identity.SplitHost(s)
 	if err == nil && port != identity.DefaultPort {
@@ -17,8 +17,8 @@ func parseName(s string) (string, error) {
 	return host, err
 }
 
-// parseShareFlag reads NAME=DIR[:right] or DIR[:right]. DIR may hold colons and equals signs; a name holds no slash. The name
-// of the second form is left empty.
+// parseShareFlag reads NAME=DIR[:right] or DIR[:right]. DIR may contain colons and equals signs. A
+// name contains no slash. For the second form the returned name is empty.
 func parseShareFlag(s string) fxfer.Share {
 	share := fxfer.Share{Rights: identity.Read | identity.Write}
 	if i := strings.LastIndexByte(s, ':'); i >= 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// parsePartialAge is units.ParseTime, or zero for none.
+// parsePartialAge is units.ParseTime, but also accepts "none", which is 0.
 func parsePartialAge(s string) (time.Duration, error) {
 	if s == "none" {
 		return 0, nil
@@ -27,11 +27,11 @@ func parsePartialAge(s string) (time.Duration, error) {
 // sweepEvery is how often a server looks for stale partial files.
 const sweepEvery = 24 * time.Hour
 
-// sweeper removes stale partial files from shares, now and then.
+// sweeper regularly removes stale partial files from shares.
 type sweeper struct {
 	mu     sync.Mutex
 	shares []fxfer.Share
-	age    time.Duration // 0: never
+	age    time.Duration // 0 is never
 }
 
 func (w *sweeper) set(shares []fxfer.Share, age time.Duration) {
@@ -40,7 +40,7 @@ func (w *sweeper) set(shares []fxfer.Share, age time.Duration) {
 	w.shares, w.age = shares, age
 }
 
-// run sweeps until ctx ends.
+// run removes stale partial files until ctx ends.
 func (w *sweeper) run(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()

@@ -14,13 +14,14 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// supervisor is the systemd that started this process (sd_notify(3)); nil where none did.
+// supervisor is the systemd that started this process (sd_notify(3)). It is nil if systemd did not.
 type supervisor struct {
 	conn     net.Conn
-	watchdog time.Duration // how often it wants to hear of us, 0 for never
+	watchdog time.Duration // longest time between two messages to systemd, 0 if it does not watch
 }
 
-// newSupervisor connects to systemd, before this process is confined. Children do not inherit it.
+// newSupervisor connects to systemd. It has to be called before this process is confined. Child
+// processes do not inherit the connection.
 func newSupervisor() (*supervisor, error) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	micros, pid := os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID")
@@ -41,17 +42,19 @@ func newSupervisor() (*supervisor, error) {
 	return s, nil
 }
 
-// tell sends assignments such as READY=1. Nothing depends on their arrival but systemd's view.
+// tell sends assignments such as READY=1. It ignores errors, because only systemd's view depends on
+// them.
 func (s *supervisor) tell(assignments ...string) {
 	if s != nil {
 		_, _ = s.conn.Write([]byte(strings.Join(assignments, "\n")))
 	}
 }
 
-// statusEvery is how often systemd hears how many sessions there are.
+// statusEvery is how often systemd gets the number of sessions.
 const statusEvery = 10 * time.Second
 
-// keepTelling feeds the watchdog as long as the server is alive, and tells its status, until ctx is done.
+// keepTelling feeds the watchdog and updates the status in systemd until ctx is done. It feeds the
+// watchdog only while the server is alive.
 func (s *supervisor) keepTelling(ctx context.Context, server *fxfer.Server) {
 	if s == nil {
 		return
@@ -87,7 +90,8 @@ func (s *supervisor) keepTelling(ctx context.Context, server *fxfer.Server) {
 // firstSocket is the first file descriptor that systemd passes (sd_listen_fds(3)).
 const firstSocket = 3
 
-// activated returns the sockets of TCP and UDP that systemd has for this process, nil for those that it has not. Children do not inherit them.
+// activated returns the TCP and UDP sockets that systemd passes to this process, nil for each that
+// is missing. Child processes do not inherit them.
 func activated() (tcp *net.TCPListener, udp *net.UDPConn, err error) {
 	pid, number := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
 	for _, v := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
@@ -118,7 +122,7 @@ func activated() (tcp *net.TCPListener, udp *net.UDPConn, err error) {
 	return tcp, udp, nil
 }
 
-// passed takes a socket of systemd.
+// passed takes over a socket from systemd.
 func passed(f *os.File) (*net.TCPListener, *net.UDPConn, error) {
 	defer f.Close()
 	if l, err := net.FileListener(f); err == nil {

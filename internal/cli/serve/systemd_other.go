@@ -2,5 +2,5 @@
 
 package serve
 
-// reloading is nothing: there is no systemd.
+// reloading returns nothing: this system has no systemd.
 func reloading() []string { return nil }

@@ -10,7 +10,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// openPages listens for metrics and dashboard, before the process is confined.
+// openPages listens for metrics and dashboard. It has to be called before the process is confined.
 func openPages(f *serveFlags, server *fxfer.Server) (*web.Pages, error) {
 	pages, err := web.Listen(f.web, server, web.Options{Version: f.version, Home: server.Home(), Names: []string{f.name}, Log: f.opt.Log, Jobs: backup.WebJobs})
 	if err != nil {
@@ -19,9 +19,10 @@ func openPages(f *serveFlags, server *fxfer.Server) (*web.Pages, error) {
 	return pages, nil
 }
 
-// servePages answers until the func it returns is called: also while transfers end, so that a probe sees that.
+// servePages serves metrics and dashboard until the returned function is called. It goes on while
+// transfers end, so that probes can see that state.
 func servePages(pages *web.Pages, said *serverLog) (stop func()) {
-	said.print("dashboard on " + pages.URL()) // not into a log: it holds the token
+	said.print("dashboard on " + pages.URL()) // not into a log, because the URL contains the token
 	said.tell(fmt.Sprintf("metrics on http://%s/metrics", pages.Addr()), "metrics and dashboard", "address", fmt.Sprint(pages.Addr()))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Confirm asks on the terminal whether to trust a server that is not known yet.
+// Confirm asks on the terminal whether to trust an unknown server.
 func Confirm(ctx context.Context, server, pin string) (bool, error) {
 	return onTerminal(func(in io.Reader, out io.Writer) (bool, error) { return ask(ctx, in, out, server, pin) })
 }
@@ -18,12 +18,13 @@ func ask(ctx context.Context, in io.Reader, out io.Writer, server, pin string) (
 		"Whoever runs it can compare: fxfer serve prints the key there.\nTrust it from now on? [y/N] ", OneLine(server), OneLine(pin)))
 }
 
-// Agree asks a question on the terminal, and reports whether the answer is yes.
+// Agree asks a question on the terminal and reports whether the answer is yes.
 func Agree(ctx context.Context, question string) (bool, error) {
 	return onTerminal(func(in io.Reader, out io.Writer) (bool, error) { return yes(ctx, in, out, question) })
 }
 
-// onTerminal leaves the terminal open: a read that was cut short still waits on it.
+// onTerminal calls do with the terminal. It does not close the terminal, because an interrupted
+// read may still wait on it.
 func onTerminal(do func(in io.Reader, out io.Writer) (bool, error)) (bool, error) {
 	in, out, err := open()
 	if err != nil {
@@ -32,7 +33,7 @@ func onTerminal(do func(in io.Reader, out io.Writer) (bool, error)) (bool, error
 	return do(in, out)
 }
 
-// yes asks, and waits for a line or until ctx is done.
+// yes asks the question, and waits for a line or until ctx is done.
 func yes(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
 	fmt.Fprint(out, question)
 	answer := make(chan string, 1)

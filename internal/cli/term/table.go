@@ -8,7 +8,7 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// Columns aligns all columns left.
+// Columns prints a table whose columns are all aligned left.
 func Columns(w io.Writer, rows [][]string) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -25,7 +25,7 @@ func Columns(w io.Writer, rows [][]string) {
 	}
 }
 
-// Table aligns the first column left, the others right.
+// Table prints a table whose first column is aligned left, and the others right.
 func Table(w io.Writer, rows [][]string) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Present tells whether there is somebody to ask.
+// Present reports whether there is a terminal with somebody who can answer.
 func Present() bool {
 	in, out, err := open()
 	if err != nil {
@@ -29,8 +29,8 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// OneLine makes text fit for a line of a terminal, whoever wrote it: control characters and changes of
-// the writing direction in a file's name could forge other output.
+// OneLine makes text from any origin safe for one line of a terminal. Without it, control
+// characters or changes of the writing direction in a file name could forge other output.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		turns := r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
@@ -41,7 +41,7 @@ func OneLine(s string) string {
 	}, strings.ReplaceAll(s, "\n", "; "))
 }
 
-// ShortName fits a path of any origin into width columns, with its end visible.
+// ShortName shortens a path from any origin to width columns, and keeps its end.
 func ShortName(path string, width int) string {
 	path = OneLine(path)
 	if over := runewidth.StringWidth(path) - width; over > 0 {
@@ -58,7 +58,7 @@ func Nonzero(n int64, format string) string {
 	return fmt.Sprintf(format, n)
 }
 
-// PathAnd joins a path, which may be missing, and what there is to say of it, which may be, too.
+// PathAnd joins a path and a text about it. Either may be empty.
 func PathAnd(path, text string) string {
 	path, text = OneLine(path), OneLine(text)
 	if path != "" && text != "" {

@@ -15,25 +15,26 @@ import (
 )
 
 const (
-	nameWidth = 28 // columns for a file's name
+	nameWidth = 28 // columns of a file's name
 	barWidth  = 20
-	barFrom   = 8 << 20 // bytes; a smaller file is done before anybody has seen its bar
+	barFrom   = 8 << 20 // bytes; smaller files are done before anybody would see their bars
 
-	// barsAfter is how long a transfer must take to be worth drawing.
+	// barsAfter is the time before which no bars are drawn. Shorter transfers are not worth it.
 	barsAfter = 500 * time.Millisecond
-	// barsEvery also bounds how long the bars take to go: about twice this.
+	// barsEvery is the time between two drawings. At the end it takes about twice this for the bars
+	// to disappear.
 	barsEvery = 80 * time.Millisecond
 )
 
-// bars redraws a bar per file under way and one for the total. What is drawn is read from atomics: the drawing goroutines
-// must never wait for one that waits for them.
+// bars draws a bar for each file under way and one for the total. The drawing goroutine reads its
+// data from atomics: it must never wait for a goroutine that waits for it.
 type bars struct {
 	people
 	container *mpb.Progress // nil until there is something to draw
 	total     *mpb.Bar
 	now       atomic.Pointer[fxfer.Progress]
 	files     map[string]*fileBar // by path
-	made      int                 // files so far
+	made      int                 // how many bars of files were made so far
 }
 
 type fileBar struct {
@@ -44,7 +45,7 @@ type fileBar struct {
 func (b *bars) progress(p *fxfer.Progress) {
 	b.now.Store(p)
 	if b.container == nil {
-		// Not before something moves: until then a question about the server's key may stand on the terminal.
+		// Before something moves, a question about the server's key may be on the terminal.
 		if p.Elapsed < barsAfter || len(p.Active) == 0 && p.BytesDone == 0 {
 			return
 		}
@@ -64,8 +65,8 @@ func (b *bars) start() {
 		func(width int) string { return totalFigures(b.now.Load(), width) })
 }
 
-// add makes a bar between two texts, the second of which is told how many columns it has. The total is 0, so that only Abort
-// ends the bar.
+// add makes a bar between two texts. The function figures gets the number of columns for its text.
+// The bar's total is 0, so that only Abort ends it.
 func (b *bars) add(priority int, name func() string, figures func(width int) string) *mpb.Bar {
 	return b.container.New(0, mpb.BarStyle().Lbound("│").Filler("█").Tip("█").Padding("░").Rbound("│"),
 		mpb.BarPriority(priority), mpb.BarWidth(barWidth),
@@ -73,7 +74,7 @@ func (b *bars) add(priority int, name func() string, figures func(width int) str
 		mpb.AppendDecorators(decor.Any(func(s decor.Statistics) string { return figures(s.AvailableWidth - barWidth - len("  ")) })))
 }
 
-// updateFiles keeps a bar for each file under way, if they are more than the total shows.
+// updateFiles keeps a bar for each file under way, if they show more than the total does.
 func (b *bars) updateFiles(p *fxfer.Progress) {
 	active := map[string]bool{}
 	for i := range p.Active {
@@ -116,7 +117,7 @@ func totalName(p *fxfer.Progress) string {
 	return name
 }
 
-// totalFigures leaves out what doesn't fit into width columns.
+// totalFigures returns the figures that fit into width columns.
 func totalFigures(p *fxfer.Progress, width int) string {
 	share := ""
 	if !p.Walking && !streaming(p) {

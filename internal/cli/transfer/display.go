@@ -14,16 +14,18 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// display shows a transfer. Its methods are called one at a time.
+// display shows a transfer. Only one of its methods may be called at a time.
 type display interface {
 	progress(*fxfer.Progress)
 	file(*fxfer.FileResult)
 	notice(text string)
-	// finish ends what progress has drawn, then shows the outcome. The report is nil if there is nothing to tell, and so is err.
+	// finish removes what progress has drawn, then shows the outcome. The report is nil if there is
+	// none, and err is nil after success.
 	finish(report *fxfer.Report, err error)
 }
 
-// newDisplay chooses how to show a transfer. Results go to out, talk to errs. The verb is "sent" or "received".
+// newDisplay chooses a display by the flags and the terminal. Results go to out, messages to errs.
+// The verb is "sent" or "received".
 func newDisplay(f *Flags, verb string, out, errs io.Writer) display {
 	people := people{verb: verb, report: f.report, explain: f.explain, out: out, errs: errs}
 	switch {
@@ -39,7 +41,8 @@ func newDisplay(f *Flags, verb string, out, errs io.Writer) display {
 	return &plainLines{people: people}
 }
 
-// guarded makes a display safe for concurrent use, and deaf after finish: a transfer that is slow to stop may go on calling.
+// guarded makes a display safe for concurrent use. It ignores calls after finish, because a
+// transfer that stops slowly may still make some.
 type guarded struct {
 	mu    sync.Mutex
 	shown display // nil after finish
@@ -64,7 +67,7 @@ func (g *guarded) finish(report *fxfer.Report, err error) {
 	})
 }
 
-// quiet shows what failed and nothing else.
+// quiet shows only failures.
 type quiet struct{ people }
 
 func (q quiet) progress(*fxfer.Progress) {}
@@ -73,10 +76,10 @@ func (q quiet) notice(string)            {}
 
 func (q quiet) finish(report *fxfer.Report, _ error) { printFailures(q.errs, report, q.report) }
 
-// people is the end of a transfer as people like to read it.
+// people shows the end of a transfer to people.
 type people struct {
 	verb    string
-	report  string // file that lists everything, "" if there is none
+	report  string // the file of --report, "" if there is none
 	explain bool
 	out     io.Writer
 	errs    io.Writer
@@ -95,10 +98,10 @@ func (p *people) finish(report *fxfer.Report, err error) {
 	printFailures(p.errs, report, p.report)
 }
 
-// PlainEvery is how often plainLines says how far the transfer is.
+// PlainEvery is how often plainLines shows progress.
 const PlainEvery = 5 * time.Second
 
-// plainLines shows progress where nothing can be redrawn: in logs and pipes.
+// plainLines shows progress as lines, in logs and pipes where nothing can be redrawn.
 type plainLines struct {
 	people
 	last time.Duration
@@ -120,13 +123,13 @@ func (l *plainLines) file(*fxfer.FileResult) {}
 
 func (l *plainLines) notice(text string) { fmt.Fprintf(l.errs, "fxfer: %s\n", term.OneLine(text)) }
 
-// itemised lists what a transfer would do, one line for each entry, then sums up.
+// itemised lists what a transfer would do, one line per entry, then a summary.
 type itemised struct {
 	plainLines
 	list *bufio.Writer
 }
 
-// plannedWords begin the lines of a list.
+// plannedWords are the first words of these lines.
 var plannedWords = map[fxfer.Outcome]string{
 	fxfer.WouldCreate: "create", fxfer.WouldUpdate: "update", fxfer.WouldSet: "metadata", fxfer.WouldRemove: "delete",
 }
@@ -138,7 +141,7 @@ func (l *itemised) file(r *fxfer.FileResult) {
 }
 
 func (l *itemised) progress(p *fxfer.Progress) {
-	_ = l.list.Flush() // nobody can be told that nobody reads it
+	_ = l.list.Flush() // if writing fails, nobody reads the list
 	l.plainLines.progress(p)
 }
 

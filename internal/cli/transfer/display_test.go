@@ -18,7 +18,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// under returns progress of a transfer of 40 files.
+// under returns the progress of a transfer of 40 files.
 func under() fxfer.Progress {
 	return fxfer.Progress{
 		Elapsed: 6 * time.Second, Files: 40, FilesDone: 12, Bytes: 4_700_000_000, BytesDone: 2_100_000_000, Goodput: 943e6, Streams: 8,
@@ -197,7 +197,7 @@ func TestJSONLines(t *testing.T) {
 	require.Equal(t, map[string]any{"type": "error", "kind": "partial", "message": "1 failed", "hint": "again", "exit_code": 3.0}, objects["error"])
 }
 
-// TestBars only shows that drawing doesn't hang or race: what it looks like takes a terminal.
+// TestBars only checks that drawing neither hangs nor races. Seeing the bars takes a terminal.
 func TestBars(t *testing.T) {
 	var out, errs strings.Builder
 	g := guarded{shown: &bars{people: people{verb: "sent", out: &out, errs: &errs}}}
@@ -224,8 +224,8 @@ func TestWarningsListed(t *testing.T) {
 	printWarnings(&out, &fxfer.Report{NotStored: []fxfer.NotStored{
 		{What: "owner", Count: 12, Path: "a\x1b/b", Text: "operation not permitted"}, {What: "acl", Count: 1, Path: "c", Text: "not supported"},
 	}})
-	require.Equal(t, "fxfer: warning: the target could not hold: owner of 12 entries, the first is: a\ufffd/b: operation not permitted\n"+
-		"fxfer: warning: the target could not hold: acl: c: not supported\n", out.String())
+	require.Equal(t, "fxfer: warning: the target could not store: owner of 12 entries, the first is: a\ufffd/b: operation not permitted\n"+
+		"fxfer: warning: the target could not store: acl: c: not supported\n", out.String())
 }
 
 func TestItemised(t *testing.T) {

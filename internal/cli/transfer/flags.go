@@ -22,20 +22,20 @@ func parseVerify(s string) (bool, error) {
 	return false, fmt.Errorf("%q is neither digest nor readback", s)
 }
 
-// Flags are what send and get have in common.
+// Flags are the flags that send and get have in common.
 type Flags struct {
 	Opt     fxfer.Options
 	Call    fxfer.Transfer
-	List    string // of files to send
-	nul     bool   // how its paths end
-	report  string // file for what became of each entry
-	Target  string // URL, without secrets, for history
+	List    string // list of the files to send
+	nul     bool   // the paths in the list end with NUL
+	report  string // file for the outcome of each entry
+	Target  string // URL without secrets, for history
 	JSON    bool
 	Quiet   bool
 	explain bool
 }
 
-// Add adds the flags, those that list adds among them if it is not nil.
+// Add adds the flags. Those of list, unless it is nil, are added to the group about the selection.
 func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 	option.Group(flags, "What is sent", func() {
 		f.addSelection(flags)
@@ -69,7 +69,8 @@ func (f *Flags) AddNetwork(flags *pflag.FlagSet) {
 	option.AddTrust(flags, &f.Opt)
 }
 
-// Check refuses flags that contradict each other. What the command line says takes precedence over other settings.
+// Check returns an error if flags contradict each other. Flags on the command line take precedence
+// over other settings.
 func (f *Flags) Check(flags *pflag.FlagSet) error {
 	switch {
 	case flags.Changed("streams") && flags.Changed("max-streams") && f.Opt.Streams > 0:
@@ -88,7 +89,7 @@ func (f *Flags) Check(flags *pflag.FlagSet) error {
 		return exit.Usage("leave one of the two out", "--json and --quiet exclude each other")
 	}
 	if f.Opt.Streams > 0 {
-		f.Opt.MaxStreams = 0 // a setting for auto
+		f.Opt.MaxStreams = 0 // it is a setting for auto only
 	}
 	if f.JSON && f.Quiet {
 		f.JSON, f.Quiet = !flags.Changed("quiet"), flags.Changed("quiet")

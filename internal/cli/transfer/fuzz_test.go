@@ -13,7 +13,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/option"
 )
 
-// FuzzSelection: what a flag's parser takes is within the flag's range.
+// FuzzSelection: every value that a flag's parser accepts is within the range of the flag.
 func FuzzSelection(f *testing.F) {
 	for _, s := range []string{"0", "1", "2GiB", "9223372036854775808"} {
 		f.Add(s)
@@ -27,7 +27,7 @@ func FuzzSelection(f *testing.F) {
 	})
 }
 
-// FuzzEnvironment: a variable sets its flag, or says what is wrong with it.
+// FuzzEnvironment: a variable sets its flag, or the error says what is wrong with its value.
 func FuzzEnvironment(f *testing.F) {
 	f.Add("streams", "8")
 	f.Add("rate-limit", "200mbit")

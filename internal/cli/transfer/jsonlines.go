@@ -13,14 +13,14 @@ import (
 // jsonEvery is how often jsonLines reports progress.
 const jsonEvery = time.Second
 
-// jsonLines shows a transfer to programs: one object a line, told apart by its member "type".
+// jsonLines shows a transfer to programs: one object per line. The member "type" says what it is.
 type jsonLines struct {
 	out  io.Writer
 	last time.Duration
 	held *fxfer.Progress // not yet printed
 }
 
-// JSONProgress is the line that reports progress.
+// JSONProgress is the line about progress.
 type JSONProgress struct {
 	Type        string             `json:"type"`
 	Elapsed     float64            `json:"elapsed_seconds"`
@@ -46,7 +46,7 @@ type jsonFileProgress struct {
 type jsonFile struct {
 	Type    string        `json:"type"`
 	Path    string        `json:"path"`
-	Raw     []byte        `json:"path_base64,omitempty"` // if it is no UTF-8
+	Raw     []byte        `json:"path_base64,omitempty"` // if the path is not UTF-8
 	Kind    string        `json:"kind"`
 	Bytes   int64         `json:"bytes"`
 	Outcome fxfer.Outcome `json:"outcome"`
@@ -97,7 +97,7 @@ type JSONSummary struct {
 type jsonWarning struct {
 	What  string `json:"what"`
 	Count int64  `json:"count"`
-	Path  string `json:"path"` // of the first
+	Path  string `json:"path"` // of the first such entry
 	Text  string `json:"message"`
 }
 
@@ -120,7 +120,7 @@ func (j *jsonLines) progress(p *fxfer.Progress) {
 	}
 }
 
-// flush prints the progress that has been held back.
+// flush prints the progress that is held back.
 func (j *jsonLines) flush() {
 	p := j.held
 	if p == nil {
@@ -139,7 +139,8 @@ func (j *jsonLines) flush() {
 
 func (j *jsonLines) file(r *fxfer.FileResult) { term.JSON(j.out, jsonFileOf(r)) }
 
-// notice tells what goes on, such as a lost connection that is tried again: a program that watches must not take it for a hang.
+// notice reports an event, such as a lost connection and its retry. Without it, a program that
+// watches would take the pause for a hang.
 func (j *jsonLines) notice(text string) { term.JSON(j.out, jsonNotice{Type: "notice", Message: text}) }
 
 func (j *jsonLines) finish(r *fxfer.Report, err error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// limits tells what held a transfer back, and what helps, in one line each.
+// limits names what limited a transfer and what helps, each in one line.
 func limits(r *fxfer.Report) string {
 	if len(r.Limits) == 0 || r.Limits[0].Limiter == diagnose.Unknown || r.Written == 0 && r.Failed == 0 && r.Limits[0].Limiter != diagnose.BlackHole {
 		return ""
@@ -25,10 +25,10 @@ func limits(r *fxfer.Report) string {
 	return text
 }
 
-// explainRows bounds the timeline that is shown.
+// explainRows is the most rows of the timeline that are shown.
 const explainRows = 20
 
-// explain tells all that is known of what held a transfer back.
+// explain shows everything that is known about the limits of a transfer.
 func explain(r *fxfer.Report) string {
 	var b strings.Builder
 	for i := range r.Limits {
@@ -56,7 +56,8 @@ func explain(r *fxfer.Report) string {
 	return b.String()
 }
 
-// condense joins moments so that at most so many rows are left. A row has the limiter of most of its time.
+// condense joins moments so that at most this many rows are left. The limiter of a row is the one
+// that lasted longest in it.
 func condense(cells []fxfer.Moment, rows int) []fxfer.Moment {
 	total := cells[len(cells)-1].Start + cells[len(cells)-1].Length - cells[0].Start
 	step := total/time.Duration(rows) + 1

@@ -8,7 +8,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// remaining estimates how long the rest takes, and whether that can be said.
+// remaining estimates how long the rest takes, and reports whether an estimate is possible.
 func remaining(p *fxfer.Progress) (time.Duration, bool) {
 	left := p.Bytes - p.BytesDone
 	if p.Walking || streaming(p) || p.Goodput <= 0 || left <= 0 {
@@ -18,12 +18,12 @@ func remaining(p *fxfer.Progress) (time.Duration, bool) {
 	return time.Duration(d * float64(time.Second)), d < (100 * time.Hour).Seconds()
 }
 
-// streaming tells whether the one file under way has no known size, as standard input.
+// streaming reports whether the only file has no known size, such as standard input.
 func streaming(p *fxfer.Progress) bool {
 	return len(p.Active) == 1 && p.Files == 1 && p.Active[0].Bytes < 0
 }
 
-// Totals are the figures of a transfer under way, most important first.
+// Totals returns the figures of a transfer under way, most important first.
 func Totals(p *fxfer.Progress) []string {
 	var parts []string
 	switch {

@@ -11,17 +11,17 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// reportFile is the file of --report: an object a line for each entry.
+// reportFile writes the file of --report: one object per line and entry.
 type reportFile struct {
 	file *os.File
 	buf  *bufio.Writer
 	enc  *json.Encoder
-	err  error // sticky
+	err  error // first error of writing
 }
 
 type reportLine struct {
 	Path   string        `json:"path"`
-	Raw    []byte        `json:"path_base64,omitempty"` // if it is no UTF-8
+	Raw    []byte        `json:"path_base64,omitempty"` // if the path is not UTF-8
 	Kind   string        `json:"kind"`
 	Action fxfer.Outcome `json:"action"`
 	Bytes  int64         `json:"bytes"`
@@ -62,14 +62,14 @@ func (r *reportFile) close() error {
 	return errors.Join(r.err, r.file.Close())
 }
 
-// reporting is a display that writes a report as well.
+// reporting is a display that also writes a report.
 type reporting struct {
 	display
 	lines *reportFile
 }
 
 func (r *reporting) progress(p *fxfer.Progress) {
-	r.lines.flush() // whoever follows the file, or kills this process, has what was known
+	r.lines.flush() // so that the file is up to date for a reader, and after a kill
 	r.display.progress(p)
 }
 

@@ -1,4 +1,5 @@
-// Package transfer is what send, get and restoring backups share: flags, progress and summary.
+// Package transfer contains what send, get and restoring backups share: flags, progress and
+// summary.
 package transfer
 
 import (
@@ -15,11 +16,11 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Resumes is what helps after an interruption, except of a stream.
+// Resumes is the hint after an interruption. Streams from standard input cannot resume.
 const Resumes = "the same command resumes"
 
-// Run runs a transfer with a client made from the flags of c, and shows it. The verb is "sent" or "received", the remedy what
-// helps after an interruption.
+// Run runs a transfer with a client made from the flags of c, and shows it. The verb is "sent" or
+// "received". The remedy is the hint after an interruption.
 func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Context, *fxfer.Client, fxfer.Transfer) (*fxfer.Report, error)) error {
 	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
@@ -60,10 +61,10 @@ func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Conte
 	return err
 }
 
-// verbs are the commands that make the verbs of messages.
+// verbs are the names of commands by the verbs in messages.
 var verbs = map[string]string{"sent": "send", "received": "get"}
 
-// remember adds a transfer to history. That it can't be does not make it fail.
+// remember adds a transfer to the history. If that fails, the transfer still succeeds.
 func remember(r *backup.Record, notice func(string)) {
 	home, err := identity.Home()
 	if err == nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// ruleFlag adds rules to one list, which several flags share: their order on the command line counts. It satisfies pflag.Value and
-// pflag.SliceValue.
+// ruleFlag adds rules to a list. Several flags share the list, because the order of rules on the
+// command line matters. It implements pflag.Value and pflag.SliceValue.
 type ruleFlag struct {
 	kind  string
 	rules *[]string
@@ -127,7 +127,7 @@ func (f *Flags) AddList(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.nul, "from0", false, "paths in that list end with a NUL byte")
 }
 
-// addTarget adds the flags that say what becomes of the target.
+// addTarget adds the flags about the target.
 func (f *Flags) addTarget(flags *pflag.FlagSet) {
 	t := &f.Call.Target
 	option.Group(flags, "What is replaced", func() {
@@ -151,7 +151,7 @@ func (f *Flags) addTarget(flags *pflag.FlagSet) {
 	})
 }
 
-// addSnapshot adds the flag of send that makes snapshots.
+// addSnapshot adds the flag of send that creates a snapshot.
 func (f *Flags) addSnapshot(flags *pflag.FlagSet) {
 	option.Group(flags, "Mirror", func() {
 		option.Add(flags, &f.Call.Target.Snapshot, "snapshot", "time", "", "send into a new snapshot below URL; the default is now", parseSnapshot)
@@ -186,8 +186,8 @@ func parseEntries(s string) (int64, error) {
 	return int64(n), err
 }
 
-// Settle gives the flags the settings that are not on the command line, and checks all. Rules of the command line come after those
-// of the settings, so that they take precedence.
+// Settle applies the settings that are not on the command line, and checks all flags. The rules of
+// the command line come after those of the settings, because later rules take precedence.
 func (f *Flags) Settle(c *cobra.Command) error {
 	given := len(f.Call.Selection.Rules)
 	if err := option.ApplySettings(c); err != nil {
@@ -198,8 +198,8 @@ func (f *Flags) Settle(c *cobra.Command) error {
 	return f.Check(c.Flags())
 }
 
-// OpenList makes the list of files that --files-from names, if it does. The caller calls done at the end. Standard input is copied to a
-// file: after a lost connection the list is read again.
+// OpenList prepares the list of --files-from, if there is one. The caller calls done at the end.
+// Standard input is copied to a file, because the list is read again after a lost connection.
 func (f *Flags) OpenList(stdin io.Reader) (done func(), err error) {
 	name, done := f.List, func() {}
 	switch name {
@@ -221,7 +221,7 @@ func (f *Flags) OpenList(stdin io.Reader) (done func(), err error) {
 	return done, nil
 }
 
-// listed reads a list each time it is ranged over. shown is what messages call it.
+// listed reads a list each time somebody ranges over it. Messages call the list shown.
 func listed(name, shown string, nul bool) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in, err := os.Open(name)

@@ -10,10 +10,11 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// shownFailures is how many failed entries people get to see.
+// shownFailures is the most failed entries that people see.
 const shownFailures = 20
 
-// summary tells the outcome of a transfer in a few lines. What isn't known is left out. The verb is "sent" or "received".
+// summary describes the outcome of a transfer in a few lines. It leaves out unknown figures. The
+// verb is "sent" or "received".
 func summary(verb string, r *fxfer.Report) (text string) {
 	var b strings.Builder
 	line := func(label string, parts ...string) {
@@ -71,7 +72,7 @@ func summary(verb string, r *fxfer.Report) (text string) {
 	return b.String()
 }
 
-// over is what carried the streams, where it was not TCP.
+// over names the transport if it is not TCP.
 func over(r *fxfer.Report) string {
 	if r.Transport != fxfer.TransportQUIC {
 		return ""
@@ -79,7 +80,7 @@ func over(r *fxfer.Report) string {
 	return "over " + units.Count(int64(r.Connections), "QUIC connection", "QUIC connections")
 }
 
-// compressed tells how much less was sent, if it was.
+// compressed says how much compression saved, if it saved something.
 func compressed(r *fxfer.Report) string {
 	if r.Coded == 0 || r.Raw < r.Coded+r.Coded/20 {
 		return ""
@@ -87,7 +88,7 @@ func compressed(r *fxfer.Report) string {
 	return fmt.Sprintf("compressed %.1f×", float64(r.Raw)/float64(r.Coded))
 }
 
-// peak is the highest goodput where it says more than the mean.
+// peak returns the highest goodput if it differs from the mean.
 func peak(r *fxfer.Report) string {
 	if r.Peak <= r.Goodput*1.02 {
 		return ""
@@ -102,7 +103,7 @@ func bytesPart(n int64, format string) string {
 	return fmt.Sprintf(format, units.Bytes(n))
 }
 
-// printWarnings tells what the target could not hold, one line for each kind.
+// printWarnings says what the target could not store, one line for each kind of problem.
 func printWarnings(w io.Writer, r *fxfer.Report) {
 	if r == nil {
 		return
@@ -113,11 +114,12 @@ func printWarnings(w io.Writer, r *fxfer.Report) {
 		if x.Count > 1 {
 			first = fmt.Sprintf(" of %d entries, the first is", x.Count)
 		}
-		fmt.Fprintf(w, "fxfer: warning: the target could not hold: %s%s: %s: %s\n", term.OneLine(x.What), first, term.OneLine(x.Path), term.OneLine(x.Text))
+		fmt.Fprintf(w, "fxfer: warning: the target could not store: %s%s: %s: %s\n", term.OneLine(x.What), first, term.OneLine(x.Path), term.OneLine(x.Text))
 	}
 }
 
-// printFailures lists the first entries that failed. A single one is what the error says. report is the file that lists all.
+// printFailures lists the first entries that failed. It leaves out a single failure, because the
+// error says it already. The argument report is the file that lists all failures, or "".
 func printFailures(w io.Writer, r *fxfer.Report, report string) {
 	if r == nil || r.Failed < 2 {
 		return

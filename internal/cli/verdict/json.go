@@ -1,4 +1,4 @@
-// Package verdict shows to programs what held a transfer back.
+// Package verdict turns the limits of a transfer into JSON.
 package verdict
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// JSON is a verdict in the output for programs.
+// JSON is a limit in JSON output.
 type JSON struct {
 	Limiter  string       `json:"limiter"`
 	Side     string       `json:"side"`
@@ -24,7 +24,7 @@ type jsonRemedy struct {
 	Command string      `json:"command,omitempty"`
 	Advice  string      `json:"advice,omitempty"`
 	Expect  float64     `json:"expect_bits_per_second,omitempty"`
-	Host    string      `json:"host,omitempty"` // if not the limit's
+	Host    string      `json:"host,omitempty"` // empty if it is the host of the limit
 }
 
 type jsonSysctl struct {
@@ -32,7 +32,7 @@ type jsonSysctl struct {
 	Value string `json:"value"`
 }
 
-// JSONOf returns verdicts for programs.
+// JSONOf returns limits for JSON output.
 func JSONOf(all []fxfer.Limit) []JSON {
 	list := []JSON{}
 	for i := range all {
@@ -51,7 +51,8 @@ func JSONOf(all []fxfer.Limit) []JSON {
 	return list
 }
 
-// Moment is a short time of a transfer, with what both sides measured in it by the names of the wire.
+// Moment is a short time of a transfer, with the measurements of both sides under their names in
+// the protocol.
 type Moment struct {
 	Start    float64          `json:"start_seconds"`
 	Length   float64          `json:"seconds"`
@@ -61,7 +62,7 @@ type Moment struct {
 	Receiver map[string]int64 `json:"receiver"`
 }
 
-// Timeline returns moments for programs.
+// Timeline returns moments for JSON output.
 func Timeline(cells []fxfer.Moment) []Moment {
 	list := []Moment{}
 	for i := range cells {

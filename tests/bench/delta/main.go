@@ -1,5 +1,7 @@
-// Command delta sends changed versions of a disk image and of an SQL dump over an emulated line to where the older version is, with fxfer and
-// with rsync, and prints a table for docs/evidence/benchmarks.md. It needs Linux, root and rsync, and some times the room of the files.
+// Command delta sends a changed disk image and a changed SQL dump over an emulated line. The target
+// has the older version. It does so with fxfer and with rsync, and prints a table for
+// docs/evidence/benchmarks.md. It needs Linux, root, rsync, and several times the space of the
+// files.
 //
 //	go run ./tests/bench/delta [-dir DIR] [-image BYTES] [-dump BYTES] [-only REGEXP]
 package main
@@ -23,7 +25,7 @@ import (
 const (
 	rate, rtt = "100mbit", "40ms"
 	rsyncPort = 8730
-	unit      = 256 << 10 // of what an image has data in, or not
+	unit      = 256 << 10 // size of the parts of an image that contain data, or none
 )
 
 func main() {
@@ -103,7 +105,7 @@ func (b *bench) at(parts ...string) string {
 	return filepath.Join(append([]string{b.dir}, parts...)...)
 }
 
-// admit has the server know the client.
+// admit makes the server admit the client.
 func (b *bench) admit() error {
 	c := exec.Command(b.fxfer, "serve", "--listen", "127.0.0.1:0", "--invite", "--share", "in="+b.at("in"))
 	c.Env = append(os.Environ(), "FXFER_HOME="+b.at("server"))
@@ -153,7 +155,8 @@ func (b *bench) subject(s subject, wanted *regexp.Regexp) error {
 	return nil
 }
 
-// run puts the old version in place, sends the new one, and returns how long that took and the MB that went over the line.
+// run puts the old version in place and sends the new one. It returns how long that took and how
+// many MB crossed the line.
 func (b *bench) run(w way) (seconds, sent float64, err error) {
 	if err := copyFile(b.at("old", "f"), b.at("in", "f")); err != nil {
 		return 0, 0, err
@@ -270,7 +273,7 @@ func writeDump(path string, size int64) error {
 	return errors.Join(w.Flush(), f.Close())
 }
 
-// editLines inserts 500 lines and deletes as many, all over a file.
+// editLines inserts 500 lines and deletes 500 others, spread over the whole file.
 func editLines(old, path string) error {
 	in, err := os.Open(old)
 	if err != nil {
