@@ -14,8 +14,8 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// BenchmarkScrape is what a look at a server with 40 transfers under way costs. At one scrape in 15 s, 75 ms are 0.5 % of a core.
-// Run it with -benchtime 20x.
+// BenchmarkScrape measures one scrape of a server with 40 running transfers. With a scrape every
+// 15 s, 75 ms are 0.5 % of a core. Run it with -benchtime 20x.
 func BenchmarkScrape(b *testing.B) {
 	for _, running := range []int{0, 40} {
 		b.Run(fmt.Sprint(running), func(b *testing.B) {
@@ -24,7 +24,7 @@ func BenchmarkScrape(b *testing.B) {
 			var sending sync.WaitGroup
 			defer sending.Wait()
 			defer cancel()
-			if running > 0 { // the first is admitted by its invitation
+			if running > 0 { // the first client is admitted by its invitation
 				_, err := s.client.Send(ctx, []string{file(b, 16)}, s.url, fxfer.Transfer{})
 				require.NoError(b, err)
 				s.url.Token = ""
@@ -39,18 +39,18 @@ func BenchmarkScrape(b *testing.B) {
 							b.Error(err)
 						}
 					})
-					time.Sleep(50 * time.Millisecond) // handshakes of one address are bounded
+					time.Sleep(50 * time.Millisecond) // the server limits handshakes of one address
 				}
 				for end := time.Now().Add(time.Minute); len(s.Status().Transfers) < running; time.Sleep(100 * time.Millisecond) {
 					require.True(b, time.Now().Before(end), "%d transfers", len(s.Status().Transfers))
 				}
-				time.Sleep(20 * time.Second) // samples come together, as in a long transfer
+				time.Sleep(20 * time.Second) // let samples accumulate, as in a long transfer
 			}
 			b.ResetTimer()
 			var size int64
 			for range b.N {
 				b.StopTimer()
-				time.Sleep(1100 * time.Millisecond) // what was found is kept for 1 s
+				time.Sleep(1100 * time.Millisecond) // the status is cached for 1 s
 				b.StartTimer()
 				r, err := http.Get(s.base + "/metrics")
 				require.NoError(b, err)

@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// browser is a headless Chromium with one page, spoken to over pipes by the DevTools protocol.
+// browser is a headless Chromium with one page. The test controls it over pipes with the DevTools
+// protocol.
 type browser struct {
 	t   *testing.T
 	out *os.File
@@ -28,7 +29,7 @@ type browser struct {
 	answers  map[int]chan answered
 	session  string
 	requests []string // URLs
-	faults   []string // of scripts, of the console, of what a policy forbids
+	faults   []string // errors of scripts, of the console and of content policies
 }
 
 type answered struct {
@@ -36,7 +37,7 @@ type answered struct {
 	err    error
 }
 
-// openBrowser starts Chromium, or skips the test where there is none.
+// openBrowser starts Chromium. It skips the test if Chromium is not installed.
 func openBrowser(t *testing.T) *browser {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
@@ -52,7 +53,7 @@ func openBrowser(t *testing.T) *browser {
 	args := []string{
 		"--headless=new", "--remote-debugging-pipe", "--user-data-dir=" + dir, "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--force-color-profile=srgb", "--mute-audio",
-		"--no-sandbox", // which containers do not allow; the page is our own
+		"--no-sandbox", // containers do not allow the sandbox; the page is our own
 		"--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "about:blank",
 	}
 	cmd := exec.Command(path, args...)
@@ -70,11 +71,11 @@ func openBrowser(t *testing.T) *browser {
 	t.Cleanup(func() {
 		out.Close()
 		timer := time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait() // it ends with its pipe
+		_ = cmd.Wait() // it ends when its pipe closes
 		timer.Stop()
 		<-read
 		in.Close()
-		// Its helpers may still write for a moment.
+		// Its helper processes may still write for a moment.
 		for range 50 {
 			if os.RemoveAll(dir) == nil {
 				break
@@ -94,7 +95,7 @@ func openBrowser(t *testing.T) *browser {
 	return b
 }
 
-// read takes what Chromium says, until it ends.
+// read processes Chromium's messages until it ends.
 func (b *browser) read(in io.Reader) {
 	r := bufio.NewReaderSize(in, 1<<20)
 	for {
@@ -133,7 +134,7 @@ func (b *browser) read(in io.Reader) {
 	b.answers = nil
 }
 
-// noteLocked keeps what a page asks for, and what it complains of.
+// noteLocked records the page's requests and errors.
 func (b *browser) noteLocked(method string, params json.RawMessage) {
 	var p struct {
 		Request          struct{ URL string }
@@ -164,7 +165,7 @@ func (b *browser) noteLocked(method string, params json.RawMessage) {
 	}
 }
 
-// call asks Chromium for something.
+// call sends a command to Chromium and decodes its answer into result.
 func (b *browser) call(result any, method string, params map[string]any) {
 	b.t.Helper()
 	c := make(chan answered, 1)
@@ -217,7 +218,7 @@ func (b *browser) until(what, expression string) {
 			return
 		}
 		if time.Now().After(end) {
-			require.FailNow(b.t, "the page does not come to it", "%s\n%v\n%s", what, b.faults, b.eval("document.body.innerText"))
+			require.FailNow(b.t, "the condition did not become true", "%s\n%v\n%s", what, b.faults, b.eval("document.body.innerText"))
 		}
 	}
 }
@@ -227,7 +228,7 @@ func (b *browser) open(url string) {
 	b.call(nil, "Page.navigate", map[string]any{"url": url})
 }
 
-// screen sets what the page is shown on.
+// screen sets the size and the kind of the emulated screen.
 func (b *browser) screen(width, height int, phone bool) {
 	b.t.Helper()
 	scale := 1
@@ -246,7 +247,8 @@ func (b *browser) dark(dark bool) {
 	b.call(nil, "Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": value}, {"name": "prefers-reduced-motion", "value": "reduce"}}})
 }
 
-// shoot keeps a picture, of the whole page but on a phone, in the folder that -screenshots names.
+// shoot saves a screenshot in the folder that -screenshots names: of the whole page, except on a
+// phone.
 func (b *browser) shoot(name string) {
 	b.t.Helper()
 	if *screenshots == "" {
@@ -259,7 +261,8 @@ func (b *browser) shoot(name string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(*screenshots, name+".png"), text, 0o644))
 }
 
-// axe fails the test if axe-core finds something serious on the page. FXFER_AXE names axe.min.js.
+// axe fails the test if axe-core finds a serious problem on the page. FXFER_AXE is the path of
+// axe.min.js.
 func (b *browser) axe(when string) {
 	b.t.Helper()
 	path := os.Getenv("FXFER_AXE")

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// assets are all that the dashboard consists of. Nothing comes from elsewhere.
+// assets are all files of the dashboard. It loads nothing from other sites.
 //
 //go:embed assets
 var assets embed.FS
@@ -21,7 +21,7 @@ var assetTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// dashboard adds the pages for people.
+// dashboard registers the pages for people.
 func (p *Pages) dashboard(mux *http.ServeMux) {
 	g := p.guard
 	mux.Handle("GET /{$}", g.public(p.front))
@@ -38,11 +38,11 @@ func (p *Pages) dashboard(mux *http.ServeMux) {
 	mux.Handle("POST /api/clients/{key}/revoke", g.private(p.revoke))
 }
 
-// front is the dashboard for who is admitted, and else the question for the token.
+// front shows the dashboard to clients that have the token, and the login form to all others.
 func (p *Pages) front(w http.ResponseWriter, r *http.Request) {
 	if token := r.URL.Query().Get("token"); token != "" {
 		if p.guard.let(w, r, token) {
-			http.Redirect(w, r, "/", http.StatusSeeOther) // away from the address bar
+			http.Redirect(w, r, "/", http.StatusSeeOther) // removes the token from the address bar
 			return
 		}
 		show(w, http.StatusForbidden, "wrong.html")
@@ -74,13 +74,14 @@ func show(w http.ResponseWriter, status int, name string) {
 	_, _ = w.Write(text)
 }
 
-// asset serves a script, style or picture, which browsers ask for again each time, and get if it has changed.
+// asset serves a script, style sheet or picture. Browsers revalidate it on each load and fetch it
+// again only if it changed.
 func asset(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	text, err := fs.ReadFile(assets, "assets/"+name)
 	kind := assetTypes[path.Ext(name)]
 	if err != nil || kind == "" || path.Ext(name) == ".html" {
-		plain(w, http.StatusNotFound, "there is no such page")
+		plain(w, http.StatusNotFound, "page not found")
 		return
 	}
 	sum := sha256.Sum256(text)
@@ -128,7 +129,7 @@ func (p *Pages) clients(w http.ResponseWriter, _ *http.Request) {
 func (p *Pages) transfer(w http.ResponseWriter, r *http.Request) {
 	x, ok := p.server.Session(r.PathValue("id"))
 	if !ok {
-		plain(w, http.StatusNotFound, "there is no such transfer any more")
+		plain(w, http.StatusNotFound, "this transfer no longer exists")
 		return
 	}
 	answer(w, transferOf(&x))
@@ -150,11 +151,11 @@ func (p *Pages) revoke(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// events tells a dashboard what happens, until it leaves.
+// events sends updates to a dashboard until it disconnects.
 func (p *Pages) events(w http.ResponseWriter, r *http.Request) {
 	told, leave := p.feed.read()
 	if told == nil {
-		plain(w, http.StatusServiceUnavailable, fmt.Sprintf("%d dashboards are open, the most", maxReaders))
+		plain(w, http.StatusServiceUnavailable, fmt.Sprintf("%d dashboards are open, and no more are allowed", maxReaders))
 		return
 	}
 	defer leave()

@@ -12,7 +12,8 @@ import (
 
 var screenshots = flag.String("screenshots", "", "folder for pictures of the dashboard")
 
-// A person follows a transfer from its start to its end, sees what holds it back, cancels another and revokes the client.
+// A user watches a transfer from start to end, sees what limits it, cancels another one and
+// revokes the client.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	b := openBrowser(t)
@@ -20,7 +21,7 @@ func TestDashboard(t *testing.T) {
 	b.screen(1280, 900, false)
 	b.dark(false)
 
-	// Without the token there is nothing to see.
+	// Without the token the page shows only the login form.
 	b.open(s.base + "/")
 	b.until("the question for the token", `document.querySelector("#token")`)
 	b.axe("token")
@@ -40,7 +41,7 @@ func TestDashboard(t *testing.T) {
 		_, err := s.client.Send(t.Context(), []string{name}, s.url, fxfer.Transfer{})
 		sent <- err
 	}
-	small, large := file(t, 30<<20), file(t, 300<<20) // the large one takes longer than it is looked at
+	small, large := file(t, 30<<20), file(t, 300<<20) // the large one must outlast the checks
 	go send(small)
 	b.until("the transfer", `document.querySelectorAll("article.run").length === 1`)
 	b.until("its limiter", `document.querySelector(".why strong").textContent.includes("rate limit") && (window.hint = document.querySelector(".why .hint").textContent)`)
@@ -94,7 +95,7 @@ func TestDashboard(t *testing.T) {
 	_, err = s.client.Send(t.Context(), []string{file(t, 1<<10)}, s.url, fxfer.Transfer{})
 	require.Equal(t, fxfer.KindTrust, fxfer.KindOf(err), "%v", err)
 
-	// The keyboard reaches everything, first the way past what repeats.
+	// The keyboard reaches everything. First comes the link that skips the repeated parts.
 	b.eval(`document.activeElement.blur(), window.focus()`)
 	b.call(nil, "Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9})
 	b.call(nil, "Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9})

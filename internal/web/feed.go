@@ -8,16 +8,17 @@ import (
 )
 
 const (
-	// feedEvery is how often the dashboard hears of the server.
+	// feedEvery is the interval between updates of the dashboards.
 	feedEvery = time.Second
-	// totalsEvery is how often the sums are kept for a dashboard that is opened later, and maxTotals how many.
+	// totalsEvery is the interval at which totals are recorded for dashboards that open later.
+	// maxTotals is the number of totals kept.
 	totalsEvery = 2 * time.Second
 	maxTotals   = 450
-	// maxReaders bounds the dashboards.
+	// maxReaders limits the number of open dashboards.
 	maxReaders = 32
 )
 
-// total is the goodput of all transfers at a time.
+// total is the goodput of all transfers at one time.
 type total struct {
 	At   int64 `json:"at"`  // ms
 	In   int64 `json:"in"`  // bit/s
@@ -25,7 +26,7 @@ type total struct {
 	Runs int   `json:"runs"`
 }
 
-// feed tells all dashboards the same, once a second while there are any.
+// feed sends the same update to all open dashboards, once a second while there are any.
 type feed struct {
 	server Server
 
@@ -38,7 +39,7 @@ func newFeed(server Server) *feed {
 	return &feed{server: server, readers: make(map[chan []byte]struct{})}
 }
 
-// run works until ctx is done, when all readers are at their end.
+// run works until ctx is done. Then it ends all readers.
 func (f *feed) run(ctx context.Context) {
 	tick := time.NewTicker(feedEvery)
 	defer tick.Stop()
@@ -58,7 +59,7 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// tell looks at the server, for the readers and for the totals.
+// tell reads the server's state, sends it to the readers and, if sum is set, records the totals.
 func (f *feed) tell(sum bool) {
 	f.mu.Lock()
 	wanted := len(f.readers) > 0
@@ -91,12 +92,13 @@ func (f *feed) tell(sum bool) {
 	for c := range f.readers {
 		select {
 		case c <- text:
-		default: // it reads too slowly, and gets a later one
+		default: // this reader is too slow: it skips this update
 		}
 	}
 }
 
-// read returns what is told from now on, until leave. It is nil if there are too many readers.
+// read returns a channel of updates and a function that unsubscribes it. The channel is nil if
+// there are too many readers.
 func (f *feed) read() (c chan []byte, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,25 +21,27 @@ import (
 
 const (
 	tokenFile = "web-token"
-	// tokenBytes is how much of chance a token holds.
+	// tokenBytes is the number of random bytes in a token.
 	tokenBytes = 16
 	cookieLife = 90 * 24 * time.Hour
 )
 
-// guard admits to the dashboard who has its token, and browsers only under names that are this host's.
+// guard protects the dashboard. It admits only clients that have the token, and only requests
+// whose Host header names this host.
 type guard struct {
 	token  string
-	cookie string // name
-	pass   string // what the cookie holds
+	cookie string // the cookie's name
+	pass   string // the cookie's value
 	names  map[string]bool
 	origin *http.CrossOriginProtection
 }
 
-// newGuard reads the token that home keeps, or makes one. Without home it is kept by nobody.
+// newGuard reads the token from the folder home, or creates it there. If home is empty, the token
+// is stored nowhere and ends with the process.
 func newGuard(home string, names []string, port string) (*guard, error) {
 	token, err := keptToken(home)
 	if err != nil {
-		return nil, fmt.Errorf("token of the dashboard: %w", err)
+		return nil, fmt.Errorf("create the dashboard's token: %w", err)
 	}
 	mac := hmac.New(sha256.New, []byte(token))
 	mac.Write([]byte("cookie"))
@@ -58,7 +60,8 @@ func newGuard(home string, names []string, port string) (*guard, error) {
 	return g, nil
 }
 
-// keptToken returns the token in a folder. A file that others may read is refused: whoever reads it may revoke clients.
+// keptToken returns the token that is stored in a folder, and creates it if there is none. It
+// rejects a file that other users can read: with the token they could revoke clients.
 func keptToken(home string) (string, error) {
 	fresh := rand.Text()
 	if home == "" {
@@ -85,7 +88,7 @@ func readToken(path string) (string, error) {
 		return "", err
 	}
 	if others := info.Mode().Perm() & 0o077; others != 0 && runtime.GOOS != "windows" {
-		return "", fmt.Errorf("others may read %s: chmod 600, or remove it for a new one", path)
+		return "", fmt.Errorf("others may read %s: run chmod 600 on it, or remove it to get a new token", path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -93,14 +96,15 @@ func readToken(path string) (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if len(token) < tokenBytes {
-		return "", fmt.Errorf("%s is too short for a token: remove it for a new one", path)
+		return "", fmt.Errorf("%s is too short for a token: remove it to get a new one", path)
 	}
 	return token, nil
 }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// knows tells whether a request is for this host. Who has a name point at our address, as a page elsewhere may, does not know it.
+// knows reports whether host is a name of this host. A foreign page that points its own DNS name
+// at our address (DNS rebinding) fails this check.
 func (g *guard) knows(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -111,7 +115,7 @@ func (g *guard) knows(host string) bool {
 	return g.names[strings.ToLower(strings.TrimSuffix(host, "."))]
 }
 
-// admits tells whether a request comes with the token, or with the cookie that stands for it.
+// admits reports whether a request carries the token, or the cookie that stands for it.
 func (g *guard) admits(r *http.Request) bool {
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		return same(bearer, g.token)
@@ -120,18 +124,20 @@ func (g *guard) admits(r *http.Request) bool {
 	return err == nil && same(cookie.Value, g.pass)
 }
 
-// let gives a browser the cookie, if the token is right.
+// let gives a browser the cookie if the token is right.
 func (g *guard) let(w http.ResponseWriter, r *http.Request, token string) bool {
 	if !same(token, g.token) {
 		return false
 	}
-	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure would lose it over plain HTTP, which is what this machine alone is spoken to by
+	// Browsers use plain HTTP on this machine, and would not store a Secure cookie there.
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure depends on TLS, see above
 		Name: g.cookie, Value: g.pass, Path: "/", MaxAge: int(cookieLife.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 	})
 	return true
 }
 
-// headers forbids a page whatever it does not need: no script, style or image from elsewhere or within the page, no frame around it.
+// headers denies a page everything that it does not need: scripts, styles and images from other
+// sites or inline, and frames around it.
 func headers(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "+
 		"base-uri 'none'; frame-ancestors 'none'")
@@ -143,7 +149,7 @@ func headers(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// private is for what only the administrator may see or do.
+// private wraps handlers that need the token.
 func (g *guard) private(next http.HandlerFunc) http.Handler {
 	return g.public(func(w http.ResponseWriter, r *http.Request) {
 		if !g.admits(r) {
@@ -154,7 +160,7 @@ func (g *guard) private(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// public is for what a browser may have without the token.
+// public wraps handlers that a browser may use without the token.
 func (g *guard) public(next http.HandlerFunc) http.Handler {
 	return g.origin.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		headers(w.Header())

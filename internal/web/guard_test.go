@@ -16,7 +16,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// do makes a request with changes, and returns status and body.
+// do sends a request that change has modified. It returns the status and the body.
 func do(t *testing.T, c *http.Client, method, url string, change func(*http.Request)) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
@@ -32,7 +32,8 @@ func do(t *testing.T, c *http.Client, method, url string, change func(*http.Requ
 	return w.StatusCode, string(text)
 }
 
-// Nothing of the dashboard is shown or done without the token, to pages elsewhere, or under a name that is not ours.
+// The dashboard shows and does nothing without the token, for pages of other sites, or under a
+// name that is not ours.
 func TestGuard(t *testing.T) {
 	s := start(t, fxfer.Options{})
 	plain := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -49,7 +50,7 @@ func TestGuard(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, status)
 	require.Contains(t, text, "not the token")
 
-	// The URL that is printed gives a browser its cookie, and leaves the address bar.
+	// The printed URL gives a browser its cookie, and then disappears from the address bar.
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	browser := &http.Client{Jar: jar, CheckRedirect: plain.CheckRedirect}
@@ -70,7 +71,8 @@ func TestGuard(t *testing.T) {
 	status, _ = do(t, plain, http.MethodGet, s.base+"/api/status", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+s.pages.guard.token) })
 	require.Equal(t, http.StatusOK, status)
 
-	// A page elsewhere makes a browser send the cookie at most where that changes nothing.
+	// A page of another site can make a browser send the cookie, but only with requests that
+	// change nothing.
 	for name, change := range map[string]func(*http.Request){
 		"other site":   func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
 		"other origin": func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") },
@@ -84,14 +86,14 @@ func TestGuard(t *testing.T) {
 	status, _ = do(t, browser, http.MethodGet, s.base+"/api/transfers/x/cancel", nil)
 	require.Equal(t, http.StatusMethodNotAllowed, status)
 
-	// A client whose certificate has a URI is revoked by it.
+	// A client whose certificate has a URI is revoked by that URI.
 	status, _ = do(t, browser, http.MethodPost, s.base+"/api/clients/"+url.QueryEscape("uri:spiffe://example.org/nas")+"/revoke", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") })
 	require.Equal(t, http.StatusNoContent, status)
 	clients, err := s.Clients()
 	require.NoError(t, err)
 	require.Equal(t, []fxfer.ClientStatus{{Key: "uri:spiffe://example.org/nas", Revoked: true}}, clients)
 
-	// A name that somebody else points here, by DNS, is none of ours.
+	// A DNS name that somebody else points at this address is rejected.
 	for _, host := range []string{"evil.example", "evil.example:" + base.Port(), "127.0.0.1.evil.example"} {
 		status, text = do(t, browser, http.MethodGet, s.base+"/", func(r *http.Request) { r.Host = host })
 		require.Equal(t, http.StatusMisdirectedRequest, status, host)
@@ -104,7 +106,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// The token stays over restarts, and is for its owner alone.
+// The token survives restarts, and only its owner can read it.
 func TestToken(t *testing.T) {
 	home := t.TempDir()
 	one, err := newGuard(home, nil, "1")
@@ -135,7 +137,7 @@ func TestToken(t *testing.T) {
 	require.NotEqual(t, one.token, three.token)
 }
 
-// No page asks for anything from elsewhere.
+// No page loads anything from another site.
 func TestAssets(t *testing.T) {
 	s := start(t, fxfer.Options{})
 	entries, err := assets.ReadDir("assets")

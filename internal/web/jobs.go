@@ -6,29 +6,31 @@ import (
 	"time"
 )
 
-// Job is a backup job of this host, as the dashboard shows it. Times are in ms since 1970, 0 for none.
+// Job is a backup job of this host as the dashboard shows it. Times are in ms since 1970, 0 for
+// none.
 type Job struct {
 	Name      string `json:"name"`
 	Condition string `json:"condition"`
 	Alarm     string `json:"alarm"`
-	Good      int64  `json:"good"` // when the newest good backup was made
+	Good      int64  `json:"good"` // time of the newest good backup
 	Ended     int64  `json:"ended"`
 	Outcome   string `json:"outcome"` // of the last run
 	Error     string `json:"error"`
 	Limiter   string `json:"limiter"`
-	Written   int64  `json:"written"` // bytes, by the last run
+	Written   int64  `json:"written"` // bytes written by the last run
 	Next      int64  `json:"next"`
-	Ends      int64  `json:"ends"` // as forecast, of the run under way or the next
-	Late      bool   `json:"late"` // that is past its window
+	Ends      int64  `json:"ends"` // forecast end of the present or the next run
+	Late      bool   `json:"late"` // the forecast end is after the job's window
 	Hint      string `json:"hint"`
 }
 
-// jobsKept is how long an answer about jobs holds: their history is in a file that others use, too.
+// jobsKept is how long a list of jobs is cached. Their history is in a file that other processes
+// use, too, so it is not read for each request.
 const jobsKept = 10 * time.Second
 
-// jobList asks for jobs now and then.
+// jobList caches the list of jobs.
 type jobList struct {
-	ask func() ([]Job, error) // nil if there are none
+	ask func() ([]Job, error) // nil if there are no jobs
 
 	mu    sync.Mutex
 	asked time.Time
@@ -61,5 +63,5 @@ func (p *Pages) backupJobs(w http.ResponseWriter, _ *http.Request) {
 	}{append([]Job{}, jobs...), fault})
 }
 
-// Milli is a time as a Job has it.
+// Milli converts a time to the format of Job.
 func Milli(t time.Time) int64 { return milli(t) }

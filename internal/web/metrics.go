@@ -10,7 +10,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// metric is one family of the page of metrics. docs/metrics.md is made of these.
+// metric is one metric family. docs/metrics.md is generated from these.
 type metric struct {
 	name   string
 	kind   prometheus.ValueType // UntypedValue for a histogram
@@ -18,13 +18,14 @@ type metric struct {
 	labels []string
 }
 
-// flowLabels tell where something went. Shares are as many as the configuration has.
+// flowLabels are the labels of everything that is counted per share and direction. The
+// configuration bounds the number of shares.
 var flowLabels = []string{"share", "direction"}
 
-// with adds a label to those of a flow.
+// with adds a label to flowLabels.
 func with(label string) []string { return []string{"share", "direction", label} }
 
-// The metrics. What is counted begins with the process.
+// The metrics. Counters start at 0 with the process.
 var (
 	buildInfo    = metric{"fxfer_build_info", prometheus.GaugeValue, "1, with the version as a label.", []string{"version"}}
 	ready        = metric{"fxfer_ready", prometheus.GaugeValue, "1 while the server admits clients, 0 while it ends.", nil}
@@ -68,7 +69,7 @@ var (
 	retrans  = metric{"fxfer_segments_retransmitted_total", prometheus.CounterValue, "TCP segments with data that were sent again.", flowLabels}
 )
 
-// all are the metrics of fxfer itself, in the order of the page.
+// all lists fxfer's own metrics in the order of the page.
 var all = []*metric{
 	&buildInfo, &ready, &sessions, &sessionsMax, &strangers, &strangersMax, &begun, &refusals, &expiry, &freeBytes,
 	&transfers, &streams, &underWay, &goodput, &rtt, &minRTT, &bdp, &inFlight, &window, &checkpoint,
@@ -77,14 +78,14 @@ var all = []*metric{
 
 func (m *metric) desc() *prometheus.Desc { return prometheus.NewDesc(m.name, m.help, m.labels, nil) }
 
-// collector makes metrics of a server's status when it is asked for them.
+// collector computes metrics from the server's status on each scrape.
 type collector struct {
 	server  Server
 	version string
 	descs   map[*metric]*prometheus.Desc
 }
 
-// newRegistry returns the metrics of a server, of its process and of Go's runtime.
+// newRegistry returns a registry for the metrics of the server, its process and the Go runtime.
 func newRegistry(server Server, version string) *prometheus.Registry {
 	c := &collector{server: server, version: version, descs: make(map[*metric]*prometheus.Desc)}
 	for _, m := range all {
@@ -134,7 +135,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// present tells of the transfers that run.
+// present reports the running transfers.
 func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string)) {
 	type sum struct {
 		running, streams, files, rated int64
@@ -144,7 +145,7 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 	}
 	flows := make(map[[2]string]*sum)
 	age := make(map[string]time.Duration)
-	for _, s := range st.Shares { // so that what does not run is 0
+	for _, s := range st.Shares { // so that idle shares report 0
 		flows[[2]string{s.Name, "receive"}], flows[[2]string{s.Name, "send"}] = &sum{}, &sum{}
 		age[s.Name] = 0
 	}
@@ -152,7 +153,7 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 		x := &st.Transfers[i]
 		key := [2]string{x.Share, direction(x.Receive)}
 		f := flows[key]
-		if f == nil { // of a share that is not offered any more
+		if f == nil { // the share is not offered any more
 			f = &sum{}
 			flows[key] = f
 		}
@@ -193,7 +194,7 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 	}
 }
 
-// flow tells what was counted of one.
+// flow reports the counters of one share and direction.
 func (c *collector) flow(f *fxfer.ShareTraffic, put func(m *metric, v float64, labels ...string), out chan<- prometheus.Metric) {
 	d := direction(f.Receive)
 	for _, outcome := range fxfer.Outcomes() {
@@ -244,7 +245,7 @@ func direction(receive bool) string {
 	return "send"
 }
 
-// label is a name for people as the value of a label.
+// label turns a name for people into a label value.
 func label(s string) string {
 	return strings.NewReplacer(" ", "_", ",", "").Replace(strings.ToLower(s))
 }

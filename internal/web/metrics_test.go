@@ -26,10 +26,10 @@ import (
 
 var update = flag.Bool("update", false, "write docs/metrics.md anew")
 
-// kinds of metrics as Prometheus calls them.
+// kinds are the types of metrics in Prometheus' words.
 var kinds = map[prometheus.ValueType]string{prometheus.CounterValue: "counter", prometheus.GaugeValue: "gauge", prometheus.UntypedValue: "histogram"}
 
-// The page of metrics says what there is.
+// docs/metrics.md lists exactly the metrics that exist.
 func TestMetricsPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Metrics
@@ -87,7 +87,7 @@ Each label has few values. Clients and files are not labels: see the [dashboard]
 	require.Equal(t, b.String(), string(have), "go test ./internal/web -run TestMetricsPage -update")
 }
 
-// site is a server with pages, and a client that is admitted.
+// site is a server with pages, and a client that it admits.
 type site struct {
 	*fxfer.Server
 	pages  *Pages
@@ -137,7 +137,7 @@ func start(t testing.TB, opt fxfer.Options) *site {
 	return s
 }
 
-// file makes a file to be sent.
+// file creates a file to send.
 func file(t testing.TB, size int) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "disk.img")
@@ -155,7 +155,7 @@ func get(t testing.TB, url string) (int, string) {
 	return r.StatusCode, string(text)
 }
 
-// Metrics are as Prometheus wants them, and tell what happened.
+// The metrics follow Prometheus' conventions and report what happened.
 func TestMetrics(t *testing.T) {
 	s := start(t, fxfer.Options{})
 	_, err := s.client.Send(t.Context(), []string{file(t, 1<<20)}, s.url, fxfer.Transfer{})
@@ -176,7 +176,7 @@ func TestMetrics(t *testing.T) {
 		require.Contains(t, text, line+"\n")
 	}
 	for _, m := range all {
-		switch m { // of sessions that run
+		switch m { // these exist only while sessions run
 		case &rtt, &minRTT:
 		default:
 			require.Contains(t, text, "# HELP "+m.name+" "+m.help+"\n")
@@ -195,7 +195,7 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// Rules and alerts in deploy are ones that Prometheus takes, and fire when they should.
+// Prometheus accepts the rules and alerts in deploy, and they fire when they should.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
@@ -209,7 +209,7 @@ func TestRules(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// ending is a server that ends.
+// ending is a server that is shutting down.
 type ending struct{ Server }
 
 func (ending) Status() *fxfer.Status { return &fxfer.Status{} }

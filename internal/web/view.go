@@ -7,7 +7,8 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// view is a server as the dashboard gets it: times in ms since 1970, durations in s, rates in bit/s, sizes in bytes.
+// view is a server's state as the dashboard receives it. Times are in ms since 1970, durations in
+// s, rates in bit/s, sizes in bytes.
 type view struct {
 	At          int64      `json:"at"`
 	Started     int64      `json:"started"`
@@ -18,7 +19,7 @@ type view struct {
 	Sessions    int        `json:"sessions"`
 	MaxSessions int        `json:"maxSessions"`
 	Refused     int64      `json:"refused"`
-	Ended       int64      `json:"ended"` // transfers, which tells when history is to be read anew
+	Ended       int64      `json:"ended"` // transfers; a change makes the dashboard reload the history
 	Total       total      `json:"total"`
 	Shares      []share    `json:"shares"`
 	Transfers   []transfer `json:"transfers"`
@@ -29,9 +30,9 @@ type share struct {
 	Dir    string `json:"dir"`
 	Rights string `json:"rights"`
 	Free   int64  `json:"free"` // -1 if unknown
-	In     int64  `json:"in"`   // since the start
+	In     int64  `json:"in"`   // since the server started
 	Out    int64  `json:"out"`
-	Last   int64  `json:"last"` // when a transfer last ended well, 0 for never
+	Last   int64  `json:"last"` // end of the last successful transfer, 0 if there was none
 }
 
 type transfer struct {
@@ -41,7 +42,7 @@ type transfer struct {
 	Peer     string   `json:"peer"`
 	Share    string   `json:"share"`
 	Paths    []string `json:"paths"`
-	First    string   `json:"first"` // file
+	First    string   `json:"first"` // a file
 	Began    int64    `json:"began"`
 	Ended    int64    `json:"ended,omitempty"`
 	Outcome  string   `json:"outcome,omitempty"`
@@ -86,7 +87,7 @@ type limit struct {
 	Share    float64  `json:"share"`
 	Evidence []string `json:"evidence"`
 	Hint     string   `json:"hint,omitempty"`
-	Command  bool     `json:"command"` // the hint is one
+	Command  bool     `json:"command"` // the hint is a command
 }
 
 type active struct {

@@ -1,4 +1,4 @@
-// Package web shows a server: metrics for Prometheus, its health, and a dashboard.
+// Package web serves a server's pages: metrics for Prometheus, health, and a dashboard.
 package web
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// DefaultPort is where the pages are unless told otherwise.
+// DefaultPort is the port of the pages if the user names none.
 const DefaultPort = "7434"
 
-// Server is what is shown.
+// Server is the server whose state the pages show.
 type Server interface {
 	Status() *fxfer.Status
 	Past() []fxfer.SessionStatus
@@ -33,22 +33,22 @@ type Server interface {
 	Revoke(key string) error
 }
 
-// ParseAddr reads where to listen: a port, on this machine alone, or an address with one.
+// ParseAddr parses a listen address: a port (on the loopback interface only) or host:port.
 func ParseAddr(s string) (string, error) {
 	if !strings.Contains(s, ":") {
 		s = "127.0.0.1:" + s
 	}
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
-		return "", fmt.Errorf("%q is no address: for example %s, or 0.0.0.0:%s for all of this machine's", s, DefaultPort, DefaultPort)
+		return "", fmt.Errorf("invalid address %q: for example %s, or 0.0.0.0:%s for all addresses of this machine", s, DefaultPort, DefaultPort)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "", fmt.Errorf("%q is no port", port)
+		return "", fmt.Errorf("invalid port %q", port)
 	}
 	return s, nil
 }
 
-// Pages are the pages of one server. Listen makes them.
+// Pages are the web pages of one server. Listen creates them.
 type Pages struct {
 	opt    Options
 	server Server
@@ -58,18 +58,21 @@ type Pages struct {
 	jobs   jobList
 }
 
-// Options of Pages.
+// Options configure Pages.
 type Options struct {
-	Version string   // of this program
-	Home    string   // folder that keeps the dashboard's token
-	Names   []string // by which browsers may know this host, beside its own name, localhost and addresses
-	Log     *slog.Logger
+	Version string // version of this program
+	Home    string // folder with the dashboard's token
+	// Names are host names that browsers may use for this server. Its own host name, localhost
+	// and IP addresses are always allowed.
+	Names []string
+	Log   *slog.Logger
 
-	// Jobs returns the backup jobs of this host; nil for none. It is called seldom, and once at a time.
+	// Jobs returns the backup jobs of this host, or is nil if there are none. It is called
+	// rarely, and never concurrently.
 	Jobs func() ([]Job, error)
 }
 
-// Listen opens the pages' address. The caller calls Serve next.
+// Listen opens the address of the pages. The caller calls Serve next.
 func Listen(addr string, server Server, opt Options) (*Pages, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -88,14 +91,17 @@ func (p *Pages) port() string {
 	return port
 }
 
-// URL opens the dashboard. It holds the token: who has it may do what the dashboard offers.
+// URL returns the dashboard's URL. It contains the token: anyone who has the URL may do what the
+// dashboard offers.
 func (p *Pages) URL() string { return urlOf(p.listen.Addr().String(), p.guard.token) }
 
-// URL is that of pages at addr, as ParseAddr returns it, whose token home keeps. One that is missing is made, for a server that will be.
+// URL returns the dashboard's URL for pages at addr, which has the form that ParseAddr returns.
+// The token comes from home. If home has none, URL creates it, and a server that starts later
+// uses it.
 func URL(home, addr string) (string, error) {
 	token, err := keptToken(home)
 	if err != nil {
-		return "", fmt.Errorf("token of the dashboard: %w", err)
+		return "", fmt.Errorf("read the dashboard's token: %w", err)
 	}
 	return urlOf(addr, token), nil
 }
@@ -108,22 +114,22 @@ func urlOf(addr, token string) string {
 	return "http://" + net.JoinHostPort(host, port) + "/?token=" + token
 }
 
-// Addr is where the pages are.
+// Addr returns the address on which the pages listen.
 func (p *Pages) Addr() net.Addr { return p.listen.Addr() }
 
 const (
-	// What a client has for its request, and the server for an answer.
+	// Time limits for a client's request and for the server's answer.
 	headWithin  = 5 * time.Second
 	readWithin  = 10 * time.Second
 	writeWithin = 30 * time.Second
 	idleWithin  = 2 * time.Minute
 	maxHead     = 16 << 10
 	maxBody     = 4 << 10
-	// endWithin bounds the end of the pages.
+	// endWithin limits how long Serve waits for open requests when it ends.
 	endWithin = 2 * time.Second
 )
 
-// Serve answers until ctx is done.
+// Serve answers requests until ctx is done.
 func (p *Pages) Serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler: p.handler(), ReadHeaderTimeout: headWithin, ReadTimeout: readWithin, WriteTimeout: writeWithin, IdleTimeout: idleWithin,

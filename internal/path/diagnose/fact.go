@@ -2,12 +2,12 @@ package diagnose
 
 import "time"
 
-// FactKind is what a fact is about. Package words puts facts into sentences.
+// FactKind says what a fact is about. Package words turns facts into sentences.
 type FactKind string
 
-// The kinds of facts, each with the figures of a Fact that it has.
+// The kinds of facts. Each comment names the fields of Fact that the kind uses.
 const (
-	// Of windows and buffers.
+	// Windows and buffers.
 	WindowObtained     FactKind = "window obtained"       // Bytes a stream, Count streams, Time of a round trip
 	WindowHeldBack     FactKind = "window held back"      // Share of the time with data in flight
 	LineBDP            FactKind = "BDP of a line"         // Rate of the line, Bytes of its BDP
@@ -22,7 +22,7 @@ const (
 	SendBufferFull     FactKind = "send buffer full"       // Share of the time with data in flight
 	BufferObtained     FactKind = "buffer obtained"        // Bytes, Need for the BDP
 
-	// Of the path.
+	// The path.
 	PathCarries      FactKind = "path carries"         // Rate
 	RoundTrips       FactKind = "round trips"          // Time mean, Least
 	SegmentsResent   FactKind = "segments resent"      // Share of the segments; 0 is none
@@ -45,7 +45,7 @@ const (
 	RateAsked        FactKind = "rate asked for"       // Rate on the line, Limit
 	RateOfServer     FactKind = "rate of server"       // Rate on the line
 
-	// Of the hosts.
+	// The hosts.
 	StdinWaited FactKind = "standard input" // Share of the time, Rate
 	Reading     FactKind = "reading"        // Share of the streams' time, Rate
 	Listing     FactKind = "listing"        // Share of the time
@@ -58,8 +58,8 @@ const (
 	CPUsBusy    FactKind = "CPUs busy"      // Share of the host's CPUs, Name of the side
 )
 
-// Fact is one piece of evidence for a verdict: what was found, and the figures that its Kind has.
-// The others are zero.
+// Fact is one piece of evidence for a verdict: what was found, with the fields that its Kind
+// uses. All other fields are zero.
 type Fact struct {
 	Kind  FactKind
 	Share float64 // 0 to 1
@@ -72,16 +72,16 @@ type Fact struct {
 	Time  time.Duration
 	Least time.Duration
 	Name  string
-	Host  string // "" if its name is not known
+	Host  string // "" if unknown
 }
 
-// RemedyKind is what can be done about a limiter.
+// RemedyKind says what can be done about a limiter.
 type RemedyKind string
 
-// The remedies, each with the parameters of a Remedy that it has.
+// The remedies. Each comment names the fields of Remedy that the kind uses.
 const (
 	SetSysctl         RemedyKind = "set a sysctl"             // Sysctl
-	AutoSockBuf       RemedyKind = "automatic socket buffers" // of this end
+	AutoSockBuf       RemedyKind = "automatic socket buffers" // of this host
 	ServerAutoSockBuf RemedyKind = "the same, at the server"
 	MoreStreams       RemedyKind = "more streams"           // Streams
 	MoreAutoStreams   RemedyKind = "more automatic streams" // Streams at most
@@ -102,20 +102,20 @@ const (
 	NoCompression     RemedyKind = "no compression"
 	MoreCPU           RemedyKind = "more CPU"
 	FixPathMTU        RemedyKind = "let ICMP pass"  // or lower the MTU
-	RaiseRmem         RemedyKind = "raise tcp_rmem" // to what the doctor says
-	RaiseWmem         RemedyKind = "raise tcp_wmem" // and wmem_max, to what the doctor says
+	RaiseRmem         RemedyKind = "raise tcp_rmem" // to the value from fxfer doctor
+	RaiseWmem         RemedyKind = "raise tcp_wmem" // and wmem_max, to the values from fxfer doctor
 	QueueAtBottleneck RemedyKind = "manage the queue somewhere"
 	ClampMSS          RemedyKind = "clamp the MSS" // or let ICMP pass
 )
 
-// Remedy is something that can be done about a limiter, with the parameters that its Kind has.
+// Remedy is something that can be done about a limiter, with the fields that its Kind uses.
 type Remedy struct {
 	Kind    RemedyKind
 	Sysctl  *Sysctl
 	Streams int
 	Rate    int64   // bit/s
-	Expect  float64 // goodput in bit/s to be expected at least, 0 if that can't be known
-	Host    string  // where to do it, if not on the verdict's
+	Expect  float64 // expected goodput in bit/s, at least; 0 if unknown
+	Host    string  // where to do it, if not on the verdict's host
 }
 
 // Sysctl is a kernel setting.

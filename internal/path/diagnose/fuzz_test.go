@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzJudge: whatever a peer tells of itself, in whatever order, what is told the user are shares of the time, and numbers.
+// FuzzJudge checks that shares stay within their range and all results are numbers, whatever
+// samples a peer sends and in whatever order.
 func FuzzJudge(f *testing.F) {
 	f.Add([]byte{}, uint8(10))
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 40, 0, 0, 0, 0, 5, 0, 0, 0}, uint8(30))
@@ -24,7 +25,7 @@ func FuzzJudge(f *testing.F) {
 		Fill(&none, &h, func(name string) (int64, bool) { names = append(names, name); return 0, false })
 		var series Series
 		var peer Host
-		for at := 0; at < len(b) || at == 0; at += 90 { // ten numbers a sample
+		for at := 0; at < len(b) || at == 0; at += 90 { // ten numbers per sample
 			said := map[string]int64{"at_ns": int64(at/90) * int64(100*time.Millisecond)}
 			for x := b[min(at, len(b)):min(at+90, len(b))]; len(x) >= 9; x = x[9:] {
 				said[names[int(x[0])%len(names)]] = int64(binary.LittleEndian.Uint64(x[1:]))

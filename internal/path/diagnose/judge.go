@@ -8,15 +8,15 @@ import (
 
 // Session is what both sides measured in one session.
 type Session struct {
-	Sender, Receiver         []Sample // in order; times are of one clock
+	Sender, Receiver         []Sample // in order; all times are from the same clock
 	SenderHost, ReceiverHost Host
 }
 
-// Cell is a short time of a session, with what held it back.
+// Cell is a short part of a session, with what held it back.
 type Cell struct {
 	Start, Length time.Duration
 	Limiter       Limiter
-	Sender        Sample // what changed in it
+	Sender        Sample // what changed during the cell
 	Receiver      Sample
 }
 
@@ -25,35 +25,37 @@ func (c *Cell) Rate() float64 {
 	return float64(max(c.Sender.Acked, c.Receiver.Received)) * 8 / c.Length.Seconds()
 }
 
-// What is told apart by thresholds. Shares are of the time of the streams in use, or of the time with data in flight.
+// Thresholds. Shares are of the time of the streams in use, or of the time with data in flight.
 const (
-	most    = 0.5  // a stage in which streams gather is the narrow one
-	capped  = 0.4  // a window that closes for so long is the narrow one, since others hide it at times
-	starved = 0.85 // of the cores
-	// delayed is how much of the cores a process must have wanted to be short of them, if it got a part worth naming.
+	most    = 0.5  // a stage in which streams spend this share is the bottleneck
+	capped  = 0.4  // a window that is closed for this share is the bottleneck
+	starved = 0.85 // of the available cores
+	// A process that got a noticeable share of the cores lacks CPU only if it wanted at least
+	// this share of them.
 	delayed = 1.1
 
-	// Where segments wait in a queue, the RTT exceeds the least one by a share of it, and by more than a scheduler's noise.
+	// Segments wait in a queue if the RTT exceeds the least RTT by this share, and by more than a
+	// scheduler's noise.
 	queueShare = 0.2
 	queueLeast = time.Millisecond
-	// A queue is excessive that makes the RTT so many times as long, and adds so much.
+	// A queue is excessive if it multiplies the RTT by this factor and adds at least this much.
 	bloatFactor = 3
 	bloatLeast  = 50 * time.Millisecond
 
-	someLoss      = 5e-5 // of segments; below, it is chance
-	needlessLeast = 4    // segments sent again for nothing
-	// rampRTTs is how many round trips slow start takes at most that begins with 10 segments and ends with a large BDP, the set-up of
-	// connections included.
+	someLoss      = 5e-5 // of segments; less is chance
+	needlessLeast = 4    // segments sent again without need
+	// rampRTTs is the longest slow start in round trips, from 10 segments to a large BDP,
+	// including connection setup.
 	rampRTTs = 14
 	grown    = 0.8 // of the peak
-	crowded  = 0.5 // of the peak: what is left where others came into the queue
+	crowded  = 0.5 // of the peak: what remains after others came into the queue
 	smooth   = 500 * time.Millisecond
 	shortest = 10 * time.Millisecond
-	apart    = time.Second     // more than samples ever are
-	settle   = 2 * time.Second // about how long a view of the network is
+	apart    = time.Second     // samples are never further apart
+	settle   = 2 * time.Second // the time over which the network's state is averaged
 )
 
-// Cells cuts a session into cells and finds what held each back.
+// Cells cuts a session into cells and finds what held each of them back.
 func Cells(s *Session) []Cell {
 	var cells []Cell
 	for from, to := range cuts(s) {
@@ -66,8 +68,9 @@ func Cells(s *Session) []Cell {
 	return cells
 }
 
-// cuts iterates over the times of the cells: between the samples of the side that has more of them. Where the other side has none at the
-// beginning or the end, and no longer than samples are apart, that is part of the cell beside it.
+// cuts iterates over the boundaries of the cells, which are the sample times of the side with
+// more samples. Where the other side has no sample at the beginning or the end, that time joins
+// the cell beside it, unless it is longer than samples are apart.
 func cuts(s *Session) iter.Seq2[time.Duration, time.Duration] {
 	base, other := s.Sender, s.Receiver
 	if len(other) > len(base) {
@@ -105,14 +108,14 @@ func during(samples []Sample, from, to time.Duration) Sample {
 	return sub(&b, &a)
 }
 
-// view is what the whole session tells about each of its cells.
+// view is what the whole session says about each of its cells.
 type view struct {
 	*Session
 	minRTT time.Duration
-	peak   float64 // of the cells' rates, bit/s
+	peak   float64 // highest rate of the cells, bit/s
 	began  time.Duration
 	length time.Duration
-	steady Sample // of the sender, after slow start
+	steady Sample // the sender's counters after slow start
 	holes  []span // in which nothing large arrived
 	cuts   []span // in which nothing arrived
 }
@@ -138,7 +141,8 @@ func see(s *Session, cells []Cell) view {
 	return v
 }
 
-// peak is the highest rate over a time, bit/s: acknowledgements come in bunches.
+// peak is the highest rate over a period, in bit/s. It averages because acknowledgements come in
+// bunches.
 func peak(cells []Cell, over time.Duration) float64 {
 	var most, bits float64
 	var length time.Duration
@@ -158,7 +162,7 @@ func peak(cells []Cell, over time.Duration) float64 {
 	return most
 }
 
-// least returns the smaller of two round-trip times of which zero is unknown.
+// least returns the smaller of two round-trip times. Zero means unknown.
 func least(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -166,9 +170,10 @@ func least(a, b time.Duration) time.Duration {
 	return a
 }
 
-// minRTT finds the least round-trip time from those that both sides have seen. The sender's may be too small: a socket that paced once
-// stamps segments with the time at which they are due (tcp_wstamp_ns in net/ipv4/tcp_output.c), which may lie ahead. The receiver's, which
-// come from handshakes, are not; but there may have been a queue.
+// minRTT finds the least round-trip time from those that both sides have seen. The sender's value
+// may be too small: a socket that has paced stamps segments with the time at which they are due
+// (tcp_wstamp_ns in net/ipv4/tcp_output.c), which may be in the future. The receiver's value
+// comes from handshakes and is never too small, but may include a queue.
 func minRTT(sent, received time.Duration) time.Duration {
 	if sent > 0 && received > sent && received <= sent*5/4 {
 		return received
@@ -177,13 +182,15 @@ func minRTT(sent, received time.Duration) time.Duration {
 }
 
 const (
-	// cutLeast is how long nothing has to be acknowledged for that to be an outage, and holeLeast to be more than one.
+	// A time without acknowledgements is an outage from cutLeast on, and a black hole only from
+	// holeLeast on.
 	cutLeast  = time.Second
 	holeLeast = 3 * time.Second
 )
 
-// silences finds where nothing of what is sent is acknowledged any more. That is a black hole if the receiver's samples, which are small,
-// still come. When data flows again in segments of the same size, it was an outage.
+// silences finds where nothing that is sent is acknowledged any more. It is a black hole if the
+// receiver's samples, which are small, still arrive. If data flows again in segments of the same
+// size, it was an outage.
 func silences(s *Session, cells []Cell, rtt time.Duration) (holes, cuts []span) {
 	for i := 0; i < len(cells); i++ {
 		first, retrans := i, int64(0)
@@ -212,7 +219,7 @@ func silences(s *Session, cells []Cell, rtt time.Duration) (holes, cuts []span) 
 	return holes, cuts
 }
 
-// within tells whether a cell is in one of some spans.
+// within reports whether a cell is in one of the spans.
 func within(spans []span, c *Cell) bool {
 	return slices.ContainsFunc(spans, func(x span) bool { return c.Start >= x.from && c.Start < x.to })
 }
@@ -230,7 +237,8 @@ func (s *Sample) used() time.Duration { return s.Idle + s.Read + s.Digest + s.Co
 // taking is the time of a receiver's streams.
 func (s *Sample) taking() time.Duration { return s.Receive + s.Digest + s.Code + s.Write + s.Full }
 
-// short tells how much of the cores a process used, and of how much it was short, both as shares of the cores.
+// short returns the CPU that a process used and the CPU that it wanted, both as shares of the
+// cores.
 func (s *Sample) short(d time.Duration) (used, wanted float64) {
 	if s.Cores <= 0 || d <= 0 {
 		return 0, 0
@@ -239,19 +247,20 @@ func (s *Sample) short(d time.Duration) (used, wanted float64) {
 	return s.CPU.Seconds() / cores, (s.CPU + s.RunDelay).Seconds() / cores
 }
 
-// starved tells whether a process lacks CPU.
+// starved reports whether a process lacks CPU.
 func (s *Sample) starved(d time.Duration) bool {
 	used, wanted := s.short(d)
 	return used >= starved || wanted >= delayed && used >= starved/4
 }
 
-// limiter finds what held a cell back, from the end of the way to its beginning: what is behind the narrow place is empty, and what is
-// before it is full.
+// limiter finds what held a cell back. It looks from the end of the path to its beginning: behind
+// the bottleneck everything is empty, and before it everything is full.
 func (v *view) limiter(c *Cell) Limiter {
 	s, d := &c.Sender, c.Length
 	used := s.used()
-	// A pacing sender is not counted as limited by the window that its pace comes from. So data in flight counts as well.
-	busy := max(s.Busy, d/2) // less than one stream for half of the time says nothing
+	// The kernel does not count a pacing sender as limited by the window that its pace comes
+	// from. So data in flight counts, too.
+	busy := max(s.Busy, d/2) // less than one stream for half of the time proves nothing
 	backlog := share(s.Backlog, busy)
 	rwnd, sndbuf := share(s.closed(v.minRTT), busy), share(max(s.SndbufLimited, s.Buffered), busy)
 	switch {
@@ -295,7 +304,8 @@ func (v *view) limiter(c *Cell) Limiter {
 	return v.path(c)
 }
 
-// closed is how long the receiver's window held data back. Where segments wait in a queue, the line is full, however large the window.
+// closed is how long the receiver's window held data back. If segments wait in a queue, the line
+// is full, so a nearly full window does not count.
 func (s *Sample) closed(minRTT time.Duration) time.Duration {
 	if s.queued(minRTT) {
 		return s.RwndLimited
@@ -303,19 +313,21 @@ func (s *Sample) closed(minRTT time.Duration) time.Duration {
 	return max(s.RwndLimited, s.Windowed)
 }
 
-// WindowShare is how much of the time with data in flight between two samples of a sender, a before b, the receiver's window held data back.
+// WindowShare compares two samples of a sender, a before b. It returns for which share of the
+// time with data in flight the receiver's window held data back.
 func WindowShare(a, b *Sample) float64 {
 	d := sub(b, a)
 	return min(1, share(d.closed(b.MinRTT), d.Busy))
 }
 
-// queued tells whether segments wait in a queue on the path.
+// queued reports whether segments wait in a queue on the path.
 func (s *Sample) queued(minRTT time.Duration) bool {
 	queue := s.MeanRTT() - minRTT
 	return queue >= queueLeast && queue.Seconds() >= queueShare*minRTT.Seconds()
 }
 
-// target finds what is wrong behind the network. full tells that data waits in front of it.
+// target finds the limiter behind the network, at the receiver. full says that data waits in
+// front of it.
 func (v *view) target(c *Cell, full bool) Limiter {
 	s, r, d := &c.Sender, &c.Receiver, c.Length
 	waiting := full || share(s.Idle, s.used()) >= most || share(s.Send-s.RateWait, s.used()) >= most
@@ -340,7 +352,8 @@ func (v *view) target(c *Cell, full bool) Limiter {
 	return ""
 }
 
-// mostStarvedSender tells whether the sender lacks more CPU than the receiver does; both may be one host.
+// mostStarvedSender reports whether the sender lacks more CPU than the receiver. Both may be on
+// one host.
 func (v *view) mostStarvedSender(c *Cell) bool {
 	if !c.Sender.starved(c.Length) {
 		return false
@@ -350,8 +363,8 @@ func (v *view) mostStarvedSender(c *Cell) bool {
 	return usedS >= usedR
 }
 
-// source finds what is wrong before the network. Streams that gather there leave it what is still in the sockets; so does a process that
-// gets no CPU to fill them.
+// source finds the limiter before the network, at the sender. If streams gather there, or the
+// process gets no CPU to fill the sockets, the network only gets what is still in the sockets.
 func (v *view) source(c *Cell) Limiter {
 	s, d := &c.Sender, c.Length
 	used := s.used()
@@ -367,7 +380,7 @@ func (v *view) source(c *Cell) Limiter {
 	return ""
 }
 
-// ramping tells whether windows still grow.
+// ramping reports whether windows still grow.
 func (v *view) ramping(c *Cell) bool {
 	if v.began < 0 || c.Start < v.began {
 		return true // connecting
@@ -375,10 +388,11 @@ func (v *view) ramping(c *Cell) bool {
 	return c.Start-v.began < rampRTTs*v.minRTT && (c.Rate() < grown*v.peak || v.brief())
 }
 
-// brief tells whether the session was over before windows could have grown.
+// brief reports whether the session was over before windows could have grown.
 func (v *view) brief() bool { return v.length < (rampRTTs+4)*v.minRTT }
 
-// around sums up what the sender measured about the time of a cell: the moments of a network say little.
+// around sums up what the sender measured around the time of a cell. A single moment of a network
+// says little.
 func (v *view) around(c *Cell) Sample {
 	from, to := max(c.Start-settle/2, v.began+rampRTTs*v.minRTT), min(c.Start+c.Length+settle/2, v.length)
 	if from >= c.Start+c.Length {
@@ -398,7 +412,7 @@ func (v *view) slowStart() Limiter {
 	return SlowStart
 }
 
-// path finds what is wrong in the network, where data waits for the congestion window.
+// path finds the limiter in the network when data waits for the congestion window.
 func (v *view) path(c *Cell) Limiter {
 	if v.ramping(c) {
 		return v.slowStart()
@@ -411,13 +425,14 @@ func (v *view) path(c *Cell) Limiter {
 	case s.queued(v.minRTT) && float64(s.Acked)*8 < crowded*v.peak*s.At.Seconds():
 		return Congestion
 	case s.Control == BBR:
-		return LineRate // it takes neither loss nor reordering for the end of the line
+		return LineRate // it does not take loss or reordering for a full line
 	case needless(&s), needless(&v.steady) && s.Retrans < needlessLeast:
-		return Reordering // which delays acknowledgements, too
+		return Reordering // delays acknowledgements, too
 	case s.queued(v.minRTT):
 		return LineRate
 	}
-	// The window is small though there is no queue: what made it so may have been before this cell.
+	// The window is small though there is no queue. What shrank it may have happened before this
+	// cell.
 	retrans, segments, spurious, reordered := s.Retrans, s.Segments, s.Spurious, s.Reordered
 	if retrans == 0 {
 		retrans, segments, spurious, reordered = v.steady.Retrans, v.steady.Segments, v.steady.Spurious, v.steady.Reordered
@@ -433,12 +448,14 @@ func (v *view) path(c *Cell) Limiter {
 	return LineRate
 }
 
-// needless tells whether most of what was sent again had arrived, and that happens too often for probes of a tail to be the reason.
+// needless reports whether most of the segments sent again had arrived, and more often than tail
+// loss probes explain.
 func needless(s *Sample) bool {
 	return s.Spurious >= needlessLeast && float64(s.Spurious) >= most*float64(s.Retrans) && float64(s.Spurious) >= 4*someLoss*float64(s.Segments)
 }
 
-// Join makes one cell of cells that follow each other, which has the limiter of most of the time.
+// Join merges cells that follow each other. The result has the limiter that held for most of the
+// time.
 func Join(cells []Cell) Cell {
 	x := Cell{Start: cells[0].Start}
 	times := make(map[Limiter]time.Duration)
@@ -454,7 +471,8 @@ func Join(cells []Cell) Cell {
 	return x
 }
 
-// Judge names what held a transfer back, the limiter of most of the time first, after a black hole. Cells of several sessions may follow each other.
+// Judge names what held a transfer back. A black hole comes first, then the limiters by their
+// time, longest first. The cells may be of several sessions, one after the other.
 func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 	sums := make(map[Limiter]*Cell)
 	var total time.Duration
@@ -483,7 +501,7 @@ func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 	}
 	slices.SortFunc(verdicts, func(a, b Verdict) int {
 		switch {
-		case (a.Limiter == BlackHole) != (b.Limiter == BlackHole): // however short: nothing is more wrong with a path
+		case (a.Limiter == BlackHole) != (b.Limiter == BlackHole): // the worst fault of a path
 			if a.Limiter == BlackHole {
 				return -1
 			}

@@ -15,7 +15,7 @@ import (
 
 const second = time.Second
 
-// perSecond are the samples of a side on which counters grow evenly: x is one second's.
+// perSecond returns samples of a side whose counters grow evenly by x per second.
 func perSecond(x Sample, seconds float64) []Sample {
 	var all []Sample
 	const step = 250 * time.Millisecond
@@ -32,7 +32,8 @@ func perSecond(x Sample, seconds float64) []Sample {
 	return all
 }
 
-// busySender has 8 streams that send all the time over 50 ms with cubic, at 400 Mbit/s, with cores to spare.
+// busySender has 8 streams that send all the time over a path of 50 ms with cubic, at 400 Mbit/s,
+// with CPU to spare.
 func busySender() Sample {
 	return Sample{
 		Send: 7 * second, Read: 500 * time.Millisecond, Digest: 500 * time.Millisecond, CPU: 300 * time.Millisecond, RunDelay: 10 * time.Millisecond,
@@ -50,7 +51,7 @@ func readyReceiver() Sample {
 	}
 }
 
-// brief writes the first two remedies with their parameters.
+// brief describes the first two remedies with their parameters.
 func brief(v *Verdict) string {
 	var text strings.Builder
 	for _, r := range v.Remedies[:min(2, len(v.Remedies))] {
@@ -155,7 +156,7 @@ func TestJudgeShort(t *testing.T) {
 	require.Equal(t, InitialWindow, verdicts[0].Limiter)
 }
 
-// Where large segments begin to vanish, the receiver's small messages still come.
+// Large segments begin to vanish, and the receiver's small messages still arrive.
 func TestJudgeHole(t *testing.T) {
 	verdict := func(change func(x *Session)) Limiter {
 		x := &Session{Sender: perSecond(busySender(), 20), Receiver: perSecond(readyReceiver(), 20)}
@@ -184,7 +185,7 @@ func TestJudgeHole(t *testing.T) {
 	require.Equal(t, BlackHole, verdict(end(1024)), "smaller segments get through")
 }
 
-// What was fixed by a flag is undone by a flag.
+// If a flag fixed the buffer, the remedy is to change that flag.
 func TestJudgeFixedBuffer(t *testing.T) {
 	s, r := busySender(), readyReceiver()
 	s.RwndLimited = 8 * second
@@ -196,7 +197,7 @@ func TestJudgeFixedBuffer(t *testing.T) {
 	require.Contains(t, brief(&Judge(cells, &host, &host, &Asked{})[0]), string(ServerAutoSockBuf))
 }
 
-// Remedies are never less than what is there, and name the host that has it off.
+// A remedy never asks for less than there is, and names the host on which a setting is off.
 func TestJudgeRemedies(t *testing.T) {
 	s, r := busySender(), readyReceiver()
 	s.RwndLimited, s.SndWnd = 8*second, 65535
@@ -212,7 +213,7 @@ func TestJudgeRemedies(t *testing.T) {
 	}
 }
 
-// What stands still for a while is no black hole, if nothing speaks for one.
+// A pause is not a black hole unless there is evidence for one.
 func TestJudgeOutage(t *testing.T) {
 	s, r := busySender(), readyReceiver()
 	flow := perSecond(s, 12)
@@ -233,7 +234,8 @@ func TestJudgeOutage(t *testing.T) {
 	require.InDelta(t, 4, times[Outage].Seconds(), 0.3)
 	require.Zero(t, times[BlackHole])
 
-	// An idle session that has lost a segment of its handshake is neither.
+	// An idle session that lost a segment of its handshake has neither an outage nor a black
+	// hole.
 	idle := Sample{Streams: 4, Idle: 4 * second, Cores: 2000, MinRTT: 40 * time.Millisecond, InFlight: 0}
 	flow = perSecond(idle, 1)
 	for i := range flow {
@@ -251,7 +253,7 @@ func TestExpect(t *testing.T) {
 	require.InDelta(t, 1.9e9, expect(950e6, 8), 1e8)
 }
 
-// Whatever a peer claims, nothing breaks, and shares stay shares.
+// Whatever a peer claims, nothing breaks, and shares stay within their range.
 func TestJudgeHostile(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -305,7 +307,7 @@ func TestSeries(t *testing.T) {
 	require.InDelta(t, 50_000, between.Acked, 1)
 }
 
-// Each number has one name, and arrives as it was.
+// Each number has one name, and arrives unchanged.
 func TestFields(t *testing.T) {
 	var s, got Sample
 	var h, gotHost Host
@@ -324,7 +326,8 @@ func TestFields(t *testing.T) {
 	require.Equal(t, h, gotHost)
 }
 
-// No less is expected of a remedy than the whole transfer had, of which its limiter may have been the slow part.
+// The expected goodput is never below the mean of the whole transfer: the limiter may have held
+// only in its slow part.
 func TestExpectMean(t *testing.T) {
 	cells := []Cell{
 		{Length: second, Limiter: RandomLoss, Sender: Sample{Acked: 5e6, Control: Cubic}},
@@ -338,7 +341,8 @@ func TestExpectMean(t *testing.T) {
 	}
 }
 
-// TestWindowShare: BBR fills a small window and the kernel does not count that; behind a queue a full window is no cause.
+// TestWindowShare covers two cases: BBR fills a small window, which the kernel does not count;
+// and a full window behind a queue, which is not the cause.
 func TestWindowShare(t *testing.T) {
 	const second = time.Second
 	a := Sample{Busy: 5 * second, RwndLimited: 5 * second, Windowed: 5 * second, Flying: 5 * second, MinRTT: 50 * time.Millisecond}

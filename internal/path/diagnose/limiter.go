@@ -1,6 +1,6 @@
 // Package diagnose names the limiter of a transfer: the one thing that held it back, with the
-// evidence and the remedies, as typed facts. Package words puts these into sentences. It consists of
-// pure functions from measurements of both ends; others take the measurements.
+// evidence and the remedies as typed facts. Package words turns these into sentences. The package
+// consists of pure functions; their input is measured elsewhere, at both ends.
 package diagnose
 
 import "time"
@@ -8,31 +8,31 @@ import "time"
 // Limiter is what holds a transfer back.
 type Limiter string
 
-// The limiters that are told apart.
+// The limiters that Judge distinguishes.
 const (
 	LineRate       Limiter = "line rate"        // the path carries no more
 	ReceiverWindow Limiter = "receiver window"  // the receiving socket's buffer
 	SenderBuffer   Limiter = "sender buffer"    // the sending socket's buffer
 	Congestion     Limiter = "congestion"       // others fill the path's queue
-	RandomLoss     Limiter = "random loss"      // loss without a queue, which the congestion control takes for one
-	Reordering     Limiter = "reordering"       // segments that overtake each other, taken for lost
-	SlowStart      Limiter = "slow start"       // over before the windows had grown
-	InitialWindow  Limiter = "initial window"   // the same, and initcwnd or initrwnd is smaller than usual
-	SourceDisk     Limiter = "source disk"      // reading, or walking, the source
+	RandomLoss     Limiter = "random loss"      // loss without a queue, mistaken for congestion
+	Reordering     Limiter = "reordering"       // segments overtake others and count as lost
+	SlowStart      Limiter = "slow start"       // the transfer ended before the windows had grown
+	InitialWindow  Limiter = "initial window"   // slow start with a small initcwnd or initrwnd
+	SourceDisk     Limiter = "source disk"      // reading or listing the source
 	TargetDisk     Limiter = "target disk"      // writing the target
 	Sync           Limiter = "sync"             // making the target durable
-	SenderCPU      Limiter = "sender CPU"       // of its process or host
-	ReceiverCPU    Limiter = "receiver CPU"     // of its process or host
-	RateLimit      Limiter = "rate limit"       // asked for
-	BlackHole      Limiter = "MTU black hole"   // large segments vanish, and nobody says so
-	Bufferbloat    Limiter = "bufferbloat"      // the path is full, and so is a queue of excessive length
+	SenderCPU      Limiter = "sender CPU"       // of the process or the host
+	ReceiverCPU    Limiter = "receiver CPU"     // of the process or the host
+	RateLimit      Limiter = "rate limit"       // the limit that somebody set
+	BlackHole      Limiter = "MTU black hole"   // large packets vanish, and no router says so
+	Bufferbloat    Limiter = "bufferbloat"      // the path is full, and its queue is too long
 	Stalls         Limiter = "request stalls"   // Nagle's algorithm and delayed ACK wait for each other
-	Silent         Limiter = "source is silent" // the program that feeds standard input
+	Silent         Limiter = "source is silent" // the program that feeds standard input is slow
 	Outage         Limiter = "outage"           // nothing gets through for a while
 	Unknown        Limiter = "nothing in particular"
 )
 
-// Limiters are all of them.
+// Limiters lists all limiters.
 var Limiters = []Limiter{
 	LineRate, ReceiverWindow, SenderBuffer, Congestion, RandomLoss, Reordering, SlowStart, InitialWindow, SourceDisk, TargetDisk, Sync, SenderCPU, ReceiverCPU,
 	RateLimit, BlackHole, Bufferbloat, Stalls, Silent, Outage, Unknown,
@@ -41,7 +41,7 @@ var Limiters = []Limiter{
 // Side is one end of a transfer.
 type Side string
 
-// The sides, and where neither is to blame.
+// The sides, and the path between them.
 const (
 	Sender   Side = "sender"
 	Receiver Side = "receiver"
@@ -52,9 +52,9 @@ const (
 type Verdict struct {
 	Limiter  Limiter
 	Side     Side
-	Host     string        // the name of that side's host, "" if unknown or of the path
+	Host     string        // name of that side's host, "" if unknown or if Side is Path
 	Share    float64       // of the transfer's time, 0 to 1
-	Time     time.Duration // the same
+	Time     time.Duration // the same as a duration
 	Evidence []Fact        // the most telling first
 	Remedies []Remedy      // the best first
 }

@@ -6,51 +6,52 @@ import (
 	"time"
 )
 
-// Sample is what one side of a session has measured. What runs from the session's start is summed up over all streams, those that ended
-// included; the rest is of the moment. What a system does not tell is zero.
+// Sample is what one side of a session has measured. Counters run from the session's start and
+// sum up all streams, including those that ended. All other fields are of the moment. A field
+// that the system does not report is zero.
 type Sample struct {
 	At time.Duration // since the session's start, by this side's clock
 
-	// How long the goroutines of the streams were in each stage.
+	// Time that the goroutines of the streams spent in each stage.
 	Parked   time.Duration // not used
 	Idle     time.Duration // nothing to send
 	Read     time.Duration // from the source
 	Digest   time.Duration
 	Code     time.Duration // compressing, decompressing
 	Send     time.Duration // in a socket's write, RateWait included
-	RateWait time.Duration // waiting since a rate limit was asked for
+	RateWait time.Duration // waiting for the rate limiter, since a limit was set
 	Receive  time.Duration // in a socket's read
 	Write    time.Duration // to the target
-	Full     time.Duration // waiting for files to get their names
+	Full     time.Duration // waiting for files to be committed
 
-	// The same of other goroutines.
+	// Time that other goroutines spent.
 	Walk    time.Duration // listing the source
-	Room    time.Duration // not listing, since too much is under way
+	Room    time.Duration // listing paused, since too many files are under way
 	Feed    time.Duration // waiting for a source that is a stream
-	Compare time.Duration // looking at what the target has
-	Name    time.Duration // giving files their names
+	Compare time.Duration // looking at what is in the target
+	Name    time.Duration // committing files
 	Sync    time.Duration // making the target durable
 
 	CPU      time.Duration // used by the process
-	RunDelay time.Duration // its threads could have run and did not
-	Cores    int64         // that it may use, in thousandths
+	RunDelay time.Duration // its threads were ready to run and did not get a CPU
+	Cores    int64         // that the process may use, in thousandths
 
 	Streams int64 // now
 	Payload int64 // bytes written at the target
 
-	// TCP_INFO of the data streams, see include/uapi/linux/tcp.h and net/ipv4/tcp.c.
+	// TCP_INFO of the data streams: see include/uapi/linux/tcp.h and net/ipv4/tcp.c.
 	Busy          time.Duration // with data in flight
 	RwndLimited   time.Duration // of that, held back by the peer's window
 	SndbufLimited time.Duration // of that, held back by the send buffer
-	Backlog       time.Duration // with data that waits in the kernel to be sent
+	Backlog       time.Duration // with data waiting in the kernel to be sent
 	Windowed      time.Duration // with the peer's window nearly full
 	Buffered      time.Duration // with the send buffer nearly full, of data in flight
-	Flying        time.Duration // in which any stream had data in flight
-	RTTSum        int64         // mean smoothed RTT of these, ns, times Flying, s
+	Flying        time.Duration // with data in flight on any stream
+	RTTSum        int64         // mean smoothed RTT of these streams in ns, times Flying in s
 	Acked         int64         // bytes
 	Segments      int64         // sent with data
 	Retrans       int64         // segments
-	Spurious      int64         // segments that arrived twice, as the peer's D-SACK tells (RFC 2883)
+	Spurious      int64         // segments that arrived twice, by the peer's D-SACK (RFC 2883)
 	Reordered     int64         // events
 	Received      int64         // bytes
 
@@ -58,15 +59,15 @@ type Sample struct {
 	RTT      time.Duration // smoothed, mean of the streams with data in flight
 	InFlight int64         // bytes, all streams
 	Cwnd     int64         // bytes, all streams
-	SndWnd   int64         // the largest that the peer advertises to a stream, bytes
-	SndBuf   int64         // the largest, bytes as the kernel counts
+	SndWnd   int64         // largest window that the peer advertises to a stream, bytes
+	SndBuf   int64         // the largest, bytes as the kernel counts them
 	RcvBuf   int64         // the same
 	PMTU     int64         // bytes
 	MSS      int64         // bytes
-	Control  int64         // of congestion, one of the Controls
+	Control  int64         // congestion control, one of the Controls
 }
 
-// The Controls that a Sample names.
+// The Controls are the congestion controls that a Sample can name.
 const (
 	OtherControl = iota
 	BBR
@@ -82,7 +83,7 @@ func (s *Sample) MeanRTT() time.Duration {
 	return time.Duration(float64(s.RTTSum) / s.Flying.Seconds())
 }
 
-// ControlNumber returns the number of a congestion control's name.
+// ControlNumber returns the number of a congestion control.
 func ControlNumber(name string) int64 {
 	switch name {
 	case "bbr":
@@ -95,7 +96,7 @@ func ControlNumber(name string) int64 {
 	return OtherControl
 }
 
-// ControlName is the name of a congestion control that has a number, else "".
+// ControlName returns the name of a congestion control, or "" for an unknown number.
 func ControlName(number int64) string {
 	switch number {
 	case BBR:
@@ -108,38 +109,40 @@ func ControlName(number int64) string {
 	return ""
 }
 
-// Host is what of a host's settings matters. It does not change in a session. What is unknown is zero.
+// Host has the settings of a host that matter. They do not change during a session. Unknown ones
+// are zero.
 type Host struct {
 	Name string
 
 	RmemMin, RmemDefault, RmemMax int64 // net.ipv4.tcp_rmem, bytes
 	WmemMin, WmemDefault, WmemMax int64 // net.ipv4.tcp_wmem, bytes
-	SockBuf                       int64 // asked for by a flag, bytes
+	SockBuf                       int64 // requested by a flag, bytes
 	BBR                           int64 // one of BBRMissing to BBRAllowed
 	MTUProbing                    int64 // net.ipv4.tcp_mtu_probing
-	InitCwnd, InitRwnd            int64 // of the route to the peer, if set there, segments
+	InitCwnd, InitRwnd            int64 // of the route to the peer in segments, if set there
 	NoScaling, NoAutotuning       int64 // 1: net.ipv4.tcp_window_scaling, tcp_moderate_rcvbuf is off
 }
 
 // What a host can do with BBR.
 const (
 	BBRUnknown    = iota
-	BBRMissing    // its kernel does not have it
-	BBRRestricted // not for this process
+	BBRMissing    // its kernel lacks BBR
+	BBRRestricted // this process may not use BBR
 	BBRAllowed
 )
 
-// field is a number of a Sample or Host with the name that the wire has for it.
+// field is a number of a Sample or Host with its name on the wire.
 type field struct {
 	name  string
 	value *int64
-	gauge bool // of the moment
+	gauge bool // a value of the moment, not a counter
 }
 
-// numbers is how many a Sample has.
+// numbers is the number of fields of a Sample.
 const numbers = 46
 
-// fields are in the order in which they are sent. An array stays on the stack: a long session has thousands of samples to take apart.
+// fields returns the fields in the order in which they are sent. The array stays on the stack: a
+// long session has thousands of samples to process.
 func (s *Sample) fields() [numbers]field {
 	d := func(name string, v *time.Duration) field { return field{name, (*int64)(v), false} }
 	return [numbers]field{
@@ -169,7 +172,8 @@ func (h *Host) fields() []field {
 	}
 }
 
-// Each calls f for each number of a sample and of the host it is from, if that is not nil, with the name that the wire has for it.
+// Each calls f for each number of a sample, and of its host unless h is nil. name is the number's
+// name on the wire.
 func Each(s *Sample, h *Host, f func(name string, value int64)) {
 	for _, x := range all(s, h) {
 		if *x.value != 0 {
@@ -178,8 +182,8 @@ func Each(s *Sample, h *Host, f func(name string, value int64)) {
 	}
 }
 
-// Fill sets numbers by the names that the wire has for them, and leaves others as they are. A peer's numbers are made harmless: none is
-// negative or so large that sums overflow.
+// Fill sets the numbers that value knows by their names on the wire, and leaves the others alone.
+// It makes a peer's numbers harmless: no number is negative or so large that sums overflow.
 func Fill(s *Sample, h *Host, value func(name string) (int64, bool)) {
 	for _, x := range all(s, h) {
 		if v, ok := value(x.name); ok {
@@ -197,7 +201,8 @@ func all(s *Sample, h *Host) []field {
 	return fields
 }
 
-// sub returns b − a: the differences of what runs from the start, and the rest as in b. A counter that ran backwards did not move.
+// sub returns b − a for counters, and b's value for all other fields. The difference of a counter
+// that ran backwards is 0.
 func sub(b, a *Sample) Sample {
 	d := *b
 	before := *a
@@ -210,7 +215,7 @@ func sub(b, a *Sample) Sample {
 	return d
 }
 
-// add adds the counters of b to a, and takes over the rest where b has it.
+// add adds the counters of b to a. All other fields take b's value where it is known.
 func add(a, b *Sample) {
 	other := *b
 	from := other.fields()
@@ -224,7 +229,8 @@ func add(a, b *Sample) {
 	}
 }
 
-// at returns the sample at a time, with counters in between two samples as on a straight line. samples are in order and not empty.
+// at returns the sample at time t. Counters between two samples are interpolated linearly.
+// samples must be in order and not empty.
 func at(samples []Sample, t time.Duration) Sample {
 	i, _ := slices.BinarySearchFunc(samples, t, func(s Sample, t time.Duration) int { return cmp.Compare(s.At, t) })
 	switch {
@@ -245,13 +251,13 @@ func at(samples []Sample, t time.Duration) Sample {
 	return s
 }
 
-// maxSamples bounds the samples that a Series keeps.
+// maxSamples limits the samples that a Series keeps.
 const maxSamples = 512
 
-// Series is the samples of one side, in order. Of a long session it keeps fewer and fewer of those past.
+// Series holds the samples of one side, in order. It thins out the past of a long session.
 type Series struct{ samples []Sample }
 
-// Add appends a sample, unless its time is not after the last one's.
+// Add appends a sample, unless it is not later than the last one.
 func (s *Series) Add(x Sample) {
 	if n := len(s.samples); n > 0 && x.At <= s.samples[n-1].At {
 		return

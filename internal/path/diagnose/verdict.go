@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Asked is what the user asked of a transfer.
+// Asked is what the user requested of a transfer.
 type Asked struct {
-	Here       Side   // which side this command is
+	Here       Side   // the side on which this command runs
 	Streams    int    // 0 for automatic
 	MaxStreams int    // if automatic
-	SockBuf    int64  // by this command, 0 for automatic
+	SockBuf    int64  // of this command, 0 for automatic
 	RateLimit  int64  // bit/s, 0 for none
 	Sync       string // "batch", "file" or "none"
-	Connecting *Host  // whose packets vanished while it connected, nil for none
+	Connecting *Host  // host whose packets vanished while it connected, nil for none
 }
 
-// facts is what is known of the time in which one limiter held.
+// facts is what is known about the time in which one limiter held.
 type facts struct {
 	Cell
 	mean             float64 // goodput of the whole transfer, bit/s
@@ -24,11 +24,13 @@ type facts struct {
 	asked            *Asked
 }
 
-// ethernetGoodput is the part of the wire's bytes that is payload, with full frames and TCP's timestamps.
+// ethernetGoodput is the payload's fraction of the bytes on the wire, with full frames and TCP
+// timestamps.
 const ethernetGoodput = 1448.0 / 1538
 
-// expect is the goodput to be expected at least when a limiter that cost a factor is gone, in bit/s. How much more the path carries is not
-// known before it was tried; so no more is promised than twice, and no more than the next usual line rate.
+// expect returns the goodput to expect at least after a limiter that cost the given factor is
+// gone, in bit/s. How much more the path carries is unknown until somebody tries. So expect
+// promises at most twice the rate, and at most the next usual line rate.
 func expect(rate, factor float64) float64 {
 	most := rate * max(1, min(factor, 2))
 	for _, line := range []float64{10e6, 100e6, 1e9, 10e9, 25e9, 100e9} {
@@ -39,7 +41,8 @@ func expect(rate, factor float64) float64 {
 	return most
 }
 
-// expect is the goodput when this limiter is gone. The rest of the transfer may have been faster; less than it was is not expected.
+// expect returns the goodput to expect when this limiter is gone. The rest of the transfer may
+// have been faster, so it is never below the mean of the transfer.
 func (f *facts) expect(factor float64) float64 { return expect(max(f.Rate(), f.mean), factor) }
 
 func (f *facts) verdict() Verdict {
@@ -106,7 +109,7 @@ func (f *facts) rtt() time.Duration {
 	return f.Receiver.MinRTT
 }
 
-// window adds what a window allows.
+// window adds the evidence of what a window allows.
 func (f *facts) window(v *Verdict, limited time.Duration, window int64) {
 	streams, rtt := max(1, f.Sender.Streams), f.rtt()
 	if window > 0 && rtt > 0 {
@@ -118,8 +121,8 @@ func (f *facts) window(v *Verdict, limited time.Duration, window int64) {
 	}
 }
 
-// grownBuffer is the size to ask for instead of one, as the kernel counts: twice as much at least, which is 16 MiB at least, and what fits the
-// kernel's int at most.
+// grownBuffer returns a buffer size to use instead of size, as the kernel counts: at least twice
+// as much, at least 16 MiB, and at most what fits the kernel's int.
 func grownBuffer(size int64) int64 {
 	next := int64(16 << 20)
 	for next < 2*size && next < 1<<30 {
@@ -128,7 +131,7 @@ func grownBuffer(size int64) int64 {
 	return next
 }
 
-// grow adds the remedy of a larger end of autotuning, if there can be one.
+// grow adds the remedy of a larger autotuning maximum, if a larger one is possible.
 func (f *facts) grow(v *Verdict, name string, least, usual, most int64) {
 	if next := grownBuffer(most); next > most {
 		v.Remedies = append(v.Remedies, Remedy{
@@ -140,7 +143,7 @@ func (f *facts) grow(v *Verdict, name string, least, usual, most int64) {
 // unscaled is the largest window without window scaling (RFC 7323, section 2).
 const unscaled = 65535
 
-// scaling is the remedy where windows can't be announced as large as they are.
+// scaling adds the remedy for a host that can't announce windows as large as they are.
 func (f *facts) scaling(v *Verdict, window int64) bool {
 	if window > unscaled {
 		return false
@@ -155,7 +158,7 @@ func (f *facts) scaling(v *Verdict, window int64) bool {
 	return false
 }
 
-// sockBuf is the remedy where somebody asked for the buffer's size.
+// sockBuf adds the remedy for a buffer size that somebody set.
 func (f *facts) sockBuf(v *Verdict, h *Host) bool {
 	switch {
 	case f.asked.SockBuf > 0:
@@ -170,7 +173,7 @@ func (f *facts) sockBuf(v *Verdict, h *Host) bool {
 	return true
 }
 
-// moreStreams is the remedy that any capped window has.
+// moreStreams adds the remedy that helps with any capped window.
 func (f *facts) moreStreams(v *Verdict) {
 	const limit = 64
 	if n := f.asked.Streams; n > 0 && n < limit {
@@ -203,7 +206,7 @@ func (f *facts) senderBuffer(v *Verdict) {
 	h, size := f.sender, f.Sender.SndBuf
 	switch {
 	case f.sockBuf(v, h):
-	case size > h.WmemMax && grownBuffer(size) > size: // it was asked for, and the kernel gave twice net.core.wmem_max
+	case size > h.WmemMax && grownBuffer(size) > size: // set by a flag: twice wmem_max
 		v.found(Fact{Kind: WmemMaxReached, Bytes: size})
 		v.Remedies = append(v.Remedies, Remedy{
 			Kind: SetSysctl, Sysctl: &Sysctl{"net.core.wmem_max", fmt.Sprint(grownBuffer(size) / 2)}, Expect: f.expect(float64(grownBuffer(size)) / float64(size)),
@@ -215,7 +218,7 @@ func (f *facts) senderBuffer(v *Verdict) {
 	f.moreStreams(v)
 }
 
-// lost is the share of the segments that were sent again.
+// lost is the fraction of segments that were sent again.
 func (f *facts) lost() float64 {
 	if f.Sender.Segments == 0 {
 		return 0
@@ -259,7 +262,7 @@ func (f *facts) bloat(v *Verdict) {
 	v.Remedies = append(v.Remedies, Remedy{Kind: LimitRate, Rate: below(f.Rate())}, Remedy{Kind: ManageQueue})
 }
 
-// below returns nine tenths of a rate in bit/s with two digits, rounded down.
+// below returns nine tenths of a rate in bit/s, rounded down to two digits.
 func below(rate float64) int64 {
 	kilobits := int64(rate * 0.9 / 1e3)
 	digit := int64(1)
@@ -323,10 +326,10 @@ func (f *facts) target(v *Verdict) {
 	v.Remedies = append(v.Remedies, Remedy{Kind: FasterTarget})
 }
 
-// keptRate is the part of the rate asked for from which that is what holds a transfer back.
+// keptRate is the fraction of the requested rate from which on the rate limit is the limiter.
 const keptRate = 0.8
 
-// rateLimit tells whose limit it is: what the user has asked for, or what the server's administrator has.
+// rateLimit adds whose limit it is: the user's or the server administrator's.
 func (f *facts) rateLimit(v *Verdict) {
 	if asked := float64(f.asked.RateLimit); asked > 0 && f.Rate() >= keptRate*asked && f.Receiver.RateWait <= f.Sender.RateWait {
 		v.Side = f.asked.Here

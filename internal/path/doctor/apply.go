@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ConfFile is where a Changer's sysctls are set from at boot.
+// ConfFile is the file from which the system sets a Changer's sysctls at boot.
 const ConfFile = "/etc/sysctl.d/90-fxfer.conf"
 
 const confMark = "# Written by \"fxfer doctor apply\""
@@ -20,22 +20,23 @@ const (
 	lockName  = "doctor.lock"
 )
 
-// system is what a Changer changes.
+// system is the host that a Changer changes. Tests use a fake.
 type system interface {
 	readSysctl(name string) (string, error)
 	writeSysctl(name, text string) error
 	routes() ([]Route, error)
-	// replaceRoute puts a canonical message in the place of the route that it is a version of.
+	// replaceRoute replaces the route that the canonical message raw is a version of.
 	replaceRoute(raw []byte) error
-	// identity tells which run of which system this is, and which network namespace.
+	// identity returns an id of the current boot, and one of the network namespace.
 	identity() (boot, netns string, err error)
-	// lock waits for its turn on a file that it makes. unlock ends it.
+	// lock creates a file and waits until it can lock it. unlock releases the lock.
 	lock(path string) (unlock func(), err error)
 }
 
-// Changer applies what findings propose, and restores what was before. Several, in several processes, take turns.
+// Changer applies the changes that findings propose, and restores the values before. Several
+// Changers, also in several processes, wait for each other.
 type Changer struct {
-	home string // folder of the state
+	home string // folder of the state file
 	conf string // ConfFile
 	sys  system
 
@@ -44,7 +45,7 @@ type Changer struct {
 
 func (c *Changer) statePath() string { return filepath.Join(c.home, stateName) }
 
-// Saved is the file of the values before the changes.
+// Saved is the path of the file with the values before the changes.
 func (c *Changer) Saved() string { return c.statePath() }
 
 func (c *Changer) step(name string) {
@@ -53,26 +54,26 @@ func (c *Changer) step(name string) {
 	}
 }
 
-// Plan is what an Apply or an Undo will do. An empty one does nothing.
+// Plan is what an Apply or an Undo will do. An empty plan does nothing.
 type Plan struct {
-	Diff  []string // for people: "- " before, "+ " after, others tell what about
-	Notes []string // what is left alone, or does not last
+	Diff  []string // for people: "- " before, "+ " after, other lines are headings
+	Notes []string // what stays as it is, or does not last
 
 	sysctls []step[string]
 	routes  []step[[]byte]
 	conf    *step[*oldFile]
-	was     []byte // the state file that it was made from
-	state   *state // to be saved before an Apply; nil in an Undo
+	was     []byte // the state file from which the plan was made
+	state   *state // state to save before an Apply; nil in an Undo
 	drop    bool   // remove the state afterwards
 }
 
-// step leads from one value to the next.
+// step changes one value from one text to another.
 type step[T any] struct {
 	name     string
 	from, to T
 }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (p *Plan) Empty() bool {
 	return len(p.sysctls) == 0 && len(p.routes) == 0 && p.conf == nil && !p.drop
 }
@@ -116,12 +117,13 @@ func (c *Changer) PlanApply(findings []Finding) (*Plan, error) {
 	return p, nil
 }
 
-// checkPlace refuses a state of another network namespace, whose values say nothing about this one's, and of another file.
+// checkPlace rejects a state of another network namespace, since its values say nothing about
+// this one, and a state for another conf file.
 func (c *Changer) checkPlace(s *state, boot, netns string) error {
 	switch {
 	case s == nil:
 	case s.Boot == boot && s.Netns != netns:
-		return fmt.Errorf("%s holds the values of another network namespace: undo there first", c.statePath())
+		return fmt.Errorf("%s holds the values of another network namespace: run undo there first", c.statePath())
 	case s.Conf.Path != c.conf:
 		return fmt.Errorf("%s is about %s, not %s", c.statePath(), s.Conf.Path, c.conf)
 	}
@@ -142,7 +144,7 @@ func (c *Changer) planSysctl(p *Plan, s *state, change Change) error {
 		s.Sysctls = append(s.Sysctls, sysctlState{Name: change.Sysctl, Old: now})
 		known = &s.Sysctls[len(s.Sysctls)-1]
 	case !isOurs(known.Ours, now) && !sameValue(known.Old, now):
-		known.Old = now // somebody's since
+		known.Old = now // somebody changed it since
 	}
 	known.Ours = appendNew(known.Ours, change.Value)
 	p.sysctls = append(p.sysctls, step[string]{change.Sysctl, now, change.Value})
@@ -178,7 +180,8 @@ func (c *Changer) planRoute(p *Plan, s *state, change Change) error {
 	return nil
 }
 
-// planConf plans the file for the sysctls of the state, those of earlier runs among them.
+// planConf plans the new content of the conf file: all sysctls of the state, including those of
+// earlier runs.
 func (c *Changer) planConf(p *Plan, s *state, first bool) error {
 	if len(p.sysctls) == 0 {
 		return nil
@@ -192,7 +195,7 @@ func (c *Changer) planConf(p *Plan, s *state, first bool) error {
 		return nil
 	}
 	if first || now != nil && !slices.Contains(s.Conf.Ours, string(now.Content)) {
-		s.Conf.Old = now // nobody's, or somebody's since
+		s.Conf.Old = now // somebody made or changed it since
 	}
 	s.Conf.Ours = appendNew(s.Conf.Ours, content)
 	mode := oldFile{Mode: 0o644}
@@ -218,7 +221,7 @@ func (c *Changer) confText(s *state) string {
 	return b.String()
 }
 
-// appendNew returns values with v last, and once.
+// appendNew moves v to the end of values, or appends it.
 func appendNew(values []string, v string) []string {
 	values = slices.DeleteFunc(slices.Clone(values), func(x string) bool { return x == v })
 	return append(values, v)
@@ -228,7 +231,7 @@ func assignment(name, text string) string {
 	return name + " = " + strings.Join(strings.Fields(text), " ")
 }
 
-// diffFile shows a file that comes, goes or changes.
+// diffFile shows a file that is created, removed or changed.
 func diffFile(path string, from, to *oldFile) []string {
 	out := []string{"file " + path}
 	show := func(mark string, f *oldFile) {
@@ -244,8 +247,8 @@ func diffFile(path string, from, to *oldFile) []string {
 	return out
 }
 
-// overridden tells which files, read after conf at boot, set the same sysctls: see sysctl.d(5). /etc/sysctl.conf comes last with
-// sysctl --system.
+// overridden returns notes about files that set the same sysctls and are read after conf at boot:
+// see sysctl.d(5). sysctl --system reads /etc/sysctl.conf last.
 func overridden(conf string, set []sysctlState) []string {
 	dir := filepath.Dir(conf)
 	entries, err := os.ReadDir(dir)
@@ -277,10 +280,11 @@ func overridden(conf string, set []sysctlState) []string {
 	return notes
 }
 
-// errChanged says that the host is no longer as it was when the plan was made.
+// errChanged says that the host has changed since the plan was made.
 var errChanged = errors.New("changed since the plan was shown: try again")
 
-// Apply carries out a plan of PlanApply. If a step fails it takes back those before. Undo works after a crash at any point.
+// Apply carries out a plan of PlanApply. If a step fails, it reverts the steps before. Undo works
+// after a crash at any point.
 func (c *Changer) Apply(p *Plan) error {
 	if p.Empty() {
 		return nil
@@ -305,14 +309,14 @@ func (c *Changer) Apply(p *Plan) error {
 	back := c.all(c.inverse(p))
 	switch {
 	case back != nil:
-		return errors.Join(err, fmt.Errorf("take back what was changed: %w", back))
+		return errors.Join(err, fmt.Errorf("revert the changes: %w", back))
 	case p.was == nil:
 		return errors.Join(err, removeDurably(c.statePath()))
 	}
 	return errors.Join(err, writeDurably(c.statePath(), p.was, 0o600))
 }
 
-// begin waits for this Changer's turn and checks that the plan still fits.
+// begin locks out other Changers and checks that the plan still fits.
 func (c *Changer) begin(p *Plan) (unlock func(), err error) {
 	if unlock, err = c.sys.lock(filepath.Join(c.home, lockName)); err != nil {
 		return nil, err
@@ -331,7 +335,7 @@ func (c *Changer) begin(p *Plan) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// unchanged checks that the plan's values before are in force.
+// unchanged checks that the values before, as the plan has them, are in force.
 func (c *Changer) unchanged(p *Plan) error {
 	for _, s := range p.sysctls {
 		now, err := c.sys.readSysctl(s.name)
@@ -370,7 +374,7 @@ func sameFile(a, b *oldFile) bool {
 	return a.Mode == b.Mode && bytes.Equal(a.Content, b.Content)
 }
 
-// steps are what a plan changes, in order.
+// steps returns the changes of a plan, in order.
 func (c *Changer) steps(p *Plan) []func() error {
 	var out []func() error
 	if p.conf != nil {
@@ -394,7 +398,7 @@ func (c *Changer) steps(p *Plan) []func() error {
 	return out
 }
 
-// all takes every step of a plan, whether others fail or not.
+// all carries out every step of a plan, even if others fail.
 func (c *Changer) all(p *Plan) error {
 	var errs []error
 	for _, do := range c.steps(p) {
@@ -410,7 +414,7 @@ func (c *Changer) putSysctl(name, to string) error {
 	}
 	now, err := c.sys.readSysctl(name)
 	if err == nil && !sameValue(now, to) {
-		err = fmt.Errorf("the kernel made it %s", strings.TrimSpace(now))
+		err = fmt.Errorf("the kernel changed it to %s", strings.TrimSpace(now))
 	}
 	if err != nil {
 		return fmt.Errorf("set %s: %w", assignment(name, to), err)
@@ -423,7 +427,7 @@ func (c *Changer) putRoute(spec string, to []byte) error {
 	if err == nil {
 		var there bool
 		if there, err = c.hasRoute(to); err == nil && !there {
-			err = errors.New("the kernel made something else of it")
+			err = errors.New("the kernel stored something else")
 		}
 	}
 	if err != nil {
@@ -447,7 +451,7 @@ func (c *Changer) putFile(f *oldFile) error {
 	return writeDurably(c.conf, f.Content, f.Mode)
 }
 
-// inverse leads back from wherever a plan was broken off.
+// inverse returns the plan that reverts p, at whatever step p stopped.
 func (c *Changer) inverse(p *Plan) *Plan {
 	back := &Plan{}
 	for _, s := range p.sysctls {
@@ -468,7 +472,8 @@ func (c *Changer) inverse(p *Plan) *Plan {
 	return back
 }
 
-// PlanUndo plans to restore all that was before. What somebody has changed since stays, and the plan's notes say so. It changes nothing.
+// PlanUndo plans to restore all values before. It leaves alone what somebody has changed since,
+// and the plan's notes say so. It changes nothing.
 func (c *Changer) PlanUndo() (*Plan, error) {
 	s, err := loadState(c.statePath())
 	if err != nil {
@@ -505,7 +510,7 @@ func (c *Changer) undoSysctl(p *Plan, x sysctlState) {
 	now, err := c.sys.readSysctl(x.Name)
 	switch {
 	case err != nil:
-		p.Notes = append(p.Notes, fmt.Sprintf("left alone: %s, which can't be read any more", assignment(x.Name, x.Old)))
+		p.Notes = append(p.Notes, fmt.Sprintf("left alone: %s, which can no longer be read", assignment(x.Name, x.Old)))
 	case now == x.Old:
 	case isOurs(x.Ours, now):
 		p.sysctls = append(p.sysctls, step[string]{x.Name, now, x.Old})
@@ -565,7 +570,8 @@ func (c *Changer) undoConf(p *Plan, x *confState) error {
 	return nil
 }
 
-// Undo carries out a plan of PlanUndo. The state is removed at the end, so that after an error or a crash another Undo does the rest.
+// Undo carries out a plan of PlanUndo. It removes the state last, so that another Undo can finish
+// after an error or a crash.
 func (c *Changer) Undo(p *Plan) error {
 	if p.Empty() {
 		return nil

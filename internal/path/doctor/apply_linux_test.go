@@ -25,11 +25,11 @@ import (
 // fakeSystem is a host in memory.
 type fakeSystem struct {
 	sysctls map[string]string
-	table   [][]byte // routes
+	table   [][]byte // the routes
 	boot    string
 	netns   string
 	fail    string // sysctl that can't be written
-	shrink  string // sysctl that the kernel makes something else of
+	shrink  string // sysctl for which the kernel stores another value
 }
 
 func (s *fakeSystem) readSysctl(name string) (string, error) {
@@ -47,7 +47,7 @@ func (s *fakeSystem) writeSysctl(name, text string) error {
 	case s.shrink:
 		text = "1"
 	}
-	if strings.Contains(name, "tcp_allowed") { // the kernel orders them
+	if strings.Contains(name, "tcp_allowed") { // the kernel sorts them
 		words := strings.Fields(text)
 		slices.Sort(words)
 		s.sysctls[name] = strings.Join(words, " ") + "\n"
@@ -82,7 +82,7 @@ func (s *fakeSystem) identity() (boot, netns string, err error) { return s.boot,
 
 func (*fakeSystem) lock(string) (func(), error) { return func() {}, nil }
 
-// messageOf is a default route's netlink message.
+// messageOf returns a default route's netlink message.
 func messageOf(priority uint32, metrics ...attr) []byte {
 	head := []byte{unix.AF_INET, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_DHCP, 0, unix.RTN_UNICAST, 0, 0, 0, 0}
 	u32 := func(n uint32) []byte { return []byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)} }
@@ -121,7 +121,7 @@ func newPatient(t *testing.T) *patient {
 	return p
 }
 
-// findings are what the rules find wrong with the patient.
+// findings returns what the rules find wrong with the patient.
 func (p *patient) findings() []Finding {
 	h := &Host{Sysctls: map[string]Sysctl{"net.ipv4.tcp_available_congestion_control": {"bbr cubic reno\n", false}}}
 	for name, text := range p.sys.sysctls {
@@ -146,7 +146,7 @@ func (p *patient) undo() *Plan {
 	return plan
 }
 
-// snapshot is all that a Changer may change, and what else lies beside its file.
+// snapshot shows everything that a Changer may change, and the files beside its own.
 func (p *patient) snapshot() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(p.sys.sysctls)) {
@@ -201,7 +201,7 @@ func TestApplyAndUndo(t *testing.T) {
 			require.Contains(t, string(written), "\nnet.ipv4.tcp_allowed_congestion_control = cubic reno bbr\n"+
 				"net.ipv4.tcp_rmem = 4096 131072 33554432\nnet.ipv4.tcp_sack = 1\n")
 
-			// Once more changes nothing.
+			// Another run changes nothing.
 			after := p.snapshot()
 			saved, err := os.ReadFile(p.c.Saved())
 			require.NoError(t, err)
@@ -229,7 +229,8 @@ func TestApplyAndUndo(t *testing.T) {
 	}
 }
 
-// TestAnotherPath applies for one path and then for a longer one: undo leads to what was before the first.
+// TestAnotherPath applies for one path and then for a longer one. Undo restores what was before
+// the first.
 func TestAnotherPath(t *testing.T) {
 	p := newPatient(t)
 	before := p.snapshot()
@@ -246,7 +247,8 @@ func TestAnotherPath(t *testing.T) {
 
 type crash struct{}
 
-// crashAt makes the Changer crash before its nth step, counted from 0, and reports whether it got there.
+// crashAt makes the Changer crash before its nth step, counted from 0, and reports whether it got
+// there.
 func (p *patient) crashAt(n int, f func() error) (crashed bool) {
 	defer func() {
 		p.c.at = nil
@@ -305,7 +307,7 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestSecondPathCrash crashes while values that are a Changer's own become others of it.
+// TestSecondPathCrash crashes while one of a Changer's own values replaces another.
 func TestSecondPathCrash(t *testing.T) {
 	for n, more := 0, true; more; n++ {
 		p := newPatient(t)
@@ -323,7 +325,7 @@ func TestFailureTakesBack(t *testing.T) {
 	for _, broken := range []string{"net.ipv4.tcp_sack", "net.ipv4.tcp_rmem", "net.ipv4.tcp_allowed_congestion_control"} {
 		for _, kind := range []string{"fail", "shrink"} {
 			if kind == "shrink" && broken == "net.ipv4.tcp_sack" {
-				continue // 1 is what it should be
+				continue // 1 is the right value
 			}
 			p := newPatient(t)
 			before := p.snapshot()
@@ -340,7 +342,7 @@ func TestFailureTakesBack(t *testing.T) {
 				require.NoFileExists(t, p.c.Saved())
 				continue
 			}
-			// What can't be restored stays known.
+			// Values that can't be restored are not forgotten.
 			require.FileExists(t, p.c.Saved())
 			p.sys.shrink = ""
 			p.sys.sysctls[broken] = "4096\t131072\t33554432\n"
@@ -375,7 +377,7 @@ func TestSomebodyElse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "mine\n", string(text))
 
-	// What somebody set between two runs is what undo restores.
+	// Undo restores what somebody set between two runs.
 	p = newPatient(t)
 	require.NoError(t, p.apply())
 	p.sys.sysctls["net.ipv4.tcp_rmem"] = "4096\t131072\t8388608\n"
@@ -389,7 +391,7 @@ func TestSomebodyElse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "mine\n", string(text))
 
-	// A plan that no longer fits is refused.
+	// A plan that no longer fits is rejected.
 	p = newPatient(t)
 	plan, err := p.c.PlanApply(p.findings())
 	require.NoError(t, err)
@@ -413,14 +415,14 @@ func TestPlaces(t *testing.T) {
 	require.ErrorContains(t, err, "another network namespace")
 	_, err = p.c.PlanApply(nil)
 	require.ErrorContains(t, err, "another network namespace")
-	p.sys.boot = "another boot" // numbers of namespaces say nothing across boots
+	p.sys.boot = "another boot" // numbers of namespaces mean nothing across boots
 	_, err = p.c.PlanUndo()
 	require.NoError(t, err)
 	p.c.conf += "2"
 	_, err = p.c.PlanUndo()
 	require.ErrorContains(t, err, "is about "+p.conf)
 
-	// A file whose saved values are elsewhere is pointed out.
+	// A file whose saved values are elsewhere is reported.
 	p = newPatient(t)
 	require.NoError(t, p.apply())
 	require.NoError(t, os.Remove(p.c.Saved()))
@@ -473,7 +475,8 @@ func TestMessages(t *testing.T) {
 	require.Error(t, err)
 }
 
-// startLab returns a lab that is closed with the test. Without root the test is skipped where there can't be one.
+// startLab returns a lab that is closed with the test. It skips the test if there can't be a lab
+// without root.
 func startLab(t *testing.T, link lab.Link) *lab.Lab {
 	t.Helper()
 	l, err := lab.Start(link)
@@ -485,8 +488,8 @@ func startLab(t *testing.T, link lab.Link) *lab.Lab {
 	return l
 }
 
-// examineHere examines the namespace of the calling thread. What it proposes concerns that namespace only: the test fails before a value
-// of the whole machine is changed.
+// examineHere examines the namespace of the calling thread. Its changes must concern that
+// namespace only: it fails before it can change a value of the whole machine.
 func examineHere(path plan.Path) (*Host, *Report, error) {
 	h, err := Read()
 	if err != nil {
@@ -503,7 +506,8 @@ func examineHere(path plan.Path) (*Host, *Report, error) {
 	return h, r, nil
 }
 
-// dumpNamespace is every sysctl below net that can be read, and every default route as the kernel tells it.
+// dumpNamespace returns every readable sysctl below net, and every default route as the kernel
+// reports it.
 func dumpNamespace() (string, error) {
 	var b strings.Builder
 	err := filepath.WalkDir("/proc/sys/net", func(path string, d fs.DirEntry, err error) error {
@@ -525,7 +529,8 @@ func dumpNamespace() (string, error) {
 	return b.String(), err
 }
 
-// layRoutes makes three default routes on a host of a lab: one plain, one that has most of what a route can have, one of IPv6.
+// layRoutes adds three default routes to a host of a lab: a plain one, one with most attributes
+// of a route, and one of IPv6.
 func layRoutes(via, via6 netip.Addr) error {
 	link, err := netlink.LinkByName("wan0")
 	if err != nil {
@@ -545,7 +550,7 @@ func layRoutes(via, via6 netip.Addr) error {
 	return netlink.RouteAdd(&netlink.Route{Dst: any6, Gw: via6.AsSlice(), LinkIndex: index, Priority: 100, MTU: 1450})
 }
 
-// TestNamespace applies and undoes in the kernel, crashing before each step in turn.
+// TestNamespace applies and undoes in the kernel. It crashes before each step in turn.
 func TestNamespace(t *testing.T) {
 	l := startLab(t, lab.Link{Rate: 1e9})
 	require.NoError(t, l.Right.Do(func() error {
@@ -572,7 +577,7 @@ func TestNamespace(t *testing.T) {
 	}))
 }
 
-// crashInNamespace applies, crashing before the nth step, and undoes.
+// crashInNamespace applies, crashes before the nth step, and undoes.
 func crashInNamespace(t *testing.T, sys system, n int, before string) (crashed bool, err error) {
 	dir := t.TempDir()
 	p := &patient{t: t, conf: filepath.Join(dir, "sysctl.d", "90-fxfer.conf")}

@@ -13,17 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a measurement of a disk may take.
+// Limits of a measurement of a disk.
 const (
 	diskBytes   = 256 << 20
 	diskWriting = 1500 * time.Millisecond
 	diskReading = 1000 * time.Millisecond
 	diskBlock   = 4 << 20
-	diskAlign   = 4096 // for O_DIRECT
+	diskAlign   = 4096 // required by O_DIRECT
 )
 
-// MeasureDisk writes a file below dir and reads it back, past the page cache where the file system lets it: 256 MiB and 2.5 s at most, and
-// one block of 4 MiB more. The file has no name while it is there, so nothing is left however this ends. It returns early when ctx is done.
+// MeasureDisk writes a file below dir and reads it back, bypassing the page cache if the file
+// system allows it. It takes at most 256 MiB and 2.5 s, plus one block of 4 MiB. The file has no
+// name, so nothing is left however the measurement ends. It returns early when ctx is done.
 func MeasureDisk(ctx context.Context, dir string) *Disk {
 	d := &Disk{Dir: dir}
 	if err := d.measure(ctx); err != nil {
@@ -45,13 +46,14 @@ func (d *Disk) measure(ctx context.Context) error {
 	}
 	defer free()
 	written, took, err := timed(ctx, diskWriting, diskBytes, func(at int64) error {
-		for page := 0; page < len(block); page += diskAlign { // no two pages alike: nothing to compress or to store once
+		// Pages differ, so that the disk can't compress or deduplicate them.
+		for page := 0; page < len(block); page += diskAlign {
 			binary.LittleEndian.PutUint64(block[page:], uint64(at)+uint64(page))
 		}
 		if _, err := f.WriteAt(block, at); err != nil || direct {
 			return err
 		}
-		return unix.Fdatasync(int(f.Fd())) // or all would wait for the end, and take as long as it likes
+		return unix.Fdatasync(int(f.Fd())) // or all would wait for the end, for any time
 	})
 	if err != nil {
 		return err
@@ -63,7 +65,7 @@ func (d *Disk) measure(ctx context.Context) error {
 	took += time.Since(syncing)
 	d.Write = float64(written) / took.Seconds()
 	if !direct {
-		// What can be dropped from the page cache is read from the disk.
+		// After the page cache drops the data, reading comes from the disk.
 		_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 	}
 	read, took, err := timed(ctx, diskReading, written, func(at int64) error {
@@ -77,7 +79,7 @@ func (d *Disk) measure(ctx context.Context) error {
 	return nil
 }
 
-// timed calls f for each block of so many bytes, until the time is over.
+// timed calls f for each block of the given size until the time is over.
 func timed(ctx context.Context, limit time.Duration, size int64, f func(at int64) error) (done int64, took time.Duration, err error) {
 	start := time.Now()
 	for done < size && took < limit {
@@ -93,7 +95,8 @@ func timed(ctx context.Context, limit time.Duration, size int64, f func(at int64
 	return done, took, nil
 }
 
-// openNameless opens a new file in dir that has no name, with O_DIRECT if the file system has that.
+// openNameless opens a new file without a name in dir, with O_DIRECT if the file system supports
+// it.
 func openNameless(dir string) (f *os.File, direct bool, err error) {
 	for _, flag := range []int{unix.O_DIRECT, 0} {
 		fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC|flag, 0o600)
@@ -114,7 +117,7 @@ func openNameless(dir string) (f *os.File, direct bool, err error) {
 	return f, false, nil
 }
 
-// alignedBlock returns memory fit for O_DIRECT, of random content.
+// alignedBlock returns aligned memory for O_DIRECT, with random content.
 func alignedBlock() (block []byte, free func(), err error) {
 	block, err = unix.Mmap(-1, 0, diskBlock, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {

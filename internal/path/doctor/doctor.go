@@ -1,7 +1,9 @@
-// Package doctor tells what in a host's settings costs goodput on a path, and changes them back and forth.
+// Package doctor finds the settings of a host that cost goodput on a path, changes them and
+// restores them.
 //
-// Read gathers facts of this host, Examine is a pure function from such facts to findings, and a Changer applies what findings
-// propose and restores what was before. Reading and changing need Linux; elsewhere they fail with ErrUnsupported.
+// Read collects facts about this host. Examine is a pure function from facts to findings. A
+// Changer applies the changes that findings propose, and restores the values before. Reading and
+// changing need Linux. On other systems they fail with ErrUnsupported.
 package doctor
 
 import (
@@ -11,36 +13,38 @@ import (
 	"github.com/fxfer/fxfer/internal/path/plan"
 )
 
-// ErrUnsupported is matched by the errors of systems that this package can't read.
+// ErrUnsupported matches the errors on systems that this package can't read.
 var ErrUnsupported = errors.New("not supported on this system")
 
-// Report is the outcome of an examination.
+// Report is the result of an examination.
 type Report struct {
 	Path     plan.Path
-	Findings []Finding // the largest gain first
-	Fine     []string  // what was looked at and needs nothing
-	Unseen   []string  // what this host does not show, as a container or a virtual machine may not
+	Findings []Finding // largest gain first
+	Fine     []string  // what was examined and needs no change
+	Unseen   []string  // what this host does not show, for example in a container
 }
 
-// Finding is one thing that costs something.
+// Finding is one thing that costs goodput or CPU.
 type Finding struct {
 	ID      string // stable, for programs
-	What    string // what is the case
+	What    string // what was found
 	Why     string // why it costs
-	Command string // the exact shell command against it, or "" if none is
-	Gain    *Gain  // nil if it can't be put as goodput
+	Command string // shell command that fixes it, "" if there is none
+	Gain    *Gain  // nil if it can't be expressed as goodput
 	Changes []Change
-	Blocked string // why Changes is empty though there is a command, if for a reason of this host
+	// Blocked says why Changes is empty though there is a command, if the reason is this host.
+	Blocked string
 }
 
-// Gain is the goodput, in bit/s, of one thing before and after the remedy, if nothing else limits it.
+// Gain is the goodput of one thing before and after the remedy, in bit/s, if nothing else limits
+// it.
 type Gain struct {
-	Of            string // as "one stream, receiving"
+	Of            string // such as "one stream"
 	Before, After float64
-	Assuming      string // what must be the case for it, or ""
+	Assuming      string // condition for the gain, or ""
 }
 
-// factor is how many times more the remedy brings.
+// factor is the ratio of the goodput after the remedy to that before.
 func (g *Gain) factor() float64 {
 	if g == nil || g.Before <= 0 {
 		return 1
@@ -50,13 +54,13 @@ func (g *Gain) factor() float64 {
 
 // Change is what a Changer can do about a finding: set a sysctl, or metrics of a route.
 type Change struct {
-	Sysctl string // name, as net.ipv4.tcp_sack; "" for a route
+	Sysctl string // name, such as net.ipv4.tcp_sack; "" for a route
 	Value  string
-	Route  *Route // as it is
+	Route  *Route // the route before the change
 	Metric []Metric
 }
 
-// String is the change in the words of a sysctl.d file or of ip.
+// String returns the change in the syntax of a sysctl.d file or of ip.
 func (c *Change) String() string {
 	if c.Route == nil {
 		return assignment(c.Sysctl, c.Value)
@@ -64,7 +68,7 @@ func (c *Change) String() string {
 	return c.Route.command() + " change " + c.Route.with(c.Metric).String()
 }
 
-// Examine looks for what costs goodput on the path, whose MTU is 1500 and whose Loss is 0.
+// Examine looks for what costs goodput on the path. The MTU of path must be 1500 and its Loss 0.
 func Examine(h *Host, path plan.Path) *Report {
 	r := &Report{Path: path}
 	for _, rule := range rules {
@@ -96,7 +100,8 @@ func Examine(h *Host, path plan.Path) *Report {
 	return r
 }
 
-// class ranks what is certain before what depends on something, and that before what has no figure.
+// class sorts findings: certain gains come first, then conditional ones, then those without a
+// figure.
 func (f *Finding) class() int {
 	switch {
 	case f.Gain == nil:

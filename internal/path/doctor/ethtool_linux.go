@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// askDriver fills in what the driver of a link tells by SIOCETHTOOL. Virtual ones tell little.
+// askDriver fills in what the driver of a link reports through SIOCETHTOOL. Virtual interfaces
+// report little.
 func askDriver(l *Link) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -21,11 +22,13 @@ func askDriver(l *Link) {
 			l.Offloads[name] = v[1] != 0
 		}
 	}
-	// struct ethtool_ringparam: command, four maxima, four present values, receive first.
+	// struct ethtool_ringparam: the command, four maxima, four present values; receive comes
+	// first.
 	if v, ok := ethtool(fd, l.Name, unix.ETHTOOL_GRINGPARAM, 9); ok {
 		l.RingMax, l.Ring = int(v[1]), int(v[5])
 	}
-	// struct ethtool_cmd: the speed in Mbit/s is in two halves, at bytes 12 and 28; the duplex at byte 14.
+	// struct ethtool_cmd: the speed in Mbit/s is in two halves, at bytes 12 and 28. The duplex is
+	// at byte 14.
 	if v, ok := ethtool(fd, l.Name, unix.ETHTOOL_GSET, 11); ok {
 		var b [44]byte
 		for i, word := range v {
@@ -39,7 +42,7 @@ func askDriver(l *Link) {
 	}
 }
 
-// ethtool asks a question whose answer has so many words, the command among them.
+// ethtool sends a command whose answer has the given number of words, including the command.
 func ethtool(fd int, link string, command uint32, words int) ([]uint32, bool) {
 	if len(link) >= unix.IFNAMSIZ {
 		return nil, false

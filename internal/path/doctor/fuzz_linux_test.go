@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzRoute: a route's message is refused or brought into a form that bringing it into again does not change.
+// FuzzRoute checks that a route's message is rejected, or has a canonical form that stays the
+// same when it is made canonical again.
 func FuzzRoute(f *testing.F) {
 	head := make([]byte, 12)
 	f.Add(head)
@@ -29,7 +30,7 @@ func FuzzRoute(f *testing.F) {
 	})
 }
 
-// FuzzState: a file of saved values is refused, or names only what undo may write.
+// FuzzState checks that a file of saved values is rejected, or names only what undo may write.
 func FuzzState(f *testing.F) {
 	f.Add([]byte(`{"version":1,"sysctls":[{"name":"net.ipv4.tcp_rmem","old":"4096 131072 6291456\n"}]}`))
 	f.Add([]byte(`{"version":1,"sysctls":[{"name":"net./../kernel.core_pattern"}],"routes":[{"old":"AAAA","ours":[""]}]}`))

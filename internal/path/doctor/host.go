@@ -6,47 +6,47 @@ import (
 	"time"
 )
 
-// Host is what is known of a host. What it does not show is missing, nil or zero.
+// Host is what is known of a host. What the host does not show is missing, nil or zero.
 type Host struct {
-	Kernel    string // release, as 6.1.0-32-amd64
+	Kernel    string // release, such as 6.1.0-32-amd64
 	Memory    int64  // bytes
 	PageSize  int64
-	Sysctls   map[string]Sysctl // by name, as net.ipv4.tcp_rmem
+	Sysctls   map[string]Sysctl // by name, such as net.ipv4.tcp_rmem
 	BBRModule bool              // the kernel has BBR as a module
-	Routes    []Route           // to everywhere
-	Links     []Link            // that the routes use, or all that are up if there is no route
+	Routes    []Route           // default routes
+	Links     []Link            // of the routes, or all that are up
 	Governors []Governor
 	Backlog   *Backlog
 	Clock     *Clock
-	Files     uint64 // most open files that this process may allow itself
-	Disk      *Disk  // nil if no share was named
+	Files     uint64 // highest limit of open files that this process may set
+	Disk      *Disk  // nil if no share was given
 }
 
 // Sysctl is a kernel parameter.
 type Sysctl struct {
-	Text     string // as the kernel writes it, with its line end
-	Writable bool   // for root
+	Text     string // as the kernel writes it, with its newline
+	Writable bool   // by root
 }
 
-// Route is a way to everywhere.
+// Route is a default route.
 type Route struct {
 	Family  int      // 4 or 6
-	Spec    string   // in the words of ip route, without metrics: default via 192.0.2.1 dev eth0
+	Spec    string   // in the syntax of ip route, without metrics: default via 192.0.2.1 dev eth0
 	Device  string   // "" if there are several
-	Metrics []Metric // in the words and order of ip route
+	Metrics []Metric // in the syntax and order of ip route
 	Fixed   string   // why its metrics can't be changed and restored exactly, or ""
 
 	raw []byte // a netlink message in canonical form
 }
 
-// Metric is an attribute of a route, in the words of ip route.
+// Metric is an attribute of a route, with the names of ip route.
 type Metric struct {
 	Name  string
 	Value string
-	Lock  bool // as in mtu lock 1400
+	Lock  bool // such as mtu lock 1400
 }
 
-// String is the route in the words of ip route.
+// String returns the route in the syntax of ip route.
 func (r *Route) String() string {
 	var b strings.Builder
 	b.WriteString(r.Spec)
@@ -60,7 +60,7 @@ func (r *Route) String() string {
 	return b.String()
 }
 
-// command is ip's, without verb.
+// command is the ip command without the verb.
 func (r *Route) command() string {
 	if r.Family == 6 {
 		return "ip -6 route"
@@ -68,7 +68,7 @@ func (r *Route) command() string {
 	return "ip route"
 }
 
-// metric returns a number, 0 if the route does not have it.
+// metric returns the value of a metric, or 0 if the route does not have it.
 func (r *Route) metric(name string) int {
 	for _, m := range r.Metrics {
 		if m.Name == name {
@@ -79,7 +79,7 @@ func (r *Route) metric(name string) int {
 	return 0
 }
 
-// with returns the route with metrics set, as text: for display and commands only.
+// with returns a copy of the route with metrics set. The copy is only for display and commands.
 func (r *Route) with(set []Metric) *Route {
 	next := *r
 	next.Metrics = append([]Metric(nil), r.Metrics...)
@@ -101,37 +101,37 @@ func (r *Route) with(set []Metric) *Route {
 type Link struct {
 	Name     string
 	MTU      int
-	Speed    float64         // bit/s, 0 if the driver does not tell
+	Speed    float64         // bit/s, 0 if the driver does not report it
 	Half     bool            // half duplex
-	Offloads map[string]bool // tso, gso, gro, as the driver answered
+	Offloads map[string]bool // tso, gso, gro, if the driver answered
 	Ring     int             // receive descriptors
 	RingMax  int
-	Missed   uint64 // packets that the driver had no room for since boot
+	Missed   uint64 // packets dropped since boot because the driver had no room
 	Received uint64 // packets
 	Qdisc    string
 }
 
-// Governor is how a group of CPUs chooses its clock rate.
+// Governor is the CPU frequency governor of a group of CPUs.
 type Governor struct {
 	Driver, Name string
 	CPUs         int
 }
 
-// Backlog is what became of packets between driver and protocols since boot, over all CPUs.
+// Backlog counts packets between driver and protocols since boot, over all CPUs.
 type Backlog struct {
 	Packets, Dropped uint64
 }
 
-// Clock is the state of this host's time.
+// Clock is the state of this host's clock.
 type Clock struct {
 	Synchronised bool
-	Error        time.Duration // at most
+	Error        time.Duration // upper limit
 }
 
-// Disk is a folder's disk, as measured.
+// Disk is the measured speed of the disk below a folder.
 type Disk struct {
 	Dir         string
-	Write, Read float64 // bytes/s, durable and past the page cache
+	Write, Read float64 // bytes/s, durable and without the page cache
 	Problem     string  // why there are no figures, or ""
 }
 
@@ -142,7 +142,8 @@ func (h *Host) fields(name string) ([]string, bool) {
 	return f, ok && len(f) > 0
 }
 
-// atLeast tells whether the kernel is of a release or a later one. An unknown one is taken for new.
+// atLeast reports whether the kernel has at least the given release. An unknown kernel counts as
+// new.
 func (h *Host) atLeast(major, minor int) bool {
 	var have [2]int
 	for i, part := range strings.SplitN(h.Kernel, ".", 3) {

@@ -21,8 +21,9 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// goodput is what one stream of a plain program carries from left to right, in bit/s, once it has grown. Nothing is set on its sockets but
-// the congestion control, so that the host's defaults decide.
+// goodput is what one stream of a plain program carries from left to right after slow start, in
+// bit/s. The program sets only the congestion control of its sockets, so that the host's defaults
+// decide.
 func goodput(t *testing.T, l *lab.Lab) float64 {
 	t.Helper()
 	const warmUp, measured = 1500 * time.Millisecond, 2 * time.Second
@@ -79,7 +80,8 @@ func goodput(t *testing.T, l *lab.Lab) float64 {
 	return float64(n) * 8 / took.Seconds()
 }
 
-// best is the best goodput of several tries, up to the first that reaches least: somebody else may have the CPU.
+// best is the best goodput of several tries, up to the first that reaches least. Other programs
+// may use the CPU.
 func best(t *testing.T, l *lab.Lab, least float64) (most float64) {
 	t.Helper()
 	for try := 0; try < 8 && most < least; try++ {
@@ -88,8 +90,8 @@ func best(t *testing.T, l *lab.Lab, least float64) (most float64) {
 	return most
 }
 
-// TestApplyLifts measures a transfer before and after apply on the hosts of a lab, one after the other, and compares with the gains that
-// the findings state. The line is slow enough for a busy machine.
+// TestApplyLifts measures a transfer before and after apply, on one host of a lab after the
+// other, and compares with the gains of the findings. The line is slow enough for a busy machine.
 func TestApplyLifts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes 11 s of traffic")
@@ -136,7 +138,8 @@ func TestApplyLifts(t *testing.T) {
 	t.Logf("as found %.0f Mbit/s, said %.0f; receiver changed %.0f, said %.0f; sender changed, too %.0f, said %.0f",
 		first/1e6, receiver.Before/1e6, second/1e6, sender.Before/1e6, third/1e6, sender.After/1e6)
 
-	// More of a receive buffer becomes window with later kernels and some cards: up to two thirds instead of a half.
+	// With later kernels and some network cards, up to two thirds of a receive buffer become
+	// window instead of a half.
 	require.InDelta(t, receiver.Before, first, receiver.Before*0.4)
 	require.InDelta(t, sender.Before, second, sender.Before*0.4)
 	require.GreaterOrEqual(t, third-first, 0.8*said)

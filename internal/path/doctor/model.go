@@ -11,33 +11,36 @@ const (
 	plainMTU    = 1500      // Ethernet's, in bytes
 	headers     = 52        // of IPv4, TCP and its timestamps, in bytes
 	unscaled    = 65535     // the largest window without window scaling (RFC 7323, section 2)
-	shortObject = 1_000_000 // bytes of what is called a short transfer here
-	someLoss    = 1e-4      // share of segments, where loss is assumed
-	bbrLossy    = 0.45      // of the line: what one stream of BBR was seen to reach at 1 Gbit/s × 50 ms with that loss
+	shortObject = 1_000_000 // bytes of a short transfer
+	someLoss    = 1e-4      // fraction of segments, for cases with loss
+	// bbrLossy is the fraction of the line that one BBR stream reached at 1 Gbit/s × 50 ms with
+	// that loss.
+	bbrLossy = 0.45
 )
 
-// with returns the path with packets of another size, and a loss.
+// with returns the path with another MTU and loss.
 func with(p plan.Path, mtu int, loss float64) plan.Path {
 	p.MTU, p.Loss = mtu, min(loss, plan.MaxLoss)
 	return p
 }
 
-// through is the goodput, in bit/s, that a window of so many bytes allows.
+// through is the goodput in bit/s that a window of the given bytes allows.
 func through(p plan.Path, window int64) float64 { return min(p.Goodput(), p.Ceiling(window)) }
 
-// streams is how many windows make the BDP.
+// streams is how many windows add up to the BDP.
 func streams(p plan.Path, window int64) int { return int(math.Ceil(p.BDP() / float64(max(window, 1)))) }
 
-// rcvWindow and sndWindow are what a buffer of so many bytes, as the kernel counts, holds of payload: the same shares as in
-// internal/transport, which measured them.
+// rcvWindow and sndWindow return the payload that a buffer holds, whose size is as the kernel
+// counts. The fractions are those that internal/transport measured.
 func rcvWindow(buffer int64) int64 { return min(buffer/2, plan.MaxWindow) }
 func sndWindow(buffer int64) int64 { return buffer / 3 * 2 }
 
-// memoryCap is the largest buffer, in bytes, that one TCP stream should be allowed: a quarter of what all of them may have before the
-// kernel presses them (tcp_mem's second value), which by default is a sixteenth of the memory (tcp_init_mem in net/ipv4/tcp.c). What can't
-// be seen does not bound.
+// memoryCap is the largest buffer in bytes that one TCP stream should get: a quarter of what all
+// streams may have before the kernel reduces their windows (tcp_mem's second value). The default
+// of that is a sixteenth of the memory (tcp_init_mem in net/ipv4/tcp.c). A value that the host
+// does not show sets no limit.
 func (h *Host) memoryCap() int64 {
-	most := int64(math.MaxInt32) // the kernel keeps it in an int
+	most := int64(math.MaxInt32) // the kernel stores it in an int
 	if h.Memory > 0 {
 		most = min(most, h.Memory/64)
 	}
@@ -57,11 +60,11 @@ func (h *Host) pressure() (int64, bool) {
 	return n * h.PageSize, ok && n > 0 && n < math.MaxInt64/h.PageSize
 }
 
-// short is how long a short transfer over a new connection takes that starts with so many segments: a round trip for the handshake, then
-// slow start.
+// short is the duration of a short transfer over a new connection with the given initial window:
+// a round trip for the handshake, then slow start.
 func short(p plan.Path, first int) time.Duration { return p.RTT + warm(p, first) }
 
-// warm is that without the handshake.
+// warm is the same without the handshake.
 func warm(p plan.Path, first int) time.Duration {
 	return plan.Transfer{Path: p, Streams: 1, Control: plan.BBR, Size: shortObject, Initial: first}.Time()
 }
@@ -69,7 +72,8 @@ func warm(p plan.Path, first int) time.Duration {
 // shortRate is the goodput of a short transfer in bit/s.
 func shortRate(d time.Duration) float64 { return shortObject * 8 / d.Seconds() }
 
-// lossy is the goodput, in bit/s, of one stream of cubic with a share of its segments lost.
+// lossy is the goodput of one cubic stream in bit/s if it loses the given fraction of its
+// segments.
 func lossy(p plan.Path, loss float64) float64 {
 	rate, _ := plan.Transfer{Path: with(p, p.MTU, loss), Streams: 1, Control: plan.Cubic}.EachRate()
 	return rate

@@ -16,7 +16,7 @@ func Read() (*Host, error) { return nil, errSystem }
 // NewChanger fails with an error that matches ErrUnsupported.
 func NewChanger(home, conf string) (*Changer, error) { return nil, errSystem }
 
-// MeasureDisk measures nothing.
+// MeasureDisk reports that it can't measure.
 func MeasureDisk(_ context.Context, dir string) *Disk {
 	return &Disk{Dir: dir, Problem: errSystem.Error()}
 }

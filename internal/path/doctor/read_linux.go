@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysctls are what the rules look at.
+// sysctls are those that the rules read.
 var sysctls = []string{
 	"net.core.netdev_max_backlog",
 	"net.core.rmem_max",
@@ -33,16 +33,17 @@ var sysctls = []string{
 	"net.ipv4.tcp_wmem",
 }
 
-// maxLinks bounds how many interfaces are looked at where no route names one.
+// maxLinks limits the interfaces that are examined if no route names one.
 const maxLinks = 16
 
-// linuxSystem is this host. Sysctls, routes and links are those of the calling thread's network namespace.
+// linuxSystem is this host. Its sysctls, routes and links are those of the calling thread's
+// network namespace.
 type linuxSystem struct {
-	root string // before the paths of all files: "/", but in tests
+	root string // prefix of all file paths: "/", except in tests
 }
 
-// Read gathers the facts of this host, but for disks, in the calling thread's network namespace. What can't be read is left out; an error
-// means that there is nothing to examine.
+// Read collects the facts of this host in the calling thread's network namespace, except for
+// disks. What can't be read is left out. An error means that there is nothing to examine.
 func Read() (*Host, error) { return linuxSystem{"/"}.read() }
 
 func (s linuxSystem) read() (*Host, error) {
@@ -77,7 +78,7 @@ func (s linuxSystem) read() (*Host, error) {
 
 func (s linuxSystem) path(p string) string { return filepath.Join(s.root, p) }
 
-// line returns a file's first line, or "".
+// line returns the first line of a file, or "".
 func (s linuxSystem) line(p string) string {
 	text, err := os.ReadFile(s.path(p))
 	if err != nil {
@@ -96,8 +97,8 @@ func (s linuxSystem) readSysctl(name string) (string, error) {
 	return string(text), err
 }
 
-// writable tells whether root might set a sysctl: containers often have /proc/sys mounted read-only, and namespaces show global values
-// without the right to write them.
+// writable reports whether root might set a sysctl. Containers often mount /proc/sys read-only,
+// and network namespaces show global values that they may not write.
 func (s linuxSystem) writable(name string) bool {
 	path := s.sysctlPath(name)
 	info, err := os.Stat(path)
@@ -166,7 +167,8 @@ func (s linuxSystem) governors() []Governor {
 	return out
 }
 
-// backlog adds up the first two columns, one line a CPU: see softnet_seq_show in net/core/net-procfs.c.
+// backlog adds up the first two columns of all lines. Each line is one CPU: see softnet_seq_show
+// in net/core/net-procfs.c.
 func (s linuxSystem) backlog() *Backlog {
 	text, err := os.ReadFile(s.path("/proc/thread-self/net/softnet_stat"))
 	if err != nil {
@@ -235,13 +237,13 @@ func readLinks(routes []Route) ([]Link, error) {
 	return out, nil
 }
 
-// NewChanger returns a Changer of this host, in the network namespace of the thread that calls its methods. home is the folder of its
-// state, conf the file for sysctls: ConfFile.
+// NewChanger returns a Changer of this host, for the network namespace of the thread that calls
+// its methods. home is the folder of its state. conf is the file for sysctls: ConfFile.
 func NewChanger(home, conf string) (*Changer, error) {
 	return &Changer{home: home, conf: conf, sys: linuxSystem{"/"}}, nil
 }
 
-// syncFolder makes what was renamed or removed in dir durable, where the file system can.
+// syncFolder makes renames and removals in dir durable, if the file system can.
 func syncFolder(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

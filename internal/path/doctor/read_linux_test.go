@@ -45,7 +45,7 @@ func TestReadFiles(t *testing.T) {
 	require.ErrorContains(t, err, "shows no network settings")
 }
 
-// TestReadThisHost checks what every Linux has.
+// TestReadThisHost checks what every Linux system has.
 func TestReadThisHost(t *testing.T) {
 	h, err := Read()
 	require.NoError(t, err)

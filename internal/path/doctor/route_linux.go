@@ -16,10 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Routes are kept as the kernel's own messages, so that what is restored is what was there, down to attributes that this program does not
-// know. In canonical form (canonical), equal routes are equal bytes.
+// Routes are kept as the kernel's own messages, so that undo restores exactly what was there,
+// including attributes that this program does not know. In canonical form, equal routes are equal
+// bytes.
 
-// Of linux/netlink.h and linux/rtnetlink.h.
+// From linux/netlink.h and linux/rtnetlink.h.
 const (
 	attrKind    = 1<<14 - 1 // NLA_TYPE_MASK
 	attrNextHop = 30        // RTA_NH_ID
@@ -31,7 +32,7 @@ type attr struct {
 	value []byte
 }
 
-// metricNames are ip's, by number (RTAX_* of linux/rtnetlink.h).
+// metricNames are ip's names of metrics, by number (RTAX_* of linux/rtnetlink.h).
 var metricNames = [...]string{
 	2: "mtu", 3: "window", 4: "rtt", 5: "rttvar", 6: "ssthresh", 7: "cwnd", 8: "advmss", 9: "reordering", 10: "hoplimit", 11: "initcwnd",
 	12: "features", 13: "rto_min", 14: "initrwnd", 15: "quickack", 16: "congctl", 17: "fastopen_no_cookie",
@@ -39,7 +40,7 @@ var metricNames = [...]string{
 
 var protocolNames = map[byte]string{2: "kernel", 3: "", 4: "static", 9: "ra", 11: "zebra", 12: "bird", 16: "dhcp"}
 
-// parseAttrs splits what follows a message's head. Values alias b.
+// parseAttrs splits what follows the head of a message. The values alias b.
 func parseAttrs(b []byte) ([]attr, error) {
 	var out []attr
 	for len(b) >= unix.SizeofRtAttr {
@@ -63,7 +64,7 @@ func encodeAttrs(out []byte, attrs []attr) []byte {
 	return out
 }
 
-// find returns the value of an attribute, nil if it is not there.
+// find returns the value of an attribute, or nil if it is missing.
 func find(attrs []attr, kind uint16) []byte {
 	for _, a := range attrs {
 		if a.kind == kind {
@@ -73,7 +74,7 @@ func find(attrs []attr, kind uint16) []byte {
 	return nil
 }
 
-// word returns an attribute that is a number, or 0.
+// word returns the value of a numeric attribute, or 0.
 func word(attrs []attr, kind uint16) uint32 {
 	if v := find(attrs, kind); len(v) == 4 {
 		return binary.NativeEndian.Uint32(v)
@@ -81,10 +82,10 @@ func word(attrs []attr, kind uint16) uint32 {
 	return 0
 }
 
-// routeFlags are those that belong to a route; the others tell its state.
+// routeFlags are the flags that belong to a route. The others are its state.
 const routeFlags = unix.RTNH_F_ONLINK
 
-// splitRoute returns the head, struct rtmsg, and the attributes of a message.
+// splitRoute returns the head (struct rtmsg) and the attributes of a message.
 func splitRoute(raw []byte) (head []byte, attrs []attr, err error) {
 	if len(raw) < unix.SizeofRtMsg {
 		return nil, nil, errors.New("a route's netlink message is cut short")
@@ -93,7 +94,8 @@ func splitRoute(raw []byte) (head []byte, attrs []attr, err error) {
 	return raw[:unix.SizeofRtMsg], attrs, err
 }
 
-// canonical brings a message into the form that is kept and sent: attributes in order, without what only tells the route's state.
+// canonical returns the form of a message that is stored and sent: attributes in order, without
+// the route's state.
 func canonical(raw []byte) ([]byte, error) {
 	head, attrs, err := splitRoute(raw)
 	if err != nil {
@@ -121,7 +123,7 @@ func sortAttrs(attrs []attr) {
 	slices.SortStableFunc(attrs, func(a, b attr) int { return int(a.kind) - int(b.kind) })
 }
 
-// withMetrics returns a canonical message with metrics, which are numbers, set.
+// withMetrics returns a canonical message with the given numeric metrics set.
 func withMetrics(raw []byte, set []Metric) ([]byte, error) {
 	head, attrs, err := splitRoute(raw)
 	if err != nil {
@@ -147,7 +149,8 @@ func withMetrics(raw []byte, set []Metric) ([]byte, error) {
 	return encodeAttrs(bytes.Clone(head), attrs), nil
 }
 
-// sameRoute tells whether two canonical messages are versions of one route, of which RTM_NEWROUTE with NLM_F_REPLACE replaces the other.
+// sameRoute reports whether two canonical messages are versions of one route, so that
+// RTM_NEWROUTE with NLM_F_REPLACE replaces one with the other.
 func sameRoute(a, b []byte) bool {
 	x, xs, err1 := splitRoute(a)
 	y, ys, err2 := splitRoute(b)
@@ -159,7 +162,7 @@ func sameRoute(a, b []byte) bool {
 		word(xs, unix.RTA_TABLE) == word(ys, unix.RTA_TABLE) && word(xs, unix.RTA_PRIORITY) == word(ys, unix.RTA_PRIORITY)
 }
 
-// routes lists the routes to everywhere in the main table.
+// routes lists the default routes in the main table.
 func (linuxSystem) routes() ([]Route, error) {
 	var out []Route
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
@@ -208,17 +211,18 @@ func (linuxSystem) routes() ([]Route, error) {
 	return out, nil
 }
 
-// mayChangeRoutes tells whether root has the capability for it. A user without any right may have it by sudo.
+// mayChangeRoutes reports whether root has the capability to change routes. A user without it may
+// get it through sudo.
 func mayChangeRoutes() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	return unix.Geteuid() != 0 || unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0
 }
 
-// fixedBecause tells why a route can't be changed and restored exactly, or "".
+// fixedBecause says why a route can't be changed and restored exactly, or "".
 func fixedBecause(head []byte, attrs []attr) string {
 	const protocol = 5
-	info := find(attrs, unix.RTA_CACHEINFO) // struct rta_cacheinfo: its third word is when the route expires
+	info := find(attrs, unix.RTA_CACHEINFO) // struct rta_cacheinfo: the third word is the expiry
 	if len(info) >= 12 && binary.NativeEndian.Uint32(info[8:]) != 0 || head[protocol] == unix.RTPROT_RA {
 		return "it comes from router advertisements and expires: set it in what handles those"
 	}
@@ -237,7 +241,7 @@ func fixedBecause(head []byte, attrs []attr) string {
 	return ""
 }
 
-// describeRoute puts a canonical message into the words of ip route.
+// describeRoute returns a canonical message in the syntax of ip route.
 func describeRoute(raw []byte) (*Route, error) {
 	head, attrs, err := splitRoute(raw)
 	if err != nil {
@@ -304,7 +308,7 @@ func describeRoute(raw []byte) (*Route, error) {
 	return r, nil
 }
 
-// metricText writes the value of a metric as ip does: see print_rta_metrics in iproute2.
+// metricText formats the value of a metric like ip: see print_rta_metrics in iproute2.
 func metricText(m attr) string {
 	if m.kind == unix.RTAX_CC_ALGO {
 		return string(bytes.TrimRight(m.value, "\x00"))
@@ -325,7 +329,7 @@ func metricText(m attr) string {
 	return strconv.FormatUint(uint64(n), 10)
 }
 
-// rawMessage is a netlink message's body.
+// rawMessage is the body of a netlink message.
 type rawMessage []byte
 
 func (m rawMessage) Len() int          { return len(m) }

@@ -15,24 +15,26 @@ import (
 
 // What a host should have at least.
 const (
-	wantInitCwnd = 32      // segments: 46 kB, a burst that the queues of routers hold; RFC 6928 gave 10 in 2013
+	// wantInitCwnd is in segments: 46 kB, which routers' queues hold as a burst. RFC 6928 chose
+	// 10 in 2013.
+	wantInitCwnd = 32
 	wantInitRwnd = 44      // segments: 64 KiB, the most that a SYN can offer
-	wantUDP      = 7500000 // bytes: what quic-go, and so most QUIC of Go programs, asks its users for
+	wantUDP      = 7500000 // bytes: what quic-go asks its users for
 	wantFiles    = 4096
 	wantBacklog  = 10000 // packets
 
 	noticeable = 20 * time.Millisecond // less is not worth a change
 )
 
-// exam is one look at a host.
+// exam is one examination of a host.
 type exam struct {
 	*Host
 	path   plan.Path
-	unseen bool // something that the rule needs is not shown
-	skip   bool // nobody asked for it
+	unseen bool // the host does not show something that the rule needs
+	skip   bool // nobody asked for this check
 }
 
-// rules are in the order in which findings without a figure are told.
+// rules are in the order of the report for findings without a figure.
 var rules = []struct {
 	about string
 	look  func(*exam) []Finding
@@ -68,7 +70,7 @@ func number(s string) (int64, bool) {
 	return n, err == nil
 }
 
-// value returns a sysctl that is one number. Without it the rule has not seen all.
+// value returns a sysctl that is one number. If it is missing, the rule counts as unseen.
 func (e *exam) value(name string) (int64, bool) {
 	f, ok := e.fields(name)
 	if ok {
@@ -80,7 +82,7 @@ func (e *exam) value(name string) (int64, bool) {
 	return 0, false
 }
 
-// three returns a sysctl that is three numbers: least, default, most.
+// three returns a sysctl of three numbers: least, default, most.
 func (e *exam) three(name string) (v [3]int64, ok bool) {
 	f, _ := e.fields(name)
 	ok = len(f) == len(v)
@@ -110,7 +112,7 @@ func (e *exam) set(f *Finding, name, value string) {
 	}
 }
 
-// flag is a finding about a sysctl that should be on, or off.
+// flag returns a finding about a sysctl that should be on, or off.
 func (e *exam) flag(name string, bad func(int64) bool, want string, f Finding) []Finding {
 	n, ok := e.value(name)
 	if !ok || !bad(n) {
@@ -122,7 +124,7 @@ func (e *exam) flag(name string, bad func(int64) bool, want string, f Finding) [
 	return []Finding{f}
 }
 
-// toLine is the gain of what lets the line be filled.
+// toLine is the gain if the remedy lets traffic fill the line.
 func (e *exam) toLine(of string, before float64, assuming string) *Gain {
 	return &Gain{Of: of, Before: before, After: e.path.Goodput(), Assuming: assuming}
 }
@@ -156,7 +158,7 @@ func tcpWmem(e *exam) []Finding {
 	return e.buffers("tcp_wmem", "sending", "send", sndWindow, plan.BuffersFor(e.path, 1).Send)
 }
 
-// buffers compares the upper end of autotuning with the path.
+// buffers compares a maximum of autotuning with what the path needs.
 func (e *exam) buffers(id, doing, kind string, window func(int64) int64, want int64) []Finding {
 	name := "net.ipv4." + id
 	v, ok := e.three(name)
@@ -184,7 +186,8 @@ func (e *exam) buffers(id, doing, kind string, window func(int64) int64, want in
 	return []Finding{f}
 }
 
-// tcpMem compares the bound of all TCP sockets with the memory, where it was lowered and is tight for the path.
+// tcpMem compares the limit of all TCP sockets with the memory, if somebody lowered it and it is
+// tight for the path.
 func tcpMem(e *exam) []Finding {
 	pressure, ok := e.pressure()
 	if !ok || e.Memory <= 0 {
@@ -192,13 +195,13 @@ func tcpMem(e *exam) []Finding {
 		return nil
 	}
 	need := 4 * plan.BuffersFor(e.path, 1).Receive
-	limit := e.Memory / 16 / e.PageSize // as the kernel would choose
+	limit := e.Memory / 16 / e.PageSize // the kernel's default
 	if pressure >= need || pressure >= limit*e.PageSize/2 {
 		return nil
 	}
 	f := Finding{
 		ID:   "tcp_mem",
-		What: fmt.Sprintf("all TCP sockets together are pressed at %s, of %s of memory", units.Bytes(pressure), units.Bytes(e.Memory)),
+		What: fmt.Sprintf("all TCP sockets together reach memory pressure at %s, of %s of memory", units.Bytes(pressure), units.Bytes(e.Memory)),
 		Why:  fmt.Sprintf("under pressure the kernel shrinks windows; four streams on this path may want %s", units.Bytes(need)),
 	}
 	e.set(&f, "net.ipv4.tcp_mem", fmt.Sprintf("%d %d %d", limit*3/4, limit, limit*3/2))
@@ -206,19 +209,19 @@ func tcpMem(e *exam) []Finding {
 }
 
 func sack(e *exam) []Finding {
-	return e.flag("net.ipv4.tcp_sack", isZero, "1", Finding{Why: "without SACK, of several losses in a window one is repaired per round trip"})
+	return e.flag("net.ipv4.tcp_sack", isZero, "1", Finding{Why: "without SACK, TCP repairs only one of several losses in a window per round trip"})
 }
 
 func timestamps(e *exam) []Finding {
 	wrap := time.Duration(math.Exp2(32) * 8 / e.path.Rate * float64(time.Second)).Round(time.Second)
 	return e.flag("net.ipv4.tcp_timestamps", isZero, "1", Finding{Why: fmt.Sprintf("without timestamps the RTT is measured once per window, "+
-		"and old segments can't be told from new ones when sequence numbers come round, here after %v (RFC 7323)", wrap)})
+		"and old segments can't be told from new ones after the sequence numbers wrap, here after %v (RFC 7323)", wrap)})
 }
 
 func idleStart(e *exam) []Finding {
 	f, ok := e.fields("net.ipv4.tcp_congestion_control")
 	if ok && strings.HasPrefix(f[0], "bbr") {
-		return nil // it does not look at the setting
+		return nil // BBR ignores the setting
 	}
 	before, after := warm(e.path, plan.DefaultInitial), warm(e.path, int(e.path.BDP())/e.path.Segment()+1)
 	finding := Finding{Why: "a connection that paused for longer than a timeout starts slowly again, though it knows the path; fxfer's BBR does not"}
@@ -231,7 +234,7 @@ func idleStart(e *exam) []Finding {
 
 func savedMetrics(e *exam) []Finding {
 	return e.flag("net.ipv4.tcp_no_metrics_save", isZero, "1", Finding{
-		Why: "a connection that met loss leaves its slow-start threshold to the next ones to that host, which then grow slowly"})
+		Why: "after a loss, the kernel keeps the slow-start threshold for later connections to that host, which then grow slowly"})
 }
 
 func mtuProbing(e *exam) []Finding {
@@ -239,7 +242,7 @@ func mtuProbing(e *exam) []Finding {
 		Why: "where a router drops large packets and its ICMP messages are filtered, connections hang; with 1 the kernel then tries smaller ones"})
 }
 
-// bbr looks whether fxfer may choose BBR for its sockets.
+// bbr checks whether fxfer may choose BBR for its sockets.
 func bbr(e *exam) []Finding {
 	allowed, ok := e.fields("net.ipv4.tcp_allowed_congestion_control")
 	available, known := e.fields("net.ipv4.tcp_available_congestion_control")
@@ -252,7 +255,7 @@ func bbr(e *exam) []Finding {
 	}
 	f := Finding{
 		ID:  "bbr",
-		Why: "loss that is not congestion slows the others down: fxfer takes BBR for long paths where it may",
+		Why: "loss without congestion slows down other congestion controls; fxfer uses BBR on long paths if it may",
 		Gain: &Gain{
 			Of: "one stream, sending", Before: lossy(e.path, someLoss), After: bbrLossy * e.path.Goodput(),
 			Assuming: "0.01 % of segments lost",
@@ -270,14 +273,15 @@ func bbr(e *exam) []Finding {
 		f.What = "the kernel's BBR is not loaded"
 		f.Command = "echo tcp_bbr | sudo tee /etc/modules-load.d/fxfer.conf; sudo modprobe tcp_bbr; " +
 			"sudo sysctl -w " + name + `="` + strings.Join(allowed, " ") + ` bbr"`
-		f.Blocked = "it takes loading a module, which apply leaves to you"
+		f.Blocked = "it needs a kernel module, and apply leaves loading it to you"
 	default:
-		f.What = "this kernel has no BBR that could be loaded: it has " + strings.Join(available, ", ")
+		f.What = "this kernel has no BBR, not even as a module: it has " + strings.Join(available, ", ")
 	}
 	return []Finding{f}
 }
 
-// initialWindows looks at how much a new connection over a default route may send, and lets its peer send, before the first answer.
+// initialWindows checks how much a new connection over a default route may send before the first
+// answer, and how much its peer may.
 func initialWindows(e *exam) []Finding {
 	if len(e.Routes) == 0 {
 		e.unseen = true
@@ -324,7 +328,7 @@ func initialWindows(e *exam) []Finding {
 	return out
 }
 
-// routeAttributes looks for attributes of a default route that slow all its connections.
+// routeAttributes looks for attributes of a default route that slow down all its connections.
 func routeAttributes(e *exam) []Finding {
 	if len(e.Routes) == 0 {
 		e.unseen = true
@@ -381,7 +385,7 @@ func linkSpeed(e *exam) []Finding {
 		switch {
 		case l.Half:
 			return &Finding{ID: "duplex", What: l.Name + " is half duplex",
-				Why:     "it sends or receives, and TCP does both: look at the cable and the switch's port",
+				Why:     "it can't send and receive at once, but TCP does: check the cable and the switch port",
 				Command: "sudo ethtool -s " + l.Name + " autoneg on"}
 		case l.Speed == 0:
 			e.unseen = true
@@ -423,11 +427,11 @@ func offloads(e *exam) []Finding {
 		return &Finding{ID: "offloads", What: fmt.Sprintf("%s has %s off", l.Name, strings.Join(off, ", ")),
 			Why:     "the kernel then handles each packet by itself, where it could handle 64 KiB at once: several times the CPU per byte",
 			Command: "sudo ethtool -K " + l.Name + " " + strings.Join(off, " on ") + " on",
-			Blocked: "drivers with faulty offloads exist, so that apply leaves it to you"}
+			Blocked: "some drivers have faulty offloads, so apply leaves this to you"}
 	})
 }
 
-// driverDrops looks for packets that the interface had no room for.
+// driverDrops looks for packets that the interface dropped because it had no room.
 func driverDrops(e *exam) []Finding {
 	return e.eachLink(func(l *Link) *Finding {
 		share := float64(l.Missed) / float64(max(l.Received+l.Missed, 1))
@@ -435,7 +439,7 @@ func driverDrops(e *exam) []Finding {
 			return nil
 		}
 		f := &Finding{ID: "driver_drops",
-			What: fmt.Sprintf("%s dropped %d packets for want of room since boot (%.2g %%)", l.Name, l.Missed, share*100),
+			What: fmt.Sprintf("%s dropped %d packets since boot because it had no room (%.2g %%)", l.Name, l.Missed, share*100),
 			Why:  "TCP takes that for congestion and slows down",
 			Gain: e.toLine("one stream of cubic, receiving", lossy(e.path, share), "drops that go on at this rate")}
 		if f.Gain.factor() < 1.05 {
@@ -444,7 +448,7 @@ func driverDrops(e *exam) []Finding {
 		if l.Ring > 0 && l.Ring < l.RingMax {
 			f.Why += fmt.Sprintf("; its receive ring has %d of %d possible places", l.Ring, l.RingMax)
 			f.Command = fmt.Sprintf("sudo ethtool -G %s rx %d", l.Name, l.RingMax)
-			f.Blocked = "it interrupts the link for a moment, so that apply leaves it to you"
+			f.Blocked = "it interrupts the link for a moment, so apply leaves this to you"
 		}
 		return f
 	})
@@ -459,7 +463,7 @@ func backlog(e *exam) []Finding {
 	share := float64(e.Backlog.Dropped) / float64(max(e.Backlog.Packets, 1))
 	n, ok := e.value("net.core.netdev_max_backlog")
 	if share < 1e-6 {
-		e.unseen = false // whatever it is, it is enough
+		e.unseen = false // the limit does not matter: it is enough
 		return nil
 	}
 	f := Finding{ID: "netdev_max_backlog",
@@ -471,7 +475,8 @@ func backlog(e *exam) []Finding {
 	return []Finding{f}
 }
 
-// qdisc looks for queues that keep flows apart. BBR is paced with any: without fq by TCP's own timers.
+// qdisc looks for queues that do not keep flows apart. BBR is paced with any of them; without fq,
+// TCP's own timers do it.
 func qdisc(e *exam) []Finding {
 	fair := map[string]bool{"fq": true, "fq_codel": true, "cake": true, "mq": true, "noqueue": true, "": true}
 	return e.eachLink(func(l *Link) *Finding {
@@ -479,7 +484,7 @@ func qdisc(e *exam) []Finding {
 		if fair[l.Qdisc] {
 			return nil
 		}
-		return &Finding{ID: "qdisc", What: fmt.Sprintf("%s queues by %s", l.Name, l.Qdisc),
+		return &Finding{ID: "qdisc", What: fmt.Sprintf("%s uses the queue discipline %s", l.Name, l.Qdisc),
 			Why:     "one full queue delays everything else on this host; fq keeps flows apart and paces BBR with less CPU",
 			Command: "sudo tc qdisc replace dev " + l.Name + " root fq",
 			Blocked: "how this host shares its interface is yours to choose"}
@@ -487,7 +492,7 @@ func qdisc(e *exam) []Finding {
 }
 
 func udpBuffers(e *exam) []Finding {
-	f := Finding{ID: "udp_buffers", Why: "QUIC loses what arrives while it is busy and finds no room; TCP is not concerned"}
+	f := Finding{ID: "udp_buffers", Why: "QUIC loses packets that arrive while it is busy and its buffer is full; TCP is not affected"}
 	var low []string
 	for _, name := range []string{"net.core.rmem_max", "net.core.wmem_max"} {
 		if n, ok := e.value(name); ok && n < wantUDP {
@@ -502,7 +507,8 @@ func udpBuffers(e *exam) []Finding {
 	return []Finding{f}
 }
 
-// governor looks for CPUs that stay slow. The drivers that choose by themselves in "powersave" are left alone.
+// governor looks for CPUs that stay slow. Drivers that choose the clock rate themselves in
+// "powersave" are fine.
 func governor(e *exam) []Finding {
 	if len(e.Governors) == 0 {
 		e.unseen = true
@@ -517,8 +523,8 @@ func governor(e *exam) []Finding {
 	if slow == 0 {
 		return nil
 	}
-	return []Finding{{ID: "cpu_governor", What: fmt.Sprintf("%d CPUs are governed for saving power", slow),
-		Why:     "encryption and digests run at the lowest clock rate, or reach the highest late",
+	return []Finding{{ID: "cpu_governor", What: fmt.Sprintf("%d CPUs use a power-saving governor", slow),
+		Why:     "encryption and digests run at the lowest clock rate, or reach the highest one late",
 		Command: "sudo cpupower frequency-set -g schedutil", Blocked: "what this host spends on power is yours to choose"}}
 }
 
@@ -555,7 +561,7 @@ func openFiles(e *exam) []Finding {
 	}
 	return []Finding{{ID: "open_files", What: fmt.Sprintf("this process may open %d files at most", e.Files),
 		Why:     "trees of many small files, and a server with many sessions, need more",
-		Command: "ulimit -Hn 65536; ulimit -n 65536", Blocked: "it is a limit of the session or service, as LimitNOFILE= of systemd"}}
+		Command: "ulimit -Hn 65536; ulimit -n 65536", Blocked: "it is a limit of the session or service, such as LimitNOFILE= of systemd"}}
 }
 
 func clock(e *exam) []Finding {
@@ -567,6 +573,6 @@ func clock(e *exam) []Finding {
 		return nil
 	}
 	return []Finding{{ID: "clock", What: "this host's clock is not synchronised",
-		Why:     "--update and --newer-than compare times of two hosts, and invitations end at a time",
+		Why:     "--update and --newer-than compare times of two hosts, and invitations expire",
 		Command: "sudo timedatectl set-ntp true", Blocked: "which clock to follow is yours to choose"}}
 }

@@ -17,7 +17,7 @@ func pathOf(rate float64, rtt time.Duration) plan.Path {
 
 var wan = pathOf(1e9, 50*time.Millisecond)
 
-// hostOf returns a host with such sysctls, one a line, writable.
+// hostOf returns a host with the given sysctls, one per line, all writable.
 func hostOf(kernel string, memory int64, lines string) *Host {
 	h := &Host{Kernel: kernel, Memory: memory, PageSize: 4096, Sysctls: map[string]Sysctl{}}
 	for line := range strings.Lines(lines) {
@@ -28,7 +28,7 @@ func hostOf(kernel string, memory int64, lines string) *Host {
 	return h
 }
 
-// machine adds what a host has besides sysctls: a network card with a route over it, CPUs, a clock.
+// machine adds the rest of a host: a network card with a route over it, CPUs, a clock.
 func machine(h *Host) *Host {
 	h.Routes = []Route{{Family: 4, Spec: "default via 192.0.2.1 dev eth0 proto dhcp src 192.0.2.2 metric 100", Device: "eth0"}}
 	h.Links = []Link{{Name: "eth0", MTU: 1500, Speed: 1e9, Offloads: map[string]bool{"tso": true, "gso": true, "gro": true},
@@ -81,7 +81,7 @@ net.ipv4.tcp_mem = 5613 7485 11226`)
 	return machine(h)
 }
 
-// transferNode is tuned for 100 Gbit/s, as research networks advise.
+// transferNode is tuned for 100 Gbit/s, as research networks recommend.
 func transferNode() *Host {
 	h := machine(hostOf("6.1.0-32-amd64", 192<<30, `
 net.core.netdev_max_backlog = 250000
@@ -192,7 +192,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestSettled checks that what was found is gone once it was changed.
+// TestSettled checks that a finding is gone after its change was made.
 func TestSettled(t *testing.T) {
 	for name, host := range map[string]*Host{"Debian": debian12(), "RHEL": rhel9(), "Ubuntu": ubuntu2404(), "node": transferNode()} {
 		for _, path := range []plan.Path{
@@ -234,7 +234,7 @@ func TestBuffers(t *testing.T) {
 	require.Equal(t, `sudo sysctl -w net.ipv4.tcp_wmem="4096 16384 33554432"`, f.Command)
 	require.InDelta(t, 447e6, f.Gain.Before, 1e6)
 
-	// 512 MiB of memory, of which TCP may have 29 MiB before it is pressed.
+	// The memory is 512 MiB. TCP may use 29 MiB of it without pressure.
 	f = find(ubuntu2404(), wan, "tcp_rmem")
 	require.Empty(t, f.Changes)
 	require.Contains(t, f.Why, "fair share of the memory, 7.66 MB")

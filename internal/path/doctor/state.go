@@ -11,20 +11,21 @@ import (
 	"strings"
 )
 
-// stateVersion is that of the state file. A file of another one is refused.
+// stateVersion is the version of the state file. Files of other versions are rejected.
 const stateVersion = 1
 
-// state is what a Changer needs to restore. Each entry holds the value before the first change, and every value that a Changer may have
-// written since: the file is durable before the first of them is, so after a crash either may be in force.
+// state is what a Changer needs to restore a host. Each entry holds the value before the first
+// change, and every value that a Changer may have written since. The file is durable before the
+// first of those is written, so after a crash any of them may be in force.
 type state struct {
 	Version int           `json:"version"`
-	Boot    string        `json:"boot"`  // of the system, when last applied
+	Boot    string        `json:"boot"`  // boot id of the last apply
 	Netns   string        `json:"netns"` // network namespace
 	Conf    confState     `json:"conf"`
 	Sysctls []sysctlState `json:"sysctls"`
 	Routes  []routeState  `json:"routes"`
 
-	text []byte // of the file it was read from
+	text []byte // content of the file it was read from
 }
 
 type confState struct {
@@ -40,7 +41,7 @@ type oldFile struct {
 
 type sysctlState struct {
 	Name string   `json:"name"`
-	Old  string   `json:"old"` // as the kernel wrote it, with its line end
+	Old  string   `json:"old"` // as the kernel wrote it, with its newline
 	Ours []string `json:"ours"`
 }
 
@@ -49,7 +50,7 @@ type routeState struct {
 	Ours [][]byte `json:"ours"`
 }
 
-// was is the text of the file, nil if there is none.
+// was returns the content of the file, nil if there was none.
 func (s *state) was() []byte {
 	if s == nil {
 		return nil
@@ -66,7 +67,7 @@ func (s *state) sysctl(name string) *sysctlState {
 	return nil
 }
 
-// loadState returns nil if there is none.
+// loadState returns nil if there is no file.
 func loadState(path string) (*state, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +81,7 @@ func loadState(path string) (*state, error) {
 		return nil, fmt.Errorf("read the saved values in %s: %w", path, err)
 	}
 	if s.Version != stateVersion {
-		return nil, fmt.Errorf("the saved values in %s are of version %d, and this program knows %d", path, s.Version, stateVersion)
+		return nil, fmt.Errorf("the saved values in %s have version %d, but this program knows only version %d", path, s.Version, stateVersion)
 	}
 	s.text = text
 	for _, x := range s.Sysctls {
@@ -100,7 +101,7 @@ func (s *state) save(path string) error {
 	return writeDurably(path, append(text, '\n'), 0o600)
 }
 
-// plainName tells whether a sysctl's name leads to below net and nowhere else.
+// plainName reports whether a sysctl's name leads below net and nowhere else.
 func plainName(name string) bool {
 	for _, part := range strings.Split(name, ".") {
 		if part == "" || strings.ContainsAny(part, "/\x00") {
@@ -110,7 +111,8 @@ func plainName(name string) bool {
 	return strings.HasPrefix(name, "net.")
 }
 
-// writeDurably replaces a file: whoever comes after a crash finds the old content or the new. What it returns is on disk.
+// writeDurably replaces a file. After a crash the file has its old content or the new one. When
+// writeDurably returns, the file is on disk.
 func writeDurably(path string, content []byte, mode fs.FileMode) (err error) {
 	dir, name := filepath.Split(path)
 	f, err := os.CreateTemp(dir, "."+name+"-*")
@@ -134,7 +136,7 @@ func writeDurably(path string, content []byte, mode fs.FileMode) (err error) {
 	return syncFolder(dir)
 }
 
-// removeDurably removes a file that may be gone already.
+// removeDurably removes a file. It is no error if the file is already gone.
 func removeDurably(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -142,7 +144,8 @@ func removeDurably(path string) error {
 	return syncFolder(filepath.Dir(path))
 }
 
-// readPlain returns a regular file, or nil if there is none. Anything else under that name is an error.
+// readPlain returns a regular file, or nil if there is none. Anything else with that name is an
+// error.
 func readPlain(path string) (*oldFile, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,8 +161,8 @@ func readPlain(path string) (*oldFile, error) {
 	return &oldFile{Content: content, Mode: info.Mode().Perm()}, err
 }
 
-// sameValue compares the texts of a sysctl. Space does not matter, and of a list of words neither does the order, which the kernel
-// chooses.
+// sameValue compares the texts of a sysctl. White space does not matter. The order of a list of
+// words does not matter either, since the kernel chooses it.
 func sameValue(a, b string) bool {
 	x, y := strings.Fields(a), strings.Fields(b)
 	if slices.Equal(x, y) {
@@ -175,7 +178,7 @@ func sameValue(a, b string) bool {
 	return slices.Equal(x, y)
 }
 
-// isOurs tells whether the text of a sysctl is one of values.
+// isOurs reports whether the text of a sysctl is one of values.
 func isOurs(values []string, text string) bool {
 	return slices.ContainsFunc(values, func(v string) bool { return sameValue(v, text) })
 }

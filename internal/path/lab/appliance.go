@@ -2,9 +2,10 @@ package lab
 
 import "encoding/binary"
 
-// What middleboxes do to TCP and UDP.
+// The effects of middleboxes on TCP and UDP.
 
-// protocolOf returns the protocol of pkt above IP, without a look behind extension headers of IPv6.
+// protocolOf returns the protocol of pkt above IP. It does not look behind extension headers of
+// IPv6.
 func protocolOf(pkt []byte) int {
 	ip := pkt[vnetLen:]
 	switch {
@@ -23,7 +24,8 @@ const (
 	optionScaling = 3
 )
 
-// unscale takes the window scale option (RFC 7323, section 2.2) out of pkt, if it is a SYN: three bytes become no operations.
+// unscale removes the window scale option (RFC 7323, section 2.2) from pkt if it is a SYN: it
+// overwrites three bytes with no-operation options.
 func unscale(pkt []byte) {
 	l4 := tcpHeader(pkt)
 	if l4 == 0 || pkt[l4+13]&flagSYN == 0 {
@@ -49,7 +51,8 @@ func unscale(pkt []byte) {
 	}
 }
 
-// change sets a byte of a TCP header that begins at l4, and mends the checksum unless it is still to be made.
+// change sets a byte of the TCP header at l4 and updates the checksum, unless the device has yet
+// to compute that.
 func change(pkt []byte, l4, at int, to byte) {
 	was := pkt[at]
 	pkt[at] = to

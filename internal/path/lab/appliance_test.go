@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A SYN loses its window scale option and keeps all others; other segments keep theirs, and checksums are right.
+// A SYN loses its window scale option and keeps all others. Other segments keep theirs. Checksums
+// are right.
 func TestLineUnscaled(t *testing.T) {
 	before := []byte{2, 4, 5, 180, 1, 3, 3, 7, 4, 2, 3, 3, 9, 0, 3, 3} // MSS, scale at an odd offset and at an even one, SACK, end
 	after := []byte{2, 4, 5, 180, 1, 1, 1, 1, 4, 2, 1, 1, 1, 0, 3, 3}
 	for _, v6 := range []bool{false, true} {
-		for _, whole := range []bool{false, true} { // the checksum, when it passes
+		for _, whole := range []bool{false, true} { // whether the checksum is complete
 			for flags, want := range map[byte][]byte{0x02: after, 0x12: after, 0x10: before} {
 				ln := testLine(t, Link{Rate: 1e9, Unscaled: true})
 				s := sample{v6: v6, size: 1400, options: len(before), flags: flags}
@@ -49,7 +50,7 @@ func TestLineBlockedProtocol(t *testing.T) {
 	}
 }
 
-// Policed UDP keeps its rate, from an idle start with a burst, and TCP is left alone.
+// Policed UDP keeps to its rate, after a burst when idle. TCP is not policed.
 func TestLinePolicedUDP(t *testing.T) {
 	for _, udp := range []bool{false, true} {
 		ln := testLine(t, Link{Rate: 1e9, BufferBDP: 100, PoliceUDP: 8e6})

@@ -15,35 +15,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// box is the process that carries the link, so that nothing else the lab's process does delays a packet. It is also the
-// init process of the PID namespace that the lab's commands live in: when it ends, the kernel kills all of them,
-// whatever they did to get away. It ends with its standard input, of which the lab's process holds the only other end, so
-// also when that process is killed. Its TUN devices go with it.
+// box is the process that carries the link, so that other work of the lab's process delays no
+// packet. It is also the init process of the PID namespace of the lab's commands: when it ends,
+// the kernel kills all of them, whatever they did to escape. It ends when its standard input
+// closes. The lab's process holds the only other end of that, so the box also ends when that
+// process is killed. Its TUN devices end with it.
 type box struct {
 	cmd       *exec.Cmd
 	in        io.WriteCloser
 	out       *json.Decoder
-	complaint strings.Builder // its standard error, to be read after done
+	complaint strings.Builder // its standard error; read it only after done
 	done      chan struct{}   // closed when the process is gone
-	err       error           // of its Wait, to be read after done
-	pid       int             // namespaces
+	err       error           // result of its Wait; read it only after done
+	pid       int             // its namespaces
 	mnt       int
 }
 
-// boxRequest sets the link of each direction and begins an outage of Down ns, where they are given.
+// boxRequest sets the links and begins an outage of Down ns, each only if it is given.
 type boxRequest struct {
 	Links [2]*Link `json:"links"`
 	Down  [2]int64 `json:"down"`
 }
 
-// boxReply answers each request, when it is in effect.
+// boxReply answers a request when it is in effect.
 type boxReply struct {
 	Counters [2]Counters `json:"counters"`
-	Error    string      `json:"error,omitempty"` // what ended a direction, if anything did
+	Error    string      `json:"error,omitempty"` // error that ended a direction, if any
 }
 
 const (
-	// boxName is argv[0] of a box. The program is this one: any that uses the package can be its own box.
+	// boxName is argv[0] of a box. The box runs this same program, so any program that uses the
+	// package can be its own box.
 	boxName = "fxfer-lab-box"
 	boxTUN  = 3 // descriptors 3 and 4 are the left and the right TUN device
 )
@@ -54,16 +56,20 @@ func init() {
 			fmt.Fprintln(os.Stderr, err)
 			unix.Exit(1)
 		}
-		unix.Exit(0) // at once: whoever closes the lab waits
+		unix.Exit(0) // at once, because the process that closes the lab waits
 	}
 }
 
-// boxMain is what the box does. The first request is complete; its reply says that the link works.
+// boxMain is the main function of the box. The first request is complete. Its reply says that the
+// link works.
 func boxMain(in *json.Decoder, out *json.Encoder) error {
-	// Two threads carry packets. With processors to spare, the scheduler leaves theirs alone during system calls.
+	// Two threads carry packets. With spare processors, the scheduler does not take theirs away
+	// during system calls.
 	runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0)))
-	signal.Ignore(syscall.SIGCHLD, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // orphans end without a wait
-	// Commands should find their own PIDs in /proc. Where a container forbids that, they see the outer ones.
+	// Ignoring SIGCHLD makes the kernel reap orphans.
+	signal.Ignore(syscall.SIGCHLD, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	// Commands should find their own PIDs in /proc. Some containers forbid the mount; there they
+	// see the outer PIDs.
 	if unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "") == nil {
 		_ = unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	}
@@ -112,8 +118,8 @@ func boxMain(in *json.Decoder, out *json.Encoder) error {
 	}
 }
 
-// startBox starts a box that joins two TUN devices by the links left to right and right to left. The devices' descriptors
-// stay with the caller, who may close them.
+// startBox starts a box that joins two TUN devices with the links left to right and right to
+// left. The caller keeps the devices' descriptors and may close them.
 func startBox(links [2]Link, tuns [2]*os.File) (_ *box, err error) {
 	b := &box{done: make(chan struct{}), pid: -1, mnt: -1}
 	cmd := &exec.Cmd{
@@ -161,7 +167,7 @@ func startBox(links [2]Link, tuns [2]*os.File) (_ *box, err error) {
 	return b, nil
 }
 
-// ask sends a request and returns the reply. Callers take turns.
+// ask sends a request and returns the reply. It must not be called concurrently.
 func (b *box) ask(req boxRequest) (r boxReply, err error) {
 	if err = json.NewEncoder(b.in).Encode(req); err == nil {
 		err = b.out.Decode(&r)
@@ -175,8 +181,8 @@ func (b *box) ask(req boxRequest) (r boxReply, err error) {
 	return r, nil
 }
 
-// enter puts the calling thread's future children, and its view of the file system, into the box's namespaces. The
-// thread must not share its file system state with others.
+// enter puts the calling thread's future children, and its view of the file system, into the
+// box's namespaces. The thread must not share its file system state with others.
 func (b *box) enter() error {
 	if err := unix.Setns(b.mnt, unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("enter the mount namespace: %w", err)
@@ -187,9 +193,10 @@ func (b *box) enter() error {
 	return nil
 }
 
-// close ends the box and all that runs in it. The kernel lets the init process of a namespace go only after the last
-// other process in it, zombies included. So if some of cmds, which are those without a finished Wait, don't have one under
-// way, close returns when these are dead; else when the box is gone, with its error.
+// close ends the box and everything that runs in it. The kernel lets the init process of a
+// namespace end only after the last other process in it, including zombies. cmds are the commands
+// without a finished Wait. If nobody waits for some of them, close returns when these are dead.
+// Otherwise it returns when the box has ended, with the box's error.
 func (b *box) close(cmds []*Cmd) error {
 	b.in.Close()
 	orphaned := false

@@ -62,7 +62,7 @@ func controlAddr(name string) (*net.UnixAddr, error) {
 	return &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("@fxfer-lab-%d-%s", uid, name)}, nil
 }
 
-// outerUID returns the user's ID as it is outside the user namespace that Elevate made, if any.
+// outerUID returns the user's ID outside the user namespace that Elevate made, if any.
 func outerUID() (int, error) {
 	uid := os.Geteuid()
 	f, err := os.Open("/proc/self/uid_map")
@@ -128,13 +128,13 @@ func ListenControl(name string) (*Control, error) {
 // Close frees the name.
 func (c *Control) Close() error { return c.listener.Close() }
 
-// Serve takes requests for l until one of them, or ctx, ends it; then it closes l and c and returns.
+// Serve handles requests for l until a request or ctx ends it. Then it closes l and c.
 func (c *Control) Serve(ctx context.Context, l *Lab) error {
 	ctx, down := context.WithCancel(ctx)
 	defer down()
 	context.AfterFunc(ctx, func() { _ = c.listener.Close() })
 	var conns sync.WaitGroup
-	var farewell []*net.UnixConn // of those who asked for the end
+	var farewell []*net.UnixConn // connections that asked for the end
 	var mu sync.Mutex
 	var err error
 	for {
@@ -176,7 +176,7 @@ func newReply(l *Lab, err error) reply {
 	return r
 }
 
-// handle serves one connection, and returns false if it asked for the end of the lab.
+// handle serves one connection. It returns false if the client asked for the end of the lab.
 func (c *Control) handle(ctx context.Context, l *Lab, conn *net.UnixConn) bool {
 	if conn.SetDeadline(time.Now().Add(requestLimit)) != nil {
 		return true
@@ -212,7 +212,7 @@ func (c *Control) handle(ctx context.Context, l *Lab, conn *net.UnixConn) bool {
 	return true
 }
 
-// execute runs the command of req until its end, or until the client goes away.
+// execute runs the command of req until the command ends or the client disconnects.
 func execute(ctx context.Context, l *Lab, req request, files []*os.File, in *json.Decoder) (int, error) {
 	host := l.Left
 	if req.Side == "right" {
@@ -282,7 +282,7 @@ type Client struct {
 	addr *net.UnixAddr
 }
 
-// Dial returns a client for the named lab, or an error if there is none. Nothing has to be closed.
+// Dial returns a client for the named lab, or an error if there is none. It need not be closed.
 func Dial(name string) (*Client, error) {
 	addr, err := controlAddr(name)
 	if err != nil {
@@ -317,14 +317,15 @@ func (c *Client) Set(change Change) error {
 	return err
 }
 
-// Down ends the lab and what runs in it, and returns its counters once it is gone.
+// Down ends the lab and everything that runs in it. It returns the counters when the lab is gone.
 func (c *Client) Down() (leftToRight, rightToLeft Counters, err error) {
 	r, err := c.ask(request{Op: "down"}, nil, nil)
 	return r.Counters[0], r.Counters[1], err
 }
 
-// Exec runs a command on the host side, left or right, with this process' input, output, environment, folder and
-// signals, and returns its exit code, 128 + n if signal n ended it.
+// Exec runs a command on the host side, left or right, with this process' input, output,
+// environment, working directory and signals. It returns the command's exit code, or 128 + n if
+// signal n ended it.
 func (c *Client) Exec(side string, args ...string) (int, error) {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
@@ -345,7 +346,8 @@ func (c *Client) Exec(side string, args ...string) (int, error) {
 	return r.Code, err
 }
 
-// ask sends a request with attached files, passes signals on until the reply is there, and returns that.
+// ask sends a request with attached files. It passes signals on until the reply arrives, and
+// returns that.
 func (c *Client) ask(req request, rights []byte, signals <-chan os.Signal) (reply, error) {
 	conn, err := c.connect()
 	if err != nil {
@@ -372,7 +374,8 @@ func (c *Client) ask(req request, rights []byte, signals <-chan os.Signal) (repl
 	for {
 		select {
 		case s := <-signals:
-			_ = out.Encode(request{Op: "signal", Signal: s.(syscall.Signal)}) // the answer tells of a broken connection
+			// An error needs no handling: the missing reply shows a broken connection.
+			_ = out.Encode(request{Op: "signal", Signal: s.(syscall.Signal)})
 		case r := <-answer:
 			if errors.Is(r.err, io.EOF) {
 				return r.reply, fmt.Errorf("lab %s ended", c.name)

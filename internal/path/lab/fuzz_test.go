@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzTrain: whatever a TUN device hands over, its pieces hold its payload, each byte once.
+// FuzzTrain checks that the pieces of a train hold its payload, each byte once, whatever a TUN
+// device delivers.
 func FuzzTrain(f *testing.F) {
 	for _, s := range []sample{{size: 100, payload: 250}, {v6: true, size: 10, payload: 25}, {udp: true, size: 7, payload: 20}, {size: 100, payload: 50}} {
 		f.Add(s.packet(make([]byte, s.payload)))
 	}
 	short := sample{size: 100, payload: 250}.packet(make([]byte, 250))
-	short[vnetLen+20+12] = 0 // a TCP header of no length
+	short[vnetLen+20+12] = 0 // a TCP header of length 0
 	f.Add(short)
 	f.Fuzz(func(t *testing.T, pkt []byte) {
 		if len(pkt) <= vnetLen {

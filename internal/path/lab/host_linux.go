@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is one end of the link: a network namespace with the limits and defaults of this machine's own.
+// Host is one end of the link: a network namespace with the same limits and defaults as this
+// machine.
 type Host struct {
 	lab   *Lab
 	addr  netip.Addr
@@ -25,12 +26,13 @@ type Host struct {
 // Addr returns the host's IPv4 address on the link.
 func (h *Host) Addr() netip.Addr { return h.addr }
 
-// Addr6 returns the host's IPv6 address on the link. It is of use only where this machine has IPv6.
+// Addr6 returns the host's IPv6 address on the link. It works only if this machine has IPv6.
 func (h *Host) Addr6() netip.Addr { return h.addr6 }
 
-// Do calls f on a thread inside the host, and returns its error: sockets that f makes on its own goroutine belong to
-// the host for good, and may be used anywhere. So may net.Listen and net.Dial, given literal addresses; goroutines that
-// f starts are outside. A socket keeps its namespace alive, so close it before the lab.
+// Do calls f on a thread inside the host, and returns its error. Sockets that f makes on its own
+// goroutine belong to the host permanently, and may be used anywhere. This includes net.Listen
+// and net.Dial with literal addresses. Goroutines that f starts are outside the host. A socket
+// keeps its namespace alive, so close it before the lab.
 func (h *Host) Do(f func() error) error {
 	return onThread(func() error {
 		if err := h.enterNet(); err != nil {
@@ -47,17 +49,18 @@ func (h *Host) enterNet() error {
 	return nil
 }
 
-// Cmd is an exec.Cmd whose process runs inside a host. Set its fields before Start, as with exec.Cmd. Only the methods
-// declared here start it in the right place.
+// Cmd is an exec.Cmd whose process runs inside a host. Set its fields before Start, as with
+// exec.Cmd. Only the methods declared here start it in the right place.
 type Cmd struct {
 	*exec.Cmd
 	host    *Host
 	waiting atomic.Bool // Wait was called
 }
 
-// Command returns a command that runs inside the host, with the addresses of both hosts in its environment as
-// FXFER_LAB_LEFT and FXFER_LAB_RIGHT. The processes it starts see each other but none outside the lab, and all end with
-// the lab, however that ends. When ctx is done the command is killed.
+// Command returns a command that runs inside the host. Its environment has the addresses of both
+// hosts as FXFER_LAB_LEFT and FXFER_LAB_RIGHT. The processes that it starts see each other, but
+// none outside the lab. All of them end with the lab, however that ends. When ctx is done, the
+// command is killed.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Env = append(os.Environ(), h.lab.environ()...)
@@ -101,8 +104,8 @@ func (c *Cmd) Wait() error {
 	return err
 }
 
-// awaitDeath returns when the command's process is dead, leaving it to Wait to find that out. Before Linux 5.4, where
-// there is no way to do that, it returns at once.
+// awaitDeath returns when the command's process is dead, but leaves its exit status to Wait.
+// Linux before 5.4 has no way to do that; there it returns at once.
 func (c *Cmd) awaitDeath() {
 	_ = c.Process.WithHandle(func(pidfd uintptr) {
 		for unix.Waitid(unix.P_PIDFD, int(pidfd), nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
@@ -141,13 +144,14 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 	return []byte(out.String()), err
 }
 
-// onThread calls f on a thread that nothing else ever runs on, because f changes its namespaces.
+// onThread calls f on a thread of its own, because f changes the thread's namespaces.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 		if unix.Gettid() == unix.Getpid() {
-			// The main thread can't end, and would keep a namespace alive. Occupied by us, it isn't chosen again.
+			// The main thread can't end, and would keep a namespace alive. While it is locked to
+			// this goroutine, the inner one runs on another thread.
 			defer runtime.UnlockOSThread()
 			done <- onThread(f)
 			return
@@ -157,7 +161,8 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// newHost makes a host in a new network namespace, and returns the device that is its end of the link.
+// newHost makes a host in a new network namespace. It returns the TUN device of its end of the
+// link.
 func newHost(l *Lab, mtu int, addr, addr6 netip.Prefix) (h *Host, tun *os.File, err error) {
 	h = &Host{lab: l, addr: addr.Addr(), addr6: addr6.Addr()}
 	err = onThread(func() error {

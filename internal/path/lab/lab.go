@@ -1,13 +1,15 @@
-// Package lab is a WAN in a box: two hosts, each a network namespace with one TUN device, joined by an emulated link.
+// Package lab is a WAN in a box: two hosts, each a network namespace with one TUN device, joined
+// by an emulated link.
 //
-// The link is a drop-tail queue in front of a line of a given rate, followed by half the round-trip time, once per
-// direction. It can lose, reorder, duplicate, damage and forge segments, block ports and change them as a NAT does that has forgotten its
-// table, and its middle can have a smaller MTU than its ends.
-// Time on the line counts Ethernet as it is on the wire: an IP
-// packet and 38 bytes of preamble, header, check sequence and gap, so that 1448 bytes of TCP payload take 1538 bytes.
+// The link is a drop-tail queue in front of a line of a given rate, followed by half the
+// round-trip time, once per direction. It can lose, reorder, duplicate, damage and forge
+// segments. It can block ports, or change them like a NAT that has lost its table. Its middle can
+// have a smaller MTU than its ends. Time on the line counts Ethernet as it is on the wire: an IP
+// packet and 38 bytes of preamble, header, check sequence and gap. So 1448 bytes of TCP payload
+// take 1538 bytes.
 //
-// A lab needs Linux and the right to make network namespaces: root, or a user namespace (see [Elevate]).
-// Nothing of it outlives the process that started it, however that process ends.
+// A lab needs Linux and the right to make network namespaces: root, or a user namespace (see
+// [Elevate]). Nothing of it outlives the process that started it, however that process ends.
 package lab
 
 import (
@@ -17,12 +19,12 @@ import (
 	"time"
 )
 
-// ErrUnsupported is matched by the errors of Start and Elevate when this machine or this user can't have a lab. The
-// error's text says what is missing.
+// ErrUnsupported matches the errors of Start and Elevate if this machine or user can't have a
+// lab. The error's text says what is missing.
 var ErrUnsupported = errors.New("the lab is not available here")
 
 const (
-	frameOverhead = 38 // Ethernet bytes beside the IP packet: preamble 8, header 14, check sequence 4, gap 12
+	frameOverhead = 38 // Ethernet: preamble 8, header 14, check sequence 4, gap 12
 	minFrame      = 46 // IP packets are padded to this size on Ethernet
 	minMTU        = 1280
 	minPathMTU    = 576 // of IPv4 (RFC 791); IPv6 works from minMTU on
@@ -31,41 +33,42 @@ const (
 	maxQueueBytes = 4 << 30
 )
 
-// Link describes both directions of the emulated link. The zero value of a field stands for the default given there.
+// Link describes both directions of the emulated link. A zero field means the default in its
+// comment.
 type Link struct {
 	Rate      int64         // bit/s on the wire; no default
 	RTT       time.Duration // round-trip time of the empty link
 	Loss      float64       // probability that a segment is lost on the line, 0 to 1
-	Reorder   float64       // probability that a segment is held back until later ones have overtaken it, 0 to 1
-	Corrupt   float64       // bit error rate, 0 to 1; a damaged segment fails its TCP or UDP checksum
+	Reorder   float64       // probability that later segments overtake one, 0 to 1
+	Corrupt   float64       // bit error rate, 0 to 1; checksums show the damage
 	Buffer    int64         // bytes on the wire that wait in front of the line; 0: BufferBDP
 	BufferBDP float64       // the same in units of Rate × RTT, at least 32 full packets; 0: 1
-	MTU       int           // bytes of the largest IP packet that the hosts' devices take; 0: 1500
-	PMTU      int           // bytes of the largest IP packet that passes the middle of the path; 0: MTU
-	Duplicate float64       // probability that a segment arrives twice, 0 to 1; one that is held back, too, once in order and once late
-	Forge     float64       // probability that a bit of a TCP segment's payload is flipped and its checksum is right, 0 to 1
-	Blocked   []uint16      // TCP ports from and to which nothing passes
-	Rebound   []uint16      // TCP ports that the other side sees as another port; what is sent to them as they were vanishes
-	Unscaled  bool          // the window scale option vanishes from SYNs
-	NoTCP     bool          // nothing of TCP passes
-	NoUDP     bool          // nor of UDP
-	PoliceUDP int64         // bit/s on the wire beyond which UDP is dropped, as some providers do it; 0: none is
-	BlackHole bool          // what is larger than PMTU and may not be fragmented vanishes without an ICMP message
-	Seed      uint64        // of all random decisions; the same seed and the same packets give the same decisions
+	MTU       int           // largest IP packet of the hosts' devices in bytes; 0: 1500
+	PMTU      int           // largest IP packet that passes the middle of the path; 0: MTU
+	Duplicate float64       // probability that a segment arrives twice, 0 to 1
+	Forge     float64       // probability of a flipped payload bit with a right checksum
+	Blocked   []uint16      // TCP ports that are blocked in both directions
+	Rebound   []uint16      // TCP ports that the other side now sees as other ports
+	Unscaled  bool          // remove the window scale option from SYNs
+	NoTCP     bool          // drop all TCP
+	NoUDP     bool          // drop all UDP
+	PoliceUDP int64         // bit/s on the wire above which UDP is dropped; 0: no limit
+	BlackHole bool          // packets larger than PMTU vanish without ICMP
+	Seed      uint64        // same seed and same packets: same random decisions
 }
 
-// Direction names one or both directions of the link.
+// Direction selects one or both directions of the link.
 type Direction int
 
-// The directions a Change can be limited to.
+// The directions to which a Change can apply.
 const (
 	Both Direction = iota
 	LeftToRight
 	RightToLeft
 )
 
-// Change is what Lab.Set changes on a live link; nil fields stay as they are. Packets already on the line arrive as
-// planned.
+// Change is what Lab.Set changes on a live link. Fields that are nil stay as they are. Packets
+// already on the line arrive as planned.
 type Change struct {
 	Direction Direction
 	Rate      *int64
@@ -85,25 +88,25 @@ type Change struct {
 	NoUDP     *bool
 	PoliceUDP *int64
 	BlackHole *bool
-	Down      time.Duration // from now on and for so long, whatever enters the link vanishes; 0: no outage
+	Down      time.Duration // drop everything that enters the link for this long; 0: no outage
 }
 
-// Counters tell what one direction did since the lab was started. A segment is an IP packet as it would be on Ethernet:
-// the kernel's large send units count as the segments they stand for.
+// Counters count what one direction did since the lab started. A segment is an IP packet as it
+// would be on Ethernet: the kernel's large send units count as the segments they stand for.
 type Counters struct {
 	Sent      int64 // segments offered to the link by the sending host
-	Delivered int64 // segments handed to the receiving host, damaged ones and second copies included
+	Delivered int64 // segments delivered, damaged ones and copies included
 	Bytes     int64 // IP bytes of the delivered segments
-	Dropped   int64 // segments that found the queue full, or were policed
+	Dropped   int64 // segments dropped by a full queue or by policing
 	Lost      int64 // segments lost on the line by Link.Loss
-	Outage    int64 // segments lost because the link, or the receiving host's device, was down, their port blocked or rebound, or their protocol blocked
+	Outage    int64 // segments lost to an outage or a blocked or rebound port
 	Reordered int64 // segments held back
 	Doubled   int64 // segments that arrive twice
 	Corrupted int64 // segments damaged or forged
 	TooBig    int64 // segments larger than Link.PMTU: vanished, answered by ICMP or fragmented
 }
 
-// Check returns what is wrong with the link, if anything.
+// Check returns an error if the link is invalid.
 func (l Link) Check() error {
 	_, err := l.withDefaults()
 	return err
@@ -147,7 +150,7 @@ func (l Link) withDefaults() (Link, error) {
 		probability("duplicate", l.Duplicate), probability("forge", l.Forge))
 }
 
-// with returns l with the fields of c, checked.
+// with returns l with the fields of c, and an error if the result is invalid.
 func (l Link) with(c Change) (Link, error) {
 	set(&l.Rate, c.Rate)
 	set(&l.RTT, c.RTT)

@@ -19,20 +19,20 @@ var prefixes = [2][2]netip.Prefix{
 type Lab struct {
 	Left, Right *Host
 
-	mu       sync.Mutex // guards what follows, and takes turns with the box
+	mu       sync.Mutex // guards the fields below and serializes requests to the box
 	box      *box
 	links    [2]Link // left to right, right to left
 	counters [2]Counters
-	cmds     map[*Cmd]bool // started, and not through their Wait
+	cmds     map[*Cmd]bool // started and not yet waited for
 	closed   bool
 	closeErr error
 }
 
-// Start makes two hosts joined by l. The caller closes the lab. Errors match ErrUnsupported if this machine or user
-// can't have one.
+// Start makes two hosts joined by l. The caller closes the lab. Errors match ErrUnsupported if
+// this machine or user can't have one.
 //
-// The link runs in a process of its own, which is this program, started again: it is recognised when this package is
-// initialised, and never gets to main.
+// The link runs in a second process of this same program. The package recognizes that process
+// when it is initialized, so main never runs there.
 func Start(l Link) (*Lab, error) {
 	l, err := l.withDefaults()
 	if err != nil {
@@ -69,7 +69,8 @@ func (l *Lab) environ() []string {
 
 var errClosed = errors.New("the lab is closed")
 
-// Set changes the live link, and returns when the change is in effect. A change that isn't valid leaves all as it was.
+// Set changes the live link, and returns when the change is in effect. An invalid change has no
+// effect.
 func (l *Lab) Set(c Change) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +97,7 @@ func (l *Lab) Set(c Change) error {
 	return nil
 }
 
-// Link returns the link as it is now, per direction.
+// Link returns the present link of each direction.
 func (l *Lab) Link() (leftToRight, rightToLeft Link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +108,7 @@ func (l *Lab) Link() (leftToRight, rightToLeft Link) {
 func (l *Lab) Counters() (leftToRight, rightToLeft Counters) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.countLocked() // Close tells of a link that failed
+	_ = l.countLocked() // Close reports a link that failed
 	return l.counters[0], l.counters[1]
 }
 
@@ -124,9 +125,10 @@ func (l *Lab) countLocked() error {
 	return nil
 }
 
-// Close kills what still runs in the lab and removes it. It returns when all is gone, with the error that ended the
-// link before, if any; but a command that nobody waits for leaves a dead process until its Wait, and a socket made in Do
-// keeps its host until its Close. More calls return the same.
+// Close kills what still runs in the lab and removes it. It returns when all is gone, with the
+// error that ended the link before, if any. There are two exceptions: a command that nobody waits
+// for stays a dead process until its Wait, and a socket made in Do keeps its host until the
+// socket is closed. Further calls return the same error.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	holdEnv = "FXFER_LAB_TEST_HOLD" // makes the test program a lab to be killed
-	markEnv = "FXFER_LAB_TEST_MARK" // tells its processes from others
+	holdEnv = "FXFER_LAB_TEST_HOLD" // makes the test program hold a lab until it is killed
+	markEnv = "FXFER_LAB_TEST_MARK" // marks the processes of one lab
 )
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// startLab returns a lab that is closed with the test. Without root the test is skipped where there can't be one.
+// startLab returns a lab that is closed with the test. It skips the test if there can't be a lab
+// without root.
 func startLab(t *testing.T, link Link) *Lab {
 	t.Helper()
 	l, err := Start(link)
@@ -116,7 +117,8 @@ func roundTrip(t *testing.T, c net.Conn) time.Duration {
 	return time.Since(start)
 }
 
-// leastRoundTrip is the best of some round trips, up to the first within slack of want: on a busy machine it takes its time to appear.
+// leastRoundTrip is the best of some round trips, up to the first within slack of want. A busy
+// machine needs several tries.
 func leastRoundTrip(t *testing.T, c net.Conn, want, slack time.Duration) time.Duration {
 	t.Helper()
 	best := time.Hour
@@ -139,7 +141,8 @@ func TestRTT(t *testing.T) {
 	}
 }
 
-// transfer sends n random bytes from left to right over TCP, and fails if they don't arrive as they are.
+// transfer sends n random bytes from left to right over TCP, and fails if they arrive changed or
+// not at all.
 func transfer(t *testing.T, l *Lab, n int) (elapsed time.Duration) {
 	t.Helper()
 	var ln net.Listener
@@ -172,7 +175,7 @@ func TestTransferAtRate(t *testing.T) {
 	const n = 10_000_000
 	const limit = n * 8 * time.Second / 100e6 * 1538 / 1448
 	best := time.Hour
-	for try := 0; try < 5 && best >= 2*limit; try++ { // on a busy machine some are slow
+	for try := 0; try < 5 && best >= 2*limit; try++ { // some tries are slow on a busy machine
 		elapsed := transfer(t, l, n)
 		t.Logf("%v, the limit is %v", elapsed, limit)
 		require.Greater(t, elapsed, limit, "faster than the line")
@@ -181,7 +184,8 @@ func TestTransferAtRate(t *testing.T) {
 	require.Less(t, best, 2*limit)
 }
 
-// Real trains survive every fault: the kernel accepts what the link cut, and refuses what it damaged.
+// Real trains survive every fault: the kernel accepts what the link cut, and rejects what it
+// damaged.
 func TestTransferThroughFaults(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -202,7 +206,7 @@ func TestTransferThroughFaults(t *testing.T) {
 	}
 }
 
-// checksumErrors returns the TCP segments that the host refused.
+// checksumErrors returns the number of TCP segments that the host rejected.
 func checksumErrors(t *testing.T, h *Host) (n int64) {
 	t.Helper()
 	require.NoError(t, h.Do(func() error {
@@ -323,7 +327,7 @@ func TestCommand(t *testing.T) {
 	require.True(t, listening)
 }
 
-// The hosts have this machine's own limits.
+// The hosts have the same limits as this machine.
 func TestStockLimits(t *testing.T) {
 	l := startLab(t, Link{Rate: 1e9})
 	for _, name := range []string{"tcp_rmem", "tcp_wmem", "tcp_congestion_control"} {
@@ -335,10 +339,11 @@ func TestStockLimits(t *testing.T) {
 	}
 }
 
-// background leaves processes behind in every way a shell knows.
+// background leaves processes behind in every way that a shell knows.
 const background = `setsid sleep 10000 & (trap '' TERM INT HUP; sleep 10000) & (sleep 10000 &) ; echo started; exec sleep 10000`
 
-// startBackground starts background on both hosts, marked, and returns what waits for its end.
+// startBackground starts background on both hosts with a mark. It returns a function that waits
+// for its end.
 func startBackground(l *Lab, mark string) (wait func(), err error) {
 	var cmds []*Cmd
 	for _, h := range []*Host{l.Left, l.Right} {
@@ -376,8 +381,9 @@ func marked(t *testing.T, mark string) (pids []string) {
 	return pids
 }
 
-// namespaces returns the namespaces that threads of this process, or of one with such a mark, are in or hold open. Others
-// don't count: what is gone leaves its number to the next namespace that anybody on this machine makes.
+// namespaces returns the namespaces that threads of this process, or of one with such a mark, are
+// in or hold open. It ignores other processes, because the kernel reuses the number of a
+// namespace that is gone.
 func namespaces(t *testing.T, marks []string) map[string]bool {
 	t.Helper()
 	pids := []string{"self"}
@@ -412,7 +418,8 @@ func tunFiles(t *testing.T) (n int) {
 	return n
 }
 
-// requireGone fails unless this process, and those with such marks, are soon rid of the given namespaces.
+// requireGone fails unless this process, and those with such marks, soon release the given
+// namespaces.
 func requireGone(t *testing.T, inside map[string]bool, marks ...string) {
 	t.Helper()
 	require.NotEmpty(t, inside)
@@ -463,7 +470,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 			require.GreaterOrEqual(t, len(marked(t, mark)), 2)
 		}
 		require.NoError(t, l.Close())
-		// What commands without a Wait began is killed by then, but may still be about to end.
+		// Commands without a Wait are killed by then, but may still be about to end.
 		require.Eventually(t, func() bool { return len(marked(t, mark)) == 0 }, 10*time.Second, 10*time.Millisecond)
 		require.NoError(t, l.Close())
 		wait()
@@ -475,7 +482,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 }
 
 func TestNothingIsLeftAfterFailure(t *testing.T) {
-	startLab(t, Link{Rate: 1e9}) // that there can be one
+	startLab(t, Link{Rate: 1e9}) // skips the test if there can be no lab
 	_, err := Start(Link{Rate: 1})
 	require.ErrorContains(t, err, "rate")
 	fds, err := filepath.Glob("/proc/self/fd/*")
@@ -489,7 +496,7 @@ func TestNothingIsLeftAfterFailure(t *testing.T) {
 	require.LessOrEqual(t, len(after), len(fds)) // what earlier tests closed may have been on its way
 }
 
-// hold is a program with a lab that doesn't end by itself.
+// hold runs a program with a lab that doesn't end by itself.
 func hold() {
 	l, err := Start(Link{Rate: 1e9})
 	if err == nil {
@@ -504,7 +511,7 @@ func hold() {
 }
 
 func TestNothingIsLeftAfterKill(t *testing.T) {
-	startLab(t, Link{Rate: 1e9}) // that there can be one
+	startLab(t, Link{Rate: 1e9}) // skips the test if there can be no lab
 	mark := strconv.FormatUint(rand.Uint64(), 36)
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -536,7 +543,7 @@ func TestNothingIsLeftAfterKill(t *testing.T) {
 	requireGone(t, inside, mark)
 }
 
-// A box that dies takes the lab down, and says so.
+// A box that dies takes the lab down, and the error says so.
 func TestBoxDies(t *testing.T) {
 	l, err := Start(Link{Rate: 1e9})
 	if errors.Is(err, ErrUnsupported) && os.Geteuid() != 0 {
@@ -605,7 +612,7 @@ func TestControl(t *testing.T) {
 	require.ErrorContains(t, err, "there is no lab")
 }
 
-// A command ends with the client that asked for it.
+// A command ends when the client that started it does.
 func TestControlClientGone(t *testing.T) {
 	l := startLab(t, Link{Rate: 1e9})
 	mark := strconv.FormatUint(rand.Uint64(), 36)
@@ -701,13 +708,13 @@ func TestPathMTU(t *testing.T) {
 	require.Zero(t, back.TooBig)
 }
 
-// Through a black hole TCP gets only if it probes (RFC 4821).
+// TCP gets through a black hole only if it probes (RFC 4821).
 func TestBlackHole(t *testing.T) {
 	l := startLab(t, Link{Rate: 1e9, RTT: 2 * time.Millisecond, PMTU: 1308, BlackHole: true})
 	set := func(name, v string) {
 		require.NoError(t, l.Left.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(v), 0) }))
 	}
-	set("tcp_retries1", "1") // timeouts until a path is doubted
+	set("tcp_retries1", "1") // timeouts until the kernel doubts the path
 	set("tcp_mtu_probing", "0")
 	stuck, none := flow(t, l)
 	require.Eventually(t, func() bool { return tcpInfo(t, stuck).Total_retrans >= 3 }, 30*time.Second, 10*time.Millisecond)

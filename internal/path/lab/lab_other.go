@@ -13,7 +13,7 @@ import (
 
 var errSystem = fmt.Errorf("%w: it needs Linux, this is %s", ErrUnsupported, runtime.GOOS)
 
-// Lab is a running WAN in a box; there is none on this system.
+// Lab is a running WAN in a box. This system has none.
 type Lab struct {
 	Left, Right *Host
 }

@@ -12,8 +12,8 @@ import (
 const (
 	never = math.MaxInt64
 
-	// A train travels whole for at most this long at the line's rate; longer ones are cut, so that a slow line delivers
-	// packet by packet while a fast one moves whole trains.
+	// A train that takes at most this long at the line's rate travels whole. Longer trains are
+	// cut, so that a slow line delivers packet by packet while a fast one moves whole trains.
 	maxTrainTime = 250 * time.Microsecond
 
 	// A reordered segment arrives this much later, or four packets later on a slow line: at least three others overtake
@@ -24,8 +24,8 @@ const (
 	maxPacket = vnetLen + 65535 + 1 // what one read from a TUN device can return
 )
 
-// line is one direction of the link, in virtual time: the caller says what time it is, in ns since any origin. It is
-// not safe for concurrent use, but for its counters.
+// line is one direction of the link, in virtual time: the caller passes the time in ns since any
+// origin. Only its counters are safe for concurrent use.
 type line struct {
 	// As set by configure.
 	rate     int64 // bit/s
@@ -52,9 +52,9 @@ type line struct {
 	damageLen int // the IP length damageP was computed for
 	damageP   float64
 
-	udpFree int64 // when a line of the rate of police would have sent all of UDP
+	udpFree int64 // when a line of rate police would have sent all UDP so far
 
-	free int64 // when the line has sent all it was given
+	free int64 // when the line has sent everything it was given
 	rem  int64 // bits × 1e9 that free is short of, below rate
 
 	onTime ring // packets in order of arrival
@@ -96,7 +96,8 @@ func newLine(l Link, stream uint64) *line {
 	return ln
 }
 
-// configure makes l, which must be complete and valid, the state of the line. Packets on their way arrive as planned.
+// configure makes l the state of the line. l must be complete and valid. Packets on their way
+// arrive as planned.
 func (ln *line) configure(l Link) {
 	ln.rate = l.Rate
 	ln.delay = int64(l.RTT / 2)
@@ -178,10 +179,11 @@ func (ln *line) fit(now int64, t *train) int {
 	return min(int(room/float64(t.wireFull)), t.segs-1)
 }
 
-// policeBurst is how much of UDP may come at once where it is policed, in time at its rate.
+// policeBurst is how much policed UDP may come at once, as time at its rate.
 const policeBurst = 10 * time.Millisecond
 
-// conform returns how many of the first fit segments of t the police lets pass at time now: a token bucket.
+// conform returns how many of the first fit segments of t policing lets pass at time now. It is a
+// token bucket.
 func (ln *line) conform(now int64, t *train, fit int) int {
 	ln.udpFree = max(ln.udpFree, now)
 	one := float64(t.wire(0, 1))
@@ -191,7 +193,7 @@ func (ln *line) conform(now int64, t *train, fit int) int {
 	return fit
 }
 
-// fate is what happens to a segment on the line, as a set.
+// fate is the set of things that happen to a segment on the line.
 type fate int
 
 const (
@@ -233,8 +235,8 @@ func (ln *line) draw(n int) fate {
 	return f
 }
 
-// send puts segments a to b-1 of pkt on the line. A train arrives when its last segment does. Only single segments
-// have a fate that isn't ordinary.
+// send puts segments a to b-1 of pkt on the line. A train arrives when its last segment does.
+// Only single segments may have a fate that isn't ordinary.
 func (ln *line) send(pkt []byte, t *train, a, b int, what fate) {
 	work := t.wire(a, b)*8*1e9 + ln.rem
 	ln.free += work / ln.rate
@@ -279,8 +281,8 @@ func (ln *line) put(on *ring, due int64, pkt []byte, t *train, a, b int, what fa
 	}
 }
 
-// rebind changes the ports of pkt, if it is of TCP and has one that is rebound. It returns false if pkt is sent to a port as it was before:
-// nobody is there.
+// rebind changes the ports of pkt, if it is TCP and has a rebound port. It returns false if pkt
+// is sent to the old port, where nobody is any more.
 func (ln *line) rebind(pkt []byte) bool {
 	l4 := tcpHeader(pkt)
 	if l4 == 0 {
@@ -312,16 +314,16 @@ func (ln *line) rebind(pkt []byte) bool {
 	return true
 }
 
-// otherPort is what a rebound port differs in.
+// otherPort is the XOR of a rebound port and its replacement.
 const otherPort = 0x0400
 
-// blocks tells whether pkt is of TCP from or to a blocked port.
+// blocks reports whether pkt is TCP from or to a blocked port.
 func (ln *line) blocks(pkt []byte) bool {
 	l4 := tcpHeader(pkt)
 	return l4 > 0 && (slices.Contains(ln.blocked, binary.BigEndian.Uint16(pkt[l4:])) || slices.Contains(ln.blocked, binary.BigEndian.Uint16(pkt[l4+2:])))
 }
 
-// tcpHeader returns where the TCP header of pkt begins, 0 if it has none.
+// tcpHeader returns where the TCP header of pkt begins, or 0 if it has none.
 func tcpHeader(pkt []byte) int {
 	if len(pkt) < vnetLen+40 {
 		return 0
@@ -337,7 +339,8 @@ func tcpHeader(pkt []byte) int {
 	return l4
 }
 
-// damage flips one bit behind the IP header, so that the checksum, made complete, is wrong for certain.
+// damage completes the checksum and flips one bit behind the IP header, so that the checksum is
+// certainly wrong.
 func (p *packet) damage(rng *rand.Rand) {
 	if p.hdrLen > 0 {
 		complete(p.hdr[:p.hdrLen], p.body)
@@ -355,7 +358,8 @@ func (p *packet) damage(rng *rand.Rand) {
 	}
 }
 
-// forge flips one bit of the payload of a TCP segment, whose checksum is right all the same. It returns false if there is no payload.
+// forge flips one bit of the payload of a TCP segment and keeps its checksum right. It returns
+// false if there is no payload.
 func (p *packet) forge(rng *rand.Rand) bool {
 	hdr, payload := p.hdr[:p.hdrLen], p.body
 	if p.hdrLen == 0 {
@@ -368,7 +372,7 @@ func (p *packet) forge(rng *rand.Rand) bool {
 	} else if tcpHeader(hdr) == 0 {
 		return false
 	}
-	// A checksum that is complete already would tell.
+	// A checksum that is already complete would show the change.
 	if len(payload) == 0 || hdr[0]&vnetNeedsCsum == 0 {
 		return false
 	}
@@ -382,7 +386,8 @@ func flip(b []byte, rng *rand.Rand) {
 	b[bit/8] ^= 1 << (bit % 8)
 }
 
-// next returns the packet that arrives next and when, or nil and never. It stays valid until pop.
+// next returns the packet that arrives next and its time, or nil and never. The packet stays
+// valid until pop.
 func (ln *line) next() (*packet, int64) {
 	var first *packet
 	due := int64(never)
@@ -394,7 +399,7 @@ func (ln *line) next() (*packet, int64) {
 	return first, due
 }
 
-// pop removes p, which next returned. It was delivered, or the receiving device was down.
+// pop removes p, which next returned, after it was delivered or the receiving device was down.
 func (ln *line) pop(p *packet, delivered bool) {
 	switch {
 	case p.answer:
@@ -423,8 +428,8 @@ type ring struct {
 	last    int64 // when the last one is due
 }
 
-// push appends a packet that is due at the given time, but never before the packets already there, and returns it for
-// the rest to be filled in.
+// push appends a packet that is due at the given time, or later if the packets before it are due
+// later. It returns the packet for the caller to fill in.
 func (r *ring) push(due int64) *packet {
 	if r.n == len(r.slots) {
 		grown := make([]packet, max(64, 2*r.n))
@@ -451,8 +456,9 @@ func (r *ring) pop() {
 	r.n--
 }
 
-// arena holds the bytes of the packets on their way, one behind the other in chunks. Chunks that became free are used
-// again, the latest first, so that the memory in use, and in the CPU's caches, follows what is on its way.
+// arena holds the bytes of the packets on their way, one after the other in chunks. Free chunks
+// are reused, the latest first, so that the memory in use, and in the CPU's caches, follows what
+// is on its way.
 type arena struct {
 	cur  *chunk
 	free []*chunk
@@ -480,7 +486,7 @@ func (a *arena) room() []byte {
 	return a.cur.buf[a.cur.used:][:maxPacket]
 }
 
-// keep says that the first n bytes of room are in use until all holds on the chunk are released.
+// keep marks the first n bytes of room as in use until all holds on the chunk are released.
 func (a *arena) keep(n int) {
 	a.cur.used += (n + 63) &^ 63
 }

@@ -76,7 +76,7 @@ func TestLineRateAndDelay(t *testing.T) {
 	}
 }
 
-// Over a second of saturation the line carries its rate, to the nanosecond, however it is fed.
+// A saturated line carries its rate over a second, to the nanosecond, however it is fed.
 func TestLineSustainedRate(t *testing.T) {
 	for _, rate := range []int64{1e6, 123456789, 1e9} {
 		for _, segs := range []int{1, 7, 44} {
@@ -149,7 +149,7 @@ func TestLineDropTail(t *testing.T) {
 	}
 }
 
-// What leaves the queue makes room in it.
+// A packet that leaves the queue makes room in it.
 func TestLineDrains(t *testing.T) {
 	ln := testLine(t, Link{Rate: 1e9, Buffer: 10 * 1538})
 	ln.offer(0, trainOf(10))
@@ -221,7 +221,7 @@ func TestLineSeedDecides(t *testing.T) {
 	require.NotEqual(t, first, run(8))
 }
 
-// On a busy line each held segment is overtaken by three or more, and none is lost or doubled.
+// On a busy line, three or more segments overtake each held one. None is lost or doubled.
 func TestLineReorderOvertakes(t *testing.T) {
 	for _, rate := range []int64{1e6, 1e8, 1e10} {
 		ln := testLine(t, Link{Rate: rate, Reorder: 0.02, Buffer: 1 << 31, Seed: 3})
@@ -249,7 +249,7 @@ func TestLineReorderOvertakes(t *testing.T) {
 	}
 }
 
-// A damaged segment is refused by its receiver, all others are right.
+// The receiver rejects a damaged segment. All others are right.
 func TestLineDamageIsNoticed(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -294,7 +294,8 @@ func TestLineForgeIsNotNoticed(t *testing.T) {
 	require.Len(t, ln.take(never-1), 1, "there is nothing to forge")
 }
 
-// Of a segment that is doubled and held back, one copy is on time and the other late; both are whole.
+// If a segment is doubled and held back, one copy is on time and the other late. Both are
+// complete.
 func TestLineDuplicates(t *testing.T) {
 	ln := testLine(t, Link{Rate: 1e8, Duplicate: 0.1, Reorder: 0.1, Buffer: 1 << 31, Seed: 3})
 	const n = 3000
@@ -327,11 +328,12 @@ func TestLineDuplicates(t *testing.T) {
 	require.Positive(t, late, "some copies come after others")
 }
 
-// Of a connection whose port is rebound, the other side sees another port, there and back; to the old one nothing leads.
+// If the port of a connection is rebound, the other side sees another port, in both directions.
+// Segments to the old port vanish.
 func TestLineReboundPort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 0))
 	for _, v6 := range []bool{false, true} {
-		for _, whole := range []bool{false, true} { // the checksum, when it passes
+		for _, whole := range []bool{false, true} { // whether the checksum is complete
 			ln := testLine(t, Link{Rate: 1e9, Rebound: []uint16{50001}})
 			for _, test := range []struct{ from, to, seenFrom, seenTo uint16 }{
 				{50001, 7433, 50001 ^ otherPort, 7433}, {7433, 50001 ^ otherPort, 7433, 50001}, {50002, 7433, 50002, 7433}, {7433, 50001, 0, 0},
@@ -407,7 +409,7 @@ func TestLineChangesKeepOrder(t *testing.T) {
 	require.Equal(t, 80*ms+500*us+12304, got[2].at)
 }
 
-// Memory follows what is on the way, and is used again.
+// Memory follows what is on its way, and is reused.
 func TestLineMemory(t *testing.T) {
 	ln := testLine(t, Link{Rate: 1e10, RTT: 10 * time.Millisecond})
 	pkt := trainOf(36)

@@ -5,7 +5,8 @@ import (
 	"net/netip"
 )
 
-// routers are the addresses that ICMP messages come from: of the lab's networks, and of neither host.
+// routers are the source addresses of ICMP messages. They are in the lab's networks, but belong
+// to neither host.
 var (
 	router4 = netip.MustParseAddr("10.77.0.3").As4()
 	router6 = netip.MustParseAddr("fd77::3").As16()
@@ -18,13 +19,15 @@ const (
 	ipDF = 0x40 // in byte 6 of an IPv4 header
 	ipMF = 0x20
 
-	// What an ICMP message quotes keeps it within what any path carries (RFC 1812 section 4.3.2.3, RFC 4443 section 3.2).
+	// A quote of at most this size keeps an ICMP message within what any path carries (RFC 1812
+	// section 4.3.2.3, RFC 4443 section 3.2).
 	maxQuote4 = minPathMTU - 20 - 8
 	maxQuote6 = minMTU - 40 - 8
 )
 
-// stop ends the way of segment a of pkt, which is too big for the middle of the path. An IPv4 packet that may be goes on
-// in fragments. Others vanish, and unless the line is mute the sender learns the MTU, half the delay for each way.
+// stop handles segment a of pkt, which is too big for the middle of the path. An IPv4 packet goes
+// on in fragments if that is allowed. Other packets vanish. Unless the line is mute, the sender
+// learns the MTU after half the delay in each direction.
 func (ln *line) stop(pkt []byte, t *train, a int) {
 	ln.count.tooBig.Add(1)
 	if t.segs > 1 {
@@ -43,7 +46,8 @@ func (ln *line) stop(pkt []byte, t *train, a int) {
 	}
 }
 
-// tooBigMessage returns the ICMP message about an IP packet larger than mtu, as a packet for a TUN device.
+// tooBigMessage returns the ICMP message about an IP packet larger than mtu, as a packet for a
+// TUN device.
 func tooBigMessage(ip []byte, mtu int) []byte {
 	if ip[0]>>4 == 4 {
 		quote := ip[:min(len(ip), maxQuote4)]
@@ -72,8 +76,8 @@ func tooBigMessage(ip []byte, mtu int) []byte {
 	return append(msg, quote...)
 }
 
-// fragment sends on an IPv4 packet, virtio_net_hdr first, in fragments that fit (RFC 791 section 3.2). They arrive
-// together. Options are copied to each.
+// fragment forwards an IPv4 packet, virtio_net_hdr first, in fragments that fit (RFC 791 section
+// 3.2). They arrive together. Each has a copy of the options.
 func (ln *line) fragment(pkt []byte) {
 	complete(pkt, nil)
 	head := vnetLen + int(pkt[vnetLen]&15)*4

@@ -76,7 +76,8 @@ func TestBlackHoleIsSilent(t *testing.T) {
 	require.Empty(t, got)
 }
 
-// What may be fragmented arrives in pieces that make up the whole, even through a black hole.
+// A packet that may be fragmented arrives in pieces that make up the whole, even through a black
+// hole.
 func TestFragments(t *testing.T) {
 	payload := randomPayload(rand.New(rand.NewPCG(1, 1)), 3*1448)
 	ln, got := tooBigLine(t, true, sample{options: 12, size: 1448, seq: 5}.packet(payload))

@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Detach makes the command, before its Start, the leader of a process group of its own, which the terminal's signals
-// don't reach.
+// Detach makes the command the leader of its own process group, out of reach of the terminal's
+// signals. Call it before Start.
 func (c *Cmd) Detach() {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }
 
-// Stop ends a detached command and its process group: SIGTERM, and after the grace period SIGKILL. The command's Wait,
-// running elsewhere, closes done.
+// Stop ends a detached command and its process group: SIGTERM first, and SIGKILL after the grace
+// period. Another goroutine must run the command's Wait and close done after it.
 func (c *Cmd) Stop(done <-chan struct{}, grace time.Duration) {
-	_ = unix.Kill(-c.Process.Pid, unix.SIGTERM) // all may have ended
+	_ = unix.Kill(-c.Process.Pid, unix.SIGTERM) // all may have ended already
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
@@ -34,9 +34,9 @@ func (c *Cmd) Stop(done <-chan struct{}, grace time.Duration) {
 	}
 }
 
-// Attend waits for the end of a started command and returns its exit code, 128 + n if signal n ended it. Until then
-// it passes on the SIGINT, SIGTERM and SIGHUP that this process gets, but not a Ctrl-C, which the terminal sends to the
-// command as well.
+// Attend waits for the end of a started command. It returns its exit code, or 128 + n if signal n
+// ended it. Until then it passes on SIGINT, SIGTERM and SIGHUP, but not a Ctrl-C, which the
+// terminal sends to the command itself.
 func (c *Cmd) Attend() (int, error) { return attend(c.Process, c.Wait) }
 
 func attend(p *os.Process, wait func() error) (int, error) {
@@ -49,7 +49,7 @@ func attend(p *os.Process, wait func() error) (int, error) {
 		select {
 		case s := <-signals:
 			if s != unix.SIGINT || !inForeground() {
-				_ = p.Signal(s) // it may have ended
+				_ = p.Signal(s) // it may have ended already
 			}
 		case err := <-done:
 			return exitCode(err)
@@ -57,7 +57,7 @@ func attend(p *os.Process, wait func() error) (int, error) {
 	}
 }
 
-// inForeground tells whether the terminal sends its signals to this process.
+// inForeground reports whether the terminal sends its signals to this process.
 func inForeground() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {
@@ -79,7 +79,7 @@ func exitCode(err error) (int, error) {
 	return exit.ExitCode(), nil
 }
 
-// Listening tells whether a process in the host listens on a TCP port or has a UDP port.
+// Listening reports whether a process in the host listens on a TCP port or has a UDP port.
 func (h *Host) Listening() (bool, error) {
 	found := false
 	err := h.Do(func() error {
@@ -107,9 +107,9 @@ func (h *Host) Listening() (bool, error) {
 	return found, nil
 }
 
-// Daemonize starts this program again with the given arguments, in a session of its own and without a terminal, and
-// returns when that process calls Ready. If it ends before, it has said why on standard error, and its exit code is
-// returned.
+// Daemonize starts this program again with the given arguments, in a new session and without a
+// terminal. It returns when that process calls Ready. If the process ends before, it has printed
+// the reason on standard error, and Daemonize returns its exit code.
 func Daemonize(args ...string) (code int, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -143,8 +143,8 @@ const (
 	readyFD  = 3
 )
 
-// Ready tells the process that called Daemonize that all is well, and lets go of its standard error. It does nothing in
-// a process that wasn't started that way.
+// Ready tells the process that called Daemonize that startup succeeded, and closes standard
+// error. In a process that wasn't started by Daemonize, it does nothing.
 func Ready() error {
 	if os.Getenv(readyEnv) == "" {
 		return nil

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// On a busy link the thread looks at most this often, and every second tick at least, which bounds what the switching
-	// costs.
+	// On a busy link, the thread looks at the devices at most once per tick and at least every
+	// second tick. This limits the cost of switching.
 	tick = 100 * time.Microsecond
-	// So that looking late is no bias, what is due within half a tick is delivered, and what is found after a sleep
-	// counts as sent half the sleep ago.
+	// slack keeps late looks from adding a bias. A packet that is due within half a tick is
+	// delivered, and a packet found after a sleep counts as sent half the sleep ago.
 	slack = tick / 2
-	// Packets read before those that are due are delivered again.
+	// readBatch is how many packets are read before those that are due are delivered again.
 	readBatch = 32
-	// A batch that takes longer was interrupted: what is read afterwards may have been sent meanwhile, and is not
-	// delivered as if it had been sent before.
+	// A batch that takes longer was interrupted. Packets read afterwards may have been sent in
+	// the meantime, so they are not treated as sent before.
 	interrupted = 2 * tick
 )
 
@@ -39,7 +39,7 @@ type pump struct {
 // lineChange is handed to the pump's thread, which owns the line.
 type lineChange struct {
 	link      Link
-	downUntil int64 // ns since origin; 0: as it is
+	downUntil int64 // ns since origin; 0: no change
 	done      chan struct{}
 }
 
@@ -53,16 +53,16 @@ func newPump(l *line, src, dst int) (*pump, error) {
 
 func (p *pump) now() int64 { return int64(time.Since(p.origin)) }
 
-// set makes l the state of the line, beginning an outage of down ns if that isn't 0, and returns when it is in effect.
-// Calls take turns.
+// set makes l the state of the line. It begins an outage of down ns, unless that is 0. It returns
+// when the change is in effect. It must not be called concurrently.
 func (p *pump) set(l Link, down int64) {
 	c := &lineChange{link: l, done: make(chan struct{})}
 	if down > 0 {
 		c.downUntil = p.now() + down
 	}
 	p.change.Store(c)
-	one := [8]byte{0: 1, 7: 1}        // not zero in either byte order
-	_, _ = unix.Write(p.wake, one[:]) // it can only be awake already
+	one := [8]byte{0: 1, 7: 1}        // nonzero in either byte order
+	_, _ = unix.Write(p.wake, one[:]) // an error can only mean that it is already awake
 	select {
 	case <-c.done:
 	case <-p.ended:
@@ -72,8 +72,9 @@ func (p *pump) set(l Link, down int64) {
 // run moves packets until a device fails.
 func (p *pump) run() error {
 	defer close(p.ended)
-	runtime.LockOSThread() // and never unlock: its timer slack is our own
-	// The kernel may wake a thread this much late: its default of 50 µs is coarse beside the tick.
+	runtime.LockOSThread() // never unlocked, since its timer slack is changed
+	// The kernel may wake a thread this much late. Its default of 50 µs is coarse compared with
+	// the tick.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(5*time.Microsecond), 0, 0, 0)
 
 	wait := waiter{fds: [2]unix.PollFd{{Fd: int32(p.src), Events: unix.POLLIN}, {Fd: int32(p.wake), Events: unix.POLLIN}}}
@@ -122,7 +123,8 @@ func (p *pump) run() error {
 		_, due := p.line.next()
 		due -= int64(slack)
 		if moved {
-			// More will come soon on a busy link: let it gather, and don't let it end the sleep.
+			// On a busy link, more packets come soon. Let them gather, and don't let them end the
+			// sleep.
 			begin := p.now()
 			wait.sleep(min(max(due, now+int64(tick)), now+2*int64(tick)) - begin)
 			slept = min(p.now()-begin, 2*int64(tick))
@@ -143,7 +145,7 @@ type waiter struct {
 	ts  unix.Timespec
 }
 
-// sleep waits for ns, or not at all if that isn't positive. Signals may end it early.
+// sleep waits for ns, or not at all if ns isn't positive. Signals may end it early.
 func (w *waiter) sleep(ns int64) {
 	if ns <= 0 {
 		return
@@ -156,13 +158,13 @@ func (w *waiter) sleep(ns int64) {
 func (w *waiter) poll(ns int64) {
 	w.fds[0].Revents, w.fds[1].Revents = 0, 0
 	ns = max(0, min(ns, int64(time.Hour)))
-	ns -= ns / 1000 // the kernel adds as much to what poll is given (fs/select.c, select_estimate_accuracy)
+	ns -= ns / 1000 // the kernel adds that to a poll (fs/select.c, select_estimate_accuracy)
 	w.ts = unix.NsecToTimespec(ns)
 	_, _, _ = unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&w.fds)), 2, uintptr(unsafe.Pointer(&w.ts)), 0, 0, 0)
 }
 
-// readTUN, writeTUN and sleep take a fraction of a millisecond at most, so they needn't tell the Go scheduler: that
-// would cost more than it gives.
+// readTUN, writeTUN and sleep take a fraction of a millisecond at most. Telling the Go scheduler
+// about them would cost more than it gains.
 
 func readTUN(fd int, b []byte) (int, unix.Errno) {
 	for {

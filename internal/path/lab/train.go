@@ -5,8 +5,9 @@ import (
 	"math/bits"
 )
 
-// The kernel hands over TCP and UDP data as trains: one header followed by the payload of many segments, behind a
-// virtio_net_hdr that says how to cut it (linux/virtio_net.h; cutting as in net/ipv4/tcp_offload.c and udp_offload.c).
+// The kernel hands over TCP and UDP data as trains: one header followed by the payload of many
+// segments, after a virtio_net_hdr that says how to cut it (linux/virtio_net.h; cutting as in
+// net/ipv4/tcp_offload.c and udp_offload.c).
 const (
 	vnetLen = 10 // struct virtio_net_hdr without num_buffers
 
@@ -16,7 +17,7 @@ const (
 	gsoTCPv4 = 1
 	gsoTCPv6 = 4
 	gsoUDP   = 5
-	gsoECN   = 0x80 // with TCP: the first segment alone carries CWR
+	gsoECN   = 0x80 // with TCP: only the first segment carries CWR
 
 	protoTCP = 6
 	protoUDP = 17
@@ -25,10 +26,10 @@ const (
 	tcpPSH = 0x08
 	tcpCWR = 0x80
 
-	maxHeader = vnetLen + 60 + 60 // the longest header a train may have to be cut
+	maxHeader = vnetLen + 60 + 60 // the longest header of a train that can be cut
 )
 
-// train describes a packet as the TUN device carries it: virtio_net_hdr and IP packet.
+// train describes a packet in the TUN device's format: virtio_net_hdr and IP packet.
 type train struct {
 	head     int  // bytes before the payload: virtio_net_hdr, IP and transport header; the whole packet if segs is 1
 	size     int  // payload bytes of each segment but the last
@@ -40,7 +41,7 @@ type train struct {
 	wireLast int  // wire bytes of the last segment
 }
 
-// parseTrain reads pkt's headers. What it doesn't understand is one segment.
+// parseTrain reads pkt's headers. A packet that it doesn't understand is one segment.
 func parseTrain(pkt []byte) train {
 	one := train{head: len(pkt), segs: 1, wireLast: max(len(pkt)-vnetLen, minFrame) + frameOverhead}
 	kind := pkt[1] &^ gsoECN
@@ -99,8 +100,9 @@ func (t *train) span(a, b int) (lo, hi int) {
 	return a * t.size, min(b*t.size, t.payload)
 }
 
-// cut writes to dst the header of a train that holds segments a to b-1 of pkt, and returns its length and its payload,
-// which stays where it is in pkt. t.segs must be more than 1; dst has room for maxHeader bytes.
+// cut writes the header of a train with segments a to b-1 of pkt to dst. It returns the header's
+// length and the payload, which stays where it is in pkt. t.segs must be more than 1. dst must
+// have room for maxHeader bytes.
 func (t *train) cut(dst, pkt []byte, a, b int) (int, []byte) {
 	hdr := dst[:copy(dst, pkt[:t.head])]
 	lo, hi := t.span(a, b)
@@ -143,9 +145,9 @@ func (t *train) cut(dst, pkt []byte, a, b int) (int, []byte) {
 	return len(hdr), pkt[t.head+lo : t.head+hi]
 }
 
-// complete replaces the partial checksum of one segment, whose header (virtio_net_hdr first) and payload are given, by
-// the full one, so that the receiver checks it. A segment without a partial checksum stays as it is. Where there is a
-// payload, the header's length must be even.
+// complete replaces the partial checksum of one segment by the full one, so that the receiver
+// checks it. hdr begins with the virtio_net_hdr. A segment without a partial checksum stays as it
+// is. If there is a payload, the header's length must be even.
 func complete(hdr, payload []byte) {
 	start := vnetLen + int(binary.NativeEndian.Uint16(hdr[6:]))
 	at := start + int(binary.NativeEndian.Uint16(hdr[8:]))
@@ -154,7 +156,7 @@ func complete(hdr, payload []byte) {
 	}
 	hdr[0] &^= vnetNeedsCsum
 	hdr[1] = gsoNone
-	// The field holds the pseudo-header's sum, so summing over it includes that.
+	// The field holds the pseudo-header's sum, so the sum over the segment includes that.
 	c := ^fold(sum(sum(0, hdr[start:]), payload))
 	if c == 0 && at-start == 6 {
 		c = 0xffff // UDP: zero would mean no checksum (RFC 768)
@@ -171,8 +173,8 @@ func pseudoSum(ip []byte, proto, l4Len int) uint64 {
 	return sum(uint64(proto)+uint64(l4Len), addrs)
 }
 
-// sum adds b to s as 16-bit big-endian words in ones' complement, still to be folded (RFC 1071). A last odd byte counts
-// as the high half of a word.
+// sum adds b to s as 16-bit big-endian words in ones' complement. The result still has to be
+// folded (RFC 1071). A last odd byte counts as the high half of a word.
 func sum(s uint64, b []byte) uint64 {
 	var carry uint64
 	for len(b) >= 8 {

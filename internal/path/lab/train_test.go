@@ -32,7 +32,8 @@ func (s sample) head() int {
 	return n
 }
 
-// packet builds the sample as one train, or as the one segment it is, with the checksum left to the device.
+// packet builds the sample as one train, or as the single segment it is. The checksum is left to
+// the device.
 func (s sample) packet(payload []byte) []byte {
 	ipLen := 20
 	if s.v6 {
@@ -108,7 +109,7 @@ func naivePseudo(ip []byte, proto byte, l4Len int) []byte {
 	return binary.BigEndian.AppendUint32(append(bytes.Clone(ip[from:to]), 0, 0, 0, proto), uint32(l4Len))
 }
 
-// requireIntact checks the lengths and checksums of one segment as a receiver without offloads would.
+// requireIntact checks the lengths and checksums of one segment like a receiver without offloads.
 func requireIntact(t *testing.T, pkt []byte) {
 	t.Helper()
 	require.True(t, intact(t, pkt), "checksum")
@@ -165,7 +166,7 @@ func TestParseTrain(t *testing.T) {
 	}
 }
 
-// What can't be cut is one segment, whatever its headers claim.
+// A packet that can't be cut is one segment, whatever its headers claim.
 func TestParseTrainHostile(t *testing.T) {
 	good := sample{options: 12, size: 1448, payload: 5 * 1448}.packet(make([]byte, 5*1448))
 	for name, spoil := range map[string]func([]byte) []byte{
@@ -198,7 +199,7 @@ func TestCut(t *testing.T) {
 		name := fmt.Sprintf("round %d: %+v", round, s)
 		require.Equal(t, (s.payload+s.size-1)/s.size, tr.segs, name)
 
-		// A shorter train in the middle, cut again, gives the same segments as the whole train.
+		// A shorter train from the middle, cut again, gives the same segments as the whole train.
 		a := rng.IntN(tr.segs - 1)
 		b := a + 1 + rng.IntN(tr.segs-a)
 		var part []byte

@@ -16,13 +16,14 @@ const (
 	tunPath = "/dev/net/tun"
 	tunName = "wan0"
 
-	// Packets that wait in the kernel for the link to look: enough for a few ms without a CPU at 10 Gbit/s, so that all
-	// queueing that a test sees is the link's own.
+	// tunQueue is how many packets may wait in the kernel until the link reads them: enough for a
+	// few ms without a CPU at 10 Gbit/s. So all queueing that a test sees is the link's own.
 	tunQueue = 4096
 )
 
-// openTUN makes a TUN device in the calling thread's network namespace, gives it the addresses and brings it up, together
-// with the loopback device. The device lives as long as a descriptor of the file that it returns.
+// openTUN makes a TUN device in the calling thread's network namespace, sets its addresses and
+// brings it up, together with the loopback device. The device lives as long as a descriptor of
+// the returned file.
 func openTUN(mtu int, addrs ...netip.Prefix) (*os.File, error) {
 	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || err == unix.ENXIO || err == unix.ENODEV {
@@ -49,14 +50,14 @@ func setUpTUN(fd, mtu int, addrs []netip.Prefix) error {
 	}
 	const tcp = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
 	if unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tcp|unix.TUN_F_USO4|unix.TUN_F_USO6) != nil {
-		// Before Linux 6.2 there are no trains of UDP.
+		// Linux before 6.2 has no trains of UDP.
 		if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tcp); err != nil {
 			return fmt.Errorf("set the offloads of the TUN device: %w", err)
 		}
 	}
 
-	// Nothing but what the hosts send each other should cross the link: no router solicitations, and below no
-	// multicast listener reports. The files are missing where IPv6 is off.
+	// Only what the hosts send each other should cross the link: no router solicitations, and no
+	// multicast listener reports. The files are missing if IPv6 is off.
 	conf := "/proc/sys/net/ipv6/conf/" + tunName
 	_ = os.WriteFile(conf+"/addr_gen_mode", []byte("1"), 0)
 	_ = os.WriteFile(conf+"/router_solicitations", []byte("0"), 0)

@@ -11,10 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Elevate lets an ordinary user have a lab. If this process lacks the rights to make one, it runs the program again with
-// the same arguments, input and output as the root of a new user namespace, where the user's own files stay the user's
-// own, and returns that process' exit code and ran = true: the caller has nothing left to do. With sufficient rights it
-// does nothing. Errors match ErrUnsupported if a user namespace doesn't help either. Call it before anything is begun.
+// Elevate lets an ordinary user have a lab. If this process lacks the rights to make one, Elevate
+// runs the program again with the same arguments, input and output, as the root of a new user
+// namespace. The user's files keep their owner there. Elevate then returns that process' exit
+// code and ran = true, and the caller has nothing left to do. With sufficient rights it does
+// nothing. Errors match ErrUnsupported if a user namespace doesn't help either. Call it before
+// anything else.
 func Elevate() (code int, ran bool, err error) {
 	if mayUnshare() {
 		return 0, false, nil
@@ -22,7 +24,7 @@ func Elevate() (code int, ran bool, err error) {
 	if err := unix.Access(tunPath, unix.R_OK|unix.W_OK); err != nil {
 		return 0, false, fmt.Errorf("%w: without root it needs %s to be readable and writable: %w", ErrUnsupported, tunPath, err)
 	}
-	// Pdeathsig is sent when the thread that started the process ends, so that has to stay.
+	// Pdeathsig is sent when the thread that started the process ends, so that thread must stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
@@ -44,7 +46,7 @@ func Elevate() (code int, ran bool, err error) {
 	return code, true, err
 }
 
-// mayUnshare tells whether the process has the capabilities that Start needs.
+// mayUnshare reports whether the process has the capabilities that Start needs.
 func mayUnshare() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -55,7 +57,8 @@ func mayUnshare() bool {
 	return data[0].Effective&need == need
 }
 
-// unsupported marks err as ErrUnsupported if it means that the kernel or the user's rights don't allow what was tried.
+// unsupported marks err as ErrUnsupported if the kernel or the user's rights don't allow the
+// attempt.
 func unsupported(what string, err error) error {
 	for _, refusal := range []error{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EINVAL, unix.ENOSPC, unix.EUSERS} {
 		if errors.Is(err, refusal) {

@@ -6,25 +6,27 @@ import (
 	"math/bits"
 )
 
-// MaxWindow is the largest that TCP can announce: 65,535 scaled by 2^14, RFC 7323.
+// MaxWindow is the largest window that TCP can announce: 65,535 scaled by 2^14 (RFC 7323).
 const MaxWindow = 65535 << 14
 
-// The upper ends of autotuning that Linux chooses where memory is not scarce.
+// The autotuning maxima that Linux chooses on hosts with enough memory.
 const (
 	stockReceive = 6 << 20
 	stockSend    = 4 << 20
-	maxSysctl    = math.MaxInt32 // the kernel keeps them in an int
+	maxSysctl    = math.MaxInt32 // the kernel stores them in an int
 )
 
-// Buffers are the upper ends of Linux's autotuning in bytes, as the kernel counts: tcp_rmem[2] and tcp_wmem[2].
+// Buffers are the maxima of Linux's autotuning in bytes, as the kernel counts them: tcp_rmem[2]
+// and tcp_wmem[2].
 type Buffers struct {
 	Receive, Send int64
 }
 
-// StockBuffers are those of a host that nobody has tuned.
+// StockBuffers returns the buffers of a host that nobody has tuned.
 func StockBuffers() Buffers { return Buffers{Receive: stockReceive, Send: stockSend} }
 
-// BuffersFor are buffers that hold what is ample for each of so many streams. They are powers of two, or the stock ones if these do.
+// BuffersFor returns buffers that hold Path.Ample for each of the streams. They are powers of
+// two, or the stock buffers if these suffice.
 func BuffersFor(p Path, streams int) Buffers {
 	window := p.Ample(streams)
 	up := func(need float64, stock int64) int64 {
@@ -39,32 +41,34 @@ func BuffersFor(p Path, streams int) Buffers {
 	return Buffers{Receive: up(2*window, stockReceive), Send: up(1.5*window, stockSend)}
 }
 
-// Window is the payload in bytes that one stream can have in flight: half of the receive buffer and two thirds of the send buffer are
-// payload, the rest is the kernel's bookkeeping; internal/transport reckons alike.
+// Window is the payload in bytes that one stream can have in flight. Half of the receive buffer
+// and two thirds of the send buffer are payload; the rest is the kernel's bookkeeping.
+// internal/transport uses the same fractions.
 func (b Buffers) Window() int64 { return min(b.Receive/2, b.Send/3*2, MaxWindow) }
 
-// Sysctl is one of Linux's settings.
+// Sysctl is one kernel setting of Linux.
 type Sysctl struct{ Name, Value string }
 
-// ReceiverSysctls are what the receiver needs for the buffers: the end of autotuning, and what a program may ask for by SO_RCVBUF. The kernel
-// doubles the latter.
+// ReceiverSysctls returns the settings that the receiver needs for the buffers: the maximum of
+// autotuning, and what a program may request with SO_RCVBUF. The kernel doubles the latter.
 func (b Buffers) ReceiverSysctls() []Sysctl {
 	return []Sysctl{{"net.ipv4.tcp_rmem", fmt.Sprintf("4096 131072 %d", b.Receive)}, {"net.core.rmem_max", fmt.Sprint(b.Receive / 2)}}
 }
 
-// SenderSysctls are what the sender needs, likewise.
+// SenderSysctls returns the corresponding settings of the sender.
 func (b Buffers) SenderSysctls() []Sysctl {
 	return []Sysctl{{"net.ipv4.tcp_wmem", fmt.Sprintf("4096 16384 %d", b.Send)}, {"net.core.wmem_max", fmt.Sprint(b.Send / 2)}}
 }
 
-// Host is a kind of host, as far as it bounds a stream.
+// Host is a kind of host, described by what limits a stream on it.
 type Host struct {
 	Name    string
 	Window  int64 // in bytes
 	Control Control
 }
 
-// Hosts are the kinds that one meets, as they come, and last Linux with the buffers given.
+// Hosts returns common kinds of hosts with their default settings, and last a Linux host with the
+// given buffers.
 func Hosts(tuned Buffers) []Host {
 	return []Host{
 		{"Windows Server 2003", 17520, Reno}, // 12 segments of 1460 B

@@ -11,7 +11,7 @@ import (
 
 const ms = time.Millisecond
 
-// within asks for a relative error of at most a thousandth.
+// within requires a relative error of at most one thousandth.
 func within(t *testing.T, want, got float64) {
 	t.Helper()
 	require.InEpsilon(t, want, got, 1e-3)
@@ -55,7 +55,8 @@ func TestStoryBackup(t *testing.T) {
 	require.Equal(t, 60, fit.Streams)
 	within(t, 1.0417e6, float64(fit.Window))
 
-	// 6.5 MB of window are more than the line can use: what kept the story at 200 Mbit/s was no window.
+	// The line can't use 6.5 MB of window: something other than the window kept the story at 200
+	// Mbit/s.
 	night.Window = 6_500_000
 	rate, why := night.Rate()
 	within(t, 941.5e6, rate)
@@ -64,7 +65,7 @@ func TestStoryBackup(t *testing.T) {
 	within(t, 4.7203, night.Time().Hours())
 }
 
-// Most of what the tuner of a modem tried could not make a difference.
+// Most of what the modem's owner tried could not make a difference.
 func TestStoryModem(t *testing.T) {
 	p := ethernet(1.5e6, 60*ms)
 	for _, window := range []int64{17520, 32768, 65535} { // all above the BDP of 11,250 B
@@ -78,7 +79,8 @@ func TestStoryModem(t *testing.T) {
 	}
 }
 
-// Ten segments at first instead of three spare a short transfer log2(10/3) = 1.74 round trips.
+// An initial window of ten segments instead of three saves a short transfer log2(10/3) = 1.74
+// round trips.
 func TestStoryInitialWindow(t *testing.T) {
 	page := Transfer{Path: ethernet(1e9, 100*ms), Streams: 1, Size: 63 * 3 * 1448, Initial: OldInitial}
 	within(t, 0.6, page.Time().Seconds()) // 3, 6, 12, 24, 48, 96
@@ -97,7 +99,7 @@ func TestStoryTwoWrites(t *testing.T) {
 	within(t, 24.88, p.Requests(DelayedAck))
 }
 
-// The figures of RFC 9438, section 5: mean windows in segments. The RFC rounds Reno's factor to 1.2.
+// The mean windows in segments of RFC 9438, section 5. The RFC rounds Reno's factor to 1.2.
 func TestCubicWindow(t *testing.T) {
 	for _, row := range []struct {
 		loss          float64
@@ -210,7 +212,8 @@ func anyTransfer(t *rapid.T) Transfer {
 	}
 }
 
-// A longer way, more loss, a smaller window, fewer streams or a slower line never make a transfer faster.
+// A longer path, more loss, a smaller window, fewer streams or a slower line never makes a
+// transfer faster.
 func TestMonotone(t *testing.T) {
 	for name, worsen := range map[string]func(*rapid.T, *Transfer){
 		"rtt": func(r *rapid.T, t *Transfer) {
@@ -245,7 +248,7 @@ func TestMonotone(t *testing.T) {
 	}
 }
 
-// What a remedy promises is true, and less would not do.
+// A remedy does what it promises, and a smaller one would not.
 func TestRemedies(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		base := anyTransfer(r)

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// DefaultInitial is the initial window in segments, RFC 6928. Older systems have OldInitial, RFC 3390.
+// DefaultInitial is the initial window in segments (RFC 6928). Older systems use OldInitial (RFC
+// 3390).
 const (
 	DefaultInitial = 10
 	OldInitial     = 3
 )
 
-// Transfer is a size to be moved over a path.
+// Transfer is an amount of data to move over a path.
 type Transfer struct {
 	Path    Path
-	Window  int64 // payload that a stream may have in flight, in bytes; 0 is as much as it takes
+	Window  int64 // payload bytes that a stream may have in flight; 0 is unlimited
 	Streams int   // > 0
 	Control Control
 	Size    int64         // in bytes
-	Within  time.Duration // the window of time for it
-	Initial int           // initial window in segments: the lesser of initcwnd and initrwnd; 0 is DefaultInitial
+	Within  time.Duration // the time in which it must end
+	Initial int           // segments: the lesser of initcwnd and initrwnd; 0: DefaultInitial
 }
 
 // Limiter is what holds a transfer back.
 type Limiter string
 
-// The limiters that a plan knows.
+// The limiters of a plan.
 const (
 	LineRate Limiter = "line rate"
 	Window   Limiter = "window"
@@ -34,7 +35,8 @@ const (
 	Ramp     Limiter = "slow start"
 )
 
-// EachRate is what one stream carries at most in bit/s if it has the line for itself, and why.
+// EachRate is the most that one stream carries in bit/s if it has the line for itself, and what
+// limits it.
 func (t Transfer) EachRate() (bitsPerSecond float64, why Limiter) {
 	rate, why := t.Path.Goodput(), LineRate
 	if ceiling := t.Path.Ceiling(t.Window); t.Window > 0 && ceiling < rate {
@@ -46,7 +48,7 @@ func (t Transfer) EachRate() (bitsPerSecond float64, why Limiter) {
 	return rate, why
 }
 
-// Rate is what the streams carry together in bit/s once slow start is over, and why it isn't more.
+// Rate is what all streams carry together in bit/s after slow start, and what limits it.
 func (t Transfer) Rate() (bitsPerSecond float64, why Limiter) {
 	each, why := t.EachRate()
 	line := t.Path.Goodput()
@@ -56,8 +58,9 @@ func (t Transfer) Rate() (bitsPerSecond float64, why Limiter) {
 	return line, LineRate
 }
 
-// seconds is how long the transfer takes from its first byte on. Slow start doubles what is in flight each round trip. Data flows like a
-// fluid here, which is within one round trip of what TCP's bursts take, and makes the time grow with the RTT alone.
+// seconds is the duration of the transfer from its first byte on. Slow start doubles the data in
+// flight in each round trip. The model treats data as a fluid. It differs from TCP's bursts by at
+// most one round trip, and its result only grows with the RTT.
 func (t Transfer) seconds() float64 {
 	rate, _ := t.Rate()
 	rtt := t.Path.RTT.Seconds()
@@ -71,7 +74,7 @@ func (t Transfer) seconds() float64 {
 	return max(rtt, elapsed+left*8/min(rate, flight*8/rtt))
 }
 
-// flight is what so many streams send in the first round trip, in bytes.
+// flight is what the streams send in the first round trip, in bytes.
 func (t Transfer) flight(streams int) float64 {
 	initial := t.Initial
 	if initial == 0 {
@@ -80,7 +83,8 @@ func (t Transfer) flight(streams int) float64 {
 	return float64(streams) * float64(initial) * float64(t.Path.Segment())
 }
 
-// Time is how long the transfer takes, without the set-up of connections. What doesn't fit a Duration is its maximum.
+// Time is the duration of the transfer without connection setup. It is the largest Duration if
+// the result doesn't fit.
 func (t Transfer) Time() time.Duration { return duration(t.seconds()) }
 
 // SlowStart is the part of Time that slow start costs.
@@ -89,7 +93,7 @@ func (t Transfer) SlowStart() time.Duration {
 	return duration(t.seconds() - float64(t.Size)*8/rate)
 }
 
-// Limiter is what holds the whole transfer back, or the streams if its size is 0.
+// Limiter is what holds the whole transfer back, or the streams if the size is 0.
 func (t Transfer) Limiter() Limiter {
 	if t.Size > 0 && t.SlowStart() > t.Time()/2 {
 		return Ramp
@@ -98,13 +102,13 @@ func (t Transfer) Limiter() Limiter {
 	return why
 }
 
-// Fits tells whether the transfer ends within its window of time.
+// Fits reports whether the transfer ends within the given time.
 func (t Transfer) Fits() bool { return t.seconds() <= t.Within.Seconds() }
 
-// Need is the goodput in bit/s that the transfer takes, slow start aside, to end within its window of time.
+// Need is the goodput in bit/s that the transfer needs to end in time, without slow start.
 func (t Transfer) Need() float64 { return float64(t.Size) * 8 / t.Within.Seconds() }
 
-// Moves is how many bytes the rate carries in the window of time.
+// Moves is how many bytes the streams carry in the given time.
 func (t Transfer) Moves() float64 {
 	rate, _ := t.Rate()
 	return rate * t.Within.Seconds() / 8
@@ -118,14 +122,15 @@ func duration(seconds float64) time.Duration {
 	return time.Duration(max(ns, 0))
 }
 
-// Remedy is what would do, by itself: so many streams with the window as it is, or such a window with the streams as they are.
-// 0 is where that would not do.
+// Remedy lists two changes, each of which suffices alone: more streams with the same window, or a
+// larger window with the same streams. A change that would not suffice is 0.
 type Remedy struct {
 	Streams int
 	Window  int64
 }
 
-// Fill is the least that fills the line. A stream's window need not be larger than its part of the BDP.
+// Fill returns the smallest changes that fill the line. The window of a stream need not exceed
+// its part of the BDP.
 func (t Transfer) Fill() Remedy {
 	bdp := t.Path.BDP()
 	streams := 1.0
@@ -140,11 +145,13 @@ func (t Transfer) Fill() Remedy {
 	return r
 }
 
-// Fit is the least that lets the transfer end within its window of time. If streams don't, the line is too slow for it, or too long.
+// Fit returns the smallest changes with which the transfer ends in time. If more streams don't
+// suffice, the line is too slow or too long.
 func (t Transfer) Fit() Remedy {
 	most := t.Fill()
-	most.Streams = max(most.Streams, int(math.Ceil(t.Path.BDP()/t.flight(1)))) // which spare the slow start
-	if most.Window == 0 {                                                      // loss keeps these streams from filling the line, but a part of it may do
+	most.Streams = max(most.Streams, int(math.Ceil(t.Path.BDP()/t.flight(1)))) // these save the slow start
+	// With loss, these streams can't fill the line, but a smaller part may suffice.
+	if most.Window == 0 {
 		most.Window = max(1, int64(math.Ceil(t.Path.BDP()/float64(t.Streams))))
 	}
 	fits := func(streams int, window int64) bool {
@@ -158,7 +165,8 @@ func (t Transfer) Fit() Remedy {
 	}
 }
 
-// least is the smallest number from 1 to most that will do, or 0. Whatever is larger than one that will do must do, too.
+// least is the smallest number from 1 to most for which do returns true, or 0. do must be
+// monotone: true for a number means true for all larger ones.
 func least(most int, do func(int) bool) int {
 	n := 1 + sort.Search(most, func(i int) bool { return do(i + 1) })
 	if n > most {

@@ -6,14 +6,16 @@ import (
 	"strings"
 )
 
-// cpuTimes returns how long this host's CPUs were busy and in all, in ticks. Both are 0 where that is not known.
+// cpuTimes returns the busy time and the total time of this host's CPUs in ticks. Both are 0 if
+// unknown.
 func cpuTimes() (busy, all uint64) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0, 0
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
-	// cpu user nice system idle iowait irq softirq steal: see proc(5). What follows is counted in user already.
+	// cpu user nice system idle iowait irq softirq steal: see proc(5). Later fields (guest time)
+	// are part of user already.
 	for i, f := range strings.Fields(line) {
 		n, err := strconv.ParseUint(f, 10, 64)
 		if i == 0 || i > 8 || err != nil {

@@ -2,5 +2,5 @@
 
 package probe
 
-// cpuTimes knows nothing here.
+// cpuTimes returns zeros: the times are unknown on this system.
 func cpuTimes() (busy, all uint64) { return 0, 0 }

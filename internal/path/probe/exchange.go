@@ -8,10 +8,11 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// splitAt is where a message in two writes is cut: behind what a program might call its header.
+// splitAt is where a message in two writes is cut: after the bytes that a program might call its
+// header.
 const splitAt = 16
 
-// writeMessage writes a message at once or, split, its header for itself.
+// writeMessage writes a message in one write or, if split is set, in two: the header first.
 func writeMessage(w io.Writer, msg []byte, split bool) error {
 	if !split {
 		_, err := w.Write(msg)
@@ -24,7 +25,7 @@ func writeMessage(w io.Writer, msg []byte, split bool) error {
 	return err
 }
 
-// answer answers messages until the last.
+// answer answers messages up to the last one.
 func answer(c Conn, t *wire.Test, budget *atomic.Int64) error {
 	if err := c.SetNoDelay(t.NoDelay); err != nil {
 		return err
@@ -35,7 +36,7 @@ func answer(c Conn, t *wire.Test, budget *atomic.Int64) error {
 			return err
 		}
 		if budget.Add(-2*int64(t.Size)) < 0 {
-			return wire.Errorf(wire.CodeProtocol, "the probe has moved more than its bound of bytes")
+			return wire.Errorf(wire.CodeProtocol, "the probe has moved more bytes than it may")
 		}
 		if err := writeMessage(c, msg, t.Split); err != nil {
 			return err
@@ -46,7 +47,7 @@ func answer(c Conn, t *wire.Test, budget *atomic.Int64) error {
 	}
 }
 
-// exchanger sends messages on one connection and waits for each answer.
+// exchanger sends messages on one connection and waits for the answer to each.
 type exchanger struct {
 	conn  Conn
 	msg   []byte
@@ -54,7 +55,7 @@ type exchanger struct {
 	split bool
 }
 
-// newExchanger begins a test of messages on a conn, which another one may follow after the last message.
+// newExchanger begins a test of messages on c. After its last message, another test may follow.
 func newExchanger(c Conn, t wire.Test, noDelay bool) (*exchanger, error) {
 	if err := c.SetNoDelay(noDelay); err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func newExchanger(c Conn, t wire.Test, noDelay bool) (*exchanger, error) {
 	return &exchanger{conn: c, msg: make([]byte, t.Size), reply: make([]byte, t.Size), split: t.Split}, nil
 }
 
-// once returns how long a message and its answer take.
+// once sends one message and returns the time until its answer.
 func (x *exchanger) once(last bool) (time.Duration, error) {
 	x.msg[0] = 0
 	if last {

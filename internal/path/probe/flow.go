@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	// tickEvery is how often a receiver of a flow takes note of what has arrived.
+	// tickEvery is how often the receiver of a flow records the bytes received.
 	tickEvery = 100 * time.Millisecond
-	// lookEvery is how often a sender looks at its socket.
+	// lookEvery is how often a sender reads its socket's state.
 	lookEvery = 50 * time.Millisecond
-	// unsent is what a sender leaves to be drained at the end, beside what is in flight.
+	// unsent is how much data a sender leaves in its socket at the end, besides what is in
+	// flight.
 	unsent = 2 * wire.FlowBlock
 )
 
@@ -31,16 +32,16 @@ type Conn interface {
 	Info() (transport.Info, bool)
 }
 
-// flowEnd is what one end of a flow's stream found.
+// flowEnd is what one end of a flow's stream measured.
 type flowEnd struct {
 	info   transport.Info
-	sndWnd int // the largest seen
+	sndWnd int // largest value seen
 	cwnd   int
-	early  transport.Info // when slow start was over
+	early  transport.Info // state at the end of slow start
 	cpu    float64
 }
 
-// cpuMeter measures the share of a host's CPUs that was busy.
+// cpuMeter measures which share of a host's CPUs is busy.
 type cpuMeter struct{ busy, all uint64 }
 
 func newCPUMeter() cpuMeter {
@@ -57,7 +58,8 @@ func (m cpuMeter) share() float64 {
 	return float64(busy-min(busy, m.busy)) / float64(all-m.all)
 }
 
-// sendFlow sends blocks until the time is over or the most bytes are sent, and marks the last.
+// sendFlow sends blocks until the time is over or it has sent most bytes. It marks the last
+// block.
 func sendFlow(c Conn, within time.Duration, most int64) (end flowEnd, sent int64, err error) {
 	cpu := newCPUMeter()
 	c.LimitUnsent(unsent)
@@ -87,8 +89,8 @@ func sendFlow(c Conn, within time.Duration, most int64) (end flowEnd, sent int64
 	return end, sent, nil
 }
 
-// receiveFlow reads blocks to the last one, and tells tick what has arrived, first and then every tickEvery, and at the end, by the time
-// since a given one.
+// receiveFlow reads blocks up to the last one. It calls tick with the bytes received and the time
+// since a given moment: at the start, every tickEvery, and at the end.
 func receiveFlow(c Conn, budget *atomic.Int64, since time.Time, tick func(bytes int64, at time.Duration) error) (flowEnd, error) {
 	var end flowEnd
 	cpu := newCPUMeter()
@@ -99,7 +101,7 @@ func receiveFlow(c Conn, budget *atomic.Int64, since time.Time, tick func(bytes 
 		n, err := readBlock(c, block, func(n int) error {
 			now := time.Now()
 			if ticked.IsZero() {
-				bytes -= int64(n) // what is there at the start took no time
+				bytes -= int64(n) // data that is there at the start took no time
 			}
 			if bytes += int64(n); now.Sub(ticked) < tickEvery {
 				return nil
@@ -111,7 +113,7 @@ func receiveFlow(c Conn, budget *atomic.Int64, since time.Time, tick func(bytes 
 			return end, err
 		}
 		if budget.Add(-int64(n)) < 0 {
-			return end, wire.Errorf(wire.CodeProtocol, "the probe has moved more than its bound of bytes")
+			return end, wire.Errorf(wire.CodeProtocol, "the probe has moved more bytes than it may")
 		}
 		if block[0] == 1 {
 			break
@@ -125,7 +127,7 @@ func receiveFlow(c Conn, budget *atomic.Int64, since time.Time, tick func(bytes 
 	return end, tick(bytes, time.Since(since))
 }
 
-// readBlock fills the block and tells got of each piece.
+// readBlock fills block and calls got for each piece.
 func readBlock(r io.Reader, block []byte, got func(n int) error) (int, error) {
 	n := 0
 	for n < len(block) {
@@ -145,10 +147,10 @@ func readBlock(r io.Reader, block []byte, got func(n int) error) (int, error) {
 	return n, nil
 }
 
-// congestionPrefix marks the value whose name tells the congestion control.
+// congestionPrefix marks the value whose name is that of the congestion control.
 const congestionPrefix = "congestion:"
 
-// values are an end's figures for the wire.
+// values returns an end's figures in the form of the wire.
 func (e *flowEnd) values() []wire.Value {
 	i := &e.info
 	return []wire.Value{
@@ -165,7 +167,7 @@ func (e *flowEnd) values() []wire.Value {
 	}
 }
 
-// endOf reads what a peer says of its end. Nothing in it is believed beyond its range.
+// endOf reads the peer's figures. It limits each to its valid range.
 func endOf(values []wire.Value) flowEnd {
 	var e flowEnd
 	i := &e.info

@@ -14,20 +14,24 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// Sight is what one side sees of a TCP port, whatever answers there. Times are in seconds.
+// Sight is what one side sees of a TCP port, whatever service answers there. Times are in
+// seconds.
 type Sight struct {
-	Address   string  `json:"address"`
-	Connect   RTT     `json:"connect"`                // time of the TCP handshake: one round trip
-	TCP       TCP     `json:"tcp"`                    //
-	RTT       float64 `json:"kernel_rtt_seconds"`     // as TCP smoothes it
-	MinRTT    float64 `json:"kernel_min_rtt_seconds"` //
-	FirstByte float64 `json:"first_byte_seconds"`     // from the connection, or from the request if there was one; 0 if nothing came
-	Asked     string  `json:"asked,omitempty"`        // what was sent to make the service speak, "" if it spoke first
-	Banner    string  `json:"banner,omitempty"`       // its first line
-	SndWnd    int64   `json:"receiver_window_bytes"`  // that it announced
-	Guess     string  `json:"service,omitempty"`      // by the banner
-	Flows     []Flow  `json:"flows,omitempty"`        // of iperf3
-	Note      string  `json:"note,omitempty"`         // what failed
+	Address string  `json:"address"`
+	Connect RTT     `json:"connect"`                // time of the TCP handshake: one round trip
+	TCP     TCP     `json:"tcp"`                    //
+	RTT     float64 `json:"kernel_rtt_seconds"`     // smoothed by the kernel
+	MinRTT  float64 `json:"kernel_min_rtt_seconds"` //
+	// FirstByte is the time since the connection, or since the request if one was sent. It is 0
+	// if nothing came.
+	FirstByte float64 `json:"first_byte_seconds"`
+	// Asked is what was sent to make the service answer, "" if it spoke first.
+	Asked  string `json:"asked,omitempty"`
+	Banner string `json:"banner,omitempty"`      // first line of the answer
+	SndWnd int64  `json:"receiver_window_bytes"` // announced by the service
+	Guess  string `json:"service,omitempty"`     // guessed from the banner
+	Flows  []Flow `json:"flows,omitempty"`       // of iperf3
+	Note   string `json:"note,omitempty"`        // what failed
 }
 
 const (
@@ -38,8 +42,9 @@ const (
 	iperfPort   = "5201"
 )
 
-// Foreign looks at a TCP port from this side only. A service that does not speak first is asked for the head of its root, as of a web
-// server. On the port of iperf3, its server is asked for two tests of goodput, each in the given time, of whole seconds.
+// Foreign measures a TCP port from this side only. If the service does not speak first, Foreign
+// sends it an HTTP request. On iperf3's port it runs two goodput tests with the iperf3 server.
+// Each takes the given time, rounded to whole seconds.
 func Foreign(ctx context.Context, addr string, within time.Duration) (*Sight, error) {
 	s := &Sight{Address: addr}
 	if _, port, _ := net.SplitHostPort(addr); port == iperfPort {
@@ -60,7 +65,7 @@ func Foreign(ctx context.Context, addr string, within time.Duration) (*Sight, er
 		start := time.Now()
 		c, err := d.DialContext(ctx, "tcp", addr)
 		if err != nil {
-			if i > 0 { // it limits connections
+			if i > 0 { // some services limit connections
 				break
 			}
 			return nil, err
@@ -83,7 +88,7 @@ func Foreign(ctx context.Context, addr string, within time.Duration) (*Sight, er
 	return s, ctx.Err()
 }
 
-// iperf measures goodput in both directions, and tells whether the server is one of iperf3.
+// iperf measures goodput in both directions. It reports whether the service is an iperf3 server.
 func (s *Sight) iperf(ctx context.Context, within time.Duration) (bool, error) {
 	var times []time.Duration
 	connected := func(c *net.TCPConn, took time.Duration) {
@@ -94,7 +99,8 @@ func (s *Sight) iperf(ctx context.Context, within time.Duration) (bool, error) {
 	}
 	for _, d := range []Direction{Up, Down} {
 		f, err := iperf(ctx, s.Address, d, within, connected)
-		for try := 0; err != nil && len(s.Flows) > 0 && try < 5 && sleep(ctx, 300*time.Millisecond) == nil; try++ { // it opens its port anew after each test
+		// The server reopens its port after each test.
+		for try := 0; err != nil && len(s.Flows) > 0 && try < 5 && sleep(ctx, 300*time.Millisecond) == nil; try++ {
 			f, err = iperf(ctx, s.Address, d, within, connected)
 		}
 		if err != nil && len(s.Flows) == 0 {
@@ -110,7 +116,7 @@ func (s *Sight) iperf(ctx context.Context, within time.Duration) (bool, error) {
 	return true, ctx.Err()
 }
 
-// see takes note of what the kernel knows of the connection.
+// see records what the kernel knows of the connection.
 func (s *Sight) see(i *transport.Info) {
 	s.RTT, s.MinRTT, s.SndWnd = i.RTT.Seconds(), i.MinRTT.Seconds(), int64(i.SndWnd)
 	s.TCP = TCP{
@@ -119,7 +125,7 @@ func (s *Sight) see(i *transport.Info) {
 	}
 }
 
-// listen waits for the service to speak, and makes it.
+// listen waits for the service to speak. If it stays silent, listen sends a request.
 func (s *Sight) listen(conn *net.TCPConn) error {
 	buf := make([]byte, 512)
 	start := time.Now()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// speaking serves each connection with f until the test ends, and returns the address.
+// speaking calls f for each connection until the test ends, and returns the address.
 func speaking(t *testing.T, f func(c net.Conn)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +69,7 @@ func TestForeign(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A server that breaks the protocol of iperf3 is an error, at once.
+// A server that breaks the protocol of iperf3 causes an error at once.
 func TestHostileIperf(t *testing.T) {
 	long := binary.BigEndian.AppendUint32([]byte{iperfExchangeResults}, 1<<31)
 	for name, c := range map[string]struct {

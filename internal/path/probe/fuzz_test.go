@@ -17,29 +17,29 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// told is a stream whose peer has said all it will, and takes only so much.
-type told struct {
+// scriptedConn is a stream whose peer has sent all of its data and accepts only a limited amount.
+type scriptedConn struct {
 	io.Reader
 	room int
 }
 
 var errNoRoom = errors.New("the peer takes no more")
 
-func (c *told) Write(p []byte) (int, error) {
+func (c *scriptedConn) Write(p []byte) (int, error) {
 	if c.room -= len(p); c.room < 0 {
 		return 0, errNoRoom
 	}
 	return len(p), nil
 }
-func (c *told) Close() error                 { return nil }
-func (c *told) SetDeadline(time.Time) error  { return nil }
-func (c *told) SetNoDelay(bool) error        { return nil }
-func (c *told) LimitUnsent(int)              {}
-func (c *told) LocalAddr() net.Addr          { return &net.UnixAddr{} } // no UDP beside it
-func (c *told) RemoteAddr() net.Addr         { return &net.UnixAddr{} }
-func (c *told) Info() (transport.Info, bool) { return transport.Info{}, false }
+func (c *scriptedConn) Close() error                 { return nil }
+func (c *scriptedConn) SetDeadline(time.Time) error  { return nil }
+func (c *scriptedConn) SetNoDelay(bool) error        { return nil }
+func (c *scriptedConn) LimitUnsent(int)              {}
+func (c *scriptedConn) LocalAddr() net.Addr          { return &net.UnixAddr{} } // not a UDP address
+func (c *scriptedConn) RemoteAddr() net.Addr         { return &net.UnixAddr{} }
+func (c *scriptedConn) Info() (transport.Info, bool) { return transport.Info{}, false }
 
-// FuzzSession: whatever a client asks of a probe, the stream ends when it has.
+// FuzzSession checks that Serve ends with the stream, whatever a client requests.
 func FuzzSession(f *testing.F) {
 	test := func(m wire.Test) []byte { return wire.Append(nil, &m) }
 	f.Add(append(test(wire.Test{Kind: wire.Exchange, Size: wire.MinExchange, Split: true, Time: 9}), 1))
@@ -50,13 +50,14 @@ func FuzzSession(f *testing.F) {
 		s := NewSession(&net.UnixAddr{})
 		late := time.AfterFunc(30*time.Second, func() { panic("a probe does not end with its client") })
 		defer late.Stop()
-		err := s.Serve(context.Background(), &told{bytes.NewReader(b), 1 << 20})
+		err := s.Serve(context.Background(), &scriptedConn{bytes.NewReader(b), 1 << 20})
 		require.True(t, err == nil || len(b) > 0)
 		require.Zero(t, s.conns)
 	})
 }
 
-// FuzzEnd: whatever a peer says of its end of a flow, and of datagrams, what is told the user are numbers.
+// FuzzEnd checks that the results are valid numbers, whatever a peer says about its end of a flow
+// or about datagrams.
 func FuzzEnd(f *testing.F) {
 	f.Add(wire.Append(nil, &wire.Sample{Values: (&flowEnd{}).values()}), int64(1<<20), int64(time.Second))
 	f.Add(wire.Append(nil, &wire.Sample{Values: []wire.Value{{Name: "rtt_ns", Value: math.MaxInt64}, {Name: "mss", Value: math.MinInt64}, {Name: "end", Value: 1}}}), int64(-1), int64(math.MaxInt64))
@@ -76,7 +77,7 @@ func FuzzEnd(f *testing.F) {
 			r.Flows = append(r.Flows, *flowOf(d, []stream{x}, time.Second, 10*time.Millisecond), *flowOf(d, []stream{x, x}, time.Second, 10*time.Millisecond))
 		}
 		_ = Judge(r)
-		_, err = json.Marshal(r) // which refuses NaN and infinities
+		_, err = json.Marshal(r) // it rejects NaN and infinities
 		require.NoError(t, err)
 		for i := range r.Flows {
 			require.GreaterOrEqual(t, r.Flows[i].Goodput, 0.0)
@@ -85,7 +86,7 @@ func FuzzEnd(f *testing.F) {
 	})
 }
 
-// FuzzDatagram: a head that is taken says the same when it is written again.
+// FuzzDatagram checks that a head survives parsing and writing.
 func FuzzDatagram(f *testing.F) {
 	b := make([]byte, wire.DatagramHead)
 	putHead(b, [16]byte{1}, 2, 3)

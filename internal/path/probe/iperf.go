@@ -16,8 +16,8 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// The control channel of iperf3, as iperf_api.h of version 3 numbers it. A state is one byte; parameters and results are JSON behind its
-// length in 4 bytes.
+// The control channel of iperf3, with the numbers of iperf_api.h of version 3. A state is one
+// byte. Parameters and results are JSON after a length of 4 bytes.
 const (
 	iperfTestStart       = 1
 	iperfTestRunning     = 2
@@ -33,7 +33,7 @@ const (
 	iperfBlock       = 128 << 10
 )
 
-// iperfParams are what an iperf3 client asks of a server.
+// iperfParams are the parameters that an iperf3 client sends to the server.
 type iperfParams struct {
 	TCP      bool   `json:"tcp"`
 	Omit     int    `json:"omit"`
@@ -65,7 +65,7 @@ type iperfStream struct {
 	End         float64 `json:"end_time"`
 }
 
-// iperfHeard is of a server's results what is of use.
+// iperfHeard has the useful fields of a server's results.
 type iperfHeard struct {
 	Streams []struct {
 		Bytes float64 `json:"bytes"`
@@ -74,7 +74,8 @@ type iperfHeard struct {
 	} `json:"streams"`
 }
 
-// iperf measures goodput with one stream to or from a server of iperf3, in whole seconds. It tells connected of each connection.
+// iperf measures the goodput of one stream to or from an iperf3 server, in whole seconds. It
+// calls connected for each connection.
 func iperf(ctx context.Context, addr string, d Direction, within time.Duration, connected func(*net.TCPConn, time.Duration)) (*Flow, error) {
 	var dialer net.Dialer
 	dialer.SetMultipathTCP(false)
@@ -136,7 +137,7 @@ func iperf(ctx context.Context, addr string, d Direction, within time.Duration, 
 			if err == nil {
 				_, err = control.Write([]byte{iperfTestEnd})
 			}
-			if d == Down { // what is on its way must be read, or the server would wait with the results
+			if d == Down { // read what is under way, or the server would delay its results
 				drain.Go(func() { _, _ = io.Copy(io.Discard, data) })
 			}
 		case iperfExchangeResults:
@@ -150,9 +151,9 @@ func iperf(ctx context.Context, addr string, d Direction, within time.Duration, 
 				s.ticks = []tick{{0, 0}, {seconds(min(max(x.End-x.Start, 0), 1e6)), int64(min(max(x.Bytes, 0), 1<<60))}}
 			}
 		case iperfDisplayResults:
-			_, _ = control.Write([]byte{iperfDone}) // it has all
+			_, _ = control.Write([]byte{iperfDone}) // the server has everything
 			f := flowOf(d, []stream{*s}, within, s.sender.info.MinRTT)
-			if d == Up { // the server tells only the whole
+			if d == Up { // the server reports only the total
 				f.Goodput = 8 * float64(f.Bytes) / max(f.Duration, 1e-3)
 				f.BDP = int64(f.Goodput / 8 * f.MinRTT)
 			}
@@ -175,7 +176,7 @@ func (s *stream) sent() int64 {
 	return 0
 }
 
-// iperfSend writes for a while. iperf3 marks no end.
+// iperfSend writes until the time is over. iperf3 marks no end.
 func (s *stream) iperfSend(c *net.TCPConn, within time.Duration) error {
 	block := make([]byte, iperfBlock)
 	start := time.Now()
@@ -191,7 +192,7 @@ func (s *stream) iperfSend(c *net.TCPConn, within time.Duration) error {
 	return nil
 }
 
-// iperfReceive reads for a while.
+// iperfReceive reads until the time is over.
 func (s *stream) iperfReceive(c *net.TCPConn, within time.Duration) error {
 	block := make([]byte, iperfBlock)
 	var bytes int64

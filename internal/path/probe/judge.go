@@ -7,8 +7,9 @@ import (
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 )
 
-// Judge says what limits the path, from what a probe measured: for each direction with several streams, and for one where that is
-// another cause. It is a pure function. Shares are of the time, where that can be said, or else how sure the rule is.
+// Judge says what limits the path, from the results of a probe: for each direction with several
+// streams, and with one stream if that has another cause. It is a pure function. Shares are of
+// the time where possible, or else the certainty of the rule.
 func Judge(r *Report) []diagnose.Verdict {
 	var all []diagnose.Verdict
 	for _, m := range r.MTU {
@@ -29,7 +30,7 @@ func Judge(r *Report) []diagnose.Verdict {
 		}
 		v := judgeFlow(f, several, r)
 		if f != several && (v.Limiter == diagnose.LineRate || v.Limiter == diagnose.Bufferbloat || v.Limiter == diagnose.Unknown) {
-			continue // the flow of several streams tells it better
+			continue // the flow with several streams shows it better
 		}
 		v.Evidence = append([]diagnose.Fact{{Kind: diagnose.FlowMeasured, Name: string(f.Direction), Count: int64(f.Streams), Rate: f.Goodput}}, v.Evidence...)
 		all = append(all, v)
@@ -39,16 +40,17 @@ func Judge(r *Report) []diagnose.Verdict {
 }
 
 const (
-	limited   = 0.25 // share of the busy time from which a window is the limiter
+	limited   = 0.25 // fraction of the busy time from which on a window is the limiter
 	lossy     = 1e-4 // share of segments
 	cpuFull   = 0.9  // share of all CPUs
-	queued    = 1e-3 // share of segments lost from which a queue overflows somewhere
-	bloated   = 0.1  // s by which the median round trip grows, grade D
-	helps     = 1.15 // gain by more streams from which one stream was held back
-	queueless = 1.25 // growth of the round trip below which there is no queue to speak of
+	queued    = 1e-3 // fraction of segments lost from which on some queue overflows
+	bloated   = 0.1  // growth of the median round trip in s, grade D
+	helps     = 1.15 // gain by more streams from which on one stream was held back
+	queueless = 1.25 // growth of the round trip below which there is no noticeable queue
 )
 
-// judgeFlow names what limits one flow. several is the flow in this direction with the most streams.
+// judgeFlow names what limits one flow. several is the flow with the most streams in this
+// direction.
 func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 	sender, receiver := "", r.Host
 	if f.Direction == Down {
@@ -62,7 +64,7 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 			single = g
 		}
 	}
-	parts := gains || f == several && f.Streams > 1 && !nearOther(f, r) // each stream is held back
+	parts := gains || f == several && f.Streams > 1 && !nearOther(f, r) // each is held back
 	streams := func() []diagnose.Remedy {
 		if !gains {
 			return nil
@@ -74,12 +76,13 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 	noQueue := rtt
 	noQueue.Kind = diagnose.RTTWithoutQueue
 	switch {
-	// A full window that is much larger than the BDP is one that the receiver does not empty in time.
+	// A full window that is much larger than the BDP means that the receiver does not empty it in
+	// time.
 	case f.RwndLimited >= limited && f.RwndLimited >= f.SndbufLimited && f.SndWnd <= 4*several.BDP:
 		return diagnose.Verdict{Limiter: diagnose.ReceiverWindow, Side: diagnose.Receiver, Host: receiver, Share: f.RwndLimited,
 			Evidence: []diagnose.Fact{{Kind: diagnose.ReceiverWindowFull, Share: f.RwndLimited}, {Kind: diagnose.BufferObtained, Bytes: f.SndWnd, Need: several.BDP}},
 			Remedies: append(streams(), diagnose.Remedy{Kind: diagnose.RaiseRmem})}
-	case f.SndbufLimited >= limited && f.SndBuf <= 8*several.BDP: // of which two thirds are payload
+	case f.SndbufLimited >= limited && f.SndBuf <= 8*several.BDP: // 2/3 are payload
 		return diagnose.Verdict{Limiter: diagnose.SenderBuffer, Side: diagnose.Sender, Host: sender, Share: f.SndbufLimited,
 			Evidence: []diagnose.Fact{{Kind: diagnose.SendBufferFull, Share: f.SndbufLimited}, {Kind: diagnose.BufferObtained, Bytes: f.SndBuf, Need: several.BDP}},
 			Remedies: append(streams(), diagnose.Remedy{Kind: diagnose.RaiseWmem})}
@@ -106,7 +109,8 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 	return diagnose.Verdict{Limiter: diagnose.Unknown, Side: diagnose.Path, Evidence: []diagnose.Fact{rtt, loss}}
 }
 
-// nearOther tells whether one stream carries what several do: the line is full, or something that streams do not help.
+// nearOther reports whether one stream carries as much as several. If so, the line is full, or
+// the cause is something that more streams do not help.
 func nearOther(f *Flow, r *Report) bool {
 	for _, g := range r.Flows {
 		if g.Direction == f.Direction && g.Streams == 1 {

@@ -6,30 +6,32 @@ import (
 )
 
 const (
-	// mtuTries is how often a size goes unanswered until it counts as too large.
+	// mtuTries is the number of lost tries after which a size counts as too large.
 	mtuTries = 3
-	// mtuSplit is how many sizes between two are tried at once.
+	// mtuSplit is how many sizes between two bounds are tried at once.
 	mtuSplit = 8
-	// largest is the largest IP packet.
+	// largest is the size of the largest IP packet.
 	largest = 65535
 )
 
-// customary are sizes that paths have: the least of IPv4 and of IPv6, a tunnel's, PPPoE's, Ethernet's, jumbo frames', loopback's.
+// customary are common path MTUs: the minima of IPv4 and IPv6, a tunnel, PPPoE, Ethernet, jumbo
+// frames, loopback.
 var customary = []int{576, 1280, 1308, 1492, 1500, 9000, largest}
 
-// mtuSearch finds the largest packet that passes, exactly, from what became of those sent. Loss only costs it time.
+// mtuSearch finds the exact size of the largest packet that passes. Lost packets only slow it
+// down.
 type mtuSearch struct {
 	passed map[int]bool
-	tries  map[int]int // without an answer
-	named  int         // least MTU that a router named, 0 if none did
-	device int         // MTU of the sender's interface, if that refused a packet
+	tries  map[int]int // tries without an answer
+	named  int         // smallest MTU that a router named, 0 if none did
+	device int         // MTU of the sender's interface, if the interface refused a packet
 }
 
 func newMTUSearch() *mtuSearch {
 	return &mtuSearch{passed: make(map[int]bool), tries: make(map[int]int)}
 }
 
-// low is the largest size that passed, high the least above it that did not, or 0.
+// bounds returns the largest size that passed, and the smallest larger size that did not, or 0.
 func (s *mtuSearch) bounds() (low, high int) {
 	for n := range s.passed {
 		low = max(low, n)
@@ -42,7 +44,8 @@ func (s *mtuSearch) bounds() (low, high int) {
 	return low, high
 }
 
-// next returns the sizes to send, ascending, none when all is known. least is the smallest of interest.
+// next returns the sizes to send next, in ascending order, or none when the search has ended.
+// Sizes below least do not matter.
 func (s *mtuSearch) next(least int) []int {
 	low, high := s.bounds()
 	if len(s.tries) == 0 && low == 0 {
@@ -50,12 +53,13 @@ func (s *mtuSearch) next(least int) []int {
 		return customary[i:]
 	}
 	switch {
-	case low == 0 && s.tries[high] >= mtuTries, high == 0: // nothing passes, or everything
+	case low == 0 && s.tries[high] >= mtuTries, high == 0: // nothing passes, or everything does
 		return nil
 	case high == low+1 && s.tries[high] >= mtuTries:
 		return nil
 	}
-	// What went unanswered may have been lost: it is tried again, while the search goes on below the least of it.
+	// A size without an answer may have been lost. It is tried again while the search goes on
+	// below the smallest such size.
 	want := map[int]bool{}
 	for _, n := range slices.Sorted(maps.Keys(s.tries)) {
 		if n <= low {
@@ -81,7 +85,7 @@ func (s *mtuSearch) next(least int) []int {
 	return slices.Sorted(maps.Keys(want))
 }
 
-// result is what the search has found.
+// result returns what the search has found.
 func (s *mtuSearch) result(d Direction) PathMTU {
 	low, high := s.bounds()
 	p := PathMTU{Direction: d, Measured: low > 0, MTU: low, Named: s.named}
@@ -96,7 +100,7 @@ func (s *mtuSearch) result(d Direction) PathMTU {
 		}
 	}
 	p.Device = low > 0 && s.device == low
-	// A router that is silent, or one that names a size that does not pass either.
+	// The router is silent, or it names a size that does not pass either.
 	p.BlackHole = low > 0 && high > 0 && !p.Device && (s.named == 0 || s.named > low)
 	return p
 }

@@ -15,11 +15,11 @@ import (
 type simulated struct {
 	mtu    int
 	device int  // of the sender
-	router bool // names the MTU
-	fails  int  // how often a datagram that would pass is lost at most
+	router bool // a router names the MTU
+	fails  int  // how often at most a datagram is lost that would pass
 }
 
-// find runs the search on a path until it ends.
+// find runs the search on the path until it ends.
 func (p simulated) find(t require.TestingT, lost func(size int) bool) PathMTU {
 	s := newMTUSearch()
 	losses := make(map[int]int)
@@ -72,7 +72,7 @@ func TestMTUSearch(t *testing.T) {
 	require.False(t, filtered.BlackHole)
 }
 
-// The search is exact on any path, as long as no size is lost mtuTries times.
+// The search is exact on any path if no size is lost mtuTries times.
 func TestMTUSearchIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := simulated{mtu: rapid.IntRange(customary[0], largest).Draw(t, "mtu"), router: rapid.Bool().Draw(t, "router"), fails: rapid.IntRange(0, mtuTries-1).Draw(t, "fails")}

@@ -19,11 +19,11 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// Shares of the time that a probe may take. What is left is for connecting and draining.
+// Shares of the time of a probe. The rest is for connecting and draining.
 const (
 	idleShare     = 0.07
-	soundShare    = 0.16  // at most, and some round trips
-	flowShare     = 0.145 // each of four
+	soundShare    = 0.16  // at most, plus some round trips
+	flowShare     = 0.145 // for each of four
 	exchangeShare = 0.13
 	rateShare     = 0.02
 )
@@ -32,37 +32,38 @@ const (
 	pingSize  = wire.MinExchange
 	pingPause = 5 * time.Millisecond
 	binWidth  = 100 * time.Millisecond
-	// cellMost is how often a message of the table is exchanged at most, cellLeast at least.
+	// cellMost and cellLeast limit how often a message of the table is exchanged.
 	cellMost, cellLeast = 200, 5
-	// newCount is how often it is with a new connection.
+	// newCount is how often a message is exchanged on new connections.
 	newCount = 3
-	// The rate of requests is measured so.
+	// Message size and connections for the rate of requests.
 	rateSize, rateConns = 2048, 4
 )
 
-// Sizes are the messages of the table, in bytes.
+// Sizes are the sizes of the table's messages in bytes.
 var Sizes = []int{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}
 
-// Options of a probe.
+// Options configure a probe.
 type Options struct {
-	Time    time.Duration               // of the whole, at most MaxTime
-	Streams func(rtt time.Duration) int // of the flows with several
-	Most    int64                       // bytes to be moved at most
-	MTU     int                         // that streams are cut to until it is found, 0 is none
-	Stage   func(string)                // told what is under way; nil is nobody
+	Time    time.Duration               // of the whole probe, at most MaxTime
+	Streams func(rtt time.Duration) int // number of streams of the flows with several
+	Most    int64                       // most bytes to move
+	// MTU limits the segments of streams until the path MTU is known; 0 is no limit.
+	MTU   int
+	Stage func(string) // called when a stage begins; may be nil
 }
 
-// Dial opens a data stream of the probe's session. The path is what is known by then.
+// Dial opens a data stream of the probe's session. path is what is known of the path by then.
 type Dial func(ctx context.Context, path transport.Path) (Conn, error)
 
-// prober is a probe under way.
+// prober is a running probe.
 type prober struct {
 	dial   Dial
 	opt    Options
 	start  time.Time
 	report *Report
 	rtt    time.Duration // the least so far
-	mtu    int           // that segments are cut to, because TCP can't find it; 0 is its own
+	mtu    int           // limit for segments, if TCP can't find the MTU itself; 0 is none
 
 	mu     sync.Mutex
 	pings  []ping
@@ -71,8 +72,8 @@ type prober struct {
 
 type ping struct{ at, rtt time.Duration }
 
-// Run probes the path. It takes Options.Time, or little more where the path is slow. The Report is whole, or nil with the error; what
-// could not be measured is in its Notes.
+// Run probes the path. It takes Options.Time, or a little more on a slow path. It returns a
+// complete Report or an error. The report's Notes say what could not be measured.
 func Run(ctx context.Context, dial Dial, opt Options) (*Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, opt.Time+15*time.Second)
 	defer cancel()
@@ -100,7 +101,7 @@ func Run(ctx context.Context, dial Dial, opt Options) (*Report, error) {
 	return p.report, nil
 }
 
-// streamConn is a data stream that a context closes.
+// streamConn is a data stream that closes when its context is done.
 type streamConn struct {
 	Conn
 	unhook func() bool
@@ -121,7 +122,7 @@ func (p *prober) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stop() }() // again, after an error
+	defer func() { _ = stop() }() // again after an error
 	if err := sleep(ctx, p.share(idleShare)); err != nil {
 		return err
 	}
@@ -163,7 +164,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// ping measures round trips on a connection of its own until stop is called, which returns what went wrong.
+// ping measures round trips on its own connection until stop is called. stop returns the error,
+// if any.
 func (p *prober) ping(ctx context.Context) (stop func() error, err error) {
 	c, err := p.dial(ctx, transport.Path{})
 	if err != nil {
@@ -188,7 +190,7 @@ func (p *prober) ping(ctx context.Context) (stop func() error, err error) {
 				}
 				return
 			}
-			if first { // it waited for the server to join the stream
+			if first { // includes the time to join the stream
 				continue
 			}
 			p.mu.Lock()
@@ -206,7 +208,7 @@ func (p *prober) ping(ctx context.Context) (stop func() error, err error) {
 	}), nil
 }
 
-// facts are what the handshake negotiated.
+// facts records what the handshake negotiated.
 func (p *prober) facts(c Conn) {
 	i, ok := c.Info()
 	if !ok {
@@ -219,7 +221,7 @@ func (p *prober) facts(c Conn) {
 	}
 }
 
-// rttBetween sums up the pings that began in a span of the probe.
+// rttBetween summarizes the pings that began in a span of the probe.
 func (p *prober) rttBetween(from, to time.Duration) RTT {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,7 +234,8 @@ func (p *prober) rttBetween(from, to time.Duration) RTT {
 	return rttOf(samples)
 }
 
-// findMTU finds the path MTU, or notes why not. Where there is a black hole, what follows cuts its segments to fit.
+// findMTU finds the path MTU, or notes why it can't. After it finds a black hole, later streams
+// limit the size of their segments.
 func (p *prober) findMTU(ctx context.Context) {
 	p.opt.Stage("path MTU")
 	ctx, cancel := context.WithTimeout(ctx, p.share(soundShare)+20*p.rtt)
@@ -268,7 +271,7 @@ func (p *prober) findMTU(ctx context.Context) {
 		if up.Measured && (p.mtu == 0 || up.MTU < p.mtu) {
 			p.mtu = up.MTU
 		}
-		p.report.Notes = append(p.report.Notes, fmt.Sprintf("because of the black hole, goodput and replies were measured with packets of %d bytes at most", p.mtu))
+		p.report.Notes = append(p.report.Notes, fmt.Sprintf("because of the black hole, goodput and replies were measured with packets of at most %d bytes", p.mtu))
 	}
 }
 
@@ -312,7 +315,7 @@ type tick struct {
 	bytes int64
 }
 
-// stream is one stream of a flow, with what both ends found.
+// stream is one stream of a flow, with the results of both ends.
 type stream struct {
 	ticks          []tick
 	sender, target flowEnd
@@ -330,7 +333,7 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 	dials, dialCtx := errgroup.WithContext(ctx)
 	for i := range conns {
 		dials.Go(func() (err error) {
-			// Its own context would end with the group.
+			// The streams use this context because the group's would end with the group.
 			if conns[i], err = p.dial(ctx, transport.Path{RTT: p.rtt, Streams: n}); err != nil {
 				return err
 			}
@@ -357,7 +360,7 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 			} else {
 				streams[i], err = p.download(c, within, most)
 			}
-			if err != nil { // the others would go on for nothing
+			if err != nil { // the other streams would run for nothing
 				for _, c := range conns {
 					_ = c.Close()
 				}
@@ -374,15 +377,15 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 	align(streams)
 	p.draw(d, begin+p.rtt/2, streams)
 	f := flowOf(d, streams, within, p.rtt)
-	// The queue needs a while to fill, and none to drain counts.
+	// The queue needs time to fill, and pings while it drains do not count.
 	f.RTT = p.rttBetween(begin+settle(within, p.rtt), begin+within)
 	return f, nil
 }
 
-// errNothing is what a path looks like that large segments don't pass.
+// errNothing describes a path that large segments don't pass.
 var errNothing = errors.New("data does not arrive in time, while small messages pass: an MTU black hole, or a path that is far too slow")
 
-// align lets the ticks of all streams begin with the first of any.
+// align makes the ticks of all streams count from the earliest start.
 func align(streams []stream) {
 	first := time.Duration(math.MaxInt64)
 	for i := range streams {
@@ -441,10 +444,10 @@ func (p *prober) upload(c Conn, within time.Duration, most int64) (s stream, err
 	return s, err
 }
 
-// maxTicks bounds what a server may tell of a stream.
+// maxTicks limits the ticks that a server may send for a stream.
 const maxTicks = 10_000
 
-// add takes note of a tick, and refuses one that cannot be.
+// add records a tick. It rejects a tick that is impossible.
 func (s *stream) add(t tick) bool {
 	if n := len(s.ticks); n >= maxTicks || n > 0 && (t.at < s.ticks[n-1].at || t.bytes < s.ticks[n-1].bytes) {
 		return false
@@ -478,12 +481,13 @@ func (p *prober) download(c Conn, within time.Duration, most int64) (s stream, e
 	return s, nil
 }
 
-// settle is how long a flow runs before it counts: slow start takes some round trips.
+// settle is the time at the start of a flow that does not count: slow start takes some round
+// trips.
 func settle(within, rtt time.Duration) time.Duration {
 	return min(max(time.Second, 25*rtt), within*2/5)
 }
 
-// at is what a stream had received at a time, between its ticks in proportion.
+// at is what a stream had received at time t, interpolated between ticks.
 func (s *stream) at(t time.Duration) float64 {
 	var before tick
 	for _, x := range s.ticks {
@@ -498,7 +502,8 @@ func (s *stream) at(t time.Duration) float64 {
 	return float64(before.bytes)
 }
 
-// goodput is what streams, aligned, received after slow start and while their senders had not ended, in bit/s.
+// goodput is what all aligned streams received in bit/s, after slow start and before the first
+// sender ended.
 func goodput(streams []stream, within, rtt time.Duration) float64 {
 	var last time.Duration
 	for i := range streams {
@@ -507,7 +512,7 @@ func goodput(streams []stream, within, rtt time.Duration) float64 {
 		}
 	}
 	from, to := settle(within, rtt), min(within, last)
-	if to-from < within/4 { // it was over soon, as by the bound of bytes
+	if to-from < within/4 { // it ended early, for example at the limit of bytes
 		from, to = 0, last
 	}
 	if to <= from {
@@ -520,7 +525,7 @@ func goodput(streams []stream, within, rtt time.Duration) float64 {
 	return 8 * bytes / (to - from).Seconds()
 }
 
-// flowOf sums the streams of a flow up.
+// flowOf sums up the streams of a flow.
 func flowOf(d Direction, streams []stream, within, rtt time.Duration) *Flow {
 	f := &Flow{Direction: d, Streams: len(streams), Goodput: goodput(streams, within, rtt)}
 	var early transport.Info
@@ -554,7 +559,8 @@ func flowOf(d Direction, streams []stream, within, rtt time.Duration) *Flow {
 	return f
 }
 
-// draw adds what streams received to the series. begin is when they did, from the start of the probe.
+// draw adds what the streams received to the series. begin is their start, measured from the
+// start of the probe.
 func (p *prober) draw(d Direction, begin time.Duration, streams []stream) {
 	for i := range streams {
 		var before tick
@@ -565,7 +571,7 @@ func (p *prober) draw(d Direction, begin time.Duration, streams []stream) {
 	}
 }
 
-// spread adds bytes that came in a span to the bins of the series, in proportion.
+// spread distributes bytes that arrived in a span over the bins of the series.
 func (p *prober) spread(d Direction, from, to time.Duration, bytes int64) {
 	if to <= from || to > 2*MaxTime {
 		return
@@ -589,7 +595,7 @@ func (p *prober) point(bin int) *Point {
 	return &p.series[bin]
 }
 
-// plot completes the series with the round trips.
+// plot adds the round trips to the series.
 func (p *prober) plot() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -604,7 +610,8 @@ func (p *prober) plot() {
 	p.report.Series = p.series
 }
 
-// exchanges fills the table of messages. Some cells are measured at a time, more where the path is long.
+// exchanges fills the table of messages. It measures several cells at a time, more of them on a
+// long path.
 func (p *prober) exchanges(ctx context.Context) error {
 	var cells []Latency
 	for _, reused := range []bool{true, false} {
@@ -615,7 +622,8 @@ func (p *prober) exchanges(ctx context.Context) error {
 		}
 	}
 	budget := p.share(exchangeShare)
-	// Enough round trips for each, with a delayed ACK in both directions; a new connection takes about six.
+	// Each cell needs enough round trips, with a delayed ACK in both directions. A new connection
+	// takes about six.
 	half := float64(len(cells) / 2)
 	need := (cellLeast + 1) * (p.rtt + 80*time.Millisecond)
 	all := half * (need.Seconds() + newCount*6*p.rtt.Seconds())
@@ -631,13 +639,13 @@ func (p *prober) exchanges(ctx context.Context) error {
 	if err := work.Wait(); ended(ctx, err) {
 		return err
 	} else if err != nil {
-		p.report.Notes = append(p.report.Notes, "the path is too slow for all of the request-reply table in this time")
+		p.report.Notes = append(p.report.Notes, "the path is too slow to measure the whole request-reply table in this time")
 	}
 	p.report.Exchanges = cells
 	return nil
 }
 
-// ended tells an error that ends the probe from one that means that a test took too long, at either end.
+// ended reports whether an error ends the probe. Otherwise a test took too long, at either end.
 func ended(ctx context.Context, err error) bool {
 	var refused *wire.Error
 	return err != nil && (ctx.Err() != nil || errors.As(err, &refused))
@@ -663,7 +671,7 @@ func (p *prober) cell(ctx context.Context, l *Latency, slice time.Duration) erro
 		return nil
 	}
 	return p.withExchanger(ctx, test, l.ClientND, func(x *exchanger) error {
-		if _, err := x.once(false); err != nil { // it waited for the server to join the stream
+		if _, err := x.once(false); err != nil { // includes the time to join the stream
 			return err
 		}
 		end := time.Now().Add(slice)
@@ -694,7 +702,7 @@ func (p *prober) withExchanger(ctx context.Context, t wire.Test, noDelay bool, f
 	return err
 }
 
-// sum fills in what samples show.
+// sum computes the statistics of the samples.
 func (l *Latency) sum(samples []time.Duration) {
 	l.Histogram = histogram(samples)
 	r := rttOf(samples)

@@ -1,6 +1,8 @@
-// Package probe measures a path between two hosts without touching a file: round trips idle and under load, goodput up and down, the
-// path MTU in each direction, what TCP negotiated and obtained, and how request and reply fare. The client asks for tests, the server's
-// Session carries them out, and Judge says what limits the path. Against a host that does not run fxfer, Foreign tells what one side sees.
+// Package probe measures a path between two hosts without touching a file: round trips when idle
+// and under load, goodput up and down, the path MTU in each direction, what TCP negotiated and
+// obtained, and the times of requests and replies. The client requests tests, the server's
+// Session runs them, and Judge says what limits the path. Foreign measures a host that does not
+// run fxfer, from one side.
 package probe
 
 import (
@@ -12,14 +14,14 @@ import (
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 )
 
-// Report is what a probe found. Times are in seconds, rates in bit/s, sizes in bytes.
+// Report is the result of a probe. Times are in seconds, rates in bit/s, sizes in bytes.
 type Report struct {
 	Server   string  `json:"server"`
-	Host     string  `json:"host"` // what the server calls itself
+	Host     string  `json:"host"` // the server's own name
 	Duration float64 `json:"duration_seconds"`
 
 	Idle   RTT     `json:"rtt_idle"`
-	Loaded RTT     `json:"rtt_loaded"` // while N streams sent, in the direction where it is longer
+	Loaded RTT     `json:"rtt_loaded"` // while N streams sent, in the worse direction
 	Bloat  float64 `json:"rtt_increase_seconds"`
 	Grade  string  `json:"bufferbloat_grade"` // A to F, see GradeOf; "" if there was no load
 
@@ -36,15 +38,15 @@ type Report struct {
 	Notes    []string           `json:"notes,omitempty"` // what could not be measured, and why
 }
 
-// Choice is what a transfer on this path would take.
+// Choice is what a transfer on this path would use.
 type Choice struct {
 	Streams    int    `json:"streams"`
-	SndBuf     int64  `json:"send_buffer_bytes"`    // as the kernel counts, of each stream
+	SndBuf     int64  `json:"send_buffer_bytes"`    // of each stream, as the kernel counts
 	RcvBuf     int64  `json:"receive_buffer_bytes"` // the same
 	Congestion string `json:"congestion"`
 }
 
-// RTT is a distribution of round trips of small messages over a warm connection.
+// RTT is a distribution of the round trips of small messages over a warm connection.
 type RTT struct {
 	Count  int     `json:"count"`
 	Min    float64 `json:"min_seconds"`
@@ -52,7 +54,7 @@ type RTT struct {
 	P95    float64 `json:"p95_seconds"`
 	P99    float64 `json:"p99_seconds"`
 	Max    float64 `json:"max_seconds"`
-	Kernel float64 `json:"kernel_min_seconds,omitempty"` // the least that TCP saw
+	Kernel float64 `json:"kernel_min_seconds,omitempty"` // smallest value that TCP saw
 }
 
 // Direction of a flow, as the client sees it.
@@ -64,31 +66,33 @@ const (
 	Down Direction = "down"
 )
 
-// Flow is one test of goodput. Windows and shares are of the stream for which they are largest.
+// Flow is one test of goodput. Windows and shares are those of the stream with the largest value.
 type Flow struct {
 	Direction     Direction `json:"direction"`
 	Streams       int       `json:"streams"`
 	Goodput       float64   `json:"goodput_bits_per_second"` // received after slow start
 	Bytes         int64     `json:"bytes"`
 	Duration      float64   `json:"duration_seconds"`
-	RTT           RTT       `json:"rtt"` // meanwhile
+	RTT           RTT       `json:"rtt"` // during the flow
 	Segments      int64     `json:"segments"`
 	Retransmitted int64     `json:"retransmitted"`
-	Loss          float64   `json:"loss"`                  // retransmitted of sent segments after slow start: an estimate, as some were not lost
-	RwndLimited   float64   `json:"receiver_window_share"` // of the time with data in flight
-	SndbufLimited float64   `json:"send_buffer_share"`     // the same
-	SndWnd        int64     `json:"receiver_window_bytes"` // largest that the receiver announced
-	Cwnd          int64     `json:"congestion_window_bytes"`
-	SndBuf        int64     `json:"send_buffer_bytes"`    // as the sender's kernel counts
-	RcvBuf        int64     `json:"receive_buffer_bytes"` // as the receiver's kernel counts
-	MinRTT        float64   `json:"min_rtt_seconds"`
-	BDP           int64     `json:"bdp_bytes"` // Goodput × the least idle round trip
-	Congestion    string    `json:"congestion"`
-	SenderCPU     float64   `json:"sender_cpu_share"`   // of all the host's CPUs, 0 if not known
-	ReceiverCPU   float64   `json:"receiver_cpu_share"` // the same
+	// Loss is retransmitted / sent segments after slow start. It is an estimate: some were not
+	// lost.
+	Loss          float64 `json:"loss"`
+	RwndLimited   float64 `json:"receiver_window_share"` // of the time with data in flight
+	SndbufLimited float64 `json:"send_buffer_share"`     // the same
+	SndWnd        int64   `json:"receiver_window_bytes"` // largest one announced
+	Cwnd          int64   `json:"congestion_window_bytes"`
+	SndBuf        int64   `json:"send_buffer_bytes"`    // as the sender's kernel counts
+	RcvBuf        int64   `json:"receive_buffer_bytes"` // as the receiver's kernel counts
+	MinRTT        float64 `json:"min_rtt_seconds"`
+	BDP           int64   `json:"bdp_bytes"` // Goodput × least idle round trip
+	Congestion    string  `json:"congestion"`
+	SenderCPU     float64 `json:"sender_cpu_share"`   // of all CPUs of the host, 0 if unknown
+	ReceiverCPU   float64 `json:"receiver_cpu_share"` // the same
 }
 
-// TCP is what the handshake negotiated, and the windows at rest.
+// TCP is what the handshake negotiated, with the windows when idle.
 type TCP struct {
 	WindowScaling bool   `json:"window_scaling"`
 	SndScale      int    `json:"send_scale"`
@@ -105,24 +109,29 @@ type TCP struct {
 // PathMTU is what is known of the largest packet in one direction.
 type PathMTU struct {
 	Direction Direction `json:"direction"`
-	Measured  bool      `json:"measured"` // by datagrams; otherwise MTU is TCP's belief, 0 if there is none
-	MTU       int       `json:"mtu"`      // of IP, with its header
-	Passed    []int     `json:"passed"`   // ascending
-	Failed    []int     `json:"failed"`   // ascending, above MTU
-	Named     int       `json:"named_by_icmp,omitempty"`
-	Device    bool      `json:"device"`     // the sender's own interface takes no more than MTU
-	BlackHole bool      `json:"black_hole"` // what is larger vanishes, and no router says so
+	// Measured says that datagrams measured MTU. Otherwise it is TCP's estimate, 0 if there is
+	// none.
+	Measured  bool  `json:"measured"`
+	MTU       int   `json:"mtu"`    // including the IP header
+	Passed    []int `json:"passed"` // ascending
+	Failed    []int `json:"failed"` // ascending, above MTU
+	Named     int   `json:"named_by_icmp,omitempty"`
+	Device    bool  `json:"device"`     // the sender's own interface limits it
+	BlackHole bool  `json:"black_hole"` // larger packets vanish, and no router says so
 }
 
-// Latency is how messages of one size fare, each answered by one of the same size before the next.
+// Latency holds the times of messages of one size. Each is answered by a message of the same size
+// before the next one is sent.
 type Latency struct {
-	Size      int     `json:"size"`
-	Reused    bool    `json:"reused"` // one connection for all; otherwise each time includes connecting, with TLS
-	Split     bool    `json:"split"`  // header and body in two writes, at both ends
+	Size int `json:"size"`
+	// Reused says that one connection carries all messages. Otherwise each time includes
+	// connecting with TLS.
+	Reused    bool    `json:"reused"`
+	Split     bool    `json:"split"` // header and body in two writes, at both ends
 	ClientND  bool    `json:"client_nodelay"`
 	ServerND  bool    `json:"server_nodelay"`
 	Count     int     `json:"count"`
-	Rate      float64 `json:"per_second"` // of this one connection
+	Rate      float64 `json:"per_second"` // on this one connection
 	Min       float64 `json:"min_seconds"`
 	Median    float64 `json:"median_seconds"`
 	P99       float64 `json:"p99_seconds"`
@@ -130,20 +139,21 @@ type Latency struct {
 	Histogram []Bin   `json:"histogram"`
 }
 
-// Bin counts what took less than Below and not less than the bin before.
+// Bin counts the times below Below that no earlier bin counts.
 type Bin struct {
 	Below float64 `json:"below_seconds"`
 	Count int     `json:"count"`
 }
 
-// Throughput is the rate of requests on a few connections at a time, without pipelining, each message written at once.
+// Throughput is the rate of requests on a few parallel connections, without pipelining, with one
+// write per message.
 type Throughput struct {
 	Size        int     `json:"size"`
 	Connections int     `json:"connections"`
 	PerSecond   float64 `json:"per_second"`
 }
 
-// Point is a moment of the probe. What was not measured then is 0.
+// Point is a moment of the probe. A value that was not measured then is 0.
 type Point struct {
 	At   float64 `json:"at_seconds"`
 	Up   float64 `json:"up_bits_per_second"`
@@ -151,7 +161,8 @@ type Point struct {
 	RTT  float64 `json:"rtt_seconds"` // median
 }
 
-// The bufferbloat grades: the most by which the median round trip grows while the path is full.
+// The bufferbloat grades: upper limits for the growth of the median round trip while the path is
+// full.
 var grades = []struct {
 	grade string
 	below time.Duration
@@ -159,7 +170,8 @@ var grades = []struct {
 	{"A", 30 * time.Millisecond}, {"B", 60 * time.Millisecond}, {"C", 100 * time.Millisecond}, {"D", 200 * time.Millisecond}, {"E", 400 * time.Millisecond},
 }
 
-// GradeOf grades the growth of the round trip under load: A below 30 ms, B 60, C 100, D 200, E 400, else F.
+// GradeOf grades the growth of the round trip under load: A below 30 ms, B 60, C 100, D 200, E
+// 400, else F.
 func GradeOf(increase time.Duration) string {
 	for _, g := range grades {
 		if increase < g.below {
@@ -169,12 +181,14 @@ func GradeOf(increase time.Duration) string {
 	return "F"
 }
 
-// stallAt is the least delay that is taken for a delayed ACK: Linux waits 40 ms (TCP_DELACK_MIN in include/net/tcp.h), others up to 200 ms.
+// stallAt is the smallest delay that counts as a delayed ACK: Linux waits 40 ms (TCP_DELACK_MIN
+// in include/net/tcp.h), others up to 200 ms.
 const stallAt = 30 * time.Millisecond
 
-// Stalled tells whether the table shows Nagle's algorithm and delayed ACK waiting for each other: two writes without TCP_NODELAY at
-// either end take longer than one by at least stallAt, for some size on a reused connection. Nagle's algorithm alone costs a round trip,
-// of rtt seconds, in each direction, which does not count.
+// Stalled reports whether Nagle's algorithm and delayed ACK wait for each other: without
+// TCP_NODELAY at either end, two writes take at least stallAt longer than one, for some size on a
+// reused connection. Nagle's algorithm alone costs a round trip (rtt, in seconds) in each
+// direction, which does not count.
 func Stalled(table []Latency, rtt float64) bool {
 	one := make(map[int]float64)
 	for _, l := range table {
@@ -191,7 +205,7 @@ func Stalled(table []Latency, rtt float64) bool {
 	return false
 }
 
-// rttOf sums up round trips. It sorts them.
+// rttOf summarizes round trips. It sorts samples.
 func rttOf(samples []time.Duration) RTT {
 	if len(samples) == 0 {
 		return RTT{}
@@ -201,13 +215,13 @@ func rttOf(samples []time.Duration) RTT {
 	return RTT{Count: len(samples), Min: at(0), Median: at(0.5), P95: at(0.95), P99: at(0.99), Max: at(1)}
 }
 
-// quantile is the nearest rank in sorted samples.
+// quantile returns the nearest rank in sorted samples.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	i := int(math.Ceil(q*float64(len(sorted)))) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
-// histogram counts samples in bins that double, the first below 50 µs.
+// histogram counts samples in bins that double in width. The first is below 50 µs.
 func histogram(samples []time.Duration) []Bin {
 	var bins []Bin
 	below, from := 50*time.Microsecond, 0

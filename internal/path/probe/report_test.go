@@ -62,7 +62,7 @@ func TestStalled(t *testing.T) {
 	require.False(t, Stalled(nil, 0.1))
 }
 
-// A stream's figures survive the wire, and what a hostile peer says stays in range.
+// A stream's figures survive the wire, and a hostile peer's values stay in range.
 func TestEndOnTheWire(t *testing.T) {
 	e := flowEnd{
 		info: transport.Info{Congestion: "bbr", RTT: 2, MinRTT: 1, SndMSS: 1448, PMTU: 1500, DataSegs: 9, RetransSegs: 3, BusyTime: 7,
@@ -91,7 +91,7 @@ func TestGoodput(t *testing.T) {
 
 	late := []stream{line(0, 1e6, 2500), line(2400*ms, 1e6, 100)} // one that hardly began
 	require.InDelta(t, 8*(1.5e6+0.1e6)/1.5, goodput(late, 2500*ms, 10*ms), 8*0.01e6)
-	short := []stream{line(0, 1e6, 300)} // over by the bound of bytes
+	short := []stream{line(0, 1e6, 300)} // ended by the limit of bytes
 	require.InDelta(t, 8e6, goodput(short, 2500*ms, 10*ms), 1)
 	require.Zero(t, goodput([]stream{{}}, time.Second, 0))
 
@@ -114,7 +114,7 @@ func TestJudge(t *testing.T) {
 		one, several Flow // up
 		limiter      diagnose.Limiter
 		side         diagnose.Side
-		streams      int // of the flow that the first verdict is about
+		streams      int // of the flow of the first verdict
 		flag         string
 	}{
 		"the receiver's window":            {Flow{Goodput: 9e6, RwndLimited: 0.9}, Flow{Goodput: 72e6, RwndLimited: 0.1}, diagnose.ReceiverWindow, diagnose.Receiver, 1, "--streams 8"},

@@ -13,30 +13,31 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// What a client may ask of one session.
+// Limits of what a client may request in one session.
 const (
 	MaxTime    = 2 * time.Minute
 	maxBytes   = 64 << 30 // in both directions
 	maxConns   = 80       // at a time
 	maxJoined  = 4096     // in all
 	nextTest   = 30 * time.Second
-	testExtra  = 15 * time.Second // that a test may take beyond its time, to drain what is in flight
+	testExtra  = 15 * time.Second // beyond a test's time, to drain what is in flight
 	maxVolleys = 256
 )
 
 // Session is a server's side of one probe. Serve may be called concurrently.
 type Session struct {
-	port   int // that is listened on, whose number UDP gets if it is free
+	port   int // the port that the server listens on; UDP uses the same number if it is free
 	start  time.Time
 	budget atomic.Int64
 
 	mu     sync.Mutex
 	conns  int
 	joined int
-	sound  bool // a stream has the UDP port
+	sound  bool // a stream uses the UDP port
 }
 
-// NewSession makes the session of a client that was admitted. addr is where the server listens.
+// NewSession creates the session of an admitted client. addr is the address on which the server
+// listens.
 func NewSession(addr net.Addr) *Session {
 	s := &Session{start: time.Now()}
 	if at, ok := addr.(interface{ AddrPort() netip.AddrPort }); ok {
@@ -46,7 +47,8 @@ func NewSession(addr net.Addr) *Session {
 	return s
 }
 
-// Serve carries out the tests that the client asks for on one of its streams, until it ends. ctx ends with the session.
+// Serve runs the tests that the client requests on one of its streams, until the stream ends. ctx
+// must end with the session.
 func (s *Session) Serve(ctx context.Context, c Conn) error {
 	if !s.enter() {
 		return wire.Errorf(wire.CodeBusy, "a probe has at most %d streams at a time, and %d in all", maxConns, maxJoined)
@@ -103,7 +105,7 @@ func (s *Session) leave() {
 	s.conns--
 }
 
-// upload receives a flow and tells how it comes on.
+// upload receives a flow and reports its progress.
 func (s *Session) upload(c Conn) error {
 	end, err := receiveFlow(c, &s.budget, s.start, func(bytes int64, at time.Duration) error {
 		_, err := c.Write(wire.Append(nil, &wire.Sample{Values: []wire.Value{{Name: "bytes", Value: bytes}, {Name: "ns", Value: int64(at)}}}))

@@ -31,7 +31,7 @@ func (p plain) LimitUnsent(int) {}
 
 func (p plain) Info() (transport.Info, bool) { return transport.InfoOf(p.TCPConn) }
 
-// served lets a session serve what connects to a port of this host, until the test ends, and returns how to connect.
+// served serves connections with s until the test ends. It returns a function that connects.
 func served(t *testing.T, s *Session) func() plain {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,7 +56,7 @@ func served(t *testing.T, s *Session) func() plain {
 	}
 }
 
-// acceptAll serves each connection until the listener is closed and all have ended.
+// acceptAll serves connections until the listener is closed and all of them have ended.
 func acceptAll(ctx context.Context, ln net.Listener, s *Session) {
 	var running atomic.Int64
 	idle := make(chan struct{}, 1)
@@ -88,7 +88,7 @@ func acceptAll(ctx context.Context, ln net.Listener, s *Session) {
 	}
 }
 
-// refusedWith fails unless the session ends the stream with a code.
+// refusedWith fails unless the session ends the stream with the given code.
 func refusedWith(t *testing.T, c plain, code wire.Code) {
 	t.Helper()
 	_ = c.CloseWrite()
@@ -109,7 +109,7 @@ func TestHostileClient(t *testing.T) {
 	send(c, test(wire.Test{Kind: 99}))
 	refusedWith(t, c, wire.CodeUnsupported)
 
-	c = dial() // a flow that is not made of marked blocks
+	c = dial() // a flow without marked blocks
 	block := make([]byte, wire.FlowBlock)
 	block[0] = 2
 	send(c, append(test(wire.Test{Kind: wire.Upload, Time: 1000}), block...))
@@ -122,19 +122,19 @@ func TestHostileClient(t *testing.T) {
 		}
 	}
 
-	c = dial() // one that ends in between
+	c = dial() // a flow that ends within a block
 	send(c, append(test(wire.Test{Kind: wire.Upload, Time: 1000}), 0, 0, 0))
 	require.NoError(t, c.CloseWrite())
 	_, err := io.Copy(io.Discard, c)
 	require.NoError(t, err)
 
-	c = dial() // a message that is too large is refused by its decoder, an unknown message is skipped
+	c = dial() // the decoder rejects a message that is too large; an unknown message is skipped
 	send(c, []byte{200, 0, 0, 0, 1, 7})
 	send(c, test(wire.Test{Kind: wire.Exchange, Size: wire.MaxExchange + 1}))
 	_, err = io.Copy(io.Discard, c)
 	require.NoError(t, err)
 
-	// More than a session may move.
+	// The client moves more bytes than a session allows.
 	s := NewSession(&net.TCPAddr{})
 	s.budget.Store(4 * wire.FlowBlock)
 	dial = served(t, s)
@@ -171,7 +171,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	require.False(t, s.enter(), "in all")
 }
 
-// A session that ends takes its streams with it.
+// When a session ends, its streams end, too.
 func TestSessionEnds(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

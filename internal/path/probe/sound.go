@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	maxAnswered  = 8192 // datagrams that a server answers in a test
-	maxAddresses = 8    // that it remembers
+	maxAnswered  = 8192 // datagrams that a server answers in one test
+	maxAddresses = 8    // addresses that it remembers
 	volleyWait   = 2 * time.Second
 )
 
-// errTooLarge means that this host's own interface refuses a datagram.
-var errTooLarge = errors.New("larger than the interface takes")
+// errTooLarge means that this host's own interface rejects a datagram.
+var errTooLarge = errors.New("larger than the interface allows")
 
-// addrOf is the address of a TCP or UDP socket without its port.
+// addrOf returns the address of a TCP or UDP socket without its port.
 func addrOf(a net.Addr) (netip.Addr, bool) {
 	at, ok := a.(interface{ AddrPort() netip.AddrPort })
 	if !ok {
@@ -35,7 +35,7 @@ func addrOf(a net.Addr) (netip.Addr, bool) {
 	return at.AddrPort().Addr().Unmap(), true
 }
 
-// headers is what IP and UDP add to a datagram.
+// headers is the size of the IP and UDP headers of a datagram.
 func headers(a netip.Addr) int {
 	if a.Is4() {
 		return 28
@@ -50,7 +50,7 @@ func putHead(b []byte, mark [16]byte, number uint32, size int) {
 	binary.BigEndian.PutUint32(b[20:], uint32(size))
 }
 
-// parseHead reads it. false means that it is none.
+// parseHead reads the head of a datagram. It returns false if there is none.
 func parseHead(b []byte) (mark [16]byte, number uint32, size int, ok bool) {
 	if len(b) < wire.DatagramHead {
 		return mark, 0, 0, false
@@ -66,10 +66,10 @@ type sounder struct {
 	secret [32]byte
 
 	mu    sync.Mutex
-	addrs []netip.AddrPort // that have shown the token, the latest last
+	addrs []netip.AddrPort // addresses that have shown the token, the latest last
 }
 
-// proof is what only somebody who receives at addr can know.
+// proof returns a value that only a host that receives at addr can know.
 func (d *sounder) proof(addr netip.AddrPort) (p [16]byte) {
 	mac := hmac.New(sha256.New, d.secret[:])
 	mac.Write([]byte(addr.String()))
@@ -77,7 +77,7 @@ func (d *sounder) proof(addr netip.AddrPort) (p [16]byte) {
 	return p
 }
 
-// serveSound answers datagrams and sends those that the client asks for.
+// serveSound answers datagrams, and sends those that the client requests.
 func (s *Session) serveSound(ctx context.Context, c Conn, r *wire.Reader) error {
 	s.mu.Lock()
 	busy := s.sound
@@ -136,7 +136,8 @@ func (s *Session) serveSound(ctx context.Context, c Conn, r *wire.Reader) error 
 	return wire.Errorf(wire.CodeProtocol, "too many volleys")
 }
 
-// answer answers what has the token, by less than came, until the port is closed.
+// answer answers datagrams that carry the token, until the port is closed. An answer is always
+// smaller than its request.
 func (d *sounder) answer() {
 	buf := make([]byte, largest)
 	out := make([]byte, wire.DatagramHead)
@@ -157,11 +158,11 @@ func (d *sounder) answer() {
 		}
 		d.mu.Unlock()
 		putHead(out, d.proof(from), number, n)
-		_ = d.udp.send(from, out) // as good as lost
+		_ = d.udp.send(from, out) // an error counts as loss
 	}
 }
 
-// volley sends the datagrams that a client asks for, to where it has proven to be.
+// volley sends the datagrams that a client requests, to the address that it has proven.
 func (d *sounder) volley(ctx context.Context, v *wire.Volley) (named, device int, err error) {
 	var to netip.AddrPort
 	d.mu.Lock()
@@ -183,7 +184,7 @@ func (d *sounder) volley(ctx context.Context, v *wire.Volley) (named, device int
 	return named, device, nil
 }
 
-// sendSizes sends a datagram of each size, and returns those that the interface refuses.
+// sendSizes sends a datagram of each size. It returns the sizes that the interface rejects.
 func sendSizes(udp *soundSocket, to netip.AddrPort, mark [16]byte, first uint32, sizes []uint64) (refused []uint64) {
 	buf := make([]byte, largest)
 	for i, n := range sizes {
@@ -195,7 +196,7 @@ func sendSizes(udp *soundSocket, to netip.AddrPort, mark [16]byte, first uint32,
 	return refused
 }
 
-// sounding is a client's side.
+// sounding is a client's side of the path MTU search.
 type sounding struct {
 	conn   Conn
 	r      *wire.Reader
@@ -247,7 +248,7 @@ func sound(ctx context.Context, c Conn, rtt time.Duration) (up, down PathMTU, er
 	return up, down, err
 }
 
-// refusal is the error that a server's message stands for.
+// refusal turns a server's message into an error.
 func refusal(m wire.Message) error {
 	if r, ok := m.(*wire.Refuse); ok {
 		return &wire.Error{Code: r.Code, Text: r.Text, Remote: true}
@@ -255,7 +256,7 @@ func refusal(m wire.Message) error {
 	return wire.Errorf(wire.CodeProtocol, "the server answered a test with a message of type %d", m.Type())
 }
 
-// search sends sizes by try, which takes note of the outcome, until all is known.
+// search calls try with sizes until the search has ended. try records the results.
 func (s *sounding) search(ctx context.Context, d Direction, try func(*mtuSearch, []uint64) error) (PathMTU, error) {
 	head := headers(s.server.Addr())
 	least := customary[0]
@@ -283,10 +284,10 @@ func (s *sounding) search(ctx context.Context, d Direction, try func(*mtuSearch,
 	return PathMTU{}, context.Cause(ctx)
 }
 
-// patience is how long an answer may take.
+// patience is how long to wait for an answer.
 func (s *sounding) patience() time.Duration { return 3*s.rtt/2 + 100*time.Millisecond }
 
-// send tries sizes from here to the server.
+// send tries sizes from this host to the server.
 func (s *sounding) send(found *mtuSearch, sizes []uint64) error {
 	head := headers(s.server.Addr())
 	refused := sendSizes(s.udp, s.server, s.token, s.number, sizes)
@@ -309,7 +310,7 @@ func (s *sounding) send(found *mtuSearch, sizes []uint64) error {
 	return nil
 }
 
-// note counts what did not pass.
+// note records the sizes that did not pass.
 func (s *sounding) note(found *mtuSearch, sizes, refused []uint64) {
 	head := headers(s.server.Addr())
 	named, device := s.udp.mtus()
@@ -333,7 +334,7 @@ func (s *mtuSearch) learn(named, device int) {
 	}
 }
 
-// ask tries sizes from the server to here.
+// ask tries sizes from the server to this host.
 func (s *sounding) ask(found *mtuSearch, sizes []uint64) error {
 	head := headers(s.server.Addr())
 	wait := s.rtt + 100*time.Millisecond
@@ -341,7 +342,8 @@ func (s *sounding) ask(found *mtuSearch, sizes []uint64) error {
 	if err != nil {
 		return err
 	}
-	// What has not come when the server's word does, which it gives later, is lost.
+	// The server reports after it has sent everything. Datagrams that are not here by then are
+	// lost.
 	said := make(chan error, 1)
 	var told *wire.Sample
 	go func() {

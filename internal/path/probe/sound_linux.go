@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// soundSocket sends datagrams that may not be fragmented, whatever the kernel believes of the path. One goroutine may read while
-// another sends.
+// soundSocket sends datagrams that may not be fragmented, whatever path MTU the kernel assumes.
+// One goroutine may read while another sends.
 type soundSocket struct {
 	udp *net.UDPConn
 	raw syscall.RawConn
 }
 
-// openSound opens a UDP port at an address of this host, 0 being any.
+// openSound opens a UDP port at an address of this host. Port 0 means any.
 func openSound(at netip.Addr, port int) (*soundSocket, error) {
 	network := "udp4"
 	if at.Is6() {
@@ -54,16 +54,16 @@ func openSound(at netip.Addr, port int) (*soundSocket, error) {
 
 func (s *soundSocket) port() int { return s.udp.LocalAddr().(*net.UDPAddr).Port }
 
-// Close ends a waiting read.
+// Close ends a blocked read.
 func (s *soundSocket) Close() { s.udp.Close() }
 
 func (s *soundSocket) deadline(t time.Time) { _ = s.udp.SetReadDeadline(t) }
 
-// send sends one datagram. errTooLarge means that the interface refuses it.
+// send sends one datagram. errTooLarge means that the interface rejects it.
 func (s *soundSocket) send(to netip.AddrPort, b []byte) error {
 	var err error
 	for range 3 {
-		// What a router said of an earlier datagram fails the next call, whichever it is.
+		// A router's answer to an earlier datagram fails the next call, whichever that is.
 		if _, err = s.udp.WriteToUDPAddrPort(b, to); !errors.Is(err, unix.EMSGSIZE) {
 			return err
 		}
@@ -71,7 +71,7 @@ func (s *soundSocket) send(to netip.AddrPort, b []byte) error {
 	return errTooLarge
 }
 
-// read waits for a datagram, over what routers say of earlier ones.
+// read waits for a datagram. It skips routers' answers to earlier ones.
 func (s *soundSocket) read(b []byte) (int, netip.AddrPort, error) {
 	for tries := 0; ; tries++ {
 		n, from, err := s.udp.ReadFromUDPAddrPort(b)
@@ -82,7 +82,8 @@ func (s *soundSocket) read(b []byte) (int, netip.AddrPort, error) {
 	}
 }
 
-// mtus empties the error queue: the least MTU that a router has named, and that of the interface, if it refused any. 0 is none.
+// mtus empties the error queue. It returns the smallest MTU that a router has named, and the
+// interface's MTU if it rejected a datagram. 0 means none.
 func (s *soundSocket) mtus() (named, device int) {
 	_ = s.raw.Control(func(fd uintptr) {
 		data, oob := make([]byte, 64), make([]byte, 512)

@@ -18,7 +18,8 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// The server's UDP port answers only what knows its token, with less than it got, and sends only to a proven address.
+// The server's UDP port answers only requests with its token, with less data than it got, and
+// sends only to a proven address.
 func TestSoundIsNoAmplifier(t *testing.T) {
 	c := served(t, NewSession(&net.TCPAddr{}))()
 	ask := func(m wire.Message) {
@@ -74,7 +75,7 @@ func TestSoundIsNoAmplifier(t *testing.T) {
 	require.Equal(t, wire.CodeProtocol, m.(*wire.Refuse).Code)
 }
 
-// Where no datagram gets through, that is found out soon, and said.
+// If no datagram gets through, the probe finds out soon and says so.
 func TestFilteredUDP(t *testing.T) {
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -94,7 +95,7 @@ func TestFilteredUDP(t *testing.T) {
 	require.ErrorIs(t, err, errFiltered)
 }
 
-// The table shows Nagle's algorithm and delayed ACK waiting for each other, and only there.
+// The table shows where Nagle's algorithm and delayed ACK wait for each other, and only there.
 func TestStallsAreSeen(t *testing.T) {
 	dial := served(t, NewSession(&net.TCPAddr{}))
 	p := &prober{report: &Report{}, dial: func(context.Context, transport.Path) (Conn, error) { return dial(), nil }}
@@ -116,7 +117,8 @@ const roleEnv = "FXFER_PROBE_TEST_ROLE"
 
 const labPort = "7433"
 
-// play is a side of a probe, by plain TCP: the server for good, the client until it has printed what it found.
+// play is one side of a probe over plain TCP. The server runs until it is killed. The client
+// prints its report and ends.
 func play() int {
 	err := func() error {
 		host := os.Getenv("FXFER_PROBE_TEST_HOST")

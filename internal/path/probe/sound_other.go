@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// soundSocket sends datagrams that may not be fragmented. There is none on this system.
+// soundSocket sends datagrams that may not be fragmented. This system has none.
 type soundSocket struct{}
 
 func openSound(netip.Addr, int) (*soundSocket, error) {

@@ -1,10 +1,11 @@
-// The dashboard: hears of the server once a second, and shows it. Whatever comes from files or clients becomes text, never markup.
+// The dashboard. It gets the server's state once a second and shows it. Data from files or clients
+// becomes text, never markup.
 import { Plot, colour, repaint } from "/assets/plot.js";
 import { ago, bytes, clock, duration, millis, percent, rate } from "/assets/units.js";
 
 const $ = id => document.getElementById(id);
 
-// el makes an element: attributes, then children, of which text is text.
+// el makes an element with attributes and children. A child that is a string becomes text.
 function el(tag, attributes = {}, ...children) {
   const e = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -17,7 +18,7 @@ function el(tag, attributes = {}, ...children) {
   return e;
 }
 
-// put sets text only if it changes, so that a selection in it stays.
+// put sets text only if it changes, so that the user's selection stays.
 function put(e, text) {
   if (e.textContent !== text) e.textContent = text;
 }
@@ -34,7 +35,7 @@ let clients = new Map(); // by key
 const ownName = c => c && c.name && !c.name.startsWith("invited ") ? c.name : "";
 const clientName = key => ownName(clients.get(key)) || (key.startsWith("ed25519:") ? key.slice(8, 18) + "…" : key);
 
-// what names a transfer: the one file, or how many below which path.
+// what names a transfer: its one file, or the number of files and their path.
 function what(t) {
   const below = t.paths.filter(p => p && p !== ".").map(p => p.replace(/\/$/, "")).join(", "), place = t.share + (below ? "/" + below : "");
   if (t.files === 1 && t.first) return place.endsWith("/" + t.first) ? place : t.receive || below.endsWith("/") ? place + "/" + t.first : place;
@@ -50,7 +51,7 @@ function say(text) {
   said = setTimeout(() => e.classList.remove("on"), 5000);
 }
 
-// ask has a deed confirmed.
+// ask asks the user to confirm an action.
 function ask(title, text, deed) {
   const d = $("ask");
   put($("ask-title"), title);
@@ -68,7 +69,7 @@ async function call(method, path) {
   return r.status === 204 ? null : r.json();
 }
 
-// A Timeline shows a transfer's goodput, round trips and window over its time, and what held it back.
+// A Timeline shows a transfer's goodput, round trips and window over time, and what held it back.
 class Timeline {
   constructor(receive) {
     const line = receive ? "--in" : "--out";
@@ -83,7 +84,7 @@ class Timeline {
 
   set(points) { this.points = points; }
 
-  // add takes one more point, and thins those before if they become many.
+  // add appends a point. It thins out the points before if there are too many.
   add(p) {
     this.points.push(p);
     if (this.points.length > 900) this.points = this.points.filter((_, i) => i % 2 === 1 || i > 600);
@@ -137,7 +138,7 @@ function dot(limiter) {
   return e;
 }
 
-// why tells what holds a transfer back, with the evidence and what would lift it.
+// why says what holds a transfer back, with the evidence and the remedy.
 function why(l, when) {
   if (!l) return el("p", { class: "why quiet" }, "What holds it back is not known yet.");
   const e = el("div", { class: "why" }, el("p", {}, dot(l.name), el("strong", {}, limiterName(l)), " ", el("span", { class: "quiet" }, percent(l.share) + " of the " + when)),
@@ -163,7 +164,7 @@ function facts(t) {
   return el("dl", { class: "facts" }, ...all.filter(([, v]) => v).map(([k, v]) => el("div", {}, el("dt", {}, k), el("dd", {}, String(v)))));
 }
 
-// A Card is a transfer that runs.
+// A Card shows a running transfer.
 class Card {
   constructor(t, open) {
     this.id = t.id;
@@ -316,7 +317,7 @@ function showShares(v) {
 const rightNames = { rw: "read, write", ro: "read", wo: "write" };
 const rights = r => rightNames[r] || r;
 
-// What ended.
+// Transfers that ended.
 
 const outcomes = { done: ["done", "good"], partial: ["some failed", "warn"], cancelled: ["cancelled", "warn"], drained: ["server ended", "warn"], lost: ["connection lost", "bad"],
   disk: ["disk", "bad"], failed: ["failed", "bad"] };
@@ -469,7 +470,7 @@ $("theme").addEventListener("click", () => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
 showTheme();
 
-// What comes from the server.
+// Messages from the server.
 
 function show(v) {
   showOverview(v);
@@ -485,7 +486,7 @@ async function begin() {
   try {
     totals = await call("GET", "/api/totals");
     await readClients(false);
-  } catch { /* the events tell */ }
+  } catch { /* later events show the state */ }
   const events = new EventSource("/api/events");
   events.onmessage = m => show(JSON.parse(m.data));
   events.onerror = () => {

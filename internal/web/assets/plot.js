@@ -1,4 +1,4 @@
-// Plots over time, by uPlot, with a caption that tells the values at the cursor, or the latest.
+// Plots over time, drawn by uPlot. A caption shows the values at the cursor, or else the latest ones.
 import { duration } from "/assets/units.js";
 
 const uPlot = globalThis.uPlot;
@@ -6,10 +6,10 @@ const plots = new Set();
 
 export function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
-// repaint draws all plots anew, in the colours of the present theme.
+// repaint redraws all plots in the colours of the present theme.
 export function repaint() { for (const p of plots) p.rebuild(); }
 
-// clocks are times of day, to the second where they are close together.
+// clocks formats times of day, with seconds if they are close together.
 function clocks(all) {
   const close = all.length < 2 || all[1] - all[0] < 60;
   return all.map(s => new Date(s * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: close ? "2-digit" : undefined, hour12: false }));
@@ -18,7 +18,8 @@ function clocks(all) {
 const resized = new ResizeObserver(entries => { for (const e of entries) e.target.plot.fit(); });
 
 export class Plot {
-  // series: name, line and fill (names of colours), dash, dots. format turns a value into text. time: x is in seconds since 1970, else since the start.
+  // series: name, line and fill (names of colours), dash, dots. format turns a value into text.
+  // If time is set, x is in seconds since 1970, else in seconds since the start.
   constructor(title, format, series, options = {}) {
     Object.assign(this, { title, format, series, options, data: [[], ...series.map(() => [])] });
     this.canvas = document.createElement("div");
@@ -88,7 +89,7 @@ export class Plot {
     this.tell();
   }
 
-  // tell writes the values into the caption, and what the plot shows for who does not see it.
+  // tell writes the values into the caption, and a description of the plot for screen readers.
   tell() {
     const at = this.u && this.u.cursor.idx !== null && this.u.cursor.left >= 0 ? this.u.cursor.idx : null;
     this.series.forEach((s, i) => {

@@ -1,4 +1,4 @@
-// The theme that was chosen, before anything is drawn.
+// Set the chosen theme before anything is drawn.
 "use strict";
 {
   const kept = localStorage.getItem("theme");

@@ -1,4 +1,4 @@
-// Numbers for people, as the command line prints them.
+// Numbers for people, in the same form as on the command line.
 
 function scaled(n, units, step = 1000) {
   let i = 0;
@@ -33,7 +33,7 @@ export function ago(ms) {
   return s < 60 ? "just now" : duration(s) + " ago";
 }
 
-// clock is a time of today, or a day with its time.
+// clock formats a time: without the day if it is today.
 export function clock(ms) {
   const d = new Date(ms), time = d.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
   return d.toDateString() === new Date().toDateString() ? time : d.toLocaleDateString([], { month: "short", day: "numeric" }) + ", " + time;

@@ -1,5 +1,5 @@
-// Package words puts the verdicts of diagnose into sentences. The command line, the dashboard and
-// the notifications of backups show them, so they stand below all three.
+// Package words turns the verdicts of package diagnose into sentences. The command line, the
+// dashboard and the notifications of backups use them, so the package is below all three.
 package words
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/fxfer/fxfer/internal/units"
 )
 
-// Line names a limiter with its share of the time and the first evidence, in one line.
+// Line describes a limiter in one line, with its share of the time and the first evidence.
 func Line(v *diagnose.Verdict) string {
 	text := fmt.Sprintf("%s (%s of the time", Name(v), units.Percent(v.Share))
 	if len(v.Evidence) > 0 {
@@ -28,8 +28,8 @@ func Name(v *diagnose.Verdict) string {
 	return string(v.Limiter) + " on " + v.Host
 }
 
-// Hint says what to do, in one line: the first remedy, and the second if it is a flag. It is "" if
-// there is nothing to do.
+// Hint says in one line what to do: the first remedy, and the second one if it is a flag. It is
+// "" if nothing can be done.
 func Hint(v *diagnose.Verdict) string {
 	if len(v.Remedies) == 0 {
 		return ""
@@ -41,7 +41,7 @@ func Hint(v *diagnose.Verdict) string {
 	return text + Expected(&v.Remedies[0])
 }
 
-// Expected says what a remedy should bring, "" if that is not known.
+// Expected says what goodput to expect from a remedy. It is "" if that is unknown.
 func Expected(r *diagnose.Remedy) string {
 	if r.Expect <= 0 {
 		return ""
@@ -58,7 +58,7 @@ func Evidence(v *diagnose.Verdict) []string {
 	return all
 }
 
-// Fact says what was found.
+// Fact describes what was found.
 func Fact(f *diagnose.Fact) string {
 	share, rate, bytes := units.Percent(f.Share), units.Rate(f.Rate), units.Bytes(f.Bytes)
 	switch f.Kind {
@@ -102,15 +102,15 @@ func Fact(f *diagnose.Fact) string {
 	case diagnose.ControlSlows:
 		return cmp.Or(f.Name, "the congestion control") + " takes each loss for a full queue and slows down"
 	case diagnose.QueueOnPath:
-		return roundTrips(f) + ": data waits in a queue on the path, and so does everybody else's"
+		return roundTrips(f) + ": all data on the path, including other people's, waits in a queue"
 	case diagnose.RampUp:
 		return fmt.Sprintf("%s, with an RTT of %s: connecting, and windows that double with each round trip", units.Time(f.Time), units.Time(f.Least))
 	case diagnose.InitialWindowOf:
-		return fmt.Sprintf("the route on %s has %s %d; usual are 10", hostName(f.Host), f.Name, f.Count)
+		return fmt.Sprintf("the route on %s has %s %d; the usual value is 10", hostName(f.Host), f.Name, f.Count)
 	case diagnose.NothingAcked:
 		return "nothing was acknowledged for " + units.Time(f.Time)
 	case diagnose.PacketsVanish:
-		return fmt.Sprintf("packets of %d bytes vanish, smaller ones arrive, and no ICMP message names the largest that passes", f.Bytes)
+		return fmt.Sprintf("packets of %d bytes vanish, smaller ones arrive, and no ICMP message names the largest size that passes", f.Bytes)
 	case diagnose.ResentInVain:
 		return fmt.Sprintf("segments were sent again %d times, and none arrived", f.Count)
 	case diagnose.FlowMeasured:
@@ -130,10 +130,10 @@ func Fact(f *diagnose.Fact) string {
 	case diagnose.RateAsked:
 		return fmt.Sprintf("%s asked for, %s on the line", units.Rate(f.Limit), rate)
 	case diagnose.RateOfServer:
-		return fmt.Sprintf("%s on the line, which the server's rate limit holds it to", rate)
+		return fmt.Sprintf("%s on the line, as the server's rate limit allows", rate)
 
 	case diagnose.StdinWaited:
-		return fmt.Sprintf("standard input was waited for %s of the time, and gave %s", share, rate)
+		return fmt.Sprintf("fxfer waited for standard input during %s of the time; it delivered %s", share, rate)
 	case diagnose.Reading:
 		return fmt.Sprintf("streams spent %s of the time in reading the source, at %s", share, rate)
 	case diagnose.Listing:
@@ -151,12 +151,12 @@ func Fact(f *diagnose.Fact) string {
 	case diagnose.Compressing:
 		return fmt.Sprintf("compression took %s of the streams' time", share)
 	case diagnose.CPUsBusy:
-		return fmt.Sprintf("%s of the %s's CPUs were busy, and hardly anything was lost", share, f.Name)
+		return fmt.Sprintf("%s of the %s's CPUs were busy, and almost nothing was lost", share, f.Name)
 	}
 	return string(f.Kind)
 }
 
-// lineRate writes the rate of a line without a fraction: 1 Gbit/s.
+// lineRate formats the rate of a line without a fraction: 1 Gbit/s.
 func lineRate(rate float64) string { return fmt.Sprintf("%g Gbit/s", rate/1e9) }
 
 func hostName(name string) string { return cmp.Or(name, "its host") }
@@ -175,14 +175,15 @@ func roundTrips(f *diagnose.Fact) string {
 	return fmt.Sprintf("RTT %s, at least %s", units.Time(f.Time), units.Time(f.Least))
 }
 
-// Parts are a remedy by what a user does with it. Exactly one field is set, or Sysctl of the remedy.
+// Parts says what a user has to do for a remedy. Exactly one field is set, unless the remedy has
+// a Sysctl.
 type Parts struct {
 	Flag    string // of this command, such as "--streams 8"
-	Command string // for the host
-	Advice  string // in words, where no command can do it
+	Command string // to run on the host
+	Advice  string // in words, if no command can do it
 }
 
-// allowBBR lets every process use BBR, and leaves what else is allowed.
+// allowBBR allows BBR for every process and keeps the other allowed controls.
 const allowBBR = `sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="$(sysctl -n net.ipv4.tcp_allowed_congestion_control) bbr"`
 
 // fixed are the remedies without parameters.
@@ -197,21 +198,21 @@ var fixed = map[diagnose.RemedyKind]Parts{
 	diagnose.AskDoctor:         {Command: "fxfer doctor"},
 	diagnose.ManageQueue:       {Advice: "fq_codel or cake on the router in front of the slow line"},
 	diagnose.QueueAtBottleneck: {Advice: "fq_codel or cake at the bottleneck"},
-	diagnose.LongerTransfers:   {Advice: "longer transfers don't feel it; initcwnd of the route shortens it, see fxfer doctor"},
-	diagnose.FasterFeed:        {Advice: "the program that feeds fxfer is the slow one"},
-	diagnose.FasterSource:      {Advice: "a faster disk, or less else that reads from it"},
-	diagnose.FasterTarget:      {Advice: "a faster disk, or less else that writes to it"},
-	diagnose.SyncNothing:       {Advice: "--sync none, if a power cut may cost what is new"},
+	diagnose.LongerTransfers:   {Advice: "longer transfers are hardly affected; a larger initcwnd of the route helps, see fxfer doctor"},
+	diagnose.FasterFeed:        {Advice: "the program that feeds fxfer is slow: make it faster"},
+	diagnose.FasterSource:      {Advice: "a faster disk, or fewer other programs that read from it"},
+	diagnose.FasterTarget:      {Advice: "a faster disk, or fewer other programs that write to it"},
+	diagnose.SyncNothing:       {Advice: "--sync none, if a power cut may lose the new files"},
 	diagnose.RaiseLimit:        {Advice: "a higher --rate-limit, or none"},
 	diagnose.RaiseServerLimit:  {Advice: "a higher rate-limit for this client, share or server in its configuration"},
-	diagnose.MoreCPU:           {Advice: "more CPU: a quota (cpu.max), other work on the host, or the machine itself is the end of it"},
+	diagnose.MoreCPU:           {Advice: "more CPU: check the quota (cpu.max), other programs on the host, and the machine itself"},
 	diagnose.FixPathMTU:        {Advice: "let ICMP pass the firewalls, or lower the MTU of the route"},
 	diagnose.ClampMSS:          {Advice: `let ICMP "fragmentation needed" and "packet too big" through, or clamp the MSS at the tunnel`},
-	diagnose.RaiseRmem:         {Advice: "raise net.ipv4.tcp_rmem there: `fxfer doctor` says to what"},
-	diagnose.RaiseWmem:         {Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` says to what"},
+	diagnose.RaiseRmem:         {Advice: "raise net.ipv4.tcp_rmem there: `fxfer doctor` shows the value"},
+	diagnose.RaiseWmem:         {Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` shows the value"},
 }
 
-// PartsOf says what to do with a remedy.
+// PartsOf returns the parts of a remedy.
 func PartsOf(r *diagnose.Remedy) Parts {
 	switch r.Kind {
 	case diagnose.MoreStreams:
@@ -224,7 +225,8 @@ func PartsOf(r *diagnose.Remedy) Parts {
 	return fixed[r.Kind]
 }
 
-// Remedy says what to do in one line, on a host of this name unless the remedy has its own.
+// Remedy says in one line what to do. host is where to do it, unless the remedy names another
+// host.
 func Remedy(r *diagnose.Remedy, host string) string {
 	where := ""
 	if host = cmp.Or(r.Host, host); host != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 )
 
-// constants returns the values of the constants of a type in diagnose.
+// constants returns the values of all constants of a type in package diagnose.
 func constants(t *testing.T, kind string) (values []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../fact.go", nil, 0)
@@ -33,7 +33,7 @@ func constants(t *testing.T, kind string) (values []string) {
 	return values
 }
 
-// TestAll: there are words for each kind of fact and each remedy, whatever the figures are.
+// TestAll checks that there are words for each kind of fact and remedy, whatever the figures are.
 func TestAll(t *testing.T) {
 	for _, name := range constants(t, "FactKind") {
 		for _, x := range []float64{0, 0.5, math.NaN(), math.Inf(1), -1} {
