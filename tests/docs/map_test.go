@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	rooms = regexp.MustCompile("(?s)\n## Rooms\n.*?\n```\n(.*?)\n```\n")
+	rooms = regexp.MustCompile("(?s)\n## Packages\n.*?\n```\n(.*?)\n```\n")
 	room  = regexp.MustCompile(`(?m)^  ([a-z0-9/]+) `)
 	// place matches a Go file, often followed by functions in it.
 	place    = regexp.MustCompile("`([a-z0-9_/]+\\.go)`((?: (?:and |or )?`[A-Za-z]+`)*)")
@@ -29,7 +29,7 @@ func TestMap(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(top, "ARCHITECTURE.md"))
 	require.NoError(t, err)
 	block := rooms.FindSubmatch(text)
-	require.NotNil(t, block, "no map below the heading Rooms")
+	require.NotNil(t, block, "no map below the heading Packages")
 	var named []string
 	for _, m := range room.FindAllSubmatch(block[1], -1) {
 		named = append(named, string(m[1]))
