@@ -491,7 +491,7 @@ func parseDestination(s string) (fxfer.URL, error) {
 	case u.Share == "":
 		return u, fmt.Errorf("%s names no share: expected fxfer://host/share/folder", u.Redacted())
 	case u.Token != "":
-		return u, errors.New("an invitation is good once: use it for `fxfer ls`, then leave it out")
+		return u, errors.New("an invitation works once: use it for `fxfer ls`, then leave it out")
 	}
 	u.TrailingSlash = true
 	return u, nil
@@ -516,7 +516,7 @@ func parseNumber(s string) (int, error) {
 func parseAllowed(s string) (int, error) {
 	n, err := parseNumber(s)
 	if err == nil && n > fxfer.MaxAllowFailed {
-		err = fmt.Errorf("%d entries are more than can be allowed, %d", n, fxfer.MaxAllowFailed)
+		err = fmt.Errorf("%d entries are too many: expected at most %d", n, fxfer.MaxAllowFailed)
 	}
 	return n, err
 }

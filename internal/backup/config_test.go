@@ -107,7 +107,7 @@ func TestConfigRefuses(t *testing.T) {
 		{job + "  file: x", 5, "there is no command"},
 		{job + "  mode: mirror\n  keep: {last: 3}", 6, "a mirror has none"},
 		{job + "  mode: mirror\n  allow-failed: 3", 6, "a mirror has none"},
-		{job + "  allow-failed: 10001", 5, "more than can be allowed, 10000"},
+		{job + "  allow-failed: 10001", 5, "10001 entries are too many: expected at most 10000"},
 		{job + "  pre: {command: x, when: always}", 5, `unknown key "when" of a hook`},
 		{job + "  post: {command: x, on-failure: skip}", 5, "is not one of fail, warn"},
 		{job + "  post: [{timeout: 1m}]", 5, "no command"},

@@ -91,7 +91,7 @@ func (n *Notice) send(ctx context.Context, event Event, job, text string, body [
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, n.Webhook, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the webhook's URL makes no request")
+		return errors.New("the webhook's URL is invalid")
 	}
 	request.Header.Set("Content-Type", "application/json")
 	for name, value := range n.Headers {

@@ -55,7 +55,7 @@ type Runner struct {
 
 var (
 	// ErrHandled means that a run was started before.
-	ErrHandled = errors.New("this run was begun before")
+	ErrHandled = errors.New("this run was started before")
 	// ErrPaused means that a run resumes when its window opens again.
 	ErrPaused = errors.New("the window has closed: it goes on when the window opens")
 	// errWindow means that the window has closed, and the job does not pause.
@@ -350,7 +350,7 @@ func (l *leg) save(ctx context.Context, latest *atomic.Pointer[fxfer.Progress]) 
 			}
 			return nil
 		}); err != nil {
-			l.log.Warn("the progress is not kept", "error", err)
+			l.log.Warn("the progress was not stored", "error", err)
 		}
 	}
 	for first := time.Second; ctx.Err() == nil; first = progressGap {

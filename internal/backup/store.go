@@ -170,7 +170,7 @@ func (s *Store) open(readOnly bool) (*bolt.DB, error) {
 	db, err := bolt.Open(s.path, 0o600, &bolt.Options{Timeout: storeWait, ReadOnly: readOnly, NoSync: s.noSync, FreelistType: bolt.FreelistMapType})
 	if err != nil {
 		if errors.Is(err, berrors.ErrTimeout) {
-			err = errors.New("another process keeps it")
+			err = errors.New("another process has it open")
 		}
 		return nil, fmt.Errorf("open %s: %w", s.path, err)
 	}

@@ -77,16 +77,16 @@ func TestTrust(t *testing.T) {
 		_, err := newClient(t, home, opt).Get(t.Context(), []session.URL{u}, t.TempDir(), Transfer{})
 		return err
 	}
-	stranger, member := t.TempDir(), t.TempDir()
-	require.ErrorIs(t, get(stranger, s.plain(t, "f"), Options{}), identity.ErrUnknownServer)
-	require.Equal(t, session.KindTrust, session.KindOf(get(stranger, s.plain(t, "f"), Options{Pin: s.Pin()})), "not admitted")
+	newcomer, member := t.TempDir(), t.TempDir()
+	require.ErrorIs(t, get(newcomer, s.plain(t, "f"), Options{}), identity.ErrUnknownServer)
+	require.Equal(t, session.KindTrust, session.KindOf(get(newcomer, s.plain(t, "f"), Options{Pin: s.Pin()})), "not admitted")
 
 	invitation := s.invited(t)
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "f"), []byte("hello"), 0o644))
 	invitation.Path = "f"
 	require.NoError(t, get(member, invitation, Options{}))
 	require.NoError(t, get(member, s.plain(t, "f"), Options{}))
-	require.Equal(t, session.KindTrust, session.KindOf(get(stranger, invitation, Options{})), "a token is good once")
+	require.Equal(t, session.KindTrust, session.KindOf(get(newcomer, invitation, Options{})), "a token is good once")
 	require.Equal(t, session.KindTrust, session.KindOf(send(member, s.plain(t, ""))), "the share is read-only")
 	other := s.plain(t, "f")
 	other.Share = "other"

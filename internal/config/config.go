@@ -179,7 +179,7 @@ func (n Node) Entries(what string) []Entry {
 		key := Node{n.file, it.Key()}
 		e := Entry{key.node.GetToken().Value, key, Node{n.file, it.Value()}}
 		if seen[e.Name] {
-			key.Fault("%q stands here twice", e.Name)
+			key.Fault("%q is listed twice", e.Name)
 			continue
 		}
 		seen[e.Name] = true

@@ -461,8 +461,8 @@ func parseClientLine(line string) (c Client, err error) {
 	return c, nil
 }
 
-// cleanComment makes one printable line of at most 100 characters from text that a stranger may
-// have chosen.
+// cleanComment makes one printable line of at most 100 characters from text that a client
+// chose before it was authenticated.
 func cleanComment(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

@@ -294,8 +294,8 @@ func FuzzClientList(f *testing.F) {
 		if grants.check() != nil {
 			return
 		}
-		// Whatever a stranger puts into its comment, only its own rights change as asked, and no
-		// other line changes.
+		// Whatever an unauthenticated client puts into its comment, only its own rights change as
+		// asked, and no other line changes.
 		grown := addClient(text, Principal(pin), grants, cleanComment(comment))
 		after, byID, _ := parseClients(grown, "file")
 		require.Equal(t, had.Merge(grants), after[byID[Principal(pin)]].Grants)

@@ -41,7 +41,7 @@ func (p *Pages) dashboard(mux *http.ServeMux) {
 // front shows the dashboard to clients that have the token, and the login form to all others.
 func (p *Pages) front(w http.ResponseWriter, r *http.Request) {
 	if token := r.URL.Query().Get("token"); token != "" {
-		if p.guard.let(w, r, token) {
+		if p.guard.logIn(w, r, token) {
 			http.Redirect(w, r, "/", http.StatusSeeOther) // removes the token from the address bar
 			return
 		}
@@ -56,7 +56,7 @@ func (p *Pages) front(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
-	if p.guard.let(w, r, r.PostFormValue("token")) {
+	if p.guard.logIn(w, r, r.PostFormValue("token")) {
 		http.Redirect(w, r, "/", http.StatusSeeOther)
 		return
 	}

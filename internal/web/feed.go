@@ -54,13 +54,13 @@ func (f *feed) run(ctx context.Context) {
 			f.mu.Unlock()
 			return
 		case <-tick.C:
-			f.tell(n%int(totalsEvery/feedEvery) == 0)
+			f.publish(n%int(totalsEvery/feedEvery) == 0)
 		}
 	}
 }
 
-// tell reads the server's state, sends it to the readers and, if sum is set, records the totals.
-func (f *feed) tell(sum bool) {
+// publish reads the server's state, sends it to the readers and, if sum is set, records the totals.
+func (f *feed) publish(sum bool) {
 	f.mu.Lock()
 	wanted := len(f.readers) > 0
 	f.mu.Unlock()

@@ -103,9 +103,9 @@ func readToken(path string) (string, error) {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// knows reports whether host is a name of this host. A foreign page that points its own DNS name
+// isOurs reports whether host is a name of this host. A foreign page that points its own DNS name
 // at our address (DNS rebinding) fails this check.
-func (g *guard) knows(host string) bool {
+func (g *guard) isOurs(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
@@ -124,8 +124,8 @@ func (g *guard) admits(r *http.Request) bool {
 	return err == nil && same(cookie.Value, g.pass)
 }
 
-// let gives a browser the cookie if the token is right.
-func (g *guard) let(w http.ResponseWriter, r *http.Request, token string) bool {
+// logIn gives a browser the cookie if the token is right.
+func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) bool {
 	if !same(token, g.token) {
 		return false
 	}
@@ -164,7 +164,7 @@ func (g *guard) private(next http.HandlerFunc) http.Handler {
 func (g *guard) public(next http.HandlerFunc) http.Handler {
 	return g.origin.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		headers(w.Header())
-		if !g.knows(r.Host) {
+		if !g.isOurs(r.Host) {
 			plain(w, http.StatusMisdirectedRequest, "this server does not go by that name: fxfer serve --name NAME")
 			return
 		}

@@ -102,7 +102,7 @@ func TestGuard(t *testing.T) {
 	own, err := os.Hostname()
 	require.NoError(t, err)
 	for _, host := range []string{"localhost:1", "LOCALHOST", "[::1]:5", "[::1]", "10.1.2.3", strings.ToUpper(own) + ":80"} {
-		require.True(t, s.pages.guard.knows(host), host)
+		require.True(t, s.pages.guard.isOurs(host), host)
 	}
 }
 

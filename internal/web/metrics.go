@@ -27,15 +27,15 @@ func with(label string) []string { return []string{"share", "direction", label} 
 
 // The metrics. Counters start at 0 with the process.
 var (
-	buildInfo    = metric{"fxfer_build_info", prometheus.GaugeValue, "1, with the version as a label.", []string{"version"}}
-	ready        = metric{"fxfer_ready", prometheus.GaugeValue, "1 while the server admits clients, 0 while it ends.", nil}
-	sessions     = metric{"fxfer_sessions", prometheus.GaugeValue, "Running sessions of any intent.", nil}
-	sessionsMax  = metric{"fxfer_sessions_limit", prometheus.GaugeValue, "Most sessions at a time; further clients are asked to retry.", nil}
-	strangers    = metric{"fxfer_strangers", prometheus.GaugeValue, "Connections that are not admitted yet.", nil}
-	strangersMax = metric{"fxfer_strangers_limit", prometheus.GaugeValue, "Most connections that are not admitted yet at a time; further ones are closed.", nil}
-	begun        = metric{"fxfer_sessions_started_total", prometheus.CounterValue, "Admitted sessions, by intent.", []string{"intent"}}
-	refusals     = metric{"fxfer_refusals_total", prometheus.CounterValue, "Refused connections and sessions, by reason.", []string{"reason"}}
-	expiry       = metric{"fxfer_certificate_expiry_timestamp_seconds", prometheus.GaugeValue,
+	buildInfo   = metric{"fxfer_build_info", prometheus.GaugeValue, "1, with the version as a label.", []string{"version"}}
+	ready       = metric{"fxfer_ready", prometheus.GaugeValue, "1 while the server admits clients, 0 while it ends.", nil}
+	sessions    = metric{"fxfer_sessions", prometheus.GaugeValue, "Running sessions of any intent.", nil}
+	sessionsMax = metric{"fxfer_sessions_limit", prometheus.GaugeValue, "Most sessions at a time; further clients are asked to retry.", nil}
+	pending     = metric{"fxfer_strangers", prometheus.GaugeValue, "Connections that are not admitted yet.", nil}
+	pendingMax  = metric{"fxfer_strangers_limit", prometheus.GaugeValue, "Most connections that are not admitted yet at a time; further ones are closed.", nil}
+	begun       = metric{"fxfer_sessions_started_total", prometheus.CounterValue, "Admitted sessions, by intent.", []string{"intent"}}
+	refusals    = metric{"fxfer_refusals_total", prometheus.CounterValue, "Refused connections and sessions, by reason.", []string{"reason"}}
+	expiry      = metric{"fxfer_certificate_expiry_timestamp_seconds", prometheus.GaugeValue,
 		"When the server's certificate expires, and when the first revocation list does; absent where there is none.", []string{"certificate"}}
 	freeBytes = metric{"fxfer_share_free_bytes", prometheus.GaugeValue, "Free space on the file system of a share, at most 10 s old.", []string{"share"}}
 
@@ -71,7 +71,7 @@ var (
 
 // all lists fxfer's own metrics in the order of the page.
 var all = []*metric{
-	&buildInfo, &ready, &sessions, &sessionsMax, &strangers, &strangersMax, &begun, &refusals, &expiry, &freeBytes,
+	&buildInfo, &ready, &sessions, &sessionsMax, &pending, &pendingMax, &begun, &refusals, &expiry, &freeBytes,
 	&transfers, &streams, &underWay, &goodput, &rtt, &minRTT, &bdp, &inFlight, &window, &checkpoint,
 	&ended, &lastSuccess, &payload, &resumed, &resent, &files, &limiters, &stages, &blocks, &busy, &rwnd, &sndbuf, &segments, &retrans,
 }
@@ -113,8 +113,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	put(&ready, number(st.Ready))
 	put(&sessions, float64(st.Sessions))
 	put(&sessionsMax, float64(st.MaxSessions))
-	put(&strangers, float64(st.Unauthenticated))
-	put(&strangersMax, float64(st.MaxUnauthenticated))
+	put(&pending, float64(st.Unauthenticated))
+	put(&pendingMax, float64(st.MaxUnauthenticated))
 	for _, intent := range fxfer.Intents() {
 		put(&begun, float64(st.Counters.Begun[intent]), intent)
 	}

@@ -145,7 +145,7 @@ func checkDigests(got, want map[string]string) error {
 		}
 	}
 	if len(got) != len(want) {
-		return errors.New("fxfer tells digests of files that weren't sent")
+		return errors.New("fxfer reports digests of files that weren't sent")
 	}
 	return nil
 }

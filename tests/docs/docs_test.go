@@ -1,6 +1,6 @@
 //go:build !windows
 
-// Package docs_test runs what the documents tell people to type.
+// Package docs_test runs the commands that the documents show.
 package docs_test
 
 import (
@@ -24,7 +24,7 @@ import (
 
 const top = "../.."
 
-// program installs fxfer as README.md says.
+// program installs fxfer in the way that README.md describes.
 func program(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -54,7 +54,7 @@ func documents(t *testing.T) map[string]string {
 }
 
 // TestLines keeps documents readable: README.md fits on three screens, and lines fit on one.
-// Tables, indented output and what no reader sees may be longer. So may pages that programs write.
+// Tables, indented output and invisible parts may be longer, and so may pages that programs write.
 func TestLines(t *testing.T) {
 	hidden := regexp.MustCompile(`(?m)^<!--[^\x00]*?-->$`)
 	for name, text := range documents(t) {
@@ -98,18 +98,18 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// written finds commands: lines of code, and code within lines.
+// written finds commands in lines of code, and in code within lines.
 var (
 	codeLine = regexp.MustCompile(`(?m)^(?:    |)(?:\$ )?(?:sudo )?(?:[a-z_]+ [a-z]+ \| )?(fxfer [^\n]*)$`)
 	inline   = regexp.MustCompile("`(?:sudo )?(?:[a-z_]+ [a-z]+ \\\\?\\| )?(fxfer [^`]*)`")
 )
 
-// joined puts indented commands that a backslash continues onto one line.
+// joined joins indented lines that end in a backslash with the next line.
 func joined(text string) string { return continued.ReplaceAllString(text, " ") }
 
 var continued = regexp.MustCompile(` \\\n {5,}`)
 
-// commands holds each command against the program: it knows the verb and all flags.
+// commands checks that the program has the verb and all flags of each command.
 func commands(t *testing.T, fxfer string, all map[string]string) {
 	tried := make(map[string]bool)
 	for name, text := range all {
@@ -129,12 +129,12 @@ func commands(t *testing.T, fxfer string, all map[string]string) {
 			}
 			tried[key] = true
 			for i, a := range args {
-				if a == "--" { // what follows is for another program
+				if a == "--" { // the rest is for another program
 					args = args[:i]
 					break
 				}
 			}
-			flag := "" // that stands for itself, without its value
+			flag := "" // a flag that stands alone, without its value
 			if last := args[len(args)-1]; strings.HasPrefix(last, "-") {
 				flag, args = last, args[:len(args)-1]
 			}
@@ -148,7 +148,8 @@ func commands(t *testing.T, fxfer string, all map[string]string) {
 	require.Greater(t, len(tried), 60)
 }
 
-// words splits a command like a shell, as far as documents need it: quotes, and an end at a comment, a pipe or the next command.
+// words splits a command like a shell, as far as documents need it. It handles quotes, and ends at
+// a comment, a pipe or the next command.
 func words(s string) (all []string) {
 	var word strings.Builder
 	var quote rune
@@ -188,7 +189,7 @@ var (
 	notSlug = regexp.MustCompile(`[^a-z0-9 -]`)
 )
 
-// links finds links to files and to headings that are not there.
+// links finds links to files and headings that do not exist.
 func links(t *testing.T, all map[string]string) {
 	for name, text := range all {
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
@@ -205,7 +206,7 @@ func links(t *testing.T, all map[string]string) {
 	}
 }
 
-// anchors returns what links to a document's headings may name.
+// anchors returns the anchors of a document's headings.
 func anchors(text string) (all []string) {
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
 		slug := notSlug.ReplaceAllString(strings.ToLower(m[1]), "")
@@ -216,7 +217,7 @@ func anchors(text string) (all []string) {
 
 const install = "go install ./cmd/fxfer"
 
-// elsewhere are commands that are not run with their page.
+// elsewhere are commands that do not run with their page.
 var elsewhere = []struct{ command, why string }{
 	{install, "this test begins with it"},
 	{"go run ./cmd/fxfer demo", "half a minute: .ci/run cli does it"},
@@ -232,25 +233,26 @@ var elsewhere = []struct{ command, why string }{
 	{"127.0.0.1:7433/in/", "the same on one"},
 }
 
-// step is a part of a document's script.
+// step is a part of the script of a document.
 type step struct {
 	text  string
-	shown bool // to readers; otherwise it is what the page takes for granted
+	shown bool // readers see it; otherwise it is a precondition of the page
 }
 
 var (
-	// part is a comment, a block of commands or of a file, another block, an indented one, or code within a line.
+	// part is a comment, a block of commands or of a file, another block, an indented one, or code
+	// within a line.
 	part = regexp.MustCompile("(?m)^<!-- run\n([^\\x00]*?)-->$|^```(?:sh|yaml run)\n([^\\x00]*?)^```$|^```[^\\x00]*?^```$|((?:^    .*\n)+)|" + //nolint:gocritic // all choices begin a line
 		"`((?:sudo )?(?:[a-z_]+ [a-z]+ \\\\?\\| )?(?:fxfer|curl) [^`]*)`")
 	indent = regexp.MustCompile(`(?m)^    `)
-	// noCommand is how blocks of configuration, and listings of folders, begin.
+	// noCommand matches the beginnings of blocks of configuration and of listings.
 	noCommand = regexp.MustCompile(`^(- )?[a-z]+:|^[^ ]+/`)
-	// mention is code that is no whole command: names of verbs and flags, or a word that stands for something.
+	// mention matches code that is not a whole command: names of verbs and flags, or a placeholder.
 	mention = regexp.MustCompile(`^fxfer [a-z -]+$|…|\b[A-Z]{3,}$`)
 )
 
-// runnable is what a document tells people to type, in order, with what no reader sees, which stands in comments. A comment may end within a here
-// document, which the next part continues.
+// runnable returns the commands of a document in order, including invisible ones, which are in
+// comments. A comment may end within a here document. Then the next part continues the document.
 func runnable(text string) (steps []step) {
 	open := false
 	for _, m := range part.FindAllStringSubmatch(text, -1) {
@@ -265,7 +267,7 @@ func runnable(text string) (steps []step) {
 				steps = append(steps, step{line, true})
 			}
 		case indented != "" && !noCommand.MatchString(indented):
-			session := strings.HasPrefix(indented, "$ ") // with what it prints
+			session := strings.HasPrefix(indented, "$ ") // commands with their output
 			for line := range strings.Lines(indented) {
 				if command, typed := strings.CutPrefix(line, "$ "); typed || !session {
 					steps = append(steps, step{command, true})
@@ -282,16 +284,16 @@ func runnable(text string) (steps []step) {
 	return steps
 }
 
-// page is a document that is run in a folder, with all hosts that it speaks of being this one.
+// page is a document that runs in a folder. This host stands for all hosts in it.
 type page struct {
 	t            *testing.T
 	fxfer, dir   string
-	address, web string // the server's; the dashboard's port
-	invitation   string // URL
+	address, web string // of the server; port of the dashboard
+	invitation   string // a URL
 	server       *process
 }
 
-// here puts this host and folder into a command.
+// here replaces the hosts and folders in a command by this host and the folder of the test.
 func (p *page) here(text string) string {
 	for _, x := range []struct{ is, by string }{
 		{`(^|[\s="'\[])/(srv|etc|mnt|var|home)\b`, "${1}" + p.dir + "/$2"},
@@ -299,7 +301,7 @@ func (p *page) here(text string) string {
 		{`fxfer://(nas|host|backup-b)\b`, "fxfer://" + p.address},
 		{`\b7434\b`, p.web},
 		{`\bsudo (fxfer)\b`, "$1"},
-		{`\bfxfer doctor (apply|undo)\b`, "$0 --dry-run"}, // the kernel's settings stay
+		{`\bfxfer doctor (apply|undo)\b`, "$0 --dry-run"}, // the kernel's settings do not change
 		{`--at 2026-11-20\b`, "--at " + time.Now().Format(time.DateOnly)},
 		{`\$KEY\b`, "$(FXFER_HOME=other fxfer key)"},
 		{` -P 8\b`, "$0 -t 1"},
@@ -323,14 +325,14 @@ func (p *page) command(text string) *exec.Cmd {
 	cmd := exec.Command("bash", "-euo", "pipefail", "-c", p.here(text))
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(p.dir, "bin")+":"+filepath.Dir(p.fxfer)+":"+os.Getenv("PATH"), "FXFER_HOME="+filepath.Join(p.dir, home),
-		"FXFER_LISTEN="+p.address, "FXFER_TIME=3s", "FXFER_MOST=200MB") // the last two are of probe
+		"FXFER_LISTEN="+p.address, "FXFER_TIME=3s", "FXFER_MOST=200MB") // the last two are for probe
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
 
-// run does what a document says. A command that stays does so until the page ends or, of a server, until there is another one.
-// It returns how many commands that readers see it has run.
+// run does what a document says. A command that stays runs until the page ends, or, if it is a
+// server, until the next server starts. run returns how many visible commands it has run.
 func run(t *testing.T, fxfer string, steps []step) (ran int) {
 	p := &page{t: t, fxfer: fxfer, dir: t.TempDir()}
 	for _, dir := range []string{"srv/backup", "srv/files", "mnt", "bin"} {
@@ -368,7 +370,7 @@ func run(t *testing.T, fxfer string, steps []step) (ran int) {
 	return ran
 }
 
-// lacks tells whether this host cannot run a command.
+// lacks reports whether this host cannot run a command.
 func lacks(fxfer, text string) bool {
 	if strings.Contains(text, "fxfer lab") {
 		return exec.Command(fxfer, "lab", "run", "--", "iperf3", "--version").Run() != nil
@@ -380,7 +382,7 @@ func lacks(fxfer, text string) bool {
 // process is a command that stays.
 type process struct {
 	cmd   *exec.Cmd
-	said  string // file
+	said  string // file with its output
 	err   error  // why it ended
 	ended chan struct{}
 }
@@ -423,7 +425,8 @@ func (p *page) start(text string) {
 
 var invitation = regexp.MustCompile(`fxfer://[^@\s]+@`)
 
-// invitation is the URL that a server has printed, for an address at which this host is reached without the network.
+// invitation returns the URL that a server has printed, with an address of this host that works
+// without a network.
 func (x *process) invitation(address string) string {
 	text, _ := os.ReadFile(x.said)
 	if secret := invitation.FindString(string(text)); secret != "" {
@@ -432,7 +435,7 @@ func (x *process) invitation(address string) string {
 	return ""
 }
 
-// stop ends what still runs. It may be called again.
+// stop ends everything that still runs. It may be called again.
 func (x *process) stop(t *testing.T) {
 	t.Helper()
 	if x.ended == nil {

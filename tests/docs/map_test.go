@@ -16,20 +16,20 @@ import (
 )
 
 var (
-	rooms = regexp.MustCompile("(?s)\n## Rooms\n.*?\n```\n(.*?)\n```\n")
+	rooms = regexp.MustCompile("(?s)\n## Packages\n.*?\n```\n(.*?)\n```\n")
 	room  = regexp.MustCompile(`(?m)^  ([a-z0-9/]+) `)
-	// place is a Go file, often with functions that it has.
+	// place matches a Go file, often followed by functions in it.
 	place    = regexp.MustCompile("`([a-z0-9_/]+\\.go)`((?: (?:and |or )?`[A-Za-z]+`)*)")
 	function = regexp.MustCompile("`([A-Za-z]+)`")
 )
 
-// TestMap holds the map in ARCHITECTURE.md against the tree: it names every folder with Go code, and
-// only those. The files and functions that the page mentions exist.
+// TestMap compares the map in ARCHITECTURE.md with the tree. The map names every folder with Go
+// code, and no others. The files and functions that the page mentions exist.
 func TestMap(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(top, "ARCHITECTURE.md"))
 	require.NoError(t, err)
 	block := rooms.FindSubmatch(text)
-	require.NotNil(t, block, "no map below the heading Rooms")
+	require.NotNil(t, block, "no map below the heading Packages")
 	var named []string
 	for _, m := range room.FindAllSubmatch(block[1], -1) {
 		named = append(named, string(m[1]))
@@ -53,7 +53,7 @@ func TestMap(t *testing.T) {
 	require.Empty(t, stale, "the page mentions these, and they do not exist")
 }
 
-// goFolders returns the folders of this module that have Go files, in order.
+// goFolders returns the folders of this module that contain Go files, in order.
 func goFolders(t *testing.T) (all []string) {
 	t.Helper()
 	require.NoError(t, fs.WalkDir(os.DirFS(top), ".", func(p string, d fs.DirEntry, err error) error {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestConfined has a server that Landlock confines do all that a server does, on real processes. That nothing else is in its reach is
-// tested in internal/confine.
+// TestConfined checks with real processes that a server confined by Landlock can do everything that
+// a server does. Tests in internal/confine check that it reaches nothing else.
 func TestConfined(t *testing.T) {
 	t.Parallel()
 	if abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); errno != 0 || abi < 2 {
@@ -22,7 +22,7 @@ func TestConfined(t *testing.T) {
 	}
 	dir := t.TempDir()
 	in := func(p string) string { return filepath.Join(dir, p) }
-	own := in("fxfer") // as it is built for others: without cgo
+	own := in("fxfer") // without cgo, like published builds
 	build := exec.Command("go", "build", "-o", own, "../../cmd/fxfer")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
@@ -30,7 +30,7 @@ func TestConfined(t *testing.T) {
 	for _, d := range []string{"share", "ro", "src/a/b", "server", "lists", "client"} {
 		require.NoError(t, os.MkdirAll(in(d), 0o700))
 	}
-	// A list that is a symlink to another place is kept.
+	// A list may be a symlink to another folder, and stays one.
 	require.NoError(t, os.WriteFile(in("lists/clients"), nil, 0o600))
 	require.NoError(t, os.Symlink(in("lists/clients"), in("server/authorized_clients")))
 	for _, f := range []string{"src/a/f", "src/a/b/g", "ro/f"} {
@@ -87,7 +87,7 @@ func TestConfined(t *testing.T) {
 	run("get", pub.String()+"/f", in("got"))
 	require.FileExists(t, in("got"))
 	require.Contains(t, run("ls", target.String()+"/a/b"), "h")
-	// A folder that takes the place of a share is another one, which the kernel keeps from the server for good.
+	// If another folder takes the name of a share, the kernel never lets the server into it.
 	require.NoError(t, os.Rename(in("ro"), in("was")))
 	require.NoError(t, os.Mkdir(in("ro"), 0o700))
 	c := exec.Command(own, "ls", pub.String())

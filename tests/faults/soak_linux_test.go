@@ -63,7 +63,7 @@ func TestSoak(t *testing.T) {
 	words := strings.Fields(string(known))
 	pin := words[len(words)-1]
 
-	sum := tally{of: map[disturbance]*[3]int{}}
+	sum := endCounts{of: map[disturbance]*[3]int{}}
 	work := func(worker int, until time.Time) {
 		rng := rand.New(rand.NewPCG(*seed, uint64(worker)))
 		for n := 0; time.Now().Before(until); n++ {
@@ -197,8 +197,8 @@ var disturbances = []disturbance{byNothing, byNothing, byNothing, byKill, byStop
 
 func (d disturbance) relayed() bool { return d == byReset || d == byStall || d == byLoss }
 
-// tally counts how transfers ended.
-type tally struct {
+// endCounts counts how transfers ended.
+type endCounts struct {
 	mu sync.Mutex
 	of map[disturbance]*[3]int
 }
@@ -209,7 +209,7 @@ const (
 	ended
 )
 
-func (s *tally) add(d disturbance, how int) {
+func (s *endCounts) add(d disturbance, how int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of[d] == nil {

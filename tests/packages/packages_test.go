@@ -1,4 +1,4 @@
-// Package packages_test holds what is packaged against what it is packaged from.
+// Package packages_test compares the packages with their sources.
 package packages_test
 
 import (
@@ -28,7 +28,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// Both ways to make a deb put the same into it.
+// Both ways to build a deb put the same files into it.
 func TestContents(t *testing.T) {
 	type contents []struct {
 		Src, Dst, Type string
@@ -46,7 +46,7 @@ func TestContents(t *testing.T) {
 	require.Len(t, release.Nfpms, 1)
 	other := release.Nfpms[0]
 	require.Equal(t, "/usr/bin/fxfer", own.Contents[0].Dst)
-	own.Contents = own.Contents[1:] // goreleaser puts the program there by itself
+	own.Contents = own.Contents[1:] // goreleaser adds the program by itself
 	for i := range own.Contents {
 		own.Contents[i].Src = strings.Replace(own.Contents[i].Src, "dist/stage/", "extra/", 1)
 	}
@@ -63,7 +63,7 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// documents are those of a YAML stream, by kind and name.
+// documents returns the documents of a YAML stream, by kind and name.
 func documents(t *testing.T, text string) map[string]map[string]any {
 	t.Helper()
 	all := make(map[string]map[string]any)
@@ -81,7 +81,8 @@ func documents(t *testing.T, text string) map[string]map[string]any {
 	return all
 }
 
-// Helm's templates are Go's with some more functions: these.
+// Helm's templates are Go templates with additional functions. These are the ones that the chart
+// uses.
 func functions(all *template.Template) template.FuncMap {
 	indent := func(n int, s string) string { return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", n)) }
 	return template.FuncMap{
@@ -114,7 +115,7 @@ func functions(all *template.Template) template.FuncMap {
 	}
 }
 
-// render does what `helm template` does, as far as this chart needs it.
+// render does the same as `helm template`, as far as this chart needs it.
 func render(t *testing.T, change func(values map[string]any)) string {
 	t.Helper()
 	const chart = "deploy/helm/fxfer"
@@ -139,7 +140,8 @@ func render(t *testing.T, change func(values map[string]any)) string {
 	return b.String()
 }
 
-// The chart makes what the plain manifests say, and both are made of well-formed objects that refer to each other.
+// The chart renders the same objects as the plain manifests. Both consist of well-formed objects
+// that refer to each other.
 func TestKubernetes(t *testing.T) {
 	plain := documents(t, read(t, "deploy/kubernetes/fxfer.yaml"))
 	chart := documents(t, render(t, func(v map[string]any) {
@@ -188,7 +190,7 @@ func TestKubernetes(t *testing.T) {
 	require.NotContains(t, render(t, func(v map[string]any) { v["networkPolicy"].(map[string]any)["enabled"] = false }), "NetworkPolicy")
 }
 
-// What the dashboard of Grafana asks for exists.
+// The metrics that the Grafana dashboard queries exist.
 func TestGrafana(t *testing.T) {
 	var board struct {
 		Panels []struct {
@@ -211,7 +213,7 @@ func TestGrafana(t *testing.T) {
 		}
 	}
 	require.Greater(t, asked, 10)
-	if promtool, err := exec.LookPath("promtool"); err == nil { // each question as a rule, which it parses
+	if promtool, err := exec.LookPath("promtool"); err == nil { // promtool parses each query as a rule
 		rule := "groups:\n  - name: board\n    rules:\n"
 		n := 0
 		for _, p := range board.Panels {
@@ -226,7 +228,7 @@ func TestGrafana(t *testing.T) {
 		out, err := exec.Command(promtool, "check", "rules", file).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	// The same of the alerts.
+	// The metrics in the alerts exist, too.
 	for _, m := range name.FindAllString(rules, -1) {
 		base := strings.TrimSuffix(m, "_bucket")
 		require.True(t, strings.Contains(metrics, "`"+base+"`") || strings.Contains(rules, "record: "+m+"\n"), m)

@@ -191,7 +191,7 @@ func (r *settingsReader) section(command string, n config.Node) {
 		case command != "":
 			e.Key.Fault("%q is not a flag of %s", e.Name, command)
 		default:
-			e.Key.Fault("%q is neither a flag nor a command that has some", e.Name)
+			e.Key.Fault("%q is neither a flag nor a command with flags", e.Name)
 		}
 	}
 }

@@ -124,7 +124,7 @@ func TestSettingsFiles(t *testing.T) {
 
 func TestSettingsRefuse(t *testing.T) {
 	for file, want := range map[string]string{
-		"streams: 4\nstrems: 5":              `c.yaml:2: "strems" is neither a flag nor a command that has some`,
+		"streams: 4\nstrems: 5":              `c.yaml:2: "strems" is neither a flag nor a command with flags`,
 		"send:\n  listen: :1":                `c.yaml:2: "listen" is not a flag of send`,
 		"version:\n  x: 1":                   `c.yaml:1: "version" is neither`,
 		"help: true":                         `c.yaml:1: "help" is neither`,

@@ -120,7 +120,7 @@ func (s *serverLog) reopen() {
 		return
 	}
 	if err := s.file.open(); err != nil {
-		s.log.Error("audit log: the server goes on with the one before", "error", err)
+		s.log.Error("audit log: the server continues with the old file", "error", err)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 func parseName(s string) (string, error) {
 	host, port, err := identity.SplitHost(s)
 	if err == nil && port != identity.DefaultPort {
-		err = fmt.Errorf("%q has a port: the URL has the one that is listened on", s)
+		err = fmt.Errorf("%q has a port: the URL already gets the port that the server listens on", s)
 	}
 	return host, err
 }

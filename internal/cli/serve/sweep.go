@@ -19,7 +19,7 @@ func parsePartialAge(s string) (time.Duration, error) {
 	}
 	d, err := units.ParseTime(s)
 	if err == nil && d < time.Hour {
-		err = fmt.Errorf("%q is less than an hour: clients that try again would find nothing to go on from", s)
+		err = fmt.Errorf("%q is less than an hour: clients that retry would find nothing to resume", s)
 	}
 	return d, err
 }

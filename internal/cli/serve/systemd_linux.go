@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reloading returns the assignments that announce a reload to systemd. The time distinguishes this reload
-// from earlier ones (sd_notify(3)).
+// reloading returns the assignments that announce a reload to systemd. The time distinguishes this
+// reload from earlier ones (sd_notify(3)).
 func reloading() []string {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

@@ -21,14 +21,14 @@ import (
 // closes. The lab's process holds the only other end of that, so the box also ends when that
 // process is killed. Its TUN devices end with it.
 type box struct {
-	cmd       *exec.Cmd
-	in        io.WriteCloser
-	out       *json.Decoder
-	complaint strings.Builder // its standard error; read it only after done
-	done      chan struct{}   // closed when the process is gone
-	err       error           // result of its Wait; read it only after done
-	pid       int             // its namespaces
-	mnt       int
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *json.Decoder
+	stderr strings.Builder // its standard error; read it only after done
+	done   chan struct{}   // closed when the process is gone
+	err    error           // result of its Wait; read it only after done
+	pid    int             // its namespaces
+	mnt    int
 }
 
 // boxRequest sets the links and begins an outage of Down ns, each only if it is given.
@@ -125,7 +125,7 @@ func startBox(links [2]Link, tuns [2]*os.File) (_ *box, err error) {
 	cmd := &exec.Cmd{
 		Path:       "/proc/self/exe",
 		Args:       []string{boxName},
-		Stderr:     &b.complaint,
+		Stderr:     &b.stderr,
 		ExtraFiles: tuns[:],
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS,
@@ -217,7 +217,7 @@ func (b *box) close(cmds []*Cmd) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("end the link: %w %s", err, strings.TrimSpace(b.complaint.String()))
+		return fmt.Errorf("end the link: %w %s", err, strings.TrimSpace(b.stderr.String()))
 	}
 	return nil
 }

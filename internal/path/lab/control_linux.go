@@ -134,7 +134,7 @@ func (c *Control) Serve(ctx context.Context, l *Lab) error {
 	defer down()
 	context.AfterFunc(ctx, func() { _ = c.listener.Close() })
 	var conns sync.WaitGroup
-	var farewell []*net.UnixConn // connections that asked for the end
+	var leaving []*net.UnixConn // connections that asked for the end
 	var mu sync.Mutex
 	var err error
 	for {
@@ -151,7 +151,7 @@ func (c *Control) Serve(ctx context.Context, l *Lab) error {
 				return
 			}
 			mu.Lock()
-			farewell = append(farewell, conn)
+			leaving = append(leaving, conn)
 			mu.Unlock()
 			down()
 		})
@@ -160,7 +160,7 @@ func (c *Control) Serve(ctx context.Context, l *Lab) error {
 	err = errors.Join(err, l.Close())
 	conns.Wait()
 	last := newReply(l, err)
-	for _, conn := range farewell {
+	for _, conn := range leaving {
 		_ = json.NewEncoder(conn).Encode(last) // the client may be gone
 		conn.Close()
 	}

@@ -725,9 +725,9 @@ func (p *prober) rate(ctx context.Context) error {
 	var end time.Time
 	for range rateConns {
 		all.Go(func() error {
-			told := false
+			joined := false
 			defer func() {
-				if !told {
+				if !joined {
 					ready <- struct{}{}
 				}
 			}()
@@ -736,7 +736,7 @@ func (p *prober) rate(ctx context.Context) error {
 				if _, err := x.once(false); err != nil {
 					return err
 				}
-				told = true
+				joined = true
 				ready <- struct{}{}
 				<-begin
 				for time.Now().Before(end) {

@@ -344,18 +344,18 @@ func (s *sounding) ask(found *mtuSearch, sizes []uint64) error {
 	}
 	// The server reports after it has sent everything. Datagrams that are not here by then are
 	// lost.
-	said := make(chan error, 1)
-	var told *wire.Sample
+	done := make(chan error, 1)
+	var sample *wire.Sample
 	go func() {
 		m, err := s.r.Next()
 		if err == nil {
 			var ok bool
-			if told, ok = m.(*wire.Sample); !ok {
+			if sample, ok = m.(*wire.Sample); !ok {
 				err = refusal(m)
 			}
 		}
 		s.udp.deadline(time.Unix(1, 0))
-		said <- err
+		done <- err
 	}()
 	s.udp.deadline(time.Time{})
 	for {
@@ -369,11 +369,11 @@ func (s *sounding) ask(found *mtuSearch, sizes []uint64) error {
 			found.passed[n+head] = true
 		}
 	}
-	if err := <-said; err != nil {
+	if err := <-done; err != nil {
 		return err
 	}
 	var named, device int
-	for _, v := range told.Values {
+	for _, v := range sample.Values {
 		switch n := int(min(max(v.Value, 0), largest)); v.Name {
 		case "icmp_mtu":
 			named = n

@@ -49,8 +49,8 @@ func serverConfig(t testing.TB) *tls.Config {
 	return conf
 }
 
-// stranger is a plain crypto/tls configuration, without the callbacks of auth and with tickets.
-func stranger(t *testing.T) *tls.Config {
+// plainTLS is a crypto/tls configuration, without the callbacks of auth and with tickets.
+func plainTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	cert, err := auth.Certificate(transporttest.NewKey(t))
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ type peer interface {
 
 // withServer connects an own client to a crypto/tls server.
 func withServer(t *testing.T) (own *Conn, other peer) {
-	l, err := tls.Listen("tcp", "127.0.0.1:0", stranger(t))
+	l, err := tls.Listen("tcp", "127.0.0.1:0", plainTLS(t))
 	require.NoError(t, err)
 	defer l.Close()
 	got := make(chan net.Conn, 1)
@@ -108,7 +108,7 @@ func withClient(t *testing.T) (own *Conn, other peer) {
 		}
 		got <- c
 	}()
-	c, err := tls.Dial("tcp", l.Addr().String(), stranger(t))
+	c, err := tls.Dial("tcp", l.Addr().String(), plainTLS(t))
 	require.NoError(t, err)
 	own = <-got
 	require.NotNil(t, own)

@@ -77,20 +77,20 @@ export class Plot {
         stroke: colour(s.line), width: s.dots ? 0 : 1.75, dash: s.dash, fill: s.fill ? colour(s.fill) : undefined, spanGaps: !s.dots,
         points: s.dots ? { show: true, size: 7, fill: colour(s.line), stroke: colour(s.line) } : { show: false },
       }))],
-      hooks: { setCursor: [() => this.tell()] },
+      hooks: { setCursor: [() => this.describe()] },
     }, this.data, this.canvas);
-    this.tell();
+    this.describe();
   }
 
   draw(data) {
     this.data = data;
     if (!this.u) this.fit();
     else this.u.setData(data);
-    this.tell();
+    this.describe();
   }
 
-  // tell writes the values into the caption, and a description of the plot for screen readers.
-  tell() {
+  // describe writes the values into the caption, and a description of the plot for screen readers.
+  describe() {
     const at = this.u && this.u.cursor.idx !== null && this.u.cursor.left >= 0 ? this.u.cursor.idx : null;
     this.series.forEach((s, i) => {
       const column = this.data[i + 1], v = at === null ? this.latest(column) : column[at];

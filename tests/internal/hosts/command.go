@@ -14,9 +14,9 @@ import (
 	"github.com/fxfer/fxfer/internal/path/lab"
 )
 
-const serverStart = 10 * time.Second // for a server to listen
+const serverStart = 10 * time.Second // a server has to listen within this time
 
-// Command is a command line to be run on a host, in a folder.
+// Command is a command line to run on a host, in a folder.
 type Command struct {
 	Host     *lab.Host
 	Argv     []string
@@ -43,11 +43,11 @@ func (f *Folder) Prepare(ctx context.Context, c Command) *lab.Cmd {
 	cmd.Dir = f.Path
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "HOME=" + f.Abs("home"), "TMPDIR=" + f.Abs("tmp")}, c.Env...)
 	cmd.SysProcAttr = credentials(c.NetAdmin)
-	cmd.WaitDelay = time.Second // servers' children may keep the output open
+	cmd.WaitDelay = time.Second // children of servers may keep the output open
 	return cmd
 }
 
-// Output collects what a command prints. It may be read meanwhile.
+// Output collects the output of a command. It may be read while the command runs.
 type Output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -65,14 +65,14 @@ func (o *Output) String() string {
 	return o.buf.String()
 }
 
-// lastLine returns the last line that isn't empty, shortened.
+// lastLine returns the last line that is not empty, shortened.
 func (o *Output) lastLine() string {
 	lines := strings.Split(strings.TrimSpace(o.String()), "\n")
 	last := []rune(strings.TrimSpace(lines[len(lines)-1]))
 	return string(last[:min(len(last), 200)])
 }
 
-// Failure adds what a command said to its error.
+// Failure adds the last output of a command to its error.
 func (c Command) Failure(err error, said ...*Output) error {
 	for _, o := range said {
 		if line := o.lastLine(); line != "" {
@@ -90,7 +90,7 @@ type Server struct {
 	ended  chan struct{}
 }
 
-// Serve starts a server and returns once it listens on a TCP port.
+// Serve starts a server and returns when it listens on a TCP port.
 func (f *Folder) Serve(ctx context.Context, c Command, port int) (*Server, error) {
 	v := &Server{Cmd: f.Prepare(ctx, c), ended: make(chan struct{})}
 	v.Cmd.Stdout, v.Cmd.Stderr = &v.Stdout, &v.Stderr
@@ -114,7 +114,7 @@ func (f *Folder) Serve(ctx context.Context, c Command, port int) (*Server, error
 
 // End sends the server a signal and returns when it has ended.
 func (v *Server) End(s os.Signal) {
-	_ = v.Cmd.Process.Signal(s) // it may have ended
+	_ = v.Cmd.Process.Signal(s) // the process may have ended
 	<-v.ended
 }
 
@@ -140,12 +140,12 @@ func (v *Server) Await(ctx context.Context, ready func() (bool, error)) error {
 	}
 }
 
-// listening tells whether a process in the host listens on the TCP port.
+// listening reports whether a process on the host listens on the TCP port.
 func listening(h *lab.Host, port int) (found bool, err error) {
 	err = h.Do(func() error {
 		for _, name := range []string{"tcp", "tcp6"} {
 			table, err := os.ReadFile("/proc/thread-self/net/" + name)
-			if errors.Is(err, os.ErrNotExist) { // no IPv6
+			if errors.Is(err, os.ErrNotExist) { // this host has no IPv6
 				continue
 			}
 			if err != nil {
@@ -158,7 +158,8 @@ func listening(h *lab.Host, port int) (found bool, err error) {
 	return found, err
 }
 
-// listens tells whether a table of sockets (proc_net_tcp in the kernel's documentation) has one that listens on the port.
+// listens reports whether a table of sockets (proc_net_tcp in the kernel's documentation) contains
+// one that listens on the port.
 func listens(table string, port int) bool {
 	suffix := fmt.Sprintf(":%04X", port)
 	for line := range strings.Lines(table) {

@@ -1,5 +1,5 @@
-// Package hosts runs programs on the hosts of a lab: as an ordinary user, in a folder in memory, with kernel settings that are
-// restored.
+// Package hosts runs programs on the hosts of a lab: as an ordinary user, in a folder in memory,
+// with kernel settings that are restored.
 package hosts
 
 import (
@@ -14,17 +14,17 @@ import (
 	"syscall"
 )
 
-// OrdinaryUser is "nobody": the user and group that all commands run as.
+// OrdinaryUser is "nobody". All commands run as this user and group.
 const OrdinaryUser = 65534
 
 const memoryFS = "/dev/shm"
 
-// Folder is where everything of a run lies: in memory, and nothing outside of it is written. Commands run in it, so that their
-// arguments need no path. The names its methods take are relative to it.
+// Folder contains all files of a run, in memory. Nothing outside of it is written. Commands run in
+// it, so that their arguments need no paths. The names that its methods take are relative to it.
 type Folder struct{ Path string }
 
-// NewFolder makes a folder whose name is the prefix and the process, with the given folders in it, and removes what a killed run
-// left. The caller calls Remove.
+// NewFolder makes a folder with the given folders in it. Its name is the prefix and the process ID.
+// It removes the rest of a killed run. The caller calls Remove.
 func NewFolder(prefix string, dirs ...string) (*Folder, error) {
 	old, err := filepath.Glob(filepath.Join(memoryFS, prefix+"*"))
 	if err != nil {
@@ -55,7 +55,7 @@ func alive(pid int) bool {
 	return err == nil && p.Signal(syscall.Signal(0)) == nil
 }
 
-// Remove removes the folder and all it holds.
+// Remove removes the folder and everything in it.
 func (f *Folder) Remove() error { return os.RemoveAll(f.Path) }
 
 // Abs returns the absolute path of name.
@@ -69,7 +69,7 @@ func (f *Folder) Mkdir(name string) error {
 	return os.Chown(f.Abs(name), OrdinaryUser, OrdinaryUser)
 }
 
-// Write writes a small file that belongs to the ordinary user, and that nobody else may read.
+// Write writes a small file that belongs to the ordinary user. Nobody else may read it.
 func (f *Folder) Write(name, text string) error {
 	if err := os.WriteFile(f.Abs(name), []byte(text), 0o600); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (f *Folder) Write(name, text string) error {
 	return os.Chown(f.Abs(name), OrdinaryUser, OrdinaryUser)
 }
 
-// Empty removes what is in the folder of that name.
+// Empty removes everything in the folder of that name.
 func (f *Folder) Empty(name string) error {
 	entries, err := os.ReadDir(f.Abs(name))
 	for _, e := range entries {

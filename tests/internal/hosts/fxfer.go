@@ -13,7 +13,8 @@ import (
 	"github.com/fxfer/fxfer/internal/path/lab"
 )
 
-// Fxfer is fxfer on two hosts: a server, and a client that the server has admitted. The program is the file fxfer in the folder.
+// Fxfer is fxfer on two hosts: a server, and a client that the server has admitted. The program is
+// the file fxfer in the folder.
 type Fxfer struct {
 	Folder   *Folder
 	Server   *lab.Host
@@ -24,10 +25,10 @@ type Fxfer struct {
 	NetAdmin bool   // both run with CAP_NET_ADMIN
 	Program  string // another program in the folder that runs fxfer, "" for none
 	Process  *Server
-	flags    []string // of Start
+	flags    []string // the flags given to Start
 }
 
-// Start starts the server with a new identity, and lets a new client in by invitation.
+// Start starts the server with a new identity, and admits a new client by an invitation.
 func (x *Fxfer) Start(ctx context.Context, flags ...string) error {
 	if err := os.RemoveAll(x.Folder.Abs(x.Home)); err != nil {
 		return err
@@ -59,7 +60,7 @@ func (x *Fxfer) Start(ctx context.Context, flags ...string) error {
 	return nil
 }
 
-// Restart starts a server that has ended again, as it was.
+// Restart starts a server again that has ended, with the same flags and state.
 func (x *Fxfer) Restart(ctx context.Context) error {
 	args := append([]string{"serve", "--listen", ":" + strconv.Itoa(x.Port), "--name", x.Addr.String()}, x.flags...)
 	var err error
@@ -67,15 +68,15 @@ func (x *Fxfer) Restart(ctx context.Context) error {
 	return err
 }
 
-// Warm returns a command of the client as it was left by the one before.
+// Warm returns a command of the client, in the state that the previous command left.
 func (x *Fxfer) Warm(args ...string) Command { return x.command(x.Client, x.Home+"/client", args...) }
 
-// URL returns the URL of a path on the server, whose first part is the share.
+// URL returns the URL of a path on the server. The first part of the path is the share.
 func (x *Fxfer) URL(path string) string {
 	return "fxfer://" + netip.AddrPortFrom(x.Addr, uint16(x.Port)).String() + "/" + path
 }
 
-// Cold returns a command of the client, whose own folder is as it was after the invitation.
+// Cold returns a command of the client. The client's home is as it was after the invitation.
 func (x *Fxfer) Cold(args ...string) (Command, error) {
 	fresh := x.Home + "/fresh"
 	if err := os.RemoveAll(x.Folder.Abs(fresh)); err != nil {

@@ -4,5 +4,5 @@ package hosts
 
 import "syscall"
 
-// credentials returns nothing: there is no lab here to start a process in.
+// credentials returns nothing: this system has no lab to start a process in.
 func credentials(bool) *syscall.SysProcAttr { return nil }

@@ -8,13 +8,14 @@ import (
 	"strings"
 )
 
-// The settings that say which congestion controls there are.
+// The names of the settings about available congestion controls.
 const (
 	AllowedCC = "net/ipv4/tcp_allowed_congestion_control"
 	DefaultCC = "net/ipv4/tcp_congestion_control"
 )
 
-// Sysctl returns a setting of this machine or, called in a host, of that.
+// Sysctl returns a setting of this machine. When called in a host, it returns the setting of the
+// host.
 func Sysctl(name string) (string, error) {
 	text, err := os.ReadFile("/proc/sys/" + name)
 	return strings.TrimSpace(string(text)), err
@@ -23,10 +24,11 @@ func Sysctl(name string) (string, error) {
 // SetSysctl changes a setting.
 func SetSysctl(name, value string) error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0) }
 
-// Setting is a kernel setting, its name being a path below /proc/sys.
+// Setting is a kernel setting. Its name is a path below /proc/sys.
 type Setting struct{ Name, Value string }
 
-// Machine changes settings that all network namespaces share, and remembers what they were. The zero value is ready.
+// Machine changes settings that all network namespaces share, and remembers their old values. The
+// zero value is ready for use.
 type Machine struct{ old []Setting }
 
 // Set changes one setting.
