@@ -85,11 +85,13 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // In a year with a leap day, two days on which clocks are set, a week without the daemon, restarts and a host's clock set back,
 // each due run is made exactly once, those of the week without it as one.
+//
+// It runs alone. While another test starts a program, the child holds this process's file locks until it executes:
+// a moment, but hours of virtual time, in which the job would count as running.
 func TestYear(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long, and other tests have its goroutines as well")
 	}
-	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	store := testStore(t)
@@ -196,7 +198,6 @@ jobs:
 
 // A clock that was years ahead does not keep backups from being made.
 func TestClockFarAhead(t *testing.T) {
-	t.Parallel()
 	store := testStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		config, err := parseConfig("jobs", []byte(`jobs: [{name: a, schedule: "@daily", time-zone: UTC, sources: [/a], destination: fxfer://h/s/a}]`))

@@ -120,7 +120,6 @@ func TestPauseOverNight(t *testing.T) {
 
 // What a command said before it failed never becomes a backup.
 func TestFailedCommand(t *testing.T) {
-	t.Parallel()
 	needShell(t)
 	dir, u, home := realServer(t)
 	u.Path = "dump"

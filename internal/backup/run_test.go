@@ -237,7 +237,6 @@ func TestTimetableOfRunningTransfer(t *testing.T) {
 
 // At the end of the window a run pauses, fails or goes on, as its job says.
 func TestOverrun(t *testing.T) {
-	t.Parallel()
 	for _, overrun := range []Overrun{Continue, Pause, Fail} {
 		store := testStore(t)
 		synctest.Test(t, func(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOrdinaryUser runs tests again without privileges at either end.
+// TestOrdinaryUser runs tests again without privileges at either end. It runs alone: until the
+// child executes, it holds the locks of this process's partial files.
 func TestOrdinaryUser(t *testing.T) {
-	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("the other tests run as one already")
 	}

@@ -14,8 +14,8 @@ import (
 // Options configure a Server. Only Shares is required. Reload can change the second group while the
 // server runs.
 //
-// Rates are in bit/s, separately in each direction. A prefix such as 192.0.2.7/32
-// admits one address.
+// Rates are in bit/s, separately in each direction. A prefix such as 192.0.2.7/32 stands for one
+// address.
 type Options struct {
 	// Home is the folder of the server's key, authorized_clients and the invitations. New makes it
 	// if it is missing. "" is the folder of the present user.
@@ -82,7 +82,8 @@ type Options struct {
 
 // Share is a folder that a server offers.
 type Share struct {
-	// Name is how clients call it: a word without a slash.
+	// Name is how clients call it: 1 to 255 bytes of UTF-8 without slashes and control characters,
+	// and not ".", ".." or "*".
 	Name string
 	// Dir is the folder. It must exist.
 	Dir string

@@ -414,7 +414,6 @@ func TestJoinByAnother(t *testing.T) {
 // TestForeignPKI uses certificates made by openssl: a root, intermediate CAs, RSA and ECDSA, and a
 // revocation list.
 func TestForeignPKI(t *testing.T) {
-	t.Parallel()
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("no openssl")
 	}

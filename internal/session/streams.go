@@ -147,15 +147,6 @@ func (s *StreamSet) infos() map[uint64]transport.Info {
 	return infos
 }
 
-// Retire no longer counts a stream, because the peer wants others to do its work.
-func (s *StreamSet) Retire(id uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if d := s.conns[id]; d != nil {
-		d.Retired.Store(true)
-	}
-}
-
 func (s *StreamSet) infosLocked() map[uint64]transport.Info {
 	infos := make(map[uint64]transport.Info, len(s.conns))
 	for id, c := range s.conns {
