@@ -100,6 +100,9 @@ func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetO
 	return s, nil
 }
 
+// Path returns the path that the target is for.
+func (s *Staged) Path() string { return s.path }
+
 // name gives the target its final name. After an error the target is as before.
 func (s *Staged) name(f *folder, base string) error {
 	s.mu.Lock()
