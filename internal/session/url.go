@@ -54,7 +54,7 @@ func ParseURL(s string) (URL, error) {
 
 func parseURL(s string) (u URL, err error) {
 	if !IsURL(s) {
-		return URL{}, errors.New("expected fxfer://host[:port]/share[/path]")
+		return URL{}, fmt.Errorf("%q is not a URL: expected fxfer://host[:port]/share[/path]", shorten(s))
 	}
 	authority, rest, _ := strings.Cut(s[len(urlScheme):], "/")
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
