@@ -79,6 +79,6 @@ func notStored(r *session.Report) error {
 	for _, w := range r.NotStored {
 		n += w.Count
 	}
-	return &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("the target could not store everything about %d entries", n),
+	return &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("the target could not store everything about %s", units.Count(n, "entry", "entries")),
 		Advice: session.AdviceNotStrict}
 }
