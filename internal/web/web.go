@@ -52,7 +52,7 @@ func ParseAddr(s string) (string, error) {
 type Pages struct {
 	opt    Options
 	server Server
-	listen net.Listener
+	listen *places
 	guard  *guard
 	feed   *feed
 	jobs   jobList
@@ -78,7 +78,7 @@ func Listen(addr string, server Server, opt Options) (*Pages, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for metrics and dashboard: %w", err)
 	}
-	p := &Pages{opt: opt, server: server, listen: l, feed: newFeed(server), jobs: jobList{ask: opt.Jobs}}
+	p := &Pages{opt: opt, server: server, listen: newPlaces(l), feed: newFeed(server), jobs: jobList{ask: opt.Jobs}}
 	if p.guard, err = newGuard(opt.Home, opt.Names); err != nil {
 		l.Close()
 		return nil, err
@@ -127,7 +127,7 @@ const (
 // Serve answers requests until ctx is done.
 func (p *Pages) Serve(ctx context.Context) error {
 	server := &http.Server{
-		Handler: p.handler(), ReadHeaderTimeout: headWithin, ReadTimeout: readWithin, WriteTimeout: writeWithin, IdleTimeout: idleWithin,
+		Handler: p.handler(), ConnState: p.listen.note, ReadHeaderTimeout: headWithin, ReadTimeout: readWithin, WriteTimeout: writeWithin, IdleTimeout: idleWithin,
 		MaxHeaderBytes: maxHead, ErrorLog: slog.NewLogLogger(p.opt.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
