@@ -12,6 +12,7 @@ import (
 	"crypto/ed25519"
 	"crypto/x509"
 	"net"
+	"net/netip"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
 	"github.com/fxfer/fxfer/internal/transport/quic"
@@ -204,6 +205,9 @@ func SmallBuffers(l Listener) string {
 	}
 	return ""
 }
+
+// PrefixOf returns what the connections of an address are counted by.
+func PrefixOf(addr net.Addr) netip.Prefix { return stream.PrefixOf(addr) }
 
 // InfoOf is Info for any TCP socket.
 func InfoOf(c *net.TCPConn) (Info, bool) { return tcp.InfoOf(c) }
