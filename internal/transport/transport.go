@@ -146,6 +146,10 @@ func dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (Con
 	return quic.Dial(ctx, addr, cfg.quicDial(), expect)
 }
 
+// SelfTest compares our own TLS records and ciphers with known results, once in a process. After an
+// error only QUIC and Config.Standard may be used.
+func SelfTest() error { return tcp.SelfTest() }
+
 // Listener accepts streams. Its methods may be called concurrently.
 type Listener interface {
 	// Accept waits for the next stream. It returns before the handshake, so that no peer can hold
