@@ -108,7 +108,7 @@ func (p *pump) run() error {
 			}
 		}
 		for {
-			pk, due := p.line.next()
+			pk, due := p.line.next(now)
 			if pk == nil || due > now+int64(slack) {
 				break
 			}
@@ -120,7 +120,7 @@ func (p *pump) run() error {
 			p.line.pop(pk, writeTUN(to, pk, &out) == 0)
 		}
 
-		_, due := p.line.next()
+		_, due := p.line.next(now)
 		due -= int64(slack)
 		if moved {
 			// On a busy link, more packets come soon. Let them gather, and don't let them end the
