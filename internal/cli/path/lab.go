@@ -50,7 +50,7 @@ Lab runs on Linux, as root or as a user who may create user namespaces and open
 
 func newLabRunCommand() *cobra.Command {
 	flags := newLinkFlags()
-	var right, name string
+	var run labRun
 	c := &cobra.Command{
 		Use:   "run [flags] -- CMD [ARG...]",
 		Short: "Run a command in a lab made for it",
@@ -62,19 +62,29 @@ The shell command of --right starts first, on the right host. CMD starts when
 that has opened a port, or 3 s later. When CMD ends, the other command gets
 SIGTERM, then SIGKILL. Its output goes to standard error.
 
+With --cross, others use the line: N TCP flows with the named congestion control
+that send without end, or UDP at a constant rate. Two numbers are the seconds of
+their beginning and end, counted from the start of CMD. They send from left to
+right; with the word "down", from right to left. --ping measures how much delay
+all traffic adds. At the end, both say what they saw.
+
 With --name, "lab set NAME" changes the link while CMD runs.`,
 		Example: `  fxfer lab run --rate 1gbit --rtt 50ms --loss 0.1% --right 'iperf3 -s' -- sh -c 'iperf3 -c $FXFER_LAB_RIGHT'
-  fxfer lab run --line adsl -- sh`,
+  fxfer lab run --line adsl --ping --cross cubic:1 --cross udp:200kbit,down,5,15 -- sh`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			link, err := flags.link()
 			if err != nil {
 				return err
 			}
+			if err := run.parse(); err != nil {
+				return err
+			}
 			if code, ran, err := lab.Elevate(); ran || err != nil {
 				return errors.Join(err, exit.With(code))
 			}
-			code, err := labRun(c.Context(), link, name, right, args, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+			run.in, run.out, run.errs = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
+			code, err := run.run(c.Context(), link, args)
 			if err != nil {
 				return err
 			}
@@ -83,15 +93,41 @@ With --name, "lab set NAME" changes the link while CMD runs.`,
 	}
 	c.Flags().SetInterspersed(false)
 	c.Flags().AddFlagSet(flags.set)
-	c.Flags().StringVar(&right, "right", "", "shell `command` to run on the right host at the same time")
-	c.Flags().StringVar(&name, "name", "", "`name` under which lab set, exec and down find this lab")
+	c.Flags().StringVar(&run.right, "right", "", "shell `command` to run on the right host at the same time")
+	c.Flags().StringVar(&run.name, "name", "", "`name` under which lab set, exec and down find this lab")
+	c.Flags().StringArrayVar(&run.cross, "cross", nil, "`others` on the line: cubic:N, bbr:N or udp:RATE, then up or down, and seconds, as in\n"+
+		"cubic:2,10,30; can be repeated")
+	c.Flags().BoolVar(&run.ping, "ping", false, "measure the delay that traffic adds, every 20 ms")
+	c.Flags().StringVar(&run.json, "json", "", "write counters, cross traffic and delays to this `file` as JSON")
 	return c
 }
 
-func labRun(ctx context.Context, link lab.Link, name, rightLine string, args []string, in io.Reader, out, errs io.Writer) (code int, err error) {
+// labRun is one "lab run".
+type labRun struct {
+	right, name, json string
+	cross             []string
+	ping              bool
+
+	crosses   []lab.Cross // as parse read them
+	in        io.Reader
+	out, errs io.Writer
+}
+
+func (r *labRun) parse() error {
+	for _, s := range r.cross {
+		c, err := parseCross(s)
+		if err != nil {
+			return exit.Usage("", "--cross %s: %w", s, err)
+		}
+		r.crosses = append(r.crosses, c)
+	}
+	return nil
+}
+
+func (r *labRun) run(ctx context.Context, link lab.Link, args []string) (code int, err error) {
 	var control *lab.Control
-	if name != "" {
-		if control, err = lab.ListenControl(name); err != nil {
+	if r.name != "" {
+		if control, err = lab.ListenControl(r.name); err != nil {
 			return 0, err
 		}
 	}
@@ -103,7 +139,8 @@ func labRun(ctx context.Context, link lab.Link, name, rightLine string, args []s
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	defer func() { fmt.Fprintln(errs, countersLine(l.Counters())) }()
+	var sum labSummary
+	defer func() { err = errors.Join(err, r.report(l, &sum)) }()
 	ctx = context.WithoutCancel(ctx) // CMD handles signals itself: they are passed on to it
 	if control != nil {
 		serving, stop := context.WithCancel(ctx)
@@ -115,20 +152,41 @@ func labRun(ctx context.Context, link lab.Link, name, rightLine string, args []s
 		}()
 	}
 
-	if rightLine != "" {
-		stop, err := labRight(ctx, l, rightLine, errs)
+	if r.right != "" {
+		stop, err := labRight(ctx, l, r.right, r.errs)
 		if err != nil {
 			return 0, fmt.Errorf("the command of --right: %w", err)
 		}
 		defer stop()
 	}
 
+	var others labOthers
+	began := time.Now()
+	defer func() {
+		sum.Seconds = time.Since(began).Seconds()
+		others.stop(r.cross, &sum)
+	}()
+	if err := others.start(l, r.crosses, r.ping); err != nil {
+		return 0, err
+	}
 	left := l.Left.Command(ctx, args[0], args[1:]...)
-	left.Stdin, left.Stdout, left.Stderr = in, out, errs
+	left.Stdin, left.Stdout, left.Stderr = r.in, r.out, r.errs
 	if err := left.Start(); err != nil {
 		return 0, err
 	}
 	return left.Attend()
+}
+
+// report prints what happened on the link.
+func (r *labRun) report(l *lab.Lab, sum *labSummary) error {
+	there, back := l.Counters()
+	sum.print(r.errs)
+	fmt.Fprintln(r.errs, countersLine(there, back))
+	if r.json == "" {
+		return nil
+	}
+	sum.LeftToRight, sum.RightToLeft = newDirectionSummary(there), newDirectionSummary(back)
+	return sum.write(r.json)
 }
 
 // labRight starts a shell command on the right host. It returns a function that stops the command.
@@ -180,7 +238,7 @@ func awaitPort(h *lab.Host, ended <-chan struct{}) error {
 	}
 }
 
-// countersLine says what the link did. It leaves out faults that did not happen. A percentage
+// countersLine says what the link did, drops of others included. It leaves out faults that did not happen. A percentage
 // relates to the packets that the fault could have hit.
 func countersLine(there, back lab.Counters) string {
 	var b strings.Builder
@@ -207,6 +265,9 @@ func countersLine(there, back lab.Counters) string {
 			if fault.n > 0 {
 				fmt.Fprintf(&b, ", %d %s (%.3g%%)", fault.n, fault.name, 100*float64(fault.n)/float64(fault.of))
 			}
+		}
+		if c.OthersSent > 0 {
+			fmt.Fprintf(&b, ", of others %d dropped of %d", c.OthersDropped, c.OthersSent)
 		}
 	}
 	return b.String()

@@ -142,6 +142,12 @@ func TestCountersLine(t *testing.T) {
 		countersLine(lab.Counters{Sent: 1200, Delivered: 990, Bytes: 1_500_000, Dropped: 200, Lost: 10, Reordered: 99}, lab.Counters{Sent: 3, Delivered: 3}))
 }
 
+func TestCountersLineOfOthers(t *testing.T) {
+	require.Equal(t,
+		"fxfer lab: left to right 900 packets, 1.4 MB, 60 dropped by the queue (6%), 10 dropped early by the queue (1%), 30 dropped by the policer (3%), of others 20 dropped of 500; right to left 0 packets, 0.0 MB",
+		countersLine(lab.Counters{Sent: 1000, Delivered: 900, Bytes: 1_350_000, Dropped: 100, Early: 10, Policed: 30, OthersSent: 500, OthersDropped: 20}, lab.Counters{}))
+}
+
 // runLab executes "lab run" with the given arguments. It skips the test without root, and on
 // systems that have no lab.
 func runLab(t *testing.T, args ...string) (stdout, stderr string, err error) {

@@ -115,6 +115,9 @@ type Counters struct {
 	Doubled   int64 // segments that arrive twice
 	Corrupted int64 // segments damaged or forged
 	TooBig    int64 // segments larger than Link.PMTU: vanished, answered by ICMP or fragmented
+
+	OthersSent    int64 // those of Sent that belong to cross traffic or pings
+	OthersDropped int64 // those of Dropped that belong to cross traffic or pings
 }
 
 // Check returns an error if the link is invalid.

@@ -79,18 +79,19 @@ type queued struct {
 	chunk     *chunk // of the arena
 	train     train
 	next, end int
+	other     bool // isOther
 }
 
 // counts are Counters that can be read while the line runs.
 type counts struct {
-	sent, delivered, bytes, dropped, policed, early, lost, outage, reordered, doubled, corrupted, tooBig atomic.Int64
+	sent, delivered, bytes, dropped, policed, early, lost, outage, reordered, doubled, corrupted, tooBig, othersSent, othersDropped atomic.Int64
 }
 
 func (c *counts) snapshot() Counters {
 	return Counters{
 		Sent: c.sent.Load(), Delivered: c.delivered.Load(), Bytes: c.bytes.Load(), Dropped: c.dropped.Load(), Policed: c.policed.Load(), Early: c.early.Load(),
 		Lost: c.lost.Load(), Outage: c.outage.Load(), Reordered: c.reordered.Load(), Doubled: c.doubled.Load(),
-		Corrupted: c.corrupted.Load(), TooBig: c.tooBig.Load(),
+		Corrupted: c.corrupted.Load(), TooBig: c.tooBig.Load(), OthersSent: c.othersSent.Load(), OthersDropped: c.othersDropped.Load(),
 	}
 }
 
@@ -141,6 +142,10 @@ func (ln *line) configure(l Link) {
 func (ln *line) admit(now int64, pkt []byte) {
 	t := parseTrain(pkt)
 	ln.count.sent.Add(int64(t.segs))
+	other := isOther(pkt)
+	if other {
+		ln.count.othersSent.Add(int64(t.segs))
+	}
 	if now < ln.downUntil || len(ln.blocked) > 0 && ln.blocks(pkt) || len(ln.rebound) > 0 && !ln.rebind(pkt) {
 		ln.count.outage.Add(int64(t.segs))
 		return
@@ -160,14 +165,22 @@ func (ln *line) admit(now int64, pkt []byte) {
 	ln.count.policed.Add(int64(t.segs - n))
 	ln.serve(now)
 	n = ln.fit(now, &t, n)
-	ln.count.dropped.Add(int64(t.segs - n))
+	ln.drop(other, t.segs-n)
 	if n == 0 {
 		return
 	}
-	*ln.queue.push() = queued{at: now, pkt: pkt, chunk: ln.arena.hold(), train: t, end: n}
+	*ln.queue.push() = queued{at: now, pkt: pkt, chunk: ln.arena.hold(), train: t, end: n, other: other}
 	ln.arena.keep(len(pkt))
 	ln.backlog += t.wire(0, n)
 	ln.serve(now)
+}
+
+// drop counts n dropped segments.
+func (ln *line) drop(other bool, n int) {
+	ln.count.dropped.Add(int64(n))
+	if other {
+		ln.count.othersDropped.Add(int64(n))
+	}
 }
 
 // fit returns how many of the first n segments of t the queue takes at time now. What the line is
@@ -222,7 +235,7 @@ func (ln *line) sendPiece(q *queued) {
 		}
 		ln.sendOrdinary(q, i)
 		if early {
-			ln.count.dropped.Add(1)
+			ln.drop(q.other, 1)
 			ln.count.early.Add(1)
 		} else {
 			ln.send(q.pkt, &q.train, i, i+1, what)
