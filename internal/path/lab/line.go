@@ -169,7 +169,7 @@ func (ln *line) admit(now int64, pkt []byte) {
 	if n == 0 {
 		return
 	}
-	*ln.queue.push() = queued{at: now, pkt: pkt, chunk: ln.arena.hold(), train: t, end: n, other: other}
+	*ln.queue.push() = queued{at: now, pkt: pkt, chunk: ln.arena.cur.hold(), train: t, end: n, other: other}
 	ln.arena.keep(len(pkt))
 	ln.backlog += t.wire(0, n)
 	ln.serve(now)
@@ -238,7 +238,7 @@ func (ln *line) sendPiece(q *queued) {
 			ln.drop(q.other, 1)
 			ln.count.early.Add(1)
 		} else {
-			ln.send(q.pkt, &q.train, i, i+1, what)
+			ln.send(q, i, i+1, what)
 		}
 		ln.backlog -= q.train.wire(i, i+1)
 		q.next = i + 1
@@ -252,7 +252,7 @@ func (ln *line) sendOrdinary(q *queued, end int) {
 		return
 	}
 	ln.backlog -= q.train.wire(q.next, end)
-	ln.send(q.pkt, &q.train, q.next, end, ordinary)
+	ln.send(q, q.next, end, ordinary)
 	q.next = end
 }
 
@@ -309,10 +309,10 @@ func (ln *line) draw(n int) fate {
 	return f
 }
 
-// send puts segments a to b-1 of pkt on the line. A train arrives when its last segment does.
+// send puts segments a to b-1 of q on the line. A train arrives when its last segment does.
 // Only single segments may have a fate that isn't ordinary.
-func (ln *line) send(pkt []byte, t *train, a, b int, what fate) {
-	work := t.wire(a, b)*8*1e9 + ln.rem
+func (ln *line) send(q *queued, a, b int, what fate) {
+	work := q.train.wire(a, b)*8*1e9 + ln.rem
 	ln.free += work / ln.rate
 	ln.rem = work % ln.rate
 	if what&lost != 0 {
@@ -320,35 +320,35 @@ func (ln *line) send(pkt []byte, t *train, a, b int, what fate) {
 		return
 	}
 	if what&tooBig != 0 {
-		ln.stop(pkt, t, a)
+		ln.stop(q.pkt, &q.train, a)
 		return
 	}
 
 	due := ln.arrival()
 	if what&reordered != 0 {
 		ln.count.reordered.Add(1)
-		ln.put(&ln.held, due+ln.holdback, pkt, t, a, b, what)
+		ln.put(&ln.held, due+ln.holdback, q, a, b, what)
 	} else {
-		ln.put(&ln.onTime, due, pkt, t, a, b, what)
+		ln.put(&ln.onTime, due, q, a, b, what)
 	}
 	if what&doubled != 0 && what&(damaged|forged) == 0 { // these have changed the bytes
 		ln.count.doubled.Add(1)
-		ln.put(&ln.onTime, due, pkt, t, a, b, ordinary)
+		ln.put(&ln.onTime, due, q, a, b, ordinary)
 	}
 }
 
 // arrival is when the packet that the line sent last arrives.
 func (ln *line) arrival() int64 { return ln.free + ln.delay + ln.jitter.at(ln.free) }
 
-// put lets segments a to b-1 of pkt arrive when they are due.
-func (ln *line) put(on *lane, due int64, pkt []byte, t *train, a, b int, what fate) {
+// put lets segments a to b-1 of q arrive when they are due.
+func (ln *line) put(on *lane, due int64, q *queued, a, b int, what fate) {
 	p := on.add(due)
-	p.chunk = ln.arena.hold()
-	p.segs, p.ip = b-a, t.ipBytes(a, b)
-	if b-a == t.segs {
-		p.body, p.hdrLen = pkt, 0
+	p.chunk = q.chunk.hold()
+	p.segs, p.ip = b-a, q.train.ipBytes(a, b)
+	if b-a == q.train.segs {
+		p.body, p.hdrLen = q.pkt, 0
 	} else {
-		p.hdrLen, p.body = t.cut(p.hdr[:], pkt, a, b)
+		p.hdrLen, p.body = q.train.cut(p.hdr[:], q.pkt, a, b)
 	}
 	if what&damaged != 0 {
 		ln.count.corrupted.Add(1)
@@ -586,10 +586,10 @@ func (a *arena) keep(n int) {
 	a.cur.used += (n + 63) &^ 63
 }
 
-// hold adds a hold on the chunk that room returned last.
-func (a *arena) hold() *chunk {
-	a.cur.refs++
-	return a.cur
+// hold adds a hold on the chunk.
+func (c *chunk) hold() *chunk {
+	c.refs++
+	return c
 }
 
 func (a *arena) release(c *chunk) {

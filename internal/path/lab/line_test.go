@@ -427,6 +427,36 @@ func TestLineChangeOfRate(t *testing.T) {
 	}
 }
 
+// What waits in a deep queue, for longer than others that come and go, leaves it unchanged.
+func TestLineKeepsBytes(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	ln := testLine(t, Link{Rate: 1e8, RTT: 200 * time.Millisecond, Buffer: 9e6})
+	var sent, got []byte
+	head := sample{options: 12, size: 1448}.head() + vnetLen
+	take := func(until int64) {
+		for _, a := range ln.take(until) {
+			got = append(got, a.pkt[head:]...)
+		}
+	}
+	for now := int64(0); now < 900*ms; now += 3 * ms {
+		trains := rng.IntN(3)
+		if now == 0 {
+			trains = 100
+		}
+		for range trains {
+			payload := randomPayload(rng, 1+rng.IntN(40*1448))
+			sent = append(sent, payload...)
+			ln.offer(now, sample{options: 12, size: 1448}.packet(payload))
+		}
+		take(now)
+	}
+	take(never - 1)
+	require.Zero(t, ln.count.dropped.Load())
+	require.True(t, bytes.Equal(sent, got))
+}
+
 func TestLinkDirections(t *testing.T) {
 	there, back := Link{Rate: 1e6, RateBack: 8e6, RTT: 10 * time.Millisecond}.directions()
 	require.Equal(t, []int64{1e6, 0, 8e6, 0}, []int64{there.Rate, there.RateBack, back.Rate, back.RateBack})
