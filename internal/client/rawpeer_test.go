@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"os"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ func rawDial(t testing.TB, s *site, key ed25519.PrivateKey, h wire.Hello) *rawPe
 	_, _ = rand.Read(h.Secret[:])
 	p := &rawPeer{t: t, conn: conn}
 	p.r = wire.NewReader(io.TeeReader(conn, &p.got), wire.MaxMessage)
-	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
 	p.send(&h)
 	return p
 }
@@ -65,7 +66,7 @@ func (p *rawPeer) until(visit func(wire.Message) bool) (refused *wire.Error) {
 	for {
 		m, err := p.r.Next()
 		if err != nil {
-			require.False(p.t, errors.Is(err, context.DeadlineExceeded), "the server neither answers nor ends")
+			require.False(p.t, errors.Is(err, os.ErrDeadlineExceeded), "the server neither answers nor ends")
 			return refused
 		}
 		if r, ok := m.(*wire.Refuse); ok {
