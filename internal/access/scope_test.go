@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 )
@@ -87,4 +88,50 @@ func TestReadOnly(t *testing.T) {
 	names, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, names, 1)
+}
+
+// TestSharedFiles: a file that a new snapshot shares with an older one keeps its metadata, and a
+// client without the right to read learns nothing of it.
+func TestSharedFiles(t *testing.T) {
+	dir := t.TempDir()
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	defer folder.Close()
+	open := func(name string, rights identity.Rights) (series *Series, filling *Scope) {
+		s := folder.Client(Request{Share: "data", Client: "me", Rights: rights, Intent: wire.Store})
+		series, err := s.AddTo("web", name, func(int64) (func(), error) { return func() {}, nil })
+		require.NoError(t, err)
+		require.NoError(t, series.Lock())
+		filling, _, err = series.Fill(name)
+		require.NoError(t, err)
+		return series, filling
+	}
+	const first, second = "2026-01-01T000000Z", "2026-01-02T000000Z"
+	series, filling := open(first, identity.Append)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "web/.fxfer-"+first+".snap/f"), []byte("x"), 0o600))
+	require.NoError(t, filling.Close())
+	require.NoError(t, series.Publish(first, false))
+	series.Close()
+	for _, rights := range []identity.Rights{identity.Append, identity.Write} {
+		series, filling = open(second, rights)
+		previous, err := series.Previous(first)
+		require.NoError(t, err)
+		require.NoError(t, filling.LinkFrom(previous, "f", "f"))
+		require.Error(t, filling.Apply(disk.Meta{Path: "f", Kind: disk.File, Mode: 0o777}, disk.TargetOptions{}))
+		for _, s := range []*Scope{previous, filling} {
+			f, err := s.OpenFile("f")
+			require.Equal(t, rights == identity.Append, err == nil)
+			if err == nil {
+				require.NoError(t, f.Close())
+			}
+			_, _, err = s.Digest(t.Context(), "f")
+			require.Equal(t, rights == identity.Append, err == nil)
+		}
+		require.NoError(t, previous.Close())
+		require.NoError(t, filling.Close())
+		series.Close()
+	}
+	info, err := os.Stat(filepath.Join(dir, "web", first, "f"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
 }
