@@ -89,7 +89,7 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 		feeding.Go(func() { feedMeter(ctx, set, e.coder) })
 		defer feeding.Wait()
 	}
-	tuner := tuner{sender: e.Sender, set: set, Tuning: t, silent: make(silences), moved: make(movements)}
+	tuner := tuner{sender: e.Sender, set: set, Tuning: t, window: newWindow(set), silent: make(silences), moved: make(movements)}
 	tuner.run(ctx)
 }
 

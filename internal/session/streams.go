@@ -180,6 +180,7 @@ type DataStream struct {
 
 	set    *StreamSet
 	since  time.Time
+	paced  float64   // bytes/s, 0 is no bound yet; the tuner's
 	once   sync.Once // for Close
 	cancel context.CancelFunc
 

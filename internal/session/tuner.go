@@ -20,6 +20,8 @@ type tuner struct {
 	set    *StreamSet
 	Tuning
 
+	window *window
+
 	tcp    growth
 	quic   linkGrowth
 	silent silences
@@ -38,10 +40,14 @@ const (
 func (t *tuner) run(ctx context.Context) {
 	tick := time.NewTicker(nearEvery)
 	defer tick.Stop()
+	pacing := time.NewTicker(paceEvery)
+	defer pacing.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case now := <-pacing.C:
+			t.window.step(now)
 		case now := <-tick.C:
 			infos := t.set.infos()
 			o := observe(now, t.sender.Stats().Written, infos)

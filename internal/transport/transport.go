@@ -110,6 +110,9 @@ type Conn interface {
 	// Windows returns the sizes of this host's buffers, and how much of a stream they allow in
 	// flight.
 	Windows() Windows
+	// Pace bounds the rate at which what is written leaves, in bytes/s; +Inf is no bound. It
+	// returns false where the transport cannot: then the caller paces its writes.
+	Pace(rate float64) bool
 	// LimitUnsent bounds how much unsent data Write takes, where that can be chosen. Write waits
 	// for room.
 	LimitUnsent(bytes int)

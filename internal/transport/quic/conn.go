@@ -265,6 +265,9 @@ func (c *Conn) Windows() stream.Windows {
 	}
 }
 
+// Pace does nothing: quic-go offers no such bound.
+func (c *Conn) Pace(float64) bool { return false }
+
 // LimitUnsent does nothing: quic-go takes only what it can send.
 func (c *Conn) LimitUnsent(int) {}
 

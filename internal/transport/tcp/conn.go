@@ -171,6 +171,9 @@ func (c *Conn) fix(size int) error {
 	return nil
 }
 
+// Pace bounds the rate at which the kernel sends, in bytes/s, where it can; +Inf is no bound.
+func (c *Conn) Pace(rate float64) bool { return setPacing(c.tcp, rate) }
+
 // LimitUnsent bounds how much unsent data the kernel takes, where it can. Write waits for room.
 func (c *Conn) LimitUnsent(bytes int) { setLowWater(c.tcp, bytes) }
 

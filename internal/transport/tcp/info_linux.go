@@ -53,6 +53,7 @@ func fromTCPInfo(t *unix.TCPInfo) stream.Info {
 		Cwnd: int(t.Snd_cwnd) * mss, SndWnd: int(t.Snd_wnd), RcvWnd: int(t.Rcv_wnd), RcvSpace: int(t.Rcv_space),
 		InFlight: int(t.Unacked) * mss, NotSent: int(t.Notsent_bytes),
 		BytesAcked: t.Bytes_acked, BytesSent: t.Bytes_sent, BytesReceived: t.Bytes_received, BytesRetrans: t.Bytes_retrans,
+		Delivered:   uint64(t.Delivered) * uint64(mss),
 		RetransSegs: uint64(t.Total_retrans), DataSegs: uint64(t.Data_segs_out),
 		SpuriousSegs: uint64(t.Dsack_dups), Reordered: uint64(t.Reord_seen),
 		DeliveryRate: float64(t.Delivery_rate), PacingRate: float64(t.Pacing_rate),

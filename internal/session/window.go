@@ -1,0 +1,90 @@
+package session
+
+import (
+	"math"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/congestion"
+	"github.com/fxfer/fxfer/internal/transport"
+)
+
+// paceEvery is the time between two decisions about the rate of a session.
+const paceEvery = 25 * time.Millisecond
+
+// window holds all streams of a session to one rate for the path. It measures them at the sending
+// end, asks its controller, and spreads the rate. One goroutine uses it.
+type window struct {
+	control *congestion.Controller
+	set     *StreamSet
+	began   time.Time
+
+	seen map[uint64]transport.Info // of each stream, the last time
+	sum  congestion.Sample         // counters of all streams, those that ended too
+}
+
+func newWindow(set *StreamSet) *window {
+	return &window{
+		control: congestion.New(congestion.Normal), set: set, began: time.Now(),
+		seen: make(map[uint64]transport.Info),
+	}
+}
+
+// step measures, decides and acts.
+func (w *window) step(now time.Time) {
+	streams := w.set.Streams()
+	infos := make(map[uint64]transport.Info, len(streams))
+	for _, d := range streams {
+		if i, ok := d.Info(); ok && !d.Retired.Load() {
+			infos[d.ID] = i
+		}
+	}
+	s := w.sample(now, infos)
+	if s.Streams == 0 {
+		return
+	}
+	decided := w.control.Update(s)
+	share := decided.Rate / float64(s.Streams)
+	for _, d := range streams {
+		d.pace(share)
+	}
+}
+
+// sample sums up what the streams measured.
+func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congestion.Sample {
+	s := w.sum
+	s.At = now.Sub(w.began)
+	for id, i := range infos {
+		before := w.seen[id]
+		s.Delivered += int64(i.Delivered - min(i.Delivered, before.Delivered))
+		s.Lost += int64(i.RetransSegs-min(i.RetransSegs, before.RetransSegs)) * int64(i.SndMSS)
+		if i.InFlight > 0 || i.NotSent > 0 {
+			s.Streams++
+			if i.RTT > 0 && (s.RTT == 0 || i.RTT < s.RTT) {
+				s.RTT = i.RTT
+			}
+		}
+		w.sum.Backlog += int64(i.NotSent)
+		s.MSS = max(s.MSS, i.SndMSS)
+		w.seen[id] = i
+	}
+	s.Backlog, w.sum.Backlog = w.sum.Backlog, 0
+	w.sum.Delivered, w.sum.Lost = s.Delivered, s.Lost
+	for id := range w.seen {
+		if _, ok := infos[id]; !ok {
+			delete(w.seen, id)
+		}
+	}
+	return s
+}
+
+// paceBy is how much a bound must change, as a share, to be set again.
+const paceBy = 0.003
+
+// pace bounds the rate of the stream, in bytes/s.
+func (d *DataStream) pace(rate float64) {
+	if rate == d.paced || math.Abs(rate-d.paced) < paceBy*d.paced {
+		return
+	}
+	d.paced = rate
+	d.Pace(rate)
+}
