@@ -19,6 +19,7 @@ type Sample struct {
 	At        time.Duration // since the session's start
 	Delivered int64         // payload that the peer's kernel has acknowledged, selectively too, bytes
 	Lost      int64         // payload that was sent again, bytes
+	InFlight  int64         // payload sent and neither acknowledged nor lost, bytes
 	Backlog   int64         // bytes that wait at this host because of a rate, a window or the network
 	RTT       time.Duration // smoothed, the least of the streams that send; 0 while unknown
 	MSS       int           // payload of a segment, bytes
@@ -28,10 +29,21 @@ type Sample struct {
 
 // Decision is what a session does until the next one.
 type Decision struct {
-	Rate  float64 // of all streams together, bytes/s; +Inf is no bound
-	Free  int     // streams that alone send, at the rate of their own congestion control; 0 is none
-	State State
+	Rate    float64 // of all streams together, bytes/s; +Inf is no bound
+	Free    int     // streams that send, each as its own congestion control wants; 0 is all, at Rate
+	Control Control // of the streams
+	State   State
 }
+
+// Control is a congestion control of streams. It does the work while a stream is free, and is a
+// safety net otherwise.
+type Control int
+
+// The controls.
+const (
+	Quick  Control = iota // finds the rate of a long path soon, and ignores random loss: BBR
+	Gentle                // shares a line as most traffic does, without pauses: cubic
+)
 
 // State says what a Controller does at a moment.
 type State int
@@ -41,11 +53,12 @@ const (
 	Startup State = iota // doubles the rate each round trip
 	Drain                // lets the queue that the start made flow off
 	Cruise               // sends what the line carries, with a small queue
+	Doubt                // sends less for a moment, to see whose queue it is
 	Compete              // others keep the queue full: shares the line with them as one flow would
 	Yield                // others use the line: takes what they leave
 )
 
-var stateNames = [...]string{"startup", "drain", "cruise", "compete", "yield"}
+var stateNames = [...]string{"startup", "drain", "cruise", "doubt", "compete", "yield"}
 
 func (s State) String() string { return stateNames[s] }
 

@@ -12,10 +12,15 @@ type Controller struct {
 
 	state  State
 	since  time.Duration // start of the state
+	from   Sample        // at the start of the state, or of a queue that is too long
 	last   Sample
 	rate   float64       // bytes/s; +Inf until something was delivered
+	line   float64       // what the line carries of ours, bytes/s
+	full   time.Duration // since when the queue has been too long; 0 if it is not
 	calm   time.Duration // since when the queue has been nearly empty
 	growth float64       // of the rate, per round trip
+	lossy  bool          // random loss holds gentle streams back
+	test   time.Duration // start of the present test whether others are gone; 0 is none
 }
 
 // New returns a Controller that is about to start.
@@ -24,18 +29,27 @@ func New(p Priority) *Controller {
 }
 
 const (
-	startGain   = 2.0  // of the delivered rate, at the start: doubles it each round trip
+	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
 	drainGain   = 0.5  // of the delivered rate, while the queue of the start flows off
 	afterDrain  = 0.97 // of the largest delivered rate
 	leastShare  = 0.75 // of the largest delivered rate of late: less only shows that others send
+	probeGain   = 1.15 // of the largest delivered rate of late: the most to try
 	leastGrowth = 0.008
 	mostGrowth  = 0.25
+
+	// freeStreams is how many flows of others a session counts as.
+	freeStreams = 1
+	// leastFight is how long a queue must stay, at the least, to be that of others.
+	leastFight = 400 * time.Millisecond
+	// testEvery is the time from one test whether others are gone to the next; testFor is the least
+	// time that a test takes.
+	testEvery = 5 * time.Second
+	testFor   = 300 * time.Millisecond
 )
 
 // aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).
 func (c *Controller) aim(s Sample) time.Duration {
-	t := time.Duration(0.03 * float64(c.model.base))
-	return min(max(t, 1500*time.Microsecond), 4*time.Millisecond) + c.model.packets(2, s.MSS)
+	return min(max(c.model.base/20, 2500*time.Microsecond), 4*time.Millisecond) + c.model.packets(2, s.MSS)
 }
 
 // Update takes a sample and decides.
@@ -54,57 +68,78 @@ func (c *Controller) Update(s Sample) Decision {
 		c.drain(s)
 	case Cruise:
 		c.cruise(s, dt)
+	case Doubt:
+		c.doubt(s)
+	case Compete:
+		c.compete(s)
 	}
 	return c.decision()
 }
 
-func (c *Controller) decision() Decision { return Decision{Rate: c.rate, State: c.state} }
+func (c *Controller) decision() Decision {
+	d := Decision{Rate: c.rate, State: c.state}
+	if c.state == Compete {
+		d.Free = freeStreams
+	}
+	if c.state != Startup && !c.lossy {
+		d.Control = Gentle
+	}
+	return d
+}
 
 func (c *Controller) enter(state State, now time.Duration) {
 	c.state, c.since, c.calm, c.growth = state, now, now, leastGrowth
+	c.from = c.last
 }
 
 // start doubles the rate each round trip until a queue shows that the line is full.
 func (c *Controller) start(s Sample) {
 	m := &c.model
+	c.line = max(c.line, m.delivered)
 	full := m.base/20 + 3*time.Millisecond + m.packets(6, s.MSS)
 	if m.queue > full || m.sent > 0.05 && s.Backlog > 0 {
 		c.enter(Drain, s.At)
 		c.drain(s)
 		return
 	}
-	if m.delivered > 0 {
-		if math.IsInf(c.rate, 1) {
-			c.rate = 0
-		}
-		c.rate = max(c.rate, startGain*m.delivered)
+	if math.IsInf(c.rate, 1) {
+		c.rate = 0
 	}
+	c.rate = max(c.rate, startGain*c.line)
 }
 
 // drain lets the queue flow off.
 func (c *Controller) drain(s Sample) {
-	m := &c.model
-	if m.queue <= c.aim(s) || s.At-c.since > 4*s.RTT+leastWindow {
-		c.rate = afterDrain * m.most()
+	if s.At-c.since >= leastWindow { // there has been a queue: this is what the line carries
+		c.line = rateSince(c.from, s)
+	}
+	if excess := c.excess(s); excess <= 0 || s.At-c.since > 4*s.RTT+leastWindow {
+		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
 		return
 	}
-	c.rate = drainGain * m.most()
+	c.rate = drainGain * c.line
+}
+
+// excess is what is in flight beyond what the line holds, as delay. It shows a queue a round trip
+// before the RTT does.
+func (c *Controller) excess(s Sample) time.Duration {
+	return seconds(float64(s.InFlight)/c.line) - c.model.base
 }
 
 // cruise holds the standing queue at its aim. With R the rate, D the delivered rate and T the time
-// in which to correct the queue: R = D × (1 + (aim - queue) / T). T is four times the age of the
-// feedback, which is stable.
+// in which to correct the queue: R = D × (1 + (aim - queue) / T). T is twice the age of the
+// feedback.
 func (c *Controller) cruise(s Sample, dt time.Duration) {
 	m := &c.model
 	aim := c.aim(s)
 	trip := max(s.RTT, dt)
 	if m.standing > aim {
-		c.calm, c.growth = s.At, leastGrowth
-		excess := (m.standing - aim).Seconds() / (4 * (trip + standingTime)).Seconds()
-		c.rate = min(c.rate, m.most()*(1-min(excess, 1-leastShare)))
+		c.brake(s, aim, trip)
 		return
 	}
+	c.line = max(m.most(), c.line*(1-dt.Seconds()/(30*trip+5*time.Second).Seconds()))
+	c.full = 0
 	if s.Backlog == 0 || s.Windowed {
 		return // it does not send what it may: nothing is learnt
 	}
@@ -112,5 +147,69 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
 	c.rate *= 1 + c.growth*min(1, dt.Seconds()/trip.Seconds())
-	c.rate = min(c.rate, startGain*m.most())
+	c.rate = min(c.rate, probeGain*max(m.most(), c.line))
+}
+
+// brake sends less than the line carries until the queue is back at its aim. While there is a queue,
+// what is delivered is what the line carries, or our part of it.
+func (c *Controller) brake(s Sample, aim, trip time.Duration) {
+	m := &c.model
+	if c.full == 0 {
+		c.full, c.from = s.At, s
+	}
+	switch age := s.At - c.full; {
+	case age > m.steadyWindow():
+		c.line = max(m.steady, leastShare*c.line)
+	case age > max(trip, standingTime):
+		c.line = max(min(c.line, rateSince(c.from, s)), leastShare*c.line)
+	}
+	c.calm, c.growth = s.At, leastGrowth
+	if m.standing > 3*aim && s.At-c.full > max(8*trip, leastFight) {
+		c.enter(Doubt, s.At)
+		c.doubt(s)
+		return
+	}
+	excess := max(0, min(m.standing, c.excess(s))-aim).Seconds() / (2 * (trip + standingTime)).Seconds()
+	c.rate = c.line * (1 - min(excess, 1-leastShare))
+}
+
+// doubt sends clearly less than is delivered, for a moment. A queue of our own flows off; one that
+// stays is that of others.
+func (c *Controller) doubt(s Sample) {
+	m := &c.model
+	c.rate = leastShare * c.line
+	switch {
+	case m.queue <= c.aim(s):
+		c.rate = afterDrain * c.line
+		c.full = 0
+		c.enter(Cruise, s.At)
+	case s.At-c.since > max(6*s.RTT, testFor):
+		c.enter(Compete, s.At)
+		c.compete(s)
+	}
+}
+
+// compete lets few streams share the line with others, as their congestion control does. From time
+// to time it sends less for a moment: if the queue then flows off, the others are gone.
+func (c *Controller) compete(s Sample) {
+	m := &c.model
+	if m.standing > c.aim(s) {
+		c.calm = s.At
+	}
+	switch {
+	case s.At-c.calm > max(4*s.RTT, 2*standingTime):
+		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
+		c.test, c.full = 0, 0
+		c.enter(Cruise, s.At)
+	case c.test > 0 && s.At-c.test > max(6*s.RTT, testFor):
+		c.test, c.since = 0, s.At
+		c.rate = math.Inf(1)
+	case c.test > 0:
+	case s.At-c.since > testEvery:
+		c.test = s.At
+		c.line = m.steady
+		c.rate = leastShare * c.line
+	default:
+		c.rate = math.Inf(1)
+	}
 }

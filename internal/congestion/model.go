@@ -8,12 +8,13 @@ import (
 // model is what is known of the path.
 type model struct {
 	past  []Sample // at least one rateWindow of them, oldest first
-	rates []rated  // delivered rates of late, falling, for their maximum
+	rates []rated  // steady rates of late, falling, for their maximum
 
 	base      time.Duration // least smoothed RTT: without a queue
 	queue     time.Duration // delay in queues now
 	standing  time.Duration // the least of it in the last standingTime: what does not pass by itself
 	delivered float64       // rate over the last rateWindow, bytes/s
+	steady    float64       // rate over the last steadyWindow, bytes/s
 	sent      float64       // share of it that was sent again, 0 to 1
 }
 
@@ -29,6 +30,10 @@ const (
 	leastWindow = 50 * time.Millisecond
 	// windowPackets is the least number of packets over which a rate is measured.
 	windowPackets = 12
+	// steadyTrips and leastSteady are the time over which a rate is measured that must be exact: it
+	// is blind to bursts of acknowledgements.
+	steadyTrips = 4
+	leastSteady = 250 * time.Millisecond
 	// memory is how long the largest delivered rate is remembered, in round trips.
 	memory = 10
 	// leastMemory is the least such time.
@@ -54,16 +59,25 @@ func (m *model) update(s Sample) {
 		}
 	}
 	from := m.before(s.At - m.rateWindow(s))
-	m.delivered, m.sent = 0, 0
-	if d := s.At - from.At; d > 0 {
-		m.delivered = float64(s.Delivered-from.Delivered) / d.Seconds()
-		if s.Delivered > from.Delivered {
-			m.sent = float64(s.Lost-from.Lost) / float64(s.Delivered-from.Delivered+s.Lost-from.Lost)
-		}
+	m.delivered = rateSince(from, s)
+	m.sent = 0
+	if s.Delivered > from.Delivered {
+		m.sent = float64(s.Lost-from.Lost) / float64(s.Delivered-from.Delivered+s.Lost-from.Lost)
 	}
+	m.steady = rateSince(m.before(s.At-m.steadyWindow()), s)
 	m.remember(s.At)
-	m.forget(s.At - 4*max(m.rateWindow(s), standingTime))
+	m.forget(s.At - 2*max(m.rateWindow(s), m.steadyWindow()))
 }
+
+// rateSince is the delivered rate between two samples, bytes/s.
+func rateSince(from, to Sample) float64 {
+	if to.At <= from.At {
+		return 0
+	}
+	return float64(to.Delivered-from.Delivered) / (to.At - from.At).Seconds()
+}
+
+func (m *model) steadyWindow() time.Duration { return max(steadyTrips*m.base, leastSteady) }
 
 // rateWindow is the time over which the delivered rate is measured now.
 func (m *model) rateWindow(s Sample) time.Duration {
@@ -94,10 +108,10 @@ func (m *model) forget(at time.Duration) {
 
 // remember keeps the largest rates of the last round trips.
 func (m *model) remember(now time.Duration) {
-	for len(m.rates) > 0 && m.rates[len(m.rates)-1].rate <= m.delivered {
+	for len(m.rates) > 0 && m.rates[len(m.rates)-1].rate <= m.steady {
 		m.rates = m.rates[:len(m.rates)-1]
 	}
-	m.rates = append(m.rates, rated{now, m.delivered})
+	m.rates = append(m.rates, rated{now, m.steady})
 	for m.rates[0].at < now-max(memory*m.base, leastMemory) {
 		m.rates = m.rates[1:]
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/congestion"
 	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/transport"
 )
@@ -178,11 +179,12 @@ type DataStream struct {
 	Retired atomic.Bool     // another stream does its work; it does not count any more
 	Context context.Context // ends when the stream is closed
 
-	set    *StreamSet
-	since  time.Time
-	paced  float64   // bytes/s, 0 is no bound yet; the tuner's
-	once   sync.Once // for Close
-	cancel context.CancelFunc
+	set     *StreamSet
+	since   time.Time
+	control congestion.Control // asked for last; the tuner's
+	paced   float64            // bytes/s, 0 is no bound yet; the tuner's
+	once    sync.Once          // for Close
+	cancel  context.CancelFunc
 
 	gauge sync.Mutex    // guards what follows
 	began time.Time     // start of the running write, zero if there is none

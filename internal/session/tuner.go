@@ -21,6 +21,8 @@ type tuner struct {
 	Tuning
 
 	window *window
+	active int // streams in use
+	free   int // of them alone, while the window says so; 0 is all
 
 	tcp    growth
 	quic   linkGrowth
@@ -47,7 +49,10 @@ func (t *tuner) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-pacing.C:
-			t.window.step(now)
+			if free := t.window.step(now); free != t.free {
+				t.free = free
+				t.activate()
+			}
 		case now := <-tick.C:
 			infos := t.set.infos()
 			o := observe(now, t.sender.Stats().Written, infos)
@@ -88,10 +93,20 @@ func (t *tuner) resize(o observation) {
 	default:
 		n = min(n, t.tcp.next(o, n))
 	}
-	t.sender.SetActive(n)
+	t.active = n
+	t.activate()
 	if n > o.streams {
 		t.Want(n, nil)
 	}
+}
+
+// activate lets the streams that are used claim blocks.
+func (t *tuner) activate() {
+	n := t.active
+	if t.free > 0 {
+		n = t.free
+	}
+	t.sender.SetActive(n)
 }
 
 // bufferPayload is the share of payload in a send buffer that is filled with large units. The

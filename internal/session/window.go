@@ -1,7 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/congestion"
@@ -17,6 +19,7 @@ type window struct {
 	control *congestion.Controller
 	set     *StreamSet
 	began   time.Time
+	free    int // streams that may send, 0 is all
 
 	seen map[uint64]transport.Info // of each stream, the last time
 	sum  congestion.Sample         // counters of all streams, those that ended too
@@ -29,24 +32,35 @@ func newWindow(set *StreamSet) *window {
 	}
 }
 
-// step measures, decides and acts.
-func (w *window) step(now time.Time) {
+// step measures, decides and acts. It returns how many streams may claim blocks, 0 for all.
+func (w *window) step(now time.Time) (free int) {
 	streams := w.set.Streams()
+	slices.SortFunc(streams, func(a, b *DataStream) int { return cmp.Compare(a.ID, b.ID) })
+	streams = slices.DeleteFunc(streams, func(d *DataStream) bool { return d.Retired.Load() })
 	infos := make(map[uint64]transport.Info, len(streams))
 	for _, d := range streams {
-		if i, ok := d.Info(); ok && !d.Retired.Load() {
+		if i, ok := d.Info(); ok {
 			infos[d.ID] = i
 		}
 	}
 	s := w.sample(now, infos)
 	if s.Streams == 0 {
-		return
+		return w.free
 	}
 	decided := w.control.Update(s)
-	share := decided.Rate / float64(s.Streams)
-	for _, d := range streams {
-		d.pace(share)
+	for i, d := range streams {
+		switch {
+		case decided.Free == 0:
+			d.pace(decided.Rate / float64(s.Streams))
+		case i < decided.Free:
+			d.pace(decided.Rate / float64(decided.Free))
+		default:
+			d.pace(heldRate)
+		}
+		d.use(decided.Control)
 	}
+	w.free = decided.Free
+	return w.free
 }
 
 // sample sums up what the streams measured.
@@ -63,6 +77,7 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 				s.RTT = i.RTT
 			}
 		}
+		s.InFlight += int64(i.Flying)
 		w.sum.Backlog += int64(i.NotSent)
 		s.MSS = max(s.MSS, i.SndMSS)
 		w.seen[id] = i
@@ -75,6 +90,19 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		}
 	}
 	return s
+}
+
+// heldRate is at what rate, in bytes/s, a stream that is not used finishes what was written to it.
+const heldRate = 64 << 10
+
+// use changes the congestion control of the stream, where the user has not chosen one and the
+// kernel has it.
+func (d *DataStream) use(c congestion.Control) {
+	if d.control == c {
+		return
+	}
+	d.control = c
+	_ = d.Conn.Prefer(c == congestion.Quick)
 }
 
 // paceBy is how much a bound must change, as a share, to be set again.

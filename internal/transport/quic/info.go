@@ -90,6 +90,7 @@ func (l *link) sampleLocked(now time.Time) stream.Info {
 		flight := i.DeliveryRate * s.SmoothedRTT.Seconds()
 		if sent > 20*mss || waiting > 0 { // more than acknowledgements
 			i.InFlight = int(min(flight, float64(s.CongestionWindow)))
+			i.Flying = i.InFlight
 			i.BusyTime += passed
 		}
 	}
