@@ -24,9 +24,10 @@ type Controller struct {
 }
 
 // New returns a Controller that is about to start.
-func New(p Priority) *Controller {
-	return &Controller{priority: p, rate: math.Inf(1)}
-}
+func New() *Controller { return &Controller{rate: math.Inf(1)} }
+
+// SetPriority changes how the session shares the line with others from now on.
+func (c *Controller) SetPriority(p Priority) { c.priority = p }
 
 const (
 	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled

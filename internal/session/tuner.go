@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/congestion"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
 )
@@ -49,7 +50,7 @@ func (t *tuner) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-pacing.C:
-			if free := t.window.step(now); free != t.free {
+			if free := t.window.step(now, t.priority()); free != t.free {
 				t.free = free
 				t.activate()
 			}
@@ -98,6 +99,13 @@ func (t *tuner) resize(o observation) {
 	if n > o.streams {
 		t.Want(n, nil)
 	}
+}
+
+func (t *tuner) priority() congestion.Priority {
+	if t.Priority == nil {
+		return congestion.Normal
+	}
+	return t.Priority()
 }
 
 // activate lets the streams that are used claim blocks.

@@ -27,13 +27,13 @@ type window struct {
 
 func newWindow(set *StreamSet) *window {
 	return &window{
-		control: congestion.New(congestion.Normal), set: set, began: time.Now(),
+		control: congestion.New(), set: set, began: time.Now(),
 		seen: make(map[uint64]transport.Info),
 	}
 }
 
 // step measures, decides and acts. It returns how many streams may claim blocks, 0 for all.
-func (w *window) step(now time.Time) (free int) {
+func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 	streams := w.set.Streams()
 	slices.SortFunc(streams, func(a, b *DataStream) int { return cmp.Compare(a.ID, b.ID) })
 	streams = slices.DeleteFunc(streams, func(d *DataStream) bool { return d.Retired.Load() })
@@ -47,6 +47,7 @@ func (w *window) step(now time.Time) (free int) {
 	if s.Streams == 0 {
 		return w.free
 	}
+	w.control.SetPriority(p)
 	decided := w.control.Update(s)
 	for i, d := range streams {
 		switch {
