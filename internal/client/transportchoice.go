@@ -12,6 +12,8 @@ import (
 const (
 	// otherAfter is how long the first transport may take to connect before the other one is tried.
 	otherAfter = 250 * time.Millisecond
+	// reachedWithin is how much longer it may take if it has answered a SYN.
+	reachedWithin = 5 * time.Second
 	// otherWithin is how long it may take before the other one is used, if that answers.
 	otherWithin = 500 * time.Millisecond
 
