@@ -23,7 +23,7 @@ type dialer struct {
 	group  transport.Group  // the session's QUIC connections
 	gate   startGate        // of the data streams' handshakes
 
-	reached   atomic.Bool // the server has answered a SYN of the control stream
+	reached   atomic.Bool // the server has answered a SYN
 	opened    atomic.Bool // the control stream is connected
 	connected atomic.Bool // some stream is connected, or would be if the server's key were confirmed
 
@@ -47,6 +47,10 @@ func (d *dialer) prepare(mtu int) {
 	d.cfg.Protocol, d.cfg.Group, d.cfg.QLog = session.ProtocolOf(d.via.transport), &d.group, opt.QLog
 	d.cfg.SockBuf, d.cfg.Congestion = opt.SockBuf, opt.Congestion
 	d.cfg.Path.MTU = mtu
+	d.cfg.Connected = func(context.Context, time.Time, time.Duration) error {
+		d.reached.Store(true)
+		return nil
+	}
 }
 
 // chosen returns the transport of the data streams, and why it was chosen.
@@ -69,10 +73,6 @@ func (d *dialer) choose(to choice) {
 func (d *dialer) open(ctx context.Context) (transport.Conn, error) {
 	cfg := d.cfg
 	cfg.Doubt, cfg.Apart = true, true
-	cfg.Connected = func(context.Context, time.Time, time.Duration) error {
-		d.reached.Store(true)
-		return nil
-	}
 	expect := d.gate.follow(&cfg, true, d.client.expect(d.url))
 	conn, err := d.client.dial(ctx, d.url, cfg, expect)
 	if ask := (*errAskFirst)(nil); errors.As(err, &ask) {

@@ -81,7 +81,7 @@ func (s *transferSession) run(ctx context.Context) error {
 	if err := s.begin(control); err != nil {
 		return err
 	}
-	s.tasks.Go(func() { watchDead(ctx, s.heard.Load, s.reach, cancel) })
+	s.tasks.Go(func() { watchDead(ctx, s.heard.Load, session.TimeoutOf(control), s.reach, cancel) })
 	s.streams.grow(s.first)
 	if s.client.opt.Transport == session.TransportAuto && s.cfg.Protocol == transport.TCP {
 		s.tasks.Go(func() { s.watchWindows(ctx, control) })

@@ -16,6 +16,9 @@ const (
 	// gatedFrom is the number of data streams from which their first flights could flood a narrow
 	// line, and their SYNs show that it is one.
 	gatedFrom = 8
+	// surelyNarrow is the rate in bytes/s below which SYNs alone decide. Jitter hardly makes a fast
+	// line look so narrow.
+	surelyNarrow = 200e3 / 8
 	// widenEvery is how often a session on a narrow line looks whether it carries more.
 	widenEvery = 500 * time.Millisecond
 )
@@ -63,12 +66,10 @@ func (g *startGate) follow(cfg *transport.Config, control bool, expect checkKey)
 	var began time.Time // of the handshake; all hooks run in the goroutine of Dial
 	before := cfg.Connected
 	cfg.Connected = func(ctx context.Context, sent time.Time, rtt time.Duration) error {
-		g.connected(sent, rtt)
-		if before != nil {
-			if err := before(ctx, sent, rtt); err != nil {
-				return err
-			}
+		if err := before(ctx, sent, rtt); err != nil {
+			return err
 		}
+		g.connected(sent, rtt)
 		if !control {
 			if err := g.wait(ctx); err != nil {
 				return err
@@ -125,7 +126,7 @@ func (g *startGate) pass() (changed <-chan struct{}, err error) {
 	case g.passed < g.start.Streams(g.most):
 		g.passed++
 		return nil, nil
-	case g.settledLocked():
+	case g.settledLocked() || g.syns >= gatedFrom && g.start.Rate() < surelyNarrow:
 		return nil, errNarrow
 	}
 	return g.changed, nil

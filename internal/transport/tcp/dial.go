@@ -14,10 +14,11 @@ import (
 // connectTimeout is how long a peer may take to answer SYNs.
 const connectTimeout = 15 * time.Second
 
-// peerTimeout is how long data or a probe may stay unanswered until the peer counts as dead.
-const peerTimeout = 30 * time.Second
+// peerTimeout is how long data or a probe may stay unanswered until the peer counts as dead. On a
+// narrow line, a packet waits in a full queue for half of that.
+const peerTimeout = 60 * time.Second
 
-// keepAlive finds a dead peer within peerTimeout, also on a stream that only receives.
+// keepAlive finds a dead peer about within peerTimeout, also on a stream that only receives.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
 // Dial connects to addr ("host:port") and authenticates both ends. expect is called with the
