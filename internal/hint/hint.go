@@ -28,6 +28,7 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceNotStrict:         "without --strict that is a warning",
 	fxfer.AdviceUpdateServer:      "a server of an older version can't be probed: update it",
 	fxfer.AdviceRestartServer:     "the server is confined to the folders that it had when it started: restart it",
+	fxfer.AdviceStandardCrypto:    "--crypto std uses Go's TLS records and ciphers instead; please report this, with the model of the processor",
 }
 
 // Of returns a hint against err. The hint follows from the cause; otherwise it is the first hint or

@@ -218,6 +218,7 @@ const (
 	AdviceNotStrict         = session.AdviceNotStrict
 	AdviceUpdateServer      = session.AdviceUpdateServer
 	AdviceRestartServer     = session.AdviceRestartServer
+	AdviceStandardCrypto    = session.AdviceStandardCrypto
 )
 
 // Errors for errors.Is.

@@ -44,6 +44,26 @@ func ParseTransport(s string) (fxfer.Transport, error) {
 func AddTransport(flags *pflag.FlagSet, opt *fxfer.Options) {
 	Add(flags, &opt.QLog, "qlog", "dir", "", "log QUIC connections as qlog files into an existing folder", parseFolder)
 	Add(flags, &opt.Transport, "transport", "how", Auto, "tcp, quic, or auto to choose by the path", ParseTransport)
+	AddCrypto(flags, &opt.StandardCrypto)
+}
+
+// AddCrypto adds the flag about the origin of TLS records and ciphers.
+func AddCrypto(flags *pflag.FlagSet, standard *bool) {
+	Add(flags, standard, "crypto", "how", "own", "TLS records and ciphers: own, or std for Go's", parseCrypto)
+}
+
+func parseCrypto(s string) (standard bool, err error) {
+	if s != "own" && s != "std" {
+		return false, fmt.Errorf("%q is neither own nor std", s)
+	}
+	return s == "std", nil
+}
+
+// CryptoInEnvironment is AddCrypto for commands without that flag.
+func CryptoInEnvironment() (standard bool, err error) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	AddCrypto(flags, &standard)
+	return standard, ApplyEnvironment(flags)
 }
 
 // AddTuning adds the flags that replace automatic tuning.

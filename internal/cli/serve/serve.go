@@ -136,6 +136,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	option.Add(flags, &f.opt.MaxSessionsPerClient, "max-sessions-per-client", "n", strconv.Itoa(fxfer.DefaultMaxSessionsPerClient),
 		"most sessions of one client", option.ParseCount)
 	option.Add(flags, &f.opt.Transport, "transport", "how", option.Auto, "tcp, quic, or auto for both on one port", option.ParseTransport)
+	option.AddCrypto(flags, &f.opt.StandardCrypto)
 	addBounds(flags, &f.opt)
 	option.AddTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	option.Add(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for this long, such as 14d", parsePartialAge)
@@ -355,7 +356,7 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper 
 // restart returns the settings that need a restart to change, as text to compare.
 func (f *serveFlags) restart() string {
 	o := &f.opt
-	return fmt.Sprint(o.Listen, o.Transport, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
+	return fmt.Sprint(o.Listen, o.Transport, o.StandardCrypto, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
 		f.web, f.log, o.TLS.Cert, o.TLS.Key)
 }
 
