@@ -118,5 +118,7 @@ func (d *DataStream) pace(rate float64) {
 		return
 	}
 	d.paced = rate
-	d.Pace(rate)
+	if !d.Pace(rate) {
+		d.pacing.set(rate)
+	}
 }
