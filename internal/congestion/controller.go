@@ -177,8 +177,11 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.brake(s, aim, trip)
 		return
 	}
+	if c.full > 0 { // the queue is gone
+		c.full = 0
+		c.rate = max(c.rate, afterDrain*c.line)
+	}
 	c.line = max(m.most(), c.line*(1-dt.Seconds()/(30*trip+5*time.Second).Seconds()))
-	c.full = 0
 	if s.Backlog == 0 || s.Windowed {
 		return // it does not send what it may: nothing is learnt
 	}
@@ -200,10 +203,11 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	age := s.At - c.full
 	switch {
 	case age > m.steadyWindow():
-		c.line = max(m.steady, leastShare*c.line)
+		c.line = m.steady
 	case age > max(trip, standingTime):
-		c.line = max(min(c.line, rateSince(c.from, s)), leastShare*c.line)
+		c.line = min(c.line, rateSince(c.from, s))
 	}
+	c.line = max(c.line, leastShare*c.had) // less is a pause of a host, not of the line
 	c.calm, c.growth = s.At, leastGrowth
 	switch {
 	case (age > 4*correct || c.priority == Low && age > 2*correct) && c.line < takenShare*c.had:
