@@ -58,6 +58,9 @@ func matrix() (all []cell) {
 	for _, rights := range allRights {
 		for _, place := range places {
 			for _, does := range reads {
+				if does == "scrub" && place != "own" && place != "theirs" {
+					continue
+				}
 				all = append(all, cell{rights: rights, does: does, place: place})
 			}
 			for _, option := range pushes {
@@ -422,11 +425,7 @@ func TestMatrix(t *testing.T) {
 					x.fresh(t, c.rights)
 					made = c.rights
 				}
-				began := time.Now()
 				fresh = x.check(t, c)
-				if d := time.Since(began); d > 2*time.Second {
-					t.Logf("SLOW %v %+v", d, c)
-				}
 			}
 		})
 	}
