@@ -283,7 +283,7 @@ func (x *world) try(t testing.TB, c cell) []byte {
 		x.send(p, c, prefix, prune)
 		return p.got.Bytes()
 	}
-	p.until(func(m wire.Message) bool {
+	_ = p.until(func(m wire.Message) bool {
 		_, last := m.(*wire.EndManifest)
 		return last
 	})
@@ -323,7 +323,7 @@ func (x *world) send(p *rawPeer, c cell, prefix string, prune []string) {
 	if prune != nil {
 		p.send(&wire.Prune{Folders: prune})
 	}
-	p.until(func(m wire.Message) bool {
+	_ = p.until(func(m wire.Message) bool {
 		switch m := m.(type) {
 		case *wire.Folder: // the client has nothing of it
 			extra := &wire.Extra{}

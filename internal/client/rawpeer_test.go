@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
-	"errors"
 	"io"
 	"os"
 	"testing"
@@ -66,7 +65,7 @@ func (p *rawPeer) until(visit func(wire.Message) bool) (refused *wire.Error) {
 	for {
 		m, err := p.r.Next()
 		if err != nil {
-			require.False(p.t, errors.Is(err, os.ErrDeadlineExceeded), "the server neither answers nor ends")
+			require.NotErrorIs(p.t, err, os.ErrDeadlineExceeded, "the server neither answers nor ends")
 			return refused
 		}
 		if r, ok := m.(*wire.Refuse); ok {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"time"
@@ -69,7 +70,7 @@ func (x *listing) listFolder(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = scope.List(ctx, seriesPath(p), func(m disk.Meta) error {
+	err = scope.List(ctx, cmp.Or(p, "."), func(m disk.Meta) error {
 		return x.add(transfer.EntryOf(m, path.Base(m.Path)))
 	})
 	if err != nil {
