@@ -30,7 +30,7 @@ type Place uint8
 // The places.
 const (
 	Outside  Place = iota // in no series
-	Beside                // a series, or in one beside its snapshots
+	Beside                // a series, or in one beside its snapshots; only the series is its owner's
 	Snapshot              // a complete snapshot, or below it, or a name that only a snapshot may have
 	places
 )

@@ -3,7 +3,7 @@ package access
 import (
 	"cmp"
 	"context"
-	"errors"
+
 	"fmt"
 	"io/fs"
 	"path"
@@ -87,7 +87,9 @@ func (s *Scope) checkRights(e Effect, p string) error {
 	if err != nil {
 		return err
 	}
-	if !rule.allows(s.rights, w.place, w.own) {
+	// What others put beside the snapshots of a series is not its owner's.
+	own := w.own && (w.place == Snapshot || w.series == p)
+	if !rule.allows(s.rights, w.place, own) {
 		return s.refusal(e, w.place, p)
 	}
 	return nil
@@ -195,8 +197,11 @@ func (s *Scope) List(ctx context.Context, p string, visit func(disk.Meta) error)
 		return s.tree.List(ctx, p, visit)
 	}
 	w, err := s.folderPlace(p)
-	if err != nil || w.series != p {
-		return errors.Join(err, s.tree.List(ctx, p, visit))
+	if err != nil {
+		return err
+	}
+	if w.place == Snapshot {
+		return s.tree.List(ctx, p, visit)
 	}
 	return s.tree.List(ctx, p, func(m disk.Meta) error {
 		if !isSeriesName(m.Path) {
