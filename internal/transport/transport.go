@@ -12,6 +12,7 @@ import (
 	"crypto/ed25519"
 	"crypto/x509"
 	"net"
+	"net/netip"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
 	"github.com/fxfer/fxfer/internal/transport/quic"
@@ -145,6 +146,10 @@ func dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (Con
 	return quic.Dial(ctx, addr, cfg.quicDial(), expect)
 }
 
+// SelfTest compares our own TLS records and ciphers with known results, once in a process. After an
+// error only QUIC and Config.Standard may be used.
+func SelfTest() error { return tcp.SelfTest() }
+
 // Listener accepts streams. Its methods may be called concurrently.
 type Listener interface {
 	// Accept waits for the next stream. It returns before the handshake, so that no peer can hold
@@ -204,6 +209,9 @@ func SmallBuffers(l Listener) string {
 	}
 	return ""
 }
+
+// PrefixOf returns what the connections of an address are counted by.
+func PrefixOf(addr net.Addr) netip.Prefix { return stream.PrefixOf(addr) }
 
 // InfoOf is Info for any TCP socket.
 func InfoOf(c *net.TCPConn) (Info, bool) { return tcp.InfoOf(c) }
