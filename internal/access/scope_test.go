@@ -135,3 +135,42 @@ func TestSharedFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 }
+
+// TestGateAlone: the gate refuses by itself what requests are refused for before it is asked.
+func TestGateAlone(t *testing.T) {
+	dir := t.TempDir()
+	const snapshot = "2026-01-01T000000Z"
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "web", snapshot), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "web/.fxfer-snapshots"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "web/.fxfer-snapshots/owners"), []byte("me\n"), 0o600))
+	for _, name := range []string{"f", "web/" + snapshot + "/f"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
+	}
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	defer folder.Close()
+	writer := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Write, Intent: wire.Push})
+	_, err = writer.Stat("f")
+	require.NoError(t, err, "whoever may write it learns that it is there")
+	for _, p := range []string{".", "web", "web/" + snapshot} {
+		require.Error(t, writer.Names(t.Context(), p, func([]string, []disk.Kind) error { return nil }))
+		require.Error(t, writer.Walk(t.Context(), p, disk.WalkOptions{}, func(disk.Meta) error { return nil }, nil))
+		require.Error(t, writer.List(t.Context(), p, func(disk.Meta) error { return nil }))
+	}
+	_, err = writer.OpenFile("f")
+	require.Error(t, err)
+	require.Error(t, writer.ReadFile("f", disk.Identity{Size: 1}, make([]byte, 1)))
+	_, _, err = writer.Digest(t.Context(), "f")
+	require.Error(t, err)
+	for _, dry := range []bool{true, false} {
+		s := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Read | identity.Write, Intent: wire.Push, DryRun: dry, BackupDir: "web"})
+		for _, p := range []string{"web", "web/" + snapshot, "web/" + snapshot + "/f", snapshot} {
+			_, err := s.Removal(t.Context(), p)
+			require.Error(t, err, p)
+		}
+		require.Error(t, s.KeepOld("web/"+snapshot+"/f"))
+		require.Error(t, s.KeepOld(snapshot))
+		_, err := s.Removal(t.Context(), "f")
+		require.NoError(t, err)
+	}
+}
