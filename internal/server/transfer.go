@@ -69,7 +69,7 @@ func (x *transferSession) transfer(ctx context.Context) (err error) {
 		return err
 	}
 	defer x.direction.close()
-	x.offered = s.streamsPerSession()
+	x.offered = s.streamsPerSession(x.client)
 	x.engine.Send(x.welcome(x.offered))
 	if err := s.register(x); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (x *transferSession) runEngine(ctx context.Context) error {
 	var tasks sync.WaitGroup
 	tuning := session.Tuning{
 		Most: func() int {
-			return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession())))
+			return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession(x.client))))
 		},
 		Want: func(n int, dead []uint64) {
 			x.engine.Send(&wire.Streams{Want: uint64(n), Dead: dead})
@@ -123,7 +123,7 @@ func (x *transferSession) offerStreams(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if now := x.server.streamsPerSession(); now != x.offered {
+			if now := x.server.streamsPerSession(x.client); now != x.offered {
 				x.offered = now
 				x.engine.Send(x.welcome(now))
 			}
