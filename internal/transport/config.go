@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
 	"github.com/fxfer/fxfer/internal/transport/quic"
@@ -30,6 +31,9 @@ type Config struct {
 	// Path is what is known of the way to the peer before the first packet. It decides on windows.
 	Path Path
 
+	// For TCP: Standard takes TLS records and ciphers from crypto/tls instead of our own. QUIC has
+	// them from the standard library in any case.
+	Standard bool
 	// For TCP: SockBuf fixes the window of every stream at this many bytes in both directions, like
 	// a program with a fixed socket buffer. 0 leaves it to the kernel and to what the path needs.
 	SockBuf int
@@ -42,6 +46,11 @@ type Config struct {
 	// For TCP: Doubt lets Dial detect early that a silent peer is behind a black hole. This may
 	// cost a second connection.
 	Doubt bool
+
+	// For TCP: Connected, if not nil, is called by Dial between the SYN-ACK and the TLS handshake,
+	// with the time of the SYN and its RTT. It may wait for as long as ctx. Its error ends the
+	// connection.
+	Connected func(ctx context.Context, sent time.Time, rtt time.Duration) error
 
 	// For QUIC: Group is the connections among which Dial chooses. Without one, each stream has a
 	// connection of its own.
@@ -65,8 +74,8 @@ func (c *Config) auth() auth.Config {
 
 func (c *Config) tcp() tcp.Config {
 	return tcp.Config{
-		Auth: c.auth(), SockBuf: c.SockBuf, Congestion: c.Congestion,
-		Socket: c.Socket, Doubt: c.Doubt, Path: c.Path,
+		Auth: c.auth(), Standard: c.Standard, SockBuf: c.SockBuf, Congestion: c.Congestion,
+		Socket: c.Socket, Doubt: c.Doubt, Path: c.Path, Connected: c.Connected,
 	}
 }
 

@@ -3,7 +3,9 @@
 package tcp
 
 import (
+	"context"
 	"net"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
 )
@@ -13,6 +15,8 @@ import (
 type Config struct {
 	Auth auth.Config
 
+	// Standard takes TLS records and ciphers from crypto/tls instead of tlsrecord's own.
+	Standard bool
 	// SockBuf fixes the window of every stream at this many bytes in both directions, like a
 	// program with a fixed socket buffer. 0 leaves it to the kernel's autotuning and to windowFor.
 	SockBuf int
@@ -25,6 +29,9 @@ type Config struct {
 	// Doubt lets Dial detect early that a silent peer is behind a black hole. This may cost a
 	// second connection.
 	Doubt bool
+	// Connected, if not nil, is called by Dial between the SYN-ACK and the TLS handshake, with the
+	// time of the SYN and its RTT. It may wait for as long as ctx. Its error ends the connection.
+	Connected func(ctx context.Context, sent time.Time, rtt time.Duration) error
 	// Path is what is known of the way to the peer before the first packet.
 	Path Path
 }
