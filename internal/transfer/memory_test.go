@@ -53,8 +53,8 @@ func TestMemoryOfEntries(t *testing.T) {
 		}
 		synctest.Wait()
 		select {
-		case <-done:
-			t.Error("the memory is not there yet")
+		case err := <-done:
+			t.Error("the memory is not there yet", err)
 		default:
 		}
 		one.end()
