@@ -77,7 +77,6 @@ const (
 	silenceTimeouts = 3
 )
 
-
 // update returns the streams that are silent for too long, if nothing is acknowledged on any
 // stream.
 func (s silences) update(now time.Time, infos map[uint64]transport.Info) (dead []uint64) {
