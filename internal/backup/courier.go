@@ -12,12 +12,15 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Client is the Courier that uses the network. Its identity is in the folder Home. If Home is "",
-// that is the user's folder.
-type Client struct{ Home string }
+// Client is the Courier that uses the network.
+type Client struct {
+	Home           string // folder of its identity; "" is the user's
+	StandardCrypto bool   // see fxfer.Options
+}
 
 // client returns the client for a job's server.
 func (c *Client) client(j *Job, opt fxfer.Options) (*fxfer.Client, error) {
+	opt.StandardCrypto = c.StandardCrypto
 	opt.Home, opt.TLS, opt.Streams, opt.Compress = c.Home, j.TLS, j.Streams, j.Compress
 	return fxfer.NewClient(opt)
 }

@@ -280,6 +280,10 @@ func (l *leg) rename() error {
 
 // worthwhile reports whether another attempt after this one may succeed.
 func worthwhile(err error, try, retries int) bool {
+	var known *fxfer.Error
+	if errors.As(err, &known) && known.Advice == fxfer.AdviceStandardCrypto { // the processor stays as it is
+		return false
+	}
 	switch fxfer.KindOf(err) {
 	case fxfer.KindUsage, fxfer.KindTrust:
 		return false

@@ -62,7 +62,7 @@ known servers and clients. By default it is
 Exit codes:
 
   0  done                                 5  server unreachable, or connection lost
-  1  other error                          6  data did not pass a check
+  1  other error                          6  data, or ciphers, failed a check
   2  wrong command line or configuration  7  file or disk error on this host
   3  entries failed or differ             8  file or disk error on the server
   4  key or right missing                 9  a backup needs attention

@@ -21,9 +21,13 @@ type Client struct {
 	pair        *identity.KeyPair     // certificate that replaces key, or nil
 }
 
-// New makes a Client with this host's identity, which is created if it does not exist.
+// New makes a Client with this host's identity, which is created if it does not exist. It
+// runs the self-test of the ciphers.
 func New(opt Options) (*Client, error) {
 	if err := opt.fill(); err != nil {
+		return nil, err
+	}
+	if err := session.TestCrypto(opt.StandardCrypto); err != nil {
 		return nil, err
 	}
 	c := &Client{opt: opt}

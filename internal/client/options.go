@@ -27,6 +27,9 @@ type Options struct {
 	Transport session.Transport
 	// QLog is a folder for a log of each QUIC connection; "" is none.
 	QLog string
+	// StandardCrypto takes TLS records and ciphers from the standard library instead of fxfer's own.
+	// QUIC never has fxfer's own.
+	StandardCrypto bool
 	// SockBuf fixes the socket buffers of both ends, in bytes. Only TCP has them.
 	SockBuf int
 	// Congestion is the congestion control of both ends, such as "bbr". Only with TCP.

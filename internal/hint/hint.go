@@ -18,7 +18,7 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceResume:            "the same command resumes",
 	fxfer.AdviceRetry:             "the same command resumes; --retry-for tries by itself",
 	fxfer.AdviceRetryLater:        "try again later; --retry-for 10m keeps trying",
-	fxfer.AdviceMakeRoom:          "make room there; the same command resumes",
+	fxfer.AdviceMakeRoom:          "make room on that disk; the same command resumes",
 	fxfer.AdviceInvitation:        "ask its administrator for an invitation: fxfer serve --invite",
 	fxfer.AdviceServerLog:         "the server's administrator finds this client in its log",
 	fxfer.AdviceServerCertificate: "give it one, by tls: in its configuration; or leave --tls-ca out to know it by its key",
@@ -28,6 +28,7 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceNotStrict:         "without --strict that is a warning",
 	fxfer.AdviceUpdateServer:      "a server of an older version can't be probed: update it",
 	fxfer.AdviceRestartServer:     "the server is confined to the folders that it had when it started: restart it",
+	fxfer.AdviceStandardCrypto:    "--crypto std uses Go's TLS records and ciphers instead; please report this, with the model of the processor",
 }
 
 // Of returns a hint against err. The hint follows from the cause; otherwise it is the first hint or

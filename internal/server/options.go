@@ -31,6 +31,9 @@ type Options struct {
 	// Transport limits what clients may use. "" and TransportAuto offer TCP, and QUIC where UDP
 	// works.
 	Transport session.Transport
+	// StandardCrypto takes TLS records and ciphers from the standard library instead of fxfer's own.
+	// QUIC never has fxfer's own.
+	StandardCrypto bool
 	// SockBuf fixes the socket buffers of every data stream, in bytes. 0 is automatic, which is
 	// nearly always faster.
 	SockBuf int

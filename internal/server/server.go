@@ -72,6 +72,9 @@ func New(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := session.TestCrypto(opt.StandardCrypto); err != nil {
+		return nil, err
+	}
 	s.conns = newConnLimit(&s.opt)
 	if s.store, s.key, err = session.OpenIdentity(opt.Home); err != nil {
 		return nil, err

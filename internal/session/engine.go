@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/compress"
+	"github.com/fxfer/fxfer/internal/congestion"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -55,6 +56,8 @@ type Tuning struct {
 	Fixed bool
 	// Most returns the largest number of streams allowed now.
 	Most func() int
+	// Priority returns how the session shares the line with others, now; nil is always normal.
+	Priority func() congestion.Priority
 	// Want is called to have n streams in total. dead are those that have just been dropped.
 	Want func(n int, dead []uint64)
 }
@@ -103,7 +106,7 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 		feeding.Go(func() { feedMeter(ctx, set, e.coder) })
 		defer feeding.Wait()
 	}
-	tuner := tuner{sender: e.Sender, set: set, Tuning: t, silent: make(silences), moved: make(movements)}
+	tuner := tuner{sender: e.Sender, set: set, Tuning: t, window: newWindow(set), silent: make(silences), moved: make(movements)}
 	tuner.run(ctx)
 }
 

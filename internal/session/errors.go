@@ -26,7 +26,7 @@ const (
 	KindPartial          // some entries failed, the others are in place
 	KindTrust            // a key, a certificate, an invitation or a right is missing
 	KindUnreachable      // no connection, or lost and not regained in time
-	KindIntegrity        // data did not pass a check
+	KindIntegrity        // data, or the self-test of the ciphers, did not pass a check
 	KindLocalDisk        // this host's disk
 	KindRemoteDisk       // the peer's disk
 	KindInterrupted      // stopped by the user
@@ -63,7 +63,8 @@ const (
 	AdviceFixPathMTU        Advice = "let ICMP pass"  // or probe the MTU
 	AdviceNotStrict         Advice = "be less strict" // see Strict of the target
 	AdviceUpdateServer      Advice = "update the server"
-	AdviceRestartServer     Advice = "restart the server" // its confinement does not include the folder
+	AdviceRestartServer     Advice = "restart the server"       // its confinement does not include the folder
+	AdviceStandardCrypto    Advice = "use the standard library" // see StandardCrypto of the options
 )
 
 // Error is an error with its kind, and advice where there is some.

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"fmt"
+
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
@@ -28,4 +30,16 @@ func ProtocolOf(t Transport) transport.Protocol {
 		return transport.QUIC
 	}
 	return transport.TCP
+}
+
+// TestCrypto runs the self-test of fxfer's own TLS records and ciphers, once in a process. With
+// standard they are not used, and not tested.
+func TestCrypto(standard bool) error {
+	if standard {
+		return nil
+	}
+	if err := transport.SelfTest(); err != nil {
+		return &Error{Kind: KindIntegrity, Err: fmt.Errorf("this program can't encrypt on this machine: %w", err), Advice: AdviceStandardCrypto}
+	}
+	return nil
 }

@@ -31,6 +31,9 @@ type Config struct {
 	// Path is what is known of the way to the peer before the first packet. It decides on windows.
 	Path Path
 
+	// For TCP: Standard takes TLS records and ciphers from crypto/tls instead of our own. QUIC has
+	// them from the standard library in any case.
+	Standard bool
 	// For TCP: SockBuf fixes the window of every stream at this many bytes in both directions, like
 	// a program with a fixed socket buffer. 0 leaves it to the kernel and to what the path needs.
 	SockBuf int
@@ -71,7 +74,7 @@ func (c *Config) auth() auth.Config {
 
 func (c *Config) tcp() tcp.Config {
 	return tcp.Config{
-		Auth: c.auth(), SockBuf: c.SockBuf, Congestion: c.Congestion,
+		Auth: c.auth(), Standard: c.Standard, SockBuf: c.SockBuf, Congestion: c.Congestion,
 		Socket: c.Socket, Doubt: c.Doubt, Path: c.Path, Connected: c.Connected,
 	}
 }

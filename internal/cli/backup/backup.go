@@ -63,6 +63,8 @@ type site struct {
 	home   string
 	config *backup.Config
 	store  *backup.Store
+
+	standardCrypto bool
 }
 
 // openSite reads the file of jobs.
@@ -70,6 +72,10 @@ func openSite(file string) (*site, error) {
 	home, err := identity.Home()
 	if err != nil {
 		return nil, &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+	}
+	standard, err := option.CryptoInEnvironment()
+	if err != nil {
+		return nil, err
 	}
 	if file == "" {
 		file = filepath.Join(home, jobsName)
@@ -84,7 +90,7 @@ func openSite(file string) (*site, error) {
 	case err != nil:
 		return nil, exit.Usage("--file names another", "read the jobs: %w", err)
 	}
-	return &site{home: home, config: jobs, store: backup.OpenStore(home)}, nil
+	return &site{home: home, config: jobs, store: backup.OpenStore(home), standardCrypto: standard}, nil
 }
 
 // jobs returns the jobs with these names, or all jobs if there are no names.
@@ -111,7 +117,7 @@ func (s *site) names() (names []string) {
 }
 
 func (s *site) runner(log *slog.Logger) *backup.Runner {
-	return &backup.Runner{Store: s.store, Courier: &backup.Client{Home: s.home}, Clock: backup.SystemClock{}, Log: log}
+	return &backup.Runner{Store: s.store, Courier: &backup.Client{Home: s.home, StandardCrypto: s.standardCrypto}, Clock: backup.SystemClock{}, Log: log}
 }
 
 // needJob returns an error unless the arguments are the name of one job.

@@ -53,6 +53,9 @@ restores the newest snapshot from that time or before it. A date such as
 			if f.Opt.TLS == (fxfer.TLS{}) && f.Opt.Pin == "" {
 				f.Opt.TLS = j.TLS
 			}
+			if !c.Flags().Changed("crypto") {
+				f.Opt.StandardCrypto = s.standardCrypto
+			}
 			var sources []fxfer.URL
 			return transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
 				snapshot, err := s.snapshotAt(ctx, j, at)

@@ -55,15 +55,17 @@ func New(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve [DIR]",
 		Short: "Offer folders to other machines",
-		Long: `Serve offers folders as shares. It admits clients whose key is in
-authorized_clients, and clients with an invitation. A client is one user account
-on one machine. DIR becomes a share with the name of that folder.
+		Long: `Serve offers folders as shares. DIR becomes a share with the name of that folder.
+A client is one user account on one machine. An invitation admits a new client;
+the server remembers its key. "fxfer clients" lists, adds and revokes clients.
 
 Clients may read and write a share (rw), only read it (ro) or only write it
 (wo). With the right "append", a client can add snapshots ("fxfer send
 --snapshot") and read its own, but cannot change or delete them. Only the server
-deletes old snapshots, by --keep. On SIGTERM or Ctrl-C, running transfers reach
-a checkpoint, and the server ends within 10 s.
+deletes old snapshots, by --keep.
+
+On SIGTERM or Ctrl-C, the server ends within 10 s. Running transfers keep what
+has arrived, and the same commands resume them later.
 
 When the server is full, clients with --retry-for try again; others fail. The
 defaults suit a machine with 1 GB of memory. Connections use at most half of the
@@ -124,7 +126,7 @@ again. Most flags are also keys of that file; docs/server.md lists them.`,
 func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
-	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder as `NAME=DIR[:right]`; right: rw (default), ro, wo or append")
+	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder: `NAME=DIR[:right]`; right is rw (default), ro, wo or append")
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one client")
 	option.Add(flags, &f.name, "name", "host", "", "the name of this machine in that URL", parseName)
 	option.AddList(flags, &f.opt.Allow, "allow", "range", "admit only these addresses, such as 192.0.2.0/24; repeatable", parsePrefix)
@@ -134,13 +136,14 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	option.Add(flags, &f.opt.MaxSessionsPerClient, "max-sessions-per-client", "n", strconv.Itoa(fxfer.DefaultMaxSessionsPerClient),
 		"most sessions of one client", option.ParseCount)
 	option.Add(flags, &f.opt.Transport, "transport", "how", option.Auto, "tcp, quic, or auto for both on one port", option.ParseTransport)
+	option.AddCrypto(flags, &f.opt.StandardCrypto)
 	addBounds(flags, &f.opt)
 	option.AddTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	option.Add(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for this long, such as 14d", parsePartialAge)
 	f.log.add(flags)
 	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the URL and errors")
-	option.Add(flags, &f.keep, "keep", "policy", "all", "which old snapshots append shares keep, such as daily=7,weekly=4", snapshot.ParseKeep)
+	option.Add(flags, &f.keep, "keep", "policy", "all", "old snapshots to keep in append shares, such as daily=7,weekly=4", snapshot.ParseKeep)
 }
 
 // addBounds adds the flags that limit how much of this machine clients can use, authenticated or
@@ -249,6 +252,7 @@ func listenHint(err error) string {
 }
 
 func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, errs io.Writer) error {
+	notBegun := fxfer.BeginConfined(f.opt, f.settings(), []string{f.web}, f.folders()...)
 	ctx, stop := exit.Interruptible(parent)
 	defer stop()
 	said, err := f.log.open(errs, f.quiet)
@@ -278,6 +282,9 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		}
 	}
 	if err := server.Confine(f.folders()...); err != nil {
+		if notBegun != nil {
+			err = notBegun
+		}
 		reason := strings.TrimSuffix(err.Error(), ": "+errors.ErrUnsupported.Error())
 		said.tell("note: the server runs without a sandbox (Landlock): "+reason, "this process is not confined to its shares", "reason", err)
 	} else {
@@ -353,7 +360,7 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper 
 // restart returns the settings that need a restart to change, as text to compare.
 func (f *serveFlags) restart() string {
 	o := &f.opt
-	return fmt.Sprint(o.Listen, o.Transport, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
+	return fmt.Sprint(o.Listen, o.Transport, o.StandardCrypto, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
 		f.web, f.log, o.TLS.Cert, o.TLS.Key)
 }
 
@@ -372,6 +379,14 @@ func (f *serveFlags) serving(server *fxfer.Server) *serving {
 		s.Shares, s.Rights = append(s.Shares, share.Name), append(s.Rights, share.Rights.String())
 	}
 	return s
+}
+
+// settings returns the files that option.ApplySettings may have read.
+func (f *serveFlags) settings() []string {
+	if name := os.Getenv("FXFER_CONFIG"); name != "" && f.config == "" {
+		return []string{name}
+	}
+	return nil
 }
 
 // folders returns the folders that the process needs besides shares and home.

@@ -15,6 +15,8 @@ import (
 type Config struct {
 	Auth auth.Config
 
+	// Standard takes TLS records and ciphers from crypto/tls instead of tlsrecord's own.
+	Standard bool
 	// SockBuf fixes the window of every stream at this many bytes in both directions, like a
 	// program with a fixed socket buffer. 0 leaves it to the kernel's autotuning and to windowFor.
 	SockBuf int

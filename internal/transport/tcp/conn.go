@@ -15,9 +15,24 @@ import (
 	"github.com/fxfer/fxfer/internal/transport/tlsrecord"
 )
 
+// SelfTest tests the records of streams whose Config is not Standard.
+func SelfTest() error { return tlsrecord.SelfTest() }
+
+// records are the TLS records of a stream: a tlsrecord.Conn or a tlsrecord.Standard.
+type records interface {
+	net.Conn
+	Client(ctx context.Context, conf *tls.Config) error
+	Server(ctx context.Context, conf *tls.Config) error
+	State() *tls.ConnectionState
+	Exporter(label string, length int) ([]byte, error)
+	Admit()
+	WriteBuffers(header, payload []byte) (int, error)
+	CloseWrite() error
+}
+
 // Conn is a stream over TCP: TLS records over a socket whose buffers fit the path.
 type Conn struct {
-	*tlsrecord.Conn
+	records
 	tcp  *net.TCPConn
 	cfg  Config
 	conf *tls.Config // until the handshake, accepted streams only
@@ -30,7 +45,11 @@ func newConn(tcp *net.TCPConn, cfg Config) *Conn {
 	c := &Conn{tcp: tcp, cfg: cfg}
 	d := preset(cfg)
 	c.window.Store(&d)
-	c.Conn = tlsrecord.New(socketOf{tcp, c})
+	if cfg.Standard {
+		c.records = tlsrecord.NewStandard(socketOf{tcp, c})
+	} else {
+		c.records = tlsrecord.New(socketOf{tcp, c})
+	}
 	return c
 }
 
@@ -170,6 +189,22 @@ func (c *Conn) fix(size int) error {
 	c.window.Store(&decision{snd: size, rcv: size, exact: true})
 	return nil
 }
+
+// Prefer makes BBR the congestion control if quick, and cubic otherwise, unless the Config names
+// one.
+func (c *Conn) Prefer(quick bool) error {
+	raw, err := c.tcp.SyscallConn()
+	if err != nil || !c.cfg.automatic() {
+		return err
+	}
+	if quick {
+		return setCongestion(raw, "bbr")
+	}
+	return setCongestion(raw, "cubic")
+}
+
+// Pace bounds the rate at which the kernel sends, in bytes/s, where it can; +Inf is no bound.
+func (c *Conn) Pace(rate float64) bool { return setPacing(c.tcp, rate) }
 
 // LimitUnsent bounds how much unsent data the kernel takes, where it can. Write waits for room.
 func (c *Conn) LimitUnsent(bytes int) { setLowWater(c.tcp, bytes) }

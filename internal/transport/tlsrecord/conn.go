@@ -66,11 +66,7 @@ func (c *Conn) State() *tls.ConnectionState { return c.state.Load() }
 // Exporter returns length bytes that both ends of this connection, and nobody else, can compute for
 // label (RFC 8446, section 7.5, with an empty context).
 func (c *Conn) Exporter(label string, length int) ([]byte, error) {
-	state := c.State()
-	if state == nil {
-		return nil, stream.ErrNoHandshake
-	}
-	return state.ExportKeyingMaterial(label, nil, length)
+	return export(c.State(), label, length)
 }
 
 // Admit gives the Conn the buffers for bulk data. Until then it keeps one record in each direction

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+
+	"github.com/fxfer/fxfer/internal/transport/stream"
 )
 
 // maxHandshake bounds what a peer may send before it is authenticated. An honest peer sends about 3
@@ -26,18 +28,9 @@ func (c *Conn) handshake(ctx context.Context, raw net.Conn, conf *tls.Config, cl
 	var sec secrets
 	conf = conf.Clone()
 	conf.KeyLogWriter = &sec
-	hc := &handshakeConn{Conn: raw}
-	var t *tls.Conn
-	if client {
-		t = tls.Client(hc, conf)
-	} else {
-		t = tls.Server(hc, conf)
-	}
-	if err := t.HandshakeContext(ctx); err != nil {
-		if ctx.Err() == nil && errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return alerted(err)
+	t, err := authenticate(ctx, &handshakeConn{Conn: raw}, conf, client)
+	if err != nil {
+		return err
 	}
 	state := t.ConnectionState()
 	s, err := suiteOf(state.CipherSuite)
@@ -56,6 +49,29 @@ func (c *Conn) handshake(ctx context.Context, raw net.Conn, conf *tls.Config, cl
 	}
 	c.state.Store(&state)
 	return nil
+}
+
+// authenticate lets crypto/tls do a handshake.
+func authenticate(ctx context.Context, raw net.Conn, conf *tls.Config, client bool) (*tls.Conn, error) {
+	t := tls.Server(raw, conf)
+	if client {
+		t = tls.Client(raw, conf)
+	}
+	if err := t.HandshakeContext(ctx); err != nil {
+		if ctx.Err() == nil && errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, alerted(err)
+	}
+	return t, nil
+}
+
+// export is the Exporter of a connection in this state.
+func export(state *tls.ConnectionState, label string, length int) ([]byte, error) {
+	if state == nil {
+		return nil, stream.ErrNoHandshake
+	}
+	return state.ExportKeyingMaterial(label, nil, length)
 }
 
 // alerted makes a peer's alert visible to errors.As as a tls.AlertError. crypto/tls uses a type of
