@@ -103,7 +103,7 @@ func New(opt Options) (*Server, error) {
 
 func (s *Server) closeShares() {
 	for _, share := range s.live.Load().shares {
-		_ = share.tree.Close()
+		_ = share.folder.Close()
 	}
 }
 

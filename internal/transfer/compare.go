@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -175,7 +176,7 @@ func (c *comparer) keepContent(e *receiving, have *disk.Meta, a *wire.Answer) er
 }
 
 // copyHere makes an entry with the content that a tree has at its path.
-func (c *comparer) copyHere(e *receiving, tree *disk.Tree) error {
+func (c *comparer) copyHere(e *receiving, tree *access.Scope) error {
 	return c.target.copyFile(e, e.meta, c.target.options(&e.entry), tree, e.meta.Path)
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/blockset"
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
@@ -59,7 +60,7 @@ type Receiver struct {
 // NewReceiver prepares a session on a control stream after its opening messages. r is the Reader of
 // that stream.
 func NewReceiver(
-	stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt ReceiverOptions,
+	stream io.ReadWriteCloser, r *wire.Reader, tree *access.Scope, opt ReceiverOptions,
 ) *Receiver {
 	v := &Receiver{opt: opt, table: newTable(opt.Memory)}
 	v.side = newSide(stream, r, opt.Clock, v.count, opt.Message)
@@ -69,7 +70,7 @@ func NewReceiver(
 		usage:    &usage{ctx: v.side.ctx, quota: opt.Quota}, busyUntil: time.Now().Add(busyFor),
 	}
 	v.target.meta = disk.TargetOptions{
-		Sync: disk.Sync(opt.Target.Sync), Owner: true, Xattrs: true,
+		Sync: disk.Sync(opt.Target.Sync), Owner: true, Xattrs: true, Privileged: tree.Privileged(),
 		Warn: v.target.warnings.add, Syncing: opt.Clock.syncing,
 	}
 	v.target.remover = &remover{side: v.side, target: v.target}
