@@ -24,14 +24,50 @@ const (
 // already open. It ignores folders that do not exist. From Landlock ABI 4 on, the kernel also
 // refuses new TCP connections and listeners, but neither MPTCP nor UDP. To cannot be undone. After
 // an error the process has the same rights as before.
+//
+// In a program with cgo, To needs Landlock ABI 8 or an earlier Anew: then it does nothing.
 func To(folders []Folder) error {
+	if begunAnew() {
+		return nil
+	}
+	abi, err := version()
+	if err != nil {
+		return err
+	}
+	ruleset, err := makeRuleset(abi, unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(ruleset.fd)
+	for _, f := range folders {
+		if err := ruleset.allow(f); err != nil {
+			return err
+		}
+	}
+	return restrict(uintptr(ruleset.fd), abi)
+}
+
+// version returns the version of the kernel's Landlock.
+func version() (abi uintptr, err error) {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	switch {
 	case errno != 0:
-		return fmt.Errorf("this kernel has no Landlock: %w", errno)
+		return 0, fmt.Errorf("this kernel has no Landlock: %w", errno)
 	case abi < 2: // it would forbid to rename files into other folders
-		return fmt.Errorf("this kernel has Landlock version %d, and 2 is needed", abi)
+		return 0, fmt.Errorf("this kernel has Landlock version %d, and 2 is needed", abi)
 	}
+	return abi, nil
+}
+
+// ruleset is a Landlock ruleset that nobody is confined by yet.
+type ruleset struct {
+	fd    int
+	taken uint64 // rights to files
+}
+
+// makeRuleset takes all rights away that Landlock of this version knows. scope are the bonds to
+// other processes to cut, where it knows them.
+func makeRuleset(abi uintptr, scope uint64) (ruleset, error) {
 	taken := unix.LandlockRulesetAttr{Handled_access_fs: all}
 	if abi >= 3 {
 		taken.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
@@ -43,36 +79,37 @@ func To(folders []Folder) error {
 		taken.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	}
 	if abi >= 6 {
-		taken.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET // not signals: each thread is in a domain of its own
+		taken.Scoped = scope // not signals: each thread is in a domain of its own
 	}
-	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&taken)), unsafe.Sizeof(taken), 0)
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&taken)), unsafe.Sizeof(taken), 0)
 	if errno != 0 {
-		return fmt.Errorf("make a Landlock ruleset: %w", errno)
+		return ruleset{}, fmt.Errorf("make a Landlock ruleset: %w", errno)
 	}
-	defer unix.Close(int(ruleset))
-	for _, f := range folders {
-		if err := allow(ruleset, f, taken.Handled_access_fs); err != nil {
-			return err
-		}
-	}
-	return restrict(ruleset, abi)
+	return ruleset{int(fd), taken.Handled_access_fs}, nil
 }
 
-func allow(ruleset uintptr, f Folder, taken uint64) error {
-	fd, err := unix.Open(f.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// allow gives rights to a folder back.
+func (r ruleset) allow(f Folder) error {
+	rights := uint64(read)
+	if f.Write {
+		rights = r.taken &^ (unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV)
+	}
+	return r.allowPath(f.Path, unix.O_DIRECTORY, rights)
+}
+
+// allowPath gives rights to a folder or file back, if it exists.
+func (r ruleset) allowPath(path string, flags int, rights uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil
 	case err != nil:
-		return &os.PathError{Op: "confine to", Path: f.Path, Err: err}
+		return &os.PathError{Op: "confine to", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	rule := unix.LandlockPathBeneathAttr{Allowed_access: read, Parent_fd: int32(fd)}
-	if f.Write {
-		rule.Allowed_access = taken &^ (unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV)
-	}
-	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
-		return &os.PathError{Op: "confine to", Path: f.Path, Err: errno}
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.fd), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
+		return &os.PathError{Op: "confine to", Path: path, Err: errno}
 	}
 	return nil
 }
@@ -92,7 +129,7 @@ func restrict(ruleset, abi uintptr) error {
 	}
 	switch _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); {
 	case errno == syscall.ENOTSUP:
-		return fmt.Errorf("this build uses cgo, whose threads cannot be confined: %w", errors.ErrUnsupported)
+		return fmt.Errorf("the threads of a program with cgo cannot be confined: %w", errors.ErrUnsupported)
 	case errno != 0:
 		return fmt.Errorf("give up new privileges: %w", errno)
 	}

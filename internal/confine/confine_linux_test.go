@@ -10,7 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +19,9 @@ import (
 
 // captive is an environment variable: with it, this program confines itself and tries to escape.
 const captive = "FXFER_TEST_CAPTIVE"
+
+// captivePort is a free TCP port, which it may use.
+const captivePort = "FXFER_TEST_CAPTIVE_PORT"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(captive); dir != "" {
@@ -31,6 +34,18 @@ func TestMain(m *testing.M) {
 // escape confines this process to dir and prints what it still can do. It runs as root or not.
 func escape(dir string) {
 	in := func(p string) string { return filepath.Join(dir, p) }
+	folders := []Folder{{in("rw"), true}, {in("ro"), false}, {in("none"), true}}
+	port, _ := strconv.Atoi(os.Getenv(captivePort))
+	// With cgo, this begins the program once more.
+	if err := Anew(folders, []string{in("file")}, []int{port}); err != nil {
+		fmt.Println("not begun anew:", err)
+		return
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil && !begunAnew() {
+		fmt.Println("listen:", err)
+		return
+	}
 	// Threads that exist before, and are all in use: each thread has rights of its own.
 	const threads = 8
 	confined, tried := make(chan struct{}), make(chan error)
@@ -45,12 +60,7 @@ func escape(dir string) {
 		}()
 		<-ready
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		fmt.Println("listen:", err)
-		return
-	}
-	if err := To([]Folder{{in("rw"), true}, {in("ro"), false}, {in("none"), true}}); err != nil {
+	if err := To(folders); err != nil {
 		fmt.Println("not confined:", err)
 		return
 	}
@@ -88,7 +98,11 @@ func escape(dir string) {
 	refused("make in what is read-only", os.Mkdir(in("ro/new"), 0o700))
 	refused("execute", exec.Command("/bin/sh", "-c", "true").Run())
 	if abi, _, _ := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); abi >= 4 {
-		_, err = net.Dial("tcp", listener.Addr().String())
+		address := "127.0.0.1:1"
+		if listener != nil {
+			address = listener.Addr().String()
+		}
+		_, err = net.Dial("tcp", address)
 		refused("connect", err)
 		var plain net.ListenConfig
 		plain.SetMultipathTCP(false) // Landlock does not see MPTCP
@@ -98,6 +112,14 @@ func escape(dir string) {
 
 	_, err = os.ReadFile(in("ro/file"))
 	allowed("read", err)
+	if begunAnew() {
+		_, err = os.ReadFile(in("file"))
+		allowed("read a single file", err)
+		var plain net.ListenConfig
+		plain.SetMultipathTCP(false)
+		_, err = plain.Listen(context.Background(), "tcp", "127.0.0.1:"+os.Getenv(captivePort))
+		allowed("listen on the port", err)
+	}
 	allowed("write", os.WriteFile(in("rw/file"), []byte("more"), 0o600))
 	allowed("make a folder", os.Mkdir(in("rw/d"), 0o700))
 	allowed("rename to another folder", os.Rename(in("rw/file"), in("rw/d/file")))
@@ -106,32 +128,49 @@ func escape(dir string) {
 	allowed("make a FIFO", unix.Mkfifo(in("rw/fifo"), 0o600))
 	allowed("truncate", os.Truncate(in("rw/file"), 1))
 	allowed("remove", os.RemoveAll(in("rw/d")))
-	fmt.Println("done")
+	fmt.Printf("done by %d, begun anew: %t", os.Getpid(), begunAnew())
 }
 
+// TestEscape tries to escape from both kinds of programs.
 func TestEscape(t *testing.T) {
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); errno != 0 {
-		t.Skip("this kernel has no Landlock: ", errno)
+	for name, env := range map[string]string{"without cgo": "CGO_ENABLED=0", "with cgo": "CGO_ENABLED=1"} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath("gcc"); err != nil && name == "with cgo" {
+				t.Skip("no C compiler")
+			}
+			testEscape(t, env)
+		})
 	}
+}
+
+func testEscape(t *testing.T, cgo string) {
+	abi, err := version()
+	if err != nil {
+		t.Skip(err)
+	}
+	anew := cgo == "CGO_ENABLED=1" && abi < 8
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := free.Addr().(*net.TCPAddr).Port
+	free.Close()
 	dir := t.TempDir()
 	for _, d := range []string{"rw", "ro", "outside"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, d), 0o700))
 	}
-	for _, f := range []string{"rw/file", "ro/file", "outside/secret"} {
+	for _, f := range []string{"file", "rw/file", "ro/file", "outside/secret"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, f), []byte("content"), 0o600))
 	}
 	require.NoError(t, os.Symlink("../outside/secret", filepath.Join(dir, "rw/link")))
-	// Build without cgo, as releases are; the race detector needs cgo.
 	program := filepath.Join(t.TempDir(), "captive")
 	build := exec.Command("go", "test", "-c", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Env = append(os.Environ(), cgo)
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	c := exec.Command(program)
-	c.Env = append(os.Environ(), captive+"="+dir)
+	c.Env = append(os.Environ(), captive+"="+dir, captivePort+"="+strconv.Itoa(port))
 	out, err = c.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Equal(t, "done", strings.TrimSpace(string(out)))
+	require.Equal(t, fmt.Sprintf("done by %d, begun anew: %t", c.Process.Pid, anew), string(out))
 	secret, err := os.ReadFile(filepath.Join(dir, "outside/secret"))
 	require.NoError(t, err)
 	require.Equal(t, "content", string(secret))

@@ -21,7 +21,7 @@ type Sample struct {
 	Lost      int64         // payload that was sent again, bytes
 	InFlight  int64         // payload sent and neither acknowledged nor lost, bytes
 	Backlog   int64         // bytes that wait at this host because of a rate, a window or the network
-	RTT       time.Duration // smoothed, the least of the streams that send; 0 while unknown
+	RTT       time.Duration // smoothed, the lower quartile of the streams that send; 0 while unknown
 	MSS       int           // payload of a segment, bytes
 	Streams   int           // that may send
 	Windowed  bool          // a fixed window or a full buffer holds the streams back
@@ -31,6 +31,7 @@ type Sample struct {
 type Decision struct {
 	Rate    float64 // of all streams together, bytes/s; +Inf is no bound
 	Free    int     // streams that send, each as its own congestion control wants; 0 is all, at Rate
+	Held    float64 // of all other streams together, to finish what was written to them, bytes/s
 	Control Control // of the streams
 	State   State
 }

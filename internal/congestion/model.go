@@ -46,16 +46,19 @@ const (
 // update takes a sample.
 func (m *model) update(s Sample) {
 	if s.RTT > 0 {
-		if m.base == 0 || s.RTT < m.base {
+		switch {
+		case m.base == 0:
 			m.base = s.RTT
+		case s.RTT < m.base: // one sample may be wrong
+			m.base -= (m.base - s.RTT) / 4
 		}
-		m.queue = s.RTT - m.base
+		m.queue = max(0, s.RTT-m.base)
 	}
 	m.past = append(m.past, s)
 	m.standing = m.queue
 	for i := len(m.past) - 1; i >= 0 && m.past[i].At > s.At-max(s.RTT, standingTime); i-- {
 		if rtt := m.past[i].RTT; rtt > 0 {
-			m.standing = min(m.standing, rtt-m.base)
+			m.standing = min(m.standing, max(0, rtt-m.base))
 		}
 	}
 	from := m.before(s.At - m.rateWindow(s))
@@ -123,14 +126,6 @@ func (m *model) most() float64 {
 		return 0
 	}
 	return m.rates[0].rate
-}
-
-// packets is the time that n packets take on the line.
-func (m *model) packets(n int, mss int) time.Duration {
-	if m.delivered <= 0 {
-		return 0
-	}
-	return seconds(float64(n*mss) / m.delivered)
 }
 
 func seconds(s float64) time.Duration {

@@ -1,10 +1,13 @@
 package server
 
 import (
+	"cmp"
+	"net"
 	"path/filepath"
 
 	"github.com/fxfer/fxfer/internal/confine"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
 )
 
 // systemFolders are the folders of the system that a server reads: kernel figures, the names of
@@ -19,21 +22,53 @@ type Folder = confine.Folder
 // settings and the other folders. Shares without the rights Write and Append become read-only. An
 // error says why the process is not confined; then it may do what it could before.
 func (s *Server) Confine(others ...Folder) error {
-	keep := append([]confine.Folder{{Path: s.store.Dir(), Write: true}}, others...)
-	for _, p := range s.store.Links() {
-		keep = append(keep, confine.Folder{Path: filepath.Dir(p), Write: true})
-	}
-	for _, dir := range s.opt.TLS.folders() {
-		keep = append(keep, confine.Folder{Path: dir})
-	}
-	for _, share := range s.live.Load().shares {
-		writes := share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append)
-		keep = append(keep, confine.Folder{Path: share.Dir, Write: writes})
-	}
-	for _, p := range systemFolders {
-		keep = append(keep, confine.Folder{Path: p})
-	}
-	err := confine.To(keep)
+	err := confine.To(keep(s.store, &s.opt, others))
 	s.confined.Store(err == nil)
 	return err
+}
+
+// keep returns the folders that a server with these options may use.
+func keep(store *identity.Store, opt *Options, others []Folder) []Folder {
+	all := append([]Folder{{Path: store.Dir(), Write: true}}, others...)
+	for _, p := range store.Links() {
+		all = append(all, Folder{Path: filepath.Dir(p), Write: true})
+	}
+	for _, dir := range opt.TLS.folders() {
+		all = append(all, Folder{Path: dir})
+	}
+	for _, share := range opt.Shares {
+		writes := share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append)
+		all = append(all, Folder{Path: share.Dir, Write: writes})
+	}
+	for _, p := range systemFolders {
+		all = append(all, Folder{Path: p})
+	}
+	return all
+}
+
+// Begin is for programs that were built with cgo, whose threads Confine cannot confine on most
+// kernels. It confines the process as Confine does for a server with these options, by executing
+// the program anew, and does not return. Confine then has nothing to do. A program calls Begin
+// before it opens anything. Settings are single files that it reads, and listen the addresses that
+// it listens on beside those of the options. Begin returns nil if it is not needed, and otherwise
+// why it failed; then nothing has changed.
+func Begin(opt *Options, settings, listen []string, others ...Folder) error {
+	store, _, err := session.OpenIdentity(opt.Home)
+	if err != nil {
+		return err
+	}
+	var ports []int
+	for _, addr := range append([]string{cmp.Or(opt.Listen, ":0")}, listen...) {
+		_, name, err := net.SplitHostPort(addr)
+		if err != nil {
+			continue // there is none, or the server says what is wrong
+		}
+		if port, err := net.LookupPort("tcp", name); err == nil {
+			ports = append(ports, port)
+		}
+	}
+	if target, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil {
+		settings = append(settings, target)
+	}
+	return confine.Anew(keep(store, opt, others), settings, ports)
 }

@@ -62,6 +62,20 @@ type Tuning struct {
 	Want func(n int, dead []uint64)
 }
 
+// controlStream is a control stream that tells the engine how slow its path is.
+type controlStream struct{ transport.Conn }
+
+// Timeout is the kernel's time until it sends a segment again (RFC 6298).
+func (c controlStream) Timeout() time.Duration {
+	i, _ := c.Info()
+	return timeoutOf(&i)
+}
+
+// TimeoutOf returns the function Timeout of a control stream.
+func TimeoutOf(control transport.Conn) func() time.Duration { return controlStream{control}.Timeout }
+
+func timeoutOf(i *transport.Info) time.Duration { return i.RTT + 4*i.RTTVar }
+
 // sendingEnd is the Engine that sends.
 type sendingEnd struct {
 	*transfer.Sender
@@ -72,7 +86,7 @@ type sendingEnd struct {
 // been exchanged, and r its reader.
 func NewSender(control transport.Conn, r *wire.Reader, source transfer.Source, opt transfer.SenderOptions) Engine {
 	assumePath(opt.Coder, control)
-	return &sendingEnd{transfer.NewSender(control, r, source, opt), opt.Coder}
+	return &sendingEnd{transfer.NewSender(controlStream{control}, r, source, opt), opt.Coder}
 }
 
 func (e *sendingEnd) Sends() bool { return true }
@@ -106,7 +120,7 @@ type receivingEnd struct{ *transfer.Receiver }
 // NewReceiver makes an Engine that writes below tree. control is the control stream, on which Hello
 // has been exchanged, and r its reader.
 func NewReceiver(control transport.Conn, r *wire.Reader, tree *disk.Tree, opt transfer.ReceiverOptions) Engine {
-	return &receivingEnd{transfer.NewReceiver(control, r, tree, opt)}
+	return &receivingEnd{transfer.NewReceiver(controlStream{control}, r, tree, opt)}
 }
 
 func (*receivingEnd) Sends() bool { return false }

@@ -59,7 +59,7 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		case i < decided.Free:
 			d.pace(decided.Rate / float64(decided.Free))
 		default:
-			d.pace(heldRate)
+			d.pace(decided.Held / float64(len(streams)))
 		}
 		d.use(decided.Control)
 	}
@@ -71,15 +71,16 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congestion.Sample {
 	s := w.sum
 	s.At = now.Sub(w.began)
+	var rtts []time.Duration
 	for id, i := range infos {
 		before := w.seen[id]
 		s.Delivered += int64(i.Delivered - min(i.Delivered, before.Delivered))
 		s.Lost += int64(i.RetransSegs-min(i.RetransSegs, before.RetransSegs)) * int64(i.SndMSS)
 		if i.InFlight > 0 || i.NotSent > 0 {
 			s.Streams++
-			if i.RTT > 0 && (s.RTT == 0 || i.RTT < s.RTT) {
-				s.RTT = i.RTT
-			}
+		}
+		if i.Delivered > before.Delivered && i.RTT > 0 { // others show what was, not what is
+			rtts = append(rtts, i.RTT)
 		}
 		s.InFlight += int64(i.Flying)
 		w.sum.Backlog += int64(i.NotSent)
@@ -93,11 +94,13 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 			delete(w.seen, id)
 		}
 	}
+	if len(rtts) > 0 {
+		slices.Sort(rtts)
+		w.sum.RTT = rtts[len(rtts)/4]
+	}
+	s.RTT = w.sum.RTT
 	return s
 }
-
-// heldRate is at what rate, in bytes/s, a stream that is not used finishes what was written to it.
-const heldRate = 64 << 10
 
 // use changes the congestion control of the stream, where the user has not chosen one and the
 // kernel has it.

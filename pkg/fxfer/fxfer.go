@@ -321,6 +321,15 @@ func NewClient(opt Options) (*Client, error) { return client.New(opt) }
 // NewServer opens the shares and listens. The caller calls Serve next.
 func NewServer(opt ServerOptions) (*Server, error) { return server.New(opt) }
 
+// BeginConfined confines a process that will run a server with these options, where Server.Confine
+// can't do so because the program was built with cgo. It executes the program anew, with the same
+// process id, and does not return. Call it before anything is opened. Settings are single files
+// that the program reads, and listen the addresses that it listens on beside those of the options.
+// It returns nil if it is not needed.
+func BeginConfined(opt ServerOptions, settings, listen []string, others ...Folder) error {
+	return server.Begin(&opt, settings, listen, others...)
+}
+
 // NewThrottle makes a Throttle of so many bits per second; 0 is no limit.
 func NewThrottle(bitsPerSecond int64) *Throttle { return client.NewThrottle(bitsPerSecond) }
 

@@ -2,6 +2,9 @@ package faults
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
@@ -14,17 +17,28 @@ import (
 )
 
 // TestConfined checks with real processes that a server confined by Landlock can do everything that
-// a server does. Tests in internal/confine check that it reaches nothing else.
+// a server does, however it was built. Tests in internal/confine check that it reaches nothing else.
 func TestConfined(t *testing.T) {
-	t.Parallel()
+	for name, cgo := range map[string]string{"without cgo": "0", "with cgo": "1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath("gcc"); err != nil && cgo == "1" {
+				t.Skip("no C compiler")
+			}
+			testConfined(t, "CGO_ENABLED="+cgo)
+		})
+	}
+}
+
+func testConfined(t *testing.T, cgo string) {
 	if abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); errno != 0 || abi < 2 {
 		t.Skip("this kernel has no Landlock that is of use")
 	}
 	dir := t.TempDir()
 	in := func(p string) string { return filepath.Join(dir, p) }
-	own := in("fxfer") // without cgo, like published builds
+	own := in("fxfer")
 	build := exec.Command("go", "build", "-o", own, "../../cmd/fxfer")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Env = append(os.Environ(), cgo)
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, d := range []string{"share", "ro", "src/a/b", "server", "lists", "client"} {
@@ -38,7 +52,7 @@ func TestConfined(t *testing.T) {
 	}
 	require.NoError(t, os.Link(in("src/a/f"), in("src/a/b/h")))
 
-	server := exec.Command(own, "serve", "--listen", "127.0.0.1:0", "--invite", "--name", "127.0.0.1",
+	server := exec.Command(own, "serve", "--listen", "127.0.0.1:0", "--invite", "--name", "127.0.0.1", "--web", "0",
 		"--share", "data="+in("share"), "--share", "pub="+in("ro")+":ro")
 	server.Env = append(os.Environ(), "FXFER_HOME="+in("server"))
 	said, err := os.Create(in("log"))
@@ -66,6 +80,19 @@ func TestConfined(t *testing.T) {
 	log, err := os.ReadFile(in("log"))
 	require.NoError(t, err)
 	require.Contains(t, string(log), "this process is confined")
+	require.NotContains(t, string(log), "sandbox")
+	// Every thread is in a domain, and the process is the one that was started.
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", server.Process.Pid))
+	require.NoError(t, err)
+	require.NotEmpty(t, tasks)
+	for _, task := range tasks {
+		status, err := os.ReadFile(task)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue // the thread has ended
+		}
+		require.NoError(t, err)
+		require.Regexp(t, `NoNewPrivs:\s+1`, string(status))
+	}
 
 	run := func(args ...string) string {
 		t.Helper()

@@ -443,20 +443,20 @@ func newLabLinesCommand() *cobra.Command {
 
 func listLines(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "LINE\tUP\tDOWN\tRTT\tJITTER\tLOSS\tQUEUE\tMTU\tPOLICE\tWHAT\tSOURCE")
+	fmt.Fprintln(w, "LINE\tUP\tDOWN\tRTT\tJITTER\tLOSS\tQUEUE\tMTU\tPOLICE\tWHAT")
 	for _, p := range lab.Presets {
 		f := presetFlags(p.Link)
 		cells := []string{p.Name}
 		for _, name := range []string{"up", "down", "rtt", "jitter", "loss", "queue", "mtu", "police"} {
 			cells = append(cells, cmp.Or(f[name], "-"))
 		}
-		fmt.Fprintln(w, strings.Join(append(cells, p.What, p.Source), "\t"))
+		fmt.Fprintln(w, strings.Join(append(cells, p.What), "\t"))
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	fmt.Fprintln(w, "\nSources. All other figures are ours: round values for an ordinary day.")
+	for _, p := range lab.Presets {
+		fmt.Fprintln(w, p.Name+"\t"+p.Source)
 	}
-	_, err := fmt.Fprintln(to, "\nSources name the figures that they give. All others are ours: round values for an ordinary day.")
-	return err
+	return w.Flush()
 }
 
 // presetFlags returns the values of the flags that stand for the link of a preset.

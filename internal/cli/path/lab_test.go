@@ -173,9 +173,10 @@ func runLab(t *testing.T, args ...string) (stdout, stderr string, err error) {
 
 // A lab with a name changes while its command runs.
 func TestLabRunSet(t *testing.T) {
-	runLab(t, "true") // skips the test if there can be no lab
+	_, _, err := runLab(t, "true") // skips the test if there can be no lab
+	require.NoError(t, err)
 	name := "test-" + strconv.FormatUint(rand.Uint64(), 36)
-	_, _, err := runLab(t, "--name", "no/name", "true")
+	_, _, err = runLab(t, "--name", "no/name", "true")
 	require.ErrorContains(t, err, "lab name")
 
 	var errs bytes.Buffer

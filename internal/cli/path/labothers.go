@@ -201,5 +201,5 @@ func (s *labSummary) write(file string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, append(b, '\n'), 0o666) //nolint:gosec // G306: like any output, the umask decides
+	return os.WriteFile(file, append(b, '\n'), 0o666)
 }

@@ -252,6 +252,7 @@ func listenHint(err error) string {
 }
 
 func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, errs io.Writer) error {
+	notBegun := fxfer.BeginConfined(f.opt, f.settings(), []string{f.web}, f.folders()...)
 	ctx, stop := exit.Interruptible(parent)
 	defer stop()
 	said, err := f.log.open(errs, f.quiet)
@@ -281,6 +282,9 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		}
 	}
 	if err := server.Confine(f.folders()...); err != nil {
+		if notBegun != nil {
+			err = notBegun
+		}
 		reason := strings.TrimSuffix(err.Error(), ": "+errors.ErrUnsupported.Error())
 		said.tell("note: the server runs without a sandbox (Landlock): "+reason, "this process is not confined to its shares", "reason", err)
 	} else {
@@ -375,6 +379,14 @@ func (f *serveFlags) serving(server *fxfer.Server) *serving {
 		s.Shares, s.Rights = append(s.Shares, share.Name), append(s.Rights, share.Rights.String())
 	}
 	return s
+}
+
+// settings returns the files that option.ApplySettings may have read.
+func (f *serveFlags) settings() []string {
+	if name := os.Getenv("FXFER_CONFIG"); name != "" && f.config == "" {
+		return []string{name}
+	}
+	return nil
 }
 
 // folders returns the folders that the process needs besides shares and home.

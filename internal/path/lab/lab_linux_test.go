@@ -587,6 +587,12 @@ func TestControl(t *testing.T) {
 	there, back := l.Link()
 	require.Equal(t, []float64{0, 0.25}, []float64{there.Loss, back.Loss})
 	require.ErrorContains(t, client.Set(Change{Loss: &bad}), "loss")
+	for _, h := range []*Host{l.Left, l.Right} { // commands in the lab reach it too
+		loss += 0.25
+		require.NoError(t, h.Do(func() error { return client.Set(Change{Loss: &loss}) }))
+		there, _ = l.Link()
+		require.InDelta(t, loss, there.Loss, 0)
+	}
 
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -14,9 +14,9 @@ type Preset struct {
 	Source string // where the figures come from
 }
 
-// Presets are the lines that the lab knows by name. Standards give the rates, MTUs and least
-// delays, as Source says. Sources that are measurements are named too. All other figures are
-// round values of ours for an ordinary day: RTT, jitter and queues differ from line to line.
+// Presets are the lines that the lab knows by name. Source names the standard or the measurement
+// behind a figure. All other figures are round values of ours for an ordinary day: RTT, jitter and
+// queues differ from line to line.
 var Presets = []Preset{
 	{
 		"modem56", "telephone modem",
@@ -36,7 +36,7 @@ var Presets = []Preset{
 	{
 		"cable", "television cable, DOCSIS 3.0",
 		Link{Rate: 30e6, RateBack: 300e6, RTT: 20 * time.Millisecond, Jitter: 4 * time.Millisecond, Buffer: 512 << 10, MTU: 1500},
-		"rates: a common tariff; jitter: two request cycles of DOCSIS",
+		"rates: a common tariff",
 	},
 	{
 		"lte", "mobile network, good reception",
@@ -46,7 +46,7 @@ var Presets = []Preset{
 	{
 		"leo", "satellites in low orbit",
 		Link{Rate: 15e6, RateBack: 150e6, RTT: 40 * time.Millisecond, Jitter: 15 * time.Millisecond, Loss: 0.004, Buffer: 1 << 20, MTU: 1500},
-		"loss: as published for Starlink (IMC 2022); rates: what it offers",
+		"loss: Starlink as measured by Michel et al., IMC 2022",
 	},
 	{
 		"geo", "geostationary satellite",
