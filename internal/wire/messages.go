@@ -43,6 +43,7 @@ const (
 	TypePong    Type = 16
 	TypeStreams Type = 17
 	TypeRetire  Type = 34
+	TypePrefer  Type = 35
 	TypeSample  Type = 18
 
 	TypeManifest    Type = 5
@@ -91,6 +92,7 @@ var messages = [...]struct {
 	TypePong:    {"Pong", func() Message { return new(Pong) }},
 	TypeStreams: {"Streams", func() Message { return new(Streams) }},
 	TypeRetire:  {"Retire", func() Message { return new(Retire) }},
+	TypePrefer:  {"Prefer", func() Message { return new(Prefer) }},
 	TypeSample:  {"Sample", func() Message { return new(Sample) }},
 
 	TypeManifest:    {"Manifest", func() Message { return new(Manifest) }},

@@ -32,9 +32,9 @@ func examples() []Message {
 				NumericIDs: true, Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Delta: DeltaAuto, AllowFailed: 7,
 			},
 			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z",
-			Replaces: [16]byte{3}},
+			Replaces: [16]byte{3}, Priority: LowPriority},
 		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},
-		&Welcome{Agent: "a", Host: "h", MaxStreams: 64},
+		&Welcome{Agent: "a", Host: "h", MaxStreams: 64, LeastPriority: LowPriority, MostPriority: HighPriority},
 		&Refuse{Code: CodeTrust, Text: "no"},
 		&Manifest{Single: true, Prune: true, Delta: true},
 		&Entries{First: 3, Entries: []Entry{
@@ -70,7 +70,7 @@ func examples() []Message {
 		&Chunks{Index: 3, Start: 77, Chunks: []Chunk{{8192, ShortDigest{1}}, {1, ShortDigest{2}}}},
 		&Ask{Index: 3, Blocks: []Extent{{0, 3}, {5, 1}}},
 		&Empty{Index: 3, Blocks: []Extent{{0, 3}, {5, 1}}},
-		&Retire{Streams: []uint64{0, 300}},
+		&Retire{Streams: []uint64{0, 300}}, &Prefer{Priority: NormalPriority},
 		&Volley{Proof: [16]byte{6}, First: 9, Sizes: []uint64{1472, 65507}, Time: 100},
 	}
 }
@@ -90,6 +90,25 @@ func TestBytes(t *testing.T) {
 	want, err := os.ReadFile("testdata/messages.txt")
 	require.NoError(t, err)
 	require.Equal(t, string(want), b.String())
+}
+
+// TestShorter: a peer of a release without priorities sends messages that end earlier.
+func TestShorter(t *testing.T) {
+	cut := func(m Message, bytes int) []byte {
+		b := Append(nil, m)
+		return b[headerLen : len(b)-bytes]
+	}
+	hello, err := Decode(TypeHello, cut(&Hello{Version: Version, Agent: "a", Priority: HighPriority}, 1))
+	require.NoError(t, err)
+	require.Equal(t, "a", hello.(*Hello).Agent)
+	require.Equal(t, NoPriority, hello.(*Hello).Priority)
+	welcome, err := Decode(TypeWelcome, cut(&Welcome{MaxStreams: 3, LeastPriority: LowPriority, MostPriority: LowPriority}, 2))
+	require.NoError(t, err)
+	require.Equal(t, &Welcome{MaxStreams: 3}, welcome)
+
+	later, err := Decode(TypePrefer, []byte{77})
+	require.NoError(t, err)
+	require.Equal(t, &Prefer{}, later, "a priority of a later release")
 }
 
 // TestSpec compares the table of messages with the constants, and both with SPEC.md.
