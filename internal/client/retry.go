@@ -40,6 +40,7 @@ type job struct {
 	server string // host and port
 
 	throttle *Throttle // of what this host sends
+	priority *priority
 	tracker  *session.Tracker
 	manifest *manifest // nil for none
 	stats    sessionStats
@@ -66,7 +67,7 @@ func (c *Client) transfer(ctx context.Context, u session.URL, hello wire.Hello, 
 	if err := session.CheckHello(&hello); err != nil {
 		return nil, err
 	}
-	j := &job{Client: c, call: call, intent: in, url: u, hello: hello, server: serverOf(u), throttle: c.throttle(call)}
+	j := &job{Client: c, call: call, intent: in, url: u, hello: hello, server: serverOf(u), throttle: c.throttle(call), priority: c.priority(call)}
 	if err := j.follow(); err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
@@ -120,7 +121,7 @@ func (j *job) run(ctx context.Context) (*session.Report, error) {
 // session prepares the next session.
 func (j *job) session() *transferSession {
 	s := newTransferSession(j)
-	s.hello.Fresh, s.hello.Replaces = j.fresh, j.last
+	s.hello.Fresh, s.hello.Replaces, s.hello.Priority = j.fresh, j.last, j.priority.wish()
 	j.fresh = false
 	return s
 }

@@ -20,6 +20,9 @@ type Transfer struct {
 	// Throttle replaces Options.RateLimit for what this host sends, and may be changed at any time;
 	// nil keeps Options.RateLimit.
 	Throttle *Throttle
+	// Priority replaces Options.Priority, and may be changed at any time; nil keeps
+	// Options.Priority.
+	Priority *session.LivePriority
 	// Manifest is a file for the digest and the path of each file in place, in the format of b3sum;
 	// "" is none.
 	Manifest string

@@ -127,6 +127,9 @@ type Admission struct {
 	// RateLimit is for all sessions of the client, in bit/s in each direction. 0 is
 	// Options.ClientRateLimit.
 	RateLimit int64
+	// Priority is the most that the client's sessions may have, for what it sends and for what it
+	// gets. "" is no bound.
+	Priority session.Priority
 	// MaxSessions bounds the client's sessions at a time. 0 is Options.MaxSessionsPerClient.
 	MaxSessions int
 }

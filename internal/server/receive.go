@@ -66,6 +66,7 @@ func (x *receiving) newEngine(_ context.Context, r *wire.Reader) (session.Engine
 func (x *receiving) options(path string) transfer.ReceiverOptions {
 	return transfer.ReceiverOptions{
 		Path: path, Target: x.hello.Target, Event: x.event, Message: x.message, Clock: x.clock,
+		Memory:    x.client.memory,
 		Finishing: func() { x.telemetry.SendLast(x.engine.Send) },
 	}
 }

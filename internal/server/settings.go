@@ -110,6 +110,9 @@ func (l *liveSettings) setClients(opt *Options) error {
 		if err != nil {
 			return &session.Error{Kind: session.KindUsage, Err: err}
 		}
+		if err := session.CheckPriority(c.Priority); err != nil {
+			return err
+		}
 		if other := l.clients[id]; other != nil {
 			return session.Usage("",
 				"the clients %q and %q have the same key or name", other.Name, c.Name)
@@ -154,8 +157,8 @@ func (s *Server) sortedShares() []*liveShare {
 	return slices.SortedFunc(maps.Values(s.live.Load().shares), byName)
 }
 
-// Reload replaces the shares, the clients and their CAs, the allowed addresses, the rate limits and
-// the bounds of sessions. Rates change at once. Sessions go on, except those of clients that lose a
+// Reload replaces the shares, the clients and their CAs, the allowed addresses, the rate limits, the
+// priorities and the bounds of sessions. Rates and priorities change at once. Sessions go on, except those of clients that lose a
 // right that they use. Home, Listen, Socket, Datagrams, and the options for sockets, connections,
 // memory and logs stay as they were. After an error nothing has changed.
 func (s *Server) Reload(opt Options) error {

@@ -107,7 +107,7 @@ func (c *comparer) createFolder(e *receiving) error {
 	}
 	err := t.make(e.meta.Path, func() error { return t.tree.Mkdir(e.meta.Path, e.meta.Mode) })
 	if err == nil {
-		c.table.enterFolder(&folder{index: e.index, entry: e.entry, meta: e.meta})
+		c.table.enterFolder(&folder{index: e.index, entry: e.entry, meta: e.meta, held: e.held})
 	}
 	return err
 }
