@@ -21,6 +21,18 @@ type Controller struct {
 	calm   time.Duration // since when the queue has been nearly empty
 	growth float64       // of the rate, per round trip
 	lossy  bool          // random loss holds gentle streams back
+	behind bool          // quick streams are slower than they may be, too
+	short  time.Duration // since when streams are slower than they may be, with loss
+
+	// Of loss without a queue.
+	looks     time.Duration // since when less is sent to see what it does; 0 is not
+	before    float64       // rate before that, bytes/s
+	seen      float64       // share lost before that
+	random    float64       // share that is lost at any rate
+	ceil      float64       // rate beyond which loss begins, bytes/s
+	ceilUntil time.Duration // until when the session stays below it
+	hold      time.Duration // how long it stayed, the last time
+
 	pause  time.Duration // how long the queue must be short before a session that yields takes more
 	yields time.Duration // when it yielded last
 	test   time.Duration // start of the present test whether others are gone; 0 is none
@@ -39,9 +51,18 @@ const (
 	afterDrain  = 0.97 // of the largest delivered rate
 	leastShare  = 0.75 // of the largest delivered rate of late: less only shows that others send
 	probeGain   = 1.15 // of the largest delivered rate of late: the most to try
+	slowShare   = 0.85 // of the rate: streams that deliver less are held back by loss
+	belowLoss   = 0.99 // of what was delivered without loss, where more is lost
+	clean       = 3e-4 // share lost at the start, without a queue, up to which a path has no random loss
+	mostLoss    = 0.01 // share lost without a queue that needs a reason
 	takenShare  = 0.95 // of what was delivered when a queue began: with less, others take the rest
 	leastGrowth = 0.008
 	mostGrowth  = 0.25
+
+	// firstHold is how long a session stays below a rate that made loss; each time that it finds
+	// loss again it stays twice as long, up to longHold.
+	firstHold = 4 * time.Second
+	longHold  = time.Minute
 
 	// freeStreams is how many flows of others a session counts as.
 	freeStreams = 1
@@ -67,7 +88,8 @@ const (
 
 // aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).
 func (c *Controller) aim(s Sample) time.Duration {
-	return min(max(c.model.base/20, 2500*time.Microsecond), 4*time.Millisecond) + c.packets(2, s.MSS)
+	base := c.model.base
+	return min(max(base/20, 2500*time.Microsecond), 4*time.Millisecond) + c.packets(2, s.MSS) + min(2*c.model.noise, base/5)
 }
 
 // Update takes a sample and decides.
@@ -99,6 +121,7 @@ func (c *Controller) Update(s Sample) Decision {
 func (c *Controller) decision() Decision {
 	d := Decision{Rate: c.rate, State: c.state}
 	d.Held = floorShare * c.line
+	d.Behind = c.behind
 	switch {
 	case c.state == Compete && c.priority == High:
 		d.Free = highStreams
@@ -123,7 +146,11 @@ func (c *Controller) start(s Sample) {
 	m := &c.model
 	c.line = max(c.line, m.delivered)
 	full := m.base/20 + 3*time.Millisecond + c.packets(6, s.MSS)
-	if m.queue > full || m.sent > 0.05 && s.Backlog > 0 {
+	if m.queue < full/2 {
+		// Gentle streams would fall behind at once where loss comes without a queue.
+		c.lossy = s.Lost > 4*int64(s.MSS) && float64(s.Lost) > clean*float64(s.Delivered)
+	}
+	if m.queue > full || m.lost > 0.05 && s.Backlog > 0 {
 		c.enter(Drain, s.At)
 		c.drain(s)
 		return
@@ -183,13 +210,56 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	c.line = max(m.most(), c.line*(1-dt.Seconds()/(30*trip+5*time.Second).Seconds()))
 	if s.Backlog == 0 || s.Windowed {
+		c.short = s.At
 		return // it does not send what it may: nothing is learnt
+	}
+	c.quicken(s, trip)
+	if s.At-c.since > 2*m.steadyWindow() && c.heed(s) { // before that, it is the start's loss
+		return
 	}
 	if m.standing < aim/2 && s.At-c.calm > 3*trip {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
 	c.rate *= 1 + c.growth*min(1, dt.Seconds()/trip.Seconds())
 	c.rate = min(c.rate, probeGain*max(m.most(), c.line))
+	if s.At < c.ceilUntil {
+		c.rate = min(c.rate, c.ceil)
+	}
+}
+
+// quicken gives up gentle streams where random loss makes them slower than they may be.
+func (c *Controller) quicken(s Sample, trip time.Duration) {
+	if c.model.losses == 0 || c.model.steady > slowShare*c.rate {
+		c.short, c.behind = s.At, false
+		return
+	}
+	if s.At-c.short > max(6*trip, leastFight) {
+		c.behind = c.lossy // more streams may help where quick ones do not
+		c.lossy = true
+	}
+}
+
+// heed acts on loss without a queue. A policer, or a queue that is too short to be seen, drops what
+// exceeds a rate: with less, nothing is lost. Random loss stays the same. So heed sends less for a
+// moment, and looks. It tells whether it does so now.
+func (c *Controller) heed(s Sample) bool {
+	m := &c.model
+	look := 2*m.steadyWindow() + s.RTT
+	switch {
+	case c.looks == 0 && m.losses > c.random*1.5+mostLoss:
+		c.looks, c.before, c.seen = s.At, c.rate, m.losses
+		c.rate = min(c.rate, 0.985*m.steady)
+	case c.looks == 0 || s.At-c.looks < look:
+	case m.losses < c.seen/2: // it was the rate
+		c.looks = 0
+		c.hold = min(max(2*c.hold, firstHold), longHold)
+		c.ceil, c.ceilUntil = belowLoss*m.steady, s.At+c.hold
+		c.rate = c.ceil
+	default:
+		c.looks = 0
+		c.random, c.rate = m.losses, c.before
+	}
+	return c.looks > 0
 }
 
 // brake sends less than the line carries until the queue is back at its aim. While there is a queue,
