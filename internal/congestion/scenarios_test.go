@@ -20,6 +20,8 @@ import (
 var (
 	only   = flag.String("scenario", "", "run those whose name contains this")
 	tick   = flag.Duration("tick", 100*time.Millisecond, "between two lines of a trace")
+	seed   = flag.Uint64("seed", 1, "of random paths")
+	path   = flag.Int("path", -1, "number of the random path to trace")
 	update = flag.Bool("update", false, "write the list of what is not met yet")
 	till   = flag.Duration("till", time.Hour, "end of a trace")
 )
@@ -394,12 +396,21 @@ func summary(o outcome) string {
 		100*o.Dropped(0, o.from, o.to), strings.Join(rest, " "))
 }
 
-// TestTrace prints what happens in one scenario: go test -run TestTrace -scenario NAME -v.
+// TestTrace prints what happens in one scenario, or on one random path:
+//
+//	go test -run TestTrace -v -scenario alone-100M-20ms-q1
+//	go test -run TestTrace -v -seed 1 -path 17
 func TestTrace(t *testing.T) {
-	if *only == "" {
-		t.Skip("needs -scenario")
+	var s scenario
+	switch {
+	case *path >= 0:
+		r := drawn(*seed)[*path]
+		s.name, s.Scenario = r.String(), r.Scenario
+	case *only != "":
+		s = selected(t)[0]
+	default:
+		t.Skip("needs -scenario or -path")
 	}
-	s := selected(t)[0]
 	last, next := congestion.Sample{}, time.Duration(0)
 	t.Logf("%s", s.name)
 	t.Logf("%8s %-8s %4s %9s %9s %9s %8s %8s %8s %8s", "t", "state", "free", "rate", "delivered",

@@ -20,6 +20,8 @@ const (
 	UDP                 // at a constant rate
 )
 
+func (k Kind) String() string { return [...]string{"session", "cubic", "reno", "BBR", "UDP"}[k] }
+
 // Flow is who sends over a path, and when.
 type Flow struct {
 	Kind   Kind
