@@ -58,7 +58,7 @@ func (m *model) update(s Sample) {
 		}
 		m.queue = max(0, s.RTT-m.base)
 		if n := len(m.past); n > 0 && m.past[n-1].RTT > 0 {
-			m.noise += ((s.RTT - m.past[n-1].RTT).Abs() - m.noise) / noiseMemory
+			m.noise += ((s.RTT - m.past[n-1].RTT).Abs() - m.noise) / time.Duration(min(n, noiseMemory))
 		}
 	}
 	m.past = append(m.past, s)
@@ -75,6 +75,19 @@ func (m *model) update(s Sample) {
 	m.remember(s.At)
 	m.forget(s.At - 2*max(m.rateWindow(s), m.steadyWindow()))
 }
+
+// earlier is the delivered rate a round trip before a sample, bytes/s; 0 at the very start.
+func (m *model) earlier(s Sample) float64 {
+	to := m.before(s.At - s.RTT)
+	from := m.before(to.At - m.rateWindow(s))
+	if from.Delivered == 0 {
+		return 0
+	}
+	return rateSince(from, to)
+}
+
+// jitter is by how much the RTT may exceed its base without a queue.
+func (m *model) jitter() time.Duration { return min(3*m.noise, m.base/4) }
 
 // rateSince is the delivered rate between two samples, bytes/s.
 func rateSince(from, to Sample) float64 {
