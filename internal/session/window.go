@@ -17,6 +17,7 @@ const paceEvery = 25 * time.Millisecond
 // end, asks its controller, and spreads the rate. One goroutine uses it.
 type window struct {
 	control *congestion.Controller
+	record  congestion.Recorder
 	set     *StreamSet
 	began   time.Time
 	free    int  // streams that may send, 0 is all
@@ -45,11 +46,13 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		}
 	}
 	s := w.sample(now, infos)
+	w.control.SetPriority(p)
+	defer func() { w.set.setControl(w.record.Stats(w.control)) }()
 	if s.Streams == 0 {
 		return w.free
 	}
-	w.control.SetPriority(p)
 	decided := w.control.Update(s)
+	w.record.Add(w.control, s, decided)
 	for i, d := range streams {
 		switch {
 		case decided.Free == 0:
