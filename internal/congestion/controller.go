@@ -108,7 +108,7 @@ func (c *Controller) aim(s Sample) time.Duration {
 
 // Update takes a sample and decides.
 func (c *Controller) Update(s Sample) Decision {
-	c.model.update(s)
+	c.model.update(s, c.state == Startup || c.state == Cruise && c.full == 0)
 	dt := s.At - c.last.At
 	c.prior, c.last = c.last, s
 	if c.model.base == 0 || s.Delivered == 0 {

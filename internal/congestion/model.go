@@ -47,8 +47,8 @@ const (
 	standingTime = 100 * time.Millisecond
 )
 
-// update takes a sample.
-func (m *model) update(s Sample) {
+// update takes a sample. undisturbed tells that no queue changes the RTT.
+func (m *model) update(s Sample, undisturbed bool) {
 	if s.RTT > 0 {
 		switch {
 		case m.base == 0:
@@ -57,7 +57,7 @@ func (m *model) update(s Sample) {
 			m.base -= (m.base - s.RTT) / 4
 		}
 		m.queue = max(0, s.RTT-m.base)
-		if n := len(m.past); n > 0 && m.past[n-1].RTT > 0 {
+		if n := len(m.past); n > 0 && m.past[n-1].RTT > 0 && undisturbed {
 			m.noise += ((s.RTT - m.past[n-1].RTT).Abs() - m.noise) / time.Duration(min(n, noiseMemory))
 		}
 	}
