@@ -54,6 +54,7 @@ func (c *Controller) SetPriority(p Priority) { c.priority = p }
 const (
 	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
 	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
+	firstWindow = 10   // segments that a stream sends before the first acknowledgement (RFC 6928)
 	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
 	drainGain   = 0.5  // of the delivered rate, while the queue of the start flows off
 	afterDrain  = 0.97 // of the largest delivered rate
@@ -170,8 +171,8 @@ func (c *Controller) start(s Sample) {
 		c.drain(s)
 		return
 	}
-	if math.IsInf(c.rate, 1) {
-		c.rate = 0
+	if math.IsInf(c.rate, 1) { // what the kernel sends at once, however little it says
+		c.rate = startGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
 	}
 	gain := startGain
 	if c.priority == Low {
@@ -417,9 +418,11 @@ func (c *Controller) give(s Sample) {
 // floor is the rate of a session that yields.
 func (c *Controller) floor() float64 { return max(floorShare*c.line, c.leastRate()) }
 
-// leastRate is the rate with which the RTT can be seen, bytes/s: a few segments in each.
+// leastRate is the rate with which the RTT can be seen, bytes/s: a few segments in each, but much
+// less than a narrow line carries.
 func (c *Controller) leastRate() float64 {
-	return 4 * float64(c.last.MSS) / max(c.model.base, standingTime).Seconds()
+	mss := float64(c.last.MSS)
+	return max(mss/2, min(4*mss/max(c.model.base, standingTime).Seconds(), c.line/4))
 }
 
 // yield takes next to nothing while there is a queue, and more, step by step, when there was none
