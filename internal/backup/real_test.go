@@ -17,7 +17,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-var long = flag.Bool("long", false, "two nights of half a minute instead of seconds, and a narrow forecast")
+var long = flag.Bool("long", false, "two nights of half a minute instead of seconds, and the forecast against the clock")
 
 // realServer serves a folder on the loopback. It returns the folder, its URL for a client with a
 // home folder of its own, and that home folder.
@@ -49,9 +49,9 @@ func realServer(t *testing.T) (dir string, u fxfer.URL, home string) {
 // from its checkpoint. The forecast predicts its end.
 func TestPauseOverNight(t *testing.T) {
 	t.Parallel()
-	night, within := 4*time.Second, 0.5
+	night := 4 * time.Second
 	if *long {
-		night, within = 30*time.Second, 0.1
+		night = 30 * time.Second
 	}
 	const rate = 40e6 // bit/s
 	dir, u, home := realServer(t)
@@ -117,7 +117,14 @@ func TestPauseOverNight(t *testing.T) {
 	forecast, actual := paused.Forecast.End.Sub(opened), st.Last.Ended.Sub(opened)
 	t.Logf("first night %d of %d bytes; the second took %v, forecast %v: %+.1f %%; of the whole %+.1f %%", written, size, actual, forecast,
 		100*(forecast.Seconds()/actual.Seconds()-1), 100*(forecast-actual).Seconds()/st.Last.Working)
-	require.InDelta(t, 0, (forecast-actual).Seconds()/st.Last.Working, within)
+	// What the second night takes depends on what else the machine does. What the first night
+	// says about it does not: the rest, at the job's rate or at the mean of the first night.
+	rest, mean := float64(size-written), float64(written)/paused.State.Active.Working
+	require.GreaterOrEqual(t, forecast.Seconds(), 0.9*rest*8/rate, "more than the job's rate")
+	require.LessOrEqual(t, forecast.Seconds(), 1.1*rest/min(mean, rate/8), "less than the mean of the first night")
+	if *long {
+		require.InDelta(t, 0, (forecast-actual).Seconds()/st.Last.Working, 0.1)
+	}
 }
 
 // The output of a command that failed never becomes a backup.

@@ -33,12 +33,23 @@ Rules are those of gitignore: "*.o" matches at any depth, "/build" only at the
 top of the source, "cache/" only folders. Excluded files are not sent, and
 --delete does not remove them.
 
+A large file that changed sends only its changes. --delta fixed compares parts at
+the same place in the old and the new file: that suits disk images and databases.
+--delta chunks also finds parts that moved: that suits dumps and archives. auto
+looks at a sample of each file and chooses. none sends the whole file.
+
+By default, --sync batch flushes many files at a time to the target's disk. Each
+gets its name after that. --sync file does this for each file on its own: slower,
+but each file gets its name sooner. --sync none leaves flushing to the operating
+system: faster, but a power cut may destroy the newest files.
+
 With --snapshot, URL is a folder of snapshots. Each snapshot is a folder that is
-named after its time. Files that did not change are hard links to the snapshot
-before, so they take no space. A snapshot appears when it is complete, and the
-link "latest" points to the newest. An interrupted snapshot is resumed. With
---allow-failed, a snapshot also appears if a few entries could not be read; it
-lacks these.
+named after its time. --snapshot alone names it after the present time, or
+resumes the snapshot that was interrupted. --snapshot=2026-11-20T020000Z gives
+the name. Files that did not change are hard links to the snapshot before, so
+they take no space. A snapshot appears when it is complete, and the link
+"latest" points to the newest. With --allow-failed, a snapshot also appears if a
+few entries could not be read or written; these are then absent.
 
 ` + option.SettingsHelp,
 		Example: `  fxfer send dvd.iso fxfer://nas/files             files/dvd.iso

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
@@ -20,7 +21,9 @@ type dialer struct {
 	hello  wire.Hello       // the first message on the control stream
 	cfg    transport.Config // of all streams
 	group  transport.Group  // the session's QUIC connections
+	gate   startGate        // of the data streams' handshakes
 
+	reached   atomic.Bool // the server has answered a SYN
 	opened    atomic.Bool // the control stream is connected
 	connected atomic.Bool // some stream is connected, or would be if the server's key were confirmed
 
@@ -44,6 +47,10 @@ func (d *dialer) prepare(mtu int) {
 	d.cfg.Protocol, d.cfg.Group, d.cfg.QLog = session.ProtocolOf(d.via.transport), &d.group, opt.QLog
 	d.cfg.SockBuf, d.cfg.Congestion = opt.SockBuf, opt.Congestion
 	d.cfg.Path.MTU = mtu
+	d.cfg.Connected = func(context.Context, time.Time, time.Duration) error {
+		d.reached.Store(true)
+		return nil
+	}
 }
 
 // chosen returns the transport of the data streams, and why it was chosen.
@@ -66,7 +73,8 @@ func (d *dialer) choose(to choice) {
 func (d *dialer) open(ctx context.Context) (transport.Conn, error) {
 	cfg := d.cfg
 	cfg.Doubt, cfg.Apart = true, true
-	conn, err := d.client.dial(ctx, d.url, cfg)
+	expect := d.gate.follow(&cfg, true, d.client.expect(d.url))
+	conn, err := d.client.dial(ctx, d.url, cfg, expect)
 	if ask := (*errAskFirst)(nil); errors.As(err, &ask) {
 		if err := d.stopRace(ctx); err != nil {
 			return nil, err
@@ -74,7 +82,7 @@ func (d *dialer) open(ctx context.Context) (transport.Conn, error) {
 		if err := d.client.confirm(ctx, d.url, ask.pin); err != nil {
 			return nil, err
 		}
-		conn, err = d.client.dial(ctx, d.url, cfg)
+		conn, err = d.client.dial(ctx, d.url, cfg, d.client.expect(d.url))
 	}
 	if err != nil {
 		return nil, err
@@ -167,7 +175,8 @@ func (d *dialer) joinBy(ctx context.Context, id uint64, path transport.Path, by 
 	cfg := d.cfg
 	cfg.Path, cfg.Protocol = path, by
 	cfg.Doubt = d.opened.Load() // packets that vanish then do not mean a dead path
-	conn, err := transport.Dial(ctx, d.url.Address(), cfg, d.client.expect(d.url))
+	expect := d.gate.follow(&cfg, false, d.client.expect(d.url))
+	conn, err := transport.Dial(ctx, d.url.Address(), cfg, expect)
 	if err != nil {
 		return nil, err
 	}

@@ -55,8 +55,20 @@ func failures(r *session.Report) error {
 	if r.Failed == 1 {
 		return &session.Error{Kind: kind, Err: r.Failures[0].Failure()}
 	}
-	return &session.Error{Kind: kind, Err: fmt.Errorf("%d entries failed, %d files are in place", r.Failed, r.Sent+r.Same)}
+	return &session.Error{Kind: kind, Err: &severalFailed{r.Failed, r.Sent + r.Same, r.Failures[0].Err}}
 }
+
+// severalFailed is the error of a transfer in which more than one entry failed.
+type severalFailed struct {
+	failed, inPlace int64
+	first           error // of the first failure
+}
+
+func (e *severalFailed) Error() string {
+	return fmt.Sprintf("%d entries failed, %s in place", e.failed, units.Count(e.inPlace, "file is", "files are"))
+}
+
+func (e *severalFailed) Unwrap() error { return e.first }
 
 // notStored is the error of a transfer with Target.Strict whose target could not store everything.
 func notStored(r *session.Report) error {
@@ -67,6 +79,6 @@ func notStored(r *session.Report) error {
 	for _, w := range r.NotStored {
 		n += w.Count
 	}
-	return &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("the target could not store everything about %d entries", n),
+	return &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("the target could not store everything about %s", units.Count(n, "entry", "entries")),
 		Advice: session.AdviceNotStrict}
 }

@@ -57,6 +57,9 @@ func (s *transferSession) run(ctx context.Context) error {
 	s.measure()
 	s.streams = newStreamPool(ctx, cancel, &s.dialer, s.set)
 	s.first = s.firstStreams()
+	if s.client.opt.Streams == 0 && s.cfg.Protocol == transport.TCP {
+		s.gate.hold(s.first)
+	}
 	trusted, err := s.client.knows(s.url)
 	if err != nil {
 		return err
@@ -78,7 +81,7 @@ func (s *transferSession) run(ctx context.Context) error {
 	if err := s.begin(control); err != nil {
 		return err
 	}
-	s.tasks.Go(func() { watchDead(ctx, s.heard.Load, s.reach, cancel) })
+	s.tasks.Go(func() { watchDead(ctx, s.heard.Load, session.TimeoutOf(control), s.reach, cancel) })
 	s.streams.grow(s.first)
 	if s.client.opt.Transport == session.TransportAuto && s.cfg.Protocol == transport.TCP {
 		s.tasks.Go(func() { s.watchWindows(ctx, control) })
@@ -216,6 +219,7 @@ func (s *transferSession) work(ctx context.Context) error {
 	var tasks sync.WaitGroup
 	tasks.Go(func() { s.showProgress(watch) })
 	tasks.Go(func() { s.measured.Run(watch, s.engine.Send) })
+	tasks.Go(func() { s.widen(watch) })
 	tasks.Go(func() {
 		s.engine.Tune(watch, s.set, session.Tuning{
 			Fixed: s.client.opt.Streams > 0, Most: s.streams.bound,

@@ -71,6 +71,8 @@ const (
 	// deadAfter is how long the control stream may be silent before the client checks whether the
 	// server answers on a new connection. It is a little more than the time between two Pings.
 	deadAfter = 6 * time.Second
+	// deadTimeouts is how many of the kernel's timeouts it may be silent in addition.
+	deadTimeouts = 2
 	// deadAgain is the time between two such checks. It is also how long the control stream has to
 	// revive after one.
 	deadAgain = time.Second
@@ -81,8 +83,12 @@ const (
 var errDead = errors.New("the connections are dead, but the server answers on a new one")
 
 // watchDead calls end with errDead when nothing is received on the control stream although reach,
-// which makes a new connection, succeeds. It returns then, or when ctx is done.
-func watchDead(ctx context.Context, received func() int64, reach func(context.Context) error, end context.CancelCauseFunc) {
+// which makes a new connection, succeeds. Where the path has a long queue, timeout returns how long
+// the kernel waits for an acknowledgement. watchDead returns after end, or when ctx is done.
+func watchDead(
+	ctx context.Context, received func() int64, timeout func() time.Duration,
+	reach func(context.Context) error, end context.CancelCauseFunc,
+) {
 	tick := time.NewTicker(idleEvery)
 	defer tick.Stop()
 	last, checked, quiet := received(), time.Now(), time.Duration(0)
@@ -98,11 +104,12 @@ func watchDead(ctx context.Context, received func() int64, reach func(context.Co
 		if quiet += passed; n != last || passed > suspendedAfter {
 			last, quiet = n, 0
 		}
-		if quiet < deadAfter {
+		late := timeout()
+		if quiet < deadAfter+deadTimeouts*late {
 			continue
 		}
 		err := reach(ctx)
-		if !session.Sleep(ctx, deadAgain) {
+		if !session.Sleep(ctx, deadAgain+late) {
 			return
 		}
 		if err == nil && received() == last {

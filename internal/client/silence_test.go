@@ -82,7 +82,7 @@ func TestWatchDead(t *testing.T) {
 				}
 				return nil
 			}
-			watchDead(ctx, heard, reach, func(err error) {
+			watchDead(ctx, heard, func() time.Duration { return 0 }, reach, func(err error) {
 				require.ErrorIs(t, err, errDead)
 				ended = time.Since(start)
 			})

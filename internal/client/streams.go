@@ -35,7 +35,7 @@ type streamPool struct {
 	ready  chan struct{} // closed when engine is set
 
 	mu       sync.Mutex // guards what follows
-	want     int        // streams
+	want     int        // streams, maybe more than boundLocked allows
 	allowed  int        // streams that the server has room for; 0 until it has said so
 	dialing  int        // streams being connected
 	nextID   uint64
@@ -67,17 +67,17 @@ func (p *streamPool) close() {
 // setWant asks for n data streams in total.
 func (p *streamPool) setWant(n int) {
 	p.mu.Lock()
-	p.want = p.boundLocked(n)
+	p.want = max(1, n)
 	p.mu.Unlock()
 	p.grow(0)
 }
 
-// boundLocked reduces n to what the server allows, but at least 1.
+// boundLocked reduces n to what the path carries and the server allows, but at least 1.
 func (p *streamPool) boundLocked(n int) int {
 	if p.allowed > 0 {
 		n = min(n, p.allowed)
 	}
-	return max(1, n)
+	return max(1, p.gate.bound(n))
 }
 
 // bound returns the largest number of streams allowed now.
@@ -96,7 +96,6 @@ func (p *streamPool) offered(allowed int) (first bool) {
 	p.mu.Lock()
 	first = p.allowed == 0
 	p.allowed = allowed
-	p.want = p.boundLocked(p.want)
 	p.mu.Unlock()
 	if p.engine.Sends() {
 		p.engine.Retire(p.set.Beyond(allowed)...)
@@ -126,9 +125,9 @@ func (p *streamPool) grow(want int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if want > 0 {
-		p.want = p.boundLocked(want)
+		p.want = want
 	}
-	for !p.over && p.ctx.Err() == nil && p.set.Count()+p.dialing < p.want {
+	for !p.over && p.ctx.Err() == nil && p.set.Count()+p.dialing < p.boundLocked(p.want) {
 		p.dialing++
 		id := p.nextID
 		p.nextID++
@@ -158,6 +157,10 @@ func (p *streamPool) connect(id uint64) {
 			}
 			return
 		}
+		if errors.Is(err, errNarrow) {
+			p.giveUp()
+			return
+		}
 		if p.set.Count() == 0 && (time.Since(since) > 2*session.DialTimeout || p.blackHole(err)) {
 			p.cancel(fmt.Errorf("data stream: %w", err))
 		}
@@ -178,7 +181,7 @@ func (p *streamPool) blackHole(err error) bool {
 func (p *streamPool) tooMany() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.set.Count()+p.dialing > p.want
+	return p.set.Count()+p.dialing > p.boundLocked(p.want)
 }
 
 func (p *streamPool) giveUp() {
@@ -219,7 +222,7 @@ func (p *streamPool) attach(id uint64, conn transport.Conn) {
 func (p *streamPool) turn(to choice) bool {
 	protocol := session.ProtocolOf(to.transport)
 	p.mu.Lock()
-	n, first := p.want, p.nextID
+	n, first := p.boundLocked(p.want), p.nextID
 	p.nextID += uint64(n)
 	p.mu.Unlock()
 	turned := make(chan struct{})

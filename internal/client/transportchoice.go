@@ -10,10 +10,13 @@ import (
 )
 
 const (
-	// otherAfter is how long the first transport may take to connect before the other one is tried.
-	otherAfter = 250 * time.Millisecond
+	// otherAfter is how long the first transport may take to answer before the other one is tried. A
+	// path by satellite takes 700 ms. After a second, TCP sends its SYN again.
+	otherAfter = time.Second
+	// reachedWithin is how much longer it may take if it has answered a SYN.
+	reachedWithin = 5 * time.Second
 	// otherWithin is how long it may take before the other one is used, if that answers.
-	otherWithin = 500 * time.Millisecond
+	otherWithin = 1500 * time.Millisecond
 
 	// quicMost is about the most that QUIC moves on today's hosts, in bytes/s. TCP windows that allow
 	// more are not what holds a transfer back.

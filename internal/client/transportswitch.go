@@ -24,6 +24,11 @@ func (d *dialer) race(ctx context.Context, end context.CancelCauseFunc) {
 	if !session.Sleep(ctx, otherAfter) || d.connected.Load() {
 		return
 	}
+	// A server that answers takes longer where the line is narrow. There, another handshake would
+	// hold up the first one.
+	if d.reached.Load() && (!session.Sleep(ctx, reachedWithin) || d.connected.Load()) {
+		return
+	}
 	if !d.answers(ctx, other(d.cfg.Protocol)) {
 		return
 	}

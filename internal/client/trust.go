@@ -97,9 +97,12 @@ type errAskFirst struct{ pin identity.Pin }
 
 func (e *errAskFirst) Error() string { return "the server's key is not confirmed" }
 
+// checkKey decides whether the server may have this key.
+type checkKey func(ed25519.PublicKey) error
+
 // expect returns the check of the server's key. With Options.Confirm, an unknown key ends the
 // handshake with errAskFirst, so that the server does not wait for a person.
-func (c *Client) expect(u session.URL) func(ed25519.PublicKey) error {
+func (c *Client) expect(u session.URL) checkKey {
 	server := serverOf(u)
 	return func(key ed25519.PublicKey) error {
 		offered := identity.PinOf(key)
@@ -131,13 +134,15 @@ func trustError(err error) error {
 
 // dial connects the control stream. It does not ask the user about an unknown server: the error is
 // then an errAskFirst.
-func (c *Client) dial(ctx context.Context, u session.URL, cfg transport.Config) (transport.Conn, error) {
+func (c *Client) dial(
+	ctx context.Context, u session.URL, cfg transport.Config, expect checkKey,
+) (transport.Conn, error) {
 	if u.Pin != "" && c.authorities != nil {
 		return nil, session.Usage("leave the CA out", "the invitation says by which key %s is known, not by which CA", serverOf(u))
 	}
 	ctx, cancel := context.WithTimeout(ctx, session.DialTimeout)
 	defer cancel()
-	return transport.Dial(ctx, serverOf(u), cfg, c.expect(u))
+	return transport.Dial(ctx, serverOf(u), cfg, expect)
 }
 
 // confirm asks the user whether the server of u has this key, and stores the key if the answer is

@@ -13,7 +13,7 @@ var (
 	// ErrPath marks a path that CheckPath rejects.
 	ErrPath = errors.New("path not allowed")
 	// ErrNotFolder marks a path that leads through a symlink or a file where a folder is expected.
-	ErrNotFolder = errors.New("not a folder")
+	ErrNotFolder = errors.New("a part of the path is not a folder")
 	// ErrExists marks a target whose name belongs to an entry of another kind. That entry is never
 	// removed.
 	ErrExists = errors.New("an entry of another kind has that name")
@@ -60,6 +60,13 @@ func (e *NoSpaceError) Error() string {
 // Is reports whether target is ErrNoSpace.
 func (e *NoSpaceError) Is(target error) bool { return target == ErrNoSpace }
 
+// classed is an error of the system that also matches a sentinel of this package. Its text is that
+// of the system, which says the same.
+type classed struct{ class, cause error }
+
+func (e *classed) Error() string   { return e.cause.Error() }
+func (e *classed) Unwrap() []error { return []error{e.class, e.cause} }
+
 // at adds the operation and the path in the tree to err. They replace the operation and the name
 // that os reports.
 func at(op, path string, err error) error {
@@ -80,10 +87,10 @@ func bare(err error) error {
 		err = e.Err
 	}
 	if isNoSpace(err) && !errors.Is(err, ErrNoSpace) {
-		err = fmt.Errorf("%w: %w", ErrNoSpace, err)
+		err = &classed{ErrNoSpace, err}
 	}
 	if (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && !errors.Is(err, ErrTooManyFiles) {
-		err = fmt.Errorf("%w: %w", ErrTooManyFiles, err)
+		err = &classed{ErrTooManyFiles, err}
 	}
 	return err
 }

@@ -109,7 +109,7 @@ func (s *span) include(off, n int64) {
 // bad path. The caller ends the Partial with Commit, Stage, Close or Abort.
 func (t *Tree) Partial(m Meta, blockSize int, opt TargetOptions) (p *Partial, err error) {
 	if blockSize <= 0 || blockSize > 1<<30 {
-		return nil, fmt.Errorf("open partial %s: block size %d out of range", m.Path, blockSize)
+		return nil, fmt.Errorf("open partial file %s: block size %d out of range", m.Path, blockSize)
 	}
 	err = t.withParent(m.Path, func(f *folder, base string) error {
 		p = &Partial{
@@ -130,7 +130,7 @@ func (t *Tree) Partial(m Meta, blockSize int, opt TargetOptions) (p *Partial, er
 		return nil
 	})
 	if err != nil {
-		return nil, at("open partial", m.Path, err)
+		return nil, at("open partial file", m.Path, err)
 	}
 	return p, nil
 }

@@ -98,7 +98,17 @@ func opened(folder *os.Root, do func() error) error {
 
 // removeAll removes the entry base in f and everything below it. It reads a folder from the start
 // after each batch, so it must remove everything or fail.
-func removeAll(f *folder, base string) error {
+func removeAll(f *folder, base string) error { return new(removal).remove(f, base, "", 0) }
+
+// removal removes a tree with at most openDepth of its folders open, however deep it is: it moves
+// folders that are deeper up into the tree's root, which is emptied last.
+type removal struct {
+	top   *folder // the root; nil until it is open
+	moved int
+}
+
+// remove removes base in f. The path leads there from the root, through depth folders.
+func (r *removal) remove(f *folder, base, path string, depth int) error {
 	info, err := f.root.Lstat(base)
 	if err != nil {
 		return err
@@ -109,13 +119,19 @@ func removeAll(f *folder, base string) error {
 	if info.Mode().Perm()&0o700 != 0o700 {
 		_ = f.root.Chmod(base, info.Mode()&modeBits|0o700) // if this fails, the next call says why
 	}
+	if depth > openDepth && r.moveUp(path) {
+		return nil
+	}
 	sub, err := f.enter(base)
 	if err != nil {
 		return err
 	}
 	defer sub.release()
+	if r.top == nil {
+		r.top, path = sub, "."
+	}
 	err = eachName(sub, func(name string) error {
-		if err := removeAll(sub, name); !errors.Is(err, fs.ErrNotExist) {
+		if err := r.remove(sub, name, childPath(path, name), depth+1); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
@@ -124,6 +140,19 @@ func removeAll(f *folder, base string) error {
 		return err
 	}
 	return f.root.Remove(base)
+}
+
+// moveUp moves the folder at path into the root, and reports whether it did. A name that is taken,
+// such as by an earlier attempt that was killed, leads to the next one.
+func (r *removal) moveUp(path string) bool {
+	for range 100 {
+		name := fmt.Sprintf("%s%d%s", reservedPrefix, r.moved, removingSuffix)
+		r.moved++
+		if r.top.root.Rename(path, name) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // eachName calls do for the names in f until none are left. do removes the entry.
@@ -168,11 +197,63 @@ func (t *Tree) backUp(path, backup string) error {
 	if err := t.Mkdir(above, 0o755); err != nil {
 		return err
 	}
-	return t.withParent(path, func(f *folder, base string) error {
-		return t.withParent(to, func(target *folder, _ string) error {
-			return opened(f.root, func() error { return t.moveOver(f, base, target) })
+	return t.moveTo(path, to)
+}
+
+// moveTo moves the entry at path to the path to, and replaces an entry there. If both are folders,
+// it moves the content entry by entry, and keeps no folder open meanwhile: a tree may be deep.
+func (t *Tree) moveTo(path, to string) error {
+	above, base := splitPath(path)
+	aboveTarget, _ := splitPath(to)
+	merge := false
+	err := t.with(above, func(f *folder) error {
+		return t.with(aboveTarget, func(target *folder) error {
+			return opened(f.root, func() (err error) {
+				merge, err = t.moveOver(f, base, target)
+				return err
+			})
 		})
 	})
+	if err != nil || !merge {
+		return err
+	}
+	for {
+		names, err := t.someNames(path)
+		if err != nil {
+			return err
+		}
+		if len(names) == 0 {
+			t.folders.forgetBelow(path)
+			return t.with(above, func(f *folder) error { return f.root.Remove(base) })
+		}
+		for _, name := range names {
+			if isReserved(name) {
+				err = t.with(path, func(f *folder) error { return removeAll(f, name) })
+			} else {
+				err = t.moveTo(childPath(path, name), childPath(to, name))
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// someNames returns names in the folder at path, and none if it is empty.
+func (t *Tree) someNames(path string) (names []string, err error) {
+	err = t.with(path, func(f *folder) error {
+		dir, err := f.root.Open(".")
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		names, err = dir.Readdirnames(deepBatch)
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return err
+	})
+	return names, err
 }
 
 // isBelow reports whether path is above, or is in it.
@@ -181,48 +262,24 @@ func isBelow(path, above string) bool {
 }
 
 // moveOver moves the entry base in from into the folder to, and replaces an entry of that name. If
-// both are folders, it moves the content.
-func (t *Tree) moveOver(from *folder, base string, to *folder) error {
+// both are folders, it moves nothing and returns true.
+func (t *Tree) moveOver(from *folder, base string, to *folder) (merge bool, err error) {
 	info, err := from.root.Lstat(base)
 	if err != nil {
-		return err
+		return false, err
 	}
 	there, err := to.root.Lstat(base)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return t.move(from, base, to, base)
+		return false, t.move(from, base, to, base)
 	case err != nil:
-		return err
+		return false, err
 	case info.IsDir() && there.IsDir():
-		return t.merge(from, base, to)
+		return true, nil
 	case info.IsDir() || there.IsDir():
 		if err := removeAll(to, base); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return t.move(from, base, to, base)
-}
-
-// merge moves the content of the folder base in from into that in to, and removes the former.
-func (t *Tree) merge(from *folder, base string, to *folder) error {
-	source, err := from.enter(base)
-	if err != nil {
-		return err
-	}
-	defer source.release()
-	target, err := to.enter(base)
-	if err != nil {
-		return err
-	}
-	defer target.release()
-	err = eachName(source, func(name string) error {
-		if isReserved(name) {
-			return removeAll(source, name)
-		}
-		return t.moveOver(source, name, target)
-	})
-	if err != nil {
-		return err
-	}
-	return from.root.Remove(base)
+	return false, t.move(from, base, to, base)
 }

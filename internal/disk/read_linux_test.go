@@ -336,3 +336,81 @@ func TestXattrsWithoutListxattrat(t *testing.T) {
 	defer noXattrAt.Store(noXattrAt.Swap(true))
 	TestXattrs(t)
 }
+
+// TestDeepTree: whoever makes a deep tree takes no more descriptors with it than with a flat one,
+// and it can be counted, listed, swept, backed up and removed.
+func TestDeepTree(t *testing.T) {
+	const deep = 700
+	var old unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	low := old
+	low.Cur = uint64(openDescriptors(t) + 2*maxFolders + 4*openDepth + 16)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
+	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old)) }()
+	tree, dir := openTree(t)
+	grow := func(top string) (last string) {
+		path := top
+		for len(path) < 2*deep {
+			path += "/d"
+		}
+		require.NoError(t, tree.Mkdir(path, 0o755))
+		for _, name := range []string{"e", "f"} { // beside the way down, at its end
+			require.NoError(t, tree.Mkdir(path+"/"+name, 0o755))
+		}
+		return path
+	}
+	grow("one")
+	grow("two")
+	walk := func(path string) (entries int) {
+		require.NoError(t, tree.Walk(t.Context(), path, WalkOptions{}, func(m Meta) error {
+			entries++
+			return nil
+		}, func(path string, err error) { t.Errorf("%s: %v", path[:min(len(path), 20)], err) }))
+		return entries
+	}
+	all := walk("one")
+	require.Greater(t, all, deep-10)
+	_, entries, err := tree.Usage(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2*all, entries)
+	_, err = tree.Sweep(t.Context(), ".", 0)
+	require.NoError(t, err)
+
+	require.NoError(t, tree.Mkdir("old", 0o755))
+	require.NoError(t, os.Rename(filepath.Join(dir, "two"), filepath.Join(dir, "old/one"))) // it is there already
+	require.NoError(t, tree.Remove("one", "old"))
+	require.NoDirExists(t, filepath.Join(dir, "one"))
+	require.Equal(t, all, walk("old/one"))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "old", reservedPrefix+"0"+removingSuffix, "x"), 0o700)) // an earlier attempt
+	require.NoError(t, tree.Remove("old", ""))
+	require.Equal(t, []string{"."}, walked(t, tree, ".", WalkOptions{}))
+}
+
+// A walk visits each entry of a wide folder once, however deep the folder is.
+func TestWalkDeepAndWide(t *testing.T) {
+	tree, dir := openTree(t)
+	path := strings.Repeat("d/", openDepth+3) + "wide"
+	require.NoError(t, tree.Mkdir(path, 0o755))
+	for i := range 2*deepBatch + 7 {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, path, fmt.Sprint("folder", i), "below"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, path, fmt.Sprint(i)), nil, 0o600))
+	}
+	seen := walked(t, tree, path, WalkOptions{})
+	require.Len(t, seen, 1+3*(2*deepBatch+7), "from there")
+	require.Len(t, slices.Compact(seen), 1+3*(2*deepBatch+7))
+	require.Len(t, walked(t, tree, ".", WalkOptions{}), openDepth+4+1+3*(2*deepBatch+7))
+}
+
+// Sweep removes what a removal that was killed left in a folder.
+func TestSweepRemoval(t *testing.T) {
+	tree, dir := openTree(t)
+	left := filepath.Join(dir, reservedPrefix+"3"+removingSuffix)
+	require.NoError(t, os.MkdirAll(filepath.Join(left, "x/y"), 0o700))
+	n, err := tree.Sweep(t.Context(), ".", time.Hour)
+	require.NoError(t, err)
+	require.Zero(t, n, "too young")
+	n, err = tree.Sweep(t.Context(), ".", -time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.NoDirExists(t, left)
+}

@@ -93,20 +93,22 @@ func sweepName(folder *os.Root, name string, before time.Time) (gone bool, err e
 	return gone, err
 }
 
-func sweepLeftover(folder *os.Root, name string, before time.Time) (gone bool, err error) {
-	if !olderThan(folder, name, before) {
+func sweepLeftover(in *os.Root, name string, before time.Time) (gone bool, err error) {
+	if !olderThan(in, name, before) {
 		return false, nil
 	}
 	switch {
 	case strings.HasSuffix(name, partialSuffix):
-		return sweepPartial(folder, name, before)
+		return sweepPartial(in, name, before)
 	case strings.HasSuffix(name, checkpointSuffix):
-		if _, err := folder.Lstat(strings.TrimSuffix(name, checkpointSuffix) + partialSuffix); err == nil {
+		if _, err := in.Lstat(strings.TrimSuffix(name, checkpointSuffix) + partialSuffix); err == nil {
 			return false, nil // it goes or stays with its partial file
 		}
-		return true, folder.Remove(name)
+		return true, in.Remove(name)
 	case strings.HasSuffix(name, linkSuffix), strings.HasSuffix(name, hardSuffix):
-		return true, folder.Remove(name)
+		return true, in.Remove(name)
+	case strings.HasSuffix(name, removingSuffix):
+		return true, removeAll(&folder{root: in, path: "."}, name)
 	}
 	return false, nil
 }

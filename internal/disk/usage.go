@@ -63,7 +63,6 @@ func (t *Tree) Usage(ctx context.Context) (bytes, entries int64, err error) {
 					note(name, err)
 					return
 				}
-				defer sub.release()
 				if err := w.content(sub); err != nil {
 					note(name, err)
 				}

@@ -5,10 +5,18 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 )
 
-// walkBatch is how many names of a folder are read at a time.
-const walkBatch = 1024
+const (
+	// walkBatch is how many names of a folder are read at a time.
+	walkBatch = 1024
+	// openDepth is how many folders on the way down stay open. Whoever makes a tree decides how
+	// deep it is, and descriptors are scarce.
+	openDepth = 16
+	// deepBatch is how many folders are known at a time in each folder that does not stay open.
+	deepBatch = 256
+)
 
 // WalkOptions say what Walk visits. The zero value visits everything.
 type WalkOptions struct {
@@ -28,8 +36,9 @@ type WalkOptions struct {
 // CheckPath rejects, and continues. It skips partial files and the like. Walk ends early with the
 // error of visit, of ctx, or of path itself.
 //
-// Memory follows the depth, not the number of entries: each folder on the way down holds two or
-// three descriptors and at most walkBatch names.
+// Memory follows the depth, not the number of entries. Each of the first openDepth folders on the
+// way down holds two or three descriptors and at most walkBatch names. Each folder below holds no
+// descriptor and at most deepBatch names.
 func (t *Tree) Walk(ctx context.Context, path string, opt WalkOptions,
 	visit func(Meta) error, failed func(path string, err error),
 ) error {
@@ -46,61 +55,79 @@ type walker struct {
 	failed   func(path string, err error)
 	reserved func(f *folder, name string) // gets each name of partial files and the like
 
-	dev uint64 // of the entry where the walk starts
+	dev   uint64 // of the entry where the walk starts
+	depth int    // number of folders on the way down
 }
 
 // walk visits path and everything below.
 func (w *walker) walk(path string) error {
+	sub, err := w.first(path)
+	if err != nil || sub == nil {
+		return err
+	}
+	return w.content(sub)
+}
+
+// first visits the entry at path. It returns what entry returns.
+func (w *walker) first(path string) (sub *folder, err error) {
 	f, base, err := w.tree.parent(path)
 	if err != nil {
-		return at("walk", path, err)
+		return nil, at("walk", path, err)
 	}
 	defer f.release()
 	dir, err := f.dir()
 	if err != nil {
-		return at("walk", path, err)
+		return nil, at("walk", path, err)
 	}
 	m, err := f.describe(dir, base, path)
 	if err != nil {
-		return at("walk", path, err)
+		return nil, at("walk", path, err)
 	}
 	w.dev = m.ID.Dev
 	return w.entry(f, dir, base, m)
 }
 
-// entry visits m, which is base in f, and descends. dir is an open file of f.
-func (w *walker) entry(f *folder, dir *os.File, base string, m Meta) error {
+// entry visits m, which is base in f. dir is an open file of f. If m is a folder to descend into,
+// entry opens it for content.
+func (w *walker) entry(f *folder, dir *os.File, base string, m Meta) (sub *folder, err error) {
 	if err := w.ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
 	elsewhere := w.opt.OneFileSystem && m.ID.Dev != w.dev
 	if elsewhere && m.Kind != Dir || w.opt.Skip != nil && w.opt.Skip(m) {
-		return nil
+		return nil, nil
 	}
 	if w.opt.Xattrs {
 		m.Xattrs, m.XattrErr = readXattrs(dir, base)
 	}
 	if err := w.visit(m); err != nil {
-		return err
+		return nil, err
 	}
 	if m.Kind != Dir || elsewhere {
-		return nil
+		return nil, nil
 	}
 	if base == "." {
-		return w.content(f)
+		return f.retain(), nil
 	}
 	// The cache keeps this folder, since somebody will probably open its files soon.
-	sub, err := w.tree.enter(f, base)
+	sub, err = w.tree.enter(f, base)
 	if err != nil {
 		w.failed(m.Path, at("open", m.Path, err))
-		return nil
+		return nil, nil
 	}
-	defer sub.release()
-	return w.content(sub)
+	return sub, nil
 }
 
-// content visits the entries of f.
+// content visits the entries of f, and releases it.
 func (w *walker) content(f *folder) error {
+	w.depth++
+	defer func() { w.depth-- }()
+	if w.depth > openDepth {
+		path := f.path
+		f.release()
+		return w.deepContent(path)
+	}
+	defer f.release()
 	dir, err := f.root.Open(".")
 	if err != nil {
 		w.failed(f.path, at("read folder", f.path, err))
@@ -110,7 +137,11 @@ func (w *walker) content(f *folder) error {
 	for {
 		names, err := dir.Readdirnames(walkBatch)
 		for _, name := range names {
-			if err := w.name(f, dir, name); err != nil {
+			sub, err := w.name(f, dir, name)
+			if err == nil && sub != nil {
+				err = w.content(sub)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -124,21 +155,104 @@ func (w *walker) content(f *folder) error {
 	}
 }
 
-// name visits the entry of this name in f.
-func (w *walker) name(f *folder, dir *os.File, name string) error {
+// name visits the entry of this name in f. It returns what entry returns.
+func (w *walker) name(f *folder, dir *os.File, name string) (sub *folder, err error) {
 	if isReserved(name) {
 		w.reserved(f, name)
-		return nil
+		return nil, nil
 	}
 	path := childPath(f.path, name)
 	if err := checkName(name, path); err != nil {
 		w.failed(path, err)
-		return nil
+		return nil, nil
 	}
 	m, err := f.describe(dir, name, path)
 	if err != nil {
 		w.failed(path, at("stat", path, err))
-		return nil
+		return nil, nil
 	}
 	return w.entry(f, dir, name, m)
+}
+
+// deepContent visits the entries of the folder at path. While it descends, the folder is closed: it
+// is read once for everything but folders, and once more for each deepBatch folders.
+func (w *walker) deepContent(path string) error {
+	for after := ""; ; {
+		folders, err := w.scan(path, after)
+		if err != nil {
+			return err
+		}
+		for _, name := range folders {
+			sub, err := w.deepFolder(path, name)
+			if err == nil && sub != nil {
+				err = w.content(sub)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if len(folders) < deepBatch {
+			return nil
+		}
+		after = folders[len(folders)-1]
+	}
+}
+
+// scan returns the first deepBatch names of folders that come after a name, in order. If that is "",
+// it visits everything in the folder but folders.
+func (w *walker) scan(path, after string) (folders []string, err error) {
+	f, err := w.tree.openFolder(path)
+	if err != nil {
+		w.failed(path, at("read folder", path, err))
+		return nil, nil
+	}
+	defer f.release()
+	dir, err := f.root.Open(".")
+	if err != nil {
+		w.failed(path, at("read folder", path, err))
+		return nil, nil
+	}
+	defer dir.Close()
+	for {
+		entries, readErr := dir.ReadDir(walkBatch)
+		for _, e := range entries {
+			name := e.Name()
+			switch {
+			case !e.IsDir() || isReserved(name):
+				if after == "" {
+					_, err = w.name(f, dir, name)
+				}
+			case name > after:
+				i, _ := slices.BinarySearch(folders, name)
+				folders = slices.Insert(folders, i, name)
+				folders = folders[:min(len(folders), deepBatch)]
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		if errors.Is(readErr, io.EOF) {
+			return folders, nil
+		}
+		if readErr != nil {
+			w.failed(path, at("read folder", path, readErr))
+			return folders, nil
+		}
+	}
+}
+
+// deepFolder visits the folder name in the folder at path. It returns what entry returns.
+func (w *walker) deepFolder(path, name string) (sub *folder, err error) {
+	f, err := w.tree.openFolder(path)
+	if err != nil {
+		w.failed(path, at("read folder", path, err))
+		return nil, nil
+	}
+	defer f.release()
+	dir, err := f.dir()
+	if err != nil {
+		w.failed(path, at("read folder", path, err))
+		return nil, nil
+	}
+	return w.name(f, dir, name)
 }

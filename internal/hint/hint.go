@@ -18,7 +18,7 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceResume:            "the same command resumes",
 	fxfer.AdviceRetry:             "the same command resumes; --retry-for tries by itself",
 	fxfer.AdviceRetryLater:        "try again later; --retry-for 10m keeps trying",
-	fxfer.AdviceMakeRoom:          "make room there; the same command resumes",
+	fxfer.AdviceMakeRoom:          "make room on that disk; the same command resumes",
 	fxfer.AdviceInvitation:        "ask its administrator for an invitation: fxfer serve --invite",
 	fxfer.AdviceServerLog:         "the server's administrator finds this client in its log",
 	fxfer.AdviceServerCertificate: "give it one, by tls: in its configuration; or leave --tls-ca out to know it by its key",

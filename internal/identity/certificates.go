@@ -9,6 +9,8 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -185,8 +187,8 @@ func (e *CertificateError) Hint() string { return e.Remedy }
 
 // Check finds a way from a chain that a peer presented, leaf first, to one of the CAs, and returns
 // that way. The leaf must be for use and, unless host is "", for that DNS name or address. All
-// certificates must be valid at the given time, and none may be revoked. Errors are
-// *CertificateError.
+// certificates must be valid at the given time, and none may be revoked. A CA with name constraints
+// vouches only for kinds of names that they cover. Errors are *CertificateError.
 func (v *Vouchers) Check(chain []*x509.Certificate, use x509.ExtKeyUsage, host string, at time.Time) ([]*x509.Certificate, error) {
 	if len(chain) == 0 || len(chain) > maxPath {
 		return nil, &CertificateError{fmt.Sprintf("comes with %d others, more than %d", len(chain)-1, maxPath-1), "only those of intermediate CAs belong behind it"}
@@ -205,13 +207,68 @@ func (v *Vouchers) Check(chain []*x509.Certificate, use x509.ExtKeyUsage, host s
 	}
 	var first error
 	for _, path := range paths {
-		err := v.revoked(path, at)
+		err := covered(path, host)
+		if err == nil {
+			err = v.revoked(path, at)
+		}
 		if err == nil {
 			return path, nil
 		}
 		first = cmp.Or(first, err)
 	}
 	return nil, first
+}
+
+// covered returns an error if a CA of a path has name constraints, but none for the kind of the
+// name that counts: host, or the client's name if host is "". Constraints restrict only names of
+// their own kind (RFC 5280, section 4.2.1.10), so that CA could issue any other name.
+func covered(path []*x509.Certificate, host string) error {
+	kind := dnsKind
+	if host == "" {
+		name, err := NameOf(path[0])
+		if err != nil {
+			return &CertificateError{Problem: "is rejected: " + err.Error()}
+		}
+		kind, _, _ = strings.Cut(string(name), ":")
+		kind += ":"
+	} else if _, err := netip.ParseAddr(host); err == nil {
+		kind = addressKind
+	}
+	for _, ca := range path[1:] {
+		if constrained(ca) && !constrains(ca, kind) {
+			return &CertificateError{
+				fmt.Sprintf("has a name of the kind %q, which the name constraints of the CA %q do not cover", strings.TrimSuffix(kind, ":"), ca.Subject),
+				"ask the CA for one with a name of a kind that its constraints cover",
+			}
+		}
+	}
+	return nil
+}
+
+// addressKind is the kind of an IP address, which no Principal has.
+const addressKind = "ip:"
+
+// nameConstraints is the extension of RFC 5280, section 4.2.1.10.
+var nameConstraints = asn1.ObjectIdentifier{2, 5, 29, 30}
+
+func constrained(ca *x509.Certificate) bool {
+	return slices.ContainsFunc(ca.Extensions, func(x pkix.Extension) bool { return x.Id.Equal(nameConstraints) })
+}
+
+// constrains reports whether a CA has constraints for names of a kind. Nothing constrains common
+// names.
+func constrains(ca *x509.Certificate, kind string) bool {
+	switch kind {
+	case uriKind:
+		return len(ca.PermittedURIDomains)+len(ca.ExcludedURIDomains) > 0
+	case dnsKind:
+		return len(ca.PermittedDNSDomains)+len(ca.ExcludedDNSDomains) > 0
+	case emailKind:
+		return len(ca.PermittedEmailAddresses)+len(ca.ExcludedEmailAddresses) > 0
+	case addressKind:
+		return len(ca.PermittedIPRanges)+len(ca.ExcludedIPRanges) > 0
+	}
+	return false
 }
 
 // when is the layout in which errors show times of certificates.

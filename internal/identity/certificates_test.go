@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -87,6 +88,88 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, err)
 	_, err = mine.Now().Check(leaf.Chain(), server, "localhost", time.Now())
 	require.ErrorContains(t, err, "leads to no CA")
+}
+
+// A CA with name constraints vouches for no kind of name that they leave free.
+func TestNameConstraints(t *testing.T) {
+	root := testca.New(t, "Root")
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(file, testca.PEM(root.Cert), 0o600))
+	a, err := OpenAuthorities(file, "", nil)
+	require.NoError(t, err)
+	limited := func(set func(*x509.Certificate)) *testca.CA {
+		template := testca.Authority("Limited")
+		set(template)
+		return root.Issue(t, template, "ecdsa")
+	}
+	byDNS := limited(func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"ok.example"} })
+	byURI := limited(func(c *x509.Certificate) { c.PermittedURIDomains = []string{"ok.example"} })
+	byEmail := limited(func(c *x509.Certificate) { c.ExcludedEmailAddresses = []string{"corp.example"} })
+	byAddress := limited(func(c *x509.Certificate) {
+		c.PermittedIPRanges = []*net.IPNet{{IP: net.IP{10, 0, 0, 0}, Mask: net.CIDRMask(8, 32)}}
+	})
+	below := testca.Authority("Below") // a CA cannot free itself by a CA of its own
+	below.PermittedURIDomains = []string{"corp"}
+	freed := byDNS.Issue(t, below, "ecdsa")
+	byFolder := limited(func(c *x509.Certificate) { // permitted directory names, which Go does not check
+		c.ExtraExtensions = []pkix.Extension{{Id: nameConstraints, Value: []byte{0x30, 0x08, 0xa0, 0x06, 0x30, 0x04, 0xa4, 0x02, 0x30, 0x00}}}
+	})
+	uri := func(s string) *x509.Certificate {
+		u, err := url.Parse(s)
+		require.NoError(t, err)
+		return &x509.Certificate{URIs: []*url.URL{u}}
+	}
+	both := uri("spiffe://corp/victim")
+	both.DNSNames = []string{"a.ok.example"}
+	name := func(dns string) *x509.Certificate { return &x509.Certificate{DNSNames: []string{dns}} }
+	email := func(at string) *x509.Certificate { return &x509.Certificate{EmailAddresses: []string{at}} }
+	common := func() *x509.Certificate { return &x509.Certificate{Subject: pkix.Name{CommonName: "victim.example"}} }
+	server := func(ip byte) *x509.Certificate {
+		return &x509.Certificate{IPAddresses: []net.IP{{ip, 0, 0, 1}}, DNSNames: []string{"a.ok.example"}}
+	}
+	for what, test := range map[string]struct {
+		ca   *testca.CA
+		leaf *x509.Certificate
+		host string // "" for a client
+		good bool
+	}{
+		"free common name":       {root, common(), "", true},
+		"free URI":               {root, uri("spiffe://corp/victim"), "", true},
+		"free address":           {root, server(192), "192.0.0.1", true},
+		"DNS inside":             {byDNS, name("a.ok.example"), "", true},
+		"DNS outside":            {byDNS, name("victim.example"), "", false},
+		"URI beside DNS":         {byDNS, uri("spiffe://corp/victim"), "", false},
+		"URI before its own DNS": {byDNS, both, "", false},
+		"email beside DNS":       {byDNS, email("boss@corp.example"), "", false},
+		"common name beside DNS": {byDNS, common(), "", false},
+		"address beside DNS":     {byDNS, server(192), "192.0.0.1", false},
+		"server's DNS":           {byDNS, server(192), "a.ok.example", true},
+		"URI inside":             {byURI, uri("spiffe://ok.example/a"), "", true},
+		"URI outside":            {byURI, uri("spiffe://corp/victim"), "", false},
+		"DNS beside URI":         {byURI, name("victim.example"), "", false},
+		"URI by a CA below":      {freed, uri("spiffe://corp/victim"), "", false},
+		"email that is free":     {byEmail, email("nas@ok.example"), "", true},
+		"email excluded":         {byEmail, email("boss@corp.example"), "", false},
+		"common name, email":     {byEmail, common(), "", false},
+		"address inside":         {byAddress, server(10), "10.0.0.1", true},
+		"address outside":        {byAddress, server(192), "192.0.0.1", false},
+		"common name, directory": {byFolder, common(), "", false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			use := x509.ExtKeyUsageClientAuth
+			if test.host != "" {
+				use = x509.ExtKeyUsageServerAuth
+			}
+			template := *test.leaf
+			template.ExtKeyUsage = []x509.ExtKeyUsage{use}
+			_, err := a.Now().Check(test.ca.Issue(t, &template, "ecdsa").Chain(), use, test.host, time.Now())
+			if test.good {
+				require.NoError(t, err)
+			} else {
+				require.Error(t, err)
+			}
+		})
+	}
 }
 
 func TestRevoked(t *testing.T) {

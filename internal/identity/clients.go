@@ -337,6 +337,27 @@ func (s *Store) readClients() (clientCache, error) {
 // Other lines of the file stay as they are. The comment is for people. It goes behind a new line,
 // or behind a line without a comment. Characters that cannot be printed become blanks.
 func (s *Store) AddAuthorized(id Principal, grants Grants, comment string) error {
+	return s.addAuthorized(id, grants, comment, func(Client) error { return nil })
+}
+
+// ErrRevoked refuses to enrol a client whose rights were taken away.
+var ErrRevoked = errors.New("this client was revoked here, and no invitation admits it again")
+
+// Enrol is AddAuthorized for a client that was invited. The error is ErrRevoked if the client is
+// revoked.
+func (s *Store) Enrol(id Principal, grants Grants, comment string) error {
+	return s.addAuthorized(id, grants, comment, func(old Client) error {
+		if old.Revoked {
+			return ErrRevoked
+		}
+		return nil
+	})
+}
+
+// addAuthorized adds grants, unless may rejects what the file says of the client, if anything.
+func (s *Store) addAuthorized(
+	id Principal, grants Grants, comment string, may func(old Client) error,
+) error {
 	if err := id.check(); err != nil {
 		return fmt.Errorf("admit a client: %w", err)
 	}
@@ -344,6 +365,12 @@ func (s *Store) AddAuthorized(id Principal, grants Grants, comment string) error
 		return fmt.Errorf("admit a client: %w", err)
 	}
 	return s.update(clientsFile, func(text string) (string, error) {
+		all, byID, _ := parseClients(text, "")
+		if i, known := byID[id]; known {
+			if err := may(all[i]); err != nil {
+				return "", err
+			}
+		}
 		return addClient(text, id, grants, cleanComment(comment)), nil
 	})
 }

@@ -38,11 +38,15 @@ func (s *Server) hello(ctx context.Context, c *connection, m *wire.Hello) error 
 	return err
 }
 
-// authorize returns what a client may do. A valid invitation enrols it.
+// authorize returns what a client may do. A valid invitation enrols it, unless it was revoked or
+// comes from an address that may not use the server.
 func (s *Server) authorize(c *connection, m *wire.Hello) (identity.Grants, error) {
 	id := c.peer.id
 	if c.peer.refusal != nil {
 		return nil, c.peer.refusal
+	}
+	if _, err := s.live.Load().checkClient(&c.peer, addressOf(c.RemoteAddr())); err != nil {
+		return nil, err
 	}
 	grants, known, err := s.grantsOf(id)
 	if err != nil {
@@ -65,6 +69,9 @@ func (s *Server) authorize(c *connection, m *wire.Hello) (identity.Grants, error
 func (s *Server) redeem(
 	c *connection, proof [32]byte, grants identity.Grants, known bool,
 ) (identity.Grants, error) {
+	if old, _, _ := s.store.Client(c.peer.id); old.Revoked { // the invitation stays good for others
+		return nil, &wire.Error{Code: wire.CodeTrust, Text: identity.ErrRevoked.Error()}
+	}
 	exported, err := c.Exporter(session.ExporterLabel, 32)
 	if err != nil {
 		return nil, err
@@ -80,7 +87,7 @@ func (s *Server) redeem(
 		now := time.Now().UTC().Format(time.RFC3339)
 		comment = fmt.Sprintf("invited %s from %s", now, c.RemoteAddr())
 	}
-	if err := s.store.AddAuthorized(c.peer.id, invited, comment); err != nil {
+	if err := s.store.Enrol(c.peer.id, invited, comment); err != nil {
 		c.log.Error("enrol", "error", err)
 		return nil, wire.Errorf(wire.CodeOther,
 			"the server could not enrol this client; its invitation is spent")

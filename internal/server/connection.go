@@ -12,8 +12,8 @@ import (
 )
 
 // admitWithin is the time for a peer's handshake and first message, and for a data stream's session
-// to appear.
-const admitWithin = 10 * time.Second
+// to appear. It is for slow lines; see transport.HandshakeTimeout.
+const admitWithin = 20 * time.Second
 
 // connection is an accepted connection: the control stream of a session, or a data stream.
 type connection struct {

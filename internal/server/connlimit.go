@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/fxfer/fxfer/internal/transport"
 )
 
 const (
@@ -33,7 +35,7 @@ type connLimit struct {
 	swept           time.Time // when idle addresses were removed last
 }
 
-// addressUse counts the connections of an address, or of an IPv6 /64, which one host may own.
+// addressUse counts the connections of an address, or of an IPv6 /64 (see transport.PrefixOf).
 type addressUse struct {
 	count, unauthenticated int
 	pace                   *rate.Limiter // of its handshakes
@@ -51,22 +53,6 @@ func newConnLimit(opt *Options) *connLimit {
 
 func quarter(n int) int { return max(1, n/4) }
 
-// prefixOf returns what the connections of an address are counted by. The owner of an IPv6 address
-// usually has its whole /64 (RFC 6177).
-func prefixOf(addr net.Addr) netip.Prefix {
-	a, ok := addr.(interface{ AddrPort() netip.AddrPort })
-	if !ok {
-		return netip.Prefix{}
-	}
-	ip := a.AddrPort().Addr().Unmap().WithZone("")
-	bits := ip.BitLen()
-	if ip.Is6() {
-		bits = 64
-	}
-	p, _ := ip.Prefix(bits) // in range
-	return p
-}
-
 // connSlot is the place of an accepted connection.
 type connSlot struct {
 	limit           *connLimit
@@ -77,7 +63,7 @@ type connSlot struct {
 
 // acquire returns a slot for a connection, or nil if there is none. The caller releases it, once.
 func (l *connLimit) acquire(addr net.Addr) *connSlot {
-	prefix := prefixOf(addr)
+	prefix := transport.PrefixOf(addr)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.count >= l.max || l.unauthenticated >= quarter(l.max) {
@@ -139,7 +125,7 @@ var errConnLimit = errors.New("too many clients")
 // slots after it.
 func (l *connLimit) waitQUIC(ctx context.Context, addr net.Addr) error {
 	l.mu.Lock()
-	a := l.addressLocked(prefixOf(addr))
+	a := l.addressLocked(transport.PrefixOf(addr))
 	l.mu.Unlock()
 	if a == nil {
 		return errConnLimit

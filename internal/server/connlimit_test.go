@@ -107,10 +107,10 @@ func TestPrefixOf(t *testing.T) {
 		"192.0.2.1:5": "192.0.2.1/32", "[::ffff:192.0.2.1]:5": "192.0.2.1/32", "[2001:db8:1:2:3:4:5:6]:5": "2001:db8:1:2::/64", "[fe80::1%eth0]:5": "fe80::/64",
 	} {
 		a := netip.MustParseAddrPort(addr)
-		require.Equal(t, netip.MustParsePrefix(want), prefixOf(net.TCPAddrFromAddrPort(a)), addr)
-		require.Equal(t, netip.MustParsePrefix(want), prefixOf(net.UDPAddrFromAddrPort(a)), addr)
+		require.Equal(t, netip.MustParsePrefix(want), transport.PrefixOf(net.TCPAddrFromAddrPort(a)), addr)
+		require.Equal(t, netip.MustParsePrefix(want), transport.PrefixOf(net.UDPAddrFromAddrPort(a)), addr)
 	}
-	require.Equal(t, prefixOf(&net.UnixAddr{}), prefixOf(nil))
+	require.Equal(t, transport.PrefixOf(&net.UnixAddr{}), transport.PrefixOf(nil))
 }
 
 // TestHandshakePace makes handshakes wait for earlier ones of their address, but not for those of

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/client"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/stretchr/testify/require"
@@ -60,4 +62,51 @@ func TestShareWithoutRights(t *testing.T) {
 	opt = s.opt
 	opt.Shares = []Share{{Name: "data", Dir: s.dir}}
 	require.ErrorContains(t, s.Reload(opt), `share "data" has no rights`)
+}
+
+// TestInviteFromForbiddenAddress: an address that may not use the server redeems no invitation, and
+// does not spend it.
+func TestInviteFromForbiddenAddress(t *testing.T) {
+	t.Parallel()
+	s := serveWith(t, Options{Allow: []netip.Prefix{netip.MustParsePrefix("10.9.8.0/24")}}, identity.Read|identity.Write)
+	defer s.stop()
+	u := s.invited(t)
+	home := t.TempDir()
+	_, err := newClient(t, home, client.Options{}).List(t.Context(), u)
+	require.ErrorContains(t, err, "may not use this server")
+	all, err := s.store.Clients()
+	require.NoError(t, err)
+	require.Empty(t, all, "enrolled")
+
+	opt := s.opt
+	opt.Allow = nil
+	require.NoError(t, s.Reload(opt))
+	_, err = newClient(t, home, client.Options{}).List(t.Context(), u)
+	require.NoError(t, err, "the same invitation")
+}
+
+// TestInviteRevoked: an invitation does not undo the decision to revoke a client, and is not spent
+// by the attempt.
+func TestInviteRevoked(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	home, u := t.TempDir(), s.invited(t)
+	_, err := newClient(t, home, client.Options{}).List(t.Context(), u)
+	require.NoError(t, err)
+	all, err := s.store.Clients()
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.NoError(t, s.store.Revoke(all[0].ID))
+
+	u = s.invited(t)
+	_, err = newClient(t, home, client.Options{}).List(t.Context(), u)
+	require.ErrorContains(t, err, "was revoked")
+	require.Equal(t, session.KindTrust, session.KindOf(err))
+	require.ErrorIs(t, s.store.Enrol(all[0].ID, identity.Grants{"data": identity.Read}, ""), identity.ErrRevoked)
+	now, _, err := s.store.Client(all[0].ID)
+	require.NoError(t, err)
+	require.True(t, now.Revoked)
+	_, err = newClient(t, t.TempDir(), client.Options{}).List(t.Context(), u)
+	require.NoError(t, err, "the same invitation, for another client")
 }

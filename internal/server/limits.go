@@ -26,7 +26,8 @@ const (
 	// otherMemory is for everything but data streams, such as unauthenticated connections, which
 	// may take 64 KiB each.
 	otherMemory = 64 << 20
-	// spareFiles is the part of the open file limit that listening, logs and the runtime need.
+	// spareFiles is the part of the open file limit that listening, logs, the web pages and the
+	// runtime need.
 	spareFiles = 64
 	// fewestConnections is what a useful server needs: control streams, data streams and some
 	// unauthenticated connections.

@@ -43,7 +43,7 @@ func (s *Server) reserve(
 		grants: grants,
 	}
 	settings := s.live.Load()
-	ownMax, err := settings.checkClient(r)
+	ownMax, err := settings.checkClient(&r.peer, r.from)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -67,16 +67,18 @@ func (s *Server) reserve(
 
 // checkClient refuses addresses that the client may not come from. It returns the client's own
 // bound of sessions, 0 for none.
-func (l *liveSettings) checkClient(r *reservation) (ownMax int, err error) {
-	if err := checkAddress(r.from, l.allow, "use this server"); err != nil {
+func (l *liveSettings) checkClient(
+	peer *peerIdentity, from netip.Addr,
+) (ownMax int, err error) {
+	if err := checkAddress(from, l.allow, "use this server"); err != nil {
 		return 0, err
 	}
-	a := l.admission(r.peer.id)
+	a := l.admission(peer.id)
 	if a == nil {
 		return 0, nil
 	}
-	what := "be used with this client's " + r.peer.credential()
-	return a.MaxSessions, checkAddress(r.from, a.Allow, what)
+	what := "be used with this client's " + peer.credential()
+	return a.MaxSessions, checkAddress(from, a.Allow, what)
 }
 
 func (r *reservation) release() {

@@ -91,12 +91,16 @@ func (x *transferSession) transfer(ctx context.Context) (err error) {
 func (x *transferSession) runEngine(ctx context.Context) error {
 	beside, stop := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
+	asked := 0 // streams; repeating it would load a narrow line
 	tuning := session.Tuning{
 		Most: func() int {
 			return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession())))
 		},
 		Want: func(n int, dead []uint64) {
-			x.engine.Send(&wire.Streams{Want: uint64(n), Dead: dead})
+			if n != asked || len(dead) > 0 {
+				asked = n
+				x.engine.Send(&wire.Streams{Want: uint64(n), Dead: dead})
+			}
 		},
 	}
 	tasks.Go(func() { x.engine.Tune(beside, x.set, tuning) })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/compress"
+	"github.com/fxfer/fxfer/internal/congestion"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -55,9 +56,25 @@ type Tuning struct {
 	Fixed bool
 	// Most returns the largest number of streams allowed now.
 	Most func() int
+	// Priority returns how the session shares the line with others, now; nil is always normal.
+	Priority func() congestion.Priority
 	// Want is called to have n streams in total. dead are those that have just been dropped.
 	Want func(n int, dead []uint64)
 }
+
+// controlStream is a control stream that tells the engine how slow its path is.
+type controlStream struct{ transport.Conn }
+
+// Timeout is the kernel's time until it sends a segment again (RFC 6298).
+func (c controlStream) Timeout() time.Duration {
+	i, _ := c.Info()
+	return timeoutOf(&i)
+}
+
+// TimeoutOf returns the function Timeout of a control stream.
+func TimeoutOf(control transport.Conn) func() time.Duration { return controlStream{control}.Timeout }
+
+func timeoutOf(i *transport.Info) time.Duration { return i.RTT + 4*i.RTTVar }
 
 // sendingEnd is the Engine that sends.
 type sendingEnd struct {
@@ -69,7 +86,7 @@ type sendingEnd struct {
 // been exchanged, and r its reader.
 func NewSender(control transport.Conn, r *wire.Reader, source transfer.Source, opt transfer.SenderOptions) Engine {
 	assumePath(opt.Coder, control)
-	return &sendingEnd{transfer.NewSender(control, r, source, opt), opt.Coder}
+	return &sendingEnd{transfer.NewSender(controlStream{control}, r, source, opt), opt.Coder}
 }
 
 func (e *sendingEnd) Sends() bool { return true }
@@ -89,7 +106,7 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 		feeding.Go(func() { feedMeter(ctx, set, e.coder) })
 		defer feeding.Wait()
 	}
-	tuner := tuner{sender: e.Sender, set: set, Tuning: t, silent: make(silences), moved: make(movements)}
+	tuner := tuner{sender: e.Sender, set: set, Tuning: t, window: newWindow(set), silent: make(silences), moved: make(movements)}
 	tuner.run(ctx)
 }
 
@@ -103,7 +120,7 @@ type receivingEnd struct{ *transfer.Receiver }
 // NewReceiver makes an Engine that writes below tree. control is the control stream, on which Hello
 // has been exchanged, and r its reader.
 func NewReceiver(control transport.Conn, r *wire.Reader, tree *disk.Tree, opt transfer.ReceiverOptions) Engine {
-	return &receivingEnd{transfer.NewReceiver(control, r, tree, opt)}
+	return &receivingEnd{transfer.NewReceiver(controlStream{control}, r, tree, opt)}
 }
 
 func (*receivingEnd) Sends() bool { return false }

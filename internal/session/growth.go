@@ -69,8 +69,8 @@ func (g *growth) next(o observation, limit int) int {
 	g.last, g.change = goodput, 0
 	lossy := lost > 2e-5*segments && lost > 2
 	queued := o.rtt > o.minRTT*5/4
-	if n := sufficient(goodput, &o); goodput > costly && n < g.active && !lossy {
-		g.change = n - g.active
+	if n := sufficient(goodput, &o); n < g.active && !lossy {
+		g.change = max(n, g.active*3/4) - g.active
 	} else if o.capped > 0.1 || lossy && !queued { // otherwise more streams would not help
 		g.last = g.peak
 		g.change = min(limit, g.active+max(4, g.active/2)) - g.active

@@ -26,8 +26,9 @@ const (
 )
 
 const (
-	// DialTimeout is for one stream, TLS included.
-	DialTimeout = 15 * time.Second
+	// DialTimeout is for one stream, TLS included, and for a server's answer. Over TCP, a server that
+	// answers no SYN gets less.
+	DialTimeout = 40 * time.Second
 	// PartWithin is how long a session that has ended waits until the peer has read its last message.
 	PartWithin = time.Second
 	// VerifyPatience is how long the client may take for its own files before it reads or asks on.

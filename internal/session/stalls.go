@@ -70,8 +70,12 @@ type silence struct {
 
 // silenceMost is how long a kernel may send segments again without any acknowledgement before
 // another connection is tried. On a path that was down, the kernel's pauses grow; where large
-// packets vanish, only a new connection finds that out.
-const silenceMost = 6 * time.Second
+// packets vanish, only a new connection finds that out. Where a queue is long, the kernel may take
+// silenceTimeouts of its timeouts.
+const (
+	silenceMost     = 6 * time.Second
+	silenceTimeouts = 3
+)
 
 // update returns the streams that are silent for too long, if nothing is acknowledged on any
 // stream.
@@ -88,7 +92,7 @@ func (s silences) update(now time.Time, infos map[uint64]transport.Info) (dead [
 		case !known || i.BytesAcked != was.acked || i.InFlight == 0 || i.RetransSegs == 0:
 			moving = moving || known && i.BytesAcked != was.acked
 			s[id] = silence{i.BytesAcked, now}
-		case now.Sub(was.since) >= silenceMost:
+		case now.Sub(was.since) >= max(silenceMost, silenceTimeouts*timeoutOf(&i)):
 			dead = append(dead, id)
 		}
 	}

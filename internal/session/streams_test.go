@@ -31,7 +31,10 @@ func TestBeyond(t *testing.T) {
 type recorder struct {
 	transport.Conn
 	writes []int
+	paces  bool
 }
+
+func (r *recorder) Pace(float64) bool { return r.paces }
 
 func (r *recorder) Write(p []byte) (int, error) { return r.WriteBuffers(p, nil) }
 

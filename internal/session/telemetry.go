@@ -102,8 +102,10 @@ func (t *Telemetry) Run(ctx context.Context, send func(wire.Message)) {
 	if t == nil {
 		return
 	}
+	var told cadence
 	first := t.Sample()
 	if send != nil {
+		told.sent(&first)
 		send(t.message(&first))
 	}
 	tick := time.NewTicker(firstEvery)
@@ -117,11 +119,43 @@ func (t *Telemetry) Run(ctx context.Context, send func(wire.Message)) {
 			if s.At > firstFor {
 				tick.Reset(laterEvery)
 			}
-			if send != nil {
+			if send != nil && told.due(&s) {
+				told.sent(&s)
 				send(t.message(&s))
 			}
 		}
 	}
+}
+
+const (
+	// sampleSize is about what a sample takes on the wire, bytes.
+	sampleSize = 600
+	// sampleShare is the most that samples may take of what a session moves. More than 150 kB/s do
+	// not bound them.
+	sampleShare = 1.0 / 32
+	// sampleIdle and sampleSlowest are the times between two samples where nothing moves, and where
+	// very little does.
+	sampleIdle    = time.Second
+	sampleSlowest = 15 * time.Second
+)
+
+// cadence decides which samples the peer gets. On a narrow line, all of them would hold up the data.
+type cadence struct{ last diagnose.Sample }
+
+func (c *cadence) sent(s *diagnose.Sample) { c.last = *s }
+
+// due tells whether the peer gets this sample.
+func (c *cadence) due(s *diagnose.Sample) bool {
+	passed := s.At - c.last.At
+	if s.InFlight == 0 && s.Acked == c.last.Acked && s.Received == c.last.Received {
+		return passed >= sampleIdle
+	}
+	if passed >= sampleSlowest {
+		return true
+	}
+	// The mean since the start is less than the line carries.
+	moved := float64(s.Acked+s.Received) * passed.Seconds() / s.At.Seconds()
+	return sampleSize <= sampleShare*moved
 }
 
 // message makes the message with a sample for the peer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/congestion"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
 )
@@ -19,6 +20,10 @@ type tuner struct {
 	sender *transfer.Sender
 	set    *StreamSet
 	Tuning
+
+	window *window
+	active int // streams in use
+	free   int // of them alone, while the window says so; 0 is all
 
 	tcp    growth
 	quic   linkGrowth
@@ -38,10 +43,17 @@ const (
 func (t *tuner) run(ctx context.Context) {
 	tick := time.NewTicker(nearEvery)
 	defer tick.Stop()
+	pacing := time.NewTicker(paceEvery)
+	defer pacing.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case now := <-pacing.C:
+			if free := t.window.step(now, t.priority()); free != t.free {
+				t.free = free
+				t.activate()
+			}
 		case now := <-tick.C:
 			infos := t.set.infos()
 			o := observe(now, t.sender.Stats().Written, infos)
@@ -82,10 +94,27 @@ func (t *tuner) resize(o observation) {
 	default:
 		n = min(n, t.tcp.next(o, n))
 	}
-	t.sender.SetActive(n)
+	t.active = n
+	t.activate()
 	if n > o.streams {
 		t.Want(n, nil)
 	}
+}
+
+func (t *tuner) priority() congestion.Priority {
+	if t.Priority == nil {
+		return congestion.Normal
+	}
+	return t.Priority()
+}
+
+// activate lets the streams that are used claim blocks.
+func (t *tuner) activate() {
+	n := t.active
+	if t.free > 0 {
+		n = t.free
+	}
+	t.sender.SetActive(n)
 }
 
 // bufferPayload is the share of payload in a send buffer that is filled with large units. The

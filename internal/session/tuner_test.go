@@ -91,7 +91,7 @@ func TestGrowth(t *testing.T) {
 		want  int
 	}{
 		"a full link stays as it is":           {simulated{flat(0.94 * gbit), 50 * time.Millisecond, true, 0.05, 0, 5e6}, 32, 16},
-		"a clean link stays as it is":          {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6}, 32, 16},
+		"a clean link takes few":               {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6}, 32, 4},
 		"capped windows take all they may":     {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5}, 32, 32},
 		"loss takes more while it pays":        {simulated{each(0.04*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6}, 32, 32},
 		"loss that more do not help":           {simulated{flat(0.3 * gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6}, 64, 24},

@@ -19,7 +19,7 @@ const urlScheme = "fxfer://"
 // fxfer://TOKEN:PIN@host[:port]/share, in which PIN is a pin without its prefix "ed25519:".
 //
 // In a share and a path, any byte but NUL may be written as % and two hexadecimal digits; "%", "?"
-// and "#" must be. String writes every byte so that has a meaning in a shell, so that its text can
+// and "#" must be. String escapes every byte that has a meaning in a shell, so that its text can
 // be pasted without quotes (in zsh, except for the brackets of an IPv6 address).
 type URL struct {
 	Host  string       // DNS name in lower case, IPv4 address, or IPv6 address without brackets
@@ -29,8 +29,8 @@ type URL struct {
 	Token string       // of an invitation, secret; "" if none
 	Pin   identity.Pin // of an invitation: set with Token, and only then
 
-	// TrailingSlash tells whether the share or path ended with a slash, which means the contents of a
-	// folder.
+	// TrailingSlash reports whether the share or path ended with a slash, which means the contents of
+	// a folder.
 	TrailingSlash bool
 }
 
@@ -54,7 +54,7 @@ func ParseURL(s string) (URL, error) {
 
 func parseURL(s string) (u URL, err error) {
 	if !IsURL(s) {
-		return URL{}, errors.New("expected fxfer://host[:port]/share[/path]")
+		return URL{}, fmt.Errorf("%q is not a URL: expected fxfer://host[:port]/share[/path]", shorten(s))
 	}
 	authority, rest, _ := strings.Cut(s[len(urlScheme):], "/")
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {

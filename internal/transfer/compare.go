@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"github.com/fxfer/fxfer/internal/disk"
@@ -137,7 +136,7 @@ func (c *comparer) file(e *receiving, have *disk.Meta, missing bool, a *wire.Ans
 	there := !missing && have.Kind == disk.File && have.Size == x.Size
 	switch {
 	case !missing && have.Kind == disk.Dir && !opt.Delete:
-		return fmt.Errorf("%q: %w", e.meta.Path, disk.ErrExists)
+		return disk.ErrExists
 	case there && opt.Compare.Checksum:
 		c.hash(e)
 		return nil

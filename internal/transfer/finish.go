@@ -36,7 +36,7 @@ func (v *Receiver) failEntry(e *receiving, err error) {
 	if v.endIfHopeless(err) {
 		return
 	}
-	known := errorOf(err)
+	known := entryError(err, e.meta.Path)
 	if !known.Remote {
 		v.send(&wire.EntryFailed{Index: e.index, Code: known.Code, Text: known.Text})
 	}
@@ -89,7 +89,7 @@ func (v *Receiver) linkWaiting(links []*receiving, became *Event) {
 		if v.endIfHopeless(err) {
 			return
 		}
-		setFailed(&a, err)
+		setFailed(&a, err, e.meta.Path)
 		answers.Answers = append(answers.Answers, a)
 	}
 	v.send(&answers) // before the last one may end the session
@@ -121,7 +121,7 @@ func (v *Receiver) setFolder(x *folder) {
 	if err := v.target.tree.Apply(x.meta, opt); err != nil {
 		known := diskError(err)
 		v.send(&wire.EntryFailed{Index: wire.NoEntry, Code: known.Code, Text: known.Text})
-		v.side.event(Event{Kind: Failed, Index: wire.NoEntry, Entry: &x.entry, Err: known})
+		v.side.event(Event{Kind: Failed, Index: wire.NoEntry, Entry: &x.entry, Err: entryError(err, x.meta.Path)})
 	}
 }
 

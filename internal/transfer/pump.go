@@ -19,10 +19,18 @@ const (
 	// ackQueue bounds the acknowledgements that wait to be written. Beyond it, ack waits.
 	ackQueue = 1 << 16
 	// pingEvery and silence bound how long a dead link goes unnoticed: a peer that has sent nothing
-	// for that long is gone.
-	pingEvery = 5 * time.Second
-	silence   = 20 * time.Second
+	// for that long is gone. Where a queue is long, a lost packet comes again after the timeout of
+	// the kernel, and after twice as long if it is lost again.
+	pingEvery       = 5 * time.Second
+	silence         = 20 * time.Second
+	silenceTimeouts = 3
 )
+
+// slow is a control stream that knows its transport.
+type slow interface {
+	// Timeout is how long the kernel waits for an acknowledgement by now.
+	Timeout() time.Duration
+}
 
 // errClosed is the error of whatever is interrupted by the end of the session.
 var errClosed = errors.New("session is over")
@@ -37,6 +45,7 @@ type pump struct {
 	cond  *sync.Cond
 	queue []byte
 	acks  []wire.BlockID // acknowledgements, which leave as one message
+	late  time.Duration  // how much longer than usual the peer may be silent
 	err   error          // once set, nothing is written any more
 	flush bool           // write what is queued, then end
 }
@@ -175,6 +184,12 @@ func (p *pump) ping(done <-chan struct{}) {
 			return
 		case now := <-tick.C:
 			p.send(&wire.Ping{Time: now.UnixNano()})
+			if s, ok := p.stream.(slow); ok {
+				late := silenceTimeouts * s.Timeout()
+				p.mu.Lock()
+				p.late = late
+				p.mu.Unlock()
+			}
 		}
 	}
 }
@@ -248,7 +263,7 @@ func (p *pump) deadline(set func(any, time.Time)) bool {
 	if p.flush {
 		return false
 	}
-	set(p.stream, time.Now().Add(silence))
+	set(p.stream, time.Now().Add(silence+p.late))
 	return true
 }
 

@@ -303,7 +303,7 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	if v.endIfHopeless(err) {
 		return e, wire.Answer{}
 	}
-	setFailed(&a, err)
+	setFailed(&a, err, e.meta.Path)
 	if a.Verdict != 0 && a.Verdict != wire.Hash && a.Verdict != wire.Need {
 		e.resolve() // before a block that came without waiting is let in
 	}
@@ -318,10 +318,12 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	return e, a
 }
 
-// setFailed makes an answer that of an entry that failed, if it did.
-func setFailed(a *wire.Answer, err error) {
+// setFailed makes an answer that of an entry that failed, if it did. The entry has this path in the
+// target's tree.
+func setFailed(a *wire.Answer, err error, path string) {
 	if err != nil {
-		a.Verdict, a.Code, a.Text = wire.Fail, codeOf(err), err.Error()
+		known := entryError(err, path)
+		a.Verdict, a.Code, a.Text = wire.Fail, known.Code, known.Text
 	}
 }
 
@@ -338,7 +340,7 @@ func (v *Receiver) conclude(e *receiving, a *wire.Answer, err error) {
 	if v.endIfHopeless(err) {
 		return
 	}
-	setFailed(a, err)
+	setFailed(a, err, e.meta.Path)
 	v.send(&wire.Answers{Answers: []wire.Answer{*a}})
 	if a.Verdict == wire.Need {
 		v.need(e, a)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"strings"
 	"sync"
 	"time"
 
@@ -425,17 +426,18 @@ func (s *Sender) entryRead(e *sending) {
 func (s *Sender) readFailed(e *sending, err error) {
 	s.endIfTooManyFiles(err)
 	changed := errors.Is(err, disk.ErrChanged)
+	text := withoutPath(err.Error(), err, func(at string) bool { return strings.HasSuffix("/"+e.item.Entry.Path, "/"+at) })
 	switch {
 	case changed && e.tries < 2 && e.item.Refresh != nil:
 		if s.manifest.change(e) {
 			s.claims.close(e)
 		}
 	case changed:
-		s.failEntry(e, &wire.Error{Code: wire.CodeChanged, Text: err.Error()})
+		s.failEntry(e, &wire.Error{Code: wire.CodeChanged, Text: text})
 	case errors.Is(err, fs.ErrNotExist):
-		s.failEntry(e, &wire.Error{Code: wire.CodeNotFound, Text: err.Error()})
+		s.failEntry(e, &wire.Error{Code: wire.CodeNotFound, Text: text})
 	default:
-		s.failEntry(e, &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()})
+		s.failEntry(e, &wire.Error{Code: wire.CodeSourceDisk, Text: text})
 	}
 }
 

@@ -467,3 +467,21 @@ func errorOf(err error) *wire.Error {
 	}
 	return diskError(err)
 }
+
+// entryError is errorOf for an error of the entry at a path of the target's tree. Messages about an
+// entry begin with its path, so the text leaves this path out.
+func entryError(err error, path string) *wire.Error {
+	known := *errorOf(err)
+	known.Text = withoutPath(known.Text, err, func(at string) bool { return at == path })
+	return &known
+}
+
+// withoutPath leaves the path of an error of the disk out of a text with that error, if it is the
+// own path of the entry that the text is about.
+func withoutPath(text string, err error, own func(string) bool) string {
+	var at *fs.PathError
+	if errors.As(err, &at) && own(at.Path) {
+		return strings.Replace(text, at.Error(), at.Op+": "+at.Err.Error(), 1)
+	}
+	return text
+}

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
 	"github.com/fxfer/fxfer/internal/transport/quic"
@@ -46,6 +47,11 @@ type Config struct {
 	// cost a second connection.
 	Doubt bool
 
+	// For TCP: Connected, if not nil, is called by Dial between the SYN-ACK and the TLS handshake,
+	// with the time of the SYN and its RTT. It may wait for as long as ctx. Its error ends the
+	// connection.
+	Connected func(ctx context.Context, sent time.Time, rtt time.Duration) error
+
 	// For QUIC: Group is the connections among which Dial chooses. Without one, each stream has a
 	// connection of its own.
 	Group *Group
@@ -69,7 +75,7 @@ func (c *Config) auth() auth.Config {
 func (c *Config) tcp() tcp.Config {
 	return tcp.Config{
 		Auth: c.auth(), Standard: c.Standard, SockBuf: c.SockBuf, Congestion: c.Congestion,
-		Socket: c.Socket, Doubt: c.Doubt, Path: c.Path,
+		Socket: c.Socket, Doubt: c.Doubt, Path: c.Path, Connected: c.Connected,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"crypto/ed25519"
 	"crypto/x509"
 	"net"
+	"net/netip"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
 	"github.com/fxfer/fxfer/internal/transport/quic"
@@ -110,6 +111,13 @@ type Conn interface {
 	// Windows returns the sizes of this host's buffers, and how much of a stream they allow in
 	// flight.
 	Windows() Windows
+	// Prefer changes the congestion control: quick finds the rate of a long path soon and ignores
+	// random loss, otherwise it shares a line as most traffic does. A control that the user chose
+	// stays.
+	Prefer(quick bool) error
+	// Pace bounds the rate at which what is written leaves, in bytes/s; +Inf is no bound. It
+	// returns false where the transport cannot: then the caller paces its writes.
+	Pace(rate float64) bool
 	// LimitUnsent bounds how much unsent data Write takes, where that can be chosen. Write waits
 	// for room.
 	LimitUnsent(bytes int)
@@ -208,6 +216,9 @@ func SmallBuffers(l Listener) string {
 	}
 	return ""
 }
+
+// PrefixOf returns what the connections of an address are counted by.
+func PrefixOf(addr net.Addr) netip.Prefix { return stream.PrefixOf(addr) }
 
 // InfoOf is Info for any TCP socket.
 func InfoOf(c *net.TCPConn) (Info, bool) { return tcp.InfoOf(c) }

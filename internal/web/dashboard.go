@@ -24,8 +24,8 @@ var assetTypes = map[string]string{
 // dashboard registers the pages for people.
 func (p *Pages) dashboard(mux *http.ServeMux) {
 	g := p.guard
-	mux.Handle("GET /{$}", g.public(p.front))
-	mux.Handle("POST /login", g.public(p.login))
+	mux.Handle("GET /{$}", g.public(page("index.html")))
+	mux.Handle("GET /login", g.public(page("login.html")))
 	mux.Handle("GET /assets/{name}", g.public(asset))
 	mux.Handle("GET /api/status", g.private(func(w http.ResponseWriter, _ *http.Request) { answer(w, viewOf(p.server)) }))
 	mux.Handle("GET /api/totals", g.private(func(w http.ResponseWriter, _ *http.Request) { answer(w, p.feed.past()) }))
@@ -38,40 +38,17 @@ func (p *Pages) dashboard(mux *http.ServeMux) {
 	mux.Handle("POST /api/clients/{key}/revoke", g.private(p.revoke))
 }
 
-// front shows the dashboard to clients that have the token, and the login form to all others.
-func (p *Pages) front(w http.ResponseWriter, r *http.Request) {
-	if token := r.URL.Query().Get("token"); token != "" {
-		if p.guard.logIn(w, r, token) {
-			http.Redirect(w, r, "/", http.StatusSeeOther) // removes the token from the address bar
+// page serves a page without data. Its scripts ask for the data, with the token.
+func page(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		text, err := assets.ReadFile("assets/" + name)
+		if err != nil {
+			plain(w, http.StatusInternalServerError, "a page is missing")
 			return
 		}
-		show(w, http.StatusForbidden, "wrong.html")
-		return
+		w.Header().Set("Content-Type", assetTypes[path.Ext(name)])
+		_, _ = w.Write(text)
 	}
-	if !p.guard.admits(r) {
-		show(w, http.StatusUnauthorized, "login.html")
-		return
-	}
-	show(w, http.StatusOK, "index.html")
-}
-
-func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
-	if p.guard.logIn(w, r, r.PostFormValue("token")) {
-		http.Redirect(w, r, "/", http.StatusSeeOther)
-		return
-	}
-	show(w, http.StatusForbidden, "wrong.html")
-}
-
-func show(w http.ResponseWriter, status int, name string) {
-	text, err := assets.ReadFile("assets/" + name)
-	if err != nil {
-		plain(w, http.StatusInternalServerError, "a page is missing")
-		return
-	}
-	w.Header().Set("Content-Type", assetTypes[path.Ext(name)])
-	w.WriteHeader(status)
-	_, _ = w.Write(text)
 }
 
 // asset serves a script, style sheet or picture. Browsers revalidate it on each load and fetch it

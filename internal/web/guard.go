@@ -1,11 +1,8 @@
 package web
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,37 +13,31 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 )
 
 const (
 	tokenFile = "web-token"
 	// tokenBytes is the number of random bytes in a token.
 	tokenBytes = 16
-	cookieLife = 90 * 24 * time.Hour
 )
 
-// guard protects the dashboard. It admits only clients that have the token, and only requests
-// whose Host header names this host.
+// guard protects the pages. It admits only requests whose Host header names this host and, for the
+// dashboard's data, only clients that have the token.
 type guard struct {
 	token  string
-	cookie string // the cookie's name
-	pass   string // the cookie's value
 	names  map[string]bool
 	origin *http.CrossOriginProtection
 }
 
 // newGuard reads the token from the folder home, or creates it there. If home is empty, the token
 // is stored nowhere and ends with the process.
-func newGuard(home string, names []string, port string) (*guard, error) {
+func newGuard(home string, names []string) (*guard, error) {
 	token, err := keptToken(home)
 	if err != nil {
 		return nil, fmt.Errorf("create the dashboard's token: %w", err)
 	}
-	mac := hmac.New(sha256.New, []byte(token))
-	mac.Write([]byte("cookie"))
 	g := &guard{
-		token: token, cookie: "fxfer-" + port, pass: hex.EncodeToString(mac.Sum(nil)),
+		token: token,
 		names: map[string]bool{"localhost": true}, origin: http.NewCrossOriginProtection(),
 	}
 	if own, err := os.Hostname(); err == nil {
@@ -115,25 +106,12 @@ func (g *guard) isOurs(host string) bool {
 	return g.names[strings.ToLower(strings.TrimSuffix(host, "."))]
 }
 
-// admits reports whether a request carries the token, or the cookie that stands for it.
+// admits reports whether a request carries the token. Only a header may carry it: browsers send a
+// cookie to every port of a host (RFC 6265, section 8.5), whoever listens there, and no attribute or
+// prefix of a cookie changes that.
 func (g *guard) admits(r *http.Request) bool {
-	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		return same(bearer, g.token)
-	}
-	cookie, err := r.Cookie(g.cookie)
-	return err == nil && same(cookie.Value, g.pass)
-}
-
-// logIn gives a browser the cookie if the token is right.
-func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) bool {
-	if !same(token, g.token) {
-		return false
-	}
-	// Browsers use plain HTTP on this machine, and would not store a Secure cookie there.
-	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure depends on TLS, see above
-		Name: g.cookie, Value: g.pass, Path: "/", MaxAge: int(cookieLife.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
-	})
-	return true
+	bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return ok && same(bearer, g.token)
 }
 
 // headers denies a page everything that it does not need: scripts, styles and images from other

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/cookiejar"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -36,58 +35,60 @@ func do(t *testing.T, c *http.Client, method, url string, change func(*http.Requ
 // name that is not ours.
 func TestGuard(t *testing.T) {
 	s := start(t, fxfer.Options{})
-	plain := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	for _, path := range []string{"/", "/api/status", "/api/totals", "/api/events", "/api/history", "/api/clients", "/api/jobs", "/api/transfers/x"} {
-		status, text := do(t, plain, http.MethodGet, s.base+path, nil)
-		require.Equal(t, http.StatusUnauthorized, status, path)
-		require.NotContains(t, text, "backup", path)
+	plain := http.DefaultClient
+	token := func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+s.pages.guard.token) }
+	for _, path := range []string{"/api/status", "/api/totals", "/api/events", "/api/history", "/api/clients", "/api/jobs", "/api/transfers/x"} {
+		for _, query := range []string{"", "?token=" + s.pages.guard.token} {
+			status, text := do(t, plain, http.MethodGet, s.base+path+query, nil)
+			require.Equal(t, http.StatusUnauthorized, status, path)
+			require.NotContains(t, text, "backup", path)
+		}
 	}
 	for _, path := range []string{"/api/transfers/x/cancel", "/api/clients/x/revoke"} {
 		status, _ := do(t, plain, http.MethodPost, s.base+path, nil)
 		require.Equal(t, http.StatusUnauthorized, status, path)
 	}
-	status, text := do(t, plain, http.MethodGet, s.base+"/?token=guessed", nil)
-	require.Equal(t, http.StatusForbidden, status)
-	require.Contains(t, text, "not the token")
-
-	// The printed URL gives a browser its cookie, and then disappears from the address bar.
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
-	browser := &http.Client{Jar: jar, CheckRedirect: plain.CheckRedirect}
-	status, _ = do(t, browser, http.MethodGet, s.pages.URL(), nil)
-	require.Equal(t, http.StatusSeeOther, status)
+	for _, bearer := range []string{"", "guessed", s.pages.guard.token + "x", s.pages.guard.token[1:]} {
+		status, _ := do(t, plain, http.MethodGet, s.base+"/api/status", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+bearer) })
+		require.Equal(t, http.StatusUnauthorized, status, bearer)
+	}
 	base, err := url.Parse(s.base)
 	require.NoError(t, err)
-	require.Len(t, jar.Cookies(base), 1)
-	require.NotContains(t, jar.Cookies(base)[0].Value, s.pages.guard.token)
-	status, text = do(t, browser, http.MethodGet, s.base+"/", nil)
-	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, text, "Running transfers")
-	status, text = do(t, browser, http.MethodGet, s.base+"/api/status", nil)
+	status, text := do(t, plain, http.MethodGet, s.base+"/api/status", token)
 	require.Equal(t, http.StatusOK, status)
 	var v view
 	require.NoError(t, json.Unmarshal([]byte(text), &v))
 	require.Equal(t, "backup", v.Shares[0].Name)
-	status, _ = do(t, plain, http.MethodGet, s.base+"/api/status", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+s.pages.guard.token) })
-	require.Equal(t, http.StatusOK, status)
 
-	// A page of another site can make a browser send the cookie, but only with requests that
-	// change nothing.
+	// The pages are the same with and without the token. No answer sets a cookie: browsers would
+	// send it to all ports of this host.
+	for _, path := range []string{"/", "/login", "/api/status", "/metrics"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.base+path, nil)
+		require.NoError(t, err)
+		token(r)
+		w, err := plain.Do(r)
+		require.NoError(t, err)
+		w.Body.Close()
+		require.Equal(t, http.StatusOK, w.StatusCode, path)
+		require.Empty(t, w.Header.Values("Set-Cookie"), path)
+	}
+
+	// A page of another origin changes nothing, not even with the token.
 	for name, change := range map[string]func(*http.Request){
 		"other site":   func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
 		"other origin": func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") },
 		"same host":    func(r *http.Request) { r.Header.Set("Origin", "http://127.0.0.1:1") },
 	} {
-		status, _ = do(t, browser, http.MethodPost, s.base+"/api/transfers/x/cancel", change)
+		status, _ = do(t, plain, http.MethodPost, s.base+"/api/transfers/x/cancel", func(r *http.Request) { token(r); change(r) })
 		require.Equal(t, http.StatusForbidden, status, name)
 	}
-	status, _ = do(t, browser, http.MethodPost, s.base+"/api/transfers/x/cancel", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") })
+	status, _ = do(t, plain, http.MethodPost, s.base+"/api/transfers/x/cancel", func(r *http.Request) { token(r); r.Header.Set("Sec-Fetch-Site", "same-origin") })
 	require.Equal(t, http.StatusNotFound, status)
-	status, _ = do(t, browser, http.MethodGet, s.base+"/api/transfers/x/cancel", nil)
+	status, _ = do(t, plain, http.MethodGet, s.base+"/api/transfers/x/cancel", nil)
 	require.Equal(t, http.StatusMethodNotAllowed, status)
 
 	// A client whose certificate has a URI is revoked by that URI.
-	status, _ = do(t, browser, http.MethodPost, s.base+"/api/clients/"+url.QueryEscape("uri:spiffe://example.org/nas")+"/revoke", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") })
+	status, _ = do(t, plain, http.MethodPost, s.base+"/api/clients/"+url.QueryEscape("uri:spiffe://example.org/nas")+"/revoke", func(r *http.Request) { token(r); r.Header.Set("Sec-Fetch-Site", "same-origin") })
 	require.Equal(t, http.StatusNoContent, status)
 	clients, err := s.Clients()
 	require.NoError(t, err)
@@ -95,10 +96,15 @@ func TestGuard(t *testing.T) {
 
 	// A DNS name that somebody else points at this address is rejected.
 	for _, host := range []string{"evil.example", "evil.example:" + base.Port(), "127.0.0.1.evil.example"} {
-		status, text = do(t, browser, http.MethodGet, s.base+"/", func(r *http.Request) { r.Host = host })
-		require.Equal(t, http.StatusMisdirectedRequest, status, host)
-		require.NotContains(t, text, "Running", host)
+		for _, path := range []string{"/", "/login", "/assets/app.js", "/api/status", "/metrics", "/readyz", "/healthz"} {
+			status, text = do(t, plain, http.MethodGet, s.base+path, func(r *http.Request) { token(r); r.Host = host })
+			require.Equal(t, http.StatusMisdirectedRequest, status, "%s%s", host, path)
+			require.NotContains(t, text, "backup", "%s%s", host, path)
+		}
 	}
+	status, text = do(t, plain, http.MethodGet, s.base+"/metrics", func(r *http.Request) { r.Host = "localhost" })
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, `share="backup"`)
 	own, err := os.Hostname()
 	require.NoError(t, err)
 	for _, host := range []string{"localhost:1", "LOCALHOST", "[::1]:5", "[::1]", "10.1.2.3", strings.ToUpper(own) + ":80"} {
@@ -109,30 +115,29 @@ func TestGuard(t *testing.T) {
 // The token survives restarts, and only its owner can read it.
 func TestToken(t *testing.T) {
 	home := t.TempDir()
-	one, err := newGuard(home, nil, "1")
+	one, err := newGuard(home, nil)
 	require.NoError(t, err)
-	two, err := newGuard(home, nil, "1")
+	two, err := newGuard(home, nil)
 	require.NoError(t, err)
 	require.Equal(t, one.token, two.token)
-	require.Equal(t, one.pass, two.pass)
 	url, err := URL(home, "127.0.0.1:7434")
 	require.NoError(t, err)
-	require.Equal(t, "http://127.0.0.1:7434/?token="+one.token, url)
+	require.Equal(t, "http://127.0.0.1:7434/#token="+one.token, url)
 	path := filepath.Join(home, tokenFile)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	if os.PathSeparator == '/' {
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 		require.NoError(t, os.Chmod(path, 0o644))
-		_, err = newGuard(home, nil, "1")
+		_, err = newGuard(home, nil)
 		require.ErrorContains(t, err, "others may read")
 		require.NoError(t, os.Chmod(path, 0o600))
 	}
 	require.NoError(t, os.WriteFile(path, []byte("\n"), 0o600))
-	_, err = newGuard(home, nil, "1")
+	_, err = newGuard(home, nil)
 	require.ErrorContains(t, err, "too short")
 	require.NoError(t, os.Remove(path))
-	three, err := newGuard(home, nil, "1")
+	three, err := newGuard(home, nil)
 	require.NoError(t, err)
 	require.NotEqual(t, one.token, three.token)
 }

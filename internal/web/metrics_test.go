@@ -219,7 +219,7 @@ func TestHealth(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz"} {
 		require.Eventually(t, func() bool { status, _ := get(t, s.base+path); return status == http.StatusOK }, 5*time.Second, time.Millisecond)
 	}
-	guard, err := newGuard("", nil, "0")
+	guard, err := newGuard("", []string{"example.com"})
 	require.NoError(t, err)
 	h := (&Pages{server: ending{}, guard: guard, opt: Options{Log: slog.New(slog.DiscardHandler)}}).handler()
 	w := httptest.NewRecorder()

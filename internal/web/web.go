@@ -52,7 +52,7 @@ func ParseAddr(s string) (string, error) {
 type Pages struct {
 	opt    Options
 	server Server
-	listen net.Listener
+	listen *places
 	guard  *guard
 	feed   *feed
 	jobs   jobList
@@ -78,21 +78,16 @@ func Listen(addr string, server Server, opt Options) (*Pages, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for metrics and dashboard: %w", err)
 	}
-	p := &Pages{opt: opt, server: server, listen: l, feed: newFeed(server), jobs: jobList{ask: opt.Jobs}}
-	if p.guard, err = newGuard(opt.Home, opt.Names, p.port()); err != nil {
+	p := &Pages{opt: opt, server: server, listen: newPlaces(l), feed: newFeed(server), jobs: jobList{ask: opt.Jobs}}
+	if p.guard, err = newGuard(opt.Home, opt.Names); err != nil {
 		l.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *Pages) port() string {
-	_, port, _ := net.SplitHostPort(p.listen.Addr().String())
-	return port
-}
-
 // URL returns the dashboard's URL. It contains the token: anyone who has the URL may do what the
-// dashboard offers.
+// dashboard offers. Browsers keep the part with the token to themselves.
 func (p *Pages) URL() string { return urlOf(p.listen.Addr().String(), p.guard.token) }
 
 // URL returns the dashboard's URL for pages at addr, which has the form that ParseAddr returns.
@@ -111,7 +106,7 @@ func urlOf(addr, token string) string {
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
 		host = "localhost"
 	}
-	return "http://" + net.JoinHostPort(host, port) + "/?token=" + token
+	return "http://" + net.JoinHostPort(host, port) + "/#token=" + token
 }
 
 // Addr returns the address on which the pages listen.
@@ -132,7 +127,7 @@ const (
 // Serve answers requests until ctx is done.
 func (p *Pages) Serve(ctx context.Context) error {
 	server := &http.Server{
-		Handler: p.handler(), ReadHeaderTimeout: headWithin, ReadTimeout: readWithin, WriteTimeout: writeWithin, IdleTimeout: idleWithin,
+		Handler: p.handler(), ConnState: p.listen.note, ReadHeaderTimeout: headWithin, ReadTimeout: readWithin, WriteTimeout: writeWithin, IdleTimeout: idleWithin,
 		MaxHeaderBytes: maxHead, ErrorLog: slog.NewLogLogger(p.opt.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
@@ -162,17 +157,18 @@ func (p *Pages) Serve(ctx context.Context) error {
 
 func (p *Pages) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(p.server, p.opt.Version), promhttp.HandlerOpts{
+	metrics := promhttp.HandlerFor(newRegistry(p.server, p.opt.Version), promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(p.opt.Log.Handler(), slog.LevelWarn), MaxRequestsInFlight: 4, EnableOpenMetrics: true,
-	}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	})
+	mux.Handle("GET /metrics", p.guard.public(metrics.ServeHTTP))
+	mux.Handle("GET /healthz", p.guard.public(func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") }))
+	mux.Handle("GET /readyz", p.guard.public(func(w http.ResponseWriter, _ *http.Request) {
 		if p.server.Status().Ready {
 			plain(w, http.StatusOK, "ready")
 		} else {
 			plain(w, http.StatusServiceUnavailable, "draining")
 		}
-	})
+	}))
 	p.dashboard(mux)
 	return mux
 }

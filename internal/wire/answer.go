@@ -93,14 +93,11 @@ func (m *Answers) encode(e *encoder) {
 }
 
 func (m *Answers) decode(d *decoder) {
-	n := d.count()
-	for range n {
-		var a Answer
-		a.decode(d)
-		if d.err != nil {
+	m.Answers = make([]Answer, d.count(costAnswer))
+	for i := range m.Answers {
+		if m.Answers[i].decode(d); d.err != nil {
 			return
 		}
-		m.Answers = append(m.Answers, a)
 	}
 }
 

@@ -118,13 +118,17 @@ func (e *encoder) extents(list []Extent) {
 // extents accepts only ascending, disjoint, non-empty extents.
 func (d *decoder) extents() (list []Extent) {
 	var end int64
-	for range d.count() {
+	n := d.count(costNumber)
+	for range n {
 		x := Extent{d.nonNegative(), d.nonNegative()}
 		if x.Count == 0 || x.Start > maxBlockNumber || x.Count > maxBlockNumber || x.Start < end {
 			d.fail("extents out of order")
 			return nil
 		}
 		end = x.Start + x.Count
+		if list == nil {
+			list = make([]Extent, 0, n)
+		}
 		list = append(list, x)
 	}
 	return list
@@ -151,7 +155,8 @@ func (m *Written) encode(e *encoder) {
 }
 
 func (m *Written) decode(d *decoder) {
-	n := d.count()
+	n := d.count(costNumber)
+	m.Blocks = make([]BlockID, 0, n)
 	for range n {
 		b := BlockID{d.uint(), d.nonNegative()}
 		if d.err != nil {

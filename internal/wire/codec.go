@@ -51,8 +51,9 @@ func (e *encoder) uints(list []uint64) {
 // decoder reads primitive types from a message body. It keeps the first error, and every read after
 // that returns a zero value. So a message is decoded straight through and checked once at the end.
 type decoder struct {
-	b   []byte
-	err error
+	b    []byte
+	room int // what lists may still take in memory, bytes
+	err  error
 }
 
 func (d *decoder) fail(what string) {
@@ -135,20 +136,38 @@ func (d *decoder) string(max int) string {
 	return s
 }
 
+// What an element of a list counts in memory, bytes, as SPEC.md says. It is no less than what it
+// takes without the bytes of its strings.
+const (
+	costNumber    = 16 // also an extent, the name of a block, a short digest or a chunk
+	costString    = 32
+	costDigest    = 48
+	costAttribute = 96
+	costAnswer    = 128
+	costEntry     = 320
+)
+
 // count reads the number of elements in a list. Each element takes at least one byte of the rest of
-// the body, so a count cannot make the decoder allocate much more than the message's length.
-func (d *decoder) count() int {
+// the body, and cost bytes of what the message may take in memory: a few bytes on the wire may be
+// many in memory, so they are counted before anything is allocated.
+func (d *decoder) count(cost int) int {
 	v := d.uint()
 	if v > uint64(len(d.b)) {
 		d.fail("list longer than its message")
 		return 0
 	}
-	return int(v)
+	n := int(v)
+	if n > d.room/cost {
+		d.fail("lists take too much memory")
+		return 0
+	}
+	d.room -= n * cost
+	return n
 }
 
 // strings reads at most MaxStrings strings of at most MaxPath bytes each.
 func (d *decoder) strings() (list []string) {
-	n := d.count()
+	n := d.count(costString)
 	if n > MaxStrings {
 		d.fail("list too long")
 		return nil
@@ -160,8 +179,13 @@ func (d *decoder) strings() (list []string) {
 }
 
 func (d *decoder) uints() (list []uint64) {
-	for range d.count() {
-		list = append(list, d.uint())
+	n := d.count(costNumber)
+	if n == 0 {
+		return nil
+	}
+	list = make([]uint64, n)
+	for i := range list {
+		list[i] = d.uint()
 	}
 	return list
 }

@@ -69,7 +69,7 @@ func (m *Pieces) decode(d *decoder) {
 	m.Index = d.uint()
 	m.Start = d.nonNegative()
 	m.Log = d.byte()
-	n := d.count()
+	n := d.count(costNumber)
 	if m.Log < PieceLog || m.Log > MaxBlockLog || n > MaxPieces ||
 		m.Start > MaxSize || m.Start&(1<<m.Log-1) != 0 {
 		d.fail("pieces out of range")
@@ -115,7 +115,7 @@ func (m *Chunks) encode(e *encoder) {
 func (m *Chunks) decode(d *decoder) {
 	m.Index = d.uint()
 	m.Start = d.nonNegative()
-	n := d.count()
+	n := d.count(costNumber)
 	if n > MaxPieces || m.Start > MaxSize {
 		d.fail("chunks out of range")
 		return

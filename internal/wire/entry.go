@@ -50,14 +50,11 @@ func (m *Entries) encode(e *encoder) {
 
 func (m *Entries) decode(d *decoder) {
 	m.First = d.uint()
-	n := d.count()
-	for range n {
-		var x Entry
-		x.decode(d)
-		if d.err != nil {
+	m.Entries = make([]Entry, d.count(costEntry))
+	for i := range m.Entries {
+		if m.Entries[i].decode(d); d.err != nil {
 			return
 		}
-		m.Entries = append(m.Entries, x)
 	}
 }
 
@@ -208,7 +205,7 @@ func (x *Entry) decodeFile(d *decoder) {
 
 func (x *Entry) decodeXattrs(d *decoder) {
 	size := 0
-	for range d.count() {
+	for range d.count(costAttribute) {
 		a := Xattr{d.string(maxName), []byte(d.string(MaxXattrs))}
 		size += len(a.Name) + len(a.Value) + 8
 		if d.err != nil || a.Name == "" || size > 2*MaxXattrs {

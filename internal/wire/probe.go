@@ -93,7 +93,7 @@ func (m *Volley) encode(e *encoder) {
 func (m *Volley) decode(d *decoder) {
 	d.raw(m.Proof[:])
 	m.First = d.uint()
-	n := d.count()
+	n := d.count(costNumber)
 	if n > MaxVolley {
 		d.fail("volley too long")
 		return

@@ -33,7 +33,7 @@ func (*Extra) Type() Type { return TypeExtra }
 func (m *Extra) encode(e *encoder) { e.uints(m.Names) }
 
 func (m *Extra) decode(d *decoder) {
-	n := d.count()
+	n := d.count(costNumber)
 	for i := range n {
 		m.Names = append(m.Names, d.uint())
 		if i > 0 && m.Names[i] <= m.Names[i-1] {

@@ -248,7 +248,7 @@ func (m *Sample) encode(e *encoder) {
 }
 
 func (m *Sample) decode(d *decoder) {
-	n := d.count()
+	n := d.count(costString)
 	if n > maxValues {
 		d.fail("too many values")
 		return

@@ -21,7 +21,7 @@ func (m *Digests) encode(e *encoder) {
 }
 
 func (m *Digests) decode(d *decoder) {
-	for range d.count() {
+	for range d.count(costDigest) {
 		x := EntryDigest{Index: d.uint()}
 		d.raw(x.Digest[:])
 		if d.err != nil {

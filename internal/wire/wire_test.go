@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -12,9 +13,11 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -295,4 +298,55 @@ func FuzzBlockHeader(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, h, got)
 	})
+}
+
+// TestDecodedSize: a message of 1 MiB takes no more than a few times as much in memory, whatever
+// its lists say. Each cost covers what it stands for.
+func TestDecodedSize(t *testing.T) {
+	require.GreaterOrEqual(t, costNumber, int(unsafe.Sizeof(Extent{})))
+	require.GreaterOrEqual(t, costNumber, int(unsafe.Sizeof(BlockID{})))
+	require.GreaterOrEqual(t, costNumber, int(unsafe.Sizeof(Chunk{})))
+	require.GreaterOrEqual(t, costString, int(unsafe.Sizeof("")))
+	require.GreaterOrEqual(t, costString, int(unsafe.Sizeof(Value{})))
+	require.GreaterOrEqual(t, costDigest, int(unsafe.Sizeof(EntryDigest{})))
+	require.GreaterOrEqual(t, costAttribute, int(unsafe.Sizeof(Xattr{}))+2*16)
+	require.GreaterOrEqual(t, costAnswer, int(unsafe.Sizeof(Answer{})))
+	require.GreaterOrEqual(t, costEntry, int(unsafe.Sizeof(Entry{})))
+
+	list := func(before []byte, element ...byte) []byte {
+		n := (MaxMessage - len(before) - 4) / len(element)
+		return append(binary.AppendUvarint(before, uint64(n)), bytes.Repeat(element, n)...)
+	}
+	xattrs := append([]byte{1}, binary.AppendUvarint([]byte{byte(Dir), entryXattrs, 0, 0, 0}, 5000)...)
+	xattrs = append([]byte{0}, append(xattrs, bytes.Repeat([]byte{1, 'x', 0}, 5000)...)...)
+	for name, test := range map[string]struct {
+		kind Type
+		body []byte
+		want string // the error, "" for none
+	}{
+		"answers":                    {TypeAnswers, list(nil, 0, byte(Same)), "too much memory"},
+		"failures":                   {TypeAnswers, list(nil, 0, byte(Fail), 0, 0), "too much memory"},
+		"entries":                    {TypeEntries, list([]byte{0}, byte(Dir), 0, 0, 0, 0), "too much memory"},
+		"digests":                    {TypeDigests, list(nil, make([]byte, 33)...), ""},
+		"acknowledgements":           {TypeWritten, list(nil, 0, 0), ""},
+		"numbers":                    {TypeExtra, list(nil, 0), "too much memory"},
+		"a stream's numbers":         {TypeStreams, list([]byte{0}, 0), "too much memory"},
+		"attributes of an entry":     {TypeEntries, xattrs, ""},
+		"as many entries as a table": {TypeEntries, append(binary.AppendUvarint([]byte{0}, 16384), bytes.Repeat([]byte{byte(Dir), 0, 0, 0, 0}, 16384)...), ""},
+		"as many answers as a table": {TypeAnswers, append(binary.AppendUvarint(nil, 16384), bytes.Repeat([]byte{0, byte(Same)}, 16384)...), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			m, err := Decode(test.kind, test.body)
+			runtime.ReadMemStats(&after)
+			if test.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, test.want)
+			}
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*MaxDecoded), "allocated")
+			runtime.KeepAlive(m)
+		})
+	}
 }

@@ -291,10 +291,10 @@ func TestDowngrade(t *testing.T) {
 }
 
 // TestSlow: clients stop at each step before they are admitted. The server disconnects each after
-// 10 s, and serves others meanwhile.
+// 20 s, and serves others meanwhile.
 func TestSlow(t *testing.T) {
 	if testing.Short() {
-		t.Skip("waits for 10 s")
+		t.Skip("waits for 20 s")
 	}
 	s := serve(t, fxfer.ServerOptions{})
 	clear := func() net.Conn {
@@ -350,7 +350,7 @@ func TestSlow(t *testing.T) {
 		if strings.HasSuffix(name, ", once admitted") {
 			tried(t, client, "slowly: "+name, "a message may take 20 s, and so may a silence")
 		} else {
-			tried(t, stranger, "slowly: "+name, "10 s for the handshake and the first message together")
+			tried(t, stranger, "slowly: "+name, "20 s for the handshake and the first message together")
 		}
 		c := begin()
 		all.Go(func() {

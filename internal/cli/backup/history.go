@@ -77,7 +77,7 @@ the target, the bytes sent over the network, the goodput and the limiter.`,
 	flags := c.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&job, "job", "", "show only runs of this backup `job`")
-	option.Add(flags, &since, "since", "time", "30d", "begin at a time such as 2026-11-21, or 7d ago", func(s string) (time.Time, error) { return option.ParseNewer(s, time.Now()) })
+	option.Add(flags, &since, "since", "time", "30d", "show what began since then: 2026-11-21, or 7d for 7 days", func(s string) (time.Time, error) { return option.ParseNewer(s, time.Now()) })
 	flags.BoolVar(&plot, "plot", false, "draw duration, goodput and size")
 	flags.BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	flags.BoolVar(&asCSV, "csv", false, "print CSV on standard output")

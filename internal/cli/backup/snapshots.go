@@ -22,7 +22,9 @@ func newSnapshots(file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "snapshots JOB",
 		Short: "List a job's snapshots, and why each is kept",
-		Args:  needJob,
+		Long: `Snapshots lists the snapshots of a job, with their times in the job's time zone,
+and with the rules of "keep" that keep each.`,
+		Args: needJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, j, err := openJob(*file, args[0])
 			if err != nil {
@@ -33,7 +35,7 @@ func newSnapshots(file *string) *cobra.Command {
 					term.JSON(c.OutOrStdout(), jsonSnapshot{"snapshot", x.Name, x.Time, rules, x.Failed})
 					return
 				}
-				text := strings.Join(rules, ", ")
+				text := "kept by " + strings.Join(rules, ", ")
 				if len(rules) == 0 {
 					text = "to be removed"
 				}

@@ -86,7 +86,7 @@ func (s *site) status(j *backup.Job, now time.Time) (*backup.Status, error) {
 }
 
 func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
-	rows := [][]string{{"job", "state", "good backup", "last run", "next", "ends"}}
+	rows := [][]string{{"job", "state", "good backup", "last run", "next run", "expected end"}}
 	for _, s := range all {
 		rows = append(rows, []string{s.Job.Name, conditionText(s), goodText(s), lastText(s), timeText(s.Next, s.Job.Zone, now), endText(s, now)})
 	}

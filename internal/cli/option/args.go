@@ -7,12 +7,15 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
+// urlForm is the hint against an error in a URL.
+const urlForm = "a URL looks like this: fxfer://nas/backup/photos, or with a port: fxfer://nas:7433/backup"
+
 // ParseURL reads a URL. With needShare it has to name a share; otherwise the server is enough.
 func ParseURL(s string, needShare bool) (fxfer.URL, error) {
 	u, err := fxfer.ParseURL(s)
 	switch {
 	case err != nil:
-		return u, exit.Usage("", "%w", err)
+		return u, exit.Usage(urlForm, "%w", err)
 	case needShare && u.Share == "":
 		return u, exit.Usage("`fxfer ls "+u.Redacted()+"` lists the shares", "%s names no share: expected fxfer://host/share", u.Redacted())
 	}

@@ -17,8 +17,8 @@ func ParsePin(s string) (string, error) {
 
 // AddTrust adds the flags about the server's identity and about this client's.
 func AddTrust(flags *pflag.FlagSet, opt *fxfer.Options) {
-	Add(flags, &opt.Pin, "pin", "key", "", "the server's key, as \"fxfer serve\" prints it; it is stored", ParsePin)
-	Add(flags, &opt.TLS.CA, "tls-ca", "file", "none", "trust servers of these CAs (PEM), or system", parsePEM)
+	Add(flags, &opt.Pin, "pin", "key", "", "the server's key, as \"fxfer serve\" prints it; it is remembered", ParsePin)
+	Add(flags, &opt.TLS.CA, "tls-ca", "file", "none", "trust certificates of these CAs (PEM), or system", parsePEM)
 	Add(flags, &opt.TLS.Cert, "tls-cert", "file", "none", "show this certificate (PEM) instead of the key", parsePEM)
 	Add(flags, &opt.TLS.Key, "tls-key", "file", "none", "the private key of that certificate (PEM)", parsePEM)
 }
@@ -42,7 +42,7 @@ func ParseTransport(s string) (fxfer.Transport, error) {
 
 // AddTransport adds the flags about the transport of a client.
 func AddTransport(flags *pflag.FlagSet, opt *fxfer.Options) {
-	Add(flags, &opt.QLog, "qlog", "dir", "", "write qlog files of QUIC connections into an existing folder", parseFolder)
+	Add(flags, &opt.QLog, "qlog", "dir", "", "log QUIC connections as qlog files into an existing folder", parseFolder)
 	Add(flags, &opt.Transport, "transport", "how", Auto, "tcp, quic, or auto to choose by the path", ParseTransport)
 	AddCrypto(flags, &opt.StandardCrypto)
 }

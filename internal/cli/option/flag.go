@@ -198,10 +198,22 @@ func GroupedUsage(c *cobra.Command) error {
 			groups[title].SortFlags = false
 			titles = append(titles, title)
 		}
-		groups[title].AddFlag(f)
+		groups[title].AddFlag(shown(f))
 	})
 	for _, title := range titles {
 		fmt.Fprintf(w, "\n%s:\n%s", title, groups[title].FlagUsages())
 	}
 	return nil
+}
+
+// shown returns a flag as help shows it: --name[=kind] if the value can be left out. pflag would
+// show the value that is meant then, which looks like a default.
+func shown(f *pflag.Flag) *pflag.Flag {
+	if f.NoOptDefVal == "" || f.Value.Type() == "bool" {
+		return f
+	}
+	g := *f
+	g.Name, g.NoOptDefVal = f.Name+"[="+f.Value.Type()+"]", ""
+	g.Usage = "``" + f.Usage // the empty name replaces the kind after the flag
+	return &g
 }

@@ -32,8 +32,8 @@ func ApplyEnvironment(flags *pflag.FlagSet) (err error) {
 
 // SettingsHelp is the help text about settings.
 const SettingsHelp = `Flags can also be set in the environment (FXFER_SOCK_BUF for --sock-buf) and in
-config.yaml, for all commands or for one. The command line takes precedence,
-then the environment. For example:
+the file config.yaml in FXFER_HOME, for all commands or for one. The command line
+takes precedence, then the environment. For example:
 
   max-streams: 16
   send:

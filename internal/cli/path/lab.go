@@ -1,6 +1,7 @@
 package path
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,13 +44,13 @@ Lab runs on Linux, as root or as a user who may create user namespaces and open
 /dev/net/tun.`,
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newLabRunCommand(), newLabUpCommand(), newLabExecCommand(), newLabSetCommand(), newLabDownCommand())
+	c.AddCommand(newLabRunCommand(), newLabUpCommand(), newLabExecCommand(), newLabSetCommand(), newLabDownCommand(), newLabLinesCommand())
 	return c
 }
 
 func newLabRunCommand() *cobra.Command {
 	flags := newLinkFlags()
-	var right string
+	var run labRun
 	c := &cobra.Command{
 		Use:   "run [flags] -- CMD [ARG...]",
 		Short: "Run a command in a lab made for it",
@@ -58,18 +60,31 @@ error.
 
 The shell command of --right starts first, on the right host. CMD starts when
 that has opened a port, or 3 s later. When CMD ends, the other command gets
-SIGTERM, then SIGKILL. Its output goes to standard error.`,
-		Example: `  fxfer lab run --rate 1gbit --rtt 50ms --loss 0.1% --right 'iperf3 -s' -- sh -c 'iperf3 -c $FXFER_LAB_RIGHT'`,
-		Args:    cobra.MinimumNArgs(1),
+SIGTERM, then SIGKILL. Its output goes to standard error.
+
+With --cross, others use the line: N TCP flows with the named congestion control
+that send without end, or UDP at a constant rate. Two numbers are the seconds of
+their beginning and end, counted from the start of CMD. They send from left to
+right; with the word "down", from right to left. --ping measures how much delay
+all traffic adds. At the end, both say what they saw.
+
+With --name, "lab set NAME" changes the link while CMD runs.`,
+		Example: `  fxfer lab run --rate 1gbit --rtt 50ms --loss 0.1% --right 'iperf3 -s' -- sh -c 'iperf3 -c $FXFER_LAB_RIGHT'
+  fxfer lab run --line adsl --ping --cross cubic:1 --cross udp:200kbit,down,5,15 -- sh`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			link, err := flags.link()
 			if err != nil {
 				return err
 			}
+			if err := run.parse(); err != nil {
+				return err
+			}
 			if code, ran, err := lab.Elevate(); ran || err != nil {
 				return errors.Join(err, exit.With(code))
 			}
-			code, err := labRun(c.Context(), link, right, args, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+			run.in, run.out, run.errs = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
+			code, err := run.run(c.Context(), link, args)
 			if err != nil {
 				return err
 			}
@@ -78,33 +93,100 @@ SIGTERM, then SIGKILL. Its output goes to standard error.`,
 	}
 	c.Flags().SetInterspersed(false)
 	c.Flags().AddFlagSet(flags.set)
-	c.Flags().StringVar(&right, "right", "", "shell `command` to run on the right host at the same time")
+	c.Flags().StringVar(&run.right, "right", "", "shell `command` to run on the right host at the same time")
+	c.Flags().StringVar(&run.name, "name", "", "`name` under which lab set, exec and down find this lab")
+	c.Flags().StringArrayVar(&run.cross, "cross", nil, "`others` on the line: cubic:N, bbr:N or udp:RATE, then up or down, and seconds, as in\n"+
+		"cubic:2,10,30; can be repeated")
+	c.Flags().BoolVar(&run.ping, "ping", false, "measure the delay that traffic adds, every 20 ms")
+	c.Flags().StringVar(&run.json, "json", "", "write counters, cross traffic and delays to this `file` as JSON")
 	return c
 }
 
-func labRun(ctx context.Context, link lab.Link, rightLine string, args []string, in io.Reader, out, errs io.Writer) (code int, err error) {
+// labRun is one "lab run".
+type labRun struct {
+	right, name, json string
+	cross             []string
+	ping              bool
+
+	crosses   []lab.Cross // as parse read them
+	in        io.Reader
+	out, errs io.Writer
+}
+
+func (r *labRun) parse() error {
+	for _, s := range r.cross {
+		c, err := parseCross(s)
+		if err != nil {
+			return exit.Usage("", "--cross %s: %w", s, err)
+		}
+		r.crosses = append(r.crosses, c)
+	}
+	return nil
+}
+
+func (r *labRun) run(ctx context.Context, link lab.Link, args []string) (code int, err error) {
+	var control *lab.Control
+	if r.name != "" {
+		if control, err = lab.ListenControl(r.name); err != nil {
+			return 0, err
+		}
+	}
 	l, err := lab.Start(link)
 	if err != nil {
+		if control != nil {
+			err = errors.Join(err, control.Close())
+		}
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	defer func() { fmt.Fprintln(errs, countersLine(l.Counters())) }()
+	var sum labSummary
+	defer func() { err = errors.Join(err, r.report(l, &sum)) }()
 	ctx = context.WithoutCancel(ctx) // CMD handles signals itself: they are passed on to it
+	if control != nil {
+		serving, stop := context.WithCancel(ctx)
+		served := make(chan error, 1)
+		go func() { served <- control.Serve(serving, l) }()
+		defer func() {
+			stop()
+			err = errors.Join(err, <-served)
+		}()
+	}
 
-	if rightLine != "" {
-		stop, err := labRight(ctx, l, rightLine, errs)
+	if r.right != "" {
+		stop, err := labRight(ctx, l, r.right, r.errs)
 		if err != nil {
 			return 0, fmt.Errorf("the command of --right: %w", err)
 		}
 		defer stop()
 	}
 
+	var others labOthers
+	began := time.Now()
+	defer func() {
+		sum.Seconds = time.Since(began).Seconds()
+		others.stop(r.cross, &sum)
+	}()
+	if err := others.start(l, r.crosses, r.ping); err != nil {
+		return 0, err
+	}
 	left := l.Left.Command(ctx, args[0], args[1:]...)
-	left.Stdin, left.Stdout, left.Stderr = in, out, errs
+	left.Stdin, left.Stdout, left.Stderr = r.in, r.out, r.errs
 	if err := left.Start(); err != nil {
 		return 0, err
 	}
 	return left.Attend()
+}
+
+// report prints what happened on the link.
+func (r *labRun) report(l *lab.Lab, sum *labSummary) error {
+	there, back := l.Counters()
+	sum.print(r.errs)
+	fmt.Fprintln(r.errs, countersLine(there, back))
+	if r.json == "" {
+		return nil
+	}
+	sum.LeftToRight, sum.RightToLeft = newDirectionSummary(there), newDirectionSummary(back)
+	return sum.write(r.json)
 }
 
 // labRight starts a shell command on the right host. It returns a function that stops the command.
@@ -156,7 +238,7 @@ func awaitPort(h *lab.Host, ended <-chan struct{}) error {
 	}
 }
 
-// countersLine says what the link did. It leaves out faults that did not happen. A percentage
+// countersLine says what the link did, drops of others included. It leaves out faults that did not happen. A percentage
 // relates to the packets that the fault could have hit.
 func countersLine(there, back lab.Counters) string {
 	var b strings.Builder
@@ -171,7 +253,9 @@ func countersLine(there, back lab.Counters) string {
 			name  string
 		}{
 			{c.Outage, c.Sent, "lost while down"},
-			{c.Dropped, queued, "dropped by the queue"},
+			{c.Dropped - c.Policed - c.Early, queued, "dropped by the queue"},
+			{c.Early, queued, "dropped early by the queue"},
+			{c.Policed, queued, "dropped by the policer"},
 			{c.Lost, line, "lost"},
 			{c.Reordered, line - c.Lost, "reordered"},
 			{c.Doubled, line - c.Lost, "doubled"},
@@ -181,6 +265,9 @@ func countersLine(there, back lab.Counters) string {
 			if fault.n > 0 {
 				fmt.Fprintf(&b, ", %d %s (%.3g%%)", fault.n, fault.name, 100*float64(fault.n)/float64(fault.of))
 			}
+		}
+		if c.OthersSent > 0 {
+			fmt.Fprintf(&b, ", of others %d dropped of %d", c.OthersDropped, c.OthersSent)
 		}
 	}
 	return b.String()
@@ -263,28 +350,31 @@ func newLabExecCommand() *cobra.Command {
 
 func newLabSetCommand() *cobra.Command {
 	flags := newLinkFlags()
-	var down time.Duration
+	var outage time.Duration
 	var from string
 	c := &cobra.Command{
 		Use:   "set NAME [flags]",
 		Short: "Change the link of a lab that is up",
 		Long: `Set changes the properties that its flags name, at once and in both directions.
-Packets that are already on their way arrive as planned.`,
-		Example: `  fxfer lab set wan --loss 1% --from left
-  fxfer lab set wan --down 10s`,
+Packets that are already on their way arrive as planned.
+
+NAME is that of "lab up" or of "lab run --name".`,
+		Example: `  fxfer lab set wan --up 1mbit --down 16mbit
+  fxfer lab set wan --loss 1% --from left
+  fxfer lab set wan --outage 10s`,
 		Args: option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			change, err := flags.change()
+			changes, err := flags.changes()
 			if err != nil {
 				return err
 			}
-			change.Down = down
+			changes[0].Down = outage
 			switch from {
 			case "":
 			case "left":
-				change.Direction = lab.LeftToRight
+				changes[0].Direction = lab.LeftToRight
 			case "right":
-				change.Direction = lab.RightToLeft
+				changes[0].Direction = lab.RightToLeft
 			default:
 				return exit.Usage("", "--from: %q is neither left nor right", from)
 			}
@@ -295,11 +385,16 @@ Packets that are already on their way arrive as planned.`,
 			if err != nil {
 				return err
 			}
-			return client.Set(change)
+			for _, change := range changes {
+				if err := client.Set(change); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 	flags.set.VisitAll(func(f *pflag.Flag) {
-		if f.Name != "mtu" && f.Name != "seed" {
+		if f.Name != "mtu" && f.Name != "seed" && f.Name != "line" {
 			f.DefValue = "" // help shows no defaults, because flags that are not given change nothing
 			switch f.Value.Type() {
 			case "duration":
@@ -310,8 +405,8 @@ Packets that are already on their way arrive as planned.`,
 			c.Flags().AddFlag(f)
 		}
 	})
-	c.Flags().DurationVar(&down, "down", 0, "lose all packets for this long, from now on")
-	c.Flags().StringVar(&from, "from", "", "change only the direction from this `host` (left or right)")
+	c.Flags().DurationVar(&outage, "outage", 0, "lose all packets for this long, from now on")
+	c.Flags().StringVar(&from, "from", "", "change only the direction from this `host` (left or right), except by --up and --down")
 	return c
 }
 
@@ -335,43 +430,118 @@ func newLabDownCommand() *cobra.Command {
 	}
 }
 
+func newLabLinesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "lines",
+		Short: "List the lines that --line knows",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return listLines(c.OutOrStdout())
+		},
+	}
+}
+
+func listLines(to io.Writer) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "LINE\tUP\tDOWN\tRTT\tJITTER\tLOSS\tQUEUE\tMTU\tPOLICE\tWHAT")
+	for _, p := range lab.Presets {
+		f := presetFlags(p.Link)
+		cells := []string{p.Name}
+		for _, name := range []string{"up", "down", "rtt", "jitter", "loss", "queue", "mtu", "police"} {
+			cells = append(cells, cmp.Or(f[name], "-"))
+		}
+		fmt.Fprintln(w, strings.Join(append(cells, p.What), "\t"))
+	}
+	fmt.Fprintln(w, "\nSources. All other figures are ours: round values for an ordinary day.")
+	for _, p := range lab.Presets {
+		fmt.Fprintln(w, p.Name+"\t"+p.Source)
+	}
+	return w.Flush()
+}
+
+// presetFlags returns the values of the flags that stand for the link of a preset.
+func presetFlags(l lab.Link) map[string]string {
+	f := map[string]string{
+		"up": units.ExactRate(l.Rate), "down": units.ExactRate(cmp.Or(l.RateBack, l.Rate)),
+		"rtt": l.RTT.String(), "mtu": strconv.Itoa(l.MTU),
+	}
+	if l.Jitter > 0 {
+		f["jitter"] = l.Jitter.String()
+	}
+	if l.Loss > 0 {
+		f["loss"] = strconv.FormatFloat(l.Loss*100, 'g', -1, 64) + "%"
+	}
+	f["queue"] = fmt.Sprintf("%gbdp", l.BufferBDP)
+	if l.Buffer > 0 {
+		f["queue"] = fmt.Sprintf("%dKiB", l.Buffer>>10)
+	}
+	if l.Police > 0 {
+		f["police"] = fmt.Sprintf("%s,%dKiB", units.ExactRate(l.Police), l.PoliceBurst>>10)
+	}
+	return f
+}
+
 // linkFlags are the flags that describe a link.
 type linkFlags struct {
-	set                                             *pflag.FlagSet
-	rate, loss, reorder, duplicate, corrupt, buffer string
-	rtt                                             time.Duration
-	mtu, pmtu                                       int
-	blackHole, unscaled                             bool
-	block, police                                   string
-	seed                                            uint64
+	set                                      *pflag.FlagSet
+	line, rate, up, down                     string
+	loss, reorder, duplicate, corrupt, queue string
+	rtt, jitter                              time.Duration
+	mtu, pmtu                                int
+	blackHole, unscaled                      bool
+	block, police, policeUDP, aqm            string
+	seed                                     uint64
 }
 
 func newLinkFlags() *linkFlags {
 	f := &linkFlags{set: pflag.NewFlagSet("link", pflag.ContinueOnError)}
 	f.set.SortFlags = false
+	f.set.StringVar(&f.line, "line", "", "`name` of a line from \"lab lines\"; the other flags change it")
 	f.set.StringVar(&f.rate, "rate", "1gbit", "`rate` of the line, on the wire: 1gbit, 200mbit, 20MB/s")
+	f.set.StringVar(&f.up, "up", "", "`rate` from left to right, if the two differ")
+	f.set.StringVar(&f.down, "down", "", "`rate` from right to left, if the two differ")
 	f.set.DurationVar(&f.rtt, "rtt", 10*time.Millisecond, "round-trip `time` of the empty link")
-	f.set.StringVar(&f.buffer, "buffer", "1bdp", "`size` of the queue before the line: bytes, 64KiB, or 0.5bdp (half of rate × rtt)")
+	f.set.DurationVar(&f.jitter, "jitter", 0, "`time` by which the round trip is longer or shorter at most: every so often, each direction\n"+
+		"draws half of it anew, uniformly; packets keep their order")
+	f.set.StringVar(&f.queue, "queue", "1bdp", "`size` of the queue before the line: bytes, 64KiB, or 0.5bdp (half of rate × rtt)")
+	f.set.StringVar(&f.aqm, "aqm", "none", "how the queue drops `early`: codel (RFC 8289) or none")
+	f.set.StringVar(&f.police, "police", "", "drop what exceeds `rate,burst` before the queue, such as 200mbit,256KiB; \"\" is none")
 	f.set.StringVar(&f.loss, "loss", "0%", "`share` of segments lost")
 	f.set.StringVar(&f.reorder, "reorder", "0%", "`share` of segments that later ones overtake")
 	f.set.StringVar(&f.duplicate, "duplicate", "0%", "`share` of segments that arrive twice")
 	f.set.StringVar(&f.corrupt, "corrupt", "0", "bit error `rate`, such as 1e-6")
-	f.set.IntVar(&f.mtu, "mtu", 1500, "largest IP packet in `bytes`")
+	f.set.IntVar(&f.mtu, "mtu", 1500, "largest IP packet in `bytes`; below 1280 there is no IPv6")
 	f.set.IntVar(&f.pmtu, "pmtu", 0, "largest IP packet in `bytes` that passes the middle of the path (0: the MTU)")
 	f.set.BoolVar(&f.blackHole, "black-hole", false, "packets larger than --pmtu vanish without an ICMP message")
 	f.set.BoolVar(&f.unscaled, "strip-wscale", false, "remove the window scale option from SYNs, as some firewalls do")
 	f.set.StringVar(&f.block, "block", "none", "`protocol` that does not pass: tcp, udp or none")
-	f.set.StringVar(&f.police, "police-udp", "", "drop UDP beyond this `rate`, as some providers do; \"\" is none")
+	f.set.StringVar(&f.policeUDP, "police-udp", "", "drop UDP beyond this `rate`, as some providers do; \"\" is none")
 	f.set.Uint64Var(&f.seed, "seed", 1, "`number` that decides which segments the faults hit")
 	return f
 }
 
 func (f *linkFlags) link() (lab.Link, error) {
+	if err := f.applyLine(); err != nil {
+		return lab.Link{}, err
+	}
 	c, err := f.parse(func(string) bool { return true })
 	if err != nil {
 		return lab.Link{}, err
 	}
-	l := lab.Link{Unscaled: f.unscaled, NoTCP: *c.NoTCP, NoUDP: *c.NoUDP, PoliceUDP: *c.PoliceUDP, Rate: *c.Rate, RTT: *c.RTT, Loss: *c.Loss, Reorder: *c.Reorder, Duplicate: *c.Duplicate, Corrupt: *c.Corrupt, MTU: f.mtu, PMTU: f.pmtu, BlackHole: f.blackHole, Seed: f.seed}
+	up, down, err := f.rates()
+	if err != nil {
+		return lab.Link{}, err
+	}
+	l := lab.Link{
+		Rate: *c.Rate, RTT: *c.RTT, Jitter: *c.Jitter, Loss: *c.Loss, Reorder: *c.Reorder, Duplicate: *c.Duplicate, Corrupt: *c.Corrupt,
+		MTU: f.mtu, PMTU: f.pmtu, BlackHole: f.blackHole, Unscaled: f.unscaled, NoTCP: *c.NoTCP, NoUDP: *c.NoUDP, PoliceUDP: *c.PoliceUDP,
+		Police: *c.Police, PoliceBurst: *c.PoliceBurst, CoDel: *c.CoDel, Seed: f.seed,
+	}
+	if there, back := cmp.Or(up, l.Rate), cmp.Or(down, l.Rate); there != back {
+		l.Rate, l.RateBack = there, back
+	} else {
+		l.Rate = there
+	}
 	if c.Buffer != nil {
 		l.Buffer = *c.Buffer
 	} else {
@@ -383,8 +553,65 @@ func (f *linkFlags) link() (lab.Link, error) {
 	return l, nil
 }
 
-// change returns the changes that the given flags ask for.
-func (f *linkFlags) change() (lab.Change, error) { return f.parse(f.set.Changed) }
+// applyLine gives the flags that were not given the values of --line.
+func (f *linkFlags) applyLine() error {
+	if f.line == "" {
+		return nil
+	}
+	l, err := lab.PresetLink(f.line)
+	if err != nil {
+		return exit.Usage("", "--line: %w", err)
+	}
+	given := make(map[string]bool)
+	f.set.Visit(func(g *pflag.Flag) { given[g.Name] = true })
+	given["up"] = given["up"] || given["rate"]
+	given["down"] = given["down"] || given["rate"]
+	for name, value := range presetFlags(l) {
+		if given[name] {
+			continue
+		}
+		if err := f.set.Set(name, value); err != nil {
+			return fmt.Errorf("--line %s: --%s: %w", f.line, name, err)
+		}
+	}
+	return nil
+}
+
+// rates returns what --up and --down say, or 0.
+func (f *linkFlags) rates() (up, down int64, err error) {
+	for _, r := range []struct {
+		name, value string
+		to          *int64
+	}{{"up", f.up, &up}, {"down", f.down, &down}} {
+		if r.value == "" {
+			continue
+		}
+		if *r.to, err = units.ParseRate(r.value); err != nil {
+			return 0, 0, exit.Usage("", "--%s: %w", r.name, err)
+		}
+	}
+	return up, down, nil
+}
+
+// changes returns the changes that the given flags ask for. The first has all but --up and --down.
+func (f *linkFlags) changes() ([]lab.Change, error) {
+	both, err := f.parse(f.set.Changed)
+	if err != nil {
+		return nil, err
+	}
+	up, down, err := f.rates()
+	if err != nil {
+		return nil, err
+	}
+	changes := []lab.Change{both}
+	if up != 0 {
+		changes = append(changes, lab.Change{Direction: lab.LeftToRight, Rate: &up})
+	}
+	if down != 0 {
+		changes = append(changes, lab.Change{Direction: lab.RightToLeft, Rate: &down})
+	}
+	return changes, nil
+}
 
 // parse reads the flags whose values are names.
 func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
@@ -399,6 +626,19 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 	}
 	get("rate", func() (err error) { c.Rate, err = pointer(units.ParseRate(f.rate)); return })
 	get("rtt", func() error { c.RTT = &f.rtt; return nil })
+	get("jitter", func() error { c.Jitter = &f.jitter; return nil })
+	get("aqm", func() error {
+		on := f.aqm == "codel"
+		if !on && f.aqm != "none" {
+			return fmt.Errorf("%q is neither codel nor none", f.aqm)
+		}
+		c.CoDel = &on
+		return nil
+	})
+	get("police", func() (err error) {
+		c.Police, c.PoliceBurst, err = parsePolice(f.police)
+		return err
+	})
 	get("loss", func() (err error) { c.Loss, err = pointer(units.ParsePercent(f.loss)); return })
 	get("reorder", func() (err error) { c.Reorder, err = pointer(units.ParsePercent(f.reorder)); return })
 	get("duplicate", func() (err error) { c.Duplicate, err = pointer(units.ParsePercent(f.duplicate)); return })
@@ -415,16 +655,16 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 	})
 	get("police-udp", func() (err error) {
 		c.PoliceUDP = new(int64)
-		if f.police != "" {
-			*c.PoliceUDP, err = units.ParseRate(f.police)
+		if f.policeUDP != "" {
+			*c.PoliceUDP, err = units.ParseRate(f.policeUDP)
 		}
 		return err
 	})
 	get("black-hole", func() error { c.BlackHole = &f.blackHole; return nil })
-	get("buffer", func() (err error) {
-		bdp, ok := strings.CutSuffix(f.buffer, "bdp")
+	get("queue", func() (err error) {
+		bdp, ok := strings.CutSuffix(f.queue, "bdp")
 		if !ok {
-			n, err := units.ParseSize(f.buffer)
+			n, err := units.ParseSize(f.queue)
 			if err != nil {
 				return fmt.Errorf("%w, or a multiple of rate × rtt such as 0.5bdp", err)
 			}
@@ -436,12 +676,28 @@ func (f *linkFlags) parse(want func(name string) bool) (lab.Change, error) {
 		}
 		n, err := strconv.ParseFloat(bdp, 64)
 		if err != nil || !(n > 0) || math.IsInf(n, 0) {
-			return fmt.Errorf("%q is not a multiple of rate × rtt such as 1bdp or 0.5bdp", f.buffer)
+			return fmt.Errorf("%q is not a multiple of rate × rtt such as 1bdp or 0.5bdp", f.queue)
 		}
 		c.BufferBDP = &n
 		return nil
 	})
 	return c, failed
+}
+
+// parsePolice reads a rate and a burst.
+func parsePolice(s string) (rate, burst *int64, err error) {
+	if s == "" {
+		return new(int64), new(int64), nil
+	}
+	first, second, ok := strings.Cut(s, ",")
+	if !ok {
+		return nil, nil, fmt.Errorf("%q is not a rate and a burst such as 200mbit,256KiB", s)
+	}
+	if rate, err = pointer(units.ParseRate(first)); err != nil {
+		return nil, nil, err
+	}
+	burst, err = pointer(units.ParseSize(second))
+	return rate, burst, err
 }
 
 func pointer[T any](v T, err error) (*T, error) { return &v, err }

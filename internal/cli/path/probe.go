@@ -44,7 +44,7 @@ func NewProbe() *cobra.Command {
 		Short: "Measure a path, and find what limits it",
 		Long: `Probe measures the path to a server without touching files: round trips idle and
 under load, goodput up (from here to the server) and down with one and with
-several streams, windows and buffers obtained, loss, the path MTU of each
+several streams, windows and buffers in use, loss, the path MTU of each
 direction to the byte, what TCP negotiated, and how long requests of 1 to 64 KiB
 wait for their reply. It shows what limits the path, and which settings send
 would choose. A probe fills the line for some seconds.

@@ -34,12 +34,15 @@ func (f *serveFlags) load(flags *pflag.FlagSet, path string) error {
 	case err != nil:
 		return option.ConfigError(err)
 	case !found:
-		return exit.Usage("", "%s: it is empty: expected at least shares", path)
+		return exit.Usage(leastServer, "%s is empty: a server needs at least one share", path)
 	case len(f.opt.Shares) == 0:
-		return exit.Usage("", "%s: there are no shares: nothing to offer", path)
+		return exit.Usage(leastServer, "%s has no shares: a server needs at least one", path)
 	}
 	return nil
 }
+
+// leastServer is the hint against a configuration without shares.
+const leastServer = "for example: shares: {backup: {dir: /srv/backup}}"
 
 // serverReader reads the configuration of a server into serveFlags.
 type serverReader struct {
@@ -79,10 +82,17 @@ func setFlag(x *pflag.Flag, n config.Node) {
 	}
 }
 
+// noDir is the fault of a share without a folder.
+const noDir = "share %q has no folder: expected at least {dir: FOLDER}"
+
 func (r *serverReader) shares(n config.Node) {
 	for _, e := range n.Entries("shares by their names") {
 		s := fxfer.Share{Name: e.Name, Rights: identity.Read | identity.Write}
 		before := n.Faults()
+		if !e.Value.IsMapping() {
+			e.Key.Fault(noDir, s.Name)
+			continue
+		}
 		e.Value.Object(fmt.Sprintf("share %q", s.Name),
 			config.List("allow", &s.Allow, parsePrefix),
 			config.Scalar("dir", &s.Dir, r.dir),
@@ -94,7 +104,7 @@ func (r *serverReader) shares(n config.Node) {
 		switch {
 		case n.Faults() > before:
 		case s.Dir == "":
-			e.Key.Fault("share %q has no dir: expected dir: FOLDER", s.Name)
+			e.Key.Fault(noDir, s.Name)
 		default:
 			if err := r.f.addShare(s); err != nil {
 				e.Key.Fault("%w", withoutHint(err))

@@ -78,7 +78,7 @@ func (l *logFlags) open(errs io.Writer, quiet bool) (*serverLog, error) {
 	if quiet {
 		opt.Level, s.talk = slog.LevelError, io.Discard
 	}
-	handler := func(opt *slog.HandlerOptions) slog.Handler { return slog.NewTextHandler(errs, opt) }
+	handler := func(opt *slog.HandlerOptions) slog.Handler { return slog.NewTextHandler(errs, forPeople(opt)) }
 	if l.format == "json" || l.format == option.Auto && !term.IsTerminal(errs) {
 		s.talk = nil
 		handler = func(opt *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(errs, opt) }
@@ -96,6 +96,22 @@ func (l *logFlags) open(errs io.Writer, quiet bool) (*serverLog, error) {
 		s.audit = slog.New(slog.NewJSONHandler(s.file, nil))
 	}
 	return s, nil
+}
+
+// forPeople returns options for lines that people read: they lack error=<nil>, which looks like an
+// error.
+func forPeople(opt *slog.HandlerOptions) *slog.HandlerOptions {
+	var o slog.HandlerOptions
+	if opt != nil {
+		o = *opt
+	}
+	o.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == "error" && a.Value.Any() == nil {
+			return slog.Attr{}
+		}
+		return a
+	}
+	return &o
 }
 
 // tell reports something, as a line for people or as a record.

@@ -55,15 +55,17 @@ func New(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve [DIR]",
 		Short: "Offer folders to other machines",
-		Long: `Serve offers folders as shares. It admits clients whose key is in
-authorized_clients, and clients with an invitation. A client is one user account
-on one machine. DIR becomes a share with the name of that folder.
+		Long: `Serve offers folders as shares. DIR becomes a share with the name of that folder.
+A client is one user account on one machine. An invitation admits a new client;
+the server remembers its key. "fxfer clients" lists, adds and revokes clients.
 
 Clients may read and write a share (rw), only read it (ro) or only write it
 (wo). With the right "append", a client can add snapshots ("fxfer send
 --snapshot") and read its own, but cannot change or delete them. Only the server
-deletes old snapshots, by --keep. On SIGTERM or Ctrl-C, running transfers reach
-a checkpoint, and the server ends within 10 s.
+deletes old snapshots, by --keep.
+
+On SIGTERM or Ctrl-C, the server ends within 10 s. Running transfers keep what
+has arrived, and the same commands resume them later.
 
 When the server is full, clients with --retry-for try again; others fail. The
 defaults suit a machine with 1 GB of memory. Connections use at most half of the
@@ -124,7 +126,7 @@ again. Most flags are also keys of that file; docs/server.md lists them.`,
 func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
-	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder as `NAME=DIR[:right]`; right: rw (default), ro, wo or append")
+	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder: `NAME=DIR[:right]`; right is rw (default), ro, wo or append")
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one client")
 	option.Add(flags, &f.name, "name", "host", "", "the name of this machine in that URL", parseName)
 	option.AddList(flags, &f.opt.Allow, "allow", "range", "admit only these addresses, such as 192.0.2.0/24; repeatable", parsePrefix)
@@ -141,7 +143,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	f.log.add(flags)
 	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the URL and errors")
-	option.Add(flags, &f.keep, "keep", "policy", "all", "which old snapshots append shares keep, such as daily=7,weekly=4", snapshot.ParseKeep)
+	option.Add(flags, &f.keep, "keep", "policy", "all", "old snapshots to keep in append shares, such as daily=7,weekly=4", snapshot.ParseKeep)
 }
 
 // addBounds adds the flags that limit how much of this machine clients can use, authenticated or

@@ -224,8 +224,8 @@ func TestWarningsListed(t *testing.T) {
 	printWarnings(&out, &fxfer.Report{NotStored: []fxfer.NotStored{
 		{What: "owner", Count: 12, Path: "a\x1b/b", Text: "operation not permitted"}, {What: "acl", Count: 1, Path: "c", Text: "not supported"},
 	}})
-	require.Equal(t, "fxfer: warning: the target could not store: owner of 12 entries, the first is: a\ufffd/b: operation not permitted\n"+
-		"fxfer: warning: the target could not store: acl: c: not supported\n", out.String())
+	require.Equal(t, "fxfer: warning: the target could not store the owner of 12 entries, first of a\ufffd/b: operation not permitted\n"+
+		"fxfer: warning: the target could not store the acl of c: not supported\n", out.String())
 }
 
 func TestItemised(t *testing.T) {

@@ -50,7 +50,7 @@ func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 	option.Group(flags, "Network", func() { f.AddNetwork(flags) })
 	option.Group(flags, "Output", func() {
 		option.Add(flags, &f.report, "report", "file", "", "write the outcome of each entry to a file, as JSON lines", option.ParseFile)
-		option.Add(flags, &f.Call.Manifest, "manifest", "file", "", "write digests of all files to a file, for b3sum -c", option.ParseFile)
+		option.Add(flags, &f.Call.Manifest, "manifest", "file", "", "write digests of all files to a file; b3sum -c checks them", option.ParseFile)
 		flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")
 		flags.BoolVar(&f.explain, "explain", false, "show what limited the transfer at each moment, and why")
 		flags.BoolVar(&f.Quiet, "quiet", false, "print only errors")

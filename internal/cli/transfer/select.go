@@ -116,7 +116,7 @@ func (f *Flags) addSelection(flags *pflag.FlagSet) {
 	flags.Var(&ruleFlag{"rule", &s.Rules, includeRule}, "include", "keep files that this rule matches; the last match decides")
 	flags.Var(&ruleFlag{"file", &s.Rules, rulesOf}, "exclude-from", "read rules from a file such as .gitignore")
 	option.Add(flags, &s.MaxSize, "max-size", "size", "", "leave out files larger than this, such as 2GiB", parseMaxSize)
-	option.Add(flags, &s.NewerThan, "newer-than", "time", "", "leave out files older than 2026-11-21, or 7d",
+	option.Add(flags, &s.NewerThan, "newer-than", "time", "", "leave out files older than this: 2026-11-21, or 7d for 7 days",
 		func(text string) (time.Time, error) { return option.ParseNewer(text, time.Now()) })
 	flags.BoolVarP(&s.OneFileSystem, "one-file-system", "x", false, "don't descend into other file systems")
 }
@@ -139,13 +139,13 @@ func (f *Flags) addTarget(flags *pflag.FlagSet) {
 	option.Group(flags, "Mirror", func() {
 		flags.BoolVar(&t.Delete, "delete", false, "at the end, remove files that the source does not have")
 		option.Add(flags, &t.MaxDelete, "max-delete", "n", "", "delete nothing if more than n entries would be deleted", parseEntries)
-		option.Add(flags, &t.BackupDir, "backup-dir", "dir", "", "move removed or replaced files here, below the target", option.ParseFile)
+		option.Add(flags, &t.BackupDir, "backup-dir", "dir", "", "keep removed and replaced files here, relative to the target", option.ParseFile)
 		flags.BoolVarP(&t.DryRun, "dry-run", "n", false, "only list what would change")
 	})
 	option.Group(flags, "How it is written", func() {
 		option.Add(flags, &t.Sync, "sync", "when", string(fxfer.SyncBatch), "when to flush files to disk: batch, file or none", parseSync)
-		option.Add(flags, &t.Delta, "delta", "how", option.Auto, "send only changed parts: auto, fixed, chunks or none", parseDelta)
-		option.Add(flags, &t.Readback, "verify", "how", "digest", "digest of what arrived, or readback from the disk", parseVerify)
+		option.Add(flags, &t.Delta, "delta", "how", option.Auto, "find what changed: auto, fixed, chunks or none", parseDelta)
+		option.Add(flags, &t.Readback, "verify", "how", "digest", "check what arrived: digest, or readback from disk", parseVerify)
 		flags.BoolVar(&t.NumericIDs, "numeric-ids", false, "map owner and group by number, not by name")
 		flags.BoolVar(&t.Strict, "strict", false, "fail if the target can't store something, such as an owner")
 	})
@@ -153,10 +153,10 @@ func (f *Flags) addTarget(flags *pflag.FlagSet) {
 
 // addSnapshot adds the flag of send that creates a snapshot.
 func (f *Flags) addSnapshot(flags *pflag.FlagSet) {
-	option.Group(flags, "Mirror", func() {
-		option.Add(flags, &f.Call.Target.Snapshot, "snapshot", "time", "", "name of a new snapshot to send into (default: now)", parseSnapshot)
+	option.Group(flags, "Snapshots", func() {
+		option.Add(flags, &f.Call.Target.Snapshot, "snapshot", "time", "", "send into a new snapshot; its name is this time, or now", parseSnapshot)
 		flags.Lookup("snapshot").NoOptDefVal = fxfer.SnapshotAuto
-		option.Add(flags, &f.Call.Target.AllowFailed, "allow-failed", "n", "0", "complete the snapshot if at most n entries failed", parseAllowed)
+		option.Add(flags, &f.Call.Target.AllowFailed, "allow-failed", "n", "0", "show the snapshot even if up to n entries failed", parseAllowed)
 	})
 }
 

@@ -110,11 +110,12 @@ func printWarnings(w io.Writer, r *fxfer.Report) {
 	}
 	for i := range r.NotStored {
 		x := &r.NotStored[i]
-		first := ""
+		first := "of"
 		if x.Count > 1 {
-			first = fmt.Sprintf(" of %d entries, the first is", x.Count)
+			first = fmt.Sprintf("of %d entries, first of", x.Count)
 		}
-		fmt.Fprintf(w, "fxfer: warning: the target could not store: %s%s: %s: %s\n", term.OneLine(x.What), first, term.OneLine(x.Path), term.OneLine(x.Text))
+		fmt.Fprintf(w, "fxfer: warning: the target could not store the %s %s %s: %s\n",
+			term.OneLine(x.What), first, term.OneLine(x.Path), term.OneLine(x.Text))
 	}
 }
 

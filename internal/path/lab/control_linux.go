@@ -22,7 +22,8 @@ import (
 )
 
 // A lab that stays up is held by a process that serves a control socket. The socket has an abstract name (unix(7)), so
-// that no file is left when the process is killed, and both sides check that the other belongs to the same user.
+// that no file is left when the process is killed, and both sides check that the other belongs to the same user. It is
+// open in the hosts of the lab too.
 //
 // A connection carries one request: a byte, with the three standard files of the command attached if it is an exec, and
 // a JSON request. The reply is JSON. During an exec more requests may follow, each with a signal to pass on.
@@ -106,6 +107,7 @@ func checkPeer(c *net.UnixConn) error {
 
 // Control is the server side of a named lab.
 type Control struct {
+	addr     *net.UnixAddr
 	listener *net.UnixListener
 }
 
@@ -122,41 +124,74 @@ func ListenControl(name string) (*Control, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the control socket: %w", err)
 	}
-	return &Control{listener: l}, nil
+	return &Control{addr: addr, listener: l}, nil
 }
 
 // Close frees the name.
 func (c *Control) Close() error { return c.listener.Close() }
 
+// listenIn opens the control socket in the hosts of l too: abstract names belong to a network
+// namespace, and a command in the lab may want to change the link.
+func (c *Control) listenIn(l *Lab) ([]*net.UnixListener, error) {
+	listeners := []*net.UnixListener{c.listener}
+	for _, h := range []*Host{l.Left, l.Right} {
+		err := h.Do(func() error {
+			ln, err := net.ListenUnix("unix", c.addr)
+			if err == nil {
+				listeners = append(listeners, ln)
+			}
+			return err
+		})
+		if err != nil {
+			return listeners, fmt.Errorf("open the control socket in the lab: %w", err)
+		}
+	}
+	return listeners, nil
+}
+
 // Serve handles requests for l until a request or ctx ends it. Then it closes l and c.
 func (c *Control) Serve(ctx context.Context, l *Lab) error {
 	ctx, down := context.WithCancel(ctx)
 	defer down()
-	context.AfterFunc(ctx, func() { _ = c.listener.Close() })
-	var conns sync.WaitGroup
-	var leaving []*net.UnixConn // connections that asked for the end
-	var mu sync.Mutex
-	var err error
-	for {
-		conn, acceptErr := c.listener.AcceptUnix()
-		if acceptErr != nil {
-			if ctx.Err() == nil {
-				err = fmt.Errorf("accept on the control socket: %w", acceptErr)
-			}
-			break
+	listeners, err := c.listenIn(l)
+	if err != nil {
+		down()
+	}
+	context.AfterFunc(ctx, func() {
+		for _, ln := range listeners {
+			_ = ln.Close()
 		}
-		conns.Go(func() {
-			if checkPeer(conn) != nil || c.handle(ctx, l, conn) {
-				conn.Close()
-				return
+	})
+	var loops, conns sync.WaitGroup
+	var mu sync.Mutex           // guards leaving and err
+	var leaving []*net.UnixConn // connections that asked for the end
+	for _, ln := range listeners {
+		loops.Go(func() {
+			defer down()
+			for {
+				conn, acceptErr := ln.AcceptUnix()
+				if acceptErr != nil {
+					if ctx.Err() == nil {
+						mu.Lock()
+						err = errors.Join(err, fmt.Errorf("accept on the control socket: %w", acceptErr))
+						mu.Unlock()
+					}
+					return
+				}
+				conns.Go(func() {
+					if checkPeer(conn) != nil || c.handle(ctx, l, conn) {
+						conn.Close()
+						return
+					}
+					mu.Lock()
+					leaving = append(leaving, conn)
+					mu.Unlock()
+					down()
+				})
 			}
-			mu.Lock()
-			leaving = append(leaving, conn)
-			mu.Unlock()
-			down()
 		})
 	}
-	down()
+	loops.Wait()
 	err = errors.Join(err, l.Close())
 	conns.Wait()
 	last := newReply(l, err)

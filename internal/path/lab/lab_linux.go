@@ -38,7 +38,8 @@ func Start(l Link) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	lab := &Lab{links: [2]Link{l, l}, cmds: make(map[*Cmd]bool)}
+	lab := &Lab{cmds: make(map[*Cmd]bool)}
+	lab.links[0], lab.links[1] = l.directions()
 	if err := lab.start(l.MTU); err != nil {
 		return nil, fmt.Errorf("start the lab: %w", err)
 	}

@@ -39,8 +39,26 @@ func (*Lab) Link() (leftToRight, rightToLeft Link) { return }
 // Counters returns zeros.
 func (*Lab) Counters() (leftToRight, rightToLeft Counters) { return }
 
+// StartCross fails with an error that matches ErrUnsupported.
+func (*Lab) StartCross(Cross) (*Traffic, error) { return nil, errSystem }
+
+// StartPing fails with an error that matches ErrUnsupported.
+func (*Lab) StartPing() (*Ping, error) { return nil, errSystem }
+
 // Close does nothing.
 func (*Lab) Close() error { return nil }
+
+// Traffic is running cross traffic.
+type Traffic struct{}
+
+// Stop returns an empty report.
+func (*Traffic) Stop() *CrossReport { return &CrossReport{} }
+
+// Ping measures the delay that traffic adds to the link.
+type Ping struct{}
+
+// Stop returns an empty report.
+func (*Ping) Stop() *PingReport { return &PingReport{} }
 
 // Host is one end of the link.
 type Host struct{}

@@ -41,40 +41,57 @@ type line struct {
 	unscaled bool
 	noTCP    bool
 	noUDP    bool
-	police   int64 // of UDP, bit/s; 0: none
 	pmtu     int
+	aqm      bool
 	mute     bool  // no ICMP messages
 	holdback int64 // ns
 	impaired bool
+	full     int64 // wire bytes of a packet of full size
 
 	downUntil int64
 	rng       *rand.Rand
-	damageLen int // the IP length damageP was computed for
+	seed      uint64 // of the jitter
+	damageLen int    // the IP length damageP was computed for
 	damageP   float64
 
-	udpFree int64 // when a line of rate police would have sent all UDP so far
+	udp    bucket
+	police bucket
+	codel  codel
+	jitter jitter
 
-	free int64 // when the line has sent everything it was given
-	rem  int64 // bits × 1e9 that free is short of, below rate
+	queue   ring[queued]
+	backlog int64 // wire bytes in the queue
+	free    int64 // when the line has sent everything it was given
+	rem     int64 // bits × 1e9 that free is short of, below rate
 
-	onTime ring // packets in order of arrival
-	held   ring // reordered packets in order of arrival
-	back   ring // ICMP messages to the sender
+	onTime lane // packets in order of arrival
+	held   lane // reordered packets in order of arrival
+	back   lane // ICMP messages to the sender
 	arena  arena
 
 	count counts
 }
 
+// queued is a packet in the queue before the line: segments next to end-1 of a train.
+type queued struct {
+	at        int64 // when it came
+	pkt       []byte
+	chunk     *chunk // of the arena
+	train     train
+	next, end int
+	other     bool // isOther
+}
+
 // counts are Counters that can be read while the line runs.
 type counts struct {
-	sent, delivered, bytes, dropped, lost, outage, reordered, doubled, corrupted, tooBig atomic.Int64
+	sent, delivered, bytes, dropped, policed, early, lost, outage, reordered, doubled, corrupted, tooBig, othersSent, othersDropped atomic.Int64
 }
 
 func (c *counts) snapshot() Counters {
 	return Counters{
-		Sent: c.sent.Load(), Delivered: c.delivered.Load(), Bytes: c.bytes.Load(), Dropped: c.dropped.Load(),
+		Sent: c.sent.Load(), Delivered: c.delivered.Load(), Bytes: c.bytes.Load(), Dropped: c.dropped.Load(), Policed: c.policed.Load(), Early: c.early.Load(),
 		Lost: c.lost.Load(), Outage: c.outage.Load(), Reordered: c.reordered.Load(), Doubled: c.doubled.Load(),
-		Corrupted: c.corrupted.Load(), TooBig: c.tooBig.Load(),
+		Corrupted: c.corrupted.Load(), TooBig: c.tooBig.Load(), OthersSent: c.othersSent.Load(), OthersDropped: c.othersDropped.Load(),
 	}
 }
 
@@ -91,7 +108,7 @@ type packet struct {
 }
 
 func newLine(l Link, stream uint64) *line {
-	ln := &line{rng: rand.New(rand.NewPCG(l.Seed, stream))}
+	ln := &line{rng: rand.New(rand.NewPCG(l.Seed, stream)), seed: l.Seed ^ stream<<32}
 	ln.configure(l)
 	return ln
 }
@@ -106,7 +123,13 @@ func (ln *line) configure(l Link) {
 	ln.double, ln.forge = l.Duplicate, l.Forge
 	ln.blocked, ln.rebound = l.Blocked, l.Rebound
 	ln.unscaled, ln.noTCP, ln.noUDP = l.Unscaled, l.NoTCP, l.NoUDP
-	ln.police = l.PoliceUDP
+	ln.udp.configure(l.PoliceUDP, float64(l.PoliceUDP)/8*policeUDPBurst.Seconds())
+	ln.police.configure(l.Police, float64(l.PoliceBurst))
+	if ln.aqm != l.CoDel {
+		ln.aqm, ln.codel = l.CoDel, codel{}
+	}
+	ln.jitter = jitter{span: int64(l.Jitter), seed: ln.seed, step: -1}
+	ln.full = int64(l.MTU + frameOverhead)
 	ln.pmtu, ln.mute = l.PMTU, l.BlackHole
 	ln.impaired = l.Loss > 0 || l.Forge > 0 || l.Reorder > 0 || l.Duplicate > 0 || l.Corrupt > 0 || l.PMTU < l.MTU
 	ln.damageLen = 0
@@ -119,6 +142,10 @@ func (ln *line) configure(l Link) {
 func (ln *line) admit(now int64, pkt []byte) {
 	t := parseTrain(pkt)
 	ln.count.sent.Add(int64(t.segs))
+	other := isOther(pkt)
+	if other {
+		ln.count.othersSent.Add(int64(t.segs))
+	}
 	if now < ln.downUntil || len(ln.blocked) > 0 && ln.blocks(pkt) || len(ln.rebound) > 0 && !ln.rebind(pkt) {
 		ln.count.outage.Add(int64(t.segs))
 		return
@@ -130,67 +157,114 @@ func (ln *line) admit(now int64, pkt []byte) {
 	if ln.unscaled {
 		unscale(pkt)
 	}
-	fit := ln.fit(now, &t)
-	if ln.police > 0 && protocolOf(pkt) == protoUDP {
-		fit = ln.conform(now, &t, fit)
+	n := t.segs
+	if protocolOf(pkt) == protoUDP {
+		n = ln.udp.pass(now, &t, n)
 	}
-	if fit < t.segs {
-		ln.count.dropped.Add(int64(t.segs - fit))
-	}
-	if fit == 0 {
+	n = ln.police.pass(now, &t, n)
+	ln.count.policed.Add(int64(t.segs - n))
+	ln.serve(now)
+	n = ln.fit(now, &t, n)
+	ln.drop(other, t.segs-n)
+	if n == 0 {
 		return
 	}
-
-	perTrain := fit
-	if t.segs > 1 {
-		segTime := int64(t.wireFull) * 8 * 1e9 / ln.rate
-		perTrain = int(max(1, int64(maxTrainTime)/max(1, segTime)))
-	}
-	start := 0
-	for i := range fit {
-		what := ordinary
-		if ln.impaired {
-			what = ln.draw(t.ipBytes(i, i+1))
-		}
-		if what != ordinary && start < i {
-			ln.send(pkt, &t, start, i, ordinary)
-			start = i
-		}
-		if what != ordinary || i+1-start == perTrain || i+1 == fit {
-			ln.send(pkt, &t, start, i+1, what)
-			start = i + 1
-		}
-	}
+	*ln.queue.push() = queued{at: now, pkt: pkt, chunk: ln.arena.cur.hold(), train: t, end: n, other: other}
 	ln.arena.keep(len(pkt))
+	ln.backlog += t.wire(0, n)
+	ln.serve(now)
 }
 
-// fit returns how many of t's segments the queue takes at time now, and starts the line if it was idle.
-func (ln *line) fit(now int64, t *train) int {
-	if ln.free < now {
-		ln.free, ln.rem = now, 0
+// drop counts n dropped segments.
+func (ln *line) drop(other bool, n int) {
+	ln.count.dropped.Add(int64(n))
+	if other {
+		ln.count.othersDropped.Add(int64(n))
 	}
-	room := ln.buffer - float64(ln.free-now)*float64(ln.rate)/8e9
-	if float64(t.wire(0, t.segs)) <= room {
-		return t.segs
-	}
-	if t.segs == 1 || room <= 0 {
+}
+
+// fit returns how many of the first n segments of t the queue takes at time now. What the line is
+// sending counts as in the queue.
+func (ln *line) fit(now int64, t *train, n int) int {
+	room := ln.buffer - float64(ln.backlog) - float64(max(0, ln.free-now))*float64(ln.rate)/8e9
+	switch {
+	case n == 0 || float64(t.wire(0, n)) <= room:
+		return n
+	case n == 1 || room <= 0:
 		return 0
 	}
-	return min(int(room/float64(t.wireFull)), t.segs-1)
+	return min(int(room/float64(t.wireFull)), n-1)
 }
 
-// policeBurst is how much policed UDP may come at once, as time at its rate.
-const policeBurst = 10 * time.Millisecond
+// serve lets the line send what it begins to send until the given time. It never looks at the
+// clock, so a late call changes nothing.
+func (ln *line) serve(until int64) {
+	for q := ln.queue.front(); q != nil; q = ln.queue.front() {
+		if max(ln.free, q.at) > until {
+			return
+		}
+		if ln.free < q.at {
+			ln.free, ln.rem = q.at, 0
+			ln.codel.idle()
+		}
+		ln.sendPiece(q)
+		if q.next == q.end {
+			ln.arena.release(q.chunk)
+			*q = queued{}
+			ln.queue.pop()
+		}
+	}
+}
 
-// conform returns how many of the first fit segments of t policing lets pass at time now. It is a
-// token bucket.
-func (ln *line) conform(now int64, t *train, fit int) int {
-	ln.udpFree = max(ln.udpFree, now)
-	one := float64(t.wire(0, 1))
-	room := one + float64(int64(policeBurst)-(ln.udpFree-now))*float64(ln.police)/8e9 // one packet always fits into an empty bucket
-	fit = max(0, min(fit, int(room/one)))
-	ln.udpFree += t.wire(0, fit) * 8e9 / ln.police
-	return fit
+// sendPiece sends the first segments of q. They travel as one packet, unless something happens to
+// some.
+func (ln *line) sendPiece(q *queued) {
+	stop := q.end
+	if q.train.segs > 1 {
+		segTime := int64(q.train.wireFull) * 8 * 1e9 / ln.rate
+		stop = min(stop, q.next+int(max(1, int64(maxTrainTime)/max(1, segTime))))
+	}
+	for i := q.next; i < stop; i++ {
+		early := ln.aqm && ln.dropsEarly(q, i)
+		what := ordinary
+		if !early && ln.impaired {
+			what = ln.draw(q.train.ipBytes(i, i+1))
+		}
+		if !early && what == ordinary {
+			continue
+		}
+		ln.sendOrdinary(q, i)
+		if early {
+			ln.drop(q.other, 1)
+			ln.count.early.Add(1)
+		} else {
+			ln.send(q, i, i+1, what)
+		}
+		ln.backlog -= q.train.wire(i, i+1)
+		q.next = i + 1
+	}
+	ln.sendOrdinary(q, stop)
+}
+
+// sendOrdinary sends the segments of q up to end-1, if there are any.
+func (ln *line) sendOrdinary(q *queued, end int) {
+	if q.next == end {
+		return
+	}
+	ln.backlog -= q.train.wire(q.next, end)
+	ln.send(q, q.next, end, ordinary)
+	q.next = end
+}
+
+// dropsEarly asks CoDel about segment i of q. The segments of q before it are sent first.
+func (ln *line) dropsEarly(q *queued, i int) bool {
+	ahead := int64(0)
+	if i > q.next {
+		ahead = q.train.wire(q.next, i)
+	}
+	now := ln.free + ahead*8e9/ln.rate
+	behind := ln.backlog - ahead - q.train.wire(i, i+1)
+	return ln.codel.drops(now, now-q.at, behind <= ln.full)
 }
 
 // fate is the set of things that happen to a segment on the line.
@@ -235,10 +309,10 @@ func (ln *line) draw(n int) fate {
 	return f
 }
 
-// send puts segments a to b-1 of pkt on the line. A train arrives when its last segment does.
+// send puts segments a to b-1 of q on the line. A train arrives when its last segment does.
 // Only single segments may have a fate that isn't ordinary.
-func (ln *line) send(pkt []byte, t *train, a, b int, what fate) {
-	work := t.wire(a, b)*8*1e9 + ln.rem
+func (ln *line) send(q *queued, a, b int, what fate) {
+	work := q.train.wire(a, b)*8*1e9 + ln.rem
 	ln.free += work / ln.rate
 	ln.rem = work % ln.rate
 	if what&lost != 0 {
@@ -246,32 +320,35 @@ func (ln *line) send(pkt []byte, t *train, a, b int, what fate) {
 		return
 	}
 	if what&tooBig != 0 {
-		ln.stop(pkt, t, a)
+		ln.stop(q.pkt, &q.train, a)
 		return
 	}
 
-	due := ln.free + ln.delay
+	due := ln.arrival()
 	if what&reordered != 0 {
 		ln.count.reordered.Add(1)
-		ln.put(&ln.held, due+ln.holdback, pkt, t, a, b, what)
+		ln.put(&ln.held, due+ln.holdback, q, a, b, what)
 	} else {
-		ln.put(&ln.onTime, due, pkt, t, a, b, what)
+		ln.put(&ln.onTime, due, q, a, b, what)
 	}
 	if what&doubled != 0 && what&(damaged|forged) == 0 { // these have changed the bytes
 		ln.count.doubled.Add(1)
-		ln.put(&ln.onTime, due, pkt, t, a, b, ordinary)
+		ln.put(&ln.onTime, due, q, a, b, ordinary)
 	}
 }
 
-// put queues segments a to b-1 of pkt to arrive when they are due.
-func (ln *line) put(on *ring, due int64, pkt []byte, t *train, a, b int, what fate) {
-	p := on.push(due)
-	p.chunk = ln.arena.hold()
-	p.segs, p.ip = b-a, t.ipBytes(a, b)
-	if b-a == t.segs {
-		p.body, p.hdrLen = pkt, 0
+// arrival is when the packet that the line sent last arrives.
+func (ln *line) arrival() int64 { return ln.free + ln.delay + ln.jitter.at(ln.free) }
+
+// put lets segments a to b-1 of q arrive when they are due.
+func (ln *line) put(on *lane, due int64, q *queued, a, b int, what fate) {
+	p := on.add(due)
+	p.chunk = q.chunk.hold()
+	p.segs, p.ip = b-a, q.train.ipBytes(a, b)
+	if b-a == q.train.segs {
+		p.body, p.hdrLen = q.pkt, 0
 	} else {
-		p.hdrLen, p.body = t.cut(p.hdr[:], pkt, a, b)
+		p.hdrLen, p.body = q.train.cut(p.hdr[:], q.pkt, a, b)
 	}
 	if what&damaged != 0 {
 		ln.count.corrupted.Add(1)
@@ -386,17 +463,25 @@ func flip(b []byte, rng *rand.Rand) {
 	b[bit/8] ^= 1 << (bit % 8)
 }
 
-// next returns the packet that arrives next and its time, or nil and never. The packet stays
-// valid until pop.
-func (ln *line) next() (*packet, int64) {
+// next returns the packet that arrives next and its time, after the line has sent what it begins
+// to send until now. The packet stays valid until pop. Without a packet, nothing arrives before
+// the time that next returns.
+func (ln *line) next(now int64) (*packet, int64) {
+	ln.serve(now)
 	var first *packet
 	due := int64(never)
-	for _, r := range [...]*ring{&ln.onTime, &ln.held, &ln.back} {
-		if p := r.front(); p != nil && p.due < due {
-			first, due = p, p.due
+	if ln.queue.n > 0 {
+		due = ln.free + ln.delay - ln.jitter.span/2
+	}
+	for _, r := range [...]*lane{&ln.onTime, &ln.held, &ln.back} {
+		if p := r.front(); p != nil && (first == nil || p.due < first.due) {
+			first = p
 		}
 	}
-	return first, due
+	if first != nil {
+		return first, first.due
+	}
+	return nil, due
 }
 
 // pop removes p, which next returned, after it was delivered or the receiving device was down.
@@ -413,7 +498,7 @@ func (ln *line) pop(p *packet, delivered bool) {
 		ln.arena.release(p.chunk)
 	}
 	p.chunk, p.body = nil, nil
-	for _, r := range [...]*ring{&ln.onTime, &ln.held, &ln.back} {
+	for _, r := range [...]*lane{&ln.onTime, &ln.held, &ln.back} {
 		if p == r.front() {
 			r.pop()
 			return
@@ -421,37 +506,47 @@ func (ln *line) pop(p *packet, delivered bool) {
 	}
 }
 
-// ring is a growing queue of packets.
-type ring struct {
-	slots   []packet // a power of two
-	head, n int
-	last    int64 // when the last one is due
+// lane holds packets on their way, in order of arrival.
+type lane struct {
+	ring[packet]
+	last int64 // when the last one is due
 }
 
-// push appends a packet that is due at the given time, or later if the packets before it are due
+// add appends a packet that is due at the given time, or later if the packets before it are due
 // later. It returns the packet for the caller to fill in.
-func (r *ring) push(due int64) *packet {
+func (l *lane) add(due int64) *packet {
+	l.last = max(l.last, due)
+	p := l.push()
+	p.due, p.answer = l.last, false
+	return p
+}
+
+// ring is a growing queue.
+type ring[T any] struct {
+	slots   []T // a power of two
+	head, n int
+}
+
+// push appends an element with old contents, for the caller to fill in.
+func (r *ring[T]) push() *T {
 	if r.n == len(r.slots) {
-		grown := make([]packet, max(64, 2*r.n))
+		grown := make([]T, max(64, 2*r.n))
 		k := copy(grown, r.slots[r.head:])
 		copy(grown[k:], r.slots[:r.head])
 		r.slots, r.head = grown, 0
 	}
-	r.last = max(r.last, due)
-	p := &r.slots[(r.head+r.n)&(len(r.slots)-1)]
-	p.due, p.answer = r.last, false
 	r.n++
-	return p
+	return &r.slots[(r.head+r.n-1)&(len(r.slots)-1)]
 }
 
-func (r *ring) front() *packet {
+func (r *ring[T]) front() *T {
 	if r.n == 0 {
 		return nil
 	}
 	return &r.slots[r.head]
 }
 
-func (r *ring) pop() {
+func (r *ring[T]) pop() {
 	r.head = (r.head + 1) & (len(r.slots) - 1)
 	r.n--
 }
@@ -491,10 +586,10 @@ func (a *arena) keep(n int) {
 	a.cur.used += (n + 63) &^ 63
 }
 
-// hold adds a hold on the chunk that room returned last.
-func (a *arena) hold() *chunk {
-	a.cur.refs++
-	return a.cur
+// hold adds a hold on the chunk.
+func (c *chunk) hold() *chunk {
+	c.refs++
+	return c
 }
 
 func (a *arena) release(c *chunk) {

@@ -39,7 +39,7 @@ func (ln *line) offer(now int64, pkt []byte) {
 func (ln *line) take(until int64) []arrival {
 	var out []arrival
 	for {
-		p, due := ln.next()
+		p, due := ln.next(until)
 		if p == nil || due > until {
 			return out
 		}
@@ -85,7 +85,7 @@ func TestLineSustainedRate(t *testing.T) {
 			pkt := trainOf(segs)
 			for last < int64(time.Second) {
 				ln.offer(0, pkt)
-				for p, due := ln.next(); p != nil; p, due = ln.next() {
+				for p, due := ln.next(never - 1); p != nil; p, due = ln.next(never - 1) {
 					sent += int64(p.segs)
 					last = due
 					ln.pop(p, true)
@@ -409,6 +409,61 @@ func TestLineChangesKeepOrder(t *testing.T) {
 	require.Equal(t, 80*ms+500*us+12304, got[2].at)
 }
 
+// What waits in the queue leaves at the new rate.
+func TestLineChangeOfRate(t *testing.T) {
+	for _, test := range []struct{ from, to int64 }{{1e9, 1e8}, {1e8, 1e9}} {
+		l, err := Link{Rate: test.from, RTT: 10 * time.Millisecond, Buffer: 1e6}.withDefaults()
+		require.NoError(t, err)
+		ln := newLine(l, 1)
+		ln.offer(0, trainOf(40))
+		ln.offer(0, trainOf(40))
+		first := ln.free // of what the line is sending
+		l.Rate = test.to
+		ln.configure(l)
+		got := ln.take(never - 1)
+		left := 80*1538*8 - first*test.from/1e9
+		require.Equal(t, 5*ms+first+left*1e9/test.to, got[len(got)-1].at)
+		require.EqualValues(t, 80, ln.count.delivered.Load())
+	}
+}
+
+// What waits in a deep queue, for longer than others that come and go, leaves it unchanged.
+func TestLineKeepsBytes(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	ln := testLine(t, Link{Rate: 1e8, RTT: 200 * time.Millisecond, Buffer: 9e6})
+	var sent, got []byte
+	head := sample{options: 12, size: 1448}.head() + vnetLen
+	take := func(until int64) {
+		for _, a := range ln.take(until) {
+			got = append(got, a.pkt[head:]...)
+		}
+	}
+	for now := int64(0); now < 900*ms; now += 3 * ms {
+		trains := rng.IntN(3)
+		if now == 0 {
+			trains = 100
+		}
+		for range trains {
+			payload := randomPayload(rng, 1+rng.IntN(40*1448))
+			sent = append(sent, payload...)
+			ln.offer(now, sample{options: 12, size: 1448}.packet(payload))
+		}
+		take(now)
+	}
+	take(never - 1)
+	require.Zero(t, ln.count.dropped.Load())
+	require.True(t, bytes.Equal(sent, got))
+}
+
+func TestLinkDirections(t *testing.T) {
+	there, back := Link{Rate: 1e6, RateBack: 8e6, RTT: 10 * time.Millisecond}.directions()
+	require.Equal(t, []int64{1e6, 0, 8e6, 0}, []int64{there.Rate, there.RateBack, back.Rate, back.RateBack})
+	there, back = Link{Rate: 1e6}.directions()
+	require.Equal(t, there, back)
+}
+
 // Memory follows what is on its way, and is reused.
 func TestLineMemory(t *testing.T) {
 	ln := testLine(t, Link{Rate: 1e10, RTT: 10 * time.Millisecond})
@@ -441,6 +496,9 @@ func TestLinkChecks(t *testing.T) {
 		"packet":  func(l *Link) { l.Buffer = 1000 },
 		"buffer":  func(l *Link) { l.Buffer = -1 },
 		"BDP":     func(l *Link) { l.BufferBDP = 1e9 },
+		"jitter":  func(l *Link) { l.Jitter = l.RTT + 1 },
+		"burst":   func(l *Link) { l.PoliceBurst = -1 },
+		"policer": func(l *Link) { l.Police = 1 },
 	} {
 		bad := good
 		spoil(&bad)

@@ -21,8 +21,8 @@ const (
 
 	// A quote of at most this size keeps an ICMP message within what any path carries (RFC 1812
 	// section 4.3.2.3, RFC 4443 section 3.2).
-	maxQuote4 = minPathMTU - 20 - 8
-	maxQuote6 = minMTU - 40 - 8
+	maxQuote4 = minMTU - 20 - 8
+	maxQuote6 = minMTU6 - 40 - 8
 )
 
 // stop handles segment a of pkt, which is too big for the middle of the path. An IPv4 packet goes
@@ -40,7 +40,7 @@ func (ln *line) stop(pkt []byte, t *train, a int) {
 	case ip[0]>>4 == 4 && ip[6]&ipDF == 0:
 		ln.fragment(pkt)
 	case !ln.mute:
-		p := ln.back.push(ln.free + ln.delay)
+		p := ln.back.add(ln.arrival())
 		p.answer, p.hdrLen, p.segs = true, 0, 1
 		p.body = tooBigMessage(ip, ln.pmtu)
 	}
@@ -100,7 +100,7 @@ func (ln *line) fragment(pkt []byte) {
 		binary.BigEndian.PutUint16(ip[6:], f)
 		ip[10], ip[11] = 0, 0
 		binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
-		p := ln.onTime.push(ln.free + ln.delay)
+		p := ln.onTime.add(ln.arrival())
 		p.hdrLen, p.segs, p.ip, p.body = 0, 0, len(ip)+end-at, part
 		if at == head {
 			p.segs = 1

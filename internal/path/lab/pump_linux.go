@@ -19,9 +19,11 @@ const (
 	slack = tick / 2
 	// readBatch is how many packets are read before those that are due are delivered again.
 	readBatch = 32
-	// A batch that takes longer was interrupted. Packets read afterwards may have been sent in
-	// the meantime, so they are not treated as sent before.
-	interrupted = 2 * tick
+	// A look that comes later after the last one was held up: the thread had no processor.
+	heldUp = 2 * tick
+	// linger is how long the thread goes on to look each tick after the last packet. Then it waits
+	// for packets. A thread that looks knows how long it was held up. One that waits does not.
+	linger = time.Millisecond
 )
 
 // pump moves packets from one TUN device to another over a line, on a thread of its own.
@@ -31,6 +33,10 @@ type pump struct {
 	dst    int
 	wake   int // eventfd that ends a wait
 	origin time.Time
+
+	// Of the thread.
+	empty int64 // when the device of src was last seen empty
+	slept int64 // ns of the sleep that just ended
 
 	change atomic.Pointer[lineChange]
 	ended  chan struct{} // closed when run returns
@@ -79,7 +85,7 @@ func (p *pump) run() error {
 
 	wait := waiter{fds: [2]unix.PollFd{{Fd: int32(p.src), Events: unix.POLLIN}, {Fd: int32(p.wake), Events: unix.POLLIN}}}
 	var out [2]unix.Iovec
-	var slept int64 // ns of the sleep that just ended
+	var active int64 // when the last packet moved
 	for {
 		if c := p.change.Swap(nil); c != nil {
 			p.line.configure(c.link)
@@ -94,21 +100,22 @@ func (p *pump) run() error {
 		for range readBatch {
 			n, err := readTUN(p.src, p.line.arena.room())
 			if err == unix.EAGAIN {
+				p.empty = now
 				break
 			}
 			if err != 0 {
 				return fmt.Errorf("read from the TUN device: %w", err)
 			}
 			moved = true
-			if at := p.now(); at > now+int64(interrupted) {
+			if at := p.now(); at > now+int64(heldUp) {
 				now = at
 			}
 			if n > vnetLen {
-				p.line.admit(now-slept/2, p.line.arena.room()[:n])
+				p.line.admit(p.arrival(now), p.line.arena.room()[:n])
 			}
 		}
 		for {
-			pk, due := p.line.next()
+			pk, due := p.line.next(now)
 			if pk == nil || due > now+int64(slack) {
 				break
 			}
@@ -120,23 +127,37 @@ func (p *pump) run() error {
 			p.line.pop(pk, writeTUN(to, pk, &out) == 0)
 		}
 
-		_, due := p.line.next()
+		_, due := p.line.next(now)
 		due -= int64(slack)
 		if moved {
+			active = now
+		}
+		if now-active < int64(linger) {
 			// On a busy link, more packets come soon. Let them gather, and don't let them end the
 			// sleep.
 			begin := p.now()
 			wait.sleep(min(max(due, now+int64(tick)), now+2*int64(tick)) - begin)
-			slept = min(p.now()-begin, 2*int64(tick))
+			p.slept = p.now() - begin
 			continue
 		}
-		slept = 0
 		wait.poll(due - p.now())
+		p.slept, p.empty = 0, p.now()
 		if wait.fds[1].Revents != 0 {
 			var b [8]byte
 			_, _ = unix.Read(p.wake, b[:])
 		}
 	}
+}
+
+// arrival estimates when a packet that is read at time now came to the link. Usually that was
+// halfway between this look and the last one. If the thread was held up, packets have gathered
+// that came one by one. They must not look like a burst, for which the queue may have no room. So
+// each counts as having come when the line was free for it, if that was since the last look.
+func (p *pump) arrival(now int64) int64 {
+	if now-p.empty > int64(heldUp) {
+		return min(now, max(p.empty, p.line.free))
+	}
+	return now - min(p.slept, int64(heldUp))/2
 }
 
 // waiter holds what the blocking system calls point to.

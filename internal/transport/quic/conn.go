@@ -265,6 +265,12 @@ func (c *Conn) Windows() stream.Windows {
 	}
 }
 
+// Prefer does nothing: quic-go has one congestion control.
+func (c *Conn) Prefer(bool) error { return nil }
+
+// Pace does nothing: quic-go offers no such bound.
+func (c *Conn) Pace(float64) bool { return false }
+
 // LimitUnsent does nothing: quic-go takes only what it can send.
 func (c *Conn) LimitUnsent(int) {}
 

@@ -29,6 +29,7 @@ type figures struct {
 	reported stream.Info // by the reporter, the last time
 	settled  stream.Info // by earlier reporters
 	last     sample
+	sent     sendings
 }
 
 // forgetLocked lets another stream report, if c was the reporter.
@@ -58,6 +59,7 @@ func (c *Conn) Info() (stream.Info, bool) {
 	now.BytesAcked -= min(now.BytesAcked, l.settled.BytesAcked)
 	now.BytesSent -= l.settled.BytesSent
 	now.BytesReceived -= l.settled.BytesReceived
+	now.Delivered -= min(now.Delivered, l.settled.Delivered)
 	now.BytesRetrans -= min(now.BytesRetrans, l.settled.BytesRetrans)
 	now.RetransSegs -= min(now.RetransSegs, l.settled.RetransSegs)
 	now.DataSegs -= l.settled.DataSegs
@@ -65,9 +67,9 @@ func (c *Conn) Info() (stream.Info, bool) {
 	return now, true
 }
 
-// sampleLocked asks quic-go for the state of the connection. quic-go does not know the bytes in
-// flight. While Writes wait, the estimate is the congestion window. Otherwise it is what was sent
-// in the last round trip.
+// sampleLocked asks quic-go for the state of the connection. quic-go does not report the bytes in
+// flight. The estimate is what was sent in the last round trip, and no more than the congestion
+// window.
 func (l *link) sampleLocked(now time.Time) stream.Info {
 	before := l.last
 	passed := now.Sub(before.at)
@@ -95,6 +97,51 @@ func (l *link) sampleLocked(now time.Time) stream.Info {
 	}
 	i.BytesAcked = s.BytesSent - min(s.BytesSent, s.BytesLost+uint64(i.InFlight))
 	i.BytesAcked = max(i.BytesAcked, before.info.BytesAcked)
+	l.sent.add(now, s.BytesSent, s.SmoothedRTT)
+	i.Delivered, i.Flying = l.sent.delivered(now, s.SmoothedRTT, s.BytesLost)
+	i.Delivered = max(i.Delivered, before.info.Delivered)
 	l.last = sample{at: now, stats: s, info: i}
 	return i
+}
+
+// sendings are what was sent until some moments of the last round trip, oldest first.
+type sendings []sending
+
+type sending struct {
+	at    time.Time
+	bytes uint64
+}
+
+// add takes what was sent until now. It forgets what is older than the round trip time, except for
+// the youngest of that.
+func (s *sendings) add(now time.Time, bytes uint64, rtt time.Duration) {
+	*s = append(*s, sending{now, bytes})
+	old := 0
+	for old+1 < len(*s) && now.Sub((*s)[old+1].at) >= rtt {
+		old++
+	}
+	*s = append((*s)[:0], (*s)[old:]...)
+}
+
+// until is what was sent until a moment. Between two samples it grows evenly.
+func (s sendings) until(at time.Time) uint64 {
+	for i := len(s) - 1; i >= 0; i-- {
+		if s[i].at.After(at) {
+			continue
+		}
+		if i+1 == len(s) {
+			return s[i].bytes
+		}
+		part := at.Sub(s[i].at).Seconds() / s[i+1].at.Sub(s[i].at).Seconds()
+		return s[i].bytes + uint64(part*float64(s[i+1].bytes-s[i].bytes))
+	}
+	return 0
+}
+
+// delivered estimates what the peer has acknowledged: what was sent a round trip ago, without what
+// was lost. flying is the rest.
+func (s sendings) delivered(now time.Time, rtt time.Duration, lost uint64) (bytes uint64, flying int) {
+	sent, then := s.until(now), s.until(now.Add(-rtt))
+	bytes = then - min(then, lost)
+	return bytes, int(sent - min(sent, bytes+lost))
 }

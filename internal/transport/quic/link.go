@@ -37,6 +37,10 @@ const (
 	// has not received yet.
 	lingerTimeout = 10 * time.Second
 
+	// handshakeWithin is how long a handshake may take. A client tries TCP first, which has more
+	// patience with narrow lines.
+	handshakeWithin = 10 * time.Second
+
 	// maxLinkStreams bounds the streams that a peer may have open on a connection.
 	maxLinkStreams = 128
 )
@@ -85,7 +89,7 @@ type linkKey struct{}
 func config() *quic.Config {
 	return &quic.Config{
 		Versions:                       []quic.Version{quic.Version1},
-		HandshakeIdleTimeout:           stream.HandshakeTimeout / 2, // quic-go allows twice that for the whole
+		HandshakeIdleTimeout:           handshakeWithin / 2, // quic-go allows twice that for the whole
 		MaxIdleTimeout:                 idleTimeout,
 		KeepAlivePeriod:                keepAlive,
 		InitialStreamReceiveWindow:     firstWindow,

@@ -23,7 +23,7 @@ import (
 
 const (
 	// maxUnadmitted bounds the connections that are not admitted yet, and maxUnadmittedFrom those
-	// from one address.
+	// from one IPv4 address or IPv6 /64.
 	maxUnadmitted     = 1024
 	maxUnadmittedFrom = 256
 	// From askBack unadmitted connections on, clients have to prove their address. This costs a
@@ -59,7 +59,7 @@ type Listener struct {
 
 	mu         sync.Mutex // guards what follows
 	unadmitted int        // connections
-	from       map[netip.Addr]int
+	from       map[netip.Prefix]int
 }
 
 // Listen listens on addr ("host:port"). TCP and UDP share no ports, so it can usually have the
@@ -79,7 +79,7 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		return nil, err
 	}
 	l := &Listener{
-		udp: udp, conns: make(chan *Conn), gone: make(chan struct{}), from: make(map[netip.Addr]int),
+		udp: udp, conns: make(chan *Conn), gone: make(chan struct{}), from: make(map[netip.Prefix]int),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.tr = &quic.Transport{
@@ -118,24 +118,21 @@ func (l *Listener) crowded(net.Addr) bool {
 
 // begin counts a new connection until it is admitted or gone.
 func (l *Listener) begin(ctx context.Context, client *quic.ClientInfo) (context.Context, error) {
-	var ip netip.Addr
-	if udp, ok := client.RemoteAddr.(*net.UDPAddr); ok {
-		ip = udp.AddrPort().Addr().Unmap()
-	}
+	prefix := stream.PrefixOf(client.RemoteAddr)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unadmitted >= maxUnadmitted || l.from[ip] >= maxUnadmittedFrom {
+	if l.unadmitted >= maxUnadmitted || l.from[prefix] >= maxUnadmittedFrom {
 		return nil, errTooMany
 	}
 	l.unadmitted++
-	l.from[ip]++
+	l.from[prefix]++
 	x := &link{udp: l.udp}
 	x.onAdmit = sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.unadmitted--
-		if l.from[ip]--; l.from[ip] == 0 {
-			delete(l.from, ip)
+		if l.from[prefix]--; l.from[prefix] == 0 {
+			delete(l.from, prefix)
 		}
 	})
 	ctx = context.WithValue(ctx, linkKey{}, x)

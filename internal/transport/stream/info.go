@@ -20,9 +20,11 @@ type Info struct {
 	RcvWnd   int // window that we advertise to the peer, bytes
 	RcvSpace int // bytes that the receiver's autotuning expects per RTT
 	InFlight int // bytes sent and not acknowledged, counted in full segments
+	Flying   int // of InFlight, what is neither acknowledged selectively nor lost
 	NotSent  int // bytes written and not sent
 
 	BytesAcked, BytesSent, BytesReceived, BytesRetrans uint64
+	Delivered                                          uint64 // bytes acknowledged, selectively too, in full segments
 	RetransSegs                                        uint64
 	DataSegs                                           uint64 // sent, retransmissions included
 	SpuriousSegs                                       uint64 // that the peer got twice (D-SACK, RFC 2883)

@@ -17,8 +17,9 @@ const (
 )
 
 const (
-	// HandshakeTimeout is the longest that an accepted peer may take for its handshake.
-	HandshakeTimeout = 10 * time.Second
+	// HandshakeTimeout is the longest that an accepted peer may take for its handshake. Over 9.6
+	// kbit/s, those of two streams at once take 10 s.
+	HandshakeTimeout = 20 * time.Second
 	// CloseTimeout is how long a stream that was closed may still hold a connection for its last
 	// bytes, as long as nothing is known of the peer.
 	CloseTimeout = time.Second

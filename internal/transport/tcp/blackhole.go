@@ -128,7 +128,7 @@ func (c *Conn) staysSilent(ctx context.Context) bool {
 
 // answersSmall reports whether the server answers a connection with small segments.
 func answersSmall(ctx context.Context, addr string, cfg Config, expect auth.Expect) (answered bool) {
-	cfg.Path.MTU = SafeMTU
+	cfg.Path.MTU, cfg.Connected = SafeMTU, nil
 	c, err := Dial(ctx, addr, cfg, func(key ed25519.PublicKey) error {
 		answered = true
 		return expect(key)

@@ -3,7 +3,9 @@
 package tcp
 
 import (
+	"context"
 	"net"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
 )
@@ -27,6 +29,9 @@ type Config struct {
 	// Doubt lets Dial detect early that a silent peer is behind a black hole. This may cost a
 	// second connection.
 	Doubt bool
+	// Connected, if not nil, is called by Dial between the SYN-ACK and the TLS handshake, with the
+	// time of the SYN and its RTT. It may wait for as long as ctx. Its error ends the connection.
+	Connected func(ctx context.Context, sent time.Time, rtt time.Duration) error
 	// Path is what is known of the way to the peer before the first packet.
 	Path Path
 }

@@ -190,6 +190,22 @@ func (c *Conn) fix(size int) error {
 	return nil
 }
 
+// Prefer makes BBR the congestion control if quick, and cubic otherwise, unless the Config names
+// one.
+func (c *Conn) Prefer(quick bool) error {
+	raw, err := c.tcp.SyscallConn()
+	if err != nil || !c.cfg.automatic() {
+		return err
+	}
+	if quick {
+		return setCongestion(raw, "bbr")
+	}
+	return setCongestion(raw, "cubic")
+}
+
+// Pace bounds the rate at which the kernel sends, in bytes/s, where it can; +Inf is no bound.
+func (c *Conn) Pace(rate float64) bool { return setPacing(c.tcp, rate) }
+
 // LimitUnsent bounds how much unsent data the kernel takes, where it can. Write waits for room.
 func (c *Conn) LimitUnsent(bytes int) { setLowWater(c.tcp, bytes) }
 

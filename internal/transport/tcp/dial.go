@@ -4,16 +4,21 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
 )
 
-// peerTimeout is how long data or a probe may stay unanswered until the peer counts as dead.
-const peerTimeout = 30 * time.Second
+// connectTimeout is how long a peer may take to answer SYNs.
+const connectTimeout = 15 * time.Second
 
-// keepAlive finds a dead peer within peerTimeout, also on a stream that only receives.
+// peerTimeout is how long data or a probe may stay unanswered until the peer counts as dead. On a
+// narrow line, a packet waits in a full queue for half of that.
+const peerTimeout = 60 * time.Second
+
+// keepAlive finds a dead peer about within peerTimeout, also on a stream that only receives.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
 // Dial connects to addr ("host:port") and authenticates both ends. expect is called with the
@@ -24,11 +29,15 @@ func Dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (*Co
 	if err != nil {
 		return nil, err
 	}
-	tcp, err := connectTo(ctx, addr, cfg)
+	tcp, sent, err := connectTo(ctx, addr, cfg)
 	if err != nil {
 		return nil, err
 	}
 	c := newConn(tcp, cfg)
+	if err := c.wait(ctx, sent); err != nil {
+		abort(tcp)
+		return nil, err
+	}
 	if err := c.settle(); err != nil {
 		tcp.Close()
 		return nil, err
@@ -48,12 +57,34 @@ func Dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (*Co
 	return c, nil
 }
 
-// connectTo connects with the options that must be set before the SYN. Go sets TCP_NODELAY at both
-// ends.
-func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, error) {
+// wait lets the caller decide when, and whether, the handshake begins.
+func (c *Conn) wait(ctx context.Context, sent time.Time) error {
+	if c.cfg.Connected == nil {
+		return nil
+	}
+	rtt := time.Since(sent)
+	if info, ok := c.Info(); ok && info.RTT > 0 {
+		rtt = info.RTT // of the SYN, without the time until this goroutine ran
+	}
+	return c.cfg.Connected(ctx, sent, rtt)
+}
+
+// abort closes a connection that has sent nothing, with a single packet.
+func abort(tcp *net.TCPConn) {
+	_ = tcp.SetLinger(0)
+	_ = tcp.Close()
+}
+
+// connectTo connects with the options that must be set before the SYN, and returns when that left.
+// Go sets TCP_NODELAY at both ends.
+func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, time.Time, error) {
+	began := time.Now()
+	var sent atomic.Int64 // since then; of the last SYN, where several addresses are tried
 	d := net.Dialer{
+		Timeout:         connectTimeout,
 		KeepAliveConfig: keepAlive,
 		Control: func(network, _ string, raw syscall.RawConn) error {
+			defer func() { sent.Store(int64(time.Since(began))) }()
 			if cfg.Path.MTU > 0 {
 				clampSegments(raw, cfg.Path.MTU-headersOf(network))
 			}
@@ -64,9 +95,9 @@ func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, erro
 	d.SetMultipathTCP(false)
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, err
+		return nil, began, err
 	}
-	return conn.(*net.TCPConn), nil
+	return conn.(*net.TCPConn), began.Add(time.Duration(sent.Load())), nil
 }
 
 // headersOf is what IP and TCP take of a packet, without options.

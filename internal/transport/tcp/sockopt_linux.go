@@ -3,6 +3,7 @@ package tcp
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"syscall"
 	"time"
@@ -68,6 +69,22 @@ func setLowWater(tcp *net.TCPConn, bytes int) {
 			return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, bytes)
 		})
 	}
+}
+
+// setPacing bounds the rate of a socket. It needs no privilege, works with every congestion control,
+// and takes effect at once.
+func setPacing(tcp *net.TCPConn, rate float64) bool {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return false
+	}
+	most := uint64(math.MaxUint64) // ~0 is no bound
+	if rate < math.MaxInt64 {
+		most = uint64(max(rate, 1))
+	}
+	return socket.Control(raw, func(fd int) error {
+		return unix.SetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, most)
+	}) == nil
 }
 
 // fixWindow is fixSocket for a connected socket.

@@ -23,6 +23,8 @@ func prepare(_ syscall.RawConn, cfg Config) error {
 
 func clampSegments(syscall.RawConn, int) {}
 
+func setPacing(*net.TCPConn, float64) bool { return false }
+
 func setLowWater(*net.TCPConn, int) {}
 
 func setCongestion(_ syscall.RawConn, name string) error {

@@ -19,6 +19,8 @@ type reader struct {
 	r, w    int
 	plain   []byte // decrypted in place in buf, not yet handed out
 	useless int
+	content int64 // bytes received
+	updates int64 // of the peer's keys
 	err     error // sticky
 
 	// answer is set when the peer asks for an update of our sending keys. The writer clears it.
@@ -48,6 +50,7 @@ func (d *reader) Read(p []byte) (int, error) {
 		var m int
 		if m, d.err = d.open(p[n:], length); m > 0 {
 			n += m
+			d.content += int64(m + len(d.plain))
 			d.useless = 0
 		} else if d.err == nil {
 			if d.useless++; d.useless > maxUseless {
@@ -173,6 +176,9 @@ func (d *reader) keyUpdate(content []byte) error {
 		d.answer.Store(true)
 	default:
 		return violation(alertIllegalParameter, "key update request of %d", content[4])
+	}
+	if d.updates++; d.updates > maxUpdates+d.content/contentPerUpdate {
+		return &alertError{alertUnexpectedMessage, errTooManyUpdates}
 	}
 	return d.update()
 }

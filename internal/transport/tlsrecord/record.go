@@ -27,6 +27,12 @@ const (
 	// reader busy for nothing.
 	maxUseless = 16
 
+	// A peer may update its keys maxUpdates times, and again for each contentPerUpdate bytes of
+	// content. An update costs more than the bytes that ask for it. A peer that is not admitted
+	// sends less than contentPerUpdate.
+	maxUpdates       = 16
+	contentPerUpdate = 64 << 10
+
 	// updateAfter is how many records are sealed under one AES-GCM key. RFC 8446, section 5.5,
 	// allows about 2^24.5 full ones.
 	updateAfter = 1 << 23
@@ -54,6 +60,8 @@ const (
 )
 
 var errTooManyUseless = errors.New("too many records without data")
+
+var errTooManyUpdates = errors.New("too many key updates for so little data")
 
 // alertError is a fatal error of the peer. The peer gets the alert.
 type alertError struct {

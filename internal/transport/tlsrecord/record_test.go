@@ -291,6 +291,36 @@ func TestHostileRecords(t *testing.T) {
 	}
 }
 
+// TestKeyUpdatesBetweenBytes: updates with a byte of content between them are not useless records.
+// Their number is bounded by the content.
+func TestKeyUpdatesBetweenBytes(t *testing.T) {
+	var wire bytes.Buffer
+	e, d := ends(t, &wire, &wire)
+	read := func(p []byte) error {
+		_, err := io.ReadFull(readerOnly{d}, p)
+		return err
+	}
+	round := func() error {
+		require.NoError(t, e.keyUpdate())
+		_, err := e.write(nil, []byte{'x'}, false)
+		require.NoError(t, err)
+		return read(make([]byte, 1))
+	}
+	for range maxUpdates {
+		require.NoError(t, round())
+	}
+	_, err := e.write(nil, make([]byte, 2*contentPerUpdate), true)
+	require.NoError(t, err)
+	require.NoError(t, read(make([]byte, 2*contentPerUpdate)))
+	require.NoError(t, round(), "the content pays for two")
+	require.NoError(t, round())
+	err = round()
+	var bad *alertError
+	require.ErrorAs(t, err, &bad)
+	require.ErrorIs(t, bad.err, errTooManyUpdates)
+	require.EqualValues(t, alertUnexpectedMessage, bad.alert)
+}
+
 type readerOnly struct{ io.Reader }
 
 // FuzzRecordReader feeds any bytes to a reader with keys, behind a valid record of plain bytes.

@@ -1,6 +1,7 @@
 // The dashboard. It gets the server's state once a second and shows it. Data from files or clients
 // becomes text, never markup.
 import { Plot, colour, repaint } from "/assets/plot.js";
+import { kept, leave, request, take } from "/assets/token.js";
 import { ago, bytes, clock, duration, millis, percent, rate } from "/assets/units.js";
 
 const $ = id => document.getElementById(id);
@@ -63,8 +64,8 @@ function ask(title, text, deed) {
 }
 
 async function call(method, path) {
-  const r = await fetch(path, { method, credentials: "same-origin" });
-  if (r.status === 401) location.reload();
+  const r = await request(path, method);
+  if (r.status === 401) leave();
   if (!r.ok) throw new Error((await r.text()).trim() || r.statusText);
   return r.status === 204 ? null : r.json();
 }
@@ -434,7 +435,7 @@ async function readClients(strange) {
 
 async function revoke(c) {
   const yes = await ask("Revoke " + clientName(c.key) + "?",
-    "All its rights end for good, and its running transfers at once. It comes back only by a new invitation, or by fxfer clients add.", "Revoke the client");
+    "All its rights end for good, and its running transfers at once. It comes back only by fxfer clients add.", "Revoke the client");
   if (!yes) return;
   try {
     await call("POST", "/api/clients/" + encodeURIComponent(c.key) + "/revoke");
@@ -482,16 +483,34 @@ function show(v) {
   readClients(v.transfers.some(t => !clients.has(t.client)));
 }
 
+// follow shows each event until the connection ends.
+async function follow() {
+  const r = await request("/api/events");
+  if (r.status === 401) leave();
+  if (!r.ok) throw new Error((await r.text()).trim() || r.statusText);
+  const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const e of events) show(JSON.parse(e.slice("data: ".length)));
+  }
+}
+
 async function begin() {
+  take();
+  if (!kept()) return leave();
   try {
     totals = await call("GET", "/api/totals");
     await readClients(false);
   } catch { /* later events show the state */ }
-  const events = new EventSource("/api/events");
-  events.onmessage = m => show(JSON.parse(m.data));
-  events.onerror = () => {
+  for (;;) {
+    try {
+      await follow();
+    } catch { /* such as a server that restarts */ }
     state("no connection, trying again", "bad");
-    if (events.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), 5000);
-  };
+    await new Promise(done => setTimeout(done, 3000));
+  }
 }
 begin();

@@ -63,7 +63,9 @@ func Fact(f *diagnose.Fact) string {
 	share, rate, bytes := units.Percent(f.Share), units.Rate(f.Rate), units.Bytes(f.Bytes)
 	switch f.Kind {
 	case diagnose.WindowObtained:
-		return fmt.Sprintf("%s a stream obtained; %d × that / %s RTT = %s", bytes, f.Count, units.Time(f.Time), units.Rate(float64(f.Bytes)*float64(f.Count)*8/f.Time.Seconds()))
+		most := units.Rate(float64(f.Bytes) * float64(f.Count) * 8 / f.Time.Seconds())
+		return fmt.Sprintf("it allows %s per round trip and stream; %s × %s / %s = %s",
+			bytes, units.Count(f.Count, "stream", "streams"), bytes, units.Time(f.Time), most)
 	case diagnose.WindowHeldBack:
 		return fmt.Sprintf("it held data back for %s of the time with data in flight", share)
 	case diagnose.LineBDP:
@@ -87,7 +89,7 @@ func Fact(f *diagnose.Fact) string {
 	case diagnose.SendBufferFull:
 		return fmt.Sprintf("%s of the time with data in flight the send buffer was full", share)
 	case diagnose.BufferObtained:
-		return fmt.Sprintf("%s obtained, BDP %s", bytes, units.Bytes(f.Need))
+		return fmt.Sprintf("the buffer is %s, and the path needs %s (its BDP)", bytes, units.Bytes(f.Need))
 
 	case diagnose.PathCarries:
 		return "the path carries " + rate
@@ -139,7 +141,7 @@ func Fact(f *diagnose.Fact) string {
 	case diagnose.Listing:
 		return fmt.Sprintf("streams waited while folders were listed, %s of the time", share)
 	case diagnose.Syncing:
-		return fmt.Sprintf("syncs to the medium took %s of the time", share)
+		return fmt.Sprintf("flushing files to the disk took %s of the time", share)
 	case diagnose.Writing:
 		return fmt.Sprintf("streams spent %s of the time in writing to the target, at %s", share, rate)
 	case diagnose.Comparing:
@@ -147,7 +149,7 @@ func Fact(f *diagnose.Fact) string {
 	case diagnose.CPUUsed:
 		return fmt.Sprintf("the process used %s of the %.3g cores that it may use", share, f.Cores)
 	case diagnose.CPUWaited:
-		return fmt.Sprintf("its threads could have run for %.2g s more", f.Time.Seconds())
+		return fmt.Sprintf("its threads waited %.2g s for a free CPU", f.Time.Seconds())
 	case diagnose.Compressing:
 		return fmt.Sprintf("compression took %s of the streams' time", share)
 	case diagnose.CPUsBusy:
@@ -202,7 +204,7 @@ var fixed = map[diagnose.RemedyKind]Parts{
 	diagnose.FasterFeed:        {Advice: "the program that feeds fxfer is slow: make it faster"},
 	diagnose.FasterSource:      {Advice: "a faster disk, or fewer other programs that read from it"},
 	diagnose.FasterTarget:      {Advice: "a faster disk, or fewer other programs that write to it"},
-	diagnose.SyncNothing:       {Advice: "--sync none, if a power cut may lose the new files"},
+	diagnose.SyncNothing:       {Advice: "--sync none, if you can afford to lose the new files in a power cut"},
 	diagnose.RaiseLimit:        {Advice: "a higher --rate-limit, or none"},
 	diagnose.RaiseServerLimit:  {Advice: "a higher rate-limit for this client, share or server in its configuration"},
 	diagnose.MoreCPU:           {Advice: "more CPU: check the quota (cpu.max), other programs on the host, and the machine itself"},

@@ -77,10 +77,10 @@ func TestVerdict(t *testing.T) {
 			{Kind: diagnose.MoreStreams, Streams: 4},
 		},
 	}
-	require.Equal(t, "receiver window on nas (82 % of the time; 3.15 MB a stream obtained; 2 × that / 50.0 ms RTT = 1.01 Gbit/s)", Line(&v))
+	require.Equal(t, "receiver window on nas (82 % of the time; it allows 3.15 MB per round trip and stream; 2 streams × 3.15 MB / 50.0 ms = 1.01 Gbit/s)", Line(&v))
 	require.Equal(t, `sudo sysctl -w net.ipv4.tcp_rmem="4096 131072 16777216" on nas, or --streams 4: expect 941 Mbit/s`, Hint(&v))
 	require.Equal(t, []string{
-		"3.15 MB a stream obtained; 2 × that / 50.0 ms RTT = 1.01 Gbit/s",
+		"it allows 3.15 MB per round trip and stream; 2 streams × 3.15 MB / 50.0 ms = 1.01 Gbit/s",
 		"a line of 1 Gbit/s would take a BDP of 6.25 MB in flight",
 		"0.5 % of the segments were sent again, and no queue: RTT 51.0 ms, at least 50.0 ms",
 	}, Evidence(&v))

@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/congestion"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
+)
+
+const (
+	// gatedFrom is the number of data streams from which their first flights could flood a narrow
+	// line, and their SYNs show that it is one.
+	gatedFrom = 8
+	// surelyNarrow is the rate in bytes/s below which SYNs alone decide. Jitter hardly makes a fast
+	// line look so narrow.
+	surelyNarrow = 200e3 / 8
+	// widenEvery is how often a session on a narrow line looks whether it carries more.
+	widenEvery = 500 * time.Millisecond
+)
+
+// errNarrow ends a connection that a narrow line does not need.
+var errNarrow = errors.New("the line is too narrow for another stream")
+
+// startGate holds the TLS handshakes of a session's data streams back until the path has shown how
+// many it carries at once. The zero startGate is open. Its methods are safe for concurrent use.
+type startGate struct {
+	began time.Time
+	most  int // data streams; 0 is an open gate
+
+	mu      sync.Mutex // guards what follows
+	start   congestion.Start
+	syns    int           // answered
+	passed  int           // data streams
+	known   bool          // the control stream's first flight was answered
+	changed chan struct{} // closed when something has changed
+}
+
+// hold makes it a gate for a session that connects most data streams at once. It is called before
+// anything connects.
+func (g *startGate) hold(most int) {
+	if most >= gatedFrom {
+		g.began, g.most, g.changed = time.Now(), most, make(chan struct{})
+	}
+}
+
+// settled tells whether the gate has decided. Streams that connect later need not ask.
+func (g *startGate) settled() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.settledLocked()
+}
+
+func (g *startGate) settledLocked() bool { return g.most == 0 || g.known && g.syns >= gatedFrom }
+
+// follow makes the gate follow the connection of a stream by the hooks of cfg and the check of the
+// server's key, which it returns. A data stream waits.
+func (g *startGate) follow(cfg *transport.Config, control bool, expect checkKey) checkKey {
+	if g.settled() {
+		return expect
+	}
+	var began time.Time // of the handshake; all hooks run in the goroutine of Dial
+	before := cfg.Connected
+	cfg.Connected = func(ctx context.Context, sent time.Time, rtt time.Duration) error {
+		if err := before(ctx, sent, rtt); err != nil {
+			return err
+		}
+		g.connected(sent, rtt)
+		if !control {
+			if err := g.wait(ctx); err != nil {
+				return err
+			}
+		}
+		began = time.Now()
+		return nil
+	}
+	return func(key ed25519.PublicKey) error {
+		g.answered(began, time.Now(), control)
+		return expect(key)
+	}
+}
+
+// update changes what is known of the path.
+func (g *startGate) update(change func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change()
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// connected takes a SYN that was answered.
+func (g *startGate) connected(sent time.Time, rtt time.Duration) {
+	g.update(func() {
+		g.start.Connected(sent.Sub(g.began), rtt)
+		g.syns++
+	})
+}
+
+// wait returns when a data stream may send its first flight. It fails with errNarrow when it turns
+// out that the stream is one too many.
+func (g *startGate) wait(ctx context.Context) error {
+	for {
+		changed, err := g.pass()
+		if changed == nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// pass decides about one data stream. Without a decision it returns a channel that is closed when
+// more is known.
+func (g *startGate) pass() (changed <-chan struct{}, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.passed < g.start.Streams(g.most):
+		g.passed++
+		return nil, nil
+	case g.settledLocked() || g.syns >= gatedFrom && g.start.Rate() < surelyNarrow:
+		return nil, errNarrow
+	}
+	return g.changed, nil
+}
+
+// answered takes the times of a first flight and its answer.
+func (g *startGate) answered(sent, at time.Time, control bool) {
+	g.update(func() {
+		g.start.Answered(sent.Sub(g.began), at.Sub(g.began))
+		g.known = g.known || control
+	})
+}
+
+// delivered takes a rate in bytes/s at which payload has arrived.
+func (g *startGate) delivered(rate float64) { g.update(func() { g.start.Delivered(rate) }) }
+
+// bound returns how many of n data streams the path carries, as far as that is known.
+func (g *startGate) bound(n int) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.most == 0 || !g.settledLocked() {
+		return n
+	}
+	if streams := g.start.Streams(g.most); streams < g.most {
+		return min(n, streams)
+	}
+	return n
+}
+
+// widen connects more data streams once the path carries more than it seemed to. It returns when
+// the gate is open, or when ctx is done.
+func (s *transferSession) widen(ctx context.Context) {
+	began, before := time.Now(), s.written()
+	for s.gate.bound(s.first) < s.first {
+		if !session.Sleep(ctx, widenEvery) {
+			return
+		}
+		// Blocks arrive at once. Only the mean since the beginning is a lower bound of the rate.
+		s.gate.delivered(float64(s.written()-before) / time.Since(began).Seconds())
+		s.streams.grow(0)
+	}
+}

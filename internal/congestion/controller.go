@@ -1,0 +1,313 @@
+package congestion
+
+import (
+	"math"
+	"time"
+)
+
+// Controller decides for one session, at the end that sends. One goroutine uses it.
+type Controller struct {
+	priority Priority
+	model    model
+
+	state  State
+	since  time.Duration // start of the state
+	from   Sample        // at the start of the state, or of a queue that is too long
+	last   Sample
+	rate   float64       // bytes/s; +Inf until something was delivered
+	line   float64       // what the line carries of ours, bytes/s
+	had    float64       // line, when the queue became too long
+	full   time.Duration // since when the queue has been too long; 0 if it is not
+	calm   time.Duration // since when the queue has been nearly empty
+	growth float64       // of the rate, per round trip
+	lossy  bool          // random loss holds gentle streams back
+	pause  time.Duration // how long the queue must be short before a session that yields takes more
+	yields time.Duration // when it yielded last
+	test   time.Duration // start of the present test whether others are gone; 0 is none
+}
+
+// New returns a Controller that is about to start.
+func New() *Controller { return &Controller{rate: math.Inf(1)} }
+
+// SetPriority changes how the session shares the line with others from now on.
+func (c *Controller) SetPriority(p Priority) { c.priority = p }
+
+const (
+	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
+	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
+	drainGain   = 0.5  // of the delivered rate, while the queue of the start flows off
+	afterDrain  = 0.97 // of the largest delivered rate
+	leastShare  = 0.75 // of the largest delivered rate of late: less only shows that others send
+	probeGain   = 1.15 // of the largest delivered rate of late: the most to try
+	takenShare  = 0.95 // of what was delivered when a queue began: with less, others take the rest
+	leastGrowth = 0.008
+	mostGrowth  = 0.25
+
+	// freeStreams is how many flows of others a session counts as.
+	freeStreams = 1
+	// highStreams is that number for a session of high priority: four fifths beside one flow.
+	highStreams = 4
+	// leastFight is how long a queue must stay, at the least, to be that of others.
+	leastFight = 400 * time.Millisecond
+	// testEvery is the time from one test whether others are gone to the next; testFor is the least
+	// time that a test takes.
+	testEvery = 5 * time.Second
+	testFor   = 300 * time.Millisecond
+
+	// floorShare is the part of the line that a session takes while it yields: enough to see the
+	// queue.
+	floorShare = 0.01
+	// A session that yields takes more once the queue has been short for firstPause, and doubles
+	// the pause up to longPause if it then grows again.
+	firstPause = 2 * time.Second
+	longPause  = 4 * time.Second
+	// rise is the growth per round trip of a session that takes the line again.
+	rise = 0.25
+)
+
+// aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).
+func (c *Controller) aim(s Sample) time.Duration {
+	return min(max(c.model.base/20, 2500*time.Microsecond), 4*time.Millisecond) + c.packets(2, s.MSS)
+}
+
+// Update takes a sample and decides.
+func (c *Controller) Update(s Sample) Decision {
+	c.model.update(s)
+	dt := s.At - c.last.At
+	c.last = s
+	if c.model.base == 0 || s.Delivered == 0 {
+		c.calm = s.At
+		return c.decision()
+	}
+	switch c.state {
+	case Startup:
+		c.start(s)
+	case Drain:
+		c.drain(s)
+	case Cruise:
+		c.cruise(s, dt)
+	case Doubt:
+		c.doubt(s)
+	case Compete:
+		c.compete(s)
+	case Yield:
+		c.yield(s, dt)
+	}
+	return c.decision()
+}
+
+func (c *Controller) decision() Decision {
+	d := Decision{Rate: c.rate, State: c.state}
+	d.Held = floorShare * c.line
+	switch {
+	case c.state == Compete && c.priority == High:
+		d.Free = highStreams
+	case c.state == Compete:
+		d.Free = freeStreams
+	case c.state == Yield:
+		d.Free = 1
+	}
+	if c.state != Startup && !c.lossy {
+		d.Control = Gentle
+	}
+	return d
+}
+
+func (c *Controller) enter(state State, now time.Duration) {
+	c.state, c.since, c.calm, c.growth = state, now, now, leastGrowth
+	c.from = c.last
+}
+
+// start doubles the rate each round trip until a queue shows that the line is full.
+func (c *Controller) start(s Sample) {
+	m := &c.model
+	c.line = max(c.line, m.delivered)
+	full := m.base/20 + 3*time.Millisecond + c.packets(6, s.MSS)
+	if m.queue > full || m.sent > 0.05 && s.Backlog > 0 {
+		c.enter(Drain, s.At)
+		c.drain(s)
+		return
+	}
+	if math.IsInf(c.rate, 1) {
+		c.rate = 0
+	}
+	gain := startGain
+	if c.priority == Low {
+		gain = lowGain
+	}
+	c.rate = max(c.rate, gain*c.line)
+}
+
+// drain lets the queue flow off.
+func (c *Controller) drain(s Sample) {
+	if s.At-c.since >= leastWindow { // there has been a queue: this is what the line carries
+		c.line = rateSince(c.from, s)
+	}
+	if excess := c.excess(s); excess <= 0 || s.At-c.since > 4*s.RTT+leastWindow {
+		c.rate = afterDrain * c.line
+		c.enter(Cruise, s.At)
+		return
+	}
+	c.rate = drainGain * c.line
+}
+
+// packets is the time that n packets take on the line.
+func (c *Controller) packets(n, mss int) time.Duration {
+	rate := max(c.line, c.model.delivered)
+	if rate <= 0 {
+		return 0
+	}
+	return seconds(float64(n*mss) / rate)
+}
+
+// excess is what is in flight beyond what the line holds, as delay. It shows a queue a round trip
+// before the RTT does.
+func (c *Controller) excess(s Sample) time.Duration {
+	return seconds(float64(s.InFlight)/c.line) - c.model.base
+}
+
+// cruise holds the standing queue at its aim. With R the rate, D the delivered rate and T the time
+// in which to correct the queue: R = D × (1 + (aim - queue) / T). T is twice the age of the
+// feedback.
+func (c *Controller) cruise(s Sample, dt time.Duration) {
+	m := &c.model
+	aim := c.aim(s)
+	trip := max(s.RTT, dt)
+	if m.standing > aim {
+		c.brake(s, aim, trip)
+		return
+	}
+	if c.full > 0 { // the queue is gone
+		c.full = 0
+		c.rate = max(c.rate, afterDrain*c.line)
+	}
+	c.line = max(m.most(), c.line*(1-dt.Seconds()/(30*trip+5*time.Second).Seconds()))
+	if s.Backlog == 0 || s.Windowed {
+		return // it does not send what it may: nothing is learnt
+	}
+	if m.standing < aim/2 && s.At-c.calm > 3*trip {
+		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
+	}
+	c.rate *= 1 + c.growth*min(1, dt.Seconds()/trip.Seconds())
+	c.rate = min(c.rate, probeGain*max(m.most(), c.line))
+}
+
+// brake sends less than the line carries until the queue is back at its aim. While there is a queue,
+// what is delivered is what the line carries, or our part of it.
+func (c *Controller) brake(s Sample, aim, trip time.Duration) {
+	m := &c.model
+	if c.full == 0 {
+		c.full, c.from, c.had = s.At, s, c.line
+	}
+	correct := 2 * (trip + standingTime)
+	age := s.At - c.full
+	switch {
+	case age > m.steadyWindow():
+		c.line = m.steady
+	case age > max(trip, standingTime):
+		c.line = min(c.line, rateSince(c.from, s))
+	}
+	c.line = max(c.line, leastShare*c.had) // less is a pause of a host, not of the line
+	c.calm, c.growth = s.At, leastGrowth
+	switch {
+	case (age > 4*correct || c.priority == Low && age > 2*correct) && c.line < takenShare*c.had:
+		// A queue of our own would be gone: others take what we leave.
+		c.share(s)
+	case m.standing > 3*aim && age > max(8*trip, leastFight):
+		c.enter(Doubt, s.At)
+		c.doubt(s)
+	default:
+		excess := max(0, min(m.standing, c.excess(s))-aim).Seconds() / correct.Seconds()
+		c.rate = c.line * (1 - min(excess, 1-leastShare))
+	}
+}
+
+// share begins to share the line with others.
+func (c *Controller) share(s Sample) {
+	if c.priority == Low {
+		c.give(s)
+		return
+	}
+	c.enter(Compete, s.At)
+	c.compete(s)
+}
+
+// doubt sends clearly less than is delivered, for a moment. A queue of our own flows off; one that
+// stays is that of others.
+func (c *Controller) doubt(s Sample) {
+	m := &c.model
+	c.rate = leastShare * c.line
+	switch {
+	case m.queue <= c.aim(s):
+		c.rate = afterDrain * c.line
+		c.full = 0
+		c.enter(Cruise, s.At)
+	case s.At-c.since > max(6*s.RTT, testFor):
+		c.share(s)
+	}
+}
+
+// compete lets few streams share the line with others, as their congestion control does. From time
+// to time it sends less for a moment: if the queue then flows off, the others are gone.
+func (c *Controller) compete(s Sample) {
+	m := &c.model
+	if m.standing > c.aim(s) {
+		c.calm = s.At
+	}
+	switch {
+	case s.At-c.calm > max(4*s.RTT, 2*standingTime):
+		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
+		c.test, c.full = 0, 0
+		c.enter(Cruise, s.At)
+	case c.test > 0 && s.At-c.test > max(6*s.RTT, testFor):
+		c.test, c.since = 0, s.At
+		c.rate = math.Inf(1)
+	case c.test > 0:
+	case s.At-c.since > testEvery:
+		c.test = s.At
+		c.line = m.steady
+		c.rate = leastShare * c.line
+	default:
+		c.rate = math.Inf(1)
+	}
+}
+
+// give leaves the line to others.
+func (c *Controller) give(s Sample) {
+	c.pause = min(max(2*c.pause, firstPause), longPause)
+	if s.At-c.yields > 4*longPause {
+		c.pause = firstPause
+	}
+	c.yields = s.At
+	c.enter(Yield, s.At)
+	c.rate = c.floor(s)
+}
+
+// floor is the rate of a session that yields.
+func (c *Controller) floor(s Sample) float64 {
+	return max(floorShare*c.line, 4*float64(s.MSS)/max(s.RTT, standingTime).Seconds())
+}
+
+// yield takes next to nothing while there is a queue, and more, step by step, when there was none
+// for a while.
+func (c *Controller) yield(s Sample, dt time.Duration) {
+	m := &c.model
+	switch {
+	case c.priority != Low:
+		c.enter(Compete, s.At)
+		c.compete(s)
+	case m.standing > c.aim(s):
+		if c.rate > 2*c.floor(s) {
+			c.pause = min(2*c.pause, longPause)
+		}
+		c.calm, c.yields = s.At, s.At
+		c.rate = c.floor(s)
+	case s.At-c.calm < max(c.pause, 4*s.RTT):
+	case c.rate > c.line/4:
+		c.full = 0
+		c.enter(Cruise, s.At)
+		c.growth = rise
+	default:
+		c.rate *= 1 + rise*min(1, dt.Seconds()/s.RTT.Seconds())
+	}
+}

@@ -1,0 +1,133 @@
+package congestion
+
+import (
+	"math"
+	"time"
+)
+
+// model is what is known of the path.
+type model struct {
+	past  []Sample // at least one rateWindow of them, oldest first
+	rates []rated  // steady rates of late, falling, for their maximum
+
+	base      time.Duration // least smoothed RTT: without a queue
+	queue     time.Duration // delay in queues now
+	standing  time.Duration // the least of it in the last standingTime: what does not pass by itself
+	delivered float64       // rate over the last rateWindow, bytes/s
+	steady    float64       // rate over the last steadyWindow, bytes/s
+	sent      float64       // share of it that was sent again, 0 to 1
+}
+
+// rated is a rate that was measured at a moment.
+type rated struct {
+	at   time.Duration
+	rate float64
+}
+
+const (
+	// leastWindow is the shortest time over which a rate is measured. Acknowledgements come in
+	// bursts, where a processor sleeps or a Wi-Fi card gathers frames.
+	leastWindow = 50 * time.Millisecond
+	// windowPackets is the least number of packets over which a rate is measured.
+	windowPackets = 12
+	// steadyTrips and leastSteady are the time over which a rate is measured that must be exact: it
+	// is blind to bursts of acknowledgements.
+	steadyTrips = 4
+	leastSteady = 250 * time.Millisecond
+	// memory is how long the largest delivered rate is remembered, in round trips.
+	memory = 10
+	// leastMemory is the least such time.
+	leastMemory = time.Second
+	// standingTime is the shortest time over which a queue must stay to count: what passes by
+	// itself is a burst, or a processor that slept (the thought is CoDel's, RFC 8289).
+	standingTime = 100 * time.Millisecond
+)
+
+// update takes a sample.
+func (m *model) update(s Sample) {
+	if s.RTT > 0 {
+		switch {
+		case m.base == 0:
+			m.base = s.RTT
+		case s.RTT < m.base: // one sample may be wrong
+			m.base -= (m.base - s.RTT) / 4
+		}
+		m.queue = max(0, s.RTT-m.base)
+	}
+	m.past = append(m.past, s)
+	m.standing = m.queue
+	for i := len(m.past) - 1; i >= 0 && m.past[i].At > s.At-max(s.RTT, standingTime); i-- {
+		if rtt := m.past[i].RTT; rtt > 0 {
+			m.standing = min(m.standing, max(0, rtt-m.base))
+		}
+	}
+	from := m.before(s.At - m.rateWindow(s))
+	m.delivered = rateSince(from, s)
+	m.sent = 0
+	if s.Delivered > from.Delivered {
+		m.sent = float64(s.Lost-from.Lost) / float64(s.Delivered-from.Delivered+s.Lost-from.Lost)
+	}
+	m.steady = rateSince(m.before(s.At-m.steadyWindow()), s)
+	m.remember(s.At)
+	m.forget(s.At - 2*max(m.rateWindow(s), m.steadyWindow()))
+}
+
+// rateSince is the delivered rate between two samples, bytes/s.
+func rateSince(from, to Sample) float64 {
+	if to.At <= from.At {
+		return 0
+	}
+	return float64(to.Delivered-from.Delivered) / (to.At - from.At).Seconds()
+}
+
+func (m *model) steadyWindow() time.Duration { return max(steadyTrips*m.base, leastSteady) }
+
+// rateWindow is the time over which the delivered rate is measured now.
+func (m *model) rateWindow(s Sample) time.Duration {
+	w := max(s.RTT, leastWindow)
+	if m.delivered > 0 {
+		w = max(w, min(4*time.Second, seconds(windowPackets*float64(s.MSS)/m.delivered)))
+	}
+	return w
+}
+
+// before returns the last sample that is not younger than at, or the oldest.
+func (m *model) before(at time.Duration) Sample {
+	i := len(m.past) - 1
+	for i > 0 && m.past[i].At > at {
+		i--
+	}
+	return m.past[i]
+}
+
+// forget drops samples that are older than at, except for the youngest of these.
+func (m *model) forget(at time.Duration) {
+	n := 0
+	for n+1 < len(m.past) && m.past[n+1].At <= at {
+		n++
+	}
+	m.past = m.past[n:]
+}
+
+// remember keeps the largest rates of the last round trips.
+func (m *model) remember(now time.Duration) {
+	for len(m.rates) > 0 && m.rates[len(m.rates)-1].rate <= m.steady {
+		m.rates = m.rates[:len(m.rates)-1]
+	}
+	m.rates = append(m.rates, rated{now, m.steady})
+	for m.rates[0].at < now-max(memory*m.base, leastMemory) {
+		m.rates = m.rates[1:]
+	}
+}
+
+// most is the largest delivered rate of late, bytes/s.
+func (m *model) most() float64 {
+	if len(m.rates) == 0 {
+		return 0
+	}
+	return m.rates[0].rate
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s, math.MaxInt64/2e9) * float64(time.Second))
+}

@@ -1,0 +1,124 @@
+package session
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/congestion"
+	"github.com/fxfer/fxfer/internal/transport"
+)
+
+// paceEvery is the time between two decisions about the rate of a session.
+const paceEvery = 25 * time.Millisecond
+
+// window holds all streams of a session to one rate for the path. It measures them at the sending
+// end, asks its controller, and spreads the rate. One goroutine uses it.
+type window struct {
+	control *congestion.Controller
+	set     *StreamSet
+	began   time.Time
+	free    int // streams that may send, 0 is all
+
+	seen map[uint64]transport.Info // of each stream, the last time
+	sum  congestion.Sample         // counters of all streams, those that ended too
+}
+
+func newWindow(set *StreamSet) *window {
+	return &window{
+		control: congestion.New(), set: set, began: time.Now(),
+		seen: make(map[uint64]transport.Info),
+	}
+}
+
+// step measures, decides and acts. It returns how many streams may claim blocks, 0 for all.
+func (w *window) step(now time.Time, p congestion.Priority) (free int) {
+	streams := w.set.Streams()
+	slices.SortFunc(streams, func(a, b *DataStream) int { return cmp.Compare(a.ID, b.ID) })
+	streams = slices.DeleteFunc(streams, func(d *DataStream) bool { return d.Retired.Load() })
+	infos := make(map[uint64]transport.Info, len(streams))
+	for _, d := range streams {
+		if i, ok := d.Info(); ok {
+			infos[d.ID] = i
+		}
+	}
+	s := w.sample(now, infos)
+	if s.Streams == 0 {
+		return w.free
+	}
+	w.control.SetPriority(p)
+	decided := w.control.Update(s)
+	for i, d := range streams {
+		switch {
+		case decided.Free == 0:
+			d.pace(decided.Rate / float64(s.Streams))
+		case i < decided.Free:
+			d.pace(decided.Rate / float64(decided.Free))
+		default:
+			d.pace(decided.Held / float64(len(streams)))
+		}
+		d.use(decided.Control)
+	}
+	w.free = decided.Free
+	return w.free
+}
+
+// sample sums up what the streams measured.
+func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congestion.Sample {
+	s := w.sum
+	s.At = now.Sub(w.began)
+	var rtts []time.Duration
+	for id, i := range infos {
+		before := w.seen[id]
+		s.Delivered += int64(i.Delivered - min(i.Delivered, before.Delivered))
+		s.Lost += int64(i.RetransSegs-min(i.RetransSegs, before.RetransSegs)) * int64(i.SndMSS)
+		if i.InFlight > 0 || i.NotSent > 0 {
+			s.Streams++
+		}
+		if i.Delivered > before.Delivered && i.RTT > 0 { // others show what was, not what is
+			rtts = append(rtts, i.RTT)
+		}
+		s.InFlight += int64(i.Flying)
+		w.sum.Backlog += int64(i.NotSent)
+		s.MSS = max(s.MSS, i.SndMSS)
+		w.seen[id] = i
+	}
+	s.Backlog, w.sum.Backlog = w.sum.Backlog, 0
+	w.sum.Delivered, w.sum.Lost = s.Delivered, s.Lost
+	for id := range w.seen {
+		if _, ok := infos[id]; !ok {
+			delete(w.seen, id)
+		}
+	}
+	if len(rtts) > 0 {
+		slices.Sort(rtts)
+		w.sum.RTT = rtts[len(rtts)/4]
+	}
+	s.RTT = w.sum.RTT
+	return s
+}
+
+// use changes the congestion control of the stream, where the user has not chosen one and the
+// kernel has it.
+func (d *DataStream) use(c congestion.Control) {
+	if d.control == c {
+		return
+	}
+	d.control = c
+	_ = d.Conn.Prefer(c == congestion.Quick)
+}
+
+// paceBy is how much a bound must change, as a share, to be set again.
+const paceBy = 0.003
+
+// pace bounds the rate of the stream, in bytes/s.
+func (d *DataStream) pace(rate float64) {
+	if rate == d.paced || math.Abs(rate-d.paced) < paceBy*d.paced {
+		return
+	}
+	d.paced = rate
+	if !d.Pace(rate) {
+		d.pacing.set(rate)
+	}
+}

@@ -1,0 +1,55 @@
+package quic
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"net"
+	"testing"
+
+	"github.com/quic-go/quic-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/transport/auth"
+)
+
+// TestStrangersByPrefix: connections that are not admitted are counted by IPv4 address and by IPv6
+// /64, so that the many addresses of one host do not take the places of others.
+func TestStrangersByPrefix(t *testing.T) {
+	t.Parallel()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	l, err := Listen("127.0.0.1:0", ListenConfig{Auth: auth.Config{Identity: key}})
+	require.NoError(t, err)
+	defer l.Shutdown(t.Context())
+	begin := func(ip string) (gone context.CancelFunc, err error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err = l.begin(ctx, &quic.ClientInfo{RemoteAddr: &net.UDPAddr{IP: net.ParseIP(ip), Port: 1}})
+		return cancel, err
+	}
+	for _, addresses := range [][]string{
+		{"2001:db8:0:1::1", "2001:db8:0:1::2", "2001:db8:0:1:ffff::3", "2001:db8:0:1::4"},
+		{"192.0.2.9", "::ffff:192.0.2.9"},
+	} {
+		var open []context.CancelFunc
+		for _, ip := range addresses {
+			for range 2 * maxUnadmittedFrom {
+				gone, err := begin(ip)
+				if err != nil {
+					gone()
+					continue
+				}
+				open = append(open, gone)
+			}
+		}
+		require.Len(t, open, maxUnadmittedFrom, "%v", addresses)
+		for _, ip := range []string{"2001:db8:0:2::1", "192.0.2.10"} {
+			gone, err := begin(ip)
+			require.NoError(t, err, "%s beside %v", ip, addresses)
+			open = append(open, gone)
+		}
+		for _, gone := range open {
+			gone()
+		}
+	}
+}
