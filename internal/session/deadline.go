@@ -13,8 +13,8 @@ type Deadline struct {
 	at      time.Time
 	began   time.Time
 	now     Priority
-	since   time.Time // of now
-	seen    []written // since then, oldest first; at least recentRate of them
+	since   time.Time            // of now
+	seen    []written            // since then, oldest first; at least recentRate of them
 	reached map[Priority]float64 // rates of each at its end, bit/s
 	back    time.Duration        // that a priority keeps before it is lowered
 }

@@ -62,8 +62,8 @@ func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 func (f *Flags) AddNetwork(flags *pflag.FlagSet) {
 	option.Add(flags, &f.Opt.Compress, "compress", "how", "none", "none, zstd, or auto where that is faster", parseCompress)
 	option.Add(flags, &f.Opt.RateLimit, "rate-limit", "rate", "none", "limit the rate, such as 200mbit or 20MB/s", option.ParseLimit)
-	option.Add(flags, &f.Opt.Priority, "priority", "how", option.Auto, "beside other traffic: low yields, normal shares, high takes most; auto is normal, or what --deadline needs", option.ParsePriority)
-	option.Add(flags, &f.Call.Deadline, "deadline", "time", "none", "when it should end: 06:00, 3h; low until the forecast says that it will not do", func(s string) (time.Time, error) { return option.ParseDeadline(s, time.Now()) })
+	option.Add(flags, &f.Opt.Priority, "priority", "how", option.Auto, "low, normal or high beside other traffic", option.ParsePriority)
+	option.Add(flags, &f.Call.Deadline, "deadline", "time", "none", "end by 06:00, or within 3h; low while it will do", func(s string) (time.Time, error) { return option.ParseDeadline(s, time.Now()) })
 	option.Add(flags, &f.Opt.RetryFor, "retry-for", "time", "0s", "retry a lost connection for this long, such as 10m", units.ParseTime)
 	option.Add(flags, &f.Opt.Streams, "streams", "n", option.Auto, "number of parallel data streams", option.ParseAutoCount)
 	option.Add(flags, &f.Opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "the most streams that auto may open", option.ParseCount)
