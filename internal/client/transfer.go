@@ -73,6 +73,11 @@ type Target struct {
 	BackupDir  string       // below the target: keeps what is removed or replaced; "" is none
 	DryRun     bool         // compare only, and report what would be done
 
+	// Privileged also keeps what gives privilege on this host: setuid, setgid, devices, and
+	// attributes in security.* and trusted.*. Only Get takes it. What a server keeps is up to its
+	// Share.
+	Privileged bool
+
 	// Delta says how an older version of a file at the target saves sending what both have in
 	// common. "" is DeltaAuto.
 	Delta Delta

@@ -20,7 +20,8 @@ type window struct {
 	record  congestion.Recorder
 	set     *StreamSet
 	began   time.Time
-	free    int // streams that may send, 0 is all
+	free    int  // streams that may send, 0 is all
+	behind  bool // streams do not send what they may
 
 	seen map[uint64]transport.Info // of each stream, the last time
 	sum  congestion.Sample         // counters of all streams, those that ended too
@@ -64,7 +65,7 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		d.use(decided.Control)
 		d.yield(p == congestion.Low)
 	}
-	w.free = decided.Free
+	w.free, w.behind = decided.Free, decided.Behind
 	return w.free
 }
 
@@ -75,7 +76,7 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 	var rtts []time.Duration
 	for id, i := range infos {
 		before := w.seen[id]
-		s.Delivered += int64(i.Delivered - min(i.Delivered, before.Delivered))
+		s.Delivered += int64(i.Delivered-min(i.Delivered, before.Delivered)) * int64(i.SndMSS)
 		s.Lost += int64(i.RetransSegs-min(i.RetransSegs, before.RetransSegs)) * int64(i.SndMSS)
 		if i.InFlight > 0 || i.NotSent > 0 {
 			s.Streams++

@@ -2,7 +2,7 @@
 // programs. It writes docs/evidence/benchmarks.md and its charts. It needs Linux, root, iperf3 and
 // b3sum. Other programs take part if they are installed.
 //
-//	go run ./tests/bench [-grid seeds|rtt|loss|short|host|trees|transports] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
+//	go run ./tests/bench [-grid seeds|rtt|loss|short|narrow|host|trees|transports] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
 package main
 
 import (
