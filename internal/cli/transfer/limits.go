@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,17 +13,31 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// limits names what limited a transfer and what helps, each in one line.
-func limits(r *fxfer.Report) string {
-	if len(r.Limits) == 0 || r.Limits[0].Limiter == diagnose.Unknown || r.Written == 0 && r.Failed == 0 && r.Limits[0].Limiter != diagnose.BlackHole {
+// limits names what limited a transfer and what helps, each in one line. err is what ended the
+// transfer early.
+func limits(r *fxfer.Report, err error) string {
+	if len(r.Limits) == 0 || r.Limits[0].Limiter == diagnose.Unknown {
 		return ""
 	}
 	first := &r.Limits[0]
+	if first.Limiter != diagnose.BlackHole && (r.Written == 0 || r.Sent+r.Same == 0 && r.Failed > 0 || diskFailed(r, err)) {
+		return ""
+	}
 	text := "limit: " + term.OneLine(words.Line(first)) + "\n"
 	if hint := words.Hint(first); hint != "" {
 		text += "hint: " + term.OneLine(hint) + "\n"
 	}
 	return text
+}
+
+// diskFailed reports whether a disk ended a transfer. The limits would only show how streams waited
+// for it.
+func diskFailed(r *fxfer.Report, err error) bool {
+	failed := func(err error) bool {
+		kind := fxfer.KindOf(err)
+		return kind == fxfer.KindLocalDisk || kind == fxfer.KindRemoteDisk
+	}
+	return failed(err) || slices.ContainsFunc(r.Failures, func(f fxfer.FileResult) bool { return r.Failed > r.Sent && failed(f.Err) })
 }
 
 // explainRows is the most rows of the timeline that are shown.
