@@ -36,6 +36,9 @@ type Options struct {
 	Congestion string
 	// RateLimit bounds the payload of each transfer, in bit/s.
 	RateLimit int64
+	// Priority says how each transfer shares the line with other traffic; "" is PriorityNormal, or
+	// with Transfer.Deadline PriorityLow as long as that will do. A server may bound it.
+	Priority session.Priority
 	// RetryFor is how long a transfer tries to regain a lost connection; 0 is not at all.
 	RetryFor time.Duration
 	// Compress is "auto" to compress where the path is the limiter, "zstd" to compress always, or
@@ -69,6 +72,9 @@ func (o *Options) fill() error {
 	}
 	if _, err := compress.Parse(o.Compress); err != nil {
 		return session.Usage("choose auto, zstd or none", "%w", err)
+	}
+	if err := session.CheckPriority(o.Priority); err != nil {
+		return err
 	}
 	return o.fillTransport()
 }

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -24,7 +24,7 @@ type intent interface {
 	// absent tells whether the target has nothing of what was asked for, as far as this host knows.
 	absent(*wire.Hello) bool
 	// local returns where an entry of the manifest is on this host; the tree is nil if it is nowhere.
-	local(entry string) (*disk.Tree, string)
+	local(entry string) (*access.Scope, string)
 	// engine makes this host's end of the transfer, on a control stream that is connected.
 	engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error)
 }
@@ -40,6 +40,7 @@ type job struct {
 	server string // host and port
 
 	throttle *Throttle // of what this host sends
+	priority *priority
 	tracker  *session.Tracker
 	manifest *manifest // nil for none
 	stats    sessionStats
@@ -66,7 +67,7 @@ func (c *Client) transfer(ctx context.Context, u session.URL, hello wire.Hello, 
 	if err := session.CheckHello(&hello); err != nil {
 		return nil, err
 	}
-	j := &job{Client: c, call: call, intent: in, url: u, hello: hello, server: serverOf(u), throttle: c.throttle(call)}
+	j := &job{Client: c, call: call, intent: in, url: u, hello: hello, server: serverOf(u), throttle: c.throttle(call), priority: c.priority(call)}
 	if err := j.follow(); err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
@@ -120,7 +121,7 @@ func (j *job) run(ctx context.Context) (*session.Report, error) {
 // session prepares the next session.
 func (j *job) session() *transferSession {
 	s := newTransferSession(j)
-	s.hello.Fresh, s.hello.Replaces = j.fresh, j.last
+	s.hello.Fresh, s.hello.Replaces, s.hello.Priority = j.fresh, j.last, j.priority.wish()
 	j.fresh = false
 	return s
 }

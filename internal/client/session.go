@@ -23,6 +23,7 @@ type transferSession struct {
 	intent   intent
 	tracker  *session.Tracker
 	throttle *Throttle
+	priority *priority
 	fresh    bool // the transfer was never tried before: the sender need not wait for an answer
 	again    bool // a session before was lost
 	mtu      int  // bound of packets, 0 for none
@@ -43,7 +44,7 @@ type transferSession struct {
 func newTransferSession(j *job) *transferSession {
 	return &transferSession{
 		dialer: dialer{client: j.Client, url: j.url, hello: j.hello, via: j.via},
-		call:   j.call, intent: j.intent, tracker: j.tracker, throttle: j.throttle,
+		call:   j.call, intent: j.intent, tracker: j.tracker, throttle: j.throttle, priority: j.priority,
 		fresh: j.fresh, again: j.tries > 0, mtu: j.mtu,
 	}
 }
@@ -202,6 +203,7 @@ func (s *transferSession) message(control transport.Conn, m wire.Message) {
 			s.measured.SetPeerName(m.Host)
 			s.admitted(control)
 		}
+		s.priority.bound(m.LeastPriority, m.MostPriority)
 	case *wire.Streams:
 		for _, id := range m.Dead {
 			s.set.Drop(id)
@@ -218,11 +220,12 @@ func (s *transferSession) work(ctx context.Context) error {
 	watch, stop := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	tasks.Go(func() { s.showProgress(watch) })
+	tasks.Go(func() { s.tellPriority(watch) })
 	tasks.Go(func() { s.measured.Run(watch, s.engine.Send) })
 	tasks.Go(func() { s.widen(watch) })
 	tasks.Go(func() {
 		s.engine.Tune(watch, s.set, session.Tuning{
-			Fixed: s.client.opt.Streams > 0, Most: s.streams.bound,
+			Fixed: s.client.opt.Streams > 0, Most: s.streams.bound, Priority: session.Following(s.priority.now),
 			Want: func(n int, _ []uint64) { s.streams.setWant(n) },
 		})
 	})
@@ -267,6 +270,8 @@ func (s *transferSession) judge() {
 		return
 	}
 	s.measured.Sample()
+	last, _ := s.measured.Latest(s.intent.sends())
+	s.stats.sharing = session.SharingOf(&last)
 	x := s.measured.Session(s.intent.sends())
 	s.stats.cells, s.stats.sender, s.stats.receiver = diagnose.Cells(x), x.SenderHost, x.ReceiverHost
 	since := s.measured.Start.Sub(s.tracker.Start)

@@ -18,6 +18,7 @@ type sessionStats struct {
 	links   int    // QUIC connections
 	peer    map[string]int64
 	streams int
+	sharing session.Sharing
 	resent  int64
 	raw     int64 // of the blocks that were compressed, bytes
 	coded   int64
@@ -32,6 +33,7 @@ type sessionStats struct {
 func (a *sessionStats) merge(b sessionStats) {
 	retrans := a.path.Retrans
 	a.streams = max(a.streams, b.streams)
+	a.sharing.Add(b.sharing)
 	a.resent += b.resent
 	a.raw += b.raw
 	a.coded += b.coded
@@ -58,7 +60,7 @@ func (a *sessionStats) fill(r *session.Report, asked *diagnose.Asked) {
 		r.SendBuffer, r.RecvBuffer = a.peer["sndbuf"], int64(a.path.RcvBuf)
 		r.Retransmits = a.peer["retrans"]
 	}
-	r.Raw, r.Coded = a.raw, a.coded
+	r.Raw, r.Coded, r.Sharing = a.raw, a.coded, a.sharing
 	r.BDP = int64(r.Peak / 8 * r.RTT.Seconds())
 	r.Timeline = a.cells
 	if hole := a.swallowed; hole != nil {

@@ -20,6 +20,9 @@ type Transfer struct {
 	// Throttle replaces Options.RateLimit for what this host sends, and may be changed at any time;
 	// nil keeps Options.RateLimit.
 	Throttle *Throttle
+	// Priority replaces Options.Priority, and may be changed at any time; nil keeps
+	// Options.Priority.
+	Priority *session.LivePriority
 	// Manifest is a file for the digest and the path of each file in place, in the format of b3sum;
 	// "" is none.
 	Manifest string
@@ -63,6 +66,11 @@ type Target struct {
 	MaxDelete  int64        // remove nothing if more entries would go; 0 is no bound
 	BackupDir  string       // below the target: keeps what is removed or replaced; "" is none
 	DryRun     bool         // compare only, and report what would be done
+
+	// Privileged also keeps what gives privilege on this host: setuid, setgid, devices, and
+	// attributes in security.* and trusted.*. Only Get takes it. What a server keeps is up to its
+	// Share.
+	Privileged bool
 
 	// Delta says how an older version of a file at the target saves sending what both have in
 	// common. "" is DeltaAuto.

@@ -13,9 +13,11 @@ type model struct {
 	base      time.Duration // least smoothed RTT: without a queue
 	queue     time.Duration // delay in queues now
 	standing  time.Duration // the least of it in the last standingTime: what does not pass by itself
+	noise     time.Duration // by how much the RTT changes from one sample to the next
 	delivered float64       // rate over the last rateWindow, bytes/s
 	steady    float64       // rate over the last steadyWindow, bytes/s
-	sent      float64       // share of it that was sent again, 0 to 1
+	lost      float64       // share of what was sent then that was lost, 0 to 1
+	losses    float64       // share lost over the last steadyWindow
 }
 
 // rated is a rate that was measured at a moment.
@@ -28,6 +30,8 @@ const (
 	// leastWindow is the shortest time over which a rate is measured. Acknowledgements come in
 	// bursts, where a processor sleeps or a Wi-Fi card gathers frames.
 	leastWindow = 50 * time.Millisecond
+	// noiseMemory is the number of samples of which the noise of the RTT is about the mean.
+	noiseMemory = 64
 	// windowPackets is the least number of packets over which a rate is measured.
 	windowPackets = 12
 	// steadyTrips and leastSteady are the time over which a rate is measured that must be exact: it
@@ -43,8 +47,8 @@ const (
 	standingTime = 100 * time.Millisecond
 )
 
-// update takes a sample.
-func (m *model) update(s Sample) {
+// update takes a sample. undisturbed tells that no queue changes the RTT.
+func (m *model) update(s Sample, undisturbed bool) {
 	if s.RTT > 0 {
 		switch {
 		case m.base == 0:
@@ -53,6 +57,9 @@ func (m *model) update(s Sample) {
 			m.base -= (m.base - s.RTT) / 4
 		}
 		m.queue = max(0, s.RTT-m.base)
+		if n := len(m.past); n > 0 && m.past[n-1].RTT > 0 && undisturbed {
+			m.noise += ((s.RTT - m.past[n-1].RTT).Abs() - m.noise) / time.Duration(min(n, noiseMemory))
+		}
 	}
 	m.past = append(m.past, s)
 	m.standing = m.queue
@@ -62,15 +69,25 @@ func (m *model) update(s Sample) {
 		}
 	}
 	from := m.before(s.At - m.rateWindow(s))
-	m.delivered = rateSince(from, s)
-	m.sent = 0
-	if s.Delivered > from.Delivered {
-		m.sent = float64(s.Lost-from.Lost) / float64(s.Delivered-from.Delivered+s.Lost-from.Lost)
-	}
-	m.steady = rateSince(m.before(s.At-m.steadyWindow()), s)
+	m.delivered, m.lost = rateSince(from, s), lossSince(from, s)
+	from = m.before(s.At - m.steadyWindow())
+	m.steady, m.losses = rateSince(from, s), lossSince(from, s)
 	m.remember(s.At)
 	m.forget(s.At - 2*max(m.rateWindow(s), m.steadyWindow()))
 }
+
+// earlier is the delivered rate a round trip before a sample, bytes/s; 0 at the very start.
+func (m *model) earlier(s Sample) float64 {
+	to := m.before(s.At - s.RTT)
+	from := m.before(to.At - m.rateWindow(s))
+	if from.Delivered == 0 {
+		return 0
+	}
+	return rateSince(from, to)
+}
+
+// jitter is by how much the RTT may exceed its base without a queue.
+func (m *model) jitter() time.Duration { return min(3*m.noise, m.base/4) }
 
 // rateSince is the delivered rate between two samples, bytes/s.
 func rateSince(from, to Sample) float64 {
@@ -78,6 +95,15 @@ func rateSince(from, to Sample) float64 {
 		return 0
 	}
 	return float64(to.Delivered-from.Delivered) / (to.At - from.At).Seconds()
+}
+
+// lossSince is the share of what was sent between two samples that was sent again, 0 to 1.
+func lossSince(from, to Sample) float64 {
+	lost := float64(to.Lost - from.Lost)
+	if lost <= 0 {
+		return 0
+	}
+	return lost / (lost + float64(to.Delivered-from.Delivered))
 }
 
 func (m *model) steadyWindow() time.Duration { return max(steadyTrips*m.base, leastSteady) }

@@ -92,6 +92,9 @@ type Share struct {
 	Dir string
 	// Rights are the most that any client gets. At least one is required.
 	Rights identity.Rights
+	// Privileged keeps what gives privilege on this host: setuid, setgid, devices, and attributes
+	// in security.* and trusted.*. Otherwise the share leaves that out, and reports it.
+	Privileged bool
 	// Allow lists the addresses that may use the share. nil allows any.
 	Allow []netip.Prefix
 	// RateLimit is for all sessions on the share, in bit/s in each direction. 0 is no limit.
@@ -124,6 +127,9 @@ type Admission struct {
 	// RateLimit is for all sessions of the client, in bit/s in each direction. 0 is
 	// Options.ClientRateLimit.
 	RateLimit int64
+	// Priority is the most that the client's sessions may have, for what it sends and for what it
+	// gets. "" is no bound.
+	Priority session.Priority
 	// MaxSessions bounds the client's sessions at a time. 0 is Options.MaxSessionsPerClient.
 	MaxSessions int
 }

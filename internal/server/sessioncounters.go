@@ -86,6 +86,7 @@ func (c *sessionCounters) statusLocked() SessionStatus {
 	}
 	sender, receiver := x.telemetry.Latest(!st.Receive)
 	st.Network = networkOf(&sender, &receiver)
+	st.Sharing = session.SharingOf(&sender)
 	st.Progress = c.tracker.Progress(x.set.Count(), st.Network.MinRTT)
 	for i := range st.Active {
 		st.Active[i].Path = wire.Printable(st.Active[i].Path)

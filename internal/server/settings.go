@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/session"
@@ -72,11 +72,11 @@ func (s *Server) openShares(shares []Share, next, present *liveSettings) (
 		if old := present.share(share.Name); old.has(share.Dir) {
 			live.shareFolder = old.shareFolder
 		} else {
-			tree, err := disk.Open(share.Dir)
+			folder, err := access.Open(share.Dir)
 			if err != nil {
 				return opened, s.folderError(share.Name, err)
 			}
-			live.shareFolder = s.newShareFolder(share.Name, tree)
+			live.shareFolder = s.newShareFolder(share.Name, folder)
 			opened = append(opened, live.shareFolder)
 		}
 		next.shares[share.Name] = live
@@ -109,6 +109,9 @@ func (l *liveSettings) setClients(opt *Options) error {
 		id, err := c.principal()
 		if err != nil {
 			return &session.Error{Kind: session.KindUsage, Err: err}
+		}
+		if err := session.CheckPriority(c.Priority); err != nil {
+			return err
 		}
 		if other := l.clients[id]; other != nil {
 			return session.Usage("",
@@ -154,8 +157,8 @@ func (s *Server) sortedShares() []*liveShare {
 	return slices.SortedFunc(maps.Values(s.live.Load().shares), byName)
 }
 
-// Reload replaces the shares, the clients and their CAs, the allowed addresses, the rate limits and
-// the bounds of sessions. Rates change at once. Sessions go on, except those of clients that lose a
+// Reload replaces the shares, the clients and their CAs, the allowed addresses, the rate limits, the
+// priorities and the bounds of sessions. Rates and priorities change at once. Sessions go on, except those of clients that lose a
 // right that they use. Home, Listen, Socket, Datagrams, and the options for sockets, connections,
 // memory and logs stay as they were. After an error nothing has changed.
 func (s *Server) Reload(opt Options) error {
@@ -215,12 +218,12 @@ func (s *Server) refresh(name string) error {
 	if share == nil || !errors.Is(share.checkFolder(), errFolderReplaced) {
 		return nil // another session has done it
 	}
-	tree, err := disk.Open(share.Dir)
+	folder, err := access.Open(share.Dir)
 	if err != nil {
 		err = fmt.Errorf("%w, and the new one does not open: %w", errFolderReplaced, err)
 		return s.folderError(name, err)
 	}
-	fresh := &liveShare{Share: share.Share, shareFolder: s.newShareFolder(name, tree)}
+	fresh := &liveShare{Share: share.Share, shareFolder: s.newShareFolder(name, folder)}
 	fresh.quota.set(share.Quota, share.QuotaFiles)
 	next := *present
 	next.shares = maps.Clone(present.shares)

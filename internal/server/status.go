@@ -57,6 +57,7 @@ type SessionStatus struct {
 	Written int64         // payload written at the receiver, bytes
 	AtRisk  time.Duration // age of the oldest received data that is not durable yet
 	Network Network
+	Sharing session.Sharing
 
 	Now    *session.Limit  // what holds the transfer back now, nil if unknown
 	Limits []session.Limit // once the session ended: what held it back, longest first

@@ -28,6 +28,9 @@ type transferSession struct {
 	direction direction
 	ownRate   int64 // the client's limit for what it gets, bit/s; 0 for none
 
+	wanted session.LivePriority // by the client
+	forced session.LivePriority // by the administrator, "" is not at all
+
 	// Set once before data streams can join.
 	share     *liveShare
 	set       *session.StreamSet
@@ -36,9 +39,9 @@ type transferSession struct {
 	counters  *sessionCounters
 	engine    session.Engine
 
-	sums    entrySums // used by the engine's events only
-	offered int       // data streams that the client may use, as it was told last
-	streams int       // data streams, guarded by Server.mu
+	sums    entrySums     // used by the engine's events only
+	offered *wire.Welcome // what the client was told last
+	streams int           // data streams, guarded by Server.mu
 }
 
 func (x *transferSession) serve(ctx context.Context) error {
@@ -69,8 +72,9 @@ func (x *transferSession) transfer(ctx context.Context) (err error) {
 		return err
 	}
 	defer x.direction.close()
-	x.offered = s.streamsPerSession()
-	x.engine.Send(x.welcome(x.offered))
+	x.wanted.Set(session.PriorityOf(x.hello.Priority))
+	x.offered = x.offer()
+	x.engine.Send(x.offered)
 	if err := s.register(x); err != nil {
 		return err
 	}
@@ -94,8 +98,9 @@ func (x *transferSession) runEngine(ctx context.Context) error {
 	asked := 0 // streams; repeating it would load a narrow line
 	tuning := session.Tuning{
 		Most: func() int {
-			return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession())))
+			return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession(x.client))))
 		},
+		Priority: session.Following(x.priority),
 		Want: func(n int, dead []uint64) {
 			if n != asked || len(dead) > 0 {
 				asked = n
@@ -105,7 +110,7 @@ func (x *transferSession) runEngine(ctx context.Context) error {
 	}
 	tasks.Go(func() { x.engine.Tune(beside, x.set, tuning) })
 	if !x.engine.Sends() {
-		tasks.Go(func() { x.offerStreams(beside) })
+		tasks.Go(func() { x.offerMore(beside) })
 	}
 	tasks.Go(func() { x.telemetry.Run(beside, x.engine.Send) })
 	err := x.engine.Run(ctx)
@@ -114,12 +119,20 @@ func (x *transferSession) runEngine(ctx context.Context) error {
 	return err
 }
 
-// offerEvery is how often a client may hear that it can use another number of data streams.
+// offer says what the client may use now.
+func (x *transferSession) offer() *wire.Welcome {
+	w := x.welcome(x.server.streamsPerSession(x.client))
+	w.LeastPriority, w.MostPriority = x.priorityBounds()
+	return w
+}
+
+// offerEvery is how often a client may hear that it can use another number of data streams, or
+// another priority.
 const offerEvery = time.Second
 
-// offerStreams tells a client that sends how many data streams it may use, whenever the number of
-// sessions changes that.
-func (x *transferSession) offerStreams(ctx context.Context) {
+// offerMore tells a client that sends how many data streams it may use, and which priority,
+// whenever that changes.
+func (x *transferSession) offerMore(ctx context.Context) {
 	tick := time.NewTicker(offerEvery)
 	defer tick.Stop()
 	for {
@@ -127,9 +140,9 @@ func (x *transferSession) offerStreams(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if now := x.server.streamsPerSession(); now != x.offered {
+			if now := x.offer(); *now != *x.offered {
 				x.offered = now
-				x.engine.Send(x.welcome(now))
+				x.engine.Send(now)
 			}
 		}
 	}
@@ -155,12 +168,14 @@ func (x *transferSession) event(e transfer.Event) {
 	x.counters.event(e)
 }
 
-// message takes the messages that the engine does not know: the client's measurements, and the
-// streams that a client which receives wants to give up.
+// message takes the messages that the engine does not know: the client's measurements, the priority
+// that it wants, and the streams that a client which receives wants to give up.
 func (x *transferSession) message(m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Sample:
 		x.telemetry.AddPeerSample(m.Map())
+	case *wire.Prefer:
+		x.wanted.Set(session.PriorityOf(m.Priority))
 	case *wire.Retire:
 		if x.engine.Sends() {
 			x.retire(m.Streams[:min(len(m.Streams), session.MaxStreams)])

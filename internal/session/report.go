@@ -136,8 +136,55 @@ type Report struct {
 	Retransmits     int64         // segments
 	Reconnects      int           // sessions after the first
 
+	Sharing Sharing // how the sending end shared the line with others
+
 	Limits   []Limit  // what held the transfer back, the longest first; empty if nothing was measured
 	Timeline []Moment // the same, moment by moment
+}
+
+// Sharing is how the sending end of a transfer shared the line with other traffic. It is zero where
+// nothing was measured.
+type Sharing struct {
+	Priority Priority      // at the end
+	Shared   time.Duration // others used the line, and the transfer took a part of it
+	Yielded  time.Duration // others used the line, and the transfer took what they left
+
+	// Queue and QueueMost are the delay that the transfer added: that in the queue before the
+	// bottleneck, while there was no sign of others; the median and the largest.
+	Queue, QueueMost time.Duration
+
+	// Segments that were sent again, by what they were lost to.
+	LostOwn    int64 // the transfer's own queue
+	LostOthers int64 // a queue that others kept full
+	LostLine   int64 // no queue: the line, a policer, or a queue too short to be seen
+	Spurious   int64 // nothing: they arrived twice
+}
+
+// SharingOf reads a sender's last sample.
+func SharingOf(s *diagnose.Sample) Sharing {
+	return Sharing{
+		Priority: PriorityOf(wire.Priority(min(s.Priority, 255))), Shared: s.Shared, Yielded: s.Yielded,
+		Queue: s.Queue, QueueMost: s.QueueMost,
+		LostOwn: s.LostOwn, LostOthers: s.LostOthers, LostLine: s.LostLine, Spurious: s.Spurious,
+	}
+}
+
+// Add adds what a later session of the same transfer did.
+func (a *Sharing) Add(b Sharing) {
+	if b.Priority == "" {
+		return
+	}
+	a.Priority = b.Priority
+	a.Shared += b.Shared
+	a.Yielded += b.Yielded
+	if b.Queue > 0 {
+		a.Queue = b.Queue
+	}
+	a.QueueMost = max(a.QueueMost, b.QueueMost)
+	a.LostOwn += b.LostOwn
+	a.LostOthers += b.LostOthers
+	a.LostLine += b.LostLine
+	a.Spurious += b.Spurious
 }
 
 // Limit is something that held a transfer back, with the evidence.

@@ -30,6 +30,8 @@ type StreamSet struct {
 	gone  PathStats     // of streams that ended
 	past  streamSums    // of them, what counts from their start
 	held  time.Duration // by the rate limit, of them
+
+	control *congestion.Stats // of the streams' controller; nil at the end that receives
 }
 
 // PathStats sums up what TCP_INFO reports of some streams.
@@ -167,6 +169,13 @@ func (s *StreamSet) Stats() PathStats {
 		p.add(&i)
 	}
 	return p
+}
+
+// setControl notes what the controller of the streams has met and done.
+func (s *StreamSet) setControl(stats congestion.Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.control = &stats
 }
 
 // longLived is reported as the age of a retired stream, which the peer did not reject.

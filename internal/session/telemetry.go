@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/congestion"
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -75,6 +76,11 @@ func (t *Telemetry) Sample() diagnose.Sample {
 	if total.flying > 0 {
 		s.RTT = total.rtt / time.Duration(total.flying)
 	}
+	if c := total.control; c != nil {
+		s.Priority, s.Queue, s.QueueMost = int64(wireOf(c.Priority)), c.Queue, c.QueueMost
+		s.Shared, s.Yielded = c.Shared, c.Yielded
+		s.LostOwn, s.LostOthers, s.LostLine = c.LostOwn, c.LostOthers, c.LostLine
+	}
 	times := t.clock.Times()
 	s.Parked, s.Idle, s.Read, s.Digest, s.Code = times[transfer.Parked], times[transfer.Idle], times[transfer.Read], times[transfer.Digest], times[transfer.Code]
 	s.Send, s.Receive, s.Write, s.Full, s.Walk = times[transfer.Send], times[transfer.Receive], times[transfer.Write], times[transfer.Full], times[transfer.Walk]
@@ -130,13 +136,13 @@ func (t *Telemetry) Run(ctx context.Context, send func(wire.Message)) {
 const (
 	// sampleSize is about what a sample takes on the wire, bytes.
 	sampleSize = 600
-	// sampleShare is the most that samples may take of what a session moves. More than 150 kB/s do
-	// not bound them.
-	sampleShare = 1.0 / 32
+	// sampleShare is the most that samples may take of what a session moves. From 150 kB/s on, they
+	// are not bounded.
+	sampleShare = 1.0 / 64
 	// sampleIdle and sampleSlowest are the times between two samples where nothing moves, and where
 	// very little does.
 	sampleIdle    = time.Second
-	sampleSlowest = 15 * time.Second
+	sampleSlowest = 30 * time.Second
 )
 
 // cadence decides which samples the peer gets. On a narrow line, all of them would hold up the data.
@@ -301,6 +307,8 @@ type streamSums struct {
 	flying, backlogged                int
 	windowed, buffered                int
 	inFlight, cwnd, sndWnd, pmtu, mss int64
+
+	control *congestion.Stats
 }
 
 // counters adds what counts from a stream's start.
@@ -343,7 +351,7 @@ func (s *StreamSet) sums() (p streamSums, open int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p = s.past
-	p.PathStats = s.gone
+	p.PathStats, p.control = s.gone, s.control
 	infos := s.infosLocked()
 	for _, i := range infos {
 		p.add(&i)

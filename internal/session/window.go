@@ -17,9 +17,11 @@ const paceEvery = 25 * time.Millisecond
 // end, asks its controller, and spreads the rate. One goroutine uses it.
 type window struct {
 	control *congestion.Controller
+	record  congestion.Recorder
 	set     *StreamSet
 	began   time.Time
-	free    int // streams that may send, 0 is all
+	free    int  // streams that may send, 0 is all
+	behind  bool // streams do not send what they may
 
 	seen map[uint64]transport.Info // of each stream, the last time
 	sum  congestion.Sample         // counters of all streams, those that ended too
@@ -44,11 +46,13 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		}
 	}
 	s := w.sample(now, infos)
+	w.control.SetPriority(p)
+	defer func() { w.set.setControl(w.record.Stats(w.control)) }()
 	if s.Streams == 0 {
 		return w.free
 	}
-	w.control.SetPriority(p)
 	decided := w.control.Update(s)
+	w.record.Add(w.control, s, decided)
 	for i, d := range streams {
 		switch {
 		case decided.Free == 0:
@@ -60,7 +64,7 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		}
 		d.use(decided.Control)
 	}
-	w.free = decided.Free
+	w.free, w.behind = decided.Free, decided.Behind
 	return w.free
 }
 
@@ -71,7 +75,7 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 	var rtts []time.Duration
 	for id, i := range infos {
 		before := w.seen[id]
-		s.Delivered += int64(i.Delivered - min(i.Delivered, before.Delivered))
+		s.Delivered += int64(i.Delivered-min(i.Delivered, before.Delivered)) * int64(i.SndMSS)
 		s.Lost += int64(i.RetransSegs-min(i.RetransSegs, before.RetransSegs)) * int64(i.SndMSS)
 		if i.InFlight > 0 || i.NotSent > 0 {
 			s.Streams++

@@ -5,6 +5,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -193,9 +194,9 @@ func (o *offers) open(e *receiving, blocks int64) *deltaReceive {
 	if how == wire.DeltaNone || !o.on || blocks < 2 || e.entry.Size < deltaFrom {
 		return nil
 	}
-	trees := []*disk.Tree{o.target.tree}
+	trees := []*access.Scope{o.target.tree}
 	if previous := o.target.previousTree(); previous != nil {
-		trees = []*disk.Tree{previous, o.target.tree}
+		trees = []*access.Scope{previous, o.target.tree}
 	}
 	for _, tree := range trees {
 		old, err := tree.OpenFile(e.meta.Path)

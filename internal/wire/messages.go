@@ -20,7 +20,7 @@ const Version = 1
 const (
 	MaxMessage      = 1 << 20    // bytes in a message body
 	MaxFirstMessage = 16 << 10   // bytes in the body of a stream's first message
-	MaxDecoded      = 8 << 20    // bytes that the lists of a message take in memory
+	MaxDecoded      = 4 << 20    // bytes that the lists of a message take in memory
 	MaxPath         = 4096       // bytes in a path
 	MaxText         = 1024       // bytes in a text for people
 	MaxStrings      = 1024       // strings in a list
@@ -43,6 +43,7 @@ const (
 	TypePong    Type = 16
 	TypeStreams Type = 17
 	TypeRetire  Type = 34
+	TypePrefer  Type = 35
 	TypeSample  Type = 18
 
 	TypeManifest    Type = 5
@@ -91,6 +92,7 @@ var messages = [...]struct {
 	TypePong:    {"Pong", func() Message { return new(Pong) }},
 	TypeStreams: {"Streams", func() Message { return new(Streams) }},
 	TypeRetire:  {"Retire", func() Message { return new(Retire) }},
+	TypePrefer:  {"Prefer", func() Message { return new(Prefer) }},
 	TypeSample:  {"Sample", func() Message { return new(Sample) }},
 
 	TypeManifest:    {"Manifest", func() Message { return new(Manifest) }},

@@ -16,6 +16,25 @@ const (
 	Scrub  Intent = 9 // the server compares a snapshot with its list of digests
 )
 
+// Priority says how a session shares the line with other traffic.
+type Priority uint8
+
+// The priorities.
+const (
+	NoPriority     Priority = 0 // left to the reader
+	LowPriority    Priority = 1
+	NormalPriority Priority = 2
+	HighPriority   Priority = 3
+)
+
+// priority reads a Priority. One that is not known counts as NoPriority.
+func (d *decoder) priority() Priority {
+	if p := Priority(d.byte()); p <= HighPriority {
+		return p
+	}
+	return NoPriority
+}
+
 // Hello opens a session. It is the first message on the control stream.
 type Hello struct {
 	Version uint64
@@ -42,6 +61,8 @@ type Hello struct {
 	// Replaces names the earlier session of the same transfer. The server ends it if it still
 	// runs. Zero is none.
 	Replaces [16]byte
+
+	Priority Priority // that the client wants
 }
 
 // Type implements Message.
@@ -67,6 +88,7 @@ func (m *Hello) encode(e *encoder) {
 	e.raw(m.Replaces[:])
 	e.byte(byte(m.Target.Delta))
 	e.uint(uint64(m.Target.AllowFailed))
+	e.byte(byte(m.Priority))
 }
 
 func (m *Hello) decode(d *decoder) {
@@ -98,6 +120,9 @@ func (m *Hello) decode(d *decoder) {
 	}
 	if d.more() {
 		m.Target.AllowFailed = int64(min(d.uint(), MaxAllowFailed))
+	}
+	if d.more() {
+		m.Priority = d.priority()
 	}
 }
 
@@ -146,6 +171,9 @@ type Welcome struct {
 	Agent      string
 	Host       string // the server's own name, for messages to people
 	MaxStreams uint64
+
+	// The bounds of the session's priority. NoPriority is none.
+	LeastPriority, MostPriority Priority
 }
 
 // Type implements Message.
@@ -155,12 +183,17 @@ func (m *Welcome) encode(e *encoder) {
 	e.string(m.Agent)
 	e.string(m.Host)
 	e.uint(m.MaxStreams)
+	e.byte(byte(m.LeastPriority))
+	e.byte(byte(m.MostPriority))
 }
 
 func (m *Welcome) decode(d *decoder) {
 	m.Agent = d.string(MaxText)
 	m.Host = d.string(MaxText)
 	m.MaxStreams = d.uint()
+	if d.more() {
+		m.LeastPriority, m.MostPriority = d.priority(), d.priority()
+	}
 }
 
 // Refuse ends a session and says why. The server sends it instead of Welcome; later either side may
@@ -215,6 +248,15 @@ func (*Retire) Type() Type { return TypeRetire }
 
 func (m *Retire) encode(e *encoder) { e.uints(m.Streams) }
 func (m *Retire) decode(d *decoder) { m.Streams = d.uints() }
+
+// Prefer tells the server that the client wants another priority from now on.
+type Prefer struct{ Priority Priority }
+
+// Type implements Message.
+func (*Prefer) Type() Type { return TypePrefer }
+
+func (m *Prefer) encode(e *encoder) { e.byte(byte(m.Priority)) }
+func (m *Prefer) decode(d *decoder) { m.Priority = d.priority() }
 
 // Sample carries measurements of the side that sends it. SPEC.md lists the names.
 type Sample struct{ Values []Value }

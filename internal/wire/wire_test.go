@@ -32,9 +32,9 @@ func examples() []Message {
 				NumericIDs: true, Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Delta: DeltaAuto, AllowFailed: 7,
 			},
 			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z",
-			Replaces: [16]byte{3}},
+			Replaces: [16]byte{3}, Priority: LowPriority},
 		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},
-		&Welcome{Agent: "a", Host: "h", MaxStreams: 64},
+		&Welcome{Agent: "a", Host: "h", MaxStreams: 64, LeastPriority: LowPriority, MostPriority: HighPriority},
 		&Refuse{Code: CodeTrust, Text: "no"},
 		&Manifest{Single: true, Prune: true, Delta: true},
 		&Entries{First: 3, Entries: []Entry{
@@ -70,7 +70,7 @@ func examples() []Message {
 		&Chunks{Index: 3, Start: 77, Chunks: []Chunk{{8192, ShortDigest{1}}, {1, ShortDigest{2}}}},
 		&Ask{Index: 3, Blocks: []Extent{{0, 3}, {5, 1}}},
 		&Empty{Index: 3, Blocks: []Extent{{0, 3}, {5, 1}}},
-		&Retire{Streams: []uint64{0, 300}},
+		&Retire{Streams: []uint64{0, 300}}, &Prefer{Priority: NormalPriority},
 		&Volley{Proof: [16]byte{6}, First: 9, Sizes: []uint64{1472, 65507}, Time: 100},
 	}
 }
@@ -90,6 +90,25 @@ func TestBytes(t *testing.T) {
 	want, err := os.ReadFile("testdata/messages.txt")
 	require.NoError(t, err)
 	require.Equal(t, string(want), b.String())
+}
+
+// TestShorter: a peer of a release without priorities sends messages that end earlier.
+func TestShorter(t *testing.T) {
+	cut := func(m Message, bytes int) []byte {
+		b := Append(nil, m)
+		return b[headerLen : len(b)-bytes]
+	}
+	hello, err := Decode(TypeHello, cut(&Hello{Version: Version, Agent: "a", Priority: HighPriority}, 1))
+	require.NoError(t, err)
+	require.Equal(t, "a", hello.(*Hello).Agent)
+	require.Equal(t, NoPriority, hello.(*Hello).Priority)
+	welcome, err := Decode(TypeWelcome, cut(&Welcome{MaxStreams: 3, LeastPriority: LowPriority, MostPriority: LowPriority}, 2))
+	require.NoError(t, err)
+	require.Equal(t, &Welcome{MaxStreams: 3}, welcome)
+
+	later, err := Decode(TypePrefer, []byte{77})
+	require.NoError(t, err)
+	require.Equal(t, &Prefer{}, later, "a priority of a later release")
 }
 
 // TestSpec compares the table of messages with the constants, and both with SPEC.md.
@@ -317,23 +336,31 @@ func TestDecodedSize(t *testing.T) {
 		n := (MaxMessage - len(before) - 4) / len(element)
 		return append(binary.AppendUvarint(before, uint64(n)), bytes.Repeat(element, n)...)
 	}
+	var extents []Extent // as scattered as blocks can be, in a message that is full
+	for start := int64(0); len(extents) < 1<<18-1<<13; start += 2 {
+		extents = append(extents, Extent{start, 1})
+	}
 	xattrs := append([]byte{1}, binary.AppendUvarint([]byte{byte(Dir), entryXattrs, 0, 0, 0}, 5000)...)
 	xattrs = append([]byte{0}, append(xattrs, bytes.Repeat([]byte{1, 'x', 0}, 5000)...)...)
+	scattered := Append(nil, &Placed{Entries: extents})[headerLen:]
+	require.Greater(t, len(scattered), MaxMessage*9/10)
 	for name, test := range map[string]struct {
 		kind Type
 		body []byte
 		want string // the error, "" for none
 	}{
-		"answers":                    {TypeAnswers, list(nil, 0, byte(Same)), "too much memory"},
-		"failures":                   {TypeAnswers, list(nil, 0, byte(Fail), 0, 0), "too much memory"},
-		"entries":                    {TypeEntries, list([]byte{0}, byte(Dir), 0, 0, 0, 0), "too much memory"},
-		"digests":                    {TypeDigests, list(nil, make([]byte, 33)...), ""},
-		"acknowledgements":           {TypeWritten, list(nil, 0, 0), ""},
-		"numbers":                    {TypeExtra, list(nil, 0), "too much memory"},
-		"a stream's numbers":         {TypeStreams, list([]byte{0}, 0), "too much memory"},
-		"attributes of an entry":     {TypeEntries, xattrs, ""},
-		"as many entries as a table": {TypeEntries, append(binary.AppendUvarint([]byte{0}, 16384), bytes.Repeat([]byte{byte(Dir), 0, 0, 0, 0}, 16384)...), ""},
-		"as many answers as a table": {TypeAnswers, append(binary.AppendUvarint(nil, 16384), bytes.Repeat([]byte{0, byte(Same)}, 16384)...), ""},
+		"answers":                              {TypeAnswers, list(nil, 0, byte(Same)), "too much memory"},
+		"failures":                             {TypeAnswers, list(nil, 0, byte(Fail), 0, 0), "too much memory"},
+		"entries":                              {TypeEntries, list([]byte{0}, byte(Dir), 0, 0, 0, 0), "too much memory"},
+		"digests":                              {TypeDigests, list(nil, make([]byte, 33)...), ""},
+		"acknowledgements":                     {TypeWritten, list(nil, 0, 0), "too much memory"},
+		"many acknowledgements":                {TypeWritten, append(binary.AppendUvarint(nil, 1<<17), make([]byte, 1<<18)...), ""},
+		"extents of a large file":              {TypePlaced, scattered, ""},
+		"numbers":                              {TypeExtra, list(nil, 0), "too much memory"},
+		"a stream's numbers":                   {TypeStreams, list([]byte{0}, 0), "too much memory"},
+		"attributes of an entry":               {TypeEntries, xattrs, ""},
+		"many entries":                         {TypeEntries, append(binary.AppendUvarint([]byte{0}, 8192), bytes.Repeat([]byte{byte(Dir), 0, 0, 0, 0}, 8192)...), ""},
+		"as many answers as entries under way": {TypeAnswers, append(binary.AppendUvarint(nil, 16384), bytes.Repeat([]byte{0, byte(Same)}, 16384)...), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats

@@ -47,6 +47,10 @@ type (
 	Delta = client.Delta
 	// Throttle is a rate limit that can change while a transfer runs.
 	Throttle = client.Throttle
+	// Priority says how a transfer shares the line with other traffic.
+	Priority = session.Priority
+	// LivePriority is a priority that can change while a transfer runs.
+	LivePriority = session.LivePriority
 	// TLS names the client's certificates, which take the place of keys.
 	TLS = client.TLS
 	// URL names a server, a share and a path.
@@ -81,6 +85,8 @@ type (
 	Fact = session.Fact
 	// Remedy is something that can be done about a Limit.
 	Remedy = session.Remedy
+	// Sharing is how the sending end of a transfer shared the line with other traffic.
+	Sharing = session.Sharing
 	// Moment is a short time of a transfer, with its limiter.
 	Moment = session.Moment
 	// Limiter is the name of something that can hold a transfer back.
@@ -243,6 +249,13 @@ const (
 	TransportAuto = session.TransportAuto
 )
 
+// The priorities.
+const (
+	PriorityLow    = session.PriorityLow
+	PriorityNormal = session.PriorityNormal
+	PriorityHigh   = session.PriorityHigh
+)
+
 // The sync policies.
 const (
 	SyncBatch = session.SyncBatch
@@ -319,6 +332,9 @@ func BeginConfined(opt ServerOptions, settings, listen []string, others ...Folde
 
 // NewThrottle makes a Throttle of so many bits per second; 0 is no limit.
 func NewThrottle(bitsPerSecond int64) *Throttle { return client.NewThrottle(bitsPerSecond) }
+
+// NewLivePriority makes a LivePriority of p.
+func NewLivePriority(p Priority) *LivePriority { return session.NewLivePriority(p) }
 
 // ParseURL reads a URL or an invitation.
 func ParseURL(s string) (URL, error) { return session.ParseURL(s) }

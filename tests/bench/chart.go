@@ -14,7 +14,7 @@ func (m measure) axis() string {
 		return "Whole command in round trips, shorter is better"
 	case hostCost:
 		return "GB/s of payload, longer is better"
-	case treeTime:
+	case treeTime, narrowTime:
 		return "Speed, the fastest of each row being 1, longer is better"
 	case goodput, transports:
 	}
@@ -52,7 +52,7 @@ func (m measure) bars(r *result, names []string) []bar {
 			}
 			b.value = v / r.limit
 			b.label = fmt.Sprintf("%s%.2f", about, b.value)
-		case treeTime:
+		case treeTime, narrowTime:
 			b.value = fastest / v
 		case roundTrips, hostCost:
 		}

@@ -5,7 +5,7 @@
 // The grids neighbours and window show what somebody who sends does to others on the line. They take
 // hours and run only when they are named. They write neighbours.md and window.md.
 //
-//	go run ./tests/bench [-grid seeds|rtt|loss|short|host|trees|transports] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
+//	go run ./tests/bench [-grid seeds|rtt|loss|short|narrow|host|trees|transports] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
 //	go run ./tests/bench -grid neighbours|window|window-alone|window-beside|window-low|window-troubles|window-rate [-rows REGEXP] [-reps N] [-seconds N] [-before PROGRAM] [-quick]
 package main
 

@@ -159,7 +159,7 @@ func TestReplaceSection(t *testing.T) {
 }
 
 func TestChart(t *testing.T) {
-	for _, m := range []measure{goodput, roundTrips, hostCost, treeTime, transports} {
+	for _, m := range []measure{goodput, roundTrips, hostCost, treeTime, narrowTime, transports} {
 		results := gigabitResults()
 		for i := range results {
 			results[i].rtt = time.Second

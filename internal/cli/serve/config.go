@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/pflag"
 
@@ -97,6 +98,7 @@ func (r *serverReader) shares(n config.Node) {
 			config.List("allow", &s.Allow, parsePrefix),
 			config.Scalar("dir", &s.Dir, r.dir),
 			config.Scalar("keep", &s.Keep, snapshot.ParseKeep),
+			config.Scalar("privileged", &s.Privileged, strconv.ParseBool),
 			config.Scalar("quota", &s.Quota, parseQuota),
 			config.Scalar("quota-files", &s.QuotaFiles, parseFiles),
 			config.Scalar("rate-limit", &s.RateLimit, option.ParseLimit),

@@ -46,6 +46,8 @@ func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 	f.addTarget(flags)
 	if list != nil {
 		f.addSnapshot(flags)
+	} else {
+		f.AddPrivileged(flags)
 	}
 	option.Group(flags, "Network", func() { f.AddNetwork(flags) })
 	option.Group(flags, "Output", func() {
@@ -55,6 +57,11 @@ func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 		flags.BoolVar(&f.explain, "explain", false, "show what limited the transfer at each moment, and why")
 		flags.BoolVar(&f.Quiet, "quiet", false, "print only errors")
 	})
+}
+
+// AddPrivileged adds the flag of commands that receive.
+func (f *Flags) AddPrivileged(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.Call.Target.Privileged, "privileged", false, "keep setuid, setgid, devices and security attributes")
 }
 
 // AddNetwork adds the flags about the network.

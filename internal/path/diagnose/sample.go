@@ -65,6 +65,16 @@ type Sample struct {
 	PMTU     int64         // bytes
 	MSS      int64         // bytes
 	Control  int64         // congestion control, one of the Controls
+
+	// What the controller of the streams met and did; see congestion.Stats. Only a sender has one.
+	Priority   int64         // 1 low, 2 normal, 3 high
+	Queue      time.Duration // median delay in the queue before the bottleneck, without others
+	QueueMost  time.Duration // the largest
+	Shared     time.Duration // with others on the line, taking a part of it
+	Yielded    time.Duration // with others on the line, taking what they left
+	LostOwn    int64         // segments, in a queue of its own
+	LostOthers int64         // segments, in a queue that others kept full
+	LostLine   int64         // segments, without a queue
 }
 
 // The Controls are the congestion controls that a Sample can name.
@@ -139,7 +149,7 @@ type field struct {
 }
 
 // numbers is the number of fields of a Sample.
-const numbers = 46
+const numbers = 54
 
 // fields returns the fields in the order in which they are sent. The array stays on the stack: a
 // long session has thousands of samples to process.
@@ -159,6 +169,9 @@ func (s *Sample) fields() [numbers]field {
 		{"min_rtt_ns", (*int64)(&s.MinRTT), true}, {"rtt_ns", (*int64)(&s.RTT), true}, {"in_flight", &s.InFlight, true}, {"cwnd", &s.Cwnd, true},
 		{"snd_wnd", &s.SndWnd, true}, {"sndbuf", &s.SndBuf, true}, {"rcvbuf", &s.RcvBuf, true}, {"pmtu", &s.PMTU, true}, {"mss", &s.MSS, true},
 		{"control", &s.Control, true},
+		{"priority", &s.Priority, true}, {"queue_ns", (*int64)(&s.Queue), true}, {"queue_most_ns", (*int64)(&s.QueueMost), true},
+		d("shared_ns", &s.Shared), d("yielded_ns", &s.Yielded),
+		{"lost_own", &s.LostOwn, false}, {"lost_others", &s.LostOthers, false}, {"lost_line", &s.LostLine, false},
 	}
 }
 
