@@ -8,6 +8,7 @@ import (
 // Stats sums up what a Controller met and did since its start.
 type Stats struct {
 	Priority Priority      // the last one
+	Base     time.Duration // round trip time without a queue; 0 is unknown
 	Starting time.Duration // the session looked for the rate of the line
 	Policed  time.Duration // it was near a rate beyond which packets are lost without a queue
 	Shared   time.Duration // others used the line, and the session took a part of it
@@ -80,7 +81,7 @@ func (r *Recorder) lose(segments, rest *int64, bytes int64, mss int) {
 // Stats returns the sums so far, of c.
 func (r *Recorder) Stats(c *Controller) Stats {
 	s := r.stats
-	s.Priority = c.priority
+	s.Priority, s.Base = c.priority, c.model.base
 	s.Queue = min(r.delays.median(), s.QueueMost)
 	return s
 }

@@ -78,7 +78,7 @@ func (t *Telemetry) Sample() diagnose.Sample {
 		s.RTT = total.rtt / time.Duration(total.flying)
 	}
 	if c := total.control; c != nil {
-		s.Priority, s.Queue, s.QueueMost = int64(wireOf(c.Priority)), c.Queue, c.QueueMost
+		s.Priority, s.BaseRTT, s.Queue, s.QueueMost = int64(wireOf(c.Priority)), c.Base, c.Queue, c.QueueMost
 		s.Starting, s.Shared, s.Yielded, s.Policed = c.Starting, c.Shared, c.Yielded, c.Policed
 		s.LostOwn, s.LostOthers, s.LostLine = c.LostOwn, c.LostOthers, c.LostLine
 	}

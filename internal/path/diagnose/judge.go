@@ -47,6 +47,7 @@ const (
 	// rampRTTs is the longest slow start in round trips, from 10 segments to a large BDP,
 	// including connection setup.
 	rampRTTs = 14
+	rising   = 0.5   // of the peak: it comes later
 	grown    = 0.8   // of the peak
 	noted    = 0.4   // of the time around a cell in which the controller saw something
 	flooding = 0.02  // of segments, lost in a queue of our own
@@ -124,6 +125,7 @@ type view struct {
 	*Session
 	minRTT time.Duration
 	peak   float64 // highest rate of the cells, bit/s
+	peakAt time.Duration
 	began  time.Duration
 	length time.Duration
 	steady Sample        // the sender's counters after slow start
@@ -137,19 +139,21 @@ type span struct{ from, to time.Duration }
 
 func see(s *Session, cells []Cell) view {
 	v := view{Session: s, began: -1}
-	var sent, received time.Duration
+	var sent, received, base time.Duration
 	for i := range cells {
 		c := &cells[i]
-		sent, received = least(sent, c.Sender.MinRTT), least(received, c.Receiver.MinRTT)
+		sent, received, base = least(sent, c.Sender.MinRTT), least(received, c.Receiver.MinRTT), least(base, c.Sender.BaseRTT)
 		if v.began < 0 && max(c.Sender.Acked, c.Receiver.Received) > 0 {
 			v.began = c.Start
 		}
 		v.length = c.Start + c.Length
 	}
-	v.minRTT = minRTT(sent, received)
+	if v.minRTT = base; base == 0 {
+		v.minRTT = minRTT(sent, received)
+	}
 	v.steady = during(s.Sender, min(v.began+rampRTTs*v.minRTT, v.length), v.length)
 	packet := packetTime(cells)
-	v.peak = peak(cells, max(smooth, 4*v.minRTT, queuePackets*packet))
+	v.peak, v.peakAt = peak(cells, max(smooth, 4*v.minRTT, queuePackets*packet))
 	v.holes, v.cuts = silences(s, cells, max(v.minRTT, holePackets/4*packet))
 	v.packet = packet
 	return v
@@ -172,10 +176,10 @@ func packetTime(cells []Cell) time.Duration {
 	return time.Duration(float64(length) * min(1, float64(mss)/float64(bytes)))
 }
 
-// peak is the highest rate over a period, in bit/s. It averages because acknowledgements come in
-// bunches.
-func peak(cells []Cell, over time.Duration) float64 {
-	var most, bits float64
+// peak is the highest rate over a period, in bit/s, and when it began. It averages because
+// acknowledgements come in bunches.
+func peak(cells []Cell, over time.Duration) (most float64, at time.Duration) {
+	var bits float64
 	var length time.Duration
 	first := 0
 	for i := range cells {
@@ -186,11 +190,11 @@ func peak(cells []Cell, over time.Duration) float64 {
 			bits -= cells[first].Rate() * cells[first].Length.Seconds()
 			length -= cells[first].Length
 		}
-		if length >= over || i == len(cells)-1 && most == 0 {
-			most = max(most, bits/length.Seconds())
+		if rate := bits / length.Seconds(); rate > most && (length >= over || i == len(cells)-1 && most == 0) {
+			most, at = rate, cells[first].Start
 		}
 	}
-	return most
+	return most, at
 }
 
 // least returns the smaller of two round-trip times. Zero means unknown.
@@ -201,7 +205,7 @@ func least(a, b time.Duration) time.Duration {
 	return a
 }
 
-// minRTT finds the least round-trip time from those that both sides have seen. The sender's value
+// minRTT finds the least round-trip time where no controller did, from those that both sides have seen. The sender's value
 // may be too small: a socket that has paced stamps segments with the time at which they are due
 // (tcp_wstamp_ns in net/ipv4/tcp_output.c), which may be in the future. The receiver's value
 // comes from handshakes and is never too small, but may include a queue.
@@ -509,6 +513,8 @@ func (v *view) path(c *Cell) Limiter {
 		return Policed
 	case lossy && !s.queued(v.minRTT) && (v.SenderHost.NoSACK == 1 || v.ReceiverHost.NoSACK == 1):
 		return NoSACK
+	case c.Start < v.peakAt && float64(s.Acked)*8 < rising*v.peak*s.At.Seconds() && !lossy && !s.queued(v.minRTT):
+		return v.slowStart() // the controller has not found the line's rate yet
 	case s.Control == BBR:
 		return v.line() // it does not take loss or reordering for a full line
 	case needless(&s), needless(&v.steady) && s.Retrans < needlessLeast:
@@ -579,7 +585,7 @@ func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 	if !all.telling() {
 		return nil
 	}
-	fastest := peak(cells, smooth)
+	fastest, _ := peak(cells, smooth)
 	var verdicts []Verdict
 	for _, x := range sums {
 		f := facts{Cell: *x, mean: all.Rate(), peak: fastest, sender: sender, receiver: receiver, asked: asked}

@@ -93,6 +93,9 @@ func TestJudge(t *testing.T) {
 		{"loss without a queue, one RTT of the sender being too small", func(s, r *Sample) {
 			s.Retrans, s.RTTSum, s.MinRTT = 175, int64(51*time.Millisecond), 42*time.Millisecond
 		}, RandomLoss, ""},
+		{"loss without a queue, by a pacing sender whose own RTT is half of the path's", func(s, r *Sample) {
+			s.Priority, s.BaseRTT, s.Retrans, s.RTTSum, s.MinRTT = 2, 50*time.Millisecond, 175, int64(52*time.Millisecond), 26*time.Millisecond
+		}, RandomLoss, ""},
 		{"probes of a tail", func(s, r *Sample) { s.Retrans, s.Spurious = 3, 3 }, LineRate, ""},
 		{"a queue of 400 ms", func(s, r *Sample) { s.RTTSum = int64(450 * time.Millisecond) }, Bufferbloat, string(UseBBR)},
 		{"reading takes the time", func(s, r *Sample) { s.Read, s.Send, s.Backlog = 7*second, second, 0 }, SourceDisk, ""},
@@ -165,6 +168,21 @@ func TestJudge(t *testing.T) {
 			require.InDelta(t, 1, sum, 1e-9)
 		})
 	}
+}
+
+// Without a queue and loss, a line that carries much more later was not full.
+func TestJudgeRising(t *testing.T) {
+	s, r := busySender(), readyReceiver()
+	s.Priority, s.RTTSum = 2, int64(51*time.Millisecond)
+	x := &Session{Sender: perSecond(s, 12), Receiver: perSecond(r, 12)}
+	for i := range x.Sender {
+		at := &x.Sender[i]
+		at.Acked = int64(float64(at.Acked) * min(1, at.At.Seconds()/6))
+		x.Receiver[i].Received = at.Acked
+	}
+	cells := Cells(x)
+	require.Equal(t, SlowStart, cells[6].Limiter)
+	require.Equal(t, LineRate, cells[len(cells)-4].Limiter)
 }
 
 // A setting that is off is the cause of what follows from it, and is named with its host.

@@ -68,6 +68,7 @@ type Sample struct {
 
 	// What the controller of the streams met and did; see congestion.Stats. Only a sender has one.
 	Priority   int64         // 1 low, 2 normal, highPriority; 0 is no controller
+	BaseRTT    time.Duration // round trip time without a queue
 	Queue      time.Duration // median delay in the queue before the bottleneck, without others
 	QueueMost  time.Duration // the largest
 	Starting   time.Duration // looking for the rate of the line
@@ -155,7 +156,7 @@ type field struct {
 }
 
 // numbers is the number of fields of a Sample.
-const numbers = 56
+const numbers = 57
 
 // fields returns the fields in the order in which they are sent. The array stays on the stack: a
 // long session has thousands of samples to process.
@@ -176,7 +177,7 @@ func (s *Sample) fields() [numbers]field {
 		{"snd_wnd", &s.SndWnd, true}, {"sndbuf", &s.SndBuf, true}, {"rcvbuf", &s.RcvBuf, true}, {"pmtu", &s.PMTU, true}, {"mss", &s.MSS, true},
 		{"control", &s.Control, true},
 		{"priority", &s.Priority, true}, {"queue_ns", (*int64)(&s.Queue), true}, {"queue_most_ns", (*int64)(&s.QueueMost), true},
-		d("starting_ns", &s.Starting), d("policed_ns", &s.Policed),
+		{"base_rtt_ns", (*int64)(&s.BaseRTT), true}, d("starting_ns", &s.Starting), d("policed_ns", &s.Policed),
 		d("shared_ns", &s.Shared), d("yielded_ns", &s.Yielded),
 		{"lost_own", &s.LostOwn, false}, {"lost_others", &s.LostOthers, false}, {"lost_line", &s.LostLine, false},
 	}

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -115,10 +116,7 @@ func (f *facts) verdict() Verdict {
 
 // rtt is the least round-trip time.
 func (f *facts) rtt() time.Duration {
-	if f.Sender.MinRTT > 0 {
-		return f.Sender.MinRTT
-	}
-	return f.Receiver.MinRTT
+	return cmp.Or(f.Sender.BaseRTT, f.Sender.MinRTT, f.Receiver.MinRTT)
 }
 
 // window adds the evidence of what a window allows.
