@@ -63,6 +63,7 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 			d.pace(decided.Held / float64(len(streams)))
 		}
 		d.use(decided.Control)
+		d.yield(p == congestion.Low)
 	}
 	w.free, w.behind = decided.Free, decided.Behind
 	return w.free
@@ -111,6 +112,15 @@ func (d *DataStream) use(c congestion.Control) {
 	}
 	d.control = c
 	_ = d.Conn.Prefer(c == congestion.Quick)
+}
+
+// yield asks the network to put the stream's packets behind all others, or no longer. Where that is
+// not possible, the controller alone yields.
+func (d *DataStream) yield(on bool) {
+	if d.yields != on {
+		d.yields = on
+		_ = d.SetLowerEffort(on)
+	}
 }
 
 // paceBy is how much a bound must change, as a share, to be set again.

@@ -102,7 +102,7 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 		return diagnose.Verdict{Limiter: diagnose.Bufferbloat, Side: diagnose.Path, Share: 1, Evidence: []diagnose.Fact{rtt, {Kind: diagnose.BloatGrade, Name: GradeOf(seconds(f.RTT.Median - r.Idle.Median))}},
 			Remedies: []diagnose.Remedy{{Kind: diagnose.UseBBR}, {Kind: diagnose.QueueAtBottleneck}}}
 	case gains:
-		return diagnose.Verdict{Limiter: diagnose.Congestion, Side: diagnose.Path, Share: 0.5, Evidence: []diagnose.Fact{loss, rtt}, Remedies: streams()}
+		return diagnose.Verdict{Limiter: diagnose.Unknown, Side: diagnose.Path, Share: 0.5, Evidence: []diagnose.Fact{loss, rtt}, Remedies: streams()}
 	case queue || f.Loss >= lossy || !parts:
 		return diagnose.Verdict{Limiter: diagnose.LineRate, Side: diagnose.Path, Share: 1, Evidence: []diagnose.Fact{rtt, loss}}
 	}
