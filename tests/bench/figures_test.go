@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -217,4 +219,25 @@ func TestOfficeChart(t *testing.T) {
 	section := sharedSection(&g, &testMachine, results, 1)
 	require.Contains(t, section, "| 1 Gbit/s × 50 ms | goodput | ping beside it | dropped at the queue | a cubic flow that was there first |\n")
 	require.Contains(t, section, "| fxfer | 900 Mbit/s | +0.0 ms (0 %) | 0.00 % | 500 Mbit/s → 250 Mbit/s |\n")
+}
+
+func TestWriteShared(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, page, section string) {
+		g := sharing{name: name, page: page}
+		require.NoError(t, writeShared(dir, &g, section, nil))
+	}
+	write("window-rate", windowPage, "text of rate")
+	write("window-alone", windowPage, "old text")
+	write("window-alone", windowPage, "text of alone")
+	text, err := os.ReadFile(filepath.Join(dir, "window.md"))
+	require.NoError(t, err)
+	require.Regexp(t, `(?s)^# The path window\n.*text of alone.*text of rate`, string(text))
+	require.NotContains(t, string(text), "old text")
+
+	write("neighbours", neighboursPage, "text of neighbours")
+	text, err = os.ReadFile(filepath.Join(dir, "neighbours.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(text), "text of neighbours")
+	require.FileExists(t, filepath.Join(dir, "neighbours.svg"))
 }
