@@ -23,6 +23,7 @@ type Controller struct {
 	growth float64       // of the rate, per round trip
 	lossy  bool          // random loss holds gentle streams back
 	behind bool          // quick streams are slower than they may be, too
+	first  time.Duration // when something was delivered first
 	short  time.Duration // since when streams are slower than they may be, with loss
 
 	// Of loss with a queue.
@@ -55,7 +56,7 @@ const (
 	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
 	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
 	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
-	drainGain   = 0.5  // of the delivered rate, while the queue of the start flows off
+	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
 	afterDrain  = 0.97 // of the largest delivered rate
 	leastShare  = 0.75 // of the largest delivered rate of late: less only shows that others send
 	probeGain   = 1.15 // of the largest delivered rate of late: the most to try
@@ -165,10 +166,18 @@ func (c *Controller) start(s Sample) {
 		// Gentle streams would fall behind at once where loss comes without a queue.
 		c.lossy = s.Lost > 4*int64(s.MSS) && float64(s.Lost) > clean*float64(s.Delivered)
 	}
-	if m.queue > full || m.lost > 0.05 && s.Backlog > 0 && m.delivered < stillGrows*m.earlier(s) {
+	if c.first == 0 {
+		c.first = s.At
+	}
+	// What the first flight lost says nothing: it left before anything was known.
+	early := s.At-c.first < 2*m.rateWindow(s)+s.RTT
+	if m.queue > full || !early && m.lost > 0.05 && s.Backlog > 0 && m.delivered < stillGrows*m.earlier(s) {
 		c.enter(Drain, s.At)
 		c.drain(s)
 		return
+	}
+	if c.line == 0 {
+		return // one sample shows no rate
 	}
 	if math.IsInf(c.rate, 1) {
 		c.rate = 0

@@ -58,7 +58,7 @@ func (m *model) update(s Sample, undisturbed bool) {
 		}
 		m.queue = max(0, s.RTT-m.base)
 		if n := len(m.past); n > 0 && m.past[n-1].RTT > 0 && undisturbed {
-			m.noise += ((s.RTT - m.past[n-1].RTT).Abs() - m.noise) / time.Duration(min(n, noiseMemory))
+			m.noise += (2*max(0, m.past[n-1].RTT-s.RTT) - m.noise) / noiseMemory
 		}
 	}
 	m.past = append(m.past, s)
