@@ -57,6 +57,7 @@ const (
 	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
 	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
 	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
+	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
 	afterDrain  = 0.97 // of the largest delivered rate
 	leastShare  = 0.75 // of the largest delivered rate of late: less only shows that others send
 	probeGain   = 1.15 // of the largest delivered rate of late: the most to try
@@ -109,7 +110,7 @@ func (c *Controller) aim(s Sample) time.Duration {
 
 // Update takes a sample and decides.
 func (c *Controller) Update(s Sample) Decision {
-	c.model.update(s, c.state == Startup || c.state == Cruise && c.full == 0)
+	c.model.update(s)
 	dt := s.At - c.last.At
 	c.prior, c.last = c.last, s
 	if c.model.base == 0 || s.Delivered == 0 {
@@ -189,17 +190,29 @@ func (c *Controller) start(s Sample) {
 	c.rate = max(c.rate, gain*c.line)
 }
 
-// drain lets the queue flow off.
+// drain lets the queue flow off. If what is delivered goes on growing, there was none, but noise.
 func (c *Controller) drain(s Sample) {
-	if s.At-c.since >= leastWindow { // there has been a queue: this is what the line carries
+	age := s.At - c.since
+	if age == 0 {
+		c.had = c.model.delivered
+	}
+	if age >= leastWindow { // there has been a queue: this is what the line carries
 		c.line = rateSince(c.from, s)
 	}
-	if excess := c.excess(s); excess <= 0 || s.At-c.since > 4*s.RTT+leastWindow {
+	excess := c.excess(s)
+	c.rate = drainGain * c.line
+	if excess <= 0 {
+		c.rate = afterDrain * c.line
+	}
+	switch {
+	case age < max(c.from.RTT, leastWindow):
+	case rateSince(c.from, s) > goesOn*c.had:
+		c.enter(Startup, s.At)
+		c.start(s)
+	case excess <= 0 || age > 4*s.RTT+leastWindow:
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
-		return
 	}
-	c.rate = drainGain * c.line
 }
 
 // packets is the time that n packets take on the line.
@@ -247,7 +260,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.rate = min(c.rate, c.line)
 		return
 	}
-	if m.standing < (aim+m.jitter())/2 && s.At-c.calm > 3*trip {
+	if c.rate > c.line && m.standing < (aim+m.jitter())/2 && s.At-c.calm > 3*trip {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
 	c.rate *= 1 + c.growth*min(1, dt.Seconds()/trip.Seconds())
@@ -366,6 +379,9 @@ func (c *Controller) share(s Sample) {
 func (c *Controller) doubt(s Sample) {
 	m := &c.model
 	age := s.At - c.since
+	if c.empty == 0 && age > max(s.RTT, standingTime) {
+		c.line = min(c.line, rateSince(c.from, s))
+	}
 	switch {
 	case c.empty == 0 && m.queue <= c.aim(s):
 		c.empty = s.At

@@ -2,13 +2,15 @@ package congestion
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
 // model is what is known of the path.
 type model struct {
-	past  []Sample // at least one rateWindow of them, oldest first
-	rates []rated  // steady rates of late, falling, for their maximum
+	past    []Sample        // at least one rateWindow of them, oldest first
+	rates   []rated         // steady rates of late, falling, for their maximum
+	changes []time.Duration // of the RTT, from one sample to the next, the last ones
 
 	base      time.Duration // least smoothed RTT: without a queue
 	queue     time.Duration // delay in queues now
@@ -30,8 +32,9 @@ const (
 	// leastWindow is the shortest time over which a rate is measured. Acknowledgements come in
 	// bursts, where a processor sleeps or a Wi-Fi card gathers frames.
 	leastWindow = 50 * time.Millisecond
-	// noiseMemory is the number of samples of which the noise of the RTT is about the mean.
+	// noiseMemory is the number of samples that tell the noise of the RTT; fewChanges are few.
 	noiseMemory = 64
+	fewChanges  = 8
 	// windowPackets is the least number of packets over which a rate is measured.
 	windowPackets = 12
 	// steadyTrips and leastSteady are the time over which a rate is measured that must be exact: it
@@ -47,8 +50,8 @@ const (
 	standingTime = 100 * time.Millisecond
 )
 
-// update takes a sample. undisturbed tells that no queue changes the RTT.
-func (m *model) update(s Sample, undisturbed bool) {
+// update takes a sample.
+func (m *model) update(s Sample) {
 	if s.RTT > 0 {
 		switch {
 		case m.base == 0:
@@ -57,8 +60,9 @@ func (m *model) update(s Sample, undisturbed bool) {
 			m.base -= (m.base - s.RTT) / 4
 		}
 		m.queue = max(0, s.RTT-m.base)
-		if n := len(m.past); n > 0 && m.past[n-1].RTT > 0 && undisturbed {
-			m.noise += (2*max(0, m.past[n-1].RTT-s.RTT) - m.noise) / noiseMemory
+		if n := len(m.past); n > 0 && m.past[n-1].RTT > 0 {
+			m.changes = append(m.changes, (s.RTT - m.past[n-1].RTT).Abs())
+			m.noise = m.change()
 		}
 	}
 	m.past = append(m.past, s)
@@ -84,6 +88,18 @@ func (m *model) earlier(s Sample) float64 {
 		return 0
 	}
 	return rateSince(from, to)
+}
+
+// change is by how much the RTT changes mostly. It is the median, because a queue changes the RTT
+// much only now and then; the largest, while few changes are known.
+func (m *model) change() time.Duration {
+	m.changes = m.changes[max(0, len(m.changes)-noiseMemory):]
+	sorted := slices.Clone(m.changes)
+	slices.Sort(sorted)
+	if len(sorted) < fewChanges {
+		return sorted[len(sorted)-1]
+	}
+	return sorted[len(sorted)/2]
 }
 
 // jitter is by how much the RTT may exceed its base without a queue.
