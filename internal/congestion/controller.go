@@ -60,7 +60,6 @@ const (
 	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
 	afterDrain  = 0.97 // of the largest delivered rate
 	leastShare  = 0.75 // of the largest delivered rate of late: less only shows that others send
-	probeGain   = 1.15 // of the largest delivered rate of late: the most to try
 	slowShare   = 0.85 // of the rate: streams that deliver less are held back by loss
 	belowLoss   = 0.99 // of what was delivered without loss, where more is lost
 	clean       = 3e-4 // share lost at the start, without a queue, up to which a path has no random loss
@@ -171,8 +170,9 @@ func (c *Controller) start(s Sample) {
 		c.first = s.At
 	}
 	// What the first flight lost says nothing: it left before anything was known.
-	early := s.At-c.first < 2*m.rateWindow(s)+s.RTT
-	if m.queue > full || !early && m.lost > 0.05 && s.Backlog > 0 && m.delivered < stillGrows*m.earlier(s) {
+	early := s.At-c.first < m.rateWindow(s)+2*s.RTT
+	flat := !early && m.delivered < stillGrows*m.earlier(s)
+	if m.queue > full || flat && s.Backlog > 0 && (m.lost > 0.05 || c.excess(s) > 2*full && m.queue > full/10) {
 		c.enter(Drain, s.At)
 		c.drain(s)
 		return
@@ -196,10 +196,10 @@ func (c *Controller) drain(s Sample) {
 	if age == 0 {
 		c.had = c.model.delivered
 	}
-	if age >= leastWindow { // there has been a queue: this is what the line carries
+	excess := c.excess(s)
+	if age >= leastWindow && excess > 0 { // while there is a queue, this is what the line carries
 		c.line = rateSince(c.from, s)
 	}
-	excess := c.excess(s)
 	c.rate = drainGain * c.line
 	if excess <= 0 {
 		c.rate = afterDrain * c.line
@@ -251,10 +251,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		return // it does not send what it may: nothing is learnt
 	}
 	c.quicken(s, trip)
-	if s.At-c.since > 2*m.steadyWindow() { // before that, it is the start's loss
-		if c.crowded(s, trip) || c.heed(s) {
-			return
-		}
+	age := s.At - c.since // at first, loss is the start's
+	if age > 2*m.rateWindow(s) && c.crowded(s, trip) || age > 2*m.steadyWindow() && c.heed(s) {
+		return
 	}
 	if c.excess(s) > aim { // a queue begins: the RTT will show it later
 		c.rate = min(c.rate, c.line)
@@ -263,8 +262,14 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if c.rate > c.line && m.standing < (aim+m.jitter())/2 && s.At-c.calm > 3*trip {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
-	c.rate *= 1 + c.growth*min(1, dt.Seconds()/trip.Seconds())
-	c.rate = min(c.rate, probeGain*max(m.most(), c.line))
+	part := min(1, dt.Seconds()/trip.Seconds())
+	if known := afterDrain * c.line; c.rate < known {
+		c.rate = min(known, c.rate*(1+rise*part))
+	} else {
+		c.rate *= 1 + c.growth*part
+	}
+	// No more is tried than makes a queue of twice the aim before it is seen.
+	c.rate = min(c.rate, c.line*(1+2*aim.Seconds()/(trip+standingTime).Seconds()))
 	if s.At < c.ceilUntil {
 		c.rate = min(c.rate, c.ceil)
 	}
@@ -442,9 +447,14 @@ func (c *Controller) give(s Sample) {
 // floor is the rate of a session that yields.
 func (c *Controller) floor() float64 { return max(floorShare*c.line, c.leastRate()) }
 
-// leastRate is the rate with which the RTT can be seen, bytes/s: a few segments in each.
+// leastRate is the rate with which the RTT can be seen, bytes/s: a few segments in each, or a part of
+// a narrow line.
 func (c *Controller) leastRate() float64 {
-	return 4 * float64(c.last.MSS) / max(c.model.base, standingTime).Seconds()
+	least := 4 * float64(c.last.MSS) / max(c.model.base, standingTime).Seconds()
+	if c.line > 0 {
+		least = min(least, c.line/4)
+	}
+	return least
 }
 
 // yield takes next to nothing while there is a queue, and more, step by step, when there was none

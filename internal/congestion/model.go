@@ -32,9 +32,8 @@ const (
 	// leastWindow is the shortest time over which a rate is measured. Acknowledgements come in
 	// bursts, where a processor sleeps or a Wi-Fi card gathers frames.
 	leastWindow = 50 * time.Millisecond
-	// noiseMemory is the number of samples that tell the noise of the RTT; fewChanges are few.
+	// noiseMemory is the number of samples that tell the noise of the RTT.
 	noiseMemory = 64
-	fewChanges  = 8
 	// windowPackets is the least number of packets over which a rate is measured.
 	windowPackets = 12
 	// steadyTrips and leastSteady are the time over which a rate is measured that must be exact: it
@@ -76,6 +75,8 @@ func (m *model) update(s Sample) {
 	m.delivered, m.lost = rateSince(from, s), lossSince(from, s)
 	from = m.before(s.At - m.steadyWindow())
 	m.steady, m.losses = rateSince(from, s), lossSince(from, s)
+	// A count that begins in a pause shows more than the line carries: what waited comes at once.
+	m.steady = min(m.steady, rateSince(m.before(s.At-m.steadyWindow()-leastWindow), s))
 	m.remember(s.At)
 	m.forget(s.At - 2*max(m.rateWindow(s), m.steadyWindow()))
 }
@@ -91,14 +92,11 @@ func (m *model) earlier(s Sample) float64 {
 }
 
 // change is by how much the RTT changes mostly. It is the median, because a queue changes the RTT
-// much only now and then; the largest, while few changes are known.
+// much only now and then.
 func (m *model) change() time.Duration {
 	m.changes = m.changes[max(0, len(m.changes)-noiseMemory):]
 	sorted := slices.Clone(m.changes)
 	slices.Sort(sorted)
-	if len(sorted) < fewChanges {
-		return sorted[len(sorted)-1]
-	}
 	return sorted[len(sorted)/2]
 }
 
