@@ -52,6 +52,9 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		return w.free
 	}
 	decided := w.control.Update(s)
+	if protocolOf(infos) == transport.QUIC {
+		decided.Free *= renoLinks
+	}
 	w.record.Add(w.control, s, decided)
 	for i, d := range streams {
 		switch {
@@ -67,6 +70,18 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 	}
 	w.free, w.behind = decided.Free, decided.Behind
 	return w.free
+}
+
+// renoLinks is how many connections of quic-go share a line like one cubic flow: NewReno adds a
+// segment in each round trip, which is little where the window is large.
+const renoLinks = 4
+
+// protocolOf is the protocol of the streams; they differ only for moments.
+func protocolOf(infos map[uint64]transport.Info) transport.Protocol {
+	for _, i := range infos {
+		return i.Protocol
+	}
+	return transport.TCP
 }
 
 // sample sums up what the streams measured.
