@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -30,7 +31,9 @@ func (c *Client) Get(ctx context.Context, sources []session.URL, target string, 
 		return nil, err
 	}
 	hello.Select = call.Selection.wire(c.opt.Compress)
-	tree, below, err := openTarget(target)
+	tree, below, err := openTarget(target, access.Asked{
+		Names: namesOf(&hello), BackupDir: call.Target.BackupDir, Privileged: call.Target.Privileged,
+	})
 	if err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
@@ -59,13 +62,15 @@ func pullOf(sources []session.URL) (hello wire.Hello, err error) {
 }
 
 // openTarget opens the folder to receive into and returns the path below it.
-func openTarget(target string) (*disk.Tree, string, error) {
+func openTarget(target string, asked access.Asked) (*access.Scope, string, error) {
 	if info, err := os.Stat(target); err == nil && info.IsDir() {
-		tree, err := disk.Open(target)
+		asked.Base = "."
+		tree, err := access.OpenTarget(target, asked)
 		return tree, ".", err
 	}
-	tree, err := disk.Open(filepath.Dir(filepath.Clean(target)))
 	below := filepath.Base(target)
+	asked.Base = below
+	tree, err := access.OpenTarget(filepath.Dir(filepath.Clean(target)), asked)
 	if strings.HasSuffix(target, "/") || strings.HasSuffix(target, string(filepath.Separator)) {
 		below += "/"
 	}
@@ -75,7 +80,7 @@ func openTarget(target string) (*disk.Tree, string, error) {
 // pull is the intent to receive files.
 type pull struct {
 	args  []string // what the user named
-	tree  *disk.Tree
+	tree  *access.Scope
 	below string // path of the target in tree
 }
 
@@ -95,7 +100,7 @@ func (p *pull) absent(hello *wire.Hello) bool {
 	return true
 }
 
-func (p *pull) local(entry string) (*disk.Tree, string) {
+func (p *pull) local(entry string) (*access.Scope, string) {
 	at := strings.TrimSuffix(p.below, "/")
 	if m, err := p.tree.Stat(at); err == nil && m.Kind == disk.Dir {
 		at = path.Join(at, entry)
@@ -139,7 +144,7 @@ func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, cal
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	tree, err := disk.Open(dir)
+	tree, err := access.OpenTarget(dir, access.Asked{Base: fileName})
 	if err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
@@ -155,7 +160,7 @@ func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, cal
 const fileName = "file"
 
 // receiveOne receives source into tree. It stops when source turns out to have several files.
-func (c *Client) receiveOne(ctx context.Context, source session.URL, tree *disk.Tree, call Transfer) (*session.Report, error) {
+func (c *Client) receiveOne(ctx context.Context, source session.URL, tree *access.Scope, call Transfer) (*session.Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	several := false
@@ -180,7 +185,7 @@ func (c *Client) receiveOne(ctx context.Context, source session.URL, tree *disk.
 }
 
 // copyFile copies the file that GetTo received.
-func copyFile(ctx context.Context, w io.Writer, tree *disk.Tree, source session.URL) error {
+func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source session.URL) error {
 	if m, err := tree.Stat(fileName); err != nil || m.Kind != disk.File {
 		return notOneFile(source)
 	}

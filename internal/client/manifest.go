@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
@@ -26,9 +27,9 @@ import (
 // noted in a second file and read at the end, so that neither the transfer waits for that nor
 // memory grows with their number.
 type manifest struct {
-	name  string                                  // of the file when it is complete
-	local func(entry string) (*disk.Tree, string) // where an entry is on this host; nil if nowhere
-	exact bool                                    // local files are the source and must not have changed
+	name  string                                     // of the file when it is complete
+	local func(entry string) (*access.Scope, string) // where an entry is on this host; nil if nowhere
+	exact bool                                       // local files are the source and must not have changed
 
 	mu    sync.Mutex // guards what follows
 	lines *textFile
@@ -64,7 +65,7 @@ func (f *textFile) remove() {
 }
 
 // newManifest creates the temporary files beside name. The caller calls discard in any case.
-func newManifest(name string, local func(string) (*disk.Tree, string)) (*manifest, error) {
+func newManifest(name string, local func(string) (*access.Scope, string)) (*manifest, error) {
 	m := &manifest{name: name, local: local}
 	var err error
 	if m.lines, err = newTextFile(filepath.Dir(name)); err != nil {

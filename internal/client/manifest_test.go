@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
@@ -21,13 +22,13 @@ func TestManifest(t *testing.T) {
 	for name, content := range map[string]string{"same": "s", "changed": "new content", "link": "l"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
-	tree, err := disk.Open(dir)
+	tree, err := access.OpenSource(dir)
 	require.NoError(t, err)
 	defer tree.Close()
 	same, err := tree.Stat("same")
 	require.NoError(t, err)
 	name := filepath.Join(out, "m")
-	m, err := newManifest(name, func(entry string) (*disk.Tree, string) { return tree, strings.TrimPrefix(entry, "to/") })
+	m, err := newManifest(name, func(entry string) (*access.Scope, string) { return tree, strings.TrimPrefix(entry, "to/") })
 	require.NoError(t, err)
 	defer m.discard()
 	m.exact = true
@@ -80,10 +81,10 @@ func TestManifest(t *testing.T) {
 func TestManifestInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o600))
-	tree, err := disk.Open(dir)
+	tree, err := access.OpenSource(dir)
 	require.NoError(t, err)
 	defer tree.Close()
-	m, err := newManifest(filepath.Join(dir, "m"), func(entry string) (*disk.Tree, string) { return tree, entry })
+	m, err := newManifest(filepath.Join(dir, "m"), func(entry string) (*access.Scope, string) { return tree, entry })
 	require.NoError(t, err)
 	m.Add(&session.FileResult{Path: "f", Outcome: session.Unchanged}, &wire.Entry{Kind: wire.File, Size: 1})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -123,15 +124,15 @@ func TestSourceOf(t *testing.T) {
 	a, b := t.TempDir(), t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(a, "photos", "x"), 0o700))
 	require.NoError(t, os.MkdirAll(filepath.Join(b, "photos2"), 0o700))
-	ta, err := disk.Open(a)
+	ta, err := access.OpenSource(a)
 	require.NoError(t, err)
 	defer ta.Close()
-	tb, err := disk.Open(b)
+	tb, err := access.OpenSource(b)
 	require.NoError(t, err)
 	defer tb.Close()
 	roots := []transfer.Root{{Tree: ta, Path: "photos", As: "photos"}, {Tree: tb, Path: "."}}
 	for entry, want := range map[string]struct {
-		tree *disk.Tree
+		tree *access.Scope
 		path string
 	}{"photos": {ta, "photos"}, "photos/x": {ta, "photos/x"}, "photos2": {tb, "photos2"}, "none": {nil, ""}} {
 		tree, path := sourceOf(roots, entry)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/server"
 	"github.com/fxfer/fxfer/internal/session"
@@ -84,7 +85,7 @@ func TestGetTurns(t *testing.T) {
 	_, err := newClient(t, home, Options{}).Send(t.Context(), []string{source}, s.invited(t), Transfer{})
 	require.NoError(t, err)
 
-	tree, below, err := openTarget(back)
+	tree, below, err := openTarget(back, access.Asked{})
 	require.NoError(t, err)
 	defer tree.Close()
 	in := &watchedPull{pull: pull{args: []string{back}, tree: tree, below: below}}

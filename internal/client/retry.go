@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -24,7 +24,7 @@ type intent interface {
 	// absent tells whether the target has nothing of what was asked for, as far as this host knows.
 	absent(*wire.Hello) bool
 	// local returns where an entry of the manifest is on this host; the tree is nil if it is nowhere.
-	local(entry string) (*disk.Tree, string)
+	local(entry string) (*access.Scope, string)
 	// engine makes this host's end of the transfer, on a control stream that is connected.
 	engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error)
 }

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/compress"
-	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -70,6 +70,9 @@ func (c *Client) SendStream(ctx context.Context, r io.Reader, target session.URL
 
 // send runs a push.
 func (c *Client) send(ctx context.Context, p *push, target session.URL, call *Transfer) (*session.Report, error) {
+	if call.Target.Privileged {
+		return nil, session.Usage("the server's share decides that", "privileges are kept where they are received")
+	}
 	below := target.Path
 	if target.TrailingSlash && below != "" {
 		below += "/"
@@ -102,7 +105,7 @@ func (p *push) named() []string { return p.args }
 // absent is true: what this host has does not matter to the target.
 func (p *push) absent(*wire.Hello) bool { return true }
 
-func (p *push) local(entry string) (*disk.Tree, string) { return sourceOf(p.roots, entry) }
+func (p *push) local(entry string) (*access.Scope, string) { return sourceOf(p.roots, entry) }
 
 func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
 	coder, err := compress.Parse(s.client.opt.Compress)
@@ -118,7 +121,7 @@ func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader
 
 // sourceOf returns where an entry of the manifest is on this host; the tree is nil if it is
 // nowhere.
-func sourceOf(roots []transfer.Root, entry string) (*disk.Tree, string) {
+func sourceOf(roots []transfer.Root, entry string) (*access.Scope, string) {
 	for _, r := range roots {
 		rest, below := entry, true
 		if r.As != "" {
@@ -145,10 +148,10 @@ func openSource(s string) (transfer.Root, error) {
 	}
 	last := s[strings.LastIndexAny(s, `/`+string(filepath.Separator))+1:]
 	if last == "" || last == "." || last == ".." {
-		tree, err := disk.Open(s)
+		tree, err := access.OpenSource(s)
 		return transfer.Root{Tree: tree, Path: "."}, err
 	}
-	tree, err := disk.Open(filepath.Dir(s))
+	tree, err := access.OpenSource(filepath.Dir(s))
 	base := filepath.Base(s)
 	return transfer.Root{Tree: tree, Path: base, As: base}, err
 }

@@ -57,3 +57,5 @@ func newClient(t *testing.T, home string, opt Options) *Client {
 	require.NoError(t, err)
 	return c
 }
+
+func urls(all ...session.URL) []session.URL { return all }

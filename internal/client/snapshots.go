@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,7 +28,8 @@ type Snapshot struct {
 }
 
 // Snapshots lists the snapshots in the folder of u, the oldest first. A folder that has none, or
-// does not exist, gives none.
+// does not exist, gives none. To a client that may only append, a folder that is not its own, or
+// does not exist, is an error.
 func (c *Client) Snapshots(ctx context.Context, u session.URL) ([]Snapshot, error) {
 	if err := needShare(u); err != nil {
 		return nil, err
@@ -109,6 +111,10 @@ func (c *Client) snapshotToSend(ctx context.Context, u session.URL, name string)
 		return name, nil
 	}
 	all, err := c.Snapshots(ctx, u)
+	var refused *wire.Error
+	if errors.As(err, &refused) && refused.Code == wire.CodeNotFound {
+		err = nil // the client may begin a series there
+	}
 	if err != nil {
 		return "", err
 	}

@@ -23,6 +23,12 @@ type Transfer struct {
 	// Priority replaces Options.Priority, and may be changed at any time; nil keeps
 	// Options.Priority.
 	Priority *session.LivePriority
+	// Deadline is when the transfer should end. Its priority is then the lowest that will do, by the
+	// rate of the last minutes, and not below Priority. The zero Time is none.
+	Deadline time.Time
+	// Left estimates what is still to be written, in bytes, for Deadline. nil is what of the files
+	// found is not done.
+	Left func(session.Progress) int64
 	// Manifest is a file for the digest and the path of each file in place, in the format of b3sum;
 	// "" is none.
 	Manifest string
@@ -66,6 +72,11 @@ type Target struct {
 	MaxDelete  int64        // remove nothing if more entries would go; 0 is no bound
 	BackupDir  string       // below the target: keeps what is removed or replaced; "" is none
 	DryRun     bool         // compare only, and report what would be done
+
+	// Privileged also keeps what gives privilege on this host: setuid, setgid, devices, and
+	// attributes in security.* and trusted.*. Only Get takes it. What a server keeps is up to its
+	// Share.
+	Privileged bool
 
 	// Delta says how an older version of a file at the target saves sending what both have in
 	// common. "" is DeltaAuto.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -85,7 +86,7 @@ func differ(n int64) string {
 
 // verifier is the intent to compare what a server has with a folder or a list of digests here.
 type verifier struct {
-	tree     *disk.Tree          // what is compared with, or nil for
+	tree     *access.Scope       // what is compared with, or nil for
 	manifest map[string][32]byte // the files that the server has not shown yet; guarded by findings.mu
 
 	// The goroutine that reads messages uses these.
@@ -109,7 +110,7 @@ func (v *verifier) open(against string) error {
 	switch {
 	case err != nil:
 	case info.IsDir():
-		v.tree, err = disk.Open(against)
+		v.tree, err = access.OpenSource(against)
 	default:
 		v.manifest, err = readManifest(against)
 	}

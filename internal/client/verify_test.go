@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -34,7 +34,7 @@ func TestVerifyHostile(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("s"), 0o600))
 	dir := t.TempDir()
 	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "link")))
-	tree, err := disk.Open(dir)
+	tree, err := access.OpenSource(dir)
 	require.NoError(t, err)
 	defer tree.Close()
 	var found []Difference

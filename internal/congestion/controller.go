@@ -13,6 +13,7 @@ type Controller struct {
 	state  State
 	since  time.Duration // start of the state
 	from   Sample        // at the start of the state, or of a queue that is too long
+	prior  Sample
 	last   Sample
 	rate   float64       // bytes/s; +Inf until something was delivered
 	line   float64       // what the line carries of ours, bytes/s
@@ -21,8 +22,27 @@ type Controller struct {
 	calm   time.Duration // since when the queue has been nearly empty
 	growth float64       // of the rate, per round trip
 	lossy  bool          // random loss holds gentle streams back
+	behind bool          // quick streams are slower than they may be, too
+	first  time.Duration // when something was delivered first
+	short  time.Duration // since when streams are slower than they may be, with loss
+
+	// Of loss with a queue.
+	calmLost tally         // what is lost without one
+	event    time.Duration // when it was seen last
+	events   int           // how often although the session stayed below the rate that made it
+
+	// Of loss without a queue.
+	looks     time.Duration // since when less is sent to see what it does; 0 is not
+	before    float64       // rate before that, bytes/s
+	seen      float64       // share lost before that
+	random    float64       // share that is lost at any rate
+	ceil      float64       // rate beyond which loss begins, bytes/s
+	ceilUntil time.Duration // until when the session stays below it
+	hold      time.Duration // how long it stayed, the last time
+
 	pause  time.Duration // how long the queue must be short before a session that yields takes more
 	yields time.Duration // when it yielded last
+	empty  time.Duration // when the queue was gone in doubt; 0 is not yet
 	test   time.Duration // start of the present test whether others are gone; 0 is none
 }
 
@@ -35,13 +55,28 @@ func (c *Controller) SetPriority(p Priority) { c.priority = p }
 const (
 	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
 	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
-	drainGain   = 0.5  // of the delivered rate, while the queue of the start flows off
+	firstWindow = 10   // segments that a stream sends before the first acknowledgement (RFC 6928)
+	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
+	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
+	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
 	afterDrain  = 0.97 // of the largest delivered rate
 	leastShare  = 0.75 // of the largest delivered rate of late: less only shows that others send
-	probeGain   = 1.15 // of the largest delivered rate of late: the most to try
-	takenShare  = 0.95 // of what was delivered when a queue began: with less, others take the rest
+	slowShare   = 0.85 // of the rate: streams that deliver less are held back by loss
+	belowLoss   = 0.99 // of what was delivered without loss, where more is lost
+	clean       = 3e-4 // share lost at the start, without a queue, up to which a path has no random loss
+	someLoss    = 0.0005
+	fullQueue   = 500 * time.Microsecond
+	belowFull   = 0.985 // of what was delivered when a short queue was full
+	mostLoss    = 0.01  // share lost without a queue that needs a reason
+	emptyShare  = 0.93  // of what was delivered: fills no queue by itself
+	takenShare  = 0.95  // of what was delivered when a queue began: with less, others take the rest
 	leastGrowth = 0.008
 	mostGrowth  = 0.25
+
+	// firstHold is how long a session stays below a rate that made loss; each time that it finds
+	// loss again it stays twice as long, up to longHold.
+	firstHold = 4 * time.Second
+	longHold  = time.Minute
 
 	// freeStreams is how many flows of others a session counts as.
 	freeStreams = 1
@@ -49,6 +84,8 @@ const (
 	highStreams = 4
 	// leastFight is how long a queue must stay, at the least, to be that of others.
 	leastFight = 400 * time.Millisecond
+	// leastStay is how long a session shares at the least.
+	leastStay = 3 * time.Second
 	// testEvery is the time from one test whether others are gone to the next; testFor is the least
 	// time that a test takes.
 	testEvery = 5 * time.Second
@@ -67,14 +104,15 @@ const (
 
 // aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).
 func (c *Controller) aim(s Sample) time.Duration {
-	return min(max(c.model.base/20, 2500*time.Microsecond), 4*time.Millisecond) + c.packets(2, s.MSS)
+	base := c.model.base
+	return min(max(base/20, 2500*time.Microsecond), 4*time.Millisecond) + c.packets(2, s.MSS) + c.model.jitter()
 }
 
 // Update takes a sample and decides.
 func (c *Controller) Update(s Sample) Decision {
 	c.model.update(s)
 	dt := s.At - c.last.At
-	c.last = s
+	c.prior, c.last = c.last, s
 	if c.model.base == 0 || s.Delivered == 0 {
 		c.calm = s.At
 		return c.decision()
@@ -97,8 +135,9 @@ func (c *Controller) Update(s Sample) Decision {
 }
 
 func (c *Controller) decision() Decision {
-	d := Decision{Rate: c.rate, State: c.state}
+	d := Decision{Rate: max(c.rate, c.leastRate()), State: c.state}
 	d.Held = floorShare * c.line
+	d.Behind = c.behind
 	switch {
 	case c.state == Compete && c.priority == High:
 		d.Free = highStreams
@@ -115,6 +154,7 @@ func (c *Controller) decision() Decision {
 
 func (c *Controller) enter(state State, now time.Duration) {
 	c.state, c.since, c.calm, c.growth = state, now, now, leastGrowth
+	c.empty = 0
 	c.from = c.last
 }
 
@@ -122,14 +162,27 @@ func (c *Controller) enter(state State, now time.Duration) {
 func (c *Controller) start(s Sample) {
 	m := &c.model
 	c.line = max(c.line, m.delivered)
-	full := m.base/20 + 3*time.Millisecond + c.packets(6, s.MSS)
-	if m.queue > full || m.sent > 0.05 && s.Backlog > 0 {
+	full := m.base/20 + 3*time.Millisecond + c.packets(6, s.MSS) + m.jitter()
+	if m.queue < full/2 {
+		// Gentle streams would fall behind at once where loss comes without a queue.
+		c.lossy = s.Lost > 4*int64(s.MSS) && float64(s.Lost) > clean*float64(s.Delivered)
+	}
+	if c.first == 0 {
+		c.first = s.At
+	}
+	// What the first flight lost says nothing: it left before anything was known.
+	early := s.At-c.first < m.rateWindow(s)+2*s.RTT
+	flat := !early && m.delivered < stillGrows*m.earlier(s)
+	if m.queue > full || flat && s.Backlog > 0 && (m.lost > 0.05 || c.excess(s) > 2*full && m.queue > full/10) {
 		c.enter(Drain, s.At)
 		c.drain(s)
 		return
 	}
-	if math.IsInf(c.rate, 1) {
-		c.rate = 0
+	if c.line == 0 {
+		return // one sample shows no rate
+	}
+	if math.IsInf(c.rate, 1) { // what the kernel sends at once, however little it says
+		c.rate = startGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
 	}
 	gain := startGain
 	if c.priority == Low {
@@ -138,17 +191,29 @@ func (c *Controller) start(s Sample) {
 	c.rate = max(c.rate, gain*c.line)
 }
 
-// drain lets the queue flow off.
+// drain lets the queue flow off. If what is delivered goes on growing, there was none, but noise.
 func (c *Controller) drain(s Sample) {
-	if s.At-c.since >= leastWindow { // there has been a queue: this is what the line carries
+	age := s.At - c.since
+	if age == 0 {
+		c.had = c.model.delivered
+	}
+	excess := c.excess(s)
+	if age >= leastWindow && excess > 0 { // while there is a queue, this is what the line carries
 		c.line = rateSince(c.from, s)
 	}
-	if excess := c.excess(s); excess <= 0 || s.At-c.since > 4*s.RTT+leastWindow {
+	c.rate = drainGain * c.line
+	if excess <= 0 {
+		c.rate = afterDrain * c.line
+	}
+	switch {
+	case age < max(c.from.RTT, leastWindow):
+	case rateSince(c.from, s) > goesOn*c.had:
+		c.enter(Startup, s.At)
+		c.start(s)
+	case excess <= 0 || age > 4*s.RTT+leastWindow:
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
-		return
 	}
-	c.rate = drainGain * c.line
 }
 
 // packets is the time that n packets take on the line.
@@ -183,13 +248,94 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	c.line = max(m.most(), c.line*(1-dt.Seconds()/(30*trip+5*time.Second).Seconds()))
 	if s.Backlog == 0 || s.Windowed {
+		c.short = s.At
 		return // it does not send what it may: nothing is learnt
 	}
-	if m.standing < aim/2 && s.At-c.calm > 3*trip {
+	c.quicken(s, trip)
+	age := s.At - c.since // at first, loss is the start's
+	if age > 2*m.rateWindow(s) && c.crowded(s, trip) || age > 2*m.steadyWindow() && c.heed(s) {
+		return
+	}
+	if c.excess(s) > aim { // a queue begins: the RTT will show it later
+		c.rate = min(c.rate, c.line)
+		return
+	}
+	if c.rate > c.line && m.standing < (aim+m.jitter())/2 && s.At-c.calm > 3*trip {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
-	c.rate *= 1 + c.growth*min(1, dt.Seconds()/trip.Seconds())
-	c.rate = min(c.rate, probeGain*max(m.most(), c.line))
+	part := min(1, dt.Seconds()/trip.Seconds())
+	if known := afterDrain * c.line; c.rate < known {
+		c.rate = min(known, c.rate*(1+rise*part))
+	} else {
+		c.rate *= 1 + c.growth*part
+	}
+	// No more is tried than makes a queue of twice the aim before it is seen.
+	c.rate = min(c.rate, c.line*(1+2*aim.Seconds()/(trip+standingTime).Seconds()))
+	if s.At < c.ceilUntil {
+		c.rate = min(c.rate, c.ceil)
+	}
+}
+
+// quicken gives up gentle streams where random loss makes them slower than they may be.
+func (c *Controller) quicken(s Sample, trip time.Duration) {
+	if c.model.losses == 0 || c.model.steady > slowShare*c.rate {
+		c.short, c.behind = s.At, false
+		return
+	}
+	if s.At-c.short > max(6*trip, leastFight) {
+		c.behind = c.lossy // more streams may help where quick ones do not
+		c.lossy = true
+	}
+}
+
+// crowded acts on loss with some queue: the queue is short, and full at times. Loss stops below what
+// was delivered then, if nobody else is there. It tells whether others are.
+func (c *Controller) crowded(s Sample, trip time.Duration) bool {
+	m := &c.model
+	if queued := m.queue >= fullQueue+m.jitter(); !queued {
+		c.calmLost.add(s, c.prior)
+		return false
+	}
+	if m.lost < 4*c.calmLost.share()+someLoss || s.At-c.event < max(4*trip, leastFight) {
+		return false
+	}
+	held := s.At < c.ceilUntil && c.rate <= c.ceil
+	c.event = s.At
+	c.ceil, c.ceilUntil = belowFull*min(m.steady, c.rate), s.At+firstHold
+	c.rate = min(c.rate, c.ceil)
+	if !held {
+		c.events = 0
+		return false
+	}
+	if c.events++; c.events < 2 && c.priority != Low {
+		return false
+	}
+	c.events = 0
+	c.share(s)
+	return true
+}
+
+// heed acts on loss without a queue. A policer, or a queue that is too short to be seen, drops what
+// exceeds a rate: with less, nothing is lost. Random loss stays the same. So heed sends less for a
+// moment, and looks. It tells whether it does so now.
+func (c *Controller) heed(s Sample) bool {
+	m := &c.model
+	look := 2*m.steadyWindow() + s.RTT
+	switch {
+	case c.looks == 0 && m.losses > c.random*1.5+mostLoss:
+		c.looks, c.before, c.seen = s.At, c.rate, m.losses
+		c.rate = min(c.rate, 0.985*m.steady)
+	case c.looks == 0 || s.At-c.looks < look:
+	case m.losses < c.seen/2: // it was the rate
+		c.looks = 0
+		c.hold = min(max(2*c.hold, firstHold), longHold)
+		c.ceil, c.ceilUntil = belowLoss*m.steady, s.At+c.hold
+		c.rate = c.ceil
+	default:
+		c.looks = 0
+		c.random, c.rate = m.losses, c.before
+	}
+	return c.looks > 0
 }
 
 // brake sends less than the line carries until the queue is back at its aim. While there is a queue,
@@ -207,13 +353,15 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	case age > max(trip, standingTime):
 		c.line = min(c.line, rateSince(c.from, s))
 	}
-	c.line = max(c.line, leastShare*c.had) // less is a pause of a host, not of the line
+	if age < 2*m.steadyWindow() { // less may be a pause of a host, not of the line
+		c.line = max(c.line, leastShare*c.had)
+	}
 	c.calm, c.growth = s.At, leastGrowth
 	switch {
-	case (age > 4*correct || c.priority == Low && age > 2*correct) && c.line < takenShare*c.had:
+	case (age > 4*correct || c.priority == Low && age > correct) && c.line < takenShare*c.had:
 		// A queue of our own would be gone: others take what we leave.
 		c.share(s)
-	case m.standing > 3*aim && age > max(8*trip, leastFight):
+	case m.standing > 3*aim && age > max(8*trip, leastFight), m.standing > aim*3/2 && age > 3*correct:
 		c.enter(Doubt, s.At)
 		c.doubt(s)
 	default:
@@ -232,18 +380,32 @@ func (c *Controller) share(s Sample) {
 	c.compete(s)
 }
 
-// doubt sends clearly less than is delivered, for a moment. A queue of our own flows off; one that
-// stays is that of others.
+// doubt sends clearly less than is delivered, for a moment. A queue of our own flows off and does
+// not come back at a little less than the line carries; another is that of others.
 func (c *Controller) doubt(s Sample) {
 	m := &c.model
-	c.rate = leastShare * c.line
+	age := s.At - c.since
+	if c.empty == 0 && age > max(s.RTT, standingTime) {
+		c.line = min(c.line, rateSince(c.from, s))
+	}
 	switch {
-	case m.queue <= c.aim(s):
-		c.rate = afterDrain * c.line
-		c.full = 0
-		c.enter(Cruise, s.At)
-	case s.At-c.since > max(6*s.RTT, testFor):
+	case c.empty == 0 && m.queue <= c.aim(s):
+		c.empty = s.At
+	case c.empty == 0 && age > max(6*s.RTT, testFor):
 		c.share(s)
+		return
+	case c.empty > 0 && m.queue > c.aim(s) && m.standing > c.aim(s)/2 && s.At-c.empty > s.RTT:
+		c.share(s)
+		return
+	case c.empty > 0 && s.At-c.empty > max(4*s.RTT, testFor/2):
+		c.full = 0
+		c.rate = afterDrain * c.line
+		c.enter(Cruise, s.At)
+		return
+	}
+	c.rate = leastShare * c.line
+	if c.empty > 0 {
+		c.rate = emptyShare * c.line
 	}
 }
 
@@ -255,7 +417,7 @@ func (c *Controller) compete(s Sample) {
 		c.calm = s.At
 	}
 	switch {
-	case s.At-c.calm > max(4*s.RTT, 2*standingTime):
+	case s.At-c.calm > max(4*s.RTT, 2*standingTime) && s.At-c.since > leastStay:
 		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
 		c.test, c.full = 0, 0
 		c.enter(Cruise, s.At)
@@ -280,12 +442,17 @@ func (c *Controller) give(s Sample) {
 	}
 	c.yields = s.At
 	c.enter(Yield, s.At)
-	c.rate = c.floor(s)
+	c.rate = c.floor()
 }
 
 // floor is the rate of a session that yields.
-func (c *Controller) floor(s Sample) float64 {
-	return max(floorShare*c.line, 4*float64(s.MSS)/max(s.RTT, standingTime).Seconds())
+func (c *Controller) floor() float64 { return max(floorShare*c.line, c.leastRate()) }
+
+// leastRate is the rate with which the RTT can be seen, bytes/s: a few segments in each, but much
+// less than a narrow line carries.
+func (c *Controller) leastRate() float64 {
+	mss := float64(c.last.MSS)
+	return max(mss/2, min(4*mss/max(c.model.base, standingTime).Seconds(), c.line/4))
 }
 
 // yield takes next to nothing while there is a queue, and more, step by step, when there was none
@@ -297,11 +464,11 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 		c.enter(Compete, s.At)
 		c.compete(s)
 	case m.standing > c.aim(s):
-		if c.rate > 2*c.floor(s) {
+		if c.rate > 2*c.floor() {
 			c.pause = min(2*c.pause, longPause)
 		}
 		c.calm, c.yields = s.At, s.At
-		c.rate = c.floor(s)
+		c.rate = c.floor()
 	case s.At-c.calm < max(c.pause, 4*s.RTT):
 	case c.rate > c.line/4:
 		c.full = 0
@@ -310,4 +477,25 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 	default:
 		c.rate *= 1 + rise*min(1, dt.Seconds()/s.RTT.Seconds())
 	}
+}
+
+// tally is the loss of the last tallyTime, with older loss counting less and less.
+type tally struct{ lost, sent float64 }
+
+const tallyTime = 10 * time.Second
+
+// add counts what happened between two samples.
+func (t *tally) add(s, before Sample) {
+	keep := math.Exp(-(s.At - before.At).Seconds() / tallyTime.Seconds())
+	lost := float64(s.Lost - before.Lost)
+	t.lost = keep*t.lost + lost
+	t.sent = keep*t.sent + lost + float64(s.Delivered-before.Delivered)
+}
+
+// share is the part of what was sent that was lost, 0 to 1.
+func (t *tally) share() float64 {
+	if t.sent == 0 {
+		return 0
+	}
+	return t.lost / t.sent
 }

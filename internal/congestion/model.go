@@ -2,20 +2,24 @@ package congestion
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
 // model is what is known of the path.
 type model struct {
-	past  []Sample // at least one rateWindow of them, oldest first
-	rates []rated  // steady rates of late, falling, for their maximum
+	past    []Sample        // at least one rateWindow of them, oldest first
+	rates   []rated         // steady rates of late, falling, for their maximum
+	changes []time.Duration // of the RTT, from one sample to the next, the last ones
 
 	base      time.Duration // least smoothed RTT: without a queue
 	queue     time.Duration // delay in queues now
 	standing  time.Duration // the least of it in the last standingTime: what does not pass by itself
+	noise     time.Duration // by how much the RTT changes from one sample to the next
 	delivered float64       // rate over the last rateWindow, bytes/s
 	steady    float64       // rate over the last steadyWindow, bytes/s
-	sent      float64       // share of it that was sent again, 0 to 1
+	lost      float64       // share of what was sent then that was lost, 0 to 1
+	losses    float64       // share lost over the last steadyWindow
 }
 
 // rated is a rate that was measured at a moment.
@@ -28,6 +32,8 @@ const (
 	// leastWindow is the shortest time over which a rate is measured. Acknowledgements come in
 	// bursts, where a processor sleeps or a Wi-Fi card gathers frames.
 	leastWindow = 50 * time.Millisecond
+	// noiseMemory is the number of samples that tell the noise of the RTT.
+	noiseMemory = 64
 	// windowPackets is the least number of packets over which a rate is measured.
 	windowPackets = 12
 	// steadyTrips and leastSteady are the time over which a rate is measured that must be exact: it
@@ -53,6 +59,10 @@ func (m *model) update(s Sample) {
 			m.base -= (m.base - s.RTT) / 4
 		}
 		m.queue = max(0, s.RTT-m.base)
+		if n := len(m.past); n > 0 && m.past[n-1].RTT > 0 {
+			m.changes = append(m.changes, (s.RTT - m.past[n-1].RTT).Abs())
+			m.noise = m.change()
+		}
 	}
 	m.past = append(m.past, s)
 	m.standing = m.queue
@@ -62,15 +72,36 @@ func (m *model) update(s Sample) {
 		}
 	}
 	from := m.before(s.At - m.rateWindow(s))
-	m.delivered = rateSince(from, s)
-	m.sent = 0
-	if s.Delivered > from.Delivered {
-		m.sent = float64(s.Lost-from.Lost) / float64(s.Delivered-from.Delivered+s.Lost-from.Lost)
-	}
-	m.steady = rateSince(m.before(s.At-m.steadyWindow()), s)
+	m.delivered, m.lost = rateSince(from, s), lossSince(from, s)
+	from = m.before(s.At - m.steadyWindow())
+	m.steady, m.losses = rateSince(from, s), lossSince(from, s)
+	// A count that begins in a pause shows more than the line carries: what waited comes at once.
+	m.steady = min(m.steady, rateSince(m.before(s.At-m.steadyWindow()-leastWindow), s))
 	m.remember(s.At)
 	m.forget(s.At - 2*max(m.rateWindow(s), m.steadyWindow()))
 }
+
+// earlier is the delivered rate a round trip before a sample, bytes/s; 0 at the very start.
+func (m *model) earlier(s Sample) float64 {
+	to := m.before(s.At - s.RTT)
+	from := m.before(to.At - m.rateWindow(s))
+	if from.Delivered == 0 {
+		return 0
+	}
+	return rateSince(from, to)
+}
+
+// change is by how much the RTT changes mostly. It is the median, because a queue changes the RTT
+// much only now and then.
+func (m *model) change() time.Duration {
+	m.changes = m.changes[max(0, len(m.changes)-noiseMemory):]
+	sorted := slices.Clone(m.changes)
+	slices.Sort(sorted)
+	return sorted[len(sorted)/2]
+}
+
+// jitter is by how much the RTT may exceed its base without a queue.
+func (m *model) jitter() time.Duration { return min(3*m.noise, m.base/4) }
 
 // rateSince is the delivered rate between two samples, bytes/s.
 func rateSince(from, to Sample) float64 {
@@ -78,6 +109,15 @@ func rateSince(from, to Sample) float64 {
 		return 0
 	}
 	return float64(to.Delivered-from.Delivered) / (to.At - from.At).Seconds()
+}
+
+// lossSince is the share of what was sent between two samples that was sent again, 0 to 1.
+func lossSince(from, to Sample) float64 {
+	lost := float64(to.Lost - from.Lost)
+	if lost <= 0 {
+		return 0
+	}
+	return lost / (lost + float64(to.Delivered-from.Delivered))
 }
 
 func (m *model) steadyWindow() time.Duration { return max(steadyTrips*m.base, leastSteady) }

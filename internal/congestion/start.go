@@ -51,7 +51,9 @@ func (s *Start) Connected(sent, rtt time.Duration) {
 		s.base = rtt
 	}
 	x := syn{sent, rtt}
-	i, _ := slices.BinarySearchFunc(s.syns, x, func(a, b syn) int { return cmp.Compare(a.sent, b.sent) })
+	i, _ := slices.BinarySearchFunc(s.syns, x, func(a, b syn) int {
+		return cmp.Or(cmp.Compare(a.sent, b.sent), cmp.Compare(a.rtt, b.rtt))
+	})
 	s.syns = slices.Insert(s.syns, i, x)
 }
 

@@ -70,18 +70,18 @@ func Differs(have, want Meta, opt TargetOptions) bool {
 	case !want.ModTime.IsZero() && !have.ModTime.Equal(want.ModTime):
 		return true
 	}
-	return opt.Xattrs && !sameXattrs(have.Xattrs, want.Xattrs)
+	return opt.Xattrs && !opt.sameXattrs(have.Xattrs, want.Xattrs)
 }
 
 func isDevice(k Kind) bool { return k == CharDevice || k == BlockDevice }
 
-func sameXattrs(a, b []Xattr) bool {
+func (o *TargetOptions) sameXattrs(a, b []Xattr) bool {
 	find := func(in []Xattr, x Xattr) bool {
 		value, there := valueOf(in, x.Name)
 		return there && bytes.Equal(value, x.Value)
 	}
 	for _, x := range a {
-		if removable(x.Name) && !find(b, x) {
+		if o.removable(x.Name) && !find(b, x) {
 			return false
 		}
 	}
@@ -103,18 +103,24 @@ func valueOf(in []Xattr, name string) (value []byte, there bool) {
 
 // settable reports whether a peer may set an attribute. Other names in system.* are commands to a
 // file system.
-func settable(name string) bool {
+func (o *TargetOptions) settable(name string) bool {
+	if isPrivileged(name) {
+		return o.Privileged
+	}
 	return !strings.HasPrefix(name, "system.") || strings.HasPrefix(name, aclPrefix)
 }
 
 // removable reports whether to remove an attribute that the source lacks. A SELinux label stays:
 // the target's system puts one on every file.
-func removable(name string) bool { return settable(name) && name != "security.selinux" }
+func (o *TargetOptions) removable(name string) bool {
+	return o.settable(name) && name != "security.selinux"
+}
 
 // dress gives an entry of m's kind the metadata of m. have describes the entry, and is nil for a
 // new one. The order counts: a change of the owner clears setuid, setgid and file capabilities, and
 // ACLs depend on the mode.
 func (o *TargetOptions) dress(h handle, have *Meta, m Meta) error {
+	m = o.plain(have, m)
 	mode, owned := m.Mode&modeBits, false
 	if o.Owner && (have == nil || have.UID != m.UID || have.GID != m.GID) {
 		lost, err := o.own(h, have, m)
@@ -122,6 +128,9 @@ func (o *TargetOptions) dress(h handle, have *Meta, m Meta) error {
 			return err
 		}
 		mode, owned = mode&^lost, true
+		if !o.Privileged { // a program would run as its new owner
+			mode &^= privilegeBits
+		}
 	}
 	if m.Kind != Symlink && (have == nil || have.Mode != mode || owned && mode&specialBits != 0) {
 		if err := o.setMode(h, m.Path, mode); err != nil {
@@ -201,7 +210,7 @@ func (o *TargetOptions) setXattrs(h handle, m Meta, mode fs.FileMode) (err error
 		return nil
 	}
 	for _, name := range names {
-		if _, wanted := valueOf(m.Xattrs, name); wanted || !removable(name) {
+		if _, wanted := valueOf(m.Xattrs, name); wanted || !o.removable(name) {
 			continue
 		}
 		if err := o.holdXattr(m.Path, name, write(func() error { return h.removeXattr(name) })); err != nil {
@@ -209,7 +218,7 @@ func (o *TargetOptions) setXattrs(h handle, m Meta, mode fs.FileMode) (err error
 		}
 	}
 	for _, x := range m.Xattrs {
-		if !settable(x.Name) {
+		if !o.settable(x.Name) {
 			o.warn(m.Path, "xattr", errors.ErrUnsupported)
 			continue
 		}

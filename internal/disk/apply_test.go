@@ -11,7 +11,7 @@ import (
 func TestDiffers(t *testing.T) {
 	have := Meta{Path: "x", Kind: File, Mode: 0o644, ModTime: someTime, UID: 1, GID: 2, Size: 5,
 		Xattrs: []Xattr{{"security.selinux", []byte("here")}, {"user.a", []byte("1")}}}
-	all := TargetOptions{Owner: true, Xattrs: true}
+	all := TargetOptions{Owner: true, Xattrs: true, Privileged: true}
 	for name, c := range map[string]struct {
 		alter func(want *Meta)
 		plain bool // without options

@@ -19,7 +19,7 @@ import (
 //
 //	header, 512 bytes           record, 48 bytes
 //	  0  magic "fxfer-ck"         0  kind
-//	  8  uint32 version, 1        1  zero
+//	  8  uint32 version, 2        1  zero
 //	 12  uint32 block size        4  int64 number, by kind
 //	 16  int64 target size       12  32 bytes value, by kind
 //	 24  source identity:        44  uint32 CRC of salt, record index (uint64)
@@ -28,8 +28,9 @@ import (
 //	 48  salt, 8 random bytes    kind  number   value
 //	 56  uint16 name length      done  block    its digest
 //	 58  final name, zero padded drop  block    zero
-//	508  uint32 CRC of 0–507     sync  records  zero
-//	                             boot  0        boot id, zero where there is none
+//	320  uint64 inode of the     sync  records  zero
+//	     partial file            boot  0        boot id, zero where there is none
+//	508  uint32 CRC of 0–507
 //
 // A record counts only if all records before it are sound. The first bad record ends the log, and
 // the rest is cut off. Salt and index in the CRC reject a record of another log, or of another
@@ -41,7 +42,7 @@ import (
 // names the run. In any other run, later claims are cut off.
 const (
 	checkpointMagic   = "fxfer-ck"
-	checkpointVersion = 1
+	checkpointVersion = 2
 	headerSize        = 512
 	recordSize        = 48
 
@@ -61,6 +62,7 @@ type logHeader struct {
 	size      int64
 	source    Identity
 	name      string
+	partial   uint64 // inode of the partial file, 0 where the system has none
 	salt      [8]byte
 }
 
@@ -76,6 +78,7 @@ func (h *logHeader) encode() []byte {
 	copy(b[48:], h.salt[:])
 	binary.LittleEndian.PutUint16(b[56:], uint16(len(h.name)))
 	copy(b[58:], h.name)
+	binary.LittleEndian.PutUint64(b[320:], h.partial)
 	binary.LittleEndian.PutUint32(b[508:], crc32.Checksum(b[:508], castagnoli))
 	return b
 }
@@ -94,7 +97,8 @@ func decodeHeader(b []byte) (h logHeader, ok bool) {
 			ModTime: int64(binary.LittleEndian.Uint64(b[32:])),
 			Ino:     binary.LittleEndian.Uint64(b[40:]),
 		},
-		name: string(b[58 : 58+length]),
+		name:    string(b[58 : 58+length]),
+		partial: binary.LittleEndian.Uint64(b[320:]),
 	}
 	return h, h.accepts(b) && h.blockSize > 0 && h.size >= 0
 }
@@ -179,7 +183,11 @@ func createLog(folder *os.Root, name string, header logHeader) (*checkpointLog, 
 // resumeLog opens the log name in folder if it has this header, and cuts off what cannot be
 // trusted. Otherwise the log is nil.
 func resumeLog(folder *os.Root, name string, header logHeader) (*checkpointLog, *earlierRun, error) {
-	file, _, err := openRegular(folder, name, os.O_RDWR)
+	file, info, err := openRegular(folder, name, os.O_RDWR)
+	if err == nil && !isOurs(info) {
+		file.Close()
+		return nil, nil, nil
+	}
 	if err != nil {
 		// Whatever the reason is, createLog makes nothing worse.
 		return nil, nil, nil

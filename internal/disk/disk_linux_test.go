@@ -41,7 +41,7 @@ func TestStrangeNamesAndModes(t *testing.T) {
 	name := "\xff\xfe\n*:\\?"
 	m := testMeta(name, 3)
 	m.Mode = os.ModeSetuid | os.ModeSetgid | os.ModeSticky | 0o451
-	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
+	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone, Privileged: true})
 	put(t, p, 0)
 	require.NoError(t, p.Commit(m))
 	got, err := tree.Stat(name)
@@ -80,10 +80,15 @@ func asNobody(t *testing.T, dir string, f func()) {
 	require.NoError(t, filepath.Walk(dir, func(path string, _ os.FileInfo, err error) error {
 		return errors.Join(err, os.Chown(path, nobody, nobody))
 	}))
-	runtime.LockOSThread() // file system ids are the thread's
+	runtime.LockOSThread() // the call without its wrapper is about this thread alone
 	defer runtime.UnlockOSThread()
-	require.NoError(t, unix.Setfsuid(nobody))
-	defer func() { require.NoError(t, unix.Setfsuid(0)) }()
+	become := func(uid uintptr) {
+		const keep = ^uintptr(0)
+		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uid, keep)
+		require.Zero(t, errno)
+	}
+	become(nobody)
+	defer become(0)
 	f()
 }
 
@@ -164,10 +169,89 @@ func TestPreallocation(t *testing.T) {
 	info, err := p.file.Stat()
 	require.NoError(t, err)
 	require.Zero(t, info.Size())
+	require.Zero(t, allocated(info), "an announcement claims nothing")
+	_, err = p.WriteAt(make([]byte, 1<<20), 0)
+	require.NoError(t, err)
+	require.NoError(t, p.file.Sync())
+	info, err = p.file.Stat()
+	require.NoError(t, err)
+	require.LessOrEqual(t, allocated(info), int64(2<<20)+64<<10, "as much again as was written")
 	if volume.preallocates {
-		require.GreaterOrEqual(t, allocated(info), int64(size))
+		require.GreaterOrEqual(t, allocated(info), int64(2<<20))
 	}
+	_, err = p.WriteAt(make([]byte, 1<<20), 4<<20)
+	require.NoError(t, err)
 	require.NoError(t, p.Abort())
+}
+
+// TestPlantedPartial: in a folder to which others may write, a file that somebody else put under the
+// name of a partial file is not written to, whatever proves of it: its maker would read the upload,
+// own it, and change it after the check.
+func TestPlantedPartial(t *testing.T) {
+	const size = 5 << 20
+	meta := testMeta("file", size)
+	for name, plant := range map[string]func(t *testing.T, dir, partial, checkpoint string){
+		"others may write to it": func(t *testing.T, _, partial, _ string) {
+			require.NoError(t, os.Chmod(partial, 0o666))
+		},
+		"a second name": func(t *testing.T, dir, partial, _ string) {
+			require.NoError(t, os.Link(partial, filepath.Join(dir, "mine")))
+		},
+		"another owner": func(t *testing.T, _, partial, _ string) {
+			if os.Geteuid() != 0 {
+				t.Skip("needs root")
+			}
+			require.NoError(t, os.Chown(partial, 1, 1))
+		},
+		"another file under the name": func(t *testing.T, dir, partial, _ string) {
+			data, err := os.ReadFile(partial)
+			require.NoError(t, err)
+			require.NoError(t, os.Rename(partial, filepath.Join(dir, "mine")))
+			require.NoError(t, os.WriteFile(partial, data, 0o600))
+		},
+		"another owner of the checkpoint": func(t *testing.T, _, _, checkpoint string) {
+			if os.Geteuid() != 0 {
+				t.Skip("needs root")
+			}
+			require.NoError(t, os.Chown(checkpoint, 1, 1))
+		},
+		"nothing, so it is resumed": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree, dir := openTree(t)
+			p := openPartial(t, tree, meta, TargetOptions{Sync: SyncNone})
+			_, err := p.WriteAt(make([]byte, 1<<20), 0)
+			require.NoError(t, err)
+			require.NoError(t, p.Mark(0, [32]byte{1}))
+			partial, checkpoint := filepath.Join(dir, p.partialName()), filepath.Join(dir, p.checkpointName())
+			require.NoError(t, p.Close())
+			spy, err := os.OpenFile(partial, os.O_RDWR, 0) // its maker keeps it open
+			require.NoError(t, err)
+			defer spy.Close()
+			if plant != nil {
+				plant(t, dir, partial, checkpoint)
+			}
+			p = openPartial(t, tree, meta, TargetOptions{Sync: SyncNone})
+			seen, err := spy.Stat()
+			require.NoError(t, err)
+			mine, err := p.file.Stat()
+			require.NoError(t, err)
+			require.Equal(t, plant == nil, os.SameFile(seen, mine))
+			require.Equal(t, plant == nil, len(p.Have()) > 0)
+			require.True(t, isOurs(mine))
+			require.NoError(t, p.Abort())
+
+			// A small file has no checkpoint, and is always made anew.
+			require.NoError(t, os.WriteFile(partial, []byte("planted"), 0o666))
+			require.NoError(t, os.Chmod(partial, 0o666))
+			staged, err := tree.Put(testMeta("file", 3), []byte("new"), TargetOptions{Sync: SyncNone})
+			require.NoError(t, err)
+			planted, err := os.Stat(partial)
+			require.NoError(t, err)
+			require.Zero(t, planted.Mode().Perm()&0o022)
+			require.NoError(t, staged.Discard())
+		})
+	}
 }
 
 // Somebody exchanges a folder for a symlink to the outside, over and over, while every kind of read

@@ -91,6 +91,9 @@ func windowsFault(element string) string {
 	if last := element[len(element)-1]; last == '.' || last == ' ' {
 		return "ends in a dot or a space"
 	}
+	if isShortName(element) {
+		return "may be the short name of another entry"
+	}
 	device, _, _ := strings.Cut(element, ".")
 	device = strings.ToUpper(strings.TrimRight(device, " "))
 	switch device {
@@ -104,6 +107,15 @@ func windowsFault(element string) string {
 		return "device name"
 	}
 	return ""
+}
+
+// isShortName reports whether element looks like the second name, of 8 and 3 characters, that Windows
+// may have given to another entry: FXFER-~1.PAR for a partial file.
+func isShortName(element string) bool {
+	base, extension, _ := strings.Cut(element, ".")
+	_, number, found := strings.Cut(base, "~")
+	return found && number != "" && strings.Trim(number, "0123456789") == "" &&
+		len(base) <= 8 && len(extension) <= 3
 }
 
 // isPort reports whether s is a port number of COM or LPT. Windows also accepts superscripts.

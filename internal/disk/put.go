@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -63,7 +62,7 @@ func (t *Tree) Put(m Meta, data []byte, opt TargetOptions) (s *Staged, err error
 func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetOptions) (_ *Staged, err error) {
 	reserved := reservedName(base)
 	name := reserved + partialSuffix
-	file, info, created, err := claim(f.root, name)
+	file, info, fresh, err := claim(f.root, name, func(fs.FileInfo) bool { return false })
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +73,8 @@ func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetO
 		}
 	}()
 	s := newStaged(t, m.Path, file, info)
-	if !created {
-		if err := errors.Join(file.Truncate(0), removeIfThere(f.root, reserved+checkpointSuffix)); err != nil {
+	if !fresh {
+		if err := removeIfThere(f.root, reserved+checkpointSuffix); err != nil {
 			return nil, err
 		}
 	}
@@ -99,6 +98,9 @@ func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetO
 	}
 	return s, nil
 }
+
+// Path returns the path that the target is for.
+func (s *Staged) Path() string { return s.path }
 
 // name gives the target its final name. After an error the target is as before.
 func (s *Staged) name(f *folder, base string) error {

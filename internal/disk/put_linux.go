@@ -49,7 +49,7 @@ func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptio
 	h := handle{fd: file.fd, bare: like != nil}
 	if like == nil {
 		names, err := h.xattrs()
-		if h.bare = (err == nil || cannotHold(err)) && !slices.ContainsFunc(names, removable); h.bare {
+		if h.bare = (err == nil || cannotHold(err)) && !slices.ContainsFunc(names, opt.removable); h.bare {
 			f.newFile.Store(&newcomer{at: now, uid: st.Uid, gid: st.Gid})
 		}
 	}

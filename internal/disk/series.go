@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// latestName is the symlink to the newest snapshot.
-	latestName = "latest"
+	// LatestName is the name of the symlink to the newest snapshot.
+	LatestName = "latest"
 
 	// These are beside the snapshots: the folder with facts about them, a snapshot that is being
 	// filled, and one that is being removed.
@@ -340,18 +340,18 @@ func (s *Series) pointLatest() error {
 		return err
 	}
 	err = s.tree.withFolder(s.path, func(root *os.Root) error {
-		info, err := root.Lstat(latestName)
+		info, err := root.Lstat(LatestName)
 		switch {
 		case err == nil && info.Mode().Type() != fs.ModeSymlink:
 			return nil // it belongs to somebody else
 		case len(complete) == 0:
-			return removeIfThere(root, latestName)
+			return removeIfThere(root, LatestName)
 		}
 		newest := complete[len(complete)-1]
-		if have, err := root.Readlink(latestName); err == nil && have == newest {
+		if have, err := root.Readlink(LatestName); err == nil && have == newest {
 			return nil
 		}
-		fresh := reservedName(latestName) + linkSuffix
+		fresh := reservedName(LatestName) + linkSuffix
 		if err := removeIfThere(root, fresh); err != nil {
 			return err
 		}
@@ -361,7 +361,7 @@ func (s *Series) pointLatest() error {
 			}
 			return err
 		}
-		if err := root.Rename(fresh, latestName); err != nil {
+		if err := root.Rename(fresh, LatestName); err != nil {
 			return err
 		}
 		return syncFolder(root)

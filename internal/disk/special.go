@@ -18,8 +18,8 @@ func (t *Tree) Symlink(m Meta, opt TargetOptions) error {
 
 // Special makes the pipe, device or socket m.Path with m's metadata, and atomically replaces a file
 // or symlink of that name. An equal one stays and gets the metadata. A folder there gives
-// ErrExists. If the system or this user cannot make it, there is a warning, and the present entry
-// of that name stays.
+// ErrExists. If the system or this user cannot make it, or if it is a device and opt does not set
+// what gives privilege, there is a warning, and the present entry of that name stays.
 func (t *Tree) Special(m Meta, opt TargetOptions) error {
 	switch m.Kind {
 	case Fifo, Socket:
@@ -29,6 +29,10 @@ func (t *Tree) Special(m Meta, opt TargetOptions) error {
 		return at("make node", m.Path, ErrUnsupportedKind)
 	}
 	var refused error
+	if isDevice(m.Kind) && !opt.Privileged {
+		opt.warn(m.Path, WarnPrivilege, errPrivilege)
+		return nil
+	}
 	err := t.replace(m, opt, func(f *folder, name string) error {
 		err := makeNode(f, name, m.Kind, m.Rdev)
 		// Not EACCES: that says that the folder refuses it.

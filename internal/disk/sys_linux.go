@@ -107,10 +107,10 @@ func volumeOf(file *os.File) (volume, error) {
 	return v, nil
 }
 
-// preallocate claims space for size bytes. The file's size stays as it is.
-func preallocate(file *os.File, size int64) error {
+// preallocate claims space for a range. The file's size stays as it is.
+func preallocate(file *os.File, off, length int64) error {
 	return withFD(file, func(fd int) error {
-		return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, size)
+		return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, off, length)
 	})
 }
 

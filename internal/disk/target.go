@@ -25,6 +25,9 @@ type TargetOptions struct {
 	Sync   Sync
 	Owner  bool // set owner and group
 	Xattrs bool // set extended attributes and ACLs, and remove those that the source lacks
+	// Privileged also sets what gives privilege: see Meta.Plain. Otherwise calls that set metadata
+	// leave that out with a warning, and never add it to what an entry has.
+	Privileged bool
 	// Replace allows opening a Partial where a folder has its name. Commit and Batch still refuse
 	// that.
 	Replace bool
@@ -47,7 +50,7 @@ func (o *TargetOptions) syncing(sync func() error) error {
 // Warning says which part of an entry the target cannot store.
 type Warning struct {
 	Path string
-	What string // "owner", "mode", "xattr", "acl", "device", "time", or "holes"
+	What string // "owner", "mode", "xattr", "acl", "device", "time", "holes", or "privilege"
 	Err  error
 }
 

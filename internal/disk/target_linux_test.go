@@ -56,7 +56,7 @@ func TestMetadataOfFiles(t *testing.T) {
 		{"security.capability", []byte{1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}},
 		{aclPrefix + "access", acl}, {"trusted.b", nil}, {"user.a", bytes.Repeat([]byte("x"), 2000)},
 	}
-	opt, warnings := collect(TargetOptions{Owner: true, Xattrs: true})
+	opt, warnings := collect(TargetOptions{Owner: true, Xattrs: true, Privileged: true})
 	batch := NewBatch(tree, opt)
 	batch.Add(stage2(t, tree, m, opt))
 	require.Equal(t, []error{nil}, batch.Commit())
@@ -115,7 +115,7 @@ func TestMetadataInFolder(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o027))
 	tree, dir := openTree(t)
 	require.NoError(t, tree.Mkdir("d", 0o755))
-	opt, warnings := collect(TargetOptions{Owner: true, Xattrs: true})
+	opt, warnings := collect(TargetOptions{Owner: true, Xattrs: true, Privileged: true})
 	batch := NewBatch(tree, opt)
 	n := 0
 	check := func(alter func(m *Meta)) {
@@ -166,7 +166,7 @@ func stage2(t *testing.T, tree *Tree, m Meta, opt TargetOptions) *Staged {
 func TestApply(t *testing.T) {
 	asRoot(t)
 	tree, dir := openTree(t)
-	opt, warnings := collect(TargetOptions{Owner: true, Xattrs: true})
+	opt, warnings := collect(TargetOptions{Owner: true, Xattrs: true, Privileged: true})
 	fill(t, dir, "file")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
 	require.NoError(t, os.Symlink("nowhere", filepath.Join(dir, "link")))
@@ -209,7 +209,7 @@ func TestWarnings(t *testing.T) {
 	fill(t, dir, "theirs")
 	require.NoError(t, tree.Mkdir("folder", 0o755))
 	asNobody(t, filepath.Join(dir, "folder"), func() {
-		opt, warnings := collect(TargetOptions{Owner: true, Xattrs: true})
+		opt, warnings := collect(TargetOptions{Owner: true, Xattrs: true, Privileged: true})
 		m := testMeta("folder/file", 10)
 		m.Mode, m.UID, m.GID = os.ModeSetuid|os.ModeSetgid|0o755, 0, 5
 		m.Xattrs = []Xattr{{"system.other", nil}, {"user.fine", []byte("1")}}
@@ -241,7 +241,7 @@ func TestWarnings(t *testing.T) {
 func TestSpecial(t *testing.T) {
 	asRoot(t)
 	tree, dir := openTree(t)
-	opt, warnings := collect(TargetOptions{Owner: true, Xattrs: true})
+	opt, warnings := collect(TargetOptions{Owner: true, Xattrs: true, Privileged: true})
 	fill(t, dir, "entry")
 	for _, m := range []Meta{
 		{Kind: Fifo, Mode: 0o620}, {Kind: Socket, Mode: 0o755}, {Kind: CharDevice, Mode: 0o666, Rdev: unix.Mkdev(1, 3)},

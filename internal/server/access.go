@@ -3,13 +3,10 @@ package server
 import (
 	"errors"
 	"fmt"
-	"path"
-	"strings"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
-	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -44,16 +41,11 @@ func (r *reservation) openShare(name string, need identity.Rights) (*liveShare, 
 
 // checkRights refuses what the client may not do, the most telling right first.
 func checkRights(share string, has, need identity.Rights) error {
-	for _, x := range []struct {
-		right identity.Rights
-		done  string
-	}{
-		{identity.Write, "written to"}, {identity.Read, "read"},
-		{identity.List, "listed"}, {identity.Append, "appended to"},
+	for _, right := range []identity.Rights{
+		identity.Write, identity.Read, identity.List, identity.Append,
 	} {
-		if need&x.right != 0 && !has.Has(x.right) {
-			return wire.Errorf(wire.CodeRight,
-				"share %q may not be %s by this client", share, x.done)
+		if need&right != 0 && !has.Has(right) {
+			return access.RefuseRight(share, right)
 		}
 	}
 	return nil
@@ -70,66 +62,43 @@ func (s *Server) folderMissing(share string, err error) error {
 		share)
 }
 
-// openPath is openShare for reading a path. A client that may only append may still read the
-// snapshots of series that it owns.
-func (r *reservation) openPath(name, p string, need identity.Rights) (*liveShare, error) {
-	share, err := r.openShare(name, need)
-	if err == nil {
-		return share, nil
-	}
-	share, appendErr := r.openShare(name, identity.Append)
-	if appendErr != nil || !r.ownsPath(share, seriesPath(p), need) {
-		return nil, err
-	}
-	return share, nil
+// rightsOn returns what the client may do on a share that it may use.
+func (r *reservation) rightsOn(share *liveShare) identity.Rights {
+	return share.Rights.And(r.grants.On(share.Name))
 }
 
-// ownsPath reports whether a path is in a snapshot of a series that the client owns. It may also
-// list the series itself.
-func (r *reservation) ownsPath(share *liveShare, p string, need identity.Rights) bool {
-	if disk.CheckPath(p) != nil {
-		return false
-	}
-	in, rest, err := share.tree.SeriesOf(p)
-	if err != nil || in == "" || !r.ownsSeries(share, in) {
-		return false
-	}
-	first, _, _ := strings.Cut(rest, "/")
-	_, notSnapshot := snapshot.ParseName(first)
-	return notSnapshot == nil || rest == "" && need == identity.List
-}
-
-func (r *reservation) ownsSeries(share *liveShare, p string) bool {
-	series, err := share.tree.OpenSeries(p)
+// scope returns what the session may do with a share, on which the client has a right.
+func (q *request) scope() (*liveShare, *access.Scope, error) {
+	share, err := q.openShare(q.hello.Share, 0)
 	if err != nil {
-		return false
+		return nil, nil, err
 	}
-	owned, err := series.Owned(string(r.peer.id))
-	return err == nil && owned
+	scope := share.folder.Client(access.Request{
+		Share: share.Name, Client: string(q.peer.id), Rights: q.rightsOn(share),
+		Intent: q.hello.Intent, DryRun: q.hello.Target.DryRun, BackupDir: q.hello.Target.BackupDir,
+		Privileged: share.Privileged,
+	})
+	return share, scope, nil
 }
 
-// openList is openShare for listing a path. visible reports which entries the client may see. A
-// client that may only append sees its own snapshots and the folders of its series.
-func (r *reservation) openList(name, p string) (
-	share *liveShare, visible func(disk.Meta) bool, err error,
-) {
-	all := func(disk.Meta) bool { return true }
-	if share, err = r.openShare(name, identity.List); err == nil {
-		return share, all, nil
+// scopeFor is scope for a session that needs an effect on the entry at p. It notes the right that
+// the session depends on.
+func (q *request) scopeFor(effect access.Effect, p string) (*liveShare, *access.Scope, error) {
+	share, scope, err := q.scope()
+	if err != nil {
+		return nil, nil, err
 	}
-	refusal := err
-	p = seriesPath(p)
-	if share, err = r.openPath(name, p, identity.List); err == nil {
-		if _, rest, _ := share.tree.SeriesOf(p); rest != "" {
-			return share, all, nil
-		}
-		return share, func(m disk.Meta) bool {
-			_, err := snapshot.ParseName(m.Path)
-			return err == nil || m.Kind == disk.Symlink
-		}, nil
+	right, err := scope.May(effect, p)
+	if err != nil {
+		return nil, nil, err
 	}
-	if share, err = r.openShare(name, identity.Append); err != nil || disk.CheckPath(p) != nil {
-		return nil, nil, refusal
-	}
-	return share, func(m disk.Meta) bool { return r.ownsSeries(share, path.Join(p, m.Path)) }, nil
+	q.uses(right)
+	return share, scope, nil
+}
+
+// uses notes that the session depends on a right.
+func (r *reservation) uses(right identity.Rights) {
+	r.server.mu.Lock()
+	defer r.server.mu.Unlock()
+	r.used |= right
 }

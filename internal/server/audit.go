@@ -95,6 +95,19 @@ func (a *audit) event(e transfer.Event) {
 	a.log.Info("entry", attrs...)
 }
 
+// removed records that a snapshot of the session's series was removed, or could not be.
+func (a *audit) removed(series, name string, err error) {
+	if a == nil {
+		return
+	}
+	outcome, attrs := "removed", pathAttrs(path.Join(series, name))
+	if err != nil {
+		outcome = "failed"
+		attrs = append(attrs, "error", wire.Printable(err.Error()))
+	}
+	a.log.Info("snapshot", append(attrs, "outcome", outcome)...)
+}
+
 // pathAttrs returns a path and, if it is not valid UTF-8, its bytes.
 func pathAttrs(p string) []any {
 	if utf8.ValidString(p) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -17,11 +17,14 @@ type expiry struct{ *request }
 func newExpiry(q *request) handler { return &expiry{q} }
 
 func (x *expiry) serve(ctx context.Context) error {
-	share, err := x.openShare(x.hello.Share, identity.Write)
+	p, err := x.onePath()
 	if err != nil {
 		return err
 	}
-	p, err := x.onePath()
+	if _, err := x.openShare(x.hello.Share, identity.Write); err != nil {
+		return err
+	}
+	share, scope, err := x.request.scope()
 	if err != nil {
 		return err
 	}
@@ -31,7 +34,7 @@ func (x *expiry) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	series, err := share.tree.OpenSeries(seriesPath(p))
+	series, err := scope.Series(access.Expire, seriesPath(p))
 	if err != nil {
 		return sourceRefusal(err, p, x.hello.Share)
 	}
@@ -51,7 +54,7 @@ func (x *expiry) serve(ctx context.Context) error {
 }
 
 // remove removes snapshots, and reports each to the client.
-func (x *expiry) remove(ctx context.Context, series *disk.Series, names []string) error {
+func (x *expiry) remove(ctx context.Context, series *access.Series, names []string) error {
 	log := x.server.log.With("client", x.peer.label,
 		"share", x.hello.Share, "series", seriesPath(x.hello.Paths[0]))
 	for _, name := range names {
@@ -60,6 +63,7 @@ func (x *expiry) remove(ctx context.Context, series *disk.Series, names []string
 		}
 		err := series.Remove(name)
 		log.Info("snapshot removed", "snapshot", name, "error", err)
+		x.audit.removed(seriesPath(x.hello.Paths[0]), name, err)
 		if err != nil {
 			return targetRefusal(err)
 		}

@@ -7,25 +7,25 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/session"
 )
 
 // shareFolder is the open folder of a share. It survives a Reload that keeps name and path.
 type shareFolder struct {
-	tree  *disk.Tree
-	limit rateLimit
-	quota *shareQuota
-	free  atomic.Int64 // free space some seconds ago, bytes; -1 if unknown
+	folder *access.Folder
+	limit  rateLimit
+	quota  *shareQuota
+	free   atomic.Int64 // free space some seconds ago, bytes; -1 if unknown
 
 	// Guarded by Server.mu.
 	users   int  // sessions
 	retired bool // no share has it any more: the last session closes it
 }
 
-func (s *Server) newShareFolder(share string, tree *disk.Tree) *shareFolder {
-	f := &shareFolder{tree: tree, quota: newShareQuota(share, tree, s.log)}
-	f.free.Store(tree.Free())
+func (s *Server) newShareFolder(share string, folder *access.Folder) *shareFolder {
+	f := &shareFolder{folder: folder, quota: newShareQuota(share, folder, s.log)}
+	f.free.Store(folder.Free())
 	return f
 }
 
@@ -45,7 +45,7 @@ var errFolderReplaced = errors.New("the folder was replaced")
 // errFolderReplaced, or why the path leads to no folder.
 func (l *liveShare) checkFolder() error {
 	found, err := os.Stat(l.Dir)
-	if err == nil && !l.tree.Is(found) {
+	if err == nil && !l.folder.Is(found) {
 		err = errFolderReplaced
 	}
 	return err
@@ -74,6 +74,6 @@ func (s *Server) retireFolders(old, next *liveSettings) {
 
 func closeFolders(folders []*shareFolder) {
 	for _, f := range folders {
-		_ = f.tree.Close()
+		_ = f.folder.Close()
 	}
 }

@@ -26,6 +26,9 @@ const (
 	// otherMemory is for everything but data streams, such as unauthenticated connections, which
 	// may take 64 KiB each.
 	otherMemory = 64 << 20
+	// entryMemory is what the entries under way of all sessions may take beyond a small part of
+	// each session. Those of one client may take half.
+	entryMemory = 192 << 20
 	// spareFiles is the part of the open file limit that listening, logs, the web pages and the
 	// runtime need.
 	spareFiles = 64

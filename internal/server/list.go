@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -40,7 +41,7 @@ func (x *listing) listShares(context.Context) error {
 		if rights == 0 {
 			continue
 		}
-		m, err := share.tree.Stat(".")
+		m, err := share.folder.Stat()
 		if err != nil {
 			return &wire.Error{Code: wire.CodeSourceDisk, Text: err.Error()}
 		}
@@ -60,14 +61,16 @@ func (x *listing) listFolder(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	share, visible, err := x.openList(x.hello.Share, cmp.Or(p, "."))
+	if _, err := x.openShare(x.hello.Share, identity.List); err != nil {
+		if _, appendErr := x.openShare(x.hello.Share, identity.Append); appendErr != nil {
+			return err
+		}
+	}
+	_, scope, err := x.request.scope()
 	if err != nil {
 		return err
 	}
-	err = share.tree.List(ctx, cmp.Or(p, "."), func(m disk.Meta) error {
-		if !visible(m) {
-			return nil
-		}
+	err = scope.List(ctx, cmp.Or(p, "."), func(m disk.Meta) error {
 		return x.add(transfer.EntryOf(m, path.Base(m.Path)))
 	})
 	if err != nil {

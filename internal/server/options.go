@@ -92,6 +92,9 @@ type Share struct {
 	Dir string
 	// Rights are the most that any client gets. At least one is required.
 	Rights identity.Rights
+	// Privileged keeps what gives privilege on this host: setuid, setgid, devices, and attributes
+	// in security.* and trusted.*. Otherwise the share leaves that out, and reports it.
+	Privileged bool
 	// Allow lists the addresses that may use the share. nil allows any.
 	Allow []netip.Prefix
 	// RateLimit is for all sessions on the share, in bit/s in each direction. 0 is no limit.

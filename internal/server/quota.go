@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -31,10 +31,10 @@ const (
 // It never believes in less than what is there: files that are replaced or removed count until the
 // whole share is counted again, which happens when something would not fit.
 type shareQuota struct {
-	share string
-	tree  *disk.Tree
-	log   *slog.Logger
-	now   func() time.Time
+	share  string
+	folder *access.Folder
+	log    *slog.Logger
+	now    func() time.Time
 
 	mu        sync.Mutex    // guards all fields below; not held while counting
 	quota     usage         // 0 is no bound
@@ -56,8 +56,8 @@ func (u usage) plus(o usage) usage { return usage{u.bytes + o.bytes, u.entries +
 
 func (u usage) max(o usage) usage { return usage{max(u.bytes, o.bytes), max(u.entries, o.entries)} }
 
-func newShareQuota(share string, tree *disk.Tree, log *slog.Logger) *shareQuota {
-	return &shareQuota{share: share, tree: tree, log: log, now: time.Now}
+func newShareQuota(share string, folder *access.Folder, log *slog.Logger) *shareQuota {
+	return &shareQuota{share: share, folder: folder, log: log, now: time.Now}
 }
 
 // set changes the quota.
@@ -198,7 +198,7 @@ func (l *shareQuota) countOnceLocked(ctx context.Context) (found usage, still bo
 	moves, still := l.moves, l.moving == 0
 	began := l.now()
 	l.mu.Unlock()
-	bytes, entries, err := l.tree.Usage(ctx)
+	bytes, entries, err := l.folder.Usage(ctx)
 	l.mu.Lock()
 	if ctx.Err() != nil {
 		return usage{}, false, context.Cause(ctx)

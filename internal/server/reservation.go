@@ -8,6 +8,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
+	"github.com/fxfer/fxfer/internal/transfer"
 )
 
 // reservation is a session slot that an admitted client holds, whatever the session's intent.
@@ -29,8 +30,10 @@ type reservation struct {
 
 // clientUse is a client that has sessions. Server.mu guards it.
 type clientUse struct {
-	limit    rateLimit
-	sessions int
+	limit        rateLimit
+	memory       *transfer.Account // never changes
+	sessions     int
+	extraStreams int // beyond the first of each session
 }
 
 // reserve takes a session slot. The caller releases it, once. The data streams of a session that is
@@ -55,7 +58,7 @@ func (s *Server) reserve(
 		return nil, err
 	}
 	if r.client = s.clients[c.peer.id]; r.client == nil {
-		r.client = new(clientUse)
+		r.client = &clientUse{memory: transfer.NewAccount(entryMemory/2, s.entryMemory)}
 		s.setRate(&r.client.limit, settings.rateOf(c.peer.id))
 		s.clients[c.peer.id] = r.client
 	}

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
-	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -24,7 +25,7 @@ const (
 // scrubbing serves a Scrub: it compares a snapshot with the digests that were noted for it.
 type scrubbing struct {
 	*request
-	tree  *disk.Tree
+	tree  *access.Scope
 	state *os.Root // the notes on the series
 
 	reported time.Time
@@ -74,16 +75,16 @@ func (x *scrubbing) serve(ctx context.Context) error {
 }
 
 // openSeries opens the series of the snapshot, which the client must be allowed to read.
-func (x *scrubbing) openSeries(p string) (*disk.Series, error) {
+func (x *scrubbing) openSeries(p string) (*access.Series, error) {
 	if _, err := snapshot.ParseName(x.hello.Snapshot); err != nil {
 		return nil, &wire.Error{Code: wire.CodePath, Text: err.Error()}
 	}
 	in := seriesPath(p)
-	share, err := x.openPath(x.hello.Share, in+"/"+x.hello.Snapshot, identity.Read)
+	_, scope, err := x.scopeFor(access.Read, path.Join(in, x.hello.Snapshot))
 	if err != nil {
 		return nil, err
 	}
-	series, err := share.tree.OpenSeries(in)
+	series, err := scope.Series(access.Names, in)
 	if err != nil {
 		return nil, sourceRefusal(err, p, x.hello.Share)
 	}

@@ -6,20 +6,23 @@ import (
 	"path"
 	"strings"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/disk"
-	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
 // sending serves a Pull: the client gets files.
-type sending struct{ *transferSession }
+type sending struct {
+	*transferSession
+	scope *access.Scope // set by open
+}
 
 func newSending(q *request) handler {
 	x := &transferSession{request: q, ownRate: q.hello.RateLimit}
-	x.direction = &sending{x}
+	x.direction = &sending{transferSession: x}
 	return x
 }
 
@@ -28,7 +31,7 @@ func (x *sending) open() (err error) {
 		return wire.Errorf(wire.CodeProtocol, "the request names no path to get")
 	}
 	for _, p := range x.hello.Paths {
-		if x.share, err = x.openPath(x.hello.Share, p, identity.Read); err != nil {
+		if x.share, x.scope, err = x.scopeFor(access.Read, seriesPath(p)); err != nil {
 			return err
 		}
 	}
@@ -65,7 +68,7 @@ func (x *sending) roots() (roots []transfer.Root, err error) {
 	for _, p := range x.hello.Paths {
 		name := strings.TrimSuffix(p, "/")
 		as := path.Base(cmp.Or(name, x.share.Name))
-		root := transfer.Root{Tree: x.share.tree, Path: cmp.Or(name, "."), As: as}
+		root := transfer.Root{Tree: x.scope, Path: cmp.Or(name, "."), As: as}
 		m, err := root.Tree.Stat(root.Path)
 		if err != nil {
 			return nil, sourceRefusal(err, name, x.share.Name)

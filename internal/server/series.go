@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
@@ -25,11 +26,11 @@ func (x *seriesListing) serve(context.Context) error {
 	if err != nil {
 		return err
 	}
-	share, err := x.openPath(x.hello.Share, p, identity.List)
+	_, scope, err := x.scopeFor(access.Names, seriesPath(p))
 	if err != nil {
-		return x.serveAppender(p)
+		return x.noSeries(err, p)
 	}
-	series, err := share.tree.OpenSeries(seriesPath(p))
+	series, err := scope.Series(access.Names, seriesPath(p))
 	if errors.Is(err, fs.ErrNotExist) {
 		return x.answer(nil)
 	}
@@ -43,22 +44,18 @@ func (x *seriesListing) serve(context.Context) error {
 	return x.answer(entries, lacking...)
 }
 
-// serveAppender answers a client that may append at most, about a path that is not its own series:
-// where there is no series, it may make one.
-func (x *seriesListing) serveAppender(p string) error {
-	share, err := x.openShare(x.hello.Share, identity.Append)
-	if err != nil {
-		return err
+// noSeries answers a client that may append at most, about a path that is not its own series: whether
+// anything is there does not show.
+func (x *seriesListing) noSeries(refusal error, p string) error {
+	if _, err := x.openShare(x.hello.Share, identity.Append); err != nil {
+		return refusal
 	}
-	if _, err := share.tree.OpenSeries(seriesPath(p)); !errors.Is(err, fs.ErrNotExist) {
-		return notOwner(x.hello.Share)
-	}
-	return x.answer(nil)
+	return wire.Errorf(wire.CodeNotFound, "this client has no snapshots at %q of share %q", p, x.hello.Share)
 }
 
 // listSnapshots returns the snapshots of a series, complete ones first, and one message for each
 // that lacks entries.
-func listSnapshots(series *disk.Series) (entries []wire.Entry, lacking []wire.Message, err error) {
+func listSnapshots(series *access.Series) (entries []wire.Entry, lacking []wire.Message, err error) {
 	complete, filling, err := series.Snapshots()
 	if err != nil {
 		return nil, nil, err
@@ -100,7 +97,7 @@ const (
 )
 
 // lockSeries waits for a series. It pings the client meanwhile.
-func (q *request) lockSeries(ctx context.Context, series *disk.Series) error {
+func (q *request) lockSeries(ctx context.Context, series *access.Series) error {
 	begin := time.Now()
 	pinged := begin
 	for {

@@ -112,7 +112,7 @@ func (s *Server) sweep(ctx context.Context) {
 		if !share.Rights.Has(identity.Write) && !share.Rights.Has(identity.Append) {
 			continue
 		}
-		if n, err := share.tree.Sweep(ctx, ".", staleAfter); n > 0 || err != nil {
+		if n, err := share.folder.Sweep(ctx, staleAfter); n > 0 || err != nil {
 			s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
 		}
 	}
@@ -129,7 +129,7 @@ func (s *Server) measureSpace(ctx context.Context) {
 			return
 		case <-tick.C:
 			for _, share := range s.sortedShares() {
-				share.free.Store(share.tree.Free())
+				share.free.Store(share.folder.Free())
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
@@ -42,6 +43,8 @@ type Server struct {
 	reloading sync.Mutex
 	live      atomic.Pointer[liveSettings]
 
+	entryMemory *transfer.Account
+
 	mu           sync.Mutex // guards all fields below
 	cond         *sync.Cond // on mu: sessions, recent or draining has changed
 	serving      bool
@@ -58,6 +61,7 @@ type Server struct {
 func New(opt Options) (*Server, error) {
 	s := &Server{
 		opt: opt, log: opt.Log, started: time.Now(), counters: newServerCounters(),
+		entryMemory:  transfer.NewAccount(entryMemory, nil),
 		slots:        sessionSlots{byClient: make(map[identity.Principal]int)},
 		reservations: make(map[*reservation]transport.Conn),
 		clients:      make(map[identity.Principal]*clientUse),
@@ -99,7 +103,7 @@ func New(opt Options) (*Server, error) {
 
 func (s *Server) closeShares() {
 	for _, share := range s.live.Load().shares {
-		_ = share.tree.Close()
+		_ = share.folder.Close()
 	}
 }
 

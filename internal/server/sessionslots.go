@@ -40,17 +40,23 @@ func (s *sessionSlots) release(client identity.Principal) {
 	}
 }
 
-// streamsPerSessionLocked is how many data streams each session may have now: an equal part.
-func (s *Server) streamsPerSessionLocked() int {
-	extra := s.opt.extraStreams(s.slots.max) / max(1, s.slots.taken)
+// streamsPerSessionLocked is how many data streams each session of a client may have now: an equal
+// part of all, and of what the client may have.
+func (s *Server) streamsPerSessionLocked(client *clientUse) int {
+	all := s.opt.extraStreams(s.slots.max)
+	extra := min(all/max(1, s.slots.taken), extraPerClient(all)/max(1, client.sessions))
 	return min(session.MaxStreams, 1+extra)
 }
 
-// streamsPerSession is how many data streams a session that has a slot may have now.
-func (s *Server) streamsPerSession() int {
+// extraPerClient is how many of all extra data streams the sessions of one client may have: half,
+// but as many as a session may have.
+func extraPerClient(all int) int { return max(all/2, min(all, session.MaxStreams-1)) }
+
+// streamsPerSession is how many data streams a session of a client may have now.
+func (s *Server) streamsPerSession(client *clientUse) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.streamsPerSessionLocked()
+	return s.streamsPerSessionLocked(client)
 }
 
 // reserveStream counts a data stream of a session. It returns nil if there is no room; the first
@@ -59,12 +65,14 @@ func (s *Server) reserveStream(x *transferSession) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if x.streams > 0 {
-		part := s.streamsPerSessionLocked()
+		part := s.streamsPerSessionLocked(x.client)
 		part += part / 4 // some replace streams that are dead, which the server can't know yet
-		if s.extraStreams >= s.opt.extraStreams(s.slots.max) || x.streams > part {
+		all := s.opt.extraStreams(s.slots.max)
+		if s.extraStreams >= all || x.client.extraStreams >= extraPerClient(all) || x.streams > part {
 			return nil
 		}
 		s.extraStreams++
+		x.client.extraStreams++
 	}
 	x.streams++
 	return sync.OnceFunc(func() {
@@ -72,6 +80,7 @@ func (s *Server) reserveStream(x *transferSession) (release func()) {
 		defer s.mu.Unlock()
 		if x.streams--; x.streams > 0 {
 			s.extraStreams--
+			x.client.extraStreams--
 		}
 	})
 }

@@ -103,7 +103,10 @@ func TestPastSessions(t *testing.T) {
 func TestStreamsInAll(t *testing.T) {
 	t.Parallel()
 	s := &Server{slots: sessionSlots{max: 4, taken: 1}, opt: Options{MaxMemory: otherMemory + 14*streamMemory}}
-	greedy, modest := &transferSession{}, &transferSession{}
+	sessionOf := func(c *clientUse) *transferSession {
+		return &transferSession{request: &request{reservation: &reservation{client: c}}}
+	}
+	greedy, modest := sessionOf(&clientUse{sessions: 1}), sessionOf(&clientUse{sessions: 1})
 	var leave []func()
 	for range 1 + 10 {
 		out := s.reserveStream(greedy)
@@ -112,7 +115,7 @@ func TestStreamsInAll(t *testing.T) {
 	}
 	require.Nil(t, s.reserveStream(greedy), "there are no more")
 	s.slots.taken = 2
-	require.Equal(t, 1+10/2, s.streamsPerSession())
+	require.Equal(t, 1+10/2, s.streamsPerSession(modest.client))
 	first := s.reserveStream(modest)
 	require.NotNil(t, first)
 	require.Nil(t, s.reserveStream(modest))
@@ -133,4 +136,21 @@ func TestStreamsInAll(t *testing.T) {
 	require.NotNil(t, s.reserveStream(modest))
 	require.Nil(t, s.reserveStream(modest), "more than its part")
 	require.Zero(t, greedy.streams)
+	require.Zero(t, greedy.client.extraStreams)
+	require.Equal(t, s.extraStreams, modest.client.extraStreams)
+
+	// One client gets half of many streams with all of its sessions, and others the rest.
+	s = &Server{slots: sessionSlots{max: 128, taken: 33}, opt: Options{MaxMemory: DefaultMaxMemory}}
+	all := s.opt.extraStreams(128)
+	crowd := &clientUse{sessions: 32}
+	require.Equal(t, 1+all/2/32, s.streamsPerSession(crowd))
+	for range 32 {
+		for x := sessionOf(crowd); s.reserveStream(x) != nil; {
+		}
+	}
+	require.Equal(t, all/2, crowd.extraStreams)
+	alone := sessionOf(&clientUse{sessions: 1})
+	for range s.streamsPerSession(alone.client) {
+		require.NotNil(t, s.reserveStream(alone))
+	}
 }

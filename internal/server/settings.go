@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/session"
@@ -72,11 +72,11 @@ func (s *Server) openShares(shares []Share, next, present *liveSettings) (
 		if old := present.share(share.Name); old.has(share.Dir) {
 			live.shareFolder = old.shareFolder
 		} else {
-			tree, err := disk.Open(share.Dir)
+			folder, err := access.Open(share.Dir)
 			if err != nil {
 				return opened, s.folderError(share.Name, err)
 			}
-			live.shareFolder = s.newShareFolder(share.Name, tree)
+			live.shareFolder = s.newShareFolder(share.Name, folder)
 			opened = append(opened, live.shareFolder)
 		}
 		next.shares[share.Name] = live
@@ -218,12 +218,12 @@ func (s *Server) refresh(name string) error {
 	if share == nil || !errors.Is(share.checkFolder(), errFolderReplaced) {
 		return nil // another session has done it
 	}
-	tree, err := disk.Open(share.Dir)
+	folder, err := access.Open(share.Dir)
 	if err != nil {
 		err = fmt.Errorf("%w, and the new one does not open: %w", errFolderReplaced, err)
 		return s.folderError(name, err)
 	}
-	fresh := &liveShare{Share: share.Share, shareFolder: s.newShareFolder(name, tree)}
+	fresh := &liveShare{Share: share.Share, shareFolder: s.newShareFolder(name, folder)}
 	fresh.quota.set(share.Quota, share.QuotaFiles)
 	next := *present
 	next.shares = maps.Clone(present.shares)

@@ -155,10 +155,11 @@ func TestRevoked(t *testing.T) {
 	require.Equal(t, session.KindTrust, session.KindOf(err))
 
 	_, err = c.List(t.Context(), s.invited(t))
-	require.NoError(t, err)
+	require.Equal(t, session.KindTrust, session.KindOf(err), "an invitation does not undo that")
+	require.NoError(t, s.store.AddAuthorized(identity.Principal(pin(t, home)), identity.Grants{"data": identity.Read | identity.Write}, ""))
 	ended = held(t, c, s, s.plain(t, "stream"))
 	opt.Clients = nil
-	require.NoError(t, s.Reload(opt)) // it has its rights from the invitation
+	require.NoError(t, s.Reload(opt)) // it has its rights from authorized_clients
 	require.NoError(t, s.store.Revoke(identity.Principal(pin(t, home))))
 	expect(ended, "has been revoked")
 }

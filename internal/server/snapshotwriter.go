@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -21,18 +22,19 @@ import (
 type snapshotWriter struct {
 	ctx       context.Context // of the session
 	log       *slog.Logger
-	series    *disk.Series // locked
+	series    *access.Series // locked
 	name      string
 	maxFailed int64         // entries that may fail
 	keep      snapshot.Keep // applies when the snapshot is complete
+	audit     func(removed string, err error)
 
 	// Set by open.
-	tree         *disk.Tree
+	tree         *access.Scope
 	resumed      bool     // an earlier session has filled a part
 	state        *os.Root // the notes on the series
 	ledger       *snapshot.Ledger
-	previous     *disk.Tree // nil if there is no previous snapshot
-	previousName string     // "" if there is none
+	previous     *access.Scope // nil if there is no previous snapshot
+	previousName string        // "" if there is none
 	linked       map[disk.Identity]struct{}
 
 	// Counted by event.
@@ -53,7 +55,7 @@ func (w *snapshotWriter) open() (err error) {
 	}
 	if n := len(complete); n > 0 {
 		w.previousName = complete[n-1]
-		if w.previous, err = w.series.Open(w.previousName); err != nil {
+		if w.previous, err = w.series.Previous(w.previousName); err != nil {
 			return err
 		}
 	}
@@ -141,8 +143,7 @@ func (w *snapshotWriter) publish(failed, grave int64) error {
 			"snapshot", w.name, "failed", failed, "allowed", w.maxFailed)
 	}
 	err := w.ledger.Finish(w.previousName, func(path string) ([32]byte, error) {
-		digest, _, err := w.tree.Digest(w.ctx, path)
-		return digest, err
+		return w.tree.Note(w.ctx, path)
 	})
 	if err != nil {
 		return err
@@ -170,7 +171,7 @@ func (w *snapshotWriter) checkFailed(failed, grave int64) error {
 
 // close ends the use of the series. A snapshot that is not published stays for a later session.
 func (w *snapshotWriter) close() {
-	for _, tree := range []*disk.Tree{w.tree, w.previous} {
+	for _, tree := range []*access.Scope{w.tree, w.previous} {
 		if tree != nil {
 			_ = tree.Close()
 		}
@@ -189,18 +190,12 @@ func (w *snapshotWriter) close() {
 
 // retain removes the snapshots that the share's policy does not keep.
 func (w *snapshotWriter) retain() {
-	complete, _, err := w.series.Snapshots()
+	err := w.series.Retain(w.keep, time.Local, func(name string, err error) {
+		w.log.Info("snapshot removed", "snapshot", name, "policy", w.keep.String(), "error", err)
+		w.audit(name, err)
+	})
 	if err != nil {
 		w.log.Warn("retention", "error", err)
-		return
-	}
-	_, remove := w.keep.Decide(complete, time.Local)
-	for _, name := range remove {
-		err := w.series.Remove(name)
-		w.log.Info("snapshot removed", "snapshot", name, "policy", w.keep.String(), "error", err)
-		if err != nil {
-			return
-		}
 	}
 }
 
@@ -294,7 +289,7 @@ func (c *clearing) restore() (err error) {
 func (w *snapshotWriter) remove(p string) error {
 	folder, err := w.tree.Stat(path.Dir(p))
 	if err == nil {
-		err = w.tree.Remove(p, "")
+		err = w.tree.Remove(w.ctx, p)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, disk.ErrNotFolder) {
 		return nil // it went with its folder

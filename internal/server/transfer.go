@@ -98,7 +98,7 @@ func (x *transferSession) runEngine(ctx context.Context) error {
 	asked := 0 // streams; repeating it would load a narrow line
 	tuning := session.Tuning{
 		Most: func() int {
-			return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession())))
+			return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession(x.client))))
 		},
 		Priority: session.Following(x.priority),
 		Want: func(n int, dead []uint64) {
@@ -121,7 +121,7 @@ func (x *transferSession) runEngine(ctx context.Context) error {
 
 // offer says what the client may use now.
 func (x *transferSession) offer() *wire.Welcome {
-	w := x.welcome(x.server.streamsPerSession())
+	w := x.welcome(x.server.streamsPerSession(x.client))
 	w.LeastPriority, w.MostPriority = x.priorityBounds()
 	return w
 }

@@ -10,8 +10,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
-	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -29,7 +29,7 @@ const (
 // answers which names the path does not hold.
 type verification struct {
 	*request
-	tree *disk.Tree
+	tree *access.Scope
 	root string // the path
 	file bool   // root is a file
 
@@ -53,11 +53,10 @@ func (v *verification) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	share, err := v.openPath(v.hello.Share, p, identity.Read)
-	if err != nil {
+	v.root = cmp.Or(p, ".")
+	if _, v.tree, err = v.scopeFor(access.Read, seriesPath(p)); err != nil {
 		return err
 	}
-	v.tree, v.root = share.tree, cmp.Or(p, ".")
 	top, err := v.tree.Stat(v.root)
 	if err != nil {
 		return sourceRefusal(err, p, v.hello.Share)

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/congestion"
-	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -119,7 +119,7 @@ type receivingEnd struct{ *transfer.Receiver }
 
 // NewReceiver makes an Engine that writes below tree. control is the control stream, on which Hello
 // has been exchanged, and r its reader.
-func NewReceiver(control transport.Conn, r *wire.Reader, tree *disk.Tree, opt transfer.ReceiverOptions) Engine {
+func NewReceiver(control transport.Conn, r *wire.Reader, tree *access.Scope, opt transfer.ReceiverOptions) Engine {
 	return &receivingEnd{transfer.NewReceiver(controlStream{control}, r, tree, opt)}
 }
 

@@ -71,7 +71,7 @@ func (g *growth) next(o observation, limit int) int {
 	queued := o.rtt > o.minRTT*5/4
 	if n := sufficient(goodput, &o); n < g.active && !lossy {
 		g.change = max(n, g.active*3/4) - g.active
-	} else if o.capped > 0.1 || lossy && !queued { // otherwise more streams would not help
+	} else if o.capped > 0.1 || lossy && !queued && o.behind { // otherwise more streams would not help
 		g.last = g.peak
 		g.change = min(limit, g.active+max(4, g.active/2)) - g.active
 	}

@@ -137,13 +137,13 @@ func (t *Telemetry) Run(ctx context.Context, send func(wire.Message)) {
 const (
 	// sampleSize is about what a sample takes on the wire, bytes.
 	sampleSize = 600
-	// sampleShare is the most that samples may take of what a session moves. More than 150 kB/s do
-	// not bound them.
-	sampleShare = 1.0 / 32
+	// sampleShare is the most that samples may take of what a session moves. From 150 kB/s on, they
+	// are not bounded.
+	sampleShare = 1.0 / 64
 	// sampleIdle and sampleSlowest are the times between two samples where nothing moves, and where
 	// very little does.
 	sampleIdle    = time.Second
-	sampleSlowest = 15 * time.Second
+	sampleSlowest = 30 * time.Second
 )
 
 // cadence decides which samples the peer gets. On a narrow line, all of them would hold up the data.

@@ -30,11 +30,11 @@ func TestSamplesLeaveNarrowLinesToTheData(t *testing.T) {
 		sent int     // in a minute
 	}{
 		{0, 61},
-		{2400, 5},
-		{9600, 5},
-		{64e3, 25},
-		{512e3, 121},
-		{1e6, 241},
+		{2400, 3},
+		{9600, 3},
+		{64e3, 13},
+		{512e3, 81},
+		{1.25e6, 241},
 		{1e9, 241},
 	} {
 		require.Equal(t, c.sent, samplesIn(time.Minute, c.rate/8), "%v bit/s", c.rate)

@@ -49,14 +49,15 @@ func (t *tuner) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-pacing.C:
-			if free := t.window.step(now, t.priority()); free != t.free {
+		case <-pacing.C:
+			if free := t.window.step(time.Now(), t.priority()); free != t.free {
 				t.free = free
 				t.activate()
 			}
 		case now := <-tick.C:
 			infos := t.set.infos()
 			o := observe(now, t.sender.Stats().Written, infos)
+			o.behind = t.window.behind
 			if o.streams > 0 {
 				tick.Reset(TuneEvery)
 			}
@@ -132,7 +133,8 @@ type observation struct {
 	retrans uint64        // segments sent again so far
 	sent    uint64        // segments sent so far
 	quic    bool
-	window  int // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
+	behind  bool // the streams do not send at the rate that the path may carry
+	window  int  // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 }
 
 func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {

@@ -20,7 +20,8 @@ type window struct {
 	record  congestion.Recorder
 	set     *StreamSet
 	began   time.Time
-	free    int // streams that may send, 0 is all
+	free    int  // streams that may send, 0 is all
+	behind  bool // streams do not send what they may
 
 	seen map[uint64]transport.Info // of each stream, the last time
 	sum  congestion.Sample         // counters of all streams, those that ended too
@@ -51,6 +52,9 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		return w.free
 	}
 	decided := w.control.Update(s)
+	if protocolOf(infos) == transport.QUIC {
+		decided.Free *= renoLinks
+	}
 	w.record.Add(w.control, s, decided)
 	for i, d := range streams {
 		switch {
@@ -62,9 +66,22 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 			d.pace(decided.Held / float64(len(streams)))
 		}
 		d.use(decided.Control)
+		d.yield(p == congestion.Low)
 	}
-	w.free = decided.Free
+	w.free, w.behind = decided.Free, decided.Behind
 	return w.free
+}
+
+// renoLinks is how many connections of quic-go share a line like one cubic flow: NewReno adds a
+// segment in each round trip, which is little where the window is large.
+const renoLinks = 4
+
+// protocolOf is the protocol of the streams; they differ only for moments.
+func protocolOf(infos map[uint64]transport.Info) transport.Protocol {
+	for _, i := range infos {
+		return i.Protocol
+	}
+	return transport.TCP
 }
 
 // sample sums up what the streams measured.
@@ -74,7 +91,7 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 	var rtts []time.Duration
 	for id, i := range infos {
 		before := w.seen[id]
-		s.Delivered += int64(i.Delivered - min(i.Delivered, before.Delivered))
+		s.Delivered += int64(i.Delivered-min(i.Delivered, before.Delivered)) * int64(i.SndMSS)
 		s.Lost += int64(i.RetransSegs-min(i.RetransSegs, before.RetransSegs)) * int64(i.SndMSS)
 		if i.InFlight > 0 || i.NotSent > 0 {
 			s.Streams++
@@ -110,6 +127,15 @@ func (d *DataStream) use(c congestion.Control) {
 	}
 	d.control = c
 	_ = d.Conn.Prefer(c == congestion.Quick)
+}
+
+// yield asks the network to put the stream's packets behind all others, or no longer. Where that is
+// not possible, the controller alone yields.
+func (d *DataStream) yield(on bool) {
+	if d.yields != on {
+		d.yields = on
+		_ = d.SetLowerEffort(on)
+	}
 }
 
 // paceBy is how much a bound must change, as a share, to be set again.

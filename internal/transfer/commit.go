@@ -57,7 +57,7 @@ func newCommitter(
 	s *side, t *target, readback bool, underWay func() int, events commitEvents,
 ) *committer {
 	c := &committer{side: s, target: t, readback: readback, underWay: underWay, events: events}
-	c.most = disk.NewBatch(t.tree, t.meta).Most()
+	c.most = t.tree.NewBatch(t.meta).Most()
 	c.cond = sync.NewCond(&c.mu)
 	c.timer = time.AfterFunc(time.Hour, c.flushNow)
 	c.timer.Stop()
@@ -250,7 +250,7 @@ func (c *committer) next() []stagedFile {
 
 // name makes files durable and gives them their names.
 func (c *committer) name(files []stagedFile) {
-	batch := disk.NewBatch(c.target.tree, c.target.meta)
+	batch := c.target.tree.NewBatch(c.target.meta)
 	for _, f := range files {
 		batch.Add(f.file)
 	}

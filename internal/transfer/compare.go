@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -106,7 +107,7 @@ func (c *comparer) createFolder(e *receiving) error {
 	}
 	err := t.make(e.meta.Path, func() error { return t.tree.Mkdir(e.meta.Path, e.meta.Mode) })
 	if err == nil {
-		c.table.enterFolder(&folder{index: e.index, entry: e.entry, meta: e.meta})
+		c.table.enterFolder(&folder{index: e.index, entry: e.entry, meta: e.meta, held: e.held})
 	}
 	return err
 }
@@ -175,7 +176,7 @@ func (c *comparer) keepContent(e *receiving, have *disk.Meta, a *wire.Answer) er
 }
 
 // copyHere makes an entry with the content that a tree has at its path.
-func (c *comparer) copyHere(e *receiving, tree *disk.Tree) error {
+func (c *comparer) copyHere(e *receiving, tree *access.Scope) error {
 	return c.target.copyFile(e, e.meta, c.target.options(&e.entry), tree, e.meta.Path)
 }
 

@@ -22,6 +22,7 @@ type folder struct {
 	index  uint64
 	entry  wire.Entry
 	meta   disk.Meta
+	held   int     // bytes of names and attributes
 	parent *folder // it waits for this one
 	wait   int     // how many entries in it are not resolved
 	left   bool    // the manifest has left it

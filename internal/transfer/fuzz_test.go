@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 	"lukechampine.com/blake3"
@@ -91,7 +91,7 @@ func FuzzReceiver(f *testing.F) {
 		require.NoError(t, os.Mkdir(filepath.Join(root, "outside"), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(root, "outside", "keep"), []byte("keep"), 0o600))
 		require.NoError(t, os.Mkdir(filepath.Join(root, "target"), 0o700))
-		tree, err := disk.Open(filepath.Join(root, "target"))
+		tree, err := access.OpenTarget(filepath.Join(root, "target"), access.Asked{Base: "."})
 		require.NoError(t, err)
 		defer tree.Close()
 		ctrl, stream := newReplay(control), newReplay(data)
@@ -132,7 +132,7 @@ func FuzzSender(f *testing.F) {
 	dir := f.TempDir()
 	require.NoError(f, os.WriteFile(filepath.Join(dir, "a"), []byte("hello"), 0o600))
 	require.NoError(f, os.WriteFile(filepath.Join(dir, "b"), make([]byte, 3<<20), 0o600))
-	tree, err := disk.Open(dir)
+	tree, err := access.OpenTarget(dir, access.Asked{Base: "."})
 	require.NoError(f, err)
 	f.Cleanup(func() { tree.Close() })
 	f.Fuzz(func(t *testing.T, control []byte) {

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/digest"
-	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -171,7 +171,7 @@ func heapInUse() uint64 {
 }
 
 // faceSender runs a Receiver against a hostile sender.
-func faceSender(t *testing.T, tree *disk.Tree, opt ReceiverOptions, script func(*rawPeer)) *outcome {
+func faceSender(t *testing.T, tree *access.Scope, opt ReceiverOptions, script func(*rawPeer)) *outcome {
 	t.Helper()
 	p, ctrl, data := newRawPeer()
 	var events []Event

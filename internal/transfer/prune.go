@@ -35,6 +35,10 @@ func (r *remover) makeWay(p string) error {
 	if err != nil {
 		return err
 	}
+	remove, err := r.target.tree.Removal(r.side.ctx, p)
+	if err != nil {
+		return err
+	}
 	n, err := r.count(p, have.Kind, max(opt.MaxDelete, 0))
 	if err != nil {
 		return err
@@ -45,15 +49,14 @@ func (r *remover) makeWay(p string) error {
 	if err := r.report(p, have.Kind); err != nil || opt.DryRun {
 		return err
 	}
-	return r.remove(p)
+	return r.run(remove)
 }
 
-// remove removes an entry and all below it.
-func (r *remover) remove(p string) error {
-	backup := r.target.opt.BackupDir
+// run removes an entry and all below it.
+func (r *remover) run(remove func() error) error {
 	defer r.target.usage.freed()
-	defer r.target.usage.moving(backup)()
-	err := r.target.tree.Remove(p, backup)
+	defer r.target.usage.moving(r.target.opt.BackupDir)()
+	err := remove()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -274,13 +277,16 @@ func (p *pruner) removeIn(folder string, names []extraName) {
 func (p *pruner) remove(names []extraName) (changed bool) {
 	for _, x := range names {
 		at := path.Join(p.target.base, x.folder, x.name)
-		err := p.remover.report(at, x.kind)
+		remove, err := p.target.tree.Removal(p.side.ctx, at)
+		if err == nil {
+			err = p.remover.report(at, x.kind)
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 		if err == nil && !p.target.opt.DryRun {
 			changed = true
-			err = p.remover.remove(at)
+			err = p.remover.run(remove)
 		}
 		if err != nil {
 			p.remover.failed(path.Join(x.folder, x.name), err)

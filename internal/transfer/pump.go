@@ -19,11 +19,11 @@ const (
 	// ackQueue bounds the acknowledgements that wait to be written. Beyond it, ack waits.
 	ackQueue = 1 << 16
 	// pingEvery and silence bound how long a dead link goes unnoticed: a peer that has sent nothing
-	// for that long is gone. Where a queue is long, a lost packet comes again after the timeout of
-	// the kernel, and after twice as long if it is lost again.
+	// for that long is gone. Where a queue is long, packets are lost, and each comes again after the
+	// timeout of the kernel: the peer may be silent for silenceTimeouts of them in addition.
 	pingEvery       = 5 * time.Second
 	silence         = 20 * time.Second
-	silenceTimeouts = 3
+	silenceTimeouts = 6
 )
 
 // slow is a control stream that knows its transport.
@@ -46,6 +46,7 @@ type pump struct {
 	queue []byte
 	acks  []wire.BlockID // acknowledgements, which leave as one message
 	late  time.Duration  // how much longer than usual the peer may be silent
+	wrote time.Time      // when the last messages left
 	err   error          // once set, nothing is written any more
 	flush bool           // write what is queued, then end
 }
@@ -167,31 +168,43 @@ func (p *pump) nextBatch(spare []byte) ([]byte, error) {
 		p.err = errClosed
 		return nil, nil
 	}
+	p.wrote = time.Now()
 	batch := p.queue
 	p.queue = spare[:0]
 	p.cond.Broadcast()
 	return batch, nil
 }
 
-// ping sends pings until done is closed. They keep a quiet session alive and let the peer notice a
-// dead one.
+// ping sends pings until done is closed, whenever nothing was sent for pingEvery. They keep a quiet
+// session alive and let the peer notice a dead one.
 func (p *pump) ping(done <-chan struct{}) {
-	tick := time.NewTicker(pingEvery)
-	defer tick.Stop()
+	timer := time.NewTimer(pingEvery)
+	defer timer.Stop()
 	for {
 		select {
 		case <-done:
 			return
-		case now := <-tick.C:
-			p.send(&wire.Ping{Time: now.UnixNano()})
-			if s, ok := p.stream.(slow); ok {
-				late := silenceTimeouts * s.Timeout()
-				p.mu.Lock()
-				p.late = late
-				p.mu.Unlock()
+		case now := <-timer.C:
+			quiet := p.quiet(now)
+			if quiet >= pingEvery {
+				p.send(&wire.Ping{Time: now.UnixNano()})
+				quiet = 0
 			}
+			timer.Reset(pingEvery - quiet)
 		}
 	}
+}
+
+// quiet returns for how long nothing was sent, and looks how slow the stream is by now.
+func (p *pump) quiet(now time.Time) time.Duration {
+	var late time.Duration
+	if s, ok := p.stream.(slow); ok {
+		late = silenceTimeouts * s.Timeout()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.late = late
+	return now.Sub(p.wrote)
 }
 
 // end makes write flush the queue within a second and return, and makes read return. The peer hears

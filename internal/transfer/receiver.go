@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/blockset"
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
@@ -31,6 +32,7 @@ type ReceiverOptions struct {
 	Clock     *Clock    // takes the times of the stages; nil for none
 	Snapshot  *Snapshot // the tree is to be a snapshot; nil if not
 	Quota     Quota     // of the target; nil for none
+	Memory    *Account  // for entries under way, with other sessions; nil for no bound
 }
 
 // Receiver writes what one session's sender announces below a folder. Everything that it reads from
@@ -58,9 +60,9 @@ type Receiver struct {
 // NewReceiver prepares a session on a control stream after its opening messages. r is the Reader of
 // that stream.
 func NewReceiver(
-	stream io.ReadWriteCloser, r *wire.Reader, tree *disk.Tree, opt ReceiverOptions,
+	stream io.ReadWriteCloser, r *wire.Reader, tree *access.Scope, opt ReceiverOptions,
 ) *Receiver {
-	v := &Receiver{opt: opt, table: newTable()}
+	v := &Receiver{opt: opt, table: newTable(opt.Memory)}
 	v.side = newSide(stream, r, opt.Clock, v.count, opt.Message)
 	v.target = &target{
 		ctx: v.side.ctx, tree: tree, opt: opt.Target, path: opt.Path, names: opt.Names,
@@ -68,7 +70,7 @@ func NewReceiver(
 		usage:    &usage{ctx: v.side.ctx, quota: opt.Quota}, busyUntil: time.Now().Add(busyFor),
 	}
 	v.target.meta = disk.TargetOptions{
-		Sync: disk.Sync(opt.Target.Sync), Owner: true, Xattrs: true,
+		Sync: disk.Sync(opt.Target.Sync), Owner: true, Xattrs: true, Privileged: tree.Privileged(),
 		Warn: v.target.warnings.add, Syncing: opt.Clock.syncing,
 	}
 	v.target.remover = &remover{side: v.side, target: v.target}
@@ -262,6 +264,9 @@ func (v *Receiver) begin(m *wire.Manifest) error {
 // entries answers newly announced entries.
 func (v *Receiver) entries(m *wire.Entries) error {
 	if err := v.table.startBatch(m); err != nil {
+		return err
+	}
+	if err := v.table.reserve(v.side.ctx, m.Entries); err != nil {
 		return err
 	}
 	var answers wire.Answers

@@ -3,6 +3,7 @@ package transfer
 import (
 	"errors"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -10,7 +11,7 @@ import (
 // Snapshot makes a Receiver fill a tree of its own. Unchanged files are shared with the previous
 // snapshot, which is never written to.
 type Snapshot struct {
-	Previous *disk.Tree // nil for none
+	Previous *access.Scope // nil for none
 	// Linked reports whether a file of Previous has several names there.
 	Linked  func(disk.Identity) bool
 	Resumed bool // an earlier session left some of it: what the sender does not have is removed
@@ -36,7 +37,7 @@ func isGrave(err error) bool {
 }
 
 // previousTree returns the tree of the previous snapshot, nil if there is none.
-func (t *target) previousTree() *disk.Tree {
+func (t *target) previousTree() *access.Scope {
 	if t.snapshot == nil {
 		return nil
 	}

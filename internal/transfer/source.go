@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/filter"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -52,7 +53,7 @@ type Source interface {
 
 // Root is one thing to be sent from a tree.
 type Root struct {
-	Tree *disk.Tree
+	Tree *access.Scope
 	Path string // in the tree; "." for all of it
 	As   string // its path in the manifest; "" for a folder that stands for the target itself
 }
@@ -214,7 +215,7 @@ func (r *Root) item(m disk.Meta, as string) Item {
 }
 
 // openSame opens the file that the manifest describes.
-func openSame(tree *disk.Tree, m disk.Meta) (File, error) {
+func openSame(tree *access.Scope, m disk.Meta) (File, error) {
 	f, err := tree.OpenFile(m.Path)
 	if err != nil {
 		return nil, err

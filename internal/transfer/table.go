@@ -25,7 +25,8 @@ type table struct {
 	active map[uint64]*receiving
 	next   uint64 // index of the next entry
 	open   int    // sum of weights of active
-	held   int    // bytes of their names and attributes
+	held   int    // bytes of the names and attributes of active, and of folders
+	memory memory
 	// pending counts the active entries, the folders whose metadata is not set, and the messages of
 	// entries that are being answered.
 	pending int
@@ -49,8 +50,8 @@ type orphan struct {
 	links  []*receiving
 }
 
-func newTable() *table {
-	t := &table{active: make(map[uint64]*receiving), orphans: make(map[string]*orphan)}
+func newTable(account *Account) *table {
+	t := &table{memory: memory{account: account}, active: make(map[uint64]*receiving), orphans: make(map[string]*orphan)}
 	t.folders.open = make(map[string]*folder)
 	t.cond = sync.NewCond(&t.mu)
 	return t
@@ -61,6 +62,7 @@ func (t *table) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over = true
+	t.memory.close()
 	t.cond.Broadcast()
 }
 
@@ -195,6 +197,7 @@ func (t *table) remove(e *receiving, again bool) (links []*receiving, done []*fo
 	delete(t.active, e.index)
 	t.pending--
 	t.held -= e.held
+	t.memory.free(entryMemory + int64(e.held))
 	t.open -= weightOf(&e.entry)
 	if again && len(t.orphans) < maxOrphans {
 		t.orphans[e.entry.Path] = &orphan{e.folder, e.links}
@@ -210,6 +213,8 @@ func (t *table) enterFolder(x *folder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pending++
+	t.held += x.held
+	t.memory.used += entryMemory + int64(x.held) // it was counted as an entry, which is about to be resolved
 	t.folders.enter(x)
 }
 
@@ -219,6 +224,8 @@ func (t *table) leaveFolder(x *folder) (done []*folder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pending--
+	t.held -= x.held
+	t.memory.free(entryMemory + int64(x.held))
 	t.cond.Broadcast()
 	return t.folders.release(x.parent)
 }

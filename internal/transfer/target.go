@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/blockset"
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
@@ -31,7 +32,7 @@ const (
 // Its methods may be called concurrently once begin has returned.
 type target struct {
 	ctx      context.Context
-	tree     *disk.Tree
+	tree     *access.Scope
 	opt      wire.Target
 	path     string   // as in ReceiverOptions
 	names    []string // as in ReceiverOptions
@@ -129,6 +130,13 @@ func (t *target) place(e *receiving) error {
 	if !x.Owned { // nobody knows as whom the program would run
 		e.meta.Mode &^= fs.ModeSetuid | fs.ModeSetgid
 	}
+	plain, taken := t.tree.Plain(e.meta)
+	for _, what := range taken {
+		t.warnings.add(disk.Warning{
+			Path: p, What: disk.WarnPrivilege, Err: fmt.Errorf("%s is left out", what),
+		})
+	}
+	e.meta = plain
 	if t.opt.NumericIDs {
 		return nil
 	}
@@ -231,10 +239,10 @@ func (t *target) keepOld(e *receiving) {
 			err = t.mkdir(path.Dir(kept))
 		}
 		if err == nil {
-			err = t.tree.Link(e.meta.Path, kept)
+			err = t.tree.KeepOld(e.meta.Path)
 		}
 		if err != nil { // moved instead, so for a moment nothing has the name
-			err = t.tree.Remove(e.meta.Path, backup)
+			err = t.tree.Remove(t.ctx, e.meta.Path)
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -299,9 +307,9 @@ func (t *target) putRanges(e *receiving, data []byte, ranges []disk.Range) (*dis
 // copyFile makes the file of an entry with the content of one that is there, in this tree or
 // another. meta and opt are what it gets.
 func (t *target) copyFile(
-	e *receiving, meta disk.Meta, opt disk.TargetOptions, tree *disk.Tree, from string,
+	e *receiving, meta disk.Meta, opt disk.TargetOptions, tree *access.Scope, from string,
 ) error {
-	f, err := tree.OpenFile(from)
+	f, err := tree.OpenCopy(from)
 	if err != nil {
 		return err
 	}
@@ -323,7 +331,7 @@ func (t *target) copyFile(
 		err = f.Unchanged()
 	}
 	if err == nil {
-		err = part.Commit(meta)
+		err = t.tree.Commit(part, meta)
 	}
 	if err != nil {
 		_ = part.Abort()

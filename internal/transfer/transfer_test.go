@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -25,7 +25,7 @@ import (
 // session runs a Sender and a Receiver over pipes.
 type session struct {
 	source  Source
-	target  *disk.Tree
+	target  *access.Scope
 	path    string
 	streams int
 	opt     wire.Target
@@ -86,8 +86,8 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-func openTree(t *testing.T, dir string) *disk.Tree {
-	tree, err := disk.Open(dir)
+func openTree(t *testing.T, dir string) *access.Scope {
+	tree, err := access.OpenTarget(dir, access.Asked{Base: "."})
 	require.NoError(t, err)
 	t.Cleanup(func() { tree.Close() })
 	return tree
@@ -151,10 +151,10 @@ func TestTree(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	src, dst := t.TempDir(), t.TempDir()
 	makeTree(t, seeded(t), src)
-	tree, err := disk.Open(src)
+	tree, err := access.OpenTarget(src, access.Asked{Base: "."})
 	require.NoError(t, err)
 	defer tree.Close()
-	target, err := disk.Open(dst)
+	target, err := access.OpenTarget(dst, access.Asked{Base: "."})
 	require.NoError(t, err)
 	defer target.Close()
 	s := session{source: &TreeSource{Roots: []Root{{Tree: tree, Path: "."}}}, target: target, path: ".", streams: 5}
@@ -245,11 +245,11 @@ func TestDeadStreams(t *testing.T) {
 	src, dst := t.TempDir(), t.TempDir()
 	makeTree(t, rng, src)
 	s := session{streams: 6, path: "."}
-	tree, err := disk.Open(src)
+	tree, err := access.OpenTarget(src, access.Asked{Base: "."})
 	require.NoError(t, err)
 	defer tree.Close()
 	s.source = &TreeSource{Roots: []Root{{Tree: tree, Path: "."}}}
-	s.target, err = disk.Open(dst)
+	s.target, err = access.OpenTarget(dst, access.Asked{Base: "."})
 	require.NoError(t, err)
 	defer s.target.Close()
 	s.wrap = func(id int, c net.Conn) net.Conn {
@@ -310,10 +310,10 @@ func TestResume(t *testing.T) {
 	src, dst := t.TempDir(), t.TempDir()
 	data := randomBytes(rng, 90<<20+5)
 	require.NoError(t, os.WriteFile(filepath.Join(src, "big"), data, 0o640))
-	tree, err := disk.Open(src)
+	tree, err := access.OpenTarget(src, access.Asked{Base: "."})
 	require.NoError(t, err)
 	defer tree.Close()
-	target, err := disk.Open(dst)
+	target, err := access.OpenTarget(dst, access.Asked{Base: "."})
 	require.NoError(t, err)
 	defer target.Close()
 	var written, resumed int64
@@ -498,7 +498,7 @@ func (w walker) Walk(ctx context.Context, visit func(Item) error, failed func(st
 }
 
 // hostile runs a script of the sender's side against a Receiver.
-func hostile(t *testing.T, target *disk.Tree, messages ...wire.Message) (data net.Conn, done chan struct{}) {
+func hostile(t *testing.T, target *access.Scope, messages ...wire.Message) (data net.Conn, done chan struct{}) {
 	t.Helper()
 	a, b := net.Pipe()
 	c, d := net.Pipe()

@@ -20,7 +20,7 @@ const Version = 1
 const (
 	MaxMessage      = 1 << 20    // bytes in a message body
 	MaxFirstMessage = 16 << 10   // bytes in the body of a stream's first message
-	MaxDecoded      = 8 << 20    // bytes that the lists of a message take in memory
+	MaxDecoded      = 4 << 20    // bytes that the lists of a message take in memory
 	MaxPath         = 4096       // bytes in a path
 	MaxText         = 1024       // bytes in a text for people
 	MaxStrings      = 1024       // strings in a list

@@ -336,23 +336,31 @@ func TestDecodedSize(t *testing.T) {
 		n := (MaxMessage - len(before) - 4) / len(element)
 		return append(binary.AppendUvarint(before, uint64(n)), bytes.Repeat(element, n)...)
 	}
+	var extents []Extent // as scattered as blocks can be, in a message that is full
+	for start := int64(0); len(extents) < 1<<18-1<<13; start += 2 {
+		extents = append(extents, Extent{start, 1})
+	}
 	xattrs := append([]byte{1}, binary.AppendUvarint([]byte{byte(Dir), entryXattrs, 0, 0, 0}, 5000)...)
 	xattrs = append([]byte{0}, append(xattrs, bytes.Repeat([]byte{1, 'x', 0}, 5000)...)...)
+	scattered := Append(nil, &Placed{Entries: extents})[headerLen:]
+	require.Greater(t, len(scattered), MaxMessage*9/10)
 	for name, test := range map[string]struct {
 		kind Type
 		body []byte
 		want string // the error, "" for none
 	}{
-		"answers":                    {TypeAnswers, list(nil, 0, byte(Same)), "too much memory"},
-		"failures":                   {TypeAnswers, list(nil, 0, byte(Fail), 0, 0), "too much memory"},
-		"entries":                    {TypeEntries, list([]byte{0}, byte(Dir), 0, 0, 0, 0), "too much memory"},
-		"digests":                    {TypeDigests, list(nil, make([]byte, 33)...), ""},
-		"acknowledgements":           {TypeWritten, list(nil, 0, 0), ""},
-		"numbers":                    {TypeExtra, list(nil, 0), "too much memory"},
-		"a stream's numbers":         {TypeStreams, list([]byte{0}, 0), "too much memory"},
-		"attributes of an entry":     {TypeEntries, xattrs, ""},
-		"as many entries as a table": {TypeEntries, append(binary.AppendUvarint([]byte{0}, 16384), bytes.Repeat([]byte{byte(Dir), 0, 0, 0, 0}, 16384)...), ""},
-		"as many answers as a table": {TypeAnswers, append(binary.AppendUvarint(nil, 16384), bytes.Repeat([]byte{0, byte(Same)}, 16384)...), ""},
+		"answers":                              {TypeAnswers, list(nil, 0, byte(Same)), "too much memory"},
+		"failures":                             {TypeAnswers, list(nil, 0, byte(Fail), 0, 0), "too much memory"},
+		"entries":                              {TypeEntries, list([]byte{0}, byte(Dir), 0, 0, 0, 0), "too much memory"},
+		"digests":                              {TypeDigests, list(nil, make([]byte, 33)...), ""},
+		"acknowledgements":                     {TypeWritten, list(nil, 0, 0), "too much memory"},
+		"many acknowledgements":                {TypeWritten, append(binary.AppendUvarint(nil, 1<<17), make([]byte, 1<<18)...), ""},
+		"extents of a large file":              {TypePlaced, scattered, ""},
+		"numbers":                              {TypeExtra, list(nil, 0), "too much memory"},
+		"a stream's numbers":                   {TypeStreams, list([]byte{0}, 0), "too much memory"},
+		"attributes of an entry":               {TypeEntries, xattrs, ""},
+		"many entries":                         {TypeEntries, append(binary.AppendUvarint([]byte{0}, 8192), bytes.Repeat([]byte{byte(Dir), 0, 0, 0, 0}, 8192)...), ""},
+		"as many answers as entries under way": {TypeAnswers, append(binary.AppendUvarint(nil, 16384), bytes.Repeat([]byte{0, byte(Same)}, 16384)...), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats

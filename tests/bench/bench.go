@@ -224,6 +224,8 @@ func (t *test) calls(e *entrant, rep int, r *result) bool {
 		return rep < t.reps
 	case !slices.Contains(t.peers, e.name) || rep >= t.reps:
 		return false
+	case t.whole:
+		return true
 	case t.load.tree():
 		return done == nil || !done.projected()
 	}
@@ -296,7 +298,7 @@ func (b *bench) try(ctx context.Context, s *stage, t test, e *entrant, r *result
 	switch {
 	case e.fxfer != nil && t.stop > 0:
 		w = watch{after: t.stop, goOn: func(float64) bool { return false }, points: fxferPoints}
-	case e.fxfer == nil && !s.loopback:
+	case e.fxfer == nil && !s.loopback && !t.whole:
 		w = watch{after: peerSpan, goOn: func(total float64) bool {
 			fxfer := r.tool(fxferName)
 			return total <= 2*peerSpan.Seconds() || fxfer != nil && total <= farBehind*fxfer.seconds()

@@ -27,6 +27,7 @@ const (
 	roundTrips                // time of the whole command in RTTs
 	hostCost                  // GB/s, and CPU seconds per GB
 	treeTime                  // seconds of the whole command, and files per second
+	narrowTime                // seconds of the whole command, and the share of rsync's time
 	transports                // QUIC beside TCP: bit/s, and the CPU seconds per GB of either end
 )
 
@@ -41,9 +42,10 @@ type scenario struct {
 type setup int
 
 const (
-	asIs        setup = iota // as this machine is
-	stockLimits              // buffer limits of Linux before 6.17
-	stockCubic               // the same, cubic, and BBR is not allowed
+	asIs         setup = iota // as this machine is
+	stockLimits               // buffer limits of Linux before 6.17
+	stockCubic                // the same, cubic, and BBR is not allowed
+	cubicDefault              // as this machine is, with cubic as default and with BBR allowed
 )
 
 // test is one row of a table.
@@ -55,6 +57,7 @@ type test struct {
 	reps  int           // runs of fxfer as an ordinary user
 	extra int           // runs of fxfer with CAP_NET_ADMIN
 	auto  bool          // as many more runs of fxfer with --compress auto
+	whole bool          // other programs run to their end, however long that takes
 	again bool          // after each run, programs that compare run once more with nothing left to do
 }
 
@@ -158,6 +161,12 @@ var grids = []grid{
 		}}},
 	},
 	{
+		name: "narrow", title: "Narrow and far", measure: narrowTime,
+		about: "290 KB over a modem, over ISDN and over slow DSL, near and by satellite, with queues of 8, 16 and 64 KiB before the line. The time of the whole command, cold. " +
+			"The handshakes of many streams at once would fill such a queue for half a minute.",
+		scenarios: narrow(),
+	},
+	{
 		name: "host", title: "The host alone", measure: hostCost,
 		about: "Over the loopback of one host. CPU seconds are those of the whole machine.",
 		scenarios: []scenario{{tests: []test{
@@ -214,6 +223,22 @@ func halfFile(peers []string) test {
 	return test{load: payload{files: 1, size: 1250 * mb, distinct: 1}, peers: peers, reps: 3, extra: 1}
 }
 
+// narrow returns lines of 9.6 to 512 kbit/s.
+func narrow() (all []scenario) {
+	for _, rate := range []int64{9600, 26_400, 64_000, 128_000, 512_000} {
+		for _, rtt := range []time.Duration{150 * time.Millisecond, 700 * time.Millisecond} {
+			for _, queue := range []int64{8, 16, 64} {
+				link := wan(rate, rtt, 0)
+				link.Buffer = queue * kib
+				all = append(all, scenario{link: link, tests: []test{
+					{load: payload{files: 1, size: 290_000, distinct: 1}, peers: []string{"rsync"}, whole: true, reps: 3},
+				}})
+			}
+		}
+	}
+	return all
+}
+
 func lossy(loss float64, h setup, peers []string) scenario {
 	return scenario{link: wan(gbit, 50*time.Millisecond, loss), hosts: h, tests: []test{halfFile(peers)}}
 }
@@ -250,6 +275,9 @@ func (sc scenario) rowName(t test) string {
 	} else {
 		parts = append(parts, showRate(float64(sc.link.Rate))+" × "+showMillis(sc.link.RTT))
 	}
+	if sc.link.Buffer > 0 {
+		parts = append(parts, fmt.Sprintf("queue %d KiB", sc.link.Buffer/kib))
+	}
 	if sc.link.Loss > 0 {
 		parts = append(parts, "loss "+strconv.FormatFloat(sc.link.Loss*100, 'g', -1, 64)+" %")
 	}
@@ -258,7 +286,7 @@ func (sc scenario) rowName(t test) string {
 		parts = append(parts, "stock limits")
 	case stockCubic:
 		parts = append(parts, "stock hosts")
-	case asIs:
+	case asIs, cubicDefault:
 	}
 	parts = append(parts, t.load.String())
 	if len(t.flags) > 0 {
@@ -293,6 +321,8 @@ func showRate(bits float64) string {
 		return strconv.FormatFloat(bits/gbit, 'g', 3, 64) + " Gbit/s"
 	case bits >= 99.95*mbit:
 		return strconv.FormatFloat(bits/mbit, 'f', 0, 64) + " Mbit/s"
+	case bits < mbit:
+		return strconv.FormatFloat(bits/1000, 'g', 3, 64) + " kbit/s"
 	}
 	return strconv.FormatFloat(bits/mbit, 'f', 1, 64) + " Mbit/s"
 }

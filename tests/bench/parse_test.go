@@ -97,6 +97,7 @@ func TestShow(t *testing.T) {
 	require.Equal(t, "9.41 Gbit/s", showRate(goodputLimit(10*gbit)))
 	require.Equal(t, "941 Mbit/s", showRate(goodputLimit(gbit)))
 	require.Equal(t, "50.3 Mbit/s", showRate(50.26e6))
+	require.Equal(t, "26.4 kbit/s", showRate(26_400))
 	require.Equal(t, "100 Mbit/s", showRate(99.97e6))
 	require.Equal(t, "1,000,000", showCount(1_000_000))
 	require.Equal(t, "999", showCount(999))

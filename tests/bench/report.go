@@ -33,10 +33,10 @@ and the others is bold.
 func beginMark(g string) string { return "<!-- " + g + ": generated, begin -->" }
 func endMark(g string) string   { return "<!-- " + g + ": generated, end -->" }
 
-// replaceSection returns the document with the section of one grid replaced. If the document lacks
+// replaceSection returns the document with the section of one grid replaced, and with this intro. If the document lacks
 // sections or is empty, they are added in the order of all. Text written by hand below the last
 // section stays there.
-func replaceSection(doc, name, section string, all []string) string {
+func replaceSection(doc, intro, name, section string, all []string) string {
 	sections := map[string]string{}
 	own := ""
 	for _, g := range all {
@@ -81,8 +81,7 @@ func renderSection(g *grid, m *machine, results []result) string {
 	}
 	b.WriteString("\nCommands and settings:\n\n")
 	b.WriteString(bullets(commands(results)))
-	fmt.Fprintf(&b, "\n%s. %d processors, %s, %.0f GiB of memory, Linux %s; %s. %s.\n", m.date.Format("2 January 2006"), m.cpus, m.model,
-		float64(m.memory)/(1<<30), m.kernel, m.network, strings.Join(m.tools, ", "))
+	fmt.Fprintf(&b, "\n%s\n", m)
 	return b.String()
 }
 
@@ -113,7 +112,7 @@ func (m measure) value(r *result, o *outcome) float64 {
 		return s / r.rtt.Seconds()
 	case m == hostCost:
 		return float64(r.load.bytes()) / gb / s
-	case m == treeTime:
+	case m == treeTime, m == narrowTime:
 		return s
 	}
 	return float64(r.load.bytes()) * 8 / s
@@ -124,7 +123,7 @@ func (m measure) better(a, b float64) bool {
 	if a == 0 || b == 0 {
 		return b == 0 && a != 0
 	}
-	if m == roundTrips || m == treeTime {
+	if m == roundTrips || m == treeTime || m == narrowTime {
 		return a < b
 	}
 	return a > b
@@ -136,7 +135,7 @@ func (m measure) show(v float64) string {
 		return fmt.Sprintf("%.1f RTT", v)
 	case hostCost:
 		return fmt.Sprintf("%.2f GB/s", v)
-	case treeTime:
+	case treeTime, narrowTime:
 		return showSeconds(v)
 	case goodput, transports:
 	}
@@ -157,7 +156,7 @@ func (m measure) cell(r *result, o *outcome, bold bool) string {
 		text += fmt.Sprintf(", %.2f CPU s/GB", o.cpu()/(float64(r.load.bytes())/gb))
 	case treeTime:
 		text += fmt.Sprintf(", %s files/s", showCount(int(float64(r.load.files)/o.seconds())))
-	case goodput, roundTrips, transports:
+	case goodput, roundTrips, narrowTime, transports:
 	}
 	if o.projected() {
 		text = "≈ " + text
@@ -240,6 +239,8 @@ func (m measure) table(results []result) [][]string {
 			head = append(head, "of the limit", "of iperf3")
 		case name == fxferName && m == treeTime:
 			head = append(head, "of tar's time")
+		case name == fxferName && m == narrowTime:
+			head = append(head, "of rsync's time")
 		case name == fxferAutoName:
 			head = append(head, "times as fast")
 		}
@@ -260,6 +261,8 @@ func (m measure) table(results []result) [][]string {
 				row = append(row, m.ratios(r, o)...)
 			case name == fxferName && m == treeTime:
 				row = append(row, showRatio(o, r.tool("tar")))
+			case name == fxferName && m == narrowTime:
+				row = append(row, showRatio(o, r.tool("rsync")))
 			case name == fxferAutoName:
 				row = append(row, showRatio(r.tool(fxferName), o))
 			}

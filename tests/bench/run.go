@@ -10,7 +10,7 @@ import (
 
 const (
 	sampleEvery = 200 * time.Millisecond
-	runLimit    = 5 * time.Minute
+	runLimit    = 10 * time.Minute
 )
 
 // run is the measurements of one transfer.

@@ -60,7 +60,7 @@ func TestSelfTestOfProgram(t *testing.T) {
 		require.Equal(t, 1, bytes.Count(program, text), table)
 		at := bytes.Index(program, text) + rng.IntN(len(text))
 		wrong[at] ^= 1
-		require.NoError(t, os.WriteFile(in("wrong"), wrong, 0o700)) //nolint:gosec // it is executed
+		require.NoError(t, os.WriteFile(in("wrong"), wrong, 0o700))
 		for _, args := range [][]string{{"ls", "fxfer://127.0.0.1:1/"}, {"serve", "--listen", "127.0.0.1:0", in("share")}} {
 			out, code := run("", args...)
 			require.Equal(t, 6, code, "%s, byte %d, %v: %s", table, at, args, out)

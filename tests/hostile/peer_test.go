@@ -271,14 +271,22 @@ type line struct {
 // dial connects with a key. Everything fails that the server has not done after patience.
 func (s *site) dial(t *testing.T, k key) *line {
 	t.Helper()
-	var c net.Conn
-	var err error
-	if carrier == fxfer.TransportQUIC {
-		c = dialQUIC(t, s.Addr(), k)
-	} else {
-		c, err = tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", s.Addr().String(), k.config())
-		require.NoError(t, err)
+	c, err := dialBy(t, s.Addr(), k, carrier == fxfer.TransportQUIC)
+	require.NoError(t, err)
+	return newLine(t, c)
+}
+
+// dialBy connects over QUIC or over TCP.
+func dialBy(t *testing.T, addr net.Addr, k key, quic bool) (net.Conn, error) {
+	t.Helper()
+	if quic {
+		return dialQUIC(t, addr, k)
 	}
+	return tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", addr.String(), k.config())
+}
+
+func newLine(t *testing.T, c net.Conn) *line {
+	t.Helper()
 	t.Cleanup(func() { c.Close() })
 	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	return &line{c, bufio.NewReader(c)}

@@ -48,26 +48,30 @@ func (k key) quic() *tls.Config {
 	return conf
 }
 
-func dialQUIC(t *testing.T, addr net.Addr, k key) net.Conn {
+func dialQUIC(t *testing.T, addr net.Addr, k key) (net.Conn, error) {
 	t.Helper()
 	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	tr := &quic.Transport{Conn: udp}
 	end := func() { _ = tr.Close(); _ = udp.Close() }
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	to, err := net.ResolveUDPAddr("udp", addr.String())
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	conn, err := tr.Dial(ctx, to, k.quic(), &quic.Config{KeepAlivePeriod: patience / 10})
 	if err != nil {
 		end()
+		return nil, err
 	}
-	require.NoError(t, err)
 	s, err := conn.OpenStreamSync(ctx)
-	require.NoError(t, err)
-	_, err = s.Write([]byte{0})
-	require.NoError(t, err)
-	return stream{s, conn, end}
+	if err == nil {
+		_, err = s.Write([]byte{0})
+	}
+	return stream{s, conn, end}, err
 }
 
 // streams is a net.Listener of the streams of all connections.

@@ -234,7 +234,7 @@ func TestNames(t *testing.T) {
 		"above": "../outside/secret", "absolute": "/etc/passwd", "through a symlink": "way/secret", "of the sender's before": "secret", "NUL": "secret\x00",
 	} {
 		t.Run("a hard link "+name, func(t *testing.T) {
-			tried(t, client, "a hard link "+name, "a hard link is only to a file of the same transfer")
+			tried(t, client, "a hard link "+name, "a hard link goes only to a file that the client may write, never to one in a snapshot")
 			control, _ := s.pushing(t)
 			control.say(announce(0, entryOf(hardlink, "h", str(link), uv(5))))
 			control.failure(t)

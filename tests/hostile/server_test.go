@@ -80,6 +80,7 @@ func newVictim(t *testing.T) *victim {
 	for _, name := range []string{"target", "outside", "src"} {
 		require.NoError(t, os.Mkdir(v.in(name), 0o700))
 		require.NoError(t, os.WriteFile(v.in(name+"/keep"), []byte("do not touch"), 0o600))
+		require.NoError(t, os.Chtimes(v.in(name+"/keep"), time.Unix(0, 0), time.Unix(0, 0))) // as a link would say
 	}
 	return v
 }
@@ -132,6 +133,7 @@ func TestServerSends(t *testing.T) {
 		"an absolute file":                  one(fileOf("/tmp/fxfer-hostile-get", 0)),
 		"a file through a symlink it sends": opened(entryOf(symlink, "d", str("../outside")), fileOf("d/new", 0)),
 		"a hard link to what is there":      one(entryOf(hardlink, "d", str("keep"), uv(0))),
+		"a hard link to what is beside it":  opened(entryOf(dir, "d"), entryOf(symlink, "d/s", str("x")), entryOf(hardlink, "d/h", str("keep"), uv(1))),
 		"a hard link to what is above":      one(entryOf(hardlink, "d", str("../outside/keep"), uv(0))),
 		"a partial file":                    one(fileOf("d/.fxfer-x.part", 0)),
 		"a NUL":                             one(fileOf("d\x00", 0)),
@@ -155,6 +157,7 @@ func TestServerSends(t *testing.T) {
 			_, err := p.client(t, fxfer.Options{}).Get(t.Context(), []fxfer.URL{p.url}, v.in("target"), fxfer.Transfer{})
 			require.Error(t, err)
 			v.untouched(t, "d")
+			require.NoFileExists(t, v.in("target/d/h"))
 			require.NoFileExists(t, "/tmp/fxfer-hostile-get")
 		})
 	}

@@ -134,7 +134,10 @@ func newPair(t *testing.T, dir string) *pair {
 
 // serve starts the server. If there are args, it returns the first line of output.
 func (p *pair) serve(t require.TestingT, args ...string) (printed string) {
-	p.server = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--share", "data=" + p.dir}, args...)...)
+	file := filepath.Join(p.state, "shares.yaml") // the trees have setuid programs and devices
+	text := fmt.Sprintf("shares: {data: {dir: %q, privileged: true}}\n", p.dir)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	p.server = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--config", file}, args...)...)
 	p.server.Env = append(os.Environ(), "FXFER_HOME="+p.state, "FXFER_LOG_FORMAT=text")
 	stdout, err := p.server.StdoutPipe()
 	require.NoError(t, err)
@@ -193,6 +196,9 @@ func (p *pair) survived(t require.TestingT) {
 func (p *pair) url(path string) string { return "fxfer://" + p.address + "/data/" + path }
 
 func (p *pair) command(args ...string) *exec.Cmd {
+	if args[0] == "get" {
+		args = append([]string{"get", "--privileged"}, args[1:]...)
+	}
 	c := exec.Command(program, args...)
 	c.Env = append(os.Environ(), "FXFER_HOME="+p.home)
 	if p.other {

@@ -27,8 +27,9 @@ func newRestore(file *string) *cobra.Command {
 		Short: "Restore a backup, or parts of it",
 		Long: `Restore copies a backup of a job into DIR, or only the files and folders that
 PATH names, each under its last name. It also restores owners, modes, times,
-links and attributes. To resume an interrupted restore, run the same command
-again.
+links and attributes. Only --privileged restores setuid, setgid, devices, and
+the attributes in security.* and trusted.*. To resume an interrupted restore,
+run the same command again.
 
 Without --at it restores the newest complete snapshot. If --at is a time, it
 restores the newest snapshot from that time or before it. A date such as
@@ -78,6 +79,7 @@ restores the newest snapshot from that time or before it. A date such as
 	option.Add(flags, &at, "at", "when", "", "name of a snapshot, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
 	flags.BoolVarP(&f.Call.Target.DryRun, "dry-run", "n", false, "only list what would change")
 	flags.BoolVar(&f.Call.Target.NumericIDs, "numeric-ids", false, "map owner and group by number, not by name")
+	f.AddPrivileged(flags)
 	flags.BoolVar(&f.Call.Target.Checksum, "checksum", false, "compare content instead of size and time")
 	f.AddNetwork(flags)
 	flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")

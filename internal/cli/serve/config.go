@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/pflag"
 
@@ -97,6 +98,7 @@ func (r *serverReader) shares(n config.Node) {
 			config.List("allow", &s.Allow, parsePrefix),
 			config.Scalar("dir", &s.Dir, r.dir),
 			config.Scalar("keep", &s.Keep, snapshot.ParseKeep),
+			config.Scalar("privileged", &s.Privileged, strconv.ParseBool),
 			config.Scalar("quota", &s.Quota, parseQuota),
 			config.Scalar("quota-files", &s.QuotaFiles, parseFiles),
 			config.Scalar("rate-limit", &s.RateLimit, option.ParseLimit),
@@ -172,6 +174,7 @@ func (r *serverReader) clients(n config.Node) {
 			config.Scalar("key", &c.Key, option.ParsePin),
 			config.Scalar("max-sessions", &c.MaxSessions, option.ParseCount),
 			config.Scalar("name", &c.Certificate, parseClientName),
+			config.Scalar("priority", &c.Priority, option.ParsePriority),
 			config.Scalar("rate-limit", &c.RateLimit, option.ParseLimit),
 			config.Inner("rights", func(n config.Node) { r.rights(&c, n) }))
 		id := c.Key + c.Certificate

@@ -57,6 +57,9 @@ func explain(r *fxfer.Report) string {
 			fmt.Fprintf(&b, "       remedy: %s%s\n", term.OneLine(words.Remedy(remedy, x.Host)), words.Expected(remedy))
 		}
 	}
+	if text := control(r); text != "" {
+		fmt.Fprintf(&b, "\nsender %s\n", text)
+	}
 	if len(r.Timeline) == 0 {
 		return b.String()
 	}
@@ -69,6 +72,28 @@ func explain(r *fxfer.Report) string {
 		fmt.Fprintf(&b, "%8s  %-13s  %-9s  %7d  %7d  %s\n", units.Time(m.Start), units.Rate(m.Rate()), rtt, m.Sender.Streams, m.Sender.Retrans, m.Limiter)
 	}
 	return b.String()
+}
+
+// control says in one line what the sending end's controller did.
+func control(r *fxfer.Report) string {
+	s := &r.Sharing
+	if s.Priority == "" || r.Goodput == 0 {
+		return ""
+	}
+	parts := []string{
+		fmt.Sprintf("sent at %s with %s, priority %s", units.Rate(r.Goodput), units.Count(int64(r.Streams), "stream", "streams"), s.Priority),
+		fmt.Sprintf("the queue held %s, at most %s", units.Time(s.Queue), units.Time(s.QueueMost)),
+	}
+	if s.Shared > 0 {
+		parts = append(parts, "shared with others for "+units.Time(s.Shared))
+	}
+	if s.Yielded > 0 {
+		parts = append(parts, "yielded to others for "+units.Time(s.Yielded))
+	}
+	if text := losses(s); text != "" {
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // condense joins moments so that at most this many rows are left. The limiter of a row is the one

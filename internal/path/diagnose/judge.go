@@ -218,15 +218,21 @@ func minRTT(sent, received time.Duration) time.Duration {
 
 const (
 	// A time without acknowledgements is an outage from cutLeast on, and a black hole only from
-	// holeLeast on.
+	// holeLeast on. On a path with a long queue, it must last for some of the longest RTTs, too.
 	cutLeast  = time.Second
 	holeLeast = 3 * time.Second
+	cutRTTs   = 2
+	holeRTTs  = 4
 )
 
 // silences finds where nothing that is sent is acknowledged any more. It is a black hole if the
 // receiver's samples, which are small, still arrive. If data flows again in segments of the same
 // size, it was an outage.
 func silences(s *Session, cells []Cell, rtt time.Duration) (holes, cuts []span) {
+	var longest time.Duration
+	for i := range cells {
+		longest = max(longest, cells[i].Sender.RTT)
+	}
 	for i := 0; i < len(cells); i++ {
 		first, retrans := i, int64(0)
 		for ; i < len(cells) && cells[i].Sender.Acked == 0 && cells[i].Sender.InFlight > 0; i++ {
@@ -244,8 +250,8 @@ func silences(s *Session, cells []Cell, rtt time.Duration) (holes, cuts []span) 
 			}
 		}
 		switch {
-		case retrans == 0 || x.to-x.from < max(cutLeast, 4*rtt):
-		case x.to-x.from >= max(holeLeast, 4*rtt) && alive > 1 && !over:
+		case retrans == 0 || x.to-x.from < max(cutLeast, 4*rtt, cutRTTs*longest):
+		case x.to-x.from >= max(holeLeast, holeRTTs*longest) && alive > 1 && !over:
 			holes = append(holes, x)
 		default:
 			cuts = append(cuts, x)

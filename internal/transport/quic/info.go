@@ -98,8 +98,8 @@ func (l *link) sampleLocked(now time.Time) stream.Info {
 	i.BytesAcked = s.BytesSent - min(s.BytesSent, s.BytesLost+uint64(i.InFlight))
 	i.BytesAcked = max(i.BytesAcked, before.info.BytesAcked)
 	l.sent.add(now, s.BytesSent, s.SmoothedRTT)
-	i.Delivered, i.Flying = l.sent.delivered(now, s.SmoothedRTT, s.BytesLost)
-	i.Delivered = max(i.Delivered, before.info.Delivered)
+	delivered, flying := l.sent.delivered(now, s.SmoothedRTT, s.BytesLost)
+	i.Delivered, i.Flying = max(delivered/mss, before.info.Delivered), flying
 	l.last = sample{at: now, stats: s, info: i}
 	return i
 }

@@ -24,7 +24,7 @@ type Info struct {
 	NotSent  int // bytes written and not sent
 
 	BytesAcked, BytesSent, BytesReceived, BytesRetrans uint64
-	Delivered                                          uint64 // bytes acknowledged, selectively too, in full segments
+	Delivered                                          uint64 // segments acknowledged, selectively too
 	RetransSegs                                        uint64
 	DataSegs                                           uint64 // sent, retransmissions included
 	SpuriousSegs                                       uint64 // that the peer got twice (D-SACK, RFC 2883)

@@ -54,7 +54,7 @@ func fromTCPInfo(t *unix.TCPInfo) stream.Info {
 		InFlight: int(t.Unacked) * mss, Flying: (int(t.Unacked) - int(t.Sacked) - int(t.Lost) + int(t.Retrans)) * mss,
 		NotSent:    int(t.Notsent_bytes),
 		BytesAcked: t.Bytes_acked, BytesSent: t.Bytes_sent, BytesReceived: t.Bytes_received, BytesRetrans: t.Bytes_retrans,
-		Delivered:   uint64(t.Delivered) * uint64(mss),
+		Delivered:   uint64(t.Delivered),
 		RetransSegs: uint64(t.Total_retrans), DataSegs: uint64(t.Data_segs_out),
 		SpuriousSegs: uint64(t.Dsack_dups), Reordered: uint64(t.Reord_seen),
 		DeliveryRate: float64(t.Delivery_rate), PacingRate: float64(t.Pacing_rate),

@@ -3,6 +3,7 @@ package tlsrecord
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -156,7 +157,7 @@ func (s *standardSocket) Read(p []byte) (int, error) {
 		return s.handshakeConn.Read(p)
 	}
 	n, err := s.Conn.Read(p)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = errCut
 	}
 	return n, err

@@ -26,7 +26,7 @@ type vectors struct {
 }
 
 type vector struct {
-	TcId, Size                                       int
+	TcID, Size                                       int
 	Comment, Result                                  string
 	Key, Iv, Aad, Msg, Ct, Tag, Ikm, Salt, Info, Okm string
 }
@@ -58,7 +58,7 @@ func TestWycheproof(t *testing.T) {
 					aead, err := test.make(unhex(t, v.Key))
 					require.NoError(t, err)
 					if group.IvSize != 8*aead.NonceSize() {
-						require.Panics(t, func() { aead.Seal(nil, unhex(t, v.Iv), nil, nil) }, "%d", v.TcId)
+						require.Panics(t, func() { aead.Seal(nil, unhex(t, v.Iv), nil, nil) }, "%d", v.TcID)
 						refused++
 						continue
 					}
@@ -84,10 +84,10 @@ func TestWycheproof(t *testing.T) {
 					require.NoError(t, err)
 					got, err := hkdf.Expand(s.hash, secret, string(unhex(t, v.Info)), v.Size)
 					if v.Result == "valid" {
-						require.NoError(t, err, "%d: %s", v.TcId, v.Comment)
-						require.Equal(t, unhex(t, v.Okm), got, "%d: %s", v.TcId, v.Comment)
+						require.NoError(t, err, "%d: %s", v.TcID, v.Comment)
+						require.Equal(t, unhex(t, v.Okm), got, "%d: %s", v.TcID, v.Comment)
 					} else {
-						require.Error(t, err, "%d: %s", v.TcId, v.Comment)
+						require.Error(t, err, "%d: %s", v.TcID, v.Comment)
 					}
 					runs++
 				}
@@ -110,14 +110,14 @@ func runVector(t *testing.T, aead cipher.AEAD, v vector) {
 	same := bytes.Clone(want)
 	_, errSame := aead.Open(same[:0], nonce, same, additional)
 	if v.Result != "valid" {
-		require.NotEqual(t, want, got, "%d: %s", v.TcId, v.Comment)
-		require.Error(t, err, "%d: %s", v.TcId, v.Comment)
-		require.Error(t, errSame, "%d: %s", v.TcId, v.Comment)
+		require.NotEqual(t, want, got, "%d: %s", v.TcID, v.Comment)
+		require.Error(t, err, "%d: %s", v.TcID, v.Comment)
+		require.Error(t, errSame, "%d: %s", v.TcID, v.Comment)
 		return
 	}
-	require.Equal(t, want, got, "%d: %s", v.TcId, v.Comment)
-	require.NoError(t, err, "%d: %s", v.TcId, v.Comment)
-	require.NoError(t, errSame, "%d: %s", v.TcId, v.Comment)
-	require.True(t, bytes.Equal(plain, opened), "%d: %s", v.TcId, v.Comment)
-	require.True(t, bytes.Equal(plain, same[:len(plain)]), "%d: %s", v.TcId, v.Comment)
+	require.Equal(t, want, got, "%d: %s", v.TcID, v.Comment)
+	require.NoError(t, err, "%d: %s", v.TcID, v.Comment)
+	require.NoError(t, errSame, "%d: %s", v.TcID, v.Comment)
+	require.True(t, bytes.Equal(plain, opened), "%d: %s", v.TcID, v.Comment)
+	require.True(t, bytes.Equal(plain, same[:len(plain)]), "%d: %s", v.TcID, v.Comment)
 }

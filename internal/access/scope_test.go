@@ -1,0 +1,176 @@
+package access
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/wire"
+	"github.com/stretchr/testify/require"
+)
+
+// TestAsked: a user asks for the folder photos, and gets nothing else: a server neither links, makes,
+// changes nor removes what is beside it.
+func TestAsked(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "photos"), 0o755))
+	for _, name := range []string{"other", "photos/p"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
+	}
+	s, err := OpenTarget(dir, Asked{Base: ".", Names: []string{"photos"}, BackupDir: "old"})
+	require.NoError(t, err)
+	defer s.Close()
+	for name, refused := range map[string]func(p string) error{
+		"link from": func(p string) error { return s.Link(p, "photos/q") },
+		"link to":   func(p string) error { return s.Link("photos/p", p) },
+		"apply": func(p string) error {
+			return s.Apply(disk.Meta{Path: p, Kind: disk.File, Mode: 0o777}, disk.TargetOptions{})
+		},
+		"mkdir":   func(p string) error { return s.Mkdir(p, 0o755) },
+		"symlink": func(p string) error { return s.Symlink(disk.Meta{Path: p, Link: "x"}, disk.TargetOptions{}) },
+		"special": func(p string) error { return s.Special(disk.Meta{Path: p, Kind: disk.Fifo}, disk.TargetOptions{}) },
+		"put": func(p string) error {
+			_, err := s.Put(disk.Meta{Path: p}, nil, disk.TargetOptions{})
+			return err
+		},
+		"partial": func(p string) error {
+			_, err := s.Partial(disk.Meta{Path: p}, 1, disk.TargetOptions{})
+			return err
+		},
+		"remove": func(p string) error { return s.Remove(t.Context(), p) },
+		"stat":   func(p string) error { _, err := s.Stat(p); return err },
+		"read":   func(p string) error { _, err := s.OpenFile(p); return err },
+	} {
+		for _, p := range []string{"other", "photos2", "."} {
+			if p == "." && name != "apply" && name != "remove" {
+				continue
+			}
+			require.ErrorIs(t, refused(p), disk.ErrPath, "%s %s", name, p)
+		}
+	}
+	require.NoError(t, s.Link("photos/p", "photos/q"))
+	require.NoError(t, s.Mkdir("old/photos", 0o755))
+	require.NoError(t, s.Remove(t.Context(), "photos/q"))
+	require.FileExists(t, filepath.Join(dir, "old/photos/q"))
+	info, err := os.Stat(filepath.Join(dir, "other"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+}
+
+// TestReadOnly: what reads only, or is a dry run, has no way to write.
+func TestReadOnly(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o600))
+	source, err := OpenSource(dir)
+	require.NoError(t, err)
+	defer source.Close()
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	defer folder.Close()
+	all := map[string]*Scope{"a source": source, "nothing": nothing()}
+	for intent := range intents {
+		r := Request{Share: "data", Client: "me", Rights: 0xff, Intent: intent, DryRun: intent == wire.Push || intent == wire.Store}
+		all[r.Client+string(rune('0'+intent))] = folder.Client(r)
+	}
+	for name, s := range all {
+		require.Error(t, s.Mkdir("d", 0o755), name)
+		require.Error(t, s.Link("f", "g"), name)
+		require.Error(t, s.Remove(t.Context(), "f"), name)
+		require.Error(t, s.SweepFolder("."), name)
+		require.Error(t, s.Apply(disk.Meta{Path: "f", Kind: disk.File}, disk.TargetOptions{}), name)
+		_, err := s.Put(disk.Meta{Path: "g"}, nil, disk.TargetOptions{})
+		require.Error(t, err, name)
+		_, err = s.Note(t.Context(), "f")
+		require.Error(t, err, name)
+	}
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+}
+
+// TestSharedFiles: a file that a new snapshot shares with an older one keeps its metadata, and a
+// client without the right to read learns nothing of it.
+func TestSharedFiles(t *testing.T) {
+	dir := t.TempDir()
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	defer folder.Close()
+	open := func(name string, rights identity.Rights) (series *Series, filling *Scope) {
+		s := folder.Client(Request{Share: "data", Client: "me", Rights: rights, Intent: wire.Store})
+		series, err := s.AddTo("web", name, func(int64) (func(), error) { return func() {}, nil })
+		require.NoError(t, err)
+		require.NoError(t, series.Lock())
+		filling, _, err = series.Fill(name)
+		require.NoError(t, err)
+		return series, filling
+	}
+	const first, second = "2026-01-01T000000Z", "2026-01-02T000000Z"
+	series, filling := open(first, identity.Append)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "web/.fxfer-"+first+".snap/f"), []byte("x"), 0o600))
+	require.NoError(t, filling.Close())
+	require.NoError(t, series.Publish(first, false))
+	series.Close()
+	for _, rights := range []identity.Rights{identity.Append, identity.Write} {
+		series, filling = open(second, rights)
+		previous, err := series.Previous(first)
+		require.NoError(t, err)
+		require.NoError(t, filling.LinkFrom(previous, "f", "f"))
+		require.Error(t, filling.Apply(disk.Meta{Path: "f", Kind: disk.File, Mode: 0o777}, disk.TargetOptions{}))
+		for _, s := range []*Scope{previous, filling} {
+			f, err := s.OpenFile("f")
+			require.Equal(t, rights == identity.Append, err == nil)
+			if err == nil {
+				require.NoError(t, f.Close())
+			}
+			_, _, err = s.Digest(t.Context(), "f")
+			require.Equal(t, rights == identity.Append, err == nil)
+		}
+		require.NoError(t, previous.Close())
+		require.NoError(t, filling.Close())
+		series.Close()
+	}
+	info, err := os.Stat(filepath.Join(dir, "web", first, "f"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+}
+
+// TestGateAlone: the gate refuses by itself what requests are refused for before it is asked.
+func TestGateAlone(t *testing.T) {
+	dir := t.TempDir()
+	const snapshot = "2026-01-01T000000Z"
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "web", snapshot), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "web/.fxfer-snapshots"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "web/.fxfer-snapshots/owners"), []byte("me\n"), 0o600))
+	for _, name := range []string{"f", "web/" + snapshot + "/f"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
+	}
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	defer folder.Close()
+	writer := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Write, Intent: wire.Push})
+	_, err = writer.Stat("f")
+	require.NoError(t, err, "whoever may write it learns that it is there")
+	for _, p := range []string{".", "web", "web/" + snapshot} {
+		require.Error(t, writer.Names(t.Context(), p, func([]string, []disk.Kind) error { return nil }))
+		require.Error(t, writer.Walk(t.Context(), p, disk.WalkOptions{}, func(disk.Meta) error { return nil }, nil))
+		require.Error(t, writer.List(t.Context(), p, func(disk.Meta) error { return nil }))
+	}
+	_, err = writer.OpenFile("f")
+	require.Error(t, err)
+	require.Error(t, writer.ReadFile("f", disk.Identity{Size: 1}, make([]byte, 1)))
+	_, _, err = writer.Digest(t.Context(), "f")
+	require.Error(t, err)
+	for _, dry := range []bool{true, false} {
+		s := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Read | identity.Write, Intent: wire.Push, DryRun: dry, BackupDir: "web"})
+		for _, p := range []string{"web", "web/" + snapshot, "web/" + snapshot + "/f", snapshot} {
+			_, err := s.Removal(t.Context(), p)
+			require.Error(t, err, p)
+		}
+		require.Error(t, s.KeepOld("web/"+snapshot+"/f"))
+		require.Error(t, s.KeepOld(snapshot))
+		_, err := s.Removal(t.Context(), "f")
+		require.NoError(t, err)
+	}
+}

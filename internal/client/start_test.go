@@ -1,0 +1,113 @@
+package client
+
+import (
+	"context"
+	"crypto/ed25519"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/transport"
+)
+
+// line connects the streams of a gate over a line with a rate in bit/s, in the time of a bubble.
+type line struct {
+	gate *startGate
+	rtt  time.Duration
+	rate float64
+	free time.Time // when the line has sent all that waits
+}
+
+// cross waits until so many bytes have crossed the line and were answered.
+func (l *line) cross(bytes int) (sent time.Time, rtt time.Duration) {
+	sent = time.Now()
+	if l.free.Before(sent) {
+		l.free = sent
+	}
+	l.free = l.free.Add(time.Duration(float64(bytes*8) / l.rate * float64(time.Second)))
+	rtt = l.free.Sub(sent) + l.rtt
+	return sent, rtt
+}
+
+// connect connects a stream as a transport would. It returns the error of the gate.
+func (l *line) connect(control bool) error {
+	cfg := transport.Config{Connected: func(context.Context, time.Time, time.Duration) error { return nil }}
+	expect := l.gate.follow(&cfg, control, func(ed25519.PublicKey) error { return nil })
+	sent, rtt := l.cross(60)
+	time.Sleep(rtt)
+	if err := cfg.Connected(context.Background(), sent, rtt); err != nil {
+		return err
+	}
+	_, rtt = l.cross(3800)
+	time.Sleep(rtt)
+	return expect(nil)
+}
+
+// start connects a session with 16 data streams. It returns how many of these were refused, and
+// after what time all others were connected.
+func (l *line) start() (refused int, took time.Duration) {
+	began := time.Now()
+	errs := make(chan error)
+	go func() { errs <- l.connect(true) }()
+	for range 16 {
+		go func() { errs <- l.connect(false) }()
+		synctest.Wait() // one after the other, so that they take turns on the line
+	}
+	for range 17 {
+		switch err := <-errs; err {
+		case nil:
+			took = time.Since(began)
+		default:
+			refused++
+		}
+	}
+	return refused, took
+}
+
+func TestStartGate(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rate    float64
+		rtt     time.Duration
+		refused int
+		within  time.Duration
+	}{
+		{9600, 150 * time.Millisecond, 15, 9 * time.Second},
+		{9600, 700 * time.Millisecond, 15, 9 * time.Second},
+		{128e3, 150 * time.Millisecond, 15, 900 * time.Millisecond},
+		{512e3, 150 * time.Millisecond, 15, 450 * time.Millisecond},
+		{512e3, 700 * time.Millisecond, 13, 1650 * time.Millisecond},
+		{1e9, 100 * time.Millisecond, 0, 201 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &line{gate: &startGate{}, rtt: c.rtt, rate: c.rate}
+			l.gate.hold(16)
+			require.Equal(t, 32, l.gate.bound(32), "nothing is known")
+			refused, took := l.start()
+			require.Equal(t, c.refused, refused, "%v bit/s", c.rate)
+			require.LessOrEqual(t, took, c.within, "%v bit/s", c.rate)
+			require.True(t, l.gate.settled())
+			if refused == 0 {
+				require.Equal(t, 32, l.gate.bound(32))
+				return
+			}
+			require.Equal(t, 16-refused, l.gate.bound(32))
+			require.NoError(t, l.connect(false), "a stream in place of one that ended")
+			l.gate.delivered(1e9 / 8)
+			require.Equal(t, 32, l.gate.bound(32), "the path carries more than it seemed to")
+		})
+	}
+}
+
+func TestStartGateOfFewStreams(t *testing.T) {
+	t.Parallel()
+	var open startGate
+	open.hold(gatedFrom - 1)
+	require.True(t, open.settled())
+	require.Equal(t, 4, open.bound(4))
+	cfg := transport.Config{}
+	open.follow(&cfg, false, nil)
+	require.Nil(t, cfg.Connected)
+}

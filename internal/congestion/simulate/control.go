@@ -1,0 +1,245 @@
+package simulate
+
+import (
+	"math"
+	"slices"
+)
+
+// control is the congestion control of a stream. It counts in packets and seconds.
+type control interface {
+	window() float64        // packets that may be in flight
+	pace() float64          // packets/s; +Inf is none
+	acked(a ack)            // packets were acknowledged
+	lost(now, sent float64) // a packet that was sent then was lost
+}
+
+// ack is what a stream learns by one acknowledgement.
+type ack struct {
+	now      float64
+	n        float64 // packets
+	rtt      float64
+	sent     float64 // when they were sent
+	rate     float64 // of delivery, packets/s
+	round    bool    // the first of those that were sent after the last round began
+	inflight float64 // packets, before it
+}
+
+// initialWindow is that of RFC 6928, packets.
+const initialWindow = 10
+
+// reno is RFC 5681, with a window that grows in avoidance as avoid says.
+type reno struct {
+	cwnd, threshold float64
+	reduced         float64 // when it was last reduced
+	base            float64 // least RTT
+	avoid           func(a ack)
+	beta            float64
+	reduce          func()
+}
+
+func newReno(cwnd float64) *reno {
+	r := &reno{cwnd: cwnd, threshold: math.Inf(1), reduced: math.Inf(-1), beta: 0.5}
+	r.base = math.Inf(1)
+	r.avoid = func(a ack) { r.cwnd += a.n / r.cwnd }
+	r.reduce = func() {}
+	return r
+}
+
+func (r *reno) window() float64 { return r.cwnd }
+func (r *reno) pace() float64   { return math.Inf(1) }
+
+func (r *reno) acked(a ack) {
+	r.base = min(r.base, a.rtt)
+	if a.inflight+a.n < r.cwnd/2 || a.sent < r.reduced {
+		return // something else limits it, or it recovers
+	}
+	if r.cwnd >= r.threshold {
+		if a.inflight+a.n+2 >= r.cwnd {
+			r.avoid(a)
+		}
+		return
+	}
+	r.cwnd += a.n
+	// HyStart, as in Linux (net/ipv4/tcp_cubic.c): slow start ends when the delay grows.
+	if r.cwnd >= 16 && a.rtt > r.base+min(max(r.base/8, 0.004), 0.016) {
+		r.threshold = r.cwnd
+	}
+}
+
+func (r *reno) lost(now, sent float64) {
+	if sent < r.reduced {
+		return // in the same round trip
+	}
+	r.reduced = now
+	r.reduce()
+	r.cwnd = max(2, r.cwnd*r.beta)
+	r.threshold = r.cwnd
+}
+
+// newCubic is RFC 9438.
+func newCubic(cwnd float64) *reno {
+	const (
+		c     = 0.4
+		beta  = 0.7
+		alpha = 3 * (1 - beta) / (1 + beta)
+	)
+	r := newReno(cwnd)
+	r.beta = beta
+	most := 0.0  // window before the last reduction
+	epoch := 0.0 // begin of the growth; 0 is none
+	k := 0.0     // time at which it reaches most
+	friendly := 0.0
+	r.reduce = func() {
+		epoch = 0
+		if r.cwnd < most {
+			most = r.cwnd * (1 + beta) / 2 // fast convergence
+		} else {
+			most = r.cwnd
+		}
+	}
+	r.avoid = func(a ack) {
+		if epoch == 0 {
+			epoch, friendly = a.now, r.cwnd
+			k = 0
+			if r.cwnd < most {
+				k = math.Cbrt((most - r.cwnd) / c)
+			} else {
+				most = r.cwnd
+			}
+		}
+		friendly += alpha * a.n / r.cwnd
+		d := a.now - epoch + a.rtt - k
+		target := min(max(most+c*d*d*d, r.cwnd), 1.5*r.cwnd)
+		r.cwnd = max(r.cwnd+a.n*(target-r.cwnd)/r.cwnd, friendly)
+	}
+	return r
+}
+
+// bbr is BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00).
+type bbr struct {
+	cwnd  float64
+	state int
+	gain  float64
+
+	rates  [10]float64 // largest of each of the last rounds
+	most   float64     // of them
+	rounds int
+	best   float64 // of the growth at the start
+	flat   int     // rounds without growth
+
+	base     float64 // least RTT of late
+	baseAt   float64
+	phase    int
+	phaseAt  float64
+	probeEnd float64
+}
+
+const (
+	bbrStartup = iota
+	bbrDrain
+	bbrCruise
+	bbrProbeRTT
+
+	bbrHigh = 2.89
+)
+
+func newBBR(cwnd float64) *bbr {
+	return &bbr{cwnd: cwnd, gain: bbrHigh, base: math.Inf(1)}
+}
+
+func (b *bbr) pace() float64 {
+	if b.most > 0 {
+		return b.gain * b.most
+	}
+	return math.Inf(1)
+}
+
+func (b *bbr) window() float64 {
+	if b.state == bbrProbeRTT {
+		return 4
+	}
+	return b.cwnd
+}
+
+func (b *bbr) lost(_, _ float64) {}
+
+func (b *bbr) acked(a ack) {
+	if a.round {
+		b.rounds++
+		b.rates[b.rounds%len(b.rates)] = 0
+		b.most = slices.Max(b.rates[:])
+	}
+	if i := b.rounds % len(b.rates); a.rate > b.rates[i] {
+		b.rates[i] = a.rate
+		b.most = max(b.most, a.rate)
+	}
+	renew := a.now > b.baseAt+10
+	if a.rtt <= b.base || renew {
+		b.base, b.baseAt = a.rtt, a.now
+	}
+	bdp := b.most * b.base
+	switch b.state {
+	case bbrStartup:
+		b.start(a)
+	case bbrDrain:
+		if a.inflight <= bdp {
+			b.state, b.phase, b.phaseAt, b.gain = bbrCruise, 2, a.now, 1
+		}
+	case bbrCruise:
+		b.cycle(a, bdp)
+	case bbrProbeRTT:
+		if b.probeEnd == 0 && a.inflight <= 4+a.n {
+			b.probeEnd = a.now + max(0.2, b.base)
+		}
+		if b.probeEnd > 0 && a.now > b.probeEnd {
+			b.state, b.phase, b.phaseAt, b.gain = bbrCruise, 2, a.now, 1
+		}
+	}
+	if renew && b.state != bbrProbeRTT {
+		b.state, b.gain, b.probeEnd = bbrProbeRTT, 1, 0
+	}
+	switch target := max(4, 2*bdp+3); b.state {
+	case bbrStartup:
+		if b.cwnd < bbrHigh*bdp || b.rounds < 3 {
+			b.cwnd += a.n
+		}
+	default:
+		b.cwnd = min(b.cwnd+a.n, target)
+	}
+}
+
+// start ends after three rounds in which the rate did not grow by a quarter.
+func (b *bbr) start(a ack) {
+	if !a.round {
+		return
+	}
+	if b.most >= 1.25*b.best {
+		b.best, b.flat = b.most, 0
+	} else if b.flat++; b.flat >= 3 {
+		b.state, b.gain = bbrDrain, 1/bbrHigh
+	}
+}
+
+var bbrGains = [8]float64{1.25, 0.75, 1, 1, 1, 1, 1, 1}
+
+func (b *bbr) cycle(a ack, bdp float64) {
+	over := a.now-b.phaseAt > b.base
+	switch b.gain {
+	case 1.25:
+		over = over && a.inflight >= 1.25*bdp || a.now-b.phaseAt > 3*b.base
+	case 0.75:
+		over = over || a.inflight <= bdp
+	}
+	if over {
+		b.phase = (b.phase + 1) % len(bbrGains)
+		b.phaseAt, b.gain = a.now, bbrGains[b.phase]
+	}
+}
+
+// blind sends whatever happens, as UDP does.
+type blind struct{}
+
+func (blind) window() float64   { return math.Inf(1) }
+func (blind) pace() float64     { return math.Inf(1) }
+func (blind) acked(ack)         {}
+func (blind) lost(_, _ float64) {}

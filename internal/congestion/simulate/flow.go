@@ -1,0 +1,195 @@
+package simulate
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/congestion"
+)
+
+// Kind is what sends.
+type Kind int
+
+// The kinds of flows.
+const (
+	Session Kind = iota // a session of ours
+	Cubic               // RFC 9438, as it is in Linux
+	Reno                // RFC 5681
+	BBR                 // version 1
+	UDP                 // at a constant rate
+)
+
+func (k Kind) String() string { return [...]string{"session", "cubic", "reno", "BBR", "UDP"}[k] }
+
+// Flow is who sends over a path, and when.
+type Flow struct {
+	Kind   Kind
+	Count  int           // of connections: of a session its streams; 0 is 1, of a session 16
+	From   time.Duration // it begins
+	To     time.Duration // it ends; 0 is never
+	Rate   float64       // bit/s of payload that its source has; 0 is no end. UDP sends at it
+	Window int           // bytes in flight that the buffers of one connection allow; 0 is no bound
+
+	Priority congestion.Priority // of a session
+	Below    Kind                // congestion control of a session's streams: Cubic or BBR; 0 is BBR
+}
+
+// Controller decides for a session. *congestion.Controller is one.
+type Controller interface {
+	Update(congestion.Sample) congestion.Decision
+}
+
+// every is the time between two decisions of a session.
+const every = 0.025
+
+// waiting is what each stream of an endless source has written and not sent, packets.
+const waiting = 32
+
+// flow is a Flow at work.
+type flow struct {
+	Flow
+	streams []*stream
+	source  float64 // packets that wait to be sent
+	begun   bool
+
+	control  Controller
+	decision congestion.Decision
+	sample   congestion.Sample
+	next     float64 // decision
+
+	delivered float64 // packets
+	dropped   float64 // packets: by a queue, a policer, an AQM
+	unlucky   float64 // packets that were lost by chance
+	sent      float64 // packets
+}
+
+func (f *flow) deliver(n float64) { f.delivered += n }
+
+func (f *flow) lose(t *train) {
+	f.unlucky += float64(t.chance)
+	f.dropped += float64(t.lost - t.chance)
+}
+
+func newFlow(f Flow, mss float64, control func(congestion.Priority) Controller) *flow {
+	if f.Count == 0 && f.Kind == Session {
+		f.Count = 16
+	}
+	if f.Below == Session {
+		f.Below = BBR
+	}
+	made := &flow{Flow: f, source: math.Inf(1)}
+	kind := f.Kind
+	if kind == Session {
+		made.control = control(f.Priority)
+		made.decision.Rate = math.Inf(1)
+		kind = f.Below
+	}
+	if f.Rate > 0 {
+		made.source = 0
+	}
+	for range max(1, f.Count) {
+		s := &stream{flow: made, bound: math.Inf(1), cap: math.Inf(1), left: math.Inf(1), paused: true}
+		s.control = newControl(kind, initialWindow)
+		if f.Window > 0 {
+			s.cap = float64(f.Window) / mss
+		}
+		made.streams = append(made.streams, s)
+	}
+	return made
+}
+
+func newControl(k Kind, cwnd float64) control {
+	switch k {
+	case Cubic:
+		return newCubic(cwnd)
+	case Reno:
+		return newReno(cwnd)
+	case UDP:
+		return blind{}
+	default:
+		return newBBR(cwnd)
+	}
+}
+
+// active says whether the flow sends.
+func (f *flow) active(now float64) bool {
+	return now >= f.From.Seconds() && (f.To == 0 || now < f.To.Seconds())
+}
+
+// step begins or ends the flow, fills its source, and decides. It says whether it decided.
+func (f *flow) step(now, dt, mss float64) bool {
+	if on := f.active(now); on != f.begun {
+		f.begun = on
+		f.next = now + every
+		for _, s := range f.streams {
+			s.paused = !on
+		}
+	}
+	if !f.begun {
+		return false
+	}
+	decides := f.control != nil && now >= f.next
+	if decides {
+		f.next += every
+		f.decide(now, mss)
+	}
+	if f.Rate > 0 {
+		f.source = min(f.source+f.Rate/8/mss*dt, max(2, f.Rate/8/mss*0.05))
+	}
+	return decides
+}
+
+// decide samples the streams and asks the controller, as package session does.
+func (f *flow) decide(now, mss float64) {
+	s := congestion.Sample{
+		At:        seconds(now) - f.From,
+		Delivered: int64(f.delivered * mss),
+		Lost:      int64((f.dropped + f.unlucky) * mss),
+		MSS:       int(mss),
+		Streams:   len(f.streams),
+		Backlog:   int64(min(math.Floor(f.source), float64(waiting*len(f.streams))) * mss),
+	}
+	var rtts []float64
+	for _, of := range f.streams {
+		s.InFlight += int64(of.inflight * mss)
+		s.Windowed = s.Windowed || of.capped
+		if of.delivered > of.seen { // others show what was, not what is
+			rtts = append(rtts, of.srtt)
+		}
+		of.seen = of.delivered
+	}
+	s.RTT = f.sample.RTT
+	if len(rtts) > 0 {
+		slices.Sort(rtts)
+		s.RTT = seconds(rtts[len(rtts)/4])
+	}
+	f.sample = s
+	f.decision = f.control.Update(s)
+	f.act(f.decision, mss)
+}
+
+// act spreads a decision over the streams. If some are free, the others only finish what was
+// written to them.
+func (f *flow) act(d congestion.Decision, mss float64) {
+	kind := f.Below
+	if d.Control == congestion.Gentle {
+		kind = Cubic
+	}
+	count := float64(len(f.streams))
+	for i, s := range f.streams {
+		switch {
+		case d.Free == 0:
+			s.bound, s.left = d.Rate/mss/count, math.Inf(1)
+		case i < d.Free:
+			s.bound, s.left = d.Rate/mss/float64(d.Free), math.Inf(1)
+		default:
+			s.bound, s.left = d.Held/mss/count, min(s.left, waiting)
+		}
+		if _, loss := s.control.(*reno); loss != (kind == Cubic) {
+			s.control = newControl(kind, s.control.window())
+		}
+	}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

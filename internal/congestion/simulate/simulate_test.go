@@ -1,0 +1,208 @@
+package simulate
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/congestion"
+)
+
+// constant is a controller that always decides the same.
+type constant congestion.Decision
+
+func (c constant) Update(congestion.Sample) congestion.Decision { return congestion.Decision(c) }
+
+func at(rate float64) func(congestion.Priority) Controller {
+	return func(congestion.Priority) Controller { return constant{Rate: rate / 8} }
+}
+
+// path of a rate in Mbit/s and an RTT in ms, with a queue in parts of their product.
+func path(rate, rtt, queue float64) Path {
+	return Path{
+		Rate: rate * 1e6, RTT: time.Duration(rtt * float64(time.Millisecond)),
+		Queue: int(queue * rate * 1e6 / 8 * rtt / 1e3),
+	}
+}
+
+// TestPaced shows that what is sent a little slower than the line makes no queue.
+func TestPaced(t *testing.T) {
+	for _, p := range []Path{path(100, 20, 1), path(1000, 50, 1), path(1000, 5, 1)} {
+		r := Run(Scenario{
+			Path: p, For: 5 * time.Second, Control: at(0.98 * p.Rate),
+			Flows: []Flow{{Kind: Session}},
+		})
+		from := 2 * time.Second
+		assert.InEpsilon(t, 0.98*p.Rate, r.Goodput(0, from, r.Elapsed), 0.005)
+		assert.Less(t, r.Delay(0.99, from, r.Elapsed), 2*time.Millisecond)
+		assert.Zero(t, r.Dropped(0, from, r.Elapsed))
+	}
+}
+
+// TestExcess shows that a full queue drops what exceeds the line, and that a policer does so
+// without a queue.
+func TestExcess(t *testing.T) {
+	p := path(100, 20, 1)
+	flows := []Flow{{Kind: UDP, Rate: 125e6}}
+	r := Run(Scenario{Path: p, For: 10 * time.Second, Flows: flows})
+	assert.InDelta(t, 0.2, r.Dropped(0, time.Second, r.Elapsed), 0.002)
+	assert.InDelta(t, 0.020, r.Delay(0.5, time.Second, r.Elapsed).Seconds(), 0.001)
+
+	p.Police, p.Burst = 50e6, 60_000
+	r = Run(Scenario{Path: p, For: 10 * time.Second, Flows: flows})
+	assert.InDelta(t, 0.6, r.Dropped(0, time.Second, r.Elapsed), 0.005)
+	assert.Less(t, r.Delay(0.99, time.Second, r.Elapsed), time.Millisecond)
+}
+
+// TestCubicAlone shows that a cubic flow fills the line and its queue of one product of rate and
+// RTT, with little loss.
+func TestCubicAlone(t *testing.T) {
+	r := Run(Scenario{Path: path(100, 40, 1), For: 60 * time.Second, Flows: []Flow{{Kind: Cubic}}})
+	from := 10 * time.Second
+	assert.Greater(t, r.Goodput(0, from, r.Elapsed), 0.98*100e6)
+	assert.Less(t, r.Dropped(0, from, r.Elapsed), 0.002)
+	assert.Greater(t, r.Delay(1, from, r.Elapsed), 39*time.Millisecond)
+	assert.Greater(t, r.Delay(0.5, from, r.Elapsed), 20*time.Millisecond)
+}
+
+// TestCubicResponse compares cubic's goodput with random loss with that of RFC 9438, section 5.1:
+// 1.054 / (RTT^(1/4) × p^(3/4)) packets a second. Loss by chance gives more than the loss at equal
+// distances that the formula is made for.
+func TestCubicResponse(t *testing.T) {
+	p := path(1000, 100, 4)
+	p.Loss = 1e-4
+	const flows = 8
+	s := Scenario{Path: p, For: 100 * time.Second}
+	for range flows {
+		s.Flows = append(s.Flows, Flow{Kind: Cubic})
+	}
+	r := Run(s)
+	got := 0.0
+	for i := range flows {
+		got += r.Goodput(i, 20*time.Second, r.Elapsed) / 1448 / 8 / flows
+	}
+	want := 1.054 / math.Pow(0.1, 0.25) / math.Pow(1e-4, 0.75)
+	assert.InEpsilon(t, want, got, 0.4)
+}
+
+// TestShares shows that equal flows share the line, and that reno yields to none.
+func TestShares(t *testing.T) {
+	for _, kinds := range [][]Kind{{Cubic, Cubic}, {BBR, BBR}, {Reno, Reno}} {
+		r := Run(Scenario{
+			Path: path(100, 20, 1), For: 160 * time.Second,
+			Flows: []Flow{{Kind: kinds[0]}, {Kind: kinds[1], From: 5 * time.Second}},
+		})
+		from := 40 * time.Second
+		assert.Greater(t, r.Jain([]int{0, 1}, from, r.Elapsed), 0.9, kinds)
+		sum := r.Goodput(0, from, r.Elapsed) + r.Goodput(1, from, r.Elapsed)
+		assert.Greater(t, sum, 0.9*100e6, kinds)
+	}
+}
+
+// TestBBRAlone shows that BBR fills the line with a small queue, through loss too.
+func TestBBRAlone(t *testing.T) {
+	p := path(1000, 50, 1)
+	for _, p.Loss = range []float64{0, 0.01} {
+		r := Run(Scenario{Path: p, For: 20 * time.Second, Flows: []Flow{{Kind: BBR}}})
+		from := 4 * time.Second
+		assert.Greater(t, r.Goodput(0, from, r.Elapsed), 0.93*1000e6)
+		assert.Less(t, r.Delay(0.5, from, r.Elapsed), 10*time.Millisecond)
+	}
+}
+
+// TestCoDel shows that CoDel holds a cubic flow's queue near 5 ms.
+func TestCoDel(t *testing.T) {
+	p := path(100, 40, 4)
+	p.CoDel = true
+	r := Run(Scenario{Path: p, For: 30 * time.Second, Flows: []Flow{{Kind: Cubic}}})
+	from := 10 * time.Second
+	assert.Less(t, r.Delay(0.5, from, r.Elapsed), 10*time.Millisecond)
+	assert.Greater(t, r.Goodput(0, from, r.Elapsed), 0.8*100e6)
+}
+
+// TestChange shows that the line follows its changes.
+func TestChange(t *testing.T) {
+	p := path(100, 20, 1)
+	p.Changes = []Change{{2 * time.Second, 30e6}, {4 * time.Second, 100e6}}
+	r := Run(Scenario{
+		Path: p, For: 6 * time.Second, Flows: []Flow{{Kind: UDP, Rate: 50e6}},
+	})
+	assert.InEpsilon(t, 30e6, r.Goodput(0, 2500*time.Millisecond, 4*time.Second), 0.01)
+	assert.InEpsilon(t, 30e6, r.Carries(2500*time.Millisecond, 4*time.Second), 0.01)
+	assert.InEpsilon(t, 50e6, r.Goodput(0, 5*time.Second, 6*time.Second), 0.01)
+}
+
+// TestJitterAndStalls shows that acknowledgements come late, in order, and as many.
+func TestJitterAndStalls(t *testing.T) {
+	p := path(100, 50, 1)
+	p.Jitter, p.Stalls = 10*time.Millisecond, 100*time.Millisecond
+	var least, most time.Duration
+	r := Run(Scenario{
+		Path: p, For: 5 * time.Second, Control: at(90e6), Flows: []Flow{{Kind: Session}},
+		Trace: func(m Moment) {
+			if m.At > time.Second {
+				if least == 0 {
+					least = m.Sample.RTT
+				}
+				least, most = min(least, m.Sample.RTT), max(most, m.Sample.RTT)
+			}
+		},
+	})
+	assert.InEpsilon(t, 90e6, r.Goodput(0, 2*time.Second, r.Elapsed), 0.03)
+	assert.Greater(t, most-least, 8*time.Millisecond)
+	assert.Less(t, most, 100*time.Millisecond)
+}
+
+// TestSample shows what a session tells its controller.
+func TestSample(t *testing.T) {
+	p := path(100, 20, 1)
+	p.Loss = 0.01
+	var last Moment
+	r := Run(Scenario{
+		Path: p, For: 5 * time.Second, Control: at(50e6),
+		Flows: []Flow{{Kind: Session, Count: 4}}, Trace: func(m Moment) { last = m },
+	})
+	s := last.Sample
+	assert.Equal(t, 4, s.Streams)
+	assert.InDelta(t, 5, s.At.Seconds(), 0.03)
+	assert.InDelta(t, 0.021, s.RTT.Seconds(), 0.002)
+	assert.Positive(t, s.Backlog)
+	assert.InDelta(t, 0.01, float64(s.Lost)/float64(s.Lost+s.Delivered), 0.002)
+	assert.Zero(t, r.Dropped(0, time.Second, r.Elapsed))
+}
+
+// TestLimits shows the bounds of a source and of a socket's buffers.
+func TestLimits(t *testing.T) {
+	p := path(100, 50, 1)
+	run := func(f Flow) (float64, congestion.Sample) {
+		var last Moment
+		r := Run(Scenario{
+			Path: p, For: 5 * time.Second, Control: at(math.Inf(1)), Flows: []Flow{f},
+			Trace: func(m Moment) { last = m },
+		})
+		return r.Goodput(0, 3*time.Second, r.Elapsed), last.Sample
+	}
+	got, s := run(Flow{Rate: 20e6})
+	assert.InEpsilon(t, 20e6, got, 0.02)
+	assert.LessOrEqual(t, s.Backlog, int64(1448))
+	assert.False(t, s.Windowed)
+
+	got, s = run(Flow{Count: 2, Window: 100 * 1448})
+	assert.InEpsilon(t, 2*100*1448*8/0.050, got, 0.05)
+	assert.True(t, s.Windowed)
+}
+
+// TestFree shows that a session whose streams are free competes as as many cubic flows do.
+func TestFree(t *testing.T) {
+	control := func(congestion.Priority) Controller {
+		return constant{Rate: math.Inf(1), Free: 1, Control: congestion.Gentle}
+	}
+	r := Run(Scenario{
+		Path: path(100, 20, 1), For: 120 * time.Second, Control: control,
+		Flows: []Flow{{Kind: Session}, {Kind: Cubic}},
+	})
+	require.Greater(t, r.Jain([]int{0, 1}, 40*time.Second, r.Elapsed), 0.9)
+}

@@ -1,0 +1,86 @@
+package simulate
+
+import "math"
+
+// stream is a connection. It counts in packets and seconds.
+type stream struct {
+	flow    *flow
+	number  int // among all streams of the world
+	control control
+	bound   float64 // of the rate; +Inf is none
+	cap     float64 // packets in flight that its socket's buffers allow
+	left    float64 // packets that it may still send
+	paused  bool
+
+	credit    float64 // packets that its pace allows now
+	inflight  float64
+	srtt      float64
+	delivered float64
+	known     float64 // when the last acknowledgement came
+	earlier   float64 // when what it acknowledged was sent
+	round     float64 // packets delivered when the round ends
+	seen      float64 // packets delivered at the last sample
+	capped    bool    // its socket's buffers held it back
+}
+
+// packets returns how many it sends in a step.
+func (s *stream) packets(dt float64) int {
+	s.capped = false
+	if s.paused {
+		s.credit = 0
+		return 0
+	}
+	n := min(s.control.window(), s.cap) - s.inflight
+	if rate := min(s.bound, s.control.pace()); !math.IsInf(rate, 1) {
+		s.credit = min(s.credit+rate*dt, rate*dt+1)
+		n = min(n, s.credit)
+	}
+	sent := int(max(0, min(n, s.left, s.flow.source)))
+	s.credit = max(0, s.credit-float64(sent))
+	s.left -= float64(sent)
+	s.inflight += float64(sent)
+	s.flow.source -= float64(sent)
+	s.capped = s.cap-s.inflight < 1
+	return sent
+}
+
+// train of n packets, sent at that time.
+func (s *stream) train(at float64, n int) train {
+	if s.known == 0 {
+		s.known, s.earlier = at, at
+	}
+	return train{
+		stream: s.number, at: at, n: n,
+		sent: at, delivered: s.delivered, known: s.known, earlier: s.earlier,
+	}
+}
+
+// acked takes an acknowledgement, or the news of a loss.
+func (s *stream) acked(t *train) {
+	now, n := t.at, float64(t.n)
+	if t.lost > 0 {
+		s.inflight -= float64(t.lost)
+		s.flow.lose(t)
+		s.control.lost(now, t.sent)
+	}
+	if t.n == 0 {
+		return
+	}
+	rtt := now - t.sent
+	if s.srtt == 0 {
+		s.srtt = rtt
+	}
+	s.srtt += (rtt - s.srtt) / 8
+	s.inflight -= n
+	s.delivered += n
+	a := ack{now: now, n: n, rtt: rtt, sent: t.sent, inflight: s.inflight}
+	if d := max(now-t.known, t.sent-t.earlier); d > 0 {
+		a.rate = (s.delivered - t.delivered) / d
+	}
+	if t.delivered >= s.round {
+		a.round, s.round = true, s.delivered
+	}
+	s.known, s.earlier = now, t.sent
+	s.control.acked(a)
+	s.flow.deliver(n)
+}
