@@ -158,6 +158,7 @@ func (p *probing) measure(ctx context.Context) (*ProbeReport, error) {
 // choiceFor is what send would choose, by what a probe found; see growth in internal/session.
 func choiceFor(r *ProbeReport) (c probe.Choice) {
 	c.Streams = session.StartingStreams(time.Duration(r.Idle.Min * float64(time.Second)))
+	c.Suffice = probe.Suffice(r.Flows)
 	for i := range r.Flows {
 		f := &r.Flows[i]
 		if f.Direction != probe.Up {

@@ -52,6 +52,9 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		return w.free
 	}
 	decided := w.control.Update(s)
+	if protocolOf(infos) == transport.QUIC {
+		decided.Free *= renoLinks
+	}
 	w.record.Add(w.control, s, decided)
 	for i, d := range streams {
 		switch {
@@ -63,9 +66,22 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 			d.pace(decided.Held / float64(len(streams)))
 		}
 		d.use(decided.Control)
+		d.yield(p == congestion.Low)
 	}
 	w.free, w.behind = decided.Free, decided.Behind
 	return w.free
+}
+
+// renoLinks is how many connections of quic-go share a line like one cubic flow: NewReno adds a
+// segment in each round trip, which is little where the window is large.
+const renoLinks = 4
+
+// protocolOf is the protocol of the streams; they differ only for moments.
+func protocolOf(infos map[uint64]transport.Info) transport.Protocol {
+	for _, i := range infos {
+		return i.Protocol
+	}
+	return transport.TCP
 }
 
 // sample sums up what the streams measured.
@@ -111,6 +127,15 @@ func (d *DataStream) use(c congestion.Control) {
 	}
 	d.control = c
 	_ = d.Conn.Prefer(c == congestion.Quick)
+}
+
+// yield asks the network to put the stream's packets behind all others, or no longer. Where that is
+// not possible, the controller alone yields.
+func (d *DataStream) yield(on bool) {
+	if d.yields != on {
+		d.yields = on
+		_ = d.SetLowerEffort(on)
+	}
 }
 
 // paceBy is how much a bound must change, as a share, to be set again.

@@ -156,7 +156,7 @@ func (f *probeFlags) runForeign(c *cobra.Command, address string) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, foreignTime)
 	defer cancel()
-	sight, err := exit.Within(ctx, func() (*probe.Sight, error) { return probe.Foreign(ctx, address, foreignFlow) })
+	sight, err := exit.Within(ctx, func() (*probe.Sight, error) { return probe.Foreign(ctx, address, foreignFlow, f.opt.SockBuf) })
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		err = exit.Interrupted("")
@@ -207,6 +207,9 @@ func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 	}
 	line(w, "send would", "begin with "+units.Count(int64(r.Choice.Streams), "stream", "streams"), r.Choice.Congestion,
 		"send buffers "+units.Bytes(r.Choice.SndBuf), "receive buffers "+units.Bytes(r.Choice.RcvBuf))
+	if n := r.Choice.Suffice; n > 0 {
+		line(w, "", sufficient(n)+" what this path carries")
+	}
 	fmt.Fprintln(w)
 	line(w, "round trip", "idle: "+showRTT(&r.Idle))
 	if r.Loaded.Count > 0 {
@@ -227,6 +230,13 @@ func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 	}
 	fmt.Fprintln(w)
 	plotProbe(w, r.Series)
+}
+
+func sufficient(streams int) string {
+	if streams == 1 {
+		return "1 stream suffices for"
+	}
+	return fmt.Sprintf("%d streams suffice for", streams)
 }
 
 func printFlow(w io.Writer, f *probe.Flow) {

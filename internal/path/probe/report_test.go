@@ -101,6 +101,27 @@ func TestGoodput(t *testing.T) {
 	require.False(t, s.add(tick{6, 4}), "bytes only come")
 }
 
+// The fewest streams that fill the path are named, not those that happened to be measured.
+func TestSuffice(t *testing.T) {
+	flow := func(d Direction, streams int, goodput float64) Flow {
+		return Flow{Direction: d, Streams: streams, Goodput: goodput}
+	}
+	for _, c := range []struct {
+		flows []Flow
+		want  int
+	}{
+		{nil, 0},
+		{[]Flow{flow(Up, 1, 94.2e6), flow(Down, 1, 94.1e6), flow(Up, 16, 94.0e6), flow(Down, 16, 94.1e6)}, 1},
+		{[]Flow{flow(Up, 1, 92e6), flow(Up, 16, 94e6)}, 1},
+		{[]Flow{flow(Up, 1, 94e6), flow(Down, 1, 30e6), flow(Up, 16, 94e6), flow(Down, 16, 94e6)}, 3},
+		{[]Flow{flow(Up, 1, 9e6), flow(Up, 16, 144e6)}, 16},
+		{[]Flow{flow(Up, 1, 9e3)}, 1},
+		{[]Flow{flow(Up, 1, 0), flow(Up, 16, 94e6)}, 0},
+	} {
+		require.Equal(t, c.want, Suffice(c.flows), "%v", c.flows)
+	}
+}
+
 func TestJudge(t *testing.T) {
 	idle := RTT{Count: 100, Median: 0.020}
 	load := func(median float64) RTT { return RTT{Count: 100, Median: median} }
