@@ -13,10 +13,9 @@ import (
 
 // TestPromises: SECURITY.md names tests that exist.
 func TestPromises(t *testing.T) {
-	const root = "../.."
 	exists := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	require.NoError(t, filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(p, "_test.go") {
 			return err
 		}
@@ -26,7 +25,7 @@ func TestPromises(t *testing.T) {
 		}
 		return err
 	}))
-	text, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
+	text, err := os.ReadFile(filepath.Join(top, "SECURITY.md"))
 	require.NoError(t, err)
 	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllSubmatch(text, -1)
 	require.Greater(t, len(named), 40)
