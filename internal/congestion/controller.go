@@ -18,11 +18,13 @@ type Controller struct {
 	rate   float64       // bytes/s; +Inf until something was delivered
 	line   float64       // what the line carries of ours, bytes/s
 	had    float64       // line, when the queue became too long
+	ours   float64       // largest line of late, of a session of low priority
 	full   time.Duration // since when the queue has been too long; 0 if it is not
 	calm   time.Duration // since when the queue has been nearly empty
 	growth float64       // of the rate, per round trip
 	lossy  bool          // random loss holds gentle streams back
 	behind bool          // quick streams are slower than they may be, too
+	first  time.Duration // when something was delivered first
 	short  time.Duration // since when streams are slower than they may be, with loss
 
 	// Of loss with a queue.
@@ -52,14 +54,17 @@ func New() *Controller { return &Controller{rate: math.Inf(1)} }
 func (c *Controller) SetPriority(p Priority) { c.priority = p }
 
 const (
+	leastAim = 2500 * time.Microsecond
+	mostAim  = 4 * time.Millisecond
+
 	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
 	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
 	firstWindow = 10   // segments that a stream sends before the first acknowledgement (RFC 6928)
 	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
-	drainGain   = 0.5  // of the delivered rate, while the queue of the start flows off
+	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
+	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
 	afterDrain  = 0.97 // of the largest delivered rate
 	leastShare  = 0.75 // of the largest delivered rate of late: less only shows that others send
-	probeGain   = 1.15 // of the largest delivered rate of late: the most to try
 	slowShare   = 0.85 // of the rate: streams that deliver less are held back by loss
 	belowLoss   = 0.99 // of what was delivered without loss, where more is lost
 	clean       = 3e-4 // share lost at the start, without a queue, up to which a path has no random loss
@@ -102,14 +107,18 @@ const (
 )
 
 // aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).
+// A session of low priority holds less, so that those who fill the queue push it aside.
 func (c *Controller) aim(s Sample) time.Duration {
-	base := c.model.base
-	return min(max(base/20, 2500*time.Microsecond), 4*time.Millisecond) + c.packets(2, s.MSS) + c.model.jitter()
+	aim := min(max(c.model.base/20, leastAim), mostAim)
+	if c.priority == Low {
+		aim /= 2
+	}
+	return aim + c.packets(2, s.MSS) + c.model.jitter()
 }
 
 // Update takes a sample and decides.
 func (c *Controller) Update(s Sample) Decision {
-	c.model.update(s, c.state == Startup || c.state == Cruise && c.full == 0)
+	c.model.update(s)
 	dt := s.At - c.last.At
 	c.prior, c.last = c.last, s
 	if c.model.base == 0 || s.Delivered == 0 {
@@ -166,10 +175,19 @@ func (c *Controller) start(s Sample) {
 		// Gentle streams would fall behind at once where loss comes without a queue.
 		c.lossy = s.Lost > 4*int64(s.MSS) && float64(s.Lost) > clean*float64(s.Delivered)
 	}
-	if m.queue > full || m.lost > 0.05 && s.Backlog > 0 && m.delivered < stillGrows*m.earlier(s) {
+	if c.first == 0 {
+		c.first = s.At
+	}
+	// What the first flight lost says nothing: it left before anything was known.
+	early := s.At-c.first < m.rateWindow(s)+2*s.RTT
+	flat := !early && m.delivered < stillGrows*m.earlier(s)
+	if m.queue > full || flat && s.Backlog > 0 && (m.lost > 0.05 || c.excess(s) > 2*full && m.queue > full/10) {
 		c.enter(Drain, s.At)
 		c.drain(s)
 		return
+	}
+	if c.line == 0 {
+		return // one sample shows no rate
 	}
 	if math.IsInf(c.rate, 1) { // what the kernel sends at once, however little it says
 		c.rate = startGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
@@ -181,17 +199,29 @@ func (c *Controller) start(s Sample) {
 	c.rate = max(c.rate, gain*c.line)
 }
 
-// drain lets the queue flow off.
+// drain lets the queue flow off. If what is delivered goes on growing, there was none, but noise.
 func (c *Controller) drain(s Sample) {
-	if s.At-c.since >= leastWindow { // there has been a queue: this is what the line carries
+	age := s.At - c.since
+	if age == 0 {
+		c.had = c.model.delivered
+	}
+	excess := c.excess(s)
+	if age >= leastWindow && excess > 0 { // while there is a queue, this is what the line carries
 		c.line = rateSince(c.from, s)
 	}
-	if excess := c.excess(s); excess <= 0 || s.At-c.since > 4*s.RTT+leastWindow {
+	c.rate = drainGain * c.line
+	if excess <= 0 {
+		c.rate = afterDrain * c.line
+	}
+	switch {
+	case age < max(c.from.RTT, leastWindow):
+	case rateSince(c.from, s) > goesOn*c.had:
+		c.enter(Startup, s.At)
+		c.start(s)
+	case excess <= 0 || age > 4*s.RTT+leastWindow:
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
-		return
 	}
-	c.rate = drainGain * c.line
 }
 
 // packets is the time that n packets take on the line.
@@ -216,6 +246,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	m := &c.model
 	aim := c.aim(s)
 	trip := max(s.RTT, dt)
+	if c.priority == Low { // others take the line from it slowly
+		c.ours = max(c.line, c.ours*(1-dt.Seconds()/longPause.Seconds()/4))
+	}
 	if m.standing > aim {
 		c.brake(s, aim, trip)
 		return
@@ -224,26 +257,34 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.full = 0
 		c.rate = max(c.rate, afterDrain*c.line)
 	}
-	c.line = max(m.most(), c.line*(1-dt.Seconds()/(30*trip+5*time.Second).Seconds()))
+	age := s.At - c.since
+	if age > 3*m.steadyWindow() { // what is measured by now is no longer the start's
+		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
+	}
+	c.line = max(m.most(), c.line)
 	if s.Backlog == 0 || s.Windowed {
 		c.short = s.At
 		return // it does not send what it may: nothing is learnt
 	}
 	c.quicken(s, trip)
-	if s.At-c.since > 2*m.steadyWindow() { // before that, it is the start's loss
-		if c.crowded(s, trip) || c.heed(s) {
-			return
-		}
+	if age > 2*m.rateWindow(s) && c.crowded(s, trip) || age > 2*m.steadyWindow() && c.heed(s) {
+		return
 	}
 	if c.excess(s) > aim { // a queue begins: the RTT will show it later
 		c.rate = min(c.rate, c.line)
 		return
 	}
-	if m.standing < (aim+m.jitter())/2 && s.At-c.calm > 3*trip {
+	if c.rate > c.line && m.standing < (aim+m.jitter())/2 && s.At-c.calm > 3*trip {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
-	c.rate *= 1 + c.growth*min(1, dt.Seconds()/trip.Seconds())
-	c.rate = min(c.rate, probeGain*max(m.most(), c.line))
+	part := min(1, dt.Seconds()/trip.Seconds())
+	if known := afterDrain * c.line; c.rate < known {
+		c.rate = min(known, c.rate*(1+rise*part))
+	} else {
+		c.rate *= 1 + c.growth*part
+	}
+	// No more is tried than makes a queue of twice the aim before it is seen.
+	c.rate = min(c.rate, c.line*(1+2*aim.Seconds()/(trip+standingTime).Seconds()))
 	if s.At < c.ceilUntil {
 		c.rate = min(c.rate, c.ceil)
 	}
@@ -274,7 +315,7 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	}
 	held := s.At < c.ceilUntil && c.rate <= c.ceil
 	c.event = s.At
-	c.ceil, c.ceilUntil = belowFull*min(m.steady, c.rate), s.At+firstHold
+	c.ceil, c.ceilUntil = belowFull*min(max(m.steady, m.delivered), c.rate), s.At+firstHold
 	c.rate = min(c.rate, c.ceil)
 	if !held {
 		c.events = 0
@@ -316,7 +357,7 @@ func (c *Controller) heed(s Sample) bool {
 func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	m := &c.model
 	if c.full == 0 {
-		c.full, c.from, c.had = s.At, s, c.line
+		c.full, c.from, c.had = s.At, s, max(c.line, c.ours)
 	}
 	correct := 2 * (trip + standingTime)
 	age := s.At - c.full
@@ -358,6 +399,9 @@ func (c *Controller) share(s Sample) {
 func (c *Controller) doubt(s Sample) {
 	m := &c.model
 	age := s.At - c.since
+	if c.empty == 0 && age > max(s.RTT, standingTime) {
+		c.line = min(c.line, rateSince(c.from, s))
+	}
 	switch {
 	case c.empty == 0 && m.queue <= c.aim(s):
 		c.empty = s.At

@@ -2,13 +2,15 @@ package congestion
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
 // model is what is known of the path.
 type model struct {
-	past  []Sample // at least one rateWindow of them, oldest first
-	rates []rated  // steady rates of late, falling, for their maximum
+	past    []Sample        // at least one rateWindow of them, oldest first
+	rates   []rated         // steady rates of late, falling, for their maximum
+	changes []time.Duration // of the RTT, from one sample to the next, the last ones
 
 	base      time.Duration // least smoothed RTT: without a queue
 	queue     time.Duration // delay in queues now
@@ -30,7 +32,7 @@ const (
 	// leastWindow is the shortest time over which a rate is measured. Acknowledgements come in
 	// bursts, where a processor sleeps or a Wi-Fi card gathers frames.
 	leastWindow = 50 * time.Millisecond
-	// noiseMemory is the number of samples of which the noise of the RTT is about the mean.
+	// noiseMemory is the number of samples that tell the noise of the RTT.
 	noiseMemory = 64
 	// windowPackets is the least number of packets over which a rate is measured.
 	windowPackets = 12
@@ -47,8 +49,8 @@ const (
 	standingTime = 100 * time.Millisecond
 )
 
-// update takes a sample. undisturbed tells that no queue changes the RTT.
-func (m *model) update(s Sample, undisturbed bool) {
+// update takes a sample.
+func (m *model) update(s Sample) {
 	if s.RTT > 0 {
 		switch {
 		case m.base == 0:
@@ -57,8 +59,9 @@ func (m *model) update(s Sample, undisturbed bool) {
 			m.base -= (m.base - s.RTT) / 4
 		}
 		m.queue = max(0, s.RTT-m.base)
-		if n := len(m.past); n > 0 && m.past[n-1].RTT > 0 && undisturbed {
-			m.noise += ((s.RTT - m.past[n-1].RTT).Abs() - m.noise) / time.Duration(min(n, noiseMemory))
+		if n := len(m.past); n > 0 && m.past[n-1].RTT > 0 {
+			m.changes = append(m.changes, (s.RTT - m.past[n-1].RTT).Abs())
+			m.noise = m.change()
 		}
 	}
 	m.past = append(m.past, s)
@@ -72,6 +75,8 @@ func (m *model) update(s Sample, undisturbed bool) {
 	m.delivered, m.lost = rateSince(from, s), lossSince(from, s)
 	from = m.before(s.At - m.steadyWindow())
 	m.steady, m.losses = rateSince(from, s), lossSince(from, s)
+	// A count that begins in a pause shows more than the line carries: what waited comes at once.
+	m.steady = min(m.steady, rateSince(m.before(s.At-m.steadyWindow()-leastWindow), s))
 	m.remember(s.At)
 	m.forget(s.At - 2*max(m.rateWindow(s), m.steadyWindow()))
 }
@@ -84,6 +89,15 @@ func (m *model) earlier(s Sample) float64 {
 		return 0
 	}
 	return rateSince(from, to)
+}
+
+// change is by how much the RTT changes mostly. It is the median, because a queue changes the RTT
+// much only now and then.
+func (m *model) change() time.Duration {
+	m.changes = m.changes[max(0, len(m.changes)-noiseMemory):]
+	sorted := slices.Clone(m.changes)
+	slices.Sort(sorted)
+	return sorted[len(sorted)/2]
 }
 
 // jitter is by how much the RTT may exceed its base without a queue.

@@ -52,6 +52,9 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		return w.free
 	}
 	decided := w.control.Update(s)
+	if slow(infos) {
+		decided.Free *= renoStreams
+	}
 	w.record.Add(w.control, s, decided)
 	for i, d := range streams {
 		switch {
@@ -63,9 +66,22 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 			d.pace(decided.Held / float64(len(streams)))
 		}
 		d.use(decided.Control)
+		d.yield(p == congestion.Low)
 	}
 	w.free, w.behind = decided.Free, decided.Behind
 	return w.free
+}
+
+// renoStreams is how many streams with reno share a line like one with cubic: reno adds a segment in
+// each round trip, which is little where the window is large.
+const renoStreams = 4
+
+// slow tells whether the streams have no cubic: quic-go has NewReno, and a system may not allow it.
+func slow(infos map[uint64]transport.Info) bool {
+	for _, i := range infos {
+		return i.Protocol == transport.QUIC || i.Congestion == "reno"
+	}
+	return false
 }
 
 // sample sums up what the streams measured.
@@ -111,6 +127,15 @@ func (d *DataStream) use(c congestion.Control) {
 	}
 	d.control = c
 	_ = d.Conn.Prefer(c == congestion.Quick)
+}
+
+// yield asks the network to put the stream's packets behind all others, or no longer. Where that is
+// not possible, the controller alone yields.
+func (d *DataStream) yield(on bool) {
+	if d.yields != on {
+		d.yields = on
+		_ = d.SetLowerEffort(on)
+	}
 }
 
 // paceBy is how much a bound must change, as a share, to be set again.
