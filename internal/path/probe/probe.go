@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fxfer/fxfer/internal/transport"
-	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -461,8 +460,7 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 		case !moved(streams):
 			return nil, errNothing
 		}
-		p.report.Notes = append(p.report.Notes, fmt.Sprintf("goodput %s, %s: the path was too slow to end it in time, so it was cut short",
-			d, units.Count(int64(n), "stream", "streams")))
+		p.report.Notes = append(p.report.Notes, fmt.Sprintf("goodput %s, streams: %d: the path was too slow to end it in time, so it was cut short", d, n))
 		cut = true
 	}
 	align(streams)
