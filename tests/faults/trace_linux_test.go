@@ -110,14 +110,24 @@ func (r *recorder) attach() error {
 	if _, err := unix.Wait4(r.pid, &status, unix.WALL, nil); err != nil {
 		return fmt.Errorf("wait for the traced process: %w", err)
 	}
-	if err := unix.PtraceSetOptions(r.pid, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_EXITKILL); err != nil {
+	if err := unix.PtraceSetOptions(r.pid, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL); err != nil {
 		return fmt.Errorf("trace: %w", err)
 	}
-	var err error
-	if r.memory, err = os.Open(fmt.Sprintf("/proc/%d/mem", r.pid)); err != nil {
+	if err := r.open(); err != nil {
 		return err
 	}
 	return unix.PtraceSyscall(r.pid, 0)
+}
+
+// open opens the memory of the program that the process executes now: a server that was built with
+// cgo executes itself once more.
+func (r *recorder) open() (err error) {
+	if r.memory != nil {
+		r.memory.Close()
+	}
+	clear(r.pending)
+	r.memory, err = os.Open(fmt.Sprintf("/proc/%d/mem", r.pid))
+	return err
 }
 
 // trace runs until the process has ended.
@@ -143,6 +153,10 @@ func (r *recorder) trace() error {
 		switch s := status.StopSignal(); {
 		case s == unix.SIGTRAP|0x80:
 			r.stopped(tid)
+		case s == unix.SIGTRAP && status.TrapCause() == unix.PTRACE_EVENT_EXEC:
+			if err := r.open(); err != nil {
+				return err
+			}
 		case s == unix.SIGTRAP: // a new thread
 		case s == unix.SIGSTOP && !known[tid]: // a new thread stops first
 		default:
