@@ -196,6 +196,14 @@ func TestSeriesAlone(t *testing.T) {
 		require.Error(t, series.Remove(first), name)
 		series.Close()
 	}
+	for name, r := range map[string]Request{
+		"somebody else":  {Client: "you", Rights: identity.Append, Intent: wire.Series},
+		"a write-only":   {Client: "me", Rights: identity.Write, Intent: wire.Series},
+		"without intent": {Client: "me", Rights: identity.Read | identity.Write},
+	} {
+		_, err := folder.Client(r).Series(Names, "web")
+		require.Error(t, err, name)
+	}
 	lister := open(Request{Client: "you", Rights: identity.List, Intent: wire.Scrub})
 	_, err = lister.Open(first)
 	require.Error(t, err)
