@@ -39,7 +39,7 @@ func (p *priority) wish() wire.Priority {
 }
 
 func (p *priority) wishLocked() wire.Priority {
-	wish := p.wanted.Wire()
+	wish, _ := session.WirePriority(p.wanted.Get())
 	if p.deadline != nil {
 		needed, _ := session.WirePriority(p.deadline.Priority())
 		wish = max(wish, needed)

@@ -18,6 +18,7 @@ type Controller struct {
 	rate   float64       // bytes/s; +Inf until something was delivered
 	line   float64       // what the line carries of ours, bytes/s
 	had    float64       // line, when the queue became too long
+	ours   float64       // largest line of late, of a session of low priority
 	full   time.Duration // since when the queue has been too long; 0 if it is not
 	calm   time.Duration // since when the queue has been nearly empty
 	growth float64       // of the rate, per round trip
@@ -53,6 +54,9 @@ func New() *Controller { return &Controller{rate: math.Inf(1)} }
 func (c *Controller) SetPriority(p Priority) { c.priority = p }
 
 const (
+	leastAim = 2500 * time.Microsecond
+	mostAim  = 4 * time.Millisecond
+
 	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
 	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
 	firstWindow = 10   // segments that a stream sends before the first acknowledgement (RFC 6928)
@@ -103,9 +107,13 @@ const (
 )
 
 // aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).
+// A session of low priority holds less, so that those who fill the queue push it aside.
 func (c *Controller) aim(s Sample) time.Duration {
-	base := c.model.base
-	return min(max(base/20, 2500*time.Microsecond), 4*time.Millisecond) + c.packets(2, s.MSS) + c.model.jitter()
+	aim := min(max(c.model.base/20, leastAim), mostAim)
+	if c.priority == Low {
+		aim /= 2
+	}
+	return aim + c.packets(2, s.MSS) + c.model.jitter()
 }
 
 // Update takes a sample and decides.
@@ -238,6 +246,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	m := &c.model
 	aim := c.aim(s)
 	trip := max(s.RTT, dt)
+	if c.priority == Low { // others take the line from it slowly
+		c.ours = max(c.line, c.ours*(1-dt.Seconds()/longPause.Seconds()/4))
+	}
 	if m.standing > aim {
 		c.brake(s, aim, trip)
 		return
@@ -246,13 +257,16 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.full = 0
 		c.rate = max(c.rate, afterDrain*c.line)
 	}
-	c.line = max(m.most(), c.line*(1-dt.Seconds()/(30*trip+5*time.Second).Seconds()))
+	age := s.At - c.since
+	if age > 3*m.steadyWindow() { // what is measured by now is no longer the start's
+		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
+	}
+	c.line = max(m.most(), c.line)
 	if s.Backlog == 0 || s.Windowed {
 		c.short = s.At
 		return // it does not send what it may: nothing is learnt
 	}
 	c.quicken(s, trip)
-	age := s.At - c.since // at first, loss is the start's
 	if age > 2*m.rateWindow(s) && c.crowded(s, trip) || age > 2*m.steadyWindow() && c.heed(s) {
 		return
 	}
@@ -301,7 +315,7 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	}
 	held := s.At < c.ceilUntil && c.rate <= c.ceil
 	c.event = s.At
-	c.ceil, c.ceilUntil = belowFull*min(m.steady, c.rate), s.At+firstHold
+	c.ceil, c.ceilUntil = belowFull*min(max(m.steady, m.delivered), c.rate), s.At+firstHold
 	c.rate = min(c.rate, c.ceil)
 	if !held {
 		c.events = 0
@@ -343,7 +357,7 @@ func (c *Controller) heed(s Sample) bool {
 func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	m := &c.model
 	if c.full == 0 {
-		c.full, c.from, c.had = s.At, s, c.line
+		c.full, c.from, c.had = s.At, s, max(c.line, c.ours)
 	}
 	correct := 2 * (trip + standingTime)
 	age := s.At - c.full

@@ -29,6 +29,7 @@ type Recorder struct {
 	stats  Stats
 	delays histogram
 	police police
+	base   time.Duration
 	before Sample
 	long   time.Duration // when the queue was clearly longer than its aim, the last time
 	rest   [3]int64      // bytes lost that make no segment yet, as LostOwn, LostOthers and LostLine
@@ -55,6 +56,10 @@ func (r *Recorder) Add(c *Controller, s Sample, d Decision) {
 			r.long = s.At
 		}
 	}
+	if c.model.base < r.base-r.base/16 { // there has been a queue all the time, that of others
+		r.police, r.stats.Policed = police{from: s}, 0
+	}
+	r.base = c.model.base
 	if !others && c.model.base > 0 {
 		r.stats.Policed += r.police.look(s, c.model.queue > 2*c.aim(s), max(c.model.steadyWindow(), steadyTrips*s.RTT))
 	}

@@ -122,4 +122,17 @@ func TestRecorderPolice(t *testing.T) {
 		return time.Millisecond
 	}
 	require.Zero(t, run(above, full), "a queue that overflows")
+
+	hidden := recorded(Normal, 800, func(i int, s *Sample, m *model, _ *Decision) { // until others pause
+		if i == 790 {
+			m.base = 30 * time.Millisecond
+		}
+		sent := 25e6 * step
+		if i%200 < 40 {
+			sent *= 1.1
+		}
+		s.Lost += int64(above(i, sent))
+		s.Delivered += int64(sent - above(i, sent))
+	})
+	require.Less(t, hidden.Policed, time.Second, "a queue that others kept full from the start")
 }

@@ -52,8 +52,8 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		return w.free
 	}
 	decided := w.control.Update(s)
-	if protocolOf(infos) == transport.QUIC {
-		decided.Free *= renoLinks
+	if slow(infos) {
+		decided.Free *= renoStreams
 	}
 	w.record.Add(w.control, s, decided)
 	for i, d := range streams {
@@ -72,16 +72,16 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 	return w.free
 }
 
-// renoLinks is how many connections of quic-go share a line like one cubic flow: NewReno adds a
-// segment in each round trip, which is little where the window is large.
-const renoLinks = 4
+// renoStreams is how many streams with reno share a line like one with cubic: reno adds a segment in
+// each round trip, which is little where the window is large.
+const renoStreams = 4
 
-// protocolOf is the protocol of the streams; they differ only for moments.
-func protocolOf(infos map[uint64]transport.Info) transport.Protocol {
+// slow tells whether the streams have no cubic: quic-go has NewReno, and a system may not allow it.
+func slow(infos map[uint64]transport.Info) bool {
 	for _, i := range infos {
-		return i.Protocol
+		return i.Protocol == transport.QUIC || i.Congestion == "reno"
 	}
-	return transport.TCP
+	return false
 }
 
 // sample sums up what the streams measured.

@@ -14,7 +14,7 @@ func neighbours(span time.Duration, before bool) sharing {
 		name: "neighbours", page: neighboursPage, title: "Who sends, and what the neighbours notice",
 		about: "Each row is one who sends, in three scenes: beside a UDP stream of 2 Mbit/s, such as a video call; beside a cubic flow that was there first; " +
 			"and beside a BBR flow that was there first. Cubic is the default of both hosts, and BBR is allowed. " +
-			"Programs that read files have 1 connection, unless the row says otherwise.",
+			"Paced streams send 0.9 of the line together. rsync and scp have one connection.",
 		columns: []column{
 			goodputColumn, medianColumn, p99Column, droppedColumn, againColumn, udpColumn,
 			keepsColumn("a cubic flow keeps", 1), beside("goodput beside it", 1), othersDropped("its drops", 1),

@@ -229,14 +229,14 @@ var causes = []cause{
 		right: []answer{{diagnose.SharedLine, diagnose.Path}},
 		trial: func(r *draws) trial {
 			n := int(r.between(4, 8))
-			return shared(r, lab.Cross{Congestion: "cubic", Flows: n}, 1/float64(n+1))
+			return shared(r, lab.Cross{Congestion: "cubic", Flows: n}, 2/float64(n+1))
 		},
 	},
 	{
-		name: "own priority", about: "the same as with one flow, and fxfer has `--priority low`",
+		name: "own priority", about: "the same as with one flow, for 15 s, and fxfer has `--priority low`",
 		right: []answer{{diagnose.OwnPriority, diagnose.Sender}},
 		trial: func(r *draws) trial {
-			t := shared(r, lab.Cross{Congestion: "cubic", Flows: 1}, 0.02)
+			t := shared(r, lab.Cross{Congestion: "cubic", Flows: 1, To: othersFirst + 3*span}, 0.2)
 			t.flags = []string{"--priority", "low"}
 			return t
 		},

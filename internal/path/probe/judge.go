@@ -30,7 +30,7 @@ func Judge(r *Report) []diagnose.Verdict {
 			}
 		}
 		v := judgeFlow(f, several, r)
-		if f != several && (v.Limiter == diagnose.LineRate || v.Limiter == diagnose.Bufferbloat || v.Limiter == diagnose.Unknown) {
+		if f != several && (v.Limiter == diagnose.LineRate || v.Limiter == diagnose.NarrowLine || v.Limiter == diagnose.Bufferbloat || v.Limiter == diagnose.Unknown) {
 			continue // the flow with several streams shows it better
 		}
 		v.Evidence = append([]diagnose.Fact{{Kind: diagnose.FlowMeasured, Name: string(f.Direction), Count: int64(f.Streams), Rate: f.Goodput}}, v.Evidence...)
@@ -99,13 +99,22 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 			v.Remedies = append(v.Remedies, diagnose.Remedy{Kind: diagnose.UseBBR})
 		}
 		return v
+	case f.Goodput <= narrow && !gains:
+		v := diagnose.Verdict{Limiter: diagnose.NarrowLine, Side: diagnose.Path, Share: 1}
+		if f.RTT.Count > 0 {
+			v.Evidence = append(v.Evidence, rtt)
+		}
+		return v
 	case queue && f.RTT.Median-r.Idle.Median >= bloated:
-		return diagnose.Verdict{Limiter: diagnose.Bufferbloat, Side: diagnose.Path, Share: 1, Evidence: []diagnose.Fact{rtt, {Kind: diagnose.BloatGrade, Name: GradeOf(seconds(f.RTT.Median - r.Idle.Median))}},
-			Remedies: []diagnose.Remedy{{Kind: diagnose.UseBBR}, {Kind: diagnose.QueueAtBottleneck}}}
+		v := diagnose.Verdict{Limiter: diagnose.Bufferbloat, Side: diagnose.Path, Share: 1,
+			Evidence: []diagnose.Fact{rtt, {Kind: diagnose.BloatGrade, Name: GradeOf(seconds(f.RTT.Median - r.Idle.Median))}}}
+		if f.Congestion != "bbr" {
+			v.Remedies = append(v.Remedies, diagnose.Remedy{Kind: diagnose.UseBBR})
+		}
+		v.Remedies = append(v.Remedies, diagnose.Remedy{Kind: diagnose.QueueAtBottleneck})
+		return v
 	case gains:
 		return diagnose.Verdict{Limiter: diagnose.Unknown, Side: diagnose.Path, Share: 0.5, Evidence: []diagnose.Fact{loss, rtt}, Remedies: streams()}
-	case f.Goodput <= narrow:
-		return diagnose.Verdict{Limiter: diagnose.NarrowLine, Side: diagnose.Path, Share: 1, Evidence: []diagnose.Fact{rtt, loss}}
 	case queue || f.Loss >= lossy || !parts:
 		return diagnose.Verdict{Limiter: diagnose.LineRate, Side: diagnose.Path, Share: 1, Evidence: []diagnose.Fact{rtt, loss}}
 	}

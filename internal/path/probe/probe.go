@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fxfer/fxfer/internal/transport"
-	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -51,6 +50,7 @@ type Options struct {
 	Time    time.Duration               // of the whole probe, at most MaxTime
 	Streams func(rtt time.Duration) int // number of streams of the flows with several
 	Most    int64                       // most bytes to move
+	Begun   time.Time                   // when the client began to connect; zero is the start of Run
 	// MTU limits the segments of streams until the path MTU is known; 0 is no limit.
 	MTU   int
 	Stage func(string) // called when a stage begins; may be nil
@@ -66,6 +66,7 @@ type prober struct {
 	start  time.Time
 	report *Report
 	rtt    time.Duration // the least so far
+	crawls bool          // a handshake of some KB takes much longer than its round trips
 	mtu    int           // limit for segments, if TCP can't find the MTU itself; 0 is none
 
 	mu     sync.Mutex
@@ -84,7 +85,11 @@ var errOver = errors.New("out of time")
 // Run probes the path. It takes Options.Time, or up to extraTime more on a slow path. It returns a
 // Report or an error. The report's Notes say what could not be measured.
 func Run(ctx context.Context, dial Dial, opt Options) (*Report, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, opt.Time+extraTime, errOver)
+	spent := time.Duration(0)
+	if !opt.Begun.IsZero() {
+		spent = min(time.Since(opt.Begun), opt.Time/2)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, opt.Time+extraTime-spent, errOver)
 	defer cancel()
 	p := &prober{opt: opt, mtu: opt.MTU, start: time.Now(), report: &Report{}}
 	p.dial = func(ctx context.Context, path transport.Path) (Conn, error) {
@@ -127,7 +132,12 @@ func (p *prober) share(of float64) time.Duration {
 
 func (p *prober) run(ctx context.Context) error {
 	p.opt.Stage("round trips")
-	stop, err := p.ping(ctx)
+	pings, err := p.dial(ctx, transport.Path{})
+	if err != nil {
+		return err
+	}
+	dialled := time.Since(p.start)
+	stop, err := p.ping(pings)
 	if err != nil {
 		return err
 	}
@@ -135,6 +145,8 @@ func (p *prober) run(ctx context.Context) error {
 	if err := p.idle(ctx); err != nil {
 		return err
 	}
+	p.facts(pings)
+	p.crawls = dialled > 3*p.rtt+crawl
 	stages := []struct {
 		name string
 		run  func(context.Context) error
@@ -175,6 +187,9 @@ func over(ctx context.Context) bool {
 	return errors.Is(context.Cause(ctx), errOver) || ctx.Err() == nil && ok && !time.Now().Before(deadline)
 }
 
+// crawl is how much longer than its round trips a handshake takes on a line of about 30 kbit/s.
+const crawl = time.Second
+
 const (
 	// idleLeast is how many pings an idle path takes at the least, in idleMost at the most.
 	idleLeast = 3
@@ -211,13 +226,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// ping measures round trips on its own connection until stop is called. stop returns the error,
-// if any.
-func (p *prober) ping(ctx context.Context) (stop func() error, err error) {
-	c, err := p.dial(ctx, transport.Path{})
-	if err != nil {
-		return nil, err
-	}
+// ping measures round trips on a connection of its own, c, until stop is called, which closes it.
+// stop returns the error, if any.
+func (p *prober) ping(c Conn) (stop func() error, err error) {
 	x, err := newExchanger(c, wire.Test{Kind: wire.Exchange, Size: pingSize, NoDelay: true, Time: wire.MaxTestTime}, true)
 	if err != nil {
 		_ = c.Close()
@@ -258,7 +269,7 @@ func (p *prober) ping(ctx context.Context) (stop func() error, err error) {
 // facts records what the handshake negotiated.
 func (p *prober) facts(c Conn) {
 	i, ok := c.Info()
-	if !ok {
+	if !ok || i.SndMSS == 0 { // it is closed
 		return
 	}
 	p.report.Idle.Kernel = i.MinRTT.Seconds()
@@ -284,6 +295,10 @@ func (p *prober) rttBetween(from, to time.Duration) RTT {
 // findMTU finds the path MTU, or notes why it can't. After it finds a black hole, later streams
 // limit the size of their segments. It fails only when the probe has had its time.
 func (p *prober) findMTU(ctx context.Context) error {
+	if p.crawls {
+		p.report.Notes = append(p.report.Notes, "no path MTU by datagrams: the line is too narrow")
+		return nil
+	}
 	p.opt.Stage("path MTU")
 	probe := ctx
 	ctx, cancel := context.WithTimeout(ctx, p.share(soundShare)+20*p.rtt)
@@ -342,7 +357,7 @@ const narrow = 2e6
 func (p *prober) flows(ctx context.Context) error {
 	counts := slices.Compact([]int{1, p.opt.Streams(p.rtt)})
 	for _, n := range counts {
-		if n > 1 && p.fastest() <= narrow {
+		if n > 1 && Narrow(p.report.Flows) {
 			p.report.Notes = append(p.report.Notes, "one stream fills this narrow line: several were not measured")
 			break
 		}
@@ -372,12 +387,9 @@ func (p *prober) flows(ctx context.Context) error {
 	return nil
 }
 
-// fastest is the best goodput so far, bit/s.
-func (p *prober) fastest() (most float64) {
-	for i := range p.report.Flows {
-		most = max(most, p.report.Flows[i].Goodput)
-	}
-	return most
+// Narrow reports whether flows were measured, and none was faster than a narrow line.
+func Narrow(flows []Flow) bool {
+	return len(flows) > 0 && !slices.ContainsFunc(flows, func(f Flow) bool { return f.Goodput > narrow })
 }
 
 // tick is what a stream had received at a time since its start.
@@ -439,6 +451,7 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 			return err
 		})
 	}
+	cut := false
 	if err := all.Wait(); err != nil {
 		late := ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 		switch {
@@ -447,12 +460,16 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 		case !moved(streams):
 			return nil, errNothing
 		}
-		p.report.Notes = append(p.report.Notes, fmt.Sprintf("goodput %s, %s: the path was too slow to end it in time, so it was cut short",
-			d, units.Count(int64(n), "stream", "streams")))
+		p.report.Notes = append(p.report.Notes, fmt.Sprintf("goodput %s, streams: %d: the path was too slow to end it in time, so it was cut short", d, n))
+		cut = true
 	}
 	align(streams)
 	p.draw(d, begin+p.rtt/2, streams)
 	f := flowOf(d, streams, within, p.rtt)
+	if cut { // data arrives in bunches, after losses
+		f.Goodput = 8 * float64(f.Bytes) / (time.Since(p.start) - begin).Seconds()
+		f.BDP = int64(f.Goodput / 8 * p.rtt.Seconds())
+	}
 	// The queue needs time to fill, and pings while it drains do not count.
 	f.RTT = p.rttBetween(begin+settle(within, p.rtt), begin+within)
 	return f, nil

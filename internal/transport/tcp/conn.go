@@ -193,8 +193,8 @@ func (c *Conn) fix(size int) error {
 	return nil
 }
 
-// Prefer makes BBR the congestion control if quick, and cubic otherwise, unless the Config names
-// one.
+// Prefer makes BBR the congestion control if quick, and otherwise cubic, or reno where the system
+// does not allow it, unless the Config names one.
 func (c *Conn) Prefer(quick bool) error {
 	raw, err := c.tcp.SyscallConn()
 	if err != nil || !c.cfg.automatic() {
@@ -203,7 +203,10 @@ func (c *Conn) Prefer(quick bool) error {
 	if quick {
 		return setCongestion(raw, "bbr")
 	}
-	return setCongestion(raw, "cubic")
+	if setCongestion(raw, "cubic") != nil {
+		return setCongestion(raw, "reno") // allowed to everyone
+	}
+	return nil
 }
 
 // Pace bounds the rate at which the kernel sends, in bytes/s, where it can; +Inf is no bound.
