@@ -171,6 +171,7 @@ func TestSeriesAlone(t *testing.T) {
 	const first, second = "2026-01-01T000000Z", "2026-01-02T000000Z"
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "web", first), 0o755))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "web/.fxfer-snapshots"), 0o700))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "web/.fxfer-"+second+".snap"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "web/.fxfer-snapshots/owners"), []byte("me\n"), 0o600))
 	folder, err := Open(dir)
 	require.NoError(t, err)
@@ -219,6 +220,8 @@ func TestSeriesAlone(t *testing.T) {
 	var refused *wire.Error
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, wire.CodeExists, refused.Code)
+	_, _, err = series.Fill("2025-12-31T000000Z")
+	require.Error(t, err, "older than the newest")
 	series.Close()
 
 	reader := folder.Client(Request{Client: "you", Rights: identity.Read, Intent: wire.Store})
@@ -230,6 +233,7 @@ func TestSeriesAlone(t *testing.T) {
 	}
 	require.NoDirExists(t, filepath.Join(dir, "new"))
 	require.DirExists(t, filepath.Join(dir, "web", first))
+	require.NoDirExists(t, filepath.Join(dir, "web", second))
 
 	// A series that begins counts at once, whatever a scope remembers.
 	pusher := folder.Client(Request{Client: "you", Rights: identity.Write, Intent: wire.Push})
