@@ -95,6 +95,9 @@ const (
 	testEvery = 5 * time.Second
 	testFor   = 300 * time.Millisecond
 
+	// heldShare is the part of the line for streams that are not free, to finish what they have.
+	heldShare = 0.03
+
 	// floorShare is the part of the line that a session takes while it yields: enough to see the
 	// queue.
 	floorShare = 0.01
@@ -144,7 +147,7 @@ func (c *Controller) Update(s Sample) Decision {
 
 func (c *Controller) decision() Decision {
 	d := Decision{Rate: max(c.rate, c.leastRate()), State: c.state}
-	d.Held = floorShare * c.line
+	d.Held = heldShare * c.line
 	d.Behind = c.behind
 	switch {
 	case c.state == Compete && c.priority == High:
@@ -152,7 +155,7 @@ func (c *Controller) decision() Decision {
 	case c.state == Compete:
 		d.Free = freeStreams
 	case c.state == Yield:
-		d.Free = 1
+		d.Free, d.Held = 1, floorShare*c.line
 	}
 	if c.state != Startup && !c.lossy {
 		d.Control = Gentle

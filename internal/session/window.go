@@ -52,15 +52,17 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		return w.free
 	}
 	decided := w.control.Update(s)
-	if slow(infos) {
-		decided.Free *= renoStreams
+	if slow(infos) && decided.Free > 0 {
+		decided.Free *= likeCubic(s.InFlight / int64(max(s.MSS, 1)))
 	}
 	w.record.Add(w.control, s, decided)
-	for i, d := range streams {
-		switch {
+	free = decided.Free
+	for _, d := range streams {
+		switch busy := infos[d.ID].NotSent > 0; {
 		case decided.Free == 0:
 			d.pace(decided.Rate / float64(s.Streams))
-		case i < decided.Free:
+		case free > 0 && busy: // once the first have nothing to send, it is the turn of the next
+			free--
 			d.pace(decided.Rate / float64(decided.Free))
 		default:
 			d.pace(decided.Held / float64(len(streams)))
@@ -72,9 +74,12 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 	return w.free
 }
 
-// renoStreams is how many streams with reno share a line like one with cubic: reno adds a segment in
-// each round trip, which is little where the window is large.
-const renoStreams = 4
+// likeCubic is how many streams with reno share a line like one with cubic, at a number of segments
+// in flight: reno adds a segment in each round trip, which is little where the window is large.
+func likeCubic(segments int64) int { return int(min(1+segments/renoSegments, 4)) }
+
+// renoSegments is up to how large a window reno grows about as cubic does.
+const renoSegments = 1000
 
 // slow tells whether the streams have no cubic: quic-go has NewReno, and a system may not allow it.
 func slow(infos map[uint64]transport.Info) bool {
