@@ -22,6 +22,9 @@ func TestAsked(t *testing.T) {
 	s, err := OpenTarget(dir, Asked{Base: ".", Names: []string{"photos"}, BackupDir: "old"})
 	require.NoError(t, err)
 	defer s.Close()
+	all, err := OpenTarget(dir, Asked{Base: "."})
+	require.NoError(t, err)
+	defer all.Close()
 	for name, refused := range map[string]func(p string) error{
 		"link from": func(p string) error { return s.Link(p, "photos/q") },
 		"link to":   func(p string) error { return s.Link("photos/p", p) },
@@ -42,6 +45,32 @@ func TestAsked(t *testing.T) {
 		"remove": func(p string) error { return s.Remove(t.Context(), p) },
 		"stat":   func(p string) error { _, err := s.Stat(p); return err },
 		"read":   func(p string) error { _, err := s.OpenFile(p); return err },
+		"read file": func(p string) error {
+			return s.ReadFile(p, disk.Identity{Size: 1}, make([]byte, 1))
+		},
+		"digest":  func(p string) error { _, _, err := s.Digest(t.Context(), p); return err },
+		"copy":    func(p string) error { _, err := s.OpenCopy(p); return err },
+		"xattrs":  func(p string) error { _, err := s.StatXattrs(p); return err },
+		"sweep":   func(p string) error { _, err := s.Sweep(t.Context(), p, 0); return err },
+		"sweep 1": s.SweepFolder,
+		"commit": func(p string) error {
+			m := disk.Meta{Path: p, Kind: disk.File}
+			partial, err := all.Partial(m, 1<<16, disk.TargetOptions{})
+			require.NoError(t, err)
+			defer partial.Close()
+			return s.Commit(partial, m)
+		},
+		"batch": func(p string) error {
+			staged, err := all.Put(disk.Meta{Path: p, Kind: disk.File}, nil, disk.TargetOptions{})
+			require.NoError(t, err)
+			batch := s.NewBatch(disk.TargetOptions{})
+			batch.Add(staged)
+			refused := batch.Commit()[0]
+			require.NoError(t, staged.Discard())
+			return refused
+		},
+		"link from a snapshot": func(p string) error { return s.LinkFrom(all, "photos/p", p) },
+		"link from nowhere":    func(p string) error { return all.LinkFrom(s, p, "photos/r") },
 	} {
 		for _, p := range []string{"other", "photos2", "."} {
 			if p == "." && name != "apply" && name != "remove" {
@@ -136,14 +165,94 @@ func TestSharedFiles(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
+// TestSeriesAlone: each step of adding or removing a snapshot asks the gate, whoever holds the series.
+func TestSeriesAlone(t *testing.T) {
+	dir := t.TempDir()
+	const first, second = "2026-01-01T000000Z", "2026-01-02T000000Z"
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "web", first), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "web/.fxfer-snapshots"), 0o700))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "web/.fxfer-"+second+".snap"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "web/.fxfer-snapshots/owners"), []byte("me\n"), 0o600))
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	defer folder.Close()
+	open := func(r Request) *Series {
+		series, err := folder.Client(r).Series(Names, "web")
+		require.NoError(t, err)
+		return series
+	}
+	for name, r := range map[string]Request{
+		"a reader": {Client: "you", Rights: identity.Read, Intent: wire.Store},
+		"a list":   {Client: "me", Rights: identity.Read | identity.Write, Intent: wire.Series},
+		"a dry run": {
+			Client: "me", Rights: identity.Read | identity.Write, Intent: wire.Store, DryRun: true,
+		},
+	} {
+		series := open(r)
+		_, _, err := series.Fill(second)
+		require.Error(t, err, name)
+		_, err = series.Previous(first)
+		require.Error(t, err, name)
+		require.Error(t, series.Publish(second, true), name)
+		require.Error(t, series.Remove(first), name)
+		series.Close()
+	}
+	for name, r := range map[string]Request{
+		"somebody else":  {Client: "you", Rights: identity.Append, Intent: wire.Series},
+		"a write-only":   {Client: "me", Rights: identity.Write, Intent: wire.Series},
+		"without intent": {Client: "me", Rights: identity.Read | identity.Write},
+	} {
+		_, err := folder.Client(r).Series(Names, "web")
+		require.Error(t, err, name)
+	}
+	lister := open(Request{Client: "you", Rights: identity.List, Intent: wire.Scrub})
+	_, err = lister.Open(first)
+	require.Error(t, err)
+	lister.Close()
+
+	room := func(int64) (func(), error) { return func() {}, nil }
+	mine := folder.Client(Request{Client: "me", Rights: identity.Append, Intent: wire.Store})
+	_, err = mine.AddTo("web", "2099-01-01T000000Z", room)
+	require.Error(t, err, "the future")
+	series, err := mine.AddTo("web", first, room)
+	require.NoError(t, err)
+	_, _, err = series.Fill(first)
+	var refused *wire.Error
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, wire.CodeExists, refused.Code)
+	_, _, err = series.Fill("2025-12-31T000000Z")
+	require.Error(t, err, "older than the newest")
+	series.Close()
+
+	reader := folder.Client(Request{Client: "you", Rights: identity.Read, Intent: wire.Store})
+	for _, p := range []string{"web", "new"} {
+		_, err = reader.AddTo(p, second, room)
+		require.Error(t, err, p)
+		_, err = reader.Newest(p, second)
+		require.Error(t, err, p)
+	}
+	require.NoDirExists(t, filepath.Join(dir, "new"))
+	require.DirExists(t, filepath.Join(dir, "web", first))
+	require.NoDirExists(t, filepath.Join(dir, "web", second))
+
+	// A series that begins counts at once, whatever a scope remembers.
+	pusher := folder.Client(Request{Client: "you", Rights: identity.Write, Intent: wire.Push})
+	require.NoError(t, pusher.Mkdir("later/d", 0o755))
+	begun, err := folder.Client(Request{Client: "me", Rights: identity.Write, Intent: wire.Store}).AddTo("later", first, room)
+	require.NoError(t, err)
+	begun.Close()
+	require.Error(t, pusher.Mkdir("later/"+second, 0o755))
+}
+
 // TestGateAlone: the gate refuses by itself what requests are refused for before it is asked.
 func TestGateAlone(t *testing.T) {
 	dir := t.TempDir()
 	const snapshot = "2026-01-01T000000Z"
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "web", snapshot), 0o755))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "web/.fxfer-snapshots"), 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "web/d/inside"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "web/.fxfer-snapshots/owners"), []byte("me\n"), 0o600))
-	for _, name := range []string{"f", "web/" + snapshot + "/f"} {
+	for _, name := range []string{"f", "web/beside", "web/" + snapshot + "/f"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
 	}
 	folder, err := Open(dir)
@@ -159,6 +268,24 @@ func TestGateAlone(t *testing.T) {
 	}
 	_, err = writer.OpenFile("f")
 	require.Error(t, err)
+	_, err = writer.Sweep(t.Context(), "web/"+snapshot, 0)
+	require.Error(t, err)
+	owner := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Append, Intent: wire.List})
+	var seen []string
+	require.NoError(t, owner.List(t.Context(), "web", func(m disk.Meta) error {
+		seen = append(seen, m.Path)
+		return nil
+	}))
+	require.NoError(t, owner.List(t.Context(), "web/d", func(m disk.Meta) error {
+		seen = append(seen, m.Path)
+		return nil
+	}))
+	require.Equal(t, []string{snapshot}, seen, "without what lies beside its snapshots")
+	require.Error(t, owner.Names(t.Context(), "web/d", func([]string, []disk.Kind) error { return nil }))
+	for _, name := range []string{"latest", "Latest", "2026-01-02T000000Z", "2026-01-02t000000z"} {
+		require.Error(t, writer.Symlink(disk.Meta{Path: "web/" + name, Link: "d"}, disk.TargetOptions{}), name)
+		require.Error(t, writer.Mkdir("web/"+name, 0o755), name)
+	}
 	require.Error(t, writer.ReadFile("f", disk.Identity{Size: 1}, make([]byte, 1)))
 	_, _, err = writer.Digest(t.Context(), "f")
 	require.Error(t, err)

@@ -236,6 +236,11 @@ func (x *Series) Fill(name string) (filling *Scope, resumed bool, err error) {
 		}
 	}
 	tree, resumed, err := x.disk.Fill(name)
+	if err == nil && resumed {
+		if err = x.mayContinue(name, tree); err != nil {
+			_ = tree.Close()
+		}
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -243,6 +248,26 @@ func (x *Series) Fill(name string) (filling *Scope, resumed bool, err error) {
 		tree: tree, effects: Names | Write | Reuse | x.reading(name), whole: true, owned: true,
 		filled: true, privileged: s.privileged,
 	}, resumed, nil
+}
+
+// mayContinue empties a snapshot that somebody has begun, unless the client owns the series or may
+// see what its snapshots hold: whoever continues it learns the names in it.
+func (x *Series) mayContinue(name string, tree *disk.Tree) error {
+	p := path.Join(x.path, name)
+	if w, err := x.scope.placeOf(p); err != nil || w.own || x.scope.check(Names, p) == nil {
+		return err
+	}
+	var begun []string
+	err := tree.Names(context.Background(), ".", func(names []string, _ []disk.Kind) error {
+		begun = append(begun, names...)
+		return nil
+	})
+	for _, name := range begun {
+		if err == nil {
+			err = tree.Remove(name, "")
+		}
+	}
+	return err
 }
 
 // Note reads a file of a snapshot that is being filled, for the server's notes on it.

@@ -97,8 +97,8 @@ func (c cell) sees(content bool) bool {
 	return c.has(r) || c.has(l) && !content || c.has(a) && c.place == "own"
 }
 
-// changes reports whether the place, or for snapshots the series, is another afterwards.
-func (c cell) changes() bool {
+// may reports whether the client may change the place, or for snapshots the series.
+func (c cell) may() bool {
 	switch c.does {
 	case "store":
 		mine := c.place == "own" || c.place == "fresh"
@@ -109,23 +109,26 @@ func (c cell) changes() bool {
 	case "push":
 		writable := c.place == "plain" || strings.HasSuffix(c.place, "beside")
 		looks := c.option == "dry" || c.option == "delete" || c.option == "checksum"
-		if !writable || !c.has(w) || looks && !c.has(r) || c.option == "dry" || c.option == "backup own" {
-			return false
-		}
-		fresh := c.kind == "dir" || c.kind == "hardlink"
-		switch {
-		case c.option == "delete":
-			return true
-		case c.kind == "stolen":
-			return false
-		case c.option == "existing":
-			return !fresh
-		case c.option == "ignore":
-			return fresh
-		}
-		return true
+		return writable && c.has(w) && (!looks || c.has(r)) && c.option != "dry" && c.option != "backup own"
 	}
 	return false
+}
+
+// changes reports whether the place, or the series, is another afterwards.
+func (c cell) changes() bool {
+	if c.does != "push" || !c.may() || c.option == "delete" {
+		return c.may()
+	}
+	fresh := c.kind == "dir" || c.kind == "hardlink"
+	switch {
+	case c.kind == "stolen":
+		return false
+	case c.option == "existing":
+		return !fresh
+	case c.option == "ignore":
+		return fresh
+	}
+	return true
 }
 
 // world is the share's folder with all places, for one cell after the other.
@@ -142,9 +145,9 @@ var when = time.Unix(1_600_000_000, 0)
 func (x *world) in(p string) string { return filepath.Join(x.site.dir, x.at, p) }
 
 // fresh makes new places, under a new name.
-func (x *world) fresh(t testing.TB, rights identity.Rights) {
+func (x *world) fresh(t testing.TB, own, theirs identity.Principal) {
 	x.at = fmt.Sprintf("w%d", x.n.Add(1))
-	owners := map[string]identity.Principal{"own": x.principal(rights), "theirs": "ed25519:somebody"}
+	owners := map[string]identity.Principal{"own": own, "theirs": theirs}
 	for _, dir := range []string{
 		"plain", "plain/d", "own/" + x.names[0], "own/" + x.names[1], "own/beside",
 		"theirs/" + x.names[0], "theirs/" + x.names[1], "theirs/beside",
@@ -429,7 +432,7 @@ func TestMatrix(t *testing.T) {
 			var now []string // nil if the world is not as it was made
 			for i := next.Add(1) - 1; i < int64(len(cells)) && !failed.Load(); i = next.Add(1) - 1 {
 				if now == nil || last.rights != cells[i].rights {
-					x.fresh(t, cells[i].rights)
+					x.fresh(t, x.principal(cells[i].rights), "ed25519:somebody")
 					now = x.photo(t)
 				}
 				last = cells[i]

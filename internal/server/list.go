@@ -38,7 +38,7 @@ func (x *listing) serve(ctx context.Context) error {
 func (x *listing) listShares(context.Context) error {
 	for _, share := range x.server.sortedShares() {
 		rights := share.Rights.And(x.grants.On(share.Name))
-		if rights == 0 {
+		if rights == 0 || checkAddress(x.from, share.Allow, "") != nil {
 			continue
 		}
 		m, err := share.folder.Stat()
