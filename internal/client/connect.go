@@ -141,10 +141,10 @@ func (d *dialer) openAnyhow(ctx context.Context) (transport.Conn, error) {
 	conn, err := d.open(first)
 	if err == nil {
 		d.opened.Store(true)
-		stop(nil)
 	} else if cause := context.Cause(first); cause != nil && ctx.Err() == nil {
 		err = cause
 	}
+	stop(nil) // the race is decided, and must not keep a connection waiting for its first message
 	var hole *transport.BlackHoleError
 	if errors.As(err, &hole) {
 		d.hole, d.holeTime = hole, time.Since(began)
