@@ -113,7 +113,7 @@ const (
 	longPause  = 3 * time.Second
 	// rise is the growth per round trip of a session that takes again what the line carries.
 	rise    = 0.25
-	lowRise = 0.2 // of one of low priority, in 100 ms at the most
+	lowRise = 0.12 // of one of low priority, in 100 ms at the most
 )
 
 // aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).
@@ -274,7 +274,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	if c.full > 0 { // the queue is gone
 		c.full = 0
-		c.rate = max(c.rate, afterDrain*c.line)
+		if c.priority != Low {
+			c.rate = max(c.rate, afterDrain*c.line)
+		}
 	}
 	age := s.At - c.since
 	if age > 3*m.steadyWindow() { // what is measured by now is no longer the start's
@@ -405,7 +407,11 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 		c.doubt(s)
 	default:
 		excess := max(0, min(m.standing, c.excess(s))-aim).Seconds() / correct.Seconds()
-		c.rate = c.line * (1 - min(excess, 1-leastShare))
+		rate := c.line * (1 - min(excess, 1-leastShare))
+		if c.priority == Low {
+			rate = min(rate, c.rate) // the rest may be that of others
+		}
+		c.rate = rate
 	}
 }
 
@@ -543,6 +549,9 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 func (c *Controller) rises(dt time.Duration) float64 {
 	step, per := rise, c.last.RTT
 	if c.priority == Low {
+		if c.model.queue > c.aim(c.last) {
+			return 1
+		}
 		step, per = lowRise, max(per, standingTime)
 	}
 	return 1 + step*min(1, dt.Seconds()/per.Seconds())
