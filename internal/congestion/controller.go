@@ -319,7 +319,9 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 	}
 	if s.At-c.short > max(6*trip, leastFight) {
 		c.behind = c.lossy // more streams may help where quick ones do not
-		c.lossy = true
+		if !c.lossy {
+			c.lossy, c.short = true, s.At
+		}
 	}
 }
 
@@ -347,7 +349,7 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	}
 	c.events = 0
 	c.share(s)
-	c.stay = 4 * leastStay // a short queue does not tell when others are gone
+	c.stay = 2 * leastStay // a short queue does not tell when others are gone
 	return true
 }
 
@@ -446,8 +448,8 @@ func (c *Controller) seek(s Sample) {
 func (c *Controller) doubt(s Sample) {
 	m := &c.model
 	age := s.At - c.since
-	if c.empty == 0 && age > max(s.RTT, standingTime) {
-		c.line = min(c.line, rateSince(c.from, s))
+	if trip := max(s.RTT, standingTime); c.empty == 0 && age > trip && age < 2*trip {
+		c.line = min(c.line, rateSince(c.from, s)) // it was sent before less was
 	}
 	switch {
 	case c.empty == 0 && m.queue <= c.aim(s):
