@@ -89,7 +89,7 @@ const (
 	// stream looks for its part again.
 	quickShare = 0.3
 	// quickTrips and leastQuick are how long that takes.
-	quickTrips = 30
+	quickTrips = 40
 	leastQuick = time.Second
 	// freeStreams is how many flows of others a session counts as.
 	freeStreams = 1
@@ -433,7 +433,7 @@ func (c *Controller) share(s Sample) {
 // and again where gentle streams have lost what was found.
 func (c *Controller) seek(s Sample) {
 	m := &c.model
-	if s.At < c.quick || m.standing < m.base/3 {
+	if s.At < c.quick || m.standing < m.base/4 {
 		return
 	}
 	lost := m.steady < quickShare*c.peak
