@@ -27,6 +27,10 @@ type where struct {
 	own    bool   // the client owns the series
 }
 
+// owns reports whether the entry at p, which lies there, is the client's: its series, or in one of
+// its snapshots. What somebody puts beside the snapshots is not the owner's.
+func (w where) owns(p string) bool { return w.own && (w.place == Snapshot || w.series == p) }
+
 // placed is what a scope remembers of a folder.
 type placed struct {
 	where

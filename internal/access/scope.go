@@ -87,9 +87,7 @@ func (s *Scope) checkRights(e Effect, p string) error {
 	if err != nil {
 		return err
 	}
-	// What others put beside the snapshots of a series is not its owner's.
-	own := w.own && (w.place == Snapshot || w.series == p)
-	if !rule.allows(s.rights, w.place, own) {
+	if !rule.allows(s.rights, w.place, w.owns(p)) {
 		return s.refusal(e, w.place, p)
 	}
 	return nil
@@ -186,7 +184,8 @@ func (s *Scope) List(ctx context.Context, p string, visit func(disk.Meta) error)
 			return err
 		}
 		return s.listOwn(ctx, p, func(m disk.Meta) error {
-			if w, err := s.folderPlace(path.Join(p, m.Path)); err != nil || !w.own {
+			at := path.Join(p, m.Path)
+			if w, err := s.folderPlace(at); err != nil || !w.owns(at) {
 				return nil
 			}
 			return visit(m)

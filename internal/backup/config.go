@@ -47,7 +47,8 @@ type Job struct {
 	Window   Window
 	Overrun  Overrun
 	Rate     Timetable
-	MaxAge   time.Duration // the newest good backup has to be younger; 0 is any age
+	Priority fxfer.Priority // "" is low as long as that ends within Window, or normal without one
+	MaxAge   time.Duration  // the newest good backup has to be younger; 0 is any age
 
 	Sources       []string // absolute paths; empty if there is a Command
 	Filters       []string // gitignore rules
@@ -251,6 +252,7 @@ func (j *Job) fields() []config.Field {
 		config.Scalar("window", &j.Window, window),
 		config.Scalar("overrun", &j.Overrun, oneOf(Continue, Pause, Fail)),
 		config.Scalar("rate", &j.Rate, rate),
+		config.Scalar("priority", &j.Priority, oneOf(fxfer.PriorityLow, fxfer.PriorityNormal, fxfer.PriorityHigh)),
 		config.Scalar("retries", &j.Retries, parseNumber),
 		config.Scalar("backoff", &j.Backoff, units.ParseTime),
 		config.Scalar("max-age", &j.MaxAge, units.ParseTime),

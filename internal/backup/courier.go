@@ -28,7 +28,9 @@ func (c *Client) client(j *Job, opt fxfer.Options) (*fxfer.Client, error) {
 // Transfer implements Courier.
 func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	j := t.Job
-	call := fxfer.Transfer{Throttle: t.Limit, Progress: t.Progress}
+	call := fxfer.Transfer{
+		Throttle: t.Limit, Priority: t.Priority, Deadline: t.Deadline, Left: t.Left, Progress: t.Progress,
+	}
 	call.Target.Delta = fxfer.Delta(j.Delta)
 	if j.Mode == Snapshots {
 		call.Target.Snapshot, call.Target.AllowFailed = t.Snapshot, t.AllowFailed

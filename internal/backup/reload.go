@@ -53,10 +53,11 @@ type keepers struct {
 }
 
 // change replaces the jobs. It does not touch jobs that stay the same. A run under way ends with
-// the settings that it began with.
+// the settings that it began with, except for its priority.
 func (k *keepers) change(ctx context.Context, jobs []*Job) change {
 	c := changeOf(k.jobs, jobs)
 	k.jobs = jobs
+	k.priorities.follow(jobs)
 	for _, j := range c.end {
 		k.byName[j.Name].end()
 	}

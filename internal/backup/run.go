@@ -22,7 +22,10 @@ type Task struct {
 	Job      *Job
 	Snapshot string          // the name of the snapshot to make or resume
 	Limit    *fxfer.Throttle // the timetable changes it
-	Again    bool            // this is not the first attempt of the run
+	Priority *fxfer.LivePriority
+	Deadline time.Time                  // the end of the job's window; zero if that does not matter
+	Left     func(fxfer.Progress) int64 // bytes to be written still, as in fxfer.Transfer
+	Again    bool                       // this is not the first attempt of the run
 	// AllowFailed is how many entries a snapshot may lack and still be completed. Then Transfer
 	// returns both the Report, which names the snapshot, and an error.
 	AllowFailed int64
@@ -51,6 +54,8 @@ type Runner struct {
 	Log     *slog.Logger
 	// Watch gets the progress of runs, for people. It may be nil.
 	Watch func(job string, p fxfer.Progress)
+
+	priorities priorities
 }
 
 var (
@@ -118,7 +123,9 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 	log := r.Log.With("job", j.Name, "due", a.Due.Format(time.RFC3339))
 	log.Info("run begins", "snapshot", a.Snapshot, "attempts before", a.Attempts)
 	l := &leg{Runner: r, job: j, active: &a, log: log, began: began}
+	l.priority = r.priorities.begin(j)
 	err = l.work(ctx)
+	r.priorities.end(j)
 	a.Working += r.Clock.Now().Sub(began).Seconds() - l.waited.Seconds()
 	a.Working = max(0, a.Working)
 	a.Leg = time.Time{}
@@ -178,6 +185,8 @@ type leg struct {
 	active *Active
 	log    *slog.Logger
 	began  time.Time
+
+	priority *fxfer.LivePriority
 
 	report   *fxfer.Report // report of the last attempt
 	waited   time.Duration // time between attempts
@@ -320,13 +329,14 @@ func (l *leg) underTimetable(ctx context.Context) (limit *fxfer.Throttle, done f
 
 func (l *leg) attempt(ctx context.Context, limit *fxfer.Throttle, allowed int) (*fxfer.Report, error) {
 	var latest atomic.Pointer[fxfer.Progress]
+	left := l.left()
 	saving, stop := context.WithCancel(ctx)
 	var saver sync.WaitGroup
 	saver.Go(func() { l.save(saving, &latest) })
 	defer saver.Wait()
 	defer stop()
 	return l.Courier.Transfer(ctx, &Task{
-		Job: l.job, Snapshot: l.active.Snapshot, Limit: limit, Again: l.active.Attempts > 1, Env: l.env(), AllowFailed: int64(allowed),
+		Job: l.job, Snapshot: l.active.Snapshot, Limit: limit, Priority: l.priority, Deadline: l.deadline(), Left: left, Again: l.active.Attempts > 1, Env: l.env(), AllowFailed: int64(allowed),
 		Progress: func(p fxfer.Progress) {
 			latest.Store(&p)
 			if l.Watch != nil {
@@ -346,7 +356,7 @@ func (l *leg) save(ctx context.Context, latest *atomic.Pointer[fxfer.Progress]) 
 			return
 		}
 		saved = p
-		l.active.Now = Progress{At: l.Clock.Now(), Walking: p.Walking, Files: p.Files, Bytes: p.Bytes, Done: p.BytesDone, Written: p.Written, Goodput: p.Goodput, Limiter: p.Limiter}
+		l.active.Now = progressOf(p, l.Clock.Now())
 		now := l.active.Now
 		if err := l.Store.Update(l.job.Name, func(st *State) error {
 			if st.Active != nil {
@@ -364,6 +374,10 @@ func (l *leg) save(ctx context.Context, latest *atomic.Pointer[fxfer.Progress]) 
 	keep()
 }
 
+func progressOf(p *fxfer.Progress, at time.Time) Progress {
+	return Progress{At: at, Walking: p.Walking, Files: p.Files, Bytes: p.Bytes, Done: p.BytesDone, Written: p.Written, Goodput: p.Goodput, Limiter: p.Limiter}
+}
+
 // count adds the figures of an attempt to those of the run.
 func (l *leg) count(report *fxfer.Report) {
 	if report == nil {
@@ -375,6 +389,15 @@ func (l *leg) count(report *fxfer.Report) {
 	read, sent := traffic(report)
 	l.active.Read += read
 	l.active.Sent += sent
+	l.active.Priorities = append(l.active.Priorities, changesOf(report)...)
+}
+
+// changesOf returns the changes of priority in words.
+func changesOf(r *fxfer.Report) (all []string) {
+	for _, c := range r.Changes {
+		all = append(all, c.String())
+	}
+	return all
 }
 
 // traffic returns how many bytes a transfer read, and how many it sent over the network.
@@ -491,7 +514,7 @@ func (l *leg) record(err error) *Record {
 	rec := &Record{
 		Job: j.Name, Verb: "backup", Target: j.Destination.String(), Due: a.Due, Started: a.Started, Ended: l.Clock.Now(), Working: a.Working,
 		Outcome: outcomeOf(context.Background(), err), Warnings: l.warnings, Attempts: a.Attempts, Pauses: a.Pauses,
-		Written: a.Written, Read: a.Read, Sent: a.Sent,
+		Written: a.Written, Read: a.Read, Sent: a.Sent, Priorities: a.Priorities,
 	}
 	if j.Mode == Snapshots {
 		rec.Snapshot = a.Snapshot
@@ -515,6 +538,7 @@ func (l *leg) record(err error) *Record {
 // measured copies the figures of a report into a record.
 func (r *Record) measured(report *fxfer.Report) {
 	r.Files, r.Failures, r.Bytes, r.Peak, r.Digest = report.Files, report.Failed, report.Bytes, report.Peak, report.Digest
+	r.Priority = string(report.Sharing.Priority)
 	if len(report.Limits) > 0 {
 		first := &report.Limits[0]
 		r.Limiter, r.Hint = words.Name(first), words.Hint(first)
@@ -529,6 +553,7 @@ func RecordOf(verb, target string, started time.Time, r *fxfer.Report, err error
 		rec.Attempts += r.Reconnects
 		rec.Written, rec.Goodput, rec.Working = r.Written, r.Goodput, r.Duration.Seconds()
 		rec.Read, rec.Sent = traffic(r)
+		rec.Priorities = changesOf(r)
 	}
 	if err != nil {
 		rec.Error = err.Error()

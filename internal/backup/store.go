@@ -56,6 +56,10 @@ type Record struct {
 	Limiter  string  `json:"limiter,omitempty"`
 	Digest   string  `json:"digest,omitempty"` // digest of the manifest, or of the only file
 
+	// Priority is that at the end. Priorities are its changes for the sake of a deadline, in words.
+	Priority   string   `json:"priority,omitempty"`
+	Priorities []string `json:"priority_changes,omitempty"`
+
 	err error
 }
 
@@ -127,6 +131,8 @@ type Active struct {
 	Read    int64     `json:"bytes_read"`
 	Sent    int64     `json:"bytes_sent"`
 	Now     Progress  `json:"now"`
+
+	Priorities []string `json:"priority_changes,omitempty"` // of the attempts that have ended, in words
 }
 
 // Progress is the progress of a run under way.

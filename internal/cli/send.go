@@ -43,6 +43,11 @@ gets its name after that. --sync file does this for each file on its own: slower
 but each file gets its name sooner. --sync none leaves flushing to the operating
 system: faster, but a power cut may destroy the newest files.
 
+Beside other traffic, --priority low takes what the others leave, normal takes a
+fair part, and high takes most of the line. With --deadline 06:00, a transfer is
+low as long as the rate of the last minutes will do, then normal, then high.
+--priority is then the least. --rate-limit bounds the rate in any case.
+
 With --snapshot, URL is a folder of snapshots. Each snapshot is a folder that is
 named after its time. --snapshot alone names it after the present time, or
 resumes the snapshot that was interrupted. --snapshot=2026-11-20T020000Z gives

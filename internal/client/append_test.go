@@ -54,7 +54,7 @@ func (rawFile) Close() error { return nil }
 func (rawFile) Unchanged() error { return nil }
 
 // fingerprint describes everything below a folder: names, modes, times and content.
-func fingerprint(t *testing.T, dir string) string {
+func fingerprint(t testing.TB, dir string) string {
 	t.Helper()
 	var b strings.Builder
 	require.NoError(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

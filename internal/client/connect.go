@@ -29,6 +29,10 @@ type dialer struct {
 
 	tasks sync.WaitGroup // goroutines that end with the session
 
+	// Of the control stream's first try: the black hole that swallowed it, and the time that took.
+	hole     *transport.BlackHoleError
+	holeTime time.Duration
+
 	mu  sync.Mutex // guards via, and makes the end of the race one step; see stopRace
 	via choice     // the transport of the data streams
 }
@@ -133,6 +137,7 @@ func (d *dialer) openAnyhow(ctx context.Context) (transport.Conn, error) {
 		d.tasks.Go(func() { d.race(first, stop) })
 		defer d.tasks.Wait()
 	}
+	began := time.Now()
 	conn, err := d.open(first)
 	if err == nil {
 		d.opened.Store(true)
@@ -140,12 +145,16 @@ func (d *dialer) openAnyhow(ctx context.Context) (transport.Conn, error) {
 	} else if cause := context.Cause(first); cause != nil && ctx.Err() == nil {
 		err = cause
 	}
+	var hole *transport.BlackHoleError
+	if errors.As(err, &hole) {
+		d.hole, d.holeTime = hole, time.Since(began)
+	}
 	if to := d.instead(ctx, err); to.transport != "" {
 		d.choose(to)
 		d.cfg.Protocol = session.ProtocolOf(to.transport)
 		return d.open(ctx)
 	}
-	if hole := (*transport.BlackHoleError)(nil); errors.As(err, &hole) {
+	if errors.As(err, &hole) {
 		d.client.noticeHole(hole, d.url.Address())
 		d.cfg.Path.MTU = transport.SafeMTU
 		return d.open(ctx)

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"crypto/ed25519"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -33,6 +34,8 @@ const (
 	victim     = "victim"         // a file in each place
 	secret     = "secret content" // of both
 )
+
+var tried = flag.Int("cells", 1000, "cells of TestMatrix, by chance; 0 for all")
 
 // cell is one thing that one client does.
 type cell struct {
@@ -265,21 +268,19 @@ func (x *world) try(t testing.TB, c cell) []byte {
 	case "allow failed":
 		opt.AllowFailed = 5
 	}
+	prefix := ""
+	if c.above {
+		h.Paths[0], prefix = x.at, at+"/"
+		if prune != nil {
+			prune = []string{at}
+		}
+	}
 	p := rawDial(t, x.site, x.keys[c.rights], h)
 	defer p.close()
 	switch c.does {
 	case "expire":
 		p.send(&wire.Prune{Folders: []string{x.names[1]}}, &wire.Prune{})
 	case "store", "push":
-		prefix := ""
-		if c.above {
-			h.Paths[0], prefix = x.at, at+"/"
-			p.close()
-			p = rawDial(t, x.site, x.keys[c.rights], h)
-			if prune != nil && c.does == "push" {
-				prune = []string{at}
-			}
-		}
 		x.send(p, c, prefix, prune)
 		return p.got.Bytes()
 	}
@@ -345,46 +346,50 @@ func (x *world) send(p *rawPeer, c cell, prefix string, prune []string) {
 	})
 }
 
-// print describes a folder of the world, without its backups; "" if it is not there.
-func (x *world) print(t *testing.T, p string) string {
-	if _, err := os.Lstat(x.in(p)); err != nil {
-		return ""
-	}
-	return fingerprint(t, x.in(p))
+// photo describes the world, and what is outside of the share, a line for each entry.
+func (x *world) photo(t testing.TB) (lines []string) {
+	all := fingerprint(t, x.in(".")) + fingerprint(t, x.in("../../outside"))
+	return strings.Split(all, "\n")
 }
 
-// snapshots describes all complete snapshots.
-func (x *world) snapshots(t *testing.T) (all string) {
+// of returns the lines about p and what is below it.
+func (x *world) of(photo []string, p string) (lines []string) {
+	at := x.in(p)
+	for _, line := range photo {
+		if rest, ok := strings.CutPrefix(line, at); ok && (rest[0] == ' ' || rest[0] == filepath.Separator) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// snapshots returns the lines about all snapshots that were complete at first.
+func (x *world) snapshots(photo []string) (lines []string) {
 	for _, series := range []string{"own", "theirs"} {
 		for _, name := range x.names[:2] {
-			all += x.print(t, series+"/"+name)
+			lines = append(lines, x.of(photo, series+"/"+name)...)
 		}
 	}
-	return all
+	return lines
 }
 
-// check tries a cell, and compares what happened with the model. It reports whether the world is as
-// before.
-func (x *world) check(t *testing.T, c cell) (same bool) {
+// check tries a cell, and compares what happened with the model. before is the world as it is, and
+// after as it is then.
+func (x *world) check(t testing.TB, c cell, before []string) (after []string) {
 	at := x.pathOf(c.place)
-	if c.does == "store" || c.does == "expire" {
+	switch {
+	case c.does == "store":
+		at = strings.Split(at, "/")[0] + "/" + x.names[2]
+	case c.does == "expire":
 		at = strings.Split(at, "/")[0]
+	case c.place == "link":
+		at = "../../outside"
 	}
-	look := func() string {
-		if c.place == "link" || c.place == "outside" {
-			return fingerprint(t, filepath.Join(x.site.dir, "../outside"))
-		}
-		if c.does != "store" {
-			return x.print(t, at)
-		}
-		_, err := os.Stat(x.in(at + "/" + x.names[2]))
-		return fmt.Sprint(err == nil)
-	}
-	before, complete, all := look(), x.snapshots(t), x.print(t, ".")
 	got := x.try(t, c)
-	require.Equal(t, c.changes(), before != look(), "%+v changes the place", c)
+	after = x.photo(t)
+	require.Equal(t, c.changes(), !slices.Equal(x.of(before, at), x.of(after, at)), "%+v changes the place", c)
 	if c.does != "expire" {
-		require.Equal(t, complete, x.snapshots(t), "%+v changes snapshots", c)
+		require.Equal(t, x.snapshots(before), x.snapshots(after), "%+v changes snapshots", c)
 	}
 	digest := blake3.Sum256([]byte(secret))
 	sees := bytes.Contains(got, []byte(marker))
@@ -400,7 +405,7 @@ func (x *world) check(t *testing.T, c cell) (same bool) {
 		require.False(t, sees && !c.sees(false) && !c.has(r), "%+v is told names", c)
 		require.False(t, bytes.Contains(got, digest[:]) && !c.has(r) && !(c.has(a) && c.place == "own"), "%+v is told digests", c)
 	}
-	return all == x.print(t, ".")
+	return after
 }
 
 func TestMatrix(t *testing.T) {
@@ -409,23 +414,28 @@ func TestMatrix(t *testing.T) {
 	t.Logf("seed %d, %d cells", seed, len(cells))
 	rng := rand.New(rand.NewPCG(seed, 0))
 	rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
-	if testing.Short() {
-		cells = cells[:len(cells)/10]
+	if *tried > 0 && *tried < len(cells) {
+		cells = cells[:*tried]
 	}
 	// Cells of the same client share a world until one changes it.
 	slices.SortStableFunc(cells, func(a, b cell) int { return int(a.rights) - int(b.rights) })
 	var next atomic.Int64
+	var failed atomic.Bool
 	for i, x := range newWorlds(t, 4) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			made, fresh := identity.Rights(0), false
-			for i := next.Add(1) - 1; i < int64(len(cells)) && !t.Failed(); i = next.Add(1) - 1 {
-				c := cells[i]
-				if !fresh || made != c.rights {
-					x.fresh(t, c.rights)
-					made = c.rights
+			defer func() { failed.Store(failed.Load() || t.Failed()) }()
+			var last cell
+			var now []string // nil if the world is not as it was made
+			for i := next.Add(1) - 1; i < int64(len(cells)) && !failed.Load(); i = next.Add(1) - 1 {
+				if now == nil || last.rights != cells[i].rights {
+					x.fresh(t, cells[i].rights)
+					now = x.photo(t)
 				}
-				fresh = x.check(t, c)
+				last = cells[i]
+				if after := x.check(t, last, now); !slices.Equal(now, after) {
+					now = nil
+				}
 			}
 		})
 	}

@@ -14,6 +14,7 @@ func (j *job) outcome(err error) (*session.Report, error) {
 	if err == nil && !j.call.Target.DryRun {
 		r.Snapshot = j.hello.Snapshot
 	}
+	r.Changes = j.priority.decided()
 	j.stats.fill(r, j.opt.asked(j.call, j.throttle, j.intent.sends()))
 	if j.call.Progress != nil {
 		j.call.Progress(j.tracker.Progress(0, j.stats.path.MinRTT))

@@ -2,18 +2,22 @@ package client
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// priority is how a transfer shares the line, over all of its sessions: what the user wants, within
-// the bounds that the server set. It is safe for concurrent use.
+// priority is how a transfer shares the line, over all of its sessions: what the user and the
+// deadline want, within the bounds that the server set. It is safe for concurrent use.
 type priority struct {
-	wanted      *session.LivePriority
-	least, most atomic.Uint32 // of the last Welcome
+	wanted *session.LivePriority
+
+	mu          sync.Mutex // guards what follows
+	least, most wire.Priority
+	deadline    *session.Deadline // nil is none
+	changes     []session.PriorityChange
 }
 
 func (c *Client) priority(call *Transfer) *priority {
@@ -21,21 +25,72 @@ func (c *Client) priority(call *Transfer) *priority {
 	if p.wanted == nil {
 		p.wanted = session.NewLivePriority(c.opt.Priority)
 	}
+	if !call.Deadline.IsZero() {
+		p.deadline = session.NewDeadline(call.Deadline, time.Now())
+	}
 	return p
 }
 
 // wish is what this client wants now.
-func (p *priority) wish() wire.Priority { return session.PriorityWithin(p.wanted.Wire(), 0, 0) }
+func (p *priority) wish() wire.Priority {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wishLocked()
+}
+
+func (p *priority) wishLocked() wire.Priority {
+	wish, _ := session.WirePriority(p.wanted.Get())
+	if p.deadline != nil {
+		needed, _ := session.WirePriority(p.deadline.Priority())
+		wish = max(wish, needed)
+	}
+	return session.PriorityWithin(wish, wire.NoPriority, wire.NoPriority)
+}
 
 // bound takes the bounds that the server set.
 func (p *priority) bound(least, most wire.Priority) {
-	p.least.Store(uint32(least))
-	p.most.Store(uint32(most))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.least, p.most = least, most
 }
 
 // now is the priority of what this client sends.
 func (p *priority) now() wire.Priority {
-	return session.PriorityWithin(p.wish(), wire.Priority(p.least.Load()), wire.Priority(p.most.Load()))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return session.PriorityWithin(p.wishLocked(), p.least, p.most)
+}
+
+// follow takes the progress of the transfer. It returns the change that the deadline needs, if any.
+func (p *priority) follow(o session.Outlook) (session.PriorityChange, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.deadline == nil {
+		return session.PriorityChange{}, false
+	}
+	change, changed := p.deadline.Update(o)
+	if changed {
+		p.changes = append(p.changes, change)
+	}
+	return change, changed
+}
+
+// decided returns all changes so far.
+func (p *priority) decided() []session.PriorityChange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changes
+}
+
+// watchDeadline lets the deadline see the progress of the transfer.
+func (s *transferSession) watchDeadline(p *session.Progress) {
+	o := session.Outlook{At: time.Now(), Written: p.Written, Left: max(0, p.Bytes-p.BytesDone), Listing: p.Walking}
+	if s.call.Left != nil {
+		o.Left = s.call.Left(*p)
+	}
+	if change, changed := s.priority.follow(o); changed {
+		s.client.notice("priority %s", change)
+	}
 }
 
 // preferEvery bounds how late the server hears of another wish.

@@ -81,10 +81,12 @@ func describeProbe(err error, server string) error {
 // probing is the intent to measure a path.
 type probing struct {
 	dialer
-	opt ProbeOptions
+	opt   ProbeOptions
+	begun time.Time
 }
 
 func (p *probing) run(ctx context.Context) (*ProbeReport, error) {
+	p.begun = time.Now()
 	p.prepare(0)
 	defer p.group.Close(session.PartWithin)
 	control, err := p.openSmall(ctx)
@@ -150,7 +152,7 @@ func (p *probing) measure(ctx context.Context) (*ProbeReport, error) {
 		return p.join(ctx, streams.Add(1), path)
 	}
 	return probe.Run(ctx, dial, probe.Options{
-		Time: p.opt.Time, MTU: p.cfg.Path.MTU, Most: p.opt.Bytes, Stage: p.opt.Stage,
+		Time: p.opt.Time, Begun: p.begun, MTU: p.cfg.Path.MTU, Most: p.opt.Bytes, Stage: p.opt.Stage,
 		Streams: func(rtt time.Duration) int { return cmp.Or(p.opt.Streams, session.StartingStreams(rtt)) },
 	})
 }
@@ -158,6 +160,9 @@ func (p *probing) measure(ctx context.Context) (*ProbeReport, error) {
 // choiceFor is what send would choose, by what a probe found; see growth in internal/session.
 func choiceFor(r *ProbeReport) (c probe.Choice) {
 	c.Streams = session.StartingStreams(time.Duration(r.Idle.Min * float64(time.Second)))
+	if c.Suffice = probe.Suffice(r.Flows); probe.Narrow(r.Flows) {
+		c.Streams = 1
+	}
 	for i := range r.Flows {
 		f := &r.Flows[i]
 		if f.Direction != probe.Up {

@@ -133,17 +133,23 @@ func (j *job) moved() int64 { return j.tracker.Moved() }
 func (j *job) collect(s *transferSession) {
 	j.last = s.hello.Session
 	j.stats.merge(s.stats)
+	if s.hole != nil && j.stats.swallowed == nil {
+		j.stats.swallowed, j.stats.connecting = s.hole, s.holeTime
+	}
 	j.via = s.chosen()
 }
 
 // adapt decides whether the next session shall differ from s, which took that long and ended with
 // err: in its transport, or in the size of its packets. Each is tried once, and at once.
 func (j *job) adapt(ctx context.Context, s *transferSession, err error, lasted time.Duration) bool {
+	var hole *transport.BlackHoleError
 	if to := s.instead(ctx, err); to.transport != "" && !j.switched {
 		j.via, j.switched, j.fresh = to, true, s.fresh
+		if errors.As(err, &hole) {
+			j.stats.swallowed, j.stats.connecting = hole, lasted
+		}
 		return true
 	}
-	var hole *transport.BlackHoleError
 	readAgain := !s.opened.Load() || j.intent.repeatable()
 	if j.mtu == 0 && errors.As(err, &hole) && ctx.Err() == nil && readAgain {
 		j.mtu, j.stats.swallowed, j.stats.connecting = transport.SafeMTU, hole, lasted

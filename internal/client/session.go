@@ -252,6 +252,7 @@ func (s *transferSession) showProgress(ctx context.Context) {
 			return
 		case <-tick.C:
 			p := s.tracker.Progress(s.set.Count(), s.set.Stats().MinRTT) // also keeps the peak rate
+			s.watchDeadline(&p)
 			if s.call.Progress == nil {
 				continue
 			}

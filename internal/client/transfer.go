@@ -23,6 +23,12 @@ type Transfer struct {
 	// Priority replaces Options.Priority, and may be changed at any time; nil keeps
 	// Options.Priority.
 	Priority *session.LivePriority
+	// Deadline is when the transfer should end. Its priority is then the lowest that will do, by the
+	// rate of the last minutes, and not below Priority. The zero Time is none.
+	Deadline time.Time
+	// Left estimates what is still to be written, in bytes, for Deadline. nil is what of the files
+	// found is not done.
+	Left func(session.Progress) int64
 	// Manifest is a file for the digest and the path of each file in place, in the format of b3sum;
 	// "" is none.
 	Manifest string

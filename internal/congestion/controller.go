@@ -63,6 +63,7 @@ const (
 
 	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
 	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
+	firstWindow = 10   // segments that a stream sends before the first acknowledgement (RFC 6928)
 	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
 	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
 	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
@@ -103,6 +104,9 @@ const (
 	// time that a test takes.
 	testEvery = 5 * time.Second
 	testFor   = 300 * time.Millisecond
+
+	// heldShare is the part of the line for streams that are not free, to finish what they have.
+	heldShare = 0.03
 
 	// floorShare is the part of the line that a session takes while it yields: enough to see the
 	// queue.
@@ -154,7 +158,7 @@ func (c *Controller) Update(s Sample) Decision {
 
 func (c *Controller) decision() Decision {
 	d := Decision{Rate: max(c.rate, c.leastRate()), State: c.state}
-	d.Held = floorShare * c.line
+	d.Held = heldShare * c.line
 	d.Behind = c.behind
 	switch {
 	case c.state == Compete && c.priority == High:
@@ -162,7 +166,7 @@ func (c *Controller) decision() Decision {
 	case c.state == Compete:
 		d.Free = freeStreams
 	case c.state == Yield:
-		d.Free = 1
+		d.Free, d.Held = 1, floorShare*c.line
 	}
 	if c.gentle() {
 		d.Control = Gentle
@@ -208,8 +212,8 @@ func (c *Controller) start(s Sample) {
 	if c.line == 0 {
 		return // one sample shows no rate
 	}
-	if math.IsInf(c.rate, 1) {
-		c.rate = 0
+	if math.IsInf(c.rate, 1) { // what the kernel sends at once, however little it says
+		c.rate = startGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
 	}
 	gain := startGain
 	if c.priority == Low {
@@ -513,14 +517,11 @@ func (c *Controller) give(s Sample) {
 // floor is the rate of a session that yields.
 func (c *Controller) floor() float64 { return max(floorShare*c.line, c.leastRate()) }
 
-// leastRate is the rate with which the RTT can be seen, bytes/s: a few segments in each, or a part of
-// a narrow line.
+// leastRate is the rate with which the RTT can be seen, bytes/s: a few segments in each, but much
+// less than a narrow line carries.
 func (c *Controller) leastRate() float64 {
-	least := 4 * float64(c.last.MSS) / max(c.model.base, standingTime).Seconds()
-	if c.line > 0 {
-		least = min(least, c.line/4)
-	}
-	return least
+	mss := float64(c.last.MSS)
+	return max(mss/2, min(4*mss/max(c.model.base, standingTime).Seconds(), c.line/4))
 }
 
 // yield takes next to nothing while there is a queue, and more, step by step, when there was none

@@ -8,6 +8,9 @@ import (
 // Stats sums up what a Controller met and did since its start.
 type Stats struct {
 	Priority Priority      // the last one
+	Base     time.Duration // round trip time without a queue; 0 is unknown
+	Starting time.Duration // the session looked for the rate of the line
+	Policed  time.Duration // it was near a rate beyond which packets are lost without a queue
 	Shared   time.Duration // others used the line, and the session took a part of it
 	Yielded  time.Duration // others used the line, and the session took what they left
 
@@ -25,6 +28,8 @@ type Stats struct {
 type Recorder struct {
 	stats  Stats
 	delays histogram
+	police police
+	base   time.Duration
 	before Sample
 	long   time.Duration // when the queue was clearly longer than its aim, the last time
 	rest   [3]int64      // bytes lost that make no segment yet, as LostOwn, LostOthers and LostLine
@@ -37,6 +42,8 @@ func (r *Recorder) Add(c *Controller, s Sample, d Decision) {
 	r.before = s
 	others := d.State == Compete || d.State == Yield
 	switch d.State {
+	case Startup:
+		r.stats.Starting += dt
 	case Compete:
 		r.stats.Shared += dt
 	case Yield:
@@ -48,6 +55,13 @@ func (r *Recorder) Add(c *Controller, s Sample, d Decision) {
 		if queue > 2*c.aim(s) {
 			r.long = s.At
 		}
+	}
+	if c.model.base < r.base-r.base/16 { // there has been a queue all the time, that of others
+		r.police, r.stats.Policed = police{from: s}, 0
+	}
+	r.base = c.model.base
+	if !others && c.model.base > 0 {
+		r.stats.Policed += r.police.look(s, c.model.queue > 2*c.aim(s), max(c.model.steadyWindow(), steadyTrips*s.RTT))
 	}
 	switch { // a loss shows after a round trip
 	case others:
@@ -72,9 +86,54 @@ func (r *Recorder) lose(segments, rest *int64, bytes int64, mss int) {
 // Stats returns the sums so far, of c.
 func (r *Recorder) Stats(c *Controller) Stats {
 	s := r.stats
-	s.Priority = c.priority
+	s.Priority, s.Base = c.priority, c.model.base
 	s.Queue = min(r.delays.median(), s.QueueMost)
 	return s
+}
+
+// police finds a rate beyond which packets are lost without a queue: that of a policer, or of a queue
+// too short to be seen. Random loss is the same at any rate.
+type police struct {
+	from   Sample  // start of the present measurement
+	queued bool    // there was a queue during it
+	rate   float64 // delivered while many were lost, bytes/s; 0 is none
+	most   float64 // share that was lost then
+	sent   float64 // bytes since then, but for times of much loss
+	lost   float64 // of these
+}
+
+const (
+	policedLoss = 0.02 // share lost without a queue that may be a policer's doing
+	policedOver = 1.15 // of its rate; a session that gets more has no policer
+	policedNear = 0.7  // of its rate; a session that sends less is held back by something else
+	manyLosses  = 24   // fewer segments may be chance
+)
+
+// look takes a sample each time, and measures once in a window. It returns how long the session was
+// policed.
+func (p *police) look(s Sample, queued bool, window time.Duration) time.Duration {
+	p.queued = p.queued || queued
+	if s.At-p.from.At < window {
+		return 0
+	}
+	from, clear := p.from, !p.queued
+	p.from, p.queued = s, false
+	rate, lost := rateSince(from, s), float64(s.Lost-from.Lost)
+	sent := lost + float64(s.Delivered-from.Delivered)
+	many := float64(manyLosses * s.MSS)
+	if p.rate > 0 && rate > policedOver*p.rate {
+		*p = police{from: s}
+	}
+	if lost < policedLoss*sent {
+		p.sent, p.lost = p.sent+sent, p.lost+lost
+	} else if clear && lost >= many && lost > p.most*sent {
+		p.rate, p.most, p.sent, p.lost = max(p.rate, rate), lost/sent, 0, 0
+	}
+	proven := p.most*p.sent >= many && p.lost < p.most/4*p.sent
+	if !proven || rate < policedNear*p.rate {
+		return 0
+	}
+	return s.At - from.At
 }
 
 const (

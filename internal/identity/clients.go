@@ -85,6 +85,16 @@ func (r Rights) Has(want Rights) bool { return r.expand()&want == want }
 // And returns the rights that both include.
 func (r Rights) And(other Rights) Rights { return (r.expand() & other.expand()).normal() }
 
+// RightsSyntax says what ParseRights reads, in error messages and help.
+func RightsSyntax() string {
+	words := make([]string, len(rightWords))
+	for i, w := range rightWords {
+		words[i] = w.word
+	}
+	last := len(words) - 1
+	return "rw, ro, wo, or some of " + strings.Join(words[:last], ", ") + " and " + words[last] + " with + between them"
+}
+
 // ParseRights reads "rw", "ro" or "wo", or names of rights with "+" between them.
 func ParseRights(s string) (r Rights, err error) {
 	switch s {
@@ -103,7 +113,7 @@ func ParseRights(s string) (r Rights, err error) {
 			}
 		}
 		if right == 0 {
-			return 0, fmt.Errorf("%q is not a right: expected rw, ro or wo, or some of read, write, list and append with + between them", clip(s))
+			return 0, fmt.Errorf("%q is not a right: expected %s", clip(s), RightsSyntax())
 		}
 		r |= right
 	}

@@ -21,7 +21,7 @@ func TestRights(t *testing.T) {
 	}
 	for _, s := range []string{"", "r", "RW", "none", "wr", "read+", "rw+list"} {
 		_, err := ParseRights(s)
-		require.ErrorContains(t, err, "expected rw, ro or wo")
+		require.ErrorContains(t, err, "expected rw, ro, wo")
 	}
 	require.Equal(t, "none", Rights(0).String())
 	require.True(t, (Read | Write).Has(Write))
@@ -177,7 +177,7 @@ func TestAuthorizedBadLines(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, Grants{"a": Read, "b": Write}, grants)
 
-	want := s.path(clientsFile) + `:3: "everything" is not a right: expected rw, ro or wo, or some of read, write, list and append with + between them (and 1 more bad line)`
+	want := s.path(clientsFile) + `:3: "everything" is not a right: expected rw, ro, wo, or some of read, write, list and append with + between them (and 1 more bad line)`
 	_, ok, err = s.Authorized(two)
 	require.EqualError(t, err, want)
 	require.False(t, ok)

@@ -37,6 +37,10 @@ type ShareTraffic struct {
 	SndbufLimited time.Duration // part of Busy, held back by the send buffer
 	Segments      int64
 	Retransmits   int64
+
+	Shared  time.Duration    // others used the line, and transfers took a part of it
+	Yielded time.Duration    // others used the line, and transfers took what they left
+	Lost    map[string]int64 // segments that were sent again, by what they were lost to
 }
 
 // BlockTimes is a histogram of the time that blocks took: at a sender from the claim to the
@@ -100,6 +104,7 @@ func (c *serverCounters) trafficLocked(key trafficKey) *ShareTraffic {
 			Share: key.share, Receive: key.receive,
 			Sessions: make(map[string]int64), Files: make(map[string]int64),
 			Stages: make(map[string]time.Duration), Limits: make(map[string]time.Duration),
+			Lost: make(map[string]int64),
 			Blocks: BlockTimes{
 				Bounds: transfer.BlockBounds[:], Counts: make([]int64, len(transfer.BlockBounds)+1),
 			},
@@ -142,6 +147,7 @@ func (c *serverCounters) snapshot() Counters {
 		t := *traffic
 		t.Sessions, t.Files = maps.Clone(t.Sessions), maps.Clone(t.Files)
 		t.Stages, t.Limits = maps.Clone(t.Stages), maps.Clone(t.Limits)
+		t.Lost = maps.Clone(t.Lost)
 		t.Blocks.Counts = slices.Clone(t.Blocks.Counts)
 		all.Traffic = append(all.Traffic, t)
 	}

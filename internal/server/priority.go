@@ -18,7 +18,7 @@ func (l *liveSettings) priorityOf(id identity.Principal) wire.Priority {
 // priorityBounds returns the bounds of the session's priority: what the administrator has set for
 // it, or what the client may have. They may change at any time.
 func (x *transferSession) priorityBounds() (least, most wire.Priority) {
-	if p := x.forced.Wire(); p != wire.NoPriority {
+	if p := wirePriority(&x.forced); p != wire.NoPriority {
 		return p, p
 	}
 	return wire.NoPriority, x.server.live.Load().priorityOf(x.peer.id)
@@ -27,7 +27,7 @@ func (x *transferSession) priorityBounds() (least, most wire.Priority) {
 // priority is the session's priority now.
 func (x *transferSession) priority() wire.Priority {
 	least, most := x.priorityBounds()
-	return session.PriorityWithin(x.wanted.Wire(), least, most)
+	return session.PriorityWithin(wirePriority(&x.wanted), least, most)
 }
 
 // SetPriority sets the priority of a transfer that runs, whatever the client wants and may have. ""
@@ -43,4 +43,10 @@ func (s *Server) SetPriority(id string, p session.Priority) (found bool, err err
 	x.forced.Set(p)
 	x.log.Info("priority set by the administrator", "priority", string(p))
 	return true, nil
+}
+
+// wirePriority is a priority as a number of the protocol.
+func wirePriority(l *session.LivePriority) wire.Priority {
+	n, _ := session.WirePriority(l.Get())
+	return n
 }

@@ -39,6 +39,7 @@ type sums struct {
 	resent                int64
 	busy, rwnd, sndbuf    time.Duration
 	segments, retransmits int64
+	sharing               session.Sharing
 }
 
 func newSessionCounters(x *transferSession) *sessionCounters {
@@ -161,6 +162,7 @@ func (c *sessionCounters) addLocked(sender *diagnose.Sample) {
 		resent: c.x.engine.Stats().Resent,
 		busy:   sender.Busy, rwnd: sender.RwndLimited, sndbuf: sender.SndbufLimited,
 		segments: sender.Segments, retransmits: sender.Retrans,
+		sharing: session.SharingOf(sender),
 	}
 	c.total.update(c.fixed.Share, c.fixed.Receive, func(t *ShareTraffic) { t.add(&c.added, &now) })
 	c.added = now
@@ -188,6 +190,13 @@ func (t *ShareTraffic) add(was, now *sums) {
 	grow(&t.SndbufLimited, was.sndbuf, &now.sndbuf)
 	grow(&t.Segments, was.segments, &now.segments)
 	grow(&t.Retransmits, was.retransmits, &now.retransmits)
+	s, r := &now.sharing, &was.sharing
+	grow(&t.Shared, r.Shared, &s.Shared)
+	grow(&t.Yielded, r.Yielded, &s.Yielded)
+	growKey(t.Lost, "own_queue", r.LostOwn, &s.LostOwn)
+	growKey(t.Lost, "others_queue", r.LostOthers, &s.LostOthers)
+	growKey(t.Lost, "line", r.LostLine, &s.LostLine)
+	growKey(t.Lost, "nothing", r.Spurious, &s.Spurious)
 }
 
 // grow adds the growth of a counter to a sum. A counter that ran backwards counts as unchanged: now

@@ -130,11 +130,12 @@ func HostFacts(name string, sockBuf int64) diagnose.Host {
 	three("tcp_rmem", &h.RmemMin, &h.RmemDefault, &h.RmemMax)
 	three("tcp_wmem", &h.WmemMin, &h.WmemDefault, &h.WmemMax)
 	h.MTUProbing, _ = strconv.ParseInt(readSysctl("tcp_mtu_probing"), 10, 64)
-	if readSysctl("tcp_window_scaling") == "0" {
-		h.NoScaling = 1
-	}
-	if readSysctl("tcp_moderate_rcvbuf") == "0" {
-		h.NoAutotuning = 1
+	for name, off := range map[string]*int64{
+		"tcp_window_scaling": &h.NoScaling, "tcp_moderate_rcvbuf": &h.NoAutotuning, "tcp_sack": &h.NoSACK, "tcp_timestamps": &h.NoTimestamps,
+	} {
+		if readSysctl(name) == "0" {
+			*off = 1
+		}
 	}
 	h.BBR = bbrState()
 	return h

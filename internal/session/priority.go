@@ -110,7 +110,4 @@ func (l *LivePriority) Set(p Priority) {
 }
 
 // Get returns the priority.
-func (l *LivePriority) Get() Priority { return PriorityOf(l.Wire()) }
-
-// Wire is Get as a number of the protocol.
-func (l *LivePriority) Wire() wire.Priority { return wire.Priority(l.number.Load()) }
+func (l *LivePriority) Get() Priority { return PriorityOf(wire.Priority(l.number.Load())) }

@@ -136,7 +136,8 @@ type Report struct {
 	Retransmits     int64         // segments
 	Reconnects      int           // sessions after the first
 
-	Sharing Sharing // how the sending end shared the line with others
+	Sharing Sharing          // how the sending end shared the line with others
+	Changes []PriorityChange // of the priority, for the sake of a deadline
 
 	Limits   []Limit  // what held the transfer back, the longest first; empty if nothing was measured
 	Timeline []Moment // the same, moment by moment

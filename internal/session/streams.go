@@ -192,6 +192,7 @@ type DataStream struct {
 	since   time.Time
 	control congestion.Control // asked for last; the tuner's
 	paced   float64            // bytes/s, 0 is no bound yet; the tuner's
+	yields  bool               // marked as lower effort; the tuner's
 	unsent  atomic.Int64       // bytes of the running write that this host holds to a rate itself
 	pacing  throttle           // of writes, where the transport does not pace
 	once    sync.Once          // for Close

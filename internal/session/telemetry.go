@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -77,8 +78,8 @@ func (t *Telemetry) Sample() diagnose.Sample {
 		s.RTT = total.rtt / time.Duration(total.flying)
 	}
 	if c := total.control; c != nil {
-		s.Priority, s.Queue, s.QueueMost = int64(wireOf(c.Priority)), c.Queue, c.QueueMost
-		s.Shared, s.Yielded = c.Shared, c.Yielded
+		s.Priority, s.BaseRTT, s.Queue, s.QueueMost = int64(wireOf(c.Priority)), c.Base, c.Queue, c.QueueMost
+		s.Starting, s.Shared, s.Yielded, s.Policed = c.Starting, c.Shared, c.Yielded, c.Policed
 		s.LostOwn, s.LostOthers, s.LostLine = c.LostOwn, c.LostOthers, c.LostLine
 	}
 	times := t.clock.Times()
@@ -179,12 +180,15 @@ func (t *Telemetry) SendLast(send func(wire.Message)) {
 	}
 }
 
-// SetPeer looks up the route to the peer. It is called before Run.
+// SetPeer notes where the peer is, and looks up the route to it. It is called before Run.
 func (t *Telemetry) SetPeer(peer net.Addr) {
 	if t == nil {
 		return
 	}
 	t.host.InitCwnd, t.host.InitRwnd = routeWindows(peer)
+	if a, ok := peer.(interface{ AddrPort() netip.AddrPort }); ok && a.AddrPort().Addr().Unmap().IsLoopback() {
+		t.host.Loopback = 1
+	}
 }
 
 // SetPeerName sets the peer's host name, which may be hostile.

@@ -52,20 +52,41 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 		return w.free
 	}
 	decided := w.control.Update(s)
+	if slow(infos) && decided.Free > 0 {
+		decided.Free *= likeCubic(s.InFlight / int64(max(s.MSS, 1)))
+	}
 	w.record.Add(w.control, s, decided)
-	for i, d := range streams {
-		switch {
+	free = decided.Free
+	for _, d := range streams {
+		switch busy := infos[d.ID].NotSent > 0; {
 		case decided.Free == 0:
 			d.pace(decided.Rate / float64(s.Streams))
-		case i < decided.Free:
+		case free > 0 && busy: // once the first have nothing to send, it is the turn of the next
+			free--
 			d.pace(decided.Rate / float64(decided.Free))
 		default:
 			d.pace(decided.Held / float64(len(streams)))
 		}
 		d.use(decided.Control)
+		d.yield(p == congestion.Low)
 	}
 	w.free, w.behind = decided.Free, decided.Behind
 	return w.free
+}
+
+// likeCubic is how many streams with reno share a line like one with cubic, at a number of segments
+// in flight: reno adds a segment in each round trip, which is little where the window is large.
+func likeCubic(segments int64) int { return int(min(1+segments/renoSegments, 4)) }
+
+// renoSegments is up to how large a window reno grows about as cubic does.
+const renoSegments = 1000
+
+// slow tells whether the streams have no cubic: quic-go has NewReno, and a system may not allow it.
+func slow(infos map[uint64]transport.Info) bool {
+	for _, i := range infos {
+		return i.Protocol == transport.QUIC || i.Congestion == "reno"
+	}
+	return false
 }
 
 // sample sums up what the streams measured.
@@ -111,6 +132,15 @@ func (d *DataStream) use(c congestion.Control) {
 	}
 	d.control = c
 	_ = d.Conn.Prefer(c == congestion.Quick)
+}
+
+// yield asks the network to put the stream's packets behind all others, or no longer. Where that is
+// not possible, the controller alone yields.
+func (d *DataStream) yield(on bool) {
+	if d.yields != on {
+		d.yields = on
+		_ = d.SetLowerEffort(on)
+	}
 }
 
 // paceBy is how much a bound must change, as a share, to be set again.

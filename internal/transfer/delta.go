@@ -99,6 +99,9 @@ func shortDigest(b []byte) (d wire.ShortDigest) {
 	return d
 }
 
+// noData stands for the digest of a block of the old file that has no data.
+var noData wire.ShortDigest
+
 // shortNode is the short digest of a block.
 func shortNode(n *digest.Node) (d wire.ShortDigest) {
 	cv := digest.ChainingValue(n)

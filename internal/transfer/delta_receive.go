@@ -397,20 +397,36 @@ func (o *offerer) blocks(from, to int64) error {
 			flush()
 			continue
 		}
-		data, err := o.block(b)
+		short, err := o.digest(b)
 		if err != nil {
 			return err
 		}
-		o.hash.Reset(b << log)
-		o.hash.Write(data)
-		node := o.hash.Sum()
 		if m == nil {
 			m = &wire.Pieces{Index: o.e.index, Start: b << log, Log: log}
 		}
-		m.Digests = append(m.Digests, shortNode(&node))
+		m.Digests = append(m.Digests, short)
 	}
 	flush()
 	return nil
+}
+
+// digest returns the short digest of a block. A block without data is not read, if the new file has
+// holes, too: to read and digest zeros takes as long as data.
+func (o *offerer) digest(block int64) (wire.ShortDigest, error) {
+	if o.e.entry.Holes {
+		data, err := o.d.old.Data(block<<o.e.entry.BlockLog, int64(len(o.buf)))
+		if err != nil || len(data) == 0 {
+			return noData, err
+		}
+	}
+	data, err := o.block(block)
+	if err != nil {
+		return noData, err
+	}
+	o.hash.Reset(block << o.e.entry.BlockLog)
+	o.hash.Write(data)
+	node := o.hash.Sum()
+	return shortNode(&node), nil
 }
 
 // chunks offers the chunks of the old file.

@@ -396,6 +396,9 @@ func (d *differ) block(block int64, want wire.ShortDigest, differ, empty *blocks
 			empty.Add(block)
 			return d.release(block, nil, nil)
 		}
+		if want == noData { // all of it is new
+			return d.release(block, nil, nil)
+		}
 	}
 	_, node, err := d.read(block)
 	if err != nil {

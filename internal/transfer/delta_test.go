@@ -85,24 +85,26 @@ func TestDelta(t *testing.T) {
 	}
 }
 
+// writeHoles writes a file of holes with a little data in some of its MiB.
+func writeHoles(t *testing.T, r *rand.Rand, name string, size int64, at ...int64) {
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(size))
+	for _, x := range at {
+		_, err := f.WriteAt(randomBytes(r, 70_000), x<<20+5)
+		require.NoError(t, err)
+	}
+	require.NoError(t, f.Close())
+}
+
 // TestDeltaOfHoles has more blocks without data than are offered at a time, in both versions.
 func TestDeltaOfHoles(t *testing.T) {
 	r := seeded(t)
 	source, target := t.TempDir(), t.TempDir()
 	const size = 600 << 20
-	write := func(name string, blocks ...int64) {
-		f, err := os.Create(name)
-		require.NoError(t, err)
-		require.NoError(t, f.Truncate(size))
-		for _, b := range blocks {
-			_, err := f.WriteAt(randomBytes(r, 70_000), b<<20+5)
-			require.NoError(t, err)
-		}
-		require.NoError(t, f.Close())
-	}
-	write(filepath.Join(target, "f"), 3, 300, 590)
+	writeHoles(t, r, filepath.Join(target, "f"), size, 3, 300, 590)
 	require.NoError(t, os.Chtimes(filepath.Join(target, "f"), time.Time{}, time.Unix(1e9, 0)))
-	write(filepath.Join(source, "f"), 0, 250, 300, 599)
+	writeHoles(t, r, filepath.Join(source, "f"), size, 0, 250, 300, 599)
 	x := session{source: &TreeSource{Roots: []Root{{Tree: openTree(t, source), Path: "."}}}, target: openTree(t, target),
 		path: ".", streams: 3, opt: wire.Target{Delta: wire.DeltaFixed}, patient: true}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

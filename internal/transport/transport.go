@@ -118,6 +118,9 @@ type Conn interface {
 	// Pace bounds the rate at which what is written leaves, in bytes/s; +Inf is no bound. It
 	// returns false where the transport cannot: then the caller paces its writes.
 	Pace(rate float64) bool
+	// SetLowerEffort marks the packets that leave with the codepoint LE of RFC 8622, or no longer:
+	// routers that know it give way to other traffic. The error says that the system cannot.
+	SetLowerEffort(on bool) error
 	// LimitUnsent bounds how much unsent data Write takes, where that can be chosen. Write waits
 	// for room.
 	LimitUnsent(bytes int)

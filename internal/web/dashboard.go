@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"path"
 	"time"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // assets are all files of the dashboard. It loads nothing from other sites.
@@ -35,6 +37,7 @@ func (p *Pages) dashboard(mux *http.ServeMux) {
 	mux.Handle("GET /api/jobs", g.private(p.backupJobs))
 	mux.Handle("GET /api/transfers/{id}", g.private(p.transfer))
 	mux.Handle("POST /api/transfers/{id}/cancel", g.private(p.cancel))
+	mux.Handle("POST /api/transfers/{id}/priority/{priority}", g.private(p.prioritize))
 	mux.Handle("POST /api/clients/{key}/revoke", g.private(p.revoke))
 }
 
@@ -118,6 +121,22 @@ func (p *Pages) cancel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// prioritize sets the priority of a transfer. "auto" leaves it to the client and the settings.
+func (p *Pages) prioritize(w http.ResponseWriter, r *http.Request) {
+	to := fxfer.Priority(r.PathValue("priority"))
+	if to == "auto" {
+		to = ""
+	}
+	switch found, err := p.server.SetPriority(r.PathValue("id"), to); {
+	case err != nil:
+		plain(w, http.StatusBadRequest, err.Error())
+	case !found:
+		plain(w, http.StatusNotFound, "this transfer has ended already")
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
 }
 
 func (p *Pages) revoke(w http.ResponseWriter, r *http.Request) {

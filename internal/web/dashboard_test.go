@@ -75,6 +75,8 @@ func TestDashboard(t *testing.T) {
 	b.shoot("phone")
 	b.eval(`document.querySelector("#history").scrollIntoView()`)
 	b.shoot("phone-history")
+	b.eval(`(e => { e.value = "low"; e.dispatchEvent(new Event("change")); })(document.querySelector("article.run select"))`)
+	b.until("its priority", `document.querySelector("article.run .facts").textContent.includes("Prioritylow")`)
 	b.eval(`document.querySelector("article.run .danger").click()`)
 	b.until("the question", `document.querySelector("#ask[open]")`)
 	b.axe("question")

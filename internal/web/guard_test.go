@@ -44,7 +44,7 @@ func TestGuard(t *testing.T) {
 			require.NotContains(t, text, "backup", path)
 		}
 	}
-	for _, path := range []string{"/api/transfers/x/cancel", "/api/clients/x/revoke"} {
+	for _, path := range []string{"/api/transfers/x/cancel", "/api/transfers/x/priority/low", "/api/clients/x/revoke"} {
 		status, _ := do(t, plain, http.MethodPost, s.base+path, nil)
 		require.Equal(t, http.StatusUnauthorized, status, path)
 	}

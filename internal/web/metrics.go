@@ -67,6 +67,10 @@ var (
 	sndbuf   = metric{"fxfer_stream_send_buffer_limited_seconds_total", prometheus.CounterValue, "Time of streams in which the send buffer held data back.", flowLabels}
 	segments = metric{"fxfer_segments_sent_total", prometheus.CounterValue, "TCP segments with data that the sending side sent.", flowLabels}
 	retrans  = metric{"fxfer_segments_retransmitted_total", prometheus.CounterValue, "TCP segments with data that were sent again.", flowLabels}
+	queue    = metric{"fxfer_added_delay_seconds", prometheus.GaugeValue, "Median delay that a transfer adds in the queue before the bottleneck, the largest of the transfers.", flowLabels}
+	shared   = metric{"fxfer_shared_seconds_total", prometheus.CounterValue, "Time in which transfers shared the line with other traffic.", flowLabels}
+	yielded  = metric{"fxfer_yielded_seconds_total", prometheus.CounterValue, "Time in which transfers took what other traffic left.", flowLabels}
+	lost     = metric{"fxfer_segments_lost_total", prometheus.CounterValue, "Segments that were sent again, by what they were lost to.", with("cause")}
 )
 
 // all lists fxfer's own metrics in the order of the page.
@@ -74,6 +78,7 @@ var all = []*metric{
 	&buildInfo, &ready, &sessions, &sessionsMax, &pending, &pendingMax, &begun, &refusals, &expiry, &freeBytes,
 	&transfers, &streams, &underWay, &goodput, &rtt, &minRTT, &bdp, &inFlight, &window, &checkpoint,
 	&ended, &lastSuccess, &payload, &resumed, &resent, &files, &limiters, &stages, &blocks, &busy, &rwnd, &sndbuf, &segments, &retrans,
+	&queue, &shared, &yielded, &lost,
 }
 
 func (m *metric) desc() *prometheus.Desc { return prometheus.NewDesc(m.name, m.help, m.labels, nil) }
@@ -140,7 +145,7 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 	type sum struct {
 		running, streams, files, rated int64
 		goodput                        float64
-		rtt, minRTT                    time.Duration
+		rtt, minRTT, queue             time.Duration
 		bdp, inFlight, window          int64
 	}
 	flows := make(map[[2]string]*sum)
@@ -171,6 +176,7 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 		f.bdp += x.Network.BDP
 		f.inFlight += x.Network.InFlight
 		f.window += x.Network.Window
+		f.queue = max(f.queue, x.Sharing.Queue)
 		age[x.Share] = max(age[x.Share], x.AtRisk)
 	}
 	for key, f := range flows {
@@ -187,6 +193,7 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 		}
 		put(&bdp, float64(f.bdp), l...)
 		put(&inFlight, float64(f.inFlight), l...)
+		put(&queue, f.queue.Seconds(), l...)
 		put(&window, float64(f.window), l...)
 	}
 	for share, d := range age {
@@ -229,6 +236,11 @@ func (c *collector) flow(f *fxfer.ShareTraffic, put func(m *metric, v float64, l
 	put(&sndbuf, f.SndbufLimited.Seconds(), f.Share, d)
 	put(&segments, float64(f.Segments), f.Share, d)
 	put(&retrans, float64(f.Retransmits), f.Share, d)
+	put(&shared, f.Shared.Seconds(), f.Share, d)
+	put(&yielded, f.Yielded.Seconds(), f.Share, d)
+	for cause, n := range f.Lost {
+		put(&lost, float64(n), f.Share, d, cause)
+	}
 }
 
 func number(b bool) float64 {

@@ -73,11 +73,12 @@ Each label has few values. Clients and files are not labels: see the [dashboard]
 | %s of fxfer_files_total | %s |
 | %s | %s |
 | %s | %s |
+| %s | %s: nothing is what arrived twice |
 | %s | %s; [diagnose.md](evidence/diagnose.md) shows how often they are right |
 `, "`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`", "`go_goroutines`, `go_memstats_heap_alloc_bytes`",
 		"`share`", "`direction`", "`receive` `send`", "`intent`", quoted(append([]string(nil), fxfer.Intents()...)),
 		"`outcome`", quoted(append([]string(nil), fxfer.Outcomes()...)), "`outcome`", "`committed` `unchanged` `failed` `removed`",
-		"`reason`", quoted(fxfer.RefusalReasons()), "`certificate`", quoted([]string{"server", "client_crl"}), "`limiter`", quoted(fxfer.Limiters()))
+		"`reason`", quoted(fxfer.RefusalReasons()), "`certificate`", quoted([]string{"server", "client_crl"}), "`cause`", "`own_queue` `others_queue` `line` `nothing`", "`limiter`", quoted(fxfer.Limiters()))
 	path := filepath.Join("..", "..", "docs", "metrics.md")
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o644))

@@ -59,6 +59,7 @@ type transfer struct {
 	Streams  int      `json:"streams"`
 	AtRisk   float64  `json:"atRisk"`
 	Network  network  `json:"network"`
+	Sharing  sharing  `json:"sharing"`
 	Limit    *limit   `json:"limit,omitempty"`
 	Limits   []limit  `json:"limits,omitempty"`
 	Active   []active `json:"active"`
@@ -78,6 +79,25 @@ type network struct {
 	Segments    int64   `json:"segments"`
 	Retransmits int64   `json:"retransmits"`
 	Congestion  string  `json:"congestion"`
+}
+
+type sharing struct {
+	Priority   string  `json:"priority"` // "" if unknown
+	Shared     float64 `json:"shared"`
+	Yielded    float64 `json:"yielded"`
+	Queue      float64 `json:"queue"`
+	QueueMost  float64 `json:"queueMost"`
+	LostOwn    int64   `json:"lostOwn"` // segments
+	LostOthers int64   `json:"lostOthers"`
+	LostLine   int64   `json:"lostLine"`
+	Spurious   int64   `json:"spurious"`
+}
+
+func sharingOf(s *fxfer.Sharing) sharing {
+	return sharing{
+		Priority: string(s.Priority), Shared: s.Shared.Seconds(), Yielded: s.Yielded.Seconds(), Queue: s.Queue.Seconds(), QueueMost: s.QueueMost.Seconds(),
+		LostOwn: s.LostOwn, LostOthers: s.LostOthers, LostLine: s.LostLine, Spurious: s.Spurious,
+	}
 }
 
 type limit struct {
@@ -166,7 +186,8 @@ func transferOf(x *fxfer.SessionStatus) transfer {
 			RTT: n.RTT.Seconds(), MinRTT: n.MinRTT.Seconds(), BDP: n.BDP, InFlight: n.InFlight, Window: n.Window, PeerWindow: n.PeerWindow, SendBuffer: n.SendBuffer,
 			RecvBuffer: n.RecvBuffer, PMTU: n.PMTU, Segments: n.Segments, Retransmits: n.Retransmits, Congestion: n.Congestion,
 		},
-		Active: []active{},
+		Sharing: sharingOf(&x.Sharing),
+		Active:  []active{},
 	}
 	if x.Now != nil {
 		l := limitOf(x.Now)

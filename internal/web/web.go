@@ -29,6 +29,7 @@ type Server interface {
 	Past() []fxfer.SessionStatus
 	Session(id string) (fxfer.SessionStatus, bool)
 	Cancel(id string) bool
+	SetPriority(id string, p fxfer.Priority) (found bool, err error)
 	Clients() ([]fxfer.ClientStatus, error)
 	Revoke(key string) error
 }

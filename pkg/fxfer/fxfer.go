@@ -87,6 +87,8 @@ type (
 	Remedy = session.Remedy
 	// Sharing is how the sending end of a transfer shared the line with other traffic.
 	Sharing = session.Sharing
+	// PriorityChange is a change of priority for the sake of a deadline, with its reason.
+	PriorityChange = session.PriorityChange
 	// Moment is a short time of a transfer, with its limiter.
 	Moment = session.Moment
 	// Limiter is the name of something that can hold a transfer back.

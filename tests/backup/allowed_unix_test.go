@@ -59,7 +59,7 @@ func TestAllowFailed(t *testing.T) {
 		require.FileExists(t, filepath.Join(latest, "sub", "other"))
 		require.NoFileExists(t, filepath.Join(latest, "secret"))
 	}
-	require.Contains(t, command(0, "backup", "status"), "without 1 entry that failed: secret: read secret: permission denied")
+	require.Contains(t, command(0, "backup", "status"), "without 1 entry that failed: secret: read: permission denied")
 	require.Contains(t, command(0, "backup", "status"), "good without 1 entry that failed")
 	require.Contains(t, command(0, "history"), "good without 1 entry that failed")
 	require.Equal(t, 2, strings.Count(command(0, "backup", "snapshots", "j"), "; lacks 1 entry that failed\n"))

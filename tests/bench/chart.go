@@ -23,7 +23,7 @@ func (m measure) axis() string {
 
 // barColors can be distinguished on white and on black, and by people who do not see red and green.
 var barColors = map[string]string{
-	"iperf3": "#9aa0a6", fxferName: "#1f77d0", fxferNetAdminName: "#7fb2e5", fxferAutoName: "#7fb2e5", fxferQUICName: "#1f77d0", fxferTCPName: "#e08a1e", "tar": "#d1495b",
+	iperfName: "#9aa0a6", fxferName: "#1f77d0", fxferNetAdminName: "#7fb2e5", fxferAutoName: "#7fb2e5", fxferQUICName: "#1f77d0", fxferTCPName: "#e08a1e", "tar": "#d1495b",
 	"lftp": "#e08a1e", "rsync": "#b0589e", "scp": "#2a9d8f", "smbclient": "#8d6e63", "rclone": "#c9a800",
 }
 
@@ -85,23 +85,35 @@ const (
 // and dark backgrounds.
 func renderChart(g *grid, results []result) string {
 	names := columns(results)
-	var rows [][]bar
+	var rows []barRow
+	for i := range results {
+		rows = append(rows, barRow{results[i].name, g.measure.bars(&results[i], names)})
+	}
+	return drawBars(g.title+": "+g.measure.axis(), append([]string{iperfName}, names...), barColors, rows)
+}
+
+// barRow is a group of bars below a title.
+type barRow struct {
+	title string
+	bars  []bar
+}
+
+// drawBars draws rows of bars as a self-contained SVG. The legend has the names that occur.
+func drawBars(title string, names []string, colors map[string]string, rows []barRow) string {
 	top := 0.0
 	used := map[string]bool{}
-	for i := range results {
-		bars := g.measure.bars(&results[i], names)
-		for _, b := range bars {
+	for _, r := range rows {
+		for _, b := range r.bars {
 			top = max(top, b.value)
 			used[b.name] = true
 		}
-		rows = append(rows, bars)
 	}
 	step := tick(top)
 	span := max(step, math.Ceil(top/step-1e-9)*step)
 
 	var legend strings.Builder
 	x, y := chartLeft, 52
-	for _, name := range append([]string{"iperf3"}, names...) {
+	for _, name := range names {
 		if !used[name] {
 			continue
 		}
@@ -110,20 +122,20 @@ func renderChart(g *grid, results []result) string {
 			x, y = chartLeft, y+18
 		}
 		fmt.Fprintf(&legend, "<rect x=\"%d\" y=\"%d\" width=\"11\" height=\"11\" fill=\"%s\"/><text x=\"%d\" y=\"%d\">%s</text>\n",
-			x, y-10, barColors[name], x+16, y, escape(name))
+			x, y-10, colors[name], x+16, y, escape(name))
 		x += width
 	}
 	first := y + 16
 	var body strings.Builder
 	y = first
-	for i, bars := range rows {
+	for _, r := range rows {
 		y += 18
-		fmt.Fprintf(&body, "<text class=\"row\" x=\"%d\" y=\"%d\">%s</text>\n", chartLeft, y, escape(results[i].name))
+		fmt.Fprintf(&body, "<text class=\"row\" x=\"%d\" y=\"%d\">%s</text>\n", chartLeft, y, escape(r.title))
 		y += 6
-		for _, b := range bars {
+		for _, b := range r.bars {
 			width := max(1, b.value/span*chartBars)
 			fmt.Fprintf(&body, "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>%s: %s</title></rect>",
-				chartLeft, y, width, barHeight, barColors[b.name], escape(b.name), escape(b.label))
+				chartLeft, y, width, barHeight, colors[b.name], escape(b.name), escape(b.label))
 			fmt.Fprintf(&body, "<text x=\"%.1f\" y=\"%d\">%s</text>\n", chartLeft+width+5, y+11, escape(b.label))
 			y += barStep
 		}
@@ -146,7 +158,7 @@ line { stroke: #8b949e; stroke-opacity: .35; }
 </style>
 <text class="title" x="%d" y="26">%s</text>
 %s%s%s</svg>
-`, chartWidth, height, chartWidth, height, escape(g.title+": "+g.measure.axis()), chartLeft, escape(g.title+": "+g.measure.axis()),
+`, chartWidth, height, chartWidth, height, escape(title), chartLeft, escape(title),
 		legend.String(), lines.String(), body.String())
 }
 

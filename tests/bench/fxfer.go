@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +33,8 @@ const (
 	fxferAutoName     = "fxfer with --compress auto"
 	fxferQUICName     = "fxfer over QUIC"
 	fxferTCPName      = "fxfer over TCP"
+	fxferBeforeName   = "fxfer before"
+	fxferBeforeFile   = "fxfer-before" // in the folder
 	fxferPort         = 7433
 )
 
@@ -41,6 +44,7 @@ type fxferSide struct {
 	name     string
 	netAdmin bool
 	flags    []string
+	program  string // in the folder; "": fxfer
 	home     string
 	port     int
 	pair     *hosts.Fxfer // set by serve
@@ -58,6 +62,8 @@ func newFxfer(name string) *fxferSide {
 		return &fxferSide{name: name, flags: []string{"--compress", "auto"}, home: "home/auto", port: fxferPort + 2}
 	case fxferQUICName:
 		return &fxferSide{name: name, flags: []string{"--transport", "quic"}, home: "home/quic", port: fxferPort}
+	case fxferBeforeName:
+		return &fxferSide{name: name, program: fxferBeforeFile, home: "home/before", port: fxferPort}
 	case fxferTCPName:
 		return &fxferSide{name: name, flags: []string{"--transport", "tcp"}, home: "home/tcp", port: fxferPort + 1}
 	}
@@ -65,7 +71,7 @@ func newFxfer(name string) *fxferSide {
 }
 
 func (x *fxferSide) serve(ctx context.Context, s *stage) error {
-	x.pair = &hosts.Fxfer{Folder: s.Folder, Server: s.receiver, Client: s.sender, Addr: s.receiverAddr, Port: x.port, Home: x.home, NetAdmin: x.netAdmin}
+	x.pair = &hosts.Fxfer{Folder: s.Folder, Server: s.receiver, Client: s.sender, Addr: s.receiverAddr, Port: x.port, Home: x.home, NetAdmin: x.netAdmin, Program: x.program}
 	return x.pair.Start(ctx, "--share", "in=in")
 }
 
@@ -86,6 +92,14 @@ func (x *fxferSide) transfer(_ context.Context, _ *stage, l *load, flags []strin
 	}
 	args := slices.Concat([]string{"send", output}, flags, x.flags)
 	return x.pair.Cold(append(args, source, x.pair.URL("in/"))...)
+}
+
+// transferAs returns the command of one of several sessions at once, each cold and with a folder of
+// its own.
+func (x *fxferSide) transferAs(session int, l *load, flags []string) (hosts.Command, error) {
+	name := strconv.Itoa(session)
+	args := slices.Concat([]string{"send", "--json"}, flags, x.flags)
+	return x.pair.ColdAs("fresh"+name, append(args, l.dir+"/", x.pair.URL("in/"+name+"/"))...)
 }
 
 // fxferLine is the part that is used of the lines that fxfer prints with --json.

@@ -42,9 +42,10 @@ type scenario struct {
 type setup int
 
 const (
-	asIs        setup = iota // as this machine is
-	stockLimits              // buffer limits of Linux before 6.17
-	stockCubic               // the same, cubic, and BBR is not allowed
+	asIs         setup = iota // as this machine is
+	stockLimits               // buffer limits of Linux before 6.17
+	stockCubic                // the same, cubic, and BBR is not allowed
+	cubicDefault              // as this machine is, with cubic as default and with BBR allowed
 )
 
 // test is one row of a table.
@@ -285,7 +286,7 @@ func (sc scenario) rowName(t test) string {
 		parts = append(parts, "stock limits")
 	case stockCubic:
 		parts = append(parts, "stock hosts")
-	case asIs:
+	case asIs, cubicDefault:
 	}
 	parts = append(parts, t.load.String())
 	if len(t.flags) > 0 {

@@ -12,7 +12,10 @@ import (
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
-const iperfPort = 5201
+const (
+	iperfName = "iperf3"
+	iperfPort = 5201
+)
 
 // bestOf is the best result of iperf3: the number of streams, and the goodput of each run in bit/s.
 type bestOf struct {
@@ -36,6 +39,12 @@ func (s *stage) iperf(ctx context.Context, streams int, span time.Duration) (flo
 		"-t", strconv.FormatFloat(span.Seconds(), 'f', 0, 64), "-O", strconv.FormatFloat(omit, 'f', 0, 64), "-J"}}
 	cmd := s.Prepare(ctx, c)
 	out, err := cmd.Output()
+	rate, parseErr := iperfRate(out)
+	return rate, errors.Join(err, parseErr)
+}
+
+// iperfRate returns the goodput at the receiver that iperf3 -J reports, in bit/s.
+func iperfRate(out []byte) (float64, error) {
 	var report struct {
 		Error string
 		End   struct {
@@ -44,11 +53,11 @@ func (s *stage) iperf(ctx context.Context, streams int, span time.Duration) (flo
 			} `json:"sum_received"`
 		}
 	}
-	if jsonErr := json.Unmarshal(out, &report); jsonErr != nil {
-		return 0, errors.Join(err, fmt.Errorf("read iperf3's output: %w", jsonErr))
+	if err := json.Unmarshal(out, &report); err != nil {
+		return 0, fmt.Errorf("read iperf3's output: %w", err)
 	}
 	if report.Error != "" {
 		return 0, fmt.Errorf("iperf3: %s", report.Error)
 	}
-	return report.End.Received.Rate, err
+	return report.End.Received.Rate, nil
 }

@@ -110,13 +110,19 @@ func busySeconds(stat string) (float64, error) {
 // the whole machine until undo is called.
 func setUpHosts(l *lab.Lab, h setup) (undo func() error, err error) {
 	var all hosts.Machine
-	if h == asIs {
-		return all.Undo, nil
+	var machine, host []hosts.Setting
+	if h == stockLimits || h == stockCubic {
+		machine = []hosts.Setting{{Name: "net/core/rmem_max", Value: "212992"}, {Name: "net/core/wmem_max", Value: "212992"}}
+		host = []hosts.Setting{{Name: "net/ipv4/tcp_rmem", Value: "4096 131072 6291456"}, {Name: "net/ipv4/tcp_wmem", Value: "4096 16384 4194304"}}
 	}
-	machine := []hosts.Setting{{Name: "net/core/rmem_max", Value: "212992"}, {Name: "net/core/wmem_max", Value: "212992"}}
-	host := []hosts.Setting{{Name: "net/ipv4/tcp_rmem", Value: "4096 131072 6291456"}, {Name: "net/ipv4/tcp_wmem", Value: "4096 16384 4194304"}}
-	if h == stockCubic {
+	switch h {
+	case stockCubic:
 		machine = append(machine, hosts.Setting{Name: hosts.AllowedCC, Value: "reno cubic"})
+	case cubicDefault:
+		machine = append(machine, hosts.Setting{Name: hosts.AllowedCC, Value: "reno cubic bbr"})
+	case asIs, stockLimits:
+	}
+	if h == stockCubic || h == cubicDefault {
 		host = append(host, hosts.Setting{Name: hosts.DefaultCC, Value: "cubic"})
 	}
 	for _, s := range machine {
@@ -149,6 +155,11 @@ type machine struct {
 	kernel  string
 	network string
 	tools   []string // with their versions
+}
+
+func (m *machine) String() string {
+	return fmt.Sprintf("%s. %d processors, %s, %.0f GiB of memory, Linux %s; %s. %s.", m.date.Format("2 January 2006"), m.cpus, m.model,
+		float64(m.memory)/(1<<30), m.kernel, m.network, strings.Join(m.tools, ", "))
 }
 
 var versionForm = regexp.MustCompile(`\d+\.\d+[0-9.p]*`)

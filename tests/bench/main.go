@@ -2,7 +2,11 @@
 // programs. It writes docs/evidence/benchmarks.md and its charts. It needs Linux, root, iperf3 and
 // b3sum. Other programs take part if they are installed.
 //
+// The grids neighbours and window show what somebody who sends does to others on the line. They take
+// hours and run only when they are named. They write neighbours.md and window.md.
+//
 //	go run ./tests/bench [-grid seeds|rtt|loss|short|narrow|host|trees|transports] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
+//	go run ./tests/bench -grid neighbours|window|window-alone|window-beside|window-low|window-troubles|window-rate [-rows REGEXP] [-reps N] [-seconds N] [-before PROGRAM] [-quick]
 package main
 
 import (
@@ -33,18 +37,26 @@ func benchmark() (err error) {
 	for _, g := range grids {
 		names = append(names, g.name)
 	}
-	gridName := flag.String("grid", "", "measure only this grid: "+strings.Join(names, ", "))
+	gridName := flag.String("grid", "", "measure only this grid: "+strings.Join(slices.Concat(names, []string{"neighbours", "window"}), ", ")+" or a part of window, such as window-low")
 	rows := flag.String("rows", "", "measure only the rows whose name matches this `regexp`; the report goes to standard output")
 	reps := flag.Int("reps", 0, "repeat so `often` instead of as often as the grid says")
 	quick := flag.Bool("quick", false, "see whether everything works: small files, single runs; the report goes to standard output")
+	seconds := flag.Int("seconds", 20, "neighbours, window: how many seconds of data a run has")
+	before := flag.String("before", "", "neighbours: an older fxfer `program` that takes part")
 	privileged := flag.Bool("privileged", true, "measure fxfer with CAP_NET_ADMIN as well")
 	flag.Parse()
 	pattern, err := regexp.Compile(*rows)
+	if *quick {
+		*seconds = quickSeconds
+	}
+	shared := slices.DeleteFunc(sharings(time.Duration(*seconds)*time.Second, *before != ""), func(g sharing) bool { return !g.named(*gridName) })
 	switch {
 	case err != nil:
 		return fmt.Errorf("-rows: %w", err)
-	case *gridName != "" && !slices.Contains(names, *gridName):
-		return fmt.Errorf("-grid: there is no %q, but %s", *gridName, strings.Join(names, ", "))
+	case *gridName != "" && !slices.Contains(names, *gridName) && len(shared) == 0:
+		return fmt.Errorf("-grid: there is no %q, but %s, neighbours, window", *gridName, strings.Join(names, ", "))
+	case *seconds < 1:
+		return errors.New("-seconds: at least 1 is needed")
 	case flag.NArg() > 0:
 		return fmt.Errorf("%q is one argument too many", flag.Arg(0))
 	}
@@ -67,6 +79,16 @@ func benchmark() (err error) {
 	}
 
 	b := &bench{folder: f, quick: *quick, reps: *reps, netAdmin: *privileged, say: progress(time.Now())}
+	if *before != "" {
+		if err := b.takeOlder(*before); err != nil {
+			return fmt.Errorf("-before: %w", err)
+		}
+	}
+	for i := range shared {
+		if err := b.shareAll(ctx, &shared[i], pattern, filepath.Join(root, "docs", "evidence"), *quick || *rows != ""); err != nil {
+			return err
+		}
+	}
 	for i := range grids {
 		g := &grids[i]
 		if *gridName != "" && g.name != *gridName {
@@ -111,7 +133,7 @@ func write(docs string, g *grid, section, chart string, all []string) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return errors.Join(os.WriteFile(path, []byte(replaceSection(string(old), g.name, section, all)), 0o644),
+	return errors.Join(os.WriteFile(path, []byte(replaceSection(string(old), intro, g.name, section, all)), 0o644),
 		os.WriteFile(filepath.Join(docs, chartName(g.name)), []byte(chart), 0o644))
 }
 

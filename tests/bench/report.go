@@ -33,10 +33,10 @@ and the others is bold.
 func beginMark(g string) string { return "<!-- " + g + ": generated, begin -->" }
 func endMark(g string) string   { return "<!-- " + g + ": generated, end -->" }
 
-// replaceSection returns the document with the section of one grid replaced. If the document lacks
+// replaceSection returns the document with the section of one grid replaced, and with this intro. If the document lacks
 // sections or is empty, they are added in the order of all. Text written by hand below the last
 // section stays there.
-func replaceSection(doc, name, section string, all []string) string {
+func replaceSection(doc, intro, name, section string, all []string) string {
 	sections := map[string]string{}
 	own := ""
 	for _, g := range all {
@@ -81,8 +81,7 @@ func renderSection(g *grid, m *machine, results []result) string {
 	}
 	b.WriteString("\nCommands and settings:\n\n")
 	b.WriteString(bullets(commands(results)))
-	fmt.Fprintf(&b, "\n%s. %d processors, %s, %.0f GiB of memory, Linux %s; %s. %s.\n", m.date.Format("2 January 2006"), m.cpus, m.model,
-		float64(m.memory)/(1<<30), m.kernel, m.network, strings.Join(m.tools, ", "))
+	fmt.Fprintf(&b, "\n%s\n", m)
 	return b.String()
 }
 

@@ -143,18 +143,18 @@ func TestNothingMeasured(t *testing.T) {
 
 func TestReplaceSection(t *testing.T) {
 	all := []string{"a", "b", "c"}
-	doc := replaceSection("", "b", "text of b\n", all)
+	doc := replaceSection("", intro, "b", "text of b\n", all)
 	require.Equal(t, intro+"\n"+beginMark("b")+"\n\ntext of b\n\n"+endMark("b")+"\n", doc)
 
-	doc = replaceSection(doc, "a", "text of a", all)
+	doc = replaceSection(doc, intro, "a", "text of a", all)
 	require.Less(t, strings.Index(doc, "text of a"), strings.Index(doc, "text of b"))
 
-	again := replaceSection(doc+"\n## By hand\n", "b", "new b", all)
+	again := replaceSection(doc+"\n## By hand\n", intro, "b", "new b", all)
 	require.Contains(t, again, "text of a")
 	require.Contains(t, again, "new b")
 	require.NotContains(t, again, "text of b")
-	require.Equal(t, again, replaceSection(again, "b", "new b", all), "nothing piles up")
-	last := replaceSection(again, "c", "text of c", all)
+	require.Equal(t, again, replaceSection(again, intro, "b", "new b", all), "nothing piles up")
+	last := replaceSection(again, intro, "c", "text of c", all)
 	require.True(t, strings.HasSuffix(last, endMark("c")+"\n\n## By hand\n"), last)
 }
 

@@ -2,7 +2,14 @@
 
 package main
 
-import "io/fs"
+import (
+	"io/fs"
+
+	"github.com/fxfer/fxfer/internal/path/lab"
+)
 
 // allocated returns the size of a file.
 func allocated(info fs.FileInfo) int64 { return info.Size() }
+
+// look knows nothing: this system has no lab.
+func (resends) look(*lab.Host) error { return lab.ErrUnsupported }

@@ -46,7 +46,7 @@ type trial struct {
 	source, target       disk
 	leftCPU, rightCPU    float64       // share of one processor that fxfer may use; 0 is all processors
 	stdin                int64         // bytes/s that a program feeds to fxfer; 0: fxfer sends a file
-	rivals               int           // number of TCP connections with cubic that share the line
+	cross                *lab.Cross    // others on the line, nil for none
 	initcwnd             int           // of the left host's route; 0 is the default
 	later                time.Duration // time after which the link loses its PMTU; 0: before the transfer
 	fails                bool          // the transfer may fail
@@ -89,6 +89,12 @@ func payloadLimit(rate int64) float64 { return float64(rate) * 1448 / 1538 }
 // windowLimit is the goodput of n streams with a window of this many bytes each.
 func windowLimit(window int64, n int, rtt time.Duration) float64 {
 	return float64(window) * 8 * float64(n) / rtt.Seconds()
+}
+
+// shared is a transfer beside others who were there first. It expects that part of the line.
+func shared(r *draws, others lab.Cross, part float64) trial {
+	l := lab.Link{Rate: r.between(100, 300) * mbit, RTT: r.millis(20, 60), Seed: r.Uint64()}
+	return trial{link: l, machine: loseEarly, cross: &others, bytes: 2 * bytesAt(part*payloadLimit(l.Rate))}
 }
 
 func setting(name string, values ...int64) hosts.Setting {
@@ -206,21 +212,69 @@ var causes = []cause{
 		},
 	},
 	{
-		name: "deep queue", about: "80 to 120 Mbit/s × 15 to 25 ms with a queue of 3 to 6 MB, `--congestion cubic`",
-		right: []answer{{diagnose.Bufferbloat, diagnose.Path}},
+		name: "deep queue", about: "80 to 120 Mbit/s × 15 to 25 ms with a queue of 3 to 6 MB, which fxfer leaves empty",
+		right: []answer{{diagnose.LineRate, diagnose.Path}},
 		trial: func(r *draws) trial {
 			l := lab.Link{Rate: r.between(80, 120) * mbit, RTT: r.millis(15, 25), Buffer: r.between(3_000_000, 6_000_000), Seed: r.Uint64()}
 			return trial{link: l, machine: loseEarly, flags: []string{"--congestion", "cubic"}, bytes: bytesAt(payloadLimit(l.Rate))}
 		},
 	},
 	{
-		name: "competing flows", about: "4 to 8 connections of iperf3 with cubic share the line, and fxfer has two with cubic; seen from its ends, what is left is " +
-			"a line of that rate",
-		right: []answer{{diagnose.Congestion, diagnose.Path}, {diagnose.LineRate, diagnose.Path}},
+		name: "shared with a cubic flow", about: "a connection with cubic was there first",
+		right: []answer{{diagnose.SharedLine, diagnose.Path}},
+		trial: func(r *draws) trial { return shared(r, lab.Cross{Congestion: "cubic", Flows: 1}, 0.4) },
+	},
+	{
+		name: "shared with several flows", about: "4 to 8 connections with cubic were there first",
+		right: []answer{{diagnose.SharedLine, diagnose.Path}},
 		trial: func(r *draws) trial {
-			l, n := r.line(), int(r.between(4, 8))
-			l.Rate = r.between(200, 500) * mbit
-			return trial{link: l, machine: loseEarly, flags: []string{"--congestion", "cubic", "--streams", "2"}, rivals: n, bytes: bytesAt(payloadLimit(l.Rate) / 4)}
+			n := int(r.between(4, 8))
+			return shared(r, lab.Cross{Congestion: "cubic", Flows: n}, 2/float64(n+1))
+		},
+	},
+	{
+		name: "own priority", about: "the same as with one flow, for 15 s, and fxfer has `--priority low`",
+		right: []answer{{diagnose.OwnPriority, diagnose.Sender}},
+		trial: func(r *draws) trial {
+			t := shared(r, lab.Cross{Congestion: "cubic", Flows: 1, To: othersFirst + 3*span}, 0.2)
+			t.flags = []string{"--priority", "low"}
+			return t
+		},
+	},
+	{
+		name: "policed", about: "a policer drops what exceeds 100 to 200 Mbit/s of a line of 1 Gbit/s, and a burst of 256 KiB",
+		right: []answer{{diagnose.Policed, diagnose.Path}},
+		trial: func(r *draws) trial {
+			l := lab.Link{Rate: 1000 * mbit, RTT: r.millis(20, 60), Police: r.between(100, 200) * mbit, PoliceBurst: 256 * kib, Seed: r.Uint64()}
+			return trial{link: l, bytes: 2 * bytesAt(payloadLimit(l.Police))}
+		},
+	},
+	{
+		name: "SACK off", about: "0.5 % of the segments are lost at random, `tcp_sack` is 0 at the receiving host, and `--congestion cubic`",
+		right: []answer{{diagnose.NoSACK, diagnose.Receiver}},
+		trial: func(r *draws) trial {
+			l := r.wide()
+			l.Loss = 0.005
+			return trial{link: l, machine: loseEarly, right: []hosts.Setting{setting("net/ipv4/tcp_sack", 0)},
+				flags: []string{"--congestion", "cubic", "--streams", "4"}, bytes: bytesAt(4 * 1448 * 8 * 1.22 / l.RTT.Seconds() / 0.0707)}
+		},
+	},
+	{
+		name: "--sock-buf above the BDP", about: "one stream with a `--sock-buf` of 3 to 4 times the BDP of 150 to 250 Mbit/s × 10 to 20 ms, and a queue as long",
+		right: []answer{{diagnose.LineRate, diagnose.Path}},
+		trial: func(r *draws) trial {
+			l := lab.Link{Rate: r.between(150, 250) * mbit, RTT: r.millis(10, 20), BufferBDP: 4, Seed: r.Uint64()}
+			size := r.between(30, 40) * int64(float64(l.Rate)/80*l.RTT.Seconds())
+			return trial{link: l, machine: []hosts.Setting{setting("net/core/rmem_max", 16*mib), setting("net/core/wmem_max", 16*mib)},
+				flags: []string{"--streams", "1", "--sock-buf", strconv.FormatInt(size, 10)}, bytes: bytesAt(payloadLimit(l.Rate))}
+		},
+	},
+	{
+		name: "narrow line", about: "128 to 1024 kbit/s × 50 to 300 ms with a queue of 16 to 64 KiB",
+		right: []answer{{diagnose.NarrowLine, diagnose.Path}},
+		trial: func(r *draws) trial {
+			l := lab.Link{Rate: r.between(128, 1024) * 1000, RTT: r.millis(50, 300), Buffer: r.between(16, 64) * kib, Seed: r.Uint64()}
+			return trial{link: l, bytes: 3 * int64(payloadLimit(l.Rate)/8*span.Seconds())}
 		},
 	},
 	{

@@ -1,7 +1,7 @@
 // Command diagnose limits transfers in known ways, one at a time, and compares fxfer's verdict with
 // the cause. The result is the confusion matrix in docs/evidence/diagnose.md. If the remedy that
 // fxfer prints is a sysctl or a flag, the command applies it and compares the gain with the
-// forecast. It needs Linux, root, /dev/fuse, a cpu cgroup and iperf3. Meanwhile it changes settings
+// forecast. It needs Linux, root, /dev/fuse and a cpu cgroup. Meanwhile it changes settings
 // of the whole machine, such as rmem_max, and then restores them.
 //
 //	go run ./tests/diagnose [-rows REGEXP] [-seeds N | -seed N] [-remedies=false] [-out docs/evidence/diagnose.md] [-keep DIR]

@@ -146,7 +146,8 @@ func rows(results []result) [][]result {
 
 // limiters is the order of the columns.
 var limiters = []diagnose.Limiter{
-	diagnose.ReceiverWindow, diagnose.SenderBuffer, diagnose.RandomLoss, diagnose.Reordering, diagnose.LineRate, diagnose.Bufferbloat, diagnose.Congestion,
+	diagnose.ReceiverWindow, diagnose.SenderBuffer, diagnose.RandomLoss, diagnose.Reordering, diagnose.NoSACK, diagnose.LineRate, diagnose.NarrowLine,
+	diagnose.Policed, diagnose.SharedLine, diagnose.OwnPriority, diagnose.OwnQueue, diagnose.Bufferbloat,
 	diagnose.SourceDisk, diagnose.TargetDisk, diagnose.Sync, diagnose.SenderCPU, diagnose.ReceiverCPU, diagnose.RateLimit, diagnose.SlowStart,
 	diagnose.InitialWindow, diagnose.Silent, diagnose.BlackHole, diagnose.Stalls, diagnose.Unknown,
 }

@@ -21,8 +21,7 @@ import (
 const (
 	folderPrefix = "fxfer-diagnose-"
 	fxferPort    = 7433
-	rivalPort    = 5201
-	rivalStart   = 2 * time.Second // the rivals fill the line in this time
+	othersFirst  = 3 * time.Second // others on the line fill it in this time
 	runLimit     = 45 * time.Second
 	stopGrace    = 10 * time.Second // after SIGTERM
 )
@@ -161,8 +160,8 @@ func (h *harness) run(ctx context.Context, t *trial, fix *remedy, side string) (
 	if err := h.slow(serverCPU, "server", x.Process.Cmd); err != nil {
 		return r, err
 	}
-	if t.rivals > 0 {
-		if err := h.compete(ctx, l, t.rivals); err != nil {
+	if t.cross != nil {
+		if err := h.compete(ctx, l, *t.cross); err != nil {
 			return r, err
 		}
 	}
@@ -319,28 +318,17 @@ func (h *harness) slow(share float64, name string, cmd *lab.Cmd) error {
 	return q.hold(cmd.Process.Pid)
 }
 
-// compete starts connections that send as fast as they can, until the lab is closed.
-func (h *harness) compete(ctx context.Context, l *lab.Lab, n int) error {
-	iperf, err := exec.LookPath("iperf3")
+// compete lets others use the line until the trial ends, and gives them time to fill it.
+func (h *harness) compete(ctx context.Context, l *lab.Lab, others lab.Cross) error {
+	traffic, err := l.StartCross(others)
 	if err != nil {
 		return err
 	}
-	port := strconv.Itoa(rivalPort)
-	if _, err := h.Serve(ctx, hosts.Command{Host: l.Right, Argv: []string{iperf, "-s", "-p", port}}, rivalPort); err != nil {
-		return err
-	}
-	cmd := h.Prepare(ctx, hosts.Command{Host: l.Left, Argv: []string{iperf, "-c", l.Right.Addr().String(), "-p", port, "-P", strconv.Itoa(n), "-C", "cubic", "-t", "600"}})
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	h.later(func() error { return traffic.Stop().Err })
 	select {
-	case err := <-ended:
-		return fmt.Errorf("iperf3 ended: %w", err)
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(rivalStart):
+	case <-time.After(othersFirst):
 		return nil
 	}
 }

@@ -22,8 +22,8 @@ import (
 )
 
 var (
-	kills = flag.Int("kills", 3, "how often a transfer is killed")
-	size  = flag.Int64("size", 256<<20, "bytes of each transfer that is killed")
+	kills = flag.Int("kills", 2, "how often a transfer is killed")
+	size  = flag.Int64("size", 128<<20, "bytes of each transfer that is killed")
 	seed  = flag.Uint64("seed", 0, "seed of the random moments, 0 for a new one")
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var points = flag.Int("points", 2, "kills of each kind of transfer in TestKillPoints that find it under way")
+var points = flag.Int("points", 1, "kills of each kind of transfer in TestKillPoints that find it under way")
 
 // TestKillPoints kills one side of small transfers of each kind at random moments, sometimes again
 // during the next attempt. A name always leads to the old content or to the new content. The same

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var cuts = flag.Int("cuts", 10, "power cuts for each workload of TestPowerLoss")
+var cuts = flag.Int("cuts", 6, "power cuts for each workload of TestPowerLoss")
 
 // medium is what a power cut leaves of recorded ops. Everything that was synced is there. Of the
 // rest, any part may be there, torn at sectors and out of order.

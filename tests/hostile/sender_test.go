@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fxfer/fxfer/pkg/fxfer"
 	"github.com/stretchr/testify/require"
@@ -369,7 +370,8 @@ func TestEmptyEntries(t *testing.T) {
 		}
 		control.say(message(endManifest, uv(500*each), uv(0)))
 	}()
-	for n := 0; ; n++ {
+	for {
+		require.NoError(t, control.SetDeadline(time.Now().Add(patience))) // for each message
 		kind, body := control.next()
 		require.NotZero(t, kind)
 		require.NotEqual(t, byte(refuse), kind, "%q", body)

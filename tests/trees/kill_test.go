@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	manyFiles = flag.Int("files", 6_000, "files of TestKillManyFiles")
-	kills     = flag.Int("kills", 3, "how often TestKillManyFiles kills a transfer")
+	manyFiles = flag.Int("files", 2_500, "files of TestKillManyFiles")
+	kills     = flag.Int("kills", 2, "how often TestKillManyFiles kills a transfer")
 )
 
 // smallSize is the size of each small file.

@@ -37,7 +37,7 @@ const programVariable = "FXFER_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if flag.Lookup("rapid.checks").Value.String() == "100" { // the default of rapid
-		_ = flag.Set("rapid.checks", "15")
+		_ = flag.Set("rapid.checks", "8")
 	}
 	flag.Parse()
 	os.Exit(run(m))
@@ -339,7 +339,9 @@ func TestOrdinaryUser(t *testing.T) {
 	binary := filepath.Join(dir, "trees.test")
 	require.NoError(t, os.WriteFile(binary, self, 0o755))
 	require.NoError(t, os.Chown(dir, nobody, nobody))
-	c := exec.Command(binary, "-test.v", "-test.run=^(TestRsyncAgrees|TestRandomTrees)$", fmt.Sprintf("-seed=%d", *seed))
+	c := exec.Command(binary, "-test.v", "-test.run=^(TestRsyncAgrees|TestRandomTrees)$",
+		fmt.Sprintf("-seed=%d", *seed), fmt.Sprintf("-edits=%d", *edits),
+		"-rapid.checks="+flag.Lookup("rapid.checks").Value.String())
 	asNobody(c)
 	c.Dir = dir
 	c.Env = append(os.Environ(), "HOME="+dir, "TMPDIR="+dir, programVariable+"="+program)

@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	nights      = flag.Int("nights", 3, "snapshots of TestNights")
-	nightFiles  = flag.Int("night-files", 400, "small files of TestNights")
+	nights      = flag.Int("nights", 2, "snapshots of TestNights")
+	nightFiles  = flag.Int("night-files", 200, "small files of TestNights")
 	nightEdits  = flag.Int("night-edits", 60, "changes of TestNights between two nights")
 	nightKills  = flag.Int("night-kills", 1, "how often TestNights kills a side of each night's transfer")
 	nightsTruth = flag.Bool("nights-truth", true, "TestNights keeps a copy of each night's source, and compares all snapshots with these in the end")

@@ -15,7 +15,7 @@ import (
 
 var (
 	treeFlag = flag.String("tree", "", "a real tree, such as /usr: TestRsyncAgrees works on a copy of it")
-	edits    = flag.Int("edits", 400, "changes of TestRsyncAgrees between two transfers")
+	edits    = flag.Int("edits", 150, "changes of TestRsyncAgrees between two transfers")
 )
 
 // agree checks that neither rsync nor this package sees a difference between two trees.

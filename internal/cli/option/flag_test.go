@@ -41,6 +41,39 @@ func TestDistance(t *testing.T) {
 	}
 }
 
+func TestParseDeadline(t *testing.T) {
+	zone := time.FixedZone("here", 3600)
+	now := time.Date(2026, 3, 31, 12, 0, 0, 0, zone)
+	for text, want := range map[string]time.Time{
+		"none":                      {},
+		"06:00":                     time.Date(2026, 4, 1, 6, 0, 0, 0, zone),
+		"12:00":                     time.Date(2026, 4, 1, 12, 0, 0, 0, zone),
+		"12:01":                     time.Date(2026, 3, 31, 12, 1, 0, 0, zone),
+		"3h":                        now.Add(3 * time.Hour),
+		"2d":                        now.Add(48 * time.Hour),
+		"2026-04-01 08:15":          time.Date(2026, 4, 1, 8, 15, 0, 0, zone),
+		"2026-04-01T08:15:30+02:00": time.Date(2026, 4, 1, 7, 15, 30, 0, zone),
+	} {
+		got, err := ParseDeadline(text, now)
+		require.NoError(t, err, text)
+		require.True(t, want.Equal(got), "%s: %s", text, got)
+	}
+	for _, text := range []string{"", "24:00", "6", "0s", "-1h", "tomorrow", "2026-03-31 11:59", "2026-03-31"} {
+		_, err := ParseDeadline(text, now)
+		require.Error(t, err, text)
+	}
+}
+
+// At the end of summer time a time of day is the next one that clocks show.
+func TestParseDeadlineClockChange(t *testing.T) {
+	zone, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	now := time.Date(2026, 10, 24, 22, 0, 0, 0, zone)
+	got, err := ParseDeadline("06:00", now)
+	require.NoError(t, err)
+	require.Equal(t, 9*time.Hour, got.Sub(now))
+}
+
 func TestParseNewer(t *testing.T) {
 	zone := time.FixedZone("here", 3600)
 	now := time.Date(2026, 3, 31, 12, 0, 0, 0, zone)

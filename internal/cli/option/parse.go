@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // ParseAutoCount is ParseCount, but also accepts auto, which is 0.
@@ -99,6 +100,46 @@ func ParseNewer(s string, now time.Time) (time.Time, error) {
 		return now.Add(-d), nil
 	}
 	return time.Time{}, fmt.Errorf("%q is not a time such as 2026-11-21, 2026-11-21 14:30, 2026-11-21T14:30:00Z, 36h or 7d", s)
+}
+
+// ParsePriority reads a priority. "auto" is "".
+func ParsePriority(s string) (fxfer.Priority, error) {
+	switch p := fxfer.Priority(s); p {
+	case fxfer.PriorityLow, fxfer.PriorityNormal, fxfer.PriorityHigh:
+		return p, nil
+	case Auto:
+		return "", nil
+	}
+	return "", fmt.Errorf("%q is none of low, normal, high and auto", s)
+}
+
+// ParseDeadline reads a time of day that is next, a point in time, or a time from now such as 3h.
+// "none" is the zero Time.
+func ParseDeadline(s string, now time.Time) (time.Time, error) {
+	if s == "none" {
+		return time.Time{}, nil
+	}
+	if t, err := time.ParseInLocation("15:04", s, now.Location()); err == nil {
+		at := time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), 0, 0, now.Location())
+		if !at.After(now) {
+			at = time.Date(now.Year(), now.Month(), now.Day()+1, t.Hour(), t.Minute(), 0, 0, now.Location())
+		}
+		return at, nil
+	}
+	if d, err := units.ParseTime(s); err == nil && d > 0 {
+		return now.Add(d), nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02 15:04", time.DateTime} {
+		t, err := time.ParseInLocation(layout, s, now.Location())
+		switch {
+		case err != nil:
+			continue
+		case !t.After(now):
+			return time.Time{}, fmt.Errorf("%s has passed", s)
+		}
+		return t, nil
+	}
+	return time.Time{}, fmt.Errorf("%q is not a time such as 06:00, 3h, 2026-11-21 06:00 or 2026-11-21T06:00:00Z, nor none", s)
 }
 
 // ParseFile reads the name of a file on this host.

@@ -47,12 +47,14 @@ under load, goodput up (from here to the server) and down with one and with
 several streams, windows and buffers in use, loss, the path MTU of each
 direction to the byte, what TCP negotiated, and how long requests of 1 to 64 KiB
 wait for their reply. It shows what limits the path, and which settings send
-would choose. A probe fills the line for some seconds.
+would choose. A probe fills the line for some seconds. On a narrow line it takes
+3 s more at most, and says what it could not measure.
 
 Bufferbloat is graded by how much the median round trip grows under load: A is
 less than 30 ms, B 60, C 100, D 200, E 400, and F is more.
 
-HOST:PORT can be any other TCP service. Then probe shows what one side can see.`,
+HOST:PORT can be any other TCP service. Then probe shows what one side can see.
+With an iperf3 server it measures goodput, too; --sock-buf holds for both ends.`,
 		Example: `  fxfer probe fxfer://nas
   fxfer probe fxfer://nas --streams 8 --html path.html
   fxfer probe example.org:22`,
@@ -156,7 +158,7 @@ func (f *probeFlags) runForeign(c *cobra.Command, address string) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, foreignTime)
 	defer cancel()
-	sight, err := exit.Within(ctx, func() (*probe.Sight, error) { return probe.Foreign(ctx, address, foreignFlow) })
+	sight, err := exit.Within(ctx, func() (*probe.Sight, error) { return probe.Foreign(ctx, address, foreignFlow, f.opt.SockBuf) })
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		err = exit.Interrupted("")
@@ -205,8 +207,13 @@ func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 			line(w, "", "remedy: "+words.Remedy(&v.Remedies[j], v.Host)+words.Expected(&v.Remedies[j]))
 		}
 	}
-	line(w, "send would", "begin with "+units.Count(int64(r.Choice.Streams), "stream", "streams"), r.Choice.Congestion,
-		"send buffers "+units.Bytes(r.Choice.SndBuf), "receive buffers "+units.Bytes(r.Choice.RcvBuf))
+	if len(r.Flows) > 0 {
+		line(w, "send would", "begin with "+units.Count(int64(r.Choice.Streams), "stream", "streams"), r.Choice.Congestion,
+			"send buffers "+units.Bytes(r.Choice.SndBuf), "receive buffers "+units.Bytes(r.Choice.RcvBuf))
+	}
+	if n := r.Choice.Suffice; n > 0 {
+		line(w, "", sufficient(n)+" what this path carries")
+	}
 	fmt.Fprintln(w)
 	line(w, "round trip", "idle: "+showRTT(&r.Idle))
 	if r.Loaded.Count > 0 {
@@ -227,6 +234,13 @@ func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 	}
 	fmt.Fprintln(w)
 	plotProbe(w, r.Series)
+}
+
+func sufficient(streams int) string {
+	if streams == 1 {
+		return "1 stream suffices for"
+	}
+	return fmt.Sprintf("%d streams suffice for", streams)
 }
 
 func printFlow(w io.Writer, f *probe.Flow) {

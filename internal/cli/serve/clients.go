@@ -110,7 +110,7 @@ type grantFlags struct {
 func (g *grantFlags) add(flags *pflag.FlagSet, shares string) {
 	g.rights = identity.Read | identity.Write
 	flags.StringArrayVar(&g.shares, "share", nil, "`NAME` of a share, \"*\" for each; repeatable"+shares)
-	option.Add(flags, &g.rights, "rights", "rights", "rw", "rw, ro, wo, or names with + between them, such as list+write", identity.ParseRights)
+	option.Add(flags, &g.rights, "rights", "rights", "rw", identity.RightsSyntax(), identity.ParseRights)
 	flags.StringVar(&g.comment, "comment", "", "`text` that describes the client")
 }
 

@@ -174,6 +174,7 @@ func (r *serverReader) clients(n config.Node) {
 			config.Scalar("key", &c.Key, option.ParsePin),
 			config.Scalar("max-sessions", &c.MaxSessions, option.ParseCount),
 			config.Scalar("name", &c.Certificate, parseClientName),
+			config.Scalar("priority", &c.Priority, option.ParsePriority),
 			config.Scalar("rate-limit", &c.RateLimit, option.ParseLimit),
 			config.Inner("rights", func(n config.Node) { r.rights(&c, n) }))
 		id := c.Key + c.Certificate

@@ -126,7 +126,7 @@ again. Most flags are also keys of that file; docs/server.md lists them.`,
 func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
-	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder: `NAME=DIR[:right]`; right is rw (default), ro, wo or append")
+	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder: `NAME=DIR[:right]`; right (default rw) is "+identity.RightsSyntax())
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one client")
 	option.Add(flags, &f.name, "name", "host", "", "the name of this machine in that URL", parseName)
 	option.AddList(flags, &f.opt.Allow, "allow", "range", "admit only these addresses, such as 192.0.2.0/24; repeatable", parsePrefix)
@@ -233,7 +233,7 @@ func missingHint(dir string, err error) string {
 	}
 	if i := strings.LastIndexByte(dir, ':'); i > 0 {
 		if _, err := os.Stat(dir[:i]); err == nil {
-			return fmt.Sprintf("%q is not a right: use rw, ro, wo or append", dir[i+1:])
+			return fmt.Sprintf("%q is not a right: use %s", dir[i+1:], identity.RightsSyntax())
 		}
 	}
 	return "create the folder first: mkdir -p " + dir

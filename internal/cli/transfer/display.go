@@ -87,9 +87,9 @@ type people struct {
 
 func (p *people) finish(report *fxfer.Report, err error) {
 	if report != nil && (err == nil || report.Sent+report.Same > 0 || report.Plan != nil) {
-		fmt.Fprint(p.out, summary(p.verb, report), limits(report))
+		fmt.Fprint(p.out, summary(p.verb, report), limits(report, err))
 	} else if report != nil && len(report.Limits) > 0 && report.Retransmits > 0 {
-		fmt.Fprint(p.out, limits(report))
+		fmt.Fprint(p.out, limits(report, err))
 	}
 	if report != nil && p.explain {
 		fmt.Fprint(p.out, explain(report))

@@ -3,6 +3,7 @@ package transfer
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -68,6 +69,8 @@ func (f *Flags) AddPrivileged(flags *pflag.FlagSet) {
 func (f *Flags) AddNetwork(flags *pflag.FlagSet) {
 	option.Add(flags, &f.Opt.Compress, "compress", "how", "none", "none, zstd, or auto where that is faster", parseCompress)
 	option.Add(flags, &f.Opt.RateLimit, "rate-limit", "rate", "none", "limit the rate, such as 200mbit or 20MB/s", option.ParseLimit)
+	option.Add(flags, &f.Opt.Priority, "priority", "how", option.Auto, "low, normal or high beside other traffic", option.ParsePriority)
+	option.Add(flags, &f.Call.Deadline, "deadline", "time", "none", "end by 06:00, or within 3h; low while it will do", func(s string) (time.Time, error) { return option.ParseDeadline(s, time.Now()) })
 	option.Add(flags, &f.Opt.RetryFor, "retry-for", "time", "0s", "retry a lost connection for this long, such as 10m", units.ParseTime)
 	option.Add(flags, &f.Opt.Streams, "streams", "n", option.Auto, "number of parallel data streams", option.ParseAutoCount)
 	option.Add(flags, &f.Opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "the most streams that auto may open", option.ParseCount)

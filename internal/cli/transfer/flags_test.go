@@ -49,6 +49,10 @@ func TestTransferFlags(t *testing.T) {
 			Target: fxfer.Target{Checksum: true, Update: true, Existing: true, IgnoreExisting: true, NumericIDs: true, Strict: true}}},
 		"--delete --max-delete 5 --backup-dir old -n --sync none": {Call: fxfer.Transfer{
 			Target: fxfer.Target{Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Sync: fxfer.SyncNone}}},
+		"--priority low":  {Opt: fxfer.Options{Priority: fxfer.PriorityLow}},
+		"--priority auto": {},
+		"--priority high --deadline 2126-11-21T06:00:00Z": {Opt: fxfer.Options{Priority: fxfer.PriorityHigh},
+			Call: fxfer.Transfer{Deadline: time.Date(2126, 11, 21, 6, 0, 0, 0, time.UTC)}},
 		"--compress auto --manifest m": {Opt: fxfer.Options{Compress: "auto"}, Call: fxfer.Transfer{Manifest: "m"}},
 	} {
 		f, err := parseTransferFlags(args)
@@ -74,6 +78,9 @@ func TestTransferFlagsRefuse(t *testing.T) {
 		"--dry-run --manifest m":        "--dry-run makes none",
 		"--from0":                       "says how the list of --files-from",
 		"--report=":                     "the name is empty",
+		"--priority urgent":             "none of low, normal, high and auto",
+		"--deadline soon":               "is not a time such as 06:00",
+		"--deadline 2020-01-01T06:00Z":  "is not a time",
 		"--streams many":                `"many" is not a number`,
 		"--max-streams auto":            `"auto" is not a number`,
 		"--streams 4 --max-streams 8":   "--streams fixes the number",

@@ -90,8 +90,44 @@ type JSONSummary struct {
 	RecvBuffer  int64            `json:"recv_buffer_bytes"`
 	Retransmits int64            `json:"retransmitted_segments"`
 	Reconnects  int              `json:"reconnects"`
+	Sharing     *jsonSharing     `json:"sharing,omitempty"` // if the sending end reported it
+	Changes     []jsonChange     `json:"priority_changes,omitempty"`
 	Limits      []verdict.JSON   `json:"limits"`
 	Timeline    []verdict.Moment `json:"timeline"`
+}
+
+type jsonSharing struct {
+	Priority   string  `json:"priority"`
+	Shared     float64 `json:"shared_seconds"`
+	Yielded    float64 `json:"yielded_seconds"`
+	Queue      float64 `json:"added_delay_median_seconds"`
+	QueueMost  float64 `json:"added_delay_largest_seconds"`
+	LostOwn    int64   `json:"lost_to_own_queue_segments"`
+	LostOthers int64   `json:"lost_to_others_queue_segments"`
+	LostLine   int64   `json:"lost_to_line_segments"`
+	Spurious   int64   `json:"sent_in_vain_segments"`
+}
+
+func jsonSharingOf(s *fxfer.Sharing) *jsonSharing {
+	if s.Priority == "" {
+		return nil
+	}
+	return &jsonSharing{
+		Priority: string(s.Priority), Shared: s.Shared.Seconds(), Yielded: s.Yielded.Seconds(),
+		Queue: s.Queue.Seconds(), QueueMost: s.QueueMost.Seconds(),
+		LostOwn: s.LostOwn, LostOthers: s.LostOthers, LostLine: s.LostLine, Spurious: s.Spurious,
+	}
+}
+
+// jsonChange is a change of priority for the sake of a deadline.
+type jsonChange struct {
+	At       time.Time `json:"at"`
+	Priority string    `json:"priority"`
+	Left     int64     `json:"bytes_left"`
+	Rate     float64   `json:"forecast_bits_per_second"`
+	Needs    float64   `json:"forecast_seconds"`
+	Deadline time.Time `json:"deadline"`
+	Message  string    `json:"message"`
 }
 
 type jsonWarning struct {
@@ -152,7 +188,13 @@ func (j *jsonLines) finish(r *fxfer.Report, err error) {
 			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest, Snapshot: r.Snapshot, Copied: r.Copied,
 			Failures: []jsonFile{}, Streams: r.Streams, Transport: string(r.Transport), Reason: r.TransportReason, Connections: r.Connections, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
 			SendBuffer: r.SendBuffer, RecvBuffer: r.RecvBuffer, Retransmits: r.Retransmits, Reconnects: r.Reconnects,
-			Limits: verdict.JSONOf(r.Limits), Timeline: verdict.Timeline(r.Timeline),
+			Sharing: jsonSharingOf(&r.Sharing),
+			Limits:  verdict.JSONOf(r.Limits), Timeline: verdict.Timeline(r.Timeline),
+		}
+		for _, c := range r.Changes {
+			line.Changes = append(line.Changes, jsonChange{
+				At: c.At, Priority: string(c.Priority), Left: c.Left, Rate: c.Rate, Needs: c.Needs.Seconds(), Deadline: c.Deadline, Message: c.String(),
+			})
 		}
 		for i := range r.Failures {
 			line.Failures = append(line.Failures, jsonFileOf(&r.Failures[i]))

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,17 +13,31 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// limits names what limited a transfer and what helps, each in one line.
-func limits(r *fxfer.Report) string {
-	if len(r.Limits) == 0 || r.Limits[0].Limiter == diagnose.Unknown || r.Written == 0 && r.Failed == 0 && r.Limits[0].Limiter != diagnose.BlackHole {
+// limits names what limited a transfer and what helps, each in one line. err is what ended the
+// transfer early.
+func limits(r *fxfer.Report, err error) string {
+	if len(r.Limits) == 0 || r.Limits[0].Limiter == diagnose.Unknown {
 		return ""
 	}
 	first := &r.Limits[0]
+	if first.Limiter != diagnose.BlackHole && (r.Written == 0 || r.Sent+r.Same == 0 && r.Failed > 0 || diskFailed(r, err)) {
+		return ""
+	}
 	text := "limit: " + term.OneLine(words.Line(first)) + "\n"
 	if hint := words.Hint(first); hint != "" {
 		text += "hint: " + term.OneLine(hint) + "\n"
 	}
 	return text
+}
+
+// diskFailed reports whether a disk ended a transfer. The limits would only show how streams waited
+// for it.
+func diskFailed(r *fxfer.Report, err error) bool {
+	failed := func(err error) bool {
+		kind := fxfer.KindOf(err)
+		return kind == fxfer.KindLocalDisk || kind == fxfer.KindRemoteDisk
+	}
+	return failed(err) || slices.ContainsFunc(r.Failures, func(f fxfer.FileResult) bool { return r.Failed > r.Sent && failed(f.Err) })
 }
 
 // explainRows is the most rows of the timeline that are shown.
@@ -42,6 +57,9 @@ func explain(r *fxfer.Report) string {
 			fmt.Fprintf(&b, "       remedy: %s%s\n", term.OneLine(words.Remedy(remedy, x.Host)), words.Expected(remedy))
 		}
 	}
+	if text := control(r); text != "" {
+		fmt.Fprintf(&b, "\nsender %s\n", text)
+	}
 	if len(r.Timeline) == 0 {
 		return b.String()
 	}
@@ -54,6 +72,28 @@ func explain(r *fxfer.Report) string {
 		fmt.Fprintf(&b, "%8s  %-13s  %-9s  %7d  %7d  %s\n", units.Time(m.Start), units.Rate(m.Rate()), rtt, m.Sender.Streams, m.Sender.Retrans, m.Limiter)
 	}
 	return b.String()
+}
+
+// control says in one line what the sending end's controller did.
+func control(r *fxfer.Report) string {
+	s := &r.Sharing
+	if s.Priority == "" || r.Goodput == 0 {
+		return ""
+	}
+	parts := []string{
+		fmt.Sprintf("sent at %s with %s, priority %s", units.Rate(r.Goodput), units.Count(int64(r.Streams), "stream", "streams"), s.Priority),
+		fmt.Sprintf("the queue held %s, at most %s", units.Time(s.Queue), units.Time(s.QueueMost)),
+	}
+	if s.Shared > 0 {
+		parts = append(parts, "shared with others for "+units.Time(s.Shared))
+	}
+	if s.Yielded > 0 {
+		parts = append(parts, "yielded to others for "+units.Time(s.Yielded))
+	}
+	if text := losses(s); text != "" {
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // condense joins moments so that at most this many rows are left. The limiter of a row is the one

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/units"
@@ -65,11 +66,57 @@ func summary(verb string, r *fxfer.Report) (text string) {
 		reconnects = units.Count(int64(r.Reconnects), "reconnect", "reconnects")
 	}
 	line("streams", streams, over(r), term.OneLine(r.Congestion), resent, reconnects)
+	line("line", sharing(r)...)
+	for _, c := range r.Changes {
+		line("priority", c.String())
+	}
 	if r.TransportReason != "" {
 		line("transport", strings.ToUpper(string(r.Transport))+": "+term.OneLine(r.TransportReason))
 	}
 	line("BLAKE3", r.Digest)
 	return b.String()
+}
+
+// sharing says how the transfer shared the line: its priority unless it is normal, what it gave
+// away, the delay that it added, and to what segments were lost.
+func sharing(r *fxfer.Report) []string {
+	s := &r.Sharing
+	if s.Priority == "" {
+		return nil
+	}
+	timed := func(d time.Duration, format string) string {
+		if d < time.Second {
+			return ""
+		}
+		return fmt.Sprintf(format, units.Time(d))
+	}
+	priority, queue := "", ""
+	if s.Priority != fxfer.PriorityNormal {
+		priority = "priority " + string(s.Priority)
+	}
+	if s.QueueMost >= time.Millisecond {
+		queue = fmt.Sprintf("added delay %s, at most %s", units.Time(s.Queue), units.Time(s.QueueMost))
+	}
+	return []string{
+		priority, timed(s.Shared, "shared with others for %s"), timed(s.Yielded, "yielded to others for %s"), queue, losses(s),
+	}
+}
+
+// losses says what the segments were lost to that were sent again.
+func losses(s *fxfer.Sharing) string {
+	var causes []string
+	for _, c := range []struct {
+		segments int64
+		cause    string
+	}{{s.LostOwn, "own queue"}, {s.LostOthers, "others' queue"}, {s.LostLine, "line"}, {s.Spurious, "sent in vain"}} {
+		if c.segments > 0 {
+			causes = append(causes, fmt.Sprintf("%s %d", c.cause, c.segments))
+		}
+	}
+	if causes == nil {
+		return ""
+	}
+	return "sent again: " + strings.Join(causes, ", ")
 }
 
 // over names the transport if it is not TCP.

@@ -41,6 +41,13 @@ const (
 	RTTWithoutQueue  FactKind = "no queue"             // the same
 	BloatGrade       FactKind = "grade"                // Name
 	ProbesVanish     FactKind = "probes vanish"        // Name of the direction, Bytes that pass, Need that vanish
+	DroppedAbove     FactKind = "dropped above a rate" // Rate that passes, Share of the segments sent again
+	LostInOwnQueue   FactKind = "lost in own queue"    // Share of the segments
+	GotBesideOthers  FactKind = "got beside others"    // Rate, Limit is the most that the transfer got
+	QueueOfOthers    FactKind = "queue of others"      // Share of the time
+	LeftToOthers     FactKind = "left to others"       // Share of the time, Rate, Limit as above
+	SACKOff          FactKind = "SACK is off"          // Host
+	TimestampsOff    FactKind = "timestamps are off"   // Host
 	NothingStandsOut FactKind = "nothing stands out"   // Rate
 	RateAsked        FactKind = "rate asked for"       // Rate on the line, Limit
 	RateOfServer     FactKind = "rate of server"       // Rate on the line
@@ -55,6 +62,7 @@ const (
 	CPUUsed     FactKind = "CPU used"       // Share of the Cores
 	CPUWaited   FactKind = "CPU waited for" // Time
 	Compressing FactKind = "compressing"    // Share of the streams' time
+	Computing   FactKind = "computing"      // Share of the streams' time
 	CPUsBusy    FactKind = "CPUs busy"      // Share of the host's CPUs, Name of the side
 )
 
@@ -105,6 +113,9 @@ const (
 	RaiseRmem         RemedyKind = "raise tcp_rmem" // to the value from fxfer doctor
 	RaiseWmem         RemedyKind = "raise tcp_wmem" // and wmem_max, to the values from fxfer doctor
 	QueueAtBottleneck RemedyKind = "manage the queue somewhere"
+	AskProvider       RemedyKind = "ask the provider" // for a higher rate, or a queue
+	NormalPriority    RemedyKind = "normal priority"
+	HighPriority      RemedyKind = "high priority"
 	ClampMSS          RemedyKind = "clamp the MSS" // or let ICMP pass
 )
 

@@ -47,12 +47,24 @@ const (
 	// rampRTTs is the longest slow start in round trips, from 10 segments to a large BDP,
 	// including connection setup.
 	rampRTTs = 14
-	grown    = 0.8 // of the peak
-	crowded  = 0.5 // of the peak: what remains after others came into the queue
-	smooth   = 500 * time.Millisecond
-	shortest = 10 * time.Millisecond
-	apart    = time.Second     // samples are never further apart
-	settle   = 2 * time.Second // the time over which the network's state is averaged
+	rising   = 0.5   // of the peak: it comes later
+	grown    = 0.8   // of the peak
+	noted    = 0.4   // of the time around a cell in which the controller saw something
+	flooding = 0.02  // of segments, lost in a queue of our own
+	slowLine = 2.5e6 // bit/s: a narrow line carries no more
+	// queuePackets is how many packets may wait on a narrow line; an initial window is 10.
+	queuePackets = 12
+	// holePackets is the time, in packets of a narrow line, that an acknowledgement may take.
+	holePackets = 16
+	// enough is what a transfer has to move, in bytes, or last, to say what held it back.
+	enough     = 64 << 10
+	enoughTime = time.Second
+	// leastTime is how long it has to last at the least.
+	leastTime = 100 * time.Millisecond
+	smooth    = 500 * time.Millisecond
+	shortest  = 10 * time.Millisecond
+	apart     = time.Second     // samples are never further apart
+	settle    = 2 * time.Second // the time over which the network's state is averaged
 )
 
 // Cells cuts a session into cells and finds what held each of them back.
@@ -113,11 +125,13 @@ type view struct {
 	*Session
 	minRTT time.Duration
 	peak   float64 // highest rate of the cells, bit/s
+	peakAt time.Duration
 	began  time.Duration
 	length time.Duration
-	steady Sample // the sender's counters after slow start
-	holes  []span // in which nothing large arrived
-	cuts   []span // in which nothing arrived
+	steady Sample        // the sender's counters after slow start
+	packet time.Duration // the mean time of a full segment; 0 is unknown
+	holes  []span        // in which nothing large arrived
+	cuts   []span        // in which nothing arrived
 }
 
 // span is a part of a session, from the start of its first cell to the end of its last one.
@@ -125,26 +139,47 @@ type span struct{ from, to time.Duration }
 
 func see(s *Session, cells []Cell) view {
 	v := view{Session: s, began: -1}
-	var sent, received time.Duration
+	var sent, received, base time.Duration
 	for i := range cells {
 		c := &cells[i]
-		sent, received = least(sent, c.Sender.MinRTT), least(received, c.Receiver.MinRTT)
+		sent, received, base = least(sent, c.Sender.MinRTT), least(received, c.Receiver.MinRTT), least(base, c.Sender.BaseRTT)
 		if v.began < 0 && max(c.Sender.Acked, c.Receiver.Received) > 0 {
 			v.began = c.Start
 		}
 		v.length = c.Start + c.Length
 	}
-	v.minRTT = minRTT(sent, received)
+	if v.minRTT = base; base == 0 {
+		v.minRTT = minRTT(sent, received)
+	}
 	v.steady = during(s.Sender, min(v.began+rampRTTs*v.minRTT, v.length), v.length)
-	v.peak = peak(cells, max(smooth, 4*v.minRTT))
-	v.holes, v.cuts = silences(s, cells, v.minRTT)
+	packet := packetTime(cells)
+	v.peak, v.peakAt = peak(cells, max(smooth, 4*v.minRTT, queuePackets*packet))
+	v.holes, v.cuts = silences(s, cells, max(v.minRTT, holePackets/4*packet))
+	v.packet = packet
 	return v
 }
 
-// peak is the highest rate over a period, in bit/s. It averages because acknowledgements come in
-// bunches.
-func peak(cells []Cell, over time.Duration) float64 {
-	var most, bits float64
+// packetTime is the mean time that a full segment took on the path, 0 if it is unknown.
+func packetTime(cells []Cell) time.Duration {
+	var bytes, mss int64
+	var length time.Duration
+	for i := range cells {
+		c := &cells[i]
+		mss = max(mss, c.Sender.MSS)
+		if n := max(c.Sender.Acked, c.Receiver.Received); n > 0 {
+			bytes, length = bytes+n, length+c.Length
+		}
+	}
+	if bytes < 4*mss || bytes <= 0 {
+		return 0
+	}
+	return time.Duration(float64(length) * min(1, float64(mss)/float64(bytes)))
+}
+
+// peak is the highest rate over a period, in bit/s, and when it began. It averages because
+// acknowledgements come in bunches.
+func peak(cells []Cell, over time.Duration) (most float64, at time.Duration) {
+	var bits float64
 	var length time.Duration
 	first := 0
 	for i := range cells {
@@ -155,11 +190,11 @@ func peak(cells []Cell, over time.Duration) float64 {
 			bits -= cells[first].Rate() * cells[first].Length.Seconds()
 			length -= cells[first].Length
 		}
-		if length >= over || i == len(cells)-1 && most == 0 {
-			most = max(most, bits/length.Seconds())
+		if rate := bits / length.Seconds(); rate > most && (length >= over || i == len(cells)-1 && most == 0) {
+			most, at = rate, cells[first].Start
 		}
 	}
-	return most
+	return most, at
 }
 
 // least returns the smaller of two round-trip times. Zero means unknown.
@@ -170,7 +205,7 @@ func least(a, b time.Duration) time.Duration {
 	return a
 }
 
-// minRTT finds the least round-trip time from those that both sides have seen. The sender's value
+// minRTT finds the least round-trip time where no controller did, from those that both sides have seen. The sender's value
 // may be too small: a socket that has paced stamps segments with the time at which they are due
 // (tcp_wstamp_ns in net/ipv4/tcp_output.c), which may be in the future. The receiver's value
 // comes from handshakes and is never too small, but may include a queue.
@@ -285,6 +320,18 @@ func (v *view) limiter(c *Cell) Limiter {
 	if l := v.source(c); l != "" {
 		return l
 	}
+	if v.SenderHost.Loopback == 1 || v.ReceiverHost.Loopback == 1 { // there is no path
+		if s.starved(d) {
+			return SenderCPU
+		}
+		return Unknown
+	}
+	if around := v.around(c); around.noted(around.Yielded) {
+		return OwnPriority
+	}
+	if s.Priority > 0 && s.queued(v.minRTT) { // the line is full, so a larger window fills its queue
+		rwnd, sndbuf = 0, 0
+	}
 	switch {
 	case rwnd >= capped && rwnd >= sndbuf:
 		return ReceiverWindow
@@ -319,6 +366,9 @@ func (s *Sample) closed(minRTT time.Duration) time.Duration {
 	return max(s.RwndLimited, s.Windowed)
 }
 
+// noted reports whether a time that the controller counted is a good part of the sample's.
+func (s *Sample) noted(d time.Duration) bool { return share(d, s.At) >= noted }
+
 // WindowShare compares two samples of a sender, a before b. It returns for which share of the
 // time with data in flight the receiver's window held data back.
 func WindowShare(a, b *Sample) float64 {
@@ -344,11 +394,14 @@ func (v *view) target(c *Cell, full bool) Limiter {
 	working := share(r.Digest+r.Code+r.Write+r.Full, busy)
 	syncing := share(r.Sync, d)
 	switch {
-	case r.starved(d) && !v.mostStarvedSender(c):
+	case r.starved(d) && !v.mostStarvedSender(c) && (r.busyCPU(d) || v.closing(s)):
 		return ReceiverCPU
 	case syncing >= most && (working >= most || share(r.Sync, r.Write) >= most || share(s.Idle, s.used()) >= most):
 		return Sync
 	case working >= most && share(r.Digest+r.Code, busy) > share(r.Write+r.Full, busy):
+		if r.Cores > 0 && r.CPU < (r.Digest+r.Code)/2 { // it computes less than it seems
+			return Unknown
+		}
 		return ReceiverCPU
 	case working >= most:
 		return TargetDisk
@@ -356,6 +409,18 @@ func (v *view) target(c *Cell, full bool) Limiter {
 		return TargetDisk
 	}
 	return ""
+}
+
+// busyCPU reports whether a process uses most of the cores that it may use.
+func (s *Sample) busyCPU(d time.Duration) bool {
+	used, _ := s.short(d)
+	return used >= starved
+}
+
+// closing reports whether the receiver's window closes at times: then it does not read in time.
+// Threads that wake at once also wait for one another, without being late.
+func (v *view) closing(s *Sample) bool {
+	return share(s.closed(v.minRTT), s.Busy) >= capped/2
 }
 
 // mostStarvedSender reports whether the sender lacks more CPU than the receiver. Both may be on
@@ -391,8 +456,14 @@ func (v *view) ramping(c *Cell) bool {
 	if v.began < 0 || c.Start < v.began {
 		return true // connecting
 	}
+	if v.narrow() && c.Sender.Priority > 0 && share(c.Sender.Starting, c.Length) < most {
+		return false // it has found the line's rate
+	}
 	return c.Start-v.began < rampRTTs*v.minRTT && (c.Rate() < grown*v.peak || v.brief())
 }
+
+// narrow reports whether the session was never faster than a narrow line.
+func (v *view) narrow() bool { return v.peak > 0 && v.peak <= slowLine }
 
 // brief reports whether the session was over before windows could have grown.
 func (v *view) brief() bool { return v.length < (rampRTTs+4)*v.minRTT }
@@ -420,36 +491,48 @@ func (v *view) slowStart() Limiter {
 
 // path finds the limiter in the network when data waits for the congestion window.
 func (v *view) path(c *Cell) Limiter {
+	s := v.around(c)
+	if s.noted(s.Shared) {
+		return SharedLine
+	}
 	if v.ramping(c) {
 		return v.slowStart()
 	}
-	s := v.around(c)
 	rtt := s.MeanRTT()
-	switch {
-	case rtt-v.minRTT >= bloatLeast && rtt >= bloatFactor*v.minRTT:
-		return Bufferbloat
-	case s.queued(v.minRTT) && float64(s.Acked)*8 < crowded*v.peak*s.At.Seconds():
-		return Congestion
-	case s.Control == BBR:
-		return LineRate // it does not take loss or reordering for a full line
-	case needless(&s), needless(&v.steady) && s.Retrans < needlessLeast:
-		return Reordering // delays acknowledgements, too
-	case s.queued(v.minRTT):
-		return LineRate
-	}
-	// The window is small though there is no queue. What shrank it may have happened before this
-	// cell.
 	retrans, segments, spurious, reordered := s.Retrans, s.Segments, s.Spurious, s.Reordered
-	if retrans == 0 {
+	if retrans == 0 { // what shrank the window may have happened before this cell
 		retrans, segments, spurious, reordered = v.steady.Retrans, v.steady.Segments, v.steady.Spurious, v.steady.Reordered
 	}
+	lossy := segments > 0 && float64(retrans) >= someLoss*float64(segments)
 	switch {
-	case segments == 0:
-		return LineRate
-	case reordered > 0 && (float64(spurious) >= most*float64(retrans) || float64(retrans) < someLoss*float64(segments)):
+	case rtt-v.minRTT >= max(bloatLeast, queuePackets*v.packet) && rtt >= bloatFactor*v.minRTT:
+		return Bufferbloat
+	case float64(s.LostOwn) >= flooding*float64(max(1, s.Segments)):
+		return OwnQueue
+	case s.noted(s.Policed):
+		return Policed
+	case lossy && !s.queued(v.minRTT) && (v.SenderHost.NoSACK == 1 || v.ReceiverHost.NoSACK == 1):
+		return NoSACK
+	case c.Start < v.peakAt && float64(s.Acked)*8 < rising*v.peak*s.At.Seconds() && !lossy && !s.queued(v.minRTT):
+		return v.slowStart() // the controller has not found the line's rate yet
+	case s.Control == BBR:
+		return v.line() // it does not take loss or reordering for a full line
+	case needless(&s), needless(&v.steady) && s.Retrans < needlessLeast:
+		return Reordering // delays acknowledgements, too
+	case s.queued(v.minRTT), segments == 0:
+		return v.line()
+	case reordered > 0 && (float64(spurious) >= most*float64(retrans) || !lossy):
 		return Reordering
-	case float64(retrans) >= someLoss*float64(segments):
+	case lossy:
 		return RandomLoss
+	}
+	return v.line()
+}
+
+// line is the limiter of a full line.
+func (v *view) line() Limiter {
+	if v.narrow() {
+		return NarrowLine
 	}
 	return LineRate
 }
@@ -478,7 +561,8 @@ func Join(cells []Cell) Cell {
 }
 
 // Judge names what held a transfer back. A black hole comes first, then the limiters by their
-// time, longest first. The cells may be of several sessions, one after the other.
+// time, longest first. The cells may be of several sessions, one after the other. There are no
+// verdicts where too little was measured.
 func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 	sums := make(map[Limiter]*Cell)
 	var total time.Duration
@@ -498,9 +582,13 @@ func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 		add(&all.Receiver, &c.Receiver)
 	}
 	all.Length = total
+	if !all.telling() {
+		return nil
+	}
+	fastest, _ := peak(cells, smooth)
 	var verdicts []Verdict
 	for _, x := range sums {
-		f := facts{Cell: *x, mean: all.Rate(), sender: sender, receiver: receiver, asked: asked}
+		f := facts{Cell: *x, mean: all.Rate(), peak: fastest, sender: sender, receiver: receiver, asked: asked}
 		w := f.verdict()
 		w.Time, w.Share = x.Length, share(x.Length, total)
 		verdicts = append(verdicts, w)
@@ -520,4 +608,10 @@ func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 		return 1
 	})
 	return verdicts
+}
+
+// telling reports whether enough was measured to say what held it back.
+func (c *Cell) telling() bool {
+	moved := max(c.Sender.Acked, c.Receiver.Received, c.Sender.Payload, c.Receiver.Payload)
+	return c.Length >= leastTime && (moved >= enough || c.Length >= enoughTime)
 }

@@ -93,6 +93,9 @@ func TestJudge(t *testing.T) {
 		{"loss without a queue, one RTT of the sender being too small", func(s, r *Sample) {
 			s.Retrans, s.RTTSum, s.MinRTT = 175, int64(51*time.Millisecond), 42*time.Millisecond
 		}, RandomLoss, ""},
+		{"loss without a queue, by a pacing sender whose own RTT is half of the path's", func(s, r *Sample) {
+			s.Priority, s.BaseRTT, s.Retrans, s.RTTSum, s.MinRTT = 2, 50*time.Millisecond, 175, int64(52*time.Millisecond), 26*time.Millisecond
+		}, RandomLoss, ""},
 		{"probes of a tail", func(s, r *Sample) { s.Retrans, s.Spurious = 3, 3 }, LineRate, ""},
 		{"a queue of 400 ms", func(s, r *Sample) { s.RTTSum = int64(450 * time.Millisecond) }, Bufferbloat, string(UseBBR)},
 		{"reading takes the time", func(s, r *Sample) { s.Read, s.Send, s.Backlog = 7*second, second, 0 }, SourceDisk, ""},
@@ -116,6 +119,29 @@ func TestJudge(t *testing.T) {
 		{"held back by a flag", func(s, r *Sample) { s.RateWait, s.Backlog = 6*second, 0 }, RateLimit, string(RaiseLimit)},
 		{"held back by the server that receives", func(s, r *Sample) { r.Receive, r.RateWait, s.RwndLimited = 8*second, 7*second, 6*second }, RateLimit, string(RaiseServerLimit)},
 		{"nothing comes from standard input", func(s, r *Sample) { s.Feed, s.Idle, s.Send, s.Backlog = second, 8*second, 0, 0 }, Silent, ""},
+		{"others use the line, too", func(s, r *Sample) { s.Priority, s.Shared = 2, 900*time.Millisecond }, SharedLine, string(HighPriority)},
+		{"others use the line, and are rarely noticed", func(s, r *Sample) { s.Priority, s.Shared = 2, 300*time.Millisecond }, LineRate, ""},
+		{"a low priority leaves the line to others", func(s, r *Sample) { s.Priority, s.Yielded, s.Backlog = 1, 900*time.Millisecond, 0 }, OwnPriority, string(NormalPriority)},
+		{"a slow disk, and others on the line", func(s, r *Sample) {
+			s.Priority, s.Yielded, s.Read, s.Send, s.Backlog = 1, 900*time.Millisecond, 7*second, second, 0
+		}, SourceDisk, ""},
+		{"a policer", func(s, r *Sample) {
+			s.Priority, s.Policed, s.Retrans, s.RTTSum = 2, 900*time.Millisecond, 175, int64(51*time.Millisecond)
+		}, Policed, string(AskProvider)},
+		{"fxfer floods the line", func(s, r *Sample) { s.Priority, s.Retrans, s.LostOwn = 2, 1200, 1100 }, OwnQueue, string(LimitRate)},
+		{"others flood the line", func(s, r *Sample) { s.Priority, s.Retrans, s.LostOthers = 2, 1200, 1100 }, LineRate, ""},
+		{"a fixed buffer is full, and so is the line", func(s, r *Sample) {
+			s.Priority, s.SndbufLimited, s.RwndLimited, s.Buffered = 2, 7*second, 7*second, 7*second
+		}, LineRate, ""},
+		{"a narrow line", func(s, r *Sample) {
+			s.Priority, s.Acked, r.Received, s.Segments = 2, 60e3, 60e3, 42
+			s.RTTSum = int64(160 * time.Millisecond) // two packets of 24 ms, and an aim
+		}, NarrowLine, ""},
+		{"threads of the receiver wait for one another", func(s, r *Sample) { r.CPU, r.RunDelay = 580*time.Millisecond, 3*second }, LineRate, ""},
+		{"others have the receiver's CPU", func(s, r *Sample) { r.CPU, r.RunDelay, s.RwndLimited = 580*time.Millisecond, 3*second, 6*second }, ReceiverCPU, ""},
+		{"digests take time and no CPU", func(s, r *Sample) {
+			r.Digest, r.Receive, r.CPU = 7*second, second, 580*time.Millisecond
+		}, Unknown, ""},
 		{"nothing large gets through", func(s, r *Sample) {
 			s.Acked, s.Payload, s.Retrans, r.Received, r.Payload = 0, 0, 40, 0, 0
 		}, BlackHole, "net.ipv4.tcp_mtu_probing=1"},
@@ -141,6 +167,89 @@ func TestJudge(t *testing.T) {
 			}
 			require.InDelta(t, 1, sum, 1e-9)
 		})
+	}
+}
+
+// Without a queue and loss, a line that carries much more later was not full.
+func TestJudgeRising(t *testing.T) {
+	s, r := busySender(), readyReceiver()
+	s.Priority, s.RTTSum = 2, int64(51*time.Millisecond)
+	x := &Session{Sender: perSecond(s, 12), Receiver: perSecond(r, 12)}
+	for i := range x.Sender {
+		at := &x.Sender[i]
+		at.Acked = int64(float64(at.Acked) * min(1, at.At.Seconds()/6))
+		x.Receiver[i].Received = at.Acked
+	}
+	cells := Cells(x)
+	require.Equal(t, SlowStart, cells[6].Limiter)
+	require.Equal(t, LineRate, cells[len(cells)-4].Limiter)
+}
+
+// A setting that is off is the cause of what follows from it, and is named with its host.
+func TestJudgeSettingsOff(t *testing.T) {
+	s, r := busySender(), readyReceiver()
+	s.Priority, s.Control, s.Retrans, s.RTTSum = 2, BBR, 175, int64(51*time.Millisecond)
+	x := &Session{Sender: perSecond(s, 6), Receiver: perSecond(r, 6)}
+	left, right := Host{Name: "left", BBR: BBRAllowed}, Host{Name: "right", NoSACK: 1}
+	x.SenderHost, x.ReceiverHost = left, right
+	first := Judge(Cells(x), &left, &right, &Asked{})[0]
+	require.Equal(t, NoSACK, first.Limiter)
+	require.Equal(t, "right", first.Host)
+	require.Contains(t, brief(&first), "net.ipv4.tcp_sack=1 on right")
+
+	s.Retrans = 0
+	x.Sender = perSecond(s, 6)
+	require.Equal(t, LineRate, Judge(Cells(x), &left, &right, &Asked{})[0].Limiter, "SACK is for losses")
+
+	s.Control, s.Retrans, s.Spurious, s.Reordered = Cubic, 175, 160, 90
+	right = Host{Name: "right", NoTimestamps: 1}
+	first = Judge(Cells(&Session{Sender: perSecond(s, 6), Receiver: perSecond(r, 6)}), &left, &right, &Asked{})[0]
+	require.Equal(t, Reordering, first.Limiter)
+	require.Contains(t, brief(&first), "net.ipv4.tcp_timestamps=1 on right")
+}
+
+// Within one host there is no path, and no window to raise.
+func TestJudgeLoopback(t *testing.T) {
+	for _, change := range []func(s *Sample){
+		func(*Sample) {}, func(s *Sample) { s.RwndLimited = 7 * second }, func(s *Sample) { s.SndbufLimited = 7 * second },
+	} {
+		s, r := busySender(), readyReceiver()
+		change(&s)
+		x := &Session{Sender: perSecond(s, 3), Receiver: perSecond(r, 3), SenderHost: Host{Loopback: 1}}
+		require.Equal(t, Unknown, Judge(Cells(x), &x.SenderHost, &x.ReceiverHost, &Asked{})[0].Limiter)
+	}
+}
+
+// Where too little was measured, there is no verdict.
+func TestJudgeTooLittle(t *testing.T) {
+	s, r := busySender(), readyReceiver()
+	judge := func(seconds float64) []Verdict {
+		return Judge(Cells(&Session{Sender: perSecond(s, seconds), Receiver: perSecond(r, seconds)}), &Host{}, &Host{}, &Asked{})
+	}
+	require.NotEmpty(t, judge(0.5))
+	s.Acked, s.Payload, r.Received, r.Payload = 4000, 4, 4000, 4
+	require.Empty(t, judge(0.5), "2 bytes")
+	require.NotEmpty(t, judge(2))
+	short := []Cell{{Length: 20 * time.Millisecond, Limiter: SourceDisk, Sender: Sample{Acked: 1e6}}}
+	require.Empty(t, Judge(short, &Host{}, &Host{}, &Asked{}))
+}
+
+// On a line of 9.6 kbit/s, four seconds without an acknowledgement are no black hole.
+func TestJudgeSlowAcknowledgements(t *testing.T) {
+	const packet = 1250 * time.Millisecond
+	s, r := Sample{Priority: 2, MSS: 1448, MinRTT: 150 * time.Millisecond, Streams: 1}, readyReceiver()
+	r.Received = 1448 * int64(second) / int64(packet)
+	flow := perSecond(s, 60)
+	for i := range flow {
+		x := &flow[i]
+		x.Acked = int64(x.At/(4*packet)) * 4 * 1448 // several at a time
+		x.InFlight, x.Retrans = 4*1448, int64(x.At/(4*packet))
+		x.Segments, x.Busy, x.Backlog, x.Flying = x.Acked/1448, x.At, x.At, x.At
+		x.RTTSum = int64(float64(2*packet) * x.At.Seconds())
+		x.Send = x.At
+	}
+	for _, v := range Judge(Cells(&Session{Sender: flow, Receiver: perSecond(r, 60)}), &Host{}, &Host{}, &Asked{}) {
+		require.NotContains(t, []Limiter{BlackHole, Outage, Bufferbloat}, v.Limiter)
 	}
 }
 

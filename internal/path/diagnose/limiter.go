@@ -10,11 +10,16 @@ type Limiter string
 
 // The limiters that Judge distinguishes.
 const (
-	LineRate       Limiter = "line rate"        // the path carries no more
-	ReceiverWindow Limiter = "receiver window"  // the receiving socket's buffer
-	SenderBuffer   Limiter = "sender buffer"    // the sending socket's buffer
-	Congestion     Limiter = "congestion"       // others fill the path's queue
+	LineRate       Limiter = "line rate"       // the path carries no more
+	ReceiverWindow Limiter = "receiver window" // the receiving socket's buffer
+	SenderBuffer   Limiter = "sender buffer"   // the sending socket's buffer
+	NarrowLine     Limiter = "narrow line"     // the same, and the line is a slow one
+	Policed        Limiter = "policed"         // what exceeds a rate is dropped without delay
+	OwnQueue       Limiter = "own queue"       // the path is full, and the transfer overfills its queue
+	SharedLine     Limiter = "shared with other traffic"
+	OwnPriority    Limiter = "own priority"     // others use the line, and the transfer leaves it to them
 	RandomLoss     Limiter = "random loss"      // loss without a queue, mistaken for congestion
+	NoSACK         Limiter = "SACK off"         // loss, and a host does not say what has arrived
 	Reordering     Limiter = "reordering"       // segments overtake others and count as lost
 	SlowStart      Limiter = "slow start"       // the transfer ended before the windows had grown
 	InitialWindow  Limiter = "initial window"   // slow start with a small initcwnd or initrwnd
@@ -34,8 +39,8 @@ const (
 
 // Limiters lists all limiters.
 var Limiters = []Limiter{
-	LineRate, ReceiverWindow, SenderBuffer, Congestion, RandomLoss, Reordering, SlowStart, InitialWindow, SourceDisk, TargetDisk, Sync, SenderCPU, ReceiverCPU,
-	RateLimit, BlackHole, Bufferbloat, Stalls, Silent, Outage, Unknown,
+	LineRate, NarrowLine, Policed, OwnQueue, SharedLine, OwnPriority, ReceiverWindow, SenderBuffer, RandomLoss, NoSACK, Reordering, SlowStart, InitialWindow,
+	SourceDisk, TargetDisk, Sync, SenderCPU, ReceiverCPU, RateLimit, BlackHole, Bufferbloat, Stalls, Silent, Outage, Unknown,
 }
 
 // Side is one end of a transfer.

@@ -67,15 +67,20 @@ type Sample struct {
 	Control  int64         // congestion control, one of the Controls
 
 	// What the controller of the streams met and did; see congestion.Stats. Only a sender has one.
-	Priority   int64         // 1 low, 2 normal, 3 high
+	Priority   int64         // 1 low, 2 normal, highPriority; 0 is no controller
+	BaseRTT    time.Duration // round trip time without a queue
 	Queue      time.Duration // median delay in the queue before the bottleneck, without others
 	QueueMost  time.Duration // the largest
+	Starting   time.Duration // looking for the rate of the line
 	Shared     time.Duration // with others on the line, taking a part of it
 	Yielded    time.Duration // with others on the line, taking what they left
 	LostOwn    int64         // segments, in a queue of its own
 	LostOthers int64         // segments, in a queue that others kept full
 	LostLine   int64         // segments, without a queue
+	Policed    time.Duration // at a rate beyond which segments are lost without a queue
 }
+
+const highPriority = 3
 
 // The Controls are the congestion controls that a Sample can name.
 const (
@@ -131,6 +136,8 @@ type Host struct {
 	MTUProbing                    int64 // net.ipv4.tcp_mtu_probing
 	InitCwnd, InitRwnd            int64 // of the route to the peer in segments, if set there
 	NoScaling, NoAutotuning       int64 // 1: net.ipv4.tcp_window_scaling, tcp_moderate_rcvbuf is off
+	NoSACK, NoTimestamps          int64 // 1: net.ipv4.tcp_sack, tcp_timestamps is off
+	Loopback                      int64 // 1: the peer is on the same host
 }
 
 // What a host can do with BBR.
@@ -149,7 +156,7 @@ type field struct {
 }
 
 // numbers is the number of fields of a Sample.
-const numbers = 54
+const numbers = 57
 
 // fields returns the fields in the order in which they are sent. The array stays on the stack: a
 // long session has thousands of samples to process.
@@ -170,6 +177,7 @@ func (s *Sample) fields() [numbers]field {
 		{"snd_wnd", &s.SndWnd, true}, {"sndbuf", &s.SndBuf, true}, {"rcvbuf", &s.RcvBuf, true}, {"pmtu", &s.PMTU, true}, {"mss", &s.MSS, true},
 		{"control", &s.Control, true},
 		{"priority", &s.Priority, true}, {"queue_ns", (*int64)(&s.Queue), true}, {"queue_most_ns", (*int64)(&s.QueueMost), true},
+		{"base_rtt_ns", (*int64)(&s.BaseRTT), true}, d("starting_ns", &s.Starting), d("policed_ns", &s.Policed),
 		d("shared_ns", &s.Shared), d("yielded_ns", &s.Yielded),
 		{"lost_own", &s.LostOwn, false}, {"lost_others", &s.LostOthers, false}, {"lost_line", &s.LostLine, false},
 	}
@@ -182,6 +190,7 @@ func (h *Host) fields() []field {
 		g("tcp_wmem_min", &h.WmemMin), g("tcp_wmem_default", &h.WmemDefault), g("tcp_wmem_max", &h.WmemMax),
 		g("sock_buf", &h.SockBuf), g("bbr", &h.BBR), g("mtu_probing", &h.MTUProbing), g("initcwnd", &h.InitCwnd), g("initrwnd", &h.InitRwnd),
 		g("no_scaling", &h.NoScaling), g("no_autotuning", &h.NoAutotuning),
+		g("no_sack", &h.NoSACK), g("no_timestamps", &h.NoTimestamps), g("loopback", &h.Loopback),
 	}
 }
 

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -20,6 +21,7 @@ type Asked struct {
 type facts struct {
 	Cell
 	mean             float64 // goodput of the whole transfer, bit/s
+	peak             float64 // the most that it had for a while, bit/s
 	sender, receiver *Host
 	asked            *Asked
 }
@@ -56,11 +58,22 @@ func (f *facts) verdict() Verdict {
 		f.senderBuffer(&v)
 	case RandomLoss, Reordering:
 		f.loss(&v)
-	case LineRate:
+	case NoSACK:
+		v.Side = Sender
+		if f.sender.NoSACK == 0 {
+			v.Side = Receiver
+		}
+		f.loss(&v)
+	case LineRate, NarrowLine:
 		f.line(&v)
-	case Congestion:
-		f.line(&v)
-	case Bufferbloat:
+	case Policed:
+		f.policed(&v)
+	case SharedLine:
+		f.shared(&v)
+	case OwnPriority:
+		v.Side = Sender
+		f.yielded(&v)
+	case OwnQueue, Bufferbloat:
 		f.bloat(&v)
 	case SlowStart:
 		f.ramp(&v)
@@ -103,10 +116,7 @@ func (f *facts) verdict() Verdict {
 
 // rtt is the least round-trip time.
 func (f *facts) rtt() time.Duration {
-	if f.Sender.MinRTT > 0 {
-		return f.Sender.MinRTT
-	}
-	return f.Receiver.MinRTT
+	return cmp.Or(f.Sender.BaseRTT, f.Sender.MinRTT, f.Receiver.MinRTT)
 }
 
 // window adds the evidence of what a window allows.
@@ -232,8 +242,17 @@ func (f *facts) loss(v *Verdict) {
 	if f.Limiter == Reordering {
 		v.found(Fact{Kind: Overtaken, Count: s.Reordered, Share: min(1, float64(s.Spurious)/float64(max(1, s.Retrans)))})
 	}
-	v.found(Fact{Kind: ControlSlows, Name: ControlName(s.Control)})
 	rate := f.expect(2)
+	if f.Limiter == NoSACK {
+		for _, h := range []*Host{f.sender, f.receiver} {
+			if h.NoSACK == 1 {
+				v.found(Fact{Kind: SACKOff, Host: h.Name})
+				v.Remedies = append(v.Remedies, Remedy{Kind: SetSysctl, Sysctl: &Sysctl{"net.ipv4.tcp_sack", "1"}, Expect: rate, Host: h.Name})
+			}
+		}
+		return
+	}
+	v.found(Fact{Kind: ControlSlows, Name: ControlName(s.Control)})
 	switch f.sender.BBR {
 	case BBRAllowed:
 		v.Remedies = append(v.Remedies, Remedy{Kind: UseBBR, Expect: rate})
@@ -242,7 +261,36 @@ func (f *facts) loss(v *Verdict) {
 	case BBRMissing:
 		v.Remedies = append(v.Remedies, Remedy{Kind: LoadBBR, Expect: rate, Host: f.sender.Name})
 	}
+	for _, h := range []*Host{f.sender, f.receiver} {
+		if h.NoTimestamps == 1 && f.Limiter == Reordering { // they show that a segment was not lost (RFC 4015)
+			v.found(Fact{Kind: TimestampsOff, Host: h.Name})
+			v.Remedies = append(v.Remedies, Remedy{Kind: SetSysctl, Sysctl: &Sysctl{"net.ipv4.tcp_timestamps", "1"}, Host: h.Name})
+		}
+	}
 	f.moreStreams(v)
+}
+
+// policed adds the evidence of a policer: the rate that it lets pass.
+func (f *facts) policed(v *Verdict) {
+	v.found(Fact{Kind: DroppedAbove, Rate: f.Rate(), Share: f.lost()})
+	v.found(Fact{Kind: RoundTrips, Time: f.Sender.MeanRTT(), Least: f.rtt()})
+	v.Remedies = append(v.Remedies, Remedy{Kind: AskProvider})
+}
+
+// shared adds the evidence of other traffic, and what the transfer got beside it.
+func (f *facts) shared(v *Verdict) {
+	v.found(Fact{Kind: GotBesideOthers, Rate: f.Rate(), Limit: f.peak})
+	v.found(Fact{Kind: QueueOfOthers, Share: share(f.Sender.Shared, f.Length)})
+	v.found(Fact{Kind: RoundTrips, Time: f.Sender.MeanRTT(), Least: f.rtt()})
+	if f.Sender.Priority != highPriority {
+		v.Remedies = append(v.Remedies, Remedy{Kind: HighPriority})
+	}
+}
+
+// yielded adds what a low priority gave away.
+func (f *facts) yielded(v *Verdict) {
+	v.found(Fact{Kind: LeftToOthers, Share: share(f.Sender.Yielded, f.Length), Rate: f.Rate(), Limit: f.peak})
+	v.Remedies = append(v.Remedies, Remedy{Kind: NormalPriority})
 }
 
 func (f *facts) line(v *Verdict) {
@@ -254,9 +302,12 @@ func (f *facts) line(v *Verdict) {
 }
 
 func (f *facts) bloat(v *Verdict) {
+	if f.Limiter == OwnQueue {
+		v.found(Fact{Kind: LostInOwnQueue, Share: min(1, float64(f.Sender.LostOwn)/float64(max(1, f.Sender.Segments)))})
+	}
 	v.found(Fact{Kind: QueueOnPath, Time: f.Sender.MeanRTT(), Least: f.rtt()})
 	v.found(Fact{Kind: PathCarries, Rate: f.Rate()})
-	if f.Sender.Control != BBR && f.sender.BBR == BBRAllowed {
+	if f.Sender.Priority == 0 && f.Sender.Control != BBR && f.sender.BBR == BBRAllowed {
 		v.Remedies = append(v.Remedies, Remedy{Kind: UseBBR})
 	}
 	v.Remedies = append(v.Remedies, Remedy{Kind: LimitRate, Rate: below(f.Rate())}, Remedy{Kind: ManageQueue})
@@ -348,9 +399,17 @@ func (f *facts) rateLimit(v *Verdict) {
 func (f *facts) cpu(v *Verdict, s *Sample, streams time.Duration) {
 	used, wanted := s.short(f.Length)
 	cores := float64(s.Cores) / 1000
-	v.found(Fact{Kind: CPUUsed, Share: used, Cores: cores})
+	usage := Fact{Kind: CPUUsed, Share: used, Cores: cores}
+	if used >= starved {
+		v.found(usage)
+	} else if part := share(s.Digest+s.Code, streams); part >= most {
+		v.found(Fact{Kind: Computing, Share: part})
+	}
 	if wanted > used+0.1 {
 		v.found(Fact{Kind: CPUWaited, Time: time.Duration((wanted - used) * cores * float64(f.Length))})
+	}
+	if used < starved { // it is not the process alone that keeps the cores busy
+		v.found(usage)
 	}
 	if part := share(s.Code, streams); part > 0.2 {
 		v.found(Fact{Kind: Compressing, Share: part})

@@ -43,7 +43,7 @@ func TestForeign(t *testing.T) {
 	s, err := Foreign(t.Context(), speaking(t, func(c net.Conn) {
 		_, _ = c.Write([]byte("SSH-2.0-x\x1b[2J\xff\r\nmore\n"))
 		_, _ = io.Copy(io.Discard, c)
-	}), time.Second)
+	}), time.Second, 0)
 	require.NoError(t, err)
 	require.Equal(t, "SSH", s.Guess)
 	require.Equal(t, "SSH-2.0-x\ufffd[2J\ufffd", s.Banner)
@@ -53,19 +53,19 @@ func TestForeign(t *testing.T) {
 
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
-	s, err = Foreign(t.Context(), web.Listener.Addr().String(), time.Second)
+	s, err = Foreign(t.Context(), web.Listener.Addr().String(), time.Second, 0)
 	require.NoError(t, err)
 	require.Equal(t, "HTTP", s.Guess)
 	require.NotEmpty(t, s.Asked)
 	require.Contains(t, s.Banner, "404")
 	require.Positive(t, s.FirstByte)
 
-	s, err = Foreign(t.Context(), speaking(t, func(net.Conn) {}), time.Second) // hangs up
+	s, err = Foreign(t.Context(), speaking(t, func(net.Conn) {}), time.Second, 0) // hangs up
 	require.NoError(t, err)
 	require.Zero(t, s.FirstByte)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = Foreign(ctx, web.Listener.Addr().String(), time.Second)
+	_, err = Foreign(ctx, web.Listener.Addr().String(), time.Second, 0)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -88,7 +88,32 @@ func TestHostileIperf(t *testing.T) {
 			_ = conn.(*net.TCPConn).CloseWrite()
 			_, _ = io.Copy(io.Discard, conn)
 		})
-		_, err := iperf(t.Context(), addr, Up, time.Second, func(*net.TCPConn, time.Duration) {})
+		x := iperfTest{addr: addr, within: time.Second, connected: func(*net.TCPConn, time.Duration) {}}
+		_, err := x.run(t.Context(), Up)
 		require.ErrorContains(t, err, c.want, name)
+	}
+}
+
+// The server is asked for the socket buffer, unless it refused it before.
+func TestIperfSockBuf(t *testing.T) {
+	const size = 40_000
+	for _, there := range []bool{true, false} {
+		asked := make(chan iperfParams, 1)
+		addr := speaking(t, func(c net.Conn) {
+			_, _ = io.ReadFull(c, make([]byte, 37)) // the cookie
+			_, _ = c.Write([]byte{iperfParamExchange})
+			var p iperfParams
+			_ = iperfRead(c, &p)
+			asked <- p
+			_, _ = c.Write([]byte{iperfDenied})
+		})
+		x := iperfTest{addr: addr, within: time.Second, sockBuf: size, there: there, connected: func(*net.TCPConn, time.Duration) {}}
+		_, err := x.run(t.Context(), Up)
+		require.ErrorContains(t, err, "another test")
+		want := 0
+		if there {
+			want = size
+		}
+		require.Equal(t, want, (<-asked).Window)
 	}
 }

@@ -43,6 +43,7 @@ type iperfParams struct {
 	Parallel int    `json:"parallel"`
 	Reverse  bool   `json:"reverse,omitempty"`
 	Len      int    `json:"len"`
+	Window   int    `json:"window,omitempty"` // of the server's socket buffers, bytes
 	Client   string `json:"client_version"`
 }
 
@@ -74,18 +75,28 @@ type iperfHeard struct {
 	} `json:"streams"`
 }
 
-// iperf measures the goodput of one stream to or from an iperf3 server, in whole seconds. It
-// calls connected for each connection.
-func iperf(ctx context.Context, addr string, d Direction, within time.Duration, connected func(*net.TCPConn, time.Duration)) (*Flow, error) {
+// iperfTest describes tests with an iperf3 server.
+type iperfTest struct {
+	addr      string
+	within    time.Duration // of each test, in whole seconds
+	sockBuf   int           // of the data connection, bytes; 0 is automatic
+	there     bool          // the server has to set it, too
+	connected func(*net.TCPConn, time.Duration)
+}
+
+// run measures the goodput of one stream to or from the server. It calls connected for each
+// connection.
+func (t *iperfTest) run(ctx context.Context, d Direction) (*Flow, error) {
+	within := t.within
 	var dialer net.Dialer
 	dialer.SetMultipathTCP(false)
 	connect := func() (*net.TCPConn, error) {
 		start := time.Now()
-		c, err := dialer.DialContext(ctx, "tcp", addr)
+		c, err := dialer.DialContext(ctx, "tcp", t.addr)
 		if err != nil {
 			return nil, err
 		}
-		connected(c.(*net.TCPConn), time.Since(start))
+		t.connected(c.(*net.TCPConn), time.Since(start))
 		_ = c.SetDeadline(time.Now().Add(within + 10*time.Second))
 		return c.(*net.TCPConn), nil
 	}
@@ -116,12 +127,19 @@ func iperf(ctx context.Context, addr string, d Direction, within time.Duration, 
 		}
 		switch state[0] {
 		case iperfParamExchange:
-			err = iperfWrite(control, iperfParams{TCP: true, Time: int(within / time.Second), Parallel: 1, Reverse: d == Down, Len: iperfBlock, Client: "3.0"})
+			p := iperfParams{TCP: true, Time: int(within / time.Second), Parallel: 1, Reverse: d == Down, Len: iperfBlock, Client: "3.0"}
+			if t.there {
+				p.Window = t.sockBuf
+			}
+			err = iperfWrite(control, p)
 		case iperfCreateStreams:
 			if data != nil {
 				return nil, errors.New("iperf3: the server wants a stream again")
 			}
-			if data, err = connect(); err == nil {
+			if data, err = connect(); err == nil && t.sockBuf > 0 {
+				err = errors.Join(data.SetWriteBuffer(t.sockBuf), data.SetReadBuffer(t.sockBuf))
+			}
+			if err == nil {
 				_, err = data.Write(cookie)
 			}
 		case iperfTestStart:

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/fxfer/fxfer/internal/path/diagnose"
@@ -29,7 +30,7 @@ func Judge(r *Report) []diagnose.Verdict {
 			}
 		}
 		v := judgeFlow(f, several, r)
-		if f != several && (v.Limiter == diagnose.LineRate || v.Limiter == diagnose.Bufferbloat || v.Limiter == diagnose.Unknown) {
+		if f != several && (v.Limiter == diagnose.LineRate || v.Limiter == diagnose.NarrowLine || v.Limiter == diagnose.Bufferbloat || v.Limiter == diagnose.Unknown) {
 			continue // the flow with several streams shows it better
 		}
 		v.Evidence = append([]diagnose.Fact{{Kind: diagnose.FlowMeasured, Name: string(f.Direction), Count: int64(f.Streams), Rate: f.Goodput}}, v.Evidence...)
@@ -69,7 +70,7 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 		if !gains {
 			return nil
 		}
-		return []diagnose.Remedy{{Kind: diagnose.MoreStreams, Streams: several.Streams, Expect: several.Goodput}}
+		return []diagnose.Remedy{{Kind: diagnose.MoreStreams, Streams: suffice(f, several), Expect: several.Goodput}}
 	}
 	loss := diagnose.Fact{Kind: diagnose.LossAfterStart, Share: f.Loss}
 	rtt := diagnose.Fact{Kind: diagnose.RTTIdleLoaded, Least: seconds(r.Idle.Median), Time: seconds(f.RTT.Median)}
@@ -98,15 +99,55 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 			v.Remedies = append(v.Remedies, diagnose.Remedy{Kind: diagnose.UseBBR})
 		}
 		return v
+	case f.Goodput <= narrow && !gains:
+		v := diagnose.Verdict{Limiter: diagnose.NarrowLine, Side: diagnose.Path, Share: 1}
+		if f.RTT.Count > 0 {
+			v.Evidence = append(v.Evidence, rtt)
+		}
+		return v
 	case queue && f.RTT.Median-r.Idle.Median >= bloated:
-		return diagnose.Verdict{Limiter: diagnose.Bufferbloat, Side: diagnose.Path, Share: 1, Evidence: []diagnose.Fact{rtt, {Kind: diagnose.BloatGrade, Name: GradeOf(seconds(f.RTT.Median - r.Idle.Median))}},
-			Remedies: []diagnose.Remedy{{Kind: diagnose.UseBBR}, {Kind: diagnose.QueueAtBottleneck}}}
+		v := diagnose.Verdict{Limiter: diagnose.Bufferbloat, Side: diagnose.Path, Share: 1,
+			Evidence: []diagnose.Fact{rtt, {Kind: diagnose.BloatGrade, Name: GradeOf(seconds(f.RTT.Median - r.Idle.Median))}}}
+		if f.Congestion != "bbr" {
+			v.Remedies = append(v.Remedies, diagnose.Remedy{Kind: diagnose.UseBBR})
+		}
+		v.Remedies = append(v.Remedies, diagnose.Remedy{Kind: diagnose.QueueAtBottleneck})
+		return v
 	case gains:
-		return diagnose.Verdict{Limiter: diagnose.Congestion, Side: diagnose.Path, Share: 0.5, Evidence: []diagnose.Fact{loss, rtt}, Remedies: streams()}
+		return diagnose.Verdict{Limiter: diagnose.Unknown, Side: diagnose.Path, Share: 0.5, Evidence: []diagnose.Fact{loss, rtt}, Remedies: streams()}
 	case queue || f.Loss >= lossy || !parts:
 		return diagnose.Verdict{Limiter: diagnose.LineRate, Side: diagnose.Path, Share: 1, Evidence: []diagnose.Fact{rtt, loss}}
 	}
 	return diagnose.Verdict{Limiter: diagnose.Unknown, Side: diagnose.Path, Evidence: []diagnose.Fact{rtt, loss}}
+}
+
+// filled is the share of the best goodput from which more streams are not worth their work.
+const filled = 0.95
+
+// Suffice is how few streams reach the goodput of many, in the direction that needs more; 0 is
+// unknown. Between the numbers that were measured, it assumes that goodput grows with each stream.
+func Suffice(flows []Flow) (n int) {
+	for i := range flows {
+		f, several := &flows[i], &flows[i]
+		if f.Streams != 1 || f.Goodput <= 0 {
+			continue
+		}
+		for k := range flows {
+			if g := &flows[k]; g.Direction == f.Direction && g.Streams > several.Streams {
+				several = g
+			}
+		}
+		n = max(n, suffice(f, several))
+	}
+	return n
+}
+
+// suffice is the same for one direction. f is a flow with fewer streams than several.
+func suffice(f, several *Flow) int {
+	if f.Goodput >= filled*several.Goodput {
+		return f.Streams
+	}
+	return min(several.Streams, int(math.Ceil(filled*float64(f.Streams)*several.Goodput/f.Goodput)))
 }
 
 // nearOther reports whether one stream carries as much as several. If so, the line is full, or

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ const (
 const (
 	pingSize  = wire.MinExchange
 	pingPause = 5 * time.Millisecond
+	pingSlow  = 100 * time.Millisecond
 	binWidth  = 100 * time.Millisecond
 	// cellMost and cellLeast limit how often a message of the table is exchanged.
 	cellMost, cellLeast = 200, 5
@@ -48,6 +50,7 @@ type Options struct {
 	Time    time.Duration               // of the whole probe, at most MaxTime
 	Streams func(rtt time.Duration) int // number of streams of the flows with several
 	Most    int64                       // most bytes to move
+	Begun   time.Time                   // when the client began to connect; zero is the start of Run
 	// MTU limits the segments of streams until the path MTU is known; 0 is no limit.
 	MTU   int
 	Stage func(string) // called when a stage begins; may be nil
@@ -63,6 +66,7 @@ type prober struct {
 	start  time.Time
 	report *Report
 	rtt    time.Duration // the least so far
+	crawls bool          // a handshake of some KB takes much longer than its round trips
 	mtu    int           // limit for segments, if TCP can't find the MTU itself; 0 is none
 
 	mu     sync.Mutex
@@ -72,10 +76,20 @@ type prober struct {
 
 type ping struct{ at, rtt time.Duration }
 
-// Run probes the path. It takes Options.Time, or a little more on a slow path. It returns a
-// complete Report or an error. The report's Notes say what could not be measured.
+// extraTime is how much longer than Options.Time a probe of a slow path may take.
+const extraTime = 3 * time.Second
+
+// errOver says that a probe has had its time.
+var errOver = errors.New("out of time")
+
+// Run probes the path. It takes Options.Time, or up to extraTime more on a slow path. It returns a
+// Report or an error. The report's Notes say what could not be measured.
 func Run(ctx context.Context, dial Dial, opt Options) (*Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, opt.Time+15*time.Second)
+	spent := time.Duration(0)
+	if !opt.Begun.IsZero() {
+		spent = min(time.Since(opt.Begun), opt.Time/2)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, opt.Time+extraTime-spent, errOver)
 	defer cancel()
 	p := &prober{opt: opt, mtu: opt.MTU, start: time.Now(), report: &Report{}}
 	p.dial = func(ctx context.Context, path transport.Path) (Conn, error) {
@@ -118,38 +132,86 @@ func (p *prober) share(of float64) time.Duration {
 
 func (p *prober) run(ctx context.Context) error {
 	p.opt.Stage("round trips")
-	stop, err := p.ping(ctx)
+	pings, err := p.dial(ctx, transport.Path{})
+	if err != nil {
+		return err
+	}
+	dialled := time.Since(p.start)
+	stop, err := p.ping(pings)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stop() }() // again after an error
-	if err := sleep(ctx, p.share(idleShare)); err != nil {
+	if err := p.idle(ctx); err != nil {
 		return err
 	}
-	p.report.Idle = p.rttBetween(0, time.Since(p.start))
-	if p.report.Idle.Count == 0 {
-		return fmt.Errorf("no answer within %v: %w", p.share(idleShare), context.DeadlineExceeded)
+	p.facts(pings)
+	p.crawls = dialled > 3*p.rtt+crawl
+	stages := []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"the path MTU", p.findMTU}, {"goodput", p.flows}, {"request and reply", func(ctx context.Context) error {
+			if err := stop(); err != nil {
+				return err
+			}
+			p.opt.Stage("request and reply")
+			return p.exchanges(ctx)
+		}}, {"requests a second", p.rate},
 	}
-	p.rtt = seconds(p.report.Idle.Min)
-	p.findMTU(ctx)
-	if err := p.flows(ctx); err != nil {
-		return err
-	}
-	if err := stop(); err != nil {
-		return err
-	}
-	p.opt.Stage("request and reply")
-	if err := p.exchanges(ctx); err != nil {
-		return err
-	}
-	if err := p.rate(ctx); err != nil {
-		return err
+	for i, stage := range stages {
+		if err := stage.run(ctx); err == nil {
+			continue
+		} else if !over(ctx) {
+			return err
+		}
+		left := make([]string, 0, len(stages))
+		for _, s := range stages[i:] {
+			left = append(left, s.name)
+		}
+		p.report.Notes = append(p.report.Notes, "the path is too slow to measure all in this time: nothing, or not all, of "+strings.Join(left, ", "))
+		break
 	}
 	p.plot()
 	r := p.report
 	r.Stall = Stalled(r.Exchanges, r.Idle.Median)
 	r.Duration = time.Since(p.start).Seconds()
 	r.Verdicts = Judge(r)
+	return nil
+}
+
+// over reports whether a probe has had its time. The deadline of a connection passes a moment
+// before that of its context.
+func over(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return errors.Is(context.Cause(ctx), errOver) || ctx.Err() == nil && ok && !time.Now().Before(deadline)
+}
+
+// crawl is how much longer than its round trips a handshake takes on a line of about 30 kbit/s.
+const crawl = time.Second
+
+const (
+	// idleLeast is how many pings an idle path takes at the least, in idleMost at the most.
+	idleLeast = 3
+	idleMost  = 6 * time.Second
+)
+
+// idle measures round trips without load.
+func (p *prober) idle(ctx context.Context) error {
+	wait := p.share(idleShare)
+	for begin := time.Now(); ; wait = pingPause {
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		p.report.Idle = p.rttBetween(0, time.Since(p.start))
+		if passed := time.Since(begin); p.report.Idle.Count >= idleLeast || passed >= idleMost {
+			break
+		}
+	}
+	if p.report.Idle.Count == 0 {
+		return fmt.Errorf("no answer within %v: %w", idleMost, context.DeadlineExceeded)
+	}
+	p.rtt = seconds(p.report.Idle.Min)
 	return nil
 }
 
@@ -164,13 +226,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// ping measures round trips on its own connection until stop is called. stop returns the error,
-// if any.
-func (p *prober) ping(ctx context.Context) (stop func() error, err error) {
-	c, err := p.dial(ctx, transport.Path{})
-	if err != nil {
-		return nil, err
-	}
+// ping measures round trips on a connection of its own, c, until stop is called, which closes it.
+// stop returns the error, if any.
+func (p *prober) ping(c Conn) (stop func() error, err error) {
 	x, err := newExchanger(c, wire.Test{Kind: wire.Exchange, Size: pingSize, NoDelay: true, Time: wire.MaxTestTime}, true)
 	if err != nil {
 		_ = c.Close()
@@ -196,7 +254,7 @@ func (p *prober) ping(ctx context.Context) (stop func() error, err error) {
 			p.mu.Lock()
 			p.pings = append(p.pings, ping{at, rtt})
 			p.mu.Unlock()
-			time.Sleep(pingPause)
+			time.Sleep(max(pingPause, rtt-pingSlow)) // pings must not fill a narrow line
 		}
 	}()
 	return sync.OnceValue(func() error {
@@ -211,7 +269,7 @@ func (p *prober) ping(ctx context.Context) (stop func() error, err error) {
 // facts records what the handshake negotiated.
 func (p *prober) facts(c Conn) {
 	i, ok := c.Info()
-	if !ok {
+	if !ok || i.SndMSS == 0 { // it is closed
 		return
 	}
 	p.report.Idle.Kernel = i.MinRTT.Seconds()
@@ -235,9 +293,14 @@ func (p *prober) rttBetween(from, to time.Duration) RTT {
 }
 
 // findMTU finds the path MTU, or notes why it can't. After it finds a black hole, later streams
-// limit the size of their segments.
-func (p *prober) findMTU(ctx context.Context) {
+// limit the size of their segments. It fails only when the probe has had its time.
+func (p *prober) findMTU(ctx context.Context) error {
+	if p.crawls {
+		p.report.Notes = append(p.report.Notes, "no path MTU by datagrams: the line is too narrow")
+		return nil
+	}
 	p.opt.Stage("path MTU")
+	probe := ctx
 	ctx, cancel := context.WithTimeout(ctx, p.share(soundShare)+20*p.rtt)
 	defer cancel()
 	c, err := p.dial(ctx, transport.Path{RTT: p.rtt})
@@ -273,6 +336,10 @@ func (p *prober) findMTU(ctx context.Context) {
 		}
 		p.report.Notes = append(p.report.Notes, fmt.Sprintf("because of the black hole, goodput and replies were measured with packets of at most %d bytes", p.mtu))
 	}
+	if over(probe) {
+		return errOver
+	}
+	return nil
 }
 
 func cause(ctx context.Context, err error) error {
@@ -282,13 +349,24 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
+// narrow is the goodput in bit/s up to which one stream fills a path, so that several would only
+// queue.
+const narrow = 2e6
+
 // flows measures goodput up and down, with one stream and with several.
 func (p *prober) flows(ctx context.Context) error {
 	counts := slices.Compact([]int{1, p.opt.Streams(p.rtt)})
 	for _, n := range counts {
+		if n > 1 && Narrow(p.report.Flows) {
+			p.report.Notes = append(p.report.Notes, "one stream fills this narrow line: several were not measured")
+			break
+		}
 		for _, d := range []Direction{Up, Down} {
 			p.opt.Stage(fmt.Sprintf("goodput %s, streams: %d", d, n))
 			f, err := p.flow(ctx, d, n, p.share(flowShare*2/float64(len(counts))), p.opt.Most/int64(2*len(counts)*n))
+			if over(ctx) && f == nil {
+				return errOver
+			}
 			if err != nil {
 				return fmt.Errorf("goodput %s: %w", d, err)
 			}
@@ -298,7 +376,7 @@ func (p *prober) flows(ctx context.Context) error {
 	r := p.report
 	for i := range r.Flows {
 		f := &r.Flows[i]
-		if f.Streams == counts[len(counts)-1] && f.RTT.Median > r.Loaded.Median {
+		if f.Streams == r.Flows[len(r.Flows)-1].Streams && f.RTT.Median > r.Loaded.Median {
 			r.Loaded = f.RTT
 		}
 	}
@@ -307,6 +385,11 @@ func (p *prober) flows(ctx context.Context) error {
 		r.Grade = GradeOf(seconds(r.Bloat))
 	}
 	return nil
+}
+
+// Narrow reports whether flows were measured, and none was faster than a narrow line.
+func Narrow(flows []Flow) bool {
+	return len(flows) > 0 && !slices.ContainsFunc(flows, func(f Flow) bool { return f.Goodput > narrow })
 }
 
 // tick is what a stream had received at a time since its start.
@@ -345,7 +428,7 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 	}
 	streams := make([]stream, n)
 	begin := time.Since(p.start)
-	ctx, cancel := context.WithTimeout(ctx, within+5*time.Second+20*p.rtt)
+	ctx, cancel := context.WithTimeout(ctx, within+drainTime+20*p.rtt)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
 		for _, c := range conns {
@@ -368,18 +451,36 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 			return err
 		})
 	}
+	cut := false
 	if err := all.Wait(); err != nil {
-		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-			err = errNothing
+		late := ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+		switch {
+		case !late:
+			return nil, err
+		case !moved(streams):
+			return nil, errNothing
 		}
-		return nil, err
+		p.report.Notes = append(p.report.Notes, fmt.Sprintf("goodput %s, streams: %d: the path was too slow to end it in time, so it was cut short", d, n))
+		cut = true
 	}
 	align(streams)
 	p.draw(d, begin+p.rtt/2, streams)
 	f := flowOf(d, streams, within, p.rtt)
+	if cut { // data arrives in bunches, after losses
+		f.Goodput = 8 * float64(f.Bytes) / (time.Since(p.start) - begin).Seconds()
+		f.BDP = int64(f.Goodput / 8 * p.rtt.Seconds())
+	}
 	// The queue needs time to fill, and pings while it drains do not count.
 	f.RTT = p.rttBetween(begin+settle(within, p.rtt), begin+within)
 	return f, nil
+}
+
+// drainTime is how long what is in flight may take at the end of a flow, besides round trips.
+const drainTime = 2 * time.Second
+
+// moved reports whether data arrived for a while on each stream.
+func moved(streams []stream) bool {
+	return !slices.ContainsFunc(streams, func(s stream) bool { return len(s.ticks) < 3 })
 }
 
 // errNothing describes a path that large segments don't pass.

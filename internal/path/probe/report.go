@@ -41,6 +41,7 @@ type Report struct {
 // Choice is what a transfer on this path would use.
 type Choice struct {
 	Streams    int    `json:"streams"`
+	Suffice    int    `json:"streams_that_suffice"` // see Suffice
 	SndBuf     int64  `json:"send_buffer_bytes"`    // of each stream, as the kernel counts
 	RcvBuf     int64  `json:"receive_buffer_bytes"` // the same
 	Congestion string `json:"congestion"`

@@ -101,6 +101,27 @@ func TestGoodput(t *testing.T) {
 	require.False(t, s.add(tick{6, 4}), "bytes only come")
 }
 
+// The fewest streams that fill the path are named, not those that happened to be measured.
+func TestSuffice(t *testing.T) {
+	flow := func(d Direction, streams int, goodput float64) Flow {
+		return Flow{Direction: d, Streams: streams, Goodput: goodput}
+	}
+	for _, c := range []struct {
+		flows []Flow
+		want  int
+	}{
+		{nil, 0},
+		{[]Flow{flow(Up, 1, 94.2e6), flow(Down, 1, 94.1e6), flow(Up, 16, 94.0e6), flow(Down, 16, 94.1e6)}, 1},
+		{[]Flow{flow(Up, 1, 92e6), flow(Up, 16, 94e6)}, 1},
+		{[]Flow{flow(Up, 1, 94e6), flow(Down, 1, 30e6), flow(Up, 16, 94e6), flow(Down, 16, 94e6)}, 3},
+		{[]Flow{flow(Up, 1, 9e6), flow(Up, 16, 144e6)}, 16},
+		{[]Flow{flow(Up, 1, 9e3)}, 1},
+		{[]Flow{flow(Up, 1, 0), flow(Up, 16, 94e6)}, 0},
+	} {
+		require.Equal(t, c.want, Suffice(c.flows), "%v", c.flows)
+	}
+}
+
 func TestJudge(t *testing.T) {
 	idle := RTT{Count: 100, Median: 0.020}
 	load := func(median float64) RTT { return RTT{Count: 100, Median: median} }
@@ -124,6 +145,7 @@ func TestJudge(t *testing.T) {
 		"a full line":                      {Flow{Goodput: 180e6, Loss: 0.02, RTT: load(0.03)}, Flow{Goodput: 185e6, Loss: 0.1, RTT: load(0.04)}, diagnose.LineRate, diagnose.Path, 8, ""},
 		"a full line and BBR":              {Flow{Goodput: 180e6, Loss: 0.002, RTT: load(0.021)}, Flow{Goodput: 185e6, Loss: 0.01, RTT: load(0.021)}, diagnose.LineRate, diagnose.Path, 8, ""},
 		"a full, deep queue":               {Flow{Goodput: 180e6, RTT: load(0.3)}, Flow{Goodput: 185e6, Loss: 0.1, RTT: load(0.5)}, diagnose.Bufferbloat, diagnose.Path, 8, "--congestion bbr"},
+		"a narrow line":                    {Flow{Goodput: 120e3, Loss: 0.05, Congestion: "bbr", RTT: load(1.1)}, Flow{Goodput: 121e3, Loss: 0.2, RTT: load(1.2)}, diagnose.NarrowLine, diagnose.Path, 8, ""},
 		"the sender's CPU":                 {Flow{Goodput: 18e9, SenderCPU: 0.98, ReceiverCPU: 0.5}, Flow{Goodput: 17e9, SenderCPU: 0.99, ReceiverCPU: 0.5}, diagnose.SenderCPU, diagnose.Sender, 8, ""},
 		"the receiver's CPU":               {Flow{Goodput: 18e9, SenderCPU: 0.5, ReceiverCPU: 0.95}, Flow{Goodput: 17e9, ReceiverCPU: 0.99}, diagnose.ReceiverCPU, diagnose.Receiver, 8, ""},
 		"a large window that is not emptied": {Flow{Goodput: 17e9, RwndLimited: 0.6, SndWnd: 33e6, BDP: 50e3, ReceiverCPU: 0.95},

@@ -207,6 +207,7 @@ type sounding struct {
 	number uint32
 	rtt    time.Duration
 	buf    []byte
+	late   time.Duration // what answers need beyond a few round trips
 }
 
 // errFiltered means that no datagram is answered.
@@ -285,7 +286,10 @@ func (s *sounding) search(ctx context.Context, d Direction, try func(*mtuSearch,
 }
 
 // patience is how long to wait for an answer.
-func (s *sounding) patience() time.Duration { return 3*s.rtt/2 + 100*time.Millisecond }
+func (s *sounding) patience() time.Duration { return 3*s.rtt/2 + 100*time.Millisecond + s.late }
+
+// lateAnswer is how much longer to wait after each answer that came late.
+const lateAnswer = 100 * time.Millisecond
 
 // send tries sizes from this host to the server.
 func (s *sounding) send(found *mtuSearch, sizes []uint64) error {
@@ -299,11 +303,17 @@ func (s *sounding) send(found *mtuSearch, sizes []uint64) error {
 			break
 		}
 		mark, number, size, ok := parseHead(s.buf[:n])
-		i := int(number - s.number)
-		if from == s.server && ok && i >= 0 && i < len(sizes) && size == int(sizes[i]) && !found.passed[size+head] {
+		i := int(number) - int(s.number)
+		switch {
+		case from != s.server || !ok || found.passed[size+head]:
+		case i >= 0 && i < len(sizes) && size == int(sizes[i]):
 			s.proof = mark
 			found.passed[size+head] = true
 			waiting--
+		case i < 0 && found.tries[size+head] > 0: // a narrow line: the answer comes late
+			s.proof = mark
+			found.passed[size+head] = true
+			s.late += lateAnswer
 		}
 	}
 	s.note(found, sizes, refused)

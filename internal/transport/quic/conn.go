@@ -271,6 +271,20 @@ func (c *Conn) Prefer(bool) error { return nil }
 // Pace does nothing: quic-go offers no such bound.
 func (c *Conn) Pace(float64) bool { return false }
 
+// SetLowerEffort marks the packets of the whole connection with the codepoint LE, or no longer.
+func (c *Conn) SetLowerEffort(on bool) error {
+	if !marksPackets {
+		return fmt.Errorf("mark packets of QUIC: %w", errors.ErrUnsupported)
+	}
+	if peer, ok := c.link.conn.RemoteAddr().(*net.UDPAddr); ok {
+		c.link.udp.lower.set(peer, c.link, on)
+		if c.link.conn.Context().Err() != nil { // nobody else would forget it
+			c.link.udp.lower.forget(c.link)
+		}
+	}
+	return nil
+}
+
 // LimitUnsent does nothing: quic-go takes only what it can send.
 func (c *Conn) LimitUnsent(int) {}
 

@@ -119,7 +119,10 @@ func (l *link) grant(n int64) bool {
 // connected takes over a connection whose handshake is done.
 func (l *link) connected(conn *quic.Conn) {
 	l.conn, l.tls = conn, conn.ConnectionState().TLS
-	context.AfterFunc(conn.Context(), func() { windowsLeft.Add(l.granted.Swap(0)) })
+	context.AfterFunc(conn.Context(), func() {
+		windowsLeft.Add(l.granted.Swap(0))
+		l.udp.lower.forget(l)
+	})
 }
 
 // admit lets the windows grow.

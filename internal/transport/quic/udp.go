@@ -3,6 +3,7 @@ package quic
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -20,13 +21,70 @@ var _ quic.OOBCapablePacketConn = (*udpSocket)(nil)
 // WriteMsgUDP hands datagrams to the kernel. If there is no route for a moment, it drops them
 // without an error, like a router further on would: that is no reason to end a connection.
 func (s *udpSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
-	n, oobn, err = s.UDPConn.WriteMsgUDP(b, oob, addr)
+	control := oob
+	if s.lower.marks(addr) {
+		control = markLower(oob, addr)
+	}
+	n, _, err = s.UDPConn.WriteMsgUDP(b, control, addr)
 	s.refusal.sending()
 	if err != nil && passing(err) {
 		s.learn(err)
 		return len(b), len(oob), nil
 	}
-	return n, oobn, err
+	return n, len(oob), err
+}
+
+// lowerEffort knows the connections of a socket whose packets carry the codepoint LE. A server's
+// connections share one socket, so the mark goes with each datagram.
+type lowerEffort struct {
+	some atomic.Bool // there are any
+
+	mu    sync.Mutex // guards links
+	links map[*link]netip.AddrPort
+	peers sync.Map // netip.AddrPort → *link, the same the other way round
+}
+
+// set marks the packets of a link to a peer, or no longer.
+func (m *lowerEffort) set(to *net.UDPAddr, l *link, on bool) {
+	m.forget(l)
+	if !on {
+		return
+	}
+	peer := peerOf(to)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.links == nil {
+		m.links = make(map[*link]netip.AddrPort)
+	}
+	m.links[l] = peer
+	m.peers.Store(peer, l)
+	m.some.Store(true)
+}
+
+// forget ends the marks of a link.
+func (m *lowerEffort) forget(l *link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if peer, ok := m.links[l]; ok {
+		delete(m.links, l)
+		m.peers.CompareAndDelete(peer, l)
+	}
+	m.some.Store(len(m.links) > 0)
+}
+
+// marks reports whether datagrams to a peer are to be marked.
+func (m *lowerEffort) marks(peer *net.UDPAddr) bool {
+	if !m.some.Load() || peer == nil {
+		return false
+	}
+	_, ok := m.peers.Load(peerOf(peer))
+	return ok
+}
+
+// peerOf writes an IPv4 address in one way.
+func peerOf(a *net.UDPAddr) netip.AddrPort {
+	p := a.AddrPort()
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }
 
 // refusedAfter is how long nothing but refusals may come until they count.

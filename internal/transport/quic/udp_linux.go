@@ -5,11 +5,13 @@ import (
 	"errors"
 	"net"
 	"time"
+	"unsafe"
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 
 	"github.com/fxfer/fxfer/internal/transport/socket"
+	"github.com/fxfer/fxfer/internal/transport/stream"
 )
 
 const (
@@ -35,6 +37,7 @@ type udpSocket struct {
 	off int // of in[at], bytes
 
 	refusal refusal
+	lower   lowerEffort
 }
 
 // withoutGRO turns UDP_GRO off, for a benchmark.
@@ -109,6 +112,49 @@ func pieceOf(control []byte, whole int) int {
 		control = rest
 	}
 	return max(1, whole)
+}
+
+// marksPackets says that markLower works.
+const marksPackets = true
+
+// markLower returns the control messages of a datagram with the codepoint LE. quic-go sets the whole
+// traffic class for its ECN bits, which stay.
+func markLower(control []byte, to *net.UDPAddr) []byte {
+	marked := make([]byte, len(control), len(control)+unix.CmsgSpace(4))
+	copy(marked, control)
+	for rest := marked; len(rest) > 0; {
+		h, body, after, err := unix.ParseOneSocketControlMessage(rest)
+		if err != nil {
+			break
+		}
+		v4 := h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TOS
+		v6 := h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_TCLASS
+		if v4 && len(body) == 1 {
+			body[0] |= stream.LowerEffort
+			return marked
+		}
+		if (v4 || v6) && len(body) >= 4 {
+			binary.NativeEndian.PutUint32(body, binary.NativeEndian.Uint32(body)|stream.LowerEffort)
+			return marked
+		}
+		rest = after
+	}
+	level, kind := unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+	if to.IP.To4() != nil {
+		level, kind = unix.IPPROTO_IP, unix.IP_TOS
+	}
+	class := binary.NativeEndian.AppendUint32(nil, stream.LowerEffort)
+	return append(marked, controlMessage(level, kind, class)...)
+}
+
+// controlMessage makes one control message (cmsg(3)).
+func controlMessage(level, kind int, body []byte) []byte {
+	b := make([]byte, unix.CmsgSpace(len(body)))
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
+	h.Level, h.Type = int32(level), int32(kind)
+	h.SetLen(unix.CmsgLen(len(body)))
+	copy(b[unix.CmsgSpace(0):], body)
+	return b
 }
 
 // hearErrors makes reads and writes return the ICMP errors that datagrams cause (IP_RECVERR in

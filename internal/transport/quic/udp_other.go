@@ -12,7 +12,14 @@ import (
 type udpSocket struct {
 	*net.UDPConn
 	refusal refusal
+	lower   lowerEffort
 }
+
+// marksPackets says that markLower works. Here quic-go sets the whole traffic class of each
+// datagram, and there is no way to add to it.
+const marksPackets = false
+
+func markLower(control []byte, _ *net.UDPAddr) []byte { return control }
 
 func newUDPSocket(udp *net.UDPConn) *udpSocket {
 	_ = udp.SetReadBuffer(udpBuffer)

@@ -25,6 +25,10 @@ const (
 	CloseTimeout = time.Second
 )
 
+// LowerEffort is the traffic class of packets that give way to all others: the codepoint LE of RFC
+// 8622, 000001, in the upper six bits.
+const LowerEffort = 1 << 2
+
 // ErrNoHandshake is returned by methods that need a finished handshake.
 var ErrNoHandshake = errors.New("handshake is not done")
 

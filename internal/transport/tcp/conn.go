@@ -10,6 +10,9 @@ import (
 	"net"
 	"sync/atomic"
 
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+
 	"github.com/fxfer/fxfer/internal/transport/auth"
 	"github.com/fxfer/fxfer/internal/transport/stream"
 	"github.com/fxfer/fxfer/internal/transport/tlsrecord"
@@ -190,8 +193,8 @@ func (c *Conn) fix(size int) error {
 	return nil
 }
 
-// Prefer makes BBR the congestion control if quick, and cubic otherwise, unless the Config names
-// one.
+// Prefer makes BBR the congestion control if quick, and otherwise cubic, or reno where the system
+// does not allow it, unless the Config names one.
 func (c *Conn) Prefer(quick bool) error {
 	raw, err := c.tcp.SyscallConn()
 	if err != nil || !c.cfg.automatic() {
@@ -200,11 +203,28 @@ func (c *Conn) Prefer(quick bool) error {
 	if quick {
 		return setCongestion(raw, "bbr")
 	}
-	return setCongestion(raw, "cubic")
+	if setCongestion(raw, "cubic") != nil {
+		return setCongestion(raw, "reno") // allowed to everyone
+	}
+	return nil
 }
 
 // Pace bounds the rate at which the kernel sends, in bytes/s, where it can; +Inf is no bound.
 func (c *Conn) Pace(rate float64) bool { return setPacing(c.tcp, rate) }
+
+// SetLowerEffort marks packets with the codepoint LE, or with none. An IPv6 socket may carry IPv4, so
+// both are tried.
+func (c *Conn) SetLowerEffort(on bool) error {
+	class := 0
+	if on {
+		class = stream.LowerEffort
+	}
+	v4, v6 := ipv4.NewConn(c.tcp).SetTOS(class), ipv6.NewConn(c.tcp).SetTrafficClass(class)
+	if v4 != nil && v6 != nil {
+		return v4
+	}
+	return nil
+}
 
 // LimitUnsent bounds how much unsent data the kernel takes, where it can. Write waits for room.
 func (c *Conn) LimitUnsent(bytes int) { setLowWater(c.tcp, bytes) }

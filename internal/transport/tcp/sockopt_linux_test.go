@@ -55,6 +55,15 @@ func option(t *testing.T, c *Conn, level, opt int) int {
 	return n
 }
 
+// Packets are marked as lower effort as long as that is asked for.
+func TestLowerEffort(t *testing.T) {
+	client, _ := connect(t, Config{}, Config{})
+	require.NoError(t, client.SetLowerEffort(true))
+	require.Equal(t, 0x04, option(t, client, unix.IPPROTO_IP, unix.IP_TOS)&^3, "RFC 8622: DSCP 000001")
+	require.NoError(t, client.SetLowerEffort(false))
+	require.Equal(t, 0, option(t, client, unix.IPPROTO_IP, unix.IP_TOS)&^3)
+}
+
 func TestSocketOptions(t *testing.T) {
 	client, server := connect(t, Config{}, Config{})
 	for name, c := range map[string]*Conn{"client": client, "server": server} {

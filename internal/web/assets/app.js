@@ -25,7 +25,8 @@ function put(e, text) {
 }
 
 const kinds = {
-  "line rate": "line", "receiver window": "windows", "sender buffer": "windows", "congestion": "queue", "bufferbloat": "queue", "random loss": "loss",
+  "line rate": "line", "receiver window": "windows", "sender buffer": "windows", "bufferbloat": "queue", "own queue": "queue", "random loss": "loss",
+  "shared with other traffic": "queue", "own priority": "asked", "narrow line": "line", "policed": "line", "SACK off": "loss",
   "reordering": "loss", "outage": "loss", "MTU black hole": "loss", "slow start": "start", "initial window": "start", "source disk": "disk", "target disk": "disk",
   "sync": "disk", "sender CPU": "cpu", "receiver CPU": "cpu", "rate limit": "asked", "source is silent": "asked", "request stalls": "asked",
 };
@@ -155,11 +156,19 @@ function why(l, when) {
   return e;
 }
 
+// lostTo says what the segments were lost to that were sent again.
+function lostTo(s) {
+  const causes = [["own queue", s.lostOwn], ["others' queue", s.lostOthers], ["line", s.lostLine], ["nothing, sent in vain", s.spurious]];
+  return causes.filter(([, n]) => n).map(([cause, n]) => cause + " " + n).join(", ");
+}
+
 function facts(t) {
   const n = t.network, all = [
     ["Least round trip", n.minRTT && millis(n.minRTT)], ["BDP", n.bdp && bytes(n.bdp)], ["Window", n.window && bytes(n.window)],
     ["Receiver window", n.peerWindow && bytes(n.peerWindow) + " a stream"], ["Send buffer", n.sendBuffer && bytes(n.sendBuffer)], ["Receive buffer", n.recvBuffer && bytes(n.recvBuffer)],
     ["Congestion control", n.congestion], ["Path MTU", n.pmtu && n.pmtu + " B"], ["Sent again", n.segments && n.retransmits + " segments, " + percent(n.retransmits / n.segments)],
+    ["Priority", t.sharing.priority], ["Shared for", t.sharing.shared && duration(t.sharing.shared)], ["Yielded for", t.sharing.yielded && duration(t.sharing.yielded)],
+    ["Delay added", t.sharing.queueMost && millis(t.sharing.queue) + ", at most " + millis(t.sharing.queueMost)], ["Lost to", lostTo(t.sharing)],
     ["Streams", t.streams], ["From", t.peer], ["Not durable for", t.atRisk && duration(t.atRisk)],
   ];
   return el("dl", { class: "facts" }, ...all.filter(([, v]) => v).map(([k, v]) => el("div", {}, el("dt", {}, k), el("dd", {}, String(v)))));
@@ -184,8 +193,10 @@ class Card {
     this.details = el("details", { open }, el("summary", {}, "Over time, and figures"), this.line.element, this.facts, this.files);
     this.details.addEventListener("toggle", () => { if (this.details.open) this.line.draw(); });
     const cancel = el("button", { type: "button", class: "small danger", onclick: () => this.cancel() }, "Cancel", el("span", { class: "unseen" }, " " + what(t)));
+    this.priority = el("select", { "aria-label": "Priority of " + what(t), onchange: () => this.prioritize() },
+      ...[["auto", "Priority: automatic"], ["low", "Priority: low"], ["normal", "Priority: normal"], ["high", "Priority: high"]].map(([value, text]) => el("option", { value }, text)));
     this.element = el("article", { class: "card run" + (t.receive ? "" : " sends"), "data-id": t.id },
-      el("div", { class: "headline" }, el("div", {}, this.title, this.who), cancel), this.bar, figures, this.why, this.details);
+      el("div", { class: "headline" }, el("div", {}, this.title, this.who), this.priority, cancel), this.bar, figures, this.why, this.details);
     this.shown = "";
     this.begun = false;
     call("GET", "/api/transfers/" + encodeURIComponent(t.id)).then(x => { this.line.points = (x.timeline || []).concat(this.line.points.filter(p => p.at > x.seconds)); this.update(x); }, () => {});
@@ -222,6 +233,16 @@ class Card {
         fill.style.width = (whole ? Math.min(1, f.done / f.bytes) * 100 : 0) + "%";
         return el("div", {}, el("div", { class: "name" }, el("span", {}, f.path), el("span", {}, whole ? bytes(f.done) + " of " + bytes(f.bytes) : bytes(f.done))), el("div", { class: "bar thin" }, fill));
       }));
+    }
+  }
+
+  async prioritize() {
+    const to = this.priority.value;
+    try {
+      await call("POST", "/api/transfers/" + encodeURIComponent(this.id) + "/priority/" + to);
+      say(to === "auto" ? "The client chooses the priority again" : "The priority is " + to);
+    } catch (e) {
+      say(e.message);
     }
   }
 

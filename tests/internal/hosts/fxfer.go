@@ -77,8 +77,11 @@ func (x *Fxfer) URL(path string) string {
 }
 
 // Cold returns a command of the client. The client's home is as it was after the invitation.
-func (x *Fxfer) Cold(args ...string) (Command, error) {
-	fresh := x.Home + "/fresh"
+func (x *Fxfer) Cold(args ...string) (Command, error) { return x.ColdAs("fresh", args...) }
+
+// ColdAs is Cold with a home of this name, so that several commands can run at once.
+func (x *Fxfer) ColdAs(home string, args ...string) (Command, error) {
+	fresh := x.Home + "/" + home
 	if err := os.RemoveAll(x.Folder.Abs(fresh)); err != nil {
 		return Command{}, err
 	}

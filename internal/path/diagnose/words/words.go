@@ -127,6 +127,20 @@ func Fact(f *diagnose.Fact) string {
 		return "grade " + f.Name
 	case diagnose.ProbesVanish:
 		return fmt.Sprintf("%s: packets of %d bytes pass, those of %d vanish, and no router says so", f.Name, f.Bytes, f.Need)
+	case diagnose.DroppedAbove:
+		return fmt.Sprintf("what exceeds %s is dropped without delay, and with less next to nothing is; %s", rate, resent(f))
+	case diagnose.LostInOwnQueue:
+		return fmt.Sprintf("%s of the segments were lost in a queue that fxfer filled", share)
+	case diagnose.GotBesideOthers:
+		return fmt.Sprintf("fxfer got %s beside other traffic%s", rate, atMost(f))
+	case diagnose.QueueOfOthers:
+		return fmt.Sprintf("%s of the time a queue stayed although fxfer sent less", share)
+	case diagnose.LeftToOthers:
+		return fmt.Sprintf("%s of the time fxfer left the line to other traffic: it got %s%s", share, rate, atMost(f))
+	case diagnose.SACKOff:
+		return "net.ipv4.tcp_sack is off on " + hostName(f.Host) + ": the sender cannot see what has arrived after a loss"
+	case diagnose.TimestampsOff:
+		return "net.ipv4.tcp_timestamps is off on " + hostName(f.Host) + ": the sender cannot see that it sent again in vain"
 	case diagnose.NothingStandsOut:
 		return "no stage and no window stands out; " + rate
 	case diagnose.RateAsked:
@@ -152,6 +166,8 @@ func Fact(f *diagnose.Fact) string {
 		return fmt.Sprintf("its threads waited %.2g s for a free CPU", f.Time.Seconds())
 	case diagnose.Compressing:
 		return fmt.Sprintf("compression took %s of the streams' time", share)
+	case diagnose.Computing:
+		return fmt.Sprintf("streams spent %s of the time in digests and compression", share)
 	case diagnose.CPUsBusy:
 		return fmt.Sprintf("%s of the %s's CPUs were busy, and almost nothing was lost", share, f.Name)
 	}
@@ -168,6 +184,14 @@ func resent(f *diagnose.Fact) string {
 		return "nothing was lost"
 	}
 	return units.Percent(f.Share) + " of the segments were sent again"
+}
+
+// atMost compares a rate with the most that a transfer got.
+func atMost(f *diagnose.Fact) string {
+	if f.Limit <= f.Rate {
+		return ""
+	}
+	return fmt.Sprintf(", %s of the %s that it had at most", units.Percent(f.Rate/f.Limit), units.Rate(f.Limit))
 }
 
 func roundTrips(f *diagnose.Fact) string {
@@ -210,6 +234,9 @@ var fixed = map[diagnose.RemedyKind]Parts{
 	diagnose.MoreCPU:           {Advice: "more CPU: check the quota (cpu.max), other programs on the host, and the machine itself"},
 	diagnose.FixPathMTU:        {Advice: "let ICMP pass the firewalls, or lower the MTU of the route"},
 	diagnose.ClampMSS:          {Advice: `let ICMP "fragmentation needed" and "packet too big" through, or clamp the MSS at the tunnel`},
+	diagnose.AskProvider:       {Advice: "nothing to gain here: ask the owner of the line for a higher rate, or for a queue instead of a policer"},
+	diagnose.NormalPriority:    {Flag: "--priority normal"},
+	diagnose.HighPriority:      {Flag: "--priority high"},
 	diagnose.RaiseRmem:         {Advice: "raise net.ipv4.tcp_rmem there: `fxfer doctor` shows the value"},
 	diagnose.RaiseWmem:         {Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` shows the value"},
 }

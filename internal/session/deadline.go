@@ -1,0 +1,204 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/units"
+)
+
+// Deadline decides the priority of a transfer that has to end by a time: the lowest that will do,
+// by the rate of the last minutes. One goroutine uses it.
+type Deadline struct {
+	at      time.Time
+	began   time.Time
+	now     Priority
+	since   time.Time            // of now
+	seen    []written            // since then, oldest first; at least recentRate of them
+	reached map[Priority]float64 // rates of each at its end, bit/s
+	back    time.Duration        // that a priority keeps before it is lowered
+}
+
+// written is the payload at the target at a moment, in bytes.
+type written struct {
+	at    time.Time
+	bytes int64
+}
+
+// Outlook is what is known of a transfer at a moment.
+type Outlook struct {
+	At      time.Time
+	Written int64 // payload at the target, bytes; it only grows
+	Left    int64 // to be written still, bytes
+	Listing bool  // there may be more than Left
+}
+
+// PriorityChange is a change of priority for the sake of a deadline, with its reason.
+type PriorityChange struct {
+	At       time.Time
+	Priority Priority
+	Raised   bool
+	Left     int64         // bytes to be written
+	Rate     float64       // that the forecast is based on, bit/s
+	Needs    time.Duration // for Left at Rate
+	Deadline time.Time
+}
+
+const (
+	// tight is the share of the time left from which a forecast does not do, and ample the share
+	// below which a lower priority does. Between them nothing changes. Where the present priority
+	// needs less than the share spare, a lower one is tried, whatever it reached before: others may
+	// have gone.
+	tight = 0.9
+	ample = 0.7
+	spare = 0.4
+	// recentRate is the most time over which a rate is measured. settleRate is the most that a
+	// priority gets before it is judged. settleBack is the most that it gets before it is lowered
+	// for the first time. Each time makes it twice as long, and a trial four times. Where the deadline is near, each is a share of the
+	// time there was at the start.
+	recentRate = 3 * time.Minute
+	settleRate = 30 * time.Second
+	settleBack = 5 * time.Minute
+	// firstBytes is the most time that a transfer gets to find something to send.
+	firstBytes = 10 * time.Minute
+	// lookEvery is the time between two looks.
+	lookEvery = time.Second
+)
+
+// NewDeadline begins with the lowest priority.
+func NewDeadline(at, now time.Time) *Deadline {
+	d := &Deadline{
+		at: at, began: now, now: PriorityLow, since: now, reached: make(map[Priority]float64),
+	}
+	d.back = d.part(settleBack, 0.1)
+	return d
+}
+
+// part is most, or a share of the time between start and deadline if that is less.
+func (d *Deadline) part(most time.Duration, share float64) time.Duration {
+	return max(time.Second, min(most, time.Duration(share*float64(d.at.Sub(d.began)))))
+}
+
+// Priority is the present decision.
+func (d *Deadline) Priority() Priority { return d.now }
+
+// Update takes an outlook, and reports whether it changes the priority.
+func (d *Deadline) Update(o Outlook) (PriorityChange, bool) {
+	left := d.at.Sub(o.At)
+	if left <= 0 {
+		if d.now == PriorityHigh || o.Left == 0 {
+			return PriorityChange{}, false
+		}
+		return d.change(o, PriorityHigh, 0), true
+	}
+	if n := len(d.seen); n > 0 && o.At.Sub(d.seen[n-1].at) < lookEvery {
+		return PriorityChange{}, false
+	}
+	d.see(o)
+	settled := d.part(settleRate, 0.03)
+	if o.Written == 0 {
+		settled = d.part(firstBytes, 0.1)
+	}
+	if o.At.Sub(d.since) < settled {
+		return PriorityChange{}, false
+	}
+	rate := d.rate(d.part(recentRate, 0.1))
+	d.reached[d.now] = d.rate(settled)
+	switch needs := needed(o.Left, rate); {
+	case needs > share(tight, left):
+		if d.now != PriorityHigh {
+			return d.change(o, higher(d.now), rate), true
+		}
+	case d.now != PriorityLow && !o.Listing && min(needs, o.At.Sub(d.since)) >= d.back:
+		low := lower(d.now)
+		if before := d.reached[low]; needed(o.Left, before) < share(ample, left) {
+			d.back *= 2
+			return d.change(o, low, before), true
+		}
+		if needs < share(spare, left) {
+			d.back *= 4
+			return d.change(o, low, rate), true
+		}
+	}
+	return PriorityChange{}, false
+}
+
+// see remembers what was written, for the last minutes.
+func (d *Deadline) see(o Outlook) {
+	d.seen = append(d.seen, written{o.At, o.Written})
+	for len(d.seen) > 2 && o.At.Sub(d.seen[1].at) >= d.part(recentRate, 0.1) {
+		d.seen = d.seen[1:]
+	}
+}
+
+// rate is the mean rate at the present priority over about the last so long, in bit/s.
+func (d *Deadline) rate(over time.Duration) float64 {
+	last := d.seen[len(d.seen)-1]
+	i := len(d.seen) - 1
+	for i > 0 && last.at.Sub(d.seen[i].at) < over {
+		i--
+	}
+	from := d.seen[i]
+	if !last.at.After(from.at) {
+		return 0
+	}
+	return float64(last.bytes-from.bytes) * 8 / last.at.Sub(from.at).Seconds()
+}
+
+// change enters a priority because of the time that a rate needs.
+func (d *Deadline) change(o Outlook, p Priority, rate float64) PriorityChange {
+	c := PriorityChange{
+		At: o.At, Priority: p, Raised: d.now == PriorityLow || p == PriorityHigh, Left: o.Left,
+		Rate: rate, Needs: needed(o.Left, rate), Deadline: d.at,
+	}
+	d.now, d.since, d.seen = p, o.At, nil
+	return c
+}
+
+// needed is the time that bytes take at a rate in bit/s, at most a century.
+func needed(bytes int64, rate float64) time.Duration {
+	const most = 100 * 365 * 24 * time.Hour
+	if bytes <= 0 {
+		return 0
+	}
+	if seconds := float64(bytes) * 8 / rate; seconds < most.Seconds() { // false for a rate of 0
+		return time.Duration(seconds * float64(time.Second))
+	}
+	return most
+}
+
+func share(part float64, of time.Duration) time.Duration { return time.Duration(part * float64(of)) }
+
+func higher(p Priority) Priority {
+	if p == PriorityLow {
+		return PriorityNormal
+	}
+	return PriorityHigh
+}
+
+func lower(p Priority) Priority {
+	if p == PriorityHigh {
+		return PriorityNormal
+	}
+	return PriorityLow
+}
+
+// String says what changed and why, such as "raised to normal at 04:10: 120 GB left, 3 h at 90
+// Mbit/s, deadline 06:00".
+func (c PriorityChange) String() string {
+	verb := "lowered"
+	if c.Raised {
+		verb = "raised"
+	}
+	clock := func(t time.Time) string { return t.Format("15:04") }
+	text := fmt.Sprintf("%s to %s at %s: %s left, ", verb, c.Priority, clock(c.At), units.Bytes(c.Left))
+	switch {
+	case !c.At.Before(c.Deadline):
+		return text + "and the deadline " + clock(c.Deadline) + " has passed"
+	case c.Rate <= 0:
+		text += "nothing moves"
+	default:
+		text += units.Span(c.Needs) + " at " + units.Rate(c.Rate)
+	}
+	return text + ", deadline " + clock(c.Deadline)
+}
