@@ -18,7 +18,7 @@ type Controller struct {
 	rate   float64       // bytes/s; +Inf until something was delivered
 	line   float64       // what the line carries of ours, bytes/s
 	had    float64       // line, when the queue became too long
-	ours   float64       // largest line of late, of a session of low priority
+	ours   float64       // largest line since a session of low priority yielded
 	full   time.Duration // since when the queue has been too long; 0 if it is not
 	calm   time.Duration // since when the queue has been nearly empty
 	growth float64       // of the rate, per round trip
@@ -30,6 +30,7 @@ type Controller struct {
 	// Of loss with a queue.
 	calmLost tally         // what is lost without one
 	event    time.Duration // when it was seen last
+	usual    time.Duration // mean queue of the last second
 	events   int           // how often although the session stayed below the rate that made it
 
 	// Of loss without a queue.
@@ -43,6 +44,9 @@ type Controller struct {
 
 	pause  time.Duration // how long the queue must be short before a session that yields takes more
 	yields time.Duration // when it yielded last
+	stay   time.Duration // how long it shares at the least
+	peak   float64       // most that was delivered of late beside others, bytes/s
+	quick  time.Duration // until when free streams look for their part of the line quickly
 	empty  time.Duration // when the queue was gone in doubt; 0 is not yet
 	test   time.Duration // start of the present test whether others are gone; 0 is none
 }
@@ -82,6 +86,12 @@ const (
 	firstHold = 4 * time.Second
 	longHold  = time.Minute
 
+	// quickShare is the part of the most that was delivered beside others, with less of which a free
+	// stream looks for its part again.
+	quickShare = 0.3
+	// quickTrips and leastQuick are how long that takes.
+	quickTrips = 40
+	leastQuick = time.Second
 	// freeStreams is how many flows of others a session counts as.
 	freeStreams = 1
 	// highStreams is that number for a session of high priority: four fifths beside one flow.
@@ -104,9 +114,10 @@ const (
 	// A session that yields takes more once the queue has been short for firstPause, and doubles
 	// the pause up to longPause if it then grows again.
 	firstPause = 2 * time.Second
-	longPause  = 4 * time.Second
-	// rise is the growth per round trip of a session that takes the line again.
-	rise = 0.25
+	longPause  = 3 * time.Second
+	// rise is the growth per round trip of a session that takes again what the line carries.
+	rise    = 0.25
+	lowRise = 0.12 // of one of low priority, in 100 ms at the most
 )
 
 // aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).
@@ -157,10 +168,19 @@ func (c *Controller) decision() Decision {
 	case c.state == Yield:
 		d.Free, d.Held = 1, floorShare*c.line
 	}
-	if c.state != Startup && !c.lossy {
+	if c.gentle() {
 		d.Control = Gentle
 	}
 	return d
+}
+
+// gentle tells whether streams shall share the line as most traffic does. Beside others, a short
+// queue makes loss, too: only what is lost at any rate is a reason to be quick.
+func (c *Controller) gentle() bool {
+	if c.state == Compete {
+		return c.random == 0 && c.last.At >= c.quick
+	}
+	return c.state != Startup && !c.lossy
 }
 
 func (c *Controller) enter(state State, now time.Duration) {
@@ -249,8 +269,8 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	m := &c.model
 	aim := c.aim(s)
 	trip := max(s.RTT, dt)
-	if c.priority == Low { // others take the line from it slowly
-		c.ours = max(c.line, c.ours*(1-dt.Seconds()/longPause.Seconds()/4))
+	if c.priority == Low { // others may take the line from it slowly
+		c.ours = max(c.line, c.ours*(1-dt.Seconds()/longHold.Seconds()))
 	}
 	if m.standing > aim {
 		c.brake(s, aim, trip)
@@ -258,7 +278,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	if c.full > 0 { // the queue is gone
 		c.full = 0
-		c.rate = max(c.rate, afterDrain*c.line)
+		if c.priority != Low {
+			c.rate = max(c.rate, afterDrain*c.line)
+		}
 	}
 	age := s.At - c.since
 	if age > 3*m.steadyWindow() { // what is measured by now is no longer the start's
@@ -282,7 +304,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	part := min(1, dt.Seconds()/trip.Seconds())
 	if known := afterDrain * c.line; c.rate < known {
-		c.rate = min(known, c.rate*(1+rise*part))
+		c.rate = min(known, c.rate*c.rises(dt))
 	} else {
 		c.rate *= 1 + c.growth*part
 	}
@@ -301,7 +323,9 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 	}
 	if s.At-c.short > max(6*trip, leastFight) {
 		c.behind = c.lossy // more streams may help where quick ones do not
-		c.lossy = true
+		if !c.lossy {
+			c.lossy, c.short = true, s.At
+		}
 	}
 }
 
@@ -309,7 +333,8 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 // was delivered then, if nobody else is there. It tells whether others are.
 func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	m := &c.model
-	if queued := m.queue >= fullQueue+m.jitter(); !queued {
+	c.usual += time.Duration(float64(m.queue-c.usual) * min(1, (s.At-c.prior.At).Seconds()))
+	if queued := m.queue > c.usual+fullQueue/2; !queued {
 		c.calmLost.add(s, c.prior)
 		return false
 	}
@@ -318,8 +343,7 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	}
 	held := s.At < c.ceilUntil && c.rate <= c.ceil
 	c.event = s.At
-	c.ceil, c.ceilUntil = belowFull*min(max(m.steady, m.delivered), c.rate), s.At+firstHold
-	c.rate = min(c.rate, c.ceil)
+	c.bound(belowFull*min(max(m.steady, m.delivered), c.rate), s.At+firstHold)
 	if !held {
 		c.events = 0
 		return false
@@ -329,7 +353,14 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	}
 	c.events = 0
 	c.share(s)
+	c.stay = 2 * leastStay // a short queue does not tell when others are gone
 	return true
+}
+
+// bound keeps the rate below one until then. A pause of the streams is no reason for a low one.
+func (c *Controller) bound(rate float64, until time.Duration) {
+	c.ceil, c.ceilUntil = max(rate, leastShare*c.line), until
+	c.rate = min(c.rate, c.ceil)
 }
 
 // heed acts on loss without a queue. A policer, or a queue that is too short to be seen, drops what
@@ -346,8 +377,7 @@ func (c *Controller) heed(s Sample) bool {
 	case m.losses < c.seen/2: // it was the rate
 		c.looks = 0
 		c.hold = min(max(2*c.hold, firstHold), longHold)
-		c.ceil, c.ceilUntil = belowLoss*m.steady, s.At+c.hold
-		c.rate = c.ceil
+		c.bound(belowLoss*m.steady, s.At+c.hold)
 	default:
 		c.looks = 0
 		c.random, c.rate = m.losses, c.before
@@ -383,7 +413,11 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 		c.doubt(s)
 	default:
 		excess := max(0, min(m.standing, c.excess(s))-aim).Seconds() / correct.Seconds()
-		c.rate = c.line * (1 - min(excess, 1-leastShare))
+		rate := c.line * (1 - min(excess, 1-leastShare))
+		if c.priority == Low {
+			rate = min(rate, c.rate) // the rest may be that of others
+		}
+		c.rate = rate
 	}
 }
 
@@ -394,7 +428,23 @@ func (c *Controller) share(s Sample) {
 		return
 	}
 	c.enter(Compete, s.At)
+	c.peak, c.quick, c.stay = math.Inf(1), 0, leastStay
 	c.compete(s)
+}
+
+// seek lets free streams find their part of the line quickly: gentle ones would take minutes on a
+// long path. It does so where the queue is deep, since quick streams push others out of a short one,
+// and again where gentle streams have lost what was found.
+func (c *Controller) seek(s Sample) {
+	m := &c.model
+	if s.At < c.quick || m.standing < m.base/4 {
+		return
+	}
+	lost := m.steady < quickShare*c.peak
+	c.peak = max(m.steady, c.peak*(1-(s.At-c.prior.At).Seconds()/longHold.Seconds()))
+	if lost && s.At-c.quick > leastQuick {
+		c.peak, c.quick = m.steady, s.At+max(quickTrips*s.RTT, leastQuick)
+	}
 }
 
 // doubt sends clearly less than is delivered, for a moment. A queue of our own flows off and does
@@ -402,8 +452,8 @@ func (c *Controller) share(s Sample) {
 func (c *Controller) doubt(s Sample) {
 	m := &c.model
 	age := s.At - c.since
-	if c.empty == 0 && age > max(s.RTT, standingTime) {
-		c.line = min(c.line, rateSince(c.from, s))
+	if trip := max(s.RTT, standingTime); c.empty == 0 && age > trip && age < 2*trip {
+		c.line = min(c.line, rateSince(c.from, s)) // it was sent before less was
 	}
 	switch {
 	case c.empty == 0 && m.queue <= c.aim(s):
@@ -433,8 +483,9 @@ func (c *Controller) compete(s Sample) {
 	if m.standing > c.aim(s) {
 		c.calm = s.At
 	}
+	c.seek(s)
 	switch {
-	case s.At-c.calm > max(4*s.RTT, 2*standingTime) && s.At-c.since > leastStay:
+	case s.At-c.calm > max(4*s.RTT, 2*standingTime) && s.At-c.since > c.stay:
 		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
 		c.test, c.full = 0, 0
 		c.enter(Cruise, s.At)
@@ -457,7 +508,8 @@ func (c *Controller) give(s Sample) {
 	if s.At-c.yields > 4*longPause {
 		c.pause = firstPause
 	}
-	c.yields = s.At
+	c.yields, c.ours = s.At, 0
+	c.line = max(c.line, c.had) // others have the rest of it
 	c.enter(Yield, s.At)
 	c.rate = c.floor()
 }
@@ -490,10 +542,22 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 	case c.rate > c.line/4:
 		c.full = 0
 		c.enter(Cruise, s.At)
-		c.growth = rise
 	default:
-		c.rate *= 1 + rise*min(1, dt.Seconds()/s.RTT.Seconds())
+		c.rate *= c.rises(dt)
 	}
+}
+
+// rises is by how much a session takes more of a line that it knows. One of low priority does so
+// slowly, to see in time that others are there.
+func (c *Controller) rises(dt time.Duration) float64 {
+	step, per := rise, c.last.RTT
+	if c.priority == Low {
+		if c.model.queue > c.aim(c.last) {
+			return 1
+		}
+		step, per = lowRise, max(per, standingTime)
+	}
+	return 1 + step*min(1, dt.Seconds()/per.Seconds())
 }
 
 // tally is the loss of the last tallyTime, with older loss counting less and less.
