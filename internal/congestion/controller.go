@@ -107,6 +107,11 @@ const (
 
 	// heldShare is the part of the line for streams that are not free, to finish what they have.
 	heldShare = 0.03
+	// leastHeld is the least for them, bytes/s.
+	leastHeld = 16 << 10
+	// nearPath is the RTT below which a path stays within a building. Queues there are as short as
+	// the noise of hosts, and lines are fast: pacing would only cost work.
+	nearPath = time.Millisecond
 
 	// floorShare is the part of the line that a session takes while it yields: enough to see the
 	// queue.
@@ -132,12 +137,20 @@ func (c *Controller) aim(s Sample) time.Duration {
 
 // Update takes a sample and decides.
 func (c *Controller) Update(s Sample) Decision {
-	c.model.update(s)
 	dt := s.At - c.last.At
+	stopped := s.Backlog > 0 && s.InFlight == 0 && s.Delivered == c.last.Delivered
 	c.prior, c.last = c.last, s
+	if stopped {
+		c.pass(dt)
+		return c.decision()
+	}
+	c.model.update(s)
 	if c.model.base == 0 || s.Delivered == 0 {
 		c.calm = s.At
 		return c.decision()
+	}
+	if c.model.base < nearPath {
+		return Decision{Rate: math.Inf(1), State: c.state}
 	}
 	switch c.state {
 	case Startup:
@@ -156,9 +169,20 @@ func (c *Controller) Update(s Sample) Decision {
 	return c.decision()
 }
 
+// pass lets time pass in which the receiver takes nothing: that says nothing about the path.
+func (c *Controller) pass(dt time.Duration) {
+	c.model.pause()
+	c.since, c.calm, c.short = c.since+dt, c.calm+dt, c.short+dt
+	for _, t := range []*time.Duration{&c.full, &c.empty, &c.test} {
+		if *t > 0 {
+			*t += dt
+		}
+	}
+}
+
 func (c *Controller) decision() Decision {
 	d := Decision{Rate: max(c.rate, c.leastRate()), State: c.state}
-	d.Held = heldShare * c.line
+	d.Held = max(heldShare*c.line, leastHeld)
 	d.Behind = c.behind
 	switch {
 	case c.state == Compete && c.priority == High:

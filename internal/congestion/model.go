@@ -122,6 +122,9 @@ func lossSince(from, to Sample) float64 {
 
 func (m *model) steadyWindow() time.Duration { return max(steadyTrips*m.base, leastSteady) }
 
+// pause forgets the rates that were measured. They would take the pause for a slow line.
+func (m *model) pause() { m.past, m.rates = nil, nil }
+
 // rateWindow is the time over which the delivered rate is measured now.
 func (m *model) rateWindow(s Sample) time.Duration {
 	w := max(s.RTT, leastWindow)

@@ -50,7 +50,7 @@ func (t *tuner) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-pacing.C:
-			if free := t.window.step(time.Now(), t.priority()); free != t.free {
+			if free := t.window.step(time.Now(), t.priority(), t.sender.Ending()); free != t.free {
 				t.free = free
 				t.activate()
 			}

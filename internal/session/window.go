@@ -34,8 +34,10 @@ func newWindow(set *StreamSet) *window {
 	}
 }
 
-// step measures, decides and acts. It returns how many streams may claim blocks, 0 for all.
-func (w *window) step(now time.Time, p congestion.Priority) (free int) {
+// step measures, decides and acts. It returns how many streams may claim blocks, 0 for all. At the
+// end of a transfer, when nothing is left to claim, no stream is held: others would repeat its
+// block.
+func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free int) {
 	streams := w.set.Streams()
 	slices.SortFunc(streams, func(a, b *DataStream) int { return cmp.Compare(a.ID, b.ID) })
 	streams = slices.DeleteFunc(streams, func(d *DataStream) bool { return d.Retired.Load() })
@@ -54,6 +56,9 @@ func (w *window) step(now time.Time, p congestion.Priority) (free int) {
 	decided := w.control.Update(s)
 	if slow(infos) && decided.Free > 0 {
 		decided.Free *= likeCubic(s.InFlight / int64(max(s.MSS, 1)))
+	}
+	if ending {
+		decided.Free = 0
 	}
 	w.record.Add(w.control, s, decided)
 	free = decided.Free

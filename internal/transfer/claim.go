@@ -175,6 +175,13 @@ func (c *claims) states() []StreamState {
 	return c.streams.states()
 }
 
+// ending reports whether there is nothing left to claim, and nothing will come.
+func (c *claims) ending() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.walked && len(c.large) == 0 && len(c.small) == 0
+}
+
 // setWalked notes that no entry follows.
 func (c *claims) setWalked() {
 	c.mu.Lock()

@@ -161,6 +161,9 @@ type StreamState struct {
 // Streams returns the state of each data stream that lives.
 func (s *Sender) Streams() []StreamState { return s.claims.states() }
 
+// Ending reports whether all blocks are claimed, so that the transfer ends with those on their way.
+func (s *Sender) Ending() bool { return s.claims.ending() }
+
 // offer starts what may be sent of an entry before the receiver's answer.
 func (s *Sender) offer(e *sending) {
 	if e.item.Stream == nil {
