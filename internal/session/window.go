@@ -20,8 +20,9 @@ type window struct {
 	record  congestion.Recorder
 	set     *StreamSet
 	began   time.Time
-	free    int  // streams that may send, 0 is all
-	behind  bool // streams do not send what they may
+	free    int     // streams that may send, 0 is all
+	cruised float64 // rate before others came, bytes/s
+	behind  bool    // streams do not send what they may
 
 	seen map[uint64]transport.Info // of each stream, the last time
 	sum  congestion.Sample         // counters of all streams, those that ended too
@@ -54,7 +55,14 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		return w.free
 	}
 	decided := w.control.Update(s)
-	if slow(infos) && decided.Free > 0 {
+	switch {
+	case decided.State == congestion.Cruise:
+		w.cruised = decided.Rate
+	case decided.Free > 0 && quic(infos):
+		// A connection of quic-go would need long for a share of its own. All stay at what the
+		// session had when others came, less a part for them.
+		decided.Free, decided.Rate = 0, min(decided.Rate, quicShare*w.cruised)
+	case decided.Free > 0 && reno(infos):
 		decided.Free *= likeCubic(s.InFlight / int64(max(s.MSS, 1)))
 	}
 	if ending {
@@ -86,10 +94,21 @@ func likeCubic(segments int64) int { return int(min(1+segments/renoSegments, 4))
 // renoSegments is up to how large a window reno grows about as cubic does.
 const renoSegments = 1000
 
-// slow tells whether the streams have no cubic: quic-go has NewReno, and a system may not allow it.
-func slow(infos map[uint64]transport.Info) bool {
+// quicShare is the part of its rate that a session of QUIC keeps beside others.
+const quicShare = 0.8
+
+// quic tells whether the streams are of QUIC. They differ only for moments.
+func quic(infos map[uint64]transport.Info) bool {
 	for _, i := range infos {
-		return i.Protocol == transport.QUIC || i.Congestion == "reno"
+		return i.Protocol == transport.QUIC
+	}
+	return false
+}
+
+// reno tells whether the streams have reno: a system may not allow cubic.
+func reno(infos map[uint64]transport.Info) bool {
+	for _, i := range infos {
+		return i.Congestion == "reno"
 	}
 	return false
 }
