@@ -59,6 +59,7 @@ type line struct {
 	codel  codel
 	jitter jitter
 
+	read    int64 // when the pump had the packet that it admits; 0 does not matter
 	queue   ring[queued]
 	backlog int64 // wire bytes in the queue
 	free    int64 // when the line has sent everything it was given
@@ -75,6 +76,7 @@ type line struct {
 // queued is a packet in the queue before the line: segments next to end-1 of a train.
 type queued struct {
 	at        int64 // when it came
+	read      int64 // when the pump had it
 	pkt       []byte
 	chunk     *chunk // of the arena
 	train     train
@@ -169,7 +171,7 @@ func (ln *line) admit(now int64, pkt []byte) {
 	if n == 0 {
 		return
 	}
-	*ln.queue.push() = queued{at: now, pkt: pkt, chunk: ln.arena.cur.hold(), train: t, end: n, other: other}
+	*ln.queue.push() = queued{at: now, read: ln.read, pkt: pkt, chunk: ln.arena.cur.hold(), train: t, end: n, other: other}
 	ln.arena.keep(len(pkt))
 	ln.backlog += t.wire(0, n)
 	ln.serve(now)
@@ -324,7 +326,9 @@ func (ln *line) send(q *queued, a, b int, what fate) {
 		return
 	}
 
-	due := ln.arrival()
+	// A pump that was held up counts a packet as having come earlier. It must not arrive earlier
+	// than it can, or hosts would take the least round trip for that of the path.
+	due := max(ln.arrival(), q.read+ln.delay)
 	if what&reordered != 0 {
 		ln.count.reordered.Add(1)
 		ln.put(&ln.held, due+ln.holdback, q, a, b, what)

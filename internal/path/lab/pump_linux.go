@@ -111,6 +111,7 @@ func (p *pump) run() error {
 				now = at
 			}
 			if n > vnetLen {
+				p.line.read = now
 				p.line.admit(p.arrival(now), p.line.arena.room()[:n])
 			}
 		}
