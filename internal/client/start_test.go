@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/ed25519"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,11 +18,14 @@ type line struct {
 	gate *startGate
 	rtt  time.Duration
 	rate float64
-	free time.Time // when the line has sent all that waits
+	mu   sync.Mutex // guards what follows
+	free time.Time  // when the line has sent all that waits
 }
 
 // cross waits until so many bytes have crossed the line and were answered.
 func (l *line) cross(bytes int) (sent time.Time, rtt time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	sent = time.Now()
 	if l.free.Before(sent) {
 		l.free = sent

@@ -163,14 +163,14 @@ func TestThrottleAndLimit(t *testing.T) {
 		pass := func(rate float64) (seconds float64, backlog int) {
 			d.pace(rate)
 			began := time.Now()
-			look := time.AfterFunc(500*time.Millisecond, func() {
+			seen := make(chan int, 1)
+			time.AfterFunc(500*time.Millisecond, func() {
 				info, _ := d.Info()
-				backlog = info.NotSent
+				seen <- info.NotSent
 			})
-			defer look.Stop()
 			_, err := d.Write(make([]byte, 2e6))
 			require.NoError(t, err)
-			return time.Since(began).Seconds(), backlog
+			return time.Since(began).Seconds(), <-seen
 		}
 		seconds, backlog := pass(100e6)
 		require.InEpsilon(t, 2, seconds, 0.1)
