@@ -8,7 +8,7 @@
 //
 // The congestion control of each stream stays below as a safety net. Ideas came from BBR (the model
 // of rate and RTT), Copa and TCP Vegas (a small queue as the aim, others recognized by a queue that
-// does not drain) and LEDBAT++ (RFC 6817: how to yield).
+// does not drain) and LEDBAT (RFC 6817: how to yield).
 package congestion
 
 import "time"

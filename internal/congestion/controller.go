@@ -13,11 +13,11 @@ type Controller struct {
 	state  State
 	since  time.Duration // start of the state
 	from   Sample        // at the start of the state, or of a queue that is too long
-	prior  Sample
-	last   Sample
+	last   Sample        // the present one
+	prior  Sample        // the one before it
 	rate   float64       // bytes/s; +Inf until something was delivered
 	line   float64       // what the line carries of ours, bytes/s
-	had    float64       // line, when the queue became too long
+	had    float64       // line, when the queue became too long or the start ended, bytes/s
 	ours   float64       // largest line since a session of low priority yielded
 	full   time.Duration // since when the queue has been too long; 0 if it is not
 	calm   time.Duration // since when the queue has been nearly empty
@@ -28,10 +28,10 @@ type Controller struct {
 	short  time.Duration // since when streams are slower than they may be, with loss
 
 	// Of loss with a queue.
-	calmLost tally         // what is lost without one
-	event    time.Duration // when it was seen last
 	usual    time.Duration // mean queue of the last second
-	events   int           // how often although the session stayed below the rate that made it
+	calmLost tally         // what is lost while the queue is not longer than that
+	event    time.Duration // when a longer queue lost more, the last time
+	events   int           // how often it did so below the rate at which it had done so before
 
 	// Of loss without a queue.
 	looks     time.Duration // since when less is sent to see what it does; 0 is not
@@ -61,25 +61,27 @@ const (
 	leastAim = 2500 * time.Microsecond
 	mostAim  = 4 * time.Millisecond
 
-	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
-	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
-	firstWindow = 10   // segments that a stream sends before the first acknowledgement (RFC 6928)
-	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
-	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
-	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
-	afterDrain  = 0.97 // of the largest delivered rate
-	leastShare  = 0.75 // of the largest delivered rate of late: less only shows that others send
-	slowShare   = 0.85 // of the rate: streams that deliver less are held back by loss
-	belowLoss   = 0.99 // of what was delivered without loss, where more is lost
-	clean       = 3e-4 // share lost at the start, without a queue, up to which a path has no random loss
-	someLoss    = 0.0005
-	fullQueue   = 500 * time.Microsecond
+	startGain   = 2.3   // of the delivered rate, at the start: a round trip later it has doubled
+	lowGain     = 1.7   // the same for a session of low priority, which must not push others aside
+	firstWindow = 10    // segments that a stream sends before the first acknowledgement (RFC 6928)
+	stillGrows  = 1.2   // of the rate a round trip ago: below it, loss at the start ends the start
+	drainGain   = 0.2   // of the delivered rate, while the queue of the start flows off
+	goesOn      = 1.4   // of the delivered rate at the end of the start: it was not the end
+	afterDrain  = 0.97  // of the largest delivered rate
+	leastShare  = 0.75  // of the largest delivered rate of late: less only shows that others send
+	slowShare   = 0.85  // of the rate: streams that deliver less are held back by loss
+	belowLoss   = 0.99  // of what was delivered without loss, where more is lost
+	clean       = 3e-4  // share lost at the start, without a queue, up to which a path has no random loss
+	someLoss    = 5e-4  // share lost with a queue, beyond what is lost without one, that needs a reason
 	belowFull   = 0.985 // of what was delivered when a short queue was full
 	mostLoss    = 0.01  // share lost without a queue that needs a reason
 	emptyShare  = 0.93  // of what was delivered: fills no queue by itself
 	takenShare  = 0.95  // of what was delivered when a queue began: with less, others take the rest
-	leastGrowth = 0.008
-	mostGrowth  = 0.25
+	leastGrowth = 0.008 // of the rate in a round trip, beyond what is known
+	mostGrowth  = 0.25  // the same, once the queue has been short for long
+
+	// fullQueue is how much longer than usual a queue must be, as delay, to count as full.
+	fullQueue = 250 * time.Microsecond
 
 	// firstHold is how long a session stays below a rate that made loss; each time that it finds
 	// loss again it stays twice as long, up to longHold.
@@ -150,7 +152,9 @@ func (c *Controller) Update(s Sample) Decision {
 		return c.decision()
 	}
 	if c.model.base < nearPath {
-		return Decision{Rate: math.Inf(1), State: c.state}
+		d := c.decision()
+		d.Rate, d.Free = math.Inf(1), 0
+		return d
 	}
 	switch c.state {
 	case Startup:
@@ -283,6 +287,9 @@ func (c *Controller) packets(n, mss int) time.Duration {
 // excess is what is in flight beyond what the line holds, as delay. It shows a queue a round trip
 // before the RTT does.
 func (c *Controller) excess(s Sample) time.Duration {
+	if s.InFlight == 0 {
+		return -c.model.base
+	}
 	return seconds(float64(s.InFlight)/c.line) - c.model.base
 }
 
@@ -358,7 +365,7 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	m := &c.model
 	c.usual += time.Duration(float64(m.queue-c.usual) * min(1, (s.At-c.prior.At).Seconds()))
-	if queued := m.queue > c.usual+fullQueue/2; !queued {
+	if queued := m.queue > c.usual+fullQueue; !queued {
 		c.calmLost.add(s, c.prior)
 		return false
 	}
@@ -396,7 +403,7 @@ func (c *Controller) heed(s Sample) bool {
 	switch {
 	case c.looks == 0 && m.losses > c.random*1.5+mostLoss:
 		c.looks, c.before, c.seen = s.At, c.rate, m.losses
-		c.rate = min(c.rate, 0.985*m.steady)
+		c.rate = min(c.rate, belowFull*m.steady)
 	case c.looks == 0 || s.At-c.looks < look:
 	case m.losses < c.seen/2: // it was the rate
 		c.looks = 0
@@ -503,6 +510,10 @@ func (c *Controller) doubt(s Sample) {
 // compete lets few streams share the line with others, as their congestion control does. From time
 // to time it sends less for a moment: if the queue then flows off, the others are gone.
 func (c *Controller) compete(s Sample) {
+	if c.priority == Low { // it has changed
+		c.give(s)
+		return
+	}
 	m := &c.model
 	if m.standing > c.aim(s) {
 		c.calm = s.At

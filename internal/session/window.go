@@ -25,7 +25,7 @@ type window struct {
 	behind  bool    // streams do not send what they may
 
 	seen map[uint64]transport.Info // of each stream, the last time
-	sum  congestion.Sample         // counters of all streams, those that ended too
+	sum  congestion.Sample         // counters of all streams, those that ended too, and the last RTT
 }
 
 func newWindow(set *StreamSet) *window {
@@ -65,17 +65,17 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	case decided.Free > 0 && reno(infos):
 		decided.Free *= likeCubic(s.InFlight / int64(max(s.MSS, 1)))
 	}
-	if ending {
-		decided.Free = 0
+	if ending && decided.Free > 0 { // together they must not be more flows than before
+		decided.Free, decided.Rate = 0, min(decided.Rate, w.cruised)
 	}
 	w.record.Add(w.control, s, decided)
-	free = decided.Free
+	turns := decided.Free
 	for _, d := range streams {
 		switch busy := infos[d.ID].NotSent > 0; {
 		case decided.Free == 0:
 			d.pace(decided.Rate / float64(s.Streams))
-		case free > 0 && busy: // once the first have nothing to send, it is the turn of the next
-			free--
+		case turns > 0 && busy: // once the first have nothing to send, it is the turn of the next
+			turns--
 			d.pace(decided.Rate / float64(decided.Free))
 		default:
 			d.pace(decided.Held / float64(len(streams)))
@@ -129,11 +129,10 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 			rtts = append(rtts, i.RTT)
 		}
 		s.InFlight += int64(i.Flying)
-		w.sum.Backlog += int64(i.NotSent)
+		s.Backlog += int64(i.NotSent)
 		s.MSS = max(s.MSS, i.SndMSS)
 		w.seen[id] = i
 	}
-	s.Backlog, w.sum.Backlog = w.sum.Backlog, 0
 	w.sum.Delivered, w.sum.Lost = s.Delivered, s.Lost
 	for id := range w.seen {
 		if _, ok := infos[id]; !ok {

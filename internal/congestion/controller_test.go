@@ -1,0 +1,35 @@
+package congestion
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A session that shares the line with others gives it up when its priority becomes low, and takes
+// its share when it is no longer low. It does not wait for the next test whether others are gone.
+func TestPriorityChangesBesideOthers(t *testing.T) {
+	c := New()
+	s := Sample{RTT: 20 * time.Millisecond, MSS: 1448, Streams: 4, Backlog: 1 << 20, InFlight: 200_000}
+	update := func(p Priority) Decision {
+		s.At += 25 * time.Millisecond
+		s.Delivered += 250_000 // 10 MB/s
+		c.SetPriority(p)
+		return c.Update(s)
+	}
+	for range 20 {
+		update(Normal)
+	}
+	s.RTT = 40 * time.Millisecond // the queue of others, however little is sent
+	for range 400 {
+		if update(Normal).State == Compete {
+			break
+		}
+	}
+	require.Equal(t, Compete, update(Normal).State)
+	low := update(Low)
+	require.Equal(t, Yield, low.State)
+	require.Less(t, low.Rate, 1e6, "bytes/s of 10 million")
+	require.Equal(t, Compete, update(Normal).State)
+}
