@@ -17,8 +17,8 @@ const (
 	// An idle stream sends a block that another stream carries if that takes more than patience
 	// times the usual latency, and at least overdueAfter. slowStart bytes must have shown what is
 	// usual.
-	patience     = 3
-	overdueAfter = time.Second
+	patience     = 2
+	overdueAfter = 500 * time.Millisecond
 	slowStart    = 16 << 20
 )
 
