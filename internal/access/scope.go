@@ -3,7 +3,6 @@ package access
 import (
 	"cmp"
 	"context"
-
 	"fmt"
 	"io/fs"
 	"path"

@@ -151,7 +151,7 @@ func (c *Controller) Update(s Sample) Decision {
 		c.calm = s.At
 		return c.decision()
 	}
-	if c.model.base < nearPath {
+	if c.near() {
 		d := c.decision()
 		d.Rate, d.Free = math.Inf(1), 0
 		return d
@@ -172,6 +172,9 @@ func (c *Controller) Update(s Sample) Decision {
 	}
 	return c.decision()
 }
+
+// near tells whether the path stays within a building.
+func (c *Controller) near() bool { return c.model.base > 0 && c.model.base < nearPath }
 
 // pass lets time pass in which the receiver takes nothing: that says nothing about the path.
 func (c *Controller) pass(dt time.Duration) {

@@ -41,12 +41,12 @@ func (r *Recorder) Add(c *Controller, s Sample, d Decision) {
 	lost := max(0, s.Lost-r.before.Lost)
 	r.before = s
 	others := d.State == Compete || d.State == Yield
-	switch d.State {
-	case Startup:
+	switch {
+	case d.State == Startup && !c.near(): // on a near path nothing is looked for
 		r.stats.Starting += dt
-	case Compete:
+	case d.State == Compete:
 		r.stats.Shared += dt
-	case Yield:
+	case d.State == Yield:
 		r.stats.Yielded += dt
 	}
 	if queue := c.model.queue; c.model.base > 0 && !others {
