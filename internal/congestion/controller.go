@@ -25,6 +25,8 @@ type Controller struct {
 	lossy  bool          // random loss holds gentle streams back
 	behind bool          // quick streams are slower than they may be, too
 	first  time.Duration // when something was delivered first
+	heard  time.Duration // when something was delivered last
+	deaf   time.Duration // until when loss is that of an outage
 	short  time.Duration // since when streams are slower than they may be, with loss
 
 	// Of loss with a queue.
@@ -111,6 +113,13 @@ const (
 	heldShare = 0.03
 	// leastHeld is the least for them, bytes/s.
 	leastHeld = 16 << 10
+	// leastQuiet and the time of quietPackets are how long nothing is acknowledged in an outage.
+	leastQuiet   = 100 * time.Millisecond
+	quietPackets = 4
+	// deafTrips and leastDeaf are how long it takes to send again what an outage lost.
+	deafTrips = 10
+	leastDeaf = time.Second
+
 	// nearPath is the RTT below which a path stays within a building. Queues there are as short as
 	// the noise of hosts, and lines are fast: pacing would only cost work.
 	nearPath = time.Millisecond
@@ -140,9 +149,21 @@ func (c *Controller) aim(s Sample) time.Duration {
 // Update takes a sample and decides.
 func (c *Controller) Update(s Sample) Decision {
 	dt := s.At - c.last.At
-	stopped := s.Backlog > 0 && s.InFlight == 0 && s.Delivered == c.last.Delivered
+	news := s.Delivered > c.last.Delivered
+	stopped := s.Backlog > 0 && s.InFlight == 0 && !news
 	c.prior, c.last = c.last, s
-	if stopped {
+	switch {
+	case stopped:
+		c.heard = s.At
+		c.pass(dt)
+		return c.decision()
+	case news || s.InFlight == 0:
+		silent := c.silent(s)
+		c.heard = s.At
+		if silent {
+			c.resume(s)
+		}
+	case c.silent(s):
 		c.pass(dt)
 		return c.decision()
 	}
@@ -176,7 +197,34 @@ func (c *Controller) Update(s Sample) Decision {
 // near tells whether the path stays within a building.
 func (c *Controller) near() bool { return c.model.base > 0 && c.model.base < nearPath }
 
-// pass lets time pass in which the receiver takes nothing: that says nothing about the path.
+// silent tells whether nothing was acknowledged for so long that nothing arrives: an outage. What
+// it loses says nothing about the rate of the line.
+func (c *Controller) silent(s Sample) bool {
+	if s.Delivered == 0 || c.model.base == 0 {
+		return false
+	}
+	gap := seconds(quietPackets * float64(s.MSS) / max(min(c.rate, c.line), c.leastRate()))
+	return s.At-c.heard > max(2*s.RTT, leastQuiet)+gap
+}
+
+// resume goes on where the session was before an outage. What was in flight then is sent again now:
+// that loss says nothing either.
+func (c *Controller) resume(s Sample) {
+	c.model.pause()
+	c.looks, c.full, c.test, c.events = 0, 0, 0, 0
+	c.deaf = s.At + max(deafTrips*c.model.base, leastDeaf)
+	switch c.state {
+	case Startup:
+		c.first = 0
+	case Yield:
+		c.enter(Yield, s.At)
+	default:
+		c.rate = afterDrain * c.line
+		c.enter(Cruise, s.At)
+	}
+}
+
+// pass lets time pass in which nothing can be learnt: the receiver takes nothing, or nothing arrives.
 func (c *Controller) pass(dt time.Duration) {
 	c.model.pause()
 	c.since, c.calm, c.short = c.since+dt, c.calm+dt, c.short+dt
@@ -188,7 +236,7 @@ func (c *Controller) pass(dt time.Duration) {
 }
 
 func (c *Controller) decision() Decision {
-	d := Decision{Rate: max(c.rate, c.leastRate()), State: c.state}
+	d := Decision{Rate: max(c.rate, c.leastRate()), Line: c.line, State: c.state}
 	d.Held = max(heldShare*c.line, leastHeld)
 	d.Behind = c.behind
 	switch {
@@ -324,6 +372,11 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if s.Backlog == 0 || s.Windowed {
 		c.short = s.At
 		return // it does not send what it may: nothing is learnt
+	}
+	if s.At < c.deaf {
+		c.short = s.At
+		c.rate = max(c.rate, afterDrain*c.line)
+		return
 	}
 	c.quicken(s, trip)
 	if age > 2*m.rateWindow(s) && c.crowded(s, trip) || age > 2*m.steadyWindow() && c.heed(s) {

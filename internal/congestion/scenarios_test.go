@@ -215,6 +215,18 @@ func scenarios() []scenario {
 	p.Changes = append(p.Changes, simulate.Change{At: 20 * time.Second, Rate: 1e9})
 	add("up-300M-1G", p, flows(session), 35, 25, full(20*time.Second, 10), dropped(0.2))
 
+	for _, l := range lines[:4] {
+		for _, at := range []time.Duration{150 * ms, 5 * time.Second} {
+			for _, long := range []time.Duration{500 * ms, 2 * time.Second, 20 * time.Second} {
+				p := line(l.rate, l.rtt, 1)
+				p.Outages = []simulate.Outage{{From: at, For: long}}
+				name := fmt.Sprintf("outage-%v-at-%v-%.0fM-%dms", long, at, l.rate, l.rtt.Milliseconds())
+				s := int((at+2*long)/time.Second) + 15
+				add(name, p, flows(session), s, s-8, full(at+2*long, 5), share(0.9), dropped(0.5))
+			}
+		}
+	}
+
 	cubic := simulate.Flow{Kind: simulate.Cubic}
 	later := small
 	later.From = 10 * time.Second
