@@ -48,7 +48,8 @@ type trial struct {
 	stdin                int64         // bytes/s that a program feeds to fxfer; 0: fxfer sends a file
 	cross                *lab.Cross    // others on the line, nil for none
 	initcwnd             int           // of the left host's route; 0 is the default
-	later                time.Duration // time after which the link loses its PMTU; 0: before the transfer
+	later                time.Duration // time after which the link loses its PMTU or all packets; 0: before the transfer
+	down                 time.Duration // how long all packets vanish then; 0: they do not
 	fails                bool          // the transfer may fail
 }
 
@@ -275,6 +276,14 @@ var causes = []cause{
 		trial: func(r *draws) trial {
 			l := lab.Link{Rate: r.between(128, 1024) * 1000, RTT: r.millis(50, 300), Buffer: r.between(16, 64) * kib, Seed: r.Uint64()}
 			return trial{link: l, bytes: 3 * int64(payloadLimit(l.Rate)/8*span.Seconds())}
+		},
+	},
+	{
+		name: "outage", about: "all packets vanish for 4 to 8 s, from the second second of a transfer of 5 s over 50 to 100 Mbit/s × 10 to 20 ms on",
+		right: []answer{{diagnose.Outage, diagnose.Path}},
+		trial: func(r *draws) trial {
+			l := lab.Link{Rate: r.between(50, 100) * mbit, RTT: r.millis(10, 20), Seed: r.Uint64()}
+			return trial{link: l, later: 2 * time.Second, down: r.millis(4000, 8000), bytes: bytesAt(payloadLimit(l.Rate))}
 		},
 	},
 	{

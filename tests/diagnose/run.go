@@ -165,7 +165,7 @@ func (h *harness) run(ctx context.Context, t *trial, fix *remedy, side string) (
 			return r, err
 		}
 	}
-	change, late := lab.Change{Loss: &t.link.Loss, Reorder: &t.link.Reorder}, lab.Change{}
+	change, late := lab.Change{Loss: &t.link.Loss, Reorder: &t.link.Reorder}, lab.Change{Down: t.down}
 	if t.link.PMTU > 0 {
 		late = lab.Change{PMTU: &t.link.PMTU, BlackHole: &t.link.BlackHole}
 	}
