@@ -215,7 +215,11 @@ func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 		line(w, "", sufficient(n)+" what this path carries")
 	}
 	fmt.Fprintln(w)
-	line(w, "round trip", "idle: "+showRTT(&r.Idle))
+	if r.Idle.Count > 0 {
+		line(w, "round trip", "idle: "+showRTT(&r.Idle))
+	} else {
+		line(w, "round trip", "not known")
+	}
 	if r.Loaded.Count > 0 {
 		line(w, "", "load: "+showRTT(&r.Loaded))
 		line(w, "bufferbloat", r.Grade, "the median grows by "+units.Seconds(r.Bloat))
@@ -226,7 +230,9 @@ func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 	for i := range r.MTU {
 		printMTU(w, &r.MTU[i])
 	}
-	line(w, "TCP", tcpParts(&r.TCP)...)
+	if r.TCP.SndMSS > 0 {
+		line(w, "TCP", tcpParts(&r.TCP)...)
+	}
 	fmt.Fprintln(w)
 	printExchanges(w, r)
 	for _, n := range r.Notes {

@@ -30,7 +30,7 @@ func Judge(r *Report) []diagnose.Verdict {
 			}
 		}
 		v := judgeFlow(f, several, r)
-		if f != several && (v.Limiter == diagnose.LineRate || v.Limiter == diagnose.NarrowLine || v.Limiter == diagnose.Bufferbloat || v.Limiter == diagnose.Unknown) {
+		if f != several && (f.Goodput >= filled*several.Goodput || v.Limiter == diagnose.LineRate || v.Limiter == diagnose.NarrowLine || v.Limiter == diagnose.Bufferbloat || v.Limiter == diagnose.Unknown) {
 			continue // the flow with several streams shows it better
 		}
 		v.Evidence = append([]diagnose.Fact{{Kind: diagnose.FlowMeasured, Name: string(f.Direction), Count: int64(f.Streams), Rate: f.Goodput}}, v.Evidence...)

@@ -82,12 +82,12 @@ const extraTime = 3 * time.Second
 // errOver says that a probe has had its time.
 var errOver = errors.New("out of time")
 
-// Run probes the path. It takes Options.Time, or up to extraTime more on a slow path. It returns a
-// Report or an error. The report's Notes say what could not be measured.
+// Run probes the path. It takes Options.Time since Options.Begun, or up to extraTime more on a slow
+// path. It returns a Report or an error. The report's Notes say what could not be measured.
 func Run(ctx context.Context, dial Dial, opt Options) (*Report, error) {
 	spent := time.Duration(0)
 	if !opt.Begun.IsZero() {
-		spent = min(time.Since(opt.Begun), opt.Time/2)
+		spent = min(time.Since(opt.Begun), opt.Time)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, opt.Time+extraTime-spent, errOver)
 	defer cancel()
@@ -130,7 +130,23 @@ func (p *prober) share(of float64) time.Duration {
 	return time.Duration(of * float64(p.opt.Time))
 }
 
+// run measures, as far as the time suffices.
 func (p *prober) run(ctx context.Context) error {
+	err := p.measure(ctx)
+	if err != nil && over(ctx) {
+		p.report.Notes = append(p.report.Notes, "the path is too slow to measure anything in this time: connecting took most of it")
+		err = nil
+	}
+	p.plot()
+	r := p.report
+	r.Stall = Stalled(r.Exchanges, r.Idle.Median)
+	r.Duration = time.Since(p.start).Seconds()
+	r.Verdicts = Judge(r)
+	return err
+}
+
+// measure runs the stages. It fails when it has no round trips, or for another reason than the time.
+func (p *prober) measure(ctx context.Context) error {
 	p.opt.Stage("round trips")
 	pings, err := p.dial(ctx, transport.Path{})
 	if err != nil {
@@ -172,11 +188,6 @@ func (p *prober) run(ctx context.Context) error {
 		p.report.Notes = append(p.report.Notes, "the path is too slow to measure all in this time: nothing, or not all, of "+strings.Join(left, ", "))
 		break
 	}
-	p.plot()
-	r := p.report
-	r.Stall = Stalled(r.Exchanges, r.Idle.Median)
-	r.Duration = time.Since(p.start).Seconds()
-	r.Verdicts = Judge(r)
 	return nil
 }
 
@@ -428,9 +439,12 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 	}
 	streams := make([]stream, n)
 	begin := time.Since(p.start)
+	before := carried(conns, d)
+	var got atomic.Int64
 	ctx, cancel := context.WithTimeout(ctx, within+drainTime+20*p.rtt)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
+		got.Store(carried(conns, d) - before)
 		for _, c := range conns {
 			_ = c.Close()
 		}
@@ -457,7 +471,7 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 		switch {
 		case !late:
 			return nil, err
-		case !moved(streams):
+		case !moved(streams) && !p.crawls && got.Load() < leastCarried:
 			return nil, errNothing
 		}
 		p.report.Notes = append(p.report.Notes, fmt.Sprintf("goodput %s, streams: %d: the path was too slow to end it in time, so it was cut short", d, n))
@@ -467,6 +481,7 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 	p.draw(d, begin+p.rtt/2, streams)
 	f := flowOf(d, streams, within, p.rtt)
 	if cut { // data arrives in bunches, after losses
+		f.Bytes = max(f.Bytes, got.Load())
 		f.Goodput = 8 * float64(f.Bytes) / (time.Since(p.start) - begin).Seconds()
 		f.BDP = int64(f.Goodput / 8 * p.rtt.Seconds())
 	}
@@ -477,6 +492,21 @@ func (p *prober) flow(ctx context.Context, d Direction, n int, within time.Durat
 
 // drainTime is how long what is in flight may take at the end of a flow, besides round trips.
 const drainTime = 2 * time.Second
+
+// leastCarried is what large segments have to carry, in bytes, if no black hole swallows them.
+const leastCarried = 16 << 10
+
+// carried is what the kernels have acknowledged or received on all connections, in bytes.
+func carried(conns []Conn, d Direction) (bytes int64) {
+	for _, c := range conns {
+		if i, ok := c.Info(); ok && d == Up {
+			bytes += int64(i.BytesAcked)
+		} else if ok {
+			bytes += int64(i.BytesReceived)
+		}
+	}
+	return bytes
+}
 
 // moved reports whether data arrived for a while on each stream.
 func moved(streams []stream) bool {

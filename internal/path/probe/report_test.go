@@ -1,8 +1,10 @@
 package probe
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -120,6 +122,33 @@ func TestSuffice(t *testing.T) {
 	} {
 		require.Equal(t, c.want, Suffice(c.flows), "%v", c.flows)
 	}
+}
+
+// A path that is too slow for anything ends the probe in its time, with a note and no error.
+func TestOutOfTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		time.Sleep(5 * time.Second) // connecting
+		r, err := Run(t.Context(), func(ctx context.Context, _ transport.Path) (Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, Options{Time: 17 * time.Second, Begun: begun})
+		require.NoError(t, err)
+		require.Len(t, r.Notes, 1)
+		require.Contains(t, r.Notes[0], "too slow")
+		require.Equal(t, 20*time.Second, time.Since(begun))
+	})
+}
+
+// One stream that carries as much as several is not held back, however busy the hosts are.
+func TestJudgeFilled(t *testing.T) {
+	one := Flow{Direction: Up, Streams: 1, Goodput: 93.6e6, SenderCPU: 1}
+	several := Flow{Direction: Up, Streams: 16, Goodput: 94.1e6, Loss: 0.1}
+	verdicts := Judge(&Report{Flows: []Flow{one, several}})
+	require.Len(t, verdicts, 1)
+	require.Equal(t, diagnose.LineRate, verdicts[0].Limiter)
+	several.Goodput = 200e6
+	require.Equal(t, diagnose.SenderCPU, Judge(&Report{Flows: []Flow{one, several}})[0].Limiter)
 }
 
 func TestJudge(t *testing.T) {
