@@ -24,7 +24,7 @@ type Task struct {
 	Limit    *fxfer.Throttle // the timetable changes it
 	Priority *fxfer.LivePriority
 	Deadline time.Time                  // the end of the job's window; zero if that does not matter
-	Left     func(fxfer.Progress) int64 // bytes to be written still, as in fxfer.Transfer
+	Left     func(fxfer.Progress) int64 // bytes to be written still, as in fxfer.Transfer; nil without a Deadline
 	Again    bool                       // this is not the first attempt of the run
 	// AllowFailed is how many entries a snapshot may lack and still be completed. Then Transfer
 	// returns both the Report, which names the snapshot, and an error.

@@ -16,9 +16,6 @@ import (
 	"github.com/fxfer/fxfer/internal/units"
 )
 
-// forecastFrom is how far back forecasts look into the history of a job.
-const forecastFrom = 92 * 24 * time.Hour
-
 func newStatus(file *string) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
@@ -78,7 +75,7 @@ func (s *site) status(j *backup.Job, now time.Time) (*backup.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	history, err := s.store.History(j.Name, now.Add(-forecastFrom))
+	history, err := s.store.History(j.Name, now.Add(-backup.ForecastFrom))
 	if err != nil {
 		return nil, err
 	}
