@@ -1,6 +1,6 @@
 //go:build !unix
 
-package server
+package disk
 
-// openFilesLimit returns how many files this process may have open, 0 if unknown.
-func openFilesLimit() uint64 { return 0 }
+// OpenFiles returns how many files this process may have open, 0 if unknown.
+func OpenFiles() uint64 { return 0 }

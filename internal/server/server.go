@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/session"
@@ -72,7 +73,7 @@ func New(opt Options) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.host, _ = os.Hostname()
-	err := s.opt.fill(openFilesLimit())
+	err := s.opt.fill(disk.OpenFiles())
 	if err != nil {
 		return nil, err
 	}
