@@ -45,6 +45,7 @@ type Server struct {
 	live      atomic.Pointer[liveSettings]
 
 	entryMemory *transfer.Account
+	openFiles   *transfer.OpenFiles
 
 	mu           sync.Mutex // guards all fields below
 	cond         *sync.Cond // on mu: sessions, recent or draining has changed
@@ -77,6 +78,7 @@ func New(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.openFiles = transfer.NewOpenFiles(filesOfTransfers(disk.OpenFiles()))
 	if err := session.TestCrypto(opt.StandardCrypto); err != nil {
 		return nil, err
 	}

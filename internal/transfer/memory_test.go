@@ -28,7 +28,7 @@ func TestMemoryOfEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := NewAccount(6<<20, nil)
 		client, other := NewAccount(4<<20, server), NewAccount(4<<20, server)
-		one, two, three := newTable(client), newTable(client), newTable(other)
+		one, two, three := newTable(client, nil), newTable(client, nil), newTable(other, nil)
 		batch := entriesOf(1024, 1024) // 2 MiB
 		take := func(x *table) error { return x.reserve(t.Context(), batch) }
 		for _, x := range []*table{one, two, three} {
@@ -71,7 +71,7 @@ func TestMemoryOfEntries(t *testing.T) {
 
 // TestFoldersHold: a folder that waits for its content counts until its metadata is set.
 func TestFoldersHold(t *testing.T) {
-	x := newTable(nil)
+	x := newTable(nil, nil)
 	entry := wire.Entry{Kind: wire.Dir, Path: "d", Xattrs: []wire.Xattr{{Name: "user.a", Value: make([]byte, 60<<10)}}}
 	require.NoError(t, x.start(false))
 	require.NoError(t, x.reserve(t.Context(), []wire.Entry{entry}))

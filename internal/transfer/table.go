@@ -20,13 +20,15 @@ const (
 // table holds the receiver's entries from their announcement until they are resolved. It knows how
 // far the manifest is, and bounds what the sender may announce.
 type table struct {
-	mu     sync.Mutex // guards the following; a leaf: nothing else is locked while it is held
+	mu     sync.Mutex // guards the following; a leaf: of other locks only that of files is taken under it
 	cond   *sync.Cond // streams wait here for their blocks' entries
 	active map[uint64]*receiving
 	next   uint64 // index of the next entry
 	open   int    // sum of weights of active
 	held   int    // bytes of the names and attributes of active, and of folders
 	memory memory
+	files  *ClientFiles
+	opened int // active entries that have files of it
 	// pending counts the active entries, the folders whose metadata is not set, and the messages of
 	// entries that are being answered.
 	pending int
@@ -50,8 +52,10 @@ type orphan struct {
 	links  []*receiving
 }
 
-func newTable(account *Account) *table {
-	t := &table{memory: memory{account: account}, active: make(map[uint64]*receiving), orphans: make(map[string]*orphan)}
+func newTable(account *Account, files *ClientFiles) *table {
+	t := &table{
+		memory: memory{account: account}, files: files, active: make(map[uint64]*receiving), orphans: make(map[string]*orphan),
+	}
 	t.folders.open = make(map[string]*folder)
 	t.cond = sync.NewCond(&t.mu)
 	return t
@@ -84,7 +88,8 @@ func (t *table) startBatch(m *wire.Entries) error {
 	switch {
 	case !t.started, t.closing, m.First != t.next:
 		return protocolError("entries out of order")
-	case t.pending+len(m.Entries) > announceMax+wire.MaxPath, t.held > heldMax, t.open > openMax:
+	case t.pending+len(m.Entries) > announceMax+wire.MaxPath, t.held > heldMax,
+		t.open+weightOfAll(m.Entries) > openMax:
 		return protocolError("more entries than allowed")
 	}
 	t.pending++
@@ -126,6 +131,33 @@ func (t *table) ready() {
 	defer t.mu.Unlock()
 	t.next++
 	t.cond.Broadcast()
+}
+
+// takeFiles takes the files that an entry of several blocks has open until it is resolved.
+func (t *table) takeFiles(e *receiving) error {
+	if err := t.files.take(); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.active[e.index] == nil { // the sender gave it up meanwhile
+		t.files.give(1)
+		return nil
+	}
+	e.opened = true
+	t.opened++
+	return nil
+}
+
+// giveFiles gives back the files of all entries, which are closed.
+func (t *table) giveFiles() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.files.give(t.opened)
+	t.opened = 0
+	for _, e := range t.active {
+		e.opened = false
+	}
 }
 
 // find returns an entry, nil if it is resolved or does not exist.
@@ -199,6 +231,11 @@ func (t *table) remove(e *receiving, again bool) (links []*receiving, done []*fo
 	t.held -= e.held
 	t.memory.free(entryMemory + int64(e.held))
 	t.open -= weightOf(&e.entry)
+	if e.opened {
+		e.opened = false
+		t.opened--
+		t.files.give(1)
+	}
 	if again && len(t.orphans) < maxOrphans {
 		t.orphans[e.entry.Path] = &orphan{e.folder, e.links}
 	} else {
