@@ -74,6 +74,7 @@ func (m *manifest) add(e *sending) {
 // linkLocked makes an entry a hard link if its file was announced under another name.
 func (m *manifest) linkLocked(e *sending) {
 	x := &e.item.Entry
+	x.Named = x.Named || e.item.Names > 1 && x.Ino != 0
 	if e.item.Names < 2 || x.Ino == 0 || m.walked {
 		return
 	}

@@ -50,6 +50,21 @@ func (a *Account) take(ctx context.Context, n int64) error {
 	return nil
 }
 
+// tryTake is take that does not wait. It returns false if there is no memory.
+func (a *Account) tryTake(n int64) bool {
+	if a == nil {
+		return true
+	}
+	if !a.left.TryAcquire(n) {
+		return false
+	}
+	if !a.above.tryTake(n) {
+		a.left.Release(n)
+		return false
+	}
+	return true
+}
+
 // give returns n bytes.
 func (a *Account) give(n int64) {
 	if a != nil {
@@ -72,6 +87,18 @@ type memory struct {
 
 // lacks returns how much to borrow.
 func (m *memory) lacks() int64 { return max(0, m.used-ownMemory-m.borrowed) }
+
+// tryTake takes n bytes for as long as the session lasts, without waiting.
+func (m *memory) tryTake(n int64) bool {
+	m.used += n
+	lacks := m.lacks()
+	if m.closed || lacks > 0 && !m.account.tryTake(lacks) {
+		m.used -= n
+		return false
+	}
+	m.borrowed += lacks
+	return true
+}
 
 // free notes that something is gone, and gives back what is not needed any more.
 func (m *memory) free(n int64) {

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"hash/maphash"
 	"sync"
 
 	"github.com/fxfer/fxfer/internal/wire"
@@ -15,6 +16,10 @@ const (
 	// maxOrphans bounds the entries that changed and are awaited. Each comes right after it was
 	// given up.
 	maxOrphans = 256
+	// maxNamed bounds the files of several names that are known to be in place, and namedMemory is
+	// what each takes, bytes.
+	maxNamed    = 4 << 20
+	namedMemory = 48
 )
 
 // table holds the receiver's entries from their announcement until they are resolved. It knows how
@@ -29,6 +34,9 @@ type table struct {
 	memory memory
 	files  *ClientFiles
 	opened int // active entries that have files of it
+	// named has the files in place that have several names, by index: hashes of their paths.
+	named map[uint64]uint64
+	seed  maphash.Seed // of these hashes: no peer can choose paths with the same
 	// pending counts the active entries, the folders whose metadata is not set, and the messages of
 	// entries that are being answered.
 	pending int
@@ -54,7 +62,7 @@ type orphan struct {
 
 func newTable(account *Account, files *ClientFiles) *table {
 	t := &table{
-		memory: memory{account: account}, files: files, active: make(map[uint64]*receiving), orphans: make(map[string]*orphan),
+		memory: memory{account: account}, files: files, seed: maphash.MakeSeed(), named: make(map[uint64]uint64), active: make(map[uint64]*receiving), orphans: make(map[string]*orphan),
 	}
 	t.folders.open = make(map[string]*folder)
 	t.cond = sync.NewCond(&t.mu)
@@ -112,6 +120,9 @@ func (t *table) add(e *receiving) (done []*folder) {
 	if again := t.orphans[p]; again != nil { // it comes out of order
 		delete(t.orphans, p)
 		e.folder, e.links = again.folder, again.links
+		for _, link := range e.links {
+			link.entry.First = e.index
+		}
 	} else {
 		done = t.folders.leave(p)
 		if e.folder = t.folders.holder(p); e.folder != nil {
@@ -315,6 +326,26 @@ func (t *table) toPrune() (*wire.Prune, error) {
 		return nil, protocolError("a block of an entry that does not exist")
 	}
 	return t.prune, nil
+}
+
+// inPlace notes that a file has its name. Hard links to it may follow.
+func (t *table) inPlace(e *receiving) {
+	if e.entry.Kind != wire.File || !e.entry.Named {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.named) < maxNamed && t.memory.tryTake(namedMemory) {
+		t.named[e.index] = maphash.String(t.seed, e.entry.Path)
+	}
+}
+
+// isInPlace reports whether a hard link is to a file of this session that has its name.
+func (t *table) isInPlace(link *wire.Entry) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	hash, ok := t.named[link.First]
+	return ok && hash == maphash.String(t.seed, link.Link)
 }
 
 // rest returns the active entries.
