@@ -77,7 +77,7 @@ func (a *Account) give(n int64) {
 func memoryOf(x *wire.Entry) int64 { return entryMemory + int64(heldBy(x)) }
 
 // memory counts what the entries of a session take. What is beyond ownMemory comes from an Account.
-// The table's lock guards it.
+// The lock of the table or of the manifest guards it.
 type memory struct {
 	account  *Account
 	used     int64
@@ -91,9 +91,17 @@ func (m *memory) lacks() int64 { return max(0, m.used-ownMemory-m.borrowed) }
 // tryTake takes n bytes for as long as the session lasts, without waiting.
 func (m *memory) tryTake(n int64) bool {
 	m.used += n
+	if !m.cover() {
+		m.used -= n
+		return false
+	}
+	return true
+}
+
+// cover borrows for what is used, without waiting. It returns false if that can't be had now.
+func (m *memory) cover() bool {
 	lacks := m.lacks()
 	if m.closed || lacks > 0 && !m.account.tryTake(lacks) {
-		m.used -= n
 		return false
 	}
 	m.borrowed += lacks

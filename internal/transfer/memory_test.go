@@ -20,6 +20,35 @@ func entriesOf(n, names int) []wire.Entry {
 	return all
 }
 
+// TestMemoryOfSenders: what a receiver does not resolve takes a bounded part of the memory that
+// sessions share, and each session has some of its own.
+func TestMemoryOfSenders(t *testing.T) {
+	t.Parallel()
+	account := NewAccount(1<<20, nil)
+	fill := func() (m *manifest, all []*sending) {
+		m = newManifest(new(counters), false, account)
+		for m.hasRoom() {
+			e := newSending(Item{Entry: wire.Entry{Kind: wire.Dir, Path: string(make([]byte, 3<<10))}}, 0)
+			m.add(e)
+			all = append(all, e)
+		}
+		return m, all
+	}
+	one, entries := fill()
+	require.InDelta(t, ownMemory+1<<20, one.memory.used, 8<<10)
+	two, others := fill()
+	require.InDelta(t, ownMemory, two.memory.used, 8<<10)
+	for _, e := range entries {
+		require.True(t, one.remove(e, false))
+		require.True(t, one.hasRoom())
+	}
+	require.True(t, two.hasRoom(), "what the other has given back")
+	require.True(t, two.remove(others[0], false))
+	one.end()
+	two.end()
+	require.True(t, account.tryTake(1<<20))
+}
+
 // TestMemoryOfEntries: sessions share the memory of their entries. Each has a part of its own, waits
 // for more, and gives back what it does not need.
 func TestMemoryOfEntries(t *testing.T) {

@@ -79,7 +79,7 @@ func NewReceiver(
 	v.target.flush = v.committer.flushNow
 	v.pruner = newPruner(v.side, v.target, v.end)
 	v.links = &linker{target: v.target, table: v.table}
-	v.offers = newOffers(v.side, v.target)
+	v.offers = newOffers(v.side, v.target, opt.Memory)
 	v.comparer = &comparer{
 		side: v.side, target: v.target, table: v.table, links: v.links, offers: &v.offers,
 		events: v, slots: make(chan struct{}, comparesAtOnce),
