@@ -352,6 +352,15 @@ func (s *Scope) Link(from, to string) error {
 	return s.tree.Link(from, to)
 }
 
+// MayLink returns why a file that the session has not transferred can't get another name, or nil: the
+// client must be allowed to read it, and a user asked for what the server transfers.
+func (s *Scope) MayLink(from string) error {
+	if s.asked != nil {
+		return notAsked(from)
+	}
+	return s.check(Read, from)
+}
+
 // LinkFrom is Link for a file of the previous snapshot, in a snapshot that is being filled.
 func (s *Scope) LinkFrom(previous *Scope, from, to string) error {
 	if err := previous.check(Reuse, from); err != nil {

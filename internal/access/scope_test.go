@@ -88,6 +88,27 @@ func TestAsked(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
+// TestMayLink: a file that a session has not transferred gets another name from those alone who may
+// read it, and from no server.
+func TestMayLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o600))
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	defer folder.Close()
+	for rights, may := range map[identity.Rights]bool{
+		identity.Write: false, identity.Write | identity.List: false, identity.Read | identity.Write: true,
+	} {
+		s := folder.Client(Request{Share: "data", Rights: rights, Intent: wire.Push})
+		require.Equal(t, may, s.MayLink("f") == nil, rights)
+	}
+	get, err := OpenTarget(dir, Asked{Base: "."})
+	require.NoError(t, err)
+	defer get.Close()
+	require.ErrorIs(t, get.MayLink("f"), disk.ErrPath)
+}
+
 // TestReadOnly: what reads only, or is a dry run, has no way to write.
 func TestReadOnly(t *testing.T) {
 	dir := t.TempDir()

@@ -191,6 +191,9 @@ func (c *comparer) prepare(e *receiving, a *wire.Answer) error {
 		e.expectWhole()
 		return nil
 	}
+	if err := c.table.takeFiles(e); err != nil {
+		return err
+	}
 	part, err := c.target.openPart(e)
 	if err != nil {
 		return err
