@@ -467,14 +467,16 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if !c.proved {
 		long = doubtfulCalm * slow
 	}
-	if m.standing < (aim+m.jitter())/2 && (c.rate > c.line && calm > 3*trip || calm > long) {
+	// A stream sends two packets at a time, and the second one waits for the first.
+	if m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && (c.rate > c.line && calm > 3*trip || calm > long) {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
-	part := min(1, dt.Seconds()/max(trip, standingTime).Seconds())
+	part := min(1, dt.Seconds()/slow.Seconds())
+	packet := c.packets(1, s.MSS).Seconds() / slow.Seconds() // more by this makes a queue of one until it is seen
 	if known := afterDrain * c.line; c.rate < known {
 		c.rate = min(known, c.rate*c.rises(dt))
 	} else {
-		c.rate *= 1 + c.growth*part
+		c.rate *= 1 + max(c.growth, packet)*part
 	}
 	// No more is tried than makes a queue of twice the aim before it is seen, unless there was none for long.
 	most := max(2*aim.Seconds()/(trip+standingTime).Seconds(), c.growth)
