@@ -156,7 +156,7 @@ func TestRevoked(t *testing.T) {
 
 	_, err = c.List(t.Context(), s.invited(t))
 	require.Equal(t, session.KindTrust, session.KindOf(err), "an invitation does not undo that")
-	require.NoError(t, s.store.AddAuthorized(identity.Principal(pin(t, home)), identity.Grants{"data": identity.Read | identity.Write}, ""))
+	require.NoError(t, s.store.Admit(identity.Principal(pin(t, home)), identity.Grants{"data": identity.Read | identity.Write}, ""))
 	ended = held(t, c, s, s.plain(t, "stream"))
 	opt.Clients = nil
 	require.NoError(t, s.Reload(opt)) // it has its rights from authorized_clients
