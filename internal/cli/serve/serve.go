@@ -47,6 +47,7 @@ type serveFlags struct {
 	version string        // version of this program, for the dashboard
 	age     time.Duration // age at which partial files are removed; 0 is never
 	web     string        // address of metrics and dashboard, "" for none
+	webAt   string        // where they listen
 }
 
 // New returns the command that runs a server. The argument is the version of this program.
@@ -280,6 +281,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		if pages, err = openPages(f, server); err != nil {
 			return err
 		}
+		f.webAt = pages.Addr().String()
 	}
 	if err := server.Confine(f.folders()...); err != nil {
 		if notBegun != nil {
@@ -350,6 +352,7 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper 
 		return
 	}
 	sweeper.set(fresh.opt.Shares, fresh.age)
+	fresh.webAt = f.webAt
 	_ = fresh.serving(server).write(home) // a failure was reported when the server started
 	said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
 	if f.restart() != fresh.restart() {
@@ -374,7 +377,7 @@ func (f *serveFlags) home() (string, error) {
 
 // serving returns what other commands on this host may know about the server.
 func (f *serveFlags) serving(server *fxfer.Server) *serving {
-	s := &serving{Address: server.Addr().String()}
+	s := &serving{Address: server.Addr().String(), Web: f.webAt}
 	for _, share := range f.opt.Shares {
 		s.Shares, s.Rights = append(s.Shares, share.Name), append(s.Rights, share.Rights.String())
 	}
