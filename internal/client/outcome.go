@@ -42,10 +42,11 @@ func incompleteSnapshot(r *session.Report) error {
 }
 
 // failures is the error of a transfer in which entries failed. Its kind is KindPartial if some
-// files are in place, or if the entries failed for different reasons.
+// files are in place or planned, or if the entries failed for different reasons.
 func failures(r *session.Report) error {
 	kind := session.KindPartial
-	if r.Sent+r.Same == 0 {
+	planned := r.Plan != nil && r.Plan.Create+r.Plan.Update+r.Plan.Set > 0
+	if r.Sent+r.Same == 0 && !planned {
 		kind = session.KindOf(r.Failures[0].Err)
 		for _, f := range r.Failures {
 			if session.KindOf(f.Err) != kind {
