@@ -82,11 +82,14 @@ type pull struct {
 	args  []string // what the user named
 	tree  *access.Scope
 	below string // path of the target in tree
+	once  bool   // the tree is temporary
 }
 
 func (p *pull) sends() bool { return false }
 
 func (p *pull) repeatable() bool { return true }
+
+func (p *pull) resumes() bool { return !p.once }
 
 func (p *pull) named() []string { return p.args }
 
@@ -177,7 +180,7 @@ func (c *Client) receiveOne(ctx context.Context, source session.URL, tree *acces
 	call.Target.Sync = session.SyncNone // the copy is temporary
 	hello := wire.Hello{Intent: wire.Pull, Share: source.Share, Paths: []string{source.Path}}
 	hello.Select = call.Selection.wire(c.opt.Compress)
-	report, err := c.transfer(ctx, source, hello, &pull{args: []string{"-"}, tree: tree, below: fileName}, &call)
+	report, err := c.transfer(ctx, source, hello, &pull{args: []string{"-"}, tree: tree, below: fileName, once: true}, &call)
 	if several {
 		err = notOneFile(source)
 	}

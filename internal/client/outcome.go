@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/fxfer/fxfer/internal/session"
@@ -21,7 +22,7 @@ func (j *job) outcome(err error) (*session.Report, error) {
 	}
 	switch {
 	case err != nil:
-		return r, describe(err, j.server)
+		return r, j.advise(describe(err, j.server))
 	case r.Failed > 0 && r.Snapshot != "" && j.call.Target.AllowFailed > 0:
 		return r, incompleteSnapshot(r)
 	case r.Failed > 0:
@@ -30,6 +31,23 @@ func (j *job) outcome(err error) (*session.Report, error) {
 		return r, notStored(r)
 	}
 	return r, nil
+}
+
+// fromStart are the kinds of advice for transfers that don't resume, instead of those that promise it.
+var fromStart = map[session.Advice]session.Advice{
+	session.AdviceResume: session.AdviceAgain, session.AdviceRetry: session.AdviceAgain,
+	session.AdviceMakeRoom: session.AdviceMakeRoomAgain,
+}
+
+// advise replaces advice that does not suit the transfer.
+func (j *job) advise(err error) error {
+	var known *session.Error
+	if j.intent.resumes() || !errors.As(err, &known) || fromStart[known.Advice] == "" {
+		return err
+	}
+	advised := *known
+	advised.Advice = fromStart[known.Advice]
+	return &advised
 }
 
 // incompleteSnapshot is the error of a snapshot that is visible without all entries.

@@ -19,6 +19,8 @@ type intent interface {
 	sends() bool
 	// repeatable tells whether another session can start the transfer again.
 	repeatable() bool
+	// resumes tells whether a later call goes on where this one ended.
+	resumes() bool
 	// named returns what the user named on this host.
 	named() []string
 	// absent tells whether the target has nothing of what was asked for, as far as this host knows.

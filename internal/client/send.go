@@ -103,6 +103,8 @@ func (p *push) sends() bool { return true }
 
 func (p *push) repeatable() bool { return !p.once }
 
+func (p *push) resumes() bool { return !p.once }
+
 func (p *push) named() []string { return p.args }
 
 // absent is true: what this host has does not matter to the target.
