@@ -104,7 +104,7 @@ func (j *job) run(ctx context.Context) (*session.Report, error) {
 		j.collect(s)
 		adapted := j.adapt(ctx, s, err, time.Since(began))
 		if !adapted {
-			if err = j.settle(ctx, s, err); madeProgress(j.moved()-before, s.heard.Load(), time.Since(began)) {
+			if err = j.settle(ctx, s, err); madeProgress(j.moved()-before, s.heard.bytes.Load(), time.Since(began)) {
 				j.working, j.tries = time.Now(), 0
 			}
 			if err == nil {
