@@ -22,9 +22,15 @@ import (
 // Get receives files and folders from one share. They go into target if that is a folder or ends
 // with a slash; otherwise a single file gets its name. A source that ends with a slash stands for
 // the contents of that folder. If entries failed, both a Report and an *Error are returned.
+//
+// If target is a device, a pipe, or in /proc or /sys, it is never replaced: one file is written to
+// it, as by GetTo.
 func (c *Client) Get(ctx context.Context, sources []session.URL, target string, call Transfer) (*session.Report, error) {
 	if err := call.checkGet(); err != nil {
 		return nil, err
+	}
+	if isSpecial(target) {
+		return c.getSpecial(ctx, sources, target, call)
 	}
 	hello, err := pullOf(sources)
 	if err != nil {
@@ -203,7 +209,7 @@ func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source sessi
 	case ctx.Err() != nil:
 		return &session.Error{Kind: session.KindInterrupted, Err: errors.New("interrupted")}
 	case err != nil:
-		return fmt.Errorf("after %d of %d bytes: %w", n, size, err)
+		return &session.Error{Kind: session.KindLocalDisk, Err: fmt.Errorf("after %d of %d bytes: %w", n, size, err)}
 	case n != size:
 		return fmt.Errorf("after %d of %d bytes: %w", n, size, io.ErrUnexpectedEOF)
 	}
