@@ -32,9 +32,9 @@ type courier func(ctx context.Context, t *Task) (*fxfer.Report, error)
 func (c courier) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) { return c(ctx, t) }
 func (c courier) Prune(context.Context, *Job) ([]string, error)                { return nil, nil }
 
-func (courier) Snapshots(context.Context, *Job) ([]string, error) { return nil, nil }
+func (courier) Snapshots(context.Context, *Job) ([]fxfer.Snapshot, error) { return nil, nil }
 
-func (courier) Scrub(context.Context, *Job, string, func(fxfer.Difference)) (*fxfer.Comparison, error) {
+func (courier) Scrub(context.Context, *Job, string, fxfer.Verification) (*fxfer.Comparison, error) {
 	return nil, nil
 }
 

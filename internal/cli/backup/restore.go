@@ -116,7 +116,7 @@ func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none f
 		}
 		return none, nil
 	}
-	all, err := (&backup.Client{Home: s.home}).List(ctx, j)
+	all, err := (&backup.Client{Home: s.home}).Snapshots(ctx, j)
 	if err != nil {
 		return none, err
 	}
@@ -171,7 +171,7 @@ func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.S
 	}
 	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
-	all, err := exit.Within(ctx, func() ([]fxfer.Snapshot, error) { return (&backup.Client{Home: s.home}).List(ctx, j) })
+	all, err := exit.Within(ctx, func() ([]fxfer.Snapshot, error) { return (&backup.Client{Home: s.home}).Snapshots(ctx, j) })
 	if err != nil {
 		return err
 	}
@@ -185,15 +185,22 @@ func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.S
 		rules[k.Name] = k.Rules
 	}
 	for _, x := range all {
+		if x.LastIntact {
+			rules[x.Name] = append(rules[x.Name], "intact")
+		}
 		tell(x, rules[x.Name])
 	}
 	return nil
 }
 
 // verified returns the names of the snapshots to verify.
-func (s *site) verified(ctx context.Context, r *backup.Runner, j *backup.Job, at string, all bool) ([]string, error) {
+func (s *site) verified(ctx context.Context, r *backup.Runner, j *backup.Job, at string, all bool) (names []string, err error) {
 	if all {
-		return r.Courier.Snapshots(ctx, j)
+		snapshots, err := r.Courier.Snapshots(ctx, j)
+		for _, x := range snapshots {
+			names = append(names, x.Name)
+		}
+		return names, err
 	}
 	snapshot, err := s.snapshotAt(ctx, j, at)
 	return []string{snapshot.Name}, err

@@ -23,7 +23,9 @@ func newSnapshots(file *string) *cobra.Command {
 		Use:   "snapshots JOB",
 		Short: "List a job's snapshots, and why each is kept",
 		Long: `Snapshots lists the snapshots of a job, with their times in the job's time zone,
-and with the rules of "keep" that keep each.`,
+and with the rules of "keep" that keep each. "intact" keeps a snapshot with the
+last intact version of a file whose newer versions are damaged at the server. A
+run that sends the file again ends that.`,
 		Args: needJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, j, err := openJob(*file, args[0])
@@ -32,7 +34,7 @@ and with the rules of "keep" that keep each.`,
 			}
 			return s.eachSnapshot(c, j, func(x fxfer.Snapshot, rules []string) {
 				if asJSON {
-					term.JSON(c.OutOrStdout(), jsonSnapshot{"snapshot", x.Name, x.Time, rules, x.Failed})
+					term.JSON(c.OutOrStdout(), jsonSnapshot{"snapshot", x.Name, x.Time, rules, x.Failed, x.Damaged})
 					return
 				}
 				text := "kept by " + strings.Join(rules, ", ")
@@ -41,6 +43,9 @@ and with the rules of "keep" that keep each.`,
 				}
 				if x.Failed > 0 {
 					text += "; lacks " + units.Count(x.Failed, "entry", "entries") + " that failed"
+				}
+				if x.Damaged > 0 {
+					text += "; " + units.Count(x.Damaged, "damaged file", "damaged files")
 				}
 				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %s\n", x.Name, x.Time.In(j.Zone).Format("Mon 2006-01-02 15:04"), text)
 			})
@@ -56,6 +61,8 @@ type jsonSnapshot struct {
 	Time   time.Time `json:"time"`
 	KeptBy []string  `json:"kept_by"`
 	Failed int64     `json:"entries_failed,omitempty"`
+	// Damaged counts the files that a verification found damaged at the server.
+	Damaged int64 `json:"files_damaged,omitempty"`
 }
 
 func newPrune(file *string) *cobra.Command {
