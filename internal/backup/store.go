@@ -108,13 +108,13 @@ type State struct {
 	Last     *Record `json:"last,omitempty"` // the last run
 	// Alarmed is the time when the alarm was raised, zero if there is none.
 	Alarmed time.Time `json:"alarmed,omitzero"`
-	// Verified is the time when the schedule last started a verification, and Turn the snapshot
-	// whose turn it was beside the newest. Scrub is the result of the last verification, Scrubbing
-	// the progress of the one under way.
-	Verified  time.Time  `json:"verified,omitzero"`
-	Turn      string     `json:"turn,omitempty"`
-	Scrub     *Scrub     `json:"scrub,omitempty"`
-	Scrubbing *Scrubbing `json:"scrubbing,omitempty"`
+	// Verified is the time when the schedule last started a verification. Scrub is the result of
+	// the last one, Scrubbing the progress of the one under way, and Snapshots when each snapshot
+	// was last read to its end.
+	Verified  time.Time            `json:"verified,omitzero"`
+	Scrub     *Scrub               `json:"scrub,omitempty"`
+	Scrubbing *Scrubbing           `json:"scrubbing,omitempty"`
+	Snapshots map[string]time.Time `json:"snapshots_verified,omitempty"`
 	// Damage is what the server knew after the last run or verification, nil for none.
 	Damage *Damage `json:"damage,omitempty"`
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // calls visit for each difference and stores the outcome. It may run at the same time as a run.
 // Differences raise an alarm.
 func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(snapshot string, d fxfer.Difference)) (*Scrub, error) {
-	scrub := &Scrub{At: r.Clock.Now()}
+	scrub, read := &Scrub{At: r.Clock.Now()}, map[string]time.Time{}
 	var failed error
 	for _, name := range names {
 		sum, err := r.Courier.Scrub(ctx, j, name, fxfer.Verification{
@@ -34,9 +35,10 @@ func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(
 			scrub.Damaged += sum.Different + sum.Missing + sum.Unreadable
 		}
 		scrub.Snapshots, scrub.Last = scrub.Snapshots+1, name
-		if err != nil {
-			failed = errors.Join(failed, err)
+		if err == nil || fxfer.KindOf(err) == fxfer.KindIntegrity {
+			read[name] = scrub.At
 		}
+		failed = errors.Join(failed, err)
 	}
 	if failed != nil {
 		scrub.Error = failed.Error()
@@ -44,6 +46,10 @@ func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(
 	}
 	err := r.Store.Update(j.Name, func(st *State) error {
 		st.Scrub, st.Scrubbing = scrub, nil
+		if st.Snapshots == nil {
+			st.Snapshots = map[string]time.Time{}
+		}
+		maps.Copy(st.Snapshots, read)
 		return nil
 	})
 	r.checkDamage(ctx, j, "")
@@ -72,7 +78,7 @@ func (r *Runner) scrubbing(j *Job, name string) func(fxfer.Progress) {
 	}
 }
 
-// checkDamage stores which snapshots have files that are known to be damaged. If those of the newest
+// checkDamage stores which snapshots there are, and which have files that are known to be damaged. If those of the newest
 // are gone, which healing explains, it notifies.
 func (r *Runner) checkDamage(ctx context.Context, j *Job, healing string) {
 	if j.Mode != Snapshots || ctx.Err() != nil {
@@ -83,6 +89,9 @@ func (r *Runner) checkDamage(ctx context.Context, j *Job, healing string) {
 	if err == nil {
 		err = r.Store.Update(j.Name, func(st *State) error {
 			before, st.Damage = st.Damage, damageOf(all)
+			maps.DeleteFunc(st.Snapshots, func(name string, _ time.Time) bool {
+				return !slices.Contains(namesOf(all), name)
+			})
 			return nil
 		})
 	}
@@ -113,17 +122,17 @@ func damageOf(all []fxfer.Snapshot) *Damage {
 	return &d
 }
 
-// turn chooses the snapshots to verify: the newest one, and one of the others in turn.
-func turn(names []string, last string) []string {
+// turn chooses the snapshots to verify: the newest, and of the others the one that was verified
+// longest ago. So each is verified after at most as many times as there are others, whatever
+// retention removes meanwhile.
+func turn(names []string, verified map[string]time.Time) []string {
 	if len(names) < 2 {
 		return names
 	}
 	newest, others := names[len(names)-1], names[:len(names)-1]
-	i, found := slices.BinarySearch(others, last)
-	if found {
-		i++
-	}
-	return []string{newest, others[i%len(others)]}
+	return []string{newest, slices.MinFunc(others, func(a, b string) int {
+		return cmp.Or(verified[a].Compare(verified[b]), cmp.Compare(a, b))
+	})}
 }
 
 // keepVerified verifies a job's snapshots whenever that is due. A missed verification is made once.
@@ -148,7 +157,7 @@ func (d *Daemon) keepVerified(ctx, waiting context.Context, j *Job) {
 			})
 		}
 		if err == nil && !first {
-			err = d.verifyNext(ctx, j, st.Turn)
+			err = d.verifyNext(ctx, j, st.Snapshots)
 		}
 		if err != nil && ctx.Err() == nil {
 			d.Log.Warn("verification", "job", j.Name, "error", err)
@@ -157,22 +166,15 @@ func (d *Daemon) keepVerified(ctx, waiting context.Context, j *Job) {
 	}
 }
 
-// verifyNext verifies the newest snapshot, and the one whose turn it is after last.
-func (d *Daemon) verifyNext(ctx context.Context, j *Job, last string) error {
+// verifyNext verifies the newest snapshot, and the one whose turn it is.
+func (d *Daemon) verifyNext(ctx context.Context, j *Job, verified map[string]time.Time) error {
 	all, err := d.Courier.Snapshots(ctx, j)
 	if err != nil {
 		return err
 	}
-	names := turn(namesOf(all), last)
-	scrub, err := d.Verify(ctx, j, names, func(snapshot string, x fxfer.Difference) {
+	scrub, err := d.Verify(ctx, j, turn(namesOf(all), verified), func(snapshot string, x fxfer.Difference) {
 		d.Log.Warn("verification", "job", j.Name, "snapshot", snapshot, "path", x.Path, "finding", x.Finding, "detail", x.Detail)
 	})
-	if kind := fxfer.KindOf(err); len(names) > 0 && (err == nil || kind == fxfer.KindIntegrity) {
-		err = errors.Join(err, d.Store.Update(j.Name, func(st *State) error {
-			st.Turn = names[len(names)-1]
-			return nil
-		}))
-	}
 	if err == nil {
 		d.Log.Info("verified", "job", j.Name, "snapshots", scrub.Snapshots, "files", scrub.Files, "bytes", scrub.Bytes)
 	}

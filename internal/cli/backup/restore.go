@@ -33,7 +33,10 @@ run the same command again.
 
 Without --at it restores the newest complete snapshot. If --at is a time, it
 restores the newest snapshot from that time or before it. A date such as
-2026-11-20 means the end of that day.`,
+2026-11-20 means the end of that day.
+
+Files that a verification found damaged at the server fail. For each, an error
+names the snapshot with the newest intact version, for --at.`,
 		Example: `  fxfer backup restore home /mnt/restored
   fxfer backup restore home --at 2026-11-20 etc/passwd home/ada /tmp/restored
   fxfer backup restore home --at 2026-11-20T020000Z -n /mnt/restored`,
@@ -193,8 +196,8 @@ func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.S
 	return nil
 }
 
-// verified returns the names of the snapshots to verify.
-func (s *site) verified(ctx context.Context, r *backup.Runner, j *backup.Job, at string, all bool) (names []string, err error) {
+// toVerify returns the names of the snapshots to verify.
+func (s *site) toVerify(ctx context.Context, r *backup.Runner, j *backup.Job, at string, all bool) (names []string, err error) {
 	if all {
 		snapshots, err := r.Courier.Snapshots(ctx, j)
 		for _, x := range snapshots {

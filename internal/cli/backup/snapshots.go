@@ -114,7 +114,10 @@ func newVerify(file *string) *cobra.Command {
 		Long: `Verify lets the server read the newest snapshot from its disk, with low
 priority, and compare all files with the digests that it recorded when they
 arrived. --at and --all choose other snapshots. With "verify:" in the file of
-jobs, the daemon does this on a schedule.`,
+jobs, the daemon does this on a schedule.
+
+The server notes damaged files. It refuses to restore them, and the next run
+sends them again.`,
 		Args: needJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, j, err := openJob(*file, args[0])
@@ -127,13 +130,19 @@ jobs, the daemon does this on a schedule.`,
 			ctx, stop := exit.Interruptible(c.Context())
 			defer stop()
 			r := s.runner(slog.New(slog.DiscardHandler))
-			names, err := s.verified(ctx, r, j, at, all)
+			shown := &runDisplay{errs: c.ErrOrStderr(), text: verified}
+			if !asJSON {
+				r.Watch = shown.progress
+			}
+			names, err := s.toVerify(ctx, r, j, at, all)
 			if err != nil {
 				return err
 			}
 			out := c.OutOrStdout()
 			scrub, err := exit.Within(ctx, func() (*backup.Scrub, error) {
+				defer shown.clear()
 				return r.Verify(ctx, j, names, func(snapshot string, d fxfer.Difference) {
+					shown.clear()
 					if asJSON {
 						term.JSON(out, map[string]any{"type": "difference", "snapshot": snapshot, "path": d.Path, "finding": d.Finding, "detail": d.Detail})
 						return
@@ -157,4 +166,12 @@ jobs, the daemon does this on a schedule.`,
 	flags.BoolVar(&all, "all", false, "check all snapshots")
 	flags.BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	return c
+}
+
+// verified says how far the verification of a snapshot is.
+func verified(p *fxfer.Progress) []string {
+	return []string{
+		fmt.Sprintf("%s of %s files read", units.Grouped(p.FilesDone), units.Grouped(p.Files)),
+		units.Bytes(p.BytesDone), units.Rate(p.Goodput),
+	}
 }

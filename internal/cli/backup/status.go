@@ -128,10 +128,10 @@ func conditionText(s *backup.Status) string {
 
 func goodText(s *backup.Status) string {
 	switch {
-	case s.State.LastGood.IsZero():
-		return "none"
 	case s.State.Damage != nil && s.State.Damage.Newest > 0:
 		return "damaged"
+	case s.State.LastGood.IsZero():
+		return "none"
 	case s.Age < time.Minute:
 		return "just now"
 	}
