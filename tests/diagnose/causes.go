@@ -95,7 +95,7 @@ func windowLimit(window int64, n int, rtt time.Duration) float64 {
 // shared is a transfer beside others who were there first. It expects that part of the line.
 func shared(r *draws, others lab.Cross, part float64) trial {
 	l := lab.Link{Rate: r.between(30, 100) * mbit, RTT: r.millis(10, 20), Seed: r.Uint64()}
-	return trial{link: l, machine: loseEarly, cross: &others, bytes: 2 * bytesAt(part*payloadLimit(l.Rate))}
+	return trial{link: l, machine: loseEarly, cross: &others, bytes: 4 * bytesAt(part*payloadLimit(l.Rate))}
 }
 
 func setting(name string, values ...int64) hosts.Setting {
@@ -237,7 +237,7 @@ var causes = []cause{
 		name: "own priority", about: "the same as with one flow, for 15 s, and fxfer has `--priority low`",
 		right: []answer{{diagnose.OwnPriority, diagnose.Sender}},
 		trial: func(r *draws) trial {
-			t := shared(r, lab.Cross{Congestion: "cubic", Flows: 1, To: othersFirst + 3*span}, 0.2)
+			t := shared(r, lab.Cross{Congestion: "cubic", Flows: 1, To: othersFirst + 3*span}, 0.1)
 			t.flags = []string{"--priority", "low"}
 			return t
 		},

@@ -119,7 +119,6 @@ func (h *harness) clear() error {
 
 const (
 	longPause = 500 * time.Millisecond // without a tick: the machine was too busy to tell
-	tickEvery = 20 * time.Millisecond
 	attempts  = 4 // at a trial while the machine is too busy
 )
 
@@ -128,41 +127,15 @@ var errBusy = fmt.Errorf("the machine is too busy: nothing ran for more than %v"
 // undisturbed runs a trial again if the machine was too busy.
 func (h *harness) undisturbed(ctx context.Context, t *trial, fix *remedy, side string) (run, error) {
 	for attempt := 1; ; attempt++ {
-		disturbed := watch()
+		pause := hosts.Watch()
 		r, err := h.run(ctx, t, fix, side)
-		if !disturbed() || ctx.Err() != nil {
+		if pause() <= longPause || ctx.Err() != nil {
 			return r, err
 		}
 		if attempt == attempts {
 			return r, errors.Join(err, errBusy)
 		}
 		fmt.Fprintf(os.Stderr, "         %v; again\n", errBusy)
-	}
-}
-
-// watch looks for times in which this process did not run. The function that it returns ends that,
-// and reports whether one was longer than longPause.
-func watch() func() bool {
-	var longest time.Duration
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(tickEvery)
-		defer tick.Stop()
-		for last := time.Now(); ; {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				now := time.Now()
-				longest, last = max(longest, now.Sub(last)), now
-			}
-		}
-	}()
-	return func() bool {
-		close(stop)
-		<-stopped
-		return longest > longPause
 	}
 }
 
