@@ -118,8 +118,8 @@ func (h *harness) clear() error {
 }
 
 const (
-	longPause = 500 * time.Millisecond // without a tick: the machine was too busy to tell
-	attempts  = 4 // at a trial while the machine is too busy
+	longPause = time.Second // without a tick: the machine was too busy to tell
+	attempts  = 4           // at a trial while the machine is too busy
 )
 
 var errBusy = fmt.Errorf("the machine is too busy: nothing ran for more than %v", longPause)
