@@ -47,11 +47,15 @@ const (
 	// rampRTTs is the longest slow start in round trips, from 10 segments to a large BDP,
 	// including connection setup.
 	rampRTTs = 14
-	rising   = 0.5   // of the peak: it comes later
-	grown    = 0.8   // of the peak
-	noted    = 0.4   // of the time around a cell in which the controller saw something
-	flooding = 0.02  // of segments, lost in a queue of our own
-	slowLine = 2.5e6 // bit/s: a narrow line carries no more
+	rising   = 0.5 // of the peak: it comes later
+	grown    = 0.8 // of the peak
+	noted    = 0.4 // of the time around a cell in which the controller saw something
+	// A session that has seen others for seenShare of its time shares the line with them whenever it
+	// has less than crowdedBelow of its peak.
+	seenShare    = 0.1
+	crowdedBelow = 0.85
+	flooding     = 0.02  // of segments, lost in a queue of our own
+	slowLine     = 2.5e6 // bit/s: a narrow line carries no more
 	// queuePackets is how many packets may wait on a narrow line; an initial window is 10.
 	queuePackets = 12
 	// holePackets is the time, in packets of a narrow line, that an acknowledgement may take.
@@ -132,6 +136,7 @@ type view struct {
 	peakAt time.Duration
 	began  time.Duration
 	length time.Duration
+	shared time.Duration // the controller noticed others
 	steady Sample        // the sender's counters after slow start, without outages
 	packet time.Duration // the mean time of a full segment; 0 is unknown
 	holes  []span        // in which nothing large arrived
@@ -152,6 +157,7 @@ func see(s *Session, cells []Cell) view {
 			v.began = c.Start
 		}
 		v.length = c.Start + c.Length
+		v.shared += c.Sender.Shared
 	}
 	if v.minRTT = base; base == 0 {
 		v.minRTT = minRTT(sent, received)
@@ -534,7 +540,7 @@ func (v *view) path(c *Cell) Limiter {
 		return Outage
 	case v.regaining(v.pauses, c), s.Acked == 0 && s.InFlight == 0: // or nothing uses the network
 		return Unknown
-	case s.noted(s.Shared):
+	case s.noted(s.Shared), v.crowded(&s):
 		return SharedLine
 	}
 	if v.ramping(c) {
@@ -569,6 +575,14 @@ func (v *view) path(c *Cell) Limiter {
 		return RandomLoss
 	}
 	return v.line()
+}
+
+// crowded reports whether others hold the session back in a time in which its controller does not
+// notice them: it has noticed them in a part of the session, there is a queue, and the line has
+// carried clearly more.
+func (v *view) crowded(s *Sample) bool {
+	return v.shared >= time.Second && v.shared.Seconds() >= seenShare*v.length.Seconds() &&
+		s.queued(v.minRTT) && float64(s.Acked)*8 < crowdedBelow*v.peak*s.At.Seconds()
 }
 
 // line is the limiter of a full line.

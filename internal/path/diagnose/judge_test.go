@@ -391,6 +391,27 @@ func TestJudgeOutageLive(t *testing.T) {
 	}
 }
 
+// A controller that has noticed others for a while does not notice them all the time. What is less
+// than the line has carried is their doing then, too.
+func TestJudgeCrowded(t *testing.T) {
+	s := busySender()
+	s.Priority, s.BaseRTT = 2, 50*time.Millisecond
+	most := func(shared time.Duration, late float64) Limiter {
+		flow := perSecond(s, 20)
+		for i := range flow {
+			x := &flow[i]
+			if x.At > 4*second {
+				x.Acked = int64(float64(s.Acked) * (4 + late*(x.At-4*second).Seconds()))
+			}
+			x.Shared = max(0, min(x.At-5*second, shared))
+		}
+		return Judge(Cells(&Session{Sender: flow, Receiver: perSecond(readyReceiver(), 20)}), &Host{}, &Host{}, &Asked{})[0].Limiter
+	}
+	require.Equal(t, SharedLine, most(4*second, 0.6))
+	require.Equal(t, LineRate, most(4*second, 1), "the line carries no more")
+	require.Equal(t, LineRate, most(second, 0.6), "nobody was there but for a moment")
+}
+
 func TestExpect(t *testing.T) {
 	require.InDelta(t, 200e6, expect(100e6, 8), 1) // unless the path is longer than that
 	require.InDelta(t, 150e6, expect(100e6, 1.5), 1)
