@@ -93,7 +93,7 @@ func (b *bench) calmErrand(ctx context.Context, e *errand) (errandResult, error)
 func (b *bench) errand(ctx context.Context, e *errand) (r errandResult, err error) {
 	r.errand = e
 	load := payload{files: 1, size: e.size, distinct: 1}
-	if err := b.keep(ctx, []payload{load}); err != nil {
+	if err := errors.Join(b.keep(ctx, []payload{load}), b.Empty("in")); err != nil {
 		return r, err
 	}
 	s, err := newStage(b.folder, scenario{link: line(errandRate, errandRTT, 1), hosts: cubicDefault})
