@@ -149,7 +149,7 @@ var limiters = []diagnose.Limiter{
 	diagnose.ReceiverWindow, diagnose.SenderBuffer, diagnose.RandomLoss, diagnose.Reordering, diagnose.NoSACK, diagnose.LineRate, diagnose.NarrowLine,
 	diagnose.Policed, diagnose.SharedLine, diagnose.OwnPriority, diagnose.OwnQueue, diagnose.Bufferbloat,
 	diagnose.SourceDisk, diagnose.TargetDisk, diagnose.Sync, diagnose.SenderCPU, diagnose.ReceiverCPU, diagnose.RateLimit, diagnose.SlowStart,
-	diagnose.InitialWindow, diagnose.Silent, diagnose.BlackHole, diagnose.Stalls, diagnose.Unknown,
+	diagnose.InitialWindow, diagnose.Silent, diagnose.BlackHole, diagnose.Outage, diagnose.Stalls, diagnose.Unknown,
 }
 
 // matrix has a row for each cause, and a column for each limiter that fxfer named or should have
