@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -167,7 +168,10 @@ func TestFolderInTheWay(t *testing.T) {
 	require.NoError(t, p.Commit(m), "still open after the error")
 }
 
-func TestResume(t *testing.T) {
+// In virtual time no checkpoint falls due meanwhile, however busy the machine is.
+func TestResume(t *testing.T) { synctest.Test(t, testResume) }
+
+func testResume(t *testing.T) {
 	tree, dir := openTree(t)
 	const size = 9*testBlock + 100
 	m := testMeta("file", size)

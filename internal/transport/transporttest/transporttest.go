@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long anything in the suite may take before it counts as stuck.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Conn is a stream of any transport.
 type Conn interface {
