@@ -160,7 +160,8 @@ func TestSharedFiles(t *testing.T) {
 	series, filling := open(first, identity.Append)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "web/.fxfer-"+first+".snap/f"), []byte("x"), 0o600))
 	require.NoError(t, filling.Close())
-	require.NoError(t, series.Publish(first, false))
+	_, err = series.Publish(t.Context(), first, "", filling, false)
+	require.NoError(t, err)
 	series.Close()
 	for _, rights := range []identity.Rights{identity.Append, identity.Write} {
 		series, filling = open(second, rights)
@@ -214,7 +215,8 @@ func TestSeriesAlone(t *testing.T) {
 		require.Error(t, err, name)
 		_, err = series.Previous(first)
 		require.Error(t, err, name)
-		require.Error(t, series.Publish(second, true), name)
+		_, err = series.Publish(t.Context(), second, first, nothing(), true)
+		require.Error(t, err, name)
 		require.Error(t, series.Remove(first), name)
 		series.Close()
 	}

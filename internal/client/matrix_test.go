@@ -35,7 +35,7 @@ const (
 	secret     = "secret content" // of both
 )
 
-var tried = flag.Int("cells", 1000, "cells of TestMatrix, by chance; 0 for all")
+var tried = flag.Int("cells", 400, "cells of TestMatrix, by chance; 0 for all")
 
 // cell is one thing that one client does.
 type cell struct {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/session"
 )
@@ -17,6 +18,7 @@ const (
 	DefaultMaxHandshakes            = 400
 	DefaultMaxHandshakesPerAddress  = 200
 	DefaultMaxMemory                = 640 << 20
+	DefaultPartialAge               = 14 * 24 * time.Hour
 )
 
 const (

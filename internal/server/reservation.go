@@ -37,10 +37,9 @@ type clientUse struct {
 	extraStreams int // beyond the first of each session
 }
 
-// reserve takes a session slot. The caller releases it, once. The data streams of a session that is
-// refused need not wait for it.
+// reserve takes a session slot. The caller releases it, once.
 func (s *Server) reserve(
-	ctx context.Context, c *connection, grants identity.Grants, id [16]byte,
+	ctx context.Context, c *connection, grants identity.Grants,
 ) (*reservation, error) {
 	r := &reservation{
 		server: s, id: newSessionID(), peer: c.peer, from: addressOf(c.RemoteAddr()),
@@ -54,8 +53,6 @@ func (s *Server) reserve(
 		err = s.slots.take(c.peer.id, ownMax)
 	}
 	if err != nil {
-		s.recent.add(id)
-		s.cond.Broadcast()
 		return nil, err
 	}
 	if r.client = s.clients[c.peer.id]; r.client == nil {

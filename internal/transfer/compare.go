@@ -134,7 +134,7 @@ func (c *comparer) file(e *receiving, have *disk.Meta, missing bool, a *wire.Ans
 	if x.Size >= 0 {
 		e.blocks = blocksOf(x.Size, x.BlockLog)
 	}
-	there := !missing && have.Kind == disk.File && have.Size == x.Size
+	there := !missing && have.Kind == disk.File && have.Size == x.Size && !c.target.isDamaged(have.ID)
 	switch {
 	case !missing && have.Kind == disk.Dir && !opt.Delete:
 		return disk.ErrExists

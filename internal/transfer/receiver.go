@@ -56,6 +56,7 @@ type Receiver struct {
 
 	failed, grave atomic.Int64 // entries; see isGrave
 	finished      atomic.Bool  // the sender is about to hear that all is done
+	hopeless      atomic.Bool  // the session ends because nothing more can be written
 }
 
 // NewReceiver prepares a session on a control stream after its opening messages. r is the Reader of
@@ -210,6 +211,9 @@ func (v *Receiver) AddStream(stream Stream) {
 
 // handle acts on a message of the sender.
 func (v *Receiver) handle(m wire.Message) (bool, error) {
+	if v.hopeless.Load() {
+		return true, nil // the end is under way
+	}
 	switch m := m.(type) {
 	case *wire.Manifest:
 		return true, v.begin(m)
@@ -277,6 +281,9 @@ func (v *Receiver) entries(m *wire.Entries) error {
 		e, a := v.entry(m.First+uint64(i), &m.Entries[i])
 		if v.side.over() {
 			return errClosed
+		}
+		if v.hopeless.Load() {
+			return nil // the end is under way
 		}
 		if a.Verdict != 0 {
 			answers.Answers, answered = append(answers.Answers, a), append(answered, e)
