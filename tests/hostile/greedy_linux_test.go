@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -34,6 +35,19 @@ func TestGreedy(t *testing.T) {
 		t.Skip("the race detector takes memory of its own")
 	}
 	tried(t, client, "32 sessions that hold entries, answers and blocks", "memory of entries and streams is counted for each client; a message is counted decoded")
+	tried(t, client, "32 sessions that get files, digests or lists, and neither answer nor end", "what a sender announces and the digests of deltas are counted, too; walks and lists know few names")
+	// Each kind alone takes long. What they have in common is the memory that sessions share.
+	kinds := map[string][]uint64{"push": {push}, "others": {pull, list, verify, pull}}
+	if *greedy >= 32 {
+		kinds = map[string][]uint64{"push": {push}, "pull": {pull}, "list": {list}, "verify": {verify}, "all": {push, pull, list, verify}}
+	}
+	for name, intents := range kinds {
+		t.Run(name, func(t *testing.T) { beGreedy(t, intents) })
+	}
+}
+
+// beGreedy has sessions of these intents in turn.
+func beGreedy(t *testing.T, intents []uint64) {
 	home, share := t.TempDir(), t.TempDir()
 	hostile := newKey(t)
 	other := t.TempDir()
@@ -47,6 +61,9 @@ func TestGreedy(t *testing.T) {
 	require.NoError(t, err)
 	serverKey, err := serverStore.Key()
 	require.NoError(t, err)
+	if intents[len(intents)-1] != push {
+		makeLarge(t, share)
+	}
 	confine := memoryGroup(t, 1<<30)
 	server := startServer(t, home, "--share", "data="+share)
 	confine(server.Process.Pid)
@@ -78,6 +95,14 @@ func TestGreedy(t *testing.T) {
 		all.Go(func() {
 			control := dial(quic)
 			if control == nil {
+				return
+			}
+			intent := intents[n/2%len(intents)]
+			if intent != push {
+				lines.Lock()
+				granted++
+				lines.Unlock()
+				take(control, byte(n), intent)
 				return
 			}
 			control.say(request{session: byte(n), secret: 9, intent: push, share: "data", paths: []string{fmt.Sprint("s", n, "/")}}.bytes(), message(manifest, []byte{0, 0}))
@@ -156,6 +181,72 @@ func hoard(control *line) {
 	}
 	same := append(binary.AppendUvarint(nil, 30_000), bytes.Repeat([]byte{0, 2}, 30_000)...)
 	control.say(message(answers, same))
+}
+
+// makeLarge fills a share: with many long names in a folder and deep below, and with files of several
+// blocks.
+func makeLarge(t *testing.T, share string) {
+	t.Helper()
+	long := strings.Repeat("n", 200)
+	deep := filepath.Join(share, "deep", long, long, long)
+	flat := filepath.Join(share, "flat")
+	require.NoError(t, os.MkdirAll(deep, 0o700))
+	require.NoError(t, os.Mkdir(flat, 0o700))
+	for i := range 400 * *greedy {
+		require.NoError(t, os.Symlink("x", filepath.Join(deep, fmt.Sprint(long, i))))
+	}
+	for i := range 500 {
+		name := filepath.Join(flat, fmt.Sprint(i))
+		require.NoError(t, os.WriteFile(name, nil, 0o600))
+		require.NoError(t, os.Truncate(name, 4<<20))
+	}
+}
+
+// take makes the server tell what the share has, and hold it. A session that lists or verifies reads
+// nothing. One that gets files reads all and answers nothing, or claims to have old versions of all
+// files, and sends digests of them without end.
+func take(control *line, session byte, intent uint64) {
+	deltas := intent == pull && session%4 > 1
+	at := "deep/" + strings.Repeat(strings.Repeat("n", 200)+"/", 3)
+	if deltas {
+		at = "flat/"
+	}
+	control.say(request{session: session, secret: 9, intent: intent, share: "data", paths: []string{at}}.bytes())
+	if intent != pull {
+		return
+	}
+	for announced := uint64(0); deltas && announced <= 490; {
+		kind, body := control.next()
+		switch kind {
+		case entries:
+			_, n := binary.Uvarint(body)
+			count, _ := binary.Uvarint(body[n:])
+			announced += count
+		case 0, refuse:
+			return
+		}
+	}
+	var reads sync.WaitGroup
+	defer reads.Wait()
+	reads.Go(func() {
+		_ = control.SetReadDeadline(time.Now().Add(patience / 30))
+		_, _ = io.Copy(io.Discard, control.r)
+	})
+	if !deltas {
+		return
+	}
+	var all []byte
+	for i := range uint64(490) { // Need, with digests of an old version as large as there can be
+		all = append(all, cat(uv(1+i), []byte{9, 3}, uv(1<<40), uv(0))...)
+	}
+	control.say(message(answers, uv(490), all))
+	digests := make([]byte, 8*4096)
+	for i := range uint64(60 * *greedy) {
+		_ = control.SetWriteDeadline(time.Now().Add(patience / 30))
+		if _, err := control.Write(message(30, uv(1+i%490), uv(i<<24), []byte{12}, uv(4096), digests)); err != nil {
+			return
+		}
+	}
 }
 
 // memoryGroup makes a cgroup with so much memory, until the test ends. The returned function puts a
