@@ -102,6 +102,15 @@ func (o *Options) fillConnections(openFiles uint64) error {
 	return nil
 }
 
+// filesOfTransfers is how many files may be open for entries under way, of a limit of open files
+// that is 0 if unknown.
+func filesOfTransfers(openFiles uint64) int {
+	if openFiles == 0 {
+		return 1 << 20
+	}
+	return int(min(openFiles-min(openFiles, spareFiles), 1<<30) / 2)
+}
+
 // extraStreams is how many data streams all sessions may share beyond the first of each, which
 // always has room.
 func (o *Options) extraStreams(sessions int) int {

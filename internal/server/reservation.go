@@ -31,7 +31,8 @@ type reservation struct {
 // clientUse is a client that has sessions. Server.mu guards it.
 type clientUse struct {
 	limit        rateLimit
-	memory       *transfer.Account // never changes
+	memory       *transfer.Account     // never changes
+	files        *transfer.ClientFiles // never changes
 	sessions     int
 	extraStreams int // beyond the first of each session
 }
@@ -55,7 +56,9 @@ func (s *Server) reserve(
 		return nil, err
 	}
 	if r.client = s.clients[c.peer.id]; r.client == nil {
-		r.client = &clientUse{memory: transfer.NewAccount(entryMemory/2, s.entryMemory)}
+		r.client = &clientUse{
+			memory: transfer.NewAccount(entryMemory/2, s.entryMemory), files: s.openFiles.Client(),
+		}
 		s.setRate(&r.client.limit, settings.rateOf(c.peer.id))
 		s.clients[c.peer.id] = r.client
 	}

@@ -217,6 +217,8 @@ const (
 	AdviceRetry             = session.AdviceRetry
 	AdviceRetryLater        = session.AdviceRetryLater
 	AdviceMakeRoom          = session.AdviceMakeRoom
+	AdviceAgain             = session.AdviceAgain
+	AdviceMakeRoomAgain     = session.AdviceMakeRoomAgain
 	AdviceInvitation        = session.AdviceInvitation
 	AdviceServerLog         = session.AdviceServerLog
 	AdviceServerCertificate = session.AdviceServerCertificate
