@@ -222,6 +222,7 @@ func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 		if address, ok := strings.CutPrefix(line, "fxfer: listening on "); ok {
 			ts.Setenv("ADDRESS", strings.TrimSpace(address))
 			ts.Setenv("SERVER", "fxfer://"+strings.TrimSpace(address))
+			ts.Setenv("ALIAS", "fxfer://"+strings.Replace(strings.TrimSpace(address), "127.0.0.1", "localhost", 1))
 		}
 		if key, ok := strings.CutPrefix(line, "fxfer: key "); ok {
 			ts.Setenv("PIN", strings.TrimSpace(key))

@@ -59,7 +59,7 @@ func OpenSource(dir string) (*Scope, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Scope{tree: tree, effects: Names | Read, whole: true, owned: true}, nil
+	return &Scope{tree: tree, effects: Names | Read, whole: true}, nil
 }
 
 // Asked is what a user asked a server for.
@@ -79,7 +79,7 @@ func OpenTarget(dir string, a Asked) (*Scope, error) {
 		return nil, err
 	}
 	return &Scope{
-		tree: tree, effects: Names | Read | Write | Reuse, whole: true, owned: true,
+		tree: tree, effects: Names | Read | Write | Reuse, whole: true,
 		asked: &a, backup: a.BackupDir, privileged: a.Privileged,
 	}, nil
 }
@@ -95,10 +95,10 @@ type Request struct {
 	Privileged bool   // set what gives privilege: see disk.TargetOptions
 }
 
-// Client returns a scope for a request of a client.
+// Client returns a scope for a request of a client. The caller closes it.
 func (f *Folder) Client(r Request) *Scope {
 	s := &Scope{
-		folder: f, tree: f.tree, effects: intents[r.Intent], share: r.Share, client: r.Client,
+		folder: f, tree: f.tree.Session(), effects: intents[r.Intent], share: r.Share, client: r.Client,
 		rights: r.Rights, backup: r.BackupDir, privileged: r.Privileged,
 	}
 	if r.DryRun {

@@ -21,7 +21,6 @@ import (
 type Scope struct {
 	folder  *Folder    // the share; nil for a tree of its own
 	tree    *disk.Tree // nil if nothing is there, see nothing
-	owned   bool       // Close closes the tree
 	effects Effect     // that the session may have anywhere
 
 	share  string
@@ -40,9 +39,9 @@ type Scope struct {
 // nothing returns a scope in which nothing is there.
 func nothing() *Scope { return &Scope{effects: Names | Read, whole: true} }
 
-// Close ends the use of a scope that has a tree of its own. That of a share does nothing.
+// Close ends the use of a scope.
 func (s *Scope) Close() error {
-	if !s.owned {
+	if s.tree == nil {
 		return nil
 	}
 	return s.tree.Close()

@@ -60,7 +60,7 @@ func (x *Series) Open(name string) (*Scope, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Scope{tree: tree, effects: Names | Read, whole: true, owned: true}, nil
+	return &Scope{tree: tree, effects: Names | Read, whole: true}, nil
 }
 
 // Previous opens the complete snapshot with which a new one shares files. Only a client that may read
@@ -73,7 +73,7 @@ func (x *Series) Previous(name string) (*Scope, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Scope{tree: tree, effects: Names | Reuse | x.reading(name), whole: true, owned: true}, nil
+	return &Scope{tree: tree, effects: Names | Reuse | x.reading(name), whole: true}, nil
 }
 
 // reading returns Read if the client may read a snapshot.
@@ -245,7 +245,7 @@ func (x *Series) Fill(name string) (filling *Scope, resumed bool, err error) {
 		return nil, false, err
 	}
 	return &Scope{
-		tree: tree, effects: Names | Write | Reuse | x.reading(name), whole: true, owned: true,
+		tree: tree, effects: Names | Write | Reuse | x.reading(name), whole: true,
 		filled: true, privileged: s.privileged,
 	}, resumed, nil
 }

@@ -83,7 +83,7 @@ func (d *dialer) open(ctx context.Context) (transport.Conn, error) {
 		if err := d.stopRace(ctx); err != nil {
 			return nil, err
 		}
-		if err := d.client.confirm(ctx, d.url, ask.pin); err != nil {
+		if err := d.client.confirm(ctx, d.url, ask.about); err != nil {
 			return nil, err
 		}
 		conn, err = d.client.dial(ctx, d.url, cfg, d.client.expect(d.url))

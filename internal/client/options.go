@@ -50,9 +50,9 @@ type Options struct {
 	// TLS names certificates, which take the place of keys.
 	TLS TLS
 
-	// Confirm is asked about a server of which nothing is known, once for each call. It may take any
-	// time. nil rejects such servers.
-	Confirm func(ctx context.Context, server, pin string) (bool, error)
+	// Confirm is asked about a server of which nothing is known, once for each call. knownAs are the
+	// servers that are known to have the same key. It may take any time. nil rejects such servers.
+	Confirm func(ctx context.Context, server, pin string, knownAs []string) (bool, error)
 	// Notice is called with one-line messages about events such as a lost connection. It may be
 	// called concurrently.
 	Notice func(string)

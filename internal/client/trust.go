@@ -93,7 +93,7 @@ func refusedCertificate(err error) bool {
 }
 
 // errAskFirst ends a handshake with a server whose key the user has to confirm.
-type errAskFirst struct{ pin identity.Pin }
+type errAskFirst struct{ about *identity.UnknownServerError }
 
 func (e *errAskFirst) Error() string { return "the server's key is not confirmed" }
 
@@ -118,8 +118,8 @@ func (c *Client) expect(u session.URL) checkKey {
 			return nil
 		}
 		err := c.store.CheckServer(server, offered)
-		if errors.Is(err, identity.ErrUnknownServer) && c.opt.Confirm != nil {
-			return &errAskFirst{offered}
+		if unknown := (*identity.UnknownServerError)(nil); errors.As(err, &unknown) && c.opt.Confirm != nil {
+			return &errAskFirst{unknown}
 		}
 		if err != nil {
 			return trustError(err)
@@ -145,11 +145,11 @@ func (c *Client) dial(
 	return transport.Dial(ctx, serverOf(u), cfg, expect)
 }
 
-// confirm asks the user whether the server of u has this key, and stores the key if the answer is
-// yes. The user may take any time.
-func (c *Client) confirm(ctx context.Context, u session.URL, key identity.Pin) error {
-	server := serverOf(u)
-	yes, err := c.opt.Confirm(ctx, server, string(key))
+// confirm asks the user whether the server of u has the key that it offers, and stores the key if
+// the answer is yes. The user may take any time.
+func (c *Client) confirm(ctx context.Context, u session.URL, about *identity.UnknownServerError) error {
+	server, key := serverOf(u), about.Offered
+	yes, err := c.opt.Confirm(ctx, server, string(key), about.Names)
 	switch {
 	case err != nil:
 		return trustError(err)

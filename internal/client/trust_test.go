@@ -40,7 +40,7 @@ func TestConfirm(t *testing.T) {
 				u := s.invited(t)
 				u.Pin = ""
 				var asked atomic.Int32
-				c := newClient(t, t.TempDir(), Options{Confirm: func(ctx context.Context, _, _ string) (bool, error) {
+				c := newClient(t, t.TempDir(), Options{Confirm: func(ctx context.Context, _, _ string, _ []string) (bool, error) {
 					asked.Add(1)
 					_, limited := ctx.Deadline()
 					return !limited && session.Sleep(ctx, 3*otherWithin), ctx.Err()

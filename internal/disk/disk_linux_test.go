@@ -324,3 +324,31 @@ func TestFolderExchangedForSymlink(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "outside", string(got))
 }
+
+// TestSessionLetsGo: once a session is over, well or badly, the tree that it shared keeps no file
+// system busy, except for the folders that are open for later calls.
+func TestSessionLetsGo(t *testing.T) {
+	tree, dir := openTree(t)
+	open := func() (n int) {
+		fds, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		for _, fd := range fds {
+			to, _ := os.Readlink("/proc/self/fd/" + fd.Name())
+			if to == filepath.Join(dir, "mounted") {
+				n++
+			}
+		}
+		return n
+	}
+	require.NoError(t, tree.Mkdir("mounted", 0o755))
+	session := tree.Session()
+	p, err := session.Partial(testMeta("mounted/f", 5*testBlock), testBlock, TargetOptions{Sync: SyncFile})
+	require.NoError(t, err)
+	require.NoError(t, p.Close()) // the session fails
+	tree.folders.forgetBelow(".")
+	require.Positive(t, open(), "an error in writing back would be seen")
+	require.NoError(t, session.Close())
+	require.Zero(t, open())
+	_, err = tree.Stat("mounted")
+	require.NoError(t, err, "the tree is still open")
+}

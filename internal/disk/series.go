@@ -258,7 +258,7 @@ func (s *Series) sub(entry, name string) (*Tree, error) {
 			return err
 		}
 		next.path = "."
-		sub = &Tree{root: next.root, above: s.tree.root, place: childPath(s.path, entry)}
+		sub = &Tree{folders: new(folders), root: next.root, above: s.tree.root, place: childPath(s.path, entry)}
 		sub.folders.start(next)
 		return nil
 	})

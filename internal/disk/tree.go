@@ -25,7 +25,8 @@ type Tree struct {
 	root    *os.Root
 	above   *os.Root // of a snapshot: the root of the tree that has it at place
 	place   string
-	folders folders
+	folders *folders
+	shared  bool // folders belong to another Tree
 	volumes volumes
 }
 
@@ -56,15 +57,24 @@ func Open(dir string) (*Tree, error) {
 		root.Close()
 		return nil, fmt.Errorf("folder %s: %w", dir, bare(err))
 	}
-	t := &Tree{root: root}
+	t := &Tree{root: root, folders: new(folders)}
 	t.folders.start(&folder{root: root, path: ".", info: info})
 	return t, nil
+}
+
+// Session returns the tree for one session, which shares its open folders. A tree has a folder open
+// on each file system that it wrote to, until it is closed: that of a session ends with the session.
+// The caller closes it before t.
+func (t *Tree) Session() *Tree {
+	return &Tree{root: t.root, above: t.above, place: t.place, folders: t.folders, shared: true}
 }
 
 // Close releases the tree. Its open sources and partials stay usable, except that Source.Unchanged
 // needs the tree.
 func (t *Tree) Close() error {
-	t.folders.close()
+	if !t.shared {
+		t.folders.close()
+	}
 	t.volumes.close()
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -25,11 +26,16 @@ var (
 type UnknownServerError struct {
 	Server  string // host:port
 	Offered Pin
-	File    string // the list it is missing from
+	Names   []string // host:port of the servers that are known to have this key
+	File    string   // the list it is missing from
 }
 
 func (e *UnknownServerError) Error() string {
-	return fmt.Sprintf("the server %s is not known yet; its key is %s", e.Server, e.Offered)
+	text := fmt.Sprintf("the server %s is not known yet; its key is %s", e.Server, e.Offered)
+	if len(e.Names) > 0 {
+		text += ", which is known as that of " + strings.Join(e.Names, ", ")
+	}
+	return text
 }
 
 // Is reports whether target is ErrUnknownServer.
@@ -152,7 +158,8 @@ func (s *Store) CheckServer(hostport string, offered Pin) error {
 	case err != nil:
 		return err
 	case known == "":
-		return &UnknownServerError{Server: server, Offered: offered, File: s.path(serversFile)}
+		names := namesOf(text, offered)
+		return &UnknownServerError{Server: server, Offered: offered, Names: names, File: s.path(serversFile)}
 	case known != offered:
 		return &ServerChangedError{Server: server, Known: known, Offered: offered, File: s.path(serversFile), Line: line}
 	}
@@ -207,6 +214,17 @@ func findServer(text, file, server string) (pin Pin, line int, err error) {
 		return "", 0, bad.err()
 	}
 	return pin, line, nil
+}
+
+// namesOf returns the servers that have a key in the text of known_servers.
+func namesOf(text string, key Pin) (names []string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		server, pin, err := parseServerLine(line)
+		if err == nil && server != "" && pin == key && !slices.Contains(names, server) {
+			names = append(names, server)
+		}
+	}
+	return names
 }
 
 // parseServerLine reads one line of known_servers. An empty line or a comment gives an empty

@@ -74,6 +74,7 @@ func TestKnownServers(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknownServer)
 	require.NotErrorIs(t, err, ErrServerChanged)
 	require.Equal(t, &UnknownServerError{Server: "host:7433", Offered: a, File: s.path(serversFile)}, err)
+	require.NotContains(t, err.Error(), "is known as")
 	require.ErrorContains(t, err, string(a))
 
 	require.NoError(t, s.AddKnownServer("HOST", a))
@@ -86,6 +87,9 @@ func TestKnownServers(t *testing.T) {
 	require.True(t, known)
 	require.Equal(t, b, pin)
 	require.NoError(t, s.CheckServer("host", a))
+	err = s.CheckServer("other:1", a)
+	require.ErrorIs(t, err, ErrUnknownServer)
+	require.ErrorContains(t, err, string(a)+", which is known as that of host:7433")
 
 	for _, err := range []error{s.CheckServer("host", b), s.AddKnownServer("host", b)} {
 		require.ErrorIs(t, err, ErrServerChanged)

@@ -78,6 +78,7 @@ func (q *request) scope() (*liveShare, *access.Scope, error) {
 		Intent: q.hello.Intent, DryRun: q.hello.Target.DryRun, BackupDir: q.hello.Target.BackupDir,
 		Privileged: share.Privileged,
 	})
+	q.opened = append(q.opened, scope)
 	return share, scope, nil
 }
 

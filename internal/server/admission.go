@@ -33,6 +33,7 @@ func (s *Server) hello(ctx context.Context, c *connection, m *wire.Hello) error 
 		reservation: r, conn: c, hello: m, audit: r.newAudit(m),
 		log: c.log.With("session", r.id, "client", c.peer.label),
 	}
+	defer q.close()
 	err = q.serve(r.ctx)
 	q.audit.session(ctx, m.Paths, -1, err)
 	return err

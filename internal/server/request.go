@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -15,13 +16,21 @@ import (
 // request is the session that an admitted client asks for.
 type request struct {
 	*reservation
-	conn  *connection // the control stream
-	hello *wire.Hello
-	log   *slog.Logger
-	audit *audit
+	conn   *connection // the control stream
+	hello  *wire.Hello
+	log    *slog.Logger
+	audit  *audit
+	opened []*access.Scope // closed at the end of the session
 }
 
 func (q *request) base() *request { return q }
+
+// close closes what the session used of a share.
+func (q *request) close() {
+	for _, scope := range q.opened {
+		_ = scope.Close()
+	}
+}
 
 // stop ends the session for the given reason.
 func (q *request) stop(why error) { q.cancel(why) }

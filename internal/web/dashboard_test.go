@@ -71,6 +71,10 @@ func TestDashboard(t *testing.T) {
 	b.shoot("dark")
 	b.screen(390, 844, true)
 	b.until("no line is wider than a phone", `document.documentElement.scrollWidth <= 390`)
+	b.until("the button to revoke is in view, however long the rights are", `(rights => {
+		rights.textContent = "another-share=rw,".repeat(9);
+		return document.querySelector("#client-rows button").getBoundingClientRect().right <= 390;
+	})(document.querySelector("#client-rows .rights"))`)
 	b.axe("phone")
 	b.shoot("phone")
 	b.eval(`document.querySelector("#history").scrollIntoView()`)

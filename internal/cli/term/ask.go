@@ -8,14 +8,19 @@ import (
 	"strings"
 )
 
-// Confirm asks on the terminal whether to trust an unknown server.
-func Confirm(ctx context.Context, server, pin string) (bool, error) {
-	return onTerminal(func(in io.Reader, out io.Writer) (bool, error) { return ask(ctx, in, out, server, pin) })
+// Confirm asks on the terminal whether to trust an unknown server. knownAs are known servers with
+// the same key.
+func Confirm(ctx context.Context, server, pin string, knownAs []string) (bool, error) {
+	return onTerminal(func(in io.Reader, out io.Writer) (bool, error) { return ask(ctx, in, out, server, pin, knownAs) })
 }
 
-func ask(ctx context.Context, in io.Reader, out io.Writer, server, pin string) (bool, error) {
-	return yes(ctx, in, out, fmt.Sprintf("The server %s is new to you. Its key is\n  %s\n"+
-		"Compare it with the key that \"fxfer serve\" prints on the server.\nTrust this key? [y/N] ", OneLine(server), OneLine(pin)))
+func ask(ctx context.Context, in io.Reader, out io.Writer, server, pin string, knownAs []string) (bool, error) {
+	check := "Compare it with the key that \"fxfer serve\" prints on the server."
+	if len(knownAs) > 0 {
+		check = "You know this key by another name of the server: " + OneLine(strings.Join(knownAs, ", "))
+	}
+	return yes(ctx, in, out, fmt.Sprintf("The server %s is new to you. Its key is\n  %s\n%s\nTrust this key? [y/N] ",
+		OneLine(server), OneLine(pin), check))
 }
 
 // Agree asks a question on the terminal and reports whether the answer is yes.

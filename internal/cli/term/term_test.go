@@ -15,7 +15,7 @@ func TestShortName(t *testing.T) {
 		"exactly-ten":             "…actly-ten",
 		"evil\x1b[2J":             "evil\ufffd[2J",
 		"bad\xffutf8":             "bad\ufffdutf8",
-		"two\nlines":              "two; lines",
+		"two\nlines":              "two\ufffdlines",
 		"日本語のファイル名":               "… ァイル名",
 		"folder/with/a/long/name": "…long/name",
 	} {
@@ -26,7 +26,7 @@ func TestShortName(t *testing.T) {
 func TestAsk(t *testing.T) {
 	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "\ty\n": true, "n\n": false, "\n": false, "": false, "yeah\n": false} {
 		var out strings.Builder
-		got, err := ask(t.Context(), strings.NewReader(answer), &out, "nas:7433\x1b[2J", "ed25519:key")
+		got, err := ask(t.Context(), strings.NewReader(answer), &out, "nas:7433\x1b[2J", "ed25519:key", nil)
 		require.NoError(t, err)
 		require.Equal(t, want, got, answer)
 		require.Contains(t, out.String(), "nas:7433\ufffd[2J")
@@ -38,7 +38,7 @@ func TestAsk(t *testing.T) {
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = ask(ctx, r, &strings.Builder{}, "s", "p")
+	_, err = ask(ctx, r, &strings.Builder{}, "s", "p", nil)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

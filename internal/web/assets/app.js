@@ -449,7 +449,7 @@ async function readClients(strange) {
   clientsShown = now;
   $("client-rows").replaceChildren(...v.clients.map(c => el("tr", { class: c.revoked ? "revoked" : "", "data-key": c.key },
     el("td", { class: "name" }, ownName(c) || el("span", { class: "quiet" }, c.name || "no name")), el("td", { class: "wide name" }, el("code", {}, c.key)),
-    el("td", {}, c.revoked ? el("span", { class: "tag bad" }, "revoked") : c.rights || "–"), el("td", { class: "number wide" }, String(c.transfers)),
+    el("td", { class: "rights" }, c.revoked ? el("span", { class: "tag bad" }, "revoked") : c.rights || "–"), el("td", { class: "number wide" }, String(c.transfers)),
     el("td", { class: "number" }, c.revoked || c.key === "*" ? "" : el("button", { type: "button", class: "small danger", onclick: () => revoke(c) }, "Revoke", el("span", { class: "unseen" }, " " + clientName(c.key)))))));
   if (!v.clients.length) $("client-rows").replaceChildren(el("tr", {}, el("td", { colspan: 5, class: "quiet" }, "Nobody is admitted yet: fxfer serve --invite prints a URL that admits one machine.")));
 }
