@@ -58,7 +58,8 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 	return session.NewSender(x.conn.Conn, r, &source, transfer.SenderOptions{
 		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, session.InitialStreams)),
 		Prune: x.hello.Target.Delete, Coder: coder, Clock: x.clock,
-		Event: x.event, Message: x.message,
+		Memory: x.client.memory,
+		Event:  x.event, Message: x.message,
 		WalkFailed: func(path string, err error) {
 			x.log.Warn("not sent", "path", path, "error", err)
 		},

@@ -96,6 +96,9 @@ func (a *announcer) failed(path string, err error) {
 	} else if errors.As(err, &known) {
 		code = known.Code
 	}
+	if errors.As(err, &known) && known.Code == wire.CodeIntegrity {
+		code = known.Code
+	}
 	a.s.send(&wire.EntryFailed{Index: wire.NoEntry, Code: code, Text: err.Error()})
 	if a.s.opt.WalkFailed != nil {
 		a.s.opt.WalkFailed(path, err)

@@ -62,6 +62,9 @@ func (v *Receiver) finishEntry(e *receiving, ev Event) {
 		e.leavePart(sourceGone(ev.Err))
 	}
 	v.side.event(ev)
+	if ev.Kind == Committed || ev.Kind == Same || ev.Kind == Done {
+		v.table.inPlace(e)
+	}
 	links, done := v.table.remove(e, ev.Kind == Again)
 	v.target.usage.settle(e, ev.Kind != Again && (ev.Kind != Failed || part != nil))
 	if ev.Kind == Failed || ev.Kind == Committed && e.over {

@@ -30,6 +30,7 @@ type session struct {
 	streams int
 	opt     wire.Target
 	patient bool                              // wait for answers
+	memory  *Account                          // of both sides
 	wrap    func(id int, s net.Conn) net.Conn // of the sender's end of each data stream
 
 	sent, got             []Event
@@ -43,10 +44,10 @@ func (x *session) run(t *testing.T, ctx context.Context) {
 	t.Helper()
 	a, b := net.Pipe()
 	x.sender = NewSender(a, wire.NewReader(a, wire.MaxMessage), x.source, SenderOptions{
-		Speculate: !x.patient, Event: func(e Event) { x.sent = append(x.sent, e) },
+		Speculate: !x.patient, Event: func(e Event) { x.sent = append(x.sent, e) }, Memory: x.memory,
 	})
 	x.receiver = NewReceiver(b, wire.NewReader(b, wire.MaxMessage), x.target, ReceiverOptions{
-		Path: x.path, Target: x.opt, Event: func(e Event) { x.got = append(x.got, e) },
+		Path: x.path, Target: x.opt, Event: func(e Event) { x.got = append(x.got, e) }, Memory: x.memory,
 	})
 	for i := range x.streams {
 		c, d := net.Pipe()

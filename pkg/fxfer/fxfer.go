@@ -311,6 +311,7 @@ const (
 	DefaultMaxHandshakes            = server.DefaultMaxHandshakes
 	DefaultMaxHandshakesPerAddress  = server.DefaultMaxHandshakesPerAddress
 	DefaultMaxMemory                = server.DefaultMaxMemory
+	DefaultPartialAge               = server.DefaultPartialAge
 	MaxAllowFailed                  = session.MaxAllowFailed
 )
 
