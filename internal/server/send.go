@@ -51,7 +51,7 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 	if err != nil {
 		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
 	}
-	if err = x.addRoots(&source); err != nil {
+	if err := x.addRoots(&source); err != nil {
 		return nil, err
 	}
 	x.audit.setRoots(source.Roots)
