@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"slices"
 
+	"github.com/fxfer/fxfer/internal/command"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -65,25 +67,17 @@ func (c *Client) made(ctx context.Context, t *Task, report *fxfer.Report) (*fxfe
 	return report, &fxfer.Error{Kind: fxfer.KindPartial, Err: fmt.Errorf("the snapshot %s is there, without %s that failed", t.Snapshot, lacking)}
 }
 
-func send(ctx context.Context, client *fxfer.Client, t *Task, call fxfer.Transfer) (*fxfer.Report, error) {
+func send(ctx context.Context, client *fxfer.Client, t *Task, call fxfer.Transfer) (report *fxfer.Report, err error) {
 	j := t.Job
 	if j.Command == "" {
 		return client.Send(ctx, j.Sources, j.Destination, call)
 	}
 	target := j.Destination
 	target.Path, target.TrailingSlash = path.Join(target.Path, j.File), false
-	ctx, cancel := context.WithCancel(ctx)
-	out, done, err := outputOf(ctx, j.Command, t.Env)
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("start the command: %w", err)
-	}
-	report, err := client.SendStream(ctx, out, target, call)
-	cancel()
-	done()
-	if err != nil && out.failed() != nil {
-		err = out.failed() // the server's complaint about an incomplete stream only follows from this error
-	}
+	err = command.Feed(ctx, j.Command, t.Env, nil, func(ctx context.Context, out io.Reader) (err error) {
+		report, err = client.SendStream(ctx, out, target, call)
+		return err
+	})
 	return report, err
 }
 

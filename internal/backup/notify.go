@@ -12,6 +12,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/fxfer/fxfer/internal/command"
 )
 
 // message is the JSON that webhooks and commands get.
@@ -88,7 +90,7 @@ func (m *message) text(j *Job) string {
 func (n *Notice) send(ctx context.Context, event Event, job, text string, body []byte) error {
 	if n.Command != "" {
 		env := []string{"FXFER_EVENT=" + string(event), "FXFER_JOB=" + job, "FXFER_TEXT=" + text}
-		return runCommand(ctx, n.Command, n.Timeout, env, bytes.NewReader(body))
+		return command.Run(ctx, n.Command, n.Timeout, env, bytes.NewReader(body))
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.Timeout)
 	defer cancel()

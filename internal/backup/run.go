@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/command"
 	"github.com/fxfer/fxfer/internal/hint"
 	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/internal/snapshot"
@@ -433,7 +434,7 @@ func (l *leg) env() []string {
 // pre runs the hooks before the transfer.
 func (l *leg) pre(ctx context.Context) error {
 	for _, h := range l.job.Pre {
-		err := runCommand(ctx, h.Command, h.Timeout, append(l.env(), h.Env...), nil)
+		err := command.Run(ctx, h.Command, h.Timeout, append(l.env(), h.Env...), nil)
 		if err == nil {
 			continue
 		}
@@ -469,7 +470,7 @@ func (l *leg) post(ctx context.Context, err error) error {
 		if ctx.Err() != nil {
 			most = min(most, endingTime)
 		}
-		failed := runCommand(context.WithoutCancel(ctx), h.Command, most, append(env, h.Env...), nil)
+		failed := command.Run(context.WithoutCancel(ctx), h.Command, most, append(env, h.Env...), nil)
 		if failed == nil {
 			continue
 		}

@@ -66,6 +66,7 @@ Exit codes:
   2  wrong command line or configuration  7  file or disk error on this host
   3  entries failed or differ             8  file or disk error on the server
   4  key or right missing                 9  a backup needs attention
+                                         10  no such file or folder at the server
                                         130  interrupted
 `
 
@@ -95,6 +96,12 @@ the transfers, for example root for cron.`,
 		newPartial(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
 		path.NewPlan(), path.NewProbe(), path.NewDoctor(), path.NewLab(), newDemo(), newDashboard(), newVersion(), newMan())
 	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Args = knownTopic
+		}
+	}
 	for _, c := range append(root.Commands(), root) {
 		if c.HasSubCommands() && !c.Runnable() {
 			c.Args, c.RunE = cobra.ArbitraryArgs, option.NeedSubcommand
@@ -109,4 +116,16 @@ the transfers, for example root for cron.`,
 		}
 	})
 	return root
+}
+
+// knownTopic refuses to help with a command that does not exist.
+func knownTopic(c *cobra.Command, args []string) error {
+	topic, rest, err := c.Root().Find(args)
+	if err != nil || len(rest) == 0 {
+		return err
+	}
+	if err = option.NeedSubcommand(topic, rest); hint.Of(err) == "" {
+		err = exit.WithHint(err, "see `"+topic.CommandPath()+" --help`")
+	}
+	return err
 }

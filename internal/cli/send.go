@@ -12,13 +12,14 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/cli/transfer"
+	"github.com/fxfer/fxfer/internal/command"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 func newSend() *cobra.Command {
 	var f transfer.Flags
 	c := &cobra.Command{
-		Use:   "send SRC... URL",
+		Use:   "send {SRC... | --exec COMMAND} URL",
 		Short: "Send files and folders to a server",
 		Long: `Send copies files and folders to fxfer://host[:port]/share[/path]. Files that
 the target has with the same size and time are skipped. To resume an interrupted
@@ -29,6 +30,11 @@ content there. If you send one file, the last part of URL is its new name,
 unless URL is a folder or ends with a slash. SRC can be - for standard input;
 then URL names the file. If several SRC have a file of the same name for the same
 place, the first is sent, and the others fail. Their folders are joined.
+
+--exec sends the output of a command, which the shell runs. URL names the file.
+The file appears only if the command ends with exit code 0; until then the old
+file stays. Of a program before a pipe, as in "pg_dump | fxfer send -", nobody
+knows whether it failed: what it printed until then is sent as the whole file.
 
 Rules are those of gitignore: "*.o" matches at any depth, "/build" only at the
 top of the source, "cache/" only folders. Excluded files are not sent, and
@@ -64,12 +70,15 @@ few entries could not be read or written; these are then absent.
   fxfer send photos/ fxfer://nas/files/2026        files/2026/...
   fxfer send --delete www/ fxfer://nas/files/www   a mirror; -n only lists
   fxfer send --snapshot /etc/ fxfer://nas/files/etc     files/etc/2026-11-20T020000Z/...
-  pg_dump shop | fxfer send - fxfer://nas/files/shop.sql`,
+  fxfer send --exec 'pg_dump shop' fxfer://nas/files/shop.sql`,
 		SuggestFor: []string{"put", "push", "upload", "copy", "cp"},
 		Args:       func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		PreRunE:    func(c *cobra.Command, _ []string) error { return f.Settle(c) },
 		RunE: func(c *cobra.Command, args []string) error {
-			sources, target, err := sendArgs(args)
+			if f.Exec != "" {
+				args = append([]string{"-"}, args...)
+			}
+			sources, target, err := sendArgs(args, f.Exec != "")
 			if err != nil {
 				return err
 			}
@@ -79,7 +88,10 @@ few entries could not be read or written; these are then absent.
 			f.Target = target.Redacted()
 			if sources[0] == "-" {
 				if f.List != "" {
-					return exit.Usage("leave --files-from out", "standard input is sent whole: there is nothing to select")
+					return exit.Usage("leave --files-from out", "a stream is sent whole: there is nothing to select")
+				}
+				if f.Exec != "" {
+					return sendOutput(c, &f, target)
 				}
 				return sendStream(c, &f, target)
 			}
@@ -100,9 +112,9 @@ few entries could not be read or written; these are then absent.
 	return c
 }
 
-// sendArgs reads the arguments of send. The source "-" has to be the only one, and its URL has to
+// sendArgs reads the arguments of send. With exec, the first stands for a command. The source "-" has to be the only one, and its URL has to
 // name a file.
-func sendArgs(args []string) (sources []string, target fxfer.URL, err error) {
+func sendArgs(args []string, exec bool) (sources []string, target fxfer.URL, err error) {
 	if len(args) < 2 {
 		return nil, target, exit.Usage("for example: fxfer send FILE fxfer://host/share", "send needs a source and a URL")
 	}
@@ -121,10 +133,12 @@ func sendArgs(args []string) (sources []string, target fxfer.URL, err error) {
 		switch {
 		case fxfer.IsURL(s):
 			return nil, target, exit.Usage("get it first, then send it", "the source is a URL, too: fxfer doesn't copy from server to server")
+		case s == "-" && len(sources) > 1 && exec:
+			return nil, target, exit.Usage("leave one of the two out", "--exec sends the output of a command, and %q is another source", sources[1])
 		case s == "-" && len(sources) > 1:
 			return nil, target, exit.Usage("./- is a file of that name", "standard input can't be sent together with other sources")
 		case s == "-" && (target.Path == "" || target.TrailingSlash):
-			return nil, target, exit.Usage("for example: "+strings.TrimSuffix(target.Redacted(), "/")+"/dump.sql", "standard input needs a file name in the URL")
+			return nil, target, exit.Usage("for example: "+strings.TrimSuffix(target.Redacted(), "/")+"/dump.sql", "a stream needs a file name in the URL")
 		}
 	}
 	return sources, target, nil
@@ -133,10 +147,21 @@ func sendArgs(args []string) (sources []string, target fxfer.URL, err error) {
 func sendStream(c *cobra.Command, f *transfer.Flags, target fxfer.URL) error {
 	in := c.InOrStdin()
 	if w, ok := in.(io.Writer); ok && term.IsTerminal(w) {
-		return exit.Usage("for example: pg_dump shop | fxfer send - URL", "standard input is the terminal")
+		return exit.Usage("for example: fxfer send --exec 'pg_dump shop' URL", "standard input is the terminal")
 	}
 	return transfer.Run(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
 		return client.SendStream(ctx, pipeReader{ctx, in}, target, call)
+	})
+}
+
+// sendOutput sends the output of a command, if that succeeds.
+func sendOutput(c *cobra.Command, f *transfer.Flags, target fxfer.URL) error {
+	return transfer.Run(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (report *fxfer.Report, err error) {
+		err = command.Feed(ctx, f.Exec, nil, c.ErrOrStderr(), func(ctx context.Context, out io.Reader) (err error) {
+			report, err = client.SendStream(ctx, out, target, call)
+			return err
+		})
+		return report, err
 	})
 }
 

@@ -55,7 +55,7 @@ func TestSendArgs(t *testing.T) {
 		"a b c fxfer:/h/s":         "is not a fxfer:// URL",
 		"a fxfer://h/s fxfer://h/": "names no share",
 	} {
-		_, _, err := sendArgs(strings.Fields(args))
+		_, _, err := sendArgs(strings.Fields(args), false)
 		if want == "" {
 			require.NoError(t, err, args)
 			continue
@@ -74,7 +74,7 @@ func TestGetArgs(t *testing.T) {
 		"a fxfer://h/s":                     `"a", is not a fxfer:// URL`,
 		"a b":                               `"a" is not a fxfer:// URL`,
 		"fxfer://h .":                       "names no share",
-		"fxfer://h/s/a -":                   "standard output",
+		"fxfer://h/s/a fxfer://h/s/b -":     "standard output",
 	} {
 		_, _, err := getArgs(strings.Fields(args))
 		if want == "" {

@@ -91,7 +91,7 @@ func TestTrust(t *testing.T) {
 	other := s.plain(t, "f")
 	other.Share = "other"
 	require.Equal(t, session.KindTrust, session.KindOf(get(member, other, Options{})))
-	require.Equal(t, session.KindRemoteDisk, session.KindOf(get(member, s.plain(t, "missing"), Options{})))
+	require.Equal(t, session.KindNotFound, session.KindOf(get(member, s.plain(t, "missing"), Options{})))
 
 	imposter := serve(t, identity.Read)
 	defer imposter.stop()

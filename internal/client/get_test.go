@@ -56,7 +56,7 @@ func TestGetTo(t *testing.T) {
 		return err
 	}
 	nothing := writeFunc(func([]byte) (int, error) { t.Error("written"); return 0, errors.ErrUnsupported })
-	require.Equal(t, session.KindRemoteDisk, session.KindOf(fails(t.Context(), "none", nothing)))
+	require.Equal(t, session.KindNotFound, session.KindOf(fails(t.Context(), "none", nothing)))
 	require.Equal(t, session.KindUsage, session.KindOf(fails(t.Context(), "folder", nothing)))
 	require.Equal(t, session.KindUsage, session.KindOf(fails(t.Context(), "folder/sub", nothing)))
 	require.Equal(t, session.KindUsage, session.KindOf(fails(t.Context(), "", nothing)))

@@ -15,6 +15,7 @@ func (j *job) outcome(err error) (*session.Report, error) {
 	if err == nil && !j.call.Target.DryRun {
 		r.Snapshot = j.hello.Snapshot
 	}
+	r.NotPruned = r.NotPruned && j.call.Target.Delete
 	r.Changes = j.priority.decided()
 	j.stats.fill(r, j.opt.asked(j.call, j.throttle, j.intent.sends()))
 	if j.call.Progress != nil {

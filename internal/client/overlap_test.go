@@ -33,7 +33,7 @@ func TestOverlap(t *testing.T) {
 	for round := range 6 {
 		in := path.Join(s.dir, fmt.Sprint("in", round))
 		names := drawSources(t, random, in)
-				t.Run(fmt.Sprint("send ", names), func(t *testing.T) {
+		t.Run(fmt.Sprint("send ", names), func(t *testing.T) {
 			target := s.plain(t, fmt.Sprint("sent", round))
 			target.TrailingSlash = true
 			var sources []string

@@ -68,7 +68,7 @@ func TestSpecialTargets(t *testing.T) {
 // specialKinds make special targets in a folder. arrived waits for the end of what is written there;
 // nil where nothing can be.
 var specialKinds = map[string]func(t *testing.T, dir string) (target string, arrived func() []byte){
-	"pipe": func(t *testing.T, dir string) (string, func() []byte) { return fifo(t, dir) },
+	"pipe": fifo,
 	"symlink to a pipe": func(t *testing.T, dir string) (string, func() []byte) {
 		target, arrived := fifo(t, dir)
 		require.NoError(t, os.Symlink(filepath.Base(target), dir+"/link"))

@@ -72,7 +72,7 @@ func TestVerifyWide(t *testing.T) {
 	require.Equal(t, []int64{2994, 2988, 6, 6, 0, 0}, []int64{sum.Files, sum.Same, sum.Missing, sum.Extra, sum.Different, sum.Unreadable})
 
 	_, err = c.Verify(t.Context(), s.plain(t, "none"), here, Verification{})
-	require.Equal(t, session.KindRemoteDisk, session.KindOf(err), "%v", err)
+	require.Equal(t, session.KindNotFound, session.KindOf(err), "%v", err)
 	_, err = c.Verify(t.Context(), s.plain(t, ""), filepath.Join(here, "none"), Verification{})
 	require.Equal(t, session.KindLocalDisk, session.KindOf(err))
 }

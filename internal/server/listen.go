@@ -1,7 +1,10 @@
 package server
 
 import (
+	"errors"
+	"fmt"
 	"net"
+	"syscall"
 
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -56,8 +59,12 @@ func (s *Server) listenWith(p transport.Protocol, addr string) error {
 		cfg.Certificate = s.pair.Certificate
 	}
 	l, err := transport.Listen(addr, cfg)
-	if err != nil {
+	var bad *net.AddrError
+	switch {
+	case errors.As(err, &bad), errors.Is(err, syscall.EADDRNOTAVAIL):
 		return session.Usage("", "listen on %s: %w", addr, err)
+	case err != nil: // the port is taken, or this user may not use it
+		return &session.Error{Kind: session.KindOther, Err: fmt.Errorf("listen on %s: %w", addr, err)}
 	}
 	s.listen = append(s.listen, l)
 	if w := transport.SmallBuffers(l); w != "" {

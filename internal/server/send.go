@@ -3,6 +3,8 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -49,7 +51,7 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 	if err != nil {
 		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
 	}
-	if source.Roots, err = x.roots(); err != nil {
+	if err := x.addRoots(&source); err != nil {
 		return nil, err
 	}
 	x.audit.setRoots(source.Roots)
@@ -64,25 +66,33 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 	}), nil
 }
 
-// roots opens the paths that the client wants. A slash at the end of a folder asks for its content.
-func (x *sending) roots() (roots []transfer.Root, err error) {
+// addRoots opens the paths that the client wants. A slash at the end of a folder asks for its
+// content. What is not there fails on its own, unless nothing is.
+func (x *sending) addRoots(source *transfer.TreeSource) error {
 	for _, p := range x.hello.Paths {
 		name := strings.TrimSuffix(p, "/")
 		as := path.Base(cmp.Or(name, x.share.Name))
 		root := transfer.Root{Tree: x.scope, Path: cmp.Or(name, "."), As: as, Name: cmp.Or(name, x.share.Name)}
 		m, err := root.Tree.Stat(root.Path)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, disk.ErrNotFolder) {
+			source.Absent = append(source.Absent, transfer.Absent{Path: name, Err: sourceRefusal(err, name, x.share.Name)})
+			continue
+		}
 		if err != nil {
-			return nil, sourceRefusal(err, name, x.share.Name)
+			return sourceRefusal(err, name, x.share.Name)
 		}
 		if strings.HasSuffix(p, "/") {
 			if m.Kind != disk.Dir {
-				return nil, wire.Errorf(wire.CodePath, "%q is not a folder", name)
+				return wire.Errorf(wire.CodePath, "%q is not a folder", name)
 			}
 			root.As = ""
 		}
-		roots = append(roots, root)
+		source.Roots = append(source.Roots, root)
 	}
-	return roots, nil
+	if source.Roots == nil {
+		return source.Absent[0].Err
+	}
+	return nil
 }
 
 func (x *sending) close() {}

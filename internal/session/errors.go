@@ -30,12 +30,13 @@ const (
 	KindLocalDisk        // this host's disk
 	KindRemoteDisk       // the peer's disk
 	KindInterrupted      // stopped by the user
+	KindNotFound         // the peer has no such file or folder
 )
 
 var kindNames = [...]string{
 	KindOther: "other", KindUsage: "usage", KindPartial: "partial", KindTrust: "trust",
 	KindUnreachable: "unreachable", KindIntegrity: "integrity", KindLocalDisk: "local disk",
-	KindRemoteDisk: "remote disk", KindInterrupted: "interrupted",
+	KindRemoteDisk: "remote disk", KindInterrupted: "interrupted", KindNotFound: "not found",
 }
 
 // String returns the kind as a word, such as "usage".
@@ -121,7 +122,12 @@ func KindOfCode(e *wire.Error) Kind {
 		return KindPartial
 	case wire.CodeIntegrity, wire.CodeChanged:
 		return KindIntegrity
-	case wire.CodeSourceDisk, wire.CodeTargetDisk, wire.CodeNoSpace, wire.CodeNotFound, wire.CodeUnsupported:
+	case wire.CodeNotFound:
+		if e.Remote {
+			return KindNotFound
+		}
+		return KindLocalDisk
+	case wire.CodeSourceDisk, wire.CodeTargetDisk, wire.CodeNoSpace, wire.CodeUnsupported:
 		return diskKind
 	case wire.CodeDraining, wire.CodeBusy, wire.CodeSilent:
 		return KindUnreachable

@@ -122,6 +122,7 @@ type Report struct {
 	Snapshot  string       // that is visible now; "" if none is
 	Failures  []FileResult // the first 100
 	NotStored []NotStored  // what the target could not store
+	NotPruned bool         // Target.Delete removed nothing, because entries failed
 	Plan      *Plan        // of a dry run; nil otherwise
 
 	// The path.

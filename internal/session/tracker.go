@@ -29,6 +29,7 @@ type Tracker struct {
 	failures   []FileResult
 	digest     string
 	removed    int64
+	notPruned  bool
 	notStored  []NotStored
 	healed     int64
 	peak       float64 // bit/s
@@ -95,7 +96,7 @@ func (t *Tracker) Restart(lost bool) {
 func (t *Tracker) beginLocked() {
 	t.walking = true
 	t.files, t.bytes, t.done, t.filesDone, t.same, t.skipped = 0, 0, 0, 0, 0, 0
-	t.failed, t.failures = 0, nil
+	t.failed, t.failures, t.notPruned = 0, nil, false
 	t.before = t.committed
 	t.plan = Plan{}
 	t.active = list.New()
@@ -122,7 +123,7 @@ func (t *Tracker) Moved() int64 {
 // Event takes an event of the engine. Events come one at a time. Results are reported without the
 // lock.
 func (t *Tracker) Event(e transfer.Event) {
-	if e.Kind == transfer.Listed || e.Kind == transfer.Warned {
+	if e.Kind == transfer.Listed || e.Kind == transfer.Warned || e.Kind == transfer.NotPruned {
 		t.note(&e)
 		return
 	}
@@ -149,8 +150,12 @@ func (t *Tracker) reportResult(r FileResult) {
 func (t *Tracker) note(e *transfer.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e.Kind == transfer.Listed {
+	switch e.Kind {
+	case transfer.Listed:
 		t.walking = false
+		return
+	case transfer.NotPruned:
+		t.notPruned = true
 		return
 	}
 	w := e.Warning
@@ -370,7 +375,7 @@ func (t *Tracker) Report(server string) *Report {
 		Server: server, Duration: time.Since(t.Start), Reconnects: t.reconnects,
 		Files: t.files, Sent: t.committed, Same: max(0, t.same-t.before), Skipped: t.skipped, Failed: t.failed, Removed: t.removed,
 		Bytes: t.bytes, Written: t.written, Copied: t.copied, Resumed: t.resumed,
-		Failures: t.failures, NotStored: t.notStored, Peak: t.peak, Healed: t.healed,
+		Failures: t.failures, NotStored: t.notStored, NotPruned: t.notPruned, Peak: t.peak, Healed: t.healed,
 	}
 	if t.opt.DryRun {
 		plan := t.plan

@@ -22,13 +22,14 @@ const (
 	WouldSet                       // in a dry run: only metadata differs
 	Removed                        // the source does not have it; Entry has only Kind and Path
 	Warned                         // Warning says what the target cannot store
+	NotPruned                      // nothing is removed, because entries failed; there is no entry
 )
 
 // Event reports progress. The events of one session come one at a time.
 type Event struct {
 	Kind   EventKind
 	Index  uint64
-	Entry  *wire.Entry // must not be changed; nil for Listed
+	Entry  *wire.Entry // must not be changed; nil for Listed and NotPruned
 	At     string      // with the last event at the receiver: the path in the target's tree
 	Bytes  int64
 	Copied int64    // with Written: how many of Bytes came from an old version

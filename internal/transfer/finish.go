@@ -152,6 +152,9 @@ func (v *Receiver) settle() error {
 		return err
 	}
 	if way != nil {
+		if len(way.Folders) == 0 && v.failed.Load() > 0 {
+			v.side.event(Event{Kind: NotPruned})
+		}
 		v.prune(way.Folders)
 	}
 	if !v.opt.Target.DryRun && v.opt.Target.Sync != wire.SyncNone {

@@ -486,7 +486,9 @@ func (s *Sender) prune() {
 		return
 	}
 	m := &wire.Prune{}
-	if !failures {
+	if failures {
+		s.side.event(Event{Kind: NotPruned})
+	} else {
 		m.Folders = s.source.Folders()
 	}
 	s.send(m)

@@ -67,12 +67,19 @@ type TreeSource struct {
 	Filter        *filter.Filter // of paths below each root; nil for all
 	OneFileSystem bool
 	DryRun        bool                     // nothing is made, so joined folders come once
+	Absent        []Absent                 // further roots, which are not there
 	Paths         iter.Seq2[string, error] // only these below the one root; nil for all
+}
+
+// Absent is something to be sent that is not there.
+type Absent struct {
+	Path string // as in Root
+	Err  error
 }
 
 // Single implements Source.
 func (s *TreeSource) Single() bool {
-	if len(s.Roots) != 1 || s.Roots[0].As == "" || s.Paths != nil {
+	if len(s.Roots) != 1 || s.Absent != nil || s.Roots[0].As == "" || s.Paths != nil {
 		return false
 	}
 	m, err := s.Roots[0].Tree.Stat(s.Roots[0].Path)
@@ -85,6 +92,9 @@ func (s *TreeSource) Walk(
 ) error {
 	if s.Paths != nil {
 		return s.walkPaths(ctx, visit, failed)
+	}
+	for _, x := range s.Absent {
+		failed(x.Path, x.Err)
 	}
 	earlier := s.newEarlier()
 	for i := range s.Roots {

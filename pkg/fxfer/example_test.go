@@ -123,7 +123,7 @@ func ExampleClient_Get() {
 
 	u.Path = "nothing"
 	_, err = c.Get(context.Background(), []fxfer.URL{u}, source, fxfer.Transfer{})
-	fmt.Println(fxfer.KindOf(err) == fxfer.KindRemoteDisk)
+	fmt.Println(fxfer.KindOf(err) == fxfer.KindNotFound)
 	// Output:
 	// "hello\n" <nil>
 	// true

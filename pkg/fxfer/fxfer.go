@@ -206,6 +206,7 @@ const (
 	KindLocalDisk   = session.KindLocalDisk
 	KindRemoteDisk  = session.KindRemoteDisk
 	KindInterrupted = session.KindInterrupted
+	KindNotFound    = session.KindNotFound
 )
 
 // Advice is what helps against an error, beyond what its text says.

@@ -41,6 +41,8 @@ func Classify(err error) (kind string, code int) {
 		return "remote_disk", 8
 	case fxfer.KindInterrupted:
 		return "interrupted", interrupted
+	case fxfer.KindNotFound:
+		return "not_found", 10
 	case fxfer.KindOther:
 	}
 	return "other", 1

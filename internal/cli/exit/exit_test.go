@@ -34,6 +34,7 @@ func TestClassify(t *testing.T) {
 		{&fxfer.Error{Kind: fxfer.KindIntegrity, Err: other}, "integrity", 6},
 		{&fs.PathError{Op: "open", Path: "x", Err: fs.ErrNotExist}, "local_disk", 7},
 		{&fxfer.Error{Kind: fxfer.KindRemoteDisk, Err: other}, "remote_disk", 8},
+		{&fxfer.Error{Kind: fxfer.KindNotFound, Err: other}, "not_found", 10},
 		{context.Canceled, "interrupted", 130},
 		{errors.Join(Status{Code: 42}), "command", 42},
 	} {

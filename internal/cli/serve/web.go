@@ -2,10 +2,13 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 
 	"github.com/fxfer/fxfer/internal/cli/backup"
+	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/web"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -13,7 +16,10 @@ import (
 // openPages listens for metrics and dashboard. It has to be called before the process is confined.
 func openPages(f *serveFlags, server *fxfer.Server) (*web.Pages, error) {
 	pages, err := web.Listen(f.web, server, web.Options{Version: f.version, Home: server.Home(), Names: []string{f.name}, Log: f.opt.Log, Jobs: backup.WebJobs})
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther, Err: err}, "another program uses this port: choose another one with --web")
+	case err != nil:
 		return nil, &fxfer.Error{Kind: fxfer.KindUsage, Err: err}
 	}
 	return pages, nil

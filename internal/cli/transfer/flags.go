@@ -28,6 +28,7 @@ type Flags struct {
 	Opt     fxfer.Options
 	Call    fxfer.Transfer
 	List    string // list of the files to send
+	Exec    string // command whose output is sent
 	nul     bool   // the paths in the list end with NUL
 	report  string // file for the outcome of each entry
 	Target  string // URL without secrets, for history

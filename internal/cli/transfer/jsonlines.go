@@ -65,6 +65,7 @@ type JSONSummary struct {
 	Skipped     int64            `json:"files_not_wanted"`
 	Failed      int64            `json:"entries_failed"`
 	Removed     int64            `json:"entries_removed"`
+	NotPruned   bool             `json:"delete_skipped,omitempty"` // because entries failed
 	Bytes       int64            `json:"bytes"`
 	Written     int64            `json:"bytes_written"`
 	Resumed     int64            `json:"bytes_resumed"`
@@ -185,7 +186,7 @@ func (j *jsonLines) finish(r *fxfer.Report, err error) {
 	if r != nil {
 		line := JSONSummary{
 			Type: "summary", Server: r.Server, Duration: r.Duration.Seconds(), Files: r.Files, Sent: r.Sent, Same: r.Same,
-			Skipped: r.Skipped, Failed: r.Failed, Removed: r.Removed, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
+			Skipped: r.Skipped, Failed: r.Failed, Removed: r.Removed, NotPruned: r.NotPruned, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
 			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest, Snapshot: r.Snapshot, Copied: r.Copied, Healed: r.Healed,
 			Failures: []jsonFile{}, Streams: r.Streams, Transport: string(r.Transport), Reason: r.TransportReason, Connections: r.Connections, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
 			SendBuffer: r.SendBuffer, RecvBuffer: r.RecvBuffer, Retransmits: r.Retransmits, Reconnects: r.Reconnects,

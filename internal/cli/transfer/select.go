@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,7 +125,15 @@ func (f *Flags) addSelection(flags *pflag.FlagSet) {
 // AddList adds the flags of send that select by a list.
 func (f *Flags) AddList(flags *pflag.FlagSet) {
 	option.Add(flags, &f.List, "files-from", "file", "", "send only the listed paths below SRC/; - is standard input", option.ParseFile)
+	option.Add(flags, &f.Exec, "exec", "command", "", "send the output of this command, if it succeeds", parseCommand)
 	flags.BoolVar(&f.nul, "from0", false, "paths in that list end with a NUL byte")
+}
+
+func parseCommand(s string) (string, error) {
+	if strings.TrimSpace(s) == "" {
+		return "", errors.New("the command is empty")
+	}
+	return s, nil
 }
 
 // addTarget adds the flags about the target.

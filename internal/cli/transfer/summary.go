@@ -150,10 +150,14 @@ func bytesPart(n int64, format string) string {
 	return fmt.Sprintf(format, units.Bytes(n))
 }
 
-// printWarnings says what the target could not store, one line for each kind of problem.
+// printWarnings says what the target could not store, one line for each kind of problem, and that
+// --delete removed nothing.
 func printWarnings(w io.Writer, r *fxfer.Report) {
 	if r == nil {
 		return
+	}
+	if r.NotPruned {
+		fmt.Fprintln(w, "fxfer: warning: --delete left what the source lacks, because entries failed")
 	}
 	for i := range r.NotStored {
 		x := &r.NotStored[i]

@@ -36,7 +36,7 @@ func main() {
 	check(err)
 	url.Path = "nothing"
 	_, err = client.GetTo(ctx, url, &got, fxfer.Transfer{})
-	if fxfer.KindOf(err) == fxfer.KindRemoteDisk {
+	if fxfer.KindOf(err) == fxfer.KindNotFound {
 		fmt.Printf("%d sent, %d bytes, got %q, %s\n", report.Sent, last.BytesDone, &got, fxfer.KindOf(err))
 	}
 	stop()

@@ -1,4 +1,4 @@
-package backup
+package command
 
 import "os/exec"
 

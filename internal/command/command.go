@@ -1,4 +1,5 @@
-package backup
+// Package command runs commands of the system's shell.
+package command
 
 import (
 	"bytes"
@@ -67,8 +68,9 @@ func commandError(ctx context.Context, err error, said *tail) error {
 	return err
 }
 
-// runCommand runs a command with a text on its standard input.
-func runCommand(ctx context.Context, command string, timeout time.Duration, env []string, stdin io.Reader) error {
+// Run runs a command with a text on its standard input. The error says how it ended, with the last
+// line that it printed.
+func Run(ctx context.Context, command string, timeout time.Duration, env []string, stdin io.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	cmd := shell(ctx, command, env)
@@ -80,62 +82,65 @@ func runCommand(ctx context.Context, command string, timeout time.Duration, env 
 	return nil
 }
 
-// outputOf starts a command and returns its output. The output ends with io.EOF only if the command
-// succeeded, because nobody may take the output of a failed command for the whole. The caller
-// cancels ctx and then calls done.
-func outputOf(ctx context.Context, command string, env []string) (o *output, done func(), err error) {
+// Feed starts a command and calls send with its output. That ends with io.EOF only if the command
+// succeeded, because nobody may take the output of a failed command for the whole. When send
+// returns, the command is ended. Feed returns a *FailedError if the command failed before, otherwise
+// the error of send. errs gets a copy of the command's standard error; nil is nowhere.
+func Feed(ctx context.Context, command string, env []string, errs io.Writer, send func(context.Context, io.Reader) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	cmd := shell(ctx, command, env)
 	said := &tail{}
 	cmd.Stderr = said
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, nil, err
+	if errs != nil {
+		cmd.Stderr = io.MultiWriter(said, errs)
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, nil, err
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("start the command: %w", err)
 	}
 	// A child process that the command left behind may still hold the output open.
 	context.AfterFunc(ctx, func() { time.AfterFunc(2*killAfter, func() { _ = out.Close() }) })
-	o = &output{Reader: out, wait: sync.OnceValue(func() error {
+	o := &output{Reader: out, wait: sync.OnceValue(func() error {
 		if err := cmd.Wait(); err != nil {
-			return &commandFailed{commandError(ctx, err, said)}
+			return &FailedError{commandError(ctx, err, said)}
 		}
 		return nil
 	})}
-	return o, func() { _ = o.wait() }, nil
+	err = send(ctx, o)
+	cancel()
+	_ = o.wait()
+	if failed := o.failed.Load(); err != nil && failed != nil {
+		return failed // the error of send only follows from it
+	}
+	return err
 }
 
 type output struct {
 	io.Reader
-	wait func() error
-	err  atomic.Pointer[error]
-}
-
-// failed returns the error of the command if the command itself failed.
-func (o *output) failed() error {
-	if err := o.err.Load(); err != nil {
-		return *err
-	}
-	return nil
+	wait   func() error
+	failed atomic.Pointer[FailedError]
 }
 
 func (o *output) Read(p []byte) (int, error) {
 	n, err := o.Reader.Read(p)
-	if err == nil {
-		return n, nil
+	if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
+		return n, err
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
-		if failed := o.wait(); failed != nil {
-			o.err.Store(&failed)
-			return n, failed
-		}
-		return n, io.EOF
+	var failed *FailedError
+	if errors.As(o.wait(), &failed) {
+		o.failed.Store(failed)
+		return n, failed
 	}
-	return n, err
+	return n, io.EOF
 }
 
-// commandFailed is the error of a job whose command failed.
-type commandFailed struct{ err error }
+// FailedError is the error of a command that failed.
+type FailedError struct{ err error }
 
-func (e *commandFailed) Error() string { return "the command failed: " + e.err.Error() }
-func (e *commandFailed) Unwrap() error { return e.err }
+func (e *FailedError) Error() string { return "the command failed: " + e.err.Error() }
+
+func (e *FailedError) Unwrap() error { return e.err }
