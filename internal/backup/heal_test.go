@@ -308,7 +308,7 @@ func (d *decay) look(verified bool) {
 // retention left the last intact version of each file.
 func (d *decay) run(due time.Time) {
 	t, before, names := d.t, d.known(), d.snapshots()
-	d.clock.set(due.Sub(SystemClock{}.Now()))
+	d.clock.set(due.Sub(d.clock.Now()))
 	name := snapshot.Name(due)
 	d.truth[name] = contentOf(t, d.source)
 	record, err := d.daemon.Runner.Run(t.Context(), d.job, due, false)
@@ -388,7 +388,7 @@ func (d *decay) checkRetention(before, after map[string]snapshot.Damage, names [
 
 // verify does what the schedule does.
 func (d *decay) verify(at time.Time) {
-	d.clock.set(at.Sub(SystemClock{}.Now()))
+	d.clock.set(at.Sub(d.clock.Now()))
 	st, err := d.daemon.Store.State(d.job.Name)
 	require.NoError(d.t, err)
 	err = d.daemon.verifyNext(d.t.Context(), d.job, st.Snapshots)
