@@ -75,7 +75,6 @@ func TestDecay(t *testing.T) {
 	for n := range *decayNights {
 		now := start.AddDate(0, 0, n)
 		d.edit()
-		// In the first night there is nothing to flip, and in the last ones all must come to light.
 		d.maybeFlip(n > 0)
 		d.run(now)
 		d.maybeFlip(n > 0)
@@ -143,6 +142,16 @@ func (d *decay) write(name string) {
 // edit changes some of the source: new content, other modes, new files, removed ones, hard links.
 func (d *decay) edit() {
 	names := slices.Sorted(maps.Keys(contentOf(d.t, d.source)))
+	for _, name := range names[:3] { // some have a new version each night
+		d.write(name)
+	}
+	if all := d.snapshots(); len(all) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(d.known()[all[len(all)-1]])) {
+			if d.rng.IntN(2) == 0 { // nobody can send it anew
+				_ = os.Remove(filepath.Join(d.source, name))
+			}
+		}
+	}
 	for range max(2, len(names)/20) {
 		name := names[d.rng.IntN(len(names))]
 		path := filepath.Join(d.source, name)
@@ -233,7 +242,7 @@ func (d *decay) known() map[string]snapshot.Damage {
 // maybeFlip flips a byte in one of a hundred files of the server, in half of the cases. Times stay:
 // the disk did it.
 func (d *decay) maybeFlip(there bool) {
-	if !there || d.rng.IntN(2) == 0 {
+	if !there || d.flipped > 0 && d.rng.IntN(2) == 0 {
 		return
 	}
 	files := map[uint64]string{} // by inode
@@ -251,6 +260,10 @@ func (d *decay) maybeFlip(there bool) {
 	for range max(1, len(inodes)/100) {
 		d.flip(files[inodes[d.rng.IntN(len(inodes))]])
 	}
+	all := d.snapshots()
+	newest := all[len(all)-1]
+	hot := slices.Sorted(maps.Keys(d.truth[newest]))[d.rng.IntN(3)]
+	d.flip(filepath.Join(d.series, newest, hot))
 	d.look(false)
 }
 
@@ -308,7 +321,7 @@ func (d *decay) look(verified bool) {
 // retention left the last intact version of each file.
 func (d *decay) run(due time.Time) {
 	t, before, names := d.t, d.known(), d.snapshots()
-	d.clock.set(due.Sub(SystemClock{}.Now()))
+	d.clock.set(due.Sub(d.clock.Now()))
 	name := snapshot.Name(due)
 	d.truth[name] = contentOf(t, d.source)
 	record, err := d.daemon.Runner.Run(t.Context(), d.job, due, false)
@@ -388,7 +401,7 @@ func (d *decay) checkRetention(before, after map[string]snapshot.Damage, names [
 
 // verify does what the schedule does.
 func (d *decay) verify(at time.Time) {
-	d.clock.set(at.Sub(SystemClock{}.Now()))
+	d.clock.set(at.Sub(d.clock.Now()))
 	st, err := d.daemon.Store.State(d.job.Name)
 	require.NoError(d.t, err)
 	err = d.daemon.verifyNext(d.t.Context(), d.job, st.Snapshots)

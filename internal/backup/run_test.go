@@ -454,13 +454,11 @@ func TestEstimate(t *testing.T) {
 // The newest snapshot is verified each time, the others in turn.
 func TestTurn(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
-	verified := map[string]time.Time{}
-	night := moment(t, "2026-11-20T02:00:00Z")
+	var st State
 	verify := func(names []string) (other string) {
-		night = night.AddDate(0, 0, 1)
-		chosen := turn(names, verified)
+		chosen := turn(names, st.Snapshots)
 		require.Equal(t, names[len(names)-1], chosen[0])
-		verified[chosen[0]], verified[chosen[1]] = night, night
+		st.noteRead(chosen)
 		return chosen[1]
 	}
 	var got []string
@@ -468,7 +466,7 @@ func TestTurn(t *testing.T) {
 		got = append(got, verify(names))
 	}
 	require.Equal(t, []string{"a", "b", "c", "a", "b"}, got)
-	require.Equal(t, []string{"a"}, turn([]string{"a"}, verified))
+	require.Equal(t, []string{"a"}, turn([]string{"a"}, st.Snapshots))
 	require.Empty(t, turn(nil, nil))
 
 	// Each night a snapshot comes and one goes. An old one that stays has its turn all the same.

@@ -109,12 +109,12 @@ type State struct {
 	// Alarmed is the time when the alarm was raised, zero if there is none.
 	Alarmed time.Time `json:"alarmed,omitzero"`
 	// Verified is the time when the schedule last started a verification. Scrub is the result of
-	// the last one, Scrubbing the progress of the one under way, and Snapshots when each snapshot
-	// was last read to its end.
-	Verified  time.Time            `json:"verified,omitzero"`
-	Scrub     *Scrub               `json:"scrub,omitempty"`
-	Scrubbing *Scrubbing           `json:"scrubbing,omitempty"`
-	Snapshots map[string]time.Time `json:"snapshots_verified,omitempty"`
+	// the last one, Scrubbing the progress of the one under way, and Snapshots the number of the
+	// verification that last read each snapshot to its end.
+	Verified  time.Time        `json:"verified,omitzero"`
+	Scrub     *Scrub           `json:"scrub,omitempty"`
+	Scrubbing *Scrubbing       `json:"scrubbing,omitempty"`
+	Snapshots map[string]int64 `json:"snapshots_verified,omitempty"`
 	// Damage is what the server knew after the last run or verification, nil for none.
 	Damage *Damage `json:"damage,omitempty"`
 }

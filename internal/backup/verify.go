@@ -16,7 +16,8 @@ import (
 // calls visit for each difference and stores the outcome. It may run at the same time as a run.
 // Differences raise an alarm.
 func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(snapshot string, d fxfer.Difference)) (*Scrub, error) {
-	scrub, read := &Scrub{At: r.Clock.Now()}, map[string]time.Time{}
+	scrub := &Scrub{At: r.Clock.Now()}
+	var read []string
 	var failed error
 	for _, name := range names {
 		sum, err := r.Courier.Scrub(ctx, j, name, fxfer.Verification{
@@ -36,7 +37,7 @@ func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(
 		}
 		scrub.Snapshots, scrub.Last = scrub.Snapshots+1, name
 		if err == nil || fxfer.KindOf(err) == fxfer.KindIntegrity {
-			read[name] = scrub.At
+			read = append(read, name)
 		}
 		failed = errors.Join(failed, err)
 	}
@@ -46,14 +47,25 @@ func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(
 	}
 	err := r.Store.Update(j.Name, func(st *State) error {
 		st.Scrub, st.Scrubbing = scrub, nil
-		if st.Snapshots == nil {
-			st.Snapshots = map[string]time.Time{}
-		}
-		maps.Copy(st.Snapshots, read)
+		st.noteRead(read)
 		return nil
 	})
 	r.checkDamage(ctx, j, "")
 	return scrub, errors.Join(failed, err)
+}
+
+// noteRead notes that a verification has read snapshots. It counts verifications, since clocks jump.
+func (st *State) noteRead(names []string) {
+	var last int64
+	for _, n := range st.Snapshots {
+		last = max(last, n)
+	}
+	if st.Snapshots == nil {
+		st.Snapshots = make(map[string]int64)
+	}
+	for _, name := range names {
+		st.Snapshots[name] = last + 1
+	}
 }
 
 // scrubbing returns what shows and stores the progress of a verification.
@@ -89,7 +101,7 @@ func (r *Runner) checkDamage(ctx context.Context, j *Job, healing string) {
 	if err == nil {
 		err = r.Store.Update(j.Name, func(st *State) error {
 			before, st.Damage = st.Damage, damageOf(all)
-			maps.DeleteFunc(st.Snapshots, func(name string, _ time.Time) bool {
+			maps.DeleteFunc(st.Snapshots, func(name string, _ int64) bool {
 				return !slices.Contains(namesOf(all), name)
 			})
 			return nil
@@ -125,13 +137,13 @@ func damageOf(all []fxfer.Snapshot) *Damage {
 // turn chooses the snapshots to verify: the newest, and of the others the one that was verified
 // longest ago. So each is verified after at most as many times as there are others, whatever
 // retention removes meanwhile.
-func turn(names []string, verified map[string]time.Time) []string {
+func turn(names []string, verified map[string]int64) []string {
 	if len(names) < 2 {
 		return names
 	}
 	newest, others := names[len(names)-1], names[:len(names)-1]
 	return []string{newest, slices.MinFunc(others, func(a, b string) int {
-		return cmp.Or(verified[a].Compare(verified[b]), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(verified[a], verified[b]), cmp.Compare(a, b))
 	})}
 }
 
@@ -167,7 +179,7 @@ func (d *Daemon) keepVerified(ctx, waiting context.Context, j *Job) {
 }
 
 // verifyNext verifies the newest snapshot, and the one whose turn it is.
-func (d *Daemon) verifyNext(ctx context.Context, j *Job, verified map[string]time.Time) error {
+func (d *Daemon) verifyNext(ctx context.Context, j *Job, verified map[string]int64) error {
 	all, err := d.Courier.Snapshots(ctx, j)
 	if err != nil {
 		return err

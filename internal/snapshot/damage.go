@@ -76,18 +76,3 @@ func (d Damage) SpreadToLinks(root *os.Root, name string, same func(a, b string)
 	}
 	return nil
 }
-
-// DigestsOf returns the digests of some files of a complete snapshot, as far as they are noted.
-func DigestsOf(root *os.Root, name string, paths Damage) (map[string][32]byte, error) {
-	found := make(map[string][32]byte, len(paths))
-	err := Digests(root, name, func(path string, digest [32]byte) error {
-		if _, ok := paths[path]; ok {
-			found[path] = digest
-		}
-		return nil
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return found, err
-}

@@ -221,3 +221,39 @@ func Digests(root *os.Root, name string, visit func(path string, digest [32]byte
 	}
 	return d.err()
 }
+
+// DigestsOf returns the digests of those files of a complete snapshot that are wanted, as far as
+// they are noted.
+func DigestsOf[T any](root *os.Root, name string, wanted map[string]T) (map[string][32]byte, error) {
+	found := make(map[string][32]byte)
+	err := Digests(root, name, func(path string, digest [32]byte) error {
+		if _, ok := wanted[path]; ok {
+			found[path] = digest
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return found, err
+}
+
+// digestsOfLinks returns the digests of files of a complete snapshot by their further names.
+func digestsOfLinks(root *os.Root, name string) (map[string][32]byte, error) {
+	firsts := make(map[string][]string)
+	err := Links(root, name, func(first, path string) error {
+		firsts[first] = append(firsts[first], path)
+		return nil
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	found, err := DigestsOf(root, name, firsts)
+	digests := make(map[string][32]byte)
+	for first, digest := range found {
+		for _, path := range firsts[first] {
+			digests[path] = digest
+		}
+	}
+	return digests, err
+}

@@ -184,13 +184,23 @@ func (l *Ledger) finishLocked(previous string, shares func(string) bool, digest 
 	if err != nil {
 		return err
 	}
+	linked := sync.OnceValues(func() (map[string][32]byte, error) {
+		return digestsOfLinks(l.root, previous)
+	})
 	known := func(group []record) (sum [32]byte, err error) {
+		now := group[len(group)-1]
 		sum, ok := knownDigest(group, old)
-		if now := group[0]; !ok && shares(now.path) {
-			sum, ok = old.find(now.path)
+		if !ok && (now.kind == reused || shares(now.path)) {
+			if sum, ok = old.find(now.path); !ok {
+				links, err := linked()
+				if err != nil {
+					return sum, err
+				}
+				sum, ok = links[now.path]
+			}
 		}
 		if !ok {
-			return digest(group[0].path)
+			return digest(now.path)
 		}
 		return sum, nil
 	}

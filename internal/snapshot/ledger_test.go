@@ -227,3 +227,32 @@ func TestLeftLists(t *testing.T) {
 	finish("d", "c", smallList, "a")
 	require.NoFileExists(t, filepath.Join(dir, "d.diff"))
 }
+
+// A file that comes from the previous snapshot has the digest that is noted of it there, whatever
+// name it had, and in however many sessions it came. Reading it could take damage for the truth.
+func TestDigestOfReused(t *testing.T) {
+	root, _ := openRoot(t)
+	never := func(path string) ([32]byte, error) {
+		t.Errorf("%s was read", path)
+		return [32]byte{}, nil
+	}
+	first, err := OpenLedger(root, "a")
+	require.NoError(t, err)
+	first.Committed("x", [32]byte{1})
+	first.Link("y", "x")
+	require.NoError(t, first.Finish("", nil, never))
+	require.NoError(t, first.Close())
+
+	cut, err := OpenLedger(root, "b")
+	require.NoError(t, err)
+	cut.Reused("y")
+	require.NoError(t, cut.Close())
+	for name, note := range map[string]func(*Ledger, string){"b": (*Ledger).Same, "c": (*Ledger).Reused} {
+		l, err := OpenLedger(root, name)
+		require.NoError(t, err)
+		note(l, "y")
+		require.NoError(t, l.Finish("a", func(string) bool { return true }, never))
+		require.NoError(t, l.Close())
+		require.Equal(t, map[string][32]byte{"y": {1}}, digests(t, root, name))
+	}
+}
