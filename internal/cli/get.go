@@ -22,8 +22,8 @@ resume an interrupted transfer, run the same command again.
 
 Paths work as in rsync: URL puts the folder itself into TARGET, and URL/ puts
 its content there. If you get one file, TARGET is its new name, unless TARGET is
-a folder or ends with a slash. "fxfer send --help" explains rules, --delta, --sync
-and settings.`,
+a folder or ends with a slash. "fxfer send --help" explains rules, --delta, --sync,
+letters, units and settings.`,
 		Example: `  fxfer get fxfer://nas/files/dvd.iso .            ./dvd.iso
   fxfer get fxfer://nas/files/dvd.iso film.iso     ./film.iso
   fxfer get fxfer://nas/files/photos backup        backup/photos/...

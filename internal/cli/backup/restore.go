@@ -80,10 +80,9 @@ restores the newest snapshot from that time or before it. A date such as
 	flags.BoolVarP(&f.Call.Target.DryRun, "dry-run", "n", false, "only list what would change")
 	flags.BoolVar(&f.Call.Target.NumericIDs, "numeric-ids", false, "map owner and group by number, not by name")
 	f.AddPrivileged(flags)
-	flags.BoolVar(&f.Call.Target.Checksum, "checksum", false, "compare content instead of size and time")
+	flags.BoolVarP(&f.Call.Target.Checksum, "checksum", "c", false, "compare content instead of size and time")
 	f.AddNetwork(flags)
-	flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")
-	flags.BoolVar(&f.Quiet, "quiet", false, "print only errors")
+	f.AddOutput(flags)
 	return c
 }
 
