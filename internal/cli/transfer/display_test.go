@@ -65,30 +65,44 @@ func TestSummary(t *testing.T) {
 		Server: "nas:7433", Duration: 40940 * time.Millisecond, Files: 1, Sent: 1, Bytes: 4_700_000_000, Written: 4_700_000_000, Goodput: 918.4e6, Peak: 941e6,
 		Digest: "d1f2", Streams: 8, Congestion: "bbr", RTT: 10200 * time.Microsecond, BDP: 1_200_000, SendBuffer: 8 << 20, RecvBuffer: 6 << 20, Retransmits: 120,
 	}
+	var verbose, readback bool
 	for name, c := range map[string]struct {
 		change func(*fxfer.Report)
 		want   string
 	}{
 		"one file": {func(*fxfer.Report) {}, `
-sent       4.70 GB in 40.9 s, 918 Mbit/s, peak 941 Mbit/s
+sent       4.70 GB in 40.9 s, 1 file
+speed      918 Mbit/s, peak 941 Mbit/s
+checked    BLAKE3 d1f2
+`},
+		"verbose": {func(r *fxfer.Report) { r.Resent, verbose = 2e6, true }, `
+sent       4.70 GB in 40.9 s, 1 file
+speed      918 Mbit/s, peak 941 Mbit/s
+checked    BLAKE3 d1f2
 path       RTT 10.2 ms, BDP 1.20 MB, send buffer 8.39 MB, receive buffer 6.29 MB
-streams    8, bbr, 120 retransmits
-BLAKE3     d1f2
+streams    8, bbr, 120 retransmits, 2.00 MB sent twice
 `},
 		"many files": {func(r *fxfer.Report) {
 			r.Files, r.Sent, r.Same, r.Failed, r.Resumed, r.Resent, r.Digest, r.Reconnects = 40, 30, 8, 2, 1e9, 2e6, "", 1
 		}, `
-sent       4.70 GB in 40.9 s, 918 Mbit/s, peak 941 Mbit/s
-files      30 sent, 8 unchanged, 2 failed, 1.00 GB resumed, 2.00 MB sent twice
-path       RTT 10.2 ms, BDP 1.20 MB, send buffer 8.39 MB, receive buffer 6.29 MB
-streams    8, bbr, 120 retransmits, 1 reconnect
+sent       4.70 GB in 40.9 s, 30 files, 8 unchanged, 2 failed, 1.00 GB resumed
+speed      918 Mbit/s, peak 941 Mbit/s, 1 reconnect
+checked    each file by its BLAKE3 digest
 `},
 		"kernel without figures": {func(r *fxfer.Report) {
 			r.Streams, r.Congestion, r.RTT, r.BDP, r.SendBuffer, r.RecvBuffer, r.Retransmits, r.Peak = 1, "", 0, 0, 0, 0, 0, r.Goodput
+			verbose = true
 		}, `
-sent       4.70 GB in 40.9 s, 918 Mbit/s
+sent       4.70 GB in 40.9 s, 1 file
+speed      918 Mbit/s
+checked    BLAKE3 d1f2
 streams    1
-BLAKE3     d1f2
+`},
+		"read back into a snapshot": {func(r *fxfer.Report) { r.Digest, r.Snapshot, readback = "", "2026-11-20T020000Z", true }, `
+sent       4.70 GB in 40.9 s, 1 file
+speed      918 Mbit/s, peak 941 Mbit/s
+checked    each file by its BLAKE3 digest, read back from the disk
+snapshot   2026-11-20T020000Z
 `},
 		"nothing new": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written = 0, 3, 3, 0 }, `
 unchanged  3 files in 40.9 s
@@ -96,11 +110,9 @@ unchanged  3 files in 40.9 s
 		"a mirror, compressed": {func(r *fxfer.Report) {
 			r.Raw, r.Coded, r.Removed, r.Skipped, r.Files = 4_700_000_000, 1_500_000_000, 3, 1, 2
 		}, `
-sent       4.70 GB in 40.9 s, 918 Mbit/s, peak 941 Mbit/s, compressed 3.1×
-files      1 sent, 1 not wanted, 3 removed
-path       RTT 10.2 ms, BDP 1.20 MB, send buffer 8.39 MB, receive buffer 6.29 MB
-streams    8, bbr, 120 retransmits
-BLAKE3     d1f2
+sent       4.70 GB in 40.9 s, 1 file, 1 not wanted, 3 removed
+speed      918 Mbit/s, peak 941 Mbit/s, compressed 3.1×
+checked    BLAKE3 d1f2
 `},
 		"a dry run": {func(r *fxfer.Report) {
 			r.Sent, r.Written, r.Same, r.Removed, r.Plan = 0, 0, 7, 2, &fxfer.Plan{Create: 12, Update: 3, Set: 1, Bytes: 1e9}
@@ -115,8 +127,10 @@ sent       no files in 40.9 s
 `},
 	} {
 		r := full
+		verbose, readback = false, false
 		c.change(&r)
-		require.Equal(t, c.want[1:], summary("sent", &r), name)
+		p := people{verb: "sent", verbose: verbose, readback: readback}
+		require.Equal(t, c.want[1:], p.summary(&r), name)
 	}
 }
 
