@@ -50,14 +50,28 @@ func TestTotals(t *testing.T) {
 
 func TestFigures(t *testing.T) {
 	p := under()
-	require.Equal(t, " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22  12 of 40 files  8 streams", totalFigures(&p, 80))
-	require.Equal(t, " 44 %  2.10 GB of 4.70 GB  943 Mbit/s", totalFigures(&p, 40))
-	require.Equal(t, " 44 %", totalFigures(&p, 0))
-	require.Equal(t, " 25 %  250 B of 1.00 kB", fileFigures(&p.Active[0]))
-	require.Equal(t, "       7 B", fileFigures(&p.Active[1]))
-	require.Equal(t, "total", totalName(&p))
+	p.Limiter = "line rate"
+	for width, want := range map[int]string{ // rate and ETA go last, the limiter before them
+		130: " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22  12 of 40 files  limit: line rate  8 streams",
+		105: " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22  12 of 40 files  limit: line rate",
+		90:  " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22  12 of 40 files",
+		75:  " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22",
+		55:  " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22", // the bar is short
+		50:  " 44 %  943 Mbit/s  ETA 0:22",
+		30:  "943 Mbit/s  ETA 0:22",
+		20:  "943 Mbit/s",
+		10:  "",
+	} {
+		require.Equal(t, want, totalFigures(&p, width), width)
+	}
+	require.Equal(t, " 25 %  250 B of 1.00 kB", fileFigures(&p.Active[0], 40))
+	require.Equal(t, " 25 %", fileFigures(&p.Active[0], 20))
+	require.Equal(t, "       7 B", fileFigures(&p.Active[1], 40))
+	require.Equal(t, "total", totalName(&p, 80))
 	p.Files, p.Active = 1, p.Active[:1]
-	require.Equal(t, "a/b", totalName(&p))
+	require.Equal(t, "a/b", totalName(&p, 80))
+	p.Active[0].Path = "photos/2026/a-rather-long-name.jpg"
+	require.Equal(t, "…her-long-name.jpg", totalName(&p, 54))
 }
 
 func TestSummary(t *testing.T) {
@@ -263,12 +277,12 @@ func TestReportFile(t *testing.T) {
 	d.progress(&fxfer.Progress{})
 	early, err := os.ReadFile(name)
 	require.NoError(t, err)
-	require.Equal(t, `{"path":"<a>\n","kind":"file","action":"committed","bytes":3,"digest":"d1"}`+"\n", string(early))
+	require.Equal(t, `{"type":"file","path":"<a>\n","kind":"file","bytes":3,"outcome":"committed","digest":"d1"}`+"\n", string(early))
 	d.file(&fxfer.FileResult{Path: "b\xff", Kind: "file", Outcome: fxfer.Failed, Err: fs.ErrPermission})
 	require.NoError(t, r.close())
 	all, err := os.ReadFile(name)
 	require.NoError(t, err)
-	require.Equal(t, string(early)+`{"path":"b\ufffd","path_base64":"Yv8=","kind":"file","action":"failed","bytes":0,"error":"permission denied"}`+"\n", string(all))
+	require.Equal(t, string(early)+`{"type":"file","path":"b\ufffd","path_base64":"Yv8=","kind":"file","bytes":0,"outcome":"failed","error":"permission denied"}`+"\n", string(all))
 	_, err = newReportFile(filepath.Join(name, "below"))
 	require.Equal(t, fxfer.KindLocalDisk, fxfer.KindOf(err))
 }

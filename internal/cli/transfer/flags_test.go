@@ -53,7 +53,7 @@ func TestTransferFlags(t *testing.T) {
 		"--priority auto": {},
 		"--priority high --deadline 2126-11-21T06:00:00Z": {Opt: fxfer.Options{Priority: fxfer.PriorityHigh},
 			Call: fxfer.Transfer{Deadline: time.Date(2126, 11, 21, 6, 0, 0, 0, time.UTC)}},
-		"-arP": {}, // what fxfer always does
+		"-arP":                         {}, // what fxfer always does
 		"-avzP --rate-limit 100Mbit/s": {Opt: fxfer.Options{Compress: "auto", RateLimit: 100e6}, verbose: true},
 		"-z --compress zstd -q":        {Opt: fxfer.Options{Compress: "zstd"}, Quiet: true},
 		"-cunx": {Call: fxfer.Transfer{Selection: fxfer.Selection{OneFileSystem: true},
@@ -96,7 +96,7 @@ func TestTransferFlagsRefuse(t *testing.T) {
 		"--congestion BBR":              "is not the name of a congestion control",
 		"--congestion bbr;reboot":       "is not the name of a congestion control",
 		"--rate-limit 200Mb":            "write 200mbit for bits or 200MB/s for bytes",
-		"-vq":                          "exclude each other",
+		"-vq":                           "exclude each other",
 		"--rate-limit 200":              "is not a rate",
 		"--retry-for 10":                "is not a time",
 		"--retry-for -1m":               "is not a time",

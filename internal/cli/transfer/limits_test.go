@@ -39,7 +39,9 @@ func TestLimits(t *testing.T) {
 
 // By default a limit is shown with its remedy, and only if it cost more than a tenth.
 func TestCostlyLimits(t *testing.T) {
-	remedy := func(expect float64) []fxfer.Remedy { return []fxfer.Remedy{{Kind: diagnose.SyncNothing, Expect: expect}} }
+	remedy := func(expect float64) []fxfer.Remedy {
+		return []fxfer.Remedy{{Kind: diagnose.SyncNothing, Expect: expect}}
+	}
 	for _, c := range []struct {
 		name  string
 		limit fxfer.Limit
