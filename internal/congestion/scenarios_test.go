@@ -227,6 +227,13 @@ func scenarios() []scenario {
 		}
 	}
 
+	for _, l := range lines[:4] {
+		p := line(l.rate, l.rtt, 1)
+		p.Changes = []simulate.Change{{At: 8 * time.Second, Rate: p.Rate, RTT: l.rtt * 3 / 2}}
+		add(fmt.Sprintf("longer-way-%.0fM-%dms", l.rate, l.rtt.Milliseconds()), p, flows(session), 30, 20,
+			share(0.95), dropped(0.5), delay(0.5, 10))
+	}
+
 	cubic := simulate.Flow{Kind: simulate.Cubic}
 	later := small
 	later.From = 10 * time.Second
@@ -432,18 +439,18 @@ func TestTrace(t *testing.T) {
 	}
 	last, next := congestion.Sample{}, time.Duration(0)
 	t.Logf("%s", s.name)
-	t.Logf("%8s %-8s %4s %9s %9s %9s %8s %8s %8s %8s", "t", "state", "free", "rate", "delivered",
-		"line", "rtt", "queue", "lost", "backlog")
+	t.Logf("%8s %-8s %4s %9s %9s %9s %8s %8s %8s %8s", "t", "state", "free", "rate", "delivered", "line",
+		"rtt", "queue", "lost", "backlog")
 	s.Trace = func(m simulate.Moment) {
 		if m.At < next || m.At > *till {
 			return
 		}
 		d := (m.Sample.At - last.At).Seconds()
-		t.Logf("%8.3f %-8v %4d %9.3f %9.3f %9.3f %8.2f %8.2f %8d %8d", m.At.Seconds(),
+		t.Logf("%8.3f %-8v %4d %9.3f %9.3f %9.3f %8.2f %8.2f %8d %8d  %v", m.At.Seconds(),
 			m.Decision.State, m.Decision.Free, m.Decision.Rate*8/1e6,
 			float64(m.Sample.Delivered-last.Delivered)*8/1e6/d, m.Rate/1e6,
 			1e3*m.Sample.RTT.Seconds(), 1e3*m.Queue.Seconds(),
-			(m.Sample.Lost-last.Lost)/int64(m.Sample.MSS), m.Sample.Backlog)
+			(m.Sample.Lost-last.Lost)/int64(m.Sample.MSS), m.Sample.Backlog, m.Control)
 		last, next = m.Sample, m.At+*tick
 	}
 	simulate.Run(s.Scenario)

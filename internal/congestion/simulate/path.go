@@ -7,6 +7,7 @@
 package simulate
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -31,10 +32,11 @@ type Path struct {
 // Outage is a time in which nothing passes, either way.
 type Outage struct{ From, For time.Duration }
 
-// Change is a new rate of the line.
+// Change is a new rate of the line, or a longer way.
 type Change struct {
 	At   time.Duration
-	Rate float64 // bit/s
+	Rate float64       // bit/s
+	RTT  time.Duration // 0 is as before
 }
 
 // train is a few packets of a stream that travel together.
@@ -121,6 +123,7 @@ func newLine(p Path, random *rand.Rand) *line {
 func (l *line) tick(now float64) {
 	for len(l.Changes) > 0 && l.Changes[0].At.Seconds() <= now {
 		l.rate = l.Changes[0].Rate / 8 / l.mss
+		l.RTT = cmp.Or(l.Changes[0].RTT, l.RTT)
 		l.Changes = l.Changes[1:]
 	}
 }
