@@ -107,6 +107,20 @@ func (p *push) absent(*wire.Hello) bool { return true }
 
 func (p *push) local(entry string) (*access.Scope, string) { return sourceOf(p.roots, entry) }
 
+func (p *push) where(entry string) string {
+	for i, r := range p.roots {
+		if r.As == "" {
+			return filepath.Join(p.args[i], entry)
+		}
+		if rest, ok := strings.CutPrefix(entry, r.As); ok && (rest == "" || rest[0] == '/') {
+			return filepath.Join(p.args[i], rest)
+		}
+	}
+	return ""
+}
+
+func (p *push) folder() string { return "" }
+
 func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
 	coder, err := compress.Parse(s.client.opt.Compress)
 	if err != nil {

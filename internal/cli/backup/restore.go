@@ -20,7 +20,7 @@ import (
 )
 
 func newRestore(file *string) *cobra.Command {
-	var f transfer.Flags
+	f := transfer.Flags{Owners: true}
 	var at string
 	c := &cobra.Command{
 		Use:   "restore JOB [PATH...] DIR",

@@ -28,7 +28,8 @@ type display interface {
 // The verb is "sent" or "received".
 func newDisplay(f *Flags, verb string, out, errs io.Writer) display {
 	people := people{
-		verb: verb, report: f.report, verbose: f.verbose, explain: f.explain, readback: f.Call.Target.Readback, out: out, errs: errs,
+		verb: verb, report: f.report, verbose: f.verbose, explain: f.explain, readback: f.Call.Target.Readback,
+		owners: verb == "sent" || f.ownersAsked(), out: out, errs: errs,
 	}
 	switch {
 	case f.JSON:
@@ -41,6 +42,13 @@ func newDisplay(f *Flags, verb string, out, errs io.Writer) display {
 		return &bars{people: people}
 	}
 	return &plainLines{people: people}
+}
+
+// ownersAsked reports whether this user expects owners to be kept. Only root can do that, so others
+// have to ask for it.
+func (f *Flags) ownersAsked() bool {
+	t := &f.Call.Target
+	return f.Owners || f.verbose || t.NumericIDs || t.Strict || t.Privileged || os.Geteuid() == 0
 }
 
 // guarded makes a display safe for concurrent use. It ignores calls after finish, because a
@@ -85,6 +93,7 @@ type people struct {
 	verbose  bool
 	explain  bool
 	readback bool // files were read again from the target's disk
+	owners   bool // warn if owners could not be stored
 	out      io.Writer
 	errs     io.Writer
 }
@@ -98,7 +107,7 @@ func (p *people) finish(report *fxfer.Report, err error) {
 	if report != nil && p.explain {
 		fmt.Fprint(p.out, explain(report))
 	}
-	printWarnings(p.errs, report)
+	p.printWarnings(report)
 	printFailures(p.errs, report, p.report)
 }
 

@@ -248,12 +248,32 @@ func TestBars(t *testing.T) {
 
 func TestWarningsListed(t *testing.T) {
 	var out strings.Builder
-	printWarnings(&out, nil)
-	printWarnings(&out, &fxfer.Report{NotStored: []fxfer.NotStored{
+	p := people{errs: &out, owners: true}
+	p.printWarnings(nil)
+	report := &fxfer.Report{NotStored: []fxfer.NotStored{
 		{What: "owner", Count: 12, Path: "a\x1b/b", Text: "operation not permitted"}, {What: "acl", Count: 1, Path: "c", Text: "not supported"},
-	}})
+	}}
+	p.printWarnings(report)
 	require.Equal(t, "fxfer: warning: the target could not store the owner of 12 entries, first of a\ufffd/b: operation not permitted\n"+
 		"fxfer: warning: the target could not store the acl of c: not supported\n", out.String())
+
+	out.Reset()
+	p.owners = false
+	p.printWarnings(report)
+	require.Equal(t, "fxfer: warning: the target could not store the acl of c: not supported\n", out.String())
+}
+
+// Nobody but root can keep owners, so others hear of it only if they asked for owners.
+func TestOwnersAsked(t *testing.T) {
+	var f Flags
+	require.Equal(t, os.Geteuid() == 0, f.ownersAsked())
+	for _, args := range []string{"--strict", "--numeric-ids", "-v"} {
+		f, err := parseTransferFlags(args)
+		require.NoError(t, err)
+		require.True(t, f.ownersAsked(), args)
+	}
+	f.Owners = true
+	require.True(t, f.ownersAsked())
 }
 
 func TestItemised(t *testing.T) {

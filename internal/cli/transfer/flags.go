@@ -31,6 +31,7 @@ type Flags struct {
 	nul     bool   // the paths in the list end with NUL
 	report  string // file for the outcome of each entry
 	Target  string // URL without secrets, for history
+	Owners  bool   // the command promises to keep owners
 	JSON    bool
 	Quiet   bool
 	verbose bool

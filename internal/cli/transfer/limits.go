@@ -23,7 +23,7 @@ func (p *people) limits(r *fxfer.Report, err error) string {
 	if first.Limiter != diagnose.BlackHole && (r.Written == 0 || r.Sent+r.Same == 0 && r.Failed > 0 || diskFailed(r, err)) {
 		return ""
 	}
-	if err == nil && !p.verbose && !p.explain && !costly(first, r.Goodput) {
+	if !p.verbose && !p.explain && !costly(first, r.Goodput) {
 		return ""
 	}
 	text := "limit: " + term.OneLine(words.Line(first)) + "\n"

@@ -170,17 +170,20 @@ func bytesPart(n int64, format string) string {
 }
 
 // printWarnings says what the target could not store, one line for each kind of problem.
-func printWarnings(w io.Writer, r *fxfer.Report) {
+func (p *people) printWarnings(r *fxfer.Report) {
 	if r == nil {
 		return
 	}
 	for i := range r.NotStored {
 		x := &r.NotStored[i]
+		if x.What == "owner" && !p.owners {
+			continue
+		}
 		first := "of"
 		if x.Count > 1 {
 			first = fmt.Sprintf("of %d entries, first of", x.Count)
 		}
-		fmt.Fprintf(w, "fxfer: warning: the target could not store the %s %s %s: %s\n",
+		fmt.Fprintf(p.errs, "fxfer: warning: the target could not store the %s %s %s: %s\n",
 			term.OneLine(x.What), first, term.OneLine(x.Path), term.OneLine(x.Text))
 	}
 }
