@@ -225,7 +225,8 @@ func (s *Scope) listOwn(ctx context.Context, p string, visit func(disk.Meta) err
 	return nil
 }
 
-// Walk visits the entry at p and everything below it.
+// Walk visits the entry at p and everything below it. In snapshots, files that are known to be
+// damaged fail, so that nobody takes them for what was sent.
 func (s *Scope) Walk(
 	ctx context.Context, p string, opt disk.WalkOptions,
 	visit func(disk.Meta) error, failed func(path string, err error),
@@ -233,7 +234,11 @@ func (s *Scope) Walk(
 	if err := s.check(Names, p); err != nil {
 		return err
 	}
-	return s.tree.Walk(ctx, p, opt, visit, failed)
+	if s.folder == nil || s.effects&Write != 0 {
+		return s.tree.Walk(ctx, p, opt, visit, failed)
+	}
+	w := damageWalk{scope: s, failed: failed, known: make(map[string]*damagedSnapshot)}
+	return w.walk(ctx, p, opt, visit)
 }
 
 // Names visits the names in the folder at p.
@@ -350,6 +355,15 @@ func (s *Scope) Link(from, to string) error {
 		return err
 	}
 	return s.tree.Link(from, to)
+}
+
+// MayLink returns why a file that the session has not transferred can't get another name, or nil: the
+// client must be allowed to read it, and a user asked for what the server transfers.
+func (s *Scope) MayLink(from string) error {
+	if s.asked != nil {
+		return notAsked(from)
+	}
+	return s.check(Read, from)
 }
 
 // LinkFrom is Link for a file of the previous snapshot, in a snapshot that is being filled.

@@ -88,6 +88,27 @@ func TestAsked(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
+// TestMayLink: a file that a session has not transferred gets another name from those alone who may
+// read it, and from no server.
+func TestMayLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o600))
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	defer folder.Close()
+	for rights, may := range map[identity.Rights]bool{
+		identity.Write: false, identity.Write | identity.List: false, identity.Read | identity.Write: true,
+	} {
+		s := folder.Client(Request{Share: "data", Rights: rights, Intent: wire.Push})
+		require.Equal(t, may, s.MayLink("f") == nil, rights)
+	}
+	get, err := OpenTarget(dir, Asked{Base: "."})
+	require.NoError(t, err)
+	defer get.Close()
+	require.ErrorIs(t, get.MayLink("f"), disk.ErrPath)
+}
+
 // TestReadOnly: what reads only, or is a dry run, has no way to write.
 func TestReadOnly(t *testing.T) {
 	dir := t.TempDir()
@@ -139,7 +160,8 @@ func TestSharedFiles(t *testing.T) {
 	series, filling := open(first, identity.Append)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "web/.fxfer-"+first+".snap/f"), []byte("x"), 0o600))
 	require.NoError(t, filling.Close())
-	require.NoError(t, series.Publish(first, false))
+	_, err = series.Publish(t.Context(), first, "", filling, false)
+	require.NoError(t, err)
 	series.Close()
 	for _, rights := range []identity.Rights{identity.Append, identity.Write} {
 		series, filling = open(second, rights)
@@ -193,7 +215,8 @@ func TestSeriesAlone(t *testing.T) {
 		require.Error(t, err, name)
 		_, err = series.Previous(first)
 		require.Error(t, err, name)
-		require.Error(t, series.Publish(second, true), name)
+		_, err = series.Publish(t.Context(), second, first, nothing(), true)
+		require.Error(t, err, name)
 		require.Error(t, series.Remove(first), name)
 		series.Close()
 	}

@@ -27,7 +27,10 @@ func (c *Client) Send(ctx context.Context, sources []string, target session.URL,
 		return nil, err
 	}
 	selected, _ := call.Selection.filter() // checked
-	source := &transfer.TreeSource{Filter: selected, OneFileSystem: call.Selection.OneFileSystem, Paths: call.Selection.Files}
+	source := &transfer.TreeSource{
+		Filter: selected, OneFileSystem: call.Selection.OneFileSystem,
+		DryRun: call.Target.DryRun, Paths: call.Selection.Files,
+	}
 	defer func() {
 		for _, r := range source.Roots {
 			_ = r.Tree.Close()
@@ -100,6 +103,8 @@ func (p *push) sends() bool { return true }
 
 func (p *push) repeatable() bool { return !p.once }
 
+func (p *push) resumes() bool { return !p.once }
+
 func (p *push) named() []string { return p.args }
 
 // absent is true: what this host has does not matter to the target.
@@ -107,16 +112,22 @@ func (p *push) absent(*wire.Hello) bool { return true }
 
 func (p *push) local(entry string) (*access.Scope, string) { return sourceOf(p.roots, entry) }
 
-func (p *push) where(entry string) string {
+// where returns "" if more than one source may have the entry.
+func (p *push) where(entry string) (at string) {
 	for i, r := range p.roots {
-		if r.As == "" {
-			return filepath.Join(p.args[i], entry)
+		rest, below := entry, true
+		if r.As != "" {
+			rest, below = strings.CutPrefix(entry, r.As)
+			below = below && (rest == "" || rest[0] == '/')
 		}
-		if rest, ok := strings.CutPrefix(entry, r.As); ok && (rest == "" || rest[0] == '/') {
-			return filepath.Join(p.args[i], rest)
+		switch {
+		case below && at != "":
+			return ""
+		case below:
+			at = filepath.Join(p.args[i], rest)
 		}
 	}
-	return ""
+	return at
 }
 
 func (p *push) folder() string { return "" }
@@ -163,9 +174,9 @@ func openSource(s string) (transfer.Root, error) {
 	last := s[strings.LastIndexAny(s, `/`+string(filepath.Separator))+1:]
 	if last == "" || last == "." || last == ".." {
 		tree, err := access.OpenSource(s)
-		return transfer.Root{Tree: tree, Path: "."}, err
+		return transfer.Root{Tree: tree, Path: ".", Name: s}, err
 	}
 	tree, err := access.OpenSource(filepath.Dir(s))
 	base := filepath.Base(s)
-	return transfer.Root{Tree: tree, Path: base, As: base}, err
+	return transfer.Root{Tree: tree, Path: base, As: base, Name: s}, err
 }

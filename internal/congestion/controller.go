@@ -52,9 +52,12 @@ type Controller struct {
 	pause  time.Duration // how long the queue must be short before a session that yields takes more
 	yields time.Duration // when it yielded last
 	stay   time.Duration // how long it shares at the least
+	most   float64       // bound of free streams, bytes/s
 	peak   float64       // most that was delivered of late beside others, bytes/s
 	quick  time.Duration // until when free streams look for their part of the line quickly
 	dip    time.Duration // least queue in doubt
+	top    time.Duration // largest queue in doubt
+	best   float64       // largest line, bytes/s
 	empty  time.Duration // when the queue was gone in doubt; 0 is not yet
 	test   time.Duration // start of the present test whether others are gone; 0 is none
 }
@@ -99,7 +102,7 @@ const (
 
 	// longCalm is after how many round trips with a short queue more is tried. Where no queue has shown
 	// the line's rate since the start, jitter may have ended it early: doubtfulCalm is enough.
-	longCalm     = 20
+	longCalm     = 12
 	doubtfulCalm = 8
 
 	// fullQueue is how much longer than usual a queue must be, as delay, to count as full.
@@ -158,8 +161,10 @@ const (
 	firstPause = 2 * time.Second
 	longPause  = 3 * time.Second
 	// rise is the growth per round trip of a session that takes again what the line carries.
-	rise    = 0.25
-	lowRise = 0.12 // of one of low priority, in 100 ms at the most
+	rise = 0.25
+	// joinRise is the growth per round trip of what free streams may send until they lose something.
+	joinRise = 0.1
+	lowRise  = 0.12 // of one of low priority, in 100 ms at the most
 )
 
 // aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).
@@ -181,6 +186,7 @@ func (c *Controller) Update(s Sample) Decision {
 		return c.decision()
 	}
 	c.model.update(s)
+	c.best = max(c.best, c.line)
 	if c.model.base == 0 || s.Delivered == 0 {
 		c.calm = s.At
 		return c.decision()
@@ -456,18 +462,21 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.start(s)
 		return
 	}
-	calm, long := s.At-c.calm, longCalm*trip
+	slow := max(trip, standingTime)
+	calm, long := s.At-c.calm, longCalm*slow
 	if !c.proved {
-		long = doubtfulCalm * trip
+		long = doubtfulCalm * slow
 	}
-	if m.standing < (aim+m.jitter())/2 && (c.rate > c.line && calm > 3*trip || calm > long) {
+	// A stream sends two packets at a time, and the second one waits for the first.
+	if m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && (c.rate > c.line && calm > 3*trip || calm > long) {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
-	part := min(1, dt.Seconds()/max(trip, standingTime).Seconds())
+	part := min(1, dt.Seconds()/slow.Seconds())
+	packet := c.packets(1, s.MSS).Seconds() / slow.Seconds() // more by this makes a queue of one until it is seen
 	if known := afterDrain * c.line; c.rate < known {
 		c.rate = min(known, c.rate*c.rises(dt))
 	} else {
-		c.rate *= 1 + c.growth*part
+		c.rate *= 1 + max(c.growth, packet)*part
 	}
 	// No more is tried than makes a queue of twice the aim before it is seen, unless there was none for long.
 	most := max(2*aim.Seconds()/(trip+standingTime).Seconds(), c.growth)
@@ -593,6 +602,7 @@ func (c *Controller) share(s Sample) {
 	}
 	c.enter(Compete, s.At)
 	c.peak, c.quick, c.stay = math.Inf(1), 0, leastStay
+	c.most = c.line
 	c.compete(s)
 }
 
@@ -620,15 +630,14 @@ func (c *Controller) doubt(s Sample) {
 	if trip := max(lag, standingTime); c.queued(s) && age > trip && age < 2*trip {
 		c.line = min(c.line, max(rateSince(c.from, s), c.had/4)) // it was sent before less was
 	}
-	if age == 0 || m.queue < c.dip {
-		c.dip = m.queue
+	if age <= lag {
+		c.dip, c.top = m.queue, m.queue
 	}
+	c.dip, c.top = min(c.dip, m.queue), max(c.top, m.queue)
 	switch {
 	case c.empty == 0 && m.queue <= c.aim(s):
 		c.empty = s.At
-	case c.empty == 0 && age > max(6*lag, testFor) && c.dip > (c.from.RTT-m.base)*4/5 && c.line > c.had/2:
-		// Less in flight and no shorter a queue, and nobody has taken anything: the way has become
-		// longer, or its delay varies.
+	case c.empty == 0 && age > max(6*lag, testFor) && c.longer():
 		m.base += c.dip
 		c.full = 0
 		c.rate = afterDrain * c.line
@@ -652,6 +661,14 @@ func (c *Controller) doubt(s Sample) {
 	}
 }
 
+// longer tells, at the end of a doubt, whether the way has become longer: the RTT did not change
+// although clearly less was sent, and the session still has most of what it ever had. Others would
+// have let the queue grow, or it would have become shorter.
+func (c *Controller) longer() bool {
+	m := &c.model
+	return c.top-c.dip < max(leastAim, m.jitter()) && c.line > c.best/2 && m.lost < mostLoss
+}
+
 // compete lets few streams share the line with others, as their congestion control does. From time
 // to time it sends less for a moment: if the queue then flows off, the others are gone.
 func (c *Controller) compete(s Sample) {
@@ -671,15 +688,25 @@ func (c *Controller) compete(s Sample) {
 		c.enter(Cruise, s.At)
 	case c.test > 0 && s.At-c.test > max(6*lag, testFor):
 		c.test, c.since = 0, s.At
-		c.rate = math.Inf(1)
+		c.rate = c.joins(s, lag)
 	case c.test > 0:
 	case s.At-c.since > testEvery:
 		c.test = s.At
 		c.line = m.steady
 		c.rate = leastShare * c.line
 	default:
-		c.rate = math.Inf(1)
+		c.rate = c.joins(s, lag)
 	}
+}
+
+// joins is the bound of free streams. Their slow start would push others aside: they begin with what
+// the session had, and take more step by step, until a loss shows them their part.
+func (c *Controller) joins(s Sample, lag time.Duration) float64 {
+	if s.At-c.since > 2*lag && c.model.lost > 0 {
+		c.most = math.Inf(1)
+	}
+	c.most *= 1 + joinRise*min(1, (s.At-c.prior.At).Seconds()/lag.Seconds())
+	return c.most
 }
 
 // give leaves the line to others.

@@ -222,7 +222,7 @@ func scenarios() []scenario {
 				p.Outages = []simulate.Outage{{From: at, For: long}}
 				name := fmt.Sprintf("outage-%v-at-%v-%.0fM-%dms", long, at, l.rate, l.rtt.Milliseconds())
 				s := int((at+2*long)/time.Second) + 15
-				add(name, p, flows(session), s, s-8, full(at+2*long, 5), share(0.9), dropped(0.5))
+				add(name, p, flows(session), s, s-8, full(at+2*long, 6), share(0.9), dropped(0.5))
 			}
 		}
 	}

@@ -217,6 +217,8 @@ const (
 	AdviceRetry             = session.AdviceRetry
 	AdviceRetryLater        = session.AdviceRetryLater
 	AdviceMakeRoom          = session.AdviceMakeRoom
+	AdviceAgain             = session.AdviceAgain
+	AdviceMakeRoomAgain     = session.AdviceMakeRoomAgain
 	AdviceInvitation        = session.AdviceInvitation
 	AdviceServerLog         = session.AdviceServerLog
 	AdviceServerCertificate = session.AdviceServerCertificate
@@ -308,6 +310,7 @@ const (
 	DefaultMaxHandshakes            = server.DefaultMaxHandshakes
 	DefaultMaxHandshakesPerAddress  = server.DefaultMaxHandshakesPerAddress
 	DefaultMaxMemory                = server.DefaultMaxMemory
+	DefaultPartialAge               = server.DefaultPartialAge
 	MaxAllowFailed                  = session.MaxAllowFailed
 )
 

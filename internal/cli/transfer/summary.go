@@ -30,7 +30,7 @@ func (p *people) summary(r *fxfer.Report) string {
 		b.add("unchanged", units.Count(r.Same, "file", "files")+" in "+units.Time(r.Duration), skipped, removed)
 	default:
 		b.add(p.verb, fmt.Sprintf("%s in %s", units.Bytes(r.Written), units.Time(r.Duration)), units.Count(r.Sent, "file", "files"),
-			term.Nonzero(r.Same, "%d unchanged"), skipped, removed, term.Nonzero(r.Failed, "%d failed"), bytesPart(r.Resumed, "%s resumed"))
+			term.Nonzero(r.Same, "%d unchanged"), term.Nonzero(r.Healed, "%d healed"), skipped, removed, term.Nonzero(r.Failed, "%d failed"), bytesPart(r.Resumed, "%s resumed"))
 		b.add("speed", units.Rate(r.Goodput), peak(r), compressed(r), bytesPart(r.Copied, "%s from older versions"), reconnects(r))
 		b.add("checked", p.checked(r))
 		if p.verbose {
