@@ -128,7 +128,7 @@ func ParsePercent(s string) (float64, error) {
 	return n / 100, nil
 }
 
-// century is the longest duration that ParseTime accepts.
+// century is the longest duration with days or weeks.
 const century = 36500 * day
 
 var timeForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([a-zµ]+) ?`)
@@ -139,14 +139,14 @@ var timeUnits = map[string]time.Duration{
 	"d": day, "day": day, "days": day, "w": 7 * day, "week": 7 * day, "weeks": 7 * day,
 }
 
-// ParseTime reads a duration that is not negative and at most a century: what time.ParseDuration
-// reads, days and weeks, and what Time, Span and Age write up to days, such as 4 h 43 min.
+// ParseTime reads a duration that is not negative: what time.ParseDuration reads, days and weeks up
+// to a century, and what Time, Span and Age write up to days, such as 4 h 43 min.
 func ParseTime(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil {
 		d, err = parseSpan(s)
 	}
-	if err != nil || d < 0 || d > century {
+	if err != nil || d < 0 {
 		return 0, fmt.Errorf("%q is not a time such as 30s, 10m, 1h30m, 14d or 2w", s)
 	}
 	return d, nil
@@ -167,7 +167,10 @@ func parseSpan(s string) (sum time.Duration, err error) {
 		}
 		sum += time.Duration(n * float64(timeUnits[m[2]]))
 		s = s[len(m[0]):]
-		if s == "" || sum > century {
+		switch {
+		case sum > century:
+			return 0, errSpan
+		case s == "":
 			return sum, nil
 		}
 	}

@@ -51,7 +51,7 @@ func TestParseTime(t *testing.T) {
 		require.NoError(t, err, in)
 		require.Equal(t, want, got, in)
 	}
-	for _, in := range []string{"", "10", "-1m", "1y", "36501d", "1000000h", "999999999999999999999d", "7  d", " 7d", "7 x", "d", "1h 30"} {
+	for _, in := range []string{"", "10", "-1m", "1y", "36501d", "999999999999999999999d", "7  d", " 7d", "7 x", "d", "1h 30"} {
 		_, err := ParseTime(in)
 		require.ErrorContains(t, err, "is not a time such as", in)
 	}
