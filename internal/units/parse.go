@@ -158,7 +158,7 @@ var errSpan = errors.New("no numbers with units, or too long")
 func parseSpan(s string) (sum time.Duration, err error) {
 	for {
 		m := timeForm.FindStringSubmatch(s)
-		if m == nil || timeUnits[m[2]] == 0 {
+		if len(m) != 3 || timeUnits[m[2]] == 0 {
 			return 0, errSpan
 		}
 		n, err := strconv.ParseFloat(m[1], 64)
