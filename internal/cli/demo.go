@@ -20,6 +20,7 @@ import (
 	"lukechampine.com/blake3"
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/internal/units"
@@ -39,14 +40,18 @@ const (
 )
 
 func newDemo() *cobra.Command {
-	return &cobra.Command{
+	var clean bool
+	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Show what fxfer does in half a minute, on this machine alone",
 		Long: `Demo builds a line of 1 Gbit/s and 10 ms between two hosts inside this machine.
 It serves on one host and sends a folder from the other: first with a window of
 64 KiB, like old FTP servers, then with automatic settings. Nothing leaves the
 machine. Demo needs no special rights if the kernel lets users make namespaces.
-Otherwise it uses the loopback, and says so. The files stay for you to look at.`,
+Otherwise it uses the loopback, and says so.
+
+Demo needs up to 1.9 GB in the folder for temporary files. The files stay for you
+to look at: the last line says how much, and where. With --clean, it removes them.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			code, ran, err := lab.Elevate()
@@ -55,22 +60,72 @@ Otherwise it uses the loopback, and says so. The files stay for you to look at.`
 			}
 			ctx, stop := exit.Interruptible(c.Context())
 			defer stop()
-			d := &demo{out: c.OutOrStdout(), why: err}
-			return d.run(ctx)
+			d := &demo{out: c.OutOrStdout(), errs: c.ErrOrStderr(), why: err}
+			return errors.Join(d.run(ctx), d.leave(clean))
 		},
 	}
+	c.Flags().BoolVar(&clean, "clean", false, "at the end, remove the files")
+	return c
 }
 
 // demo is the state of one run of the demo command.
 type demo struct {
 	out  io.Writer
+	errs io.Writer
 	why  error    // why there is no lab, nil if there is one
 	lab  *lab.Lab // nil if the demo runs over loopback
 	dir  string
 	self string
 }
 
-func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
+// say prints a result.
+func (d *demo) say(format string, args ...any) {
+	d.clear()
+	fmt.Fprintf(d.out, format+"\n", args...)
+}
+
+// doing says what takes time now. On a terminal, the next text replaces it.
+func (d *demo) doing(format string, args ...any) {
+	d.clear()
+	fmt.Fprintf(d.errs, format+" …", args...)
+	if !term.IsTerminal(d.errs) {
+		fmt.Fprintln(d.errs)
+	}
+}
+
+// clear removes what doing wrote.
+func (d *demo) clear() {
+	if term.IsTerminal(d.errs) {
+		fmt.Fprint(d.errs, "\r\x1b[K")
+	}
+}
+
+// leave says what the demo left, or removes it.
+func (d *demo) leave(clean bool) error {
+	d.clear()
+	if d.dir == "" {
+		return nil
+	}
+	if clean {
+		d.doing("removing files")
+		if err := os.RemoveAll(d.dir); err != nil {
+			return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+		}
+		d.clear()
+		return nil
+	}
+	var left int64
+	_ = filepath.WalkDir(d.dir, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			if info, err := e.Info(); err == nil {
+				left += info.Size()
+			}
+		}
+		return nil // the size is only for people
+	})
+	d.say("left       %s in %s: look at it, then remove it; --clean does that at once", units.Bytes(left), d.dir)
+	return nil
+}
 
 func (d *demo) run(ctx context.Context) (err error) {
 	if d.self, err = os.Executable(); err != nil {
@@ -79,6 +134,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if d.dir, err = os.MkdirTemp("", "fxfer-demo-"); err != nil {
 		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
 	}
+	d.doing("building the line")
 	if d.why == nil {
 		d.lab, d.why = lab.Start(lab.Link{Rate: demoRate, RTT: demoRTT})
 	}
@@ -88,6 +144,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	} else {
 		d.say("line       the loopback: %v", d.why)
 	}
+	d.doing("writing %s of files to send", units.Bytes(demoLarge))
 	bytes, err := d.makeFiles()
 	if err != nil {
 		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
@@ -98,18 +155,20 @@ func (d *demo) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer stop()
+	d.doing("sending with a window of 64 KiB, for %s", units.Time(demoTaste))
 	if err := d.small(ctx, url, bytes); err != nil {
 		return err
 	}
+	d.doing("sending with automatic settings")
 	if err := d.automatic(ctx, url); err != nil {
 		return err
 	}
+	d.doing("comparing source and target")
 	files, err := sameDigests(filepath.Join(d.dir, "source"), filepath.Join(d.dir, "target", "automatic", "source"))
 	if err != nil {
 		return &fxfer.Error{Kind: fxfer.KindIntegrity, Err: err}
 	}
 	d.say("check      BLAKE3 of %d files: all equal", files)
-	d.say("look       %s holds source and target; delete it when you have seen it", d.dir)
 	return nil
 }
 
@@ -212,6 +271,9 @@ func (d *demo) send(ctx context.Context, url, below string, flags ...string) (*t
 		switch kind.Type {
 		case "progress":
 			err = json.Unmarshal(lines.Bytes(), progress)
+			if term.IsTerminal(d.errs) {
+				d.doing("%s of %s at %s", units.Bytes(progress.BytesDone), units.Bytes(progress.Bytes), units.Rate(progress.Goodput))
+			}
 		case "summary":
 			summary = new(transfer.JSONSummary)
 			err = json.Unmarshal(lines.Bytes(), summary)
@@ -247,7 +309,7 @@ func (d *demo) small(parent context.Context, url string, bytes int64) error {
 		return errors.New("nothing arrived")
 	}
 	all := time.Duration(float64(bytes) * 8 / p.Goodput * float64(time.Second))
-	d.say("64 KiB     %s with a window of 64 KiB and one stream: stopped; all would take %s", units.Rate(p.Goodput), units.Time(all))
+	d.say("64 KiB     %s with this window and one stream: all would take %s", units.Rate(p.Goodput), units.Time(all))
 	return nil
 }
 

@@ -26,8 +26,8 @@ resume an interrupted transfer, run the same command again.
 
 Paths work as in rsync: URL puts the folder itself into TARGET, and URL/ puts
 its content there. If you get one file, TARGET is its new name, unless TARGET is
-a folder or ends with a slash. "fxfer send --help" explains rules, --delta, --sync
-and settings.
+a folder or ends with a slash. "fxfer send --help" explains rules, --delta, --sync,
+letters, units and settings.
 
 If TARGET is -, one file is written to standard output, and the summary goes to
 standard error. If TARGET is a device, a pipe, or in /proc or /sys, the file is

@@ -63,6 +63,8 @@ they take no space. A snapshot appears when it is complete, and the link
 "latest" points to the newest. With --allow-failed, a snapshot also appears if a
 few entries could not be read or written; these are then absent.
 
+` + transfer.LettersHelp + `
+
 ` + option.SettingsHelp,
 		Example: `  fxfer send dvd.iso fxfer://nas/files             files/dvd.iso
   fxfer send dvd.iso fxfer://nas/files/film.iso    files/film.iso
@@ -71,7 +73,7 @@ few entries could not be read or written; these are then absent.
   fxfer send --delete www/ fxfer://nas/files/www   a mirror; -n only lists
   fxfer send --snapshot /etc/ fxfer://nas/files/etc     files/etc/2026-11-20T020000Z/...
   fxfer send --exec 'pg_dump shop' fxfer://nas/files/shop.sql`,
-		SuggestFor: []string{"put", "push", "upload", "copy", "cp"},
+		SuggestFor: []string{"put", "push", "upload", "copy", "cp", "sync"},
 		Args:       func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		PreRunE:    func(c *cobra.Command, _ []string) error { return f.Settle(c) },
 		RunE: func(c *cobra.Command, args []string) error {

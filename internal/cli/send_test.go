@@ -14,6 +14,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/transfer"
+	"github.com/fxfer/fxfer/internal/hint"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -105,11 +106,31 @@ func TestGroupedUsage(t *testing.T) {
 		usage := c.UsageString()
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			name := f.Name + " "
+			if f.Hidden {
+				require.NotContains(t, usage, "--"+name)
+				return
+			}
 			if f.Name == "snapshot" {
 				name = "snapshot[=time]   " // the value can be left out; what it means then is no default
 			}
 			require.Equal(t, 1, strings.Count(usage, "      --"+name)+strings.Count(usage, ", --"+name), f.Name)
 			require.True(t, f.Annotations[option.GroupKey] != nil || f.Name == "config", f.Name)
 		})
+	}
+}
+
+// Flags of rsync, rclone and lftp that people try first have a hint in send and get.
+func TestForeignFlags(t *testing.T) {
+	for _, name := range []string{
+		"--bwlimit", "--progress", "--parallel", "--transfers", "--archive", "--compress-level", "--recursive", "--partial", "--whole-file",
+		"--link-dest", "--timeout", "--checkers", "--copy-links", "--max-age", "--retries", "-H", "-L", "-W", "-S", "-i", "-e", "-t",
+	} {
+		for _, c := range []*cobra.Command{newSend(), newGet()} {
+			err := option.Error(c, c.ParseFlags([]string{name + "=1"}))
+			require.ErrorContains(t, err, "there is no flag "+name)
+			if c.Name() == "send" || name != "--link-dest" { // get makes no snapshots
+				require.NotEmpty(t, hint.Of(err), name)
+			}
+		}
 	}
 }

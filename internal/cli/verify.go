@@ -29,12 +29,13 @@ Verify lists files that are missing at the server, that only the server has, or
 that differ. The exit code is 0 if all are the same, else 3.
 
 With --snapshot, the server compares a snapshot below URL with the digests that
-it recorded when the snapshot was made, with low priority. If a file has changed
+it recorded when the snapshot was made, with low priority. latest is the newest
+one. If a file has changed
 since, the exit code is 6. Verify also lists entries that failed then and are
 not in the snapshot.`,
 		Example: `  fxfer verify fxfer://nas/files/photos --against photos
   fxfer verify fxfer://nas/files/photos --against photos.b3
-  fxfer verify fxfer://nas/files/etc --snapshot 2026-11-20T020000Z`,
+  fxfer verify fxfer://nas/files/etc --snapshot latest`,
 		SuggestFor: []string{"check", "compare", "diff"},
 		Args:       option.Exactly(1),
 		PreRunE:    func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) },
@@ -61,11 +62,26 @@ not in the snapshot.`,
 	c.Flags().SortFlags = false
 	option.Add(c.Flags(), &against, "against", "path", "", "compare with this folder, or with this file of digests", option.ParseFile)
 	option.AddTransport(c.Flags(), &opt)
-	option.Add(c.Flags(), &snapshot, "snapshot", "time", "", "check this snapshot against the recorded digests", transfer.ParseSnapshotName)
+	option.Add(c.Flags(), &snapshot, "snapshot", "time", "", "check this snapshot, or the latest, against the recorded digests", parseScrubbed)
 	option.AddTrust(c.Flags(), &opt)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	option.AddSettings(c)
 	return c
+}
+
+// latest stands for the newest snapshot.
+const latest = "latest"
+
+// parseScrubbed reads the name of a snapshot, or latest.
+func parseScrubbed(s string) (string, error) {
+	if s == latest {
+		return s, nil
+	}
+	name, err := transfer.ParseSnapshotName(s)
+	if err != nil {
+		return "", fmt.Errorf("%w, nor latest", err)
+	}
+	return name, nil
 }
 
 func verify(c *cobra.Command, opt fxfer.Options, u fxfer.URL, against string, show verdicts) error {
@@ -76,6 +92,16 @@ func verify(c *cobra.Command, opt fxfer.Options, u fxfer.URL, against string, sh
 
 func scrub(c *cobra.Command, opt fxfer.Options, u fxfer.URL, snapshot string, show verdicts) error {
 	return compare(c, opt, show, func(ctx context.Context, client *fxfer.Client) (*fxfer.Comparison, error) {
+		if snapshot == latest {
+			all, err := client.Snapshots(ctx, u)
+			if err != nil {
+				return nil, err
+			}
+			if len(all) == 0 {
+				return nil, &fxfer.Error{Kind: fxfer.KindRemoteDisk, Err: fmt.Errorf("%s has no complete snapshot", u.Redacted())}
+			}
+			snapshot = all[len(all)-1].Name
+		}
 		return client.Scrub(ctx, u, snapshot, fxfer.Verification{Difference: show.difference, Progress: show.progress})
 	})
 }

@@ -83,6 +83,9 @@ func openTarget(target string, asked access.Asked) (*access.Scope, string, error
 	return tree, below, err
 }
 
+// toWriter stands for the target of GetTo.
+const toWriter = "-"
+
 // pull is the intent to receive files.
 type pull struct {
 	args  []string // what the user named
@@ -115,6 +118,28 @@ func (p *pull) local(entry string) (*access.Scope, string) {
 		at = path.Join(at, entry)
 	}
 	return p.tree, at
+}
+
+func (p *pull) where(entry string) string {
+	target := p.args[0]
+	info, err := os.Stat(target)
+	switch {
+	case target == toWriter:
+		return ""
+	case err == nil && info.IsDir():
+		return filepath.Join(target, entry)
+	}
+	return target
+}
+
+func (p *pull) folder() string {
+	switch {
+	case p.args[0] == toWriter:
+		return os.TempDir()
+	case p.below == ".":
+		return filepath.Clean(p.args[0])
+	}
+	return filepath.Dir(filepath.Clean(p.args[0]))
 }
 
 func (p *pull) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
@@ -186,7 +211,7 @@ func (c *Client) receiveOne(ctx context.Context, source session.URL, tree *acces
 	call.Target.Sync = session.SyncNone // the copy is temporary
 	hello := wire.Hello{Intent: wire.Pull, Share: source.Share, Paths: []string{source.Path}}
 	hello.Select = call.Selection.wire(c.opt.Compress)
-	report, err := c.transfer(ctx, source, hello, &pull{args: []string{"-"}, tree: tree, below: fileName, once: true}, &call)
+	report, err := c.transfer(ctx, source, hello, &pull{args: []string{toWriter}, tree: tree, below: fileName, once: true}, &call)
 	if several {
 		err = notOneFile(source)
 	}

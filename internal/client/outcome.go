@@ -6,6 +6,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/internal/wire"
 )
 
 // outcome makes the report of a transfer, and the error that stands for the failures in it. err is
@@ -17,13 +18,18 @@ func (j *job) outcome(err error) (*session.Report, error) {
 	}
 	r.NotPruned = r.NotPruned && j.call.Target.Delete
 	r.Changes = j.priority.decided()
+	for i := range r.Failures {
+		if f := &r.Failures[i]; isLocal(f.Err) {
+			f.Local = j.intent.where(f.Path)
+		}
+	}
 	j.stats.fill(r, j.opt.asked(j.call, j.throttle, j.intent.sends()))
 	if j.call.Progress != nil {
 		j.call.Progress(j.tracker.Progress(0, j.stats.path.MinRTT))
 	}
 	switch {
 	case err != nil:
-		return r, j.advise(describe(err, j.server))
+		return r, j.placed(j.advise(describe(err, j.server)))
 	case r.Failed > 0 && r.Snapshot != "" && j.call.Target.AllowFailed > 0:
 		return r, incompleteSnapshot(r)
 	case r.Failed > 0:
@@ -32,6 +38,25 @@ func (j *job) outcome(err error) (*session.Report, error) {
 		return r, notStored(r)
 	}
 	return r, nil
+}
+
+// isLocal reports whether an entry failed on this host.
+func isLocal(err error) bool {
+	var coded *wire.Error
+	return !errors.As(err, &coded) || !coded.Remote
+}
+
+// placed adds the folder on this host to an error of its disk that ended a transfer. Such an error
+// names a path in that folder only.
+func (j *job) placed(err error) error {
+	var known *session.Error
+	folder := j.intent.folder()
+	if !errors.As(err, &known) || known.Kind != session.KindLocalDisk || folder == "" {
+		return err
+	}
+	placed := *known
+	placed.Err = fmt.Errorf("%s: %w", folder, known.Err)
+	return &placed
 }
 
 // fromStart are the kinds of advice for transfers that don't resume, instead of those that promise it.

@@ -27,6 +27,10 @@ type intent interface {
 	absent(*wire.Hello) bool
 	// local returns where an entry of the manifest is on this host; the tree is nil if it is nowhere.
 	local(entry string) (*access.Scope, string)
+	// where returns the path of an entry on this host as the user would write it; "" if unknown.
+	where(entry string) string
+	// folder returns the folder to receive into; "" if there is none.
+	folder() string
 	// engine makes this host's end of the transfer, on a control stream that is connected.
 	engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error)
 }

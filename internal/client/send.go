@@ -112,6 +112,26 @@ func (p *push) absent(*wire.Hello) bool { return true }
 
 func (p *push) local(entry string) (*access.Scope, string) { return sourceOf(p.roots, entry) }
 
+// where returns "" if more than one source may have the entry.
+func (p *push) where(entry string) (at string) {
+	for i, r := range p.roots {
+		rest, below := entry, true
+		if r.As != "" {
+			rest, below = strings.CutPrefix(entry, r.As)
+			below = below && (rest == "" || rest[0] == '/')
+		}
+		switch {
+		case below && at != "":
+			return ""
+		case below:
+			at = filepath.Join(p.args[i], rest)
+		}
+	}
+	return at
+}
+
+func (p *push) folder() string { return "" }
+
 func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
 	coder, err := compress.Parse(s.client.opt.Compress)
 	if err != nil {

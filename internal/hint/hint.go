@@ -21,7 +21,7 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceMakeRoom:          "make room on that disk; the same command resumes",
 	fxfer.AdviceAgain:             "nothing is left to resume: run the command again",
 	fxfer.AdviceMakeRoomAgain:     "make room on that disk, then run the command again: nothing is left to resume",
-	fxfer.AdviceInvitation:        "ask its administrator for an invitation: fxfer serve --invite",
+	fxfer.AdviceInvitation:        "ask its administrator for an invitation: `fxfer invite` while the server runs, or fxfer serve --invite",
 	fxfer.AdviceServerLog:         "the server's administrator finds this client in its log",
 	fxfer.AdviceServerCertificate: "give it one, by tls: in its configuration; or leave --tls-ca out to know it by its key",
 	fxfer.AdviceServerClientCA:    "name their CA there, by tls: in its configuration; or leave --tls-cert out",
@@ -43,7 +43,7 @@ func Of(err error) string {
 	var changed *identity.ServerChangedError
 	switch {
 	case errors.As(err, &unknown):
-		return "compare this key with the one that `fxfer serve` prints there, then add --pin KEY once; or use the URL that `fxfer serve --invite` prints"
+		return "compare this key with the one that `fxfer serve` prints there, then add --pin KEY once; or use the URL that `fxfer invite` or `fxfer serve --invite` prints"
 	case errors.As(err, &changed):
 		return fmt.Sprintf("somebody may be posing as the server; only if whoever runs it confirms the new key, delete line %d of %s and connect again", changed.Line, changed.File)
 	case errors.As(err, &coded) && (coded.Code == wire.CodeDraining || coded.Code == wire.CodeBusy):

@@ -28,3 +28,21 @@ func TestKinds(t *testing.T) {
 	require.Equal(t, "kind 99", Kind(99).String())
 	require.Equal(t, "kind -1", Kind(-1).String())
 }
+
+// A failure names the path once, and wholly if the entry failed on this host. Its cause stays.
+func TestFailure(t *testing.T) {
+	denied := func(path string) error { return &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission} }
+	for want, r := range map[string]FileResult{
+		"a: permission denied":               {Path: "a", Err: fs.ErrPermission},
+		"a: open: permission denied":         {Path: "a", Err: denied("a")},
+		"a: open b: permission denied":       {Path: "a", Err: denied("b")},
+		"/etc/xx: open: permission denied":   {Path: "a", Local: "/etc/xx", Err: denied("xx")},
+		"/root: open: permission denied":     {Path: "root", Local: "/root", Err: fmt.Errorf("%w", denied("root"))},
+		"d/a: open ../d: permission denied":  {Path: "a", Local: "d/a", Err: denied("../d")},
+		"/srv/x/a: mkdir: permission denied": {Path: "x/a", Local: "/srv/x/a", Err: fmt.Errorf("mkdir: %w", fs.ErrPermission)},
+	} {
+		require.EqualError(t, r.Failure(), want)
+		require.ErrorIs(t, r.Failure(), fs.ErrPermission)
+	}
+	require.Equal(t, fs.ErrPermission, (&FileResult{Err: fs.ErrPermission}).Failure())
+}

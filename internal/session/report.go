@@ -1,8 +1,10 @@
 package session
 
 import (
-	"fmt"
+	"cmp"
+	"errors"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/path/diagnose"
@@ -69,19 +71,30 @@ type FileResult struct {
 	Outcome Outcome
 	Digest  string // of a committed file: BLAKE3, as b3sum prints it; "" if the file has holes
 	Err     error  // of a failed entry
+	Local   string // the whole path of an entry that failed on this host, "" if unknown
 }
 
 // Failure returns the error of a failed entry, together with its path where that is known. It names
-// the path once.
+// the path once, and wholly if the entry failed on this host.
 func (r *FileResult) Failure() error {
 	if r.Path == "" {
 		return r.Err
 	}
-	if e, ok := r.Err.(*fs.PathError); ok && e.Path == r.Path { //nolint:errorlint // inner paths differ
-		return fmt.Errorf("%s: %s: %w", wire.Printable(r.Path), e.Op, e.Err)
+	text, at := r.Err.Error(), (*fs.PathError)(nil)
+	if errors.As(r.Err, &at) && (at.Path == r.Path || strings.HasSuffix("/"+r.Local, "/"+at.Path)) {
+		text = strings.Replace(text, at.Error(), at.Op+": "+at.Err.Error(), 1)
 	}
-	return fmt.Errorf("%s: %w", wire.Printable(r.Path), r.Err)
+	return &failure{wire.Printable(cmp.Or(r.Local, r.Path)) + ": " + text, r.Err}
 }
+
+// failure is an error with another text.
+type failure struct {
+	text string
+	err  error
+}
+
+func (f *failure) Error() string { return f.text }
+func (f *failure) Unwrap() error { return f.err }
 
 var kindsOfEntries = map[wire.Kind]string{
 	wire.File: "file", wire.Dir: "folder", wire.Symlink: "symlink", wire.Share: "share",

@@ -45,12 +45,13 @@ func TestShowSpan(t *testing.T) {
 func TestParseTime(t *testing.T) {
 	for in, want := range map[string]time.Duration{
 		"0s": 0, "1h30m": 90 * time.Minute, "14d": 14 * day, "2w": 14 * day, "36500d": 36500 * day,
+		"1d2h": 26 * time.Hour, "7 d": 7 * day, "7 days": 7 * day, "1 day": day, "4 h 43 min": 283 * time.Minute, "19.5 days": 468 * time.Hour, "40.9 s": 40900 * time.Millisecond,
 	} {
 		got, err := ParseTime(in)
 		require.NoError(t, err, in)
 		require.Equal(t, want, got, in)
 	}
-	for _, in := range []string{"", "10", "-1m", "1y", "36501d", "1d2h", "7 d"} {
+	for _, in := range []string{"", "10", "-1m", "1y", "36501d", "999999999999999999999d", "7  d", " 7d", "7 x", "d", "1h 30"} {
 		_, err := ParseTime(in)
 		require.ErrorContains(t, err, "is not a time such as", in)
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 func newRestore(file *string) *cobra.Command {
-	var f transfer.Flags
+	f := transfer.Flags{Owners: true}
 	var at string
 	c := &cobra.Command{
 		Use:   "restore JOB [PATH...] DIR",
@@ -83,10 +83,9 @@ names the snapshot with the newest intact version, for --at.`,
 	flags.BoolVarP(&f.Call.Target.DryRun, "dry-run", "n", false, "only list what would change")
 	flags.BoolVar(&f.Call.Target.NumericIDs, "numeric-ids", false, "map owner and group by number, not by name")
 	f.AddPrivileged(flags)
-	flags.BoolVar(&f.Call.Target.Checksum, "checksum", false, "compare content instead of size and time")
+	flags.BoolVarP(&f.Call.Target.Checksum, "checksum", "c", false, "compare content instead of size and time")
 	f.AddNetwork(flags)
-	flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")
-	flags.BoolVar(&f.Quiet, "quiet", false, "print only errors")
+	f.AddOutput(flags)
 	return c
 }
 

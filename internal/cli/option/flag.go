@@ -31,28 +31,20 @@ func Error(c *cobra.Command, err error) error {
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
 		return err
-	case errors.As(err, &missing) && missing.GetSpecifiedShortnames() == "":
-		name := missing.GetSpecifiedName()
-		hint := ofCopyTools[name]
-		if near := nearestFlag(c.Flags(), name); near != "" {
+	case errors.As(err, &missing):
+		name, dashes := missing.GetSpecifiedName(), "--"
+		if missing.GetSpecifiedShortnames() != "" {
+			dashes = "-"
+		}
+		hint := ofCopyTool(c.Flags(), name)
+		if near := nearestFlag(c.Flags(), name); hint == "" && dashes == "--" && near != "" {
 			hint = "did you mean --" + near + "?"
 		}
-		return exit.Usage(hint, "there is no flag --%s", name)
-	case errors.As(err, &missing):
-		name := missing.GetSpecifiedName()
-		return exit.Usage(ofCopyTools[name], "there is no flag -%s", name)
+		return exit.Usage(hint, "there is no flag %s%s", dashes, name)
 	case errors.As(err, &invalid):
 		return exit.Usage("", "--%s: %w", invalid.GetFlag().Name, Problem(invalid.GetFlag(), invalid.GetValue(), errors.Unwrap(err)))
 	}
 	return exit.Usage("", "%w", err)
-}
-
-// wholeFolders is the hint against flags of other tools that ask for what fxfer always does.
-const wholeFolders = "folders are always sent whole; -r and -a are not needed"
-
-// ofCopyTools are hints against flags that cp, scp and rsync have.
-var ofCopyTools = map[string]string{
-	"r": wholeFolders, "R": wholeFolders, "a": wholeFolders, "recursive": wholeFolders, "archive": wholeFolders,
 }
 
 // Problem returns the error for a wrong value of a flag.

@@ -32,6 +32,24 @@ func TestNearestFlag(t *testing.T) {
 	}
 }
 
+// A flag of another program has a hint where the flags exist that the hint names.
+func TestForeignFlags(t *testing.T) {
+	send := pflag.NewFlagSet("send", pflag.ContinueOnError)
+	for _, name := range []string{"rate-limit", "compress", "streams", "quiet", "json"} {
+		send.String(name, "", "")
+	}
+	for name, want := range map[string]string{
+		"bwlimit": "--rate-limit bounds", "progress": "--quiet hides", "parallel": "--streams sets", "transfers": "--streams sets",
+		"compress-level": "--compress zstd", "archive": "always sent whole", "H": "always sent whole", "l": "--rate-limit",
+		"link-dest": "", "exclude": "", "nonsense": "",
+	} {
+		got := ofCopyTool(send, name)
+		require.Equal(t, want == "", got == "", "%s: %s", name, got)
+		require.Contains(t, got, want, name)
+	}
+	require.Empty(t, ofCopyTool(pflag.NewFlagSet("ls", pflag.ContinueOnError), "archive"))
+}
+
 func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

@@ -51,7 +51,7 @@ func AddSettings(c *cobra.Command) {
 }
 
 // isSetting reports whether a flag can be set in the environment and the configuration.
-func isSetting(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "config" }
+func isSetting(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "config" && !f.Hidden }
 
 // ApplySettings sets the flags of c that are not on the command line from the environment and the
 // configuration file. It does not set the flags named in except. Changed stays false, because it

@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/snapshot"
@@ -26,6 +28,11 @@ var notInServerConfig = []string{"share", "config", "check-config", "invite", "n
 // load reads the configuration of a server: the flags of serve by name, shares and clients. Flags
 // on the command line take precedence, then the environment.
 func (f *serveFlags) load(flags *pflag.FlagSet, path string) error {
+	return option.ConfigError(f.read(flags, path))
+}
+
+// read is load, but returns all faults of the file.
+func (f *serveFlags) read(flags *pflag.FlagSet, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return exit.Usage("", "read the configuration: %w", err)
@@ -33,13 +40,26 @@ func (f *serveFlags) load(flags *pflag.FlagSet, path string) error {
 	r := &serverReader{path: path, flags: flags, f: f}
 	switch found, err := config.Parse(path, text, r.top); {
 	case err != nil:
-		return option.ConfigError(err)
+		return err
 	case !found:
 		return exit.Usage(leastServer, "%s is empty: a server needs at least one share", path)
 	case len(f.opt.Shares) == 0:
 		return exit.Usage(leastServer, "%s has no shares: a server needs at least one", path)
 	}
 	return nil
+}
+
+// eachFault prints all faults of a configuration if there are several, one line each, and returns
+// the error for the command line.
+func eachFault(out io.Writer, err error) error {
+	var faults config.Faults
+	if !errors.As(err, &faults) || len(faults) == 1 {
+		return option.ConfigError(err)
+	}
+	for _, fault := range faults {
+		fmt.Fprintln(out, term.OneLine(fault.Error()))
+	}
+	return exit.Usage("", "%s has %d faults", faults[0].Path, len(faults))
 }
 
 // leastServer is the hint against a configuration without shares.
@@ -50,6 +70,8 @@ type serverReader struct {
 	path  string
 	flags *pflag.FlagSet
 	f     *serveFlags
+	// unsure is set if shares or CAs that clients rely on may be missing because of a fault.
+	unsure bool
 }
 
 func (r *serverReader) top(n config.Node) {
@@ -63,9 +85,8 @@ func (r *serverReader) top(n config.Node) {
 		config.Inner("tls", r.tls),
 		config.Inner("shares", r.shares),
 		config.Inner("clients", func(n config.Node) {
-			if n.Faults() == 0 { // after a fault, shares that are named here may be missing
-				r.clients(n)
-			}
+			r.unsure = n.Faults() > 0
+			r.clients(n)
 		}))...)
 }
 
@@ -184,7 +205,7 @@ func (r *serverReader) clients(n config.Node) {
 			e.Key.Fault("client %q has no key: expected key: ed25519:… as `fxfer key` prints it there, or name: the name in its certificate", c.Name)
 		case c.Key != "" && c.Certificate != "":
 			e.Key.Fault("client %q has both a key and a name: expected one of them", c.Name)
-		case c.Certificate != "" && r.f.opt.TLS.ClientCA == "":
+		case c.Certificate != "" && r.f.opt.TLS.ClientCA == "" && !r.unsure:
 			e.Key.Fault("client %q is known by the name in its certificate, but no CA is trusted to certify names: expected client-ca in tls", c.Name)
 		case byID[id] != "":
 			e.Key.Fault("client %q has the key or name of %q", c.Name, byID[id])
@@ -217,7 +238,7 @@ func (r *serverReader) rights(c *fxfer.Admission, n config.Node) {
 		return
 	}
 	for _, e := range n.Entries("rights by share") {
-		if e.Name != identity.AllShares && !slices.ContainsFunc(r.f.opt.Shares, func(s fxfer.Share) bool { return s.Name == e.Name }) {
+		if e.Name != identity.AllShares && !r.unsure && !slices.ContainsFunc(r.f.opt.Shares, func(s fxfer.Share) bool { return s.Name == e.Name }) {
 			e.Key.Fault("there is no share %q: expected one of shares, or \"*\"", e.Name)
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,4 +87,22 @@ func FuzzServerConfig(f *testing.F) {
 			require.Contains(t, err.Error(), "fxfer.yaml")
 		}
 	})
+}
+
+// deploy/fxfer.yaml has every key of the server, of shares, clients and tls.
+func TestExampleHasEveryKey(t *testing.T) {
+	text, err := os.ReadFile("../../../deploy/fxfer.yaml")
+	require.NoError(t, err)
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	new(serveFlags).add(flags)
+	flags.VisitAll(func(x *pflag.Flag) {
+		if !slices.Contains(notInServerConfig, x.Name) {
+			require.Regexp(t, `(?m)^#?`+x.Name+`: `, string(text))
+		}
+	})
+	code, err := os.ReadFile("config.go")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`config\.(?:Scalar|List|Inner)\("([a-z-]+)"`).FindAllStringSubmatch(string(code), -1) {
+		require.Regexp(t, `(?m)[ #{]?`+m[1]+`:`, string(text))
+	}
 }

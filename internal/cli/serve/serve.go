@@ -92,6 +92,9 @@ again. Most flags are also keys of that file; docs/server.md lists them.`,
 				if err := option.ApplyEnvironment(c.Flags()); err != nil {
 					return err
 				}
+				if f.check {
+					return eachFault(c.OutOrStdout(), f.read(c.Flags(), f.config))
+				}
 				return f.load(c.Flags(), f.config)
 			case f.check:
 				return exit.Usage("for example: fxfer serve --check-config --config fxfer.yaml", "--check-config needs --config")
@@ -258,7 +261,7 @@ func listenHint(err error) string {
 	var bad *net.AddrError
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "another server runs on this port: choose another one with --listen :7500"
+		return "another server runs on this port: `fxfer invite` admits clients to it; --listen :7500 starts one more"
 	case errors.As(err, &bad):
 		return fmt.Sprintf("expected :PORT or ADDRESS:PORT, such as --listen :%d", identity.DefaultPort)
 	}
@@ -364,16 +367,38 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, said *se
 	fresh.webAt = f.webAt
 	_ = fresh.serving(server).write(home) // a failure was reported when the server started
 	said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
-	if f.restart() != fresh.restart() {
-		said.log.Warn("the configuration has changes that need a restart")
+	if keys := f.needRestart(fresh); len(keys) > 0 {
+		said.log.Warn("the configuration has changes that need a restart", "keys", strings.Join(keys, ", "))
 	}
 }
 
-// restart returns the settings that need a restart to change, as text to compare.
-func (f *serveFlags) restart() string {
+// needRestart returns the keys of the configuration that differ in fresh and need a restart to
+// change.
+func (f *serveFlags) needRestart(fresh *serveFlags) (keys []string) {
+	was, is := f.fixed(), fresh.fixed()
+	for i := range is {
+		if was[i].value != is[i].value {
+			keys = append(keys, is[i].key)
+		}
+	}
+	return keys
+}
+
+// fixedKey is a key with a value that stays until the server ends.
+type fixedKey struct {
+	key   string
+	value any // comparable
+}
+
+func (f *serveFlags) fixed() []fixedKey {
 	o := &f.opt
-	return fmt.Sprint(o.Listen, o.Transport, o.StandardCrypto, o.SockBuf, o.Congestion, o.MaxConnections, o.MaxConnectionsPerAddress, o.MaxHandshakes, o.MaxHandshakesPerAddress, o.MaxMemory,
-		f.web, f.log, o.TLS.Cert, o.TLS.Key)
+	return []fixedKey{
+		{"listen", o.Listen}, {"transport", o.Transport}, {"crypto", o.StandardCrypto}, {"sock-buf", o.SockBuf},
+		{"congestion", o.Congestion}, {"max-connections", o.MaxConnections},
+		{"max-connections-per-address", o.MaxConnectionsPerAddress}, {"max-handshakes", o.MaxHandshakes},
+		{"max-handshakes-per-address", o.MaxHandshakesPerAddress}, {"max-memory", o.MaxMemory}, {"web", f.web},
+		{"log-format", f.log.format}, {"log-level", f.log.level}, {"audit-log", f.log.audit}, {"tls: cert", o.TLS.Cert}, {"tls: key", o.TLS.Key},
+	}
 }
 
 // home returns the folder of the server's state.

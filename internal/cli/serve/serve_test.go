@@ -96,3 +96,12 @@ func TestParseName(t *testing.T) {
 		require.Error(t, err, in)
 	}
 }
+
+// A reload names the keys that need a restart.
+func TestNeedRestart(t *testing.T) {
+	was := &serveFlags{web: "7434"}
+	is := &serveFlags{web: "7435"}
+	require.Empty(t, was.needRestart(was))
+	is.opt.Listen, is.opt.TLS.Key, is.log.audit, is.opt.RateLimit = ":1", "k", "a", 5
+	require.Equal(t, []string{"listen", "web", "audit-log", "tls: key"}, was.needRestart(is))
+}

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	nameWidth = 28 // columns of a file's name
-	barWidth  = 20
+	nameWidth = 28 // columns of a file's name, at most; a third of a narrow terminal
+	barWidth  = 20 // columns of a bar and its margins, at most
+	barLeast  = 8
 	barFrom   = 8 << 20 // bytes; smaller files are done before anybody would see their bars
 
 	// barsAfter is the time before which no bars are drawn. Shorter transfers are not worth it.
@@ -61,17 +62,18 @@ func (b *bars) progress(p *fxfer.Progress) {
 func (b *bars) start() {
 	b.files = map[string]*fileBar{}
 	b.container = mpb.New(mpb.WithOutput(b.errs), mpb.WithRefreshRate(barsEvery))
-	b.total = b.add(math.MaxInt, func() string { return totalName(b.now.Load()) },
+	b.total = b.add(math.MaxInt, func(width int) string { return totalName(b.now.Load(), width) },
 		func(width int) string { return totalFigures(b.now.Load(), width) })
 }
 
-// add makes a bar between two texts. The function figures gets the number of columns for its text.
-// The bar's total is 0, so that only Abort ends it.
-func (b *bars) add(priority int, name func() string, figures func(width int) string) *mpb.Bar {
+// add makes a bar between two texts. The functions get the number of columns that are left: name
+// that of the terminal, and figures that for its text and the bar. The bar's total is 0, so that
+// only Abort ends it.
+func (b *bars) add(priority int, name, figures func(width int) string) *mpb.Bar {
 	return b.container.New(0, mpb.BarStyle().Lbound("│").Filler("█").Tip("█").Padding("░").Rbound("│"),
 		mpb.BarPriority(priority), mpb.BarWidth(barWidth),
-		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return name() }, decor.WCSyncWidthR)),
-		mpb.AppendDecorators(decor.Any(func(s decor.Statistics) string { return figures(s.AvailableWidth - barWidth - len("  ")) })))
+		mpb.PrependDecorators(decor.Any(func(s decor.Statistics) string { return name(s.AvailableWidth) }, decor.WCSyncWidthR)),
+		mpb.AppendDecorators(decor.Any(func(s decor.Statistics) string { return figures(s.AvailableWidth) })))
 }
 
 // updateFiles keeps a bar for each file under way, if they show more than the total does.
@@ -90,9 +92,10 @@ func (b *bars) updateFiles(p *fxfer.Progress) {
 		if row == nil {
 			row = &fileBar{}
 			row.now.Store(f)
-			name := term.ShortName(f.Path, nameWidth)
+			path := f.Path
 			b.made++
-			row.bar = b.add(b.made, func() string { return name }, func(int) string { return fileFigures(row.now.Load()) })
+			row.bar = b.add(b.made, func(width int) string { return shortName(path, width) },
+				func(width int) string { return fileFigures(row.now.Load(), width) })
 			b.files[f.Path] = row
 		}
 		row.now.Store(f)
@@ -109,35 +112,35 @@ func (b *bars) updateFiles(p *fxfer.Progress) {
 	}
 }
 
-func totalName(p *fxfer.Progress) string {
+// shortName shortens a path for a terminal with this many columns.
+func shortName(path string, columns int) string {
+	return term.ShortName(path, min(nameWidth, columns/3))
+}
+
+func totalName(p *fxfer.Progress, columns int) string {
 	name := "total"
 	if p.Files == 1 && !p.Walking && len(p.Active) == 1 {
-		name = term.ShortName(p.Active[0].Path, nameWidth)
+		name = shortName(p.Active[0].Path, columns)
 	}
 	return name
 }
 
-// totalFigures returns the figures that fit into width columns.
+// totalFigures returns the figures that fit into width columns beside a bar.
 func totalFigures(p *fxfer.Progress, width int) string {
 	share := ""
 	if !p.Walking && !streaming(p) {
 		share = units.PercentDone(p.BytesDone, p.Bytes)
 	}
-	line := fmt.Sprintf("%5s", share)
-	for _, figure := range Totals(p) {
-		if len(line)+2+len(figure) > width {
-			break
-		}
-		line += "  " + figure
-	}
-	return line
+	return fitting(append([]figure{{fmt.Sprintf("%5s", share), shareRank}}, totals(p)...), width)
 }
 
-func fileFigures(f *fxfer.FileProgress) string {
-	if f.Bytes < 0 {
-		return fmt.Sprintf("%5s  %s", "", units.Bytes(f.Done))
+// fileFigures returns the figures of one file that fit into width columns beside a bar.
+func fileFigures(f *fxfer.FileProgress, width int) string {
+	share, bytes := "", units.Bytes(f.Done)
+	if f.Bytes >= 0 {
+		share, bytes = units.PercentDone(f.Done, f.Bytes), bytes+" of "+units.Bytes(f.Bytes)
 	}
-	return fmt.Sprintf("%5s  %s of %s", units.PercentDone(f.Done, f.Bytes), units.Bytes(f.Done), units.Bytes(f.Bytes))
+	return fitting([]figure{{fmt.Sprintf("%5s", share), shareRank}, {bytes, essential}}, width)
 }
 
 func (b *bars) file(*fxfer.FileResult) {}

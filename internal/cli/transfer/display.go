@@ -27,7 +27,10 @@ type display interface {
 // newDisplay chooses a display by the flags and the terminal. Results go to out, messages to errs.
 // The verb is "sent" or "received".
 func newDisplay(f *Flags, verb string, out, errs io.Writer) display {
-	people := people{verb: verb, report: f.report, explain: f.explain, out: out, errs: errs}
+	people := people{
+		verb: verb, report: f.report, verbose: f.verbose, explain: f.explain, readback: f.Call.Target.Readback,
+		owners: verb == "sent" || f.ownersAsked(), out: out, errs: errs,
+	}
 	switch {
 	case f.JSON:
 		return &jsonLines{out: out}
@@ -39,6 +42,13 @@ func newDisplay(f *Flags, verb string, out, errs io.Writer) display {
 		return &bars{people: people}
 	}
 	return &plainLines{people: people}
+}
+
+// ownersAsked reports whether this user expects owners to be kept. Only root can do that, so others
+// have to ask for it.
+func (f *Flags) ownersAsked() bool {
+	t := &f.Call.Target
+	return f.Owners || f.verbose || t.NumericIDs || t.Strict || t.Privileged || os.Geteuid() == 0
 }
 
 // guarded makes a display safe for concurrent use. It ignores calls after finish, because a
@@ -78,23 +88,26 @@ func (q quiet) finish(report *fxfer.Report, _ error) { printFailures(q.errs, rep
 
 // people shows the end of a transfer to people.
 type people struct {
-	verb    string
-	report  string // the file of --report, "" if there is none
-	explain bool
-	out     io.Writer
-	errs    io.Writer
+	verb     string
+	report   string // the file of --report, "" if there is none
+	verbose  bool
+	explain  bool
+	readback bool // files were read again from the target's disk
+	owners   bool // warn if owners could not be stored
+	out      io.Writer
+	errs     io.Writer
 }
 
 func (p *people) finish(report *fxfer.Report, err error) {
 	if report != nil && (err == nil || report.Sent+report.Same > 0 || report.Plan != nil) {
-		fmt.Fprint(p.out, summary(p.verb, report), limits(report, err))
+		fmt.Fprint(p.out, p.summary(report), p.limits(report, err))
 	} else if report != nil && len(report.Limits) > 0 && report.Retransmits > 0 {
-		fmt.Fprint(p.out, limits(report, err))
+		fmt.Fprint(p.out, p.limits(report, err))
 	}
 	if report != nil && p.explain {
 		fmt.Fprint(p.out, explain(report))
 	}
-	printWarnings(p.errs, report)
+	p.printWarnings(report)
 	printFailures(p.errs, report, p.report)
 }
 

@@ -50,14 +50,28 @@ func TestTotals(t *testing.T) {
 
 func TestFigures(t *testing.T) {
 	p := under()
-	require.Equal(t, " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22  12 of 40 files  8 streams", totalFigures(&p, 80))
-	require.Equal(t, " 44 %  2.10 GB of 4.70 GB  943 Mbit/s", totalFigures(&p, 40))
-	require.Equal(t, " 44 %", totalFigures(&p, 0))
-	require.Equal(t, " 25 %  250 B of 1.00 kB", fileFigures(&p.Active[0]))
-	require.Equal(t, "       7 B", fileFigures(&p.Active[1]))
-	require.Equal(t, "total", totalName(&p))
+	p.Limiter = "line rate"
+	for width, want := range map[int]string{ // rate and ETA go last, the limiter before them
+		130: " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22  12 of 40 files  limit: line rate  8 streams",
+		105: " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22  12 of 40 files  limit: line rate",
+		90:  " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22  12 of 40 files",
+		75:  " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22",
+		55:  " 44 %  2.10 GB of 4.70 GB  943 Mbit/s  ETA 0:22", // the bar is short
+		50:  " 44 %  943 Mbit/s  ETA 0:22",
+		30:  "943 Mbit/s  ETA 0:22",
+		20:  "943 Mbit/s",
+		10:  "",
+	} {
+		require.Equal(t, want, totalFigures(&p, width), width)
+	}
+	require.Equal(t, " 25 %  250 B of 1.00 kB", fileFigures(&p.Active[0], 40))
+	require.Equal(t, " 25 %", fileFigures(&p.Active[0], 20))
+	require.Equal(t, "       7 B", fileFigures(&p.Active[1], 40))
+	require.Equal(t, "total", totalName(&p, 80))
 	p.Files, p.Active = 1, p.Active[:1]
-	require.Equal(t, "a/b", totalName(&p))
+	require.Equal(t, "a/b", totalName(&p, 80))
+	p.Active[0].Path = "photos/2026/a-rather-long-name.jpg"
+	require.Equal(t, "…her-long-name.jpg", totalName(&p, 54))
 }
 
 func TestSummary(t *testing.T) {
@@ -65,30 +79,44 @@ func TestSummary(t *testing.T) {
 		Server: "nas:7433", Duration: 40940 * time.Millisecond, Files: 1, Sent: 1, Bytes: 4_700_000_000, Written: 4_700_000_000, Goodput: 918.4e6, Peak: 941e6,
 		Digest: "d1f2", Streams: 8, Congestion: "bbr", RTT: 10200 * time.Microsecond, BDP: 1_200_000, SendBuffer: 8 << 20, RecvBuffer: 6 << 20, Retransmits: 120,
 	}
+	var verbose, readback bool
 	for name, c := range map[string]struct {
 		change func(*fxfer.Report)
 		want   string
 	}{
 		"one file": {func(*fxfer.Report) {}, `
-sent       4.70 GB in 40.9 s, 918 Mbit/s, peak 941 Mbit/s
+sent       4.70 GB in 40.9 s, 1 file
+speed      918 Mbit/s, peak 941 Mbit/s
+checked    BLAKE3 d1f2
+`},
+		"verbose": {func(r *fxfer.Report) { r.Resent, verbose = 2e6, true }, `
+sent       4.70 GB in 40.9 s, 1 file
+speed      918 Mbit/s, peak 941 Mbit/s
+checked    BLAKE3 d1f2
 path       RTT 10.2 ms, BDP 1.20 MB, send buffer 8.39 MB, receive buffer 6.29 MB
-streams    8, bbr, 120 retransmits
-BLAKE3     d1f2
+streams    8, bbr, 120 retransmits, 2.00 MB sent twice
 `},
 		"many files": {func(r *fxfer.Report) {
 			r.Files, r.Sent, r.Same, r.Failed, r.Resumed, r.Resent, r.Digest, r.Reconnects = 40, 30, 8, 2, 1e9, 2e6, "", 1
 		}, `
-sent       4.70 GB in 40.9 s, 918 Mbit/s, peak 941 Mbit/s
-files      30 sent, 8 unchanged, 2 failed, 1.00 GB resumed, 2.00 MB sent twice
-path       RTT 10.2 ms, BDP 1.20 MB, send buffer 8.39 MB, receive buffer 6.29 MB
-streams    8, bbr, 120 retransmits, 1 reconnect
+sent       4.70 GB in 40.9 s, 30 files, 8 unchanged, 2 failed, 1.00 GB resumed
+speed      918 Mbit/s, peak 941 Mbit/s, 1 reconnect
+checked    each file by its BLAKE3 digest
 `},
 		"kernel without figures": {func(r *fxfer.Report) {
 			r.Streams, r.Congestion, r.RTT, r.BDP, r.SendBuffer, r.RecvBuffer, r.Retransmits, r.Peak = 1, "", 0, 0, 0, 0, 0, r.Goodput
+			verbose = true
 		}, `
-sent       4.70 GB in 40.9 s, 918 Mbit/s
+sent       4.70 GB in 40.9 s, 1 file
+speed      918 Mbit/s
+checked    BLAKE3 d1f2
 streams    1
-BLAKE3     d1f2
+`},
+		"read back into a snapshot": {func(r *fxfer.Report) { r.Digest, r.Snapshot, readback = "", "2026-11-20T020000Z", true }, `
+sent       4.70 GB in 40.9 s, 1 file
+speed      918 Mbit/s, peak 941 Mbit/s
+checked    each file by its BLAKE3 digest, read back from the disk
+snapshot   2026-11-20T020000Z
 `},
 		"nothing new": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written = 0, 3, 3, 0 }, `
 unchanged  3 files in 40.9 s
@@ -96,11 +124,9 @@ unchanged  3 files in 40.9 s
 		"a mirror, compressed": {func(r *fxfer.Report) {
 			r.Raw, r.Coded, r.Removed, r.Skipped, r.Files = 4_700_000_000, 1_500_000_000, 3, 1, 2
 		}, `
-sent       4.70 GB in 40.9 s, 918 Mbit/s, peak 941 Mbit/s, compressed 3.1×
-files      1 sent, 1 not wanted, 3 removed
-path       RTT 10.2 ms, BDP 1.20 MB, send buffer 8.39 MB, receive buffer 6.29 MB
-streams    8, bbr, 120 retransmits
-BLAKE3     d1f2
+sent       4.70 GB in 40.9 s, 1 file, 1 not wanted, 3 removed
+speed      918 Mbit/s, peak 941 Mbit/s, compressed 3.1×
+checked    BLAKE3 d1f2
 `},
 		"a dry run": {func(r *fxfer.Report) {
 			r.Sent, r.Written, r.Same, r.Removed, r.Plan = 0, 0, 7, 2, &fxfer.Plan{Create: 12, Update: 3, Set: 1, Bytes: 1e9}
@@ -115,8 +141,10 @@ sent       no files in 40.9 s
 `},
 	} {
 		r := full
+		verbose, readback = false, false
 		c.change(&r)
-		require.Equal(t, c.want[1:], summary("sent", &r), name)
+		p := people{verb: "sent", verbose: verbose, readback: readback}
+		require.Equal(t, c.want[1:], p.summary(&r), name)
 	}
 }
 
@@ -220,12 +248,32 @@ func TestBars(t *testing.T) {
 
 func TestWarningsListed(t *testing.T) {
 	var out strings.Builder
-	printWarnings(&out, nil)
-	printWarnings(&out, &fxfer.Report{NotStored: []fxfer.NotStored{
+	p := people{errs: &out, owners: true}
+	p.printWarnings(nil)
+	report := &fxfer.Report{NotStored: []fxfer.NotStored{
 		{What: "owner", Count: 12, Path: "a\x1b/b", Text: "operation not permitted"}, {What: "acl", Count: 1, Path: "c", Text: "not supported"},
-	}})
+	}}
+	p.printWarnings(report)
 	require.Equal(t, "fxfer: warning: the target could not store the owner of 12 entries, first of a\ufffd/b: operation not permitted\n"+
 		"fxfer: warning: the target could not store the acl of c: not supported\n", out.String())
+
+	out.Reset()
+	p.owners = false
+	p.printWarnings(report)
+	require.Equal(t, "fxfer: warning: the target could not store the acl of c: not supported\n", out.String())
+}
+
+// Nobody but root can keep owners, so others hear of it only if they asked for owners.
+func TestOwnersAsked(t *testing.T) {
+	var f Flags
+	require.Equal(t, os.Geteuid() == 0, f.ownersAsked())
+	for _, args := range []string{"--strict", "--numeric-ids", "-v"} {
+		f, err := parseTransferFlags(args)
+		require.NoError(t, err)
+		require.True(t, f.ownersAsked(), args)
+	}
+	f.Owners = true
+	require.True(t, f.ownersAsked())
 }
 
 func TestItemised(t *testing.T) {
@@ -249,12 +297,12 @@ func TestReportFile(t *testing.T) {
 	d.progress(&fxfer.Progress{})
 	early, err := os.ReadFile(name)
 	require.NoError(t, err)
-	require.Equal(t, `{"path":"<a>\n","kind":"file","action":"committed","bytes":3,"digest":"d1"}`+"\n", string(early))
+	require.Equal(t, `{"type":"file","path":"<a>\n","kind":"file","bytes":3,"outcome":"committed","digest":"d1"}`+"\n", string(early))
 	d.file(&fxfer.FileResult{Path: "b\xff", Kind: "file", Outcome: fxfer.Failed, Err: fs.ErrPermission})
 	require.NoError(t, r.close())
 	all, err := os.ReadFile(name)
 	require.NoError(t, err)
-	require.Equal(t, string(early)+`{"path":"b\ufffd","path_base64":"Yv8=","kind":"file","action":"failed","bytes":0,"error":"permission denied"}`+"\n", string(all))
+	require.Equal(t, string(early)+`{"type":"file","path":"b\ufffd","path_base64":"Yv8=","kind":"file","bytes":0,"outcome":"failed","error":"permission denied"}`+"\n", string(all))
 	_, err = newReportFile(filepath.Join(name, "below"))
 	require.Equal(t, fxfer.KindLocalDisk, fxfer.KindOf(err))
 }

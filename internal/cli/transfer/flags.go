@@ -32,8 +32,10 @@ type Flags struct {
 	nul     bool   // the paths in the list end with NUL
 	report  string // file for the outcome of each entry
 	Target  string // URL without secrets, for history
+	Owners  bool   // the command promises to keep owners
 	JSON    bool
 	Quiet   bool
+	verbose bool
 	explain bool
 }
 
@@ -55,10 +57,37 @@ func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 	option.Group(flags, "Output", func() {
 		option.Add(flags, &f.report, "report", "file", "", "write the outcome of each entry to a file, as JSON lines", option.ParseFile)
 		option.Add(flags, &f.Call.Manifest, "manifest", "file", "", "write digests of all files to a file; b3sum -c checks them", option.ParseFile)
-		flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")
-		flags.BoolVar(&f.explain, "explain", false, "show what limited the transfer at each moment, and why")
-		flags.BoolVar(&f.Quiet, "quiet", false, "print only errors")
+		f.AddOutput(flags)
 	})
+	addLetters(flags)
+}
+
+// AddOutput adds the flags about what is printed.
+func (f *Flags) AddOutput(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.JSON, "json", false, "print JSON lines on standard output")
+	flags.BoolVar(&f.explain, "explain", false, "show what limited the transfer at each moment, and why")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "also show path, buffers, streams, and any limit")
+	flags.BoolVarP(&f.Quiet, "quiet", "q", false, "print only errors")
+}
+
+// LettersHelp is the help text about letters and units.
+const LettersHelp = `Letters are those of rsync: -q -v -n -u -c -x are in the list below. -z is
+--compress auto. -a, -r and -P change nothing: folders are always sent whole,
+with times, modes, owners and links, and an interrupted transfer resumes.
+
+Rates are in bits (200mbit, 200Mbit/s, 200Mbps) or bytes (20MB/s, 20MiB/s). Sizes
+count in powers of 1000 (kB, MB, GB) or 1024 (KiB, MiB, GiB). 200Mb/s, 20M and 2G
+have two meanings, so they are refused.`
+
+// addLetters adds letters of rsync and rclone that have no long name here. The flag parser needs
+// one, so that is the letter again.
+func addLetters(flags *pflag.FlagSet) {
+	for _, letter := range []string{"a", "r", "P"} {
+		flags.BoolP(letter, letter, false, "no effect")
+		flags.Lookup(letter).Hidden = true
+	}
+	flags.BoolFuncP("z", "z", "--compress auto", func(string) error { return flags.Set("compress", option.Auto) })
+	flags.Lookup("z").Hidden = true
 }
 
 // AddPrivileged adds the flag of commands that receive.
@@ -96,6 +125,8 @@ func (f *Flags) Check(flags *pflag.FlagSet) error {
 		return exit.Usage("add --files-from", "--from0 says how the list of --files-from is to be read")
 	case f.explain && (f.JSON || f.Quiet):
 		return exit.Usage("--json carries all of it", "--explain is for people: it excludes --json and --quiet")
+	case flags.Changed("verbose") && flags.Changed("quiet") && f.verbose && f.Quiet:
+		return exit.Usage("leave one of the two out", "--verbose and --quiet exclude each other")
 	case flags.Changed("json") && flags.Changed("quiet") && f.JSON && f.Quiet:
 		return exit.Usage("leave one of the two out", "--json and --quiet exclude each other")
 	}

@@ -53,6 +53,11 @@ func TestTransferFlags(t *testing.T) {
 		"--priority auto": {},
 		"--priority high --deadline 2126-11-21T06:00:00Z": {Opt: fxfer.Options{Priority: fxfer.PriorityHigh},
 			Call: fxfer.Transfer{Deadline: time.Date(2126, 11, 21, 6, 0, 0, 0, time.UTC)}},
+		"-arP":                         {}, // what fxfer always does
+		"-avzP --rate-limit 100Mbit/s": {Opt: fxfer.Options{Compress: "auto", RateLimit: 100e6}, verbose: true},
+		"-z --compress zstd -q":        {Opt: fxfer.Options{Compress: "zstd"}, Quiet: true},
+		"-cunx": {Call: fxfer.Transfer{Selection: fxfer.Selection{OneFileSystem: true},
+			Target: fxfer.Target{Checksum: true, Update: true, DryRun: true}}},
 		"--compress auto --manifest m": {Opt: fxfer.Options{Compress: "auto"}, Call: fxfer.Transfer{Manifest: "m"}},
 	} {
 		f, err := parseTransferFlags(args)
@@ -68,7 +73,7 @@ func TestTransferFlagsRefuse(t *testing.T) {
 		"--include [":                   "rule 1",
 		"--exclude-from nowhere":        "no such file",
 		"--max-size 0":                  "all files but empty ones",
-		"--max-size 2G":                 "is not a size",
+		"--max-size 2G":                 "is not a size: write 2GB for powers of 1000 or 2GiB for powers of 1024",
 		"--newer-than yesterday":        "is not a time such as 2026-11-21",
 		"--newer-than -3h":              "is not a time such as",
 		"--sync always":                 "none of batch, file and none",
@@ -90,7 +95,8 @@ func TestTransferFlagsRefuse(t *testing.T) {
 		"--sock-buf 1GiB":               "is not from 1 byte",
 		"--congestion BBR":              "is not the name of a congestion control",
 		"--congestion bbr;reboot":       "is not the name of a congestion control",
-		"--rate-limit 200Mbit":          "is not a rate",
+		"--rate-limit 200Mb":            "write 200mbit for bits or 200MB/s for bytes",
+		"-vq":                           "exclude each other",
 		"--rate-limit 200":              "is not a rate",
 		"--retry-for 10":                "is not a time",
 		"--retry-for -1m":               "is not a time",

@@ -13,9 +13,9 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// limits names what limited a transfer and what helps, each in one line. err is what ended the
-// transfer early.
-func limits(r *fxfer.Report, err error) string {
+// limits names what limited a transfer and what helps, each in one line. Without --verbose or
+// --explain it does so only if the limiter was costly. err is what ended the transfer early.
+func (p *people) limits(r *fxfer.Report, err error) string {
 	if len(r.Limits) == 0 || r.Limits[0].Limiter == diagnose.Unknown {
 		return ""
 	}
@@ -23,11 +23,31 @@ func limits(r *fxfer.Report, err error) string {
 	if first.Limiter != diagnose.BlackHole && (r.Written == 0 || r.Sent+r.Same == 0 && r.Failed > 0 || diskFailed(r, err)) {
 		return ""
 	}
+	if !p.verbose && !p.explain && !costly(first, r.Goodput) {
+		return ""
+	}
 	text := "limit: " + term.OneLine(words.Line(first)) + "\n"
 	if hint := words.Hint(first); hint != "" {
 		text += "hint: " + term.OneLine(hint) + "\n"
 	}
 	return text
+}
+
+// costly reports whether a remedy against a limiter would have saved more than a tenth of the
+// transfer, and a second. What this user asked for is not costly.
+func costly(v *fxfer.Limit, goodput float64) bool {
+	switch {
+	case v.Limiter == diagnose.BlackHole:
+		return true
+	case len(v.Remedies) == 0 || v.Time < time.Second:
+		return false
+	case v.Remedies[0].Kind == diagnose.RaiseLimit || v.Remedies[0].Kind == diagnose.NormalPriority:
+		return false
+	}
+	if expect := v.Remedies[0].Expect; expect > 0 {
+		return goodput < 0.9*expect
+	}
+	return v.Share > 0.1
 }
 
 // diskFailed reports whether a disk ended a transfer. The limits would only show how streams waited

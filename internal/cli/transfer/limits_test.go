@@ -3,6 +3,7 @@ package transfer
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,7 +32,36 @@ func TestLimits(t *testing.T) {
 		{"a black hole swallowed it", diagnose.BlackHole, fxfer.Report{Retransmits: 7}, errors.New("it hangs"), true},
 	} {
 		c.report.Limits = []fxfer.Limit{{Limiter: c.first}}
-		require.Equal(t, c.shown, limits(&c.report, c.err) != "", c.name)
+		require.Equal(t, c.shown, (&people{verbose: true}).limits(&c.report, c.err) != "", c.name)
 	}
-	require.Empty(t, limits(&fxfer.Report{Written: 1}, nil))
+	require.Empty(t, (&people{verbose: true}).limits(&fxfer.Report{Written: 1}, nil))
+}
+
+// By default a limit is shown with its remedy, and only if it cost more than a tenth.
+func TestCostlyLimits(t *testing.T) {
+	remedy := func(expect float64) []fxfer.Remedy {
+		return []fxfer.Remedy{{Kind: diagnose.SyncNothing, Expect: expect}}
+	}
+	for _, c := range []struct {
+		name  string
+		limit fxfer.Limit
+		shown bool
+	}{
+		{"costly", fxfer.Limit{Limiter: diagnose.ReceiverWindow, Share: 0.8, Time: 8 * time.Second, Remedies: remedy(200e6)}, true},
+		{"little to gain", fxfer.Limit{Limiter: diagnose.ReceiverWindow, Share: 0.8, Time: 8 * time.Second, Remedies: remedy(105e6)}, false},
+		{"gain unknown", fxfer.Limit{Limiter: diagnose.ReceiverWindow, Share: 0.2, Time: 2 * time.Second, Remedies: remedy(0)}, true},
+		{"seldom", fxfer.Limit{Limiter: diagnose.ReceiverWindow, Share: 0.05, Time: 2 * time.Second, Remedies: remedy(0)}, false},
+		{"short", fxfer.Limit{Limiter: diagnose.ReceiverWindow, Share: 0.9, Time: 90 * time.Millisecond, Remedies: remedy(300e6)}, false},
+		{"no remedy", fxfer.Limit{Limiter: diagnose.ReceiverWindow, Share: 0.9, Time: 9 * time.Second}, false},
+		{"asked for", fxfer.Limit{Limiter: diagnose.RateLimit, Share: 1, Time: 9 * time.Second,
+			Remedies: []fxfer.Remedy{{Kind: diagnose.RaiseLimit}}}, false},
+		{"of the server", fxfer.Limit{Limiter: diagnose.RateLimit, Share: 1, Time: 9 * time.Second,
+			Remedies: []fxfer.Remedy{{Kind: diagnose.RaiseServerLimit}}}, true},
+		{"black hole", fxfer.Limit{Limiter: diagnose.BlackHole}, true},
+	} {
+		r := fxfer.Report{Written: 1e6, Sent: 1, Goodput: 100e6, Limits: []fxfer.Limit{c.limit}}
+		require.Equal(t, c.shown, (&people{}).limits(&r, nil) != "", c.name)
+		require.NotEmpty(t, (&people{verbose: true}).limits(&r, nil), c.name)
+		require.NotEmpty(t, (&people{explain: true}).limits(&r, nil), c.name)
+	}
 }

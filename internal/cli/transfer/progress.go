@@ -2,6 +2,8 @@ package transfer
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/units"
@@ -23,35 +25,82 @@ func streaming(p *fxfer.Progress) bool {
 	return len(p.Active) == 1 && p.Files == 1 && p.Active[0].Bytes < 0
 }
 
-// Totals returns the figures of a transfer under way, most important first.
-func Totals(p *fxfer.Progress) []string {
-	var parts []string
+// figure is a figure about a transfer under way. Figures of a lower rank matter more.
+type figure struct {
+	text string
+	rank int
+}
+
+const (
+	shareRank = 2 // of the percentage, which stands before all other figures
+	essential = 4 // the highest rank of figures that make the bar shorter
+)
+
+// totals returns the figures of a transfer under way, in the order in which they are shown.
+func totals(p *fxfer.Progress) []figure {
+	var all []figure
+	add := func(rank int, text string) { all = append(all, figure{text, rank}) }
 	switch {
 	case streaming(p):
-		parts = append(parts, units.Bytes(p.BytesDone))
+		add(4, units.Bytes(p.BytesDone))
 	case p.Walking:
-		parts = append(parts, units.Bytes(p.BytesDone)+" of more than "+units.Bytes(p.Bytes))
+		add(4, units.Bytes(p.BytesDone)+" of more than "+units.Bytes(p.Bytes))
 	default:
-		parts = append(parts, units.Bytes(p.BytesDone)+" of "+units.Bytes(p.Bytes))
+		add(4, units.Bytes(p.BytesDone)+" of "+units.Bytes(p.Bytes))
 	}
-	parts = append(parts, units.Rate(p.Goodput))
+	add(0, units.Rate(p.Goodput))
 	if eta, ok := remaining(p); ok {
-		parts = append(parts, "ETA "+units.Clock(eta))
+		add(1, "ETA "+units.Clock(eta))
 	}
 	if p.FilesFailed > 0 {
-		parts = append(parts, fmt.Sprintf("%d failed", p.FilesFailed))
+		add(3, fmt.Sprintf("%d failed", p.FilesFailed))
 	}
 	switch {
 	case p.Files > 1 && p.Walking:
-		parts = append(parts, fmt.Sprintf("%s done of %s found", units.Grouped(p.FilesDone), units.Grouped(p.Files)))
+		add(5, fmt.Sprintf("%s done of %s found", units.Grouped(p.FilesDone), units.Grouped(p.Files)))
 	case p.Files > 1:
-		parts = append(parts, fmt.Sprintf("%s of %s files", units.Grouped(p.FilesDone), units.Grouped(p.Files)))
+		add(5, fmt.Sprintf("%s of %s files", units.Grouped(p.FilesDone), units.Grouped(p.Files)))
 	}
 	if p.Limiter != "" {
-		parts = append(parts, "limit: "+p.Limiter)
+		add(6, "limit: "+p.Limiter)
 	}
 	if p.Streams > 0 {
-		parts = append(parts, units.Count(int64(p.Streams), "stream", "streams"))
+		add(7, units.Count(int64(p.Streams), "stream", "streams"))
+	}
+	return all
+}
+
+// Totals returns the figures of a transfer under way.
+func Totals(p *fxfer.Progress) []string {
+	var parts []string
+	for _, f := range totals(p) {
+		parts = append(parts, f.text)
 	}
 	return parts
+}
+
+// fitting joins the figures that fit into width columns, the most important first. A figure of a
+// high rank only fits if it leaves room for a bar of full width.
+func fitting(all []figure, width int) string {
+	byRank := slices.Clone(all)
+	slices.SortFunc(byRank, func(a, b figure) int { return a.rank - b.rank })
+	columns, last := -len("  "), -1
+	for _, f := range byRank {
+		columns += len("  ") + len(f.text)
+		room := width - barLeast
+		if f.rank > essential {
+			room = width - barWidth
+		}
+		if columns > room {
+			break
+		}
+		last = f.rank
+	}
+	var shown []string
+	for _, f := range all {
+		if f.rank <= last {
+			shown = append(shown, f.text)
+		}
+	}
+	return strings.Join(shown, "  ")
 }

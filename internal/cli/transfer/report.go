@@ -7,26 +7,15 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// reportFile writes the file of --report: one object per line and entry.
+// reportFile writes the file of --report: the objects of the entries that --json prints.
 type reportFile struct {
 	file *os.File
 	buf  *bufio.Writer
 	enc  *json.Encoder
 	err  error // first error of writing
-}
-
-type reportLine struct {
-	Path   string        `json:"path"`
-	Raw    []byte        `json:"path_base64,omitempty"` // if the path is not UTF-8
-	Kind   string        `json:"kind"`
-	Action fxfer.Outcome `json:"action"`
-	Bytes  int64         `json:"bytes"`
-	Digest string        `json:"digest,omitempty"`
-	Error  string        `json:"error,omitempty"`
 }
 
 func newReportFile(name string) (*reportFile, error) {
@@ -41,11 +30,7 @@ func newReportFile(name string) (*reportFile, error) {
 }
 
 func (r *reportFile) line(x *fxfer.FileResult) {
-	line := reportLine{Path: x.Path, Raw: term.RawPath(x.Path), Kind: x.Kind, Action: x.Outcome, Bytes: x.Bytes, Digest: x.Digest}
-	if x.Err != nil {
-		line.Error = x.Err.Error()
-	}
-	if err := r.enc.Encode(line); err != nil && r.err == nil {
+	if err := r.enc.Encode(jsonFileOf(x)); err != nil && r.err == nil {
 		r.err = err
 	}
 }

@@ -140,8 +140,8 @@ func parseCommand(s string) (string, error) {
 func (f *Flags) addTarget(flags *pflag.FlagSet) {
 	t := &f.Call.Target
 	option.Group(flags, "What is replaced", func() {
-		flags.BoolVar(&t.Checksum, "checksum", false, "compare content instead of size and time")
-		flags.BoolVar(&t.Update, "update", false, "skip files that are newer at the target")
+		flags.BoolVarP(&t.Checksum, "checksum", "c", false, "compare content instead of size and time")
+		flags.BoolVarP(&t.Update, "update", "u", false, "skip files that are newer at the target")
 		flags.BoolVar(&t.Existing, "existing", false, "only update files that the target has")
 		flags.BoolVar(&t.IgnoreExisting, "ignore-existing", false, "skip files that the target has")
 	})

@@ -3,6 +3,7 @@ package transfer
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,67 +15,85 @@ import (
 // shownFailures is the most failed entries that people see.
 const shownFailures = 20
 
-// summary describes the outcome of a transfer in a few lines. It leaves out unknown figures. The
-// verb is "sent" or "received".
-func summary(verb string, r *fxfer.Report) (text string) {
-	var b strings.Builder
-	line := func(label string, parts ...string) {
-		var known []string
-		for _, p := range parts {
-			if p != "" {
-				known = append(known, p)
-			}
-		}
-		if len(known) > 0 {
-			fmt.Fprintf(&b, "%-10s %s\n", label, strings.Join(known, ", "))
-		}
-	}
-	if r.Snapshot != "" {
-		defer func() { text += fmt.Sprintf("%-10s %s\n", "snapshot", r.Snapshot) }()
-	}
+// summary describes the outcome of a transfer: what, how fast, how checked. It leaves out unknown
+// figures. The verb is "sent" or "received".
+func (p *people) summary(r *fxfer.Report) string {
+	var b lines
 	skipped, removed := term.Nonzero(r.Skipped, "%d not wanted"), term.Nonzero(r.Removed, "%d removed")
 	switch {
 	case r.Plan != nil:
-		line("dry run", term.Nonzero(r.Plan.Create, "%d to create"), term.Nonzero(r.Plan.Update, "%d to update"), term.Nonzero(r.Plan.Set, "%d to get other metadata"),
+		b.add("dry run", term.Nonzero(r.Plan.Create, "%d to create"), term.Nonzero(r.Plan.Update, "%d to update"), term.Nonzero(r.Plan.Set, "%d to get other metadata"),
 			term.Nonzero(r.Removed, "%d to delete"), bytesPart(r.Plan.Bytes, "%s to send"), units.Count(r.Same, "file", "files")+" unchanged", skipped)
-		return b.String()
 	case r.Written+r.Sent+r.Same == 0: // folders and symlinks at most
-		line(verb, "no files in "+units.Time(r.Duration), skipped, removed)
-		return b.String()
+		b.add(p.verb, "no files in "+units.Time(r.Duration), skipped, removed)
 	case r.Written+r.Sent == 0:
-		line("unchanged", units.Count(r.Same, "file", "files")+" in "+units.Time(r.Duration), skipped, removed)
-		return b.String()
+		b.add("unchanged", units.Count(r.Same, "file", "files")+" in "+units.Time(r.Duration), skipped, removed)
+	default:
+		b.add(p.verb, fmt.Sprintf("%s in %s", units.Bytes(r.Written), units.Time(r.Duration)), units.Count(r.Sent, "file", "files"),
+			term.Nonzero(r.Same, "%d unchanged"), term.Nonzero(r.Healed, "%d healed"), skipped, removed, term.Nonzero(r.Failed, "%d failed"), bytesPart(r.Resumed, "%s resumed"))
+		b.add("speed", units.Rate(r.Goodput), peak(r), compressed(r), bytesPart(r.Copied, "%s from older versions"), reconnects(r))
+		b.add("checked", p.checked(r))
+		if p.verbose {
+			b.details(r)
+		}
 	}
-	line(verb, fmt.Sprintf("%s in %s", units.Bytes(r.Written), units.Time(r.Duration)), units.Rate(r.Goodput), peak(r), compressed(r), bytesPart(r.Copied, "%s from older versions"))
-	if r.Files != 1 || r.Failed > 0 || r.Resumed > 0 || r.Resent > 0 || r.Removed > 0 {
-		line("files", fmt.Sprintf("%d %s", r.Sent, verb), term.Nonzero(r.Same, "%d unchanged"), term.Nonzero(r.Healed, "%d healed"), skipped, removed, term.Nonzero(r.Failed, "%d failed"),
-			bytesPart(r.Resumed, "%s resumed"), bytesPart(r.Resent, "%s sent twice"))
+	if r.Snapshot != "" && r.Plan == nil {
+		b.add("snapshot", r.Snapshot)
 	}
-	rtt := ""
+	return b.String()
+}
+
+// lines are lines with a label each.
+type lines struct{ strings.Builder }
+
+// add adds a line with the parts that are known.
+func (b *lines) add(label string, parts ...string) {
+	known := slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+	if len(known) > 0 {
+		fmt.Fprintf(b, "%-10s %s\n", label, strings.Join(known, ", "))
+	}
+}
+
+// details adds what --verbose shows.
+func (b *lines) details(r *fxfer.Report) {
+	rtt, streams, resent := "", "", ""
 	if r.RTT > 0 {
 		rtt = "RTT " + units.Time(r.RTT)
 	}
-	line("path", rtt, bytesPart(r.BDP, "BDP %s"), bytesPart(r.SendBuffer, "send buffer %s"), bytesPart(r.RecvBuffer, "receive buffer %s"))
-	streams, resent, reconnects := "", "", ""
 	if r.Streams > 0 {
 		streams = fmt.Sprint(r.Streams)
 	}
 	if r.Congestion != "" { // the kernel gave figures
 		resent = units.Count(r.Retransmits, "retransmit", "retransmits")
 	}
-	if r.Reconnects > 0 {
-		reconnects = units.Count(int64(r.Reconnects), "reconnect", "reconnects")
-	}
-	line("streams", streams, over(r), term.OneLine(r.Congestion), resent, reconnects)
-	line("line", sharing(r)...)
+	b.add("path", rtt, bytesPart(r.BDP, "BDP %s"), bytesPart(r.SendBuffer, "send buffer %s"), bytesPart(r.RecvBuffer, "receive buffer %s"))
+	b.add("streams", streams, over(r), term.OneLine(r.Congestion), resent, bytesPart(r.Resent, "%s sent twice"))
+	b.add("line", sharing(r)...)
 	for _, c := range r.Changes {
-		line("priority", c.String())
+		b.add("priority", c.String())
 	}
 	if r.TransportReason != "" {
-		line("transport", strings.ToUpper(string(r.Transport))+": "+term.OneLine(r.TransportReason))
+		b.add("transport", strings.ToUpper(string(r.Transport))+": "+term.OneLine(r.TransportReason))
 	}
-	line("BLAKE3", r.Digest)
-	return b.String()
+}
+
+// checked says how files were checked.
+func (p *people) checked(r *fxfer.Report) string {
+	text := "each file by its BLAKE3 digest"
+	if r.Digest != "" {
+		text = "BLAKE3 " + r.Digest
+	}
+	if p.readback {
+		text += ", read back from the disk"
+	}
+	return text
+}
+
+func reconnects(r *fxfer.Report) string {
+	if r.Reconnects == 0 {
+		return ""
+	}
+	return units.Count(int64(r.Reconnects), "reconnect", "reconnects")
 }
 
 // sharing says how the transfer shared the line: its priority unless it is normal, what it gave
@@ -152,20 +171,23 @@ func bytesPart(n int64, format string) string {
 
 // printWarnings says what the target could not store, one line for each kind of problem, and that
 // --delete removed nothing.
-func printWarnings(w io.Writer, r *fxfer.Report) {
+func (p *people) printWarnings(r *fxfer.Report) {
 	if r == nil {
 		return
 	}
 	if r.NotPruned {
-		fmt.Fprintln(w, "fxfer: warning: --delete left what the source lacks, because entries failed")
+		fmt.Fprintln(p.errs, "fxfer: warning: --delete left what the source lacks, because entries failed")
 	}
 	for i := range r.NotStored {
 		x := &r.NotStored[i]
+		if x.What == "owner" && !p.owners {
+			continue
+		}
 		first := "of"
 		if x.Count > 1 {
 			first = fmt.Sprintf("of %d entries, first of", x.Count)
 		}
-		fmt.Fprintf(w, "fxfer: warning: the target could not store the %s %s %s: %s\n",
+		fmt.Fprintf(p.errs, "fxfer: warning: the target could not store the %s %s %s: %s\n",
 			term.OneLine(x.What), first, term.OneLine(x.Path), term.OneLine(x.Text))
 	}
 }
