@@ -23,11 +23,12 @@ resume an interrupted transfer, run the same command again.
 Paths work as in rsync: URL puts the folder itself into TARGET, and URL/ puts
 its content there. If you get one file, TARGET is its new name, unless TARGET is
 a folder or ends with a slash. "fxfer send --help" explains rules, --delta, --sync
-and settings.`,
+and settings, "fxfer rm --help" explains * and ? in paths.`,
 		Example: `  fxfer get fxfer://nas/files/dvd.iso .            ./dvd.iso
   fxfer get fxfer://nas/files/dvd.iso film.iso     ./film.iso
   fxfer get fxfer://nas/files/photos backup        backup/photos/...
-  fxfer get fxfer://nas/files/photos/ backup       backup/...`,
+  fxfer get fxfer://nas/files/photos/ backup       backup/...
+  fxfer get 'fxfer://nas/files/*.iso' .            each that fits`,
 		SuggestFor: []string{"pull", "fetch", "download"},
 		Args:       func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		PreRunE:    func(c *cobra.Command, _ []string) error { return f.Settle(c) },
@@ -36,14 +37,18 @@ and settings.`,
 			if err != nil {
 				return err
 			}
-			for _, u := range sources {
-				if err := option.CheckPin(f.Opt.Pin, u); err != nil {
+			for _, p := range sources {
+				if err := option.CheckPin(f.Opt.Pin, p.URL); err != nil {
 					return err
 				}
 			}
-			f.Target = sources[0].Redacted()
+			f.Target = sources[0].URL.Redacted()
 			return transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
-				return client.Get(ctx, sources, target, call)
+				urls, err := option.Expand(ctx, client, sources)
+				if err != nil {
+					return nil, err
+				}
+				return client.Get(ctx, urls, target, call)
 			})
 		},
 	}
@@ -55,7 +60,7 @@ and settings.`,
 }
 
 // getArgs reads the arguments of get.
-func getArgs(args []string) (sources []fxfer.URL, target string, err error) {
+func getArgs(args []string) (sources []option.Place, target string, err error) {
 	if len(args) < 2 {
 		return nil, "", exit.Usage("for example: fxfer get fxfer://host/share/path .", "get needs a URL and a folder")
 	}
@@ -72,11 +77,11 @@ func getArgs(args []string) (sources []fxfer.URL, target string, err error) {
 		if !fxfer.IsURL(arg) {
 			return nil, "", exit.Usage("for example: fxfer get fxfer://host/share/path .", "%q is not a fxfer:// URL", arg)
 		}
-		u, err := option.ParseURL(arg, true)
+		p, err := option.ParsePlace(arg)
 		if err != nil {
 			return nil, "", err
 		}
-		sources = append(sources, u)
+		sources = append(sources, p)
 	}
 	return sources, target, nil
 }
