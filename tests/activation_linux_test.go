@@ -105,7 +105,7 @@ func (a *activated) admit() (home, pin string) {
 	require.NoError(a.t, err)
 	key, err := client.Key()
 	require.NoError(a.t, err)
-	require.NoError(a.t, server.AddAuthorized(identity.Principal(identity.PinOfPrivate(key)), identity.Grants{"*": identity.Read | identity.Write}, ""))
+	require.NoError(a.t, server.Admit(identity.Principal(identity.PinOfPrivate(key)), identity.Grants{"*": identity.Read | identity.Write}, ""))
 	return home, string(identity.PinOfPrivate(serverKey))
 }
 

@@ -32,6 +32,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	// Scripts wait more than they compute, so more of them run at the same time unless -parallel
+	// says otherwise.
+	_ = flag.Set("test.parallel", "6")
 	testscript.Main(m, map[string]func(){
 		"fxfer": func() {
 			leaveTerminal()

@@ -234,7 +234,8 @@ func (s *Scope) listOwn(ctx context.Context, p string, visit func(disk.Meta) err
 	return nil
 }
 
-// Walk visits the entry at p and everything below it that the client may see.
+// Walk visits the entry at p and everything below it that the client may see. In snapshots, files
+// that are known to be damaged fail for who only reads, so that nobody takes them for what was sent.
 func (s *Scope) Walk(
 	ctx context.Context, p string, opt disk.WalkOptions,
 	visit func(disk.Meta) error, failed func(path string, err error),
@@ -248,7 +249,11 @@ func (s *Scope) Walk(
 	}
 	skip := opt.Skip
 	opt.Skip = func(m disk.Meta) bool { return hidden(m.Path) || skip != nil && skip(m) }
-	return s.tree.Walk(ctx, p, opt, visit, failed)
+	if s.folder == nil || s.effects&Write != 0 {
+		return s.tree.Walk(ctx, p, opt, visit, failed)
+	}
+	w := damageWalk{scope: s, failed: failed, known: make(map[string]*damagedSnapshot)}
+	return w.walk(ctx, p, opt, visit)
 }
 
 // Names visits the names in the folder at p.
@@ -373,6 +378,15 @@ func (s *Scope) Link(from, to string) error {
 		return err
 	}
 	return s.tree.Link(from, to)
+}
+
+// MayLink returns why a file that the session has not transferred can't get another name, or nil: the
+// client must be allowed to read it, and a user asked for what the server transfers.
+func (s *Scope) MayLink(from string) error {
+	if s.asked != nil {
+		return notAsked(from)
+	}
+	return s.check(Read, from)
 }
 
 // LinkFrom is Link for a file of the previous snapshot, in a snapshot that is being filled.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	damage "github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 )
@@ -92,6 +93,27 @@ func TestAsked(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
+// TestMayLink: a file that a session has not transferred gets another name from those alone who may
+// read it, and from no server.
+func TestMayLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o600))
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	defer folder.Close()
+	for rights, may := range map[identity.Rights]bool{
+		identity.Write: false, identity.Write | identity.List: false, identity.Read | identity.Write: true,
+	} {
+		s := folder.Client(Request{Share: "data", Rights: rights, Intent: wire.Push})
+		require.Equal(t, may, s.MayLink("f") == nil, rights)
+	}
+	get, err := OpenTarget(dir, Asked{Base: "."})
+	require.NoError(t, err)
+	defer get.Close()
+	require.ErrorIs(t, get.MayLink("f"), disk.ErrPath)
+}
+
 // TestReadOnly: what reads only, or is a dry run, has no way to write.
 func TestReadOnly(t *testing.T) {
 	dir := t.TempDir()
@@ -147,7 +169,8 @@ func TestSharedFiles(t *testing.T) {
 	series, filling := open(first, identity.Append)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "web/.fxfer-"+first+".snap/f"), []byte("x"), 0o600))
 	require.NoError(t, filling.Close())
-	require.NoError(t, series.Publish(first, false))
+	_, err = series.Publish(t.Context(), first, "", filling, false)
+	require.NoError(t, err)
 	series.Close()
 	for _, rights := range []identity.Rights{identity.Append, identity.Write} {
 		series, filling = open(second, rights)
@@ -201,7 +224,8 @@ func TestSeriesAlone(t *testing.T) {
 		require.Error(t, err, name)
 		_, err = series.Previous(first)
 		require.Error(t, err, name)
-		require.Error(t, series.Publish(second, true), name)
+		_, err = series.Publish(t.Context(), second, first, nothing(), true)
+		require.Error(t, err, name)
 		require.Error(t, series.Remove(first), name)
 		series.Close()
 	}
@@ -335,6 +359,15 @@ func TestHidden(t *testing.T) {
 	require.Equal(t, []string{"up/web", "up/web/" + snapshot, "up/web/" + snapshot + "/f"}, walk(owner, "up/web"))
 	lister := folder.Client(Request{Share: "data", Client: "me", Rights: identity.List, Intent: wire.Files})
 	require.Len(t, walk(lister, "."), 7)
+
+	state, err := os.OpenRoot(filepath.Join(dir, "up/web/.fxfer-snapshots"))
+	require.NoError(t, err)
+	defer state.Close()
+	require.NoError(t, damage.WriteDamage(state, snapshot, damage.Damage{"f": "different"}))
+	reader := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Read, Intent: wire.Files})
+	require.NoError(t, reader.Intact("f"))
+	require.ErrorContains(t, reader.Intact("up/web/"+snapshot+"/f"), "damaged")
+	require.ErrorContains(t, lister.Intact("f"), "may not be read")
 
 	writer := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Write, Intent: wire.Files})
 	for from, to := range map[string]string{

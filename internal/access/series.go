@@ -294,12 +294,31 @@ func (x *Series) checkOrder(name string) error {
 	return nil
 }
 
-// Publish gives a complete snapshot its name, see disk.Series.Publish.
-func (x *Series) Publish(name string, own bool) error {
+// Publish gives a complete snapshot its name, see disk.Series.Publish. It closes filled, the
+// snapshot from Fill. It returns how many files are intact again that are known to be damaged in the
+// snapshot previous, which may be "", and how many of older snapshots it mended with them.
+func (x *Series) Publish(ctx context.Context, name, previous string, filled *Scope, own bool) (h Healed, err error) {
 	if err := x.scope.check(Add, x.path); err != nil {
-		return err
+		return h, err
 	}
-	return x.disk.Publish(name, own)
+	x.scope.folder.noting.Lock()
+	defer x.scope.folder.noting.Unlock()
+	if h.Files, err = x.settle(name, previous, filled); err != nil {
+		return h, err
+	}
+	_ = filled.Close() // some systems can't rename an open folder
+	if err := x.disk.Publish(name, own); err != nil {
+		return h, err
+	}
+	h.Mended, h.Err = x.mend(ctx, name)
+	return h, nil
+}
+
+// Healed says which damaged files are intact again with a new snapshot.
+type Healed struct {
+	Files  int64 // of the new snapshot
+	Mended int64 // of older ones
+	Err    error // why older ones were not mended
 }
 
 // Remove removes a complete snapshot. The caller holds the lock.
@@ -311,14 +330,25 @@ func (x *Series) Remove(name string) error {
 }
 
 // Retain removes the snapshots that a policy does not keep, until one can't be removed. It reports
-// each. It is the share's own retention, which takes no right. The caller holds the lock.
+// each. Those with the last intact version of a file stay. It is the share's own retention, which
+// takes no right. The caller holds the lock.
 func (x *Series) Retain(keep snapshot.Keep, at *time.Location, removed func(name string, err error)) error {
 	complete, _, err := x.Snapshots()
 	if err != nil {
 		return err
 	}
 	_, remove := keep.Decide(complete, at)
+	if len(remove) == 0 {
+		return nil
+	}
+	intact, err := x.LastIntact()
+	if err != nil {
+		return err
+	}
 	for _, name := range remove {
+		if intact[name] {
+			continue
+		}
 		err := x.disk.Remove(name)
 		removed(name, err)
 		if err != nil {

@@ -55,7 +55,7 @@ func (c *Client) made(ctx context.Context, t *Task, report *fxfer.Report) (*fxfe
 	if t.Job.AllowFailed == 0 {
 		return report, nil
 	}
-	all, err := c.List(ctx, t.Job)
+	all, err := c.Snapshots(ctx, t.Job)
 	i := slices.IndexFunc(all, func(s fxfer.Snapshot) bool { return s.Name == t.Snapshot })
 	if err != nil || i < 0 || all[i].Failed == 0 {
 		return report, err
@@ -92,31 +92,22 @@ func send(ctx context.Context, client *fxfer.Client, t *Task, call fxfer.Transfe
 var ErrServerPrunes = errors.New("the server removes snapshots by its own policy")
 
 // Scrub implements Courier.
-func (c *Client) Scrub(ctx context.Context, j *Job, snapshot string, visit func(fxfer.Difference)) (*fxfer.Comparison, error) {
+func (c *Client) Scrub(ctx context.Context, j *Job, snapshot string, call fxfer.Verification) (*fxfer.Comparison, error) {
 	client, err := c.client(j, fxfer.Options{})
 	if err != nil {
 		return nil, err
 	}
-	return client.Scrub(ctx, j.Destination, snapshot, fxfer.Verification{Difference: visit})
+	return client.Scrub(ctx, j.Destination, snapshot, call)
 }
 
-// List returns a job's complete snapshots, the oldest first.
-func (c *Client) List(ctx context.Context, j *Job) ([]fxfer.Snapshot, error) {
+// Snapshots implements Courier.
+func (c *Client) Snapshots(ctx context.Context, j *Job) ([]fxfer.Snapshot, error) {
 	client, err := c.client(j, fxfer.Options{})
 	if err != nil {
 		return nil, err
 	}
 	all, err := client.Snapshots(ctx, j.Destination)
 	return slices.DeleteFunc(all, func(s fxfer.Snapshot) bool { return s.Partial }), err
-}
-
-// Snapshots implements Courier.
-func (c *Client) Snapshots(ctx context.Context, j *Job) (names []string, err error) {
-	all, err := c.List(ctx, j)
-	for _, s := range all {
-		names = append(names, s.Name)
-	}
-	return names, err
 }
 
 // Prune implements Courier. If the client may only append, the error is ErrServerPrunes.
@@ -128,11 +119,11 @@ func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := c.Snapshots(ctx, j)
+	all, err := c.Snapshots(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	stay, remove := j.Keep.Decide(names, j.Zone)
+	stay, remove := j.Keep.Decide(namesOf(all), j.Zone)
 	if len(remove) == 0 {
 		return nil, nil
 	}
@@ -145,4 +136,12 @@ func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
 		err = ErrServerPrunes
 	}
 	return removed, err
+}
+
+// namesOf returns the names of snapshots.
+func namesOf(all []fxfer.Snapshot) (names []string) {
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	return names
 }

@@ -69,9 +69,9 @@ func (f *fakeCourier) Transfer(ctx context.Context, t *Task) (*fxfer.Report, err
 
 func (f *fakeCourier) Prune(context.Context, *Job) ([]string, error) { return nil, nil }
 
-func (*fakeCourier) Snapshots(context.Context, *Job) ([]string, error) { return nil, nil }
+func (*fakeCourier) Snapshots(context.Context, *Job) ([]fxfer.Snapshot, error) { return nil, nil }
 
-func (*fakeCourier) Scrub(context.Context, *Job, string, func(fxfer.Difference)) (*fxfer.Comparison, error) {
+func (*fakeCourier) Scrub(context.Context, *Job, string, fxfer.Verification) (*fxfer.Comparison, error) {
 	return nil, nil
 }
 

@@ -16,6 +16,9 @@ type Estimate struct {
 	Overhead time.Duration // for looking for changes, and for hooks
 }
 
+// ForecastFrom is how far back forecasts look into the history of a job.
+const ForecastFrom = 92 * 24 * time.Hour
+
 // estimateRuns is the number of runs that an estimate is based on.
 const estimateRuns = 7
 

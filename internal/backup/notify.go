@@ -79,6 +79,8 @@ func (m *message) text(j *Job) string {
 		return fmt.Sprintf("backup %s on %s: %s: %s", m.Job, m.Host, m.Run.Outcome, m.Run.Error)
 	case m.Run != nil && m.Run.Failures > 0:
 		return fmt.Sprintf("backup %s on %s: %s, without %s", m.Job, m.Host, m.Event, m.Run.Lacking())
+	case m.Run != nil && m.Run.Healed > 0:
+		return fmt.Sprintf("backup %s on %s: %s, %s", m.Job, m.Host, m.Event, m.Run.Healing())
 	}
 	return fmt.Sprintf("backup %s on %s: %s", m.Job, m.Host, m.Event)
 }

@@ -50,9 +50,13 @@ func (l *leg) deadline() time.Time {
 	return time.Time{}
 }
 
-// left returns a function that estimates what the run still has to write, as its forecast does.
+// left returns a function that estimates what the run still has to write, as its forecast does. It
+// returns nil if the leg has no deadline: nobody asks then.
 func (l *leg) left() func(fxfer.Progress) int64 {
-	history, err := l.Store.History(l.job.Name, time.Time{})
+	if l.deadline().IsZero() {
+		return nil
+	}
+	history, err := l.Store.History(l.job.Name, l.Clock.Now().Add(-ForecastFrom))
 	if err != nil {
 		l.log.Warn("the deadline does not know earlier runs", "error", err)
 	}

@@ -24,7 +24,7 @@ type Task struct {
 	Limit    *fxfer.Throttle // the timetable changes it
 	Priority *fxfer.LivePriority
 	Deadline time.Time                  // the end of the job's window; zero if that does not matter
-	Left     func(fxfer.Progress) int64 // bytes to be written still, as in fxfer.Transfer
+	Left     func(fxfer.Progress) int64 // bytes to be written still, as in fxfer.Transfer; nil without a Deadline
 	Again    bool                       // this is not the first attempt of the run
 	// AllowFailed is how many entries a snapshot may lack and still be completed. Then Transfer
 	// returns both the Report, which names the snapshot, and an error.
@@ -40,10 +40,10 @@ type Courier interface {
 	Transfer(ctx context.Context, t *Task) (*fxfer.Report, error)
 	// Prune removes the snapshots that the job's retention does not keep, and returns their names.
 	Prune(ctx context.Context, j *Job) (removed []string, err error)
-	// Snapshots returns the names of the complete snapshots, the oldest first.
-	Snapshots(ctx context.Context, j *Job) (names []string, err error)
+	// Snapshots returns the complete snapshots, the oldest first.
+	Snapshots(ctx context.Context, j *Job) ([]fxfer.Snapshot, error)
 	// Scrub lets the server verify a snapshot, as fxfer.Client.Scrub does.
-	Scrub(ctx context.Context, j *Job, snapshot string, visit func(fxfer.Difference)) (*fxfer.Comparison, error)
+	Scrub(ctx context.Context, j *Job, snapshot string, call fxfer.Verification) (*fxfer.Comparison, error)
 }
 
 // Runner runs jobs. Its methods are safe for concurrent use.
@@ -89,6 +89,7 @@ func (r *Runner) Run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 	switch {
 	case record != nil && record.Outcome == Good:
 		r.tell(ctx, j, EventSuccess, record, "")
+		r.checkDamage(ctx, j, record.Healing())
 	case record != nil && record.Outcome != Skipped:
 		r.tell(ctx, j, EventFailure, record, "")
 	case errors.Is(err, ErrPaused):
@@ -538,6 +539,7 @@ func (l *leg) record(err error) *Record {
 // measured copies the figures of a report into a record.
 func (r *Record) measured(report *fxfer.Report) {
 	r.Files, r.Failures, r.Bytes, r.Peak, r.Digest = report.Files, report.Failed, report.Bytes, report.Peak, report.Digest
+	r.Healed = report.Healed
 	r.Priority = string(report.Sharing.Priority)
 	if len(report.Limits) > 0 {
 		first := &report.Limits[0]

@@ -32,9 +32,9 @@ type courier func(ctx context.Context, t *Task) (*fxfer.Report, error)
 func (c courier) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) { return c(ctx, t) }
 func (c courier) Prune(context.Context, *Job) ([]string, error)                { return nil, nil }
 
-func (courier) Snapshots(context.Context, *Job) ([]string, error) { return nil, nil }
+func (courier) Snapshots(context.Context, *Job) ([]fxfer.Snapshot, error) { return nil, nil }
 
-func (courier) Scrub(context.Context, *Job, string, func(fxfer.Difference)) (*fxfer.Comparison, error) {
+func (courier) Scrub(context.Context, *Job, string, fxfer.Verification) (*fxfer.Comparison, error) {
 	return nil, nil
 }
 
@@ -454,18 +454,31 @@ func TestEstimate(t *testing.T) {
 // The newest snapshot is verified each time, the others in turn.
 func TestTurn(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
+	verified := map[string]time.Time{}
+	night := moment(t, "2026-11-20T02:00:00Z")
+	verify := func(names []string) (other string) {
+		night = night.AddDate(0, 0, 1)
+		chosen := turn(names, verified)
+		require.Equal(t, names[len(names)-1], chosen[0])
+		verified[chosen[0]], verified[chosen[1]] = night, night
+		return chosen[1]
+	}
 	var got []string
-	last := ""
 	for range 5 {
-		chosen := turn(names, last)
-		require.Equal(t, "d", chosen[0])
-		last = chosen[1]
-		got = append(got, last)
+		got = append(got, verify(names))
 	}
 	require.Equal(t, []string{"a", "b", "c", "a", "b"}, got)
-	require.Equal(t, []string{"d", "c"}, turn(names, "bb"), "what was read last is gone")
-	require.Equal(t, []string{"a"}, turn([]string{"a"}, "a"))
-	require.Empty(t, turn(nil, ""))
+	require.Equal(t, []string{"a"}, turn([]string{"a"}, verified))
+	require.Empty(t, turn(nil, nil))
+
+	// Each night a snapshot comes and one goes. An old one that stays has its turn all the same.
+	got = nil
+	for n := range 8 {
+		got = append(got, verify([]string{"a", fmt.Sprint("e", n), fmt.Sprint("e", n+1), fmt.Sprint("e", n+2)}))
+	}
+	for n := range len(got) - 3 {
+		require.Contains(t, got[n:n+3], "a")
+	}
 }
 
 func TestSnapshotName(t *testing.T) {

@@ -1,7 +1,10 @@
 package backup
 
 import (
+	"fmt"
 	"time"
+
+	"github.com/fxfer/fxfer/internal/units"
 )
 
 // Condition is what a job is doing.
@@ -15,6 +18,9 @@ const (
 	CutOff  Condition = "interrupted" // its process ended
 )
 
+// scrubbingFresh is how long the progress of a verification counts.
+const scrubbingFresh = time.Minute
+
 // Status is the state of a job, for people.
 type Status struct {
 	Job       *Job
@@ -22,6 +28,7 @@ type Status struct {
 	Condition Condition
 	Age       time.Duration // age of the newest good backup, or of the job if there is none
 	Alarm     string        // why the job needs attention, or ""
+	Warning   string        // about older snapshots, or ""
 	Next      time.Time     // when the job starts or resumes; zero if only by hand
 	Forecast  *Forecast     // for the active run, or else for the next; nil if nothing is known
 	Hint      string
@@ -40,8 +47,16 @@ func StatusOf(j *Job, st State, history []Record, running bool, now time.Time) *
 		s.Alarm = "the newest good backup is older than max-age"
 	case st.Last != nil && (st.Last.Outcome == Failed || st.Last.Outcome == Partial):
 		s.Alarm = "the last run " + map[Outcome]string{Failed: "failed", Partial: "left entries out"}[st.Last.Outcome]
-	case st.Scrub != nil && st.Scrub.Error != "":
+	case st.Damage != nil && st.Damage.Newest > 0:
+		s.Alarm = "verification: the newest backup has " + units.Count(st.Damage.Newest, "damaged file", "damaged files") + ": the next run sends what is damaged again"
+	case st.Scrub != nil && st.Scrub.Error != "" && !healed(&st):
 		s.Alarm = "verification: " + st.Scrub.Error
+	}
+	if st.Damage != nil && len(st.Damage.Older) > 0 {
+		s.Warning = fmt.Sprintf("%s files that are damaged: `fxfer backup snapshots %s` lists them", units.Count(int64(len(st.Damage.Older)), "older snapshot has", "older snapshots have"), j.Name)
+	}
+	if st.Scrubbing != nil && now.Sub(st.Scrubbing.At) > scrubbingFresh {
+		s.State.Scrubbing = nil // its process was killed
 	}
 	seen := st
 	if seen.Handled.IsZero() {
@@ -76,3 +91,7 @@ func StatusOf(j *Job, st State, history []Record, running bool, now time.Time) *
 	}
 	return s
 }
+
+// healed reports whether all that the last verification found was damage, and a good run followed.
+// What is left of it is in State.Damage.
+func healed(st *State) bool { return st.Scrub.Damaged > 0 && st.LastGood.After(st.Scrub.At) }

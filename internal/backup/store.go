@@ -47,7 +47,8 @@ type Record struct {
 
 	Files    int64   `json:"files"`
 	Failures int64   `json:"entries_failed,omitempty"`
-	Bytes    int64   `json:"bytes"` // size of all files
+	Healed   int64   `json:"files_healed,omitempty"` // damaged in the snapshot before, intact in this
+	Bytes    int64   `json:"bytes"`                  // size of all files
 	Read     int64   `json:"bytes_read"`
 	Written  int64   `json:"bytes_written"` // new at the target
 	Sent     int64   `json:"bytes_sent"`    // over the network
@@ -80,6 +81,14 @@ func (r *Record) Lacking() string {
 	return units.Count(r.Failures, "entry", "entries") + " that failed"
 }
 
+// Healing says how many damaged files a run has healed, or "" for none.
+func (r *Record) Healing() string {
+	if r.Healed == 0 {
+		return ""
+	}
+	return "healed " + units.Count(r.Healed, "damaged file", "damaged files")
+}
+
 // Duration returns how long the transfer took.
 func (r *Record) Duration() time.Duration { return time.Duration(r.Working * float64(time.Second)) }
 
@@ -100,9 +109,29 @@ type State struct {
 	// Alarmed is the time when the alarm was raised, zero if there is none.
 	Alarmed time.Time `json:"alarmed,omitzero"`
 	// Verified is the time when the schedule last started a verification. Scrub is the result of
-	// the last one.
-	Verified time.Time `json:"verified,omitzero"`
-	Scrub    *Scrub    `json:"scrub,omitempty"`
+	// the last one, Scrubbing the progress of the one under way, and Snapshots when each snapshot
+	// was last read to its end.
+	Verified  time.Time            `json:"verified,omitzero"`
+	Scrub     *Scrub               `json:"scrub,omitempty"`
+	Scrubbing *Scrubbing           `json:"scrubbing,omitempty"`
+	Snapshots map[string]time.Time `json:"snapshots_verified,omitempty"`
+	// Damage is what the server knew after the last run or verification, nil for none.
+	Damage *Damage `json:"damage,omitempty"`
+}
+
+// Damage sums up which snapshots hold files that a verification found damaged at the server.
+type Damage struct {
+	Newest int64    `json:"files_in_newest_snapshot,omitempty"`
+	Older  []string `json:"older_snapshots,omitempty"`
+}
+
+// Scrubbing is the progress of a verification.
+type Scrubbing struct {
+	At       time.Time `json:"at"`
+	Snapshot string    `json:"snapshot"`
+	Done     int64     `json:"files_done"`
+	Files    int64     `json:"files"`
+	Bytes    int64     `json:"bytes_done"`
 }
 
 // Scrub is the result of a verification.
@@ -112,6 +141,7 @@ type Scrub struct {
 	Last      string    `json:"last_snapshot"`
 	Files     int64     `json:"files"`
 	Bytes     int64     `json:"bytes"`
+	Damaged   int64     `json:"files_damaged,omitempty"`
 	Error     string    `json:"error,omitempty"`
 }
 

@@ -1,9 +1,11 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,43 +16,123 @@ import (
 // calls visit for each difference and stores the outcome. It may run at the same time as a run.
 // Differences raise an alarm.
 func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(snapshot string, d fxfer.Difference)) (*Scrub, error) {
-	scrub := &Scrub{At: r.Clock.Now()}
+	scrub, read := &Scrub{At: r.Clock.Now()}, map[string]time.Time{}
 	var failed error
 	for _, name := range names {
-		sum, err := r.Courier.Scrub(ctx, j, name, func(d fxfer.Difference) { visit(name, d) })
+		sum, err := r.Courier.Scrub(ctx, j, name, fxfer.Verification{
+			Difference: func(d fxfer.Difference) { visit(name, d) },
+			Progress:   r.scrubbing(j, name),
+		})
 		if ctx.Err() != nil {
-			return scrub, ctx.Err()
+			return scrub, errors.Join(ctx.Err(), r.Store.Update(j.Name, func(st *State) error {
+				st.Scrubbing = nil
+				return nil
+			}))
 		}
 		if sum != nil {
 			scrub.Files += sum.Files
 			scrub.Bytes += sum.Bytes
+			scrub.Damaged += sum.Different + sum.Missing + sum.Unreadable
 		}
 		scrub.Snapshots, scrub.Last = scrub.Snapshots+1, name
-		if err != nil {
-			failed = errors.Join(failed, err)
+		if err == nil || fxfer.KindOf(err) == fxfer.KindIntegrity {
+			read[name] = scrub.At
 		}
+		failed = errors.Join(failed, err)
 	}
 	if failed != nil {
 		scrub.Error = failed.Error()
 		r.tell(ctx, j, EventAlarm, nil, "verification: "+scrub.Error)
 	}
-	return scrub, errors.Join(failed, r.Store.Update(j.Name, func(st *State) error {
-		st.Scrub = scrub
+	err := r.Store.Update(j.Name, func(st *State) error {
+		st.Scrub, st.Scrubbing = scrub, nil
+		if st.Snapshots == nil {
+			st.Snapshots = map[string]time.Time{}
+		}
+		maps.Copy(st.Snapshots, read)
 		return nil
-	}))
+	})
+	r.checkDamage(ctx, j, "")
+	return scrub, errors.Join(failed, err)
 }
 
-// turn chooses the snapshots to verify: the newest one, and one of the others in turn.
-func turn(names []string, last string) []string {
+// scrubbing returns what shows and stores the progress of a verification.
+func (r *Runner) scrubbing(j *Job, name string) func(fxfer.Progress) {
+	var stored time.Time
+	return func(p fxfer.Progress) {
+		if r.Watch != nil {
+			r.Watch(j.Name, p)
+		}
+		now := r.Clock.Now()
+		if now.Sub(stored) < progressGap {
+			return
+		}
+		stored = now
+		err := r.Store.Update(j.Name, func(st *State) error {
+			st.Scrubbing = &Scrubbing{At: now, Snapshot: name, Done: p.FilesDone, Files: p.Files, Bytes: p.BytesDone}
+			return nil
+		})
+		if err != nil {
+			r.Log.Warn("the progress was not stored", "error", err)
+		}
+	}
+}
+
+// checkDamage stores which snapshots there are, and which have files that are known to be damaged. If those of the newest
+// are gone, which healing explains, it notifies.
+func (r *Runner) checkDamage(ctx context.Context, j *Job, healing string) {
+	if j.Mode != Snapshots || ctx.Err() != nil {
+		return
+	}
+	all, err := r.Courier.Snapshots(ctx, j)
+	var before *Damage
+	if err == nil {
+		err = r.Store.Update(j.Name, func(st *State) error {
+			before, st.Damage = st.Damage, damageOf(all)
+			maps.DeleteFunc(st.Snapshots, func(name string, _ time.Time) bool {
+				return !slices.Contains(namesOf(all), name)
+			})
+			return nil
+		})
+	}
+	if err != nil {
+		r.Log.Warn("damaged snapshots are not known", "job", j.Name, "error", err)
+		return
+	}
+	if now := damageOf(all); before != nil && before.Newest > 0 && (now == nil || now.Newest == 0) {
+		r.tell(ctx, j, EventRecovered, nil, cmp.Or(healing, "the newest backup has no damaged files any more"))
+	}
+}
+
+// damageOf sums up the damage of snapshots, of which the last is the newest.
+func damageOf(all []fxfer.Snapshot) *Damage {
+	d := Damage{}
+	for i, s := range all {
+		switch {
+		case s.Damaged == 0:
+		case i == len(all)-1:
+			d.Newest = s.Damaged
+		default:
+			d.Older = append(d.Older, s.Name)
+		}
+	}
+	if d.Newest == 0 && d.Older == nil {
+		return nil
+	}
+	return &d
+}
+
+// turn chooses the snapshots to verify: the newest, and of the others the one that was verified
+// longest ago. So each is verified after at most as many times as there are others, whatever
+// retention removes meanwhile.
+func turn(names []string, verified map[string]time.Time) []string {
 	if len(names) < 2 {
 		return names
 	}
 	newest, others := names[len(names)-1], names[:len(names)-1]
-	i, found := slices.BinarySearch(others, last)
-	if found {
-		i++
-	}
-	return []string{newest, others[i%len(others)]}
+	return []string{newest, slices.MinFunc(others, func(a, b string) int {
+		return cmp.Or(verified[a].Compare(verified[b]), cmp.Compare(a, b))
+	})}
 }
 
 // keepVerified verifies a job's snapshots whenever that is due. A missed verification is made once.
@@ -75,7 +157,7 @@ func (d *Daemon) keepVerified(ctx, waiting context.Context, j *Job) {
 			})
 		}
 		if err == nil && !first {
-			err = d.verifyNext(ctx, j, st.Scrub)
+			err = d.verifyNext(ctx, j, st.Snapshots)
 		}
 		if err != nil && ctx.Err() == nil {
 			d.Log.Warn("verification", "job", j.Name, "error", err)
@@ -84,16 +166,13 @@ func (d *Daemon) keepVerified(ctx, waiting context.Context, j *Job) {
 	}
 }
 
-func (d *Daemon) verifyNext(ctx context.Context, j *Job, before *Scrub) error {
-	names, err := d.Courier.Snapshots(ctx, j)
+// verifyNext verifies the newest snapshot, and the one whose turn it is.
+func (d *Daemon) verifyNext(ctx context.Context, j *Job, verified map[string]time.Time) error {
+	all, err := d.Courier.Snapshots(ctx, j)
 	if err != nil {
 		return err
 	}
-	last := ""
-	if before != nil {
-		last = before.Last
-	}
-	scrub, err := d.Verify(ctx, j, turn(names, last), func(snapshot string, x fxfer.Difference) {
+	scrub, err := d.Verify(ctx, j, turn(namesOf(all), verified), func(snapshot string, x fxfer.Difference) {
 		d.Log.Warn("verification", "job", j.Name, "snapshot", snapshot, "path", x.Path, "finding", x.Finding, "detail", x.Detail)
 	})
 	if err == nil {

@@ -2,11 +2,15 @@ package cli
 
 import (
 	"context"
+	"io"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -23,12 +27,18 @@ resume an interrupted transfer, run the same command again.
 Paths work as in rsync: URL puts the folder itself into TARGET, and URL/ puts
 its content there. If you get one file, TARGET is its new name, unless TARGET is
 a folder or ends with a slash. "fxfer send --help" explains rules, --delta, --sync
-and settings, "fxfer rm --help" explains * and ? in paths.`,
+and settings, "fxfer rm --help" explains * and ? in paths.
+
+If TARGET is -, one file is written to standard output, and the summary goes to
+standard error. If TARGET is a device, a pipe, or in /proc or /sys, the file is
+written to it. Nothing is written before all of the file has arrived and passed
+its checks, so the folder for temporary files (TMPDIR) needs room for it.`,
 		Example: `  fxfer get fxfer://nas/files/dvd.iso .            ./dvd.iso
   fxfer get fxfer://nas/files/dvd.iso film.iso     ./film.iso
   fxfer get fxfer://nas/files/photos backup        backup/photos/...
   fxfer get fxfer://nas/files/photos/ backup       backup/...
-  fxfer get 'fxfer://nas/files/*.iso' .            each that fits`,
+  fxfer get 'fxfer://nas/files/*.iso' .            each that fits
+  fxfer get fxfer://nas/files/shop.sql - | psql    standard output`,
 		SuggestFor: []string{"pull", "fetch", "download"},
 		Args:       func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		PreRunE:    func(c *cobra.Command, _ []string) error { return f.Settle(c) },
@@ -43,6 +53,9 @@ and settings, "fxfer rm --help" explains * and ? in paths.`,
 				}
 			}
 			f.Target = sources[0].URL.Redacted()
+			if isStdout(target, c.OutOrStdout()) {
+				return getToStdout(c, &f, sources)
+			}
 			return transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
 				urls, err := option.Expand(ctx, client, sources)
 				if err != nil {
@@ -70,8 +83,8 @@ func getArgs(args []string) (sources []option.Place, target string, err error) {
 		return nil, "", exit.Usage("to send to a server: fxfer send SRC... URL", "the first argument, %q, is not a fxfer:// URL", args[0])
 	case fxfer.IsURL(target):
 		return nil, "", exit.Usage("`.` is the current folder", "the last argument is not a folder of this host but a URL")
-	case target == "-":
-		return nil, "", exit.Usage("./- is a folder of that name", "get doesn't write to standard output")
+	case target == "-" && len(args) > 2:
+		return nil, "", exit.Usage("./- is a folder of that name", "standard output takes one file, and here are %d sources", len(args)-1)
 	}
 	for _, arg := range args[:len(args)-1] {
 		if !fxfer.IsURL(arg) {
@@ -84,4 +97,42 @@ func getArgs(args []string) (sources []option.Place, target string, err error) {
 		sources = append(sources, p)
 	}
 	return sources, target, nil
+}
+
+// isStdout reports whether a target is standard output: "-", or another name of it such as
+// /dev/stdout.
+func isStdout(target string, out io.Writer) bool {
+	if target == "-" {
+		return true
+	}
+	f, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	named, err := os.Stat(target)
+	have, failed := f.Stat()
+	return err == nil && failed == nil && strings.HasPrefix(target, "/dev/") && os.SameFile(named, have)
+}
+
+// getToStdout writes one file to standard output. What is to be said goes to standard error.
+func getToStdout(c *cobra.Command, f *transfer.Flags, sources []option.Place) error {
+	out := c.OutOrStdout()
+	switch {
+	case len(sources) > 1:
+		return exit.Usage("name a folder", "standard output takes one file, and here are %d sources", len(sources))
+	case f.JSON:
+		return exit.Usage("leave --json out, or name a file", "the file and --json both go to standard output")
+	}
+	f.Quiet = f.Quiet || term.IsTerminal(out)
+	c.SetOut(c.ErrOrStderr())
+	return transfer.Run(c, f, "received", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+		urls, err := option.Expand(ctx, client, sources)
+		if err != nil {
+			return nil, err
+		}
+		if len(urls) > 1 {
+			return nil, exit.Usage("`fxfer cat` writes one after the other", "standard output takes one file, and %d fit", len(urls))
+		}
+		return client.GetTo(ctx, urls[0], out, call)
+	})
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -144,7 +145,7 @@ func list(parent context.Context, opt fxfer.Options, do lister) ([]fxfer.Entry, 
 func printEntries(w io.Writer, entries []fxfer.Entry, long bool) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, e := range entries {
-		name := term.OneLine(e.Path)
+		name := term.Name(e.Path)
 		switch e.Kind {
 		case "share":
 			fmt.Fprintf(t, "%s\t%s/\n", e.Rights, name)
@@ -152,7 +153,7 @@ func printEntries(w io.Writer, entries []fxfer.Entry, long bool) {
 		case "folder":
 			name += "/"
 		case "symlink":
-			name += " -> " + term.OneLine(e.Link)
+			name += " -> " + term.Name(e.Link)
 		}
 		size := "-"
 		if e.Kind == "file" {
@@ -162,14 +163,23 @@ func printEntries(w io.Writer, entries []fxfer.Entry, long bool) {
 		if long {
 			owner = term.OneLine(e.Owner) + "\t" + term.OneLine(e.Group) + "\t"
 		}
-		fmt.Fprintf(t, "%s\t%s%9s\t%s\t%s\n", fs.FileMode(e.Mode).Perm(), owner, size, e.ModTime.Local().Format("2006-01-02 15:04"), name)
+		fmt.Fprintf(t, "%s\t%s%9s\t%s\t%s\n", modeOf(&e), owner, size, e.ModTime.Local().Format("2006-01-02 15:04"), name)
 	}
 	_ = t.Flush()
+}
+
+// modeOf returns kind and permissions as ls(1) shows them.
+func modeOf(e *fxfer.Entry) string {
+	letter := map[string]string{
+		"folder": "d", "symlink": "l", "fifo": "p", "socket": "s", "character device": "c", "block device": "b",
+	}[e.Kind]
+	return cmp.Or(letter, "-") + fs.FileMode(e.Mode).Perm().String()[1:]
 }
 
 type jsonEntry struct {
 	Type    string     `json:"type"`
 	Path    string     `json:"path"`
+	Raw     []byte     `json:"path_base64,omitempty"` // if the path is not UTF-8
 	Kind    string     `json:"kind"`
 	Bytes   int64      `json:"bytes"`
 	ModTime *time.Time `json:"modified,omitempty"`
@@ -182,7 +192,7 @@ type jsonEntry struct {
 
 func printEntriesJSON(w io.Writer, entries []fxfer.Entry, err error) {
 	for _, e := range entries {
-		line := jsonEntry{Type: "entry", Path: e.Path, Kind: e.Kind, Bytes: e.Bytes, Link: e.Link, Rights: e.Rights, Owner: e.Owner, Group: e.Group}
+		line := jsonEntry{Type: "entry", Path: e.Path, Raw: term.RawPath(e.Path), Kind: e.Kind, Bytes: e.Bytes, Link: e.Link, Rights: e.Rights, Owner: e.Owner, Group: e.Group}
 		if e.Kind != "share" {
 			line.ModTime, line.Mode = &e.ModTime, fmt.Sprintf("%04o", e.Mode)
 		}

@@ -132,6 +132,6 @@ func showLeftover(out io.Writer, asJSON bool, now time.Time) (show func(disk.Lef
 			size = units.Bytes(l.Size)
 			done = fmt.Sprintf("%d %%", 100*l.Done/max(l.Size, 1))
 		}
-		fmt.Fprintf(t, "%8s ago\t%5s\t%9s\t%s\n", units.Age(now.Sub(l.ModTime)), done, size, term.OneLine(l.Path))
+		fmt.Fprintf(t, "%8s ago\t%5s\t%9s\t%s\n", units.Age(now.Sub(l.ModTime)), done, size, term.Name(l.Path))
 	}, func() { _ = t.Flush() }
 }

@@ -27,7 +27,8 @@ transfer, run the same command again.
 Paths work as in rsync: SRC puts the folder itself below URL, and SRC/ puts its
 content there. If you send one file, the last part of URL is its new name,
 unless URL is a folder or ends with a slash. SRC can be - for standard input;
-then URL names the file.
+then URL names the file. If several SRC have a file of the same name for the same
+place, the first is sent, and the others fail. Their folders are joined.
 
 Rules are those of gitignore: "*.o" matches at any depth, "/build" only at the
 top of the source, "cache/" only folders. Excluded files are not sent, and

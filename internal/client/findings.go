@@ -14,6 +14,7 @@ type findings struct {
 
 	mu    sync.Mutex // guards what follows, and is held while call is used
 	sum   Comparison
+	total int64     // files to be compared; 0 if that is unknown
 	shown time.Time // when progress was shown last
 }
 
@@ -59,7 +60,7 @@ func (f *findings) show() {
 	f.shown = now
 	elapsed := now.Sub(f.start)
 	f.call.Progress(session.Progress{
-		Elapsed: elapsed, Walking: true, Files: f.sum.Files, FilesDone: f.sum.Files,
+		Elapsed: elapsed, Walking: f.total == 0, Files: max(f.total, f.sum.Files), FilesDone: f.sum.Files,
 		Bytes: f.sum.Bytes, BytesDone: f.sum.Bytes, Goodput: float64(f.sum.Bytes) * 8 / elapsed.Seconds(),
 	})
 }

@@ -22,9 +22,15 @@ import (
 // Get receives files and folders from one share. They go into target if that is a folder or ends
 // with a slash; otherwise a single file gets its name. A source that ends with a slash stands for
 // the contents of that folder. If entries failed, both a Report and an *Error are returned.
+//
+// If target is a device, a pipe, or in /proc or /sys, it is never replaced: one file is written to
+// it, as by GetTo.
 func (c *Client) Get(ctx context.Context, sources []session.URL, target string, call Transfer) (*session.Report, error) {
 	if err := call.checkGet(); err != nil {
 		return nil, err
+	}
+	if isSpecial(target) {
+		return c.getSpecial(ctx, sources, target, call)
 	}
 	hello, err := pullOf(sources)
 	if err != nil {
@@ -82,11 +88,14 @@ type pull struct {
 	args  []string // what the user named
 	tree  *access.Scope
 	below string // path of the target in tree
+	once  bool   // the tree is temporary
 }
 
 func (p *pull) sends() bool { return false }
 
 func (p *pull) repeatable() bool { return true }
+
+func (p *pull) resumes() bool { return !p.once }
 
 func (p *pull) named() []string { return p.args }
 
@@ -177,7 +186,7 @@ func (c *Client) receiveOne(ctx context.Context, source session.URL, tree *acces
 	call.Target.Sync = session.SyncNone // the copy is temporary
 	hello := wire.Hello{Intent: wire.Pull, Share: source.Share, Paths: []string{source.Path}}
 	hello.Select = call.Selection.wire(c.opt.Compress)
-	report, err := c.transfer(ctx, source, hello, &pull{args: []string{"-"}, tree: tree, below: fileName}, &call)
+	report, err := c.transfer(ctx, source, hello, &pull{args: []string{"-"}, tree: tree, below: fileName, once: true}, &call)
 	if several {
 		err = notOneFile(source)
 	}
@@ -200,7 +209,7 @@ func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source sessi
 	case ctx.Err() != nil:
 		return &session.Error{Kind: session.KindInterrupted, Err: errors.New("interrupted")}
 	case err != nil:
-		return fmt.Errorf("after %d of %d bytes: %w", n, size, err)
+		return &session.Error{Kind: session.KindLocalDisk, Err: fmt.Errorf("after %d of %d bytes: %w", n, size, err)}
 	case n != size:
 		return fmt.Errorf("after %d of %d bytes: %w", n, size, io.ErrUnexpectedEOF)
 	}

@@ -13,7 +13,7 @@ import (
 // Entry is a line of a listing.
 type Entry struct {
 	Path    string
-	Kind    string // "file", "folder", "symlink" or "share"
+	Kind    string // of entries, see session.KindName, such as "file" or "folder"; or "share"
 	Bytes   int64
 	ModTime time.Time
 	Mode    uint32

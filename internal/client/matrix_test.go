@@ -35,7 +35,7 @@ const (
 	secret     = "secret content" // of both
 )
 
-var tried = flag.Int("cells", 1000, "cells of TestMatrix, by chance; 0 for all")
+var tried = flag.Int("cells", 400, "cells of TestMatrix, by chance; 0 for all")
 
 // cell is one thing that one client does.
 type cell struct {
@@ -405,7 +405,7 @@ func (x *world) send(p *rawPeer, c cell, prefix string, prune []string) {
 	case "fifo":
 		entries = []wire.Entry{{Kind: wire.Fifo, Path: name, Mode: 0o600, ModTime: now}}
 	case "hardlink":
-		entries[0].Path = prefix + "first"
+		entries[0].Path, entries[0].Named = prefix+"first", true
 		entries = append(entries, wire.Entry{Kind: wire.Hardlink, Path: name, Link: prefix + "first", ModTime: now})
 	case "stolen": // another name for a file of theirs; the first entry fails, so the link need not wait
 		theirs := "theirs/" + x.names[0] + "/" + victim

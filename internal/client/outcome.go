@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/fxfer/fxfer/internal/session"
@@ -21,7 +22,7 @@ func (j *job) outcome(err error) (*session.Report, error) {
 	}
 	switch {
 	case err != nil:
-		return r, describe(err, j.server)
+		return r, j.advise(describe(err, j.server))
 	case r.Failed > 0 && r.Snapshot != "" && j.call.Target.AllowFailed > 0:
 		return r, incompleteSnapshot(r)
 	case r.Failed > 0:
@@ -30,6 +31,23 @@ func (j *job) outcome(err error) (*session.Report, error) {
 		return r, notStored(r)
 	}
 	return r, nil
+}
+
+// fromStart are the kinds of advice for transfers that don't resume, instead of those that promise it.
+var fromStart = map[session.Advice]session.Advice{
+	session.AdviceResume: session.AdviceAgain, session.AdviceRetry: session.AdviceAgain,
+	session.AdviceMakeRoom: session.AdviceMakeRoomAgain,
+}
+
+// advise replaces advice that does not suit the transfer.
+func (j *job) advise(err error) error {
+	var known *session.Error
+	if j.intent.resumes() || !errors.As(err, &known) || fromStart[known.Advice] == "" {
+		return err
+	}
+	advised := *known
+	advised.Advice = fromStart[known.Advice]
+	return &advised
 }
 
 // incompleteSnapshot is the error of a snapshot that is visible without all entries.
@@ -42,10 +60,11 @@ func incompleteSnapshot(r *session.Report) error {
 }
 
 // failures is the error of a transfer in which entries failed. Its kind is KindPartial if some
-// files are in place, or if the entries failed for different reasons.
+// files are in place or planned, or if the entries failed for different reasons.
 func failures(r *session.Report) error {
 	kind := session.KindPartial
-	if r.Sent+r.Same == 0 {
+	planned := r.Plan != nil && r.Plan.Create+r.Plan.Update+r.Plan.Set > 0
+	if r.Sent+r.Same == 0 && !planned {
 		kind = session.KindOf(r.Failures[0].Err)
 		for _, f := range r.Failures {
 			if session.KindOf(f.Err) != kind {

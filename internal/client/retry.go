@@ -19,6 +19,8 @@ type intent interface {
 	sends() bool
 	// repeatable tells whether another session can start the transfer again.
 	repeatable() bool
+	// resumes tells whether a later call goes on where this one ended.
+	resumes() bool
 	// named returns what the user named on this host.
 	named() []string
 	// absent tells whether the target has nothing of what was asked for, as far as this host knows.
@@ -102,7 +104,7 @@ func (j *job) run(ctx context.Context) (*session.Report, error) {
 		j.collect(s)
 		adapted := j.adapt(ctx, s, err, time.Since(began))
 		if !adapted {
-			if err = j.settle(ctx, s, err); madeProgress(j.moved()-before, s.heard.Load(), time.Since(began)) {
+			if err = j.settle(ctx, s, err); madeProgress(j.moved()-before, s.heard.bytes.Load(), time.Since(began)) {
 				j.working, j.tries = time.Now(), 0
 			}
 			if err == nil {

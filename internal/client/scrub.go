@@ -6,6 +6,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -23,7 +24,7 @@ func (c *Client) Scrub(ctx context.Context, u session.URL, name string, call Ver
 	err := interrupted(ctx, s.run(ctx, c, u, name))
 	sum := s.done()
 	if n := sum.differences(); err == nil && n > 0 {
-		err = &session.Error{Kind: session.KindIntegrity, Err: fmt.Errorf("%d entries of %s are not what was sent", n, name)}
+		err = &session.Error{Kind: session.KindIntegrity, Err: fmt.Errorf("%s in %s: not what was sent", units.Count(n, "entry", "entries"), name)}
 	}
 	return sum, describe(err, sum.Server)
 }
@@ -57,6 +58,8 @@ func (s *scrub) run(ctx context.Context, c *Client, u session.URL, name string) 
 func (s *scrub) count(m *wire.Sample) {
 	for _, x := range m.Values {
 		switch x.Name {
+		case session.ScrubTotal:
+			s.total = x.Value
 		case session.ScrubFiles:
 			s.sum.Files = x.Value
 		case session.ScrubBytes:

@@ -27,7 +27,10 @@ func (c *Client) Send(ctx context.Context, sources []string, target session.URL,
 		return nil, err
 	}
 	selected, _ := call.Selection.filter() // checked
-	source := &transfer.TreeSource{Filter: selected, OneFileSystem: call.Selection.OneFileSystem, Paths: call.Selection.Files}
+	source := &transfer.TreeSource{
+		Filter: selected, OneFileSystem: call.Selection.OneFileSystem,
+		DryRun: call.Target.DryRun, Paths: call.Selection.Files,
+	}
 	defer func() {
 		for _, r := range source.Roots {
 			_ = r.Tree.Close()
@@ -100,6 +103,8 @@ func (p *push) sends() bool { return true }
 
 func (p *push) repeatable() bool { return !p.once }
 
+func (p *push) resumes() bool { return !p.once }
+
 func (p *push) named() []string { return p.args }
 
 // absent is true: what this host has does not matter to the target.
@@ -149,9 +154,9 @@ func openSource(s string) (transfer.Root, error) {
 	last := s[strings.LastIndexAny(s, `/`+string(filepath.Separator))+1:]
 	if last == "" || last == "." || last == ".." {
 		tree, err := access.OpenSource(s)
-		return transfer.Root{Tree: tree, Path: "."}, err
+		return transfer.Root{Tree: tree, Path: ".", Name: s}, err
 	}
 	tree, err := access.OpenSource(filepath.Dir(s))
 	base := filepath.Base(s)
-	return transfer.Root{Tree: tree, Path: base, As: base}, err
+	return transfer.Root{Tree: tree, Path: base, As: base, Name: s}, err
 }

@@ -37,7 +37,7 @@ type transferSession struct {
 
 	engine session.Engine // set before streams.ready is closed
 
-	heard atomic.Int64 // bytes received on the control stream
+	heard hearing
 	stats sessionStats
 }
 
@@ -82,7 +82,7 @@ func (s *transferSession) run(ctx context.Context) error {
 	if err := s.begin(control); err != nil {
 		return err
 	}
-	s.tasks.Go(func() { watchDead(ctx, s.heard.Load, session.TimeoutOf(control), s.reach, cancel) })
+	s.tasks.Go(func() { watchDead(ctx, s.heard.look, session.TimeoutOf(control), s.reach, cancel) })
 	s.streams.grow(s.first)
 	if s.client.opt.Transport == session.TransportAuto && s.cfg.Protocol == transport.TCP {
 		s.tasks.Go(func() { s.watchWindows(ctx, control) })
@@ -137,7 +137,7 @@ func (s *transferSession) connect(ctx context.Context, cancel context.CancelCaus
 
 // begin makes the engine.
 func (s *transferSession) begin(control transport.Conn) (err error) {
-	r := wire.NewReader(counted{control, &s.heard}, wire.MaxMessage)
+	r := wire.NewReader(heardReader{control, &s.heard}, wire.MaxMessage)
 	if s.engine, err = s.intent.engine(s, control, r); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (s *transferSession) watchSilence(ctx context.Context) {
 
 // received grows with whatever the server sends. It can be called before there is an engine.
 func (s *transferSession) received() int64 {
-	n := s.heard.Load()
+	n := s.heard.bytes.Load()
 	if s.running() {
 		n += s.written()
 	}
@@ -281,14 +281,31 @@ func (s *transferSession) judge() {
 	}
 }
 
-// counted counts the bytes read from a stream.
-type counted struct {
-	io.Reader
-	n *atomic.Int64
+// hearing is what the client hears on the control stream. It is safe for concurrent use.
+type hearing struct {
+	bytes   atomic.Int64
+	waiting atomic.Bool  // for more
+	busy    atomic.Int64 // grows with each look while nobody waits
 }
 
-func (c counted) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.n.Add(int64(n))
+// look returns a number that grows with what is heard, and while this host is busy with what it has
+// heard: then the silence is its own.
+func (h *hearing) look() int64 {
+	if !h.waiting.Load() {
+		h.busy.Add(1)
+	}
+	return h.bytes.Load() + h.busy.Load()
+}
+
+type heardReader struct {
+	io.Reader
+	heard *hearing
+}
+
+func (r heardReader) Read(p []byte) (int, error) {
+	r.heard.waiting.Store(true)
+	n, err := r.Reader.Read(p)
+	r.heard.waiting.Store(false)
+	r.heard.bytes.Add(int64(n))
 	return n, err
 }

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"io"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -93,6 +95,29 @@ func TestWatchDead(t *testing.T) {
 	require.Zero(t, run(t, 10*time.Second, 30*time.Second, 29*time.Second), "the server is away: the engine waits")
 	require.InDelta(t, 17.5, run(t, 10*time.Second, 0, time.Hour).Seconds(), 1)
 	require.InDelta(t, 41.5, run(t, 10*time.Second, 40*time.Second, time.Hour).Seconds(), 2)
+}
+
+// Nobody is silent while this host is busy with what it has heard.
+func TestHearing(t *testing.T) {
+	in, out := io.Pipe()
+	var h hearing
+	r := heardReader{in, &h}
+	before := h.look()
+	require.NotEqual(t, before, h.look(), "nobody reads yet")
+	read := make(chan int)
+	go func() {
+		n, _ := r.Read(make([]byte, 10))
+		read <- n
+	}()
+	for !h.waiting.Load() {
+		runtime.Gosched()
+	}
+	before = h.look()
+	require.Equal(t, before, h.look(), "it waits")
+	_, err := out.Write([]byte("abc"))
+	require.NoError(t, err)
+	require.Equal(t, 3, <-read)
+	require.GreaterOrEqual(t, h.look(), before+3)
 }
 
 // A server that has heard nothing from a client for long ends the session, but accepts a new one.

@@ -25,13 +25,19 @@ func serve(t *testing.T, rights identity.Rights) *site {
 func serveWith(t *testing.T, opt server.Options, rights identity.Rights) *site {
 	t.Helper()
 	s := &site{dir: t.TempDir()}
+	s.run(t, opt, rights)
+	return s
+}
+
+// run starts the server of a site whose folder is there.
+func (s *site) run(t *testing.T, opt server.Options, rights identity.Rights) {
+	t.Helper()
 	var err error
 	opt.Home, opt.Listen = t.TempDir(), "127.0.0.1:0"
 	opt.Shares = []server.Share{{Name: "data", Dir: s.dir, Rights: rights}}
 	s.Server, err = server.New(opt)
 	require.NoError(t, err)
 	s.stop = sessiontest.Run(t, s.Server)
-	return s
 }
 
 func (s *site) invited(t *testing.T) session.URL {

@@ -25,6 +25,10 @@ type Snapshot struct {
 	Time    time.Time // which its name states
 	Partial bool      // incomplete and therefore not visible; Send with the same name continues it
 	Failed  int64     // entries that it lacks because they failed
+	Damaged int64     // files that a verification found damaged at the server
+	// LastIntact says that no retention removes it yet: it has the newest intact version of a file
+	// whose newer versions are all damaged.
+	LastIntact bool
 }
 
 // Snapshots lists the snapshots in the folder of u, the oldest first. A folder that has none, or
@@ -34,11 +38,16 @@ func (c *Client) Snapshots(ctx context.Context, u session.URL) ([]Snapshot, erro
 	if err := needShare(u); err != nil {
 		return nil, err
 	}
-	failed := map[string]int64{}
+	notes := map[string]*Snapshot{}
 	l := listing{hello: wire.Hello{Intent: wire.Series, Share: u.Share, Paths: []string{u.Path}}}
 	l.incomplete = func(w *wire.Warning) {
-		if w.What == session.SnapshotFailed && len(failed) < session.MaxKeep {
-			failed[w.Path] = int64(min(w.Count, wire.MaxAllowFailed))
+		x := notes[w.Path]
+		if x == nil && len(notes) < session.MaxKeep {
+			x = &Snapshot{}
+			notes[w.Path] = x
+		}
+		if x != nil {
+			x.note(w)
 		}
 	}
 	if err := l.run(ctx, c, u); err != nil {
@@ -47,15 +56,32 @@ func (c *Client) Snapshots(ctx context.Context, u session.URL) ([]Snapshot, erro
 	var all []Snapshot
 	for _, e := range l.entries {
 		if t, err := snapshot.ParseName(e.Path); err == nil { // the server may be hostile
-			all = append(all, Snapshot{Name: e.Path, Time: t, Partial: e.Rights != session.SnapshotComplete, Failed: failed[e.Path]})
+			x := Snapshot{}
+			if known := notes[e.Path]; known != nil {
+				x = *known
+			}
+			x.Name, x.Time, x.Partial = e.Path, t, e.Rights != session.SnapshotComplete
+			all = append(all, x)
 		}
 	}
 	slices.SortFunc(all, func(a, b Snapshot) int { return a.Time.Compare(b.Time) })
 	return all, nil
 }
 
+// note takes what the server says about a snapshot.
+func (x *Snapshot) note(w *wire.Warning) {
+	switch w.What {
+	case session.SnapshotFailed:
+		x.Failed = int64(min(w.Count, wire.MaxAllowFailed))
+	case session.SnapshotDamaged:
+		x.Damaged = int64(min(w.Count, wire.MaxSize))
+	case session.SnapshotIntact:
+		x.LastIntact = true
+	}
+}
+
 // PruneSnapshots removes complete snapshots in the folder of u. Those named in keep stay, and so do
-// all that are newer than the newest of these. It returns the names of those it removed, also
+// all that are newer than the newest of these, and those with the last intact version of a file. It returns the names of those it removed, also
 // together with an error. It needs the right to write.
 func (c *Client) PruneSnapshots(ctx context.Context, u session.URL, keep []string) (removed []string, err error) {
 	if err := needShare(u); err != nil {

@@ -32,6 +32,7 @@ type Decision struct {
 	Rate    float64 // of all streams together, bytes/s; +Inf is no bound
 	Free    int     // streams that send, each as its own congestion control wants; 0 is all, at Rate
 	Held    float64 // of all other streams together, to finish what was written to them, bytes/s
+	Line    float64 // what the line carries of ours, bytes/s
 	Behind  bool    // the streams do not send what they may: more of them may help
 	Control Control // of the streams
 	State   State

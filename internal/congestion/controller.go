@@ -1,6 +1,7 @@
 package congestion
 
 import (
+	"fmt"
 	"math"
 	"time"
 )
@@ -22,14 +23,20 @@ type Controller struct {
 	full   time.Duration // since when the queue has been too long; 0 if it is not
 	calm   time.Duration // since when the queue has been nearly empty
 	growth float64       // of the rate, per round trip
+	low    float64       // line, when the queue became short, bytes/s
+	proved bool          // a queue or loss has shown the line's rate since the start
 	lossy  bool          // random loss holds gentle streams back
 	behind bool          // quick streams are slower than they may be, too
+	fall   time.Duration // of the RTT, since it grew last
+	falls  time.Duration // largest of these in the start
 	first  time.Duration // when something was delivered first
-	short  time.Duration // since when streams are slower than they may be, with loss
+	heard  time.Duration // when something was delivered last
+	paused bool          // the receiver has taken nothing since
+	deaf   time.Duration // until when loss is that of an outage
+	short  time.Duration // since when streams are slower than they may be, with loss; at the start, since when nothing grows
 
 	// Of loss with a queue.
-	usual    time.Duration // mean queue of the last second
-	calmLost tally         // what is lost while the queue is not longer than that
+	calmLost tally         // what is lost while the queue is not longer than usual
 	event    time.Duration // when a longer queue lost more, the last time
 	events   int           // how often it did so below the rate at which it had done so before
 
@@ -45,8 +52,12 @@ type Controller struct {
 	pause  time.Duration // how long the queue must be short before a session that yields takes more
 	yields time.Duration // when it yielded last
 	stay   time.Duration // how long it shares at the least
+	most   float64       // bound of free streams, bytes/s
 	peak   float64       // most that was delivered of late beside others, bytes/s
 	quick  time.Duration // until when free streams look for their part of the line quickly
+	dip    time.Duration // least queue in doubt
+	top    time.Duration // largest queue in doubt
+	best   float64       // largest line, bytes/s
 	empty  time.Duration // when the queue was gone in doubt; 0 is not yet
 	test   time.Duration // start of the present test whether others are gone; 0 is none
 }
@@ -57,6 +68,14 @@ func New() *Controller { return &Controller{rate: math.Inf(1)} }
 // SetPriority changes how the session shares the line with others from now on.
 func (c *Controller) SetPriority(p Priority) { c.priority = p }
 
+// String shows what the controller believes, for a trace. Rates are in Mbit/s.
+func (c *Controller) String() string {
+	m, mbit := &c.model, func(rate float64) float64 { return rate * 8 / 1e6 }
+	return fmt.Sprintf("line %.3f base %v standing %v lost %.3f random %.3f ceiling %.3f growth %.3f",
+		mbit(c.line), m.base.Round(100*time.Microsecond), m.standing.Round(100*time.Microsecond), m.losses,
+		c.random, mbit(c.ceil), c.growth)
+}
+
 const (
 	leastAim = 2500 * time.Microsecond
 	mostAim  = 4 * time.Millisecond
@@ -66,6 +85,7 @@ const (
 	firstWindow = 10    // segments that a stream sends before the first acknowledgement (RFC 6928)
 	stillGrows  = 1.2   // of the rate a round trip ago: below it, loss at the start ends the start
 	drainGain   = 0.2   // of the delivered rate, while the queue of the start flows off
+	again       = 1.5   // of the line's rate when its queue became short: what it carries is not known yet
 	goesOn      = 1.4   // of the delivered rate at the end of the start: it was not the end
 	afterDrain  = 0.97  // of the largest delivered rate
 	leastShare  = 0.75  // of the largest delivered rate of late: less only shows that others send
@@ -79,6 +99,11 @@ const (
 	takenShare  = 0.95  // of what was delivered when a queue began: with less, others take the rest
 	leastGrowth = 0.008 // of the rate in a round trip, beyond what is known
 	mostGrowth  = 0.25  // the same, once the queue has been short for long
+
+	// longCalm is after how many round trips with a short queue more is tried. Where no queue has shown
+	// the line's rate since the start, jitter may have ended it early: doubtfulCalm is enough.
+	longCalm     = 12
+	doubtfulCalm = 8
 
 	// fullQueue is how much longer than usual a queue must be, as delay, to count as full.
 	fullQueue = 250 * time.Microsecond
@@ -111,6 +136,19 @@ const (
 	heldShare = 0.03
 	// leastHeld is the least for them, bytes/s.
 	leastHeld = 16 << 10
+	// smoothed is how many packets of a stream it takes until its RTT is mostly new. mostLag bounds
+	// that time where streams are many and packets few.
+	smoothed = 12
+	mostLag  = 8 * time.Second
+
+	// leastQuiet and the time of quietPackets are the least for which nothing is acknowledged in an
+	// outage.
+	leastQuiet   = 300 * time.Millisecond
+	quietPackets = 8
+	// deafTrips and leastDeaf are how long it takes to send again what an outage lost.
+	deafTrips = 10
+	leastDeaf = time.Second
+
 	// nearPath is the RTT below which a path stays within a building. Queues there are as short as
 	// the noise of hosts, and lines are fast: pacing would only cost work.
 	nearPath = time.Millisecond
@@ -123,8 +161,10 @@ const (
 	firstPause = 2 * time.Second
 	longPause  = 3 * time.Second
 	// rise is the growth per round trip of a session that takes again what the line carries.
-	rise    = 0.25
-	lowRise = 0.12 // of one of low priority, in 100 ms at the most
+	rise = 0.25
+	// joinRise is the growth per round trip of what free streams may send until they lose something.
+	joinRise = 0.1
+	lowRise  = 0.12 // of one of low priority, in 100 ms at the most
 )
 
 // aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).
@@ -140,13 +180,13 @@ func (c *Controller) aim(s Sample) time.Duration {
 // Update takes a sample and decides.
 func (c *Controller) Update(s Sample) Decision {
 	dt := s.At - c.last.At
-	stopped := s.Backlog > 0 && s.InFlight == 0 && s.Delivered == c.last.Delivered
 	c.prior, c.last = c.last, s
-	if stopped {
+	if c.quiet(s) {
 		c.pass(dt)
 		return c.decision()
 	}
 	c.model.update(s)
+	c.best = max(c.best, c.line)
 	if c.model.base == 0 || s.Delivered == 0 {
 		c.calm = s.At
 		return c.decision()
@@ -176,7 +216,49 @@ func (c *Controller) Update(s Sample) Decision {
 // near tells whether the path stays within a building.
 func (c *Controller) near() bool { return c.model.base > 0 && c.model.base < nearPath }
 
-// pass lets time pass in which the receiver takes nothing: that says nothing about the path.
+// quiet tells whether nothing was acknowledged for so long that it says nothing about the rate of
+// the line: the receiver takes nothing, or an outage swallows all. After an outage it resumes.
+func (c *Controller) quiet(s Sample) bool {
+	since := s.At - c.heard
+	if s.Delivered == 0 || c.model.base == 0 {
+		c.heard = s.At
+		return false
+	}
+	packet := seconds(float64(s.MSS) / max(min(c.rate, c.line), c.leastRate()))
+	long := since > max(4*s.RTT, leastQuiet)+quietPackets*packet
+	switch {
+	case s.Delivered > c.prior.Delivered:
+		c.heard = s.At
+		if long && !c.paused {
+			c.resume(s)
+		}
+		c.paused = false
+		return false
+	case s.InFlight == 0 && s.Backlog > 0 && since > s.RTT+time.Duration(2*s.Streams)*packet:
+		c.paused = true
+		return true
+	}
+	return long
+}
+
+// resume goes on where the session was before an outage. What was in flight then is sent again now:
+// that loss says nothing either.
+func (c *Controller) resume(s Sample) {
+	c.model.pause()
+	c.looks, c.full, c.test, c.events = 0, 0, 0, 0
+	c.deaf = s.At + max(deafTrips*c.model.base, leastDeaf)
+	switch c.state {
+	case Startup:
+		c.first = 0
+	case Yield:
+		c.enter(Yield, s.At)
+	default:
+		c.rate = afterDrain * c.line
+		c.enter(Cruise, s.At)
+	}
+}
+
+// pass lets time pass in which nothing can be learnt: the receiver takes nothing, or nothing arrives.
 func (c *Controller) pass(dt time.Duration) {
 	c.model.pause()
 	c.since, c.calm, c.short = c.since+dt, c.calm+dt, c.short+dt
@@ -188,7 +270,8 @@ func (c *Controller) pass(dt time.Duration) {
 }
 
 func (c *Controller) decision() Decision {
-	d := Decision{Rate: max(c.rate, c.leastRate()), State: c.state}
+	c.rate = max(c.rate, c.leastRate())
+	d := Decision{Rate: c.rate, Line: c.line, State: c.state}
 	d.Held = max(heldShare*c.line, leastHeld)
 	d.Behind = c.behind
 	switch {
@@ -235,7 +318,13 @@ func (c *Controller) start(s Sample) {
 	// What the first flight lost says nothing: it left before anything was known.
 	early := s.At-c.first < m.rateWindow(s)+2*s.RTT
 	flat := !early && m.delivered < stillGrows*m.earlier(s)
-	if m.queue > full || flat && s.Backlog > 0 && (m.lost > 0.05 || c.excess(s) > 2*full && m.queue > full/10) {
+	if !flat {
+		c.short = s.At
+	}
+	full = max(full, min(c.sway(s), m.base/2))
+	longFlat := flat && s.At-c.short > s.RTT // jitter makes what is delivered uneven
+	if m.queue > full || flat && s.Backlog > 0 && m.lost > 0.05 ||
+		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
 		c.enter(Drain, s.At)
 		c.drain(s)
 		return
@@ -251,6 +340,18 @@ func (c *Controller) start(s Sample) {
 		gain = lowGain
 	}
 	c.rate = max(c.rate, gain*c.line)
+}
+
+// sway is by how much the RTT has fallen at once during the start. Its queue only grows: the rest
+// comes from the path.
+func (c *Controller) sway(s Sample) time.Duration {
+	if s.RTT < c.prior.RTT {
+		c.fall += c.prior.RTT - s.RTT
+		c.falls = max(c.falls, c.fall)
+	} else if s.RTT > c.prior.RTT {
+		c.fall = 0
+	}
+	return c.falls
 }
 
 // drain lets the queue flow off. If what is delivered goes on growing, there was none, but noise.
@@ -287,6 +388,12 @@ func (c *Controller) packets(n, mss int) time.Duration {
 	return seconds(float64(n*mss) / rate)
 }
 
+// lag is how long it takes to see what a change does: a round trip, and on a narrow line the time
+// in which the kernel's smoothed RTT follows (RFC 6298: an eighth with each acknowledgement).
+func (c *Controller) lag(s Sample) time.Duration {
+	return max(s.RTT, min(c.packets(smoothed*s.Streams, s.MSS), mostLag))
+}
+
 // excess is what is in flight beyond what the line holds, as delay. It shows a queue a round trip
 // before the RTT does.
 func (c *Controller) excess(s Sample) time.Duration {
@@ -296,17 +403,25 @@ func (c *Controller) excess(s Sample) time.Duration {
 	return seconds(float64(s.InFlight)/c.line) - c.model.base
 }
 
+// queued tells whether what is in flight waits in a queue, by what is delivered (Little's law). The
+// smoothed RTT says so too long where little is acknowledged.
+func (c *Controller) queued(s Sample) bool {
+	m := &c.model
+	return m.delivered > 0 && float64(s.InFlight) > m.delivered*(m.base+c.aim(s)/2).Seconds()
+}
+
 // cruise holds the standing queue at its aim. With R the rate, D the delivered rate and T the time
 // in which to correct the queue: R = D × (1 + (aim - queue) / T). T is twice the age of the
 // feedback.
 func (c *Controller) cruise(s Sample, dt time.Duration) {
 	m := &c.model
 	aim := c.aim(s)
-	trip := max(s.RTT, dt)
+	trip := max(c.lag(s), dt)
 	if c.priority == Low { // others may take the line from it slowly
 		c.ours = max(c.line, c.ours*(1-dt.Seconds()/longHold.Seconds()))
 	}
 	if m.standing > aim {
+		c.low, c.proved = 0, true
 		c.brake(s, aim, trip)
 		return
 	}
@@ -325,25 +440,47 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.short = s.At
 		return // it does not send what it may: nothing is learnt
 	}
+	if s.At < c.deaf {
+		c.short = s.At
+		c.rate = max(c.rate, afterDrain*c.line)
+		return
+	}
 	c.quicken(s, trip)
 	if age > 2*m.rateWindow(s) && c.crowded(s, trip) || age > 2*m.steadyWindow() && c.heed(s) {
 		return
 	}
-	if c.excess(s) > aim { // a queue begins: the RTT will show it later
+	if c.excess(s) > max(aim, m.usual*5/4) { // a queue begins: the RTT will show it later
 		c.rate = min(c.rate, c.line)
 		return
 	}
-	if c.rate > c.line && m.standing < (aim+m.jitter())/2 && s.At-c.calm > 3*trip {
+	if c.low == 0 || c.low > c.line {
+		c.low = c.line
+	}
+	if !c.proved && c.line > again*c.low && c.priority != Low && m.losses < c.random*1.5+mostLoss {
+		c.enter(Startup, s.At) // it carries far more than was known
+		c.low, c.first, c.proved, c.falls = 0, s.At, false, 0
+		c.start(s)
+		return
+	}
+	slow := max(trip, standingTime)
+	calm, long := s.At-c.calm, longCalm*slow
+	if !c.proved {
+		long = doubtfulCalm * slow
+	}
+	// A stream sends two packets at a time, and the second one waits for the first.
+	if m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && (c.rate > c.line && calm > 3*trip || calm > long) {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
-	part := min(1, dt.Seconds()/trip.Seconds())
+	part := min(1, dt.Seconds()/slow.Seconds())
+	packet := c.packets(1, s.MSS).Seconds() / slow.Seconds() // more by this makes a queue of one until it is seen
 	if known := afterDrain * c.line; c.rate < known {
 		c.rate = min(known, c.rate*c.rises(dt))
 	} else {
-		c.rate *= 1 + c.growth*part
+		c.rate *= 1 + max(c.growth, packet)*part
 	}
-	// No more is tried than makes a queue of twice the aim before it is seen.
-	c.rate = min(c.rate, c.line*(1+2*aim.Seconds()/(trip+standingTime).Seconds()))
+	// No more is tried than makes a queue of twice the aim before it is seen, unless there was none for long.
+	most := max(2*aim.Seconds()/(trip+standingTime).Seconds(), c.growth)
+	c.rate = min(c.rate, c.line*(1+most))
 	if s.At < c.ceilUntil {
 		c.rate = min(c.rate, c.ceil)
 	}
@@ -367,8 +504,7 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 // was delivered then, if nobody else is there. It tells whether others are.
 func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	m := &c.model
-	c.usual += time.Duration(float64(m.queue-c.usual) * min(1, (s.At-c.prior.At).Seconds()))
-	if queued := m.queue > c.usual+fullQueue; !queued {
+	if queued := m.queue > m.usual+fullQueue; !queued {
 		c.calmLost.add(s, c.prior)
 		return false
 	}
@@ -393,6 +529,7 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 
 // bound keeps the rate below one until then. A pause of the streams is no reason for a low one.
 func (c *Controller) bound(rate float64, until time.Duration) {
+	c.proved = true
 	c.ceil, c.ceilUntil = max(rate, leastShare*c.line), until
 	c.rate = min(c.rate, c.ceil)
 }
@@ -411,6 +548,7 @@ func (c *Controller) heed(s Sample) bool {
 	case m.losses < c.seen/2: // it was the rate
 		c.looks = 0
 		c.hold = min(max(2*c.hold, firstHold), longHold)
+		c.line = max(m.steady, c.line/2)
 		c.bound(belowLoss*m.steady, s.At+c.hold)
 	default:
 		c.looks = 0
@@ -429,6 +567,7 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	correct := 2 * (trip + standingTime)
 	age := s.At - c.full
 	switch {
+	case !c.queued(s): // the windows of streams hold it, not the line
 	case age > m.steadyWindow():
 		c.line = m.steady
 	case age > max(trip, standingTime):
@@ -463,6 +602,7 @@ func (c *Controller) share(s Sample) {
 	}
 	c.enter(Compete, s.At)
 	c.peak, c.quick, c.stay = math.Inf(1), 0, leastStay
+	c.most = c.line
 	c.compete(s)
 }
 
@@ -486,19 +626,30 @@ func (c *Controller) seek(s Sample) {
 func (c *Controller) doubt(s Sample) {
 	m := &c.model
 	age := s.At - c.since
-	if trip := max(s.RTT, standingTime); c.empty == 0 && age > trip && age < 2*trip {
-		c.line = min(c.line, rateSince(c.from, s)) // it was sent before less was
+	lag := c.lag(s)
+	if trip := max(lag, standingTime); c.queued(s) && age > trip && age < 2*trip {
+		c.line = min(c.line, max(rateSince(c.from, s), c.had/4)) // it was sent before less was
 	}
+	if age <= lag {
+		c.dip, c.top = m.queue, m.queue
+	}
+	c.dip, c.top = min(c.dip, m.queue), max(c.top, m.queue)
 	switch {
 	case c.empty == 0 && m.queue <= c.aim(s):
 		c.empty = s.At
-	case c.empty == 0 && age > max(6*s.RTT, testFor):
+	case c.empty == 0 && age > max(6*lag, testFor) && c.longer():
+		m.base += c.dip
+		c.full = 0
+		c.rate = afterDrain * c.line
+		c.enter(Cruise, s.At)
+		return
+	case c.empty == 0 && age > max(6*lag, testFor):
 		c.share(s)
 		return
-	case c.empty > 0 && m.queue > c.aim(s) && m.standing > c.aim(s)/2 && s.At-c.empty > s.RTT:
+	case c.empty > 0 && m.queue > c.aim(s) && m.standing > c.aim(s)/2 && s.At-c.empty > lag:
 		c.share(s)
 		return
-	case c.empty > 0 && s.At-c.empty > max(4*s.RTT, testFor/2):
+	case c.empty > 0 && s.At-c.empty > max(4*lag, testFor/2):
 		c.full = 0
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
@@ -510,6 +661,14 @@ func (c *Controller) doubt(s Sample) {
 	}
 }
 
+// longer tells, at the end of a doubt, whether the way has become longer: the RTT did not change
+// although clearly less was sent, and the session still has most of what it ever had. Others would
+// have let the queue grow, or it would have become shorter.
+func (c *Controller) longer() bool {
+	m := &c.model
+	return c.top-c.dip < max(leastAim, m.jitter()) && c.line > c.best/2 && m.lost < mostLoss
+}
+
 // compete lets few streams share the line with others, as their congestion control does. From time
 // to time it sends less for a moment: if the queue then flows off, the others are gone.
 func (c *Controller) compete(s Sample) {
@@ -517,27 +676,37 @@ func (c *Controller) compete(s Sample) {
 		c.give(s)
 		return
 	}
-	m := &c.model
+	m, lag := &c.model, c.lag(s)
 	if m.standing > c.aim(s) {
 		c.calm = s.At
 	}
 	c.seek(s)
 	switch {
-	case s.At-c.calm > max(4*s.RTT, 2*standingTime) && s.At-c.since > c.stay:
+	case s.At-c.calm > max(4*lag, 2*standingTime) && s.At-c.since > c.stay:
 		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
 		c.test, c.full = 0, 0
 		c.enter(Cruise, s.At)
-	case c.test > 0 && s.At-c.test > max(6*s.RTT, testFor):
+	case c.test > 0 && s.At-c.test > max(6*lag, testFor):
 		c.test, c.since = 0, s.At
-		c.rate = math.Inf(1)
+		c.rate = c.joins(s, lag)
 	case c.test > 0:
 	case s.At-c.since > testEvery:
 		c.test = s.At
 		c.line = m.steady
 		c.rate = leastShare * c.line
 	default:
-		c.rate = math.Inf(1)
+		c.rate = c.joins(s, lag)
 	}
+}
+
+// joins is the bound of free streams. Their slow start would push others aside: they begin with what
+// the session had, and take more step by step, until a loss shows them their part.
+func (c *Controller) joins(s Sample, lag time.Duration) float64 {
+	if s.At-c.since > 2*lag && c.model.lost > 0 {
+		c.most = math.Inf(1)
+	}
+	c.most *= 1 + joinRise*min(1, (s.At-c.prior.At).Seconds()/lag.Seconds())
+	return c.most
 }
 
 // give leaves the line to others.

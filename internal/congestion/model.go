@@ -15,6 +15,9 @@ type model struct {
 	base      time.Duration // least smoothed RTT: without a queue
 	queue     time.Duration // delay in queues now
 	standing  time.Duration // the least of it in the last standingTime: what does not pass by itself
+	usual     time.Duration // mean queue of the last second, or two round trips
+	mss       int           // bytes
+	acked     int64         // delivered, at the last sample
 	noise     time.Duration // by how much the RTT changes from one sample to the next
 	delivered float64       // rate over the last rateWindow, bytes/s
 	steady    float64       // rate over the last steadyWindow, bytes/s
@@ -40,6 +43,9 @@ const (
 	// is blind to bursts of acknowledgements.
 	steadyTrips = 4
 	leastSteady = 250 * time.Millisecond
+	// steadyPackets is the least number of packets for that, unless they take mostSteady.
+	steadyPackets = 32
+	mostSteady    = 8 * time.Second
 	// memory is how long the largest delivered rate is remembered, in round trips.
 	memory = 10
 	// leastMemory is the least such time.
@@ -51,7 +57,9 @@ const (
 
 // update takes a sample.
 func (m *model) update(s Sample) {
-	if s.RTT > 0 {
+	news := s.Delivered > m.acked || m.base == 0
+	m.mss, m.acked = s.MSS, s.Delivered
+	if s.RTT > 0 && news { // without news it is that of long ago
 		switch {
 		case m.base == 0:
 			m.base = s.RTT
@@ -63,6 +71,10 @@ func (m *model) update(s Sample) {
 			m.changes = append(m.changes, (s.RTT - m.past[n-1].RTT).Abs())
 			m.noise = m.change()
 		}
+	}
+	if n := len(m.past); n > 0 {
+		part := (s.At - m.past[n-1].At).Seconds() / max(time.Second, 2*s.RTT).Seconds()
+		m.usual += time.Duration(float64(m.queue-m.usual) * min(1, part))
 	}
 	m.past = append(m.past, s)
 	m.standing = m.queue
@@ -77,7 +89,9 @@ func (m *model) update(s Sample) {
 	m.steady, m.losses = rateSince(from, s), lossSince(from, s)
 	// A count that begins in a pause shows more than the line carries: what waited comes at once.
 	m.steady = min(m.steady, rateSince(m.before(s.At-m.steadyWindow()-leastWindow), s))
-	m.remember(s.At)
+	if s.At-m.past[0].At >= m.steadyWindow()*3/4 { // few packets show no rate
+		m.remember(s.At)
+	}
 	m.forget(s.At - 2*max(m.rateWindow(s), m.steadyWindow()))
 }
 
@@ -120,10 +134,22 @@ func lossSince(from, to Sample) float64 {
 	return lost / (lost + float64(to.Delivered-from.Delivered))
 }
 
-func (m *model) steadyWindow() time.Duration { return max(steadyTrips*m.base, leastSteady) }
+// steadyWindow is the time over which a rate is measured that must be exact.
+func (m *model) steadyWindow() time.Duration {
+	w := max(steadyTrips*m.base, leastSteady)
+	rate := m.steady
+	if rate == 0 {
+		rate = m.delivered
+	}
+	if rate > 0 {
+		w = max(w, min(mostSteady, seconds(steadyPackets*float64(m.mss)/rate)))
+	}
+	return w
+}
 
-// pause forgets the rates that were measured. They would take the pause for a slow line.
-func (m *model) pause() { m.past, m.rates = nil, nil }
+// pause forgets the rates and the queue that were measured: a pause is no slow line, and what waited
+// before it is gone.
+func (m *model) pause() { m.past, m.rates, m.queue, m.standing = nil, nil, 0, 0 }
 
 // rateWindow is the time over which the delivered rate is measured now.
 func (m *model) rateWindow(s Sample) time.Duration {

@@ -2,6 +2,7 @@ package congestion_test
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/fxfer/fxfer/internal/congestion/simulate"
 )
+
+var list = flag.Int("worst", 10, "how many of the worst paths to list")
 
 // randomPaths is how many paths one run tries.
 const randomPaths = 200
@@ -161,7 +164,7 @@ func TestWorst(t *testing.T) {
 		bad = len(flaws)
 	}
 	t.Logf("seed %d: %d of %d paths are bad, the worst are", *seed, bad, len(paths))
-	for _, f := range flaws[:10] {
+	for _, f := range flaws[:*list] {
 		t.Logf("%3d: %6.2f  %s", f.path, f.size, f.what)
 	}
 	if bad > mostBad {

@@ -215,6 +215,25 @@ func scenarios() []scenario {
 	p.Changes = append(p.Changes, simulate.Change{At: 20 * time.Second, Rate: 1e9})
 	add("up-300M-1G", p, flows(session), 35, 25, full(20*time.Second, 10), dropped(0.2))
 
+	for _, l := range lines[:4] {
+		for _, at := range []time.Duration{150 * ms, 5 * time.Second} {
+			for _, long := range []time.Duration{500 * ms, 2 * time.Second, 20 * time.Second} {
+				p := line(l.rate, l.rtt, 1)
+				p.Outages = []simulate.Outage{{From: at, For: long}}
+				name := fmt.Sprintf("outage-%v-at-%v-%.0fM-%dms", long, at, l.rate, l.rtt.Milliseconds())
+				s := int((at+2*long)/time.Second) + 15
+				add(name, p, flows(session), s, s-8, full(at+2*long, 6), share(0.9), dropped(0.5))
+			}
+		}
+	}
+
+	for _, l := range lines[:4] {
+		p := line(l.rate, l.rtt, 1)
+		p.Changes = []simulate.Change{{At: 8 * time.Second, Rate: p.Rate, RTT: l.rtt * 3 / 2}}
+		add(fmt.Sprintf("longer-way-%.0fM-%dms", l.rate, l.rtt.Milliseconds()), p, flows(session), 30, 20,
+			share(0.95), dropped(0.5), delay(0.5, 10))
+	}
+
 	cubic := simulate.Flow{Kind: simulate.Cubic}
 	later := small
 	later.From = 10 * time.Second
@@ -420,18 +439,18 @@ func TestTrace(t *testing.T) {
 	}
 	last, next := congestion.Sample{}, time.Duration(0)
 	t.Logf("%s", s.name)
-	t.Logf("%8s %-8s %4s %9s %9s %9s %8s %8s %8s %8s", "t", "state", "free", "rate", "delivered",
-		"line", "rtt", "queue", "lost", "backlog")
+	t.Logf("%8s %-8s %4s %9s %9s %9s %8s %8s %8s %8s", "t", "state", "free", "rate", "delivered", "line",
+		"rtt", "queue", "lost", "backlog")
 	s.Trace = func(m simulate.Moment) {
 		if m.At < next || m.At > *till {
 			return
 		}
 		d := (m.Sample.At - last.At).Seconds()
-		t.Logf("%8.3f %-8v %4d %9.3f %9.3f %9.3f %8.2f %8.2f %8d %8d", m.At.Seconds(),
+		t.Logf("%8.3f %-8v %4d %9.3f %9.3f %9.3f %8.2f %8.2f %8d %8d  %v", m.At.Seconds(),
 			m.Decision.State, m.Decision.Free, m.Decision.Rate*8/1e6,
 			float64(m.Sample.Delivered-last.Delivered)*8/1e6/d, m.Rate/1e6,
 			1e3*m.Sample.RTT.Seconds(), 1e3*m.Queue.Seconds(),
-			(m.Sample.Lost-last.Lost)/int64(m.Sample.MSS), m.Sample.Backlog)
+			(m.Sample.Lost-last.Lost)/int64(m.Sample.MSS), m.Sample.Backlog, m.Control)
 		last, next = m.Sample, m.At+*tick
 	}
 	simulate.Run(s.Scenario)

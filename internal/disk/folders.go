@@ -15,8 +15,11 @@ import (
 
 const (
 	// maxFolders is how many folders a tree keeps open for later calls, with at most two
-	// descriptors each.
-	maxFolders = 256
+	// descriptors each, and leastFolders how many it may keep in any case.
+	maxFolders   = 256
+	leastFolders = 8
+	// maxAllFolders bounds what all trees of this process keep.
+	maxAllFolders = 4096
 	// folderIdle is how long an unused folder stays open, or up to twice that. A long-lived tree
 	// must not keep file systems busy, or removed folders alive.
 	folderIdle = 10 * time.Second
@@ -24,6 +27,31 @@ const (
 	// it. The check takes as many system calls as opening and closing a file.
 	folderFresh = 20 * time.Millisecond
 )
+
+// allFolders is what the trees of this process may keep, without the least of each. A tree never has
+// more than is left for all others: whoever uses many trees takes little from those who use one.
+var allFolders = newFolderPool(OpenFiles())
+
+// folderPool counts the folders that several trees keep.
+type folderPool struct {
+	most int64
+	kept atomic.Int64
+}
+
+// newFolderPool returns the pool of a process that may open so many files, 0 if unknown.
+func newFolderPool(openFiles uint64) *folderPool {
+	most := int64(maxAllFolders)
+	if openFiles > 0 { // the rest is for connections and for the files that are transferred
+		most = min(most, int64(min(openFiles, 1<<30))/16)
+	}
+	return &folderPool{most: most}
+}
+
+// room is how many folders one tree may keep now.
+func (p *folderPool) room() int {
+	left := p.most - p.kept.Load()
+	return int(min(maxFolders, max(leastFolders, left)))
+}
 
 // folder is an open folder of a tree. It is shared: users release it and never close it. It stays
 // usable after the tree was closed.
@@ -273,6 +301,7 @@ func childPath(path, name string) string {
 // within folderFresh. Changes by the tree itself are noticed at once.
 type folders struct {
 	started time.Time
+	pool    *folderPool
 
 	mu     sync.Mutex // guards the following; not held during system calls
 	root   *folder    // nil once closed
@@ -289,7 +318,7 @@ func (c *folders) now() int64 { return int64(time.Since(c.started)) }
 func (c *folders) start(root *folder) {
 	root.refs.Store(1)
 	root.checked = math.MaxInt64 // the root is the tree, wherever it moves
-	c.started = time.Now()
+	c.started, c.pool = time.Now(), allFolders
 	c.root, c.byPath = root, make(map[string]*list.Element)
 	c.timer = time.AfterFunc(folderIdle, c.dropIdle)
 }
@@ -370,7 +399,7 @@ func (c *folders) add(f *folder) *folder {
 		if old := c.byPath[f.path]; old != nil {
 			dropped = append(dropped, c.removeLocked(old))
 		}
-		if c.recent.Len() >= maxFolders {
+		for room := c.pool.room(); c.recent.Len() >= room; {
 			dropped = append(dropped, c.removeLocked(c.recent.Back()))
 		}
 		if c.recent.Len() == 0 {
@@ -378,6 +407,7 @@ func (c *folders) add(f *folder) *folder {
 		}
 		f.used = true
 		c.byPath[f.path] = c.recent.PushFront(f.retain())
+		c.pool.kept.Add(1)
 	}
 	c.mu.Unlock()
 	for _, old := range dropped {
@@ -438,6 +468,7 @@ func (c *folders) close() {
 
 func (c *folders) removeLocked(element *list.Element) *folder {
 	f := c.recent.Remove(element).(*folder)
+	c.pool.kept.Add(-1)
 	delete(c.byPath, f.path)
 	return f
 }

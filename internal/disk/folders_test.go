@@ -168,6 +168,40 @@ func TestFoldersStayFresh(t *testing.T) {
 	checkContent(t, filepath.Join(dir, "backup/a/b/file"), 10)
 }
 
+// TestFoldersOfAllTrees: many trees together keep few folders open, and leave some to one that comes
+// later.
+func TestFoldersOfAllTrees(t *testing.T) {
+	t.Parallel()
+	const limit, trees, wide = 2048, 40, 150
+	pool := newFolderPool(limit)
+	dir := t.TempDir()
+	for i := range wide {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, fmt.Sprint(i)), 0o755))
+	}
+	visit := func() *Tree {
+		tree, err := Open(dir)
+		require.NoError(t, err)
+		tree.folders.pool = pool
+		for i := range wide {
+			_, err := tree.Stat(fmt.Sprintf("%d/none", i))
+			require.ErrorIs(t, err, fs.ErrNotExist)
+		}
+		return tree
+	}
+	alone := visit()
+	require.Equal(t, limit/16/2, alone.folders.recent.Len(), "one tree leaves others as much")
+	var all []*Tree
+	for range trees {
+		all = append(all, visit())
+		require.GreaterOrEqual(t, all[len(all)-1].folders.recent.Len(), leastFolders)
+	}
+	require.LessOrEqual(t, pool.kept.Load(), int64(limit/16+trees*leastFolders))
+	for _, tree := range append(all, alone) {
+		require.NoError(t, tree.Close())
+	}
+	require.Zero(t, pool.kept.Load())
+}
+
 func TestFoldersAreBounded(t *testing.T) {
 	tree, dir := openTree(t)
 	before := openDescriptors(t)

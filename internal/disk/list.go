@@ -1,10 +1,6 @@
 package disk
 
-import (
-	"context"
-	"os"
-	"slices"
-)
+import "context"
 
 // List visits the entry at path or, if that is a folder, the entries in it, sorted by name. It does
 // not descend, and skips entries that it cannot describe.
@@ -25,11 +21,10 @@ func (t *Tree) List(ctx context.Context, path string, visit func(Meta) error) er
 	if err != nil {
 		return at("list", path, err)
 	}
-	names, err := namesIn(f.root)
-	if err != nil {
-		return at("list", path, err)
-	}
-	for _, name := range names {
+	for name, err := range namesIn(f.root) {
+		if err != nil {
+			return at("list", path, err)
+		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -45,16 +40,4 @@ func (t *Tree) List(ctx context.Context, path string, visit func(Meta) error) er
 		}
 	}
 	return nil
-}
-
-// namesIn returns the names in a folder, sorted.
-func namesIn(folder *os.Root) ([]string, error) {
-	f, err := folder.Open(".")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	slices.Sort(names)
-	return names, err
 }

@@ -239,8 +239,14 @@ func claim(
 		}
 		file.Close()
 	}
+	if errors.Is(err, fs.ErrNotExist) { // as in /proc
+		return nil, nil, false, errNoFiles
+	}
 	return nil, nil, false, ErrBusy
 }
+
+// errNoFiles is the error of a folder that is there, but in which no file can be made.
+var errNoFiles = errors.New("this folder takes no files")
 
 func openLeftover(folder *os.Root, name string) (*os.File, error) {
 	file, _, err := openRegular(folder, name, os.O_RDWR)

@@ -221,11 +221,10 @@ func within(name, suffix string) string {
 // each visits the entries of the series' folder.
 func (s *Series) each(visit func(root *os.Root, name string, info fs.FileInfo) error) error {
 	return s.tree.withFolder(s.path, func(root *os.Root) error {
-		names, err := namesIn(root)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
+		for name, err := range namesIn(root) {
+			if err != nil {
+				return err
+			}
 			info, err := root.Lstat(name)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
@@ -399,14 +398,14 @@ func (s *Series) clean() error {
 		if err := removeAll(&folder{root: root, path: s.path}, name); err != nil {
 			return err
 		}
-		return s.inState(func(state *os.Root) error {
-			names, err := namesIn(state)
-			for _, name := range names {
-				if strings.HasPrefix(name, inner+".") {
-					err = errors.Join(err, removeIfThere(state, name))
+		return s.inState(func(state *os.Root) (failed error) {
+			for name, err := range namesIn(state) {
+				if err == nil && strings.HasPrefix(name, inner+".") {
+					err = removeIfThere(state, name)
 				}
+				failed = errors.Join(failed, err)
 			}
-			return err
+			return failed
 		})
 	})
 	return at("remove snapshots of", s.path, err)
@@ -446,13 +445,15 @@ func (t *Tree) LinkFrom(other *Tree, from, to string) error {
 // written returns when the snapshot name was last filled, as far as is known.
 func (s *Series) written(name string) (at time.Time) {
 	_ = s.inState(func(root *os.Root) error {
-		names, err := namesIn(root)
-		for _, file := range names {
+		for file, err := range namesIn(root) {
+			if err != nil {
+				return err
+			}
 			if info, err := root.Lstat(file); err == nil && strings.HasPrefix(file, name+".") && info.ModTime().After(at) {
 				at = info.ModTime()
 			}
 		}
-		return err
+		return nil
 	})
 	if !at.IsZero() {
 		return at

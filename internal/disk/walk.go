@@ -5,17 +5,20 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 )
 
 const (
-	// walkBatch is how many names of a folder are read at a time.
-	walkBatch = 1024
+	// walkBatch is how many names of a folder are known at a time. The system gives some 200 of them
+	// at a time, whatever is asked for.
+	walkBatch = 128
 	// openDepth is how many folders on the way down stay open. Whoever makes a tree decides how
 	// deep it is, and descriptors are scarce.
 	openDepth = 16
 	// deepBatch is how many folders are known at a time in each folder that does not stay open.
 	deepBatch = 256
+	// deepMemory bounds the names that are known in all such folders of a walk, bytes. One name of
+	// each is known in any case.
+	deepMemory = 1 << 20
 )
 
 // WalkOptions say what Walk visits. The zero value visits everything.
@@ -38,7 +41,7 @@ type WalkOptions struct {
 //
 // Memory follows the depth, not the number of entries. Each of the first openDepth folders on the
 // way down holds two or three descriptors and at most walkBatch names. Each folder below holds no
-// descriptor and at most deepBatch names.
+// descriptor and at most deepBatch names, or one where those above have deepMemory.
 func (t *Tree) Walk(ctx context.Context, path string, opt WalkOptions,
 	visit func(Meta) error, failed func(path string, err error),
 ) error {
@@ -57,6 +60,7 @@ type walker struct {
 
 	dev   uint64 // of the entry where the walk starts
 	depth int    // number of folders on the way down
+	names int    // what the names in deep folders take, of deepMemory
 }
 
 // walk visits path and everything below.
@@ -182,7 +186,8 @@ func (w *walker) deepContent(path string) error {
 		if err != nil {
 			return err
 		}
-		for _, name := range folders {
+		w.names += folders.held
+		for _, name := range folders.names {
 			sub, err := w.deepFolder(path, name)
 			if err == nil && sub != nil {
 				err = w.content(sub)
@@ -191,30 +196,32 @@ func (w *walker) deepContent(path string) error {
 				return err
 			}
 		}
-		if len(folders) < deepBatch {
+		w.names -= folders.held
+		if !folders.more {
 			return nil
 		}
-		after = folders[len(folders)-1]
+		after = folders.last
 	}
 }
 
-// scan returns the first deepBatch names of folders that come after a name, in order. If that is "",
-// it visits everything in the folder but folders.
-func (w *walker) scan(path, after string) (folders []string, err error) {
+// scan returns the first names of folders that come after a name. If that is "", it visits
+// everything in the folder but folders.
+func (w *walker) scan(path, after string) (folders firstNames, err error) {
+	folders = firstNames{after: after, most: deepBatch, bytes: max(0, deepMemory-w.names) / 4}
 	f, err := w.tree.openFolder(path)
 	if err != nil {
 		w.failed(path, at("read folder", path, err))
-		return nil, nil
+		return folders, nil
 	}
 	defer f.release()
 	dir, err := f.root.Open(".")
 	if err != nil {
 		w.failed(path, at("read folder", path, err))
-		return nil, nil
+		return folders, nil
 	}
 	defer dir.Close()
 	for {
-		entries, readErr := dir.ReadDir(walkBatch)
+		entries, readErr := dir.ReadDir(readBatch)
 		for _, e := range entries {
 			name := e.Name()
 			switch {
@@ -222,22 +229,21 @@ func (w *walker) scan(path, after string) (folders []string, err error) {
 				if after == "" {
 					_, err = w.name(f, dir, name)
 				}
-			case name > after:
-				i, _ := slices.BinarySearch(folders, name)
-				folders = slices.Insert(folders, i, name)
-				folders = folders[:min(len(folders), deepBatch)]
+			default:
+				folders.add(name)
 			}
 			if err != nil {
-				return nil, err
+				return folders, err
 			}
 		}
-		if errors.Is(readErr, io.EOF) {
-			return folders, nil
+		if readErr == nil {
+			continue
 		}
-		if readErr != nil {
+		if !errors.Is(readErr, io.EOF) {
 			w.failed(path, at("read folder", path, readErr))
-			return folders, nil
 		}
+		folders.sort()
+		return folders, nil
 	}
 }
 

@@ -19,6 +19,8 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceRetry:             "the same command resumes; --retry-for tries by itself",
 	fxfer.AdviceRetryLater:        "try again later; --retry-for 10m keeps trying",
 	fxfer.AdviceMakeRoom:          "make room on that disk; the same command resumes",
+	fxfer.AdviceAgain:             "nothing is left to resume: run the command again",
+	fxfer.AdviceMakeRoomAgain:     "make room on that disk, then run the command again: nothing is left to resume",
 	fxfer.AdviceInvitation:        "ask its administrator for an invitation: fxfer serve --invite",
 	fxfer.AdviceServerLog:         "the server's administrator finds this client in its log",
 	fxfer.AdviceServerCertificate: "give it one, by tls: in its configuration; or leave --tls-ca out to know it by its key",

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -343,30 +344,43 @@ func (s *Store) readClients() (clientCache, error) {
 	return *c, nil
 }
 
-// AddAuthorized admits a client: it adds grants to those that authorized_clients gives it already.
-// Other lines of the file stay as they are. The comment is for people. It goes behind a new line,
-// or behind a line without a comment. Characters that cannot be printed become blanks.
-func (s *Store) AddAuthorized(id Principal, grants Grants, comment string) error {
-	return s.addAuthorized(id, grants, comment, func(Client) error { return nil })
+// Admit gives a client these rights on these shares, and a comment unless that is "". Rights on
+// other shares, an older comment, and the other lines of authorized_clients stay. A revocation does
+// not. The comment is for people: characters that cannot be printed become blanks.
+func (s *Store) Admit(id Principal, grants Grants, comment string) error {
+	return s.addClient(id, grants, comment, replaceRights)
+}
+
+func replaceRights(old Client, c *Client) error {
+	if !old.Revoked {
+		others := maps.Clone(old.Grants)
+		maps.Copy(others, c.Grants)
+		c.Grants = others
+	}
+	c.Comment = cmp.Or(c.Comment, old.Comment)
+	return nil
 }
 
 // ErrRevoked refuses to enrol a client whose rights were taken away.
 var ErrRevoked = errors.New("this client was revoked here, and no invitation admits it again")
 
-// Enrol is AddAuthorized for a client that was invited. The error is ErrRevoked if the client is
-// revoked.
+// Enrol adds rights to those that a client has, and a comment if it has none: it was invited. The
+// error is ErrRevoked if the client is revoked.
 func (s *Store) Enrol(id Principal, grants Grants, comment string) error {
-	return s.addAuthorized(id, grants, comment, func(old Client) error {
-		if old.Revoked {
-			return ErrRevoked
-		}
-		return nil
-	})
+	return s.addClient(id, grants, comment, mergeRights)
 }
 
-// addAuthorized adds grants, unless may rejects what the file says of the client, if anything.
-func (s *Store) addAuthorized(
-	id Principal, grants Grants, comment string, may func(old Client) error,
+func mergeRights(old Client, c *Client) error {
+	if old.Revoked {
+		return ErrRevoked
+	}
+	c.Grants = old.Grants.Merge(c.Grants)
+	c.Comment = cmp.Or(old.Comment, c.Comment)
+	return nil
+}
+
+func (s *Store) addClient(
+	id Principal, grants Grants, comment string, join func(old Client, c *Client) error,
 ) error {
 	if err := id.check(); err != nil {
 		return fmt.Errorf("admit a client: %w", err)
@@ -374,48 +388,51 @@ func (s *Store) addAuthorized(
 	if err := grants.check(); err != nil {
 		return fmt.Errorf("admit a client: %w", err)
 	}
+	c := Client{ID: id, Grants: grants, Comment: cleanComment(comment)}
 	return s.update(clientsFile, func(text string) (string, error) {
-		all, byID, _ := parseClients(text, "")
-		if i, known := byID[id]; known {
-			if err := may(all[i]); err != nil {
-				return "", err
-			}
-		}
-		return addClient(text, id, grants, cleanComment(comment)), nil
+		return addClient(text, c, join)
 	})
 }
 
+// addClient adds a client to the text of authorized_clients. If the text has it, join completes it
+// with what the text says.
+func addClient(
+	text string, c Client, join func(old Client, c *Client) error,
+) (string, error) {
+	all, byID, _ := parseClients(text, "")
+	if i, known := byID[c.ID]; known {
+		old := all[i]
+		if err := join(old, &c); err != nil {
+			return "", err
+		}
+		if !old.Revoked && maps.Equal(c.Grants, old.Grants) && c.Comment == old.Comment {
+			return text, nil
+		}
+	}
+	return putClient(text, c.ID, c.Grants.String(), c.Comment), nil
+}
+
 // Revoke takes all rights from a client, also rights that it has elsewhere, such as in a server's
-// configuration. AddAuthorized admits it again.
+// configuration. Admit admits it again.
 func (s *Store) Revoke(id Principal) error {
 	if err := id.check(); err != nil {
 		return fmt.Errorf("revoke a client: %w", err)
 	}
 	return s.update(clientsFile, func(text string) (string, error) {
 		all, byID, _ := parseClients(text, "")
-		if i, ok := byID[id]; ok && all[i].Revoked {
-			return text, nil
+		comment := ""
+		if i, ok := byID[id]; ok {
+			if all[i].Revoked {
+				return text, nil
+			}
+			comment = all[i].Comment
 		}
-		return putClient(text, id, revoked, ""), nil
+		return putClient(text, id, revoked, comment), nil
 	})
 }
 
-// addClient merges grants into those of a client. A revoked client has none.
-func addClient(text string, id Principal, grants Grants, comment string) string {
-	all, byID, _ := parseClients(text, "")
-	i, known := byID[id]
-	if known && !all[i].Revoked {
-		merged := all[i].Grants.Merge(grants)
-		if maps.Equal(merged, all[i].Grants) {
-			return text
-		}
-		grants = merged
-	}
-	return putClient(text, id, grants.String(), comment)
-}
-
-// putClient replaces the first line for id, keeps its comment, and removes further lines for id.
-// Without such a line it appends one.
+// putClient replaces the first line for id, and removes further lines for id. Without such a line it
+// appends one.
 func putClient(text string, id Principal, rights, comment string) string {
 	var lines []string
 	found := false
@@ -426,9 +443,6 @@ func putClient(text string, id Principal, rights, comment string) string {
 			lines = append(lines, line)
 		case !found:
 			found = true
-			if c.Comment != "" {
-				comment = c.Comment
-			}
 			lines = append(lines, clientLine(id, rights, comment))
 		}
 	}

@@ -1,7 +1,9 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -101,8 +103,8 @@ func TestAuthorized(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, ok)
 
-	require.NoError(t, s.AddAuthorized(Principal(PinOf(one)), Grants{"data": Read}, "  laptop\nof \x1b[31m\u202eann\t# 2 "))
-	require.NoError(t, s.AddAuthorized(Principal(PinOf(two)), Grants{"*": Read | Write}, ""))
+	require.NoError(t, s.Admit(Principal(PinOf(one)), Grants{"data": Read}, "  laptop\nof \x1b[31m\u202eann\t# 2 "))
+	require.NoError(t, s.Admit(Principal(PinOf(two)), Grants{"*": Read | Write}, ""))
 	require.Equal(t, clientsHeader+
 		string(PinOf(one))+" data=ro  # laptop of [31m ann # 2\n"+
 		string(PinOf(two))+" *=rw\n", readText(t, s.path(clientsFile)))
@@ -116,20 +118,27 @@ func TestAuthorized(t *testing.T) {
 	grants, _, _ = s.Authorized(one)
 	require.Equal(t, Grants{"data": Read}, grants)
 
-	// Merging keeps an existing comment, and adds one where there is none.
-	require.NoError(t, s.AddAuthorized(Principal(PinOf(one)), Grants{"data": Write, "in": Write}, "other"))
-	require.NoError(t, s.AddAuthorized(Principal(PinOf(two)), Grants{"data": Read}, "server"))
+	// An invitation adds rights. It keeps an existing comment, and adds one where there is none.
+	require.NoError(t, s.Enrol(Principal(PinOf(one)), Grants{"data": Write, "in": Write}, "other"))
+	require.NoError(t, s.Enrol(Principal(PinOf(two)), Grants{"data": Read}, "server"))
 	require.Equal(t, clientsHeader+
 		string(PinOf(one))+" data=rw,in=wo  # laptop of [31m ann # 2\n"+
 		string(PinOf(two))+" *=rw,data=rw  # server\n", readText(t, s.path(clientsFile)))
 	before := readText(t, s.path(clientsFile))
-	require.NoError(t, s.AddAuthorized(Principal(PinOf(one)), Grants{"data": Read}, "third"))
+	require.NoError(t, s.Enrol(Principal(PinOf(one)), Grants{"data": Read}, "third"))
 	require.Equal(t, before, readText(t, s.path(clientsFile)))
 
+	// Admitting a client again sets what is named, and nothing else.
+	require.NoError(t, s.Admit(Principal(PinOf(one)), Grants{"data": Read}, ""))
+	require.NoError(t, s.Admit(Principal(PinOf(two)), Grants{"*": Read, "new": Write}, "nas"))
+	require.Equal(t, clientsHeader+
+		string(PinOf(one))+" data=ro,in=wo  # laptop of [31m ann # 2\n"+
+		string(PinOf(two))+" *=ro,data=rw,new=wo  # nas\n", readText(t, s.path(clientsFile)))
+
 	for _, bad := range []Grants{nil, {}, {"data": 0}, {"data": 128}, {"a/b": Read}} {
-		require.Error(t, s.AddAuthorized(Principal(PinOf(one)), bad, ""))
+		require.Error(t, s.Admit(Principal(PinOf(one)), bad, ""))
 	}
-	require.Error(t, s.AddAuthorized("no pin", Grants{"data": Read}, ""))
+	require.Error(t, s.Admit("no pin", Grants{"data": Read}, ""))
 	_, ok, err = s.Authorized(one[:31])
 	require.NoError(t, err)
 	require.False(t, ok)
@@ -138,8 +147,8 @@ func TestAuthorized(t *testing.T) {
 func TestRevoke(t *testing.T) {
 	s := openTemp(t)
 	one, two := testKey(1), testKey(2)
-	require.NoError(t, s.AddAuthorized(Principal(PinOf(one)), Grants{"data": Read}, "one"))
-	require.NoError(t, s.AddAuthorized(Principal(PinOf(two)), Grants{"data": Write}, "two"))
+	require.NoError(t, s.Admit(Principal(PinOf(one)), Grants{"data": Read}, "one"))
+	require.NoError(t, s.Admit(Principal(PinOf(two)), Grants{"data": Write}, "two"))
 	require.NoError(t, s.Revoke(Principal(PinOf(one))))
 	require.NoError(t, s.Revoke(Principal(PinOf(testKey(3))))) // not known, and not to be
 	_, ok, err := s.Authorized(one)
@@ -158,7 +167,7 @@ func TestRevoke(t *testing.T) {
 	write(t, s.path(clientsFile), text+string(PinOf(one))+" data=rw\n")
 	_, ok, _ = s.Authorized(one)
 	require.False(t, ok)
-	require.NoError(t, s.AddAuthorized(Principal(PinOf(one)), Grants{"other": Write}, ""))
+	require.NoError(t, s.Admit(Principal(PinOf(one)), Grants{"other": Write}, ""))
 	grants, ok, _ := s.Authorized(one)
 	require.True(t, ok)
 	require.Equal(t, Grants{"other": Write}, grants)
@@ -184,9 +193,9 @@ func TestAuthorizedBadLines(t *testing.T) {
 	require.EqualError(t, s.CheckAuthorized(), want)
 
 	// Adding leaves the other lines alone, including bad ones.
-	require.NoError(t, s.AddAuthorized(Principal(PinOf(three)), Grants{"a": Read}, "c"))
+	require.NoError(t, s.Admit(Principal(PinOf(three)), Grants{"a": Read}, "c"))
 	require.Equal(t, text+"\n"+string(PinOf(three))+" a=ro  # c\n", readText(t, s.path(clientsFile)))
-	require.NoError(t, s.AddAuthorized(Principal(PinOf(two)), Grants{"a": Write}, ""))
+	require.NoError(t, s.Admit(Principal(PinOf(two)), Grants{"a": Write}, ""))
 	grants, ok, err = s.Authorized(two)
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -236,13 +245,13 @@ func TestAuthorizedSeesEdits(t *testing.T) {
 	require.Error(t, s.CheckAuthorized())
 }
 
-func TestAddAuthorizedConcurrently(t *testing.T) {
+func TestAdmitConcurrently(t *testing.T) {
 	s := openTemp(t)
 	var g errgroup.Group
 	for n := range 20 {
 		g.Go(func() error {
 			key := testKey(byte(n % 4))
-			if err := s.AddAuthorized(Principal(PinOf(key)), Grants{fmt.Sprintf("s%d", n): Read}, ""); err != nil {
+			if err := s.Admit(Principal(PinOf(key)), Grants{fmt.Sprintf("s%d", n): Read}, ""); err != nil {
 				return err
 			}
 			_, _, err := s.Authorized(key)
@@ -296,12 +305,26 @@ func FuzzClientList(f *testing.F) {
 		}
 		// Whatever an unauthenticated client puts into its comment, only its own rights change as
 		// asked, and no other line changes.
-		grown := addClient(text, Principal(pin), grants, cleanComment(comment))
-		after, byID, _ := parseClients(grown, "file")
-		require.Equal(t, had.Merge(grants), after[byID[Principal(pin)]].Grants)
-		require.False(t, after[byID[Principal(pin)]].Revoked)
-		require.Equal(t, append([]Client{}, others(before)...), append([]Client{}, others(after)...))
-		added := strings.Count(grown, "\n") - strings.Count(text, "\n")
-		require.LessOrEqual(t, added, 2)
+		set := maps.Clone(had)
+		if set == nil {
+			set = Grants{}
+		}
+		set[share] = grants[share]
+		want := []Grants{had.Merge(grants), set}
+		for i, join := range []func(Client, *Client) error{mergeRights, replaceRights} {
+			c := Client{ID: Principal(pin), Grants: grants, Comment: cleanComment(comment)}
+			grown, err := addClient(text, c, join)
+			if errors.Is(err, ErrRevoked) {
+				require.Nil(t, had)
+				continue
+			}
+			require.NoError(t, err)
+			after, byID, _ := parseClients(grown, "file")
+			require.Equal(t, want[i], after[byID[Principal(pin)]].Grants)
+			require.False(t, after[byID[Principal(pin)]].Revoked)
+			require.Equal(t, append([]Client{}, others(before)...), append([]Client{}, others(after)...))
+			added := strings.Count(grown, "\n") - strings.Count(text, "\n")
+			require.LessOrEqual(t, added, 2)
+		}
 	})
 }

@@ -47,7 +47,7 @@ func child(dir, n string) error {
 	if err := s.AddKnownServer("host"+n, PinOf(peer)); err != nil {
 		return err
 	}
-	return s.AddAuthorized(Principal(PinOf(peer)), Grants{"data": Read}, "child "+n)
+	return s.Admit(Principal(PinOf(peer)), Grants{"data": Read}, "child "+n)
 }
 
 // testKey returns a public key that depends on n only.
@@ -185,7 +185,7 @@ func TestListsThatEveryoneMayChangeAreRefused(t *testing.T) {
 	}
 	s := openTemp(t)
 	require.NoError(t, s.AddKnownServer("h", PinOf(testKey(1))))
-	require.NoError(t, s.AddAuthorized(Principal(PinOf(testKey(1))), Grants{"a": Read}, ""))
+	require.NoError(t, s.Admit(Principal(PinOf(testKey(1))), Grants{"a": Read}, ""))
 	for _, name := range []string{serversFile, clientsFile} {
 		require.NoError(t, os.Chmod(s.path(name), 0o666))
 	}

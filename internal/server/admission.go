@@ -12,6 +12,7 @@ import (
 
 // hello admits a client's session and serves it.
 func (s *Server) hello(ctx context.Context, c *connection, m *wire.Hello) error {
+	defer s.forget(endedSession{m.Session, c.peer.id})
 	if err := checkVersion(m.Version); err != nil {
 		return err
 	}
@@ -21,13 +22,12 @@ func (s *Server) hello(ctx context.Context, c *connection, m *wire.Hello) error 
 		return err
 	}
 	s.replace(ctx, m.Replaces, c.peer.id)
-	r, err := s.reserve(ctx, c, grants, m.Session)
+	r, err := s.reserve(ctx, c, grants)
 	if err != nil {
 		s.auditRefusal(ctx, c, m, err)
 		return err
 	}
 	defer r.release()
-	defer s.forget(m.Session)
 	s.counters.begin(m.Intent)
 	q := &request{
 		reservation: r, conn: c, hello: m, audit: r.newAudit(m),

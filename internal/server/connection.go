@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transport"
@@ -78,25 +80,36 @@ func (s *Server) firstMessage(ctx context.Context, c *connection) wire.Message {
 		err = c.Handshake(ctx)
 	}
 	if err != nil {
-		s.counters.refuse(refusedHandshake)
-		c.log.Debug("handshake", "error", err)
+		s.lose(c, refusedHandshake, err)
 		return nil
 	}
 	deadline, _ := ctx.Deadline()
 	_ = c.SetDeadline(deadline)
 	m, err := wire.NewReader(c, wire.MaxFirstMessage).Next()
 	if err != nil {
-		s.counters.refuse(refusedFirstMessage)
-		c.log.Debug("first message", "error", err)
+		s.lose(c, refusedFirstMessage, err)
 		return nil
 	}
 	return m
 }
 
+// lose notes why a connection ended before its first message. A peer that hung up was not refused:
+// at the end of a session, a client does so with the data streams that it was still connecting.
+func (s *Server) lose(c *connection, reason string, err error) {
+	hungUp := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET)
+	if !hungUp {
+		s.counters.refuse(reason)
+	}
+	c.log.Debug(reason, "error", err)
+}
+
 // refuse tells the peer why it is refused.
 func (s *Server) refuse(c *connection, why *wire.Error) {
-	s.counters.refuse(why.Code.String())
-	c.log.Info("refused", "client", c.peer.label, "code", why.Code.String(), "reason", why.Text)
+	if why != errSessionOver {
+		s.counters.refuse(why.Code.String())
+		c.log.Info("refused", "client", c.peer.label, "code", why.Code.String(), "reason", why.Text)
+	}
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 	_, err := c.Write(wire.Append(nil, &wire.Refuse{Code: why.Code, Text: why.Text}))
 	if err == nil {

@@ -21,8 +21,8 @@ const (
 )
 
 // connLimit decides which connections are accepted while nothing is known of a peer but its
-// address. Unauthenticated connections get at most a quarter of all places, and those of one
-// address at most a quarter of that address's places.
+// address. Unauthenticated connections get at most a quarter of all places, those of one address at
+// most a quarter of that address's places, and those of one network at most as many as it leaves.
 type connLimit struct {
 	max, maxPerAddress int           // connections at a time
 	pace               *rate.Limiter // of all handshakes
@@ -30,24 +30,25 @@ type connLimit struct {
 
 	mu              sync.Mutex // guards all fields below, also those of addresses and slots
 	count           int
-	unauthenticated int
+	unauthenticated *transport.Places
 	addresses       map[netip.Prefix]*addressUse
 	swept           time.Time // when idle addresses were removed last
 }
 
 // addressUse counts the connections of an address, or of an IPv6 /64 (see transport.PrefixOf).
 type addressUse struct {
-	count, unauthenticated int
-	pace                   *rate.Limiter // of its handshakes
+	count int
+	pace  *rate.Limiter // of its handshakes
 }
 
 func newConnLimit(opt *Options) *connLimit {
 	burst := max(quarter(opt.MaxConnections), opt.MaxHandshakes)
 	return &connLimit{
 		max: opt.MaxConnections, maxPerAddress: opt.MaxConnectionsPerAddress,
-		pace:           rate.NewLimiter(rate.Limit(opt.MaxHandshakes), burst),
-		pacePerAddress: rate.Limit(opt.MaxHandshakesPerAddress),
-		addresses:      make(map[netip.Prefix]*addressUse),
+		pace:            rate.NewLimiter(rate.Limit(opt.MaxHandshakes), burst),
+		pacePerAddress:  rate.Limit(opt.MaxHandshakesPerAddress),
+		unauthenticated: transport.NewPlaces(quarter(opt.MaxConnections), quarter(opt.MaxConnectionsPerAddress)),
+		addresses:       make(map[netip.Prefix]*addressUse),
 	}
 }
 
@@ -66,20 +67,15 @@ func (l *connLimit) acquire(addr net.Addr) *connSlot {
 	prefix := transport.PrefixOf(addr)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.count >= l.max || l.unauthenticated >= quarter(l.max) {
+	if l.count >= l.max {
 		return nil
 	}
 	a := l.addressLocked(prefix)
-	if a == nil {
-		return nil
-	}
-	if a.count >= l.maxPerAddress || a.unauthenticated >= quarter(l.maxPerAddress) {
+	if a == nil || a.count >= l.maxPerAddress || !l.unauthenticated.Take(prefix) {
 		return nil
 	}
 	l.count++
-	l.unauthenticated++
 	a.count++
-	a.unauthenticated++
 	return &connSlot{limit: l, address: a, prefix: prefix, unauthenticated: true}
 }
 
@@ -152,8 +148,7 @@ func (c *connSlot) authenticated() {
 func (c *connSlot) authenticatedLocked() {
 	if c.unauthenticated {
 		c.unauthenticated = false
-		c.limit.unauthenticated--
-		c.address.unauthenticated--
+		c.limit.unauthenticated.Give(c.prefix)
 	}
 }
 
@@ -173,5 +168,5 @@ func (c *connSlot) release() {
 func (l *connLimit) countUnauthenticated() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.unauthenticated
+	return l.unauthenticated.Taken()
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -58,7 +59,7 @@ func connLimitOf(t *testing.T, o Options) *connLimit {
 func TestConnLimit(t *testing.T) {
 	t.Parallel()
 	l := connLimitOf(t, Options{})
-	from := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
+	from := func(n int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, byte(n>>8), byte(n), 1), Port: 1} }
 	var slots []*connSlot
 	for i := range 128 {
 		v := l.acquire(from(1))
@@ -67,24 +68,24 @@ func TestConnLimit(t *testing.T) {
 	}
 	require.Nil(t, l.acquire(from(1)), "unauthenticated ones of one address")
 	for i := range 512 - 128 {
-		require.NotNil(t, l.acquire(from(byte(2+i/128))), i)
+		require.NotNil(t, l.acquire(from(2+i)), i)
 	}
-	require.Nil(t, l.acquire(from(99)), "unauthenticated ones in all")
+	require.Nil(t, l.acquire(from(999)), "unauthenticated ones in all")
 	for _, v := range slots {
 		v.authenticated()
 		v.authenticated()
 	}
 	for i := range 128 {
-		require.NotNil(t, l.acquire(from(1)), i)
+		require.NotNil(t, l.acquire(from(1+i/64*(1000+i))), i)
 	}
 	slots[0].release()
-	require.Nil(t, l.acquire(from(99)), "an authenticated one no longer counts among the others")
+	require.Nil(t, l.acquire(from(999)), "an authenticated one no longer counts among the others")
 	require.Equal(t, 512+128-1, l.count)
 
 	l = connLimitOf(t, Options{MaxConnections: 8, MaxConnectionsPerAddress: 4})
 	slots = nil
 	for i := range 8 {
-		v := l.acquire(from(byte(i / 4)))
+		v := l.acquire(from(i / 4))
 		require.NotNil(t, v, i)
 		v.authenticated()
 		slots = append(slots, v)
@@ -97,8 +98,23 @@ func TestConnLimit(t *testing.T) {
 		v.release()
 	}
 	require.Zero(t, l.count)
-	require.Zero(t, l.unauthenticated)
+	require.Zero(t, l.unauthenticated.Taken())
 	require.Empty(t, l.addresses)
+}
+
+// TestConnLimitOfNetworks: somebody with four IPv6 /64 takes as many places as four addresses have
+// together, but leaves some for others.
+func TestConnLimitOfNetworks(t *testing.T) {
+	t.Parallel()
+	l := connLimitOf(t, Options{})
+	for n := range 2000 {
+		ip := net.ParseIP(fmt.Sprintf("2001:db8:7:%x::%x", n%4, n))
+		l.acquire(&net.TCPAddr{IP: ip, Port: 1})
+	}
+	require.Less(t, l.countUnauthenticated(), 300)
+	for i := range 200 {
+		require.NotNil(t, l.acquire(&net.TCPAddr{IP: net.IPv4(10, 0, byte(i), 1), Port: 1}), i)
+	}
 }
 
 func TestPrefixOf(t *testing.T) {

@@ -47,7 +47,12 @@ func (x *expiry) serve(ctx context.Context) error {
 	if err != nil {
 		return targetRefusal(err)
 	}
-	if err := x.remove(ctx, series, expired(complete, keep)); err != nil {
+	intact, err := series.LastIntact()
+	if err != nil {
+		return targetRefusal(err)
+	}
+	names := slices.DeleteFunc(expired(complete, keep), func(name string) bool { return intact[name] })
+	if err := x.remove(ctx, series, names); err != nil {
 		return err
 	}
 	return x.answer(nil)

@@ -250,6 +250,9 @@ func (x *fileWork) read(ctx context.Context, p string) error {
 	if err := x.may(access.Read, p); err != nil {
 		return err
 	}
+	if err := x.scope.Intact(p); err != nil {
+		return err
+	}
 	f, err := x.scope.OpenFile(p)
 	if err != nil {
 		return err

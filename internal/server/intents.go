@@ -31,7 +31,7 @@ var intents = []struct {
 	{wire.List, "list", newListing},
 	{wire.Verify, "verify", newVerification},
 	{wire.Probe, "probe", newProbing},
-	{wire.Scrub, otherIntent, newScrubbing},
+	{wire.Scrub, "scrub", newScrubbing},
 	{wire.Files, "files", newFileWork},
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/session"
 )
@@ -17,6 +18,7 @@ const (
 	DefaultMaxHandshakes            = 400
 	DefaultMaxHandshakesPerAddress  = 200
 	DefaultMaxMemory                = 640 << 20
+	DefaultPartialAge               = 14 * 24 * time.Hour
 )
 
 const (
@@ -98,6 +100,15 @@ func (o *Options) fillConnections(openFiles uint64) error {
 	perAddress := cmp.Or(o.MaxConnectionsPerAddress, DefaultMaxConnectionsPerAddress)
 	o.MaxConnectionsPerAddress = min(perAddress, o.MaxConnections)
 	return nil
+}
+
+// filesOfTransfers is how many files may be open for entries under way, of a limit of open files
+// that is 0 if unknown.
+func filesOfTransfers(openFiles uint64) int {
+	if openFiles == 0 {
+		return 1 << 20
+	}
+	return int(min(openFiles-min(openFiles, spareFiles), 1<<30) / 2)
 }
 
 // extraStreams is how many data streams all sessions may share beyond the first of each, which

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
@@ -64,6 +65,10 @@ type Options struct {
 	// MaxSessionsPerClient bounds the sessions of one client at a time, unless its Admission has
 	// another bound. 0 is DefaultMaxSessionsPerClient.
 	MaxSessionsPerClient int
+	// PartialAge is for how long a partial file, or an interrupted snapshot, may stay without being
+	// written. The server removes older ones when it starts, and every day, where clients may write.
+	// 0 is DefaultPartialAge, less is for ever.
+	PartialAge time.Duration
 
 	// MaxConnections bounds the connections at a time, streams included. At most a quarter of them
 	// may be unauthenticated; further ones are closed. 0 is DefaultMaxConnections, or fewer where

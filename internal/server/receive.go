@@ -67,6 +67,7 @@ func (x *receiving) options(path string) transfer.ReceiverOptions {
 	return transfer.ReceiverOptions{
 		Path: path, Target: x.hello.Target, Event: x.event, Message: x.message, Clock: x.clock,
 		Memory:    x.client.memory,
+		Files:     x.client.files,
 		Finishing: func() { x.telemetry.SendLast(x.engine.Send) },
 	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/subtle"
+	"slices"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/identity"
@@ -64,13 +65,16 @@ func (s *Server) join(ctx context.Context, c *connection, m *wire.Join) error {
 	if err := checkVersion(m.Version); err != nil {
 		return err
 	}
-	if c.peer.refusal != nil {
+	own := endedSession{m.Session, c.peer.id}
+	x, over := s.await(ctx, own)
+	switch {
+	case over:
+		return errSessionOver
+	case c.peer.refusal != nil:
 		return c.peer.refusal
-	}
-	x := s.await(ctx, m.Session)
-	if x == nil || x.base().peer.id != c.peer.id ||
-		subtle.ConstantTimeCompare(x.base().hello.Secret[:], m.Secret[:]) != 1 {
-		return wire.Errorf(wire.CodeTrust, "there is no such session")
+	case x == nil || x.base().peer.id != c.peer.id ||
+		subtle.ConstantTimeCompare(x.base().hello.Secret[:], m.Secret[:]) != 1:
+		return wire.Errorf(wire.CodeTrust, "%s", errSessionOver.Text)
 	}
 	if err := c.applySocketOptions(m.SockBuf, m.Congestion); err != nil {
 		return err
@@ -85,13 +89,18 @@ func (c *connection) applySocketOptions(sockBuf int64, congestion string) error 
 	return nil
 }
 
-// await waits for a session. It returns nil if the session is over, or if ctx is done first.
-func (s *Server) await(ctx context.Context, id [16]byte) (x liveSession) {
+// errSessionOver refuses a data stream of a session that has ended, or was refused itself. The
+// session was counted and logged, so its streams are not.
+var errSessionOver = wire.Errorf(wire.CodeTrust, "there is no such session")
+
+// await waits for a session. It returns nil if the session is over, or if ctx is done first. It
+// reports whether the session is over.
+func (s *Server) await(ctx context.Context, own endedSession) (x liveSession, over bool) {
 	s.waitUntil(ctx, func() bool {
-		x = s.sessions[id]
-		return x != nil || s.draining || s.recent.has(id)
+		x, over = s.sessions[own.id], s.recent.has(own)
+		return x != nil || over || s.draining
 	})
-	return x
+	return x, over && x == nil
 }
 
 const (
@@ -123,30 +132,31 @@ func (s *Server) replace(ctx context.Context, id [16]byte, client identity.Princ
 }
 
 // forget keeps the data streams of a session that is over from waiting for it: those of a short
-// session may arrive after its end.
-func (s *Server) forget(id [16]byte) {
+// session, or of one that was refused, may arrive after its end.
+func (s *Server) forget(x endedSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.recent.add(id)
+	s.recent.add(x)
 	s.cond.Broadcast()
+}
+
+// endedSession is a session that is over. Only the streams of the same peer belong to it.
+type endedSession struct {
+	id   [16]byte
+	peer identity.Principal // "" if nothing was proven
 }
 
 // recentSessions is a set of the sessions that were added last.
 type recentSessions struct {
-	ids  [maxRecent][16]byte
+	all  [maxRecent]endedSession
 	next int
 }
 
-func (r *recentSessions) add(id [16]byte) {
-	r.ids[r.next%len(r.ids)] = id
+func (r *recentSessions) add(x endedSession) {
+	r.all[r.next%len(r.all)] = x
 	r.next++
 }
 
-func (r *recentSessions) has(id [16]byte) bool {
-	for i := range min(r.next, len(r.ids)) {
-		if r.ids[i] == id {
-			return true
-		}
-	}
-	return false
+func (r *recentSessions) has(x endedSession) bool {
+	return slices.Contains(r.all[:min(r.next, len(r.all))], x)
 }

@@ -31,15 +31,15 @@ type reservation struct {
 // clientUse is a client that has sessions. Server.mu guards it.
 type clientUse struct {
 	limit        rateLimit
-	memory       *transfer.Account // never changes
+	memory       *transfer.Account     // never changes
+	files        *transfer.ClientFiles // never changes
 	sessions     int
 	extraStreams int // beyond the first of each session
 }
 
-// reserve takes a session slot. The caller releases it, once. The data streams of a session that is
-// refused need not wait for it.
+// reserve takes a session slot. The caller releases it, once.
 func (s *Server) reserve(
-	ctx context.Context, c *connection, grants identity.Grants, id [16]byte,
+	ctx context.Context, c *connection, grants identity.Grants,
 ) (*reservation, error) {
 	r := &reservation{
 		server: s, id: newSessionID(), peer: c.peer, from: addressOf(c.RemoteAddr()),
@@ -53,12 +53,12 @@ func (s *Server) reserve(
 		err = s.slots.take(c.peer.id, ownMax)
 	}
 	if err != nil {
-		s.recent.add(id)
-		s.cond.Broadcast()
 		return nil, err
 	}
 	if r.client = s.clients[c.peer.id]; r.client == nil {
-		r.client = &clientUse{memory: transfer.NewAccount(entryMemory/2, s.entryMemory)}
+		r.client = &clientUse{
+			memory: transfer.NewAccount(entryMemory/2, s.entryMemory), files: s.openFiles.Client(),
+		}
 		s.setRate(&r.client.limit, settings.rateOf(c.peer.id))
 		s.clients[c.peer.id] = r.client
 	}

@@ -25,13 +25,16 @@ const (
 // scrubbing serves a Scrub: it compares a snapshot with the digests that were noted for it.
 type scrubbing struct {
 	*request
-	tree  *access.Scope
-	state *os.Root // the notes on the series
+	series *access.Series
+	tree   *access.Scope
+	state  *os.Root // the notes on the series
 
 	reported time.Time
+	total    int64 // files that were noted
 	files    int64
 	bytes    int64
 	same     int64
+	damage   snapshot.Damage
 	unnoted  map[string]struct{} // paths of files that were not found in the notes yet
 }
 
@@ -43,15 +46,14 @@ func (x *scrubbing) serve(ctx context.Context) error {
 		return err
 	}
 	m := x.hello
-	series, err := x.openSeries(p)
-	if err != nil {
+	if x.series, err = x.openSeries(p); err != nil {
 		return err
 	}
-	if x.state, err = series.State(); err != nil {
+	if x.state, err = x.series.State(); err != nil {
 		return sourceRefusal(err, p, m.Share)
 	}
 	defer x.state.Close()
-	if x.tree, err = series.Open(m.Snapshot); err != nil {
+	if x.tree, err = x.series.Open(m.Snapshot); err != nil {
 		return sourceRefusal(err, m.Snapshot, m.Share)
 	}
 	defer x.tree.Close()
@@ -60,11 +62,13 @@ func (x *scrubbing) serve(ctx context.Context) error {
 	x.reported = start
 	done := make(chan error, 1)
 	go atIdlePriority(func() { done <- x.scrub(ctx) })
-	err = <-done
+	if err = <-done; err == nil {
+		err = x.series.NoteDamage(m.Snapshot, x.damage)
+	}
 	x.server.log.With("client", x.peer.label,
 		"share", m.Share, "series", seriesPath(p), "snapshot", m.Snapshot).
 		Info("scrub ends", "seconds", time.Since(start).Seconds(),
-			"files", x.files, "same", x.same, "error", err)
+			"files", x.files, "same", x.same, "damaged", len(x.damage), "error", err)
 	if errors.Is(err, fs.ErrNotExist) {
 		return wire.Errorf(wire.CodeNotFound, "there are no digests of %s", m.Snapshot)
 	}
@@ -93,6 +97,10 @@ func (x *scrubbing) openSeries(p string) (*access.Series, error) {
 
 // scrub reports every entry that failed, differs, is missing, or is there without a note.
 func (x *scrubbing) scrub(ctx context.Context) error {
+	x.damage = snapshot.Damage{}
+	if err := x.countFiles(); err != nil {
+		return err
+	}
 	_, err := snapshot.Failures(x.state, x.hello.Snapshot, func(path, why string) error {
 		return x.report(session.Lacking, path, why)
 	})
@@ -110,6 +118,18 @@ func (x *scrubbing) scrub(ctx context.Context) error {
 		return err
 	}
 	if err := x.findExtra(ctx); err != nil {
+		return err
+	}
+	return x.progress(true)
+}
+
+// countFiles counts the noted files, so that the client learns how far the scrub is.
+func (x *scrubbing) countFiles() error {
+	count := func() error { x.total++; return nil }
+	if err := x.digests(func(string, [32]byte) error { return count() }); err != nil {
+		return err
+	}
+	if err := x.links(func(string, string) error { return count() }); err != nil {
 		return err
 	}
 	return x.progress(true)
@@ -140,7 +160,7 @@ func (x *scrubbing) compareLink(ctx context.Context, first, path string) error {
 	a, err := x.tree.Stat(path)
 	b, firstErr := x.tree.Stat(first)
 	if err == nil && firstErr != nil {
-		return x.report(session.Different, path, "not the same file as "+first+" any more")
+		return x.damaged(session.Different, path, "not the same file as "+first+" any more")
 	}
 	same := err == nil && a.Kind == disk.File && a.ID == b.ID
 	if err == nil && !same && a.Kind == disk.File { // a copy, where it could not be linked
@@ -181,12 +201,18 @@ func (x *scrubbing) judge(path string, err error, same bool) error {
 		x.same++
 		return x.progress(false)
 	case err == nil:
-		return x.report(session.Different, path, "content")
+		return x.damaged(session.Different, path, "content")
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, disk.ErrNotFolder),
 		errors.Is(err, disk.ErrUnsupportedKind):
-		return x.report(session.Missing, path, "")
+		return x.damaged(session.Missing, path, "")
 	}
-	return x.report(session.Unreadable, path, err.Error())
+	return x.damaged(session.Unreadable, path, err.Error())
+}
+
+// damaged reports a file that is not as noted, and keeps it for the notes on the series.
+func (x *scrubbing) damaged(what session.Finding, path, text string) error {
+	x.damage[path] = string(what) + " since " + time.Now().UTC().Format(time.DateOnly) + " or before"
+	return x.report(what, path, text)
 }
 
 func (x *scrubbing) report(what session.Finding, path, text string) error {
@@ -201,6 +227,7 @@ func (x *scrubbing) progress(last bool) error {
 	}
 	x.reported = now
 	return x.send(&wire.Sample{Values: []wire.Value{
+		{Name: session.ScrubTotal, Value: x.total},
 		{Name: session.ScrubFiles, Value: x.files},
 		{Name: session.ScrubBytes, Value: x.bytes},
 		{Name: session.ScrubSame, Value: x.same},

@@ -40,7 +40,7 @@ func (x *sending) open() (err error) {
 
 func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, error) {
 	chosen := &x.hello.Select
-	source := transfer.TreeSource{OneFileSystem: chosen.OneFileSystem}
+	source := transfer.TreeSource{OneFileSystem: chosen.OneFileSystem, DryRun: x.hello.Target.DryRun}
 	var err error
 	if source.Filter, err = session.FilterOf(chosen); err != nil {
 		return nil, &wire.Error{Code: wire.CodeUnsupported, Text: err.Error()}
@@ -56,7 +56,8 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 	return session.NewSender(x.conn.Conn, r, &source, transfer.SenderOptions{
 		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, session.InitialStreams)),
 		Prune: x.hello.Target.Delete, Coder: coder, Clock: x.clock,
-		Event: x.event, Message: x.message,
+		Memory: x.client.memory,
+		Event:  x.event, Message: x.message,
 		WalkFailed: func(path string, err error) {
 			x.log.Warn("not sent", "path", path, "error", err)
 		},
@@ -68,7 +69,7 @@ func (x *sending) roots() (roots []transfer.Root, err error) {
 	for _, p := range x.hello.Paths {
 		name := strings.TrimSuffix(p, "/")
 		as := path.Base(cmp.Or(name, x.share.Name))
-		root := transfer.Root{Tree: x.scope, Path: cmp.Or(name, "."), As: as}
+		root := transfer.Root{Tree: x.scope, Path: cmp.Or(name, "."), As: as, Name: cmp.Or(name, x.share.Name)}
 		m, err := root.Tree.Stat(root.Path)
 		if err != nil {
 			return nil, sourceRefusal(err, name, x.share.Name)

@@ -37,11 +37,11 @@ func (x *seriesListing) serve(context.Context) error {
 	if err != nil {
 		return sourceRefusal(err, p, x.hello.Share)
 	}
-	entries, lacking, err := listSnapshots(series)
+	entries, notes, err := listSnapshots(series)
 	if err != nil {
 		return sourceRefusal(err, p, x.hello.Share)
 	}
-	return x.answer(entries, lacking...)
+	return x.answer(entries, notes...)
 }
 
 // noSeries answers a client that may append at most, about a path that is not its own series: whether
@@ -53,9 +53,9 @@ func (x *seriesListing) noSeries(refusal error, p string) error {
 	return wire.Errorf(wire.CodeNotFound, "this client has no snapshots at %q of share %q", p, x.hello.Share)
 }
 
-// listSnapshots returns the snapshots of a series, complete ones first, and one message for each
-// that lacks entries.
-func listSnapshots(series *access.Series) (entries []wire.Entry, lacking []wire.Message, err error) {
+// listSnapshots returns the snapshots of a series, complete ones first, and messages about those
+// that lack entries, have damaged ones, or have the last intact version of one.
+func listSnapshots(series *access.Series) (entries []wire.Entry, notes []wire.Message, err error) {
 	complete, filling, err := series.Snapshots()
 	if err != nil {
 		return nil, nil, err
@@ -72,17 +72,31 @@ func listSnapshots(series *access.Series) (entries []wire.Entry, lacking []wire.
 		return nil, nil, err
 	}
 	defer state.Close()
+	intact, err := series.LastIntact()
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, name := range complete {
-		n, err := snapshot.Failures(state, name, nil)
+		failed, err := snapshot.Failures(state, name, nil)
 		if err != nil {
 			return nil, nil, err
 		}
-		if n > 0 {
-			w := &wire.Warning{What: session.SnapshotFailed, Path: name, Count: uint64(n)}
-			lacking = append(lacking, w)
+		damage, err := snapshot.ReadDamage(state, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		add := func(what string, n int) {
+			if n > 0 {
+				notes = append(notes, &wire.Warning{What: what, Path: name, Count: uint64(n)})
+			}
+		}
+		add(session.SnapshotFailed, int(failed))
+		add(session.SnapshotDamaged, len(damage))
+		if intact[name] {
+			add(session.SnapshotIntact, 1)
 		}
 	}
-	return entries, lacking, nil
+	return entries, notes, nil
 }
 
 // seriesPath returns the path of a series from the client's notation.

@@ -16,8 +16,8 @@ import (
 const (
 	// drainWithin bounds the time in which sessions reach a checkpoint when the server ends.
 	drainWithin = 8 * time.Second
-	// staleAfter is the age at which an abandoned partial file is removed when the server starts.
-	staleAfter = 14 * 24 * time.Hour
+	// sweepPartialsEvery is how often the server looks for abandoned partial files.
+	sweepPartialsEvery = 24 * time.Hour
 	// acceptPause is the wait after the kernel ran out of something, such as open files, which
 	// sessions that end may give back.
 	acceptPause = 50 * time.Millisecond
@@ -35,7 +35,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	var running sync.WaitGroup
 	sessions, kill := context.WithCancel(context.Background())
 	defer kill()
-	running.Go(func() { s.sweep(ctx) })
+	running.Go(func() { s.keepSweeping(ctx) })
 	running.Go(func() { s.measureSpace(ctx) })
 	running.Go(func() { s.countShares(ctx) })
 	running.Go(func() { s.watchCertificates(ctx) })
@@ -106,14 +106,29 @@ func (s *Server) accept(
 	}
 }
 
-// sweep removes the partial files of abandoned transfers.
-func (s *Server) sweep(ctx context.Context) {
-	for name, share := range s.live.Load().shares {
-		if !share.Rights.Has(identity.Write) && !share.Rights.Has(identity.Append) {
+// keepSweeping removes the partial files of abandoned transfers, now and regularly until ctx is done.
+func (s *Server) keepSweeping(ctx context.Context) {
+	tick := time.NewTicker(sweepPartialsEvery)
+	defer tick.Stop()
+	for {
+		s.sweepPartials(ctx, s.live.Load())
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Server) sweepPartials(ctx context.Context, live *liveSettings) {
+	for name, share := range live.shares {
+		writable := share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append)
+		if !writable || live.partialAge < 0 {
 			continue
 		}
-		if n, err := share.folder.Sweep(ctx, staleAfter); n > 0 || err != nil {
-			s.log.Info("swept abandoned partial files", "share", name, "removed", n, "error", err)
+		n, err := share.folder.Sweep(ctx, live.partialAge)
+		if n > 0 || err != nil && ctx.Err() == nil {
+			s.log.Info("abandoned partial files", "share", name, "removed", n, "error", err)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/session"
@@ -44,6 +45,7 @@ type Server struct {
 	live      atomic.Pointer[liveSettings]
 
 	entryMemory *transfer.Account
+	openFiles   *transfer.OpenFiles
 
 	mu           sync.Mutex // guards all fields below
 	cond         *sync.Cond // on mu: sessions, recent or draining has changed
@@ -72,10 +74,11 @@ func New(opt Options) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.host, _ = os.Hostname()
-	err := s.opt.fill(openFilesLimit())
+	err := s.opt.fill(disk.OpenFiles())
 	if err != nil {
 		return nil, err
 	}
+	s.openFiles = transfer.NewOpenFiles(filesOfTransfers(disk.OpenFiles()))
 	if err := session.TestCrypto(opt.StandardCrypto); err != nil {
 		return nil, err
 	}

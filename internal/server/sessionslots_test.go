@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
+	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 )
 
@@ -86,16 +89,56 @@ func TestPastSessions(t *testing.T) {
 	t.Parallel()
 	s := serveWith(t, Options{}, identity.Read)
 	defer s.stop()
-	id := [16]byte{1}
-	s.forget(id)
+	own := endedSession{[16]byte{1}, "ann"}
+	s.forget(own)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	require.Nil(t, s.await(ctx, id))
-	require.False(t, s.recent.has([16]byte{}), "nothing was added")
-	for range len(s.recent.ids) {
-		s.recent.add([16]byte{2})
+	x, over := s.await(ctx, own)
+	require.Nil(t, x)
+	require.True(t, over)
+	require.False(t, s.recent.has(endedSession{own.id, "bob"}), "another client's")
+	require.False(t, s.recent.has(endedSession{}), "nothing was added")
+	for range len(s.recent.all) {
+		s.recent.add(endedSession{[16]byte{2}, "ann"})
 	}
-	require.False(t, s.recent.has(id), "bounded")
+	require.False(t, s.recent.has(own), "bounded")
+}
+
+// TestRefusedOnce: a command that is refused counts once, and takes one line of the log, whatever
+// becomes of its data streams.
+func TestRefusedOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		admitted bool
+		reason   string
+	}{
+		"right": {true, wire.CodeRight.String()}, "key": {false, wire.CodeTrust.String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log lines
+			s := serveWith(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, identity.Read)
+			defer s.stop()
+			home := t.TempDir()
+			u := s.invited(t)
+			if c.admitted {
+				_, err := newClient(t, home, client.Options{}).List(t.Context(), u)
+				require.NoError(t, err)
+			}
+			u.Token, u.Path = "", "f"
+			file := filepath.Join(t.TempDir(), "f")
+			require.NoError(t, os.WriteFile(file, make([]byte, 4<<20), 0o600))
+			_, err := newClient(t, home, client.Options{Streams: 16}).Send(t.Context(), []string{file}, u, client.Transfer{})
+			require.Error(t, err)
+			require.Eventually(t, func() bool {
+				s.conns.mu.Lock()
+				defer s.conns.mu.Unlock()
+				return s.conns.count == 0
+			}, 30*time.Second, time.Millisecond)
+			require.Equal(t, map[string]int64{c.reason: 1}, s.counters.snapshot().Refused)
+			require.Equal(t, 1, strings.Count(log.String(), "msg=refused"), log.String())
+		})
+	}
 }
 
 // TestStreamsInAll: each session always has room for one data stream, and for an equal part of the

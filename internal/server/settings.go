@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/identity"
@@ -23,6 +24,7 @@ type liveSettings struct {
 	authorities *identity.Authorities // the CAs for clients, nil for none
 	allow       []netip.Prefix
 	clientRate  int64 // for clients without a rate of their own, bit/s
+	partialAge  time.Duration
 }
 
 // liveShare is a share of the live settings.
@@ -45,6 +47,7 @@ func (s *Server) openSettings(opt *Options, present *liveSettings) (*liveSetting
 	next := &liveSettings{
 		shares: make(map[string]*liveShare), clients: make(map[identity.Principal]*Admission),
 		tls: opt.TLS, allow: opt.Allow, clientRate: opt.ClientRateLimit,
+		partialAge: cmp.Or(opt.PartialAge, DefaultPartialAge),
 	}
 	opened, err := s.openShares(opt.Shares, next, present)
 	if err == nil {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -156,7 +157,7 @@ func TestRevoked(t *testing.T) {
 
 	_, err = c.List(t.Context(), s.invited(t))
 	require.Equal(t, session.KindTrust, session.KindOf(err), "an invitation does not undo that")
-	require.NoError(t, s.store.AddAuthorized(identity.Principal(pin(t, home)), identity.Grants{"data": identity.Read | identity.Write}, ""))
+	require.NoError(t, s.store.Admit(identity.Principal(pin(t, home)), identity.Grants{"data": identity.Read | identity.Write}, ""))
 	ended = held(t, c, s, s.plain(t, "stream"))
 	opt.Clients = nil
 	require.NoError(t, s.Reload(opt)) // it has its rights from authorized_clients
@@ -300,5 +301,51 @@ func TestShareFolderReplaced(t *testing.T) {
 		list, err := c.List(t.Context(), s.plain(t, ""))
 		require.NoError(t, err)
 		require.Len(t, list, 1)
+	}
+}
+
+// TestPartialAge: abandoned partial files go after 14 days, unless the options say otherwise, and
+// only where clients may write.
+func TestPartialAge(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for name, c := range map[string]struct {
+		age    time.Duration
+		rights identity.Rights
+		left   []string // by their age in days
+	}{
+		"default":   {0, identity.Write, []string{"13"}},
+		"a week":    {7 * day, identity.Append, nil},
+		"never":     {-1, identity.Write, []string{"13", "15"}},
+		"read only": {0, identity.Read, []string{"13", "15"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := New(Options{
+				Home: t.TempDir(), Listen: "127.0.0.1:0", PartialAge: c.age,
+				Shares: []Share{{Name: "data", Dir: t.TempDir(), Rights: c.rights}},
+			})
+			require.NoError(t, err)
+			dir := s.live.Load().shares["data"].Dir
+			partial := func(days string) string {
+				return filepath.Join(dir, ".fxfer-"+strings.Repeat("0", 30)+days+".part")
+			}
+			for days, age := range map[string]time.Duration{"13": 13 * day, "15": 15 * day} {
+				require.NoError(t, os.WriteFile(partial(days), nil, 0o600))
+				then := time.Now().Add(-age)
+				require.NoError(t, os.Chtimes(partial(days), then, then))
+			}
+			s.sweepPartials(t.Context(), s.live.Load())
+			var left []string
+			for _, days := range []string{"13", "15"} {
+				if _, err := os.Stat(partial(days)); err == nil {
+					left = append(left, days)
+				}
+			}
+			require.Equal(t, c.left, left)
+			ctx, stop := context.WithCancel(t.Context())
+			stop()
+			require.NoError(t, s.Serve(ctx)) // closes what New opened
+		})
 	}
 }

@@ -36,6 +36,7 @@ type snapshotWriter struct {
 	previous     *access.Scope // nil if there is no previous snapshot
 	previousName string        // "" if there is none
 	linked       map[disk.Identity]struct{}
+	damaged      map[disk.Identity]struct{} // files of the previous snapshot, see isDamaged
 
 	// Counted by event.
 	failed      int64 // entries that failed and were noted
@@ -62,7 +63,7 @@ func (w *snapshotWriter) open() (err error) {
 	if w.state, err = w.series.State(); err != nil {
 		return err
 	}
-	if err := w.readLinked(); err != nil {
+	if err := errors.Join(w.readLinked(), w.readDamaged()); err != nil {
 		return err
 	}
 	w.ledger, err = snapshot.OpenLedger(w.state, w.name)
@@ -89,6 +90,25 @@ func (w *snapshotWriter) readLinked() error {
 
 func (w *snapshotWriter) isLinked(id disk.Identity) bool {
 	_, ok := w.linked[disk.Identity{Ino: id.Ino, Dev: id.Dev}]
+	return ok
+}
+
+// readDamaged notes which files of the previous snapshot are known to be damaged.
+func (w *snapshotWriter) readDamaged() error {
+	w.damaged = make(map[disk.Identity]struct{})
+	if w.previous == nil {
+		return nil
+	}
+	files, err := w.series.Damaged(w.previousName)
+	for _, id := range files {
+		w.damaged[id] = struct{}{}
+	}
+	return err
+}
+
+// isDamaged reports whether a file is known to be damaged, here or in the previous snapshot.
+func (w *snapshotWriter) isDamaged(id disk.Identity) bool {
+	_, ok := w.damaged[disk.Identity{Ino: id.Ino, Dev: id.Dev}]
 	return ok
 }
 
@@ -130,28 +150,41 @@ func (w *snapshotWriter) event(e transfer.Event) {
 }
 
 // publish makes the snapshot visible if it is complete, but for the entries that may fail. grave
-// counts the failures that are never allowed.
-func (w *snapshotWriter) publish(failed, grave int64) error {
+// counts the failures that are never allowed. healed is how many files are intact again.
+func (w *snapshotWriter) publish(failed, grave int64) (healed int64, err error) {
 	if err := w.checkFailed(failed, grave); err != nil {
-		return err
+		return 0, err
 	}
 	if failed > 0 {
 		if err := w.clear(); err != nil {
-			return err
+			return 0, err
 		}
 		w.log.Warn("snapshot lacks entries that failed",
 			"snapshot", w.name, "failed", failed, "allowed", w.maxFailed)
 	}
-	err := w.ledger.Finish(w.previousName, func(path string) ([32]byte, error) {
+	err = w.ledger.Finish(w.previousName, w.shares, func(path string) ([32]byte, error) {
 		return w.tree.Note(w.ctx, path)
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_ = w.tree.Close() // some systems can't rename an open folder
-	err = w.series.Publish(w.name, w.topMetadata)
+	h, err := w.series.Publish(w.ctx, w.name, w.previousName, w.tree, w.topMetadata)
 	w.published = err == nil
-	return err
+	if h.Files > 0 || h.Mended > 0 || h.Err != nil {
+		w.log.Info("damaged files are healed", "snapshot", w.name,
+			"files", h.Files, "in older snapshots", h.Mended, "error", h.Err)
+	}
+	return h.Files, err
+}
+
+// shares reports whether the snapshot shares a file with the previous one.
+func (w *snapshotWriter) shares(path string) bool {
+	if w.previous == nil {
+		return false
+	}
+	now, err := w.tree.Stat(path)
+	old, oldErr := w.previous.Stat(path)
+	return err == nil && oldErr == nil && now.ID.Ino != 0 && now.ID.Ino == old.ID.Ino && now.ID.Dev == old.ID.Dev
 }
 
 func (w *snapshotWriter) checkFailed(failed, grave int64) error {

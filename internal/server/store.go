@@ -63,8 +63,8 @@ func (x *storing) newEngine(ctx context.Context, r *wire.Reader) (session.Engine
 	opt := x.options(".")
 	opt.Quota = x.share.quota
 	opt.Snapshot = &transfer.Snapshot{
-		Previous: writer.previous, Linked: writer.isLinked, Resumed: writer.resumed,
-		Publish: x.publish,
+		Previous: writer.previous, Linked: writer.isLinked, Damaged: writer.isDamaged,
+		Resumed: writer.resumed, Publish: x.publish,
 	}
 	opt.Event = func(e transfer.Event) {
 		writer.event(e)
@@ -78,7 +78,11 @@ func (x *storing) publish(failed, grave int64) error {
 	if failed > 0 {
 		defer x.share.quota.Freed()
 	}
-	return x.writer.publish(failed, grave)
+	healed, err := x.writer.publish(failed, grave)
+	if healed > 0 && err == nil {
+		x.engine.Send(&wire.Warning{What: session.SnapshotHealed, Count: uint64(healed)})
+	}
+	return err
 }
 
 // dryRun compares with the newest snapshot, as if the new one took its place.

@@ -242,7 +242,7 @@ func TestNamedRights(t *testing.T) {
 	require.NoError(t, err)
 	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"), client.Transfer{})
 	require.ErrorContains(t, err, "may not be written to")
-	require.NoError(t, s.store.AddAuthorized("dns:laptop.example.org", identity.Grants{"data": identity.Write}, "ann"))
+	require.NoError(t, s.store.Admit("dns:laptop.example.org", identity.Grants{"data": identity.Write}, "ann"))
 	_, err = laptop.SendStream(t.Context(), strings.NewReader("x"), s.plain(t, "x"), client.Transfer{})
 	require.NoError(t, err)
 	_, err = laptop.List(t.Context(), u)

@@ -161,8 +161,11 @@ func (x *transferSession) report(ctx context.Context, took time.Duration, err er
 	x.audit.session(ctx, x.hello.Paths, x.sums.written, err)
 }
 
-// event takes the engine's events.
+// event takes the engine's events. In a dry run, what would be removed is not for logs and counters.
 func (x *transferSession) event(e transfer.Event) {
+	if e.Kind == transfer.Removed && x.hello.Target.DryRun {
+		return
+	}
 	x.audit.event(e)
 	x.sums.add(e)
 	x.counters.event(e)

@@ -55,6 +55,8 @@ const (
 	AdviceRetry             Advice = "resume, or retry for longer" // see RetryFor of the client's options
 	AdviceRetryLater        Advice = "retry later"
 	AdviceMakeRoom          Advice = "make room at the server" // then resume
+	AdviceAgain             Advice = "start again"             // it does not resume
+	AdviceMakeRoomAgain     Advice = "make room, start again"  // it does not resume
 	AdviceInvitation        Advice = "ask for an invitation"
 	AdviceServerLog         Advice = "ask the administrator"         // whose log says more
 	AdviceServerCertificate Advice = "give the server a certificate" // or trust its key

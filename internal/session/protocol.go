@@ -37,6 +37,7 @@ const (
 
 // The values in a Sample of a scrub.
 const (
+	ScrubTotal = "total" // files to be read
 	ScrubFiles = "files"
 	ScrubBytes = "bytes"
 	ScrubSame  = "same"
@@ -48,8 +49,14 @@ const (
 	SnapshotFilling  = "filling"
 )
 
-// SnapshotFailed is the What of the Warning about a snapshot that lacks entries.
-const SnapshotFailed = "failed"
+// The What of Warnings about snapshots, which count entries.
+const (
+	SnapshotFailed  = "failed"  // that a snapshot lacks because they failed
+	SnapshotDamaged = "damaged" // that a verification found damaged in a snapshot
+	SnapshotHealed  = "healed"  // that were damaged in the previous snapshot, and are intact in this
+	// SnapshotIntact names a snapshot that stays because it has the last intact version of a file.
+	SnapshotIntact = "intact"
+)
 
 // helloRoom is the part of the first message that is left for what a session adds to it, in bytes.
 const helloRoom = 256

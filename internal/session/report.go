@@ -103,6 +103,9 @@ type Report struct {
 	Same    int64 // of these, unchanged
 	Skipped int64 // of these, not wanted, by Target
 	Failed  int64 // entries that failed
+	// Healed counts the files of a snapshot that were damaged at the server in the one before it, and
+	// are intact in this.
+	Healed  int64
 	Removed int64 // entries that Delete removed, or in a dry run would remove
 
 	// Bytes.

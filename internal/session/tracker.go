@@ -30,6 +30,7 @@ type Tracker struct {
 	digest     string
 	removed    int64
 	notStored  []NotStored
+	healed     int64
 	peak       float64 // bit/s
 	reconnects int
 
@@ -153,6 +154,10 @@ func (t *Tracker) note(e *transfer.Event) {
 		return
 	}
 	w := e.Warning
+	if w.What == SnapshotHealed {
+		t.healed = int64(min(w.Count, 1<<62))
+		return
+	}
 	t.notStoredLocked(NotStored{What: w.What, Count: int64(min(w.Count, 1<<62)), Path: w.Path, Text: w.Text})
 }
 
@@ -365,7 +370,7 @@ func (t *Tracker) Report(server string) *Report {
 		Server: server, Duration: time.Since(t.Start), Reconnects: t.reconnects,
 		Files: t.files, Sent: t.committed, Same: max(0, t.same-t.before), Skipped: t.skipped, Failed: t.failed, Removed: t.removed,
 		Bytes: t.bytes, Written: t.written, Copied: t.copied, Resumed: t.resumed,
-		Failures: t.failures, NotStored: t.notStored, Peak: t.peak,
+		Failures: t.failures, NotStored: t.notStored, Peak: t.peak, Healed: t.healed,
 	}
 	if t.opt.DryRun {
 		plan := t.plan

@@ -136,13 +136,8 @@ func unescape(s string) (string, error) {
 // see Redacted.
 func (u URL) String() string { return u.format(u.Token) }
 
-// Redacted returns the URL like String, with xxxxx in place of the token, for messages and logs.
-func (u URL) Redacted() string {
-	if u.Token == "" {
-		return u.String()
-	}
-	return u.format("xxxxx")
-}
+// Redacted returns the URL like String, without the invitation, for messages, logs and records.
+func (u URL) Redacted() string { return u.format("") }
 
 // LogValue keeps the token out of logs.
 func (u URL) LogValue() slog.Value { return slog.StringValue(u.Redacted()) }

@@ -24,14 +24,20 @@ type window struct {
 	cruised float64 // rate before others came, bytes/s
 	behind  bool    // streams do not send what they may
 
-	seen map[uint64]transport.Info // of each stream, the last time
-	sum  congestion.Sample         // counters of all streams, those that ended too, and the last RTT
+	seen map[uint64]seen   // of each stream, the last time
+	sum  congestion.Sample // counters of all streams, those that ended too, and the last RTT
+}
+
+// seen is what a stream measured, and since when nothing of it was acknowledged.
+type seen struct {
+	transport.Info
+	stuck time.Time
 }
 
 func newWindow(set *StreamSet) *window {
 	return &window{
 		control: congestion.New(), set: set, began: time.Now(),
-		seen: make(map[uint64]transport.Info),
+		seen: make(map[uint64]seen),
 	}
 }
 
@@ -57,21 +63,21 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	decided := w.control.Update(s)
 	switch {
 	case decided.State == congestion.Cruise:
-		w.cruised = decided.Rate
+		w.cruised = min(decided.Rate, decided.Line)
 	case decided.Free > 0 && quic(infos):
 		// A connection of quic-go would need long for a share of its own. All stay at what the
 		// session had when others came, less a part for them.
-		decided.Free, decided.Rate = 0, min(decided.Rate, quicShare*w.cruised)
+		decided.Free, decided.Rate = 0, min(decided.Rate, quicShare*max(w.cruised, decided.Line))
 	case decided.Free > 0 && reno(infos):
 		decided.Free *= likeCubic(s.InFlight / int64(max(s.MSS, 1)))
 	}
 	if ending && decided.Free > 0 { // together they must not be more flows than before
-		decided.Free, decided.Rate = 0, min(decided.Rate, w.cruised)
+		decided.Free, decided.Rate = 0, min(decided.Rate, max(w.cruised, decided.Line))
 	}
 	w.record.Add(w.control, s, decided)
 	turns := decided.Free
 	for _, d := range streams {
-		switch busy := infos[d.ID].NotSent > 0; {
+		switch busy := infos[d.ID].NotSent > 0 && !w.stuck(d, s); {
 		case decided.Free == 0:
 			d.pace(decided.Rate / float64(s.Streams))
 		case turns > 0 && busy: // once the first have nothing to send, it is the turn of the next
@@ -86,6 +92,15 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	w.free, w.behind = decided.Free, decided.Behind
 	return w.free
 }
+
+// stuck tells whether nothing that a stream sent arrives: it must not keep the turn of others.
+func (w *window) stuck(d *DataStream, s congestion.Sample) bool {
+	i := w.seen[d.ID]
+	return i.Flying > 0 && w.began.Add(s.At).Sub(i.stuck) > max(4*s.RTT, leastStuck)
+}
+
+// leastStuck is longer than a kernel waits for an acknowledgement at first (RFC 6298).
+const leastStuck = time.Second
 
 // likeCubic is how many streams with reno share a line like one with cubic, at a number of segments
 // in flight: reno adds a segment in each round trip, which is little where the window is large.
@@ -119,7 +134,10 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 	s.At = now.Sub(w.began)
 	var rtts []time.Duration
 	for id, i := range infos {
-		before := w.seen[id]
+		before, stuck := w.seen[id], now
+		if i.Flying > 0 && i.Delivered <= before.Delivered && !before.stuck.IsZero() {
+			stuck = before.stuck
+		}
 		s.Delivered += int64(i.Delivered-min(i.Delivered, before.Delivered)) * int64(i.SndMSS)
 		s.Lost += int64(i.RetransSegs-min(i.RetransSegs, before.RetransSegs)) * int64(i.SndMSS)
 		if i.InFlight > 0 || i.NotSent > 0 {
@@ -131,7 +149,7 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		s.InFlight += int64(i.Flying)
 		s.Backlog += int64(i.NotSent)
 		s.MSS = max(s.MSS, i.SndMSS)
-		w.seen[id] = i
+		w.seen[id] = seen{i, stuck}
 	}
 	w.sum.Delivered, w.sum.Lost = s.Delivered, s.Lost
 	for id := range w.seen {

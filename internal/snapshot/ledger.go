@@ -148,14 +148,15 @@ func (l *Ledger) Close() error {
 }
 
 // Finish writes the lists of a complete snapshot, which holds what the last session noted. previous
-// names the snapshot with the reused files, or is "". digest reads a file whose digest is not
-// known. Nothing can be noted after Finish.
-func (l *Ledger) Finish(previous string, digest func(path string) ([32]byte, error)) error {
+// names the snapshot with the reused files, or is "". shares reports whether a file that an earlier
+// session received is one of those: what is noted of it counts, since it may be damaged meanwhile.
+// digest reads a file whose digest is not known. Nothing can be noted after Finish.
+func (l *Ledger) Finish(previous string, shares func(path string) bool, digest func(path string) ([32]byte, error)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := errors.Join(l.err, l.out.Flush())
 	if err == nil {
-		err = l.finishLocked(previous, digest)
+		err = l.finishLocked(previous, shares, digest)
 	}
 	if err != nil {
 		return fmt.Errorf("write the digests of the snapshot: %w", err)
@@ -163,7 +164,7 @@ func (l *Ledger) Finish(previous string, digest func(path string) ([32]byte, err
 	return nil
 }
 
-func (l *Ledger) finishLocked(previous string, digest func(string) ([32]byte, error)) (err error) {
+func (l *Ledger) finishLocked(previous string, shares func(string) bool, digest func(string) ([32]byte, error)) (err error) {
 	s := sorter{root: l.root, name: l.name, room: l.room}
 	defer s.discard()
 	session, err := l.sortInto(&s)
@@ -185,6 +186,9 @@ func (l *Ledger) finishLocked(previous string, digest func(string) ([32]byte, er
 	}
 	known := func(group []record) (sum [32]byte, err error) {
 		sum, ok := knownDigest(group, old)
+		if now := group[0]; !ok && shares(now.path) {
+			sum, ok = old.find(now.path)
+		}
 		if !ok {
 			return digest(group[0].path)
 		}

@@ -115,7 +115,7 @@ func TestNights(t *testing.T) {
 				links[fmt.Sprintf("link  %d\n", i)] = "d0/a  \\"
 				l.Link(fmt.Sprintf("link  %d\n", i), "d0/a  \\")
 			}
-			require.NoError(t, l.Finish(previous, func(path string) ([32]byte, error) { return [32]byte{now[path]}, nil }))
+			require.NoError(t, l.Finish(previous, func(string) bool { return false }, func(path string) ([32]byte, error) { return [32]byte{now[path]}, nil }))
 			require.NoError(t, l.Close())
 		}
 		want := map[string][32]byte{}
@@ -216,7 +216,7 @@ func TestLeftLists(t *testing.T) {
 			l.Committed(file, digest)
 			want[file] = digest
 		}
-		require.NoError(t, l.Finish(previous, nil))
+		require.NoError(t, l.Finish(previous, nil, nil))
 		require.NoError(t, l.Close())
 		require.Equal(t, want, digests(t, root, name))
 	}

@@ -90,8 +90,14 @@ func (a *announcer) failed(path string, err error) {
 	a.s.endIfTooManyFiles(err)
 	a.s.manifest.fail()
 	code := wire.CodeSourceDisk
+	var known *wire.Error
 	if root := (rootError{}); errors.As(err, &root) {
 		code = wire.CodeOther
+	} else if errors.As(err, &known) {
+		code = known.Code
+	}
+	if errors.As(err, &known) && known.Code == wire.CodeIntegrity {
+		code = known.Code
 	}
 	a.s.send(&wire.EntryFailed{Index: wire.NoEntry, Code: code, Text: err.Error()})
 	if a.s.opt.WalkFailed != nil {

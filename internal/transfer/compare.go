@@ -134,7 +134,7 @@ func (c *comparer) file(e *receiving, have *disk.Meta, missing bool, a *wire.Ans
 	if x.Size >= 0 {
 		e.blocks = blocksOf(x.Size, x.BlockLog)
 	}
-	there := !missing && have.Kind == disk.File && have.Size == x.Size
+	there := !missing && have.Kind == disk.File && have.Size == x.Size && !c.target.isDamaged(have.ID)
 	switch {
 	case !missing && have.Kind == disk.Dir && !opt.Delete:
 		return disk.ErrExists
@@ -190,6 +190,9 @@ func (c *comparer) prepare(e *receiving, a *wire.Answer) error {
 	if e.blocks == 0 || e.blocks == 1 { // written when its data is there
 		e.expectWhole()
 		return nil
+	}
+	if err := c.table.takeFiles(e); err != nil {
+		return err
 	}
 	part, err := c.target.openPart(e)
 	if err != nil {

@@ -35,6 +35,12 @@ const (
 	deltaQueue = 64 << 20
 	// chunkWindow bounds the chunks of one old file that the sender knows at a time.
 	chunkWindow = 1 << 18
+	// chunkBuffers is what cutting a file into chunks takes in memory, in chunks of the usual size.
+	chunkBuffers = 32
+	// chunkMemory is what a known chunk takes in memory, and stretchMemory what a stretch of a patch
+	// does, bytes.
+	chunkMemory   = 64
+	stretchMemory = 24
 	// chunkAhead is how many bytes of the old file are known beyond the place in the new one that
 	// is looked for in it.
 	chunkAhead = 32 << 20

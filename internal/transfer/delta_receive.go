@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"io"
 	"sync"
@@ -180,11 +181,12 @@ type offers struct {
 	side   *side
 	target *target
 	slots  chan struct{}
-	on     bool // the sender can use old versions; set before any entry
+	memory *Account // for buffers, with other sessions; nil for no bound
+	on     bool     // the sender can use old versions; set before any entry
 }
 
-func newOffers(s *side, t *target) offers {
-	return offers{side: s, target: t, slots: make(chan struct{}, offersAtOnce)}
+func newOffers(s *side, t *target, account *Account) offers {
+	return offers{side: s, target: t, slots: make(chan struct{}, offersAtOnce), memory: account}
 }
 
 // open opens the old version of an entry of that many blocks. It returns nil if there is none of
@@ -253,6 +255,15 @@ func (o *offers) start(e *receiving, d *deltaReceive, fail func(*receiving, erro
 		case <-o.side.ctx.Done():
 			return
 		}
+		need := int64(1)<<e.entry.BlockLog + chunkBuffers*int64(chunkSize(d.size))
+		waiting, cancel := context.WithTimeout(o.side.ctx, memoryWithin)
+		err := o.memory.take(waiting, need)
+		cancel()
+		if err != nil {
+			fail(e, wire.Errorf(wire.CodeBusy, "the deltas under way take all memory that there is for them"))
+			return
+		}
+		defer o.memory.give(need)
 		x := offerer{side: o.side, e: e, d: d, buf: make([]byte, 1<<e.entry.BlockLog)}
 		if err := x.run(); err != nil && !errors.Is(err, errDeltaOver) {
 			fail(e, err)

@@ -24,6 +24,7 @@ type deltaSend struct {
 	in       []wire.Message   // digests that wait
 	patches  map[int64]*patch // of blocks that are released and not written
 	compared bool             // all blocks are released
+	noRoom   bool             // there was no memory for digests: the differ ends
 }
 
 func newDeltaSend(how wire.Delta, old int64) *deltaSend {
@@ -64,12 +65,20 @@ func (d *deltaSend) isCompared() bool {
 	return d.compared
 }
 
-// queue takes digests in.
-func (d *deltaSend) queue(m wire.Message) {
+// queue takes digests in, unless nobody needs them any more. Without room for them, none are needed.
+func (d *deltaSend) queue(m wire.Message, room func() bool) (taken bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.in = append(d.in, m)
+	switch {
+	case d.compared || d.noRoom:
+		return false
+	case !room():
+		d.noRoom = true
+	default:
+		d.in = append(d.in, m)
+	}
 	d.cond.Broadcast()
+	return !d.noRoom
 }
 
 // finish notes that all blocks are released, and returns the digests that were not used.
@@ -92,7 +101,18 @@ type patch struct {
 type deltas struct {
 	side   *side
 	claims *claims
+	memory *Account     // for digests that wait and for differs, with other sessions; nil for no bound
 	held   atomic.Int64 // memory of the digests that wait
+}
+
+// errNoRoom ends a differ for which there is no memory: the rest of its file is sent whole.
+var errNoRoom = errors.New("no memory for a delta")
+
+// give notes that a message of digests is gone.
+func (ds *deltas) give(m wire.Message) {
+	n := heldByDigests(m)
+	ds.held.Add(-n)
+	ds.memory.give(n)
 }
 
 // differEvents hears how a differ ends early. Sender implements it.
@@ -109,6 +129,9 @@ func (ds *deltas) start(e *sending, d *deltaSend, todo blockset.Set, events diff
 		err := x.run()
 		switch {
 		case errors.Is(err, errDeltaOver):
+		case errors.Is(err, errNoRoom):
+			x.send(&wire.Pick{Index: e.index, Delta: wire.DeltaNone})
+			x.releaseAll(x.todo)
 		case errors.Is(err, errHostile):
 			events.end(protocolError("entry %d: %v", e.index, err))
 		case err != nil:
@@ -117,8 +140,9 @@ func (ds *deltas) start(e *sending, d *deltaSend, todo blockset.Set, events diff
 			x.releaseAll(x.todo)
 		}
 		for _, m := range d.finish() {
-			ds.held.Add(-heldByDigests(m))
+			ds.give(m)
 		}
+		ds.memory.give(x.memory)
 	})
 }
 
@@ -131,10 +155,13 @@ func (ds *deltas) digests(e *sending, m wire.Message) error {
 	if e.claims.delta == nil {
 		return protocolError("entry %d has no old version", e.index)
 	}
-	if ds.held.Add(heldByDigests(m)) > deltaQueue {
+	n := heldByDigests(m)
+	if ds.held.Add(n) > deltaQueue {
 		return protocolError("more digests than allowed")
 	}
-	e.claims.delta.queue(m)
+	if !e.claims.delta.queue(m, func() bool { return ds.memory.tryTake(n) }) {
+		ds.held.Add(-n)
+	}
 	return nil
 }
 
@@ -160,12 +187,27 @@ type differ struct {
 	e    *sending
 	d    *deltaSend
 	todo blockset.Set // blocks that are not released
-	buf  []byte
+	buf  []byte       // nil before the first digests
 	hash digest.Hasher
+
+	memory int64 // taken for it
+}
+
+// begin takes the memory that the differ needs: for a block, the chunks that it knows, and patches. The
+// receiver digests few files at a time, so of many entries that wait for digests few have a buffer.
+func (d *differ) begin() error {
+	block := int64(1) << d.e.item.Entry.BlockLog
+	chunks := min(chunkWindow, d.d.old/int64(chunkSize(d.d.old))+1)
+	need := block + chunkBuffers*int64(chunkSize(d.d.old)) + chunkMemory*chunks +
+		min(deltaWindow, d.e.fixed)*stretchMemory*(block/pieceSize)
+	if !d.all.memory.tryTake(need) {
+		return errNoRoom
+	}
+	d.memory, d.buf = need, make([]byte, block)
+	return nil
 }
 
 func (d *differ) run() error {
-	d.buf = make([]byte, 1<<d.e.item.Entry.BlockLog)
 	how := d.d.how
 	if how == wire.DeltaAuto {
 		var err error
@@ -196,15 +238,22 @@ func (d *differ) over() bool { return d.all.side.over() || d.e.closed.Load() }
 func (d *differ) next() (wire.Message, error) {
 	d.d.mu.Lock()
 	defer d.d.mu.Unlock()
-	for len(d.d.in) == 0 && !d.over() {
+	for len(d.d.in) == 0 && !d.over() && !d.d.noRoom {
 		d.d.cond.Wait()
 	}
-	if d.over() {
+	switch {
+	case d.over():
 		return nil, errDeltaOver
+	case d.d.noRoom:
+		return nil, errNoRoom
+	case d.buf == nil:
+		if err := d.begin(); err != nil {
+			return nil, err
+		}
 	}
 	m := d.d.in[0]
 	d.d.in = d.d.in[1:]
-	d.all.held.Add(-heldByDigests(m))
+	d.all.give(m)
 	return m, nil
 }
 
@@ -441,12 +490,15 @@ func (d *differ) chunks() error {
 		return err
 	}
 	defer e.file.release()
+	known := oldChunks{byDigest: make(map[wire.ShortDigest]oldChunk)}
+	if err := d.learn(&known, chunkAhead); err != nil {
+		return err
+	}
 	// Chunk sizes follow the old file's size, as at the receiver.
 	cutter, err := newChunked(io.NewSectionReader(f, 0, e.item.Entry.Size), d.d.old)
 	if err != nil {
 		return err
 	}
-	known := oldChunks{byDigest: make(map[wire.ShortDigest]oldChunk)}
 	var found int64
 	cut := blockCutter{d: d}
 	for {

@@ -85,6 +85,46 @@ func TestDelta(t *testing.T) {
 	}
 }
 
+// TestDeltaWithoutMemory: a delta takes its memory from what sessions share. Where there is none, the
+// rest of the file is sent whole. All is given back.
+func TestDeltaWithoutMemory(t *testing.T) {
+	t.Parallel()
+	r := seeded(t)
+	const size = 3<<20 + 12345
+	old := lines(r, size)
+	receiver := int64(1)<<blockLog(size) + chunkBuffers*8<<10 // what it takes
+	for name, c := range map[string]struct {
+		how    wire.Delta
+		memory int64
+		delta  bool
+	}{
+		"enough":                    {wire.DeltaChunks, 64 << 20, true},
+		"none for a differ":         {wire.DeltaAuto, receiver + 100<<10, false},
+		"none for digests":          {wire.DeltaChunks, receiver + 10, false},
+		"none for blocks of digest": {wire.DeltaFixed, receiver + 10, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			source, target := t.TempDir(), t.TempDir()
+			changed := edit(seeded(t), old, 5, false)
+			require.NoError(t, os.WriteFile(filepath.Join(target, "f"), old, 0o644))
+			require.NoError(t, os.Chtimes(filepath.Join(target, "f"), time.Time{}, time.Unix(1e9, 0)))
+			require.NoError(t, os.WriteFile(filepath.Join(source, "f"), changed, 0o644))
+			x := session{
+				source: &TreeSource{Roots: []Root{{Tree: openTree(t, source), Path: "."}}}, target: openTree(t, target),
+				path: ".", streams: 3, opt: wire.Target{Delta: c.how}, patient: true, memory: NewAccount(c.memory, nil),
+			}
+			x.run(t, t.Context())
+			x.ok(t)
+			got, err := os.ReadFile(filepath.Join(target, "f"))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(changed, got))
+			require.Equal(t, c.delta, x.sendStats.Copied > 0)
+			require.True(t, x.memory.tryTake(c.memory), "all is given back")
+		})
+	}
+}
+
 // writeHoles writes a file of holes with a little data in some of its MiB.
 func writeHoles(t *testing.T, r *rand.Rand, name string, size int64, at ...int64) {
 	f, err := os.Create(name)

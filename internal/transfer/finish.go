@@ -7,12 +7,18 @@ import (
 )
 
 // endIfHopeless ends the session with err if all other entries would fail as well: then nothing is
-// to be said about single ones.
+// to be said about single ones. It ends in the background, after the files that are complete have
+// got their names, because a full disk has room for these.
 func (v *Receiver) endIfHopeless(err error) bool {
 	if !hopeless(err) {
 		return false
 	}
-	v.end(diskError(err))
+	if !v.hopeless.Swap(true) {
+		v.side.running.Go(func() {
+			v.committer.drain(v.side.ctx)
+			v.end(diskError(err))
+		})
+	}
 	return true
 }
 
@@ -56,6 +62,9 @@ func (v *Receiver) finishEntry(e *receiving, ev Event) {
 		e.leavePart(sourceGone(ev.Err))
 	}
 	v.side.event(ev)
+	if ev.Kind == Committed || ev.Kind == Same || ev.Kind == Done {
+		v.table.inPlace(e)
+	}
 	links, done := v.table.remove(e, ev.Kind == Again)
 	v.target.usage.settle(e, ev.Kind != Again && (ev.Kind != Failed || part != nil))
 	if ev.Kind == Failed || ev.Kind == Committed && e.over {

@@ -266,6 +266,14 @@ func TestHostileSenderBreaksProtocol(t *testing.T) {
 			for i := uint64(0); p.send(entries(i, aFile(fmt.Sprint(i), 1<<20))); i++ {
 			}
 		}},
+		"more files of several blocks than allowed, in one message": {ReceiverOptions{}, 0, func(p *rawPeer) {
+			var files []wire.Entry
+			for i := range openMax + 1 {
+				files = append(files, aFile(fmt.Sprint(i), 1<<20))
+			}
+			p.send(&wire.Manifest{}, entries(0, files...))
+			await[*wire.Answers](p)
+		}},
 		"more entries than allowed": {ReceiverOptions{}, 0, func(p *rawPeer) {
 			p.send(&wire.Manifest{})
 			for i := uint64(0); p.send(entries(i, aFile(fmt.Sprint(i), 1), aFile(fmt.Sprint(i, "+"), 1))); i += 2 {

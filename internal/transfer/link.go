@@ -43,7 +43,7 @@ func (l *linker) link(e *receiving, have *disk.Meta, missing bool, a *wire.Answe
 	// The file may have been left as it was.
 	if c := opt.Compare; c.Update || c.Existing || c.IgnoreExisting {
 		file, err := l.target.tree.Stat(path.Join(l.target.base, x.Link))
-		if err != nil || !file.ModTime.Equal(x.Time()) {
+		if err != nil || !file.ModTime.Equal(x.Time()) || l.mayLink(e) != nil {
 			a.Verdict = wire.Skip
 			return nil
 		}
@@ -61,11 +61,21 @@ func (l *linker) wouldLink(e *receiving, have *disk.Meta, missing bool, a *wire.
 	}
 }
 
+// mayLink refuses a link to what this session has not put in place or found there. Otherwise whoever
+// may write could give somebody else's file another name, in a folder that more people can reach.
+func (l *linker) mayLink(e *receiving) error {
+	from := path.Join(l.target.base, e.entry.Link)
+	if err := disk.CheckPath(from); err != nil || l.table.isInPlace(&e.entry) {
+		return err
+	}
+	return l.target.tree.MayLink(from)
+}
+
 // linkNow links an entry to its file, which has its name.
 func (l *linker) linkNow(e *receiving) error {
 	t := l.target
 	from := path.Join(t.base, e.entry.Link)
-	if err := disk.CheckPath(from); err != nil {
+	if err := l.mayLink(e); err != nil {
 		return err
 	}
 	have, err := t.tree.Stat(from)

@@ -17,9 +17,10 @@ type manifest struct {
 	mu       sync.Mutex // guards the following; a leaf: nothing else is locked while it is held
 	room     *sync.Cond // the walk waits here for room, or for an entry to announce again
 	entries  map[uint64]*sending
-	next     uint64           // index of the next entry
-	open     int              // sum of weights of entries
-	held     int              // bytes of their names and attributes
+	next     uint64 // index of the next entry
+	open     int    // sum of weights of entries
+	held     int    // bytes of their names and attributes
+	memory   memory
 	bytes    int64            // of all files announced
 	firsts   map[fileID]first // files of several names: the entry that stands for the file
 	again    []*sending       // entries that changed, to be announced again
@@ -37,8 +38,8 @@ type first struct {
 	names uint64 // of the file that were not announced yet
 }
 
-func newManifest(counts *counters, prune bool) *manifest {
-	m := &manifest{counts: counts, prune: prune}
+func newManifest(counts *counters, prune bool, account *Account) *manifest {
+	m := &manifest{counts: counts, prune: prune, memory: memory{account: account}}
 	m.entries, m.firsts = make(map[uint64]*sending), make(map[fileID]first)
 	m.room = sync.NewCond(&m.mu)
 	return m
@@ -49,6 +50,7 @@ func (m *manifest) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.over = true
+	m.memory.close()
 	m.room.Broadcast()
 }
 
@@ -69,11 +71,13 @@ func (m *manifest) add(e *sending) {
 	m.entries[e.index] = e
 	m.open += weightOf(x)
 	m.held += e.held
+	m.memory.used += entryMemory + int64(e.held)
 }
 
 // linkLocked makes an entry a hard link if its file was announced under another name.
 func (m *manifest) linkLocked(e *sending) {
 	x := &e.item.Entry
+	x.Named = x.Named || e.item.Names > 1 && x.Ino != 0
 	if e.item.Names < 2 || x.Ino == 0 || m.walked {
 		return
 	}
@@ -144,8 +148,10 @@ func (m *manifest) findRun(start, count uint64) (all []*sending, err error) {
 	return all, nil
 }
 
+// hasRoomLocked is hasRoom. Where other sessions have all memory, there is room again when the
+// receiver has resolved entries of this one.
 func (m *manifest) hasRoomLocked() bool {
-	return len(m.entries) < maxEntries && m.open < maxOpen && m.held < maxHeld
+	return len(m.entries) < maxEntries && m.open < maxOpen && m.held < maxHeld && m.memory.cover()
 }
 
 // hasRoom reports whether one more entry may be announced.
@@ -216,6 +222,7 @@ func (m *manifest) remove(e *sending, failed bool) bool {
 	delete(m.entries, e.index)
 	m.open -= weightOf(&e.item.Entry)
 	m.held -= e.held
+	m.memory.free(entryMemory + int64(e.held))
 	m.room.Broadcast()
 	return true
 }

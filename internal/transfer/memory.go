@@ -50,6 +50,21 @@ func (a *Account) take(ctx context.Context, n int64) error {
 	return nil
 }
 
+// tryTake is take that does not wait. It returns false if there is no memory.
+func (a *Account) tryTake(n int64) bool {
+	if a == nil {
+		return true
+	}
+	if !a.left.TryAcquire(n) {
+		return false
+	}
+	if !a.above.tryTake(n) {
+		a.left.Release(n)
+		return false
+	}
+	return true
+}
+
 // give returns n bytes.
 func (a *Account) give(n int64) {
 	if a != nil {
@@ -62,7 +77,7 @@ func (a *Account) give(n int64) {
 func memoryOf(x *wire.Entry) int64 { return entryMemory + int64(heldBy(x)) }
 
 // memory counts what the entries of a session take. What is beyond ownMemory comes from an Account.
-// The table's lock guards it.
+// The lock of the table or of the manifest guards it.
 type memory struct {
 	account  *Account
 	used     int64
@@ -72,6 +87,26 @@ type memory struct {
 
 // lacks returns how much to borrow.
 func (m *memory) lacks() int64 { return max(0, m.used-ownMemory-m.borrowed) }
+
+// tryTake takes n bytes for as long as the session lasts, without waiting.
+func (m *memory) tryTake(n int64) bool {
+	m.used += n
+	if !m.cover() {
+		m.used -= n
+		return false
+	}
+	return true
+}
+
+// cover borrows for what is used, without waiting. It returns false if that can't be had now.
+func (m *memory) cover() bool {
+	lacks := m.lacks()
+	if m.closed || lacks > 0 && !m.account.tryTake(lacks) {
+		return false
+	}
+	m.borrowed += lacks
+	return true
+}
 
 // free notes that something is gone, and gives back what is not needed any more.
 func (m *memory) free(n int64) {

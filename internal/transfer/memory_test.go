@@ -20,6 +20,35 @@ func entriesOf(n, names int) []wire.Entry {
 	return all
 }
 
+// TestMemoryOfSenders: what a receiver does not resolve takes a bounded part of the memory that
+// sessions share, and each session has some of its own.
+func TestMemoryOfSenders(t *testing.T) {
+	t.Parallel()
+	account := NewAccount(1<<20, nil)
+	fill := func() (m *manifest, all []*sending) {
+		m = newManifest(new(counters), false, account)
+		for m.hasRoom() {
+			e := newSending(Item{Entry: wire.Entry{Kind: wire.Dir, Path: string(make([]byte, 3<<10))}}, 0)
+			m.add(e)
+			all = append(all, e)
+		}
+		return m, all
+	}
+	one, entries := fill()
+	require.InDelta(t, ownMemory+1<<20, one.memory.used, 8<<10)
+	two, others := fill()
+	require.InDelta(t, ownMemory, two.memory.used, 8<<10)
+	for _, e := range entries {
+		require.True(t, one.remove(e, false))
+		require.True(t, one.hasRoom())
+	}
+	require.True(t, two.hasRoom(), "what the other has given back")
+	require.True(t, two.remove(others[0], false))
+	one.end()
+	two.end()
+	require.True(t, account.tryTake(1<<20))
+}
+
 // TestMemoryOfEntries: sessions share the memory of their entries. Each has a part of its own, waits
 // for more, and gives back what it does not need.
 func TestMemoryOfEntries(t *testing.T) {
@@ -28,7 +57,7 @@ func TestMemoryOfEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := NewAccount(6<<20, nil)
 		client, other := NewAccount(4<<20, server), NewAccount(4<<20, server)
-		one, two, three := newTable(client), newTable(client), newTable(other)
+		one, two, three := newTable(client, nil), newTable(client, nil), newTable(other, nil)
 		batch := entriesOf(1024, 1024) // 2 MiB
 		take := func(x *table) error { return x.reserve(t.Context(), batch) }
 		for _, x := range []*table{one, two, three} {
@@ -71,7 +100,7 @@ func TestMemoryOfEntries(t *testing.T) {
 
 // TestFoldersHold: a folder that waits for its content counts until its metadata is set.
 func TestFoldersHold(t *testing.T) {
-	x := newTable(nil)
+	x := newTable(nil, nil)
 	entry := wire.Entry{Kind: wire.Dir, Path: "d", Xattrs: []wire.Xattr{{Name: "user.a", Value: make([]byte, 60<<10)}}}
 	require.NoError(t, x.start(false))
 	require.NoError(t, x.reserve(t.Context(), []wire.Entry{entry}))

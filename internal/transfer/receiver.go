@@ -29,10 +29,11 @@ type ReceiverOptions struct {
 	// Finishing is called when all is done, just before the sender hears of it; nil for none. It
 	// may Send.
 	Finishing func()
-	Clock     *Clock    // takes the times of the stages; nil for none
-	Snapshot  *Snapshot // the tree is to be a snapshot; nil if not
-	Quota     Quota     // of the target; nil for none
-	Memory    *Account  // for entries under way, with other sessions; nil for no bound
+	Clock     *Clock       // takes the times of the stages; nil for none
+	Snapshot  *Snapshot    // the tree is to be a snapshot; nil if not
+	Quota     Quota        // of the target; nil for none
+	Memory    *Account     // for entries under way, with other sessions; nil for no bound
+	Files     *ClientFiles // for entries under way, too; nil for no bound
 }
 
 // Receiver writes what one session's sender announces below a folder. Everything that it reads from
@@ -55,6 +56,7 @@ type Receiver struct {
 
 	failed, grave atomic.Int64 // entries; see isGrave
 	finished      atomic.Bool  // the sender is about to hear that all is done
+	hopeless      atomic.Bool  // the session ends because nothing more can be written
 }
 
 // NewReceiver prepares a session on a control stream after its opening messages. r is the Reader of
@@ -62,7 +64,7 @@ type Receiver struct {
 func NewReceiver(
 	stream io.ReadWriteCloser, r *wire.Reader, tree *access.Scope, opt ReceiverOptions,
 ) *Receiver {
-	v := &Receiver{opt: opt, table: newTable(opt.Memory)}
+	v := &Receiver{opt: opt, table: newTable(opt.Memory, opt.Files)}
 	v.side = newSide(stream, r, opt.Clock, v.count, opt.Message)
 	v.target = &target{
 		ctx: v.side.ctx, tree: tree, opt: opt.Target, path: opt.Path, names: opt.Names,
@@ -78,7 +80,7 @@ func NewReceiver(
 	v.target.flush = v.committer.flushNow
 	v.pruner = newPruner(v.side, v.target, v.end)
 	v.links = &linker{target: v.target, table: v.table}
-	v.offers = newOffers(v.side, v.target)
+	v.offers = newOffers(v.side, v.target, opt.Memory)
 	v.comparer = &comparer{
 		side: v.side, target: v.target, table: v.table, links: v.links, offers: &v.offers,
 		events: v, slots: make(chan struct{}, comparesAtOnce),
@@ -124,6 +126,7 @@ func (v *Receiver) keepPartials() {
 		e.leavePart(false)
 		v.target.usage.settle(e, e.partial() != nil)
 	}
+	v.table.giveFiles()
 	if len(rest) > 0 {
 		v.target.usage.freed() // what cannot be resumed
 	}
@@ -208,6 +211,9 @@ func (v *Receiver) AddStream(stream Stream) {
 
 // handle acts on a message of the sender.
 func (v *Receiver) handle(m wire.Message) (bool, error) {
+	if v.hopeless.Load() {
+		return true, nil // the end is under way
+	}
 	switch m := m.(type) {
 	case *wire.Manifest:
 		return true, v.begin(m)
@@ -275,6 +281,9 @@ func (v *Receiver) entries(m *wire.Entries) error {
 		e, a := v.entry(m.First+uint64(i), &m.Entries[i])
 		if v.side.over() {
 			return errClosed
+		}
+		if v.hopeless.Load() {
+			return nil // the end is under way
 		}
 		if a.Verdict != 0 {
 			answers.Answers, answered = append(answers.Answers, a), append(answered, e)

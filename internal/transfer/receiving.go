@@ -25,6 +25,7 @@ type receiving struct {
 	// Guarded by table.mu.
 	folder *folder      // waits for the entry
 	links  []*receiving // hard links that wait for the entry
+	opened bool         // has files of table.files
 
 	claimed claimed // of the quota; guarded by usage.mu
 

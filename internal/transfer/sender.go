@@ -26,6 +26,7 @@ type SenderOptions struct {
 	Prune      bool            // the receiver removes what the source does not have, if nothing failed
 	Coder      *compress.Meter // decides on compression; nil for none
 	Clock      *Clock          // takes the times of the stages; nil for none
+	Memory     *Account        // for entries under way, with other sessions; nil for no bound
 }
 
 // Sender sends a Source in one session.
@@ -50,9 +51,9 @@ func NewSender(
 ) *Sender {
 	s := &Sender{opt: opt, source: source}
 	s.side = newSide(stream, r, opt.Clock, opt.Event, opt.Message)
-	s.manifest = newManifest(&s.side.counts, opt.Prune)
+	s.manifest = newManifest(&s.side.counts, opt.Prune, opt.Memory)
 	s.claims = newClaims(&s.side.counts, opt.Clock, opt.Streams, opt.Speculate)
-	s.deltas.side, s.deltas.claims = s.side, s.claims
+	s.deltas.side, s.deltas.claims, s.deltas.memory = s.side, s.claims, opt.Memory
 	s.compares = newComparison(s.side)
 	if opt.Prune {
 		s.answers = newPruneAnswers(s.side, source)

@@ -13,7 +13,10 @@ import (
 type Snapshot struct {
 	Previous *access.Scope // nil for none
 	// Linked reports whether a file of Previous has several names there.
-	Linked  func(disk.Identity) bool
+	Linked func(disk.Identity) bool
+	// Damaged reports whether a file of Previous, which this tree may have too, is known to hold
+	// something else than what was sent. Then it is sent anew.
+	Damaged func(disk.Identity) bool
 	Resumed bool // an earlier session left some of it: what the sender does not have is removed
 	// Publish is called once all is durable, before the sender hears of it. failed counts the
 	// entries that failed, grave those of them whose failure concerns more than the entry itself.
@@ -52,7 +55,12 @@ func (t *target) previous(e *receiving) (have disk.Meta, ok bool) {
 		return have, false
 	}
 	have, err := tree.StatXattrs(e.meta.Path)
-	return have, err == nil && have.Kind == disk.File && have.Size == e.entry.Size
+	return have, err == nil && have.Kind == disk.File && have.Size == e.entry.Size && !t.isDamaged(have.ID)
+}
+
+// isDamaged reports whether a file is known to hold something else than what was sent.
+func (t *target) isDamaged(id disk.Identity) bool {
+	return t.snapshot != nil && t.snapshot.Damaged != nil && t.snapshot.Damaged(id)
 }
 
 // reuseInline is up to how many bytes files are copied at once where they cannot be linked.

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/fxfer/fxfer/internal/access"
@@ -56,13 +57,16 @@ type Root struct {
 	Tree *access.Scope
 	Path string // in the tree; "." for all of it
 	As   string // its path in the manifest; "" for a folder that stands for the target itself
+	Name string // what the user calls it, for messages
 }
 
-// TreeSource is a Source of files and folders.
+// TreeSource is a Source of files and folders. Where several roots have an entry of the same path
+// in the manifest, the first of them counts, and the others fail. Folders are joined.
 type TreeSource struct {
 	Roots         []Root
 	Filter        *filter.Filter // of paths below each root; nil for all
 	OneFileSystem bool
+	DryRun        bool                     // nothing is made, so joined folders come once
 	Paths         iter.Seq2[string, error] // only these below the one root; nil for all
 }
 
@@ -82,15 +86,11 @@ func (s *TreeSource) Walk(
 	if s.Paths != nil {
 		return s.walkPaths(ctx, visit, failed)
 	}
+	earlier := s.newEarlier()
 	for i := range s.Roots {
 		r := &s.Roots[i]
-		err := s.walk(ctx, r, r.Path, visit, func(path string, err error) {
-			if path == r.Path {
-				err = rootError{err}
-			}
-			failed(path, err)
-		})
-		if err != nil {
+		earlier.before = i
+		if err := s.walk(ctx, r, r.Path, earlier, visit, failed); err != nil {
 			return err
 		}
 	}
@@ -103,22 +103,36 @@ type rootError struct{ error }
 func (e rootError) Unwrap() error { return e.error }
 
 func (s *TreeSource) walk(
-	ctx context.Context, r *Root, from string, visit func(Item) error, failed func(string, error),
+	ctx context.Context, r *Root, from string, earlier *earlier,
+	visit func(Item) error, failed func(string, error),
 ) error {
 	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: true}
-	if s.Filter != nil {
-		opt.Skip = func(m disk.Meta) bool {
-			rest := r.rest(m.Path)
-			size := m.Size
-			if m.Kind != disk.File {
-				size = -1
-			}
-			return rest != "" && s.Filter.Skip(rest, m.Kind == disk.Dir, size, m.ModTime)
-		}
+	opt.Skip = func(m disk.Meta) bool {
+		return s.leavesOut(&m, r.rest(m.Path)) || earlier.hide(r, &m, failed)
 	}
 	return r.Tree.Walk(ctx, from, opt, func(m disk.Meta) error {
-		return visit(r.item(m, path.Join(r.As, r.rest(m.Path), ".")))
-	}, failed)
+		as := r.manifestPath(m.Path)
+		if first, joined := earlier.folder(&m, as); joined && s.DryRun {
+			return nil
+		} else if joined { // again, because what comes now changes its time
+			m = first
+		}
+		return visit(r.item(m, as))
+	}, func(path string, err error) {
+		if path == r.Path {
+			err = rootError{err}
+		}
+		failed(path, err)
+	})
+}
+
+// leavesOut reports whether the filter leaves out an entry. rest is its path below the root.
+func (s *TreeSource) leavesOut(m *disk.Meta, rest string) bool {
+	size := m.Size
+	if m.Kind != disk.File {
+		size = -1
+	}
+	return s.Filter != nil && rest != "" && s.Filter.Skip(rest, m.Kind == disk.Dir, size, m.ModTime)
 }
 
 // walkPaths visits the paths of a list.
@@ -130,7 +144,7 @@ func (s *TreeSource) walkPaths(
 		if err != nil {
 			return err
 		}
-		err := s.walk(ctx, r, path.Join(r.Path, p), visit, failed)
+		err := s.walk(ctx, r, path.Join(r.Path, p), nil, visit, failed)
 		if isMissing(err) && ctx.Err() == nil {
 			failed(p, err)
 		} else if err != nil {
@@ -150,8 +164,10 @@ func (s *TreeSource) Folders() []string {
 	var folders []string
 	for i := range s.Roots {
 		r := &s.Roots[i]
-		if m, err := r.Tree.Stat(r.Path); err == nil && m.Kind == disk.Dir && s.Paths == nil {
-			folders = append(folders, path.Join(r.As, "."))
+		m, err := r.Tree.Stat(r.Path)
+		as := path.Join(r.As, ".")
+		if err == nil && m.Kind == disk.Dir && s.Paths == nil && !slices.Contains(folders, as) {
+			folders = append(folders, as)
 		}
 	}
 	return folders
@@ -161,13 +177,9 @@ func (s *TreeSource) Folders() []string {
 func (s *TreeSource) Has(p string) (bool, error) {
 	for i := range s.Roots {
 		r := &s.Roots[i]
-		rest := p
-		if r.As != "" {
-			below, ok := strings.CutPrefix(p, r.As)
-			if !ok || below != "" && below[0] != '/' {
-				continue
-			}
-			rest = strings.TrimPrefix(below, "/")
+		rest, ok := r.below(p)
+		if !ok {
+			continue
 		}
 		if s.Filter != nil && rest != "" && (s.Filter.Excluded(rest, false) || s.Filter.Excluded(rest, true)) {
 			return true, nil
@@ -192,6 +204,22 @@ func (r *Root) rest(p string) string {
 		return p
 	}
 	return p[len(r.Path)+1:]
+}
+
+// manifestPath returns the path in the manifest of a path in the tree.
+func (r *Root) manifestPath(p string) string { return path.Join(r.As, r.rest(p), ".") }
+
+// below returns the path below the root of a path in the manifest, "" for the root itself. It
+// returns false if the manifest's path is not the root's or one below.
+func (r *Root) below(p string) (rest string, ok bool) {
+	switch {
+	case r.As == "" && p == ".":
+		return "", true
+	case r.As == "":
+		return p, true
+	}
+	rest, ok = strings.CutPrefix(p, r.As)
+	return strings.TrimPrefix(rest, "/"), ok && (rest == "" || rest[0] == '/')
 }
 
 // item returns the item for what the tree has, under the path as of the manifest.

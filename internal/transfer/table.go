@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"hash/maphash"
 	"sync"
 
 	"github.com/fxfer/fxfer/internal/wire"
@@ -15,18 +16,27 @@ const (
 	// maxOrphans bounds the entries that changed and are awaited. Each comes right after it was
 	// given up.
 	maxOrphans = 256
+	// maxNamed bounds the files of several names that are known to be in place, and namedMemory is
+	// what each takes, bytes.
+	maxNamed    = 4 << 20
+	namedMemory = 48
 )
 
 // table holds the receiver's entries from their announcement until they are resolved. It knows how
 // far the manifest is, and bounds what the sender may announce.
 type table struct {
-	mu     sync.Mutex // guards the following; a leaf: nothing else is locked while it is held
+	mu     sync.Mutex // guards the following; a leaf: of other locks only that of files is taken under it
 	cond   *sync.Cond // streams wait here for their blocks' entries
 	active map[uint64]*receiving
 	next   uint64 // index of the next entry
 	open   int    // sum of weights of active
 	held   int    // bytes of the names and attributes of active, and of folders
 	memory memory
+	files  *ClientFiles
+	opened int // active entries that have files of it
+	// named has the files in place that have several names, by index: hashes of their paths.
+	named map[uint64]uint64
+	seed  maphash.Seed // of these hashes: no peer can choose paths with the same
 	// pending counts the active entries, the folders whose metadata is not set, and the messages of
 	// entries that are being answered.
 	pending int
@@ -50,8 +60,10 @@ type orphan struct {
 	links  []*receiving
 }
 
-func newTable(account *Account) *table {
-	t := &table{memory: memory{account: account}, active: make(map[uint64]*receiving), orphans: make(map[string]*orphan)}
+func newTable(account *Account, files *ClientFiles) *table {
+	t := &table{
+		memory: memory{account: account}, files: files, seed: maphash.MakeSeed(), named: make(map[uint64]uint64), active: make(map[uint64]*receiving), orphans: make(map[string]*orphan),
+	}
 	t.folders.open = make(map[string]*folder)
 	t.cond = sync.NewCond(&t.mu)
 	return t
@@ -84,7 +96,8 @@ func (t *table) startBatch(m *wire.Entries) error {
 	switch {
 	case !t.started, t.closing, m.First != t.next:
 		return protocolError("entries out of order")
-	case t.pending+len(m.Entries) > announceMax+wire.MaxPath, t.held > heldMax, t.open > openMax:
+	case t.pending+len(m.Entries) > announceMax+wire.MaxPath, t.held > heldMax,
+		t.open+weightOfAll(m.Entries) > openMax:
 		return protocolError("more entries than allowed")
 	}
 	t.pending++
@@ -107,6 +120,9 @@ func (t *table) add(e *receiving) (done []*folder) {
 	if again := t.orphans[p]; again != nil { // it comes out of order
 		delete(t.orphans, p)
 		e.folder, e.links = again.folder, again.links
+		for _, link := range e.links {
+			link.entry.First = e.index
+		}
 	} else {
 		done = t.folders.leave(p)
 		if e.folder = t.folders.holder(p); e.folder != nil {
@@ -126,6 +142,33 @@ func (t *table) ready() {
 	defer t.mu.Unlock()
 	t.next++
 	t.cond.Broadcast()
+}
+
+// takeFiles takes the files that an entry of several blocks has open until it is resolved.
+func (t *table) takeFiles(e *receiving) error {
+	if err := t.files.take(); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.active[e.index] == nil { // the sender gave it up meanwhile
+		t.files.give(1)
+		return nil
+	}
+	e.opened = true
+	t.opened++
+	return nil
+}
+
+// giveFiles gives back the files of all entries, which are closed.
+func (t *table) giveFiles() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.files.give(t.opened)
+	t.opened = 0
+	for _, e := range t.active {
+		e.opened = false
+	}
 }
 
 // find returns an entry, nil if it is resolved or does not exist.
@@ -199,6 +242,11 @@ func (t *table) remove(e *receiving, again bool) (links []*receiving, done []*fo
 	t.held -= e.held
 	t.memory.free(entryMemory + int64(e.held))
 	t.open -= weightOf(&e.entry)
+	if e.opened {
+		e.opened = false
+		t.opened--
+		t.files.give(1)
+	}
 	if again && len(t.orphans) < maxOrphans {
 		t.orphans[e.entry.Path] = &orphan{e.folder, e.links}
 	} else {
@@ -278,6 +326,26 @@ func (t *table) toPrune() (*wire.Prune, error) {
 		return nil, protocolError("a block of an entry that does not exist")
 	}
 	return t.prune, nil
+}
+
+// inPlace notes that a file has its name. Hard links to it may follow.
+func (t *table) inPlace(e *receiving) {
+	if e.entry.Kind != wire.File || !e.entry.Named {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.named) < maxNamed && t.memory.tryTake(namedMemory) {
+		t.named[e.index] = maphash.String(t.seed, e.entry.Path)
+	}
+}
+
+// isInPlace reports whether a hard link is to a file of this session that has its name.
+func (t *table) isInPlace(link *wire.Entry) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	hash, ok := t.named[link.First]
+	return ok && hash == maphash.String(t.seed, link.Link)
 }
 
 // rest returns the active entries.

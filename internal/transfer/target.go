@@ -68,6 +68,9 @@ func (t *target) begin(single bool) error {
 	switch {
 	case err == nil && have.Kind == disk.Dir:
 		return nil
+	case err == nil && single && have.Kind != disk.File && have.Kind != disk.Symlink:
+		return &wire.Error{Code: wire.CodePath, Text: fmt.Sprintf(
+			"%q is a device, a pipe or a socket, and no file may replace it", t.base)}
 	case err == nil && !single:
 		return &wire.Error{Code: wire.CodePath, Text: fmt.Sprintf("%q is not a folder", t.base)}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

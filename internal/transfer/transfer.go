@@ -111,6 +111,14 @@ func weightOf(x *wire.Entry) int {
 	return 0
 }
 
+// weightOfAll is the sum of the weights of entries.
+func weightOfAll(entries []wire.Entry) (sum int) {
+	for i := range entries {
+		sum += weightOf(&entries[i])
+	}
+	return sum
+}
+
 // protocolError is the error of a peer that breaks the protocol. It ends the session.
 func protocolError(format string, args ...any) error {
 	return wire.Errorf(wire.CodeProtocol, format, args...)

@@ -30,6 +30,7 @@ type session struct {
 	streams int
 	opt     wire.Target
 	patient bool                              // wait for answers
+	memory  *Account                          // of both sides
 	wrap    func(id int, s net.Conn) net.Conn // of the sender's end of each data stream
 
 	sent, got             []Event
@@ -43,10 +44,10 @@ func (x *session) run(t *testing.T, ctx context.Context) {
 	t.Helper()
 	a, b := net.Pipe()
 	x.sender = NewSender(a, wire.NewReader(a, wire.MaxMessage), x.source, SenderOptions{
-		Speculate: !x.patient, Event: func(e Event) { x.sent = append(x.sent, e) },
+		Speculate: !x.patient, Event: func(e Event) { x.sent = append(x.sent, e) }, Memory: x.memory,
 	})
 	x.receiver = NewReceiver(b, wire.NewReader(b, wire.MaxMessage), x.target, ReceiverOptions{
-		Path: x.path, Target: x.opt, Event: func(e Event) { x.got = append(x.got, e) },
+		Path: x.path, Target: x.opt, Event: func(e Event) { x.got = append(x.got, e) }, Memory: x.memory,
 	})
 	for i := range x.streams {
 		c, d := net.Pipe()
@@ -174,7 +175,7 @@ func TestRename(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(src, "a"), []byte("hello"), 0o644))
 	require.NoError(t, os.Mkdir(filepath.Join(dst, "in"), 0o755))
 	for path, want := range map[string]string{"b": "b", "new/": "new/a", "in": "in/a", "x/y": "x/y"} {
-		s := session{source: &TreeSource{Roots: []Root{{openTree(t, src), "a", "a"}}}, target: openTree(t, dst), path: path, streams: 1}
+		s := session{source: &TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: "a", As: "a"}}}, target: openTree(t, dst), path: path, streams: 1}
 		s.run(t, t.Context())
 		s.ok(t)
 		got, err := os.ReadFile(filepath.Join(dst, want))
@@ -318,7 +319,7 @@ func TestResume(t *testing.T) {
 	defer target.Close()
 	var written, resumed int64
 	for try := 0; ; try++ {
-		s := session{source: &TreeSource{Roots: []Root{{tree, "big", "big"}}}, target: target, path: ".", streams: 4}
+		s := session{source: &TreeSource{Roots: []Root{{Tree: tree, Path: "big", As: "big"}}}, target: target, path: ".", streams: 4}
 		ctx, cancel := context.WithCancel(t.Context())
 		after := 10<<20 + rng.IntN(15<<20)
 		total := 0
@@ -371,7 +372,7 @@ func TestDamagedPartial(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(src, "big"), data, 0o640))
 	tree, target := openTree(t, src), openTree(t, dst)
 	ctx, cancel := context.WithCancel(t.Context())
-	first := session{source: &TreeSource{Roots: []Root{{tree, "big", "big"}}}, target: target, path: ".", streams: 2}
+	first := session{source: &TreeSource{Roots: []Root{{Tree: tree, Path: "big", As: "big"}}}, target: target, path: ".", streams: 2}
 	var total int
 	var mu sync.Mutex
 	first.wrap = func(_ int, c net.Conn) net.Conn {
@@ -413,7 +414,7 @@ func TestDamagedPartialAmongMany(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(src, "many", "big"), data, 0o640))
 	tree, target := openTree(t, src), openTree(t, dst)
 	ctx, cancel := context.WithCancel(t.Context())
-	first := session{source: &TreeSource{Roots: []Root{{tree, "many", "many"}}}, target: target, path: ".", streams: 1}
+	first := session{source: &TreeSource{Roots: []Root{{Tree: tree, Path: "many", As: "many"}}}, target: target, path: ".", streams: 1}
 	var total atomic.Int64
 	first.wrap = func(_ int, c net.Conn) net.Conn {
 		return counting{c, func(n int) {
@@ -440,7 +441,7 @@ func TestDamagedPartialAmongMany(t *testing.T) {
 
 	ctx, cancel = context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	second := session{source: &TreeSource{Roots: []Root{{tree, "many", "many"}}}, target: target, path: ".", streams: 2}
+	second := session{source: &TreeSource{Roots: []Root{{Tree: tree, Path: "many", As: "many"}}}, target: target, path: ".", streams: 2}
 	second.run(t, ctx)
 	second.ok(t)
 	require.Positive(t, second.writeStats.Rejected)
@@ -455,7 +456,7 @@ func TestChangingSource(t *testing.T) {
 	name := filepath.Join(src, "f")
 	require.NoError(t, os.WriteFile(name, bytes.Repeat([]byte("old"), 1<<20), 0o644))
 	s := session{target: openTree(t, dst), path: ".", streams: 2}
-	s.source = changer{&TreeSource{Roots: []Root{{openTree(t, src), "f", "f"}}}, func() {
+	s.source = changer{&TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: "f", As: "f"}}}, func() {
 		require.NoError(t, os.WriteFile(name, bytes.Repeat([]byte("newer"), 1<<20), 0o644))
 	}}
 	s.run(t, t.Context())
@@ -475,7 +476,7 @@ func TestManyChangingSources(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(src, string(rune('A'+i))), make([]byte, 200_000), 0o644))
 	}
 	s := session{target: openTree(t, dst), path: ".", streams: 2}
-	tree := &TreeSource{Roots: []Root{{openTree(t, src), ".", ""}}}
+	tree := &TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: ".", As: ""}}}
 	s.source = walker{tree, func(i *Item) {
 		if i.Open != nil {
 			name := filepath.Join(src, i.Entry.Path)
@@ -636,7 +637,7 @@ func TestResetStream(t *testing.T) {
 	want := randomBytes(seeded(t), 2<<20)
 	require.NoError(t, os.WriteFile(filepath.Join(src, "a"), want, 0o600))
 	lost := make(chan struct{})
-	s := session{source: &TreeSource{Roots: []Root{{openTree(t, src), "a", "a"}}}, target: openTree(t, dst), path: ".", streams: 2, wrap: func(id int, c net.Conn) net.Conn {
+	s := session{source: &TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: "a", As: "a"}}}, target: openTree(t, dst), path: ".", streams: 2, wrap: func(id int, c net.Conn) net.Conn {
 		if id == 0 {
 			return &reset{Conn: c, lost: lost}
 		}

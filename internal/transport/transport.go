@@ -223,5 +223,11 @@ func SmallBuffers(l Listener) string {
 // PrefixOf returns what the connections of an address are counted by.
 func PrefixOf(addr net.Addr) netip.Prefix { return stream.PrefixOf(addr) }
 
+// Places are for connections whose peers are not known yet.
+type Places = stream.Places
+
+// NewPlaces returns so many places, and so many for one address.
+func NewPlaces(most, perAddress int) *Places { return stream.NewPlaces(most, perAddress) }
+
 // InfoOf is Info for any TCP socket.
 func InfoOf(c *net.TCPConn) (Info, bool) { return tcp.InfoOf(c) }

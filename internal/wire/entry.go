@@ -86,6 +86,7 @@ type Entry struct {
 	Ino, Dev    uint64 // the source's file id, 0 if it has none
 	BlockLog    uint8  // block size is 1<<BlockLog bytes
 	Holes       bool   // the file has ranges without data
+	Named       bool   // the file has several names: hard links to it may follow
 	Owned       bool   // UID and GID are known
 	UID, GID    uint32
 	User, Group string // their names, "" if unknown
@@ -109,6 +110,7 @@ const (
 	entryHoles  = 1 << 1
 	entryXattrs = 1 << 2
 	entryListed = 1 << 3
+	entryNamed  = 1 << 4
 )
 
 func (x *Entry) flags() (flags byte) {
@@ -123,6 +125,9 @@ func (x *Entry) flags() (flags byte) {
 	}
 	if x.Listed {
 		flags |= entryListed
+	}
+	if x.Named {
+		flags |= entryNamed
 	}
 	return flags
 }
@@ -183,7 +188,7 @@ func (x *Entry) decode(d *decoder) {
 	default:
 		d.fail("unknown kind of entry")
 	}
-	x.Holes, x.Listed = flags&entryHoles != 0, flags&entryListed != 0
+	x.Holes, x.Listed, x.Named = flags&entryHoles != 0, flags&entryListed != 0, flags&entryNamed != 0
 	if x.Owned = flags&entryOwned != 0; x.Owned {
 		x.UID, x.GID = d.uint32(), d.uint32()
 		x.User, x.Group = d.string(maxName), d.string(maxName)

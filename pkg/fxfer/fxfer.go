@@ -221,6 +221,8 @@ const (
 	AdviceRetry             = session.AdviceRetry
 	AdviceRetryLater        = session.AdviceRetryLater
 	AdviceMakeRoom          = session.AdviceMakeRoom
+	AdviceAgain             = session.AdviceAgain
+	AdviceMakeRoomAgain     = session.AdviceMakeRoomAgain
 	AdviceInvitation        = session.AdviceInvitation
 	AdviceServerLog         = session.AdviceServerLog
 	AdviceServerCertificate = session.AdviceServerCertificate
@@ -312,6 +314,7 @@ const (
 	DefaultMaxHandshakes            = server.DefaultMaxHandshakes
 	DefaultMaxHandshakesPerAddress  = server.DefaultMaxHandshakesPerAddress
 	DefaultMaxMemory                = server.DefaultMaxMemory
+	DefaultPartialAge               = server.DefaultPartialAge
 	MaxAllowFailed                  = session.MaxAllowFailed
 )
 

@@ -3,10 +3,12 @@
 // b3sum. Other programs take part if they are installed.
 //
 // The grids neighbours and window show what somebody who sends does to others on the line. They take
-// hours and run only when they are named. They write neighbours.md and window.md.
+// hours and run only when they are named. They write neighbours.md and window.md. The grid deadline
+// runs only when it is named, too. It writes deadline.md.
 //
 //	go run ./tests/bench [-grid seeds|rtt|loss|short|narrow|host|trees|transports] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
 //	go run ./tests/bench -grid neighbours|window|window-alone|window-beside|window-low|window-troubles|window-rate [-rows REGEXP] [-reps N] [-seconds N] [-before PROGRAM] [-quick]
+//	go run ./tests/bench -grid deadline [-reps N] [-quick]
 package main
 
 import (
@@ -37,7 +39,7 @@ func benchmark() (err error) {
 	for _, g := range grids {
 		names = append(names, g.name)
 	}
-	gridName := flag.String("grid", "", "measure only this grid: "+strings.Join(slices.Concat(names, []string{"neighbours", "window"}), ", ")+" or a part of window, such as window-low")
+	gridName := flag.String("grid", "", "measure only this grid: "+strings.Join(slices.Concat(names, []string{"neighbours", "window", deadlineGrid}), ", ")+" or a part of window, such as window-low")
 	rows := flag.String("rows", "", "measure only the rows whose name matches this `regexp`; the report goes to standard output")
 	reps := flag.Int("reps", 0, "repeat so `often` instead of as often as the grid says")
 	quick := flag.Bool("quick", false, "see whether everything works: small files, single runs; the report goes to standard output")
@@ -53,8 +55,8 @@ func benchmark() (err error) {
 	switch {
 	case err != nil:
 		return fmt.Errorf("-rows: %w", err)
-	case *gridName != "" && !slices.Contains(names, *gridName) && len(shared) == 0:
-		return fmt.Errorf("-grid: there is no %q, but %s, neighbours, window", *gridName, strings.Join(names, ", "))
+	case *gridName != "" && *gridName != deadlineGrid && !slices.Contains(names, *gridName) && len(shared) == 0:
+		return fmt.Errorf("-grid: there is no %q, but %s, neighbours, window, %s", *gridName, strings.Join(names, ", "), deadlineGrid)
 	case *seconds < 1:
 		return errors.New("-seconds: at least 1 is needed")
 	case flag.NArg() > 0:
@@ -84,8 +86,15 @@ func benchmark() (err error) {
 			return fmt.Errorf("-before: %w", err)
 		}
 	}
+	evidence := filepath.Join(root, "docs", "evidence")
+	if *gridName == deadlineGrid {
+		if *quick {
+			evidence = ""
+		}
+		return b.writeDeadlines(ctx, max(1, *reps), evidence)
+	}
 	for i := range shared {
-		if err := b.shareAll(ctx, &shared[i], pattern, filepath.Join(root, "docs", "evidence"), *quick || *rows != ""); err != nil {
+		if err := b.shareAll(ctx, &shared[i], pattern, evidence, *quick || *rows != ""); err != nil {
 			return err
 		}
 	}
@@ -116,7 +125,7 @@ func benchmark() (err error) {
 			fmt.Println(section)
 			continue
 		}
-		if err := write(filepath.Join(root, "docs", "evidence"), g, section, renderChart(g, results), names); err != nil {
+		if err := write(evidence, g, section, renderChart(g, results), names); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,8 @@ type trial struct {
 	stdin                int64         // bytes/s that a program feeds to fxfer; 0: fxfer sends a file
 	cross                *lab.Cross    // others on the line, nil for none
 	initcwnd             int           // of the left host's route; 0 is the default
-	later                time.Duration // time after which the link loses its PMTU; 0: before the transfer
+	later                time.Duration // time after which the link loses its PMTU or all packets; 0: before the transfer
+	down                 time.Duration // how long all packets vanish then; 0: they do not
 	fails                bool          // the transfer may fail
 }
 
@@ -93,7 +94,7 @@ func windowLimit(window int64, n int, rtt time.Duration) float64 {
 
 // shared is a transfer beside others who were there first. It expects that part of the line.
 func shared(r *draws, others lab.Cross, part float64) trial {
-	l := lab.Link{Rate: r.between(100, 300) * mbit, RTT: r.millis(20, 60), Seed: r.Uint64()}
+	l := lab.Link{Rate: r.between(30, 100) * mbit, RTT: r.millis(10, 20), Seed: r.Uint64()}
 	return trial{link: l, machine: loseEarly, cross: &others, bytes: 2 * bytesAt(part*payloadLimit(l.Rate))}
 }
 
@@ -242,10 +243,10 @@ var causes = []cause{
 		},
 	},
 	{
-		name: "policed", about: "a policer drops what exceeds 100 to 200 Mbit/s of a line of 1 Gbit/s, and a burst of 256 KiB",
+		name: "policed", about: "a policer drops what exceeds 30 to 60 Mbit/s of a line of 100 Mbit/s, and a burst of 128 KiB",
 		right: []answer{{diagnose.Policed, diagnose.Path}},
 		trial: func(r *draws) trial {
-			l := lab.Link{Rate: 1000 * mbit, RTT: r.millis(20, 60), Police: r.between(100, 200) * mbit, PoliceBurst: 256 * kib, Seed: r.Uint64()}
+			l := lab.Link{Rate: 100 * mbit, RTT: r.millis(10, 20), Police: r.between(30, 60) * mbit, PoliceBurst: 128 * kib, Seed: r.Uint64()}
 			return trial{link: l, bytes: 2 * bytesAt(payloadLimit(l.Police))}
 		},
 	},
@@ -260,10 +261,10 @@ var causes = []cause{
 		},
 	},
 	{
-		name: "--sock-buf above the BDP", about: "one stream with a `--sock-buf` of 3 to 4 times the BDP of 150 to 250 Mbit/s × 10 to 20 ms, and a queue as long",
+		name: "--sock-buf above the BDP", about: "one stream with a `--sock-buf` of 3 to 4 times the BDP of 60 to 100 Mbit/s × 10 to 20 ms, and a queue as long",
 		right: []answer{{diagnose.LineRate, diagnose.Path}},
 		trial: func(r *draws) trial {
-			l := lab.Link{Rate: r.between(150, 250) * mbit, RTT: r.millis(10, 20), BufferBDP: 4, Seed: r.Uint64()}
+			l := lab.Link{Rate: r.between(60, 100) * mbit, RTT: r.millis(10, 20), BufferBDP: 4, Seed: r.Uint64()}
 			size := r.between(30, 40) * int64(float64(l.Rate)/80*l.RTT.Seconds())
 			return trial{link: l, machine: []hosts.Setting{setting("net/core/rmem_max", 16*mib), setting("net/core/wmem_max", 16*mib)},
 				flags: []string{"--streams", "1", "--sock-buf", strconv.FormatInt(size, 10)}, bytes: bytesAt(payloadLimit(l.Rate))}
@@ -275,6 +276,14 @@ var causes = []cause{
 		trial: func(r *draws) trial {
 			l := lab.Link{Rate: r.between(128, 1024) * 1000, RTT: r.millis(50, 300), Buffer: r.between(16, 64) * kib, Seed: r.Uint64()}
 			return trial{link: l, bytes: 3 * int64(payloadLimit(l.Rate)/8*span.Seconds())}
+		},
+	},
+	{
+		name: "outage", about: "all packets vanish for 4 to 8 s, from the second second of a transfer of 5 s over 50 to 100 Mbit/s × 10 to 20 ms on",
+		right: []answer{{diagnose.Outage, diagnose.Path}},
+		trial: func(r *draws) trial {
+			l := lab.Link{Rate: r.between(50, 100) * mbit, RTT: r.millis(10, 20), Seed: r.Uint64()}
+			return trial{link: l, later: 2 * time.Second, down: r.millis(4000, 8000), bytes: bytesAt(payloadLimit(l.Rate))}
 		},
 	},
 	{

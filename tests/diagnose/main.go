@@ -107,7 +107,7 @@ func compare() (err error) {
 func (h *harness) examine(ctx context.Context, c cause, seed uint64, remedies bool) result {
 	t := c.trial(newDraws(c.name, seed))
 	r := result{cause: c, seed: seed, trial: t}
-	r.run, r.err = h.run(ctx, &t, nil, "")
+	r.run, r.err = h.undisturbed(ctx, &t, nil, "")
 	if r.err != nil || !remedies || !r.correct() {
 		return r
 	}
@@ -121,7 +121,7 @@ func (h *harness) examine(ctx context.Context, c cause, seed uint64, remedies bo
 	}
 	t.fails = false
 	var after run
-	after, cure.err = h.run(ctx, &t, &cure.remedy, v.Side)
+	after, cure.err = h.undisturbed(ctx, &t, &cure.remedy, v.Side)
 	cure.goodput = after.Goodput
 	r.cure = cure
 	return r

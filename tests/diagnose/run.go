@@ -117,6 +117,55 @@ func (h *harness) clear() error {
 	return err
 }
 
+const (
+	longPause = 500 * time.Millisecond // without a tick: the machine was too busy to tell
+	tickEvery = 20 * time.Millisecond
+	attempts  = 4 // at a trial while the machine is too busy
+)
+
+var errBusy = fmt.Errorf("the machine is too busy: nothing ran for more than %v", longPause)
+
+// undisturbed runs a trial again if the machine was too busy.
+func (h *harness) undisturbed(ctx context.Context, t *trial, fix *remedy, side string) (run, error) {
+	for attempt := 1; ; attempt++ {
+		disturbed := watch()
+		r, err := h.run(ctx, t, fix, side)
+		if !disturbed() || ctx.Err() != nil {
+			return r, err
+		}
+		if attempt == attempts {
+			return r, errors.Join(err, errBusy)
+		}
+		fmt.Fprintf(os.Stderr, "         %v; again\n", errBusy)
+	}
+}
+
+// watch looks for times in which this process did not run. The function that it returns ends that,
+// and reports whether one was longer than longPause.
+func watch() func() bool {
+	var longest time.Duration
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(tickEvery)
+		defer tick.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				now := time.Now()
+				longest, last = max(longest, now.Sub(last)), now
+			}
+		}
+	}()
+	return func() bool {
+		close(stop)
+		<-stopped
+		return longest > longPause
+	}
+}
+
 // run makes the hosts of t, applies the remedy, if any, to the host named side, and transfers.
 func (h *harness) run(ctx context.Context, t *trial, fix *remedy, side string) (r run, err error) {
 	defer func() { err = errors.Join(err, h.clear()) }()
@@ -165,7 +214,7 @@ func (h *harness) run(ctx context.Context, t *trial, fix *remedy, side string) (
 			return r, err
 		}
 	}
-	change, late := lab.Change{Loss: &t.link.Loss, Reorder: &t.link.Reorder}, lab.Change{}
+	change, late := lab.Change{Loss: &t.link.Loss, Reorder: &t.link.Reorder}, lab.Change{Down: t.down}
 	if t.link.PMTU > 0 {
 		late = lab.Change{PMTU: &t.link.PMTU, BlackHole: &t.link.BlackHole}
 	}

@@ -30,7 +30,12 @@ var (
 // program is the fxfer binary under test.
 var program string
 
+// waiting is how many parallel tests run at the same time, unless -parallel says otherwise: most of
+// them wait for a line.
+const waiting = "6"
+
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", waiting)
 	flag.Parse()
 	if *seed == 0 {
 		*seed = rand.Uint64N(1 << 32)
@@ -41,10 +46,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "fxfer-faults-")
 	if err == nil {
 		program = filepath.Join(dir, "fxfer")
-		var out []byte
-		if out, err = exec.Command("go", "build", "-o", program, "../../cmd/fxfer").CombinedOutput(); err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
+		err = build(program, "0")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -53,6 +55,16 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// build builds fxfer with this value of CGO_ENABLED.
+func build(name, cgo string) error {
+	c := exec.Command("go", "build", "-o", name, "../../cmd/fxfer")
+	c.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
 }
 
 // host runs fxfer with an FXFER_HOME of its own.

@@ -39,6 +39,7 @@ var short = []string{"kill receiver", "link down 2 s", "stream black hole", "for
 
 // TestMatrix injects one fault into each transfer. The target is never wrong, and nothing hangs.
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to run programs as another user on a lab's hosts, and to mount")
 	}

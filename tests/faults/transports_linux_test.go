@@ -82,6 +82,7 @@ func (p *way) send(t *testing.T, transport string, flags ...string) (s sent) {
 
 // The automatic choice uses the transport that the path allows, and reports the reason.
 func TestAutomaticTransport(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(lab.Link) lab.Link
 		want   string
@@ -92,6 +93,7 @@ func TestAutomaticTransport(t *testing.T) {
 		"no UDP":            {func(l lab.Link) lab.Link { l.NoUDP = true; return l }, "tcp", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := newPath(t, c.change(lab.Link{Rate: 200e6, RTT: 40 * time.Millisecond}), 12<<20)
 			s := p.send(t, "auto")
 			require.Equal(t, c.want, s.Transport)
@@ -99,6 +101,7 @@ func TestAutomaticTransport(t *testing.T) {
 		})
 	}
 	t.Run("no TCP", func(t *testing.T) {
+		t.Parallel()
 		p := newPath(t, lab.Link{Rate: 200e6, RTT: 40 * time.Millisecond}, 12<<20)
 		none := true
 		require.NoError(t, p.box.Set(lab.Change{NoTCP: &none})) // newPath needs TCP to see that the server has started
@@ -109,7 +112,7 @@ func TestAutomaticTransport(t *testing.T) {
 }
 
 // A session whose window turns out to be small switches to QUIC, and back to TCP if QUIC moves
-// less.
+// less. It compares rates, so only its own two cases run at the same time.
 func TestSmallWindow(t *testing.T) {
 	for name, c := range map[string]struct {
 		police int64
@@ -121,6 +124,7 @@ func TestSmallWindow(t *testing.T) {
 		"QUIC is slower": {8e6, 40 << 20, "tcp", "QUIC was tried and moved"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := newPath(t, lab.Link{Rate: 200e6, RTT: 40 * time.Millisecond, PoliceUDP: c.police}, c.size, "--sock-buf", "64KiB")
 			s := p.send(t, "auto", "--streams", "4") // 52 Mbit/s
 			require.Equal(t, c.want, s.Transport)

@@ -33,7 +33,7 @@ func TestOutside(t *testing.T) {
 	}
 	run := func(name string, arg ...string) string {
 		cmd := exec.CommandContext(t.Context(), name, arg...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod", "GOWORK=off")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return string(out)
@@ -49,7 +49,7 @@ func TestOutside(t *testing.T) {
 // TestNameable: users can name each type that the package mentions, however deep.
 func TestNameable(t *testing.T) {
 	t.Parallel()
-	loaded, err := packages.Load(&packages.Config{Mode: packages.NeedTypes | packages.NeedImports | packages.NeedDeps}, module+"/pkg/fxfer")
+	loaded, err := packages.Load(&packages.Config{Mode: packages.NeedTypes | packages.NeedImports}, module+"/pkg/fxfer")
 	require.NoError(t, err)
 	require.Empty(t, loaded[0].Errors)
 	scope := loaded[0].Types.Scope()

@@ -33,7 +33,10 @@ run the same command again.
 
 Without --at it restores the newest complete snapshot. If --at is a time, it
 restores the newest snapshot from that time or before it. A date such as
-2026-11-20 means the end of that day.`,
+2026-11-20 means the end of that day.
+
+Files that a verification found damaged at the server fail. For each, an error
+names the snapshot with the newest intact version, for --at.`,
 		Example: `  fxfer backup restore home /mnt/restored
   fxfer backup restore home --at 2026-11-20 etc/passwd home/ada /tmp/restored
   fxfer backup restore home --at 2026-11-20T020000Z -n /mnt/restored`,
@@ -116,7 +119,7 @@ func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none f
 		}
 		return none, nil
 	}
-	all, err := (&backup.Client{Home: s.home}).List(ctx, j)
+	all, err := (&backup.Client{Home: s.home}).Snapshots(ctx, j)
 	if err != nil {
 		return none, err
 	}
@@ -171,7 +174,7 @@ func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.S
 	}
 	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
-	all, err := exit.Within(ctx, func() ([]fxfer.Snapshot, error) { return (&backup.Client{Home: s.home}).List(ctx, j) })
+	all, err := exit.Within(ctx, func() ([]fxfer.Snapshot, error) { return (&backup.Client{Home: s.home}).Snapshots(ctx, j) })
 	if err != nil {
 		return err
 	}
@@ -185,15 +188,22 @@ func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.S
 		rules[k.Name] = k.Rules
 	}
 	for _, x := range all {
+		if x.LastIntact {
+			rules[x.Name] = append(rules[x.Name], "intact")
+		}
 		tell(x, rules[x.Name])
 	}
 	return nil
 }
 
-// verified returns the names of the snapshots to verify.
-func (s *site) verified(ctx context.Context, r *backup.Runner, j *backup.Job, at string, all bool) ([]string, error) {
+// toVerify returns the names of the snapshots to verify.
+func (s *site) toVerify(ctx context.Context, r *backup.Runner, j *backup.Job, at string, all bool) (names []string, err error) {
 	if all {
-		return r.Courier.Snapshots(ctx, j)
+		snapshots, err := r.Courier.Snapshots(ctx, j)
+		for _, x := range snapshots {
+			names = append(names, x.Name)
+		}
+		return names, err
 	}
 	snapshot, err := s.snapshotAt(ctx, j, at)
 	return []string{snapshot.Name}, err

@@ -44,7 +44,7 @@ missed, each once, and only in their windows. Without it, windows don't count.`,
 			}
 			ctx, stop := exit.Interruptible(c.Context())
 			defer stop()
-			shown := &runDisplay{out: c.OutOrStdout(), errs: c.ErrOrStderr(), json: asJSON, quiet: isQuiet}
+			shown := &runDisplay{out: c.OutOrStdout(), errs: c.ErrOrStderr(), json: asJSON, quiet: isQuiet, text: transfer.Totals}
 			var first error
 			for _, j := range jobs {
 				if err := shown.run(ctx, s, j, due); err != nil && first == nil {
@@ -69,6 +69,7 @@ missed, each once, and only in their windows. Without it, windows don't count.`,
 type runDisplay struct {
 	out, errs   io.Writer
 	json, quiet bool
+	text        func(*fxfer.Progress) []string // says how far it is
 
 	mu   sync.Mutex
 	last time.Time
@@ -151,7 +152,7 @@ func (d *runDisplay) progress(job string, p fxfer.Progress) {
 		return
 	}
 	d.last = time.Now()
-	text := "fxfer: " + job + ": " + strings.Join(transfer.Totals(&p), ", ")
+	text := "fxfer: " + job + ": " + strings.Join(d.text(&p), ", ")
 	if !live {
 		fmt.Fprintln(d.errs, text)
 		return

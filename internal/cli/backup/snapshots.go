@@ -23,7 +23,9 @@ func newSnapshots(file *string) *cobra.Command {
 		Use:   "snapshots JOB",
 		Short: "List a job's snapshots, and why each is kept",
 		Long: `Snapshots lists the snapshots of a job, with their times in the job's time zone,
-and with the rules of "keep" that keep each.`,
+and with the rules of "keep" that keep each. "intact" keeps a snapshot with the
+last intact version of a file whose newer versions are damaged at the server. A
+run that sends the file again ends that.`,
 		Args: needJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, j, err := openJob(*file, args[0])
@@ -32,7 +34,7 @@ and with the rules of "keep" that keep each.`,
 			}
 			return s.eachSnapshot(c, j, func(x fxfer.Snapshot, rules []string) {
 				if asJSON {
-					term.JSON(c.OutOrStdout(), jsonSnapshot{"snapshot", x.Name, x.Time, rules, x.Failed})
+					term.JSON(c.OutOrStdout(), jsonSnapshot{"snapshot", x.Name, x.Time, rules, x.Failed, x.Damaged})
 					return
 				}
 				text := "kept by " + strings.Join(rules, ", ")
@@ -41,6 +43,9 @@ and with the rules of "keep" that keep each.`,
 				}
 				if x.Failed > 0 {
 					text += "; lacks " + units.Count(x.Failed, "entry", "entries") + " that failed"
+				}
+				if x.Damaged > 0 {
+					text += "; " + units.Count(x.Damaged, "damaged file", "damaged files")
 				}
 				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %s\n", x.Name, x.Time.In(j.Zone).Format("Mon 2006-01-02 15:04"), text)
 			})
@@ -56,6 +61,8 @@ type jsonSnapshot struct {
 	Time   time.Time `json:"time"`
 	KeptBy []string  `json:"kept_by"`
 	Failed int64     `json:"entries_failed,omitempty"`
+	// Damaged counts the files that a verification found damaged at the server.
+	Damaged int64 `json:"files_damaged,omitempty"`
 }
 
 func newPrune(file *string) *cobra.Command {
@@ -107,7 +114,10 @@ func newVerify(file *string) *cobra.Command {
 		Long: `Verify lets the server read the newest snapshot from its disk, with low
 priority, and compare all files with the digests that it recorded when they
 arrived. --at and --all choose other snapshots. With "verify:" in the file of
-jobs, the daemon does this on a schedule.`,
+jobs, the daemon does this on a schedule.
+
+The server notes damaged files. It refuses to restore them, and the next run
+sends them again.`,
 		Args: needJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, j, err := openJob(*file, args[0])
@@ -120,13 +130,19 @@ jobs, the daemon does this on a schedule.`,
 			ctx, stop := exit.Interruptible(c.Context())
 			defer stop()
 			r := s.runner(slog.New(slog.DiscardHandler))
-			names, err := s.verified(ctx, r, j, at, all)
+			shown := &runDisplay{errs: c.ErrOrStderr(), text: verified}
+			if !asJSON {
+				r.Watch = shown.progress
+			}
+			names, err := s.toVerify(ctx, r, j, at, all)
 			if err != nil {
 				return err
 			}
 			out := c.OutOrStdout()
 			scrub, err := exit.Within(ctx, func() (*backup.Scrub, error) {
+				defer shown.clear()
 				return r.Verify(ctx, j, names, func(snapshot string, d fxfer.Difference) {
+					shown.clear()
 					if asJSON {
 						term.JSON(out, map[string]any{"type": "difference", "snapshot": snapshot, "path": d.Path, "finding": d.Finding, "detail": d.Detail})
 						return
@@ -150,4 +166,12 @@ jobs, the daemon does this on a schedule.`,
 	flags.BoolVar(&all, "all", false, "check all snapshots")
 	flags.BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	return c
+}
+
+// verified says how far the verification of a snapshot is.
+func verified(p *fxfer.Progress) []string {
+	return []string{
+		fmt.Sprintf("%s of %s files read", units.Grouped(p.FilesDone), units.Grouped(p.Files)),
+		units.Bytes(p.BytesDone), units.Rate(p.Goodput),
+	}
 }

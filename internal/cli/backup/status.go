@@ -16,9 +16,6 @@ import (
 	"github.com/fxfer/fxfer/internal/units"
 )
 
-// forecastFrom is how far back forecasts look into the history of a job.
-const forecastFrom = 92 * 24 * time.Hour
-
 func newStatus(file *string) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
@@ -78,7 +75,7 @@ func (s *site) status(j *backup.Job, now time.Time) (*backup.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	history, err := s.store.History(j.Name, now.Add(-forecastFrom))
+	history, err := s.store.History(j.Name, now.Add(-backup.ForecastFrom))
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +91,9 @@ func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
 	for _, s := range all {
 		if s.Alarm != "" {
 			fmt.Fprintf(w, "alarm: %s: %s\n", s.Job.Name, term.OneLine(s.Alarm))
+		}
+		if s.Warning != "" {
+			fmt.Fprintf(w, "warning: %s: %s\n", s.Job.Name, s.Warning)
 		}
 		if last := s.State.Last; last != nil {
 			for _, text := range last.Warnings {
@@ -114,6 +114,9 @@ func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
 
 func conditionText(s *backup.Status) string {
 	a := s.State.Active
+	if v := s.State.Scrubbing; a == nil && v != nil {
+		return fmt.Sprintf("verifying, %s of %s", units.PercentDone(v.Done, v.Files), v.Snapshot)
+	}
 	if a == nil || a.Now.Bytes == 0 || a.Now.Walking || s.Job.Command != "" {
 		return string(s.Condition)
 	}
@@ -122,6 +125,8 @@ func conditionText(s *backup.Status) string {
 
 func goodText(s *backup.Status) string {
 	switch {
+	case s.State.Damage != nil && s.State.Damage.Newest > 0:
+		return "damaged"
 	case s.State.LastGood.IsZero():
 		return "none"
 	case s.Age < time.Minute:
@@ -138,12 +143,16 @@ func lastText(s *backup.Status) string {
 	return fmt.Sprintf("%s, %s in %s", outcomeText(r), units.Bytes(r.Written), units.Span(r.Duration()))
 }
 
-// outcomeText says how a run ended and which entries are missing.
+// outcomeText says how a run ended, which entries are missing, and what it healed.
 func outcomeText(r *backup.Record) string {
+	text := string(r.Outcome)
 	if lacking := r.Lacking(); lacking != "" {
-		return string(r.Outcome) + " without " + lacking
+		text += " without " + lacking
 	}
-	return string(r.Outcome)
+	if healing := r.Healing(); healing != "" {
+		text += ", " + healing
+	}
+	return text
 }
 
 // timeText formats a time. It leaves out the parts of the date that are those of now.
@@ -178,19 +187,22 @@ func endText(s *backup.Status, now time.Time) string {
 }
 
 type jsonStatus struct {
-	Type      string           `json:"type"`
-	Job       string           `json:"job"`
-	Condition backup.Condition `json:"condition"`
-	Alarm     string           `json:"alarm,omitempty"`
-	LastGood  time.Time        `json:"last_good,omitzero"`
-	Age       float64          `json:"age_seconds"`
-	MaxAge    float64          `json:"max_age_seconds,omitempty"`
-	Next      time.Time        `json:"next,omitzero"`
-	Active    *backup.Active   `json:"active,omitempty"`
-	Last      *backup.Record   `json:"last,omitempty"`
-	Scrub     *backup.Scrub    `json:"verified,omitempty"`
-	Forecast  *jsonForecast    `json:"forecast,omitempty"`
-	Hint      string           `json:"hint,omitempty"`
+	Type      string            `json:"type"`
+	Job       string            `json:"job"`
+	Condition backup.Condition  `json:"condition"`
+	Alarm     string            `json:"alarm,omitempty"`
+	LastGood  time.Time         `json:"last_good,omitzero"`
+	Age       float64           `json:"age_seconds"`
+	MaxAge    float64           `json:"max_age_seconds,omitempty"`
+	Next      time.Time         `json:"next,omitzero"`
+	Active    *backup.Active    `json:"active,omitempty"`
+	Last      *backup.Record    `json:"last,omitempty"`
+	Scrub     *backup.Scrub     `json:"verified,omitempty"`
+	Scrubbing *backup.Scrubbing `json:"verifying,omitempty"`
+	Damage    *backup.Damage    `json:"damage,omitempty"`
+	Warning   string            `json:"warning,omitempty"`
+	Forecast  *jsonForecast     `json:"forecast,omitempty"`
+	Hint      string            `json:"hint,omitempty"`
 }
 
 type jsonForecast struct {
@@ -207,6 +219,7 @@ func jsonStatusOf(s *backup.Status) jsonStatus {
 	line := jsonStatus{
 		Type: "job", Job: s.Job.Name, Condition: s.Condition, Alarm: s.Alarm, LastGood: s.State.LastGood, Age: s.Age.Seconds(), MaxAge: s.Job.MaxAge.Seconds(),
 		Next: s.Next, Active: s.State.Active, Last: s.State.Last, Scrub: s.State.Scrub, Hint: s.Hint,
+		Scrubbing: s.State.Scrubbing, Damage: s.State.Damage, Warning: s.Warning,
 	}
 	if f := s.Forecast; f != nil {
 		line.Forecast = &jsonForecast{Start: f.Start, End: f.End, Closes: f.Closes, Fits: f.Fits, Left: f.Left, Pauses: f.Pauses, Rate: f.Rate}

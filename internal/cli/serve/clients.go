@@ -131,9 +131,11 @@ func newClientsAddCommand() *cobra.Command {
 	var g grantFlags
 	c := &cobra.Command{
 		Use:   "add KEY",
-		Short: "Admit a client, or give it more rights",
-		Long: `Add admits the client with this key, or gives it more rights. "fxfer key" prints
-the key on the client. Add also takes back a revocation.`,
+		Short: "Admit a client, or change its rights",
+		Long: `Add admits the client with this key. "fxfer key" prints the key on the client.
+If the client is admitted already, add sets its rights on the shares named, and
+its comment. Its rights on other shares stay. Add takes a revocation back. It
+prints what the client may do now.`,
 		Example: `  fxfer clients add ed25519:KEY --share backup --rights wo --comment nas`,
 		Args:    option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -144,19 +146,51 @@ the key on the client. Add also takes back a revocation.`,
 			if len(g.shares) == 0 {
 				return exit.Usage("for example: --share backup, or --share \"*\"", "no share is named")
 			}
-			grants, err := g.grants()
+			store, err := openStore()
 			if err != nil {
 				return err
 			}
-			store, err := openStore()
+			said, err := g.admit(store, id)
 			if err == nil {
-				err = store.AddAuthorized(id, grants, g.comment)
+				fmt.Fprintln(c.OutOrStdout(), said)
 			}
 			return err
 		},
 	}
 	g.add(c.Flags(), "")
 	return c
+}
+
+// admit gives a client what the flags say, and returns a sentence about that.
+func (g *grantFlags) admit(store *identity.Store, id identity.Principal) (said string, err error) {
+	now, err := readServing(store.Dir())
+	if err != nil {
+		return "", err
+	}
+	if err := g.checkShares(now); err != nil {
+		return "", err
+	}
+	grants, err := g.grants()
+	if err != nil {
+		return "", err
+	}
+	old, known, _ := store.Client(id) // a line with a fault, if any, stays as it is
+	if err := store.Admit(id, grants, g.comment); err != nil {
+		return "", err
+	}
+	c, _, _ := store.Client(id)
+	said = fmt.Sprintf("admitted %s: %s", id, c.Grants)
+	switch {
+	case known && old.Revoked:
+		said += "; it was revoked"
+	case known && old.Grants.String() != c.Grants.String():
+		said = fmt.Sprintf("changed %s: %s; it was %s", id, c.Grants, old.Grants)
+	case known && old.Comment == c.Comment:
+		said = fmt.Sprintf("nothing to change: %s has %s", id, c.Grants)
+	case known:
+		said = fmt.Sprintf("changed %s: its comment is %q", id, term.OneLine(c.Comment))
+	}
+	return said, nil
 }
 
 func newClientsRevokeCommand() *cobra.Command {
@@ -228,7 +262,7 @@ func (g *grantFlags) checkShares(now *serving) error {
 	}
 	for _, s := range g.shares {
 		if now != nil && s != identity.AllShares && !slices.Contains(now.Shares, s) {
-			return exit.Usage("it has "+strings.Join(now.Shares, ", "), "the server has no share %q", s)
+			return exit.Usage("it has "+strings.Join(now.Shares, ", ")+"; start it with a new share first", "the server has no share %q", s)
 		}
 	}
 	return nil

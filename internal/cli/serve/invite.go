@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/units"
@@ -25,7 +26,8 @@ import (
 type serving struct {
 	Address string   `json:"address"` // the address that the server listens on
 	Shares  []string `json:"shares"`
-	Rights  []string `json:"rights"` // the rights on these shares
+	Rights  []string `json:"rights"`        // the rights on these shares
+	Web     string   `json:"web,omitempty"` // the address of the dashboard; "" for none
 }
 
 const servingFile = "serving.json"
@@ -50,6 +52,21 @@ func readServing(home string) (*serving, error) {
 		err = json.Unmarshal(text, s)
 	}
 	return s, err
+}
+
+// Dashboard returns the address of the dashboard of the server with a home folder.
+func Dashboard(home string) (addr string, err error) {
+	now, err := readServing(home)
+	switch {
+	case err != nil:
+		return "", err
+	case now == nil:
+		return "", exit.Usage("start it with --web; or run this as the account of the server, with its FXFER_HOME",
+			"no server runs with FXFER_HOME=%s", home)
+	case now.Web == "":
+		return "", exit.Usage("start it with --web", "the server that runs has no dashboard")
+	}
+	return now.Web, nil
 }
 
 // NewInvite returns the command that creates an invitation.

@@ -44,9 +44,9 @@ type serveFlags struct {
 	log     logFlags
 	quiet   bool
 	keep    snapshot.Keep
-	version string        // version of this program, for the dashboard
-	age     time.Duration // age at which partial files are removed; 0 is never
-	web     string        // address of metrics and dashboard, "" for none
+	version string // version of this program, for the dashboard
+	web     string // address of metrics and dashboard, "" for none
+	webAt   string // where they listen
 }
 
 // New returns the command that runs a server. The argument is the version of this program.
@@ -139,7 +139,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	option.AddCrypto(flags, &f.opt.StandardCrypto)
 	addBounds(flags, &f.opt)
 	option.AddTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
-	option.Add(flags, &f.age, "partial-age", "age", "none", "remove partial files not written for this long, such as 14d", parsePartialAge)
+	option.Add(flags, &f.opt.PartialAge, "partial-age", "age", showDays(fxfer.DefaultPartialAge), "remove partial files not written for this long; or none", parsePartialAge)
 	f.log.add(flags)
 	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the URL and errors")
@@ -166,6 +166,20 @@ func parseMemory(s string) (int64, error) {
 	}
 	return n, err
 }
+
+// parsePartialAge is units.ParseTime, but also accepts "none", which is less than 0.
+func parsePartialAge(s string) (time.Duration, error) {
+	if s == "none" {
+		return -1, nil
+	}
+	d, err := units.ParseTime(s)
+	if err == nil && d < time.Hour {
+		err = fmt.Errorf("%q is less than an hour: clients that retry would find nothing to resume", s)
+	}
+	return d, err
+}
+
+func showDays(d time.Duration) string { return fmt.Sprintf("%dd", d/(24*time.Hour)) }
 
 // setShares reads the shares from the flags and arguments.
 func (f *serveFlags) setShares(args []string) error {
@@ -280,6 +294,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		if pages, err = openPages(f, server); err != nil {
 			return err
 		}
+		f.webAt = pages.Addr().String()
 	}
 	if err := server.Confine(f.folders()...); err != nil {
 		if notBegun != nil {
@@ -319,14 +334,11 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer end()
-	var sweeper sweeper
-	sweeper.set(f.opt.Shares, f.age)
-	tasks.Go(func() { sweeper.run(running, said.log) })
 	if f.config != "" {
 		tasks.Go(func() {
 			exit.OnHangup(running, func() {
 				systemd.tell(reloading()...)
-				f.reload(server, flags, &sweeper, said, home)
+				f.reload(server, flags, said, home)
 				systemd.tell("READY=1")
 			})
 		})
@@ -339,7 +351,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 }
 
 // reload reads the configuration again and applies it. If it is faulty, nothing changes.
-func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper *sweeper, said *serverLog, home string) {
+func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, said *serverLog, home string) {
 	said.reopen()
 	fresh, err := f.again(flags)
 	if err == nil {
@@ -349,7 +361,7 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, sweeper 
 		said.log.Error("the configuration is refused; the server keeps the old one", "error", err, "hint", hint.Of(err))
 		return
 	}
-	sweeper.set(fresh.opt.Shares, fresh.age)
+	fresh.webAt = f.webAt
 	_ = fresh.serving(server).write(home) // a failure was reported when the server started
 	said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
 	if f.restart() != fresh.restart() {
@@ -374,7 +386,7 @@ func (f *serveFlags) home() (string, error) {
 
 // serving returns what other commands on this host may know about the server.
 func (f *serveFlags) serving(server *fxfer.Server) *serving {
-	s := &serving{Address: server.Addr().String()}
+	s := &serving{Address: server.Addr().String(), Web: f.webAt}
 	for _, share := range f.opt.Shares {
 		s.Shares, s.Rights = append(s.Shares, share.Name), append(s.Rights, share.Rights.String())
 	}

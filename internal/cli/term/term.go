@@ -41,9 +41,12 @@ func OneLine(s string) string {
 	}, strings.ReplaceAll(s, "\n", "; "))
 }
 
+// Name is OneLine for the name or path of an entry, where a line break is no end of a sentence.
+func Name(s string) string { return OneLine(strings.ReplaceAll(s, "\n", "\ufffd")) }
+
 // ShortName shortens a path from any origin to width columns, and keeps its end.
 func ShortName(path string, width int) string {
-	path = OneLine(path)
+	path = Name(path)
 	if over := runewidth.StringWidth(path) - width; over > 0 {
 		return runewidth.TruncateLeft(path, over+1, "…")
 	}
@@ -60,7 +63,7 @@ func Nonzero(n int64, format string) string {
 
 // PathAnd joins a path and a text about it. Either may be empty.
 func PathAnd(path, text string) string {
-	path, text = OneLine(path), OneLine(text)
+	path, text = Name(path), OneLine(text)
 	if path != "" && text != "" {
 		return path + ": " + text
 	}

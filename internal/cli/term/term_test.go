@@ -42,6 +42,12 @@ func TestAsk(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+func TestName(t *testing.T) {
+	require.Equal(t, "a\ufffdb; c", Name("a\nb; c"))
+	require.Equal(t, "a\ufffdb: c; d", PathAnd("a\nb", "c\nd"))
+	require.Equal(t, "a\ufffdb", ShortName("a\nb", 9))
+}
+
 func TestOneLine(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain": "plain", "a\nb": "a; b", "\x1b[2J": "\ufffd[2J", "a\u202eb": "a\ufffdb", "a\u2066b": "a\ufffdb",

@@ -136,7 +136,7 @@ var plannedWords = map[fxfer.Outcome]string{
 
 func (l *itemised) file(r *fxfer.FileResult) {
 	if word := plannedWords[r.Outcome]; word != "" {
-		fmt.Fprintf(l.list, "%-8s  %s\n", word, term.OneLine(r.Path))
+		fmt.Fprintf(l.list, "%-8s  %s\n", word, term.Name(r.Path))
 	}
 }
 

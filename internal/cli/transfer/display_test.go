@@ -235,7 +235,7 @@ func TestItemised(t *testing.T) {
 		d.file(&fxfer.FileResult{Path: fmt.Sprintf("%d\n\x1b", path), Outcome: outcome})
 	}
 	d.finish(&fxfer.Report{Plan: &fxfer.Plan{Create: 1}}, nil)
-	require.Equal(t, "create    0; \ufffd\nupdate    1; \ufffd\nmetadata  2; \ufffd\ndelete    3; \ufffd\n"+
+	require.Equal(t, "create    0\ufffd\ufffd\nupdate    1\ufffd\ufffd\nmetadata  2\ufffd\ufffd\ndelete    3\ufffd\ufffd\n"+
 		"dry run    1 to create, 0 files unchanged\n", out.String())
 	require.Empty(t, errs.String())
 }

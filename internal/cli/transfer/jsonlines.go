@@ -73,6 +73,7 @@ type JSONSummary struct {
 	Digest      string           `json:"digest"`
 	Snapshot    string           `json:"snapshot,omitempty"`
 	Copied      int64            `json:"bytes_copied,omitempty"`
+	Healed      int64            `json:"files_healed,omitempty"`
 	Failures    []jsonFile       `json:"failures"`
 	Warnings    []jsonWarning    `json:"warnings"`
 	Plan        *jsonPlan        `json:"plan,omitempty"` // of a dry run
@@ -185,7 +186,7 @@ func (j *jsonLines) finish(r *fxfer.Report, err error) {
 		line := JSONSummary{
 			Type: "summary", Server: r.Server, Duration: r.Duration.Seconds(), Files: r.Files, Sent: r.Sent, Same: r.Same,
 			Skipped: r.Skipped, Failed: r.Failed, Removed: r.Removed, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
-			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest, Snapshot: r.Snapshot, Copied: r.Copied,
+			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest, Snapshot: r.Snapshot, Copied: r.Copied, Healed: r.Healed,
 			Failures: []jsonFile{}, Streams: r.Streams, Transport: string(r.Transport), Reason: r.TransportReason, Connections: r.Connections, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
 			SendBuffer: r.SendBuffer, RecvBuffer: r.RecvBuffer, Retransmits: r.Retransmits, Reconnects: r.Reconnects,
 			Sharing: jsonSharingOf(&r.Sharing),

@@ -47,7 +47,7 @@ func summary(verb string, r *fxfer.Report) (text string) {
 	}
 	line(verb, fmt.Sprintf("%s in %s", units.Bytes(r.Written), units.Time(r.Duration)), units.Rate(r.Goodput), peak(r), compressed(r), bytesPart(r.Copied, "%s from older versions"))
 	if r.Files != 1 || r.Failed > 0 || r.Resumed > 0 || r.Resent > 0 || r.Removed > 0 {
-		line("files", fmt.Sprintf("%d %s", r.Sent, verb), term.Nonzero(r.Same, "%d unchanged"), skipped, removed, term.Nonzero(r.Failed, "%d failed"),
+		line("files", fmt.Sprintf("%d %s", r.Sent, verb), term.Nonzero(r.Same, "%d unchanged"), term.Nonzero(r.Healed, "%d healed"), skipped, removed, term.Nonzero(r.Failed, "%d failed"),
 			bytesPart(r.Resumed, "%s resumed"), bytesPart(r.Resent, "%s sent twice"))
 	}
 	rtt := ""

@@ -11,6 +11,7 @@ type control interface {
 	pace() float64          // packets/s; +Inf is none
 	acked(a ack)            // packets were acknowledged
 	lost(now, sent float64) // a packet that was sent then was lost
+	expired(now float64)    // nothing was acknowledged for long
 }
 
 // ack is what a stream learns by one acknowledgement.
@@ -74,6 +75,16 @@ func (r *reno) lost(now, sent float64) {
 	r.reduce()
 	r.cwnd = max(2, r.cwnd*r.beta)
 	r.threshold = r.cwnd
+}
+
+func (r *reno) expired(now float64) {
+	if now == r.reduced {
+		return
+	}
+	r.reduced = now
+	r.reduce()
+	r.threshold = max(2, min(r.threshold, r.cwnd*r.beta))
+	r.cwnd = 1
 }
 
 // newCubic is RFC 9438.
@@ -162,6 +173,7 @@ func (b *bbr) window() float64 {
 }
 
 func (b *bbr) lost(_, _ float64) {}
+func (b *bbr) expired(float64)   { b.cwnd = 1 }
 
 func (b *bbr) acked(a ack) {
 	if a.round {
@@ -243,3 +255,4 @@ func (blind) window() float64   { return math.Inf(1) }
 func (blind) pace() float64     { return math.Inf(1) }
 func (blind) acked(ack)         {}
 func (blind) lost(_, _ float64) {}
+func (blind) expired(float64)   {}

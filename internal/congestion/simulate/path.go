@@ -7,6 +7,7 @@
 package simulate
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -25,12 +26,17 @@ type Path struct {
 	Police  float64       // bit/s; what exceeds it is dropped without a queue; 0 is none
 	Burst   int           // bytes that the policer lets through at once
 	CoDel   bool          // the queue is managed by CoDel (RFC 8289)
+	Outages []Outage      // in order
 }
 
-// Change is a new rate of the line.
+// Outage is a time in which nothing passes, either way.
+type Outage struct{ From, For time.Duration }
+
+// Change is a new rate of the line, or a longer way.
 type Change struct {
 	At   time.Duration
-	Rate float64 // bit/s
+	Rate float64       // bit/s
+	RTT  time.Duration // 0 is as before
 }
 
 // train is a few packets of a stream that travel together.
@@ -39,6 +45,7 @@ type train struct {
 	at     float64 // when it reaches the queue, s
 	n      int     // packets
 	lost   int     // packets that were dropped right before or within it
+	gone   bool    // an outage swallowed it: the stream learns that by its timer
 	chance int     // packets of these that were lost by chance
 
 	sent      float64 // when the stream sent it, s
@@ -116,6 +123,7 @@ func newLine(p Path, random *rand.Rand) *line {
 func (l *line) tick(now float64) {
 	for len(l.Changes) > 0 && l.Changes[0].At.Seconds() <= now {
 		l.rate = l.Changes[0].Rate / 8 / l.mss
+		l.RTT = cmp.Or(l.Changes[0].RTT, l.RTT)
 		l.Changes = l.Changes[1:]
 	}
 }
@@ -171,14 +179,34 @@ func (l *line) serve(until float64) {
 		}
 		l.free = end
 		l.queued -= t.n
-		t.at = l.back(end)
+		t.at = l.back(t, end)
 		l.acks.push(*t)
 		l.queue.pop()
 	}
 }
 
-// back returns when the acknowledgement of what left the line at that time arrives.
-func (l *line) back(end float64) float64 {
+// outage returns the one at that time, or nil.
+func (l *line) outage(at float64) *Outage {
+	for i, o := range l.Outages {
+		if at >= o.From.Seconds() && at < (o.From+o.For).Seconds() {
+			return &l.Outages[i]
+		}
+	}
+	return nil
+}
+
+// again is when the timer of a stream finds that an outage is over. It doubles each time.
+func (l *line) again(o *Outage) float64 {
+	end, timer := (o.From + o.For).Seconds(), 0.2+l.RTT.Seconds()
+	at := o.From.Seconds() + timer
+	for ; at < end; at += timer {
+		timer *= 2
+	}
+	return at + l.RTT.Seconds()
+}
+
+// back returns when the acknowledgement of a train that left the line at that time arrives.
+func (l *line) back(t *train, end float64) float64 {
 	due := end + l.RTT.Seconds()
 	if j := l.Jitter.Seconds(); j > 0 {
 		for l.to.at <= due {
@@ -187,6 +215,10 @@ func (l *line) back(end float64) float64 {
 		}
 		part := (due - l.from.at) / (l.to.at - l.from.at)
 		due += l.from.delay + part*(l.to.delay-l.from.delay)
+	}
+	if o := l.outage(due); o != nil {
+		due = l.again(o)
+		t.gone, t.lost, t.n = true, t.lost+t.n, 0
 	}
 	due = max(due, l.late)
 	for due >= l.stall {

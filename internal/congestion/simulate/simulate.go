@@ -27,6 +27,7 @@ type Moment struct {
 	Sample   congestion.Sample
 	Rate     float64       // of the line, bit/s
 	Queue    time.Duration // delay in the queue
+	Control  Controller
 }
 
 // Bin is the time that each value of a Result counts.
@@ -111,7 +112,7 @@ func (w *world) step(now, dt float64) {
 	for i, f := range w.flows {
 		if f.step(now, dt, l.mss) && i == 0 && w.Trace != nil {
 			w.Trace(Moment{
-				seconds(now), f.decision, f.sample, l.rate * l.mss * 8, seconds(l.delay()),
+				seconds(now), f.decision, f.sample, l.rate * l.mss * 8, seconds(l.delay()), f.control,
 			})
 		}
 	}

@@ -126,7 +126,7 @@ func TestCoDel(t *testing.T) {
 // TestChange shows that the line follows its changes.
 func TestChange(t *testing.T) {
 	p := path(100, 20, 1)
-	p.Changes = []Change{{2 * time.Second, 30e6}, {4 * time.Second, 100e6}}
+	p.Changes = []Change{{At: 2 * time.Second, Rate: 30e6}, {At: 4 * time.Second, Rate: 100e6}}
 	r := Run(Scenario{
 		Path: p, For: 6 * time.Second, Flows: []Flow{{Kind: UDP, Rate: 50e6}},
 	})

@@ -61,7 +61,11 @@ func (s *stream) acked(t *train) {
 	if t.lost > 0 {
 		s.inflight -= float64(t.lost)
 		s.flow.lose(t)
-		s.control.lost(now, t.sent)
+		if t.gone {
+			s.control.expired(now)
+		} else {
+			s.control.lost(now, t.sent)
+		}
 	}
 	if t.n == 0 {
 		return

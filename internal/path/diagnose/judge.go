@@ -82,7 +82,7 @@ func Cells(s *Session) []Cell {
 
 // cuts iterates over the boundaries of the cells, which are the sample times of the side with
 // more samples. Where the other side has no sample at the beginning or the end, that time joins
-// the cell beside it, unless it is longer than samples are apart.
+// the cell beside it, unless it is longer than samples are apart, or nothing is acknowledged in it.
 func cuts(s *Session) iter.Seq2[time.Duration, time.Duration] {
 	base, other := s.Sender, s.Receiver
 	if len(other) > len(base) {
@@ -97,7 +97,8 @@ func cuts(s *Session) iter.Seq2[time.Duration, time.Duration] {
 			to := base[i].At
 			if i < last && len(other) > 0 {
 				begin, end := other[0].At, other[len(other)-1].At
-				if to <= begin && begin-base[0].At < apart || to >= end && base[last].At-end < apart {
+				late := to >= end && base[last].At-end < apart && !silent(&base[i-1], &base[i]) && !silent(&base[i], &base[i+1])
+				if to <= begin && begin-base[0].At < apart || late {
 					continue
 				}
 			}
@@ -111,6 +112,9 @@ func cuts(s *Session) iter.Seq2[time.Duration, time.Duration] {
 		}
 	}
 }
+
+// silent reports whether nothing was acknowledged between two samples of a sender.
+func silent(a, b *Sample) bool { return b.InFlight > 0 && b.Acked == a.Acked }
 
 func during(samples []Sample, from, to time.Duration) Sample {
 	if len(samples) == 0 {
@@ -128,10 +132,11 @@ type view struct {
 	peakAt time.Duration
 	began  time.Duration
 	length time.Duration
-	steady Sample        // the sender's counters after slow start
+	steady Sample        // the sender's counters after slow start, without outages
 	packet time.Duration // the mean time of a full segment; 0 is unknown
 	holes  []span        // in which nothing large arrived
 	cuts   []span        // in which nothing arrived
+	pauses []span        // the same, but too short to be sure
 }
 
 // span is a part of a session, from the start of its first cell to the end of its last one.
@@ -151,11 +156,16 @@ func see(s *Session, cells []Cell) view {
 	if v.minRTT = base; base == 0 {
 		v.minRTT = minRTT(sent, received)
 	}
-	v.steady = during(s.Sender, min(v.began+rampRTTs*v.minRTT, v.length), v.length)
 	packet := packetTime(cells)
 	v.peak, v.peakAt = peak(cells, max(smooth, 4*v.minRTT, queuePackets*packet))
-	v.holes, v.cuts = silences(s, cells, max(v.minRTT, holePackets/4*packet))
+	v.holes, v.cuts, v.pauses = silences(s, cells, max(v.minRTT, holePackets/4*packet))
 	v.packet = packet
+	for i := range cells {
+		c, out := &cells[i], slices.Concat(v.cuts, v.pauses)
+		if c.Start >= v.began+rampRTTs*v.minRTT && !within(out, c) && !v.regaining(out, c) {
+			add(&v.steady, &c.Sender)
+		}
+	}
 	return v
 }
 
@@ -218,17 +228,22 @@ func minRTT(sent, received time.Duration) time.Duration {
 
 const (
 	// A time without acknowledgements is an outage from cutLeast on, and a black hole only from
-	// holeLeast on. On a path with a long queue, it must last for some of the longest RTTs, too.
-	cutLeast  = time.Second
-	holeLeast = 3 * time.Second
-	cutRTTs   = 2
-	holeRTTs  = 4
+	// holeLeast on. A shorter one from pauseLeast on, or one that lasts still, says nothing about
+	// the path. On a path with a long queue, it must last for some of the longest RTTs, too.
+	pauseLeast = 350 * time.Millisecond
+	cutLeast   = time.Second
+	holeLeast  = 3 * time.Second
+	cutRTTs    = 2
+	holeRTTs   = 4
+	// After an outage, kernels send again what it lost, for so many round trips or so long.
+	regainRTTs  = 10
+	regainLeast = time.Second
 )
 
 // silences finds where nothing that is sent is acknowledged any more. It is a black hole if the
 // receiver's samples, which are small, still arrive. If data flows again in segments of the same
 // size, it was an outage.
-func silences(s *Session, cells []Cell, rtt time.Duration) (holes, cuts []span) {
+func silences(s *Session, cells []Cell, rtt time.Duration) (holes, cuts, pauses []span) {
 	var longest time.Duration
 	for i := range cells {
 		longest = max(longest, cells[i].Sender.RTT)
@@ -249,15 +264,21 @@ func silences(s *Session, cells []Cell, rtt time.Duration) (holes, cuts []span) 
 				alive++
 			}
 		}
+		long, least := x.to-x.from, max(4*rtt, cutRTTs*longest)
+		if i < len(cells) { // it is over
+			least = max(least, pauseLeast)
+		}
 		switch {
-		case retrans == 0 || x.to-x.from < max(cutLeast, 4*rtt, cutRTTs*longest):
-		case x.to-x.from >= max(holeLeast, holeRTTs*longest) && alive > 1 && !over:
+		case retrans == 0 || long < least:
+		case long < cutLeast:
+			pauses = append(pauses, x)
+		case long >= max(holeLeast, holeRTTs*longest) && alive > 1 && !over:
 			holes = append(holes, x)
 		default:
 			cuts = append(cuts, x)
 		}
 	}
-	return holes, cuts
+	return holes, cuts, pauses
 }
 
 // within reports whether a cell is in one of the spans.
@@ -309,6 +330,8 @@ func (v *view) limiter(c *Cell) Limiter {
 		return BlackHole
 	case within(v.cuts, c):
 		return Outage
+	case within(v.pauses, c):
+		return Unknown
 	case share(s.RateWait, used) >= capped, share(c.Receiver.RateWait, c.Receiver.taking()) >= capped:
 		return RateLimit
 	case share(s.Feed, d) >= most && share(s.Idle, used) >= most:
@@ -326,7 +349,7 @@ func (v *view) limiter(c *Cell) Limiter {
 		}
 		return Unknown
 	}
-	if around := v.around(c); around.noted(around.Yielded) {
+	if around := v.around(c); around.noted(around.Yielded) && !v.regaining(v.cuts, c) {
 		return OwnPriority
 	}
 	if s.Priority > 0 && s.queued(v.minRTT) { // the line is full, so a larger window fills its queue
@@ -475,7 +498,21 @@ func (v *view) around(c *Cell) Sample {
 	if from >= c.Start+c.Length {
 		from = c.Start
 	}
+	for _, x := range slices.Concat(v.cuts, v.pauses) { // what these lost is not the network's usual state
+		if x.from >= c.Start+c.Length {
+			to = min(to, x.from)
+		} else if x.to <= c.Start {
+			from = max(from, x.to)
+		}
+	}
 	return during(v.Sender, from, to)
+}
+
+// regaining reports whether one of the spans was over only just before a cell.
+func (v *view) regaining(spans []span, c *Cell) bool {
+	return slices.ContainsFunc(spans, func(x span) bool {
+		return c.Start >= x.to && c.Start < x.to+max(regainRTTs*v.minRTT, regainLeast)
+	})
 }
 
 func (v *view) slowStart() Limiter {
@@ -492,7 +529,12 @@ func (v *view) slowStart() Limiter {
 // path finds the limiter in the network when data waits for the congestion window.
 func (v *view) path(c *Cell) Limiter {
 	s := v.around(c)
-	if s.noted(s.Shared) {
+	switch {
+	case v.regaining(v.cuts, c):
+		return Outage
+	case v.regaining(v.pauses, c), s.Acked == 0 && s.InFlight == 0: // or nothing uses the network
+		return Unknown
+	case s.noted(s.Shared):
 		return SharedLine
 	}
 	if v.ramping(c) {

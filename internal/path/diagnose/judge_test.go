@@ -340,7 +340,7 @@ func TestJudgeOutage(t *testing.T) {
 	for _, c := range cells {
 		times[c.Limiter] += c.Length
 	}
-	require.InDelta(t, 4, times[Outage].Seconds(), 0.3)
+	require.InDelta(t, 5, times[Outage].Seconds(), 0.3) // what was lost is sent again in the last second
 	require.Zero(t, times[BlackHole])
 
 	// An idle session that lost a segment of its handshake has neither an outage nor a black
@@ -352,6 +352,42 @@ func TestJudgeOutage(t *testing.T) {
 	}
 	for _, c := range Cells(&Session{Sender: flow, Receiver: perSecond(Sample{Cores: 2000}, 1)}) {
 		require.NotContains(t, []Limiter{BlackHole, Outage}, c.Limiter)
+	}
+}
+
+// While nothing passes, and right after it, nobody is told about a queue, random loss or others on
+// the line, at whatever moment he looks.
+func TestJudgeOutageLive(t *testing.T) {
+	s := busySender()
+	s.Priority, s.BaseRTT, s.RTTSum = 2, 50*time.Millisecond, int64(52*time.Millisecond)
+	for _, long := range []time.Duration{500 * time.Millisecond, 2 * second, 8 * second} {
+		from, to := 4*second, 4*second+long
+		flow := perSecond(s, 20)
+		for i := range flow {
+			x := &flow[i]
+			gone := max(0, min(x.At, to)-from)
+			moved := float64(x.At - gone)
+			x.Acked = int64(moved / 1e9 * float64(s.Acked))
+			x.Segments = int64(moved / 1e9 * float64(s.Segments))
+			if x.At > from { // timers, and then what was in flight
+				x.Retrans = 20
+			}
+			if x.At > to {
+				x.Retrans = 3000
+				x.RTTSum += int64(200 * time.Millisecond) // one sample from before
+				x.Shared = min(x.At-to, second)
+			}
+		}
+		for i := range flow {
+			if flow[i].At < 2*second || flow[i].At > to+regainLeast {
+				continue
+			}
+			cells := Cells(&Session{Sender: flow[:i+1], Receiver: perSecond(readyReceiver(), from.Seconds())})
+			for _, c := range cells {
+				require.NotContains(t, []Limiter{Bufferbloat, OwnQueue, RandomLoss, SharedLine, Reordering}, c.Limiter,
+					"%v down, seen after %v, at %v", long, flow[i].At, c.Start)
+			}
+		}
 	}
 }
 

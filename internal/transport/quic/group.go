@@ -143,6 +143,7 @@ func (d *dialled) run(
 		c.udp.onRefused(func() { _ = c.conn.CloseWithError(codeGone, "nobody listens on its port any more") })
 		d.udp = c.udp
 		d.connected(c.conn)
+		d.admit()
 	}
 	d.group.mu.Lock()
 	if err == nil {
@@ -152,7 +153,6 @@ func (d *dialled) run(
 		d.group.dropLocked(d)
 	}
 	d.group.mu.Unlock()
-	d.admit()
 	close(d.ready)
 	if err != nil {
 		return

@@ -26,7 +26,7 @@ const (
 	// trips.
 	streamWindow = 8 << 20
 	linkWindow   = 2 * linkFlight
-	// allWindows bounds the growth of all windows of this process beyond their first size, bytes.
+	// allWindows is the size of windows, bytes.
 	allWindows = 256 << 20
 
 	// idleTimeout is how long a connection may be silent until it counts as dead. A session ends
@@ -57,21 +57,17 @@ const (
 	codeGone   = 3 // the server's process is gone
 )
 
-// windowsLeft is what is left of allWindows.
-var windowsLeft atomic.Int64
-
-func init() { windowsLeft.Store(allWindows) }
-
 // link is one QUIC connection, on either side.
 type link struct {
 	// Set before any stream.
-	conn *quic.Conn
-	udp  *udpSocket
-	tls  tls.ConnectionState
+	conn   *quic.Conn
+	udp    *udpSocket
+	tls    tls.ConnectionState
+	pool   *windowPool
+	client string // the key of a client's certificate; "" at the client
 
 	admitted atomic.Bool
 	onAdmit  func()       // accepted links only
-	granted  atomic.Int64 // of allWindows
 	writing  atomic.Int64 // bytes in Writes that have not returned
 
 	mu     sync.Mutex // guards what follows
@@ -80,6 +76,10 @@ type link struct {
 	total  int64       // streams, as the client announces at the end; 0 before
 	unused *time.Timer // ends an accepted link that has no stream
 	figures
+
+	windowMu sync.Mutex // guards the following; held before that of pool
+	granted  int64      // of pool
+	gone     bool       // no window is granted any more
 }
 
 // linkKey finds a link in the context of its connection.
@@ -105,22 +105,31 @@ func config() *quic.Config {
 
 // grant takes window from what is left, once the peer is admitted.
 func (l *link) grant(n int64) bool {
-	if !l.admitted.Load() {
+	l.windowMu.Lock()
+	defer l.windowMu.Unlock()
+	if !l.admitted.Load() || l.gone || !l.pool.take(l.client, n) {
 		return false
 	}
-	if windowsLeft.Add(-n) < 0 {
-		windowsLeft.Add(n)
-		return false
-	}
-	l.granted.Add(n)
+	l.granted += n
 	return true
+}
+
+// giveWindows gives back what grant took.
+func (l *link) giveWindows() {
+	l.windowMu.Lock()
+	defer l.windowMu.Unlock()
+	l.pool.give(l.client, l.granted)
+	l.granted, l.gone = 0, true
 }
 
 // connected takes over a connection whose handshake is done.
 func (l *link) connected(conn *quic.Conn) {
-	l.conn, l.tls = conn, conn.ConnectionState().TLS
+	l.conn, l.tls, l.pool = conn, conn.ConnectionState().TLS, windows
+	if l.onAdmit != nil {
+		l.client = string(l.tls.PeerCertificates[0].RawSubjectPublicKeyInfo) // presented checked that there is one
+	}
 	context.AfterFunc(conn.Context(), func() {
-		windowsLeft.Add(l.granted.Swap(0))
+		l.giveWindows()
 		l.udp.lower.forget(l)
 	})
 }

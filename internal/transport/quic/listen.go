@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -23,7 +22,7 @@ import (
 
 const (
 	// maxUnadmitted bounds the connections that are not admitted yet, and maxUnadmittedFrom those
-	// from one IPv4 address or IPv6 /64.
+	// from one IPv4 address or IPv6 /64. See stream.Places for those of one network.
 	maxUnadmitted     = 1024
 	maxUnadmittedFrom = 256
 	// From askBack unadmitted connections on, clients have to prove their address. This costs a
@@ -58,8 +57,7 @@ type Listener struct {
 	gone   chan struct{} // closed when the socket is
 
 	mu         sync.Mutex // guards what follows
-	unadmitted int        // connections
-	from       map[netip.Prefix]int
+	unadmitted *stream.Places
 }
 
 // Listen listens on addr ("host:port"). TCP and UDP share no ports, so it can usually have the
@@ -79,7 +77,8 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		return nil, err
 	}
 	l := &Listener{
-		udp: udp, conns: make(chan *Conn), gone: make(chan struct{}), from: make(map[netip.Prefix]int),
+		udp: udp, conns: make(chan *Conn), gone: make(chan struct{}),
+		unadmitted: stream.NewPlaces(maxUnadmitted, maxUnadmittedFrom),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.tr = &quic.Transport{
@@ -113,7 +112,7 @@ func resetKey(identity ed25519.PrivateKey) (*quic.StatelessResetKey, error) {
 func (l *Listener) crowded(net.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.unadmitted >= askBack
+	return l.unadmitted.Taken() >= askBack
 }
 
 // begin counts a new connection until it is admitted or gone.
@@ -121,19 +120,14 @@ func (l *Listener) begin(ctx context.Context, client *quic.ClientInfo) (context.
 	prefix := stream.PrefixOf(client.RemoteAddr)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unadmitted >= maxUnadmitted || l.from[prefix] >= maxUnadmittedFrom {
+	if !l.unadmitted.Take(prefix) {
 		return nil, errTooMany
 	}
-	l.unadmitted++
-	l.from[prefix]++
 	x := &link{udp: l.udp}
 	x.onAdmit = sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.unadmitted--
-		if l.from[prefix]--; l.from[prefix] == 0 {
-			delete(l.from, prefix)
-		}
+		l.unadmitted.Give(prefix)
 	})
 	ctx = context.WithValue(ctx, linkKey{}, x)
 	context.AfterFunc(ctx, x.onAdmit)

@@ -14,7 +14,7 @@ import (
 )
 
 // TestStrangersByPrefix: connections that are not admitted are counted by IPv4 address and by IPv6
-// /64, so that the many addresses of one host do not take the places of others.
+// /64, and by network, so that many addresses of one owner do not take the places of others.
 func TestStrangersByPrefix(t *testing.T) {
 	t.Parallel()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -27,10 +27,18 @@ func TestStrangersByPrefix(t *testing.T) {
 		_, err = l.begin(ctx, &quic.ClientInfo{RemoteAddr: &net.UDPAddr{IP: net.ParseIP(ip), Port: 1}})
 		return cancel, err
 	}
-	for _, addresses := range [][]string{
-		{"2001:db8:0:1::1", "2001:db8:0:1::2", "2001:db8:0:1:ffff::3", "2001:db8:0:1::4"},
-		{"192.0.2.9", "::ffff:192.0.2.9"},
+	for _, tt := range []struct {
+		addresses []string
+		most      int
+	}{
+		{[]string{"2001:db8:0:1::1", "2001:db8:0:1::2", "2001:db8:0:1:ffff::3", "2001:db8:0:1::4"}, maxUnadmittedFrom},
+		{[]string{"192.0.2.9", "::ffff:192.0.2.9"}, maxUnadmittedFrom},
+		{
+			[]string{"2001:db8:1:1::1", "2001:db8:1:2::1", "2001:db8:1:3::1", "2001:db8:1:4::1", "2001:db8:1:5::1"},
+			maxUnadmitted/2 + 1,
+		},
 	} {
+		addresses := tt.addresses
 		var open []context.CancelFunc
 		for _, ip := range addresses {
 			for range 2 * maxUnadmittedFrom {
@@ -42,7 +50,7 @@ func TestStrangersByPrefix(t *testing.T) {
 				open = append(open, gone)
 			}
 		}
-		require.Len(t, open, maxUnadmittedFrom, "%v", addresses)
+		require.Len(t, open, tt.most, "%v", addresses)
 		for _, ip := range []string{"2001:db8:0:2::1", "192.0.2.10"} {
 			gone, err := begin(ip)
 			require.NoError(t, err, "%s beside %v", ip, addresses)

@@ -14,20 +14,31 @@ import (
 )
 
 // Standard is what Conn is, with the records and ciphers of crypto/tls. Its peer can't tell the
-// difference. It takes one system call for each record of 16 KiB, and never changes its keys.
+// difference. It takes one system call for each record of 16 KiB. crypto/tls never changes its keys
+// by itself, so writes fail once a key has sealed keyRecords: a session then goes on with another
+// stream.
 type Standard struct {
 	raw   Socket
 	below *standardSocket
 	tls   *tls.Conn                           // set before state
 	state atomic.Pointer[tls.ConnectionState] // nil until the handshake is done
 
-	ended  atomic.Bool // CloseWrite was called
-	closed atomic.Bool
+	ended   atomic.Bool // CloseWrite was called
+	closed  atomic.Bool
+	records atomic.Int64 // that the key may still seal
 }
+
+// keyRecords is how many records one key seals. AES-GCM is safe for 2^24.5 (RFC 8446, section 5.5).
+const keyRecords = 1 << 24
+
+// errKeyUsed ends a stream whose key has sealed keyRecords.
+var errKeyUsed = errors.New("the key of this stream has encrypted as much as it may")
 
 // NewStandard returns a Standard that still needs its handshake.
 func NewStandard(raw Socket) *Standard {
-	return &Standard{raw: raw, below: &standardSocket{handshakeConn: handshakeConn{Conn: raw}}}
+	c := &Standard{raw: raw, below: &standardSocket{handshakeConn: handshakeConn{Conn: raw}}}
+	c.records.Store(keyRecords)
+	return c
 }
 
 // Client does the handshake as the client. It closes the Socket if ctx ends first.
@@ -84,6 +95,8 @@ func (c *Standard) Write(p []byte) (int, error) {
 		return 0, stream.ErrNoHandshake
 	case c.ended.Load():
 		return 0, fmt.Errorf("write after CloseWrite: %w", net.ErrClosed)
+	case c.records.Add(-int64(len(p)/maxPlain+1)) < 0:
+		return 0, errKeyUsed
 	}
 	return c.tls.Write(p)
 }

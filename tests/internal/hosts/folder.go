@@ -23,24 +23,29 @@ const memoryFS = "/dev/shm"
 // it, so that their arguments need no paths. The names that its methods take are relative to it.
 type Folder struct{ Path string }
 
-// NewFolder makes a folder with the given folders in it. Its name is the prefix and the process ID.
-// It removes the rest of a killed run. The caller calls Remove.
+// NewFolder makes a folder with the given folders in it. Its name begins with the prefix and the
+// process ID. It removes the rest of a killed run. The caller calls Remove.
 func NewFolder(prefix string, dirs ...string) (*Folder, error) {
 	old, err := filepath.Glob(filepath.Join(memoryFS, prefix+"*"))
 	if err != nil {
 		return nil, err
 	}
 	for _, path := range old {
-		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), prefix))
+		text, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), prefix), "-")
+		pid, err := strconv.Atoi(text)
 		if err == nil && !alive(pid) {
 			if err := os.RemoveAll(path); err != nil {
 				return nil, fmt.Errorf("remove what an earlier run left: %w", err)
 			}
 		}
 	}
-	f := &Folder{Path: filepath.Join(memoryFS, prefix+strconv.Itoa(os.Getpid()))}
-	if err := os.Mkdir(f.Path, 0o755); err != nil {
+	path, err := os.MkdirTemp(memoryFS, fmt.Sprintf("%s%d-", prefix, os.Getpid()))
+	if err != nil {
 		return nil, fmt.Errorf("make the folder: %w", err)
+	}
+	f := &Folder{Path: path}
+	if err := os.Chmod(path, 0o755); err != nil {
+		return nil, errors.Join(err, f.Remove())
 	}
 	for _, dir := range dirs {
 		if err := f.Mkdir(dir); err != nil {

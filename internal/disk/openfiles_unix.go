@@ -1,14 +1,14 @@
 //go:build unix
 
-package server
+package disk
 
 import (
 	"golang.org/x/sys/unix"
 )
 
-// openFilesLimit returns how many files this process may have open, 0 if unknown. The Go runtime
+// OpenFiles returns how many files this process may have open, 0 if unknown. The Go runtime
 // has raised the soft limit to the hard one already (os/rlimit.go).
-func openFilesLimit() uint64 {
+func OpenFiles() uint64 {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
 		return 0
