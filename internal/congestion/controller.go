@@ -49,17 +49,19 @@ type Controller struct {
 	ceilUntil time.Duration // until when the session stays below it
 	hold      time.Duration // how long it stayed, the last time
 
-	pause  time.Duration // how long the queue must be short before a session that yields takes more
-	yields time.Duration // when it yielded last
-	stay   time.Duration // how long it shares at the least
-	most   float64       // bound of free streams, bytes/s
-	peak   float64       // most that was delivered of late beside others, bytes/s
-	quick  time.Duration // until when free streams look for their part of the line quickly
-	dip    time.Duration // least queue in doubt
-	top    time.Duration // largest queue in doubt
-	best   float64       // largest line, bytes/s
-	empty  time.Duration // when the queue was gone in doubt; 0 is not yet
-	test   time.Duration // start of the present test whether others are gone; 0 is none
+	pause   time.Duration // how long the queue must be short before a session that yields takes more
+	yields  time.Duration // when it yielded last
+	stay    time.Duration // how long it shares at the least
+	most    float64       // bound of free streams, bytes/s
+	peak    float64       // most that was delivered of late beside others, bytes/s
+	quick   time.Duration // until when free streams look for their part of the line quickly
+	doubts  int           // one soon after the other
+	doubted time.Duration // end of the last one
+	dip     time.Duration // least queue in doubt
+	top     time.Duration // largest queue in doubt
+	best    float64       // largest line, bytes/s
+	empty   time.Duration // when the queue was gone in doubt; 0 is not yet
+	test    time.Duration // start of the present test whether others are gone; 0 is none
 }
 
 // New returns a Controller that is about to start.
@@ -131,6 +133,11 @@ const (
 	// time that a test takes.
 	testEvery = 5 * time.Second
 	testFor   = 300 * time.Millisecond
+
+	// mostDoubts is how many doubts may follow each other within doubtTrips or doubtAgain.
+	mostDoubts = 1
+	doubtTrips = 30
+	doubtAgain = 2 * time.Second
 
 	// heldShare is the part of the line for streams that are not free, to finish what they have.
 	heldShare = 0.03
@@ -582,6 +589,14 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 		// A queue of our own would be gone: others take what we leave.
 		c.share(s)
 	case m.standing > 3*aim && age > max(8*trip, leastFight), m.standing > aim*3/2 && age > 3*correct:
+		if s.At-c.doubted > max(doubtTrips*trip, doubtAgain) {
+			c.doubts = 0
+		}
+		if c.doubts++; c.doubts > mostDoubts {
+			c.doubts = 0
+			c.share(s) // alone, a session does not fill the queue again so soon
+			return
+		}
 		c.enter(Doubt, s.At)
 		c.doubt(s)
 	default:
@@ -650,7 +665,7 @@ func (c *Controller) doubt(s Sample) {
 		c.share(s)
 		return
 	case c.empty > 0 && s.At-c.empty > max(4*lag, testFor/2):
-		c.full = 0
+		c.full, c.doubted = 0, s.At
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
 		return
