@@ -52,7 +52,9 @@ func (x *fileWork) serve(ctx context.Context) error {
 	_, x.flow = x.flows(0)
 	stop := context.AfterFunc(ctx, func() { _ = x.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	x.add(x.welcome(0))
+	if err := x.add(x.welcome(0)); err != nil {
+		return err
+	}
 	log := x.log.With("share", x.hello.Share)
 	log.Info("work on files begins")
 	paths, err := x.work(ctx)

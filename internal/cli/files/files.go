@@ -26,7 +26,7 @@ type command struct {
 }
 
 // complete adds the flags and the rules for arguments to c, whose Run is do.
-func (x *command) complete(c *cobra.Command, least int, do func(ctx context.Context, args []string) error) *cobra.Command {
+func (x *command) complete(c *cobra.Command, least int, do func(ctx context.Context, args []string) error) {
 	x.c = c
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) < least {
@@ -46,7 +46,6 @@ func (x *command) complete(c *cobra.Command, least int, do func(ctx context.Cont
 	option.AddTransport(c.Flags(), &x.opt)
 	option.AddTrust(c.Flags(), &x.opt)
 	option.AddSettings(c)
-	return c
 }
 
 // addJSON adds the flag for output that programs read.
