@@ -275,6 +275,9 @@ func (s *Scope) Intact(p string) error {
 	if err := s.check(Read, p); err != nil {
 		return err
 	}
+	if err := disk.CheckPath(p); err != nil {
+		return err
+	}
 	w := damageWalk{scope: s, known: make(map[string]*damagedSnapshot)}
 	in, err := w.snapshotOf(p)
 	if err != nil || in == nil {

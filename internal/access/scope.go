@@ -209,6 +209,9 @@ func (s *Scope) hidden(p string) (is func(entry string) bool, err error) {
 	if s.whole || ruleOf(Names).everywhere(s.rights) {
 		return none, nil
 	}
+	if err := disk.CheckPath(p); err != nil {
+		return nil, err
+	}
 	w, err := s.folderPlace(p)
 	if err != nil || w.place == Snapshot {
 		return none, err

@@ -366,6 +366,9 @@ func TestHidden(t *testing.T) {
 	require.NoError(t, damage.WriteDamage(state, snapshot, damage.Damage{"f": "different"}))
 	reader := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Read, Intent: wire.Files})
 	require.NoError(t, reader.Intact("f"))
+	for _, p := range []string{"/f", "/", "../f", ""} {
+		require.ErrorIs(t, reader.Intact(p), disk.ErrPath)
+	}
 	require.ErrorContains(t, reader.Intact("up/web/"+snapshot+"/f"), "damaged")
 	require.ErrorContains(t, lister.Intact("f"), "may not be read")
 
