@@ -269,6 +269,27 @@ func (w *damageWalk) walk(ctx context.Context, p string, opt disk.WalkOptions, v
 	return nil
 }
 
+// Intact returns why the file at p must not be read: it is in a snapshot and known to be damaged. It
+// returns nil for other files.
+func (s *Scope) Intact(p string) error {
+	if err := s.check(Read, p); err != nil {
+		return err
+	}
+	if err := disk.CheckPath(p); err != nil {
+		return err
+	}
+	w := damageWalk{scope: s, known: make(map[string]*damagedSnapshot)}
+	in, err := w.snapshotOf(p)
+	if err != nil || in == nil {
+		return err
+	}
+	below := strings.TrimPrefix(p, in.at+"/")
+	if _, damaged := in.damage[below]; damaged {
+		return in.refusal(below)
+	}
+	return nil
+}
+
 // missing reports the damaged files below p that are not there any more.
 func (w *damageWalk) missing(p string, skip func(disk.Meta) bool) {
 	for _, s := range w.known {

@@ -89,6 +89,7 @@ var intents = map[wire.Intent]Effect{
 	wire.Series: Names,
 	wire.Store:  Names | Read | Add,
 	wire.Expire: Names | Expire,
+	wire.Files:  Names | Read | Write,
 }
 
 // ruleOf returns the rule for one effect.

@@ -189,23 +189,35 @@ func (s *Scope) List(ctx context.Context, p string, visit func(disk.Meta) error)
 			return visit(m)
 		})
 	}
-	rule := ruleOf(Names)
-	if rule.everywhere(s.rights) || s.whole {
-		return s.tree.List(ctx, p, visit)
-	}
-	w, err := s.folderPlace(p)
+	hidden, err := s.hidden(p)
 	if err != nil {
 		return err
 	}
-	if w.place == Snapshot {
-		return s.tree.List(ctx, p, visit)
-	}
 	return s.tree.List(ctx, p, func(m disk.Meta) error {
-		if !isSeriesName(m.Path) {
+		if hidden(path.Join(p, m.Path)) {
 			return nil
 		}
 		return visit(m)
 	})
+}
+
+// hidden returns which entries a client that may see names at p may still not see: in a series that
+// it sees because it owns it, those beside the snapshots.
+func (s *Scope) hidden(p string) (is func(entry string) bool, err error) {
+	none := func(string) bool { return false }
+	if s.whole || ruleOf(Names).everywhere(s.rights) {
+		return none, nil
+	}
+	if err := disk.CheckPath(p); err != nil {
+		return nil, err
+	}
+	w, err := s.folderPlace(p)
+	if err != nil || w.place == Snapshot {
+		return none, err
+	}
+	return func(entry string) bool {
+		return entry != p && path.Dir(entry) == p && !isSeriesName(path.Base(entry))
+	}, nil
 }
 
 // listOwn is List that finds nothing rather than fail.
@@ -224,8 +236,8 @@ func (s *Scope) listOwn(ctx context.Context, p string, visit func(disk.Meta) err
 	return nil
 }
 
-// Walk visits the entry at p and everything below it. In snapshots, files that are known to be
-// damaged fail, so that nobody takes them for what was sent.
+// Walk visits the entry at p and everything below it that the client may see. In snapshots, files
+// that are known to be damaged fail for who only reads, so that nobody takes them for what was sent.
 func (s *Scope) Walk(
 	ctx context.Context, p string, opt disk.WalkOptions,
 	visit func(disk.Meta) error, failed func(path string, err error),
@@ -233,6 +245,12 @@ func (s *Scope) Walk(
 	if err := s.check(Names, p); err != nil {
 		return err
 	}
+	hidden, err := s.hidden(p)
+	if err != nil {
+		return err
+	}
+	skip := opt.Skip
+	opt.Skip = func(m disk.Meta) bool { return hidden(m.Path) || skip != nil && skip(m) }
 	if s.folder == nil || s.effects&Write != 0 {
 		return s.tree.Walk(ctx, p, opt, visit, failed)
 	}
@@ -280,6 +298,14 @@ func (s *Scope) Mkdir(p string, mode fs.FileMode) error {
 		return err
 	}
 	return s.tree.Mkdir(p, mode)
+}
+
+// MakeDir makes the folder at p, whose name must be free.
+func (s *Scope) MakeDir(p string, mode fs.FileMode) error {
+	if err := s.check(Write, p); err != nil {
+		return err
+	}
+	return s.tree.MakeDir(p, mode)
 }
 
 // Partial opens the partial file of the target m.Path.
@@ -421,7 +447,7 @@ func (s *Scope) holdsSeries(ctx context.Context, p string) error {
 	return s.tree.Walk(ctx, p, opt, func(m disk.Meta) error {
 		w, err := s.seriesAt(m.Path)
 		if err == nil && w.series != "" {
-			err = wire.Errorf(wire.CodePath, "%q has snapshots, which can't be removed", m.Path)
+			err = wire.Errorf(wire.CodePath, "%q has snapshots, which can't be moved or removed", m.Path)
 		}
 		return err
 	}, func(string, error) {})
@@ -434,6 +460,35 @@ func (s *Scope) Remove(ctx context.Context, p string) error {
 		return err
 	}
 	return remove()
+}
+
+// RemoveOne removes the file, link or empty folder at p.
+func (s *Scope) RemoveOne(p string) error {
+	if err := s.check(Write, p); err != nil {
+		return err
+	}
+	return s.tree.RemoveOne(p)
+}
+
+// RemoveAll removes the entry at p and all below it, and returns when that is on the medium.
+func (s *Scope) RemoveAll(ctx context.Context, p string) error {
+	if err := s.Remove(ctx, p); err != nil {
+		return err
+	}
+	return s.tree.SyncFolder(path.Dir(p))
+}
+
+// Move gives the entry at from the path to. A folder that holds snapshots stays.
+func (s *Scope) Move(ctx context.Context, from, to string, replace bool) error {
+	for _, p := range []string{from, to} {
+		if err := s.check(Write, p); err != nil {
+			return err
+		}
+	}
+	if err := s.holdsSeries(ctx, from); err != nil {
+		return err
+	}
+	return s.tree.Move(from, to, replace)
 }
 
 // KeepOld gives the entry at p, which is about to be replaced and is no folder, its name in the

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	damage "github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 )
@@ -42,9 +43,13 @@ func TestAsked(t *testing.T) {
 			_, err := s.Partial(disk.Meta{Path: p}, 1, disk.TargetOptions{})
 			return err
 		},
-		"remove": func(p string) error { return s.Remove(t.Context(), p) },
-		"stat":   func(p string) error { _, err := s.Stat(p); return err },
-		"read":   func(p string) error { _, err := s.OpenFile(p); return err },
+		"remove":      func(p string) error { return s.Remove(t.Context(), p) },
+		"remove one":  s.RemoveOne,
+		"make folder": func(p string) error { return s.MakeDir(p, 0o755) },
+		"move from":   func(p string) error { return s.Move(t.Context(), p, "photos/q", true) },
+		"move to":     func(p string) error { return s.Move(t.Context(), "photos/p", p, true) },
+		"stat":        func(p string) error { _, err := s.Stat(p); return err },
+		"read":        func(p string) error { _, err := s.OpenFile(p); return err },
 		"read file": func(p string) error {
 			return s.ReadFile(p, disk.Identity{Size: 1}, make([]byte, 1))
 		},
@@ -121,13 +126,17 @@ func TestReadOnly(t *testing.T) {
 	defer folder.Close()
 	all := map[string]*Scope{"a source": source, "nothing": nothing()}
 	for intent := range intents {
-		r := Request{Share: "data", Client: "me", Rights: 0xff, Intent: intent, DryRun: intent == wire.Push || intent == wire.Store}
+		r := Request{Share: "data", Client: "me", Rights: 0xff, Intent: intent, DryRun: intent == wire.Push || intent == wire.Store || intent == wire.Files}
 		all[r.Client+string(rune('0'+intent))] = folder.Client(r)
 	}
 	for name, s := range all {
 		require.Error(t, s.Mkdir("d", 0o755), name)
 		require.Error(t, s.Link("f", "g"), name)
 		require.Error(t, s.Remove(t.Context(), "f"), name)
+		require.Error(t, s.RemoveOne("f"), name)
+		require.Error(t, s.RemoveAll(t.Context(), "f"), name)
+		require.Error(t, s.Move(t.Context(), "f", "g", false), name)
+		require.Error(t, s.MakeDir("d", 0o755), name)
 		require.Error(t, s.SweepFolder("."), name)
 		require.Error(t, s.Apply(disk.Meta{Path: "f", Kind: disk.File}, disk.TargetOptions{}), name)
 		_, err := s.Put(disk.Meta{Path: "g"}, nil, disk.TargetOptions{})
@@ -323,4 +332,58 @@ func TestGateAlone(t *testing.T) {
 		_, err := s.Removal(t.Context(), "f")
 		require.NoError(t, err)
 	}
+}
+
+// TestHidden: who sees the snapshots of a series because it owns it does not see, in a walk either, what
+// lies beside them. Nobody moves a snapshot, or a folder that holds a series.
+func TestHidden(t *testing.T) {
+	dir := t.TempDir()
+	const snapshot = "2026-01-01T000000Z"
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "up/web", snapshot), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "up/web/.fxfer-snapshots"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "up/web/.fxfer-snapshots/owners"), []byte("me\n"), 0o600))
+	for _, name := range []string{"f", "up/web/beside", "up/web/" + snapshot + "/f"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
+	}
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	defer folder.Close()
+	walk := func(s *Scope, p string) (seen []string) {
+		require.NoError(t, s.Walk(t.Context(), p, disk.WalkOptions{}, func(m disk.Meta) error {
+			seen = append(seen, m.Path)
+			return nil
+		}, func(string, error) {}))
+		return seen
+	}
+	owner := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Append, Intent: wire.Files})
+	require.Equal(t, []string{"up/web", "up/web/" + snapshot, "up/web/" + snapshot + "/f"}, walk(owner, "up/web"))
+	lister := folder.Client(Request{Share: "data", Client: "me", Rights: identity.List, Intent: wire.Files})
+	require.Len(t, walk(lister, "."), 7)
+
+	state, err := os.OpenRoot(filepath.Join(dir, "up/web/.fxfer-snapshots"))
+	require.NoError(t, err)
+	defer state.Close()
+	require.NoError(t, damage.WriteDamage(state, snapshot, damage.Damage{"f": "different"}))
+	reader := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Read, Intent: wire.Files})
+	require.NoError(t, reader.Intact("f"))
+	for _, p := range []string{"/f", "/", "../f", ""} {
+		require.ErrorIs(t, reader.Intact(p), disk.ErrPath)
+	}
+	require.ErrorContains(t, reader.Intact("up/web/"+snapshot+"/f"), "damaged")
+	require.ErrorContains(t, lister.Intact("f"), "may not be read")
+
+	writer := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Write, Intent: wire.Files})
+	for from, to := range map[string]string{
+		"up": "x", "up/web": "x", "up/web/" + snapshot: "x", "up/web/" + snapshot + "/f": "x", "f": "up/web/latest",
+	} {
+		require.Error(t, writer.Move(t.Context(), from, to, true), from)
+	}
+	for _, p := range []string{"up/web/" + snapshot + "/g", "up/web/2026-01-02T000000Z", "up/web/Latest"} {
+		require.Error(t, writer.MakeDir(p, 0o755), p)
+		require.Error(t, writer.Move(t.Context(), "f", p, true), p)
+	}
+	require.Error(t, writer.RemoveOne("up/web/"+snapshot+"/f"))
+	require.Error(t, writer.RemoveAll(t.Context(), "up"))
+	require.NoError(t, writer.Move(t.Context(), "up/web/beside", "g", false))
+	require.NoError(t, writer.RemoveOne("g"))
 }

@@ -7,7 +7,7 @@
 //   - term: what is written to a terminal, and read from it
 //   - chart: plots on a terminal and on a page
 //   - transfer: a transfer's flags, progress and summary
-//   - backup, path, serve: families of verbs
+//   - backup, files, path, serve: families of verbs
 package cli
 
 import (
@@ -20,6 +20,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/backup"
 	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/files"
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/path"
 	"github.com/fxfer/fxfer/internal/cli/serve"
@@ -92,7 +93,8 @@ the transfers, for example root for cron.`,
 	}
 	root.SetVersionTemplate("fxfer {{.Version}}\n")
 	root.SetFlagErrorFunc(option.Error)
-	root.AddCommand(serve.New(version()), newSend(), newGet(), newList(), newVerify(), backup.New(), backup.NewHistory(),
+	root.AddCommand(serve.New(version()), newSend(), newGet(), newList(), files.NewStat(), files.NewUsage(), files.NewCat(),
+		files.NewMkdir(), files.NewMove(), files.NewRemove(), newVerify(), backup.New(), backup.NewHistory(),
 		newPartial(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
 		path.NewPlan(), path.NewProbe(), path.NewDoctor(), path.NewLab(), newDemo(), newDashboard(), newVersion(), newMan())
 	root.InitDefaultCompletionCmd()

@@ -27,7 +27,7 @@ resume an interrupted transfer, run the same command again.
 Paths work as in rsync: URL puts the folder itself into TARGET, and URL/ puts
 its content there. If you get one file, TARGET is its new name, unless TARGET is
 a folder or ends with a slash. "fxfer send --help" explains rules, --delta, --sync,
-letters, units and settings.
+letters, units and settings, "fxfer rm --help" explains * and ? in paths.
 
 If TARGET is -, one file is written to standard output, and the summary goes to
 standard error. If TARGET is a device, a pipe, or in /proc or /sys, the file is
@@ -37,6 +37,7 @@ its checks, so the folder for temporary files (TMPDIR) needs room for it.`,
   fxfer get fxfer://nas/files/dvd.iso film.iso     ./film.iso
   fxfer get fxfer://nas/files/photos backup        backup/photos/...
   fxfer get fxfer://nas/files/photos/ backup       backup/...
+  fxfer get 'fxfer://nas/files/*.iso' .            each that fits
   fxfer get fxfer://nas/files/shop.sql - | psql    standard output`,
 		SuggestFor: []string{"pull", "fetch", "download"},
 		Args:       func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
@@ -46,17 +47,21 @@ its checks, so the folder for temporary files (TMPDIR) needs room for it.`,
 			if err != nil {
 				return err
 			}
-			for _, u := range sources {
-				if err := option.CheckPin(f.Opt.Pin, u); err != nil {
+			for _, p := range sources {
+				if err := option.CheckPin(f.Opt.Pin, p.URL); err != nil {
 					return err
 				}
 			}
-			f.Target = sources[0].Redacted()
+			f.Target = sources[0].URL.Redacted()
 			if isStdout(target, c.OutOrStdout()) {
 				return getToStdout(c, &f, sources)
 			}
 			return transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
-				return client.Get(ctx, sources, target, call)
+				urls, err := option.Expand(ctx, client, sources)
+				if err != nil {
+					return nil, err
+				}
+				return client.Get(ctx, urls, target, call)
 			})
 		},
 	}
@@ -68,7 +73,7 @@ its checks, so the folder for temporary files (TMPDIR) needs room for it.`,
 }
 
 // getArgs reads the arguments of get.
-func getArgs(args []string) (sources []fxfer.URL, target string, err error) {
+func getArgs(args []string) (sources []option.Place, target string, err error) {
 	if len(args) < 2 {
 		return nil, "", exit.Usage("for example: fxfer get fxfer://host/share/path .", "get needs a URL and a folder")
 	}
@@ -85,11 +90,11 @@ func getArgs(args []string) (sources []fxfer.URL, target string, err error) {
 		if !fxfer.IsURL(arg) {
 			return nil, "", exit.Usage("for example: fxfer get fxfer://host/share/path .", "%q is not a fxfer:// URL", arg)
 		}
-		u, err := option.ParseURL(arg, true)
+		p, err := option.ParsePlace(arg)
 		if err != nil {
 			return nil, "", err
 		}
-		sources = append(sources, u)
+		sources = append(sources, p)
 	}
 	return sources, target, nil
 }
@@ -110,7 +115,7 @@ func isStdout(target string, out io.Writer) bool {
 }
 
 // getToStdout writes one file to standard output. What is to be said goes to standard error.
-func getToStdout(c *cobra.Command, f *transfer.Flags, sources []fxfer.URL) error {
+func getToStdout(c *cobra.Command, f *transfer.Flags, sources []option.Place) error {
 	out := c.OutOrStdout()
 	switch {
 	case len(sources) > 1:
@@ -121,6 +126,13 @@ func getToStdout(c *cobra.Command, f *transfer.Flags, sources []fxfer.URL) error
 	f.Quiet = f.Quiet || term.IsTerminal(out)
 	c.SetOut(c.ErrOrStderr())
 	return transfer.Run(c, f, "received", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
-		return client.GetTo(ctx, sources[0], out, call)
+		urls, err := option.Expand(ctx, client, sources)
+		if err != nil {
+			return nil, err
+		}
+		if len(urls) > 1 {
+			return nil, exit.Usage("`fxfer cat` writes one after the other", "standard output takes one file, and %d fit", len(urls))
+		}
+		return client.GetTo(ctx, urls[0], out, call)
 	})
 }

@@ -1,7 +1,9 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/session"
@@ -17,6 +19,8 @@ type Entry struct {
 	Mode    uint32
 	Link    string
 	Rights  string // of a share, such as "rw", "ro" or "list"
+
+	Owner, Group string // names, or numbers that have no name at the server; "" if unknown
 }
 
 // List returns the contents of a folder in a share, or one file, or the shares if u names none.
@@ -84,6 +88,10 @@ func listed(x *wire.Entry) Entry {
 	e := Entry{Path: x.Path, Kind: session.KindName(x.Kind), Bytes: max(0, x.Size), ModTime: x.Time(), Mode: x.Mode, Link: x.Link}
 	if x.Kind == wire.Share {
 		e.Rights, e.Link = x.Link, ""
+	}
+	if x.Owned {
+		e.Owner = cmp.Or(x.User, strconv.FormatUint(uint64(x.UID), 10))
+		e.Group = cmp.Or(x.Group, strconv.FormatUint(uint64(x.GID), 10))
 	}
 	return e
 }

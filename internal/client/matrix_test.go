@@ -50,6 +50,7 @@ type cell struct {
 var (
 	allRights = []identity.Rights{r, w, r | w, l, a, w | a, w | l, l | a, r | a}
 	reads     = []string{"list", "series", "pull", "verify", "scrub"}
+	works     = []string{"ls", "ls -R", "stat", "du", "cat", "mkdir", "mkdir -p", "rm", "rm -r", "rm -n", "mv", "mv in", "mv out", "rm series", "mv series"}
 	places    = []string{"plain", "own", "theirs", "own beside", "theirs beside", "own new", "outside", "link"}
 	kinds     = []string{"file", "meta", "dir", "symlink", "fifo", "hardlink", "stolen"}
 	pushes    = []string{"", "dry", "delete", "checksum", "update", "existing", "ignore", "delta", "backup", "backup own"}
@@ -64,6 +65,9 @@ func matrix() (all []cell) {
 				if does == "scrub" && place != "own" && place != "theirs" {
 					continue
 				}
+				all = append(all, cell{rights: rights, does: does, place: place})
+			}
+			for _, does := range works {
 				all = append(all, cell{rights: rights, does: does, place: place})
 			}
 			for _, option := range pushes {
@@ -97,6 +101,30 @@ func (c cell) sees(content bool) bool {
 	return c.has(r) || c.has(l) && !content || c.has(a) && c.place == "own"
 }
 
+// works reports whether an operation on files is done.
+func (c cell) works() bool {
+	there, lists := c.place != "own new", c.has(r) || c.has(l)
+	link := lists && c.place == "link" // an entry like others, which is not followed
+	switch c.does {
+	case "ls": // a client that may append learns nothing of what is not its own, not even that it exists
+		return there && c.sees(false) || link || c.has(a) && !lists && c.place != "outside"
+	case "ls -R", "du":
+		return there && c.sees(false) || link
+	case "stat":
+		return there && c.sees(false)
+	case "cat":
+		return there && c.sees(true)
+	case "rm -n":
+		return c.has(w) && (c.sees(false) && c.writable() || link)
+	case "rm -r":
+		return c.may() || c.has(w) && c.place == "link"
+	}
+	return c.may()
+}
+
+// writable reports whether a client that may write changes the place without making a snapshot.
+func (c cell) writable() bool { return c.place == "plain" || strings.HasSuffix(c.place, "beside") }
+
 // may reports whether the client may change the place, or for snapshots the series.
 func (c cell) may() bool {
 	switch c.does {
@@ -106,10 +134,11 @@ func (c cell) may() bool {
 		return may && c.option != "dry" && (c.option != "checksum" || c.appends())
 	case "expire":
 		return c.has(w) && c.place != "plain"
+	case "mkdir", "mkdir -p", "rm", "rm -r", "mv", "mv in", "mv out":
+		return c.writable() && c.has(w)
 	case "push":
-		writable := c.place == "plain" || strings.HasSuffix(c.place, "beside")
 		looks := c.option == "dry" || c.option == "delete" || c.option == "checksum"
-		return writable && c.has(w) && (!looks || c.has(r)) && c.option != "dry" && c.option != "backup own"
+		return c.writable() && c.has(w) && (!looks || c.has(r)) && c.option != "dry" && c.option != "backup own"
 	}
 	return false
 }
@@ -246,6 +275,8 @@ func (x *world) try(t testing.TB, c cell) []byte {
 		prune = []string{}
 	case "push":
 		h.Intent = wire.Push
+	default:
+		h.Intent, h.Paths = wire.Files, nil
 	}
 	opt := &h.Target
 	switch c.option {
@@ -287,11 +318,76 @@ func (x *world) try(t testing.TB, c cell) []byte {
 		x.send(p, c, prefix, prune)
 		return p.got.Bytes()
 	}
+	if h.Intent == wire.Files {
+		p.send(x.operation(c))
+		_ = p.until(func(m wire.Message) bool {
+			_, last := m.(*wire.Operated)
+			return last
+		})
+		return p.got.Bytes()
+	}
 	_ = p.until(func(m wire.Message) bool {
 		_, last := m.(*wire.EndManifest)
 		return last
 	})
 	return p.got.Bytes()
+}
+
+// operation returns what a cell does with files.
+func (x *world) operation(c cell) *wire.Operation {
+	at := x.at + "/" + x.pathOf(c.place)
+	series := x.at + "/" + strings.Split(x.pathOf(c.place), "/")[0]
+	switch c.place {
+	case "plain", "outside", "link":
+		series = x.at + "/theirs"
+	}
+	switch c.does {
+	case "ls":
+		return &wire.Operation{Do: wire.OpList, Paths: []string{at}}
+	case "ls -R":
+		return &wire.Operation{Do: wire.OpList, Paths: []string{at}, Recursive: true}
+	case "stat":
+		return &wire.Operation{Do: wire.OpStat, Paths: []string{at + "/" + victim}}
+	case "du":
+		return &wire.Operation{Do: wire.OpUsage, Paths: []string{at}}
+	case "cat":
+		return &wire.Operation{Do: wire.OpRead, Paths: []string{at + "/" + victim}}
+	case "mkdir":
+		return &wire.Operation{Do: wire.OpMkdir, Paths: []string{at + "/made"}}
+	case "mkdir -p":
+		return &wire.Operation{Do: wire.OpMkdir, Paths: []string{at + "/made/below"}, Recursive: true}
+	case "rm":
+		return &wire.Operation{Do: wire.OpRemove, Paths: []string{at + "/" + victim}}
+	case "rm -r":
+		return &wire.Operation{Do: wire.OpRemove, Paths: []string{at}, Recursive: true}
+	case "rm -n":
+		return &wire.Operation{Do: wire.OpRemove, Paths: []string{at}, Recursive: true, DryRun: true}
+	case "mv":
+		return &wire.Operation{Do: wire.OpMove, Paths: []string{at + "/" + victim}, To: at + "/moved"}
+	case "mv in":
+		return &wire.Operation{Do: wire.OpMove, Paths: []string{x.at + "/plain/d/" + victim}, To: at + "/" + victim, Replace: true}
+	case "mv out":
+		return &wire.Operation{Do: wire.OpMove, Paths: []string{at + "/" + victim}, To: x.at + "/plain/d", Into: true, Replace: true}
+	case "rm series":
+		return &wire.Operation{Do: wire.OpRemove, Paths: []string{series}, Recursive: true}
+	case "mv series":
+		return &wire.Operation{Do: wire.OpMove, Paths: []string{series}, To: x.at + "/plain/s"}
+	}
+	panic("no operation: " + c.does)
+}
+
+// operated reports whether the server did an operation.
+func operated(got []byte) bool {
+	r := wire.NewReader(bytes.NewReader(got), wire.MaxMessage)
+	for {
+		m, err := r.Next()
+		if err != nil {
+			return false
+		}
+		if m, ok := m.(*wire.Operated); ok {
+			return m.Code == 0
+		}
+	}
 }
 
 // send announces entries, and answers the server until it has finished.
@@ -396,6 +492,12 @@ func (x *world) check(t testing.TB, c cell, before []string) (after []string) {
 	}
 	digest := blake3.Sum256([]byte(secret))
 	sees := bytes.Contains(got, []byte(marker))
+	if slices.Contains(works, c.does) {
+		require.Equal(t, c.works(), operated(got), "%+v is done", c)
+		if c.does != "cat" {
+			require.NotContains(t, string(got), secret, "%+v", c)
+		}
+	}
 	switch c.does {
 	case "list", "pull", "verify":
 		require.Equal(t, c.does == "list" && c.place != "own new" && c.sees(false) || c.does != "list" && c.place != "own new" && c.sees(true), sees, "%+v sees names", c)
@@ -404,6 +506,11 @@ func (x *world) check(t testing.TB, c cell, before []string) (after []string) {
 		own := strings.HasPrefix(c.place, "own")
 		may := (c.has(r) || c.has(l) || c.has(a) && own) && (own || strings.HasPrefix(c.place, "theirs"))
 		require.Equal(t, may, bytes.Contains(got, []byte(x.names[0])), "%+v sees snapshots", c)
+	case "ls", "ls -R", "rm -n":
+		require.Equal(t, c.works() && c.place != "own new" && c.sees(false), sees, "%+v sees names", c)
+	case "cat":
+		require.Equal(t, c.works(), bytes.Contains(got, []byte(secret)), "%+v sees content", c)
+		require.Equal(t, c.works(), bytes.Contains(got, digest[:]), "%+v sees digests", c)
 	default:
 		require.False(t, sees && !c.sees(false) && !c.has(r), "%+v is told names", c)
 		require.False(t, bytes.Contains(got, digest[:]) && !c.has(r) && !(c.has(a) && c.place == "own"), "%+v is told digests", c)

@@ -17,6 +17,8 @@ var (
 	// ErrExists marks a target whose name belongs to an entry of another kind. That entry is never
 	// removed.
 	ErrExists = errors.New("an entry of another kind has that name")
+	// ErrNotEmpty marks a folder that holds entries.
+	ErrNotEmpty = errors.New("not empty")
 	// ErrUnsupportedKind marks an entry whose kind the call does not handle, or which has none of
 	// the Kinds.
 	ErrUnsupportedKind = errors.New("unsupported kind of entry")
@@ -39,6 +41,7 @@ type existsError string
 const (
 	errFileExists   existsError = "a file with that name exists"
 	errFolderExists existsError = "a folder with that name exists"
+	errSameFile     existsError = "both are names of the same file"
 )
 
 func (e existsError) Error() string { return string(e) }

@@ -1,6 +1,10 @@
 package disk
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
 
 // makeNode makes a pipe, device or socket in f that only its owner may use.
 func makeNode(f *folder, name string, kind Kind, rdev uint64) error {
@@ -39,6 +43,17 @@ func (t *Tree) linkFrom(_ *Tree, from *folder, base string, to *folder, name str
 // entry is a folder.
 func (t *Tree) move(from *folder, base string, to *folder, name string) error {
 	return betweenFolders(from, to, func(fromFD, toFD int) error { return unix.Renameat(fromFD, base, toFD, name) })
+}
+
+// moveNew is move that replaces nothing.
+func (t *Tree) moveNew(from *folder, base string, to *folder, name string) error {
+	err := betweenFolders(from, to, func(fromFD, toFD int) error {
+		return unix.Renameat2(fromFD, base, toFD, name, unix.RENAME_NOREPLACE)
+	})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // the file system can't refuse
+		return t.move(from, base, to, name)
+	}
+	return err
 }
 
 func betweenFolders(from, to *folder, do func(fromFD, toFD int) error) error {

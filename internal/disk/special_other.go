@@ -28,3 +28,8 @@ func (t *Tree) move(from *folder, base string, to *folder, name string) error {
 	}
 	return t.root.Rename(childPath(from.path, base), childPath(to.path, name))
 }
+
+// moveNew is move for a name that was free a moment ago.
+func (t *Tree) moveNew(from *folder, base string, to *folder, name string) error {
+	return t.move(from, base, to, name)
+}

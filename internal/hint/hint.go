@@ -28,7 +28,7 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceCheckPin:          "if the server was set up anew, ask for its new key; otherwise somebody may be posing as it: do not continue",
 	fxfer.AdviceFixPathMTU:        "sudo sysctl -w net.ipv4.tcp_mtu_probing=1, or let ICMP pass the firewalls",
 	fxfer.AdviceNotStrict:         "without --strict that is a warning",
-	fxfer.AdviceUpdateServer:      "a server of an older version can't be probed: update it",
+	fxfer.AdviceUpdateServer:      "the server has an older version that can't do this: update it",
 	fxfer.AdviceRestartServer:     "the server is confined to the folders that it had when it started: restart it",
 	fxfer.AdviceStandardCrypto:    "--crypto std uses Go's TLS records and ciphers instead; please report this, with the model of the processor",
 }
@@ -48,6 +48,10 @@ func Of(err error) string {
 		return fmt.Sprintf("somebody may be posing as the server; only if whoever runs it confirms the new key, delete line %d of %s and connect again", changed.Line, changed.File)
 	case errors.As(err, &coded) && (coded.Code == wire.CodeDraining || coded.Code == wire.CodeBusy):
 		return words[fxfer.AdviceRetryLater]
+	case errors.As(err, &coded) && coded.Code == wire.CodeNotEmpty:
+		return "`fxfer rm -r` removes a folder with everything in it; `fxfer rm -r -n` lists what that is"
+	case errors.As(err, &coded) && coded.Code == wire.CodeFolder:
+		return "`fxfer get` copies a folder, `fxfer ls` lists it"
 	case errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout():
 		return fmt.Sprintf("is the host up? A firewall may block the server's port, %d unless the URL names another: it needs TCP and UDP", identity.DefaultPort)
 	case errors.Is(err, syscall.ECONNREFUSED):

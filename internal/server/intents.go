@@ -32,6 +32,7 @@ var intents = []struct {
 	{wire.Verify, "verify", newVerification},
 	{wire.Probe, "probe", newProbing},
 	{wire.Scrub, "scrub", newScrubbing},
+	{wire.Files, "files", newFileWork},
 }
 
 // Intents returns what sessions are for, as a server sees it. Each name occurs once.

@@ -116,7 +116,7 @@ func KindOfCode(e *wire.Error) Kind {
 	switch e.Code {
 	case wire.CodeTrust, wire.CodeRight, wire.CodeCertificate:
 		return KindTrust
-	case wire.CodePath, wire.CodeExists:
+	case wire.CodePath, wire.CodeExists, wire.CodeNotEmpty, wire.CodeFolder, wire.CodeTaken:
 		return KindUsage
 	case wire.CodeIncomplete:
 		return KindPartial

@@ -33,6 +33,9 @@ const (
 	CodeExists      Code = 19 // the snapshot is already complete
 	CodeIncomplete  Code = 20 // the snapshot lacks entries and stays invisible
 	CodeCertificate Code = 21 // the client's certificate is not valid, or its name not admitted
+	CodeNotEmpty    Code = 22 // a folder that holds entries
+	CodeFolder      Code = 23 // a folder where a file is needed
+	CodeTaken       Code = 24 // another entry has the name
 )
 
 // codeNames are also the values of a label in the metrics.
@@ -58,6 +61,9 @@ var codeNames = map[Code]string{
 	CodeExists:      "exists",
 	CodeIncomplete:  "incomplete",
 	CodeCertificate: "certificate not admitted",
+	CodeNotEmpty:    "not empty",
+	CodeFolder:      "is a folder",
+	CodeTaken:       "name taken",
 }
 
 // String names the code for people.

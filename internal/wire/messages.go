@@ -77,6 +77,10 @@ const (
 	TypeTest      Type = 26
 	TypeDatagrams Type = 27
 	TypeVolley    Type = 28
+
+	TypeOperation Type = 36
+	TypeContent   Type = 37
+	TypeOperated  Type = 38
 )
 
 // messages is the table of all messages: the name of each type, and how to make an empty message.
@@ -126,6 +130,10 @@ var messages = [...]struct {
 	TypeTest:      {"Test", func() Message { return new(Test) }},
 	TypeDatagrams: {"Datagrams", func() Message { return new(Datagrams) }},
 	TypeVolley:    {"Volley", func() Message { return new(Volley) }},
+
+	TypeOperation: {"Operation", func() Message { return new(Operation) }},
+	TypeContent:   {"Content", func() Message { return new(Content) }},
+	TypeOperated:  {"Operated", func() Message { return new(Operated) }},
 }
 
 // known reports whether the type has a row in the table.

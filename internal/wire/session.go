@@ -5,15 +5,16 @@ type Intent uint8
 
 // The intents.
 const (
-	Push   Intent = 1 // the client sends files
-	Pull   Intent = 2 // the client receives files
-	List   Intent = 3 // the client asks for names
-	Verify Intent = 4 // the client asks for names and digests
-	Probe  Intent = 5 // the client measures the path; no file is touched
-	Store  Intent = 6 // the client sends a snapshot
-	Series Intent = 7 // the client asks which snapshots there are
-	Expire Intent = 8 // the client asks the server to remove snapshots
-	Scrub  Intent = 9 // the server compares a snapshot with its list of digests
+	Push   Intent = 1  // the client sends files
+	Pull   Intent = 2  // the client receives files
+	List   Intent = 3  // the client asks for names
+	Verify Intent = 4  // the client asks for names and digests
+	Probe  Intent = 5  // the client measures the path; no file is touched
+	Store  Intent = 6  // the client sends a snapshot
+	Series Intent = 7  // the client asks which snapshots there are
+	Expire Intent = 8  // the client asks the server to remove snapshots
+	Scrub  Intent = 9  // the server compares a snapshot with its list of digests
+	Files  Intent = 10 // the client works on entries one by one
 )
 
 // Priority says how a session shares the line with other traffic.
@@ -42,7 +43,7 @@ type Hello struct {
 	Secret  [32]byte // admits data streams to the session
 	Intent  Intent
 	Share   string
-	Paths   []string // below the share; exactly one for every intent but Pull
+	Paths   []string // below the share; exactly one for every intent but Pull, Probe and Files
 
 	// Fresh says that the client never tried this transfer before, so that the sender need not
 	// wait for answers.

@@ -72,6 +72,9 @@ func examples() []Message {
 		&Empty{Index: 3, Blocks: []Extent{{0, 3}, {5, 1}}},
 		&Retire{Streams: []uint64{0, 300}}, &Prefer{Priority: NormalPriority},
 		&Volley{Proof: [16]byte{6}, First: 9, Sizes: []uint64{1472, 65507}, Time: 100},
+		&Operation{Do: OpMove, Paths: []string{"a", "b/c"}, To: "d", Into: true, Replace: true, Recursive: true, DryRun: true},
+		&Content{Data: []byte("abc")},
+		&Operated{Code: CodeNotEmpty, Text: "x", Bytes: 1 << 40, Entries: 3, Digest: [32]byte{7}},
 	}
 }
 
@@ -248,6 +251,9 @@ func TestHostile(t *testing.T) {
 		"no port":                      {TypeDatagrams, "\x00" + strings.Repeat("\x00", 16)},
 		"long volley":                  {TypeVolley, strings.Repeat("\x00", 17) + "\x21" + strings.Repeat("\x40", 33) + "\x01"},
 		"datagram beyond the limit":    {TypeVolley, strings.Repeat("\x00", 17) + "\x01\xe4\xff\x03\x01"},
+		"operation on too many paths":  {TypeOperation, "\x05\x81\x08" + strings.Repeat("\x00", 1100)},
+		"operation on a long path":     {TypeOperation, "\x05\x01\x81\x20" + strings.Repeat("x", 4200)},
+		"content beyond the limit":     {TypeContent, "\x81\x80\x10" + strings.Repeat("x", MaxContent+1)},
 		"size beyond the limit":        {TypeEndEntry, "\x01" + huge + strings.Repeat("\x00", 32)},
 	} {
 		_, err := Decode(c.kind, []byte(c.body))

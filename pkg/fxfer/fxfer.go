@@ -105,6 +105,10 @@ type (
 	Sample = diagnose.Sample
 	// Entry is an entry of a listing.
 	Entry = client.Entry
+	// Files is a session in which entries are listed, read, made, moved and removed one by one.
+	Files = client.Files
+	// Usage is what an entry takes at a server.
+	Usage = client.Usage
 	// Snapshot is a snapshot in a listing.
 	Snapshot = client.Snapshot
 	// Verification says what is reported while a verification runs.
@@ -344,6 +348,9 @@ func NewLivePriority(p Priority) *LivePriority { return session.NewLivePriority(
 
 // ParseURL reads a URL or an invitation.
 func ParseURL(s string) (URL, error) { return session.ParseURL(s) }
+
+// ParsePattern reads a URL whose path may have patterns, for Files.Glob: *, ? and [a-z].
+func ParsePattern(s string) (u URL, elements []string, err error) { return session.ParsePattern(s) }
 
 // IsURL tells whether s is meant as a URL: it begins with fxfer://.
 func IsURL(s string) bool { return session.IsURL(s) }

@@ -1,0 +1,491 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/access"
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/pace"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/wire"
+	"lukechampine.com/blake3"
+)
+
+const (
+	// workIdle is how long a client may take for its next operation.
+	workIdle = 2 * time.Minute
+	// workPing is how often the client hears of us during a long operation.
+	workPing = 5 * time.Second
+	// workBatch is how much of an answer is collected before it is sent, bytes.
+	workBatch = 64 << 10
+	// maxLinks bounds the files with several names that a count remembers, to count them once.
+	maxLinks = 1 << 18
+)
+
+// fileWork serves a Files: the client works on entries one by one.
+type fileWork struct {
+	*request
+	share *liveShare
+	scope *access.Scope
+	flow  *pace.Queue // of what files hold
+	out   []byte      // not sent yet
+	did   wire.Operated
+}
+
+func newFileWork(q *request) handler { return &fileWork{request: q} }
+
+func (x *fileWork) serve(ctx context.Context) error {
+	var err error
+	if x.share, x.scope, err = x.request.scope(); err != nil {
+		return err
+	}
+	x.admit()
+	_, x.flow = x.flows(0)
+	stop := context.AfterFunc(ctx, func() { _ = x.conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := x.add(x.welcome(0)); err != nil {
+		return err
+	}
+	log := x.log.With("share", x.hello.Share)
+	log.Info("work on files begins")
+	paths, err := x.work(ctx)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	log.Info("work on files ends", "paths", paths, "error", err)
+	return err
+}
+
+// work does what the client asks for until it closes the stream. It returns on how many paths.
+func (x *fileWork) work(ctx context.Context) (paths int, err error) {
+	r := wire.NewReader(x.conn, wire.MaxMessage)
+	for {
+		if err := x.flush(); err != nil {
+			return paths, err
+		}
+		_ = x.conn.SetReadDeadline(time.Now().Add(workIdle))
+		if ctx.Err() != nil { // the deadline that ended reading may be gone
+			return paths, ctx.Err()
+		}
+		m, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return paths, nil
+		}
+		if err != nil {
+			return paths, err
+		}
+		op, ok := m.(*wire.Operation)
+		if !ok {
+			return paths, wire.Errorf(wire.CodeProtocol, "expected an operation")
+		}
+		if op.Do == wire.OpMove && !op.Into && len(op.Paths) != 1 {
+			return paths, wire.Errorf(wire.CodeProtocol, "%d paths can't have one name", len(op.Paths))
+		}
+		for _, p := range op.Paths {
+			if err := x.operate(ctx, op, p); err != nil {
+				return paths, err
+			}
+			paths++
+		}
+	}
+}
+
+// operate does an operation on one path, and answers. The error is that of the session.
+func (x *fileWork) operate(ctx context.Context, op *wire.Operation, p string) error {
+	p, to := seriesPath(p), ""
+	if op.Do == wire.OpMove {
+		if to = seriesPath(op.To); op.Into {
+			to = path.Join(to, path.Base(p))
+		}
+	}
+	x.did = wire.Operated{}
+	err := x.do(ctx, op, p, to)
+	x.audit.operation(op, p, to, &x.did, err)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		refused := x.refusalOf(op.Do, p, err)
+		x.did = wire.Operated{Code: refused.Code, Text: refused.Text}
+	}
+	return x.add(&x.did)
+}
+
+func (x *fileWork) do(ctx context.Context, op *wire.Operation, p, to string) error {
+	switch op.Do {
+	case wire.OpList:
+		return x.list(ctx, p, op.Recursive)
+	case wire.OpStat:
+		return x.stat(p)
+	case wire.OpUsage:
+		return x.usage(ctx, p)
+	case wire.OpRead:
+		return x.read(ctx, p)
+	case wire.OpMkdir:
+		return x.mkdir(ctx, p, op.Recursive)
+	case wire.OpMove:
+		return x.move(ctx, p, to, op.Replace)
+	case wire.OpRemove:
+		if op.DryRun {
+			return x.wouldRemove(ctx, p, op.Recursive)
+		}
+		return x.remove(ctx, p, op.Recursive)
+	}
+	return wire.Errorf(wire.CodeUnsupported, "the server does not know operation %d", op.Do)
+}
+
+// may asks for an effect on the entry at p, and notes the right that it takes.
+func (x *fileWork) may(e access.Effect, p string) error {
+	right, err := x.scope.May(e, p)
+	if err != nil {
+		return err
+	}
+	x.uses(right)
+	return nil
+}
+
+// mayList is may for a listing. A client that may append sees what is its own anywhere.
+func (x *fileWork) mayList() error {
+	_, err := x.openShare(x.hello.Share, identity.List)
+	if err != nil {
+		if _, appendErr := x.openShare(x.hello.Share, identity.Append); appendErr == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func (x *fileWork) list(ctx context.Context, p string, recursive bool) error {
+	if !recursive {
+		if err := x.mayList(); err != nil {
+			return err
+		}
+		return x.scope.List(ctx, p, func(m disk.Meta) error { return x.entry(m, path.Base(m.Path)) })
+	}
+	if err := x.may(access.Names, p); err != nil {
+		return err
+	}
+	var stop error
+	err := x.scope.Walk(ctx, p, disk.WalkOptions{}, func(m disk.Meta) error {
+		switch {
+		case m.Path != p:
+			return x.entry(m, below(p, m.Path))
+		case m.Kind != disk.Dir:
+			return x.entry(m, path.Base(p))
+		}
+		return nil
+	}, func(_ string, err error) {
+		why := &wire.EntryFailed{Index: wire.NoEntry, Code: wire.CodeSourceDisk, Text: err.Error()}
+		stop = cmp.Or(stop, x.add(why))
+	})
+	return cmp.Or(err, stop)
+}
+
+// below returns the path of an entry relative to a folder above it.
+func below(folder, p string) string {
+	if folder == "." {
+		return p
+	}
+	return p[len(folder)+1:]
+}
+
+// entry sends an entry under a name.
+func (x *fileWork) entry(m disk.Meta, as string) error {
+	e := transfer.EntryOf(m, as)
+	err := x.add(&wire.Entries{First: x.did.Entries, Entries: []wire.Entry{e}})
+	x.did.Entries++
+	return err
+}
+
+func (x *fileWork) stat(p string) error {
+	if err := x.may(access.Names, p); err != nil {
+		return err
+	}
+	m, err := x.scope.Stat(p)
+	if err != nil {
+		return err
+	}
+	return x.entry(m, p)
+}
+
+func (x *fileWork) usage(ctx context.Context, p string) error {
+	if err := x.may(access.Names, p); err != nil {
+		return err
+	}
+	type file struct{ ino, dev uint64 }
+	seen := make(map[file]struct{})
+	var unread error
+	err := x.patiently(func() error {
+		return x.scope.Walk(ctx, p, disk.WalkOptions{}, func(m disk.Meta) error {
+			if m.Path == p && m.Kind == disk.Dir {
+				return nil
+			}
+			x.did.Entries++
+			id := file{m.ID.Ino, m.ID.Dev}
+			if _, again := seen[id]; again {
+				return nil
+			}
+			if m.Nlink > 1 && m.Kind == disk.File && id.ino != 0 && len(seen) < maxLinks {
+				seen[id] = struct{}{}
+			}
+			x.did.Bytes += uint64(max(0, m.Size))
+			return nil
+		}, func(_ string, err error) {
+			if !errors.Is(err, fs.ErrNotExist) {
+				unread = cmp.Or(unread, err)
+			}
+		})
+	})
+	return cmp.Or(err, unread)
+}
+
+func (x *fileWork) read(ctx context.Context, p string) error {
+	if err := x.may(access.Read, p); err != nil {
+		return err
+	}
+	if err := x.scope.Intact(p); err != nil {
+		return err
+	}
+	f, err := x.scope.OpenFile(p)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	hash, buf := blake3.New(32, nil), make([]byte, workBatch)
+	for size := f.Identity().Size; int64(x.did.Bytes) < size; {
+		n := int(min(int64(len(buf)), int64(x.flow.Step()), size-int64(x.did.Bytes)))
+		if err := x.flow.Wait(ctx, n); err != nil {
+			return err
+		}
+		n, err := f.ReadAt(buf[:n], int64(x.did.Bytes))
+		if n == 0 {
+			return cmp.Or(err, io.ErrUnexpectedEOF)
+		}
+		_, _ = hash.Write(buf[:n])
+		if err := x.add(&wire.Content{Data: buf[:n]}); err != nil {
+			return err
+		}
+		x.did.Bytes += uint64(n)
+	}
+	if err := f.Unchanged(); err != nil {
+		return err
+	}
+	hash.Sum(x.did.Digest[:0])
+	x.server.counters.update(x.hello.Share, false, func(t *ShareTraffic) { t.Bytes += int64(x.did.Bytes) })
+	return nil
+}
+
+func (x *fileWork) mkdir(ctx context.Context, p string, parents bool) error {
+	if err := x.may(access.Write, p); err != nil {
+		return err
+	}
+	for i := range p {
+		if parents && p[i] == '/' {
+			if err := x.makeMissing(ctx, p[:i]); err != nil {
+				return err
+			}
+		}
+	}
+	if parents {
+		return x.makeMissing(ctx, p)
+	}
+	return x.makeFolder(ctx, p)
+}
+
+// makeMissing makes a folder unless it exists.
+func (x *fileWork) makeMissing(ctx context.Context, p string) error {
+	for again := false; ; again = true {
+		have, err := x.scope.Stat(p)
+		if err == nil && have.Kind == disk.Dir {
+			return nil
+		}
+		err = x.makeFolder(ctx, p)
+		if again || !errors.Is(err, disk.ErrExists) { // somebody else may have made it just now
+			return err
+		}
+	}
+}
+
+func (x *fileWork) makeFolder(ctx context.Context, p string) error {
+	if err := x.share.quota.Take(ctx, 0, 1); err != nil {
+		return err
+	}
+	err := x.scope.MakeDir(p, 0o755)
+	x.share.quota.Settle(0, 1, err == nil)
+	return err
+}
+
+func (x *fileWork) move(ctx context.Context, p, to string, replace bool) error {
+	for _, p := range []string{p, to} {
+		if err := x.may(access.Write, p); err != nil {
+			return err
+		}
+	}
+	if p == "." || to == "." {
+		return errShareItself
+	}
+	moved := x.share.quota.Moving()
+	defer moved()
+	err := x.patiently(func() error { return x.scope.Move(ctx, p, to, replace) })
+	if replace {
+		x.share.quota.Freed()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, there := x.scope.Stat(p); there == nil {
+			return x.absent(path.Dir(to))
+		}
+	}
+	return err
+}
+
+func (x *fileWork) remove(ctx context.Context, p string, recursive bool) error {
+	if err := x.may(access.Write, p); err != nil {
+		return err
+	}
+	if p == "." {
+		return errShareItself
+	}
+	defer x.share.quota.Freed()
+	if !recursive {
+		return x.scope.RemoveOne(p)
+	}
+	return x.patiently(func() error { return x.scope.RemoveAll(ctx, p) })
+}
+
+// wouldRemove sends what remove would remove.
+func (x *fileWork) wouldRemove(ctx context.Context, p string, recursive bool) error {
+	for _, e := range []access.Effect{access.Write, access.Names} {
+		if err := x.may(e, p); err != nil {
+			return err
+		}
+	}
+	if p == "." {
+		return errShareItself
+	}
+	if _, err := x.scope.Removal(ctx, p); err != nil {
+		return err
+	}
+	if !recursive { // before anything is reported
+		err := x.scope.Walk(ctx, p, disk.WalkOptions{}, func(m disk.Meta) error {
+			if m.Path != p {
+				return fmt.Errorf("remove %s: %w", p, disk.ErrNotEmpty)
+			}
+			return nil
+		}, func(string, error) {})
+		if err != nil {
+			return err
+		}
+	}
+	return x.scope.Walk(ctx, p, disk.WalkOptions{}, func(m disk.Meta) error {
+		return x.add(&wire.Removed{Kind: wire.Kind(m.Kind), Path: m.Path})
+	}, func(string, error) {})
+}
+
+var errShareItself = wire.Errorf(wire.CodePath, "the share itself can't be moved or removed")
+
+func (x *fileWork) absent(p string) *wire.Error {
+	return wire.Errorf(wire.CodeNotFound, "%q does not exist in share %q", p, x.hello.Share)
+}
+
+// refusalOf tells the client why an operation on the entry at p failed.
+func (x *fileWork) refusalOf(do wire.Op, p string, err error) *wire.Error {
+	var known *wire.Error
+	code := wire.CodeSourceDisk
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, fs.ErrNotExist):
+		return x.absent(p)
+	case errors.Is(err, disk.ErrNotEmpty):
+		code = wire.CodeNotEmpty
+	case errors.Is(err, disk.ErrExists):
+		code = wire.CodeTaken
+	case errors.Is(err, disk.ErrPath), errors.Is(err, disk.ErrNotFolder):
+		code = wire.CodePath
+	case errors.Is(err, disk.ErrNoSpace):
+		code = wire.CodeNoSpace
+	case errors.Is(err, disk.ErrChanged):
+		code = wire.CodeChanged
+	case errors.Is(err, disk.ErrUnsupportedKind):
+		if m, statErr := x.scope.Stat(p); statErr == nil && m.Kind == disk.Dir {
+			return wire.Errorf(wire.CodeFolder, "%q is a folder", p)
+		}
+		return wire.Errorf(wire.CodeUnsupported, "%q is no regular file", p)
+	case do == wire.OpMkdir, do == wire.OpMove, do == wire.OpRemove:
+		code = wire.CodeTargetDisk
+	}
+	return &wire.Error{Code: code, Text: err.Error()}
+}
+
+// patiently runs do, and pings the client meanwhile. It sends what was to be sent before.
+func (x *fileWork) patiently(do func() error) error {
+	if err := x.flush(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	tick := time.NewTicker(workPing)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case now := <-tick.C:
+			_ = x.add(&wire.Ping{Time: now.UnixNano()}) // a client that is gone shows later
+			_ = x.flush()
+		}
+	}
+}
+
+// add appends a message to what is sent next.
+func (x *fileWork) add(m wire.Message) error {
+	x.out = wire.Append(x.out, m)
+	if len(x.out) < workBatch {
+		return nil
+	}
+	return x.flush()
+}
+
+func (x *fileWork) flush() error {
+	if len(x.out) == 0 {
+		return nil
+	}
+	_ = x.conn.SetWriteDeadline(time.Now().Add(workIdle))
+	_, err := x.conn.Write(x.out)
+	x.out = x.out[:0]
+	return err
+}
+
+// opOutcomes are the outcomes of operations that are recorded: those that change or show files.
+var opOutcomes = map[wire.Op]string{
+	wire.OpRead: "read", wire.OpMkdir: "made", wire.OpMove: "moved", wire.OpRemove: "removed",
+}
+
+// operation records an operation on one path.
+func (a *audit) operation(op *wire.Operation, p, to string, did *wire.Operated, err error) {
+	outcome := opOutcomes[op.Do]
+	if a == nil || outcome == "" || op.DryRun {
+		return
+	}
+	attrs := pathAttrs(p)
+	if to != "" {
+		attrs = append(attrs, "to", strings.ToValidUTF8(to, "\ufffd"))
+	}
+	switch {
+	case err != nil:
+		outcome = "failed"
+		attrs = append(attrs, "error", wire.Printable(err.Error()))
+	case op.Do == wire.OpRead:
+		attrs = append(attrs, "bytes", did.Bytes)
+	}
+	a.log.Info("entry", append(attrs, "outcome", outcome)...)
+}
