@@ -142,7 +142,7 @@ const (
 	// heldShare is the part of the line for streams that are not free, to finish what they have.
 	heldShare = 0.03
 	// leastHeld is the least for them, bytes/s.
-	leastHeld = 16 << 10
+	leastHeld = 32 << 10
 	// smoothed is how many packets of a stream it takes until its RTT is mostly new. mostLag bounds
 	// that time where streams are many and packets few.
 	smoothed = 12
@@ -279,7 +279,7 @@ func (c *Controller) pass(dt time.Duration) {
 func (c *Controller) decision() Decision {
 	c.rate = max(c.rate, c.leastRate())
 	d := Decision{Rate: c.rate, Line: c.line, State: c.state}
-	d.Held = max(heldShare*c.line, leastHeld)
+	d.Held = max(heldShare*c.line, min(leastHeld, c.line/8))
 	d.Behind = c.behind
 	switch {
 	case c.state == Compete && c.priority == High:
@@ -287,7 +287,7 @@ func (c *Controller) decision() Decision {
 	case c.state == Compete:
 		d.Free = freeStreams
 	case c.state == Yield:
-		d.Free, d.Held = 1, floorShare*c.line
+		d.Free, d.Held = 1, max(floorShare*c.line, min(leastHeld, c.line/8))
 	}
 	if c.gentle() {
 		d.Control = Gentle

@@ -24,6 +24,7 @@ type window struct {
 	cruised float64 // rate before others came, bytes/s
 	behind  bool    // streams do not send what they may
 
+	held map[uint64]bool   // streams that only finish what they have
 	seen map[uint64]seen   // of each stream, the last time
 	sum  congestion.Sample // counters of all streams, those that ended too, and the last RTT
 }
@@ -37,7 +38,7 @@ type seen struct {
 func newWindow(set *StreamSet) *window {
 	return &window{
 		control: congestion.New(), set: set, began: time.Now(),
-		seen: make(map[uint64]seen),
+		seen: make(map[uint64]seen), held: make(map[uint64]bool),
 	}
 }
 
@@ -76,6 +77,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	}
 	w.record.Add(w.control, s, decided)
 	turns := decided.Free
+	clear(w.held)
 	for _, d := range streams {
 		switch busy := infos[d.ID].NotSent > 0 && !w.stuck(d, s); {
 		case decided.Free == 0:
@@ -85,6 +87,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 			d.pace(decided.Rate / float64(decided.Free))
 		default:
 			d.pace(decided.Held / float64(len(streams)))
+			w.held[d.ID] = true
 		}
 		d.use(decided.Control)
 		d.yield(p == congestion.Low)
@@ -132,7 +135,7 @@ func reno(infos map[uint64]transport.Info) bool {
 func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congestion.Sample {
 	s := w.sum
 	s.At = now.Sub(w.began)
-	var rtts []time.Duration
+	var rtts, held []time.Duration
 	for id, i := range infos {
 		before, stuck := w.seen[id], now
 		if i.Flying > 0 && i.Delivered <= before.Delivered && !before.stuck.IsZero() {
@@ -143,7 +146,11 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		if i.InFlight > 0 || i.NotSent > 0 {
 			s.Streams++
 		}
-		if i.Delivered > before.Delivered && i.RTT > 0 { // others show what was, not what is
+		switch {
+		case i.Delivered <= before.Delivered || i.RTT == 0: // it shows what was, not what is
+		case w.held[id]: // the peer waits with the acknowledgement of a single segment
+			held = append(held, i.RTT)
+		default:
 			rtts = append(rtts, i.RTT)
 		}
 		s.InFlight += int64(i.Flying)
@@ -156,6 +163,9 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		if _, ok := infos[id]; !ok {
 			delete(w.seen, id)
 		}
+	}
+	if rtts == nil {
+		rtts = held
 	}
 	if len(rtts) > 0 {
 		slices.Sort(rtts)

@@ -177,7 +177,7 @@ func ExampleClient_GetTo() {
 	fmt.Println(fxfer.KindOf(err))
 	// Output:
 	// "hello\n" 6 bytes <nil>
-	// remote disk
+	// not found
 }
 
 // A backup is a snapshot: a new folder that shares what has not changed with the one before.
