@@ -121,6 +121,8 @@ const (
 	// quickTrips and leastQuick are how long that takes.
 	quickTrips = 40
 	leastQuick = time.Second
+	// quickGain bounds what is sent meanwhile, as a multiple of what is delivered.
+	quickGain = 1.5
 	// freeStreams is how many flows of others a session counts as.
 	freeStreams = 1
 	// highStreams is that number for a session of high priority: four fifths beside one flow.
@@ -723,6 +725,9 @@ func (c *Controller) joins(s Sample, lag time.Duration) float64 {
 		c.most = math.Inf(1)
 	}
 	c.most *= 1 + joinRise*min(1, (s.At-c.prior.At).Seconds()/lag.Seconds())
+	if s.At < c.quick {
+		return min(c.most, quickGain*max(c.model.steady, c.model.delivered))
+	}
 	return c.most
 }
 
