@@ -98,7 +98,7 @@ func scrub(c *cobra.Command, opt fxfer.Options, u fxfer.URL, snapshot string, sh
 				return nil, err
 			}
 			if len(all) == 0 {
-				return nil, &fxfer.Error{Kind: fxfer.KindRemoteDisk, Err: fmt.Errorf("%s has no complete snapshot", u.Redacted())}
+				return nil, &fxfer.Error{Kind: fxfer.KindNotFound, Err: fmt.Errorf("%s has no complete snapshot", u.Redacted())}
 			}
 			snapshot = all[len(all)-1].Name
 		}
