@@ -301,7 +301,8 @@ func (c *Controller) gentle() bool {
 	if c.state == Compete {
 		return c.random == 0 && c.last.At >= c.quick
 	}
-	return c.state != Startup && !c.lossy
+	// At a very low rate BBR sends single segments, and the peer waits with their acknowledgement.
+	return c.state != Startup && (!c.lossy || c.state == Yield)
 }
 
 func (c *Controller) enter(state State, now time.Duration) {
@@ -611,6 +612,7 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 
 // share begins to share the line with others.
 func (c *Controller) share(s Sample) {
+	c.lossy = c.random > 0 // the others' queue may have been what lost something at the start
 	if c.priority == Low {
 		c.give(s)
 		return
