@@ -26,13 +26,15 @@ resume an interrupted transfer, run the same command again.
 
 Paths work as in rsync: URL puts the folder itself into TARGET, and URL/ puts
 its content there. If you get one file, TARGET is its new name, unless TARGET is
-a folder or ends with a slash. "fxfer send --help" explains rules, --delta, --sync,
-letters, units and settings, "fxfer rm --help" explains * and ? in paths.
+a folder or ends with a slash. "fxfer send --help" explains rules, --delta,
+--sync, --priority, --deadline, letters, units and settings. "fxfer rm --help"
+explains * and ? in paths.
 
-If TARGET is -, one file is written to standard output, and the summary goes to
-standard error. If TARGET is a device, a pipe, or in /proc or /sys, the file is
-written to it. Nothing is written before all of the file has arrived and passed
-its checks, so the folder for temporary files (TMPDIR) needs room for it.`,
+If TARGET is -, get writes one file to standard output, and the summary to
+standard error. If TARGET is a device, a pipe, or in /proc or /sys, get writes
+the file into it. In both cases get writes nothing before the whole file has
+arrived and passed its checks, so the folder for temporary files (TMPDIR) needs
+room for it.`,
 		Example: `  fxfer get fxfer://nas/files/dvd.iso .            ./dvd.iso
   fxfer get fxfer://nas/files/dvd.iso film.iso     ./film.iso
   fxfer get fxfer://nas/files/photos backup        backup/photos/...

@@ -33,8 +33,8 @@ place, the first is sent, and the others fail. Their folders are joined.
 
 --exec sends the output of a command, which the shell runs. URL names the file.
 The file appears only if the command ends with exit code 0; until then the old
-file stays. Of a program before a pipe, as in "pg_dump | fxfer send -", nobody
-knows whether it failed: what it printed until then is sent as the whole file.
+file stays. In "pg_dump | fxfer send -", fxfer can't know whether pg_dump failed,
+and would send half a dump as if that were all.
 
 Rules are those of gitignore: "*.o" matches at any depth, "/build" only at the
 top of the source, "cache/" only folders. Excluded files are not sent, and
@@ -51,14 +51,15 @@ but each file gets its name sooner. --sync none leaves flushing to the operating
 system: faster, but a power cut may destroy the newest files.
 
 Beside other traffic, --priority low takes what the others leave, normal takes a
-fair part, and high takes most of the line. With --deadline 06:00, a transfer is
-low as long as the rate of the last minutes will do, then normal, then high.
---priority is then the least. --rate-limit bounds the rate in any case.
+fair part, and high takes most of the line. auto is normal. With --deadline 06:00,
+auto is low while the rate of the last minutes is enough to end in time, then
+normal, then high. If you also give --priority, that is the least. --rate-limit
+bounds the rate in any case.
 
 With --snapshot, URL is a folder of snapshots. Each snapshot is a folder that is
 named after its time. --snapshot alone names it after the present time, or
 resumes the snapshot that was interrupted. --snapshot=2026-11-20T020000Z gives
-the name. Files that did not change are hard links to the snapshot before, so
+the name. Files that did not change are hard links to the previous snapshot, so
 they take no space. A snapshot appears when it is complete, and the link
 "latest" points to the newest. With --allow-failed, a snapshot also appears if a
 few entries could not be read or written; these are then absent.

@@ -29,10 +29,9 @@ Verify lists files that are missing at the server, that only the server has, or
 that differ. The exit code is 0 if all are the same, else 3.
 
 With --snapshot, the server compares a snapshot below URL with the digests that
-it recorded when the snapshot was made, with low priority. latest is the newest
-one. If a file has changed
-since, the exit code is 6. Verify also lists entries that failed then and are
-not in the snapshot.`,
+it recorded when the snapshot was made. latest is the newest one. The server reads
+with low priority. If a file has changed since, the exit code is 6. Verify also
+lists entries that failed then and are not in the snapshot.`,
 		Example: `  fxfer verify fxfer://nas/files/photos --against photos
   fxfer verify fxfer://nas/files/photos --against photos.b3
   fxfer verify fxfer://nas/files/etc --snapshot latest`,
@@ -61,8 +60,8 @@ not in the snapshot.`,
 	}
 	c.Flags().SortFlags = false
 	option.Add(c.Flags(), &against, "against", "path", "", "compare with this folder, or with this file of digests", option.ParseFile)
-	option.AddTransport(c.Flags(), &opt)
 	option.Add(c.Flags(), &snapshot, "snapshot", "time", "", "check this snapshot, or the latest, against the recorded digests", parseScrubbed)
+	option.AddTransport(c.Flags(), &opt)
 	option.AddTrust(c.Flags(), &opt)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	option.AddSettings(c)
@@ -98,7 +97,7 @@ func scrub(c *cobra.Command, opt fxfer.Options, u fxfer.URL, snapshot string, sh
 				return nil, err
 			}
 			if len(all) == 0 {
-				return nil, &fxfer.Error{Kind: fxfer.KindRemoteDisk, Err: fmt.Errorf("%s has no complete snapshot", u.Redacted())}
+				return nil, &fxfer.Error{Kind: fxfer.KindNotFound, Err: fmt.Errorf("%s has no complete snapshot", u.Redacted())}
 			}
 			snapshot = all[len(all)-1].Name
 		}

@@ -43,7 +43,7 @@ func TestOutside(t *testing.T) {
 
 	data := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(data, "file"), []byte("hello"), 0o600))
-	require.Equal(t, "1 sent, 5 bytes, got \"hello\", remote disk\n", run("./program", data))
+	require.Equal(t, "1 sent, 5 bytes, got \"hello\", not found\n", run("./program", data))
 }
 
 // TestNameable: users can name each type that the package mentions, however deep.

@@ -123,7 +123,7 @@ func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none f
 		return none, err
 	}
 	if len(all) == 0 {
-		return none, &fxfer.Error{Kind: fxfer.KindRemoteDisk, Err: fmt.Errorf("job %s has no complete snapshot", j.Name)}
+		return none, &fxfer.Error{Kind: fxfer.KindNotFound, Err: fmt.Errorf("job %s has no complete snapshot", j.Name)}
 	}
 	if at == "" {
 		return all[len(all)-1], nil

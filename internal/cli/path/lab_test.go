@@ -56,7 +56,7 @@ func TestLinkFlags(t *testing.T) {
 	require.ErrorContains(t, err, "path MTU 1501 is not between 576 and the MTU 1500")
 
 	for flag, values := range map[string][]string{
-		"--rate":      {"200", "200Mbit", "0mbit"},
+		"--rate":      {"200", "200M", "200mbps", "0mbit"},
 		"--loss":      {"1", "0.01", "101%", "-1%", "x%", "NaN%"},
 		"--reorder":   {"1"},
 		"--duplicate": {"2"},

@@ -51,7 +51,7 @@ func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 	if list != nil {
 		f.addSnapshot(flags)
 	} else {
-		f.AddPrivileged(flags)
+		option.Group(flags, howWritten, func() { f.AddPrivileged(flags) })
 	}
 	option.Group(flags, "Network", func() { f.AddNetwork(flags) })
 	option.Group(flags, "Output", func() {
@@ -73,7 +73,8 @@ func (f *Flags) AddOutput(flags *pflag.FlagSet) {
 // LettersHelp is the help text about letters and units.
 const LettersHelp = `Letters are those of rsync: -q -v -n -u -c -x are in the list below. -z is
 --compress auto. -a, -r and -P change nothing: folders are always sent whole,
-with times, modes, owners and links, and an interrupted transfer resumes.
+with times, modes and links, owners as far as the receiver may set them, and an
+interrupted transfer resumes.
 
 Rates are in bits (200mbit, 200Mbit/s, 200Mbps) or bytes (20MB/s, 20MiB/s). Sizes
 count in powers of 1000 (kB, MB, GB) or 1024 (KiB, MiB, GiB). 200Mb/s, 20M and 2G
@@ -100,7 +101,7 @@ func (f *Flags) AddNetwork(flags *pflag.FlagSet) {
 	option.Add(flags, &f.Opt.Compress, "compress", "how", "none", "none, zstd, or auto where that is faster", parseCompress)
 	option.Add(flags, &f.Opt.RateLimit, "rate-limit", "rate", "none", "limit the rate, such as 200mbit or 20MB/s", option.ParseLimit)
 	option.Add(flags, &f.Opt.Priority, "priority", "how", option.Auto, "low, normal or high beside other traffic", option.ParsePriority)
-	option.Add(flags, &f.Call.Deadline, "deadline", "time", "none", "end by 06:00, or within 3h; low while it will do", func(s string) (time.Time, error) { return option.ParseDeadline(s, time.Now()) })
+	option.Add(flags, &f.Call.Deadline, "deadline", "time", "none", "end by 06:00, or within 3h; raises the priority", func(s string) (time.Time, error) { return option.ParseDeadline(s, time.Now()) })
 	option.Add(flags, &f.Opt.RetryFor, "retry-for", "time", "0s", "retry a lost connection for this long, such as 10m", units.ParseTime)
 	option.Add(flags, &f.Opt.Streams, "streams", "n", option.Auto, "number of parallel data streams", option.ParseAutoCount)
 	option.Add(flags, &f.Opt.MaxStreams, "max-streams", "n", strconv.Itoa(fxfer.DefaultMaxStreams), "the most streams that auto may open", option.ParseCount)

@@ -125,8 +125,8 @@ func (f *Flags) addSelection(flags *pflag.FlagSet) {
 // AddList adds the flags of send that select by a list.
 func (f *Flags) AddList(flags *pflag.FlagSet) {
 	option.Add(flags, &f.List, "files-from", "file", "", "send only the listed paths below SRC/; - is standard input", option.ParseFile)
-	option.Add(flags, &f.Exec, "exec", "command", "", "send the output of this command, if it succeeds", parseCommand)
 	flags.BoolVar(&f.nul, "from0", false, "paths in that list end with a NUL byte")
+	option.Add(flags, &f.Exec, "exec", "command", "", "send the output of this command, if it succeeds", parseCommand)
 }
 
 func parseCommand(s string) (string, error) {
@@ -135,6 +135,9 @@ func parseCommand(s string) (string, error) {
 	}
 	return s, nil
 }
+
+// howWritten is the title of a group of flags.
+const howWritten = "How it is written"
 
 // addTarget adds the flags about the target.
 func (f *Flags) addTarget(flags *pflag.FlagSet) {
@@ -151,7 +154,7 @@ func (f *Flags) addTarget(flags *pflag.FlagSet) {
 		option.Add(flags, &t.BackupDir, "backup-dir", "dir", "", "keep removed and replaced files here, relative to the target", option.ParseFile)
 		flags.BoolVarP(&t.DryRun, "dry-run", "n", false, "only list what would change")
 	})
-	option.Group(flags, "How it is written", func() {
+	option.Group(flags, howWritten, func() {
 		option.Add(flags, &t.Sync, "sync", "when", string(fxfer.SyncBatch), "when to flush files to disk: batch, file or none", parseSync)
 		option.Add(flags, &t.Delta, "delta", "how", option.Auto, "find what changed: auto, fixed, chunks or none", parseDelta)
 		option.Add(flags, &t.Readback, "verify", "how", "digest", "check what arrived: digest, or readback from disk", parseVerify)
