@@ -61,7 +61,7 @@ func TestKillManyFiles(t *testing.T) {
 	t.Logf("last: %d files in %.2f s: %d unchanged, %d sent", o.Files, o.Seconds, o.Unchanged, o.Sent)
 	require.EqualValues(t, *manyFiles, o.Files)
 	for _, name := range before {
-		require.Equal(t, "unchanged", lines[name][0].Action, name)
+		require.Equal(t, "unchanged", lines[name][0].Outcome, name)
 	}
 	require.GreaterOrEqual(t, o.Unchanged, int64(len(before))) // the server may have completed more files after it lost the client
 	require.Equal(t, o.Files, o.Unchanged+o.Sent)

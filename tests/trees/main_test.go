@@ -279,9 +279,9 @@ func (p *pair) do(t require.TestingT, verb string, args ...string) *outcome {
 
 // reportLine is the outcome of an entry.
 type reportLine struct {
-	Path   string
-	Action string
-	Error  string
+	Path    string
+	Outcome string
+	Error   string
 }
 
 // reportOf reads the file of --report and returns the lines of each path. A folder that was made

@@ -100,7 +100,7 @@ func TestUnrulySources(t *testing.T) {
 	failed := map[string]string{}
 	for name, ls := range lines {
 		for _, l := range ls {
-			if l.Action == "failed" {
+			if l.Outcome == "failed" {
 				failed[name] = l.Error
 			}
 		}
@@ -134,7 +134,7 @@ func TestUnrulySources(t *testing.T) {
 		content, err := os.ReadFile(filepath.Join(target, "unruly", name))
 		require.NoError(t, err)
 		require.True(t, whole(content), "%s is torn", name)
-		require.Equal(t, "committed", lines["unruly/"+name][0].Action)
+		require.Equal(t, "committed", lines["unruly/"+name][0].Outcome)
 	}
 	for i := range folders {
 		dir := fmt.Sprintf("calm-%d", i)

@@ -329,14 +329,18 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 			return err
 		}
 	}
-	defer context.AfterFunc(ctx, func() {
-		systemd.tell("STOPPING=1", "STATUS=ending when transfers have reached a checkpoint")
-		said.tell("ending when running transfers have reached a checkpoint; a second signal ends at once", "draining")
-	})()
 	running, end := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer end()
+	tasks.Go(func() {
+		<-running.Done()
+		if ctx.Err() == nil { // not a signal: Serve failed
+			return
+		}
+		systemd.tell("STOPPING=1", "STATUS=ending when transfers have reached a checkpoint")
+		said.tell("ending when running transfers have reached a checkpoint; a second signal ends at once", "draining")
+	})
 	if f.config != "" {
 		tasks.Go(func() {
 			exit.OnHangup(running, func() {
