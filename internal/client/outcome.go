@@ -93,7 +93,8 @@ func failures(r *session.Report) error {
 	if r.Sent+r.Same == 0 && !planned {
 		kind = session.KindOf(r.Failures[0].Err)
 		for _, f := range r.Failures {
-			if session.KindOf(f.Err) != kind {
+			// A name is taken by an entry that arrived, perhaps a link or a folder.
+			if session.KindOf(f.Err) != kind || taken(f.Err) {
 				kind = session.KindPartial
 			}
 		}
@@ -102,6 +103,11 @@ func failures(r *session.Report) error {
 		return &session.Error{Kind: kind, Err: r.Failures[0].Failure()}
 	}
 	return &session.Error{Kind: kind, Err: &severalFailed{r.Failed, r.Sent + r.Same, r.Failures[0].Err}}
+}
+
+func taken(err error) bool {
+	var coded *wire.Error
+	return errors.As(err, &coded) && coded.Code == wire.CodeTaken
 }
 
 // severalFailed is the error of a transfer in which more than one entry failed.

@@ -75,7 +75,7 @@ func checkOverlap(t *testing.T, target string, want map[string]string, lost []st
 			named := func(p string) bool { return strings.Contains(f.Failure().Error(), p+": ") }
 			require.True(t, slices.ContainsFunc(lost, named), "%v", f.Failure())
 			var coded *wire.Error
-			require.True(t, errors.As(f.Err, &coded) && coded.Code == wire.CodePath)
+			require.True(t, errors.As(f.Err, &coded) && coded.Code == wire.CodeTaken)
 		}
 		if dry {
 			require.Equal(t, int64(len(want)), report.Plan.Create)

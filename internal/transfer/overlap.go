@@ -76,7 +76,7 @@ func (o *earlier) hide(r *Root, m *disk.Meta, failed func(string, error)) bool {
 	case have.ID == m.ID && m.ID.Ino != 0:
 		return true
 	}
-	failed(as, &fs.PathError{Op: "send", Path: as, Err: wire.Errorf(wire.CodePath,
+	failed(as, &fs.PathError{Op: "send", Path: as, Err: wire.Errorf(wire.CodeTaken,
 		"two sources have this name: %s is taken, %s is left out",
 		first.named(as), r.named(as))})
 	return true
