@@ -281,7 +281,8 @@ func (c *Controller) pass(dt time.Duration) {
 func (c *Controller) decision() Decision {
 	c.rate = max(c.rate, c.leastRate())
 	d := Decision{Rate: c.rate, Line: c.line, State: c.state}
-	d.Held = max(heldShare*c.line, min(leastHeld, c.line/8))
+	held := min(leastHeld, c.line/8)
+	d.Held = max(heldShare*c.line, held)
 	d.Behind = c.behind
 	switch {
 	case c.state == Compete && c.priority == High:
@@ -289,7 +290,7 @@ func (c *Controller) decision() Decision {
 	case c.state == Compete:
 		d.Free = freeStreams
 	case c.state == Yield:
-		d.Free, d.Held = 1, max(floorShare*c.line, min(leastHeld, c.line/8))
+		d.Free, d.Held = 1, max(floorShare*c.line, held)
 	}
 	if c.gentle() {
 		d.Control = Gentle

@@ -15,7 +15,7 @@ import (
 
 // NewStat makes the command stat.
 func NewStat() *cobra.Command {
-	var x command
+	x := &command{}
 	c := &cobra.Command{
 		Use:   "stat URL...",
 		Short: "Describe files and folders at a server",
@@ -26,22 +26,28 @@ right to list. "fxfer rm --help" explains * and ? in paths.`,
 	}
 	x.addJSON(c)
 	x.complete(c, 1, func(ctx context.Context, args []string) error {
-		return x.each(ctx, args, func(files *fxfer.Files, p paths) error {
-			for _, at := range p.all {
-				e, err := files.Stat(at)
-				switch {
-				case err == nil:
-					x.describe(p, at, e)
-				case files.Err() != nil:
-					return err
-				default:
-					x.fail(p, at, err)
-				}
-			}
-			return nil
-		})
+		return look(ctx, x, args, (*fxfer.Files).Stat, x.describe)
 	})
 	return c
+}
+
+// look asks for one thing of each path, and shows it. What fails for a path does not keep it from the
+// next one, unless the session is over.
+func look[T any](ctx context.Context, x *command, args []string, ask func(*fxfer.Files, string) (T, error), show func(paths, string, T)) error {
+	return x.each(ctx, args, func(files *fxfer.Files, p paths) error {
+		for _, at := range p.all {
+			found, err := ask(files, at)
+			switch {
+			case err == nil:
+				show(p, at, found)
+			case files.Err() != nil:
+				return err
+			default:
+				x.fail(p, at, err)
+			}
+		}
+		return nil
+	})
 }
 
 type jsonStat struct {
@@ -87,7 +93,7 @@ func (x *command) describe(p paths, at string, e fxfer.Entry) {
 
 // NewUsage makes the command du.
 func NewUsage() *cobra.Command {
-	var x command
+	x := &command{}
 	c := &cobra.Command{
 		Use:   "du URL...",
 		Short: "Count what files and folders at a server take",
@@ -100,20 +106,7 @@ in paths.`,
 	}
 	x.addJSON(c)
 	x.complete(c, 1, func(ctx context.Context, args []string) error {
-		return x.each(ctx, args, func(files *fxfer.Files, p paths) error {
-			for _, at := range p.all {
-				u, err := files.Usage(at)
-				switch {
-				case err == nil:
-					x.count(p, at, u)
-				case files.Err() != nil:
-					return err
-				default:
-					x.fail(p, at, err)
-				}
-			}
-			return nil
-		})
+		return look(ctx, x, args, (*fxfer.Files).Usage, x.count)
 	})
 	return c
 }
