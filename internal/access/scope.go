@@ -174,8 +174,8 @@ func (s *Scope) StatXattrs(p string) (disk.Meta, error) {
 }
 
 // List visits the entries in a folder. A client without the right to see them sees its own: where
-// it owns the series, snapshots and links; elsewhere, the series that it owns. It can't tell a path
-// that does not exist from one that holds nothing for it.
+// it owns the series, snapshots and links; elsewhere, the series that it owns. Outside of its series
+// it can't tell a path that does not exist from one that holds nothing for it.
 func (s *Scope) List(ctx context.Context, p string, visit func(disk.Meta) error) error {
 	if err := s.check(Names, p); err != nil {
 		if !s.rights.Has(identity.Append) || s.effects&Names == 0 {

@@ -107,7 +107,7 @@ func (c cell) works() bool {
 	link := lists && c.place == "link" // an entry like others, which is not followed
 	switch c.does {
 	case "ls": // a client that may append learns nothing of what is not its own, not even that it exists
-		return there && c.sees(false) || link || c.has(a) && !lists && c.place != "outside"
+		return there && c.sees(false) || link || c.has(a) && !lists && there && c.place != "outside"
 	case "ls -R", "du":
 		return there && c.sees(false) || link
 	case "stat":
