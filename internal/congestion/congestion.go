@@ -24,7 +24,6 @@ type Sample struct {
 	RTT       time.Duration // smoothed, the lower quartile of the streams that send; 0 while unknown
 	MSS       int           // payload of a segment, bytes
 	Streams   int           // that may send
-	Windowed  bool          // a fixed window or a full buffer holds the streams back
 }
 
 // Decision is what a session does until the next one.

@@ -453,7 +453,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
 	}
 	c.line = max(m.most(), c.line)
-	if s.Backlog == 0 || s.Windowed {
+	if s.Backlog == 0 {
 		c.short = s.At
 		return // it does not send what it may: nothing is learnt
 	}
