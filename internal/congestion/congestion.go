@@ -25,7 +25,6 @@ type Sample struct {
 	MSS       int           // payload of a segment, bytes
 	Streams   int           // that may send
 	Gentle    bool          // none of them is quick, whatever was decided
-	Windowed  bool          // a fixed window or a full buffer holds the streams back
 }
 
 // Decision is what a session does until the next one.

@@ -105,6 +105,9 @@ const (
 	leastGrowth = 0.008 // of the rate in a round trip, beyond what is known
 	mostGrowth  = 0.25  // the same, once the queue has been short for long
 
+	// fewPackets is the least number of packets that shows a rate in the start and right after it.
+	fewPackets = 4
+
 	// longCalm is after how many round trips with a short queue more is tried. Where no queue has shown
 	// the line's rate since the start, jitter may have ended it early: doubtfulCalm is enough.
 	longCalm     = 12
@@ -332,14 +335,16 @@ func (c *Controller) enter(state State, now time.Duration) {
 // start doubles the rate each round trip until a queue shows that the line is full.
 func (c *Controller) start(s Sample) {
 	m := &c.model
-	c.line = max(c.line, m.delivered)
+	if c.first == 0 {
+		c.first, c.from = s.At, m.past[0]
+	}
+	if s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS) {
+		c.line = max(c.line, m.delivered)
+	}
 	full := m.base/20 + 3*time.Millisecond + c.packets(6, s.MSS) + m.jitter()
 	if m.queue < full/2 {
 		// Gentle streams would fall behind at once where loss comes without a queue.
 		c.lossy = s.Lost > 4*int64(s.MSS) && float64(s.Lost) > clean*float64(s.Delivered)
-	}
-	if c.first == 0 {
-		c.first = s.At
 	}
 	// What the first flight lost says nothing: it left before anything was known.
 	early := s.At-c.first < m.rateWindow(s)+2*s.RTT
@@ -356,7 +361,7 @@ func (c *Controller) start(s Sample) {
 		return
 	}
 	if c.line == 0 {
-		return // one sample shows no rate
+		return // few packets show no rate
 	}
 	if math.IsInf(c.rate, 1) { // what the kernel sends at once, however little it says
 		c.rate = startGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
@@ -387,12 +392,13 @@ func (c *Controller) drain(s Sample) {
 		c.had = c.model.delivered
 	}
 	excess := c.excess(s)
-	if age >= leastWindow && excess > 0 { // while there is a queue, this is what the line carries
+	many := s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS)
+	if age >= leastWindow && many && excess > 0 { // while there is a queue, this is what the line carries
 		c.line = rateSince(c.from, s)
 	}
-	c.rate = drainGain * c.line
-	if excess <= 0 {
-		c.rate = afterDrain * c.line
+	c.rate = afterDrain * c.line
+	if excess > 0 { // a stream sends two packets, and then waits for as long as they take at its rate
+		c.rate = min(c.rate, max(drainGain*c.line, float64(2*s.MSS)/excess.Seconds()))
 	}
 	switch {
 	case age < max(c.from.RTT, leastWindow):
@@ -463,7 +469,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
 	}
 	c.line = max(m.most(), c.line)
-	if s.Backlog == 0 || s.Windowed {
+	if s.Backlog == 0 {
 		c.short = s.At
 		return // it does not send what it may: nothing is learnt
 	}
@@ -476,7 +482,8 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if age > 2*m.rateWindow(s) && c.crowded(s, trip) || age > 2*m.steadyWindow() && c.heed(s) {
 		return
 	}
-	if c.excess(s) > max(aim, m.usual*5/4) { // a queue begins: the RTT will show it later
+	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way.
+	if c.excess(s) > max(aim, m.usual*5/4, c.packets(4, s.MSS)) {
 		c.rate, c.over = min(c.rate, c.line), 1
 		return
 	}
