@@ -280,6 +280,11 @@ func (x *fileWork) read(ctx context.Context, p string) error {
 		return err
 	}
 	hash.Sum(x.did.Digest[:0])
+	if x.scope.InSnapshot(p) {
+		if err := x.scope.Compare(p, f.Identity(), x.did.Digest); err != nil {
+			return err
+		}
+	}
 	x.server.counters.update(x.hello.Share, false, func(t *ShareTraffic) { t.Bytes += int64(x.did.Bytes) })
 	return nil
 }
