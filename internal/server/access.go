@@ -14,13 +14,17 @@ import (
 // and one on which the client has no right look the same to it.
 func (r *reservation) openShare(name string, need identity.Rights) (*liveShare, error) {
 	s := r.server
+	refused := wire.Errorf(wire.CodeRight, "there is no share %q for this client", name)
+	granted := r.grants.On(name)
+	if granted == 0 { // before it takes longer for a share that exists
+		return nil, refused
+	}
 	folderErr := s.refresh(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	share := s.live.Load().share(name)
-	granted := r.grants.On(name)
-	if share == nil || granted == 0 {
-		return nil, wire.Errorf(wire.CodeRight, "there is no share %q for this client", name)
+	if share == nil {
+		return nil, refused
 	}
 	if err := checkRights(name, share.Rights.And(granted), need); err != nil {
 		return nil, err
@@ -97,9 +101,11 @@ func (q *request) scopeFor(effect access.Effect, p string) (*liveShare, *access.
 	return share, scope, nil
 }
 
-// uses notes that the session depends on a right.
-func (r *reservation) uses(right identity.Rights) {
+// uses notes that the session depends on a right, and reports whether that is new.
+func (r *reservation) uses(right identity.Rights) (more bool) {
 	r.server.mu.Lock()
 	defer r.server.mu.Unlock()
+	more = !r.used.Has(right)
 	r.used |= right
+	return more
 }
