@@ -173,6 +173,15 @@ func Group(flags *pflag.FlagSet, title string, add func()) {
 	})
 }
 
+// helpWidth is the longest line of help, in columns.
+const helpWidth = 100
+
+// WrapFlags changes cobra's template of the usage of commands so that lines of flags have at most
+// helpWidth columns.
+func WrapFlags(template string) string {
+	return strings.ReplaceAll(template, ".FlagUsages", fmt.Sprint(".FlagUsagesWrapped ", helpWidth))
+}
+
 // GroupedUsage prints the usage of a command whose flags have groups. Flags without a group come
 // last.
 func GroupedUsage(c *cobra.Command) error {
@@ -193,7 +202,7 @@ func GroupedUsage(c *cobra.Command) error {
 		groups[title].AddFlag(shown(f))
 	})
 	for _, title := range titles {
-		fmt.Fprintf(w, "\n%s:\n%s", title, groups[title].FlagUsages())
+		fmt.Fprintf(w, "\n%s:\n%s", title, groups[title].FlagUsagesWrapped(helpWidth))
 	}
 	return nil
 }
