@@ -76,6 +76,7 @@ func TestFirstMessages(t *testing.T) {
 		"getting what is above":                     {getting("data", "../outside/secret"), codePath},
 		"getting an absolute path":                  {getting("data", "/etc/passwd"), codePath},
 		"getting through a symlink":                 {getting("data", "way/secret"), codePath},
+		"getting through a loop of links":           {getting("data", "loop/x"), codePath},
 		"getting a folder through a symlink":        {getting("data", "way/"), codePath},
 		"getting a partial file":                    {getting("data", ".fxfer-00.part"), codePath},
 		"getting a partial file in capitals":        {getting("data", ".FXFER-00.part"), codePath},
