@@ -185,7 +185,6 @@ func serve(t *testing.T, opt fxfer.ServerOptions) *site {
 		require.NoError(t, os.WriteFile(filepath.Join(s.root, name, "secret"), []byte("do not touch"), 0o600))
 	}
 	require.NoError(t, os.Symlink("../outside", filepath.Join(s.root, "data", "way")))
-	require.NoError(t, os.Symlink("./loop", filepath.Join(s.root, "data", "loop")))
 	opt.Home, opt.Listen = s.home, "127.0.0.1:0"
 	for _, share := range []fxfer.Share{{Name: "data", Rights: 3}, {Name: "ro", Rights: 1}, {Name: "wo", Rights: 2}} {
 		share.Dir = filepath.Join(s.root, share.Name)

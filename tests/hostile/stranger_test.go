@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 func TestFirstMessages(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
+	require.NoError(t, os.Symlink("./loop", filepath.Join(s.root, "data", "loop")))
 	good := request{intent: push, share: "data", paths: []string{""}}
 	with := func(change func(*request)) []byte {
 		r := good
