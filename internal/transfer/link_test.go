@@ -99,28 +99,33 @@ func TestAliases(t *testing.T) {
 		"an entry that comes later":       {entries: []wire.Entry{symlink, alias(symlink, "one", 1)}, failed: true},
 		"outside":                         {entries: []wire.Entry{symlink, alias(symlink, "../one", 0)}, failed: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			if c.there != "" {
-				require.NoError(t, os.Symlink("x", filepath.Join(dir, c.there)))
-			}
-			folder, err := access.Open(dir)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, folder.Close()) })
-			scope := folder.Client(access.Request{Share: "data", Rights: identity.Write, Intent: wire.Push})
-			o := faceSender(t, scope, ReceiverOptions{}, func(p *rawPeer) { p.finish(&wire.Manifest{}, c.entries...) })
-			two, err := os.Lstat(filepath.Join(dir, "two"))
-			require.Equal(t, c.failed, err != nil, "%v %v", o.err, o.events)
-			if c.failed {
-				return
-			}
-			same := false
-			for _, other := range []string{"one", "theirs"} {
-				is, err := os.Lstat(filepath.Join(dir, other))
-				same = same || err == nil && os.SameFile(is, two)
-			}
-			require.Equal(t, c.may, same, "%v", o.events)
-		})
+		for by, open := range map[string]func(t *testing.T, dir string) *access.Scope{
+			"get": openTree, "write": func(t *testing.T, dir string) *access.Scope {
+				folder, err := access.Open(dir)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, folder.Close()) })
+				return folder.Client(access.Request{Share: "data", Rights: identity.Write, Intent: wire.Push})
+			},
+		} {
+			t.Run(name+", "+by, func(t *testing.T) {
+				dir := t.TempDir()
+				if c.there != "" {
+					require.NoError(t, os.Symlink("x", filepath.Join(dir, c.there)))
+				}
+				o := faceSender(t, open(t, dir), ReceiverOptions{}, func(p *rawPeer) { p.finish(&wire.Manifest{}, c.entries...) })
+				two, err := os.Lstat(filepath.Join(dir, "two"))
+				require.Equal(t, c.failed, err != nil, "%v %v", o.err, o.events)
+				if c.failed {
+					return
+				}
+				same := false
+				for _, other := range []string{"one", "theirs"} {
+					is, err := os.Lstat(filepath.Join(dir, other))
+					same = same || err == nil && os.SameFile(is, two)
+				}
+				require.Equal(t, c.may, same, "%v", o.events)
+			})
+		}
 	}
 }
 
