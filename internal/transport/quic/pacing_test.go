@@ -1,8 +1,12 @@
 package quic
 
 import (
+	"bytes"
+	"io"
 	"math"
 	"math/rand/v2"
+	"net"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,4 +153,48 @@ func TestPacingChange(t *testing.T) {
 		require.Less(t, <-done, 1<<20)
 		require.False(t, p.waits())
 	})
+}
+
+// A paced Write arrives whole. It takes a new rate, ends at its deadline, and ends with Close.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	client, server := pair(t)
+	done := make(chan error, 1)
+	data := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(data)
+	write := func() {
+		_, err := client.WriteBuffers(data[:50], data[50:])
+		done <- err
+	}
+	held := func() bool {
+		i, ok := client.Info()
+		return ok && i.Held
+	}
+	client.Pace(1)
+	go write()
+	require.Eventually(t, held, 10*time.Second, time.Millisecond)
+	i, _ := client.Info()
+	require.Greater(t, i.NotSent, len(data)-2*leastPaced)
+	client.Pace(math.Inf(1))
+	got := make([]byte, len(data))
+	_, err := io.ReadFull(server, got)
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	require.True(t, bytes.Equal(data, got))
+	i, _ = client.Info()
+	require.Zero(t, i.NotSent)
+	require.False(t, i.Held)
+
+	client.Pace(1)
+	go write()
+	require.Eventually(t, held, 10*time.Second, time.Millisecond)
+	require.NoError(t, client.Close())
+	require.ErrorIs(t, <-done, net.ErrClosed)
+
+	client, _ = pair(t)
+	client.Pace(1)
+	go write()
+	require.Eventually(t, held, 10*time.Second, time.Millisecond)
+	require.NoError(t, client.SetWriteDeadline(time.Now()))
+	require.ErrorIs(t, <-done, os.ErrDeadlineExceeded)
 }
