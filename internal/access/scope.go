@@ -93,16 +93,18 @@ func (s *Scope) checkRights(e Effect, p string) error {
 	return nil
 }
 
-// refusal is the error of an effect that the client may not have at a place.
+// refusal is the error of an effect that the client may not have at a place. A client that may have
+// it nowhere does not learn whether the place is in a snapshot.
 func (s *Scope) refusal(e Effect, at Place, p string) error {
-	right := ruleOf(e).Right[at]
+	rule := ruleOf(e)
+	right := cmp.Or(rule.Right[at], rule.Right[Outside])
 	switch {
-	case at == Snapshot && right == 0:
+	case !s.whole && !s.rights.Has(right):
+		return RefuseRight(s.share, right)
+	case rule.Right[at] == 0:
 		return inSnapshot(p)
-	case s.whole || s.rights.Has(right):
-		return wire.Errorf(wire.CodeRight, "this session may not %s", ruleOf(e).Does)
 	}
-	return RefuseRight(s.share, right)
+	return wire.Errorf(wire.CodeRight, "this session may not %s", rule.Does)
 }
 
 func inSnapshot(p string) error {

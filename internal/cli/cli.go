@@ -98,6 +98,7 @@ the transfers, for example root for cron.`,
 		files.NewMkdir(), files.NewMove(), files.NewRemove(), newVerify(), backup.New(), backup.NewHistory(),
 		newPartial(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
 		path.NewPlan(), path.NewProbe(), path.NewDoctor(), path.NewLab(), newDemo(), newDashboard(), newVersion(), newMan())
+	option.AddCompletion(root)
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {

@@ -23,8 +23,9 @@ func newRestore(file *string) *cobra.Command {
 	f := transfer.Flags{Owners: true}
 	var at string
 	c := &cobra.Command{
-		Use:   "restore JOB [PATH...] DIR",
-		Short: "Restore a backup, or parts of it",
+		Use:               "restore JOB [PATH...] DIR",
+		ValidArgsFunction: completeJobs(file, 1),
+		Short:             "Restore a backup, or parts of it",
 		Long: `Restore copies a backup of a job into DIR, or only the files and folders that
 PATH names, each under its last name. It also restores owners, modes, times,
 links and attributes. Only --privileged restores setuid, setgid, devices, and
@@ -81,6 +82,7 @@ intact version, for --at.`,
 	flags := c.Flags()
 	flags.SortFlags = false
 	option.Add(flags, &at, "at", "when", "", "name of a snapshot, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
+	_ = c.RegisterFlagCompletionFunc("at", completeAt(file)) // fails only for unknown flags
 	flags.BoolVarP(&f.Call.Target.DryRun, "dry-run", "n", false, "only list what would change")
 	flags.BoolVar(&f.Call.Target.NumericIDs, "numeric-ids", false, "map owner and group by number, not by name")
 	f.AddPrivileged(flags)
