@@ -32,7 +32,7 @@ func TestFailingProducers(t *testing.T) {
 	c := newClient(t, enrol(t, s), Options{Streams: 2})
 	broken := errors.New("the producer failed")
 	now := map[string][]byte{} // what the server has to have
-	for n := range 8 {
+	for n := range 16 {
 		name := fmt.Sprint("f", random.IntN(4))
 		data := make([]byte, random.IntN(2)*(1<<20)+random.IntN(3)-1+1<<random.IntN(20))
 		for i := range data {
@@ -70,7 +70,7 @@ func TestSpecialTrees(t *testing.T) {
 	s := serve(t, identity.Read|identity.Write)
 	defer s.stop()
 	c := newClient(t, enrol(t, s), Options{Streams: 2})
-	for round := range 2 {
+	for round := range 4 {
 		at := fmt.Sprint("tree", round)
 		dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 		require.NoError(t, os.WriteFile(outside, []byte("outside"), 0o600))
