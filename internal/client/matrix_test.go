@@ -35,7 +35,7 @@ const (
 	secret     = "secret content" // of both
 )
 
-var tried = flag.Int("cells", 400, "cells of TestMatrix, by chance; 0 for all")
+var tried = flag.Int("cells", 0, "cells of TestMatrix, 0 for all, or a few with -short")
 
 // cell is one thing that one client does.
 type cell struct {
@@ -526,13 +526,15 @@ func (x *world) check(t testing.TB, c cell, before []string) (after []string) {
 }
 
 func TestMatrix(t *testing.T) {
-	cells := matrix()
-	seed := rand.Uint64()
-	t.Logf("seed %d, %d cells", seed, len(cells))
-	rng := rand.New(rand.NewPCG(seed, 0))
-	rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
-	if *tried > 0 && *tried < len(cells) {
-		cells = cells[:*tried]
+	cells, n := matrix(), *tried
+	if n == 0 && testing.Short() {
+		n = 200
+	}
+	if n > 0 {
+		// The same cells in each run: a fault appears with the change that made it.
+		rng := rand.New(rand.NewPCG(1, 0))
+		rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+		cells = cells[:min(n, len(cells))]
 	}
 	// Cells of the same client share a world until one changes it.
 	slices.SortStableFunc(cells, func(a, b cell) int { return int(a.rights) - int(b.rights) })

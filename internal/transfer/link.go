@@ -156,7 +156,7 @@ func (l *linker) answer(e *receiving, became *Event) (a wire.Answer, err error) 
 	a = wire.Answer{Index: e.index, Verdict: wire.Done}
 	switch {
 	case became.Err != nil:
-		return a, wire.Errorf(codeOf(became.Err), "its file %q failed", e.entry.Link)
+		return a, wire.Errorf(codeOf(became.Err), "its file %q failed: %v", e.entry.Link, became.Err)
 	case !l.target.opt.DryRun:
 		return a, l.linkNow(e)
 	}

@@ -143,7 +143,7 @@ func TestNamedWithoutMemory(t *testing.T) {
 		require.False(t, x.isInPlace(i, "other"))
 	}
 	x.end()
-	require.True(t, account.tryTake(10*namedMemory), "all is given back")
+	require.True(t, account.TryTake(10*namedMemory), "all is given back")
 }
 
 // TestLinkToChangedFile: hard links wait for a file that comes again, under another index.

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/fxfer/fxfer/internal/access"
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/filter"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -35,7 +36,16 @@ type Item struct {
 	Open    func() (File, error)
 	Read    func([]byte) error   // reads a whole file, or fails if it changed; nil if there is only Open
 	Refresh func() (Item, error) // returns the entry as it is now, after it changed
+	Compare func([32]byte) error // refuses another digest than that of the file; nil if none is known
 	Stream  io.Reader            // a file of unknown length, which is read once
+}
+
+// compare compares the digest of what was read with the file's, if that is known.
+func (i *Item) compare(read [32]byte) error {
+	if i.Compare == nil {
+		return nil
+	}
+	return i.Compare(read)
 }
 
 // Source lists what is to be sent.
@@ -127,7 +137,14 @@ func (s *TreeSource) walk(
 		} else if joined { // again, because what comes now changes its time
 			m = first
 		}
-		return visit(r.item(m, as))
+		item := r.item(m, as)
+		if m.Kind == disk.File && m.Size == 0 { // nothing is read
+			if err := item.compare(digest.Empty()); err != nil {
+				failed(m.Path, err)
+				return nil
+			}
+		}
+		return visit(item)
 	}, func(path string, err error) {
 		if path == r.Path {
 			err = rootError{err}
@@ -247,6 +264,9 @@ func (r *Root) item(m disk.Meta, as string) Item {
 				return Item{}, err
 			}
 			return r.item(now, as), nil
+		}
+		if r.Tree.InSnapshot(m.Path) {
+			item.Compare = func(d [32]byte) error { return r.Tree.Compare(m.Path, m.ID, d) }
 		}
 	}
 	return item

@@ -36,8 +36,9 @@ Without --at it restores the newest complete snapshot. If --at is a time, it
 restores the newest snapshot from that time or before it. A date such as
 2026-11-20 means the end of that day.
 
-Files that a verification found damaged at the server fail. For each, an error
-names the snapshot with the newest intact version, for --at.`,
+Files that the server's disk has damaged fail, whether a verification has found
+them before or not. For each, an error names the snapshot with the newest
+intact version, for --at.`,
 		Example: `  fxfer backup restore home /mnt/restored
   fxfer backup restore home --at 2026-11-20 etc/passwd home/ada /tmp/restored
   fxfer backup restore home --at 2026-11-20T020000Z -n /mnt/restored`,

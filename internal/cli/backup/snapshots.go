@@ -62,7 +62,7 @@ type jsonSnapshot struct {
 	Time   time.Time `json:"time"`
 	KeptBy []string  `json:"kept_by"`
 	Failed int64     `json:"entries_failed,omitempty"`
-	// Damaged counts the files that a verification found damaged at the server.
+	// Damaged counts the files that are known to be damaged at the server.
 	Damaged int64 `json:"files_damaged,omitempty"`
 }
 

@@ -97,7 +97,7 @@ func TestApplyLifts(t *testing.T) {
 		t.Skip("it takes 11 s of traffic")
 	}
 	const rcvBuf, sndBuf = 400 << 10, 800 << 10
-	path := pathOf(200e6, 50*time.Millisecond)
+	path := pathOf(100e6, 100*time.Millisecond)
 	l := startLab(t, lab.Link{Rate: int64(path.Rate), RTT: path.RTT})
 	set := func(h *lab.Host, name, text string) {
 		require.NoError(t, h.Do(func() error { return linuxSystem{"/"}.writeSysctl(name, text) }))
