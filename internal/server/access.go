@@ -107,9 +107,11 @@ func (q *request) mayHave(scope *access.Scope, effect access.Effect, p string) e
 	return nil
 }
 
-// scopeAt is scopeFor for the entry that a path leads to, whose own path it returns. With a slash at
-// the end, that is what a link there leads to.
-func (q *request) scopeAt(effect access.Effect, p string) (*liveShare, *access.Scope, string, error) {
+// scopeAt is scopeFor for the entry that a path leads to, whose own path it returns. With a slash
+// at the end, that is what a link there leads to.
+func (q *request) scopeAt(
+	effect access.Effect, p string,
+) (*liveShare, *access.Scope, string, error) {
 	share, scope, err := q.scope()
 	if err != nil {
 		return nil, nil, "", err
