@@ -37,8 +37,9 @@ type probeFlags struct {
 func NewProbe() *cobra.Command {
 	var f probeFlags
 	c := &cobra.Command{
-		Use:   "probe URL|HOST:PORT",
-		Short: "Measure a path, and find what limits it",
+		Use:               "probe URL|HOST:PORT",
+		ValidArgsFunction: option.CompleteURL,
+		Short:             "Measure a path, and find what limits it",
 		Long: `Probe measures the path to a server without touching files: round trips idle and
 under load, goodput up (from here to the server) and down with one and with
 several streams, windows and buffers in use, loss, the path MTU of each
