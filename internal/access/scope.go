@@ -3,6 +3,7 @@ package access
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -34,17 +35,18 @@ type Scope struct {
 
 	privileged bool
 	places     placeCache
+	compared   compared
 }
 
 // nothing returns a scope in which nothing is there.
 func nothing() *Scope { return &Scope{effects: Names | Read, whole: true} }
 
-// Close ends the use of a scope.
+// Close ends the use of a scope. It may record damage that Compare found.
 func (s *Scope) Close() error {
 	if s.tree == nil {
 		return nil
 	}
-	return s.tree.Close()
+	return errors.Join(s.compared.close(), s.tree.Close())
 }
 
 // check returns why an effect on the entry at p is refused, or nil. It is the gate.

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/identity"
@@ -99,6 +100,25 @@ func (q *request) scopeFor(effect access.Effect, p string) (*liveShare, *access.
 	}
 	q.uses(right)
 	return share, scope, nil
+}
+
+// scopeAt is scopeFor for the entry that a path leads to, whose own path it returns. A slash at the
+// end of the path stands for what a link there leads to, and so does last.
+func (q *request) scopeAt(effect access.Effect, p string, last bool) (*liveShare, *access.Scope, string, error) {
+	share, scope, err := q.scope()
+	if err != nil {
+		return nil, nil, "", err
+	}
+	at, err := scope.Follow(effect, seriesPath(p), last || strings.HasSuffix(p, "/"))
+	if err != nil {
+		return nil, nil, "", err
+	}
+	right, err := scope.May(effect, at)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	q.uses(right)
+	return share, scope, at, nil
 }
 
 // uses notes that the session depends on a right, and reports whether that is new.

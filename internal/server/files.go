@@ -124,14 +124,8 @@ func (x *fileWork) operate(ctx context.Context, op *wire.Operation, p string) er
 
 func (x *fileWork) do(ctx context.Context, op *wire.Operation, p, to string) error {
 	switch op.Do {
-	case wire.OpList:
-		return x.list(ctx, p, op.Recursive)
-	case wire.OpStat:
-		return x.stat(ctx, p)
-	case wire.OpUsage:
-		return x.usage(ctx, p)
-	case wire.OpRead:
-		return x.read(ctx, p)
+	case wire.OpList, wire.OpStat, wire.OpUsage, wire.OpRead:
+		return x.look(ctx, op, p)
 	case wire.OpMkdir:
 		return x.mkdir(ctx, p, op.Recursive)
 	case wire.OpMove:
@@ -143,6 +137,28 @@ func (x *fileWork) do(ctx context.Context, op *wire.Operation, p, to string) err
 		return x.remove(ctx, p, op.Recursive)
 	}
 	return wire.Errorf(wire.CodeUnsupported, "the server does not know operation %d", op.Do)
+}
+
+// look does an operation that only reads, where links lead elsewhere in the share.
+func (x *fileWork) look(ctx context.Context, op *wire.Operation, p string) error {
+	effect := access.Names
+	if op.Do == wire.OpRead {
+		effect = access.Read
+	}
+	at, err := x.scope.Follow(effect, p, op.Do == wire.OpRead || op.Do == wire.OpList)
+	if err != nil {
+		return err
+	}
+	switch op.Do {
+	case wire.OpList:
+		return x.list(ctx, at, op.Recursive)
+	case wire.OpStat:
+		return x.stat(ctx, at, p)
+	case wire.OpUsage:
+		return x.usage(ctx, at)
+	default:
+		return x.read(ctx, at)
+	}
 }
 
 // may asks for an effect on the entry at p.
@@ -216,7 +232,8 @@ func (x *fileWork) entry(m disk.Meta, as string) error {
 	return err
 }
 
-func (x *fileWork) stat(ctx context.Context, p string) error {
+// stat describes the entry at p, and gives it a name.
+func (x *fileWork) stat(ctx context.Context, p, as string) error {
 	if err := x.may(ctx, access.Names, p); err != nil {
 		return err
 	}
@@ -224,7 +241,7 @@ func (x *fileWork) stat(ctx context.Context, p string) error {
 	if err != nil {
 		return err
 	}
-	return x.entry(m, p)
+	return x.entry(m, as)
 }
 
 func (x *fileWork) usage(ctx context.Context, p string) error {
@@ -319,6 +336,11 @@ func (x *fileWork) read(ctx context.Context, p string) error {
 		return err
 	}
 	hash.Sum(x.did.Digest[:0])
+	if x.scope.InSnapshot(p) {
+		if err := x.scope.Compare(p, f.Identity(), x.did.Digest); err != nil {
+			return err
+		}
+	}
 	x.server.counters.update(x.hello.Share, false, func(t *ShareTraffic) { t.Bytes += int64(x.did.Bytes) })
 	return nil
 }
