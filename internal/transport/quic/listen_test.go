@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/require"
@@ -60,5 +61,10 @@ func TestStrangersByPrefix(t *testing.T) {
 		for _, gone := range open {
 			gone()
 		}
+		require.Eventually(t, func() bool { // their places come back on goroutines
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.unadmitted.Taken() == 0
+		}, 10*time.Second, time.Millisecond)
 	}
 }
