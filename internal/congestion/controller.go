@@ -27,6 +27,8 @@ type Controller struct {
 	proved bool          // a queue or loss has shown the line's rate since the start
 	lossy  bool          // random loss holds gentle streams back
 	behind bool          // quick streams are slower than they may be, too
+	need   int           // gentle streams that carry the rate in spite of random loss; 0 is unknown
+	over   float64       // what they may send, as a multiple of the rate: some are held back by loss
 	fall   time.Duration // of the RTT, since it grew last
 	falls  time.Duration // largest of these in the start
 	first  time.Duration // when something was delivered first
@@ -65,7 +67,7 @@ type Controller struct {
 }
 
 // New returns a Controller that is about to start.
-func New() *Controller { return &Controller{rate: math.Inf(1)} }
+func New() *Controller { return &Controller{rate: math.Inf(1), over: 1} }
 
 // SetPriority changes how the session shares the line with others from now on.
 func (c *Controller) SetPriority(p Priority) { c.priority = p }
@@ -91,6 +93,7 @@ const (
 	goesOn      = 1.4   // of the delivered rate at the end of the start: it was not the end
 	afterDrain  = 0.97  // of the largest delivered rate
 	leastShare  = 0.75  // of the largest delivered rate of late: less only shows that others send
+	slowGentle  = 0.96  // the same where none can be quick: only their number helps
 	slowShare   = 0.85  // of the rate: streams that deliver less are held back by loss
 	belowLoss   = 0.99  // of what was delivered without loss, where more is lost
 	clean       = 3e-4  // share lost at the start, without a queue, up to which a path has no random loss
@@ -101,6 +104,9 @@ const (
 	takenShare  = 0.95  // of what was delivered when a queue began: with less, others take the rest
 	leastGrowth = 0.008 // of the rate in a round trip, beyond what is known
 	mostGrowth  = 0.25  // the same, once the queue has been short for long
+
+	// fewPackets is the least number of packets that shows a rate in the start and right after it.
+	fewPackets = 4
 
 	// longCalm is after how many round trips with a short queue more is tried. Where no queue has shown
 	// the line's rate since the start, jitter may have ended it early: doubtfulCalm is enough.
@@ -140,6 +146,15 @@ const (
 	mostDoubts = 1
 	doubtTrips = 30
 	doubtAgain = 2 * time.Second
+
+	// tellingLosses is how many segments must be lost without a queue to tell how likely that is.
+	tellingLosses = 8
+	// mostOver bounds what streams may send together, as a multiple of the rate, while random loss holds
+	// some of them back: the largest window of reno is 4/3 of its mean.
+	mostOver = 4.0 / 3
+	// spare is by how much more gentle streams there shall be than fill the line in the mean: none of
+	// them may send more than its part of the rate.
+	spare = 1.5
 
 	// heldShare is the part of the line for streams that are not free, to finish what they have.
 	heldShare = 0.03
@@ -284,6 +299,9 @@ func (c *Controller) decision() Decision {
 	held := min(leastHeld, c.line/8)
 	d.Held = max(heldShare*c.line, held)
 	d.Behind = c.behind
+	if c.state == Cruise {
+		d.Rate, d.Need = c.over*c.rate, c.need
+	}
 	switch {
 	case c.state == Compete && c.priority == High:
 		d.Free = highStreams
@@ -317,14 +335,16 @@ func (c *Controller) enter(state State, now time.Duration) {
 // start doubles the rate each round trip until a queue shows that the line is full.
 func (c *Controller) start(s Sample) {
 	m := &c.model
-	c.line = max(c.line, m.delivered)
+	if c.first == 0 {
+		c.first, c.from = s.At, m.past[0]
+	}
+	if s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS) {
+		c.line = max(c.line, m.delivered)
+	}
 	full := m.base/20 + 3*time.Millisecond + c.packets(6, s.MSS) + m.jitter()
 	if m.queue < full/2 {
 		// Gentle streams would fall behind at once where loss comes without a queue.
 		c.lossy = s.Lost > 4*int64(s.MSS) && float64(s.Lost) > clean*float64(s.Delivered)
-	}
-	if c.first == 0 {
-		c.first = s.At
 	}
 	// What the first flight lost says nothing: it left before anything was known.
 	early := s.At-c.first < m.rateWindow(s)+2*s.RTT
@@ -341,7 +361,7 @@ func (c *Controller) start(s Sample) {
 		return
 	}
 	if c.line == 0 {
-		return // one sample shows no rate
+		return // few packets show no rate
 	}
 	if math.IsInf(c.rate, 1) {
 		c.rate = s.Began
@@ -375,12 +395,13 @@ func (c *Controller) drain(s Sample) {
 		c.had = c.model.delivered
 	}
 	excess := c.excess(s)
-	if age >= leastWindow && excess > 0 { // while there is a queue, this is what the line carries
+	many := s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS)
+	if age >= leastWindow && many && excess > 0 { // while there is a queue, this is what the line carries
 		c.line = rateSince(c.from, s)
 	}
-	c.rate = drainGain * c.line
-	if excess <= 0 {
-		c.rate = afterDrain * c.line
+	c.rate = afterDrain * c.line
+	if excess > 0 { // a stream sends two packets, and then waits for as long as they take at its rate
+		c.rate = min(c.rate, max(drainGain*c.line, float64(2*s.MSS)/excess.Seconds()))
 	}
 	switch {
 	case age < max(c.from.RTT, leastWindow):
@@ -429,6 +450,7 @@ func (c *Controller) queued(s Sample) bool {
 // feedback.
 func (c *Controller) cruise(s Sample, dt time.Duration) {
 	m := &c.model
+	c.over = 1
 	aim := c.aim(s)
 	trip := max(c.lag(s), dt)
 	if c.priority == Low { // others may take the line from it slowly
@@ -450,7 +472,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
 	}
 	c.line = max(m.most(), c.line)
-	if s.Backlog == 0 || s.Windowed {
+	if s.Backlog == 0 {
 		c.short = s.At
 		return // it does not send what it may: nothing is learnt
 	}
@@ -463,8 +485,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if age > 2*m.rateWindow(s) && c.crowded(s, trip) || age > 2*m.steadyWindow() && c.heed(s) {
 		return
 	}
-	if c.excess(s) > max(aim, m.usual*5/4) { // a queue begins: the RTT will show it later
-		c.rate = min(c.rate, c.line)
+	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way.
+	if c.excess(s) > max(aim, m.usual*5/4, c.packets(4, s.MSS)) {
+		c.rate, c.over = min(c.rate, c.line), 1
 		return
 	}
 	if c.low == 0 || c.low > c.line {
@@ -502,8 +525,16 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 
 // quicken gives up gentle streams where random loss makes them slower than they may be.
 func (c *Controller) quicken(s Sample, trip time.Duration) {
-	if c.model.losses == 0 || c.model.steady > slowShare*c.rate {
-		c.short, c.behind = s.At, false
+	m := &c.model
+	slow := slowShare
+	if s.Gentle && s.At >= c.ceilUntil {
+		slow = slowGentle
+		if m.losses > 0 && m.steady > 0 {
+			c.over = min(max(1, c.rate/m.steady), mostOver)
+		}
+	}
+	if m.losses == 0 || m.steady > slow*c.rate {
+		c.short, c.behind, c.need = s.At, false, 0
 		return
 	}
 	if s.At-c.short > max(6*trip, leastFight) {
@@ -511,7 +542,18 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 		if !c.lossy {
 			c.lossy, c.short = true, s.At
 		}
+		if s.Gentle && c.calmLost.lost >= float64(tellingLosses*s.MSS) {
+			c.need = gentleStreams(c.rate, m.base, s.MSS, c.calmLost.share())
+		}
 	}
+}
+
+// gentleStreams is how many gentle streams carry a rate in bytes/s in spite of random loss. Their mean
+// windows are those of RFC 9438, section 5.4, and of the part of it that does as reno does.
+func gentleStreams(rate float64, rtt time.Duration, mss int, loss float64) int {
+	cubic := 1.054 * math.Pow(rtt.Seconds()/loss, 0.75)
+	reno := math.Sqrt(1.5 / loss)
+	return int(math.Ceil(spare * rate * rtt.Seconds() / float64(mss) / max(cubic, reno)))
 }
 
 // crowded acts on loss with some queue: the queue is short, and full at times. Loss stops below what

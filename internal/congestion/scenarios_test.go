@@ -198,6 +198,10 @@ func scenarios() []scenario {
 			share(l.goodput), dropped(0.5), delay(0.5, 5))
 	}
 	p := base
+	p.Loss = 1e-4
+	stock := simulate.Flow{Kind: simulate.Session, Count: 32, Below: simulate.Cubic}
+	add("loss-0.0001-cubic-only", p, flows(stock), 25, 0, share(0.93), dropped(0.5), delay(0.5, 5))
+	p = base
 	p.Police, p.Burst = 200e6, 500_000
 	add("policer-200M-of-1G", p, flows(session), 25, 0, share(0.95), dropped(1))
 	p = base
@@ -292,6 +296,15 @@ func scenarios() []scenario {
 	add("windows-of-1M", base, flows(capped), 15, 3,
 		least("Mbit/s", 640, func(o outcome) float64 { return o.Goodput(0, o.from, o.to) / 1e6 }))
 
+	p = base
+	p.Loss = 1e-3
+	add("windows-of-1M-loss", p, flows(capped), 15, 3,
+		least("Mbit/s", 640, func(o outcome) float64 { return o.Goodput(0, o.from, o.to) / 1e6 }))
+	p = base
+	p.Changes = []simulate.Change{{At: 6 * time.Second, Rate: 300e6}, {At: 10 * time.Second, Rate: 1e9}}
+	add("windows-of-1M-fall", p, flows(capped), 20, 14,
+		least("Mbit/s", 640, func(o outcome) float64 { return o.Goodput(0, o.from, o.to) / 1e6 }))
+
 	narrow := simulate.Flow{Kind: simulate.Session, Count: 1}
 	for _, rate := range []float64{9.6e3, 26.4e3, 64e3, 128e3, 512e3} {
 		for _, rtt := range []time.Duration{150 * ms, 700 * ms} {
@@ -321,7 +334,7 @@ func (s *scenario) judged() (time.Duration, time.Duration) {
 // brief are the scenarios of a run without -all: each kind of scenario on one line, and the most
 // common two on three.
 var brief = regexp.MustCompile(`-100M-20ms|^(alone|beside-cubic)-(300M-80ms|1000M-50ms)-q1$|` +
-	`^(loss-0.01|policer|codel|jitter|stalls|down|up|udp|source|windows|narrow|geo)`)
+	`^(loss-0.01|loss-.*-only|policer|codel|jitter|stalls|down|up|udp|source|windows|narrow|geo)`)
 
 func selected(t *testing.T) []scenario {
 	var some []scenario

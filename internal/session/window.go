@@ -23,6 +23,9 @@ type window struct {
 	free    int     // streams that may send, 0 is all
 	cruised float64 // rate before others came, bytes/s
 	behind  bool    // streams do not send what they may
+	need    int     // gentle streams that would in spite of loss, 0 is unknown
+	quick   bool    // the streams shall be quick
+	gentle  bool    // the host does not let them
 
 	held map[uint64]bool   // streams that only finish what they have
 	seen map[uint64]seen   // of each stream, the last time
@@ -56,6 +59,10 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		}
 	}
 	s := w.sample(now, infos)
+	if w.quick && len(infos) > 0 {
+		w.gentle = all(infos, "cubic") || all(infos, "reno")
+	}
+	s.Gentle = w.gentle
 	w.control.SetPriority(p)
 	defer func() { w.set.setControl(w.record.Stats(w.control)) }()
 	if s.Streams == 0 {
@@ -69,7 +76,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		// A connection of quic-go would need long for a share of its own. All stay at what the
 		// session had when others came, less a part for them.
 		decided.Free, decided.Rate = 0, min(decided.Rate, quicShare*max(w.cruised, decided.Line))
-	case decided.Free > 0 && reno(infos):
+	case decided.Free > 0 && all(infos, "reno"):
 		decided.Free *= likeCubic(s.InFlight / int64(max(s.MSS, 1)))
 	}
 	if ending && decided.Free > 0 { // together they must not be more flows than before
@@ -95,7 +102,8 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		d.use(decided.Control)
 		d.yield(p == congestion.Low)
 	}
-	w.free, w.behind = decided.Free, decided.Behind
+	w.free, w.behind, w.need = decided.Free, decided.Behind, decided.Need
+	w.quick = decided.Control == congestion.Quick
 	return w.free
 }
 
@@ -130,12 +138,14 @@ func quic(infos map[uint64]transport.Info) bool {
 	return false
 }
 
-// reno tells whether the streams have reno: a system may not allow cubic.
-func reno(infos map[uint64]transport.Info) bool {
+// all tells whether all streams have a congestion control.
+func all(infos map[uint64]transport.Info, congestion string) bool {
 	for _, i := range infos {
-		return i.Congestion == "reno"
+		if i.Congestion != congestion {
+			return false
+		}
 	}
-	return false
+	return true
 }
 
 // sample sums up what the streams measured.

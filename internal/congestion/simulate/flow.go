@@ -148,12 +148,12 @@ func (f *flow) decide(now, mss float64) {
 		Lost:      int64((f.dropped + f.unlucky) * mss),
 		MSS:       int(mss),
 		Streams:   len(f.streams),
+		Gentle:    f.Below == Cubic,
 		Backlog:   int64(min(math.Floor(f.source), float64(waiting*len(f.streams))) * mss),
 	}
 	var rtts []float64
 	for _, of := range f.streams {
 		s.InFlight += int64(of.inflight * mss)
-		s.Windowed = s.Windowed || of.capped
 		if of.delivered > of.seen { // others show what was, not what is
 			rtts = append(rtts, of.srtt)
 		}
