@@ -24,6 +24,8 @@ type Sample struct {
 	RTT       time.Duration // smoothed, the lower quartile of the streams that send; 0 while unknown
 	MSS       int           // payload of a segment, bytes
 	Streams   int           // that may send
+	Gentle    bool          // none of them is quick, whatever was decided
+	Began     float64       // rate at which they began, bytes/s; 0 is at once, with firstWindow
 }
 
 // Decision is what a session does until the next one.
@@ -33,6 +35,7 @@ type Decision struct {
 	Held    float64 // of all other streams together, to finish what was written to them, bytes/s
 	Line    float64 // what the line carries of ours, bytes/s
 	Behind  bool    // the streams do not send what they may: more of them may help
+	Need    int     // gentle streams that carry the rate in spite of random loss; 0 is unknown
 	Control Control // of the streams
 	State   State
 }

@@ -27,6 +27,8 @@ type Controller struct {
 	proved bool          // a queue or loss has shown the line's rate since the start
 	lossy  bool          // random loss holds gentle streams back
 	behind bool          // quick streams are slower than they may be, too
+	need   int           // gentle streams that carry the rate in spite of random loss; 0 is unknown
+	over   float64       // what they may send, as a multiple of the rate: some are held back by loss
 	fall   time.Duration // of the RTT, since it grew last
 	falls  time.Duration // largest of these in the start
 	first  time.Duration // when something was delivered first
@@ -65,7 +67,7 @@ type Controller struct {
 }
 
 // New returns a Controller that is about to start.
-func New() *Controller { return &Controller{rate: math.Inf(1)} }
+func New() *Controller { return &Controller{rate: math.Inf(1), over: 1} }
 
 // SetPriority changes how the session shares the line with others from now on.
 func (c *Controller) SetPriority(p Priority) { c.priority = p }
@@ -91,6 +93,7 @@ const (
 	goesOn      = 1.4   // of the delivered rate at the end of the start: it was not the end
 	afterDrain  = 0.97  // of the largest delivered rate
 	leastShare  = 0.75  // of the largest delivered rate of late: less only shows that others send
+	slowGentle  = 0.96  // the same where none can be quick: only their number helps
 	slowShare   = 0.85  // of the rate: streams that deliver less are held back by loss
 	belowLoss   = 0.99  // of what was delivered without loss, where more is lost
 	clean       = 3e-4  // share lost at the start, without a queue, up to which a path has no random loss
@@ -143,6 +146,15 @@ const (
 	mostDoubts = 1
 	doubtTrips = 30
 	doubtAgain = 2 * time.Second
+
+	// tellingLosses is how many segments must be lost without a queue to tell how likely that is.
+	tellingLosses = 8
+	// mostOver bounds what streams may send together, as a multiple of the rate, while random loss holds
+	// some of them back: the largest window of reno is 4/3 of its mean.
+	mostOver = 4.0 / 3
+	// spare is by how much more gentle streams there shall be than fill the line in the mean: none of
+	// them may send more than its part of the rate.
+	spare = 1.5
 
 	// heldShare is the part of the line for streams that are not free, to finish what they have.
 	heldShare = 0.03
@@ -287,6 +299,9 @@ func (c *Controller) decision() Decision {
 	held := min(leastHeld, c.line/8)
 	d.Held = max(heldShare*c.line, held)
 	d.Behind = c.behind
+	if c.state == Cruise {
+		d.Rate, d.Need = c.over*c.rate, c.need
+	}
 	switch {
 	case c.state == Compete && c.priority == High:
 		d.Free = highStreams
@@ -348,7 +363,10 @@ func (c *Controller) start(s Sample) {
 	if c.line == 0 {
 		return // few packets show no rate
 	}
-	if math.IsInf(c.rate, 1) { // what the kernel sends at once, however little it says
+	if math.IsInf(c.rate, 1) {
+		c.rate = s.Began
+	}
+	if c.rate == 0 { // what the kernel sends at once, however little it says
 		c.rate = startGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
 	}
 	gain := startGain
@@ -432,6 +450,7 @@ func (c *Controller) queued(s Sample) bool {
 // feedback.
 func (c *Controller) cruise(s Sample, dt time.Duration) {
 	m := &c.model
+	c.over = 1
 	aim := c.aim(s)
 	trip := max(c.lag(s), dt)
 	if c.priority == Low { // others may take the line from it slowly
@@ -468,7 +487,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way.
 	if c.excess(s) > max(aim, m.usual*5/4, c.packets(4, s.MSS)) {
-		c.rate = min(c.rate, c.line)
+		c.rate, c.over = min(c.rate, c.line), 1
 		return
 	}
 	if c.low == 0 || c.low > c.line {
@@ -506,8 +525,16 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 
 // quicken gives up gentle streams where random loss makes them slower than they may be.
 func (c *Controller) quicken(s Sample, trip time.Duration) {
-	if c.model.losses == 0 || c.model.steady > slowShare*c.rate {
-		c.short, c.behind = s.At, false
+	m := &c.model
+	slow := slowShare
+	if s.Gentle && s.At >= c.ceilUntil {
+		slow = slowGentle
+		if m.losses > 0 && m.steady > 0 {
+			c.over = min(max(1, c.rate/m.steady), mostOver)
+		}
+	}
+	if m.losses == 0 || m.steady > slow*c.rate {
+		c.short, c.behind, c.need = s.At, false, 0
 		return
 	}
 	if s.At-c.short > max(6*trip, leastFight) {
@@ -515,7 +542,18 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 		if !c.lossy {
 			c.lossy, c.short = true, s.At
 		}
+		if s.Gentle && c.calmLost.lost >= float64(tellingLosses*s.MSS) {
+			c.need = gentleStreams(c.rate, m.base, s.MSS, c.calmLost.share())
+		}
 	}
+}
+
+// gentleStreams is how many gentle streams carry a rate in bytes/s in spite of random loss. Their mean
+// windows are those of RFC 9438, section 5.4, and of the part of it that does as reno does.
+func gentleStreams(rate float64, rtt time.Duration, mss int, loss float64) int {
+	cubic := 1.054 * math.Pow(rtt.Seconds()/loss, 0.75)
+	reno := math.Sqrt(1.5 / loss)
+	return int(math.Ceil(spare * rate * rtt.Seconds() / float64(mss) / max(cubic, reno)))
 }
 
 // crowded acts on loss with some queue: the queue is short, and full at times. Loss stops below what

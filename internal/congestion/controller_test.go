@@ -38,6 +38,23 @@ func TestPriorityChangesBesideOthers(t *testing.T) {
 	require.Equal(t, Compete, update(Normal).State)
 }
 
+// More streams carry what few cannot, and the longer the path, the more it takes.
+func TestGentleStreams(t *testing.T) {
+	for _, c := range []struct {
+		rate float64 // bit/s
+		rtt  time.Duration
+		loss float64
+		want int
+	}{
+		{1e9, 50 * time.Millisecond, 1e-4, 53},
+		{1e9, 50 * time.Millisecond, 1e-6, 2},
+		{100e6, 20 * time.Millisecond, 1e-4, 3},
+		{100e6, 200 * time.Millisecond, 1e-4, 9},
+	} {
+		require.Equal(t, c.want, gentleStreams(c.rate/8, c.rtt, 1448, c.loss))
+	}
+}
+
 // TestFewPackets: on a narrow line, one or two acknowledgements show no rate, neither in the start
 // nor while its queue flows off. A stream that got a far too low rate for a moment would wait for
 // seconds before it may send again.

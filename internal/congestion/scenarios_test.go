@@ -198,6 +198,10 @@ func scenarios() []scenario {
 			share(l.goodput), dropped(0.5), delay(0.5, 5))
 	}
 	p := base
+	p.Loss = 1e-4
+	stock := simulate.Flow{Kind: simulate.Session, Count: 32, Below: simulate.Cubic}
+	add("loss-0.0001-cubic-only", p, flows(stock), 25, 0, share(0.93), dropped(0.5), delay(0.5, 5))
+	p = base
 	p.Police, p.Burst = 200e6, 500_000
 	add("policer-200M-of-1G", p, flows(session), 25, 0, share(0.95), dropped(1))
 	p = base
@@ -330,7 +334,7 @@ func (s *scenario) judged() (time.Duration, time.Duration) {
 // brief are the scenarios of a run without -all: each kind of scenario on one line, and the most
 // common two on three.
 var brief = regexp.MustCompile(`-100M-20ms|^(alone|beside-cubic)-(300M-80ms|1000M-50ms)-q1$|` +
-	`^(loss-0.01|policer|codel|jitter|stalls|down|up|udp|source|windows|narrow|geo)`)
+	`^(loss-0.01|loss-.*-only|policer|codel|jitter|stalls|down|up|udp|source|windows|narrow|geo)`)
 
 func selected(t *testing.T) []scenario {
 	var some []scenario

@@ -41,6 +41,9 @@ func (g *growth) next(o observation, limit int) int {
 			g.active = min(nearStreams, limit)
 		}
 	}
+	if n := min(o.need, limit); n > g.active { // it is known: there is nothing to try
+		g.active, g.stopped = n, true
+	}
 	if g.from.at.IsZero() || o.written == 0 {
 		g.from = o
 		return g.active

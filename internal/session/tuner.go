@@ -57,7 +57,7 @@ func (t *tuner) run(ctx context.Context) {
 		case now := <-tick.C:
 			infos := t.set.infos()
 			o := observe(now, t.sender.Stats().Written, infos)
-			o.behind = t.window.behind
+			o.behind, o.need = t.window.behind, t.window.need
 			if o.streams > 0 {
 				tick.Reset(TuneEvery)
 			}
@@ -134,6 +134,7 @@ type observation struct {
 	sent    uint64        // segments sent so far
 	quic    bool
 	behind  bool // the streams do not send at the rate that the path may carry
+	need    int  // streams that would, in spite of loss; 0 is unknown
 	window  int  // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 }
 

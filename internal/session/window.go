@@ -23,6 +23,9 @@ type window struct {
 	free    int     // streams that may send, 0 is all
 	cruised float64 // rate before others came, bytes/s
 	behind  bool    // streams do not send what they may
+	need    int     // gentle streams that would in spite of loss, 0 is unknown
+	quick   bool    // the streams shall be quick
+	gentle  bool    // the host does not let them
 
 	held map[uint64]bool   // streams that only finish what they have
 	seen map[uint64]seen   // of each stream, the last time
@@ -56,6 +59,10 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		}
 	}
 	s := w.sample(now, infos)
+	if w.quick && len(infos) > 0 {
+		w.gentle = all(infos, "cubic") || all(infos, "reno")
+	}
+	s.Gentle = w.gentle
 	w.control.SetPriority(p)
 	defer func() { w.set.setControl(w.record.Stats(w.control)) }()
 	if s.Streams == 0 {
@@ -69,13 +76,16 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		// A connection of quic-go would need long for a share of its own. All stay at what the
 		// session had when others came, less a part for them.
 		decided.Free, decided.Rate = 0, min(decided.Rate, quicShare*max(w.cruised, decided.Line))
-	case decided.Free > 0 && reno(infos):
+	case decided.Free > 0 && all(infos, "reno"):
 		decided.Free *= likeCubic(s.InFlight / int64(max(s.MSS, 1)))
 	}
 	if ending && decided.Free > 0 { // together they must not be more flows than before
 		decided.Free, decided.Rate = 0, min(decided.Rate, max(w.cruised, decided.Line))
 	}
 	w.record.Add(w.control, s, decided)
+	if near := 0 < s.RTT && s.RTT < nearRTT; math.IsInf(decided.Rate, 1) && !near && quic(infos) {
+		return w.free // nothing is known yet, and each has its first bound
+	}
 	turns := decided.Free
 	clear(w.held)
 	for _, d := range streams {
@@ -92,7 +102,8 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		d.use(decided.Control)
 		d.yield(p == congestion.Low)
 	}
-	w.free, w.behind = decided.Free, decided.Behind
+	w.free, w.behind, w.need = decided.Free, decided.Behind, decided.Need
+	w.quick = decided.Control == congestion.Quick
 	return w.free
 }
 
@@ -112,6 +123,10 @@ func likeCubic(segments int64) int { return int(min(1+segments/renoSegments, 4))
 // renoSegments is up to how large a window reno grows about as cubic does.
 const renoSegments = 1000
 
+// quicBegins is the rate, in bytes/s, of a connection of quic-go until something is known of the
+// path. Its own first window is three times that of TCP (RFC 6928), which this is.
+func quicBegins(rtt time.Duration) float64 { return 10 * quicSegment / rtt.Seconds() }
+
 // quicShare is the part of its rate that a session of QUIC keeps beside others.
 const quicShare = 0.8
 
@@ -123,12 +138,14 @@ func quic(infos map[uint64]transport.Info) bool {
 	return false
 }
 
-// reno tells whether the streams have reno: a system may not allow cubic.
-func reno(infos map[uint64]transport.Info) bool {
+// all tells whether all streams have a congestion control.
+func all(infos map[uint64]transport.Info, congestion string) bool {
 	for _, i := range infos {
-		return i.Congestion == "reno"
+		if i.Congestion != congestion {
+			return false
+		}
 	}
-	return false
+	return true
 }
 
 // sample sums up what the streams measured.
@@ -137,7 +154,11 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 	s.At = now.Sub(w.began)
 	var rtts, held []time.Duration
 	for id, i := range infos {
-		before, stuck := w.seen[id], now
+		before, known := w.seen[id]
+		if !known && i.Protocol == transport.QUIC { // the handshake shows no rate
+			before.Info = i
+		}
+		stuck := now
 		if i.Flying > 0 && i.Delivered <= before.Delivered && !before.stuck.IsZero() {
 			stuck = before.stuck
 		}
@@ -172,6 +193,9 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		w.sum.RTT = rtts[len(rtts)/4]
 	}
 	s.RTT = w.sum.RTT
+	if s.RTT > 0 && quic(infos) {
+		s.Began = quicBegins(s.RTT) * float64(s.Streams)
+	}
 	return s
 }
 
@@ -199,11 +223,22 @@ const paceBy = 0.003
 
 // pace bounds the rate of the stream, in bytes/s.
 func (d *DataStream) pace(rate float64) {
+	d.gauge.Lock()
+	defer d.gauge.Unlock()
 	if rate == d.paced || math.Abs(rate-d.paced) < paceBy*d.paced {
 		return
 	}
 	d.paced = rate
-	if !d.Pace(rate) {
-		d.pacing.set(rate)
+	d.Pace(rate)
+}
+
+// begin bounds the rate of a new stream of QUIC until the first decision.
+func (d *DataStream) begin() {
+	i, ok := d.Info()
+	d.gauge.Lock()
+	defer d.gauge.Unlock()
+	if ok && i.Protocol == transport.QUIC && i.RTT > 0 && d.paced == 0 {
+		d.paced = quicBegins(i.RTT)
+		d.Pace(d.paced)
 	}
 }

@@ -148,6 +148,7 @@ func (f *flow) decide(now, mss float64) {
 		Lost:      int64((f.dropped + f.unlucky) * mss),
 		MSS:       int(mss),
 		Streams:   len(f.streams),
+		Gentle:    f.Below == Cubic,
 		Backlog:   int64(min(math.Floor(f.source), float64(waiting*len(f.streams))) * mss),
 	}
 	var rtts []float64
