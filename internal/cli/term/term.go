@@ -55,14 +55,14 @@ func ShortName(path string, width int) string {
 	return path
 }
 
-// Wrap breaks a text into lines of at most width columns: after a comma, or else at a space. A word
-// that is wider stays whole.
+// Wrap breaks a text into lines of at most width columns: after a comma if the line is not
+// much shorter then, or else at a space. A word that is wider stays whole.
 func Wrap(text string, width int) (lines []string) {
 	for text != "" {
 		end := len(text)
 		for runewidth.StringWidth(text[:end]) > width {
 			cut := strings.LastIndex(text[:end-1], ", ") + 1
-			if cut == 0 {
+			if cut < width/3 { // a short line looks like the end
 				cut = strings.LastIndex(text[:end-1], " ")
 			}
 			if cut <= 0 {
