@@ -164,6 +164,10 @@ func (r randomPath) exception() string {
 		return "a policer"
 	case len(r.Flows) > 1 && p.Rate < narrow:
 		return "others on a narrow line"
+	case p.Rate < narrow && p.RTT < nearTrip:
+		return "a narrow line of less than 2 ms"
+	case p.Rate/8*p.RTT.Seconds() > mostFlying:
+		return "more than 500 MB in flight"
 	case len(r.Flows) > 1 && r.Flows[1].Kind == simulate.BBR:
 		return "BBR beside it"
 	case p.Jitter > mostJitter:
@@ -175,6 +179,8 @@ func (r randomPath) exception() string {
 const (
 	narrow     = 2e6 // bit/s, below that a line is narrow
 	mostJitter = 100 * time.Millisecond
+	mostFlying = 500e6 // bytes
+	nearTrip   = 2 * time.Millisecond
 )
 
 // TestRandomPaths: on no path but the exceptions a session collapses or floods the line. With -v it
