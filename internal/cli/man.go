@@ -17,9 +17,10 @@ import (
 
 func newMan() *cobra.Command {
 	return &cobra.Command{
-		Use:    "man DIR",
-		Short:  "Write the manual pages",
-		Long:   "Man writes a manual page for each command into the folder DIR, which it makes if missing. SOURCE_DATE_EPOCH sets their date.",
+		Use:   "man DIR",
+		Short: "Write the manual pages",
+		Long: `Man writes a manual page for each command into the folder DIR, which it makes
+if missing. SOURCE_DATE_EPOCH sets their date.`,
 		Hidden: true,
 		Args:   option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -25,6 +25,7 @@ type Sample struct {
 	MSS       int           // payload of a segment, bytes
 	Streams   int           // that may send
 	Gentle    bool          // none of them is quick, whatever was decided
+	Began     float64       // rate at which they began, bytes/s; 0 is at once, with firstWindow
 }
 
 // Decision is what a session does until the next one.

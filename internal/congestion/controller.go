@@ -363,7 +363,10 @@ func (c *Controller) start(s Sample) {
 	if c.line == 0 {
 		return // few packets show no rate
 	}
-	if math.IsInf(c.rate, 1) { // what the kernel sends at once, however little it says
+	if math.IsInf(c.rate, 1) {
+		c.rate = s.Began
+	}
+	if c.rate == 0 { // what the kernel sends at once, however little it says
 		c.rate = startGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
 	}
 	gain := startGain

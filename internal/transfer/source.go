@@ -110,7 +110,8 @@ func (s *TreeSource) Walk(
 	for i := range s.Roots {
 		r := &s.Roots[i]
 		earlier.before = i
-		if err := s.walk(ctx, r, r.Path, earlier, visit, failed); err != nil {
+		hide := func(m *disk.Meta) bool { return earlier.hide(r, m, failed) }
+		if err := s.walk(ctx, r, r.Path, earlier, hide, visit, failed); err != nil {
 			return err
 		}
 	}
@@ -122,13 +123,14 @@ type rootError struct{ error }
 
 func (e rootError) Unwrap() error { return e.error }
 
+// walk visits what is at from and below, except what hide hides.
 func (s *TreeSource) walk(
-	ctx context.Context, r *Root, from string, earlier *earlier,
+	ctx context.Context, r *Root, from string, earlier *earlier, hide func(*disk.Meta) bool,
 	visit func(Item) error, failed func(string, error),
 ) error {
 	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: true}
 	opt.Skip = func(m disk.Meta) bool {
-		return s.leavesOut(&m, r.rest(m.Path)) || earlier.hide(r, &m, failed)
+		return s.leavesOut(&m, r.rest(m.Path)) || hide(&m)
 	}
 	return r.Tree.Walk(ctx, from, opt, func(m disk.Meta) error {
 		as := r.manifestPath(m.Path)
@@ -162,17 +164,22 @@ func (s *TreeSource) leavesOut(m *disk.Meta, rest string) bool {
 	return s.Filter != nil && rest != "" && s.Filter.Skip(rest, m.Kind == disk.Dir, size, m.ModTime)
 }
 
-// walkPaths visits the paths of a list.
+// walkPaths visits the paths of a list, each entry once.
 func (s *TreeSource) walkPaths(
 	ctx context.Context, visit func(Item) error, failed func(string, error),
 ) error {
 	r := &s.Roots[0]
+	visited := make(listed)
 	for p, err := range s.Paths {
 		if err != nil {
 			return err
 		}
-		err := s.walk(ctx, r, path.Join(r.Path, p), nil, visit, failed)
-		if isMissing(err) && ctx.Err() == nil {
+		from := path.Join(r.Path, p)
+		if visited.covers(from) {
+			continue
+		}
+		err := s.walk(ctx, r, from, nil, func(m *disk.Meta) bool { return visited.has(m.Path) }, visit, failed)
+		if visited.add(from); isMissing(err) && ctx.Err() == nil {
 			failed(p, err)
 		} else if err != nil {
 			return err

@@ -174,12 +174,21 @@ func Group(flags *pflag.FlagSet, title string, add func()) {
 	})
 }
 
+// helpWidth is the longest line of help, in columns.
+const helpWidth = 100
+
+// WrapFlags changes cobra's template of the usage of commands so that lines of flags have at most
+// helpWidth columns.
+func WrapFlags(template string) string {
+	return strings.ReplaceAll(template, ".FlagUsages", fmt.Sprint(".FlagUsagesWrapped ", helpWidth))
+}
+
 // GroupedUsage prints the usage of a command whose flags have groups.
 func GroupedUsage(c *cobra.Command) error {
 	w := c.OutOrStderr()
 	fmt.Fprintf(w, "Usage:\n  %s\n\nExamples:\n%s\n", c.UseLine(), c.Example)
 	for _, g := range Groups(c.LocalFlags()) {
-		fmt.Fprintf(w, "\n%s:\n%s", g.Title, g.Flags.FlagUsages())
+		fmt.Fprintf(w, "\n%s:\n%s", g.Title, g.Flags.FlagUsagesWrapped(helpWidth))
 	}
 	return nil
 }
