@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -185,7 +186,7 @@ func TestServerTalksToTerminal(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			tried(t, server, "control characters for a terminal: "+what, "texts and names of a peer are shown without control characters")
 			p := lure(t, "x", c.script)
-			args := append(c.args[:len(c.args):len(c.args)], "--pin", p.pin, p.url.String())
+			args := slices.Concat(c.args, []string{"--pin", p.pin, p.url.String()})
 			if c.args[0] == "get" {
 				args = append(args, t.TempDir())
 			}

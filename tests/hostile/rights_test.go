@@ -231,7 +231,7 @@ func TestQuotaOfWork(t *testing.T) {
 	lines := make([]*line, 8)
 	for i := range lines {
 		lines[i] = s.begin(t, s.known, "small")
-		defer lines[i].Close()
+		t.Cleanup(func() { lines[i].Close() })
 		all.Go(func() {
 			for n := range 10 {
 				lines[i].do(operationOf(opMkdir, "", fmt.Sprint("d", i, "/", n, "/", n)))
