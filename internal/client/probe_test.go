@@ -45,7 +45,7 @@ func TestProbe(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		// A probe that finds no MTU in time says so, and goes on. On a busy host, another one finds it.
 		unknown := func(m probe.PathMTU) bool { return !m.Measured }
-		for try := 0; try < 20 && slices.ContainsFunc(r.MTU[:], unknown); try++ {
+		for try := 0; try < 20 && slices.ContainsFunc(r.MTU, unknown); try++ {
 			r, err = c.Probe(t.Context(), s.plain(t, ""), ProbeOptions{Time: minProbeTime})
 			require.NoError(t, err)
 		}

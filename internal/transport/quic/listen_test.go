@@ -34,7 +34,7 @@ func TestStrangersByPrefix(t *testing.T) {
 		// A new one each time: who is gone is not counted any more, but only soon.
 		l, err := Listen("127.0.0.1:0", ListenConfig{Auth: auth.Config{Identity: key}})
 		require.NoError(t, err)
-		defer l.Shutdown(t.Context())
+		t.Cleanup(func() { l.Shutdown(context.Background()) })
 		begin := func(ip string) (gone context.CancelFunc, err error) {
 			ctx, cancel := context.WithCancel(t.Context())
 			_, err = l.begin(ctx, &quic.ClientInfo{RemoteAddr: &net.UDPAddr{IP: net.ParseIP(ip), Port: 1}})
