@@ -280,14 +280,14 @@ func TestDeepAndWide(t *testing.T) {
 	defer l.Close()
 	const guard = "walks keep few folders open and few names, and paths have 4 KiB at most"
 	tried(t, client, "listing, counting, moving and removing a tree 310 folders deep, of long names", guard)
-	below := strings.Repeat("/a long name", 310)
-	for _, top := range []string{"a", "b"} {
-		require.Zero(t, l.do(operationOf(opMkdir, "", top+below)).code)
+	end := "b" + strings.Repeat("/"+strings.Repeat("n", 100), 40)
+	for _, p := range []string{"a" + strings.Repeat("/a long name", 310), end} {
+		require.Zero(t, l.do(operationOf(opMkdir, "", p)).code)
 	}
 	require.Zero(t, l.do(operationOf(opUsage, "", "a")).code)
 	require.Equal(t, 310, l.do(operationOf(opList, "", "a")).entries)
 	tried(t, client, "the same tree moved to the end of another, so that its paths are too long", guard)
-	require.Zero(t, l.do(operationOf(opMove, "b"+below+"/c", "a")).code)
+	require.Zero(t, l.do(operationOf(opMove, end+"/c", "a")).code)
 	for _, op := range []byte{opUsage, opList, opStat} {
 		l.do(operationOf(op, "", "b"))
 	}
