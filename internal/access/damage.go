@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/snapshot"
@@ -18,15 +20,38 @@ import (
 // ones found. Snapshots share files, so it records the damage in all that have the same file. That
 // is the server's own knowledge, which takes no right. It works beside whoever holds the lock.
 func (x *Series) NoteDamage(name string, found snapshot.Damage) error {
+	return x.noteDamage(name, found, func(*disk.Tree, snapshot.Damage) {})
+}
+
+// addDamage records damaged files of a complete snapshot beside those that are known, unless they
+// are other files meanwhile.
+func (x *Series) addDamage(name string, files map[string]disk.Identity) error {
+	found := snapshot.Damage{}
+	return x.noteDamage(name, found, func(tree *disk.Tree, before snapshot.Damage) {
+		maps.Copy(found, before)
+		for p, id := range files {
+			if m, err := tree.Stat(p); err == nil && m.ID == id && found[p] == "" {
+				found[p] = differs()
+			}
+		}
+	})
+}
+
+// differs says what is wrong with a file of which somebody reads other content than was noted.
+func differs() string { return snapshot.DamagedSince("different", time.Now()) }
+
+// noteDamage records the damage in found. complete completes it from the snapshot and from what was
+// known before.
+func (x *Series) noteDamage(name string, found snapshot.Damage, complete func(*disk.Tree, snapshot.Damage)) error {
 	x.scope.folder.noting.Lock()
 	defer x.scope.folder.noting.Unlock()
 	return x.inState(func(state *os.Root) error {
 		before, err := snapshot.ReadDamage(state, name)
-		if err != nil || len(before)+len(found) == 0 {
+		if err != nil {
 			return err
 		}
-		complete, _, err := x.Snapshots()
-		if err != nil || !slices.Contains(complete, name) {
+		all, _, err := x.Snapshots()
+		if err != nil || !slices.Contains(all, name) {
 			return err
 		}
 		tree, err := x.disk.Open(name)
@@ -34,11 +59,14 @@ func (x *Series) NoteDamage(name string, found snapshot.Damage) error {
 			return err
 		}
 		defer tree.Close()
+		if complete(tree, before); len(before)+len(found) == 0 {
+			return nil
+		}
 		if err := found.SpreadToLinks(state, name, sameIn(tree)); err != nil {
 			return err
 		}
 		err = snapshot.WriteDamage(state, name, found)
-		for _, other := range complete {
+		for _, other := range all {
 			if err == nil && other != name && len(found) > 0 {
 				err = x.noteShared(state, tree, found, other)
 			}
@@ -298,8 +326,10 @@ func (w *damageWalk) missing(p string, skip func(disk.Meta) bool) {
 		}
 		for in := range s.damage {
 			at := path.Join(s.at, in)
-			left := skip != nil && skip(disk.Meta{Path: at, Kind: disk.File})
-			if !s.seen[in] && !left && (p == "." || isBelow(at, p)) {
+			if s.seen[in] || p != "." && !isBelow(at, p) {
+				continue
+			}
+			if skip == nil || !skip(disk.Meta{Path: at, Kind: disk.File}) {
 				w.failed(at, s.refusal(in))
 			}
 		}
@@ -308,24 +338,33 @@ func (w *damageWalk) missing(p string, skip func(disk.Meta) bool) {
 
 // snapshotOf returns the snapshot with known damage that an entry lies in, nil for none.
 func (w *damageWalk) snapshotOf(p string) (*damagedSnapshot, error) {
-	place, err := w.scope.placeOf(p)
-	if err != nil || place.place != Snapshot {
+	series, name, ok, err := w.scope.snapshotAt(p)
+	if err != nil || !ok {
 		return nil, err
+	}
+	at := path.Join(series, name)
+	if s, ok := w.known[at]; ok {
+		return s, nil
+	}
+	s, err := w.open(series, name)
+	if err == nil {
+		w.known[at] = s
+	}
+	return s, err
+}
+
+// snapshotAt returns the series and the name of the snapshot that an entry lies in.
+func (s *Scope) snapshotAt(p string) (series, name string, ok bool, err error) {
+	place, err := s.placeOf(p)
+	if err != nil || place.place != Snapshot {
+		return "", "", false, err
 	}
 	rest := p
 	if place.series != "." {
 		rest = p[len(place.series)+1:]
 	}
-	name, _, _ := strings.Cut(rest, "/")
-	at := path.Join(place.series, name)
-	if s, ok := w.known[at]; ok {
-		return s, nil
-	}
-	s, err := w.open(place.series, name)
-	if err == nil {
-		w.known[at] = s
-	}
-	return s, err
+	name, _, _ = strings.Cut(rest, "/")
+	return place.series, name, true, nil
 }
 
 // open reads the known damage of a snapshot.
@@ -351,10 +390,15 @@ func (s *damagedSnapshot) refusal(in string) error {
 		s.intact = make(map[string]string)
 		_ = s.series.eachVersion(s.damage, func(name, p string, _ bool) { s.intact[p] = name })
 	}
+	return refuseDamaged(path.Join(s.at, in), s.damage[in], s.intact[in])
+}
+
+// refuseDamaged is the error of a damaged file. what says how it is damaged. intact names the
+// snapshot with the newest intact version, "" if there is none.
+func refuseDamaged(at, what, intact string) error {
 	instead := "no snapshot has an intact version"
-	if name := s.intact[in]; name != "" {
-		instead = name + " has the newest intact version"
+	if intact != "" {
+		instead = intact + " has the newest intact version"
 	}
-	return wire.Errorf(wire.CodeIntegrity, "%s: it is damaged at the server (%s): %s",
-		path.Join(s.at, in), s.damage[in], instead)
+	return wire.Errorf(wire.CodeIntegrity, "%s: it is damaged at the server (%s): %s", at, what, instead)
 }

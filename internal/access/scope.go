@@ -3,6 +3,7 @@ package access
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -34,17 +35,18 @@ type Scope struct {
 
 	privileged bool
 	places     placeCache
+	compared   compared
 }
 
 // nothing returns a scope in which nothing is there.
 func nothing() *Scope { return &Scope{effects: Names | Read, whole: true} }
 
-// Close ends the use of a scope.
+// Close ends the use of a scope. It may record damage that Compare found.
 func (s *Scope) Close() error {
 	if s.tree == nil {
 		return nil
 	}
-	return s.tree.Close()
+	return errors.Join(s.compared.close(), s.tree.Close())
 }
 
 // check returns why an effect on the entry at p is refused, or nil. It is the gate.
@@ -91,16 +93,18 @@ func (s *Scope) checkRights(e Effect, p string) error {
 	return nil
 }
 
-// refusal is the error of an effect that the client may not have at a place.
+// refusal is the error of an effect that the client may not have at a place. A client that may have
+// it nowhere does not learn whether the place is in a snapshot.
 func (s *Scope) refusal(e Effect, at Place, p string) error {
-	right := ruleOf(e).Right[at]
+	rule := ruleOf(e)
+	right := cmp.Or(rule.Right[at], rule.Right[Outside])
 	switch {
-	case at == Snapshot && right == 0:
+	case !s.whole && !s.rights.Has(right):
+		return RefuseRight(s.share, right)
+	case rule.Right[at] == 0:
 		return inSnapshot(p)
-	case s.whole || s.rights.Has(right):
-		return wire.Errorf(wire.CodeRight, "this session may not %s", ruleOf(e).Does)
 	}
-	return RefuseRight(s.share, right)
+	return wire.Errorf(wire.CodeRight, "this session may not %s", rule.Does)
 }
 
 func inSnapshot(p string) error {

@@ -49,6 +49,7 @@ type decay struct {
 	healed   int64
 	restored int
 	refused  int
+	noticed  int // by a restore before a verification
 	held     int
 }
 
@@ -97,8 +98,83 @@ func TestDecay(t *testing.T) {
 	require.True(t, st.Damage == nil || st.Damage.Newest == 0, "the newest backup is intact")
 	require.Empty(t, StatusOf(d.job, st, nil, false, end.AddDate(0, 1, 0)).Alarm)
 	require.Positive(t, d.flipped)
-	t.Logf("%d bytes flipped; %d files healed; %d restored, %d refused by name; %d snapshots kept for an intact file",
-		d.flipped, d.healed, d.restored, d.refused, d.held)
+	t.Logf("%d bytes flipped; %d files healed; %d restored, %d refused by name, of which %d were not known; %d snapshots kept for an intact file",
+		d.flipped, d.healed, d.restored, d.refused, d.noticed, d.held)
+}
+
+// TestNoticed damages files of a snapshot that nobody has verified, and restores it: each damaged
+// file is refused by name, under each of its names, and recorded, so that the next run heals it.
+func TestNoticed(t *testing.T) {
+	t.Parallel()
+	seed := *decaySeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("seed %d", seed)
+	d := newDecay(t, rand.New(rand.NewPCG(seed, 0)))
+	for range 60 {
+		d.write(d.newName())
+	}
+	start := moment(t, "2026-11-01T02:00:00Z")
+	d.edit() // makes hard links
+	d.run(start)
+	d.run(start.AddDate(0, 0, 1)) // shares all files
+	for n := range 4 {
+		name := d.anySnapshot()
+		paths := slices.Sorted(maps.Keys(d.truth[name]))
+		for range 1 + d.rng.IntN(10) {
+			d.flip(filepath.Join(d.series, name, paths[d.rng.IntN(len(paths))]))
+		}
+		d.look(false)
+		if n%2 == 0 {
+			d.restore(name)
+		} else {
+			d.read(name, paths, d.differing(name))
+			d.look(false)
+		}
+		require.Empty(t, d.unknown, "the other snapshot shares the files")
+		require.NotEmpty(t, d.known()[name])
+		require.Equal(t, d.known()[name], d.differing(name))
+	}
+	d.run(start.AddDate(0, 0, 2))
+	require.Positive(t, d.healed)
+	d.restore(d.snapshots()[2])
+	require.Empty(t, d.known()[d.snapshots()[2]])
+}
+
+// differing returns the files of a snapshot that are not what they ought to be.
+func (d *decay) differing(name string) snapshot.Damage {
+	damage := snapshot.Damage{}
+	have := contentOf(d.t, filepath.Join(d.series, name))
+	for p, want := range d.truth[name] {
+		if !bytes.Equal(want, have[p]) {
+			damage[p] = snapshot.DamagedSince("different", time.Now())
+		}
+	}
+	return damage
+}
+
+// read reads files of a snapshot one by one: the damaged ones fail.
+func (d *decay) read(name string, paths []string, damaged snapshot.Damage) {
+	u := d.job.Destination
+	files, err := d.client.Files(d.t.Context(), u)
+	require.NoError(d.t, err)
+	defer files.Close()
+	at := u.Path + "/" + name + "/"
+	for i, p := range paths {
+		var got bytes.Buffer
+		if u.Path, u.TrailingSlash = at+p, false; i < 8 { // as a transfer
+			_, err = d.client.GetTo(d.t.Context(), u, &got, fxfer.Transfer{})
+		} else {
+			err = files.Read(u.Path, &got)
+		}
+		if _, ok := damaged[p]; ok {
+			require.Equal(d.t, fxfer.KindIntegrity, fxfer.KindOf(err), "%s: %v", p, err)
+		} else {
+			require.NoError(d.t, err)
+			require.True(d.t, bytes.Equal(d.truth[name][p], got.Bytes()), p)
+		}
+	}
 }
 
 func newDecay(t *testing.T, rng *rand.Rand) *decay {
@@ -135,6 +211,14 @@ func (d *decay) write(name string) {
 	}
 	_ = os.Remove(path) // the other names of the file keep their content
 	require.NoError(d.t, os.WriteFile(path, data, 0o644))
+	if d.rng.IntN(20) == 0 { // with a hole in the middle, and one at the end
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		require.NoError(d.t, err)
+		_, err = f.WriteAt(data, int64(len(data))+d.rng.Int64N(400<<10))
+		require.NoError(d.t, err)
+		require.NoError(d.t, f.Truncate(600<<10+d.rng.Int64N(200_000)))
+		require.NoError(d.t, f.Close())
+	}
 	at := time.Unix(1_700_000_000+d.rng.Int64N(1e8), d.rng.Int64N(1e9))
 	require.NoError(d.t, os.Chtimes(path, at, at))
 }
@@ -276,13 +360,17 @@ func (d *decay) flip(path string) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(d.t, err)
 	defer f.Close()
-	var b [1]byte
-	at := d.rng.Int64N(info.Size())
-	_, err = f.ReadAt(b[:], at)
-	require.NoError(d.t, err)
-	b[0] ^= 1 << d.rng.IntN(8)
-	_, err = f.WriteAt(b[:], at)
-	require.NoError(d.t, err)
+	if info.Size() == 0 || d.rng.IntN(20) == 0 { // nothing is left of it
+		require.NoError(d.t, f.Truncate(0))
+	} else {
+		var b [1]byte
+		at := d.rng.Int64N(info.Size())
+		_, err = f.ReadAt(b[:], at)
+		require.NoError(d.t, err)
+		b[0] ^= 1 << d.rng.IntN(8)
+		_, err = f.WriteAt(b[:], at)
+		require.NoError(d.t, err)
+	}
 	require.NoError(d.t, os.Chtimes(path, info.ModTime(), info.ModTime()))
 	d.flipped++
 }
@@ -415,37 +503,46 @@ func (d *decay) verify(at time.Time) {
 	require.Equal(d.t, newest > 0, strings.Contains(StatusOf(d.job, st, nil, false, at).Alarm, "damaged"))
 }
 
-// restore gets a snapshot. Each file is right, or refused by name, or its damage is not due to be
-// known.
+// restore gets a snapshot. Each file is right, or refused by name, whether somebody has verified it
+// before or not.
 func (d *decay) restore(name string) {
 	t, target := d.t, d.t.TempDir()
 	u := d.job.Destination
 	u.Path, u.TrailingSlash = u.Path+"/"+name, true
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	report, err := d.client.Get(ctx, []fxfer.URL{u}, target, fxfer.Transfer{})
-	require.NotNil(t, report, "%v", err)
 	var refusals strings.Builder
-	for _, f := range report.Failures {
-		fmt.Fprintln(&refusals, f.Err)
-	}
+	linked := map[string]bool{} // further names of files that are refused
+	report, err := d.client.Get(ctx, []fxfer.URL{u}, target, fxfer.Transfer{File: func(f fxfer.FileResult) {
+		if f.Err != nil {
+			fmt.Fprintln(&refusals, f.Err)
+			linked[name+"/"+f.Path] = strings.Contains(f.Err.Error(), ": it is damaged")
+		}
+	}})
+	require.NotNil(t, report, "%v", err)
 	got := contentOf(t, target)
 	for path, want := range d.truth[name] {
 		at := name + "/" + path
-		refused := strings.Contains(refusals.String(), at+": it is damaged")
-		_, notDue := d.unknown[at]
+		refused := strings.Contains(refusals.String(), at+": it is damaged") || linked[at]
+		_, notKnown := d.unknown[at]
 		data, ok := got[path]
 		switch {
 		case refused:
 			require.False(t, ok, at)
 			d.refused++
-		case notDue:
+			if notKnown {
+				d.noticed++
+			}
 		default:
-			require.True(t, ok, "%s is missing, and not refused by name", at)
+			require.True(t, ok, "%s is missing, and not refused by name:\n%s", at, refusals.String())
 			require.True(t, bytes.Equal(want, data), at)
 			d.restored++
 		}
 	}
 	require.Equal(t, refusals.Len() > 0, err != nil, "%v", err)
 	require.NoError(t, os.RemoveAll(target))
+	d.look(false)
+	for at := range d.unknown {
+		require.False(t, strings.HasPrefix(at, name+"/"), "%s: the restore has noticed it", at)
+	}
 }

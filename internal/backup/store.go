@@ -119,7 +119,7 @@ type State struct {
 	Damage *Damage `json:"damage,omitempty"`
 }
 
-// Damage sums up which snapshots hold files that a verification found damaged at the server.
+// Damage sums up which snapshots hold files that are known to be damaged at the server.
 type Damage struct {
 	Newest int64    `json:"files_in_newest_snapshot,omitempty"`
 	Older  []string `json:"older_snapshots,omitempty"`

@@ -93,10 +93,12 @@ the transfers, for example root for cron.`,
 	}
 	root.SetVersionTemplate("fxfer {{.Version}}\n")
 	root.SetFlagErrorFunc(option.Error)
+	root.SetUsageTemplate(option.WrapFlags(root.UsageTemplate()))
 	root.AddCommand(serve.New(version()), newSend(), newGet(), newList(), files.NewStat(), files.NewUsage(), files.NewCat(),
 		files.NewMkdir(), files.NewMove(), files.NewRemove(), newVerify(), backup.New(), backup.NewHistory(),
 		newPartial(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
 		path.NewPlan(), path.NewProbe(), path.NewDoctor(), path.NewLab(), newDemo(), newDashboard(), newVersion(), newMan())
+	option.AddCompletion(root)
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {

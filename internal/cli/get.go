@@ -18,8 +18,9 @@ import (
 func newGet() *cobra.Command {
 	var f transfer.Flags
 	c := &cobra.Command{
-		Use:   "get URL... TARGET",
-		Short: "Get files and folders from a server",
+		Use:               "get URL... TARGET",
+		ValidArgsFunction: option.CompleteFileOrURL,
+		Short:             "Get files and folders from a server",
 		Long: `Get copies files and folders from fxfer://host[:port]/share[/path] into the
 folder TARGET. Files that TARGET has with the same size and time are skipped. To
 resume an interrupted transfer, run the same command again.

@@ -24,8 +24,9 @@ func newList() *cobra.Command {
 	var opt fxfer.Options
 	var asJSON, long, recursive bool
 	c := &cobra.Command{
-		Use:   "ls URL",
-		Short: "List a server's shares, or a folder",
+		Use:               "ls URL",
+		ValidArgsFunction: option.CompleteURL,
+		Short:             "List a server's shares, or a folder",
 		Long: `Ls lists the shares of a server, or what a folder holds. In a path, * stands for any
 characters, ? for one, and [a-z] for one of these: "fxfer rm --help" explains them.`,
 		Example: `  fxfer ls fxfer://nas                  the shares, with your rights

@@ -19,8 +19,9 @@ import (
 func newSend() *cobra.Command {
 	var f transfer.Flags
 	c := &cobra.Command{
-		Use:   "send {SRC... | --exec COMMAND} URL",
-		Short: "Send files and folders to a server",
+		Use:               "send {SRC... | --exec COMMAND} URL",
+		ValidArgsFunction: option.CompleteFileOrURL,
+		Short:             "Send files and folders to a server",
 		Long: `Send copies files and folders to fxfer://host[:port]/share[/path]. Files that
 the target has with the same size and time are skipped. To resume an interrupted
 transfer, run the same command again.
@@ -112,6 +113,7 @@ few entries could not be read or written; these are then absent.
 	f.Add(c.Flags(), f.AddList)
 	c.SetUsageFunc(option.GroupedUsage)
 	option.AddSettings(c)
+	_ = c.RegisterFlagCompletionFunc("snapshot", option.CompleteSnapshot()) // fails only for unknown flags
 	return c
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -117,6 +118,22 @@ func TestGroupedUsage(t *testing.T) {
 			require.True(t, f.Annotations[option.GroupKey] != nil || f.Name == "config", f.Name)
 		})
 	}
+}
+
+// TestHelpWidth: no line of any help is longer than a terminal of 100 columns.
+func TestHelpWidth(t *testing.T) {
+	var check func(c *cobra.Command)
+	check = func(c *cobra.Command) {
+		for line := range strings.Lines(c.Long + "\n" + c.UsageString()) {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 100, "%s: %s", c.CommandPath(), line)
+		}
+		for _, sub := range c.Commands() {
+			check(sub)
+		}
+	}
+	root := newRoot()
+	root.InitDefaultHelpFlag()
+	check(root)
 }
 
 // Flags of rsync, rclone and lftp that people try first have a hint in send and get.

@@ -21,8 +21,9 @@ func newVerify() *cobra.Command {
 	var against, snapshot string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "verify URL --against DIR|MANIFEST | --snapshot TIME",
-		Short: "Compare files of a server with a folder, or with digests",
+		Use:               "verify URL --against DIR|MANIFEST | --snapshot TIME",
+		ValidArgsFunction: option.CompleteURL,
+		Short:             "Compare files of a server with a folder, or with digests",
 		Long: `Verify compares the files below URL with the folder DIR, or with digests in a
 file that b3sum or --manifest wrote. The server reads all files from its disk.
 Verify lists files that are missing at the server, that only the server has, or
@@ -65,6 +66,7 @@ lists entries that failed then and are not in the snapshot.`,
 	option.AddTrust(c.Flags(), &opt)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	option.AddSettings(c)
+	_ = c.RegisterFlagCompletionFunc("snapshot", option.CompleteSnapshot(latest)) // fails only for unknown flags
 	return c
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/server"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 )
@@ -206,4 +207,58 @@ func describeFile(t *testing.T, p string) string {
 	data, err := os.ReadFile(p)
 	require.NoError(t, err)
 	return string(data)
+}
+
+// TestListed sends what a list names: folders, entries below them before and after, and some twice.
+// Each entry goes once.
+func TestListed(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	c := newClient(t, enrol(t, s), Options{Streams: 3})
+	in := t.TempDir()
+	paths := []string{"d", "d/e", "d/e/g", "x", "."}
+	for _, dir := range paths[:4] {
+		require.NoError(t, os.MkdirAll(path.Join(in, dir), 0o700))
+		sessiontest.RandomFile(t, path.Join(in, dir, "big"), 1<<20+random.IntN(1<<20)) // takes several streams
+		paths = append(paths, dir+"/big")
+	}
+	for round := range 4 {
+		var list []string
+		for range 2 + random.IntN(12) {
+			list = append(list, paths[random.IntN(len(paths))])
+		}
+		want := map[string]bool{}
+		for _, p := range list {
+			require.NoError(t, filepath.WalkDir(path.Join(in, p), func(at string, e fs.DirEntry, err error) error {
+				if err == nil && !e.IsDir() {
+					want[strings.TrimPrefix(at, in+"/")] = true
+				}
+				return err
+			}))
+		}
+		target := s.plain(t, fmt.Sprint("listed", round))
+		target.TrailingSlash = true
+		files := func(yield func(string, error) bool) {
+			for _, p := range list {
+				if !yield(p, nil) {
+					return
+				}
+			}
+		}
+		report, err := c.Send(t.Context(), []string{in + "/"}, target, Transfer{Selection: Selection{Files: files}})
+		require.NoError(t, err, list)
+		got := map[string]bool{}
+		require.NoError(t, filepath.WalkDir(path.Join(s.dir, target.Path), func(at string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				got[strings.TrimPrefix(at, path.Join(s.dir, target.Path)+"/")] = true
+			}
+			return err
+		}))
+		require.Equal(t, want, got, list)
+		require.EqualValues(t, len(want), report.Sent, list)
+	}
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,6 +43,12 @@ func TestProbe(t *testing.T) {
 	require.NotEmpty(t, r.Series)
 	require.Positive(t, r.Choice.Streams)
 	if runtime.GOOS == "linux" {
+		// A probe that finds no MTU in time says so, and goes on. On a busy host, another one finds it.
+		unknown := func(m probe.PathMTU) bool { return !m.Measured }
+		for try := 0; try < 20 && slices.ContainsFunc(r.MTU[:], unknown); try++ {
+			r, err = c.Probe(t.Context(), s.plain(t, ""), ProbeOptions{Time: minProbeTime})
+			require.NoError(t, err)
+		}
 		for i, d := range []probe.Direction{probe.Up, probe.Down} {
 			require.Equal(t, d, r.MTU[i].Direction)
 			require.Equal(t, 65535, r.MTU[i].MTU, "of the loopback")

@@ -45,7 +45,7 @@ func rawDial(t testing.TB, s *site, key ed25519.PrivateKey, h wire.Hello) *rawPe
 	_, _ = rand.Read(h.Secret[:])
 	p := &rawPeer{t: t, conn: conn}
 	p.r = wire.NewReader(io.TeeReader(conn, &p.got), wire.MaxMessage)
-	require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(2*time.Minute)))
 	p.send(&h)
 	return p
 }

@@ -114,10 +114,14 @@ func (j *job) run(ctx context.Context) (*session.Report, error) {
 			if err == nil {
 				err = j.finishManifest(ctx)
 			}
-			if !j.worthAnother(ctx, err) {
+			switch {
+			case j.continues(ctx, err):
+				j.notice("%v: resuming", describe(err, j.server))
+			case j.worthAnother(ctx, err):
+				j.wait(ctx, err)
+			default:
 				return j.outcome(err)
 			}
-			j.wait(ctx, err)
 		}
 		j.tries++
 		j.tracker.Restart(!adapted)
@@ -205,6 +209,14 @@ func (j *job) finishManifest(ctx context.Context) error {
 		err = &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
 	return err
+}
+
+// continues tells whether another session shall take over at once from one that ended with err: the
+// server answers on new connections, so there is nothing to wait for, and RetryFor does not matter.
+// The kernel of a path that was down asks again only after a third of that time, in its own rhythm.
+// A session that got nowhere has no successor, so that this ends.
+func (j *job) continues(ctx context.Context, err error) bool {
+	return errors.Is(err, errDead) && ctx.Err() == nil && j.intent.repeatable() && j.tries == 0
 }
 
 // worthAnother tells whether another session may succeed after one that ended with err.

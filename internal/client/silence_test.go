@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"runtime"
 	"sync/atomic"
@@ -182,4 +183,29 @@ func TestReplaces(t *testing.T) {
 	m, ok := next(heard).(*wire.Refuse)
 	require.True(t, ok)
 	require.Equal(t, wire.CodeSilent, m.Code)
+}
+
+// TestContinues: a session whose connections died is continued at once if the server answers on new
+// ones, without RetryFor, but not twice without progress. Nothing else is.
+func TestContinues(t *testing.T) {
+	dead := fmt.Errorf("data stream: %w", errDead)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx  context.Context //nolint:containedctx // a column of the table
+		job  job
+		err  error
+		want bool
+	}{
+		"dead connections":             {t.Context(), job{intent: &push{}}, dead, true},
+		"those of a get":               {t.Context(), job{intent: &pull{}}, dead, true},
+		"again, without progress":      {t.Context(), job{intent: &push{}, tries: 1}, dead, false},
+		"standard input":               {t.Context(), job{intent: &push{once: true}}, dead, false},
+		"the user ended it":            {canceled, job{intent: &push{}}, dead, false},
+		"the server is away":           {t.Context(), job{intent: &push{}}, context.DeadlineExceeded, false},
+		"nothing is wrong":             {t.Context(), job{intent: &push{}}, nil, false},
+		"the server has heard nothing": {t.Context(), job{intent: &push{}}, &wire.Error{Code: wire.CodeSilent, Remote: true}, false},
+	} {
+		require.Equal(t, c.want, c.job.continues(c.ctx, c.err), name)
+	}
 }

@@ -25,7 +25,7 @@ type Snapshot struct {
 	Time    time.Time // which its name states
 	Partial bool      // incomplete and therefore not visible; Send with the same name continues it
 	Failed  int64     // entries that it lacks because they failed
-	Damaged int64     // files that a verification found damaged at the server
+	Damaged int64     // files that are known to be damaged at the server
 	// LastIntact says that no retention removes it yet: it has the newest intact version of a file
 	// whose newer versions are all damaged.
 	LastIntact bool

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
@@ -40,7 +41,8 @@ func TestConfirm(t *testing.T) {
 				u := s.invited(t)
 				u.Pin = ""
 				var asked atomic.Int32
-				c := newClient(t, t.TempDir(), Options{Confirm: func(ctx context.Context, _, _ string, _ []string) (bool, error) {
+				// A busy server may seem to be dead: the transfer goes on then, and asks no more.
+				c := newClient(t, t.TempDir(), Options{RetryFor: time.Minute, Confirm: func(ctx context.Context, _, _ string, _ []string) (bool, error) {
 					asked.Add(1)
 					_, limited := ctx.Deadline()
 					return !limited && session.Sleep(ctx, 3*otherWithin), ctx.Err()

@@ -25,7 +25,7 @@ type Sample struct {
 	MSS       int           // payload of a segment, bytes
 	Streams   int           // that may send
 	Gentle    bool          // none of them is quick, whatever was decided
-	Windowed  bool          // a fixed window or a full buffer holds the streams back
+	Began     float64       // rate at which they began, bytes/s; 0 is at once, with firstWindow
 }
 
 // Decision is what a session does until the next one.

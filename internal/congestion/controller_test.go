@@ -1,6 +1,7 @@
 package congestion
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -52,4 +53,39 @@ func TestGentleStreams(t *testing.T) {
 	} {
 		require.Equal(t, c.want, gentleStreams(c.rate/8, c.rtt, 1448, c.loss))
 	}
+}
+
+// TestFewPackets: on a narrow line, one or two acknowledgements show no rate, neither in the start
+// nor while its queue flows off. A stream that got a far too low rate for a moment would wait for
+// seconds before it may send again.
+func TestFewPackets(t *testing.T) {
+	const mss, rate = 1448, 64e3 / 8
+	c := New()
+	s := Sample{MSS: mss, Streams: 1, Delivered: 3 * mss, InFlight: 10 * mss, Backlog: 200 * mss, RTT: 200 * time.Millisecond}
+	delivered, least := 0.0, math.Inf(1)
+	for c.state != Cruise {
+		require.Less(t, s.At, 20*time.Second)
+		s.At += 25 * time.Millisecond
+		if c.state == Startup { // two more packets leave for each acknowledgement
+			s.InFlight = int64(10+delivered/mss) * mss
+		}
+		before := int64(delivered / mss)
+		delivered += rate * 0.025
+		if n := int64(delivered/mss) - before; n > 0 {
+			s.Delivered += n * mss
+			if c.state != Startup {
+				s.InFlight = max(0, s.InFlight-n*mss)
+			}
+			s.RTT += (seconds(float64(s.InFlight)/rate) - s.RTT) / 8
+		}
+		d := c.Update(s)
+		if delivered < fewPackets*mss {
+			require.True(t, math.IsInf(d.Rate, 1), "after %.1f packets: %v", delivered/mss, d)
+			continue
+		}
+		require.Less(t, d.Line, 2*rate)
+		least = min(least, d.Rate)
+	}
+	require.Greater(t, least, 0.1*rate)
+	require.InEpsilon(t, rate, c.line, 0.3)
 }

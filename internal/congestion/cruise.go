@@ -46,7 +46,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
 	}
 	c.line = max(m.most(), c.line)
-	if s.Backlog == 0 || s.Windowed {
+	if s.Backlog == 0 {
 		c.short = s.At
 		return // it does not send what it may: nothing is learnt
 	}
@@ -59,7 +59,8 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if age > 2*m.rateWindow(s) && c.crowded(s, trip) || age > 2*m.steadyWindow() && c.heed(s) {
 		return
 	}
-	if c.excess(s) > max(aim, m.usual*5/4) { // a queue begins: the RTT will show it later
+	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way.
+	if c.excess(s) > max(aim, m.usual*5/4, c.packets(4, s.MSS)) {
 		c.rate, c.loss.over = min(c.rate, c.line), 1
 		return
 	}

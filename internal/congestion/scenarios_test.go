@@ -296,6 +296,15 @@ func scenarios() []scenario {
 	add("windows-of-1M", base, flows(capped), 15, 3,
 		least("Mbit/s", 640, func(o outcome) float64 { return o.Goodput(0, o.from, o.to) / 1e6 }))
 
+	p = base
+	p.Loss = 1e-3
+	add("windows-of-1M-loss", p, flows(capped), 15, 3,
+		least("Mbit/s", 640, func(o outcome) float64 { return o.Goodput(0, o.from, o.to) / 1e6 }))
+	p = base
+	p.Changes = []simulate.Change{{At: 6 * time.Second, Rate: 300e6}, {At: 10 * time.Second, Rate: 1e9}}
+	add("windows-of-1M-fall", p, flows(capped), 20, 14,
+		least("Mbit/s", 640, func(o outcome) float64 { return o.Goodput(0, o.from, o.to) / 1e6 }))
+
 	narrow := simulate.Flow{Kind: simulate.Session, Count: 1}
 	for _, rate := range []float64{9.6e3, 26.4e3, 64e3, 128e3, 512e3} {
 		for _, rtt := range []time.Duration{150 * ms, 700 * ms} {

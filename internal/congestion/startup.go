@@ -13,6 +13,9 @@ const (
 	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
 	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
 	clean       = 3e-4 // share lost at the start, without a queue, up to which a path has no random loss
+
+	// fewPackets is the least number of packets that shows a rate in the start and right after it.
+	fewPackets = 4
 )
 
 // opening is what the start has seen.
@@ -25,14 +28,16 @@ type opening struct {
 // start doubles the rate each round trip until a queue shows that the line is full.
 func (c *Controller) start(s Sample) {
 	m := &c.model
-	c.line = max(c.line, m.delivered)
+	if c.opening.first == 0 {
+		c.opening.first, c.from = s.At, m.past[0]
+	}
+	if s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS) {
+		c.line = max(c.line, m.delivered)
+	}
 	full := m.base/20 + 3*time.Millisecond + c.packets(6, s.MSS) + m.jitter()
 	if m.queue < full/2 {
 		// Gentle streams would fall behind at once where loss comes without a queue.
 		c.loss.lossy = s.Lost > 4*int64(s.MSS) && float64(s.Lost) > clean*float64(s.Delivered)
-	}
-	if c.opening.first == 0 {
-		c.opening.first = s.At
 	}
 	// What the first flight lost says nothing: it left before anything was known.
 	early := s.At-c.opening.first < m.rateWindow(s)+2*s.RTT
@@ -49,9 +54,12 @@ func (c *Controller) start(s Sample) {
 		return
 	}
 	if c.line == 0 {
-		return // one sample shows no rate
+		return // few packets show no rate
 	}
-	if math.IsInf(c.rate, 1) { // what the kernel sends at once, however little it says
+	if math.IsInf(c.rate, 1) {
+		c.rate = s.Began
+	}
+	if c.rate == 0 { // what the kernel sends at once, however little it says
 		c.rate = startGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
 	}
 	gain := startGain
@@ -80,12 +88,13 @@ func (c *Controller) drain(s Sample) {
 		c.had = c.model.delivered
 	}
 	excess := c.excess(s)
-	if age >= leastWindow && excess > 0 { // while there is a queue, this is what the line carries
+	many := s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS)
+	if age >= leastWindow && many && excess > 0 { // while there is a queue, this is what the line carries
 		c.line = rateSince(c.from, s)
 	}
-	c.rate = drainGain * c.line
-	if excess <= 0 {
-		c.rate = afterDrain * c.line
+	c.rate = afterDrain * c.line
+	if excess > 0 { // a stream sends two packets, and then waits for as long as they take at its rate
+		c.rate = min(c.rate, max(drainGain*c.line, float64(2*s.MSS)/excess.Seconds()))
 	}
 	switch {
 	case age < max(c.from.RTT, leastWindow):

@@ -9,7 +9,7 @@ import (
 
 // Symlink makes the symlink m.Path with target m.Link and m's metadata, except for the mode. It
 // atomically replaces a file or symlink of that name. A symlink that already has the target stays
-// and gets the metadata. A folder there gives ErrExists.
+// and gets the metadata, unless it has other names. A folder there gives ErrExists.
 func (t *Tree) Symlink(m Meta, opt TargetOptions) error {
 	m.Kind = Symlink
 	err := t.replace(m, opt, func(f *folder, name string) error { return f.root.Symlink(m.Link, name) })
@@ -17,8 +17,8 @@ func (t *Tree) Symlink(m Meta, opt TargetOptions) error {
 }
 
 // Special makes the pipe, device or socket m.Path with m's metadata, and atomically replaces a file
-// or symlink of that name. An equal one stays and gets the metadata. A folder there gives
-// ErrExists. If the system or this user cannot make it, or if it is a device and opt does not set
+// or symlink of that name. An equal one stays and gets the metadata, unless it has other names. A
+// folder there gives ErrExists. If the system or this user cannot make it, or if it is a device and opt does not set
 // what gives privilege, there is a warning, and the present entry of that name stays.
 func (t *Tree) Special(m Meta, opt TargetOptions) error {
 	switch m.Kind {
@@ -60,7 +60,8 @@ func (t *Tree) replace(m Meta, opt TargetOptions, create func(f *folder, name st
 			return err
 		}
 		have, err := f.describe(dir, base, m.Path)
-		if err == nil && have.Kind == m.Kind && have.Link == m.Link && have.Rdev == m.Rdev {
+		// Other names of an equal one must not get the metadata.
+		if err == nil && have.Kind == m.Kind && have.Link == m.Link && have.Rdev == m.Rdev && have.Nlink < 2 {
 			err := t.apply(f, base, m, &opt)
 			if !errors.Is(err, ErrExists) && !errors.Is(err, fs.ErrNotExist) {
 				return err

@@ -142,6 +142,19 @@ func (s *Store) KnownServer(hostport string) (Pin, bool, error) {
 	return pin, pin != "", err
 }
 
+// KnownServers returns the servers in the file known_servers, as host:port. It passes over lines with
+// faults.
+func (s *Store) KnownServers() (all []string, err error) {
+	text, _, err := s.read(serversFile)
+	for line := range strings.SplitSeq(text, "\n") {
+		server, _, lineErr := parseServerLine(line)
+		if lineErr == nil && server != "" && !slices.Contains(all, server) {
+			all = append(all, server)
+		}
+	}
+	return all, err
+}
+
 // CheckServer compares the key that a server offers with the known one. It returns nil if they are
 // the same, an *UnknownServerError, a *ServerChangedError, or the error of KnownServer.
 func (s *Store) CheckServer(hostport string, offered Pin) error {

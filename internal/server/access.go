@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/identity"
@@ -14,13 +15,17 @@ import (
 // and one on which the client has no right look the same to it.
 func (r *reservation) openShare(name string, need identity.Rights) (*liveShare, error) {
 	s := r.server
+	refused := wire.Errorf(wire.CodeRight, "there is no share %q for this client", name)
+	granted := r.grants.On(name)
+	if granted == 0 { // before it takes longer for a share that exists
+		return nil, refused
+	}
 	folderErr := s.refresh(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	share := s.live.Load().share(name)
-	granted := r.grants.On(name)
-	if share == nil || granted == 0 {
-		return nil, wire.Errorf(wire.CodeRight, "there is no share %q for this client", name)
+	if share == nil {
+		return nil, refused
 	}
 	if err := checkRights(name, share.Rights.And(granted), need); err != nil {
 		return nil, err
@@ -97,9 +102,30 @@ func (q *request) scopeFor(effect access.Effect, p string) (*liveShare, *access.
 	return share, scope, nil
 }
 
-// uses notes that the session depends on a right.
-func (r *reservation) uses(right identity.Rights) {
+// scopeAt is scopeFor for the entry that a path leads to, whose own path it returns. A slash at the
+// end of the path stands for what a link there leads to, and so does last.
+func (q *request) scopeAt(effect access.Effect, p string, last bool) (*liveShare, *access.Scope, string, error) {
+	share, scope, err := q.scope()
+	if err != nil {
+		return nil, nil, "", err
+	}
+	at, err := scope.Follow(effect, seriesPath(p), last || strings.HasSuffix(p, "/"))
+	if err != nil {
+		return nil, nil, "", err
+	}
+	right, err := scope.May(effect, at)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	q.uses(right)
+	return share, scope, at, nil
+}
+
+// uses notes that the session depends on a right, and reports whether that is new.
+func (r *reservation) uses(right identity.Rights) (more bool) {
 	r.server.mu.Lock()
 	defer r.server.mu.Unlock()
+	more = !r.used.Has(right)
 	r.used |= right
+	return more
 }

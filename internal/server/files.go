@@ -27,8 +27,10 @@ const (
 	workPing = 5 * time.Second
 	// workBatch is how much of an answer is collected before it is sent, bytes.
 	workBatch = 64 << 10
-	// maxLinks bounds the files with several names that a count remembers, to count them once.
-	maxLinks = 1 << 18
+	// linkMemory is what a count takes to remember a file with several names, bytes, and linksAtOnce
+	// for how many it takes that at a time.
+	linkMemory  = 40
+	linksAtOnce = 4096
 )
 
 // fileWork serves a Files: the client works on entries one by one.
@@ -122,14 +124,8 @@ func (x *fileWork) operate(ctx context.Context, op *wire.Operation, p string) er
 
 func (x *fileWork) do(ctx context.Context, op *wire.Operation, p, to string) error {
 	switch op.Do {
-	case wire.OpList:
-		return x.list(ctx, p, op.Recursive)
-	case wire.OpStat:
-		return x.stat(p)
-	case wire.OpUsage:
-		return x.usage(ctx, p)
-	case wire.OpRead:
-		return x.read(ctx, p)
+	case wire.OpList, wire.OpStat, wire.OpUsage, wire.OpRead:
+		return x.look(ctx, op, p)
 	case wire.OpMkdir:
 		return x.mkdir(ctx, p, op.Recursive)
 	case wire.OpMove:
@@ -143,35 +139,65 @@ func (x *fileWork) do(ctx context.Context, op *wire.Operation, p, to string) err
 	return wire.Errorf(wire.CodeUnsupported, "the server does not know operation %d", op.Do)
 }
 
-// may asks for an effect on the entry at p, and notes the right that it takes.
-func (x *fileWork) may(e access.Effect, p string) error {
+// look does an operation that only reads, where links lead elsewhere in the share.
+func (x *fileWork) look(ctx context.Context, op *wire.Operation, p string) error {
+	effect := access.Names
+	if op.Do == wire.OpRead {
+		effect = access.Read
+	}
+	at, err := x.scope.Follow(effect, p, op.Do == wire.OpRead || op.Do == wire.OpList)
+	if err != nil {
+		return err
+	}
+	switch op.Do {
+	case wire.OpList:
+		return x.list(ctx, at, op.Recursive)
+	case wire.OpStat:
+		return x.stat(ctx, at, p)
+	case wire.OpUsage:
+		return x.usage(ctx, at)
+	default:
+		return x.read(ctx, at)
+	}
+}
+
+// may asks for an effect on the entry at p.
+func (x *fileWork) may(ctx context.Context, e access.Effect, p string) error {
 	right, err := x.scope.May(e, p)
 	if err != nil {
 		return err
 	}
-	x.uses(right)
+	return x.needs(ctx, right)
+}
+
+// needs notes that the session takes a right. A session may last long: if it is one more than
+// before, the client must still have it.
+func (x *fileWork) needs(ctx context.Context, right identity.Rights) error {
+	if x.uses(right) {
+		return x.server.keeps(ctx, x.reservation)
+	}
 	return nil
 }
 
 // mayList is may for a listing. A client that may append sees what is its own anywhere.
-func (x *fileWork) mayList() error {
-	_, err := x.openShare(x.hello.Share, identity.List)
-	if err != nil {
-		if _, appendErr := x.openShare(x.hello.Share, identity.Append); appendErr == nil {
-			return nil
+func (x *fileWork) mayList(ctx context.Context) error {
+	has := x.rightsOn(x.share)
+	for _, right := range []identity.Rights{identity.List, identity.Append} {
+		if has.Has(right) {
+			return x.needs(ctx, right)
 		}
 	}
-	return err
+	return access.RefuseRight(x.hello.Share, identity.List)
 }
 
 func (x *fileWork) list(ctx context.Context, p string, recursive bool) error {
 	if !recursive {
-		if err := x.mayList(); err != nil {
+		if err := x.mayList(ctx); err != nil {
 			return err
 		}
 		return x.scope.List(ctx, p, func(m disk.Meta) error { return x.entry(m, path.Base(m.Path)) })
 	}
-	if err := x.may(access.Names, p); err != nil {
+	if err := x.may(ctx, access.Names, p); err != nil {
 		return err
 	}
 	var stop error
@@ -206,23 +232,24 @@ func (x *fileWork) entry(m disk.Meta, as string) error {
 	return err
 }
 
-func (x *fileWork) stat(p string) error {
-	if err := x.may(access.Names, p); err != nil {
+// stat describes the entry at p, and gives it a name.
+func (x *fileWork) stat(ctx context.Context, p, as string) error {
+	if err := x.may(ctx, access.Names, p); err != nil {
 		return err
 	}
 	m, err := x.scope.Stat(p)
 	if err != nil {
 		return err
 	}
-	return x.entry(m, p)
+	return x.entry(m, as)
 }
 
 func (x *fileWork) usage(ctx context.Context, p string) error {
-	if err := x.may(access.Names, p); err != nil {
+	if err := x.may(ctx, access.Names, p); err != nil {
 		return err
 	}
-	type file struct{ ino, dev uint64 }
-	seen := make(map[file]struct{})
+	counted := links{memory: x.client.memory}
+	defer counted.forget()
 	var unread error
 	err := x.patiently(func() error {
 		return x.scope.Walk(ctx, p, disk.WalkOptions{}, func(m disk.Meta) error {
@@ -230,12 +257,10 @@ func (x *fileWork) usage(ctx context.Context, p string) error {
 				return nil
 			}
 			x.did.Entries++
-			id := file{m.ID.Ino, m.ID.Dev}
-			if _, again := seen[id]; again {
-				return nil
-			}
-			if m.Nlink > 1 && m.Kind == disk.File && id.ino != 0 && len(seen) < maxLinks {
-				seen[id] = struct{}{}
+			if m.Kind == disk.File && m.Nlink > 1 {
+				if again, err := counted.again(m.ID); again || err != nil {
+					return err
+				}
 			}
 			x.did.Bytes += uint64(max(0, m.Size))
 			return nil
@@ -248,8 +273,39 @@ func (x *fileWork) usage(ctx context.Context, p string) error {
 	return cmp.Or(err, unread)
 }
 
+// links remembers the files with several names that a count has seen, to count each once.
+type links struct {
+	memory *transfer.Account // of the client
+	seen   map[inode]struct{}
+	taken  int64 // of the memory
+}
+
+type inode struct{ number, dev uint64 }
+
+// again reports whether a file was counted before. It fails if there is no memory to remember it.
+func (l *links) again(id disk.Identity) (bool, error) {
+	file := inode{id.Ino, id.Dev}
+	if _, again := l.seen[file]; again || file.number == 0 {
+		return again, nil
+	}
+	if len(l.seen)%linksAtOnce == 0 {
+		if !l.memory.TryTake(linksAtOnce * linkMemory) {
+			return false, wire.Errorf(wire.CodeBusy, "there is no memory to count files with several names")
+		}
+		l.taken += linksAtOnce * linkMemory
+	}
+	if l.seen == nil {
+		l.seen = make(map[inode]struct{})
+	}
+	l.seen[file] = struct{}{}
+	return false, nil
+}
+
+// forget gives the memory back.
+func (l *links) forget() { l.memory.Give(l.taken) }
+
 func (x *fileWork) read(ctx context.Context, p string) error {
-	if err := x.may(access.Read, p); err != nil {
+	if err := x.may(ctx, access.Read, p); err != nil {
 		return err
 	}
 	if err := x.scope.Intact(p); err != nil {
@@ -280,15 +336,23 @@ func (x *fileWork) read(ctx context.Context, p string) error {
 		return err
 	}
 	hash.Sum(x.did.Digest[:0])
+	if x.scope.InSnapshot(p) {
+		if err := x.scope.Compare(p, f.Identity(), x.did.Digest); err != nil {
+			return err
+		}
+	}
 	x.server.counters.update(x.hello.Share, false, func(t *ShareTraffic) { t.Bytes += int64(x.did.Bytes) })
 	return nil
 }
 
 func (x *fileWork) mkdir(ctx context.Context, p string, parents bool) error {
-	if err := x.may(access.Write, p); err != nil {
+	if err := x.may(ctx, access.Write, p); err != nil {
 		return err
 	}
 	for i := range p {
+		if ctx.Err() != nil { // a deep path takes long
+			return ctx.Err()
+		}
 		if parents && p[i] == '/' {
 			if err := x.makeMissing(ctx, p[:i]); err != nil {
 				return err
@@ -326,7 +390,7 @@ func (x *fileWork) makeFolder(ctx context.Context, p string) error {
 
 func (x *fileWork) move(ctx context.Context, p, to string, replace bool) error {
 	for _, p := range []string{p, to} {
-		if err := x.may(access.Write, p); err != nil {
+		if err := x.may(ctx, access.Write, p); err != nil {
 			return err
 		}
 	}
@@ -348,7 +412,7 @@ func (x *fileWork) move(ctx context.Context, p, to string, replace bool) error {
 }
 
 func (x *fileWork) remove(ctx context.Context, p string, recursive bool) error {
-	if err := x.may(access.Write, p); err != nil {
+	if err := x.may(ctx, access.Write, p); err != nil {
 		return err
 	}
 	if p == "." {
@@ -364,7 +428,7 @@ func (x *fileWork) remove(ctx context.Context, p string, recursive bool) error {
 // wouldRemove sends what remove would remove.
 func (x *fileWork) wouldRemove(ctx context.Context, p string, recursive bool) error {
 	for _, e := range []access.Effect{access.Write, access.Names} {
-		if err := x.may(e, p); err != nil {
+		if err := x.may(ctx, e, p); err != nil {
 			return err
 		}
 	}

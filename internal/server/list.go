@@ -6,6 +6,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -70,7 +71,11 @@ func (x *listing) listFolder(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = scope.List(ctx, cmp.Or(p, "."), func(m disk.Meta) error {
+	at, err := scope.Follow(access.Names, cmp.Or(p, "."), true)
+	if err != nil {
+		return err
+	}
+	err = scope.List(ctx, at, func(m disk.Meta) error {
 		return x.add(transfer.EntryOf(m, path.Base(m.Path)))
 	})
 	if err != nil {

@@ -28,7 +28,9 @@ func (q *request) base() *request { return q }
 // close closes what the session used of a share.
 func (q *request) close() {
 	for _, scope := range q.opened {
-		_ = scope.Close()
+		if err := scope.Close(); err != nil {
+			q.log.Warn("damage of snapshots", "error", err)
+		}
 	}
 }
 

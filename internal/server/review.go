@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -57,6 +58,22 @@ func (s *Server) review(twice bool) {
 		}
 		if s.confirmed(r, why, twice) {
 			s.evict(r, conn, why)
+		}
+	}
+}
+
+// keeps returns why the client does not have the rights any more that its session needs, or nil.
+// Like review, it asks twice.
+func (s *Server) keeps(ctx context.Context, r *reservation) error {
+	for again := false; ; again = true {
+		var now standing
+		now.grants, now.known, now.err = s.grantsOf(r.peer.id)
+		why := s.checkStanding(r, &now)
+		if why == nil || again {
+			return why
+		}
+		if !session.Sleep(ctx, reviewEvery) {
+			return context.Cause(ctx)
 		}
 	}
 }

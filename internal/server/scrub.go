@@ -210,7 +210,7 @@ func (x *scrubbing) judge(path string, err error, same bool) error {
 
 // damaged reports a file that is not as noted, and keeps it for the notes on the series.
 func (x *scrubbing) damaged(what session.Finding, path, text string) error {
-	x.damage[path] = string(what) + " since " + time.Now().UTC().Format(time.DateOnly) + " or before"
+	x.damage[path] = snapshot.DamagedSince(string(what), time.Now())
 	return x.report(what, path, text)
 }
 

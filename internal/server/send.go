@@ -20,6 +20,7 @@ import (
 type sending struct {
 	*transferSession
 	scope *access.Scope // set by open
+	at    []string      // where the paths lead; set by open
 }
 
 func newSending(q *request) handler {
@@ -32,8 +33,9 @@ func (x *sending) open() (err error) {
 	if len(x.hello.Paths) == 0 {
 		return wire.Errorf(wire.CodeProtocol, "the request names no path to get")
 	}
-	for _, p := range x.hello.Paths {
-		if x.share, x.scope, err = x.scopeFor(access.Read, seriesPath(p)); err != nil {
+	x.at = make([]string, len(x.hello.Paths))
+	for i, p := range x.hello.Paths {
+		if x.share, x.scope, x.at[i], err = x.scopeAt(access.Read, p, false); err != nil {
 			return err
 		}
 	}
@@ -69,10 +71,10 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 // addRoots opens the paths that the client wants. A slash at the end of a folder asks for its
 // content. What is not there fails on its own, unless nothing is.
 func (x *sending) addRoots(source *transfer.TreeSource) error {
-	for _, p := range x.hello.Paths {
+	for i, p := range x.hello.Paths {
 		name := strings.TrimSuffix(p, "/")
 		as := path.Base(cmp.Or(name, x.share.Name))
-		root := transfer.Root{Tree: x.scope, Path: cmp.Or(name, "."), As: as, Name: cmp.Or(name, x.share.Name)}
+		root := transfer.Root{Tree: x.scope, Path: x.at[i], As: as, Name: cmp.Or(name, x.share.Name)}
 		m, err := root.Tree.Stat(root.Path)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, disk.ErrNotFolder) {
 			source.Absent = append(source.Absent, transfer.Absent{Path: name, Err: sourceRefusal(err, name, x.share.Name)})

@@ -53,8 +53,7 @@ func (v *verification) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.root = cmp.Or(p, ".")
-	if _, v.tree, err = v.scopeFor(access.Read, seriesPath(p)); err != nil {
+	if _, v.tree, v.root, err = v.scopeAt(access.Read, p, false); err != nil {
 		return err
 	}
 	top, err := v.tree.Stat(v.root)

@@ -91,7 +91,10 @@ func NewSender(control transport.Conn, r *wire.Reader, source transfer.Source, o
 
 func (e *sendingEnd) Sends() bool { return true }
 
-func (e *sendingEnd) AddStream(d *DataStream) { e.Sender.AddStream(d.ID, d) }
+func (e *sendingEnd) AddStream(d *DataStream) {
+	d.begin()
+	e.Sender.AddStream(d.ID, d)
+}
 
 func (e *sendingEnd) Retire(streams ...*DataStream) {
 	for _, d := range streams {

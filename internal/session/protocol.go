@@ -52,7 +52,7 @@ const (
 // The What of Warnings about snapshots, which count entries.
 const (
 	SnapshotFailed  = "failed"  // that a snapshot lacks because they failed
-	SnapshotDamaged = "damaged" // that a verification found damaged in a snapshot
+	SnapshotDamaged = "damaged" // that are known to be damaged in a snapshot
 	SnapshotHealed  = "healed"  // that were damaged in the previous snapshot, and are intact in this
 	// SnapshotIntact names a snapshot that stays because it has the last intact version of a file.
 	SnapshotIntact = "intact"

@@ -35,8 +35,8 @@ type movement struct {
 	at    time.Time
 }
 
-// update takes what the peer's kernel has acknowledged. A stream that a rate limit holds back
-// counts as moving.
+// update takes what the peer's kernel has acknowledged. A stream that a rate holds back counts as
+// moving.
 func (m movements) update(now time.Time, infos map[uint64]transport.Info, held map[uint64]bool) {
 	for id := range m {
 		if _, ok := infos[id]; !ok {
@@ -44,7 +44,7 @@ func (m movements) update(now time.Time, infos map[uint64]transport.Info, held m
 		}
 	}
 	for id, i := range infos {
-		if was, known := m[id]; !known || i.BytesAcked != was.acked || held[id] {
+		if was, known := m[id]; !known || i.BytesAcked != was.acked || held[id] || i.Held {
 			m[id] = movement{i.BytesAcked, now}
 		}
 	}

@@ -191,14 +191,12 @@ type DataStream struct {
 	set     *StreamSet
 	since   time.Time
 	control congestion.Control // asked for last; the tuner's
-	paced   float64            // bytes/s, 0 is no bound yet; the tuner's
 	yields  bool               // marked as lower effort; the tuner's
-	unsent  atomic.Int64       // bytes of the running write that this host holds to a rate itself
-	pacing  throttle           // of writes, where the transport does not pace
 	once    sync.Once          // for Close
 	cancel  context.CancelFunc
 
 	gauge sync.Mutex    // guards what follows
+	paced float64       // bytes/s, 0 is no bound yet
 	began time.Time     // start of the running write, zero if there is none
 	spent time.Duration // in writes that returned
 	wrote int64         // by them, bytes
@@ -244,28 +242,15 @@ func (d *DataStream) WriteBuffers(header, payload []byte) (int, error) {
 	return d.write(header, payload, d.Conn.WriteBuffers)
 }
 
-// write writes in one step, or within a rate in steps that each wait for their turn.
+// write writes in one step, or within a rate limit in steps that each wait for their turn.
 func (d *DataStream) write(header, payload []byte, write func(header, part []byte) (int, error)) (sent int, err error) {
 	done := d.writing()
-	defer func() {
-		d.unsent.Store(0)
-		done(sent)
-	}()
+	defer func() { done(sent) }()
 	for len(header)+len(payload) > 0 {
 		part := payload
-		paced, out := d.pacing.step(), d.set.out
-		if step := stepOf(paced, out); step > 0 {
-			part = payload[:min(len(payload), max(0, step-len(header)))]
-		}
-		if out.Limited() {
-			d.unsent.Store(0)
+		if out := d.set.out; out.Limited() {
+			part = payload[:min(len(payload), max(0, out.Step()-len(header)))]
 			if err := d.wait(out, len(header)+len(part)); err != nil {
-				return sent, err
-			}
-		}
-		if paced > 0 {
-			d.unsent.Store(int64(len(header) + len(payload)))
-			if err := d.pacing.wait(d.Context, len(header)+len(part)); err != nil {
 				return sent, err
 			}
 		}
@@ -277,25 +262,6 @@ func (d *DataStream) write(header, payload []byte, write func(header, part []byt
 		header, payload = nil, payload[len(part):]
 	}
 	return sent, nil
-}
-
-// stepOf is how many bytes to write at a time: the least of what the pace, where that is not 0, and
-// the rate limit allow. 0 is no bound.
-func stepOf(paced int, limit *pace.Queue) int {
-	switch {
-	case !limit.Limited():
-		return paced
-	case paced == 0:
-		return limit.Step()
-	}
-	return min(paced, limit.Step())
-}
-
-// Info returns the figures of the transport. What this host holds back itself is not sent, too.
-func (d *DataStream) Info() (transport.Info, bool) {
-	i, ok := d.Conn.Info()
-	i.NotSent = max(i.NotSent, int(d.unsent.Load()))
-	return i, ok
 }
 
 // Read implements io.Reader, within the rate limit.
@@ -333,12 +299,12 @@ func (d *DataStream) waited(now time.Time) time.Duration {
 	return d.held + max(0, now.Sub(d.waits))
 }
 
-// waiting returns the streams that this host holds to a rate now, and lets wait.
+// waiting returns the streams that the rate limit holds back now.
 func (s *StreamSet) waiting() map[uint64]bool {
 	held := make(map[uint64]bool)
 	for _, d := range s.Streams() {
 		d.gauge.Lock()
-		if !d.waits.IsZero() || d.pacing.waits() {
+		if !d.waits.IsZero() {
 			held[d.ID] = true
 		}
 		d.gauge.Unlock()

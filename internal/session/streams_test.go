@@ -31,10 +31,7 @@ func TestBeyond(t *testing.T) {
 type recorder struct {
 	transport.Conn
 	writes []int
-	paces  bool
 }
-
-func (r *recorder) Pace(float64) bool { return r.paces }
 
 func (r *recorder) Write(p []byte) (int, error) { return r.WriteBuffers(p, nil) }
 

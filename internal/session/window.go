@@ -83,6 +83,9 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		decided.Free, decided.Rate = 0, min(decided.Rate, max(w.cruised, decided.Line))
 	}
 	w.record.Add(w.control, s, decided)
+	if near := 0 < s.RTT && s.RTT < nearRTT; math.IsInf(decided.Rate, 1) && !near && quic(infos) {
+		return w.free // nothing is known yet, and each has its first bound
+	}
 	turns := decided.Free
 	clear(w.held)
 	for _, d := range streams {
@@ -120,6 +123,10 @@ func likeCubic(segments int64) int { return int(min(1+segments/renoSegments, 4))
 // renoSegments is up to how large a window reno grows about as cubic does.
 const renoSegments = 1000
 
+// quicBegins is the rate, in bytes/s, of a connection of quic-go until something is known of the
+// path. Its own first window is three times that of TCP (RFC 6928), which this is.
+func quicBegins(rtt time.Duration) float64 { return 10 * quicSegment / rtt.Seconds() }
+
 // quicShare is the part of its rate that a session of QUIC keeps beside others.
 const quicShare = 0.8
 
@@ -147,7 +154,11 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 	s.At = now.Sub(w.began)
 	var rtts, held []time.Duration
 	for id, i := range infos {
-		before, stuck := w.seen[id], now
+		before, known := w.seen[id]
+		if !known && i.Protocol == transport.QUIC { // the handshake shows no rate
+			before.Info = i
+		}
+		stuck := now
 		if i.Flying > 0 && i.Delivered <= before.Delivered && !before.stuck.IsZero() {
 			stuck = before.stuck
 		}
@@ -182,6 +193,9 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		w.sum.RTT = rtts[len(rtts)/4]
 	}
 	s.RTT = w.sum.RTT
+	if s.RTT > 0 && quic(infos) {
+		s.Began = quicBegins(s.RTT) * float64(s.Streams)
+	}
 	return s
 }
 
@@ -209,11 +223,22 @@ const paceBy = 0.003
 
 // pace bounds the rate of the stream, in bytes/s.
 func (d *DataStream) pace(rate float64) {
+	d.gauge.Lock()
+	defer d.gauge.Unlock()
 	if rate == d.paced || math.Abs(rate-d.paced) < paceBy*d.paced {
 		return
 	}
 	d.paced = rate
-	if !d.Pace(rate) {
-		d.pacing.set(rate)
+	d.Pace(rate)
+}
+
+// begin bounds the rate of a new stream of QUIC until the first decision.
+func (d *DataStream) begin() {
+	i, ok := d.Info()
+	d.gauge.Lock()
+	defer d.gauge.Unlock()
+	if ok && i.Protocol == transport.QUIC && i.RTT > 0 && d.paced == 0 {
+		d.paced = quicBegins(i.RTT)
+		d.Pace(d.paced)
 	}
 }

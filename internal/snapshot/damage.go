@@ -8,13 +8,19 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 )
 
-const damagedSuffix = ".damaged" // files that a verification found damaged
+const damagedSuffix = ".damaged" // files that are known to be damaged
 
 // Damage says what is wrong with files of a complete snapshot, by path. It follows the number of
 // damaged files.
 type Damage map[string]string
+
+// DamagedSince says that a file is damaged. what names how: different, missing, unreadable.
+func DamagedSince(what string, found time.Time) string {
+	return what + " since " + found.UTC().Format(time.DateOnly) + " or before"
+}
 
 // ReadDamage returns the known damage of a complete snapshot, nil if there is none.
 func ReadDamage(root *os.Root, name string) (Damage, error) {

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,6 +34,78 @@ func digests(t *testing.T, root *os.Root, name string) map[string][32]byte {
 		return nil
 	}))
 	return all
+}
+
+// requireFound compares what a Finder finds with all digests, in any order.
+func requireFound(t *testing.T, r *rand.Rand, root *os.Root, name string, want map[string][32]byte) {
+	f, err := NewFinder(root, name)
+	require.NoError(t, err)
+	defer f.Close()
+	paths := slices.Concat(slices.Collect(maps.Keys(want)), []string{"", "d0", "a", "f  g", "zz", "gone meanwhile"})
+	for n := range min(400, 2*len(paths)) {
+		path := paths[r.IntN(len(paths))]
+		if n%9 == 0 {
+			path += "x"
+		}
+		digest, ok, err := f.Digest(path)
+		require.NoError(t, err)
+		expected, there := want[path]
+		require.Equal(t, there, ok, "%s: %q", name, path)
+		require.Equal(t, expected, digest, "%s: %q", name, path)
+	}
+}
+
+// requireLinks finds the digests of hard links.
+func requireLinks(t *testing.T, root *os.Root, name string, want map[string][32]byte, links map[string]string) {
+	f, err := NewFinder(root, name)
+	require.NoError(t, err)
+	defer f.Close()
+	for path, first := range links {
+		digest, ok, err := f.Digest(path)
+		require.NoError(t, err)
+		expected, there := want[first]
+		require.Equal(t, there, ok, path)
+		require.Equal(t, expected, digest, path)
+	}
+}
+
+// TestFinder finds lines in lists that are longer than what it reads at a time, with short and long
+// paths, and in broken lists.
+func TestFinder(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	root, dir := openRoot(t)
+	for n := range 4 {
+		name := fmt.Sprintf("s%d", n)
+		want := map[string][32]byte{}
+		d, err := writeDigests(root, name, "", 0)
+		require.NoError(t, err)
+		for range 1_500 {
+			path := fmt.Sprintf("d%d/%x", r.IntN(5), r.Uint32()>>r.IntN(32))
+			if r.IntN(1+50*n) == 0 {
+				path += strings.Repeat("\n", r.IntN(4<<10))
+			}
+			want[path] = [32]byte{byte(r.Uint32())}
+		}
+		for _, path := range slices.Sorted(maps.Keys(want)) {
+			require.NoError(t, d.add(path, want[path]))
+		}
+		require.NoError(t, d.keep())
+		d.discard()
+		requireFound(t, r, root, name, want)
+		broken, err := os.ReadFile(filepath.Join(dir, name+listSuffix))
+		require.NoError(t, err)
+		broken = bytes.ReplaceAll(broken, []byte("  "), []byte{' '})
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+listSuffix), broken, 0o600))
+		f, err := NewFinder(root, name)
+		require.NoError(t, err)
+		_, ok, _ := f.Digest("d0/0")
+		require.False(t, ok)
+		f.Close()
+	}
+	_, err := NewFinder(root, "none")
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 // TestNights fills one snapshot after the other, in sessions that are interrupted, and compares the
@@ -130,6 +203,7 @@ func TestNights(t *testing.T) {
 		}
 		for old, want := range all { // also after others were removed
 			require.Equal(t, want, digests(t, root, old), old)
+			requireFound(t, r, root, old, want)
 			if old != name && r.IntN(5) == 0 {
 				delete(all, old)
 				gone, err := filepath.Glob(filepath.Join(dir, old+".*"))
@@ -142,6 +216,7 @@ func TestNights(t *testing.T) {
 		got := map[string]string{}
 		require.NoError(t, Links(root, name, func(first, path string) error { got[path] = first; return nil }))
 		require.Equal(t, links, got)
+		requireLinks(t, root, name, want, links)
 		var unlisted []string
 		count, err := Failures(root, name, nil)
 		require.NoError(t, err)

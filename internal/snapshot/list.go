@@ -147,6 +147,11 @@ func readLine(in *bufio.Reader) (first, second string, err error) {
 		}
 		return "", "", err
 	}
+	return splitLine(line)
+}
+
+// splitLine returns the two words of a line that list.line wrote.
+func splitLine(line []byte) (first, second string, err error) {
 	line = bytes.TrimSuffix(line, []byte{'\n'})
 	line, escaped := bytes.CutPrefix(line, []byte{'\\'})
 	before, after, ok := strings.Cut(string(line), "  ")

@@ -38,6 +38,11 @@ func (c *comparer) decide(e *receiving, a *wire.Answer) error {
 	case err != nil && !missing:
 		return err
 	}
+	if x.Alias != "" {
+		if err := checkFirst(e, x.Alias); err != nil {
+			return err
+		}
+	}
 	switch {
 	case leftOut(x, &t.opt.Compare, &have, missing):
 		a.Verdict = wire.Skip
@@ -72,7 +77,7 @@ func (c *comparer) isSame(e *receiving, have *disk.Meta, missing bool) bool {
 	if missing || have.Kind != e.meta.Kind || x.Kind == wire.Dir || x.Kind == wire.Symlink && have.Link != x.Link {
 		return false
 	}
-	return !disk.Differs(*have, e.meta, c.target.options(x))
+	return c.links.hasNames(e, have) && !disk.Differs(*have, e.meta, c.target.options(x))
 }
 
 // create makes what needs no data.
@@ -86,6 +91,9 @@ func (c *comparer) create(e *receiving) error {
 			return err
 		}
 		t.keepOld(e)
+		if linked, err := c.links.linkAlias(e); linked || err != nil {
+			return err
+		}
 		return t.make(e.meta.Path, func() error {
 			if x.Kind == wire.Symlink {
 				return t.tree.Symlink(e.meta, t.options(x))
@@ -122,8 +130,10 @@ func (c *comparer) wouldChange(e *receiving, have *disk.Meta, missing bool, a *w
 		}
 	case disk.Differs(*have, e.meta, c.target.options(&e.entry)):
 		a.Verdict = wire.Meta
-	default:
+	case e.meta.Kind == disk.Dir:
 		a.Verdict = wire.Same
+	default: // it has other names
+		a.Verdict = wire.Lack
 	}
 }
 

@@ -36,6 +36,9 @@ func (c *comparison) start(e *sending, want [32]byte, failed func(*sending, erro
 		}
 		defer func() { <-c.slots }()
 		have, err := c.digest(e)
+		if err == nil {
+			err = e.item.compare(have)
+		}
 		if err != nil {
 			failed(e, err)
 			return

@@ -263,7 +263,7 @@ func (o *offers) start(e *receiving, d *deltaReceive, fail func(*receiving, erro
 			fail(e, wire.Errorf(wire.CodeBusy, "the deltas under way take all memory that there is for them"))
 			return
 		}
-		defer o.memory.give(need)
+		defer o.memory.Give(need)
 		x := offerer{side: o.side, e: e, d: d, buf: make([]byte, 1<<e.entry.BlockLog)}
 		if err := x.run(); err != nil && !errors.Is(err, errDeltaOver) {
 			fail(e, err)

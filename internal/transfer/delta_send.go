@@ -112,7 +112,7 @@ var errNoRoom = errors.New("no memory for a delta")
 func (ds *deltas) give(m wire.Message) {
 	n := heldByDigests(m)
 	ds.held.Add(-n)
-	ds.memory.give(n)
+	ds.memory.Give(n)
 }
 
 // differEvents hears how a differ ends early. Sender implements it.
@@ -142,7 +142,7 @@ func (ds *deltas) start(e *sending, d *deltaSend, todo blockset.Set, events diff
 		for _, m := range d.finish() {
 			ds.give(m)
 		}
-		ds.memory.give(x.memory)
+		ds.memory.Give(x.memory)
 	})
 }
 
@@ -159,7 +159,7 @@ func (ds *deltas) digests(e *sending, m wire.Message) error {
 	if ds.held.Add(n) > deltaQueue {
 		return protocolError("more digests than allowed")
 	}
-	if !e.claims.delta.queue(m, func() bool { return ds.memory.tryTake(n) }) {
+	if !e.claims.delta.queue(m, func() bool { return ds.memory.TryTake(n) }) {
 		ds.held.Add(-n)
 	}
 	return nil
@@ -200,7 +200,7 @@ func (d *differ) begin() error {
 	chunks := min(chunkWindow, d.d.old/int64(chunkSize(d.d.old))+1)
 	need := block + chunkBuffers*int64(chunkSize(d.d.old)) + chunkMemory*chunks +
 		min(deltaWindow, d.e.fixed)*stretchMemory*(block/pieceSize)
-	if !d.all.memory.tryTake(need) {
+	if !d.all.memory.TryTake(need) {
 		return errNoRoom
 	}
 	d.memory, d.buf = need, make([]byte, block)

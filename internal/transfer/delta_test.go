@@ -120,7 +120,7 @@ func TestDeltaWithoutMemory(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, bytes.Equal(changed, got))
 			require.Equal(t, c.delta, x.sendStats.Copied > 0)
-			require.True(t, x.memory.tryTake(c.memory), "all is given back")
+			require.True(t, x.memory.TryTake(c.memory), "all is given back")
 		})
 	}
 }

@@ -82,7 +82,8 @@ func sourceGone(err error) bool {
 	if !errors.As(err, &known) {
 		return false
 	}
-	return known.Code == wire.CodeChanged || known.Code == wire.CodeAgain || known.Code == wire.CodeNotFound
+	damaged := known.Remote && known.Code == wire.CodeIntegrity
+	return damaged || known.Code == wire.CodeChanged || known.Code == wire.CodeAgain || known.Code == wire.CodeNotFound
 }
 
 // linkWaiting gives a file the names that wait for it, if it is in place. became is what became of

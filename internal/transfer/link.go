@@ -10,13 +10,13 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// linker gives files further names.
+// linker gives entries further names.
 type linker struct {
 	target *target
 	table  *table
 
 	mu    sync.Mutex          // guards the following; a leaf
-	known map[fileID]struct{} // files of the target that have several names, one of which stays
+	known map[fileID]struct{} // what in the target has several names, one of which stays
 }
 
 // link gives a file that was announced before another name. Without verdict, that comes when the
@@ -26,11 +26,8 @@ func (l *linker) link(e *receiving, have *disk.Meta, missing bool, a *wire.Answe
 	if l.target.rename {
 		return protocolError("the only entry is a hard link")
 	}
-	if err := disk.CheckPath(x.Link); err != nil {
+	if err := checkFirst(e, x.Link); err != nil {
 		return err
-	}
-	if x.First >= e.index {
-		return protocolError("a hard link to an entry that comes later")
 	}
 	if l.table.waitFor(x.First, e) {
 		return nil
@@ -43,7 +40,7 @@ func (l *linker) link(e *receiving, have *disk.Meta, missing bool, a *wire.Answe
 	// The file may have been left as it was.
 	if c := opt.Compare; c.Update || c.Existing || c.IgnoreExisting {
 		file, err := l.target.tree.Stat(path.Join(l.target.base, x.Link))
-		if err != nil || !file.ModTime.Equal(x.Time()) || l.mayLink(e) != nil {
+		if err != nil || !file.ModTime.Equal(x.Time()) || l.mayLink(e, x.Link) != nil {
 			a.Verdict = wire.Skip
 			return nil
 		}
@@ -51,21 +48,65 @@ func (l *linker) link(e *receiving, have *disk.Meta, missing bool, a *wire.Answe
 	return l.linkNow(e)
 }
 
+// checkFirst refuses a malformed reference to the entry with the path to.
+func checkFirst(e *receiving, to string) error {
+	if err := disk.CheckPath(to); err != nil {
+		return err
+	}
+	if e.entry.First >= e.index {
+		return protocolError("a hard link to an entry that comes later")
+	}
+	return nil
+}
+
 // wouldLink answers in a dry run for another name of a file that stays.
 func (l *linker) wouldLink(e *receiving, have *disk.Meta, missing bool, a *wire.Answer) {
-	file, err := l.target.tree.Stat(path.Join(l.target.base, e.entry.Link))
-	if !missing && err == nil && file.ID.Ino == have.ID.Ino && file.ID.Dev == have.ID.Dev {
+	if !missing && l.isLink(have, e.entry.Link) {
 		a.Verdict = wire.Same
 	} else {
 		a.Verdict, a.New = wire.Lack, missing
 	}
 }
 
+// isLink reports whether what the target has is a hard link to the entry at a path.
+func (l *linker) isLink(have *disk.Meta, to string) bool {
+	first, err := l.target.tree.Stat(path.Join(l.target.base, to))
+	return err == nil && first.ID.Ino == have.ID.Ino && first.ID.Dev == have.ID.Dev
+}
+
+// linkAlias makes a link or special file another name of the entry that it is said to be. It returns
+// false if it can't or may not be: then it becomes an entry of its own.
+func (l *linker) linkAlias(e *receiving) (bool, error) {
+	t := l.target
+	from := path.Join(t.base, e.entry.Alias)
+	if e.entry.Alias == "" || l.mayLink(e, e.entry.Alias) != nil {
+		return false, nil
+	}
+	first, err := t.tree.StatXattrs(from)
+	if err != nil || disk.Differs(first, e.meta, t.options(&e.entry)) {
+		return false, nil
+	}
+	err = t.make(e.meta.Path, func() error { return t.tree.Link(from, e.meta.Path) })
+	if err != nil && cannotLink(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// hasNames reports whether what the target has at the path of a link or special file has the names
+// that the source's has, as far as they are known.
+func (l *linker) hasNames(e *receiving, have *disk.Meta) bool {
+	if e.entry.Alias != "" {
+		return l.isLink(have, e.entry.Alias)
+	}
+	return !l.extra(have)
+}
+
 // mayLink refuses a link to what this session has not put in place or found there. Otherwise whoever
 // may write could give somebody else's file another name, in a folder that more people can reach.
-func (l *linker) mayLink(e *receiving) error {
-	from := path.Join(l.target.base, e.entry.Link)
-	if err := disk.CheckPath(from); err != nil || l.table.isInPlace(&e.entry) {
+func (l *linker) mayLink(e *receiving, to string) error {
+	from := path.Join(l.target.base, to)
+	if err := disk.CheckPath(from); err != nil || l.table.isInPlace(e.entry.First, to) {
 		return err
 	}
 	return l.target.tree.MayLink(from)
@@ -75,7 +116,7 @@ func (l *linker) mayLink(e *receiving) error {
 func (l *linker) linkNow(e *receiving) error {
 	t := l.target
 	from := path.Join(t.base, e.entry.Link)
-	if err := l.mayLink(e); err != nil {
+	if err := l.mayLink(e, e.entry.Link); err != nil {
 		return err
 	}
 	have, err := t.tree.Stat(from)
@@ -115,7 +156,7 @@ func (l *linker) answer(e *receiving, became *Event) (a wire.Answer, err error) 
 	a = wire.Answer{Index: e.index, Verdict: wire.Done}
 	switch {
 	case became.Err != nil:
-		return a, wire.Errorf(codeOf(became.Err), "its file %q failed", e.entry.Link)
+		return a, wire.Errorf(codeOf(became.Err), "its file %q failed: %v", e.entry.Link, became.Err)
 	case !l.target.opt.DryRun:
 		return a, l.linkNow(e)
 	}
@@ -126,7 +167,7 @@ func (l *linker) answer(e *receiving, became *Event) (a wire.Answer, err error) 
 	return a, nil
 }
 
-// extra reports whether a file of the target is, unlike the source's, another name of one that
+// extra reports whether an entry of the target is, unlike the source's, another name of one that
 // stays. It must not share that one's metadata.
 func (l *linker) extra(have *disk.Meta) bool {
 	if have.Nlink < 2 || have.ID.Ino == 0 {

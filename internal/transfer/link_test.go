@@ -74,6 +74,61 @@ func TestLinksOfTheTransfer(t *testing.T) {
 	}
 }
 
+// TestAliases: a symlink or pipe of the same transfer gets its other names. Where that is not possible
+// or not allowed, there is another one like it: no entry of somebody else gets a name.
+func TestAliases(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1_600_000_000, 0)
+	symlink := wire.Entry{Kind: wire.Symlink, Path: "one", Link: "x", ModTime: at.UnixNano(), Named: true}
+	pipe := wire.Entry{Kind: wire.Fifo, Path: "one", Mode: 0o600, ModTime: at.UnixNano(), Named: true}
+	alias := func(x wire.Entry, of string, first uint64) wire.Entry {
+		x.Path, x.Alias, x.First = "two", of, first
+		return x
+	}
+	for name, c := range map[string]struct {
+		entries []wire.Entry
+		there   string // has "x" as its target, and is not of the transfer
+		may     bool   // be one with "one" or with what is there
+		failed  bool
+	}{
+		"a symlink of the transfer":       {entries: []wire.Entry{symlink, alias(symlink, "one", 0)}, may: true},
+		"a pipe of the transfer":          {entries: []wire.Entry{pipe, alias(pipe, "one", 0)}, may: true},
+		"the same, and two are there":     {entries: []wire.Entry{symlink, alias(symlink, "one", 0)}, there: "two", may: true},
+		"a symlink that is another":       {entries: []wire.Entry{pipe, alias(symlink, "one", 0)}},
+		"a symlink that is not announced": {entries: []wire.Entry{symlink, alias(symlink, "theirs", 0)}, there: "theirs"},
+		"an entry that comes later":       {entries: []wire.Entry{symlink, alias(symlink, "one", 1)}, failed: true},
+		"outside":                         {entries: []wire.Entry{symlink, alias(symlink, "../one", 0)}, failed: true},
+	} {
+		for by, open := range map[string]func(t *testing.T, dir string) *access.Scope{
+			"get": openTree, "write": func(t *testing.T, dir string) *access.Scope {
+				folder, err := access.Open(dir)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, folder.Close()) })
+				return folder.Client(access.Request{Share: "data", Rights: identity.Write, Intent: wire.Push})
+			},
+		} {
+			t.Run(name+", "+by, func(t *testing.T) {
+				dir := t.TempDir()
+				if c.there != "" {
+					require.NoError(t, os.Symlink("x", filepath.Join(dir, c.there)))
+				}
+				o := faceSender(t, open(t, dir), ReceiverOptions{}, func(p *rawPeer) { p.finish(&wire.Manifest{}, c.entries...) })
+				two, err := os.Lstat(filepath.Join(dir, "two"))
+				require.Equal(t, c.failed, err != nil, "%v %v", o.err, o.events)
+				if c.failed {
+					return
+				}
+				same := false
+				for _, other := range []string{"one", "theirs"} {
+					is, err := os.Lstat(filepath.Join(dir, other))
+					same = same || err == nil && os.SameFile(is, two)
+				}
+				require.Equal(t, c.may, same, "%v", o.events)
+			})
+		}
+	}
+}
+
 // TestNamedWithoutMemory: a session that gets no memory for files of several names forgets them, and
 // goes on.
 func TestNamedWithoutMemory(t *testing.T) {
@@ -84,11 +139,11 @@ func TestNamedWithoutMemory(t *testing.T) {
 	for i := range uint64(20) {
 		e := &receiving{index: i, entry: wire.Entry{Kind: wire.File, Path: "f", Named: true}}
 		x.inPlace(e)
-		require.Equal(t, i < 10, x.isInPlace(&wire.Entry{First: i, Link: "f"}), i)
-		require.False(t, x.isInPlace(&wire.Entry{First: i, Link: "other"}))
+		require.Equal(t, i < 10, x.isInPlace(i, "f"), i)
+		require.False(t, x.isInPlace(i, "other"))
 	}
 	x.end()
-	require.True(t, account.tryTake(10*namedMemory), "all is given back")
+	require.True(t, account.TryTake(10*namedMemory), "all is given back")
 }
 
 // TestLinkToChangedFile: hard links wait for a file that comes again, under another index.

@@ -22,7 +22,7 @@ type manifest struct {
 	held     int    // bytes of their names and attributes
 	memory   memory
 	bytes    int64            // of all files announced
-	firsts   map[fileID]first // files of several names: the entry that stands for the file
+	firsts   map[fileID]first // what has several names: the entry that stands for it
 	again    []*sending       // entries that changed, to be announced again
 	failures bool             // something failed, so nothing may be removed
 	listed   bool             // the end of the manifest is about to be sent
@@ -31,11 +31,11 @@ type manifest struct {
 	over     bool
 }
 
-// first is the entry that stands for a file of several names.
+// first is the entry that stands for a file, link or special file of several names.
 type first struct {
 	index uint64
 	path  string
-	names uint64 // of the file that were not announced yet
+	names uint64 // that were not announced yet
 }
 
 func newManifest(counts *counters, prune bool, account *Account) *manifest {
@@ -54,14 +54,15 @@ func (m *manifest) end() {
 	m.room.Broadcast()
 }
 
-// add numbers an entry. A file that was announced under another name becomes a hard link to that.
+// add numbers an entry. A file that was announced under another name becomes a hard link to that,
+// and anything else but a folder says which entry it is another name of.
 func (m *manifest) add(e *sending) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e.index = m.next
 	m.next++
 	x := &e.item.Entry
-	if x.Kind == wire.File {
+	if x.Kind != wire.Dir {
 		m.linkLocked(e)
 	}
 	e.measure(m.counts)
@@ -74,7 +75,7 @@ func (m *manifest) add(e *sending) {
 	m.memory.used += entryMemory + int64(e.held)
 }
 
-// linkLocked makes an entry a hard link if its file was announced under another name.
+// linkLocked makes an entry a hard link if it was announced under another name.
 func (m *manifest) linkLocked(e *sending) {
 	x := &e.item.Entry
 	x.Named = x.Named || e.item.Names > 1 && x.Ino != 0
@@ -91,6 +92,10 @@ func (m *manifest) linkLocked(e *sending) {
 		delete(m.firsts, id)
 	} else {
 		m.firsts[id] = f
+	}
+	if x.Kind != wire.File {
+		x.Alias, x.First = f.path, f.index
+		return
 	}
 	*x = wire.Entry{
 		Kind: wire.Hardlink, Path: x.Path, Link: f.path, First: f.index,

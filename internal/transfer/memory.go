@@ -50,26 +50,26 @@ func (a *Account) take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// tryTake is take that does not wait. It returns false if there is no memory.
-func (a *Account) tryTake(n int64) bool {
+// TryTake takes n bytes until Give, without waiting. It returns false if there is no memory.
+func (a *Account) TryTake(n int64) bool {
 	if a == nil {
 		return true
 	}
 	if !a.left.TryAcquire(n) {
 		return false
 	}
-	if !a.above.tryTake(n) {
+	if !a.above.TryTake(n) {
 		a.left.Release(n)
 		return false
 	}
 	return true
 }
 
-// give returns n bytes.
-func (a *Account) give(n int64) {
+// Give returns n bytes.
+func (a *Account) Give(n int64) {
 	if a != nil {
 		a.left.Release(n)
-		a.above.give(n)
+		a.above.Give(n)
 	}
 }
 
@@ -101,7 +101,7 @@ func (m *memory) tryTake(n int64) bool {
 // cover borrows for what is used, without waiting. It returns false if that can't be had now.
 func (m *memory) cover() bool {
 	lacks := m.lacks()
-	if m.closed || lacks > 0 && !m.account.tryTake(lacks) {
+	if m.closed || lacks > 0 && !m.account.TryTake(lacks) {
 		return false
 	}
 	m.borrowed += lacks
@@ -118,7 +118,7 @@ func (m *memory) free(n int64) {
 func (m *memory) giveBack(keep int64) {
 	if more := m.borrowed - keep; more > 0 {
 		m.borrowed -= more
-		m.account.give(more)
+		m.account.Give(more)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestMemoryOfSenders(t *testing.T) {
 	require.True(t, two.remove(others[0], false))
 	one.end()
 	two.end()
-	require.True(t, account.tryTake(1<<20))
+	require.True(t, account.TryTake(1<<20))
 }
 
 // TestMemoryOfEntries: sessions share the memory of their entries. Each has a part of its own, waits

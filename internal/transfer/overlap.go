@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"crypto/sha256"
 	"io/fs"
 	"path"
 	"slices"
@@ -94,6 +95,32 @@ func (o *earlier) folder(m *disk.Meta, as string) (first disk.Meta, joined bool)
 	rest, _ := r.below(as)
 	first, err := r.Tree.StatXattrs(path.Join(r.Path, rest))
 	return first, err == nil
+}
+
+// listed are the paths of a list that were visited, with everything below them. It holds digests,
+// which take less room than paths, because lists may be long.
+type listed map[[16]byte]struct{}
+
+func (l listed) add(p string) { l[keyOf(p)] = struct{}{} }
+
+func (l listed) has(p string) bool {
+	_, ok := l[keyOf(p)]
+	return ok
+}
+
+// covers reports whether a path, or a folder above it, was visited.
+func (l listed) covers(p string) bool {
+	for ; !l.has(p); p = path.Dir(p) {
+		if p == "." {
+			return false
+		}
+	}
+	return true
+}
+
+func keyOf(p string) [16]byte {
+	sum := sha256.Sum256([]byte(p))
+	return [16]byte(sum[:16])
 }
 
 // named returns what the user would call an entry of the manifest that is this root or below it.

@@ -423,6 +423,10 @@ func (s *Sender) entryRead(e *sending) {
 			return
 		}
 	}
+	if err := e.compare(m); err != nil {
+		s.readFailed(e, err)
+		return
+	}
 	s.send(m)
 }
 
@@ -430,6 +434,7 @@ func (s *Sender) entryRead(e *sending) {
 func (s *Sender) readFailed(e *sending, err error) {
 	s.endIfTooManyFiles(err)
 	changed := errors.Is(err, disk.ErrChanged)
+	var known *wire.Error
 	text := withoutPath(err.Error(), err, func(at string) bool { return strings.HasSuffix("/"+e.item.Entry.Path, "/"+at) })
 	switch {
 	case changed && e.tries < 2 && e.item.Refresh != nil:
@@ -438,6 +443,8 @@ func (s *Sender) readFailed(e *sending, err error) {
 		}
 	case changed:
 		s.failEntry(e, &wire.Error{Code: wire.CodeChanged, Text: text})
+	case errors.As(err, &known) && known.Code == wire.CodeIntegrity:
+		s.failEntry(e, known)
 	case errors.Is(err, fs.ErrNotExist):
 		s.failEntry(e, &wire.Error{Code: wire.CodeNotFound, Text: text})
 	default:

@@ -38,6 +38,7 @@ type sending struct {
 	ended  bool
 	told   bool // EndEntry was sent
 	tree   digest.Tree
+	full   digest.Tree  // as tree, with the digests of holes; empty where nobody compares it
 	holes  blockset.Set // blocks without data
 	digest [32]byte     // of a small file that was read
 	read   bool         // it was read
@@ -103,6 +104,9 @@ func (e *sending) addNode(block int64, n digest.Node) (whole bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.tree.Add(block, n)
+	if e.item.Compare != nil && e.item.Entry.Holes {
+		e.full.Add(block, n)
+	}
 	return e.wholeLocked()
 }
 
@@ -177,6 +181,36 @@ func (e *sending) sentWhole() (d [32]byte, ok bool) {
 		d = [32]byte{}
 	}
 	return d, ok && e.told
+}
+
+// compare compares what was read, which m ends, with the file's digest, if that is known. That takes
+// the digests of holes.
+func (e *sending) compare(m *wire.EndEntry) error {
+	if e.item.Compare == nil || len(m.Holes) == 0 {
+		return e.item.compare(m.Digest)
+	}
+	zeros := make([]byte, 1<<e.item.Entry.BlockLog)
+	var hash digest.Hasher
+	for _, hole := range m.Holes {
+		for block := int64(hole.Start); block < int64(hole.Start+hole.Count); block++ {
+			if e.closed.Load() {
+				return nil
+			}
+			hash.Reset(e.offset(block))
+			hash.Write(zeros[:e.length(block)])
+			e.addFull(block, hash.Sum())
+		}
+	}
+	e.mu.Lock()
+	root, _ := e.full.Root(e.blocks)
+	e.mu.Unlock()
+	return e.item.Compare(root)
+}
+
+func (e *sending) addFull(block int64, n digest.Node) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.full.Add(block, n)
 }
 
 // holeNode stands in the tree of digests for a block without data. To digest the zeros would take

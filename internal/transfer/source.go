@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/fxfer/fxfer/internal/access"
+	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/filter"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -35,7 +36,16 @@ type Item struct {
 	Open    func() (File, error)
 	Read    func([]byte) error   // reads a whole file, or fails if it changed; nil if there is only Open
 	Refresh func() (Item, error) // returns the entry as it is now, after it changed
+	Compare func([32]byte) error // refuses another digest than that of the file; nil if none is known
 	Stream  io.Reader            // a file of unknown length, which is read once
+}
+
+// compare compares the digest of what was read with the file's, if that is known.
+func (i *Item) compare(read [32]byte) error {
+	if i.Compare == nil {
+		return nil
+	}
+	return i.Compare(read)
 }
 
 // Source lists what is to be sent.
@@ -100,7 +110,8 @@ func (s *TreeSource) Walk(
 	for i := range s.Roots {
 		r := &s.Roots[i]
 		earlier.before = i
-		if err := s.walk(ctx, r, r.Path, earlier, visit, failed); err != nil {
+		hide := func(m *disk.Meta) bool { return earlier.hide(r, m, failed) }
+		if err := s.walk(ctx, r, r.Path, earlier, hide, visit, failed); err != nil {
 			return err
 		}
 	}
@@ -112,13 +123,14 @@ type rootError struct{ error }
 
 func (e rootError) Unwrap() error { return e.error }
 
+// walk visits what is at from and below, except what hide hides.
 func (s *TreeSource) walk(
-	ctx context.Context, r *Root, from string, earlier *earlier,
+	ctx context.Context, r *Root, from string, earlier *earlier, hide func(*disk.Meta) bool,
 	visit func(Item) error, failed func(string, error),
 ) error {
 	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: true}
 	opt.Skip = func(m disk.Meta) bool {
-		return s.leavesOut(&m, r.rest(m.Path)) || earlier.hide(r, &m, failed)
+		return s.leavesOut(&m, r.rest(m.Path)) || hide(&m)
 	}
 	return r.Tree.Walk(ctx, from, opt, func(m disk.Meta) error {
 		as := r.manifestPath(m.Path)
@@ -127,7 +139,14 @@ func (s *TreeSource) walk(
 		} else if joined { // again, because what comes now changes its time
 			m = first
 		}
-		return visit(r.item(m, as))
+		item := r.item(m, as)
+		if m.Kind == disk.File && m.Size == 0 { // nothing is read
+			if err := item.compare(digest.Empty()); err != nil {
+				failed(m.Path, err)
+				return nil
+			}
+		}
+		return visit(item)
 	}, func(path string, err error) {
 		if path == r.Path {
 			err = rootError{err}
@@ -145,17 +164,22 @@ func (s *TreeSource) leavesOut(m *disk.Meta, rest string) bool {
 	return s.Filter != nil && rest != "" && s.Filter.Skip(rest, m.Kind == disk.Dir, size, m.ModTime)
 }
 
-// walkPaths visits the paths of a list.
+// walkPaths visits the paths of a list, each entry once.
 func (s *TreeSource) walkPaths(
 	ctx context.Context, visit func(Item) error, failed func(string, error),
 ) error {
 	r := &s.Roots[0]
+	visited := make(listed)
 	for p, err := range s.Paths {
 		if err != nil {
 			return err
 		}
-		err := s.walk(ctx, r, path.Join(r.Path, p), nil, visit, failed)
-		if isMissing(err) && ctx.Err() == nil {
+		from := path.Join(r.Path, p)
+		if visited.covers(from) {
+			continue
+		}
+		err := s.walk(ctx, r, from, nil, func(m *disk.Meta) bool { return visited.has(m.Path) }, visit, failed)
+		if visited.add(from); isMissing(err) && ctx.Err() == nil {
 			failed(p, err)
 		} else if err != nil {
 			return err
@@ -247,6 +271,9 @@ func (r *Root) item(m disk.Meta, as string) Item {
 				return Item{}, err
 			}
 			return r.item(now, as), nil
+		}
+		if r.Tree.InSnapshot(m.Path) {
+			item.Compare = func(d [32]byte) error { return r.Tree.Compare(m.Path, m.ID, d) }
 		}
 	}
 	return item

@@ -147,6 +147,10 @@ func (c *carrier) smallFiles(files []*sending) []byte {
 			continue
 		}
 		root := digest.Root(c.hash.Sum())
+		if err := e.item.compare(root); err != nil {
+			c.dropped(e, 0, err)
+			continue
+		}
 		e.setDigest(root)
 		head := wire.BlockHeader{Whole: true, Index: e.index, Digest: root}
 		frames = c.frame(&head, frames, payload, 0, data)

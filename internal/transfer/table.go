@@ -16,7 +16,7 @@ const (
 	// maxOrphans bounds the entries that changed and are awaited. Each comes right after it was
 	// given up.
 	maxOrphans = 256
-	// maxNamed bounds the files of several names that are known to be in place, and namedMemory is
+	// maxNamed bounds the entries of several names that are known to be in place, and namedMemory is
 	// what each takes, bytes.
 	maxNamed    = 4 << 20
 	namedMemory = 48
@@ -34,7 +34,7 @@ type table struct {
 	memory memory
 	files  *ClientFiles
 	opened int // active entries that have files of it
-	// named has the files in place that have several names, by index: hashes of their paths.
+	// named has the entries in place that have several names, by index: hashes of their paths.
 	named map[uint64]uint64
 	seed  maphash.Seed // of these hashes: no peer can choose paths with the same
 	// pending counts the active entries, the folders whose metadata is not set, and the messages of
@@ -328,9 +328,9 @@ func (t *table) toPrune() (*wire.Prune, error) {
 	return t.prune, nil
 }
 
-// inPlace notes that a file has its name. Hard links to it may follow.
+// inPlace notes that an entry has its name. Others of its names may follow.
 func (t *table) inPlace(e *receiving) {
-	if e.entry.Kind != wire.File || !e.entry.Named {
+	if !e.entry.Named {
 		return
 	}
 	t.mu.Lock()
@@ -340,12 +340,12 @@ func (t *table) inPlace(e *receiving) {
 	}
 }
 
-// isInPlace reports whether a hard link is to a file of this session that has its name.
-func (t *table) isInPlace(link *wire.Entry) bool {
+// isInPlace reports whether an entry of this session has its name, the path, and may get others.
+func (t *table) isInPlace(index uint64, path string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	hash, ok := t.named[link.First]
-	return ok && hash == maphash.String(t.seed, link.Link)
+	hash, ok := t.named[index]
+	return ok && hash == maphash.String(t.seed, path)
 }
 
 // rest returns the active entries.

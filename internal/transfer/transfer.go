@@ -91,7 +91,7 @@ type fileID struct{ dev, ino uint64 }
 
 // heldBy estimates how many bytes an entry occupies beside its fixed size.
 func heldBy(x *wire.Entry) int {
-	n := len(x.Path) + len(x.Link) + len(x.User) + len(x.Group)
+	n := len(x.Path) + len(x.Link) + len(x.Alias) + len(x.User) + len(x.Group)
 	for _, a := range x.Xattrs {
 		n += len(a.Name) + len(a.Value) + 64
 	}

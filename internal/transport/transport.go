@@ -115,9 +115,9 @@ type Conn interface {
 	// random loss, otherwise it shares a line as most traffic does. A control that the user chose
 	// stays.
 	Prefer(quick bool) error
-	// Pace bounds the rate at which what is written leaves, in bytes/s; +Inf is no bound. It
-	// returns false where the transport cannot: then the caller paces its writes.
-	Pace(rate float64) bool
+	// Pace bounds the rate at which what is written leaves, in bytes/s; +Inf is no bound. It does
+	// nothing where Info has no figures, and where the system cannot.
+	Pace(rate float64)
 	// SetLowerEffort marks the packets that leave with the codepoint LE of RFC 8622, or no longer:
 	// routers that know it give way to other traffic. The error says that the system cannot.
 	SetLowerEffort(on bool) error

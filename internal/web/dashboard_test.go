@@ -108,10 +108,13 @@ func TestDashboard(t *testing.T) {
 	require.NotEqual(t, "BODY", b.eval("document.activeElement.tagName"))
 
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	require.NotEmpty(t, b.requests)
 	for _, u := range b.requests {
 		require.True(t, strings.HasPrefix(u, s.base+"/") || u == "about:blank", "a request left: %s", u)
 	}
+	b.mu.Unlock()
+	showCrowd(t, b)
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	require.Empty(t, b.faults)
 }

@@ -139,7 +139,7 @@ func (d *decoder) string(max int) string {
 // What an element of a list counts in memory, bytes, as SPEC.md says. It is no less than what it
 // takes without the bytes of its strings.
 const (
-	costNumber    = 16 // also an extent, the name of a block, a short digest or a chunk
+	costNumber    = 16 // also an extent, the name of a block, an alias, a short digest or a chunk
 	costString    = 32
 	costDigest    = 48
 	costAttribute = 96

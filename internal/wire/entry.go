@@ -46,6 +46,24 @@ func (m *Entries) encode(e *encoder) {
 	for i := range m.Entries {
 		m.Entries[i].encode(e)
 	}
+	m.encodeAliases(e)
+}
+
+// encodeAliases writes which entries are other names of others. A peer of an older release ignores
+// them, so they stand at the end.
+func (m *Entries) encodeAliases(e *encoder) {
+	var with []int
+	for i := range m.Entries {
+		if m.Entries[i].Alias != "" {
+			with = append(with, i)
+		}
+	}
+	e.uint(uint64(len(with)))
+	for _, i := range with {
+		e.uint(uint64(i))
+		e.string(m.Entries[i].Alias)
+		e.uint(m.Entries[i].First)
+	}
 }
 
 func (m *Entries) decode(d *decoder) {
@@ -56,6 +74,27 @@ func (m *Entries) decode(d *decoder) {
 			return
 		}
 	}
+	if !d.more() {
+		return
+	}
+	for range d.count(costNumber) {
+		i, alias, first := d.uint(), d.string(MaxPath), d.uint()
+		if d.err != nil || i >= uint64(len(m.Entries)) || alias == "" || !m.Entries[i].mayHaveAlias() {
+			d.fail("an alias of nothing")
+			return
+		}
+		m.Entries[i].Alias, m.Entries[i].First = alias, first
+	}
+}
+
+// mayHaveAlias reports whether an entry may be another name of an entry that is not a file.
+func (x *Entry) mayHaveAlias() bool {
+	switch x.Kind {
+	case Symlink, Fifo, CharDevice, BlockDevice, Socket:
+		return true
+	case File, Dir, Share, Hardlink:
+	}
+	return false
 }
 
 // Kind is the kind of an entry.
@@ -82,11 +121,12 @@ type Entry struct {
 	ModTime     int64  // ns since 1970
 	Mode        uint32 // permission bits 0o7777
 	Link        string // a symlink's target, a share's rights, or the path of a hard link's file
-	First       uint64 // index of a hard link's file
+	Alias       string // path of the entry that this link or special file is another name of, or ""
+	First       uint64 // index of a hard link's file, or of Alias
 	Ino, Dev    uint64 // the source's file id, 0 if it has none
 	BlockLog    uint8  // block size is 1<<BlockLog bytes
 	Holes       bool   // the file has ranges without data
-	Named       bool   // the file has several names: hard links to it may follow
+	Named       bool   // it has several names: others may follow
 	Owned       bool   // UID and GID are known
 	UID, GID    uint32
 	User, Group string // their names, "" if unknown

@@ -40,7 +40,7 @@ func examples() []Message {
 		&Entries{First: 3, Entries: []Entry{
 			{Kind: File, Path: "a/b", Size: 1 << 40, ModTime: -5, Mode: 0o4755, Ino: 1 << 63, Dev: 9, BlockLog: 20},
 			{Kind: File, Path: "-", Size: Unknown, BlockLog: 16},
-			{Kind: Dir, Path: "a", Mode: 0o700}, {Kind: Symlink, Path: "l", Link: "../x"}, {Kind: Share, Path: "s", Link: "rw"},
+			{Kind: Dir, Path: "a", Mode: 0o700}, {Kind: Symlink, Path: "l", Link: "../x", Alias: "k", First: 2}, {Kind: Share, Path: "s", Link: "rw"},
 			{Kind: File, Path: "h", BlockLog: 16, Holes: true, Owned: true, Listed: true, UID: 1<<32 - 1, GID: 5, User: "u", Group: "g",
 				Xattrs: []Xattr{{"user.a", []byte{1}}, {"user.b", []byte{}}}},
 			{Kind: Hardlink, Path: "h2", Link: "h", First: 5}, {Kind: CharDevice, Path: "null", Rdev: 0x103}, {Kind: Fifo, Path: "p"},
@@ -95,7 +95,7 @@ func TestBytes(t *testing.T) {
 	require.Equal(t, string(want), b.String())
 }
 
-// TestShorter: a peer of a release without priorities sends messages that end earlier.
+// TestShorter: a peer of a release without priorities or aliases sends messages that end earlier.
 func TestShorter(t *testing.T) {
 	cut := func(m Message, bytes int) []byte {
 		b := Append(nil, m)
@@ -108,6 +108,10 @@ func TestShorter(t *testing.T) {
 	welcome, err := Decode(TypeWelcome, cut(&Welcome{MaxStreams: 3, LeastPriority: LowPriority, MostPriority: LowPriority}, 2))
 	require.NoError(t, err)
 	require.Equal(t, &Welcome{MaxStreams: 3}, welcome)
+
+	entries, err := Decode(TypeEntries, cut(&Entries{First: 3, Entries: []Entry{{Kind: Dir, Path: "a"}}}, 1))
+	require.NoError(t, err)
+	require.Equal(t, &Entries{First: 3, Entries: []Entry{{Kind: Dir, Path: "a"}}}, entries, "without aliases")
 
 	later, err := Decode(TypePrefer, []byte{77})
 	require.NoError(t, err)
@@ -236,6 +240,9 @@ func TestHostile(t *testing.T) {
 		"empty extent":                 {TypeResend, "\x01\x01\x05\x00"},
 		"extent that overflows":        {TypeResend, "\x01\x01" + huge + huge},
 		"unknown kind of entry":        {TypeEntries, "\x00\x01\x0a\x00\x01a\x00\x00"},
+		"an alias of a folder":         {TypeEntries, "\x00\x01\x02\x00\x01a\x00\x00\x01\x00\x01b\x00"},
+		"an alias of no entry":         {TypeEntries, "\x00\x01\x05\x00\x01a\x00\x00\x01\x01\x01b\x00"},
+		"an alias without a path":      {TypeEntries, "\x00\x01\x05\x00\x01a\x00\x00\x01\x00\x00\x00"},
 		"block size out of range":      {TypeEntries, "\x00\x01\x01\x00\x01a\x00\x00\x02\x00\x00\x05"},
 		"unknown verdict":              {TypeAnswers, "\x01\x01\x0a"},
 		"no way of delta":              {TypeAnswers, "\x01\x01\x09\x00\x05\x00"},

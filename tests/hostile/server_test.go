@@ -27,12 +27,13 @@ type trap struct {
 	pin    string
 	done   sync.WaitGroup
 	joined chan struct{} // receives a value for each data stream
+	blocks chan []byte   // what a data stream says, one each
 }
 
 func lure(t *testing.T, path string, script func(*line)) *trap {
 	t.Helper()
 	k := newKey(t)
-	p := &trap{pin: k.pin, joined: make(chan struct{}, 10_000)}
+	p := &trap{pin: k.pin, joined: make(chan struct{}, 10_000), blocks: make(chan []byte, 100)}
 	if carrier == fxfer.TransportQUIC {
 		p.listen = listenQUIC(t, k)
 	} else {
@@ -63,6 +64,11 @@ func lure(t *testing.T, path string, script func(*line)) *trap {
 					l.refusal()
 				case join:
 					p.joined <- struct{}{}
+					select {
+					case b := <-p.blocks:
+						l.say(b)
+					default:
+					}
 					_, _ = l.r.Discard(math.MaxInt)
 				}
 			})

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 func TestFirstMessages(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
+	require.NoError(t, os.Symlink("./loop", filepath.Join(s.root, "data", "loop")))
 	good := request{intent: push, share: "data", paths: []string{""}}
 	with := func(change func(*request)) []byte {
 		r := good
@@ -76,6 +78,7 @@ func TestFirstMessages(t *testing.T) {
 		"getting what is above":                     {getting("data", "../outside/secret"), codePath},
 		"getting an absolute path":                  {getting("data", "/etc/passwd"), codePath},
 		"getting through a symlink":                 {getting("data", "way/secret"), codePath},
+		"getting through a loop of links":           {getting("data", "loop/x"), codePath},
 		"getting a folder through a symlink":        {getting("data", "way/"), codePath},
 		"getting a partial file":                    {getting("data", ".fxfer-00.part"), codePath},
 		"getting a partial file in capitals":        {getting("data", ".FXFER-00.part"), codePath},

@@ -143,15 +143,19 @@ func (m *maker) everything() {
 	m.symlink("/etc/passwd", "links/absolute")
 	m.symlink("../../../../etc", "links/outside")
 	m.symlink("self", "links/self")
+	m.link("links/dangling", "links/other/dangling-too")
 	m.symlink("a \n\xff"+strings.Repeat("x", 1000), "links/odd")
 
 	m.folder("nodes", 0o755)
 	m.node("nodes/fifo", unix.S_IFIFO|0o620, 0, 0)
 	m.node("nodes/socket", unix.S_IFSOCK|0o600, 0, 0)
+	m.link("nodes/fifo", "links/fifo")
+	m.link("nodes/socket", "nodes/socket-too")
 	if root() {
 		m.node("nodes/null", unix.S_IFCHR|0o666, 1, 3)
 		m.node("nodes/large", unix.S_IFCHR|0o600, 400, 70000)
 		m.node("nodes/block", unix.S_IFBLK|0o660, 7, 200)
+		m.link("nodes/null", "links/null")
 		for i, name := range []string{"mode-6", "mode-0", "size-2", "empty", "links/dangling", "nodes/fifo", "nodes/null"} {
 			require.NoError(m.t, os.Lchown(m.at(name), 12345+i, 54321+i))
 		}
@@ -341,9 +345,7 @@ func (m *maker) changeOne(file, folder string) {
 			m.touch(file, m.moment())
 		}
 	case 14:
-		if regular {
-			m.link(file, fresh)
-		}
+		m.link(file, fresh)
 	case 15:
 		m.file(fresh, m.rng.IntN(200_000), 0o644)
 	}

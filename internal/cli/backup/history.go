@@ -2,11 +2,11 @@ package backup
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,7 +52,7 @@ the target, the bytes sent over the network, the goodput and the limiter.`,
 				return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
 			}
 			if page != "" {
-				if err := writeHistoryPage(page, job, records); err != nil {
+				if err := createHistoryPage(page, job, since, records); err != nil {
 					return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
 				}
 			}
@@ -136,16 +136,16 @@ func writeHistoryCSV(w io.Writer, records []backup.Record) error {
 	return out.WriteAll(rows)
 }
 
-// historyLines are the lines in the chart of the history.
-var historyLines = []struct {
-	name, class string
-	value       func(*backup.Record) float64
-	show        func(float64) string
+// historyValues are what the charts of the history show.
+var historyValues = []struct {
+	name  string
+	value func(*backup.Record) float64
+	unit  chart.Unit
 }{
-	{"duration", "rtt", func(r *backup.Record) float64 { return r.Working }, units.Seconds},
-	{"goodput", "up", func(r *backup.Record) float64 { return r.Goodput }, units.Rate},
-	{"written", "down", func(r *backup.Record) float64 { return float64(r.Written) }, func(x float64) string { return units.Bytes(int64(x)) }},
-	{"size", "up", func(r *backup.Record) float64 { return float64(r.Bytes) }, func(x float64) string { return units.Bytes(int64(x)) }},
+	{"duration", func(r *backup.Record) float64 { return r.Working }, chart.Seconds},
+	{"goodput", func(r *backup.Record) float64 { return r.Goodput }, chart.Rate},
+	{"written", func(r *backup.Record) float64 { return float64(r.Written) }, chart.Bytes},
+	{"size", func(r *backup.Record) float64 { return float64(r.Bytes) }, chart.Bytes},
 }
 
 // plotHistory draws one plot per value of the records on a terminal.
@@ -154,57 +154,19 @@ func plotHistory(w io.Writer, records []backup.Record) {
 		printHistory(w, records)
 		return
 	}
-	for _, p := range historyLines {
-		chart.Plot(w, p.name, records, p.value, p.show)
+	for _, p := range historyValues {
+		chart.Plot(w, p.name, records, p.value, p.unit)
 	}
 	first, last := records[0].Started.Local().Format("2006-01-02"), records[len(records)-1].Started.Local().Format("2006-01-02")
 	chart.Axis(w, "")
 	fmt.Fprintf(w, "%14s%s%*s\n", "", first, chart.Width-len(first), last)
 }
 
-var historyPage = chart.Page("history", `<title>fxfer history {{.Job}}</title>{{template "style"}}</head>
-<body><h1>{{if .Job}}{{.Job}}{{else}}fxfer history{{end}}</h1>
-{{template "charts" .Charts}}<h2>Transfers</h2><table><tr>{{range .Heads}}<th>{{.}}</th>{{end}}</tr>
-{{range .Rows}}<tr{{if .Bad}} class="bad" title="{{.Error}}"{{end}}>{{range .Cells}}<td>{{.}}</td>{{end}}</tr>
-{{end}}</table></body></html>
-`)
-
-type historyPageRow struct {
-	Cells []string
-	Bad   bool
-	Error string
-}
-
-// writeHistoryPage writes the history as an HTML page to the file called name.
-func writeHistoryPage(name, job string, records []backup.Record) error {
-	data := struct {
-		Job    string
-		Charts []chart.Chart
-		Heads  []string
-		Rows   []historyPageRow
-	}{Job: job, Heads: historyHeads}
-	for i := range records {
-		r := &records[i]
-		data.Rows = append(data.Rows, historyPageRow{historyRow(r), r.Outcome != backup.Good, r.Error})
-	}
-	if n := len(records); n > 0 {
-		first, last := records[0].Started, records[n-1].Started
-		at := func(r *backup.Record) float64 { return max(1e-3, r.Started.Sub(first).Seconds()) }
-		for _, p := range historyLines {
-			drawn := chart.Of(strings.ToUpper(p.name[:1])+p.name[1:], p.show, records, at, chart.Line[backup.Record]{Class: p.class, Value: p.value})
-			if drawn.Lines != nil {
-				drawn.Start, drawn.End = first.Local().Format("2006-01-02"), last.Local().Format("2006-01-02")
-				data.Charts = append(data.Charts, drawn)
-			}
-		}
-	}
+// createHistoryPage writes the history as an HTML page to the file called name.
+func createHistoryPage(name, job string, since time.Time, records []backup.Record) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	err = historyPage.Execute(f, data)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	return err
+	return errors.Join(writeHistoryPage(f, job, since, time.Now(), records), f.Close())
 }

@@ -23,8 +23,9 @@ func newRestore(file *string) *cobra.Command {
 	f := transfer.Flags{Owners: true}
 	var at string
 	c := &cobra.Command{
-		Use:   "restore JOB [PATH...] DIR",
-		Short: "Restore a backup, or parts of it",
+		Use:               "restore JOB [PATH...] DIR",
+		ValidArgsFunction: completeJobs(file, 1),
+		Short:             "Restore a backup, or parts of it",
 		Long: `Restore copies a backup of a job into DIR, or only the files and folders that
 PATH names, each under its last name. It also restores owners, modes, times,
 links and attributes. Only --privileged restores setuid, setgid, devices, and
@@ -35,8 +36,9 @@ Without --at it restores the newest complete snapshot. If --at is a time, it
 restores the newest snapshot from that time or before it. A date such as
 2026-11-20 means the end of that day.
 
-Files that a verification found damaged at the server fail. For each, an error
-names the snapshot with the newest intact version, for --at.`,
+Files that the server's disk has damaged fail, whether a verification has found
+them before or not. For each, an error names the snapshot with the newest
+intact version, for --at.`,
 		Example: `  fxfer backup restore home /mnt/restored
   fxfer backup restore home --at 2026-11-20 etc/passwd home/ada /tmp/restored
   fxfer backup restore home --at 2026-11-20T020000Z -n /mnt/restored`,
@@ -80,6 +82,7 @@ names the snapshot with the newest intact version, for --at.`,
 	flags := c.Flags()
 	flags.SortFlags = false
 	option.Add(flags, &at, "at", "when", "", "name of a snapshot, or a time: 2026-11-20, 2026-11-20 14:30, 7d", parseAt)
+	_ = c.RegisterFlagCompletionFunc("at", completeAt(file)) // fails only for unknown flags
 	flags.BoolVarP(&f.Call.Target.DryRun, "dry-run", "n", false, "only list what would change")
 	flags.BoolVar(&f.Call.Target.NumericIDs, "numeric-ids", false, "map owner and group by number, not by name")
 	f.AddPrivileged(flags)

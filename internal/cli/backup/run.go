@@ -24,8 +24,9 @@ import (
 func newRun(file *string) *cobra.Command {
 	var asJSON, isQuiet, due bool
 	c := &cobra.Command{
-		Use:   "run [JOB...]",
-		Short: "Run jobs now, or resume interrupted runs",
+		Use:               "run [JOB...]",
+		ValidArgsFunction: completeJobs(file, -1),
+		Short:             "Run jobs now, or resume interrupted runs",
 		Long: `Run runs the named jobs one after the other, or all jobs. An interrupted or
 paused run is resumed. A job that is already running is not started again.
 

@@ -20,8 +20,9 @@ import (
 func newSnapshots(file *string) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "snapshots JOB",
-		Short: "List a job's snapshots, and why each is kept",
+		Use:               "snapshots JOB",
+		ValidArgsFunction: completeJobs(file, 1),
+		Short:             "List a job's snapshots, and why each is kept",
 		Long: `Snapshots lists the snapshots of a job, with their times in the job's time zone,
 and with the rules of "keep" that keep each. "intact" keeps a snapshot with the
 last intact version of a file whose newer versions are damaged at the server. A
@@ -61,15 +62,16 @@ type jsonSnapshot struct {
 	Time   time.Time `json:"time"`
 	KeptBy []string  `json:"kept_by"`
 	Failed int64     `json:"entries_failed,omitempty"`
-	// Damaged counts the files that a verification found damaged at the server.
+	// Damaged counts the files that are known to be damaged at the server.
 	Damaged int64 `json:"files_damaged,omitempty"`
 }
 
 func newPrune(file *string) *cobra.Command {
 	var dryRun bool
 	c := &cobra.Command{
-		Use:   "prune JOB",
-		Short: "Remove the snapshots that a job's retention does not keep",
+		Use:               "prune JOB",
+		ValidArgsFunction: completeJobs(file, 1),
+		Short:             "Remove the snapshots that a job's retention does not keep",
 		Long: `Prune removes old snapshots, as each good run does at its end. Where this
 machine may only append, the server prunes by its own policy instead.`,
 		Args: needJob,
@@ -109,8 +111,9 @@ func newVerify(file *string) *cobra.Command {
 	var at string
 	var all, asJSON bool
 	c := &cobra.Command{
-		Use:   "verify JOB",
-		Short: "Check snapshots on the server's disk",
+		Use:               "verify JOB",
+		ValidArgsFunction: completeJobs(file, 1),
+		Short:             "Check snapshots on the server's disk",
 		Long: `Verify lets the server read the newest snapshot from its disk, with low
 priority, and compare all files with the digests that it recorded when they
 arrived. --at and --all choose other snapshots. With "verify:" in the file of

@@ -19,8 +19,9 @@ import (
 func newStatus(file *string) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "status [JOB...]",
-		Short: "Show the state of the jobs, and when they will end",
+		Use:               "status [JOB...]",
+		ValidArgsFunction: completeJobs(file, -1),
+		Short:             "Show the state of the jobs, and when they will end",
 		Long: `Status shows for each job the age of its newest good backup, how the last run
 ended, what the job is doing, when it runs next, and when that run will end. The
 forecast rests on the job's history and on the present goodput.

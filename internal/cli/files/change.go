@@ -19,8 +19,9 @@ func NewRemove() *cobra.Command {
 	var x command
 	var recursive, dryRun bool
 	c := &cobra.Command{
-		Use:   "rm URL...",
-		Short: "Remove files and folders at a server",
+		Use:               "rm URL...",
+		ValidArgsFunction: option.CompleteURL,
+		Short:             "Remove files and folders at a server",
 		Long: `Rm removes files, links and empty folders at a server. With -r it removes a folder
 with everything in it. It needs the right to write. It never follows a link, and
 never removes snapshots: they expire by --keep.
@@ -69,8 +70,9 @@ func NewMkdir() *cobra.Command {
 	var x command
 	var parents bool
 	c := &cobra.Command{
-		Use:   "mkdir URL...",
-		Short: "Make folders at a server",
+		Use:               "mkdir URL...",
+		ValidArgsFunction: option.CompleteURL,
+		Short:             "Make folders at a server",
 		Long: `Mkdir makes folders at a server. It needs the right to write. "fxfer send" makes
 the folders that it needs by itself.`,
 		Example: `  fxfer mkdir fxfer://nas/files/photos
@@ -107,8 +109,9 @@ func NewMove() *cobra.Command {
 	var x command
 	var force bool
 	c := &cobra.Command{
-		Use:   "mv URL... TARGET-URL",
-		Short: "Move and rename files and folders at a server",
+		Use:               "mv URL... TARGET-URL",
+		ValidArgsFunction: option.CompleteURL,
+		Short:             "Move and rename files and folders at a server",
 		Long: `Mv gives entries of a share another name, or moves them into another folder of
 the same share. No data moves. It needs the right to write. If the target is a
 folder, or ends with a slash, the entries go into it and keep their names.

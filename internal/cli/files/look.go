@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -17,8 +18,9 @@ import (
 func NewStat() *cobra.Command {
 	x := &command{}
 	c := &cobra.Command{
-		Use:   "stat URL...",
-		Short: "Describe files and folders at a server",
+		Use:               "stat URL...",
+		ValidArgsFunction: option.CompleteURL,
+		Short:             "Describe files and folders at a server",
 		Long: `Stat shows kind, size, time, mode and owner of entries at a server. It needs the
 right to list. "fxfer rm --help" explains * and ? in paths.`,
 		Example:    `  fxfer stat fxfer://nas/files/dvd.iso`,
@@ -95,8 +97,9 @@ func (x *command) describe(p paths, at string, e fxfer.Entry) {
 func NewUsage() *cobra.Command {
 	x := &command{}
 	c := &cobra.Command{
-		Use:   "du URL...",
-		Short: "Count what files and folders at a server take",
+		Use:               "du URL...",
+		ValidArgsFunction: option.CompleteURL,
+		Short:             "Count what files and folders at a server take",
 		Long: `Du counts the bytes of files and the entries below each URL. A file with several
 names counts once. It needs the right to list. "fxfer rm --help" explains * and ?
 in paths.`,
@@ -131,8 +134,9 @@ func (x *command) count(p paths, at string, u fxfer.Usage) {
 func NewCat() *cobra.Command {
 	var x command
 	c := &cobra.Command{
-		Use:   "cat URL...",
-		Short: "Write files of a server to standard output",
+		Use:               "cat URL...",
+		ValidArgsFunction: option.CompleteURL,
+		Short:             "Write files of a server to standard output",
 		Long: `Cat writes files of a server to standard output, one after the other. It needs the
 right to read. It uses one stream, so "fxfer get" is faster for large files. If the
 exit code is not 0, the output is not complete. "fxfer rm --help" explains * and ?

@@ -4,6 +4,7 @@ package option
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -173,29 +174,47 @@ func Group(flags *pflag.FlagSet, title string, add func()) {
 	})
 }
 
-// GroupedUsage prints the usage of a command whose flags have groups. Flags without a group come
-// last.
+// helpWidth is the longest line of help, in columns.
+const helpWidth = 100
+
+// WrapFlags changes cobra's template of the usage of commands so that lines of flags have at most
+// helpWidth columns.
+func WrapFlags(template string) string {
+	return strings.ReplaceAll(template, ".FlagUsages", fmt.Sprint(".FlagUsagesWrapped ", helpWidth))
+}
+
+// GroupedUsage prints the usage of a command whose flags have groups.
 func GroupedUsage(c *cobra.Command) error {
 	w := c.OutOrStderr()
 	fmt.Fprintf(w, "Usage:\n  %s\n\nExamples:\n%s\n", c.UseLine(), c.Example)
-	var titles []string
-	groups := map[string]*pflag.FlagSet{}
-	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+	for _, g := range Groups(c.LocalFlags()) {
+		fmt.Fprintf(w, "\n%s:\n%s", g.Title, g.Flags.FlagUsagesWrapped(helpWidth))
+	}
+	return nil
+}
+
+// FlagGroup is a group of flags, as help shows them.
+type FlagGroup struct {
+	Title string
+	Flags *pflag.FlagSet
+}
+
+// Groups returns the flags in their groups. Those without a group come last.
+func Groups(flags *pflag.FlagSet) (groups []FlagGroup) {
+	flags.VisitAll(func(f *pflag.Flag) {
 		title := "Other flags"
 		if named := f.Annotations[GroupKey]; named != nil {
 			title = named[0]
 		}
-		if groups[title] == nil {
-			groups[title] = pflag.NewFlagSet(title, pflag.ContinueOnError)
-			groups[title].SortFlags = false
-			titles = append(titles, title)
+		i := slices.IndexFunc(groups, func(g FlagGroup) bool { return g.Title == title })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, FlagGroup{title, pflag.NewFlagSet(title, pflag.ContinueOnError)})
+			groups[i].Flags.SortFlags = false
 		}
-		groups[title].AddFlag(shown(f))
+		groups[i].Flags.AddFlag(shown(f))
 	})
-	for _, title := range titles {
-		fmt.Fprintf(w, "\n%s:\n%s", title, groups[title].FlagUsages())
-	}
-	return nil
+	return groups
 }
 
 // shown returns a flag as help shows it: --name[=kind] if the value can be left out. pflag would

@@ -69,7 +69,7 @@ right; with the word "down", from right to left. --ping measures how much delay
 all traffic adds. At the end, both say what they saw.
 
 With --name, "lab set NAME" changes the link while CMD runs.`,
-		Example: `  fxfer lab run --rate 1gbit --rtt 50ms --loss 0.1% --right 'iperf3 -s' -- sh -c 'iperf3 -c $FXFER_LAB_RIGHT'
+		Example: `  fxfer lab run --rtt 50ms --loss 0.1% --right 'iperf3 -s' -- sh -c 'iperf3 -c $FXFER_LAB_RIGHT'
   fxfer lab run --line adsl --ping --cross cubic:1 --cross udp:200kbit,down,5,15 -- sh`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -1,6 +1,9 @@
 package serve
 
 import (
+	"cmp"
+	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -89,20 +92,108 @@ func FuzzServerConfig(f *testing.F) {
 	})
 }
 
-// deploy/fxfer.yaml has every key of the server, of shares, clients and tls.
-func TestExampleHasEveryKey(t *testing.T) {
-	text, err := os.ReadFile("../../../deploy/fxfer.yaml")
-	require.NoError(t, err)
+// exampleValues are what deploy/fxfer.yaml sets. It has other keys as comments, with their defaults.
+var exampleValues = map[string]string{
+	"allow": `[192.0.2.0/24, "2001:db8::/32"]`, "audit-log": "/var/log/fxfer/audit.log", "client-rate-limit": "200mbit",
+	"listen": `":7433"`, "log-format": "json", "rate-limit": "1gbit", "web": "7434",
+}
+
+// exampleMappings are the keys of deploy/fxfer.yaml that no flag has.
+const exampleMappings = `# Certificates of a CA, beside keys. All are PEM files. The server rereads them when they change.
+# cert with key is optional, and so is client-ca.
+#tls:
+#  cert: /etc/fxfer/tls/tls.crt            # the server's, then those of intermediate CAs
+#  key: /etc/fxfer/tls/tls.key
+#  client-ca: /etc/fxfer/tls/ca.crt        # CAs for clients; or system
+#  client-crl: /etc/fxfer/tls/ca.crl       # certificates that these CAs revoked
+
+shares:
+  files:
+    dir: /srv/fxfer
+  backup:
+    dir: /srv/backup
+    rights: wo                 # the most that any client has: rw, ro, wo, or some of
+                               # read, write, append and list with + between them
+    allow: 192.0.2.0/25        # addresses; the list above has to allow them, too
+    rate-limit: 500mbit        # of all sessions on this share
+    quota: 2TB                 # sum of the files' lengths
+    quota-files: 1000000       # entries, folders included
+    #keep: daily=7,weekly=4    # old snapshots to keep, if the right is append
+    #privileged: false         # true keeps setuid, setgid, devices and security attributes
+  pub: {dir: /srv/pub, rights: ro}
+
+# Clients, besides those that "fxfer clients add" and "fxfer invite" admitted.
+# "fxfer clients revoke" also acts on these.
+clients:
+  nas:
+    key: ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA   # as "fxfer key" prints it
+    rights: {backup: wo, pub: ro}
+    allow: [192.0.2.7]
+    rate-limit: 20mbit
+    priority: low              # the most that it may have beside other traffic
+    max-sessions: 4
+  office:
+    key: ed25519:BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBA
+    rights: list+read          # on all shares
+#  mail:
+#    name: dns:mail.example.org # in its certificate, not a key; or uri:…, email:…, cn:…
+#    rights: {backup: append}
+#  others: {name: "*", rights: {pub: ro}}   # any other good certificate
+`
+
+// example returns deploy/fxfer.yaml: a key for each flag, by name, with what help says, and the
+// mappings.
+func example() string {
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	new(serveFlags).add(flags)
+	var out strings.Builder
+	out.WriteString(`# Every key of a server, with an example. All keys except shares are optional; those behind a # have
+# their default. docs/server.md explains them. "fxfer serve --check-config --config FILE" finds
+# faults, and "systemctl reload fxfer" or SIGHUP puts changes into force.
+
+`)
 	flags.VisitAll(func(x *pflag.Flag) {
-		if !slices.Contains(notInServerConfig, x.Name) {
-			require.Regexp(t, `(?m)^#?`+x.Name+`: `, string(text))
+		if slices.Contains(notInServerConfig, x.Name) {
+			return
+		}
+		_, usage := pflag.UnquoteUsage(x)
+		line, value := "#"+x.Name+": ", x.DefValue
+		if set, ok := exampleValues[x.Name]; ok {
+			line, value = x.Name+": ", set
+		}
+		if line += cmp.Or(value, "none"); len(line)+len(usage) < 66 {
+			fmt.Fprintf(&out, "%-32s # %s\n", line, usage)
+		} else {
+			fmt.Fprintf(&out, "# %s\n%s\n", usage, line)
 		}
 	})
+	return out.String() + "\n" + exampleMappings
+}
+
+var update = flag.Bool("update", false, "write deploy/fxfer.yaml anew")
+
+// TestExampleHasEveryKey: deploy/fxfer.yaml is what example returns, and has the keys of shares,
+// clients and tls.
+func TestExampleHasEveryKey(t *testing.T) {
+	const file = "../../../deploy/fxfer.yaml"
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(example()), 0o644)) //nolint:gosec // a document
+	}
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, example(), string(text), "go test ./internal/cli/serve -run TestExampleHasEveryKey -update")
 	code, err := os.ReadFile("config.go")
 	require.NoError(t, err)
 	for _, m := range regexp.MustCompile(`config\.(?:Scalar|List|Inner)\("([a-z-]+)"`).FindAllStringSubmatch(string(code), -1) {
 		require.Regexp(t, `(?m)[ #{]?`+m[1]+`:`, string(text))
 	}
+}
+
+// TestExampleDefaults: what the example has behind a # may be set.
+func TestExampleDefaults(t *testing.T) {
+	text, _, _ := strings.Cut(example(), exampleMappings)
+	text = regexp.MustCompile(`(?m)^#([a-z-]+: )`).ReplaceAllString(text, "$1") + "shares: {a: {dir: /srv/a}}\n"
+	f, err := loadServer(t, text)
+	require.NoError(t, err, text)
+	require.Equal(t, fxfer.DefaultMaxSessionsPerClient, f.opt.MaxSessionsPerClient)
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,7 @@ func (s *serving) write(home string) error {
 	return os.WriteFile(filepath.Join(home, servingFile), append(text, '\n'), 0o600)
 }
 
-// readServing returns nil if no server has written the file.
+// readServing returns nil if no server has written the file, or if the one that has was killed.
 func readServing(home string) (*serving, error) {
 	text, err := os.ReadFile(filepath.Join(home, servingFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +52,27 @@ func readServing(home string) (*serving, error) {
 	if err == nil {
 		err = json.Unmarshal(text, s)
 	}
+	if err == nil && !s.runs() {
+		return nil, nil
+	}
 	return s, err
+}
+
+// runs reports whether a server may still run: nobody refuses connections to its address. A server
+// that was killed could not remove the file.
+func (s *serving) runs() bool {
+	host, port, err := net.SplitHostPort(s.Address)
+	if err != nil {
+		return true
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(host, port), time.Second)
+	if err == nil {
+		conn.Close()
+	}
+	return !errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // Dashboard returns the address of the dashboard of the server with a home folder.

@@ -154,7 +154,6 @@ func (f *flow) decide(now, mss float64) {
 	var rtts []float64
 	for _, of := range f.streams {
 		s.InFlight += int64(of.inflight * mss)
-		s.Windowed = s.Windowed || of.capped
 		if of.delivered > of.seen { // others show what was, not what is
 			rtts = append(rtts, of.srtt)
 		}

@@ -20,12 +20,10 @@ type stream struct {
 	earlier   float64 // when what it acknowledged was sent
 	round     float64 // packets delivered when the round ends
 	seen      float64 // packets delivered at the last sample
-	capped    bool    // its socket's buffers held it back
 }
 
 // packets returns how many it sends in a step.
 func (s *stream) packets(dt float64) int {
-	s.capped = false
 	if s.paused {
 		s.credit = 0
 		return 0
@@ -40,7 +38,6 @@ func (s *stream) packets(dt float64) int {
 	s.left -= float64(sent)
 	s.inflight += float64(sent)
 	s.flow.source -= float64(sent)
-	s.capped = s.cap-s.inflight < 1
 	return sent
 }
 

@@ -26,7 +26,7 @@ import (
 // decide.
 func goodput(t *testing.T, l *lab.Lab) float64 {
 	t.Helper()
-	const warmUp, measured = 1500 * time.Millisecond, 2 * time.Second
+	const warmUp, measured = 2 * time.Second, 2 * time.Second
 	cubic := func(fd int) error { return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic") }
 	var ln net.Listener
 	require.NoError(t, l.Right.Do(func() (err error) {
@@ -84,7 +84,7 @@ func goodput(t *testing.T, l *lab.Lab) float64 {
 // may use the CPU.
 func best(t *testing.T, l *lab.Lab, least float64) (most float64) {
 	t.Helper()
-	for try := 0; try < 8 && most < least; try++ {
+	for try := 0; try < 20 && most < least; try++ {
 		most = max(most, goodput(t, l))
 	}
 	return most
@@ -94,10 +94,10 @@ func best(t *testing.T, l *lab.Lab, least float64) (most float64) {
 // other, and compares with the gains of the findings. The line is slow enough for a busy machine.
 func TestApplyLifts(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes 11 s of traffic")
+		t.Skip("it takes 12 s of traffic")
 	}
 	const rcvBuf, sndBuf = 400 << 10, 800 << 10
-	path := pathOf(200e6, 50*time.Millisecond)
+	path := pathOf(50e6, 200*time.Millisecond)
 	l := startLab(t, lab.Link{Rate: int64(path.Rate), RTT: path.RTT})
 	set := func(h *lab.Host, name, text string) {
 		require.NoError(t, h.Do(func() error { return linuxSystem{"/"}.writeSysctl(name, text) }))

@@ -28,6 +28,9 @@ type Conn struct {
 	ready  atomic.Bool // the handshake is done
 	closed atomic.Bool
 
+	pacing  pacing       // of writes
+	writing atomic.Int64 // bytes of the running Writes that quic-go does not have yet
+
 	readMu  sync.Mutex // guards readErr and reads of stream
 	readErr error
 
@@ -99,19 +102,23 @@ func (c *Conn) WriteBuffers(header, payload []byte) (int, error) {
 	if !c.ready.Load() {
 		return 0, stream.ErrNoHandshake
 	}
-	total := int64(len(header) + len(payload))
-	c.link.writing.Add(total)
-	defer c.link.writing.Add(-total)
+	left := len(header) + len(payload)
+	c.waiting(left)
+	defer func() { c.waiting(-left) }()
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	if c.writeErr != nil {
 		return 0, c.writeErr
 	}
-	n, err := c.stream.Write(header)
-	if err == nil && len(payload) > 0 {
-		var m int
-		m, err = c.stream.Write(payload)
-		n += m
+	if len(payload) == 0 {
+		header, payload = nil, header
+	}
+	sent, err := c.stream.Write(header)
+	for err == nil && len(payload) > 0 {
+		var n int
+		n, err = c.writeStep(payload)
+		sent, left, payload = sent+n, left-n, payload[n:]
+		c.waiting(-n)
 	}
 	if err != nil {
 		if !passes(err) {
@@ -119,7 +126,27 @@ func (c *Conn) WriteBuffers(header, payload []byte) (int, error) {
 		}
 		c.writeErr = err
 	}
+	return sent, err
+}
+
+// writeStep writes p, or as much of it as the rate of the stream allows now. In that case it waits
+// for the next step.
+func (c *Conn) writeStep(p []byte) (int, error) {
+	if !c.pacing.bound() {
+		return c.stream.Write(p)
+	}
+	n, err := c.stream.WriteWithLimit(p, c.pacing.grant)
+	if errors.Is(err, quic.ErrWriteLimitReached) {
+		c.pacing.wait(c.stream.Context().Done())
+		err = nil
+	}
 	return n, err
+}
+
+// waiting counts bytes in Writes.
+func (c *Conn) waiting(n int) {
+	c.writing.Add(int64(n))
+	c.link.writing.Add(int64(n))
 }
 
 // CloseWrite ends the sending direction: after the last byte the peer reads io.EOF. Reading goes
@@ -200,13 +227,21 @@ func (c *Conn) Handshake(ctx context.Context) error {
 func (c *Conn) Admit() { c.link.admit() }
 
 // SetDeadline is as in net.Conn.
-func (c *Conn) SetDeadline(t time.Time) error { return c.stream.SetDeadline(t) }
+func (c *Conn) SetDeadline(t time.Time) error {
+	err := c.stream.SetDeadline(t)
+	c.pacing.until(t)
+	return err
+}
 
 // SetReadDeadline is as in net.Conn.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.stream.SetReadDeadline(t) }
 
 // SetWriteDeadline is as in net.Conn.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.stream.SetWriteDeadline(t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	err := c.stream.SetWriteDeadline(t)
+	c.pacing.until(t)
+	return err
+}
 
 // LocalAddr is the address of this end. The socket is bound to none, so it is the address of the
 // present route to the peer.
@@ -268,8 +303,8 @@ func (c *Conn) Windows() stream.Windows {
 // Prefer does nothing: quic-go has one congestion control.
 func (c *Conn) Prefer(bool) error { return nil }
 
-// Pace does nothing: quic-go offers no such bound.
-func (c *Conn) Pace(float64) bool { return false }
+// Pace bounds the rate of new data. What quic-go sends again comes on top.
+func (c *Conn) Pace(rate float64) { c.pacing.set(rate) }
 
 // SetLowerEffort marks the packets of the whole connection with the codepoint LE, or no longer.
 func (c *Conn) SetLowerEffort(on bool) error {

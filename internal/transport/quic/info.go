@@ -8,8 +8,16 @@ import (
 	"github.com/fxfer/fxfer/internal/transport/stream"
 )
 
-// mss is about what a packet carries of a stream, bytes.
-const mss = 1410
+const (
+	// mss is about what a packet carries of a stream, bytes.
+	mss = 1410
+	// headers is about what else is in it: short header 7, authentication tag 16, header of the
+	// STREAM frame 9, bytes (RFC 9000, sections 17.3.1 and 19.8).
+	headers = 32
+)
+
+// payloadOf is about what some packets carry of streams, bytes.
+func payloadOf(bytes, packets uint64) uint64 { return bytes - min(bytes, packets*headers) }
 
 // sampleEvery is the least time between two samples from which the bytes in flight are estimated.
 const sampleEvery = 20 * time.Millisecond
@@ -30,6 +38,7 @@ type figures struct {
 	settled  stream.Info // by earlier reporters
 	last     sample
 	sent     sendings
+	heard    time.Time // when the peer's last packet had come, as the samples show
 }
 
 // forgetLocked lets another stream report, if c was the reporter.
@@ -53,9 +62,11 @@ func (c *Conn) Info() (stream.Info, bool) {
 		return stream.Info{
 			Protocol: stream.QUIC, State: now.State, Congestion: now.Congestion,
 			RTT: now.RTT, MinRTT: now.MinRTT, RTTVar: now.RTTVar, SndMSS: now.SndMSS, PMTU: now.PMTU,
+			NotSent: int(c.writing.Load()), Held: c.pacing.waits(),
 		}, true
 	}
 	l.reported = now
+	now.NotSent, now.Held = int(c.writing.Load()), c.pacing.waits()
 	now.BytesAcked -= min(now.BytesAcked, l.settled.BytesAcked)
 	now.BytesSent -= l.settled.BytesSent
 	now.BytesReceived -= l.settled.BytesReceived
@@ -77,11 +88,10 @@ func (l *link) sampleLocked(now time.Time) stream.Info {
 		return before.info
 	}
 	s := l.conn.ConnectionStats()
-	waiting := int(l.writing.Load())
 	i := stream.Info{
 		Protocol: stream.QUIC, State: "established", Congestion: congestion,
-		RTT: s.SmoothedRTT, MinRTT: s.MinRTT, RTTVar: s.MeanDeviation,
-		SndMSS: mss, Cwnd: int(s.CongestionWindow), NotSent: waiting,
+		RTT: rttOf(&s), MinRTT: s.MinRTT, RTTVar: s.MeanDeviation,
+		SndMSS: mss, Cwnd: int(s.CongestionWindow),
 		BytesSent: s.BytesSent, BytesReceived: s.BytesReceived, BytesRetrans: s.BytesLost,
 		RetransSegs: s.PacketsLost, DataSegs: s.PacketsSent,
 		BusyTime: before.info.BusyTime, WindowScaling: true, SACK: true, Timestamps: true,
@@ -90,34 +100,53 @@ func (l *link) sampleLocked(now time.Time) stream.Info {
 		sent := s.BytesSent - before.stats.BytesSent
 		i.DeliveryRate = float64(sent) / passed.Seconds()
 		flight := i.DeliveryRate * s.SmoothedRTT.Seconds()
-		if sent > 20*mss || waiting > 0 { // more than acknowledgements
+		if sent > 20*mss || l.writing.Load() > 0 { // more than acknowledgements
 			i.InFlight = int(min(flight, float64(s.CongestionWindow)))
 			i.BusyTime += passed
 		}
 	}
 	i.BytesAcked = s.BytesSent - min(s.BytesSent, s.BytesLost+uint64(i.InFlight))
 	i.BytesAcked = max(i.BytesAcked, before.info.BytesAcked)
-	l.sent.add(now, s.BytesSent, s.SmoothedRTT)
-	delivered, flying := l.sent.delivered(now, s.SmoothedRTT, s.BytesLost)
+	if s.PacketsReceived > before.stats.PacketsReceived {
+		l.heard = now
+	}
+	silent := now.Sub(l.heard)
+	l.sent.add(now, payloadOf(s.BytesSent, s.PacketsSent), silent+2*max(s.LatestRTT, s.SmoothedRTT))
+	delivered, flying := l.sent.delivered(now, silent+s.LatestRTT, payloadOf(s.BytesLost, s.PacketsLost))
 	i.Delivered, i.Flying = max(delivered/mss, before.info.Delivered), flying
 	l.last = sample{at: now, stats: s, info: i}
 	return i
 }
 
-// sendings are what was sent until some moments of the last round trip, oldest first.
+// settledAfter is how many packets a connection has received when its smoothed RTT is no longer that
+// of the handshake, which needs time of both processors.
+const settledAfter = 32
+
+// rttOf is the smoothed RTT of the path.
+func rttOf(s *quic.ConnectionStats) time.Duration {
+	if s.PacketsReceived < settledAfter {
+		return min(s.SmoothedRTT, s.LatestRTT)
+	}
+	return s.SmoothedRTT
+}
+
+// sendings are what was sent until some moments of the last round trips, oldest first.
 type sendings []sending
 
 type sending struct {
 	at    time.Time
-	bytes uint64
+	bytes uint64 // of payload
 }
 
-// add takes what was sent until now. It forgets what is older than the round trip time, except for
-// the youngest of that.
-func (s *sendings) add(now time.Time, bytes uint64, rtt time.Duration) {
+// add takes what was sent until now. It forgets what is older than keep, except for the youngest of
+// that.
+func (s *sendings) add(now time.Time, bytes uint64, keep time.Duration) {
+	if n := len(*s); n > 0 { // packets smaller than usual headers
+		bytes = max(bytes, (*s)[n-1].bytes)
+	}
 	*s = append(*s, sending{now, bytes})
 	old := 0
-	for old+1 < len(*s) && now.Sub((*s)[old+1].at) >= rtt {
+	for old+1 < len(*s) && now.Sub((*s)[old+1].at) >= keep {
 		old++
 	}
 	*s = append((*s)[:0], (*s)[old:]...)
@@ -138,10 +167,10 @@ func (s sendings) until(at time.Time) uint64 {
 	return 0
 }
 
-// delivered estimates what the peer has acknowledged: what was sent a round trip ago, without what
-// was lost. flying is the rest.
-func (s sendings) delivered(now time.Time, rtt time.Duration, lost uint64) (bytes uint64, flying int) {
-	sent, then := s.until(now), s.until(now.Add(-rtt))
+// delivered estimates what the peer has acknowledged: what was sent until so long ago, when the
+// packet left that was acknowledged last, without what was lost. flying is the rest.
+func (s sendings) delivered(now time.Time, ago time.Duration, lost uint64) (bytes uint64, flying int) {
+	sent, then := s.until(now), s.until(now.Add(-ago))
 	bytes = then - min(then, lost)
 	return bytes, int(sent - min(sent, bytes+lost))
 }

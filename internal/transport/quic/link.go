@@ -68,7 +68,7 @@ type link struct {
 
 	admitted atomic.Bool
 	onAdmit  func()       // accepted links only
-	writing  atomic.Int64 // bytes in Writes that have not returned
+	writing  atomic.Int64 // bytes of running Writes that quic-go does not have yet
 
 	mu     sync.Mutex // guards what follows
 	open   map[*Conn]bool

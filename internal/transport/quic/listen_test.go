@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/require"
@@ -19,14 +20,6 @@ func TestStrangersByPrefix(t *testing.T) {
 	t.Parallel()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
-	l, err := Listen("127.0.0.1:0", ListenConfig{Auth: auth.Config{Identity: key}})
-	require.NoError(t, err)
-	defer l.Shutdown(t.Context())
-	begin := func(ip string) (gone context.CancelFunc, err error) {
-		ctx, cancel := context.WithCancel(t.Context())
-		_, err = l.begin(ctx, &quic.ClientInfo{RemoteAddr: &net.UDPAddr{IP: net.ParseIP(ip), Port: 1}})
-		return cancel, err
-	}
 	for _, tt := range []struct {
 		addresses []string
 		most      int
@@ -38,6 +31,15 @@ func TestStrangersByPrefix(t *testing.T) {
 			maxUnadmitted/2 + 1,
 		},
 	} {
+		// A new one each time: who is gone is not counted any more, but only soon.
+		l, err := Listen("127.0.0.1:0", ListenConfig{Auth: auth.Config{Identity: key}})
+		require.NoError(t, err)
+		defer l.Shutdown(t.Context())
+		begin := func(ip string) (gone context.CancelFunc, err error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			_, err = l.begin(ctx, &quic.ClientInfo{RemoteAddr: &net.UDPAddr{IP: net.ParseIP(ip), Port: 1}})
+			return cancel, err
+		}
 		addresses := tt.addresses
 		var open []context.CancelFunc
 		for _, ip := range addresses {
@@ -59,5 +61,10 @@ func TestStrangersByPrefix(t *testing.T) {
 		for _, gone := range open {
 			gone()
 		}
+		require.Eventually(t, func() bool { // their places come back on goroutines
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.unadmitted.Taken() == 0
+		}, 10*time.Second, time.Millisecond)
 	}
 }

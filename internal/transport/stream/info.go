@@ -15,13 +15,14 @@ type Info struct {
 	PMTU       int // bytes
 	Reordering int // segments
 
-	Cwnd     int // bytes
-	SndWnd   int // window that the peer advertises, bytes
-	RcvWnd   int // window that we advertise to the peer, bytes
-	RcvSpace int // bytes that the receiver's autotuning expects per RTT
-	InFlight int // bytes sent and not acknowledged, counted in full segments
-	Flying   int // of InFlight, what is neither acknowledged selectively nor lost
-	NotSent  int // bytes written and not sent
+	Cwnd     int  // bytes
+	SndWnd   int  // window that the peer advertises, bytes
+	RcvWnd   int  // window that we advertise to the peer, bytes
+	RcvSpace int  // bytes that the receiver's autotuning expects per RTT
+	InFlight int  // bytes sent and not acknowledged, counted in full segments
+	Flying   int  // of InFlight, what is neither acknowledged selectively nor lost
+	NotSent  int  // bytes written and not sent
+	Held     bool // the rate of Pace holds the stream back now; not known of TCP
 
 	BytesAcked, BytesSent, BytesReceived, BytesRetrans uint64
 	Delivered                                          uint64 // segments acknowledged, selectively too

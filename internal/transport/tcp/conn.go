@@ -210,7 +210,7 @@ func (c *Conn) Prefer(quick bool) error {
 }
 
 // Pace bounds the rate at which the kernel sends, in bytes/s, where it can; +Inf is no bound.
-func (c *Conn) Pace(rate float64) bool { return setPacing(c.tcp, rate) }
+func (c *Conn) Pace(rate float64) { setPacing(c.tcp, rate) }
 
 // SetLowerEffort marks packets with the codepoint LE, or with none. An IPv6 socket may carry IPv4, so
 // both are tried.

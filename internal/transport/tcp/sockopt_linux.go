@@ -76,18 +76,18 @@ func setLowWater(tcp *net.TCPConn, bytes int) {
 
 // setPacing bounds the rate of a socket. It needs no privilege, works with every congestion control,
 // and takes effect at once.
-func setPacing(tcp *net.TCPConn, rate float64) bool {
+func setPacing(tcp *net.TCPConn, rate float64) {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
-		return false
+		return
 	}
 	most := uint64(math.MaxUint64) // ~0 is no bound
 	if rate < math.MaxInt64 {
 		most = uint64(max(rate, 1))
 	}
-	return socket.Control(raw, func(fd int) error {
+	_ = socket.Control(raw, func(fd int) error {
 		return unix.SetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, most)
-	}) == nil
+	})
 }
 
 // fixWindow is fixSocket for a connected socket.

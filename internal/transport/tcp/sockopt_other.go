@@ -23,7 +23,7 @@ func prepare(_ syscall.RawConn, cfg Config) error {
 
 func clampSegments(syscall.RawConn, int) {}
 
-func setPacing(*net.TCPConn, float64) bool { return false }
+func setPacing(*net.TCPConn, float64) {}
 
 func setLowWater(*net.TCPConn, int) {}
 

@@ -29,7 +29,8 @@ type Standard struct {
 }
 
 // keyRecords is how many records one key seals. AES-GCM is safe for 2^24.5 (RFC 8446, section 5.5).
-const keyRecords = 1 << 24
+// Only tests change it.
+var keyRecords int64 = 1 << 24
 
 // errKeyUsed ends a stream whose key has sealed keyRecords.
 var errKeyUsed = errors.New("the key of this stream has encrypted as much as it may")

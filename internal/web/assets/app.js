@@ -6,6 +6,10 @@ import { ago, bytes, clock, duration, millis, percent, rate } from "/assets/unit
 
 const $ = id => document.getElementById(id);
 
+// plain replaces characters that change the direction of writing: a file name could forge other text
+// with them.
+const plain = text => text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+
 // el makes an element with attributes and children. A child that is a string becomes text.
 function el(tag, attributes = {}, ...children) {
   const e = document.createElement(tag);
@@ -15,12 +19,13 @@ function el(tag, attributes = {}, ...children) {
     else if (value === true) e.setAttribute(name, "");
     else if (value !== false && value !== undefined) e.setAttribute(name, value);
   }
-  e.append(...children.filter(c => c !== null && c !== undefined));
+  e.append(...children.filter(c => c !== null && c !== undefined).map(c => typeof c === "string" ? plain(c) : c));
   return e;
 }
 
 // put sets text only if it changes, so that the user's selection stays.
 function put(e, text) {
+  text = plain(text);
   if (e.textContent !== text) e.textContent = text;
 }
 
@@ -71,14 +76,15 @@ async function call(method, path) {
   return r.status === 204 ? null : r.json();
 }
 
-// A Timeline shows a transfer's goodput, round trips and window over time, and what held it back.
+// A Timeline shows a transfer's goodput, round trips and window over time, and what held it back. If
+// it is live, the captions have the present values, else the highest.
 class Timeline {
-  constructor(receive) {
-    const line = receive ? "--in" : "--out";
+  constructor(receive, live) {
+    const now = live ? "now" : "highest", line = receive ? "--in" : "--out";
     this.points = [];
-    this.goodput = new Plot("Goodput", rate, [{ name: "now", line, fill: line + "-soft" }], { least: 1e6 });
-    this.rtt = new Plot("Round trip", millis, [{ name: "now", line: "--queue" }, { name: "least", line: "--quiet", dash: [4, 4] }], { least: 1e-3 });
-    this.flight = new Plot("In flight", bytes, [{ name: "now", line, fill: line + "-soft" }, { name: "window", line: "--windows" }, { name: "BDP", line: "--quiet", dash: [4, 4] }], { least: 1e6 });
+    this.goodput = new Plot("Goodput", rate, [{ name: now, line, fill: line + "-soft" }], { live, least: 1e6 });
+    this.rtt = new Plot("Round trip", millis, [{ name: now, line: "--queue" }, { name: "least", line: "--quiet", dash: [4, 4], steady: true }], { live, least: 1e-3 });
+    this.flight = new Plot("In flight", bytes, [{ name: now, line, fill: line + "-soft" }, { name: "window", line: "--windows" }, { name: "BDP", line: "--quiet", dash: [4, 4], steady: true }], { live, least: 1e6 });
     this.strip = el("div", { class: "strip", role: "img", "aria-label": "" });
     this.legend = el("ul", { class: "legend" });
     this.element = el("div", {}, el("div", { class: "plots" }, this.goodput.figure, this.rtt.figure, this.flight.figure), this.strip, this.legend);
@@ -189,16 +195,15 @@ class Card {
     this.why = el("div");
     this.facts = el("div");
     this.files = el("div", { class: "files" });
-    this.line = new Timeline(t.receive);
+    this.line = new Timeline(t.receive, true);
     this.details = el("details", { open }, el("summary", {}, "Over time, and figures"), this.line.element, this.facts, this.files);
     this.details.addEventListener("toggle", () => { if (this.details.open) this.line.draw(); });
     const cancel = el("button", { type: "button", class: "small danger", onclick: () => this.cancel() }, "Cancel", el("span", { class: "unseen" }, " " + what(t)));
     this.priority = el("select", { "aria-label": "Priority of " + what(t), onchange: () => this.prioritize() },
       ...[["auto", "Priority: automatic"], ["low", "Priority: low"], ["normal", "Priority: normal"], ["high", "Priority: high"]].map(([value, text]) => el("option", { value }, text)));
     this.element = el("article", { class: "card run" + (t.receive ? "" : " sends"), "data-id": t.id },
-      el("div", { class: "headline" }, el("div", {}, this.title, this.who), this.priority, cancel), this.bar, figures, this.why, this.details);
+      el("div", { class: "headline" }, el("div", { class: "about" }, this.title, this.who), this.priority, cancel), this.bar, figures, this.why, this.details);
     this.shown = "";
-    this.begun = false;
     call("GET", "/api/transfers/" + encodeURIComponent(t.id)).then(x => { this.line.points = (x.timeline || []).concat(this.line.points.filter(p => p.at > x.seconds)); this.update(x); }, () => {});
     this.update(t);
   }
@@ -215,7 +220,7 @@ class Card {
     put(v.done, known ? bytes(t.arrived) + " of " + bytes(t.bytes) + ", " + percent(part) : bytes(t.arrived) + (t.walking ? ", still listing" : ""));
     put(v.left, known && t.goodput > 0 ? duration((t.bytes - t.arrived) * 8 / t.goodput) : "–");
     put(v.files, t.done + " of " + t.files + (t.failed ? ", " + t.failed + " failed" : ""));
-    put(v.rtt, t.network.rtt || t.network.minRTT ? millis(t.network.rtt || t.network.minRTT) : "–");
+    put(v.rtt, t.network.rtt ? millis(t.network.rtt) : "–");
     put(v.streams, String(t.streams));
     const n = t.network;
     this.line.add({ at: t.seconds, goodput: t.goodput, rtt: n.rtt, minRTT: n.minRTT, inFlight: n.inFlight, window: n.window, limiter: t.limit ? t.limit.name : "" });
@@ -263,8 +268,9 @@ class Card {
   }
 }
 
-const cards = new Map();
-let first = true;
+const cards = new Map(); // by id, in the order of the page
+const fewestRunning = 12;
+let first = true, allRunning = false;
 
 function showRunning(v) {
   const there = new Set(v.transfers.map(t => t.id));
@@ -282,18 +288,24 @@ function showRunning(v) {
       card.update(t);
       continue;
     }
+    if (!allRunning && cards.size >= fewestRunning) continue;
     const c = new Card(t, cards.size < 3);
     cards.set(t.id, c);
     $("running").append(c.element);
     if (!first) say((t.receive ? "Receiving " : "Sending ") + what(t));
   }
   put($("n-running"), String(v.transfers.length));
+  $("more-running").hidden = cards.size === v.transfers.length;
+  put($("more-running"), "Show all " + v.transfers.length);
   $("idle").hidden = v.transfers.length > 0;
   if (!$("idle").hidden) put($("idle"), "Nothing runs. fxfer send FILE fxfer://" + (v.host || location.hostname) + "/" + (v.shares.length ? v.shares[0].name : "SHARE") + " on a client starts a transfer.");
   first = false;
 }
 
-const total = new Plot("All transfers", rate, [{ name: "receiving", line: "--in", fill: "--in-soft" }, { name: "sending", line: "--out", fill: "--out-soft" }], { time: true, least: 1e6 });
+let latest = null;
+$("more-running").addEventListener("click", () => { allRunning = true; if (latest) showRunning(latest); });
+
+const total = new Plot("All transfers", rate, [{ name: "receiving", line: "--in", fill: "--in-soft" }, { name: "sending", line: "--out", fill: "--out-soft" }], { live: true, time: true, least: 1e6 });
 $("p-total").replaceWith(total.figure);
 total.figure.classList.add("tall");
 let totals = [];
@@ -390,7 +402,7 @@ async function showDetail(t) {
     return;
   }
   if (detail) detail.destroy();
-  detail = new Timeline(x.receive);
+  detail = new Timeline(x.receive, false);
   detail.set(x.timeline || []);
   put($("detail-title"), (x.receive ? "Received " : "Sent ") + what(x));
   $("detail-body").replaceChildren(
@@ -449,7 +461,7 @@ async function readClients(strange) {
   clientsShown = now;
   $("client-rows").replaceChildren(...v.clients.map(c => el("tr", { class: c.revoked ? "revoked" : "", "data-key": c.key },
     el("td", { class: "name" }, ownName(c) || el("span", { class: "quiet" }, c.name || "no name")), el("td", { class: "wide name" }, el("code", {}, c.key)),
-    el("td", { class: "rights" }, c.revoked ? el("span", { class: "tag bad" }, "revoked") : c.rights || "–"), el("td", { class: "number wide" }, String(c.transfers)),
+    el("td", { class: "rights" }, ...c.revoked ? [el("span", { class: "tag bad" }, "revoked")] : (c.rights || "–").split(",").map(r => el("span", {}, r + " "))), el("td", { class: "number wide" }, String(c.transfers)),
     el("td", { class: "number" }, c.revoked || c.key === "*" ? "" : el("button", { type: "button", class: "small danger", onclick: () => revoke(c) }, "Revoke", el("span", { class: "unseen" }, " " + clientName(c.key)))))));
   if (!v.clients.length) $("client-rows").replaceChildren(el("tr", {}, el("td", { colspan: 5, class: "quiet" }, "Nobody is admitted yet: fxfer serve --invite prints a URL that admits one machine.")));
 }
@@ -495,6 +507,7 @@ showTheme();
 // Messages from the server.
 
 function show(v) {
+  latest = v;
   showOverview(v);
   showRunning(v);
   showTotals(v.total.at ? v.total : null);

@@ -1,4 +1,5 @@
-// Plots over time, drawn by uPlot. A caption shows the values at the cursor, or else the latest ones.
+// Plots over time, drawn by uPlot. A caption shows the values at the cursor. Without a cursor it shows
+// the latest ones if the plot is live, else the highest.
 import { duration } from "/assets/units.js";
 
 const uPlot = globalThis.uPlot;
@@ -18,7 +19,8 @@ function clocks(all) {
 const resized = new ResizeObserver(entries => { for (const e of entries) e.target.plot.fit(); });
 
 export class Plot {
-  // series: name, line and fill (names of colours), dash, dots. format turns a value into text.
+  // series: name, line and fill (names of colours), dash, dots, steady (the last known value holds).
+  // format turns a value into text.
   // If time is set, x is in seconds since 1970, else in seconds since the start.
   constructor(title, format, series, options = {}) {
     Object.assign(this, { title, format, series, options, data: [[], ...series.map(() => [])] });
@@ -93,21 +95,25 @@ export class Plot {
   describe() {
     const at = this.u && this.u.cursor.idx !== null && this.u.cursor.left >= 0 ? this.u.cursor.idx : null;
     this.series.forEach((s, i) => {
-      const column = this.data[i + 1], v = at === null ? this.latest(column) : column[at];
-      const text = v === null || v === undefined || s.dots && at === null ? "" : this.format(v);
+      const column = this.data[i + 1], v = at === null ? this.present(s, column) : column[at];
+      const text = s.dots && at === null ? "" : v === null || v === undefined ? "–" : this.format(v);
       if (this.values[i].textContent !== text) this.values[i].textContent = text;
     });
     const label = this.title + " over time. " + this.series.map((s, i) => {
-      const column = this.data[i + 1].filter(v => v !== null), v = this.latest(column);
-      return v === null ? s.name + ": none" : s.name + ": " + this.format(v) + ", highest " + this.format(Math.max(...column));
+      const column = this.data[i + 1], v = this.present(s, column), highest = this.highest(column);
+      if (highest === null) return s.name + ": none";
+      return s.name + ": " + (v === null ? "unknown" : this.format(v)) + (v === highest ? "" : ", highest " + this.format(highest));
     }).join("; ");
     if (this.canvas.getAttribute("aria-label") !== label) this.canvas.setAttribute("aria-label", label);
   }
 
-  latest(column) {
-    for (let i = column.length - 1; i >= 0; i--) if (column[i] !== null) return column[i];
-    return null;
+  // present is the value of a series that the caption shows, null if it is unknown.
+  present(s, column) {
+    if (s.steady) return column.findLast(v => v !== null) ?? null;
+    return this.options.live ? column[column.length - 1] ?? null : this.highest(column);
   }
+
+  highest(column) { return column.reduce((a, b) => a === null || b > a ? b : a, null); }
 
   destroy() {
     plots.delete(this);

@@ -1,0 +1,157 @@
+package quic
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// pacing holds a stream to a rate. quic-go asks it before each packet that carries new data of the
+// stream. So packets are full, and a new rate applies in the middle of a Write. The zero pacing has
+// no bound.
+type pacing struct {
+	mu       sync.Mutex    // guards what follows
+	rate     float64       // bytes/s, 0 is no bound
+	credit   float64       // bytes that may leave
+	at       time.Time     // of credit
+	deadline time.Time     // of writes, zero is none
+	changed  chan struct{} // closed when a wait must look again; nil while nobody waits
+}
+
+const (
+	// pacingStep is the time that a step takes at the rate of the stream. A step is what leaves
+	// at once.
+	pacingStep = 2 * time.Millisecond
+	// leastPaced and mostPaced bound a step, in bytes.
+	leastPaced = 2 * mss
+	mostPaced  = 64 << 10
+	// pacingBurst is how long a stream that writes nothing saves up its rate.
+	pacingBurst = 4 * time.Millisecond
+	// pacingLate is how much of the time that a timer was late a stream catches up on.
+	pacingLate = 10 * time.Millisecond
+)
+
+// set changes the rate, in bytes/s; +Inf is no bound. It also applies to a step that waits.
+func (p *pacing) set(rate float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fillLocked(time.Now(), pacingBurst)
+	free := p.rate == 0
+	p.rate = max(rate, 1)
+	if free {
+		p.credit = p.stepLocked()
+	}
+	if math.IsInf(rate, 1) {
+		p.rate = 0
+	}
+	p.wakeLocked()
+}
+
+// until sets the time at which waits end, in any case; zero is never.
+func (p *pacing) until(deadline time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deadline = deadline
+	p.wakeLocked()
+}
+
+func (p *pacing) wakeLocked() {
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+}
+
+// bound reports whether there is a rate.
+func (p *pacing) bound() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rate > 0
+}
+
+// waits reports whether a step waits now.
+func (p *pacing) waits() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed != nil
+}
+
+// grant returns how many bytes of a packet may leave now: all, or none while the next step waits. A
+// step is rounded to whole packets.
+func (p *pacing) grant(packet int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rate == 0 {
+		return packet
+	}
+	p.fillLocked(time.Now(), pacingBurst)
+	if p.credit < float64(packet)/2 {
+		return 0
+	}
+	p.credit -= float64(packet)
+	return packet
+}
+
+// wait returns when the next step may leave, at the deadline, or when gone is closed.
+func (p *pacing) wait(gone <-chan struct{}) {
+	for {
+		delay, changed := p.next(time.Now())
+		if delay <= 0 {
+			return
+		}
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-gone:
+			p.giveUp()
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// next returns how long the next step has to wait, unless the channel is closed before. Nothing
+// waits any more if that is not positive.
+func (p *pacing) next(now time.Time) (delay time.Duration, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	burst := pacingBurst
+	if p.changed != nil { // the timer may have been late
+		burst = pacingLate
+	}
+	p.fillLocked(now, burst)
+	if missing := p.stepLocked() - p.credit; p.rate > 0 && missing > 0 {
+		delay = time.Duration(missing/p.rate*float64(time.Second)) + 1
+	}
+	if !p.deadline.IsZero() {
+		delay = min(delay, p.deadline.Sub(now))
+	}
+	switch {
+	case delay <= 0:
+		p.changed = nil
+	case p.changed == nil:
+		p.changed = make(chan struct{})
+	}
+	return delay, p.changed
+}
+
+// giveUp ends a wait whose step will not leave.
+func (p *pacing) giveUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changed = nil
+}
+
+func (p *pacing) stepLocked() float64 {
+	return min(max(p.rate*pacingStep.Seconds(), leastPaced), mostPaced)
+}
+
+// fillLocked adds the credit since the last call, up to a step or a burst.
+func (p *pacing) fillLocked(now time.Time, burst time.Duration) {
+	passed := now.Sub(p.at).Seconds()
+	p.at = now
+	most := max(p.rate*burst.Seconds(), p.stepLocked())
+	p.credit = max(p.credit, min(p.credit+p.rate*passed, most))
+}
