@@ -166,7 +166,7 @@ func (v *plainVerdicts) finish(s *fxfer.Comparison, err error) {
 	}
 	fmt.Fprintf(v.out, "verified    %s, %s in %s: %s the same", units.Count(s.Files, "file", "files"), units.Bytes(s.Bytes), units.Time(s.Duration), units.Grouped(s.Same))
 	for _, part := range []string{
-		term.Nonzero(s.Lacking, "%d lacking from the beginning"), term.Nonzero(s.Missing, "%d missing"), term.Nonzero(s.Extra, "%d extra"), term.Nonzero(s.Different, "%d different"), term.Nonzero(s.Unreadable, "%d unreadable"),
+		term.Nonzero(s.Lacking, "%s lacking from the beginning"), term.Nonzero(s.Missing, "%s missing"), term.Nonzero(s.Extra, "%s extra"), term.Nonzero(s.Different, "%s different"), term.Nonzero(s.Unreadable, "%s unreadable"),
 	} {
 		if part != "" {
 			fmt.Fprint(v.out, ", "+part)

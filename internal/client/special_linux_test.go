@@ -52,7 +52,13 @@ func TestSpecialTargets(t *testing.T) {
 			})
 		}
 	}
-	_, err := c.Get(t.Context(), urls(s.plain(t, "small"), s.plain(t, "large")), os.DevNull, Transfer{})
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "folder", "f"), small, 0o600))
+	report, err := c.Get(t.Context(), urls(s.plain(t, "folder")), "/proc/", Transfer{})
+	require.Equal(t, session.KindLocalDisk, session.KindOf(err), "%v", err)
+	require.Len(t, report.Failures, 2)
+	require.ErrorContains(t, report.Failures[0].Failure(), "/proc/folder: mkdir: no such file or directory")
+	require.ErrorContains(t, report.Failures[1].Failure(), "/proc/folder/f: its folder can't be made: no such file or directory")
+	_, err = c.Get(t.Context(), urls(s.plain(t, "small"), s.plain(t, "large")), os.DevNull, Transfer{})
 	require.Equal(t, session.KindUsage, session.KindOf(err))
 
 	require.NoError(t, unix.Mkfifo(filepath.Join(s.dir, "fifo"), 0o600))

@@ -23,7 +23,7 @@ var (
 	only   = flag.String("scenario", "", "run those whose name contains this")
 	tick   = flag.Duration("tick", 100*time.Millisecond, "between two lines of a trace")
 	seed   = flag.Uint64("seed", 1, "of random paths")
-	path   = flag.Int("path", -1, "number of the random path to trace")
+	path   = flag.Int("path", -1, "seed of the random path to trace")
 	update = flag.Bool("update", false, "write the list of what is not met yet")
 	till   = flag.Duration("till", time.Hour, "end of a trace")
 )
@@ -438,12 +438,12 @@ func summary(o outcome) string {
 // TestTrace prints what happens in one scenario, or on one random path:
 //
 //	go test -run TestTrace -v -scenario alone-100M-20ms-q1
-//	go test -run TestTrace -v -seed 1 -path 17
+//	go test -run TestTrace -v -path 17
 func TestTrace(t *testing.T) {
 	var s scenario
 	switch {
 	case *path >= 0:
-		r := drawn(*seed)[*path]
+		r := randomPaths.Example(*path)
 		s.name, s.Scenario = r.String(), r.Scenario
 	case *only != "":
 		s = selected(t)[0]

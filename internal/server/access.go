@@ -89,36 +89,38 @@ func (q *request) scope() (*liveShare, *access.Scope, error) {
 
 // scopeFor is scope for a session that needs an effect on the entry at p. It notes the right that
 // the session depends on.
-func (q *request) scopeFor(effect access.Effect, p string) (*liveShare, *access.Scope, error) {
-	share, scope, err := q.scope()
+func (q *request) scopeFor(effect access.Effect, p string) (*access.Scope, error) {
+	_, scope, err := q.scope()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	right, err := scope.May(effect, p)
-	if err != nil {
-		return nil, nil, err
-	}
-	q.uses(right)
-	return share, scope, nil
+	return scope, q.mayHave(scope, effect, p)
 }
 
-// scopeAt is scopeFor for the entry that a path leads to, whose own path it returns. A slash at the
-// end of the path stands for what a link there leads to, and so does last.
-func (q *request) scopeAt(effect access.Effect, p string, last bool) (*liveShare, *access.Scope, string, error) {
+// mayHave asks for an effect on the entry at p, and notes the right that the session depends on.
+func (q *request) mayHave(scope *access.Scope, effect access.Effect, p string) error {
+	right, err := scope.May(effect, p)
+	if err != nil {
+		return err
+	}
+	q.uses(right)
+	return nil
+}
+
+// scopeAt is scopeFor for the entry that a path leads to, whose own path it returns. With a slash
+// at the end, that is what a link there leads to.
+func (q *request) scopeAt(
+	effect access.Effect, p string,
+) (*liveShare, *access.Scope, string, error) {
 	share, scope, err := q.scope()
 	if err != nil {
 		return nil, nil, "", err
 	}
-	at, err := scope.Follow(effect, seriesPath(p), last || strings.HasSuffix(p, "/"))
+	at, err := scope.Follow(effect, seriesPath(p), strings.HasSuffix(p, "/"))
 	if err != nil {
 		return nil, nil, "", err
 	}
-	right, err := scope.May(effect, at)
-	if err != nil {
-		return nil, nil, "", err
-	}
-	q.uses(right)
-	return share, scope, at, nil
+	return share, scope, at, q.mayHave(scope, effect, at)
 }
 
 // uses notes that the session depends on a right, and reports whether that is new.

@@ -84,7 +84,7 @@ func (x *scrubbing) openSeries(p string) (*access.Series, error) {
 		return nil, &wire.Error{Code: wire.CodePath, Text: err.Error()}
 	}
 	in := seriesPath(p)
-	_, scope, err := x.scopeFor(access.Read, path.Join(in, x.hello.Snapshot))
+	scope, err := x.scopeFor(access.Read, path.Join(in, x.hello.Snapshot))
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func (x *sending) open() (err error) {
 	}
 	x.at = make([]string, len(x.hello.Paths))
 	for i, p := range x.hello.Paths {
-		if x.share, x.scope, x.at[i], err = x.scopeAt(access.Read, p, false); err != nil {
+		if x.share, x.scope, x.at[i], err = x.scopeAt(access.Read, p); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ func (x *seriesListing) serve(context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, scope, err := x.scopeFor(access.Names, seriesPath(p))
+	scope, err := x.scopeFor(access.Names, seriesPath(p))
 	if err != nil {
 		return x.noSeries(err, p)
 	}

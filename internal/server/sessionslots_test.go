@@ -110,9 +110,11 @@ func TestRefusedOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		admitted bool
+		by       session.Transport
 		reason   string
 	}{
-		"right": {true, wire.CodeRight.String()}, "key": {false, wire.CodeTrust.String()},
+		"right": {true, session.TransportTCP, wire.CodeRight.String()}, "right, QUIC": {true, session.TransportQUIC, wire.CodeRight.String()},
+		"key": {false, session.TransportTCP, wire.CodeTrust.String()}, "key, QUIC": {false, session.TransportQUIC, wire.CodeTrust.String()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -128,7 +130,7 @@ func TestRefusedOnce(t *testing.T) {
 			u.Token, u.Path = "", "f"
 			file := filepath.Join(t.TempDir(), "f")
 			require.NoError(t, os.WriteFile(file, make([]byte, 4<<20), 0o600))
-			_, err := newClient(t, home, client.Options{Streams: 16}).Send(t.Context(), []string{file}, u, client.Transfer{})
+			_, err := newClient(t, home, client.Options{Streams: 16, Transport: c.by}).Send(t.Context(), []string{file}, u, client.Transfer{})
 			require.Error(t, err)
 			require.Eventually(t, func() bool {
 				s.conns.mu.Lock()

@@ -53,7 +53,7 @@ func (v *verification) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, v.tree, v.root, err = v.scopeAt(access.Read, p, false); err != nil {
+	if _, v.tree, v.root, err = v.scopeAt(access.Read, p); err != nil {
 		return err
 	}
 	top, err := v.tree.Stat(v.root)

@@ -14,7 +14,9 @@ import (
 
 const (
 	// findWindow is how much of a list is searched at a time, in bytes.
-	findWindow = 16 << 10
+	findWindow = 4 << 10
+	// findWindows bounds the parts of a list that a Finder keeps: files of one folder lie together.
+	findWindows = 256
 	// findMarks bounds the places of a list that a Finder remembers, in bytes of their paths.
 	findMarks = 1 << 20
 	// longestLine bounds a line of a list: two paths with every byte escaped.
@@ -94,8 +96,7 @@ type sortedList struct {
 	marks map[int64]mark // by the offset where find looked
 	held  int            // bytes of paths in marks
 
-	window []byte // the part of the list from that offset on
-	from   int64
+	windows map[int64][]byte // parts of the list, by offset
 }
 
 // mark is the first line that begins behind some offset.
@@ -116,6 +117,7 @@ func openSorted(root *os.Root, name string, split func([]byte) (string, string, 
 	}
 	return &sortedList{
 		file: file, size: info.Size(), split: split, in: bufio.NewReaderSize(file, 512), marks: make(map[int64]mark),
+		windows: make(map[int64][]byte),
 	}, nil
 }
 
@@ -174,15 +176,12 @@ func (l *sortedList) behind(at int64) (mark, error) {
 
 // search searches the lines between two offsets.
 func (l *sortedList) search(path string, from, to int64) (value string, ok bool, err error) {
-	if l.from != from || int64(len(l.window)) != to-from {
-		l.window, l.from = append(l.window[:0], make([]byte, to-from)...), from
-		if _, err := l.file.ReadAt(l.window, from); err != nil {
-			l.window = nil
-			return "", false, err
-		}
+	window, err := l.part(from, to)
+	if err != nil {
+		return "", false, err
 	}
 	end := []byte(escaper.Replace(path) + "\n")
-	for rest := l.window; ; {
+	for rest := window; ; {
 		i := bytes.Index(rest, end)
 		if i < 0 {
 			return "", false, nil
@@ -193,6 +192,22 @@ func (l *sortedList) search(path string, from, to int64) (value string, ok bool,
 		}
 		rest = rest[i+len(end):]
 	}
+}
+
+// part returns the list between two offsets.
+func (l *sortedList) part(from, to int64) ([]byte, error) {
+	if b, ok := l.windows[from]; ok && int64(len(b)) == to-from {
+		return b, nil
+	}
+	b := make([]byte, to-from)
+	if _, err := l.file.ReadAt(b, from); err != nil {
+		return nil, err
+	}
+	if len(l.windows) == findWindows {
+		clear(l.windows)
+	}
+	l.windows[from] = b
+	return b, nil
 }
 
 // splitDigest splits a line of a list of digests or of differences.

@@ -192,7 +192,7 @@ func (e *sending) compare(m *wire.EndEntry) error {
 	zeros := make([]byte, 1<<e.item.Entry.BlockLog)
 	var hash digest.Hasher
 	for _, hole := range m.Holes {
-		for block := int64(hole.Start); block < int64(hole.Start+hole.Count); block++ {
+		for block := hole.Start; block < hole.Start+hole.Count; block++ {
 			if e.closed.Load() {
 				return nil
 			}

@@ -483,6 +483,11 @@ func errorOf(err error) *wire.Error {
 // entry begin with its path, so the text leaves this path out.
 func entryError(err error, path string) *wire.Error {
 	known := *errorOf(err)
+	var at *fs.PathError
+	if errors.As(err, &at) && at.Op == "mkdir" && strings.HasPrefix(path, at.Path+"/") {
+		known.Text = "its folder can't be made: " + at.Err.Error()
+		return &known
+	}
 	known.Text = withoutPath(known.Text, err, func(at string) bool { return at == path })
 	return &known
 }

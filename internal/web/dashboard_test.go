@@ -17,7 +17,7 @@ var screenshots = flag.String("screenshots", "", "folder for pictures of the das
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	b := openBrowser(t)
-	s := start(t, fxfer.Options{RateLimit: 48e6})
+	s := start(t, fxfer.Options{RateLimit: 24e6}) // which a busy machine can move, too
 	b.screen(1280, 900, false)
 	b.dark(false)
 
@@ -41,11 +41,10 @@ func TestDashboard(t *testing.T) {
 		_, err := s.client.Send(t.Context(), []string{name}, s.url, fxfer.Transfer{})
 		sent <- err
 	}
-	small, large := file(t, 30<<20), file(t, 300<<20) // the large one must outlast the checks
+	small, large := file(t, 15<<20), file(t, 150<<20) // the large one must outlast the checks
 	go send(small)
 	b.until("the transfer", `document.querySelectorAll("article.run").length === 1`)
-	b.until("its limiter", `document.querySelector(".why strong").textContent.includes("rate limit") && (window.hint = document.querySelector(".why .hint").textContent)`)
-	require.Contains(t, b.eval(`window.hint`), "--rate-limit")
+	b.until("its limiter", `document.querySelector(".why strong").textContent.includes("rate limit") && document.querySelector(".why .hint").textContent.includes("--rate-limit")`)
 	b.until("half of it", `document.querySelector(".run .bar").ariaValueNow > 50 && (window.seen = ["article h3", ".run .canvas", ".strip"].map(s => {
 		const e = document.querySelector(s); return e.ariaLabel || e.textContent; }).join("\n"))`)
 	for _, part := range []string{"Receiving backup/disk.img", "Goodput over time. now: ", "rate limit"} {
@@ -56,7 +55,7 @@ func TestDashboard(t *testing.T) {
 	require.NoError(t, <-sent)
 	b.until("its end", `document.querySelectorAll("article.run").length === 0`)
 	b.until("its place in the history", `document.querySelector("#past .tag")?.textContent === "done"`)
-	require.Contains(t, b.eval(`document.querySelector("#past").textContent`), "31.5 MB")
+	require.Contains(t, b.eval(`document.querySelector("#past").textContent`), "15.7 MB")
 	b.eval(`document.querySelector("#past button").click()`)
 	b.until("how it went", `document.querySelector("#detail[open] .strip")?.ariaLabel.includes("rate limit")`)
 	b.axe("detail")

@@ -66,10 +66,10 @@ the target, the bytes sent over the network, the goodput and the limiter.`,
 				}
 			case asCSV:
 				return writeHistoryCSV(out, records)
-			case plot:
+			case plot && len(records) > 1:
 				plotHistory(out, records)
-			case page == "":
-				printHistory(out, records)
+			case page == "" || plot:
+				printHistory(out, job, since, records)
 			}
 			return nil
 		},
@@ -101,9 +101,13 @@ func historyName(r *backup.Record) string {
 	return r.Verb + " " + term.OneLine(r.Target)
 }
 
-func printHistory(w io.Writer, records []backup.Record) {
+func printHistory(w io.Writer, job string, since time.Time, records []backup.Record) {
 	if len(records) == 0 {
-		fmt.Fprintln(w, "nothing")
+		what := "no transfer"
+		if job != "" {
+			what = fmt.Sprintf("no run of job %q", job)
+		}
+		fmt.Fprintf(w, "%s began since %s\n", what, since.Local().Format("2006-01-02 15:04"))
 		return
 	}
 	rows := [][]string{historyHeads}
@@ -148,16 +152,17 @@ var historyValues = []struct {
 	{"size", func(r *backup.Record) float64 { return float64(r.Bytes) }, chart.Bytes},
 }
 
-// plotHistory draws one plot per value of the records on a terminal.
+// plotHistory draws one plot per value of the records on a terminal, in their order. There is at
+// least one record.
 func plotHistory(w io.Writer, records []backup.Record) {
-	if len(records) < 2 {
-		printHistory(w, records)
-		return
-	}
 	for _, p := range historyValues {
 		chart.Plot(w, p.name, records, p.value, p.unit)
 	}
-	first, last := records[0].Started.Local().Format("2006-01-02"), records[len(records)-1].Started.Local().Format("2006-01-02")
+	form := time.DateOnly
+	if records[len(records)-1].Started.Sub(records[0].Started) < 48*time.Hour {
+		form = "2006-01-02 15:04"
+	}
+	first, last := records[0].Started.Local().Format(form), records[len(records)-1].Started.Local().Format(form)
 	chart.Axis(w, "")
 	fmt.Fprintf(w, "%14s%s%*s\n", "", first, chart.Width-len(first), last)
 }

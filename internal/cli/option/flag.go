@@ -58,6 +58,9 @@ func Problem(f *pflag.Flag, value string, err error) error {
 
 // nearestFlag returns the flag whose name is most similar to name, or "" if none is similar.
 func nearestFlag(flags *pflag.FlagSet, name string) string {
+	if name == "rate" && flags.Lookup("bandwidth") != nil { // other commands call it so
+		return "bandwidth"
+	}
 	nearest, least := "", 3
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden {

@@ -30,6 +30,10 @@ func TestNearestFlag(t *testing.T) {
 	} {
 		require.Equal(t, want, nearestFlag(flags, name), name)
 	}
+	plan := pflag.NewFlagSet("plan", pflag.ContinueOnError)
+	plan.String("bandwidth", "", "")
+	plan.String("rtt", "", "")
+	require.Equal(t, "bandwidth", nearestFlag(plan, "rate"))
 }
 
 // A flag of another program has a hint where the flags exist that the hint names.

@@ -163,12 +163,9 @@ func printFindings(w io.Writer, r *doctor.Report, disk *doctor.Disk, stated bool
 	var applicable []string
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		fmt.Fprintf(w, "\n%d. %s\n", i+1, term.OneLine(f.What))
-		line := func(label, text string) {
-			if text != "" {
-				fmt.Fprintf(w, "   %-5s %s\n", label, term.OneLine(text))
-			}
-		}
+		fmt.Fprintln(w)
+		hanging(w, fmt.Sprintf("%-3s", fmt.Sprintf("%d.", i+1)), f.What)
+		line := func(label, text string) { hanging(w, fmt.Sprintf("   %-6s", label), text) }
 		line("why", f.Why)
 		if g := f.Gain; g != nil {
 			text := fmt.Sprintf("%s: %s → %s", g.Of, units.Rate(g.Before), units.Rate(g.After))
@@ -177,7 +174,9 @@ func printFindings(w io.Writer, r *doctor.Report, disk *doctor.Disk, stated bool
 			}
 			line("gain", text)
 		}
-		line("run", f.Command)
+		if f.Command != "" { // whole, to be copied
+			fmt.Fprintf(w, "   %-5s %s\n", "run", term.OneLine(f.Command))
+		}
 		line("note", f.Blocked)
 		if len(f.Changes) > 0 {
 			applicable = append(applicable, fmt.Sprint(i+1))
@@ -188,10 +187,10 @@ func printFindings(w io.Writer, r *doctor.Report, disk *doctor.Disk, stated bool
 		fmt.Fprintf(w, "disk: %s takes %s/s, gives %s/s\n", term.OneLine(disk.Dir), units.Bytes(int64(disk.Write)), units.Bytes(int64(disk.Read)))
 	}
 	if len(r.Fine) > 0 {
-		fmt.Fprintln(w, "fine: "+strings.Join(r.Fine, ", "))
+		hanging(w, "fine: ", strings.Join(r.Fine, ", "))
 	}
 	if len(r.Unseen) > 0 {
-		fmt.Fprintln(w, "not shown by this host: "+strings.Join(r.Unseen, ", "))
+		hanging(w, "not shown by this host: ", strings.Join(r.Unseen, ", "))
 	}
 	if len(applicable) > 0 {
 		command := "fxfer doctor apply"
@@ -199,6 +198,14 @@ func printFindings(w io.Writer, r *doctor.Report, disk *doctor.Disk, stated bool
 			command += fmt.Sprintf(" --for %s,%s", units.ExactRate(int64(r.Path.Rate)), r.Path.RTT)
 		}
 		fmt.Fprintf(w, "to change %s: sudo %s\n", strings.Join(applicable, ", "), command)
+	}
+}
+
+// hanging writes a label and a text, whose lines stand below each other within 80 columns.
+func hanging(w io.Writer, label, text string) {
+	for _, line := range term.Wrap(term.OneLine(text), 80-len(label)) {
+		fmt.Fprintln(w, label+line)
+		label = strings.Repeat(" ", len(label))
 	}
 }
 

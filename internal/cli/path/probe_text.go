@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mattn/go-runewidth"
-
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/internal/path/probe"
@@ -41,31 +39,11 @@ const (
 // print writes rows with the names on the left. Long texts take several lines.
 func (all rows) print(w io.Writer) {
 	for _, r := range all {
-		for _, line := range wrapped(r.Text, rowText) {
+		for _, line := range term.Wrap(r.Text, rowText) {
 			fmt.Fprintf(w, "%-*s%s\n", rowName, r.Name, line)
 			r.Name = ""
 		}
 	}
-}
-
-// wrapped breaks a text into lines of at most width columns: after a comma, or else at a space.
-func wrapped(text string, width int) (lines []string) {
-	for text != "" {
-		end := len(text)
-		for runewidth.StringWidth(text[:end]) > width {
-			cut := strings.LastIndex(text[:end-1], ", ") + 1
-			if cut == 0 {
-				cut = strings.LastIndex(text[:end-1], " ")
-			}
-			if cut <= 0 {
-				break
-			}
-			end = cut
-		}
-		lines = append(lines, text[:end])
-		text = strings.TrimPrefix(text[end:], " ")
-	}
-	return lines
 }
 
 func showRTT(r *probe.RTT) string {

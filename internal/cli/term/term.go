@@ -10,6 +10,8 @@ import (
 
 	"github.com/mattn/go-runewidth"
 	"golang.org/x/term"
+
+	"github.com/fxfer/fxfer/internal/units"
 )
 
 // Present reports whether there is a terminal with somebody who can answer.
@@ -53,12 +55,33 @@ func ShortName(path string, width int) string {
 	return path
 }
 
-// Nonzero formats a number, or returns "" for 0.
+// Wrap breaks a text into lines of at most width columns: after a comma, or else at a space. A word
+// that is wider stays whole.
+func Wrap(text string, width int) (lines []string) {
+	for text != "" {
+		end := len(text)
+		for runewidth.StringWidth(text[:end]) > width {
+			cut := strings.LastIndex(text[:end-1], ", ") + 1
+			if cut == 0 {
+				cut = strings.LastIndex(text[:end-1], " ")
+			}
+			if cut <= 0 {
+				break
+			}
+			end = cut
+		}
+		lines = append(lines, text[:end])
+		text = strings.TrimPrefix(text[end:], " ")
+	}
+	return lines
+}
+
+// Nonzero formats a number as %s, or returns "" for 0.
 func Nonzero(n int64, format string) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(format, n)
+	return fmt.Sprintf(format, units.Grouped(n))
 }
 
 // PathAnd joins a path and a text about it. Either may be empty.

@@ -56,3 +56,19 @@ func TestOneLine(t *testing.T) {
 		require.Equal(t, want, OneLine(in), "%q", in)
 	}
 }
+
+func TestWrap(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 20)
+	for text, want := range map[string][]string{
+		"":                         nil,
+		"one two":                  {"one two"},
+		"one two, three four":      {"one two,", "three four"},
+		"one two three four":       {"one two", "three four"},
+		"日本 語の 名前":                 {"日本 語の", "名前"},
+		long + " y":                {long, "y"},
+		"a, " + long + ", b, c, d": {"a,", long + ",", "b, c, d"},
+	} {
+		require.Equal(t, want, Wrap(text, 10), text)
+	}
+}

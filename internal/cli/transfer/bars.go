@@ -20,6 +20,10 @@ const (
 	barLeast  = 8
 	barFrom   = 8 << 20 // bytes; smaller files are done before anybody would see their bars
 
+	// echo is the width of the "^C" that a terminal writes before the bars when somebody presses it.
+	// A line that fills the terminal would not fit any more, and stay.
+	echo = 2
+
 	// barsAfter is the time before which no bars are drawn. Shorter transfers are not worth it.
 	barsAfter = 500 * time.Millisecond
 	// barsEvery is the time between two drawings. At the end it takes about twice this for the bars
@@ -73,7 +77,7 @@ func (b *bars) add(priority int, name, figures func(width int) string) *mpb.Bar 
 	return b.container.New(0, mpb.BarStyle().Lbound("│").Filler("█").Tip("█").Padding("░").Rbound("│"),
 		mpb.BarPriority(priority), mpb.BarWidth(barWidth),
 		mpb.PrependDecorators(decor.Any(func(s decor.Statistics) string { return name(s.AvailableWidth) }, decor.WCSyncWidthR)),
-		mpb.AppendDecorators(decor.Any(func(s decor.Statistics) string { return figures(s.AvailableWidth) })))
+		mpb.AppendDecorators(decor.Any(func(s decor.Statistics) string { return figures(s.AvailableWidth - echo) })))
 }
 
 // updateFiles keeps a bar for each file under way, if they show more than the total does.

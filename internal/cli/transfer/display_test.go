@@ -306,3 +306,13 @@ func TestReportFile(t *testing.T) {
 	_, err = newReportFile(filepath.Join(name, "below"))
 	require.Equal(t, fxfer.KindLocalDisk, fxfer.KindOf(err))
 }
+
+// Large numbers are readable, and many small files have a speed of their own.
+func TestSummaryOfSmallFiles(t *testing.T) {
+	t.Parallel()
+	p := people{verb: "sent"}
+	got := p.summary(&fxfer.Report{Sent: 10000, Same: 2345678, Written: 48900, Duration: 2 * time.Second, Goodput: 195600})
+	require.Contains(t, got, "sent       48.9 kB in 2.00 s, 10,000 files, 2,345,678 unchanged\n")
+	require.Contains(t, got, "speed      196 kbit/s, 5,000 files a second\n")
+	require.NotContains(t, p.summary(&fxfer.Report{Sent: 1000, Written: 1e9, Duration: time.Second, Goodput: 8e9}), "a second")
+}

@@ -19,19 +19,19 @@ const shownFailures = 20
 // figures. The verb is "sent" or "received".
 func (p *people) summary(r *fxfer.Report) string {
 	var b lines
-	skipped, removed := term.Nonzero(r.Skipped, "%d not wanted"), term.Nonzero(r.Removed, "%d removed")
+	skipped, removed := term.Nonzero(r.Skipped, "%s not wanted"), term.Nonzero(r.Removed, "%s removed")
 	switch {
 	case r.Plan != nil:
-		b.add("dry run", term.Nonzero(r.Plan.Create, "%d to create"), term.Nonzero(r.Plan.Update, "%d to update"), term.Nonzero(r.Plan.Set, "%d to get other metadata"),
-			term.Nonzero(r.Removed, "%d to delete"), bytesPart(r.Plan.Bytes, "%s to send"), units.Count(r.Same, "file", "files")+" unchanged", skipped)
+		b.add("dry run", term.Nonzero(r.Plan.Create, "%s to create"), term.Nonzero(r.Plan.Update, "%s to update"), term.Nonzero(r.Plan.Set, "%s to get other metadata"),
+			term.Nonzero(r.Removed, "%s to delete"), bytesPart(r.Plan.Bytes, "%s to send"), files(r.Same)+" unchanged", skipped)
 	case r.Written+r.Sent+r.Same == 0: // folders and symlinks at most
 		b.add(p.verb, "no files in "+units.Time(r.Duration), skipped, removed)
 	case r.Written+r.Sent == 0:
-		b.add("unchanged", units.Count(r.Same, "file", "files")+" in "+units.Time(r.Duration), skipped, removed)
+		b.add("unchanged", files(r.Same)+" in "+units.Time(r.Duration), skipped, removed)
 	default:
-		b.add(p.verb, fmt.Sprintf("%s in %s", units.Bytes(r.Written), units.Time(r.Duration)), units.Count(r.Sent, "file", "files"),
-			term.Nonzero(r.Same, "%d unchanged"), term.Nonzero(r.Healed, "%d healed"), skipped, removed, term.Nonzero(r.Failed, "%d failed"), bytesPart(r.Resumed, "%s resumed"))
-		b.add("speed", units.Rate(r.Goodput), peak(r), compressed(r), bytesPart(r.Copied, "%s from older versions"), reconnects(r))
+		b.add(p.verb, fmt.Sprintf("%s in %s", units.Bytes(r.Written), units.Time(r.Duration)), files(r.Sent),
+			term.Nonzero(r.Same, "%s unchanged"), term.Nonzero(r.Healed, "%s healed"), skipped, removed, term.Nonzero(r.Failed, "%s failed"), bytesPart(r.Resumed, "%s resumed"))
+		b.add("speed", units.Rate(r.Goodput), peak(r), filesASecond(r), compressed(r), bytesPart(r.Copied, "%s from older versions"), reconnects(r))
 		b.add("checked", p.checked(r))
 		if p.verbose {
 			b.details(r)
@@ -41,6 +41,21 @@ func (p *people) summary(r *fxfer.Report) string {
 		b.add("snapshot", r.Snapshot)
 	}
 	return b.String()
+}
+
+func files(n int64) string {
+	if n == 1 {
+		return "1 file"
+	}
+	return units.Grouped(n) + " files"
+}
+
+// filesASecond is the speed of many small files, whose bytes say little.
+func filesASecond(r *fxfer.Report) string {
+	if seconds := r.Duration.Seconds(); r.Sent >= 1000 && r.Written/r.Sent < 64<<10 && seconds > 0 {
+		return units.Grouped(int64(float64(r.Sent)/seconds)) + " files a second"
+	}
+	return ""
 }
 
 // lines are lines with a label each.
