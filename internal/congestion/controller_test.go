@@ -30,7 +30,7 @@ func TestPriorityChangesBesideOthers(t *testing.T) {
 		}
 	}
 	require.Equal(t, Compete, update(Normal).State)
-	c.lossy = true // a session that yields uses cubic nevertheless: BBR sends single segments then
+	c.loss.lossy = true // a session that yields uses cubic nevertheless: BBR sends single segments then
 	low := update(Low)
 	require.Equal(t, Gentle, low.Control)
 	require.Equal(t, Yield, low.State)

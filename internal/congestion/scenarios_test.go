@@ -286,6 +286,11 @@ func scenarios() []scenario {
 		add("low-beside-session"+name, p, flows(low, small), 40, 10, keeps(0.9))
 	}
 
+	// A window that no loss ends holds a queue that never changes by itself, as a longer way would.
+	still := simulate.Flow{Kind: simulate.Cubic, Window: 500_000}
+	add("beside-still-queue-100M-20ms", line(100, 20*ms, 4), flows(later, still), 40, 20,
+		keeps(0.4), share(0.25))
+
 	udp := simulate.Flow{
 		Kind: simulate.UDP, Rate: 500e6, From: 10 * time.Second, To: 20 * time.Second,
 	}

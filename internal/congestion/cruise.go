@@ -1,0 +1,152 @@
+package congestion
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	again       = 1.5   // of the line's rate when its queue became short: what it carries is not known yet
+	afterDrain  = 0.97  // of the largest delivered rate
+	leastShare  = 0.75  // of the largest delivered rate of late: less only shows that others send
+	takenShare  = 0.95  // of what was delivered when a queue began: with less, others take the rest
+	leastGrowth = 0.008 // of the rate in a round trip, beyond what is known
+	mostGrowth  = 0.25  // the same, once the queue has been short for long
+
+	// longCalm is after how many round trips with a short queue more is tried. Where no queue has shown
+	// the line's rate since the start, jitter may have ended it early: doubtfulCalm is enough.
+	longCalm     = 12
+	doubtfulCalm = 8
+)
+
+// cruise holds the standing queue at its aim. With R the rate, D the delivered rate and T the time
+// in which to correct the queue: R = D × (1 + (aim - queue) / T). T is twice the age of the
+// feedback.
+func (c *Controller) cruise(s Sample, dt time.Duration) {
+	m := &c.model
+	c.loss.over = 1
+	aim := c.aim(s)
+	trip := max(c.lag(s), dt)
+	if c.priority == Low { // others may take the line from it slowly
+		c.others.ours = max(c.line, c.others.ours*(1-dt.Seconds()/longHold.Seconds()))
+	}
+	if m.standing > aim {
+		c.low, c.proved = 0, true
+		c.brake(s, aim, trip)
+		return
+	}
+	if c.full > 0 { // the queue is gone
+		c.full = 0
+		if c.priority != Low {
+			c.rate = max(c.rate, afterDrain*c.line)
+		}
+	}
+	age := s.At - c.since
+	if age > 3*m.steadyWindow() { // what is measured by now is no longer the start's
+		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
+	}
+	c.line = max(m.most(), c.line)
+	if s.Backlog == 0 {
+		c.short = s.At
+		return // it does not send what it may: nothing is learnt
+	}
+	if s.At < c.outage.deaf {
+		c.short = s.At
+		c.rate = max(c.rate, afterDrain*c.line)
+		return
+	}
+	c.quicken(s, trip)
+	if age > 2*m.rateWindow(s) && c.crowded(s, trip) || age > 2*m.steadyWindow() && c.heed(s) {
+		return
+	}
+	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way.
+	if c.excess(s) > max(aim, m.usual*5/4, c.packets(4, s.MSS)) {
+		c.rate, c.loss.over = min(c.rate, c.line), 1
+		return
+	}
+	if c.low == 0 || c.low > c.line {
+		c.low = c.line
+	}
+	if !c.proved && c.line > again*c.low && c.priority != Low && m.losses < c.loss.random*1.5+mostLoss {
+		c.enter(Startup, s.At) // it carries far more than was known
+		c.low, c.opening.first, c.proved, c.opening.falls = 0, s.At, false, 0
+		c.start(s)
+		return
+	}
+	c.grow(s, aim, trip, dt)
+}
+
+// grow takes more of a line whose queue is short: soon what is known, and what is beyond in steps that
+// become larger where no queue follows.
+func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
+	m := &c.model
+	slow := max(trip, standingTime)
+	calm, long := s.At-c.calm, longCalm*slow
+	if !c.proved {
+		long = doubtfulCalm * slow
+	}
+	// A stream sends two packets at a time, and the second one waits for the first.
+	if m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && (c.rate > c.line && calm > 3*trip || calm > long) {
+		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
+	}
+	part := min(1, dt.Seconds()/slow.Seconds())
+	// More by this makes a queue of one packet until it is seen.
+	packet := c.packets(1, s.MSS).Seconds() / slow.Seconds()
+	if known := afterDrain * c.line; c.rate < known {
+		c.rate = min(known, c.rate*c.rises(dt))
+	} else {
+		c.rate *= 1 + max(c.growth, packet)*part
+	}
+	// No more is tried than makes a queue of twice the aim before it is seen, unless there was none
+	// for long.
+	most := max(2*aim.Seconds()/(trip+standingTime).Seconds(), c.growth)
+	c.rate = min(c.rate, c.line*(1+most))
+	if s.At < c.loss.ceilUntil {
+		c.rate = min(c.rate, c.loss.ceil)
+	}
+}
+
+// brake sends less than the line carries until the queue is back at its aim. While there is a queue,
+// what is delivered is what the line carries, or our part of it.
+func (c *Controller) brake(s Sample, aim, trip time.Duration) {
+	m := &c.model
+	if c.full == 0 {
+		c.full, c.from, c.had = s.At, s, max(c.line, c.others.ours)
+	}
+	correct := 2 * (trip + standingTime)
+	age := s.At - c.full
+	switch {
+	case !c.queued(s): // the windows of streams hold it, not the line
+	case age > m.steadyWindow():
+		c.line = m.steady
+	case age > max(trip, standingTime):
+		c.line = min(c.line, rateSince(c.from, s))
+	}
+	if age < 2*m.steadyWindow() { // less may be a pause of a host, not of the line
+		c.line = max(c.line, leastShare*c.had)
+	}
+	c.calm, c.growth = s.At, leastGrowth
+	switch {
+	case (age > 4*correct || c.priority == Low && age > correct) && c.line < takenShare*c.had:
+		// A queue of our own would be gone: others take what we leave.
+		c.share(s)
+	case m.standing > 3*aim && age > max(8*trip, leastFight), m.standing > aim*3/2 && age > 3*correct:
+		if s.At-c.doubts.ended > max(doubtTrips*trip, doubtAgain) {
+			c.doubts.row = 0
+		}
+		if c.doubts.row++; c.doubts.row > mostDoubts {
+			c.doubts.row = 0
+			c.share(s) // alone, a session does not fill the queue again so soon
+			return
+		}
+		c.enter(Doubt, s.At)
+		c.doubt(s)
+	default:
+		excess := max(0, min(m.standing, c.excess(s))-aim).Seconds() / correct.Seconds()
+		rate := c.line * (1 - min(excess, 1-leastShare))
+		if c.priority == Low {
+			rate = min(rate, c.rate) // the rest may be that of others
+		}
+		c.rate = rate
+	}
+}

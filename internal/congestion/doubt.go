@@ -1,0 +1,73 @@
+package congestion
+
+import "time"
+
+const (
+	emptyShare = 0.93 // of what was delivered: fills no queue by itself
+
+	// leastFight is how long a queue must stay, at the least, to be that of others.
+	leastFight = 400 * time.Millisecond
+
+	// mostDoubts is how many doubts may follow each other within doubtTrips or doubtAgain.
+	mostDoubts = 1
+	doubtTrips = 30
+	doubtAgain = 2 * time.Second
+)
+
+// doubts is what the session saw when it doubted whose queue there is.
+type doubts struct {
+	row   int           // one soon after the other
+	ended time.Duration // end of the last one
+	dip   time.Duration // least queue in doubt
+	top   time.Duration // largest queue in doubt
+	best  float64       // largest line, bytes/s
+	empty time.Duration // when the queue was gone in doubt; 0 is not yet
+}
+
+// doubt sends clearly less than is delivered, for a moment. A queue of our own flows off and does
+// not come back at a little less than the line carries; another is that of others.
+func (c *Controller) doubt(s Sample) {
+	m := &c.model
+	age := s.At - c.since
+	lag := c.lag(s)
+	if trip := max(lag, standingTime); c.queued(s) && age > trip && age < 2*trip {
+		c.line = min(c.line, max(rateSince(c.from, s), c.had/4)) // it was sent before less was
+	}
+	if age <= lag {
+		c.doubts.dip, c.doubts.top = m.queue, m.queue
+	}
+	c.doubts.dip, c.doubts.top = min(c.doubts.dip, m.queue), max(c.doubts.top, m.queue)
+	switch {
+	case c.doubts.empty == 0 && m.queue <= c.aim(s):
+		c.doubts.empty = s.At
+	case c.doubts.empty == 0 && age > max(6*lag, testFor) && c.longer():
+		m.base += c.doubts.dip
+		c.full = 0
+		c.rate = afterDrain * c.line
+		c.enter(Cruise, s.At)
+		return
+	case c.doubts.empty == 0 && age > max(6*lag, testFor):
+		c.share(s)
+		return
+	case c.doubts.empty > 0 && m.queue > c.aim(s) && m.standing > c.aim(s)/2 && s.At-c.doubts.empty > lag:
+		c.share(s)
+		return
+	case c.doubts.empty > 0 && s.At-c.doubts.empty > max(4*lag, testFor/2):
+		c.full, c.doubts.ended = 0, s.At
+		c.rate = afterDrain * c.line
+		c.enter(Cruise, s.At)
+		return
+	}
+	c.rate = leastShare * c.line
+	if c.doubts.empty > 0 {
+		c.rate = emptyShare * c.line
+	}
+}
+
+// longer tells, at the end of a doubt, whether the way has become longer: the RTT did not change
+// although clearly less was sent, and the session still has most of what it ever had. Others would
+// have let the queue grow, or it would have become shorter.
+func (c *Controller) longer() bool {
+	m := &c.model
+	return c.doubts.top-c.doubts.dip < max(leastAim, m.jitter()) && c.line > c.doubts.best/2 && m.lost < mostLoss
+}

@@ -1,0 +1,161 @@
+package congestion
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	slowShare  = 0.85  // of the rate: streams that deliver less are held back by loss
+	slowGentle = 0.96  // the same where none can be quick: only their number helps
+	belowLoss  = 0.99  // of what was delivered without loss, where more is lost
+	someLoss   = 5e-4  // share lost with a queue, beyond what is lost without one, that needs a reason
+	belowFull  = 0.985 // of what was delivered when a short queue was full
+	mostLoss   = 0.01  // share lost without a queue that needs a reason
+
+	// fullQueue is how much longer than usual a queue must be, as delay, to count as full.
+	fullQueue = 250 * time.Microsecond
+
+	// firstHold is how long a session stays below a rate that made loss; each time that it finds
+	// loss again it stays twice as long, up to longHold.
+	firstHold = 4 * time.Second
+	longHold  = time.Minute
+
+	// tellingLosses is how many segments must be lost without a queue to tell how likely that is.
+	tellingLosses = 8
+	// mostOver bounds what streams may send together, as a multiple of the rate, while random loss
+	// holds some of them back: the largest window of reno is 4/3 of its mean.
+	mostOver = 4.0 / 3
+	// spare is by how much more gentle streams there shall be than fill the line in the mean: none of
+	// them may send more than its part of the rate.
+	spare = 1.5
+)
+
+// losses is what is known of loss that has another reason than a queue of our own.
+type losses struct {
+	lossy     bool          // random loss holds gentle streams back
+	behind    bool          // quick streams are slower than they may be, too
+	need      int           // gentle streams that carry the rate in spite of random loss; 0 is unknown
+	over      float64       // what they may send, as a multiple of the rate: some are held back by loss
+	calm      tally         // what is lost while the queue is not longer than usual
+	event     time.Duration // when a longer queue lost more, the last time
+	events    int           // how often it did so below the rate at which it had done so before
+	looks     time.Duration // since when less is sent to see what it does; 0 is not
+	before    float64       // rate before that, bytes/s
+	seen      float64       // share lost before that
+	random    float64       // share that is lost at any rate
+	ceil      float64       // rate beyond which loss begins, bytes/s
+	ceilUntil time.Duration // until when the session stays below it
+	hold      time.Duration // how long it stayed, the last time
+}
+
+// quicken gives up gentle streams where random loss makes them slower than they may be.
+func (c *Controller) quicken(s Sample, trip time.Duration) {
+	m := &c.model
+	slow := slowShare
+	if s.Gentle && s.At >= c.loss.ceilUntil {
+		slow = slowGentle
+		if m.losses > 0 && m.steady > 0 {
+			c.loss.over = min(max(1, c.rate/m.steady), mostOver)
+		}
+	}
+	if m.losses == 0 || m.steady > slow*c.rate {
+		c.short, c.loss.behind, c.loss.need = s.At, false, 0
+		return
+	}
+	if s.At-c.short > max(6*trip, leastFight) {
+		c.loss.behind = c.loss.lossy // more streams may help where quick ones do not
+		if !c.loss.lossy {
+			c.loss.lossy, c.short = true, s.At
+		}
+		if s.Gentle && c.loss.calm.lost >= float64(tellingLosses*s.MSS) {
+			c.loss.need = gentleStreams(c.rate, m.base, s.MSS, c.loss.calm.share())
+		}
+	}
+}
+
+// gentleStreams is how many gentle streams carry a rate in bytes/s in spite of random loss. Their
+// mean windows are those of RFC 9438, section 5.4, and of the part of it that does as reno does.
+func gentleStreams(rate float64, rtt time.Duration, mss int, loss float64) int {
+	cubic := 1.054 * math.Pow(rtt.Seconds()/loss, 0.75)
+	reno := math.Sqrt(1.5 / loss)
+	return int(math.Ceil(spare * rate * rtt.Seconds() / float64(mss) / max(cubic, reno)))
+}
+
+// crowded acts on loss with some queue: the queue is short, and full at times. Loss stops below what
+// was delivered then, if nobody else is there. It tells whether others are.
+func (c *Controller) crowded(s Sample, trip time.Duration) bool {
+	m := &c.model
+	if queued := m.queue > m.usual+fullQueue; !queued {
+		c.loss.calm.add(s, c.prior)
+		return false
+	}
+	if m.lost < 4*c.loss.calm.share()+someLoss || s.At-c.loss.event < max(4*trip, leastFight) {
+		return false
+	}
+	held := s.At < c.loss.ceilUntil && c.rate <= c.loss.ceil
+	c.loss.event = s.At
+	c.bound(belowFull*min(max(m.steady, m.delivered), c.rate), s.At+firstHold)
+	if !held {
+		c.loss.events = 0
+		return false
+	}
+	if c.loss.events++; c.loss.events < 2 && c.priority != Low {
+		return false
+	}
+	c.loss.events = 0
+	c.share(s)
+	c.others.stay = 2 * leastStay // a short queue does not tell when others are gone
+	return true
+}
+
+// bound keeps the rate below one until then. A pause of the streams is no reason for a low one.
+func (c *Controller) bound(rate float64, until time.Duration) {
+	c.proved = true
+	c.loss.ceil, c.loss.ceilUntil = max(rate, leastShare*c.line), until
+	c.rate = min(c.rate, c.loss.ceil)
+}
+
+// heed acts on loss without a queue. A policer, or a queue that is too short to be seen, drops what
+// exceeds a rate: with less, nothing is lost. Random loss stays the same. So heed sends less for a
+// moment, and looks. It tells whether it does so now.
+func (c *Controller) heed(s Sample) bool {
+	m := &c.model
+	look := 2*m.steadyWindow() + s.RTT
+	switch {
+	case c.loss.looks == 0 && m.losses > c.loss.random*1.5+mostLoss:
+		c.loss.looks, c.loss.before, c.loss.seen = s.At, c.rate, m.losses
+		c.rate = min(c.rate, belowFull*m.steady)
+	case c.loss.looks == 0 || s.At-c.loss.looks < look:
+	case m.losses < c.loss.seen/2: // it was the rate
+		c.loss.looks = 0
+		c.loss.hold = min(max(2*c.loss.hold, firstHold), longHold)
+		c.line = max(m.steady, c.line/2)
+		c.bound(belowLoss*m.steady, s.At+c.loss.hold)
+	default:
+		c.loss.looks = 0
+		c.loss.random, c.rate = m.losses, c.loss.before
+	}
+	return c.loss.looks > 0
+}
+
+// tally is the loss of the last tallyTime, with older loss counting less and less.
+type tally struct{ lost, sent float64 }
+
+const tallyTime = 10 * time.Second
+
+// add counts what happened between two samples.
+func (t *tally) add(s, before Sample) {
+	keep := math.Exp(-(s.At - before.At).Seconds() / tallyTime.Seconds())
+	lost := float64(s.Lost - before.Lost)
+	t.lost = keep*t.lost + lost
+	t.sent = keep*t.sent + lost + float64(s.Delivered-before.Delivered)
+}
+
+// share is the part of what was sent that was lost, 0 to 1.
+func (t *tally) share() float64 {
+	if t.sent == 0 {
+		return 0
+	}
+	return t.lost / t.sent
+}

@@ -1,0 +1,174 @@
+package congestion
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// quickShare is the part of the most that was delivered beside others, with less of which a free
+	// stream looks for its part again.
+	quickShare = 0.3
+	// quickTrips and leastQuick are how long that takes.
+	quickTrips = 40
+	leastQuick = time.Second
+	// quickGain bounds what is sent meanwhile, as a multiple of what is delivered.
+	quickGain = 1.5
+	// freeStreams is how many flows of others a session counts as.
+	freeStreams = 1
+	// highStreams is that number for a session of high priority: four fifths beside one flow.
+	highStreams = 4
+	// leastStay is how long a session shares at the least.
+	leastStay = 3 * time.Second
+	// testEvery is the time from one test whether others are gone to the next; testFor is the least
+	// time that a test takes.
+	testEvery = 5 * time.Second
+	testFor   = 300 * time.Millisecond
+
+	// floorShare is the part of the line that a session takes while it yields: enough to see the
+	// queue.
+	floorShare = 0.01
+	// A session that yields takes more once the queue has been short for firstPause, and doubles
+	// the pause up to longPause if it then grows again.
+	firstPause = 2 * time.Second
+	longPause  = 3 * time.Second
+	// rise is the growth per round trip of a session that takes again what the line carries.
+	rise = 0.25
+	// joinRise is the growth per round trip of what free streams may send until they lose something.
+	joinRise = 0.1
+	lowRise  = 0.12 // of one of low priority, in 100 ms at the most
+)
+
+// others is how the session shares the line with others, or yields to them.
+type others struct {
+	ours   float64       // largest line since a session of low priority yielded
+	pause  time.Duration // how long the queue must be short before a session that yields takes more
+	yields time.Duration // when it yielded last
+	stay   time.Duration // how long it shares at the least
+	most   float64       // bound of free streams, bytes/s
+	peak   float64       // most that was delivered of late beside others, bytes/s
+	quick  time.Duration // until when free streams look for their part of the line quickly
+	test   time.Duration // start of the present test whether others are gone; 0 is none
+}
+
+// share begins to share the line with others.
+func (c *Controller) share(s Sample) {
+	c.loss.lossy = c.loss.random > 0 // the others' queue may have been what lost something at the start
+	if c.priority == Low {
+		c.give(s)
+		return
+	}
+	c.enter(Compete, s.At)
+	c.others.peak, c.others.quick, c.others.stay = math.Inf(1), 0, leastStay
+	c.others.most = c.line
+	c.compete(s)
+}
+
+// seek lets free streams find their part of the line quickly: gentle ones would take minutes on a
+// long path. It does so where the queue is deep, since quick streams push others out of a short one,
+// and again where gentle streams have lost what was found.
+func (c *Controller) seek(s Sample) {
+	m := &c.model
+	if s.At < c.others.quick || m.standing < m.base/4 {
+		return
+	}
+	lost := m.steady < quickShare*c.others.peak
+	c.others.peak = max(m.steady, c.others.peak*(1-(s.At-c.prior.At).Seconds()/longHold.Seconds()))
+	if lost && s.At-c.others.quick > leastQuick {
+		c.others.peak, c.others.quick = m.steady, s.At+max(quickTrips*s.RTT, leastQuick)
+	}
+}
+
+// compete lets few streams share the line with others, as their congestion control does. From time
+// to time it sends less for a moment: if the queue then flows off, the others are gone.
+func (c *Controller) compete(s Sample) {
+	if c.priority == Low { // it has changed
+		c.give(s)
+		return
+	}
+	m, lag := &c.model, c.lag(s)
+	if m.standing > c.aim(s) {
+		c.calm = s.At
+	}
+	c.seek(s)
+	switch {
+	case s.At-c.calm > max(4*lag, 2*standingTime) && s.At-c.since > c.others.stay:
+		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
+		c.others.test, c.full = 0, 0
+		c.enter(Cruise, s.At)
+	case c.others.test > 0 && s.At-c.others.test > max(6*lag, testFor):
+		c.others.test, c.since = 0, s.At
+		c.rate = c.joins(s, lag)
+	case c.others.test > 0:
+	case s.At-c.since > testEvery:
+		c.others.test = s.At
+		c.line = m.steady
+		c.rate = leastShare * c.line
+	default:
+		c.rate = c.joins(s, lag)
+	}
+}
+
+// joins is the bound of free streams. Their slow start would push others aside: they begin with what
+// the session had, and take more step by step, until a loss shows them their part.
+func (c *Controller) joins(s Sample, lag time.Duration) float64 {
+	if s.At-c.since > 2*lag && c.model.lost > 0 {
+		c.others.most = math.Inf(1)
+	}
+	c.others.most *= 1 + joinRise*min(1, (s.At-c.prior.At).Seconds()/lag.Seconds())
+	if s.At < c.others.quick {
+		return min(c.others.most, quickGain*max(c.model.steady, c.model.delivered))
+	}
+	return c.others.most
+}
+
+// give leaves the line to others.
+func (c *Controller) give(s Sample) {
+	c.others.pause = min(max(2*c.others.pause, firstPause), longPause)
+	if s.At-c.others.yields > 4*longPause {
+		c.others.pause = firstPause
+	}
+	c.others.yields, c.others.ours = s.At, 0
+	c.line = max(c.line, c.had) // others have the rest of it
+	c.enter(Yield, s.At)
+	c.rate = c.floor()
+}
+
+// floor is the rate of a session that yields.
+func (c *Controller) floor() float64 { return max(floorShare*c.line, c.leastRate()) }
+
+// yield takes next to nothing while there is a queue, and more, step by step, when there was none
+// for a while.
+func (c *Controller) yield(s Sample, dt time.Duration) {
+	m := &c.model
+	switch {
+	case c.priority != Low:
+		c.enter(Compete, s.At)
+		c.compete(s)
+	case m.standing > c.aim(s):
+		if c.rate > 2*c.floor() {
+			c.others.pause = min(2*c.others.pause, longPause)
+		}
+		c.calm, c.others.yields = s.At, s.At
+		c.rate = c.floor()
+	case s.At-c.calm < max(c.others.pause, 4*s.RTT):
+	case c.rate > c.line/4:
+		c.full = 0
+		c.enter(Cruise, s.At)
+	default:
+		c.rate *= c.rises(dt)
+	}
+}
+
+// rises is by how much a session takes more of a line that it knows. One of low priority does so
+// slowly, to see in time that others are there.
+func (c *Controller) rises(dt time.Duration) float64 {
+	step, per := rise, c.last.RTT
+	if c.priority == Low {
+		if c.model.queue > c.aim(c.last) {
+			return 1
+		}
+		step, per = lowRise, max(per, standingTime)
+	}
+	return 1 + step*min(1, dt.Seconds()/per.Seconds())
+}

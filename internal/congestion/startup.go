@@ -1,0 +1,108 @@
+package congestion
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
+	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
+	firstWindow = 10   // segments that a stream sends before the first acknowledgement (RFC 6928)
+	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
+	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
+	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
+	clean       = 3e-4 // share lost at the start, without a queue, up to which a path has no random loss
+
+	// fewPackets is the least number of packets that shows a rate in the start and right after it.
+	fewPackets = 4
+)
+
+// opening is what the start has seen.
+type opening struct {
+	first time.Duration // when something was delivered first
+	fall  time.Duration // of the RTT, since it grew last
+	falls time.Duration // largest of these in the start
+}
+
+// start doubles the rate each round trip until a queue shows that the line is full.
+func (c *Controller) start(s Sample) {
+	m := &c.model
+	if c.opening.first == 0 {
+		c.opening.first, c.from = s.At, m.past[0]
+	}
+	if s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS) {
+		c.line = max(c.line, m.delivered)
+	}
+	full := m.base/20 + 3*time.Millisecond + c.packets(6, s.MSS) + m.jitter()
+	if m.queue < full/2 {
+		// Gentle streams would fall behind at once where loss comes without a queue.
+		c.loss.lossy = s.Lost > 4*int64(s.MSS) && float64(s.Lost) > clean*float64(s.Delivered)
+	}
+	// What the first flight lost says nothing: it left before anything was known.
+	early := s.At-c.opening.first < m.rateWindow(s)+2*s.RTT
+	flat := !early && m.delivered < stillGrows*m.earlier(s)
+	if !flat {
+		c.short = s.At
+	}
+	full = max(full, min(c.sway(s), m.base/2))
+	longFlat := flat && s.At-c.short > s.RTT // jitter makes what is delivered uneven
+	if m.queue > full || flat && s.Backlog > 0 && m.lost > 0.05 ||
+		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
+		c.enter(Drain, s.At)
+		c.drain(s)
+		return
+	}
+	if c.line == 0 {
+		return // few packets show no rate
+	}
+	if math.IsInf(c.rate, 1) {
+		c.rate = s.Began
+	}
+	if c.rate == 0 { // what the kernel sends at once, however little it says
+		c.rate = startGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
+	}
+	gain := startGain
+	if c.priority == Low {
+		gain = lowGain
+	}
+	c.rate = max(c.rate, gain*c.line)
+}
+
+// sway is by how much the RTT has fallen at once during the start. Its queue only grows: the rest
+// comes from the path.
+func (c *Controller) sway(s Sample) time.Duration {
+	if s.RTT < c.prior.RTT {
+		c.opening.fall += c.prior.RTT - s.RTT
+		c.opening.falls = max(c.opening.falls, c.opening.fall)
+	} else if s.RTT > c.prior.RTT {
+		c.opening.fall = 0
+	}
+	return c.opening.falls
+}
+
+// drain lets the queue flow off. If what is delivered goes on growing, there was none, but noise.
+func (c *Controller) drain(s Sample) {
+	age := s.At - c.since
+	if age == 0 {
+		c.had = c.model.delivered
+	}
+	excess := c.excess(s)
+	many := s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS)
+	if age >= leastWindow && many && excess > 0 { // while there is a queue, this is what the line carries
+		c.line = rateSince(c.from, s)
+	}
+	c.rate = afterDrain * c.line
+	if excess > 0 { // a stream sends two packets, and then waits for as long as they take at its rate
+		c.rate = min(c.rate, max(drainGain*c.line, float64(2*s.MSS)/excess.Seconds()))
+	}
+	switch {
+	case age < max(c.from.RTT, leastWindow):
+	case rateSince(c.from, s) > goesOn*c.had:
+		c.enter(Startup, s.At)
+		c.start(s)
+	case excess <= 0 || age > 4*s.RTT+leastWindow:
+		c.rate = afterDrain * c.line
+		c.enter(Cruise, s.At)
+	}
+}
