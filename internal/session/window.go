@@ -20,12 +20,13 @@ type window struct {
 	record  congestion.Recorder
 	set     *StreamSet
 	began   time.Time
-	free    int     // streams that may send, 0 is all
-	cruised float64 // rate before others came, bytes/s
-	behind  bool    // streams do not send what they may
-	need    int     // gentle streams that would in spite of loss, 0 is unknown
-	quick   bool    // the streams shall be quick
-	gentle  bool    // the host does not let them
+	free    int       // streams that may send, 0 is all
+	cruised float64   // rate before others came, bytes/s
+	start   time.Time // when the controller was in its start last
+	behind  bool      // streams do not send what they may
+	need    int       // gentle streams that would in spite of loss, 0 is unknown
+	quick   bool      // the streams shall be quick
+	gentle  bool      // the host does not let them
 
 	held map[uint64]bool   // streams that only finish what they have
 	seen map[uint64]seen   // of each stream, the last time
@@ -69,6 +70,9 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		return w.free
 	}
 	decided := w.control.Update(s)
+	if searches := decided.State == congestion.Startup || decided.State == congestion.Drain; searches && !math.IsInf(decided.Rate, 1) {
+		w.start = now
+	}
 	switch {
 	case decided.State == congestion.Cruise:
 		w.cruised = min(decided.Rate, decided.Line)
