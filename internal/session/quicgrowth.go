@@ -57,6 +57,9 @@ const settleFor = 2
 // lossShows is how many round trips it takes until all that a queue drops is known as lost.
 const lossShows = 2
 
+// queues tells whether an RTT shows a queue that may drop packets.
+func queues(rtt, least time.Duration) bool { return rtt > least*5/4 }
+
 // enoughLost is the number of lost segments from which a loss rate is computed.
 const enoughLost = 6
 
@@ -74,10 +77,11 @@ func (g *linkGrowth) next(o observation, limit int) int {
 			g.active = min(midLinks, limit)
 		}
 	}
-	if o.rtt > o.minRTT*5/4 {
+	if o.queued.After(g.queued) {
+		g.queued = o.queued
+	}
+	if queues(o.rtt, o.minRTT) {
 		g.queued = o.at
-	} else if o.start.After(g.queued) {
-		g.queued = o.start
 	}
 	if g.from.at.IsZero() || o.written == 0 {
 		g.from = o

@@ -108,7 +108,7 @@ func TestLinkGrowthQueue(t *testing.T) {
 				o.rtt = 2 * rtt
 			}
 			if at <= c.startTo {
-				o.start = o.at
+				o.queued = o.at
 			}
 			o.written += 9e6
 			o.sent += 6500

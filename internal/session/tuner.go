@@ -57,7 +57,7 @@ func (t *tuner) run(ctx context.Context) {
 		case now := <-tick.C:
 			infos := t.set.infos()
 			o := observe(now, t.sender.Stats().Written, infos)
-			o.behind, o.need, o.start = t.window.behind, t.window.need, t.window.start
+			o.behind, o.need, o.queued = t.window.behind, t.window.need, t.window.queued
 			if o.streams > 0 {
 				tick.Reset(TuneEvery)
 			}
@@ -133,7 +133,7 @@ type observation struct {
 	retrans uint64        // segments sent again so far
 	sent    uint64        // segments sent so far
 	quic    bool
-	start   time.Time // when the streams looked for the line's rate last, zero if they never did
+	queued  time.Time // when the streams made a queue last, as far as is known
 	behind  bool      // the streams do not send at the rate that the path may carry
 	need    int       // streams that would, in spite of loss; 0 is unknown
 	window  int       // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
