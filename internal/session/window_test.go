@@ -138,3 +138,32 @@ func TestWindowBegins(t *testing.T) {
 		}
 	}
 }
+
+// The window notes when there was a queue, and when the controller tried to make one.
+func TestWindowQueued(t *testing.T) {
+	const rtt = 100 * time.Millisecond
+	p := &paced{info: flying(0, rtt)}
+	p.info.Protocol = transport.QUIC
+	set := NewStreamSet(nil, nil)
+	set.Add(1, p, 1)
+	w := newWindow(set)
+	now := w.began
+	step := func(rtt time.Duration) time.Time {
+		now = now.Add(paceEvery)
+		p.info.Delivered += 100
+		p.info.RTT = rtt
+		w.step(now, congestion.Normal, false)
+		return w.queued
+	}
+	require.Zero(t, step(rtt), "nothing is known")
+	for range 3 {
+		require.Equal(t, now.Add(paceEvery), step(rtt), "it starts")
+	}
+	start := now
+	for range 40 {
+		step(rtt * 6 / 5)
+	}
+	require.Less(t, w.queued.Sub(start), time.Second, "the start is over, and the queue short")
+	require.Equal(t, now.Add(paceEvery), step(rtt*3/2))
+	require.Equal(t, now, step(rtt))
+}
