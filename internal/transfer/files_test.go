@@ -13,7 +13,6 @@ import (
 // TestOpenFiles: a session for whose files there is no room has to come again, others have room, and
 // all of it is given back.
 func TestOpenFiles(t *testing.T) {
-	t.Parallel()
 	const most = 80
 	all := NewOpenFiles(most)
 	greedy, other := all.Client(), all.Client()

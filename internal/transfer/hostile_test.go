@@ -130,7 +130,8 @@ func (o *outcome) requireRefused(t *testing.T) {
 }
 
 // face runs a session against a script. The session must end by itself or when the script is over,
-// in time, and in little memory.
+// in time, in little memory, and without leaving goroutines. Those of other tests would count, so a
+// test with it is not parallel.
 func face(t *testing.T, run func(context.Context) error, p *rawPeer, ctrl io.Closer, events *[]Event, script func(*rawPeer)) *outcome {
 	t.Helper()
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())

@@ -16,7 +16,6 @@ import (
 // TestLinksOfTheTransfer: a hard link goes to a file of the same transfer, also to one that an earlier
 // session has left there. Only who may read another file may give it another name.
 func TestLinksOfTheTransfer(t *testing.T) {
-	t.Parallel()
 	at := time.Unix(1_600_000_000, 0)
 	file := func(path string, size int64, named bool) wire.Entry {
 		x := aFile(path, size)
@@ -77,7 +76,6 @@ func TestLinksOfTheTransfer(t *testing.T) {
 // TestAliases: a symlink or pipe of the same transfer gets its other names. Where that is not possible
 // or not allowed, there is another one like it: no entry of somebody else gets a name.
 func TestAliases(t *testing.T) {
-	t.Parallel()
 	at := time.Unix(1_600_000_000, 0)
 	symlink := wire.Entry{Kind: wire.Symlink, Path: "one", Link: "x", ModTime: at.UnixNano(), Named: true}
 	pipe := wire.Entry{Kind: wire.Fifo, Path: "one", Mode: 0o600, ModTime: at.UnixNano(), Named: true}
@@ -148,7 +146,6 @@ func TestNamedWithoutMemory(t *testing.T) {
 
 // TestLinkToChangedFile: hard links wait for a file that comes again, under another index.
 func TestLinkToChangedFile(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	at := time.Unix(1_600_000_000, 0)
 	file := func(size int64) wire.Entry {

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,12 +85,12 @@ var errOver = errors.New("out of time")
 
 // Run probes the path. It takes Options.Time since Options.Begun, or up to extraTime more on a slow
 // path. It returns a Report or an error. The report's Notes say what could not be measured.
-func Run(ctx context.Context, dial Dial, opt Options) (*Report, error) {
+func Run(caller context.Context, dial Dial, opt Options) (*Report, error) {
 	spent := time.Duration(0)
 	if !opt.Begun.IsZero() {
 		spent = min(time.Since(opt.Begun), opt.Time)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, opt.Time+extraTime-spent, errOver)
+	ctx, cancel := context.WithTimeoutCause(caller, opt.Time+extraTime-spent, errOver)
 	defer cancel()
 	p := &prober{opt: opt, mtu: opt.MTU, start: time.Now(), report: &Report{}}
 	p.dial = func(ctx context.Context, path transport.Path) (Conn, error) {
@@ -111,6 +112,10 @@ func Run(ctx context.Context, dial Dial, opt Options) (*Report, error) {
 			err = context.Cause(ctx)
 		}
 		return nil, err
+	}
+	// The deadline of a connection passes a moment before that of its context.
+	if deadline, ok := caller.Deadline(); caller.Err() != nil || ok && !time.Now().Before(deadline) {
+		return nil, cmp.Or(context.Cause(caller), context.DeadlineExceeded)
 	}
 	return p.report, nil
 }

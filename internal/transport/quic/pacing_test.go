@@ -121,6 +121,7 @@ func TestPacingChange(t *testing.T) {
 		began := time.Now()
 		go start()
 		time.Sleep(time.Minute)
+		synctest.Wait() // the stream waits for its step, so it writes nothing
 		require.LessOrEqual(t, p.most(0), leastPaced, "the first packets need not wait")
 		require.Positive(t, p.most(0))
 		require.True(t, p.waits())
