@@ -10,6 +10,7 @@ const (
 	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
 	firstWindow = 10   // segments that a stream sends before the first acknowledgement (RFC 6928)
 	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
+	firstGain   = 1.6  // times these, by the first acknowledgements: streams have doubled by then
 	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
 	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
 	clean       = 3e-4 // share lost at the start, without a queue, up to which a path has no random loss
@@ -65,6 +66,9 @@ func (c *Controller) start(s Sample) {
 	gain := startGain
 	if c.priority == Low {
 		gain = lowGain
+	}
+	if m.earlier(s) == 0 { // otherwise the streams, which double by themselves, would wait
+		gain *= firstGain
 	}
 	c.rate = max(c.rate, gain*c.line)
 }
