@@ -71,8 +71,8 @@ func (f *Flags) AddOutput(flags *pflag.FlagSet) {
 }
 
 // LettersHelp is the help text about letters and units.
-const LettersHelp = `Letters are those of rsync: -q -v -n -u -c -x are in the list below. -z is
---compress auto. -a, -r and -P change nothing: folders are always sent whole,
+const LettersHelp = `You can use these letters of rsync: -q -v -n -u -c -x are in the list below. -z
+is --compress auto. -a, -r and -P change nothing: folders are always sent whole,
 with times, modes and links, owners as far as the receiver may set them, and an
 interrupted transfer resumes.
 
