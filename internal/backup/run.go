@@ -199,6 +199,9 @@ type leg struct {
 func (l *leg) work(ctx context.Context) (err error) {
 	inside, closed := l.withinWindow(ctx)
 	defer closed()
+	if text := command.Warning(l.job.Command); text != "" {
+		l.warn(errors.New(text))
+	}
 	err = l.pre(inside)
 	if err == nil {
 		err = l.attempts(inside)

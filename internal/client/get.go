@@ -177,7 +177,8 @@ func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, cal
 	if err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	remove := func() { _ = os.RemoveAll(dir) }
+	defer remove()
 	tree, err := access.OpenTarget(dir, access.Asked{Base: fileName})
 	if err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
@@ -187,7 +188,7 @@ func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, cal
 	if err != nil {
 		return report, err
 	}
-	return report, copyFile(ctx, w, tree, source)
+	return report, copyFile(ctx, w, tree, source, remove)
 }
 
 // fileName is the name of the one file that GetTo receives.
@@ -218,8 +219,9 @@ func (c *Client) receiveOne(ctx context.Context, source session.URL, tree *acces
 	return report, err
 }
 
-// copyFile copies the file that GetTo received.
-func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source session.URL) error {
+// copyFile copies the file that GetTo received. It calls remove while it has the file open: the
+// reader of a pipe may end early, and then SIGPIPE ends this process at once.
+func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source session.URL, remove func()) error {
 	if m, err := tree.Stat(fileName); err != nil || m.Kind != disk.File {
 		return notOneFile(source)
 	}
@@ -228,6 +230,7 @@ func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source sessi
 		return &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
 	defer f.Close()
+	remove() // on Windows, only GetTo can
 	size := f.Identity().Size
 	n, err := io.Copy(w, &untilDone{ctx, io.NewSectionReader(f, 0, size)})
 	switch {
