@@ -60,11 +60,12 @@ func TestGentleStreams(t *testing.T) {
 func TestBegan(t *testing.T) {
 	const mss, streams, rtt = 1410, 16, 100 * time.Millisecond
 	const atOnce = startGain * firstWindow * streams * mss * 10 // bytes/s
+	const firstRise = startGain * firstGain
 	for _, c := range []struct{ began, delivered, want float64 }{
-		{0, 1e6, max(atOnce, startGain*1e6)},
-		{0, 3e6, startGain * 3e6},
+		{0, 1e6, max(atOnce, firstRise*1e6)},
+		{0, 3e6, firstRise * 3e6},
 		{2e6, 0.4e6, 2e6},
-		{2e6, 1e6, startGain * 1e6},
+		{2e6, 1e6, firstRise * 1e6},
 	} {
 		con := New()
 		s := Sample{MSS: mss, Streams: streams, RTT: rtt, Began: c.began, InFlight: 1e5, Backlog: 1e7}

@@ -97,8 +97,12 @@ func (c *Controller) drain(s Sample) {
 		c.line = rateSince(c.from, s)
 	}
 	c.rate = afterDrain * c.line
-	if excess > 0 { // a stream sends two packets, and then waits for as long as they take at its rate
-		c.rate = min(c.rate, max(drainGain*c.line, float64(2*s.MSS)/excess.Seconds()))
+	if excess > 0 {
+		// The last of the queue flows off slowly: the line must not stand idle until the next decision.
+		soon := min(s.At-c.prior.At, c.model.base/4)
+		slow := c.line * (1 - excess.Seconds()/soon.Seconds())
+		// A stream sends two packets, and then waits for as long as they take at its rate.
+		c.rate = min(c.rate, max(drainGain*c.line, slow, float64(2*s.MSS)/excess.Seconds()))
 	}
 	switch {
 	case age < max(c.from.RTT, leastWindow):
