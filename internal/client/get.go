@@ -58,13 +58,18 @@ func pullOf(sources []session.URL) (hello wire.Hello, err error) {
 		if u.Host != first.Host || u.Port != first.Port || u.Share != first.Share {
 			return hello, session.Usage("get them one after the other", "sources are on different servers or shares")
 		}
-		below := u.Path
-		if u.TrailingSlash {
-			below += "/"
-		}
-		hello.Paths = append(hello.Paths, below)
+		hello.Paths = append(hello.Paths, sourcePath(u))
 	}
 	return hello, nil
+}
+
+// sourcePath is how a request names what u stands for. A slash at the end asks for the content of a
+// folder, and of the folder that a link leads to.
+func sourcePath(u session.URL) string {
+	if u.TrailingSlash {
+		return u.Path + "/"
+	}
+	return u.Path
 }
 
 // openTarget opens the folder to receive into and returns the path below it.
