@@ -247,9 +247,7 @@ func (f *Files) send(op *wire.Operation) error {
 			return session.Usage("", "a path has %d bytes, of at most %d", len(p), wire.MaxPath)
 		}
 	}
-	if err := f.x.send(op); err != nil {
-		return f.end(err)
-	}
+	f.x.send(op)
 	return nil
 }
 

@@ -112,9 +112,7 @@ func (e *expiry) run(ctx context.Context, c *Client, u session.URL) error {
 	for part := range slices.Chunk(e.keep, wire.MaxStrings) {
 		request = append(request, &wire.Prune{Folders: part})
 	}
-	if err := x.send(append(request, &wire.Prune{})...); err != nil {
-		return err
-	}
+	x.send(append(request, &wire.Prune{})...)
 	for {
 		m, err := x.next()
 		if err != nil {

@@ -375,9 +375,7 @@ func (v *verifier) ask(ctx context.Context, x *exchange, asked chan<- question) 
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			if err := x.send(&wire.Folder{Path: folder, Names: names}); err != nil {
-				return err
-			}
+			x.send(&wire.Folder{Path: folder, Names: names})
 			for i, name := range names {
 				if kinds[i] == disk.Dir {
 					todo = append(todo, path.Join(folder, name))
