@@ -71,14 +71,6 @@ func (x *exchange) next() (wire.Message, error) {
 	}
 }
 
-// interrupted replaces an error that the end of ctx caused by that end.
-func interrupted(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
 // needShare rejects a URL that names no share.
 func needShare(u session.URL) error {
 	if u.Share != "" {

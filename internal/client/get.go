@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -232,7 +231,7 @@ func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source sessi
 	n, err := io.Copy(w, &untilDone{ctx, io.NewSectionReader(f, 0, size)})
 	switch {
 	case ctx.Err() != nil:
-		return &session.Error{Kind: session.KindInterrupted, Err: errors.New("interrupted")}
+		return &session.Error{Kind: session.KindInterrupted, Err: interrupted(ctx)}
 	case err != nil:
 		return &session.Error{Kind: session.KindLocalDisk, Err: fmt.Errorf("after %d of %d bytes: %w", n, size, err)}
 	case n != size:

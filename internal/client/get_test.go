@@ -68,6 +68,7 @@ func TestGetTo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	err = fails(ctx, "f", writeFunc(func(p []byte) (int, error) { cancel(); return len(p), nil }))
 	require.Equal(t, session.KindInterrupted, session.KindOf(err))
+	require.ErrorIs(t, err, context.Canceled)
 
 	left, err := os.ReadDir(temporary)
 	require.NoError(t, err)
