@@ -154,9 +154,12 @@ func TestContext(t *testing.T) {
 		"get":    func(ctx context.Context) error { _, err := c.Get(ctx, urls(u), t.TempDir(), Transfer{}); return err },
 		"get to": func(ctx context.Context) error { _, err := c.GetTo(ctx, u, io.Discard, Transfer{}); return err },
 		"list":   func(ctx context.Context) error { _, err := c.List(ctx, u); return err },
-		"verify": func(ctx context.Context) error { _, err := c.Verify(ctx, u, filepath.Dir(source), Verification{}); return err },
-		"files":  func(ctx context.Context) error { _, err := c.Files(ctx, u); return err },
-		"probe":  func(ctx context.Context) error { _, err := c.Probe(ctx, u, ProbeOptions{}); return err },
+		"verify": func(ctx context.Context) error {
+			_, err := c.Verify(ctx, u, filepath.Dir(source), Verification{})
+			return err
+		},
+		"files": func(ctx context.Context) error { _, err := c.Files(ctx, u); return err },
+		"probe": func(ctx context.Context) error { _, err := c.Probe(ctx, u, ProbeOptions{}); return err },
 	}
 	mine := errors.New("mine")
 	canceled, cancel := context.WithCancelCause(t.Context())
