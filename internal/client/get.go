@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -169,11 +168,15 @@ func namesOf(m *wire.Hello) (names []string) {
 
 // GetTo receives one file and writes it to w. The file is first received into a private folder
 // below os.TempDir, which needs room for all of it, and checked there: w gets bytes in order, and
-// none before all of them have passed the checks. GetTo succeeds only if w took the whole file. If
-// source is not one regular file, the error is of KindUsage. call must not select entries.
+// none before all of them have passed the checks. GetTo succeeds only if w took the whole file. An
+// error of w is of KindLocalDisk, and the Report then counts the file as failed. If source is not one
+// regular file, the error is of KindUsage. call must not select entries.
 func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, call Transfer) (*session.Report, error) {
 	if err := call.checkGetTo(); err != nil {
 		return nil, err
+	}
+	if w == nil {
+		return nil, session.Usage("name a writer", "there is nowhere to write to")
 	}
 	if source.Share != "" && (source.Path == "" || source.TrailingSlash) {
 		return nil, notOneFile(source)
@@ -193,7 +196,11 @@ func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, cal
 	if err != nil {
 		return report, err
 	}
-	return report, copyFile(ctx, w, tree, source, remove)
+	if err := copyFile(ctx, w, tree, source, remove); err != nil {
+		report.Sent, report.Failed = 0, 1
+		return report, err
+	}
+	return report, nil
 }
 
 // fileName is the name of the one file that GetTo receives.
@@ -240,7 +247,7 @@ func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source sessi
 	n, err := io.Copy(w, &untilDone{ctx, io.NewSectionReader(f, 0, size)})
 	switch {
 	case ctx.Err() != nil:
-		return &session.Error{Kind: session.KindInterrupted, Err: errors.New("interrupted")}
+		return &session.Error{Kind: session.KindInterrupted, Err: interrupted(ctx)}
 	case err != nil:
 		return &session.Error{Kind: session.KindLocalDisk, Err: fmt.Errorf("after %d of %d bytes: %w", n, size, err)}
 	case n != size:
