@@ -29,7 +29,7 @@ const (
 	KindIntegrity        // data, or the self-test of the ciphers, did not pass a check
 	KindLocalDisk        // this host's disk
 	KindRemoteDisk       // the peer's disk
-	KindInterrupted      // stopped by the user
+	KindInterrupted      // stopped by the user, or by the end of the caller's context, which it matches
 	KindNotFound         // the peer has no such file or folder
 )
 
