@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -35,8 +36,10 @@ one folder.
 
 --exec sends the output of a command, which the shell runs. URL names the file.
 The file appears only if the command ends with exit code 0; until then the old
-file stays. In "pg_dump | fxfer send -", fxfer can't know whether pg_dump failed,
-and would send half a dump as if that were all.
+file stays. A command with a pipe, such as "pg_dump | gzip", runs in bash, where
+each part of the pipe has to succeed; if bash is missing, fxfer warns. In "a; b",
+only b has to succeed: write "a && b". In "pg_dump | fxfer send -", fxfer can't
+know whether pg_dump failed, and would send half a dump as if that were all.
 
 Rules are those of gitignore: "*.o" matches at any depth, "/build" only at the
 top of the source, "cache/" only folders. Excluded files are not sent, and
@@ -164,6 +167,9 @@ func sendStream(c *cobra.Command, f *transfer.Flags, target fxfer.URL) error {
 
 // sendOutput sends the output of a command, if that succeeds.
 func sendOutput(c *cobra.Command, f *transfer.Flags, target fxfer.URL) error {
+	if text := command.Warning(f.Exec); text != "" && !f.Quiet {
+		fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s\n", text)
+	}
 	return transfer.Run(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (report *fxfer.Report, err error) {
 		err = command.Feed(ctx, f.Exec, nil, c.ErrOrStderr(), func(ctx context.Context, out io.Reader) (err error) {
 			report, err = client.SendStream(ctx, out, target, call)

@@ -43,8 +43,11 @@ intact version, for --at.`,
   fxfer backup restore home --at 2026-11-20 etc/passwd home/ada /tmp/restored
   fxfer backup restore home --at 2026-11-20T020000Z -n /mnt/restored`,
 		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 1 {
+			switch {
+			case len(args) == 1:
 				return exit.Usage("usage: "+c.UseLine(), "where to?")
+			case len(args) > 1 && args[len(args)-1] == "-":
+				return exit.Usage("./- is a folder of that name; `fxfer get URL -` writes one file to standard output", "restore needs a folder, not -")
 			}
 			return needJob(c, args)
 		},

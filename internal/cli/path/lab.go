@@ -20,6 +20,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/internal/units"
 )
@@ -84,6 +85,9 @@ With --name, "lab set NAME" changes the link while CMD runs.`,
 				return errors.Join(err, exit.With(code))
 			}
 			run.in, run.out, run.errs = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
+			if f := term.File(run.out); f != nil {
+				run.out = f // the command writes to it, not through fxfer
+			}
 			code, err := run.run(c.Context(), link, args)
 			if err != nil {
 				return err
