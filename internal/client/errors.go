@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -93,6 +94,9 @@ func describeCode(coded *wire.Error, server string) error {
 		}
 	case wire.CodeTrust:
 		e.Advice = session.AdviceInvitation
+		if coded.Text == identity.ErrRevoked.Error() {
+			e.Advice = session.AdviceReadmit
+		}
 	case wire.CodeCertificate:
 		e.Advice = session.AdviceServerLog
 	case wire.CodeNoSpace:

@@ -57,13 +57,18 @@ func pullOf(sources []session.URL) (hello wire.Hello, err error) {
 		if u.Host != first.Host || u.Port != first.Port || u.Share != first.Share {
 			return hello, session.Usage("get them one after the other", "sources are on different servers or shares")
 		}
-		below := u.Path
-		if u.TrailingSlash {
-			below += "/"
-		}
-		hello.Paths = append(hello.Paths, below)
+		hello.Paths = append(hello.Paths, sourcePath(u))
 	}
 	return hello, nil
+}
+
+// sourcePath is how a request names what u stands for. A slash at the end asks for the content of a
+// folder, and of the folder that a link leads to.
+func sourcePath(u session.URL) string {
+	if u.TrailingSlash {
+		return u.Path + "/"
+	}
+	return u.Path
 }
 
 // openTarget opens the folder to receive into and returns the path below it.
@@ -180,7 +185,8 @@ func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, cal
 	if err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	remove := func() { _ = os.RemoveAll(dir) }
+	defer remove()
 	tree, err := access.OpenTarget(dir, access.Asked{Base: fileName})
 	if err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
@@ -190,7 +196,7 @@ func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, cal
 	if err != nil {
 		return report, err
 	}
-	if err := copyFile(ctx, w, tree, source); err != nil {
+	if err := copyFile(ctx, w, tree, source, remove); err != nil {
 		report.Sent, report.Failed = 0, 1
 		return report, err
 	}
@@ -225,8 +231,9 @@ func (c *Client) receiveOne(ctx context.Context, source session.URL, tree *acces
 	return report, err
 }
 
-// copyFile copies the file that GetTo received.
-func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source session.URL) error {
+// copyFile copies the file that GetTo received. It calls remove while it has the file open: the
+// reader of a pipe may end early, and then SIGPIPE ends this process at once.
+func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source session.URL, remove func()) error {
 	if m, err := tree.Stat(fileName); err != nil || m.Kind != disk.File {
 		return notOneFile(source)
 	}
@@ -235,6 +242,7 @@ func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source sessi
 		return &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
 	defer f.Close()
+	remove() // on Windows, only GetTo can
 	size := f.Identity().Size
 	n, err := io.Copy(w, &untilDone{ctx, io.NewSectionReader(f, 0, size)})
 	switch {

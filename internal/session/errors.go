@@ -59,9 +59,10 @@ const (
 	AdviceAgain             Advice = "start again"             // it does not resume
 	AdviceMakeRoomAgain     Advice = "make room, start again"  // it does not resume
 	AdviceInvitation        Advice = "ask for an invitation"
-	AdviceServerLog         Advice = "ask the administrator"         // whose log says more
-	AdviceServerCertificate Advice = "give the server a certificate" // or trust its key
-	AdviceServerClientCA    Advice = "name the CA at the server"     // or use the key
+	AdviceReadmit           Advice = "be admitted by the administrator" // no invitation does it
+	AdviceServerLog         Advice = "ask the administrator"            // whose log says more
+	AdviceServerCertificate Advice = "give the server a certificate"    // or trust its key
+	AdviceServerClientCA    Advice = "name the CA at the server"        // or use the key
 	AdviceCheckPin          Advice = "check the pin"
 	AdviceFixPathMTU        Advice = "let ICMP pass"  // or probe the MTU
 	AdviceNotStrict         Advice = "be less strict" // see Strict of the target
