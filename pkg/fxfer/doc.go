@@ -1,3 +1,23 @@
+// Package fxfer sends and receives files over long fat pipes. It is the public face of the engine
+// behind the fxfer command.
+//
+// A Client sends files to the shares of a Server, gets files from them and lists them. Client and
+// Server know each other by Ed25519 keys. The connection is encrypted. Every byte is checked against
+// BLAKE3 digests down to the disk, and an interrupted transfer resumes without a flag.
+//
+// # Compatibility
+//
+// Versions are semantic. Within a major version a program that compiles keeps compiling and keeps
+// its meaning, as Go itself promises (https://go.dev/doc/go1compat). Four freedoms remain: structs
+// get new fields, so name the fields in a literal; new kinds of errors, outcomes and limiters may
+// come, so give a switch a default; texts of errors and limits may change; and what a zero option
+// chooses may become better. Before version 1.0 a minor version may break this, and its release
+// notes say how.
+//
+// The protocol has its own version: a client and a server built from different versions of this
+// package work together while their protocol version is the same. Later versions read the folders
+// and files, such as Options.Home, that earlier versions wrote.
+//
 // # Methods
 //
 // The types are aliases, and go doc shows no methods of an alias. These are the methods:
