@@ -364,8 +364,10 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, said *se
 	if err == nil {
 		err = server.Reload(fresh.opt)
 	}
+	for _, fault := range faultsOf(err) {
+		said.log.Error("the configuration is refused; the server keeps the old one", "error", fault, "hint", hint.Of(fault))
+	}
 	if err != nil {
-		said.log.Error("the configuration is refused; the server keeps the old one", "error", err, "hint", hint.Of(err))
 		return
 	}
 	fresh.webAt = f.webAt
