@@ -225,6 +225,7 @@ var elsewhere = []struct{ command, why string }{
 	{"go install github.com/fxfer/fxfer/cmd/fxfer@latest", "of what is published"},
 	{"sudo systemctl", "asks for systemd, which tests/activation_linux_test.go plays"},
 	{"systemctl reload", "the same"},
+	{"sudo install -d -o fxfer", "needs the account, which the packages make"},
 	{"sudoedit", "asks for an editor"},
 	{"ssh -L", "asks for another host"},
 	{"docker", "asks for a daemon and a registry"},

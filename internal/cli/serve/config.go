@@ -49,12 +49,30 @@ func (f *serveFlags) read(flags *pflag.FlagSet, path string) error {
 	return nil
 }
 
+// faultsOf returns each fault of a configuration, or an error that is none.
+func faultsOf(err error) (each []error) {
+	var faults config.Faults
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &faults):
+		return []error{err}
+	}
+	for _, fault := range faults {
+		each = append(each, fault)
+	}
+	return each
+}
+
 // eachFault prints all faults of a configuration if there are several, one line each, and returns
 // the error for the command line.
 func eachFault(out io.Writer, err error) error {
 	var faults config.Faults
-	if !errors.As(err, &faults) || len(faults) == 1 {
-		return option.ConfigError(err)
+	switch {
+	case !errors.As(err, &faults):
+		return err
+	case len(faults) == 1:
+		return exit.Usage("", "%w", faults[0])
 	}
 	for _, fault := range faults {
 		fmt.Fprintln(out, term.OneLine(fault.Error()))
@@ -321,7 +339,7 @@ func (f *serveFlags) again(flags *pflag.FlagSet) (*serveFlags, error) {
 		err = option.ApplyEnvironment(set)
 	}
 	if err == nil {
-		err = fresh.load(set, f.config)
+		err = fresh.read(set, f.config)
 	}
 	return fresh, err
 }

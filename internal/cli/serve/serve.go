@@ -364,12 +364,14 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, said *se
 	if err == nil {
 		err = server.Reload(fresh.opt)
 	}
-	if err != nil {
-		args := []any{"error", err}
-		if help := hint.Of(err); help != "" {
+	for _, fault := range faultsOf(err) {
+		args := []any{"error", fault}
+		if help := hint.Of(fault); help != "" {
 			args = append(args, "hint", help)
 		}
 		said.log.Error("the configuration is refused; the server keeps the old one", args...)
+	}
+	if err != nil {
 		return
 	}
 	fresh.webAt = f.webAt
