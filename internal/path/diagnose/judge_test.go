@@ -542,7 +542,7 @@ func TestJudgeLossAtStart(t *testing.T) {
 		"a policer, found again and again": {func(x *Sample) { x.Retrans = 265 * int64(1+x.At/(2*second)); x.Policed = x.At }, 20300 * time.Microsecond, Policed},
 		"a policer, which was proved later": {func(x *Sample) {
 			x.Retrans = 265 * int64(1+x.At/(2*second))
-			x.Policed = x.At * time.Duration(x.At/(6*second))
+			x.Policed = 4 * max(0, x.At-6*second)
 		}, 20300 * time.Microsecond, Policed},
 		"lost when the queue was longest": {func(x *Sample) {
 			x.Retrans = 265 * int64(1+x.At/second)
