@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/fxfer/fxfer/internal/identity"
@@ -43,7 +44,13 @@ func TestGetTo(t *testing.T) {
 	for name, want := range map[string][]byte{"f": data, "empty": nil, "sparse": make([]byte, 3<<20)} {
 		var got bytes.Buffer
 		progress := 0
-		report, err := c.GetTo(t.Context(), s.plain(t, name), &got, Transfer{Progress: func(session.Progress) { progress++ }})
+		w := writeFunc(func(p []byte) (int, error) {
+			if left, _ := os.ReadDir(temporary); runtime.GOOS != "windows" {
+				require.Empty(t, left, "SIGPIPE may end the process now")
+			}
+			return got.Write(p)
+		})
+		report, err := c.GetTo(t.Context(), s.plain(t, name), w, Transfer{Progress: func(session.Progress) { progress++ }})
 		require.NoError(t, err, name)
 		require.True(t, bytes.Equal(want, got.Bytes()), name)
 		require.Equal(t, int64(1), report.Sent)
@@ -62,12 +69,15 @@ func TestGetTo(t *testing.T) {
 	require.Equal(t, session.KindUsage, session.KindOf(fails(t.Context(), "", nothing)))
 
 	full := errors.New("full")
-	require.ErrorIs(t, fails(t.Context(), "f", writeFunc(func([]byte) (int, error) { return 0, full })), full)
+	report, err := c.GetTo(t.Context(), s.plain(t, "f"), writeFunc(func([]byte) (int, error) { return 0, full }), Transfer{})
+	require.ErrorIs(t, err, full)
+	require.Equal(t, []int64{0, 1}, []int64{report.Sent, report.Failed})
 	short := writeFunc(func(p []byte) (int, error) { return len(p) - 1, nil })
 	require.ErrorIs(t, fails(t.Context(), "f", short), io.ErrShortWrite)
 	ctx, cancel := context.WithCancel(t.Context())
 	err = fails(ctx, "f", writeFunc(func(p []byte) (int, error) { cancel(); return len(p), nil }))
 	require.Equal(t, session.KindInterrupted, session.KindOf(err))
+	require.ErrorIs(t, err, context.Canceled)
 
 	left, err := os.ReadDir(temporary)
 	require.NoError(t, err)

@@ -18,10 +18,9 @@ import (
 // killAfter is how long a command may take to end before it is killed.
 const killAfter = 5 * time.Second
 
-// shell makes a command for the shell of the system. When ctx ends, the command and its children
+// prepare makes a command that runs the program name. When ctx ends, the command and its children
 // are asked to end, then killed.
-func shell(ctx context.Context, command string, env []string) *exec.Cmd {
-	name, args := shellArgs(command)
+func prepare(ctx context.Context, name string, args, env []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.WaitDelay = killAfter
@@ -73,7 +72,8 @@ func commandError(ctx context.Context, err error, said *tail) error {
 func Run(ctx context.Context, command string, timeout time.Duration, env []string, stdin io.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	cmd := shell(ctx, command, env)
+	name, args := shellArgs(command)
+	cmd := prepare(ctx, name, args, env)
 	said := &tail{}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, said, said
 	if err := cmd.Run(); err != nil {
@@ -82,14 +82,37 @@ func Run(ctx context.Context, command string, timeout time.Duration, env []strin
 	return nil
 }
 
+// pipefail returns how to run a command so that each part of a pipe has to succeed. Plain shells
+// know only how the last part ended, so bash runs commands with a pipe. sure is false if the command
+// has a pipe, and there is no bash.
+func pipefail(command string) (name string, args []string, sure bool) {
+	sure = !strings.Contains(strings.ReplaceAll(command, "||", ""), "|")
+	if !sure {
+		if bash, err := exec.LookPath("bash"); err == nil {
+			return bash, []string{"-o", "pipefail", "-c", command}, true
+		}
+	}
+	name, args = shellArgs(command)
+	return name, args, sure
+}
+
+// Warning returns what Feed cannot notice about a command, for people; or "".
+func Warning(command string) string {
+	if _, _, sure := pipefail(command); !sure {
+		return "bash is not installed, so only the last program of the pipe counts: if another one fails, the output may be incomplete"
+	}
+	return ""
+}
+
 // Feed starts a command and calls send with its output. That ends with io.EOF only if the command
-// succeeded, because nobody may take the output of a failed command for the whole. When send
-// returns, the command is ended. Feed returns a *FailedError if the command failed before, otherwise
+// succeeded, because nobody may take the output of a failed command for the whole. In a pipe, each
+// part has to succeed, except if Warning says otherwise. When send returns, the command is ended. Feed returns a *FailedError if the command failed before, otherwise
 // the error of send. errs gets a copy of the command's standard error; nil is nowhere.
 func Feed(ctx context.Context, command string, env []string, errs io.Writer, send func(context.Context, io.Reader) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := shell(ctx, command, env)
+	name, args, _ := pipefail(command)
+	cmd := prepare(ctx, name, args, env)
 	said := &tail{}
 	cmd.Stderr = said
 	if errs != nil {

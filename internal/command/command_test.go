@@ -27,6 +27,10 @@ func TestFeed(t *testing.T) {
 		"": true, "; exit 0": true, "; true | true": true, "; (sleep 0.01; echo -n x) &": true,
 		"; exit 1": false, "; exit 255": false, "; kill -9 $$": false, "; kill $$": false, "; nosuchcommand": false,
 		" && exit 7": false, "; exec >&-; exit 2": false,
+		" || echo x": true,
+	}
+	if Warning("a | b") == "" {
+		ends[" | cat"], ends["; nosuchcommand | cat"], ends[" | cat | (cat; exit 3) | cat"] = true, false, false
 	}
 	for end, good := range ends {
 		size := random.IntN(300_000)
@@ -65,4 +69,15 @@ func TestFeedEnds(t *testing.T) {
 		return err
 	}))
 	require.ErrorContains(t, Run(t.Context(), "cat >&2; exit 3", time.Minute, nil, strings.NewReader("a\nb\n")), "exit status 3: b")
+}
+
+// TestPipefail: bash runs what has a pipe. Without bash, Warning says that failures may be missed.
+func TestPipefail(t *testing.T) {
+	for command, pipe := range map[string]bool{"a": false, "a || b": false, "a; b": false, "a | b": true, "a || b|c": true} {
+		t.Setenv("PATH", t.TempDir())
+		name, args, _ := pipefail(command)
+		require.Equal(t, command, args[len(args)-1])
+		require.NotContains(t, name, "bash")
+		require.Equal(t, pipe, Warning(command) != "", command)
+	}
 }

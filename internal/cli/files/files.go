@@ -19,6 +19,7 @@ import (
 type command struct {
 	opt    fxfer.Options
 	asJSON bool
+	follow bool // a slash at the end of a path stays: it asks for what a link there leads to
 
 	c      *cobra.Command
 	done   int
@@ -145,7 +146,11 @@ func (x *command) share(ctx context.Context, client *fxfer.Client, places []opti
 	p := paths{share: places[0].URL.Share}
 	for _, place := range places {
 		if !place.HasPattern() {
-			p.all = append(p.all, place.URL.Path)
+			at := place.URL.Path
+			if x.follow && place.URL.TrailingSlash {
+				at += "/"
+			}
+			p.all = append(p.all, at)
 			continue
 		}
 		entries, err := place.Entries(files)

@@ -71,10 +71,10 @@ func (f *Flags) AddOutput(flags *pflag.FlagSet) {
 }
 
 // LettersHelp is the help text about letters and units.
-const LettersHelp = `Letters are those of rsync: -q -v -n -u -c -x are in the list below. -z is
---compress auto. -a, -r, -H, -A, -X and -P change nothing: folders are always sent
-whole, with times, modes, links, ACLs and attributes, owners as far as the receiver
-may set them, and an interrupted transfer resumes.
+const LettersHelp = `You can use these letters of rsync: -q -v -n -u -c -x are in the list below. -z
+is --compress auto. -a, -r, -H, -A, -X and -P change nothing: folders are always
+sent whole, with times, modes, links, ACLs and attributes, owners as far as the
+receiver may set them, and an interrupted transfer resumes.
 
 Rates are in bits (200mbit, 200Mbit/s, 200Mbps) or bytes (20MB/s, 20MiB/s). Sizes
 count in powers of 1000 (kB, MB, GB) or 1024 (KiB, MiB, GiB). 200Mb/s, 20M and 2G

@@ -13,6 +13,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -46,11 +47,18 @@ func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Conte
 		}
 		return run(ctx, client, call)
 	})
+	if late := time.Since(f.Call.Deadline); err == nil && !f.Call.Deadline.IsZero() && late > 0 && !f.Call.Target.DryRun {
+		d.notice("the deadline was missed: the transfer ended " + units.Time(late) + " after it")
+	}
 	if err != nil && ctx.Err() != nil {
 		err = exit.Interrupted(remedy)
 	}
 	if report != nil && !f.Call.Target.DryRun {
-		remember(backup.RecordOf(verbs[verb], f.Target, began, report, err), d.notice)
+		record := backup.RecordOf(verbs[verb], f.Target, began, report, err)
+		if err != nil && f.Exec != "" { // nothing of the output stays at the target
+			record.Written, record.Goodput = 0, 0
+		}
+		remember(record, d.notice)
 	}
 	d.finish(report, err)
 	if lines != nil {
