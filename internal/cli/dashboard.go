@@ -24,7 +24,7 @@ func newDashboard() *cobra.Command {
 with --web and the same FXFER_HOME. The URL contains a token: whoever has it may
 cancel transfers and revoke clients. To replace the token, remove the file
 web-token in FXFER_HOME and restart the server.`,
-		Example: "  sudo -u fxfer FXFER_HOME=/var/lib/fxfer fxfer dashboard",
+		Example: "  sudo -u fxfer env FXFER_HOME=/var/lib/fxfer fxfer dashboard",
 		Args:    option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			home, err := identity.Home()

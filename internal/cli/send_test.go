@@ -140,7 +140,7 @@ func TestHelpWidth(t *testing.T) {
 func TestForeignFlags(t *testing.T) {
 	for _, name := range []string{
 		"--bwlimit", "--progress", "--parallel", "--transfers", "--archive", "--compress-level", "--recursive", "--partial", "--whole-file",
-		"--link-dest", "--timeout", "--checkers", "--copy-links", "--max-age", "--retries", "-H", "-L", "-W", "-S", "-i", "-e", "-t",
+		"--link-dest", "--timeout", "--checkers", "--copy-links", "--max-age", "--retries", "-D", "-L", "-W", "-S", "-i", "-e", "-t",
 	} {
 		for _, c := range []*cobra.Command{newSend(), newGet()} {
 			err := option.Error(c, c.ParseFlags([]string{name + "=1"}))

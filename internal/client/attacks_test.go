@@ -274,6 +274,7 @@ func TestNoPrivilegeFromData(t *testing.T) {
 		require.Equal(t, privileged, fingerprintOf(t, s.dir) == fingerprintOf(t, from), fingerprintOf(t, s.dir))
 		told := fmt.Sprint(report.NotStored)
 		require.Equal(t, !privileged, strings.Contains(told, "privilege"), told)
+		require.Equal(t, !privileged, strings.Contains(told, "it is left out, because a device gives privilege"), told)
 
 		back := t.TempDir()
 		source := privilegedFolder(t)

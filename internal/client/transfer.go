@@ -153,7 +153,7 @@ func (t *Transfer) checkGetTo() error {
 	}
 	x := &t.Target
 	if x.Update || x.Existing || x.IgnoreExisting || x.Delete || x.BackupDir != "" || x.DryRun {
-		return session.Usage("leave it out", "a writer holds nothing to be compared, kept or removed")
+		return session.Usage("leave it out", "--update, --existing, --ignore-existing, --delete, --backup-dir and --dry-run need a folder or a file as the target")
 	}
 	return t.checkGet()
 }

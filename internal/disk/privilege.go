@@ -13,6 +13,9 @@ const WarnPrivilege = "privilege"
 // errPrivilege is the cause of such a warning.
 var errPrivilege = errors.New("it gives privilege, which the target does not take from a transfer")
 
+// errDevicePrivilege is the cause of the warning about a device.
+var errDevicePrivilege = errors.New("it is left out, because a device gives privilege")
+
 // privilegeBits let whoever runs a program act as its owner or group.
 const privilegeBits = fs.ModeSetuid | fs.ModeSetgid
 

@@ -30,7 +30,7 @@ func (t *Tree) Special(m Meta, opt TargetOptions) error {
 	}
 	var refused error
 	if isDevice(m.Kind) && !opt.Privileged {
-		opt.warn(m.Path, WarnPrivilege, errPrivilege)
+		opt.warn(m.Path, "device", errDevicePrivilege)
 		return nil
 	}
 	err := t.replace(m, opt, func(f *folder, name string) error {

@@ -474,6 +474,8 @@ func (x *fileWork) refusalOf(do wire.Op, p string, err error) *wire.Error {
 	switch {
 	case errors.As(err, &known):
 		return known
+	case errors.Is(err, fs.ErrNotExist) && do == wire.OpMkdir:
+		return x.absent(path.Dir(p))
 	case errors.Is(err, fs.ErrNotExist):
 		return x.absent(p)
 	case errors.Is(err, disk.ErrNotEmpty):

@@ -85,7 +85,7 @@ type paths struct {
 }
 
 // name is how a path is shown.
-func (p paths) name(at string) string { return term.OneLine(path.Join(p.share, at)) }
+func (p paths) name(at string) string { return term.Name(path.Join(p.share, at)) }
 
 // each calls do with a session for each argument and its paths.
 func (x *command) each(ctx context.Context, args []string, do func(*fxfer.Files, paths) error) error {

@@ -44,7 +44,7 @@ func TestForeignFlags(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"bwlimit": "--rate-limit bounds", "progress": "--quiet hides", "parallel": "--streams sets", "transfers": "--streams sets",
-		"compress-level": "--compress zstd", "archive": "always sent whole", "H": "always sent whole", "l": "--rate-limit",
+		"compress-level": "--compress zstd", "archive": "always sent whole", "D": "always sent whole", "l": "--rate-limit",
 		"link-dest": "", "exclude": "", "nonsense": "",
 	} {
 		got := ofCopyTool(send, name)

@@ -22,7 +22,7 @@ var ofCopyTools = hints([]foreign{
 	{"folders are always sent whole, with times, modes, owners and links: leave it out",
 		[]string{"archive", "recursive", "times", "perms", "owner", "group", "links", "hard-links",
 			"xattrs", "acls", "devices", "specials", "metadata", "create-empty-src-dirs", "t",
-			"p", "o", "g", "H", "X", "A", "D", "R", "dirs", "d"}},
+			"p", "o", "g", "D", "R", "dirs", "d"}},
 	{"the same command resumes: unfinished files are always kept",
 		[]string{"partial", "partial-dir", "append", "append-verify", "continue", "resume", "inplace"}},
 	{"links are sent as links; name the folder that a link points to as a source",

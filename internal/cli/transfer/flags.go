@@ -72,9 +72,9 @@ func (f *Flags) AddOutput(flags *pflag.FlagSet) {
 
 // LettersHelp is the help text about letters and units.
 const LettersHelp = `You can use these letters of rsync: -q -v -n -u -c -x are in the list below. -z
-is --compress auto. -a, -r and -P change nothing: folders are always sent whole,
-with times, modes and links, owners as far as the receiver may set them, and an
-interrupted transfer resumes.
+is --compress auto. -a, -r, -H, -A, -X and -P change nothing: folders are always
+sent whole, with times, modes, links, ACLs and attributes, owners as far as the
+receiver may set them, and an interrupted transfer resumes.
 
 Rates are in bits (200mbit, 200Mbit/s, 200Mbps) or bytes (20MB/s, 20MiB/s). Sizes
 count in powers of 1000 (kB, MB, GB) or 1024 (KiB, MiB, GiB). 200Mb/s, 20M and 2G
@@ -83,7 +83,7 @@ have two meanings, so they are refused.`
 // addLetters adds letters of rsync and rclone that have no long name here. The flag parser needs
 // one, so that is the letter again.
 func addLetters(flags *pflag.FlagSet) {
-	for _, letter := range []string{"a", "r", "P"} {
+	for _, letter := range []string{"a", "r", "P", "H", "A", "X"} {
 		flags.BoolP(letter, letter, false, "no effect")
 		flags.Lookup(letter).Hidden = true
 	}
