@@ -13,8 +13,8 @@ const maxFollowed = 40
 
 // Follow returns the path of the entry that p leads to, with each symlink on the way replaced by
 // its target. The last element is replaced, too, if last says so. Only links that the client may
-// have this effect on are followed, and none that leads outside of the share. The rest of such a
-// path stays as it is.
+// see, or have this effect on, are followed, and none that leads outside of the share. The rest of
+// such a path stays as it is.
 //
 // This decides nothing: whoever uses the path asks the gate about it. The path has no links, and a
 // tree follows none, so a link that somebody makes meanwhile leads nowhere.
@@ -40,7 +40,7 @@ func (s *Scope) Follow(e Effect, p string, last bool) (string, error) {
 		if rest == "" && !last {
 			return next, nil
 		}
-		if s.check(e, next) != nil {
+		if s.check(e, next) != nil && s.check(Names, next) != nil {
 			return path.Join(next, rest), nil
 		}
 		have, err := s.tree.Stat(next)

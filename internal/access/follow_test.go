@@ -57,8 +57,12 @@ func TestFollow(t *testing.T) {
 			}
 		}
 	}
+	guest := folder.Client(Request{Share: "data", Rights: identity.List, Intent: wire.Pull})
+	got, err := guest.Follow(Read, "current/f", true)
+	require.NoError(t, err)
+	require.Equal(t, "releases/7/f", got, "who may see the link follows it")
 	writer := folder.Client(Request{Share: "data", Rights: identity.Write, Intent: wire.Pull})
-	got, err := writer.Follow(Read, "current/f", true)
+	got, err = writer.Follow(Read, "current/f", true)
 	require.NoError(t, err)
 	require.Equal(t, "current/f", got, "who may not read it learns nothing of the link")
 }

@@ -58,13 +58,17 @@ func pullOf(sources []session.URL) (hello wire.Hello, err error) {
 		if u.Host != first.Host || u.Port != first.Port || u.Share != first.Share {
 			return hello, session.Usage("get them one after the other", "sources are on different servers or shares")
 		}
-		below := u.Path
-		if u.TrailingSlash {
-			below += "/"
-		}
-		hello.Paths = append(hello.Paths, below)
+		hello.Paths = append(hello.Paths, askedPath(u))
 	}
 	return hello, nil
+}
+
+// askedPath is the path of a URL as requests name it: with the slash at its end.
+func askedPath(u session.URL) string {
+	if u.TrailingSlash {
+		return u.Path + "/"
+	}
+	return u.Path
 }
 
 // openTarget opens the folder to receive into and returns the path below it.

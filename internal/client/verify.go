@@ -118,7 +118,7 @@ func (v *verifier) open(against string) error {
 }
 
 func (v *verifier) run(ctx context.Context, c *Client, u session.URL) error {
-	x, err := c.begin(ctx, u, wire.Hello{Intent: wire.Verify, Share: u.Share, Paths: []string{u.Path}})
+	x, err := c.begin(ctx, u, wire.Hello{Intent: wire.Verify, Share: u.Share, Paths: []string{askedPath(u)}})
 	if err != nil {
 		return err
 	}

@@ -103,14 +103,14 @@ func (x *fileWork) work(ctx context.Context) (paths int, err error) {
 
 // operate does an operation on one path, and answers. The error is that of the session.
 func (x *fileWork) operate(ctx context.Context, op *wire.Operation, p string) error {
-	p, to := seriesPath(p), ""
+	p, through, to := seriesPath(p), strings.HasSuffix(p, "/"), ""
 	if op.Do == wire.OpMove {
 		if to = seriesPath(op.To); op.Into {
 			to = path.Join(to, path.Base(p))
 		}
 	}
 	x.did = wire.Operated{}
-	err := x.do(ctx, op, p, to)
+	err := x.do(ctx, op, p, through, to)
 	x.audit.operation(op, p, to, &x.did, err)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -122,10 +122,11 @@ func (x *fileWork) operate(ctx context.Context, op *wire.Operation, p string) er
 	return x.add(&x.did)
 }
 
-func (x *fileWork) do(ctx context.Context, op *wire.Operation, p, to string) error {
+// do does an operation on one path. through says that p ended with a slash.
+func (x *fileWork) do(ctx context.Context, op *wire.Operation, p string, through bool, to string) error {
 	switch op.Do {
 	case wire.OpList, wire.OpStat, wire.OpUsage, wire.OpRead:
-		return x.look(ctx, op, p)
+		return x.look(ctx, op, p, through)
 	case wire.OpMkdir:
 		return x.mkdir(ctx, p, op.Recursive)
 	case wire.OpMove:
@@ -139,13 +140,14 @@ func (x *fileWork) do(ctx context.Context, op *wire.Operation, p, to string) err
 	return wire.Errorf(wire.CodeUnsupported, "the server does not know operation %d", op.Do)
 }
 
-// look does an operation that only reads, where links lead elsewhere in the share.
-func (x *fileWork) look(ctx context.Context, op *wire.Operation, p string) error {
+// look does an operation that only reads, where links lead elsewhere in the share. A link at the end
+// is followed if through says so, or if the link itself has nothing to show.
+func (x *fileWork) look(ctx context.Context, op *wire.Operation, p string, through bool) error {
 	effect := access.Names
 	if op.Do == wire.OpRead {
 		effect = access.Read
 	}
-	at, err := x.scope.Follow(effect, p, op.Do == wire.OpRead || op.Do == wire.OpList)
+	at, err := x.scope.Follow(effect, p, through || op.Do == wire.OpRead || op.Do == wire.OpList)
 	if err != nil {
 		return err
 	}

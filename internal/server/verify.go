@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/access"
@@ -58,7 +59,7 @@ func (v *verification) serve(ctx context.Context) error {
 	}
 	top, err := v.tree.Stat(v.root)
 	if err != nil {
-		return sourceRefusal(err, p, v.hello.Share)
+		return sourceRefusal(err, strings.TrimSuffix(p, "/"), v.hello.Share)
 	}
 	v.file = top.Kind != disk.Dir
 	v.admit()

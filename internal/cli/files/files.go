@@ -79,8 +79,17 @@ func (x *command) run(do func(ctx context.Context) error) error {
 
 // paths is what an argument stands for in its share.
 type paths struct {
-	share string
-	all   []string
+	share   string
+	all     []string
+	through map[string]bool // those with a slash at the end, which leads through a link there
+}
+
+// asked is the path as the user wrote it.
+func (p paths) asked(at string) string {
+	if p.through[at] {
+		return at + "/"
+	}
+	return at
 }
 
 // name is how a path is shown.
@@ -142,10 +151,11 @@ func (x *command) share(ctx context.Context, client *fxfer.Client, places []opti
 		return err
 	}
 	defer files.Close()
-	p := paths{share: places[0].URL.Share}
+	p := paths{share: places[0].URL.Share, through: map[string]bool{}}
 	for _, place := range places {
 		if !place.HasPattern() {
 			p.all = append(p.all, place.URL.Path)
+			p.through[place.URL.Path] = place.URL.TrailingSlash
 			continue
 		}
 		entries, err := place.Entries(files)

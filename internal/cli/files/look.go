@@ -38,7 +38,7 @@ right to list. "fxfer rm --help" explains * and ? in paths.`,
 func look[T any](ctx context.Context, x *command, args []string, ask func(*fxfer.Files, string) (T, error), show func(paths, string, T)) error {
 	return x.each(ctx, args, func(files *fxfer.Files, p paths) error {
 		for _, at := range p.all {
-			found, err := ask(files, at)
+			found, err := ask(files, p.asked(at))
 			switch {
 			case err == nil:
 				show(p, at, found)
