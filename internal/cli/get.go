@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -59,13 +60,19 @@ room for it.`,
 			if isStdout(target, c.OutOrStdout()) {
 				return getToStdout(c, &f, sources)
 			}
-			return transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+			var link onlyLink
+			err = transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
 				urls, err := option.Expand(ctx, client, sources)
 				if err != nil {
 					return nil, err
 				}
+				link.watch(&call)
 				return client.Get(ctx, urls, target, call)
 			})
+			if err == nil && link.name != "" && !f.Quiet && !f.JSON {
+				fmt.Fprintf(c.ErrOrStderr(), "fxfer: hint: %s is a link: add / to the URL to get what it leads to\n", term.OneLine(link.name))
+			}
+			return err
 		},
 	}
 	c.Flags().SortFlags = false
@@ -73,6 +80,23 @@ room for it.`,
 	c.SetUsageFunc(option.GroupedUsage)
 	option.AddSettings(c)
 	return c
+}
+
+// onlyLink is the name of a link if nothing else arrives.
+type onlyLink struct {
+	name    string
+	entries int
+}
+
+func (l *onlyLink) watch(call *fxfer.Transfer) {
+	show := call.File
+	call.File = func(r fxfer.FileResult) {
+		l.name = ""
+		if l.entries++; l.entries == 1 && r.Kind == "symlink" {
+			l.name = r.Path
+		}
+		show(r)
+	}
 }
 
 // getArgs reads the arguments of get.
