@@ -190,7 +190,12 @@ func (c PriorityChange) String() string {
 	if c.Raised {
 		verb = "raised"
 	}
-	clock := func(t time.Time) string { return t.Format("15:04") }
+	clock := func(t time.Time) string {
+		if c.Deadline.Second() != 0 {
+			return t.Format(time.TimeOnly)
+		}
+		return t.Format("15:04")
+	}
 	text := fmt.Sprintf("%s to %s at %s: %s left, ", verb, c.Priority, clock(c.At), units.Bytes(c.Left))
 	switch {
 	case !c.At.Before(c.Deadline):

@@ -126,4 +126,6 @@ func TestPriorityChangeText(t *testing.T) {
 	require.Contains(t, c.String(), "lowered to low at 04:10")
 	c.Rate = 0
 	require.Contains(t, c.String(), "120 GB left, nothing moves, deadline 06:00")
+	c.Deadline = c.Deadline.Add(7 * time.Second)
+	require.Contains(t, c.String(), "at 04:10:00: 120 GB left, nothing moves, deadline 06:00:07")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -46,6 +47,9 @@ func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Conte
 		}
 		return run(ctx, client, call)
 	})
+	if late := time.Since(f.Call.Deadline); err == nil && !f.Call.Deadline.IsZero() && late > 0 && !f.Call.Target.DryRun {
+		d.notice("the deadline was missed: the transfer ended " + units.Time(late) + " after it")
+	}
 	if err != nil && ctx.Err() != nil {
 		err = exit.Interrupted(remedy)
 	}

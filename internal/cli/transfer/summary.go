@@ -84,9 +84,6 @@ func (b *lines) details(r *fxfer.Report) {
 	b.add("path", rtt, bytesPart(r.BDP, "BDP %s"), bytesPart(r.SendBuffer, "send buffer %s"), bytesPart(r.RecvBuffer, "receive buffer %s"))
 	b.add("streams", streams, over(r), term.OneLine(r.Congestion), resent, bytesPart(r.Resent, "%s sent twice"))
 	b.add("line", sharing(r)...)
-	for _, c := range r.Changes {
-		b.add("priority", c.String())
-	}
 	if r.TransportReason != "" {
 		b.add("transport", strings.ToUpper(string(r.Transport))+": "+term.OneLine(r.TransportReason))
 	}
