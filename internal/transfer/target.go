@@ -105,6 +105,9 @@ func (t *target) pathOf(x *wire.Entry) (string, error) {
 	if t.rename {
 		return t.base, nil
 	}
+	if x.Size == wire.Unknown && t.base != "." && t.snapshot == nil {
+		return "", &wire.Error{Code: wire.CodePath, Text: fmt.Sprintf("%q is a folder, and a stream has no name of its own", t.base)}
+	}
 	if err := t.checkPath(x.Path); err != nil {
 		return "", err
 	}
