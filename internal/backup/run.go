@@ -259,7 +259,7 @@ func (l *leg) attempts(ctx context.Context) error {
 			allowed = l.job.AllowFailed
 		}
 		report, err := l.attempt(ctx, limit, allowed)
-		l.count(report)
+		l.count(report, err)
 		if fxfer.KindOf(err) == fxfer.KindPartial && report != nil && report.Snapshot != "" {
 			l.warn(err)
 			return nil
@@ -383,14 +383,16 @@ func progressOf(p *fxfer.Progress, at time.Time) Progress {
 	return Progress{At: at, Walking: p.Walking, Files: p.Files, Bytes: p.Bytes, Done: p.BytesDone, Written: p.Written, Goodput: p.Goodput, Limiter: p.Limiter}
 }
 
-// count adds the figures of an attempt to those of the run.
-func (l *leg) count(report *fxfer.Report) {
+// count adds the figures of an attempt, which ended with err, to those of the run.
+func (l *leg) count(report *fxfer.Report, err error) {
 	if report == nil {
 		return
 	}
 	l.report = report
 	l.active.Now.Written = 0 // it is part of the sum now
-	l.active.Written += report.Written
+	if l.job.Command == "" || err == nil { // the output of a command that failed leaves nothing at the target
+		l.active.Written += report.Written
+	}
 	read, sent := traffic(report)
 	l.active.Read += read
 	l.active.Sent += sent

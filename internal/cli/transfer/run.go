@@ -54,7 +54,11 @@ func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Conte
 		err = exit.Interrupted(remedy)
 	}
 	if report != nil && !f.Call.Target.DryRun {
-		remember(backup.RecordOf(verbs[verb], f.Target, began, report, err), d.notice)
+		record := backup.RecordOf(verbs[verb], f.Target, began, report, err)
+		if err != nil && f.Exec != "" { // nothing of the output stays at the target
+			record.Written, record.Goodput = 0, 0
+		}
+		remember(record, d.notice)
 	}
 	d.finish(report, err)
 	if lines != nil {
