@@ -68,6 +68,12 @@ func describeLost(err error, server string) error {
 	return e
 }
 
+// snapshotExists is the server's error that is session.ErrSnapshotExists.
+type snapshotExists struct{ error }
+
+func (e snapshotExists) Is(target error) bool { return target == session.ErrSnapshotExists }
+func (e snapshotExists) Unwrap() error        { return e.error }
+
 // describeCode describes an error with a code of the protocol, the server's or ours.
 func describeCode(coded *wire.Error, server string) error {
 	e := &session.Error{Kind: session.KindOfCode(coded), Err: coded}
@@ -77,7 +83,7 @@ func describeCode(coded *wire.Error, server string) error {
 	switch coded.Code {
 	case wire.CodeExists:
 		if coded.Remote {
-			e.Err = fmt.Errorf("%s: %w: %w", server, session.ErrSnapshotExists, coded)
+			e.Err = snapshotExists{e.Err}
 		}
 	case wire.CodeTrust:
 		e.Advice = session.AdviceInvitation

@@ -52,6 +52,8 @@ func Of(err error) string {
 		return "`fxfer rm -r` removes a folder with everything in it; `fxfer rm -r -n` lists what that is"
 	case errors.As(err, &coded) && coded.Code == wire.CodeFolder:
 		return "`fxfer get` copies a folder, `fxfer ls` lists it"
+	case errors.Is(err, fxfer.ErrSnapshotExists):
+		return "a snapshot is named after its time, to the second: wait a second, or name another time"
 	case errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout():
 		return fmt.Sprintf("is the host up? A firewall may block the server's port, %d unless the URL names another: it needs TCP and UDP", identity.DefaultPort)
 	case errors.Is(err, syscall.ECONNREFUSED):

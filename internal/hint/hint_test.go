@@ -34,6 +34,7 @@ func TestOf(t *testing.T) {
 		{&wire.Error{Code: wire.CodeRight, Remote: true}, "fxfer ls"},
 		{&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, "firewall"},
 		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, ""},
+		{fmt.Errorf("w: %w", fxfer.ErrSnapshotExists), "wait a second"},
 		{&fxfer.Error{Err: &identity.UnknownServerError{}}, "--pin"},
 		{&fxfer.Error{Err: &identity.ServerChangedError{File: "known", Line: 2}}, "delete line 2 of known"},
 		{&fxfer.Error{Err: &identity.CertificateError{Problem: "expired", Remedy: "renew it"}}, "renew it"},
