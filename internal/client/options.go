@@ -61,13 +61,16 @@ type Options struct {
 // fill sets what is automatic and can be decided without a server, and then checks the options.
 func (o *Options) fill() error {
 	o.Transport = cmp.Or(o.Transport, session.TransportAuto)
+	if o.Streams < 0 || o.Streams > session.MaxStreams {
+		return session.Usage("", "%d streams: give 1 to %d", o.Streams, session.MaxStreams)
+	}
 	if o.MaxStreams == 0 {
 		o.MaxStreams = max(DefaultMaxStreams, o.Streams)
 		if o.Transport == session.TransportQUIC {
 			o.MaxStreams = session.MaxStreams // NewReno needs more streams where segments are lost
 		}
 	}
-	if o.Streams < 0 || o.MaxStreams < 1 || o.MaxStreams > session.MaxStreams || o.Streams > o.MaxStreams {
+	if o.MaxStreams < 1 || o.MaxStreams > session.MaxStreams || o.Streams > o.MaxStreams {
 		return session.Usage("", "%d streams of at most %d: give 1 to %d", o.Streams, o.MaxStreams, session.MaxStreams)
 	}
 	if _, err := compress.Parse(o.Compress); err != nil {

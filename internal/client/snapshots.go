@@ -178,8 +178,16 @@ func (t *Target) checkSnapshot() error {
 			return session.Usage("leave the name out for the present time", "%w", err)
 		}
 	}
-	if t.Update || t.Existing || t.IgnoreExisting || t.Delete || t.BackupDir != "" || t.MaxDelete != 0 {
-		return session.Usage("leave it out", "a snapshot holds what the source holds: there is nothing at the target to be left, kept or removed")
+	for _, x := range []struct {
+		set  bool
+		name string
+	}{
+		{t.Update, "--update"}, {t.Existing, "--existing"}, {t.IgnoreExisting, "--ignore-existing"}, {t.Delete, "--delete"},
+		{t.BackupDir != "", "--backup-dir"}, {t.MaxDelete != 0, "--max-delete"},
+	} {
+		if x.set {
+			return session.Usage("leave "+x.name+" out", "a snapshot is a new folder and holds what the source holds: there is nothing to keep or to remove")
+		}
 	}
 	return nil
 }
