@@ -167,13 +167,19 @@ func sendOutput(c *cobra.Command, f *transfer.Flags, target fxfer.URL) error {
 	if text := command.Warning(f.Exec); text != "" && !f.Quiet {
 		fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s\n", text)
 	}
-	return transfer.Run(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (report *fxfer.Report, err error) {
+	empty := false
+	err := transfer.Run(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (report *fxfer.Report, err error) {
 		err = command.Feed(ctx, f.Exec, nil, c.ErrOrStderr(), func(ctx context.Context, out io.Reader) (err error) {
 			report, err = client.SendStream(ctx, out, target, call)
 			return err
 		})
+		empty = report != nil && report.Bytes == 0
 		return report, err
 	})
+	if err == nil && empty && !f.Quiet {
+		fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s\n", command.Empty)
+	}
+	return err
 }
 
 // pipeGrace is how long a signal may take to arrive.

@@ -104,6 +104,9 @@ func Warning(command string) string {
 	return ""
 }
 
+// Empty is the warning after a command that succeeded and printed nothing.
+const Empty = "the command printed nothing, so the file is empty"
+
 // Feed starts a command and calls send with its output. That ends with io.EOF only if the command
 // succeeded, because nobody may take the output of a failed command for the whole. In a pipe, each
 // part has to succeed, except if Warning says otherwise. When send returns, the command is ended. Feed returns a *FailedError if the command failed before, otherwise
