@@ -160,10 +160,17 @@ func restored(j *backup.Job, snapshot string, paths []string) (sources []fxfer.U
 		u.Path, u.TrailingSlash = path.Join(u.Path, snapshot), true
 		return []fxfer.URL{u}, nil
 	}
+	last := map[string]bool{}
 	for _, p := range paths {
 		clean := path.Clean("/" + p)[1:]
 		if clean == "" || strings.Contains("/"+p+"/", "/../") {
 			return nil, exit.Usage("for example: home/ada/mail", "%q is no path in a backup", p)
+		}
+		if !strings.HasSuffix(p, "/") {
+			if name := path.Base(clean); last[name] {
+				return nil, exit.Usage("restore them one after the other, into different folders", "two paths have the same last name, %q", name)
+			}
+			last[path.Base(clean)] = true
 		}
 		u := j.Destination
 		u.Path, u.TrailingSlash = path.Join(u.Path, snapshot, clean), strings.HasSuffix(p, "/")
