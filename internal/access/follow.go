@@ -13,8 +13,8 @@ const maxFollowed = 40
 
 // Follow returns the path of the entry that p leads to, with each symlink on the way replaced by
 // its target. The last element is replaced, too, if last says so. Only links that the client may
-// see, or have this effect on, are followed, and none that leads outside of the share. The rest of
-// such a path stays as it is.
+// have this effect on are followed: with the right to append, those in its own series. None is
+// followed that leads outside of the share. What is not followed stays in the path.
 //
 // This decides nothing: whoever uses the path asks the gate about it. The path has no links, and a
 // tree follows none, so a link that somebody makes meanwhile leads nowhere.
@@ -40,8 +40,9 @@ func (s *Scope) Follow(e Effect, p string, last bool) (string, error) {
 		if rest == "" && !last {
 			return next, nil
 		}
-		if s.check(e, next) != nil && s.check(Names, next) != nil {
-			return path.Join(next, rest), nil
+		if s.check(e, next) != nil { // not looked at; what lies below may be the client's own
+			at = next
+			continue
 		}
 		have, err := s.tree.Stat(next)
 		if err != nil || have.Kind != disk.Symlink {

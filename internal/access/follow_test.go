@@ -3,6 +3,7 @@ package access
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,14 +58,50 @@ func TestFollow(t *testing.T) {
 			}
 		}
 	}
-	guest := folder.Client(Request{Share: "data", Rights: identity.List, Intent: wire.Pull})
-	got, err := guest.Follow(Read, "current/f", true)
-	require.NoError(t, err)
-	require.Equal(t, "releases/7/f", got, "who may see the link follows it")
 	writer := folder.Client(Request{Share: "data", Rights: identity.Write, Intent: wire.Pull})
-	got, err = writer.Follow(Read, "current/f", true)
+	got, err := writer.Follow(Read, "current/f", true)
 	require.NoError(t, err)
 	require.Equal(t, "current/f", got, "who may not read it learns nothing of the link")
+}
+
+// TestFollowAppend: for a client that may only append, links lead on in its own series, and there
+// only.
+func TestFollowAppend(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, folder.Close()) })
+	const night = "2026-01-01T000000Z"
+	for series, owner := range map[string]string{"web": "me", "a/b/deep": "me", "other": "you"} {
+		made, err := folder.tree.MakeSeries(series, owner)
+		require.NoError(t, err)
+		made.Close()
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, series, night, "etc"), 0o755))
+		require.NoError(t, os.Symlink(night, filepath.Join(dir, series, "latest")))
+		require.NoError(t, os.Symlink("../../other/latest", filepath.Join(dir, series, night, "peer")))
+		require.NoError(t, os.Symlink(night, filepath.Join(dir, series, "beside")))
+	}
+	require.NoError(t, os.Symlink("web", filepath.Join(dir, "alias")))
+	for p, want := range map[string]string{
+		"web/latest":             "web/" + night,
+		"web/latest/etc/f":       "web/" + night + "/etc/f",
+		"a/b/deep/latest/f":      "a/b/deep/" + night + "/f",
+		"web/beside/f":           "web/beside/f",
+		"other/latest/f":         "other/latest/f",
+		"web/latest/peer/etc":    "other/latest/etc",
+		"alias/latest/f":         "alias/latest/f",
+		"alias/../web/latest/f":  "alias/../web/latest/f",
+		"nothing/here/latest/f":  "nothing/here/latest/f",
+		"other/../../web/latest": "other/../../web/latest",
+	} {
+		client := folder.Client(Request{Share: "data", Client: "me", Rights: identity.Append, Intent: wire.Pull})
+		got, err := client.Follow(Read, p, true)
+		require.NoError(t, err, p)
+		require.Equal(t, want, got, p)
+		_, err = client.May(Read, got)
+		require.Equal(t, strings.Contains(want, night), err == nil, "%s: %v", p, err)
+	}
 }
 
 // TestFollowRace: a link that is exchanged after it was followed leads nowhere else.

@@ -263,6 +263,11 @@ func TestSeriesAlone(t *testing.T) {
 		_, err = reader.Newest(p, second)
 		require.Error(t, err, p)
 	}
+	for _, rights := range []identity.Rights{identity.Append, identity.Write, identity.Read | identity.Write} {
+		_, err = folder.Client(Request{Client: "me", Rights: rights, Intent: wire.Store}).AddTo(".", second, room)
+		require.ErrorContains(t, err, "a folder of their own", "the share itself")
+	}
+	require.NoDirExists(t, filepath.Join(dir, ".fxfer-snapshots"))
 	require.NoDirExists(t, filepath.Join(dir, "new"))
 	require.DirExists(t, filepath.Join(dir, "web", first))
 	require.NoDirExists(t, filepath.Join(dir, "web", second))

@@ -176,15 +176,16 @@ func (s *Scope) mayAdd(p string) error {
 	return nil
 }
 
-// mayBegin refuses places at which the client may not begin a series: it must be free for a client
-// that may only append, and for all others it must not look as if it had snapshots already.
+// mayBegin refuses places at which the client may not begin a series. The share itself is none: a
+// series there would leave no room for others. The place must be free for a client that may only
+// append, and for all others it must not look as if it had snapshots already.
 func (s *Scope) mayBegin(p string) error {
 	switch {
 	case !ruleOf(Add).allows(s.rights, Outside, true):
 		return RefuseRight(s.share, identity.Append)
-	case s.appendsOnly() && p == ".":
-		return wire.Errorf(wire.CodeRight,
-			"a client that may only append needs a folder of its own below share %q", s.share)
+	case p == ".":
+		return wire.Errorf(wire.CodePath,
+			"snapshots need a folder of their own below share %q: add its name to the URL", s.share)
 	}
 	var taken error
 	err := s.tree.Names(context.Background(), p, func(names []string, _ []disk.Kind) error {

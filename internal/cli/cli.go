@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/path"
 	"github.com/fxfer/fxfer/internal/cli/serve"
+	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/hint"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -31,11 +33,15 @@ import (
 // Main runs fxfer with args, which don't include the program's name, and returns the exit code. It
 // must be called once, from main: signals are handled for the whole process.
 func Main(args []string) int {
-	root := newRoot()
+	out := term.NewOutput(os.Stdout)
+	root := newRoot(out)
 	root.SetArgs(args)
 	understood := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
 	c, err := root.ExecuteContextC(context.Background())
+	if failed := out.Err(); failed != nil && (err == nil || errors.Is(err, failed)) {
+		err = &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("standard output: %w", failed)}
+	}
 	if err == nil {
 		return exit.OK
 	}
@@ -71,7 +77,8 @@ Exit codes:
                                         130  interrupted
 `
 
-func newRoot() *cobra.Command {
+// newRoot makes the root command, which prints to out.
+func newRoot(out io.Writer) *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
 		Use:   "fxfer",
@@ -91,6 +98,7 @@ the transfers, for example root for cron.`,
 
 		SuggestionsMinimumDistance: 2,
 	}
+	root.SetOut(out)
 	root.SetVersionTemplate("fxfer {{.Version}}\n")
 	root.SetFlagErrorFunc(option.Error)
 	root.SetUsageTemplate(option.WrapFlags(root.UsageTemplate()))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"io"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,6 @@ func TestCompletedValues(t *testing.T) {
 			check(sub)
 		}
 	}
-	check(newRoot())
+	check(newRoot(io.Discard))
 	require.Greater(t, offered, 50)
 }

@@ -132,8 +132,8 @@ func isStdout(target string, out io.Writer) bool {
 	if target == "-" {
 		return true
 	}
-	f, ok := out.(*os.File)
-	if !ok {
+	f := term.File(out)
+	if f == nil {
 		return false
 	}
 	named, err := os.Stat(target)

@@ -31,7 +31,8 @@ Paths work as in rsync: SRC puts the folder itself below URL, and SRC/ puts its
 content there. If you send one file, the last part of URL is its new name,
 unless URL is a folder or ends with a slash. SRC can be - for standard input;
 then URL names the file. If several SRC have a file of the same name for the same
-place, the first is sent, and the others fail. Their folders are joined.
+place, the first is sent, and the others fail. Folders of the same name become
+one folder.
 
 --exec sends the output of a command, which the shell runs. URL names the file.
 The file appears only if the command ends with exit code 0; until then the old
@@ -50,15 +51,15 @@ the same place in the old and the new file: that suits disk images and databases
 looks at a sample of each file and chooses. none sends the whole file.
 
 By default, --sync batch flushes many files at a time to the target's disk. Each
-gets its name after that. --sync file does this for each file on its own: slower,
-but each file gets its name sooner. --sync none leaves flushing to the operating
-system: faster, but a power cut may destroy the newest files.
+file gets its name after this flush. --sync file does this for each file on its
+own: slower, but each file gets its name sooner. --sync none leaves flushing to
+the operating system: faster, but a power cut may destroy the newest files.
 
 Beside other traffic, --priority low takes what the others leave, normal takes a
 fair part, and high takes most of the line. auto is normal. With --deadline 06:00,
-auto is low while the rate of the last minutes is enough to end in time, then
-normal, then high. If you also give --priority, that is the least. --rate-limit
-bounds the rate in any case.
+auto begins with low. If the present rate is too slow to end in time, fxfer
+raises it to normal, then to high. With --priority, fxfer never goes below that
+priority. --rate-limit bounds the rate in any case.
 
 With --snapshot, URL is a folder of snapshots. Each snapshot is a folder that is
 named after its time. --snapshot alone names it after the present time, or
@@ -66,7 +67,9 @@ resumes the snapshot that was interrupted. --snapshot=2026-11-20T020000Z gives
 the name. Files that did not change are hard links to the previous snapshot, so
 they take no space. A snapshot appears when it is complete, and the link
 "latest" points to the newest. With --allow-failed, a snapshot also appears if a
-few entries could not be read or written; these are then absent.
+few entries could not be read or written; these are then absent. With --exec or
+-, the last part of URL names the file in the snapshot, and the part before it
+is the folder of snapshots.
 
 ` + transfer.LettersHelp + `
 

@@ -131,7 +131,7 @@ func TestHelpWidth(t *testing.T) {
 			check(sub)
 		}
 	}
-	root := newRoot()
+	root := newRoot(io.Discard)
 	root.InitDefaultHelpFlag()
 	check(root)
 }

@@ -3,9 +3,12 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/identity"
@@ -129,6 +132,54 @@ func TestUnreachable(t *testing.T) {
 	s.stop()
 	_, err := newClient(t, t.TempDir(), Options{Pin: s.Pin()}).Get(t.Context(), []session.URL{u}, t.TempDir(), Transfer{})
 	require.Equal(t, session.KindUnreachable, session.KindOf(err), "%v", err)
+}
+
+// TestContext: whatever a caller ends by its context has one kind of error, which matches the cause.
+func TestContext(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	c := newClient(t, t.TempDir(), Options{RetryFor: time.Hour})
+	source := filepath.Join(t.TempDir(), "f")
+	data := sessiontest.RandomFile(t, source, 3<<20)
+	_, err := c.Send(t.Context(), []string{source}, s.invited(t), Transfer{})
+	require.NoError(t, err)
+	u := s.plain(t, "f")
+	verbs := map[string]func(context.Context) error{
+		"send": func(ctx context.Context) error { _, err := c.Send(ctx, []string{source}, u, Transfer{}); return err },
+		"stream": func(ctx context.Context) error {
+			_, err := c.SendStream(ctx, bytes.NewReader(data), u, Transfer{})
+			return err
+		},
+		"get":    func(ctx context.Context) error { _, err := c.Get(ctx, urls(u), t.TempDir(), Transfer{}); return err },
+		"get to": func(ctx context.Context) error { _, err := c.GetTo(ctx, u, io.Discard, Transfer{}); return err },
+		"list":   func(ctx context.Context) error { _, err := c.List(ctx, u); return err },
+		"verify": func(ctx context.Context) error {
+			_, err := c.Verify(ctx, u, filepath.Dir(source), Verification{})
+			return err
+		},
+		"files": func(ctx context.Context) error { _, err := c.Files(ctx, u); return err },
+		"probe": func(ctx context.Context) error { _, err := c.Probe(ctx, u, ProbeOptions{}); return err },
+	}
+	mine := errors.New("mine")
+	canceled, cancel := context.WithCancelCause(t.Context())
+	cancel(mine)
+	late, cancelLate := context.WithTimeout(t.Context(), 0)
+	defer cancelLate()
+	for name, do := range verbs {
+		err := do(canceled)
+		require.Equal(t, session.KindInterrupted, session.KindOf(err), "%s: %v", name, err)
+		require.ErrorIs(t, err, context.Canceled, name)
+		require.ErrorIs(t, err, mine, name)
+		err = do(late)
+		require.Equal(t, session.KindInterrupted, session.KindOf(err), "%s: %v", name, err)
+		require.ErrorIs(t, err, context.DeadlineExceeded, name)
+	}
+	ctx, cancelSoon := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancelSoon()
+	_, err = c.GetTo(ctx, u, writeFunc(func(p []byte) (int, error) { <-ctx.Done(); return len(p), nil }), Transfer{})
+	require.Equal(t, session.KindInterrupted, session.KindOf(err), "%v", err)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 // TestRetry stops the server during a transfer and starts another one in its place.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -25,14 +26,26 @@ func temporary(err error) bool {
 	return !errors.As(err, &known) || known.Kind == session.KindUnreachable
 }
 
-// describe turns an error of a session into one for the user, with its kind and advice.
-func describe(err error, server string) error {
+// interrupted is the error of what the caller has ended by its context. It matches the cause.
+func interrupted(ctx context.Context) error {
+	text := "interrupted"
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		text = "interrupted: the time for it is over"
+	}
+	return &classed{errors.Join(ctx.Err(), context.Cause(ctx)), errors.New(text)}
+}
+
+// describe turns an error of a session into one for the user, with its kind and advice. ctx is the
+// caller's: where it has ended, that is the error.
+func describe(ctx context.Context, err error, server string) error {
 	var known *session.Error
 	var coded *wire.Error
 	var hole *transport.BlackHoleError
 	switch {
 	case err == nil:
 		return nil
+	case ctx.Err() != nil:
+		return &session.Error{Kind: session.KindInterrupted, Err: interrupted(ctx), Advice: session.AdviceResume}
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, transport.ErrNoCertificate):
@@ -43,7 +56,7 @@ func describe(err error, server string) error {
 			Err:    fmt.Errorf("%s takes no certificates of clients: it knows them by their keys", server),
 			Advice: session.AdviceServerClientCA}
 	case errors.Is(err, context.Canceled):
-		return &session.Error{Kind: session.KindInterrupted, Err: errors.New("interrupted"), Advice: session.AdviceResume}
+		return &session.Error{Kind: session.KindInterrupted, Err: &classed{err, errors.New("interrupted")}, Advice: session.AdviceResume}
 	case errors.As(err, &coded):
 		return describeCode(coded, server)
 	case errors.As(err, &hole):
@@ -87,6 +100,9 @@ func describeCode(coded *wire.Error, server string) error {
 		}
 	case wire.CodeTrust:
 		e.Advice = session.AdviceInvitation
+		if coded.Text == identity.ErrRevoked.Error() {
+			e.Advice = session.AdviceReadmit
+		}
 	case wire.CodeCertificate:
 		e.Advice = session.AdviceServerLog
 	case wire.CodeNoSpace:

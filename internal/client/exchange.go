@@ -40,14 +40,14 @@ func (x *exchange) close() {
 	x.group.Close(session.PartWithin)
 }
 
-// send writes messages in one go.
-func (x *exchange) send(messages ...wire.Message) error {
+// send writes messages in one go. If that fails, next has the error: the server may have said before
+// why it closes the connection.
+func (x *exchange) send(messages ...wire.Message) {
 	var out []byte
 	for _, m := range messages {
 		out = wire.Append(out, m)
 	}
-	_, err := x.conn.Write(out)
-	return err
+	_, _ = x.conn.Write(out)
 }
 
 // next returns the server's next message. A refusal is an error; Welcome is dealt with here.
@@ -69,14 +69,6 @@ func (x *exchange) next() (wire.Message, error) {
 			return m, nil
 		}
 	}
-}
-
-// interrupted replaces an error that the end of ctx caused by that end.
-func interrupted(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 // needShare rejects a URL that names no share.

@@ -36,7 +36,7 @@ func (c *Client) Files(ctx context.Context, u session.URL) (*Files, error) {
 	}
 	x, err := c.begin(ctx, u, wire.Hello{Intent: wire.Files, Share: u.Share})
 	if err != nil {
-		return nil, describe(interrupted(ctx, err), serverOf(u))
+		return nil, describe(ctx, err, serverOf(u))
 	}
 	x.patience = session.VerifyPatience // the server may have much to walk through or to remove
 	return &Files{x: x, ctx: ctx}, nil
@@ -247,9 +247,7 @@ func (f *Files) send(op *wire.Operation) error {
 			return session.Usage("", "a path has %d bytes, of at most %d", len(p), wire.MaxPath)
 		}
 	}
-	if err := f.x.send(op); err != nil {
-		return f.end(err)
-	}
+	f.x.send(op)
 	return nil
 }
 
@@ -284,7 +282,7 @@ func (f *Files) broken(format string, args ...any) error {
 // end notes that the session is over.
 func (f *Files) end(err error) error {
 	var refused *wire.Error
-	f.err = f.described(interrupted(f.ctx, err))
+	f.err = f.described(err)
 	if errors.As(err, &refused) && refused.Remote && refused.Code == wire.CodeProtocol && !f.answered {
 		f.err = &session.Error{Kind: session.KindOther, Err: f.err, Advice: session.AdviceUpdateServer}
 	}
@@ -293,7 +291,7 @@ func (f *Files) end(err error) error {
 
 // described turns an error into one for the user, see Files.
 func (f *Files) described(err error) error {
-	described := describe(err, serverOf(f.x.url))
+	described := describe(f.ctx, err, serverOf(f.x.url))
 	var coded *wire.Error
 	var known *session.Error
 	if errors.As(err, &coded) && errors.As(described, &known) {

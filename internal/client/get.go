@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -58,13 +57,14 @@ func pullOf(sources []session.URL) (hello wire.Hello, err error) {
 		if u.Host != first.Host || u.Port != first.Port || u.Share != first.Share {
 			return hello, session.Usage("get them one after the other", "sources are on different servers or shares")
 		}
-		hello.Paths = append(hello.Paths, askedPath(u))
+		hello.Paths = append(hello.Paths, sourcePath(u))
 	}
 	return hello, nil
 }
 
-// askedPath is the path of a URL as requests name it: with the slash at its end.
-func askedPath(u session.URL) string {
+// sourcePath is how a request names what u stands for. A slash at the end asks for the content of a
+// folder, and of the folder that a link leads to.
+func sourcePath(u session.URL) string {
 	if u.TrailingSlash {
 		return u.Path + "/"
 	}
@@ -168,11 +168,15 @@ func namesOf(m *wire.Hello) (names []string) {
 
 // GetTo receives one file and writes it to w. The file is first received into a private folder
 // below os.TempDir, which needs room for all of it, and checked there: w gets bytes in order, and
-// none before all of them have passed the checks. GetTo succeeds only if w took the whole file. If
-// source is not one regular file, the error is of KindUsage. call must not select entries.
+// none before all of them have passed the checks. GetTo succeeds only if w took the whole file. An
+// error of w is of KindLocalDisk, and the Report then counts the file as failed. If source is not one
+// regular file, the error is of KindUsage. call must not select entries.
 func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, call Transfer) (*session.Report, error) {
 	if err := call.checkGetTo(); err != nil {
 		return nil, err
+	}
+	if w == nil {
+		return nil, session.Usage("name a writer", "there is nowhere to write to")
 	}
 	if source.Share != "" && (source.Path == "" || source.TrailingSlash) {
 		return nil, notOneFile(source)
@@ -192,7 +196,11 @@ func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, cal
 	if err != nil {
 		return report, err
 	}
-	return report, copyFile(ctx, w, tree, source, remove)
+	if err := copyFile(ctx, w, tree, source, remove); err != nil {
+		report.Sent, report.Failed = 0, 1
+		return report, err
+	}
+	return report, nil
 }
 
 // fileName is the name of the one file that GetTo receives.
@@ -239,7 +247,7 @@ func copyFile(ctx context.Context, w io.Writer, tree *access.Scope, source sessi
 	n, err := io.Copy(w, &untilDone{ctx, io.NewSectionReader(f, 0, size)})
 	switch {
 	case ctx.Err() != nil:
-		return &session.Error{Kind: session.KindInterrupted, Err: errors.New("interrupted")}
+		return &session.Error{Kind: session.KindInterrupted, Err: interrupted(ctx)}
 	case err != nil:
 		return &session.Error{Kind: session.KindLocalDisk, Err: fmt.Errorf("after %d of %d bytes: %w", n, size, err)}
 	case n != size:

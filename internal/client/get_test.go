@@ -69,12 +69,15 @@ func TestGetTo(t *testing.T) {
 	require.Equal(t, session.KindUsage, session.KindOf(fails(t.Context(), "", nothing)))
 
 	full := errors.New("full")
-	require.ErrorIs(t, fails(t.Context(), "f", writeFunc(func([]byte) (int, error) { return 0, full })), full)
+	report, err := c.GetTo(t.Context(), s.plain(t, "f"), writeFunc(func([]byte) (int, error) { return 0, full }), Transfer{})
+	require.ErrorIs(t, err, full)
+	require.Equal(t, []int64{0, 1}, []int64{report.Sent, report.Failed})
 	short := writeFunc(func(p []byte) (int, error) { return len(p) - 1, nil })
 	require.ErrorIs(t, fails(t.Context(), "f", short), io.ErrShortWrite)
 	ctx, cancel := context.WithCancel(t.Context())
 	err = fails(ctx, "f", writeFunc(func(p []byte) (int, error) { cancel(); return len(p), nil }))
 	require.Equal(t, session.KindInterrupted, session.KindOf(err))
+	require.ErrorIs(t, err, context.Canceled)
 
 	left, err := os.ReadDir(temporary)
 	require.NoError(t, err)

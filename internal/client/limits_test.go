@@ -61,7 +61,7 @@ func TestStrict(t *testing.T) {
 		tr := session.NewTracker(session.TrackerOptions{})
 		tr.Event(transfer.Event{Kind: transfer.Warned, Warning: &wire.Warning{What: "owner", Path: "a", Text: "no", Count: 3}})
 		j := &job{Client: &Client{}, call: &Transfer{Target: Target{Strict: strict}}, intent: &push{}, tracker: tr, throttle: NewThrottle(0), priority: &priority{}}
-		r, err := j.outcome(nil)
+		r, err := j.outcome(t.Context(), nil)
 		require.Len(t, r.NotStored, 1)
 		require.Equal(t, strict, err != nil)
 		require.Equal(t, want, session.KindOf(err))

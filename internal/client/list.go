@@ -27,7 +27,7 @@ type Entry struct {
 func (c *Client) List(ctx context.Context, u session.URL) ([]Entry, error) {
 	l := listing{hello: wire.Hello{Intent: wire.List, Share: u.Share, Paths: []string{u.Path}}}
 	err := l.run(ctx, c, u)
-	return l.entries, describe(err, serverOf(u))
+	return l.entries, describe(ctx, err, serverOf(u))
 }
 
 const (
@@ -55,7 +55,7 @@ func (l *listing) run(ctx context.Context, c *Client, u session.URL) error {
 		m, err := x.next()
 		if err != nil {
 			l.entries = nil
-			return interrupted(ctx, err)
+			return err
 		}
 		switch m := m.(type) {
 		case *wire.Warning:

@@ -27,9 +27,11 @@ import (
 // noted in a second file and read at the end, so that neither the transfer waits for that nor
 // memory grows with their number.
 type manifest struct {
-	name  string                                     // of the file when it is complete
+	name  string                                     // of the file when it is complete, behind any symlinks
 	local func(entry string) (*access.Scope, string) // where an entry is on this host; nil if nowhere
 	exact bool                                       // local files are the source and must not have changed
+
+	special bool // name is to be written to, as isSpecial says
 
 	mu    sync.Mutex // guards what follows
 	lines *textFile
@@ -64,14 +66,20 @@ func (f *textFile) remove() {
 	_ = os.Remove(f.Name())
 }
 
-// newManifest creates the temporary files beside name. The caller calls discard in any case.
+// newManifest creates the temporary files: beside the file that name leads to, or in the folder for
+// temporary files if name is special. The caller calls discard in any case.
 func newManifest(name string, local func(string) (*access.Scope, string)) (*manifest, error) {
 	m := &manifest{name: name, local: local}
+	dir := os.TempDir()
+	if m.special = isSpecial(name); !m.special {
+		m.name = behindLinks(name)
+		dir = filepath.Dir(m.name)
+	}
 	var err error
-	if m.lines, err = newTextFile(filepath.Dir(name)); err != nil {
+	if m.lines, err = newTextFile(dir); err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
-	if m.later, err = newTextFile(filepath.Dir(name)); err != nil {
+	if m.later, err = newTextFile(dir); err != nil {
 		m.lines.remove()
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
@@ -145,19 +153,39 @@ func (m *manifest) finish(ctx context.Context, failed func(session.FileResult)) 
 	if err == nil {
 		err = m.lines.buf.Flush()
 	}
-	if err == nil {
-		err = m.lines.Chmod(0o644)
-	}
-	if err == nil {
-		err = m.lines.Sync()
-	}
-	if err == nil {
-		err = os.Rename(m.lines.Name(), m.name)
+	if err == nil && m.special {
+		err = m.copyToSpecial(ctx)
+	} else if err == nil {
+		err = m.rename()
 	}
 	if err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
 	return nil
+}
+
+// rename gives the complete manifest its name.
+func (m *manifest) rename() error {
+	if err := m.lines.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := m.lines.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(m.lines.Name(), m.name)
+}
+
+// copyToSpecial writes the complete manifest to a special target.
+func (m *manifest) copyToSpecial(ctx context.Context) error {
+	if _, err := m.lines.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	w, err := openSpecial(ctx, m.name)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, m.lines)
+	return errors.Join(err, w.Close())
 }
 
 func (m *manifest) digestLater(ctx context.Context, failed func(session.FileResult)) error {

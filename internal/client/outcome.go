@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -11,7 +12,7 @@ import (
 
 // outcome makes the report of a transfer, and the error that stands for the failures in it. err is
 // the error of its last session.
-func (j *job) outcome(err error) (*session.Report, error) {
+func (j *job) outcome(ctx context.Context, err error) (*session.Report, error) {
 	r := j.tracker.Report(j.server)
 	if err == nil && !j.call.Target.DryRun {
 		r.Snapshot = j.hello.Snapshot
@@ -29,7 +30,7 @@ func (j *job) outcome(err error) (*session.Report, error) {
 	}
 	switch {
 	case err != nil:
-		return r, j.placed(j.advise(describe(err, j.server)))
+		return r, j.placed(j.advise(describe(ctx, err, j.server)))
 	case r.Failed > 0 && r.Snapshot != "" && j.call.Target.AllowFailed > 0:
 		return r, incompleteSnapshot(r)
 	case r.Failed > 0:

@@ -63,14 +63,14 @@ func (c *Client) Probe(ctx context.Context, u session.URL, opt ProbeOptions) (*P
 	p := &probing{dialer: dialer{client: c, url: u, hello: wire.Hello{Intent: wire.Probe}}, opt: opt}
 	report, err := p.run(ctx)
 	if err != nil {
-		return nil, describeProbe(err, serverOf(u))
+		return nil, describeProbe(ctx, err, serverOf(u))
 	}
 	return report, nil
 }
 
 // describeProbe is describe without the remedy to resume: a probe cannot be resumed.
-func describeProbe(err error, server string) error {
-	err = describe(err, server)
+func describeProbe(ctx context.Context, err error, server string) error {
+	err = describe(ctx, err, server)
 	var known *session.Error
 	if errors.As(err, &known) && (known.Kind == session.KindUnreachable || known.Kind == session.KindInterrupted) {
 		return &session.Error{Kind: known.Kind, Err: known.Err}

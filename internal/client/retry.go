@@ -116,11 +116,11 @@ func (j *job) run(ctx context.Context) (*session.Report, error) {
 			}
 			switch {
 			case j.continues(ctx, err):
-				j.notice("%v: resuming", describe(err, j.server))
+				j.notice("%v: resuming", describe(ctx, err, j.server))
 			case j.worthAnother(ctx, err):
 				j.wait(ctx, err)
 			default:
-				return j.outcome(err)
+				return j.outcome(ctx, err)
 			}
 		}
 		j.tries++
@@ -172,7 +172,7 @@ func (j *job) adapt(ctx context.Context, s *transferSession, err error, lasted t
 // settle returns the error that a session really ended with, and remembers what a successful one
 // has found out about the path.
 func (j *job) settle(ctx context.Context, s *transferSession, err error) error {
-	if err != nil && j.tracker.Reconnects() > 0 && errors.Is(describe(err, j.server), session.ErrSnapshotExists) {
+	if err != nil && j.tracker.Reconnects() > 0 && errors.Is(describe(ctx, err, j.server), session.ErrSnapshotExists) {
 		err = nil // the session before made the snapshot, but its answer was lost
 		j.tracker.SetFailed(j.lackedBy(ctx, j.url, j.hello.Snapshot, j.call.Target.AllowFailed))
 	}
@@ -230,7 +230,7 @@ func (j *job) wait(ctx context.Context, err error) {
 	pause := min(time.Second<<min(j.tries, 4), 15*time.Second)
 	pause = pause/2 + rand.N(pause) //nolint:gosec // jitter
 	left := j.opt.RetryFor - time.Since(j.working)
-	j.notice("%v; trying again in %.0f s, for another %v", describe(err, j.server), pause.Seconds(), left.Round(time.Second))
+	j.notice("%v; trying again in %.0f s, for another %v", describe(ctx, err, j.server), pause.Seconds(), left.Round(time.Second))
 	began := time.Now()
 	session.Sleep(ctx, pause)
 	j.stats.append(diagnose.Cell{Start: began.Sub(j.tracker.Start), Length: time.Since(began), Limiter: diagnose.Outage})

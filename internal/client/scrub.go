@@ -21,12 +21,12 @@ func (c *Client) Scrub(ctx context.Context, u session.URL, name string, call Ver
 		return nil, session.Usage("list "+u.Redacted()+" for the snapshots", "%w", err)
 	}
 	s := scrub{findings: newFindings(u, call)}
-	err := interrupted(ctx, s.run(ctx, c, u, name))
+	err := s.run(ctx, c, u, name)
 	sum := s.done()
 	if n := sum.differences(); err == nil && n > 0 {
 		err = &session.Error{Kind: session.KindIntegrity, Err: fmt.Errorf("%s in %s: not what was sent", units.Count(n, "entry", "entries"), name)}
 	}
-	return sum, describe(err, sum.Server)
+	return sum, describe(ctx, err, sum.Server)
 }
 
 // scrub is the intent to have a snapshot read by the server.

@@ -26,6 +26,9 @@ func (c *Client) Send(ctx context.Context, sources []string, target session.URL,
 	if err := call.check(); err != nil {
 		return nil, err
 	}
+	if len(sources) == 0 {
+		return nil, session.Usage("name a source", "there is nothing to send")
+	}
 	selected, _ := call.Selection.filter() // checked
 	source := &transfer.TreeSource{
 		Filter: selected, OneFileSystem: call.Selection.OneFileSystem,
@@ -53,10 +56,13 @@ func (c *Client) Send(ctx context.Context, sources []string, target session.URL,
 
 // SendStream sends r, whose length need not be known, as one file. The file appears under its name
 // only after r has returned io.EOF and everything has arrived. A stream is read once, so a lost
-// connection ends it.
+// connection ends it. An error of r is of KindLocalDisk.
 func (c *Client) SendStream(ctx context.Context, r io.Reader, target session.URL, call Transfer) (*session.Report, error) {
 	if err := call.checkStream(); err != nil {
 		return nil, err
+	}
+	if r == nil {
+		return nil, session.Usage("name a reader", "there is nothing to send")
 	}
 	if target.Path == "" || target.TrailingSlash {
 		return nil, session.Usage("name the file: "+target.Redacted()+"/NAME", "a stream has no name of its own")

@@ -51,7 +51,7 @@ func (c *Client) Snapshots(ctx context.Context, u session.URL) ([]Snapshot, erro
 		}
 	}
 	if err := l.run(ctx, c, u); err != nil {
-		return nil, describe(err, serverOf(u))
+		return nil, describe(ctx, err, serverOf(u))
 	}
 	var all []Snapshot
 	for _, e := range l.entries {
@@ -92,7 +92,7 @@ func (c *Client) PruneSnapshots(ctx context.Context, u session.URL, keep []strin
 	}
 	e := expiry{keep: keep}
 	err = e.run(ctx, c, u)
-	return e.removed, describe(interrupted(ctx, err), serverOf(u))
+	return e.removed, describe(ctx, err, serverOf(u))
 }
 
 // expiry is the intent to remove snapshots.
@@ -112,9 +112,7 @@ func (e *expiry) run(ctx context.Context, c *Client, u session.URL) error {
 	for part := range slices.Chunk(e.keep, wire.MaxStrings) {
 		request = append(request, &wire.Prune{Folders: part})
 	}
-	if err := x.send(append(request, &wire.Prune{})...); err != nil {
-		return err
-	}
+	x.send(append(request, &wire.Prune{})...)
 	for {
 		m, err := x.next()
 		if err != nil {

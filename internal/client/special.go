@@ -44,6 +44,21 @@ func isSpecial(target string) bool {
 	return false
 }
 
+// behindLinks returns the path that symlinks at the end of target lead to. Nothing needs to be there.
+func behindLinks(target string) string {
+	for range maxLinks {
+		to, err := os.Readlink(target)
+		if err != nil {
+			return target
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Dir(target) + string(filepath.Separator) + to // Join would resolve ".." without looking
+		}
+		target = to
+	}
+	return target
+}
+
 // getSpecial writes one file to a special target.
 func (c *Client) getSpecial(ctx context.Context, sources []session.URL, target string, call Transfer) (*session.Report, error) {
 	if len(sources) != 1 {

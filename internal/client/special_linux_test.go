@@ -52,6 +52,23 @@ func TestSpecialTargets(t *testing.T) {
 			})
 		}
 	}
+	for _, kind := range []string{"pipe", "symlink to a pipe", "descriptor", "socket"} {
+		t.Run("manifest to "+kind, func(t *testing.T) {
+			target, arrived := specialKinds[kind](t, t.TempDir())
+			before, err := os.Lstat(target)
+			require.NoError(t, err)
+			_, err = c.Get(t.Context(), urls(s.plain(t, "small")), t.TempDir(), Transfer{Manifest: target})
+			after, gone := os.Lstat(target)
+			require.NoError(t, gone)
+			require.True(t, os.SameFile(before, after), "it is %v", after.Mode())
+			if arrived == nil {
+				require.Equal(t, session.KindLocalDisk, session.KindOf(err), "%v", err)
+				return
+			}
+			require.NoError(t, err)
+			require.Regexp(t, "^[0-9a-f]{64}  small\n$", string(arrived()))
+		})
+	}
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "folder", "f"), small, 0o600))
 	report, err := c.Get(t.Context(), urls(s.plain(t, "folder")), "/proc/", Transfer{})
 	require.Equal(t, session.KindLocalDisk, session.KindOf(err), "%v", err)

@@ -49,6 +49,13 @@ func TestTransferCheck(t *testing.T) {
 		requireUsage(t, want, call.check())
 	}
 	require.ErrorContains(t, (&Transfer{Selection: Selection{Files: files}}).checkGet(), "not what is got")
+	c, u := &Client{}, session.URL{Host: "h", Share: "s", Path: "f"}
+	_, err := c.Send(t.Context(), nil, u, Transfer{})
+	require.Equal(t, session.KindUsage, session.KindOf(err), "%v", err)
+	_, err = c.SendStream(t.Context(), nil, u, Transfer{})
+	require.Equal(t, session.KindUsage, session.KindOf(err), "%v", err)
+	_, err = c.GetTo(t.Context(), u, nil, Transfer{})
+	require.Equal(t, session.KindUsage, session.KindOf(err), "%v", err)
 	require.NoError(t, (&Transfer{Manifest: "m", Target: Target{Sync: session.SyncNone, Existing: true}}).checkStream())
 	for _, call := range []Transfer{
 		{Selection: Selection{Rules: []string{"a"}}}, {Selection: Selection{MaxSize: 1}},

@@ -73,7 +73,7 @@ func (c *Client) Verify(ctx context.Context, u session.URL, against string, call
 	if n := sum.differences(); err == nil && n > 0 {
 		err = &session.Error{Kind: session.KindPartial, Err: fmt.Errorf("%s", differ(n))}
 	}
-	return sum, describe(err, sum.Server)
+	return sum, describe(ctx, err, sum.Server)
 }
 
 // differ says how many entries differ.
@@ -118,13 +118,13 @@ func (v *verifier) open(against string) error {
 }
 
 func (v *verifier) run(ctx context.Context, c *Client, u session.URL) error {
-	x, err := c.begin(ctx, u, wire.Hello{Intent: wire.Verify, Share: u.Share, Paths: []string{askedPath(u)}})
+	x, err := c.begin(ctx, u, wire.Hello{Intent: wire.Verify, Share: u.Share, Paths: []string{sourcePath(u)}})
 	if err != nil {
 		return err
 	}
 	defer x.close()
 	if err := v.compareAll(ctx, x); err != nil {
-		return interrupted(ctx, err)
+		return err
 	}
 	if v.tree == nil {
 		for _, p := range slices.Sorted(maps.Keys(v.manifest)) {
@@ -132,7 +132,7 @@ func (v *verifier) run(ctx context.Context, c *Client, u session.URL) error {
 		}
 		return nil
 	}
-	return interrupted(ctx, v.findMissing(ctx, x))
+	return v.findMissing(ctx, x)
 }
 
 // compareAll reads what the server has, and compares it with as many workers as there are cores.
@@ -375,9 +375,7 @@ func (v *verifier) ask(ctx context.Context, x *exchange, asked chan<- question) 
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			if err := x.send(&wire.Folder{Path: folder, Names: names}); err != nil {
-				return err
-			}
+			x.send(&wire.Folder{Path: folder, Names: names})
 			for i, name := range names {
 				if kinds[i] == disk.Dir {
 					todo = append(todo, path.Join(folder, name))

@@ -55,6 +55,34 @@ func TestGentleStreams(t *testing.T) {
 	}
 }
 
+// The first bound is the rate at which the streams began, or what a kernel sends at once. What is
+// delivered raises it, and never lowers it.
+func TestBegan(t *testing.T) {
+	const mss, streams, rtt = 1410, 16, 100 * time.Millisecond
+	const atOnce = startGain * firstWindow * streams * mss * 10 // bytes/s
+	const firstRise = startGain * firstGain
+	for _, c := range []struct{ began, delivered, want float64 }{
+		{0, 1e6, max(atOnce, firstRise*1e6)},
+		{0, 3e6, firstRise * 3e6},
+		{2e6, 0.4e6, 2e6},
+		{2e6, 1e6, firstRise * 1e6},
+	} {
+		con := New()
+		s := Sample{MSS: mss, Streams: streams, RTT: rtt, Began: c.began, InFlight: 1e5, Backlog: 1e7}
+		d := con.Update(s)
+		require.True(t, math.IsInf(d.Rate, 1), "nothing is known")
+		for range 8 { // two round trips
+			s.At += 25 * time.Millisecond
+			s.Delivered += int64(c.delivered / 40)
+			if d = con.Update(s); !math.IsInf(d.Rate, 1) {
+				s.Began = 100e6 // they began once
+			}
+		}
+		require.Equal(t, Startup, d.State)
+		require.InEpsilon(t, c.want, d.Rate, 0.01, "%+v", c)
+	}
+}
+
 // TestFewPackets: on a narrow line, one or two acknowledgements show no rate, neither in the start
 // nor while its queue flows off. A stream that got a far too low rate for a moment would wait for
 // seconds before it may send again.

@@ -10,6 +10,7 @@ const (
 	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
 	firstWindow = 10   // segments that a stream sends before the first acknowledgement (RFC 6928)
 	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
+	firstGain   = 1.6  // times these, by the first acknowledgements: streams have doubled by then
 	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
 	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
 	clean       = 3e-4 // share lost at the start, without a queue, up to which a path has no random loss
@@ -66,6 +67,9 @@ func (c *Controller) start(s Sample) {
 	if c.priority == Low {
 		gain = lowGain
 	}
+	if m.earlier(s) == 0 { // otherwise the streams, which double by themselves, would wait
+		gain *= firstGain
+	}
 	c.rate = max(c.rate, gain*c.line)
 }
 
@@ -93,8 +97,12 @@ func (c *Controller) drain(s Sample) {
 		c.line = rateSince(c.from, s)
 	}
 	c.rate = afterDrain * c.line
-	if excess > 0 { // a stream sends two packets, and then waits for as long as they take at its rate
-		c.rate = min(c.rate, max(drainGain*c.line, float64(2*s.MSS)/excess.Seconds()))
+	if excess > 0 {
+		// The last of the queue flows off slowly: the line must not stand idle until the next decision.
+		soon := min(s.At-c.prior.At, c.model.base/4)
+		slow := c.line * (1 - excess.Seconds()/soon.Seconds())
+		// A stream sends two packets, and then waits for as long as they take at its rate.
+		c.rate = min(c.rate, max(drainGain*c.line, slow, float64(2*s.MSS)/excess.Seconds()))
 	}
 	switch {
 	case age < max(c.from.RTT, leastWindow):

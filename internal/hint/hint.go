@@ -22,6 +22,7 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceAgain:             "nothing is left to resume: run the command again",
 	fxfer.AdviceMakeRoomAgain:     "make room on that disk, then run the command again: nothing is left to resume",
 	fxfer.AdviceInvitation:        "ask its administrator for an invitation: `fxfer invite` while the server runs, or fxfer serve --invite",
+	fxfer.AdviceReadmit:           "give the server's administrator what `fxfer key` prints here: `fxfer clients add` there admits it again",
 	fxfer.AdviceServerLog:         "the server's administrator finds this client in its log",
 	fxfer.AdviceServerCertificate: "give it one, by tls: in its configuration; or leave --tls-ca out to know it by its key",
 	fxfer.AdviceServerClientCA:    "name their CA there, by tls: in its configuration; or leave --tls-cert out",

@@ -103,14 +103,15 @@ func (x *fileWork) work(ctx context.Context) (paths int, err error) {
 
 // operate does an operation on one path, and answers. The error is that of the session.
 func (x *fileWork) operate(ctx context.Context, op *wire.Operation, p string) error {
-	p, through, to := seriesPath(p), strings.HasSuffix(p, "/"), ""
+	content := strings.HasSuffix(p, "/")
+	p, to := seriesPath(p), ""
 	if op.Do == wire.OpMove {
 		if to = seriesPath(op.To); op.Into {
 			to = path.Join(to, path.Base(p))
 		}
 	}
 	x.did = wire.Operated{}
-	err := x.do(ctx, op, p, through, to)
+	err := x.do(ctx, op, p, to, content)
 	x.audit.operation(op, p, to, &x.did, err)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -122,11 +123,12 @@ func (x *fileWork) operate(ctx context.Context, op *wire.Operation, p string) er
 	return x.add(&x.did)
 }
 
-// do does an operation on one path. through says that p ended with a slash.
-func (x *fileWork) do(ctx context.Context, op *wire.Operation, p string, through bool, to string) error {
+func (x *fileWork) do(
+	ctx context.Context, op *wire.Operation, p, to string, content bool,
+) error {
 	switch op.Do {
 	case wire.OpList, wire.OpStat, wire.OpUsage, wire.OpRead:
-		return x.look(ctx, op, p, through)
+		return x.look(ctx, op, p, content)
 	case wire.OpMkdir:
 		return x.mkdir(ctx, p, op.Recursive)
 	case wire.OpMove:
@@ -140,14 +142,17 @@ func (x *fileWork) do(ctx context.Context, op *wire.Operation, p string, through
 	return wire.Errorf(wire.CodeUnsupported, "the server does not know operation %d", op.Do)
 }
 
-// look does an operation that only reads, where links lead elsewhere in the share. A link at the end
-// is followed if through says so, or if the link itself has nothing to show.
-func (x *fileWork) look(ctx context.Context, op *wire.Operation, p string, through bool) error {
+// look does an operation that only reads, where links lead elsewhere in the share. content asks for
+// what a link at the end of the path leads to.
+func (x *fileWork) look(
+	ctx context.Context, op *wire.Operation, p string, content bool,
+) error {
 	effect := access.Names
 	if op.Do == wire.OpRead {
 		effect = access.Read
 	}
-	at, err := x.scope.Follow(effect, p, through || op.Do == wire.OpRead || op.Do == wire.OpList)
+	content = content || op.Do == wire.OpRead || op.Do == wire.OpList
+	at, err := x.scope.Follow(effect, p, content)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,12 @@ type InviteOptions struct {
 // Invite returns the text of a URL that admits one client, once. The URL names the first of the
 // shares.
 func (s *Server) Invite(opt InviteOptions) (string, error) {
+	switch {
+	case opt.Host == "":
+		return "", session.Usage("name the address at which clients reach the server", "invite: there is no host")
+	case opt.Expires < 0:
+		return "", session.Usage("0 is 10 minutes", "invite: the time %v is negative", opt.Expires)
+	}
 	settings := s.live.Load()
 	names, first := opt.Shares, settings.firstShare
 	if len(names) > 0 {

@@ -47,6 +47,9 @@ func TestInvite(t *testing.T) {
 	require.Equal(t, session.KindUsage, session.KindOf(err))
 	_, err = s.Invite(InviteOptions{Host: "x", Expires: -time.Second})
 	require.ErrorContains(t, err, "negative")
+	require.Equal(t, session.KindUsage, session.KindOf(err))
+	_, err = s.Invite(InviteOptions{})
+	require.Equal(t, session.KindUsage, session.KindOf(err), "%v", err)
 }
 
 // TestShareWithoutRights: no client could use such a share, so it is an error.

@@ -32,6 +32,9 @@ func (x *receiving) open() error {
 	}
 	m := x.hello
 	if _, err := x.openShare(m.Share, identity.Write); err != nil {
+		if _, appendErr := x.openShare(m.Share, identity.Append); appendErr == nil {
+			return wire.Errorf(wire.CodeRight, "%s: it may only add snapshots (--snapshot), to a folder below the share", err)
+		}
 		return err
 	}
 	if m.Target.Delete || m.Target.Compare.Checksum || m.Target.DryRun { // these show what is there

@@ -29,7 +29,7 @@ const (
 	KindIntegrity        // data, or the self-test of the ciphers, did not pass a check
 	KindLocalDisk        // this host's disk
 	KindRemoteDisk       // the peer's disk
-	KindInterrupted      // stopped by the user
+	KindInterrupted      // stopped by the user, or by the end of the caller's context, which it matches
 	KindNotFound         // the peer has no such file or folder
 )
 
@@ -59,9 +59,10 @@ const (
 	AdviceAgain             Advice = "start again"             // it does not resume
 	AdviceMakeRoomAgain     Advice = "make room, start again"  // it does not resume
 	AdviceInvitation        Advice = "ask for an invitation"
-	AdviceServerLog         Advice = "ask the administrator"         // whose log says more
-	AdviceServerCertificate Advice = "give the server a certificate" // or trust its key
-	AdviceServerClientCA    Advice = "name the CA at the server"     // or use the key
+	AdviceReadmit           Advice = "be admitted by the administrator" // no invitation does it
+	AdviceServerLog         Advice = "ask the administrator"            // whose log says more
+	AdviceServerCertificate Advice = "give the server a certificate"    // or trust its key
+	AdviceServerClientCA    Advice = "name the CA at the server"        // or use the key
 	AdviceCheckPin          Advice = "check the pin"
 	AdviceFixPathMTU        Advice = "let ICMP pass"  // or probe the MTU
 	AdviceNotStrict         Advice = "be less strict" // see Strict of the target

@@ -37,7 +37,8 @@ type linkGrowth struct {
 	last    float64     // goodput then
 	lost    float64     // segments, of sent, since a queue was seen or active changed
 	sent    float64
-	waits   int // measurements until it is judged
+	queued  time.Time // when a queue was seen or made last
+	waits   int       // measurements until it is judged
 	stopped bool
 }
 
@@ -52,6 +53,12 @@ const (
 
 // settleFor is the number of measurements that new connections have for their slow start.
 const settleFor = 2
+
+// lossShows is how many round trips it takes until all that a queue drops is known as lost.
+const lossShows = 2
+
+// queues tells whether an RTT shows a queue that may drop packets.
+func queues(rtt, least time.Duration) bool { return rtt > least*5/4 }
 
 // enoughLost is the number of lost segments from which a loss rate is computed.
 const enoughLost = 6
@@ -70,6 +77,12 @@ func (g *linkGrowth) next(o observation, limit int) int {
 			g.active = min(midLinks, limit)
 		}
 	}
+	if o.queued.After(g.queued) {
+		g.queued = o.queued
+	}
+	if queues(o.rtt, o.minRTT) {
+		g.queued = o.at
+	}
 	if g.from.at.IsZero() || o.written == 0 {
 		g.from = o
 		return g.active
@@ -81,7 +94,7 @@ func (g *linkGrowth) next(o observation, limit int) int {
 	goodput := float64(o.written-g.from.written) / period.Seconds()
 	g.lost += float64(o.retrans - min(o.retrans, g.from.retrans))
 	g.sent += float64(o.sent - min(o.sent, g.from.sent))
-	if o.rtt > o.minRTT*5/4 { // it may be the queue that drops
+	if g.from.at.Before(g.queued.Add(lossShows * o.rtt)) { // it may be the queue that drops
 		g.lost, g.sent = 0, 0
 	}
 	g.from = o

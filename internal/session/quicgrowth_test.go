@@ -83,3 +83,40 @@ func TestLinkGrowth(t *testing.T) {
 		require.LessOrEqual(t, got, c.and, name)
 	}
 }
+
+// What a queue dropped is no random loss, though the queue is gone when the loss is seen. What the
+// start lost is none either, however short the queue.
+func TestLinkGrowthQueue(t *testing.T) {
+	const rtt = 80 * time.Millisecond
+	for name, c := range map[string]struct {
+		losesAt time.Duration
+		queueAt time.Duration // seen at that moment; 0 is never
+		startTo time.Duration // end of the start
+		more    bool
+	}{
+		"the start":             {losesAt: 750 * time.Millisecond, startTo: 700 * time.Millisecond},
+		"a queue":               {losesAt: 10 * time.Second, queueAt: 9750 * time.Millisecond, startTo: time.Second},
+		"long after both":       {losesAt: 20 * time.Second, queueAt: 9750 * time.Millisecond, startTo: time.Second, more: true},
+		"no queue and no start": {losesAt: 2 * time.Second, more: true},
+	} {
+		var g linkGrowth
+		o := observation{streams: InitialStreams, minRTT: rtt, quic: true}
+		active := 0
+		for at := TuneEvery; at < 30*time.Second; at += TuneEvery {
+			o.at, o.rtt = time.Unix(0, 0).Add(at), rtt
+			if at == c.queueAt {
+				o.rtt = 2 * rtt
+			}
+			if at <= c.startTo {
+				o.queued = o.at
+			}
+			o.written += 9e6
+			o.sent += 6500
+			if at == c.losesAt {
+				o.retrans += 500
+			}
+			active = max(active, g.next(o, MaxStreams))
+		}
+		require.Equal(t, c.more, active > InitialStreams, "%s: %d", name, active)
+	}
+}

@@ -57,7 +57,7 @@ func (t *tuner) run(ctx context.Context) {
 		case now := <-tick.C:
 			infos := t.set.infos()
 			o := observe(now, t.sender.Stats().Written, infos)
-			o.behind, o.need = t.window.behind, t.window.need
+			o.behind, o.need, o.queued = t.window.behind, t.window.need, t.window.queued
 			if o.streams > 0 {
 				tick.Reset(TuneEvery)
 			}
@@ -133,9 +133,10 @@ type observation struct {
 	retrans uint64        // segments sent again so far
 	sent    uint64        // segments sent so far
 	quic    bool
-	behind  bool // the streams do not send at the rate that the path may carry
-	need    int  // streams that would, in spite of loss; 0 is unknown
-	window  int  // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
+	queued  time.Time // when the streams made a queue last, as far as is known
+	behind  bool      // the streams do not send at the rate that the path may carry
+	need    int       // streams that would, in spite of loss; 0 is unknown
+	window  int       // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 }
 
 func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {

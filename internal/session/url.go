@@ -43,11 +43,11 @@ func IsURL(s string) bool {
 }
 
 // ParseURL parses a URL. Repeated slashes in the path count as one; the elements "." and ".." are
-// rejected. Its errors are one line and never show what may be a token.
+// rejected. Its errors are of KindUsage, one line, and never show what may be a token.
 func ParseURL(s string) (URL, error) {
 	u, err := parseURL(s)
 	if err != nil {
-		return URL{}, errors.New("URL: " + maskSecrets(err.Error()))
+		return URL{}, Usage("", "URL: %s", maskSecrets(err.Error()))
 	}
 	return u, nil
 }

@@ -97,6 +97,7 @@ func TestParseURLRefuses(t *testing.T) {
 	} {
 		_, err := ParseURL(in)
 		require.ErrorContains(t, err, want, in)
+		require.Equal(t, KindUsage, KindOf(err), in)
 		require.NotContains(t, err.Error(), "\n", in)
 		require.NotRegexp(t, secretLike, err.Error(), in)
 	}

@@ -20,12 +20,14 @@ type window struct {
 	record  congestion.Recorder
 	set     *StreamSet
 	began   time.Time
-	free    int     // streams that may send, 0 is all
-	cruised float64 // rate before others came, bytes/s
-	behind  bool    // streams do not send what they may
-	need    int     // gentle streams that would in spite of loss, 0 is unknown
-	quick   bool    // the streams shall be quick
-	gentle  bool    // the host does not let them
+	free    int           // streams that may send, 0 is all
+	cruised float64       // rate before others came, bytes/s
+	queued  time.Time     // when there was a queue last, or the controller tried to make one
+	least   time.Duration // RTT
+	behind  bool          // streams do not send what they may
+	need    int           // gentle streams that would in spite of loss, 0 is unknown
+	quick   bool          // the streams shall be quick
+	gentle  bool          // the host does not let them
 
 	held map[uint64]bool   // streams that only finish what they have
 	seen map[uint64]seen   // of each stream, the last time
@@ -69,6 +71,13 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		return w.free
 	}
 	decided := w.control.Update(s)
+	if w.least == 0 || s.RTT < w.least {
+		w.least = s.RTT
+	}
+	searches := decided.State == congestion.Startup || decided.State == congestion.Drain
+	if searches && !math.IsInf(decided.Rate, 1) || queues(s.RTT, w.least) {
+		w.queued = now
+	}
 	switch {
 	case decided.State == congestion.Cruise:
 		w.cruised = min(decided.Rate, decided.Line)

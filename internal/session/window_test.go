@@ -1,11 +1,13 @@
 package session
 
 import (
+	"math"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/congestion"
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
@@ -60,4 +62,108 @@ func TestWindowHeldRTTs(t *testing.T) {
 	require.Equal(t, short, rtt(1, all), "of the only one that says something")
 	all = of(flying(2, long), flying(1, long), flying(1, long))
 	require.Equal(t, short, rtt(2, all), "nothing is new")
+}
+
+// paced is a transport.Conn with figures that notes its bounds.
+type paced struct {
+	transport.Conn
+	info   transport.Info
+	bounds []float64
+}
+
+func (p *paced) Info() (transport.Info, bool) { return p.info, true }
+func (p *paced) Pace(rate float64)            { p.bounds = append(p.bounds, rate) }
+func (*paced) Prefer(bool) error              { return nil }
+func (*paced) SetLowerEffort(bool) error      { return nil }
+
+// A stream of QUIC starts as slowly as one of TCP does. The kernel sees to the latter.
+func TestBegin(t *testing.T) {
+	for _, c := range []struct {
+		protocol transport.Protocol
+		rtt      time.Duration
+		before   float64
+		bounds   []float64
+	}{
+		{transport.QUIC, 100 * time.Millisecond, 0, []float64{141e3}},
+		{transport.QUIC, 100 * time.Millisecond, 5e6, nil}, // a decision was faster
+		{transport.QUIC, 0, 0, nil},
+		{transport.TCP, 100 * time.Millisecond, 0, nil},
+	} {
+		p := &paced{info: transport.Info{Protocol: c.protocol, RTT: c.rtt}}
+		d := &DataStream{Conn: p, paced: c.before}
+		d.begin()
+		require.InDeltaSlice(t, c.bounds, p.bounds, 1e-3, "%+v", c)
+	}
+}
+
+// Until something has arrived, streams of QUIC keep their first bounds. Those of TCP have none, and
+// nor has anybody on a near path.
+func TestWindowBegins(t *testing.T) {
+	inf := []float64{math.Inf(1)}
+	for _, c := range []struct {
+		protocol transport.Protocol
+		rtt      time.Duration
+		bounds   []float64 // before something has arrived
+	}{
+		{transport.QUIC, 100 * time.Millisecond, nil},
+		{transport.QUIC, nearRTT / 2, inf},
+		{transport.TCP, 100 * time.Millisecond, inf},
+	} {
+		p := &paced{info: flying(3, c.rtt)}
+		p.info.Protocol = c.protocol
+		set := NewStreamSet(nil, nil)
+		set.Add(1, p, 1)
+		w := newWindow(set)
+		w.seen[1] = seen{Info: p.info}
+		w.sum.RTT = c.rtt
+		at := w.began
+		step := func() {
+			at = at.Add(paceEvery)
+			require.Zero(t, w.step(at, congestion.Normal, false))
+		}
+		step()
+		step()
+		require.Equal(t, c.bounds, p.bounds, "%+v", c)
+		if c.rtt < nearRTT {
+			continue
+		}
+		for range 4 {
+			p.info.Delivered += 4
+			step()
+		}
+		last := p.bounds[len(p.bounds)-1]
+		require.False(t, math.IsInf(last, 1), "%+v", c)
+		if c.protocol == transport.QUIC {
+			require.GreaterOrEqual(t, last, quicBegins(c.rtt))
+		}
+	}
+}
+
+// The window notes when there was a queue, and when the controller tried to make one.
+func TestWindowQueued(t *testing.T) {
+	const rtt = 100 * time.Millisecond
+	p := &paced{info: flying(0, rtt)}
+	p.info.Protocol = transport.QUIC
+	set := NewStreamSet(nil, nil)
+	set.Add(1, p, 1)
+	w := newWindow(set)
+	now := w.began
+	step := func(rtt time.Duration) time.Time {
+		now = now.Add(paceEvery)
+		p.info.Delivered += 100
+		p.info.RTT = rtt
+		w.step(now, congestion.Normal, false)
+		return w.queued
+	}
+	require.Zero(t, step(rtt), "nothing is known")
+	for range 3 {
+		require.Equal(t, now.Add(paceEvery), step(rtt), "it starts")
+	}
+	start := now
+	for range 40 {
+		step(rtt * 6 / 5)
+	}
+	require.Less(t, w.queued.Sub(start), time.Second, "the start is over, and the queue short")
+	require.Equal(t, now.Add(paceEvery), step(rtt*3/2))
+	require.Equal(t, now, step(rtt))
 }

@@ -24,6 +24,8 @@ const (
 	pingEvery       = 5 * time.Second
 	silence         = 20 * time.Second
 	silenceTimeouts = 6
+	// lastWords is the time to read what the peer sent before it closed the stream.
+	lastWords = time.Second
 )
 
 // slow is a control stream that knows its transport.
@@ -59,18 +61,28 @@ func newPump(stream io.ReadWriteCloser, r *wire.Reader) *pump {
 
 // start runs the pump: handle gets each message that is not the pump's own, until it returns false
 // or an error. Goroutines in tasks write, read and ping until done is closed. end hears how reading
-// or writing ended, nil where handle returned false.
+// or writing ended, nil where handle returned false. A peer that refuses closes the stream, so that
+// writing fails: the refusal, which is still to be read, is then the error.
 func (p *pump) start(
 	tasks *sync.WaitGroup, done <-chan struct{},
 	handle func(wire.Message) (bool, error), end func(error),
 ) {
+	heard := make(chan struct{}) // closed when reading has ended
 	tasks.Go(func() {
 		if err := p.write(); err != nil {
+			select {
+			case <-heard:
+			case <-done:
+			case <-time.After(lastWords):
+			}
 			end(fmt.Errorf("control stream: %w", err))
 		}
 	})
 	tasks.Go(func() { p.ping(done) })
-	tasks.Go(func() { end(p.read(handle)) })
+	tasks.Go(func() {
+		defer close(heard)
+		end(p.read(handle))
+	})
 }
 
 // send queues a message. It waits while the queue is full. After the end of the session it does

@@ -225,6 +225,7 @@ const (
 	AdviceAgain             = session.AdviceAgain
 	AdviceMakeRoomAgain     = session.AdviceMakeRoomAgain
 	AdviceInvitation        = session.AdviceInvitation
+	AdviceReadmit           = session.AdviceReadmit
 	AdviceServerLog         = session.AdviceServerLog
 	AdviceServerCertificate = session.AdviceServerCertificate
 	AdviceServerClientCA    = session.AdviceServerClientCA

@@ -81,7 +81,7 @@ the target, the bytes sent over the network, the goodput and the limiter.`,
 	flags.BoolVar(&plot, "plot", false, "draw duration, goodput and size")
 	flags.BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	flags.BoolVar(&asCSV, "csv", false, "print CSV on standard output")
-	option.Add(flags, &page, "html", "file", "", "write a page with plots to a file", option.ParseFile)
+	option.Add(flags, &page, "html", "file", "", "write a page with plots to a file", option.ParseOutput)
 	return c
 }
 

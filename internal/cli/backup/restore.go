@@ -27,10 +27,10 @@ func newRestore(file *string) *cobra.Command {
 		ValidArgsFunction: completeJobs(file, 1),
 		Short:             "Restore a backup, or parts of it",
 		Long: `Restore copies a backup of a job into DIR, or only the files and folders that
-PATH names, each under its last name. It also restores owners, modes, times,
-links and attributes. Only --privileged restores setuid, setgid, devices, and
-the attributes in security.* and trusted.*. To resume an interrupted restore,
-run the same command again.
+PATH names, each directly in DIR, without its parent folders. It also restores
+owners, modes, times, links and attributes. Only --privileged restores setuid,
+setgid, devices, and the attributes in security.* and trusted.*. To resume an
+interrupted restore, run the same command again.
 
 Without --at it restores the newest complete snapshot. If --at is a time, it
 restores the newest snapshot from that time or before it. A date such as

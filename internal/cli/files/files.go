@@ -19,6 +19,7 @@ import (
 type command struct {
 	opt    fxfer.Options
 	asJSON bool
+	follow bool // a slash at the end of a path stays: it asks for what a link there leads to
 
 	c      *cobra.Command
 	done   int
@@ -79,17 +80,8 @@ func (x *command) run(do func(ctx context.Context) error) error {
 
 // paths is what an argument stands for in its share.
 type paths struct {
-	share   string
-	all     []string
-	through map[string]bool // those with a slash at the end, which leads through a link there
-}
-
-// asked is the path as the user wrote it.
-func (p paths) asked(at string) string {
-	if p.through[at] {
-		return at + "/"
-	}
-	return at
+	share string
+	all   []string
 }
 
 // name is how a path is shown.
@@ -151,11 +143,14 @@ func (x *command) share(ctx context.Context, client *fxfer.Client, places []opti
 		return err
 	}
 	defer files.Close()
-	p := paths{share: places[0].URL.Share, through: map[string]bool{}}
+	p := paths{share: places[0].URL.Share}
 	for _, place := range places {
 		if !place.HasPattern() {
-			p.all = append(p.all, place.URL.Path)
-			p.through[place.URL.Path] = place.URL.TrailingSlash
+			at := place.URL.Path
+			if x.follow && place.URL.TrailingSlash {
+				at += "/"
+			}
+			p.all = append(p.all, at)
 			continue
 		}
 		entries, err := place.Entries(files)

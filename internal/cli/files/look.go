@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,8 @@ func NewStat() *cobra.Command {
 		ValidArgsFunction: option.CompleteURL,
 		Short:             "Describe files and folders at a server",
 		Long: `Stat shows kind, size, time, mode and owner of entries at a server. It needs the
-right to list. "fxfer rm --help" explains * and ? in paths.`,
+right to list. If a path ends with a slash, stat describes what a link there leads
+to. "fxfer rm --help" explains * and ? in paths.`,
 		Example:    `  fxfer stat fxfer://nas/files/dvd.iso`,
 		SuggestFor: []string{"info", "size", "mdtm"},
 	}
@@ -36,9 +38,11 @@ right to list. "fxfer rm --help" explains * and ? in paths.`,
 // look asks for one thing of each path, and shows it. What fails for a path does not keep it from the
 // next one, unless the session is over.
 func look[T any](ctx context.Context, x *command, args []string, ask func(*fxfer.Files, string) (T, error), show func(paths, string, T)) error {
+	x.follow = true
 	return x.each(ctx, args, func(files *fxfer.Files, p paths) error {
 		for _, at := range p.all {
-			found, err := ask(files, p.asked(at))
+			found, err := ask(files, at)
+			at = strings.TrimSuffix(at, "/")
 			switch {
 			case err == nil:
 				show(p, at, found)
@@ -101,8 +105,8 @@ func NewUsage() *cobra.Command {
 		ValidArgsFunction: option.CompleteURL,
 		Short:             "Count what files and folders at a server take",
 		Long: `Du counts the bytes of files and the entries below each URL. A file with several
-names counts once. It needs the right to list. "fxfer rm --help" explains * and ?
-in paths.`,
+names counts once. It needs the right to list. If a path ends with a slash, du
+counts what a link there leads to. "fxfer rm --help" explains * and ? in paths.`,
 		Example: `  fxfer du fxfer://nas/files
   fxfer du 'fxfer://nas/files/*'                  each entry`,
 		SuggestFor: []string{"usage", "df"},

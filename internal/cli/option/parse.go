@@ -149,3 +149,11 @@ func ParseFile(s string) (string, error) {
 	}
 	return s, nil
 }
+
+// ParseOutput reads the name of a file on this host that fxfer writes.
+func ParseOutput(s string) (string, error) {
+	if s == "-" {
+		return "", errors.New("- is not a file: /dev/stdout is standard output, and ./- a file of that name")
+	}
+	return ParseFile(s)
+}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/internal/units"
 )
@@ -71,7 +72,7 @@ all traffic adds. At the end, both say what they saw.
 With --name, "lab set NAME" changes the link while CMD runs.`,
 		Example: `  fxfer lab run --rtt 50ms --loss 0.1% --right 'iperf3 -s' -- sh -c 'iperf3 -c $FXFER_LAB_RIGHT'
   fxfer lab run --line adsl --ping --cross cubic:1 --cross udp:200kbit,down,5,15 -- sh`,
-		Args: cobra.MinimumNArgs(1),
+		Args: needCommand(1, "what is the command?"),
 		RunE: func(c *cobra.Command, args []string) error {
 			link, err := flags.link()
 			if err != nil {
@@ -84,6 +85,9 @@ With --name, "lab set NAME" changes the link while CMD runs.`,
 				return errors.Join(err, exit.With(code))
 			}
 			run.in, run.out, run.errs = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
+			if f := term.File(run.out); f != nil {
+				run.out = f // the command writes to it, not through fxfer
+			}
 			code, err := run.run(c.Context(), link, args)
 			if err != nil {
 				return err
@@ -324,7 +328,7 @@ func newLabExecCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exec NAME left|right -- CMD [ARG...]",
 		Short: "Run a command on a host of a lab, and return its exit code",
-		Args:  cobra.MinimumNArgs(3),
+		Args:  needCommand(3, "what are the lab, the side and the command?"),
 		RunE: func(c *cobra.Command, args []string) error {
 			name, side, cmd := args[0], args[1], args[2:]
 			if cmd[0] == "--" {
@@ -396,16 +400,13 @@ NAME is that of "lab up" or of "lab run --name".`,
 	flags.set.VisitAll(func(f *pflag.Flag) {
 		if f.Name != "mtu" && f.Name != "seed" && f.Name != "line" {
 			f.DefValue = "" // help shows no defaults, because flags that are not given change nothing
-			switch f.Value.Type() {
-			case "duration":
-				f.DefValue = "0s"
-			case "int":
+			if f.Value.Type() == "int" {
 				f.DefValue = "0"
 			}
 			c.Flags().AddFlag(f)
 		}
 	})
-	c.Flags().DurationVar(&outage, "outage", 0, "lose all packets for this long, from now on")
+	option.Add(c.Flags(), &outage, "outage", "time", "", "lose all packets for this long, from now on", parseLabTime)
 	c.Flags().StringVar(&from, "from", "", "change only the direction from this `host` (left or right), except by --up and --down")
 	return c
 }
@@ -493,6 +494,24 @@ type linkFlags struct {
 	seed                                     uint64
 }
 
+// needCommand is for commands that run another one, which is the last of at least n arguments.
+func needCommand(n int, question string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < n {
+			return exit.Usage("usage: "+c.UseLine(), "%s", question)
+		}
+		return nil
+	}
+}
+
+func parseLabTime(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is not a time with a unit, such as 10ms or 0.5s", s)
+	}
+	return d, nil
+}
+
 func newLinkFlags() *linkFlags {
 	f := &linkFlags{set: pflag.NewFlagSet("link", pflag.ContinueOnError)}
 	f.set.SortFlags = false
@@ -500,9 +519,10 @@ func newLinkFlags() *linkFlags {
 	f.set.StringVar(&f.rate, "rate", "1gbit", "`rate` of the line, on the wire: 1gbit, 200mbit, 20MB/s")
 	f.set.StringVar(&f.up, "up", "", "`rate` from left to right, if the two differ")
 	f.set.StringVar(&f.down, "down", "", "`rate` from right to left, if the two differ")
-	f.set.DurationVar(&f.rtt, "rtt", 10*time.Millisecond, "round-trip `time` of the empty link")
-	f.set.DurationVar(&f.jitter, "jitter", 0, "`time` by which the round trip is longer or shorter at most: every so often, each direction\n"+
-		"draws half of it anew, uniformly; packets keep their order")
+	f.rtt = 10 * time.Millisecond
+	option.Add(f.set, &f.rtt, "rtt", "time", "10ms", "round-trip time of the empty link", parseLabTime)
+	option.Add(f.set, &f.jitter, "jitter", "time", "", "time by which the round trip is longer or shorter at most: every so often, each direction\n"+
+		"draws half of it anew, uniformly; packets keep their order", parseLabTime)
 	f.set.StringVar(&f.queue, "queue", "1bdp", "`size` of the queue before the line: bytes, 64KiB, or 0.5bdp (half of rate × rtt)")
 	f.set.StringVar(&f.aqm, "aqm", "none", "how the queue drops `early`: codel (RFC 8289) or none")
 	f.set.StringVar(&f.police, "police", "", "drop what exceeds `rate,burst` before the queue, such as 200mbit,256KiB; \"\" is none")

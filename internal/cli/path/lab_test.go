@@ -56,6 +56,8 @@ func TestLinkFlags(t *testing.T) {
 	require.ErrorContains(t, err, "path MTU 1501 is not between 576 and the MTU 1500")
 
 	for flag, values := range map[string][]string{
+		"--rtt":       {"10", "ms", "-1ms"},
+		"--jitter":    {"2"},
 		"--rate":      {"200", "200M", "200mbps", "0mbit"},
 		"--loss":      {"1", "0.01", "101%", "-1%", "x%", "NaN%"},
 		"--reorder":   {"1"},
@@ -69,7 +71,11 @@ func TestLinkFlags(t *testing.T) {
 		"--queue":     {"1BDP", "0bdp", "-1bdp", "Infbdp", "64k", "0"},
 	} {
 		for _, v := range values {
-			_, err := parse(flag, v)
+			f := newLinkFlags()
+			err := f.set.Parse([]string{flag, v})
+			if err == nil {
+				_, err = f.link()
+			}
 			require.ErrorContains(t, err, flag, v)
 		}
 	}
@@ -169,6 +175,16 @@ func runLab(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	c.SetErr(&errs)
 	err = c.ExecuteContext(context.Background())
 	return out.String(), errs.String(), err
+}
+
+// A command that runs another one asks for it.
+func TestLabNeedsCommand(t *testing.T) {
+	for _, args := range [][]string{{"run"}, {"run", "--rtt", "20ms"}, {"exec"}, {"exec", "name", "left"}} {
+		c := NewLab()
+		c.SilenceErrors, c.SilenceUsage = true, true
+		c.SetArgs(args)
+		require.ErrorContains(t, c.Execute(), "command?", args)
+	}
 }
 
 // A lab with a name changes while its command runs.

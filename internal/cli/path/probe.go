@@ -84,7 +84,7 @@ With an iperf3 server it measures goodput, too; --sock-buf holds for both ends.`
 	option.AddTransport(flags, &f.opt)
 	option.AddTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	option.AddTrust(flags, &f.opt)
-	option.Add(flags, &f.html, "html", "file", "", "also write the report as a page to a file", option.ParseFile)
+	option.Add(flags, &f.html, "html", "file", "", "also write the report as a page to a file", option.ParseOutput)
 	flags.BoolVar(&f.json, "json", false, "print JSON on standard output")
 	option.AddSettings(c)
 	return c

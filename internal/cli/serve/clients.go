@@ -244,6 +244,9 @@ func whichClient(list []identity.Client, text string) (identity.Principal, error
 	case 1:
 		return found[0], nil
 	case 0:
+		if n := len(bare); identity.Pin(text).Bare() != text && n < leastKey {
+			return "", exit.Usage("`fxfer clients ls` lists the keys", "%q is too short: give at least %d characters of the key", text, leastKey)
+		}
 		return "", exit.Usage("`fxfer clients ls` lists them; one that is only in the server's configuration is named by its whole key",
 			"no client has the key or the comment %q", text)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -75,6 +76,31 @@ func (s *serving) runs() bool {
 	return !errors.Is(err, syscall.ECONNREFUSED)
 }
 
+// allows returns which of these rights a share gives. s may be nil, and may not know the share.
+func (s *serving) allows(share string, rights fxfer.Rights) fxfer.Rights {
+	if s == nil {
+		return rights
+	}
+	i := slices.Index(s.Shares, share)
+	if i < 0 || i >= len(s.Rights) {
+		return rights
+	}
+	has, err := identity.ParseRights(s.Rights[i])
+	if err != nil {
+		return rights
+	}
+	return has.And(rights)
+}
+
+// noteLess names the shares that give less than the rights in the flags.
+func (g *grantFlags) noteLess(to io.Writer, now *serving) {
+	for _, share := range g.shares {
+		if gets := now.allows(share, g.rights); !gets.Has(g.rights) {
+			fmt.Fprintf(to, "fxfer: note: of %s, share %s gives only %s\n", g.rights, share, gets)
+		}
+	}
+}
+
 // Dashboard returns the address of the dashboard of the server with a home folder.
 func Dashboard(home string) (addr string, err error) {
 	now, err := readServing(home)
@@ -103,7 +129,7 @@ func NewInvite() *cobra.Command {
 that has the same FXFER_HOME. A client is one user account on one machine: use
 the URL as the account that will run the transfers. With --share, the server
 need not run yet. Without --share, the URL is for all shares of the running
-server, with at most the rights of each share.`,
+server. A client never gets more than the rights of the share itself.`,
 		Example: `  fxfer invite --share backup --rights wo --expires 24h`,
 		Args:    option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -129,9 +155,12 @@ server, with at most the rights of each share.`,
 			if u.Token, err = store.Invite(grants, expires, g.comment); err != nil {
 				return err
 			}
-			example := g.rights
+			example := now.allows(g.shares[0], g.rights)
 			if u.Share = g.shares[0]; u.Share == identity.AllShares {
 				u.Share, example = "", identity.List
+			}
+			if c.Flags().Changed("share") {
+				g.noteLess(c.ErrOrStderr(), now)
 			}
 			tellInvite(c.ErrOrStderr(), u.String(), time.Now().Add(expires), example)
 			fmt.Fprintln(c.OutOrStdout(), u.String())

@@ -131,7 +131,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
 	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder: `NAME=DIR[:right]`; right (default rw) is "+identity.RightsSyntax())
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one client")
-	option.Add(flags, &f.name, "name", "host", "", "the name of this machine in that URL", parseName)
+	option.Add(flags, &f.name, "name", "host", "", "the name of this machine in the URL of --invite", parseName)
 	option.AddList(flags, &f.opt.Allow, "allow", "range", "admit only these addresses, such as 192.0.2.0/24; repeatable", parsePrefix)
 	option.Add(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "limit all sessions together, per direction, such as 1gbit", option.ParseLimit)
 	option.Add(flags, &f.opt.ClientRateLimit, "client-rate-limit", "rate", "none", "limit each client", option.ParseLimit)
@@ -146,13 +146,13 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	f.log.add(flags)
 	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the URL and errors")
-	option.Add(flags, &f.keep, "keep", "policy", "all", "old snapshots to keep in append shares, such as daily=7,weekly=4", snapshot.ParseKeep)
+	option.Add(flags, &f.keep, "keep", "policy", "all", "old snapshots to keep in append shares, such as daily=7,weekly=4; elsewhere, jobs decide", snapshot.ParseKeep)
 }
 
 // addBounds adds the flags that limit how much of this machine clients can use, authenticated or
 // not.
 func addBounds(flags *pflag.FlagSet, o *fxfer.ServerOptions) {
-	option.Add(flags, &o.MaxConnections, "max-connections", "n", option.Auto, "most connections; a quarter may be unauthenticated", option.ParseAutoCount)
+	option.Add(flags, &o.MaxConnections, "max-connections", "n", option.Auto, "most connections; at most a quarter of them before login", option.ParseAutoCount)
 	option.Add(flags, &o.MaxConnectionsPerAddress, "max-connections-per-address", "n", strconv.Itoa(fxfer.DefaultMaxConnectionsPerAddress),
 		"most connections of one address or IPv6 /64", option.ParseCount)
 	option.Add(flags, &o.MaxHandshakes, "max-handshakes", "n", strconv.Itoa(fxfer.DefaultMaxHandshakes), "most handshakes per second; others wait", option.ParseCount)

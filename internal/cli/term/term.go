@@ -4,7 +4,6 @@ package term
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode"
 
@@ -27,8 +26,8 @@ func Present() bool {
 
 // IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	f := File(w)
+	return f != nil && term.IsTerminal(int(f.Fd()))
 }
 
 // OneLine makes text from any origin safe for one line of a terminal. Without it, control

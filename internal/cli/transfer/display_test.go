@@ -33,6 +33,7 @@ func TestTotals(t *testing.T) {
 	}{
 		"all":      {func(*fxfer.Progress) {}, "2.10 GB of 4.70 GB, 943 Mbit/s, ETA 0:22, 12 of 40 files, 8 streams"},
 		"walking":  {func(p *fxfer.Progress) { p.Walking = true }, "2.10 GB of more than 4.70 GB, 943 Mbit/s, 12 done of 40 found, 8 streams"},
+		"looking":  {func(p *fxfer.Progress) { *p = fxfer.Progress{Walking: true, FilesFailed: 1, Streams: 8} }, "looking for files, 1 failed, 8 streams"},
 		"failures": {func(p *fxfer.Progress) { p.FilesFailed = 2 }, "2.10 GB of 4.70 GB, 943 Mbit/s, ETA 0:22, 2 failed, 12 of 40 files, 8 streams"},
 		"stalled":  {func(p *fxfer.Progress) { p.Goodput = 0 }, "2.10 GB of 4.70 GB, 0 bit/s, 12 of 40 files, 8 streams"},
 		"slow":     {func(p *fxfer.Progress) { p.Goodput = 1 }, "2.10 GB of 4.70 GB, 1 bit/s, 12 of 40 files, 8 streams"},

@@ -55,8 +55,8 @@ func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 	}
 	option.Group(flags, "Network", func() { f.AddNetwork(flags) })
 	option.Group(flags, "Output", func() {
-		option.Add(flags, &f.report, "report", "file", "", "write the outcome of each entry to a file, as JSON lines", option.ParseFile)
-		option.Add(flags, &f.Call.Manifest, "manifest", "file", "", "write digests of all files to a file; b3sum -c checks them", option.ParseFile)
+		option.Add(flags, &f.report, "report", "file", "", "write the outcome of each entry to a file, as JSON lines", option.ParseOutput)
+		option.Add(flags, &f.Call.Manifest, "manifest", "file", "", "write digests of all files to a file; b3sum -c checks them", option.ParseOutput)
 		f.AddOutput(flags)
 	})
 	addLetters(flags)
@@ -71,8 +71,8 @@ func (f *Flags) AddOutput(flags *pflag.FlagSet) {
 }
 
 // LettersHelp is the help text about letters and units.
-const LettersHelp = `Letters are those of rsync: -q -v -n -u -c -x are in the list below. -z is
---compress auto. -a, -r and -P change nothing: folders are always sent whole,
+const LettersHelp = `You can use these letters of rsync: -q -v -n -u -c -x are in the list below. -z
+is --compress auto. -a, -r and -P change nothing: folders are always sent whole,
 with times, modes and links, owners as far as the receiver may set them, and an
 interrupted transfer resumes.
 

@@ -40,15 +40,20 @@ const (
 func totals(p *fxfer.Progress) []figure {
 	var all []figure
 	add := func(rank int, text string) { all = append(all, figure{text, rank}) }
+	looking := p.Walking && p.Bytes == 0
 	switch {
 	case streaming(p):
 		add(4, units.Bytes(p.BytesDone))
+	case looking:
+		add(4, "looking for files")
 	case p.Walking:
 		add(4, units.Bytes(p.BytesDone)+" of more than "+units.Bytes(p.Bytes))
 	default:
 		add(4, units.Bytes(p.BytesDone)+" of "+units.Bytes(p.Bytes))
 	}
-	add(0, units.Rate(p.Goodput))
+	if !looking {
+		add(0, units.Rate(p.Goodput))
+	}
 	if eta, ok := remaining(p); ok {
 		add(1, "ETA "+units.Clock(eta))
 	}

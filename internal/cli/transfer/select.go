@@ -166,7 +166,7 @@ func (f *Flags) addTarget(flags *pflag.FlagSet) {
 // addSnapshot adds the flag of send that creates a snapshot.
 func (f *Flags) addSnapshot(flags *pflag.FlagSet) {
 	option.Group(flags, "Snapshots", func() {
-		option.Add(flags, &f.Call.Target.Snapshot, "snapshot", "time", "", "send into a new snapshot; its name is this time, or now", parseSnapshot)
+		option.Add(flags, &f.Call.Target.Snapshot, "snapshot", "time", "", "send into a new snapshot, named after this time, or the present time", parseSnapshot)
 		flags.Lookup("snapshot").NoOptDefVal = fxfer.SnapshotAuto
 		option.Add(flags, &f.Call.Target.AllowFailed, "allow-failed", "n", "0", "show the snapshot even if up to n entries failed", parseAllowed)
 	})

@@ -775,10 +775,18 @@ func (p *prober) exchanges(ctx context.Context) error {
 	if err := work.Wait(); ended(ctx, err) {
 		return err
 	} else if err != nil {
-		p.report.Notes = append(p.report.Notes, "the path is too slow to measure the whole request-reply table in this time")
+		p.report.Notes = append(p.report.Notes, shortTable(cells))
 	}
 	p.report.Exchanges = cells
 	return nil
+}
+
+// shortTable is the note about a table that did not get all its exchanges in time.
+func shortTable(cells []Latency) string {
+	if slices.ContainsFunc(cells, func(l Latency) bool { return l.Count == 0 }) {
+		return "the path is too slow to measure the whole request-reply table in this time"
+	}
+	return "the path is slow: some figures of the request-reply table are from few exchanges"
 }
 
 // ended reports whether an error ends the probe. Otherwise a test took too long, at either end.

@@ -197,3 +197,9 @@ func TestJudge(t *testing.T) {
 	require.Contains(t, words.Fact(&hole[0].Evidence[0]), "1308")
 	require.Empty(t, Judge(&Report{}))
 }
+
+// A note about the table says what is in it: cells without a figure, or with few exchanges.
+func TestShortTable(t *testing.T) {
+	require.Contains(t, shortTable([]Latency{{Count: 200}, {}}), "too slow to measure the whole")
+	require.Contains(t, shortTable([]Latency{{Count: 200}, {Count: 2}}), "from few exchanges")
+}

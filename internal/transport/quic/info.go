@@ -78,16 +78,19 @@ func (c *Conn) Info() (stream.Info, bool) {
 	return now, true
 }
 
-// sampleLocked asks quic-go for the state of the connection. quic-go does not report the bytes in
-// flight. The estimate is what was sent in the last round trip, and no more than the congestion
-// window.
+// sampleLocked asks quic-go for the state of the connection, if the last sample is old.
 func (l *link) sampleLocked(now time.Time) stream.Info {
+	if !l.last.at.IsZero() && now.Sub(l.last.at) < sampleEvery {
+		return l.last.info
+	}
+	return l.takeLocked(now, l.conn.ConnectionStats())
+}
+
+// takeLocked takes a sample. quic-go does not report the bytes in flight. The estimate is what was
+// sent in the last round trip, and no more than the congestion window.
+func (l *link) takeLocked(now time.Time, s quic.ConnectionStats) stream.Info {
 	before := l.last
 	passed := now.Sub(before.at)
-	if !before.at.IsZero() && passed < sampleEvery {
-		return before.info
-	}
-	s := l.conn.ConnectionStats()
 	i := stream.Info{
 		Protocol: stream.QUIC, State: "established", Congestion: congestion,
 		RTT: rttOf(&s), MinRTT: s.MinRTT, RTTVar: s.MeanDeviation,

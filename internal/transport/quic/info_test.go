@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/require"
 )
 
@@ -50,4 +51,55 @@ func TestDeliveredAtRest(t *testing.T) {
 	bytes, flying = s.delivered(start.Add(time.Minute), time.Second, 6000)
 	require.Zero(t, bytes, "more lost than sent is no reason to panic")
 	require.Zero(t, flying)
+}
+
+// While the peer is silent nothing is acknowledged, however long ago it was sent.
+func TestDeliveredInSilence(t *testing.T) {
+	const rtt = 100 * time.Millisecond
+	var l link
+	s := quic.ConnectionStats{LatestRTT: rtt, SmoothedRTT: rtt, CongestionWindow: 1 << 20}
+	now := time.Now()
+	step := func(heard bool) (delivered, flying int) {
+		now = now.Add(25 * time.Millisecond)
+		s.PacketsSent += 10
+		s.BytesSent += 10 * (mss + headers)
+		if heard {
+			s.PacketsReceived++
+		}
+		i := l.takeLocked(now, s)
+		return int(i.Delivered), i.Flying
+	}
+	var before, after, flying int
+	for range 40 {
+		before, flying = step(true)
+	}
+	require.Equal(t, 360, before, "all but the last round trip")
+	require.Equal(t, 40*mss, flying)
+	for range 40 {
+		after, flying = step(false)
+		require.LessOrEqual(t, after, before)
+	}
+	require.Equal(t, 440*mss, flying)
+	for range 2 {
+		after, flying = step(true)
+	}
+	require.Equal(t, 820-40, after)
+	require.Equal(t, 40*mss, flying)
+}
+
+// The RTT of the handshake includes the work of both processors, so a shorter one counts at first.
+func TestRTTOfHandshake(t *testing.T) {
+	const short, long = 20 * time.Millisecond, 50 * time.Millisecond
+	for _, c := range []struct {
+		packets                uint64
+		smoothed, latest, want time.Duration
+	}{
+		{settledAfter - 1, long, short, short},
+		{settledAfter - 1, short, long, short},
+		{settledAfter, long, short, long},
+		{settledAfter, short, long, short},
+	} {
+		s := quic.ConnectionStats{PacketsReceived: c.packets, SmoothedRTT: c.smoothed, LatestRTT: c.latest}
+		require.Equal(t, c.want, rttOf(&s), "%+v", c)
+	}
 }

@@ -1,0 +1,98 @@
+package client
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// afterWrite is a control stream of which nothing is read before a write has failed.
+type afterWrite struct {
+	transport.Conn
+	failed chan struct{}
+}
+
+func (c afterWrite) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		close(c.failed) // the second time would panic: after the first nobody writes
+	}
+	return n, err
+}
+
+func (c afterWrite) Read(p []byte) (int, error) {
+	<-c.failed
+	return c.Conn.Read(p)
+}
+
+// refuser answers every Hello with a refusal, and closes the connection at once. Linux lets the
+// client read what arrived before the reset; other systems may not.
+func refuser(t *testing.T, over session.Transport) session.URL {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	l, err := transport.Listen("127.0.0.1:0", transport.Config{Identity: key, Protocol: session.ProtocolOf(over)})
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if conn.Handshake(t.Context()) == nil {
+				_, _ = wire.NewReader(conn, wire.MaxFirstMessage).Next()
+				_, _ = conn.Write(wire.Append(nil, &wire.Refuse{Code: wire.CodeTrust, Text: "no"}))
+				_ = conn.CloseWrite()
+			}
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	u, err := session.ParseURL("fxfer://" + l.Addr().String() + "/data")
+	require.NoError(t, err)
+	return u
+}
+
+// TestRefusedWhileWriting: a client whose write fails because it is refused reports the refusal, not
+// the broken connection.
+func TestRefusedWhileWriting(t *testing.T) {
+	t.Parallel()
+	for _, over := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
+		c := newClient(t, t.TempDir(), Options{Transport: over,
+			Confirm: func(context.Context, string, string, []string) (bool, error) { return true, nil }})
+		u := refuser(t, over)
+		begin := func() *exchange { // its writes fail
+			x, err := c.begin(t.Context(), u, wire.Hello{Intent: wire.List, Share: u.Share})
+			require.NoError(t, err)
+			require.NoError(t, x.conn.SetWriteDeadline(time.Now().Add(10*time.Second)))
+			for err == nil {
+				_, err = x.conn.Write(make([]byte, 1<<10))
+			}
+			return x
+		}
+		x := begin()
+		x.send(&wire.Ping{})
+		_, err := x.next()
+		require.Equal(t, session.KindTrust, session.KindOf(err), "exchange over %s: %v", over, err)
+		x.close()
+
+		x = begin()
+		control := afterWrite{x.conn, make(chan struct{})}
+		engine := session.NewSender(control, wire.NewReader(control, wire.MaxMessage), &transfer.TreeSource{},
+			transfer.SenderOptions{Speculate: true, Clock: transfer.NewClock()})
+		err = engine.Run(t.Context())
+		require.Equal(t, session.KindTrust, session.KindOf(err), "transfer over %s: %v", over, err)
+		x.close()
+	}
+}

@@ -1,0 +1,37 @@
+package congestion_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/congestion/simulate"
+)
+
+// TestShort looks at what arrives in the first round trips, which is most of a short transfer.
+func TestShort(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rate  float64 // Mbit/s
+		rtt   time.Duration
+		until time.Duration
+		least float64 // MB
+	}{
+		{300, 80 * ms, 600 * ms, 8.5},
+		{1000, 50 * ms, 400 * ms, 11.7},
+		{1000, 100 * ms, 800 * ms, 13},
+		{10_000, 50 * ms, 500 * ms, 28},
+	} {
+		t.Run(fmt.Sprintf("%.0f Mbit per s, %v", c.rate, c.rtt), func(t *testing.T) {
+			t.Parallel()
+			r := simulate.Run(simulate.Scenario{
+				Path: line(c.rate, c.rtt, 1), For: c.until, Seed: 1,
+				Flows: flows(simulate.Flow{Kind: simulate.Session}),
+			})
+			arrived := r.Goodput(0, 0, c.until) / 8 * c.until.Seconds() / 1e6
+			require.GreaterOrEqual(t, arrived, c.least)
+		})
+	}
+}
