@@ -393,7 +393,8 @@ func (l *leg) count(report *fxfer.Report, err error) {
 	}
 	l.report = report
 	l.active.Now.Written = 0 // it is part of the sum now
-	if l.job.Command == "" || err == nil { // the output of a command that failed leaves nothing at the target
+	leftNothing := err != nil && l.job.Command != ""
+	if !leftNothing {
 		l.active.Written += report.Written
 	}
 	read, sent := traffic(report)
