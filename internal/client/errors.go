@@ -48,6 +48,8 @@ func describe(ctx context.Context, err error, server string) error {
 		return &session.Error{Kind: session.KindInterrupted, Err: interrupted(ctx), Advice: session.AdviceResume}
 	case errors.As(err, &known):
 		return known
+	case errors.Is(err, transport.ErrCongestion):
+		return &session.Error{Kind: session.KindUsage, Err: err}
 	case errors.Is(err, transport.ErrNoCertificate):
 		return &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("%s presents no certificate of a CA", server),
 			Advice: session.AdviceServerCertificate}

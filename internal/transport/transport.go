@@ -54,6 +54,9 @@ const (
 // ErrNoCertificate says that a server presents no certificate of a CA.
 var ErrNoCertificate = auth.ErrNoCertificate
 
+// ErrCongestion says that this host does not have the congestion control that was asked for.
+var ErrCongestion = tcp.ErrCongestion
+
 // Conn is one stream to a peer. One goroutine may read while another writes. Close may be called
 // from anywhere and unblocks both.
 //

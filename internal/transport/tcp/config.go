@@ -4,11 +4,16 @@ package tcp
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
 )
+
+// ErrCongestion says that this host has no congestion control of the name in Config, or does not
+// allow it.
+var ErrCongestion = errors.New("congestion control")
 
 // Config says how a host presents itself and how its sockets are set. Fields other than Auth may be
 // zero: then the choice is automatic.

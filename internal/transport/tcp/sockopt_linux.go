@@ -155,9 +155,9 @@ func setCongestion(raw syscall.RawConn, name string) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, unix.ENOENT):
-			return fmt.Errorf("congestion control %q: this kernel does not have it: %w", name, err)
+			return fmt.Errorf("%w %q: this kernel does not have it: %w", ErrCongestion, name, err)
 		case errors.Is(err, unix.EPERM):
-			return fmt.Errorf("congestion control %q: not in net.ipv4.tcp_allowed_congestion_control: %w", name, err)
+			return fmt.Errorf("%w %q: not in net.ipv4.tcp_allowed_congestion_control: %w", ErrCongestion, name, err)
 		}
 		return fmt.Errorf("congestion control %q: %w", name, err)
 	})

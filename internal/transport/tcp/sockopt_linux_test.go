@@ -139,6 +139,7 @@ func TestCongestion(t *testing.T) {
 
 	err := server.Apply(0, "nosuch")
 	require.ErrorIs(t, err, unix.ENOENT)
+	require.ErrorIs(t, err, ErrCongestion)
 	require.ErrorContains(t, err, `"nosuch": this kernel does not have it`)
 	_, err = Dial(t.Context(), "127.0.0.1:1", Config{Auth: newAuth(t), Congestion: "nosuch"}, transporttest.AnyKey)
 	require.ErrorIs(t, err, unix.ENOENT)

@@ -28,7 +28,7 @@ func setPacing(*net.TCPConn, float64) {}
 func setLowWater(*net.TCPConn, int) {}
 
 func setCongestion(_ syscall.RawConn, name string) error {
-	return fmt.Errorf("congestion control %q on %s: %w", name, runtime.GOOS, errors.ErrUnsupported)
+	return fmt.Errorf("%w %q on %s: %w", ErrCongestion, name, runtime.GOOS, errors.ErrUnsupported)
 }
 
 func chooseCongestion(*net.TCPConn, Path, bool) {}
