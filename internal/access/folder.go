@@ -37,6 +37,9 @@ func (f *Folder) Close() error { return f.tree.Close() }
 // Free returns how many bytes are free on the file system of the folder, -1 if that is unknown.
 func (f *Folder) Free() int64 { return f.tree.Free() }
 
+// Writable returns why the server can't make entries in the folder, or nil.
+func (f *Folder) Writable() error { return f.tree.Writable() }
+
 // Is reports whether info, from os.Stat, describes the folder.
 func (f *Folder) Is(info fs.FileInfo) bool { return f.tree.Is(info) }
 

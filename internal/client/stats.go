@@ -61,6 +61,9 @@ func (a *sessionStats) fill(r *session.Report, asked *diagnose.Asked) {
 		r.Retransmits = a.peer["retrans"]
 	}
 	r.Raw, r.Coded, r.Sharing = a.raw, a.coded, a.sharing
+	if most, mean := diagnose.Peak(a.cells); mean > 0 {
+		r.Peak = max(r.Goodput, min(r.Peak, r.Goodput*most/mean))
+	}
 	r.BDP = int64(r.Peak / 8 * r.RTT.Seconds())
 	r.Timeline = a.cells
 	if hole := a.swallowed; hole != nil {

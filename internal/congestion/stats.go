@@ -31,8 +31,9 @@ type Recorder struct {
 	police police
 	base   time.Duration
 	before Sample
-	long   time.Duration // when the queue was clearly longer than its aim, the last time
-	rest   [3]int64      // bytes lost that make no segment yet, as LostOwn, LostOthers and LostLine
+	long   time.Duration // when there was clearly a queue of our own, the last time
+	unsure unsure
+	rest   [3]int64 // bytes lost that make no segment yet, as LostOwn, LostOthers and LostLine
 }
 
 // Add takes what c has just decided on a sample.
@@ -52,7 +53,7 @@ func (r *Recorder) Add(c *Controller, s Sample, d Decision) {
 	if queue := c.model.queue; c.model.base > 0 && !others {
 		r.delays.add(queue, dt)
 		r.stats.QueueMost = max(r.stats.QueueMost, queue)
-		if queue > 2*c.aim(s) {
+		if r.queued(c, s) {
 			r.long = s.At
 		}
 	}
@@ -61,16 +62,38 @@ func (r *Recorder) Add(c *Controller, s Sample, d Decision) {
 	}
 	r.base = c.model.base
 	if !others && c.model.base > 0 {
-		r.stats.Policed += r.police.look(s, c.model.queue > 2*c.aim(s), max(c.model.steadyWindow(), steadyTrips*s.RTT))
+		r.stats.Policed += r.police.look(s, r.queued(c, s), r.stats.QueueMost < max(leastQueue, c.model.base/5), max(c.model.steadyWindow(), steadyTrips*s.RTT))
 	}
 	switch { // a loss shows after a round trip
 	case others:
 		r.lose(&r.stats.LostOthers, &r.rest[1], lost, s.MSS)
 	case r.long > 0 && s.At-r.long <= 2*s.RTT+leastWindow:
-		r.lose(&r.stats.LostOwn, &r.rest[0], lost, s.MSS)
+		r.lose(&r.stats.LostOwn, &r.rest[0], lost+r.unsure.bytes, s.MSS)
+		r.unsure = unsure{}
+	case d.State == Startup && r.unsure.bytes == 0:
+		r.unsure = unsure{lost, s.At}
+	case r.unsure.bytes > 0 && s.At-r.unsure.at <= 2*s.RTT+leastWindow:
+		r.unsure.bytes += lost
+	case r.unsure.bytes > 0:
+		r.lose(&r.stats.LostLine, &r.rest[2], lost+r.unsure.bytes, s.MSS)
+		r.unsure = unsure{}
 	default:
 		r.lose(&r.stats.LostLine, &r.rest[2], lost, s.MSS)
 	}
+}
+
+// unsure is what was lost in the search for the line's rate, which fills the queue faster than the
+// smoothed round trip time shows.
+type unsure struct {
+	bytes int64
+	at    time.Duration // the first time
+}
+
+// queued reports whether there is clearly a queue of the session's own: longer than its aim, or at
+// least half of the longest one.
+func (r *Recorder) queued(c *Controller, s Sample) bool {
+	queue := c.model.queue
+	return queue > 2*c.aim(s) || 2*queue >= r.stats.QueueMost && queue >= max(leastQueue, c.model.base/5)
 }
 
 // lose counts bytes as segments.
@@ -92,7 +115,9 @@ func (r *Recorder) Stats(c *Controller) Stats {
 }
 
 // police finds a rate beyond which packets are lost without a queue: that of a policer, or of a queue
-// too short to be seen. Random loss is the same at any rate.
+// too short to be seen. Random loss is the same at any rate. One moment of loss proves nothing: the
+// rate delivered must be the same seconds later, while another one is sent, or the path must never have
+// shown a queue.
 type police struct {
 	from   Sample  // start of the present measurement
 	queued bool    // there was a queue during it
@@ -100,40 +125,64 @@ type police struct {
 	most   float64 // share that was lost then
 	sent   float64 // bytes since then, but for times of much loss
 	lost   float64 // of these
+	pushed float64 // sending rate at which many were lost for the first time, bytes/s
+	since  time.Duration
+	sure   bool          // it was the same later, at another sending rate, or there never was a queue
+	near   time.Duration // at that rate, and not sure yet
 }
 
 const (
-	policedLoss = 0.02 // share lost without a queue that may be a policer's doing
-	policedOver = 1.15 // of its rate; a session that gets more has no policer
-	policedNear = 0.7  // of its rate; a session that sends less is held back by something else
-	manyLosses  = 24   // fewer segments may be chance
+	policedLoss  = 0.02 // share lost without a queue that may be a policer's doing
+	policedOver  = 1.15 // of its rate; a session that gets more has no policer
+	policedNear  = 0.7  // of its rate; a session that sends less is held back by something else
+	manyLosses   = 24   // fewer segments may be chance
+	policedLike  = 0.1  // two rates that differ by less are the same
+	policedApart = 0.03 // two sending rates that differ by more are not
+	policedLong  = 2 * time.Second
+	leastQueue   = time.Millisecond
 )
 
 // look takes a sample each time, and measures once in a window. It returns how long the session was
 // policed.
-func (p *police) look(s Sample, queued bool, window time.Duration) time.Duration {
+func (p *police) look(s Sample, queued, bare bool, window time.Duration) time.Duration {
 	p.queued = p.queued || queued
 	if s.At-p.from.At < window {
 		return 0
 	}
 	from, clear := p.from, !p.queued
 	p.from, p.queued = s, false
+	if p.rate > 0 && clear && bare && s.At-p.since >= policedLong {
+		p.sure = true
+	}
 	rate, lost := rateSince(from, s), float64(s.Lost-from.Lost)
 	sent := lost + float64(s.Delivered-from.Delivered)
 	many := float64(manyLosses * s.MSS)
 	if p.rate > 0 && rate > policedOver*p.rate {
 		*p = police{from: s}
 	}
+	push := sent / (s.At - from.At).Seconds()
+	if p.rate > 0 && clear && lost >= many && s.At-p.since >= policedLong &&
+		math.Abs(rate-p.rate) <= policedLike*p.rate && math.Abs(push-p.pushed) >= policedApart*p.pushed {
+		p.sure = true
+	}
 	if lost < policedLoss*sent {
 		p.sent, p.lost = p.sent+sent, p.lost+lost
 	} else if clear && lost >= many && lost > p.most*sent {
+		if p.rate == 0 {
+			p.pushed, p.since = push, from.At
+		}
 		p.rate, p.most, p.sent, p.lost = max(p.rate, rate), lost/sent, 0, 0
 	}
 	proven := p.most*p.sent >= many && p.lost < p.most/4*p.sent
 	if !proven || rate < policedNear*p.rate {
 		return 0
 	}
-	return s.At - from.At
+	if p.near += s.At - from.At; !p.sure {
+		return 0
+	}
+	was := p.near
+	p.near = 0
+	return was
 }
 
 const (

@@ -136,3 +136,31 @@ func TestRecorderPolice(t *testing.T) {
 	})
 	require.Less(t, hidden.Policed, time.Second, "a queue that others kept full from the start")
 }
+
+// A burst of losses at the end of the search for the rate proves no policer, and is lost in the
+// queue that shows a moment later.
+func TestRecorderBurst(t *testing.T) {
+	run := func(queue time.Duration) Stats {
+		return recorded(Normal, 400, func(i int, s *Sample, m *model, d *Decision) {
+			d.State, m.queue = Startup, 0
+			sent := int64(25e6 / 40)
+			if i >= 25 && i < 30 {
+				s.Lost += sent / 5
+				sent -= sent / 5
+			}
+			if i >= 29 {
+				d.State = Cruise
+			}
+			if i == 31 {
+				m.queue = queue
+			}
+			s.Delivered += sent
+		})
+	}
+	own := run(15 * time.Millisecond)
+	require.Zero(t, own.Policed)
+	require.Greater(t, own.LostOwn, own.LostLine)
+	none := run(0)
+	require.Zero(t, none.LostOwn)
+	require.Equal(t, int64(625), none.LostLine)
+}

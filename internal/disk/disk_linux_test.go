@@ -352,3 +352,20 @@ func TestSessionLetsGo(t *testing.T) {
 	_, err = tree.Stat("mounted")
 	require.NoError(t, err, "the tree is still open")
 }
+
+// TestWritable: a folder of another account is not writable, whatever root may do elsewhere.
+func TestWritable(t *testing.T) {
+	tree, dir := openTree(t)
+	require.NoError(t, tree.Writable())
+	if os.Geteuid() != 0 {
+		require.NoError(t, os.Chmod(dir, 0o500))
+		require.Error(t, tree.Writable())
+		return
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	require.NoError(t, unix.Setfsuid(65534))
+	err := tree.Writable()
+	require.NoError(t, unix.Setfsuid(0))
+	require.ErrorIs(t, err, os.ErrPermission)
+}

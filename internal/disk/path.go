@@ -21,6 +21,9 @@ const (
 	checkpointSuffix = ".ckpt"
 	linkSuffix       = ".link"
 	hardSuffix       = ".hard"
+
+	manifestPrefix = reservedPrefix + "manifest-" // temporary files of internal/client
+	doctorPrefix   = reservedPrefix + "doctor-"   // and of internal/path/doctor
 )
 
 // CheckPath reports whether p, which may come from a hostile peer, names an entry of a tree. A good
@@ -70,7 +73,7 @@ func elementFault(element string, windows bool) string {
 	case len(element) > maxElement:
 		return fmt.Sprintf("element longer than %d bytes", maxElement)
 	case isReserved(element):
-		return "reserved for partial files"
+		return "reserved, because it begins with .fxfer-"
 	case windows:
 		return windowsFault(element)
 	}
@@ -137,6 +140,15 @@ func checkName(name, path string) error {
 
 func isReserved(name string) bool {
 	return len(name) >= len(reservedPrefix) && strings.EqualFold(name[:len(reservedPrefix)], reservedPrefix)
+}
+
+// isOwn reports whether a reserved name is one that fxfer gives.
+func isOwn(name string) bool {
+	switch path.Ext(name) {
+	case partialSuffix, checkpointSuffix, linkSuffix, hardSuffix, fillingSuffix, removingSuffix:
+		return true
+	}
+	return name == seriesState || strings.HasPrefix(name, manifestPrefix) || strings.HasPrefix(name, doctorPrefix)
 }
 
 // reservedName returns the name, without suffix, of the files beside the target base. It is a

@@ -28,6 +28,8 @@ type WalkOptions struct {
 	OneFileSystem bool
 	// Xattrs fills Meta.Xattrs, and Meta.XattrErr where that fails.
 	Xattrs bool
+	// Foreign passes to failed reserved names that fxfer did not make, unless Skip leaves them out.
+	Foreign bool
 	// Skip, unless nil, says whether to leave an entry out, and with a folder everything below it.
 	// The Meta that it gets lacks extended attributes.
 	Skip func(Meta) bool
@@ -47,6 +49,9 @@ func (t *Tree) Walk(ctx context.Context, path string, opt WalkOptions,
 ) error {
 	t.folders.changed() // a tree that was just exchanged for another must be noticed
 	w := walker{tree: t, ctx: ctx, opt: opt, visit: visit, failed: failed, reserved: func(*folder, string) {}}
+	if opt.Foreign {
+		w.reserved = w.foreign
+	}
 	return w.walk(path)
 }
 
@@ -176,6 +181,20 @@ func (w *walker) name(f *folder, dir *os.File, name string) (sub *folder, err er
 		return nil, nil
 	}
 	return w.entry(f, dir, name, m)
+}
+
+// foreign passes a reserved name to failed if fxfer did not make it.
+func (w *walker) foreign(f *folder, name string) {
+	if isOwn(name) {
+		return
+	}
+	path := childPath(f.path, name)
+	if dir, err := f.dir(); err == nil && w.opt.Skip != nil {
+		if m, err := f.describe(dir, name, path); err == nil && w.opt.Skip(m) {
+			return
+		}
+	}
+	w.failed(path, checkName(name, path))
 }
 
 // deepContent visits the entries of the folder at path. While it descends, the folder is closed: it

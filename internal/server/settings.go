@@ -82,6 +82,10 @@ func (s *Server) openShares(shares []Share, next, present *liveSettings) (
 			live.shareFolder = s.newShareFolder(share.Name, folder)
 			opened = append(opened, live.shareFolder)
 		}
+		if err := live.folder.Writable(); err != nil && (share.Rights.Has(identity.Write) || share.Rights.Has(identity.Append)) {
+			s.log.Warn("clients may write this share, but the server can't write its folder",
+				"share", share.Name, "folder", share.Dir, "error", err)
+		}
 		next.shares[share.Name] = live
 		next.firstShare = cmp.Or(next.firstShare, share.Name)
 	}

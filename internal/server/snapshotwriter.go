@@ -14,6 +14,7 @@ import (
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -191,13 +192,13 @@ func (w *snapshotWriter) checkFailed(failed, grave int64) error {
 	switch {
 	case failed > 0 && w.maxFailed > 0 && grave > 0:
 		return wire.Errorf(wire.CodeIncomplete,
-			"the snapshot %s lacks %d entries that failed, %d of them for reasons that "+
-				"can't be allowed, and stays invisible: send it again",
-			w.name, failed, grave)
+			"the snapshot %s lacks %s that failed, %d of them for reasons that "+
+				"can't be allowed, and stays invisible: remove the cause and send it again",
+			w.name, units.Count(failed, "entry", "entries"), grave)
 	case failed > w.maxFailed || failed > 0 && w.there == 0:
 		return wire.Errorf(wire.CodeIncomplete,
-			"the snapshot %s lacks %d entries that failed, and stays invisible: send it again",
-			w.name, failed)
+			"the snapshot %s lacks %s that failed, and stays invisible: remove the cause and send it again",
+			w.name, units.Count(failed, "entry", "entries"))
 	}
 	return nil
 }

@@ -128,7 +128,7 @@ func (s *TreeSource) walk(
 	ctx context.Context, r *Root, from string, earlier *earlier, hide func(*disk.Meta) bool,
 	visit func(Item) error, failed func(string, error),
 ) error {
-	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: true}
+	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: true, Foreign: true}
 	opt.Skip = func(m disk.Meta) bool {
 		return s.leavesOut(&m, r.rest(m.Path)) || hide(&m)
 	}

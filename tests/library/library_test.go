@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -110,4 +111,28 @@ func TestNameable(t *testing.T) {
 			walk(name, o.Type())
 		}
 	}
+}
+
+// TestMethods: the text of the package lists the methods that go doc does not show.
+func TestMethods(t *testing.T) {
+	t.Parallel()
+	loaded, err := packages.Load(&packages.Config{Mode: packages.NeedTypes | packages.NeedImports}, module+"/pkg/fxfer")
+	require.NoError(t, err)
+	var methods []string
+	for _, name := range []string{"Client", "Files", "LivePriority", "Server", "Throttle"} {
+		x, ok := types.Unalias(loaded[0].Types.Scope().Lookup(name).Type()).(*types.Named)
+		require.True(t, ok, name)
+		for m := range x.Methods() {
+			if m.Exported() {
+				methods = append(methods, name+"."+m.Name())
+			}
+		}
+	}
+	text, err := os.ReadFile("../../pkg/fxfer/doc.go")
+	require.NoError(t, err)
+	var listed []string
+	for _, found := range regexp.MustCompile(`(?m)^//\t(\w+\.\w+) `).FindAllStringSubmatch(string(text), -1) {
+		listed = append(listed, found[1])
+	}
+	require.ElementsMatch(t, methods, listed)
 }

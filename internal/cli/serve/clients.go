@@ -43,20 +43,38 @@ func openStore() (*identity.Store, error) {
 	return identity.OpenStore(home)
 }
 
+// allClients returns the clients in authorized_clients, and those in the configuration of the running
+// server, except the revoked. An error may be that of single lines.
+func allClients(store *identity.Store) (list, configured []identity.Client, err error) {
+	list, err = store.Clients()
+	now, _ := readServing(store.Dir()) // without it, there are fewer
+	if now == nil {
+		return list, nil, err
+	}
+	for _, c := range now.Clients {
+		if !slices.ContainsFunc(list, func(x identity.Client) bool { return x.ID == c.ID && x.Revoked }) {
+			configured = append(configured, c)
+		}
+	}
+	return list, configured, err
+}
+
 type jsonClient struct {
 	Type    string            `json:"type"`
 	Key     string            `json:"key"`
 	Rights  map[string]string `json:"rights"`
 	Revoked bool              `json:"revoked"`
 	Comment string            `json:"comment,omitempty"`
+	InFile  bool              `json:"configuration,omitempty"` // of the server, not authorized_clients
 }
 
 func newClientsListCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:     "ls",
-		Short:   "List clients",
-		Long:    "Ls lists the clients in authorized_clients: key, rights by share, and the comment.",
+		Use:   "ls",
+		Short: "List clients",
+		Long: `Ls lists the clients in authorized_clients: key, rights by share, and the comment.
+While the server runs, it also lists those in its configuration, with their names.`,
 		Example: `  fxfer clients ls`,
 		Args:    option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -64,16 +82,17 @@ func newClientsListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := store.Clients()
+			list, configured, err := allClients(store)
 			var bad *identity.LineError
 			if err != nil && !errors.As(err, &bad) {
 				return err
 			}
 			out := c.OutOrStdout()
 			t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-			for _, x := range list {
+			for i, x := range append(slices.Clip(configured), list...) {
+				inFile := i < len(configured)
 				if asJSON {
-					line := jsonClient{"client", string(x.ID), map[string]string{}, x.Revoked, x.Comment}
+					line := jsonClient{"client", string(x.ID), map[string]string{}, x.Revoked, x.Comment, inFile}
 					for share, rights := range x.Grants {
 						line.Rights[share] = rights.String()
 					}
@@ -84,11 +103,15 @@ func newClientsListCommand() *cobra.Command {
 				if x.Revoked {
 					rights = "revoked"
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\n", x.ID, rights, term.OneLine(x.Comment))
+				comment := term.OneLine(x.Comment)
+				if inFile {
+					comment += " (in the configuration)"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\n", x.ID, rights, comment)
 			}
 			_ = t.Flush()
-			if len(list) == 0 && bad == nil && !asJSON {
-				fmt.Fprintln(c.ErrOrStderr(), "fxfer: no clients yet")
+			if len(list)+len(configured) == 0 && bad == nil && !asJSON {
+				fmt.Fprintln(c.ErrOrStderr(), "fxfer: no clients yet; those in the configuration are listed while the server runs")
 			}
 			if bad != nil {
 				return bad
@@ -182,7 +205,7 @@ func (g *grantFlags) admit(store *identity.Store, id identity.Principal) (said s
 	said = fmt.Sprintf("admitted %s: %s", id, c.Grants)
 	switch {
 	case known && old.Revoked:
-		said += "; it was revoked"
+		said = fmt.Sprintf("admitted %s: %s; it was revoked", id, c.Grants.Merge(now.granted(id)))
 	case known && old.Grants.String() != c.Grants.String():
 		said = fmt.Sprintf("changed %s: %s; it was %s", id, c.Grants, old.Grants)
 	case known && old.Comment == c.Comment:
@@ -208,11 +231,11 @@ revocation back.`,
 			if err != nil {
 				return err
 			}
-			list, err := store.Clients()
+			list, configured, err := allClients(store)
 			if bad := (*identity.LineError)(nil); err != nil && !errors.As(err, &bad) {
 				return err
 			}
-			id, err := whichClient(list, args[0])
+			id, err := whichClient(append(list, configured...), args[0])
 			if err == nil {
 				err = store.Revoke(id)
 			}
@@ -237,6 +260,9 @@ func whichClient(list []identity.Client, text string) (identity.Principal, error
 	bare := strings.TrimSuffix(identity.Pin(text).Bare(), "…")
 	for _, c := range list {
 		if text != "" && c.Comment == text || len(bare) >= leastKey && !c.ID.IsName() && strings.HasPrefix(identity.Pin(c.ID).Bare(), bare) {
+			if slices.Contains(found, c.ID) {
+				continue
+			}
 			found = append(found, c.ID)
 		}
 	}

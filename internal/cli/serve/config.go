@@ -195,7 +195,7 @@ func (r *serverReader) clients(n config.Node) {
 			config.Scalar("key", &c.Key, option.ParsePin),
 			config.Scalar("max-sessions", &c.MaxSessions, option.ParseCount),
 			config.Scalar("name", &c.Certificate, parseClientName),
-			config.Scalar("priority", &c.Priority, option.ParsePriority),
+			config.Scalar("priority", &c.Priority, parseMostPriority),
 			config.Scalar("rate-limit", &c.RateLimit, option.ParseLimit),
 			config.Inner("rights", func(n config.Node) { r.rights(&c, n) }))
 		id := c.Key + c.Certificate
@@ -223,6 +223,15 @@ func parseClientName(s string) (string, error) {
 	}
 	id, err := identity.ParseName(s)
 	return string(id), err
+}
+
+// parseMostPriority reads the bound of a client's priority. Without one, there is no key.
+func parseMostPriority(s string) (fxfer.Priority, error) {
+	p, err := option.ParsePriority(s)
+	if err != nil || p == "" {
+		return "", fmt.Errorf("%q is none of low, normal and high", s)
+	}
+	return p, nil
 }
 
 // rights reads rights. They are either for all shares, or a mapping by share.

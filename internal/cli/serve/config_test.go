@@ -197,3 +197,11 @@ func TestExampleDefaults(t *testing.T) {
 	require.NoError(t, err, text)
 	require.Equal(t, fxfer.DefaultMaxSessionsPerClient, f.opt.MaxSessionsPerClient)
 }
+
+// TestMostPriority: a bound is one of the three that server.md names.
+func TestMostPriority(t *testing.T) {
+	for text, good := range map[string]bool{"low": true, "normal": true, "high": true, "auto": false, "": false, "x": false} {
+		_, err := parseMostPriority(text)
+		require.Equal(t, good, err == nil, "%q: %v", text, err)
+	}
+}

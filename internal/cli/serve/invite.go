@@ -30,6 +30,8 @@ type serving struct {
 	Shares  []string `json:"shares"`
 	Rights  []string `json:"rights"`        // the rights on these shares
 	Web     string   `json:"web,omitempty"` // the address of the dashboard; "" for none
+
+	Clients []identity.Client `json:"clients,omitempty"` // those in the configuration that have rights there
 }
 
 const servingFile = "serving.json"
@@ -41,6 +43,19 @@ func (s *serving) write(home string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(home, servingFile), append(text, '\n'), 0o600)
+}
+
+// granted returns what the configuration gives a client. s may be nil.
+func (s *serving) granted(id identity.Principal) identity.Grants {
+	if s == nil {
+		return nil
+	}
+	for _, c := range s.Clients {
+		if c.ID == id {
+			return c.Grants
+		}
+	}
+	return nil
 }
 
 // readServing returns nil if no server has written the file, or if the one that has was killed.

@@ -365,7 +365,11 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, said *se
 		err = server.Reload(fresh.opt)
 	}
 	if err != nil {
-		said.log.Error("the configuration is refused; the server keeps the old one", "error", err, "hint", hint.Of(err))
+		args := []any{"error", err}
+		if help := hint.Of(err); help != "" {
+			args = append(args, "hint", help)
+		}
+		said.log.Error("the configuration is refused; the server keeps the old one", args...)
 		return
 	}
 	fresh.webAt = f.webAt
@@ -418,6 +422,11 @@ func (f *serveFlags) serving(server *fxfer.Server) *serving {
 	s := &serving{Address: server.Addr().String(), Web: f.webAt}
 	for _, share := range f.opt.Shares {
 		s.Shares, s.Rights = append(s.Shares, share.Name), append(s.Rights, share.Rights.String())
+	}
+	for _, a := range f.opt.Clients {
+		if id := identity.Principal(cmp.Or(a.Key, a.Certificate)); a.Rights != nil {
+			s.Clients = append(s.Clients, identity.Client{ID: id, Grants: a.Rights, Comment: a.Name})
+		}
 	}
 	return s
 }

@@ -84,7 +84,9 @@ func (q quiet) progress(*fxfer.Progress) {}
 func (q quiet) file(*fxfer.FileResult)   {}
 func (q quiet) notice(string)            {}
 
-func (q quiet) finish(report *fxfer.Report, _ error) { printFailures(q.errs, report, q.report) }
+func (q quiet) finish(report *fxfer.Report, err error) {
+	printFailures(q.errs, report, err, q.report)
+}
 
 // people shows the end of a transfer to people.
 type people struct {
@@ -108,7 +110,7 @@ func (p *people) finish(report *fxfer.Report, err error) {
 		fmt.Fprint(p.out, explain(report))
 	}
 	p.printWarnings(report)
-	printFailures(p.errs, report, p.report)
+	printFailures(p.errs, report, err, p.report)
 }
 
 // PlainEvery is how often plainLines shows progress.

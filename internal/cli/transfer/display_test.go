@@ -152,14 +152,17 @@ sent       no files in 40.9 s
 func TestFailuresListed(t *testing.T) {
 	r := fxfer.Report{Failed: 1, Failures: []fxfer.FileResult{{Path: "a", Err: fs.ErrPermission}}}
 	var out strings.Builder
-	printFailures(&out, &r, "")
-	printFailures(&out, nil, "")
+	printFailures(&out, &r, fmt.Errorf("a: %w", fs.ErrPermission), "")
+	printFailures(&out, nil, nil, "")
 	require.Empty(t, out.String(), "one failure is the error")
+	printFailures(&out, &r, fs.ErrClosed, "")
+	require.Equal(t, "fxfer: failed: a: permission denied\n", out.String(), "the error is another one")
+	out.Reset()
 	r.Failed = 123
 	for i := range 99 {
 		r.Failures = append(r.Failures, fxfer.FileResult{Path: fmt.Sprintf("b%d\x1b[2J", i), Err: fs.ErrPermission})
 	}
-	printFailures(&out, &r, "")
+	printFailures(&out, &r, nil, "")
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Len(t, lines, shownFailures+1)
 	require.Equal(t, "fxfer: failed: a: permission denied", lines[0])

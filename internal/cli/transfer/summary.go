@@ -204,13 +204,17 @@ func (p *people) printWarnings(r *fxfer.Report) {
 	}
 }
 
-// printFailures lists the first entries that failed. It leaves out a single failure, because the
-// error says it already. The argument report is the file that lists all failures, or "".
-func printFailures(w io.Writer, r *fxfer.Report, report string) {
-	if r == nil || r.Failed < 2 {
+// printFailures lists the first entries that failed. It leaves out a single failure if err, the
+// error of the transfer, says it already. The argument report is the file that lists all failures,
+// or "".
+func printFailures(w io.Writer, r *fxfer.Report, err error, report string) {
+	if r == nil || r.Failed == 0 {
 		return
 	}
 	shown := r.Failures[:min(len(r.Failures), shownFailures)]
+	if r.Failed == 1 && (len(shown) == 0 || err != nil && shown[0].Err != nil && strings.Contains(err.Error(), shown[0].Err.Error())) {
+		return
+	}
 	for i := range shown {
 		fmt.Fprintf(w, "fxfer: failed: %s\n", term.OneLine(shown[i].Failure().Error()))
 	}

@@ -44,6 +44,7 @@ const (
 
 	someLoss      = 5e-5 // of segments; less is chance
 	needlessLeast = 4    // segments sent again without need
+	fewDrops      = 3    // cells with drops; fewer are a moment, such as the end of slow start
 	// rampRTTs is the longest slow start in round trips, from 10 segments to a large BDP,
 	// including connection setup.
 	rampRTTs = 14
@@ -142,6 +143,14 @@ type view struct {
 	holes  []span        // in which nothing large arrived
 	cuts   []span        // in which nothing arrived
 	pauses []span        // the same, but too short to be sure
+	queue  time.Duration // the largest mean queue of the cells
+	drops  drops         // after slow start
+}
+
+// drops is when segments were sent again without a queue of the session's own.
+type drops struct {
+	cells       int
+	first, last time.Duration
 }
 
 // span is a part of a session, from the start of its first cell to the end of its last one.
@@ -170,9 +179,44 @@ func see(s *Session, cells []Cell) view {
 		c, out := &cells[i], slices.Concat(v.cuts, v.pauses)
 		if c.Start >= v.began+rampRTTs*v.minRTT && !within(out, c) && !v.regaining(out, c) {
 			add(&v.steady, &c.Sender)
+			v.queue = max(v.queue, c.Sender.MeanRTT()-v.minRTT)
+		}
+	}
+	for i := range cells {
+		c, out := &cells[i], slices.Concat(v.cuts, v.pauses)
+		if c.Sender.Retrans > c.Sender.Spurious && !v.own(&c.Sender) && c.Start >= v.began+rampRTTs*v.minRTT && !within(out, c) && !v.regaining(out, c) {
+			v.drops.add(c)
 		}
 	}
 	return v
+}
+
+func (d *drops) add(c *Cell) {
+	if d.cells == 0 {
+		d.first = c.Start
+	}
+	d.cells++
+	d.last = c.Start + c.Length
+}
+
+// own reports whether a queue of at least half of the largest one is there: what is lost then is lost
+// in it.
+func (v *view) own(s *Sample) bool {
+	queue := s.MeanRTT() - v.minRTT
+	return s.queued(v.minRTT) || v.queue >= queueLeast && v.queue.Seconds() >= queueShare*v.minRTT.Seconds() && queue >= v.queue/2
+}
+
+// scattered reports whether drops without a queue come all the time, as random ones do.
+func (v *view) scattered() bool {
+	return v.drops.cells >= fewDrops && v.drops.last-v.drops.first >= (v.length-v.began)/3
+}
+
+// policed reports whether the controller found a rate beyond which segments are lost, and they were
+// lost for several seconds without a queue, or on a path that never had one.
+func (v *view) policed(s *Sample) bool {
+	long := v.drops.cells >= 2 && v.drops.last-v.drops.first >= settle
+	bare := s.QueueMost > 0 && s.QueueMost < max(queueLeast, time.Duration(queueShare*float64(v.minRTT)))
+	return !s.queued(v.minRTT) && (long || bare) && (s.noted(s.Policed) || v.steady.noted(v.steady.Policed))
 }
 
 // packetTime is the mean time that a full segment took on the path, 0 if it is unknown.
@@ -211,6 +255,24 @@ func peak(cells []Cell, over time.Duration) (most float64, at time.Duration) {
 		}
 	}
 	return most, at
+}
+
+// Peak is the highest rate over a second, in bit/s, and the mean of all cells, TLS included. It counts
+// what the network carried: files are written in large parts, several at once after a pause.
+func Peak(cells []Cell) (most, mean float64) {
+	var bits float64
+	var length time.Duration
+	for i := range cells {
+		c := &cells[i]
+		if c.Length > 0 {
+			bits, length = bits+c.Rate()*c.Length.Seconds(), length+c.Length
+		}
+	}
+	if length <= 0 {
+		return 0, 0
+	}
+	most, _ = peak(cells, time.Second)
+	return most, bits / length.Seconds()
 }
 
 // least returns the smaller of two round-trip times. Zero means unknown.
@@ -557,7 +619,7 @@ func (v *view) path(c *Cell) Limiter {
 		return Bufferbloat
 	case float64(s.LostOwn) >= flooding*float64(max(1, s.Segments)):
 		return OwnQueue
-	case s.noted(s.Policed):
+	case v.policed(&s):
 		return Policed
 	case lossy && !s.queued(v.minRTT) && (v.SenderHost.NoSACK == 1 || v.ReceiverHost.NoSACK == 1):
 		return NoSACK
@@ -571,7 +633,7 @@ func (v *view) path(c *Cell) Limiter {
 		return v.line()
 	case reordered > 0 && (float64(spurious) >= most*float64(retrans) || !lossy):
 		return Reordering
-	case lossy:
+	case lossy && v.scattered():
 		return RandomLoss
 	}
 	return v.line()

@@ -520,3 +520,89 @@ func TestWindowShare(t *testing.T) {
 	b.RTTSum = int64(90 * time.Millisecond)
 	require.InDelta(t, 0.25, WindowShare(&a, &b), 1e-9)
 }
+
+// On a line of 100 Mbit/s × 20 ms with a queue, slow start ends in a burst of losses. Nothing else is
+// lost, whatever the controller thought of a moment in which the machine was busy.
+func TestJudgeLossAtStart(t *testing.T) {
+	const ms = time.Millisecond
+	type change func(x *Sample)
+	burst := func(x *Sample) { x.Retrans = 265 }
+	for name, test := range map[string]struct {
+		change change
+		rtt    time.Duration
+		want   Limiter
+	}{
+		"lost at once, a short queue":      {burst, 23400 * time.Microsecond, LineRate},
+		"lost at once, no queue":           {burst, 20300 * time.Microsecond, LineRate},
+		"taken for a policer":              {func(x *Sample) { burst(x); x.Policed = x.At }, 20300 * time.Microsecond, LineRate},
+		"a policer, and never a queue":     {func(x *Sample) { burst(x); x.Policed, x.QueueMost = x.At, 600*time.Microsecond }, 20300 * time.Microsecond, Policed},
+		"no policer, as there was a queue": {func(x *Sample) { burst(x); x.Policed, x.QueueMost = x.At, 15500*time.Microsecond }, 20300 * time.Microsecond, LineRate},
+		"a policer, and a queue":           {func(x *Sample) { x.Retrans = int64(40 * x.At.Seconds()); x.Policed = x.At }, 30 * ms, LineRate},
+		"lost again and again, no queue":   {func(x *Sample) { x.Retrans = int64(40 * x.At.Seconds()) }, 20300 * time.Microsecond, RandomLoss},
+		"a policer, found again and again": {func(x *Sample) { x.Retrans = 265 * int64(1+x.At/(2*second)); x.Policed = x.At }, 20300 * time.Microsecond, Policed},
+		"a policer, which was proved later": {func(x *Sample) {
+			x.Retrans = 265 * int64(1+x.At/(2*second))
+			x.Policed = x.At * time.Duration(x.At/(6*second))
+		}, 20300 * time.Microsecond, Policed},
+		"lost when the queue was longest": {func(x *Sample) {
+			x.Retrans = 265 * int64(1+x.At/second)
+			x.RTTSum += int64(x.At/second) * int64(ms) // 24 ms in that moment
+		}, 20 * ms, LineRate},
+	} {
+		s, r := busySender(), readyReceiver()
+		s.Priority, s.Control, s.BaseRTT, s.MinRTT, r.MinRTT = 2, Cubic, 20*ms, 20*ms, 20*ms
+		s.Acked, s.Payload, r.Received, s.Segments, s.RTTSum = 11.7e6, 11.6e6, 11.7e6, 8100, int64(test.rtt)
+		flow := perSecond(s, 8)
+		for i := range flow {
+			if flow[i].At >= 500*ms {
+				test.change(&flow[i])
+			}
+		}
+		verdicts := Judge(Cells(&Session{Sender: flow, Receiver: perSecond(r, 8)}), &Host{}, &Host{}, &Asked{})
+		require.Equal(t, test.want, verdicts[0].Limiter, "%s: %+v", name, verdicts)
+	}
+}
+
+// Whoever sends with --rate-limit waits for no other limit, even if he gets far less.
+func TestJudgeOwnRateLimit(t *testing.T) {
+	s, r := busySender(), readyReceiver()
+	s.RateWait, s.Backlog = 6*second, 0
+	cells := Cells(&Session{Sender: perSecond(s, 4), Receiver: perSecond(r, 4)})
+	for _, test := range []struct {
+		here  Side
+		limit float64 // of the rate that it gets
+		want  RemedyKind
+	}{
+		{Sender, 1, RaiseLimit},
+		{Sender, 2, RaiseLimit},
+		{Receiver, 1, RaiseLimit},
+		{Receiver, 2, RaiseServerLimit},
+		{Sender, 0, RaiseServerLimit},
+	} {
+		v := Judge(cells, &Host{}, &Host{}, &Asked{Here: test.here, RateLimit: int64(test.limit * 400e6)})[0]
+		require.Equal(t, test.want, v.Remedies[0].Kind, "%+v", test)
+	}
+}
+
+// A pause of the sampling makes no peak: what came in it is acknowledged over the same time.
+func TestPeak(t *testing.T) {
+	var cells []Cell
+	for i := range 40 {
+		c := Cell{Start: time.Duration(i) * second / 4, Length: second / 4, Sender: Sample{Acked: 100e6 / 8 / 4}}
+		switch i {
+		case 20:
+			c.Sender.Acked = 0
+		case 21:
+			c.Sender.Acked *= 2
+		}
+		cells = append(cells, c)
+	}
+	most, mean := Peak(cells)
+	require.InDelta(t, 100e6, mean, 1e6)
+	require.LessOrEqual(t, most, 126e6)
+	cells = cells[:20]
+	most, _ = Peak(cells)
+	require.InDelta(t, 100e6, most, 1)
+	most, mean = Peak(nil)
+	require.Zero(t, most+mean)
+}

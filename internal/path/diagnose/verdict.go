@@ -377,12 +377,14 @@ func (f *facts) target(v *Verdict) {
 	v.Remedies = append(v.Remedies, Remedy{Kind: FasterTarget})
 }
 
-// keptRate is the fraction of the requested rate from which on the rate limit is the limiter.
+// keptRate is the fraction of the requested rate from which on a server that sends obeys the request,
+// and not a limit of its own.
 const keptRate = 0.8
 
 // rateLimit adds whose limit it is: the user's or the server administrator's.
 func (f *facts) rateLimit(v *Verdict) {
-	if asked := float64(f.asked.RateLimit); asked > 0 && f.Rate() >= keptRate*asked && f.Receiver.RateWait <= f.Sender.RateWait {
+	waits := f.Receiver.RateWait <= f.Sender.RateWait // a sender here waits for no limit but its own
+	if asked := float64(f.asked.RateLimit); asked > 0 && waits && (f.asked.Here == Sender || f.Rate() >= keptRate*asked) {
 		v.Side = f.asked.Here
 		v.found(Fact{Kind: RateAsked, Rate: f.Rate(), Limit: asked})
 		v.Remedies = []Remedy{{Kind: RaiseLimit}}

@@ -1,0 +1,50 @@
+// # Methods
+//
+// The types are aliases, and go doc shows no methods of an alias. These are the methods:
+//
+//	Client.Send            sends files and folders to a share
+//	Client.SendStream      sends an io.Reader as one file
+//	Client.Get             gets files and folders
+//	Client.GetTo           gets one file into an io.Writer
+//	Client.List            lists a folder, or the shares
+//	Client.Files           opens a session for the entries of a share, one by one
+//	Client.Verify          compares what a server has with what is here
+//	Client.Snapshots       lists the snapshots in a folder
+//	Client.PruneSnapshots  removes snapshots
+//	Client.Scrub           has the server read a snapshot and compare its digests
+//	Client.Probe           measures the path to a server
+//
+//	Files.Stat             describes an entry
+//	Files.List             lists a folder
+//	Files.Glob             finds entries by a pattern
+//	Files.Usage            counts bytes and entries
+//	Files.Read             writes a file to an io.Writer
+//	Files.Mkdir            makes a folder
+//	Files.Move             renames an entry
+//	Files.MoveInto         moves entries into a folder
+//	Files.Remove           removes entries
+//	Files.WouldRemove      says what Remove would remove
+//	Files.Err              says what ended the session
+//	Files.Close            ends the session
+//
+//	Server.Serve           serves until its context ends
+//	Server.Reload          applies other options
+//	Server.Confine         confines the process to its folders
+//	Server.Addr            is the address that it listens on
+//	Server.Pin             is its key, as clients name it
+//	Server.Home            is its folder of keys and lists
+//	Server.Invite          makes an invitation
+//	Server.Clients         lists the clients
+//	Server.Revoke          takes all rights from a client
+//	Server.Status          is a look at the server
+//	Server.Session         is a look at one session
+//	Server.Past            lists sessions that have ended
+//	Server.SetPriority     changes the priority of a session
+//	Server.Cancel          ends a session
+//	Server.Alive           tells whether it answers
+//
+//	Throttle.Rate          is the rate
+//	Throttle.Set           changes it
+//	LivePriority.Get       is the priority
+//	LivePriority.Set       changes it
+package fxfer
