@@ -130,10 +130,7 @@ func drawFile(t *testing.T, random *rand.Rand, p string, files []string) string 
 		return p
 	}
 	switch x := random.Float64(); {
-	case x < 0.1 && len(files) > 0:
-		if os.Link(files[random.IntN(len(files))], p) != nil { // that is a folder
-			return p
-		}
+	case x < 0.1 && len(files) > 0 && os.Link(files[random.IntN(len(files))], p) == nil: // fails for a folder
 	case x < 0.2:
 		require.NoError(t, os.Symlink(p, p))
 	default:
