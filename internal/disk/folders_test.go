@@ -320,6 +320,7 @@ func TestFoldersConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	tree.folders.changed() // an exchange within folderFresh may go unnoticed otherwise
 	for i := range folders {
 		source, err := tree.OpenFile(fmt.Sprintf("%d/x/file", i))
 		require.NoError(t, err)
