@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,6 +41,12 @@ func TestPriority(t *testing.T) {
 				}
 				done <- report
 			}()
+			reload := func(most session.Priority) error {
+				next := opt // the server keeps what it was given
+				next.Clients = slices.Clone(opt.Clients)
+				next.Clients[0].Priority = most
+				return s.Reload(next)
+			}
 			becomes := func(p session.Priority, why string) {
 				t.Helper()
 				require.Eventually(t, func() bool {
@@ -53,8 +60,7 @@ func TestPriority(t *testing.T) {
 			wish.Set("")
 			becomes(session.PriorityNormal, "the default")
 			wish.Set(session.PriorityHigh)
-			opt.Clients[0].Priority = session.PriorityNormal
-			require.NoError(t, s.Reload(opt))
+			require.NoError(t, reload(session.PriorityNormal))
 			becomes(session.PriorityNormal, "the client may have no more")
 			id := s.Status().Transfers[0].ID
 			for _, p := range []session.Priority{session.PriorityHigh, session.PriorityLow} {
@@ -68,8 +74,7 @@ func TestPriority(t *testing.T) {
 			require.True(t, found)
 			becomes(session.PriorityNormal, "the bound of the settings holds again")
 
-			opt.Clients[0].Priority = "urgent"
-			require.ErrorContains(t, s.Reload(opt), "urgent")
+			require.ErrorContains(t, reload("urgent"), "urgent")
 			_, err = s.SetPriority(id, "urgent")
 			require.Error(t, err)
 			found, err = s.SetPriority("00", session.PriorityLow)
