@@ -14,41 +14,9 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 
-	"github.com/fxfer/fxfer/internal/transport/auth"
 	"github.com/fxfer/fxfer/internal/transport/socket"
 	"github.com/fxfer/fxfer/internal/transport/transporttest"
 )
-
-// newAuth is for a host with a key of its own.
-func newAuth(tb testing.TB) auth.Config {
-	tb.Helper()
-	return auth.Config{Identity: transporttest.NewKey(tb)}
-}
-
-// pair returns the ends of a stream over loopback.
-func pair(tb testing.TB) (client, server *Conn) {
-	tb.Helper()
-	l, err := Listen("127.0.0.1:0", ListenConfig{Auth: newAuth(tb)})
-	require.NoError(tb, err)
-	tb.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		l.Shutdown(ctx)
-	})
-	done := make(chan error, 1)
-	go func() {
-		var err error
-		if server, err = l.Accept(); err == nil {
-			err = server.Handshake(context.Background())
-		}
-		done <- err
-	}()
-	client, err = Dial(context.Background(), l.Addr().String(), Config{Auth: newAuth(tb)}, transporttest.AnyKey)
-	require.NoError(tb, err)
-	require.NoError(tb, <-done)
-	server.Admit()
-	return client, server
-}
 
 // BenchmarkStream compares streams over loopback with and without UDP_GRO.
 func BenchmarkStream(b *testing.B) {
