@@ -306,10 +306,10 @@ func (d *differ) read(block int64) ([]byte, digest.Node, error) {
 }
 
 // sample finds out from the pieces of some blocks whether the two files have much in the same
-// places.
+// places, up to the last block: after bytes that were inserted or removed, nothing is in its place.
 func (d *differ) sample() (wire.Delta, error) {
 	log := d.e.item.Entry.BlockLog
-	var same, all int64
+	var same, sameInLast, all int64
 	for {
 		m, err := d.next()
 		if err != nil {
@@ -330,13 +330,15 @@ func (d *differ) sample() (wire.Delta, error) {
 		if err != nil {
 			return 0, err
 		}
+		sameInLast = 0
 		for _, x := range d.pieces(p, data) {
 			if all += x.n; x.old >= 0 {
-				same += x.n
+				sameInLast += x.n
 			}
 		}
+		same += sameInLast
 	}
-	if all > 0 && same*100 >= all*sampleFixed {
+	if sameInLast > 0 && same*100 >= all*sampleFixed {
 		return wire.DeltaFixed, nil
 	}
 	return wire.DeltaChunks, nil
