@@ -11,6 +11,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // operation is a kind of operation that a sickDisk can make fail or hang.
@@ -125,7 +126,13 @@ func mount(backing, point string) (d *sickDisk, unmount func() error, err error)
 	if err != nil {
 		return nil, nil, fmt.Errorf("mount a disk that fails: %w", err)
 	}
-	return d, server.Unmount, nil
+	return d, func() error {
+		// Labs that begin meanwhile hold copies of all mounts, which keep a plain unmount from it for
+		// as long as they run.
+		err := unix.Unmount(point, unix.MNT_DETACH)
+		server.Wait()
+		return err
+	}, nil
 }
 
 type sickNode struct {

@@ -163,7 +163,7 @@ func (b *bench) try(ctx context.Context, f *fault, seed uint64) (r result) {
 		t.disk = d
 		defer func() {
 			d.heal()
-			r.err = errors.Join(r.err, unbusy(unmount))
+			r.err = errors.Join(r.err, unmount())
 		}()
 	}
 	if t.box, err = lab.Start(lab.Link{Rate: lineRate, RTT: lineRTT, Seed: seed}); err != nil {
