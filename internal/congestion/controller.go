@@ -20,6 +20,7 @@ type Controller struct {
 	line   float64       // what the line carries of ours, bytes/s
 	had    float64       // line, when the queue became too long or the start ended, bytes/s
 	full   time.Duration // since when the queue has been too long; 0 if it is not
+	whole  time.Duration // when the session had the whole line since then, the last time
 	calm   time.Duration // since when the queue has been nearly empty
 	growth float64       // of the rate, per round trip
 	low    float64       // line, when the queue became short, bytes/s
@@ -69,9 +70,12 @@ func (c *Controller) String() string {
 func (c *Controller) Update(s Sample) Decision {
 	dt := s.At - c.last.At
 	c.prior, c.last = c.last, s
-	if c.quiet(s) {
+	if c.quiet(s, dt) {
 		c.pass(dt)
 		return c.decision()
+	}
+	if c.state != Compete && s.Delivered == c.prior.Delivered && c.mute(s, dt) {
+		return c.decision() // less is no sign of others until the rest of it comes
 	}
 	c.model.update(s)
 	c.doubts.best = max(c.doubts.best, c.line)

@@ -11,6 +11,7 @@ type model struct {
 	past    []Sample        // at least one rateWindow of them, oldest first
 	rates   []rated         // steady rates of late, falling, for their maximum
 	changes []time.Duration // of the RTT, from one sample to the next, the last ones
+	paused  bool            // nothing was measured since a pause
 
 	base      time.Duration // least smoothed RTT: without a queue
 	queue     time.Duration // delay in queues now
@@ -83,6 +84,11 @@ func (m *model) update(s Sample) {
 			m.standing = min(m.standing, max(0, rtt-m.base))
 		}
 	}
+	if m.paused && s.At-m.past[0].At < leastWindow {
+		m.lost, m.losses = 0, 0
+		return // the rates are those before the pause
+	}
+	m.paused = false
 	from := m.before(s.At - m.rateWindow(s))
 	m.delivered, m.lost = rateSince(from, s), lossSince(from, s)
 	from = m.before(s.At - m.steadyWindow())
@@ -149,7 +155,9 @@ func (m *model) steadyWindow() time.Duration {
 
 // pause forgets the rates and the queue that were measured: a pause is no slow line, and what waited
 // before it is gone.
-func (m *model) pause() { m.past, m.rates, m.queue, m.standing = nil, nil, 0, 0 }
+func (m *model) pause() {
+	m.past, m.rates, m.queue, m.standing, m.paused = nil, nil, 0, 0, m.base > 0
+}
 
 // rateWindow is the time over which the delivered rate is measured now.
 func (m *model) rateWindow(s Sample) time.Duration {

@@ -10,6 +10,16 @@ const (
 	// deafTrips and leastDeaf are how long it takes to send again what an outage lost.
 	deafTrips = 10
 	leastDeaf = time.Second
+
+	// lateTick is a time between two samples that only a host without a free processor makes, unless
+	// all are so late.
+	lateTick = 45 * time.Millisecond
+	// leastStall and the time of some packets are the least for which nothing is acknowledged when a
+	// host at either end stalls. Processors and Wi-Fi cards sleep for less.
+	leastStall = 40 * time.Millisecond
+	// settleTrips bounds how long the smoothed RTT takes to forget a stall.
+	settleTrips = 10
+	leastSettle = 500 * time.Millisecond
 )
 
 // outage is what is known of times in which nothing arrives.
@@ -17,17 +27,79 @@ type outage struct {
 	heard  time.Duration // when something was delivered last
 	paused bool          // the receiver has taken nothing since
 	deaf   time.Duration // until when loss is that of an outage
+
+	tick  time.Duration // mean time between two samples
+	burst time.Duration // when the last silence ended
+	stall stall
+}
+
+// stall is what is known at the end of a stall: a time in which a host had no processor. What others
+// do shows differently, since they never keep all streams from hearing anything.
+type stall struct {
+	until time.Duration // the latest end of its traces; 0 is no stall
+	acked int64         // delivered, once all is acknowledged that was in flight
+	rtt   time.Duration // before it
+}
+
+// silent tells whether nothing was acknowledged for so long that a host must have stalled. Streams
+// that send their windows in one go are silent once in each round trip.
+func (c *Controller) silent(s Sample, silence time.Duration) bool {
+	if c.state == Compete { // so do few streams
+		silence -= s.RTT
+	}
+	return c.mute(s, silence-leastStall) && s.At-silence-c.outage.burst > 2*c.model.base
+}
+
+// mute tells whether all streams should have heard something in a time.
+func (c *Controller) mute(s Sample, silence time.Duration) bool {
+	packets := max(quietPackets, 2*s.Streams) // a stream sends two at a time
+	return c.state != Startup && c.state != Drain && silence > time.Duration(packets)*c.packet(s)
+}
+
+// packet is the time from one packet to the next.
+func (c *Controller) packet(s Sample) time.Duration {
+	return seconds(float64(s.MSS) / max(min(c.rate, c.line), c.leastRate()))
+}
+
+// stalls tells whether a sample spans a stall, or still shows its traces: acknowledgements that came
+// late and all at once, a smoothed RTT that contains the stall, and what timers sent again.
+func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
+	stall := &c.outage.stall
+	late := dt > max(lateTick, c.outage.tick*3/2)
+	c.outage.tick += (dt - c.outage.tick) / 8
+	if c.state == Startup || c.state == Drain {
+		return false
+	}
+	if silent := c.silent(s, silence); silent || late {
+		if stall.until == 0 {
+			stall.rtt = c.prior.RTT
+		}
+		stall.until = s.At + max(settleTrips*c.model.base, leastSettle)
+		stall.acked = s.Delivered + s.InFlight
+		if c.loss.looks > 0 {
+			c.loss.looks, c.rate = 0, c.loss.before
+		}
+		c.full = 0
+		if silent {
+			c.outage.burst = s.At
+		}
+		return true
+	}
+	if s.At >= stall.until || s.Delivered >= stall.acked && s.RTT <= stall.rtt+c.aim(s)/2 {
+		stall.until = 0
+	}
+	return stall.until > 0
 }
 
 // quiet tells whether nothing was acknowledged for so long that it says nothing about the rate of
 // the line: the receiver takes nothing, or an outage swallows all. After an outage it resumes.
-func (c *Controller) quiet(s Sample) bool {
+func (c *Controller) quiet(s Sample, dt time.Duration) bool {
 	since := s.At - c.outage.heard
 	if s.Delivered == 0 || c.model.base == 0 {
 		c.outage.heard = s.At
 		return false
 	}
-	packet := seconds(float64(s.MSS) / max(min(c.rate, c.line), c.leastRate()))
+	packet := c.packet(s)
 	long := since > max(4*s.RTT, leastQuiet)+quietPackets*packet
 	switch {
 	case s.Delivered > c.prior.Delivered:
@@ -36,12 +108,12 @@ func (c *Controller) quiet(s Sample) bool {
 			c.resume(s)
 		}
 		c.outage.paused = false
-		return false
+		return c.stalls(s, dt, since)
 	case s.InFlight == 0 && s.Backlog > 0 && since > s.RTT+time.Duration(2*s.Streams)*packet:
 		c.outage.paused = true
 		return true
 	}
-	return long
+	return long || s.InFlight > 0 && c.silent(s, since)
 }
 
 // resume goes on where the session was before an outage. What was in flight then is sent again now:

@@ -49,6 +49,7 @@ type outcome struct {
 	*simulate.Result
 	scenario *scenario
 	from, to time.Duration
+	beside   time.Duration // the session thought that others were there
 }
 
 func (w want) met(v float64) bool { return v >= w.least && v <= w.most }
@@ -135,6 +136,11 @@ func yields(after time.Duration, v float64) want {
 	})
 }
 
+// unshared is how long the session thinks that others are there.
+func unshared() want {
+	return most("others seen s", 0, func(o outcome) float64 { return o.beside.Seconds() })
+}
+
 const ms = time.Millisecond
 
 // line has a rate in Mbit/s of payload, an RTT, and a queue as a part of their product.
@@ -145,6 +151,16 @@ func line(rate float64, rtt time.Duration, queue float64) simulate.Path {
 }
 
 func flows(f ...simulate.Flow) []simulate.Flow { return f }
+
+// pausesOf are pauses of a host, with uneven times between them, and their part of the time.
+func pausesOf(where simulate.Side, long, till time.Duration) (all []simulate.Pause, part float64) {
+	between := []time.Duration{1700 * ms, 600 * ms, 2900 * ms, 1100 * ms}
+	for at := 3 * time.Second; at < till; at += long + between[len(all)%len(between)] {
+		all = append(all, simulate.Pause{From: at, For: long, Where: where})
+		part += long.Seconds() / (till - 3*time.Second).Seconds()
+	}
+	return all, part
+}
 
 func times(n int, f simulate.Flow) []simulate.Flow {
 	all := make([]simulate.Flow, n)
@@ -232,6 +248,20 @@ func scenarios() []scenario {
 	}
 
 	for _, l := range lines[:4] {
+		for _, where := range []simulate.Side{simulate.Process, simulate.Host, simulate.Peer} {
+			for _, long := range []time.Duration{50 * ms, 150 * ms, 500 * ms} {
+				pauses, part := pausesOf(where, long, 25*time.Second)
+				name := fmt.Sprintf("pauses-%v-%v-%.0fM-%dms", where, long, l.rate, l.rtt.Milliseconds())
+				normal, yielding := session, low
+				normal.Pauses, yielding.Pauses = pauses, pauses
+				least := 0.93 * (1 - part)
+				add(name, line(l.rate, l.rtt, 1), flows(normal), 25, 3, unshared(), share(least))
+				add("low-"+name, line(l.rate, l.rtt, 1), flows(yielding), 25, 3, unshared(), share(least))
+			}
+		}
+	}
+
+	for _, l := range lines[:4] {
 		p := line(l.rate, l.rtt, 1)
 		p.Changes = []simulate.Change{{At: 8 * time.Second, Rate: p.Rate, RTT: l.rtt * 3 / 2}}
 		add(fmt.Sprintf("longer-way-%.0fM-%dms", l.rate, l.rtt.Milliseconds()), p, flows(session), 30, 20,
@@ -284,6 +314,19 @@ func scenarios() []scenario {
 		}
 		add("four-come"+name, p, apart, 50, 19, jain(0.95), dropped(1))
 		add("low-beside-session"+name, p, flows(low, small), 40, 10, keeps(0.9))
+	}
+
+	// A host that stalls still sees others.
+	for _, where := range []simulate.Side{simulate.Process, simulate.Host, simulate.Peer} {
+		for _, l := range lines[:4] {
+			pauses, _ := pausesOf(where, 150*ms, 40*time.Second)
+			after, yielding := later, low
+			yielding.From = later.From
+			after.Pauses, yielding.Pauses = pauses, pauses
+			name := fmt.Sprintf("-pauses-%v-%.0fM-%dms", where, l.rate, l.rtt.Milliseconds())
+			add("beside-cubic"+name, line(l.rate, l.rtt, 1), flows(after, cubic), 40, 20, keeps(0.4))
+			add("low-beside-cubic"+name, line(l.rate, l.rtt, 1), flows(yielding, cubic), 40, 12, keeps(0.9))
+		}
 	}
 
 	// A window that no loss ends holds a queue that never changes by itself, as a longer way would.
@@ -409,7 +452,15 @@ func run(all []scenario) []judgement {
 
 func (s *scenario) judge() judgement {
 	from, to := s.judged()
-	o := outcome{simulate.Run(s.Scenario), s, from, to}
+	o := outcome{scenario: s, from: from, to: to}
+	last := time.Duration(0)
+	s.Trace = func(m simulate.Moment) {
+		if m.Decision.State == congestion.Compete || m.Decision.State == congestion.Yield {
+			o.beside += m.At - last
+		}
+		last = m.At
+	}
+	o.Result = simulate.Run(s.Scenario)
 	j := judgement{name: s.name, line: fmt.Sprintf("%-32s %s", s.name, summary(o))}
 	for _, w := range s.want {
 		if v := w.of(o); !w.met(v) {

@@ -30,6 +30,7 @@ type Flow struct {
 	To     time.Duration // it ends; 0 is never
 	Rate   float64       // bit/s of payload that its source has; 0 is no end. UDP sends at it
 	Window int           // bytes in flight that the buffers of one connection allow; 0 is no bound
+	Pauses []Pause       // of its hosts, in order
 
 	Priority congestion.Priority // of a session
 	Below    Kind                // congestion control of a session's streams: Cubic or BBR; 0 is BBR
@@ -57,10 +58,13 @@ type flow struct {
 	decision congestion.Decision
 	sample   congestion.Sample
 	next     float64 // decision
+	paused   *Pause  // the present one
+	late     []train // acknowledgements that wait for its end
 
 	delivered float64 // packets
 	dropped   float64 // packets: by a queue, a policer, an AQM
 	unlucky   float64 // packets that were lost by chance
+	needless  float64 // packets that were sent again although they arrived
 	sent      float64 // packets
 }
 
@@ -129,9 +133,13 @@ func (f *flow) step(now, dt, mss float64) bool {
 	if !f.begun {
 		return false
 	}
+	f.halt(f.pause(now), now)
+	if f.paused != nil && f.paused.Where != Peer {
+		return false
+	}
 	decides := f.control != nil && now >= f.next
 	if decides {
-		f.next += every
+		f.next = max(f.next+every, now)
 		f.decide(now, mss)
 	}
 	if f.Rate > 0 {
@@ -145,7 +153,7 @@ func (f *flow) decide(now, mss float64) {
 	s := congestion.Sample{
 		At:        seconds(now) - f.From,
 		Delivered: int64(f.delivered * mss),
-		Lost:      int64((f.dropped + f.unlucky) * mss),
+		Lost:      int64((f.dropped + f.unlucky + f.needless) * mss),
 		MSS:       int(mss),
 		Streams:   len(f.streams),
 		Gentle:    f.Below == Cubic,

@@ -107,7 +107,7 @@ func (w *world) step(now, dt float64) {
 	for !l.acks.empty() && l.acks.front().at <= now {
 		t := *l.acks.front()
 		l.acks.pop()
-		w.streams[t.stream].acked(&t)
+		w.streams[t.stream].hear(t)
 	}
 	for i, f := range w.flows {
 		if f.step(now, dt, l.mss) && i == 0 && w.Trace != nil {

@@ -204,3 +204,41 @@ func TestFree(t *testing.T) {
 	})
 	require.Greater(t, r.Jain([]int{0, 1}, 40*time.Second, r.Elapsed), 0.9)
 }
+
+// TestPauses shows what a session sees of a pause of a host.
+func TestPauses(t *testing.T) {
+	p := path(100, 20, 1)
+	for _, c := range []struct {
+		where          Side
+		decides, hears bool
+		needless       int64 // packets sent again
+	}{{Process, false, true, 0}, {Host, false, false, 2 * 4}, {Peer, true, false, 2 * 4}} {
+		pause := Pause{From: time.Second, For: 300 * time.Millisecond, Where: c.where}
+		var before, during, after []Moment
+		Run(Scenario{
+			Path: p, For: 2 * time.Second, Control: at(50e6),
+			Flows: []Flow{{Kind: Session, Count: 4, Pauses: []Pause{pause}}},
+			Trace: func(m Moment) {
+				switch {
+				case m.At < pause.From:
+					before = append(before, m)
+				case m.At < pause.From+pause.For:
+					during = append(during, m)
+				default:
+					after = append(after, m)
+				}
+			},
+		})
+		was, end := before[len(before)-1].Sample, after[len(after)-1].Sample
+		require.Equal(t, c.decides, len(during) > 1, c.where)
+		require.Equal(t, c.needless, (end.Lost-was.Lost)/1448, c.where)
+		if len(during) > 1 {
+			last := during[len(during)-1].Sample
+			require.Equal(t, during[1].Sample.Delivered, last.Delivered, c.where)
+		}
+		late := after[0].Sample.RTT > was.RTT+30*time.Millisecond
+		require.Equal(t, !c.hears, late, c.where)
+		got := float64(end.Delivered-was.Delivered) * 8 / (end.At - was.At).Seconds()
+		require.Less(t, got, 0.85*50e6, c.where)
+	}
+}
