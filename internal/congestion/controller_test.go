@@ -117,3 +117,38 @@ func TestFewPackets(t *testing.T) {
 	require.Greater(t, least, 0.1*rate)
 	require.InEpsilon(t, rate, c.line, 0.3)
 }
+
+// Streams that send much at once fill a short queue, and lose some of it: that is no sign of others.
+// A session of low priority yields to others who fill it.
+func TestSurge(t *testing.T) {
+	const mss, rtt, rate = 1448, 20 * time.Millisecond, 12.5e6
+	for _, surge := range []bool{true, false} {
+		c := New()
+		c.SetPriority(Low)
+		s := Sample{RTT: rtt, MSS: mss, Streams: 16, Backlog: 1 << 20, InFlight: rate / 50}
+		step := func(queue, more time.Duration, lost int64) Decision {
+			s.At += 25 * time.Millisecond
+			s.RTT = rtt + queue
+			s.InFlight = int64(c.rate * (s.RTT + more).Seconds())
+			s.Delivered += rate/40 - lost*mss
+			s.Lost += lost * mss
+			return c.Update(s)
+		}
+		c.rate = rate
+		for range 100 {
+			step(0, 0, 0)
+		}
+		c.state, c.rate, c.line = Cruise, rate, rate
+		for range 40 {
+			step(200*time.Microsecond, 0, 0)
+		}
+		c.bound(rate, s.At+firstHold)
+		more := time.Duration(0)
+		if surge {
+			more = 4 * time.Millisecond
+		}
+		step(time.Millisecond, more, 0)
+		state := step(2*time.Millisecond, 0, 10).State
+		require.Equal(t, surge, state == Cruise, "%v, surge %v", state, surge)
+	}
+}

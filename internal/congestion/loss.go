@@ -40,6 +40,7 @@ type losses struct {
 	calm      tally         // what is lost while the queue is not longer than usual
 	event     time.Duration // when a longer queue lost more, the last time
 	events    int           // how often it did so below the rate at which it had done so before
+	surge     time.Duration // when streams last sent much at once
 	looks     time.Duration // since when less is sent to see what it does; 0 is not
 	before    float64       // rate before that, bytes/s
 	seen      float64       // share lost before that
@@ -90,13 +91,16 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 		c.loss.calm.add(s, c.prior)
 		return false
 	}
+	if c.surges(s) {
+		c.loss.surge = s.At
+	}
 	if m.lost < 4*c.loss.calm.share()+someLoss || s.At-c.loss.event < max(4*trip, leastFight) {
 		return false
 	}
 	held := s.At < c.loss.ceilUntil && c.rate <= c.loss.ceil
 	c.loss.event = s.At
 	c.bound(belowFull*min(max(m.steady, m.delivered), c.rate), s.At+firstHold)
-	if !held {
+	if !held || c.loss.surge > 0 && s.At-c.loss.surge < 3*trip { // what the queue lost is our own doing
 		c.loss.events = 0
 		return false
 	}
@@ -107,6 +111,13 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	c.share(s)
 	c.others.stay = 2 * leastStay // a short queue does not tell when others are gone
 	return true
+}
+
+// surges tells whether more is in flight than the rate and the RTT explain: streams have sent what
+// they had all at once. Beside others, what is in flight follows the RTT.
+func (c *Controller) surges(s Sample) bool {
+	flying := seconds(float64(s.InFlight) / (c.rate * max(1, c.loss.over)))
+	return flying > s.RTT+max(leastAim, c.model.base/20)
 }
 
 // bound keeps the rate below one until then. A pause of the streams is no reason for a low one.

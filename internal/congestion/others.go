@@ -32,6 +32,8 @@ const (
 	// the pause up to longPause if it then grows again.
 	firstPause = 2 * time.Second
 	longPause  = 3 * time.Second
+	// filledFor is for how long the queue must be too long at the least to be that of others.
+	filledFor = 300 * time.Millisecond
 	// rise is the growth per round trip of a session that takes again what the line carries.
 	rise = 0.25
 	// joinRise is the growth per round trip of what free streams may send until they lose something.
@@ -44,6 +46,7 @@ type others struct {
 	ours   float64       // largest line since a session of low priority yielded
 	pause  time.Duration // how long the queue must be short before a session that yields takes more
 	yields time.Duration // when it yielded last
+	clear  time.Duration // when the queue was short last, while the session yields
 	stay   time.Duration // how long it shares at the least
 	most   float64       // bound of free streams, bytes/s
 	peak   float64       // most that was delivered of late beside others, bytes/s
@@ -140,12 +143,11 @@ func (c *Controller) floor() float64 { return max(floorShare*c.line, c.leastRate
 // yield takes next to nothing while there is a queue, and more, step by step, when there was none
 // for a while.
 func (c *Controller) yield(s Sample, dt time.Duration) {
-	m := &c.model
 	switch {
 	case c.priority != Low:
 		c.enter(Compete, s.At)
 		c.compete(s)
-	case m.standing > c.aim(s):
+	case c.filled(s):
 		if c.rate > 2*c.floor() {
 			c.others.pause = min(2*c.others.pause, longPause)
 		}
@@ -158,6 +160,18 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 	default:
 		c.rate *= c.rises(dt)
 	}
+}
+
+// filled tells whether others fill the queue. Few packets show the noise of hosts, too: the queue
+// must not have been short for a while, unless the session takes more already.
+func (c *Controller) filled(s Sample) bool {
+	if c.model.queue <= c.aim(s) {
+		c.others.clear = s.At
+	}
+	if c.rate > 2*c.floor() {
+		return c.model.standing > c.aim(s)
+	}
+	return s.At-c.others.clear > max(s.RTT, filledFor)
 }
 
 // rises is by how much a session takes more of a line that it knows. One of low priority does so
