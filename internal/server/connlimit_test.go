@@ -76,7 +76,7 @@ func TestConnLimit(t *testing.T) {
 		v.authenticated()
 	}
 	for i := range 128 {
-		require.NotNil(t, l.acquire(from(1+i/64*(1000+i))), i)
+		require.NotNil(t, l.acquire(from(1+i/32*(1000+i))), i)
 	}
 	slots[0].release()
 	require.Nil(t, l.acquire(from(999)), "an authenticated one no longer counts among the others")

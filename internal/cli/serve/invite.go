@@ -74,8 +74,8 @@ func readServing(home string) (*serving, error) {
 	return s, err
 }
 
-// runs reports whether a server may still run: nobody refuses connections to its address. A server
-// that was killed could not remove the file.
+// runs reports whether a server may still run: its address does not refuse connections, or is taken
+// for QUIC. A server that was killed could not remove the file.
 func (s *serving) runs() bool {
 	host, port, err := net.SplitHostPort(s.Address)
 	if err != nil {
@@ -84,11 +84,19 @@ func (s *serving) runs() bool {
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "localhost"
 	}
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort(host, port), time.Second)
+	address := net.JoinHostPort(host, port)
+	conn, err := net.DialTimeout("tcp", address, time.Second)
 	if err == nil {
 		conn.Close()
 	}
-	return !errors.Is(err, syscall.ECONNREFUSED)
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return true
+	}
+	udp, err := net.ListenPacket("udp", address)
+	if err == nil {
+		udp.Close()
+	}
+	return errors.Is(err, syscall.EADDRINUSE)
 }
 
 // allows returns which of these rights a share gives. s may be nil, and may not know the share.

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"io"
 	"net"
 	"runtime"
 	"testing"
@@ -16,10 +17,22 @@ func TestKilledServer(t *testing.T) {
 		t.Skip("Windows names a refused connection differently, and the file counts")
 	}
 	home := t.TempDir()
-	for _, listen := range []string{"127.0.0.1:0", ":0"} {
-		l, err := net.Listen("tcp", listen)
+	tcp := func(address string) (io.Closer, net.Addr) {
+		l, err := net.Listen("tcp", address)
 		require.NoError(t, err)
-		require.NoError(t, (&serving{Address: l.Addr().String(), Shares: []string{"backup"}}).write(home))
+		return l, l.Addr()
+	}
+	quic := func(address string) (io.Closer, net.Addr) {
+		l, err := net.ListenPacket("udp", address)
+		require.NoError(t, err)
+		return l, l.LocalAddr()
+	}
+	for _, x := range []struct {
+		listen func(string) (io.Closer, net.Addr)
+		at     string
+	}{{tcp, "127.0.0.1:0"}, {tcp, ":0"}, {quic, "127.0.0.1:0"}, {quic, ":0"}} {
+		l, addr := x.listen(x.at)
+		require.NoError(t, (&serving{Address: addr.String(), Shares: []string{"backup"}}).write(home))
 		now, err := readServing(home)
 		require.NoError(t, err)
 		require.NotNil(t, now)

@@ -52,8 +52,9 @@ func TestStrangersByPrefix(t *testing.T) {
 				open = append(open, gone)
 			}
 		}
-		require.Len(t, open, tt.most, "%v", addresses)
-		for _, ip := range []string{"2001:db8:0:2::1", "192.0.2.10"} {
+		require.LessOrEqual(t, len(open), tt.most, "%v", addresses)
+		require.Greater(t, len(open), tt.most*9/10, "%v", addresses) // neighbours find a place, too
+		for _, ip := range []string{"2001:db8:0:2::1", "192.0.2.10", "2001:db8:1:ff::1"} {
 			gone, err := begin(ip)
 			require.NoError(t, err, "%s beside %v", ip, addresses)
 			open = append(open, gone)

@@ -2,10 +2,11 @@ package stream
 
 import "net/netip"
 
-// Places are for connections whose peers are not known yet. They are shared in two ways: one
-// address (see PrefixOf) has a fixed bound, and one network never has more places than are left for
-// all others. So a network alone gets half of them, two get a third each, and there is room for
-// somebody from elsewhere in any case. Its methods are not safe for concurrent use.
+// Places are for connections whose peers are not known yet. One network never has more places than
+// are left for all others, and one address (see PrefixOf) never more than are left for its network,
+// nor more than a fixed bound. So a network alone gets half of them, two get a third each, and there
+// is room for somebody from elsewhere in any case; in a network, the same holds for its addresses.
+// Its methods are not safe for concurrent use.
 type Places struct {
 	most, mostPerAddress int
 	taken                int
@@ -23,7 +24,12 @@ func NewPlaces(most, perAddress int) *Places {
 // Take takes a place for an address, or returns false.
 func (p *Places) Take(address netip.Prefix) bool {
 	network, left := networkOf(address), p.most-p.taken
-	if left <= 0 || p.addresses[address] >= p.mostPerAddress || p.networks[network] > left {
+	if left <= 0 || p.networks[network] > left {
+		return false
+	}
+	// Each place that the network takes is one more of its own, and one less for others.
+	leftOfNetwork := (left-p.networks[network])/2 + 1
+	if p.addresses[address] >= p.mostPerAddress || p.addresses[address] > leftOfNetwork {
 		return false
 	}
 	p.taken++

@@ -50,6 +50,23 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestPlacesInANetwork: few addresses, each of which takes what it can, leave places for their
+// neighbours.
+func TestPlacesInANetwork(t *testing.T) {
+	t.Parallel()
+	for addresses := 1; addresses <= 20; addresses++ {
+		p := NewPlaces(512, 128)
+		for n := range 10_000 {
+			p.Take(prefixOf(t, fmt.Sprint("192.0.2.", 1+n%addresses)))
+		}
+		neighbour := 0
+		for p.Take(prefixOf(t, "192.0.2.200")) {
+			neighbour++
+		}
+		require.Positive(t, neighbour, "%d addresses", addresses)
+	}
+}
+
 // TestPlacesOfAnAddress: an address has its bound, and one place is enough for the first.
 func TestPlacesOfAnAddress(t *testing.T) {
 	t.Parallel()
