@@ -152,3 +152,37 @@ func TestSurge(t *testing.T) {
 		require.Equal(t, surge, state == Cruise, "%v, surge %v", state, surge)
 	}
 }
+
+// Streams that begin while others send disturb the RTT and what is delivered for a moment. That is
+// no sign of others, but the same without new streams is.
+func TestMoreStreams(t *testing.T) {
+	const mss, rtt, rate = 1448, 20 * time.Millisecond, 12.5e6
+	for _, more := range []int{8, 0} {
+		c := New()
+		c.SetPriority(Low)
+		s := Sample{RTT: rtt, MSS: mss, Streams: 16, Backlog: 1 << 20}
+		step := func(queue time.Duration, part float64) Decision {
+			s.At += 25 * time.Millisecond
+			s.RTT = rtt + queue
+			s.InFlight = int64(min(c.rate, rate) * s.RTT.Seconds())
+			s.Delivered += int64(part * rate / 40)
+			return c.Update(s)
+		}
+		c.rate = rate
+		for range 100 {
+			step(0, 1)
+		}
+		c.state, c.rate, c.line = Cruise, rate, rate
+		for range 40 {
+			step(200*time.Microsecond, 1)
+		}
+		s.Streams += more
+		state := Cruise
+		for range 18 {
+			if now := step(6*time.Millisecond, 0.7).State; now != Cruise {
+				state = now
+			}
+		}
+		require.Equal(t, more > 0, state == Cruise, "%v, %d more", state, more)
+	}
+}

@@ -28,9 +28,10 @@ type outage struct {
 	paused bool          // the receiver has taken nothing since
 	deaf   time.Duration // until when loss is that of an outage
 
-	tick  time.Duration // mean time between two samples
-	burst time.Duration // when the last silence ended
-	stall stall
+	tick    time.Duration // mean time between two samples
+	burst   time.Duration // when the last silence ended
+	streams int           // most of them so far
+	stall   stall
 }
 
 // stall is what is known at the end of a stall: a time in which a host had no processor. What others
@@ -66,11 +67,13 @@ func (c *Controller) packet(s Sample) time.Duration {
 func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 	stall := &c.outage.stall
 	late := dt > max(lateTick, c.outage.tick*3/2)
+	more := s.Streams > c.outage.streams // those that begin send at once, and their RTT is a host's
+	c.outage.streams = max(c.outage.streams, s.Streams)
 	c.outage.tick += (dt - c.outage.tick) / 8
 	if c.state == Startup || c.state == Drain {
 		return false
 	}
-	if silent := c.silent(s, silence); silent || late {
+	if silent := c.silent(s, silence); silent || late || more && c.state == Cruise {
 		if stall.until == 0 {
 			stall.rtt = c.prior.RTT
 		}
