@@ -116,7 +116,7 @@ func (c *Controller) decision() Decision {
 	}
 	switch {
 	case c.state == Compete && c.priority == High:
-		d.Free = highStreams
+		d.Free = min(highStreams, max(freeStreams, c.last.Streams))
 	case c.state == Compete:
 		d.Free = freeStreams
 	case c.state == Yield:

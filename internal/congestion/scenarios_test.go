@@ -303,6 +303,8 @@ func scenarios() []scenario {
 			strong := high
 			strong.From = 10 * time.Second
 			add("high-beside-cubic"+name, p, flows(strong, cubic), long, 20, share(0.7), keeps(0.1))
+			strong.Count = 16
+			add("high-16-beside-cubic"+name, p, flows(strong, cubic), long, 20, share(0.7), keeps(0.1))
 		}
 		p := line(l.rate, l.rtt, 1)
 		name := fmt.Sprintf("-%.0fM-%.0fms", l.rate, l.rtt.Seconds()*1e3)
