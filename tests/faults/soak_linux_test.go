@@ -148,11 +148,11 @@ func TestSoak(t *testing.T) {
 	}
 	look := func(files int) level { return srv.level(t, files, share, metrics) }
 	idle := look(40)
-	run(*soak / 6) // fills pools and caches
+	run(*soak / 3) // fills pools and caches
 	before := look(idle.files + 5)
 	t.Logf("fresh: %v", idle)
 	t.Logf("start: %v", before)
-	run(*soak - *soak/6)
+	run(*soak - *soak/3)
 	after := look(idle.files + 5)
 	t.Logf("end:   %v", after)
 	for _, fault := range slices.Compact(slices.Clone(disturbances)) {
