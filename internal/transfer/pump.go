@@ -18,6 +18,10 @@ const (
 	controlQueue = 1 << 20
 	// ackQueue bounds the acknowledgements that wait to be written. Beyond it, ack waits.
 	ackQueue = 1 << 16
+	// ackEvery is how long acknowledgements gather after a write. A new connection may send ten
+	// packets in its first round trip, however small they are (RFC 6928). One for each block would
+	// keep the end of a short transfer from leaving.
+	ackEvery = 10 * time.Millisecond
 	// pingEvery and silence bound how long a dead link goes unnoticed: a peer that has sent nothing
 	// for that long is gone. Where a queue is long, packets are lost, and each comes again after the
 	// timeout of the kernel: the peer may be silent for silenceTimeouts of them in addition.
@@ -39,6 +43,7 @@ var errClosed = errors.New("session is over")
 
 // pump reads and writes the messages of a session. Messages gather while one write is under way and
 // then leave together. So a busy session makes few large writes, and a quiet one has no delay.
+// Acknowledgements wait for one another.
 type pump struct {
 	stream io.ReadWriteCloser
 	reader *wire.Reader
@@ -49,6 +54,7 @@ type pump struct {
 	acks  []wire.BlockID // acknowledgements, which leave as one message
 	late  time.Duration  // how much longer than usual the peer may be silent
 	wrote time.Time      // when the last messages left
+	timer *time.Timer    // wakes the writer when acknowledgements have waited long enough
 	err   error          // once set, nothing is written any more
 	flush bool           // write what is queued, then end
 }
@@ -56,6 +62,8 @@ type pump struct {
 func newPump(stream io.ReadWriteCloser, r *wire.Reader) *pump {
 	p := &pump{stream: stream, reader: r}
 	p.cond = sync.NewCond(&p.mu)
+	p.timer = time.AfterFunc(time.Hour, p.wake)
+	p.timer.Stop()
 	return p
 }
 
@@ -169,9 +177,10 @@ func (p *pump) write() error {
 func (p *pump) nextBatch(spare []byte) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.queue) == 0 && len(p.acks) == 0 && p.err == nil && !p.flush {
+	for p.waitsLocked() {
 		p.cond.Wait()
 	}
+	p.timer.Stop()
 	p.queueAcksLocked()
 	if p.err != nil {
 		return nil, p.err
@@ -185,6 +194,27 @@ func (p *pump) nextBatch(spare []byte) ([]byte, error) {
 	p.queue = spare[:0]
 	p.cond.Broadcast()
 	return batch, nil
+}
+
+// waitsLocked tells whether nothing is to be written yet.
+func (p *pump) waitsLocked() bool {
+	if len(p.queue) > 0 || p.err != nil || p.flush {
+		return false
+	}
+	if len(p.acks) == 0 {
+		return true
+	}
+	left := ackEvery - time.Since(p.wrote)
+	if left > 0 {
+		p.timer.Reset(left)
+	}
+	return left > 0
+}
+
+func (p *pump) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cond.Broadcast()
 }
 
 // ping sends pings until done is closed, whenever nothing was sent for pingEvery. They keep a quiet
