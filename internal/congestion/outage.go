@@ -43,10 +43,15 @@ type stall struct {
 }
 
 // silent tells whether nothing was acknowledged for so long that a host must have stalled. Streams
-// that send their windows in one go are silent once in each round trip.
+// that send their windows in one go are silent once in each round trip, and so are all whose windows
+// are less than the path takes.
 func (c *Controller) silent(s Sample, silence time.Duration) bool {
 	if c.state == Compete { // so do few streams
 		silence -= s.RTT
+	}
+	flying := float64(max(s.InFlight, c.prior.InFlight))
+	if flying < min(c.rate, c.line)*c.model.base.Seconds()/2 {
+		return false
 	}
 	return c.mute(s, silence-leastStall) && s.At-silence-c.outage.burst > 2*c.model.base
 }
