@@ -21,8 +21,8 @@ const (
 )
 
 // connLimit decides which connections are accepted while nothing is known of a peer but its
-// address. Unauthenticated connections get at most a quarter of all places, those of one address at
-// most a quarter of that address's places, and those of one network at most as many as it leaves.
+// address. Unauthenticated connections get at most a quarter of all places, and those of one address
+// at most a quarter of that address's places; transport.Places shares them between networks.
 type connLimit struct {
 	max, maxPerAddress int           // connections at a time
 	pace               *rate.Limiter // of all handshakes
