@@ -4,7 +4,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/cli/verdict"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -181,7 +180,9 @@ func (j *jsonLines) file(r *fxfer.FileResult) { term.JSON(j.out, jsonFileOf(r)) 
 // watches would take the pause for a hang.
 func (j *jsonLines) notice(text string) { term.JSON(j.out, jsonNotice{Type: "notice", Message: text}) }
 
-func (j *jsonLines) finish(r *fxfer.Report, err error) {
+// finish prints the summary. The line about an error is the last of every command, so it is not
+// printed here.
+func (j *jsonLines) finish(r *fxfer.Report, _ error) {
 	j.flush()
 	if r != nil {
 		line := JSONSummary{
@@ -205,9 +206,6 @@ func (j *jsonLines) finish(r *fxfer.Report, err error) {
 			line.Warnings = append(line.Warnings, jsonWarning(w))
 		}
 		term.JSON(j.out, line)
-	}
-	if err != nil {
-		term.JSON(j.out, exit.JSONOf(err))
 	}
 }
 
