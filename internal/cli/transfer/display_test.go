@@ -139,6 +139,12 @@ unchanged  3 files in 40.9 s, 2 removed
 		"an empty folder": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written = 0, 0, 0, 0 }, `
 sent       no files in 40.9 s
 `},
+		"one link": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written, r.Links = 0, 0, 0, 0, 1 }, `
+sent       no files, 1 link in 40.9 s
+`},
+		"two links": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written, r.Links = 0, 0, 0, 0, 2 }, `
+sent       no files, 2 links in 40.9 s
+`},
 	} {
 		r := full
 		verbose, readback = false, false

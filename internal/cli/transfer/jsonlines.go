@@ -62,6 +62,7 @@ type JSONSummary struct {
 	Sent        int64            `json:"files_sent"`
 	Same        int64            `json:"files_unchanged"`
 	Skipped     int64            `json:"files_not_wanted"`
+	Links       int64            `json:"links_made,omitempty"`
 	Failed      int64            `json:"entries_failed"`
 	Removed     int64            `json:"entries_removed"`
 	NotPruned   bool             `json:"delete_skipped,omitempty"` // because entries failed
@@ -187,7 +188,7 @@ func (j *jsonLines) finish(r *fxfer.Report, _ error) {
 	if r != nil {
 		line := JSONSummary{
 			Type: "summary", Server: r.Server, Duration: r.Duration.Seconds(), Files: r.Files, Sent: r.Sent, Same: r.Same,
-			Skipped: r.Skipped, Failed: r.Failed, Removed: r.Removed, NotPruned: r.NotPruned, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
+			Skipped: r.Skipped, Links: r.Links, Failed: r.Failed, Removed: r.Removed, NotPruned: r.NotPruned, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
 			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest, Snapshot: r.Snapshot, Copied: r.Copied, Healed: r.Healed,
 			Failures: []jsonFile{}, Streams: r.Streams, Transport: string(r.Transport), Reason: r.TransportReason, Connections: r.Connections, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
 			SendBuffer: r.SendBuffer, RecvBuffer: r.RecvBuffer, Retransmits: r.Retransmits, Reconnects: r.Reconnects,
