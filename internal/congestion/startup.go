@@ -10,7 +10,7 @@ const (
 	lowGain     = 1.7 // the same for a session of low priority, which must not push others aside
 	firstWindow = 10  // segments that a stream sends before the first acknowledgement (RFC 6928)
 	stillGrows  = 1.2 // of the rate a round trip ago: below it, loss at the start ends the start
-	startWindow = 2   // times what fills the path is in flight at most, once there may be a queue
+	startWindow = 2    // times what fills the path is in flight at most, once there may be a queue
 	firstGain   = 1.6 // times these, by the first acknowledgements: streams have doubled by then
 	drainGain   = 0.2 // of the delivered rate, while the queue of the start flows off
 	goesOn      = 1.4 // of the delivered rate at the end of the start: it was not the end
@@ -77,10 +77,15 @@ func (c *Controller) start(s Sample) {
 	line := max(c.line, m.newest(s))
 	c.opening.most = max(c.opening.most, c.rate, gain*line)
 	c.rate = c.opening.most
-	if m.queue > full/4 { // the line may be full, and the streams go on doubling until that is sure
-		room := startWindow*line*m.base.Seconds() - float64(s.InFlight)
-		c.rate = min(c.rate, max(c.line, line+room/(s.At-c.prior.At).Seconds()))
+	window := math.Inf(1) // in flight at most, times what fills the path
+	if s.Began > 0 {      // nothing but the rate bounds what paced streams have in flight
+		window = gain
 	}
+	if m.queue > full/4 { // the line may be full, and the streams go on doubling until that is sure
+		window = startWindow
+	}
+	room := window*line*m.base.Seconds() - float64(s.InFlight)
+	c.rate = min(c.rate, max(c.line, line+room/(s.At-c.prior.At).Seconds()))
 }
 
 // sway is by how much the RTT has fallen at once during the start. Its queue only grows: the rest
