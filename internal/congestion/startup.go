@@ -10,7 +10,7 @@ const (
 	lowGain     = 1.7 // the same for a session of low priority, which must not push others aside
 	firstWindow = 10  // segments that a stream sends before the first acknowledgement (RFC 6928)
 	stillGrows  = 1.2 // of the rate a round trip ago: below it, loss at the start ends the start
-	startWindow = 2    // times what fills the path is in flight at most, once there may be a queue
+	startWindow = 2   // times what fills the path is in flight at most, once there may be a queue
 	firstGain   = 1.6 // times these, by the first acknowledgements: streams have doubled by then
 	drainGain   = 0.2 // of the delivered rate, while the queue of the start flows off
 	goesOn      = 1.4 // of the delivered rate at the end of the start: it was not the end

@@ -18,9 +18,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/config"
-	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/units"
-	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // jobsName is the name of the file of jobs in fxfer's folder.
@@ -69,10 +67,15 @@ type site struct {
 
 // openSite reads the file of jobs.
 func openSite(file string) (*site, error) {
-	home, err := identity.Home()
+	home, err := homeOf("")
 	if err != nil {
-		return nil, &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+		return nil, err
 	}
+	return openSiteIn(home, file)
+}
+
+// openSiteIn is openSite for the user with this folder.
+func openSiteIn(home, file string) (*site, error) {
 	standard, err := option.CryptoInEnvironment()
 	if err != nil {
 		return nil, err
@@ -116,8 +119,12 @@ func (s *site) names() (names []string) {
 	return names
 }
 
+func (s *site) client() *backup.Client {
+	return &backup.Client{Home: s.home, StandardCrypto: s.standardCrypto}
+}
+
 func (s *site) runner(log *slog.Logger) *backup.Runner {
-	return &backup.Runner{Store: s.store, Courier: &backup.Client{Home: s.home, StandardCrypto: s.standardCrypto}, Clock: backup.SystemClock{}, Log: log}
+	return &backup.Runner{Store: s.store, Courier: s.client(), Clock: backup.SystemClock{}, Log: log}
 }
 
 // needJob returns an error unless the arguments are the name of one job.
@@ -132,8 +139,9 @@ func newCheck(file *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "Check the file of jobs",
-		Long:  "Check reads the file of jobs and lists all faults with their lines.",
-		Args:  option.Exactly(0),
+		Long: `Check reads the file of jobs and lists all faults with their lines. It warns of
+sources that are not there, unless a "pre" hook may make them.`,
+		Args: option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := openSite(*file)
 			var problems config.Faults
@@ -145,6 +153,11 @@ func newCheck(file *string) *cobra.Command {
 			}
 			if err != nil {
 				return err
+			}
+			for _, j := range s.config.Jobs {
+				for _, source := range j.Absent() {
+					fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s: the source %s is not there\n", j.Name, term.OneLine(source))
+				}
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s: %s, no faults\n", term.OneLine(s.config.Path), units.Count(int64(len(s.config.Jobs)), "job", "jobs"))
 			return nil

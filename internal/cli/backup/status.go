@@ -12,6 +12,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/units"
 )
@@ -101,6 +102,11 @@ func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
 				fmt.Fprintf(w, "warning: %s: %s\n", s.Job.Name, term.OneLine(text))
 			}
 		}
+		if last := s.State.Last; last != nil {
+			for _, text := range causeLines(last) {
+				fmt.Fprintf(w, "failed: %s: %s\n", s.Job.Name, text)
+			}
+		}
 		if last := s.State.Last; last != nil && last.Error != "" {
 			fmt.Fprintf(w, "error: %s: %s\n", s.Job.Name, term.OneLine(last.Error))
 			if last.Hint != "" {
@@ -111,6 +117,21 @@ func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
 			fmt.Fprintf(w, "hint: %s: %s\n", s.Job.Name, term.OneLine(s.Hint))
 		}
 	}
+}
+
+// causeLines returns a line for each failed entry that a record names, and one for the others. It
+// leaves out a single one that the error of the record says already.
+func causeLines(r *backup.Record) (lines []string) {
+	if len(r.Causes) == 1 && transfer.Says(r.Error, r.Causes[0]) {
+		return nil
+	}
+	for _, text := range r.Causes {
+		lines = append(lines, term.OneLine(text))
+	}
+	if more := r.Failures - int64(len(r.Causes)); more > 0 && len(r.Causes) > 0 {
+		lines = append(lines, fmt.Sprintf("%d more", more))
+	}
+	return lines
 }
 
 func conditionText(s *backup.Status) string {

@@ -392,7 +392,7 @@ func (v *view) limiter(c *Cell) Limiter {
 	// from. So data in flight counts, too.
 	busy := max(s.Busy, d/2) // less than one stream for half of the time proves nothing
 	backlog := share(s.Backlog, busy)
-	rwnd, sndbuf := share(s.closed(v.minRTT), busy), share(max(s.SndbufLimited, s.Buffered), busy)
+	rwnd, sndbuf := share(s.closed(v.minRTT), busy), share(s.crammed(d), busy)
 	switch {
 	case within(v.holes, c):
 		return BlackHole
@@ -455,6 +455,15 @@ func (s *Sample) closed(minRTT time.Duration) time.Duration {
 		return s.RwndLimited
 	}
 	return max(s.RwndLimited, s.Windowed)
+}
+
+// crammed is how long the send buffer held data back. A controller that has found the line's rate
+// leaves as much in flight as the line takes, so a nearly full buffer does not count then.
+func (s *Sample) crammed(d time.Duration) time.Duration {
+	if s.Priority > 0 && share(s.Starting, d) < most {
+		return s.SndbufLimited
+	}
+	return max(s.SndbufLimited, s.Buffered)
 }
 
 // noted reports whether a time that the controller counted is a good part of the sample's.
@@ -615,7 +624,7 @@ func (v *view) path(c *Cell) Limiter {
 	}
 	lossy := segments > 0 && float64(retrans) >= someLoss*float64(segments)
 	switch {
-	case rtt-v.minRTT >= max(bloatLeast, queuePackets*v.packet) && rtt >= bloatFactor*v.minRTT:
+	case rtt-v.minRTT >= max(bloatLeast, queuePackets*v.packet) && rtt >= bloatFactor*v.minRTT && !v.stale(&s):
 		return Bufferbloat
 	case float64(s.LostOwn) >= flooding*float64(max(1, s.Segments)):
 		return OwnQueue
@@ -631,12 +640,18 @@ func (v *view) path(c *Cell) Limiter {
 		return Reordering // delays acknowledgements, too
 	case s.queued(v.minRTT), segments == 0:
 		return v.line()
-	case reordered > 0 && (float64(spurious) >= most*float64(retrans) || !lossy):
+	case reordered > 0 && lossy && float64(spurious) >= most*float64(retrans): // else it is harmless
 		return Reordering
 	case lossy && v.scattered():
 		return RandomLoss
 	}
 	return v.line()
+}
+
+// stale reports whether the mean RTT of a narrow line is that of the past: it follows acknowledgements
+// slowly, and there are few. The session has too little in flight for a long queue.
+func (v *view) stale(s *Sample) bool {
+	return v.narrow() && s.Priority > 0 && s.InFlight <= queuePackets*s.MSS
 }
 
 // crowded reports whether others hold the session back in a time in which its controller does not

@@ -96,6 +96,13 @@ func TestJudge(t *testing.T) {
 		{"loss without a queue, by a pacing sender whose own RTT is half of the path's", func(s, r *Sample) {
 			s.Priority, s.BaseRTT, s.Retrans, s.RTTSum, s.MinRTT = 2, 50*time.Millisecond, 175, int64(52*time.Millisecond), 26*time.Millisecond
 		}, RandomLoss, ""},
+		{"a path that only reorders costs nothing", func(s, r *Sample) { s.Reordered, s.RTTSum = 90, int64(51*time.Millisecond) }, LineRate, ""},
+		{"a sender that paces at the line's rate needs most of its buffer", func(s, r *Sample) {
+			s.Priority, s.Buffered, s.Control, s.RTTSum = 2, 9*second, BBR, int64(51*time.Millisecond)
+		}, LineRate, ""},
+		{"a sender that still looks for the line's rate fills its buffer", func(s, r *Sample) {
+			s.Priority, s.Starting, s.Buffered, s.Control, s.RTTSum = 2, 9*second, 9*second, BBR, int64(51*time.Millisecond)
+		}, SenderBuffer, ""},
 		{"probes of a tail", func(s, r *Sample) { s.Retrans, s.Spurious = 3, 3 }, LineRate, ""},
 		{"a queue of 400 ms", func(s, r *Sample) { s.RTTSum = int64(450 * time.Millisecond) }, Bufferbloat, string(UseBBR)},
 		{"reading takes the time", func(s, r *Sample) { s.Read, s.Send, s.Backlog = 7*second, second, 0 }, SourceDisk, ""},
@@ -137,6 +144,14 @@ func TestJudge(t *testing.T) {
 			s.Priority, s.Acked, r.Received, s.Segments = 2, 60e3, 60e3, 42
 			s.RTTSum = int64(160 * time.Millisecond) // two packets of 24 ms, and an aim
 		}, NarrowLine, ""},
+		{"a narrow line long after its start", func(s, r *Sample) {
+			s.Priority, s.Acked, r.Received, s.Segments = 2, 60e3, 60e3, 42
+			s.RTTSum, s.MSS, s.InFlight = int64(2*second), 1448, 4*1448 // the mean follows slowly
+		}, NarrowLine, ""},
+		{"a narrow line with a long queue", func(s, r *Sample) {
+			s.Priority, s.Acked, r.Received, s.Segments = 2, 60e3, 60e3, 42
+			s.RTTSum, s.MSS, s.InFlight = int64(2*second), 1448, 80*1448
+		}, Bufferbloat, ""},
 		{"threads of the receiver wait for one another", func(s, r *Sample) { r.CPU, r.RunDelay = 580*time.Millisecond, 3*second }, LineRate, ""},
 		{"others have the receiver's CPU", func(s, r *Sample) { r.CPU, r.RunDelay, s.RwndLimited = 580*time.Millisecond, 3*second, 6*second }, ReceiverCPU, ""},
 		{"digests take time and no CPU", func(s, r *Sample) {
