@@ -186,3 +186,21 @@ func TestMoreStreams(t *testing.T) {
 		require.Equal(t, more > 0, state == Cruise, "%v, %d more", state, more)
 	}
 }
+
+// Nothing but the rate bounds what paced streams have in flight: with too much, the rate does not
+// grow in the start. Other streams double by themselves, and shall not wait.
+func TestStartOfPacedStreams(t *testing.T) {
+	rate := func(began float64, flying int64) float64 {
+		c, d := New(), Decision{}
+		for i := range int64(4) {
+			d = c.Update(Sample{
+				At: time.Duration(i+1) * 25 * time.Millisecond, Delivered: i * 250_000, InFlight: flying,
+				Backlog: 1 << 20, RTT: 20 * time.Millisecond, MSS: 1252, Streams: 16, Began: began,
+			})
+		}
+		return d.Rate / d.Line
+	}
+	require.Greater(t, rate(1e7, 200_000), 2.0)
+	require.InDelta(t, 1, rate(1e7, 2_000_000), 1e-9)
+	require.Greater(t, rate(0, 2_000_000), 2.0)
+}

@@ -111,6 +111,11 @@ func (m *model) earlier(s Sample) float64 {
 	return rateSince(from, to)
 }
 
+// newest is the delivered rate of the last half of a rateWindow, where that is long enough.
+func (m *model) newest(s Sample) float64 {
+	return rateSince(m.before(s.At-max(m.rateWindow(s)/2, leastWindow)), s)
+}
+
 // change is by how much the RTT changes mostly. It is the median, because a queue changes the RTT
 // much only now and then.
 func (m *model) change() time.Duration {
