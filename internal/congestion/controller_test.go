@@ -36,6 +36,19 @@ func TestPriorityChangesBesideOthers(t *testing.T) {
 	require.Equal(t, Yield, low.State)
 	require.Less(t, low.Rate, 1e6, "bytes/s of 5 million")
 	require.Equal(t, Compete, update(Normal).State)
+
+	c, s, line = New(), Sample{RTT: 20 * time.Millisecond, MSS: 1448, Streams: 4, Backlog: 1 << 20, InFlight: 200_000}, 10e6
+	for range 20 {
+		update(Low)
+	}
+	s.RTT, line = 40*time.Millisecond, 5e6
+	for range 400 {
+		if update(Low).State == Yield {
+			break
+		}
+	}
+	require.Equal(t, Yield, update(Low).State)
+	require.Greater(t, update(Normal).Rate, 1e6, "a session that never shared before begins with its part, too")
 }
 
 // More streams carry what few cannot, and the longer the path, the more it takes.
