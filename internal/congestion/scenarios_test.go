@@ -392,6 +392,9 @@ func scenarios() []scenario {
 			add(name, p, flows(narrow), min(bulk, 120), 0, share(0.8), dropped(2))
 		}
 	}
+	p = line(400, 480*ms, 0.75)
+	p.Jitter = 50 * ms
+	add("jitter-far", p, flows(session), 20, 15, share(0.8), dropped(2))
 	add("geo", line(50, 600*ms, 1), flows(session), 40, 0, share(0.90), dropped(0.5))
 	add("10G-10ms", line(10_000, 10*ms, 1), flows(session), 10, 0, share(0.95), dropped(0.2))
 	add("10G-50ms", line(10_000, 50*ms, 1), flows(session), 10, 0, share(0.90), dropped(0.2))

@@ -24,8 +24,19 @@ type opening struct {
 	first time.Duration // when something was delivered first
 	fall  time.Duration // of the RTT, since it grew last
 	falls time.Duration // largest of these in the start
+	noise time.Duration // largest delay that stayed for a while and was no queue
 	sent  int64         // what was delivered or in flight at its end, bytes
 	most  float64       // largest rate so far, without the bound of startWindow, bytes/s
+}
+
+// notFull notes the delay that stayed for a while a round trip ago if it was no queue, but jitter:
+// what is delivered has grown by so much since then that the line was not full.
+func (c *Controller) notFull(s Sample) {
+	m := &c.model
+	if earlier := m.earlier(s); earlier > 0 && m.delivered > goesOn*earlier {
+		stood := m.stood(s.At-m.rateWindow(s), standingTime)
+		c.opening.noise = max(c.opening.noise, min(stood, m.base/4))
+	}
 }
 
 // start doubles the rate each round trip until a queue shows that the line is full.
@@ -49,7 +60,10 @@ func (c *Controller) start(s Sample) {
 	if !flat {
 		c.short = s.At
 	}
-	full = max(full, min(c.sway(s), m.base/2))
+	if !early {
+		c.notFull(s)
+	}
+	full = max(full, min(c.sway(s), m.base/2), full-m.jitter()+c.opening.noise)
 	longFlat := flat && s.At-c.short > m.rateWindow(s) // jitter makes what is delivered uneven
 	if m.queue > full || flat && s.Backlog > 0 && m.lost > 0.05 ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
