@@ -392,6 +392,9 @@ func scenarios() []scenario {
 			add(name, p, flows(narrow), min(bulk, 120), 0, share(0.8), dropped(2))
 		}
 	}
+	few := simulate.Flow{Kind: simulate.Session, Count: 4}
+	p = line(1722, 2500*time.Microsecond, 1)
+	add("start-full-at-once", p, flows(few), 6, 3, share(0.9), dropped(2))
 	p = line(400, 480*ms, 0.75)
 	p.Jitter = 50 * ms
 	add("jitter-far", p, flows(session), 20, 15, share(0.8), dropped(2))

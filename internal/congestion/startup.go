@@ -65,7 +65,11 @@ func (c *Controller) start(s Sample) {
 	}
 	full = max(full, min(c.sway(s), m.base/2), full-m.jitter()+c.opening.noise)
 	longFlat := flat && s.At-c.short > m.rateWindow(s) // jitter makes what is delivered uneven
-	if m.queue > full || flat && s.Backlog > 0 && m.lost > 0.05 ||
+	lossy := m.lost > 0.05
+	if m.usual < full/4 && m.losses > mostLoss && s.At-c.short > 4*m.steadyWindow() {
+		lossy = true // the queue was full at once, and the base is that of a full one
+	}
+	if m.queue > full || flat && s.Backlog > 0 && lossy ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
 		c.enter(Drain, s.At)
 		c.opening.sent = s.Delivered + s.InFlight
