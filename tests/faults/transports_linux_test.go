@@ -94,7 +94,7 @@ func TestAutomaticTransport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPath(t, c.change(lab.Link{Rate: 200e6, RTT: 40 * time.Millisecond}), 4<<20)
+			p := newPath(t, c.change(lab.Link{Rate: 200e6, RTT: 40 * time.Millisecond}), 12<<20)
 			s := p.send(t, "auto")
 			require.Equal(t, c.want, s.Transport)
 			require.Contains(t, s.Reason, c.says)
@@ -102,7 +102,7 @@ func TestAutomaticTransport(t *testing.T) {
 	}
 	t.Run("no TCP", func(t *testing.T) {
 		t.Parallel()
-		p := newPath(t, lab.Link{Rate: 200e6, RTT: 40 * time.Millisecond}, 4<<20)
+		p := newPath(t, lab.Link{Rate: 200e6, RTT: 40 * time.Millisecond}, 12<<20)
 		none := true
 		require.NoError(t, p.box.Set(lab.Change{NoTCP: &none})) // newPath needs TCP to see that the server has started
 		s := p.send(t, "auto")
@@ -142,8 +142,8 @@ func TestSmallWindow(t *testing.T) {
 // Over QUIC a client continues as before when its address changes.
 func TestAddressChange(t *testing.T) {
 	t.Parallel()
-	p := newPath(t, lab.Link{Rate: 100e6, RTT: 20 * time.Millisecond}, 24<<20)
-	changed := p.moveAt(t, 8<<20)
+	p := newPath(t, lab.Link{Rate: 100e6, RTT: 20 * time.Millisecond}, 48<<20)
+	changed := p.moveAt(t, 12<<20)
 	s := p.send(t, "quic")
 	require.NoError(t, (<-changed).err)
 	require.Zero(t, s.Reconnects)
