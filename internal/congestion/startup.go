@@ -64,7 +64,7 @@ func (c *Controller) start(s Sample) {
 		c.notFull(s)
 	}
 	full = max(full, min(c.sway(s), m.base/2), full-m.jitter()+c.opening.noise) // noise may be more than jitter
-	longFlat := flat && s.At-c.short > m.rateWindow(s) // jitter makes what is delivered uneven
+	longFlat := flat && s.At-c.short > m.rateWindow(s)                          // jitter makes what is delivered uneven
 	lossy := m.lost > 0.05
 	if m.usual < full/4 && m.losses > mostLoss && s.At-c.short > 4*m.steadyWindow() {
 		lossy = true // the queue was full at once, and the base is that of a full one
