@@ -60,8 +60,16 @@ func (c *Client) Probe(ctx context.Context, u session.URL, opt ProbeOptions) (*P
 		return nil, err
 	}
 	opt.Time, opt.Bytes = cmp.Or(opt.Time, DefaultProbeTime), cmp.Or(opt.Bytes, DefaultProbeBytes)
-	p := &probing{dialer: dialer{client: c, url: u, hello: wire.Hello{Intent: wire.Probe}}, opt: opt}
-	report, err := p.run(ctx)
+	p := c.probing(u)
+	var report *ProbeReport
+	err := p.run(ctx, func(ctx context.Context, welcome *wire.Welcome) (err error) {
+		if report, err = p.measure(ctx, opt); err == nil {
+			report.Server, report.Host = serverOf(p.url), wire.Printable(welcome.Host)
+			report.Verdicts = probe.Judge(report) // which names the host
+			report.Choice = choiceFor(report)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, describeProbe(ctx, err, serverOf(u))
 	}
@@ -81,38 +89,35 @@ func describeProbe(ctx context.Context, err error, server string) error {
 // probing is the intent to measure a path.
 type probing struct {
 	dialer
-	opt   ProbeOptions
 	begun time.Time
 }
 
-func (p *probing) run(ctx context.Context) (*ProbeReport, error) {
+func (c *Client) probing(u session.URL) *probing {
+	return &probing{dialer: dialer{client: c, url: u, hello: wire.Hello{Intent: wire.Probe}}}
+}
+
+// run calls measure while there is a session.
+func (p *probing) run(ctx context.Context, measure func(context.Context, *wire.Welcome) error) error {
 	p.begun = time.Now()
 	p.prepare(0)
 	defer p.group.Close(session.PartWithin)
 	control, err := p.openSmall(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer control.Close()
 	defer context.AfterFunc(ctx, func() { _ = control.Close() })()
 	r := wire.NewReader(control, wire.MaxMessage)
 	welcome, err := p.welcome(control, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watched := make(chan struct{})
 	go func() { defer close(watched); cancel(refusal(r)) }()
 	defer func() { _ = control.Close(); <-watched }()
-	report, err := p.measure(ctx)
-	if err != nil {
-		return nil, err
-	}
-	report.Server, report.Host = serverOf(p.url), wire.Printable(welcome.Host)
-	report.Verdicts = probe.Judge(report) // which names the host
-	report.Choice = choiceFor(report)
-	return report, nil
+	return measure(ctx, welcome)
 }
 
 // welcome waits for the server's answer.
@@ -146,14 +151,14 @@ func refusal(r *wire.Reader) error {
 	return err
 }
 
-func (p *probing) measure(ctx context.Context) (*ProbeReport, error) {
+func (p *probing) measure(ctx context.Context, opt ProbeOptions) (*ProbeReport, error) {
 	var streams atomic.Uint64
 	dial := func(ctx context.Context, path transport.Path) (probe.Conn, error) {
 		return p.join(ctx, streams.Add(1), path)
 	}
 	return probe.Run(ctx, dial, probe.Options{
-		Time: p.opt.Time, Begun: p.begun, MTU: p.cfg.Path.MTU, Most: p.opt.Bytes, Stage: p.opt.Stage,
-		Streams: func(rtt time.Duration) int { return cmp.Or(p.opt.Streams, session.StartingStreams(rtt)) },
+		Time: opt.Time, Begun: p.begun, MTU: p.cfg.Path.MTU, Most: opt.Bytes, Stage: opt.Stage,
+		Streams: func(rtt time.Duration) int { return cmp.Or(opt.Streams, session.StartingStreams(rtt)) },
 	})
 }
 

@@ -64,6 +64,38 @@ func TestProbe(t *testing.T) {
 	require.Error(t, err)
 }
 
+// TestMeasureUpload: an upload moves its size over as many streams as are asked for, or what it can
+// within its time.
+func TestMeasureUpload(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read)
+	defer s.stop()
+	for _, opt := range []Options{{Streams: 3}, {}, {Streams: 2, Transport: session.TransportQUIC}} {
+		c := newClient(t, t.TempDir(), opt)
+		r, err := c.MeasureUpload(t.Context(), s.invited(t), 8e6, time.Minute)
+		require.NoError(t, err)
+		require.InDelta(t, 8e6, r.Bytes, 40*wire.FlowBlock, "each stream ends with a block of its own")
+		require.Positive(t, r.Goodput)
+		require.Positive(t, r.Idle.Min)
+		require.Positive(t, r.CPU)
+	}
+	_, err := newClient(t, t.TempDir(), Options{}).MeasureUpload(t.Context(), s.plain(t, ""), 0, time.Minute)
+	require.Equal(t, session.KindUsage, session.KindOf(err))
+}
+
+// TestUploadRate: the server's rate holds for an upload, which ends when its time is over.
+func TestUploadRate(t *testing.T) {
+	t.Parallel()
+	const limit = 40 * 1000 * 1000
+	s := serveWith(t, server.Options{ClientRateLimit: limit}, identity.Read)
+	defer s.stop()
+	r, err := newClient(t, t.TempDir(), Options{Streams: 4}).MeasureUpload(t.Context(), s.invited(t), 1e9, time.Second)
+	require.NoError(t, err)
+	require.Positive(t, r.Goodput)
+	require.Less(t, r.Goodput, 2.0*limit)
+	require.Less(t, r.Bytes, int64(1e8))
+}
+
 // TestProbeRate: the rate limits of transfers bound a probe, too.
 func TestProbeRate(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,9 @@ func (x *probing) serve(ctx context.Context) error {
 	defer interruptible(ctx, x.conn)()
 	x.log.Info("probe begins", "agent", wire.Printable(x.hello.Agent))
 	defer x.log.Info("probe ends")
-	if _, err := x.conn.Write(wire.Append(nil, x.welcome(session.MaxStreams))); err != nil {
+	w := x.welcome(session.MaxStreams)
+	w.MostPriority = x.server.live.Load().priorityOf(x.peer.id)
+	if _, err := x.conn.Write(wire.Append(nil, w)); err != nil {
 		return err
 	}
 	return x.waitForEnd(ctx)

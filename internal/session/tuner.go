@@ -56,8 +56,7 @@ func (t *tuner) run(ctx context.Context) {
 			}
 		case now := <-tick.C:
 			infos := t.set.infos()
-			o := observe(now, t.sender.Stats().Written, infos)
-			o.behind, o.need, o.queued = t.window.behind, t.window.need, t.window.queued
+			o := t.observe(now, t.sender.Stats().Written, infos)
 			if o.streams > 0 {
 				tick.Reset(TuneEvery)
 			}
@@ -87,6 +86,15 @@ func (t *tuner) dropDead(now time.Time, o *observation, infos map[uint64]transpo
 
 // resize uses as many streams as the path needs, and asks for more if there are fewer.
 func (t *tuner) resize(o observation) {
+	t.active = t.needed(o)
+	t.activate()
+	if t.active > o.streams {
+		t.Want(t.active, nil)
+	}
+}
+
+// needed returns the number of streams that the path needs.
+func (t *tuner) needed(o observation) int {
 	n := t.Most()
 	switch {
 	case t.Fixed:
@@ -95,11 +103,7 @@ func (t *tuner) resize(o observation) {
 	default:
 		n = min(n, t.tcp.next(o, n))
 	}
-	t.active = n
-	t.activate()
-	if n > o.streams {
-		t.Want(n, nil)
-	}
+	return n
 }
 
 func (t *tuner) priority() congestion.Priority {
@@ -137,6 +141,13 @@ type observation struct {
 	behind  bool      // the streams do not send at the rate that the path may carry
 	need    int       // streams that would, in spite of loss; 0 is unknown
 	window  int       // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
+}
+
+// observe measures the streams. The window of the tuner adds what it knows of the path.
+func (t *tuner) observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
+	o := observe(now, written, infos)
+	o.behind, o.need, o.queued = t.window.behind, t.window.need, t.window.queued
+	return o
 }
 
 func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {

@@ -104,6 +104,8 @@ type (
 	ProbeOptions = client.ProbeOptions
 	// ProbeReport says what a path carries.
 	ProbeReport = client.ProbeReport
+	// UploadReport is what a measured upload showed.
+	UploadReport = client.UploadReport
 )
 
 // The parts of a ProbeReport.
@@ -128,6 +130,8 @@ type (
 	ProbePoint = probe.Point
 	// ProbeChoice is what a transfer on this path would choose.
 	ProbeChoice = probe.Choice
+	// ProbeUpload has the figures of an UploadReport that are about the path.
+	ProbeUpload = probe.Upload
 )
 
 // The server.

@@ -92,18 +92,7 @@ func Run(caller context.Context, dial Dial, opt Options) (*Report, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(caller, opt.Time+extraTime-spent, errOver)
 	defer cancel()
-	p := &prober{opt: opt, mtu: opt.MTU, start: time.Now(), report: &Report{}}
-	p.dial = func(ctx context.Context, path transport.Path) (Conn, error) {
-		path.MTU = p.mtu
-		c, err := dial(ctx, path)
-		if err != nil {
-			return nil, err
-		}
-		if deadline, ok := ctx.Deadline(); ok {
-			_ = c.SetDeadline(deadline)
-		}
-		return &streamConn{c, context.AfterFunc(ctx, func() { _ = c.Close() })}, nil
-	}
+	p := newProber(dial, opt)
 	if p.opt.Stage == nil {
 		p.opt.Stage = func(string) {}
 	}
@@ -118,6 +107,22 @@ func Run(caller context.Context, dial Dial, opt Options) (*Report, error) {
 		return nil, cmp.Or(context.Cause(caller), context.DeadlineExceeded)
 	}
 	return p.report, nil
+}
+
+func newProber(dial Dial, opt Options) *prober {
+	p := &prober{opt: opt, mtu: opt.MTU, start: time.Now(), report: &Report{}}
+	p.dial = func(ctx context.Context, path transport.Path) (Conn, error) {
+		path.MTU = p.mtu
+		c, err := dial(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		if deadline, ok := ctx.Deadline(); ok {
+			_ = c.SetDeadline(deadline)
+		}
+		return &streamConn{c, context.AfterFunc(ctx, func() { _ = c.Close() })}, nil
+	}
+	return p
 }
 
 // streamConn is a data stream that closes when its context is done.
@@ -163,7 +168,7 @@ func (p *prober) measure(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = stop() }() // again after an error
-	if err := p.idle(ctx); err != nil {
+	if err := p.idle(ctx, p.share(idleShare)); err != nil {
 		return err
 	}
 	p.facts(pings)
@@ -212,9 +217,8 @@ const (
 	idleMost  = 6 * time.Second
 )
 
-// idle measures round trips without load.
-func (p *prober) idle(ctx context.Context) error {
-	wait := p.share(idleShare)
+// idle measures round trips without load, for a time or until there are enough.
+func (p *prober) idle(ctx context.Context, wait time.Duration) error {
 	for begin := time.Now(); ; wait = pingPause {
 		if err := sleep(ctx, wait); err != nil {
 			return err
@@ -541,34 +545,7 @@ func (p *prober) upload(c Conn, within time.Duration, most int64) (s stream, err
 		return s, err
 	}
 	var reports errgroup.Group
-	reports.Go(func() error {
-		r := wire.NewReader(c, wire.MaxFirstMessage)
-		for {
-			m, err := r.Next()
-			if err != nil {
-				return err
-			}
-			sample, ok := m.(*wire.Sample)
-			if !ok {
-				return refusal(m)
-			}
-			var t tick
-			for _, v := range sample.Values {
-				switch v.Name {
-				case "bytes":
-					t.bytes = max(0, v.Value)
-				case "ns":
-					t.at = time.Duration(max(0, v.Value))
-				case "end":
-					s.target = endOf(sample.Values)
-					return nil
-				}
-			}
-			if !s.add(t) {
-				return wire.Errorf(wire.CodeProtocol, "the server counts backwards")
-			}
-		}
-	})
+	reports.Go(func() error { return s.follow(c, nil) })
 	var failed error
 	if s.sender, _, failed = sendFlow(c, within, most); failed != nil {
 		_ = c.Close()
@@ -578,6 +555,49 @@ func (p *prober) upload(c Conn, within time.Duration, most int64) (s stream, err
 		err = failed
 	}
 	return s, err
+}
+
+// follow reads what the server reports of an upload, until its end. It calls got, unless that is nil,
+// with the bytes that have arrived since the last report.
+func (s *stream) follow(c Conn, got func(bytes int64)) error {
+	r := wire.NewReader(c, wire.MaxFirstMessage)
+	for {
+		m, err := r.Next()
+		if err != nil {
+			return err
+		}
+		sample, ok := m.(*wire.Sample)
+		if !ok {
+			return refusal(m)
+		}
+		var t tick
+		for _, v := range sample.Values {
+			switch v.Name {
+			case "bytes":
+				t.bytes = max(0, v.Value)
+			case "ns":
+				t.at = time.Duration(max(0, v.Value))
+			case "end":
+				s.target = endOf(sample.Values)
+				return nil
+			}
+		}
+		before := s.received()
+		if !s.add(t) {
+			return wire.Errorf(wire.CodeProtocol, "the server counts backwards")
+		}
+		if got != nil {
+			got(t.bytes - before)
+		}
+	}
+}
+
+// received is what the server has received so far, in bytes.
+func (s *stream) received() int64 {
+	if n := len(s.ticks); n > 0 {
+		return s.ticks[n-1].bytes
+	}
+	return 0
 }
 
 // maxTicks limits the ticks that a server may send for a stream.
