@@ -17,6 +17,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/filter"
+	"github.com/fxfer/fxfer/internal/profile"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -70,6 +71,7 @@ type Job struct {
 	Compress string    // as in fxfer.Options
 	Delta    string    // "auto", "fixed", "chunks" or "none"
 	Streams  int       // 0 is automatic
+	Profile  string    // name of a profile, "" for none
 
 	Retries int           // number of attempts after the first
 	Backoff time.Duration // before the first retry; it doubles with each retry
@@ -264,6 +266,7 @@ func (j *Job) fields() []config.Field {
 		config.Scalar("compress", &j.Compress, oneOf("auto", "zstd", "none")),
 		config.Scalar("delta", &j.Delta, oneOf("auto", "fixed", "chunks", "none")),
 		config.Scalar("streams", &j.Streams, parseStreams),
+		config.Scalar("profile", &j.Profile, profile.ParseName),
 		config.Scalar("verify", &j.Verify, schedule),
 		config.Inner("tls", func(n config.Node) { j.TLS = readTLS(n) }),
 	}

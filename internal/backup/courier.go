@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/fxfer/fxfer/internal/command"
+	"github.com/fxfer/fxfer/internal/profile"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -16,15 +17,34 @@ import (
 
 // Client is the Courier that uses the network.
 type Client struct {
-	Home           string // folder of its identity; "" is the user's
+	Home           string // folder of its identity and profiles; "" is the user's, without profiles
 	StandardCrypto bool   // see fxfer.Options
 }
 
 // client returns the client for a job's server.
 func (c *Client) client(j *Job, opt fxfer.Options) (*fxfer.Client, error) {
+	opt, err := c.options(j, opt)
+	if err != nil {
+		return nil, err
+	}
+	return fxfer.NewClient(opt)
+}
+
+// options sets the options of a job, and those of its profile that the job does not have itself. The
+// profile is read for each run, so a new one counts at once.
+func (c *Client) options(j *Job, opt fxfer.Options) (fxfer.Options, error) {
 	opt.StandardCrypto = c.StandardCrypto
 	opt.Home, opt.TLS, opt.Streams, opt.Compress = c.Home, j.TLS, j.Streams, j.Compress
-	return fxfer.NewClient(opt)
+	if j.Profile == "" {
+		return opt, nil
+	}
+	p, err := profile.Load(c.Home, j.Profile)
+	if err == nil {
+		p.Apply(&opt, func(key string) bool {
+			return key == "streams" && j.Streams > 0 || key == "priority" && j.Priority != ""
+		})
+	}
+	return opt, err
 }
 
 // Transfer implements Courier.
@@ -41,7 +61,14 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 		call.Selection = fxfer.Selection{Rules: j.Filters, MaxSize: j.MaxSize, OneFileSystem: j.OneFileSystem}
 		call.Target.Delete = j.Mode == Mirror
 	}
-	client, err := c.client(j, fxfer.Options{Notice: t.Notice})
+	opt, err := c.options(j, fxfer.Options{Notice: t.Notice})
+	if err != nil {
+		return nil, err
+	}
+	if opt.Priority != "" { // of the profile; the job has none
+		call.Priority = fxfer.NewLivePriority(opt.Priority)
+	}
+	client, err := fxfer.NewClient(opt)
 	if err != nil {
 		return nil, err
 	}

@@ -310,7 +310,12 @@ func (s *Store) Finish(r *Record, f func(*State) error) error {
 }
 
 func addRecord(tx *bolt.Tx, r *Record) error {
-	b, err := tx.CreateBucketIfNotExists(historyBucket)
+	return put(tx, historyBucket, maxHistory, r.Started, r)
+}
+
+// put adds a value to a bucket that is sorted by time, and keeps the newest.
+func put(tx *bolt.Tx, bucket []byte, most uint64, at time.Time, value any) error {
+	b, err := tx.CreateBucketIfNotExists(bucket)
 	if err != nil {
 		return err
 	}
@@ -318,18 +323,18 @@ func addRecord(tx *bolt.Tx, r *Record) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(r)
+	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	if n > maxHistory { // drop as many as were added
+	if n > most { // drop as many as were added
 		if oldest, _ := b.Cursor().First(); oldest != nil {
 			if err := b.Delete(oldest); err != nil {
 				return err
 			}
 		}
 	}
-	return b.Put(historyKey(r.Started, n), text)
+	return b.Put(historyKey(at, n), text)
 }
 
 func historyKey(at time.Time, n uint64) []byte {

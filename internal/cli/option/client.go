@@ -68,6 +68,6 @@ func CryptoInEnvironment() (standard bool, err error) {
 
 // AddTuning adds the flags that replace automatic tuning.
 func AddTuning(flags *pflag.FlagSet, sockBuf *int, congestion *string) {
-	Add(flags, sockBuf, "sock-buf", "size", Auto, "fixed socket buffers at both ends, such as 64KiB", parseSockBuf)
-	Add(flags, congestion, "congestion", "name", Auto, "congestion control at both ends, such as bbr", parseCongestion)
+	Add(flags, sockBuf, "sock-buf", "size", Auto, "fixed socket buffers at both ends, such as 64KiB", ParseSockBuf)
+	Add(flags, congestion, "congestion", "name", Auto, "congestion control at both ends, such as bbr", ParseCongestion)
 }

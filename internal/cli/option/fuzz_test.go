@@ -20,7 +20,7 @@ func FuzzFlags(f *testing.F) {
 		if n, err := ParseLimit(s); err == nil {
 			require.Equal(t, s == "none", n == 0, "%q", s)
 		}
-		if n, err := parseSockBuf(s); err == nil {
+		if n, err := ParseSockBuf(s); err == nil {
 			require.True(t, n > 0 && n <= maxSockBuf || n == 0 && s == Auto, "%q is %d", s, n)
 		}
 		if n, err := ParseAutoCount(s); err == nil {
@@ -29,7 +29,7 @@ func FuzzFlags(f *testing.F) {
 		if at, err := ParseNewer(s, now); err == nil && strings.HasSuffix(s, " ago") {
 			require.False(t, at.After(now), "%q is %v", s, at)
 		}
-		if name, err := parseCongestion(s); err == nil && name != "" {
+		if name, err := ParseCongestion(s); err == nil && name != "" {
 			require.NotContains(t, name, "/")
 			require.LessOrEqual(t, len(name), 15)
 		}

@@ -33,7 +33,8 @@ func ParseCount(s string) (int, error) {
 // maxSockBuf is the largest buffer to ask Linux for: Linux doubles the size and keeps it in an int.
 const maxSockBuf = 1<<30 - 1
 
-func parseSockBuf(s string) (int, error) {
+// ParseSockBuf reads the size of socket buffers. auto is 0.
+func ParseSockBuf(s string) (int, error) {
 	if s == Auto {
 		return 0, nil
 	}
@@ -51,7 +52,8 @@ func parseSockBuf(s string) (int, error) {
 // (TCP_CA_NAME_MAX in linux/tcp.h).
 var congestionForm = regexp.MustCompile(`^[a-z0-9_-]{1,15}$`)
 
-func parseCongestion(s string) (string, error) {
+// ParseCongestion reads the name of a congestion control. auto is "".
+func ParseCongestion(s string) (string, error) {
 	switch {
 	case s == Auto:
 		return "", nil

@@ -9,6 +9,8 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/profile"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -23,6 +25,29 @@ func parseVerify(s string) (bool, error) {
 	return false, fmt.Errorf("%q is neither digest nor readback", s)
 }
 
+func parseProfile(s string) (string, error) {
+	if s == "none" {
+		return "", nil
+	}
+	return profile.ParseName(s)
+}
+
+// applyProfile sets the options of the profile that are not on the command line.
+func (f *Flags) applyProfile(flags *pflag.FlagSet) error {
+	if f.profile == "" {
+		return nil
+	}
+	home, err := identity.Home()
+	if err != nil {
+		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+	}
+	p, err := profile.Load(home, f.profile)
+	if err == nil {
+		p.Apply(&f.Opt, flags.Changed)
+	}
+	return err
+}
+
 // Flags are the flags that send and get have in common.
 type Flags struct {
 	Opt        fxfer.Options
@@ -32,6 +57,7 @@ type Flags struct {
 	nul        bool       // the paths in the list end with NUL
 	listFaults chan error // the first fault of the list, if there is one
 	report     string     // file for the outcome of each entry
+	profile    string     // name of a profile, "" for none
 	Target     string     // URL without secrets, for history
 	Owners     bool       // the command promises to keep owners
 	JSON       bool
@@ -54,7 +80,10 @@ func (f *Flags) Add(flags *pflag.FlagSet, list func(*pflag.FlagSet)) {
 	} else {
 		option.Group(flags, howWritten, func() { f.AddPrivileged(flags) })
 	}
-	option.Group(flags, "Network", func() { f.AddNetwork(flags) })
+	option.Group(flags, "Network", func() {
+		f.AddNetwork(flags)
+		option.Add(flags, &f.profile, "profile", "name", "none", "use the settings that tune --save found", parseProfile)
+	})
 	option.Group(flags, "Output", func() {
 		option.Add(flags, &f.report, "report", "file", "", "write the outcome of each entry to a file, as JSON lines", option.ParseOutput)
 		option.Add(flags, &f.Call.Manifest, "manifest", "file", "", "write digests of all files to a file; b3sum -c checks them", option.ParseOutput)

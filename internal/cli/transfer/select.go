@@ -209,6 +209,9 @@ func (f *Flags) Settle(c *cobra.Command) error {
 	}
 	rules := f.Call.Selection.Rules
 	f.Call.Selection.Rules = slices.Concat(rules[given:], rules[:given])
+	if err := f.applyProfile(c.Flags()); err != nil {
+		return err
+	}
 	return f.Check(c.Flags())
 }
 

@@ -109,3 +109,8 @@ func levels[T any](values []T) []T {
 	}
 	return values
 }
+
+// Named reports whether any factor has values.
+func (f *Factors) Named() bool {
+	return len(f.Streams)+len(f.Congestion)+len(f.SockBuf)+len(f.Transport)+len(f.Priority) > 0
+}
