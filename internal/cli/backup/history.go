@@ -25,21 +25,28 @@ import (
 func NewHistory() *cobra.Command {
 	var job, page string
 	var since time.Time
-	var asJSON, asCSV, plot bool
+	var asJSON, asCSV, plot, tunes bool
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "Show past transfers and backups",
 		Long: `History lists past transfers and backup runs, oldest first: the bytes written at
 the target, the bytes sent over the network, the goodput, the limiter, and the
-cause of a failure. --json names up to 5 entries that failed in each.`,
+cause of a failure. --json names up to 5 entries that failed in each.
+
+--tunes lists the experiments of "fxfer tune" instead: the best setting at each
+server, and how the goodput of the defaults changed since the experiment before.`,
 		Example: `  fxfer history --since 7d
   fxfer history --job home --plot
-  fxfer history --job home --html home.html`,
+  fxfer history --job home --html home.html
+  fxfer history --tunes --since 90d`,
 		SuggestFor: []string{"log", "transfers"},
 		Args:       option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if asJSON && asCSV || plot && (asJSON || asCSV) {
 				return exit.Usage("choose one", "--json, --csv and --plot exclude each other")
+			}
+			if tunes && (job != "" || page != "" || asCSV || plot) {
+				return exit.Usage("`fxfer tune --html` writes a page of an experiment", "--tunes excludes --job, --plot, --csv and --html")
 			}
 			home, err := identity.Home()
 			if err != nil {
@@ -47,6 +54,9 @@ cause of a failure. --json names up to 5 entries that failed in each.`,
 			}
 			if since.IsZero() {
 				since = time.Now().AddDate(0, 0, -30)
+			}
+			if tunes {
+				return showTunes(c.OutOrStdout(), home, since, asJSON)
 			}
 			records, err := backup.OpenStore(home).History(job, since)
 			if err != nil {
@@ -79,6 +89,7 @@ cause of a failure. --json names up to 5 entries that failed in each.`,
 	flags.SortFlags = false
 	flags.StringVar(&job, "job", "", "show only runs of this backup `job`")
 	option.Add(flags, &since, "since", "time", "30d", "show what began since then: 2026-11-21, or 7d for 7 days", func(s string) (time.Time, error) { return option.ParseNewer(s, time.Now()) })
+	flags.BoolVar(&tunes, "tunes", false, "show experiments of fxfer tune instead")
 	flags.BoolVar(&plot, "plot", false, "draw duration, goodput and size")
 	flags.BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	flags.BoolVar(&asCSV, "csv", false, "print CSV on standard output")

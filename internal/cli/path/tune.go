@@ -192,7 +192,7 @@ func (f *tuneFlags) run(c *cobra.Command, urls []fxfer.URL) error {
 		opt.Settings = (&tune.Factors{Streams: tuneStreams}).Settings()
 	}
 	for _, u := range urls {
-		opt.Servers = append(opt.Servers, fxfer.URL{Host: u.Host, Port: u.Port}.String())
+		opt.Servers = append(opt.Servers, strings.TrimSuffix(fxfer.URL{Host: u.Host, Port: u.Port}.String(), "/"))
 	}
 	bench := &tuneBench{flags: f, urls: urls}
 	opt.Measure = bench.measure

@@ -11,14 +11,14 @@ import (
 )
 
 var tunePage = chart.Page("tune", `<title>fxfer tune</title>{{template "style"}}
-<style>td.plot{display:table-cell;min-width:14em;width:40%;padding-top:.45em}td.plot svg{height:1.1rem}path.zero{stroke:var(--quiet);stroke-width:1}path.runs{stroke-width:4;opacity:.45}path.mean{stroke-width:9}tr.best td{font-weight:600}</style></head>
+<style>td.plot{display:table-cell;min-width:13em;width:99%;padding-top:.45em}td.plot svg{height:1.1rem}path.zero{stroke:var(--quiet);stroke-width:1}path.runs{stroke-width:4;opacity:.45}path.mean{stroke-width:9}tr.best td{font-weight:600}</style></head>
 <body>{{define "rows"}}<dl>{{range .}}<dt>{{.Name}}</dt><dd>{{.Text}}</dd>{{end}}</dl>{{end}}
 <h1>Settings compared by experiment</h1>
 <p class="quiet">Begun {{.Began}}.{{with .Comment}} <bdi>{{.}}</bdi>{{end}}</p>
 {{template "rows" .Conclusions}}
 {{range .Servers}}<h2><bdi>{{.Name}}</bdi></h2>
 <div class="sheet" tabindex="0" role="region" aria-label="Settings at {{.Name}}"><table><thead><tr><th scope="col">setting</th>
-<th scope="col">gain over the defaults, {{.Low}} to {{.High}}</th>{{range .Heads}}<th scope="col" class="number">{{.}}</th>{{end}}</tr></thead><tbody>
+<th scope="col">gain over the defaults<br>{{.Low}} to {{.High}}</th>{{range .Heads}}<th scope="col" class="number">{{.}}</th>{{end}}</tr></thead><tbody>
 {{range .Rows}}<tr{{if .Best}} class="best"{{end}}><td>{{.Name}}</td><td class="plot s0"><svg viewBox="0 0 1000 100" preserveAspectRatio="none" role="img" aria-label="{{.Says}}"><path class="zero" d="{{.Zero}}"/>{{with .Interval}}<path d="{{.}}"/>{{end}}<path class="dots runs" d="{{.Runs}}"/>{{with .Mean}}<path class="dots mean" d="{{.}}"/>{{end}}</svg></td>{{range .Cells}}<td class="number">{{.}}</td>{{end}}</tr>
 {{end}}</tbody></table></div>
 <p class="quiet">The large dot is the mean, the line its 95 % interval, and small dots are runs. The vertical line is the defaults.</p>

@@ -203,21 +203,32 @@ func decided(sure, likely Interval, least float64) bool {
 	return differs || likely.known() && max(math.Abs(likely.Low), math.Abs(likely.High)) < least
 }
 
-// make makes one run. A setting that fails has no more runs, unless it is the defaults.
+// mostFailures is how many runs in a row may fail. A path may be gone for a moment.
+const mostFailures = 2
+
+// make makes one run. A setting that fails again and again has no more runs. If it is the defaults,
+// the experiment ends.
 func (x *experiment) make(ctx context.Context, round int, s step, planned int) error {
 	server := &x.report.Servers[s.server]
 	r := server.Find(s.setting)
 	m, err := x.Measure(ctx, s.server, s.setting.On(server.BDP), x.report.Size, x.within[s.server])
+	if err == nil && !(m.Goodput > 0) {
+		err = errors.New("a run moved no data")
+	}
 	switch {
 	case ctx.Err() != nil:
 		return cmp.Or(err, ctx.Err())
-	case err != nil && r.Defaults():
-		return err
-	case err != nil:
+	case err == nil:
+		r.failures = 0
+	default:
+		if r.failures++; r.failures < mostFailures {
+			return nil
+		}
+		if r.Defaults() {
+			return err
+		}
 		r.Failure = err.Error()
 		return nil
-	case m.Goodput <= 0 || math.IsInf(m.Goodput, 0) || math.IsNaN(m.Goodput):
-		return errors.New("a run moved no data")
 	}
 	x.done++
 	r.Runs = append(r.Runs, Trial{round, m})

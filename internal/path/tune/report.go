@@ -40,6 +40,8 @@ type Result struct {
 	Delay     Summary  `json:"added_delay_seconds"`
 	CPU       Summary  `json:"cpu_seconds_per_gb"`
 	Failure   string   `json:"failure,omitempty"` // why it has no more runs
+
+	failures int // in a row
 }
 
 // Defaults reports whether these are the results of the defaults.

@@ -259,6 +259,7 @@ func TestFailures(t *testing.T) {
 		{"a setting", func(_ int, s Setting) bool { return s.Streams == 1 }, nil, true},
 		{"the warm-up", func(int, Setting) bool { return true }, errRefused, false},
 		{"the defaults", func(run int, s Setting) bool { return run > 6 && s == Setting{} }, errRefused, true},
+		{"one run", func(run int, _ Setting) bool { return run == 5 }, nil, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := &line{rand.New(rand.NewPCG(*seed, 5)), 0.01, func(Setting) Measure { return Measure{Goodput: 500e6} }}
@@ -272,7 +273,9 @@ func TestFailures(t *testing.T) {
 				}})
 			require.ErrorIs(t, err, c.err)
 			require.Equal(t, c.runs, r != nil)
-			if c.err == nil {
+			if c.name == "one run" {
+				require.NotContains(t, fmt.Sprintf("%+v", r.Servers), "refused")
+			} else if c.err == nil {
 				last := r.Servers[0].Results[3]
 				require.Equal(t, "1 stream: refused", last.Name+": "+last.Failure)
 			}
