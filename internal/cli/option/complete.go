@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/profile"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -45,9 +46,22 @@ func AddCompletion(c *cobra.Command) {
 			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, noFiles)) // fails only for unknown flags
 		}
 	})
+	for _, name := range []string{"profile", "save"} {
+		if c.LocalFlags().Lookup(name) != nil {
+			_ = c.RegisterFlagCompletionFunc(name, completeProfile) // fails only for unknown flags
+		}
+	}
 	for _, sub := range c.Commands() {
 		AddCompletion(sub)
 	}
+}
+
+func completeProfile(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	home, err := identity.Home()
+	if err != nil {
+		return nil, noFiles
+	}
+	return withPrefix(profile.Names(home), typed), noFiles
 }
 
 // CompleteURL completes URLs: known servers, their shares, and what is there.

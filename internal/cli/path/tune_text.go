@@ -77,7 +77,7 @@ func tuneVerdict(s *tune.Server) string {
 		}
 		return "the defaults: no setting is better. Slower: " + strings.Join(slower, "; ")
 	case best.Place == tune.Faster:
-		return fmt.Sprintf("%s: %s more goodput than the defaults (95 %% interval %s to %s)", best.Name, tunePercent(best.Gain.Mean, defaults), tunePercent(best.Gain.Low, defaults), tunePercent(best.Gain.High, defaults))
+		return fmt.Sprintf("%s: %s more goodput than the defaults (95 %% interval %s to %s)", best.Name, strings.TrimPrefix(tunePercent(best.Gain.Mean, defaults), "+"), tunePercent(best.Gain.Low, defaults), tunePercent(best.Gain.High, defaults))
 	}
 	return fmt.Sprintf("%s: as fast as the defaults, with %s sent again instead of %s, and %s added delay instead of %s", best.Name,
 		units.Percent(best.SentAgain.Mean), units.Percent(defaults.SentAgain.Mean), tuneDelay(best.Delay.Mean), tuneDelay(defaults.Delay.Mean))

@@ -1,0 +1,123 @@
+package faults
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/path/lab"
+	"github.com/fxfer/fxfer/tests/internal/hosts"
+)
+
+var tuneLabs = flag.Int("tune-labs", 0, "labs of each kind for TestTune; 0 is a short one of one kind, and without a difference there are five times as many")
+
+// tuned is what an experiment says of a setting, the best first.
+type tuned struct {
+	Name  string
+	Place string
+}
+
+// tuneCases are paths of which it is known which setting is best.
+var tuneCases = []struct {
+	name  string
+	link  lab.Link
+	rmem  string // of the receiver
+	flags []string
+	right func(best string, ranked []tuned) bool
+}{
+	{"a small window", lab.Link{Rate: 300e6, RTT: 100 * time.Millisecond}, "4096 65536 262144", []string{"--streams", "1,32", "--size", "10MB"},
+		func(_ string, ranked []tuned) bool {
+			return ranked[0].Name == "32 streams" && ranked[2] == tuned{"1 stream", "slower"}
+		}},
+	{"loss", lab.Link{Rate: 200e6, RTT: 50 * time.Millisecond, Loss: 0.005}, "", []string{"--congestion", "bbr,cubic", "--size", "10MB"},
+		func(_ string, ranked []tuned) bool { return ranked[2] == tuned{"cubic", "slower"} }},
+	{"a full line", lab.Link{Rate: 20e6, RTT: 20 * time.Millisecond}, "", []string{"--streams", "4,64", "--size", "4MB"},
+		func(_ string, ranked []tuned) bool {
+			at := func(name string) int {
+				return slices.IndexFunc(ranked, func(r tuned) bool { return r.Name == name })
+			}
+			return at("4 streams") < at("64 streams")
+		}},
+	{"no difference", lab.Link{Rate: 100e6, RTT: 20 * time.Millisecond}, "", []string{"--transport", "auto,tcp", "--priority", "auto,normal", "--size", "4MB", "--rounds", "3"},
+		func(best string, _ []tuned) bool { return best == "defaults" }},
+}
+
+// TestTune: an experiment finds what is known of a path, in 19 of 20 labs.
+func TestTune(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to run programs as another user on a lab's hosts")
+	}
+	for i, c := range tuneCases {
+		if *tuneLabs == 0 && i > 0 {
+			break
+		}
+		t.Run(c.name, func(t *testing.T) {
+			if allowed, _ := hosts.Sysctl(hosts.AllowedCC); c.name == "loss" && !strings.Contains(allowed, "bbr") {
+				t.Skip("the kernel does not allow bbr to everybody")
+			}
+			labs := max(1, *tuneLabs)
+			if c.name == "no difference" {
+				labs *= 5
+			}
+			wrong := 0
+			for range labs {
+				args := c.flags
+				if *tuneLabs == 0 {
+					args = append(slices.Clone(args), "--rounds", "2", "--budget", "6s")
+				}
+				best, ranked := tuneIn(t, c.link, c.rmem, args)
+				t.Log(best, ranked)
+				if !c.right(best, ranked) && (*tuneLabs > 0 || ranked[2].Name != "1 stream") {
+					wrong++
+				}
+			}
+			require.LessOrEqual(t, wrong, labs/20)
+		})
+	}
+}
+
+// tuneIn makes an experiment in a lab.
+func tuneIn(t *testing.T, link lab.Link, rmem string, args []string) (best string, ranked []tuned) {
+	t.Helper()
+	folder, err := hosts.NewFolder("fxfer-tune-", "home", "tmp", "dst")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, folder.Remove()) }()
+	binary, err := os.ReadFile(program)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(folder.Abs("fxfer"), binary, 0o755))
+	box, err := lab.Start(link)
+	if errors.Is(err, lab.ErrUnsupported) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	defer func() { require.NoError(t, box.Close()) }()
+	if rmem != "" {
+		require.NoError(t, box.Right.Do(func() error { return hosts.SetSysctl("net/ipv4/tcp_rmem", rmem) }))
+	}
+	x := hosts.Fxfer{Folder: folder, Server: box.Right, Client: box.Left, Addr: box.Right.Addr(), Port: 7433, Home: "home"}
+	require.NoError(t, x.Start(t.Context(), "--share", "dst=dst"))
+	command, err := x.Cold(append([]string{"tune", "--json", x.URL("")}, args...)...)
+	require.NoError(t, err)
+	out, err := folder.Prepare(t.Context(), command).Output()
+	require.NoError(t, err, "%s", out)
+	var report struct {
+		Type    string
+		Best    *json.RawMessage
+		Servers []struct{ Results []tuned }
+	}
+	require.NoError(t, json.Unmarshal(out, &report))
+	require.Equal(t, "tune", report.Type)
+	ranked = report.Servers[0].Results
+	best = ranked[0].Name
+	if report.Best != nil && string(*report.Best) == "{}" {
+		best = "defaults"
+	}
+	return best, ranked
+}
