@@ -326,7 +326,8 @@ func (p *page) command(text string) *exec.Cmd {
 	cmd := exec.Command("bash", "-euo", "pipefail", "-c", p.here(text))
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(p.dir, "bin")+":"+filepath.Dir(p.fxfer)+":"+os.Getenv("PATH"), "FXFER_HOME="+filepath.Join(p.dir, home),
-		"FXFER_LISTEN="+p.address, "FXFER_TIME=3s", "FXFER_MOST=200MB") // the last two are for probe
+		"FXFER_LISTEN="+p.address, "FXFER_TIME=3s", "FXFER_MOST=200MB", // for probe
+		"FXFER_SIZE=2MB", "FXFER_ROUNDS=2", "FXFER_BUDGET=3s") // for tune
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 5 * time.Second
 	return cmd

@@ -132,7 +132,7 @@ measured. "fxfer history --tunes" lists the experiments of this host.`,
 }
 
 // ownTuneFlags belong to one experiment. Settings of the same names are about transfers.
-var ownTuneFlags = []string{"streams", "congestion", "sock-buf", "transport", "priority", "size", "rounds", "budget", "comment", "save", "html", "json"}
+var ownTuneFlags = []string{"streams", "congestion", "sock-buf", "transport", "priority", "comment", "save"}
 
 // listOf returns a function that reads values with commas between them.
 func listOf[T any](parse func(string) (T, error)) func(string) ([]T, error) {

@@ -67,6 +67,9 @@ func tuneVerdict(s *tune.Server) string {
 	case !tuneCompared(s):
 		return "there are not enough runs to compare"
 	case !s.Differs:
+		if names := tuneUnsure(s, defaults); len(names) > 0 {
+			return "no setting certainly differs from the defaults. More rounds may show a difference: " + strings.Join(names, "; ")
+		}
 		return "no setting differs from the defaults"
 	case *s.Best == tune.Setting{}:
 		var slower []string
@@ -81,6 +84,21 @@ func tuneVerdict(s *tune.Server) string {
 	}
 	return fmt.Sprintf("%s: as fast as the defaults, with %s sent again instead of %s, and %s added delay instead of %s", best.Name,
 		units.Percent(best.SentAgain.Mean), units.Percent(defaults.SentAgain.Mean), tuneDelay(best.Delay.Mean), tuneDelay(defaults.Delay.Mean))
+}
+
+// tuneWide is how far an interval may reach, as a share of the defaults' goodput, where it shows that
+// there is no difference worth having.
+const tuneWide = 0.1
+
+// tuneUnsure returns the names of the settings whose intervals are wide.
+func tuneUnsure(s *tune.Server, defaults *tune.Result) (names []string) {
+	for i := range s.Results {
+		x := &s.Results[i]
+		if x.Gain.Pairs >= 2 && max(-x.Gain.Low, x.Gain.High) > tuneWide*defaults.Goodput.Mean {
+			names = append(names, x.Name)
+		}
+	}
+	return names
 }
 
 // tuneCompared reports whether there is an interval for any setting.
