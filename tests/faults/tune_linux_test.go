@@ -33,11 +33,9 @@ var tuneCases = []struct {
 	right func(best string, ranked []tuned) bool
 }{
 	{"a small window", lab.Link{Rate: 300e6, RTT: 100 * time.Millisecond}, "4096 65536 262144", []string{"--streams", "1,32", "--size", "10MB"},
-		func(_ string, ranked []tuned) bool {
-			return ranked[0].Name == "32 streams" && ranked[2] == tuned{"1 stream", "slower"}
-		}},
-	{"loss", lab.Link{Rate: 200e6, RTT: 50 * time.Millisecond, Loss: 0.005}, "", []string{"--congestion", "bbr,cubic", "--size", "10MB"},
-		func(_ string, ranked []tuned) bool { return ranked[2] == tuned{"cubic", "slower"} }},
+		func(best string, _ []tuned) bool { return best == "32 streams" }},
+	{"loss", lab.Link{Rate: 200e6, RTT: 50 * time.Millisecond, Loss: 0.005}, "", []string{"--streams", "2", "--congestion", "bbr,cubic", "--size", "10MB"},
+		func(_ string, ranked []tuned) bool { return ranked[2] == tuned{"2 streams, cubic", "slower"} }},
 	{"a full line", lab.Link{Rate: 20e6, RTT: 20 * time.Millisecond}, "", []string{"--streams", "4,64", "--size", "4MB"},
 		func(_ string, ranked []tuned) bool {
 			at := func(name string) int {
