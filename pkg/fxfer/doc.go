@@ -33,7 +33,7 @@
 //	Client.PruneSnapshots  removes snapshots
 //	Client.Scrub           has the server read a snapshot and compare its digests
 //	Client.Probe           measures the path to a server
-//	Client.MeasureUpload     send from memory to memory as a transfer would, and measure
+//	Client.MeasureUpload   sends from memory to memory as a transfer would, and measures
 //
 //	Files.Stat             describes an entry
 //	Files.List             lists a folder
