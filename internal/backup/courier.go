@@ -22,8 +22,8 @@ type Client struct {
 }
 
 // client returns the client for a job's server.
-func (c *Client) client(j *Job, opt fxfer.Options) (*fxfer.Client, error) {
-	opt, err := c.options(j, opt)
+func (c *Client) client(j *Job) (*fxfer.Client, error) {
+	opt, err := c.options(j, fxfer.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ var ErrServerPrunes = errors.New("the server removes snapshots by its own policy
 // ServerPrunes reports whether the server removes old snapshots of a job by its own policy, because
 // this client may not remove any.
 func (c *Client) ServerPrunes(ctx context.Context, j *Job) (bool, error) {
-	client, err := c.client(j, fxfer.Options{})
+	client, err := c.client(j)
 	if err != nil {
 		return false, err
 	}
@@ -131,7 +131,7 @@ func (c *Client) ServerPrunes(ctx context.Context, j *Job) (bool, error) {
 
 // Scrub implements Courier.
 func (c *Client) Scrub(ctx context.Context, j *Job, snapshot string, call fxfer.Verification) (*fxfer.Comparison, error) {
-	client, err := c.client(j, fxfer.Options{})
+	client, err := c.client(j)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (c *Client) Scrub(ctx context.Context, j *Job, snapshot string, call fxfer.
 
 // Snapshots implements Courier.
 func (c *Client) Snapshots(ctx context.Context, j *Job) ([]fxfer.Snapshot, error) {
-	client, err := c.client(j, fxfer.Options{})
+	client, err := c.client(j)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
 	if j.Keep == (snapshot.Keep{}) {
 		return nil, nil
 	}
-	client, err := c.client(j, fxfer.Options{})
+	client, err := c.client(j)
 	if err != nil {
 		return nil, err
 	}

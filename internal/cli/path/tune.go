@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -183,7 +182,7 @@ func parseTuneRounds(s string) (int, error) {
 
 // run makes the experiment, and shows and keeps its result.
 func (f *tuneFlags) run(c *cobra.Command, urls []fxfer.URL) error {
-	opt := tune.Options{Settings: f.factors.Settings(), Size: f.size, Rounds: f.rounds, Budget: f.budget, Seed: rand.Uint64N(1e6)}
+	opt := tune.Options{Settings: f.factors.Settings(), Size: f.size, Rounds: f.rounds, Budget: f.budget, Seed: uint64(time.Now().UnixMicro() % 1e6)}
 	if f.factors.Named() {
 		if err := opt.Check(); err != nil {
 			return exit.Usage("for example: --streams 1,4,16", "%w", err)
