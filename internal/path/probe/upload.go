@@ -51,6 +51,7 @@ type uploading struct {
 	mu      sync.Mutex // guards what follows
 	changed *sync.Cond
 	active  int  // streams that may send
+	dialing int  // streams that are being connected, or could not be
 	over    bool // no stream waits any more
 	streams []*uploadStream
 }
@@ -155,6 +156,8 @@ func (u *uploading) send(ctx context.Context, within time.Duration) error {
 		start(i, s)
 	}
 	done := make(chan struct{})
+	dials, stop := context.WithCancel(ctx)
+	defer stop()
 	var control sync.WaitGroup
 	control.Go(func() {
 		tick := time.NewTicker(uploadStep)
@@ -176,25 +179,28 @@ func (u *uploading) send(ctx context.Context, within time.Duration) error {
 					u.release()
 					continue
 				}
-				u.allow(n)
-				if missing := n - len(u.streams); missing > 0 {
-					u.add(ctx, missing, start)
+				for range u.allow(n) {
+					control.Go(func() { u.add(dials, start) })
 				}
 			}
 		}
 	})
 	err := work.Wait()
 	close(done)
+	stop()
 	control.Wait()
 	return errors.Join(err, work.Wait()) // those that were added last
 }
 
-// allow lets the first n streams send.
-func (u *uploading) allow(n int) {
+// allow lets the first n streams send. It returns how many have to be connected for that.
+func (u *uploading) allow(n int) (missing int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.active = n
 	u.changed.Broadcast()
+	missing = max(0, n-len(u.streams)-u.dialing)
+	u.dialing += missing
+	return missing
 }
 
 // release lets all streams come to their end.
@@ -205,22 +211,20 @@ func (u *uploading) release() {
 	u.changed.Broadcast()
 }
 
-// add connects more streams while others send. One that can't be connected is left out.
-func (u *uploading) add(ctx context.Context, n int, start func(int, *uploadStream)) {
-	conns := make([]Conn, n)
-	var dials sync.WaitGroup
-	for i := range conns {
-		dials.Go(func() { conns[i], _ = u.dial(ctx, transport.Path{}) })
-	}
-	dials.Wait()
+// add connects another stream while others send. One that can't be connected is left out.
+func (u *uploading) add(ctx context.Context, start func(int, *uploadStream)) {
+	c, err := u.dial(ctx, transport.Path{})
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, c := range conns {
-		if c != nil {
-			s := &uploadStream{conn: c}
-			u.streams = append(u.streams, s)
-			start(len(u.streams)-1, s)
-		}
+	switch {
+	case err != nil: // it still counts, so that nobody tries again and again
+	case u.over || ctx.Err() != nil || u.blocks.Load() <= 0:
+		_ = c.Close()
+	default:
+		u.dialing--
+		s := &uploadStream{conn: c}
+		u.streams = append(u.streams, s)
+		start(len(u.streams)-1, s)
 	}
 }
 
