@@ -138,7 +138,8 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 		c.priority == Low && age > correct && s.At-c.whole > m.steadyWindow()/2:
 		// A queue of our own would be gone: others take what we leave.
 		c.share(s)
-	case m.standing > 3*aim && age > max(8*trip, leastFight), m.standing > aim*3/2 && age > 3*correct:
+	case m.standing > 3*aim && age > max(8*trip, leastFight), m.standing > aim*3/2 && age > 3*correct,
+		m.losses > mostLoss && kept < leastShare*c.had && s.At-c.whole > 2*m.steadyWindow()+trip:
 		if s.At-c.doubts.ended > max(doubtTrips*trip, doubtAgain) {
 			c.doubts.row = 0
 		}

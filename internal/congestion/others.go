@@ -53,6 +53,8 @@ type others struct {
 	peak   float64       // most that was delivered of late beside others, bytes/s
 	quick  time.Duration // until when free streams look for their part of the line quickly
 	test   time.Duration // start of the present test whether others are gone; 0 is none
+	deep   time.Duration // queue at that moment
+	tested time.Duration // end of the last test
 }
 
 // share begins to share the line with others.
@@ -96,21 +98,31 @@ func (c *Controller) compete(s Sample) {
 	}
 	c.seek(s)
 	switch {
-	case s.At-c.calm > max(4*lag, 2*standingTime) && s.At-c.since > c.others.stay:
+	case s.At-c.calm > max(4*lag, 2*standingTime) && c.stayed(s) > c.others.stay:
 		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
 		c.others.test, c.full = 0, 0
 		c.enter(Cruise, s.At)
-	case c.others.test > 0 && s.At-c.others.test > max(6*lag, testFor):
-		c.others.test, c.since = 0, s.At
+	case c.others.test > 0 && c.holds(s, lag):
+		c.others.test, c.others.tested = 0, s.At
 		c.rate = c.joins(s, lag)
 	case c.others.test > 0:
-	case s.At-c.since > testEvery:
-		c.others.test = s.At
+	case c.stayed(s) > testEvery:
+		c.others.test, c.others.deep = s.At, m.queue
 		c.line = m.steady
 		c.rate = leastShare * c.line
 	default:
 		c.rate = c.joins(s, lag)
 	}
+}
+
+// stayed is how long the session has shared the line since the last test.
+func (c *Controller) stayed(s Sample) time.Duration { return s.At - max(c.since, c.others.tested) }
+
+// holds tells, in a test, whether others hold the queue: it does not fall nearly as fast as one of our
+// own.
+func (c *Controller) holds(s Sample, lag time.Duration) bool {
+	age := s.At - c.others.test
+	return age > max(6*lag, testFor) && c.model.standing > c.others.deep-falls(age-lag)
 }
 
 // joins is the bound of free streams. Their slow start would push others aside: they begin with what
