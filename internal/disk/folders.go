@@ -26,6 +26,9 @@ const (
 	// folderFresh is how long an open folder is used without a check that its path still leads to
 	// it. The check takes as many system calls as opening and closing a file.
 	folderFresh = 20 * time.Millisecond
+	// folderEmpty is how long a folder that the tree has just made is believed to hold only what the
+	// tree puts into it.
+	folderEmpty = time.Second
 )
 
 // allFolders is what the trees of this process may keep, without the least of each. A tree never has
@@ -59,6 +62,7 @@ type folder struct {
 	root *os.Root
 	path string      // in the tree, when it was entered
 	info fs.FileInfo // identifies the folder
+	made int64       // when the tree made it, by the cache's clock; 0 if it did not, or long ago
 
 	refs atomic.Int32 // including the cache's; the last one closes the folder
 
@@ -206,6 +210,7 @@ func (t *Tree) enter(f *folder, name string) (*folder, error) {
 		return nil, err
 	}
 	next.checked = since
+	next.made = t.folders.madeAt(next.path)
 	return t.folders.add(next), nil
 }
 
@@ -309,6 +314,9 @@ type folders struct {
 	recent list.List   // of *folder, the last used in front
 	timer  *time.Timer // calls dropIdle; runs while there are any
 	moved  int64       // checks before this time, by now, are void
+
+	lastMade   string // the folder that the tree made last, "" if somebody has entered it
+	lastMadeAt int64  // by now
 }
 
 // now returns the time of the cache's clock in nanoseconds. It takes no system call.
@@ -383,12 +391,36 @@ func (c *folders) changed() {
 // be another one.
 func (c *folders) made(path string) {
 	c.mu.Lock()
+	c.lastMade, c.lastMadeAt = path, c.now()
 	kept := c.byPath[path] != nil
 	c.mu.Unlock()
 	if kept {
 		c.forgetBelow(path)
 	}
 }
+
+// madeAt returns when the tree made the folder at path, by now, if that was a moment ago and nobody
+// has asked since. Otherwise it returns 0.
+func (c *folders) madeAt(path string) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lastMade != path {
+		return 0
+	}
+	c.lastMade = ""
+	if c.now()-c.lastMadeAt > int64(folderEmpty) {
+		return 0
+	}
+	return c.lastMadeAt
+}
+
+// isVacant reports whether f holds only what the tree put into it.
+func (c *folders) isVacant(f *folder) bool {
+	return f.made != 0 && c.now()-f.made < int64(folderEmpty)
+}
+
+// neverVacant is isVacant for whoever has to see what the tree itself put into a folder.
+func neverVacant(*folder) bool { return false }
 
 // add keeps f for its path, instead of the folder kept before, and returns f. The caller still uses
 // f and releases it.
