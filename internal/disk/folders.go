@@ -75,11 +75,15 @@ type folder struct {
 	newFile atomic.Pointer[newcomer] // what new files get here; nil if unknown
 }
 
-// newcomer describes what a file got from its folder and the process, besides the mode, when it was
-// made at that time. It says that there were no extended attributes to remove.
+// newcomer describes what a file got from its folder and the process when it was made. It does not
+// change once others know it.
 type newcomer struct {
 	at       int64 // a time before the file was made, by the cache's clock
 	uid, gid uint32
+	dev      uint64
+	asked    uint32      // the mode that it was made with
+	mode     fs.FileMode // that it got
+	bare     bool        // there were no extended attributes to remove
 }
 
 // dir returns the folder as a file, for calls that os.Root lacks. It is closed with the folder. All

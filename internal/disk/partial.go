@@ -158,6 +158,9 @@ func (p *Partial) open(source Identity) (err error) {
 		}
 		p.closeFiles()
 	}()
+	if unnamed.has(p.dir, p.base) {
+		return ErrBusy
+	}
 	_, dev := fileID(info)
 	if err := p.tree.volumes.note(dev, p.dir); err != nil {
 		return err

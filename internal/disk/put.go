@@ -9,7 +9,8 @@ import (
 )
 
 // Staged is a complete target that lacks only its final name. It keeps its partial file open and
-// locked, so no other writer and no Sweep can take it. Its owner adds it to a Batch or discards it.
+// locked, so no other writer and no Sweep can take it. Or it has no name at all yet: then it is
+// among the unnamed files of this process. Its owner adds it to a Batch or discards it.
 type Staged struct {
 	tree   *Tree
 	path   string
@@ -18,6 +19,8 @@ type Staged struct {
 	dev    uint64
 	synced bool           // on the medium already
 	log    *checkpointLog // nil without checkpoint
+
+	nameless *unnamedFile // nil if it has its reserved name
 
 	mu    sync.Mutex // guards the following and the use of file; held during the rename
 	ended bool
@@ -72,6 +75,9 @@ func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetO
 			file.Close()
 		}
 	}()
+	if unnamed.has(f, base) {
+		return nil, ErrBusy
+	}
 	s := newStaged(t, m.Path, file, info)
 	if !fresh {
 		if err := removeIfThere(f.root, reserved+checkpointSuffix); err != nil {
@@ -112,6 +118,13 @@ func (s *Staged) name(f *folder, base string) error {
 	if s.err != nil {
 		return s.err
 	}
+	if s.nameless != nil {
+		if err := s.nameless.name(s.tree, f); err != nil {
+			return err
+		}
+		s.endLocked()
+		return nil
+	}
 	reserved := reservedName(base)
 	name := reserved + partialSuffix
 	// The lock keeps other writers away. Somebody who ignores it may have removed the file, and
@@ -138,7 +151,7 @@ func (s *Staged) Discard() error {
 		return nil
 	}
 	var err error
-	if s.log == nil {
+	if s.log == nil && s.nameless == nil {
 		err = s.tree.withParent(s.path, func(f *folder, base string) error {
 			name := reservedName(base) + partialSuffix
 			if !f.holdsAs(name, s.ref) {
@@ -157,6 +170,9 @@ func (s *Staged) endLocked() {
 		s.log.file.Close()
 	}
 	_ = s.file.Close() // also unlocks
+	if s.nameless != nil {
+		unnamed.remove(s.nameless.target)
+	}
 }
 
 // fail makes err the result of all further attempts. Once data could not be written back, a later

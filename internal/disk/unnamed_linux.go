@@ -1,0 +1,135 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"strconv"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// errNeedsName says that a file can't be made without a name, or must not.
+var errNeedsName = errors.New("the file needs a name from the start")
+
+// unnamedFile is a file without a name. A crash leaves nothing of it.
+type unnamedFile struct {
+	target unnamedTarget
+	fd     int
+}
+
+// putUnnamed writes the file m.Path, base in f, without a name. It takes four system calls if the
+// file gets the right mode, owner and attributes from the start. It returns errNeedsName if the
+// system can't do that, or if there is a partial file of that name.
+func (t *Tree) putUnnamed(f *folder, base string, m Meta, data []byte, opt *TargetOptions) (_ *Staged, err error) {
+	dir, err := f.dir()
+	if err != nil {
+		return nil, err
+	}
+	target := targetIn(f, base)
+	if !unnamed.add(target) {
+		return nil, ErrBusy
+	}
+	defer func() {
+		if err != nil {
+			unnamed.remove(target)
+		}
+	}()
+	var st unix.Stat_t
+	reserved := reservedName(base) + partialSuffix
+	err = ignoringEINTR(func() error { return unix.Fstatat(fdOf(dir), reserved, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, errNeedsName
+	}
+	like, now := t.likeNew(f)
+	mode := startMode(m, like, opt.Owner)
+	fd, err := openAt(fdOf(dir), ".", unix.O_RDWR|unix.O_TMPFILE, mode)
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.EINVAL):
+		return nil, errNeedsName
+	case err != nil:
+		return nil, err
+	}
+	file := &plainFile{fd}
+	defer func() {
+		if err != nil {
+			_ = file.Close()
+		}
+	}()
+	if !canLink(fd, fdOf(dir)) {
+		return nil, errNeedsName
+	}
+	if like == nil || like.asked != mode {
+		if err := ignoringEINTR(func() error { return unix.Fstat(fd, &st) }); err != nil {
+			return nil, err
+		}
+		like = like.as(mode, now, &st)
+	}
+	s, err := t.fill(f, file, like, m, data, opt)
+	if err != nil {
+		return nil, err
+	}
+	s.nameless = &unnamedFile{target, fd}
+	return s, nil
+}
+
+// name gives the file its name in f, which must be the folder that it was made in.
+func (u *unnamedFile) name(t *Tree, f *folder) error {
+	if refOf(f.info) != u.target.folder {
+		return errTakenAway
+	}
+	dir, err := f.dir()
+	if err != nil {
+		return err
+	}
+	err = linkFile(u.fd, fdOf(dir), u.target.base)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	// A file that lost its first name gets no other, so nothing must hinder the rename.
+	if info, err := f.root.Lstat(u.target.base); err == nil && info.IsDir() {
+		return errFolderExists
+	}
+	return t.swapIn(f, u.target.base, hardSuffix, func(name string) error {
+		return linkFile(u.fd, fdOf(dir), name)
+	})
+}
+
+// How this process may give an open file a name: by its descriptor, which takes Linux 6.10 or
+// CAP_DAC_READ_SEARCH, or by its path in /proc.
+const (
+	linkUnknown int32 = iota
+	linkByDescriptor
+	linkByPath
+	linkNever
+)
+
+var linkHow atomic.Int32
+
+// canLink reports whether linkFile works. The name "." always exists, so the first call asks the
+// system without an effect.
+func canLink(fd, dir int) bool {
+	if linkHow.Load() == linkUnknown {
+		how := linkNever
+		for _, x := range []int32{linkByDescriptor, linkByPath} {
+			if linkAs(x, fd, dir, ".") == unix.EEXIST {
+				how = x
+				break
+			}
+		}
+		linkHow.Store(how)
+	}
+	return linkHow.Load() != linkNever
+}
+
+// linkFile gives an open file without a name the name in dir.
+func linkFile(fd, dir int, name string) error {
+	return ignoringEINTR(func() error { return linkAs(linkHow.Load(), fd, dir, name) })
+}
+
+func linkAs(how int32, fd, dir int, name string) error {
+	if how == linkByPath {
+		return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
+	}
+	return unix.Linkat(fd, "", dir, name, unix.AT_EMPTY_PATH)
+}
