@@ -72,6 +72,7 @@ type Asked struct {
 	Names      []string
 	BackupDir  string // also written; "" for none
 	Privileged bool   // set what gives privilege: see disk.TargetOptions
+	Private    bool   // nobody else may read what arrives
 }
 
 // OpenTarget opens the folder into which a user receives what was asked for, and nothing else. The
@@ -83,7 +84,7 @@ func OpenTarget(dir string, a Asked) (*Scope, error) {
 	}
 	return &Scope{
 		tree: tree, effects: Names | Read | Write | Reuse, whole: true,
-		asked: &a, backup: a.BackupDir, privileged: a.Privileged,
+		asked: &a, backup: a.BackupDir, privileged: a.Privileged, private: a.Private,
 	}, nil
 }
 

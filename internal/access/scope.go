@@ -34,6 +34,7 @@ type Scope struct {
 	backup string // what is replaced or removed goes there; "" for nowhere
 
 	privileged bool
+	private    bool
 	places     placeCache
 	compared   compared
 }
@@ -278,6 +279,16 @@ func (s *Scope) Names(
 		return err
 	}
 	return s.tree.Names(ctx, p, visit)
+}
+
+// NamesAndForeign is Names, and calls foreign with each reserved name that fxfer did not give.
+func (s *Scope) NamesAndForeign(
+	ctx context.Context, p string, visit func(names []string, kinds []disk.Kind) error, foreign func(name string),
+) error {
+	if err := s.check(Names, p); err != nil {
+		return err
+	}
+	return s.tree.NamesAndForeign(ctx, p, visit, foreign)
 }
 
 // OpenFile opens the regular file at p for reading.
@@ -529,8 +540,12 @@ func (s *Scope) SyncAll() error {
 // Privileged reports whether the scope sets what gives privilege.
 func (s *Scope) Privileged() bool { return s.privileged }
 
-// Plain takes from m what gives privilege, unless the scope sets that. It returns what it took.
+// Plain takes from m what gives privilege, unless the scope sets that. It returns what it took. In a
+// private scope, it also takes the permissions of group and others.
 func (s *Scope) Plain(m disk.Meta) (plain disk.Meta, taken []string) {
+	if s.private {
+		m.Mode &= 0o700
+	}
 	if s.privileged {
 		return m, nil
 	}

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -180,52 +181,52 @@ func (c *Config) read(n config.Node) {
 
 func (c *Config) readJobs(n config.Node, d *defaults) {
 	names, destinations := map[string]bool{}, map[string]string{}
-	before := n.Faults()
 	for _, item := range n.Items() {
 		j := readJob(item, d)
-		if j == nil {
-			continue
-		}
-		if names[j.Name] {
+		if j.Name != "" && names[j.Name] {
 			item.Fault("two jobs have the name %q", j.Name)
 		}
 		place := j.place()
-		if other, taken := destinations[place]; taken {
-			item.Fault("%s has the destination of %s: each would remove what the other one sends", j.Name, other)
+		if other, taken := destinations[place]; taken && place != "" {
+			item.Fault("%s has the destination of %s: each would remove what the other one sends",
+				cmp.Or(j.Name, "this job"), cmp.Or(other, "another job"))
 		}
 		names[j.Name], destinations[place] = true, j.Name
 		c.Jobs = append(c.Jobs, j)
 	}
-	if len(c.Jobs) == 0 && n.Faults() == before {
+	if len(c.Jobs) == 0 {
 		n.Fault("%w", errNoJobs)
 	}
 }
 
-// place returns the destination as a name. No other job may write to it.
+// place returns the destination as a name, "" if there is none. No other job may write to it.
 func (j *Job) place() string {
 	u := j.Destination
+	if u.Host == "" {
+		return ""
+	}
 	if j.Command != "" && j.Mode == Mirror {
 		u.Path = path.Join(u.Path, j.File)
 	}
 	return u.Host + ":" + strconv.Itoa(u.Port) + "/" + u.Share + "/" + u.Path
 }
 
-// readJob returns nil if the job is faulty.
+// readJob reads a job. It reports all faults, and a faulty value leaves its field as it was.
 func readJob(n config.Node, d *defaults) *Job {
-	before := n.Faults()
 	j := &Job{
 		Mode: Snapshots, Overrun: Continue, Zone: d.zone, Notify: d.notify, TLS: d.tls,
 		Retries: DefaultRetries, Backoff: DefaultBackoff, Compress: "auto", Delta: "auto",
 		source: d.source + "\n" + n.String(),
 	}
 	o := n.Object("a job", j.fields()...)
-	if o != nil && n.Faults() == before {
-		j.checkWhat(n, o)
-		j.checkHow(o)
+	if o == nil {
+		return j
 	}
-	if n.Faults() > before {
-		return nil
+	if len(o) == n.Len() { // otherwise a key that seems missing may be there, misspelt
+		checkMissing(n, o)
 	}
+	j.checkWhat(o)
+	j.checkHow(o)
 	return j
 }
 
@@ -267,8 +268,8 @@ func (j *Job) fields() []config.Field {
 	}
 }
 
-// checkWhat checks that a job has exactly one thing to send, and a destination for it.
-func (j *Job) checkWhat(n config.Node, o config.Object) {
+// checkMissing reports what every job needs.
+func checkMissing(n config.Node, o config.Object) {
 	if !o.Has("name") {
 		n.Fault("the job has no name")
 	}
@@ -278,16 +279,22 @@ func (j *Job) checkWhat(n config.Node, o config.Object) {
 	switch {
 	case !o.Has("sources") && !o.Has("command"):
 		n.Fault("the job sends nothing: expected sources, or command and file")
+	case o.Has("command") && !o.Has("file") && !o.Has("sources"):
+		o["command"].Key.Fault("file is missing: the name for the output of the command")
+	}
+}
+
+// checkWhat checks that a job sends one kind of thing, and that its destination suits that.
+func (j *Job) checkWhat(o config.Object) {
+	switch {
 	case o.Has("sources") && o.Has("command"):
 		o["command"].Key.Fault("a job has either sources or a command")
-	case o.Has("command") && !o.Has("file"):
-		o["command"].Key.Fault("file is missing: the name for the output of the command")
 	case o.Has("file") && !o.Has("command"):
 		o["file"].Key.Fault("file is the name for the output of a command, and there is no command")
-	case o.Has("sources") && len(j.Sources) == 0:
+	case o.Has("sources") && len(o["sources"].Value.Items()) == 0:
 		o["sources"].Key.Fault("the list is empty")
 	}
-	if j.Mode == Snapshots && o.Has("destination") && j.Destination.Path == "" {
+	if j.Mode == Snapshots && j.Destination.Share != "" && j.Destination.Path == "" {
 		o["destination"].Key.Fault("snapshots need a folder of their own below the share: %s/NAME", strings.TrimSuffix(j.Destination.String(), "/"))
 	}
 }
@@ -340,11 +347,12 @@ func readKeep(n config.Node) (k snapshot.Keep) {
 	for i, name := range names {
 		fields = append(fields, config.Scalar(name, &counts[i], parseNumber))
 	}
-	o := n.Object("keep", fields...)
+	before := n.Faults()
+	n.Object("keep", fields...)
 	for i, name := range names {
 		k.Set(name, counts[i])
 	}
-	if o != nil && k == (snapshot.Keep{}) {
+	if n.Faults() == before && k == (snapshot.Keep{}) {
 		n.Fault("that would keep nothing: to keep all, leave keep out")
 	}
 	return k

@@ -138,10 +138,40 @@ func TestConfigRefuses(t *testing.T) {
 		require.Contains(t, problems[0].Error(), test.want, "%q", test.text)
 		require.Equal(t, test.line, problems[0].Line, "%q: %v", test.text, err)
 	}
-	// All faults are reported.
-	_, err := parseConfig("jobs.yaml", []byte(job+"  colour: red\n  window: never\n"))
-	var problems config.Faults
-	require.ErrorAs(t, err, &problems)
-	require.Len(t, problems, 2)
-	require.ErrorContains(t, err, "1 more")
+}
+
+// TestConfigFaults: a fault hides no other, and is no reason for more.
+func TestConfigFaults(t *testing.T) {
+	const place = "  destination: fxfer://h/s/a\n"
+	for _, test := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"in two keys", "jobs:\n- name: a\n  sources: [/a]\n" + place + "  colour: red\n  window: never\n", []string{
+			`j:5: unknown key "colour"`, `j:6: window: `,
+		}},
+		{"a key twice", "jobs:\n- name: a\n  name: b\n  sources: [a]\n" + place, []string{
+			`j:3: the key "name" is there already, in line 2`, `j:4: sources: "a" is not an absolute path`,
+		}},
+		{"a wrong value and a contradiction", "jobs:\n- name: a\n  sources: [a]\n  overrun: pause\n" + place, []string{
+			`j:3: sources: `, `j:4: overrun: there is no window`,
+		}},
+		{"a wrong value and a missing key", "jobs:\n- name: a\n  sources: [/a]\n  jitter: x\n", []string{
+			`j:2: the job has no destination`, `j:4: jitter: `,
+		}},
+		{"a key that is misspelt", "jobs:\n- name: a\n  source: [/a]\n" + place, []string{`j:3: unknown key "source"`}},
+		{"a destination that is wrong", "jobs:\n- name: a\n  sources: [/a]\n  destination: nas\n", []string{`j:4: destination: `}},
+		{"nothing to keep for a faulty number", "jobs:\n- name: a\n  sources: [/a]\n  keep: {last: x}\n" + place, []string{`j:4: last: `}},
+		{"of two jobs with one name and one destination", "jobs:\n- name: a\n  sources: [/a]\n  retries: x\n" + place + "- name: a\n  sources: [/a]\n" + place, []string{
+			`j:4: retries: `, `j:6: two jobs have the name "a"`, `j:6: a has the destination of a`,
+		}},
+	} {
+		_, err := parseConfig("j", []byte(test.text))
+		var faults config.Faults
+		require.ErrorAs(t, err, &faults, test.name)
+		require.Len(t, faults, len(test.want), "%s: %v", test.name, faults)
+		for i, f := range faults {
+			require.Contains(t, f.Error(), test.want[i], test.name)
+		}
+	}
 }

@@ -85,6 +85,23 @@ func send(ctx context.Context, client *fxfer.Client, t *Task, call fxfer.Transfe
 // by its own policy.
 var ErrServerPrunes = errors.New("the server removes snapshots by its own policy")
 
+// ServerPrunes reports whether the server removes old snapshots of a job by its own policy, because
+// this client may not remove any.
+func (c *Client) ServerPrunes(ctx context.Context, j *Job) (bool, error) {
+	client, err := c.client(j, fxfer.Options{})
+	if err != nil {
+		return false, err
+	}
+	shares, err := client.List(ctx, fxfer.URL{Host: j.Destination.Host, Port: j.Destination.Port})
+	for _, s := range shares {
+		if s.Path == j.Destination.Share {
+			rights, err := fxfer.ParseRights(s.Rights)
+			return err == nil && !rights.Has(fxfer.Write), err
+		}
+	}
+	return false, err
+}
+
 // Scrub implements Courier.
 func (c *Client) Scrub(ctx context.Context, j *Job, snapshot string, call fxfer.Verification) (*fxfer.Comparison, error) {
 	client, err := c.client(j, fxfer.Options{})

@@ -549,6 +549,9 @@ func (l *leg) record(err error) *Record {
 // measured copies the figures of a report into a record.
 func (r *Record) measured(report *fxfer.Report) {
 	r.Files, r.Failures, r.Bytes, r.Peak, r.Digest = report.Files, report.Failed, report.Bytes, report.Peak, report.Digest
+	for i := range report.Failures[:min(len(report.Failures), mostCauses)] {
+		r.Causes = append(r.Causes, report.Failures[i].Failure().Error())
+	}
 	r.Healed = report.Healed
 	r.Priority = string(report.Sharing.Priority)
 	if len(report.Limits) > 0 {

@@ -45,17 +45,19 @@ type Record struct {
 	Attempts int       `json:"attempts"`
 	Pauses   int       `json:"pauses,omitempty"`
 
-	Files    int64   `json:"files"`
-	Failures int64   `json:"entries_failed,omitempty"`
-	Healed   int64   `json:"files_healed,omitempty"` // damaged in the snapshot before, intact in this
-	Bytes    int64   `json:"bytes"`                  // size of all files
-	Read     int64   `json:"bytes_read"`
-	Written  int64   `json:"bytes_written"` // new at the target
-	Sent     int64   `json:"bytes_sent"`    // over the network
-	Goodput  float64 `json:"goodput_bits_per_second"`
-	Peak     float64 `json:"peak_bits_per_second"`
-	Limiter  string  `json:"limiter,omitempty"`
-	Digest   string  `json:"digest,omitempty"` // digest of the manifest, or of the only file
+	Files    int64 `json:"files"`
+	Failures int64 `json:"entries_failed,omitempty"`
+	// Causes are the first of them, each with its path and its error. There are at most mostCauses.
+	Causes  []string `json:"causes,omitempty"`
+	Healed  int64    `json:"files_healed,omitempty"` // damaged in the snapshot before, intact in this
+	Bytes   int64    `json:"bytes"`                  // size of all files
+	Read    int64    `json:"bytes_read"`
+	Written int64    `json:"bytes_written"` // new at the target
+	Sent    int64    `json:"bytes_sent"`    // over the network
+	Goodput float64  `json:"goodput_bits_per_second"`
+	Peak    float64  `json:"peak_bits_per_second"`
+	Limiter string   `json:"limiter,omitempty"`
+	Digest  string   `json:"digest,omitempty"` // digest of the manifest, or of the only file
 
 	// Priority is that at the end. Priorities are its changes for the sake of a deadline, in words.
 	Priority   string   `json:"priority,omitempty"`
@@ -87,6 +89,18 @@ func (r *Record) Healing() string {
 		return ""
 	}
 	return "healed " + units.Count(r.Healed, "damaged file", "damaged files")
+}
+
+// Cause says why a run or a transfer is not good: the first entry that failed and how many others
+// there are, or else the error. It is "" for a good one.
+func (r *Record) Cause() string {
+	switch {
+	case len(r.Causes) == 0:
+		return r.Error
+	case r.Failures > 1:
+		return fmt.Sprintf("%s (and %d more)", r.Causes[0], r.Failures-1)
+	}
+	return r.Causes[0]
 }
 
 // Duration returns how long the transfer took.
@@ -181,6 +195,9 @@ var (
 	jobsBucket    = []byte("jobs")    // name → State
 	historyBucket = []byte("history") // start in ns, sequence → Record
 )
+
+// mostCauses is how many failed entries a record names.
+const mostCauses = 5
 
 // maxHistory is the largest number of records kept.
 const maxHistory = 20_000

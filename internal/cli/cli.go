@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -52,9 +53,25 @@ func Main(args []string) int {
 	if hint.Of(err) == "" && fxfer.KindOf(err) == fxfer.KindUsage && !hint.FromPeer(err) {
 		err = exit.Usage("see `"+c.CommandPath()+" --help`", "%w", err)
 	}
+	if asJSON(c, args) {
+		exit.PrintJSON(out, err)
+	}
 	exit.Print(os.Stderr, err)
 	_, code := exit.Classify(err)
 	return code
+}
+
+// asJSON reports whether a command was asked to print JSON lines. If it did not understand a flag,
+// it has not read those after that, so the arguments decide.
+func asJSON(c *cobra.Command, args []string) bool {
+	flag := c.Flags().Lookup("json")
+	if flag == nil || flag.Value.Type() != "bool" {
+		return false
+	}
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return flag.Value.String() == "true" || !flag.Changed && slices.Contains(args, "--json")
 }
 
 // rootHelp stands at the end of the root command's help.
@@ -75,6 +92,9 @@ Exit codes:
   4  key or right missing                 9  a backup needs attention
                                          10  no such file or folder at the server
                                         130  interrupted
+
+With --json, a command that fails also ends its output with a line of type "error",
+with the kind of the error, the message, the hint and the exit code.
 `
 
 // newRoot makes the root command, which prints to out.

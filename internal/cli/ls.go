@@ -46,7 +46,7 @@ characters, ? for one, and [a-z] for one of these: "fxfer rm --help" explains th
 			}
 			entries, err := list(c.Context(), opt, do)
 			if asJSON {
-				printEntriesJSON(c.OutOrStdout(), entries, err)
+				printEntriesJSON(c.OutOrStdout(), entries)
 				return err
 			}
 			printEntries(c.OutOrStdout(), entries, long)
@@ -191,15 +191,12 @@ type jsonEntry struct {
 	Group   string     `json:"group,omitempty"`
 }
 
-func printEntriesJSON(w io.Writer, entries []fxfer.Entry, err error) {
+func printEntriesJSON(w io.Writer, entries []fxfer.Entry) {
 	for _, e := range entries {
 		line := jsonEntry{Type: "entry", Path: e.Path, Raw: term.RawPath(e.Path), Kind: e.Kind, Bytes: e.Bytes, Link: e.Link, Rights: e.Rights, Owner: e.Owner, Group: e.Group}
 		if e.Kind != "share" {
 			line.ModTime, line.Mode = &e.ModTime, fmt.Sprintf("%04o", e.Mode)
 		}
 		term.JSON(w, line)
-	}
-	if err != nil {
-		term.JSON(w, exit.JSONOf(err))
 	}
 }

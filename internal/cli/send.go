@@ -111,7 +111,8 @@ is the folder of snapshots.
 			}
 			defer done()
 			return transfer.Run(c, &f, "sent", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
-				return client.Send(ctx, sources, target, call)
+				report, err := client.Send(ctx, sources, target, call)
+				return report, f.ListFault(err)
 			})
 		},
 	}

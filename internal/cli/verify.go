@@ -206,11 +206,8 @@ func (v jsonVerdicts) difference(d fxfer.Difference) {
 	term.JSON(v.out, jsonDifference{"difference", d.Path, term.RawPath(d.Path), d.Finding, d.Detail})
 }
 
-func (v jsonVerdicts) finish(s *fxfer.Comparison, err error) {
+func (v jsonVerdicts) finish(s *fxfer.Comparison, _ error) {
 	if s != nil {
 		term.JSON(v.out, jsonComparison{"summary", s.Server, s.Duration.Seconds(), s.Files, s.Bytes, s.Same, s.Missing, s.Extra, s.Different, s.Unreadable, s.Lacking})
-	}
-	if err != nil {
-		term.JSON(v.out, exit.JSONOf(err))
 	}
 }

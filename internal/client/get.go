@@ -187,7 +187,7 @@ func (c *Client) GetTo(ctx context.Context, source session.URL, w io.Writer, cal
 	}
 	remove := func() { _ = os.RemoveAll(dir) }
 	defer remove()
-	tree, err := access.OpenTarget(dir, access.Asked{Base: fileName})
+	tree, err := access.OpenTarget(dir, access.Asked{Base: fileName, Private: true})
 	if err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -29,6 +30,7 @@ func TestGetTo(t *testing.T) {
 	s := serve(t, identity.Read)
 	defer s.stop()
 	data := sessiontest.RandomFile(t, filepath.Join(s.dir, "f"), 5<<20+17)
+	require.NoError(t, os.Chmod(filepath.Join(s.dir, "f"), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "empty"), nil, 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Join(s.dir, "folder", "sub"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "folder", "a"), []byte("a"), 0o600))
@@ -50,7 +52,17 @@ func TestGetTo(t *testing.T) {
 			}
 			return got.Write(p)
 		})
-		report, err := c.GetTo(t.Context(), s.plain(t, name), w, Transfer{Progress: func(session.Progress) { progress++ }})
+		report, err := c.GetTo(t.Context(), s.plain(t, name), w, Transfer{Progress: func(session.Progress) {
+			progress++
+			copies, _ := filepath.Glob(filepath.Join(temporary, "*", fileName))
+			for _, at := range copies {
+				info, err := os.Stat(at)
+				require.NoError(t, err)
+				if runtime.GOOS != "windows" {
+					require.Equal(t, fs.FileMode(0o600), info.Mode(), "it is nobody else's")
+				}
+			}
+		}})
 		require.NoError(t, err, name)
 		require.True(t, bytes.Equal(want, got.Bytes()), name)
 		require.Equal(t, int64(1), report.Sent)

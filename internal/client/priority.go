@@ -84,13 +84,23 @@ func (p *priority) decided() []session.PriorityChange {
 
 // watchDeadline lets the deadline see the progress of the transfer.
 func (s *transferSession) watchDeadline(p *session.Progress) {
-	o := session.Outlook{At: time.Now(), Written: p.Written, Left: max(0, p.Bytes-p.BytesDone), Listing: p.Walking}
+	left := max(0, p.Bytes-p.BytesDone)
 	if s.call.Left != nil {
-		o.Left = s.call.Left(*p)
+		left = s.call.Left(*p)
 	}
+	o := session.Outlook{At: time.Now(), Moved: p.Written, Left: left, Listing: p.Walking}.Ahead(s.carried()-s.written(), p.Streams)
 	if change, changed := s.priority.follow(o); changed {
 		s.client.notice("priority %s", change)
 	}
+}
+
+// carried is how much the peer of the sender has taken from the data streams, in bytes.
+func (s *transferSession) carried() int64 {
+	sender, receiver := s.measured.Latest(s.intent.sends())
+	if s.intent.sends() {
+		return sender.Acked
+	}
+	return receiver.Received
 }
 
 // preferEvery bounds how late the server hears of another wish.

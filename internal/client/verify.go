@@ -369,7 +369,7 @@ func (v *verifier) ask(ctx context.Context, x *exchange, asked chan<- question) 
 	for len(todo) > 0 {
 		folder := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		err := v.tree.Names(ctx, folder, func(names []string, kinds []disk.Kind) error {
+		err := v.tree.NamesAndForeign(ctx, folder, func(names []string, kinds []disk.Kind) error {
 			select {
 			case asked <- question{folder, names}:
 			case <-ctx.Done():
@@ -382,7 +382,7 @@ func (v *verifier) ask(ctx context.Context, x *exchange, asked chan<- question) 
 				}
 			}
 			return nil
-		})
+		}, func(name string) { v.neverSent(path.Join(folder, name)) })
 		var unreadable *fs.PathError
 		if errors.As(err, &unreadable) && ctx.Err() == nil {
 			v.found(folder, session.Unreadable, "here: "+err.Error())
@@ -391,6 +391,15 @@ func (v *verifier) ask(ctx context.Context, x *exchange, asked chan<- question) 
 		}
 	}
 	return nil
+}
+
+// neverSent reports an entry here whose name no server takes.
+func (v *verifier) neverSent(p string) {
+	detail := ""
+	if err := disk.CheckPath(p); err != nil {
+		detail = err.Error()
+	}
+	v.found(p, session.Missing, detail)
 }
 
 // hear reads the answer to a question.

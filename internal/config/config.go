@@ -69,7 +69,7 @@ func (f *file) fault(line int, err error) {
 
 // body returns the only document, or nil if there is none.
 func (f *file) body(text []byte) (body ast.Node) {
-	parsed, err := parser.ParseBytes(text, 0)
+	parsed, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey()) // Entries reports them
 	var syntax yaml.Error
 	switch {
 	case errors.As(err, &syntax) && syntax.GetToken() != nil:
@@ -158,6 +158,16 @@ func (n Node) IsMapping() bool {
 	return ok
 }
 
+// Len returns the number of keys of a mapping, 0 for any other node.
+func (n Node) Len() (keys int) {
+	if m, ok := n.node.(ast.MapNode); ok {
+		for it := m.MapRange(); it.Next(); {
+			keys++
+		}
+	}
+	return keys
+}
+
 // Entry is a key of a mapping and its value.
 type Entry struct {
 	Name  string
@@ -174,15 +184,15 @@ func (n Node) Entries(what string) []Entry {
 		return nil
 	}
 	var entries []Entry
-	seen := map[string]bool{}
+	seen := map[string]int{} // line
 	for it := m.MapRange(); it.Next(); {
 		key := Node{n.file, it.Key()}
 		e := Entry{key.node.GetToken().Value, key, Node{n.file, it.Value()}}
-		if seen[e.Name] {
-			key.Fault("%q is listed twice", e.Name)
+		if line := seen[e.Name]; line > 0 {
+			key.Fault("the key %q is there already, in line %d", e.Name, line)
 			continue
 		}
-		seen[e.Name] = true
+		seen[e.Name] = key.line()
 		entries = append(entries, e)
 	}
 	return entries

@@ -44,17 +44,19 @@ func TestParse(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	for text, want := range map[string]string{
-		"nubmer: 1":                     `c.yaml:1: unknown key "nubmer" of the file: expected one of number, list, names`,
-		"\nnumber: many":                `c.yaml:2: number: strconv.Atoi: parsing "many": invalid syntax`,
-		"list:\n- 1\n- x":               `c.yaml:3: list: strconv.Atoi: parsing "x": invalid syntax`,
-		"number: [1]":                   `c.yaml:1: expected one value`,
-		"names: 3":                      `c.yaml:1: expected names and values`,
-		"a:\n\tb: 1":                    `c.yaml:2: YAML does not allow a tab for indentation: use spaces`,
-		"- 1":                           `c.yaml:1: the file must have keys of its own: some of number, list, names`,
-		"number: 1\n---\nnumber: 2":     `c.yaml:3: a second document`,
-		"number: 1\nnumber: 2":          `c.yaml:2: mapping key "number" already defined at [1:1]`,
-		"names: {a: &x {}, b: *x}":      `c.yaml:1: expected one value (and 1 more)`,
-		"names: 3\nnumber: x\nother: 1": `c.yaml:1: expected names and values (and 2 more)`,
+		"nubmer: 1":                      `c.yaml:1: unknown key "nubmer" of the file: expected one of number, list, names`,
+		"\nnumber: many":                 `c.yaml:2: number: strconv.Atoi: parsing "many": invalid syntax`,
+		"list:\n- 1\n- x":                `c.yaml:3: list: strconv.Atoi: parsing "x": invalid syntax`,
+		"number: [1]":                    `c.yaml:1: expected one value`,
+		"names: 3":                       `c.yaml:1: expected names and values`,
+		"a:\n\tb: 1":                     `c.yaml:2: YAML does not allow a tab for indentation: use spaces`,
+		"- 1":                            `c.yaml:1: the file must have keys of its own: some of number, list, names`,
+		"number: 1\n---\nnumber: 2":      `c.yaml:3: a second document`,
+		"number: 1\nnumber: 2":           `c.yaml:2: the key "number" is there already, in line 1`,
+		"number: x\nnumber: 2\nother: 1": `c.yaml:1: number: strconv.Atoi: parsing "x": invalid syntax (and 2 more)`,
+		"names: {a: b, c: d, a: e}":      `c.yaml:1: the key "a" is there already, in line 1`,
+		"names: {a: &x {}, b: *x}":       `c.yaml:1: expected one value (and 1 more)`,
+		"names: 3\nnumber: x\nother: 1":  `c.yaml:1: expected names and values (and 2 more)`,
 	} {
 		_, _, _, _, err := parse(text)
 		require.EqualError(t, err, want, "%q", text)

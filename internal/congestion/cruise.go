@@ -125,13 +125,14 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	if age < 2*m.steadyWindow() { // less may be a pause of a host, not of the line
 		c.line = max(c.line, leastShare*c.had)
 	}
-	if age == 0 || c.line >= takenShare*c.had {
+	// What a pause takes comes soon after it, so the mean since the queue began counts as well.
+	if age == 0 || max(c.line, m.steady, rateSince(c.from, s)) >= takenShare*c.had {
 		c.whole = s.At
 	}
 	c.calm, c.growth = s.At, leastGrowth
 	switch {
 	case age > 4*correct && s.At-c.whole > m.steadyWindow()/2,
-		c.priority == Low && age > correct && s.At > c.whole:
+		c.priority == Low && age > correct && s.At-c.whole > m.steadyWindow()/2:
 		// A queue of our own would be gone: others take what we leave.
 		c.share(s)
 	case m.standing > 3*aim && age > max(8*trip, leastFight), m.standing > aim*3/2 && age > 3*correct:

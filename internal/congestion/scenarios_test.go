@@ -247,6 +247,16 @@ func scenarios() []scenario {
 		}
 	}
 
+	// Processors of busy hosts sleep for less than counts as a stall, again and again.
+	for _, l := range []int{0, 1, 3} {
+		for _, mean := range []time.Duration{100 * ms, 150 * ms, 250 * ms} {
+			p := line(lines[l].rate, lines[l].rtt, 1)
+			p.Stalls = mean
+			name := fmt.Sprintf("low-stalls-%v-%.0fM-%dms", mean, lines[l].rate, lines[l].rtt.Milliseconds())
+			add(name, p, flows(low), 25, 3, unshared(), share(0.95))
+		}
+	}
+
 	for _, l := range lines[:4] {
 		for _, where := range []simulate.Side{simulate.Process, simulate.Host, simulate.Peer} {
 			for _, long := range []time.Duration{50 * ms, 150 * ms, 500 * ms} {

@@ -17,6 +17,13 @@ const pruneBatch = 1024
 // does not check the other names: CheckPath may reject them. visit may remove the entries, and may
 // keep the slices. Names ends early with the error of visit or ctx.
 func (t *Tree) Names(ctx context.Context, path string, visit func(names []string, kinds []Kind) error) error {
+	return t.NamesAndForeign(ctx, path, visit, func(string) {})
+}
+
+// NamesAndForeign is Names, and calls foreign with each reserved name that fxfer did not give.
+func (t *Tree) NamesAndForeign(
+	ctx context.Context, path string, visit func(names []string, kinds []Kind) error, foreign func(name string),
+) error {
 	var dir *os.File
 	err := t.withFolder(path, func(folder *os.Root) (err error) {
 		dir, err = folder.Open(".")
@@ -33,8 +40,11 @@ func (t *Tree) Names(ctx context.Context, path string, visit func(names []string
 		entries, readErr := dir.ReadDir(pruneBatch)
 		names, kinds := make([]string, 0, len(entries)), make([]Kind, 0, len(entries))
 		for _, e := range entries {
-			if !isReserved(e.Name()) {
-				names, kinds = append(names, e.Name()), append(kinds, kindOf(e.Type()))
+			switch name := e.Name(); {
+			case !isReserved(name):
+				names, kinds = append(names, name), append(kinds, kindOf(e.Type()))
+			case !isOwn(name):
+				foreign(name)
 			}
 		}
 		if len(names) > 0 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/internal/wire"
 )
 
 // Deadline decides the priority of a transfer that has to end by a time: the lowest that will do,
@@ -14,13 +15,13 @@ type Deadline struct {
 	began   time.Time
 	now     Priority
 	since   time.Time            // of now
-	seen    []written            // since then, oldest first; at least recentRate of them
+	seen    []moved              // since then, oldest first; at least recentRate of them
 	reached map[Priority]float64 // rates of each at its end, bit/s
 	back    time.Duration        // that a priority keeps before it is lowered
 }
 
-// written is the payload at the target at a moment, in bytes.
-type written struct {
+// moved is the payload at the target at a moment, in bytes.
+type moved struct {
 	at    time.Time
 	bytes int64
 }
@@ -28,9 +29,19 @@ type written struct {
 // Outlook is what is known of a transfer at a moment.
 type Outlook struct {
 	At      time.Time
-	Written int64 // payload at the target, bytes; it only grows
-	Left    int64 // to be written still, bytes
+	Moved   int64 // payload at the target, bytes
+	Left    int64 // to be moved still, bytes
 	Listing bool  // there may be more than Left
+}
+
+// Ahead adds what has arrived of blocks that are not complete yet, in bytes. The streams complete
+// their blocks at about the same time, so without these a slow transfer seems to stand still and to
+// jump by turns.
+func (o Outlook) Ahead(bytes int64, streams int) Outlook {
+	bytes = max(0, bytes)
+	o.Moved += bytes
+	o.Left = max(0, o.Left-min(bytes, int64(streams)<<wire.MaxBlockLog)) // more than that was sent in vain
+	return o
 }
 
 // PriorityChange is a change of priority for the sake of a deadline, with its reason.
@@ -53,14 +64,16 @@ const (
 	ample = 0.7
 	spare = 0.4
 	// recentRate is the most time over which a rate is measured. settleRate is the most that a
-	// priority gets before it is judged. settleBack is the most that it gets before it is lowered
-	// for the first time. Each time makes it twice as long, and a trial four times. Where the deadline is near, each is a share of the
-	// time there was at the start.
+	// priority gets before it is judged. Its first half does not count: beside other traffic, the
+	// streams need a while to find what the new priority gives them. settleBack is the most that a
+	// priority gets before it is lowered for the first time. Each time makes it twice as long, and a
+	// trial four times. firstBytes is the most time that a transfer gets to find something to send.
+	// Where the deadline is near, each is only the share nearShare of the time there was at the start.
 	recentRate = 3 * time.Minute
 	settleRate = 30 * time.Second
 	settleBack = 5 * time.Minute
-	// firstBytes is the most time that a transfer gets to find something to send.
 	firstBytes = 10 * time.Minute
+	nearShare  = 0.1
 	// lookEvery is the time between two looks.
 	lookEvery = time.Second
 )
@@ -70,13 +83,13 @@ func NewDeadline(at, now time.Time) *Deadline {
 	d := &Deadline{
 		at: at, began: now, now: PriorityLow, since: now, reached: make(map[Priority]float64),
 	}
-	d.back = d.part(settleBack, 0.1)
+	d.back = d.near(settleBack)
 	return d
 }
 
-// part is most, or a share of the time between start and deadline if that is less.
-func (d *Deadline) part(most time.Duration, share float64) time.Duration {
-	return max(time.Second, min(most, time.Duration(share*float64(d.at.Sub(d.began)))))
+// near is most, or a share of the time between start and deadline if that is less.
+func (d *Deadline) near(most time.Duration) time.Duration {
+	return max(4*lookEvery, min(most, share(nearShare, d.at.Sub(d.began))))
 }
 
 // Priority is the present decision.
@@ -94,15 +107,17 @@ func (d *Deadline) Update(o Outlook) (PriorityChange, bool) {
 	if n := len(d.seen); n > 0 && o.At.Sub(d.seen[n-1].at) < lookEvery {
 		return PriorityChange{}, false
 	}
-	d.see(o)
-	settled := d.part(settleRate, 0.03)
-	if o.Written == 0 {
-		settled = d.part(firstBytes, 0.1)
+	settled := d.near(settleRate)
+	if o.At.Sub(d.since) >= settled/2 {
+		d.see(o)
+	}
+	if o.Moved == 0 {
+		settled = d.near(firstBytes)
 	}
 	if o.At.Sub(d.since) < settled {
 		return PriorityChange{}, false
 	}
-	rate := d.rate(d.part(recentRate, 0.1))
+	rate := d.rate(d.near(recentRate))
 	d.reached[d.now] = d.rate(settled)
 	switch needs := needed(o.Left, rate); {
 	case needs > share(tight, left):
@@ -123,10 +138,10 @@ func (d *Deadline) Update(o Outlook) (PriorityChange, bool) {
 	return PriorityChange{}, false
 }
 
-// see remembers what was written, for the last minutes.
+// see remembers what was moved, for the last minutes.
 func (d *Deadline) see(o Outlook) {
-	d.seen = append(d.seen, written{o.At, o.Written})
-	for len(d.seen) > 2 && o.At.Sub(d.seen[1].at) >= d.part(recentRate, 0.1) {
+	d.seen = append(d.seen, moved{o.At, o.Moved})
+	for len(d.seen) > 2 && o.At.Sub(d.seen[1].at) >= d.near(recentRate) {
 		d.seen = d.seen[1:]
 	}
 }
@@ -142,7 +157,7 @@ func (d *Deadline) rate(over time.Duration) float64 {
 	if !last.at.After(from.at) {
 		return 0
 	}
-	return float64(last.bytes-from.bytes) * 8 / last.at.Sub(from.at).Seconds()
+	return float64(max(0, last.bytes-from.bytes)) * 8 / last.at.Sub(from.at).Seconds()
 }
 
 // change enters a priority because of the time that a rate needs.

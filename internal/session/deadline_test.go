@@ -19,7 +19,7 @@ func course(size float64, within time.Duration, speed func(at time.Duration, p P
 	const step = time.Second
 	for ; moved < size && end < 10*within; end += step {
 		moved += speed(end, d.Priority()) / 8 * step.Seconds()
-		o := Outlook{At: start.Add(end), Written: int64(moved), Left: max(0, int64(size-moved))}
+		o := Outlook{At: start.Add(end), Moved: int64(moved), Left: max(0, int64(size-moved))}
 		if c, changed := d.Update(o); changed {
 			changes = append(changes, c)
 		}
@@ -77,6 +77,25 @@ func TestDeadlineSoon(t *testing.T) {
 	changes, end = course(0.4*gb, time.Minute, steady(90e6, 90e6, 100e6))
 	require.Empty(t, changes)
 	require.Less(t, end, time.Minute)
+}
+
+// Streams complete their blocks at the same time. What has arrived of them counts before.
+func TestDeadlineBlocks(t *testing.T) {
+	const size, round, rate = 80_000_000, 16 << 20, 22e6 / 8
+	start := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	d := NewDeadline(start.Add(time.Minute), start)
+	carried := int64(0)
+	for at := time.Second; carried < size; at += time.Second {
+		carried = int64(at.Seconds() * rate)
+		complete := carried / round * round
+		o := Outlook{At: start.Add(at), Moved: complete, Left: size - complete}.Ahead(carried-complete, 16)
+		require.Equal(t, max(0, size-carried), o.Left)
+		c, changed := d.Update(o)
+		require.False(t, changed, "%v", c)
+	}
+	o := Outlook{Left: 100 << 20}.Ahead(50<<20, 16)
+	require.EqualValues(t, 84<<20, o.Left, "much was sent in vain")
+	require.Equal(t, Outlook{Moved: 5, Left: 5}, Outlook{Moved: 5, Left: 5}.Ahead(-1, 16))
 }
 
 // A rate that swings by half does not make the priority swing. Also at half of its rate, low will do.

@@ -115,6 +115,7 @@ type Report struct {
 	Sent    int64 // of these, committed
 	Same    int64 // of these, unchanged
 	Skipped int64 // of these, not wanted, by Target
+	Links   int64 // symlinks that were made; they are no files
 	Failed  int64 // entries that failed
 	// Healed counts the files of a snapshot that were damaged at the server in the one before it, and
 	// are intact in this.

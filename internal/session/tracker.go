@@ -25,6 +25,7 @@ type Tracker struct {
 	copied     int64
 	resumed    int64
 	committed  int64
+	links      int64 // that were made
 	failed     int64
 	failures   []FileResult
 	digest     string
@@ -261,6 +262,9 @@ func (t *Tracker) outcomeLocked(e *transfer.Event, f *activeFile, r *FileResult)
 		}
 	case transfer.Done:
 		r.Outcome = Made
+		if e.Entry.Kind == wire.Symlink {
+			t.links++
+		}
 	case transfer.Skipped:
 		r.Outcome = Skipped
 		if isFile {
@@ -373,7 +377,7 @@ func (t *Tracker) Report(server string) *Report {
 	defer t.mu.Unlock()
 	r := &Report{
 		Server: server, Duration: time.Since(t.Start), Reconnects: t.reconnects,
-		Files: t.files, Sent: t.committed, Same: max(0, t.same-t.before), Skipped: t.skipped, Failed: t.failed, Removed: t.removed,
+		Files: t.files, Sent: t.committed, Same: max(0, t.same-t.before), Skipped: t.skipped, Links: t.links, Failed: t.failed, Removed: t.removed,
 		Bytes: t.bytes, Written: t.written, Copied: t.copied, Resumed: t.resumed,
 		Failures: t.failures, NotStored: t.notStored, NotPruned: t.notPruned, Peak: t.peak, Healed: t.healed,
 	}

@@ -18,9 +18,9 @@ import (
 // leaves beside one cubic flow is next to nothing, so that the first one has a line that is half
 // full. The grid deadline runs them.
 var errands = []errand{
-	{name: "low will do", size: 50 * mb, within: 40 * time.Second, beside: lab.Cross{Rate: 25 * mbit}, want: "low"},
-	{name: "low would be late", size: 40 * mb, within: 40 * time.Second, beside: oneCubic, want: "normal"},
-	{name: "a fair part would be late, too", size: 120 * mb, within: 40 * time.Second, beside: oneCubic, want: "high"},
+	{name: "low will do", size: 80 * mb, within: time.Minute, beside: lab.Cross{Rate: 25 * mbit}, want: "low"},
+	{name: "low would be late", size: 60 * mb, within: time.Minute, beside: oneCubic, want: "normal"},
+	{name: "a fair part would be late, too", size: 170 * mb, within: time.Minute, beside: oneCubic, want: "high"},
 }
 
 var oneCubic = lab.Cross{Congestion: "cubic", Flows: 1}

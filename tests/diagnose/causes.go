@@ -184,14 +184,14 @@ var causes = []cause{
 		},
 	},
 	{
-		name: "reordering", about: "0.2 to 0.5 % of the segments are overtaken; one stream of reno, which neither RACK nor timestamps help " +
-			"(`tcp_recovery` 0, `tcp_max_reordering` 3, `tcp_timestamps` 0)",
-		right: []answer{{diagnose.Reordering, diagnose.Path}},
+		name: "reordering", about: "0.2 to 0.5 % of the segments are overtaken; one stream of reno without timestamps. Linux before 6.17 sends them again; " +
+			"later kernels wait, and fill the line",
+		right: []answer{{diagnose.Reordering, diagnose.Path}, {diagnose.LineRate, diagnose.Path}},
 		trial: func(r *draws) trial {
 			l := r.wide()
 			l.Reorder = float64(r.between(20, 50)) / 10000
 			dull := []hosts.Setting{setting("net/ipv4/tcp_recovery", 0), setting("net/ipv4/tcp_max_reordering", 3), setting("net/ipv4/tcp_timestamps", 0)}
-			return trial{link: l, left: dull, right: dull, flags: []string{"--congestion", "reno", "--streams", "1"}, bytes: bytesAt(60 * mbit)}
+			return trial{link: l, left: dull, right: dull, flags: []string{"--congestion", "reno", "--streams", "1"}, bytes: bytesAt(500 * mbit)}
 		},
 	},
 	{

@@ -18,9 +18,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/config"
-	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/units"
-	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // jobsName is the name of the file of jobs in fxfer's folder.
@@ -69,10 +67,15 @@ type site struct {
 
 // openSite reads the file of jobs.
 func openSite(file string) (*site, error) {
-	home, err := identity.Home()
+	home, err := homeOf("")
 	if err != nil {
-		return nil, &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+		return nil, err
 	}
+	return openSiteIn(home, file)
+}
+
+// openSiteIn is openSite for the user with this folder.
+func openSiteIn(home, file string) (*site, error) {
 	standard, err := option.CryptoInEnvironment()
 	if err != nil {
 		return nil, err
@@ -116,8 +119,12 @@ func (s *site) names() (names []string) {
 	return names
 }
 
+func (s *site) client() *backup.Client {
+	return &backup.Client{Home: s.home, StandardCrypto: s.standardCrypto}
+}
+
 func (s *site) runner(log *slog.Logger) *backup.Runner {
-	return &backup.Runner{Store: s.store, Courier: &backup.Client{Home: s.home, StandardCrypto: s.standardCrypto}, Clock: backup.SystemClock{}, Log: log}
+	return &backup.Runner{Store: s.store, Courier: s.client(), Clock: backup.SystemClock{}, Log: log}
 }
 
 // needJob returns an error unless the arguments are the name of one job.

@@ -38,7 +38,7 @@ func completeAt(file *string) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(c.Context(), option.CompleteWithin)
 		defer cancel()
-		all, _ := (&backup.Client{Home: s.home}).Snapshots(ctx, j) // what can't be asked for is not offered
+		all, _ := s.client().Snapshots(ctx, j) // what can't be asked for is not offered
 		for _, x := range all {
 			names = append(names, x.Name)
 		}

@@ -30,7 +30,8 @@ func NewHistory() *cobra.Command {
 		Use:   "history",
 		Short: "Show past transfers and backups",
 		Long: `History lists past transfers and backup runs, oldest first: the bytes written at
-the target, the bytes sent over the network, the goodput and the limiter.`,
+the target, the bytes sent over the network, the goodput, the limiter, and the
+cause of a failure. --json names up to 5 entries that failed in each.`,
 		Example: `  fxfer history --since 7d
   fxfer history --job home --plot
   fxfer history --job home --html home.html`,
@@ -88,11 +89,11 @@ the target, the bytes sent over the network, the goodput and the limiter.`,
 func historyRow(r *backup.Record) []string {
 	return []string{
 		r.Started.Local().Format("2006-01-02 15:04:05"), historyName(r), outcomeText(r), units.Bytes(r.Bytes), units.Bytes(r.Written), units.Bytes(r.Sent),
-		units.Time(r.Duration()), units.Rate(r.Goodput), term.OneLine(r.Limiter),
+		units.Time(r.Duration()), units.Rate(r.Goodput), term.OneLine(r.Limiter), term.OneLine(r.Cause()),
 	}
 }
 
-var historyHeads = []string{"began", "what", "outcome", "size", "written", "sent", "time", "goodput", "limit"}
+var historyHeads = []string{"began", "what", "outcome", "size", "written", "sent", "time", "goodput", "limit", "cause"}
 
 func historyName(r *backup.Record) string {
 	if r.Job != "" {
@@ -121,7 +122,7 @@ func writeHistoryCSV(w io.Writer, records []backup.Record) error {
 	out := csv.NewWriter(w)
 	rows := [][]string{{
 		"job", "verb", "target", "snapshot", "due", "started", "ended", "working_seconds", "outcome", "attempts", "pauses", "files", "entries_failed", "bytes",
-		"bytes_read", "bytes_written", "bytes_sent", "goodput_bits_per_second", "peak_bits_per_second", "limiter", "digest", "error",
+		"bytes_read", "bytes_written", "bytes_sent", "goodput_bits_per_second", "peak_bits_per_second", "limiter", "digest", "error", "cause",
 	}}
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	fraction := func(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) }
@@ -134,7 +135,7 @@ func writeHistoryCSV(w io.Writer, records []backup.Record) error {
 		rows = append(rows, []string{
 			r.Job, r.Verb, r.Target, r.Snapshot, due, r.Started.Format(time.RFC3339), r.Ended.Format(time.RFC3339), fraction(r.Working), string(r.Outcome),
 			strconv.Itoa(r.Attempts), strconv.Itoa(r.Pauses), number(r.Files), number(r.Failures), number(r.Bytes), number(r.Read), number(r.Written), number(r.Sent),
-			fraction(r.Goodput), fraction(r.Peak), r.Limiter, r.Digest, r.Error,
+			fraction(r.Goodput), fraction(r.Peak), r.Limiter, r.Digest, r.Error, r.Cause(),
 		})
 	}
 	return out.WriteAll(rows)

@@ -40,7 +40,7 @@ func writeHistoryPage(w io.Writer, job string, since, now time.Time, records []b
 	for i := range records {
 		r := &records[i]
 		data.Rows = append(data.Rows, historyPageRow{
-			Began: r.Started.Local().Format(time.DateTime), Name: historyName(r), Outcome: outcomeText(r), Error: term.OneLine(r.Error), Limiter: term.OneLine(r.Limiter),
+			Began: r.Started.Local().Format(time.DateTime), Name: historyName(r), Outcome: outcomeText(r), Error: term.OneLine(r.Cause()), Limiter: term.OneLine(r.Limiter),
 			Numbers: []string{units.Bytes(r.Bytes), units.Bytes(r.Written), units.Bytes(r.Sent), units.Time(r.Duration()), units.Rate(r.Goodput)}, Bad: unsuccessful(r),
 		})
 	}

@@ -124,7 +124,7 @@ func (s *site) snapshotAt(ctx context.Context, j *backup.Job, at string) (none f
 		}
 		return none, nil
 	}
-	all, err := (&backup.Client{Home: s.home}).Snapshots(ctx, j)
+	all, err := s.client().Snapshots(ctx, j)
 	if err != nil {
 		return none, err
 	}
@@ -179,14 +179,25 @@ func restored(j *backup.Job, snapshot string, paths []string) (sources []fxfer.U
 	return sources, nil
 }
 
-// eachSnapshot calls tell with each complete snapshot, oldest first, and the rules that keep it.
+// byServer stands for the rules of a server that removes snapshots by its own policy.
+const byServer = "server"
+
+// eachSnapshot calls tell with each complete snapshot, oldest first, and the rules that keep it. If
+// the server decides that, the rule is byServer.
 func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.Snapshot, rules []string)) error {
 	if j.Mode == backup.Mirror {
 		return exit.Usage("", "job %s is a mirror: it has no snapshots", j.Name)
 	}
 	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
-	all, err := exit.Within(ctx, func() ([]fxfer.Snapshot, error) { return (&backup.Client{Home: s.home}).Snapshots(ctx, j) })
+	prunes := false
+	all, err := exit.Within(ctx, func() (all []fxfer.Snapshot, err error) {
+		client := s.client()
+		if prunes, err = client.ServerPrunes(ctx, j); err == nil {
+			all, err = client.Snapshots(ctx, j)
+		}
+		return all, err
+	})
 	if err != nil {
 		return err
 	}
@@ -198,6 +209,12 @@ func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.S
 	keep, _ := j.Keep.Decide(names, j.Zone)
 	for _, k := range keep {
 		rules[k.Name] = k.Rules
+	}
+	if prunes {
+		rules = map[string][]string{}
+		for _, name := range names {
+			rules[name] = []string{byServer}
+		}
 	}
 	for _, x := range all {
 		if x.LastIntact {

@@ -113,6 +113,9 @@ func (d *runDisplay) run(ctx context.Context, s *site, j *backup.Job, due bool) 
 	for _, w := range record.Warnings {
 		fmt.Fprintf(d.errs, "fxfer: warning: %s: %s\n", j.Name, term.OneLine(w))
 	}
+	for _, text := range causeLines(record) {
+		fmt.Fprintf(d.errs, "fxfer: failed: %s: %s\n", j.Name, text)
+	}
 	if err := record.Err(); err != nil {
 		return fmt.Errorf("job %s: %w", j.Name, err)
 	}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +28,8 @@ func newSnapshots(file *string) *cobra.Command {
 		Long: `Snapshots lists the snapshots of a job, with their times in the job's time zone,
 and with the rules of "keep" that keep each. "intact" keeps a snapshot with the
 last intact version of a file whose newer versions are damaged at the server. A
-run that sends the file again ends that.`,
+run that sends the file again ends that. If this machine may only append, the
+server removes snapshots by its own policy; then all are "kept by the server".`,
 		Args: needJob,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, j, err := openJob(*file, args[0])
@@ -39,8 +42,11 @@ run that sends the file again ends that.`,
 					return
 				}
 				text := "kept by " + strings.Join(rules, ", ")
-				if len(rules) == 0 {
+				switch {
+				case len(rules) == 0:
 					text = "to be removed"
+				case slices.Contains(rules, byServer):
+					text = "kept by the server"
 				}
 				if x.Failed > 0 {
 					text += "; lacks " + units.Count(x.Failed, "entry", "entries") + " that failed"
@@ -80,9 +86,15 @@ machine may only append, the server prunes by its own policy instead.`,
 			if err != nil {
 				return err
 			}
+			sayServerPrunes := sync.OnceFunc(func() {
+				fmt.Fprintln(c.ErrOrStderr(), "fxfer: this machine may only append: the server removes snapshots by its own policy")
+			})
 			if dryRun {
 				return s.eachSnapshot(c, j, func(x fxfer.Snapshot, rules []string) {
-					if len(rules) == 0 {
+					switch {
+					case slices.Contains(rules, byServer):
+						sayServerPrunes()
+					case len(rules) == 0:
 						fmt.Fprintf(c.OutOrStdout(), "delete    %s\n", x.Name)
 					}
 				})
@@ -92,12 +104,12 @@ machine may only append, the server prunes by its own policy instead.`,
 			}
 			ctx, stop := exit.Interruptible(c.Context())
 			defer stop()
-			removed, err := (&backup.Client{Home: s.home}).Prune(ctx, j)
+			removed, err := s.client().Prune(ctx, j)
 			for _, name := range removed {
 				fmt.Fprintf(c.OutOrStdout(), "removed   %s\n", name)
 			}
 			if errors.Is(err, backup.ErrServerPrunes) {
-				fmt.Fprintln(c.ErrOrStderr(), "fxfer: this machine may only append: the server removes snapshots by its own policy")
+				sayServerPrunes()
 				return nil
 			}
 			return err

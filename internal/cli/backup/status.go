@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -101,6 +102,11 @@ func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
 				fmt.Fprintf(w, "warning: %s: %s\n", s.Job.Name, term.OneLine(text))
 			}
 		}
+		if last := s.State.Last; last != nil {
+			for _, text := range causeLines(last) {
+				fmt.Fprintf(w, "failed: %s: %s\n", s.Job.Name, text)
+			}
+		}
 		if last := s.State.Last; last != nil && last.Error != "" {
 			fmt.Fprintf(w, "error: %s: %s\n", s.Job.Name, term.OneLine(last.Error))
 			if last.Hint != "" {
@@ -111,6 +117,21 @@ func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
 			fmt.Fprintf(w, "hint: %s: %s\n", s.Job.Name, term.OneLine(s.Hint))
 		}
 	}
+}
+
+// causeLines returns a line for each failed entry that a record names, and one for the others. It
+// leaves out a single one that the error of the record says already.
+func causeLines(r *backup.Record) (lines []string) {
+	if len(r.Causes) == 1 && strings.Contains(r.Error, r.Causes[0]) {
+		return nil
+	}
+	for _, text := range r.Causes {
+		lines = append(lines, term.OneLine(text))
+	}
+	if more := r.Failures - int64(len(r.Causes)); more > 0 && len(r.Causes) > 0 {
+		lines = append(lines, fmt.Sprintf("%d more", more))
+	}
+	return lines
 }
 
 func conditionText(s *backup.Status) string {

@@ -74,9 +74,8 @@ func WithHint(err error, text string) error {
 
 // Print writes an error and its hint, for people.
 func Print(w io.Writer, err error) {
-	var child Status
-	if errors.As(err, &child) && err.Error() == child.Error() {
-		return // the command has printed everything already
+	if silent(err) {
+		return
 	}
 	fmt.Fprintf(w, "fxfer: error: %s\n", term.OneLine(err.Error()))
 	if text := hint.Of(err); text != "" {
@@ -84,24 +83,32 @@ func Print(w io.Writer, err error) {
 	}
 }
 
+// PrintJSON writes an error and its hint as a JSON line, for programs.
+func PrintJSON(w io.Writer, err error) {
+	if !silent(err) {
+		kind, code := Classify(err)
+		term.JSON(w, JSONError{Type: "error", Kind: kind, Message: err.Error(), Hint: hint.Of(err), ExitCode: code})
+	}
+}
+
+// silent reports whether the command has printed everything already.
+func silent(err error) bool {
+	var child Status
+	return errors.As(err, &child) && err.Error() == child.Error()
+}
+
 // Interrupted returns the error of a command that a signal stopped.
 func Interrupted(advice string) error {
 	return WithHint(&fxfer.Error{Kind: fxfer.KindInterrupted, Err: errors.New("interrupted")}, advice)
 }
 
-// JSONError is an error in JSON output.
+// JSONError is the last line of a command with --json that ends with an error.
 type JSONError struct {
 	Type     string `json:"type"`
 	Kind     string `json:"kind"`
 	Message  string `json:"message"`
 	Hint     string `json:"hint,omitempty"`
 	ExitCode int    `json:"exit_code"`
-}
-
-// JSONOf returns an error for JSON output.
-func JSONOf(err error) JSONError {
-	kind, code := Classify(err)
-	return JSONError{Type: "error", Kind: kind, Message: err.Error(), Hint: hint.Of(err), ExitCode: code}
 }
 
 // Status asks main to end with this exit code and without a message, because the command has

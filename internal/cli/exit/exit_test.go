@@ -66,6 +66,15 @@ func TestPrintError(t *testing.T) {
 	}
 }
 
+func TestPrintJSON(t *testing.T) {
+	var out strings.Builder
+	PrintJSON(&out, WithHint(&fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("1 failed")}, "again"))
+	require.JSONEq(t, `{"type": "error", "kind": "partial", "message": "1 failed", "hint": "again", "exit_code": 3}`, out.String())
+	out.Reset()
+	PrintJSON(&out, Status{Code: 9})
+	require.Empty(t, out.String())
+}
+
 func TestWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

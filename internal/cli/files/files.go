@@ -37,11 +37,7 @@ func (x *command) complete(c *cobra.Command, least int, do func(ctx context.Cont
 	}
 	c.PreRunE = func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) }
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		err := x.run(func(ctx context.Context) error { return do(ctx, args) })
-		if err != nil && x.asJSON {
-			term.JSON(c.OutOrStdout(), exit.JSONOf(err))
-		}
-		return err
+		return x.run(func(ctx context.Context) error { return do(ctx, args) })
 	}
 	c.Flags().SortFlags = false
 	option.AddTransport(c.Flags(), &x.opt)

@@ -138,7 +138,7 @@ func TestSettingsRefuse(t *testing.T) {
 		"share: [{a: b}]":                    `c.yaml:1: expected one value`,
 		"\n\nstreams: many":                  `c.yaml:3: streams: "many" is not a number`,
 		"quiet: maybe":                       `c.yaml:1: quiet: "maybe" is neither true nor false`,
-		"streams: 1\nstreams: 2":             `c.yaml:2: mapping key "streams" already defined`,
+		"streams: 1\nstreams: 2":             `c.yaml:2: the key "streams" is there already, in line 1`,
 		"streams: 1\n---\nstreams: 2":        `c.yaml:3: a second document`,
 		"streams: 1\n  x: [":                 `c.yaml:1: `,
 		"send:\n  rate-limit: \x1b[31mred\n": `c.yaml:2: `,

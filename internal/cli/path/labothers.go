@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/internal/units"
 )
@@ -76,6 +78,10 @@ func (o *labOthers) start(l *lab.Lab, crosses []lab.Cross, ping bool) (err error
 	}
 	for _, c := range crosses {
 		t, err := l.StartCross(c)
+		if errors.Is(err, fs.ErrNotExist) {
+			return exit.Usage("`sysctl net.ipv4.tcp_available_congestion_control` lists those that are loaded",
+				"--cross: this kernel has no congestion control %q", c.Congestion)
+		}
 		if err != nil {
 			return err
 		}

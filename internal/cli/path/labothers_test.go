@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/path/lab"
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 func TestParseCross(t *testing.T) {
@@ -50,7 +51,8 @@ func TestLabRunOthers(t *testing.T) {
 	require.Len(t, s.Ping.Samples, s.Ping.Answered)
 
 	_, _, err = runLab(t, "--cross", "no-such:1", "true")
-	require.ErrorContains(t, err, "no-such")
+	require.ErrorContains(t, err, `no congestion control "no-such"`)
+	require.Equal(t, fxfer.KindUsage, fxfer.KindOf(err))
 	_, _, err = runLab(t, "--cross", "cubic", "true")
 	require.ErrorContains(t, err, "--cross")
 	_, _, err = runLab(t, "--json", "/no/such/file", "true")

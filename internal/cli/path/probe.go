@@ -119,9 +119,6 @@ func (f *probeFlags) run(c *cobra.Command, u fxfer.URL) error {
 	case report != nil:
 		printProbe(c.OutOrStdout(), report)
 	}
-	if f.json && err != nil {
-		term.JSON(c.OutOrStdout(), exit.JSONOf(err))
-	}
 	return err
 }
 
@@ -164,14 +161,13 @@ func (f *probeFlags) runForeign(c *cobra.Command, address string) error {
 		err = &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
 	}
 	switch {
-	case f.json && err != nil:
-		term.JSON(c.OutOrStdout(), exit.JSONOf(err))
+	case err != nil:
 	case f.json:
 		term.JSON(c.OutOrStdout(), struct {
 			Type string `json:"type"`
 			*probe.Sight
 		}{"foreign", sight})
-	case err == nil:
+	default:
 		sightRows(sight).print(c.OutOrStdout())
 	}
 	return err

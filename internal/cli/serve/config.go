@@ -72,22 +72,26 @@ func eachFault(out io.Writer, err error) error {
 	case !errors.As(err, &faults):
 		return err
 	case len(faults) == 1:
-		return exit.Usage("", "%w", faults[0])
+		return exit.Usage(serverKeys, "%w", faults[0])
 	}
 	for _, fault := range faults {
 		fmt.Fprintln(out, term.OneLine(fault.Error()))
 	}
-	return exit.Usage("", "%s has %d faults", faults[0].Path, len(faults))
+	return exit.Usage(serverKeys, "%s has %d faults", faults[0].Path, len(faults))
 }
 
 // leastServer is the hint against a configuration without shares.
 const leastServer = "for example: shares: {backup: {dir: /srv/backup}}"
+
+// serverKeys is the hint against faults in a configuration.
+const serverKeys = "docs/server.md explains all keys"
 
 // serverReader reads the configuration of a server into serveFlags.
 type serverReader struct {
 	path  string
 	flags *pflag.FlagSet
 	f     *serveFlags
+	names []string // of all shares, faulty ones too
 	// unsure is set if shares or CAs that clients rely on may be missing because of a fault.
 	unsure bool
 }
@@ -127,6 +131,7 @@ const noDir = "share %q has no folder: expected at least {dir: FOLDER}"
 
 func (r *serverReader) shares(n config.Node) {
 	for _, e := range n.Entries("shares by their names") {
+		r.names = append(r.names, e.Name)
 		s := fxfer.Share{Name: e.Name, Rights: identity.Read | identity.Write}
 		before := n.Faults()
 		if !e.Value.IsMapping() {
@@ -265,12 +270,18 @@ func (r *serverReader) rights(c *fxfer.Admission, n config.Node) {
 		return
 	}
 	for _, e := range n.Entries("rights by share") {
-		if e.Name != identity.AllShares && !r.unsure && !slices.ContainsFunc(r.f.opt.Shares, func(s fxfer.Share) bool { return s.Name == e.Name }) {
+		if e.Name != identity.AllShares && !r.mayShare(e.Name) {
 			e.Key.Fault("there is no share %q: expected one of shares, or \"*\"", e.Name)
 			continue
 		}
 		read(e.Name, e.Name, e.Value)
 	}
+}
+
+// mayShare reports whether there is a share of this name, or may be one behind a fault.
+func (r *serverReader) mayShare(name string) bool {
+	return slices.Contains(r.names, name) || r.unsure && len(r.names) == 0 ||
+		slices.ContainsFunc(r.f.opt.Shares, func(s fxfer.Share) bool { return s.Name == name })
 }
 
 // parsePrefix reads an address or a range of addresses.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -140,6 +139,12 @@ unchanged  3 files in 40.9 s, 2 removed
 		"an empty folder": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written = 0, 0, 0, 0 }, `
 sent       no files in 40.9 s
 `},
+		"one link": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written, r.Links = 0, 0, 0, 0, 1 }, `
+sent       no files, 1 link in 40.9 s
+`},
+		"two links": {func(r *fxfer.Report) { r.Sent, r.Same, r.Files, r.Written, r.Links = 0, 0, 0, 0, 2 }, `
+sent       no files, 2 links in 40.9 s
+`},
 	} {
 		r := full
 		verbose, readback = false, false
@@ -208,7 +213,7 @@ func TestJSONLines(t *testing.T) {
 	d.file(&failed)
 	d.notice("connection lost")
 	d.finish(&fxfer.Report{Server: "h:1", Duration: 1500 * time.Millisecond, Goodput: 1e6, RTT: time.Millisecond, Failures: []fxfer.FileResult{failed}},
-		exit.WithHint(&fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("1 failed")}, "again"))
+		&fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("1 failed")})
 	require.Empty(t, errs.String())
 
 	var types []string
@@ -219,14 +224,13 @@ func TestJSONLines(t *testing.T) {
 		kind := object["type"].(string)
 		types, objects[kind] = append(types, kind), object
 	}
-	require.Equal(t, []string{"progress", "progress", "file", "file", "notice", "progress", "summary", "error"}, types)
+	require.Equal(t, []string{"progress", "progress", "file", "file", "notice", "progress", "summary"}, types)
 	require.InDelta(t, 2.5, objects["progress"]["elapsed_seconds"], 1e-9, "the last one is not lost")
 	require.InDelta(t, 943e6, objects["progress"]["goodput_bits_per_second"], 1)
 	require.Contains(t, out.String(), `{"type":"file","path":"<a>\n","kind":"file","bytes":3,"outcome":"committed","digest":"d1"}`)
 	require.Equal(t, "permission denied", objects["file"]["error"])
 	require.InDelta(t, 0.001, objects["summary"]["rtt_seconds"], 1e-9)
 	require.Len(t, objects["summary"]["failures"], 1)
-	require.Equal(t, map[string]any{"type": "error", "kind": "partial", "message": "1 failed", "hint": "again", "exit_code": 3.0}, objects["error"])
 }
 
 // TestBars only checks that drawing neither hangs nor races. Seeing the bars takes a terminal.

@@ -25,18 +25,19 @@ func parseVerify(s string) (bool, error) {
 
 // Flags are the flags that send and get have in common.
 type Flags struct {
-	Opt     fxfer.Options
-	Call    fxfer.Transfer
-	List    string // list of the files to send
-	Exec    string // command whose output is sent
-	nul     bool   // the paths in the list end with NUL
-	report  string // file for the outcome of each entry
-	Target  string // URL without secrets, for history
-	Owners  bool   // the command promises to keep owners
-	JSON    bool
-	Quiet   bool
-	verbose bool
-	explain bool
+	Opt        fxfer.Options
+	Call       fxfer.Transfer
+	List       string     // list of the files to send
+	Exec       string     // command whose output is sent
+	nul        bool       // the paths in the list end with NUL
+	listFaults chan error // the first fault of the list, if there is one
+	report     string     // file for the outcome of each entry
+	Target     string     // URL without secrets, for history
+	Owners     bool       // the command promises to keep owners
+	JSON       bool
+	Quiet      bool
+	verbose    bool
+	explain    bool
 }
 
 // Add adds the flags. Those of list, unless it is nil, are added to the group about the selection.

@@ -4,7 +4,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/cli/verdict"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -63,6 +62,7 @@ type JSONSummary struct {
 	Sent        int64            `json:"files_sent"`
 	Same        int64            `json:"files_unchanged"`
 	Skipped     int64            `json:"files_not_wanted"`
+	Links       int64            `json:"links_made,omitempty"`
 	Failed      int64            `json:"entries_failed"`
 	Removed     int64            `json:"entries_removed"`
 	NotPruned   bool             `json:"delete_skipped,omitempty"` // because entries failed
@@ -181,12 +181,14 @@ func (j *jsonLines) file(r *fxfer.FileResult) { term.JSON(j.out, jsonFileOf(r)) 
 // watches would take the pause for a hang.
 func (j *jsonLines) notice(text string) { term.JSON(j.out, jsonNotice{Type: "notice", Message: text}) }
 
-func (j *jsonLines) finish(r *fxfer.Report, err error) {
+// finish prints the summary. The line about an error is the last of every command, so it is not
+// printed here.
+func (j *jsonLines) finish(r *fxfer.Report, _ error) {
 	j.flush()
 	if r != nil {
 		line := JSONSummary{
 			Type: "summary", Server: r.Server, Duration: r.Duration.Seconds(), Files: r.Files, Sent: r.Sent, Same: r.Same,
-			Skipped: r.Skipped, Failed: r.Failed, Removed: r.Removed, NotPruned: r.NotPruned, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
+			Skipped: r.Skipped, Links: r.Links, Failed: r.Failed, Removed: r.Removed, NotPruned: r.NotPruned, Warnings: []jsonWarning{}, Plan: (*jsonPlan)(r.Plan), Raw: r.Raw, Coded: r.Coded,
 			Bytes: r.Bytes, Written: r.Written, Resumed: r.Resumed, Resent: r.Resent, Goodput: r.Goodput, Digest: r.Digest, Snapshot: r.Snapshot, Copied: r.Copied, Healed: r.Healed,
 			Failures: []jsonFile{}, Streams: r.Streams, Transport: string(r.Transport), Reason: r.TransportReason, Connections: r.Connections, Congestion: r.Congestion, RTT: r.RTT.Seconds(), Peak: r.Peak, BDP: r.BDP,
 			SendBuffer: r.SendBuffer, RecvBuffer: r.RecvBuffer, Retransmits: r.Retransmits, Reconnects: r.Reconnects,
@@ -205,9 +207,6 @@ func (j *jsonLines) finish(r *fxfer.Report, err error) {
 			line.Warnings = append(line.Warnings, jsonWarning(w))
 		}
 		term.JSON(j.out, line)
-	}
-	if err != nil {
-		term.JSON(j.out, exit.JSONOf(err))
 	}
 }
 

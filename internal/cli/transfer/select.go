@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/filter"
 	"github.com/fxfer/fxfer/internal/snapshot"
@@ -229,12 +231,14 @@ func (f *Flags) OpenList(stdin io.Reader) (done func(), err error) {
 			return nil, fmt.Errorf("--files-from -: %w", err)
 		}
 	}
-	f.Call.Selection.Files = listed(name, f.List, f.nul)
+	f.listFaults = make(chan error, 1)
+	f.Call.Selection.Files = listed(name, f.List, f.nul, f.listFaults)
 	return done, nil
 }
 
-// listed reads a list each time somebody ranges over it. Messages call the list shown.
-func listed(name, shown string, nul bool) iter.Seq2[string, error] {
+// listed reads a list each time somebody ranges over it. Messages call the list shown. The first
+// fault also goes to faults.
+func listed(name, shown string, nul bool, faults chan<- error) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in, err := os.Open(name)
 		if err != nil {
@@ -245,10 +249,28 @@ func listed(name, shown string, nul bool) iter.Seq2[string, error] {
 		for path, err := range filter.ReadFiles(in, nul) {
 			if err != nil {
 				err = fmt.Errorf("%s: %w", shown, err)
+				select {
+				case faults <- err:
+				default: // the list was read before, and had the same fault
+				}
 			}
 			if !yield(path, err) {
 				return
 			}
 		}
 	}
+}
+
+// ListFault returns the error of a transfer with --files-from. If a line of the list is wrong, that
+// is a wrong use of the command, and not an error of the source's disk, as the transfer reports it.
+func (f *Flags) ListFault(err error) error {
+	var unread *fs.PathError
+	select {
+	case fault := <-f.listFaults:
+		if err != nil && !errors.As(fault, &unread) {
+			return exit.Usage("each path is relative to SRC/, and stays below it", "%w", fault)
+		}
+	default:
+	}
+	return err
 }

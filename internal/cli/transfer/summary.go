@@ -25,7 +25,7 @@ func (p *people) summary(r *fxfer.Report) string {
 		b.add("dry run", term.Nonzero(r.Plan.Create, "%s to create"), term.Nonzero(r.Plan.Update, "%s to update"), term.Nonzero(r.Plan.Set, "%s to get other metadata"),
 			term.Nonzero(r.Removed, "%s to delete"), bytesPart(r.Plan.Bytes, "%s to send"), files(r.Same)+" unchanged", skipped)
 	case r.Written+r.Sent+r.Same == 0: // folders and symlinks at most
-		b.add(p.verb, "no files in "+units.Time(r.Duration), skipped, removed)
+		b.add(p.verb, fileless(r)+" in "+units.Time(r.Duration), skipped, removed)
 	case r.Written+r.Sent == 0:
 		b.add("unchanged", files(r.Same)+" in "+units.Time(r.Duration), skipped, removed)
 	default:
@@ -41,6 +41,14 @@ func (p *people) summary(r *fxfer.Report) string {
 		b.add("snapshot", r.Snapshot)
 	}
 	return b.String()
+}
+
+// fileless says what a transfer without files brought.
+func fileless(r *fxfer.Report) string {
+	if r.Links == 0 {
+		return "no files"
+	}
+	return "no files, " + units.Count(r.Links, "link", "links")
 }
 
 func files(n int64) string {

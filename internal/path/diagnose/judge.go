@@ -392,7 +392,7 @@ func (v *view) limiter(c *Cell) Limiter {
 	// from. So data in flight counts, too.
 	busy := max(s.Busy, d/2) // less than one stream for half of the time proves nothing
 	backlog := share(s.Backlog, busy)
-	rwnd, sndbuf := share(s.closed(v.minRTT), busy), share(max(s.SndbufLimited, s.Buffered), busy)
+	rwnd, sndbuf := share(s.closed(v.minRTT), busy), share(s.crammed(d), busy)
 	switch {
 	case within(v.holes, c):
 		return BlackHole
@@ -455,6 +455,15 @@ func (s *Sample) closed(minRTT time.Duration) time.Duration {
 		return s.RwndLimited
 	}
 	return max(s.RwndLimited, s.Windowed)
+}
+
+// crammed is how long the send buffer held data back. A controller that has found the line's rate
+// leaves as much in flight as the line takes, so a nearly full buffer does not count then.
+func (s *Sample) crammed(d time.Duration) time.Duration {
+	if s.Priority > 0 && share(s.Starting, d) < most {
+		return s.SndbufLimited
+	}
+	return max(s.SndbufLimited, s.Buffered)
 }
 
 // noted reports whether a time that the controller counted is a good part of the sample's.
@@ -631,7 +640,7 @@ func (v *view) path(c *Cell) Limiter {
 		return Reordering // delays acknowledgements, too
 	case s.queued(v.minRTT), segments == 0:
 		return v.line()
-	case reordered > 0 && (float64(spurious) >= most*float64(retrans) || !lossy):
+	case reordered > 0 && lossy && float64(spurious) >= most*float64(retrans): // else it is harmless
 		return Reordering
 	case lossy && v.scattered():
 		return RandomLoss

@@ -96,6 +96,13 @@ func TestJudge(t *testing.T) {
 		{"loss without a queue, by a pacing sender whose own RTT is half of the path's", func(s, r *Sample) {
 			s.Priority, s.BaseRTT, s.Retrans, s.RTTSum, s.MinRTT = 2, 50*time.Millisecond, 175, int64(52*time.Millisecond), 26*time.Millisecond
 		}, RandomLoss, ""},
+		{"a path that only reorders costs nothing", func(s, r *Sample) { s.Reordered, s.RTTSum = 90, int64(51*time.Millisecond) }, LineRate, ""},
+		{"a sender that paces at the line's rate needs most of its buffer", func(s, r *Sample) {
+			s.Priority, s.Buffered, s.Control, s.RTTSum = 2, 9*second, BBR, int64(51*time.Millisecond)
+		}, LineRate, ""},
+		{"a sender that still looks for the line's rate fills its buffer", func(s, r *Sample) {
+			s.Priority, s.Starting, s.Buffered, s.Control, s.RTTSum = 2, 9*second, 9*second, BBR, int64(51*time.Millisecond)
+		}, SenderBuffer, ""},
 		{"probes of a tail", func(s, r *Sample) { s.Retrans, s.Spurious = 3, 3 }, LineRate, ""},
 		{"a queue of 400 ms", func(s, r *Sample) { s.RTTSum = int64(450 * time.Millisecond) }, Bufferbloat, string(UseBBR)},
 		{"reading takes the time", func(s, r *Sample) { s.Read, s.Send, s.Backlog = 7*second, second, 0 }, SourceDisk, ""},
