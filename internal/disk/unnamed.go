@@ -39,12 +39,11 @@ func (u *unnamedFiles) remove(x unnamedTarget) {
 
 // has reports whether base in f has such a file. Whoever makes a partial file asks afterwards, and
 // whoever adds a target looks for a partial file afterwards: so at least one of them notices.
-func (u *unnamedFiles) has(f *folder, base string) bool {
+func (u *unnamedFiles) has(f *folder, base string) bool { return u.hasTarget(targetIn(f, base)) }
+
+func (u *unnamedFiles) hasTarget(x unnamedTarget) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.targets) == 0 {
-		return false
-	}
-	_, busy := u.targets[targetIn(f, base)]
+	_, busy := u.targets[x]
 	return busy
 }

@@ -73,16 +73,17 @@ func (t *Tree) putUnnamed(f *folder, base string, m Meta, data []byte, opt *Targ
 	return s, nil
 }
 
-// name gives the file its name in f, which must be the folder that it was made in.
+// name gives the file its name in f: the folder that it was made in, or another one in its place. It
+// returns errTakenAway if f was removed, or is on another file system.
 func (u *unnamedFile) name(t *Tree, f *folder) error {
-	if refOf(f.info) != u.target.folder {
-		return errTakenAway
-	}
 	dir, err := f.dir()
 	if err != nil {
 		return err
 	}
 	err = linkFile(u.fd, fdOf(dir), u.target.base)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EXDEV) {
+		return errTakenAway
+	}
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}

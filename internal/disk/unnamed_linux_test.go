@@ -70,13 +70,13 @@ func TestPutUnnamed(t *testing.T) {
 	empty()
 
 	s = put()
-	require.NoError(t, os.Rename(in, in+".away"))
+	require.NotNil(t, s.nameless)
+	require.NoError(t, os.RemoveAll(in))
+	require.ErrorIs(t, commit(s), os.ErrNotExist)
 	require.NoError(t, os.Mkdir(in, 0o755))
-	tree.folders.changed()
-	require.ErrorIs(t, commit(s), os.ErrNotExist, "the folder is another one")
-	require.NoError(t, s.Discard())
-	empty()
-	require.Empty(t, unnamed.targets)
+	require.NoError(t, commit(s), "another folder is in its place")
+	checkContent(t, filepath.Join(in, "file"), 10)
+	require.False(t, unnamed.hasTarget(s.nameless.target))
 }
 
 // Some systems give open files names by their paths in /proc only, and some not at all.
