@@ -26,8 +26,7 @@ const (
 	// folderFresh is how long an open folder is used without a check that its path still leads to
 	// it. The check takes as many system calls as opening and closing a file.
 	folderFresh = 20 * time.Millisecond
-	// folderEmpty is how long a folder that the tree has just made is believed to hold only what the
-	// tree puts into it.
+	// folderEmpty is how long a folder that the tree has just made is believed to be empty.
 	folderEmpty = time.Second
 )
 
@@ -63,6 +62,8 @@ type folder struct {
 	path string      // in the tree, when it was entered
 	info fs.FileInfo // identifies the folder
 	made int64       // when the tree made it, by the cache's clock; 0 if it did not, or long ago
+
+	filled atomic.Bool // the tree has put something into it
 
 	refs atomic.Int32 // including the cache's; the last one closes the folder
 
@@ -418,12 +419,12 @@ func (c *folders) madeAt(path string) int64 {
 	return c.lastMadeAt
 }
 
-// isVacant reports whether f holds only what the tree put into it.
+// isVacant reports whether the tree has just made f, and put nothing into it.
 func (c *folders) isVacant(f *folder) bool {
-	return f.made != 0 && c.now()-f.made < int64(folderEmpty)
+	return f.made != 0 && !f.filled.Load() && c.now()-f.made < int64(folderEmpty)
 }
 
-// neverVacant is isVacant for whoever has to see what the tree itself put into a folder.
+// neverVacant is isVacant for whoever has to see what others put into a folder.
 func neverVacant(*folder) bool { return false }
 
 // add keeps f for its path, instead of the folder kept before, and returns f. The caller still uses

@@ -97,8 +97,7 @@ func (t *Tree) Stat(path string) (Meta, error) { return t.stat(path, false, neve
 func (t *Tree) StatXattrs(path string) (Meta, error) { return t.stat(path, true, neverVacant) }
 
 // StatTarget is StatXattrs for a target that is about to be written. It takes no system call if the
-// tree has just made the folder of the target: then nothing is there. It does not see what the tree
-// itself put there meanwhile.
+// tree has just made the folder of the target, and put nothing into it: then nothing is there.
 func (t *Tree) StatTarget(path string) (Meta, error) {
 	return t.stat(path, true, t.folders.isVacant)
 }
@@ -159,6 +158,7 @@ func (t *Tree) mkdir(path string, perm fs.FileMode, taken error) error {
 		if base == "." {
 			return nil
 		}
+		f.filled.Store(true)
 		err := f.root.Mkdir(base, perm)
 		if errors.Is(err, fs.ErrExist) {
 			return openUp(f.root, base, taken)

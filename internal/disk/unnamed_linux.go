@@ -80,6 +80,7 @@ func (u *unnamedFile) name(t *Tree, f *folder) error {
 	if err != nil {
 		return err
 	}
+	f.filled.Store(true)
 	err = linkFile(u.fd, fdOf(dir), u.target.base)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EXDEV) {
 		return errTakenAway

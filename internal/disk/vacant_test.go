@@ -50,6 +50,13 @@ func TestStatTarget(t *testing.T) {
 	tree.folders.started = tree.folders.started.Add(-folderEmpty)
 	there("new/file")
 
+	require.NoError(t, tree.Mkdir("filled", 0o755))
+	missing("filled/a")
+	batch := NewBatch(tree, TargetOptions{})
+	batch.Add(stage(t, tree, "filled/a", 10, TargetOptions{}))
+	require.Equal(t, []error{nil}, batch.Commit())
+	there("filled/a")
+
 	require.NoError(t, tree.Mkdir("late", 0o755))
 	other("late/file")
 	tree.folders.started = tree.folders.started.Add(-folderEmpty - 1)
