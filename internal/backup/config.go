@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path"
@@ -266,6 +267,16 @@ func (j *Job) fields() []config.Field {
 		config.Scalar("verify", &j.Verify, schedule),
 		config.Inner("tls", func(n config.Node) { j.TLS = readTLS(n) }),
 	}
+}
+
+// Absent returns the sources that do not exist, if no hook may make them before the run.
+func (j *Job) Absent() (absent []string) {
+	for _, s := range j.Sources {
+		if _, err := os.Lstat(s); errors.Is(err, fs.ErrNotExist) && len(j.Pre) == 0 {
+			absent = append(absent, s)
+		}
+	}
+	return absent
 }
 
 // checkMissing reports what every job needs.

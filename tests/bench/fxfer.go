@@ -104,16 +104,30 @@ func (x *fxferSide) transferAs(session int, l *load, flags []string) (hosts.Comm
 
 // fxferLine is the part that is used of the lines that fxfer prints with --json.
 type fxferLine struct {
-	Type        string  `json:"type"`
-	Elapsed     float64 `json:"elapsed_seconds"`
-	Done        int64   `json:"bytes_done"`
-	Path        string  `json:"path"`
-	Kind        string  `json:"kind"`
-	Digest      string  `json:"digest"`
-	Streams     int     `json:"streams"`
-	Connections int     `json:"quic_connections"`
-	Congestion  string  `json:"congestion"`
-	Retransmits int64   `json:"retransmitted_segments"`
+	Type        string       `json:"type"`
+	Elapsed     float64      `json:"elapsed_seconds"`
+	Done        int64        `json:"bytes_done"`
+	Path        string       `json:"path"`
+	Kind        string       `json:"kind"`
+	Digest      string       `json:"digest"`
+	Streams     int          `json:"streams"`
+	Connections int          `json:"quic_connections"`
+	Congestion  string       `json:"congestion"`
+	Retransmits int64        `json:"retransmitted_segments"`
+	Limits      []fxferLimit `json:"limits"`
+}
+
+// fxferLimit is a cause of slowness that fxfer names.
+type fxferLimit struct {
+	Limiter string `json:"limiter"`
+}
+
+// says is what fxfer names as the cause of slowness.
+func (l *fxferLine) says() string {
+	if len(l.Limits) == 0 {
+		return "nothing"
+	}
+	return l.Limits[0].Limiter
 }
 
 // connections returns how many connections carried the data. Over TCP each stream has one.

@@ -240,7 +240,7 @@ func (m measure) table(results []result) [][]string {
 		case name == fxferName && m == treeTime:
 			head = append(head, "of tar's time")
 		case name == fxferName && m == narrowTime:
-			head = append(head, "of rsync's time")
+			head = append(head, "of rsync's time", "fxfer says")
 		case name == fxferAutoName:
 			head = append(head, "times as fast")
 		}
@@ -262,7 +262,7 @@ func (m measure) table(results []result) [][]string {
 			case name == fxferName && m == treeTime:
 				row = append(row, showRatio(o, r.tool("tar")))
 			case name == fxferName && m == narrowTime:
-				row = append(row, showRatio(o, r.tool("rsync")))
+				row = append(row, showRatio(o, r.tool("rsync")), said(o))
 			case name == fxferAutoName:
 				row = append(row, showRatio(r.tool(fxferName), o))
 			}
@@ -270,6 +270,19 @@ func (m measure) table(results []result) [][]string {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// said lists what fxfer named as the cause of slowness in its runs, each once.
+func said(o *outcome) string {
+	if o == nil {
+		return ""
+	}
+	var all []string
+	for i := range o.runs {
+		all = append(all, o.runs[i].summary.says())
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
 }
 
 // transportTable has a line for each transport of each row.

@@ -92,6 +92,14 @@ func TestOtherMeasures(t *testing.T) {
 	require.Equal(t, []string{"short", "**7.0 RTT**", "18.0 RTT"}, roundTrips.table(short)[1])
 	require.Empty(t, losses(roundTrips, short))
 
+	slow := runs(5, 6, 7)
+	slow[0].summary = fxferLine{Limits: []fxferLimit{{"narrow line"}, {"slow start"}}}
+	slow[2].summary = slow[0].summary
+	narrow := []result{{name: "narrow", load: payload{files: 1, size: 290_000, distinct: 1}, tools: []outcome{
+		{name: fxferName, runs: slow}, {name: "rsync", runs: runs(8)},
+	}}}
+	require.Equal(t, []string{"narrow", "**6.00 s**", "0.750", "narrow line, nothing", "8.00 s"}, narrowTime.table(narrow)[1])
+
 	host := []result{{name: "host", load: payload{files: 1, size: 2 * gb, distinct: 1}, tools: []outcome{
 		{name: fxferName, runs: runs(2)}, {name: "lftp", runs: runs(1)},
 	}}}

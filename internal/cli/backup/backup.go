@@ -139,8 +139,9 @@ func newCheck(file *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "Check the file of jobs",
-		Long:  "Check reads the file of jobs and lists all faults with their lines.",
-		Args:  option.Exactly(0),
+		Long: `Check reads the file of jobs and lists all faults with their lines. It warns of
+sources that are not there, unless a "pre" hook may make them.`,
+		Args: option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := openSite(*file)
 			var problems config.Faults
@@ -152,6 +153,11 @@ func newCheck(file *string) *cobra.Command {
 			}
 			if err != nil {
 				return err
+			}
+			for _, j := range s.config.Jobs {
+				for _, source := range j.Absent() {
+					fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s: the source %s is not there\n", j.Name, term.OneLine(source))
+				}
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s: %s, no faults\n", term.OneLine(s.config.Path), units.Count(int64(len(s.config.Jobs)), "job", "jobs"))
 			return nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +12,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/units"
 )
@@ -122,7 +122,7 @@ func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
 // causeLines returns a line for each failed entry that a record names, and one for the others. It
 // leaves out a single one that the error of the record says already.
 func causeLines(r *backup.Record) (lines []string) {
-	if len(r.Causes) == 1 && strings.Contains(r.Error, r.Causes[0]) {
+	if len(r.Causes) == 1 && transfer.Says(r.Error, r.Causes[0]) {
 		return nil
 	}
 	for _, text := range r.Causes {

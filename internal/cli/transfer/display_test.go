@@ -159,6 +159,8 @@ func TestFailuresListed(t *testing.T) {
 	var out strings.Builder
 	printFailures(&out, &r, fmt.Errorf("a: %w", fs.ErrPermission), "")
 	printFailures(&out, nil, nil, "")
+	step := fxfer.Report{Failed: 1, Failures: []fxfer.FileResult{{Path: "a", Err: fmt.Errorf("reading: %w", fs.ErrClosed)}}}
+	printFailures(&out, &step, fs.ErrClosed, "")
 	require.Empty(t, out.String(), "one failure is the error")
 	printFailures(&out, &r, fs.ErrClosed, "")
 	require.Equal(t, "fxfer: failed: a: permission denied\n", out.String(), "the error is another one")

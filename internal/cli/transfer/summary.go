@@ -212,6 +212,12 @@ func (p *people) printWarnings(r *fxfer.Report) {
 	}
 }
 
+// Says reports whether the error of a transfer says what its only failure says. The failure may name
+// steps before that error.
+func Says(err, failure string) bool {
+	return strings.Contains(err, failure) || err != "" && strings.HasSuffix(failure, err)
+}
+
 // printFailures lists the first entries that failed. It leaves out a single failure if err, the
 // error of the transfer, says it already. The argument report is the file that lists all failures,
 // or "".
@@ -220,7 +226,7 @@ func printFailures(w io.Writer, r *fxfer.Report, err error, report string) {
 		return
 	}
 	shown := r.Failures[:min(len(r.Failures), shownFailures)]
-	if r.Failed == 1 && (len(shown) == 0 || err != nil && shown[0].Err != nil && strings.Contains(err.Error(), shown[0].Err.Error())) {
+	if r.Failed == 1 && (len(shown) == 0 || err != nil && shown[0].Err != nil && Says(err.Error(), shown[0].Err.Error())) {
 		return
 	}
 	for i := range shown {

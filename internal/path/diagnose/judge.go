@@ -624,7 +624,7 @@ func (v *view) path(c *Cell) Limiter {
 	}
 	lossy := segments > 0 && float64(retrans) >= someLoss*float64(segments)
 	switch {
-	case rtt-v.minRTT >= max(bloatLeast, queuePackets*v.packet) && rtt >= bloatFactor*v.minRTT:
+	case rtt-v.minRTT >= max(bloatLeast, queuePackets*v.packet) && rtt >= bloatFactor*v.minRTT && !v.stale(&s):
 		return Bufferbloat
 	case float64(s.LostOwn) >= flooding*float64(max(1, s.Segments)):
 		return OwnQueue
@@ -646,6 +646,12 @@ func (v *view) path(c *Cell) Limiter {
 		return RandomLoss
 	}
 	return v.line()
+}
+
+// stale reports whether the mean RTT of a narrow line is that of the past: it follows acknowledgements
+// slowly, and there are few. The session has too little in flight for a long queue.
+func (v *view) stale(s *Sample) bool {
+	return v.narrow() && s.Priority > 0 && s.InFlight <= queuePackets*s.MSS
 }
 
 // crowded reports whether others hold the session back in a time in which its controller does not

@@ -144,6 +144,14 @@ func TestJudge(t *testing.T) {
 			s.Priority, s.Acked, r.Received, s.Segments = 2, 60e3, 60e3, 42
 			s.RTTSum = int64(160 * time.Millisecond) // two packets of 24 ms, and an aim
 		}, NarrowLine, ""},
+		{"a narrow line long after its start", func(s, r *Sample) {
+			s.Priority, s.Acked, r.Received, s.Segments = 2, 60e3, 60e3, 42
+			s.RTTSum, s.MSS, s.InFlight = int64(2*second), 1448, 4*1448 // the mean follows slowly
+		}, NarrowLine, ""},
+		{"a narrow line with a long queue", func(s, r *Sample) {
+			s.Priority, s.Acked, r.Received, s.Segments = 2, 60e3, 60e3, 42
+			s.RTTSum, s.MSS, s.InFlight = int64(2*second), 1448, 80*1448
+		}, Bufferbloat, ""},
 		{"threads of the receiver wait for one another", func(s, r *Sample) { r.CPU, r.RunDelay = 580*time.Millisecond, 3*second }, LineRate, ""},
 		{"others have the receiver's CPU", func(s, r *Sample) { r.CPU, r.RunDelay, s.RwndLimited = 580*time.Millisecond, 3*second, 6*second }, ReceiverCPU, ""},
 		{"digests take time and no CPU", func(s, r *Sample) {
