@@ -95,7 +95,8 @@ func (t *Tree) fill(f *folder, file *plainFile, like *newcomer, m Meta, data []b
 		f.newFile.Store(like)
 	}
 	m.Kind = File
-	have := Meta{Path: m.Path, Kind: File, Mode: like.mode, UID: like.uid, GID: like.gid} // the time is unknown: the file was written
+	// The time is unknown: the file was written.
+	have := Meta{Path: m.Path, Kind: File, Mode: like.mode, UID: like.uid, GID: like.gid}
 	if err := opt.dress(h, &have, m); err != nil {
 		return nil, err
 	}

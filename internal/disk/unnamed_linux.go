@@ -114,7 +114,7 @@ func canLink(fd, dir int) bool {
 	if linkHow.Load() == linkUnknown {
 		how := linkNever
 		for _, x := range []int32{linkByDescriptor, linkByPath} {
-			if linkAs(x, fd, dir, ".") == unix.EEXIST {
+			if errors.Is(linkAs(x, fd, dir, "."), unix.EEXIST) {
 				how = x
 				break
 			}
