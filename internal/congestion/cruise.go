@@ -125,8 +125,11 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	if age < 2*m.steadyWindow() { // less may be a pause of a host, not of the line
 		c.line = max(c.line, leastShare*c.had)
 	}
-	// What a pause takes comes soon after it, so the mean since the queue began counts as well.
-	if age == 0 || max(c.line, m.steady, rateSince(c.from, s)) >= takenShare*c.had {
+	kept := c.line
+	if c.priority == Low { // what a pause takes comes soon after it
+		kept = max(kept, m.steady, rateSince(c.from, s))
+	}
+	if age == 0 || kept >= takenShare*c.had {
 		c.whole = s.At
 	}
 	c.calm, c.growth = s.At, leastGrowth

@@ -257,6 +257,15 @@ func scenarios() []scenario {
 		}
 	}
 
+	// QUIC catches up on a pause at once: that is more than a short queue holds.
+	bursts := simulate.Flow{Kind: simulate.Session, Below: simulate.Reno, Late: 10 * ms}
+	var part float64
+	for _, long := range []time.Duration{10 * ms, 25 * ms} {
+		bursts.Pauses, part = pausesOf(simulate.Host, long, 25*time.Second)
+		add(fmt.Sprintf("bursts-%v-100M-20ms-q0.25", long), line(100, 20*ms, 0.25), flows(bursts), 25, 3,
+			unshared(), share(0.95*(1-part)), dropped(1))
+	}
+
 	for _, l := range lines[:4] {
 		for _, where := range []simulate.Side{simulate.Process, simulate.Host, simulate.Peer} {
 			for _, long := range []time.Duration{50 * ms, 150 * ms, 500 * ms} {

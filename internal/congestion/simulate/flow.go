@@ -31,6 +31,7 @@ type Flow struct {
 	Rate   float64       // bit/s of payload that its source has; 0 is no end. UDP sends at it
 	Window int           // bytes in flight that the buffers of one connection allow; 0 is no bound
 	Pauses []Pause       // of its hosts, in order
+	Late   time.Duration // of a pause of its host, a stream catches up on so much at once
 
 	Priority congestion.Priority // of a session
 	Below    Kind                // congestion control of a session's streams: Cubic or BBR; 0 is BBR

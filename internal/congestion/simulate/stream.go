@@ -24,13 +24,18 @@ type stream struct {
 
 // packets returns how many it sends in a step.
 func (s *stream) packets(dt float64) int {
+	rate := min(s.bound, s.control.pace())
+	late := rate * s.flow.Late.Seconds()
 	if s.paused {
 		s.credit = 0
+		if s.flow.Late > 0 && !math.IsInf(rate, 1) {
+			s.credit = late
+		}
 		return 0
 	}
 	n := min(s.control.window(), s.cap) - s.inflight
-	if rate := min(s.bound, s.control.pace()); !math.IsInf(rate, 1) {
-		s.credit = min(s.credit+rate*dt, rate*dt+1)
+	if !math.IsInf(rate, 1) {
+		s.credit = max(min(s.credit, late), min(s.credit+rate*dt, rate*dt+1))
 		n = min(n, s.credit)
 	}
 	sent := int(max(0, min(n, s.left, s.flow.source)))
