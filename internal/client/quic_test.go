@@ -140,7 +140,7 @@ func TestManyQUICClients(t *testing.T) {
 	defer s.stop()
 	home := t.TempDir()
 	source := filepath.Join(t.TempDir(), "f")
-	sessiontest.RandomFile(t, source, 1<<20)
+	sessiontest.RandomFile(t, source, 256<<10)
 	opt := Options{Transport: session.TransportQUIC, Streams: 1, RetryFor: time.Minute}
 	_, err := newClient(t, home, opt).Send(t.Context(), []string{source}, s.invited(t), Transfer{})
 	require.NoError(t, err)

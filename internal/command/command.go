@@ -109,8 +109,9 @@ const Empty = "the command printed nothing, so the file is empty"
 
 // Feed starts a command and calls send with its output. That ends with io.EOF only if the command
 // succeeded, because nobody may take the output of a failed command for the whole. In a pipe, each
-// part has to succeed, except if Warning says otherwise. When send returns, the command is ended. Feed returns a *FailedError if the command failed before, otherwise
-// the error of send. errs gets a copy of the command's standard error; nil is nowhere.
+// part has to succeed, except if Warning says otherwise. When send returns, the command is ended.
+// Feed returns a *FailedError if the command failed before, otherwise the error of send. errs gets a
+// copy of the command's standard error; nil is nowhere.
 func Feed(ctx context.Context, command string, env []string, errs io.Writer, send func(context.Context, io.Reader) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -137,9 +138,10 @@ func Feed(ctx context.Context, command string, env []string, errs io.Writer, sen
 		return nil
 	})}
 	err = send(ctx, o)
+	failed := o.failed.Load() // what fails from now on fails because the command is ended
 	cancel()
 	_ = o.wait()
-	if failed := o.failed.Load(); err != nil && failed != nil {
+	if err != nil && failed != nil {
 		return failed // the error of send only follows from it
 	}
 	return err

@@ -96,6 +96,9 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestEncodeCodesWhatShrinks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes a lot on one goroutine")
+	}
 	tests := []struct {
 		name string
 		data func(length int) []byte
@@ -141,6 +144,9 @@ func zstdBlock(last bool, kind, size uint32, content ...byte) []byte {
 }
 
 func TestDecodeRefuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes a lot on one goroutine")
+	}
 	const length = 256 << 10
 	text := prose(6, length)
 	good := whole(text)
@@ -222,12 +228,15 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func TestConcurrently(t *testing.T) {
-	text := prose(8, 512<<10)
+	text, blocks := prose(8, 512<<10), 5
+	if testing.Short() {
+		blocks = 2
+	}
 	var streams sync.WaitGroup
 	for range 16 {
 		streams.Go(func() {
 			block := make([]byte, len(text))
-			for range 5 {
+			for range blocks {
 				copy(block, text)
 				n, _ := Encode(block)
 				if n == 0 || Decode(block, n) != nil || !bytes.Equal(text, block) {
@@ -260,6 +269,9 @@ func TestAllocatesNothing(t *testing.T) {
 
 // TestMemory measures the memory of all encoders and decoders after they have been used.
 func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes a lot on one goroutine")
+	}
 	text := prose(10, MaxBlock)
 	coded := whole(text)
 	random := noise(10, MaxBlock)

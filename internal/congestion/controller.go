@@ -134,8 +134,11 @@ func (c *Controller) gentle() bool {
 	if c.state == Compete {
 		return c.loss.random == 0 && c.last.At >= c.others.quick
 	}
-	// At a very low rate BBR sends single segments, and the peer waits with their acknowledgement.
-	return c.state != Startup && (!c.loss.lossy || c.state == Yield)
+	if c.state == Yield { // BBR would send single segments, and the peer wait with their acknowledgement
+		return true
+	}
+	// Gentle streams would take what the start still loses for their limit.
+	return c.state != Startup && !c.loss.lossy && c.last.Delivered >= c.opening.sent
 }
 
 // near tells whether the path stays within a building.

@@ -36,6 +36,19 @@ func TestPriorityChangesBesideOthers(t *testing.T) {
 	require.Equal(t, Yield, low.State)
 	require.Less(t, low.Rate, 1e6, "bytes/s of 5 million")
 	require.Equal(t, Compete, update(Normal).State)
+
+	c, s, line = New(), Sample{RTT: 20 * time.Millisecond, MSS: 1448, Streams: 4, Backlog: 1 << 20, InFlight: 200_000}, 10e6
+	for range 20 {
+		update(Low)
+	}
+	s.RTT, line = 40*time.Millisecond, 5e6
+	for range 400 {
+		if update(Low).State == Yield {
+			break
+		}
+	}
+	require.Equal(t, Yield, update(Low).State)
+	require.Greater(t, update(Normal).Rate, 1e6, "a session that never shared before begins with its part, too")
 }
 
 // More streams carry what few cannot, and the longer the path, the more it takes.
@@ -185,4 +198,22 @@ func TestMoreStreams(t *testing.T) {
 		}
 		require.Equal(t, more > 0, state == Cruise, "%v, %d more", state, more)
 	}
+}
+
+// Nothing but the rate bounds what paced streams have in flight: with too much, the rate does not
+// grow in the start. Other streams double by themselves, and shall not wait.
+func TestStartOfPacedStreams(t *testing.T) {
+	rate := func(began float64, flying int64) float64 {
+		c, d := New(), Decision{}
+		for i := range int64(4) {
+			d = c.Update(Sample{
+				At: time.Duration(i+1) * 25 * time.Millisecond, Delivered: i * 250_000, InFlight: flying,
+				Backlog: 1 << 20, RTT: 20 * time.Millisecond, MSS: 1252, Streams: 16, Began: began,
+			})
+		}
+		return d.Rate / d.Line
+	}
+	require.Greater(t, rate(1e7, 200_000), 2.0)
+	require.InDelta(t, 1, rate(1e7, 2_000_000), 1e-9)
+	require.Greater(t, rate(0, 2_000_000), 2.0)
 }

@@ -69,7 +69,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	if !c.proved && c.line > again*c.low && c.priority != Low && m.losses < c.loss.random*1.5+mostLoss {
 		c.enter(Startup, s.At) // it carries far more than was known
-		c.low, c.opening.first, c.proved, c.opening.falls = 0, s.At, false, 0
+		c.low, c.proved, c.opening = 0, false, opening{first: s.At, noise: c.opening.noise}
 		c.start(s)
 		return
 	}

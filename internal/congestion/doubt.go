@@ -54,6 +54,7 @@ func (c *Controller) doubt(s Sample) {
 		return
 	case c.doubts.empty > 0 && s.At-c.doubts.empty > max(4*lag, testFor/2):
 		c.full, c.doubts.ended = 0, s.At
+		m.rates = nil // the line carried more before this queue began
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
 		return

@@ -78,12 +78,7 @@ func (m *model) update(s Sample) {
 		m.usual += time.Duration(float64(m.queue-m.usual) * min(1, part))
 	}
 	m.past = append(m.past, s)
-	m.standing = m.queue
-	for i := len(m.past) - 1; i >= 0 && m.past[i].At > s.At-max(s.RTT, standingTime); i-- {
-		if rtt := m.past[i].RTT; rtt > 0 {
-			m.standing = min(m.standing, max(0, rtt-m.base))
-		}
-	}
+	m.standing = min(m.queue, m.stood(s.At, max(s.RTT, standingTime)))
 	if m.paused && s.At-m.past[0].At < leastWindow {
 		m.lost, m.losses = 0, 0
 		return // the rates are those before the pause
@@ -109,6 +104,25 @@ func (m *model) earlier(s Sample) float64 {
 		return 0
 	}
 	return rateSince(from, to)
+}
+
+// stood is the least delay in queues for some time until a moment.
+func (m *model) stood(until, since time.Duration) time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for i := len(m.past) - 1; i >= 0 && m.past[i].At > until-since; i-- {
+		if rtt := m.past[i].RTT; rtt > 0 && m.past[i].At <= until {
+			least = min(least, max(0, rtt-m.base))
+		}
+	}
+	if least == math.MaxInt64 {
+		return 0
+	}
+	return least
+}
+
+// newest is the delivered rate of the last half of a rateWindow, where that is long enough.
+func (m *model) newest(s Sample) float64 {
+	return rateSince(m.before(s.At-max(m.rateWindow(s)/2, leastWindow)), s)
 }
 
 // change is by how much the RTT changes mostly. It is the median, because a queue changes the RTT

@@ -146,8 +146,7 @@ func (c *Controller) floor() float64 { return max(floorShare*c.line, c.leastRate
 func (c *Controller) yield(s Sample, dt time.Duration) {
 	switch {
 	case c.priority != Low:
-		c.enter(Compete, s.At)
-		c.compete(s)
+		c.share(s)
 	case c.filled(s):
 		if c.rate > 2*c.floor() {
 			c.others.pause = min(2*c.others.pause, longPause)

@@ -217,6 +217,9 @@ func scenarios() []scenario {
 	p.Loss = 1e-4
 	stock := simulate.Flow{Kind: simulate.Session, Count: 32, Below: simulate.Cubic}
 	add("loss-0.0001-cubic-only", p, flows(stock), 25, 0, share(0.93), dropped(0.5), delay(0.5, 5))
+	far := line(300, 600*ms, 1)
+	far.Loss = 2e-4
+	add("loss-0.0002-far", far, flows(small), 30, 0, share(0.7), dropped(0.5))
 	p = base
 	p.Police, p.Burst = 200e6, 500_000
 	add("policer-200M-of-1G", p, flows(session), 25, 0, share(0.95), dropped(1))
@@ -226,6 +229,9 @@ func scenarios() []scenario {
 	p = base
 	p.Jitter = 10 * ms
 	add("jitter-10ms", p, flows(session), 25, 0, share(0.93), dropped(0.2))
+	p = line(1000, 20*ms, 1)
+	p.Jitter = ms
+	add("start-jitter-1ms", p, flows(session), 3, 0, share(0.9), dropped(0.3))
 	p = base
 	p.Stalls = 200 * ms
 	add("stalls", p, flows(session), 25, 0, share(0.93), dropped(0.2))
@@ -386,6 +392,12 @@ func scenarios() []scenario {
 			add(name, p, flows(narrow), min(bulk, 120), 0, share(0.8), dropped(2))
 		}
 	}
+	few := simulate.Flow{Kind: simulate.Session, Count: 4}
+	p = line(1722, 2500*time.Microsecond, 1)
+	add("start-full-at-once", p, flows(few), 6, 3, share(0.9), dropped(2))
+	p = line(400, 480*ms, 0.75)
+	p.Jitter = 50 * ms
+	add("jitter-far", p, flows(session), 20, 15, share(0.8), dropped(2))
 	add("geo", line(50, 600*ms, 1), flows(session), 40, 0, share(0.90), dropped(0.5))
 	add("10G-10ms", line(10_000, 10*ms, 1), flows(session), 10, 0, share(0.95), dropped(0.2))
 	add("10G-50ms", line(10_000, 50*ms, 1), flows(session), 10, 0, share(0.90), dropped(0.2))
@@ -403,7 +415,7 @@ func (s *scenario) judged() (time.Duration, time.Duration) {
 // brief are the scenarios of a run without -all: each kind of scenario on one line, and the most
 // common two on three.
 var brief = regexp.MustCompile(`-100M-20ms|^(alone|beside-cubic)-(300M-80ms|1000M-50ms)-q1$|` +
-	`^(loss-0.01|loss-.*-only|policer|codel|jitter|stalls|down|up|udp|source|windows|narrow|geo)`)
+	`^(loss-0.01|loss-.*-(only|far)|policer|codel|jitter|stalls|down|up|udp|source|start|windows|narrow|geo)`)
 
 func selected(t *testing.T) []scenario {
 	var some []scenario

@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
-	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
-	firstWindow = 10   // segments that a stream sends before the first acknowledgement (RFC 6928)
-	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
-	firstGain   = 1.6  // times these, by the first acknowledgements: streams have doubled by then
-	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
-	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
-	clean       = 3e-4 // share lost at the start, without a queue, up to which a path has no random loss
+	startGain   = 2.3 // of the delivered rate, at the start: a round trip later it has doubled
+	lowGain     = 1.7 // the same for a session of low priority, which must not push others aside
+	firstWindow = 10  // segments that a stream sends before the first acknowledgement (RFC 6928)
+	stillGrows  = 1.2 // of the rate a round trip ago: below it, loss at the start ends the start
+	startWindow = 2   // times what fills the path is in flight at most, once there may be a queue
+	firstGain   = 1.6 // times these, by the first acknowledgements: streams have doubled by then
+	drainGain   = 0.2 // of the delivered rate, while the queue of the start flows off
+	goesOn      = 1.4 // of the delivered rate at the end of the start: it was not the end
 
 	// fewPackets is the least number of packets that shows a rate in the start and right after it.
 	fewPackets = 4
@@ -24,6 +24,19 @@ type opening struct {
 	first time.Duration // when something was delivered first
 	fall  time.Duration // of the RTT, since it grew last
 	falls time.Duration // largest of these in the start
+	noise time.Duration // largest delay that stayed for a while and was no queue
+	sent  int64         // what was delivered or in flight at its end, bytes
+	most  float64       // largest rate so far, without the bound of startWindow, bytes/s
+}
+
+// notFull notes the delay that stayed for a while a round trip ago if it was no queue, but jitter:
+// what is delivered has grown by so much since then that the line was not full.
+func (c *Controller) notFull(s Sample) {
+	m := &c.model
+	if earlier := m.earlier(s); earlier > 0 && m.delivered > goesOn*earlier {
+		stood := m.stood(s.At-m.rateWindow(s), standingTime)
+		c.opening.noise = max(c.opening.noise, min(stood, m.base/4))
+	}
 }
 
 // start doubles the rate each round trip until a queue shows that the line is full.
@@ -37,8 +50,9 @@ func (c *Controller) start(s Sample) {
 	}
 	full := m.base/20 + 3*time.Millisecond + c.packets(6, s.MSS) + m.jitter()
 	if m.queue < full/2 {
-		// Gentle streams would fall behind at once where loss comes without a queue.
-		c.loss.lossy = s.Lost > 4*int64(s.MSS) && float64(s.Lost) > clean*float64(s.Delivered)
+		// Where loss comes without a queue, so few gentle streams may fall behind at once.
+		share := float64(s.Lost) / float64(s.Lost+s.Delivered)
+		c.loss.lossy = s.Lost > 2*int64(s.MSS) && gentleStreams(c.line, m.base, s.MSS, share) > s.Streams
 	}
 	// What the first flight lost says nothing: it left before anything was known.
 	early := s.At-c.opening.first < m.rateWindow(s)+2*s.RTT
@@ -46,11 +60,19 @@ func (c *Controller) start(s Sample) {
 	if !flat {
 		c.short = s.At
 	}
-	full = max(full, min(c.sway(s), m.base/2))
-	longFlat := flat && s.At-c.short > s.RTT // jitter makes what is delivered uneven
-	if m.queue > full || flat && s.Backlog > 0 && m.lost > 0.05 ||
+	if !early {
+		c.notFull(s)
+	}
+	full = max(full, min(c.sway(s), m.base/2), full-m.jitter()+c.opening.noise) // noise may be more than jitter
+	longFlat := flat && s.At-c.short > m.rateWindow(s)                          // jitter makes what is delivered uneven
+	lossy := m.lost > 0.05
+	if m.usual < full/4 && m.losses > mostLoss && s.At-c.short > 4*m.steadyWindow() {
+		lossy = true // the queue was full at once, and the base is that of a full one
+	}
+	if m.queue > full || flat && s.Backlog > 0 && lossy ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
 		c.enter(Drain, s.At)
+		c.opening.sent = s.Delivered + s.InFlight
 		c.drain(s)
 		return
 	}
@@ -70,7 +92,18 @@ func (c *Controller) start(s Sample) {
 	if m.earlier(s) == 0 { // otherwise the streams, which double by themselves, would wait
 		gain *= firstGain
 	}
-	c.rate = max(c.rate, gain*c.line)
+	line := max(c.line, m.newest(s))
+	c.opening.most = max(c.opening.most, c.rate, gain*line)
+	c.rate = c.opening.most
+	window := math.Inf(1) // in flight at most, times what fills the path
+	if s.Began > 0 {      // nothing but the rate bounds what paced streams have in flight
+		window = gain
+	}
+	if m.queue > full/4 { // the line may be full, and the streams go on doubling until that is sure
+		window = startWindow
+	}
+	room := window*line*m.base.Seconds() - float64(s.InFlight)
+	c.rate = min(c.rate, max(c.line, line+room/(s.At-c.prior.At).Seconds()))
 }
 
 // sway is by how much the RTT has fallen at once during the start. Its queue only grows: the rest
@@ -108,6 +141,7 @@ func (c *Controller) drain(s Sample) {
 	case age < max(c.from.RTT, leastWindow):
 	case rateSince(c.from, s) > goesOn*c.had:
 		c.enter(Startup, s.At)
+		c.opening.most = 0
 		c.start(s)
 	case excess <= 0 || age > 4*s.RTT+leastWindow:
 		c.rate = afterDrain * c.line

@@ -35,3 +35,29 @@ func TestShort(t *testing.T) {
 		})
 	}
 }
+
+// TestStartQueue looks at what the start loses in a queue that holds as much as the path.
+func TestStartQueue(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rate float64 // Mbit/s
+		rtt  time.Duration
+		most float64 // lost in the first seconds, MB
+	}{
+		{100, 20 * ms, 0.2},
+		{300, 80 * ms, 0.08},
+		{1000, 50 * ms, 1},
+	} {
+		t.Run(fmt.Sprintf("%.0f Mbit per s, %v", c.rate, c.rtt), func(t *testing.T) {
+			t.Parallel()
+			const long = 3 * time.Second
+			r := simulate.Run(simulate.Scenario{
+				Path: line(c.rate, c.rtt, 1), For: long, Seed: 1,
+				Flows: flows(simulate.Flow{Kind: simulate.Session}),
+			})
+			sent := r.Goodput(0, 0, long) / 8 * long.Seconds() / 1e6
+			require.LessOrEqual(t, r.Dropped(0, 0, long)*sent, c.most)
+			t.Logf("%.3f MB lost", r.Dropped(0, 0, long)*sent)
+		})
+	}
+}

@@ -98,6 +98,9 @@ func openFolder(t *testing.T) *os.Root {
 }
 
 func TestTornLog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes a lot on one goroutine")
+	}
 	folder := openFolder(t)
 	whole := encodeLog(sampleHeader, sampleRecords)
 	for size := range len(whole) + 1 {

@@ -119,7 +119,7 @@ func held(t *testing.T, c *client.Client, s *site, u session.URL) (ended chan er
 	}()
 	_, err := w.Write(make([]byte, 4<<20)) // more than is read ahead: the session runs
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return s.sessionsOpen() == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.sessionsOpen() == 1 && len(s.Status().Transfers) == 1 }, 20*time.Second, time.Millisecond)
 	return ended
 }
 

@@ -68,7 +68,7 @@ const (
 	// streams need a while to find what the new priority gives them. settleBack is the most that a
 	// priority gets before it is lowered for the first time. Each time makes it twice as long, and a
 	// trial four times. firstBytes is the most time that a transfer gets to find something to send.
-	// Where the deadline is near, each is only the share nearShare of the time there was at the start.
+	// Where the deadline is near, each is nearShare of the time from the start to the deadline.
 	recentRate = 3 * time.Minute
 	settleRate = 30 * time.Second
 	settleBack = 5 * time.Minute
@@ -87,7 +87,8 @@ func NewDeadline(at, now time.Time) *Deadline {
 	return d
 }
 
-// near is most, or a share of the time between start and deadline if that is less.
+// near is most, or nearShare of the time from the start to the deadline if that is less. Four looks
+// are the least.
 func (d *Deadline) near(most time.Duration) time.Duration {
 	return max(4*lookEvery, min(most, share(nearShare, d.at.Sub(d.began))))
 }

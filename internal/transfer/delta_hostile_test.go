@@ -209,7 +209,11 @@ func (p *deltaPeer) wrong(payload []byte) {
 // right.
 func TestDeltaResumes(t *testing.T) {
 	r := seeded(t)
-	old := lines(r, 12<<20)
+	size := 12 << 20
+	if testing.Short() {
+		size /= 2
+	}
+	old := lines(r, size)
 	fresh := edit(r, old, 300, r.IntN(2) == 0)
 	source, target := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(target, "f"), old, 0o644))

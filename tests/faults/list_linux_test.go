@@ -105,7 +105,7 @@ func jumped(server, client time.Duration) func(*trial) error {
 func (t *trial) path() string { return t.folder.Abs(t.source + "/" + bigFile) }
 
 func replaced(t *trial) error {
-	if err := t.folder.Fill(t.ctx, t.source+"/new", bigSize, byte(2+t.rng.IntN(100))); err != nil {
+	if err := t.folder.Fill(t.ctx, t.source+"/new", t.size.big, byte(2+t.rng.IntN(100))); err != nil {
 		return err
 	}
 	return os.Rename(t.folder.Abs(t.source+"/new"), t.path())
@@ -215,7 +215,7 @@ var faults = []fault{
 	{name: "clocks apart", what: "the server's clock jumps a year ahead, the client's a year back", clock: true, want: alone, do: jumped(8760*time.Hour, -8760*time.Hour)},
 
 	{name: "source replaced", what: "a new file of the same size under the same name", own: true, mixed: true, want: either, says: "chang", do: replaced},
-	{name: "source truncated", what: "to half", own: true, mixed: true, want: either, says: "chang|EOF|short", do: func(t *trial) error { return os.Truncate(t.path(), bigSize/2) }},
+	{name: "source truncated", what: "to half", own: true, mixed: true, want: either, says: "chang|EOF|short", do: func(t *trial) error { return os.Truncate(t.path(), t.size.big/2) }},
 	{name: "source grown", what: "by 1 MB", own: true, mixed: true, want: either, says: "chang", do: func(t *trial) error {
 		f, err := os.OpenFile(t.path(), os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {

@@ -32,7 +32,17 @@ var (
 	atOnce = flag.Int("at-once", 5, "trials that run at the same time")
 )
 
-const bigSize = 26 << 20
+// bulk is how much a trial transfers, and when its fault comes.
+type bulk struct {
+	big, other int64         // bytes of the big file and of another, beside 20 small ones
+	latest     time.Duration // after the first MiB
+}
+
+// whole is what the report is about. A run without -faults moves half of it.
+var (
+	whole = bulk{26 << 20, 8 << 20, 1500 * time.Millisecond}
+	half  = bulk{12 << 20, 3 << 20, 600 * time.Millisecond}
+)
 
 // short are the faults that a run without -faults tries, because they take little time.
 var short = []string{"kill receiver", "link down 2 s", "stream black hole", "forged segments", "EIO in fsync", "source replaced before resume"}
@@ -60,12 +70,16 @@ func TestMatrix(t *testing.T) {
 	binary, err := os.ReadFile(program)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(folder.Abs("fxfer"), binary, 0o755))
-	require.NoError(t, folder.Fill(t.Context(), "src/"+bigFile, bigSize, 1))
-	require.NoError(t, folder.Fill(t.Context(), "src/b", 8<<20, 2))
+	size := whole
+	if *only == "" {
+		size = half
+	}
+	require.NoError(t, folder.Fill(t.Context(), "src/"+bigFile, size.big, 1))
+	require.NoError(t, folder.Fill(t.Context(), "src/b", size.other, 2))
 	for i := range 20 {
 		require.NoError(t, folder.Fill(t.Context(), fmt.Sprintf("src/small/%02d", i), 200_000, byte(3+i)))
 	}
-	b := &bench{folder: folder, next: make(chan int, 1)}
+	b := &bench{folder: folder, size: size, next: make(chan int, 1)}
 	b.next <- 0
 
 	first := *seed

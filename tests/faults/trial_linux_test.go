@@ -100,6 +100,7 @@ type trial struct {
 	ctx    context.Context
 	rng    *rand.Rand
 	folder *hosts.Folder
+	size   bulk
 	dir    string // of this trial, below the folder of all
 	source string
 	target string
@@ -120,13 +121,14 @@ type trial struct {
 // bench is what all trials share.
 type bench struct {
 	folder *hosts.Folder
+	size   bulk
 	next   chan int // numbers of trials
 }
 
 func (b *bench) try(ctx context.Context, f *fault, seed uint64) (r result) {
 	n := <-b.next
 	b.next <- n + 1
-	t := &trial{ctx: ctx, rng: rand.New(rand.NewPCG(seed, 7)), folder: b.folder, dir: "t" + strconv.Itoa(n), push: seed%2 == 1,
+	t := &trial{ctx: ctx, rng: rand.New(rand.NewPCG(seed, 7)), folder: b.folder, size: b.size, dir: "t" + strconv.Itoa(n), push: seed%2 == 1,
 		retry: retryFor + f.lasts, hangs: hangs + f.lasts}
 	defer func() { r.err = errors.Join(r.err, os.RemoveAll(b.folder.Abs(t.dir))) }()
 	t.source, t.target = "src", t.dir+"/dst/in"
@@ -199,7 +201,7 @@ func (t *trial) run(f *fault) (r result) {
 		return r
 	}
 	t.client = first.cmd
-	pause := time.Duration(t.rng.Int64N(int64(1500 * time.Millisecond)))
+	pause := time.Duration(t.rng.Int64N(int64(t.size.latest)))
 	done := make(chan error, 1)
 	hit := false
 	go func() {

@@ -143,6 +143,7 @@ type bbr struct {
 	phase    int
 	phaseAt  float64
 	probeEnd float64
+	unfilled bool // it probes the RTT in the middle of its start, and goes on with that
 }
 
 const (
@@ -185,6 +186,7 @@ func (b *bbr) acked(a ack) {
 		b.rates[i] = a.rate
 		b.most = max(b.most, a.rate)
 	}
+	fresh := math.IsInf(b.base, 1)
 	renew := a.now > b.baseAt+10
 	if a.rtt <= b.base || renew {
 		b.base, b.baseAt = a.rtt, a.now
@@ -203,11 +205,17 @@ func (b *bbr) acked(a ack) {
 		if b.probeEnd == 0 && a.inflight <= 4+a.n {
 			b.probeEnd = a.now + max(0.2, b.base)
 		}
-		if b.probeEnd > 0 && a.now > b.probeEnd {
+		switch {
+		case b.probeEnd == 0 || a.now <= b.probeEnd:
+		case b.unfilled:
+			b.state, b.gain, b.flat = bbrStartup, bbrHigh, -2 // a probe says nothing about the rate
+		default:
 			b.state, b.phase, b.phaseAt, b.gain = bbrCruise, 2, a.now, 1
 		}
 	}
 	if renew && b.state != bbrProbeRTT {
+		// One that is made after these 10 s probes at once, and cruises then. Kernels start it first.
+		b.unfilled = b.state == bbrStartup && !fresh
 		b.state, b.gain, b.probeEnd = bbrProbeRTT, 1, 0
 	}
 	switch target := max(4, 2*bdp+3); b.state {

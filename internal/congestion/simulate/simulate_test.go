@@ -113,6 +113,21 @@ func TestBBRAlone(t *testing.T) {
 	}
 }
 
+// TestBBRProbeInStart shows that BBR goes on with its start after it has probed the RTT.
+func TestBBRProbeInStart(t *testing.T) {
+	b := newBBR(initialWindow)
+	for _, a := range []ack{
+		{now: 1, rtt: 1, rate: 10},
+		{now: 11.5, rtt: 1.1, rate: 20}, // the RTT is old
+		{now: 12, rtt: 1.1, rate: 20},
+	} {
+		b.acked(a)
+	}
+	assert.InDelta(t, 4, b.window(), 0)
+	b.acked(ack{now: 13.2, rtt: 1.1, rate: 20})
+	assert.InDelta(t, bbrHigh*20, b.pace(), 1e-9)
+}
+
 // TestCoDel shows that CoDel holds a cubic flow's queue near 5 ms.
 func TestCoDel(t *testing.T) {
 	p := path(100, 40, 4)

@@ -28,7 +28,7 @@ const (
 	// pacingBurst is how long a stream that writes nothing saves up its rate.
 	pacingBurst = 4 * time.Millisecond
 	// pacingLate is how much of the time that a timer was late a stream catches up on.
-	pacingLate = 10 * time.Millisecond
+	pacingLate = 5 * time.Millisecond
 )
 
 // set changes the rate, in bytes/s; +Inf is no bound. It also applies to a step that waits.
