@@ -4,7 +4,8 @@ import "sync"
 
 // unnamed has the targets of this process whose files have no name yet. It does for them what locks
 // do for partial files: whoever writes the same target later waits for the first, and so the last
-// one wins. Writers in other processes do not see each other.
+// one wins. Writers in other processes do not see it: of two, the one wins that gives its file the
+// name last. Names are given and moved in one step, so the target is always the file of one of them.
 var unnamed = unnamedFiles{targets: make(map[unnamedTarget]struct{})}
 
 // unnamedTarget is a name in a folder.

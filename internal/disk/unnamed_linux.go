@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"strconv"
@@ -35,20 +36,11 @@ func (t *Tree) putUnnamed(f *folder, base string, m Meta, data []byte, opt *Targ
 			unnamed.remove(target)
 		}
 	}()
-	var st unix.Stat_t
-	reserved := reservedName(base) + partialSuffix
-	err = ignoringEINTR(func() error { return unix.Fstatat(fdOf(dir), reserved, &st, unix.AT_SYMLINK_NOFOLLOW) })
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, errNeedsName
-	}
 	like, now := t.likeNew(f)
 	mode := startMode(m, like, opt.Owner)
 	fd, err := openAt(fdOf(dir), ".", unix.O_RDWR|unix.O_TMPFILE, mode)
-	switch {
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.EINVAL):
-		return nil, errNeedsName
-	case err != nil:
-		return nil, err
+	if err != nil {
+		return nil, errNeedsName // file systems give many errors; the other way finds what is wrong
 	}
 	file := &plainFile{fd}
 	defer func() {
@@ -56,7 +48,10 @@ func (t *Tree) putUnnamed(f *folder, base string, m Meta, data []byte, opt *Targ
 			_ = file.Close()
 		}
 	}()
-	if !canLink(fd, fdOf(dir)) {
+	var st unix.Stat_t
+	reserved := reservedName(base) + partialSuffix
+	err = ignoringEINTR(func() error { return unix.Fstatat(fdOf(dir), reserved, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if !errors.Is(err, fs.ErrNotExist) || !canLink(fd, fdOf(dir)) {
 		return nil, errNeedsName
 	}
 	if like == nil || like.asked != mode {
@@ -88,13 +83,22 @@ func (u *unnamedFile) name(t *Tree, f *folder) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// A file that lost its first name gets no other, so nothing must hinder the rename.
+	// A file that lost its first name gets no other. So the name to rename is one that nobody else
+	// gives, and the lock keeps Sweep away.
 	if info, err := f.root.Lstat(u.target.base); err == nil && info.IsDir() {
 		return errFolderExists
 	}
-	return t.swapIn(f, u.target.base, hardSuffix, func(name string) error {
-		return linkFile(u.fd, fdOf(dir), name)
-	})
+	if err := ignoringEINTR(func() error { return unix.Flock(u.fd, unix.LOCK_EX|unix.LOCK_NB) }); err != nil {
+		return err
+	}
+	name := reservedName(u.target.base+"/"+rand.Text()) + partialSuffix
+	if err := linkFile(u.fd, fdOf(dir), name); err != nil {
+		return err
+	}
+	if err := t.renameOver(f, name, u.target.base); err != nil {
+		return errors.Join(err, removeIfThere(f.root, name))
+	}
+	return nil
 }
 
 // How this process may give an open file a name: by its descriptor, which takes Linux 6.10 or
