@@ -63,7 +63,8 @@ type folder struct {
 	info fs.FileInfo // identifies the folder
 	made int64       // when the tree made it, by the cache's clock; 0 if it did not, or long ago
 
-	filled atomic.Bool // the tree has put something into it
+	filled   atomic.Bool // the tree has put something into it
+	partials atomic.Bool // the tree has opened a Partial in it
 
 	refs atomic.Int32 // including the cache's; the last one closes the folder
 

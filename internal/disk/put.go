@@ -9,11 +9,12 @@ import (
 )
 
 // Staged is a complete target that lacks only its final name. It keeps its partial file open and
-// locked, so no other writer and no Sweep can take it. Or it has no name at all yet: then it is
-// among the unnamed files of this process. Its owner adds it to a Batch or discards it.
+// locked, so no other writer and no Sweep can take it. Or it has no name at all yet. Its owner adds
+// it to a Batch or discards it.
 type Staged struct {
 	tree   *Tree
 	path   string
+	target writingTarget // until it ended
 	file   content
 	ref    fileRef
 	dev    uint64
@@ -55,8 +56,16 @@ func (t *Tree) Put(m Meta, data []byte, opt TargetOptions) (s *Staged, err error
 		if base == "." {
 			return errFolderExists
 		}
-		s, err = t.put(f, base, m, data, &opt)
-		return err
+		target, err := writing.begin(f, base)
+		if err != nil {
+			return err
+		}
+		if s, err = t.put(f, base, m, data, &opt); err != nil {
+			writing.end(target)
+			return err
+		}
+		s.target = target
+		return nil
 	})
 	return s, at("write", m.Path, err)
 }
@@ -75,9 +84,6 @@ func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetO
 			file.Close()
 		}
 	}()
-	if unnamed.has(f, base) {
-		return nil, ErrBusy
-	}
 	s := newStaged(t, m.Path, file, info)
 	if !fresh {
 		if err := removeIfThere(f.root, reserved+checkpointSuffix); err != nil {
@@ -119,7 +125,7 @@ func (s *Staged) name(f *folder, base string) error {
 		return s.err
 	}
 	if s.nameless != nil {
-		if err := s.nameless.name(s.tree, f); err != nil {
+		if err := s.nameless.name(s.tree, f, base); err != nil {
 			return err
 		}
 		s.endLocked()
@@ -170,9 +176,7 @@ func (s *Staged) endLocked() {
 		s.log.file.Close()
 	}
 	_ = s.file.Close() // also unlocks
-	if s.nameless != nil {
-		unnamed.remove(s.nameless.target)
-	}
+	writing.end(s.target)
 }
 
 // fail makes err the result of all further attempts. Once data could not be written back, a later

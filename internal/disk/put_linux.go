@@ -9,17 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// put writes the file m.Path, base in f: without a name in a folder that the tree made, elsewhere
-// under its reserved name.
+// put writes the file m.Path, base in f: without a name in a folder that the tree made, unless an
+// earlier version of the file left a partial file there; elsewhere under its reserved name.
 func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptions) (*Staged, error) {
-	if f.made == 0 {
+	if f.made == 0 || f.hasPartial(base) {
 		return t.putNamed(f, base, m, data, opt)
 	}
-	s, err := t.putUnnamed(f, base, m, data, opt)
+	s, err := t.putUnnamed(f, m, data, opt)
 	if errors.Is(err, errNeedsName) {
 		return t.putNamed(f, base, m, data, opt)
 	}
 	return s, err
+}
+
+// hasPartial reports whether base has a partial file, if the tree has opened any in f.
+func (f *folder) hasPartial(base string) bool {
+	if !f.partials.Load() {
+		return false
+	}
+	_, err := f.root.Lstat(reservedName(base) + partialSuffix)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // putNamed is put under the reserved name. It takes five system calls if the file is new and gets
@@ -45,9 +54,6 @@ func (t *Tree) putNamed(f *folder, base string, m Meta, data []byte, opt *Target
 			_ = file.Close()
 		}
 	}()
-	if unnamed.has(f, base) {
-		return nil, ErrBusy
-	}
 	s, err := t.fill(f, file, like.as(mode, now, &st), m, data, opt)
 	if err != nil {
 		return nil, err

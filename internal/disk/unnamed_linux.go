@@ -14,28 +14,16 @@ import (
 var errNeedsName = errors.New("the file needs a name from the start")
 
 // unnamedFile is a file without a name. A crash leaves nothing of it.
-type unnamedFile struct {
-	target unnamedTarget
-	fd     int
-}
+type unnamedFile struct{ fd int }
 
-// putUnnamed writes the file m.Path, base in f, without a name. It takes four system calls if the
-// file gets the right mode, owner and attributes from the start. It returns errNeedsName if the
-// system can't do that, or if there is a partial file of that name.
-func (t *Tree) putUnnamed(f *folder, base string, m Meta, data []byte, opt *TargetOptions) (_ *Staged, err error) {
+// putUnnamed writes a file in f without a name. It takes three system calls if the file gets the
+// right mode, owner and attributes from the start. It returns errNeedsName if the system can't do
+// that.
+func (t *Tree) putUnnamed(f *folder, m Meta, data []byte, opt *TargetOptions) (_ *Staged, err error) {
 	dir, err := f.dir()
 	if err != nil {
 		return nil, err
 	}
-	target := targetIn(f, base)
-	if !unnamed.add(target) {
-		return nil, ErrBusy
-	}
-	defer func() {
-		if err != nil {
-			unnamed.remove(target)
-		}
-	}()
 	like, now := t.likeNew(f)
 	mode := startMode(m, like, opt.Owner)
 	fd, err := openAt(fdOf(dir), ".", unix.O_RDWR|unix.O_TMPFILE, mode)
@@ -48,13 +36,11 @@ func (t *Tree) putUnnamed(f *folder, base string, m Meta, data []byte, opt *Targ
 			_ = file.Close()
 		}
 	}()
-	var st unix.Stat_t
-	reserved := reservedName(base) + partialSuffix
-	err = ignoringEINTR(func() error { return unix.Fstatat(fdOf(dir), reserved, &st, unix.AT_SYMLINK_NOFOLLOW) })
-	if !errors.Is(err, fs.ErrNotExist) || !canLink(fd, fdOf(dir)) {
+	if !canLink(fd, fdOf(dir)) {
 		return nil, errNeedsName
 	}
 	if like == nil || like.asked != mode {
+		var st unix.Stat_t
 		if err := ignoringEINTR(func() error { return unix.Fstat(fd, &st) }); err != nil {
 			return nil, err
 		}
@@ -64,19 +50,19 @@ func (t *Tree) putUnnamed(f *folder, base string, m Meta, data []byte, opt *Targ
 	if err != nil {
 		return nil, err
 	}
-	s.nameless = &unnamedFile{target, fd}
+	s.nameless = &unnamedFile{fd}
 	return s, nil
 }
 
-// name gives the file its name in f: the folder that it was made in, or another one in its place. It
+// name gives the file the name base in f: the folder that it was made in, or another one in its place. It
 // returns errTakenAway if f was removed, or is on another file system.
-func (u *unnamedFile) name(t *Tree, f *folder) error {
+func (u *unnamedFile) name(t *Tree, f *folder, base string) error {
 	dir, err := f.dir()
 	if err != nil {
 		return err
 	}
 	f.filled.Store(true)
-	err = linkFile(u.fd, fdOf(dir), u.target.base)
+	err = linkFile(u.fd, fdOf(dir), base)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EXDEV) {
 		return errTakenAway
 	}
@@ -85,17 +71,17 @@ func (u *unnamedFile) name(t *Tree, f *folder) error {
 	}
 	// A file that lost its first name gets no other. So the name to rename is one that nobody else
 	// gives, and the lock keeps Sweep away.
-	if info, err := f.root.Lstat(u.target.base); err == nil && info.IsDir() {
+	if info, err := f.root.Lstat(base); err == nil && info.IsDir() {
 		return errFolderExists
 	}
 	if err := ignoringEINTR(func() error { return unix.Flock(u.fd, unix.LOCK_EX|unix.LOCK_NB) }); err != nil {
 		return err
 	}
-	name := reservedName(u.target.base+"/"+rand.Text()) + partialSuffix
+	name := reservedName(base+"/"+rand.Text()) + partialSuffix
 	if err := linkFile(u.fd, fdOf(dir), name); err != nil {
 		return err
 	}
-	if err := t.renameOver(f, name, u.target.base); err != nil {
+	if err := t.renameOver(f, name, base); err != nil {
 		return errors.Join(err, removeIfThere(f.root, name))
 	}
 	return nil

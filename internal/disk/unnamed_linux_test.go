@@ -76,7 +76,24 @@ func TestPutUnnamed(t *testing.T) {
 	require.NoError(t, os.Mkdir(in, 0o755))
 	require.NoError(t, commit(s), "another folder is in its place")
 	checkContent(t, filepath.Join(in, "file"), 10)
-	require.False(t, unnamed.hasTarget(s.nameless.target))
+	require.NotContains(t, writing.targets, s.target)
+}
+
+// A file that was large a moment ago left a partial file.
+func TestPutOverPartial(t *testing.T) {
+	tree, dir := openTree(t)
+	require.NoError(t, tree.Mkdir("new", 0o755))
+	p := openPartial(t, tree, testMeta("new/file", 10*testBlock), TargetOptions{})
+	_, err := tree.Put(testMeta("new/file", 1), []byte{1}, TargetOptions{})
+	require.ErrorIs(t, err, ErrBusy)
+	put(t, p, 0)
+	require.NoError(t, p.Close())
+	require.NotEmpty(t, leftovers(t, filepath.Join(dir, "new")))
+	batch := NewBatch(tree, TargetOptions{})
+	batch.Add(stage(t, tree, "new/file", 10, TargetOptions{}))
+	require.Equal(t, []error{nil}, batch.Commit())
+	checkContent(t, filepath.Join(dir, "new/file"), 10)
+	require.Empty(t, leftovers(t, filepath.Join(dir, "new")))
 }
 
 // Some systems give open files names by their paths in /proc only, and some not at all.

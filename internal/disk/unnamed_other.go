@@ -5,6 +5,6 @@ package disk
 import "errors"
 
 // unnamedFile does not exist on this system.
-type unnamedFile struct{ target unnamedTarget }
+type unnamedFile struct{}
 
-func (*unnamedFile) name(*Tree, *folder) error { return errors.ErrUnsupported }
+func (*unnamedFile) name(*Tree, *folder, string) error { return errors.ErrUnsupported }
