@@ -88,6 +88,10 @@ func (c *Controller) Update(s Sample) Decision {
 		d.Rate, d.Free = math.Inf(1), 0
 		return d
 	}
+	if c.priority == Low && c.occupied(s) {
+		c.share(s)
+		return c.decision()
+	}
 	switch c.state {
 	case Startup:
 		c.start(s)

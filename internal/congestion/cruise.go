@@ -9,6 +9,7 @@ const (
 	again       = 1.5   // of the line's rate when its queue became short: what it carries is not known yet
 	afterDrain  = 0.97  // of the largest delivered rate
 	leastShare  = 0.75  // of the largest delivered rate of late: less only shows that others send
+	lowShare    = 0.3   // the same for a session of low priority, while it corrects its queue
 	takenShare  = 0.95  // of what was delivered when a queue began: with less, others take the rest
 	leastGrowth = 0.008 // of the rate in a round trip, beyond what is known
 	mostGrowth  = 0.25  // the same, once the queue has been short for long
@@ -150,11 +151,11 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 		c.enter(Doubt, s.At)
 		c.doubt(s)
 	default:
-		excess := max(0, min(m.standing, c.excess(s))-aim).Seconds() / correct.Seconds()
-		rate := c.line * (1 - min(excess, 1-leastShare))
-		if c.priority == Low {
-			rate = min(rate, c.rate) // the rest may be that of others
+		excess := max(0, min(m.standing, c.excess(s))-aim)
+		if c.priority == Low { // at once, and the rest may be that of others
+			c.rate = min(c.rate, c.line*(1-min(excess.Seconds()/trip.Seconds(), 1-lowShare)))
+			return
 		}
-		c.rate = rate
+		c.rate = c.line * (1 - min(excess.Seconds()/correct.Seconds(), 1-leastShare))
 	}
 }

@@ -46,6 +46,7 @@ const (
 type others struct {
 	ours   float64       // largest line since a session of low priority yielded
 	pause  time.Duration // how long the queue must be short before a session that yields takes more
+	first  time.Duration // least RTT that the handshakes and the first packets saw
 	yields time.Duration // when it yielded last
 	clear  time.Duration // when the queue was short last, while the session yields
 	stay   time.Duration // how long it shares at the least
@@ -124,6 +125,20 @@ func (c *Controller) joins(s Sample, lag time.Duration) float64 {
 		return min(c.others.most, quickGain*max(c.model.steady, c.model.delivered))
 	}
 	return c.others.most
+}
+
+// occupied tells whether others had a queue before the session began: the RTT is shorter now than the
+// handshakes and the first packets saw it.
+func (c *Controller) occupied(s Sample) bool {
+	if c.others.first == 0 {
+		c.others.first = s.Least
+	}
+	now := max(s.RTT, c.prior.RTT) // one sample may be wrong
+	if now == 0 || c.prior.RTT == 0 || c.others.first-now < max(c.aim(s), c.model.base/20) {
+		return false
+	}
+	c.others.first = now
+	return c.state != Yield
 }
 
 // give leaves the line to others.

@@ -82,14 +82,14 @@ func (c *Controller) start(s Sample) {
 	if math.IsInf(c.rate, 1) {
 		c.rate = s.Began
 	}
-	if c.rate == 0 { // what the kernel sends at once, however little it says
-		c.rate = startGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
-	}
 	gain := startGain
 	if c.priority == Low {
 		gain = lowGain
 	}
-	if m.earlier(s) == 0 { // otherwise the streams, which double by themselves, would wait
+	if c.rate == 0 { // what the kernel sends at once, however little it says
+		c.rate = gain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
+	}
+	if m.earlier(s) == 0 && c.priority != Low { // otherwise the streams, which double by themselves, would wait
 		gain *= firstGain
 	}
 	line := max(c.line, m.newest(s))

@@ -186,6 +186,9 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		s.InFlight += int64(i.Flying)
 		s.Backlog += int64(i.NotSent)
 		s.MSS = max(s.MSS, i.SndMSS)
+		if i.MinRTT > 0 && (s.Least == 0 || i.MinRTT < s.Least) {
+			s.Least = i.MinRTT
+		}
 		w.seen[id] = seen{i, stuck}
 	}
 	w.sum.Delivered, w.sum.Lost = s.Delivered, s.Lost
