@@ -158,10 +158,11 @@ func (c *Controller) enter(state State, now time.Duration) {
 // A session of low priority holds less, so that those who fill the queue push it aside.
 func (c *Controller) aim(s Sample) time.Duration {
 	aim := min(max(c.model.base/20, leastAim), mostAim)
-	if c.priority == Low {
-		aim /= 2
+	jitter := c.model.jitter()
+	if c.priority == Low { // what others do looks like jitter, too
+		aim, jitter = aim/2, jitter/3
 	}
-	return aim + c.packets(2, s.MSS) + c.model.jitter()
+	return aim + c.packets(2, s.MSS) + jitter
 }
 
 // packets is the time that n packets take on the line.
