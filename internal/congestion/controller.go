@@ -90,6 +90,10 @@ func (c *Controller) Update(s Sample) Decision {
 		d.Rate, d.Free = math.Inf(1), 0
 		return d
 	}
+	if c.priority == Low && c.occupied(s) {
+		c.share(s)
+		return c.decision()
+	}
 	switch c.state {
 	case Startup:
 		c.start(s)
@@ -156,10 +160,11 @@ func (c *Controller) enter(state State, now time.Duration) {
 // A session of low priority holds less, so that those who fill the queue push it aside.
 func (c *Controller) aim(s Sample) time.Duration {
 	aim := min(max(c.model.base/20, leastAim), mostAim)
-	if c.priority == Low {
-		aim /= 2
+	jitter := c.model.jitter()
+	if c.priority == Low { // what others do looks like jitter, too
+		aim, jitter = aim/2, jitter/3
 	}
-	return aim + c.packets(2, s.MSS) + c.model.jitter()
+	return aim + c.packets(2, s.MSS) + jitter
 }
 
 // remember keeps the largest rate with a short queue since the start. With that of now, a session that

@@ -39,13 +39,20 @@ const (
 	rise = 0.25
 	// joinRise is the growth per round trip of what free streams may send until they lose something.
 	joinRise = 0.1
-	lowRise  = 0.12 // of one of low priority, in 100 ms at the most
+	// lowRise and cruiseRise are those of a session of low priority, in 100 ms at the most: while it
+	// yields, and after a queue.
+	lowRise    = 0.12
+	cruiseRise = 0.2
+	// cutMemory is for how long a session of low priority suspects others after a long queue.
+	cutMemory = 3 * time.Second
 )
 
 // others is how the session shares the line with others, or yields to them.
 type others struct {
 	ours   float64       // largest line since a session of low priority yielded
 	pause  time.Duration // how long the queue must be short before a session that yields takes more
+	cut    time.Duration // when a session of low priority saw a long queue; 0 is not
+	first  time.Duration // least RTT that the handshakes and the first packets saw
 	yields time.Duration // when it yielded last
 	clear  time.Duration // when the queue was short last, while the session yields
 	stay   time.Duration // how long it shares at the least
@@ -138,13 +145,27 @@ func (c *Controller) joins(s Sample, lag time.Duration) float64 {
 	return c.others.most
 }
 
+// occupied tells whether others had a queue before the session began: the RTT is shorter now than the
+// handshakes and the first packets saw it.
+func (c *Controller) occupied(s Sample) bool {
+	if c.others.first == 0 {
+		c.others.first = s.Least
+	}
+	now := max(s.RTT, c.prior.RTT) // one sample may be wrong
+	if now == 0 || c.prior.RTT == 0 || c.others.first-now < max(c.aim(s), c.model.base/20) {
+		return false
+	}
+	c.others.first = now
+	return c.state != Yield
+}
+
 // give leaves the line to others.
 func (c *Controller) give(s Sample) {
 	c.others.pause = min(max(2*c.others.pause, firstPause), longPause)
 	if s.At-c.others.yields > 4*longPause {
 		c.others.pause = firstPause
 	}
-	c.others.yields, c.others.ours = s.At, 0
+	c.others.yields, c.others.ours, c.others.cut = s.At, 0, 0
 	c.line = max(c.line, c.had) // others have the rest of it
 	c.enter(Yield, s.At)
 	c.rate = c.floor()
@@ -195,6 +216,9 @@ func (c *Controller) rises(dt time.Duration) float64 {
 			return 1
 		}
 		step, per = lowRise, max(per, standingTime)
+		if c.state == Cruise {
+			step = cruiseRise
+		}
 	}
 	return 1 + step*min(1, dt.Seconds()/per.Seconds())
 }
