@@ -191,7 +191,7 @@ func TestMoreStreams(t *testing.T) {
 		}
 		s.Streams += more
 		state := Cruise
-		for range 18 {
+		for range 22 {
 			if now := step(6*time.Millisecond, 0.7).State; now != Cruise {
 				state = now
 			}
