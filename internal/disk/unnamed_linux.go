@@ -114,9 +114,20 @@ func canLink(fd, dir int) bool {
 	return linkHow.Load() != linkNever
 }
 
-// linkFile gives an open file without a name the name in dir.
+// linkFile gives an open file without a name the name in dir. The system links a descriptor only for
+// the very credentials that opened it, and says otherwise that it does not exist. Each thread of a
+// process that Landlock confines has credentials of its own.
 func linkFile(fd, dir int, name string) error {
-	return ignoringEINTR(func() error { return linkAs(linkHow.Load(), fd, dir, name) })
+	how := linkHow.Load()
+	err := ignoringEINTR(func() error { return linkAs(how, fd, dir, name) })
+	if how != linkByDescriptor || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err = ignoringEINTR(func() error { return linkAs(linkByPath, fd, dir, name) })
+	if err == nil {
+		linkHow.Store(linkByPath)
+	}
+	return err
 }
 
 func linkAs(how int32, fd, dir int, name string) error {

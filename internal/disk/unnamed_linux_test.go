@@ -3,9 +3,11 @@ package disk
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // A small file in a folder that the tree made has no name until the batch is committed, and nothing
@@ -110,4 +112,29 @@ func TestLinkHow(t *testing.T) {
 		checkContent(t, filepath.Join(dir, "new/file"), 10)
 		require.Empty(t, leftovers(t, filepath.Join(dir, "new")))
 	}
+}
+
+// A thread with credentials of its own, as Landlock gives each one, may not name the descriptor of
+// another thread's file: the path in /proc works there.
+func TestLinkByAnotherThread(t *testing.T) {
+	before := linkHow.Load()
+	t.Cleanup(func() { linkHow.Store(before) })
+	tree, dir := openTree(t)
+	require.NoError(t, tree.Mkdir("new", 0o755))
+	batch := NewBatch(tree, TargetOptions{})
+	batch.Add(stage(t, tree, "new/file", 10, TargetOptions{}))
+	linkHow.Store(linkByDescriptor)
+	committed := make(chan []error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&header, &none[0]); err != nil {
+			committed <- []error{err}
+			return
+		}
+		committed <- batch.Commit()
+	}()
+	require.Equal(t, []error{nil}, <-committed)
+	checkContent(t, filepath.Join(dir, "new/file"), 10)
 }
