@@ -119,8 +119,60 @@ func connectionRows(c *explain.Connection) (all rows) {
 		window = "receiver's window " + units.Bytes(x.Sender.SndWnd)
 	}
 	all.add("  path", rtt, resent, term.OneLine(c.Control))
+	if c.Packets != nil {
+		all.add("  windows", window)
+		all.addPackets(c.Packets)
+		return all
+	}
 	all.add("  windows", window, buffer("send buffer", x.Sender.SndBuf), buffer("receive buffer", x.Receiver.RcvBuf))
 	return all
+}
+
+// addPackets adds what only a capture shows.
+func (all *rows) addPackets(p *explain.Packets) {
+	if p.Opened {
+		scaling := "no window scaling"
+		if p.ScaleFrom >= 0 && p.ScaleTo >= 0 {
+			scaling = fmt.Sprintf("window scaling (%d here, %d there)", p.ScaleFrom, p.ScaleTo)
+		}
+		all.add("  handshake", fmt.Sprintf("MSS %d", p.MSS), scaling, has(p.SACK, "SACK"), has(p.Timestamps, "timestamps"))
+	} else {
+		all.add("  handshake", "not in the capture: the scale of the windows is unknown")
+	}
+	if p.FirstFlight > 0 {
+		all.add("  first flight", units.Count(p.FirstFlight, "segment", "segments"))
+	}
+	if p.Plateau > 0 && p.RTT > 0 {
+		all.add("  plateau", fmt.Sprintf("%s a round trip of %s = %s", units.Bytes(p.Plateau), units.Time(p.RTT), units.Rate(float64(p.Plateau)*8/p.RTT.Seconds())))
+	}
+	if p.ZeroWindows > 0 {
+		all.add("  zero window", units.Count(p.ZeroWindows, "time", "times"), units.Time(p.ZeroTime)+" in all")
+	}
+	if p.Resent()+p.Overtaken > 0 {
+		all.add("  sent again", fmt.Sprintf("%d after duplicate acknowledgements, %d after a timeout, %d in vain; %d overtook others", p.Fast, p.Timeouts, p.Needless, p.Overtaken))
+	}
+	if p.Stalls > 0 {
+		all.add("  stalls", units.Count(p.Stalls, "small write", "small writes")+" waited for an acknowledgement", fmt.Sprintf("%d of them for a delayed one", p.Delayed), units.Time(p.StallTime)+" lost")
+	}
+	where := "receiver"
+	if p.AtSender {
+		where = "sender"
+	}
+	offloaded, missed := "", ""
+	if p.Offloaded > 0 {
+		offloaded = fmt.Sprintf("%d of %d segments are larger than the MSS (offloading)", p.Offloaded, p.Segments)
+	}
+	if p.Missed > 0 {
+		missed = units.Bytes(p.Missed) + " are missing from it"
+	}
+	all.add("  capture", "made at the "+where, offloaded, missed)
+}
+
+func has(on bool, what string) string {
+	if on {
+		return what
+	}
+	return "no " + what
 }
 
 func buffer(name string, size int64) string {
@@ -168,8 +220,45 @@ type explainConnectionJSON struct {
 	Received int64            `json:"received_bytes"`
 	Goodput  float64          `json:"goodput_bits_per_second"`
 	Control  string           `json:"congestion_control,omitempty"`
+	Packets  *explainPackets  `json:"packets,omitempty"`
 	Limits   []verdict.JSON   `json:"limits"`
 	Timeline []verdict.Moment `json:"timeline"`
+}
+
+// explainPackets are the members of a connection in a capture.
+type explainPackets struct {
+	Opened      bool    `json:"handshake_seen"`
+	MSS         int64   `json:"mss"`
+	ScaleFrom   int     `json:"window_scale_of_sender"`
+	ScaleTo     int     `json:"window_scale_of_receiver"`
+	SACK        bool    `json:"sack"`
+	Timestamps  bool    `json:"timestamps"`
+	AtSender    bool    `json:"captured_at_sender"`
+	RTT         float64 `json:"least_rtt_seconds"`
+	FirstFlight int64   `json:"first_flight_segments"`
+	Plateau     int64   `json:"plateau_bytes"`
+	ZeroWindows int64   `json:"zero_windows"`
+	ZeroTime    float64 `json:"zero_window_seconds"`
+	Segments    int64   `json:"segments"`
+	Offloaded   int64   `json:"segments_larger_than_mss"`
+	Fast        int64   `json:"sent_again_after_duplicates"`
+	Timeouts    int64   `json:"sent_again_after_timeout"`
+	Needless    int64   `json:"sent_again_in_vain"`
+	Overtaken   int64   `json:"segments_overtaken"`
+	Missed      int64   `json:"bytes_not_captured"`
+	Stalls      int64   `json:"stalls"`
+	Delayed     int64   `json:"stalls_with_delayed_ack"`
+	StallTime   float64 `json:"stall_seconds"`
+}
+
+func packetsJSON(p *explain.Packets) *explainPackets {
+	if p == nil {
+		return nil
+	}
+	return &explainPackets{
+		p.Opened, p.MSS, p.ScaleFrom, p.ScaleTo, p.SACK, p.Timestamps, p.AtSender, p.RTT.Seconds(), p.FirstFlight, p.Plateau,
+		p.ZeroWindows, p.ZeroTime.Seconds(), p.Segments, p.Offloaded, p.Fast, p.Timeouts, p.Needless, p.Overtaken, p.Missed, p.Stalls, p.Delayed, p.StallTime.Seconds(),
+	}
 }
 
 type explainMomentJSON struct {
@@ -189,7 +278,7 @@ func jsonExplain(r *explain.Report) *explainJSON {
 	for i := range r.Connections {
 		c := &r.Connections[i]
 		out.Connections = append(out.Connections, explainConnectionJSON{
-			c.Local, c.Remote, c.Program, c.Service, c.Sends, c.Sent, c.Received, c.Goodput(), c.Control, verdict.JSONOf(c.Verdicts), verdict.Timeline(c.Cells),
+			c.Local, c.Remote, c.Program, c.Service, c.Sends, c.Sent, c.Received, c.Goodput(), c.Control, packetsJSON(c.Packets), verdict.JSONOf(c.Verdicts), verdict.Timeline(c.Cells),
 		})
 	}
 	for _, m := range r.Timeline {

@@ -81,7 +81,7 @@ func (v *view) steadyProgram(cells []Cell) {
 		if all += c.Length; all < time.Second {
 			continue
 		}
-		if share(own, all) >= obeyed && bits > 0 {
+		if share(own, all) >= most && bits > 0 {
 			seconds = append(seconds, bits/all.Seconds())
 		}
 		bits, all, own = 0, 0, 0

@@ -49,9 +49,11 @@ func (s *Socket) Cramped() bool {
 // Shut reports whether data waits because the peer's window is full, and much smaller than it was:
 // its program does not read what arrives.
 func (s *Socket) Shut(widest int64) bool {
-	small := float64(s.Window) <= shutBelow*float64(widest)
-	return s.NotSent > 0 && small && (s.InFlight == 0 || float64(s.InFlight) >= shutFull*float64(s.Window))
+	return s.NotSent > 0 && Narrowed(s.Window, widest) && (s.InFlight == 0 || float64(s.InFlight) >= shutFull*float64(s.Window))
 }
+
+// Narrowed reports whether a window is much smaller than the widest that there was.
+func Narrowed(window, widest int64) bool { return float64(window) <= shutBelow*float64(widest) }
 
 func (s *Socket) full() bool { return s.InFlight >= fullSegments*max(1, s.MSS) }
 

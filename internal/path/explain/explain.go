@@ -87,6 +87,7 @@ const step = 100 * time.Millisecond
 // judge completes a report from its connections.
 func (r *Report) judge() {
 	slices.SortStableFunc(r.Connections, func(a, b Connection) int { return cmp.Compare(b.Moved(), a.Moved()) })
+	nameData(r.Connections)
 	r.Timeline = timeline(r.Connections)
 	if len(r.Connections) > 0 {
 		r.Verdicts = programVerdicts(r.Connections)
