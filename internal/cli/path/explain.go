@@ -57,9 +57,7 @@ the time that Nagle's algorithm and delayed acknowledgements cost.`,
   sudo fxfer explain --port 445 --for 1m --html smb.html
   fxfer explain trace.pcap`,
 		SuggestFor: []string{"why", "diagnose", "pcap"},
-		RunE: func(c *cobra.Command, args []string) error {
-			return f.run(c, args)
-		},
+		RunE:       f.run,
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
