@@ -178,6 +178,14 @@ func (s *Scope) StatXattrs(p string) (disk.Meta, error) {
 	return s.tree.StatXattrs(p)
 }
 
+// StatTarget is StatXattrs for a target that is about to be written.
+func (s *Scope) StatTarget(p string) (disk.Meta, error) {
+	if err := s.look(p); err != nil {
+		return disk.Meta{}, err
+	}
+	return s.tree.StatTarget(p)
+}
+
 // List visits the entries in a folder. A client without the right to see them sees its own: where
 // it owns the series, snapshots and links; elsewhere, the series that it owns. Outside of its series
 // it can't tell a path that does not exist from one that holds nothing for it.

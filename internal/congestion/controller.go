@@ -19,6 +19,7 @@ type Controller struct {
 	rate   float64       // bytes/s; +Inf until something was delivered
 	line   float64       // what the line carries of ours, bytes/s
 	had    float64       // line, when the queue became too long or the start ended, bytes/s
+	known  float64       // largest line of late with a short queue: what the line carries, bytes/s
 	full   time.Duration // since when the queue has been too long; 0 if it is not
 	whole  time.Duration // when the session had the whole line since then, the last time
 	calm   time.Duration // since when the queue has been nearly empty
@@ -79,6 +80,7 @@ func (c *Controller) Update(s Sample) Decision {
 	}
 	c.model.update(s)
 	c.doubts.best = max(c.doubts.best, c.line)
+	c.remember(s, dt)
 	if c.model.base == 0 || s.Delivered == 0 {
 		c.calm = s.At
 		return c.decision()
@@ -87,6 +89,10 @@ func (c *Controller) Update(s Sample) Decision {
 		d := c.decision()
 		d.Rate, d.Free = math.Inf(1), 0
 		return d
+	}
+	if c.priority == Low && c.occupied(s) {
+		c.share(s)
+		return c.decision()
 	}
 	switch c.state {
 	case Startup:
@@ -154,15 +160,31 @@ func (c *Controller) enter(state State, now time.Duration) {
 // A session of low priority holds less, so that those who fill the queue push it aside.
 func (c *Controller) aim(s Sample) time.Duration {
 	aim := min(max(c.model.base/20, leastAim), mostAim)
-	if c.priority == Low {
-		aim /= 2
+	jitter := c.model.jitter()
+	if c.priority == Low { // what others do looks like jitter, too
+		aim, jitter = aim/2, jitter/3
 	}
-	return aim + c.packets(2, s.MSS) + c.model.jitter()
+	return aim + c.packets(2, s.MSS) + jitter
+}
+
+// remember keeps the largest rate with a short queue since the start. With that of now, a session that
+// has lost most of the line to others would take their queue for its own packets.
+func (c *Controller) remember(s Sample, dt time.Duration) {
+	c.known *= 1 - min(1, dt.Seconds()/longHold.Seconds())
+	switch {
+	case c.state == Startup:
+		c.known = 0
+	case c.state == Cruise && c.model.standing <= c.aim(s):
+		c.known = max(c.known, c.line)
+	}
 }
 
 // packets is the time that n packets take on the line.
 func (c *Controller) packets(n, mss int) time.Duration {
 	rate := max(c.line, c.model.delivered)
+	if c.model.losses > mostLoss { // our part of the line may have become small
+		rate = max(rate, c.known)
+	}
 	if rate <= 0 {
 		return 0
 	}

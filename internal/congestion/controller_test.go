@@ -191,7 +191,7 @@ func TestMoreStreams(t *testing.T) {
 		}
 		s.Streams += more
 		state := Cruise
-		for range 18 {
+		for range 22 {
 			if now := step(6*time.Millisecond, 0.7).State; now != Cruise {
 				state = now
 			}
@@ -216,4 +216,27 @@ func TestStartOfPacedStreams(t *testing.T) {
 	require.Greater(t, rate(1e7, 200_000), 2.0)
 	require.InDelta(t, 1, rate(1e7, 2_000_000), 1e-9)
 	require.Greater(t, rate(0, 2_000_000), 2.0)
+}
+
+// A queue that was there before the session shows when it flows off: the RTT is below that of the
+// handshakes. Only a session of low priority yields to it.
+func TestOccupied(t *testing.T) {
+	for p, want := range map[Priority]State{
+		Low: Yield, Normal: Startup,
+	} {
+		c := New()
+		c.SetPriority(p)
+		s := Sample{MSS: 1448, Streams: 4, Backlog: 1 << 20, InFlight: 100_000, Least: 40 * time.Millisecond}
+		var d Decision
+		for i := range 8 {
+			s.At += 25 * time.Millisecond
+			s.Delivered += int64(100_000 * (i + 1))
+			s.RTT = 40 * time.Millisecond
+			if i > 5 {
+				s.RTT = 25 * time.Millisecond
+			}
+			d = c.Update(s)
+		}
+		require.Equal(t, want, d.State, "priority %v", p)
+	}
 }

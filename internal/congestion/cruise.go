@@ -9,6 +9,7 @@ const (
 	again       = 1.5   // of the line's rate when its queue became short: what it carries is not known yet
 	afterDrain  = 0.97  // of the largest delivered rate
 	leastShare  = 0.75  // of the largest delivered rate of late: less only shows that others send
+	lowShare    = 0.5   // the same for a session of low priority, while it corrects its queue
 	takenShare  = 0.95  // of what was delivered when a queue began: with less, others take the rest
 	leastGrowth = 0.008 // of the rate in a round trip, beyond what is known
 	mostGrowth  = 0.25  // the same, once the queue has been short for long
@@ -29,6 +30,10 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	trip := max(c.lag(s), dt)
 	if c.priority == Low { // others may take the line from it slowly
 		c.others.ours = max(c.line, c.others.ours*(1-dt.Seconds()/longHold.Seconds()))
+	}
+	if c.others.cut > 0 && s.At-c.others.cut < max(4*trip, leastFight) && m.lost > mostLoss {
+		c.share(s) // the queue was full: alone, the session would have lost nothing
+		return
 	}
 	if m.standing > aim {
 		c.low, c.proved = 0, true
@@ -125,6 +130,10 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	if age < 2*m.steadyWindow() { // less may be a pause of a host, not of the line
 		c.line = max(c.line, leastShare*c.had)
 	}
+	soon := correct
+	if c.others.cut > 0 && c.full > c.others.cut && s.At-c.others.cut < cutMemory {
+		soon = correct / 2 // a queue came back
+	}
 	kept := c.line
 	if c.priority == Low { // what a pause takes comes soon after it
 		kept = max(kept, m.steady, rateSince(c.from, s))
@@ -135,10 +144,11 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	c.calm, c.growth = s.At, leastGrowth
 	switch {
 	case age > 4*correct && s.At-c.whole > m.steadyWindow()/2,
-		c.priority == Low && age > correct && s.At-c.whole > m.steadyWindow()/2:
+		c.priority == Low && age > soon && s.At-c.whole > m.steadyWindow()/2:
 		// A queue of our own would be gone: others take what we leave.
 		c.share(s)
-	case m.standing > 3*aim && age > max(8*trip, leastFight), m.standing > aim*3/2 && age > 3*correct:
+	case m.standing > 3*aim && age > max(8*trip, leastFight), m.standing > aim*3/2 && age > 3*correct,
+		m.losses > mostLoss && kept < leastShare*c.had && s.At-c.whole > 2*m.steadyWindow()+trip:
 		if s.At-c.doubts.ended > max(doubtTrips*trip, doubtAgain) {
 			c.doubts.row = 0
 		}
@@ -150,11 +160,25 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 		c.enter(Doubt, s.At)
 		c.doubt(s)
 	default:
-		excess := max(0, min(m.standing, c.excess(s))-aim).Seconds() / correct.Seconds()
-		rate := c.line * (1 - min(excess, 1-leastShare))
-		if c.priority == Low {
-			rate = min(rate, c.rate) // the rest may be that of others
+		excess := max(0, min(m.standing, c.excess(s))-aim)
+		if c.priority == Low { // at once, and the rest may be that of others
+			c.rate = min(c.rate, c.line*(1-min(c.cuts(s, excess, aim, trip), 1-lowShare)))
+			return
 		}
-		c.rate = rate
+		c.rate = c.line * (1 - min(excess.Seconds()/correct.Seconds(), 1-leastShare))
 	}
+}
+
+// cuts is by how much, as a share, a session of low priority sends less for a queue. One that is far
+// longer than its own gives those who begin the room to find their rate, before they lose something.
+func (c *Controller) cuts(s Sample, excess, aim, trip time.Duration) float64 {
+	cut := excess.Seconds() / trip.Seconds()
+	much := min(c.model.queue, c.excess(s)) - 2*aim
+	if much <= 0 {
+		return cut
+	}
+	if c.others.cut == 0 || s.At-c.others.cut > cutMemory {
+		c.others.cut = s.At
+	}
+	return max(cut, much.Seconds()/(2*aim).Seconds())
 }

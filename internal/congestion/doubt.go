@@ -8,6 +8,9 @@ const (
 	// leastFight is how long a queue must stay, at the least, to be that of others.
 	leastFight = 400 * time.Millisecond
 
+	// falling is the least part of the speed with which a queue of our own shall fall.
+	falling = 0.8
+
 	// mostDoubts is how many doubts may follow each other within doubtTrips or doubtAgain.
 	mostDoubts = 1
 	doubtTrips = 30
@@ -46,7 +49,7 @@ func (c *Controller) doubt(s Sample) {
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
 		return
-	case c.doubts.empty == 0 && age > max(6*lag, testFor):
+	case c.doubts.empty == 0 && age > max(6*lag, testFor) && m.standing > c.doubts.top-falls(age-2*lag):
 		c.share(s)
 		return
 	case c.doubts.empty > 0 && m.queue > c.aim(s) && m.standing > c.aim(s)/2 && s.At-c.doubts.empty > lag:
@@ -54,7 +57,7 @@ func (c *Controller) doubt(s Sample) {
 		return
 	case c.doubts.empty > 0 && s.At-c.doubts.empty > max(4*lag, testFor/2):
 		c.full, c.doubts.ended = 0, s.At
-		m.rates = nil // the line carried more before this queue began
+		m.rates, c.known = nil, c.line // the line carried more before this queue began
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
 		return
@@ -63,6 +66,11 @@ func (c *Controller) doubt(s Sample) {
 	if c.doubts.empty > 0 {
 		c.rate = emptyShare * c.line
 	}
+}
+
+// falls is by how much a queue of our own falls at the least in a time in which leastShare is sent.
+func falls(in time.Duration) time.Duration {
+	return time.Duration(falling * (1 - leastShare) * float64(in))
 }
 
 // longer tells, at the end of a doubt, whether the way has become longer: the RTT did not change

@@ -9,10 +9,15 @@ const (
 	// quickShare is the part of the most that was delivered beside others, with less of which a free
 	// stream looks for its part again.
 	quickShare = 0.3
-	// quickTrips and leastQuick are how long that takes.
+	// quickTrips and leastQuick are how long that takes at most.
 	quickTrips = 40
 	leastQuick = time.Second
-	// quickGain bounds what is sent meanwhile, as a multiple of what is delivered.
+	// goalShare is the part of the most that the session ever had that it looks for at the least.
+	goalShare = 0.35
+	// foundShare is the part of what it looks for with which it is content.
+	foundShare = 0.9
+	// quickGain bounds what a session of high priority sends meanwhile, as a multiple of what is
+	// delivered.
 	quickGain = 1.5
 	// freeStreams is how many flows of others a session counts as.
 	freeStreams = 1
@@ -37,22 +42,44 @@ const (
 	filledFor = 300 * time.Millisecond
 	// rise is the growth per round trip of a session that takes again what the line carries.
 	rise = 0.25
-	// joinRise is the growth per round trip of what free streams may send until they lose something.
-	joinRise = 0.1
-	lowRise  = 0.12 // of one of low priority, in 100 ms at the most
+	// poorShare is the part of the line with less of which a session looks for more, and fairShare the
+	// part with which it then is content. seekRise is its growth per round trip meanwhile.
+	poorShare = 0.25
+	fairShare = 0.4
+	seekRise  = 0.15
+	// mostTries is how often it takes twice as long each time: quick streams of others leave gentle ones
+	// next to nothing.
+	mostTries = 2
+	// joinRise is the growth per second of what free streams may send behind a deep queue, and highRise
+	// that per round trip behind a short one, or at high priority until they lose something.
+	joinRise = 0.05
+	highRise = 0.1
+	// lowRise and cruiseRise are those of a session of low priority, in 100 ms at the most: while it
+	// yields, and after a queue.
+	lowRise    = 0.12
+	cruiseRise = 0.2
+	// cutMemory is for how long a session of low priority suspects others after a long queue.
+	cutMemory = 3 * time.Second
 )
 
 // others is how the session shares the line with others, or yields to them.
 type others struct {
 	ours   float64       // largest line since a session of low priority yielded
 	pause  time.Duration // how long the queue must be short before a session that yields takes more
+	cut    time.Duration // when a session of low priority saw a long queue; 0 is not
+	first  time.Duration // least RTT that the handshakes and the first packets saw
 	yields time.Duration // when it yielded last
 	clear  time.Duration // when the queue was short last, while the session yields
 	stay   time.Duration // how long it shares at the least
 	most   float64       // bound of free streams, bytes/s
 	peak   float64       // most that was delivered of late beside others, bytes/s
 	quick  time.Duration // until when free streams look for their part of the line quickly
+	poor   bool          // they look for more than the session had
+	ref    Sample        // when they began to do so, or when somebody lost something
+	tries  int           // how often they did so in a row
 	test   time.Duration // start of the present test whether others are gone; 0 is none
+	deep   time.Duration // queue at that moment
+	tested time.Duration // end of the last test
 }
 
 // share begins to share the line with others.
@@ -62,25 +89,73 @@ func (c *Controller) share(s Sample) {
 		c.give(s)
 		return
 	}
+	poor := c.state == Doubt && portion(c.from, s) < poorShare
 	c.enter(Compete, s.At)
 	c.others.peak, c.others.quick, c.others.stay = math.Inf(1), 0, leastStay
-	c.others.most = c.line
+	c.others.most = max(c.line, goalShare*c.doubts.best)
+	c.others.poor, c.others.ref, c.others.tries = poor, s, 0
 	c.compete(s)
+}
+
+// portion is the session's part of what is in flight on the line, by what a change of its own does to
+// the RTT: others keep what they have in flight (Little's law).
+func portion(from, to Sample) float64 {
+	changed := 1 - float64(to.InFlight)/float64(max(from.InFlight, 1))
+	if changed == 0 || from.RTT == 0 {
+		return 0
+	}
+	return (1 - to.RTT.Seconds()/from.RTT.Seconds()) / changed
+}
+
+// fair tells whether streams that look for more have a fair part. What is in flight shows in the RTT
+// a round trip later.
+func (c *Controller) fair(s Sample) bool {
+	ref := &c.others.ref
+	if s.Lost > ref.Lost+int64(tellingLosses*s.MSS) { // others have lost something, too, and send less
+		more := float64(s.InFlight) > 2*float64(ref.InFlight)
+		*ref = s
+		return more
+	}
+	now := s
+	now.InFlight = c.model.before(s.At - s.RTT).InFlight
+	return s.At-ref.At > 3*s.RTT && 2*now.InFlight > 3*ref.InFlight && portion(*ref, now) > fairShare
 }
 
 // seek lets free streams find their part of the line quickly: gentle ones would take minutes on a
 // long path. It does so where the queue is deep, since quick streams push others out of a short one,
 // and again where gentle streams have lost what was found.
 func (c *Controller) seek(s Sample) {
-	m := &c.model
-	if s.At < c.others.quick || m.standing < m.base/4 {
+	m, o := &c.model, &c.others
+	if s.At < o.quick {
+		// A quick stream that looks for the RTT has next to nothing in flight, and would keep that window.
+		flies := float64(s.InFlight) > foundShare*m.delivered*m.base.Seconds()
+		found := m.delivered > foundShare*o.most && s.At-c.since > 2*c.lag(s)
+		if o.poor {
+			found = c.fair(s)
+		}
+		switch {
+		case !flies:
+			o.quick = max(o.quick, s.At+s.RTT)
+		case found && c.priority != High:
+			o.quick = s.At
+		}
 		return
 	}
-	lost := m.steady < quickShare*c.others.peak
-	c.others.peak = max(m.steady, c.others.peak*(1-(s.At-c.prior.At).Seconds()/longHold.Seconds()))
-	if lost && s.At-c.others.quick > leastQuick {
-		c.others.peak, c.others.quick = m.steady, s.At+max(quickTrips*s.RTT, leastQuick)
+	if m.standing < m.base/4 {
+		return
 	}
+	lost := m.steady < quickShare*o.peak
+	if lost && s.At-o.quick > leastQuick {
+		o.quick = s.At + max(quickTrips*s.RTT, leastQuick)
+		if math.IsInf(o.peak, 1) {
+			o.peak = c.line
+		}
+		if c.priority != High {
+			o.most = max(m.steady, o.peak/2, c.line, goalShare*c.doubts.best)
+		}
+		o.peak = m.steady
+	}
+	o.peak = max(m.steady, o.peak*(1-(s.At-c.prior.At).Seconds()/longHold.Seconds()))
 }
 
 // compete lets few streams share the line with others, as their congestion control does. From time
@@ -96,16 +171,17 @@ func (c *Controller) compete(s Sample) {
 	}
 	c.seek(s)
 	switch {
-	case s.At-c.calm > max(4*lag, 2*standingTime) && s.At-c.since > c.others.stay:
+	case s.At-c.calm > max(4*lag, 2*standingTime) && c.stayed(s) > c.others.stay:
 		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
 		c.others.test, c.full = 0, 0
 		c.enter(Cruise, s.At)
-	case c.others.test > 0 && s.At-c.others.test > max(6*lag, testFor):
-		c.others.test, c.since = 0, s.At
+	case c.others.test > 0 && c.holds(s, lag):
+		c.others.test, c.others.tested = 0, s.At
+		c.weigh(s)
 		c.rate = c.joins(s, lag)
 	case c.others.test > 0:
-	case s.At-c.since > testEvery:
-		c.others.test = s.At
+	case c.stayed(s) > testEvery:
+		c.others.test, c.others.deep, c.from = s.At, m.queue, s
 		c.line = m.steady
 		c.rate = leastShare * c.line
 	default:
@@ -113,17 +189,73 @@ func (c *Controller) compete(s Sample) {
 	}
 }
 
-// joins is the bound of free streams. Their slow start would push others aside: they begin with what
-// the session had, and take more step by step, until a loss shows them their part.
+// stayed is how long the session has shared the line since the last test.
+func (c *Controller) stayed(s Sample) time.Duration { return s.At - max(c.since, c.others.tested) }
+
+// holds tells, in a test, whether others hold the queue: it does not fall nearly as fast as one of our
+// own.
+func (c *Controller) holds(s Sample, lag time.Duration) bool {
+	age := s.At - c.others.test
+	return age > max(6*lag, testFor) && c.model.standing > c.others.deep-falls(age-lag)
+}
+
+// weigh takes what a test has shown: a session with a small part of the line looks for more.
+func (c *Controller) weigh(s Sample) {
+	m, o := &c.model, &c.others
+	if c.priority == High || m.standing < m.base/4 || portion(c.from, s) >= poorShare {
+		o.tries = 0
+		return
+	}
+	o.poor, o.ref, o.most = true, s, max(m.steady, goalShare*c.doubts.best)
+	o.quick = s.At + max(quickTrips*s.RTT, leastQuick)<<o.tries
+	o.tries = min(o.tries+1, mostTries)
+}
+
+// joins is the bound of free streams. Their slow start, or the window that a quick stream leaves, would
+// push others aside: they begin with what the session had, and take more step by step.
 func (c *Controller) joins(s Sample, lag time.Duration) float64 {
-	if s.At-c.since > 2*lag && c.model.lost > 0 {
-		c.others.most = math.Inf(1)
+	m, o, dt := &c.model, &c.others, (s.At - c.prior.At).Seconds()
+	trips := min(1, dt/lag.Seconds())
+	switch {
+	case c.priority == High:
+		return c.takes(s, lag)
+	case s.At < o.quick && o.poor:
+		o.most *= 1 + seekRise*trips
+	case s.At < o.quick: // as much as it had
+	case m.standing < m.base/4: // there is room, and gentle streams take it slowly
+		o.most *= 1 + highRise*trips
+	default:
+		o.most *= 1 + joinRise*dt
 	}
-	c.others.most *= 1 + joinRise*min(1, (s.At-c.prior.At).Seconds()/lag.Seconds())
-	if s.At < c.others.quick {
-		return min(c.others.most, quickGain*max(c.model.steady, c.model.delivered))
+	return o.most
+}
+
+// takes is the bound of the free streams of a session of high priority: they go on until a loss shows
+// them their part.
+func (c *Controller) takes(s Sample, lag time.Duration) float64 {
+	m, o := &c.model, &c.others
+	if s.At-c.since > 2*lag && m.lost > 0 {
+		o.most = math.Inf(1)
 	}
-	return c.others.most
+	o.most *= 1 + highRise*min(1, (s.At-c.prior.At).Seconds()/lag.Seconds())
+	if s.At < o.quick {
+		return min(o.most, quickGain*max(m.steady, m.delivered))
+	}
+	return o.most
+}
+
+// occupied tells whether others had a queue before the session began: the RTT is shorter now than the
+// handshakes and the first packets saw it.
+func (c *Controller) occupied(s Sample) bool {
+	if c.others.first == 0 {
+		c.others.first = s.Least
+	}
+	now := max(s.RTT, c.prior.RTT) // one sample may be wrong
+	if now == 0 || c.prior.RTT == 0 || c.others.first-now < max(c.aim(s), c.model.base/20) {
+		return false
+	}
+	c.others.first = now
+	return c.state != Yield
 }
 
 // give leaves the line to others.
@@ -132,7 +264,7 @@ func (c *Controller) give(s Sample) {
 	if s.At-c.others.yields > 4*longPause {
 		c.others.pause = firstPause
 	}
-	c.others.yields, c.others.ours = s.At, 0
+	c.others.yields, c.others.ours, c.others.cut = s.At, 0, 0
 	c.line = max(c.line, c.had) // others have the rest of it
 	c.enter(Yield, s.At)
 	c.rate = c.floor()
@@ -183,6 +315,9 @@ func (c *Controller) rises(dt time.Duration) float64 {
 			return 1
 		}
 		step, per = lowRise, max(per, standingTime)
+		if c.state == Cruise {
+			step = cruiseRise
+		}
 	}
 	return 1 + step*min(1, dt.Seconds()/per.Seconds())
 }

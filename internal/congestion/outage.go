@@ -145,7 +145,7 @@ func (c *Controller) resume(s Sample) {
 func (c *Controller) pass(dt time.Duration) {
 	c.model.pause()
 	c.since, c.calm, c.short = c.since+dt, c.calm+dt, c.short+dt
-	for _, t := range []*time.Duration{&c.full, &c.doubts.empty, &c.others.test} {
+	for _, t := range []*time.Duration{&c.full, &c.doubts.empty, &c.others.test, &c.others.tested} {
 		if *t > 0 {
 			*t += dt
 		}

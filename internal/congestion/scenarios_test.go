@@ -392,6 +392,9 @@ func scenarios() []scenario {
 			add(name, p, flows(narrow), min(bulk, 120), 0, share(0.8), dropped(2))
 		}
 	}
+	leaves := simulate.Flow{Kind: simulate.Reno, From: 1500 * ms, To: 6 * time.Second}
+	add("narrow-reno-leaves-6M-2ms", line(5.78, 2200*time.Microsecond, 9.14), flows(small, leaves), 13, 8,
+		share(0.6), dropped(2))
 	few := simulate.Flow{Kind: simulate.Session, Count: 4}
 	p = line(1722, 2500*time.Microsecond, 1)
 	add("start-full-at-once", p, flows(few), 6, 3, share(0.9), dropped(2))

@@ -69,7 +69,7 @@ func (c *Controller) start(s Sample) {
 	if m.usual < full/4 && m.losses > mostLoss && s.At-c.short > 4*m.steadyWindow() {
 		lossy = true // the queue was full at once, and the base is that of a full one
 	}
-	if m.queue > full || flat && s.Backlog > 0 && lossy ||
+	if m.queue > full || c.priority == Low && m.standing > c.aim(s) || flat && s.Backlog > 0 && lossy ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
 		c.enter(Drain, s.At)
 		c.opening.sent = s.Delivered + s.InFlight
@@ -82,14 +82,14 @@ func (c *Controller) start(s Sample) {
 	if math.IsInf(c.rate, 1) {
 		c.rate = s.Began
 	}
-	if c.rate == 0 { // what the kernel sends at once, however little it says
-		c.rate = startGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
-	}
 	gain := startGain
 	if c.priority == Low {
 		gain = lowGain
 	}
-	if m.earlier(s) == 0 { // otherwise the streams, which double by themselves, would wait
+	if c.rate == 0 { // what the kernel sends at once, however little it says
+		c.rate = gain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
+	}
+	if m.earlier(s) == 0 && c.priority != Low { // otherwise the streams, which double by themselves, would wait
 		gain *= firstGain
 	}
 	line := max(c.line, m.newest(s))

@@ -26,6 +26,8 @@ const (
 	// folderFresh is how long an open folder is used without a check that its path still leads to
 	// it. The check takes as many system calls as opening and closing a file.
 	folderFresh = 20 * time.Millisecond
+	// folderEmpty is how long a folder that the tree has just made is believed to be empty.
+	folderEmpty = time.Second
 )
 
 // allFolders is what the trees of this process may keep, without the least of each. A tree never has
@@ -59,6 +61,10 @@ type folder struct {
 	root *os.Root
 	path string      // in the tree, when it was entered
 	info fs.FileInfo // identifies the folder
+	made int64       // when the tree made it, by the cache's clock; 0 if it did not, or long ago
+
+	filled   atomic.Bool // the tree has put something into it
+	partials atomic.Bool // the tree has opened a Partial in it
 
 	refs atomic.Int32 // including the cache's; the last one closes the folder
 
@@ -71,11 +77,15 @@ type folder struct {
 	newFile atomic.Pointer[newcomer] // what new files get here; nil if unknown
 }
 
-// newcomer describes what a file got from its folder and the process, besides the mode, when it was
-// made at that time. It says that there were no extended attributes to remove.
+// newcomer describes what a file got from its folder and the process when it was made. It does not
+// change once others know it.
 type newcomer struct {
 	at       int64 // a time before the file was made, by the cache's clock
 	uid, gid uint32
+	dev      uint64
+	asked    uint32      // the mode that it was made with
+	mode     fs.FileMode // that it got
+	bare     bool        // there were no extended attributes to remove
 }
 
 // dir returns the folder as a file, for calls that os.Root lacks. It is closed with the folder. All
@@ -206,6 +216,7 @@ func (t *Tree) enter(f *folder, name string) (*folder, error) {
 		return nil, err
 	}
 	next.checked = since
+	next.made = t.folders.madeAt(next.path)
 	return t.folders.add(next), nil
 }
 
@@ -309,6 +320,9 @@ type folders struct {
 	recent list.List   // of *folder, the last used in front
 	timer  *time.Timer // calls dropIdle; runs while there are any
 	moved  int64       // checks before this time, by now, are void
+
+	lastMade   string // the folder that the tree made last, "" if somebody has entered it
+	lastMadeAt int64  // by now
 }
 
 // now returns the time of the cache's clock in nanoseconds. It takes no system call.
@@ -383,12 +397,36 @@ func (c *folders) changed() {
 // be another one.
 func (c *folders) made(path string) {
 	c.mu.Lock()
+	c.lastMade, c.lastMadeAt = path, c.now()
 	kept := c.byPath[path] != nil
 	c.mu.Unlock()
 	if kept {
 		c.forgetBelow(path)
 	}
 }
+
+// madeAt returns when the tree made the folder at path, by now, if that was a moment ago and nobody
+// has asked since. Otherwise it returns 0.
+func (c *folders) madeAt(path string) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lastMade != path {
+		return 0
+	}
+	c.lastMade = ""
+	if c.now()-c.lastMadeAt > int64(folderEmpty) {
+		return 0
+	}
+	return c.lastMadeAt
+}
+
+// isVacant reports whether the tree has just made f, and put nothing into it.
+func (c *folders) isVacant(f *folder) bool {
+	return f.made != 0 && !f.filled.Load() && c.now()-f.made < int64(folderEmpty)
+}
+
+// neverVacant is isVacant for whoever has to see what others put into a folder.
+func neverVacant(*folder) bool { return false }
 
 // add keeps f for its path, instead of the folder kept before, and returns f. The caller still uses
 // f and releases it.

@@ -22,6 +22,8 @@ func TestMain(m *testing.M) {
 		batchChild()
 	case "busy":
 		busyChild()
+	case "writer":
+		writerChild()
 	default:
 		goleak.VerifyTestMain(m)
 	}

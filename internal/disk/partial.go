@@ -49,7 +49,8 @@ type Partial struct {
 	file      *os.File // locked while open
 	path      string
 	base      string // final name in folder
-	size      int64  // -1: unknown
+	target    writingTarget
+	size      int64 // -1: unknown
 	blockSize int64
 	holes     bool // blocks that nobody writes are zeros
 	opt       TargetOptions
@@ -142,10 +143,15 @@ func (p *Partial) open(source Identity) (err error) {
 	if info, err := p.folder.Lstat(p.base); err == nil && info.IsDir() && !p.opt.Replace {
 		return errFolderExists
 	}
+	if p.target, err = writing.begin(p.dir, p.base); err != nil {
+		return err
+	}
+	p.dir.partials.Store(true)
 	file, info, fresh, err := claim(p.folder, p.partialName(), func(info fs.FileInfo) bool {
 		return p.resumable() && p.resume(source, info)
 	})
 	if err != nil {
+		writing.end(p.target)
 		return err
 	}
 	p.file = file
@@ -884,7 +890,7 @@ func (p *Partial) Stage(m Meta) (*Staged, error) {
 	}
 	p.endLocked()
 	s := newStaged(p.tree, p.path, p.file, info)
-	s.synced, s.log = synced, p.log
+	s.target, s.synced, s.log = p.target, synced, p.log
 	p.dir.release()
 	return s, nil
 }
@@ -996,6 +1002,7 @@ func (p *Partial) closeFiles() {
 		p.log.file.Close()
 	}
 	p.file.Close() // also unlocks
+	writing.end(p.target)
 }
 
 // removeIfThere removes an entry. It is no error if the entry is gone.

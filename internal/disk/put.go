@@ -9,15 +9,19 @@ import (
 )
 
 // Staged is a complete target that lacks only its final name. It keeps its partial file open and
-// locked, so no other writer and no Sweep can take it. Its owner adds it to a Batch or discards it.
+// locked, so no other writer and no Sweep can take it. Or it has no name at all yet. Its owner adds
+// it to a Batch or discards it.
 type Staged struct {
 	tree   *Tree
 	path   string
+	target writingTarget // until it ended
 	file   content
 	ref    fileRef
 	dev    uint64
 	synced bool           // on the medium already
 	log    *checkpointLog // nil without checkpoint
+
+	nameless *unnamedFile // nil if it has its reserved name
 
 	mu    sync.Mutex // guards the following and the use of file; held during the rename
 	ended bool
@@ -52,8 +56,16 @@ func (t *Tree) Put(m Meta, data []byte, opt TargetOptions) (s *Staged, err error
 		if base == "." {
 			return errFolderExists
 		}
-		s, err = t.put(f, base, m, data, &opt)
-		return err
+		target, err := writing.begin(f, base)
+		if err != nil {
+			return err
+		}
+		if s, err = t.put(f, base, m, data, &opt); err != nil {
+			writing.end(target)
+			return err
+		}
+		s.target = target
+		return nil
 	})
 	return s, at("write", m.Path, err)
 }
@@ -112,6 +124,13 @@ func (s *Staged) name(f *folder, base string) error {
 	if s.err != nil {
 		return s.err
 	}
+	if s.nameless != nil {
+		if err := s.nameless.name(s.tree, f, base); err != nil {
+			return err
+		}
+		s.endLocked()
+		return nil
+	}
 	reserved := reservedName(base)
 	name := reserved + partialSuffix
 	// The lock keeps other writers away. Somebody who ignores it may have removed the file, and
@@ -138,7 +157,7 @@ func (s *Staged) Discard() error {
 		return nil
 	}
 	var err error
-	if s.log == nil {
+	if s.log == nil && s.nameless == nil {
 		err = s.tree.withParent(s.path, func(f *folder, base string) error {
 			name := reservedName(base) + partialSuffix
 			if !f.holdsAs(name, s.ref) {
@@ -157,6 +176,7 @@ func (s *Staged) endLocked() {
 		s.log.file.Close()
 	}
 	_ = s.file.Close() // also unlocks
+	writing.end(s.target)
 }
 
 // fail makes err the result of all further attempts. Once data could not be written back, a later

@@ -5,25 +5,43 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// put writes the file m.Path, base in f, under its reserved name. It takes five system calls if the
-// file is new and gets the right mode, owner and attributes from the start.
-func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptions) (_ *Staged, err error) {
+// put writes the file m.Path, base in f: without a name in a folder that the tree made, unless an
+// earlier version of the file left a partial file there; elsewhere under its reserved name.
+func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptions) (*Staged, error) {
+	if f.made == 0 || f.hasPartial(base) {
+		return t.putNamed(f, base, m, data, opt)
+	}
+	s, err := t.putUnnamed(f, m, data, opt)
+	if errors.Is(err, errNeedsName) {
+		return t.putNamed(f, base, m, data, opt)
+	}
+	return s, err
+}
+
+// hasPartial reports whether base has a partial file, if the tree has opened any in f.
+func (f *folder) hasPartial(base string) bool {
+	if !f.partials.Load() {
+		return false
+	}
+	_, err := f.root.Lstat(reservedName(base) + partialSuffix)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// putNamed is put under the reserved name. It takes five system calls if the file is new and gets
+// the right mode, owner and attributes from the start.
+func (t *Tree) putNamed(f *folder, base string, m Meta, data []byte, opt *TargetOptions) (_ *Staged, err error) {
 	name := reservedName(base) + partialSuffix
 	dir, err := f.dir()
 	if err != nil {
 		return nil, err
 	}
-	now := t.folders.now()
-	like := f.newFile.Load()
-	if like != nil && !t.folders.fresh(like.at) {
-		like = nil
-	}
-	file, st, err := makeFile(fdOf(dir), name, startMode(m, like, opt.Owner))
+	like, now := t.likeNew(f)
+	mode := startMode(m, like, opt.Owner)
+	file, st, err := makeFile(fdOf(dir), name, mode)
 	if errors.Is(err, fs.ErrExist) {
 		return t.putOver(f, base, m, data, opt)
 	}
@@ -36,29 +54,59 @@ func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptio
 			_ = file.Close()
 		}
 	}()
-	have, err := metaOfStat(m.Path, &st)
+	s, err := t.fill(f, file, like.as(mode, now, &st), m, data, opt)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.volumes.note(st.Dev, f); err != nil {
+	s.ref = fileRef{st.Ino, st.Dev}
+	return s, nil
+}
+
+// likeNew returns what new files get in f, nil if unknown, and the present time of the cache's
+// clock.
+func (t *Tree) likeNew(f *folder) (like *newcomer, now int64) {
+	now = t.folders.now()
+	if like = f.newFile.Load(); like != nil && !t.folders.fresh(like.at) {
+		like = nil
+	}
+	return like, now
+}
+
+// as returns what a file is like that was made with this mode, now. n is nil if new files of its
+// folder are unknown.
+func (n *newcomer) as(mode uint32, now int64, st *unix.Stat_t) *newcomer {
+	meta, _ := metaOfStat("", st) // of a regular file, so there is no error
+	got := &newcomer{at: now, uid: st.Uid, gid: st.Gid, dev: st.Dev, asked: mode, mode: meta.Mode}
+	if n != nil {
+		got.at, got.bare = n.at, n.bare
+	}
+	return got
+}
+
+// fill writes a new file of f, of which like says what it is like, and gives it its metadata.
+func (t *Tree) fill(f *folder, file *plainFile, like *newcomer, m Meta, data []byte, opt *TargetOptions) (*Staged, error) {
+	if err := t.volumes.note(like.dev, f); err != nil {
 		return nil, err
 	}
 	if err := file.write(data); err != nil {
 		return nil, err
 	}
-	h := handle{fd: file.fd, bare: like != nil}
-	if like == nil {
+	h := handle{fd: file.fd, bare: like.bare}
+	if !like.bare {
 		names, err := h.xattrs()
-		if h.bare = (err == nil || cannotHold(err)) && !slices.ContainsFunc(names, opt.removable); h.bare {
-			f.newFile.Store(&newcomer{at: now, uid: st.Uid, gid: st.Gid})
-		}
+		h.bare = (err == nil || cannotHold(err)) && !slices.ContainsFunc(names, opt.removable)
+		like.bare = h.bare
+	}
+	if like.bare && like != f.newFile.Load() {
+		f.newFile.Store(like)
 	}
 	m.Kind = File
-	have.ModTime = time.Time{} // unknown: the file was written
+	// The time is unknown: the file was written.
+	have := Meta{Path: m.Path, Kind: File, Mode: like.mode, UID: like.uid, GID: like.gid}
 	if err := opt.dress(h, &have, m); err != nil {
 		return nil, err
 	}
-	s := &Staged{tree: t, path: m.Path, file: file, ref: fileRef{st.Ino, st.Dev}, dev: st.Dev}
+	s := &Staged{tree: t, path: m.Path, file: file, dev: like.dev}
 	if opt.Sync == SyncFile {
 		if err := opt.syncing(file.Sync); err != nil {
 			return nil, err

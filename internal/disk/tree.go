@@ -90,15 +90,25 @@ func (t *Tree) Name() string { return t.root.Name() }
 
 // Stat describes the entry at path without following symlinks, and without its
 // extended attributes.
-func (t *Tree) Stat(path string) (Meta, error) { return t.stat(path, false) }
+func (t *Tree) Stat(path string) (Meta, error) { return t.stat(path, false, neverVacant) }
 
 // StatXattrs is Stat with the extended attributes. It may find nothing in a folder that was
 // replaced a moment ago, see Tree. Stat checks that again.
-func (t *Tree) StatXattrs(path string) (Meta, error) { return t.stat(path, true) }
+func (t *Tree) StatXattrs(path string) (Meta, error) { return t.stat(path, true, neverVacant) }
 
-func (t *Tree) stat(path string, xattrs bool) (m Meta, err error) {
+// StatTarget is StatXattrs for a target that is about to be written. It takes no system call if the
+// tree has just made the folder of the target, and put nothing into it: then nothing is there.
+func (t *Tree) StatTarget(path string) (Meta, error) {
+	return t.stat(path, true, t.folders.isVacant)
+}
+
+func (t *Tree) stat(path string, xattrs bool, vacant func(*folder) bool) (m Meta, err error) {
 	var missing error
 	err = t.withParent(path, func(f *folder, base string) error {
+		if vacant(f) && base != "." {
+			missing = fs.ErrNotExist
+			return nil
+		}
 		dir, err := f.dir()
 		if err != nil {
 			return err
@@ -148,6 +158,7 @@ func (t *Tree) mkdir(path string, perm fs.FileMode, taken error) error {
 		if base == "." {
 			return nil
 		}
+		f.filled.Store(true)
 		err := f.root.Mkdir(base, perm)
 		if errors.Is(err, fs.ErrExist) {
 			return openUp(f.root, base, taken)

@@ -110,6 +110,9 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 		defer feeding.Wait()
 	}
 	tuner := tuner{sender: e.Sender, set: set, Tuning: t, window: newWindow(set), silent: make(silences), moved: make(movements)}
+	if tuner.priority() == congestion.Low {
+		tuner.window.free = lowStreams
+	}
 	tuner.run(ctx)
 }
 

@@ -45,6 +45,9 @@ func (t *tuner) run(ctx context.Context) {
 	defer tick.Stop()
 	pacing := time.NewTicker(paceEvery)
 	defer pacing.Stop()
+	if t.free = t.window.free; t.free > 0 {
+		t.activate()
+	}
 	for {
 		select {
 		case <-ctx.Done():

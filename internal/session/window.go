@@ -13,6 +13,10 @@ import (
 // paceEvery is the time between two decisions about the rate of a session.
 const paceEvery = 25 * time.Millisecond
 
+// lowStreams is how many streams a session of low priority uses until something is known of the
+// path: the first windows of all of them are more than the queue of a busy line has room for.
+const lowStreams = 4
+
 // window holds all streams of a session to one rate for the path. It measures them at the sending
 // end, asks its controller, and spreads the rate. One goroutine uses it.
 type window struct {
@@ -67,6 +71,9 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	s.Gentle = w.gentle
 	w.control.SetPriority(p)
 	defer func() { w.set.setControl(w.record.Stats(w.control)) }()
+	if len(infos) == 0 && len(streams) > 0 { // the host tells nothing about them
+		w.free = 0
+	}
 	if s.Streams == 0 {
 		return w.free
 	}
@@ -92,8 +99,8 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		decided.Free, decided.Rate = 0, min(decided.Rate, max(w.cruised, decided.Line))
 	}
 	w.record.Add(w.control, s, decided)
-	if near := 0 < s.RTT && s.RTT < nearRTT; math.IsInf(decided.Rate, 1) && !near && quic(infos) {
-		return w.free // nothing is known yet, and each has its first bound
+	if near := 0 < s.RTT && s.RTT < nearRTT; math.IsInf(decided.Rate, 1) && !near && (quic(infos) || p == congestion.Low) {
+		return w.free // nothing is known yet, and each has its first bound, or few may send
 	}
 	turns := decided.Free
 	clear(w.held)
@@ -186,6 +193,9 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		s.InFlight += int64(i.Flying)
 		s.Backlog += int64(i.NotSent)
 		s.MSS = max(s.MSS, i.SndMSS)
+		if i.MinRTT > 0 && (s.Least == 0 || i.MinRTT < s.Least) {
+			s.Least = i.MinRTT
+		}
 		w.seen[id] = seen{i, stuck}
 	}
 	w.sum.Delivered, w.sum.Lost = s.Delivered, s.Lost

@@ -29,7 +29,7 @@ type comparer struct {
 // decide sets the verdict on an entry. Without verdict, that comes later.
 func (c *comparer) decide(e *receiving, a *wire.Answer) error {
 	x, t := &e.entry, c.target
-	have, err := t.tree.StatXattrs(e.meta.Path)
+	have, err := t.tree.StatTarget(e.meta.Path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	e.lacks, e.over = missing || have.Kind != e.meta.Kind, !missing && have.Kind == disk.File
 	switch {

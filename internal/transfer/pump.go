@@ -140,7 +140,9 @@ func (p *pump) ackNow(index uint64, block int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.acks = append(p.acks, wire.BlockID{Index: index, Block: block})
-	p.cond.Broadcast()
+	if len(p.acks) == 1 { // the writer knows of the others, and waits for the timer
+		p.cond.Broadcast()
+	}
 }
 
 // queueAcksLocked queues the acknowledgements so far, so that they stay in order with later

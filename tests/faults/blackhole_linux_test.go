@@ -34,9 +34,7 @@ func throughHole(t *testing.T, open lab.Direction) {
 	folder, err := hosts.NewFolder("fxfer-hole-", "home", "tmp", "src", "dst", "back")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, folder.Remove()) })
-	binary, err := os.ReadFile(program)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(folder.Abs("fxfer"), binary, 0o755))
+	require.NoError(t, folder.Install(t.Context(), program, "fxfer"))
 	require.NoError(t, folder.Fill(t.Context(), "src/f", 3<<20, 1))
 	box, err := lab.Start(lab.Link{Rate: 200e6, RTT: 10 * time.Millisecond, PMTU: 1308, BlackHole: true})
 	if errors.Is(err, lab.ErrUnsupported) {

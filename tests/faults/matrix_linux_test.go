@@ -67,9 +67,7 @@ func TestMatrix(t *testing.T) {
 	folder, err := hosts.NewFolder("fxfer-faults-", "home", "tmp", "src", "src/small")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, folder.Remove()) })
-	binary, err := os.ReadFile(program)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(folder.Abs("fxfer"), binary, 0o755))
+	require.NoError(t, folder.Install(t.Context(), program, "fxfer"))
 	size := whole
 	if *only == "" {
 		size = half

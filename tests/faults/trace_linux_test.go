@@ -196,7 +196,7 @@ func (r *recorder) begin(c *call) {
 	fd := int(int32(c.args[0]))
 	switch c.nr {
 	case unix.SYS_OPENAT:
-		c.ok = c.args[2]&unix.O_CREAT != 0
+		c.ok = c.args[2]&unix.O_CREAT != 0 || isUnnamed(c)
 	case unix.SYS_WRITE, unix.SYS_PWRITE64:
 		c.op = op{kind: opWrite, node: r.node(fd), off: int64(c.args[3])}
 		if c.ok = c.op.node != 0; !c.ok {
@@ -249,6 +249,9 @@ func (r *recorder) begin(c *call) {
 	}
 }
 
+// isUnnamed reports whether an openat makes a file without a name.
+func isUnnamed(c *call) bool { return c.args[2]&unix.O_TMPFILE == unix.O_TMPFILE }
+
 // end records a call that succeeded.
 func (r *recorder) end(c call, result int64) {
 	switch c.nr {
@@ -259,6 +262,11 @@ func (r *recorder) end(c call, result int64) {
 		}
 		key, _ := statOf(r.link(int(result)))
 		node, known := r.files[key]
+		if isUnnamed(&c) { // its first name comes as a link
+			r.last++
+			r.files[key] = r.last
+			return
+		}
 		if !known || c.args[2]&unix.O_EXCL != 0 { // otherwise the number may belong to a file that is gone
 			r.last++
 			node = r.last

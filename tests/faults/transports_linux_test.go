@@ -38,9 +38,7 @@ func newPath(t *testing.T, link lab.Link, size int64, serve ...string) *way {
 	folder, err := hosts.NewFolder("fxfer-path-", "home", "tmp", "src", "dst")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, folder.Remove()) })
-	binary, err := os.ReadFile(program)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(folder.Abs("fxfer"), binary, 0o755))
+	require.NoError(t, folder.Install(t.Context(), program, "fxfer"))
 	require.NoError(t, folder.Fill(t.Context(), "src/f", size, 1))
 	box, err := lab.Start(link)
 	if errors.Is(err, lab.ErrUnsupported) {

@@ -167,6 +167,9 @@ func (f *flow) decide(now, mss float64) {
 			rtts = append(rtts, of.srtt)
 		}
 		of.seen = of.delivered
+		if least := seconds(of.least); least > 0 && (s.Least == 0 || least < s.Least) {
+			s.Least = least
+		}
 	}
 	s.RTT = f.sample.RTT
 	if len(rtts) > 0 {

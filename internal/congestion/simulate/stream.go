@@ -15,6 +15,7 @@ type stream struct {
 	credit    float64 // packets that its pace allows now
 	inflight  float64
 	srtt      float64
+	least     float64 // RTT; 0 while unknown
 	delivered float64
 	known     float64 // when the last acknowledgement came
 	earlier   float64 // when what it acknowledged was sent
@@ -74,8 +75,9 @@ func (s *stream) acked(t *train) {
 	}
 	rtt := now - t.sent
 	if s.srtt == 0 {
-		s.srtt = rtt
+		s.srtt, s.least = rtt, rtt
 	}
+	s.least = min(s.least, rtt)
 	s.srtt += (rtt - s.srtt) / 8
 	s.inflight -= n
 	s.delivered += n

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -80,6 +81,12 @@ func (f *Folder) Write(name, text string) error {
 		return err
 	}
 	return os.Chown(f.Abs(name), OrdinaryUser, OrdinaryUser)
+}
+
+// Install copies a program. Another process does it: what is open here for writing stays open in
+// what a test beside this one starts, and can't be run meanwhile.
+func (f *Folder) Install(ctx context.Context, program, name string) error {
+	return exec.CommandContext(ctx, "cp", program, f.Abs(name)).Run()
 }
 
 // Empty removes everything in the folder of that name.

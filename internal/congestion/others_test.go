@@ -1,0 +1,70 @@
+package congestion
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPortion: how much a change of what is in flight changes the RTT shows the part of the line.
+func TestPortion(t *testing.T) {
+	const trip = 40 * time.Millisecond
+	from := Sample{InFlight: 200_000, RTT: trip}
+	for _, c := range []struct {
+		what     string
+		inFlight int64
+		rtt      time.Duration
+		want     float64
+	}{
+		{"all of it: the RTT falls as much", 150_000, trip * 3 / 4, 1},
+		{"half", 150_000, trip * 7 / 8, 0.5},
+		{"a tenth, with more in flight", 400_000, trip * 11 / 10, 0.1},
+		{"nothing is known without a change", 200_000, trip, 0},
+		{"others take what is left", 150_000, trip * 9 / 8, -0.5},
+	} {
+		require.InDelta(t, c.want, portion(from, Sample{InFlight: c.inFlight, RTT: c.rtt}), 0.01, c.what)
+	}
+	require.Zero(t, portion(Sample{InFlight: 1}, from))
+}
+
+// TestJoins: free streams look for no more than the session had, take more slowly behind a deep
+// queue, and soon where there is room.
+func TestJoins(t *testing.T) {
+	const lag = 40 * time.Millisecond
+	grows := func(set func(*Controller)) float64 {
+		c := New()
+		c.others.most, c.model.base, c.model.standing = 1, 20*time.Millisecond, 20*time.Millisecond
+		set(c)
+		most := 1.0
+		for at := time.Duration(0); at < time.Second; at += lag {
+			c.prior, c.last = c.last, Sample{At: at}
+			most = c.joins(c.last, lag)
+		}
+		return most
+	}
+	require.InDelta(t, 1.05, grows(func(*Controller) {}), 0.01)
+	require.InDelta(t, 1, grows(func(c *Controller) { c.others.quick = time.Minute }), 0)
+	require.Greater(t, grows(func(c *Controller) { c.others.quick, c.others.poor = time.Minute, true }), 10.0)
+	require.Greater(t, grows(func(c *Controller) { c.model.standing = 0 }), 5.0)
+}
+
+// TestWeigh: a session that turns out to have a small part of the line looks for more, each time for
+// longer, and one with a fair part does not.
+func TestWeigh(t *testing.T) {
+	c := New()
+	c.model.base, c.model.standing = 20*time.Millisecond, 20*time.Millisecond
+	c.from = Sample{InFlight: 200_000, RTT: 40 * time.Millisecond}
+	small := Sample{At: time.Second, InFlight: 150_000, RTT: 39500 * time.Microsecond}
+	var before time.Duration
+	for range mostTries + 1 {
+		c.weigh(small)
+		require.True(t, c.others.poor)
+		require.Greater(t, c.others.quick, before)
+		before = c.others.quick
+	}
+	fair := small
+	fair.At, fair.RTT = time.Minute, 35*time.Millisecond
+	c.weigh(fair)
+	require.Equal(t, before, c.others.quick)
+}
