@@ -125,7 +125,7 @@ the transfers, for example root for cron.`,
 	root.AddCommand(serve.New(version()), newSend(), newGet(), newList(), files.NewStat(), files.NewUsage(), files.NewCat(),
 		files.NewMkdir(), files.NewMove(), files.NewRemove(), newVerify(), backup.New(), backup.NewHistory(),
 		newPartial(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
-		path.NewPlan(), path.NewProbe(), path.NewTune(), path.NewDoctor(), path.NewLab(), newDemo(), newDashboard(), newVersion(), newMan())
+		path.NewPlan(), path.NewProbe(), path.NewTune(), path.NewExplain(), path.NewDoctor(), path.NewLab(), newDemo(), newDashboard(), newVersion(), newMan())
 	option.AddCompletion(root)
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()

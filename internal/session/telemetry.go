@@ -289,17 +289,6 @@ func (t *Telemetry) Limiter(push bool, asked *diagnose.Asked) string {
 	return string(verdicts[0].Limiter)
 }
 
-const (
-	// windowFull is the share of the peer's window from which data in flight fills it. Autotuning
-	// keeps a receiver's window about twice as large as what is in flight (tcp_rcv_space_adjust in
-	// net/ipv4/tcp_input.c).
-	windowFull = 0.75
-	// bufferFull is the share of a send buffer, as the kernel counts it, from which data in flight
-	// fills it; see internal/transport. Autotuning keeps the buffer at least twice as large as the
-	// congestion window (tcp_sndbuf_expand in net/ipv4/tcp_input.c).
-	bufferFull = 0.45
-)
-
 // streamSums sums up TCP_INFO of all streams; see diagnose.Sample for the meanings.
 type streamSums struct {
 	PathStats
@@ -333,14 +322,14 @@ func (p *streamSums) present(i *transport.Info) {
 		p.rtt += i.RTT
 		p.flying++
 	}
-	if i.NotSent >= max(1, i.SndMSS) {
+	held := diagnose.Socket{InFlight: int64(i.InFlight), NotSent: int64(i.NotSent), Window: int64(i.SndWnd), Buffer: int64(i.SndBuf), MSS: int64(i.SndMSS)}
+	if held.Backlogged() {
 		p.backlogged++
 	}
-	full := i.InFlight >= 4*max(1, i.SndMSS) // less is not held back by a window
-	if full && float64(i.InFlight) >= windowFull*float64(i.SndWnd) && i.SndWnd > 0 {
+	if held.Windowed() {
 		p.windowed++
 	}
-	if full && float64(i.InFlight+i.NotSent) >= bufferFull*float64(i.SndBuf) && i.NotSent < i.InFlight/4 {
+	if held.Buffered() {
 		p.buffered++
 	}
 	p.inFlight += int64(i.InFlight)

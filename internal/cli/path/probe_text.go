@@ -174,12 +174,6 @@ func numbers(all []int) string {
 }
 
 func tcpParts(t *probe.TCP) []string {
-	has := func(on bool, what string) string {
-		if on {
-			return what
-		}
-		return "no " + what
-	}
 	scaling := has(t.WindowScaling, "window scaling")
 	if t.WindowScaling {
 		scaling += fmt.Sprintf(" (%d there, %d here)", t.SndScale, t.RcvScale)

@@ -52,6 +52,18 @@ const (
 	RateAsked        FactKind = "rate asked for"       // Rate on the line, Limit
 	RateOfServer     FactKind = "rate of server"       // Rate on the line
 
+	// Programs that are not ours.
+	ProgramWrites  FactKind = "program writes"     // Share of the time with nothing to send, Rate
+	ProgramSteady  FactKind = "steady rate"        // Rate
+	SocketPaced    FactKind = "socket is paced"    // Rate, Limit
+	ReaderSlow     FactKind = "reader is slow"     // Share of the time, Rate
+	WindowShut     FactKind = "window is shut"     // Share of the time, Rate
+	RequestsBring  FactKind = "requests bring"     // Bytes each, Count a second, Time of a round trip
+	NagleWaits     FactKind = "Nagle waits"        // Share of the time, Time in all
+	BufferByItself FactKind = "buffer of its own"  // Name of the option, Bytes, Need that autotuning allows
+	SeenFromHere   FactKind = "seen from here"     // Rate
+	NothingHeld    FactKind = "nothing held it up" // Rate
+
 	// The hosts.
 	StdinWaited FactKind = "standard input" // Share of the time, Rate
 	Reading     FactKind = "reading"        // Share of the streams' time, Rate
@@ -117,6 +129,19 @@ const (
 	NormalPriority    RemedyKind = "normal priority"
 	HighPriority      RemedyKind = "high priority"
 	ClampMSS          RemedyKind = "clamp the MSS" // or let ICMP pass
+
+	// For programs that are not ours.
+	FasterProgram   RemedyKind = "faster program"
+	FasterReader    RemedyKind = "faster reader"
+	BBRForAll       RemedyKind = "BBR for all programs"
+	LimitProgram    RemedyKind = "limit the program" // Rate
+	ProgramRate     RemedyKind = "higher rate of the program"
+	MoreRequests    RemedyKind = "more requests at once"
+	OneWrite        RemedyKind = "one write for each message"
+	LeaveBuffers    RemedyKind = "leave buffers alone"
+	RaiseTheirs     RemedyKind = "raise the other buffer"
+	MoreConnections RemedyKind = "more connections"
+	LookAtSender    RemedyKind = "look at the sender"
 )
 
 // Remedy is something that can be done about a limiter, with the fields that its Kind uses.

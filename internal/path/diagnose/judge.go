@@ -10,6 +10,9 @@ import (
 type Session struct {
 	Sender, Receiver         []Sample // in order; all times are from the same clock
 	SenderHost, ReceiverHost Host
+	// Seen is the side whose sockets or packets were seen, if the programs are not ours: nothing is
+	// known of their stages then. It is "" in our own sessions.
+	Seen Side
 }
 
 // Cell is a short part of a session, with what held it back.
@@ -81,6 +84,9 @@ func Cells(s *Session) []Cell {
 	v := see(s, cells)
 	for i := range cells {
 		cells[i].Limiter = v.limiter(&cells[i])
+	}
+	if s.Seen != "" {
+		v.steadyProgram(cells)
 	}
 	return cells
 }
@@ -400,6 +406,8 @@ func (v *view) limiter(c *Cell) Limiter {
 		return Outage
 	case within(v.pauses, c):
 		return Unknown
+	case v.Seen != "":
+		return v.program(c, backlog, rwnd, sndbuf)
 	case share(s.RateWait, used) >= capped, share(c.Receiver.RateWait, c.Receiver.taking()) >= capped:
 		return RateLimit
 	case share(s.Feed, d) >= most && share(s.Idle, used) >= most:

@@ -494,7 +494,9 @@ func TestFields(t *testing.T) {
 	var h, gotHost Host
 	names := map[string]int64{}
 	for i, f := range all(&s, &h) {
-		*f.value = int64(i + 1)
+		if f.name != "" { // the others stay here
+			*f.value = int64(i + 1)
+		}
 	}
 	Each(&s, &h, func(name string, v int64) {
 		require.NotContains(t, names, name)

@@ -34,13 +34,20 @@ const (
 	Stalls         Limiter = "request stalls"   // Nagle's algorithm and delayed ACK wait for each other
 	Silent         Limiter = "source is silent" // the program that feeds standard input is slow
 	Outage         Limiter = "outage"           // nothing gets through for a while
-	Unknown        Limiter = "nothing in particular"
+
+	// Of programs that are not ours.
+	SendingProgram   Limiter = "sending program"   // it writes less than the connection takes
+	ReceivingProgram Limiter = "receiving program" // it reads too slowly
+	Requests         Limiter = "request round trips"
+
+	Unknown Limiter = "nothing in particular"
 )
 
 // Limiters lists all limiters.
 var Limiters = []Limiter{
 	LineRate, NarrowLine, Policed, OwnQueue, SharedLine, OwnPriority, ReceiverWindow, SenderBuffer, RandomLoss, NoSACK, Reordering, SlowStart, InitialWindow,
-	SourceDisk, TargetDisk, Sync, SenderCPU, ReceiverCPU, RateLimit, BlackHole, Bufferbloat, Stalls, Silent, Outage, Unknown,
+	SourceDisk, TargetDisk, Sync, SenderCPU, ReceiverCPU, RateLimit, BlackHole, Bufferbloat, Stalls, Silent, Outage,
+	SendingProgram, ReceivingProgram, Requests, Unknown,
 }
 
 // Side is one end of a transfer.

@@ -78,6 +78,14 @@ type Sample struct {
 	LostOthers int64         // segments, in a queue that others kept full
 	LostLine   int64         // segments, without a queue
 	Policed    time.Duration // at a rate beyond which segments are lost without a queue
+
+	// What only sockets and captures of programs that are not ours show. It is not sent to a peer.
+	Unread    time.Duration // a good part of the receive buffer waits for the program to read
+	Shut      time.Duration // with the peer's window closed, or much smaller than it was
+	Nagled    time.Duration // with less than a segment that waits for an acknowledgement
+	Answering time.Duration // with the last data sent at once after the last data received
+	Asked     int64         // segments with data that came the other way
+	PaceLimit int64         // SO_MAX_PACING_RATE in bit/s, 0 for none
 }
 
 const highPriority = 3
@@ -148,7 +156,7 @@ const (
 	BBRAllowed
 )
 
-// field is a number of a Sample or Host with its name on the wire.
+// field is a number of a Sample or Host with its name on the wire, "" if it is not sent.
 type field struct {
 	name  string
 	value *int64
@@ -156,7 +164,7 @@ type field struct {
 }
 
 // numbers is the number of fields of a Sample.
-const numbers = 57
+const numbers = 63
 
 // fields returns the fields in the order in which they are sent. The array stays on the stack: a
 // long session has thousands of samples to process.
@@ -180,6 +188,7 @@ func (s *Sample) fields() [numbers]field {
 		{"base_rtt_ns", (*int64)(&s.BaseRTT), true}, d("starting_ns", &s.Starting), d("policed_ns", &s.Policed),
 		d("shared_ns", &s.Shared), d("yielded_ns", &s.Yielded),
 		{"lost_own", &s.LostOwn, false}, {"lost_others", &s.LostOthers, false}, {"lost_line", &s.LostLine, false},
+		d("", &s.Unread), d("", &s.Shut), d("", &s.Nagled), d("", &s.Answering), {"", &s.Asked, false}, {"", &s.PaceLimit, true},
 	}
 }
 
@@ -198,7 +207,7 @@ func (h *Host) fields() []field {
 // name on the wire.
 func Each(s *Sample, h *Host, f func(name string, value int64)) {
 	for _, x := range all(s, h) {
-		if *x.value != 0 {
+		if x.name != "" && *x.value != 0 {
 			f(x.name, *x.value)
 		}
 	}
@@ -208,6 +217,9 @@ func Each(s *Sample, h *Host, f func(name string, value int64)) {
 // It makes a peer's numbers harmless: no number is negative or so large that sums overflow.
 func Fill(s *Sample, h *Host, value func(name string) (int64, bool)) {
 	for _, x := range all(s, h) {
+		if x.name == "" {
+			continue
+		}
 		if v, ok := value(x.name); ok {
 			*x.value = min(max(0, v), 1<<53)
 		}

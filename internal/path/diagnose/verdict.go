@@ -14,6 +14,7 @@ type Asked struct {
 	SockBuf    int64  // of this command, 0 for automatic
 	RateLimit  int64  // bit/s, 0 for none
 	Sync       string // "batch", "file" or "none"
+	Program    bool   // it is not ours: nothing was asked, and only sockets or packets are known
 	Connecting *Host  // host whose packets vanished while it connected, nil for none
 }
 
@@ -101,7 +102,13 @@ func (f *facts) verdict() Verdict {
 		f.blackHole(&v)
 	case Outage:
 		v.Evidence = []Fact{{Kind: NothingAcked, Time: f.Length}}
+	case SendingProgram, ReceivingProgram, Requests:
+		f.program(&v)
 	case Stalls, Unknown:
+		if f.asked.Program {
+			f.program(&v)
+			break
+		}
 		v.Evidence = []Fact{{Kind: NothingStandsOut, Rate: f.Rate()}}
 	}
 	switch v.Side {
@@ -201,6 +208,7 @@ func (f *facts) receiverWindow(v *Verdict) {
 	h := f.receiver
 	switch {
 	case f.sockBuf(v, h), f.scaling(v, f.Sender.SndWnd):
+	case f.asked.Program && f.ownBuffer(v, f.Receiver.RcvBuf, h.RmemMax, "SO_RCVBUF"):
 	case h.NoAutotuning == 1:
 		v.found(Fact{Kind: AutotuningOff})
 		v.Remedies = append(v.Remedies, Remedy{Kind: SetSysctl, Sysctl: &Sysctl{"net.ipv4.tcp_moderate_rcvbuf", "1"}, Expect: f.expect(2)})
@@ -215,6 +223,7 @@ func (f *facts) senderBuffer(v *Verdict) {
 	f.window(v, max(f.Sender.SndbufLimited, f.Sender.Buffered), f.Sender.SndBuf/3*2)
 	h, size := f.sender, f.Sender.SndBuf
 	switch {
+	case f.asked.Program && f.ownBuffer(v, size, h.WmemMax, "SO_SNDBUF"):
 	case f.sockBuf(v, h):
 	case size > h.WmemMax && grownBuffer(size) > size: // set by a flag: twice wmem_max
 		v.found(Fact{Kind: WmemMaxReached, Bytes: size})
@@ -253,6 +262,9 @@ func (f *facts) loss(v *Verdict) {
 		return
 	}
 	v.found(Fact{Kind: ControlSlows, Name: ControlName(s.Control)})
+	if f.asked.Program {
+		v.Remedies = append(v.Remedies, Remedy{Kind: BBRForAll, Expect: rate, Host: f.sender.Name}, Remedy{Kind: MoreConnections})
+	}
 	switch f.sender.BBR {
 	case BBRAllowed:
 		v.Remedies = append(v.Remedies, Remedy{Kind: UseBBR, Expect: rate})
@@ -310,7 +322,11 @@ func (f *facts) bloat(v *Verdict) {
 	if f.Sender.Priority == 0 && f.Sender.Control != BBR && f.sender.BBR == BBRAllowed {
 		v.Remedies = append(v.Remedies, Remedy{Kind: UseBBR})
 	}
-	v.Remedies = append(v.Remedies, Remedy{Kind: LimitRate, Rate: below(f.Rate())}, Remedy{Kind: ManageQueue})
+	limit := LimitRate
+	if f.asked.Program {
+		limit = LimitProgram
+	}
+	v.Remedies = append(v.Remedies, Remedy{Kind: limit, Rate: below(f.Rate())}, Remedy{Kind: ManageQueue})
 }
 
 // below returns nine tenths of a rate in bit/s, rounded down to two digits.
@@ -383,6 +399,10 @@ const keptRate = 0.8
 
 // rateLimit adds whose limit it is: the user's or the server administrator's.
 func (f *facts) rateLimit(v *Verdict) {
+	if f.asked.Program {
+		f.programRate(v)
+		return
+	}
 	waits := f.Receiver.RateWait <= f.Sender.RateWait // a sender here waits for no limit but its own
 	if asked := float64(f.asked.RateLimit); asked > 0 && waits && (f.asked.Here == Sender || f.Rate() >= keptRate*asked) {
 		v.Side = f.asked.Here

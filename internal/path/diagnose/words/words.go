@@ -148,6 +148,27 @@ func Fact(f *diagnose.Fact) string {
 	case diagnose.RateOfServer:
 		return fmt.Sprintf("%s on the line, as the server's rate limit allows", rate)
 
+	case diagnose.ProgramWrites:
+		return fmt.Sprintf("it wrote %s, and %s of the time nothing waited to be sent", rate, share)
+	case diagnose.ProgramSteady:
+		return fmt.Sprintf("the program writes %s without a break, and the connection takes more: a limit of its own, or a steady source", rate)
+	case diagnose.SocketPaced:
+		return fmt.Sprintf("the program has set SO_MAX_PACING_RATE to %s; %s arrives", units.Rate(f.Limit), rate)
+	case diagnose.ReaderSlow:
+		return fmt.Sprintf("%s of the time data waited in the receive buffer for the program to read it; it reads %s", share, rate)
+	case diagnose.WindowShut:
+		return fmt.Sprintf("%s of the time the receiver had closed its window, or nearly so: its program reads %s", share, rate)
+	case diagnose.RequestsBring:
+		return fmt.Sprintf("nothing is sent until the other side asks: %d requests a second bring %s each, and a round trip takes %s", f.Count, bytes, units.Time(f.Time))
+	case diagnose.NagleWaits:
+		return fmt.Sprintf("%s of the time (%s) a small write waited for the acknowledgement of the one before: Nagle's algorithm and delayed ACK", share, units.Time(f.Time))
+	case diagnose.BufferByItself:
+		return fmt.Sprintf("the buffer is %s, and autotuning could take %s: the program has set %s", bytes, units.Bytes(f.Need), f.Name)
+	case diagnose.SeenFromHere:
+		return fmt.Sprintf("%s arrives; this end reads in time and its window is open", rate)
+	case diagnose.NothingHeld:
+		return fmt.Sprintf("no buffer and no window held data back; %s", rate)
+
 	case diagnose.StdinWaited:
 		return fmt.Sprintf("fxfer waited for standard input during %s of the time; it delivered %s", share, rate)
 	case diagnose.Reading:
@@ -237,6 +258,16 @@ var fixed = map[diagnose.RemedyKind]Parts{
 	diagnose.AskProvider:       {Advice: "nothing to gain here: ask the owner of the line for a higher rate, or for a queue instead of a policer"},
 	diagnose.NormalPriority:    {Flag: "--priority normal"},
 	diagnose.HighPriority:      {Flag: "--priority high"},
+	diagnose.BBRForAll:         {Command: "sudo modprobe tcp_bbr && sudo sysctl -w net.ipv4.tcp_congestion_control=bbr"},
+	diagnose.FasterProgram:     {Advice: "make the sending program or its source faster: look at its CPU and its disk"},
+	diagnose.FasterReader:      {Advice: "make the receiving program or its disk faster: look at its CPU and its disk"},
+	diagnose.ProgramRate:       {Advice: "a higher rate limit in the program's own settings, or none"},
+	diagnose.MoreRequests:      {Advice: "larger requests, more of them at once (read-ahead), or several files at the same time"},
+	diagnose.OneWrite:          {Advice: "write each message with one call (writev), or set TCP_NODELAY on both sides"},
+	diagnose.LeaveBuffers:      {Advice: "let the program leave its socket buffers to autotuning, or set them larger"},
+	diagnose.RaiseTheirs:       {Advice: "on the receiving host, let the program leave SO_RCVBUF alone, and raise net.ipv4.tcp_rmem: `fxfer doctor` there shows the value"},
+	diagnose.MoreConnections:   {Advice: "several connections at the same time, if the program can"},
+	diagnose.LookAtSender:      {Advice: "run `fxfer explain` at the sender: the rest shows only there"},
 	diagnose.RaiseRmem:         {Advice: "raise net.ipv4.tcp_rmem there: `fxfer doctor` shows the value"},
 	diagnose.RaiseWmem:         {Advice: "raise net.ipv4.tcp_wmem and net.core.wmem_max there: `fxfer doctor` shows the value"},
 }
@@ -250,6 +281,8 @@ func PartsOf(r *diagnose.Remedy) Parts {
 		return Parts{Flag: fmt.Sprintf("--max-streams %d", r.Streams)}
 	case diagnose.LimitRate:
 		return Parts{Flag: "--rate-limit " + units.ExactRate(r.Rate)}
+	case diagnose.LimitProgram:
+		return Parts{Advice: "limit the program's rate to " + units.Rate(float64(r.Rate))}
 	}
 	return fixed[r.Kind]
 }
