@@ -7,11 +7,16 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/profile"
 )
 
 // TestCompletedValues: a flag takes each word that shells offer for it, and every flag that takes
 // one of a few words offers them.
 func TestCompletedValues(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("FXFER_HOME", home)
+	require.NoError(t, (&profile.Profile{Streams: 4}).Save(home, "office", "four streams"))
 	offered := 0
 	var check func(c *cobra.Command)
 	check = func(c *cobra.Command) {

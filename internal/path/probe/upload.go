@@ -20,7 +20,8 @@ const (
 	// uploadStep is the time between two decisions about the streams of an upload, as in a transfer.
 	uploadStep = 25 * time.Millisecond
 	// uploadExtra is how long an upload may take after its time, to send what its streams have begun.
-	uploadExtra = 15 * time.Second
+	// A server waits longer for that: see testExtra.
+	uploadExtra = 10 * time.Second
 )
 
 // Tuner decides about the streams of an upload as a transfer does. One goroutine uses it.
@@ -63,7 +64,8 @@ type uploadStream struct {
 
 // RunUpload sends size bytes over as many streams as tuner says, or what it can within a time. The
 // streams claim blocks in turn, as those of a transfer do, so fast ones send more. It dials streams
-// when they are needed; those of the beginning are connected before the time runs.
+// when they are needed; those of the beginning are connected before the time runs. A path that does
+// not deliver in time what has been sent is left with what has arrived.
 func RunUpload(caller context.Context, dial Dial, size int64, within time.Duration, tuner Tuner) (*Upload, error) {
 	ctx, cancel := context.WithTimeoutCause(caller, idleMost+within+2*uploadExtra, errOver)
 	defer cancel()
@@ -71,16 +73,13 @@ func RunUpload(caller context.Context, dial Dial, size int64, within time.Durati
 	u.changed = sync.NewCond(&u.mu)
 	u.blocks.Store((size + wire.FlowBlock - 1) / wire.FlowBlock)
 	report, err := u.run(ctx, within)
-	if over(ctx) && caller.Err() == nil {
-		err = fmt.Errorf("the path is too slow: %w", errNothing)
+	switch {
+	case caller.Err() != nil:
+		return nil, context.Cause(caller)
+	case over(ctx):
+		return nil, fmt.Errorf("the path is too slow: %w", errNothing)
 	}
-	if caller.Err() != nil {
-		err = context.Cause(caller)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return report, nil
+	return report, err
 }
 
 func (u *uploading) run(ctx context.Context, within time.Duration) (*Upload, error) {
@@ -139,8 +138,11 @@ func (u *uploading) close() {
 	}
 }
 
-// send moves the data, and returns when all of it has arrived.
+// send moves the data, and returns when all of it has arrived, or the path has had its time.
 func (u *uploading) send(ctx context.Context, within time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within+uploadExtra, errOver)
+	defer cancel()
+	defer context.AfterFunc(ctx, u.close)()
 	var work errgroup.Group
 	start := func(i int, s *uploadStream) {
 		work.Go(func() error {
@@ -189,7 +191,14 @@ func (u *uploading) send(ctx context.Context, within time.Duration) error {
 	close(done)
 	stop()
 	control.Wait()
-	return errors.Join(err, work.Wait()) // those that were added last
+	err = errors.Join(err, work.Wait()) // those that were added last
+	switch {
+	case !errors.Is(context.Cause(ctx), errOver):
+		return err
+	case u.received.Load() == 0:
+		return fmt.Errorf("the path is too slow: %w", errNothing)
+	}
+	return nil
 }
 
 // allow lets the first n streams send. It returns how many have to be connected for that.

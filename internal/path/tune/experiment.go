@@ -21,7 +21,7 @@ const (
 	leastSize = 2e6
 	// leastWithin and mostWithin limit the time of a run. patience is how much longer than the
 	// warm-up a run may take.
-	leastWithin, mostWithin = 5 * time.Second, time.Minute
+	leastWithin, mostWithin = 5 * time.Second, 45 * time.Second
 	patience                = 5
 	// moreRounds limits the rounds in all, as a multiple of those that were asked for.
 	moreRounds = 3
