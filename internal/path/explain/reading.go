@@ -38,6 +38,8 @@ type flow struct {
 	out, in  diagnose.Series
 	sum      diagnose.Sample // what is integrated over time
 	unread   time.Duration
+	dipped   bool          // the peer's window has been smaller than before
+	dipAt    time.Duration // when that was seen last
 	at       time.Duration
 	started  bool
 	widest   int64 // window of the receiver
@@ -48,6 +50,10 @@ const (
 	// unreadAbove is the share of a receive buffer, as the kernel counts it, that waits for such a
 	// program. About half of the buffer can be payload.
 	unreadAbove = 0.2
+	// A full window that becomes smaller now and then, by a tenth, while round trips take much longer than
+	// they need to: acknowledgements wait for the program that reads. A window that is only small keeps
+	// its size, and so does one behind a full line.
+	dips, dipLasts = 0.9, time.Second
 	// prompt is how long after a request the first data of the answer may follow. The kernel counts
 	// in ticks of up to 10 ms, 4 ms as a rule.
 	prompt = 4 * time.Millisecond
@@ -94,7 +100,11 @@ func (f *flow) sending(at, passed time.Duration, r *reading) diagnose.Sample {
 	count(&t.Windowed, socket.Windowed())
 	count(&t.Buffered, socket.Buffered() || socket.Cramped())
 	count(&t.Flying, r.inFlight > 0)
-	count(&t.Shut, socket.Shut(f.widest))
+	if float64(r.sndWnd) <= dips*float64(f.widest) {
+		f.dipped, f.dipAt = true, at
+	}
+	slow := f.dipped && at-f.dipAt < dipLasts && r.rtt >= 2*r.minRTT && socket.Windowed()
+	count(&t.Shut, slow || socket.Shut(f.widest))
 	late := r.sinceReceived - r.sinceSent // after the last data received
 	count(&t.Answering, late >= -prompt && late <= max(prompt, r.minRTT/4))
 	if r.inFlight > 0 {
