@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -66,9 +67,9 @@ func TestTune(t *testing.T) {
 			}
 			wrong := 0
 			for range labs {
-				best, ranked := tuneIn(t, c.link, c.rmem, c.flags)
-				t.Log(best, ranked)
-				if !c.right(best, ranked) {
+				best, ranked, err := tuneIn(t, c.link, c.rmem, c.flags)
+				t.Log(best, ranked, err)
+				if err != nil || !c.right(best, ranked) {
 					wrong++
 				}
 			}
@@ -77,8 +78,8 @@ func TestTune(t *testing.T) {
 	}
 }
 
-// tuneIn makes an experiment in a lab.
-func tuneIn(t *testing.T, link lab.Link, rmem string, args []string) (best string, ranked []tuned) {
+// tuneIn makes an experiment in a lab. Its error is that of the experiment.
+func tuneIn(t *testing.T, link lab.Link, rmem string, args []string) (best string, ranked []tuned, failed error) {
 	t.Helper()
 	folder, err := hosts.NewFolder("fxfer-tune-", "home", "tmp", "dst")
 	require.NoError(t, err)
@@ -100,7 +101,9 @@ func tuneIn(t *testing.T, link lab.Link, rmem string, args []string) (best strin
 	command, err := x.Cold(append([]string{"tune", "--json", x.URL("")}, args...)...)
 	require.NoError(t, err)
 	out, err := folder.Prepare(t.Context(), command).Output()
-	require.NoError(t, err, "%s", out)
+	if err != nil {
+		return "", nil, fmt.Errorf("%w: %s", err, out)
+	}
 	var report struct {
 		Type    string
 		Best    *json.RawMessage
@@ -113,5 +116,5 @@ func tuneIn(t *testing.T, link lab.Link, rmem string, args []string) (best strin
 	if report.Best != nil && string(*report.Best) == "{}" {
 		best = "defaults"
 	}
-	return best, ranked
+	return best, ranked, nil
 }
