@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -208,14 +209,16 @@ func (s *scene) explain(t *testing.T, args ...string) []explained {
 // is called.
 func (s *scene) capture(t *testing.T) (stop func()) {
 	t.Helper()
-	cmd := s.box.Left.Command(t.Context(), "tcpdump", "-i", "any", "-s", "128", "-U", "-Z", "root", "-w", s.Abs("trace"), "tcp")
+	cmd := s.box.Left.Command(t.Context(), "tcpdump", "-i", "any", "-s", "128", "-U", "-B", "16384", "-Z", "root", "-w", s.Abs("trace"), "tcp")
 	errs, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	line := make([]byte, 4096) // it says that it listens
-	n, err := errs.Read(line)
-	require.NoError(t, err)
-	require.Contains(t, string(line[:n]), "tcpdump")
+	said, line := "", make([]byte, 4096)
+	for !strings.Contains(said, "listening on") {
+		n, err := errs.Read(line)
+		require.NoError(t, err, said)
+		said += string(line[:n])
+	}
 	var rest sync.WaitGroup
 	rest.Go(func() { _, _ = io.Copy(io.Discard, errs) })
 	return func() {
