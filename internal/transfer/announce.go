@@ -24,6 +24,7 @@ type announcer struct {
 	held    int        // bytes of their names and attributes
 	since   time.Time  // of the first one
 	warning *wire.Warning
+	room    []wire.Entry // of the last message, empty
 }
 
 // walk announces the source's items, and then those that changed while they were sent, until the
@@ -125,11 +126,13 @@ func (a *announcer) tell(batch []*sending) {
 	if len(batch) == 0 {
 		return
 	}
-	m := &wire.Entries{First: batch[0].index}
+	m := &wire.Entries{First: batch[0].index, Entries: a.room[:0]}
 	for _, e := range batch {
 		m.Entries = append(m.Entries, e.item.Entry)
 	}
 	a.s.send(m)
+	a.room = m.Entries
+	clear(a.room)
 	for _, e := range batch {
 		e.item.Entry.Xattrs = nil // the receiver has them
 		a.s.offer(e)
@@ -154,7 +157,7 @@ func (a *announcer) finish() {
 // the old entry fails, so that the receiver cannot finish in between.
 func (a *announcer) again(old *sending) {
 	s := a.s
-	item, err := old.item.Refresh()
+	item, err := old.item.Content.(refresher).Refresh()
 	if err != nil {
 		s.failEntry(old, &wire.Error{Code: wire.CodeChanged, Text: err.Error()})
 		return
