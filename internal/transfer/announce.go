@@ -12,8 +12,11 @@ const (
 	// announceWithin is how long an entry may wait for others of its message where the walk is
 	// slow.
 	announceWithin = 20 * time.Millisecond
-	// announceMost bounds the entries of a message.
-	announceMost = 256
+	// announceFirst bounds the entries of the first message, so that the receiver begins early. Each
+	// may have twice as many as the one before, up to announceMost: a message costs both sides some
+	// wake-ups.
+	announceFirst = 64
+	announceMost  = 1024
 )
 
 // announcer announces a source's items to the receiver. One goroutine uses it.
@@ -21,6 +24,7 @@ type announcer struct {
 	s       *Sender
 	lap     *lap
 	batch   []*sending // numbered, and not sent
+	most    int        // entries of the next message
 	held    int        // bytes of their names and attributes
 	since   time.Time  // of the first one
 	warning *wire.Warning
@@ -30,7 +34,7 @@ type announcer struct {
 // walk announces the source's items, and then those that changed while they were sent, until the
 // session is over.
 func (s *Sender) walk() error {
-	a := announcer{s: s, lap: s.side.clock.start(Walk)}
+	a := announcer{s: s, lap: s.side.clock.start(Walk), most: announceFirst}
 	defer a.lap.stop()
 	s.send(&wire.Manifest{Single: s.source.Single(), Prune: s.opt.Prune, Delta: true})
 	err := s.source.Walk(s.side.ctx, a.visit, a.failed)
@@ -72,7 +76,7 @@ func (a *announcer) visit(item Item) error {
 	e := a.add(item, 0)
 	a.batch = append(a.batch, e)
 	a.held += e.held
-	if len(a.batch) == announceMost || time.Since(a.since) > announceWithin || a.held > wire.MaxMessage/4 {
+	if len(a.batch) >= a.most || time.Since(a.since) > announceWithin || a.held > wire.MaxMessage/4 {
 		a.flush()
 	}
 	return nil
@@ -117,7 +121,7 @@ func (a *announcer) add(item Item, tries int) *sending {
 // flush sends the batch.
 func (a *announcer) flush() {
 	a.tell(a.batch)
-	a.batch, a.held = a.batch[:0], 0
+	a.batch, a.held, a.most = a.batch[:0], 0, min(2*a.most, announceMost)
 }
 
 // tell sends entries to the receiver, and then offers their blocks: the receiver must know an entry
