@@ -213,8 +213,8 @@ func (t *Tracker) progress(e *transfer.Event) {
 	}
 }
 
-// end takes an event that ends an entry, and returns the result. It returns false if the entry comes
-// again.
+// end takes an event that ends an entry, and returns the result. It returns false if the entry
+// comes again.
 func (t *Tracker) end(e *transfer.Event) (r FileResult, over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,9 +12,9 @@ const (
 	// announceWithin is how long an entry may wait for others of its message where the walk is
 	// slow.
 	announceWithin = 20 * time.Millisecond
-	// announceFirst bounds the entries of the first message, so that the receiver begins early. Each
-	// may have twice as many as the one before, up to announceMost: a message costs both sides some
-	// wake-ups.
+	// announceFirst bounds the entries of the first message, so that the receiver begins early.
+	// Each may have twice as many as the one before, up to announceMost: every message wakes both
+	// sides.
 	announceFirst = 64
 	announceMost  = 1024
 )
@@ -76,7 +76,8 @@ func (a *announcer) visit(item Item) error {
 	e := a.add(item, 0)
 	a.batch = append(a.batch, e)
 	a.held += e.held
-	if len(a.batch) >= a.most || time.Since(a.since) > announceWithin || a.held > wire.MaxMessage/4 {
+	late := time.Since(a.since) > announceWithin
+	if len(a.batch) >= a.most || late || a.held > wire.MaxMessage/4 {
 		a.flush()
 	}
 	return nil

@@ -96,7 +96,7 @@ func (c *Clock) block(took time.Duration) {
 // NewClock starts a Clock.
 func NewClock() *Clock { return &Clock{began: time.Now(), laps: make(map[*lap]struct{})} }
 
-// now is the time of the clock. It costs half of time.Now, and is needed several times for each block.
+// now is the time of the clock. It costs half of time.Now, and each block needs it several times.
 func (c *Clock) now() time.Duration { return time.Since(c.began) }
 
 // Times returns the times until now, including those of stages under way.

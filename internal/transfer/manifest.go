@@ -236,6 +236,20 @@ func (m *manifest) removeLocked(e *sending) {
 	m.room.Broadcast()
 }
 
+// place takes entries out that have their names at the target. It replaces those by nil that were
+// removed before.
+func (m *manifest) place(all []*sending) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, e := range all {
+		if e.resolved {
+			all[i] = nil
+		} else {
+			m.removeLocked(e)
+		}
+	}
+}
+
 // settle takes the entries of answers out, of which nothing is to be sent. It returns those that
 // were there, each in the place of its answer, up to an error: an answer that breaks the protocol.
 func (m *manifest) settle(all []wire.Answer) (ended []*sending, err error) {

@@ -270,17 +270,25 @@ func (s *Sender) answers(all []wire.Answer) error {
 // settle ends entries of which nothing is to be sent.
 func (s *Sender) settle(all []wire.Answer) error {
 	ended, err := s.manifest.settle(all)
-	s.claims.forget(ended...)
-	for i, e := range ended {
+	s.ended(ended, func(i int) Event {
+		return Event{Kind: outcomes[all[i].Verdict], New: all[i].New}
+	})
+	return err
+}
+
+// ended ends entries that the manifest has removed; nil is none. last returns the last event of
+// each.
+func (s *Sender) ended(entries []*sending, last func(i int) Event) {
+	s.claims.forget(entries...)
+	for i, e := range entries {
 		if e != nil {
 			e.file.close()
-			s.side.event(Event{
-				Kind: outcomes[all[i].Verdict], Index: e.index, Entry: &e.item.Entry, New: all[i].New,
-			})
+			ev := last(i)
+			ev.Index, ev.Entry = e.index, &e.item.Entry
+			s.side.event(ev)
 		}
 	}
 	s.prune()
-	return err
 }
 
 // answer acts on a verdict that does not settle its entry.
@@ -424,15 +432,15 @@ func (s *Sender) placed(m *wire.Placed) error {
 		if err != nil {
 			return err
 		}
-		for _, e := range all {
-			d, ok := e.sentWhole()
-			if !ok {
+		digests := make([][32]byte, len(all))
+		for i, e := range all {
+			var ok bool
+			if digests[i], ok = e.sentWhole(); !ok {
 				return protocolError("the receiver committed %q before it had all of it", e.item.Entry.Path)
 			}
-			if s.resolve(e, false) {
-				s.report(e, Event{Kind: Committed, Digest: d})
-			}
 		}
+		s.manifest.place(all)
+		s.ended(all, func(i int) Event { return Event{Kind: Committed, Digest: digests[i]} })
 	}
 	return nil
 }

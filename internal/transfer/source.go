@@ -257,8 +257,6 @@ func (r *Root) rest(p string) string {
 func (r *Root) manifestPath(p string) string {
 	rest := r.rest(p)
 	switch {
-	case p == r.As:
-		return p
 	case rest == "":
 		return path.Clean(r.As)
 	case r.As == "" || r.As == ".":
