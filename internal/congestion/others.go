@@ -57,6 +57,9 @@ const (
 	// for how long it then remembers these others.
 	mostFlows   = 4
 	flowsMemory = 10 * time.Second
+	// flowPackets is the least part of a flow in flight. With less, timers resend what is lost, and
+	// flows lose much.
+	flowPackets = 8
 	// joinRise is the growth per second of what free streams may send behind a deep queue, and highRise
 	// that per round trip behind a short one, or at high priority until they lose something.
 	joinRise = 0.05
@@ -228,7 +231,9 @@ func (c *Controller) weigh(s Sample, lag time.Duration) {
 	o.poor = false
 	switch part := portion(c.from, m.mean(s, min(s.At-o.test-2*lag, m.steadyWindow()))); {
 	case part < poorShare:
-		o.flows = min(2*o.flows, mostFlows)
+		if more := min(2*o.flows, mostFlows); c.from.InFlight >= int64(more*flowPackets*s.MSS) {
+			o.flows = more
+		}
 		o.poor, o.ref, o.low, o.most = true, s, m.steady, max(m.steady, goalShare*c.doubts.best)
 		o.quick = s.At + max(quickTrips*s.RTT, leastQuick)
 	case part > fairShare:

@@ -55,11 +55,12 @@ func TestWeigh(t *testing.T) {
 	c := New()
 	c.model.base, c.model.standing, c.others.flows = 20*time.Millisecond, 20*time.Millisecond, 1
 	c.from = Sample{InFlight: 200_000, RTT: 40 * time.Millisecond}
+	mss := 1448
 	weigh := func(at, rtt time.Duration) int { // with three quarters of that in flight
 		c.model.past = nil
 		for i := range 10 {
 			c.model.past = append(c.model.past, Sample{
-				At: at + time.Duration(i)*rtt, Delivered: int64(i) * 150_000, RTT: rtt,
+				At: at + time.Duration(i)*rtt, Delivered: int64(i) * 150_000, RTT: rtt, MSS: mss,
 			})
 		}
 		c.weigh(c.model.past[9], 0)
@@ -76,4 +77,6 @@ func TestWeigh(t *testing.T) {
 		require.Equal(t, flows, weigh(time.Minute, 34*time.Millisecond))
 		require.Equal(t, before, c.others.quick)
 	}
+	mss = 20_000 // a packet for each of them, or less
+	require.Equal(t, 1, weigh(2*time.Minute, 39500*time.Microsecond))
 }
