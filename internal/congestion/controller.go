@@ -124,7 +124,7 @@ func (c *Controller) decision() Decision {
 	case c.state == Compete && c.priority == High:
 		d.Free = min(highStreams, max(freeStreams, c.last.Streams))
 	case c.state == Compete:
-		d.Free = freeStreams
+		d.Free = c.others.flows
 	case c.state == Yield:
 		d.Free, d.Held = 1, max(floorShare*c.line, held)
 	}
@@ -142,6 +142,9 @@ func (c *Controller) gentle() bool {
 	}
 	if c.state == Yield { // BBR would send single segments, and the peer wait with their acknowledgement
 		return true
+	}
+	if wakes := max(wakeTrips*c.model.base, leastWake); c.others.left > 0 && c.last.At-c.others.left < wakes {
+		return false
 	}
 	// Gentle streams would take what the start still loses for their limit.
 	return c.state != Startup && !c.loss.lossy && c.last.Delivered >= c.opening.sent
@@ -161,8 +164,11 @@ func (c *Controller) enter(state State, now time.Duration) {
 func (c *Controller) aim(s Sample) time.Duration {
 	aim := min(max(c.model.base/20, leastAim), mostAim)
 	jitter := c.model.jitter()
-	if c.priority == Low { // what others do looks like jitter, too
-		aim, jitter = aim/2, jitter/3
+	if c.priority == Low {
+		aim /= 2
+	}
+	if c.priority == Low || c.state == Compete { // what others do looks like jitter, too
+		jitter /= 3
 	}
 	return aim + c.packets(2, s.MSS) + jitter
 }

@@ -120,6 +120,23 @@ func (m *model) stood(until, since time.Duration) time.Duration {
 	return least
 }
 
+// mean is a sample with the mean RTT of some time, and what was in flight in the mean by the rate
+// delivered then (Little's law): both are exact where packets come in bursts.
+func (m *model) mean(s Sample, since time.Duration) Sample {
+	from, sum, n := s, time.Duration(0), 0
+	for i := len(m.past) - 1; i >= 0 && (m.past[i].At >= s.At-since || n < 2); i-- {
+		from = m.past[i]
+		sum += from.RTT
+		n++
+	}
+	if n < 2 {
+		return s
+	}
+	s.RTT = sum / time.Duration(n)
+	s.InFlight = int64(rateSince(from, s) * s.RTT.Seconds())
+	return s
+}
+
 // newest is the delivered rate of the last half of a rateWindow, where that is long enough.
 func (m *model) newest(s Sample) float64 {
 	return rateSince(m.before(s.At-max(m.rateWindow(s)/2, leastWindow)), s)

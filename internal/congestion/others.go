@@ -26,7 +26,13 @@ const (
 	highStreams = 6
 	// leastStay is how long a session shares at the least.
 	leastStay = 3 * time.Second
-	// testEvery is the time from one test whether others are gone to the next; testFor is the least
+	// leastAlone is longer than BBR leaves the queue empty to see the RTT: 200 ms and a round trip.
+	leastAlone = 400 * time.Millisecond
+	// wakeTrips and leastWake are how long streams that were held, or have lost most of their windows,
+	// are quick after that: gentle ones would need seconds.
+	wakeTrips = 8
+	leastWake = 300 * time.Millisecond
+	// testEvery is at most the time from one test whether others are gone to the next; testFor is the least
 	// time that a test takes.
 	testEvery = 5 * time.Second
 	testFor   = 300 * time.Millisecond
@@ -47,9 +53,13 @@ const (
 	poorShare = 0.25
 	fairShare = 0.4
 	seekRise  = 0.15
-	// mostTries is how often it takes twice as long each time: quick streams of others leave gentle ones
-	// next to nothing.
-	mostTries = 2
+	// mostFlows bounds as how many flows a session counts that loses what it has found. flowsMemory is
+	// for how long it then remembers these others.
+	mostFlows   = 4
+	flowsMemory = 10 * time.Second
+	// flowPackets is the least part of a flow in flight. With less, timers resend what is lost, and
+	// flows lose much.
+	flowPackets = 8
 	// joinRise is the growth per second of what free streams may send behind a deep queue, and highRise
 	// that per round trip behind a short one, or at high priority until they lose something.
 	joinRise = 0.05
@@ -76,10 +86,12 @@ type others struct {
 	quick  time.Duration // until when free streams look for their part of the line quickly
 	poor   bool          // they look for more than the session had
 	ref    Sample        // when they began to do so, or when somebody lost something
-	tries  int           // how often they did so in a row
+	low    float64       // steady rate when they began, bytes/s
+	flows  int           // streams that are free
 	test   time.Duration // start of the present test whether others are gone; 0 is none
 	deep   time.Duration // queue at that moment
 	tested time.Duration // end of the last test
+	left   time.Duration // when the others were gone, the last time; 0 is never
 }
 
 // share begins to share the line with others.
@@ -90,10 +102,13 @@ func (c *Controller) share(s Sample) {
 		return
 	}
 	poor := c.state == Doubt && portion(c.from, s) < poorShare
+	if c.others.flows == 0 || s.At-c.others.left > flowsMemory {
+		c.others.flows = freeStreams
+	}
 	c.enter(Compete, s.At)
 	c.others.peak, c.others.quick, c.others.stay = math.Inf(1), 0, leastStay
 	c.others.most = max(c.line, goalShare*c.doubts.best)
-	c.others.poor, c.others.ref, c.others.tries = poor, s, 0
+	c.others.poor, c.others.ref, c.others.low = poor, s, c.model.steady
 	c.compete(s)
 }
 
@@ -112,9 +127,8 @@ func portion(from, to Sample) float64 {
 func (c *Controller) fair(s Sample) bool {
 	ref := &c.others.ref
 	if s.Lost > ref.Lost+int64(tellingLosses*s.MSS) { // others have lost something, too, and send less
-		more := float64(s.InFlight) > 2*float64(ref.InFlight)
 		*ref = s
-		return more
+		return c.model.steady > max(2*c.others.low, goalShare*c.doubts.best)
 	}
 	now := s
 	now.InFlight = c.model.before(s.At - s.RTT).InFlight
@@ -171,22 +185,30 @@ func (c *Controller) compete(s Sample) {
 	}
 	c.seek(s)
 	switch {
-	case s.At-c.calm > max(4*lag, 2*standingTime) && c.stayed(s) > c.others.stay:
+	case s.At-c.calm > max(4*lag, leastAlone) && c.stayed(s) > c.others.stay:
 		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
-		c.others.test, c.full = 0, 0
+		c.others.test, c.full, c.others.left = 0, 0, s.At
 		c.enter(Cruise, s.At)
 	case c.others.test > 0 && c.holds(s, lag):
+		c.weigh(s, lag)
 		c.others.test, c.others.tested = 0, s.At
-		c.weigh(s)
 		c.rate = c.joins(s, lag)
 	case c.others.test > 0:
-	case c.stayed(s) > testEvery:
-		c.others.test, c.others.deep, c.from = s.At, m.queue, s
+	case c.stayed(s) > c.pauses():
+		c.others.test, c.others.deep, c.from = s.At, m.queue, m.mean(s, m.steadyWindow())
 		c.line = m.steady
 		c.rate = leastShare * c.line
 	default:
 		c.rate = c.joins(s, lag)
 	}
+}
+
+// pauses is the time between two tests. A session that looks for its part looks more often.
+func (c *Controller) pauses() time.Duration {
+	if c.others.poor && c.others.flows < mostFlows {
+		return testEvery / 2
+	}
+	return testEvery
 }
 
 // stayed is how long the session has shared the line since the last test.
@@ -199,16 +221,24 @@ func (c *Controller) holds(s Sample, lag time.Duration) bool {
 	return age > max(6*lag, testFor) && c.model.standing > c.others.deep-falls(age-lag)
 }
 
-// weigh takes what a test has shown: a session with a small part of the line looks for more.
-func (c *Controller) weigh(s Sample) {
+// weigh takes what a test has shown: a session with a small part of the line looks for more, and counts
+// as more flows, since the others are quick or many.
+func (c *Controller) weigh(s Sample, lag time.Duration) {
 	m, o := &c.model, &c.others
-	if c.priority == High || m.standing < m.base/4 || portion(c.from, s) >= poorShare {
-		o.tries = 0
+	if c.priority == High || m.standing < m.base/4 {
 		return
 	}
-	o.poor, o.ref, o.most = true, s, max(m.steady, goalShare*c.doubts.best)
-	o.quick = s.At + max(quickTrips*s.RTT, leastQuick)<<o.tries
-	o.tries = min(o.tries+1, mostTries)
+	o.poor = false
+	switch part := portion(c.from, m.mean(s, min(s.At-o.test-2*lag, m.steadyWindow()))); {
+	case part < poorShare:
+		if more := min(2*o.flows, mostFlows); c.from.InFlight >= int64(more*flowPackets*s.MSS) {
+			o.flows = more
+		}
+		o.poor, o.ref, o.low, o.most = true, s, m.steady, max(m.steady, goalShare*c.doubts.best)
+		o.quick = s.At + max(quickTrips*s.RTT, leastQuick)
+	case part > fairShare:
+		o.flows = max(o.flows/2, freeStreams)
+	}
 }
 
 // joins is the bound of free streams. Their slow start, or the window that a quick stream leaves, would

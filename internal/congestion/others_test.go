@@ -49,22 +49,34 @@ func TestJoins(t *testing.T) {
 	require.Greater(t, grows(func(c *Controller) { c.model.standing = 0 }), 5.0)
 }
 
-// TestWeigh: a session that turns out to have a small part of the line looks for more, each time for
-// longer, and one with a fair part does not.
+// TestWeigh: a session that turns out to have a small part of the line looks for more and counts as
+// more flows, and one with most of it counts as one again.
 func TestWeigh(t *testing.T) {
 	c := New()
-	c.model.base, c.model.standing = 20*time.Millisecond, 20*time.Millisecond
+	c.model.base, c.model.standing, c.others.flows = 20*time.Millisecond, 20*time.Millisecond, 1
 	c.from = Sample{InFlight: 200_000, RTT: 40 * time.Millisecond}
-	small := Sample{At: time.Second, InFlight: 150_000, RTT: 39500 * time.Microsecond}
-	var before time.Duration
-	for range mostTries + 1 {
-		c.weigh(small)
+	mss := 1448
+	weigh := func(at, rtt time.Duration) int { // with three quarters of that in flight
+		c.model.past = nil
+		for i := range 10 {
+			c.model.past = append(c.model.past, Sample{
+				At: at + time.Duration(i)*rtt, Delivered: int64(i) * 150_000, RTT: rtt, MSS: mss,
+			})
+		}
+		c.weigh(c.model.past[9], 0)
+		return c.others.flows
+	}
+	for _, flows := range []int{2, 4, 4} {
+		before := c.others.quick
+		require.Equal(t, flows, weigh(before+time.Second, 39500*time.Microsecond))
 		require.True(t, c.others.poor)
 		require.Greater(t, c.others.quick, before)
-		before = c.others.quick
 	}
-	fair := small
-	fair.At, fair.RTT = time.Minute, 35*time.Millisecond
-	c.weigh(fair)
-	require.Equal(t, before, c.others.quick)
+	for _, flows := range []int{2, 1, 1} {
+		before := c.others.quick
+		require.Equal(t, flows, weigh(time.Minute, 34*time.Millisecond))
+		require.Equal(t, before, c.others.quick)
+	}
+	mss = 20_000 // a packet for each of them, or less
+	require.Equal(t, 1, weigh(2*time.Minute, 39500*time.Microsecond))
 }

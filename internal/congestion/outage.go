@@ -78,7 +78,11 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 	if c.state == Startup || c.state == Drain {
 		return false
 	}
-	if silent := c.silent(s, silence); silent || late || more && c.state == Cruise {
+	silent := c.silent(s, silence)
+	if c.mute(s, silence-leastStall) {
+		c.outage.burst = s.At
+	}
+	if silent || late || more && c.state == Cruise {
 		if stall.until == 0 {
 			stall.rtt = c.prior.RTT
 		}
@@ -88,9 +92,6 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 			c.loss.looks, c.rate = 0, c.loss.before
 		}
 		c.full = 0
-		if silent {
-			c.outage.burst = s.At
-		}
 		return true
 	}
 	if s.At >= stall.until || s.Delivered >= stall.acked && s.RTT <= stall.rtt+c.aim(s)/2 {
