@@ -44,7 +44,7 @@ func (s *flawedSource) Walk(_ context.Context, visit func(transfer.Item) error, 
 		item := transfer.Item{Entry: wire.Entry{Kind: wire.Dir, Path: strings.TrimSuffix(name, "/"), Mode: s.mode, ModTime: 1e18}}
 		if item.Entry.Path == name {
 			item.Entry = wire.Entry{Kind: wire.File, Path: name, Mode: 0o644, Size: int64(len(text)), ModTime: int64(len(text)) * 1e17, BlockLog: wire.MinBlockLog}
-			item.Open = func() (transfer.File, error) { return flawedFile{bytes.NewReader([]byte(text))}, nil }
+			item.Content = flawedContent(text)
 		}
 		if err := visit(item); err != nil {
 			return err
@@ -54,6 +54,12 @@ func (s *flawedSource) Walk(_ context.Context, visit func(transfer.Item) error, 
 		failed(name, &fs.PathError{Op: "read folder", Path: name, Err: syscall.EIO})
 	}
 	return nil
+}
+
+type flawedContent string
+
+func (c flawedContent) Open() (transfer.File, error) {
+	return flawedFile{bytes.NewReader([]byte(c))}, nil
 }
 
 type flawedFile struct{ *bytes.Reader }

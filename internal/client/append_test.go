@@ -38,7 +38,7 @@ func (s *rawSource) Walk(_ context.Context, visit func(transfer.Item) error, _ f
 		item := transfer.Item{Entry: e}
 		if e.Kind == wire.File {
 			item.Entry.Size, item.Entry.BlockLog = int64(len(s.content)), wire.MinBlockLog
-			item.Open = func() (transfer.File, error) { return rawFile{bytes.NewReader(s.content)}, nil }
+			item.Content = rawContent(s.content)
 		}
 		if err := visit(item); err != nil {
 			return err
@@ -46,6 +46,10 @@ func (s *rawSource) Walk(_ context.Context, visit func(transfer.Item) error, _ f
 	}
 	return nil
 }
+
+type rawContent []byte
+
+func (c rawContent) Open() (transfer.File, error) { return rawFile{bytes.NewReader(c)}, nil }
 
 type rawFile struct{ *bytes.Reader }
 

@@ -36,7 +36,7 @@ func CheckPath(p string) error {
 	if why := pathFault(p, runtime.GOOS == "windows"); why != "" {
 		return fmt.Errorf("%w: %q: %s", ErrPath, clip(p), why)
 	}
-	if !filepath.IsLocal(filepath.FromSlash(p)) {
+	if runtime.GOOS == "windows" && !filepath.IsLocal(filepath.FromSlash(p)) {
 		return fmt.Errorf("%w: %q: not local", ErrPath, clip(p))
 	}
 	return nil
@@ -55,12 +55,16 @@ func pathFault(p string, windows bool) string {
 	case strings.HasPrefix(p, "/"):
 		return "absolute"
 	}
-	for element := range strings.SplitSeq(p, "/") {
-		if why := elementFault(element, windows); why != "" {
+	for {
+		end := strings.IndexByte(p, '/')
+		if end < 0 {
+			return elementFault(p, windows)
+		}
+		if why := elementFault(p[:end], windows); why != "" {
 			return why
 		}
+		p = p[end+1:]
 	}
-	return ""
 }
 
 // elementFault returns what is wrong with an element of a path, "" if nothing.
@@ -160,7 +164,11 @@ func reservedName(base string) string {
 
 // splitPath is path.Split without the trailing slash. "a" is in ".".
 func splitPath(p string) (folder, base string) {
-	return path.Dir(p), path.Base(p)
+	end := strings.LastIndexByte(p, '/')
+	if end < 0 {
+		return ".", p
+	}
+	return p[:end], p[end+1:]
 }
 
 func clip(p string) string {

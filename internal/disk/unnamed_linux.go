@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -130,9 +131,19 @@ func linkFile(fd, dir int, name string) error {
 	return err
 }
 
+// ownFiles is the folder of this process's descriptors in /proc, or -1. It stays open, so that the
+// system does not look up its path for each file.
+var ownFiles = sync.OnceValue(func() int {
+	fd, err := unix.Open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	return fd
+})
+
 func linkAs(how int32, fd, dir int, name string) error {
 	if how == linkByPath {
-		return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
+		return unix.Linkat(ownFiles(), strconv.Itoa(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
 	}
 	return unix.Linkat(fd, "", dir, name, unix.AT_EMPTY_PATH)
 }

@@ -1,7 +1,7 @@
 package session
 
 import (
-	"container/list"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,9 +46,8 @@ type Tracker struct {
 	before    int64 // of these, committed by an earlier session
 	skipped   int64
 	plan      Plan
-	active    *list.List // of *activeFile, oldest first
-	byIndex   map[uint64]*list.Element
-	marks     []mark // of the last seconds, for the rate
+	active    map[uint64]activeFile // by index
+	marks     []mark                // of the last seconds, for the rate
 }
 
 type activeFile struct {
@@ -100,8 +99,7 @@ func (t *Tracker) beginLocked() {
 	t.failed, t.failures, t.notPruned = 0, nil, false
 	t.before = t.committed
 	t.plan = Plan{}
-	t.active = list.New()
-	t.byIndex = make(map[uint64]*list.Element)
+	t.active = make(map[uint64]activeFile)
 	if t.opt.Keep != nil {
 		t.opt.Keep.Restart()
 	}
@@ -128,7 +126,11 @@ func (t *Tracker) Event(e transfer.Event) {
 		t.note(&e)
 		return
 	}
-	r, over := t.count(&e)
+	if e.Kind == transfer.Found || e.Kind == transfer.Started || e.Kind == transfer.Written {
+		t.progress(&e)
+		return
+	}
+	r, over := t.end(&e)
 	if !over {
 		return
 	}
@@ -182,28 +184,23 @@ func (t *Tracker) notStoredLocked(n NotStored) {
 	}
 }
 
-// count takes an event of an entry. If the entry is over, it returns the result.
-func (t *Tracker) count(e *transfer.Event) (r FileResult, over bool) {
+// progress takes an event of an entry that goes on.
+func (t *Tracker) progress(e *transfer.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r = FileResult{Path: e.Entry.Path, Kind: KindName(e.Entry.Kind), Bytes: max(0, e.Entry.Size)}
 	switch e.Kind {
 	case transfer.Found:
 		if e.Entry.Kind == wire.File {
 			t.files++
-			t.bytes += r.Bytes
+			t.bytes += max(0, e.Entry.Size)
 		}
-		return r, false
 	case transfer.Started:
-		t.touchLocked(e).done += e.Bytes
-		t.done += e.Bytes
+		t.moveLocked(e)
 		if t.reconnects == 0 { // later sessions also find what the earlier ones of this transfer wrote
 			t.resumed += e.Bytes
 		}
-		return r, false
 	case transfer.Written:
-		t.touchLocked(e).done += e.Bytes
-		t.done += e.Bytes
+		t.moveLocked(e)
 		if e.Bytes > 0 {
 			t.written += e.Bytes - e.Copied
 			t.copied += e.Copied
@@ -213,8 +210,16 @@ func (t *Tracker) count(e *transfer.Event) (r FileResult, over bool) {
 		if e.Entry.Size < 0 {
 			t.bytes += e.Bytes
 		}
-		return r, false
-	case transfer.Removed:
+	}
+}
+
+// end takes an event that ends an entry, and returns the result. It returns false if the entry
+// comes again.
+func (t *Tracker) end(e *transfer.Event) (r FileResult, over bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r = FileResult{Path: e.Entry.Path, Kind: KindName(e.Entry.Kind), Bytes: max(0, e.Entry.Size)}
+	if e.Kind == transfer.Removed {
 		t.removed++
 		r.Outcome = Removed
 		if t.opt.DryRun {
@@ -222,14 +227,13 @@ func (t *Tracker) count(e *transfer.Event) (r FileResult, over bool) {
 		}
 		return r, true
 	}
-	f := t.leaveLocked(e.Index)
+	f := t.active[e.Index]
+	delete(t.active, e.Index)
 	switch e.Kind {
 	case transfer.Again:
 		t.files--
 		t.bytes -= r.Bytes
-		if f != nil {
-			t.done -= f.done
-		}
+		t.done -= f.done
 		return r, false
 	case transfer.Failed:
 		r.Outcome, r.Err = Failed, e.Err
@@ -241,8 +245,8 @@ func (t *Tracker) count(e *transfer.Event) (r FileResult, over bool) {
 }
 
 // outcomeLocked fills in and counts the outcome of an entry that has not failed. f is its file in
-// active, or nil.
-func (t *Tracker) outcomeLocked(e *transfer.Event, f *activeFile, r *FileResult) {
+// active, if it was there.
+func (t *Tracker) outcomeLocked(e *transfer.Event, f activeFile, r *FileResult) {
 	isFile := e.Entry.Kind == wire.File
 	switch e.Kind {
 	case transfer.Committed:
@@ -251,7 +255,7 @@ func (t *Tracker) outcomeLocked(e *transfer.Event, f *activeFile, r *FileResult)
 		if e.Digest != [32]byte{} { // a file with holes has none
 			r.Digest = digest.Hex(e.Digest)
 		}
-		if f != nil && e.Entry.Size < 0 {
+		if e.Entry.Size < 0 {
 			r.Bytes = f.done
 		}
 		t.digest = r.Digest
@@ -291,24 +295,30 @@ func (t *Tracker) outcomeLocked(e *transfer.Event, f *activeFile, r *FileResult)
 	}
 }
 
-// touchLocked returns the file of an event, which is added to active if needed.
-func (t *Tracker) touchLocked(e *transfer.Event) *activeFile {
-	at := t.byIndex[e.Index]
-	if at == nil {
-		at = t.active.PushBack(&activeFile{path: e.Entry.Path, size: e.Entry.Size})
-		t.byIndex[e.Index] = at
-	}
-	return at.Value.(*activeFile)
+// moveLocked adds the bytes of an event to its file in active.
+func (t *Tracker) moveLocked(e *transfer.Event) {
+	t.done += e.Bytes
+	f := t.active[e.Index]
+	f.path, f.size, f.done = e.Entry.Path, e.Entry.Size, f.done+e.Bytes
+	t.active[e.Index] = f
 }
 
-// leaveLocked takes a file out of active. It returns nil if the file was not there.
-func (t *Tracker) leaveLocked(index uint64) *activeFile {
-	at := t.byIndex[index]
-	if at == nil {
-		return nil
+// oldestLocked returns the first files of active, by index.
+func (t *Tracker) oldestLocked() (files []FileProgress) {
+	var first []uint64
+	for index := range t.active {
+		if len(first) < MaxActive {
+			first = append(first, index)
+		} else if last := slices.Max(first); index < last {
+			first[slices.Index(first, last)] = index
+		}
 	}
-	delete(t.byIndex, index)
-	return t.active.Remove(at).(*activeFile)
+	slices.Sort(first)
+	for _, index := range first {
+		f := t.active[index]
+		files = append(files, FileProgress{Path: f.path, Bytes: f.size, Done: f.done})
+	}
+	return files
 }
 
 // WalkFailed reports a path that could not be listed.
@@ -364,10 +374,7 @@ func (t *Tracker) Progress(streams int, rtt time.Duration) Progress {
 			t.peak = max(t.peak, p.Goodput)
 		}
 	}
-	for at := t.active.Front(); at != nil && len(p.Active) < MaxActive; at = at.Next() {
-		f := at.Value.(*activeFile)
-		p.Active = append(p.Active, FileProgress{Path: f.path, Bytes: f.size, Done: f.done})
-	}
+	p.Active = t.oldestLocked()
 	return p
 }
 

@@ -12,8 +12,11 @@ const (
 	// announceWithin is how long an entry may wait for others of its message where the walk is
 	// slow.
 	announceWithin = 20 * time.Millisecond
-	// announceMost bounds the entries of a message.
-	announceMost = 256
+	// announceFirst bounds the entries of the first message, so that the receiver begins early.
+	// Each may have twice as many as the one before, up to announceMost: every message wakes both
+	// sides.
+	announceFirst = 64
+	announceMost  = 1024
 )
 
 // announcer announces a source's items to the receiver. One goroutine uses it.
@@ -21,15 +24,17 @@ type announcer struct {
 	s       *Sender
 	lap     *lap
 	batch   []*sending // numbered, and not sent
+	most    int        // entries of the next message
 	held    int        // bytes of their names and attributes
 	since   time.Time  // of the first one
 	warning *wire.Warning
+	room    []wire.Entry // of the last message, empty
 }
 
 // walk announces the source's items, and then those that changed while they were sent, until the
 // session is over.
 func (s *Sender) walk() error {
-	a := announcer{s: s, lap: s.side.clock.start(Walk)}
+	a := announcer{s: s, lap: s.side.clock.start(Walk), most: announceFirst}
 	defer a.lap.stop()
 	s.send(&wire.Manifest{Single: s.source.Single(), Prune: s.opt.Prune, Delta: true})
 	err := s.source.Walk(s.side.ctx, a.visit, a.failed)
@@ -71,7 +76,8 @@ func (a *announcer) visit(item Item) error {
 	e := a.add(item, 0)
 	a.batch = append(a.batch, e)
 	a.held += e.held
-	if len(a.batch) == announceMost || time.Since(a.since) > announceWithin || a.held > wire.MaxMessage/4 {
+	late := time.Since(a.since) > announceWithin
+	if len(a.batch) >= a.most || late || a.held > wire.MaxMessage/4 {
 		a.flush()
 	}
 	return nil
@@ -116,7 +122,7 @@ func (a *announcer) add(item Item, tries int) *sending {
 // flush sends the batch.
 func (a *announcer) flush() {
 	a.tell(a.batch)
-	a.batch, a.held = a.batch[:0], 0
+	a.batch, a.held, a.most = a.batch[:0], 0, min(2*a.most, announceMost)
 }
 
 // tell sends entries to the receiver, and then offers their blocks: the receiver must know an entry
@@ -125,11 +131,13 @@ func (a *announcer) tell(batch []*sending) {
 	if len(batch) == 0 {
 		return
 	}
-	m := &wire.Entries{First: batch[0].index}
+	m := &wire.Entries{First: batch[0].index, Entries: a.room[:0]}
 	for _, e := range batch {
 		m.Entries = append(m.Entries, e.item.Entry)
 	}
 	a.s.send(m)
+	a.room = m.Entries
+	clear(a.room)
 	for _, e := range batch {
 		e.item.Entry.Xattrs = nil // the receiver has them
 		a.s.offer(e)
@@ -154,7 +162,7 @@ func (a *announcer) finish() {
 // the old entry fails, so that the receiver cannot finish in between.
 func (a *announcer) again(old *sending) {
 	s := a.s
-	item, err := old.item.Refresh()
+	item, err := old.item.Content.(refresher).Refresh()
 	if err != nil {
 		s.failEntry(old, &wire.Error{Code: wire.CodeChanged, Text: err.Error()})
 		return

@@ -546,15 +546,20 @@ func (c *claims) closeLocked(e *sending) {
 	}
 }
 
-// forget closes an entry that is resolved, and ends what is in flight of it.
-func (c *claims) forget(e *sending) {
+// forget closes entries that are resolved, and ends what is in flight of them. A nil entry is none.
+func (c *claims) forget(entries ...*sending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closeLocked(e)
-	for block := range e.claims.flying.all() {
-		c.traffic.land(e, block, time.Time{})
+	for _, e := range entries {
+		if e == nil {
+			continue
+		}
+		c.closeLocked(e)
+		for block := range e.claims.flying.all() {
+			c.traffic.land(e, block, time.Time{})
+		}
+		clear(e.claims.kept)
 	}
-	clear(e.claims.kept)
 }
 
 // freshLocked is how many bytes of a block are sent.

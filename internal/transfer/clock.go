@@ -38,11 +38,13 @@ type Times [Stages]time.Duration
 
 // Clock takes the times of one side. A nil Clock takes none.
 type Clock struct {
+	began time.Time
+
 	mu    sync.Mutex // guards the following; held before lap.mu
 	laps  map[*lap]struct{}
 	ended Times
-	syncs int // syncs under way
-	since time.Time
+	syncs int           // syncs under way
+	since time.Duration // by now, as those of laps
 
 	blocks [len(BlockBounds) + 1]atomic.Int64
 	spent  atomic.Int64 // ns, all blocks together
@@ -92,14 +94,17 @@ func (c *Clock) block(took time.Duration) {
 }
 
 // NewClock starts a Clock.
-func NewClock() *Clock { return &Clock{laps: make(map[*lap]struct{})} }
+func NewClock() *Clock { return &Clock{began: time.Now(), laps: make(map[*lap]struct{})} }
+
+// now is the time of the clock. It costs half of time.Now, and each block needs it several times.
+func (c *Clock) now() time.Duration { return time.Since(c.began) }
 
 // Times returns the times until now, including those of stages under way.
 func (c *Clock) Times() Times {
 	if c == nil {
 		return Times{}
 	}
-	now := time.Now()
+	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.countSyncsLocked(now)
@@ -119,7 +124,7 @@ type lap struct {
 	mu    sync.Mutex // guards the following; a leaf
 	spent Times
 	stage Stage
-	since time.Time
+	since time.Duration // by clock.now
 }
 
 // start begins a lap, which must be stopped.
@@ -127,7 +132,7 @@ func (c *Clock) start(s Stage) *lap {
 	if c == nil {
 		return nil
 	}
-	l := &lap{clock: c, stage: s, since: time.Now()}
+	l := &lap{clock: c, stage: s, since: c.now()}
 	c.mu.Lock()
 	c.laps[l] = struct{}{}
 	c.mu.Unlock()
@@ -139,9 +144,9 @@ func (l *lap) enter(s Stage) {
 	if l == nil {
 		return
 	}
-	now := time.Now()
+	now := l.clock.now()
 	l.mu.Lock()
-	l.spent[l.stage] += now.Sub(l.since)
+	l.spent[l.stage] += now - l.since
 	l.stage, l.since = s, now
 	l.mu.Unlock()
 }
@@ -150,8 +155,8 @@ func (l *lap) stop() {
 	if l == nil {
 		return
 	}
-	now := time.Now()
 	c := l.clock
+	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l.mu.Lock()
@@ -160,11 +165,11 @@ func (l *lap) stop() {
 	delete(c.laps, l)
 }
 
-func (l *lap) addTo(t *Times, now time.Time) {
+func (l *lap) addTo(t *Times, now time.Duration) {
 	for i, d := range l.spent {
 		t[i] += d
 	}
-	t[l.stage] += max(0, now.Sub(l.since))
+	t[l.stage] += max(0, now-l.since)
 }
 
 // syncing counts a sync until done is called. Syncs at the same time count once.
@@ -175,16 +180,16 @@ func (c *Clock) syncing() (done func()) {
 	change := func(n int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.countSyncsLocked(time.Now())
+		c.countSyncsLocked(c.now())
 		c.syncs += n
 	}
 	change(1)
 	return func() { change(-1) }
 }
 
-func (c *Clock) countSyncsLocked(now time.Time) {
+func (c *Clock) countSyncsLocked(now time.Duration) {
 	if c.syncs > 0 {
-		c.ended[Sync] += max(0, now.Sub(c.since))
+		c.ended[Sync] += max(0, now-c.since)
 	}
 	c.since = now
 }

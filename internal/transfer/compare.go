@@ -26,10 +26,20 @@ type comparer struct {
 	slots  chan struct{} // bounds the files that are read or copied at a time
 }
 
-// decide sets the verdict on an entry. Without verdict, that comes later.
-func (c *comparer) decide(e *receiving, a *wire.Answer) error {
+// isSameFile reports whether the target has a file already, and nothing is to be done about it. It
+// leaves files of several names, and what may take long, to decide.
+func (c *comparer) isSameFile(x *wire.Entry, want, have *disk.Meta) bool {
+	opt := &c.target.opt.Compare
+	return x.Kind == wire.File && have.Kind == disk.File && x.Size == have.Size &&
+		have.ModTime.Equal(want.ModTime) && !x.Named && have.Nlink < 2 &&
+		!opt.Checksum && !opt.IgnoreExisting &&
+		!c.target.isDamaged(have.ID) && !disk.Differs(*have, *want, c.target.options(x))
+}
+
+// decide sets the verdict on an entry. Without verdict, that comes later. have is what the target
+// has there, or err says why that is not known.
+func (c *comparer) decide(e *receiving, have disk.Meta, err error, a *wire.Answer) error {
 	x, t := &e.entry, c.target
-	have, err := t.tree.StatTarget(e.meta.Path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	e.lacks, e.over = missing || have.Kind != e.meta.Kind, !missing && have.Kind == disk.File
 	switch {

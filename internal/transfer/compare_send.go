@@ -23,7 +23,7 @@ func newComparison(s *side) comparison {
 // start compares a file with a digest in the background, and sends the result. failed hears of a
 // file that cannot be read.
 func (c *comparison) start(e *sending, want [32]byte, failed func(*sending, error)) error {
-	if e.answered || e.item.Entry.Kind != wire.File || e.item.Open == nil {
+	if e.answered || e.item.Entry.Kind != wire.File || e.item.Content == nil {
 		return protocolError("entry %d cannot be compared", e.index)
 	}
 	if e.comparing {

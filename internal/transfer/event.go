@@ -42,7 +42,7 @@ type Event struct {
 }
 
 // outcomes maps each verdict that ends an entry to its event.
-var outcomes = map[wire.Verdict]EventKind{
+var outcomes = [256]EventKind{
 	wire.Same: Same, wire.Done: Done, wire.Skip: Skipped, wire.Meta: WouldSet, wire.Lack: WouldSend,
 }
 

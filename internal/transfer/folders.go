@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"path"
 	"strings"
 
 	"github.com/fxfer/fxfer/internal/disk"
@@ -39,7 +38,13 @@ func (f *folders) enter(x *folder) {
 }
 
 // holder returns the folder that waits for an entry at this path, nil if none does.
-func (f *folders) holder(p string) *folder { return f.open[path.Dir(p)] }
+func (f *folders) holder(p string) *folder {
+	above := "."
+	if end := strings.LastIndexByte(p, '/'); end >= 0 {
+		above = p[:end]
+	}
+	return f.open[above]
+}
 
 // leave notes that the manifest goes on with path, or ends, for "". It returns folders that are
 // complete.
@@ -61,7 +66,12 @@ func (f *folders) leave(path string) (done []*folder) {
 
 // holds reports whether a path of the manifest is in the folder.
 func (x *folder) holds(path string) bool {
-	return path != "" && (x.entry.Path == "." || strings.HasPrefix(path, x.entry.Path+"/"))
+	return path != "" && (x.entry.Path == "." || isBelow(path, x.entry.Path))
+}
+
+// isBelow reports whether a path is in the folder above, which is not ".".
+func isBelow(path, above string) bool {
+	return len(path) > len(above) && path[len(above)] == '/' && path[:len(above)] == above
 }
 
 // release notes that an entry for which x waits is resolved, and returns x if that is complete now.

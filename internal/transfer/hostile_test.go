@@ -719,6 +719,11 @@ func TestHostileReceiver(t *testing.T) {
 	}
 }
 
+// missing is the content of a file that does not exist.
+type missing struct{}
+
+func (missing) Open() (File, error) { return nil, fs.ErrNotExist }
+
 // endless is a Source of small files that do not exist.
 type endless struct{ n int }
 
@@ -728,7 +733,7 @@ func (endless) Has(string) (bool, error) { return true, nil }
 func (s endless) Walk(_ context.Context, visit func(Item) error, _ func(string, error)) error {
 	for i := range s.n {
 		item := Item{Entry: aFile(fmt.Sprint(i), 1)}
-		item.Open = func() (File, error) { return nil, fs.ErrNotExist }
+		item.Content = missing{}
 		if err := visit(item); err != nil {
 			return err
 		}

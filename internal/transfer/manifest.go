@@ -101,7 +101,7 @@ func (m *manifest) linkLocked(e *sending) {
 		Kind: wire.Hardlink, Path: x.Path, Link: f.path, First: f.index,
 		ModTime: x.ModTime, Mode: x.Mode,
 	}
-	e.item.Open, e.item.Refresh, e.size = nil, nil, 0
+	e.item.Content, e.size = nil, 0
 }
 
 // unlink lets the next name of a file stand for it, since e won't.
@@ -219,17 +219,59 @@ func (m *manifest) remove(e *sending, failed bool) bool {
 	if e.resolved {
 		return false
 	}
-	e.resolved = true
 	if failed {
 		m.failures = true
 		m.unlinkLocked(e)
 	}
+	m.removeLocked(e)
+	return true
+}
+
+func (m *manifest) removeLocked(e *sending) {
+	e.resolved = true
 	delete(m.entries, e.index)
 	m.open -= weightOf(&e.item.Entry)
 	m.held -= e.held
 	m.memory.free(entryMemory + int64(e.held))
 	m.room.Broadcast()
-	return true
+}
+
+// place takes entries out that have their names at the target. It replaces those by nil that were
+// removed before.
+func (m *manifest) place(all []*sending) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, e := range all {
+		if e.resolved {
+			all[i] = nil
+		} else {
+			m.removeLocked(e)
+		}
+	}
+}
+
+// settle takes the entries of answers out, of which nothing is to be sent. It returns those that
+// were there, each in the place of its answer, up to an error: an answer that breaks the protocol.
+func (m *manifest) settle(all []wire.Answer) (ended []*sending, err error) {
+	ended = make([]*sending, len(all))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range all {
+		a := &all[i]
+		if a.Index >= m.next {
+			return ended, protocolError("entry %d does not exist", a.Index)
+		}
+		e := m.entries[a.Index]
+		if e == nil { // it failed here meanwhile
+			continue
+		}
+		if a.Verdict == wire.Done && e.item.Entry.Kind == wire.File {
+			return ended, protocolError("entry %d is a file", a.Index)
+		}
+		m.removeLocked(e)
+		ended[i] = e
+	}
+	return ended, nil
 }
 
 // isResolved reports whether an entry was removed.

@@ -69,6 +69,9 @@ func (s *TreeSource) sends(r *Root, as string) (m disk.Meta, ok bool) {
 // hide reports whether an entry of root r is left out, because an earlier root has one of the same
 // name that is not the same file. Two folders become one. It passes to failed what would be lost.
 func (o *earlier) hide(r *Root, m *disk.Meta, failed func(string, error)) bool {
+	if o == nil || o.before == 0 {
+		return false
+	}
 	as := r.manifestPath(m.Path)
 	first, have := o.find(as)
 	switch {

@@ -19,10 +19,10 @@ type sparseFile interface {
 // the entry is resolved; one of a single block is closed after each use, since it is read once. A
 // nil sourceFile is that of an entry without a file.
 type sourceFile struct {
-	open   func() (File, error)
-	holes  bool // the file may have holes
-	single bool // it has one block
-	counts *counters
+	content Content
+	holes   bool // the file may have holes
+	single  bool // it has one block
+	counts  *counters
 
 	mu     sync.Mutex // guards the following; a leaf, and held while the file is opened
 	handle File
@@ -35,7 +35,7 @@ func (f *sourceFile) acquire() (File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.handle == nil {
-		handle, err := f.open()
+		handle, err := f.content.Open()
 		if err != nil {
 			return nil, err
 		}

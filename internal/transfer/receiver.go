@@ -275,8 +275,8 @@ func (v *Receiver) entries(m *wire.Entries) error {
 	if err := v.table.reserve(v.side.ctx, m.Entries); err != nil {
 		return err
 	}
-	var answers wire.Answers
-	var answered []*receiving
+	answers := wire.Answers{Answers: make([]wire.Answer, 0, len(m.Entries))}
+	var needed []*receiving
 	for i := range m.Entries {
 		e, a := v.entry(m.First+uint64(i), &m.Entries[i])
 		if v.side.over() {
@@ -286,15 +286,19 @@ func (v *Receiver) entries(m *wire.Entries) error {
 			return nil // the end is under way
 		}
 		if a.Verdict != 0 {
-			answers.Answers, answered = append(answers.Answers, a), append(answered, e)
+			answers.Answers = append(answers.Answers, a)
+		}
+		if a.Verdict == wire.Need {
+			needed = append(needed, e)
 		}
 	}
 	if len(answers.Answers) > 0 {
 		v.send(&answers)
 	}
-	for i, e := range answered {
+	for i := range answers.Answers {
 		if a := &answers.Answers[i]; a.Verdict == wire.Need {
-			v.goOn(e, a)
+			v.goOn(needed[0], a)
+			needed = needed[1:]
 		}
 	}
 	v.table.endBatch()
@@ -307,12 +311,27 @@ func (v *Receiver) entries(m *wire.Entries) error {
 // Need is on its way, the caller calls goOn.
 func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answer) {
 	a = wire.Answer{Index: index}
-	e = &receiving{index: index, entry: *x, held: heldBy(x), short: -1}
-	err := v.target.place(e)
-	v.setFolders(v.table.add(e))
-	v.side.event(Event{Kind: Found, Index: index, Entry: &e.entry})
-	if err == nil {
-		err = v.comparer.decide(e, &a)
+	meta, err := v.target.place(x)
+	done, free := v.table.reach(x.Path)
+	if len(done) > 0 {
+		v.setFolders(done)
+	}
+	v.side.event(Event{Kind: Found, Index: index, Entry: x})
+	var have disk.Meta
+	placed := err == nil
+	if placed {
+		have, err = v.target.tree.StatTarget(meta.Path)
+	}
+	if err == nil && free && v.comparer.isSameFile(x, &meta, &have) {
+		a.Verdict = wire.Same
+		v.table.pass(x)
+		v.side.event(Event{Kind: Same, Index: index, Entry: x, At: meta.Path})
+		return nil, a
+	}
+	e = &receiving{index: index, entry: *x, meta: meta, held: heldBy(x), short: -1}
+	v.table.add(e)
+	if placed {
+		err = v.comparer.decide(e, have, err, &a)
 	}
 	if v.endIfHopeless(err) {
 		return e, wire.Answer{}

@@ -41,7 +41,7 @@ type Sender struct {
 	claims   *claims
 	deltas   deltas
 	compares comparison
-	answers  *pruneAnswers // nil unless the receiver prunes
+	pruning  *pruneAnswers // nil unless the receiver prunes
 }
 
 // NewSender prepares a session on a control stream after its opening messages. r is the Reader of
@@ -56,7 +56,7 @@ func NewSender(
 	s.deltas.side, s.deltas.claims, s.deltas.memory = s.side, s.claims, opt.Memory
 	s.compares = newComparison(s.side)
 	if opt.Prune {
-		s.answers = newPruneAnswers(s.side, source)
+		s.pruning = newPruneAnswers(s.side, source)
 	}
 	return s
 }
@@ -74,8 +74,8 @@ func (s *Sender) Run(ctx context.Context) error {
 		}
 	}
 	tasks.Go(func() { endIf(s.walk()) })
-	if s.answers != nil {
-		tasks.Go(func() { endIf(s.answers.run()) })
+	if s.pruning != nil {
+		tasks.Go(func() { endIf(s.pruning.run()) })
 	}
 	s.side.pump.start(&tasks, s.side.ctx.Done(), s.handle, s.end)
 	tasks.Wait()
@@ -189,11 +189,7 @@ func (s *Sender) offer(e *sending) {
 func (s *Sender) handle(m wire.Message) (bool, error) {
 	switch m := m.(type) {
 	case *wire.Answers:
-		for i := range m.Answers {
-			if err := s.answer(&m.Answers[i]); err != nil {
-				return false, err
-			}
-		}
+		return true, s.answers(m.Answers)
 	case *wire.Written:
 		return true, s.written(m.Blocks)
 	case *wire.Resend:
@@ -213,7 +209,7 @@ func (s *Sender) handle(m wire.Message) (bool, error) {
 	case *wire.Warning:
 		s.side.event(warned(m))
 	case *wire.Folder:
-		return true, s.answers.ask(m)
+		return true, s.pruning.ask(m)
 	case *wire.Removed:
 		entry := wire.Entry{Kind: m.Kind, Path: m.Path}
 		s.side.event(Event{Kind: Removed, Index: wire.NoEntry, Entry: &entry})
@@ -249,20 +245,59 @@ func (s *Sender) digests(index uint64, m wire.Message) error {
 	return s.deltas.digests(e, m)
 }
 
-// answer acts on the receiver's verdict on an entry.
+// answers acts on the receiver's verdicts. Neighbours that end their entries do so together.
+func (s *Sender) answers(all []wire.Answer) error {
+	for len(all) > 0 {
+		n := 0
+		for n < len(all) && outcomes[all[n].Verdict] != 0 {
+			n++
+		}
+		if n > 0 {
+			if err := s.settle(all[:n]); err != nil {
+				return err
+			}
+			all = all[n:]
+			continue
+		}
+		if err := s.answer(&all[0]); err != nil {
+			return err
+		}
+		all = all[1:]
+	}
+	return nil
+}
+
+// settle ends entries of which nothing is to be sent.
+func (s *Sender) settle(all []wire.Answer) error {
+	ended, err := s.manifest.settle(all)
+	s.ended(ended, func(i int) Event {
+		return Event{Kind: outcomes[all[i].Verdict], New: all[i].New}
+	})
+	return err
+}
+
+// ended ends entries that the manifest has removed; nil is none. last returns the last event of
+// each.
+func (s *Sender) ended(entries []*sending, last func(i int) Event) {
+	s.claims.forget(entries...)
+	for i, e := range entries {
+		if e != nil {
+			e.file.close()
+			ev := last(i)
+			ev.Index, ev.Entry = e.index, &e.item.Entry
+			s.side.event(ev)
+		}
+	}
+	s.prune()
+}
+
+// answer acts on a verdict that does not settle its entry.
 func (s *Sender) answer(a *wire.Answer) error {
 	e, err := s.manifest.find(a.Index)
 	if e == nil {
 		return err // nil if it failed here meanwhile
 	}
 	switch a.Verdict {
-	case wire.Same, wire.Done, wire.Skip, wire.Meta, wire.Lack:
-		if a.Verdict == wire.Done && e.item.Entry.Kind == wire.File {
-			return protocolError("entry %d is a file", e.index)
-		}
-		if s.resolve(e, false) {
-			s.report(e, Event{Kind: outcomes[a.Verdict], New: a.New})
-		}
 	case wire.Fail:
 		if s.resolve(e, true) {
 			err := &wire.Error{Code: a.Code, Text: a.Text, Remote: true}
@@ -301,7 +336,7 @@ func (s *Sender) offerNeeded(e *sending, a *wire.Answer) (have blockset.Set, err
 	switch {
 	case e.answered || e.item.Entry.Kind != wire.File:
 		return have, protocolError("entry %d cannot have this answer", e.index)
-	case delta && (e.item.Open == nil || e.fixed < 2):
+	case delta && (e.item.Content == nil || e.fixed < 2):
 		return have, protocolError("entry %d takes no delta", e.index)
 	case e.item.Stream != nil: // its feed offers the blocks
 		e.answered = true
@@ -397,15 +432,15 @@ func (s *Sender) placed(m *wire.Placed) error {
 		if err != nil {
 			return err
 		}
-		for _, e := range all {
-			d, ok := e.sentWhole()
-			if !ok {
+		digests := make([][32]byte, len(all))
+		for i, e := range all {
+			var ok bool
+			if digests[i], ok = e.sentWhole(); !ok {
 				return protocolError("the receiver committed %q before it had all of it", e.item.Entry.Path)
 			}
-			if s.resolve(e, false) {
-				s.report(e, Event{Kind: Committed, Digest: d})
-			}
 		}
+		s.manifest.place(all)
+		s.ended(all, func(i int) Event { return Event{Kind: Committed, Digest: digests[i]} })
 	}
 	return nil
 }
@@ -437,7 +472,7 @@ func (s *Sender) readFailed(e *sending, err error) {
 	var known *wire.Error
 	text := withoutPath(err.Error(), err, func(at string) bool { return strings.HasSuffix("/"+e.item.Entry.Path, "/"+at) })
 	switch {
-	case changed && e.tries < 2 && e.item.Refresh != nil:
+	case changed && e.tries < 2 && e.canRefresh():
 		if s.manifest.change(e) {
 			s.claims.close(e)
 		}

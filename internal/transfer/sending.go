@@ -14,12 +14,14 @@ import (
 // sending is an entry that the sender has announced and that is not resolved. The manifest numbers
 // it, claims hand out its blocks, and carriers digest them.
 type sending struct {
-	index uint64 // set by the manifest before anybody else knows the entry, as are the others here
-	item  Item   // Entry.Xattrs is nil once the entry was announced
-	file  *sourceFile
-	tries int   // how often it changed before
-	held  int   // bytes of names and attributes
-	fixed int64 // number of blocks; 0 for a stream
+	index uint64      // set by the manifest before anybody else knows the entry, as are the others here
+	item  Item        // Entry.Xattrs is nil once the entry was announced
+	file  *sourceFile // opened, or nil for what has no content to open
+	tries int         // how often it changed before
+	held  int         // bytes of names and attributes
+	fixed int64       // number of blocks; 0 for a stream
+
+	opened sourceFile
 
 	// closed is set once nothing more of the entry is to be sent or said: it is resolved, or it
 	// changed and will be announced again.
@@ -71,7 +73,9 @@ func (e *sending) measure(counts *counters) {
 	default:
 		e.fixed = blocksOf(x.Size, x.BlockLog)
 		e.blocks, e.ended = e.fixed, true
-		e.file = &sourceFile{open: e.item.Open, holes: x.Holes, single: e.fixed == 1, counts: counts}
+		e.file = &e.opened
+		e.opened.content, e.opened.counts = e.item.Content, counts
+		e.opened.holes, e.opened.single = x.Holes, e.fixed == 1
 	}
 }
 
@@ -79,6 +83,12 @@ func (e *sending) measure(counts *counters) {
 // digest.
 func (e *sending) small() bool {
 	return e.item.Entry.Kind == wire.File && e.item.Stream == nil && e.fixed <= 1
+}
+
+// canRefresh reports whether the entry can be announced again as it is now.
+func (e *sending) canRefresh() bool {
+	_, ok := e.item.Content.(refresher)
+	return ok
 }
 
 // offset is where a block begins in the file.

@@ -28,14 +28,27 @@ type File interface {
 	Unchanged() error
 }
 
-// Item is one entry of a Source. For a File entry exactly one of Open and Stream is set.
+// Content is what a Source knows of a file's content. It may be a wholeReader and a refresher, too.
+type Content interface {
+	Open() (File, error)
+}
+
+// wholeReader is a Content that reads a whole file, or fails if it changed.
+type wholeReader interface {
+	Read(b []byte) error
+}
+
+// refresher is a Content that returns the entry as it is now, after it changed.
+type refresher interface {
+	Refresh() (Item, error)
+}
+
+// Item is one entry of a Source. For a File entry exactly one of Content and Stream is set.
 type Item struct {
 	Entry   wire.Entry
 	Names   uint64 // how many names (hard links) the file has
 	Unread  error  // why Entry.Xattrs is not complete
-	Open    func() (File, error)
-	Read    func([]byte) error   // reads a whole file, or fails if it changed; nil if there is only Open
-	Refresh func() (Item, error) // returns the entry as it is now, after it changed
+	Content Content
 	Compare func([32]byte) error // refuses another digest than that of the file; nil if none is known
 	Stream  io.Reader            // a file of unknown length, which is read once
 }
@@ -241,7 +254,18 @@ func (r *Root) rest(p string) string {
 }
 
 // manifestPath returns the path in the manifest of a path in the tree.
-func (r *Root) manifestPath(p string) string { return path.Join(r.As, r.rest(p), ".") }
+func (r *Root) manifestPath(p string) string {
+	rest := r.rest(p)
+	switch {
+	case rest == "":
+		return path.Clean(r.As)
+	case r.As == "" || r.As == ".":
+		return rest
+	case r.As == r.Path:
+		return p
+	}
+	return r.As + "/" + rest
+}
 
 // below returns the path below the root of a path in the manifest, "" for the root itself. It
 // returns false if the manifest's path is not the root's or one below.
@@ -260,37 +284,51 @@ func (r *Root) below(p string) (rest string, ok bool) {
 func (r *Root) item(m disk.Meta, as string) Item {
 	item := Item{Entry: EntryOf(m, as), Names: m.Nlink, Unread: m.XattrErr}
 	if m.Kind == disk.File {
-		item.Open = func() (File, error) { return openSame(r.Tree, m) }
-		item.Read = func(b []byte) error { return r.Tree.ReadFile(m.Path, m.ID, b) }
-		item.Refresh = func() (Item, error) {
-			now, err := r.Tree.StatXattrs(m.Path)
-			if err == nil && now.Kind != disk.File {
-				err = fmt.Errorf("%q is no longer a file", m.Path)
-			}
-			if err != nil {
-				return Item{}, err
-			}
-			return r.item(now, as), nil
-		}
+		file := &treeFile{root: r, path: m.Path, as: as, id: m.ID}
+		item.Content = file
 		if r.Tree.InSnapshot(m.Path) {
-			item.Compare = func(d [32]byte) error { return r.Tree.Compare(m.Path, m.ID, d) }
+			item.Compare = file.compare
 		}
 	}
 	return item
 }
 
-// openSame opens the file that the manifest describes.
-func openSame(tree *access.Scope, m disk.Meta) (File, error) {
-	f, err := tree.OpenFile(m.Path)
+// treeFile is the Content of a file in a tree, as the manifest describes it.
+type treeFile struct {
+	root     *Root
+	path, as string // in the tree, and in the manifest
+	id       disk.Identity
+}
+
+// Open implements Content.
+func (t *treeFile) Open() (File, error) {
+	f, err := t.root.Tree.OpenFile(t.path)
 	if err != nil {
 		return nil, err
 	}
-	if f.Identity() != m.ID {
+	if f.Identity() != t.id {
 		_ = f.Close()
-		return nil, fmt.Errorf("%q: %w", m.Path, disk.ErrChanged)
+		return nil, fmt.Errorf("%q: %w", t.path, disk.ErrChanged)
 	}
 	return f, nil
 }
+
+// Read implements wholeReader.
+func (t *treeFile) Read(b []byte) error { return t.root.Tree.ReadFile(t.path, t.id, b) }
+
+// Refresh implements refresher.
+func (t *treeFile) Refresh() (Item, error) {
+	now, err := t.root.Tree.StatXattrs(t.path)
+	if err == nil && now.Kind != disk.File {
+		err = fmt.Errorf("%q is no longer a file", t.path)
+	}
+	if err != nil {
+		return Item{}, err
+	}
+	return t.root.item(now, t.as), nil
+}
+
+func (t *treeFile) compare(d [32]byte) error { return t.root.Tree.Compare(t.path, t.id, d) }
 
 // EntryOf returns the manifest's entry for what a tree has.
 func EntryOf(m disk.Meta, as string) wire.Entry {
@@ -309,14 +347,17 @@ func EntryOf(m disk.Meta, as string) wire.Entry {
 }
 
 // modeBitsOf pairs each special mode bit with its value on the wire, which is that of chmod(2).
-var modeBitsOf = map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000}
+var modeBitsOf = [...]struct {
+	mode fs.FileMode
+	bit  uint32
+}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}}
 
 // modeBits returns the mode as on the wire.
 func modeBits(m fs.FileMode) uint32 {
 	bits := uint32(m.Perm())
-	for mode, bit := range modeBitsOf {
-		if m&mode != 0 {
-			bits |= bit
+	for _, x := range modeBitsOf {
+		if m&x.mode != 0 {
+			bits |= x.bit
 		}
 	}
 	return bits
@@ -325,9 +366,9 @@ func modeBits(m fs.FileMode) uint32 {
 // fileMode undoes modeBits.
 func fileMode(bits uint32) fs.FileMode {
 	m := fs.FileMode(bits & 0o777)
-	for mode, bit := range modeBitsOf {
-		if bits&bit != 0 {
-			m |= mode
+	for _, x := range modeBitsOf {
+		if bits&x.bit != 0 {
+			m |= x.mode
 		}
 	}
 	return m

@@ -161,14 +161,15 @@ func (c *carrier) smallFiles(files []*sending) []byte {
 // readSmall reads and digests a file of one block, which must not change meanwhile.
 func (c *carrier) readSmall(e *sending, payload []byte) ([]disk.Range, error) {
 	c.hash.Reset(0)
-	if e.item.Read == nil || e.item.Entry.Holes {
+	whole, ok := e.item.Content.(wholeReader)
+	if !ok || e.item.Entry.Holes {
 		data, err := e.file.read(c.lap, 0, payload, &c.hash)
 		if err == nil {
 			err = e.file.unchanged()
 		}
 		return data, err
 	}
-	if err := e.item.Read(payload); err != nil {
+	if err := whole.Read(payload); err != nil {
 		return nil, err
 	}
 	c.hash.Write(payload)

@@ -112,8 +112,8 @@ func (t *table) endBatch() {
 	t.cond.Broadcast()
 }
 
-// add takes an entry in. It returns folders that are complete, since the manifest has left them.
-func (t *table) add(e *receiving) (done []*folder) {
+// add takes an entry in, which was reached.
+func (t *table) add(e *receiving) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := e.entry.Path
@@ -123,17 +123,33 @@ func (t *table) add(e *receiving) (done []*folder) {
 		for _, link := range e.links {
 			link.entry.First = e.index
 		}
-	} else {
-		done = t.folders.leave(p)
-		if e.folder = t.folders.holder(p); e.folder != nil {
-			e.folder.wait++
-		}
+	} else if e.folder = t.folders.holder(p); e.folder != nil {
+		e.folder.wait++
 	}
 	t.pending++
 	t.active[e.index] = e
 	t.held += e.held
 	t.open += weightOf(&e.entry)
-	return done
+}
+
+// reach goes on with the manifest to a new entry. It returns folders that are complete, since the
+// manifest has left them. It returns false if something waits for an entry at this path.
+func (t *table) reach(path string) (done []*folder, free bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.orphans[path] != nil { // it comes out of order
+		return nil, false
+	}
+	return t.folders.leave(path), true
+}
+
+// pass leaves out an entry that was reached and needs nothing.
+func (t *table) pass(x *wire.Entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.memory.free(memoryOf(x))
+	t.next++
+	t.cond.Broadcast()
 }
 
 // ready lets streams find the entry that was added last.

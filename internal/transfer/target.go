@@ -114,45 +114,46 @@ func (t *target) pathOf(x *wire.Entry) (string, error) {
 	if x.Path == "." && x.Kind != wire.Dir {
 		return "", fmt.Errorf("%w: %q", disk.ErrPath, x.Path)
 	}
+	if t.base == "." {
+		return x.Path, nil
+	}
 	p := path.Join(t.base, x.Path)
 	return p, disk.CheckPath(p)
 }
 
-// place sets an entry's meta: where it belongs, and what it will look like there.
-func (t *target) place(e *receiving) error {
-	x := &e.entry
+// place returns where an entry belongs, and what it will look like there.
+func (t *target) place(x *wire.Entry) (m disk.Meta, err error) {
 	p, err := t.pathOf(x)
 	if err != nil {
-		return err
+		return m, err
 	}
-	e.meta = disk.Meta{
+	m = disk.Meta{
 		Path: p, Kind: disk.Kind(x.Kind), Size: x.Size, ModTime: x.Time(), Mode: fileMode(x.Mode), Link: x.Link,
 		Rdev: x.Rdev, Holes: x.Holes, UID: x.UID, GID: x.GID,
 		ID: disk.Identity{Size: x.Size, ModTime: x.ModTime, Ino: x.Ino, Dev: x.Dev},
 	}
 	for _, a := range x.Xattrs {
-		e.meta.Xattrs = append(e.meta.Xattrs, disk.Xattr{Name: a.Name, Value: a.Value})
+		m.Xattrs = append(m.Xattrs, disk.Xattr{Name: a.Name, Value: a.Value})
 	}
 	if !x.Owned { // nobody knows as whom the program would run
-		e.meta.Mode &^= fs.ModeSetuid | fs.ModeSetgid
+		m.Mode &^= fs.ModeSetuid | fs.ModeSetgid
 	}
-	plain, taken := t.tree.Plain(e.meta)
+	m, taken := t.tree.Plain(m)
 	for _, what := range taken {
 		t.warnings.add(disk.Warning{
 			Path: p, What: disk.WarnPrivilege, Err: fmt.Errorf("%s is left out", what),
 		})
 	}
-	e.meta = plain
 	if t.opt.NumericIDs {
-		return nil
+		return m, nil
 	}
 	if id, ok := disk.LookupUser(x.User); ok {
-		e.meta.UID = id
+		m.UID = id
 	}
 	if id, ok := disk.LookupGroup(x.Group); ok {
-		e.meta.GID = id
+		m.GID = id
 	}
-	return nil
+	return m, nil
 }
 
 // options are those for an entry's metadata: the source may not have all of it.

@@ -482,7 +482,7 @@ func TestManyChangingSources(t *testing.T) {
 	s := session{target: openTree(t, dst), path: ".", streams: 2}
 	tree := &TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: ".", As: ""}}}
 	s.source = walker{tree, func(i *Item) {
-		if i.Open != nil {
+		if i.Content != nil {
 			name := filepath.Join(src, i.Entry.Path)
 			require.NoError(t, os.WriteFile(name, make([]byte, 300_000), 0o644))
 		}
@@ -609,11 +609,19 @@ type changer struct {
 func (c changer) Walk(ctx context.Context, visit func(Item) error, failed func(string, error)) error {
 	var once sync.Once
 	return c.Source.Walk(ctx, func(i Item) error {
-		open := i.Open
-		i.Open = func() (File, error) { once.Do(c.change); return open() }
+		if file, ok := i.Content.(*treeFile); ok {
+			i.Content = changing{file, func() { once.Do(c.change) }}
+		}
 		return visit(i)
 	}, failed)
 }
+
+type changing struct {
+	*treeFile
+	change func()
+}
+
+func (c changing) Open() (File, error) { c.change(); return c.treeFile.Open() }
 
 // reset is a stream whose blocks never arrive. Its reader learns that once the first was written.
 type reset struct {

@@ -125,15 +125,21 @@ func (d *decoder) raw(p []byte) {
 	d.b = d.b[len(p):]
 }
 
-func (d *decoder) string(max int) string {
+func (d *decoder) string(max int) string { return d.stringLike("", max) }
+
+// stringLike is string, and returns like itself if the string is the same.
+func (d *decoder) stringLike(like string, max int) string {
 	n := d.uint()
 	if n > uint64(max) || n > uint64(len(d.b)) {
 		d.fail("string too long")
 		return ""
 	}
-	s := string(d.b[:n])
+	b := d.b[:n]
 	d.b = d.b[n:]
-	return s
+	if string(b) == like {
+		return like
+	}
+	return string(b)
 }
 
 // What an element of a list counts in memory, bytes, as SPEC.md says. It is no less than what it

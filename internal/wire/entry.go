@@ -70,7 +70,11 @@ func (m *Entries) decode(d *decoder) {
 	m.First = d.uint()
 	m.Entries = make([]Entry, d.count(costEntry))
 	for i := range m.Entries {
-		if m.Entries[i].decode(d); d.err != nil {
+		before := &Entry{}
+		if i > 0 {
+			before = &m.Entries[i-1]
+		}
+		if m.Entries[i].decode(d, before); d.err != nil {
 			return
 		}
 	}
@@ -208,7 +212,8 @@ func (x *Entry) encode(e *encoder) {
 	}
 }
 
-func (x *Entry) decode(d *decoder) {
+// decode reads an entry. It shares names of owners with the one before.
+func (x *Entry) decode(d *decoder, before *Entry) {
 	x.Kind = Kind(d.byte())
 	flags := d.byte()
 	x.Path = d.string(MaxPath)
@@ -231,7 +236,7 @@ func (x *Entry) decode(d *decoder) {
 	x.Holes, x.Listed, x.Named = flags&entryHoles != 0, flags&entryListed != 0, flags&entryNamed != 0
 	if x.Owned = flags&entryOwned != 0; x.Owned {
 		x.UID, x.GID = d.uint32(), d.uint32()
-		x.User, x.Group = d.string(maxName), d.string(maxName)
+		x.User, x.Group = d.stringLike(before.User, maxName), d.stringLike(before.Group, maxName)
 	}
 	if flags&entryXattrs != 0 {
 		x.decodeXattrs(d)
