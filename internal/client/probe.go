@@ -153,13 +153,13 @@ func (p *probing) measure(ctx context.Context) (*ProbeReport, error) {
 	}
 	return probe.Run(ctx, dial, probe.Options{
 		Time: p.opt.Time, Begun: p.begun, MTU: p.cfg.Path.MTU, Most: p.opt.Bytes, Stage: p.opt.Stage,
-		Streams: func(rtt time.Duration) int { return cmp.Or(p.opt.Streams, session.StartingStreams(rtt)) },
+		Streams: func(rtt time.Duration) int { return cmp.Or(p.opt.Streams, session.StartingStreams(rtt, 0)) },
 	})
 }
 
 // choiceFor is what send would choose, by what a probe found; see growth in internal/session.
 func choiceFor(r *ProbeReport) (c probe.Choice) {
-	c.Streams = session.StartingStreams(time.Duration(r.Idle.Min * float64(time.Second)))
+	c.Streams = session.StartingStreams(time.Duration(r.Idle.Min*float64(time.Second)), 0)
 	if c.Suffice = probe.Suffice(r.Flows); probe.Narrow(r.Flows) {
 		c.Streams = 1
 	}
