@@ -158,13 +158,13 @@ func (p *probing) measure(ctx context.Context, opt ProbeOptions) (*ProbeReport, 
 	}
 	return probe.Run(ctx, dial, probe.Options{
 		Time: opt.Time, Begun: p.begun, MTU: p.cfg.Path.MTU, Most: opt.Bytes, Stage: opt.Stage,
-		Streams: func(rtt time.Duration) int { return cmp.Or(opt.Streams, session.StartingStreams(rtt)) },
+		Streams: func(rtt time.Duration) int { return cmp.Or(opt.Streams, session.StartingStreams(rtt, 0)) },
 	})
 }
 
 // choiceFor is what send would choose, by what a probe found; see growth in internal/session.
 func choiceFor(r *ProbeReport) (c probe.Choice) {
-	c.Streams = session.StartingStreams(time.Duration(r.Idle.Min * float64(time.Second)))
+	c.Streams = session.StartingStreams(time.Duration(r.Idle.Min*float64(time.Second)), 0)
 	if c.Suffice = probe.Suffice(r.Flows); probe.Narrow(r.Flows) {
 		c.Streams = 1
 	}

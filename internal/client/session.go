@@ -79,6 +79,7 @@ func (s *transferSession) run(ctx context.Context) error {
 		return err
 	}
 	defer control.Close()
+	s.first = s.gate.first(s.first)
 	if err := s.begin(control); err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (s *transferSession) firstStreams() int {
 		return opt.Streams
 	}
 	learned := s.client.learned(s.client.pathName(s.url.Address(), s.via.transport))
-	return min(max(session.InitialStreams, learned), opt.MaxStreams)
+	return min(session.StartingStreams(0, learned), opt.MaxStreams)
 }
 
 // connect opens the control stream. With an automatic transport, it ends with an errSwitch where

@@ -23,11 +23,12 @@ const (
 	widenEvery = 500 * time.Millisecond
 )
 
-// errNarrow ends a connection that a narrow line does not need.
-var errNarrow = errors.New("the line is too narrow for another stream")
+// errSpare ends a connection that a narrow line, or a near path, does not need.
+var errSpare = errors.New("the path needs no other stream")
 
 // startGate holds the TLS handshakes of a session's data streams back until the path has shown how
-// many it carries at once. The zero startGate is open. Its methods are safe for concurrent use.
+// many it carries at once, or how few are enough. The zero startGate is open. Its methods are safe
+// for concurrent use.
 type startGate struct {
 	began time.Time
 	most  int // data streams; 0 is an open gate
@@ -35,6 +36,7 @@ type startGate struct {
 	mu      sync.Mutex // guards what follows
 	start   congestion.Start
 	syns    int           // answered
+	least   time.Duration // RTT of these
 	passed  int           // data streams
 	known   bool          // the control stream's first flight was answered
 	changed chan struct{} // closed when something has changed
@@ -97,11 +99,13 @@ func (g *startGate) update(change func()) {
 func (g *startGate) connected(sent time.Time, rtt time.Duration) {
 	g.update(func() {
 		g.start.Connected(sent.Sub(g.began), rtt)
-		g.syns++
+		if g.syns++; g.syns == 1 || rtt < g.least {
+			g.least = rtt
+		}
 	})
 }
 
-// wait returns when a data stream may send its first flight. It fails with errNarrow when it turns
+// wait returns when a data stream may send its first flight. It fails with errSpare when it turns
 // out that the stream is one too many.
 func (g *startGate) wait(ctx context.Context) error {
 	for {
@@ -123,11 +127,11 @@ func (g *startGate) pass() (changed <-chan struct{}, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case g.passed < g.start.Streams(g.most):
+	case g.passed < min(g.start.Streams(g.most), session.StartingStreams(g.least, g.most)):
 		g.passed++
 		return nil, nil
 	case g.settledLocked() || g.syns >= gatedFrom && g.start.Rate() < surelyNarrow:
-		return nil, errNarrow
+		return nil, errSpare
 	}
 	return g.changed, nil
 }
@@ -142,6 +146,16 @@ func (g *startGate) answered(sent, at time.Time, control bool) {
 
 // delivered takes a rate in bytes/s at which payload has arrived.
 func (g *startGate) delivered(rate float64) { g.update(func() { g.start.Delivered(rate) }) }
+
+// first returns how many data streams a session begins with, of n that it would on a far path.
+func (g *startGate) first(n int) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.most == 0 {
+		return n
+	}
+	return min(n, session.StartingStreams(g.least, n))
+}
 
 // bound returns how many of n data streams the path carries, as far as that is known.
 func (g *startGate) bound(n int) int {

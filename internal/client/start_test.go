@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
@@ -103,6 +104,24 @@ func TestStartGate(t *testing.T) {
 			require.Equal(t, 32, l.gate.bound(32), "the path carries more than it seemed to")
 		})
 	}
+}
+
+// On a near path, few streams are enough: the others never shake hands. Those that the session wants
+// later pass.
+func TestStartGateOfNearPath(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		few := session.StartingStreams(time.Microsecond, 16)
+		l := &line{gate: &startGate{}, rtt: 300 * time.Microsecond, rate: 10e9}
+		l.gate.hold(16)
+		require.Equal(t, 16, l.gate.first(16), "nothing is known")
+		refused, _ := l.start()
+		require.Equal(t, 16-few, refused)
+		require.Equal(t, few, l.gate.first(16))
+		require.Equal(t, 1, l.gate.first(1))
+		require.Equal(t, 32, l.gate.bound(32))
+		require.NoError(t, l.connect(false))
+	})
 }
 
 func TestStartGateOfFewStreams(t *testing.T) {

@@ -157,7 +157,7 @@ func (p *streamPool) connect(id uint64) {
 			}
 			return
 		}
-		if errors.Is(err, errNarrow) {
+		if errors.Is(err, errSpare) {
 			p.giveUp()
 			return
 		}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"runtime"
 	"time"
 )
 
@@ -19,9 +20,10 @@ type growth struct {
 
 const (
 	// nearRTT is the round trip time that a path within a building stays below. There, more than
-	// nearStreams streams only cost work.
-	nearRTT     = time.Millisecond
-	nearStreams = 4
+	// nearStreams streams only cost work, unless their windows are small.
+	nearRTT = time.Millisecond
+	// fewStreams is how many hide the pauses of one another on any path.
+	fewStreams = 4
 	// costly is the goodput, in bytes/s, from which the work per stream matters.
 	costly = 1.5e9 / 8
 	// pays is the least gain for which streams are added again.
@@ -36,10 +38,7 @@ func (g *growth) next(o observation, limit int) int {
 		return g.active
 	}
 	if g.active == 0 {
-		g.active = min(max(InitialStreams, o.streams), limit) // history may have opened more
-		if o.minRTT > 0 && o.minRTT < nearRTT {
-			g.active = min(nearStreams, limit)
-		}
+		g.active = min(StartingStreams(o.minRTT, o.streams), limit) // history may have opened more
 	}
 	if n := min(o.need, limit); n > g.active { // it is known: there is nothing to try
 		g.active, g.stopped = n, true
@@ -72,14 +71,21 @@ func (g *growth) next(o observation, limit int) int {
 	g.last, g.change = goodput, 0
 	lossy := lost > 2e-5*segments && lost > 2
 	queued := o.rtt > o.minRTT*5/4
-	if n := sufficient(goodput, &o); n < g.active && !lossy {
+	near := isNear(o.minRTT) // a near path began with few
+	if n := sufficient(goodput, &o); n < g.active && !lossy && !near {
 		g.change = max(n, g.active*3/4) - g.active
-	} else if o.capped > 0.1 || lossy && !queued && o.behind { // otherwise more streams would not help
+	} else if o.capped > 0.1 && !(near && g.roomy(goodput, &o)) || lossy && !queued && o.behind { // otherwise more streams would not help
 		g.last = g.peak
 		g.change = min(limit, g.active+max(4, g.active/2)) - g.active
 	}
 	g.active += g.change
 	return g.active
+}
+
+// roomy tells whether full windows are not the limit: they hold twice what the path does, so that a
+// host at one end takes its time.
+func (g *growth) roomy(goodput float64, o *observation) bool {
+	return 2*goodput*o.minRTT.Seconds() < float64(g.active*min(o.window, o.peer))
 }
 
 // sufficient is the number of streams whose windows hold twice the BDP, which BBR keeps in flight
@@ -88,16 +94,22 @@ func sufficient(goodput float64, o *observation) int {
 	if o.window == 0 {
 		return o.streams
 	}
-	return max(nearStreams, int(2*goodput*o.minRTT.Seconds()/float64(o.window))+1)
+	return max(fewStreams, int(2*goodput*o.minRTT.Seconds()/float64(o.window))+1)
 }
 
-// StartingStreams is the number of streams that a transfer begins with at an RTT; 0 is an unknown
-// one.
-func StartingStreams(rtt time.Duration) int {
-	if rtt > 0 && rtt < nearRTT {
-		return nearStreams
+func isNear(rtt time.Duration) bool { return 0 < rtt && rtt < nearRTT }
+
+// nearStreams is how many streams keep this host busy on a near path: each is the work of one
+// processor, and takes turns with the others where there are fewer.
+func nearStreams() int { return min(max(2, runtime.GOMAXPROCS(0)), fewStreams) }
+
+// StartingStreams is the number of streams that a transfer begins with at an RTT, after one that
+// needed so many before; 0 is an unknown RTT, or number.
+func StartingStreams(rtt time.Duration, before int) int {
+	if isNear(rtt) {
+		return nearStreams()
 	}
-	return InitialStreams
+	return max(InitialStreams, before)
 }
 
 // StreamsFor is the number of streams that a transfer would settle at, after several streams with

@@ -72,7 +72,7 @@ func (g *linkGrowth) next(o observation, limit int) int {
 		g.active = min(max(InitialStreams, o.streams), limit)
 		switch {
 		case o.minRTT > 0 && o.minRTT < nearRTT:
-			g.active = min(nearStreams, limit)
+			g.active = min(fewStreams, limit)
 		case o.minRTT > 0 && o.minRTT < midRTT:
 			g.active = min(midLinks, limit)
 		}

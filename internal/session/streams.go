@@ -265,12 +265,17 @@ func (d *DataStream) write(header, payload []byte, write func(header, part []byt
 }
 
 // Read implements io.Reader, within the rate limit.
-func (d *DataStream) Read(p []byte) (int, error) {
+func (d *DataStream) Read(p []byte) (int, error) { return d.read(p, d.Conn.Read) }
+
+// ReadRest is Read where all of p is sure to come; see transport.Conn.
+func (d *DataStream) ReadRest(p []byte) (int, error) { return d.read(p, d.Conn.ReadRest) }
+
+func (d *DataStream) read(p []byte, read func([]byte) (int, error)) (int, error) {
 	in := d.set.in
 	if in == nil || !in.Limited() {
-		return d.Conn.Read(p)
+		return read(p)
 	}
-	n, err := d.Conn.Read(p[:min(len(p), in.Step())])
+	n, err := read(p[:min(len(p), in.Step())])
 	_ = d.wait(in, n) // fails only when the stream is closed: the next Read does, too
 	return n, err
 }

@@ -144,6 +144,7 @@ type observation struct {
 	behind  bool      // the streams do not send at the rate that the path may carry
 	need    int       // streams that would, in spite of loss; 0 is unknown
 	window  int       // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
+	peer    int       // largest receive window of a stream, bytes
 }
 
 // observe measures the streams. The window of the tuner adds what it knows of the path.
@@ -167,6 +168,7 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) obse
 		o.retrans += i.RetransSegs
 		o.sent += i.DataSegs
 		o.window = max(o.window, int(float64(i.SndBuf)*bufferPayload))
+		o.peer = max(o.peer, i.SndWnd)
 	}
 	if busy > 0 {
 		o.capped = limited.Seconds() / busy.Seconds()

@@ -171,8 +171,13 @@ func digestOf(h *wire.BlockHeader, node *digest.Node) [32]byte {
 	return digest.ChainingValue(node)
 }
 
+// restReader is a stream that reads at less cost where all that it is asked for is sure to come.
+type restReader interface {
+	ReadRest(p []byte) (int, error)
+}
+
 // packets reads small pieces of a stream through a buffer, and large ones past it: small files come
-// many at a time.
+// many at a time. Nobody asks for more than what the peer has announced.
 type packets struct {
 	stream Stream
 	buf    []byte // read and not used
@@ -184,6 +189,9 @@ const packetRoom = 64 << 10
 func (p *packets) Read(b []byte) (int, error) {
 	if len(p.buf) == 0 {
 		if len(b) >= packetRoom/2 {
+			if r, ok := p.stream.(restReader); ok {
+				return r.ReadRest(b)
+			}
 			return p.stream.Read(b)
 		}
 		if p.room == nil {

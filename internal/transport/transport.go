@@ -78,6 +78,9 @@ type Conn interface {
 	// anything.
 	net.Conn
 
+	// ReadRest is Read where all of p is sure to come, because the peer has announced as much. It
+	// may wait for much of p at once: to wake up costs as much as many bytes do.
+	ReadRest(p []byte) (int, error)
 	// WriteBuffers is Write for a message in two pieces. It sends them as if they were one slice,
 	// and saves a copy. Until it returns nobody else may read or write payload, because it may
 	// change bytes of it for moments.

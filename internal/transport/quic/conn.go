@@ -94,6 +94,9 @@ func (c *Conn) broken(err error) error {
 	return fmt.Errorf("%w: %v", io.ErrUnexpectedEOF, err)
 }
 
+// ReadRest is Read.
+func (c *Conn) ReadRest(p []byte) (int, error) { return c.Read(p) }
+
 // Write returns when quic-go has all of p.
 func (c *Conn) Write(p []byte) (int, error) { return c.WriteBuffers(p, nil) }
 

@@ -29,6 +29,7 @@ type records interface {
 	State() *tls.ConnectionState
 	Exporter(label string, length int) ([]byte, error)
 	Admit()
+	ReadRest(p []byte) (int, error)
 	WriteBuffers(header, payload []byte) (int, error)
 	CloseWrite() error
 }
@@ -42,6 +43,9 @@ type Conn struct {
 
 	window atomic.Pointer[decision] // what was requested for the socket's buffers
 	hole   atomic.Bool              // watchForBlackHole has proven one
+	near   bool                     // the path stays within a building
+	awaits int                      // what Await has set, 0 if nothing; the reader's
+	roomy  int                      // for what Await has made room; the reader's
 }
 
 func newConn(tcp *net.TCPConn, cfg Config) *Conn {
@@ -70,6 +74,21 @@ func (s socketOf) Read(p []byte) (int, error) {
 		keepWindow(s.TCPConn, d.rcv)
 	}
 	return n, err
+}
+
+// Await sets how many bytes wake up a Read that waits, on a near path. They take part of the window
+// meanwhile, which a far path may need, and a fixed one lacks.
+func (s socketOf) Await(n int) {
+	c := s.c
+	if !c.near || c.window.Load().exact || n == max(1, c.awaits) {
+		return
+	}
+	if n > c.roomy { // the kernel enlarges its buffer for that
+		setReadLowWater(s.TCPConn, 2*n)
+		c.roomy = n
+	}
+	setReadLowWater(s.TCPConn, n)
+	c.awaits = n
 }
 
 // Hurry lifts the low-water mark, which would otherwise hold back new bytes behind much unsent
@@ -116,6 +135,8 @@ func preset(cfg Config) decision {
 
 // settle sets what depends on the path. A connected socket knows the RTT.
 func (c *Conn) settle() error {
+	rtt := c.pathNow(c.cfg.Path).RTT
+	c.near = 0 < rtt && rtt < nearPath
 	if c.cfg.automatic() {
 		chooseCongestion(c.tcp, c.pathNow(c.cfg.Path), c.cfg.SockBuf > 0)
 	}

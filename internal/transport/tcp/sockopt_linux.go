@@ -74,6 +74,15 @@ func setLowWater(tcp *net.TCPConn, bytes int) {
 	}
 }
 
+// setReadLowWater sets from how many bytes on the socket can be read, as far as those who wait see.
+func setReadLowWater(tcp *net.TCPConn, bytes int) {
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = socket.Control(raw, func(fd int) error {
+			return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, bytes)
+		})
+	}
+}
+
 // setPacing bounds the rate of a socket. It needs no privilege, works with every congestion control,
 // and takes effect at once.
 func setPacing(tcp *net.TCPConn, rate float64) {

@@ -27,6 +27,8 @@ func setPacing(*net.TCPConn, float64) {}
 
 func setLowWater(*net.TCPConn, int) {}
 
+func setReadLowWater(*net.TCPConn, int) {}
+
 func setCongestion(_ syscall.RawConn, name string) error {
 	return fmt.Errorf("%w %q on %s: %w", ErrCongestion, name, runtime.GOOS, errors.ErrUnsupported)
 }

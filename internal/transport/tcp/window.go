@@ -14,6 +14,9 @@ const (
 	// and 8 MiB reached 0.72.
 	leastSend = 16 << 20
 
+	// nearPath is the RTT below which a path stays within a building.
+	nearPath = time.Millisecond
+
 	// Assumptions for a path whose rate or number of streams is unknown.
 	assumedRate    = 10e9 // bit/s
 	assumedStreams = 8

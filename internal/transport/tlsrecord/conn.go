@@ -20,6 +20,8 @@ type Socket interface {
 	CloseWrite() error
 	// Hurry lets the next few bytes through even if much unsent data lies before them.
 	Hurry()
+	// Await makes Read wait for n bytes where it has to wait, as far as the system can.
+	Await(n int)
 }
 
 // Conn is a TLS 1.3 stream over a Socket. One goroutine may read while another writes. Close may be
@@ -44,7 +46,7 @@ type Conn struct {
 func New(raw Socket) *Conn {
 	c := &Conn{raw: raw}
 	c.size.Store(smallBuffer)
-	c.in = reader{src: raw, size: &c.size, answer: &c.answer}
+	c.in = reader{src: raw, await: raw.Await, size: &c.size, answer: &c.answer}
 	c.out = writer{dst: raw, size: &c.size, answer: &c.answer, updateAfter: updateAfter}
 	return c
 }
@@ -75,7 +77,13 @@ func (c *Conn) Admit() { c.size.Store(bulkBuffer) }
 
 // Read implements io.Reader. It may use all of p as scratch space. Where p has room for whole
 // records and a byte more, it returns several at once, without a copy.
-func (c *Conn) Read(p []byte) (int, error) {
+func (c *Conn) Read(p []byte) (int, error) { return c.read(p, false) }
+
+// ReadRest is Read where all of p is sure to come, because the peer has announced as much. It waits
+// for much of p at once: each time that a reader wakes up costs as much as many bytes.
+func (c *Conn) ReadRest(p []byte) (int, error) { return c.read(p, true) }
+
+func (c *Conn) read(p []byte, sure bool) (int, error) {
 	if c.State() == nil {
 		return 0, stream.ErrNoHandshake
 	}
@@ -84,7 +92,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if c.closed.Load() {
 		return 0, net.ErrClosed
 	}
-	n, err := c.in.Read(p)
+	n, err := c.in.read(p, sure)
 	if bad := (*alertError)(nil); errors.As(err, &bad) {
 		c.sendAlert(bad.alert, err)
 	}

@@ -77,6 +77,7 @@ func (e *lineEnd) Write(p []byte) (int, error)      { return e.out.write(p) }
 func (e *lineEnd) CloseWrite() error                { return e.out.end() }
 func (e *lineEnd) Close() error                     { return e.out.end() }
 func (e *lineEnd) Hurry()                           {}
+func (e *lineEnd) Await(int)                        {}
 func (e *lineEnd) SetDeadline(time.Time) error      { return nil }
 func (e *lineEnd) SetReadDeadline(time.Time) error  { return nil }
 func (e *lineEnd) SetWriteDeadline(time.Time) error { return nil }

@@ -33,6 +33,8 @@ type rawSocket struct{ *net.TCPConn }
 
 func (rawSocket) Hurry() {}
 
+func (rawSocket) Await(int) {}
+
 // clientConfig is for an own client that accepts any server.
 func clientConfig(t testing.TB) *tls.Config {
 	t.Helper()

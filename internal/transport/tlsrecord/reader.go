@@ -12,7 +12,8 @@ import (
 // buffer, and decrypts straight into the caller's slice if that has room for a whole record. It is
 // not safe for concurrent use.
 type reader struct {
-	src io.Reader
+	src   io.Reader
+	await func(n int) // makes src wait for n bytes where it has to wait; nil if it cannot
 	half
 	size    *atomic.Int64 // buf grows to this
 	buf     []byte        // buf[r:w] came from src and is not decrypted yet
@@ -30,7 +31,10 @@ type reader struct {
 // Read fills p from decrypted and buffered data, and reads src only if there is none. It may use
 // all of p as scratch space. It returns io.EOF after the peer's close_notify, and
 // io.ErrUnexpectedEOF if src ends without one.
-func (d *reader) Read(p []byte) (int, error) {
+func (d *reader) Read(p []byte) (int, error) { return d.read(p, false) }
+
+// read is Read. If all of p is sure to come, it may wait for much of it at once.
+func (d *reader) read(p []byte, sure bool) (int, error) {
 	if len(p) == 0 {
 		return 0, d.err
 	}
@@ -42,7 +46,11 @@ func (d *reader) Read(p []byte) (int, error) {
 			if n > 0 || d.err != nil {
 				break
 			}
-			if err := d.fill(); err != nil {
+			least := 1
+			if sure { // its records are longer than their content
+				least = len(p) - (d.w - d.r)
+			}
+			if err := d.fill(least); err != nil {
 				return 0, err
 			}
 			continue
@@ -85,8 +93,9 @@ func (d *reader) record() (length int, whole bool) {
 	return headerLen, false
 }
 
-// fill reads src once, with room for at least one record.
-func (d *reader) fill() error {
+// fill reads src once, with room for at least one record. Where it has to wait, it waits for least
+// bytes, or until the buffer is full.
+func (d *reader) fill(least int) error {
 	rest := d.buf[d.r:d.w]
 	size := int(d.size.Load())
 	if d.buf == nil { // a stream that only sends reads nothing but its end
@@ -97,7 +106,11 @@ func (d *reader) fill() error {
 	}
 	// The rest is less than one record. Moving it is cheap beside a buffer of many records.
 	d.r, d.w = 0, copy(d.buf, rest)
-	n, err := d.src.Read(d.buf[d.w:])
+	room := d.buf[d.w:]
+	if d.await != nil {
+		d.await(max(1, min(least, len(room))))
+	}
+	n, err := d.src.Read(room)
 	d.w += n
 	switch {
 	case n > 0:

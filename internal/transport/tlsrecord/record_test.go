@@ -140,6 +140,35 @@ func (w *countingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// A reader never waits for more than what is sure to come, and only where somebody says so.
+func TestReadRestWaitsForMuch(t *testing.T) {
+	var wire bytes.Buffer
+	e, d := ends(t, &wire, iotest.HalfReader(&wire))
+	e.size.Store(bulkBuffer)
+	d.size.Store(bulkBuffer)
+	most, total := 0, 1<<20
+	d.await = func(n int) {
+		require.LessOrEqual(t, n, max(1, wire.Len()))
+		most = max(most, n)
+	}
+	for _, sure := range []bool{false, true} {
+		_, err := e.write(nil, make([]byte, total), true)
+		require.NoError(t, err)
+		most = 0
+		p := make([]byte, total)
+		for at := 0; at < total; {
+			n, err := d.read(p[at:], sure)
+			require.NoError(t, err)
+			at += n
+		}
+		if sure {
+			require.Greater(t, most, bulkBuffer/2)
+		} else {
+			require.Equal(t, 1, most)
+		}
+	}
+}
+
 func TestNoAllocation(t *testing.T) {
 	var wire bytes.Buffer
 	e, d := ends(t, &wire, &wire)

@@ -89,6 +89,9 @@ func (c *Standard) Read(p []byte) (int, error) {
 	return n, alerted(err)
 }
 
+// ReadRest is Read.
+func (c *Standard) ReadRest(p []byte) (int, error) { return c.Read(p) }
+
 // Write sends p and returns when the kernel has all of it.
 func (c *Standard) Write(p []byte) (int, error) {
 	switch {

@@ -26,6 +26,7 @@ const patience = time.Minute
 type Conn interface {
 	net.Conn
 	CloseWrite() error
+	ReadRest(p []byte) (int, error)
 	WriteBuffers(header, payload []byte) (int, error)
 	PeerKey() ed25519.PublicKey
 	Exporter(label string, length int) ([]byte, error)
@@ -59,6 +60,7 @@ func Run(t *testing.T, f Factory) {
 		{"LargeTransfer", testLarge},
 		{"BothDirections", testBoth},
 		{"WriteBuffers", testWriteBuffers},
+		{"ReadRest", testReadRest},
 		{"Deadlines", testDeadlines},
 		{"CloseUnblocks", testCloseUnblocks},
 		{"CloseTwice", testCloseTwice},
@@ -343,6 +345,59 @@ func testWriteBuffers(t *testing.T, f Factory) {
 			return nil
 		})
 }
+
+// testReadRest: nothing follows a message until it was answered, so that a reader who waits for more
+// than its rest waits forever. A message may also end early.
+func testReadRest(t *testing.T, f Factory) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	client, server := pair(t, f)
+	const messages, most, half = 40, 900_000, 300_000
+	message := func(r *rand.Rand) []byte { return make([]byte, 1+size(r, most)) }
+	run(t,
+		func() error {
+			r, cuts := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
+			for range messages {
+				p := message(r)
+				cut := cuts.IntN(len(p) + 1)
+				for _, part := range [][]byte{p[:cut], p[cut:]} {
+					if _, err := client.Write(part); err != nil {
+						return err
+					}
+				}
+				if _, err := io.ReadFull(client, p[:1]); err != nil {
+					return err
+				}
+			}
+			_, err := client.Write(make([]byte, half))
+			return errors.Join(err, client.CloseWrite())
+		},
+		func() error {
+			r := rand.New(rand.NewPCG(seed, 1))
+			for range messages {
+				p := message(r)
+				if _, err := io.ReadFull(server, p[:1]); err != nil {
+					return err
+				}
+				if n, err := io.ReadFull(restOf{server}, p[1:]); err != nil {
+					return fmt.Errorf("%d of %d: %w", n, len(p)-1, err)
+				}
+				if _, err := server.Write(p[:1]); err != nil {
+					return err
+				}
+			}
+			n, err := io.ReadFull(restOf{server}, make([]byte, most))
+			if n != half || !errors.Is(err, io.ErrUnexpectedEOF) {
+				return fmt.Errorf("%d bytes at the end: %w", n, err)
+			}
+			return nil
+		})
+}
+
+// restOf reads by ReadRest.
+type restOf struct{ Conn }
+
+func (r restOf) Read(p []byte) (int, error) { return r.ReadRest(p) }
 
 func testDeadlines(t *testing.T, f Factory) {
 	client, server := pair(t, f)
