@@ -32,8 +32,8 @@ const (
 	// are quick after that: gentle ones would need seconds.
 	wakeTrips = 8
 	leastWake = 300 * time.Millisecond
-	// testEvery is at most the time from one test whether others are gone to the next; testFor is the least
-	// time that a test takes.
+	// testEvery is the time from one test whether others are gone to the next. A session that looks for
+	// its part waits half of it. testFor is the least time that a test takes.
 	testEvery = 5 * time.Second
 	testFor   = 300 * time.Millisecond
 
@@ -53,8 +53,8 @@ const (
 	poorShare = 0.25
 	fairShare = 0.4
 	seekRise  = 0.15
-	// mostFlows bounds as how many flows a session counts that loses what it has found. flowsMemory is
-	// for how long it then remembers these others.
+	// mostFlows bounds as how many flows a session counts whose part of the line is small. flowsMemory
+	// is for how long after these others it still counts as so many.
 	mostFlows   = 4
 	flowsMemory = 10 * time.Second
 	// flowPackets is the least part of a flow in flight. With less, timers resend what is lost, and

@@ -80,3 +80,24 @@ func TestWeigh(t *testing.T) {
 	mss = 20_000 // a packet for each of them, or less
 	require.Equal(t, 1, weigh(2*time.Minute, 39500*time.Microsecond))
 }
+
+// TestBurstsAreNoStalls: a silence that comes back in each round trip comes from the bursts of others,
+// and a single one from a host.
+func TestBurstsAreNoStalls(t *testing.T) {
+	stalls := func(every time.Duration) (n int) {
+		c := New()
+		c.enter(Cruise, 0)
+		c.model.base, c.rate, c.line = 100*time.Millisecond, 4e6, 4e6
+		c.outage.streams, c.outage.tick = 1, 25*time.Millisecond
+		for at := every; at < 10*time.Second; at += every {
+			s := Sample{At: at, RTT: c.model.base, InFlight: 400_000, MSS: 1448, Streams: 1}
+			c.prior, c.last, c.outage.stall = s, s, stall{}
+			if c.stalls(s, 25*time.Millisecond, 60*time.Millisecond) {
+				n++
+			}
+		}
+		return n
+	}
+	require.LessOrEqual(t, stalls(100*time.Millisecond), 1)
+	require.Equal(t, 9, stalls(time.Second))
+}
