@@ -23,6 +23,7 @@ type Controller struct {
 	full   time.Duration // since when the queue has been too long; 0 if it is not
 	whole  time.Duration // when the session had the whole line since then, the last time
 	calm   time.Duration // since when the queue has been nearly empty
+	rested time.Duration // when it was so last, without an allowance for jitter
 	growth float64       // of the rate, per round trip
 	low    float64       // line, when the queue became short, bytes/s
 	proved bool          // a queue or loss has shown the line's rate since the start
@@ -50,6 +51,14 @@ const (
 	// that time where streams are many and packets few.
 	smoothed = 12
 	mostLag  = 8 * time.Second
+
+	// restTrips and leastRest are how long the queue may stay without ever being short, until its
+	// changes count as those of others' queue instead of jitter.
+	restTrips = 16
+	leastRest = 2 * time.Second
+
+	// delayedAck is the least for which Linux delays an acknowledgement.
+	delayedAck = 40 * time.Millisecond
 
 	// nearPath is the RTT below which a path stays within a building. Queues there are as short as
 	// the noise of hosts, and lines are fast: pacing would only cost work.
@@ -79,6 +88,9 @@ func (c *Controller) Update(s Sample) Decision {
 		return c.decision() // less is no sign of others until the rest of it comes
 	}
 	c.model.update(s)
+	if c.state == Startup || c.state == Drain || c.model.queue <= c.least(s)*3/2 {
+		c.rested = s.At
+	}
 	c.doubts.best = max(c.doubts.best, c.line)
 	c.remember(s, dt)
 	if c.model.base == 0 || s.Delivered == 0 {
@@ -162,16 +174,27 @@ func (c *Controller) enter(state State, now time.Duration) {
 // aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).
 // A session of low priority holds less, so that those who fill the queue push it aside.
 func (c *Controller) aim(s Sample) time.Duration {
-	aim := min(max(c.model.base/20, leastAim), mostAim)
 	jitter := c.model.jitter()
+	// What others do looks like jitter, too, but jitter lets the queue be short now and then.
+	restless := c.dense(s) && s.At-c.rested > max(restTrips*c.lag(s), leastRest)
+	if c.priority == Low || c.state == Compete || restless {
+		jitter /= 3
+	}
+	return c.least(s) + jitter
+}
+
+// least is the aim on a path without jitter.
+func (c *Controller) least(s Sample) time.Duration {
+	aim := min(max(c.model.base/20, leastAim), mostAim)
 	if c.priority == Low {
 		aim /= 2
 	}
-	if c.priority == Low || c.state == Compete { // what others do looks like jitter, too
-		jitter /= 3
-	}
-	return aim + c.packets(2, s.MSS) + jitter
+	return aim + c.packets(2, s.MSS)
 }
+
+// dense tells whether a stream sends its next packet before the peer's kernel acknowledges one alone.
+// Otherwise the RTT holds that delay, and shows no queue.
+func (c *Controller) dense(s Sample) bool { return c.packets(2*s.Streams, s.MSS) < delayedAck }
 
 // remember keeps the largest rate with a short queue since the start. With that of now, a session that
 // has lost most of the line to others would take their queue for its own packets.

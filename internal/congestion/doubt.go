@@ -4,6 +4,7 @@ import "time"
 
 const (
 	emptyShare = 0.93 // of what was delivered: fills no queue by itself
+	takenDoubt = 0.85 // of the most that was delivered: with less, others may have taken the rest
 
 	// leastFight is how long a queue must stay, at the least, to be that of others.
 	leastFight = 400 * time.Millisecond
@@ -55,6 +56,9 @@ func (c *Controller) doubt(s Sample) {
 	case c.doubts.empty > 0 && m.queue > c.aim(s) && m.standing > c.aim(s)/2 && s.At-c.doubts.empty > lag:
 		c.share(s)
 		return
+	case c.doubts.empty > 0 && s.At-c.doubts.empty > lag && c.taken(s):
+		c.share(s)
+		return
 	case c.doubts.empty > 0 && s.At-c.doubts.empty > max(4*lag, testFor/2):
 		c.full, c.doubts.ended = 0, s.At
 		m.rates, c.known = nil, c.line // the line carried more before this queue began
@@ -79,4 +83,13 @@ func falls(in time.Duration) time.Duration {
 func (c *Controller) longer() bool {
 	m := &c.model
 	return c.doubts.top-c.doubts.dip < max(leastAim, m.jitter()) && c.line > c.doubts.best/2 && m.lost < mostLoss
+}
+
+// taken tells, at the end of a doubt, whether others took a part of the line: less is delivered than
+// before, and even the shortest RTT of the doubt is far above the least one that the kernel ever saw.
+// The base then contains a queue of theirs.
+func (c *Controller) taken(s Sample) bool {
+	m := &c.model
+	dip := m.base + c.doubts.dip - s.Least
+	return s.Least > 0 && c.line < takenDoubt*c.doubts.best && dip > c.aim(s)+c.packets(smoothed, s.MSS)
 }

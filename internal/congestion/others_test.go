@@ -101,3 +101,46 @@ func TestBurstsAreNoStalls(t *testing.T) {
 	require.LessOrEqual(t, stalls(100*time.Millisecond), 1)
 	require.Equal(t, 9, stalls(time.Second))
 }
+
+// TestRested: the RTT swings by as much in both cases. Jitter lets it fall to its base now and then;
+// where it never does, others fill the queue, and the aim makes no allowance for their bursts.
+func TestRested(t *testing.T) {
+	aim := func(least time.Duration) time.Duration {
+		c := New()
+		c.enter(Cruise, 0)
+		c.model.base, c.rate, c.line = 100*time.Millisecond, 4e6, 4e6
+		s := Sample{MSS: 1448, Streams: 4, InFlight: 400_000, Backlog: 1 << 20}
+		for at := 25 * time.Millisecond; at < 5*time.Second; at += 25 * time.Millisecond {
+			s.At, s.Delivered, s.RTT = at, int64(4e6*at.Seconds()), 100*time.Millisecond+least
+			if at/(25*time.Millisecond)%2 == 0 {
+				s.RTT += 4 * time.Millisecond
+			}
+			c.Update(s)
+			c.state, c.rate, c.line, c.model.base = Cruise, 4e6, 4e6, 100*time.Millisecond
+		}
+		return c.aim(s)
+	}
+	require.Greater(t, aim(time.Millisecond), 12*time.Millisecond)
+	require.Less(t, aim(10*time.Millisecond), 9*time.Millisecond)
+}
+
+// TestTaken: after a doubt, others have a part of the line if less is delivered than once was and even
+// the shortest queue is far above the least RTT of the kernel.
+func TestTaken(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		line  float64
+		least time.Duration
+		want  bool
+	}{
+		{"much less, and a queue that never went", 0.7e6, 5 * time.Millisecond, true},
+		{"as much as ever", 1e6, 5 * time.Millisecond, false},
+		{"much less, but the queue went: the line is slower", 0.7e6, 22 * time.Millisecond, false},
+		{"the kernel says nothing", 0.7e6, 0, false},
+	} {
+		k := New()
+		k.enter(Doubt, time.Second)
+		k.model.base, k.model.delivered, k.line, k.doubts.best = 23*time.Millisecond, c.line, c.line, 1e6
+		require.Equal(t, c.want, k.taken(Sample{At: time.Second, Least: c.least, MSS: 500}), c.what)
+	}
+}

@@ -145,7 +145,7 @@ func (c *Controller) resume(s Sample) {
 // pass lets time pass in which nothing can be learnt: the receiver takes nothing, or nothing arrives.
 func (c *Controller) pass(dt time.Duration) {
 	c.model.pause()
-	c.since, c.calm, c.short = c.since+dt, c.calm+dt, c.short+dt
+	c.since, c.calm, c.rested, c.short = c.since+dt, c.calm+dt, c.rested+dt, c.short+dt
 	for _, t := range []*time.Duration{&c.full, &c.doubts.empty, &c.others.test, &c.others.tested} {
 		if *t > 0 {
 			*t += dt

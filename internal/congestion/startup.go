@@ -26,6 +26,7 @@ type opening struct {
 	falls time.Duration // largest of these in the start
 	noise time.Duration // largest delay that stayed for a while and was no queue
 	sent  int64         // what was delivered or in flight at its end, bytes
+	top   time.Duration // largest queue that it made
 	most  float64       // largest rate so far, without the bound of startWindow, bytes/s
 }
 
@@ -122,8 +123,9 @@ func (c *Controller) sway(s Sample) time.Duration {
 func (c *Controller) drain(s Sample) {
 	age := s.At - c.since
 	if age == 0 {
-		c.had = c.model.delivered
+		c.had, c.opening.top = c.model.delivered, 0
 	}
+	c.opening.top = max(c.opening.top, c.model.queue)
 	excess := c.excess(s)
 	many := s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS)
 	if age >= leastWindow && many && excess > 0 { // while there is a queue, this is what the line carries
@@ -143,8 +145,20 @@ func (c *Controller) drain(s Sample) {
 		c.enter(Startup, s.At)
 		c.opening.most = 0
 		c.start(s)
+	case excess <= 0 && c.stays(s) && age < 2*(c.model.base+c.opening.top)+c.lag(s): // the RTT may follow yet
+	case excess <= 0 && c.stays(s):
+		c.full, c.had = s.At, c.line
+		c.enter(Doubt, s.At)
+		c.doubt(s)
 	case excess <= 0 || age > 4*s.RTT+leastWindow:
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
 	}
+}
+
+// stays tells whether most of the queue is still there once the excess of the start has arrived. Then
+// others may have filled it before.
+func (c *Controller) stays(s Sample) bool {
+	m := &c.model
+	return c.dense(s) && c.priority != Low && m.queue > 2*c.aim(s) && m.queue > c.opening.top/2
 }
