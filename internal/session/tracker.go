@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/digest"
+	"github.com/fxfer/fxfer/internal/paged"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -46,14 +47,13 @@ type Tracker struct {
 	before    int64 // of these, committed by an earlier session
 	skipped   int64
 	plan      Plan
-	active    map[uint64]activeFile // by index
+	active    paged.Map[activeFile] // by index
 	marks     []mark                // of the last seconds, for the rate
 }
 
 type activeFile struct {
-	path string
-	size int64
-	done int64
+	entry *wire.Entry
+	done  int64 // bytes
 }
 
 type mark struct {
@@ -99,7 +99,7 @@ func (t *Tracker) beginLocked() {
 	t.failed, t.failures, t.notPruned = 0, nil, false
 	t.before = t.committed
 	t.plan = Plan{}
-	t.active = make(map[uint64]activeFile)
+	t.active = paged.Map[activeFile]{}
 	if t.opt.Keep != nil {
 		t.opt.Keep.Restart()
 	}
@@ -227,8 +227,7 @@ func (t *Tracker) end(e *transfer.Event) (r FileResult, over bool) {
 		}
 		return r, true
 	}
-	f := t.active[e.Index]
-	delete(t.active, e.Index)
+	f := t.active.Delete(e.Index)
 	switch e.Kind {
 	case transfer.Again:
 		t.files--
@@ -298,15 +297,13 @@ func (t *Tracker) outcomeLocked(e *transfer.Event, f activeFile, r *FileResult) 
 // moveLocked adds the bytes of an event to its file in active.
 func (t *Tracker) moveLocked(e *transfer.Event) {
 	t.done += e.Bytes
-	f := t.active[e.Index]
-	f.path, f.size, f.done = e.Entry.Path, e.Entry.Size, f.done+e.Bytes
-	t.active[e.Index] = f
+	t.active.Put(e.Index, activeFile{e.Entry, t.active.Get(e.Index).done + e.Bytes})
 }
 
 // oldestLocked returns the first files of active, by index.
 func (t *Tracker) oldestLocked() (files []FileProgress) {
 	var first []uint64
-	for index := range t.active {
+	for index := range t.active.All() {
 		if len(first) < MaxActive {
 			first = append(first, index)
 		} else if last := slices.Max(first); index < last {
@@ -315,8 +312,8 @@ func (t *Tracker) oldestLocked() (files []FileProgress) {
 	}
 	slices.Sort(first)
 	for _, index := range first {
-		f := t.active[index]
-		files = append(files, FileProgress{Path: f.path, Bytes: f.size, Done: f.done})
+		f := t.active.Get(index)
+		files = append(files, FileProgress{Path: f.entry.Path, Bytes: f.entry.Size, Done: f.done})
 	}
 	return files
 }

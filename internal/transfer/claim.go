@@ -62,7 +62,6 @@ func newClaims(counts *counters, clock *Clock, planned int, speculate bool) *cla
 	c := &claims{
 		counts: counts, clock: clock, planned: planned, speculate: speculate,
 		streams: sendStreams{live: make(map[uint64]*sendStream)},
-		traffic: traffic{entries: make(map[*sending]struct{})},
 	}
 	c.cond, c.parked = sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.timer = time.AfterFunc(time.Hour, c.wake)
@@ -130,7 +129,7 @@ func (c *claims) lose(st *sendStream) {
 	if st.flying == 0 || c.over {
 		return
 	}
-	for e := range c.traffic.entries {
+	for _, e := range slices.Backward(c.traffic.entries) { // which may lose this one
 		for block := range e.claims.flying.all() {
 			c.traffic.leave(e, block, st)
 		}

@@ -32,8 +32,8 @@ type ClientFiles struct {
 // Client returns the files of another client.
 func (f *OpenFiles) Client() *ClientFiles { return &ClientFiles{all: f} }
 
-// take takes the files of an entry.
-func (c *ClientFiles) take() error {
+// Take takes the files of an entry. An error matches disk.ErrTooManyFiles.
+func (c *ClientFiles) Take() error {
 	if c == nil {
 		return nil
 	}
@@ -47,8 +47,8 @@ func (c *ClientFiles) take() error {
 	return nil
 }
 
-// give gives the files of so many entries back.
-func (c *ClientFiles) give(entries int) {
+// Give gives the files of so many entries back.
+func (c *ClientFiles) Give(entries int) {
 	if c == nil {
 		return
 	}

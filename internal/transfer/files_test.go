@@ -26,8 +26,8 @@ func TestOpenFiles(t *testing.T) {
 	o := faceSender(t, tree, ReceiverOptions{Files: greedy}, func(p *rawPeer) {
 		p.send(&wire.Manifest{}, entries(0, files[:5]...))
 		await[*wire.Answers](p)
-		require.NoError(t, other.take())
-		other.give(1)
+		require.NoError(t, other.Take())
+		other.Give(1)
 		p.send(entries(5, files[5:]...))
 		p.wait()
 	})
@@ -37,11 +37,11 @@ func TestOpenFiles(t *testing.T) {
 	require.Equal(t, most, all.left)
 	require.Zero(t, greedy.has)
 
-	for greedy.take() == nil {
+	for greedy.Take() == nil {
 	}
 	require.Equal(t, most*3/4, greedy.has)
 	for range 3 {
-		require.NoError(t, other.take())
+		require.NoError(t, other.Take())
 	}
 	o = faceSender(t, tree, ReceiverOptions{}, func(p *rawPeer) {
 		p.send(&wire.Manifest{}, entries(0, files...))

@@ -7,8 +7,8 @@ import (
 
 // traffic is what all streams have in flight. claims.mu guards it.
 type traffic struct {
-	entries map[*sending]struct{} // with blocks in flight
-	latency time.Duration         // of a block, from claim to acknowledgement, smoothed
+	entries []*sending    // with blocks in flight, each at its blockClaims.place
+	latency time.Duration // of a block, from claim to acknowledgement, smoothed
 }
 
 // fly records that a stream carries a block.
@@ -24,8 +24,11 @@ func (t *traffic) fly(e *sending, block int64, st *sendStream) {
 	} else {
 		f = flight{owners: [2]*sendStream{st}, since: now}
 	}
+	if e.claims.flying.empty() {
+		e.claims.place = len(t.entries)
+		t.entries = append(t.entries, e)
+	}
 	e.claims.flying.put(block, f)
-	t.entries[e] = struct{}{}
 }
 
 // land ends the flight of a block, if it is in flight, and returns how long it took. now is the
@@ -65,17 +68,27 @@ func (t *traffic) leave(e *sending, block int64, st *sendStream) {
 	e.claims.todo.Add(block)
 }
 
+// drop ends a flight, if the block is in flight. The last entry takes the place of one that has none
+// left.
 func (t *traffic) drop(e *sending, block int64) {
-	e.claims.flying.drop(block)
 	if e.claims.flying.empty() {
-		delete(t.entries, e)
+		return
 	}
+	e.claims.flying.drop(block)
+	if !e.claims.flying.empty() {
+		return
+	}
+	end := len(t.entries) - 1
+	last := t.entries[end]
+	t.entries[e.claims.place], last.claims.place = last, e.claims.place
+	t.entries[end] = nil
+	t.entries = t.entries[:end]
 }
 
 // oldest returns the block that is longest in flight on one stream that is not st.
 func (t *traffic) oldest(st *sendStream) (oldest *sending, block int64, since time.Time) {
 	since = time.Now()
-	for e := range t.entries {
+	for _, e := range t.entries {
 		if e.closed.Load() || e.claims.delta != nil && !e.claims.delta.isCompared() {
 			continue // streams are idle during the comparison
 		}

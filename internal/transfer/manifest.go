@@ -1,10 +1,9 @@
 package transfer
 
 import (
-	"maps"
-	"slices"
 	"sync"
 
+	"github.com/fxfer/fxfer/internal/paged"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -16,7 +15,7 @@ type manifest struct {
 
 	mu       sync.Mutex // guards the following; a leaf: nothing else is locked while it is held
 	room     *sync.Cond // the walk waits here for room, or for an entry to announce again
-	entries  map[uint64]*sending
+	entries  paged.Map[*sending]
 	next     uint64 // index of the next entry
 	open     int    // sum of weights of entries
 	held     int    // bytes of their names and attributes
@@ -40,7 +39,7 @@ type first struct {
 
 func newManifest(counts *counters, prune bool, account *Account) *manifest {
 	m := &manifest{counts: counts, prune: prune, memory: memory{account: account}}
-	m.entries, m.firsts = make(map[uint64]*sending), make(map[fileID]first)
+	m.firsts = make(map[fileID]first)
 	m.room = sync.NewCond(&m.mu)
 	return m
 }
@@ -69,7 +68,7 @@ func (m *manifest) add(e *sending) {
 	if x.Kind == wire.File && x.Size >= 0 {
 		m.bytes += x.Size
 	}
-	m.entries[e.index] = e
+	m.entries.Put(e.index, e)
 	m.open += weightOf(x)
 	m.held += e.held
 	m.memory.used += entryMemory + int64(e.held)
@@ -125,7 +124,7 @@ func (m *manifest) find(index uint64) (*sending, error) {
 	if index >= m.next {
 		return nil, protocolError("entry %d does not exist", index)
 	}
-	return m.entries[index], nil
+	return m.entries.Get(index), nil
 }
 
 // findRun returns the entries of a run that are not resolved. The error is that one was never
@@ -137,15 +136,15 @@ func (m *manifest) findRun(start, count uint64) (all []*sending, err error) {
 	if end > m.next {
 		return nil, protocolError("entry %d does not exist", end-1)
 	}
-	if count <= uint64(len(m.entries)) {
+	if count <= uint64(m.entries.Len()) {
 		for i := start; i < end; i++ {
-			if e := m.entries[i]; e != nil {
+			if e := m.entries.Get(i); e != nil {
 				all = append(all, e)
 			}
 		}
 		return all, nil
 	}
-	for i, e := range m.entries {
+	for i, e := range m.entries.All() {
 		if i >= start && i < end {
 			all = append(all, e)
 		}
@@ -156,7 +155,7 @@ func (m *manifest) findRun(start, count uint64) (all []*sending, err error) {
 // hasRoomLocked is hasRoom. Where other sessions have all memory, there is room again when the
 // receiver has resolved entries of this one.
 func (m *manifest) hasRoomLocked() bool {
-	return len(m.entries) < maxEntries && m.open < maxOpen && m.held < maxHeld && m.memory.cover()
+	return m.entries.Len() < maxEntries && m.open < maxOpen && m.held < maxHeld && m.memory.cover()
 }
 
 // hasRoom reports whether one more entry may be announced.
@@ -229,7 +228,7 @@ func (m *manifest) remove(e *sending, failed bool) bool {
 
 func (m *manifest) removeLocked(e *sending) {
 	e.resolved = true
-	delete(m.entries, e.index)
+	m.entries.Delete(e.index)
 	m.open -= weightOf(&e.item.Entry)
 	m.held -= e.held
 	m.memory.free(entryMemory + int64(e.held))
@@ -261,7 +260,7 @@ func (m *manifest) settle(all []wire.Answer) (ended []*sending, err error) {
 		if a.Index >= m.next {
 			return ended, protocolError("entry %d does not exist", a.Index)
 		}
-		e := m.entries[a.Index]
+		e := m.entries.Get(a.Index)
 		if e == nil { // it failed here meanwhile
 			continue
 		}
@@ -314,7 +313,7 @@ func (m *manifest) isWalked() bool {
 func (m *manifest) finished() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.listed && len(m.entries) == 0
+	return m.listed && m.entries.Len() == 0
 }
 
 // pruneNow reports, once, that all entries are resolved and Prune is due, and whether anything
@@ -322,7 +321,7 @@ func (m *manifest) finished() bool {
 func (m *manifest) pruneNow() (now, failures bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now = m.prune && m.walked && !m.pruned && len(m.entries) == 0
+	now = m.prune && m.walked && !m.pruned && m.entries.Len() == 0
 	m.pruned = m.pruned || now
 	return now, m.failures
 }
@@ -331,5 +330,9 @@ func (m *manifest) pruneNow() (now, failures bool) {
 func (m *manifest) rest() []*sending {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Collect(maps.Values(m.entries))
+	rest := make([]*sending, 0, m.entries.Len())
+	for _, e := range m.entries.All() {
+		rest = append(rest, e)
+	}
+	return rest
 }

@@ -54,6 +54,7 @@ type blockClaims struct {
 	todo    blockset.Set     // to be claimed
 	sent    blockset.Set     // claimed at least once
 	flying  flights          // claimed and not acknowledged
+	place   int              // in traffic.entries, while flying is not empty
 	kept    map[int64][]byte // a stream's blocks until they are acknowledged; nil for a file
 	delta   *deltaSend       // nil without an old version
 }

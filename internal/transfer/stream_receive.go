@@ -75,7 +75,8 @@ type content struct {
 	data   []byte
 	ranges []disk.Range // in data, where the block has data; nil for everywhere
 	parts  []stretch    // what it was made of; nil if it came whole
-	node   digest.Node
+	node   digest.Node  // of a block of several
+	digest [32]byte     // that its header should have
 }
 
 // copied is how many bytes of a block came from the old version.
@@ -149,7 +150,7 @@ func (in *inbox) receive(h *wire.BlockHeader) (written bool, err error) {
 		e.leave(h.Block)
 		return false, err
 	}
-	if digestOf(h, &c.node) != h.Digest {
+	if c.digest != h.Digest {
 		in.reject(e, h)
 		return false, nil
 	}
@@ -163,14 +164,6 @@ func (in *inbox) receive(h *wire.BlockHeader) (written bool, err error) {
 	return true, nil
 }
 
-// digestOf is the digest that a block's header should have.
-func digestOf(h *wire.BlockHeader, node *digest.Node) [32]byte {
-	if h.Whole {
-		return digest.Root(*node)
-	}
-	return digest.ChainingValue(node)
-}
-
 // restReader is a stream that reads at less cost where all that it is asked for is sure to come.
 type restReader interface {
 	ReadRest(p []byte) (int, error)
@@ -182,6 +175,7 @@ type packets struct {
 	stream Stream
 	buf    []byte // read and not used
 	room   []byte
+	ahead  ahead // digests of what lies in buf
 }
 
 const packetRoom = 64 << 10
@@ -197,24 +191,82 @@ func (p *packets) Read(b []byte) (int, error) {
 		if p.room == nil {
 			p.room = make([]byte, packetRoom)
 		}
+		p.ahead.next, p.ahead.n = 0, 0
 		n, err := p.stream.Read(p.room)
 		if p.buf = p.room[:n]; n == 0 {
 			return 0, err
 		}
 	}
-	n := copy(b, p.buf)
-	p.buf = p.buf[n:]
-	return n, nil
+	return copy(b, p.take(len(b))), nil
+}
+
+// take takes up to n bytes out of the buffer. They are valid until the next Read.
+func (p *packets) take(n int) []byte {
+	taken := p.buf[:min(n, len(p.buf))]
+	p.buf = p.buf[len(taken):]
+	return taken
+}
+
+// ahead has the digests of small files that lie in the buffer of a stream one behind the other.
+type ahead struct {
+	small digest.Small
+	sums  [digest.SmallFiles][32]byte
+	left  [digest.SmallFiles]int // bytes in the buffer from each payload on
+	next  int                    // the first of sums that is not used
+	n     int                    // of these
+}
+
+// sum returns the digest of the payload of n bytes that buf begins with. Those of small files behind
+// it are computed together with it, unless that was done before.
+func (a *ahead) sum(buf []byte, n int) [32]byte {
+	for a.next < a.n && a.left[a.next] > len(buf) { // nobody wanted it
+		a.next++
+	}
+	if a.next == a.n || a.left[a.next] != len(buf) {
+		a.fill(buf, n)
+	}
+	a.next++
+	return a.sums[a.next-1]
+}
+
+// fill digests the payload of n bytes that buf begins with, and small files behind it.
+func (a *ahead) fill(buf []byte, n int) {
+	a.next, a.n = 0, 0
+	for {
+		copy(a.small.Room(a.n, n), buf)
+		a.left[a.n] = len(buf)
+		a.n++
+		buf = buf[n:]
+		h, err := wire.ParseBlockHeader(buf)
+		if err != nil || !ofChunk(&h) || a.n == len(a.left) {
+			break
+		}
+		if buf, n = buf[wire.BlockHeaderLen:], int(h.Length); n > len(buf) {
+			break
+		}
+	}
+	a.small.Sum(&a.sums, a.n)
+}
+
+// ofChunk reports whether a block is a file of a chunk at most that comes as it is.
+func ofChunk(h *wire.BlockHeader) bool {
+	return h.Whole && h.Raw == 0 && !h.Sparse && h.Length <= digest.MaxSmall
 }
 
 // read reads the payload of a block, decodes and digests it. The content is valid until the next
 // read.
 func (in *inbox) read(e *receiving, h *wire.BlockHeader) (c content, err error) {
 	payload := in.buf[:h.Length]
+	if ofChunk(h) && len(in.from.buf) >= len(payload) {
+		in.lap.enter(Digest)
+		c.digest = in.from.ahead.sum(in.from.buf, len(payload))
+		c.data = in.from.take(len(payload))
+		return c, nil
+	}
 	in.hash.Reset(h.Block << e.entry.BlockLog)
 	if h.Raw == 0 && !h.Sparse && !h.Patch {
 		err := in.readPlain(payload)
-		return content{data: payload, node: in.hash.Sum()}, err
+		return in.content(h, payload), err
 	}
 	if _, err := io.ReadFull(&in.from, payload); err != nil {
 		return c, err
@@ -240,8 +292,18 @@ func (in *inbox) read(e *receiving, h *wire.BlockHeader) (c content, err error) 
 		payload = block
 	}
 	in.hash.Write(payload)
-	c.data, c.node = payload, in.hash.Sum()
-	return c, nil
+	all := in.content(h, payload)
+	all.ranges, all.parts = c.ranges, c.parts
+	return all, nil
+}
+
+// content is a block that was digested.
+func (in *inbox) content(h *wire.BlockHeader, data []byte) content {
+	c := content{data: data, node: in.hash.Sum()}
+	if c.digest = digest.ChainingValue(&c.node); h.Whole {
+		c.digest = digest.Root(c.node)
+	}
+	return c
 }
 
 // readPlain fills payload and digests each piece while it is in the cache.

@@ -25,6 +25,7 @@ type carrier struct {
 	room    []byte // header and payload of a block, or a batch
 	scratch []byte // payload of a patch or of a block with holes
 	hash    digest.Hasher
+	small   digest.Small
 	batch   []*sending
 	lap     *lap
 }
@@ -139,23 +140,85 @@ func (c *carrier) dropped(e *sending, block int64, err error) {
 // smallFiles reads small files and returns them, each with its header and digest.
 func (c *carrier) smallFiles(files []*sending) []byte {
 	frames := c.room[:0]
-	for _, e := range files {
-		payload := c.room[len(frames)+wire.BlockHeaderLen:][:e.item.Entry.Size]
-		data, err := c.readSmall(e, payload)
-		if err != nil {
-			c.dropped(e, 0, err)
-			continue
+	for len(files) > 0 {
+		n := 0
+		for n < min(len(files), digest.SmallFiles) && files[n].ofChunk() != nil {
+			n++
 		}
-		root := digest.Root(c.hash.Sum())
-		if err := e.item.compare(root); err != nil {
-			c.dropped(e, 0, err)
-			continue
+		if n > 0 {
+			frames = c.chunks(files[:n], frames)
+		} else {
+			frames = c.smallFile(files[0], frames)
+			n = 1
 		}
-		e.setDigest(root)
-		head := wire.BlockHeader{Whole: true, Index: e.index, Digest: root}
-		frames = c.frame(&head, frames, payload, 0, data)
+		files = files[n:]
 	}
 	return frames
+}
+
+// ofChunk returns the content of a file that is digested together with others, otherwise nil.
+func (e *sending) ofChunk() wholeReader {
+	if e.item.Entry.Size > digest.MaxSmall || e.item.Entry.Holes {
+		return nil
+	}
+	whole, _ := e.item.Content.(wholeReader)
+	return whole
+}
+
+// chunks appends files of a chunk at most to frames, no more than are digested together.
+func (c *carrier) chunks(files []*sending, frames []byte) []byte {
+	var read [digest.SmallFiles]*sending
+	var data [digest.SmallFiles][]byte
+	n := 0
+	for _, e := range files {
+		data[n] = c.small.Room(n, int(e.item.Entry.Size))
+		if err := e.ofChunk().Read(data[n]); err != nil {
+			c.dropped(e, 0, err)
+			continue
+		}
+		c.counts.read.Add(int64(len(data[n])))
+		read[n] = e
+		n++
+	}
+	c.lap.enter(Digest)
+	var roots [digest.SmallFiles][32]byte
+	c.small.Sum(&roots, n)
+	c.lap.enter(Read)
+	for i, e := range read[:n] {
+		payload := c.smallRoom(frames, len(data[i]))
+		copy(payload, data[i])
+		frames = c.wholeFile(e, frames, payload, roots[i], nil)
+	}
+	return frames
+}
+
+// smallFile appends a file of one block to frames.
+func (c *carrier) smallFile(e *sending, frames []byte) []byte {
+	payload := c.smallRoom(frames, int(e.item.Entry.Size))
+	data, err := c.readSmall(e, payload)
+	if err != nil {
+		c.dropped(e, 0, err)
+		return frames
+	}
+	return c.wholeFile(e, frames, payload, digest.Root(c.hash.Sum()), data)
+}
+
+// smallRoom is where the payload of the next frame belongs.
+func (c *carrier) smallRoom(frames []byte, size int) []byte {
+	return c.room[len(frames)+wire.BlockHeaderLen:][:size]
+}
+
+// wholeFile appends a file that was read to frames, where its payload lies already.
+func (c *carrier) wholeFile(
+	e *sending, frames, payload []byte, root [32]byte, data []disk.Range,
+) []byte {
+	if err := e.item.compare(root); err != nil {
+		c.dropped(e, 0, err)
+		return frames
+	}
+	e.setDigest(root)
+	head := wire.BlockHeader{Whole: true, Index: e.index, Digest: root}
+	return c.frame(&head, frames, payload, 0, data)
 }
 
 // readSmall reads and digests a file of one block, which must not change meanwhile.

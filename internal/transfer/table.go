@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"sync"
 
+	"github.com/fxfer/fxfer/internal/paged"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -27,7 +28,7 @@ const (
 type table struct {
 	mu     sync.Mutex // guards the following; a leaf: of other locks only that of files is taken under it
 	cond   *sync.Cond // streams wait here for their blocks' entries
-	active map[uint64]*receiving
+	active paged.Map[*receiving]
 	next   uint64 // index of the next entry
 	open   int    // sum of weights of active
 	held   int    // bytes of the names and attributes of active, and of folders
@@ -62,7 +63,7 @@ type orphan struct {
 
 func newTable(account *Account, files *ClientFiles) *table {
 	t := &table{
-		memory: memory{account: account}, files: files, seed: maphash.MakeSeed(), named: make(map[uint64]uint64), active: make(map[uint64]*receiving), orphans: make(map[string]*orphan),
+		memory: memory{account: account}, files: files, seed: maphash.MakeSeed(), named: make(map[uint64]uint64), orphans: make(map[string]*orphan),
 	}
 	t.folders.open = make(map[string]*folder)
 	t.cond = sync.NewCond(&t.mu)
@@ -127,7 +128,7 @@ func (t *table) add(e *receiving) {
 		e.folder.wait++
 	}
 	t.pending++
-	t.active[e.index] = e
+	t.active.Put(e.index, e)
 	t.held += e.held
 	t.open += weightOf(&e.entry)
 }
@@ -162,13 +163,13 @@ func (t *table) ready() {
 
 // takeFiles takes the files that an entry of several blocks has open until it is resolved.
 func (t *table) takeFiles(e *receiving) error {
-	if err := t.files.take(); err != nil {
+	if err := t.files.Take(); err != nil {
 		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.active[e.index] == nil { // the sender gave it up meanwhile
-		t.files.give(1)
+	if t.active.Get(e.index) == nil { // the sender gave it up meanwhile
+		t.files.Give(1)
 		return nil
 	}
 	e.opened = true
@@ -180,9 +181,9 @@ func (t *table) takeFiles(e *receiving) error {
 func (t *table) giveFiles() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.files.give(t.opened)
+	t.files.Give(t.opened)
 	t.opened = 0
-	for _, e := range t.active {
+	for _, e := range t.active.All() {
 		e.opened = false
 	}
 }
@@ -191,7 +192,7 @@ func (t *table) giveFiles() {
 func (t *table) find(index uint64) *receiving {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.active[index]
+	return t.active.Get(index)
 }
 
 // announced reports whether an entry was announced.
@@ -217,7 +218,7 @@ func (t *table) await(index uint64) (*receiving, error) {
 	case index >= t.next:
 		return nil, protocolError("block of entry %d, which does not exist", index)
 	}
-	return t.active[index], nil
+	return t.active.Get(index), nil
 }
 
 // waitFor lets a hard link wait for a file that is not resolved. It returns false if that is
@@ -225,7 +226,7 @@ func (t *table) await(index uint64) (*receiving, error) {
 func (t *table) waitFor(first uint64, link *receiving) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.active[first]
+	e := t.active.Get(first)
 	if e == nil || e.entry.Kind != wire.File {
 		return false
 	}
@@ -245,7 +246,7 @@ func (t *table) stopWaiting(links int) {
 func (t *table) underWay() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.active) - t.waiting
+	return t.active.Len() - t.waiting
 }
 
 // remove takes a resolved entry out. It returns what waited for it: hard links, and a folder if
@@ -253,7 +254,7 @@ func (t *table) underWay() int {
 func (t *table) remove(e *receiving, again bool) (links []*receiving, done []*folder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.active, e.index)
+	t.active.Delete(e.index)
 	t.pending--
 	t.held -= e.held
 	t.memory.free(entryMemory + int64(e.held))
@@ -261,7 +262,7 @@ func (t *table) remove(e *receiving, again bool) (links []*receiving, done []*fo
 	if e.opened {
 		e.opened = false
 		t.opened--
-		t.files.give(1)
+		t.files.Give(1)
 	}
 	if again && len(t.orphans) < maxOrphans {
 		t.orphans[e.entry.Path] = &orphan{e.folder, e.links}
@@ -368,8 +369,8 @@ func (t *table) isInPlace(index uint64, path string) bool {
 func (t *table) rest() []*receiving {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rest := make([]*receiving, 0, len(t.active))
-	for _, e := range t.active {
+	rest := make([]*receiving, 0, t.active.Len())
+	for _, e := range t.active.All() {
 		rest = append(rest, e)
 	}
 	return rest

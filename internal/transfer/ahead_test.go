@@ -1,0 +1,89 @@
+package transfer
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"lukechampine.com/blake3"
+
+	"github.com/fxfer/fxfer/internal/digest"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// TestAhead reads files of all sizes from a stream that comes in pieces, and leaves some out: each
+// digest must be that of its own bytes, whatever was digested before.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for round := range 20 {
+		var stream []byte
+		same, each := rng.IntN(digest.MaxSmall+1), 0
+		if round%2 == 0 { // so files lie at the same places of the buffer again and again
+			each = (1 + rng.IntN(5)) * (wire.BlockHeaderLen + same)
+		}
+		for range 500 {
+			size := rng.IntN(digest.MaxSmall + 1)
+			switch choice := rng.IntN(8); {
+			case each > 0:
+				size = same
+			case choice == 0:
+				size = rng.IntN(4)
+			case choice == 1:
+				size = digest.MaxSmall
+			case choice == 2:
+				size += digest.MaxSmall
+			}
+			var head [wire.BlockHeaderLen]byte
+			h := wire.BlockHeader{Whole: rng.IntN(20) > 0, Sparse: rng.IntN(20) == 0, Length: uint32(size)}
+			h.Put(head[:])
+			stream = append(stream, head[:]...)
+			for range size {
+				stream = append(stream, byte(rng.Uint32()))
+			}
+		}
+		p := packets{stream: parts{bytes.NewReader(stream), rng, each}}
+		room, ahead := make([]byte, 2*digest.MaxSmall+1), 0
+		for {
+			var head [wire.BlockHeaderLen]byte
+			if _, err := io.ReadFull(&p, head[:]); err != nil {
+				require.ErrorIs(t, err, io.EOF)
+				break
+			}
+			h, err := wire.ParseBlockHeader(head[:])
+			require.NoError(t, err)
+			n := int(h.Length)
+			if !ofChunk(&h) || n > len(p.buf) || rng.IntN(5) == 0 { // as if its entry were resolved
+				_, err := io.ReadFull(&p, room[:n])
+				require.NoError(t, err)
+				continue
+			}
+			got := p.ahead.sum(p.buf, n)
+			require.Equal(t, blake3.Sum256(p.take(n)), got, "%d bytes", n)
+			ahead++
+		}
+		require.Positive(t, ahead)
+	}
+}
+
+// parts is a stream that gives each bytes at a time, or any number if each is 0.
+type parts struct {
+	*bytes.Reader
+	rng  *rand.Rand
+	each int
+}
+
+func (p parts) Read(b []byte) (int, error) {
+	n := p.each
+	if n == 0 {
+		n = 1 + p.rng.IntN(len(b))
+	}
+	return p.Reader.Read(b[:min(n, len(b))])
+}
+
+func (parts) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (parts) Close() error              { return nil }
