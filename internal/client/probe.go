@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,8 @@ const (
 
 	minProbeTime = 3 * time.Second
 	maxProbeTime = time.Minute
+	requestsTime = 40 * time.Second // of a probe with Requests, unless its options say otherwise
+	maxThink     = time.Second
 
 	// smallAfter is how long the handshake of a probe may take before it is tried with packets of
 	// smallMTU bytes, which any path carries.
@@ -35,6 +38,10 @@ type ProbeOptions struct {
 	Streams int           // of the measurements with several streams
 	Bytes   int64         // moved at most, DefaultProbeBytes if 0
 	Stage   func(string)  // is called with a name when a stage of the probe begins
+	// Requests measures nothing but requests and replies: in one write and two, with TCP_NODELAY and
+	// TCP_CORK at either side, on new connections and old ones, with TLS and without.
+	Requests bool
+	Think    time.Duration // how long a program thinks before its next request; needs Requests
 }
 
 // ProbeReport is what a probe found.
@@ -49,6 +56,10 @@ func (o *ProbeOptions) Check() error {
 		return session.Usage("", "%d streams: give 1 to %d", o.Streams, session.MaxStreams)
 	case o.Bytes < 0:
 		return session.Usage("", "%d bytes at most", o.Bytes)
+	case o.Think < 0 || o.Think > maxThink:
+		return session.Usage("", "%v to think: give at most %v", o.Think, maxThink)
+	case o.Think > 0 && !o.Requests:
+		return session.Usage("add --requests", "only a probe of requests thinks between them")
 	}
 	return nil
 }
@@ -58,6 +69,9 @@ func (o *ProbeOptions) Check() error {
 func (c *Client) Probe(ctx context.Context, u session.URL, opt ProbeOptions) (*ProbeReport, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
+	}
+	if opt.Requests {
+		opt.Time = cmp.Or(opt.Time, requestsTime)
 	}
 	opt.Time, opt.Bytes = cmp.Or(opt.Time, DefaultProbeTime), cmp.Or(opt.Bytes, DefaultProbeBytes)
 	p := c.probing(u)
@@ -156,10 +170,27 @@ func (p *probing) measure(ctx context.Context, opt ProbeOptions) (*ProbeReport, 
 	dial := func(ctx context.Context, path transport.Path) (probe.Conn, error) {
 		return p.join(ctx, streams.Add(1), path)
 	}
+	var plain func(context.Context) (*net.TCPConn, error)
+	if session.ProtocolOf(p.chosen().transport) == transport.TCP {
+		plain = p.plain
+	}
 	return probe.Run(ctx, dial, probe.Options{
-		Time: opt.Time, Begun: p.begun, MTU: p.cfg.Path.MTU, Most: opt.Bytes, Stage: opt.Stage,
+		Requests: opt.Requests, Think: opt.Think, Plain: plain, Time: opt.Time, Begun: p.begun, MTU: p.cfg.Path.MTU, Most: opt.Bytes, Stage: opt.Stage,
 		Streams: func(rtt time.Duration) int { return cmp.Or(opt.Streams, session.StartingStreams(rtt, 0)) },
 	})
+}
+
+// plain connects without TLS.
+func (p *probing) plain(ctx context.Context) (*net.TCPConn, error) {
+	d := net.Dialer{Timeout: session.DialTimeout}
+	d.SetMultipathTCP(false)
+	c, err := d.DialContext(ctx, "tcp", p.url.Address())
+	if err != nil {
+		return nil, err
+	}
+	deadline, _ := ctx.Deadline()
+	_ = c.SetDeadline(deadline)
+	return c.(*net.TCPConn), nil
 }
 
 // choiceFor is what send would choose, by what a probe found; see growth in internal/session.

@@ -13,6 +13,7 @@ import (
 	"crypto/x509"
 	"net"
 	"net/netip"
+	"syscall"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
 	"github.com/fxfer/fxfer/internal/transport/quic"
@@ -132,6 +133,9 @@ type Conn interface {
 	LimitUnsent(bytes int)
 	// SetNoDelay sets TCP_NODELAY, which is on by default. QUIC has no such option.
 	SetNoDelay(on bool) error
+	// SetCork sets TCP_CORK, which is off by default: what is written waits for a full segment until
+	// it is off again. Only Linux has it. QUIC has no such option.
+	SetCork(on bool) error
 }
 
 // Dial connects to addr ("host:port") and authenticates both ends. The conn is admitted.
@@ -237,3 +241,20 @@ func NewPlaces(most, perAddress int) *Places { return stream.NewPlaces(most, per
 
 // InfoOf is Info for any TCP socket.
 func InfoOf(c *net.TCPConn) (Info, bool) { return tcp.InfoOf(c) }
+
+// ClampSegments bounds the segments of both ends of a socket that is not connected yet, where the
+// system can.
+func ClampSegments(raw syscall.RawConn, mss int) { tcp.ClampSegments(raw, mss) }
+
+// SetCork is Conn.SetCork for any TCP socket.
+func SetCork(c *net.TCPConn, on bool) error { return tcp.SetCork(c, on) }
+
+// Unencrypted reads the first byte of an accepted stream before its handshake. If that byte begins
+// no TLS, it returns the byte and the socket, which has no security at all. Otherwise it returns no
+// socket, and the handshake may follow. Deadlines of c hold for both.
+func Unencrypted(c Conn) (first byte, socket *net.TCPConn, err error) {
+	if c, ok := c.(*tcp.Conn); ok {
+		return c.Unencrypted()
+	}
+	return 0, nil, nil
+}

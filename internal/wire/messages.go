@@ -74,9 +74,9 @@ const (
 
 	TypeDigests Type = 25
 
-	TypeTest      Type = 26
-	TypeDatagrams Type = 27
-	TypeVolley    Type = 28
+	TypeTest   Type = 26
+	TypeOpened Type = 27
+	TypeVolley Type = 28
 
 	TypeOperation Type = 36
 	TypeContent   Type = 37
@@ -127,9 +127,9 @@ var messages = [...]struct {
 
 	TypeDigests: {"Digests", func() Message { return new(Digests) }},
 
-	TypeTest:      {"Test", func() Message { return new(Test) }},
-	TypeDatagrams: {"Datagrams", func() Message { return new(Datagrams) }},
-	TypeVolley:    {"Volley", func() Message { return new(Volley) }},
+	TypeTest:   {"Test", func() Message { return new(Test) }},
+	TypeOpened: {"Opened", func() Message { return new(Opened) }},
+	TypeVolley: {"Volley", func() Message { return new(Volley) }},
 
 	TypeOperation: {"Operation", func() Message { return new(Operation) }},
 	TypeContent:   {"Content", func() Message { return new(Content) }},

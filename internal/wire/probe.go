@@ -9,6 +9,7 @@ const (
 	Upload   TestKind = 2 // the client sends
 	Download TestKind = 3 // the server sends
 	Sound    TestKind = 4 // datagrams of many sizes find the path MTU
+	Plain    TestKind = 5 // Exchange on connections without TLS
 )
 
 // Limits of a probe.
@@ -24,10 +25,11 @@ const (
 // Test asks for one test, on a data stream of a probe.
 type Test struct {
 	Kind    TestKind
-	Size    uint64 // Exchange: bytes in each message; Download: bytes at most, 0 is no limit
-	Split   bool   // Exchange: the server writes the first 16 bytes on their own
+	Size    uint64 // Exchange and Plain: bytes in each message; Download: bytes at most, 0 is no limit
+	Split   bool   // the same: the server writes the first 16 bytes on their own
 	NoDelay bool   // TCP_NODELAY at the server
 	Time    uint64 // ms at most
+	Cork    bool   // with Split: TCP_CORK at the server holds the first write back
 }
 
 // Type implements Message.
@@ -39,6 +41,7 @@ func (m *Test) encode(e *encoder) {
 	e.bool(m.Split)
 	e.bool(m.NoDelay)
 	e.uint(m.Time)
+	e.bool(m.Cork)
 }
 
 func (m *Test) decode(d *decoder) {
@@ -49,23 +52,25 @@ func (m *Test) decode(d *decoder) {
 	if m.Time = d.uint(); m.Time > MaxTestTime {
 		d.fail("test too long")
 	}
-	if m.Kind == Exchange && (m.Size < MinExchange || m.Size > MaxExchange) {
+	m.Cork = d.more() && d.bool()
+	if (m.Kind == Exchange || m.Kind == Plain) && (m.Size < MinExchange || m.Size > MaxExchange) {
 		d.fail("message size out of range")
 	}
 }
 
-// Datagrams answers a Test of kind Sound: the server's datagrams come from this port.
-type Datagrams struct {
+// Opened answers a Test of kind Sound or Plain: the server takes datagrams, or connections without
+// TLS, on this port.
+type Opened struct {
 	Port  uint64
-	Token [16]byte // in every datagram of the client
+	Token [16]byte // in every datagram of the client, or in every message on such a connection
 }
 
 // Type implements Message.
-func (*Datagrams) Type() Type { return TypeDatagrams }
+func (*Opened) Type() Type { return TypeOpened }
 
-func (m *Datagrams) encode(e *encoder) { e.uint(m.Port); e.raw(m.Token[:]) }
+func (m *Opened) encode(e *encoder) { e.uint(m.Port); e.raw(m.Token[:]) }
 
-func (m *Datagrams) decode(d *decoder) {
+func (m *Opened) decode(d *decoder) {
 	if m.Port = d.uint(); m.Port == 0 || m.Port > 65535 {
 		d.fail("port out of range")
 	}

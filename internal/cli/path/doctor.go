@@ -68,7 +68,7 @@ func newDoctorApplyCommand() *cobra.Command {
 		Short: "Apply the proposed changes, so that they can be undone",
 		Long: `Apply makes the changes that "fxfer doctor" proposes: it writes
 ` + doctor.ConfFile + `, sets the running values, and changes the
-initial windows of default routes. It shows all changes first, and asks. The old
+initial windows of routes to far hosts. It shows all changes first, and asks. The old
 values are saved in FXFER_HOME; "fxfer doctor undo" restores them.`,
 		Example: `  sudo fxfer doctor apply --for 1gbit,50ms`,
 		Args:    option.Exactly(0),

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -63,6 +64,12 @@ The shell command of --right starts first, on the right host. CMD starts when
 that has opened a port, or 3 s later. When CMD ends, the other command gets
 SIGTERM, then SIGKILL. Its output goes to standard error.
 
+With --leg, the line consists of several parts with hosts between them. They
+forward packets, and the first shell command of --middle runs on the first of
+them. FXFER_LAB_MIDDLE1 is its address. Data goes from left to right, as in
+"plan --leg": initcwnd and initrwnd go into the routes of both ends of the leg,
+and a window into tcp_rmem of its right end. Commands on the right start first.
+
 With --cross, others use the line: N TCP flows with the named congestion control
 that send without end, or UDP at a constant rate. Two numbers are the seconds of
 their beginning and end, counted from the start of CMD. They send from left to
@@ -71,10 +78,13 @@ all traffic adds. At the end, both say what they saw.
 
 With --name, "lab set NAME" changes the link while CMD runs.`,
 		Example: `  fxfer lab run --rtt 50ms --loss 0.1% --right 'iperf3 -s' -- sh -c 'iperf3 -c $FXFER_LAB_RIGHT'
+  fxfer lab run --leg 80ms,1gbit --leg 20ms,100mbit,initcwnd=3 --right 'iperf3 -s' \
+    --middle 'socat TCP-LISTEN:5201,fork TCP:$FXFER_LAB_RIGHT:5201' \
+    -- sh -c 'iperf3 -c $FXFER_LAB_MIDDLE1'
   fxfer lab run --line adsl --ping --cross cubic:1 --cross udp:200kbit,down,5,15 -- sh`,
 		Args: needCommand(1, "what is the command?"),
 		RunE: func(c *cobra.Command, args []string) error {
-			link, err := flags.link()
+			legs, err := run.parseChain(c.Flags(), flags)
 			if err != nil {
 				return err
 			}
@@ -88,7 +98,7 @@ With --name, "lab set NAME" changes the link while CMD runs.`,
 			if f := term.File(run.out); f != nil {
 				run.out = f // the command writes to it, not through fxfer
 			}
-			code, err := run.run(c.Context(), link, args)
+			code, err := run.run(c.Context(), legs, args)
 			if err != nil {
 				return err
 			}
@@ -98,6 +108,8 @@ With --name, "lab set NAME" changes the link while CMD runs.`,
 	c.Flags().SetInterspersed(false)
 	c.Flags().AddFlagSet(flags.set)
 	c.Flags().StringVar(&run.right, "right", "", "shell `command` to run on the right host at the same time")
+	c.Flags().StringArrayVar(&run.legs, "leg", nil, "`line` between two hosts, as for plan; repeat it for each leg, from left to right")
+	c.Flags().StringArrayVar(&run.middle, "middle", nil, "shell `command` to run on a host between two legs; repeat it, from left to right")
 	c.Flags().StringVar(&run.name, "name", "", "`name` under which lab set, exec and down find this lab")
 	c.Flags().StringArrayVar(&run.cross, "cross", nil, "`others` on the line: cubic:N, bbr:N or udp:RATE, then up or down, and seconds, as in\n"+
 		"cubic:2,10,30; can be repeated")
@@ -109,6 +121,7 @@ With --name, "lab set NAME" changes the link while CMD runs.`,
 // labRun is one "lab run".
 type labRun struct {
 	right, name, json string
+	legs, middle      []string
 	cross             []string
 	ping              bool
 
@@ -128,14 +141,45 @@ func (r *labRun) parse() error {
 	return nil
 }
 
-func (r *labRun) run(ctx context.Context, link lab.Link, args []string) (code int, err error) {
+// parseChain returns the legs: those of --leg, or one with the link of the other flags.
+func (r *labRun) parseChain(given *pflag.FlagSet, flags *linkFlags) ([]lab.Leg, error) {
+	if len(r.legs) == 0 {
+		link, err := flags.link()
+		if err == nil && len(r.middle) > 0 {
+			err = exit.Usage("--leg 80ms,1gbit --leg 20ms,100mbit has one", "--middle: there is no host in the middle")
+		}
+		return []lab.Leg{{Link: link}}, err
+	}
+	var err error
+	given.Visit(func(g *pflag.Flag) {
+		switch g.Name {
+		case "leg", "middle", "right", "json", "seed":
+		default:
+			err = exit.Usage("", "--leg and --%s exclude each other", g.Name)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if hosts := len(r.legs) - 1; len(r.middle) > hosts {
+		return nil, exit.Usage("", "--middle: %s for %s in the middle",
+			units.Count(int64(len(r.middle)), "command", "commands"), units.Count(int64(hosts), "host", "hosts"))
+	}
+	legs, err := parseLegs(r.legs)
+	for i := range legs {
+		legs[i].Link.Seed = flags.seed
+	}
+	return legs, err
+}
+
+func (r *labRun) run(ctx context.Context, legs []lab.Leg, args []string) (code int, err error) {
 	var control *lab.Control
 	if r.name != "" {
 		if control, err = lab.ListenControl(r.name); err != nil {
 			return 0, err
 		}
 	}
-	l, err := lab.Start(link)
+	l, err := lab.StartChain(legs)
 	if err != nil {
 		if control != nil {
 			err = errors.Join(err, control.Close())
@@ -157,11 +201,24 @@ func (r *labRun) run(ctx context.Context, link lab.Link, args []string) (code in
 	}
 
 	if r.right != "" {
-		stop, err := labRight(ctx, l, r.right, r.errs)
+		stop, err := labServer(ctx, l.Right, r.right, r.errs)
 		if err != nil {
 			return 0, fmt.Errorf("the command of --right: %w", err)
 		}
 		defer stop()
+	}
+	var stops []func()
+	defer func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}()
+	for i, line := range slices.Backward(r.middle) {
+		stop, err := labServer(ctx, l.Middle[i], line, r.errs)
+		if err != nil {
+			return 0, fmt.Errorf("command %d of --middle: %w", i+1, err)
+		}
+		stops = append(stops, stop)
 	}
 
 	var others labOthers
@@ -183,20 +240,29 @@ func (r *labRun) run(ctx context.Context, link lab.Link, args []string) (code in
 
 // report prints what happened on the link.
 func (r *labRun) report(l *lab.Lab, sum *labSummary) error {
-	there, back := l.Counters()
+	legs := l.LegCounters()
 	sum.print(r.errs)
-	fmt.Fprintln(r.errs, countersLine(there, back))
+	for i, leg := range legs {
+		text := countersLine(leg[0], leg[1])
+		if len(legs) > 1 {
+			text = strings.Replace(text, "fxfer lab:", fmt.Sprintf("fxfer lab: leg %d:", i+1), 1)
+		}
+		fmt.Fprintln(r.errs, text)
+	}
 	if r.json == "" {
 		return nil
 	}
-	sum.LeftToRight, sum.RightToLeft = newDirectionSummary(there), newDirectionSummary(back)
+	sum.LeftToRight, sum.RightToLeft = newDirectionSummary(legs[0][0]), newDirectionSummary(legs[0][1])
+	for _, leg := range legs[1:] {
+		sum.Legs = append(sum.Legs, legSummary{newDirectionSummary(leg[0]), newDirectionSummary(leg[1])})
+	}
 	return sum.write(r.json)
 }
 
-// labRight starts a shell command on the right host. It returns a function that stops the command.
+// labServer starts a shell command on a host. It returns a function that stops the command.
 // It waits until the command has opened a port, has ended successfully, or has run for rightStart.
-func labRight(ctx context.Context, l *lab.Lab, line string, errs io.Writer) (stop func(), err error) {
-	c := l.Right.Command(ctx, "sh", "-c", line)
+func labServer(ctx context.Context, h *lab.Host, line string, errs io.Writer) (stop func(), err error) {
+	c := h.Command(ctx, "sh", "-c", line)
 	c.Stdout, c.Stderr = errs, errs
 	c.Detach()
 	if err := c.Start(); err != nil {
@@ -209,7 +275,7 @@ func labRight(ctx context.Context, l *lab.Lab, line string, errs io.Writer) (sto
 		endErr = c.Wait()
 	}()
 	stop = func() { c.Stop(ended, rightGrace) }
-	if err := awaitPort(l.Right, ended); err != nil {
+	if err := awaitPort(h, ended); err != nil {
 		stop()
 		return nil, err
 	}

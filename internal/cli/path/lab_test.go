@@ -16,6 +16,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/path/lab"
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 func TestLinkFlags(t *testing.T) {
@@ -223,6 +224,30 @@ func TestLabRunSet(t *testing.T) {
 	require.Equal(t, exit.Status{Code: 5}, <-ran)
 	_, err = lab.Dial(name)
 	require.ErrorContains(t, err, "there is no lab")
+}
+
+// A command in the middle passes on what it gets.
+func TestLabRunLegs(t *testing.T) {
+	const relay = `python3 -c 'import os,socket
+s=socket.create_server(("",9)); c=s.accept()[0]
+d=socket.create_connection((os.environ["FXFER_LAB_RIGHT"],9)); d.sendall(c.recv(9)); c.sendall(d.recv(9))'`
+	const answer = `python3 -c 'import socket
+c=socket.create_server(("",9)).accept()[0]; c.sendall(c.recv(9).upper())'`
+	const ask = `python3 -c 'import os,socket
+c=socket.create_connection((os.environ["FXFER_LAB_MIDDLE1"],9)); c.sendall(b"hello"); print(c.recv(9).decode())'`
+	out, errs, err := runLab(t, "--leg", "2ms,100mbit,initcwnd=3", "--leg", "4ms,1gbit", "--right", answer, "--middle", relay, "--", "sh", "-c", ask)
+	require.NoError(t, err, errs)
+	require.Equal(t, "HELLO\n", out)
+	require.Regexp(t, `fxfer lab: leg 1: left to right [4-9] packets.*\n`, errs)
+	require.Regexp(t, `fxfer lab: leg 2: left to right [4-9] packets.*\n`, errs)
+
+	for _, args := range [][]string{
+		{"--middle", "true"}, {"--leg", "2ms,1gbit", "--middle", "true"}, {"--leg", "2ms,1gbit", "--rtt", "2ms"}, {"--leg", "2ms"},
+		{"--leg", "2ms,1gbit", "--cross", "reno:1"},
+	} {
+		_, _, err = runLab(t, append(args, "true")...)
+		require.Equal(t, fxfer.KindUsage, fxfer.KindOf(err), args)
+	}
 }
 
 func TestLabRun(t *testing.T) {

@@ -105,8 +105,14 @@ type labSummary struct {
 	Seconds     float64          `json:"seconds"`
 	LeftToRight directionSummary `json:"left_to_right"`
 	RightToLeft directionSummary `json:"right_to_left"`
+	Legs        []legSummary     `json:"further_legs,omitempty"` // after the first, from left to right
 	Cross       []crossSummary   `json:"cross,omitempty"`
 	Ping        *pingSummary     `json:"ping,omitempty"`
+}
+
+type legSummary struct {
+	LeftToRight directionSummary `json:"left_to_right"`
+	RightToLeft directionSummary `json:"right_to_left"`
 }
 
 type directionSummary struct {

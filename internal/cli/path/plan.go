@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/internal/path/plan"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -39,13 +41,15 @@ type planFlags struct {
 	within   time.Duration
 	json     bool
 	lossText string // as the user wrote it
+	line     string
+	legs     []string
 }
 
 // NewPlan returns the command that computes what a line can carry.
 func NewPlan() *cobra.Command {
 	f := planFlags{streams: 1, mtu: 1500}
 	c := &cobra.Command{
-		Use:   "plan --bandwidth RATE --rtt TIME",
+		Use:   "plan --bandwidth RATE --rtt TIME | --leg LINE...",
 		Short: "Compute what a line can carry, and how long a transfer takes",
 		Long: `Plan computes what TCP can carry over a line, and what limits it, without
 sending a packet: the bandwidth-delay product (BDP), the rate that a window
@@ -59,13 +63,30 @@ table of hosts shows others.
 
 Stock Linux allows 2.80 MB in flight: two thirds of a send buffer of 4 MiB
 (tcp_wmem). Half of its receive buffer of 6 MiB (tcp_rmem) is a window of 3.15
-MB. Tuned Linux has the buffers that the last lines show.`,
+MB. Tuned Linux has the buffers that the last lines show.
+
+With --leg, data goes from an origin over relays to a receiver. The first leg
+leaves the origin, and the last one is the last mile. Each is a TCP connection
+of its own, with the initcwnd of its sending host (10 if not given), the
+initrwnd of its receiving host (44), and a window. Plan computes how long an
+object takes if no relay has it, and if the last one has it; what one connection
+over the whole path would take; and which window of which host to raise. A name
+from "lab lines" stands for a line. Its customer is the receiver of the last
+leg, and the sender of any other.`,
 		Example: `  fxfer plan --bandwidth 1gbit --rtt 15ms --size 2TB --window-of-time 8h
   fxfer plan --bandwidth 1gbit --rtt 15ms --window 17520 --streams 4
-  fxfer plan --bandwidth 10gbit --distance 4000km --loss 0.01% --size 50TB`,
+  fxfer plan --bandwidth 10gbit --distance 4000km --loss 0.01% --size 50TB
+  fxfer plan --leg 80ms,1gbit --leg 20ms,100mbit,initcwnd=3 --size 265KB
+  fxfer plan --leg 30ms,1gbit --leg leo --size 5MB`,
 		SuggestFor: []string{"bdp", "calc", "calculate", "estimate"},
 		Args:       option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("leg") {
+				return planLegs(c, f)
+			}
+			if err := f.applyLine(c.Flags()); err != nil {
+				return err
+			}
 			if err := f.check(c); err != nil {
 				return err
 			}
@@ -89,8 +110,45 @@ MB. Tuned Linux has the buffers that the last lines show.`,
 	option.Add(flags, &f.size, "size", "size", "", "how much to send, such as 2TB", parseSomeSize)
 	option.Add(flags, &f.within, "window-of-time", "time", "", "how long it may take, such as 8h", parseSomeTime)
 	option.Add(flags, &f.mtu, "mtu", "bytes", "1500", "largest IP packet", parseMTU)
+	flags.StringVar(&f.line, "line", "", "`name` of a line from \"lab lines\"; data goes to its\ncustomer, and the other flags change it")
+	flags.StringArrayVar(&f.legs, "leg", nil, "`line` between two hosts, such as leo, or\n20ms,100mbit,loss=0.1%,initcwnd=3,window=64KiB;\ninitrwnd=44, too; repeat it for each leg")
 	flags.BoolVar(&f.json, "json", false, "print JSON on standard output")
 	return c
+}
+
+func planLegs(c *cobra.Command, f planFlags) error {
+	p, err := newPlannedLegs(c.Flags(), f)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		term.JSON(c.OutOrStdout(), p.json())
+		return nil
+	}
+	p.print(c.OutOrStdout())
+	return nil
+}
+
+// applyLine gives the flags that were not given the values of --line.
+func (f *planFlags) applyLine(flags *pflag.FlagSet) error {
+	if f.line == "" {
+		return nil
+	}
+	l, err := lab.PresetLink(f.line)
+	if err != nil {
+		return exit.Usage("", "--line: %w", err)
+	}
+	values := presetFlags(l)
+	for _, names := range [][2]string{{"bandwidth", "down"}, {"rtt", "rtt"}, {"loss", "loss"}, {"mtu", "mtu"}} {
+		value, ok := values[names[1]]
+		if !ok || flags.Changed(names[0]) || names[0] == "rtt" && f.km > 0 {
+			continue
+		}
+		if err := flags.Set(names[0], value); err != nil {
+			return fmt.Errorf("--line %s: --%s: %w", f.line, names[0], err)
+		}
+	}
+	return nil
 }
 
 func (f *planFlags) check(c *cobra.Command) error {

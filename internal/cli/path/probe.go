@@ -29,6 +29,7 @@ const (
 type probeFlags struct {
 	opt   fxfer.Options
 	probe fxfer.ProbeOptions
+	port  string
 	html  string
 	json  bool
 }
@@ -51,11 +52,21 @@ would choose. A probe fills the line for some seconds. On a narrow line it takes
 Bufferbloat is graded by how much the median round trip grows under load: A is
 less than 30 ms, B 60, C 100, D 200, E 400, and F is more.
 
+With --requests, a probe measures nothing but requests, in all ways that programs
+send them: in one write or two, with TCP_NODELAY or TCP_CORK at either side, one,
+ten or all on a connection, with TLS and without. It shows medians of all sizes,
+and for 2 KiB the 99th percentile, requests a second, and what is connecting,
+sending and waiting. --json has these of all sizes.
+
 HOST:PORT can be any other TCP service. Then probe shows what one side can see.
-With an iperf3 server it measures goodput, too; --sock-buf holds for both ends.`,
+Of a web server or CDN, with TLS or without, that includes the segments which it
+sends before the first acknowledgement. With an iperf3 server on any port it
+measures goodput, too; --sock-buf holds for both ends.`,
 		Example: `  fxfer probe fxfer://nas
   fxfer probe fxfer://nas --streams 8 --html path.html
-  fxfer probe example.org:22`,
+  fxfer probe fxfer://nas --requests --think 10ms
+  fxfer probe example.org:443
+  fxfer probe example.org -p 5202`,
 		SuggestFor: []string{"test", "measure", "speedtest", "iperf", "mtu"},
 		Args:       option.Exactly(1),
 		PreRunE:    func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) },
@@ -64,7 +75,13 @@ With an iperf3 server it measures goodput, too; --sock-buf holds for both ends.`
 				return err
 			}
 			if !fxfer.IsURL(args[0]) {
+				if f.port != "" {
+					args[0] = net.JoinHostPort(args[0], f.port)
+				}
 				return f.runForeign(c, args[0])
+			}
+			if f.port != "" {
+				return exit.Usage("write it into the URL: fxfer://nas:7433", "-p is the port of another service")
 			}
 			u, err := option.ParseURL(args[0], false)
 			if err != nil {
@@ -78,9 +95,12 @@ With an iperf3 server it measures goodput, too; --sock-buf holds for both ends.`
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	option.Add(flags, &f.probe.Time, "time", "time", fxfer.DefaultProbeTime.String(), "how long the probe takes", units.ParseTime)
+	option.Add(flags, &f.probe.Time, "time", "time", "17s, 40s with --requests", "how long the probe takes", units.ParseTime)
+	flags.BoolVar(&f.probe.Requests, "requests", false, "measure requests and replies only, in all ways")
+	option.Add(flags, &f.probe.Think, "think", "time", "0s", "with --requests: pause between them", units.ParseTime)
 	option.Add(flags, &f.probe.Streams, "streams", "n", option.Auto, "streams of the second measurement", option.ParseAutoCount)
 	option.Add(flags, &f.probe.Bytes, "most", "size", "16GiB", "move at most this many bytes", parseSomeSize)
+	flags.StringVarP(&f.port, "port", "p", "", "port of another service, as iperf3 has it")
 	option.AddTransport(flags, &f.opt)
 	option.AddTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	option.AddTrust(flags, &f.opt)

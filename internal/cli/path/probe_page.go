@@ -22,6 +22,10 @@ var probePage = chart.Page("probe", `<title>fxfer probe {{.Server}}</title>{{tem
 <tr><th scope="col">message</th>{{range $.Sides}}<th class="number" scope="col">{{.}}</th>{{end}}{{range $.Sides}}<th class="number" scope="col">{{.}}</th>{{end}}</tr></thead>
 <tbody>{{range .Rows}}<tr>{{range $i, $c := .}}<td{{if $i}} class="number"{{end}}>{{$c}}</td>{{end}}</tr>
 {{end}}</tbody></table></div>
+{{end}}{{range .Sheets}}<h2>{{.Title}}</h2>
+<div class="sheet" tabindex="0" role="region" aria-label="{{.Title}}"><table><thead><tr><th></th>{{range .Columns}}<th class="number" scope="col">{{.}}</th>{{end}}</tr></thead>
+<tbody>{{range .Rows}}<tr>{{range $i, $c := .}}<td{{if $i}} class="number"{{end}}>{{$c}}</td>{{end}}</tr>
+{{end}}</tbody></table></div>
 {{end}}{{template "rows" .Remarks}}</body></html>
 `)
 
@@ -55,11 +59,16 @@ func writeProbePage(w io.Writer, r *fxfer.ProbeReport, ended time.Time) error {
 			charts = append(charts, c)
 		}
 	}
+	short, long := exchanges(r), []sheet(nil)
+	if whole(r) {
+		short, long = nil, sheets(r)
+	}
 	return probePage.Execute(w, struct {
 		Server, Ended                      string
 		Charts                             []chart.Chart
 		Conclusions, Measurements, Remarks rows
 		Exchanges                          []exchange
+		Sheets                             []sheet
 		Sides                              []string
-	}{r.Server, ended.Format("2006-01-02 15:04 MST"), charts, conclusions(r), measurements(r), remarks(r), exchanges(r), sides})
+	}{r.Server, ended.Format("2006-01-02 15:04 MST"), charts, conclusions(r), measurements(r), remarks(r), short, long, sides})
 }

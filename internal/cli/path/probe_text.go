@@ -56,8 +56,12 @@ func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 	fmt.Fprintln(w)
 	measurements(r).print(w)
 	fmt.Fprintln(w)
-	for _, t := range exchanges(r) {
-		t.print(w)
+	if whole(r) {
+		printMatrix(w, r)
+	} else {
+		for _, t := range exchanges(r) {
+			t.print(w)
+		}
 	}
 	remarks(r).print(w)
 	fmt.Fprintln(w)
@@ -193,11 +197,12 @@ var sides = []string{"neither", "client", "server", "both"}
 
 func exchanges(r *fxfer.ProbeReport) []exchange {
 	all := []exchange{{Title: "Request and reply, one connection: median by who sets TCP_NODELAY"}, {Title: "The same with a new connection each time, TLS included"}}
-	for t, reused := range []bool{true, false} {
+	for t, perConnection := range []int{0, 1} {
 		for _, size := range probe.Sizes {
 			cells := []string{fmt.Sprintf("%d KiB", size>>10)}
-			for i := range 8 {
-				cells = append(cells, median(r.Exchanges, size, reused, i >= 4, i&1 != 0, i&2 != 0))
+			for _, way := range probe.Ways()[:8] {
+				way.TLS, way.PerConnection, way.Size = true, perConnection, size
+				cells = append(cells, median(r.Exchanges, &way))
 			}
 			all[t].Rows = append(all[t].Rows, cells)
 		}
@@ -221,12 +226,21 @@ func (t *exchange) print(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-func median(all []probe.Latency, size int, reused, split, clientND, serverND bool) string {
+// cellOf returns the cell of a table that was measured in the way of l, or nil.
+func cellOf(all []probe.Latency, l *probe.Latency) *probe.Latency {
 	for i := range all {
-		l := &all[i]
-		if l.Size == size && l.Reused == reused && l.Split == split && l.ClientND == clientND && l.ServerND == serverND && l.Count > 0 {
-			return units.Seconds(l.Median)
+		c := &all[i]
+		if c.Count > 0 && c.Size == l.Size && c.TLS == l.TLS && c.PerConnection == l.PerConnection && c.Split == l.Split &&
+			c.ClientND == l.ClientND && c.ServerND == l.ServerND && c.ClientCork == l.ClientCork && c.ServerCork == l.ServerCork {
+			return c
 		}
+	}
+	return nil
+}
+
+func median(all []probe.Latency, l *probe.Latency) string {
+	if c := cellOf(all, l); c != nil {
+		return units.Seconds(c.Median)
 	}
 	return "-"
 }
@@ -247,6 +261,13 @@ func sightRows(s *probe.Sight) (all rows) {
 		all.add("service", s.Guess, fmt.Sprintf("first byte %s after %q", units.Seconds(s.FirstByte), s.Asked), strconv.Quote(s.Banner))
 	default:
 		all.add("service", s.Guess, "first byte "+units.Seconds(s.FirstByte)+" after connecting", strconv.Quote(s.Banner))
+	}
+	if f := s.Flight; f != nil {
+		least := ""
+		if f.AtLeast {
+			least = "at least "
+		}
+		all.add("first flight", fmt.Sprintf("%s%d segments: median of %d, after %q", least, f.Segments, f.Runs, f.Asked), fmt.Sprintf("%d to %d", f.Least, f.Most))
 	}
 	for i := range s.Flows {
 		f := &s.Flows[i]

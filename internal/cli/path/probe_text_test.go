@@ -17,7 +17,7 @@ func report() *fxfer.ProbeReport {
 		Server: "nas.example.org:7433", Stall: true, Notes: []string{"a <b>note</b>"},
 		Idle: probe.RTT{Count: 9, Min: 0.04, Median: 0.0405, P95: 0.0407, P99: 0.0407, Max: 0.0407}, Loaded: probe.RTT{Count: 9, Median: 0.08}, Grade: "B", Bloat: 0.04,
 		TCP:       probe.TCP{SndMSS: 1448, WindowScaling: true, Congestion: "bbr", SACK: true, Timestamps: true, PMTU: 1500},
-		Exchanges: []probe.Latency{{Size: 64 << 10, Reused: true, Count: 1, Median: 0.0807}, {Size: 64 << 10, Reused: true, Split: true, ClientND: true, ServerND: true, Count: 1, Median: 0.0799}},
+		Exchanges: []probe.Latency{{Size: 64 << 10, TLS: true, Count: 1, Median: 0.0807}, {Size: 64 << 10, TLS: true, Split: true, ClientND: true, ServerND: true, Count: 1, Median: 0.0799}},
 	}
 	for _, d := range []probe.Direction{probe.Up, probe.Down} {
 		r.Flows = append(r.Flows, probe.Flow{Direction: d, Streams: 16, Goodput: 268e6, Segments: 68967, Retransmitted: 8543, Congestion: "bbr", Loss: 0.13, BDP: 1.35e6, SndWnd: 6.69e6, SndBuf: 25.2e6, RcvBuf: 10.8e6})

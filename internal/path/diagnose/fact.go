@@ -110,9 +110,10 @@ const (
 	LoadBBR           RemedyKind = "load and allow BBR"
 	LimitRate         RemedyKind = "limit the rate"   // Rate
 	ManageQueue       RemedyKind = "manage the queue" // in front of the slow line
-	AskDoctor         RemedyKind = "ask the doctor"
 	LongerTransfers   RemedyKind = "longer transfers"
-	FasterFeed        RemedyKind = "faster feed" // of standard input
+	RaiseInitCwnd     RemedyKind = "raise initcwnd" // of the route, with fxfer doctor
+	RaiseInitRwnd     RemedyKind = "raise initrwnd" // the same
+	FasterFeed        RemedyKind = "faster feed"    // of standard input
 	FasterSource      RemedyKind = "faster source disk"
 	FasterTarget      RemedyKind = "faster target disk"
 	SyncBatches       RemedyKind = "sync in batches"

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"time"
@@ -432,6 +433,8 @@ func (v *view) limiter(c *Cell) Limiter {
 		rwnd, sndbuf = 0, 0
 	}
 	switch {
+	case rwnd >= capped && rwnd >= sndbuf && (v.beginsSmall() || v.opened()) && v.ramping(c):
+		return v.slowStart() // the window follows what arrives: a larger buffer would not help yet
 	case rwnd >= capped && rwnd >= sndbuf:
 		return ReceiverWindow
 	case sndbuf >= capped:
@@ -448,6 +451,8 @@ func (v *view) limiter(c *Cell) Limiter {
 	switch { // the weaker signs
 	case backlog+rwnd+sndbuf < 0.2:
 		return Unknown
+	case rwnd > max(backlog, sndbuf) && v.beginsSmall() && v.brief():
+		return v.slowStart()
 	case rwnd > max(backlog, sndbuf):
 		return ReceiverWindow
 	case sndbuf > backlog:
@@ -564,7 +569,9 @@ func (v *view) ramping(c *Cell) bool {
 	if v.began < 0 || c.Start < v.began {
 		return true // connecting
 	}
-	if v.narrow() && c.Sender.Priority > 0 && share(c.Sender.Starting, c.Length) < most {
+	cwnd, rwnd := initialWindows(&v.SenderHost, &v.ReceiverHost)
+	small := min(cwnd, rwnd) < usualCwnd && v.brief() // it looks like a narrow line for some round trips
+	if !small && v.narrow() && c.Sender.Priority > 0 && share(c.Sender.Starting, c.Length) < most {
 		return false // it has found the line's rate
 	}
 	return c.Start-v.began < rampRTTs*v.minRTT && (c.Rate() < grown*v.peak || v.brief())
@@ -600,12 +607,39 @@ func (v *view) regaining(spans []span, c *Cell) bool {
 	})
 }
 
-func (v *view) slowStart() Limiter {
-	usual := int64(10) // segments, RFC 6928
-	if n := v.SenderHost.InitCwnd; n > 0 && n < usual {
-		return InitialWindow
+// Initial windows of routes that set none, in segments of 1448 bytes: RFC 6928, and what Linux
+// announces since 4.20.
+const (
+	usualCwnd = 10
+	usualRwnd = 44
+)
+
+// initialWindows is how many segments a new connection may send before the first answer, and how many
+// its peer lets it send. The lower one counts.
+func initialWindows(sender, receiver *Host) (cwnd, rwnd int64) {
+	return cmp.Or(sender.InitCwnd, usualCwnd), cmp.Or(receiver.InitRwnd, usualRwnd)
+}
+
+// beginsSmall reports whether the receiver's route sets a window that holds new connections back.
+func (v *view) beginsSmall() bool {
+	cwnd, rwnd := initialWindows(&v.SenderHost, &v.ReceiverHost)
+	return rwnd < usualCwnd || rwnd < cwnd
+}
+
+// opened reports whether a session was over before windows could have grown, but the receiver's had
+// grown by then to hold all that was sent.
+func (v *view) opened() bool {
+	if len(v.Sender) == 0 || !v.brief() {
+		return false
 	}
-	if n := v.ReceiverHost.InitRwnd; n > 0 && n < usual {
+	last := &v.Sender[len(v.Sender)-1]
+	return last.SndWnd >= last.Acked
+}
+
+// slowStart names the cause of windows that grow for long: one that begins small, or none but the
+// length of the transfer.
+func (v *view) slowStart() Limiter {
+	if cwnd, rwnd := initialWindows(&v.SenderHost, &v.ReceiverHost); min(cwnd, rwnd) < usualCwnd || rwnd < cwnd {
 		return InitialWindow
 	}
 	return SlowStart

@@ -278,6 +278,25 @@ func TestJudgeShort(t *testing.T) {
 	x.SenderHost.InitCwnd = 2
 	verdicts = Judge(Cells(x), &x.SenderHost, &Host{}, &Asked{})
 	require.Equal(t, InitialWindow, verdicts[0].Limiter)
+	require.Equal(t, Sender, verdicts[0].Side)
+	require.Equal(t, RaiseInitCwnd, verdicts[0].Remedies[0].Kind)
+
+	// The receiver's window is full, because it begins small: not because of its buffer.
+	for i := range x.Sender {
+		x.Sender[i].RwndLimited = x.Sender[i].Busy
+	}
+	for _, windows := range []struct {
+		cwnd, rwnd int64
+		want       Limiter
+	}{{0, 3, InitialWindow}, {32, 10, InitialWindow}, {0, 0, ReceiverWindow}, {10, 44, ReceiverWindow}} {
+		x.SenderHost.InitCwnd, x.ReceiverHost.InitRwnd = windows.cwnd, windows.rwnd
+		v := Judge(Cells(x), &x.SenderHost, &x.ReceiverHost, &Asked{})[0]
+		require.Equal(t, windows.want, v.Limiter, windows)
+		require.Equal(t, Receiver, v.Side, windows)
+		if v.Limiter == InitialWindow {
+			require.Equal(t, []Remedy{{Kind: RaiseInitRwnd}}, v.Remedies)
+		}
+	}
 }
 
 // Large segments begin to vanish, and the receiver's small messages still arrive.

@@ -80,7 +80,7 @@ func (f *facts) verdict() Verdict {
 		f.ramp(&v)
 	case InitialWindow:
 		v.Side = Sender
-		if f.receiver.InitRwnd > 0 && (f.sender.InitCwnd == 0 || f.receiver.InitRwnd < f.sender.InitCwnd) {
+		if cwnd, rwnd := initialWindows(f.sender, f.receiver); rwnd < cwnd {
 			v.Side = Receiver
 		}
 		f.ramp(&v)
@@ -340,20 +340,23 @@ func below(rate float64) int64 {
 }
 
 func (f *facts) ramp(v *Verdict) {
-	rtt := f.rtt()
-	if rtt > 0 {
+	if f.Limiter == InitialWindow {
+		cwnd, rwnd := initialWindows(f.sender, f.receiver)
+		if v.Side == Sender {
+			v.found(Fact{Kind: InitialWindowOf, Host: f.sender.Name, Name: "initcwnd", Count: cwnd})
+			v.Remedies = append(v.Remedies, Remedy{Kind: RaiseInitCwnd, Host: f.sender.Name})
+		}
+		if rwnd <= cwnd { // otherwise the receiver lets more through already
+			v.found(Fact{Kind: InitialWindowOf, Host: f.receiver.Name, Name: "initrwnd", Count: rwnd})
+			v.Remedies = append(v.Remedies, Remedy{Kind: RaiseInitRwnd, Host: f.receiver.Name})
+		}
+	}
+	if rtt := f.rtt(); rtt > 0 {
 		v.found(Fact{Kind: RampUp, Time: f.Length, Least: rtt})
 	}
-	if f.Limiter == InitialWindow {
-		h, name, n := f.sender, "initcwnd", f.sender.InitCwnd
-		if v.Side == Receiver {
-			h, name, n = f.receiver, "initrwnd", f.receiver.InitRwnd
-		}
-		v.found(Fact{Kind: InitialWindowOf, Host: h.Name, Name: name, Count: n})
-		v.Remedies = append(v.Remedies, Remedy{Kind: AskDoctor})
-		return
+	if f.Limiter == SlowStart {
+		v.Remedies = append(v.Remedies, Remedy{Kind: LongerTransfers})
 	}
-	v.Remedies = append(v.Remedies, Remedy{Kind: LongerTransfers})
 }
 
 func (f *facts) source(v *Verdict) {

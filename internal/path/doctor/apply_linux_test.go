@@ -534,8 +534,8 @@ func dumpNamespace() ([]string, error) {
 	return lines, err
 }
 
-// layRoutes adds three default routes to a host of a lab: a plain one, one with most attributes
-// of a route, and one of IPv6.
+// layRoutes adds routes to a host of a lab: a default one that is plain, one with most attributes of a
+// route, one of IPv6, and two to networks behind the gateway.
 func layRoutes(via, via6 netip.Addr) error {
 	link, err := netlink.LinkByName("wan0")
 	if err != nil {
@@ -548,6 +548,10 @@ func layRoutes(via, via6 netip.Addr) error {
 		netlink.RouteAdd(&netlink.Route{Dst: any4, Gw: gw, LinkIndex: index, Priority: 600, Protocol: unix.RTPROT_DHCP,
 			MTU: 1400, MTULock: true, AdvMSS: 1300, InitRwnd: 20, RtoMin: 50, Congctl: "reno", Hoplimit: 9, QuickACK: 1}),
 	)
+	for third := range byte(2) {
+		dst := &net.IPNet{IP: net.IPv4(198, 51, 100+third, 0).To4(), Mask: net.CIDRMask(24, 32)}
+		err = errors.Join(err, netlink.RouteAdd(&netlink.Route{Dst: dst, Gw: gw, LinkIndex: index}))
+	}
 	if _, none := os.Stat("/proc/sys/net/ipv6"); none != nil || err != nil {
 		return err
 	}
@@ -603,7 +607,7 @@ func crashInNamespace(t *testing.T, sys system, n int, before []string) (crashed
 		if err != nil {
 			return false, err
 		}
-		if _, left := ids(r); len(left) > 0 || len(h.Routes) < 2 {
+		if _, left := ids(r); len(left) > 0 || len(h.Routes) < 4 {
 			return false, fmt.Errorf("left to apply: %v, %d routes", left, len(h.Routes))
 		}
 		for _, r := range h.Routes {

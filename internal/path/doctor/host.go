@@ -13,7 +13,7 @@ type Host struct {
 	PageSize  int64
 	Sysctls   map[string]Sysctl // by name, such as net.ipv4.tcp_rmem
 	BBRModule bool              // the kernel has BBR as a module
-	Routes    []Route           // default routes
+	Routes    []Route           // those that lead to far hosts, or that have metrics
 	Links     []Link            // of the routes, or all that are up
 	Governors []Governor
 	Backlog   *Backlog
@@ -28,11 +28,12 @@ type Sysctl struct {
 	Writable bool   // by root
 }
 
-// Route is a default route.
+// Route is a default route, one through a gateway, or one with metrics.
 type Route struct {
 	Family  int      // 4 or 6
 	Spec    string   // in the syntax of ip route, without metrics: default via 192.0.2.1 dev eth0
 	Device  string   // "" if there are several
+	Near    bool     // it leads to neighbours, not through a gateway
 	Metrics []Metric // in the syntax and order of ip route
 	Fixed   string   // why its metrics can't be changed and restored exactly, or ""
 
@@ -68,15 +69,20 @@ func (r *Route) command() string {
 	return "ip route"
 }
 
-// metric returns the value of a metric, or 0 if the route does not have it.
-func (r *Route) metric(name string) int {
+// text returns the value of a metric, or "" if the route does not have it.
+func (r *Route) text(name string) string {
 	for _, m := range r.Metrics {
 		if m.Name == name {
-			n, _ := strconv.Atoi(m.Value)
-			return n
+			return m.Value
 		}
 	}
-	return 0
+	return ""
+}
+
+// metric returns the value of a metric that is a number, or 0 if the route does not have it.
+func (r *Route) metric(name string) int {
+	n, _ := strconv.Atoi(r.text(name))
+	return n
 }
 
 // with returns a copy of the route with metrics set. The copy is only for display and commands.

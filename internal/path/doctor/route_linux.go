@@ -158,13 +158,26 @@ func sameRoute(a, b []byte) bool {
 		return false
 	}
 	const family, tos, table = 0, 3, 4
-	return x[family] == y[family] && x[tos] == y[tos] && x[table] == y[table] &&
+	return x[family] == y[family] && x[dstLen] == y[dstLen] && bytes.Equal(find(xs, unix.RTA_DST), find(ys, unix.RTA_DST)) &&
+		x[tos] == y[tos] && x[table] == y[table] &&
 		word(xs, unix.RTA_TABLE) == word(ys, unix.RTA_TABLE) && word(xs, unix.RTA_PRIORITY) == word(ys, unix.RTA_PRIORITY)
 }
 
-// routes lists the default routes in the main table.
+// dstLen is the place of the destination's prefix length in struct rtmsg.
+const dstLen = 1
+
+// maxRoutes limits the routes that are examined, besides default routes: a router may have a million.
+const maxRoutes = 64
+
+// far reports whether a route leads through a gateway.
+func far(attrs []attr) bool {
+	return find(attrs, unix.RTA_GATEWAY) != nil || find(attrs, unix.RTA_VIA) != nil || find(attrs, unix.RTA_MULTIPATH) != nil || find(attrs, attrNextHop) != nil
+}
+
+// routes lists the routes in the main table that lead to far hosts, or that have metrics.
 func (linuxSystem) routes() ([]Route, error) {
 	var out []Route
+	others := 0
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 		req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family}})
@@ -180,8 +193,12 @@ func (linuxSystem) routes() ([]Route, error) {
 			if err != nil {
 				return nil, err
 			}
-			const dstLen, srcLen, kind, flags = 1, 2, 7, 8
-			if head[0] != family || head[dstLen] != 0 || head[srcLen] != 0 || head[kind] != unix.RTN_UNICAST ||
+			const srcLen, kind, flags = 2, 7, 8
+			near := head[dstLen] != 0 && !far(attrs)
+			if near && len(find(attrs, unix.RTA_METRICS)) == 0 || head[dstLen] != 0 && others == maxRoutes {
+				continue
+			}
+			if head[0] != family || head[srcLen] != 0 || head[kind] != unix.RTN_UNICAST ||
 				word(attrs, unix.RTA_TABLE) != unix.RT_TABLE_MAIN || binary.NativeEndian.Uint32(head[flags:])&unix.RTM_F_CLONED != 0 {
 				continue
 			}
@@ -193,8 +210,10 @@ func (linuxSystem) routes() ([]Route, error) {
 			if err != nil {
 				return nil, err
 			}
-			r.Fixed = fixed
-			out = append(out, *r)
+			r.Fixed, r.Near = fixed, near
+			if out = append(out, *r); head[dstLen] != 0 {
+				others++
+			}
 		}
 	}
 	may := mayChangeRoutes()
@@ -252,6 +271,9 @@ func describeRoute(raw []byte) (*Route, error) {
 		r.Family = 6
 	}
 	words := []string{"default"}
+	if dst, ok := netip.AddrFromSlice(find(attrs, unix.RTA_DST)); ok {
+		words[0] = netip.PrefixFrom(dst, int(head[dstLen])).String()
+	}
 	add := func(w ...string) { words = append(words, w...) }
 	if tos := head[3]; tos != 0 {
 		add("tos", fmt.Sprintf("%#x", tos))

@@ -15,10 +15,8 @@ import (
 
 // What a host should have at least.
 const (
-	// wantInitCwnd is in segments: 46 kB, which routers' queues hold as a burst. RFC 6928 chose
-	// 10 in 2013.
-	wantInitCwnd = 32
-	wantInitRwnd = 44      // segments: 64 KiB, the most that a SYN can offer
+	wantInitCwnd = plan.AmpleCwnd
+	wantInitRwnd = plan.AmpleRwnd
 	wantUDP      = 7500000 // bytes: what quic-go asks its users for
 	wantFiles    = 4096
 	wantBacklog  = 10000 // packets
@@ -280,7 +278,7 @@ func bbr(e *exam) []Finding {
 	return []Finding{f}
 }
 
-// initialWindows checks how much a new connection over a default route may send before the first
+// initialWindows checks how much a new connection over a route may send before the first
 // answer, and how much its peer may.
 func initialWindows(e *exam) []Finding {
 	if len(e.Routes) == 0 {
@@ -289,6 +287,9 @@ func initialWindows(e *exam) []Finding {
 	var out []Finding
 	for i := range e.Routes {
 		r := &e.Routes[i]
+		if r.Near && r.metric("initcwnd") == 0 && r.metric("initrwnd") == 0 {
+			continue
+		}
 		cwnd := cmp.Or(r.metric("initcwnd"), plan.DefaultInitial)
 		usual := wantInitRwnd
 		if !e.atLeast(4, 20) { // "tcp: up initial rmem to 128KB and SYN rwin to around 64KB"
@@ -328,7 +329,14 @@ func initialWindows(e *exam) []Finding {
 	return out
 }
 
-// routeAttributes looks for attributes of a default route that slow down all its connections.
+// delayedAck is how long Linux delays an acknowledgement at least (TCP_DELACK_MIN), and usualRTO the
+// least time until it sends again (TCP_RTO_MIN), both in include/net/tcp.h.
+const (
+	delayedAck = 40 * time.Millisecond
+	usualRTO   = 200 * time.Millisecond
+)
+
+// routeAttributes looks for attributes of a route that slow down all its connections.
 func routeAttributes(e *exam) []Finding {
 	if len(e.Routes) == 0 {
 		e.unseen = true
@@ -354,6 +362,24 @@ func routeAttributes(e *exam) []Finding {
 		}
 		if n := r.metric("advmss"); n > 12 && n < mtu-40 {
 			size("route_advmss", fmt.Sprintf("has advmss %d: peers send segments no larger", n), n+40)
+		}
+		if rto, err := time.ParseDuration(cmp.Or(r.text("rto_min"), "0")); err == nil && rto > 0 {
+			f := Finding{ID: "route_rto_min", What: fmt.Sprintf("the route %q has rto_min %v", r.Spec, rto)}
+			switch {
+			case rto > usualRTO:
+				f.Why = "a lost segment at the end of a message is sent again only after that time; the usual least time is 200 ms"
+			case rto <= delayedAck:
+				f.Why = "peers delay acknowledgements by 40 ms and more: connections send again what has arrived, and begin slow start anew"
+			}
+			if f.Why != "" {
+				out = append(out, f)
+			}
+		}
+		if r.metric("quickack") > 0 {
+			out = append(out, Finding{
+				ID: "route_quickack", What: fmt.Sprintf("the route %q has quickack 1", r.Spec),
+				Why: "each segment is acknowledged at once, so there are twice as many acknowledgements, which cost CPU and the line's way back; it may be there for programs that write their messages in two pieces",
+			})
 		}
 		for _, m := range r.Metrics {
 			if m.Name == "congctl" && m.Value != "bbr" {

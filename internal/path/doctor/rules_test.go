@@ -288,6 +288,17 @@ func TestRules(t *testing.T) {
 		"congctl": {func(h *Host) {
 			h.Routes[0].Metrics = append(h.Routes[0].Metrics, Metric{Name: "congctl", Value: "reno"})
 		}, "route_congctl", "", 0, false},
+		"late RTO": {func(h *Host) {
+			h.Routes[0].Metrics = append(h.Routes[0].Metrics, Metric{Name: "rto_min", Value: "1000ms"})
+		}, "route_rto_min", "", 0, false},
+		"early RTO": {func(h *Host) {
+			h.Routes[0].Metrics = append(h.Routes[0].Metrics, Metric{Name: "rto_min", Value: "5ms"})
+		}, "route_rto_min", "", 0, false},
+		"quickack": {metric("quickack", "1"), "route_quickack", "", 0, false},
+		"a network behind a gateway": {func(h *Host) {
+			h.Routes = append(h.Routes, Route{Family: 4, Spec: "198.51.100.0/24 via 192.0.2.9 dev eth0", Device: "eth0"},
+				Route{Family: 4, Spec: "192.0.2.0/24 dev eth0", Device: "eth0", Near: true})
+		}, "initial_window", "sudo ip route change 198.51.100.0/24 via 192.0.2.9 dev eth0 initcwnd 32", 22.55, true},
 		"slow link": {func(h *Host) { h.Links[0].Speed = 100e6 }, "link_speed", "", 94.15, false},
 		"duplex":    {func(h *Host) { h.Links[0].Half = true }, "duplex", "sudo ethtool -s eth0 autoneg on", 0, false},
 		"mtu":       {func(h *Host) { h.Links[0].MTU = 1280 }, "mtu", "sudo ip link set dev eth0 mtu 1500", 931.7, false},

@@ -32,23 +32,24 @@ type box struct {
 	mnt    int
 }
 
-// boxRequest sets the links and begins an outage of Down ns, each only if it is given.
+// boxRequest sets the links and begins an outage of Down ns, each only if it is given. Without
+// links it asks for the counters.
 type boxRequest struct {
-	Links [2]*Link `json:"links"`
-	Down  [2]int64 `json:"down"`
+	Links []*Link `json:"links"` // two for each leg: left to right, right to left; nil: as it is
+	Down  []int64 `json:"down"`
 }
 
 // boxReply answers a request when it is in effect.
 type boxReply struct {
-	Counters [2]Counters `json:"counters"`
-	Error    string      `json:"error,omitempty"` // error that ended a direction, if any
+	Counters []Counters `json:"counters"`        // in the order of the links
+	Error    string     `json:"error,omitempty"` // error that ended a direction, if any
 }
 
 const (
 	// boxName is argv[0] of a box. The box runs this same program, so any program that uses the
 	// package can be its own box.
 	boxName = "fxfer-lab-box"
-	boxTUN  = 3 // descriptors 3 and 4 are the left and the right TUN device
+	boxTUN  = 3 // from this descriptor on: the left and the right TUN device of each leg
 )
 
 func init() {
@@ -64,9 +65,6 @@ func init() {
 // boxMain is the main function of the box. The first request is complete. Its reply says that the
 // link works.
 func boxMain(in *json.Decoder, out *json.Encoder) error {
-	// Two threads carry packets. With spare processors, the scheduler does not take theirs away
-	// during system calls.
-	runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0)))
 	// Ignoring SIGCHLD makes the kernel reap orphans.
 	signal.Ignore(syscall.SIGCHLD, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	// Commands should find their own PIDs in /proc. Some containers forbid the mount; there they
@@ -81,20 +79,23 @@ func boxMain(in *json.Decoder, out *json.Encoder) error {
 	if err := in.Decode(&req); err != nil {
 		return fmt.Errorf("read the link: %w", err)
 	}
-	var pumps [2]*pump
+	// A thread carries the packets of each link. With spare processors, the scheduler does not take
+	// theirs away during system calls.
+	runtime.GOMAXPROCS(max(2+len(req.Links), runtime.GOMAXPROCS(0)))
+	pumps := make([]*pump, len(req.Links))
 	failed := make(chan error, len(pumps))
 	for i := range pumps {
 		if err := unix.SetNonblock(boxTUN+i, true); err != nil {
 			return fmt.Errorf("set up the TUN device: %w", err)
 		}
-		p, err := newPump(newLine(*req.Links[i], uint64(i+1)), boxTUN+i, boxTUN+1-i)
+		p, err := newPump(newLine(*req.Links[i], uint64(i+1)), boxTUN+i, boxTUN+(i^1))
 		if err != nil {
 			return err
 		}
 		pumps[i] = p
 		go func() { failed <- p.run() }()
 	}
-	var r boxReply
+	r := boxReply{Counters: make([]Counters, len(pumps))}
 	for {
 		select {
 		case err := <-failed:
@@ -113,9 +114,9 @@ func boxMain(in *json.Decoder, out *json.Encoder) error {
 		} else if err != nil {
 			return err
 		}
-		for i, p := range pumps {
-			if req.Links[i] != nil {
-				p.set(*req.Links[i], req.Down[i])
+		for i, l := range req.Links {
+			if l != nil {
+				pumps[i].set(*l, req.Down[i])
 			}
 		}
 	}
@@ -141,15 +142,15 @@ func hurry() {
 	}
 }
 
-// startBox starts a box that joins two TUN devices with the links left to right and right to
+// startBox starts a box that joins each two TUN devices with the links left to right and right to
 // left. The caller keeps the devices' descriptors and may close them.
-func startBox(links [2]Link, tuns [2]*os.File) (_ *box, err error) {
+func startBox(links []Link, tuns []*os.File) (_ *box, err error) {
 	b := &box{done: make(chan struct{}), pid: -1, mnt: -1}
 	cmd := &exec.Cmd{
 		Path:       "/proc/self/exe",
 		Args:       []string{boxName},
 		Stderr:     &b.stderr,
-		ExtraFiles: tuns[:],
+		ExtraFiles: tuns,
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS,
 			Setsid:     true, // out of reach of the terminal's signals
@@ -176,7 +177,11 @@ func startBox(links [2]Link, tuns [2]*os.File) (_ *box, err error) {
 			err = errors.Join(err, b.close(nil))
 		}
 	}()
-	if _, err := b.ask(boxRequest{Links: [2]*Link{&links[0], &links[1]}}); err != nil {
+	var first boxRequest
+	for i := range links {
+		first.Links = append(first.Links, &links[i])
+	}
+	if _, err := b.ask(first); err != nil {
 		return nil, err
 	}
 	for _, ns := range []struct {

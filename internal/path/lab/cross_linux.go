@@ -77,6 +77,9 @@ func (t *Traffic) Stop() *CrossReport {
 
 // welcomeOthers gives the hosts the addresses of others. It can be called again.
 func (l *Lab) welcomeOthers() error {
+	if len(l.Middle) > 0 {
+		return errors.New("a chain has room for commands only")
+	}
 	for i, h := range []*Host{l.Left, l.Right} {
 		err := h.Do(func() error {
 			n, err := netlink.NewHandle(unix.NETLINK_ROUTE)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is one end of the link: a network namespace with the same limits and defaults as this
+// Host is one end of a link: a network namespace with the same limits and defaults as this
 // machine.
 type Host struct {
 	lab   *Lab
@@ -57,8 +57,8 @@ type Cmd struct {
 	waiting atomic.Bool // Wait was called
 }
 
-// Command returns a command that runs inside the host. Its environment has the addresses of both
-// hosts as FXFER_LAB_LEFT and FXFER_LAB_RIGHT. The processes that it starts see each other, but
+// Command returns a command that runs inside the host. Its environment has the addresses of the
+// hosts as FXFER_LAB_LEFT, FXFER_LAB_RIGHT and, in a chain, FXFER_LAB_MIDDLE1 and so on. The processes that it starts see each other, but
 // none outside the lab. All of them end with the lab, however that ends. When ctx is done, the
 // command is killed.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
@@ -161,25 +161,32 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// newHost makes a host in a new network namespace. It returns the TUN device of its end of the
-// link.
-func newHost(l *Lab, mtu int, addr, addr6 netip.Prefix) (h *Host, tun *os.File, err error) {
-	h = &Host{lab: l, addr: addr.Addr(), addr6: addr6.Addr()}
+// newHost makes a host in a new network namespace. It is not on a link yet.
+func newHost(l *Lab) (h *Host, err error) {
+	h = &Host{lab: l}
 	err = onThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return unsupported("make a network namespace", err)
 		}
-		if tun, err = openTUN(mtu, addr, addr6); err != nil {
-			return err
-		}
 		h.net, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			tun.Close()
 			return fmt.Errorf("open the network namespace: %w", err)
 		}
 		return nil
 	})
-	return h, tun, err
+	return h, err
+}
+
+// join puts the host at an end of a link, and returns its TUN device there.
+func (h *Host) join(device string, mtu int, addr, addr6 netip.Prefix) (tun *os.File, err error) {
+	if !h.addr.IsValid() {
+		h.addr, h.addr6 = addr.Addr(), addr6.Addr()
+	}
+	err = h.Do(func() error {
+		tun, err = openTUN(device, mtu, addr, addr6)
+		return err
+	})
+	return tun, err
 }
 
 func (h *Host) close() error { return unix.Close(h.net) }

@@ -62,6 +62,18 @@ type Link struct {
 	Seed        uint64        // same seed and same packets: same random decisions
 }
 
+// MaxLegs is the largest number of legs that a lab can have.
+const MaxLegs = 8
+
+// Leg is a link of a chain, and the windows of the hosts at its ends. Zero windows are those of
+// the kernel.
+type Leg struct {
+	Link     Link
+	InitCwnd int   // segments that a host may send on a new connection before an answer
+	InitRwnd int   // segments that a host offers to take on a new connection
+	Window   int64 // payload bytes in flight on a connection from left to right, at most; about
+}
+
 // Direction selects one or both directions of the link.
 type Direction int
 

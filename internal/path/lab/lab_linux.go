@@ -4,25 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"slices"
 	"sync"
 )
 
-var prefixes = [2][2]netip.Prefix{
-	{netip.MustParsePrefix("10.77.0.1/29"), netip.MustParsePrefix("fd77::1/64")},
-	{netip.MustParsePrefix("10.77.0.2/29"), netip.MustParsePrefix("fd77::2/64")},
-}
-
 // Lab is a running WAN in a box. Its methods may be called concurrently.
 type Lab struct {
 	Left, Right *Host
+	Middle      []*Host // between them, from left to right; none if there is one leg
 
 	mu       sync.Mutex // guards the fields below and serializes requests to the box
 	box      *box
-	links    [2]Link // left to right, right to left
-	counters [2]Counters
+	links    []Link // two for each leg: left to right, right to left
+	counters []Counters
 	cmds     map[*Cmd]bool // started and not yet waited for
 	closed   bool
 	closeErr error
@@ -33,55 +28,102 @@ type Lab struct {
 //
 // The link runs in a second process of this same program. The package recognizes that process
 // when it is initialized, so main never runs there.
-func Start(l Link) (*Lab, error) {
-	l, err := l.withDefaults()
-	if err != nil {
-		return nil, err
+func Start(l Link) (*Lab, error) { return StartChain([]Leg{{Link: l}}) }
+
+// StartChain is like Start for several links in a row, from left to right, with hosts in the
+// middle. Those forward packets of IPv4, so all hosts reach each other.
+func StartChain(legs []Leg) (*Lab, error) {
+	if len(legs) == 0 || len(legs) > MaxLegs {
+		return nil, fmt.Errorf("lab: %d legs are not between 1 and %d", len(legs), MaxLegs)
 	}
 	lab := &Lab{cmds: make(map[*Cmd]bool)}
-	lab.links[0], lab.links[1] = l.directions()
-	if err := lab.start(l.MTU); err != nil {
+	for _, leg := range legs {
+		l, err := leg.Link.withDefaults()
+		if err != nil {
+			return nil, err
+		}
+		there, back := l.directions()
+		lab.links = append(lab.links, there, back)
+	}
+	lab.counters = make([]Counters, len(lab.links))
+	if err := lab.start(legs); err != nil {
 		return nil, fmt.Errorf("start the lab: %w", err)
 	}
 	return lab, nil
 }
 
-func (l *Lab) start(mtu int) error {
-	left, leftTUN, err := newHost(l, mtu, prefixes[0][0], prefixes[0][1])
-	if err != nil {
+func (l *Lab) start(legs []Leg) (err error) {
+	hosts := make([]*Host, len(legs)+1)
+	tuns := make([]*os.File, 0, 2*len(legs))
+	defer func() {
+		for _, tun := range tuns {
+			tun.Close()
+		}
+		if err != nil {
+			for _, h := range hosts {
+				if h != nil {
+					err = errors.Join(err, h.close())
+				}
+			}
+		}
+	}()
+	for i := range hosts {
+		if hosts[i], err = newHost(l); err != nil {
+			hosts[i] = nil
+			return err
+		}
+	}
+	for i := range legs {
+		for _, end := range []int{left, right} {
+			device := farDevice
+			if i == 0 || end == right {
+				device = nearDevice
+			}
+			addr, addr6 := address(i, end)
+			tun, err := hosts[i+end].join(device, l.links[2*i].MTU, addr, addr6)
+			if err != nil {
+				return err
+			}
+			tuns = append(tuns, tun)
+		}
+	}
+	for i, h := range hosts {
+		if err := h.setUp(legs, i); err != nil {
+			return err
+		}
+	}
+	if l.box, err = startBox(l.links, tuns); err != nil {
 		return err
 	}
-	defer leftTUN.Close()
-	right, rightTUN, err := newHost(l, mtu, prefixes[1][0], prefixes[1][1])
-	if err != nil {
-		return errors.Join(err, left.close())
-	}
-	defer rightTUN.Close()
-	if l.box, err = startBox(l.links, [2]*os.File{leftTUN, rightTUN}); err != nil {
-		return errors.Join(err, left.close(), right.close())
-	}
-	l.Left, l.Right = left, right
+	l.Left, l.Middle, l.Right = hosts[0], hosts[1:len(legs)], hosts[len(legs)]
 	return nil
 }
 
+// hosts returns all hosts, from left to right.
+func (l *Lab) hosts() []*Host { return slices.Concat([]*Host{l.Left}, l.Middle, []*Host{l.Right}) }
+
 func (l *Lab) environ() []string {
-	return []string{"FXFER_LAB_LEFT=" + l.Left.addr.String(), "FXFER_LAB_RIGHT=" + l.Right.addr.String()}
+	env := []string{"FXFER_LAB_LEFT=" + l.Left.addr.String(), "FXFER_LAB_RIGHT=" + l.Right.addr.String()}
+	for i, h := range l.Middle {
+		env = append(env, fmt.Sprintf("FXFER_LAB_MIDDLE%d=%v", i+1, h.addr))
+	}
+	return env
 }
 
 var errClosed = errors.New("the lab is closed")
 
-// Set changes the live link, and returns when the change is in effect. An invalid change has no
-// effect.
+// Set changes the live link, or each one of a chain, and returns when the change is in effect. An
+// invalid change has no effect.
 func (l *Lab) Set(c Change) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return errClosed
 	}
-	links := l.links
-	var req boxRequest
+	links := slices.Clone(l.links)
+	req := boxRequest{Links: make([]*Link, len(links)), Down: make([]int64, len(links))}
 	for i := range links {
-		if c.Direction != Both && c.Direction != LeftToRight+Direction(i) {
+		if c.Direction != Both && c.Direction != LeftToRight+Direction(i%2) {
 			continue
 		}
 		var err error
@@ -98,19 +140,30 @@ func (l *Lab) Set(c Change) error {
 	return nil
 }
 
-// Link returns the present link of each direction.
+// Link returns the present link of each direction, the leftmost one of a chain.
 func (l *Lab) Link() (leftToRight, rightToLeft Link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.links[0], l.links[1]
 }
 
-// Counters returns what each direction did so far, or until the lab was closed.
+// Counters returns what each direction did so far, or until the lab was closed, the leftmost link
+// of a chain.
 func (l *Lab) Counters() (leftToRight, rightToLeft Counters) {
+	leg := l.LegCounters()[0]
+	return leg[0], leg[1]
+}
+
+// LegCounters is like Counters for each leg, from left to right. A pair has the counters from left
+// to right, and from right to left.
+func (l *Lab) LegCounters() (legs [][2]Counters) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_ = l.countLocked() // Close reports a link that failed
-	return l.counters[0], l.counters[1]
+	for pair := range slices.Chunk(l.counters, 2) {
+		legs = append(legs, [2]Counters(pair))
+	}
+	return legs
 }
 
 // countLocked updates the counters, if the link still works.
@@ -136,7 +189,10 @@ func (l *Lab) Close() error {
 	if !l.closed {
 		err := l.countLocked()
 		l.closed = true
-		l.closeErr = errors.Join(err, l.box.close(slices.Collect(maps.Keys(l.cmds))), l.Left.close(), l.Right.close())
+		l.closeErr = errors.Join(err, l.box.close(slices.Collect(maps.Keys(l.cmds))))
+		for _, h := range l.hosts() {
+			l.closeErr = errors.Join(l.closeErr, h.close())
+		}
 	}
 	return l.closeErr
 }

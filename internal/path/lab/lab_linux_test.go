@@ -492,9 +492,13 @@ func TestNothingIsLeftAfterFailure(t *testing.T) {
 	require.ErrorContains(t, err, "rate")
 	fds, err := filepath.Glob("/proc/self/fd/*")
 	require.NoError(t, err)
-	_, _, err = newHost(&Lab{}, 10, prefixes[0][0], prefixes[0][1]) // the kernel refuses the MTU
+	h, err := newHost(&Lab{})
+	require.NoError(t, err)
+	addr, addr6 := address(0, left)
+	_, err = h.join(nearDevice, 10, addr, addr6) // the kernel refuses the MTU
 	require.ErrorContains(t, err, "MTU")
-	_, err = startBox([2]Link{}, [2]*os.File{os.Stdin, os.Stdin}) // no TUN devices
+	require.NoError(t, h.close())
+	_, err = startBox(make([]Link, 2), []*os.File{os.Stdin, os.Stdin}) // no TUN devices
 	require.Error(t, err)
 	after, err := filepath.Glob("/proc/self/fd/*")
 	require.NoError(t, err)

@@ -16,10 +16,14 @@ var errSystem = fmt.Errorf("%w: it needs Linux, this is %s", ErrUnsupported, run
 // Lab is a running WAN in a box. This system has none.
 type Lab struct {
 	Left, Right *Host
+	Middle      []*Host
 }
 
 // Start fails with an error that matches ErrUnsupported.
 func Start(Link) (*Lab, error) { return nil, errSystem }
+
+// StartChain fails with an error that matches ErrUnsupported.
+func StartChain([]Leg) (*Lab, error) { return nil, errSystem }
 
 // Elevate fails with an error that matches ErrUnsupported.
 func Elevate() (code int, ran bool, err error) { return 0, false, errSystem }
@@ -38,6 +42,9 @@ func (*Lab) Link() (leftToRight, rightToLeft Link) { return }
 
 // Counters returns zeros.
 func (*Lab) Counters() (leftToRight, rightToLeft Counters) { return }
+
+// LegCounters returns nothing.
+func (*Lab) LegCounters() [][2]Counters { return nil }
 
 // StartCross fails with an error that matches ErrUnsupported.
 func (*Lab) StartCross(Cross) (*Traffic, error) { return nil, errSystem }
@@ -60,7 +67,7 @@ type Ping struct{}
 // Stop returns an empty report.
 func (*Ping) Stop() *PingReport { return &PingReport{} }
 
-// Host is one end of the link.
+// Host is one end of a link.
 type Host struct{}
 
 // Addr returns no address.

@@ -14,7 +14,6 @@ import (
 
 const (
 	tunPath = "/dev/net/tun"
-	tunName = "wan0"
 
 	// tunQueue is how many packets may wait in the kernel until the link reads them: enough for a
 	// few ms without a CPU at 10 Gbit/s. So all queueing that a test sees is the link's own.
@@ -22,9 +21,9 @@ const (
 )
 
 // openTUN makes a TUN device in the calling thread's network namespace, sets its addresses and
-// brings it up, together with the loopback device. The device lives as long as a descriptor of
+// brings it up, together with the loopback device. name is at most 15 bytes long. The device lives as long as a descriptor of
 // the returned file.
-func openTUN(mtu int, addrs ...netip.Prefix) (*os.File, error) {
+func openTUN(name string, mtu int, addrs ...netip.Prefix) (*os.File, error) {
 	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || err == unix.ENXIO || err == unix.ENODEV {
 		return nil, fmt.Errorf("%w: open %s: %w", ErrUnsupported, tunPath, err)
@@ -32,15 +31,15 @@ func openTUN(mtu int, addrs ...netip.Prefix) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", tunPath, err)
 	}
-	if err := setUpTUN(fd, mtu, addrs); err != nil {
+	if err := setUpTUN(fd, name, mtu, addrs); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), tunPath), nil
 }
 
-func setUpTUN(fd, mtu int, addrs []netip.Prefix) error {
-	req, err := unix.NewIfreq(tunName)
+func setUpTUN(fd int, name string, mtu int, addrs []netip.Prefix) error {
+	req, err := unix.NewIfreq(name)
 	if err != nil {
 		return err
 	}
@@ -58,7 +57,7 @@ func setUpTUN(fd, mtu int, addrs []netip.Prefix) error {
 
 	// Only what the hosts send each other should cross the link: no router solicitations, and no
 	// multicast listener reports. The files are missing if IPv6 is off.
-	conf := "/proc/sys/net/ipv6/conf/" + tunName
+	conf := "/proc/sys/net/ipv6/conf/" + name
 	_ = os.WriteFile(conf+"/addr_gen_mode", []byte("1"), 0)
 	_ = os.WriteFile(conf+"/router_solicitations", []byte("0"), 0)
 
@@ -67,7 +66,7 @@ func setUpTUN(fd, mtu int, addrs []netip.Prefix) error {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}
 	defer h.Close()
-	link, err := h.LinkByName(tunName)
+	link, err := h.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("find the TUN device: %w", err)
 	}

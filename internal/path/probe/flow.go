@@ -26,6 +26,7 @@ type Conn interface {
 	io.ReadWriteCloser
 	SetDeadline(time.Time) error
 	SetNoDelay(bool) error
+	SetCork(bool) error
 	LimitUnsent(bytes int)
 	LocalAddr() net.Addr
 	RemoteAddr() net.Addr

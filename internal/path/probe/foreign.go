@@ -26,12 +26,13 @@ type Sight struct {
 	// if nothing came.
 	FirstByte float64 `json:"first_byte_seconds"`
 	// Asked is what was sent to make the service answer, "" if it spoke first.
-	Asked  string `json:"asked,omitempty"`
-	Banner string `json:"banner,omitempty"`      // first line of the answer
-	SndWnd int64  `json:"receiver_window_bytes"` // announced by the service
-	Guess  string `json:"service,omitempty"`     // guessed from the banner
-	Flows  []Flow `json:"flows,omitempty"`       // of iperf3
-	Note   string `json:"note,omitempty"`        // what failed
+	Asked  string  `json:"asked,omitempty"`
+	Banner string  `json:"banner,omitempty"`       // first line of the answer
+	SndWnd int64   `json:"receiver_window_bytes"`  // announced by the service
+	Guess  string  `json:"service,omitempty"`      // guessed from the banner
+	Flight *Flight `json:"first_flight,omitempty"` // of HTTP and TLS
+	Flows  []Flow  `json:"flows,omitempty"`        // of iperf3
+	Note   string  `json:"note,omitempty"`         // what failed
 }
 
 const (
@@ -41,11 +42,14 @@ const (
 	httpRequest = "HEAD / HTTP/1.0\r\nConnection: close\r\n\r\n"
 	iperfPort   = "5201"
 	iperfPause  = 300 * time.Millisecond // until a server takes the next test
+	iperfTries  = 5
+	guessIperf  = "iperf3"
 )
 
 // Foreign measures a TCP port from this side only. If the service does not speak first, Foreign
-// sends it an HTTP request. On iperf3's port it runs two goodput tests with the iperf3 server.
-// Each takes the given time, rounded to whole seconds, with socket buffers of sockBuf bytes; 0 is
+// sends it an HTTP request. Of HTTP and TLS it measures the first flight. On iperf3's port, and
+// wherever the answer is that of iperf3, it runs two goodput tests with the iperf3 server. Each takes
+// the given time, rounded to whole seconds, with socket buffers of sockBuf bytes; 0 is
 // automatic.
 func Foreign(ctx context.Context, addr string, within time.Duration, sockBuf int) (*Sight, error) {
 	s := &Sight{Address: addr}
@@ -87,7 +91,37 @@ func Foreign(ctx context.Context, addr string, within time.Duration, sockBuf int
 	if i, ok := transport.InfoOf(conn); ok {
 		s.see(&i)
 	}
+	if s.Guess == guessIperf { // it takes the request for a test's cookie, and is busy until its end
+		conn.Close()
+		for try := 0; try < iperfTries && sleep(ctx, iperfPause) == nil; try++ {
+			if is, err := s.iperf(ctx, within, sockBuf); is || ctx.Err() != nil {
+				return s, err
+			}
+		}
+		return s, ctx.Err()
+	}
+	s.flight(ctx)
 	return s, ctx.Err()
+}
+
+// flight measures the first flight of a server that answers requests, or that may expect TLS: then
+// it was silent, ended the connection, or calls the request bad.
+func (s *Sight) flight(ctx context.Context) {
+	if s.Asked == "" && s.Banner != "" {
+		return // it speaks first
+	}
+	if s.Guess == "" || strings.Contains(s.Banner, " 400") {
+		if f, err := firstFlight(ctx, s.Address, true); err == nil {
+			s.Flight, s.Guess = f, "TLS"
+			return
+		}
+	}
+	if s.Guess == "HTTP" {
+		f, err := firstFlight(ctx, s.Address, false)
+		if s.Flight = f; err != nil {
+			s.Note = fmt.Sprintf("no first flight: %v", err)
+		}
+	}
 }
 
 // iperf measures goodput in both directions. It reports whether the service is an iperf3 server.
@@ -109,7 +143,7 @@ func (s *Sight) iperf(ctx context.Context, within time.Duration, sockBuf int) (b
 			}
 		}
 		// The server reopens its port after each test.
-		for try := 0; err != nil && len(s.Flows) > 0 && try < 5 && sleep(ctx, iperfPause) == nil; try++ {
+		for try := 0; err != nil && len(s.Flows) > 0 && try < iperfTries && sleep(ctx, iperfPause) == nil; try++ {
 			f, err = t.run(ctx, d)
 		}
 		if err != nil && len(s.Flows) == 0 {
@@ -121,7 +155,7 @@ func (s *Sight) iperf(ctx context.Context, within time.Duration, sockBuf int) (b
 		}
 		s.Flows = append(s.Flows, *f)
 	}
-	s.Connect, s.Guess = rttOf(times), "iperf3"
+	s.Connect, s.Guess = rttOf(times), guessIperf
 	return true, ctx.Err()
 }
 
@@ -153,6 +187,10 @@ func (s *Sight) listen(conn *net.TCPConn) error {
 		return nil
 	}
 	s.FirstByte = time.Since(start).Seconds()
+	if s.Asked != "" && n == 1 && (buf[0] == iperfParamExchange || buf[0] == iperfDenied) {
+		s.Guess = guessIperf
+		return nil
+	}
 	line, _, _ := bytes.Cut(buf[:n], []byte("\n"))
 	s.Banner = wire.Printable(strings.ToValidUTF8(strings.TrimSuffix(string(line), "\r"), "\ufffd"))
 	for _, g := range []struct{ prefix, name string }{{"SSH-", "SSH"}, {"HTTP/", "HTTP"}, {"220", "FTP or mail"}, {"* OK", "IMAP"}, {"+OK", "POP3"}} {

@@ -34,6 +34,7 @@ func (c *scriptedConn) Write(p []byte) (int, error) {
 func (c *scriptedConn) Close() error                 { return nil }
 func (c *scriptedConn) SetDeadline(time.Time) error  { return nil }
 func (c *scriptedConn) SetNoDelay(bool) error        { return nil }
+func (c *scriptedConn) SetCork(bool) error           { return nil }
 func (c *scriptedConn) LimitUnsent(int)              {}
 func (c *scriptedConn) LocalAddr() net.Addr          { return &net.UnixAddr{} } // not a UDP address
 func (c *scriptedConn) RemoteAddr() net.Addr         { return &net.UnixAddr{} }
@@ -43,11 +44,12 @@ func (c *scriptedConn) Info() (transport.Info, bool) { return transport.Info{}, 
 func FuzzSession(f *testing.F) {
 	test := func(m wire.Test) []byte { return wire.Append(nil, &m) }
 	f.Add(append(test(wire.Test{Kind: wire.Exchange, Size: wire.MinExchange, Split: true, Time: 9}), 1))
+	f.Add(test(wire.Test{Kind: wire.Plain, Size: wire.MinExchange, Cork: true, Time: 9}))
 	f.Add(append(test(wire.Test{Kind: wire.Upload, Time: 1}), append(make([]byte, wire.FlowBlock), 1)...))
 	f.Add(test(wire.Test{Kind: wire.Download, Size: 1, Time: 1}))
 	f.Add(append(test(wire.Test{Kind: wire.Sound, Time: 1}), wire.Append(nil, &wire.Volley{Sizes: []uint64{64}})...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := NewSession(&net.UnixAddr{})
+		s := NewSession(&net.TCPAddr{Port: 1})
 		late := time.AfterFunc(30*time.Second, func() { panic("a probe does not end with its client") })
 		defer late.Stop()
 		err := s.Serve(context.Background(), &scriptedConn{bytes.NewReader(b), 1 << 20})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net"
 	"os"
@@ -35,16 +34,9 @@ const (
 	pingPause = 5 * time.Millisecond
 	pingSlow  = 100 * time.Millisecond
 	binWidth  = 100 * time.Millisecond
-	// cellMost and cellLeast limit how often a message of the table is exchanged.
-	cellMost, cellLeast = 200, 5
-	// newCount is how often a message is exchanged on new connections.
-	newCount = 3
 	// Message size and connections for the rate of requests.
 	rateSize, rateConns = 2048, 4
 )
-
-// Sizes are the sizes of the table's messages in bytes.
-var Sizes = []int{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}
 
 // Options configure a probe.
 type Options struct {
@@ -55,6 +47,11 @@ type Options struct {
 	// MTU limits the segments of streams until the path MTU is known; 0 is no limit.
 	MTU   int
 	Stage func(string) // called when a stage begins; may be nil
+	// Requests measures requests and replies only, but in all ways.
+	Requests bool
+	Think    time.Duration // between a reply and the next request
+	// Plain opens a connection without TLS to the server; nil if there is none.
+	Plain func(ctx context.Context) (*net.TCPConn, error)
 }
 
 // Dial opens a data stream of the probe's session. path is what is known of the path by then.
@@ -173,18 +170,21 @@ func (p *prober) measure(ctx context.Context) error {
 	}
 	p.facts(pings)
 	p.crawls = dialled > 3*p.rtt+crawl
-	stages := []struct {
+	type stage struct {
 		name string
 		run  func(context.Context) error
-	}{
-		{"the path MTU", p.findMTU}, {"goodput", p.flows}, {"request and reply", func(ctx context.Context) error {
-			if err := stop(); err != nil {
-				return err
-			}
-			p.opt.Stage("request and reply")
-			return p.exchanges(ctx)
-		}}, {"requests a second", p.rate},
 	}
+	stages := []stage{{"the path MTU", p.findMTU}, {"goodput", p.flows}}
+	if p.opt.Requests {
+		stages = nil
+	}
+	stages = append(stages, stage{"request and reply", func(ctx context.Context) error {
+		if err := stop(); err != nil {
+			return err
+		}
+		p.opt.Stage("request and reply")
+		return p.exchanges(ctx)
+	}}, stage{"requests a second", p.rate})
 	for i, stage := range stages {
 		if err := stage.run(ctx); err == nil {
 			continue
@@ -249,7 +249,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // ping measures round trips on a connection of its own, c, until stop is called, which closes it.
 // stop returns the error, if any.
 func (p *prober) ping(c Conn) (stop func() error, err error) {
-	x, err := newExchanger(c, wire.Test{Kind: wire.Exchange, Size: pingSize, NoDelay: true, Time: wire.MaxTestTime}, true)
+	x, err := newExchanger(c, wire.Test{Kind: wire.Exchange, Size: pingSize, NoDelay: true, Time: wire.MaxTestTime}, true, false)
 	if err != nil {
 		_ = c.Close()
 		return nil, err
@@ -261,7 +261,8 @@ func (p *prober) ping(c Conn) (stop func() error, err error) {
 		defer close(ended)
 		for first := true; !over.Load(); first = false {
 			at := time.Since(p.start)
-			rtt, err := x.once(false)
+			sent, waited, err := x.once(false)
+			rtt := sent + waited
 			if err != nil {
 				if !over.Load() {
 					failed = fmt.Errorf("ping: %w", err)
@@ -766,120 +767,6 @@ func (p *prober) plot() {
 	p.report.Series = p.series
 }
 
-// exchanges fills the table of messages. It measures several cells at a time, more of them on a
-// long path.
-func (p *prober) exchanges(ctx context.Context) error {
-	var cells []Latency
-	for _, reused := range []bool{true, false} {
-		for _, size := range Sizes {
-			for i := range 8 {
-				cells = append(cells, Latency{Size: size, Reused: reused, Split: i&4 != 0, ClientND: i&1 != 0, ServerND: i&2 != 0})
-			}
-		}
-	}
-	budget := p.share(exchangeShare)
-	// Each cell needs enough round trips, with a delayed ACK in both directions. A new connection
-	// takes about six.
-	half := float64(len(cells) / 2)
-	need := (cellLeast + 1) * (p.rtt + 80*time.Millisecond)
-	all := half * (need.Seconds() + newCount*6*p.rtt.Seconds())
-	lanes := int(min(max(math.Ceil(all/budget.Seconds()), 2), 32))
-	slice := min(seconds(budget.Seconds()*float64(lanes)/half), 2*need)
-	inTime, cancel := context.WithTimeout(ctx, 2*budget)
-	defer cancel()
-	var work errgroup.Group
-	work.SetLimit(lanes)
-	for i := range cells {
-		work.Go(func() error { return p.cell(inTime, &cells[i], slice) })
-	}
-	if err := work.Wait(); ended(ctx, err) {
-		return err
-	} else if err != nil {
-		p.report.Notes = append(p.report.Notes, shortTable(cells))
-	}
-	p.report.Exchanges = cells
-	return nil
-}
-
-// shortTable is the note about a table that did not get all its exchanges in time.
-func shortTable(cells []Latency) string {
-	if slices.ContainsFunc(cells, func(l Latency) bool { return l.Count == 0 }) {
-		return "the path is too slow to measure the whole request-reply table in this time"
-	}
-	return "the path is slow: some figures of the request-reply table are from few exchanges"
-}
-
-// ended reports whether an error ends the probe. Otherwise a test took too long, at either end.
-func ended(ctx context.Context, err error) bool {
-	var refused *wire.Error
-	return err != nil && (ctx.Err() != nil || errors.As(err, &refused))
-}
-
-// cell measures one cell of the table.
-func (p *prober) cell(ctx context.Context, l *Latency, slice time.Duration) error {
-	var samples []time.Duration
-	test := wire.Test{Kind: wire.Exchange, Size: uint64(l.Size), Split: l.Split, NoDelay: l.ServerND, Time: uint64(4 * slice.Milliseconds())}
-	defer func() { l.sum(samples) }()
-	if !l.Reused {
-		for range newCount {
-			start := time.Now()
-			err := p.withExchanger(ctx, test, l.ClientND, func(x *exchanger) error {
-				_, err := x.once(true)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			samples = append(samples, time.Since(start))
-		}
-		return nil
-	}
-	return p.withExchanger(ctx, test, l.ClientND, func(x *exchanger) error {
-		if _, err := x.once(false); err != nil { // includes the time to join the stream
-			return err
-		}
-		end := time.Now().Add(slice)
-		for n := 0; n < cellMost && (n < cellLeast || time.Now().Before(end)); n++ {
-			d, err := x.once(false)
-			if err != nil {
-				return err
-			}
-			samples = append(samples, d)
-		}
-		return nil
-	})
-}
-
-func (p *prober) withExchanger(ctx context.Context, t wire.Test, noDelay bool, f func(*exchanger) error) error {
-	c, err := p.dial(ctx, transport.Path{RTT: p.rtt})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	x, err := newExchanger(c, t, noDelay)
-	if err != nil {
-		return err
-	}
-	if err := f(x); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	return err
-}
-
-// sum computes the statistics of the samples.
-func (l *Latency) sum(samples []time.Duration) {
-	l.Histogram = histogram(samples)
-	r := rttOf(samples)
-	l.Count, l.Min, l.Median, l.P99, l.Max = r.Count, r.Min, r.Median, r.P99, r.Max
-	var all time.Duration
-	for _, s := range samples {
-		all += s
-	}
-	if all > 0 {
-		l.Rate = float64(len(samples)) / all.Seconds()
-	}
-}
-
 // rate counts requests and replies on a few connections at a time.
 func (p *prober) rate(ctx context.Context) error {
 	within := max(p.share(rateShare), 3*p.rtt)
@@ -896,15 +783,15 @@ func (p *prober) rate(ctx context.Context) error {
 				}
 			}()
 			test := wire.Test{Kind: wire.Exchange, Size: rateSize, NoDelay: true, Time: uint64(2 * within.Milliseconds())}
-			return p.withExchanger(ctx, test, true, func(x *exchanger) error {
-				if _, err := x.once(false); err != nil {
+			return p.withExchanger(ctx, test, func(x *exchanger) error {
+				if _, _, err := x.once(false); err != nil {
 					return err
 				}
 				joined = true
 				ready <- struct{}{}
 				<-begin
 				for time.Now().Before(end) {
-					if _, err := x.once(false); err != nil {
+					if _, _, err := x.once(false); err != nil {
 						return err
 					}
 					count.Add(1)

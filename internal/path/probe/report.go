@@ -122,22 +122,30 @@ type PathMTU struct {
 }
 
 // Latency holds the times of messages of one size. Each is answered by a message of the same size
-// before the next one is sent.
+// before the next one is sent. The time of a message is that of connecting, if it is the first of a
+// connection, of its writes, and until all of its answer has come.
 type Latency struct {
-	Size int `json:"size"`
-	// Reused says that one connection carries all messages. Otherwise each time includes
-	// connecting with TLS.
-	Reused    bool    `json:"reused"`
-	Split     bool    `json:"split"` // header and body in two writes, at both ends
-	ClientND  bool    `json:"client_nodelay"`
-	ServerND  bool    `json:"server_nodelay"`
-	Count     int     `json:"count"`
-	Rate      float64 `json:"per_second"` // on this one connection
-	Min       float64 `json:"min_seconds"`
-	Median    float64 `json:"median_seconds"`
-	P99       float64 `json:"p99_seconds"`
-	Max       float64 `json:"max_seconds"`
-	Histogram []Bin   `json:"histogram"`
+	Size int  `json:"size"`
+	TLS  bool `json:"tls"` // or QUIC; otherwise TCP alone
+	// PerConnection is how many messages a connection carries; 0 is all. Then the first one is not
+	// measured, and no time of connecting either.
+	PerConnection int     `json:"per_connection"`
+	Split         bool    `json:"split"` // header and body in two writes, at both ends
+	ClientND      bool    `json:"client_nodelay"`
+	ServerND      bool    `json:"server_nodelay"`
+	ClientCork    bool    `json:"client_cork"` // TCP_CORK holds the header back for the body
+	ServerCork    bool    `json:"server_cork"`
+	Think         float64 `json:"think_seconds"` // between an answer and the next message
+	Count         int     `json:"count"`
+	Rate          float64 `json:"per_second"` // with one message at a time; connecting and thinking take time, too
+	Min           float64 `json:"min_seconds"`
+	Median        float64 `json:"median_seconds"`
+	P99           float64 `json:"p99_seconds"`
+	Max           float64 `json:"max_seconds"`
+	Connect       float64 `json:"connect_median_seconds"` // of the messages that connect
+	Send          float64 `json:"send_median_seconds"`
+	Wait          float64 `json:"wait_median_seconds"`
+	Histogram     []Bin   `json:"histogram"`
 }
 
 // Bin counts the times below Below that no earlier bin counts.
@@ -191,15 +199,22 @@ const stallAt = 30 * time.Millisecond
 // reused connection. Nagle's algorithm alone costs a round trip (rtt, in seconds) in each
 // direction, which does not count.
 func Stalled(table []Latency, rtt float64) bool {
-	one := make(map[int]float64)
+	type kind struct {
+		size int
+		tls  bool
+	}
+	one, two := make(map[kind]float64), make(map[kind]float64)
 	for _, l := range table {
-		if l.Reused && !l.Split && !l.ClientND && !l.ServerND && l.Count > 0 {
-			one[l.Size] = l.Median
+		switch {
+		case l.PerConnection != 0 || l.ClientND || l.ServerND || l.ClientCork || l.ServerCork || l.Count == 0:
+		case l.Split:
+			two[kind{l.Size, l.TLS}] = l.Median
+		default:
+			one[kind{l.Size, l.TLS}] = l.Median
 		}
 	}
-	for _, l := range table {
-		base, ok := one[l.Size]
-		if ok && l.Reused && l.Split && !l.ClientND && !l.ServerND && l.Count > 0 && l.Median-base-2*rtt >= stallAt.Seconds() {
+	for k, median := range two {
+		if base, ok := one[k]; ok && median-base-2*rtt >= stallAt.Seconds() {
 			return true
 		}
 	}

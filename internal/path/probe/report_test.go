@@ -51,9 +51,9 @@ func TestDistribution(t *testing.T) {
 func TestStalled(t *testing.T) {
 	table := func(one, two float64) []Latency {
 		return []Latency{
-			{Size: 1024, Reused: true, Split: true, Count: 5, Median: two}, {Size: 1024, Reused: true, Count: 5, Median: one},
-			{Size: 1024, Reused: true, Split: true, ClientND: true, ServerND: true, Count: 5, Median: 1},
-			{Size: 1024, Split: true, Count: 5, Median: 1}, {Size: 2048, Reused: true, Split: true, Count: 5, Median: 1}, {Size: 2048, Reused: true},
+			{Size: 1024, Split: true, Count: 5, Median: two}, {Size: 1024, Count: 5, Median: one},
+			{Size: 1024, Split: true, ClientND: true, ServerND: true, Count: 5, Median: 1},
+			{Size: 1024, PerConnection: 1, Split: true, Count: 5, Median: 1}, {Size: 2048, Split: true, Count: 5, Median: 1}, {Size: 2048},
 		}
 	}
 	require.True(t, Stalled(table(0.0001, 0.088), 0.0001))

@@ -30,16 +30,18 @@ type Session struct {
 	start  time.Time
 	budget atomic.Int64
 
-	mu     sync.Mutex
-	conns  int
-	joined int
-	sound  bool // a stream uses the UDP port
+	mu          sync.Mutex // guards what follows
+	conns       int
+	joined      int
+	plain       map[[16]byte]*wire.Test // those that expect connections without TLS, by token
+	plainJoined int
+	sound       bool // a stream uses the UDP port
 }
 
 // NewSession creates the session of an admitted client. addr is the address on which the server
 // listens.
 func NewSession(addr net.Addr) *Session {
-	s := &Session{start: time.Now()}
+	s := &Session{start: time.Now(), plain: map[[16]byte]*wire.Test{}}
 	if at, ok := addr.(interface{ AddrPort() netip.AddrPort }); ok {
 		s.port = int(at.AddrPort().Port())
 	}
@@ -72,7 +74,9 @@ func (s *Session) Serve(ctx context.Context, c Conn) error {
 		_ = c.SetDeadline(time.Now().Add(time.Duration(t.Time)*time.Millisecond + testExtra))
 		switch t.Kind {
 		case wire.Exchange:
-			err = answer(c, t, &s.budget)
+			err = answer(c, nil, t, &s.budget)
+		case wire.Plain:
+			err = s.servePlain(c, r, t)
 		case wire.Upload:
 			err = s.upload(c)
 		case wire.Download:

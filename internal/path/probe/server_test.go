@@ -29,6 +29,8 @@ type plain struct{ *net.TCPConn }
 
 func (p plain) LimitUnsent(int) {}
 
+func (p plain) SetCork(on bool) error { return transport.SetCork(p.TCPConn, on) }
+
 func (p plain) Info() (transport.Info, bool) { return transport.InfoOf(p.TCPConn) }
 
 // served serves connections with s until the test ends. It returns a function that connects.
@@ -186,4 +188,49 @@ func TestSessionEnds(t *testing.T) {
 	require.NoError(t, err)
 	time.AfterFunc(10*time.Millisecond, cancel)
 	require.ErrorIs(t, NewSession(ln.Addr()).Serve(ctx, plain{in.(*net.TCPConn)}), net.ErrClosed)
+}
+
+// A connection without TLS belongs to the test whose token it has, while that test's stream is open.
+func TestPlain(t *testing.T) {
+	s := NewSession(&net.TCPAddr{Port: 1})
+	require.False(t, s.AwaitsPlain())
+	c := served(t, s)()
+	test, err := openPlain(c, wire.Test{Size: 2 * wire.MinExchange, Split: true, Time: 1000})
+	require.NoError(t, err)
+	require.True(t, s.AwaitsPlain())
+	head := [PlainHead]byte{}
+	require.False(t, s.ExpectsPlain(head))
+	copy(head[1:], test.token[:])
+	require.True(t, s.ExpectsPlain(head))
+
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	out, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer out.Close()
+	in, err := ln.Accept()
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() {
+		var head [PlainHead]byte
+		_, err := io.ReadFull(in, head[:])
+		if err == nil {
+			err = s.ServePlain(plainLine{in.(*net.TCPConn)}, head)
+		}
+		served <- errors.Join(err, in.Close())
+	}()
+	x, err := test.exchanger(out.(*net.TCPConn), true, false)
+	require.NoError(t, err)
+	for _, last := range []bool{false, true} {
+		_, _, err = x.once(last)
+		require.NoError(t, err)
+		require.Equal(t, x.msg, x.reply)
+	}
+	require.NoError(t, <-served)
+
+	require.NoError(t, c.Close())
+	require.Eventually(t, func() bool { return !s.ExpectsPlain(head) }, 10*time.Second, time.Millisecond)
+	var refused *wire.Error
+	require.ErrorAs(t, s.ServePlain(nil, head), &refused)
 }

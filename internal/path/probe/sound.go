@@ -109,7 +109,7 @@ func (s *Session) serveSound(ctx context.Context, c Conn, r *wire.Reader) error 
 	reader.Go(d.answer)
 	defer reader.Wait()
 	defer udp.Close()
-	if _, err := c.Write(wire.Append(nil, &wire.Datagrams{Port: uint64(udp.port()), Token: d.token})); err != nil {
+	if _, err := c.Write(wire.Append(nil, &wire.Opened{Port: uint64(udp.port()), Token: d.token})); err != nil {
 		return err
 	}
 	for range maxVolleys {
@@ -234,7 +234,7 @@ func sound(ctx context.Context, c Conn, rtt time.Duration) (up, down PathMTU, er
 	if err != nil {
 		return up, down, err
 	}
-	d, ok := m.(*wire.Datagrams)
+	d, ok := m.(*wire.Opened)
 	if !ok {
 		return up, down, refusal(m)
 	}

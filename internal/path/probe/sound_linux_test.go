@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/time/rate"
 
 	"github.com/fxfer/fxfer/internal/path/lab"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -30,7 +33,7 @@ func TestSoundIsNoAmplifier(t *testing.T) {
 	ask(&wire.Test{Kind: wire.Sound, Time: 10_000})
 	m, err := r.Next()
 	require.NoError(t, err)
-	d := m.(*wire.Datagrams)
+	d := m.(*wire.Opened)
 	udp, err := net.Dial("udp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(d.Port)).String())
 	require.NoError(t, err)
 	defer udp.Close()
@@ -89,7 +92,7 @@ func TestFilteredUDP(t *testing.T) {
 	in, err := ln.Accept()
 	require.NoError(t, err)
 	defer in.Close()
-	_, err = in.Write(wire.Append(nil, &wire.Datagrams{Port: uint64(silent.LocalAddr().(*net.UDPAddr).Port)}))
+	_, err = in.Write(wire.Append(nil, &wire.Opened{Port: uint64(silent.LocalAddr().(*net.UDPAddr).Port)}))
 	require.NoError(t, err)
 	_, _, err = sound(t.Context(), plain{c.(*net.TCPConn)}, time.Millisecond)
 	require.ErrorIs(t, err, errFiltered)
@@ -100,16 +103,19 @@ func TestStallsAreSeen(t *testing.T) {
 	dial := served(t, NewSession(&net.TCPAddr{}))
 	p := &prober{report: &Report{}, dial: func(context.Context, transport.Path) (Conn, error) { return dial(), nil }}
 	table := []Latency{
-		{Size: 1024, Reused: true}, {Size: 1024, Reused: true, Split: true}, {Size: 1024, Reused: true, Split: true, ClientND: true, ServerND: true},
+		{Size: 1024, TLS: true}, {Size: 1024, TLS: true, Split: true}, {Size: 1024, TLS: true, Split: true, ClientND: true, ServerND: true},
+		{Size: 1024, TLS: true, Split: true, ClientCork: true, ServerCork: true},
 	}
+	m := &matrix{prober: p, slice: 2 * time.Second, newMost: newMost, pace: rate.NewLimiter(rate.Inf, 1)}
 	for i := range table {
-		require.NoError(t, p.cell(t.Context(), &table[i], 2*time.Second))
+		require.NoError(t, m.cell(t.Context(), &table[i]))
 		t.Logf("%+v", table[i])
 		require.GreaterOrEqual(t, table[i].Count, cellLeast)
 	}
 	require.True(t, Stalled(table, 0))
 	require.Less(t, table[0].Median, table[1].Median/2, "one write")
 	require.Less(t, table[2].Median, table[1].Median/2, "TCP_NODELAY")
+	require.Less(t, table[3].Median, table[1].Median/2, "TCP_CORK")
 }
 
 // roleEnv makes the test program one side of a probe in the lab.
@@ -129,6 +135,19 @@ func play() int {
 			}
 			acceptAll(context.Background(), ln, NewSession(ln.Addr()))
 			return nil
+		}
+		switch os.Getenv(roleEnv) {
+		case "web":
+			page := make([]byte, 16<<10)
+			web := &http.Server{Addr: net.JoinHostPort(host, labPort), ReadHeaderTimeout: time.Minute,
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) })}
+			return web.ListenAndServe()
+		case "visitor":
+			s, err := Foreign(context.Background(), net.JoinHostPort(host, labPort), time.Second, 0)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(os.Stdout).Encode(s)
 		}
 		c, err := net.Dial("tcp", net.JoinHostPort(host, labPort))
 		if err != nil {
@@ -210,5 +229,57 @@ func TestPathMTUInTheLab(t *testing.T) {
 		}
 		require.NoError(t, server.Process.Kill())
 		require.Error(t, server.Wait())
+	}
+}
+
+// The first flight of a web server has as many segments as its route allows.
+func TestFirstFlightInTheLab(t *testing.T) {
+	l, err := lab.Start(lab.Link{Rate: 1e9, RTT: 100 * time.Millisecond})
+	if errors.Is(err, lab.ErrUnsupported) && os.Geteuid() != 0 {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	self, err := os.Executable()
+	require.NoError(t, err)
+	command := func(h *lab.Host, role string) *lab.Cmd {
+		c := h.Command(t.Context(), self)
+		c.Env = append(c.Env, roleEnv+"="+role, "FXFER_PROBE_TEST_HOST="+l.Right.Addr().String())
+		c.Stderr = os.Stderr
+		return c
+	}
+	web := command(l.Right, "web")
+	require.NoError(t, web.Start())
+	defer func() {
+		_ = web.Process.Kill()
+		_ = web.Wait()
+	}()
+	require.Eventually(t, func() bool {
+		return l.Left.Do(func() error {
+			c, err := net.Dial("tcp", net.JoinHostPort(l.Right.Addr().String(), labPort))
+			if err == nil {
+				c.Close()
+			}
+			return err
+		}) == nil
+	}, 20*time.Second, 10*time.Millisecond)
+	for _, initial := range []int{3, 10, 32} {
+		require.NoError(t, l.Right.Do(func() error {
+			to := l.Left.Addr().AsSlice()
+			routes, err := netlink.RouteGet(to)
+			if err != nil {
+				return err
+			}
+			dst := &net.IPNet{IP: to, Mask: net.CIDRMask(32, 32)}
+			return netlink.RouteReplace(&netlink.Route{Dst: dst, LinkIndex: routes[0].LinkIndex, Scope: netlink.SCOPE_LINK, InitCwnd: initial})
+		}))
+		out, err := command(l.Left, "visitor").Output()
+		require.NoError(t, err)
+		var got Sight
+		require.NoError(t, json.Unmarshal(out, &got))
+		require.NotNil(t, got.Flight, "%+v", got)
+		require.Equal(t, initial, got.Flight.Segments, "%+v", got.Flight)
+		require.Equal(t, flightRuns, got.Flight.Runs)
+		require.False(t, got.Flight.AtLeast)
 	}
 }

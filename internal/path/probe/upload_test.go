@@ -40,6 +40,7 @@ func (p *piped) Close() error {
 }
 
 func (*piped) SetNoDelay(bool) error        { return nil }
+func (*piped) SetCork(bool) error           { return nil }
 func (*piped) LimitUnsent(int)              {}
 func (*piped) Info() (transport.Info, bool) { return transport.Info{}, false }
 

@@ -328,3 +328,6 @@ func (c *Conn) LimitUnsent(int) {}
 
 // SetNoDelay does nothing: QUIC never waits for more data.
 func (c *Conn) SetNoDelay(bool) error { return nil }
+
+// SetCork does nothing: QUIC decides by itself what shares a packet.
+func (c *Conn) SetCork(bool) error { return nil }

@@ -28,6 +28,7 @@ type Info struct {
 	Delivered                                          uint64 // segments acknowledged, selectively too
 	RetransSegs                                        uint64
 	DataSegs                                           uint64 // sent, retransmissions included
+	DataSegsIn                                         uint64 // received; not known of QUIC
 	SpuriousSegs                                       uint64 // that the peer got twice (D-SACK, RFC 2883)
 	Reordered                                          uint64 // times that reordering was seen
 

@@ -46,6 +46,7 @@ type Conn struct {
 	near   bool                     // the path stays within a building
 	awaits int                      // what Await has set, 0 if nothing; the reader's
 	roomy  int                      // for what Await has made room; the reader's
+	head   []byte                   // what Unencrypted has read, and the handshake has not; the reader's
 }
 
 func newConn(tcp *net.TCPConn, cfg Config) *Conn {
@@ -69,6 +70,10 @@ type socketOf struct {
 }
 
 func (s socketOf) Read(p []byte) (int, error) {
+	if head := s.c.head; len(head) > 0 && len(p) > 0 {
+		s.c.head = head[copy(p, head):]
+		return len(head) - len(s.c.head), nil
+	}
 	n, err := s.TCPConn.Read(p)
 	if d := s.c.window.Load(); d.exact {
 		keepWindow(s.TCPConn, d.rcv)
@@ -113,6 +118,24 @@ func (c *Conn) Handshake(ctx context.Context) error {
 	}
 	c.conf = nil
 	return nil
+}
+
+// recordHandshake is the first byte of a TLS connection: the type of a record (RFC 8446, section
+// 5.1).
+const recordHandshake = 22
+
+// Unencrypted reads the first byte of an accepted stream before its handshake. If that is not TLS's,
+// it returns the byte and the socket. Otherwise the socket is nil, and the handshake may follow.
+func (c *Conn) Unencrypted() (first byte, socket *net.TCPConn, err error) {
+	head := make([]byte, 1)
+	if _, err := c.tcp.Read(head); err != nil {
+		return 0, nil, err
+	}
+	if head[0] != recordHandshake {
+		return head[0], c.tcp, nil
+	}
+	c.head = head
+	return 0, nil, nil
 }
 
 // PeerKey is the key that the peer has proven to own; see auth.PeerKey.
@@ -252,3 +275,6 @@ func (c *Conn) LimitUnsent(bytes int) { setLowWater(c.tcp, bytes) }
 
 // SetNoDelay sets TCP_NODELAY, which is on by default.
 func (c *Conn) SetNoDelay(on bool) error { return c.tcp.SetNoDelay(on) }
+
+// SetCork sets TCP_CORK, which is off by default.
+func (c *Conn) SetCork(on bool) error { return SetCork(c.tcp, on) }

@@ -86,7 +86,7 @@ func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, time
 		Control: func(network, _ string, raw syscall.RawConn) error {
 			defer func() { sent.Store(int64(time.Since(began))) }()
 			if cfg.Path.MTU > 0 {
-				clampSegments(raw, cfg.Path.MTU-headersOf(network))
+				ClampSegments(raw, cfg.Path.MTU-headersOf(network))
 			}
 			return prepare(raw, cfg)
 		},

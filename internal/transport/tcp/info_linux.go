@@ -55,7 +55,7 @@ func fromTCPInfo(t *unix.TCPInfo) stream.Info {
 		NotSent:    int(t.Notsent_bytes),
 		BytesAcked: t.Bytes_acked, BytesSent: t.Bytes_sent, BytesReceived: t.Bytes_received, BytesRetrans: t.Bytes_retrans,
 		Delivered:   uint64(t.Delivered),
-		RetransSegs: uint64(t.Total_retrans), DataSegs: uint64(t.Data_segs_out),
+		RetransSegs: uint64(t.Total_retrans), DataSegs: uint64(t.Data_segs_out), DataSegsIn: uint64(t.Data_segs_in),
 		SpuriousSegs: uint64(t.Dsack_dups), Reordered: uint64(t.Reord_seen),
 		DeliveryRate: float64(t.Delivery_rate), PacingRate: float64(t.Pacing_rate),
 		// The field has one bit, in the byte before tcpi_rto that unix.TCPInfo leaves as padding.

@@ -57,8 +57,8 @@ func prepare(raw syscall.RawConn, cfg Config) error {
 	return nil
 }
 
-// clampSegments bounds the segments of both ends. The SYN announces the bound to the peer.
-func clampSegments(raw syscall.RawConn, mss int) {
+// ClampSegments bounds the segments of both ends. The SYN announces the bound to the peer.
+func ClampSegments(raw syscall.RawConn, mss int) {
 	const most = 32767 // MAX_TCP_WINDOW in include/net/tcp.h
 	_ = socket.Control(raw, func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, min(mss, most))
@@ -196,4 +196,17 @@ func congestionOf(raw syscall.RawConn) (name string) {
 		return err
 	})
 	return name
+}
+
+// SetCork sets TCP_CORK: what is written waits for a full segment until it is off again.
+func SetCork(tcp *net.TCPConn, on bool) error {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	value := 0
+	if on {
+		value = 1
+	}
+	return socket.Control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_CORK, value) })
 }

@@ -21,7 +21,8 @@ func prepare(_ syscall.RawConn, cfg Config) error {
 	return nil
 }
 
-func clampSegments(syscall.RawConn, int) {}
+// ClampSegments does nothing here.
+func ClampSegments(syscall.RawConn, int) {}
 
 func setPacing(*net.TCPConn, float64) {}
 
@@ -58,3 +59,8 @@ func keepWindow(*net.TCPConn, int) {}
 
 // bufferSizes knows nothing here.
 func bufferSizes(*net.TCPConn) (snd, rcv int) { return 0, 0 }
+
+// SetCork fails: TCP_NOPUSH of other systems does not send the rest when it is switched off.
+func SetCork(*net.TCPConn, bool) error {
+	return fmt.Errorf("TCP_CORK on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}

@@ -108,7 +108,7 @@ func Fact(f *diagnose.Fact) string {
 	case diagnose.RampUp:
 		return fmt.Sprintf("%s, with an RTT of %s: connecting, and windows that double with each round trip", units.Time(f.Time), units.Time(f.Least))
 	case diagnose.InitialWindowOf:
-		return fmt.Sprintf("the route on %s has %s %d; the usual value is 10", hostName(f.Host), f.Name, f.Count)
+		return fmt.Sprintf("the route on %s has %s %d, and the lower one of initcwnd and initrwnd counts", hostName(f.Host), f.Name, f.Count)
 	case diagnose.NothingAcked:
 		return "nothing was acknowledged for " + units.Time(f.Time)
 	case diagnose.PacketsVanish:
@@ -242,10 +242,11 @@ var fixed = map[diagnose.RemedyKind]Parts{
 	diagnose.ServerAutoSockBuf: {Command: "fxfer serve without --sock-buf"},
 	diagnose.AllowBBR:          {Command: allowBBR},
 	diagnose.LoadBBR:           {Command: "sudo modprobe tcp_bbr && " + allowBBR},
-	diagnose.AskDoctor:         {Command: "fxfer doctor"},
 	diagnose.ManageQueue:       {Advice: "fq_codel or cake on the router in front of the slow line"},
 	diagnose.QueueAtBottleneck: {Advice: "fq_codel or cake at the bottleneck"},
-	diagnose.LongerTransfers:   {Advice: "longer transfers are hardly affected; a larger initcwnd of the route helps, see fxfer doctor"},
+	diagnose.LongerTransfers:   {Advice: "longer transfers are hardly affected; a larger initcwnd of the sender's route helps: `fxfer doctor` there shows the command"},
+	diagnose.RaiseInitCwnd:     {Advice: "raise initcwnd of the sender's route: `fxfer doctor` there shows the command"},
+	diagnose.RaiseInitRwnd:     {Advice: "raise initrwnd of the receiver's route: `fxfer doctor` there shows the command"},
 	diagnose.FasterFeed:        {Advice: "the program that feeds fxfer is slow: make it faster"},
 	diagnose.FasterSource:      {Advice: "a faster disk, or fewer other programs that read from it"},
 	diagnose.FasterTarget:      {Advice: "a faster disk, or fewer other programs that write to it"},
