@@ -219,6 +219,7 @@ const install = "go install ./cmd/fxfer"
 
 // elsewhere are commands that do not run with their page.
 var elsewhere = []struct{ command, why string }{
+	{"probe www.example.org", "a web server on the Internet; TestFirstFlightInTheLab asks one in a lab"},
 	{install, "this test begins with it"},
 	{"go run ./cmd/fxfer demo", "half a minute: .ci/run cli does it"},
 	{"go test ./...", "this is a part of it"},
@@ -287,11 +288,12 @@ func runnable(text string) (steps []step) {
 
 // page is a document that runs in a folder. This host stands for all hosts in it.
 type page struct {
-	t            *testing.T
-	fxfer, dir   string
-	address, web string // of the server; port of the dashboard
-	invitation   string // a URL
-	server       *process
+	t          *testing.T
+	fxfer, dir string
+	address    string // of the server
+	web, sftp  string // ports of the dashboard, and of a door
+	invitation string // a URL
+	server     *process
 }
 
 // here replaces the hosts and folders in a command by this host and the folder of the test.
@@ -301,6 +303,8 @@ func (p *page) here(text string) string {
 		{`fxfer://TOKEN:PIN@[a-z]+/`, p.invitation},
 		{`fxfer://(nas|host|backup-b)\b`, "fxfer://" + p.address},
 		{`\b7434\b`, p.web},
+		{`\b2022\b`, p.sftp},
+		{`(@|sftp://)nas\b`, "${1}127.0.0.1"},
 		{`\bsudo (fxfer)\b`, "$1"},
 		{`\bfxfer doctor (apply|undo)\b`, "$0 --dry-run"}, // the kernel's settings do not change
 		{`--at 2026-11-20\b`, "--at " + time.Now().Format(time.DateOnly)},
@@ -327,7 +331,7 @@ func (p *page) command(text string) *exec.Cmd {
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(p.dir, "bin")+":"+filepath.Dir(p.fxfer)+":"+os.Getenv("PATH"), "FXFER_HOME="+filepath.Join(p.dir, home),
 		"FXFER_LISTEN="+p.address, "FXFER_TIME=3s", "FXFER_MOST=200MB", // for probe
-		"FXFER_SIZE=2MB", "FXFER_ROUNDS=2", "FXFER_BUDGET=3s") // for tune
+		"FXFER_SIZE=2MB", "FXFER_ROUNDS=2", "FXFER_BUDGET=60s") // for tune: a limit for busy hosts, since few rounds end it before
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
@@ -340,7 +344,7 @@ func run(t *testing.T, fxfer string, steps []step) (ran int) {
 	for _, dir := range []string{"srv/backup", "srv/files", "mnt", "bin"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(p.dir, dir), 0o755))
 	}
-	var free [2]net.Listener
+	var free [3]net.Listener
 	for i := range free {
 		var err error
 		free[i], err = net.Listen("tcp", "127.0.0.1:0")
@@ -348,6 +352,7 @@ func run(t *testing.T, fxfer string, steps []step) (ran int) {
 	}
 	p.address = free[0].Addr().String()
 	_, p.web, _ = net.SplitHostPort(free[1].Addr().String())
+	_, p.sftp, _ = net.SplitHostPort(free[2].Addr().String())
 	for _, l := range free {
 		require.NoError(t, l.Close())
 	}
@@ -372,10 +377,20 @@ func run(t *testing.T, fxfer string, steps []step) (ran int) {
 	return ran
 }
 
+// sshPlace matches a place that docs/ssh.md reaches by ssh.
+var sshPlace = regexp.MustCompile(`\bnas:backup\b`)
+
 // lacks reports whether this host cannot run a command.
 func lacks(fxfer, text string) bool {
+	if _, err := exec.LookPath("socat"); err != nil && strings.Contains(text, "socat") {
+		return true
+	}
 	if strings.Contains(text, "fxfer lab") {
 		return exec.Command(fxfer, "lab", "run", "--", "iperf3", "--version").Run() != nil
+	}
+	if strings.Contains(text, "/usr/sbin/sshd") || sshPlace.MatchString(text) {
+		_, err := exec.LookPath("/usr/sbin/sshd")
+		return err != nil
 	}
 	_, err := exec.LookPath("curl")
 	return strings.HasPrefix(text, "curl ") && err != nil
