@@ -11,6 +11,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/ssh"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -18,6 +19,7 @@ import (
 
 func newGet() *cobra.Command {
 	var f transfer.Flags
+	var by ssh.Flags
 	c := &cobra.Command{
 		Use:               "get URL... TARGET",
 		ValidArgsFunction: option.CompleteFileOrURL,
@@ -32,6 +34,9 @@ a folder or ends with a slash. "fxfer send --help" explains rules, --delta,
 --sync, --priority, --deadline, letters, units and settings. "fxfer rm --help"
 explains * and ? in paths.
 
+URL can also be host:path, user@host:path or ssh://user@host:port/path, for a host
+where no server runs: "fxfer send --help" explains that.
+
 If TARGET is -, get writes one file to standard output, and the summary to
 standard error. If TARGET is a device, a pipe, or in /proc or /sys, get writes
 the file into it. In both cases get writes nothing before the whole file has
@@ -42,7 +47,8 @@ room for it.`,
   fxfer get fxfer://nas/files/photos backup        backup/photos/...
   fxfer get fxfer://nas/files/photos/ backup       backup/...
   fxfer get 'fxfer://nas/files/*.iso' .            each that fits
-  fxfer get fxfer://nas/files/shop.sql - | psql    standard output`,
+  fxfer get fxfer://nas/files/shop.sql - | psql    standard output
+  fxfer get me@nas:photos backup                   by ssh, backup/photos/...`,
 		SuggestFor: []string{"pull", "fetch", "download"},
 		Args:       func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		PreRunE:    func(c *cobra.Command, _ []string) error { return f.Settle(c) },
@@ -51,32 +57,14 @@ room for it.`,
 			if err != nil {
 				return err
 			}
-			for _, p := range sources {
-				if err := option.CheckPin(f.Opt.Pin, p.URL); err != nil {
-					return err
-				}
-			}
-			f.Target = sources[0].URL.Redacted()
-			if isStdout(target, c.OutOrStdout()) {
-				return getToStdout(c, &f, sources)
-			}
-			var link onlyLink
-			err = transfer.Run(c, &f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
-				urls, err := option.Expand(ctx, client, sources)
-				if err != nil {
-					return nil, err
-				}
-				link.watch(&call)
-				return client.Get(ctx, urls, target, call)
+			return by.Run(c, &f.Opt, sources, ssh.Match, func(urls []string) error {
+				return get(c, &f, urls, target, sources[0])
 			})
-			if err == nil && link.name != "" && !f.Quiet && !f.JSON {
-				fmt.Fprintf(c.ErrOrStderr(), "fxfer: hint: %s is a link: add / to the URL to get what it leads to\n", term.OneLine(link.name))
-			}
-			return err
 		},
 	}
 	c.Flags().SortFlags = false
 	f.Add(c.Flags(), nil)
+	option.Group(c.Flags(), ssh.Title, func() { by.Add(c.Flags()) })
 	c.SetUsageFunc(option.GroupedUsage)
 	option.AddSettings(c)
 	return c
@@ -99,12 +87,46 @@ func (l *onlyLink) watch(call *fxfer.Transfer) {
 	}
 }
 
-// getArgs reads the arguments of get.
-func getArgs(args []string) (sources []option.Place, target string, err error) {
+// get gets from URLs. named is how the user named the first place.
+func get(c *cobra.Command, f *transfer.Flags, urls []string, target, named string) error {
+	var sources []option.Place
+	for _, url := range urls {
+		p, err := option.ParsePlace(url)
+		if err == nil {
+			err = option.CheckPin(f.Opt.Pin, p.URL)
+		}
+		if err != nil {
+			return err
+		}
+		sources = append(sources, p)
+	}
+	if f.Target = sources[0].URL.Redacted(); urls[0] != named {
+		f.Target = named
+	}
+	if isStdout(target, c.OutOrStdout()) {
+		return getToStdout(c, f, sources)
+	}
+	var link onlyLink
+	err := transfer.Run(c, f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+		urls, err := option.Expand(ctx, client, sources)
+		if err != nil {
+			return nil, err
+		}
+		link.watch(&call)
+		return client.Get(ctx, urls, target, call)
+	})
+	if err == nil && link.name != "" && !f.Quiet && !f.JSON {
+		fmt.Fprintf(c.ErrOrStderr(), "fxfer: hint: %s is a link: add / to the URL to get what it leads to\n", term.OneLine(link.name))
+	}
+	return err
+}
+
+// getArgs reads the arguments of get. The sources are URLs, or places that ssh reaches.
+func getArgs(args []string) (sources []string, target string, err error) {
 	if len(args) < 2 {
 		return nil, "", exit.Usage("for example: fxfer get fxfer://host/share/path .", "get needs a URL and a folder")
 	}
-	target = args[len(args)-1]
+	sources, target = args[:len(args)-1], args[len(args)-1]
 	switch {
 	case fxfer.IsURL(target) && !fxfer.IsURL(args[0]):
 		return nil, "", exit.Usage("to send to a server: fxfer send SRC... URL", "the first argument, %q, is not a fxfer:// URL", args[0])
@@ -112,16 +134,18 @@ func getArgs(args []string) (sources []option.Place, target string, err error) {
 		return nil, "", exit.Usage("`.` is the current folder", "the last argument is not a folder of this host but a URL")
 	case target == "-" && len(args) > 2:
 		return nil, "", exit.Usage("./- is a folder of that name", "standard output takes one file, and here are %d sources", len(args)-1)
+	case ssh.Is(target) && !fxfer.IsURL(sources[0]):
+		return nil, "", exit.Usage("./"+target+" is a folder of this host", "the last argument, %q, is not a folder of this host but a place that ssh reaches", target)
 	}
-	for _, arg := range args[:len(args)-1] {
-		if !fxfer.IsURL(arg) {
-			return nil, "", exit.Usage("for example: fxfer get fxfer://host/share/path .", "%q is not a fxfer:// URL", arg)
+	for _, arg := range sources {
+		if !fxfer.IsURL(arg) && !ssh.Is(arg) {
+			return nil, "", exit.Usage("for example: fxfer get fxfer://host/share/path ., or with ssh: fxfer get host:path .", "%q is neither a fxfer:// URL nor host:path", arg)
 		}
-		p, err := option.ParsePlace(arg)
-		if err != nil {
-			return nil, "", err
+		if fxfer.IsURL(arg) {
+			if _, err := option.ParsePlace(arg); err != nil {
+				return nil, "", err
+			}
 		}
-		sources = append(sources, p)
 	}
 	return sources, target, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/ssh"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -22,13 +23,15 @@ import (
 
 func newList() *cobra.Command {
 	var opt fxfer.Options
+	var by ssh.Flags
 	var asJSON, long, recursive bool
 	c := &cobra.Command{
 		Use:               "ls URL",
 		ValidArgsFunction: option.CompleteURL,
 		Short:             "List a server's shares, or a folder",
 		Long: `Ls lists the shares of a server, or what a folder holds. In a path, * stands for any
-characters, ? for one, and [a-z] for one of these: "fxfer rm --help" explains them.`,
+characters, ? for one, and [a-z] for one of these: "fxfer rm --help" explains them. URL
+can also be host:path, for a host where no server runs: see "fxfer send --help".`,
 		Example: `  fxfer ls fxfer://nas                  the shares, with your rights
   fxfer ls fxfer://nas/files/photos     what a folder holds
   fxfer ls -R fxfer://nas/files/photos  everything below it
@@ -37,20 +40,22 @@ characters, ? for one, and [a-z] for one of these: "fxfer rm --help" explains th
 		Args:       option.Exactly(1),
 		PreRunE:    func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) },
 		RunE: func(c *cobra.Command, args []string) error {
-			u, do, err := listing(args[0], recursive)
-			if err != nil {
+			return by.Run(c, &opt, args, ssh.Match, func(urls []string) error {
+				u, do, err := listing(urls[0], recursive)
+				if err != nil {
+					return err
+				}
+				if err := option.CheckPin(opt.Pin, u); err != nil {
+					return err
+				}
+				entries, err := list(c.Context(), opt, do)
+				if asJSON {
+					printEntriesJSON(c.OutOrStdout(), entries)
+					return err
+				}
+				printEntries(c.OutOrStdout(), entries, long)
 				return err
-			}
-			if err := option.CheckPin(opt.Pin, u); err != nil {
-				return err
-			}
-			entries, err := list(c.Context(), opt, do)
-			if asJSON {
-				printEntriesJSON(c.OutOrStdout(), entries)
-				return err
-			}
-			printEntries(c.OutOrStdout(), entries, long)
-			return err
+			})
 		},
 	}
 	c.Flags().SortFlags = false
@@ -58,6 +63,7 @@ characters, ? for one, and [a-z] for one of these: "fxfer rm --help" explains th
 	c.Flags().BoolVarP(&recursive, "recursive", "R", false, "list everything below the folder")
 	option.AddTransport(c.Flags(), &opt)
 	option.AddTrust(c.Flags(), &opt)
+	by.Add(c.Flags())
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	option.AddSettings(c)
 	return c

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/ssh"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/internal/command"
@@ -19,6 +20,7 @@ import (
 
 func newSend() *cobra.Command {
 	var f transfer.Flags
+	var by ssh.Flags
 	c := &cobra.Command{
 		Use:               "send {SRC... | --exec COMMAND} URL",
 		ValidArgsFunction: option.CompleteFileOrURL,
@@ -40,6 +42,12 @@ file stays. A command with a pipe, such as "pg_dump | gzip", runs in bash, where
 each part of the pipe has to succeed; if bash is missing, fxfer warns. In "a; b",
 only b has to succeed: write "a && b". In "pg_dump | fxfer send -", fxfer can't
 know whether pg_dump failed, and would send half a dump as if that were all.
+
+URL can also be host:path, user@host:path or ssh://user@host:port/path, for a host
+where no server runs. Then your ssh starts one there for this transfer alone. With
+host:path, the path begins at the home folder there, unless it begins with a slash.
+If fxfer is missing there, a copy travels along and is removed at the end. ./a:b is
+a file of this host.
 
 Rules are those of gitignore: "*.o" matches at any depth, "/build" only at the
 top of the source, "cache/" only folders. Excluded files are not sent, and
@@ -80,7 +88,8 @@ is the folder of snapshots.
   fxfer send photos/ fxfer://nas/files/2026        files/2026/...
   fxfer send --delete www/ fxfer://nas/files/www   a mirror; -n only lists
   fxfer send --snapshot /etc/ fxfer://nas/files/etc     files/etc/2026-11-20T020000Z/...
-  fxfer send --exec 'pg_dump shop' fxfer://nas/files/shop.sql`,
+  fxfer send --exec 'pg_dump shop' fxfer://nas/files/shop.sql
+  fxfer send photos me@nas:backup                  by ssh, ~/backup/photos/...`,
 		SuggestFor: []string{"put", "push", "upload", "copy", "cp", "sync"},
 		Args:       func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		PreRunE:    func(c *cobra.Command, _ []string) error { return f.Settle(c) },
@@ -88,58 +97,42 @@ is the folder of snapshots.
 			if f.Exec != "" {
 				args = append([]string{"-"}, args...)
 			}
-			sources, target, err := sendArgs(args, f.Exec != "")
+			sources, last, err := sendArgs(args, f.Exec != "")
 			if err != nil {
 				return err
 			}
-			if err := option.CheckPin(f.Opt.Pin, target); err != nil {
-				return err
-			}
-			f.Target = target.Redacted()
-			if sources[0] == "-" {
-				if f.List != "" {
-					return exit.Usage("leave --files-from out", "a stream is sent whole: there is nothing to select")
-				}
-				if f.Exec != "" {
-					return sendOutput(c, &f, target)
-				}
-				return sendStream(c, &f, target)
-			}
-			done, err := f.OpenList(c.InOrStdin())
-			if err != nil {
-				return err
-			}
-			defer done()
-			return transfer.Run(c, &f, "sent", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
-				report, err := client.Send(ctx, sources, target, call)
-				return report, f.ListFault(err)
+			return by.Run(c, &f.Opt, []string{last}, ssh.Write, func(urls []string) error {
+				return send(c, &f, sources, urls[0], last)
 			})
 		},
 	}
 	c.Flags().SortFlags = false
 	f.Add(c.Flags(), f.AddList)
+	option.Group(c.Flags(), ssh.Title, func() { by.Add(c.Flags()) })
 	c.SetUsageFunc(option.GroupedUsage)
 	option.AddSettings(c)
 	_ = c.RegisterFlagCompletionFunc("snapshot", option.CompleteSnapshot()) // fails only for unknown flags
 	return c
 }
 
-// sendArgs reads the arguments of send. With exec, the first stands for a command. The source "-" has to be the only one, and its URL has to
-// name a file.
-func sendArgs(args []string, exec bool) (sources []string, target fxfer.URL, err error) {
+// sendArgs reads the arguments of send. With exec, the first stands for a command. The source "-" has to be the only one, and its target has to
+// name a file. The target is a URL, or a place that ssh reaches.
+func sendArgs(args []string, exec bool) (sources []string, target string, err error) {
 	if len(args) < 2 {
-		return nil, target, exit.Usage("for example: fxfer send FILE fxfer://host/share", "send needs a source and a URL")
+		return nil, "", exit.Usage("for example: fxfer send FILE fxfer://host/share", "send needs a source and a URL")
 	}
-	sources, last := args[:len(args)-1], args[len(args)-1]
-	if !fxfer.IsURL(last) {
-		hint := "for example: fxfer send FILE fxfer://host/share"
+	sources, target = args[:len(args)-1], args[len(args)-1]
+	if !fxfer.IsURL(target) && !ssh.Is(target) {
+		hint := "for example: fxfer send FILE fxfer://host/share, or with ssh: fxfer send FILE host:folder"
 		if fxfer.IsURL(sources[0]) {
 			hint = "to fetch from a server: fxfer get URL... TARGET"
 		}
-		return nil, target, exit.Usage(hint, "the last argument, %q, is not a fxfer:// URL", last)
+		return nil, target, exit.Usage(hint, "the last argument, %q, is neither a fxfer:// URL nor host:path", target)
 	}
-	if target, err = option.ParseURL(last, true); err != nil {
-		return nil, target, err
+	if fxfer.IsURL(target) {
+		if _, err = sendTarget(target, target, len(sources) == 1 && sources[0] == "-"); err != nil {
+			return nil, "", err
+		}
 	}
 	for _, s := range sources {
 		switch {
@@ -149,11 +142,54 @@ func sendArgs(args []string, exec bool) (sources []string, target fxfer.URL, err
 			return nil, target, exit.Usage("leave one of the two out", "--exec sends the output of a command, and %q is another source", sources[1])
 		case s == "-" && len(sources) > 1:
 			return nil, target, exit.Usage("./- is a file of that name", "standard input can't be sent together with other sources")
-		case s == "-" && (target.Path == "" || target.TrailingSlash):
-			return nil, target, exit.Usage("for example: "+strings.TrimSuffix(target.Redacted(), "/")+"/dump.sql", "a stream needs a file name in the URL")
 		}
 	}
 	return sources, target, nil
+}
+
+// sendTarget reads the URL to send to. A stream needs a name there. named is how the user named the
+// place.
+func sendTarget(url, named string, stream bool) (fxfer.URL, error) {
+	target, err := option.ParseURL(url, true)
+	if err == nil && stream && (target.Path == "" || target.TrailingSlash) {
+		if url == named {
+			named = target.Redacted()
+		}
+		err = exit.Usage("for example: "+strings.TrimSuffix(named, "/")+"/dump.sql", "a stream needs a file name in the URL")
+	}
+	return target, err
+}
+
+// send sends sources to a URL. named is how the user named the place.
+func send(c *cobra.Command, f *transfer.Flags, sources []string, url, named string) error {
+	target, err := sendTarget(url, named, sources[0] == "-")
+	if err != nil {
+		return err
+	}
+	if err := option.CheckPin(f.Opt.Pin, target); err != nil {
+		return err
+	}
+	if f.Target = target.Redacted(); url != named {
+		f.Target = named
+	}
+	if sources[0] == "-" {
+		switch {
+		case f.List != "":
+			return exit.Usage("leave --files-from out", "a stream is sent whole: there is nothing to select")
+		case f.Exec != "":
+			return sendOutput(c, f, target)
+		}
+		return sendStream(c, f, target)
+	}
+	done, err := f.OpenList(c.InOrStdin())
+	if err != nil {
+		return err
+	}
+	defer done()
+	return transfer.Run(c, f, "sent", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+		report, err := client.Send(ctx, sources, target, call)
+		return report, f.ListFault(err)
+	})
 }
 
 func sendStream(c *cobra.Command, f *transfer.Flags, target fxfer.URL) error {

@@ -42,8 +42,8 @@ func TestSendArgs(t *testing.T) {
 		"- fxfer://h/s/dump.sql":   "",
 		"./- a fxfer://h/s":        "",
 		"a":                        "needs a source and a URL",
-		"a b":                      `"b", is not a fxfer:// URL`,
-		"fxfer://h/s a":            `"a", is not a fxfer:// URL`,
+		"a b":                      `"b", is neither a fxfer:// URL nor host:path`,
+		"fxfer://h/s a":            `"a", is neither a fxfer:// URL nor host:path`,
 		"fxfer://h/s fxfer://g/s":  "from server to server",
 		"a fxfer://h":              "names no share",
 		"a fxfer://h/":             "names no share",
@@ -54,8 +54,11 @@ func TestSendArgs(t *testing.T) {
 		"- fxfer://h/s/p/":         "needs a file name",
 		"a fxfer://u:p@h/s":        "fxfer has no user names or passwords",
 		"a fxfer://h:99999/s":      "is not a port",
-		"a b c fxfer:/h/s":         "is not a fxfer:// URL",
+		"a b c fxfer:/h/s":         "is neither a fxfer:// URL nor host:path",
 		"a fxfer://h/s fxfer://h/": "names no share",
+		"a:b h:dir":                "",
+		"a ssh://u@h:22/dir/":      "",
+		"a ./h:dir":                "is neither a fxfer:// URL nor host:path",
 	} {
 		_, _, err := sendArgs(strings.Fields(args), false)
 		if want == "" {
@@ -74,9 +77,12 @@ func TestGetArgs(t *testing.T) {
 		"fxfer://h/s/a":                     "needs a URL and a folder",
 		"fxfer://h/s/a fxfer://h/s/b":       "not a folder of this host",
 		"a fxfer://h/s":                     `"a", is not a fxfer:// URL`,
-		"a b":                               `"a" is not a fxfer:// URL`,
+		"a b":                               `"a" is neither a fxfer:// URL nor host:path`,
 		"fxfer://h .":                       "names no share",
 		"fxfer://h/s/a fxfer://h/s/b -":     "standard output",
+		"fxfer://h/s/a h:b":                 "",
+		"h:a ./h:b":                         "",
+		"h:a h:b":                           "a place that ssh reaches",
 	} {
 		_, _, err := getArgs(strings.Fields(args))
 		if want == "" {

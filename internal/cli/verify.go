@@ -10,6 +10,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/ssh"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/internal/units"
@@ -18,6 +19,7 @@ import (
 
 func newVerify() *cobra.Command {
 	var opt fxfer.Options
+	var by ssh.Flags
 	var against, snapshot string
 	var asJSON bool
 	c := &cobra.Command{
@@ -32,7 +34,9 @@ that differ. The exit code is 0 if all are the same, else 3.
 With --snapshot, the server compares a snapshot below URL with the digests that
 it recorded when the snapshot was made. latest is the newest one. The server reads
 with low priority. If a file has changed since, the exit code is 6. Verify also
-lists entries that failed then and are not in the snapshot.`,
+lists entries that failed then and are not in the snapshot.
+
+URL can also be host:path, for a host where no server runs: see "fxfer send --help".`,
 		Example: `  fxfer verify fxfer://nas/files/photos --against photos
   fxfer verify fxfer://nas/files/photos --against photos.b3
   fxfer verify fxfer://nas/files/etc --snapshot latest`,
@@ -40,23 +44,26 @@ lists entries that failed then and are not in the snapshot.`,
 		Args:       option.Exactly(1),
 		PreRunE:    func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) },
 		RunE: func(c *cobra.Command, args []string) error {
-			u, err := option.ParseURL(args[0], true)
-			if err != nil {
-				return err
-			}
-			if err := option.CheckPin(opt.Pin, u); err != nil {
-				return err
-			}
 			switch {
 			case snapshot != "" && against != "":
 				return exit.Usage("leave one of the two out", "--snapshot compares with what the server noted, --against with what is here")
-			case snapshot != "":
-				return scrub(c, opt, u, snapshot, newVerdicts(asJSON, c.OutOrStdout(), c.ErrOrStderr()))
+			case snapshot == "" && against == "":
+				return exit.Usage("for example: --against FOLDER", "--against is missing: what are the files to be compared with?")
 			}
-			if against == "" {
-				return exit.Usage("for example: --against FOLDER", "--against is missing: what is %s to be compared with?", u.Redacted())
-			}
-			return verify(c, opt, u, against, newVerdicts(asJSON, c.OutOrStdout(), c.ErrOrStderr()))
+			return by.Run(c, &opt, args, ssh.Read, func(urls []string) error {
+				u, err := option.ParseURL(urls[0], true)
+				if err != nil {
+					return err
+				}
+				if err := option.CheckPin(opt.Pin, u); err != nil {
+					return err
+				}
+				show := newVerdicts(asJSON, c.OutOrStdout(), c.ErrOrStderr())
+				if snapshot != "" {
+					return scrub(c, opt, u, snapshot, show)
+				}
+				return verify(c, opt, u, against, show)
+			})
 		},
 	}
 	c.Flags().SortFlags = false
@@ -64,6 +71,7 @@ lists entries that failed then and are not in the snapshot.`,
 	option.Add(c.Flags(), &snapshot, "snapshot", "time", "", "check this snapshot, or the latest, against the recorded digests", parseScrubbed)
 	option.AddTransport(c.Flags(), &opt)
 	option.AddTrust(c.Flags(), &opt)
+	by.Add(c.Flags())
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output")
 	option.AddSettings(c)
 	_ = c.RegisterFlagCompletionFunc("snapshot", option.CompleteSnapshot(latest)) // fails only for unknown flags

@@ -43,6 +43,9 @@ func New(opt Options) (*Client, error) {
 	}
 	var err error
 	c.store, c.key, err = session.OpenIdentity(opt.Home)
+	if opt.Key != nil {
+		c.key = opt.Key
+	}
 	return c, err
 }
 

@@ -202,7 +202,7 @@ func (d *dialer) joinBy(ctx context.Context, id uint64, path transport.Path, by 
 // admitted keeps the pinned key of a server that has admitted this client, so that it is known
 // without the pin next time.
 func (d *dialer) admitted(control transport.Conn) {
-	if d.url.Pin == "" && d.client.pin == "" {
+	if d.url.Pin == "" && d.client.pin == "" || d.client.opt.Forget {
 		return
 	}
 	if err := d.client.remember(d.url, control.PeerKey()); err != nil {

@@ -24,6 +24,9 @@ const (
 // then the sender begins before the receiver answers, because a repeated or interrupted transfer
 // finds most of its data there. Where nothing can be remembered, no transfer is the first.
 func (c *Client) firstTime(server string, hello *wire.Hello, what []string) bool {
+	if c.opt.Forget {
+		return false
+	}
 	dir := filepath.Join(c.store.Dir(), historyFolder)
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %d %q %q %q", server, hello.Intent, hello.Share, hello.Paths, what))
 	f, err := os.OpenFile(filepath.Join(dir, hex.EncodeToString(sum[:16])), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -88,7 +91,7 @@ func (c *Client) learned(server string) int {
 // learn remembers the number of streams that a path needed. A failure costs some seconds next time.
 func (c *Client) learn(server string, streams int) {
 	name := c.pathFile(server)
-	if c.learned(server) == streams || os.MkdirAll(filepath.Dir(name), 0o700) != nil {
+	if c.opt.Forget || c.learned(server) == streams || os.MkdirAll(filepath.Dir(name), 0o700) != nil {
 		return
 	}
 	_ = os.WriteFile(name, strconv.AppendInt(nil, int64(streams), 10), 0o600)

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"time"
 
@@ -18,6 +19,8 @@ type Options struct {
 	// Home is the folder of this host's identity, of the servers it knows and of its history. ""
 	// is the user's.
 	Home string
+	// Key takes the place of the key in Home, such as for one use; nil is that key.
+	Key ed25519.PrivateKey
 
 	// Streams is the number of data streams; 0 is as many as the path needs, up to MaxStreams.
 	Streams int
@@ -47,6 +50,9 @@ type Options struct {
 
 	// Pin is the server's key; "" accepts the key that is known of the server.
 	Pin string
+	// Forget keeps nothing about servers: neither their keys nor what was learned of the path. It is
+	// for a server that will not come back under the same address; Pin has to name its key.
+	Forget bool
 	// TLS names certificates, which take the place of keys.
 	TLS TLS
 
@@ -72,6 +78,9 @@ func (o *Options) fill() error {
 	}
 	if o.MaxStreams < 1 || o.MaxStreams > session.MaxStreams || o.Streams > o.MaxStreams {
 		return session.Usage("", "%d streams of at most %d: give 1 to %d", o.Streams, o.MaxStreams, session.MaxStreams)
+	}
+	if o.Key != nil && len(o.Key) != ed25519.PrivateKeySize {
+		return session.Usage("", "a key of %d bytes: an Ed25519 key has %d", len(o.Key), ed25519.PrivateKeySize)
 	}
 	if _, err := compress.Parse(o.Compress); err != nil {
 		return session.Usage("choose auto, zstd or none", "%w", err)

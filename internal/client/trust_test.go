@@ -2,12 +2,14 @@ package client
 
 import (
 	"context"
+	"crypto/ed25519"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/server"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
@@ -53,4 +55,24 @@ func TestConfirm(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestKey: a client that is given a key proves that one, and not the one of its home.
+func TestKey(t *testing.T) {
+	t.Parallel()
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	home := t.TempDir()
+	for admitted, want := range map[identity.Pin]session.Kind{
+		identity.PinOfPrivate(key):                session.KindOther,
+		identity.PinOfPrivate(keyOfHome(t, home)): session.KindTrust,
+	} {
+		s := serveWith(t, server.Options{Clients: []server.Admission{{Key: string(admitted), Rights: identity.Grants{"data": identity.Read}}}}, identity.Read)
+		_, err := newClient(t, home, Options{Key: key, Pin: s.Pin(), Forget: true}).List(t.Context(), s.plain(t, ""))
+		require.Equal(t, want, session.KindOf(err), err)
+		require.Equal(t, want == session.KindOther, err == nil, err)
+		s.stop()
+	}
+	_, err = New(Options{Home: home, Key: key[:3]})
+	require.Equal(t, session.KindUsage, session.KindOf(err))
 }

@@ -543,6 +543,27 @@ func (p *Partial) CopyFrom(source *Source, from, off, n int64) error {
 	return at("write", p.path, err)
 }
 
+// Truncate cuts a stream to size bytes. What is written behind them later has a hole before it.
+func (p *Partial) Truncate(size int64) error {
+	p.gate.RLock()
+	defer p.gate.RUnlock()
+	switch {
+	case p.ended:
+		return at("cut", p.path, os.ErrClosed)
+	case p.size >= 0 || size < 0:
+		return at("cut", p.path, fmt.Errorf("%d bytes can't be the size of the target of %d bytes", size, p.size))
+	}
+	p.writing.Lock()
+	err := p.file.Truncate(size)
+	p.writing.Unlock()
+	if err == nil {
+		p.mu.Lock()
+		p.end = min(p.end, size)
+		p.mu.Unlock()
+	}
+	return at("cut", p.path, err)
+}
+
 // Clone makes the n bytes at off share the data at offset from of source, and reports whether the
 // file system can do that. All numbers are multiples of its block size.
 func (p *Partial) Clone(source *Source, from, off, n int64) bool {

@@ -107,6 +107,30 @@ func TestStream(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
+func TestTruncate(t *testing.T) {
+	tree, dir := openTree(t)
+	m := testMeta("stream", -1)
+	p := openPartial(t, tree, m, TargetOptions{Sync: SyncNone})
+	write := func(text string, off int64) {
+		_, err := p.WriteAt([]byte(text), off)
+		require.NoError(t, err)
+	}
+	write("begin, and more", 0)
+	write("more", 2*testBlock)
+	require.Error(t, p.Truncate(-1))
+	require.NoError(t, p.Truncate(5))
+	write("end", 20)
+	require.NoError(t, p.Mark(0, [32]byte{}))
+	m.Size = 23
+	require.NoError(t, p.Commit(m))
+	require.ErrorIs(t, p.Truncate(0), os.ErrClosed)
+	got, err := os.ReadFile(filepath.Join(dir, "stream"))
+	require.NoError(t, err)
+	require.Equal(t, "begin"+string(make([]byte, 15))+"end", string(got))
+	sized := openPartial(t, tree, testMeta("sized", testBlock), TargetOptions{Sync: SyncNone})
+	require.Error(t, sized.Truncate(1))
+}
+
 func TestGuard(t *testing.T) {
 	tree, dir := openTree(t)
 	const size = 5*testBlock + 10

@@ -15,7 +15,21 @@ import (
 // (PEM, PKCS #8, mode 0600). All processes that use the folder get the same key. On Unix, Key
 // refuses a file that others than its owner may read or write.
 func (s *Store) Key() (ed25519.PrivateKey, error) {
-	key, err := s.loadKey()
+	if s.key != nil {
+		return s.key, nil
+	}
+	return s.keyIn(keyFile)
+}
+
+// HostKey is Key for the key by which clients of ssh know this host, in ssh_host_key.pem. It is a
+// key of its own: what one protocol signs must mean nothing in another.
+func (s *Store) HostKey() (ed25519.PrivateKey, error) { return s.keyIn(hostKeyFile) }
+
+func (s *Store) keyIn(name string) (ed25519.PrivateKey, error) {
+	if s.key != nil {
+		return nil, errEphemeral
+	}
+	key, err := s.loadKey(name)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
@@ -25,7 +39,7 @@ func (s *Store) Key() (ed25519.PrivateKey, error) {
 	}
 	defer unlock()
 	// Another process may have made the key while this one waited for the lock.
-	key, err = s.loadKey()
+	key, err = s.loadKey(name)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
@@ -38,14 +52,14 @@ func (s *Store) Key() (ed25519.PrivateKey, error) {
 		return nil, fmt.Errorf("make an identity: %w", err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if err := writeFile(s.path(keyFile), text, 0o600); err != nil {
+	if err := writeFile(s.path(name), text, 0o600); err != nil {
 		return nil, err
 	}
 	return key, nil
 }
 
-func (s *Store) loadKey() (ed25519.PrivateKey, error) {
-	path := s.path(keyFile)
+func (s *Store) loadKey(name string) (ed25519.PrivateKey, error) {
+	path := s.path(name)
 	data, _, err := readFile(path, 0o077, "others may read or change this private key", "chmod 600 ")
 	if err != nil {
 		return nil, err

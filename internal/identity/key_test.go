@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -124,4 +125,32 @@ func FuzzParsePin(f *testing.F) {
 		require.Equal(t, pin, PinOf(key))
 		require.Equal(t, pin.Bare(), strings.TrimPrefix(s, pinPrefix))
 	})
+}
+
+// TestEphemeral: a store without a folder has a key, knows nobody, and touches no file.
+func TestEphemeral(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, filepath.Join(dir, clientsFile), string(PinOf(testKey(1)))+" *=rw\n") // of somebody else
+	s, other := Ephemeral(), Ephemeral()
+	key, err := s.Key()
+	require.NoError(t, err)
+	again, err := s.Key()
+	require.NoError(t, err)
+	require.Equal(t, key, again)
+	otherKey, err := other.Key()
+	require.NoError(t, err)
+	require.NotEqual(t, key, otherKey)
+	clients, err := s.Clients()
+	require.NoError(t, err)
+	require.Empty(t, clients)
+	require.Empty(t, s.Links())
+	_, err = s.Invite(Grants{"a": Read}, 0, "")
+	require.ErrorIs(t, err, errEphemeral)
+	_, _, err = s.Redeem([32]byte{}, make([]byte, exporterSize))
+	require.ErrorIs(t, err, ErrInviteUnknown)
+	require.ErrorIs(t, s.Revoke(Principal(PinOfPrivate(key))), errEphemeral)
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 1)
 }

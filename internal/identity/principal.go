@@ -10,8 +10,9 @@ import (
 
 // Principal says who a client is, as one word of printable ASCII without "#". It is the pin of the
 // client's key, or the name in a certificate that a CA vouches for, behind the kind of the name,
-// such as "dns:nas.example.org". A client has exactly one, so Principals are compared with ==. Make
-// one from a Pin, or with NameOf, ParseName or ParsePrincipal.
+// such as "dns:nas.example.org", or the name of a user of a door, such as "user:scanner". A client
+// has exactly one, so Principals are compared with ==. Make one from a Pin, or with NameOf,
+// ParseName, ParseUser or ParsePrincipal.
 type Principal string
 
 // The kinds of names. NameOf looks for them in this order.
@@ -105,8 +106,30 @@ func ParseName(s string) (Principal, error) {
 	return p, nil
 }
 
-// ParsePrincipal reads a certificate's name like ParseName, or a pin like ParsePin.
+// userKind begins the Principals of users of a door, which no certificate can have.
+const userKind = "user:"
+
+// maxUser is the largest size of a user's name in bytes.
+const maxUser = 64
+
+// ParseUser returns the Principal of a user of a door. A name has 1 to 64 of A-Z a-z 0-9 . _ @ -
+// and does not begin with a dot or a dash.
+func ParseUser(name string) (Principal, error) {
+	bad := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._@-", r)
+	}
+	if name == "" || len(name) > maxUser || name[0] == '.' || name[0] == '-' || strings.ContainsFunc(name, bad) {
+		return "", fmt.Errorf("%q can't be the name of a user: expected 1 to %d of A-Z a-z 0-9 . _ @ -, and no dot or dash first", clip(name), maxUser)
+	}
+	return Principal(userKind + name), nil
+}
+
+// ParsePrincipal reads a certificate's name like ParseName, "user:" and a name like ParseUser, or a
+// pin like ParsePin.
 func ParsePrincipal(s string) (Principal, error) {
+	if name, ok := strings.CutPrefix(s, userKind); ok {
+		return ParseUser(name)
+	}
 	if name, err := ParseName(s); err == nil {
 		return name, nil
 	}
@@ -117,12 +140,17 @@ func ParsePrincipal(s string) (Principal, error) {
 	return Principal(pin), err
 }
 
-// IsName reports whether p is a certificate's name. If not, it is a pin.
-func (p Principal) IsName() bool { return p != "" && !strings.HasPrefix(string(p), pinPrefix) }
+// IsName reports whether p is a certificate's name.
+func (p Principal) IsName() bool {
+	return p != "" && !p.IsUser() && !strings.HasPrefix(string(p), pinPrefix)
+}
+
+// IsUser reports whether p is a user of a door.
+func (p Principal) IsUser() bool { return strings.HasPrefix(string(p), userKind) }
 
 // Short abbreviates a pin for progress lines and logs. Never compare it to trust a client.
 func (p Principal) Short() string {
-	if p.IsName() {
+	if p.IsName() || p.IsUser() {
 		return string(p)
 	}
 	return Pin(p).Short()

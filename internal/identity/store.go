@@ -6,6 +6,7 @@
 package identity
 
 import (
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,8 @@ const (
 	serversFile = "known_servers"
 	clientsFile = "authorized_clients"
 	invitesFile = "invitations"
+	usersFile   = "door_users"
+	hostKeyFile = "ssh_host_key.pem"
 	lockFile    = ".lock"
 )
 
@@ -52,13 +55,25 @@ func Home() (string, error) {
 type Store struct {
 	dir string
 	now func() time.Time
+	key ed25519.PrivateKey // of an ephemeral store, which has no folder; else nil
 
 	mu      sync.Mutex // guards the following
 	clients clientCache
 	invites inviteCache
+	users   userCache
 }
 
-// Dir returns the store's folder.
+// Ephemeral returns a store with a key of its own and empty lists. It has no folder and writes no
+// file, so methods that would change a list fail.
+func Ephemeral() *Store {
+	_, key, _ := ed25519.GenerateKey(nil) // never fails
+	return &Store{now: time.Now, key: key}
+}
+
+// errEphemeral refuses to change a list that is kept nowhere.
+var errEphemeral = errors.New("this server keeps no lists: it serves only the clients in its options")
+
+// Dir returns the store's folder, "" if the store is ephemeral.
 func (s *Store) Dir() string { return s.dir }
 
 // OpenStore returns the store in dir, and makes the folder with mode 0700 if it is missing. On Unix
@@ -87,7 +102,10 @@ func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
 // Links returns the targets of those files in the store's folder that are symlinks.
 func (s *Store) Links() (targets []string) {
-	for _, name := range []string{keyFile, serversFile, clientsFile, invitesFile} {
+	if s.key != nil {
+		return nil
+	}
+	for _, name := range []string{keyFile, serversFile, clientsFile, invitesFile, usersFile, hostKeyFile} {
 		info, err := os.Lstat(s.path(name))
 		if err != nil || info.Mode().Type() != fs.ModeSymlink {
 			continue
@@ -102,6 +120,9 @@ func (s *Store) Links() (targets []string) {
 // read returns the text of one list and the info of its file. A missing file gives empty text and
 // nil info.
 func (s *Store) read(name string) (string, fs.FileInfo, error) {
+	if s.key != nil {
+		return "", nil, nil
+	}
 	text, info, err := readFile(s.path(name), 0o002, "everyone may change it", "chmod o-w ")
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil, nil
@@ -113,6 +134,9 @@ func (s *Store) read(name string) (string, fs.FileInfo, error) {
 // locked out. It writes nothing if edit fails or changes nothing. A new file gets mode 0600, and an
 // existing one keeps its mode.
 func (s *Store) update(name string, edit func(text string) (string, error)) error {
+	if s.key != nil {
+		return errEphemeral
+	}
 	unlock, err := s.lock()
 	if err != nil {
 		return err

@@ -22,15 +22,15 @@ func (s *Server) hello(ctx context.Context, c *connection, m *wire.Hello) error 
 		return err
 	}
 	s.replace(ctx, m.Replaces, c.peer.id)
-	r, err := s.reserve(ctx, c, grants)
+	r, err := s.reserve(ctx, c.peer, addressOf(c.RemoteAddr()), c, grants)
 	if err != nil {
 		s.auditRefusal(ctx, c, m, err)
 		return err
 	}
 	defer r.release()
-	s.counters.begin(m.Intent)
+	s.counters.begin(intentName(m.Intent))
 	q := &request{
-		reservation: r, conn: c, hello: m, audit: r.newAudit(m),
+		reservation: r, conn: c, hello: m, audit: r.newAudit(intentName(m.Intent), m.Share),
 		log: c.log.With("session", r.id, "client", c.peer.label),
 	}
 	defer q.close()

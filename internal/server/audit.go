@@ -23,19 +23,20 @@ type audit struct {
 	ended bool            // the last record is written
 }
 
-// newAudit returns the audit of a session, nil if nothing is to be recorded.
-func (r *reservation) newAudit(m *wire.Hello) *audit {
+// newAudit returns the audit of a session on a share, "" for none. do says what it is for. It returns
+// nil if nothing is to be recorded.
+func (r *reservation) newAudit(do, share string) *audit {
 	if r.server.opt.Audit == nil {
 		return nil
 	}
 	log := r.server.opt.Audit.With("session", r.id,
 		"client", cmp.Or(string(r.peer.id), r.peer.label),
-		"address", r.from.String(), "do", intentName(m.Intent))
+		"address", r.from.String(), "do", do)
 	if name := r.clientName(); name != "" {
 		log = log.With("name", name)
 	}
-	if m.Share != "" {
-		log = log.With("share", m.Share)
+	if share != "" {
+		log = log.With("share", share)
 	}
 	return &audit{log: log}
 }
@@ -43,7 +44,7 @@ func (r *reservation) newAudit(m *wire.Hello) *audit {
 // auditRefusal records that a client got no session.
 func (s *Server) auditRefusal(ctx context.Context, c *connection, m *wire.Hello, why error) {
 	r := &reservation{server: s, id: newSessionID(), peer: c.peer, from: addressOf(c.RemoteAddr())}
-	r.newAudit(m).session(ctx, m.Paths, -1, why)
+	r.newAudit(intentName(m.Intent), m.Share).session(ctx, m.Paths, -1, why)
 }
 
 // clientName returns what the administrator calls the client, "" for nothing.

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"net"
 	"path/filepath"
+	"slices"
 
 	"github.com/fxfer/fxfer/internal/confine"
 	"github.com/fxfer/fxfer/internal/identity"
-	"github.com/fxfer/fxfer/internal/session"
 )
 
 // systemFolders are the folders of the system that a server reads: kernel figures, the names of
@@ -29,7 +29,10 @@ func (s *Server) Confine(others ...Folder) error {
 
 // keep returns the folders that a server with these options may use.
 func keep(store *identity.Store, opt *Options, others []Folder) []Folder {
-	all := append([]Folder{{Path: store.Dir(), Write: true}}, others...)
+	all := slices.Clone(others)
+	if home := store.Dir(); home != "" {
+		all = append(all, Folder{Path: home, Write: true})
+	}
 	for _, p := range store.Links() {
 		all = append(all, Folder{Path: filepath.Dir(p), Write: true})
 	}
@@ -53,12 +56,12 @@ func keep(store *identity.Store, opt *Options, others []Folder) []Folder {
 // it listens on beside those of the options. Begin returns nil if it is not needed, and otherwise
 // why it failed; then nothing has changed.
 func Begin(opt *Options, settings, listen []string, others ...Folder) error {
-	store, _, err := session.OpenIdentity(opt.Home)
+	store, _, err := opt.openIdentity()
 	if err != nil {
 		return err
 	}
 	var ports []int
-	for _, addr := range append([]string{cmp.Or(opt.Listen, ":0")}, listen...) {
+	for _, addr := range append([]string{cmp.Or(opt.Listen, ":0"), opt.Doors.SFTP}, listen...) {
 		_, name, err := net.SplitHostPort(addr)
 		if err != nil {
 			continue // there is none, or the server says what is wrong

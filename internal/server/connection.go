@@ -40,6 +40,9 @@ func (s *Server) serveConn(ctx context.Context, conn transport.Conn, slot *connS
 	begin, cancel := context.WithTimeout(ctx, admitWithin)
 	defer cancel()
 	c := &connection{Conn: conn, slot: slot, log: s.log.With("peer", conn.RemoteAddr().String())}
+	if s.servePlain(begin, c) {
+		return
+	}
 	m := s.firstMessage(begin, c)
 	if m == nil {
 		return

@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transfer"
-	"github.com/fxfer/fxfer/internal/wire"
 )
 
 // Counters are what a server has counted since its start.
 type Counters struct {
 	Refused map[string]int64 // connections and sessions, by reason
-	Begun   map[string]int64 // sessions, by intent
+	Begun   map[string]int64 // sessions, by intent or door
 	Traffic []ShareTraffic   // by share and direction, where there was any
 }
 
@@ -84,10 +83,11 @@ func (c *serverCounters) refuse(reason string) {
 	c.refused[reason]++
 }
 
-func (c *serverCounters) begin(i wire.Intent) {
+// begin counts a session by what it is for.
+func (c *serverCounters) begin(intent string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.begun[intentName(i)]++
+	c.begun[intent]++
 }
 
 // update calls f with the traffic of a share, to change it.

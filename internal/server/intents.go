@@ -35,12 +35,12 @@ var intents = []struct {
 	{wire.Files, "files", newFileWork},
 }
 
-// Intents returns what sessions are for, as a server sees it. Each name occurs once.
+// Intents returns what sessions are for, as a server sees it, and the doors. Each name occurs once.
 func Intents() (names []string) {
 	for _, x := range intents {
 		names = append(names, x.name)
 	}
-	return names
+	return append(names, doors...)
 }
 
 func intentName(i wire.Intent) string {

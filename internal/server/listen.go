@@ -59,16 +59,22 @@ func (s *Server) listenWith(p transport.Protocol, addr string) error {
 		cfg.Certificate = s.pair.Certificate
 	}
 	l, err := transport.Listen(addr, cfg)
-	var bad *net.AddrError
-	switch {
-	case errors.As(err, &bad), errors.Is(err, syscall.EADDRNOTAVAIL):
-		return session.Usage("", "listen on %s: %w", addr, err)
-	case err != nil: // the port is taken, or this user may not use it
-		return &session.Error{Kind: session.KindOther, Err: fmt.Errorf("listen on %s: %w", addr, err)}
+	if err != nil {
+		return listenError(addr, err)
 	}
 	s.listen = append(s.listen, l)
 	if w := transport.SmallBuffers(l); w != "" {
 		s.log.Warn("QUIC will lose datagrams at high rates", "reason", w)
 	}
 	return nil
+}
+
+// listenError explains why the server can't listen on an address.
+func listenError(addr string, err error) error {
+	var bad *net.AddrError
+	if errors.As(err, &bad) || errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return session.Usage("", "listen on %s: %w", addr, err)
+	}
+	// The port is taken, or this user may not use it.
+	return &session.Error{Kind: session.KindOther, Err: fmt.Errorf("listen on %s: %w", addr, err)}
 }

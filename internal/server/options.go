@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/ed25519"
 	"fmt"
 	"log/slog"
 	"net"
@@ -21,6 +22,9 @@ type Options struct {
 	// Home is the folder of the server's key, authorized_clients and the invitations. New makes it
 	// if it is missing. "" is the folder of the present user.
 	Home string
+	// Ephemeral makes a key that lives no longer than the server, and keeps no file besides what
+	// clients send: Home is not used, only Clients are admitted, and Invite and Revoke fail.
+	Ephemeral bool
 	// Listen is the address of TCP and UDP, such as ":7433" or "192.0.2.1:7433". Port 0 picks a
 	// free port. "" is every address on a free port.
 	Listen string
@@ -45,6 +49,9 @@ type Options struct {
 	// Audit gets one record for each entry that a client changed or read, and one for each session,
 	// with client, path, digest and outcome. nil discards them.
 	Audit *slog.Logger
+	// Doors let clients of older protocols in. Their users are in door_users in Home, and their rights
+	// in authorized_clients and in Clients.
+	Doors Doors
 	// TLS adds certificates to the keys. Reload changes the CAs, but neither Cert nor Key.
 	TLS TLS
 
@@ -88,6 +95,16 @@ type Options struct {
 	MaxMemory int64
 }
 
+// openIdentity opens the folder of the server's identity, or makes an identity without one.
+func (o *Options) openIdentity() (*identity.Store, ed25519.PrivateKey, error) {
+	if !o.Ephemeral {
+		return session.OpenIdentity(o.Home)
+	}
+	store := identity.Ephemeral()
+	key, err := store.Key()
+	return store, key, err
+}
+
 // Share is a folder that a server offers.
 type Share struct {
 	// Name is how clients call it: 1 to 255 bytes of UTF-8 without slashes and control characters,
@@ -114,7 +131,7 @@ type Share struct {
 	QuotaFiles int64
 }
 
-// Admission is what a server grants one client. It has either a Key or a Certificate.
+// Admission is what a server grants one client. It has one of Key, Certificate and User.
 type Admission struct {
 	// Key is the pin of the client's key.
 	Key string
@@ -122,6 +139,8 @@ type Admission struct {
 	// "dns:nas.example.org". "*" is every name that has no Admission of its own. It needs
 	// TLS.ClientCA.
 	Certificate string
+	// User is the name of a user of the Doors.
+	User string
 	// Name is for people.
 	Name string
 	// Rights are by share; "*" stands for the shares that are not named. They add to the rights in
@@ -145,8 +164,14 @@ const anyName identity.Principal = "*"
 // principal returns the client that the Admission is for.
 func (a *Admission) principal() (identity.Principal, error) {
 	switch {
-	case a.Key != "" && a.Certificate != "":
-		return "", fmt.Errorf("client %q has both a key and a certificate's name", a.Name)
+	case a.Key != "" && a.Certificate != "" || a.User != "" && a.Key+a.Certificate != "":
+		return "", fmt.Errorf("client %q has two of a key, a certificate's name and a user's name", a.Name)
+	case a.User != "":
+		id, err := identity.ParseUser(a.User)
+		if err != nil {
+			err = fmt.Errorf("client %q: %w", a.Name, err)
+		}
+		return id, err
 	case a.Certificate == string(anyName):
 		return anyName, nil
 	case a.Certificate != "":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"io"
 	"net/netip"
 
 	"github.com/fxfer/fxfer/internal/identity"
@@ -37,34 +38,34 @@ type clientUse struct {
 	extraStreams int // beyond the first of each session
 }
 
-// reserve takes a session slot. The caller releases it, once.
+// reserve takes a session slot for a peer. conn, unless nil, is closed when the peer loses a right
+// that the session uses. The caller releases the slot, once.
 func (s *Server) reserve(
-	ctx context.Context, c *connection, grants identity.Grants,
+	ctx context.Context, peer peerIdentity, from netip.Addr, conn io.Closer, grants identity.Grants,
 ) (*reservation, error) {
 	r := &reservation{
-		server: s, id: newSessionID(), peer: c.peer, from: addressOf(c.RemoteAddr()),
-		grants: grants,
+		server: s, id: newSessionID(), peer: peer, from: from, grants: grants,
 	}
 	settings := s.live.Load()
 	ownMax, err := settings.checkClient(&r.peer, r.from)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		err = s.slots.take(c.peer.id, ownMax)
+		err = s.slots.take(peer.id, ownMax)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if r.client = s.clients[c.peer.id]; r.client == nil {
+	if r.client = s.clients[peer.id]; r.client == nil {
 		r.client = &clientUse{
 			memory: transfer.NewAccount(entryMemory/2, s.entryMemory), files: s.openFiles.Client(),
 		}
-		s.setRate(&r.client.limit, settings.rateOf(c.peer.id))
-		s.clients[c.peer.id] = r.client
+		s.setRate(&r.client.limit, settings.rateOf(peer.id))
+		s.clients[peer.id] = r.client
 	}
 	r.client.sessions++
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
-	s.reservations[r] = c.Conn
+	s.reservations[r] = conn
 	return r, nil
 }
 

@@ -2,12 +2,12 @@ package server
 
 import (
 	"context"
+	"io"
 	"maps"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
-	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -116,8 +116,10 @@ func (s *Server) confirmed(r *reservation, why error, twice bool) bool {
 	return why != nil && (before || !twice)
 }
 
-func (s *Server) evict(r *reservation, conn transport.Conn, why error) {
+func (s *Server) evict(r *reservation, conn io.Closer, why error) {
 	s.log.Warn("session is ended", "session", r.id, "client", r.peer.label, "reason", why)
 	r.cancel(why)
-	time.AfterFunc(evictWithin, func() { _ = conn.Close() })
+	if conn != nil {
+		time.AfterFunc(evictWithin, func() { _ = conn.Close() })
+	}
 }

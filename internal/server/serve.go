@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -43,6 +44,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.serving = true
 	s.mu.Unlock()
 	running.Go(func() { s.keepReviewing(sessions) })
+	running.Go(func() { s.serveDoors(ctx, sessions) })
 	s.acceptAll(ctx, func(conn transport.Conn, slot *connSlot) {
 		running.Go(func() { s.serveConn(sessions, conn, slot) })
 	})
@@ -79,16 +81,28 @@ func (s *Server) acceptAll(ctx context.Context, serve func(transport.Conn, *conn
 func (s *Server) accept(
 	ctx context.Context, l transport.Listener, serve func(transport.Conn, *connSlot),
 ) {
+	acceptFrom(ctx, s.log, l.Accept, func(conn transport.Conn) {
+		if slot := s.conns.acquire(conn.RemoteAddr()); slot != nil {
+			serve(conn, slot)
+		} else {
+			s.counters.refuse(refusedConnLimit)
+			_ = conn.Close()
+		}
+	})
+}
+
+// acceptFrom hands on the connections of one listener until ctx is done.
+func acceptFrom[C any](ctx context.Context, log *slog.Logger, accept func() (C, error), serve func(C)) {
 	failing := false
 	for {
-		conn, err := l.Accept()
+		conn, err := accept()
 		switch {
 		case err == nil: // also while the server ends: the client must hear about it
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return
 		default: // such as too many open files
 			if !failing {
-				s.log.Error("accept", "error", err)
+				log.Error("accept", "error", err)
 			}
 			failing = true
 			if !session.Sleep(ctx, acceptPause) {
@@ -97,12 +111,7 @@ func (s *Server) accept(
 			continue
 		}
 		failing = false
-		if slot := s.conns.acquire(conn.RemoteAddr()); slot != nil {
-			serve(conn, slot)
-		} else {
-			s.counters.refuse(refusedConnLimit)
-			_ = conn.Close()
-		}
+		serve(conn)
 	}
 }
 

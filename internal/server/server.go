@@ -4,6 +4,7 @@ package server
 
 import (
 	"crypto/ed25519"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/door"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/session"
@@ -29,6 +31,7 @@ type Server struct {
 	key     ed25519.PrivateKey
 	pair    *identity.KeyPair    // for clients that ask for a certificate; nil for none
 	listen  []transport.Listener // TCP and QUIC, on one port
+	doors   []*openDoor          // for clients of older protocols
 	host    string               // for messages only
 	started time.Time
 
@@ -37,6 +40,7 @@ type Server struct {
 	counters *serverCounters
 	in, out  pace.Pacer // share out the rates of what clients send and of what they get
 	total    rateLimit  // of all sessions together
+	guard    door.Guard // of passwords
 	confined atomic.Bool
 
 	// The present settings are replaced as a whole and never changed. Who replaces them holds
@@ -52,10 +56,11 @@ type Server struct {
 	serving      bool
 	draining     bool
 	slots        sessionSlots
-	reservations map[*reservation]transport.Conn // with their control streams
+	reservations map[*reservation]io.Closer // with their control streams
 	clients      map[identity.Principal]*clientUse
-	sessions     map[[16]byte]liveSession // that data streams can join
-	extraStreams int                      // data streams beyond the first of each session
+	logins       map[identity.Principal]int // connections at doors
+	sessions     map[[16]byte]liveSession   // that data streams can join
+	extraStreams int                        // data streams beyond the first of each session
 	recent       recentSessions
 }
 
@@ -65,8 +70,9 @@ func New(opt Options) (*Server, error) {
 		opt: opt, log: opt.Log, started: time.Now(), counters: newServerCounters(),
 		entryMemory:  transfer.NewAccount(entryMemory, nil),
 		slots:        sessionSlots{byClient: make(map[identity.Principal]int)},
-		reservations: make(map[*reservation]transport.Conn),
+		reservations: make(map[*reservation]io.Closer),
 		clients:      make(map[identity.Principal]*clientUse),
+		logins:       make(map[identity.Principal]int),
 		sessions:     make(map[[16]byte]liveSession),
 	}
 	s.cond = sync.NewCond(&s.mu)
@@ -83,7 +89,7 @@ func New(opt Options) (*Server, error) {
 		return nil, err
 	}
 	s.conns = newConnLimit(&s.opt)
-	if s.store, s.key, err = session.OpenIdentity(opt.Home); err != nil {
+	if s.store, s.key, err = opt.openIdentity(); err != nil {
 		return nil, err
 	}
 	if err := s.store.CheckAuthorized(); err != nil {
@@ -98,6 +104,14 @@ func New(opt Options) (*Server, error) {
 	}
 	s.apply(&opt, settings)
 	if err := s.listenOn(opt.Listen); err != nil {
+		s.closeShares()
+		return nil, err
+	}
+	if err := s.openDoors(); err != nil {
+		s.closeDoors()
+		for _, l := range s.listen {
+			_ = l.Close()
+		}
 		s.closeShares()
 		return nil, err
 	}
@@ -116,7 +130,7 @@ func (s *Server) Addr() net.Addr { return s.listen[0].Addr() }
 // Pin returns the pin of the server's key, by which clients know it.
 func (s *Server) Pin() string { return string(identity.PinOfPrivate(s.key)) }
 
-// Home returns the folder of the server's key and lists.
+// Home returns the folder of the server's key and lists, "" if the server is ephemeral.
 func (s *Server) Home() string { return s.store.Dir() }
 
 // Alive reports whether the server admits sessions. It does not return while the server hangs,

@@ -207,11 +207,12 @@ const (
 	refusedConnLimit    = "too many strangers"
 	refusedHandshake    = "handshake"
 	refusedFirstMessage = "no first message"
+	refusedLogin        = "login"
 )
 
 // RefusalReasons returns all keys of Counters.Refused.
 func RefusalReasons() []string {
-	reasons := []string{refusedConnLimit, refusedHandshake, refusedFirstMessage}
+	reasons := []string{refusedConnLimit, refusedHandshake, refusedFirstMessage, refusedLogin}
 	for _, code := range wire.Codes() {
 		reasons = append(reasons, code.String())
 	}

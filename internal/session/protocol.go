@@ -91,3 +91,6 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
+
+// ProtocolVersion is the version that both ends must speak.
+const ProtocolVersion = wire.Version

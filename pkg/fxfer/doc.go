@@ -32,6 +32,7 @@
 //	Client.Snapshots       lists the snapshots in a folder
 //	Client.PruneSnapshots  removes snapshots
 //	Client.Scrub           has the server read a snapshot and compare its digests
+//	Client.Reaches         tells whether a server answers
 //	Client.Probe           measures the path to a server
 //	Client.MeasureUpload   sends from memory to memory as a transfer would, and measures
 //
@@ -55,6 +56,7 @@
 //	Server.Pin             is its key, as clients name it
 //	Server.Home            is its folder of keys and lists
 //	Server.Invite          makes an invitation
+//	Server.Doors           lists the doors for clients of older protocols
 //	Server.Clients         lists the clients
 //	Server.Revoke          takes all rights from a client
 //	Server.Status          is a look at the server

@@ -140,6 +140,10 @@ type (
 	Server = server.Server
 	// ServerOptions configure a Server.
 	ServerOptions = server.Options
+	// Doors are the addresses at which clients of older protocols use a server's shares.
+	Doors = server.Doors
+	// DoorStatus is a door that is open.
+	DoorStatus = server.DoorStatus
 	// ServerTLS names the server's certificates, which stand beside keys.
 	ServerTLS = server.TLS
 	// Share is a folder that a server offers.
@@ -304,6 +308,10 @@ const (
 	DefaultPartialAge               = server.DefaultPartialAge
 	MaxAllowFailed                  = session.MaxAllowFailed
 )
+
+// ProtocolVersion is the version of the protocol that clients and servers of this package speak.
+// They work together only with the same version.
+const ProtocolVersion = session.ProtocolVersion
 
 // SystemCA stands for the system's certificate authorities in TLS.CA.
 const SystemCA = session.SystemCA

@@ -3,6 +3,8 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -24,13 +26,16 @@ func NewClients() *cobra.Command {
 		Short: "List, admit and revoke clients of a server on this host",
 		Long: `Clients lists and changes authorized_clients in FXFER_HOME. A server with the
 same FXFER_HOME applies changes at once. Clients can also be in the server's
-configuration; a revocation counts for these, too.`,
+configuration; a revocation counts for these, too.
+
+Users of a door, such as SFTP, are clients with names instead of keys: password
+and ssh-key say how they log in, and their rights are those of user:NAME.`,
 		Example: `  fxfer clients ls
   fxfer clients add ed25519:KEY --share backup --rights wo --comment nas
   fxfer clients revoke nas`,
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newClientsListCommand(), newClientsAddCommand(), newClientsRevokeCommand())
+	c.AddCommand(newClientsListCommand(), newClientsAddCommand(), newClientsPasswordCommand(), newClientsKeyCommand(), newClientsRevokeCommand())
 	return c
 }
 
@@ -214,6 +219,131 @@ func (g *grantFlags) admit(store *identity.Store, id identity.Principal) (said s
 		said = fmt.Sprintf("changed %s: its comment is %q", id, term.OneLine(c.Comment))
 	}
 	return said, nil
+}
+
+// maxPasswordFile bounds what is read of a password or a public key, bytes.
+const maxPasswordFile = 64 << 10
+
+func newClientsPasswordCommand() *cobra.Command {
+	var g grantFlags
+	c := &cobra.Command{
+		Use:   "password NAME",
+		Short: "Give a user of a door a password",
+		Long: `Password sets the password with which the user NAME logs in at a door, such as
+SFTP. It asks for the password twice; if standard input is not a terminal, its
+first line is the password. Only a hash of it is kept, in door_users.
+
+With --share, the user also gets rights, as by "fxfer clients add user:NAME".
+A user without rights can't log in.`,
+		Example: `  fxfer clients password scanner --share scans --rights wo`,
+		Args:    option.Exactly(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.enrol(c, args[0], func(store *identity.Store) (string, error) {
+				password, err := readPassword(c)
+				if err != nil {
+					return "", err
+				}
+				if err := store.SetPassword(args[0], password); err != nil {
+					return "", exit.Usage("", "%w", err)
+				}
+				return "set the password of user:" + args[0], nil
+			})
+		},
+	}
+	g.add(c.Flags(), "")
+	return c
+}
+
+func newClientsKeyCommand() *cobra.Command {
+	var g grantFlags
+	c := &cobra.Command{
+		Use:   "ssh-key NAME FILE",
+		Short: "Let a user of a door log in with a key of ssh",
+		Long: `Ssh-key lets the user NAME log in with the private half of the public key in
+FILE, such as ~/.ssh/id_ed25519.pub; "-" is standard input. A user may have
+several keys. They are in door_users, where you can also remove them.
+
+With --share, the user also gets rights, as by "fxfer clients add user:NAME".
+A user without rights can't log in.`,
+		Example: `  fxfer clients ssh-key anna id_ed25519.pub --share docs`,
+		Args:    option.Exactly(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.enrol(c, args[0], func(store *identity.Store) (string, error) {
+				text, err := readSmall(c.InOrStdin(), args[1])
+				if err != nil {
+					return "", exit.Usage("", "read the public key: %w", err)
+				}
+				if err := store.AddKey(args[0], text); err != nil {
+					return "", exit.Usage("ssh-keygen writes it to a file that ends in .pub", "%w", err)
+				}
+				return "added a key of user:" + args[0], nil
+			})
+		},
+	}
+	g.add(c.Flags(), "")
+	return c
+}
+
+// enrol calls change, which returns a sentence, and gives the user of a door what the flags say.
+func (g *grantFlags) enrol(c *cobra.Command, name string, change func(*identity.Store) (string, error)) error {
+	id, err := identity.ParseUser(name)
+	if err != nil {
+		return exit.Usage("", "%w", err)
+	}
+	if len(g.shares) == 0 && (c.Flags().Changed("rights") || c.Flags().Changed("comment")) {
+		return exit.Usage("for example: --share scans", "no share is named")
+	}
+	store, err := openStore()
+	if err != nil {
+		return err
+	}
+	said, err := change(store)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.OutOrStdout(), said)
+	if len(g.shares) == 0 {
+		list, configured, err := allClients(store)
+		if !slices.ContainsFunc(append(list, configured...), func(x identity.Client) bool { return x.ID == id && !x.Revoked }) {
+			fmt.Fprintf(c.ErrOrStderr(), "fxfer: this user has no rights yet: fxfer clients add %s --share NAME\n", id)
+		}
+		return err
+	}
+	if said, err = g.admit(store, id); err == nil {
+		fmt.Fprintln(c.OutOrStdout(), said)
+	}
+	return err
+}
+
+// readPassword asks for a new password, or reads it from standard input.
+func readPassword(c *cobra.Command) (string, error) {
+	in := c.InOrStdin()
+	if password, asked, err := term.NewPassword(in, c.ErrOrStderr()); asked || err != nil {
+		return password, err
+	}
+	text, err := readSmall(in, "-")
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	return strings.TrimSuffix(line, "\r"), nil
+}
+
+// readSmall reads a small file; "-" is in.
+func readSmall(in io.Reader, name string) (string, error) {
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxPasswordFile+1))
+	if err == nil && len(text) > maxPasswordFile {
+		err = fmt.Errorf("%s has more than %d KiB", name, maxPasswordFile>>10)
+	}
+	return string(text), err
 }
 
 func newClientsRevokeCommand() *cobra.Command {

@@ -23,7 +23,10 @@ import (
 )
 
 // notInServerConfig are the flags of serve that its configuration may not contain.
-var notInServerConfig = []string{"share", "config", "check-config", "invite", "name", "help"}
+var notInServerConfig = append([]string{"share", "config", "check-config", "invite", "name", "help"}, doorFlags...)
+
+// doorFlags are the flags of serve that are keys of doors in the configuration.
+var doorFlags = []string{"sftp"}
 
 // load reads the configuration of a server: the flags of serve by name, shares and clients. Flags
 // on the command line take precedence, then the environment.
@@ -104,12 +107,22 @@ func (r *serverReader) top(n config.Node) {
 		}
 	})
 	n.Object("the server", append(fields,
+		config.Inner("doors", r.doors),
 		config.Inner("tls", r.tls),
 		config.Inner("shares", r.shares),
 		config.Inner("clients", func(n config.Node) {
 			r.unsure = n.Faults() > 0
 			r.clients(n)
 		}))...)
+}
+
+// doors reads the addresses at which clients of older protocols use the shares.
+func (r *serverReader) doors(n config.Node) {
+	var fields []config.Field
+	for _, name := range doorFlags {
+		fields = append(fields, config.Inner(name, func(n config.Node) { setFlag(r.flags.Lookup(name), n) }))
+	}
+	n.Object("doors", fields...)
 }
 
 // setFlag sets a flag to the value of its key, unless the command line or the environment sets it.
@@ -220,14 +233,20 @@ func (r *serverReader) clients(n config.Node) {
 			config.Scalar("name", &c.Certificate, parseClientName),
 			config.Scalar("priority", &c.Priority, parseMostPriority),
 			config.Scalar("rate-limit", &c.RateLimit, option.ParseLimit),
-			config.Inner("rights", func(n config.Node) { r.rights(&c, n) }))
+			config.Inner("rights", func(n config.Node) { r.rights(&c, n) }),
+			config.Scalar("user", &c.User, parseUser))
 		id := c.Key + c.Certificate
+		if c.User != "" {
+			id += "user:" + c.User
+		}
 		switch {
 		case n.Faults() > before:
 		case id == "":
-			e.Key.Fault("client %q has no key: expected key: ed25519:… as `fxfer key` prints it there, or name: the name in its certificate", c.Name)
+			e.Key.Fault("client %q has no key: expected key: ed25519:… as `fxfer key` prints it there, name: the name in its certificate, or user: the name of a user of a door", c.Name)
 		case c.Key != "" && c.Certificate != "":
 			e.Key.Fault("client %q has both a key and a name: expected one of them", c.Name)
+		case c.User != "" && c.Key+c.Certificate != "":
+			e.Key.Fault("client %q has a user and a key or name: expected one of them", c.Name)
 		case c.Certificate != "" && r.f.opt.TLS.ClientCA == "" && !r.unsure:
 			e.Key.Fault("client %q is known by the name in its certificate, but no CA is trusted to certify names: expected client-ca in tls", c.Name)
 		case byID[id] != "":
@@ -246,6 +265,12 @@ func parseClientName(s string) (string, error) {
 	}
 	id, err := identity.ParseName(s)
 	return string(id), err
+}
+
+// parseUser reads the name of a user of a door.
+func parseUser(s string) (string, error) {
+	_, err := identity.ParseUser(s)
+	return s, err
 }
 
 // parseMostPriority reads the bound of a client's priority. Without one, there is no key.

@@ -99,7 +99,11 @@ var exampleValues = map[string]string{
 }
 
 // exampleMappings are the keys of deploy/fxfer.yaml that no flag has.
-const exampleMappings = `# Certificates of a CA, beside keys. All are PEM files. The server rereads them when they change.
+const exampleMappings = `# Doors for clients of older protocols; none is open by default. docs/old-clients.md explains them.
+#doors:
+#  sftp: ":2022"
+
+# Certificates of a CA, beside keys. All are PEM files. The server rereads them when they change.
 # cert with key is optional, and so is client-ca.
 #tls:
 #  cert: /etc/fxfer/tls/tls.crt            # the server's, then those of intermediate CAs
@@ -138,6 +142,7 @@ clients:
 #  mail:
 #    name: dns:mail.example.org # in its certificate, not a key; or uri:…, email:…, cn:…
 #    rights: {backup: append}
+#  scanner: {user: scanner, rights: {files: wo}}   # at a door, with a password or a key of ssh
 #  others: {name: "*", rights: {pub: ro}}   # any other good certificate
 `
 

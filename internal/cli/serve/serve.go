@@ -47,6 +47,7 @@ type serveFlags struct {
 	version string // version of this program, for the dashboard
 	web     string // address of metrics and dashboard, "" for none
 	webAt   string // where they listen
+	once    bool   // serve whom ssh brings
 }
 
 // New returns the command that runs a server. The argument is the version of this program.
@@ -86,6 +87,10 @@ again. Most flags are also keys of that file; docs/server.md lists them.`,
 		},
 		PreRunE: func(c *cobra.Command, args []string) error {
 			switch {
+			case f.once && (len(args) > 0 || c.Flags().NFlag() > 1):
+				return exit.Usage("for example: fxfer send FILE host:folder", "--once stands alone: ssh starts it, and its standard input says what to serve")
+			case f.once:
+				return nil // no setting of this account matters
 			case f.config != "" && (len(args) > 0 || c.Flags().Changed("share")):
 				return exit.Usage("put it into that file, or leave --config out", "with --config all shares are in the file")
 			case f.config != "":
@@ -104,6 +109,9 @@ again. Most flags are also keys of that file; docs/server.md lists them.`,
 			return option.ApplySettings(c)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if f.once {
+				return once(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+			}
 			if f.config == "" {
 				if err := f.setShares(args); err != nil {
 					return err
@@ -121,6 +129,7 @@ again. Most flags are also keys of that file; docs/server.md lists them.`,
 	f.add(c.Flags())
 	c.Flags().StringVar(&f.config, "config", "", "read the server's configuration from this `file`")
 	c.Flags().BoolVar(&f.check, "check-config", false, "only check that file")
+	c.Flags().BoolVar(&f.once, "once", false, "serve one client for one use; \"fxfer send FILE host:folder\" starts this by ssh")
 	c.Annotations = map[string]string{option.Settable: "true"}
 	return c
 }
@@ -145,6 +154,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	option.Add(flags, &f.opt.PartialAge, "partial-age", "age", showDays(fxfer.DefaultPartialAge), "remove partial files not written for this long; or none", parsePartialAge)
 	f.log.add(flags)
 	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
+	option.Add(flags, &f.opt.Doors.SFTP, "sftp", "address", "none", "also serve SFTP there, such as :2022", parseDoor)
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the URL and errors")
 	option.Add(flags, &f.keep, "keep", "policy", "all", "old snapshots to keep in append shares, such as daily=7,weekly=4; elsewhere, jobs decide", snapshot.ParseKeep)
 }
@@ -158,6 +168,21 @@ func addBounds(flags *pflag.FlagSet, o *fxfer.ServerOptions) {
 	option.Add(flags, &o.MaxHandshakes, "max-handshakes", "n", strconv.Itoa(fxfer.DefaultMaxHandshakes), "most handshakes per second; others wait", option.ParseCount)
 	option.Add(flags, &o.MaxHandshakesPerAddress, "max-handshakes-per-address", "n", strconv.Itoa(fxfer.DefaultMaxHandshakesPerAddress), "most handshakes per second of one address", option.ParseCount)
 	option.Add(flags, &o.MaxMemory, "max-memory", "size", showMemory(fxfer.DefaultMaxMemory), "most memory for the buffers of data streams", parseMemory)
+}
+
+// parseDoor reads the address of a door. "" and "none" are none.
+func parseDoor(s string) (string, error) {
+	if s == "" || s == "none" {
+		return "", nil
+	}
+	_, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%q is not an address: expected :PORT or ADDRESS:PORT, such as :2022", s)
+	}
+	return s, nil
 }
 
 func showMemory(bytes int64) string { return fmt.Sprintf("%dMiB", bytes>>20) }
@@ -313,6 +338,9 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		said.tell(fmt.Sprintf("share %s: %s (%s)", s.Name, term.OneLine(s.Dir), s.Rights), "share", "share", s.Name, "dir", s.Dir, "rights", s.Rights.String())
 	}
 	said.tell("key "+server.Pin(), "key", "key", server.Pin())
+	for _, d := range server.Doors() {
+		said.tell(fmt.Sprintf("%s on %s, key %s", d.Name, d.Addr, d.Fingerprint), "door", "door", d.Name, "address", d.Addr, "key", d.Fingerprint)
+	}
 	home, err := f.home()
 	if err == nil {
 		err = f.serving(server).write(home)
@@ -407,6 +435,7 @@ func (f *serveFlags) fixed() []fixedKey {
 		{"congestion", o.Congestion}, {"max-connections", o.MaxConnections},
 		{"max-connections-per-address", o.MaxConnectionsPerAddress}, {"max-handshakes", o.MaxHandshakes},
 		{"max-handshakes-per-address", o.MaxHandshakesPerAddress}, {"max-memory", o.MaxMemory}, {"web", f.web},
+		{"doors: sftp", o.Doors.SFTP},
 		{"log-format", f.log.format}, {"log-level", f.log.level}, {"audit-log", f.log.audit}, {"tls: cert", o.TLS.Cert}, {"tls: key", o.TLS.Key},
 	}
 }
@@ -426,7 +455,11 @@ func (f *serveFlags) serving(server *fxfer.Server) *serving {
 		s.Shares, s.Rights = append(s.Shares, share.Name), append(s.Rights, share.Rights.String())
 	}
 	for _, a := range f.opt.Clients {
-		if id := identity.Principal(cmp.Or(a.Key, a.Certificate)); a.Rights != nil {
+		id := identity.Principal(cmp.Or(a.Key, a.Certificate))
+		if a.User != "" {
+			id, _ = identity.ParseUser(a.User) // checked when it was read
+		}
+		if a.Rights != nil {
 			s.Clients = append(s.Clients, identity.Client{ID: id, Grants: a.Rights, Comment: a.Name})
 		}
 	}

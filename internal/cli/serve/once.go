@@ -1,0 +1,245 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/ssh"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// once serves the one client that sent a request on in, until in ends or falls silent.
+func once(parent context.Context, in io.Reader, out, errs io.Writer) error {
+	late := time.AfterFunc(ssh.SilentAfter, func() { os.Exit(1) }) // nothing else ends a read of standard input
+	defer late.Stop()
+	r := bufio.NewReader(in)
+	q, err := ssh.ReadRequest(r)
+	if err != nil {
+		return err
+	}
+	if q.Uploaded {
+		removeSelf()
+	}
+	if q.Protocol != fxfer.ProtocolVersion {
+		if err := ssh.WriteAnswer(out, &ssh.Answer{Protocol: fxfer.ProtocolVersion}); err != nil {
+			return err
+		}
+		code, _ := strconv.Atoi(ssh.VersionDiffers)
+		return exit.With(code)
+	}
+	server, a, err := oneTimeServer(q, errs)
+	if err != nil {
+		kind, _ := exit.Classify(err)
+		_ = ssh.WriteAnswer(out, &ssh.Answer{Protocol: fxfer.ProtocolVersion, Error: err.Error(), Kind: kind})
+		return exit.With(1)
+	}
+	ctx, stop := exit.Interruptible(parent)
+	defer stop()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	if err := ssh.WriteAnswer(out, a); err != nil {
+		end()
+	}
+	late.Stop()
+	go func() {
+		defer end()
+		heed(r)
+	}()
+	return server.Serve(ctx)
+}
+
+// heed returns when r ends or is silent for too long. A reader that hangs ends with the process.
+func heed(r io.Reader) {
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		buf := make([]byte, 64)
+		for {
+			if _, err := r.Read(buf); err != nil {
+				return
+			}
+			heard <- struct{}{}
+		}
+	}()
+	silence := time.NewTimer(ssh.SilentAfter)
+	defer silence.Stop()
+	for {
+		select {
+		case _, more := <-heard:
+			if !more {
+				return
+			}
+			silence.Reset(ssh.SilentAfter)
+		case <-silence.C:
+			return
+		}
+	}
+}
+
+// removeSelf removes the file of this program, if it is in a folder that the script of an upload has
+// made. Systems that can't remove the file of a running program leave that to the script. The folder
+// is the script's in any case: as long as it is there, nobody else can make one of its name.
+func removeSelf() {
+	if name, err := os.Executable(); err == nil && strings.HasPrefix(filepath.Base(filepath.Dir(name)), "fxfer.") {
+		_ = os.Remove(name)
+	}
+}
+
+// oneTimeServer makes the server for a request. It listens already.
+func oneTimeServer(q *ssh.Request, errs io.Writer) (*fxfer.Server, *ssh.Answer, error) {
+	place, err := placeOf(q.Paths)
+	if err != nil {
+		return nil, nil, err
+	}
+	rights := identity.Read
+	if q.Write {
+		rights |= identity.Write
+	}
+	opt := fxfer.ServerOptions{
+		Ephemeral: true, StandardCrypto: q.Crypto, PartialAge: -1, // looking for old ones might take long
+		Log:     slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelError})),
+		Shares:  []fxfer.Share{{Name: place.name, Dir: place.dir, Rights: rights}},
+		Clients: []fxfer.Admission{{Key: q.Client, Name: "ssh", Rights: map[string]fxfer.Rights{place.name: rights}}},
+	}
+	server, err := listenWithin(opt, q.Ports)
+	if err != nil {
+		return nil, nil, err
+	}
+	_ = server.Confine() // not every kernel can; the client may do what its login may
+	a := &ssh.Answer{Protocol: q.Protocol, Pin: server.Pin(), Share: place.name, Paths: place.paths}
+	if _, port, err := net.SplitHostPort(server.Addr().String()); err == nil {
+		a.Port, _ = strconv.Atoi(port)
+	}
+	if words := strings.Fields(os.Getenv("SSH_CONNECTION")); len(words) == 4 { // addresses and ports of both ends
+		if ip, err := netip.ParseAddr(words[2]); err == nil {
+			a.Address = ip.String()
+		}
+	}
+	return server, a, nil
+}
+
+// listenWithin makes a server that listens on one of the ports.
+func listenWithin(opt fxfer.ServerOptions, ports ssh.Ports) (server *fxfer.Server, err error) {
+	if ports.First < 0 || ports.Last > 65535 {
+		return nil, exit.Usage("", "there are no ports %d-%d", ports.First, ports.Last)
+	}
+	for port := ports.First; port <= ports.Last; port++ {
+		opt.Listen = ":" + strconv.Itoa(port)
+		if server, err = fxfer.NewServer(opt); !errors.Is(err, syscall.EADDRINUSE) {
+			return server, err
+		}
+	}
+	return nil, fmt.Errorf("no port of %d-%d is free", ports.First, ports.Last)
+}
+
+// oncePlace is a folder with all that a client asked for.
+type oncePlace struct {
+	dir   string // without symlinks
+	name  string // of the share
+	paths []string
+}
+
+// placeOf returns the deepest folder that has all paths. For one path that is the folder itself, or
+// the nearest one above that exists. Among several, a link stands for itself, except if a slash
+// follows it.
+func placeOf(paths []string) (p oncePlace, err error) {
+	var rests []string
+	for i, path := range paths {
+		at, rest, err := existing(path)
+		if err != nil {
+			return p, err
+		}
+		if len(paths) > 1 && rest == "" && ssh.NameOf(path) != "" && isLink(at) {
+			// The folder that it leads to has another name.
+			at, rest = filepath.Dir(at), filepath.Base(at)
+		}
+		real, err := filepath.EvalSymlinks(at)
+		if err != nil {
+			return p, diskError(err)
+		}
+		rests = append(rests, filepath.Join(real, rest))
+		if i == 0 {
+			p.dir, p.name = real, filepath.Base(at)
+			continue
+		}
+		for !within(real, p.dir) {
+			p.dir = filepath.Dir(p.dir)
+			p.name = filepath.Base(p.dir)
+		}
+	}
+	if len(paths) == 0 {
+		return p, exit.Usage("", "the request names no path")
+	}
+	if identity.CheckShare(p.name) != nil || p.name == string(filepath.Separator) {
+		p.name = "files"
+	}
+	for _, rest := range rests {
+		rel, err := filepath.Rel(p.dir, rest)
+		if err != nil {
+			return p, fmt.Errorf("find the folder of all paths: %w", err)
+		}
+		if rel = filepath.ToSlash(rel); rel == "." {
+			rel = ""
+		}
+		p.paths = append(p.paths, rel)
+	}
+	return p, nil
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
+}
+
+// within reports whether path is dir or below it.
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && (rel == "." || filepath.IsLocal(rel)) || filepath.Dir(dir) == dir
+}
+
+// existing splits a path into a folder that exists and the rest. A relative path, and one that
+// begins with ~/, is below the home folder.
+func existing(path string) (dir, rest string, err error) {
+	if strings.ContainsRune(path, 0) {
+		return "", "", exit.Usage("", "a path can't hold a NUL")
+	}
+	path = filepath.FromSlash(path)
+	if below, ok := strings.CutPrefix(path, "~"); ok && (below == "" || os.IsPathSeparator(below[0])) {
+		path = "." + below
+	}
+	if !filepath.IsAbs(path) {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", "", fmt.Errorf("find the home folder: %w", err)
+		}
+		path = filepath.Join(home, path)
+	}
+	for dir = filepath.Clean(path); ; {
+		info, err := os.Stat(dir)
+		if err == nil && info.IsDir() {
+			return dir, rest, nil
+		}
+		above := filepath.Dir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) || above == dir {
+			return "", "", diskError(err)
+		}
+		dir, rest = above, filepath.Join(filepath.Base(dir), rest)
+	}
+}
+
+func diskError(err error) error { return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err} }

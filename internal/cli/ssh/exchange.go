@@ -1,0 +1,151 @@
+package ssh
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Request is what a one-time server is asked for: the first line on its standard input.
+type Request struct {
+	Protocol uint64 `json:"protocol"` // fxfer.ProtocolVersion of the client
+	Client   string `json:"client"`   // pin of the only client that is admitted
+	// Paths are absolute, or below the home folder. Only one that ends with a slash, or stands alone,
+	// means the folder that a link leads to rather than the link.
+	Paths  []string `json:"paths"`
+	Write  bool     `json:"write,omitempty"`
+	Ports  Ports    `json:"ports"`           // to listen on one of them; zero is any port
+	Crypto bool     `json:"crypto,omitzero"` // StandardCrypto of the client
+	// Uploaded says that the program was uploaded for this use: it removes itself.
+	Uploaded bool `json:"uploaded,omitempty"`
+}
+
+// Answer is what the server says: a line on its standard output.
+type Answer struct {
+	Protocol uint64   `json:"protocol"`
+	Pin      string   `json:"pin,omitempty"`
+	Port     int      `json:"port,omitempty"`
+	Address  string   `json:"address,omitempty"` // of the host, as ssh reached it; "" if unknown
+	Share    string   `json:"share,omitempty"`
+	Paths    []string `json:"paths,omitempty"` // in the share, for each path of the request
+	Error    string   `json:"error,omitempty"` // why there is no server; the fields above are not set
+	Kind     string   `json:"kind,omitempty"`  // of the error, as exit.Classify names it
+}
+
+// mark begins the lines that are for the client: a login shell may have printed others before.
+const mark = "fxfer-once "
+
+const (
+	maxLine  = 1 << 20 // of a request or an answer, bytes
+	maxNoise = 1 << 20 // before an answer, bytes
+)
+
+// WriteRequest writes a request.
+func WriteRequest(w io.Writer, r *Request) error {
+	text, err := json.Marshal(r)
+	if err == nil {
+		_, err = w.Write(append(text, '\n'))
+	}
+	return err
+}
+
+// ReadRequest reads a request.
+func ReadRequest(r *bufio.Reader) (*Request, error) {
+	line, err := readLine(r, maxLine)
+	if err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	q := new(Request)
+	if err := json.Unmarshal(line, q); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	return q, nil
+}
+
+// WriteAnswer writes an answer.
+func WriteAnswer(w io.Writer, a *Answer) error {
+	text, err := json.Marshal(a)
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s%s\n", mark, text)
+	}
+	return err
+}
+
+// errNoAnswer says that the other side ended before it answered.
+var errNoAnswer = errors.New("no answer")
+
+// readMarked returns what follows the mark in the next line that has it.
+func readMarked(r *bufio.Reader) ([]byte, error) {
+	for noise := 0; noise <= maxNoise; {
+		line, err := readLine(r, maxLine)
+		if err != nil {
+			return nil, errNoAnswer
+		}
+		if text, ok := bytes.CutPrefix(line, []byte(mark)); ok {
+			return text, nil
+		}
+		noise += len(line) + 1
+	}
+	return nil, errNoAnswer
+}
+
+// parseAnswer reads an answer to q. Only one of the same protocol version is checked.
+func parseAnswer(text []byte, q *Request) (*Answer, error) {
+	a := new(Answer)
+	if err := json.Unmarshal(text, a); err != nil {
+		return nil, fmt.Errorf("read the answer of fxfer over there: %w", err)
+	}
+	if a.Error == "" && a.Protocol == q.Protocol && (len(a.Paths) != len(q.Paths) || a.Port < 1 || a.Port > 65535) {
+		return nil, errors.New("read the answer of fxfer over there: it is not complete")
+	}
+	if ip, err := netip.ParseAddr(a.Address); err != nil || ip.Zone() != "" { // a zone of that host
+		a.Address = ""
+	}
+	return a, nil
+}
+
+// readLine reads a line of at most limit bytes, and returns it without its end.
+func readLine(r *bufio.Reader, limit int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if line = append(line, part...); len(line) > limit {
+			return nil, errors.New("the line is too long")
+		}
+		if err == nil {
+			return bytes.TrimRight(line, "\r\n"), nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return nil, err
+		}
+	}
+}
+
+// Ports is a range of ports. The zero Ports is any port.
+type Ports struct {
+	First int `json:"first,omitempty"`
+	Last  int `json:"last,omitempty"`
+}
+
+// parsePorts reads a port, a range such as 50000-50100, or "any".
+func parsePorts(s string) (Ports, error) {
+	if s == "any" {
+		return Ports{}, nil
+	}
+	first, last, isRange := strings.Cut(s, "-")
+	if !isRange {
+		last = first
+	}
+	low, err := strconv.ParseUint(first, 10, 16)
+	high, failed := strconv.ParseUint(last, 10, 16)
+	if err != nil || failed != nil || low == 0 || low > high {
+		return Ports{}, fmt.Errorf("%q is not a range of ports such as 50000-50100", s)
+	}
+	return Ports{First: int(low), Last: int(high)}, nil
+}

@@ -1,0 +1,340 @@
+// Package ssh reaches folders of hosts where no server runs. It starts the system's ssh, which
+// starts a server over there for one client and one folder, and stops that server at the end. Keys
+// go through ssh, which vouches for both ends; files take direct connections.
+//
+// A server that ssh starts is `fxfer serve --once`. Package serve has it. Its standard input and
+// output carry one Request and one Answer; the client then writes a line now and then, and the
+// server ends when these stop or the input ends.
+package ssh
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+const (
+	// answerWithin bounds the login and the start of the server, and any pause of an upload between
+	// them. A person may have to type a password: sshd allows 2 minutes for a login (LoginGraceTime).
+	answerWithin = 5 * time.Minute
+	// reachWithin is how long the server's port may take to answer: a second SYN leaves after 1 s,
+	// a third after 3 s.
+	reachWithin = 4 * time.Second
+	// channelWithin is how long a connection inside ssh may take, login included.
+	channelWithin = 30 * time.Second
+	// aliveEvery is how often the client writes a line.
+	aliveEvery = 15 * time.Second
+	// SilentAfter is how long a server waits for a line before it ends.
+	SilentAfter = 2 * time.Minute
+	// endWithin is how long the server may take to end: see server.Serve.
+	endWithin = 15 * time.Second
+	// stopWithin is the same after a signal, when nobody should wait. The server ends nevertheless.
+	stopWithin = 300 * time.Millisecond
+	// restoreWithin is how long ssh may take to restore the terminal.
+	restoreWithin = time.Second
+	// outputWithin is how long the output of an ssh that ended may stay open.
+	outputWithin = time.Second
+)
+
+// Flags are the flags of commands that reach hosts by ssh.
+type Flags struct {
+	ssh    []string // ssh and its options; nil is ssh
+	remote string   // the program over there; "" looks for it, and uploads it if need be
+	binary string   // the program to upload; "" is this one
+	ports  Ports
+
+	notes io.Writer // for people, set by Run
+}
+
+// Title is what help calls the flags.
+const Title = "Hosts that ssh reaches"
+
+// Add adds the flags.
+func (f *Flags) Add(flags *pflag.FlagSet) {
+	option.Add(flags, &f.ssh, "ssh-command", "command", "ssh", "ssh and options, such as 'ssh -F file'", splitWords)
+	option.Add(flags, &f.remote, "remote-command", "command", option.Auto, "fxfer over there; auto also uploads one", parseRemote)
+	option.Add(flags, &f.binary, "remote-binary", "file", option.Auto, "the fxfer to upload, if not this one", parseBinary)
+	option.Add(flags, &f.ports, "ports", "range", "any", "port over there, such as 50000-50100", parsePorts)
+}
+
+func parseRemote(s string) (string, error) {
+	if s == option.Auto {
+		return "", nil
+	}
+	return s, nil
+}
+
+func parseBinary(s string) (string, error) {
+	if s == option.Auto {
+		return "", nil
+	}
+	return option.ParseFile(s)
+}
+
+// splitWords splits a command at blanks outside of quotes.
+func splitWords(s string) (words []string, err error) {
+	var word strings.Builder
+	quote, open := rune(0), false
+	for _, c := range s {
+		switch {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote, open = c, true
+		case quote == 0 && c == ' ':
+			if open {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			open = false
+		default:
+			word.WriteRune(c)
+			open = true
+		}
+	}
+	if open {
+		words = append(words, word.String())
+	}
+	if quote != 0 || len(words) == 0 {
+		return nil, fmt.Errorf("%q is not a command such as ssh -F file", s)
+	}
+	return words, nil
+}
+
+// Is tells whether an argument means a place on a host that ssh reaches.
+func Is(arg string) bool { return isTarget(arg) }
+
+// Use is what a command does with places.
+type Use int
+
+// The uses.
+const (
+	Read  Use = iota
+	Match     // read what fits patterns in their paths
+	Write
+)
+
+// Run calls do with the URLs of places. It starts a server by ssh, for as long as do runs, if the
+// places are on a host that ssh reaches, and completes opt for this server. Otherwise it changes
+// nothing.
+func (f *Flags) Run(c *cobra.Command, opt *fxfer.Options, places []string, use Use, do func(urls []string) error) error {
+	targets, err := parseAll(places, use == Match)
+	if err != nil {
+		return err
+	}
+	if len(targets) == 0 {
+		return do(places)
+	}
+	if err := trustSSH(c.Flags(), opt); err != nil {
+		return err
+	}
+	quiet, _ := c.Flags().GetBool("quiet") // false where a command has no such flag
+	if f.notes = c.ErrOrStderr(); quiet {
+		f.notes = io.Discard
+	}
+	ctx, stop := exit.Interruptible(c.Context())
+	defer stop()
+	said := &relay{w: c.ErrOrStderr()}
+	defer said.end()
+	s, urls, err := f.begin(ctx, targets, use == Write, opt, said)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = exit.Interrupted("")
+		}
+		return err
+	}
+	running, lost := context.WithCancel(ctx)
+	defer lost()
+	c.SetContext(running)
+	go func() {
+		<-s.ended
+		lost()
+	}()
+	err = do(urls)
+	if ctx.Err() != nil {
+		_ = s.close(stopWithin) // the signal may have gone to ssh, too
+		return err
+	}
+	if kind := fxfer.KindOf(err); running.Err() != nil && (kind == fxfer.KindInterrupted || kind == fxfer.KindUnreachable) {
+		err = exit.WithHint(&fxfer.Error{Kind: fxfer.KindUnreachable, Err: fmt.Errorf("the connection of ssh to %s ended: %w: %w", targets[0].host, s.howEnded(), err)},
+			"the same command resumes")
+	}
+	if failed := s.close(endWithin); err == nil && failed != nil {
+		fmt.Fprintf(f.notes, "fxfer: warning: ssh %s: %v\n", targets[0].host, failed)
+	}
+	return err
+}
+
+// parseAll reads places. It returns none if all are URLs of servers that run anyway.
+func parseAll(places []string, patterns bool) (targets []target, err error) {
+	for _, place := range places {
+		if !isTarget(place) {
+			continue
+		}
+		t, err := parse(place, patterns)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, t)
+	}
+	if len(targets) == 0 {
+		return nil, nil
+	}
+	if len(targets) < len(places) {
+		return nil, exit.Usage("name one after the other", "ssh reaches some of the places, but not all")
+	}
+	other := func(t target) bool { return t.host != targets[0].host || t.port != targets[0].port }
+	if i := slices.IndexFunc(targets, other); i >= 0 {
+		return nil, exit.Usage("name one after the other", "%s and %s are two hosts", targets[0].host, targets[i].host)
+	}
+	return targets, nil
+}
+
+// trustSSH removes what else would vouch for the server: ssh does.
+func trustSSH(flags *pflag.FlagSet, opt *fxfer.Options) error {
+	for _, name := range []string{"pin", "tls-ca", "tls-cert", "tls-key"} {
+		if flags.Changed(name) {
+			return exit.Usage("leave it out", "--%s is not for hosts that ssh reaches: ssh knows them by its own keys", name)
+		}
+	}
+	opt.Pin, opt.TLS, opt.Forget = "", fxfer.TLS{}, true
+	return nil
+}
+
+// begin starts a server for targets, which are on one host, and returns their URLs.
+func (f *Flags) begin(ctx context.Context, targets []target, write bool, opt *fxfer.Options, errs io.Writer) (*started, []string, error) {
+	q := &Request{Protocol: fxfer.ProtocolVersion, Write: write, Ports: f.ports, Crypto: opt.StandardCrypto}
+	for i := range targets {
+		q.Paths = append(q.Paths, targets[i].asked())
+	}
+	// A host that names another server of this user's in its answer must gain nothing: that one does
+	// not know the key.
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a key for this use: %w", err)
+	}
+	opt.Key, q.Client = key, string(identity.PinOfPrivate(key))
+	beginning, cancel := context.WithCancel(ctx)
+	defer cancel()
+	names := make(chan string, 1)
+	go func() { names <- f.hostName(beginning, &targets[0]) }()
+	s, a, err := f.start(ctx, &targets[0], q, errs)
+	if err != nil {
+		cancel()
+		<-names
+		return nil, nil, err
+	}
+	go func() {
+		select {
+		case <-s.ended:
+			cancel()
+		case <-beginning.Done():
+		}
+	}()
+	opt.Pin = a.Pin
+	server := fxfer.URL{Port: a.Port, Share: a.Share}
+	server.Host, err = f.reach(beginning, server, []string{<-names, a.Address}, opt)
+	if err == nil && server.Host == "" {
+		server, err = f.reachInside(beginning, s, server, &targets[0], opt, errs)
+	}
+	if err != nil && beginning.Err() != nil && ctx.Err() == nil {
+		err = s.explain(&targets[0])
+	}
+	var urls []string
+	for i := range targets {
+		text := targets[i].urlOf(server, a.Paths[i])
+		if err == nil {
+			err = targets[i].check(text, write)
+		}
+		urls = append(urls, text)
+	}
+	if err != nil {
+		_ = s.close(endWithin)
+		return nil, nil, err
+	}
+	return s, urls, nil
+}
+
+// reach returns the first of hosts at which the server answers; "" if it answers nowhere.
+func (f *Flags) reach(ctx context.Context, server fxfer.URL, hosts []string, opt *fxfer.Options) (string, error) {
+	client, err := fxfer.NewClient(*opt)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
+	slices.Sort(hosts)
+	hosts = slices.Compact(hosts)
+	answers := make(chan string)
+	for _, host := range hosts {
+		go func() {
+			u := server
+			u.Host = host
+			if host == "" || !client.Reaches(ctx, u) {
+				host = ""
+			}
+			answers <- host
+		}()
+	}
+	found := ""
+	for range hosts {
+		if found = cmp.Or(found, <-answers); found != "" {
+			cancel()
+		}
+	}
+	return found, nil
+}
+
+// reachInside makes channels to a server that does not answer otherwise.
+func (f *Flags) reachInside(ctx context.Context, s *started, server fxfer.URL, t *target, opt *fxfer.Options, errs io.Writer) (_ fxfer.URL, err error) {
+	if err := throughSSH(opt); err != nil {
+		return server, err
+	}
+	blocked := server.Port
+	streams := max(opt.Streams, opt.MaxStreams)
+	if s.channels, err = f.openChannels(t, blocked, streams, errs); err != nil {
+		return server, err
+	}
+	server.Port = s.channels.port()
+	ctx, cancel := context.WithTimeout(ctx, channelWithin)
+	defer cancel()
+	client, err := fxfer.NewClient(*opt)
+	if err != nil {
+		return server, err
+	}
+	if server.Host = "127.0.0.1"; !client.Reaches(ctx, server) {
+		return server, exit.WithHint(&fxfer.Error{Kind: fxfer.KindUnreachable,
+			Err: fmt.Errorf("port %d of %s can't be reached, neither directly nor through ssh", blocked, t.name())},
+			"open ports and name them: --ports 50000-50100; through ssh it takes a login without a password, and AllowTcpForwarding in sshd")
+	}
+	fmt.Fprintf(f.notes, "fxfer: note: port %d of %s can't be reached, so data goes through ssh: it is encrypted twice, and at most %d streams share the line\n",
+		blocked, t.name(), streams)
+	return server, nil
+}
+
+// executable returns the program to upload.
+func (f *Flags) executable() (string, error) {
+	if f.binary != "" {
+		return f.binary, nil
+	}
+	name, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	return filepath.EvalSymlinks(name)
+}

@@ -1,0 +1,279 @@
+package ssh
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// started is an ssh that runs, with a server behind it.
+type started struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	pipe  *os.File // its standard output
+	out   *bufio.Reader
+	tasks sync.WaitGroup
+	done  chan struct{} // closed when the server is no longer needed
+
+	silence *time.Timer // fires when it takes too long to the answer: see answerWithin
+
+	channels *channels // to the server's port; nil if it is reached directly
+
+	ended chan struct{} // closed when ssh has ended
+	err   error         // how it ended; set before
+}
+
+// careful are options of ssh for a host that may be hostile: whatever the configuration says, it
+// gets no agent, no display and no port of this host, and runs only what fxfer asks for. ssh ends
+// when the host does not answer it any more.
+var careful = []string{"-x", "-oForwardAgent=no", "-oClearAllForwardings=yes", "-oRemoteCommand=none", "-oPermitLocalCommand=no", "-oServerAliveInterval=15"}
+
+// line returns the command line that makes ssh do something on the host of t.
+func (f *Flags) line(t *target, options []string, words ...string) []string {
+	line := slices.Concat(f.ssh, careful, options)
+	if f.ssh == nil {
+		line = slices.Insert(line, 0, "ssh")
+	}
+	if t.port != 0 {
+		line = append(line, "-p", strconv.Itoa(t.port))
+	}
+	return append(append(line, t.host), words...)
+}
+
+// hostName returns the name or address that ssh has for the host of t in its configuration.
+func (f *Flags) hostName(ctx context.Context, t *target) string {
+	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
+	line := f.line(t, []string{"-G"})
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.WaitDelay = outputWithin
+	text, err := cmd.Output()
+	if err != nil { // such as an ssh that knows no -G
+		return t.name()
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(line, "hostname "); ok {
+			return strings.TrimSpace(name)
+		}
+	}
+	return t.name()
+}
+
+// start starts ssh and the server, and returns what the server answers.
+func (f *Flags) start(ctx context.Context, t *target, q *Request, errs io.Writer) (*started, *Answer, error) {
+	s, err := f.run(t, errs)
+	if err != nil {
+		return nil, nil, err
+	}
+	type result struct {
+		answer *Answer
+		err    error
+	}
+	results := make(chan result, 1)
+	s.tasks.Go(func() {
+		a, err := s.ask(f, t, q)
+		results <- result{a, err}
+	})
+	r := result{}
+	select {
+	case r = <-results:
+	case <-ctx.Done():
+		r.err = ctx.Err()
+		s.stop()
+	case <-s.silence.C:
+		r.err = &fxfer.Error{Kind: fxfer.KindUnreachable, Err: fmt.Errorf("ssh %s: no answer within %s", t.host, answerWithin)}
+		s.stop()
+	}
+	if r.err != nil {
+		if errors.Is(r.err, errNoAnswer) {
+			r.err = s.explain(t)
+		}
+		_ = s.close(endWithin)
+		return nil, nil, r.err
+	}
+	s.tasks.Go(s.keepAlive)
+	return s, r.answer, nil
+}
+
+// run starts ssh.
+func (f *Flags) run(t *target, errs io.Writer) (*started, error) {
+	words := script
+	if f.remote != "" {
+		words = f.remote + " serve --once"
+	}
+	line := f.line(t, []string{"-T"}, words)
+	s := &started{cmd: exec.Command(line[0], line[1:]...), done: make(chan struct{}), ended: make(chan struct{})}
+	failed := func(err error) (*started, error) {
+		return nil, exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther, Err: fmt.Errorf("start ssh: %w", err)}, "install OpenSSH's client, or name another one by --ssh-command")
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return failed(err)
+	}
+	defer write.Close()
+	s.cmd.Stdout, s.cmd.Stderr, s.cmd.WaitDelay = write, errs, outputWithin
+	if s.in, err = s.cmd.StdinPipe(); err == nil {
+		err = s.cmd.Start()
+	}
+	if err != nil {
+		read.Close()
+		return failed(err)
+	}
+	s.pipe, s.out, s.silence = read, bufio.NewReader(read), time.NewTimer(answerWithin)
+	go func() {
+		// An ssh that stays for further connections (ControlPersist) keeps standard error open.
+		if err := s.cmd.Wait(); !errors.Is(err, exec.ErrWaitDelay) {
+			s.err = err
+		}
+		close(s.ended)
+	}()
+	return s, nil
+}
+
+// ask sends the request and returns the answer. If the host has no program that answers, it uploads
+// one.
+func (s *started) ask(f *Flags, t *target, q *Request) (*Answer, error) {
+	if err := WriteRequest(s.in, q); err != nil {
+		return nil, errNoAnswer
+	}
+	for {
+		line, err := readMarked(s.out)
+		if err != nil {
+			return nil, err
+		}
+		if system, ok := bytes.CutPrefix(line, []byte("upload ")); ok {
+			if q.Uploaded || f.remote != "" {
+				return nil, errNoAnswer
+			}
+			if err := s.upload(f, t, brief(system)); err != nil {
+				return nil, err
+			}
+			q.Uploaded = true
+			if err := WriteRequest(s.in, q); err != nil {
+				return nil, errNoAnswer
+			}
+			continue
+		}
+		a, err := parseAnswer(line, q)
+		switch {
+		case err != nil:
+			return nil, err
+		case a.Protocol != q.Protocol && (f.remote != "" || q.Uploaded):
+			return nil, exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther, Err: fmt.Errorf("fxfer on %s speaks protocol version %d, this one %d", t.host, a.Protocol, q.Protocol)},
+				"update it, or leave --remote-command out to have this one uploaded")
+		case a.Protocol != q.Protocol:
+			continue // the script goes on to an upload
+		case a.Error != "":
+			return nil, &fxfer.Error{Kind: kindOf(a.Kind), Err: fmt.Errorf("%s: %s", t.host, brief([]byte(a.Error)))}
+		}
+		return a, nil
+	}
+}
+
+// brief returns text of the host for a message.
+func brief(text []byte) string { return string(text[:min(len(text), 500)]) }
+
+// kindOf returns the kind of an error of the other side.
+func kindOf(name string) fxfer.Kind {
+	switch name {
+	case "local_disk":
+		return fxfer.KindRemoteDisk
+	case "usage":
+		return fxfer.KindUsage
+	case "not_found":
+		return fxfer.KindNotFound
+	}
+	return fxfer.KindOther
+}
+
+// explain says why ssh ended without an answer. What it printed is on standard error.
+func (s *started) explain(t *target) error {
+	s.in.Close()
+	select {
+	case <-s.ended:
+	case <-time.After(endWithin):
+	}
+	err := fmt.Errorf("ssh %s: %w", t.host, s.howEnded())
+	var status *exec.ExitError
+	if errors.As(err, &status) && status.ExitCode() == sshFailed {
+		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}, "first make `ssh "+t.host+"` work")
+	}
+	return exit.WithHint(err, "the host needs fxfer, or a shell that follows POSIX so that it can be uploaded; --remote-command says where it is")
+}
+
+// sshFailed is the exit code of ssh for errors of its own.
+const sshFailed = 255
+
+// howEnded returns how ssh has ended.
+func (s *started) howEnded() error {
+	select {
+	case <-s.ended:
+		if s.err != nil {
+			return s.err
+		}
+		return errors.New("it ended")
+	default:
+		return errors.New("it does not end")
+	}
+}
+
+// keepAlive writes a line now and then.
+func (s *started) keepAlive() {
+	tick := time.NewTicker(aliveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.done:
+			return
+		case <-s.ended:
+			return
+		case <-tick.C:
+			_, _ = s.in.Write([]byte("\n")) // if it fails, ssh has ended
+		}
+	}
+}
+
+// stop stops ssh. Killed while it asks for a password, it would leave a terminal that does not show
+// what is typed.
+func (s *started) stop() {
+	if s.cmd.Process.Signal(syscall.SIGTERM) == nil { // Windows has no such signal
+		select {
+		case <-s.ended:
+			return
+		case <-time.After(restoreWithin):
+		}
+	}
+	_ = s.cmd.Process.Kill()
+}
+
+// close ends the server and ssh, and waits for both at most this long. Then it stops ssh.
+func (s *started) close(within time.Duration) (err error) {
+	close(s.done)
+	s.channels.close()
+	s.in.Close()
+	select {
+	case <-s.ended:
+		err = s.err
+	case <-time.After(within):
+		s.stop()
+		<-s.ended
+		err = errors.New("the server over there did not end in time: ssh was stopped")
+	}
+	s.pipe.Close()
+	s.tasks.Wait()
+	return err
+}

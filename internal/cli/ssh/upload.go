@@ -1,0 +1,108 @@
+package ssh
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// script is what the login shell of the host runs. It starts the installed fxfer. If that is missing
+// or too old, it takes one from its standard input, into a new folder that allows execution, and
+// removes it at the end. Any login shell can read the line: between the single quotes, which sh gets
+// as one word, are no others, no backslashes and no exclamation marks.
+//
+// Nothing is written to standard input before the script asks for it, because head may read more
+// than it passes on. A file with one colon is a script to every shell, so it shows whether files in
+// a folder can be executed. An empty line instead of an upload says that the client has its answer:
+// the exit code of a server that crashed may be that of one which differs.
+var script = "sh -c '" + strings.Join([]string{
+	`if command -v fxfer >/dev/null 2>&1; then fxfer serve --once; e=$?; case $e in ` + VersionDiffers + `|126|127) ;; *) exit $e;; esac; fi`,
+	`echo ` + mark + `upload $(uname -s) $(uname -m)`,
+	`a=; while read -r a n d; do case $a in upload) break;; "") exit 1;; esac; done`,
+	`test "$a" = upload || exit 1`,
+	`u=$(umask); umask 077; t=`,
+	`clean() { if test -O "$t"; then rm -rf "$t"; fi; }`,
+	`trap clean EXIT; trap "exit 1" HUP INT TERM PIPE`,
+	`for b in "${TMPDIR:-/tmp}" "$XDG_RUNTIME_DIR" /var/tmp "$HOME" /dev/shm; do ` +
+		`test -d "$b" || continue; t=$(mktemp -d "$b/fxfer.XXXXXXXXXX" 2>/dev/null) || continue; ` +
+		`echo : >"$t/try" && chmod 700 "$t/try" && "$t/try" 2>/dev/null && break; clean; t=; done`,
+	`if test -z "$t"; then echo ` + mark + `failed no folder for temporary files allows execution; exit 1; fi`,
+	`rm "$t/try"; echo ` + mark + `send`,
+	`head -c "$n" >"$t/fxfer"`,
+	`s=$( { sha256sum <"$t/fxfer" || shasum -a 256 <"$t/fxfer" || sha256 -q <"$t/fxfer" || openssl dgst -sha256 -r <"$t/fxfer"; } 2>/dev/null)`,
+	`case "$s" in "$d"*) ;; *) echo ` + mark + `failed what arrived has another digest: "$s"; exit 1;; esac`,
+	`chmod 700 "$t/fxfer"; echo ` + mark + `arrived`,
+	`umask "$u"; "$t/fxfer" serve --once; exit $?`,
+}, "; ") + "'"
+
+// VersionDiffers is the exit code of a one-time server that speaks another version of the protocol
+// than the client. It is also that of a program that has no such server.
+const VersionDiffers = "2"
+
+// upload sends a program. system is the operating system and processor of the host, as uname names
+// them.
+func (s *started) upload(f *Flags, t *target, system string) error {
+	if f.binary == "" && !sameSystem(system, runtime.GOOS, runtime.GOARCH) {
+		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther,
+			Err: fmt.Errorf("%s has no fxfer of this version, and the one here is for %s/%s, not for %s", t.host, runtime.GOOS, runtime.GOARCH, strings.TrimSpace(system))},
+			"--remote-binary names a program for that host")
+	}
+	name, err := f.executable()
+	if err != nil {
+		return err
+	}
+	program, err := os.ReadFile(name)
+	if err != nil {
+		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("the program to upload: %w", err)}
+	}
+	fmt.Fprintf(f.notes, "fxfer: note: %s has no fxfer of this version: uploading one for this time, %s\n", t.host, units.Bytes(int64(len(program))))
+	if _, err := fmt.Fprintf(s.in, "upload %d %x\n", len(program), sha256.Sum256(program)); err != nil {
+		return errNoAnswer
+	}
+	if err := s.expect(t, "send"); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(program, 64<<10) {
+		if _, err := s.in.Write(part); err != nil {
+			break // the script says why
+		}
+		s.silence.Reset(answerWithin)
+	}
+	return s.expect(t, "arrived")
+}
+
+// expect reads a word from the script.
+func (s *started) expect(t *target, word string) error {
+	line, err := readMarked(s.out)
+	if err != nil {
+		return err
+	}
+	if why, ok := bytes.CutPrefix(line, []byte("failed ")); ok {
+		return exit.WithHint(fmt.Errorf("upload the program to %s: %s", t.host, brief(why)), "install fxfer there")
+	}
+	if string(line) != word {
+		return errors.New("upload the program: the shell over there says something unexpected")
+	}
+	return nil
+}
+
+// sameSystem tells whether a program for goos and goarch runs on the system that uname describes.
+func sameSystem(uname, goos, goarch string) bool {
+	name, machine, _ := strings.Cut(strings.ToLower(strings.TrimSpace(uname)), " ")
+	switch machine {
+	case "x86_64":
+		machine = "amd64"
+	case "aarch64":
+		machine = "arm64"
+	}
+	return name == goos && machine == goarch
+}

@@ -1,0 +1,177 @@
+// Package doors uses a server's doors with the clients of others, and attacks them.
+package doors
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// password is that of every user.
+const password = "correct horse"
+
+// site is a server with the shares docs, where anna may do anything, and scans, which scanner may
+// only write. ro may read docs.
+type site struct {
+	*fxfer.Server
+	dir  string // of the shares and the home folder
+	key  string // file of anna's private key
+	name string // address of the SFTP door
+	port string
+}
+
+// share returns the path of a file of a share.
+func (s *site) share(elements ...string) string {
+	return filepath.Join(append([]string{s.dir}, elements...)...)
+}
+
+// begin runs a server until the test ends.
+func begin(t *testing.T, change ...func(*fxfer.ServerOptions)) *site {
+	t.Helper()
+	s := &site{dir: t.TempDir()}
+	home := s.share("home")
+	for _, name := range []string{"docs", "scans"} {
+		require.NoError(t, os.Mkdir(s.share(name), 0o700))
+	}
+	store, err := identity.OpenStore(home)
+	require.NoError(t, err)
+	for user, grants := range map[string]string{"anna": "docs=rw,scans=rw", "scanner": "scans=wo", "ro": "docs=ro"} {
+		require.NoError(t, store.SetPassword(user, password))
+		g, err := identity.ParseGrants(grants)
+		require.NoError(t, err)
+		id, err := identity.ParseUser(user)
+		require.NoError(t, err)
+		require.NoError(t, store.Admit(id, g, ""))
+	}
+	s.key = s.makeKey(t, store)
+	opt := fxfer.ServerOptions{
+		Home: home, Listen: "127.0.0.1:0", Doors: fxfer.Doors{SFTP: "127.0.0.1:0"},
+		Shares: []fxfer.Share{
+			{Name: "docs", Dir: s.share("docs"), Rights: identity.Read | identity.Write},
+			{Name: "scans", Dir: s.share("scans"), Rights: identity.Read | identity.Write},
+		},
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+	for _, c := range change {
+		c(&opt)
+	}
+	s.Server, err = fxfer.NewServer(opt)
+	require.NoError(t, err)
+	s.name = s.Doors()[0].Addr
+	_, s.port, err = net.SplitHostPort(s.name)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	return s
+}
+
+// makeKey gives anna a key.
+func (s *site) makeKey(t *testing.T, store *identity.Store) (file string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	key, err := ssh.NewPublicKey(public)
+	require.NoError(t, err)
+	require.NoError(t, store.AddKey("anna", string(ssh.MarshalAuthorizedKey(key))))
+	block, err := ssh.MarshalPrivateKey(private, "")
+	require.NoError(t, err)
+	file = s.share("key")
+	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+	return file
+}
+
+// need skips a test without these programs.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skipf("needs %s", p)
+		}
+	}
+}
+
+// run runs a program with a minute to end, and returns its output.
+func run(t *testing.T, input, program string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, program, args...)
+	c.Stdin = strings.NewReader(input)
+	c.Dir = t.TempDir()
+	c.Env = append(os.Environ(), "HOME="+c.Dir, "LC_ALL=C.UTF-8")
+	out, err := c.CombinedOutput()
+	t.Logf("%s %q: %v\n%s", program, args, err, out)
+	return string(out), err
+}
+
+// must is run for what has to succeed.
+func must(t *testing.T, input, program string, args ...string) string {
+	t.Helper()
+	out, err := run(t, input, program, args...)
+	require.NoError(t, err, "%s", out)
+	return out
+}
+
+// write writes a file with random content, and returns that.
+func write(t *testing.T, path string, size int) []byte {
+	t.Helper()
+	data := make([]byte, size)
+	_, _ = rand.Read(data)
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	return data
+}
+
+// requireFile asserts what a file holds.
+func requireFile(t *testing.T, want []byte, path string) {
+	t.Helper()
+	have, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, have), "%s has %d bytes, not the %d expected", path, len(have), len(want))
+}
+
+// arrives waits until a file is as expected: sshfs closes files behind the back of its users.
+func arrives(t *testing.T, want []byte, path string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		have, err := os.ReadFile(path)
+		return err == nil && bytes.Equal(want, have)
+	}, 20*time.Second, 10*time.Millisecond, path)
+}
+
+// names returns all entries below a folder.
+func names(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+		if p != dir {
+			rel, _ := filepath.Rel(dir, p)
+			all = append(all, filepath.ToSlash(rel))
+		}
+		return err
+	}))
+	return all
+}
