@@ -55,8 +55,8 @@ func TestDelta(t *testing.T) {
 		how      wire.Delta
 		most     int64 // bytes sent
 	}{
-		{"fixed", image, edit(r, image, 20, false), wire.DeltaFixed, 20 * (pieceSize + 100)},
-		{"auto finds places", image, edit(r, image, 20, false), wire.DeltaAuto, 20 * (pieceSize + 100)},
+		{"fixed", image, edit(r, image, 20, false), wire.DeltaFixed, 20 * (pieceSize + 200)},
+		{"auto finds places", image, edit(r, image, 20, false), wire.DeltaAuto, 20 * (pieceSize + 200)},
 		{"fixed, longer", image[:5<<20+5], image, wire.DeltaFixed, size - 4<<20},
 		{"fixed, shorter", image, image[:5<<20+5], wire.DeltaFixed, 1 << 20},
 		{"chunks", dump, edit(r, dump, 20, true), wire.DeltaChunks, 20 * 4 * 9 << 10},

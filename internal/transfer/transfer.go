@@ -23,11 +23,12 @@ import (
 )
 
 const (
-	// maxBlockLog is the binary logarithm of the block size of streams and of files from 64 MiB on.
+	// maxBlockLog is the binary logarithm of the block size of streams and of files above 128 MiB.
 	maxBlockLog = wire.MaxBlockLog
 	// smallBlocksLog is the binary logarithm of how many blocks a small file is cut into, so that
-	// it can use several streams in slow start.
-	smallBlocksLog = 6
+	// it can use several streams in slow start, and so that an outage costs little of it: a block
+	// that has not arrived whole is sent again.
+	smallBlocksLog = 8
 	// piece is how many bytes are read and digested at once: large enough for few system calls,
 	// small enough for the L2 cache.
 	piece = 128 << 10
