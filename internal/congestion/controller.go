@@ -187,7 +187,7 @@ func (c *Controller) aim(s Sample) time.Duration {
 func (c *Controller) least(s Sample) time.Duration {
 	aim := min(max(c.model.base/20, leastAim), mostAim)
 	if c.priority == Low {
-		aim /= 2
+		aim = aim/2 + c.others.bursts
 	}
 	return aim + c.packets(2, s.MSS)
 }

@@ -82,6 +82,7 @@ type others struct {
 	cut    time.Duration // when a session of low priority saw a long queue; 0 is not
 	first  time.Duration // least RTT that the handshakes and the first packets saw
 	yields time.Duration // when it yielded last
+	bursts time.Duration // mean queue that a session of low priority takes for the bursts of others
 	clear  time.Duration // when the queue was short last, while the session yields
 	stay   time.Duration // how long it shares at the least
 	most   float64       // bound of free streams, bytes/s
@@ -328,6 +329,7 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 	case s.At-c.calm < max(c.others.pause, 4*s.RTT):
 	case c.rate > c.line/4:
 		c.full = 0
+		c.bursty() // with less of an aim, the session would yield again
 		c.enter(Cruise, s.At)
 	default:
 		c.rate *= c.rises(dt)
@@ -350,8 +352,21 @@ func (c *Controller) filled(s Sample) bool {
 // the bursts of others, and the peer delays their acknowledgements: in the lab, by 2 to 3 ms of 50
 // beside a flow with a window of 4 MB.
 func (c *Controller) floorAim(s Sample) time.Duration {
-	return max(c.aim(s), leastAim, min(c.model.base/12, 2*mostAim))
+	return max(c.aim(s), leastAim, c.shortQueue())
 }
+
+// bursty adds a queue that is short and not the session's own to the aim. It returns false if that
+// has it already, or if the queue is long.
+func (c *Controller) bursty() bool {
+	if c.model.usual <= c.others.bursts || c.model.usual > c.shortQueue() {
+		return false
+	}
+	c.others.bursts = c.model.usual
+	return true
+}
+
+// shortQueue is the mean queue that bursts of others make at most on a line that is not full.
+func (c *Controller) shortQueue() time.Duration { return min(c.model.base/12, 2*mostAim) }
 
 // rises is by how much a session takes more of a line that it knows. One of low priority does so
 // slowly, to see in time that others are there.

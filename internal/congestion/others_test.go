@@ -124,6 +124,31 @@ func TestRested(t *testing.T) {
 	require.Less(t, aim(10*time.Millisecond), 9*time.Millisecond)
 }
 
+// TestLowBesideBursts: packets meet a queue of others, whatever the session sends. A short one is that
+// of bursts on a line with room; a longer one fills the line, and a session of low priority yields.
+func TestLowBesideBursts(t *testing.T) {
+	const tick, free = 25 * time.Millisecond, 60e6
+	rate := func(queue time.Duration) float64 {
+		c := New()
+		c.SetPriority(Low)
+		s := Sample{MSS: 1448, Streams: 4, Least: 50 * time.Millisecond, Backlog: 1 << 20, RTT: 50 * time.Millisecond}
+		d := c.Update(s)
+		for s.At < 20*time.Second {
+			s.At += tick
+			sent := min(d.Rate, free)
+			s.Delivered += int64(sent * tick.Seconds())
+			if s.At > 4*tick {
+				s.RTT = 50*time.Millisecond + queue + time.Duration(s.At/tick%2)*time.Millisecond
+			}
+			s.InFlight = int64(sent * s.RTT.Seconds())
+			d = c.Update(s)
+		}
+		return d.Rate
+	}
+	require.Greater(t, rate(2500*time.Microsecond), free/2)
+	require.Less(t, rate(8*time.Millisecond), free/20)
+}
+
 // TestTaken: after a doubt, others have a part of the line if less is delivered than once was and even
 // the shortest queue is far above the least RTT of the kernel.
 func TestTaken(t *testing.T) {

@@ -70,7 +70,7 @@ func (c *Controller) start(s Sample) {
 	if m.usual < full/4 && m.losses > mostLoss && s.At-c.short > 4*m.steadyWindow() {
 		lossy = true // the queue was full at once, and the base is that of a full one
 	}
-	if m.queue > full || c.priority == Low && m.standing > c.aim(s) || flat && s.Backlog > 0 && lossy ||
+	if m.queue > full || c.priority == Low && m.standing > max(c.aim(s), c.shortQueue()) || flat && s.Backlog > 0 && lossy ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
 		c.enter(Drain, s.At)
 		c.opening.sent = s.Delivered + s.InFlight
