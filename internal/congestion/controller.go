@@ -186,8 +186,8 @@ func (c *Controller) aim(s Sample) time.Duration {
 // least is the aim on a path without jitter.
 func (c *Controller) least(s Sample) time.Duration {
 	aim := min(max(c.model.base/20, leastAim), mostAim)
-	if c.priority == Low {
-		aim = aim/2 + c.others.bursts
+	if c.priority == Low { // with bursts, too, it is less than that of sessions that go first
+		aim = aim/2 + min(c.others.bursts, aim*2/5)
 	}
 	return aim + c.packets(2, s.MSS)
 }

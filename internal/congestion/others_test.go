@@ -138,7 +138,10 @@ func TestLowBesideBursts(t *testing.T) {
 			sent := min(d.Rate, free)
 			s.Delivered += int64(sent * tick.Seconds())
 			if s.At > 4*tick {
-				s.RTT = 50*time.Millisecond + queue + time.Duration(s.At/tick%2)*time.Millisecond
+				s.RTT = 50*time.Millisecond + queue
+			}
+			if s.At/tick%2 == 0 {
+				s.RTT += time.Millisecond
 			}
 			s.InFlight = int64(sent * s.RTT.Seconds())
 			d = c.Update(s)
