@@ -29,7 +29,7 @@ type Tracker struct {
 	links      int64 // that were made
 	failed     int64
 	failures   []FileResult
-	digest     string
+	digest     [32]byte // of the file that was committed last
 	removed    int64
 	notPruned  bool
 	notStored  []NotStored
@@ -135,7 +135,8 @@ func (t *Tracker) Event(e transfer.Event) {
 		return
 	}
 	if t.opt.Keep != nil {
-		t.opt.Keep.Add(&r, e.Entry)
+		kept := r // so that r stays on the stack where nobody keeps results
+		t.opt.Keep.Add(&kept, e.Entry)
 	}
 	t.reportResult(r)
 }
@@ -251,13 +252,13 @@ func (t *Tracker) outcomeLocked(e *transfer.Event, f activeFile, r *FileResult) 
 	case transfer.Committed:
 		t.committed++
 		r.Outcome = Committed
-		if e.Digest != [32]byte{} { // a file with holes has none
-			r.Digest = digest.Hex(e.Digest)
+		if t.opt.File != nil || t.opt.Keep != nil {
+			r.Digest = hexDigest(e.Digest)
 		}
 		if e.Entry.Size < 0 {
 			r.Bytes = f.done
 		}
-		t.digest = r.Digest
+		t.digest = e.Digest
 	case transfer.Same:
 		r.Outcome = Unchanged
 		if isFile {
@@ -292,6 +293,14 @@ func (t *Tracker) outcomeLocked(e *transfer.Event, f activeFile, r *FileResult) 
 			t.done += r.Bytes
 		}
 	}
+}
+
+// hexDigest returns a digest as text, "" for that of a file with holes, which has none.
+func hexDigest(d [32]byte) string {
+	if d == [32]byte{} {
+		return ""
+	}
+	return digest.Hex(d)
 }
 
 // moveLocked adds the bytes of an event to its file in active.
@@ -394,7 +403,7 @@ func (t *Tracker) Report(server string) *Report {
 	}
 	r.Peak = max(r.Peak, r.Goodput)
 	if t.files == 1 {
-		r.Digest = t.digest
+		r.Digest = hexDigest(t.digest)
 	}
 	return r
 }

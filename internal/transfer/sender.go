@@ -325,7 +325,8 @@ func (s *Sender) need(e *sending, a *wire.Answer) error {
 	s.side.counts.resumed.Add(bytes)
 	s.side.event(Event{Kind: Started, Index: e.index, Entry: &e.item.Entry, Bytes: bytes})
 	if !have.Empty() {
-		s.side.running.Go(func() { s.recheck(e, have) })
+		known := have // a copy, so that only such entries pay for the closure
+		s.side.running.Go(func() { s.recheck(e, known) })
 	}
 	return nil
 }

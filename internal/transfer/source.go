@@ -123,7 +123,7 @@ func (s *TreeSource) Walk(
 	for i := range s.Roots {
 		r := &s.Roots[i]
 		earlier.before = i
-		hide := func(m *disk.Meta) bool { return earlier.hide(r, m, failed) }
+		hide := func(m disk.Meta) bool { return earlier.hide(r, &m, failed) }
 		if err := s.walk(ctx, r, r.Path, earlier, hide, visit, failed); err != nil {
 			return err
 		}
@@ -138,12 +138,12 @@ func (e rootError) Unwrap() error { return e.error }
 
 // walk visits what is at from and below, except what hide hides.
 func (s *TreeSource) walk(
-	ctx context.Context, r *Root, from string, earlier *earlier, hide func(*disk.Meta) bool,
+	ctx context.Context, r *Root, from string, earlier *earlier, hide func(disk.Meta) bool,
 	visit func(Item) error, failed func(string, error),
 ) error {
 	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: true, Foreign: true}
 	opt.Skip = func(m disk.Meta) bool {
-		return s.leavesOut(&m, r.rest(m.Path)) || hide(&m)
+		return s.leavesOut(&m, r.rest(m.Path)) || hide(m)
 	}
 	return r.Tree.Walk(ctx, from, opt, func(m disk.Meta) error {
 		as := r.manifestPath(m.Path)
@@ -191,7 +191,7 @@ func (s *TreeSource) walkPaths(
 		if visited.covers(from) {
 			continue
 		}
-		err := s.walk(ctx, r, from, nil, func(m *disk.Meta) bool { return visited.has(m.Path) }, visit, failed)
+		err := s.walk(ctx, r, from, nil, func(m disk.Meta) bool { return visited.has(m.Path) }, visit, failed)
 		if visited.add(from); isMissing(err) && ctx.Err() == nil {
 			failed(p, err)
 		} else if err != nil {
