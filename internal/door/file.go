@@ -63,6 +63,13 @@ func (t *Tree) Open(p string) (*File, error) {
 // Size is that of the file when it was opened.
 func (f *File) Size() int64 { return f.src.Identity().Size }
 
+// Info describes the file as it was when it was opened.
+func (f *File) Info() Info {
+	id := f.src.Identity()
+	m := disk.Meta{Kind: disk.File, Mode: 0o644, Size: id.Size, ModTime: time.Unix(0, id.ModTime), ID: id}
+	return Info{path.Base(f.path), m}
+}
+
 // ReadAt implements io.ReaderAt. It waits for the rate that the user has.
 func (f *File) ReadAt(b []byte, off int64) (int, error) {
 	if off < 0 {

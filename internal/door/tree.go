@@ -175,6 +175,11 @@ func (i Info) IsDir() bool        { return i.meta.Kind == disk.Dir }
 func (i Info) Sys() any           { return nil }
 func (i Info) Mode() fs.FileMode  { return i.meta.Mode.Perm() | kindBits[i.meta.Kind] }
 
+// Version is a text that is another one when the content of the entry is.
+func (i Info) Version() string {
+	return fmt.Sprintf("%x-%x-%x", i.meta.ID.ModTime, i.meta.ID.Size, i.meta.ID.Ino)
+}
+
 var kindBits = map[disk.Kind]fs.FileMode{
 	disk.Dir: fs.ModeDir, disk.Symlink: fs.ModeSymlink, disk.Fifo: fs.ModeNamedPipe,
 	disk.CharDevice: fs.ModeDevice | fs.ModeCharDevice, disk.BlockDevice: fs.ModeDevice,
@@ -397,6 +402,37 @@ func (t *Tree) Remove(p string, folder bool) error {
 	err = s.Scope.RemoveOne(rel)
 	s.Quota.Freed()
 	s.moveOwn(rel, "")
+	s.Record(Record{Outcome: Removed, Path: rel, Err: err})
+	return err
+}
+
+// MayWrite returns why the user may not write the entry at p, which need not exist, or nil.
+func (t *Tree) MayWrite(p string) error {
+	s, rel, err := t.inShare(p)
+	if err != nil {
+		return err
+	}
+	return s.may(access.Write, rel)
+}
+
+// RemoveAll removes the entry at p and, if the user may see it, all below it.
+func (t *Tree) RemoveAll(p string) error {
+	s, rel, err := t.inShare(p)
+	if err == nil {
+		err = s.may(access.Write, rel)
+	}
+	if err != nil {
+		return err
+	}
+	m, err := s.describe(rel)
+	if err != nil {
+		return err
+	}
+	if m.Kind != disk.Dir || s.may(access.Names, rel) != nil {
+		return t.Remove(p, m.Kind == disk.Dir)
+	}
+	err = s.Scope.RemoveAll(s.Ctx, rel)
+	s.Quota.Freed()
 	s.Record(Record{Outcome: Removed, Path: rel, Err: err})
 	return err
 }

@@ -19,13 +19,14 @@ import (
 
 // Names of the files inside a Store's folder.
 const (
-	keyFile     = "key.pem"
-	serversFile = "known_servers"
-	clientsFile = "authorized_clients"
-	invitesFile = "invitations"
-	usersFile   = "door_users"
-	hostKeyFile = "ssh_host_key.pem"
-	lockFile    = ".lock"
+	keyFile      = "key.pem"
+	serversFile  = "known_servers"
+	clientsFile  = "authorized_clients"
+	invitesFile  = "invitations"
+	usersFile    = "door_users"
+	hostKeyFile  = "ssh_host_key.pem"
+	doorCertFile = "door_certificate.pem"
+	lockFile     = ".lock"
 )
 
 // Home returns the absolute path of the folder for fxfer's identity and state, and makes it with

@@ -61,7 +61,7 @@ func Begin(opt *Options, settings, listen []string, others ...Folder) error {
 		return err
 	}
 	var ports []int
-	for _, addr := range append([]string{cmp.Or(opt.Listen, ":0"), opt.Doors.SFTP}, listen...) {
+	for _, addr := range append([]string{cmp.Or(opt.Listen, ":0"), opt.Doors.SFTP, opt.Doors.WebDAV.Addr}, listen...) {
 		_, name, err := net.SplitHostPort(addr)
 		if err != nil {
 			continue // there is none, or the server says what is wrong

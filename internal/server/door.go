@@ -25,14 +25,15 @@ import (
 // Doors are the addresses at which clients of older protocols use the shares, such as ":2022". "" is
 // none.
 type Doors struct {
-	SFTP string
+	SFTP   string
+	WebDAV WebDAV
 }
 
 // The names of the doors, in logs and metrics.
 const sftpDoor = "sftp"
 
 // doors are the names of all doors.
-var doors = []string{sftpDoor}
+var doors = []string{sftpDoor, webdavDoor}
 
 // openDoor is a door that listens.
 type openDoor struct {
@@ -41,13 +42,14 @@ type openDoor struct {
 	// serve serves a connection, and calls admitted when its user has logged in.
 	serve func(ctx context.Context, c net.Conn, admitted func()) error
 	shown string // how clients know the server there
+	end   func() // called when all connections have ended, unless nil
 }
 
 // DoorStatus is a door that is open.
 type DoorStatus struct {
-	Name        string // "sftp"
+	Name        string // "sftp" or "webdav"
 	Addr        string
-	Fingerprint string // of the server's key there
+	Fingerprint string // of the server's key or certificate there
 }
 
 // Doors returns the doors that are open.
@@ -60,6 +62,10 @@ func (s *Server) Doors() (all []DoorStatus) {
 
 // openDoors listens for clients of older protocols.
 func (s *Server) openDoors() error {
+	return cmp.Or(s.openSFTP(), s.openWebDAV())
+}
+
+func (s *Server) openSFTP() error {
 	if s.opt.Doors.SFTP == "" {
 		return nil
 	}
@@ -110,6 +116,11 @@ func (s *Server) serveDoors(ctx, sessions context.Context) {
 		})
 	}
 	running.Wait()
+	for _, d := range s.doors {
+		if d.end != nil {
+			d.end()
+		}
+	}
 }
 
 func (s *Server) serveDoor(ctx context.Context, d *openDoor, c net.Conn, slot *connSlot) {

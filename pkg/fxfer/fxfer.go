@@ -142,6 +142,8 @@ type (
 	ServerOptions = server.Options
 	// Doors are the addresses at which clients of older protocols use a server's shares.
 	Doors = server.Doors
+	// WebDAV is the door for clients of WebDAV.
+	WebDAV = server.WebDAV
 	// DoorStatus is a door that is open.
 	DoorStatus = server.DoorStatus
 	// ServerTLS names the server's certificates, which stand beside keys.

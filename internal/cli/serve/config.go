@@ -26,7 +26,7 @@ import (
 var notInServerConfig = append([]string{"share", "config", "check-config", "invite", "name", "help"}, doorFlags...)
 
 // doorFlags are the flags of serve that are keys of doors in the configuration.
-var doorFlags = []string{"sftp"}
+var doorFlags = []string{"sftp", "webdav", "webdav-clear"}
 
 // load reads the configuration of a server: the flags of serve by name, shares and clients. Flags
 // on the command line take precedence, then the environment.

@@ -102,6 +102,8 @@ var exampleValues = map[string]string{
 const exampleMappings = `# Doors for clients of older protocols; none is open by default. docs/old-clients.md explains them.
 #doors:
 #  sftp: ":2022"
+#  webdav: ":8443"
+#  webdav-clear: [192.0.2.0/25]   # addresses that need no TLS there
 
 # Certificates of a CA, beside keys. All are PEM files. The server rereads them when they change.
 # cert with key is optional, and so is client-ca.

@@ -1,0 +1,457 @@
+package webdav
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/webdav"
+
+	"github.com/fxfer/fxfer/internal/door"
+)
+
+const (
+	// maxEntries bounds the entries of a folder that is listed, and maxListed those of all folders that
+	// are listed at a time: the library keeps them. Each takes some 300 bytes.
+	maxEntries = 100_000
+	maxListed  = 400_000
+)
+
+var errListed = fmt.Errorf("a folder has more than %d entries, or too many are listed at a time", maxEntries)
+
+// budget is what all requests may take together.
+type budget struct{ left int64 }
+
+func (b *budget) take(n int64) bool {
+	if atomic.AddInt64(&b.left, -n) >= 0 {
+		return true
+	}
+	b.give(n)
+	return false
+}
+
+func (b *budget) give(n int64) { atomic.AddInt64(&b.left, n) }
+
+// request is one request of a user who is logged in. It is the webdav.FileSystem of that request,
+// and belongs to its goroutine.
+type request struct {
+	door *Door
+	tree *door.Tree
+	user string
+	head *http.Request
+
+	target string // of COPY and MOVE
+	fault  error  // what went wrong, if the library can't say that
+	lists  chan struct{}
+	listed int64 // entries that the library keeps
+	// children are those of the folder of a PROPFIND.
+	children []fs.FileInfo
+	// doomed is what a COPY or MOVE replaces. It stays until its successor is whole.
+	doomed string
+	last   *entry // that was described last: the library asks several times
+}
+
+func (q *request) end() { q.door.listed.give(q.listed) }
+
+var methods = []string{
+	http.MethodOptions, http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete,
+	"PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK",
+}
+
+// check refuses what the library would misunderstand, or take too much for, and makes the rest plain
+// to it.
+func (q *request) check() (status int, err error) {
+	r := q.head
+	if err := checkURL(r.URL); err != nil {
+		return http.StatusBadRequest, err
+	}
+	h := r.Header
+	switch r.Method {
+	case http.MethodPut:
+		return q.checkPut()
+	case "COPY", "MOVE":
+		if status, err := q.checkTarget(); err != nil {
+			return status, err
+		}
+		if h.Get("Overwrite") == "" { // the default, which the library has for COPY only
+			h.Set("Overwrite", "T")
+		}
+	case "PROPFIND":
+		if status, err := q.checkList(h.Get("Depth")); err != nil {
+			return status, err
+		}
+	case "LOCK":
+		h.Set("Timeout", capTimeout(h.Get("Timeout")))
+	case http.MethodDelete:
+		if !q.matches() {
+			return http.StatusPreconditionFailed, errChanged
+		}
+	case "MKCOL":
+		if r.ContentLength != 0 {
+			return http.StatusUnsupportedMediaType, errors.New("a new folder has no body")
+		}
+	}
+	switch {
+	case !slices.Contains(methods, r.Method):
+		return http.StatusMethodNotAllowed, fmt.Errorf("%w: %q", door.ErrUnsupported, r.Method)
+	case r.ContentLength > maxXML:
+		return http.StatusRequestEntityTooLarge, fmt.Errorf("a body of more than %d bytes", maxXML)
+	}
+	return 0, nil
+}
+
+var errChanged = errors.New("there is another version of this by now")
+
+// checkPut refuses what would make something else of a file than what the client means: the library
+// takes any body as a whole file.
+func (q *request) checkPut() (status int, err error) {
+	h := q.head.Header
+	switch encoding := h.Get("Content-Encoding"); {
+	case h.Get("Content-Range") != "":
+		return http.StatusBadRequest, errors.New("a part of a file can't be sent: send all of it")
+	case encoding != "" && encoding != "identity":
+		return http.StatusUnsupportedMediaType, errors.New("a file is sent as it is, without Content-Encoding")
+	case h.Get("Content-Length") == "" && len(q.head.TransferEncoding) == 0:
+		return http.StatusLengthRequired, errors.New("a file has a length, or comes in chunks")
+	case !q.matches():
+		return http.StatusPreconditionFailed, errChanged
+	}
+	return 0, nil
+}
+
+// checkList reads the folder of a PROPFIND: the library does so when it has begun to answer.
+func (q *request) checkList(depth string) (status int, err error) {
+	switch {
+	case depth == "0":
+		return 0, nil
+	case depth != "1":
+		return http.StatusForbidden, errors.New("a list has a depth of 0 or 1 here")
+	}
+	e, err := q.entry(q.head.URL.Path)
+	if err == nil && e.IsDir() {
+		q.children, err = q.list(e.path)
+	}
+	if err != nil {
+		status, text := statusOf(err, http.StatusInternalServerError)
+		return status, errors.New(text)
+	}
+	return 0, nil
+}
+
+// list returns the entries of a folder. A visit reads few folders at a time: others wait.
+func (q *request) list(p string) (all []fs.FileInfo, err error) {
+	select {
+	case q.lists <- struct{}{}:
+		defer func() { <-q.lists }()
+	case <-q.head.Context().Done():
+		return nil, q.head.Context().Err()
+	}
+	err = q.tree.List(p, func(i door.Info) error {
+		if len(all) >= maxEntries || !q.door.listed.take(1) {
+			return errListed
+		}
+		q.listed++
+		all = append(all, i)
+		return q.head.Context().Err()
+	})
+	return all, err
+}
+
+// matches evaluates If-Match and If-None-Match (RFC 9110, 13.1), which the library does not know for
+// methods that change something.
+func (q *request) matches() bool {
+	match, none := q.head.Header.Get("If-Match"), q.head.Header.Get("If-None-Match")
+	if match == "" && none == "" {
+		return true
+	}
+	tag := ""
+	if info, err := q.tree.Stat(q.head.URL.Path, true); err == nil {
+		tag = tagOf(info)
+	}
+	return (match == "" || hasTag(match, tag)) && (none == "" || !hasTag(none, tag))
+}
+
+// hasTag reports whether a list of entity tags has this one. "" is that of no file.
+func hasTag(list, tag string) bool {
+	for one := range strings.SplitSeq(list, ",") {
+		if one = strings.TrimSpace(one); tag != "" && (one == "*" || one == tag) {
+			return true
+		}
+	}
+	return false
+}
+
+func tagOf(i door.Info) string { return `"` + i.Version() + `"` }
+
+// checkTarget reads the Destination of COPY and MOVE.
+func (q *request) checkTarget() (status int, err error) {
+	to, err := url.Parse(q.head.Header.Get("Destination"))
+	if err == nil {
+		err = checkURL(to)
+	}
+	if err != nil {
+		return http.StatusBadRequest, fmt.Errorf("the header Destination: %w", err)
+	}
+	if to.Host != "" && !strings.EqualFold(to.Host, q.head.Host) {
+		return http.StatusBadGateway, errors.New("the header Destination names another server")
+	}
+	from, target := path.Clean(q.head.URL.Path), path.Clean(to.Path)
+	if isBelow(from, target) || isBelow(target, from) {
+		return http.StatusForbidden, errors.New("the source is in the target, or the target in the source")
+	}
+	to.Host = q.head.Host
+	q.target = target
+	q.head.Header.Set("Destination", to.String())
+	return 0, nil
+}
+
+// checkURL refuses paths that somebody between here and the client may read in another way.
+func checkURL(u *url.URL) error {
+	elements := strings.Split(u.Path, "/")
+	switch escaped := strings.ToLower(u.EscapedPath()); {
+	case !strings.HasPrefix(u.Path, "/"):
+		return errors.New("a path has to begin with a slash")
+	case slices.Contains(elements, "..") || slices.Contains(elements, ".") || strings.Contains(escaped, "%2f"):
+		return errors.New("a path may not have . and .. and %2F")
+	case strings.ContainsRune(u.Path, 0):
+		return errors.New("a path may not have a zero byte")
+	}
+	return nil
+}
+
+// isBelow reports whether p is above, or is in it.
+func isBelow(p, above string) bool {
+	return p == above || above == "/" || strings.HasPrefix(p, above+"/")
+}
+
+// reason returns the status and a text for an error of the library.
+func (q *request) reason(status int) (int, string) {
+	if q.fault == nil || status == http.StatusNotFound && errors.Is(q.fault, fs.ErrNotExist) {
+		return status, strings.ToLower(webdav.StatusText(status))
+	}
+	return statusOf(q.fault, status)
+}
+
+// fail notes what went wrong, and returns it as the library expects it.
+func (q *request) fail(op, p string, err error) error {
+	if err == nil {
+		return nil
+	}
+	kind := err
+	switch fault, _ := door.FaultOf(err); fault {
+	case door.NotFound:
+		kind = fs.ErrNotExist
+	case door.Denied:
+		kind = fs.ErrPermission
+	case door.Exists:
+		kind = fs.ErrExist
+	}
+	if kind != fs.ErrNotExist {
+		q.fault = err
+	}
+	return &fs.PathError{Op: op, Path: p, Err: kind}
+}
+
+// Stat implements webdav.FileSystem.
+func (q *request) Stat(_ context.Context, p string) (fs.FileInfo, error) {
+	e, err := q.entry(p)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (q *request) entry(p string) (*entry, error) {
+	p = path.Clean(p)
+	if q.last != nil && q.last.path == p && q.head.Method == "PROPFIND" {
+		return q.last, nil
+	}
+	info, err := q.tree.Stat(p, true)
+	if err = q.fail("stat", p, err); errors.Is(err, fs.ErrNotExist) && q.door.locks.reserved(q.user, p) {
+		return &entry{FileInfo: reserved(path.Base(p)), path: p}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	q.last = &entry{info, p, func() (string, error) { return tagOf(info), nil }}
+	return q.last, nil
+}
+
+// entry describes an entry of the tree for the library.
+type entry struct {
+	fs.FileInfo
+	path string
+	tag  func() (string, error) // nil for that of the library
+}
+
+// ContentType implements webdav.ContentTyper: the library would read the file.
+func (e *entry) ContentType(context.Context) (string, error) { return typeOf(e.path), nil }
+
+func typeOf(p string) string {
+	if t := mime.TypeByExtension(path.Ext(p)); t != "" {
+		return t
+	}
+	return "application/octet-stream"
+}
+
+// ETag implements webdav.ETager.
+func (e *entry) ETag(context.Context) (string, error) {
+	if e.tag == nil {
+		return "", webdav.ErrNotImplemented
+	}
+	return e.tag()
+}
+
+// reserved is the name of a file that does not exist, but that its user has locked.
+type reserved string
+
+func (r reserved) Name() string    { return string(r) }
+func (reserved) Size() int64       { return 0 }
+func (reserved) Mode() fs.FileMode { return 0o644 }
+func (reserved) ModTime() time.Time {
+	return time.Now()
+}
+func (reserved) IsDir() bool { return false }
+func (reserved) Sys() any    { return nil }
+
+// Mkdir implements webdav.FileSystem.
+func (q *request) Mkdir(_ context.Context, p string, _ fs.FileMode) error {
+	if err := q.clear(p); err != nil {
+		return err
+	}
+	return q.fail("mkdir", p, q.tree.Mkdir(p))
+}
+
+// RemoveAll implements webdav.FileSystem.
+func (q *request) RemoveAll(_ context.Context, p string) error {
+	if q.target != "" { // the library makes room before it knows whether anything comes
+		q.doomed = path.Clean(p)
+		return nil
+	}
+	return q.remove(p)
+}
+
+func (q *request) remove(p string) error {
+	err := q.fail("remove", p, q.tree.RemoveAll(p))
+	if errors.Is(err, fs.ErrNotExist) && q.door.locks.reserved(q.user, path.Clean(p)) {
+		err = nil
+	}
+	if err == nil {
+		q.door.locks.forget(path.Clean(p))
+	}
+	return err
+}
+
+// clear removes what a COPY or MOVE replaces, if it is p, and can't be replaced in one step.
+func (q *request) clear(p string) error {
+	if q.doomed == "" || q.doomed != path.Clean(p) {
+		return nil
+	}
+	q.doomed = ""
+	return q.remove(p)
+}
+
+// Rename implements webdav.FileSystem.
+func (q *request) Rename(_ context.Context, from, to string) error {
+	replace := q.doomed != "" && q.doomed == path.Clean(to)
+	if replace {
+		have, err := q.tree.Stat(from, false)
+		if err != nil {
+			return q.gone(from, err)
+		}
+		there, err := q.tree.Stat(to, false)
+		if err == nil && (have.IsDir() || there.IsDir()) {
+			err = q.clear(to)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	err := q.tree.Rename(from, to, replace)
+	if err != nil {
+		return q.gone(from, err)
+	}
+	q.door.locks.forget(path.Clean(from))
+	return nil
+}
+
+// gone is fail that also notes that there is no source, which the library takes for a refusal.
+func (q *request) gone(p string, err error) error {
+	defer func() { q.fault = err }()
+	return q.fail("move", p, err)
+}
+
+// OpenFile implements webdav.FileSystem.
+func (q *request) OpenFile(ctx context.Context, p string, flag int, _ fs.FileMode) (webdav.File, error) {
+	if err := ctx.Err(); err != nil { // the client has left
+		return nil, q.fail("open", p, err)
+	}
+	p = path.Clean(p)
+	switch {
+	case flag&os.O_CREATE != 0 && q.head.Method == "LOCK":
+		return q.reserve(p)
+	case flag&os.O_CREATE != 0:
+		return q.create(p)
+	case flag&os.O_RDWR != 0:
+		return &properties{unsupported{}, q, p}, nil
+	}
+	e, err := q.entry(p)
+	if err != nil {
+		return nil, err
+	}
+	if q.head.Method == "PROPFIND" || e.IsDir() {
+		return &folder{unsupported{}, q, e}, nil
+	}
+	f, err := q.tree.Open(p)
+	if err != nil {
+		return nil, q.fail("open", p, err)
+	}
+	info := f.Info()
+	return &reader{unsupported{}, q, f, &entry{info, p, func() (string, error) { return tagOf(info), nil }}, 0}, nil
+}
+
+// reserve is what LOCK does where nothing is: nothing shows before a file is whole, so the name is
+// only noted with the lock.
+func (q *request) reserve(p string) (webdav.File, error) {
+	up, err := q.tree.Stat(path.Dir(p), true)
+	if err == nil && !up.IsDir() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		q.fault = errNoParent
+		return nil, err
+	}
+	q.door.locks.reserve(q.user, p)
+	return &properties{unsupported{}, q, p}, nil
+}
+
+var errNoParent = errors.New("there is no folder for this")
+
+func (q *request) create(p string) (webdav.File, error) {
+	if q.doomed != "" && q.doomed == p {
+		if there, err := q.tree.Stat(p, false); err == nil && there.IsDir() {
+			if err := q.clear(p); err != nil {
+				return nil, err
+			}
+		}
+	}
+	alone := q.head.Method == http.MethodPut && q.head.Header.Get("If-None-Match") == "*"
+	u, err := q.tree.Create(p, door.Creation{MustNot: alone})
+	if alone && errors.Is(err, fs.ErrExist) {
+		err = errChanged
+	}
+	if err != nil {
+		return nil, q.fail("create", p, err)
+	}
+	return &writer{unsupported{}, q, u, p, false, 0}, nil
+}

@@ -1,0 +1,232 @@
+package webdav
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/door"
+)
+
+const (
+	// stayFor is how long a visit outlasts its last request: clients begin new connections all the
+	// time, some for each request.
+	stayFor = time.Minute
+	// recheckEvery is how often the password of a visit is compared with its hash again. That takes
+	// 20 MiB, which is too much for each request.
+	recheckEvery = time.Minute
+	// maxLists bounds the folders that a visit reads at a time. Others wait.
+	maxLists = 4
+)
+
+// visit is a user who has logged in from an address, with all of its connections from there: HTTP
+// knows only requests, and each has the password.
+type visit struct {
+	key   visitKey
+	user  string
+	lists chan struct{} // holds a value for each folder that is read
+	ready chan struct{} // closed when the following is set
+	tree  *door.Tree
+	left  func()
+	err   error // why the user may not log in
+
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	// Guarded by visits.mu.
+	requests int
+	checked  time.Time
+	over     bool
+	idle     *time.Timer // nil while there are requests
+}
+
+// visitKey tells visits apart, without the password.
+type visitKey struct {
+	from string // an IP address
+	sum  [sha256.Size]byte
+}
+
+// visits are the users who are logged in. The server bounds them: each is a connection to it.
+type visits struct {
+	server door.Server
+	salt   [32]byte
+
+	mu  sync.Mutex // guards the following
+	all map[visitKey]*visit
+}
+
+func newVisits(server door.Server) *visits {
+	x := &visits{server: server, all: make(map[visitKey]*visit)}
+	_, _ = rand.Read(x.salt[:]) // never fails
+	return x
+}
+
+func (x *visits) key(addr net.Addr, name, password string) (k visitKey) {
+	k.from, _, _ = net.SplitHostPort(addr.String())
+	h := hmac.New(sha256.New, x.salt[:])
+	_, _ = h.Write([]byte(name)) // in a name from a header is no colon
+	_, _ = h.Write([]byte(":" + password))
+	h.Sum(k.sum[:0])
+	return k
+}
+
+// enter logs in a user for one request, whose context is r. A visit ends with ctx. The caller calls
+// leave. Errors are those of door.Server.
+func (x *visits) enter(ctx, r context.Context, c door.Client, name, password string) (*visit, error) {
+	k := x.key(c.Addr, name, password)
+	x.mu.Lock()
+	v := x.all[k]
+	begins := v == nil
+	if begins {
+		v = &visit{key: k, user: name, ready: make(chan struct{}), lists: make(chan struct{}, maxLists), checked: time.Now()}
+		v.ctx, v.cancel = context.WithCancel(ctx)
+		x.all[k] = v
+	}
+	recheck := !begins && time.Since(v.checked) >= recheckEvery
+	if recheck {
+		v.checked = time.Now()
+	}
+	v.requests++
+	if v.idle != nil {
+		v.idle.Stop()
+		v.idle = nil
+	}
+	x.mu.Unlock()
+	r, cancel := context.WithTimeout(r, door.LoginWithin)
+	defer cancel()
+	c.Conn = closer{x, v}
+	var err error
+	switch {
+	case begins:
+		err = v.begin(r, x.server, c, name, password)
+	case recheck:
+		if _, err = x.server.Password(r, c, name, password); err == nil {
+			err = v.await(r)
+		}
+	default:
+		err = v.await(r)
+	}
+	if err == nil {
+		return v, nil
+	}
+	if begins || errors.Is(err, door.ErrLogin) {
+		x.end(v)
+	} else if recheck { // nobody knows: ask again
+		x.mu.Lock()
+		v.checked = time.Time{}
+		x.mu.Unlock()
+	}
+	x.leave(v)
+	return nil, err
+}
+
+func (v *visit) begin(ctx context.Context, server door.Server, c door.Client, name, password string) error {
+	defer close(v.ready)
+	var account door.Account
+	if account, v.err = server.Password(ctx, c, name, password); v.err != nil {
+		return v.err
+	}
+	if v.left, v.err = account.LogIn(); v.err == nil {
+		v.tree = door.NewTree(v.ctx, account)
+	}
+	return v.err
+}
+
+// await waits for the login that another request has begun.
+func (v *visit) await(ctx context.Context) error {
+	select {
+	case <-v.ready:
+		return v.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leave ends a request of a visit.
+func (x *visits) leave(v *visit) {
+	x.mu.Lock()
+	v.requests--
+	last := v.requests == 0
+	if last && !v.over {
+		v.idle = time.AfterFunc(stayFor, func() { x.endIdle(v) })
+	}
+	gone := last && v.over
+	x.mu.Unlock()
+	if gone {
+		v.close()
+	}
+}
+
+func (x *visits) endIdle(v *visit) {
+	x.mu.Lock()
+	gone := v.requests == 0 && x.endLocked(v)
+	x.mu.Unlock()
+	if gone {
+		v.close()
+	}
+}
+
+// end ends a visit: further requests log in again, and those under way fail.
+func (x *visits) end(v *visit) {
+	x.mu.Lock()
+	gone := x.endLocked(v)
+	x.mu.Unlock()
+	v.cancel()
+	if gone {
+		v.close()
+	}
+}
+
+// endLocked reports whether the caller has to close the visit. Otherwise, its last request does.
+func (x *visits) endLocked(v *visit) (gone bool) {
+	gone = !v.over && v.requests == 0
+	v.over = true
+	if x.all[v.key] == v {
+		delete(x.all, v.key)
+	}
+	if v.idle != nil {
+		v.idle.Stop()
+		v.idle = nil
+	}
+	return gone
+}
+
+// close gives back what the visit has. No request uses it any more.
+func (v *visit) close() {
+	if v.tree != nil {
+		v.tree.Close(nil)
+	}
+	v.cancel()
+	if v.left != nil {
+		v.left()
+	}
+}
+
+// close ends all visits, which have no requests any more.
+func (x *visits) close() {
+	x.mu.Lock()
+	all := make([]*visit, 0, len(x.all))
+	for _, v := range x.all {
+		all = append(all, v)
+	}
+	x.mu.Unlock()
+	for _, v := range all {
+		x.end(v)
+	}
+}
+
+// closer ends a visit when its user has lost a right.
+type closer struct {
+	visits *visits
+	visit  *visit
+}
+
+func (c closer) Close() error {
+	c.visits.end(c.visit)
+	return nil
+}
