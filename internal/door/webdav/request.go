@@ -57,8 +57,9 @@ type request struct {
 	// children are those of the folder of a PROPFIND.
 	children []fs.FileInfo
 	// doomed is what a COPY or MOVE replaces. It stays until its successor is whole.
-	doomed string
-	last   *entry // that was described last: the library asks several times
+	doomed   string
+	replaces bool   // a PUT, a file
+	last     *entry // that was described last: the library asks several times
 }
 
 func (q *request) end() { q.door.listed.give(q.listed) }
@@ -446,6 +447,8 @@ func (q *request) create(p string) (webdav.File, error) {
 		}
 	}
 	alone := q.head.Method == http.MethodPut && q.head.Header.Get("If-None-Match") == "*"
+	_, err := q.tree.Stat(p, true)
+	q.replaces = err == nil
 	u, err := q.tree.Create(p, door.Creation{MustNot: alone})
 	if alone && errors.Is(err, fs.ErrExist) {
 		err = errChanged

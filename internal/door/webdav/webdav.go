@@ -233,6 +233,9 @@ func (a *answer) WriteHeader(status int) {
 	case a.status != 0: // an error in the middle of a list, which must not look whole
 		panic(http.ErrAbortHandler)
 	case status < http.StatusBadRequest:
+		if status == http.StatusCreated && a.request.replaces {
+			status = http.StatusNoContent
+		}
 		a.status = status
 		a.ResponseWriter.WriteHeader(status)
 	default:
