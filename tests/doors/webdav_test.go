@@ -48,7 +48,9 @@ func beginDAV(t *testing.T, change ...func(*fxfer.ServerOptions)) *dav {
 }
 
 // url returns the URL of a path, with TLS.
-func (d *dav) url(p string) string { return (&url.URL{Scheme: "https", Host: d.addr, Path: p}).String() }
+func (d *dav) url(p string) string {
+	return (&url.URL{Scheme: "https", Host: d.addr, Path: p}).String()
+}
 
 // as sends a request with the password of a user. headers are names and values.
 func (d *dav) as(t *testing.T, user, method, at, body string, headers ...string) (status int, answer string, h http.Header) {
@@ -322,8 +324,9 @@ quit
 		}
 		home, at := t.TempDir(), t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(home, "secrets"), fmt.Appendf(nil, "http://%s/docs anna \"%s\"\n", d.addr, password), 0o600))
+		require.NoError(t, os.Mkdir(filepath.Join(home, "cache"), 0o700))
 		conf := filepath.Join(home, "conf")
-		require.NoError(t, os.WriteFile(conf, fmt.Appendf(nil, "secrets %s/secrets\ncache_dir %[1]s/cache\ndelay_upload 0\ndav_user root\ndav_group root\n", home), 0o600))
+		require.NoError(t, os.WriteFile(conf, fmt.Appendf(nil, "secrets %s/secrets\ncache_dir %[1]s/cache\ndelay_upload 0\n", home), 0o600))
 		out, err := runIn(t, home, "mount.davfs", "-o", "conf="+conf, "http://"+d.addr+"/docs", at)
 		if err != nil {
 			t.Skipf("no mount here: %s", out)

@@ -140,6 +140,9 @@ type connection struct {
 // ServeHTTP implements http.Handler.
 func (x *connection) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
+	if r.ContentLength != 0 { // also for what the library reads of a body that nobody wants
+		_ = a.control.SetReadDeadline(time.Now().Add(silentFor))
+	}
 	// What others have put in a share must not run as a page of this server.
 	a.Header().Set("Content-Security-Policy", "sandbox")
 	a.Header().Set("X-Content-Type-Options", "nosniff")
@@ -193,7 +196,7 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(time.Now().Add(silentFor))
 	n, err := b.ReadCloser.Read(p)
-	if err != nil { // from here on, the library looks whether the client leaves
+	if errors.Is(err, io.EOF) { // from here on, the library looks whether the client leaves
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
@@ -215,6 +218,7 @@ func (a *answer) challenge(text string) {
 
 func (a *answer) refuse(status int, text string) {
 	a.status = status
+	a.hurry()
 	h := a.Header()
 	for _, name := range []string{"Content-Length", "Content-Range", "Etag", "Last-Modified", "Lock-Token"} {
 		h.Del(name)
@@ -237,6 +241,7 @@ func (a *answer) WriteHeader(status int) {
 			status = http.StatusNoContent
 		}
 		a.status = status
+		a.hurry()
 		a.ResponseWriter.WriteHeader(status)
 	default:
 		a.refuse(a.request.reason(status))
@@ -251,9 +256,12 @@ func (a *answer) Write(b []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
-	_ = a.control.SetWriteDeadline(time.Now().Add(silentFor))
+	a.hurry()
 	return a.ResponseWriter.Write(b)
 }
+
+// hurry lets the client take what is written from now on within a while.
+func (a *answer) hurry() { _ = a.control.SetWriteDeadline(time.Now().Add(silentFor)) }
 
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
