@@ -182,6 +182,9 @@ func TestWebDAVLocks(t *testing.T) {
 	status, text, _ := d.as(t, "anna", "PROPFIND", d.url("/docs/new"), "", "Depth", "0")
 	require.Equal(t, 207, status, "who has the lock sees an empty file")
 	require.Contains(t, text, "<D:getcontentlength>0<")
+	require.Equal(t, 404, d.anna(t, "GET", "/docs/new", ""))
+	status, _, _ = d.as(t, "ro", "PROPFIND", d.url("/docs/new"), "", "Depth", "0")
+	require.Equal(t, 404, status)
 	require.Equal(t, 423, d.anna(t, "PUT", "/docs/new", "x"), "without the token")
 	require.Equal(t, 403, d.anna(t, "LOCK", "/docs", lockBody), "nobody locks a whole share")
 	require.Equal(t, 201, d.anna(t, "PUT", "/docs/new", "x", with(token)...))
@@ -325,6 +328,8 @@ quit
 		home, at := t.TempDir(), t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(home, "secrets"), fmt.Appendf(nil, "http://%s/docs anna \"%s\"\n", d.addr, password), 0o600))
 		require.NoError(t, os.Mkdir(filepath.Join(home, "cache"), 0o700))
+		require.NoError(t, os.Chmod(filepath.Join(home, "cache"), 0o777)) // it becomes another user
+		require.NoError(t, os.Chmod(filepath.Dir(home), 0o755))
 		conf := filepath.Join(home, "conf")
 		require.NoError(t, os.WriteFile(conf, fmt.Appendf(nil, "secrets %s/secrets\ncache_dir %[1]s/cache\ndelay_upload 0\n", home), 0o600))
 		out, err := runIn(t, home, "mount.davfs", "-o", "conf="+conf, "http://"+d.addr+"/docs", at)

@@ -279,7 +279,8 @@ func (q *request) entry(p string) (*entry, error) {
 	}
 	info, err := q.tree.Stat(p, true)
 	if err = q.fail("stat", p, err); errors.Is(err, fs.ErrNotExist) && q.door.locks.reserved(q.user, p) {
-		return &entry{FileInfo: reserved(path.Base(p)), path: p}, nil
+		tag := func() (string, error) { return `"reserved"`, nil }
+		return &entry{reserved(path.Base(p)), p, tag}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -292,7 +293,7 @@ func (q *request) entry(p string) (*entry, error) {
 type entry struct {
 	fs.FileInfo
 	path string
-	tag  func() (string, error) // nil for that of the library
+	tag  func() (string, error)
 }
 
 // ContentType implements webdav.ContentTyper: the library would read the file.
@@ -307,9 +308,6 @@ func typeOf(p string) string {
 
 // ETag implements webdav.ETager.
 func (e *entry) ETag(context.Context) (string, error) {
-	if e.tag == nil {
-		return "", webdav.ErrNotImplemented
-	}
 	return e.tag()
 }
 
