@@ -35,7 +35,7 @@ type dav struct {
 func beginDAV(t *testing.T, change ...func(*fxfer.ServerOptions)) *dav {
 	t.Helper()
 	s := begin(t, append(change, func(o *fxfer.ServerOptions) { o.Doors.WebDAV.Addr = "127.0.0.1:0" })...)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: 30}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: 30} //nolint:gosec // nobody knows the server's own certificate
 	t.Cleanup(transport.CloseIdleConnections)
 	for _, d := range s.Doors() {
 		if d.Name == "webdav" {

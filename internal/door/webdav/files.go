@@ -60,8 +60,12 @@ func (f *reader) Close() error               { return f.file.Close() }
 func (f *reader) Read(b []byte) (int, error) {
 	n, err := f.file.ReadAt(b, f.at)
 	f.at += int64(n)
-	if n > 0 && errors.Is(err, io.EOF) {
+	switch {
+	case !errors.Is(err, io.EOF):
+	case n > 0:
 		err = nil
+	case f.at < f.file.Size(): // it is shorter than when it was opened, and a copy would be whole
+		err = io.ErrUnexpectedEOF
 	}
 	return n, err
 }
@@ -107,7 +111,7 @@ func (f *writer) ReadFrom(r io.Reader) (int64, error) {
 			f.at += int64(n)
 		}
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			f.whole = true
 			return f.at, nil
 		case err != nil:

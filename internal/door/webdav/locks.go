@@ -3,6 +3,7 @@ package webdav
 import (
 	"crypto/rand"
 	"fmt"
+	"net/http"
 	"path"
 	"strconv"
 	"strings"
@@ -173,7 +174,7 @@ func (q *request) given(token string) bool {
 
 // isLocked reports whether a lock stands against what the request does to p.
 func (q *request) isLocked(p string) bool {
-	deep := q.head.Method == "DELETE" || q.target != ""
+	deep := q.head.Method == http.MethodDelete || q.target != ""
 	return q.door.locks.isLocked(time.Now(), q.user, path.Clean(p), deep, q.given)
 }
 

@@ -257,7 +257,7 @@ func (q *request) fail(op, p string, err error) error {
 	case door.Exists:
 		kind = fs.ErrExist
 	}
-	if kind != fs.ErrNotExist {
+	if !errors.Is(kind, fs.ErrNotExist) {
 		q.fault = err
 	}
 	return &fs.PathError{Op: op, Path: p, Err: kind}
