@@ -37,10 +37,10 @@ var begunAnew = sync.OnceValue(func() bool {
 // descend from the confined one. To then does nothing.
 //
 // Anew has to be called before anything is opened that the process needs later. Files are single
-// files that it may also read. It may listen on these TCP ports, and, unlike after To, execute this
-// program and read its libraries. Anew returns nil if there is nothing to do, and an error if the
+// files that it may also read. It may listen on these TCP ports, connect if connect is set, and,
+// unlike after To, execute this program and read its libraries. Anew returns nil if there is nothing to do, and an error if the
 // process goes on as it was.
-func Anew(folders []Folder, files []string, ports []int) error {
+func Anew(folders []Folder, files []string, ports []int, connect bool) error {
 	if begunAnew() {
 		return nil
 	}
@@ -52,7 +52,7 @@ func Anew(folders []Folder, files []string, ports []int) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	ruleset, err := anewRuleset(abi, folders, files, ports)
+	ruleset, err := anewRuleset(abi, folders, files, ports, connect)
 	if err != nil {
 		return err
 	}
@@ -72,12 +72,12 @@ func hasCgo() bool {
 	return errno == syscall.ENOTSUP
 }
 
-func anewRuleset(abi uintptr, folders []Folder, files []string, ports []int) (ruleset, error) {
+func anewRuleset(abi uintptr, folders []Folder, files []string, ports []int, connect bool) (ruleset, error) {
 	scope := uint64(unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET)
 	if strings.HasPrefix(os.Getenv("NOTIFY_SOCKET"), "@") { // systemd's is such a socket
 		scope = 0
 	}
-	r, err := makeRuleset(abi, scope)
+	r, err := makeRuleset(abi, scope, connect)
 	if err != nil {
 		return r, err
 	}

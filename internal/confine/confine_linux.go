@@ -22,11 +22,11 @@ const (
 
 // To confines the process and all its threads to these folders, and to files and sockets that are
 // already open. It ignores folders that do not exist. From Landlock ABI 4 on, the kernel also
-// refuses new TCP connections and listeners, but neither MPTCP nor UDP. To cannot be undone. After
-// an error the process has the same rights as before.
+// refuses new TCP listeners and, unless connect is set, connections, but neither MPTCP nor UDP. To
+// cannot be undone. After an error the process has the same rights as before.
 //
 // In a program with cgo, To needs Landlock ABI 8 or an earlier Anew: then it does nothing.
-func To(folders []Folder) error {
+func To(folders []Folder, connect bool) error {
 	if begunAnew() {
 		return nil
 	}
@@ -34,7 +34,7 @@ func To(folders []Folder) error {
 	if err != nil {
 		return err
 	}
-	ruleset, err := makeRuleset(abi, unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET)
+	ruleset, err := makeRuleset(abi, unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET, connect)
 	if err != nil {
 		return err
 	}
@@ -65,15 +65,18 @@ type ruleset struct {
 	taken uint64 // rights to files
 }
 
-// makeRuleset takes all rights away that Landlock of this version knows. scope are the bonds to
-// other processes to cut, where it knows them.
-func makeRuleset(abi uintptr, scope uint64) (ruleset, error) {
+// makeRuleset takes all rights away that Landlock of this version knows, but that to connect if
+// connect is set. scope are the bonds to other processes to cut, where it knows them.
+func makeRuleset(abi uintptr, scope uint64, connect bool) (ruleset, error) {
 	taken := unix.LandlockRulesetAttr{Handled_access_fs: all}
 	if abi >= 3 {
 		taken.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
 	if abi >= 4 {
-		taken.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+		taken.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP
+		if !connect {
+			taken.Handled_access_net |= unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+		}
 	}
 	if abi >= 5 {
 		taken.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV

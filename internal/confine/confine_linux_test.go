@@ -23,6 +23,11 @@ const captive = "FXFER_TEST_CAPTIVE"
 // captivePort is a free TCP port, which it may use.
 const captivePort = "FXFER_TEST_CAPTIVE_PORT"
 
+// captiveConnects is set if it may connect.
+const captiveConnects = "FXFER_TEST_CAPTIVE_CONNECTS"
+
+func connects() bool { return os.Getenv(captiveConnects) != "" }
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(captive); dir != "" {
 		escape(dir)
@@ -37,7 +42,7 @@ func escape(dir string) {
 	folders := []Folder{{in("rw"), true}, {in("ro"), false}, {in("none"), true}}
 	port, _ := strconv.Atoi(os.Getenv(captivePort))
 	// With cgo, this begins the program once more.
-	if err := Anew(folders, []string{in("file")}, []int{port}); err != nil {
+	if err := Anew(folders, []string{in("file")}, []int{port}, connects()); err != nil {
 		fmt.Println("not begun anew:", err)
 		return
 	}
@@ -60,7 +65,7 @@ func escape(dir string) {
 		}()
 		<-ready
 	}
-	if err := To(folders); err != nil {
+	if err := To(folders, connects()); err != nil {
 		fmt.Println("not confined:", err)
 		return
 	}
@@ -102,8 +107,11 @@ func escape(dir string) {
 		if listener != nil {
 			address = listener.Addr().String()
 		}
-		_, err = net.Dial("tcp", address)
-		refused("connect", err)
+		if _, err = net.Dial("tcp", address); connects() && address != "127.0.0.1:1" {
+			allowed("connect", err)
+		} else if !connects() {
+			refused("connect", err)
+		}
 		var plain net.ListenConfig
 		plain.SetMultipathTCP(false) // Landlock does not see MPTCP
 		_, err = plain.Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -139,11 +147,12 @@ func TestEscape(t *testing.T) {
 				t.Skip("no C compiler")
 			}
 			testEscape(t, env)
+			testEscape(t, env, captiveConnects+"=1")
 		})
 	}
 }
 
-func testEscape(t *testing.T, cgo string) {
+func testEscape(t *testing.T, cgo string, env ...string) {
 	abi, err := version()
 	if err != nil {
 		t.Skip(err)
@@ -168,6 +177,7 @@ func testEscape(t *testing.T, cgo string) {
 	require.NoError(t, err, "%s", out)
 	c := exec.Command(program)
 	c.Env = append(os.Environ(), captive+"="+dir, captivePort+"="+strconv.Itoa(port))
+	c.Env = append(c.Env, env...)
 	out, err = c.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, fmt.Sprintf("done by %d, begun anew: %t", c.Process.Pid, anew), string(out))

@@ -18,11 +18,11 @@ var systemFolders = []string{"/proc", "/sys", "/etc", "/usr/share/zoneinfo"}
 type Folder = confine.Folder
 
 // Confine gives up, for the whole process and for good, whatever the server does not need: new TCP
-// connections, and all files outside of the shares, the home folder, the certificates, the system's
-// settings and the other folders. Shares without the rights Write and Append become read-only. An
+// connections, unless FTP is active, and all files outside of the shares, the home folder, the
+// certificates, the system's settings and the other folders. Shares without the rights Write and Append become read-only. An
 // error says why the process is not confined; then it may do what it could before.
 func (s *Server) Confine(others ...Folder) error {
-	err := confine.To(keep(s.store, &s.opt, others))
+	err := confine.To(keep(s.store, &s.opt, others), s.opt.Doors.FTP.Active)
 	s.confined.Store(err == nil)
 	return err
 }
@@ -61,7 +61,7 @@ func Begin(opt *Options, settings, listen []string, others ...Folder) error {
 		return err
 	}
 	var ports []int
-	for _, addr := range append([]string{cmp.Or(opt.Listen, ":0"), opt.Doors.SFTP, opt.Doors.WebDAV.Addr}, listen...) {
+	for _, addr := range slices.Concat([]string{cmp.Or(opt.Listen, ":0"), opt.Doors.SFTP, opt.Doors.WebDAV.Addr}, opt.Doors.FTP.addresses(), listen) {
 		_, name, err := net.SplitHostPort(addr)
 		if err != nil {
 			continue // there is none, or the server says what is wrong
@@ -73,5 +73,5 @@ func Begin(opt *Options, settings, listen []string, others ...Folder) error {
 	if target, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil {
 		settings = append(settings, target)
 	}
-	return confine.Anew(keep(store, opt, others), settings, ports)
+	return confine.Anew(keep(store, opt, others), settings, ports, opt.Doors.FTP.Active)
 }

@@ -26,6 +26,7 @@ import (
 // none.
 type Doors struct {
 	SFTP   string
+	FTP    FTPDoor
 	WebDAV WebDAV
 }
 
@@ -33,7 +34,7 @@ type Doors struct {
 const sftpDoor = "sftp"
 
 // doors are the names of all doors.
-var doors = []string{sftpDoor, webdavDoor}
+var doors = []string{sftpDoor, ftpDoor, webdavDoor}
 
 // openDoor is a door that listens.
 type openDoor struct {
@@ -47,7 +48,7 @@ type openDoor struct {
 
 // DoorStatus is a door that is open.
 type DoorStatus struct {
-	Name        string // "sftp" or "webdav"
+	Name        string // "sftp", "ftp", "ftps" or "webdav"
 	Addr        string
 	Fingerprint string // of the server's key or certificate there
 }
@@ -62,7 +63,12 @@ func (s *Server) Doors() (all []DoorStatus) {
 
 // openDoors listens for clients of older protocols.
 func (s *Server) openDoors() error {
-	return cmp.Or(s.openSFTP(), s.openWebDAV())
+	for _, open := range []func() error{s.openSFTP, s.openFTP, s.openWebDAV} {
+		if err := open(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Server) openSFTP() error {
@@ -80,20 +86,30 @@ func (s *Server) openSFTP() error {
 	return s.openDoor(&openDoor{name: sftpDoor, serve: d.Serve, shown: d.Fingerprint()}, s.opt.Doors.SFTP)
 }
 
-func (s *Server) openDoor(d *openDoor, addr string) error {
+func (s *Server) openDoor(d *openDoor, addr string) (err error) {
+	if d.listen, err = listenTCP(d.name, addr); err == nil {
+		s.doors = append(s.doors, d)
+	}
+	return err
+}
+
+// listenTCP listens for the clients of a door.
+func listenTCP(door, addr string) (net.Listener, error) {
 	cfg := net.ListenConfig{}
 	cfg.SetMultipathTCP(false) // as all sockets of the server
-	var err error
-	if d.listen, err = cfg.Listen(context.Background(), "tcp", addr); err != nil {
-		return listenError(addr, fmt.Errorf("%s: %w", d.name, err))
+	l, err := cfg.Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		return nil, listenError(addr, fmt.Errorf("%s: %w", door, err))
 	}
-	s.doors = append(s.doors, d)
-	return nil
+	return l, nil
 }
 
 func (s *Server) closeDoors() {
 	for _, d := range s.doors {
 		_ = d.listen.Close()
+	}
+	if s.ftpPorts != nil {
+		s.ftpPorts.Close()
 	}
 }
 
@@ -102,6 +118,9 @@ func (s *Server) closeDoors() {
 func (s *Server) serveDoors(ctx, sessions context.Context) {
 	defer context.AfterFunc(ctx, s.closeDoors)()
 	var running sync.WaitGroup
+	if s.ftpPorts != nil {
+		running.Go(s.ftpPorts.Serve)
+	}
 	for _, d := range s.doors {
 		running.Go(func() {
 			acceptFrom(ctx, s.log, d.listen.Accept, func(c net.Conn) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/door"
+	"github.com/fxfer/fxfer/internal/door/ftp"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/session"
@@ -25,15 +26,16 @@ import (
 // concurrently.
 type Server struct {
 	// Set by New.
-	opt     Options // the settings that Reload can change are in live
-	log     *slog.Logger
-	store   *identity.Store
-	key     ed25519.PrivateKey
-	pair    *identity.KeyPair    // for clients that ask for a certificate; nil for none
-	listen  []transport.Listener // TCP and QUIC, on one port
-	doors   []*openDoor          // for clients of older protocols
-	host    string               // for messages only
-	started time.Time
+	opt      Options // the settings that Reload can change are in live
+	log      *slog.Logger
+	store    *identity.Store
+	key      ed25519.PrivateKey
+	pair     *identity.KeyPair    // for clients that ask for a certificate; nil for none
+	listen   []transport.Listener // TCP and QUIC, on one port
+	doors    []*openDoor          // for clients of older protocols
+	ftpPorts *ftp.Ports           // passive ports; nil for none
+	host     string               // for messages only
+	started  time.Time
 
 	// Safe for concurrent use.
 	conns    *connLimit

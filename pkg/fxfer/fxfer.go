@@ -144,6 +144,10 @@ type (
 	Doors = server.Doors
 	// WebDAV is the door for clients of WebDAV.
 	WebDAV = server.WebDAV
+	// FTPDoor is the door for clients of FTP.
+	FTPDoor = server.FTPDoor
+	// PortRange is a range of ports, both ends included.
+	PortRange = server.PortRange
 	// DoorStatus is a door that is open.
 	DoorStatus = server.DoorStatus
 	// ServerTLS names the server's certificates, which stand beside keys.
@@ -304,6 +308,7 @@ const (
 	DefaultMaxSessionsPerClient     = server.DefaultMaxSessionsPerClient
 	DefaultMaxConnections           = server.DefaultMaxConnections
 	DefaultMaxConnectionsPerAddress = server.DefaultMaxConnectionsPerAddress
+	MaxPassivePorts                 = server.MaxPassivePorts
 	DefaultMaxHandshakes            = server.DefaultMaxHandshakes
 	DefaultMaxHandshakesPerAddress  = server.DefaultMaxHandshakesPerAddress
 	DefaultMaxMemory                = server.DefaultMaxMemory

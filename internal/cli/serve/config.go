@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -26,7 +27,7 @@ import (
 var notInServerConfig = append([]string{"share", "config", "check-config", "invite", "name", "help"}, doorFlags...)
 
 // doorFlags are the flags of serve that are keys of doors in the configuration.
-var doorFlags = []string{"sftp", "webdav", "webdav-clear"}
+var doorFlags = []string{"sftp", "ftp", "webdav", "webdav-clear"}
 
 // load reads the configuration of a server: the flags of serve by name, shares and clients. Flags
 // on the command line take precedence, then the environment.
@@ -120,9 +121,52 @@ func (r *serverReader) top(n config.Node) {
 func (r *serverReader) doors(n config.Node) {
 	var fields []config.Field
 	for _, name := range doorFlags {
-		fields = append(fields, config.Inner(name, func(n config.Node) { setFlag(r.flags.Lookup(name), n) }))
+		fields = append(fields, config.Inner(name, func(n config.Node) {
+			if name == "ftp" && n.IsMapping() {
+				r.ftp(n)
+				return
+			}
+			setFlag(r.flags.Lookup(name), n)
+		}))
 	}
 	n.Object("doors", fields...)
+}
+
+// ftp reads what the door for FTP has beside its address.
+func (r *serverReader) ftp(n config.Node) {
+	d := &r.f.opt.Doors.FTP
+	before := n.Faults()
+	n.Object("ftp",
+		config.Scalar("active", &d.Active, strconv.ParseBool),
+		config.Scalar("implicit-tls", &d.ImplicitTLS, parseDoor),
+		config.Inner("listen", func(n config.Node) { setFlag(r.flags.Lookup("ftp"), n) }),
+		config.Scalar("passive-ports", &d.Ports, parsePorts),
+		config.Scalar("public-address", &d.Public, parseAddress),
+		config.List("without-tls", &d.Clear, parsePrefix))
+	if n.Faults() == before && d.Addr == "" && d.ImplicitTLS == "" {
+		n.Fault("ftp has no address: expected at least {listen: \":2121\"}")
+	}
+}
+
+// parsePorts reads a range of ports.
+func parsePorts(s string) (r fxfer.PortRange, err error) {
+	first, last, found := strings.Cut(s, "-")
+	a, errFirst := strconv.ParseUint(first, 10, 16)
+	b, errLast := strconv.ParseUint(last, 10, 16)
+	r = fxfer.PortRange{First: uint16(a), Last: uint16(b)}
+	if !found || errFirst != nil || errLast != nil || a == 0 || r.Len() < 1 || r.Len() > fxfer.MaxPassivePorts {
+		return fxfer.PortRange{}, fmt.Errorf("%q is no range of 1 to %d ports, such as 50000-50099", s, fxfer.MaxPassivePorts)
+	}
+	return r, nil
+}
+
+// parseAddress reads an IPv4 address: clients know only such ones from an answer to PASV.
+func parseAddress(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || !a.Is4() {
+		return netip.Addr{}, fmt.Errorf("%q is no IPv4 address, such as 192.0.2.7", s)
+	}
+	return a, nil
 }
 
 // setFlag sets a flag to the value of its key, unless the command line or the environment sets it.

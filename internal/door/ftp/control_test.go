@@ -1,0 +1,230 @@
+package ftp
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/door"
+)
+
+// users admits anna with the password x, to nothing.
+type users struct{}
+
+func (u users) Password(_ context.Context, _ door.Client, name, password string) (door.Account, error) {
+	if name != "anna" || password != "x" {
+		return nil, door.ErrLogin
+	}
+	return u, nil
+}
+
+func (users) Key(context.Context, door.Client, string, []byte) (door.Account, error) {
+	return nil, door.ErrLogin
+}
+func (users) LogIn() (func(), error) { return func() {}, nil }
+func (users) Shares() []door.Share   { return []door.Share{{Name: "docs"}, {Name: "scans"}} }
+func (users) Enter(context.Context, string) (*door.Session, error) {
+	return nil, os.ErrNotExist
+}
+
+// serve serves one end of a pipe, to clients that need no TLS if clear is set. It returns the other
+// end, and when the door has left.
+func serve(t *testing.T, clear bool) (client net.Conn, left func() time.Time) {
+	t.Helper()
+	d := New(users{}, Options{TLS: new(tls.Config), Ports: NewPorts(nil)})
+	here, there := net.Pipe()
+	ended := make(chan time.Time, 1)
+	go func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		x := newControl(ctx, d, here, func() {})
+		x.clear = clear
+		err := x.serve(false)
+		cancel()
+		_ = here.Close()
+		x.close(err)
+		ended <- time.Now()
+	}()
+	return there, func() time.Time { return <-ended }
+}
+
+// talk sends lines, and returns the codes of the replies, the greeting first.
+func talk(c net.Conn, lines ...string) (codes []string) {
+	in := bufio.NewReader(c)
+	for i := 0; i <= len(lines); i++ {
+		for {
+			reply, err := in.ReadString('\n')
+			if err != nil {
+				return append(codes, err.Error())
+			}
+			if len(reply) > 3 && reply[3] == ' ' && reply[0] != ' ' {
+				codes = append(codes, reply[:3])
+				break
+			}
+		}
+		if i < len(lines) {
+			fmt.Fprintf(c, "%s\r\n", lines[i])
+		}
+	}
+	return codes
+}
+
+// TestDeadlines: who does not log in leaves, and who is silent leaves.
+func TestDeadlines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		c, left := serve(t, true)
+		go func() { _, _ = io.Copy(io.Discard, c) }()
+		var slow sync.WaitGroup
+		slow.Go(func() { // a command that does not end
+			for err := error(nil); err == nil; _, err = c.Write([]byte("N")) {
+				time.Sleep(time.Second)
+			}
+		})
+		require.Equal(t, door.LoginWithin, left().Sub(began))
+		slow.Wait()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		c, left := serve(t, true)
+		require.Equal(t, []string{"220", "331", "230"}, talk(c, "USER anna", "PASS x"))
+		go func() { _, _ = io.Copy(io.Discard, c) }()
+		require.Equal(t, idleFor, left().Sub(began))
+	})
+	synctest.Test(t, func(t *testing.T) { // who reads no replies
+		c, left := serve(t, true)
+		_, _ = bufio.NewReaderSize(c, 16).ReadByte()
+		began := time.Now()
+		go fmt.Fprint(c, strings.Repeat("HELP\r\n", 100))
+		require.LessOrEqual(t, left().Sub(began), silentFor)
+	})
+}
+
+// TestLogin tries to log in, and to do something without.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		clear bool
+		lines []string
+		codes string
+	}{
+		{true, []string{"PWD", "STOR a", "NOSUCH", "", "PASS x", "USER", "QUIT"}, "220 530 530 502 500 503 501 221"},
+		{true, []string{"USER anna", "PASS y", "PASS x", "USER nobody", "PASS x", "USER anna", "PASS x", "PWD", "USER anna", "AUTH TLS"},
+			"220 331 530 503 331 530 331 230 257 530 503"},
+		{false, []string{"USER anna", "PASS x", "PBSZ 0", "PROT P", "AUTH GSSAPI", "FEAT"}, "220 530 503 503 503 504 211"},
+		{true, []string{"USER anna", "PASS x", "LIST", "PASV", "EPSV 9", "EPSV 2", "PORT 127,0,0,1,9,9", "EPRT |1|127.0.0.1|2000|", "EPSV ALL", "PASV"},
+			"220 331 230 425 425 522 425 502 502 200 501"},
+		{true, []string{"USER anna", "PASS x", "TYPE A", "TYPE E", "MODE S", "MODE B", "STRU F", "STRU R", "ALLO 9", "ALLO x", "REST 0", "REST 1", "TYPE I", "REST 1", "REST -1"},
+			"220 331 230 200 504 200 504 200 504 200 501 350 504 200 350 501"},
+		{true, []string{"USER anna", "PASS x", "CWD docs", "CWD /nowhere", "CDUP", "PWD", "RNTO a", "SITE EXEC x", "SITE CHMOD 9 x", "MFMT x y", "OPTS UTF8 ON", "OPTS HASH MD5", "OPTS MLST type;", "STAT", "HELP", "ABOR", "NOOP"},
+			"220 331 230 550 550 250 257 503 502 501 501 200 501 200 211 214 226 200"},
+		{true, append(slicesOf("USER anna", "PASS y", maxTries), "NOOP"), "220" + strings.Repeat(" 331 530", maxTries-1) + " 331 421 EOF"},
+		{true, []string{strings.Repeat("A", maxLine+1)}, "220 500"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, left := serve(t, x.clear)
+			require.Equal(t, x.codes, strings.Join(talk(c, x.lines...), " "), "%.200q", x.lines)
+			require.NoError(t, c.Close())
+			left()
+		})
+	}
+}
+
+func slicesOf(a, b string, n int) (all []string) {
+	for range n {
+		all = append(all, a, b)
+	}
+	return all
+}
+
+// TestTextBehindAuth: what somebody has sent in clear behind AUTH does not run in TLS.
+func TestTextBehindAuth(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, left := serve(t, false)
+		in := bufio.NewReader(c)
+		_, err := in.ReadString('\n')
+		require.NoError(t, err)
+		_, err = c.Write([]byte("AUTH TLS\r\nUSER anna\r\n"))
+		require.NoError(t, err)
+		text, err := io.ReadAll(in)
+		require.NoError(t, err)
+		require.Equal(t, "234 begin TLS\r\n", string(text))
+		left()
+	})
+}
+
+// FuzzControl sends any lines. Each gets a reply, and the connection ends.
+func FuzzControl(f *testing.F) {
+	f.Add("CWD docs\r\nLIST -la *\r\nNLST [\r\nSTAT /\r\nRNFR /docs\r\nRNTO x\r\nPASV\r\nMLST\r\nHASH a\r\nQUIT\r\n")
+	f.Add("STOU\r\nAPPE x\r\nREST 5\r\nRETR x\r\nMDTM /\r\nAUTH TLS\r\n\x16\x03\x01")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, left := serve(t, true)
+		go func() {
+			_, _ = io.WriteString(c, "USER anna\r\nPASS x\r\n"+text+"\r\nQUIT\r\n")
+			_ = c.Close()
+		}()
+		_, _ = io.Copy(io.Discard, c)
+		left()
+	})
+}
+
+// TestPorts: a port has one connection of an address for one client, and others are closed.
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := NewPorts([]net.Listener{l})
+	done := make(chan struct{})
+	go func() { p.Serve(); close(done) }()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	closed := func(c net.Conn) {
+		t.Helper()
+		_, err := c.Read(make([]byte, 1))
+		require.Error(t, err)
+	}
+	here := netip.MustParseAddr("127.0.0.1")
+	closed(dial()) // nobody waits
+
+	other := p.lease(netip.MustParseAddr("127.0.0.2"))
+	closed(dial()) // somebody else waits
+	one := p.lease(here)
+	require.NotNil(t, one)
+	require.Nil(t, p.lease(here), "the only port is in use")
+	c := dial()
+	got, err := one.open(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, c.LocalAddr().String(), got.RemoteAddr().String())
+	require.NoError(t, got.Close())
+	closed(dial()) // a second one
+
+	one.close()
+	again := p.lease(here)
+	require.NotNil(t, again)
+	c = dial()
+	require.Eventually(t, func() bool { return len(again.conns) == 1 }, time.Minute, time.Millisecond)
+	again.close() // nobody has taken it
+	closed(c)
+	other.close()
+	require.Empty(t, p.waiting)
+	p.Close()
+	<-done
+}
