@@ -173,13 +173,15 @@ func (i Info) Size() int64        { return max(0, i.meta.Size) }
 func (i Info) ModTime() time.Time { return i.meta.ModTime }
 func (i Info) IsDir() bool        { return i.meta.Kind == disk.Dir }
 func (i Info) Sys() any           { return nil }
-func (i Info) Link() string       { return i.meta.Link } // where a link leads
 func (i Info) Mode() fs.FileMode  { return i.meta.Mode.Perm() | kindBits[i.meta.Kind] }
 
 // Version is a text that is another one when the content of the entry is.
 func (i Info) Version() string {
 	return fmt.Sprintf("%x-%x-%x", i.meta.ID.ModTime, i.meta.ID.Size, i.meta.ID.Ino)
 }
+
+// Link is where a link leads, as it says itself.
+func (i Info) Link() string { return i.meta.Link }
 
 var kindBits = map[disk.Kind]fs.FileMode{
 	disk.Dir: fs.ModeDir, disk.Symlink: fs.ModeSymlink, disk.Fifo: fs.ModeNamedPipe,

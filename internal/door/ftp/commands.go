@@ -110,7 +110,7 @@ func (x *control) help(string) error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return x.replyLines(214, "These commands are there:", []string{strings.Join(names, " ")}, "That is all")
+	return x.replyLines(214, "These commands are there:", []string{strings.Join(names, " ")})
 }
 
 func (x *control) quit(string) error {
@@ -217,7 +217,7 @@ func (x *control) feat(string) error {
 	if x.door.opt.Active {
 		all = append(all, "EPRT")
 	}
-	return x.replyLines(211, "Features:", all, "That is all")
+	return x.replyLines(211, "Features:", all)
 }
 
 func (x *control) opts(arg string) error {

@@ -207,12 +207,12 @@ func (x *control) reply(code int, format string, args ...any) error {
 }
 
 // replyLines sends a reply of several lines.
-func (x *control) replyLines(code int, head string, lines []string, tail string) error {
+func (x *control) replyLines(code int, head string, lines []string) error {
 	fmt.Fprintf(x.out, "%d-%s\r\n", code, oneLine(head))
 	for _, l := range lines {
 		fmt.Fprintf(x.out, " %s\r\n", oneLine(l))
 	}
-	return x.reply(code, "%s", tail)
+	return x.reply(code, "That is all")
 }
 
 func (x *control) flush() error {
@@ -287,7 +287,7 @@ func (x *control) during(status func() string, work func(ctx context.Context) er
 			err, ended = x.meanwhile(l, status)
 			if errors.Is(err, errAborted) {
 				cancel(errAborted)
-				<-done
+				_ = <-done
 				return errAborted, nil
 			}
 		case <-x.ctx.Done():
@@ -295,7 +295,7 @@ func (x *control) during(status func() string, work func(ctx context.Context) er
 		}
 	}
 	cancel(ended)
-	<-done
+	_ = <-done
 	return ended, ended
 }
 

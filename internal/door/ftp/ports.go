@@ -84,11 +84,11 @@ func (p *Ports) hand(at place, c net.Conn) {
 }
 
 // lease returns a port for a connection from an address, or nil if all are in use. The port is any
-// of them: others at that address can't tell which. The caller closes the lease.
+// of them, so a connection that comes late rarely meets the next transfer. The caller closes the lease.
 func (p *Ports) lease(from netip.Addr) *lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, i := range rand.Perm(len(p.listeners)) {
+	for _, i := range rand.Perm(len(p.listeners)) { //nolint:gosec // the address is what counts
 		at := place{i, from}
 		if p.waiting[at] == nil {
 			l := &lease{p, at, make(chan net.Conn, 1)}

@@ -390,7 +390,7 @@ func (x *control) mlst(arg string) error {
 	if err != nil {
 		return x.fail(err)
 	}
-	return x.replyLines(250, "Listing", []string{factsOf(info, p, x.facts)}, "That is all")
+	return x.replyLines(250, "Listing", []string{factsOf(info, p, x.facts)})
 }
 
 // stat describes the connection or, with an argument, lists it on the control connection.
@@ -403,7 +403,7 @@ func (x *control) stat(arg string) error {
 		if x.protect {
 			data = "with TLS"
 		}
-		return x.replyLines(211, "fxfer", []string{"folder " + x.cwd, kind, "data connections " + data}, "That is all")
+		return x.replyLines(211, "fxfer", []string{"folder " + x.cwd, kind, "data connections " + data})
 	}
 	n, err := x.find(arg)
 	if err != nil {

@@ -1,0 +1,571 @@
+package doors
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"net/textproto"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// beginFTP runs a server whose clients may use FTP with TLS, and without it if clear is set.
+func beginFTP(t *testing.T, clear bool) *site {
+	return begin(t, func(o *fxfer.ServerOptions) {
+		o.Doors.FTP = fxfer.FTPDoor{Addr: "127.0.0.1:0", ImplicitTLS: "127.0.0.1:0", Active: true}
+		if clear {
+			o.Doors.FTP.Clear = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		}
+	})
+}
+
+// ftp returns the address of the door, with implicit TLS if it is "ftps".
+func (s *site) ftp(name string) string {
+	for _, d := range s.Doors() {
+		if d.Name == name {
+			return d.Addr
+		}
+	}
+	return ""
+}
+
+// TestFTPClients uses curl, lftp, tnftp, Python and rclone.
+func TestFTPClients(t *testing.T) {
+	t.Parallel()
+	s := beginFTP(t, true)
+	local := t.TempDir()
+	data := write(t, filepath.Join(local, "data"), 3<<20+3)
+	host, port, err := net.SplitHostPort(s.ftp("ftp"))
+	require.NoError(t, err)
+	t.Run("curl", func(t *testing.T) {
+		t.Parallel()
+		need(t, "curl")
+		for name, args := range map[string][]string{
+			"clear": {}, "explicit": {"--ssl-reqd", "--insecure"}, "implicit": {"--insecure"}, "pasv": {"--disable-epsv"},
+			"eprt": {"--ftp-port", "-"}, "port": {"--ftp-port", "-", "--disable-eprt"},
+		} {
+			url := "ftp://" + s.ftp("ftp") + "/docs/curl/" + name
+			if name == "implicit" {
+				url = "ftps://" + s.ftp("ftps") + "/docs/curl/" + name
+			}
+			curl := func(more ...string) string {
+				t.Helper()
+				return must(t, "", "curl", append(append([]string{"-sS", "--ftp-create-dirs", "-u", "anna:" + password}, args...), append(more, url)...)...)
+			}
+			back := filepath.Join(local, "curl "+name)
+			curl("-T", filepath.Join(local, "data"))
+			requireFile(t, data, s.share("docs/curl", name))
+			require.NoError(t, os.WriteFile(back, data[:1<<20], 0o600))
+			curl("-C", "-", "-o", back) // goes on
+			requireFile(t, data, back)
+			require.Contains(t, curl("-I"), fmt.Sprintf("Content-Length: %d", len(data)))
+			require.NoError(t, os.WriteFile(s.share("docs/curl", name), data[:1<<20], 0o600))
+			curl("-C", "-", "-T", filepath.Join(local, "data"))
+			requireFile(t, data, s.share("docs/curl", name))
+		}
+	})
+	t.Run("lftp", func(t *testing.T) {
+		t.Parallel()
+		need(t, "lftp")
+		tree, back := filepath.Join(local, "tree"), filepath.Join(local, "back")
+		require.NoError(t, os.MkdirAll(filepath.Join(tree, "in", "deep"), 0o700))
+		for _, name := range oddNames {
+			write(t, filepath.Join(tree, "in", name), 1000)
+		}
+		for i := range 50 {
+			write(t, filepath.Join(tree, "in", "deep", fmt.Sprint(i)), 100*i)
+		}
+		old := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+		require.NoError(t, os.Chtimes(filepath.Join(tree, "in", "a b"), old, old))
+		must(t, fmt.Sprintf(`set ssl:verify-certificate no
+set ftp:ssl-force yes
+set net:max-retries 2
+set cmd:fail-exit yes
+open -u anna,"%s" ftp://%s/docs
+mkdir l
+put %[3]s/data -o l/one
+mv l/one l/two
+pget -n 3 l/two -o %[3]s/lftp
+chmod 640 l/two
+mirror -R -P 3 %[3]s/tree l/tree
+mirror -P 3 l/tree %[4]s
+bye
+`, password, s.ftp("ftp"), local, back), "lftp", "--norc")
+		requireFile(t, data, filepath.Join(local, "lftp"))
+		requireFile(t, data, s.share("docs/l/two"))
+		info, err := os.Stat(s.share("docs/l/two"))
+		require.NoError(t, err)
+		require.Equal(t, fs.FileMode(0o640), info.Mode())
+		require.Equal(t, names(t, tree), names(t, s.share("docs/l/tree")))
+		require.Equal(t, names(t, tree), names(t, back))
+		info, err = os.Stat(s.share("docs/l/tree/in/a b"))
+		require.NoError(t, err)
+		require.True(t, old.Equal(info.ModTime()), "%v", info.ModTime())
+		for _, name := range oddNames {
+			want, err := os.ReadFile(filepath.Join(tree, "in", name))
+			require.NoError(t, err)
+			requireFile(t, want, s.share("docs/l/tree/in", name))
+			requireFile(t, want, filepath.Join(back, "in", name))
+		}
+	})
+	t.Run("tnftp", func(t *testing.T) {
+		t.Parallel()
+		need(t, "tnftp")
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "half"), data[:1<<20], 0o600))
+		out := must(t, fmt.Sprintf(`open %s %s
+user anna "%s"
+binary
+cd docs
+mkdir t
+put %s t/one.bin
+put %[4]s t/two.bin
+rename t/one.bin t/three.bin
+lcd %[5]s
+get t/two.bin two.bin
+restart 1048576
+get t/three.bin half
+cd t
+mget *o.bin
+ls
+delete two.bin
+cd ..
+ascii
+put %[4]s t/text
+get t/text text
+bye
+`, host, port, password, filepath.Join(local, "data"), dir), "tnftp", "-n", "-i")
+		require.Contains(t, out, "three.bin")
+		requireFile(t, data, s.share("docs/t/three.bin"))
+		requireFile(t, data, s.share("docs/t/text")) // converted there and back
+		requireFile(t, data, filepath.Join(dir, "half"))
+		requireFile(t, data, filepath.Join(dir, "two.bin"))
+		requireFile(t, data, filepath.Join(dir, "text"))
+		require.NoFileExists(t, s.share("docs/t/two.bin"))
+	})
+	t.Run("python", func(t *testing.T) {
+		t.Parallel()
+		need(t, "python3")
+		script := filepath.Join(t.TempDir(), "script.py")
+		require.NoError(t, os.WriteFile(script, []byte(ftplibScript), 0o600))
+		must(t, "", "python3", script, host, port, password, filepath.Join(local, "data"))
+	})
+	t.Run("rclone", func(t *testing.T) {
+		t.Parallel()
+		need(t, "rclone")
+		hidden := must(t, "", "rclone", "obscure", password)
+		remote := ":ftp,host=" + host + ",port=" + port + ",user=anna,explicit_tls=true,no_check_certificate=true,pass=" + strings.TrimSpace(hidden) + ":docs/r"
+		rclone := func(args ...string) { t.Helper(); must(t, "", "rclone", append([]string{"--config", ""}, args...)...) }
+		from := t.TempDir()
+		require.NoError(t, os.Mkdir(filepath.Join(from, "in"), 0o700))
+		for i := range 20 {
+			write(t, filepath.Join(from, "in", fmt.Sprintf("file %d", i)), 1000*i)
+		}
+		rclone("sync", from, remote)
+		rclone("check", "--download", from, remote)
+		require.NoError(t, os.Remove(filepath.Join(from, "in", "file 3")))
+		rclone("sync", from, remote)
+		require.Equal(t, names(t, from), names(t, s.share("docs/r")))
+	})
+}
+
+// ftplibScript uses Python's ftplib.
+const ftplibScript = `
+import ftplib, hashlib, io, ssl, sys
+host, port, password, data = sys.argv[1], int(sys.argv[2]), sys.argv[3], open(sys.argv[4], "rb").read()
+plain = ssl._create_unverified_context()
+for ftp in ftplib.FTP(), ftplib.FTP_TLS(context=plain):
+    ftp.connect(host, port, timeout=60)
+    ftp.login("anna", password)
+    if isinstance(ftp, ftplib.FTP_TLS):
+        ftp.prot_p()
+    for passive in True, False:
+        ftp.set_pasv(passive)
+        assert ftp.pwd() == "/"
+        ftp.cwd("docs")
+        assert ftp.mkd('p"q') == '/docs/p"q'
+        ftp.cwd('p"q')
+        ftp.storbinary("STOR one", io.BytesIO(data))
+        assert ftp.size("one") == len(data)
+        assert ftp.sendcmd("HASH one").split()[3] == hashlib.sha256(data).hexdigest()
+        got = io.BytesIO()
+        ftp.retrbinary("RETR one", got.write, rest=1000)
+        assert got.getvalue() == data[1000:]
+        ftp.storbinary("STOR one", io.BytesIO(b"new"), rest=5)
+        got = io.BytesIO()
+        ftp.retrbinary("RETR one", got.write)
+        assert got.getvalue() == data[:5] + b"new"
+        ftp.storbinary("APPE one", io.BytesIO(b" end"))
+        assert ftp.size("one") == 12
+        ftp.storlines("STOR text", io.BytesIO(b"one\r\ntwo\r\n"))
+        assert ftp.size("text") == 8
+        lines = []
+        ftp.retrlines("RETR text", lines.append)
+        assert lines == ["one", "two"], lines
+        assert sorted(ftp.nlst()) == ["one", "text"], ftp.nlst()
+        assert ftp.nlst("t*") == ["text"]
+        facts = dict(ftp.mlsd())
+        assert facts["one"]["type"] == "file" and facts["one"]["size"] == "12", facts
+        ftp.sendcmd("MFMT 20010203040506 one")
+        assert ftp.sendcmd("MDTM one") == "213 20010203040506"
+        ftp.rename("one", "text")
+        ftp.delete("text")
+        ftp.cwd("..")
+        ftp.rmd('p"q')
+        assert ftp.nlst('p"q*') == []
+        ftp.cwd("/")
+    ftp.quit()
+`
+
+// ftpClient is a client that does what is asked, also what is wrong.
+type ftpClient struct {
+	t    *testing.T
+	text *textproto.Conn
+	conn net.Conn // below TLS
+	tls  *tls.Config
+}
+
+// dialFTP begins a control connection from an address.
+func (s *site) dialFTP(t *testing.T) *ftpClient {
+	t.Helper()
+	c, err := net.Dial("tcp", s.ftp("ftp"))
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(2*time.Minute)))
+	x := &ftpClient{t: t, text: textproto.NewConn(c), conn: c}
+	x.expect(220)
+	return x
+}
+
+// logIn logs in, with TLS if secure is set.
+func (x *ftpClient) logIn(user string, secure bool) *ftpClient {
+	x.t.Helper()
+	if secure {
+		x.do(234, "AUTH TLS")
+		x.tls = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // it is this test's
+		x.text = textproto.NewConn(tls.Client(x.conn, x.tls))
+		x.do(200, "PBSZ 0")
+		x.do(200, "PROT P")
+	}
+	x.do(331, "USER %s", user)
+	x.do(230, "PASS %s", password)
+	x.do(200, "TYPE I")
+	return x
+}
+
+func (x *ftpClient) expect(code int) string {
+	x.t.Helper()
+	got, text, err := x.text.ReadResponse(0)
+	require.NoError(x.t, err)
+	require.Equal(x.t, code, got, text)
+	return text
+}
+
+// do sends a command and expects a reply.
+func (x *ftpClient) do(code int, format string, args ...any) string {
+	x.t.Helper()
+	require.NoError(x.t, x.text.PrintfLine(format, args...))
+	return x.expect(code)
+}
+
+var extendedPort = regexp.MustCompile(`\|\|\|(\d+)\|`)
+
+// passive asks for a passive port and returns its address.
+func (x *ftpClient) passive() string {
+	x.t.Helper()
+	return net.JoinHostPort("127.0.0.1", extendedPort.FindStringSubmatch(x.do(229, "EPSV"))[1])
+}
+
+// data opens a data connection for a command. It returns the connection with and without TLS.
+func (x *ftpClient) data(format string, args ...any) (io.ReadWriteCloser, *net.TCPConn) {
+	x.t.Helper()
+	c, err := net.Dial("tcp", x.passive())
+	require.NoError(x.t, err)
+	x.t.Cleanup(func() { c.Close() })
+	require.NoError(x.t, c.SetDeadline(time.Now().Add(2*time.Minute)))
+	x.do(150, format, args...)
+	if x.tls == nil {
+		return c, c.(*net.TCPConn)
+	}
+	return tls.Client(c, x.tls), c.(*net.TCPConn)
+}
+
+// TestAbortedFTP cuts uploads at random bytes, in all ways that can be told from a good end.
+func TestAbortedFTP(t *testing.T) {
+	t.Parallel()
+	s := beginFTP(t, true)
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	old := write(t, s.share("docs/there"), 1000)
+	data := make([]byte, 1<<20)
+	cuts := []struct {
+		name   string
+		secure bool
+		cut    func(x *ftpClient, c io.ReadWriteCloser, raw *net.TCPConn)
+	}{
+		{"TLS without its end", true, func(x *ftpClient, _ io.ReadWriteCloser, raw *net.TCPConn) {
+			require.NoError(t, raw.Close())
+			x.expect(426)
+		}},
+		{"half a record", true, func(x *ftpClient, _ io.ReadWriteCloser, raw *net.TCPConn) {
+			_, err := raw.Write([]byte{23, 3, 3, 1, 0, 5})
+			require.NoError(t, err)
+			require.NoError(t, raw.Close())
+			x.expect(426)
+		}},
+		{"reset", false, func(x *ftpClient, _ io.ReadWriteCloser, raw *net.TCPConn) {
+			require.NoError(t, raw.SetLinger(0))
+			require.NoError(t, raw.Close())
+			x.expect(426)
+		}},
+		{"ABOR", false, func(x *ftpClient, _ io.ReadWriteCloser, _ *net.TCPConn) {
+			x.do(426, "\xff\xf4\xff\xf2ABOR")
+			x.expect(226)
+		}},
+		{"ABOR with TLS", true, func(x *ftpClient, _ io.ReadWriteCloser, _ *net.TCPConn) {
+			x.do(426, "ABOR")
+			x.expect(226)
+		}},
+		{"the control connection", false, func(x *ftpClient, _ io.ReadWriteCloser, _ *net.TCPConn) {
+			require.NoError(t, x.conn.Close())
+		}},
+		{"fewer bytes than ALLO", false, func(x *ftpClient, c io.ReadWriteCloser, _ *net.TCPConn) {
+			require.NoError(t, c.Close())
+			x.expect(426)
+		}},
+	}
+	for i := range 8 * len(cuts) {
+		how := cuts[i%len(cuts)]
+		x := s.dialFTP(t).logIn("anna", how.secure)
+		name := []string{"/docs/there", "/docs/new"}[random.IntN(2)]
+		n := random.IntN(len(data))
+		x.do(200, "ALLO %d", len(data))
+		verb := []string{"STOR", "APPE"}[random.IntN(2)]
+		t.Logf("%s: %s %s, %d bytes", how.name, verb, name, n)
+		c, raw := x.data("%s %s", verb, name)
+		_, err := c.Write(data[:n])
+		require.NoError(t, err)
+		if verb == "APPE" && how.name == "fewer bytes than ALLO" { // nobody says of what it is the size
+			x.do(426, "ABOR")
+			x.expect(226)
+		} else {
+			how.cut(x, c, raw)
+		}
+		require.NoFileExists(t, s.share("docs/new"), how.name)
+		requireFile(t, old, s.share("docs/there"))
+		_ = x.conn.Close()
+	}
+	require.Eventually(t, func() bool { return len(names(t, s.share("docs"))) == 1 }, time.Minute, 10*time.Millisecond, "partial files stay")
+
+	// Nothing shows before the end, and all of it does then.
+	for _, secure := range []bool{true, false} {
+		x := s.dialFTP(t).logIn("anna", secure)
+		c, _ := x.data("STOR /docs/new")
+		_, err := c.Write(data)
+		require.NoError(t, err)
+		other := s.dialFTP(t).logIn("anna", secure)
+		other.do(550, "SIZE /docs/new")
+		other.passive()
+		other.do(450, "STOR /docs/new")
+		require.NoFileExists(t, s.share("docs/new"))
+		require.NoError(t, c.Close())
+		x.expect(226)
+		requireFile(t, data, s.share("docs/new"))
+		other.do(213, "HASH /docs/new")
+		x.do(250, "DELE /docs/new")
+	}
+}
+
+// TestHostileFTP tries to leave the shares, to reach others, and to do what the rights forbid.
+func TestHostileFTP(t *testing.T) {
+	t.Parallel()
+	s := beginFTP(t, true)
+	secret := write(t, s.share("secret"), 10)
+	write(t, s.share("docs/file"), 10)
+	write(t, s.share("scans/old"), 10)
+	require.NoError(t, os.Symlink("../secret", s.share("docs/up")))
+	require.NoError(t, os.Symlink(s.share("secret"), s.share("docs/absolute")))
+	require.NoError(t, os.Symlink(s.dir, s.share("docs/folder")))
+	anna := s.dialFTP(t).logIn("anna", false)
+	for _, p := range []string{
+		"/docs/up", "/docs/absolute", "/docs/folder/secret", "/docs/../secret", "/../secret", "/secret", "/etc/passwd", "../../../../etc/passwd",
+		"/docs//../docs/./up", "/docs/" + strings.Repeat("a/", 1500), "/docs/.fxfer-x.part", "/home/key.pem",
+	} {
+		for _, command := range []string{"SIZE", "MDTM", "HASH", "MLST", "CWD"} {
+			anna.do(550, "%s %s", command, p)
+		}
+		anna.passive()
+		anna.do(550, "RETR %s", p)
+		if p != "/docs/up" && p != "/docs/absolute" && p != "/docs//../docs/./up" {
+			anna.passive()
+			anna.do(550, "STOR %s", p)
+		}
+		anna.do(550, "MKD %s", p)
+	}
+	anna.do(350, "RNFR /docs/file")
+	anna.do(550, "RNTO /scans/file")
+	anna.do(350, "RNFR /docs/file")
+	anna.do(550, "RNTO /docs/folder/file")
+	anna.do(550, "RMD /docs")
+	anna.do(550, "DELE /docs")
+	c, _ := anna.data("STOR /docs/up") // a file takes the place of the link
+	require.NoError(t, c.Close())
+	anna.expect(226)
+	requireFile(t, secret, s.share("secret"))
+
+	// The server connects only to the client, and no connection of others is the client's.
+	for _, arg := range []string{"PORT 127,0,0,2,200,1", "PORT 8,8,8,8,200,1", "PORT 127,0,0,1,0,22", "EPRT |1|127.0.0.2|5000|", "EPRT |1|127.0.0.1|22|", "EPRT |2|::1|5000|"} {
+		anna.do(504, "%s", arg)
+	}
+	at := anna.passive()
+	thief, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", at)
+	if err == nil { // this system has other addresses of the loopback
+		defer thief.Close()
+		_, err = thief.Read(make([]byte, 1))
+		require.Error(t, err)
+	}
+	own, err := net.Dial("tcp", at)
+	require.NoError(t, err)
+	defer own.Close()
+	anna.do(150, "RETR /docs/file")
+	got, err := io.ReadAll(own)
+	require.NoError(t, err)
+	require.Len(t, got, 10)
+	anna.expect(226)
+	anna.do(425, "RETR /docs/file")
+
+	ro := s.dialFTP(t).logIn("ro", false)
+	ro.do(257, "PWD")
+	for _, command := range []string{"DELE file", "MKD d", "MFMT 20010203040506 file", "SITE CHMOD 777 file", "CWD /scans", "SIZE /scans/old"} {
+		ro.do(550, "%s", command)
+	}
+	ro.passive()
+	ro.do(550, "STOR new")
+
+	scanner := s.dialFTP(t).logIn("scanner", false)
+	list := func() string {
+		t.Helper()
+		c, _ := scanner.data("NLST")
+		text, err := io.ReadAll(c)
+		require.NoError(t, err)
+		scanner.expect(226)
+		return string(text)
+	}
+	require.Empty(t, list())
+	scanner.do(550, "SIZE old")
+	scanner.do(550, "RNFR old")
+	scanner.passive()
+	scanner.do(550, "RETR old")
+	c, _ = scanner.data("STOU")
+	_, err = c.Write([]byte("page"))
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	scanner.expect(226)
+	mine := strings.TrimSpace(list())
+	require.Regexp(t, `^stou-[a-z0-9]+$`, mine, "what it has just brought")
+	scanner.passive()
+	scanner.do(550, "RETR %s", mine)
+
+	// Commands that do not fit.
+	long := s.dialFTP(t)
+	_, _ = long.conn.Write(bytes.Repeat([]byte("A"), 1<<20))
+	_, err = io.Copy(io.Discard, long.conn)
+	if err != nil {
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+	}
+	busy := s.dialFTP(t).logIn("anna", false)
+	busy.data("STOR /docs/new")
+	_, _ = busy.conn.Write(bytes.Repeat([]byte("NOOP\r\n"), 100))
+	_, err = io.Copy(io.Discard, busy.conn)
+	if err != nil {
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+	}
+	require.NoFileExists(t, s.share("docs/new"))
+}
+
+// TestFTPNeedsTLS: no password and no data pass without TLS, unless the configuration names the
+// client's address.
+func TestFTPNeedsTLS(t *testing.T) {
+	t.Parallel()
+	s := beginFTP(t, false)
+	write(t, s.share("docs/file"), 10)
+	x := s.dialFTP(t)
+	require.Contains(t, x.do(530, "USER anna"), "AUTH TLS")
+	x.do(503, "PASS %s", password)
+	x.logIn("anna", true)
+	x.do(534, "PROT C")
+	c, _ := x.data("RETR /docs/file")
+	got, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Len(t, got, 10)
+	x.expect(226)
+
+	y := s.dialFTP(t)
+	y.do(234, "AUTH TLS")
+	y.text = textproto.NewConn(tls.Client(y.conn, &tls.Config{InsecureSkipVerify: true})) //nolint:gosec // it is this test's
+	y.do(331, "USER anna")
+	y.do(230, "PASS %s", password)
+	y.passive()
+	require.Contains(t, y.do(521, "RETR /docs/file"), "PROT P")
+}
+
+// TestManyFTP lists 10,000 names and moves files for 20 clients at a time, of one address and user.
+func TestManyFTP(t *testing.T) {
+	t.Parallel()
+	s := beginFTP(t, true)
+	require.NoError(t, os.Mkdir(s.share("docs/many"), 0o700))
+	for i := range 10_000 {
+		require.NoError(t, os.WriteFile(s.share("docs/many", fmt.Sprintf("%05d", i)), nil, 0o600))
+	}
+	data := write(t, s.share("docs/data"), 1<<20)
+	clients := make([]*ftpClient, 20)
+	for i := range clients {
+		clients[i] = s.dialFTP(t).logIn("anna", i%2 == 0)
+	}
+	var all sync.WaitGroup
+	for i, x := range clients {
+		all.Go(func() {
+			name := fmt.Sprintf("/docs/%d", i)
+			c, _ := x.data("STOR %s", name)
+			_, _ = c.Write(data)
+			_ = c.Close()
+			x.expect(226)
+			c, _ = x.data("RETR %s", name)
+			got, err := io.ReadAll(c)
+			_ = c.Close()
+			if err != nil || sha256.Sum256(got) != sha256.Sum256(data) {
+				t.Errorf("%s: %d bytes, %v", name, len(got), err)
+			}
+			x.expect(226)
+			for _, command := range []string{"MLSD", "LIST", "NLST"} {
+				c, _ = x.data("%s /docs/many", command)
+				got, _ := io.ReadAll(c)
+				_ = c.Close()
+				if n := bytes.Count(got, []byte("\r\n")); n != 10_000 {
+					t.Errorf("%s: %d names", command, n)
+				}
+				x.expect(226)
+			}
+		})
+	}
+	all.Wait()
+	for i := range clients {
+		requireFile(t, data, s.share("docs", fmt.Sprint(i)))
+	}
+}
