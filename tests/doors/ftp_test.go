@@ -128,6 +128,7 @@ bye
 		need(t, "tnftp")
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "half"), data[:1<<20], 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "lines"), []byte("one\ntwo\n"), 0o600))
 		out := must(t, fmt.Sprintf(`open %s %s
 user anna "%s"
 binary
@@ -146,16 +147,18 @@ ls
 delete two.bin
 cd ..
 ascii
-put %[4]s t/text
-get t/text text
+put %[4]s t/bytes
+put %[5]s/lines t/lines
+get t/lines back
 bye
 `, host, port, password, filepath.Join(local, "data"), dir), "tnftp", "-n", "-i")
 		require.Contains(t, out, "three.bin")
 		requireFile(t, data, s.share("docs/t/three.bin"))
-		requireFile(t, data, s.share("docs/t/text")) // converted there and back
+		requireFile(t, data, s.share("docs/t/bytes")) // converted there and back
+		requireFile(t, []byte("one\ntwo\n"), s.share("docs/t/lines"))
+		requireFile(t, []byte("one\ntwo\n"), filepath.Join(dir, "back"))
 		requireFile(t, data, filepath.Join(dir, "half"))
 		requireFile(t, data, filepath.Join(dir, "two.bin"))
-		requireFile(t, data, filepath.Join(dir, "text"))
 		require.NoFileExists(t, s.share("docs/t/two.bin"))
 	})
 	t.Run("python", func(t *testing.T) {
