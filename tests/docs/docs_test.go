@@ -288,13 +288,13 @@ func runnable(text string) (steps []step) {
 
 // page is a document that runs in a folder. This host stands for all hosts in it.
 type page struct {
-	t          *testing.T
-	fxfer, dir string
-	address    string // of the server
-	web        string // port of the dashboard
-	sftp, dav  string // ports of doors
-	invitation string // a URL
-	server     *process
+	t              *testing.T
+	fxfer, dir     string
+	address        string // of the server
+	web            string // port of the dashboard
+	sftp, ftp, dav string // ports of doors
+	invitation     string // a URL
+	server         *process
 }
 
 // here replaces the hosts and folders in a command by this host and the folder of the test.
@@ -305,8 +305,9 @@ func (p *page) here(text string) string {
 		{`fxfer://(nas|host|backup-b)\b`, "fxfer://" + p.address},
 		{`\b7434\b`, p.web},
 		{`\b2022\b`, p.sftp},
+		{`\b2121\b`, p.ftp},
 		{`\b8443\b`, p.dav},
-		{`(@|(?:sftp|https)://)nas\b`, "${1}127.0.0.1"},
+		{`(@|(?:sftp|ftp|https)://|\blftp .* )nas\b`, "${1}127.0.0.1"},
 		{`\bsudo (fxfer)\b`, "$1"},
 		{`\bfxfer doctor (apply|undo)\b`, "$0 --dry-run"}, // the kernel's settings do not change
 		{`--at 2026-11-20\b`, "--at " + time.Now().Format(time.DateOnly)},
@@ -346,7 +347,7 @@ func run(t *testing.T, fxfer string, steps []step) (ran int) {
 	for _, dir := range []string{"srv/backup", "srv/files", "mnt", "bin"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(p.dir, dir), 0o755))
 	}
-	var free [4]net.Listener
+	var free [5]net.Listener
 	for i := range free {
 		var err error
 		free[i], err = net.Listen("tcp", "127.0.0.1:0")
@@ -355,7 +356,8 @@ func run(t *testing.T, fxfer string, steps []step) (ran int) {
 	p.address = free[0].Addr().String()
 	_, p.web, _ = net.SplitHostPort(free[1].Addr().String())
 	_, p.sftp, _ = net.SplitHostPort(free[2].Addr().String())
-	_, p.dav, _ = net.SplitHostPort(free[3].Addr().String())
+	_, p.ftp, _ = net.SplitHostPort(free[3].Addr().String())
+	_, p.dav, _ = net.SplitHostPort(free[4].Addr().String())
 	for _, l := range free {
 		require.NoError(t, l.Close())
 	}

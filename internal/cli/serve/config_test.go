@@ -102,6 +102,7 @@ var exampleValues = map[string]string{
 const exampleMappings = `# Doors for clients of older protocols; none is open by default. docs/old-clients.md explains them.
 #doors:
 #  sftp: ":2022"
+#  ftp: {listen: ":2121", passive-ports: 50000-50099}
 #  webdav: ":8443"
 #  webdav-clear: [192.0.2.0/25]   # addresses that need no TLS there
 
