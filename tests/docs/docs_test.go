@@ -397,8 +397,9 @@ func lacks(fxfer, text string) bool {
 		_, err := exec.LookPath("/usr/sbin/sshd")
 		return err != nil
 	}
-	_, err := exec.LookPath("curl")
-	return strings.HasPrefix(text, "curl ") && err != nil
+	program, _, _ := strings.Cut(text, " ")
+	_, err := exec.LookPath(program)
+	return (program == "curl" || program == "lftp") && err != nil
 }
 
 // process is a command that stays.
