@@ -274,20 +274,21 @@ func (x *control) setData(o opener) {
 func (x *control) during(status func() string, work func(ctx context.Context) error) (err, ended error) {
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	defer cancel(nil)
-	done := make(chan error, 1)
-	go func() { done <- work(ctx) }()
+	done := make(chan struct{})
+	var result error // when done is closed
+	go func() { result = work(ctx); close(done) }()
 	for ended == nil {
 		lines := x.lines
 		x.ask()
 		select {
-		case err := <-done:
-			return err, nil
+		case <-done:
+			return result, nil
 		case l := <-lines:
 			x.asked = false
 			err, ended = x.meanwhile(l, status)
 			if errors.Is(err, errAborted) {
 				cancel(errAborted)
-				_ = <-done
+				<-done
 				return errAborted, nil
 			}
 		case <-x.ctx.Done():
@@ -295,7 +296,7 @@ func (x *control) during(status func() string, work func(ctx context.Context) er
 		}
 	}
 	cancel(ended)
-	_ = <-done
+	<-done
 	return ended, ended
 }
 
