@@ -1,0 +1,116 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	noon  = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	one   = Version{Size: 1, ModTime: 1, ChangeTime: 1, Inode: 1}
+	two   = Version{Size: 1, ModTime: 1, ChangeTime: 2, Inode: 1}
+	never = func() bool { return false }
+)
+
+func TestReady(t *testing.T) {
+	t.Parallel()
+	file := Version{ModTime: 10}
+	older, equal := &Version{ModTime: 9}, &Version{ModTime: 10}
+	for _, c := range []struct {
+		steady     time.Duration
+		marker     *Version
+		withMarker bool
+		open       bool
+		want       bool
+	}{
+		{steady: 4 * time.Second},
+		{steady: 5 * time.Second, want: true},
+		{steady: 5 * time.Second, open: true},
+		{steady: time.Hour, withMarker: true},
+		{steady: time.Hour, withMarker: true, marker: older},
+		{steady: time.Second, withMarker: true, marker: equal, want: true},
+		{steady: time.Second, withMarker: true, marker: equal, open: true},
+		{steady: 0, withMarker: true, marker: equal},
+	} {
+		got := ready(c.steady, 5*time.Second, file, c.marker, c.withMarker, func() bool { return c.open })
+		require.Equal(t, c.want, got, "%+v", c)
+	}
+}
+
+func TestObserve(t *testing.T) {
+	t.Parallel()
+	always := func() bool { return true }
+	for _, state := range []State{Arriving, Waiting, Sending, There} {
+		old := &File{State: state, Version: one, Error: "x", Dropped: true}
+		require.Equal(t, &File{State: Arriving, Version: two, Arrived: noon}, observe(old, two, always, noon), state)
+		require.Same(t, old, observe(old, one, never, noon), state)
+	}
+	require.Equal(t, &File{State: Arriving, Version: one, Arrived: noon}, observe(nil, one, always, noon))
+	require.Equal(t, &File{State: Waiting, Version: one, Dropped: true}, observe(&File{State: Arriving, Version: one, Dropped: true}, one, always, noon))
+	gone := &File{State: There, Version: one, Gone: noon}
+	require.Equal(t, &File{State: There, Version: one}, observe(gone, one, always, noon))
+}
+
+func TestMiss(t *testing.T) {
+	t.Parallel()
+	for _, state := range []State{Arriving, Waiting, Sending} {
+		require.Nil(t, miss(&File{State: state}, noon))
+	}
+	there := &File{State: There}
+	gone := miss(there, noon)
+	require.Equal(t, &File{State: There, Gone: noon}, gone)
+	require.Same(t, gone, miss(gone, noon.Add(forgetAfter)))
+	require.Nil(t, miss(gone, noon.Add(forgetAfter+1)))
+}
+
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	sending := &File{State: Sending, Version: one, Arrived: noon}
+	failed := errors.New("permission denied")
+	require.Equal(t, &File{State: There, Version: one, Arrived: noon, There: noon, Digest: "d"}, settle(sending, Result{Digest: "d"}, one, &one, noon))
+	require.Equal(t, &File{State: Arriving, Version: two, Arrived: noon}, settle(sending, Result{}, one, &two, noon), "it changed while it was sent")
+	require.Nil(t, settle(sending, Result{Err: failed}, one, nil, noon))
+	require.Equal(t, &File{State: Waiting, Version: one, Arrived: noon, Error: "permission denied", Tries: 1, After: noon.Add(time.Minute)},
+		settle(sending, Result{Err: failed}, one, &one, noon))
+	newer := &File{State: Waiting, Version: two}
+	require.Same(t, newer, settle(newer, Result{}, one, &one, noon), "the result of a version that is no longer here says nothing")
+	again := &File{State: Sending, Version: two}
+	require.Same(t, again, settle(again, Result{}, one, &one, noon))
+	require.Nil(t, settle(nil, Result{}, one, nil, noon))
+	for tries := range 100 {
+		require.LessOrEqual(t, retryAfter(tries), maxRetry)
+		require.Positive(t, retryAfter(tries))
+	}
+}
+
+func TestNext(t *testing.T) {
+	t.Parallel()
+	at := func(path string, arrived time.Duration, f File) named {
+		f.Arrived = noon.Add(arrived)
+		return named{path, &f}
+	}
+	list := []named{
+		at("later", 2, File{State: Waiting}), at("b", 1, File{State: Waiting}), at("a", 1, File{State: Waiting}),
+		at("arriving", 0, File{State: Arriving}), at("dropped", 0, File{State: Waiting, Dropped: true}),
+		at("failed", 0, File{State: Waiting, After: noon.Add(time.Minute)}),
+		at("due", 3, File{State: Waiting, After: noon}),
+		at("clock was set back", 4, File{State: Waiting, After: noon.Add(maxRetry + 1)}),
+	}
+	var got []string
+	for _, n := range next(list, noon) {
+		got = append(got, n.path)
+	}
+	require.Equal(t, []string{"a", "b", "later", "due", "clock was set back"}, got)
+
+	var many []named
+	for i := range maxBatchFiles + 1 {
+		many = append(many, at(fmt.Sprint(i), time.Duration(i), File{State: Waiting}))
+	}
+	require.Len(t, next(many, noon), maxBatchFiles)
+	huge := []named{at("huge", 0, File{State: Waiting, Version: Version{Size: 2 * maxBatchBytes}}), at("small", 1, File{State: Waiting})}
+	require.Len(t, next(huge, noon), 1)
+}

@@ -1,0 +1,566 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/filter"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// Watcher sends what becomes complete in a folder.
+type Watcher struct {
+	Queue  *Queue
+	Dir    string         // absolute
+	URL    string         // without secrets, for the queue's description
+	Settle time.Duration  // for so long a complete file has not changed; at least MinSettle
+	Marker string         // suffix of marker files, "" for none
+	Rules  *filter.Filter // of files that are not sent; nil for none
+	Then   Then
+	// Send sends these files, which are paths below Dir with slashes, and calls result for each whose
+	// outcome is known, from one goroutine at a time. It may read the paths several times, each time
+	// shortly before it reads the files. Its error is about the session as a whole; if it is of
+	// fxfer.KindPartial, the results have the reasons.
+	Send func(ctx context.Context, paths iter.Seq[string], result func(Result)) error
+	Log  *slog.Logger
+
+	steady map[string]sight     // files that are arriving; only the scanning goroutine uses this and what follows
+	aside  map[string]time.Time // when a file in asideName was first seen there
+	kept   map[string]bool      // files that could not be moved, and are not tried again
+	unread map[string]bool      // errors of scans that are reported
+}
+
+// sight is a version of a file and when a scan first found it.
+type sight struct {
+	version Version
+	since   time.Time
+}
+
+// MinSettle is the least Settle. Time stamps of file systems stand still for some milliseconds: a
+// shorter one could miss a write.
+const MinSettle = 100 * time.Millisecond
+
+const (
+	minSettle  = MinSettle
+	scanEvery  = 30 * time.Second       // the longest time between scans, where the kernel notifies
+	pollEvery  = 2 * time.Second        // and where it does not
+	gatherFor  = 100 * time.Millisecond // notifications of so much time lead to one scan
+	scanShare  = 10                     // scans take at most one part in so many of the time
+	flushEvery = time.Second            // results of a session are stored so often
+	lookEvery  = time.Second            // for changes that commands made in the queue
+	maxBackoff = time.Minute            // between sessions that fail
+)
+
+// Run watches the folder until ctx ends. It returns an error if the folder cannot be read at the
+// beginning, or if the first session ever fails for a reason that waiting does not cure.
+func (w *Watcher) Run(ctx context.Context) error {
+	unlock, err := w.Queue.lock(time.Second)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := w.begin(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	wake, sent := make(chan struct{}, 1), make(chan struct{}, 1)
+	var sending sync.WaitGroup
+	sending.Go(func() { cancel(w.sendAll(ctx, wake, sent)) })
+	err = w.scanAll(ctx, wake, sent)
+	cancel(err)
+	sending.Wait()
+	if err == nil && !errors.Is(context.Cause(ctx), context.Canceled) {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// begin prepares the queue: what a crash left in state Sending waits again.
+func (w *Watcher) begin() error {
+	w.steady, w.aside, w.kept, w.unread = map[string]sight{}, map[string]time.Time{}, map[string]bool{}, map[string]bool{}
+	return w.Queue.update(func(c *change) error {
+		if err := c.setAbout(func(a *About) { a.Dir, a.URL = w.Dir, w.URL }); err != nil {
+			return err
+		}
+		return wait(c, func(string) bool { return true })
+	})
+}
+
+// wait puts files in state Sending back into state Waiting.
+func wait(c *change, which func(path string) bool) error {
+	all, err := c.pending()
+	for _, n := range all {
+		if err == nil && n.file.State == Sending && which(n.path) {
+			n.file.State = Waiting
+			err = c.put(n.path, n.file)
+		}
+	}
+	return err
+}
+
+// signal wakes the reader of a channel of capacity 1.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// scanAll scans the folder again and again until ctx ends. It signals wake after each scan that made
+// a file wait. sent is signalled after files have arrived at the server.
+func (w *Watcher) scanAll(ctx context.Context, wake chan<- struct{}, sent <-chan struct{}) error {
+	h := newHints(w.Dir, func(text string) { w.Log.Warn(text) })
+	defer h.close()
+	events, failures := h.events()
+	for first := true; ; first = false {
+		began := time.Now()
+		again, err := w.scan(began, wake, h)
+		switch {
+		case err != nil && first:
+			return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+		case err != nil:
+			w.Log.Error("scan", "error", err)
+			again = maxBackoff
+		}
+		least := max(gatherFor, scanShare*time.Since(began))
+		next := time.NewTimer(max(min(again, h.every()), least))
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-next.C:
+				waiting = false
+			case <-sent:
+				next.Reset(0)
+			case _, ok := <-events:
+				if !ok {
+					events = nil
+				}
+				next.Reset(min(max(0, least-time.Since(began)), h.every()))
+			case err, ok := <-failures:
+				if !ok {
+					failures = nil
+					continue
+				}
+				h.failed(err)
+				next.Reset(0)
+			}
+		}
+		next.Stop()
+	}
+}
+
+// scan scans the folder once and updates the queue. It returns when the next scan is due at the
+// latest.
+func (w *Watcher) scan(now time.Time, wake chan<- struct{}, h *hints) (again time.Duration, err error) {
+	root, err := os.OpenRoot(w.Dir)
+	if err != nil {
+		return 0, err
+	}
+	defer root.Close()
+	left, err := w.finishAside(root, now)
+	if err != nil {
+		w.Log.Error("files that were sent", "error", err)
+	}
+	f, err := scan(root, w.Rules, w.Marker)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", w.Dir, cause(err))
+	}
+	if h != nil {
+		h.watch(w.Dir, f.folders)
+	}
+	w.reportUnread(f)
+	var gone map[string]Version
+	waiting := false
+	err = w.Queue.update(func(c *change) error {
+		gone, waiting, err = w.compare(c, root, f, now)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if waiting {
+		signal(wake)
+	}
+	for p, v := range gone {
+		if err := w.setAside(root, p, v); err != nil {
+			w.kept[p] = true
+			w.Log.Error("remove what was sent", "path", p, "error", err)
+			continue
+		}
+		left++
+	}
+	again = scanEvery
+	if left > 0 {
+		again = asideFor
+	}
+	for _, s := range w.steady {
+		again = min(again, untilReady(now.Sub(s.since), w.Settle, w.Marker != ""))
+	}
+	return again, nil
+}
+
+// untilReady returns when to look again at a file that has been steady for so long and is not ready.
+// A file that stays open for writing may be closed without a notification.
+func untilReady(steady, settle time.Duration, withMarker bool) time.Duration {
+	switch {
+	case withMarker && steady < minSettle:
+		return minSettle - steady
+	case withMarker:
+		return scanEvery
+	case steady < settle:
+		return settle - steady
+	}
+	return pollEvery
+}
+
+// reportUnread reports each folder that cannot be read, once.
+func (w *Watcher) reportUnread(f *found) {
+	still := map[string]bool{}
+	for _, err := range f.errs {
+		if still[err.Error()] = true; !w.unread[err.Error()] {
+			w.Log.Error("read", "error", err)
+		}
+	}
+	w.unread = still
+}
+
+// compare updates the queue by what a scan found. It returns the files that are there and that Then
+// wants gone here, and whether a file has begun to wait.
+func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (gone map[string]Version, waiting bool, err error) {
+	gone = map[string]Version{}
+	left := make(map[string]bool, len(f.files)) // not in the queue
+	for p := range f.files {
+		left[p] = true
+	}
+	changed := map[string]*File{}
+	see := func(p string, old *File) {
+		v := f.files[p]
+		file := observe(old, v, func() bool { return w.isReady(root, f, p, v, now) }, now)
+		if file.State == Arriving {
+			if s, known := w.steady[p]; !known || s.version != v {
+				w.steady[p] = sight{v, now}
+			}
+		} else {
+			delete(w.steady, p)
+		}
+		if file != old {
+			changed[p] = file
+			waiting = waiting || file.State == Waiting
+		}
+		if file.State == There && (w.Then.Delete || w.Then.MoveTo != "") && !w.kept[p] {
+			gone[p] = v
+		}
+	}
+	err = each(c.tx, func(p string, old *File) error {
+		switch _, here := f.files[p]; {
+		case here:
+			delete(left, p)
+			see(p, old)
+		case !f.hides(p):
+			delete(w.steady, p)
+			if file := miss(old, now); file != old {
+				changed[p] = file
+			}
+		}
+		return nil
+	})
+	for p := range left {
+		see(p, nil)
+	}
+	for p, file := range changed {
+		if err == nil {
+			err = c.put(p, file)
+		}
+	}
+	return gone, waiting, err
+}
+
+// isReady reports whether a file that is arriving is complete.
+func (w *Watcher) isReady(root *os.Root, f *found, p string, v Version, now time.Time) bool {
+	var marker *Version
+	if m, ok := f.markers[p]; ok {
+		marker = &m
+	}
+	s, known := w.steady[p]
+	if !known || s.version != v {
+		return false
+	}
+	return ready(now.Sub(s.since), w.Settle, v, marker, w.Marker != "", func() bool { return isOpen(root, p) })
+}
+
+// sendAll sends batches until ctx ends. It looks for the next one when wake is signalled, when a
+// command has changed the queue, and when a file is due again.
+func (w *Watcher) sendAll(ctx context.Context, wake <-chan struct{}, sent chan<- struct{}) error {
+	for failures := 0; ctx.Err() == nil; {
+		batch, err := w.take(time.Now())
+		if err != nil {
+			w.Log.Error("queue", "error", err)
+		}
+		if len(batch) == 0 {
+			w.idle(ctx, wake)
+			continue
+		}
+		err = w.sendBatch(ctx, batch, sent)
+		signal(sent)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			failures = 0
+			continue
+		case w.isFinal(err):
+			return err
+		}
+		pause := min(time.Second<<min(failures, 10), maxBackoff)
+		pause = pause/2 + rand.N(pause)/2 //nolint:gosec // jitter
+		failures++
+		w.Log.Warn("trying again", "in", pause.Round(time.Millisecond), "error", err)
+		sleep(ctx, pause)
+	}
+	return nil
+}
+
+// isFinal reports whether waiting does not cure the error of a session: the URL or the trust in its
+// server is wrong, and no session has ever succeeded.
+func (w *Watcher) isFinal(err error) bool {
+	switch fxfer.KindOf(err) {
+	case fxfer.KindUsage, fxfer.KindTrust, fxfer.KindNotFound:
+		a, failed := w.Queue.About()
+		return failed == nil && !a.Reached
+	default:
+		return false
+	}
+}
+
+// idle returns when there may be something to send.
+func (w *Watcher) idle(ctx context.Context, wake <-chan struct{}) {
+	before := w.Queue.changed()
+	due := time.NewTimer(retryAfter(0))
+	defer due.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+			return
+		case <-due.C: // a file may be due again
+			return
+		case <-look.C:
+			if w.Queue.changed() != before {
+				return
+			}
+		}
+	}
+}
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// take marks the files of the next batch as being sent, and returns them.
+func (w *Watcher) take(now time.Time) (batch map[string]Version, err error) {
+	batch = map[string]Version{}
+	err = w.Queue.update(func(c *change) error {
+		clear(batch)
+		a, err := about(c.tx)
+		if err != nil || a.Paused {
+			return err
+		}
+		if err := wait(c, func(string) bool { return true }); err != nil { // if the last end was not stored
+			return err
+		}
+		waiting, err := c.pending()
+		if err != nil {
+			return err
+		}
+		for _, n := range next(waiting, now) {
+			if n.file.State = Sending; w.isIntact(n.path, n.file.Version) {
+				batch[n.path] = n.file.Version
+			} else {
+				n.file = &File{State: Arriving, Version: n.file.Version, Arrived: now} // the next scan knows more
+			}
+			if err := c.put(n.path, n.file); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return batch, err
+}
+
+// sendBatch sends files in one session and stores the results. It returns the error of the session,
+// unless that is about single files.
+func (w *Watcher) sendBatch(ctx context.Context, batch map[string]Version, sent chan<- struct{}) error {
+	paths := make([]string, 0, len(batch))
+	for p := range batch {
+		paths = append(paths, p)
+	}
+	slices.Sort(paths)
+	var mu sync.Mutex // guards results
+	var results []Result
+	flush := func() error {
+		mu.Lock()
+		some := results
+		results = nil
+		mu.Unlock()
+		return w.store(some, batch)
+	}
+	done := make(chan struct{})
+	var flushing sync.WaitGroup
+	flushing.Go(func() {
+		tick := time.NewTicker(flushEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				if err := flush(); err != nil {
+					w.Log.Error("queue", "error", err)
+				}
+				signal(sent)
+			}
+		}
+	})
+	intact := func(yield func(string) bool) {
+		for _, p := range paths {
+			if w.isIntact(p, batch[p]) && !yield(p) {
+				return
+			}
+		}
+	}
+	failed := w.Send(ctx, intact, func(r Result) {
+		mu.Lock()
+		defer mu.Unlock()
+		results = append(results, r)
+	})
+	close(done)
+	flushing.Wait()
+	if fxfer.KindOf(failed) == fxfer.KindPartial {
+		failed = nil
+	}
+	err := flush()
+	if err == nil {
+		err = w.end(batch, failed, ctx.Err() != nil)
+	}
+	return errors.Join(failed, err)
+}
+
+// isIntact reports whether a file is still of this version, and nobody writes to it.
+func (w *Watcher) isIntact(p string, v Version) bool {
+	root, err := os.OpenRoot(w.Dir)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	now := look(root, p)
+	return now != nil && *now == v && !isOpen(root, p)
+}
+
+// store stores the results of files.
+func (w *Watcher) store(results []Result, batch map[string]Version) error {
+	if len(results) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(w.Dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	now := time.Now()
+	return w.Queue.update(func(c *change) error {
+		for _, r := range results {
+			sent, ours := batch[r.Path]
+			if !ours {
+				continue // a folder
+			}
+			old, err := c.file(r.Path)
+			if err != nil {
+				return err
+			}
+			file := settle(old, r, sent, look(root, r.Path), now)
+			if file == old {
+				continue
+			}
+			if err := c.put(r.Path, file); err != nil {
+				return err
+			}
+			w.report(r, file)
+		}
+		return nil
+	})
+}
+
+// report logs what became of a file.
+func (w *Watcher) report(r Result, f *File) {
+	switch {
+	case f != nil && f.State == There:
+		w.Log.Info("there", "path", r.Path, "bytes", f.Version.Size)
+	case f != nil && f.Error != "":
+		w.Log.Warn("failed", "path", r.Path, "error", r.Err, "again", f.After.Format(time.TimeOnly))
+	}
+}
+
+// end lets files without a result wait again, and notes how the session ended.
+func (w *Watcher) end(batch map[string]Version, failed error, stopped bool) error {
+	return w.Queue.update(func(c *change) error {
+		err := wait(c, func(p string) bool { _, ours := batch[p]; return ours })
+		if err != nil || stopped {
+			return err
+		}
+		return c.setAbout(func(a *About) {
+			if a.Error = ""; failed != nil {
+				a.Error = failed.Error()
+				return
+			}
+			a.Reached = true
+		})
+	})
+}
+
+// changed returns a mark that differs after another process has changed the queue.
+func (q *Queue) changed() (mark [2]int64) {
+	if info, err := os.Stat(q.path); err == nil {
+		mark = [2]int64{info.ModTime().UnixNano(), info.Size()}
+	}
+	return mark
+}
+
+// CheckMoveTo returns an error unless files of dir can be renamed into a folder outside dir.
+func CheckMoveTo(dir, to string) error {
+	if rel, err := filepath.Rel(dir, to); err != nil || rel == "." || filepath.IsLocal(rel) {
+		return fmt.Errorf("%s is inside of the watched folder", to)
+	}
+	f, err := os.CreateTemp(to, ownPrefix+"test-*")
+	if err != nil {
+		return err
+	}
+	_ = f.Close()
+	defer func() { _ = os.Remove(f.Name()) }()
+	there, err := os.MkdirTemp(dir, ownPrefix+"test-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(there) }()
+	if err := os.Rename(f.Name(), filepath.Join(there, "test")); err != nil {
+		return fmt.Errorf("files cannot be moved from %s to %s: %w", dir, to, errors.Unwrap(err))
+	}
+	return nil
+}
