@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -64,6 +65,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit":      cmdExit,
+			"until":     cmdUntil,
 			"random":    cmdRandom,
 			"digest":    cmdDigest,
 			"json":      cmdJSON,
@@ -92,6 +94,22 @@ func cmdExit(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// cmdUntil runs a program again and again until a line of its standard output matches: until PATTERN
+// PROGRAM [ARG...].
+func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		_ = ts.Exec(args[1], args[2:]...) // it may fail until then
+		if pattern.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Since(began) > 2*time.Minute {
+			ts.Fatalf("it does not print %s", args[0])
+		}
 	}
 }
 

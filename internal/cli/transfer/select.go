@@ -112,12 +112,17 @@ func parseCompress(s string) (string, error) {
 	return "", fmt.Errorf("%q is none of auto, zstd and none", s)
 }
 
+// AddRules adds the flags of rules that leave files out.
+func AddRules(flags *pflag.FlagSet, rules *[]string) {
+	flags.Var(&ruleFlag{"rule", rules, excludeRule}, "exclude", "leave out files that this gitignore rule matches; repeatable")
+	flags.Var(&ruleFlag{"rule", rules, includeRule}, "include", "keep files that this rule matches; the last match decides")
+	flags.Var(&ruleFlag{"file", rules, rulesOf}, "exclude-from", "read rules from a file such as .gitignore")
+}
+
 // addSelection adds the flags that select what is sent.
 func (f *Flags) addSelection(flags *pflag.FlagSet) {
 	s := &f.Call.Selection
-	flags.Var(&ruleFlag{"rule", &s.Rules, excludeRule}, "exclude", "leave out files that this gitignore rule matches; repeatable")
-	flags.Var(&ruleFlag{"rule", &s.Rules, includeRule}, "include", "keep files that this rule matches; the last match decides")
-	flags.Var(&ruleFlag{"file", &s.Rules, rulesOf}, "exclude-from", "read rules from a file such as .gitignore")
+	AddRules(flags, &s.Rules)
 	option.Add(flags, &s.MaxSize, "max-size", "size", "", "leave out files larger than this, such as 2GiB", parseMaxSize)
 	option.Add(flags, &s.NewerThan, "newer-than", "time", "", "leave out files older than this: 2026-11-21, or 7d for 7 days",
 		func(text string) (time.Time, error) { return option.ParseNewer(text, time.Now()) })

@@ -1,0 +1,294 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/cli/term"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/outbox"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func newQueue() *cobra.Command {
+	list := newQueueList()
+	c := &cobra.Command{
+		Use:   "queue",
+		Short: "List and change the queues of watched folders",
+		Long: `Queue lists the queues of "fxfer watch" and changes them, whether the watcher runs
+or not. Without a subcommand it is "fxfer queue ls".`,
+		Example: `  fxfer queue
+  fxfer queue pause /srv/scans
+  fxfer queue drop /srv/scans 2026/huge.tif`,
+		Args: option.Exactly(0),
+		RunE: list.RunE,
+	}
+	c.Flags().AddFlagSet(list.Flags())
+	c.AddCommand(list,
+		newQueueSwitch("pause", "Keep the watcher from sending", "Pause lets the present session end, and keeps the next one from beginning.", true),
+		newQueueSwitch("resume", "Let the watcher send again", "Resume undoes pause.", false),
+		newQueueEdit("retry", "Try failed files again now",
+			`Retry makes files that failed due at once. With FILE, it also takes back a drop.`, "due", (*outbox.Queue).Retry),
+		newQueueEdit("drop", "Do not send failed files, or these",
+			`Drop keeps files from being sent: those that failed, or FILE. A file that changes
+later is sent again. Drop removes nothing.`, "dropped", (*outbox.Queue).Drop))
+	return c
+}
+
+// queueOf is a queue with what it is about.
+type queueOf struct {
+	*outbox.Queue
+	outbox.About
+}
+
+// queuesOf returns the queues of a folder, and all queues if dir is "".
+func queuesOf(dir string) (all []queueOf, err error) {
+	home, err := identity.Home()
+	if err == nil && dir != "" {
+		dir, err = filepath.Abs(dir)
+	}
+	var queues []*outbox.Queue
+	if err == nil {
+		queues, err = outbox.Queues(home)
+	}
+	for _, q := range queues {
+		a, failed := q.About()
+		if failed != nil {
+			return nil, &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: failed}
+		}
+		if a.Dir != "" && (dir == "" || a.Dir == dir) {
+			all = append(all, queueOf{q, a})
+		}
+	}
+	if err != nil {
+		return nil, &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+	}
+	if dir != "" && len(all) == 0 {
+		return nil, exit.Usage("`fxfer queue` lists the watched folders", "no queue is of the folder %s", dir)
+	}
+	return all, nil
+}
+
+// queueToChange returns the queues of the folder that a command names. The folder can be left out if
+// there is only one queue.
+func queueToChange(args []string) ([]queueOf, error) {
+	dir := ""
+	if len(args) > 0 {
+		dir = args[0]
+	}
+	all, err := queuesOf(dir)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(all) == 0:
+		return nil, exit.Usage("`fxfer watch` makes one", "there is no queue")
+	case dir == "" && len(all) > 1:
+		return nil, exit.Usage("name one of the folders that `fxfer queue` lists", "there are %d queues", len(all))
+	}
+	return all, nil
+}
+
+func newQueueList() *cobra.Command {
+	var asJSON, all bool
+	c := &cobra.Command{
+		Use:   "ls [DIR]",
+		Short: "List the queues and their files",
+		Long: `Ls lists the queues, and the files that are not at the server yet. The state of a
+file is arriving, waiting, sending or there; files with an error are waiting for
+the next try.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exit.Usage("", "%d folders: expected at most one", len(args))
+			}
+			return option.NoEmpty(args)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			queues, err := queuesOf(strings.Join(args, ""))
+			if err != nil {
+				return err
+			}
+			for i, q := range queues {
+				about, files, err := q.List()
+				if err != nil {
+					return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+				}
+				sum := jsonQueueOf(about, files, q.Running())
+				if asJSON {
+					printQueueJSON(c.OutOrStdout(), sum, files)
+					continue
+				}
+				if i > 0 {
+					fmt.Fprintln(c.OutOrStdout())
+				}
+				printQueue(c.OutOrStdout(), sum, files, all, time.Now())
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "also list the files that are there")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON lines on standard output, for all files")
+	return c
+}
+
+type jsonQueue struct {
+	Type     string `json:"type"`
+	Dir      string `json:"dir"`
+	URL      string `json:"url"`
+	Running  bool   `json:"running"`
+	Paused   bool   `json:"paused"`
+	Message  string `json:"message,omitempty"` // why the last session failed
+	Arriving int    `json:"arriving"`
+	Waiting  int    `json:"waiting"`
+	Sending  int    `json:"sending"`
+	There    int    `json:"there"`
+	Failed   int    `json:"failed"`  // of those that wait
+	Dropped  int    `json:"dropped"` // not in the others
+}
+
+func jsonQueueOf(a outbox.About, files []outbox.Listing, running bool) jsonQueue {
+	sum := jsonQueue{Type: "queue", Dir: a.Dir, URL: a.URL, Running: running, Paused: a.Paused, Message: a.Error}
+	for _, f := range files {
+		switch {
+		case f.Dropped:
+			sum.Dropped++
+			continue
+		case f.State == outbox.Arriving:
+			sum.Arriving++
+		case f.State == outbox.Waiting:
+			sum.Waiting++
+		case f.State == outbox.Sending:
+			sum.Sending++
+		case f.State == outbox.There:
+			sum.There++
+		}
+		if f.Error != "" {
+			sum.Failed++
+		}
+	}
+	return sum
+}
+
+type jsonQueued struct {
+	Type    string       `json:"type"`
+	Path    string       `json:"path"`
+	Raw     []byte       `json:"path_base64,omitempty"` // if the path is not UTF-8
+	State   outbox.State `json:"state"`
+	Bytes   int64        `json:"bytes"`
+	Arrived time.Time    `json:"arrived"`
+	There   time.Time    `json:"there,omitzero"`
+	Digest  string       `json:"digest,omitempty"`
+	Dropped bool         `json:"dropped,omitempty"`
+	Message string       `json:"message,omitempty"`
+	Tries   int          `json:"tries,omitempty"`
+	Again   time.Time    `json:"again,omitzero"`
+}
+
+func printQueueJSON(w io.Writer, sum jsonQueue, files []outbox.Listing) {
+	term.JSON(w, sum)
+	for _, f := range files {
+		term.JSON(w, jsonQueued{
+			Type: "file", Path: f.Path, Raw: term.RawPath(f.Path), State: f.State, Bytes: f.Version.Size, Arrived: f.Arrived,
+			There: f.There, Digest: f.Digest, Dropped: f.Dropped, Message: f.Error, Tries: f.Tries, Again: f.After,
+		})
+	}
+}
+
+// printQueue prints a queue for people. all includes the files that are there.
+func printQueue(w io.Writer, sum jsonQueue, files []outbox.Listing, all bool, now time.Time) {
+	state := "not running"
+	if sum.Running {
+		state = "running"
+	}
+	if sum.Paused {
+		state += ", paused"
+	}
+	fmt.Fprintf(w, "%s to %s: %s\n", term.Name(sum.Dir), term.Name(sum.URL), state)
+	fmt.Fprintf(w, "%d arriving, %d waiting, %d sending, %d there", sum.Arriving, sum.Waiting, sum.Sending, sum.There)
+	if sum.Failed > 0 {
+		fmt.Fprintf(w, ", %d failed", sum.Failed)
+	}
+	if sum.Dropped > 0 {
+		fmt.Fprintf(w, ", %d dropped", sum.Dropped)
+	}
+	fmt.Fprintln(w)
+	if sum.Message != "" {
+		fmt.Fprintf(w, "error: %s\n", term.OneLine(sum.Message))
+	}
+	rows := [][]string{{"state", "size", "age", "path"}}
+	for _, f := range files {
+		if f.State == outbox.There && !all {
+			continue
+		}
+		state := string(f.State)
+		if f.Dropped {
+			state = "dropped"
+		}
+		rows = append(rows, []string{state, units.Bytes(f.Version.Size), units.Span(now.Sub(f.Arrived)), term.PathAnd(f.Path, f.Error)})
+	}
+	if len(rows) > 1 {
+		term.Columns(w, rows)
+	}
+}
+
+func newQueueSwitch(name, short, long string, paused bool) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " [DIR]", Short: short, Long: long,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exit.Usage("", "%d folders: expected at most one", len(args))
+			}
+			return option.NoEmpty(args)
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			queues, err := queueToChange(args)
+			for _, q := range queues {
+				err = errors.Join(err, q.Pause(paused))
+			}
+			return err
+		},
+	}
+}
+
+func newQueueEdit(name, short, long, done string, edit func(*outbox.Queue, string) (int, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " [DIR [FILE...]]", Short: short,
+		Long: long + " FILE is a path below DIR, as\n\"fxfer queue\" lists it.",
+		Args: func(_ *cobra.Command, args []string) error { return option.NoEmpty(args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			queues, err := queueToChange(args)
+			if err != nil {
+				return err
+			}
+			files := []string{""}
+			if len(args) > 1 {
+				files = args[1:]
+			}
+			total := 0
+			for _, file := range files {
+				found := false
+				for _, q := range queues {
+					n, err := edit(q.Queue, file)
+					if err != nil && !errors.Is(err, outbox.ErrNoFile) {
+						return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+					}
+					found = found || err == nil
+					total += n
+				}
+				if !found {
+					return exit.Usage("`fxfer queue --json` lists the files with their states", "%s: %w", term.Name(file), outbox.ErrNoFile)
+				}
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s %s\n", units.Count(int64(total), "file", "files"), done)
+			return nil
+		},
+	}
+}
