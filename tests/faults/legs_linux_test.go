@@ -27,13 +27,16 @@ func legOf(mbit, ms, cwnd, rwnd int) lab.Leg {
 	return lab.Leg{Link: lab.Link{Rate: int64(mbit) * 1e6, RTT: time.Duration(ms) * time.Millisecond, MTU: 1500}, InitCwnd: cwnd, InitRwnd: rwnd}
 }
 
-// chainCases are chains without loss, and objects for them. One run can't show what loss does on
+// chainCases are single legs and chains without loss, and objects for them. One run can't show what loss does on
 // average.
 var chainCases = []struct {
 	size int64
 	legs []lab.Leg
 }{
-	{265_000, []lab.Leg{legOf(1000, 20, 10, 0), legOf(1000, 80, 3, 0)}}, // the story of initial windows, on the last mile
+	{265_000, []lab.Leg{legOf(1000, 100, 3, 0)}}, // the story of initial windows: 601, 501 and 301 ms
+	{265_000, []lab.Leg{legOf(1000, 100, 10, 0)}},
+	{265_000, []lab.Leg{legOf(1000, 100, 32, 0)}},
+	{265_000, []lab.Leg{legOf(1000, 20, 10, 0), legOf(1000, 80, 3, 0)}}, // the same on the last mile
 	{265_000, []lab.Leg{legOf(1000, 20, 10, 0), legOf(1000, 80, 10, 0)}},
 	{265_000, []lab.Leg{legOf(1000, 20, 10, 0), legOf(1000, 80, 32, 44)}},
 	{265_000, []lab.Leg{legOf(1000, 80, 32, 3), legOf(100, 20, 32, 10)}}, // the receiver's side
@@ -49,7 +52,7 @@ var chainCases = []struct {
 
 // TestLegs: a plan for legs is within 15 % of what the kernels do, or within a round trip of the
 // longest leg: where an object just fits into its flights, a delayed acknowledgement costs another
-// one.
+// one. Runs in which a queue overflowed do not count: a plan knows no queues.
 func TestLegs(t *testing.T) {
 	if *legLabs == 0 {
 		t.Skip("-leg-labs is 0: the kernels need the machine for themselves")
@@ -86,14 +89,23 @@ func TestLegs(t *testing.T) {
 				{"cold", chain.Cold(c.size), at, false},
 				{"passed on", chain.Streamed(c.size), at, true},
 				{"cached", chain.Cached(c.size), at[last-1:], false},
+				{"whole", chain.Whole().Carry(c.size).Time, []*lab.Host{at[0], at[last]}, false},
 			} {
 				var runs []time.Duration
 				for range *legLabs {
-					runs = append(runs, carry(t, way.hosts, c.size, way.stream))
+					took, again := carry(t, way.hosts, c.size, way.stream)
+					if !again {
+						runs = append(runs, took)
+					}
 				}
-				took := slices.Min(runs) // a busy machine only adds to it
-				t.Logf("%-9s plan %v, kernels %v, %+.1f %%", way.name, way.want.Round(time.Millisecond), took.Round(time.Millisecond),
-					100*(way.want.Seconds()/took.Seconds()-1))
+				if len(runs) == 0 {
+					t.Logf("%-9s plan %v, but in each run a queue had no room for slow start", way.name, way.want.Round(time.Millisecond))
+					continue
+				}
+				slices.Sort(runs)
+				took := runs[0] // a busy machine only adds to it
+				t.Logf("%-9s plan %v, kernels %v, %+.1f %%; median %v of %d", way.name, way.want.Round(time.Millisecond), took.Round(time.Millisecond),
+					100*(way.want.Seconds()/took.Seconds()-1), runs[len(runs)/2].Round(time.Millisecond), len(runs))
 				off := max(0.15*took.Seconds(), longest.Seconds())
 				assert.InDelta(t, took.Seconds(), way.want.Seconds(), off, way.name)
 			}
@@ -102,9 +114,10 @@ func TestLegs(t *testing.T) {
 }
 
 // carry moves an object from the first host to the last one, over new connections between
-// neighbours. It returns the time from the last host's request until it has the last byte. Hosts
-// between them pass bytes on as they come, or else store the object first.
-func carry(t *testing.T, at []*lab.Host, size int64, stream bool) time.Duration {
+// neighbours. It returns the time from the last host's request until it has the last byte, and
+// whether segments were sent again. Hosts between them pass bytes on as they come, or else store the
+// object first.
+func carry(t *testing.T, at []*lab.Host, size int64, stream bool) (took time.Duration, again bool) {
 	t.Helper()
 	from, to := make([]net.Conn, len(at)-1), make([]net.Conn, len(at)-1) // the ends of each connection
 	var conns []net.Conn
@@ -149,15 +162,26 @@ func carry(t *testing.T, at []*lab.Host, size int64, stream bool) time.Duration 
 		}()
 	}
 	_, err := io.CopyN(io.Discard, to[len(to)-1], size)
-	took := time.Since(began)
+	took = time.Since(began)
 	require.NoError(t, err)
 	for range from {
 		require.NoError(t, <-failed)
 	}
-	return took
+	for _, c := range from {
+		socket, err := c.(*net.TCPConn).SyscallConn()
+		require.NoError(t, err)
+		require.NoError(t, socket.Control(func(fd uintptr) {
+			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+			require.NoError(t, err)
+			again = again || info.Total_retrans > 0
+		}))
+	}
+	return took, again
 }
 
-// connect opens a connection from the receiver to the sender, as clients do.
+// connect opens a connection from the receiver to the sender, as clients do. It carries bytes for
+// more than a round trip, as a plan assumes: in the first one, the kernel may not enlarge its
+// receive buffer (tcp_rcv_space_adjust), which can cost another one.
 func connect(t *testing.T, sender, receiver *lab.Host) (from, to net.Conn) {
 	t.Helper()
 	var listener net.Listener
@@ -179,5 +203,11 @@ func connect(t *testing.T, sender, receiver *lab.Host) (from, to net.Conn) {
 	}))
 	from, err := listener.Accept()
 	require.NoError(t, err)
+	for _, way := range [][2]net.Conn{{to, from}, {from, to}, {to, from}} {
+		_, err := way[0].Write([]byte("!"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(way[1], make([]byte, 1))
+		require.NoError(t, err)
+	}
 	return from, to
 }

@@ -114,6 +114,8 @@ func (t *train) cut(dst, pkt []byte, a, b int) (int, []byte) {
 		hdr[1] = gsoNone
 		binary.NativeEndian.PutUint16(hdr[4:], 0)
 	}
+	// That of a forwarded train covers payload too. The kernel rejects one beyond the packet.
+	binary.NativeEndian.PutUint16(hdr[2:], uint16(t.head-vnetLen))
 
 	ip, l4 := hdr[vnetLen:], hdr[t.l4:]
 	l4Len := len(l4) + hi - lo
