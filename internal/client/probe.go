@@ -77,7 +77,7 @@ func (c *Client) Probe(ctx context.Context, u session.URL, opt ProbeOptions) (*P
 	p := c.probing(u)
 	var report *ProbeReport
 	err := p.run(ctx, func(ctx context.Context, welcome *wire.Welcome) (err error) {
-		if report, err = p.measure(ctx, opt); err == nil {
+		if report, err = p.measure(ctx, opt, welcome.Ways); err == nil {
 			report.Server, report.Host = serverOf(p.url), wire.Printable(welcome.Host)
 			report.Verdicts = probe.Judge(report) // which names the host
 			report.Choice = choiceFor(report)
@@ -165,7 +165,7 @@ func refusal(r *wire.Reader) error {
 	return err
 }
 
-func (p *probing) measure(ctx context.Context, opt ProbeOptions) (*ProbeReport, error) {
+func (p *probing) measure(ctx context.Context, opt ProbeOptions, ways bool) (*ProbeReport, error) {
 	var streams atomic.Uint64
 	dial := func(ctx context.Context, path transport.Path) (probe.Conn, error) {
 		return p.join(ctx, streams.Add(1), path)
@@ -175,7 +175,7 @@ func (p *probing) measure(ctx context.Context, opt ProbeOptions) (*ProbeReport, 
 		plain = p.plain
 	}
 	return probe.Run(ctx, dial, probe.Options{
-		Requests: opt.Requests, Think: opt.Think, Plain: plain, Time: opt.Time, Begun: p.begun, MTU: p.cfg.Path.MTU, Most: opt.Bytes, Stage: opt.Stage,
+		Requests: opt.Requests, Think: opt.Think, Ways: ways, Plain: plain, Time: opt.Time, Begun: p.begun, MTU: p.cfg.Path.MTU, Most: opt.Bytes, Stage: opt.Stage,
 		Streams: func(rtt time.Duration) int { return cmp.Or(opt.Streams, session.StartingStreams(rtt, 0)) },
 	})
 }

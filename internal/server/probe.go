@@ -45,6 +45,7 @@ func (x *probing) serve(ctx context.Context) error {
 	x.log.Info("probe begins", "agent", wire.Printable(x.hello.Agent))
 	defer x.log.Info("probe ends")
 	w := x.welcome(session.MaxStreams)
+	w.Ways = true
 	w.MostPriority = x.server.live.Load().priorityOf(x.peer.id)
 	if _, err := x.conn.Write(wire.Append(nil, w)); err != nil {
 		return err

@@ -175,6 +175,8 @@ type Welcome struct {
 
 	// The bounds of the session's priority. NoPriority is none.
 	LeastPriority, MostPriority Priority
+
+	Ways bool // of a Probe: the server knows Plain tests, and their Cork
 }
 
 // Type implements Message.
@@ -186,6 +188,7 @@ func (m *Welcome) encode(e *encoder) {
 	e.uint(m.MaxStreams)
 	e.byte(byte(m.LeastPriority))
 	e.byte(byte(m.MostPriority))
+	e.bool(m.Ways)
 }
 
 func (m *Welcome) decode(d *decoder) {
@@ -195,6 +198,7 @@ func (m *Welcome) decode(d *decoder) {
 	if d.more() {
 		m.LeastPriority, m.MostPriority = d.priority(), d.priority()
 	}
+	m.Ways = d.more() && d.bool()
 }
 
 // Refuse ends a session and says why. The server sends it instead of Welcome; later either side may

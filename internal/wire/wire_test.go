@@ -34,7 +34,7 @@ func examples() []Message {
 			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z",
 			Replaces: [16]byte{3}, Priority: LowPriority},
 		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},
-		&Welcome{Agent: "a", Host: "h", MaxStreams: 64, LeastPriority: LowPriority, MostPriority: HighPriority},
+		&Welcome{Agent: "a", Host: "h", MaxStreams: 64, LeastPriority: LowPriority, MostPriority: HighPriority, Ways: true},
 		&Refuse{Code: CodeTrust, Text: "no"},
 		&Manifest{Single: true, Prune: true, Delta: true},
 		&Entries{First: 3, Entries: []Entry{
@@ -105,9 +105,12 @@ func TestShorter(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "a", hello.(*Hello).Agent)
 	require.Equal(t, NoPriority, hello.(*Hello).Priority)
-	welcome, err := Decode(TypeWelcome, cut(&Welcome{MaxStreams: 3, LeastPriority: LowPriority, MostPriority: LowPriority}, 2))
+	welcome, err := Decode(TypeWelcome, cut(&Welcome{MaxStreams: 3, LeastPriority: LowPriority, MostPriority: LowPriority, Ways: true}, 3))
 	require.NoError(t, err)
 	require.Equal(t, &Welcome{MaxStreams: 3}, welcome)
+	welcome, err = Decode(TypeWelcome, cut(&Welcome{MaxStreams: 3, LeastPriority: LowPriority, Ways: true}, 1))
+	require.NoError(t, err)
+	require.Equal(t, &Welcome{MaxStreams: 3, LeastPriority: LowPriority}, welcome, "without ways to send requests")
 
 	entries, err := Decode(TypeEntries, cut(&Entries{First: 3, Entries: []Entry{{Kind: Dir, Path: "a"}}}, 1))
 	require.NoError(t, err)

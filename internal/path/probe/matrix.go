@@ -69,7 +69,11 @@ func (p *prober) exchanges(ctx context.Context) error {
 		counts, ways, budget = PerConnection, Ways(), p.share(wholeShare)
 		open := newPace / 2 * budget.Seconds() / float64((len(counts)-1)*len(ways)*len(Sizes))
 		m.newMost, m.pace = int(min(max(open, 1), newMost)), rate.NewLimiter(newPace, newPace/10)
-		if p.opt.Plain != nil {
+		if !p.opt.Ways {
+			ways = slices.DeleteFunc(ways, func(l Latency) bool { return l.ServerCork })
+			p.report.Notes = append(p.report.Notes,
+				"not measured: connections without TLS, and TCP_CORK at the server. It is older than this program and has neither")
+		} else if p.opt.Plain != nil {
 			carriers = append(carriers, false)
 		}
 	}

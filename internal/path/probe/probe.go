@@ -50,6 +50,7 @@ type Options struct {
 	// Requests measures requests and replies only, but in all ways.
 	Requests bool
 	Think    time.Duration // between a reply and the next request
+	Ways     bool          // the server can set TCP_CORK and takes connections without TLS; older ones ignore or refuse that
 	// Plain opens a connection without TLS to the server; nil if there is none.
 	Plain func(ctx context.Context) (*net.TCPConn, error)
 }

@@ -173,6 +173,27 @@ func TestStreamsAreBounded(t *testing.T) {
 	require.False(t, s.enter(), "in all")
 }
 
+// An older server would ignore TCP_CORK and refuse connections without TLS. A matrix leaves them out
+// and says so.
+func TestMatrixOfAnOlderServer(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ways         bool
+		cells, notes int
+	}{{true, 462, 0}, {false, 189, 1}} {
+		p := newProber(func(ctx context.Context, _ transport.Path) (Conn, error) { return nil, ctx.Err() }, Options{
+			Requests: true, Ways: c.ways, Time: time.Minute, Plain: func(ctx context.Context) (*net.TCPConn, error) { return nil, ctx.Err() },
+		})
+		require.ErrorIs(t, p.exchanges(over), context.Canceled)
+		require.Len(t, p.report.Exchanges, c.cells)
+		require.Len(t, p.report.Notes, c.notes)
+		for _, l := range p.report.Exchanges {
+			require.True(t, c.ways || l.TLS && !l.ServerCork, "%+v", l)
+		}
+	}
+}
+
 // When a session ends, its streams end, too.
 func TestSessionEnds(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
