@@ -39,9 +39,12 @@ type planFlags struct {
 	mtu      int
 	size     int64
 	within   time.Duration
+	disk     int64 // bit/s
+	cpu      int64 // bit/s
 	json     bool
 	lossText string // as the user wrote it
 	line     string
+	lineRTT  time.Duration // of --line, before the fibre of --distance
 	legs     []string
 }
 
@@ -61,6 +64,10 @@ Without --window, plan assumes windows as large as the line needs. Each stream
 has its own window. Loss is assumed to hit CUBIC, the default of Linux; the
 table of hosts shows others.
 
+--distance is the way through fibre. With --line, such as that of a satellite or
+a mobile network, it is the way behind that line. --disk and --cpu bound what
+the hosts take; "fxfer doctor --share" measures a disk.
+
 Stock Linux allows 2.80 MB in flight: two thirds of a send buffer of 4 MiB
 (tcp_wmem). Half of its receive buffer of 6 MiB (tcp_rmem) is a window of 3.15
 MB. Tuned Linux has the buffers that the last lines show.
@@ -76,6 +83,7 @@ leg, and the sender of any other.`,
 		Example: `  fxfer plan --bandwidth 1gbit --rtt 15ms --size 2TB --window-of-time 8h
   fxfer plan --bandwidth 1gbit --rtt 15ms --window 17520 --streams 4
   fxfer plan --bandwidth 10gbit --distance 4000km --loss 0.01% --size 50TB
+  fxfer plan --line lte --distance 2000km --disk 150MB/s --size 5GB
   fxfer plan --leg 80ms,1gbit --leg 20ms,100mbit,initcwnd=3 --size 265KB
   fxfer plan --leg 30ms,1gbit --leg leo --size 5MB`,
 		SuggestFor: []string{"bdp", "calc", "calculate", "estimate"},
@@ -109,6 +117,8 @@ leg, and the sender of any other.`,
 	option.Add(flags, &f.loss, "loss", "share", "0%", "share of packets lost, such as 0.01%", parseLoss)
 	option.Add(flags, &f.size, "size", "size", "", "how much to send, such as 2TB", parseSomeSize)
 	option.Add(flags, &f.within, "window-of-time", "time", "", "how long it may take, such as 8h", parseSomeTime)
+	option.Add(flags, &f.disk, "disk", "rate", "", "what the slower disk carries, such as 150MB/s", parseBandwidth)
+	option.Add(flags, &f.cpu, "cpu", "rate", "", "what the slower CPU carries, such as 5gbit", parseBandwidth)
 	option.Add(flags, &f.mtu, "mtu", "bytes", "1500", "largest IP packet", parseMTU)
 	flags.StringVar(&f.line, "line", "", "`name` of a line from \"lab lines\"; data goes to its\ncustomer, and the other flags change it")
 	flags.StringArrayVar(&f.legs, "leg", nil, "`line` between two hosts, such as leo, or\n20ms,100mbit,loss=0.1%,initcwnd=3,window=64KiB;\ninitrwnd=44, too; repeat it for each leg")
@@ -141,7 +151,11 @@ func (f *planFlags) applyLine(flags *pflag.FlagSet) error {
 	values := presetFlags(l)
 	for _, names := range [][2]string{{"bandwidth", "down"}, {"rtt", "rtt"}, {"loss", "loss"}, {"mtu", "mtu"}} {
 		value, ok := values[names[1]]
-		if !ok || flags.Changed(names[0]) || names[0] == "rtt" && f.km > 0 {
+		if !ok || flags.Changed(names[0]) {
+			continue
+		}
+		if names[0] == "rtt" && f.km > 0 {
+			f.lineRTT = l.RTT
 			continue
 		}
 		if err := flags.Set(names[0], value); err != nil {
@@ -247,12 +261,12 @@ type plannedHost struct {
 func newPlanned(f planFlags) *planned {
 	rtt := f.rtt
 	if f.km > 0 {
-		rtt = plan.RTTOver(float64(f.km))
+		rtt = f.lineRTT + plan.RTTOver(float64(f.km))
 	}
 	path := plan.Path{Rate: float64(f.rate), RTT: rtt, Loss: f.loss, MTU: f.mtu}
 	p := &planned{
 		flags: f, buffers: plan.BuffersFor(path, f.streams),
-		t: plan.Transfer{Path: path, Window: f.window, Streams: f.streams, Size: f.size, Within: f.within},
+		t: plan.Transfer{Path: path, Window: f.window, Streams: f.streams, Size: f.size, Within: f.within, Disk: float64(f.disk), CPU: float64(f.cpu)},
 	}
 	if f.window > 0 {
 		p.hosts = append(p.hosts, plannedHost{"your window", p.t})
@@ -331,6 +345,8 @@ func (p *planned) limiter() string {
 			showWindow(p.t.Window), units.Time(p.t.Path.RTT), units.Rate(each), times, line)
 	case plan.Loss:
 		return fmt.Sprintf("random loss: at %s CUBIC gets %s%s; the line carries %s", p.flags.lossText, units.Rate(each), times, line)
+	case plan.Disk, plan.CPU:
+		return fmt.Sprintf("%s: %s; the line carries %s", p.t.Limiter(), units.Rate(rate), line)
 	case plan.LineRate:
 	}
 	return fmt.Sprintf("line rate: %s, of which TCP carries %s", units.Rate(p.t.Path.Rate), line)
@@ -344,7 +360,7 @@ func (p *planned) advice() []string {
 	if t.Size > 0 && t.Within > 0 && !t.Fits() {
 		lines = append(lines, fmt.Sprintf("to fit the %s window: %s", units.Span(t.Within), p.toFit()))
 	}
-	if why != plan.LineRate {
+	if why != plan.LineRate && why != plan.Disk && why != plan.CPU {
 		fill := t.Fill()
 		full := t
 		full.Streams = fill.Streams
@@ -359,6 +375,8 @@ func (p *planned) advice() []string {
 	}
 	switch {
 	case len(lines) > 0:
+	case why != plan.LineRate:
+		lines = append(lines, fmt.Sprintf("nothing on the network helps: only a faster %s does", why))
 	case t.Limiter() == plan.Ramp && t.Streams < manyStreams:
 		t.Streams = manyStreams
 		lines = append(lines, fmt.Sprintf("%d streams at once: %s; or a connection that is warm already", manyStreams, units.Span(t.Time())))
@@ -391,11 +409,14 @@ const manyStreams = 8
 func (p *planned) toFit() string {
 	t, line := p.t, p.t.Path.Goodput()
 	fit := t.Fit()
+	_, why := t.Rate()
 	switch {
 	case fit.Streams > 0:
 		faster := t
 		faster.Control = plan.BBR
 		return ways(fit, faster.Fits())
+	case (why == plan.Disk || why == plan.CPU) && t.Need() <= line:
+		return fmt.Sprintf("a %s for %s", why, units.Rate(t.Need()))
 	case t.Need() <= line:
 		return "nothing does, a round trip alone takes " + units.Time(t.Path.RTT)
 	}
@@ -425,13 +446,19 @@ func (p *planned) printPath(label func(label, text string)) {
 		for _, g := range plan.Guides() {
 			guides = append(guides, fmt.Sprintf("%d km %d ms", g.Km, g.RTT.Milliseconds()))
 		}
-		label("RTT", fmt.Sprintf("%s, an estimate: %d km of fibre at %.1f µs/km, there and back, × %g for the route",
-			units.Time(path.RTT), p.flags.km, plan.FibrePerKm.Seconds()*1e6, plan.RouteFactor))
+		access := ""
+		if p.flags.lineRTT > 0 {
+			access = fmt.Sprintf("%s of %s, and ", units.Time(p.flags.lineRTT), p.flags.line)
+		}
+		label("RTT", fmt.Sprintf("%s, an estimate: %s%d km of fibre at %.1f µs/km, there and back, × %g for the route",
+			units.Time(path.RTT), access, p.flags.km, plan.FibrePerKm.Seconds()*1e6, plan.RouteFactor))
 		label("", "a measured one (ping) is better; published guide figures: "+strings.Join(guides, ", "))
 	}
 	label("BDP", fmt.Sprintf("%s = %s × %s", units.Bytes(ceilBytes(path.BDP())), units.Rate(path.Rate), units.Time(path.RTT)))
 	label("goodput", fmt.Sprintf("at most %s: of %d B on Ethernet %d are payload (MTU %d)",
 		units.Rate(path.Goodput()), path.Frame(), path.Segment(), path.MTU))
+	rate, _ := p.t.Rate()
+	label("wire", fmt.Sprintf("%s of payload take %s of the line, headers and repeats included", units.Rate(rate), units.Rate(path.Wire(rate))))
 	if path.Loss > 0 {
 		label("loss", fmt.Sprintf("%s leaves one stream of Reno %s, of CUBIC %s; BBR can ignore it", p.flags.lossText,
 			showLossLimit(path, plan.Reno), showLossLimit(path, plan.Cubic)))
@@ -442,8 +469,9 @@ func (p *planned) printPath(label func(label, text string)) {
 		label("slow start", fmt.Sprintf("%s of the time; with an initcwnd or initrwnd of %d instead of %d the whole takes %s",
 			units.Time(slow), plan.OldInitial, plan.DefaultInitial, units.Span(old.Time())))
 	}
-	label("requests", fmt.Sprintf("%s a second if each waits for its reply; %s if each is two writes without TCP_NODELAY",
-		showCount(path.Requests(0)), showCount(path.Requests(plan.DelayedAck))))
+	label("requests", fmt.Sprintf("%s a second if each waits for its reply; %s if each is two writes without TCP_NODELAY, %s if its reply is, too:",
+		showCount(path.Requests(0)), showCount(path.Requests(path.Stall(1))), showCount(path.Requests(path.Stall(2)))))
+	label("", fmt.Sprintf("an end that writes twice waits for a round trip and a delayed acknowledgement of %s", units.Time(plan.DelayedAck)))
 }
 
 func showLossLimit(p plan.Path, c plan.Control) string {
@@ -538,23 +566,24 @@ func showCount(n float64) string {
 }
 
 type jsonPathPlan struct {
-	Type           string            `json:"type"`
-	Bandwidth      float64           `json:"bandwidth_bits_per_second"`
-	RTT            float64           `json:"rtt_seconds"`
-	RTTEstimated   bool              `json:"rtt_estimated"`
-	Loss           float64           `json:"loss"`
-	MTU            int               `json:"mtu"`
-	BDP            float64           `json:"bdp_bytes"`
-	Goodput        float64           `json:"goodput_limit_bits_per_second"`
-	Reno           float64           `json:"reno_limit_bits_per_second,omitempty"`
-	Cubic          float64           `json:"cubic_limit_bits_per_second,omitempty"`
-	Requests       float64           `json:"requests_per_second"`
-	StalledRequest float64           `json:"requests_per_second_two_writes"`
-	SlowStart      float64           `json:"slow_start_seconds,omitempty"`
-	Need           float64           `json:"needed_bits_per_second,omitempty"`
-	Window         int64             `json:"stream_window_needed_bytes"`
-	Receiver       map[string]string `json:"receiver_sysctls"`
-	Sender         map[string]string `json:"sender_sysctls"`
+	Type         string            `json:"type"`
+	Bandwidth    float64           `json:"bandwidth_bits_per_second"`
+	RTT          float64           `json:"rtt_seconds"`
+	RTTEstimated bool              `json:"rtt_estimated"`
+	Loss         float64           `json:"loss"`
+	MTU          int               `json:"mtu"`
+	BDP          float64           `json:"bdp_bytes"`
+	Goodput      float64           `json:"goodput_limit_bits_per_second"`
+	Reno         float64           `json:"reno_limit_bits_per_second,omitempty"`
+	Cubic        float64           `json:"cubic_limit_bits_per_second,omitempty"`
+	Requests     float64           `json:"requests_per_second"`
+	Stalled      float64           `json:"requests_per_second_two_writes"`
+	StalledTwice float64           `json:"requests_per_second_two_writes_both_ends"`
+	SlowStart    float64           `json:"slow_start_seconds,omitempty"`
+	Need         float64           `json:"needed_bits_per_second,omitempty"`
+	Window       int64             `json:"stream_window_needed_bytes"`
+	Receiver     map[string]string `json:"receiver_sysctls"`
+	Sender       map[string]string `json:"sender_sysctls"`
 	jsonPlannedHost
 	Hosts []jsonPlannedHost `json:"hosts"`
 }
@@ -566,6 +595,7 @@ type jsonPlannedHost struct {
 	Congestion string        `json:"congestion"`
 	Streams    int           `json:"streams"`
 	Rate       float64       `json:"rate_bits_per_second"`
+	Wire       float64       `json:"wire_bits_per_second"`
 	Limiter    plan.Limiter  `json:"limiter"`
 	Size       int64         `json:"bytes,omitempty"`
 	Time       float64       `json:"duration_seconds,omitempty"`
@@ -587,7 +617,7 @@ func (p *planned) json() jsonPathPlan {
 	path := p.t.Path
 	line := jsonPathPlan{
 		Type: "plan", Bandwidth: path.Rate, RTT: path.RTT.Seconds(), RTTEstimated: p.flags.km > 0, Loss: path.Loss, MTU: path.MTU,
-		BDP: path.BDP(), Goodput: path.Goodput(), Requests: path.Requests(0), StalledRequest: path.Requests(plan.DelayedAck),
+		BDP: path.BDP(), Goodput: path.Goodput(), Requests: path.Requests(0), Stalled: path.Requests(path.Stall(1)), StalledTwice: path.Requests(path.Stall(2)),
 		Window:   ceilBytes(path.BDP() / float64(p.t.Streams)),
 		Receiver: settings(p.buffers.ReceiverSysctls()), Sender: settings(p.buffers.SenderSysctls()),
 		jsonPlannedHost: jsonHostOf("", p.t),
@@ -613,6 +643,7 @@ func jsonHostOf(name string, t plan.Transfer) jsonPlannedHost {
 		Within: t.Within.Seconds(), Limiter: t.Limiter(), Fill: jsonPlanWays(t.Fill()),
 	}
 	h.Rate, _ = t.Rate()
+	h.Wire = t.Path.Wire(h.Rate)
 	if t.Window > 0 {
 		h.Ceiling = t.Path.Ceiling(t.Window)
 	}

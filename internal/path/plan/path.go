@@ -53,6 +53,9 @@ func (p Path) Goodput() float64 {
 	return p.Rate * float64(p.Segment()) / float64(p.Frame()) * (1 - p.Loss)
 }
 
+// Wire is what the line carries for a goodput in bit/s: headers and retransmissions included.
+func (p Path) Wire(goodput float64) float64 { return goodput / p.Goodput() * p.Rate }
+
 // Ceiling is the most that a window of the given bytes lets a stream carry, in bit/s, however
 // fast the line is.
 func (p Path) Ceiling(window int64) float64 { return float64(window) * 8 / p.RTT.Seconds() }
@@ -109,9 +112,13 @@ func cubicWindow(loss float64, rtt time.Duration) float64 {
 }
 
 // DelayedAck is the least time for which Linux delays an acknowledgment in the hope of data to
-// send with it (TCP_DELACK_MIN in net/tcp.h). A message in two writes costs this time: Nagle's
-// algorithm holds the second one back until the first is acknowledged.
+// send with it (TCP_DELACK_MIN in net/tcp.h). Nagle's algorithm holds the second of two writes back
+// until the first is acknowledged.
 const DelayedAck = 40 * time.Millisecond
+
+// Stall is what it adds to a request that sides of the two ends write in two pieces: for each, a
+// round trip and a delayed acknowledgment.
+func (p Path) Stall(sides int) time.Duration { return time.Duration(sides) * (p.RTT + DelayedAck) }
 
 // Requests is the number of requests per second if each waits for its reply and then for stall.
 // The line rate does not matter.

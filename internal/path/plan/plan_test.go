@@ -96,7 +96,8 @@ func TestStoryInitialWindow(t *testing.T) {
 func TestStoryTwoWrites(t *testing.T) {
 	p := ethernet(1e9, 200*time.Microsecond)
 	within(t, 5000, p.Requests(0))
-	within(t, 24.88, p.Requests(DelayedAck))
+	within(t, 24.75, p.Requests(p.Stall(1)))
+	within(t, 12.41, p.Requests(p.Stall(2)))
 }
 
 // The mean windows in segments of RFC 9438, section 5. The RFC rounds Reno's factor to 1.2.

@@ -22,6 +22,8 @@ type Transfer struct {
 	Size    int64         // in bytes
 	Within  time.Duration // the time in which it must end
 	Initial int           // segments: the lesser of initcwnd and initrwnd; 0: DefaultInitial
+	Disk    float64       // payload in bit/s that the slower disk takes or gives; 0 is unlimited
+	CPU     float64       // payload in bit/s that the slower host's CPU carries; 0 is unlimited
 }
 
 // Limiter is what holds a transfer back.
@@ -33,6 +35,8 @@ const (
 	Window   Limiter = "window"
 	Loss     Limiter = "random loss"
 	Ramp     Limiter = "slow start"
+	Disk     Limiter = "disk"
+	CPU      Limiter = "CPU"
 )
 
 // EachRate is the most that one stream carries in bit/s if it has the line for itself, and what
@@ -51,11 +55,17 @@ func (t Transfer) EachRate() (bitsPerSecond float64, why Limiter) {
 // Rate is what all streams carry together in bit/s after slow start, and what limits it.
 func (t Transfer) Rate() (bitsPerSecond float64, why Limiter) {
 	each, why := t.EachRate()
-	line := t.Path.Goodput()
-	if all := each * float64(t.Streams); all < line {
-		return all, why
+	rate := each * float64(t.Streams)
+	if line := t.Path.Goodput(); rate >= line {
+		rate, why = line, LineRate
 	}
-	return line, LineRate
+	if t.Disk > 0 && t.Disk < rate {
+		rate, why = t.Disk, Disk
+	}
+	if t.CPU > 0 && t.CPU < rate {
+		rate, why = t.CPU, CPU
+	}
+	return rate, why
 }
 
 // seconds is the duration of the transfer from its first byte on. Slow start doubles the data in
