@@ -52,7 +52,8 @@ var chainCases = []struct {
 
 // TestLegs: a plan for legs is within 15 % of what the kernels do, or within a round trip of the
 // longest leg: where an object just fits into its flights, a delayed acknowledgement costs another
-// one. Runs in which a queue overflowed do not count: a plan knows no queues.
+// one. Runs over the whole path in which a queue overflowed do not count: that of the slowest leg is
+// short for the path, and a plan knows no queues.
 func TestLegs(t *testing.T) {
 	if *legLabs == 0 {
 		t.Skip("-leg-labs is 0: the kernels need the machine for themselves")
@@ -94,9 +95,10 @@ func TestLegs(t *testing.T) {
 				var runs []time.Duration
 				for range *legLabs {
 					took, again := carry(t, way.hosts, c.size, way.stream)
-					if !again {
-						runs = append(runs, took)
+					if again && way.name == "whole" {
+						continue
 					}
+					runs = append(runs, took)
 				}
 				if len(runs) == 0 {
 					t.Logf("%-9s plan %v, but in each run a queue had no room for slow start", way.name, way.want.Round(time.Millisecond))
