@@ -27,7 +27,7 @@ import (
 type Doors struct {
 	SFTP   string
 	FTP    FTPDoor
-	WebDAV WebDAV
+	WebDAV WebDAVDoor
 }
 
 // The names of the doors, in logs and metrics.

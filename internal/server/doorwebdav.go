@@ -9,8 +9,8 @@ import (
 
 const webdavDoor = "webdav"
 
-// WebDAV is the door for clients of WebDAV. Its zero value is closed.
-type WebDAV struct {
+// WebDAVDoor is the door for clients of WebDAV. Its zero value is closed.
+type WebDAVDoor struct {
 	// Addr is where the door is, with and without TLS. "" is nowhere.
 	Addr string
 	// Clear lists the addresses of clients that may use it without TLS, besides those on this host.

@@ -142,8 +142,8 @@ type (
 	ServerOptions = server.Options
 	// Doors are the addresses at which clients of older protocols use a server's shares.
 	Doors = server.Doors
-	// WebDAV is the door for clients of WebDAV.
-	WebDAV = server.WebDAV
+	// WebDAVDoor is the door for clients of WebDAV.
+	WebDAVDoor = server.WebDAVDoor
 	// FTPDoor is the door for clients of FTP.
 	FTPDoor = server.FTPDoor
 	// PortRange is a range of ports, both ends included.

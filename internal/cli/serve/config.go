@@ -27,7 +27,7 @@ import (
 var notInServerConfig = append([]string{"share", "config", "check-config", "invite", "name", "help"}, doorFlags...)
 
 // doorFlags are the flags of serve that are keys of doors in the configuration.
-var doorFlags = []string{"sftp", "ftp", "webdav", "webdav-clear"}
+var doorFlags = []string{"sftp", "ftp", "webdav"}
 
 // load reads the configuration of a server: the flags of serve by name, shares and clients. Flags
 // on the command line take precedence, then the environment.
@@ -119,11 +119,12 @@ func (r *serverReader) top(n config.Node) {
 
 // doors reads the addresses at which clients of older protocols use the shares.
 func (r *serverReader) doors(n config.Node) {
+	more := map[string]func(config.Node){"ftp": r.ftp, "webdav": r.webdav}
 	var fields []config.Field
 	for _, name := range doorFlags {
 		fields = append(fields, config.Inner(name, func(n config.Node) {
-			if name == "ftp" && n.IsMapping() {
-				r.ftp(n)
+			if read := more[name]; read != nil && n.IsMapping() {
+				read(n)
 				return
 			}
 			setFlag(r.flags.Lookup(name), n)
@@ -145,6 +146,18 @@ func (r *serverReader) ftp(n config.Node) {
 		config.List("without-tls", &d.Clear, parsePrefix))
 	if n.Faults() == before && d.Addr == "" && d.ImplicitTLS == "" {
 		n.Fault("ftp has no address: expected at least {listen: \":2121\"}")
+	}
+}
+
+// webdav reads what the door for WebDAV has beside its address.
+func (r *serverReader) webdav(n config.Node) {
+	d := &r.f.opt.Doors.WebDAV
+	before := n.Faults()
+	n.Object("webdav",
+		config.Inner("listen", func(n config.Node) { setFlag(r.flags.Lookup("webdav"), n) }),
+		config.List("without-tls", &d.Clear, parsePrefix))
+	if n.Faults() == before && d.Addr == "" {
+		n.Fault("webdav has no address: expected at least {listen: \":8443\"}")
 	}
 }
 

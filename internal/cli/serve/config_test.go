@@ -109,8 +109,9 @@ const exampleMappings = `# Doors for clients of older protocols; none is open by
 #    public-address: 192.0.2.7    # that PASV names, behind NAT
 #    without-tls: [192.0.2.0/24]  # clients that need no TLS; nobody
 #    active: false                # true connects to clients (PORT, EPRT)
-#  webdav: ":8443"
-#  webdav-clear: [192.0.2.0/25]   # addresses that need no TLS there
+#  webdav:
+#    listen: ":8443"              # with and without TLS
+#    without-tls: [192.0.2.0/24]  # clients that need no TLS; those on this host
 
 # Certificates of a CA, beside keys. All are PEM files. The server rereads them when they change.
 # cert with key is optional, and so is client-ca.

@@ -156,7 +156,6 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
 	option.Add(flags, &f.opt.Doors.SFTP, "sftp", "address", "none", "also serve SFTP there, such as :2022", parseDoor)
 	option.Add(flags, &f.opt.Doors.WebDAV.Addr, "webdav", "address", "none", "also serve WebDAV there, such as :8443", parseDoor)
-	option.AddList(flags, &f.opt.Doors.WebDAV.Clear, "webdav-clear", "range", "let these addresses use WebDAV without TLS; repeatable", parsePrefix)
 	option.Add(flags, &f.opt.Doors.FTP.Addr, "ftp", "address", "none", "also serve FTP with TLS there, such as :2121", parseDoor)
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the URL and errors")
 	option.Add(flags, &f.keep, "keep", "policy", "all", "old snapshots to keep in append shares, such as daily=7,weekly=4; elsewhere, jobs decide", snapshot.ParseKeep)
@@ -438,8 +437,7 @@ func (f *serveFlags) fixed() []fixedKey {
 		{"congestion", o.Congestion}, {"max-connections", o.MaxConnections},
 		{"max-connections-per-address", o.MaxConnectionsPerAddress}, {"max-handshakes", o.MaxHandshakes},
 		{"max-handshakes-per-address", o.MaxHandshakesPerAddress}, {"max-memory", o.MaxMemory}, {"web", f.web},
-		{"doors: sftp", o.Doors.SFTP}, {"doors: ftp", fmt.Sprint(o.Doors.FTP)},
-		{"doors: webdav", o.Doors.WebDAV.Addr}, {"doors: webdav-clear", fmt.Sprint(o.Doors.WebDAV.Clear)},
+		{"doors: sftp", o.Doors.SFTP}, {"doors: ftp", fmt.Sprint(o.Doors.FTP)}, {"doors: webdav", fmt.Sprint(o.Doors.WebDAV)},
 		{"log-format", f.log.format}, {"log-level", f.log.level}, {"audit-log", f.log.audit}, {"tls: cert", o.TLS.Cert}, {"tls: key", o.TLS.Key},
 	}
 }
