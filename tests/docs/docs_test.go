@@ -229,6 +229,7 @@ var elsewhere = []struct{ command, why string }{
 	{"sudo install -d -o fxfer", "needs the account, which the packages make"},
 	{"sudoedit", "asks for an editor"},
 	{"ssh -L", "asks for another host"},
+	{"fxfer queue drop", "of a file that waits; tests/scripts/watch.txtar drops one"},
 	{"docker", "asks for a daemon and a registry"},
 	{"fxfer serve --web 7434", "what to add to a command: docs/operations.md has a whole one"},
 	{"10.77.0.2:7433", "tests/bench and tests/diagnose ran it between two hosts, and wrote their pages"},
@@ -320,7 +321,7 @@ func (p *page) here(text string) string {
 }
 
 var (
-	stays    = regexp.MustCompile(`\bfxfer (serve|backup daemon)\b`)
+	stays    = regexp.MustCompile(`\bfxfer (serve|watch|backup daemon)\b`)
 	ends     = regexp.MustCompile(`--check-config|--help|\bfxfer lab\b`)
 	onServer = regexp.MustCompile(`\bfxfer (serve|invite|clients|dashboard)\b`)
 )
