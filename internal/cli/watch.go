@@ -46,9 +46,9 @@ Nothing is removed at the server.
 A file is complete when it has not changed for the time of --settle, and no
 program has it open for writing. Only Linux can tell the latter, on local disks.
 With --marker .done, FILE is complete when FILE.done is there and is not older
-than FILE. Marker files are not sent, and go when FILE goes. Only regular files are sent: no symbolic
-links and no empty folders. Programs that write under a temporary name first
-need --exclude, such as --exclude '*.part'.
+than FILE. Marker files are not sent, and go when FILE goes. Only regular files
+are sent: no symbolic links and no empty folders. Programs that write under a
+temporary name first need --exclude, such as --exclude '*.part'.
 
 Files wait in a queue that survives a crash and days without a line. The oldest
 goes first. "fxfer queue" lists the files with their states: arriving, waiting,
