@@ -261,7 +261,7 @@ func newQueueSwitch(name, short, long string, paused bool) *cobra.Command {
 func newQueueEdit(name, short, long, done string, edit func(*outbox.Queue, string) (int, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " [DIR [FILE...]]", Short: short,
-		Long: long + " FILE is a path below DIR, as\n\"fxfer queue\" lists it.",
+		Long: long + "\n\nFILE is a path below DIR, as \"fxfer queue\" lists it.",
 		Args: func(_ *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		RunE: func(c *cobra.Command, args []string) error {
 			queues, err := queueToChange(args)
