@@ -68,8 +68,10 @@ func newDoctorApplyCommand() *cobra.Command {
 		Short: "Apply the proposed changes, so that they can be undone",
 		Long: `Apply makes the changes that "fxfer doctor" proposes: it writes
 ` + doctor.ConfFile + `, sets the running values, and changes the
-initial windows of routes to far hosts. It shows all changes first, and asks. The old
-values are saved in FXFER_HOME; "fxfer doctor undo" restores them.`,
+initial windows of routes to far hosts. Where systemd-networkd or NetworkManager
+sets such a route, apply writes a file for that program, so that the change lasts.
+It shows all changes first, and asks. The old values are saved in FXFER_HOME;
+"fxfer doctor undo" restores them.`,
 		Example: `  sudo fxfer doctor apply --for 1gbit,50ms`,
 		Args:    option.Exactly(0),
 		RunE:    func(c *cobra.Command, _ []string) error { return doctorApply(c, *path, dryRun, yes) },
@@ -277,7 +279,7 @@ func openChanger() (*doctor.Changer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return doctor.NewChanger(home, doctor.ConfFile)
+	return doctor.NewChanger(home)
 }
 
 func doctorApply(c *cobra.Command, path plan.Path, dryRun, yes bool) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,7 @@ import (
 // ConfFile is the file from which the system sets a Changer's sysctls at boot.
 const ConfFile = "/etc/sysctl.d/90-fxfer.conf"
 
-const confMark = "# Written by \"fxfer doctor apply\""
+const fileMark = "# Written by \"fxfer doctor apply\""
 
 const (
 	stateName = "doctor.json"
@@ -29,6 +30,8 @@ type system interface {
 	replaceRoute(raw []byte) error
 	// identity returns an id of the current boot, and one of the network namespace.
 	identity() (boot, netns string, err error)
+	// keeper returns who sets the routes of an interface after a reboot.
+	keeper(device string) keeper
 	// lock creates a file and waits until it can lock it. unlock releases the lock.
 	lock(path string) (unlock func(), err error)
 }
@@ -37,13 +40,28 @@ type system interface {
 // Changers, also in several processes, wait for each other.
 type Changer struct {
 	home string // folder of the state file
-	conf string // ConfFile
+	root string // prefix of the paths of all other files: "/", except in tests
 	sys  system
 
 	at func(step string) // called before each step that changes something; for tests
 }
 
 func (c *Changer) statePath() string { return filepath.Join(c.home, stateName) }
+
+func (c *Changer) path(p string) string { return filepath.Join(c.root, p) }
+
+// filePatterns match the paths of all files that a Changer may write, besides its state.
+func (c *Changer) filePatterns() []string {
+	return []string{c.path(ConfFile), c.path(dispatcherFile), c.path(networkDir + "/*.network.d/" + dropInName)}
+}
+
+// mayWrite reports whether a path is one of a Changer's files.
+func (c *Changer) mayWrite(path string) bool {
+	return slices.ContainsFunc(c.filePatterns(), func(pattern string) bool {
+		ok, _ := filepath.Match(pattern, path)
+		return ok
+	})
+}
 
 // Saved is the path of the file with the values before the changes.
 func (c *Changer) Saved() string { return c.statePath() }
@@ -61,7 +79,7 @@ type Plan struct {
 
 	sysctls []step[string]
 	routes  []step[[]byte]
-	conf    *step[*oldFile]
+	files   []step[*oldFile]
 	was     []byte // the state file from which the plan was made
 	state   *state // state to save before an Apply; nil in an Undo
 	drop    bool   // remove the state afterwards
@@ -75,7 +93,7 @@ type step[T any] struct {
 
 // Empty reports whether there is nothing to do.
 func (p *Plan) Empty() bool {
-	return len(p.sysctls) == 0 && len(p.routes) == 0 && p.conf == nil && !p.drop
+	return len(p.sysctls) == 0 && len(p.routes) == 0 && len(p.files) == 0 && !p.drop
 }
 
 // PlanApply plans the changes that the findings propose. It changes nothing.
@@ -92,9 +110,9 @@ func (c *Changer) PlanApply(findings []Finding) (*Plan, error) {
 		return nil, err
 	}
 	p := &Plan{was: old.was()}
-	next := &state{Version: stateVersion, Boot: boot, Netns: netns, Conf: confState{Path: c.conf}}
+	next := &state{Version: stateVersion, Boot: boot, Netns: netns}
 	if old != nil {
-		next.Conf, next.Sysctls, next.Routes = old.Conf, slices.Clone(old.Sysctls), slices.Clone(old.Routes)
+		next.Files, next.Sysctls, next.Routes = slices.Clone(old.Files), slices.Clone(old.Sysctls), slices.Clone(old.Routes)
 	}
 	for _, f := range findings {
 		for _, change := range f.Changes {
@@ -108,7 +126,7 @@ func (c *Changer) PlanApply(findings []Finding) (*Plan, error) {
 			}
 		}
 	}
-	if err := c.planConf(p, next, old == nil); err != nil {
+	if err := errors.Join(c.planConf(p, next), c.planRouteFiles(p, next)); err != nil {
 		return nil, err
 	}
 	if !p.Empty() {
@@ -118,14 +136,18 @@ func (c *Changer) PlanApply(findings []Finding) (*Plan, error) {
 }
 
 // checkPlace rejects a state of another network namespace, since its values say nothing about
-// this one, and a state for another conf file.
+// this one, and a state that names files of others.
 func (c *Changer) checkPlace(s *state, boot, netns string) error {
-	switch {
-	case s == nil:
-	case s.Boot == boot && s.Netns != netns:
+	if s == nil {
+		return nil
+	}
+	if s.Boot == boot && s.Netns != netns {
 		return fmt.Errorf("%s holds the values of another network namespace: run undo there first", c.statePath())
-	case s.Conf.Path != c.conf:
-		return fmt.Errorf("%s is about %s, not %s", c.statePath(), s.Conf.Path, c.conf)
+	}
+	for _, f := range s.Files {
+		if !c.mayWrite(f.Path) {
+			return fmt.Errorf("%s names a file that apply does not write: %q", c.statePath(), f.Path)
+		}
 	}
 	return nil
 }
@@ -172,47 +194,93 @@ func (c *Changer) planRoute(p *Plan, s *state, change Change) error {
 	next := r.with(change.Metric).String()
 	p.routes = append(p.routes, step[[]byte]{r.Spec, r.raw, to})
 	p.Diff = append(p.Diff, "- "+r.command()+" "+r.String(), "+ "+r.command()+" "+next)
-	const lasts = "changes of routes last until this host starts again, or its network manager sets them anew: " +
-		"for good, put initcwnd and initrwnd there"
-	if !slices.Contains(p.Notes, lasts) {
-		p.Notes = append(p.Notes, lasts)
-	}
 	return nil
 }
 
 // planConf plans the new content of the conf file: all sysctls of the state, including those of
 // earlier runs.
-func (c *Changer) planConf(p *Plan, s *state, first bool) error {
+func (c *Changer) planConf(p *Plan, s *state) error {
 	if len(p.sysctls) == 0 {
 		return nil
 	}
-	now, err := readPlain(c.conf)
-	if err != nil {
-		return err
+	conf := c.path(ConfFile)
+	changed, err := c.planFile(p, s, conf, c.confText(s), 0o644)
+	if changed {
+		p.Notes = append(p.Notes, overridden(conf, s.Sysctls)...)
 	}
-	content := c.confText(s)
-	if now != nil && string(now.Content) == content {
+	return err
+}
+
+// planRouteFiles plans the files that change routes again after a reboot: all routes of the state,
+// including those of earlier runs.
+func (c *Changer) planRouteFiles(p *Plan, s *state) error {
+	if len(p.routes) == 0 {
 		return nil
 	}
-	if first || now != nil && !slices.Contains(s.Conf.Ours, string(now.Content)) {
-		s.Conf.Old = now // somebody made or changed it since
+	var routes []lasting
+	for _, x := range s.Routes {
+		ours := x.Ours[len(x.Ours)-1]
+		old, err1 := describeRoute(x.Old)
+		next, err2 := describeRoute(ours)
+		if err := errors.Join(err1, err2); err != nil {
+			return fmt.Errorf("read the saved routes: %w", err)
+		}
+		l := lasting{route: next, keeper: c.sys.keeper(next.Device)}
+		l.set = slices.DeleteFunc(slices.Clone(next.Metrics), func(m Metric) bool { return slices.Contains(old.Metrics, m) })
+		l.fresh = slices.ContainsFunc(p.routes, func(s step[[]byte]) bool { return bytes.Equal(s.to, ours) })
+		routes = append(routes, l)
 	}
-	s.Conf.Ours = appendNew(s.Conf.Ours, content)
-	mode := oldFile{Mode: 0o644}
-	if now != nil {
-		mode = *now
+	files, notes := routeFiles(c.head(), routes)
+	p.Notes = append(p.Notes, notes...)
+	for _, f := range files {
+		changed, err := c.planFile(p, s, c.path(f.path), f.text, f.mode)
+		if err != nil {
+			return err
+		}
+		if changed {
+			p.Notes = append(p.Notes, f.note)
+		}
 	}
-	to := &oldFile{Content: []byte(content), Mode: mode.Mode}
-	p.conf = &step[*oldFile]{c.conf, now, to}
-	p.Diff = append(p.Diff, diffFile(c.conf, now, to)...)
-	p.Notes = append(p.Notes, overridden(c.conf, s.Sysctls)...)
 	return nil
+}
+
+// planFile plans the new content of a file. It reports whether that differs from the present one.
+// A file that is not executed keeps its mode.
+func (c *Changer) planFile(p *Plan, s *state, path, text string, mode fs.FileMode) (changed bool, err error) {
+	now, err := readPlain(path)
+	if err != nil {
+		return false, err
+	}
+	if now != nil && mode&0o111 == 0 {
+		mode = now.Mode
+	}
+	to := &oldFile{Content: []byte(text), Mode: mode}
+	if sameFile(now, to) {
+		return false, nil
+	}
+	known := s.file(path)
+	switch {
+	case known == nil:
+		s.Files = append(s.Files, fileState{Path: path, Old: now})
+		known = &s.Files[len(s.Files)-1]
+	case now != nil && !slices.Contains(known.Ours, string(now.Content)):
+		known.Old = now // somebody made or changed it since
+	}
+	known.Ours = appendNew(known.Ours, text)
+	p.files = append(p.files, step[*oldFile]{path, now, to})
+	p.Diff = append(p.Diff, diffFile(path, now, to)...)
+	return true, nil
+}
+
+// head is the comment at the beginning of each file.
+func (c *Changer) head() string {
+	return fileMark + "; \"fxfer doctor undo\" restores what was before.\n" +
+		"# The values before are in " + c.statePath() + "\n"
 }
 
 func (c *Changer) confText(s *state) string {
 	var b strings.Builder
-	b.WriteString(confMark + "; \"fxfer doctor undo\" restores what was before.\n")
-	fmt.Fprintf(&b, "# The values before are in %s\n", c.statePath())
+	b.WriteString(c.head())
 	sorted := slices.Clone(s.Sysctls)
 	slices.SortFunc(sorted, func(a, b sysctlState) int { return strings.Compare(a.Name, b.Name) })
 	for _, x := range sorted {
@@ -355,13 +423,13 @@ func (c *Changer) unchanged(p *Plan) error {
 			return fmt.Errorf("the route %q: %w", s.name, errChanged)
 		}
 	}
-	if p.conf != nil {
-		now, err := readPlain(c.conf)
+	for _, s := range p.files {
+		now, err := readPlain(s.name)
 		if err != nil {
 			return err
 		}
-		if !sameFile(now, p.conf.from) {
-			return fmt.Errorf("%s: %w", c.conf, errChanged)
+		if !sameFile(now, s.from) {
+			return fmt.Errorf("%s: %w", s.name, errChanged)
 		}
 	}
 	return nil
@@ -377,10 +445,10 @@ func sameFile(a, b *oldFile) bool {
 // steps returns the changes of a plan, in order.
 func (c *Changer) steps(p *Plan) []func() error {
 	var out []func() error
-	if p.conf != nil {
+	for _, s := range p.files {
 		out = append(out, func() error {
 			c.step("file")
-			return c.putFile(p.conf.to)
+			return putFile(s.name, s.to)
 		})
 	}
 	for _, s := range p.sysctls {
@@ -441,15 +509,24 @@ func (c *Changer) hasRoute(raw []byte) (bool, error) {
 	return slices.ContainsFunc(routes, func(r Route) bool { return bytes.Equal(r.raw, raw) }), err
 }
 
-func (c *Changer) putFile(f *oldFile) error {
+// putFile writes or removes a file. A folder for drop-ins goes with its last file.
+func putFile(path string, f *oldFile) error {
+	dir := filepath.Dir(path)
 	if f == nil {
-		return removeDurably(c.conf)
-	}
-	if err := os.MkdirAll(filepath.Dir(c.conf), 0o755); err != nil {
+		err := removeDurably(path)
+		if isDropIn(path) {
+			_ = os.Remove(dir) // fails if others are in it
+		}
 		return err
 	}
-	return writeDurably(c.conf, f.Content, f.Mode)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return writeDurably(path, f.Content, f.Mode)
 }
+
+// isDropIn reports whether a file is one for networkd.
+func isDropIn(path string) bool { return strings.HasSuffix(filepath.Dir(path), ".network.d") }
 
 // inverse returns the plan that reverts p, at whatever step p stopped.
 func (c *Changer) inverse(p *Plan) *Plan {
@@ -464,9 +541,9 @@ func (c *Changer) inverse(p *Plan) *Plan {
 			back.routes = append(back.routes, step[[]byte]{s.name, s.to, s.from})
 		}
 	}
-	if p.conf != nil {
-		if now, err := readPlain(c.conf); err != nil || !sameFile(now, p.conf.from) {
-			back.conf = &step[*oldFile]{p.conf.name, p.conf.to, p.conf.from}
+	for _, s := range p.files {
+		if now, err := readPlain(s.name); err != nil || !sameFile(now, s.from) {
+			back.files = append(back.files, step[*oldFile]{s.name, s.to, s.from})
 		}
 	}
 	return back
@@ -481,8 +558,13 @@ func (c *Changer) PlanUndo() (*Plan, error) {
 	}
 	p := &Plan{was: s.was()}
 	if s == nil {
-		if now, err := readPlain(c.conf); err == nil && now != nil && strings.HasPrefix(string(now.Content), confMark) {
-			p.Notes = append(p.Notes, c.conf+" is there, but not the values before: it names the file that has them, in the FXFER_HOME of that time")
+		for _, pattern := range c.filePatterns() {
+			left, _ := filepath.Glob(pattern)
+			for _, path := range left {
+				if now, err := readPlain(path); err == nil && now != nil && strings.Contains(string(now.Content), fileMark) {
+					p.Notes = append(p.Notes, path+" is there, but not the values before: it names the file that has them, in the FXFER_HOME of that time")
+				}
+			}
 		}
 		return p, nil
 	}
@@ -499,8 +581,10 @@ func (c *Changer) PlanUndo() (*Plan, error) {
 	if err := c.undoRoutes(p, s.Routes); err != nil {
 		return nil, err
 	}
-	if err := c.undoConf(p, &s.Conf); err != nil {
-		return nil, err
+	for _, x := range s.Files {
+		if err := undoFile(p, x); err != nil {
+			return nil, err
+		}
 	}
 	p.drop = true
 	return p, nil
@@ -550,22 +634,22 @@ func (c *Changer) undoRoutes(p *Plan, saved []routeState) error {
 	return nil
 }
 
-func (c *Changer) undoConf(p *Plan, x *confState) error {
-	if len(x.Ours) == 0 {
-		return nil
-	}
-	now, err := readPlain(c.conf)
+func undoFile(p *Plan, x fileState) error {
+	now, err := readPlain(x.Path)
 	switch {
 	case err != nil:
 		return err
 	case sameFile(now, x.Old):
 	case now == nil:
-		p.Notes = append(p.Notes, "left alone: somebody removed "+c.conf+", which was there before apply")
+		p.Notes = append(p.Notes, "left alone: somebody removed "+x.Path+", which was there before apply")
 	case slices.Contains(x.Ours, string(now.Content)):
-		p.conf = &step[*oldFile]{c.conf, now, x.Old}
-		p.Diff = append(p.Diff, diffFile(c.conf, now, x.Old)...)
+		p.files = append(p.files, step[*oldFile]{x.Path, now, x.Old})
+		p.Diff = append(p.Diff, diffFile(x.Path, now, x.Old)...)
+		if isDropIn(x.Path) {
+			p.Notes = append(p.Notes, "systemd-networkd forgets "+x.Path+" when this host starts again, or with: sudo networkctl reload")
+		}
 	default:
-		p.Notes = append(p.Notes, "left alone, since somebody changed it after apply: "+c.conf)
+		p.Notes = append(p.Notes, "left alone, since somebody changed it after apply: "+x.Path)
 	}
 	return nil
 }

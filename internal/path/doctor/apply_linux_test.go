@@ -30,6 +30,7 @@ type fakeSystem struct {
 	netns   string
 	fail    string // sysctl that can't be written
 	shrink  string // sysctl for which the kernel stores another value
+	keepers map[string]keeper
 }
 
 func (s *fakeSystem) readSysctl(name string) (string, error) {
@@ -80,6 +81,8 @@ func (s *fakeSystem) replaceRoute(raw []byte) error {
 
 func (s *fakeSystem) identity() (boot, netns string, err error) { return s.boot, s.netns, nil }
 
+func (s *fakeSystem) keeper(device string) keeper { return s.keepers[device] }
+
 func (*fakeSystem) lock(string) (func(), error) { return func() {}, nil }
 
 // messageOf returns a default route's netlink message.
@@ -113,11 +116,12 @@ func newPatient(t *testing.T) *patient {
 			"net.ipv4.tcp_allowed_congestion_control": "cubic reno\n",
 		},
 		table: [][]byte{first, second}, boot: "boot", netns: "net:[1]",
+		keepers: map[string]keeper{"lo": {program: networkManager}},
 	}}
 	dir := t.TempDir()
-	p.conf = filepath.Join(dir, "sysctl.d", "90-fxfer.conf")
-	require.NoError(t, os.Mkdir(filepath.Dir(p.conf), 0o755))
-	p.c = &Changer{home: dir, conf: p.conf, sys: p.sys}
+	p.c = &Changer{home: dir, root: dir, sys: p.sys}
+	p.conf = p.c.path(ConfFile)
+	require.NoError(t, os.MkdirAll(filepath.Dir(p.conf), 0o755))
 	return p
 }
 
@@ -146,7 +150,7 @@ func (p *patient) undo() *Plan {
 	return plan
 }
 
-// snapshot shows everything that a Changer may change, and the files beside its own.
+// snapshot shows everything that a Changer may change, and all files below etc.
 func (p *patient) snapshot() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(p.sys.sysctls)) {
@@ -155,7 +159,21 @@ func (p *patient) snapshot() string {
 	for _, raw := range p.sys.table {
 		fmt.Fprintf(&b, "%x\n", raw)
 	}
-	return b.String() + filesIn(p.t, filepath.Dir(p.conf))
+	require.NoError(p.t, filepath.WalkDir(p.c.path("/etc"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if strings.HasSuffix(path, ".network.d") {
+				fmt.Fprintln(&b, path)
+			}
+			return err
+		}
+		info, err := d.Info()
+		require.NoError(p.t, err)
+		text, err := os.ReadFile(path)
+		require.NoError(p.t, err)
+		fmt.Fprintf(&b, "%s %v %q\n", path, info.Mode(), text)
+		return nil
+	}))
+	return b.String()
 }
 
 func filesIn(t *testing.T, dir string) string {
@@ -174,11 +192,34 @@ func filesIn(t *testing.T, dir string) string {
 }
 
 func TestApplyAndUndo(t *testing.T) {
-	for name, conf := range map[string]string{"no file": "", "somebody's file": "net.ipv4.tcp_sack = 0\n"} {
-		t.Run(name, func(t *testing.T) {
+	const dropIn = networkDir + "/10-lo.network.d/90-fxfer.conf"
+	for _, c := range []struct {
+		name    string
+		keeper  keeper
+		file    string // what the keeper gets
+		old     bool   // somebody has such files
+		inApply string // a note
+		inUndo  string
+	}{
+		{name: "nobody", inApply: "for good, put initcwnd and initrwnd there"},
+		{name: "nobody, old files", old: true, inApply: "for good, put initcwnd and initrwnd there"},
+		{name: "networkd", keeper: keeper{networkd, "/run/systemd/network/10-lo.network", 255}, file: dropIn,
+			inApply: "sudo networkctl reload", inUndo: "sudo networkctl reload"},
+		{name: "networkd, old files", keeper: keeper{networkd, "/etc/systemd/network/10-lo.network", 257}, file: dropIn, old: true,
+			inApply: "sudo networkctl reload", inUndo: "sudo networkctl reload"},
+		{name: "networkd of old", keeper: keeper{networkd, "/etc/systemd/network/10-lo.network", 254}, inApply: "since systemd 255"},
+		{name: "NetworkManager", keeper: keeper{program: networkManager}, file: dispatcherFile, inApply: "whenever it connects lo"},
+		{name: "NetworkManager, old files", keeper: keeper{program: networkManager}, file: dispatcherFile, old: true, inApply: "whenever it connects lo"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			p := newPatient(t)
-			if conf != "" {
-				require.NoError(t, os.WriteFile(p.conf, []byte(conf), 0o640))
+			p.sys.keepers = map[string]keeper{"lo": c.keeper}
+			if c.old {
+				require.NoError(t, os.WriteFile(p.conf, []byte("net.ipv4.tcp_sack = 0\n"), 0o640))
+			}
+			if c.old && c.file != "" {
+				require.NoError(t, os.MkdirAll(filepath.Dir(p.c.path(c.file)), 0o755))
+				require.NoError(t, os.WriteFile(p.c.path(c.file), []byte("mine\n"), 0o600))
 			}
 			before := p.snapshot()
 
@@ -201,6 +242,15 @@ func TestApplyAndUndo(t *testing.T) {
 			require.Contains(t, string(written), "\nnet.ipv4.tcp_allowed_congestion_control = cubic reno bbr\n"+
 				"net.ipv4.tcp_rmem = 4096 131072 33554432\nnet.ipv4.tcp_sack = 1\n")
 
+			require.Contains(t, strings.Join(plan.Notes, "\n"), c.inApply)
+			if c.file != "" {
+				lasts, err := os.ReadFile(p.c.path(c.file))
+				require.NoError(t, err)
+				require.Contains(t, string(lasts), p.c.Saved())
+				require.Contains(t, plan.Diff, "file "+p.c.path(c.file))
+				require.NotContains(t, strings.Join(plan.Notes, "\n"), "for good")
+			}
+
 			// Another run changes nothing.
 			after := p.snapshot()
 			saved, err := os.ReadFile(p.c.Saved())
@@ -217,7 +267,8 @@ func TestApplyAndUndo(t *testing.T) {
 			plan, err = p.c.PlanUndo()
 			require.NoError(t, err)
 			require.Equal(t, after, p.snapshot())
-			require.Empty(t, plan.Notes)
+			require.Contains(t, strings.Join(plan.Notes, "\n"), c.inUndo)
+			require.Equal(t, c.inUndo == "", len(plan.Notes) == 0, plan.Notes)
 			require.NoError(t, p.c.Undo(plan))
 			require.Equal(t, before, p.snapshot())
 			require.NoFileExists(t, p.c.Saved())
@@ -288,7 +339,7 @@ func TestCrashes(t *testing.T) {
 		require.Empty(t, slices.DeleteFunc(p.findings(), func(f Finding) bool { return len(f.Changes) == 0 }))
 		p.undo()
 		require.Equal(t, before, p.snapshot(), "apply crashed at %d, then again", n)
-		require.True(t, more || n >= 6, "%d steps", n)
+		require.True(t, more || n >= 8, "%d steps", n)
 	}
 	for n, more := 0, true; more; n++ {
 		p := newPatient(t)
@@ -418,18 +469,23 @@ func TestPlaces(t *testing.T) {
 	p.sys.boot = "another boot" // numbers of namespaces mean nothing across boots
 	_, err = p.c.PlanUndo()
 	require.NoError(t, err)
-	p.c.conf += "2"
+	p.c.root = t.TempDir()
 	_, err = p.c.PlanUndo()
-	require.ErrorContains(t, err, "is about "+p.conf)
+	require.ErrorContains(t, err, "a file that apply does not write")
 
-	// A file whose saved values are elsewhere is reported.
+	// Files whose saved values are elsewhere are reported.
 	p = newPatient(t)
 	require.NoError(t, p.apply())
 	require.NoError(t, os.Remove(p.c.Saved()))
-	require.Contains(t, strings.Join(p.undo().Notes, ""), "FXFER_HOME")
+	notes := p.undo().Notes
+	require.Len(t, notes, 2)
+	require.Contains(t, notes[0], p.conf)
+	require.Contains(t, notes[1], dispatcherFile)
+	require.Contains(t, notes[1], "FXFER_HOME")
 
 	for _, text := range []string{
-		"", "{", `{"version":2}`, `{"version":1,"sysctls":[{"name":"net.../../kernel.x"}]}`, `{"version":1,"sysctls":[{"name":"kernel.core_pattern"}]}`,
+		"", "{", `{"version":3}`, `{"version":1,"sysctls":[{"name":"net.../../kernel.x"}]}`, `{"version":1,"sysctls":[{"name":"kernel.core_pattern"}]}`,
+		`{"version":2,"sysctls":[{"name":"net.ipv4.tcp_sack","old":"0"}]}`, `{"version":2,"routes":[{"old":"AAAA"}]}`,
 	} {
 		require.NoError(t, os.WriteFile(p.c.Saved(), []byte(text), 0o600))
 		_, err = p.c.PlanUndo()
@@ -441,6 +497,41 @@ func TestPlaces(t *testing.T) {
 	p.sys.sysctls["net.ipv4.tcp_sack"] = "0\n"
 	_, err = p.c.PlanApply(p.findings())
 	require.ErrorContains(t, err, "not a regular file")
+}
+
+// TestFilesOfOthers checks that undo writes no file that apply would not.
+func TestFilesOfOthers(t *testing.T) {
+	p := newPatient(t)
+	for path, ok := range map[string]bool{
+		ConfFile: true, dispatcherFile: true, networkDir + "/a b.network.d/90-fxfer.conf": true,
+		"/etc/passwd": false, networkDir + "/a.network.d/91-fxfer.conf": false, networkDir + "/a/b.network.d/90-fxfer.conf": false,
+		networkDir + "/../a.network.d/90-fxfer.conf": false, networkDir + "/x/../a.network.d/90-fxfer.conf": false, "": false,
+	} {
+		text := fmt.Sprintf(`{"version":2,"boot":"boot","netns":"net:[1]","files":[{"path":%q,"old":{"content":"","mode":420},"ours":[""]}]}`, p.c.root+path)
+		require.NoError(t, os.WriteFile(p.c.Saved(), []byte(text), 0o600))
+		_, err := p.c.PlanUndo()
+		_, err2 := p.c.PlanApply(nil)
+		if ok {
+			require.NoError(t, errors.Join(err, err2), path)
+		} else {
+			require.ErrorContains(t, err, "a file that apply does not write", path)
+			require.ErrorContains(t, err2, "a file that apply does not write", path)
+		}
+	}
+}
+
+// TestVersion1 undoes what a release did that saved one file.
+func TestVersion1(t *testing.T) {
+	p := newPatient(t)
+	before := p.snapshot()
+	p.sys.sysctls["net.ipv4.tcp_sack"] = "1\n"
+	require.NoError(t, os.WriteFile(p.conf, []byte("ours\n"), 0o644))
+	text := fmt.Sprintf(`{"version":1,"boot":"boot","netns":"net:[1]","conf":{"path":%q,"old":null,"ours":["ours\n"]},`+
+		`"sysctls":[{"name":"net.ipv4.tcp_sack","old":"0\n","ours":["1"]}],"routes":null}`, p.conf)
+	require.NoError(t, os.WriteFile(p.c.Saved(), []byte(text), 0o600))
+	require.NoError(t, p.apply())
+	require.Empty(t, p.undo().Notes)
+	require.Equal(t, before, p.snapshot())
 }
 
 func TestOverridden(t *testing.T) {
@@ -589,8 +680,8 @@ func TestNamespace(t *testing.T) {
 // crashInNamespace applies, crashes before the nth step, and undoes.
 func crashInNamespace(t *testing.T, sys system, n int, before []string) (crashed bool, err error) {
 	dir := t.TempDir()
-	p := &patient{t: t, conf: filepath.Join(dir, "sysctl.d", "90-fxfer.conf")}
-	p.c = &Changer{home: dir, conf: p.conf, sys: sys}
+	p := &patient{t: t, c: &Changer{home: dir, root: dir, sys: sys}}
+	p.conf = p.c.path(ConfFile)
 	crashed = p.crashAt(n, func() error {
 		_, r, err := examineHere(wan)
 		if err != nil {

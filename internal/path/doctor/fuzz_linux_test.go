@@ -32,8 +32,9 @@ func FuzzRoute(f *testing.F) {
 
 // FuzzState checks that a file of saved values is rejected, or names only what undo may write.
 func FuzzState(f *testing.F) {
-	f.Add([]byte(`{"version":1,"sysctls":[{"name":"net.ipv4.tcp_rmem","old":"4096 131072 6291456\n"}]}`))
-	f.Add([]byte(`{"version":1,"sysctls":[{"name":"net./../kernel.core_pattern"}],"routes":[{"old":"AAAA","ours":[""]}]}`))
+	f.Add([]byte(`{"version":1,"sysctls":[{"name":"net.ipv4.tcp_rmem","old":"4096 131072 6291456\n","ours":["4096 131072 33554432"]}]}`))
+	f.Add([]byte(`{"version":1,"sysctls":[{"name":"net./../kernel.core_pattern","ours":["x"]}],"routes":[{"old":"AAAA","ours":[""]}]}`))
+	f.Add([]byte(`{"version":2,"files":[{"path":"/etc/passwd","ours":["x"]}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		name := filepath.Join(t.TempDir(), "state")
 		require.NoError(t, os.WriteFile(name, text, 0o600))

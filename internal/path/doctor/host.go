@@ -37,6 +37,11 @@ type Route struct {
 	Metrics []Metric // in the syntax and order of ip route
 	Fixed   string   // why its metrics can't be changed and restored exactly, or ""
 
+	dst      string // default, or a prefix
+	priority uint32
+	protocol string // who made it, in the words of ip route: dhcp, static; "" for boot
+	tos      bool   // it is for packets of one type of service
+
 	raw []byte // a netlink message in canonical form
 }
 

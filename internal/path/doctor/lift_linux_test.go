@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -118,7 +117,7 @@ func TestApplyLifts(t *testing.T) {
 					g = f.Gain
 				}
 			}
-			c := &Changer{home: dir, conf: filepath.Join(dir, "90-fxfer.conf"), sys: linuxSystem{"/"}}
+			c := &Changer{home: dir, root: dir, sys: linuxSystem{"/"}}
 			plan, err := c.PlanApply(r.Findings)
 			if err != nil {
 				return err

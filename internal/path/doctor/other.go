@@ -14,7 +14,7 @@ var errSystem = fmt.Errorf("%w: the doctor reads Linux, and this is %s", ErrUnsu
 func Read() (*Host, error) { return nil, errSystem }
 
 // NewChanger fails with an error that matches ErrUnsupported.
-func NewChanger(home, conf string) (*Changer, error) { return nil, errSystem }
+func NewChanger(home string) (*Changer, error) { return nil, errSystem }
 
 // MeasureDisk reports that it can't measure.
 func MeasureDisk(_ context.Context, dir string) *Disk {

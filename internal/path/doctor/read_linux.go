@@ -124,6 +124,58 @@ func (s linuxSystem) identity() (boot, netns string, err error) {
 	return boot, netns, err
 }
 
+// keeper finds out who sets the routes of an interface, from what networkd and NetworkManager write
+// about each. They know the interfaces of the host, not those of other network namespaces.
+func (s linuxSystem) keeper(device string) keeper {
+	here, err1 := os.Readlink(s.path("/proc/thread-self/ns/net"))
+	host, err2 := os.Readlink(s.path("/proc/1/ns/net")) // for root only
+	index, ok := number(s.line("/sys/class/net/" + device + "/ifindex"))
+	if err1 == nil && err2 == nil && here != host || !ok {
+		return keeper{}
+	}
+	link := s.settings(fmt.Sprintf("/run/systemd/netif/links/%d", index))
+	byNetworkd := strings.HasPrefix(link["ADMIN_STATE"], "config") // configuring, configured
+	byManager := s.settings(fmt.Sprintf("/run/NetworkManager/devices/%d", index))["managed"] == "true"
+	network := link["NETWORK_FILE"]
+	switch {
+	case byNetworkd == byManager: // nobody, or both say so
+	case byManager:
+		return keeper{program: networkManager}
+	case strings.HasSuffix(network, ".network"):
+		return keeper{networkd, network, s.systemdVersion()}
+	}
+	return keeper{}
+}
+
+// settings returns the lines of a file that assign values to names.
+func (s linuxSystem) settings(p string) map[string]string {
+	text, _ := os.ReadFile(s.path(p))
+	out := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// systemdVersion returns the version in the name of systemd's own library, the least if there are
+// several, or 0.
+func (s linuxSystem) systemdVersion() int {
+	least := 0
+	for _, dir := range []string{"/usr/lib*/systemd", "/usr/lib/*/systemd"} {
+		const name = "libsystemd-shared-"
+		found, _ := filepath.Glob(s.path(dir + "/" + name + "*.so"))
+		for _, path := range found {
+			var n int
+			if _, err := fmt.Sscanf(filepath.Base(path), name+"%d", &n); err == nil && (least == 0 || n < least) {
+				least = n
+			}
+		}
+	}
+	return least
+}
+
 func (linuxSystem) lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -238,9 +290,9 @@ func readLinks(routes []Route) ([]Link, error) {
 }
 
 // NewChanger returns a Changer of this host, for the network namespace of the thread that calls
-// its methods. home is the folder of its state. conf is the file for sysctls: ConfFile.
-func NewChanger(home, conf string) (*Changer, error) {
-	return &Changer{home: home, conf: conf, sys: linuxSystem{"/"}}, nil
+// its methods. home is the folder of its state.
+func NewChanger(home string) (*Changer, error) {
+	return &Changer{home: home, root: "/", sys: linuxSystem{"/"}}, nil
 }
 
 // syncFolder makes renames and removals in dir durable, if the file system can.

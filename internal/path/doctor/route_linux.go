@@ -274,14 +274,16 @@ func describeRoute(raw []byte) (*Route, error) {
 	if dst, ok := netip.AddrFromSlice(find(attrs, unix.RTA_DST)); ok {
 		words[0] = netip.PrefixFrom(dst, int(head[dstLen])).String()
 	}
+	r.dst = words[0]
 	add := func(w ...string) { words = append(words, w...) }
 	if tos := head[3]; tos != 0 {
+		r.tos = true
 		add("tos", fmt.Sprintf("%#x", tos))
 	}
-	gateway, known := netip.AddrFromSlice(find(attrs, unix.RTA_GATEWAY))
+	gateway, ok := netip.AddrFromSlice(find(attrs, unix.RTA_GATEWAY))
 	via := find(attrs, unix.RTA_VIA)
 	switch {
-	case known:
+	case ok:
 		add("via", gateway.String())
 	case len(via) == 18:
 		addr, _ := netip.AddrFromSlice(via[2:])
@@ -294,10 +296,11 @@ func describeRoute(raw []byte) (*Route, error) {
 		}
 		add("dev", r.Device)
 	}
-	if name, ok := protocolNames[head[5]]; !ok {
-		add("proto", strconv.Itoa(int(head[5])))
-	} else if name != "" {
-		add("proto", name)
+	if r.protocol, ok = protocolNames[head[5]]; !ok {
+		r.protocol = strconv.Itoa(int(head[5]))
+	}
+	if r.protocol != "" {
+		add("proto", r.protocol)
 	}
 	if head[6] == unix.RT_SCOPE_LINK {
 		add("scope", "link")
@@ -305,8 +308,8 @@ func describeRoute(raw []byte) (*Route, error) {
 	if src, ok := netip.AddrFromSlice(find(attrs, unix.RTA_PREFSRC)); ok {
 		add("src", src.String())
 	}
-	if priority := word(attrs, unix.RTA_PRIORITY); priority != 0 {
-		add("metric", strconv.Itoa(int(priority)))
+	if r.priority = word(attrs, unix.RTA_PRIORITY); r.priority != 0 {
+		add("metric", strconv.Itoa(int(r.priority)))
 	}
 	if binary.NativeEndian.Uint32(head[8:])&unix.RTNH_F_ONLINK != 0 {
 		add("onlink")

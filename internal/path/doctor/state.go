@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// stateVersion is the version of the state file. Files of other versions are rejected.
-const stateVersion = 1
+// stateVersion is the version of the state file. Version 1 knew one file only. Files of other
+// versions are rejected.
+const stateVersion = 2
 
 // state is what a Changer needs to restore a host. Each entry holds the value before the first
 // change, and every value that a Changer may have written since. The file is durable before the
@@ -21,14 +22,14 @@ type state struct {
 	Version int           `json:"version"`
 	Boot    string        `json:"boot"`  // boot id of the last apply
 	Netns   string        `json:"netns"` // network namespace
-	Conf    confState     `json:"conf"`
+	Files   []fileState   `json:"files"`
 	Sysctls []sysctlState `json:"sysctls"`
 	Routes  []routeState  `json:"routes"`
 
 	text []byte // content of the file it was read from
 }
 
-type confState struct {
+type fileState struct {
 	Path string   `json:"path"`
 	Old  *oldFile `json:"old"`  // nil if there was none
 	Ours []string `json:"ours"` // contents
@@ -67,6 +68,15 @@ func (s *state) sysctl(name string) *sysctlState {
 	return nil
 }
 
+func (s *state) file(path string) *fileState {
+	for i := range s.Files {
+		if s.Files[i].Path == path {
+			return &s.Files[i]
+		}
+	}
+	return nil
+}
+
 // loadState returns nil if there is no file.
 func loadState(path string) (*state, error) {
 	text, err := os.ReadFile(path)
@@ -76,9 +86,18 @@ func loadState(path string) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	var s state
+	var s struct {
+		state
+		Conf *fileState `json:"conf"` // of version 1
+	}
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, fmt.Errorf("read the saved values in %s: %w", path, err)
+	}
+	if s.Version == 1 {
+		s.Version, s.Files = stateVersion, nil
+		if s.Conf != nil && len(s.Conf.Ours) > 0 {
+			s.Files = []fileState{*s.Conf}
+		}
 	}
 	if s.Version != stateVersion {
 		return nil, fmt.Errorf("the saved values in %s have version %d, but this program knows only version %d", path, s.Version, stateVersion)
@@ -89,7 +108,11 @@ func loadState(path string) (*state, error) {
 			return nil, fmt.Errorf("the saved values in %s name no sysctl: %q", path, x.Name)
 		}
 	}
-	return &s, nil
+	if slices.ContainsFunc(s.Sysctls, func(x sysctlState) bool { return len(x.Ours) == 0 }) ||
+		slices.ContainsFunc(s.Routes, func(x routeState) bool { return len(x.Ours) == 0 }) {
+		return nil, fmt.Errorf("the saved values in %s are incomplete", path)
+	}
+	return &s.state, nil
 }
 
 // save returns when the state is durable.
