@@ -235,6 +235,26 @@ func TestWebDAVLocks(t *testing.T) {
 	require.Equal(t, 400, status)
 }
 
+// TestWebDAVLostRight: who may not write any more can't keep a lock.
+func TestWebDAVLostRight(t *testing.T) {
+	t.Parallel()
+	d := beginDAV(t)
+	status, text, _ := d.as(t, "anna", "LOCK", d.url("/docs/new"), lockBody)
+	require.Equal(t, 201, status)
+	refresh := func() int {
+		return d.anna(t, "LOCK", "/docs/new", "", "If", "(<"+lockToken.FindString(text)+">)")
+	}
+	require.Equal(t, 200, refresh())
+	store, err := identity.OpenStore(d.share("home"))
+	require.NoError(t, err)
+	grants, err := identity.ParseGrants("docs=ro")
+	require.NoError(t, err)
+	id, err := identity.ParseUser("anna")
+	require.NoError(t, err)
+	require.NoError(t, store.Admit(id, grants, ""))
+	require.Eventually(t, func() bool { return refresh() >= 400 }, time.Minute, 50*time.Millisecond)
+}
+
 // TestWebDAVClients uses curl, rclone, cadaver and davfs2.
 func TestWebDAVClients(t *testing.T) {
 	t.Parallel()

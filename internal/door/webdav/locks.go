@@ -149,6 +149,17 @@ func (t *lockTable) forget(p string) {
 	}
 }
 
+// drop removes the locks of a user.
+func (t *lockTable) drop(user string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for token, l := range t.all {
+		if l.user == user {
+			delete(t.all, token)
+		}
+	}
+}
+
 // capTimeout returns the first timeout of the header of a LOCK that the library would read, or
 // maxLock if that is less.
 func capTimeout(header string) string {
@@ -239,10 +250,19 @@ func (q *request) holds(p string, c webdav.Condition) bool {
 func (l locks) Refresh(now time.Time, token string, d time.Duration) (webdav.LockDetails, error) {
 	t := &l.q.door.locks
 	t.mu.Lock()
+	own := t.ownLocked(l.q.user, token)
+	t.mu.Unlock()
+	if own == nil {
+		return webdav.LockDetails{}, webdav.ErrNoSuchLock
+	}
+	if err := l.q.tree.MayWrite(own.Root); err != nil { // any more
+		l.q.fault = err
+		return webdav.LockDetails{}, err
+	}
+	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.expireLocked(now)
-	own := t.ownLocked(l.q.user, token)
-	if own == nil {
+	if own = t.ownLocked(l.q.user, token); own == nil {
 		return webdav.LockDetails{}, webdav.ErrNoSuchLock
 	}
 	own.Duration, own.until = d, now.Add(d)

@@ -18,7 +18,8 @@ const (
 	// time, some for each request.
 	stayFor = time.Minute
 	// recheckEvery is how often the password of a visit is compared with its hash again. That takes
-	// 20 MiB, which is too much for each request.
+	// 20 MiB, which is too much for each request. One request does it, and others need not wait until
+	// the last result is twice as old.
 	recheckEvery = time.Minute
 	// maxLists bounds the folders that a visit reads at a time. Others wait.
 	maxLists = 4
@@ -30,6 +31,7 @@ type visit struct {
 	key   visitKey
 	user  string
 	lists chan struct{} // holds a value for each folder that is read
+	again chan struct{} // holds a value while the password is compared again
 	ready chan struct{} // closed when the following is set
 	tree  *door.Tree
 	left  func()
@@ -40,7 +42,7 @@ type visit struct {
 
 	// Guarded by visits.mu.
 	requests int
-	checked  time.Time
+	right    time.Time // when the password was right
 	over     bool
 	idle     *time.Timer // nil while there are requests
 }
@@ -53,15 +55,16 @@ type visitKey struct {
 
 // visits are the users who are logged in. The server bounds them: each is a connection to it.
 type visits struct {
-	server door.Server
-	salt   [32]byte
+	server  door.Server
+	dropped func(user string) // called when a user has lost a right, or its password is another one
+	salt    [32]byte
 
 	mu  sync.Mutex // guards the following
 	all map[visitKey]*visit
 }
 
-func newVisits(server door.Server) *visits {
-	x := &visits{server: server, all: make(map[visitKey]*visit)}
+func newVisits(server door.Server, dropped func(user string)) *visits {
+	x := &visits{server: server, dropped: dropped, all: make(map[visitKey]*visit)}
 	_, _ = rand.Read(x.salt[:]) // never fails
 	return x
 }
@@ -83,13 +86,12 @@ func (x *visits) enter(ctx, r context.Context, c door.Client, name, password str
 	v := x.all[k]
 	begins := v == nil
 	if begins {
-		v = &visit{key: k, user: name, ready: make(chan struct{}), lists: make(chan struct{}, maxLists), checked: time.Now()}
+		v = &visit{
+			key: k, user: name, right: time.Now(), ready: make(chan struct{}),
+			lists: make(chan struct{}, maxLists), again: make(chan struct{}, 1),
+		}
 		v.ctx, v.cancel = context.WithCancel(ctx)
 		x.all[k] = v
-	}
-	recheck := !begins && time.Since(v.checked) >= recheckEvery
-	if recheck {
-		v.checked = time.Now()
 	}
 	v.requests++
 	if v.idle != nil {
@@ -101,32 +103,67 @@ func (x *visits) enter(ctx, r context.Context, c door.Client, name, password str
 	defer cancel()
 	c.Conn = closer{x, v}
 	var err error
-	switch {
-	case begins:
-		err = v.begin(r, x.server, c, name, password)
-	case recheck:
-		if _, err = x.server.Password(r, c, name, password); err == nil {
-			err = v.await(r)
-		}
-	default:
-		err = v.await(r)
+	if begins {
+		err = v.begin(x.server, c, name, password)
+	} else if err = v.await(r); err == nil {
+		err = x.recheck(r, v, c, name, password)
 	}
 	if err == nil {
 		return v, nil
 	}
-	if begins || errors.Is(err, door.ErrLogin) {
+	if begins {
 		x.end(v)
-	} else if recheck { // nobody knows: ask again
-		x.mu.Lock()
-		v.checked = time.Time{}
-		x.mu.Unlock()
 	}
 	x.leave(v)
 	return nil, err
 }
 
-func (v *visit) begin(ctx context.Context, server door.Server, c door.Client, name, password string) error {
+// recheck compares the password again when it is time.
+func (x *visits) recheck(ctx context.Context, v *visit, c door.Client, name, password string) error {
+	age := x.age(v)
+	if age < recheckEvery {
+		return nil
+	}
+	select {
+	case v.again <- struct{}{}:
+	default: // another request does
+		if age < 2*recheckEvery {
+			return nil
+		}
+		select {
+		case v.again <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer func() { <-v.again }()
+	if x.age(v) < recheckEvery { // another request has
+		return nil
+	}
+	_, err := x.server.Password(ctx, c, name, password)
+	if errors.Is(err, door.ErrLogin) {
+		x.revoke(v)
+	}
+	if err == nil {
+		x.mu.Lock()
+		v.right = time.Now()
+		x.mu.Unlock()
+	}
+	return err
+}
+
+// age is how long ago the password of a visit was right.
+func (x *visits) age(v *visit) time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return time.Since(v.right)
+}
+
+// begin logs in for all requests that wait, so it does not end with its own.
+func (v *visit) begin(server door.Server, c door.Client, name, password string) error {
 	defer close(v.ready)
+	ctx, cancel := context.WithTimeout(v.ctx, door.LoginWithin)
+	defer cancel()
 	var account door.Account
 	if account, v.err = server.Password(ctx, c, name, password); v.err != nil {
 		return v.err
@@ -182,6 +219,12 @@ func (x *visits) end(v *visit) {
 	}
 }
 
+// revoke is end for a user who has lost a right, or whose password is another one.
+func (x *visits) revoke(v *visit) {
+	x.end(v)
+	x.dropped(v.user)
+}
+
 // endLocked reports whether the caller has to close the visit. Otherwise, its last request does.
 func (x *visits) endLocked(v *visit) (gone bool) {
 	gone = !v.over && v.requests == 0
@@ -227,6 +270,6 @@ type closer struct {
 }
 
 func (c closer) Close() error {
-	c.visits.end(c.visit)
+	c.visits.revoke(c.visit)
 	return nil
 }

@@ -48,7 +48,9 @@ type Door struct {
 
 // New returns the door to a server. The caller calls Close when all connections have ended.
 func New(server door.Server, opt Options) *Door {
-	return &Door{opt: opt, visits: newVisits(server), listed: budget{left: maxListed}}
+	d := &Door{opt: opt, listed: budget{left: maxListed}}
+	d.visits = newVisits(server, d.locks.drop)
+	return d
 }
 
 // Close ends the visits of all users.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -38,9 +39,13 @@ func newServer() *server {
 	return s
 }
 
-func (s *server) Password(_ context.Context, c door.Client, name, password string) (door.Account, error) {
+func (s *server) Password(ctx context.Context, c door.Client, name, password string) (door.Account, error) {
 	s.checks.Add(1)
-	time.Sleep(s.takes)
+	select {
+	case <-time.After(s.takes):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if name != "anna" || password != s.password.Load() {
 		return nil, door.ErrLogin
 	}
@@ -161,7 +166,12 @@ func TestVisits(t *testing.T) {
 		}
 		require.EqualValues(t, 1, s.checks.Load(), "one login for all")
 		require.EqualValues(t, 1, s.logins.Load())
+		for _, user := range []string{"anna", "bob"} {
+			_, err := d.locks.add(time.Now(), user, webdav.LockDetails{Root: "/" + user, Duration: maxLock})
+			require.NoError(t, err)
+		}
 		require.Equal(t, http.StatusUnauthorized, once("wrong"))
+		require.Len(t, d.locks.all, 2)
 		require.EqualValues(t, 1, s.logins.Load())
 		require.EqualValues(t, 2, s.checks.Load())
 
@@ -176,14 +186,55 @@ func TestVisits(t *testing.T) {
 		time.Sleep(stayFor / 2)
 		require.Equal(t, http.StatusUnauthorized, once("right"))
 		require.EqualValues(t, 0, s.logins.Load())
+		require.Len(t, d.locks.all, 1, "that of bob")
 
 		require.Equal(t, http.StatusOK, once("new"))
+		_, err := d.locks.add(time.Now(), "anna", webdav.LockDetails{Root: "/anna", Duration: maxLock})
+		require.NoError(t, err)
 		require.NoError(t, s.conn.Close())
 		require.EqualValues(t, 0, s.logins.Load(), "revoked")
+		require.Len(t, d.locks.all, 1, "that of bob")
 		require.Equal(t, http.StatusOK, once("new"))
 		time.Sleep(stayFor + time.Second)
 		require.EqualValues(t, 0, s.logins.Load(), "idle")
 		require.Empty(t, d.visits.all)
+	})
+}
+
+// TestOldPassword: where no answer comes to whether a password is still right, it is not for long.
+func TestOldPassword(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		d := New(s, Options{Clear: anywhere})
+		defer d.Close()
+		once := func() int {
+			c, left := connect(t, d)
+			defer left()
+			defer c.Close()
+			return ask(c, "OPTIONS", "anna", "right")
+		}
+		require.Equal(t, http.StatusOK, once())
+		began := time.Now()
+		s.password.Store("new")
+		s.takes = time.Hour // somebody guesses from the same address
+		var mu sync.Mutex
+		var last time.Duration // that it was right
+		var all sync.WaitGroup
+		for range 60 {
+			time.Sleep(5 * time.Second)
+			at := time.Since(began)
+			all.Go(func() {
+				if once() == http.StatusOK {
+					mu.Lock()
+					defer mu.Unlock()
+					last = max(last, at)
+				}
+			})
+		}
+		all.Wait()
+		require.GreaterOrEqual(t, last, recheckEvery, "only one request waits at first")
+		require.LessOrEqual(t, last, 2*recheckEvery)
 	})
 }
 
