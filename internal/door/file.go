@@ -115,6 +115,7 @@ type Creation struct {
 	MustExist bool
 	MustNot   bool // exist
 	Read      bool // the client wants to read it, too
+	Hidden    bool // the tree has the older file until this one is whole
 	Mode      *fs.FileMode
 }
 
@@ -132,12 +133,13 @@ const copyStep = 64 << 20
 // Upload is a file that arrives. It has its name when Close has returned nil, and not before. Its
 // methods are safe for concurrent use.
 type Upload struct {
-	tree  *Tree
-	s     *session
-	key   string // in Tree.uploads
-	path  string // in the share
-	fresh bool   // nothing of it was there before
-	adds  bool   // what is written goes to the end
+	tree   *Tree
+	s      *session
+	key    string // in Tree.uploads
+	path   string // in the share
+	fresh  bool   // nothing of it was there before
+	adds   bool   // what is written goes to the end
+	hidden bool   // the tree has the older file until this one is whole
 
 	mu      sync.Mutex // guards all fields below
 	p       *disk.Partial
@@ -186,7 +188,7 @@ func (t *Tree) Create(p string, c Creation) (*Upload, error) {
 	if err := t.take(s); err != nil {
 		return nil, err
 	}
-	u := &Upload{tree: t, s: s, key: path.Clean("/" + p), path: rel, fresh: !there, adds: c.Append}
+	u := &Upload{tree: t, s: s, key: path.Clean("/" + p), path: rel, fresh: !there, adds: c.Append, hidden: c.Hidden}
 	u.meta = disk.Meta{Path: rel, Kind: disk.File, Mode: 0o644}
 	if there && have.Kind == disk.File {
 		u.meta.Mode = have.Mode.Perm()

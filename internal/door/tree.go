@@ -212,7 +212,10 @@ func (t *Tree) Stat(p string, follow bool) (Info, error) {
 func (t *Tree) uploading(p string) *Upload {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.uploads[path.Clean("/"+p)]
+	if u := t.uploads[path.Clean("/"+p)]; u != nil && !u.hidden {
+		return u
+	}
+	return nil
 }
 
 func (s *session) stat(rel string, follow bool) (disk.Meta, error) {

@@ -235,6 +235,47 @@ func TestWebDAVLocks(t *testing.T) {
 	require.Equal(t, 400, status)
 }
 
+// TestWebDAVUnfinished: nobody sees a file that still arrives, and a condition holds until it is whole.
+func TestWebDAVUnfinished(t *testing.T) {
+	t.Parallel()
+	d := beginDAV(t)
+	write(t, d.share("docs/old"), 10)
+	_, _, h := d.as(t, "anna", "GET", d.url("/docs/old"), "")
+	for _, c := range []struct {
+		p, header, value string
+		shows            int
+	}{{"/docs/new", "If-None-Match", "*", 404}, {"/docs/old", "If-Match", h.Get("ETag"), 207}} {
+		have := len(names(t, d.share("docs")))
+		body, client := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, d.url(c.p), body)
+		require.NoError(t, err)
+		r.SetBasicAuth("anna", password)
+		r.Header.Set(c.header, c.value)
+		done := make(chan int, 1)
+		go func() {
+			a, err := d.client.Do(r)
+			if err != nil {
+				done <- 0
+				return
+			}
+			a.Body.Close()
+			done <- a.StatusCode
+		}()
+		_, err = client.Write([]byte("half"))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return len(names(t, d.share("docs"))) > have }, time.Minute, 10*time.Millisecond, "it has begun")
+		status, text, _ := d.as(t, "anna", "PROPFIND", d.url(c.p), "", "Depth", "0")
+		require.Equal(t, c.shows, status)
+		require.Equal(t, status == 207, strings.Contains(text, "<D:getcontentlength>10<"))
+		require.NoError(t, os.WriteFile(d.share(c.p), []byte("theirs"), 0o600))
+		_, err = client.Write([]byte("rest"))
+		require.NoError(t, err)
+		require.NoError(t, client.Close())
+		require.Equal(t, 412, <-done, c.p)
+		requireFile(t, []byte("theirs"), d.share(c.p))
+	}
+}
+
 // TestWebDAVLostRight: who may not write any more can't keep a lock.
 func TestWebDAVLostRight(t *testing.T) {
 	t.Parallel()

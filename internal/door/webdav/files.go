@@ -152,6 +152,9 @@ func (f *writer) Close() error {
 	case f.q.isLocked(f.path): // since the file began
 		f.q.fault = webdav.ErrLocked
 		return f.upload.Abort(f.q.fault)
+	case f.q.head.Method == http.MethodPut && !f.q.matches(): // any more
+		f.q.fault = errChanged
+		return f.upload.Abort(f.q.fault)
 	}
 	if err := f.upload.Close(); err != nil {
 		f.q.fault = err

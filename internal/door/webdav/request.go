@@ -447,7 +447,7 @@ func (q *request) create(p string) (webdav.File, error) {
 	alone := q.head.Method == http.MethodPut && q.head.Header.Get("If-None-Match") == "*"
 	_, err := q.tree.Stat(p, true)
 	q.replaces = err == nil
-	u, err := q.tree.Create(p, door.Creation{MustNot: alone})
+	u, err := q.tree.Create(p, door.Creation{MustNot: alone, Hidden: true})
 	if alone && errors.Is(err, fs.ErrExist) {
 		err = errChanged
 	}
