@@ -292,7 +292,13 @@ func (t *Tree) List(p string, visit func(Info) error) error {
 	if err != nil {
 		return err
 	}
-	see := func(m disk.Meta) error { return visit(Info{path.Base(m.Path), m}) }
+	see := func(m disk.Meta) error {
+		name := path.Base(m.Path)
+		if disk.CheckPath(path.Join(rel, name)) != nil {
+			return nil // its path is too long to be of use
+		}
+		return visit(Info{name, m})
+	}
 	for _, right := range []identity.Rights{identity.List, identity.Append} {
 		if s.Rights.Has(right) {
 			if err := s.Needs(s.Ctx, right); err != nil {

@@ -110,11 +110,14 @@ func TestWebDAVMethods(t *testing.T) {
 	require.Equal(t, "345", text)
 	require.Equal(t, tag, h.Get("ETag"))
 	require.Equal(t, "sandbox", h.Get("Content-Security-Policy"))
+	require.Equal(t, "same-origin", h.Get("Cross-Origin-Resource-Policy"))
 	require.Equal(t, 304, d.anna(t, "GET", "/docs/d/file", "", "If-None-Match", tag))
 	require.Equal(t, 416, d.anna(t, "GET", "/docs/d/file", "", "Range", "bytes=20-"))
 	require.Equal(t, 412, d.anna(t, "PUT", "/docs/d/file", "x", "If-Match", `"other"`))
 	require.Equal(t, 412, d.anna(t, "PUT", "/docs/d/file", "x", "If-None-Match", "*"))
-	require.Equal(t, 412, d.anna(t, "DELETE", "/docs/d/file", "", "If-Match", `"other"`))
+	for _, method := range []string{"DELETE", "MOVE", "COPY", "PROPPATCH"} {
+		require.Equal(t, 412, d.anna(t, method, "/docs/d/file", "", "If-Match", `"other"`, "Destination", d.url("/docs/copy")))
+	}
 	require.Equal(t, 400, d.anna(t, "PUT", "/docs/d/file", "x", "Content-Range", "bytes 3-3/10"))
 	require.Equal(t, 415, d.anna(t, "PUT", "/docs/d/file", "x", "Content-Encoding", "gzip"))
 	requireFile(t, []byte("0123456789"), d.share("docs/d/file"))
@@ -276,6 +279,37 @@ func TestWebDAVUnfinished(t *testing.T) {
 	}
 }
 
+// TestWebDAVLists: a list of shares costs no session, and one that was cut off does not look whole.
+func TestWebDAVLists(t *testing.T) {
+	t.Parallel()
+	d := beginDAV(t)
+	status, text, _ := d.as(t, "anna", "PROPFIND", d.url("/"), "", "Depth", "1")
+	require.Equal(t, 207, status)
+	require.Contains(t, text, ">/docs/<")
+	require.Contains(t, text, ">/scans/<")
+	require.Zero(t, d.Status().Sessions)
+
+	const files = 15_000 // whose list has 14 MB, more than the connection keeps
+	for i := range files {
+		require.NoError(t, os.WriteFile(d.share("scans", fmt.Sprintf("%0200d", i)), nil, 0o600))
+	}
+	conn, err := net.Dial("tcp", d.addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(16<<10))
+	_, err = fmt.Fprintf(conn, "PROPFIND /scans HTTP/1.1\r\nHost: x\r\nDepth: 1\r\nAuthorization: Basic YW5uYTpjb3JyZWN0IGhvcnNl\r\n\r\n")
+	require.NoError(t, err)
+	a, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	defer a.Body.Close()
+	require.Equal(t, 207, a.StatusCode)
+	require.NoError(t, d.Revoke("user:anna"))
+	require.Eventually(t, func() bool { return d.anna(t, "PROPFIND", "/scans", "", "Depth", "0") == 403 }, time.Minute, 50*time.Millisecond)
+	got, err := io.ReadAll(a.Body)
+	require.Less(t, strings.Count(string(got), "<D:response>"), files, "the client was slow")
+	require.Error(t, err)
+}
+
 // TestWebDAVLostRight: who may not write any more can't keep a lock.
 func TestWebDAVLostRight(t *testing.T) {
 	t.Parallel()
@@ -434,6 +468,7 @@ func TestWebDAVCrowd(t *testing.T) {
 		require.NoError(t, os.WriteFile(d.share("scans", fmt.Sprintf("%05d", i)), nil, 0o600))
 	}
 	require.NoError(t, os.Symlink("nowhere", d.share("scans/broken")))
+	require.NoError(t, os.Symlink("loop", d.share("scans/loop")))
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
@@ -571,8 +606,11 @@ func TestHostileWebDAV(t *testing.T) {
 	require.Equal(t, 413, d.anna(t, "PROPFIND", "/docs", strings.Repeat("<a>", 10_000), "Depth", "0"))
 	bomb := `<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><propfind xmlns="DAV:"><prop>&b;</prop></propfind>`
 	require.Equal(t, 400, d.anna(t, "PROPFIND", "/docs", bomb, "Depth", "0"))
-	require.Equal(t, 400, d.anna(t, "LOCK", "/docs/file", strings.Repeat("<a>", 5000)))
-	require.Equal(t, 400, raw("PROPFIND", "/docs", "Depth: 0\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n"+strings.Repeat("<a>", 0x5555)+"\r\n0\r\n"))
+	require.Equal(t, 400, d.anna(t, "LOCK", "/docs/file", strings.Repeat("<a>", 1000)))
+	require.Equal(t, 413, d.anna(t, "PROPPATCH", "/docs/file", strings.Repeat("<a>", 1400)))
+	status, _, _ := d.as(t, "ro", "PROPPATCH", d.url("/docs/file"), "<a>")
+	require.Equal(t, 403, status, "refused before it is read")
+	require.Equal(t, 413, raw("PROPFIND", "/docs", "Depth: 0\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n"+strings.Repeat("<a>", 0x5555)+"\r\n0\r\n"))
 	require.Equal(t, 431, raw("GET", "/docs/file", "X: "+strings.Repeat("x", 1<<16)+"\r\n"))
 
 	for method, want := range map[string]int{"PUT": 403, "DELETE": 403, "MKCOL": 403, "LOCK": 403, "PROPPATCH": 403} {
@@ -582,7 +620,7 @@ func TestHostileWebDAV(t *testing.T) {
 		}[method])
 		require.Equal(t, want, status, "%s: %s", method, text)
 	}
-	status, _, _ := d.as(t, "ro", "GET", d.url("/scans/old"), "")
+	status, _, _ = d.as(t, "ro", "GET", d.url("/scans/old"), "")
 	require.Equal(t, 404, status)
 
 	// Who may only write sees folders and what it has just brought.

@@ -30,6 +30,7 @@ type folder struct {
 	unsupported
 	q     *request
 	entry *entry
+	holds int // entries that the library keeps
 }
 
 func (f *folder) Stat() (fs.FileInfo, error) { return f.entry, nil }
@@ -39,10 +40,20 @@ func (f *folder) Readdir(int) (all []fs.FileInfo, err error) {
 	if f.q.head.Method == "PROPFIND" {
 		return f.q.children, nil
 	}
-	if all, err = f.q.list(f.entry.path); err != nil {
+	before := f.q.listed
+	all, err = f.q.list(f.entry.path)
+	f.holds = f.q.listed - before
+	if err != nil {
 		f.q.fault = err
 	}
 	return all, err
+}
+
+// Close implements webdav.File. A COPY closes a folder after all below it.
+func (f *folder) Close() error {
+	f.q.forget(f.holds)
+	f.holds = 0
+	return nil
 }
 
 // reader is a file that leaves.

@@ -12,7 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"golang.org/x/net/webdav"
@@ -21,26 +21,53 @@ import (
 )
 
 const (
-	// maxEntries bounds the entries of a folder that is listed, and maxListed those of all folders that
-	// are listed at a time: the library keeps them. Each takes some 300 bytes.
-	maxEntries = 100_000
-	maxListed  = 400_000
+	// maxEntries bounds the entries of a folder that is listed, maxOwnListed those of all folders that
+	// a user lists at a time, and maxListed those of all users: the library keeps them. Each takes some
+	// 300 bytes.
+	maxEntries   = 100_000
+	maxOwnListed = 2 * maxEntries
+	maxListed    = 4 * maxEntries
 )
 
-var errListed = fmt.Errorf("a folder has more than %d entries, or too many are listed at a time", maxEntries)
+var (
+	errListed = fmt.Errorf("a folder has more than %d entries", maxEntries)
+	errLists  = errors.New("too many entries are listed at a time: try again in a moment")
+)
 
-// budget is what all requests may take together.
-type budget struct{ left int64 }
-
-func (b *budget) take(n int64) bool {
-	if atomic.AddInt64(&b.left, -n) >= 0 {
-		return true
-	}
-	b.give(n)
-	return false
+// listed counts the entries that are listed at a time. The zero listed is ready, and safe for
+// concurrent use.
+type listed struct {
+	mu  sync.Mutex // guards the following
+	all int
+	own map[string]int // by user
 }
 
-func (b *budget) give(n int64) { atomic.AddInt64(&b.left, n) }
+// take reports whether a user may list one more entry.
+func (l *listed) take(user string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all >= maxListed || l.own[user] >= maxOwnListed {
+		return false
+	}
+	if l.own == nil {
+		l.own = make(map[string]int)
+	}
+	l.all++
+	l.own[user]++
+	return true
+}
+
+func (l *listed) give(user string, n int) {
+	if n == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all -= n
+	if l.own[user] -= n; l.own[user] == 0 {
+		delete(l.own, user)
+	}
+}
 
 // request is one request of a user who is logged in. It is the webdav.FileSystem of that request,
 // and belongs to its goroutine.
@@ -53,7 +80,7 @@ type request struct {
 	target string // of COPY and MOVE
 	fault  error  // what went wrong, if the library can't say that
 	lists  chan struct{}
-	listed int64 // entries that the library keeps
+	listed int // entries that the library keeps
 	// children are those of the folder of a PROPFIND.
 	children []fs.FileInfo
 	// doomed is what a COPY or MOVE replaces. It stays until its successor is whole.
@@ -62,7 +89,13 @@ type request struct {
 	last     *entry // that was described last: the library asks several times
 }
 
-func (q *request) end() { q.door.listed.give(q.listed) }
+func (q *request) end() { q.forget(q.listed) }
+
+// forget notes that the library keeps n entries less.
+func (q *request) forget(n int) {
+	q.listed -= n
+	q.door.listed.give(q.user, n)
+}
 
 var methods = []string{
 	http.MethodOptions, http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete,
@@ -93,9 +126,9 @@ func (q *request) check() (status int, err error) {
 		}
 	case "LOCK":
 		h.Set("Timeout", capTimeout(h.Get("Timeout")))
-	case http.MethodDelete:
-		if !q.matches() {
-			return http.StatusPreconditionFailed, errChanged
+	case "PROPPATCH": // before anybody reads its body
+		if err := q.tree.MayWrite(r.URL.Path); err != nil {
+			return refusal(err)
 		}
 	case "MKCOL":
 		if r.ContentLength != 0 {
@@ -106,9 +139,21 @@ func (q *request) check() (status int, err error) {
 	case !slices.Contains(methods, r.Method):
 		return http.StatusMethodNotAllowed, fmt.Errorf("%w: %q", door.ErrUnsupported, r.Method)
 	case r.ContentLength > maxXML:
-		return http.StatusRequestEntityTooLarge, fmt.Errorf("a body of more than %d bytes", maxXML)
+		return http.StatusRequestEntityTooLarge, errXML
+	case slices.Contains(conditional, r.Method) && !q.matches():
+		return http.StatusPreconditionFailed, errChanged
 	}
 	return 0, nil
+}
+
+// conditional are the methods besides PUT for which If-Match and If-None-Match hold, and whose library
+// does not know them.
+var conditional = []string{http.MethodDelete, "PROPPATCH", "COPY", "MOVE"}
+
+// refusal returns the status of an error before the library has seen the request, and why.
+func refusal(err error) (status int, why error) {
+	status, text := statusOf(err, http.StatusInternalServerError)
+	return status, errors.New(text)
 }
 
 var errChanged = errors.New("there is another version of this by now")
@@ -143,8 +188,7 @@ func (q *request) checkList(depth string) (status int, err error) {
 		q.children, err = q.list(e.path)
 	}
 	if err != nil {
-		status, text := statusOf(err, http.StatusInternalServerError)
-		return status, errors.New(text)
+		return refusal(err)
 	}
 	return 0, nil
 }
@@ -158,8 +202,11 @@ func (q *request) list(p string) (all []fs.FileInfo, err error) {
 		return nil, q.head.Context().Err()
 	}
 	err = q.tree.List(p, func(i door.Info) error {
-		if len(all) >= maxEntries || !q.door.listed.take(1) {
+		switch {
+		case len(all) >= maxEntries:
 			return errListed
+		case !q.door.listed.take(q.user):
+			return errLists
 		}
 		q.listed++
 		all = append(all, i)
@@ -265,17 +312,40 @@ func (q *request) fail(op, p string, err error) error {
 
 // Stat implements webdav.FileSystem.
 func (q *request) Stat(_ context.Context, p string) (fs.FileInfo, error) {
+	before := q.fault
 	e, err := q.entry(p)
 	if err != nil {
+		if q.isInList(p) && q.isLink(p) { // lists leave out links that lead nowhere
+			q.fault = before
+		}
 		return nil, err
 	}
 	return e, nil
 }
 
+// isInList reports whether p is in the folder that a PROPFIND lists.
+func (q *request) isInList(p string) bool {
+	return q.children != nil && path.Dir(path.Clean(p)) == path.Clean(q.head.URL.Path)
+}
+
+func (q *request) isLink(p string) bool {
+	info, err := q.tree.Stat(p, false)
+	return err == nil && isLink(info)
+}
+
+func isLink(i fs.FileInfo) bool { return i.Mode()&fs.ModeSymlink != 0 }
+
 func (q *request) entry(p string) (*entry, error) {
 	p = path.Clean(p)
 	if q.last != nil && q.last.path == p && q.head.Method == "PROPFIND" {
 		return q.last, nil
+	}
+	if path.Dir(p) == "/" && q.isInList(p) { // a session for each share would be too much
+		for _, share := range q.children {
+			if share.Name() == path.Base(p) {
+				return &entry{share, p, func() (string, error) { return "", nil }}, nil
+			}
+		}
 	}
 	info, err := q.tree.Stat(p, true)
 	if err = q.fail("stat", p, err); errors.Is(err, fs.ErrNotExist) && q.door.locks.reserved(q.user, p) {
@@ -409,7 +479,7 @@ func (q *request) OpenFile(ctx context.Context, p string, flag int, _ fs.FileMod
 		return nil, err
 	}
 	if q.head.Method == "PROPFIND" || e.IsDir() {
-		return &folder{unsupported{}, q, e}, nil
+		return &folder{unsupported{}, q, e, 0}, nil
 	}
 	f, err := q.tree.Open(p)
 	if err != nil {

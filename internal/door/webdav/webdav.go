@@ -3,6 +3,7 @@ package webdav
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -27,8 +28,13 @@ const (
 	// maxHead bounds the head of a request.
 	maxHead = 16 << 10
 	// maxXML bounds the body of a request that is no file. Those of clients have less than 2 KiB.
-	maxXML = 16 << 10
+	maxXML = 4 << 10
+	// maxParsed bounds the bodies of PROPPATCH that the library has at a time. In each element, it
+	// writes the name space of that out: each body takes up to 20 MiB.
+	maxParsed = 4
 )
+
+var errXML = fmt.Errorf("a body of more than %d bytes", maxXML)
 
 // Options say whom a door serves.
 type Options struct {
@@ -43,12 +49,13 @@ type Door struct {
 	opt    Options
 	visits *visits
 	locks  lockTable
-	listed budget
+	listed listed
+	parsed chan struct{} // holds a value for each body of PROPPATCH that the library has
 }
 
 // New returns the door to a server. The caller calls Close when all connections have ended.
 func New(server door.Server, opt Options) *Door {
-	d := &Door{opt: opt, listed: budget{left: maxListed}}
+	d := &Door{opt: opt, parsed: make(chan struct{}, maxParsed)}
 	d.visits = newVisits(server, d.locks.drop)
 	return d
 }
@@ -148,6 +155,7 @@ func (x *connection) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// What others have put in a share must not run as a page of this server.
 	a.Header().Set("Content-Security-Policy", "sandbox")
 	a.Header().Set("X-Content-Type-Options", "nosniff")
+	a.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 	if !x.secure && !x.door.opt.Clear(x.client.Addr) {
 		a.Header().Set("Connection", "close")
 		a.refuse(http.StatusForbidden, "this server takes passwords only inside of TLS: use https://")
@@ -181,12 +189,34 @@ func (x *connection) serve(a *answer, r *http.Request, v *visit) {
 		a.refuse(status, err.Error())
 		return
 	}
-	if r.Method == http.MethodPut {
-		r.Body = &body{r.Body, a.control}
-	} else {
-		r.Body = &body{http.MaxBytesReader(a.ResponseWriter, r.Body, maxXML), a.control}
+	r.Body = &body{r.Body, a.control}
+	if r.Method != http.MethodPut && r.ContentLength != 0 {
+		text, err := io.ReadAll(http.MaxBytesReader(a.ResponseWriter, r.Body, maxXML))
+		var large *http.MaxBytesError
+		switch {
+		case errors.As(err, &large):
+			a.refuse(http.StatusRequestEntityTooLarge, errXML.Error())
+			return
+		case err != nil:
+			a.refuse(http.StatusBadRequest, "the body ended before it was whole")
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(text))
+	}
+	if r.Method == "PROPPATCH" {
+		select {
+		case x.door.parsed <- struct{}{}:
+			a.begins = sync.OnceFunc(func() { <-x.door.parsed })
+			defer a.begins()
+		case <-r.Context().Done():
+			a.refuse(http.StatusServiceUnavailable, r.Context().Err().Error())
+			return
+		}
 	}
 	(&webdav.Handler{FileSystem: q, LockSystem: q.locks()}).ServeHTTP(a, r)
+	if r.Method == "PROPFIND" && a.status == http.StatusMultiStatus && q.fault != nil {
+		panic(http.ErrAbortHandler) // the library has left out what failed, and the list must not look whole
+	}
 }
 
 // body is the body of a request, whose client has to send something from time to time.
@@ -211,6 +241,7 @@ type answer struct {
 	control *http.ResponseController
 	request *request // nil before the login
 	status  int      // 0 before the head
+	begins  func()   // called when the library has begun to answer, unless nil
 }
 
 func (a *answer) challenge(text string) {
@@ -235,6 +266,9 @@ func (a *answer) refuse(status int, text string) {
 
 // WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(status int) {
+	if a.begins != nil { // from here on, the client may be slow
+		a.begins()
+	}
 	switch {
 	case a.status != 0: // an error in the middle of a list, which must not look whole
 		panic(http.ErrAbortHandler)
@@ -283,6 +317,8 @@ func statusOf(err error, other int) (status int, text string) {
 		return http.StatusConflict, err.Error()
 	case errors.Is(err, errChanged):
 		return http.StatusPreconditionFailed, err.Error()
+	case errors.Is(err, errLists):
+		return http.StatusServiceUnavailable, err.Error()
 	case errors.Is(err, errLocks), errors.Is(err, errListed):
 		return http.StatusInsufficientStorage, err.Error()
 	}

@@ -238,6 +238,24 @@ func TestOldPassword(t *testing.T) {
 	})
 }
 
+// TestListed: one user leaves room for the lists of others.
+func TestListed(t *testing.T) {
+	t.Parallel()
+	var l listed
+	taken := 0
+	for l.take("anna") {
+		taken++
+	}
+	require.Equal(t, maxOwnListed, taken)
+	require.True(t, l.take("bob"))
+	l.give("anna", 2)
+	require.True(t, l.take("anna"))
+	l.give("anna", taken-1)
+	l.give("bob", 1)
+	require.Zero(t, l.all)
+	require.Empty(t, l.own)
+}
+
 // TestClear refuses passwords without TLS.
 func TestClear(t *testing.T) {
 	t.Parallel()
