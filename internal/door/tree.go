@@ -193,6 +193,17 @@ func folderInfo(name string, modTime time.Time) Info {
 	return Info{name, disk.Meta{Kind: disk.Dir, Mode: 0o755, ModTime: modTime}}
 }
 
+// Follow returns p with the links on the way replaced by where they lead, as far as the user may
+// follow them.
+func (t *Tree) Follow(p string) (string, error) {
+	s, rel, err := t.at(p)
+	if err != nil || s == nil {
+		return "/", err
+	}
+	at, err := s.Scope.Follow(access.Names, rel, true)
+	return path.Join("/", s.share, at), err
+}
+
 // Stat describes the entry at p. follow asks for what a link there leads to.
 func (t *Tree) Stat(p string, follow bool) (Info, error) {
 	s, rel, err := t.at(p)

@@ -238,6 +238,50 @@ func TestWebDAVLocks(t *testing.T) {
 	require.Equal(t, 400, status)
 }
 
+// TestWebDAVReplaces says what COPY and MOVE put in place of what. A folder with something in it stays.
+func TestWebDAVReplaces(t *testing.T) {
+	t.Parallel()
+	d := beginDAV(t)
+	for _, p := range []string{"docs/full/in", "docs/from", "docs/empty", "docs/room", "docs/links", "docs/deep", "scans/from"} {
+		require.NoError(t, os.MkdirAll(d.share(p), 0o700))
+	}
+	data := write(t, d.share("docs/file"), 10)
+	for _, p := range []string{"docs/full/in/a", "docs/from/b", "scans/from/c"} {
+		write(t, d.share(p), 10)
+	}
+	for link, to := range map[string]string{"docs/link": "full", "docs/links/good": "../file", "docs/links/broken": "nowhere", "docs/deep/up": "../full"} {
+		require.NoError(t, os.Symlink(to, d.share(link)))
+	}
+	all := func() []string { return append(names(t, d.share("docs")), names(t, d.share("scans"))...) }
+	before := all()
+	for _, c := range []struct {
+		method, from, to string
+		want             int
+	}{
+		{"MOVE", "/docs/from", "/docs/full", 412}, {"MOVE", "/docs/file", "/docs/full", 412}, {"MOVE", "/docs/from", "/docs/file", 412},
+		{"COPY", "/docs/from", "/docs/full", 412}, {"COPY", "/docs/file", "/docs/full", 412}, {"COPY", "/docs/from", "/docs/file", 412},
+		{"MOVE", "/scans/from", "/docs/full", 412}, {"MOVE", "/scans/from", "/docs/empty", 501}, {"MOVE", "/docs/nothing", "/docs/empty", 404},
+		{"COPY", "/docs/link/in", "/docs/full/in", 403}, {"COPY", "/docs/link", "/docs/full/new", 403}, {"COPY", "/docs/link", "/docs/full", 403},
+	} {
+		require.Equal(t, c.want, d.anna(t, c.method, c.from, "", "Destination", d.url(c.to)), "%+v", c)
+		require.Equal(t, before, all(), "%+v", c)
+	}
+	status, _, _ := d.as(t, "ro", "MOVE", d.url("/docs/from"), "", "Destination", d.url("/docs/empty"))
+	require.Equal(t, 403, status)
+	require.Equal(t, before, all())
+
+	require.Equal(t, 204, d.anna(t, "MOVE", "/docs/from", "", "Destination", d.url("/docs/empty")))
+	require.Equal(t, 204, d.anna(t, "COPY", "/docs/empty", "", "Destination", d.url("/docs/room")))
+	require.FileExists(t, d.share("docs/empty/b"))
+	require.FileExists(t, d.share("docs/room/b"))
+	require.NoDirExists(t, d.share("docs/from"))
+	require.Equal(t, 201, d.anna(t, "COPY", "/docs/links", "", "Destination", d.url("/docs/copy")))
+	require.Equal(t, []string{"good"}, names(t, d.share("docs/copy")))
+	requireFile(t, data, d.share("docs/copy/good"))
+	require.Equal(t, 403, d.anna(t, "COPY", "/docs/deep", "", "Destination", d.url("/docs/other")))
+	require.NoDirExists(t, d.share("docs/other/up"))
+}
+
 // TestWebDAVUnfinished: nobody sees a file that still arrives, and a condition holds until it is whole.
 func TestWebDAVUnfinished(t *testing.T) {
 	t.Parallel()
@@ -444,6 +488,13 @@ quit
 		data := write(t, filepath.Join(at, "davfs", "file"), 1<<20)
 		require.NoError(t, os.Rename(filepath.Join(at, "davfs", "file"), filepath.Join(at, "davfs", "moved")))
 		requireFile(t, data, filepath.Join(at, "davfs", "moved"))
+		require.NoError(t, os.Mkdir(filepath.Join(at, "full"), 0o700))
+		require.NoError(t, os.Mkdir(filepath.Join(at, "empty"), 0o700))
+		in := write(t, filepath.Join(at, "full", "in"), 10)
+		arrives(t, in, d.share("docs/full/in"))
+		out, err = run(t, "", "mv", "-T", filepath.Join(at, "empty"), filepath.Join(at, "full"))
+		require.Error(t, err, "davfs2 leaves it to the server: %s", out)
+		requireFile(t, in, d.share("docs/full/in"))
 		unmount()
 		requireFile(t, data, d.share("docs/davfs/moved"))
 		require.Len(t, names(t, d.share("docs/davfs")), 1)

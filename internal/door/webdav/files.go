@@ -43,6 +43,9 @@ func (f *folder) Readdir(int) (all []fs.FileInfo, err error) {
 	before := f.q.listed
 	all, err = f.q.list(f.entry.path)
 	f.holds = f.q.listed - before
+	if err == nil {
+		all, err = f.q.copied(f.entry.path, all)
+	}
 	if err != nil {
 		f.q.fault = err
 	}

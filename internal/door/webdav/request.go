@@ -32,6 +32,8 @@ const (
 var (
 	errListed = fmt.Errorf("a folder has more than %d entries", maxEntries)
 	errLists  = errors.New("too many entries are listed at a time: try again in a moment")
+	errThere  = errors.New("a folder that is not empty, or a file where a folder would come, is not replaced: remove it first")
+	errLinked = errors.New("a link to a folder is in the folder, and a copy would not have what it leads to")
 )
 
 // listed counts the entries that are listed at a time. The zero listed is ready, and safe for
@@ -215,6 +217,26 @@ func (q *request) list(p string) (all []fs.FileInfo, err error) {
 	return all, err
 }
 
+// copied returns what a COPY takes from the folder at p: like a list, no links that lead nowhere. Links
+// to files are followed. Those to folders could lead to the copy itself.
+func (q *request) copied(p string, all []fs.FileInfo) (some []fs.FileInfo, err error) {
+	for _, i := range all {
+		if isLink(i) {
+			there, err := q.tree.Stat(path.Join(p, i.Name()), true)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				continue
+			case err != nil:
+				return nil, err
+			case there.IsDir():
+				return nil, errLinked
+			}
+		}
+		some = append(some, i)
+	}
+	return some, nil
+}
+
 // matches evaluates If-Match and If-None-Match (RFC 9110, 13.1), which the library does not know for
 // methods that change something.
 func (q *request) matches() bool {
@@ -253,9 +275,19 @@ func (q *request) checkTarget() (status int, err error) {
 	if to.Host != "" && !strings.EqualFold(to.Host, q.head.Host) {
 		return http.StatusBadGateway, errors.New("the header Destination names another server")
 	}
-	from, target := path.Clean(q.head.URL.Path), path.Clean(to.Path)
-	if isBelow(from, target) || isBelow(target, from) {
-		return http.StatusForbidden, errors.New("the source is in the target, or the target in the source")
+	target := path.Clean(to.Path)
+	sources := []string{path.Clean(q.head.URL.Path)}
+	if q.head.Method == "COPY" { // the others follow no links
+		at, err := q.tree.Follow(sources[0])
+		if err != nil {
+			return refusal(err)
+		}
+		sources = append(sources, at)
+	}
+	for _, from := range sources {
+		if isBelow(from, target) || isBelow(target, from) {
+			return http.StatusForbidden, errors.New("the source is in the target, or the target in the source")
+		}
 	}
 	to.Host = q.head.Host
 	q.target = target
@@ -395,7 +427,7 @@ func (reserved) Sys() any    { return nil }
 
 // Mkdir implements webdav.FileSystem.
 func (q *request) Mkdir(_ context.Context, p string, _ fs.FileMode) error {
-	if err := q.clear(p); err != nil {
+	if _, err := q.makeRoom(p, true); err != nil {
 		return err
 	}
 	return q.fail("mkdir", p, q.tree.Mkdir(p))
@@ -407,10 +439,6 @@ func (q *request) RemoveAll(_ context.Context, p string) error {
 		q.doomed = path.Clean(p)
 		return nil
 	}
-	return q.remove(p)
-}
-
-func (q *request) remove(p string) error {
 	err := q.fail("remove", p, q.tree.RemoveAll(p))
 	if errors.Is(err, fs.ErrNotExist) && q.door.locks.reserved(q.user, path.Clean(p)) {
 		err = nil
@@ -421,33 +449,47 @@ func (q *request) remove(p string) error {
 	return err
 }
 
-// clear removes what a COPY or MOVE replaces, if it is p, and can't be replaced in one step.
-func (q *request) clear(p string) error {
+// makeRoom removes what a COPY or MOVE replaces, if that is p, and an empty folder: it reports whether
+// it was. A file takes the place of another one in one step. Nothing else is replaced: nobody knows
+// yet whether the successor will be whole.
+func (q *request) makeRoom(p string, forFolder bool) (removed bool, err error) {
 	if q.doomed == "" || q.doomed != path.Clean(p) {
-		return nil
+		return false, nil
 	}
-	q.doomed = ""
-	return q.remove(p)
+	there, err := q.tree.Stat(p, false)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err == nil && !there.IsDir() && !forFolder:
+		return false, nil
+	case err == nil && there.IsDir():
+		if err = q.tree.Remove(p, true); err != nil {
+			if fault, _ := door.FaultOf(err); fault == door.NotEmpty {
+				err = errThere
+			}
+		}
+	case err == nil:
+		err = errThere
+	}
+	return err == nil, q.fail("replace", p, err)
 }
 
 // Rename implements webdav.FileSystem.
 func (q *request) Rename(_ context.Context, from, to string) error {
-	replace := q.doomed != "" && q.doomed == path.Clean(to)
+	replace, removed := q.doomed != "" && q.doomed == path.Clean(to), false
 	if replace {
 		have, err := q.tree.Stat(from, false)
 		if err != nil {
 			return q.gone(from, err)
 		}
-		there, err := q.tree.Stat(to, false)
-		if err == nil && (have.IsDir() || there.IsDir()) {
-			err = q.clear(to)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if removed, err = q.makeRoom(to, have.IsDir()); err != nil {
 			return err
 		}
 	}
-	err := q.tree.Rename(from, to, replace)
-	if err != nil {
+	if err := q.tree.Rename(from, to, replace); err != nil {
+		if removed {
+			_ = q.tree.Mkdir(to)
+		}
 		return q.gone(from, err)
 	}
 	q.door.locks.forget(path.Clean(from))
@@ -507,12 +549,8 @@ func (q *request) reserve(p string) (webdav.File, error) {
 var errNoParent = errors.New("there is no folder for this")
 
 func (q *request) create(p string) (webdav.File, error) {
-	if q.doomed != "" && q.doomed == p {
-		if there, err := q.tree.Stat(p, false); err == nil && there.IsDir() {
-			if err := q.clear(p); err != nil {
-				return nil, err
-			}
-		}
+	if _, err := q.makeRoom(p, false); err != nil {
+		return nil, err
 	}
 	alone := q.head.Method == http.MethodPut && q.head.Header.Get("If-None-Match") == "*"
 	_, err := q.tree.Stat(p, true)

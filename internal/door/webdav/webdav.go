@@ -315,8 +315,10 @@ func statusOf(err error, other int) (status int, text string) {
 		return http.StatusLocked, "there is a lock on this"
 	case errors.Is(err, errNoParent):
 		return http.StatusConflict, err.Error()
-	case errors.Is(err, errChanged):
+	case errors.Is(err, errChanged), errors.Is(err, errThere):
 		return http.StatusPreconditionFailed, err.Error()
+	case errors.Is(err, errLinked):
+		return http.StatusForbidden, err.Error()
 	case errors.Is(err, errLists):
 		return http.StatusServiceUnavailable, err.Error()
 	case errors.Is(err, errLocks), errors.Is(err, errListed):
