@@ -135,7 +135,15 @@ func (x *control) close(why error) {
 
 // use takes a connection for what follows.
 func (x *control) use(c net.Conn) {
-	x.conn, x.in, x.out = c, bufio.NewReader(c), bufio.NewWriter(c)
+	x.conn, x.in, x.out = c, bufio.NewReader(c), bufio.NewWriter(replies{c})
+}
+
+// replies writes to a control connection, with a deadline for each write: a long reply has several.
+type replies struct{ net.Conn }
+
+func (r replies) Write(b []byte) (int, error) {
+	_ = r.SetWriteDeadline(time.Now().Add(silentFor))
+	return r.Conn.Write(b)
 }
 
 // startTLS begins TLS. Nobody reads meanwhile.
@@ -216,7 +224,6 @@ func (x *control) replyLines(code int, head string, lines []string) error {
 }
 
 func (x *control) flush() error {
-	_ = x.raw.SetWriteDeadline(time.Now().Add(silentFor))
 	if x.out.Flush() != nil {
 		return errGone
 	}

@@ -111,6 +111,17 @@ func TestDeadlines(t *testing.T) {
 		go fmt.Fprint(c, strings.Repeat("HELP\r\n", 100))
 		require.LessOrEqual(t, left().Sub(began), silentFor)
 	})
+	synctest.Test(t, func(t *testing.T) { // a long reply after a pause
+		c, left := serve(t, true)
+		require.Equal(t, []string{"220", "331", "230"}, talk(c, "USER anna", "PASS x"))
+		time.Sleep(2 * silentFor)
+		fmt.Fprintf(c, "ALLO %s\r\n", strings.Repeat("x", 4100))
+		reply, err := bufio.NewReader(c).ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "501 ", reply[:4])
+		require.NoError(t, c.Close())
+		left()
+	})
 }
 
 // TestLogin tries to log in, and to do something without.
