@@ -5,9 +5,11 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/door/ftp"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
 )
 
 const ftpDoor = "ftp"
@@ -95,7 +97,8 @@ func (s *Server) openFTP() error {
 	}
 	s.ftpPorts = ftp.NewPorts(listeners)
 	d := ftp.New(doorServer{s, ftpDoor}, ftp.Options{
-		TLS: cfg, Ports: s.ftpPorts, Public: f.Public, Clear: f.Clear, Active: f.Active, Place: s.dataPlace,
+		TLS: cfg, Ports: s.ftpPorts, Public: f.Public, Clear: f.Clear, Active: f.Active,
+		Place: s.dataPlace, RoundTrip: roundTripOf,
 	})
 	if f.Addr != "" {
 		err = s.openDoor(&openDoor{name: ftpDoor, serve: d.Serve, shown: shown}, f.Addr)
@@ -115,4 +118,15 @@ func (s *Server) dataPlace(from net.Addr) (release func()) {
 	}
 	slot.authenticated()
 	return slot.release
+}
+
+// roundTripOf is the least round trip of a connection, where the system tells it. The smoothed one
+// has the time for which clients delay acknowledgements.
+func roundTripOf(c net.Conn) time.Duration {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return 0
+	}
+	info, _ := transport.InfoOf(tcp)
+	return info.MinRTT
 }

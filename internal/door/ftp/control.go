@@ -2,6 +2,7 @@ package ftp
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -23,10 +24,18 @@ const (
 	maxTries = 8
 	// maxHeld bounds the commands that wait for the end of a transfer.
 	maxHeld = 16
-	// leaveWithin is how long the end of an upload without TLS waits for the end of the control
-	// connection: a program that dies closes both, and only that tells its file from a whole one.
-	leaveWithin = 10 * time.Millisecond
+	// leaveLeast and leaveMost bound leaveWithin.
+	leaveLeast = 10 * time.Millisecond
+	leaveMost  = 250 * time.Millisecond
 )
+
+// leaveWithin is how long the end of an upload waits for the end of the control connection. A client
+// that dies or gives up ends both connections, often with a good end of TLS, so only the control
+// connection tells its file from a whole one. Both take the same way: their ends are apart by what
+// the client needs between them, and by less than a round trip.
+func leaveWithin(roundTrip time.Duration) time.Duration {
+	return min(leaveLeast+roundTrip, leaveMost)
+}
 
 var (
 	errGone    = errors.New("the client has left")
@@ -327,8 +336,8 @@ func (x *control) meanwhile(l line, status func() string) (err, ended error) {
 
 // stays waits for the end of the control connection for a moment. It returns what during does.
 func (x *control) stays(status func() string) (err, ended error) {
-	return x.during(status, func(ctx context.Context) error {
-		timer := time.NewTimer(leaveWithin)
+	err, ended = x.during(status, func(ctx context.Context) error {
+		timer := time.NewTimer(leaveWithin(x.door.opt.RoundTrip(x.raw)))
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -336,6 +345,16 @@ func (x *control) stays(status func() string) (err, ended error) {
 		}
 		return nil
 	})
+	if err != nil {
+		return err, ended
+	}
+	select {
+	case l := <-x.lines: // it came in the last moment
+		x.asked = false
+		err, ended = x.meanwhile(l, status)
+	default:
+	}
+	return cmp.Or(err, ended), ended
 }
 
 // bye ends TLS, if there is any.

@@ -2,6 +2,7 @@ package ftp
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/door"
+	"github.com/fxfer/fxfer/internal/identity/testca"
 )
 
 // users admits anna with the password x, to nothing.
@@ -122,6 +125,73 @@ func TestDeadlines(t *testing.T) {
 		require.NoError(t, c.Close())
 		left()
 	})
+}
+
+// given is a data connection that is there.
+type given struct{ net.Conn }
+
+func (g given) open(context.Context) (net.Conn, error) { return g.Conn, nil }
+func (g given) close()                                 {}
+
+// TestGivesUp: an upload whose end the client has said is not whole if the control connection ends
+// with it.
+func TestGivesUp(t *testing.T) {
+	t.Parallel()
+	cert, key := testca.New(t, "ca").Issue(t, testca.Server(), "ecdsa").Write(t, t.TempDir(), "server")
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	require.NoError(t, err)
+	cfg := &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true} // a pipe has no room for tickets
+	for _, x := range []struct {
+		secure         bool
+		roundTrip, gap time.Duration
+		whole          bool
+	}{
+		{false, 0, 9 * time.Millisecond, false},
+		{true, 0, 9 * time.Millisecond, false},
+		{true, 0, 11 * time.Millisecond, true},
+		{true, 40 * time.Millisecond, 49 * time.Millisecond, false},
+		{false, 40 * time.Millisecond, 51 * time.Millisecond, true},
+		{true, time.Second, 249 * time.Millisecond, false},
+		{true, time.Second, 251 * time.Millisecond, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := New(users{}, Options{
+				TLS: cfg, Place: func(net.Addr) func() { return func() {} },
+				RoundTrip: func(net.Conn) time.Duration { return x.roundTrip },
+			})
+			here, there := net.Pipe()
+			data, client := net.Pipe()
+			c := newControl(t.Context(), d, here, nil)
+			c.use(here)
+			c.protect, c.data = x.secure, given{data}
+			c.reader.Go(c.read)
+			var others sync.WaitGroup
+			others.Go(func() { _, _ = io.Copy(io.Discard, there) })
+			others.Go(func() {
+				if x.secure {
+					client = tls.Client(client, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is this test's
+				}
+				_, _ = io.WriteString(client, "half of it")
+				_ = client.Close()
+				time.Sleep(x.gap)
+				_ = there.Close()
+			})
+			var moved atomic.Int64
+			var why error
+			_ = c.transfer("receiving", &moved, func(_ context.Context, d *dataConn) error {
+				_, err := io.ReadAll(d)
+				return cmp.Or(err, d.whole(io.EOF))
+			}, func(err error) error {
+				why = err
+				return err
+			})
+			require.Equal(t, x.whole, why == nil, "%+v: %v", x, why)
+			close(c.want)
+			_ = here.Close()
+			c.reader.Wait()
+			others.Wait()
+		})
+	}
 }
 
 // TestLogin tries to log in, and to do something without.

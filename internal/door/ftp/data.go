@@ -97,7 +97,8 @@ func openData(ctx context.Context, o opener, cfg *tls.Config) (*dataConn, error)
 }
 
 // whole returns nil if the end of what was read is one that the client has meant: with TLS, it has
-// said so. tls.Conn takes a connection that is closed behind a record for a good one.
+// said so. tls.Conn takes a connection that is closed behind a record for a good one. Clients that
+// give up may say so as well: see leaveWithin.
 func (d *dataConn) whole(err error) error {
 	switch {
 	case !errors.Is(err, io.EOF):

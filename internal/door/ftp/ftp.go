@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/door"
 )
@@ -21,6 +22,8 @@ type Options struct {
 	// Place takes a place for a data connection, until release is called. It returns nil if there is
 	// none.
 	Place func(from net.Addr) (release func())
+	// RoundTrip returns the least round trip that a connection had lately, or 0 if that is not known.
+	RoundTrip func(c net.Conn) time.Duration
 }
 
 // Door serves FTP. New returns one.

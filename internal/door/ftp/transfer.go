@@ -87,7 +87,7 @@ func (x *control) transfer(what string, moved *atomic.Int64, move func(ctx conte
 		}
 		return nil
 	})
-	if err == nil && finish != nil && cfg == nil {
+	if err == nil && finish != nil {
 		err, ended = x.stays(status)
 	}
 	err = settle(err)
