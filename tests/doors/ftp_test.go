@@ -206,6 +206,13 @@ for ftp in ftplib.FTP(), ftplib.FTP_TLS(context=plain):
         ftp.storbinary("STOR one", io.BytesIO(data))
         assert ftp.size("one") == len(data)
         assert ftp.sendcmd("HASH one").split()[3] == hashlib.sha256(data).hexdigest()
+        try:
+            ftp.retrbinary("RETR none", None, rest=1000)
+            sys.exit("there is no such file")
+        except ftplib.error_perm:
+            pass
+        ftp.storbinary("STOR one", io.BytesIO(data))
+        assert ftp.size("one") == len(data) # from its beginning
         got = io.BytesIO()
         ftp.retrbinary("RETR one", got.write, rest=1000)
         assert got.getvalue() == data[1000:]
@@ -392,6 +399,33 @@ func TestAbortedFTP(t *testing.T) {
 		requireFile(t, data, s.share("docs/new"))
 		other.do(213, "HASH /docs/new")
 		x.do(250, "DELE /docs/new")
+	}
+}
+
+// TestRefusedFTP: what REST and ALLO have said is not for another transfer than the next, which may be
+// refused.
+func TestRefusedFTP(t *testing.T) {
+	t.Parallel()
+	s := beginFTP(t, true)
+	x := s.dialFTP(t).logIn("anna", false)
+	for _, refused := range []struct {
+		code    int
+		command string
+	}{{425, "RETR /docs/file"}, {550, "RETR /docs/none"}, {550, "STOR /none/file"}, {550, "LIST /none"}, {550, "SIZE /docs/none"}} {
+		for code, said := range map[int]string{350: "REST 500", 200: "ALLO 1000"} {
+			write(t, s.share("docs/file"), 1000)
+			if refused.code != 425 {
+				x.passive()
+			}
+			x.do(code, "%s", said)
+			x.do(refused.code, "%s", refused.command)
+			c, _ := x.data("STOR /docs/file")
+			_, err := io.WriteString(c, "new")
+			require.NoError(t, err)
+			require.NoError(t, c.Close())
+			x.expect(226)
+			requireFile(t, []byte("new"), s.share("docs/file"))
+		}
 	}
 }
 

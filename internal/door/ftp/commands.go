@@ -20,6 +20,7 @@ type command struct {
 	run   func(x *control, arg string) error
 	early bool // also before the login
 	empty bool // also without an argument
+	keeps bool // what REST and ALLO have said holds beyond it
 }
 
 var commands map[string]command
@@ -29,25 +30,25 @@ func init() { // HELP lists them
 		"USER": {run: (*control).userName, early: true},
 		"PASS": {run: (*control).password, early: true, empty: true},
 		"AUTH": {run: (*control).auth, early: true},
-		"PBSZ": {run: (*control).pbsz, early: true},
-		"PROT": {run: (*control).prot, early: true},
+		"PBSZ": {run: (*control).pbsz, early: true, keeps: true},
+		"PROT": {run: (*control).prot, early: true, keeps: true},
 		"FEAT": {run: (*control).feat, early: true, empty: true},
-		"OPTS": {run: (*control).opts, early: true},
+		"OPTS": {run: (*control).opts, early: true, keeps: true},
 		"HELP": {run: (*control).help, early: true, empty: true},
-		"NOOP": {run: says(200, "still here"), early: true, empty: true},
+		"NOOP": {run: says(200, "still here"), early: true, empty: true, keeps: true},
 		"QUIT": {run: (*control).quit, early: true, empty: true},
 		"SYST": {run: says(215, "UNIX Type: L8"), early: true, empty: true},
-		"TYPE": {run: (*control).typ},
-		"MODE": {run: only("S", "there is stream mode (S) only")},
-		"STRU": {run: only("F", "there is file structure (F) only")},
-		"ALLO": {run: (*control).allo},
+		"TYPE": {run: (*control).typ, keeps: true},
+		"MODE": {run: only("S", "there is stream mode (S) only"), keeps: true},
+		"STRU": {run: only("F", "there is file structure (F) only"), keeps: true},
+		"ALLO": {run: (*control).allo, keeps: true},
 		"PWD":  {run: (*control).pwd, empty: true}, "XPWD": {run: (*control).pwd, empty: true},
 		"CWD": {run: (*control).chdir}, "XCWD": {run: (*control).chdir},
 		"CDUP": {run: up, empty: true}, "XCUP": {run: up, empty: true},
-		"PASV": {run: (*control).pasv, empty: true},
-		"EPSV": {run: (*control).epsv, empty: true},
-		"PORT": {run: (*control).port},
-		"EPRT": {run: (*control).eprt},
+		"PASV": {run: (*control).pasv, empty: true, keeps: true},
+		"EPSV": {run: (*control).epsv, empty: true, keeps: true},
+		"PORT": {run: (*control).port, keeps: true},
+		"EPRT": {run: (*control).eprt, keeps: true},
 		"LIST": {run: (*control).list, empty: true},
 		"NLST": {run: (*control).nlst, empty: true},
 		"MLSD": {run: (*control).mlsd, empty: true},
@@ -58,7 +59,7 @@ func init() { // HELP lists them
 		"MFMT": {run: (*control).mfmt},
 		"HASH": {run: (*control).hash},
 		"SITE": {run: (*control).site},
-		"REST": {run: (*control).rest},
+		"REST": {run: (*control).rest, keeps: true},
 		"RETR": {run: (*control).retr},
 		"STOR": {run: (*control).stor},
 		"STOU": {run: (*control).stou, empty: true},
@@ -79,6 +80,9 @@ func (x *control) run(text string) error {
 		return x.reply(500, "this is no command")
 	}
 	c, known := commands[name]
+	if !c.keeps { // a transfer that was refused leaves them to no other one
+		defer func() { x.offset, x.size = 0, -1 }()
+	}
 	switch {
 	case !known:
 		return x.reply(502, "this server has no %s", name)

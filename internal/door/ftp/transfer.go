@@ -44,7 +44,6 @@ func (x *control) mayTransfer() (ok bool, err error) {
 // transfer moves data over the data connection that was prepared: move does that, and its errors
 // are a dataError or of files. finish decides about what has come, nil for nothing.
 func (x *control) transfer(what string, moved *atomic.Int64, move func(ctx context.Context, d *dataConn) error, finish func(error) error) error {
-	defer func() { x.offset, x.size = 0, -1 }()
 	settle := func(err error) error {
 		if finish != nil {
 			err = finish(err)
@@ -130,7 +129,6 @@ func (x *control) retr(arg string) error {
 	defer f.Close()
 	off, size := x.offset, f.Size()
 	if off > size {
-		x.offset = 0
 		return x.reply(554, "the file has only %d bytes", size)
 	}
 	var moved atomic.Int64
@@ -213,13 +211,11 @@ func (x *control) stor(arg string) error {
 }
 
 func (x *control) appe(arg string) error {
-	x.offset = 0
 	return x.store(x.abs(arg), door.Creation{Keep: true, Append: true}, "receiving")
 }
 
 // stou stores a file under a name that is not in use.
 func (x *control) stou(string) error {
-	x.offset = 0
 	name := "stou-" + strings.ToLower(rand.Text())
 	return x.store(path.Join(x.cwd, name), door.Creation{MustNot: true}, "FILE: "+name)
 }
@@ -230,7 +226,6 @@ func (x *control) store(p string, c door.Creation, what string) error {
 	}
 	u, err := x.tree.Create(p, c)
 	if err != nil {
-		x.offset, x.size = 0, -1
 		return x.fail(err)
 	}
 	off := x.offset
@@ -239,7 +234,6 @@ func (x *control) store(p string, c door.Creation, what string) error {
 		off = have
 	case off > have:
 		_ = u.Abort(errAborted)
-		x.offset, x.size = 0, -1
 		return x.reply(554, "there are only %d bytes: a file that was cut off begins anew", have)
 	case off > 0:
 		if err := u.Set(door.Change{Size: &off}); err != nil {
