@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -142,6 +143,10 @@ func TestFacts(t *testing.T) {
 // TestLines converts the ends of lines there and back, however the bytes are cut.
 func TestLines(t *testing.T) {
 	t.Parallel()
+	cut := &fromLines{from: bufio.NewReader(iotest.TimeoutReader(strings.NewReader("a\r")))}
+	got, err := io.ReadAll(cut)
+	require.ErrorIs(t, err, iotest.ErrTimeout, "an error behind a CR")
+	require.Equal(t, "a\r", string(got))
 	for _, text := range []string{"", "\n", "a\nb\n", "a\r\nb", "\r\r\n\n\r", "\r", "no end"} {
 		for step := 1; step < 4; step++ {
 			var wire bytes.Buffer

@@ -295,16 +295,23 @@ func fill(r io.Reader, buf []byte) (n int, err error) {
 }
 
 // fromLines makes LF of CR and LF.
-type fromLines struct{ from *bufio.Reader }
+type fromLines struct {
+	from *bufio.Reader
+	err  error // that came behind a CR; from has forgotten it
+}
 
 func (f *fromLines) Read(b []byte) (n int, err error) {
 	for n < len(b) {
+		if f.err != nil {
+			return n, f.err
+		}
 		c, err := f.from.ReadByte()
 		if err != nil {
 			return n, err
 		}
 		if c == '\r' {
-			if next, _ := f.from.Peek(1); len(next) == 1 && next[0] == '\n' {
+			var next []byte
+			if next, f.err = f.from.Peek(1); len(next) == 1 && next[0] == '\n' {
 				continue
 			}
 		}
