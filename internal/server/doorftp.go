@@ -20,9 +20,9 @@ type FTPDoor struct {
 	Addr string
 	// ImplicitTLS is where a connection begins with TLS. "" is nowhere.
 	ImplicitTLS string
-	// Ports are the passive ports, to which clients open data connections. As many clients of one
-	// address can transfer at a time. The zero PortRange is DefaultPassivePorts ports that the system
-	// chooses.
+	// Ports are the passive ports, to which clients open data connections. Each of them waits for one
+	// connection of an address at a time, and a user has at most half of them wait. The zero PortRange
+	// is DefaultPassivePorts ports that the system chooses.
 	Ports PortRange
 	// Public is the address that the server names for passive ports, behind NAT. The zero Addr is
 	// the one that the client has reached.

@@ -170,6 +170,7 @@ func (x *control) password(password string) error {
 		return err
 	}
 	x.admitted()
+	x.user = name
 	x.left, x.tree = left, door.NewTree(x.ctx, account)
 	x.cwd = x.tree.Start()
 	return x.reply(230, "welcome")
@@ -410,9 +411,9 @@ func (x *control) epsv(arg string) error {
 
 func (x *control) passive(told func(port uint16) error) error {
 	x.setData(nil)
-	l := x.door.opt.Ports.lease(x.client)
+	l := x.door.opt.Ports.lease(x.client, x.user)
 	if l == nil {
-		return x.reply(425, "your address uses all passive ports of this server: try again later")
+		return x.reply(425, "no passive port is free for this user at this address: try again later")
 	}
 	x.setData(l)
 	return told(l.port())

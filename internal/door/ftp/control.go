@@ -68,7 +68,7 @@ type control struct {
 	held   []string // lines that came during a transfer
 
 	loginBy time.Time // when the login has to be done
-	user    string
+	user    string    // who wants to log in, or has
 	tries   int
 	left    func()     // nil before the login
 	tree    *door.Tree // nil before the login

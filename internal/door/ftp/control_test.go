@@ -263,6 +263,27 @@ func FuzzControl(f *testing.F) {
 	})
 }
 
+// TestLeases: a user has half of the ports of an address, and none for long.
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPorts(make([]net.Listener, 4))
+		here := netip.MustParseAddr("127.0.0.1")
+		first := p.lease(here, "anna")
+		require.NotNil(t, p.lease(here, "anna"))
+		require.Nil(t, p.lease(here, "anna"), "more than half")
+		require.NotNil(t, p.lease(netip.MustParseAddr("127.0.0.2"), "anna"))
+		require.NotNil(t, p.lease(here, "bob"))
+		require.NotNil(t, p.lease(here, "bob"))
+		require.Nil(t, p.lease(here, "carl"), "all are waiting")
+		time.Sleep(connectWithin)
+		synctest.Wait()
+		require.Empty(t, p.waiting)
+		_, err := first.open(t.Context())
+		require.ErrorIs(t, err, errNoConnection)
+	})
+}
+
 // TestPorts: a port has one connection of an address for one client, and others are closed.
 func TestPorts(t *testing.T) {
 	t.Parallel()
@@ -285,11 +306,11 @@ func TestPorts(t *testing.T) {
 	here := netip.MustParseAddr("127.0.0.1")
 	closed(dial()) // nobody waits
 
-	other := p.lease(netip.MustParseAddr("127.0.0.2"))
+	other := p.lease(netip.MustParseAddr("127.0.0.2"), "anna")
 	closed(dial()) // somebody else waits
-	one := p.lease(here)
+	one := p.lease(here, "anna")
 	require.NotNil(t, one)
-	require.Nil(t, p.lease(here), "the only port is in use")
+	require.Nil(t, p.lease(here, "bob"), "the only port is in use")
 	c := dial()
 	got, err := one.open(t.Context())
 	require.NoError(t, err)
@@ -298,7 +319,7 @@ func TestPorts(t *testing.T) {
 	closed(dial()) // a second one
 
 	one.close()
-	again := p.lease(here)
+	again := p.lease(here, "anna")
 	require.NotNil(t, again)
 	c = dial()
 	require.Eventually(t, func() bool { return len(again.conns) == 1 }, time.Minute, time.Millisecond)

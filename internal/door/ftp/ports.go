@@ -14,7 +14,8 @@ import (
 const acceptPause = 50 * time.Millisecond
 
 // Ports are the listeners for data connections. All clients share them: a confined process can open
-// no others. A port waits for one connection of each address at a time, and closes others at once.
+// no others. A port waits for one connection of each address at a time, and closes others at once. A
+// user has at most half of the ports wait for an address, and each for connectWithin.
 type Ports struct {
 	listeners []net.Listener
 
@@ -28,11 +29,14 @@ type place struct {
 	from netip.Addr
 }
 
-// lease is the right of one client to the next connection that comes from its address to a port.
+// lease is the right of one client to the next connection that comes from its address to a port. It
+// ends if no transfer asks for the connection within connectWithin.
 type lease struct {
 	ports *Ports
 	place place
+	user  string
 	conns chan net.Conn // has room for one
+	end   *time.Timer
 }
 
 // NewPorts returns the ports of these listeners.
@@ -83,20 +87,28 @@ func (p *Ports) hand(at place, c net.Conn) {
 	l.conns <- c
 }
 
-// lease returns a port for a connection from an address, or nil if all are in use. The port is any
-// of them, so a connection that comes late rarely meets the next transfer. The caller closes the lease.
-func (p *Ports) lease(from netip.Addr) *lease {
+// lease returns a port for a connection of a user from an address, or nil if all that the user may
+// have are waiting. The port is any of them, so a connection that comes late rarely meets the next
+// transfer. The caller closes the lease.
+func (p *Ports) lease(from netip.Addr, user string) *lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	free, own := -1, 0
 	for _, i := range rand.Perm(len(p.listeners)) { //nolint:gosec // the address is what counts
-		at := place{i, from}
-		if p.waiting[at] == nil {
-			l := &lease{p, at, make(chan net.Conn, 1)}
-			p.waiting[at] = l
-			return l
+		switch l := p.waiting[place{i, from}]; {
+		case l == nil:
+			free = i
+		case l.user == user:
+			own++
 		}
 	}
-	return nil
+	if free < 0 || own >= max(1, len(p.listeners)/2) {
+		return nil
+	}
+	l := &lease{ports: p, place: place{free, from}, user: user, conns: make(chan net.Conn, 1)}
+	l.end = time.AfterFunc(connectWithin, l.close)
+	p.waiting[l.place] = l
+	return l
 }
 
 // port is the number of the port.
@@ -104,8 +116,13 @@ func (l *lease) port() uint16 {
 	return uint16(l.ports.listeners[l.place.port].Addr().(*net.TCPAddr).Port)
 }
 
-// open waits for the connection. The caller closes it.
+// open waits for the connection. The caller closes it. It is called once.
+//
+// Errors: errNoConnection if the lease has ended before, and those of ctx.
 func (l *lease) open(ctx context.Context) (net.Conn, error) {
+	if !l.end.Stop() {
+		return nil, errNoConnection
+	}
 	select {
 	case c := <-l.conns:
 		return c, nil
@@ -118,6 +135,7 @@ func (l *lease) open(ctx context.Context) (net.Conn, error) {
 func (l *lease) close() {
 	l.ports.mu.Lock()
 	defer l.ports.mu.Unlock()
+	l.end.Stop()
 	if l.ports.waiting[l.place] == l {
 		delete(l.ports.waiting, l.place)
 	}
