@@ -413,7 +413,11 @@ func (t *Tree) Remove(p string, folder bool) error {
 	if err != nil {
 		return err
 	}
-	m, err := s.Scope.Stat(rel)
+	see := s.Scope.Stat
+	if folder { // what is no folder stays, so whoever may not see it learns nothing
+		see = s.describe
+	}
+	m, err := see(rel)
 	switch {
 	case err != nil:
 		return err

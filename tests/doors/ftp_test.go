@@ -509,6 +509,17 @@ func TestHostileFTP(t *testing.T) {
 	scanner.do(550, "RNFR old")
 	scanner.passive()
 	scanner.do(550, "RETR old")
+	for _, commands := range [][]string{{"RMD %s"}, {"REST 5", "STOR %s"}, {"REST 50", "STOR %s"}} {
+		var said []string
+		for _, name := range []string{"old", "none"} { // one that it does not see, and one that is not there
+			if len(commands) > 1 {
+				scanner.passive()
+				scanner.do(350, "%s", commands[0])
+			}
+			said = append(said, strings.ReplaceAll(scanner.do(550, commands[len(commands)-1], name), name, "NAME"))
+		}
+		require.Equal(t, said[0], said[1])
+	}
 	c, _ = scanner.data("STOU")
 	_, err = c.Write([]byte("page"))
 	require.NoError(t, err)

@@ -207,7 +207,8 @@ func (x *control) hash(arg string) error {
 // STOR, STOU and APPE.
 
 func (x *control) stor(arg string) error {
-	return x.store(x.abs(arg), door.Creation{Keep: x.offset > 0}, "receiving")
+	goesOn := x.offset > 0
+	return x.store(x.abs(arg), door.Creation{Keep: goesOn, MustExist: goesOn}, "receiving")
 }
 
 func (x *control) appe(arg string) error {
