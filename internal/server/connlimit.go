@@ -63,7 +63,13 @@ type connSlot struct {
 }
 
 // acquire returns a slot for a connection, or nil if there is none. The caller releases it, once.
-func (l *connLimit) acquire(addr net.Addr) *connSlot {
+func (l *connLimit) acquire(addr net.Addr) *connSlot { return l.take(addr, true) }
+
+// acquireAuthenticated is acquire for a further connection of a peer that has proven who it is. So
+// strangers cannot take its place.
+func (l *connLimit) acquireAuthenticated(addr net.Addr) *connSlot { return l.take(addr, false) }
+
+func (l *connLimit) take(addr net.Addr, unauthenticated bool) *connSlot {
 	prefix := transport.PrefixOf(addr)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,12 +77,12 @@ func (l *connLimit) acquire(addr net.Addr) *connSlot {
 		return nil
 	}
 	a := l.addressLocked(prefix)
-	if a == nil || a.count >= l.maxPerAddress || !l.unauthenticated.Take(prefix) {
+	if a == nil || a.count >= l.maxPerAddress || unauthenticated && !l.unauthenticated.Take(prefix) {
 		return nil
 	}
 	l.count++
 	a.count++
-	return &connSlot{limit: l, address: a, prefix: prefix, unauthenticated: true}
+	return &connSlot{limit: l, address: a, prefix: prefix, unauthenticated: unauthenticated}
 }
 
 // addressLocked returns the counts of an address, or nil if there is no room for another address.

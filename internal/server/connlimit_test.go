@@ -102,6 +102,30 @@ func TestConnLimit(t *testing.T) {
 	require.Empty(t, l.addresses)
 }
 
+// TestConnLimitOfKnownPeers: strangers do not take the place of a peer's further connections.
+func TestConnLimitOfKnownPeers(t *testing.T) {
+	t.Parallel()
+	l := connLimitOf(t, Options{MaxConnections: 16, MaxConnectionsPerAddress: 8})
+	at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
+	for last := byte(1); l.acquire(at(last)) != nil; last++ {
+		require.Less(t, l.countUnauthenticated(), 16)
+	}
+	require.Nil(t, l.acquire(at(200)), "all places of strangers are taken")
+	var known []*connSlot
+	for range 8 {
+		slot := l.acquireAuthenticated(at(200))
+		require.NotNil(t, slot)
+		known = append(known, slot)
+	}
+	require.Nil(t, l.acquireAuthenticated(at(200)), "connections of one address")
+	strangers := l.countUnauthenticated()
+	for _, slot := range known {
+		slot.release()
+	}
+	require.Equal(t, strangers, l.countUnauthenticated())
+	require.Equal(t, strangers, l.count)
+}
+
 // TestConnLimitOfNetworks: somebody with four IPv6 /64 takes as many places as four addresses have
 // together, but leaves some for others.
 func TestConnLimitOfNetworks(t *testing.T) {

@@ -111,12 +111,11 @@ func (s *Server) openFTP() error {
 
 // dataPlace takes a place for a data connection of a client that is logged in.
 func (s *Server) dataPlace(from net.Addr) (release func()) {
-	slot := s.conns.acquire(from)
+	slot := s.conns.acquireAuthenticated(from)
 	if slot == nil {
 		s.counters.refuse(refusedConnLimit)
 		return nil
 	}
-	slot.authenticated()
 	return slot.release
 }
 
