@@ -72,10 +72,23 @@ func (f *FTPDoor) addresses() []string {
 	return append(f.passive(), f.Addr, f.ImplicitTLS)
 }
 
+// checkHosts refuses two addresses with different hosts: the passive ports have one.
+func (f *FTPDoor) checkHosts() error {
+	host, _, _ := net.SplitHostPort(f.Addr)
+	other, _, _ := net.SplitHostPort(f.ImplicitTLS)
+	if f.Addr == "" || f.ImplicitTLS == "" || host == other {
+		return nil
+	}
+	return session.Usage("name the same host in both", "ftp listens at %s, and with implicit TLS at %s, but its passive ports have one host", f.Addr, f.ImplicitTLS)
+}
+
 func (s *Server) openFTP() error {
 	f := &s.opt.Doors.FTP
 	if !f.open() {
 		return nil
+	}
+	if err := f.checkHosts(); err != nil {
+		return err
 	}
 	if f.Ports != (PortRange{}) && (f.Ports.First == 0 || f.Ports.Len() < 1 || f.Ports.Len() > MaxPassivePorts) {
 		return session.Usage("", "the range of passive ports %d-%d has to have 1 to %d ports", f.Ports.First, f.Ports.Last, MaxPassivePorts)
