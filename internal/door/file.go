@@ -31,6 +31,7 @@ type File struct {
 	src  *disk.Source
 	sent atomic.Int64
 	once sync.Once
+	part error // why not all of it was sent
 }
 
 // Open opens the file at p for reading. The caller closes it.
@@ -97,13 +98,16 @@ func pass(s *session, q *pace.Queue, n int) error {
 	return context.Cause(s.Ctx)
 }
 
+// Fail notes why the file was not sent as the client has asked for it, or nil. It comes before Close.
+func (f *File) Fail(why error) { f.part = why }
+
 // Close ends the use of the file.
 func (f *File) Close() error {
 	var err error
 	f.once.Do(func() {
 		err = f.src.Close()
 		f.tree.give(f.s)
-		f.s.Record(Record{Outcome: Sent, Path: f.path, Bytes: f.sent.Load()})
+		f.s.Record(Record{Outcome: Sent, Path: f.path, Bytes: f.sent.Load(), Err: f.part})
 	})
 	return err
 }

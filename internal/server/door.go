@@ -365,7 +365,7 @@ func (x *doorSession) record(e door.Record) {
 	case e.Err != nil && e.Outcome == door.Received:
 		x.failed++
 		files = string(session.Failed)
-	case e.Err != nil:
+	case e.Err != nil && e.Outcome != door.Sent: // clients may want the beginning only
 		x.refused++
 		return
 	case e.Outcome == door.Received:

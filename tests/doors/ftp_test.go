@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -427,6 +428,41 @@ func TestRefusedFTP(t *testing.T) {
 			requireFile(t, []byte("new"), s.share("docs/file"))
 		}
 	}
+}
+
+// TestFTPAudit aborts a download: the audit log says so.
+func TestFTPAudit(t *testing.T) {
+	t.Parallel()
+	var log auditLog
+	s := begin(t, func(o *fxfer.ServerOptions) {
+		o.Doors.FTP = fxfer.FTPDoor{Addr: "127.0.0.1:0", Clear: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+		o.Audit = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	write(t, s.share("docs/file"), 64<<20)
+	x := s.dialFTP(t).logIn("anna", false)
+	x.data("RETR /docs/file")
+	x.do(426, "ABOR")
+	x.expect(226)
+	x.do(200, "NOOP")
+	require.Regexp(t, `path=file error="the client has aborted the transfer" bytes=\d+ outcome=failed`, log.String())
+}
+
+// auditLog keeps what is logged.
+type auditLog struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (l *auditLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *auditLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // TestHostileFTP tries to leave the shares, to reach others, and to do what the rights forbid.

@@ -3,6 +3,7 @@ package ftp
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -137,13 +138,15 @@ func (x *control) retr(arg string) error {
 		if x.ascii {
 			to = toLines{d}
 		}
-		return each(ctx, f, off, func(b []byte) error {
+		err := each(ctx, f, off, func(b []byte) error {
 			moved.Add(int64(len(b)))
 			if _, err := to.Write(b); err != nil {
 				return dataError{err}
 			}
 			return nil
 		})
+		f.Fail(cmp.Or(context.Cause(ctx), err))
+		return err
 	}, nil)
 }
 
