@@ -14,6 +14,7 @@ import (
 // the error of its last session.
 func (j *job) outcome(ctx context.Context, err error) (*session.Report, error) {
 	r := j.tracker.Report(j.server)
+	r.Complete = err == nil
 	if err == nil && !j.call.Target.DryRun {
 		r.Snapshot = j.hello.Snapshot
 	}

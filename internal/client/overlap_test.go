@@ -259,3 +259,48 @@ func TestListed(t *testing.T) {
 		require.EqualValues(t, len(want), report.Sent, list)
 	}
 }
+
+// TestIntact sends only the files of a list that are what they were, and no folder. A file that
+// changes after it was listed fails.
+func TestIntact(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read|identity.Write)
+	defer s.stop()
+	c := newClient(t, enrol(t, s), Options{})
+	in := t.TempDir()
+	require.NoError(t, os.Mkdir(path.Join(in, "folder"), 0o700))
+	for _, p := range []string{"same", "small", "large", "left out", "folder/below"} {
+		sessiontest.RandomFile(t, path.Join(in, p), 3<<20)
+	}
+	sessiontest.RandomFile(t, path.Join(in, "small"), 3)
+	send := func(names ...string) (*session.Report, error) {
+		files := func(yield func(string, error) bool) {
+			for _, p := range names {
+				if !yield(p, nil) {
+					return
+				}
+			}
+		}
+		intact := func(p string) bool {
+			if p == "small" || p == "large" {
+				require.NoError(t, os.WriteFile(path.Join(in, p), []byte("torn"), 0o600))
+			}
+			return p != "left out"
+		}
+		target := s.plain(t, "in")
+		target.TrailingSlash = true
+		return c.Send(t.Context(), []string{in + "/"}, target, Transfer{Selection: Selection{Files: files, Intact: intact}})
+	}
+	report, err := send("same", "small", "large", "left out", "folder")
+	require.Equal(t, session.KindPartial, session.KindOf(err), "%v", err)
+	require.True(t, report.Complete)
+	require.EqualValues(t, 2, report.Failed)
+	entries, err := os.ReadDir(path.Join(s.dir, "in"))
+	require.NoError(t, err)
+	for _, e := range entries {
+		require.True(t, e.Name() == "same" || strings.HasPrefix(e.Name(), ".fxfer-"), e.Name())
+	}
+	report, err = send("small")
+	require.NotEqual(t, session.KindPartial, session.KindOf(err), "%v", err)
+	require.True(t, report.Complete, "although its only file failed")
+}

@@ -32,7 +32,7 @@ func (c *Client) Send(ctx context.Context, sources []string, target session.URL,
 	selected, _ := call.Selection.filter() // checked
 	source := &transfer.TreeSource{
 		Filter: selected, OneFileSystem: call.Selection.OneFileSystem,
-		DryRun: call.Target.DryRun, Paths: call.Selection.Files,
+		DryRun: call.Target.DryRun, Paths: call.Selection.Files, Intact: call.Selection.Intact,
 	}
 	defer func() {
 		for _, r := range source.Roots {

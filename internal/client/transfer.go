@@ -55,6 +55,10 @@ type Selection struct {
 	// Files are the only paths to send, below the one source folder. Each session reads them anew.
 	// nil sends all. Get does not take it.
 	Files iter.Seq2[string, error]
+	// Intact, unless nil, leaves out each of Files that is not a regular file, or for which it returns
+	// false. It is asked after the metadata of the file were read. A file that changes later fails,
+	// where it would otherwise be sent again as it is then.
+	Intact func(path string) bool
 }
 
 // Target says how the receiver compares and writes.

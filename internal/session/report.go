@@ -109,6 +109,7 @@ func KindName(k wire.Kind) string { return kindsOfEntries[k] }
 type Report struct {
 	Server   string        // host and port
 	Duration time.Duration // of the whole transfer, connecting included
+	Complete bool          // each entry has its outcome, and what the target has is as durable as Target.Sync says
 
 	// Entries.
 	Files   int64 // regular files found

@@ -92,6 +92,9 @@ type TreeSource struct {
 	DryRun        bool                     // nothing is made, so joined folders come once
 	Absent        []Absent                 // further roots, which are not there
 	Paths         iter.Seq2[string, error] // only these below the one root; nil for all
+	// Intact, unless nil, leaves out each of Paths that is not a regular file, or for which it returns
+	// false after the metadata were read. A file that changes later fails.
+	Intact func(path string) bool
 }
 
 // Absent is something to be sent that is not there.
@@ -153,6 +156,9 @@ func (s *TreeSource) walk(
 			m = first
 		}
 		item := r.item(m, as)
+		if f, ok := item.Content.(*treeFile); ok && s.Intact != nil {
+			item.Content = steadyFile{f, f}
+		}
 		if m.Kind == disk.File && m.Size == 0 { // nothing is read
 			if err := item.compare(digest.Empty()); err != nil {
 				failed(m.Path, err)
@@ -191,7 +197,10 @@ func (s *TreeSource) walkPaths(
 		if visited.covers(from) {
 			continue
 		}
-		err := s.walk(ctx, r, from, nil, func(m disk.Meta) bool { return visited.has(m.Path) }, visit, failed)
+		hide := func(m disk.Meta) bool {
+			return visited.has(m.Path) || s.Intact != nil && (m.Kind != disk.File || !s.Intact(p))
+		}
+		err := s.walk(ctx, r, from, nil, hide, visit, failed)
 		if visited.add(from); isMissing(err) && ctx.Err() == nil {
 			failed(p, err)
 		} else if err != nil {
@@ -329,6 +338,12 @@ func (t *treeFile) Refresh() (Item, error) {
 }
 
 func (t *treeFile) compare(d [32]byte) error { return t.root.Tree.Compare(t.path, t.id, d) }
+
+// steadyFile is a treeFile that is not sent again when it changed: it is no refresher.
+type steadyFile struct {
+	Content
+	wholeReader
+}
 
 // EntryOf returns the manifest's entry for what a tree has.
 func EntryOf(m disk.Meta, as string) wire.Entry {
