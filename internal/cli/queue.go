@@ -34,13 +34,15 @@ or not. Without a subcommand it is "fxfer queue ls".`,
 	}
 	c.Flags().AddFlagSet(list.Flags())
 	c.AddCommand(list,
-		newQueueSwitch("pause", "Keep the watcher from sending", "Pause lets the present session end, and keeps the next one from beginning.", true),
+		newQueueSwitch("pause", "Keep the watcher from sending", "Pause keeps the next session from beginning. The present one ends first.", true),
 		newQueueSwitch("resume", "Let the watcher send again", "Resume undoes pause.", false),
 		newQueueEdit("retry", "Try failed files again now",
-			`Retry makes files that failed due at once. With FILE, it also takes back a drop.`, "due", (*outbox.Queue).Retry),
+			`Retry makes files that failed due at once. With FILE, it also takes back a drop.
+A file that is arriving, being sent or there is not changed.`, "due", (*outbox.Queue).Retry),
 		newQueueEdit("drop", "Do not send failed files, or these",
 			`Drop keeps files from being sent: those that failed, or FILE. A file that changes
-later is sent again. Drop removes nothing.`, "dropped", (*outbox.Queue).Drop))
+later is sent again. A file that is being sent or there is not changed. Drop
+removes nothing.`, "dropped", (*outbox.Queue).Drop))
 	return c
 }
 
@@ -228,11 +230,7 @@ func printQueue(w io.Writer, sum jsonQueue, files []outbox.Listing, all bool, no
 		if f.State == outbox.There && !all {
 			continue
 		}
-		state := string(f.State)
-		if f.Dropped {
-			state = "dropped"
-		}
-		rows = append(rows, []string{state, units.Bytes(f.Version.Size), units.Span(now.Sub(f.Arrived)), term.PathAnd(f.Path, f.Error)})
+		rows = append(rows, []string{f.Word(), units.Bytes(f.Version.Size), units.Span(now.Sub(f.Arrived)), term.PathAnd(f.Path, f.Error)})
 	}
 	if len(rows) > 1 {
 		term.Columns(w, rows)
@@ -274,17 +272,21 @@ func newQueueEdit(name, short, long, done string, edit func(*outbox.Queue, strin
 			}
 			total := 0
 			for _, file := range files {
-				found := false
+				changed, why := false, outbox.ErrNoFile
 				for _, q := range queues {
 					n, err := edit(q.Queue, file)
-					if err != nil && !errors.Is(err, outbox.ErrNoFile) {
+					switch {
+					case err == nil:
+						changed = true
+						total += n
+					case errors.Is(err, outbox.ErrState):
+						why = err
+					case !errors.Is(err, outbox.ErrNoFile):
 						return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
 					}
-					found = found || err == nil
-					total += n
 				}
-				if !found {
-					return exit.Usage("`fxfer queue --json` lists the files with their states", "%s: %w", term.Name(file), outbox.ErrNoFile)
+				if !changed {
+					return exit.Usage("`fxfer queue --json` lists the files with their states", "%s: %w", term.Name(file), why)
 				}
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s %s\n", units.Count(int64(total), "file", "files"), done)

@@ -44,7 +44,8 @@ changed. It runs until SIGTERM or Ctrl-C. The folder keeps its shape below URL.
 Nothing is removed at the server.
 
 A file is complete when it has not changed for the time of --settle, and no
-program has it open for writing. Only Linux can tell the latter, on local disks.
+program has it open for writing. Only Linux can tell the latter, on local disks,
+and only root for files of other users.
 With --marker .done, FILE is complete when FILE.done is there and is not older
 than FILE. Marker files are not sent, and go when FILE goes. Only regular files
 are sent: no symbolic links and no empty folders. Programs that write under a
@@ -58,7 +59,7 @@ back.
 With --then delete, a file is removed here after the server has committed it and
 its digest is right. With --then move:FOLDER, it moves there under its path;
 FOLDER has to be on the same disk, outside DIR. A file that has changed since
-it was sent stays, and is sent again.
+it was sent stays, and is sent again. Its marker goes with it.
 
 The kernel's notifications only say when to look: watch also scans DIR every
 30 s, and every 2 s on network file systems and when the kernel's limit of
@@ -142,7 +143,7 @@ func (x *watching) run(c *cobra.Command, dir, url string) error {
 	defer stop()
 	w.Log.Info("watching", "dir", w.Dir, "url", w.URL)
 	err = w.Run(ctx)
-	if errors.Is(err, outbox.ErrRunning) {
+	if errors.Is(err, outbox.ErrRunning) || errors.Is(err, outbox.ErrOther) {
 		return exit.Usage("`fxfer queue` lists the watched folders", "%w", err)
 	}
 	return err
@@ -163,6 +164,8 @@ func (x *watching) watcher(c *cobra.Command, dir string, target fxfer.URL) (*out
 		return nil, &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
 	case !info.IsDir():
 		return nil, exit.Usage("fxfer send sends a file", "%s is not a folder", dir)
+	case outbox.IsInside(dir, home):
+		return nil, exit.Usage("set FXFER_HOME to a folder outside", "the folder of fxfer's keys and queues is inside of the watched one: %s", home)
 	}
 	if to := x.then.MoveTo; to != "" {
 		if err := outbox.CheckMoveTo(dir, to); err != nil {
@@ -192,17 +195,20 @@ func (x *watching) watcher(c *cobra.Command, dir string, target fxfer.URL) (*out
 	return &outbox.Watcher{
 		Queue: outbox.OpenQueue(home, dir, place.Redacted()), Dir: dir, URL: place.Redacted(),
 		Settle: x.settle, Marker: x.marker, Rules: rules, Then: x.then, Log: log,
-		Send: func(ctx context.Context, paths iter.Seq[string], result func(outbox.Result)) error {
-			return sendComplete(ctx, client, dir, target, paths, result)
+		Send: func(ctx context.Context, paths iter.Seq[string], intact func(string) bool, result func(outbox.Result)) error {
+			return sendComplete(ctx, client, dir, target, paths, intact, result)
 		},
 	}, nil
 }
 
-// sendComplete sends these files of a folder. The content decides whether the server has a file
-// already: it may be removed here next.
-func sendComplete(ctx context.Context, client *fxfer.Client, dir string, target fxfer.URL, paths iter.Seq[string], result func(outbox.Result)) error {
+// sendComplete sends these files of a folder, as Send of a Watcher. The content decides whether the
+// server has a file already: it may be removed here next.
+func sendComplete(
+	ctx context.Context, client *fxfer.Client, dir string, target fxfer.URL,
+	paths iter.Seq[string], intact func(string) bool, result func(outbox.Result),
+) error {
 	call := fxfer.Transfer{
-		Selection: fxfer.Selection{Files: func(yield func(string, error) bool) {
+		Selection: fxfer.Selection{Intact: intact, Files: func(yield func(string, error) bool) {
 			for p := range paths {
 				if !yield(p, nil) {
 					return
@@ -218,6 +224,9 @@ func sendComplete(ctx context.Context, client *fxfer.Client, dir string, target 
 			result(x)
 		},
 	}
-	_, err := client.Send(ctx, []string{dir + string(filepath.Separator)}, target, call)
+	report, err := client.Send(ctx, []string{dir + string(filepath.Separator)}, target, call)
+	if report != nil && report.Complete {
+		return nil // what failed has its result
+	}
 	return err
 }

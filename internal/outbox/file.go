@@ -8,6 +8,7 @@ package outbox
 
 import (
 	"cmp"
+	"errors"
 	"io/fs"
 	"slices"
 	"time"
@@ -52,7 +53,7 @@ type File struct {
 	Version Version   `json:"version"`           // as the last scan found it
 	Arrived time.Time `json:"arrived"`           // when a scan first found this version
 	There   time.Time `json:"there,omitzero"`    // when the server had it
-	Gone    time.Time `json:"gone,omitzero"`     // when a scan missed it here; only if the server has it
+	Gone    time.Time `json:"gone,omitzero"`     // when a scan missed it here; only if it is There or Dropped
 	Digest  string    `json:"digest,omitempty"`  // BLAKE3 of what was sent, "" if unknown
 	Dropped bool      `json:"dropped,omitempty"` // this version is not to be sent
 	// Error says why the last try failed for the sake of this file alone; After is when the next is.
@@ -91,10 +92,11 @@ func observe(old *File, found Version, ready func() bool, now time.Time) *File {
 }
 
 // miss returns what becomes of a file that a scan did not find: nil to forget it, old if nothing
-// changes. A version that is there stays known for a day, so that people can look it up.
+// changes. A version that is there stays known for a day, so that people can look it up. So does one
+// that was dropped, because it may come back.
 func miss(old *File, now time.Time) *File {
 	switch {
-	case old.State != There:
+	case old.State != There && !old.Dropped:
 		return nil
 	case old.Gone.IsZero():
 		gone := *old
@@ -152,6 +154,9 @@ type Result struct {
 	Err    error  // nil if the server has committed the file, or had it
 }
 
+// errLeftOut is the result of a file that was not intact any more, so a session left it out.
+var errLeftOut = errors.New("it is being written")
+
 // settle returns what becomes of a file in state Sending after its result. sent is the version that
 // the batch was made of, and present the one that is here after the result, nil if none is. If both
 // are equal, nothing has changed in between, so what the server committed is that version.
@@ -163,7 +168,7 @@ func settle(old *File, r Result, sent Version, present *Version, now time.Time) 
 	switch {
 	case present == nil:
 		return nil
-	case *present != sent:
+	case *present != sent, errors.Is(r.Err, errLeftOut):
 		return &File{State: Arriving, Version: *present, Arrived: now}
 	case r.Err != nil:
 		f.State, f.Error, f.Tries = Waiting, r.Err.Error(), f.Tries+1

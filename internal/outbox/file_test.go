@@ -60,11 +60,12 @@ func TestMiss(t *testing.T) {
 	for _, state := range []State{Arriving, Waiting, Sending} {
 		require.Nil(t, miss(&File{State: state}, noon))
 	}
-	there := &File{State: There}
-	gone := miss(there, noon)
-	require.Equal(t, &File{State: There, Gone: noon}, gone)
-	require.Same(t, gone, miss(gone, noon.Add(forgetAfter)))
-	require.Nil(t, miss(gone, noon.Add(forgetAfter+1)))
+	for _, there := range []File{{State: There}, {State: Waiting, Dropped: true}} {
+		gone := miss(&there, noon)
+		require.Equal(t, &File{State: there.State, Dropped: there.Dropped, Gone: noon}, gone)
+		require.Same(t, gone, miss(gone, noon.Add(forgetAfter)))
+		require.Nil(t, miss(gone, noon.Add(forgetAfter+1)))
+	}
 }
 
 func TestSettle(t *testing.T) {
@@ -73,6 +74,7 @@ func TestSettle(t *testing.T) {
 	failed := errors.New("permission denied")
 	require.Equal(t, &File{State: There, Version: one, Arrived: noon, There: noon, Digest: "d"}, settle(sending, Result{Digest: "d"}, one, &one, noon))
 	require.Equal(t, &File{State: Arriving, Version: two, Arrived: noon}, settle(sending, Result{}, one, &two, noon), "it changed while it was sent")
+	require.Equal(t, &File{State: Arriving, Version: one, Arrived: noon}, settle(sending, Result{Err: errLeftOut}, one, &one, noon))
 	require.Nil(t, settle(sending, Result{Err: failed}, one, nil, noon))
 	require.Equal(t, &File{State: Waiting, Version: one, Arrived: noon, Error: "permission denied", Tries: 1, After: noon.Add(time.Minute)},
 		settle(sending, Result{Err: failed}, one, &one, noon))

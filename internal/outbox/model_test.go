@@ -31,13 +31,14 @@ type world struct {
 	now   time.Time
 	n     int
 
-	local  map[string]string   // what programs left in the folder, by path
-	open   map[string]*os.File // files that a program has open for writing
-	server map[string][]string // contents that were committed, by path
-	sends  map[string]int      // how often each content was sent without a kill, by path and content
-	moved  map[string]bool     // contents that were renamed to a path, by path and content
-	leases bool
-	empty  []byte // a new queue: making its file costs a sync
+	local   map[string]string   // what programs left in the folder, by path
+	open    map[string]*os.File // files that a program has open for writing
+	server  map[string][]string // contents that were committed, by path
+	durable map[string][]string // those of server that a power cut leaves
+	sends   map[string]int      // how often each content was sent by a session that ended well, by path and content
+	moved   map[string]bool     // contents that were renamed to a path, by path and content
+	leases  bool
+	empty   []byte // a new queue: making its file costs a sync
 }
 
 const modelSettle = 5 * time.Second
@@ -150,12 +151,18 @@ func (m *world) close(p string) {
 }
 
 // send is the session: it commits what it reads, unless the file changes meanwhile. In between,
-// programs go on, and the process may be killed.
-func (m *world) send(_ context.Context, paths iter.Seq[string], result func(Result)) error {
+// programs go on, and the process may be killed. What was committed is durable in the end.
+func (m *world) send(_ context.Context, paths iter.Seq[string], intact func(string) bool, result func(Result)) error {
 	for p := range paths {
-		switch rapid.SampledFrom([]string{"", "", "", "", "mutate", "line", "file"}).Draw(m.t, "event") {
+		if !intact(p) {
+			continue
+		}
+		switch rapid.SampledFrom([]string{"", "", "", "", "mutate", "line", "power", "file"}).Draw(m.t, "event") {
 		case "line":
 			return errors.New("the line is away")
+		case "power":
+			m.server = maps.Clone(m.durable)
+			return errors.New("the server is away")
 		case "file":
 			result(Result{Path: p, Err: errors.New("permission denied")})
 			continue
@@ -165,6 +172,7 @@ func (m *world) send(_ context.Context, paths iter.Seq[string], result func(Resu
 		}
 		m.commit(p, result, func() {})
 	}
+	m.durable = maps.Clone(m.server)
 	return nil
 }
 
@@ -238,11 +246,12 @@ func (m *world) transmit(killed bool) {
 	require.NoError(m.t, err)
 	before := maps.Clone(m.sends)
 	err = m.w.sendBatch(m.t.Context(), batch, make(chan struct{}, 1))
-	if killed {
+	if killed || err != nil { // the line is away now and then
 		m.sends = before
+	}
+	if killed {
 		m.restart(state)
 	}
-	_ = err // the line is away now and then
 }
 
 // restart starts the watcher again with this state of the queue.
@@ -266,7 +275,8 @@ func (m *world) killAtRemoval() {
 	m.restart(state)
 }
 
-// TestModel lets programs write to a folder at random while its watcher scans, sends and is killed.
+// TestModel lets programs write to a folder at random while its watcher scans, sends and is killed,
+// and its server loses what is not durable.
 // No file is sent while a program has it open for writing. A file is removed here only if the
 // server has its content. In the end, the server has each file that stayed, the queue is empty, and
 // what was sent and noted was not sent again.
@@ -280,7 +290,7 @@ func TestModel(t *testing.T) {
 		m := &world{
 			t: rt, dir: filepath.Join(base, "dir"), home: filepath.Join(base, "home"), probe: filepath.Join(base, "probe"),
 			then: Then{Delete: rapid.Bool().Draw(rt, "delete")}, now: time.Now(), leases: leases, empty: empty,
-			local: map[string]string{}, open: map[string]*os.File{}, server: map[string][]string{}, sends: map[string]int{}, moved: map[string]bool{},
+			local: map[string]string{}, open: map[string]*os.File{}, server: map[string][]string{}, durable: map[string][]string{}, sends: map[string]int{}, moved: map[string]bool{},
 		}
 		defer func() {
 			for _, f := range m.open {
@@ -318,9 +328,11 @@ func (m *world) end() {
 	for _, p := range slices.Collect(maps.Keys(m.open)) {
 		m.close(p)
 	}
-	m.w.Send = func(_ context.Context, paths iter.Seq[string], result func(Result)) error {
+	m.w.Send = func(_ context.Context, paths iter.Seq[string], intact func(string) bool, result func(Result)) error {
 		for p := range paths {
-			m.commit(p, result, func() {})
+			if intact(p) {
+				m.commit(p, result, func() {})
+			}
 		}
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,11 +21,21 @@ type About struct {
 	Dir    string `json:"dir"` // absolute
 	URL    string `json:"url"` // without secrets
 	Paused bool   `json:"paused,omitempty"`
+	// Removes says that the last watcher removed or moved what was there.
+	Removes bool `json:"removes,omitempty"`
 	// Reached says that a session with the server has succeeded once. From then on, no error of a
 	// session ends the watcher.
 	Reached bool `json:"reached,omitempty"`
 	// Error is why the last session failed as a whole, "" if it did not.
 	Error string `json:"error,omitempty"`
+}
+
+// Word returns the word for the state of a file.
+func (f *File) Word() string {
+	if f.Dropped {
+		return "dropped"
+	}
+	return string(f.State)
 }
 
 // Listing is a file in the queue, for people.
@@ -37,12 +48,15 @@ var (
 	aboutBucket   = []byte("about")   // "about" → About
 	filesBucket   = []byte("files")   // path → File
 	pendingBucket = []byte("pending") // paths of files in state Waiting or Sending
-	asideBucket   = []byte("aside")   // path → Version of a file that is about to be removed
+	asideBucket   = []byte("aside")   // path → note of a file that is about to be removed
 )
 
 // queueWait is how long to wait for another process that has the file open. Each has it open for
 // milliseconds, unless its host is very busy.
 const queueWait = time.Minute
+
+// maxPath bounds the paths of files, in bytes.
+const maxPath = bolt.MaxKeySize
 
 // queuesName is the folder of the queues in fxfer's folder.
 const queuesName = "outbox"
@@ -65,7 +79,17 @@ func OpenQueue(home, dir, url string) *Queue {
 
 // Queues returns the queues in fxfer's folder home.
 func Queues(home string) (all []*Queue, err error) {
-	names, err := filepath.Glob(filepath.Join(home, queuesName, "*.db"))
+	return queuesIn(filepath.Join(home, queuesName))
+}
+
+// others returns the other queues in the same folder.
+func (q *Queue) others() ([]*Queue, error) {
+	all, err := queuesIn(filepath.Dir(q.path))
+	return slices.DeleteFunc(all, func(other *Queue) bool { return other.path == q.path }), err
+}
+
+func queuesIn(folder string) (all []*Queue, err error) {
+	names, err := filepath.Glob(filepath.Join(folder, "*.db"))
 	for _, name := range names {
 		all = append(all, &Queue{path: name})
 	}
@@ -256,12 +280,16 @@ func (q *Queue) Pause(paused bool) error {
 	})
 }
 
-// ErrNoFile means that the queue has no such file to change.
-var ErrNoFile = errors.New("the queue has no such file")
+var (
+	// ErrNoFile means that the queue has no such file.
+	ErrNoFile = errors.New("the queue has no such file")
+	// ErrState means that a file is in a state in which there is nothing to change.
+	ErrState = errors.New("nothing to change")
+)
 
 // Retry makes a file due at once, also one that was dropped. With the path "", it does so for all
 // files that failed, and returns how many these were. A file that is not in the queue gives
-// ErrNoFile.
+// ErrNoFile, and one that does not wait for another try ErrState.
 func (q *Queue) Retry(path string) (n int, err error) {
 	return q.edit(path, func(f *File) bool {
 		if f.State != Waiting || f.Error == "" && !(f.Dropped && path != "") {
@@ -273,8 +301,8 @@ func (q *Queue) Retry(path string) (n int, err error) {
 }
 
 // Drop keeps this version of a file from being sent. A later version will be sent. With the path "",
-// it drops all files that failed. It returns as Retry does. A file that is being sent is not
-// dropped.
+// it drops all files that failed. It returns as Retry does. A file that is being sent, or is there,
+// gives ErrState.
 func (q *Queue) Drop(path string) (n int, err error) {
 	return q.edit(path, func(f *File) bool {
 		if f.State != Waiting && f.State != Arriving || f.Dropped || path == "" && f.Error == "" {
@@ -290,11 +318,13 @@ func (q *Queue) edit(path string, f func(*File) bool) (n int, err error) {
 		n = 0
 		if path != "" {
 			x, err := c.file(path)
-			if err == nil && (x == nil || !f(x)) {
-				return ErrNoFile
-			}
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case x == nil:
+				return ErrNoFile
+			case !f(x):
+				return fmt.Errorf("%w: %s", ErrState, x.Word())
 			}
 			n = 1
 			return c.put(path, x)
@@ -330,9 +360,15 @@ func (q *Queue) lock(wait time.Duration) (unlock func(), err error) {
 // ErrRunning means that a process watches the folder for this URL already.
 var ErrRunning = errors.New("the folder is being watched for this URL already")
 
+// ErrOther means that a process watches the folder for another URL.
+var ErrOther = errors.New("the folder is being watched for another URL already, and one of the two removes files")
+
 // Running reports whether a watcher of this queue is running.
-func (q *Queue) Running() bool {
-	unlock, err := q.lock(time.Millisecond)
+func (q *Queue) Running() bool { return q.isRunning(time.Millisecond) }
+
+// isRunning is Running that waits for so long while another process asks, too.
+func (q *Queue) isRunning(wait time.Duration) bool {
+	unlock, err := q.lock(wait)
 	if err == nil {
 		unlock()
 	}

@@ -26,6 +26,14 @@ type found struct {
 	errs   []error // why
 }
 
+// marker returns the marker of a file, nil if there is none.
+func (f *found) marker(p string) *Version {
+	if m, ok := f.markers[p]; ok {
+		return &m
+	}
+	return nil
+}
+
 // hides reports whether a path is below a folder that could not be read.
 func (f *found) hides(p string) bool {
 	for _, dir := range f.unread {
@@ -55,6 +63,12 @@ func scan(root *os.Root, rules *filter.Filter, marker string) (*found, error) {
 		}
 		own := strings.HasPrefix(path.Base(p), ownPrefix)
 		switch {
+		case len(p) > maxPath:
+			f.unread, f.errs = append(f.unread, p+"/"), append(f.errs, fmt.Errorf("%.100s…: the path has more than %d bytes", p, maxPath))
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
 		case d.IsDir() && (own || rules.Skip(p, true, -1, time.Time{})):
 			return fs.SkipDir
 		case d.IsDir():

@@ -64,10 +64,26 @@ func isFullOfWatches(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EMFILE)
 }
 
-// linkBetween makes a hard link from a name in one open folder to a name in another one. It fails
-// with an error matching fs.ErrExist if the new name is taken.
-func linkBetween(from *os.File, name string, into *os.File, as string) error {
+// renameNew renames a file in one open folder to a name in another one. It fails with an error
+// matching fs.ErrExist if the new name is taken. Where the file system knows neither that flag (NFS)
+// nor hard links, it replaces a file that is made at the same moment.
+func renameNew(from *os.File, name string, into *os.File, as string) error {
 	defer runtime.KeepAlive(into)
 	defer runtime.KeepAlive(from)
-	return unix.Linkat(int(from.Fd()), name, int(into.Fd()), as, 0)
+	a, b := int(from.Fd()), int(into.Fd())
+	err := unix.Renameat2(a, name, b, as, unix.RENAME_NOREPLACE)
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	err = unix.Linkat(a, name, b, as, 0)
+	switch {
+	case err == nil:
+		return unix.Unlinkat(a, name, 0)
+	case errors.Is(err, unix.EEXIST):
+		return err
+	}
+	if unix.Fstatat(b, as, new(unix.Stat_t), unix.AT_SYMLINK_NOFOLLOW) == nil {
+		return unix.EEXIST
+	}
+	return unix.Renameat(a, name, b, as)
 }

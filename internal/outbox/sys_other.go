@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -21,8 +22,20 @@ func remoteType(string) string { return "" }
 // isFullOfWatches reports whether the process has no room for another watch.
 func isFullOfWatches(err error) bool { return errors.Is(err, syscall.EMFILE) }
 
-// linkBetween makes a hard link from a name in one open folder to a name in another one. It fails
-// with an error matching fs.ErrExist if the new name is taken.
-func linkBetween(from *os.File, name string, into *os.File, as string) error {
-	return os.Link(filepath.Join(from.Name(), name), filepath.Join(into.Name(), as))
+// renameNew renames a file in one open folder to a name in another one. It fails with an error
+// matching fs.ErrExist if the new name is taken. Where the file system has no hard links, it
+// replaces a file that is made at the same moment.
+func renameNew(from *os.File, name string, into *os.File, as string) error {
+	old, to := filepath.Join(from.Name(), name), filepath.Join(into.Name(), as)
+	err := os.Link(old, to)
+	switch {
+	case err == nil:
+		return os.Remove(old)
+	case errors.Is(err, fs.ErrExist):
+		return err
+	}
+	if _, taken := os.Lstat(to); taken == nil {
+		return fs.ErrExist
+	}
+	return os.Rename(old, to)
 }

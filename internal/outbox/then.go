@@ -32,41 +32,69 @@ const asideName = ".fxfer-sent"
 // from the lookup of a name to the end of its open.
 const asideFor = time.Second
 
-// setAside renames a file of this version that the server has to its place in asideName. It does
-// nothing if the file has changed, or if that place is taken.
-func (w *Watcher) setAside(root *os.Root, p string, v Version) error {
+// removes reports whether a file that is there goes.
+func (t Then) removes() bool { return t != Then{} }
+
+// note is what the queue knows of a file in asideName: the version that the server has, and the
+// marker that it had here, nil for none.
+type note struct {
+	Version
+	Marker *Version `json:"marker,omitempty"`
+}
+
+// keep notes that a file could not be removed or moved.
+func (w *Watcher) keep(p string, v Version, now time.Time) {
+	k := w.kept[p]
+	if !k.version.sameButRenamed(v) {
+		k = kept{version: v}
+	}
+	k.tries++
+	k.until = now.Add(retryAfter(k.tries))
+	w.kept[p] = k
+}
+
+// isKept reports whether it is too early to try again to remove or move this version of a file.
+func (w *Watcher) isKept(p string, v Version, now time.Time) bool {
+	k, failed := w.kept[p]
+	if failed && !k.version.sameButRenamed(v) {
+		delete(w.kept, p)
+		return false
+	}
+	return failed && now.Before(k.until)
+}
+
+// hasRoomAside reports whether a file can get its place in asideName.
+func hasRoomAside(root *os.Root, p string) bool {
+	_, err := root.Lstat(path.Join(asideName, p))
+	return err != nil
+}
+
+// setAside renames a file to its place in asideName, unless it has changed. The queue has a note
+// about it already: a crash after the rename must not make the file look like a new one.
+func setAside(root *os.Root, p string, v Version) error {
 	if now := look(root, p); now == nil || *now != v {
 		return nil
 	}
 	to := path.Join(asideName, p)
-	if _, err := root.Lstat(to); err == nil {
-		return nil
-	}
 	if err := root.MkdirAll(path.Dir(to), 0o700); err != nil {
-		return err
-	}
-	// The note comes first: a crash after the rename must not make the file look like a new one.
-	err := w.Queue.update(func(c *change) error { return c.write(asideBucket, p, v) })
-	if err != nil {
 		return err
 	}
 	return root.Rename(p, to)
 }
 
 // finishAside removes the files that have been aside long enough, or moves them to Then.MoveTo. It
-// puts those back that are not what the server has, and those that it does not know. It returns the
-// number of files that remain aside.
+// puts those back that are not what the server has, and those that it does not know. Without Then,
+// it puts all of them back. It returns the number of files that remain aside.
 func (w *Watcher) finishAside(root *os.Root, now time.Time) (left int, err error) {
 	if _, err := root.Lstat(asideName); errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	notes := map[string]Version{}
+	notes := map[string]*note{}
 	err = w.Queue.view(func(tx *bolt.Tx) error {
 		return tx.Bucket(asideBucket).ForEach(func(k, _ []byte) error {
-			var v Version
-			err := read(tx.Bucket(asideBucket), k, &v)
-			notes[string(k)] = v
-			return err
+			n := new(note)
+			notes[string(k)] = n
+			return read(tx.Bucket(asideBucket), k, n)
 		})
 	})
 	if err != nil {
@@ -90,17 +118,20 @@ func (w *Watcher) finishAside(root *os.Root, now time.Time) (left int, err error
 	var failed []error
 	waits := map[string]bool{}
 	for _, p := range files {
-		began, seen := w.aside[p]
+		first, seen := w.aside[p]
 		if !seen {
-			began, w.aside[p] = now, now
+			first.since = now
+			if v := look(root, path.Join(asideName, p)); v != nil {
+				first.version = *v
+			}
+			w.aside[p] = first
 		}
-		if now.Sub(began) < asideFor {
+		if now.Sub(first.since) < asideFor {
 			waits[p] = true
 			continue
 		}
 		delete(w.aside, p)
-		note, noted := notes[p]
-		failed = append(failed, w.endAside(root, p, note, noted))
+		failed = append(failed, w.endAside(root, p, notes[p], first.version, now))
 	}
 	for i := len(folders) - 1; i >= 0; i-- {
 		_ = root.Remove(folders[i]) // fails while it is not empty
@@ -118,34 +149,43 @@ func (w *Watcher) finishAside(root *os.Root, now time.Time) (left int, err error
 	return len(waits), errors.Join(append(failed, err)...)
 }
 
-// endAside decides about one file that has been aside long enough. sent is the version that the
-// server has.
-func (w *Watcher) endAside(root *os.Root, p string, sent Version, noted bool) error {
+// endAside decides about one file that has been aside long enough. n is the note about it, nil if
+// there is none, and first what it was when it was first seen there.
+func (w *Watcher) endAside(root *os.Root, p string, n *note, first Version, now time.Time) error {
 	at := path.Join(asideName, p)
-	now := look(root, at)
-	if !noted || now == nil || !now.sameButRenamed(sent) || isOpen(root, at) {
-		w.Log.Info("changed after it was sent: kept", "path", p)
+	v := look(root, at)
+	known := n != nil && v != nil && *v == first && v.sameButRenamed(n.Version)
+	if !known || !w.Then.removes() || isOpen(root, at) {
+		w.Log.Info("back in its place", "path", p)
 		return putBack(root, at, p)
 	}
+	moved, err := "", error(nil)
 	if w.Then.MoveTo == "" {
-		return errors.Join(root.Remove(at), w.removeMarker(root, p))
+		err = root.Remove(at)
+	} else {
+		moved, err = moveTo(root, at, filepath.Join(w.Then.MoveTo, filepath.FromSlash(p)))
 	}
-	if err := moveTo(root, at, filepath.Join(w.Then.MoveTo, filepath.FromSlash(p))); err != nil {
-		w.kept[p] = true
-		return errors.Join(fmt.Errorf("move %s: %w", p, cause(err)), putBack(root, at, p))
+	if err != nil {
+		w.keep(p, n.Version, now)
+		return errors.Join(fmt.Errorf("remove or move %s: %w", p, cause(err)), putBack(root, at, p))
 	}
-	return w.removeMarker(root, p)
+	return w.endMarker(root, p, n.Marker, moved)
 }
 
-// removeMarker removes the marker of a file that is gone. A new file there keeps it.
-func (w *Watcher) removeMarker(root *os.Root, p string) error {
-	if _, err := root.Lstat(p); w.Marker == "" || err == nil {
+// endMarker removes the marker of a file that is gone, or moves it after the file, which is at the
+// path moved then. A marker that is not the one that the scan saw stays, and so does that of a new
+// file in the same place.
+func (w *Watcher) endMarker(root *os.Root, p string, seen *Version, moved string) error {
+	at := p + w.Marker
+	v := look(root, at)
+	if _, err := root.Lstat(p); err == nil || seen == nil || v == nil || *v != *seen {
 		return nil
 	}
-	if err := root.Remove(p + w.Marker); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if moved == "" {
+		return root.Remove(at)
 	}
-	return nil
+	_, err := moveTo(root, at, moved+w.Marker)
+	return err
 }
 
 // putBack returns a file to its place, or beside it if that is taken. It replaces nothing.
@@ -153,42 +193,44 @@ func putBack(root *os.Root, at, p string) error {
 	if err := root.MkdirAll(path.Dir(p), 0o777); err != nil {
 		return err
 	}
-	return eachFree(p, func(to string) error {
-		err := root.Link(at, to)
-		if err == nil {
-			return root.Remove(at)
-		}
-		if errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		if _, taken := root.Lstat(to); taken == nil { // a file system without hard links
-			return fs.ErrExist
-		}
-		return root.Rename(at, to)
-	})
-}
-
-// moveTo moves a file out of the folder to a path, or beside it if that is taken. It replaces
-// nothing. Both ends are named below handles of their folders, because others may write to these.
-func moveTo(root *os.Root, at, to string) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
-		return err
-	}
-	from, err := root.Open(path.Dir(at))
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	into, err := os.Open(filepath.Dir(to))
+	into, err := root.Open(path.Dir(p))
 	if err != nil {
 		return err
 	}
 	defer into.Close()
-	err = eachFree(filepath.Base(to), func(name string) error { return linkBetween(from, path.Base(at), into, name) })
-	if err == nil {
-		err = root.Remove(at)
-	}
+	_, err = moveInto(root, at, into, path.Base(p))
 	return err
+}
+
+// moveTo moves a file out of the folder to a path, or beside it if that is taken. It replaces
+// nothing, and returns the path that the file has then.
+func moveTo(root *os.Root, at, to string) (moved string, err error) {
+	dir := filepath.Dir(to)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return "", err
+	}
+	into, err := os.Open(dir)
+	if err != nil {
+		return "", err
+	}
+	defer into.Close()
+	name, err := moveInto(root, at, into, filepath.Base(to))
+	return filepath.Join(dir, name), err
+}
+
+// moveInto moves a file into an open folder, under the name or one like it, which it returns. Both
+// ends are named below handles of their folders, because others may write to these.
+func moveInto(root *os.Root, at string, into *os.File, name string) (as string, err error) {
+	from, err := root.Open(path.Dir(at))
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	err = eachFree(name, func(free string) error {
+		as = free
+		return renameNew(from, path.Base(at), into, free)
+	})
+	return as, err
 }
 
 // mostNames is how many names eachFree tries.

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -17,38 +18,39 @@ func TestAside(t *testing.T) {
 	leases := hasLeases(t)
 	for name, c := range map[string]struct {
 		open, write, taken bool // the program: keeps it open, writes to it, makes a new file of that name
+		unnoticed          bool // writes to it and sets its time back
+		keep               bool // the watcher was started again without Then
 		want               map[string]string
 	}{
+		"keep":              {keep: true, want: map[string]string{"sub/a": "old"}},
 		"nobody":            {want: map[string]string{}},
 		"open":              {open: true, want: map[string]string{"sub/a": "old"}},
 		"written":           {open: true, write: true, want: map[string]string{"sub/a": "oldnew"}},
 		"written, replaced": {open: true, write: true, taken: true, want: map[string]string{"sub/a": "other", "sub/a.2": "oldnew"}},
+		"unnoticed":         {open: true, unnoticed: true, want: map[string]string{"sub/a": "new"}},
 		"replaced":          {taken: true, want: map[string]string{"sub/a": "other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.open && !c.write && !leases {
-				t.Skip("the system does not say who has a file open")
+				t.Skip("the system does not say who has a file open, or when it changed")
 			}
 			dir := t.TempDir()
 			at := filepath.Join(dir, "sub", "a")
 			require.NoError(t, os.Mkdir(filepath.Dir(at), 0o700))
 			require.NoError(t, os.WriteFile(at, []byte("old"), 0o600))
-			w := &Watcher{
-				Queue: OpenQueue(t.TempDir(), dir, "url"), Dir: dir, Then: Then{Delete: true},
-				Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-			}
-			require.NoError(t, w.begin())
-			root, err := os.OpenRoot(dir)
-			require.NoError(t, err)
-			defer root.Close()
+			w, root := newWatcher(t, dir, Then{Delete: true})
 			f, err := os.OpenFile(at, os.O_WRONLY|os.O_APPEND, 0)
 			require.NoError(t, err)
 			defer f.Close()
 			if !c.open {
 				require.NoError(t, f.Close())
 			}
-			require.NoError(t, w.setAside(root, "sub/a", *look(root, "sub/a")))
+			require.NoError(t, w.noteAndSetAside(root, "sub/a", note{Version: *look(root, "sub/a")}))
 			require.NoFileExists(t, at)
+			if c.keep {
+				w.Then = Then{}
+				require.NoError(t, w.begin())
+			}
 			if c.write {
 				_, err := f.WriteString("new")
 				require.NoError(t, err)
@@ -60,6 +62,19 @@ func TestAside(t *testing.T) {
 			left, err := w.finishAside(root, now)
 			require.NoError(t, err)
 			require.Equal(t, 1, left, "it waits for a second")
+			if c.unnoticed {
+				aside := filepath.Join(dir, asideName, "sub", "a")
+				info, err := os.Stat(aside)
+				require.NoError(t, err)
+				require.NoError(t, f.Truncate(0))
+				_, err = f.WriteString("new")
+				require.NoError(t, errors.Join(err, f.Close()))
+				for v := versionOf(info); versionOf(info) == v; { // until the clock of the file system has moved on
+					require.NoError(t, os.Chtimes(aside, info.ModTime(), info.ModTime()))
+					info, err = os.Stat(aside)
+					require.NoError(t, err)
+				}
+			}
 			left, err = w.finishAside(root, now.Add(asideFor))
 			require.NoError(t, err)
 			require.Zero(t, left)
@@ -75,4 +90,107 @@ func TestAside(t *testing.T) {
 			require.NoDirExists(t, filepath.Join(dir, asideName))
 		})
 	}
+}
+
+// newWatcher returns a watcher of dir that has begun, and a handle of dir.
+func newWatcher(t *testing.T, dir string, then Then) (*Watcher, *os.Root) {
+	w := &Watcher{
+		Queue: OpenQueue(t.TempDir(), dir, "url"), Dir: dir, URL: "url", Then: then,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+	require.NoError(t, w.begin())
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = root.Close() })
+	return w, root
+}
+
+// noteAndSetAside does what a scan does with a file that is there.
+func (w *Watcher) noteAndSetAside(root *os.Root, p string, n note) error {
+	err := w.Queue.update(func(c *change) error { return c.write(asideBucket, p, n) })
+	return errors.Join(err, setAside(root, p, n.Version))
+}
+
+// TestMarkers removes and moves files with their markers. A marker that changed meanwhile stays, and
+// a file that has the name at the target stays.
+func TestMarkers(t *testing.T) {
+	t.Parallel()
+	for _, moves := range []bool{false, true} {
+		for _, changed := range []bool{false, true} {
+			dir, to := t.TempDir(), t.TempDir()
+			then := Then{Delete: true}
+			if moves {
+				then = Then{MoveTo: to}
+			}
+			w, root := newWatcher(t, dir, then)
+			w.Marker = ".done"
+			for _, p := range []string{filepath.Join(dir, "a"), filepath.Join(dir, "a.done"), filepath.Join(to, "a")} {
+				require.NoError(t, os.WriteFile(p, []byte("old"), 0o600))
+			}
+			require.NoError(t, w.noteAndSetAside(root, "a", note{*look(root, "a"), look(root, "a.done")}))
+			if changed {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, "a.done"), []byte("longer"), 0o600))
+			}
+			now := time.Now()
+			for _, at := range []time.Time{now, now.Add(asideFor)} {
+				_, err := w.finishAside(root, at)
+				require.NoError(t, err)
+			}
+			here, there := []string{}, []string{"a"}
+			if changed {
+				here = append(here, "a.done")
+			}
+			if moves {
+				there = append(there, "a.2")
+			}
+			if moves && !changed {
+				there = append(there, "a.2.done")
+			}
+			require.ElementsMatch(t, here, names(t, dir), "moves %v, changed %v", moves, changed)
+			require.ElementsMatch(t, there, names(t, to), "moves %v, changed %v", moves, changed)
+		}
+	}
+}
+
+func names(t *testing.T, dir string) (all []string) {
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+// TestKept tries a file that cannot be moved again, later each time, and a new version at once.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	w, _ := newWatcher(t, t.TempDir(), Then{Delete: true})
+	require.False(t, w.isKept("a", one, noon))
+	w.keep("a", one, noon)
+	require.True(t, w.isKept("a", two, noon), "it was put back: only its change time is another one")
+	require.False(t, w.isKept("a", one, noon.Add(retryAfter(1))))
+	w.keep("a", two, noon)
+	require.True(t, w.isKept("a", one, noon.Add(retryAfter(1))))
+	require.False(t, w.isKept("a", Version{Size: 2}, noon))
+	require.False(t, w.isKept("a", one, noon), "forgotten")
+}
+
+// TestCheckMoveTo takes no folder that leads into the watched one.
+func TestCheckMoveTo(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	dir, to, link := filepath.Join(base, "dir"), filepath.Join(base, "to"), filepath.Join(base, "link")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o700))
+	require.NoError(t, os.Mkdir(to, 0o700))
+	require.NoError(t, CheckMoveTo(dir, to))
+	require.Empty(t, names(t, to))
+	require.Equal(t, []string{"sub"}, names(t, dir))
+	require.Error(t, CheckMoveTo(dir, dir))
+	require.Error(t, CheckMoveTo(dir, filepath.Join(dir, "sub")))
+	require.Error(t, CheckMoveTo(dir, filepath.Join(base, "missing")))
+	if err := os.Symlink(filepath.Join(dir, "sub"), link); err != nil {
+		t.Skip(err)
+	}
+	require.ErrorContains(t, CheckMoveTo(dir, link), "inside")
+	require.True(t, IsInside(link, filepath.Join(dir, "sub")))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -27,22 +28,30 @@ type Watcher struct {
 	Rules  *filter.Filter // of files that are not sent; nil for none
 	Then   Then
 	// Send sends these files, which are paths below Dir with slashes, and calls result for each whose
-	// outcome is known, from one goroutine at a time. It may read the paths several times, each time
-	// shortly before it reads the files. Its error is about the session as a whole; if it is of
-	// fxfer.KindPartial, the results have the reasons.
-	Send func(ctx context.Context, paths iter.Seq[string], result func(Result)) error
+	// outcome is known, from one goroutine at a time. It asks intact about each path after it has
+	// read the metadata there. It sends the file as these describe it, or not at all. It may read the
+	// paths several times; what came before does not count then. It returns nil if what the server
+	// has is durable, whatever the results say, and otherwise why the session failed as a whole.
+	Send func(ctx context.Context, paths iter.Seq[string], intact func(path string) bool, result func(Result)) error
 	Log  *slog.Logger
 
-	steady map[string]sight     // files that are arriving; only the scanning goroutine uses this and what follows
-	aside  map[string]time.Time // when a file in asideName was first seen there
-	kept   map[string]bool      // files that could not be moved, and are not tried again
-	unread map[string]bool      // errors of scans that are reported
+	steady map[string]sight // files that are arriving; only the scanning goroutine uses this and what follows
+	aside  map[string]sight // files in asideName, as they were first seen there
+	kept   map[string]kept  // files that could not be removed or moved
+	unread map[string]bool  // errors of scans that are reported
 }
 
 // sight is a version of a file and when a scan first found it.
 type sight struct {
 	version Version
 	since   time.Time
+}
+
+// kept is a file that could not be removed or moved so many times.
+type kept struct {
+	version Version
+	tries   int
+	until   time.Time // the next try
 }
 
 // MinSettle is the least Settle. Time stamps of file systems stand still for some milliseconds: a
@@ -55,7 +64,6 @@ const (
 	pollEvery  = 2 * time.Second        // and where it does not
 	gatherFor  = 100 * time.Millisecond // notifications of so much time lead to one scan
 	scanShare  = 10                     // scans take at most one part in so many of the time
-	flushEvery = time.Second            // results of a session are stored so often
 	lookEvery  = time.Second            // for changes that commands made in the queue
 	maxBackoff = time.Minute            // between sessions that fail
 )
@@ -71,6 +79,13 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if err := w.begin(); err != nil {
 		return err
 	}
+	if err := w.checkAlone(); err != nil {
+		return err
+	}
+	if kind := remoteType(w.Dir); kind != "" && w.Then.removes() {
+		w.Log.Warn(fmt.Sprintf("%s is on %s, which does not say who has a file open for writing: "+
+			"what a program writes to a file more than a second after it was sent can be lost", w.Dir, kind))
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	wake, sent := make(chan struct{}, 1), make(chan struct{}, 1)
@@ -85,15 +100,62 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return err
 }
 
-// begin prepares the queue: what a crash left in state Sending waits again.
+// begin prepares the queue: what a crash left in state Sending waits again. So do the files that are
+// there if Then removes files from now on: the server may have lost them since.
 func (w *Watcher) begin() error {
-	w.steady, w.aside, w.kept, w.unread = map[string]sight{}, map[string]time.Time{}, map[string]bool{}, map[string]bool{}
+	w.steady, w.aside, w.kept, w.unread = map[string]sight{}, map[string]sight{}, map[string]kept{}, map[string]bool{}
 	return w.Queue.update(func(c *change) error {
-		if err := c.setAbout(func(a *About) { a.Dir, a.URL = w.Dir, w.URL }); err != nil {
+		before, err := about(c.tx)
+		if err != nil {
+			return err
+		}
+		err = c.setAbout(func(a *About) { a.Dir, a.URL, a.Removes = w.Dir, w.URL, w.Then.removes() })
+		if err == nil && w.Then.removes() && !before.Removes {
+			err = compareAgain(c)
+		}
+		if err != nil {
 			return err
 		}
 		return wait(c, func(string) bool { return true })
 	})
+}
+
+// compareAgain lets the files that are there wait for another session.
+func compareAgain(c *change) error {
+	var there []named
+	err := each(c.tx, func(p string, f *File) error {
+		if f.State == There {
+			there = append(there, named{p, &File{State: Waiting, Version: f.Version, Arrived: f.Arrived}})
+		}
+		return nil
+	})
+	for _, n := range there {
+		if err == nil {
+			err = c.put(n.path, n.file)
+		}
+	}
+	return err
+}
+
+// checkAlone returns ErrOther if another watcher of the folder is running and one of the two removes
+// files: the other would not get them.
+func (w *Watcher) checkAlone() error {
+	dir, err := os.Stat(w.Dir)
+	if err != nil {
+		return err
+	}
+	others, err := w.Queue.others()
+	for _, q := range others {
+		a, failed := q.About()
+		if failed != nil {
+			return failed
+		}
+		other, failed := os.Stat(a.Dir)
+		if failed == nil && os.SameFile(dir, other) && (w.Then.removes() || a.Removes) && q.isRunning(time.Second) {
+			return ErrOther
+		}
+	}
+	return err
 }
 
 // wait puts files in state Sending back into state Waiting.
@@ -134,6 +196,7 @@ func (w *Watcher) scanAll(ctx context.Context, wake chan<- struct{}, sent <-chan
 		}
 		least := max(gatherFor, scanShare*time.Since(began))
 		next := time.NewTimer(max(min(again, h.every()), least))
+		soon := func() { next.Reset(max(0, least-time.Since(began))) }
 		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():
@@ -141,19 +204,19 @@ func (w *Watcher) scanAll(ctx context.Context, wake chan<- struct{}, sent <-chan
 			case <-next.C:
 				waiting = false
 			case <-sent:
-				next.Reset(0)
+				soon()
 			case _, ok := <-events:
 				if !ok {
 					events = nil
 				}
-				next.Reset(min(max(0, least-time.Since(began)), h.every()))
+				soon()
 			case err, ok := <-failures:
 				if !ok {
 					failures = nil
 					continue
 				}
 				h.failed(err)
-				next.Reset(0)
+				soon()
 			}
 		}
 		next.Stop()
@@ -180,7 +243,7 @@ func (w *Watcher) scan(now time.Time, wake chan<- struct{}, h *hints) (again tim
 		h.watch(w.Dir, f.folders)
 	}
 	w.reportUnread(f)
-	var gone map[string]Version
+	var gone map[string]note
 	waiting := false
 	err = w.Queue.update(func(c *change) error {
 		gone, waiting, err = w.compare(c, root, f, now)
@@ -192,9 +255,9 @@ func (w *Watcher) scan(now time.Time, wake chan<- struct{}, h *hints) (again tim
 	if waiting {
 		signal(wake)
 	}
-	for p, v := range gone {
-		if err := w.setAside(root, p, v); err != nil {
-			w.kept[p] = true
+	for p, n := range gone {
+		if err := setAside(root, p, n.Version); err != nil {
+			w.keep(p, n.Version, now)
 			w.Log.Error("remove what was sent", "path", p, "error", err)
 			continue
 		}
@@ -236,9 +299,10 @@ func (w *Watcher) reportUnread(f *found) {
 }
 
 // compare updates the queue by what a scan found. It returns the files that are there and that Then
-// wants gone here, and whether a file has begun to wait.
-func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (gone map[string]Version, waiting bool, err error) {
-	gone = map[string]Version{}
+// wants gone here, with the notes about them that the queue has then, and whether a file has begun to
+// wait.
+func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (gone map[string]note, waiting bool, err error) {
+	gone = map[string]note{}
 	left := make(map[string]bool, len(f.files)) // not in the queue
 	for p := range f.files {
 		left[p] = true
@@ -258,8 +322,8 @@ func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (go
 			changed[p] = file
 			waiting = waiting || file.State == Waiting
 		}
-		if file.State == There && (w.Then.Delete || w.Then.MoveTo != "") && !w.kept[p] {
-			gone[p] = v
+		if file.State == There && w.Then.removes() && !w.isKept(p, v, now) && hasRoomAside(root, p) {
+			gone[p] = note{v, f.marker(p)}
 		}
 	}
 	err = each(c.tx, func(p string, old *File) error {
@@ -269,6 +333,9 @@ func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (go
 			see(p, old)
 		case !f.hides(p):
 			delete(w.steady, p)
+			if _, aside := w.aside[p]; !aside {
+				delete(w.kept, p)
+			}
 			if file := miss(old, now); file != old {
 				changed[p] = file
 			}
@@ -283,36 +350,36 @@ func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (go
 			err = c.put(p, file)
 		}
 	}
+	for p, n := range gone {
+		if err == nil {
+			err = c.write(asideBucket, p, n)
+		}
+	}
 	return gone, waiting, err
 }
 
 // isReady reports whether a file that is arriving is complete.
 func (w *Watcher) isReady(root *os.Root, f *found, p string, v Version, now time.Time) bool {
-	var marker *Version
-	if m, ok := f.markers[p]; ok {
-		marker = &m
-	}
 	s, known := w.steady[p]
 	if !known || s.version != v {
 		return false
 	}
-	return ready(now.Sub(s.since), w.Settle, v, marker, w.Marker != "", func() bool { return isOpen(root, p) })
+	return ready(now.Sub(s.since), w.Settle, v, f.marker(p), w.Marker != "", func() bool { return isOpen(root, p) })
 }
 
 // sendAll sends batches until ctx ends. It looks for the next one when wake is signalled, when a
 // command has changed the queue, and when a file is due again.
 func (w *Watcher) sendAll(ctx context.Context, wake <-chan struct{}, sent chan<- struct{}) error {
 	for failures := 0; ctx.Err() == nil; {
+		before := w.Queue.changed()
 		batch, err := w.take(time.Now())
-		if err != nil {
-			w.Log.Error("queue", "error", err)
-		}
-		if len(batch) == 0 {
-			w.idle(ctx, wake)
+		if err == nil && len(batch) == 0 {
+			w.idle(ctx, wake, before)
 			continue
 		}
-		err = w.sendBatch(ctx, batch, sent)
-		signal(sent)
+		if err == nil {
+			err = w.sendBatch(ctx, batch, sent)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -343,9 +410,8 @@ func (w *Watcher) isFinal(err error) bool {
 	}
 }
 
-// idle returns when there may be something to send.
-func (w *Watcher) idle(ctx context.Context, wake <-chan struct{}) {
-	before := w.Queue.changed()
+// idle returns when there may be something to send. before is the mark of the queue that had nothing.
+func (w *Watcher) idle(ctx context.Context, wake <-chan struct{}, before [2]int64) {
 	due := time.NewTimer(retryAfter(0))
 	defer due.Stop()
 	look := time.NewTicker(lookEvery)
@@ -374,7 +440,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// take marks the files of the next batch as being sent, and returns them.
+// take marks the files of the next batch as being sent, and returns them: none with an error.
 func (w *Watcher) take(now time.Time) (batch map[string]Version, err error) {
 	batch = map[string]Version{}
 	err = w.Queue.update(func(c *change) error {
@@ -402,63 +468,54 @@ func (w *Watcher) take(now time.Time) (batch map[string]Version, err error) {
 		}
 		return nil
 	})
-	return batch, err
+	if err != nil {
+		return nil, fmt.Errorf("queue: %w", err)
+	}
+	return batch, nil
 }
 
 // sendBatch sends files in one session and stores the results. It returns the error of the session,
-// unless that is about single files.
+// which is not about single files.
+//
+// The server makes the names of files durable at the end of a session. So a file is there only
+// after a session that has ended well. After any other, the next one finds it by its digest.
 func (w *Watcher) sendBatch(ctx context.Context, batch map[string]Version, sent chan<- struct{}) error {
-	paths := make([]string, 0, len(batch))
-	for p := range batch {
-		paths = append(paths, p)
-	}
-	slices.Sort(paths)
+	paths := slices.Sorted(maps.Keys(batch))
 	var mu sync.Mutex // guards results
-	var results []Result
-	flush := func() error {
+	results := map[string]Result{}
+	list := func(yield func(string) bool) {
 		mu.Lock()
-		some := results
-		results = nil
+		clear(results)
 		mu.Unlock()
-		return w.store(some, batch)
-	}
-	done := make(chan struct{})
-	var flushing sync.WaitGroup
-	flushing.Go(func() {
-		tick := time.NewTicker(flushEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-				if err := flush(); err != nil {
-					w.Log.Error("queue", "error", err)
-				}
-				signal(sent)
-			}
-		}
-	})
-	intact := func(yield func(string) bool) {
 		for _, p := range paths {
-			if w.isIntact(p, batch[p]) && !yield(p) {
+			if !yield(p) {
 				return
 			}
 		}
 	}
-	failed := w.Send(ctx, intact, func(r Result) {
+	intact := func(p string) bool {
+		v, ours := batch[p]
+		return ours && w.isIntact(p, v)
+	}
+	failed := w.Send(ctx, list, intact, func(r Result) {
 		mu.Lock()
 		defer mu.Unlock()
-		results = append(results, r)
+		if _, ours := batch[r.Path]; ours { // others are folders
+			results[r.Path] = r
+		}
 	})
-	close(done)
-	flushing.Wait()
-	if fxfer.KindOf(failed) == fxfer.KindPartial {
-		failed = nil
+	if failed != nil {
+		maps.DeleteFunc(results, func(_ string, r Result) bool { return r.Err == nil })
+	} else {
+		for _, p := range paths {
+			if _, known := results[p]; !known {
+				results[p] = Result{Path: p, Err: errLeftOut}
+			}
+		}
 	}
-	err := flush()
-	if err == nil {
-		err = w.end(batch, failed, ctx.Err() != nil)
+	err := w.store(batch, results, failed, ctx.Err() != nil)
+	if err == nil && len(results) > 0 {
+		signal(sent)
 	}
 	return errors.Join(failed, err)
 }
@@ -474,11 +531,9 @@ func (w *Watcher) isIntact(p string, v Version) bool {
 	return now != nil && *now == v && !isOpen(root, p)
 }
 
-// store stores the results of files.
-func (w *Watcher) store(results []Result, batch map[string]Version) error {
-	if len(results) == 0 {
-		return nil
-	}
+// store stores the results of a session, lets files without a result wait again, and notes how the
+// session ended.
+func (w *Watcher) store(batch map[string]Version, results map[string]Result, failed error, stopped bool) error {
 	root, err := os.OpenRoot(w.Dir)
 	if err != nil {
 		return err
@@ -486,41 +541,20 @@ func (w *Watcher) store(results []Result, batch map[string]Version) error {
 	defer root.Close()
 	now := time.Now()
 	return w.Queue.update(func(c *change) error {
-		for _, r := range results {
-			sent, ours := batch[r.Path]
-			if !ours {
-				continue // a folder
-			}
-			old, err := c.file(r.Path)
+		for _, p := range slices.Sorted(maps.Keys(results)) {
+			old, err := c.file(p)
 			if err != nil {
 				return err
 			}
-			file := settle(old, r, sent, look(root, r.Path), now)
+			file := settle(old, results[p], batch[p], look(root, p), now)
 			if file == old {
 				continue
 			}
-			if err := c.put(r.Path, file); err != nil {
+			if err := c.put(p, file); err != nil {
 				return err
 			}
-			w.report(r, file)
+			w.report(results[p], file)
 		}
-		return nil
-	})
-}
-
-// report logs what became of a file.
-func (w *Watcher) report(r Result, f *File) {
-	switch {
-	case f != nil && f.State == There:
-		w.Log.Info("there", "path", r.Path, "bytes", f.Version.Size)
-	case f != nil && f.Error != "":
-		w.Log.Warn("failed", "path", r.Path, "error", r.Err, "again", f.After.Format(time.TimeOnly))
-	}
-}
-
-// end lets files without a result wait again, and notes how the session ended.
-func (w *Watcher) end(batch map[string]Version, failed error, stopped bool) error {
-	return w.Queue.update(func(c *change) error {
 		err := wait(c, func(p string) bool { _, ours := batch[p]; return ours })
 		if err != nil || stopped {
 			return err
@@ -535,6 +569,16 @@ func (w *Watcher) end(batch map[string]Version, failed error, stopped bool) erro
 	})
 }
 
+// report logs what became of a file.
+func (w *Watcher) report(r Result, f *File) {
+	switch {
+	case f != nil && f.State == There:
+		w.Log.Info("there", "path", r.Path, "bytes", f.Version.Size)
+	case f != nil && f.Error != "":
+		w.Log.Warn("failed", "path", r.Path, "error", r.Err, "again", f.After.Format(time.TimeOnly))
+	}
+}
+
 // changed returns a mark that differs after another process has changed the queue.
 func (q *Queue) changed() (mark [2]int64) {
 	if info, err := os.Stat(q.path); err == nil {
@@ -543,24 +587,49 @@ func (q *Queue) changed() (mark [2]int64) {
 	return mark
 }
 
-// CheckMoveTo returns an error unless files of dir can be renamed into a folder outside dir.
+// CheckMoveTo returns an error unless files of dir can be moved into the folder to, outside dir.
 func CheckMoveTo(dir, to string) error {
-	if rel, err := filepath.Rel(dir, to); err != nil || rel == "." || filepath.IsLocal(rel) {
+	if IsInside(dir, to) {
 		return fmt.Errorf("%s is inside of the watched folder", to)
 	}
-	f, err := os.CreateTemp(to, ownPrefix+"test-*")
+	into, err := os.Open(to)
 	if err != nil {
 		return err
 	}
-	_ = f.Close()
-	defer func() { _ = os.Remove(f.Name()) }()
+	defer into.Close()
 	there, err := os.MkdirTemp(dir, ownPrefix+"test-*")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(there) }()
-	if err := os.Rename(f.Name(), filepath.Join(there, "test")); err != nil {
-		return fmt.Errorf("files cannot be moved from %s to %s: %w", dir, to, errors.Unwrap(err))
+	from, err := os.Open(there)
+	if err != nil {
+		return err
 	}
-	return nil
+	defer from.Close()
+	name := filepath.Base(there)
+	if err := os.WriteFile(filepath.Join(there, name), nil, 0o600); err != nil {
+		return err
+	}
+	if err := renameNew(from, name, into, name); err != nil {
+		return fmt.Errorf("files cannot be moved from %s to %s: %w", dir, to, cause(err))
+	}
+	return os.Remove(filepath.Join(to, name))
+}
+
+// IsInside reports whether a path is that of a folder or of something in it, also behind symlinks.
+func IsInside(dir, p string) bool {
+	below := func(dir, p string) bool {
+		rel, err := filepath.Rel(dir, p)
+		return err == nil && filepath.IsLocal(rel)
+	}
+	return below(dir, p) || below(behindLinks(dir), behindLinks(p))
+}
+
+// behindLinks returns where a path leads, or the path itself if that is not known.
+func behindLinks(p string) string {
+	if real, err := filepath.EvalSymlinks(p); err == nil {
+		return real
+	}
+	return p
 }

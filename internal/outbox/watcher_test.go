@@ -1,0 +1,166 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// queueFiles makes the queue hold these files.
+func queueFiles(t *testing.T, q *Queue, files map[string]File) {
+	require.NoError(t, q.update(func(c *change) (err error) {
+		for p, f := range files {
+			err = errors.Join(err, c.put(p, &f))
+		}
+		return err
+	}))
+}
+
+// TestTakeFails sends nothing of a batch that cannot be noted in the queue.
+func TestTakeFails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, root := newWatcher(t, dir, Then{})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
+	queueFiles(t, w.Queue, map[string]File{
+		"a": {State: Waiting, Version: *look(root, "a"), Arrived: noon},
+		"b": {State: Waiting, Version: two, Arrived: noon.Add(time.Second)}, // it has gone, which is noted with the time
+	})
+	batch, err := w.take(time.Date(10_001, 1, 1, 0, 0, 0, 0, time.UTC)) // JSON has no such year
+	require.Error(t, err)
+	require.Empty(t, batch)
+}
+
+// TestThenChanges compares what is there once more before files are removed for the first time.
+func TestThenChanges(t *testing.T) {
+	t.Parallel()
+	w, _ := newWatcher(t, t.TempDir(), Then{})
+	state := func(then Then) State {
+		w.Then = then
+		require.NoError(t, w.begin())
+		_, files, err := w.Queue.List()
+		require.NoError(t, err)
+		require.Len(t, files, 1)
+		return files[0].State
+	}
+	there := map[string]File{"a": {State: There, Version: one, There: noon}}
+	queueFiles(t, w.Queue, there)
+	require.Equal(t, There, state(Then{}))
+	require.Equal(t, Waiting, state(Then{Delete: true}))
+	queueFiles(t, w.Queue, there)
+	require.Equal(t, There, state(Then{MoveTo: "x"}), "it was compared since")
+}
+
+// sendTwo sends the files a and b, and returns what the queue knows of them afterwards.
+func sendTwo(t *testing.T, send func(paths iter.Seq[string], result func(Result)) error) (a, b File) {
+	dir := t.TempDir()
+	w, root := newWatcher(t, dir, Then{})
+	batch, files := map[string]Version{}, map[string]File{}
+	for _, p := range []string{"a", "b"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, p), nil, 0o600))
+		batch[p] = *look(root, p)
+		files[p] = File{State: Sending, Version: batch[p]}
+	}
+	queueFiles(t, w.Queue, files)
+	w.Send = func(_ context.Context, paths iter.Seq[string], _ func(string) bool, result func(Result)) error {
+		return send(paths, result)
+	}
+	_ = w.sendBatch(t.Context(), batch, make(chan struct{}, 1))
+	_, list, err := w.Queue.List()
+	require.NoError(t, err)
+	return list[0].File, list[1].File
+}
+
+// TestSecondSession counts no result of a session before the last one.
+func TestSecondSession(t *testing.T) {
+	t.Parallel()
+	a, b := sendTwo(t, func(paths iter.Seq[string], result func(Result)) error {
+		for p := range paths {
+			result(Result{Path: p})
+		}
+		for p := range paths { // the line was away, and a is left out now
+			if p == "b" {
+				result(Result{Path: p})
+			}
+		}
+		return nil
+	})
+	require.Equal(t, Arriving, a.State)
+	require.Equal(t, There, b.State)
+}
+
+// TestFailedSession takes no file for there after a session that failed: the server may lose it.
+func TestFailedSession(t *testing.T) {
+	t.Parallel()
+	a, b := sendTwo(t, func(paths iter.Seq[string], result func(Result)) error {
+		for p := range paths {
+			if p == "a" {
+				result(Result{Path: p})
+			} else {
+				result(Result{Path: p, Err: errors.New("permission denied")})
+			}
+		}
+		return errors.New("the line is away")
+	})
+	require.Equal(t, Waiting, a.State)
+	require.Empty(t, a.Error)
+	require.Equal(t, Waiting, b.State)
+	require.Equal(t, "permission denied", b.Error)
+}
+
+// TestAlone lets two watchers of a folder run if neither removes files.
+func TestAlone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ first, second, refused bool }{
+		{}, {first: true, refused: true}, {second: true, refused: true},
+	} {
+		home, dir := t.TempDir(), t.TempDir()
+		watcher := func(url string, removes bool) *Watcher {
+			w, _ := newWatcher(t, dir, Then{Delete: removes})
+			w.Queue, w.URL = OpenQueue(home, dir, url), url
+			require.NoError(t, w.begin())
+			return w
+		}
+		first, second := watcher("one", c.first), watcher("two", c.second)
+		unlock, err := first.Queue.lock(time.Second)
+		require.NoError(t, err)
+		if err = second.checkAlone(); c.refused {
+			require.ErrorIs(t, err, ErrOther)
+		} else {
+			require.NoError(t, err)
+		}
+		unlock()
+		require.NoError(t, second.checkAlone(), "the first one does not run")
+	}
+}
+
+// TestLongPath leaves out a path that the queue cannot hold, and scans the rest.
+func TestLongPath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, root := newWatcher(t, dir, Then{})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
+	at := root
+	for range maxPath/200 + 1 {
+		name := strings.Repeat("d", 200)
+		require.NoError(t, at.Mkdir(name, 0o700))
+		below, err := at.OpenRoot(name)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = below.Close() })
+		at = below
+	}
+	_, err := w.scan(noon, make(chan struct{}, 1), nil)
+	require.NoError(t, err)
+	f, err := scan(root, nil, "")
+	require.NoError(t, err)
+	require.Len(t, f.errs, 1)
+	require.ErrorContains(t, f.errs[0], "the path has more than")
+	require.Contains(t, f.files, "a")
+}
