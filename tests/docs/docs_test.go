@@ -439,6 +439,9 @@ func (p *page) start(text string) {
 			return false
 		}
 		_ = conn.Close()
+		if _, err := os.Stat(filepath.Join(p.dir, "server", "serving.json")); err != nil {
+			return false // other commands would not find it yet
+		}
 		if !strings.Contains(text, "--invite") {
 			return true
 		}
