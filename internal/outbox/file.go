@@ -115,7 +115,7 @@ func miss(old *File, now time.Time) *File {
 // that is written again waits for its marker to be written again.
 func ready(steady, settle time.Duration, found Version, marker *Version, withMarker bool, isOpen func() bool) bool {
 	if withMarker {
-		settle = minSettle
+		settle = MinSettle
 		if marker == nil || marker.ModTime < found.ModTime {
 			return false
 		}

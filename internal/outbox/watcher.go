@@ -59,7 +59,6 @@ type kept struct {
 const MinSettle = 100 * time.Millisecond
 
 const (
-	minSettle  = MinSettle
 	scanEvery  = 30 * time.Second       // the longest time between scans, where the kernel notifies
 	pollEvery  = 2 * time.Second        // and where it does not
 	gatherFor  = 100 * time.Millisecond // notifications of so much time lead to one scan
@@ -277,8 +276,8 @@ func (w *Watcher) scan(now time.Time, wake chan<- struct{}, h *hints) (again tim
 // A file that stays open for writing may be closed without a notification.
 func untilReady(steady, settle time.Duration, withMarker bool) time.Duration {
 	switch {
-	case withMarker && steady < minSettle:
-		return minSettle - steady
+	case withMarker && steady < MinSettle:
+		return MinSettle - steady
 	case withMarker:
 		return scanEvery
 	case steady < settle:
