@@ -146,7 +146,7 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	case age > 4*correct && s.At-c.whole > m.steadyWindow()/2,
 		c.priority == Low && age > soon && s.At-c.whole > m.steadyWindow()/2:
 		// A queue of our own would be gone: others take what we leave, unless it is that of bursts.
-		if c.priority != Low || !c.bursty() {
+		if c.priority != Low || !c.bursty(s) {
 			c.share(s)
 		}
 	case m.standing > 3*aim && age > max(8*trip, leastFight), m.standing > aim*3/2 && age > 3*correct,

@@ -99,6 +99,14 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	}
 	held := s.At < c.loss.ceilUntil && c.rate <= c.loss.ceil
 	c.loss.event = s.At
+	if c.priority == Low {
+		// With its usual aim, it would fill a queue as short as that.
+		c.others.brim = max(c.others.brim, m.longest(s.At-2*trip))
+		if m.delivered < takenShare*c.known {
+			c.share(s)
+			return true
+		}
+	}
 	c.bound(belowFull*min(max(m.steady, m.delivered), c.rate), s.At+firstHold)
 	if !held || c.loss.surge > 0 && s.At-c.loss.surge < 3*trip { // what the queue lost is our own doing
 		c.loss.events = 0

@@ -120,6 +120,14 @@ func (m *model) stood(until, since time.Duration) time.Duration {
 	return least
 }
 
+// longest is the largest delay in queues since a moment.
+func (m *model) longest(since time.Duration) (most time.Duration) {
+	for i := len(m.past) - 1; i >= 0 && m.past[i].At >= since; i-- {
+		most = max(most, m.past[i].RTT-m.base)
+	}
+	return most
+}
+
 // mean is a sample with the mean RTT of some time, and what was in flight in the mean by the rate
 // delivered then (Little's law): both are exact where packets come in bursts.
 func (m *model) mean(s Sample, since time.Duration) Sample {

@@ -71,6 +71,8 @@ const (
 	// yields, and after a queue.
 	lowRise    = 0.12
 	cruiseRise = 0.2
+	// brimPart is the part of a full queue, as a divisor, that a session of low priority holds at most.
+	brimPart = 3
 	// cutMemory is for how long a session of low priority suspects others after a long queue.
 	cutMemory = 3 * time.Second
 )
@@ -83,6 +85,7 @@ type others struct {
 	first  time.Duration // least RTT that the handshakes and the first packets saw
 	yields time.Duration // when it yielded last
 	bursts time.Duration // mean queue that a session of low priority takes for the bursts of others
+	brim   time.Duration // length of the queue when it was full, for a session of low priority; 0 is unknown
 	clear  time.Duration // when the queue was short last, while the session yields
 	stay   time.Duration // how long it shares at the least
 	most   float64       // bound of free streams, bytes/s
@@ -292,7 +295,11 @@ func (c *Controller) occupied(s Sample) bool {
 		c.others.first = s.Least
 	}
 	now := max(s.RTT, c.prior.RTT) // one sample may be wrong
-	if now == 0 || c.prior.RTT == 0 || c.others.first-now < max(c.aim(s), c.model.base/20) {
+	fall := max(c.aim(s), c.model.base/20)
+	if c.state == Startup && s.Lost > 0 { // the queue was full, and others have lost something, too
+		fall /= 3
+	}
+	if now == 0 || c.prior.RTT == 0 || c.others.first-now < fall {
 		return false
 	}
 	c.others.first = now
@@ -329,7 +336,7 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 	case s.At-c.calm < max(c.others.pause, 4*s.RTT):
 	case c.rate > c.line/4:
 		c.full = 0
-		c.bursty() // with less of an aim, the session would yield again
+		c.bursty(s) // with less of an aim, the session would yield again
 		c.enter(Cruise, s.At)
 	default:
 		c.rate *= c.rises(dt)
@@ -352,17 +359,21 @@ func (c *Controller) filled(s Sample) bool {
 // the bursts of others, and the peer delays their acknowledgements: in the lab, by 2 to 3 ms of 50
 // beside a flow with a window of 4 MB.
 func (c *Controller) floorAim(s Sample) time.Duration {
-	return max(c.aim(s), leastAim, c.shortQueue())
+	if aim := max(leastAim, c.shortQueue()); c.others.brim == 0 || aim < c.others.brim/brimPart {
+		return max(c.aim(s), aim)
+	}
+	return c.aim(s) // all of the queue may be shorter than these
 }
 
 // bursty adds a queue that is short and not the session's own to the aim. It returns false if that
-// has it already, or if the queue is long.
-func (c *Controller) bursty() bool {
+// makes the aim no longer, or if the queue is long.
+func (c *Controller) bursty(s Sample) bool {
 	if c.model.usual <= c.others.bursts || c.model.usual > c.shortQueue() {
 		return false
 	}
+	before := c.least(s)
 	c.others.bursts = c.model.usual
-	return true
+	return c.least(s) > before
 }
 
 // shortQueue is the mean queue that bursts of others make at most on a line that is not full.

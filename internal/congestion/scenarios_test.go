@@ -305,6 +305,16 @@ func scenarios() []scenario {
 			name := fmt.Sprintf("-%.0fM-%.0fms-q%v", l.rate, l.rtt.Seconds()*1e3, queue)
 			p := line(l.rate, l.rtt, queue)
 			add("beside-cubic"+name, p, flows(later, cubic), long, 20, share(0.3), keeps(0.4))
+			add("low-alone"+name, p, flows(low), 25, 0, share(0.95))
+			after := low
+			after.From = 10 * time.Second
+			add("low-beside-cubic"+name, p, flows(after, cubic), long, 12, keeps(0.9))
+			comes := simulate.Flow{
+				Kind: simulate.Cubic, From: 10 * time.Second, To: 50 * time.Second,
+			}
+			add("low-cubic-comes"+name, p, flows(low, comes), 70, 12, keeps(0.9),
+				yields(10*time.Second, 2), full(50*time.Second, 10))
+			all[len(all)-1].to = 50 * time.Second
 			if queue != 1 {
 				continue
 			}
@@ -312,18 +322,8 @@ func scenarios() []scenario {
 				keeps(0.6), share(0.05))
 			bbr := simulate.Flow{Kind: simulate.BBR}
 			add("beside-bbr"+name, p, flows(later, bbr), long, 20, keeps(0.25), share(0.25))
-			comes := simulate.Flow{
-				Kind: simulate.Cubic, From: 10 * time.Second, To: 50 * time.Second,
-			}
 			add("cubic-comes"+name, p, flows(small, comes), 70, 20, keeps(0.4),
 				full(50*time.Second, 10))
-			all[len(all)-1].to = 50 * time.Second
-			add("low-alone"+name, p, flows(low), 25, 0, share(0.95))
-			after := low
-			after.From = 10 * time.Second
-			add("low-beside-cubic"+name, p, flows(after, cubic), long, 12, keeps(0.9))
-			add("low-cubic-comes"+name, p, flows(low, comes), 70, 12, keeps(0.9),
-				yields(10*time.Second, 2), full(50*time.Second, 10))
 			all[len(all)-1].to = 50 * time.Second
 			strong := high
 			strong.From = 10 * time.Second
