@@ -28,6 +28,9 @@ type opening struct {
 	sent  int64         // what was delivered or in flight at its end, bytes
 	top   time.Duration // largest queue that it made
 	most  float64       // largest rate so far, without the bound of startWindow, bytes/s
+
+	intact Sample  // the last one before something was lost, but for the first flight
+	before float64 // delivered rate then, bytes/s
 }
 
 // notFull notes the delay that stayed for a while a round trip ago if it was no queue, but jitter:
@@ -70,6 +73,10 @@ func (c *Controller) start(s Sample) {
 	if m.usual < full/4 && m.losses > mostLoss && s.At-c.short > 4*m.steadyWindow() {
 		lossy = true // the queue was full at once, and the base is that of a full one
 	}
+	if c.priority == Low && c.robs(s, early) {
+		c.give(s)
+		return
+	}
 	if m.queue > full || c.priority == Low && m.standing > max(c.aim(s), c.shortQueue()) || flat && s.Backlog > 0 && lossy ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
 		c.enter(Drain, s.At)
@@ -105,6 +112,17 @@ func (c *Controller) start(s Sample) {
 	}
 	room := window*line*m.base.Seconds() - float64(s.InFlight)
 	c.rate = min(c.rate, max(c.line, line+room/(s.At-c.prior.At).Seconds()))
+}
+
+// robs tells whether a session of low priority takes the line from others: it goes on to lose something
+// in the start, and nevertheless gets more and more. Alone, it gets no more from a line that is full.
+func (c *Controller) robs(s Sample, early bool) bool {
+	m, o := &c.model, &c.opening
+	if early || s.Lost == o.intact.Lost {
+		o.intact, o.before = s, m.delivered
+		return false
+	}
+	return s.At-o.intact.At > 2*m.rateWindow(s) && s.Lost > o.intact.Lost+4*int64(s.MSS) && m.delivered > stillGrows*o.before
 }
 
 // sway is by how much the RTT has fallen at once during the start. Its queue only grows: the rest
