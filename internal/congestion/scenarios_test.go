@@ -335,6 +335,9 @@ func scenarios() []scenario {
 		name := fmt.Sprintf("-%.0fM-%.0fms", l.rate, l.rtt.Seconds()*1e3)
 		add("four-sessions"+name, p, times(4, small), 40, 10, jain(0.95), dropped(1),
 			delay(0.5, max(5, 0.1*l.rtt.Seconds()*1e3)))
+		for _, queue := range []float64{0.25, 4} {
+			add(fmt.Sprintf("four-sessions%s-q%v", name, queue), line(l.rate, l.rtt, queue), times(4, small), 40, 10, jain(0.95), dropped(1))
+		}
 		apart := times(4, small)
 		for i := range apart {
 			apart[i].From = time.Duration(3*i) * time.Second
