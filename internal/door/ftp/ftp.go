@@ -58,8 +58,9 @@ func (d *Door) serve(ctx context.Context, c net.Conn, admitted func(), implicit 
 	return err
 }
 
-// mayBeClear reports whether a client needs no TLS.
+// mayBeClear reports whether a client needs no TLS. No prefix contains an address with a zone.
 func (d *Door) mayBeClear(client netip.Addr) bool {
+	client = client.WithZone("")
 	for _, p := range d.opt.Clear {
 		if p.Contains(client) {
 			return true

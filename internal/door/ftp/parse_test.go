@@ -140,6 +140,15 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+// TestMayBeClear: a client of IPv6 may have a zone, which no prefix has.
+func TestMayBeClear(t *testing.T) {
+	t.Parallel()
+	d := New(nil, Options{Clear: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("fe80::/10")}})
+	for client, may := range map[string]bool{"192.0.2.9": true, "192.0.3.9": false, "fe80::1": true, "fe80::1%eth0": true, "2001:db8::1": false} {
+		require.Equal(t, may, d.mayBeClear(netip.MustParseAddr(client)), client)
+	}
+}
+
 // TestLines converts the ends of lines there and back, however the bytes are cut.
 func TestLines(t *testing.T) {
 	t.Parallel()
