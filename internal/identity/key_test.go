@@ -154,3 +154,33 @@ func TestEphemeral(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, names, 1)
 }
+
+// TestLinks: whoever confines the server learns of each file in the store's folder that is a symlink.
+func TestLinks(t *testing.T) {
+	s, elsewhere := openTemp(t), t.TempDir()
+	_, err := s.Key()
+	require.NoError(t, err)
+	_, err = s.HostKey()
+	require.NoError(t, err)
+	_, err = s.DoorCertificate()
+	require.NoError(t, err)
+	require.NoError(t, s.SetPassword("anna", "correct horse"))
+	require.NoError(t, s.AddKnownServer("nas:7433", PinOf(testKey(1))))
+	require.NoError(t, s.Admit(Principal(PinOf(testKey(1))), Grants{"a": Read}, ""))
+	_, err = s.Invite(Grants{"a": Read}, 0, "")
+	require.NoError(t, err)
+	require.Empty(t, s.Links())
+	var want []string
+	entries, err := os.ReadDir(s.dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if e.Name() == lockFile {
+			continue
+		}
+		at := filepath.Join(elsewhere, e.Name())
+		require.NoError(t, os.Rename(s.path(e.Name()), at))
+		require.NoError(t, os.Symlink(at, s.path(e.Name())))
+		want = append(want, at)
+	}
+	require.ElementsMatch(t, want, s.Links())
+}

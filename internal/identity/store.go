@@ -106,7 +106,7 @@ func (s *Store) Links() (targets []string) {
 	if s.key != nil {
 		return nil
 	}
-	for _, name := range []string{keyFile, serversFile, clientsFile, invitesFile, usersFile, hostKeyFile} {
+	for _, name := range []string{keyFile, serversFile, clientsFile, invitesFile, usersFile, hostKeyFile, doorCertFile} {
 		info, err := os.Lstat(s.path(name))
 		if err != nil || info.Mode().Type() != fs.ModeSymlink {
 			continue
