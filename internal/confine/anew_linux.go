@@ -38,8 +38,8 @@ var begunAnew = sync.OnceValue(func() bool {
 //
 // Anew has to be called before anything is opened that the process needs later. Files are single
 // files that it may also read. It may listen on these TCP ports, connect if connect is set, and,
-// unlike after To, execute this program and read its libraries. Anew returns nil if there is nothing to do, and an error if the
-// process goes on as it was.
+// unlike after To, execute this program and read its libraries. Anew returns nil if there is nothing
+// to do, and an error if the process goes on as it was.
 func Anew(folders []Folder, files []string, ports []int, connect bool) error {
 	if begunAnew() {
 		return nil

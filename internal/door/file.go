@@ -15,13 +15,10 @@ import (
 	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/pace"
-	"github.com/fxfer/fxfer/internal/wire"
 )
 
 // errGone says that a client has left before what it sent was whole.
 var errGone = errors.New("the connection ended before the file was whole")
-
-func asWire(err error, target **wire.Error) bool { return errors.As(err, target) }
 
 // File is an open file of a share.
 type File struct {
@@ -305,6 +302,18 @@ func (u *Upload) writeLocked(b []byte, off int64) (int, error) {
 	}
 	n, err := u.p.WriteAt(b, off)
 	u.arrived += int64(n)
+	return n, err
+}
+
+// Fill reads from r until b is full, or until the first error, which may come with bytes and may be
+// io.EOF. Clients send little at a time, such as TLS records of 16 KiB, and each write to a file has
+// its cost.
+func Fill(r io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var more int
+		more, err = r.Read(b[n:])
+		n += more
+	}
 	return n, err
 }
 

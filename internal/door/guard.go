@@ -152,9 +152,6 @@ func (g *Guard) forgetLocked(now time.Time) {
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

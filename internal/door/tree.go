@@ -2,6 +2,7 @@ package door
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -253,7 +254,7 @@ func (s *session) describe(at string) (disk.Meta, error) {
 		return disk.Meta{Kind: disk.Dir, Mode: 0o755, ModTime: time.Now()}, nil
 	case err == nil && (m.Kind == disk.Dir || s.isOwn(at)):
 		return m, s.Needs(s.Ctx, identity.Write)
-	case asWire(err, &refused):
+	case errors.As(err, &refused):
 		return m, err
 	}
 	return m, fmt.Errorf("%s: %w", at, fs.ErrNotExist)

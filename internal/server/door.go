@@ -22,10 +22,10 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// Doors are the addresses at which clients of older protocols use the shares, such as ":2022". "" is
-// none.
+// Doors are where clients of older protocols use the shares: by SFTP, FTP and WebDAV. The zero Doors
+// are closed.
 type Doors struct {
-	SFTP   string
+	SFTP   string // address, such as ":2022"; "" is nowhere
 	FTP    FTPDoor
 	WebDAV WebDAVDoor
 }
@@ -165,25 +165,9 @@ type doorServer struct {
 
 // Password implements door.Server.
 func (d doorServer) Password(ctx context.Context, c door.Client, name, password string) (door.Account, error) {
-	return d.login(ctx, c, name, "password", func() (bool, error) { return d.store.CheckPassword(name, password) })
-}
-
-// Key implements door.Server. Nobody guesses keys, so nobody waits.
-func (d doorServer) Key(_ context.Context, c door.Client, name string, public []byte) (door.Account, error) {
-	ok, err := d.store.HasKey(name, public)
-	d.warnOfUsers(err)
-	if !ok { // agents offer many keys: no word about those
-		return nil, door.ErrLogin
-	}
-	return d.admit(c, name, "key")
-}
-
-// login admits a user whose proof matches.
-func (d doorServer) login(
-	ctx context.Context, c door.Client, name, proof string, matches func() (bool, error),
-) (door.Account, error) {
+	const proof = "password"
 	ok, err := d.guard.Check(ctx, transport.PrefixOf(c.Addr), func() (bool, error) {
-		ok, err := matches()
+		ok, err := d.store.CheckPassword(name, password)
 		d.warnOfUsers(err)
 		return ok, nil
 	})
@@ -195,6 +179,16 @@ func (d doorServer) login(
 		return nil, err
 	}
 	return d.admit(c, name, proof)
+}
+
+// Key implements door.Server. Nobody guesses keys, so nobody waits.
+func (d doorServer) Key(_ context.Context, c door.Client, name string, public []byte) (door.Account, error) {
+	ok, err := d.store.HasKey(name, public)
+	d.warnOfUsers(err)
+	if !ok { // agents offer many keys: no word about those
+		return nil, door.ErrLogin
+	}
+	return d.admit(c, name, "key")
 }
 
 func (d doorServer) warnOfUsers(err error) {

@@ -271,7 +271,7 @@ func (x *control) store(p string, c door.Creation, what string) error {
 func receive(d *dataConn, from io.Reader, u *door.Upload, off int64, moved *atomic.Int64) error {
 	buf := make([]byte, bufferSize)
 	for {
-		n, end := fill(from, buf)
+		n, end := door.Fill(from, buf)
 		if n > 0 {
 			if _, err := u.WriteAt(buf[:n], off); err != nil {
 				return err
@@ -286,16 +286,6 @@ func receive(d *dataConn, from io.Reader, u *door.Upload, off int64, moved *atom
 			return nil
 		}
 	}
-}
-
-// fill reads until buf is full, or until the first error. TLS has records of 16 KiB.
-func fill(r io.Reader, buf []byte) (n int, err error) {
-	for n < len(buf) && err == nil {
-		var more int
-		more, err = r.Read(buf[n:])
-		n += more
-	}
-	return n, err
 }
 
 // fromLines makes LF of CR and LF.

@@ -103,9 +103,8 @@ type login struct {
 	door   *Door
 	client door.Client
 
-	mu       sync.Mutex // guards the following
-	accounts []door.Account
-	refused  error // the last refusal
+	mu      sync.Mutex // guards refused
+	refused error      // the last refusal
 }
 
 // accountKey names an account in ssh.Permissions, which is how the ssh library says which of several

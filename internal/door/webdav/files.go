@@ -116,7 +116,7 @@ type writer struct {
 func (f *writer) ReadFrom(r io.Reader) (int64, error) {
 	buf := make([]byte, copyBuffer)
 	for {
-		n, err := fill(r, buf)
+		n, err := door.Fill(r, buf)
 		if n > 0 {
 			if _, err := f.upload.WriteAt(buf[:n], f.at); err != nil {
 				f.q.fault = err
@@ -137,24 +137,14 @@ func (f *writer) ReadFrom(r io.Reader) (int64, error) {
 
 var errCut = errors.New("the file ended before it was whole")
 
-// fill is io.ReadFull that keeps the error of r.
-func fill(r io.Reader, b []byte) (n int, err error) {
-	for n < len(b) && err == nil {
-		var m int
-		m, err = r.Read(b[n:])
-		n += m
-	}
-	return n, err
-}
-
 // Stat implements webdav.File. The library asks for the tag when the file is closed.
 func (f *writer) Stat() (fs.FileInfo, error) {
-	return &entry{reserved(path.Base(f.path)), f.path, func() (string, error) {
+	return &entry{reserved(path.Base(f.path)), f.path, func() string {
 		info, err := f.q.tree.Stat(f.path, true)
 		if err != nil { // it may be gone already
-			return "", nil
+			return ""
 		}
-		return tagOf(info), nil
+		return tagOf(info)
 	}}, nil
 }
 

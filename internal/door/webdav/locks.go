@@ -93,7 +93,7 @@ func newToken() string {
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// own returns the lock of a user that has this token, or nil.
+// ownLocked returns the lock of a user that has this token, or nil.
 func (t *lockTable) ownLocked(user, token string) *lock {
 	if l := t.all[token]; l != nil && l.user == user {
 		return l

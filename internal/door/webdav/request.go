@@ -375,19 +375,19 @@ func (q *request) entry(p string) (*entry, error) {
 	if path.Dir(p) == "/" && q.isInList(p) { // a session for each share would be too much
 		for _, share := range q.children {
 			if share.Name() == path.Base(p) {
-				return &entry{share, p, func() (string, error) { return "", nil }}, nil
+				return &entry{share, p, func() string { return "" }}, nil
 			}
 		}
 	}
 	info, err := q.tree.Stat(p, true)
 	if err = q.fail("stat", p, err); errors.Is(err, fs.ErrNotExist) && q.door.locks.reserved(q.user, p) {
-		tag := func() (string, error) { return `"reserved"`, nil }
+		tag := func() string { return `"reserved"` }
 		return &entry{reserved(path.Base(p)), p, tag}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	q.last = &entry{info, p, func() (string, error) { return tagOf(info), nil }}
+	q.last = &entry{info, p, func() string { return tagOf(info) }}
 	return q.last, nil
 }
 
@@ -395,7 +395,7 @@ func (q *request) entry(p string) (*entry, error) {
 type entry struct {
 	fs.FileInfo
 	path string
-	tag  func() (string, error)
+	tag  func() string
 }
 
 // ContentType implements webdav.ContentTyper: the library would read the file.
@@ -409,9 +409,7 @@ func typeOf(p string) string {
 }
 
 // ETag implements webdav.ETager.
-func (e *entry) ETag(context.Context) (string, error) {
-	return e.tag()
-}
+func (e *entry) ETag(context.Context) (string, error) { return e.tag(), nil }
 
 // reserved is the name of a file that does not exist, but that its user has locked.
 type reserved string
@@ -528,7 +526,7 @@ func (q *request) OpenFile(ctx context.Context, p string, flag int, _ fs.FileMod
 		return nil, q.fail("open", p, err)
 	}
 	info := f.Info()
-	return &reader{unsupported{}, q, f, &entry{info, p, func() (string, error) { return tagOf(info), nil }}, 0}, nil
+	return &reader{unsupported{}, q, f, &entry{info, p, func() string { return tagOf(info) }}, 0}, nil
 }
 
 // reserve is what LOCK does where nothing is: nothing shows before a file is whole, so the name is
