@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"net/textproto"
@@ -171,20 +170,8 @@ bye
 	})
 	t.Run("rclone", func(t *testing.T) {
 		t.Parallel()
-		need(t, "rclone")
-		hidden := must(t, "", "rclone", "obscure", password)
-		remote := ":ftp,host=" + host + ",port=" + port + ",user=anna,explicit_tls=true,no_check_certificate=true,pass=" + strings.TrimSpace(hidden) + ":docs/r"
-		rclone := func(args ...string) { t.Helper(); must(t, "", "rclone", append([]string{"--config", ""}, args...)...) }
-		from := t.TempDir()
-		require.NoError(t, os.Mkdir(filepath.Join(from, "in"), 0o700))
-		for i := range 20 {
-			write(t, filepath.Join(from, "in", fmt.Sprintf("file %d", i)), 1000*i)
-		}
-		rclone("sync", from, remote)
-		rclone("check", "--download", from, remote)
-		require.NoError(t, os.Remove(filepath.Join(from, "in", "file 3")))
-		rclone("sync", from, remote)
-		require.Equal(t, names(t, from), names(t, s.share("docs/r")))
+		remote := ":ftp,host=" + host + ",port=" + port + ",user=anna,explicit_tls=true,no_check_certificate=true,pass=" + obscured(t) + ":docs/r"
+		mirror(t, remote, s.share("docs/r"))
 	})
 }
 
@@ -320,9 +307,7 @@ func (x *ftpClient) data(format string, args ...any) (io.ReadWriteCloser, *net.T
 func TestAbortedFTP(t *testing.T) {
 	t.Parallel()
 	s := beginFTP(t, true)
-	seed := time.Now().UnixNano()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	random := seeded(t)
 	old := write(t, s.share("docs/there"), 1000)
 	data := make([]byte, 1<<20)
 	cuts := []struct {

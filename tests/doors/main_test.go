@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"encoding/pem"
+	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -141,7 +143,7 @@ func must(t *testing.T, input, program string, args ...string) string {
 func write(t *testing.T, path string, size int) []byte {
 	t.Helper()
 	data := make([]byte, size)
-	_, _ = rand.Read(data)
+	_, _ = cryptorand.Read(data)
 	require.NoError(t, os.WriteFile(path, data, 0o600))
 	return data
 }
@@ -174,4 +176,43 @@ func names(t *testing.T, dir string) (all []string) {
 		return err
 	}))
 	return all
+}
+
+// mirror has rclone send a tree to a folder of a door and compare it there, with the entries of extra
+// as well, then remove a file here and there. It returns how to run rclone.
+func mirror(t *testing.T, remote, there string, extra ...string) (rclone func(args ...string)) {
+	t.Helper()
+	rclone = func(args ...string) {
+		t.Helper()
+		must(t, "", "rclone", append([]string{"--config", "", "--no-check-certificate"}, args...)...)
+	}
+	from := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(from, "in"), 0o700))
+	for i := range 20 {
+		write(t, filepath.Join(from, "in", fmt.Sprintf("file %d", i)), 1000*i)
+	}
+	for _, name := range extra {
+		write(t, filepath.Join(from, "in", name), 10)
+	}
+	rclone("sync", from, remote)
+	rclone("check", "--download", from, remote)
+	require.NoError(t, os.Remove(filepath.Join(from, "in", "file 3")))
+	rclone("sync", from, remote)
+	require.Equal(t, names(t, from), names(t, there))
+	return rclone
+}
+
+// obscured is the password as rclone takes it.
+func obscured(t *testing.T) string {
+	t.Helper()
+	need(t, "rclone")
+	return strings.TrimSpace(must(t, "", "rclone", "obscure", password))
+}
+
+// seeded returns a source of random numbers, and prints its seed.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(uint64(seed), 0))
 }

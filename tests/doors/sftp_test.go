@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -181,20 +180,8 @@ bye
 		requireFile(t, data, s.share("docs/curl"))
 	})
 	t.Run("rclone", func(t *testing.T) {
-		need(t, "rclone")
-		out := must(t, "", "rclone", "obscure", password)
-		remote := ":sftp,host=127.0.0.1,port=" + s.port + ",user=anna,pass=" + strings.TrimSpace(out) + ",shell_type=none:docs/r"
-		rclone := func(args ...string) { t.Helper(); must(t, "", "rclone", append([]string{"--config", ""}, args...)...) }
-		from := t.TempDir()
-		require.NoError(t, os.Mkdir(filepath.Join(from, "in"), 0o700))
-		for i := range 20 {
-			write(t, filepath.Join(from, "in", fmt.Sprintf("file %d", i)), 1000*i)
-		}
-		rclone("sync", from, remote)
-		rclone("check", "--download", from, remote)
-		require.NoError(t, os.Remove(filepath.Join(from, "in", "file 3")))
-		rclone("sync", from, remote)
-		require.Equal(t, names(t, from), names(t, s.share("docs/r")))
+		remote := ":sftp,host=127.0.0.1,port=" + s.port + ",user=anna,pass=" + obscured(t) + ",shell_type=none:docs/r"
+		mirror(t, remote, s.share("docs/r"))
 	})
 }
 
@@ -231,9 +218,7 @@ func TestManyNames(t *testing.T) {
 func TestAbortedSFTP(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
-	seed := time.Now().UnixNano()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	random := seeded(t)
 	old := write(t, s.share("docs/there"), 1000)
 	data := make([]byte, 1<<20)
 	for i := range 30 {

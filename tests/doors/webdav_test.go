@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -405,26 +404,8 @@ func TestWebDAVClients(t *testing.T) {
 		requireFile(t, data, d.share("docs/curl/chunked"))
 	})
 	t.Run("rclone", func(t *testing.T) {
-		need(t, "rclone")
-		out := must(t, "", "rclone", "obscure", password)
-		remote := ":webdav,vendor=other,user=anna,pass=" + strings.TrimSpace(out) + ",url='" + d.url("") + "':docs/r"
-		rclone := func(args ...string) string {
-			t.Helper()
-			return must(t, "", "rclone", append([]string{"--config", "", "--no-check-certificate"}, args...)...)
-		}
-		from := t.TempDir()
-		require.NoError(t, os.Mkdir(filepath.Join(from, "in"), 0o700))
-		for i := range 20 {
-			write(t, filepath.Join(from, "in", fmt.Sprintf("file %d", i)), 1000*i)
-		}
-		for _, name := range oddNames[:5] { // it has other names for those with control characters
-			write(t, filepath.Join(from, "in", name), 10)
-		}
-		rclone("sync", from, remote)
-		rclone("check", "--download", from, remote)
-		require.NoError(t, os.Remove(filepath.Join(from, "in", "file 3")))
-		rclone("sync", from, remote)
-		require.Equal(t, names(t, from), names(t, d.share("docs/r")))
+		remote := ":webdav,vendor=other,user=anna,pass=" + obscured(t) + ",url='" + d.url("") + "':docs/r"
+		rclone := mirror(t, remote, d.share("docs/r"), oddNames[:5]...) // it has other names for those with control characters
 		rclone("moveto", remote+"/in/file 4", remote+"/in/moved")
 		rclone("copyto", remote+"/in/moved", remote+"/in/file 4")
 		rclone("purge", remote+"/in")
@@ -552,9 +533,7 @@ func TestWebDAVCrowd(t *testing.T) {
 func TestAbortedWebDAV(t *testing.T) {
 	t.Parallel()
 	d := beginDAV(t)
-	seed := time.Now().UnixNano()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	random := seeded(t)
 	old := write(t, d.share("docs/there"), 1000)
 	data := make([]byte, 1<<20)
 	for i := range 60 {
