@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -24,18 +25,19 @@ const (
 	maxTries = 8
 	// maxHeld bounds the commands that wait for the end of a transfer.
 	maxHeld = 16
-	// leaveLeast and leaveMost bound leaveWithin.
-	leaveLeast = 10 * time.Millisecond
-	leaveMost  = 250 * time.Millisecond
+	// soonLeast and soonMost bound soon.
+	soonLeast = 10 * time.Millisecond
+	soonMost  = 250 * time.Millisecond
 )
 
-// leaveWithin is how long the end of an upload waits for the end of the control connection. A client
-// that dies or gives up ends both connections, often with a good end of TLS, so only the control
-// connection tells its file from a whole one. Both take the same way: their ends are apart by what
-// the client needs between them, and by less than a round trip.
-func leaveWithin(roundTrip time.Duration) time.Duration {
-	return min(leaveLeast+roundTrip, leaveMost)
-}
+// soon is how long the server waits for what a client does at the same time on its other connection.
+// Both take the same way, so it comes later by what the client needs between them, and by less than a
+// round trip.
+//
+// The end of an upload waits for the end of the control connection: a client that dies or gives up
+// ends both, often with a good end of TLS, so only the control connection tells its file from a whole
+// one. And a data connection that may be of others waits for the client's: see lease.open.
+func soon(roundTrip time.Duration) time.Duration { return min(soonLeast+roundTrip, soonMost) }
 
 var (
 	errGone    = errors.New("the client has left")
@@ -57,7 +59,8 @@ type control struct {
 	clear    bool // the client needs no TLS
 	admitted func()
 
-	secure bool // the connection has TLS
+	tls    *tls.Config // of this connection and its data connections
+	secure bool        // the connection has TLS
 	conn   net.Conn
 	in     *bufio.Reader // of whoever reads
 	out    *bufio.Writer
@@ -94,9 +97,19 @@ func newControl(ctx context.Context, d *Door, c net.Conn, admitted func()) *cont
 	client := addrOf(c.RemoteAddr())
 	return &control{
 		ctx: ctx, door: d, raw: c, client: client, clear: d.mayBeClear(client), admitted: admitted,
-		want: make(chan struct{}), lines: make(chan line, 1), loginBy: time.Now().Add(door.LoginWithin),
+		tls: ownTickets(d.opt.TLS), want: make(chan struct{}), lines: make(chan line, 1), loginBy: time.Now().Add(door.LoginWithin),
 		facts: allFacts, size: -1,
 	}
+}
+
+// ownTickets returns a copy of cfg with a key of its own for tickets: a session can be resumed only
+// where it began.
+func ownTickets(cfg *tls.Config) *tls.Config {
+	var key [32]byte
+	_, _ = rand.Read(key[:]) // never fails
+	cfg = cfg.Clone()
+	cfg.SetSessionTicketKeys([][32]byte{key})
+	return cfg
 }
 
 // serve runs the commands of the client until it leaves. It returns nil if that was in good order.
@@ -162,7 +175,7 @@ func (x *control) startTLS() error {
 	}
 	ctx, cancel := context.WithDeadline(x.ctx, x.loginBy)
 	defer cancel()
-	c := tls.Server(x.raw, x.door.opt.TLS)
+	c := tls.Server(x.raw, x.tls)
 	_ = x.raw.SetDeadline(x.loginBy)
 	if err := c.HandshakeContext(ctx); err != nil {
 		return fmt.Errorf("TLS: %w", err)
@@ -337,7 +350,7 @@ func (x *control) meanwhile(l line, status func() string) (err, ended error) {
 // stays waits for the end of the control connection for a moment. It returns what during does.
 func (x *control) stays(status func() string) (err, ended error) {
 	err, ended = x.during(status, func(ctx context.Context) error {
-		timer := time.NewTimer(leaveWithin(x.door.opt.RoundTrip(x.raw)))
+		timer := time.NewTimer(soon(x.door.opt.RoundTrip(x.raw)))
 		defer timer.Stop()
 		select {
 		case <-timer.C:

@@ -130,8 +130,10 @@ func TestDeadlines(t *testing.T) {
 // given is a data connection that is there.
 type given struct{ net.Conn }
 
-func (g given) open(context.Context) (net.Conn, error) { return g.Conn, nil }
-func (g given) close()                                 {}
+func (g given) open(ctx context.Context, cfg *tls.Config, _ time.Duration) (*dataConn, error) {
+	return newDataConn(ctx, g.Conn, cfg)
+}
+func (g given) close() {}
 
 // TestGivesUp: an upload whose end the client has said is not whole if the control connection ends
 // with it.
@@ -279,12 +281,97 @@ func TestLeases(t *testing.T) {
 		time.Sleep(connectWithin)
 		synctest.Wait()
 		require.Empty(t, p.waiting)
-		_, err := first.open(t.Context())
+		_, err := first.open(t.Context(), nil, 0)
 		require.ErrorIs(t, err, errNoConnection)
 	})
 }
 
-// TestPorts: a port has one connection of an address for one client, and others are closed.
+// TestWhose: of several connections, the client's is the one that resumes the TLS session.
+func TestWhose(t *testing.T) {
+	t.Parallel()
+	cert, key := testca.New(t, "ca").Issue(t, testca.Server(), "ecdsa").Write(t, t.TempDir(), "server")
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	require.NoError(t, err)
+	const patience = 50 * time.Millisecond
+	type coming struct {
+		after   time.Duration
+		session string // which it has: "own", of another control connection ("other"), or none ("")
+		silent  bool   // it does not begin TLS
+	}
+	for _, x := range []struct {
+		name   string
+		clear  bool
+		coming []coming
+		want   int // which is taken, -1 for none
+		within time.Duration
+		err    error
+	}{
+		{name: "the client's", coming: []coming{{session: "own"}}},
+		{name: "one that does not resume", coming: []coming{{}}, within: patience},
+		{name: "one of another control connection", coming: []coming{{session: "other"}}, within: patience},
+		{name: "a stranger was faster", coming: []coming{{}, {after: patience - 1, session: "own"}}, want: 1, within: patience - 1},
+		{name: "and says nothing", coming: []coming{{silent: true}, {after: time.Second, session: "own"}}, want: 1, within: time.Second},
+		{name: "or has a session", coming: []coming{{session: "other"}, {session: "own"}}, want: 1},
+		{name: "a stranger was slower", coming: []coming{{session: "own"}, {}}},
+		{name: "nobody resumes", coming: []coming{{}, {session: "other"}}, want: -1, err: errWhose},
+		{name: "and one says nothing", coming: []coming{{}, {silent: true}}, want: -1, within: connectWithin, err: errWhose},
+		{name: "clear", clear: true, coming: []coming{{}}},
+		{name: "clear, two", clear: true, coming: []coming{{}, {}}, want: -1, err: errWhose},
+		{name: "nobody", want: -1, within: connectWithin, err: errNoConnection},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			configs := map[string]*tls.Config{}
+			var all sync.WaitGroup
+			for _, name := range []string{"", "own", "other"} {
+				configs[name] = &tls.Config{InsecureSkipVerify: true, ServerName: "door"} //nolint:gosec // it is this test's
+			}
+			server := ownTickets(&tls.Config{Certificates: []tls.Certificate{pair}})
+			for name, cfg := range map[string]*tls.Config{"own": server, "other": ownTickets(server)} { // control connections
+				configs[name].ClientSessionCache = tls.NewLRUClientSessionCache(1)
+				here, there := net.Pipe()
+				all.Go(func() { _, _ = io.Copy(io.Discard, tls.Client(there, configs[name])) })
+				require.NoError(t, tls.Server(here, cfg).Handshake())
+				require.NoError(t, here.Close())
+			}
+			all.Wait()
+			p := NewPorts(make([]net.Listener, 1))
+			l := p.lease(netip.MustParseAddr("127.0.0.1"), "anna")
+			var ends []net.Conn
+			for _, c := range x.coming {
+				here, there := net.Pipe()
+				ends = append(ends, here)
+				all.Go(func() {
+					time.Sleep(c.after)
+					p.hand(l.place, here)
+					var client net.Conn = there
+					if !x.clear && !c.silent {
+						client = tls.Client(there, configs[c.session])
+					}
+					_, _ = io.Copy(io.Discard, client)
+				})
+			}
+			waits := patience
+			if x.clear {
+				server, waits = nil, 0
+				synctest.Wait()
+			}
+			began := time.Now()
+			d, err := openData(t.Context(), l, server, waits)
+			require.Equal(t, x.within, time.Since(began), x.name)
+			if x.want < 0 {
+				require.ErrorIs(t, err, x.err, x.name)
+			} else {
+				require.NoError(t, err, x.name)
+				require.Same(t, ends[x.want], d.raw.Conn, x.name)
+				d.reset()
+			}
+			all.Wait() // the others are closed
+			require.Empty(t, p.waiting)
+		})
+	}
+}
+
+// TestPorts: a port waits for one client of an address, and other connections are closed.
 func TestPorts(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -312,10 +399,10 @@ func TestPorts(t *testing.T) {
 	require.NotNil(t, one)
 	require.Nil(t, p.lease(here, "bob"), "the only port is in use")
 	c := dial()
-	got, err := one.open(t.Context())
+	got, err := one.open(t.Context(), nil, 0)
 	require.NoError(t, err)
-	require.Equal(t, c.LocalAddr().String(), got.RemoteAddr().String())
-	require.NoError(t, got.Close())
+	require.Equal(t, c.LocalAddr().String(), got.raw.RemoteAddr().String())
+	require.NoError(t, got.finish())
 	closed(dial()) // a second one
 
 	one.close()

@@ -1,8 +1,11 @@
 package ftp
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -10,12 +13,15 @@ import (
 	"time"
 )
 
+// maxComing bounds the connections of an address that one transfer looks at.
+const maxComing = 4
+
 // acceptPause is the wait after the kernel ran out of something, such as open files.
 const acceptPause = 50 * time.Millisecond
 
 // Ports are the listeners for data connections. All clients share them: a confined process can open
-// no others. A port waits for one connection of each address at a time, and closes others at once. A
-// user has at most half of the ports wait for an address, and each for connectWithin.
+// no others. A port waits for one client of each address at a time, and closes other connections at
+// once. A user has at most half of the ports wait for an address, and each for connectWithin.
 type Ports struct {
 	listeners []net.Listener
 
@@ -29,13 +35,13 @@ type place struct {
 	from netip.Addr
 }
 
-// lease is the right of one client to the next connection that comes from its address to a port. It
-// ends if no transfer asks for the connection within connectWithin.
+// lease is the right of one client to a connection that comes from its address to a port. It ends if
+// no transfer asks for the connection within connectWithin.
 type lease struct {
 	ports *Ports
 	place place
 	user  string
-	conns chan net.Conn // has room for one
+	conns chan net.Conn // that have come; it has room for maxComing
 	end   *time.Timer
 }
 
@@ -78,13 +84,11 @@ func (p *Ports) Close() {
 func (p *Ports) hand(at place, c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.waiting[at]
-	if l == nil {
-		_ = c.Close()
+	if l := p.waiting[at]; l != nil && len(l.conns) < cap(l.conns) {
+		l.conns <- c
 		return
 	}
-	delete(p.waiting, at)
-	l.conns <- c
+	_ = c.Close()
 }
 
 // lease returns a port for a connection of a user from an address, or nil if all that the user may
@@ -105,7 +109,7 @@ func (p *Ports) lease(from netip.Addr, user string) *lease {
 	if free < 0 || own >= max(1, len(p.listeners)/2) {
 		return nil
 	}
-	l := &lease{ports: p, place: place{free, from}, user: user, conns: make(chan net.Conn, 1)}
+	l := &lease{ports: p, place: place{free, from}, user: user, conns: make(chan net.Conn, maxComing)}
 	l.end = time.AfterFunc(connectWithin, l.close)
 	p.waiting[l.place] = l
 	return l
@@ -116,22 +120,93 @@ func (l *lease) port() uint16 {
 	return uint16(l.ports.listeners[l.place.port].Addr().(*net.TCPAddr).Port)
 }
 
-// open waits for the connection. The caller closes it. It is called once.
-//
-// Errors: errNoConnection if the lease has ended before, and those of ctx.
-func (l *lease) open(ctx context.Context) (net.Conn, error) {
+// open implements opener. Others may have the client's address, behind NAT. The connection that
+// resumes the TLS session of the control connection is the client's, because nobody else can do that.
+// Many clients do not. So one that does not is taken as well, but only if it has come alone.
+func (l *lease) open(ctx context.Context, cfg *tls.Config, patience time.Duration) (taken *dataConn, err error) {
 	if !l.end.Stop() {
 		return nil, errNoConnection
 	}
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	defer l.close()
+	type result struct {
+		d   *dataConn
+		err error
+	}
+	results := make(chan result, maxComing)
+	came, under := 0, 0 // connections, and those of them that begin TLS
+	var alone *dataConn // that does not resume, until patience has waited
+	var waited <-chan time.Time
+	var failed error
+	refuse := func() error {
+		switch {
+		case came == 0:
+			return errNoConnection
+		case came > 1:
+			return errWhose
+		}
+		return cmp.Or(failed, fmt.Errorf("TLS on the data connection: %w", ctx.Err()))
+	}
+	begin, leave := context.WithCancel(ctx)
+	var begins sync.WaitGroup
+	defer func() {
+		leave()
+		begins.Wait()
+		close(results)
+		for r := range results {
+			r.d.drop()
+		}
+		if alone != taken {
+			alone.drop()
+		}
+	}()
+	for {
+		more := l.conns
+		if came == maxComing {
+			more = nil
+		}
+		select {
+		case c := <-more:
+			came++
+			under++
+			begins.Go(func() {
+				d, err := newDataConn(begin, c, cfg)
+				results <- result{d, err}
+			})
+		case r := <-results:
+			under--
+			switch {
+			case r.err != nil:
+				failed = r.err
+			case r.d.resumes():
+				return r.d, nil
+			default:
+				alone, waited = r.d, time.After(patience)
+			}
+		case <-waited:
+			if len(l.conns) == 0 {
+				return alone, nil
+			}
+		case <-ctx.Done():
+			return nil, refuse()
+		}
+		if came > 1 {
+			alone.drop()
+			alone, waited = nil, nil
+		}
+		if came > 0 && under == 0 && alone == nil {
+			return nil, refuse()
+		}
 	}
 }
 
-// close gives the port back, with a connection that nobody has taken.
+// drop resets a data connection, or does nothing if d is nil.
+func (d *dataConn) drop() {
+	if d != nil {
+		d.reset()
+	}
+}
+
+// close gives the port back, with connections that nobody has taken.
 func (l *lease) close() {
 	l.ports.mu.Lock()
 	defer l.ports.mu.Unlock()
@@ -139,10 +214,8 @@ func (l *lease) close() {
 	if l.ports.waiting[l.place] == l {
 		delete(l.ports.waiting, l.place)
 	}
-	select {
-	case c := <-l.conns:
-		_ = c.Close()
-	default:
+	for len(l.conns) > 0 {
+		_ = (<-l.conns).Close()
 	}
 }
 

@@ -52,8 +52,9 @@ func (x *control) transfer(what string, moved *atomic.Int64, move func(ctx conte
 		return err
 	}
 	var cfg *tls.Config
+	var patience time.Duration // none without TLS, where nobody can prove anything
 	if x.protect {
-		cfg = x.door.opt.TLS
+		cfg, patience = x.tls, soon(x.door.opt.RoundTrip(x.raw))
 	}
 	open := x.data
 	x.data = nil
@@ -70,7 +71,7 @@ func (x *control) transfer(what string, moved *atomic.Int64, move func(ctx conte
 	}
 	status := func() string { return fmt.Sprintf("%d bytes have passed", moved.Load()) }
 	err, ended := x.during(status, func(ctx context.Context) error {
-		d, err := openData(ctx, open, cfg)
+		d, err := openData(ctx, open, cfg, patience)
 		if err != nil {
 			return dataError{err}
 		}
@@ -110,6 +111,8 @@ func (x *control) transferred(err error, moved int64) error {
 		return x.reply(226, "ABOR is done")
 	case errors.Is(err, errNoConnection):
 		return x.reply(425, "%v", errNoConnection)
+	case errors.Is(err, errWhose):
+		return x.reply(425, "%v", errWhose)
 	case errors.As(err, &data):
 		_, text := door.FaultOf(data.error)
 		return x.reply(426, "%s", text)
