@@ -21,7 +21,7 @@ type FTPDoor struct {
 	// ImplicitTLS is where a connection begins with TLS. "" is nowhere.
 	ImplicitTLS string
 	// Ports are the passive ports, to which clients open data connections. Each of them waits for one
-	// connection of an address at a time, and a user has at most half of them wait. The zero PortRange
+	// client of an address at a time, and a user has at most half of them wait. The zero PortRange
 	// is DefaultPassivePorts ports that the system chooses.
 	Ports PortRange
 	// Public is the address that the server names for passive ports, behind NAT. The zero Addr is
@@ -37,8 +37,9 @@ type FTPDoor struct {
 type PortRange struct{ First, Last uint16 }
 
 const (
-	// DefaultPassivePorts is how many ports for data connections the system chooses.
-	DefaultPassivePorts = 32
+	// DefaultPassivePorts is how many ports for data connections the system chooses: enough for all
+	// connections that a user may have by default, which is half of them.
+	DefaultPassivePorts = 2 * DefaultMaxSessionsPerClient
 	// MaxPassivePorts bounds them: each takes an open file.
 	MaxPassivePorts = 1024
 )

@@ -52,6 +52,7 @@ func TestFTPClients(t *testing.T) {
 	data := write(t, filepath.Join(local, "data"), 3<<20+3)
 	host, port, err := net.SplitHostPort(s.ftp("ftp"))
 	require.NoError(t, err)
+	s.many(t, "scans/many")
 	t.Run("curl", func(t *testing.T) {
 		t.Parallel()
 		need(t, "curl")
@@ -78,6 +79,20 @@ func TestFTPClients(t *testing.T) {
 			curl("-C", "-", "-T", filepath.Join(local, "data"))
 			requireFile(t, data, s.share("docs/curl", name))
 		}
+		login := []string{"-sS", "--ssl-reqd", "--insecure", "-u", "anna:" + password}
+		for _, name := range oddNames {
+			if strings.Contains(name, "\t") { // it refuses control characters
+				continue
+			}
+			quietly(t, "", "curl", append(login, "-T", filepath.Join(local, "data"), "ftp://"+s.ftp("ftp")+"/docs/curl/"+escape(name))...)
+			requireFile(t, data, s.share("docs/curl", name))
+		}
+		quietly(t, "", "curl", append(login, "-Q", "RNFR /docs/curl/clear", "-Q", "RNTO /docs/curl/moved", "-o", os.DevNull, "ftp://"+s.ftp("ftp"))...)
+		requireFile(t, data, s.share("docs/curl/moved"))
+		requireMany(t, quietly(t, "", "curl", append(login, "-l", "ftp://"+s.ftp("ftp")+"/scans/many/")...))
+		s.crowd(t, func(from, name, back string) (string, string, []string) {
+			return "", "curl", twice(login, from, "ftp://"+s.ftp("ftp")+"/docs/"+escape(name), back)
+		})
 	})
 	t.Run("lftp", func(t *testing.T) {
 		t.Parallel()
@@ -92,20 +107,25 @@ func TestFTPClients(t *testing.T) {
 		}
 		old := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
 		require.NoError(t, os.Chtimes(filepath.Join(tree, "in", "a b"), old, old))
-		must(t, fmt.Sprintf(`set ssl:verify-certificate no
+		open := fmt.Sprintf(`set ssl:verify-certificate no
 set ftp:ssl-force yes
 set net:max-retries 2
 set cmd:fail-exit yes
 open -u anna,"%s" ftp://%s/docs
-mkdir l
-put %[3]s/data -o l/one
+`, password, s.ftp("ftp"))
+		must(t, open+fmt.Sprintf(`mkdir l
+put %[1]s/data -o l/one
 mv l/one l/two
-pget -n 3 l/two -o %[3]s/lftp
+pget -n 3 l/two -o %[1]s/lftp
 chmod 640 l/two
-mirror -R -P 3 %[3]s/tree l/tree
-mirror -P 3 l/tree %[4]s
+mirror -R -P 3 %[1]s/tree l/tree
+mirror -P 3 l/tree %[2]s
 bye
-`, password, s.ftp("ftp"), local, back), "lftp", "--norc")
+`, local, back), "lftp", "--norc")
+		requireMany(t, quietly(t, open+"cls -1 /scans/many\nbye\n", "lftp", "--norc"))
+		s.crowd(t, func(from, name, back string) (string, string, []string) {
+			return fmt.Sprintf("%sput %s -o %q\nmv %[3]q %[4]q\nget %[4]q -o %[5]q\nbye\n", open, from, "l "+name, name, back), "lftp", []string{"--norc"}
+		})
 		requireFile(t, data, filepath.Join(local, "lftp"))
 		requireFile(t, data, s.share("docs/l/two"))
 		info, err := os.Stat(s.share("docs/l/two"))
@@ -144,6 +164,7 @@ get t/three.bin half
 cd t
 mget *o.bin
 ls
+nlist ../../scans/many names
 delete two.bin
 cd ..
 ascii
@@ -160,6 +181,9 @@ bye
 		requireFile(t, data, filepath.Join(dir, "half"))
 		requireFile(t, data, filepath.Join(dir, "two.bin"))
 		require.NoFileExists(t, s.share("docs/t/two.bin"))
+		list, err := os.ReadFile(filepath.Join(dir, "names"))
+		require.NoError(t, err)
+		requireMany(t, string(list))
 	})
 	t.Run("python", func(t *testing.T) {
 		t.Parallel()
@@ -171,7 +195,10 @@ bye
 	t.Run("rclone", func(t *testing.T) {
 		t.Parallel()
 		remote := ":ftp,host=" + host + ",port=" + port + ",user=anna,explicit_tls=true,no_check_certificate=true,pass=" + obscured(t) + ":docs/r"
-		mirror(t, remote, s.share("docs/r"))
+		rclone := mirror(t, remote, s.share("docs/r"), oddNames[:5]...) // it has other names for those with control characters
+		requireMany(t, rclone("lsf", strings.Replace(remote, ":docs/r", ":scans/many", 1)))
+		rclone("moveto", remote+"/in/file 4", remote+"/in/moved")
+		require.FileExists(t, s.share("docs/r/in/moved"))
 	})
 }
 
@@ -226,6 +253,7 @@ for ftp in ftplib.FTP(), ftplib.FTP_TLS(context=plain):
         ftp.cwd("..")
         ftp.rmd('p"q')
         assert ftp.nlst('p"q*') == []
+        assert len(ftp.nlst("/scans/many")) == len(list(ftp.mlsd("/scans/many"))) == 10000
         ftp.cwd("/")
     ftp.quit()
 `
@@ -244,7 +272,7 @@ func (s *site) dialFTP(t *testing.T) *ftpClient {
 	c, err := net.Dial("tcp", s.ftp("ftp"))
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
-	require.NoError(t, c.SetDeadline(time.Now().Add(2*time.Minute)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	x := &ftpClient{t: t, text: textproto.NewConn(c), conn: c}
 	x.expect(220)
 	return x
@@ -255,7 +283,8 @@ func (x *ftpClient) logIn(user string, secure bool) *ftpClient {
 	x.t.Helper()
 	if secure {
 		x.do(234, "AUTH TLS")
-		x.tls = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // it is this test's
+		cache := tls.NewLRUClientSessionCache(1)
+		x.tls = &tls.Config{InsecureSkipVerify: true, ServerName: "door", ClientSessionCache: cache} //nolint:gosec // it is this test's
 		x.text = textproto.NewConn(tls.Client(x.conn, x.tls))
 		x.do(200, "PBSZ 0")
 		x.do(200, "PROT P")
@@ -295,7 +324,7 @@ func (x *ftpClient) data(format string, args ...any) (io.ReadWriteCloser, *net.T
 	c, err := net.Dial("tcp", x.passive())
 	require.NoError(x.t, err)
 	x.t.Cleanup(func() { c.Close() })
-	require.NoError(x.t, c.SetDeadline(time.Now().Add(2*time.Minute)))
+	require.NoError(x.t, c.SetDeadline(time.Now().Add(patience)))
 	x.do(150, format, args...)
 	if x.tls == nil {
 		return c, c.(*net.TCPConn)
@@ -310,7 +339,7 @@ func TestAbortedFTP(t *testing.T) {
 	random := seeded(t)
 	old := write(t, s.share("docs/there"), 1000)
 	data := make([]byte, 1<<20)
-	cuts := []struct {
+	ways := []struct {
 		name   string
 		secure bool
 		cut    func(x *ftpClient, c io.ReadWriteCloser, raw *net.TCPConn)
@@ -346,8 +375,8 @@ func TestAbortedFTP(t *testing.T) {
 			x.expect(426)
 		}},
 	}
-	for i := range 8 * len(cuts) {
-		how := cuts[i%len(cuts)]
+	for i := range *cuts {
+		how := ways[i%len(ways)]
 		x := s.dialFTP(t).logIn("anna", how.secure)
 		name := []string{"/docs/there", "/docs/new"}[random.IntN(2)]
 		n := random.IntN(len(data))
@@ -568,6 +597,68 @@ func TestHostileFTP(t *testing.T) {
 	require.NoFileExists(t, s.share("docs/new"))
 }
 
+// TestStolenFTP: somebody with the address of a client is faster at its passive port, and gets nothing.
+func TestStolenFTP(t *testing.T) {
+	t.Parallel()
+	s := beginFTP(t, false)
+	data := write(t, s.share("docs/file"), 100_000)
+	begin := func(x *ftpClient, command string) (own net.Conn, thief net.Conn) {
+		t.Helper()
+		at := x.passive()
+		dial := func() net.Conn {
+			c, err := net.Dial("tcp", at)
+			require.NoError(t, err)
+			t.Cleanup(func() { c.Close() })
+			require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+			return c
+		}
+		thief = tls.Client(dial(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is this test's
+		own = tls.Client(dial(), x.tls)
+		x.do(150, "%s", command)
+		return own, thief
+	}
+	for range 10 {
+		x := s.dialFTP(t).logIn("anna", true)
+		var all sync.WaitGroup
+		own, thief := begin(x, "RETR /docs/file")
+		all.Go(func() {
+			if got, err := io.ReadAll(thief); len(got) > 0 {
+				t.Errorf("the thief has %d bytes, %v", len(got), err)
+			}
+		})
+		got, err := io.ReadAll(own)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(data, got))
+		x.expect(226)
+		all.Wait()
+
+		own, thief = begin(x, "STOR /docs/new")
+		all.Go(func() {
+			_, _ = io.WriteString(thief, "theirs")
+			_ = thief.Close()
+		})
+		_, err = io.WriteString(own, "mine")
+		require.NoError(t, err)
+		require.NoError(t, own.Close())
+		x.expect(226)
+		all.Wait()
+		requireFile(t, []byte("mine"), s.share("docs/new"))
+
+		x.tls = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a client that can't resume
+		own, thief = begin(x, "RETR /docs/file")
+		for _, c := range []net.Conn{own, thief} {
+			all.Go(func() {
+				if got, err := io.ReadAll(c); len(got) > 0 {
+					t.Errorf("%d bytes came to one of two, %v", len(got), err)
+				}
+			})
+		}
+		x.expect(425)
+		all.Wait()
+		_ = x.conn.Close()
+	}
+}
+
 // TestFTPNeedsTLS: no password and no data pass without TLS, unless the configuration names the
 // client's address.
 func TestFTPNeedsTLS(t *testing.T) {
@@ -594,16 +685,13 @@ func TestFTPNeedsTLS(t *testing.T) {
 	require.Contains(t, y.do(521, "RETR /docs/file"), "PROT P")
 }
 
-// TestManyFTP lists 10,000 names and moves files for 16 clients at a time, of one address and user.
+// TestManyFTP lists 10,000 names and moves files for 32 clients at a time, of one address and user.
 func TestManyFTP(t *testing.T) {
 	t.Parallel()
 	s := beginFTP(t, true)
-	require.NoError(t, os.Mkdir(s.share("docs/many"), 0o700))
-	for i := range 10_000 {
-		require.NoError(t, os.WriteFile(s.share("docs/many", fmt.Sprintf("%05d", i)), nil, 0o600))
-	}
+	s.many(t, "docs/many")
 	data := write(t, s.share("docs/data"), 1<<20)
-	clients := make([]*ftpClient, 16) // half of the passive ports
+	clients := make([]*ftpClient, 32) // half of the passive ports
 	for i := range clients {
 		clients[i] = s.dialFTP(t).logIn("anna", i%2 == 0)
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	cryptorand "crypto/rand"
 	"encoding/pem"
+	"flag"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -15,7 +16,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,10 +30,19 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
+var (
+	cuts     = flag.Int("cuts", 56, "uploads that the tests of aborted uploads cut off at each door")
+	halfOpen = flag.Int("half-open", 500, "connections of TestHalfOpenDoors that say nothing, at each door")
+)
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// password is that of every user.
-const password = "correct horse"
+const (
+	// password is that of every user.
+	password = "correct horse"
+	// patience bounds what a test waits for, also on a busy host.
+	patience = 5 * time.Minute
+)
 
 // site is a server with the shares docs, where anna may do anything, and scans, which scanner may
 // only write. ro may read docs.
@@ -117,17 +129,24 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
-// run runs a program with a minute to end, and returns its output.
+// run runs a program, and returns its output.
 func run(t *testing.T, input, program string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	out, err := output(t, input, program, args...)
+	t.Logf("%s %q: %v\n%s", program, args, err, out)
+	return out, err
+}
+
+// output is run without a log.
+func output(t *testing.T, input, program string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c := exec.CommandContext(ctx, program, args...)
 	c.Stdin = strings.NewReader(input)
 	c.Dir = t.TempDir()
 	c.Env = append(os.Environ(), "HOME="+c.Dir, "LC_ALL=C.UTF-8")
 	out, err := c.CombinedOutput()
-	t.Logf("%s %q: %v\n%s", program, args, err, out)
 	return string(out), err
 }
 
@@ -178,13 +197,66 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// mirror has rclone send a tree to a folder of a door and compare it there, with the entries of extra
-// as well, then remove a file here and there. It returns how to run rclone.
-func mirror(t *testing.T, remote, there string, extra ...string) (rclone func(args ...string)) {
+// many makes a folder of 10,000 names in a share.
+func (s *site) many(t *testing.T, folder string) {
 	t.Helper()
-	rclone = func(args ...string) {
+	require.NoError(t, os.Mkdir(s.share(folder), 0o700))
+	for i := range 10_000 {
+		require.NoError(t, os.WriteFile(s.share(folder, fmt.Sprintf("n%05d", i)), nil, 0o600))
+	}
+}
+
+var manyNames = regexp.MustCompile(`\bn\d{5}\b`)
+
+// requireMany asserts that a list has the names that many has made.
+func requireMany(t *testing.T, list string) {
+	t.Helper()
+	all := map[string]bool{}
+	for _, name := range manyNames.FindAllString(list, -1) {
+		all[name] = true
+	}
+	require.Len(t, all, 10_000)
+}
+
+// quietly is must without the output in the log.
+func quietly(t *testing.T, input, program string, args ...string) string {
+	t.Helper()
+	out, err := output(t, input, program, args...)
+	require.NoError(t, err, "%.2000s", out)
+	return out
+}
+
+// crowd has 20 runs of a program at once. Each sends a file as docs/NAME, and gets it back.
+func (s *site) crowd(t *testing.T, client func(from, name, back string) (input, program string, args []string)) {
+	t.Helper()
+	dir := t.TempDir()
+	from := filepath.Join(dir, "from")
+	data := write(t, from, 300_000)
+	var all sync.WaitGroup
+	for i := range 20 {
+		name := fmt.Sprintf("crowd %d", i)
+		input, program, args := client(from, name, filepath.Join(dir, name))
+		all.Go(func() {
+			if out, err := output(t, input, program, args...); err != nil {
+				t.Errorf("%s: %v: %.2000s", name, err, out)
+			}
+		})
+	}
+	all.Wait()
+	for i := range 20 {
+		name := fmt.Sprintf("crowd %d", i)
+		requireFile(t, data, s.share("docs", name))
+		requireFile(t, data, filepath.Join(dir, name))
+	}
+}
+
+// mirror has rclone send a tree to a folder of a door, 20 files at once, and compare it there, with the
+// entries of extra as well, then remove a file here and there. It returns how to run rclone.
+func mirror(t *testing.T, remote, there string, extra ...string) (rclone func(args ...string) string) {
+	t.Helper()
+	rclone = func(args ...string) string {
 		t.Helper()
-		must(t, "", "rclone", append([]string{"--config", "", "--no-check-certificate"}, args...)...)
+		return quietly(t, "", "rclone", append([]string{"--config", "", "--no-check-certificate", "--transfers", "20"}, args...)...)
 	}
 	from := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(from, "in"), 0o700))

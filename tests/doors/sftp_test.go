@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,6 +54,8 @@ func TestOpenSSH(t *testing.T) {
 		return must(t, batch, "sftp", append(s.ssh(), "-q", "-P", s.port, "-b", "-", to)...)
 	}
 	require.Contains(t, sftp("pwd\nls -l\n"), "scans")
+	s.many(t, "scans/many")
+	requireMany(t, quietly(t, "ls -1 scans/many\n", "sftp", append(s.ssh(), "-q", "-P", s.port, "-b", "-", to)...))
 	sftp(fmt.Sprintf("cd docs\nmkdir d\nput %[1]s/big d/one\nrename d/one d/two\nput %[1]s/big d/one\nget d/two %[1]s/back\n", local))
 	requireFile(t, big, s.share("docs/d/one"))
 	requireFile(t, big, s.share("docs/d/two"))
@@ -85,6 +88,10 @@ func TestOpenSSH(t *testing.T) {
 	must(t, "", "scp", append(s.ssh(), "-q", "-r", "-P", s.port, to+":docs/tree", filepath.Join(local, "copy"))...)
 	require.Equal(t, names(t, tree), names(t, filepath.Join(local, "copy")))
 
+	s.crowd(t, func(from, name, back string) (string, string, []string) {
+		return fmt.Sprintf("put %s %q\nget %[2]q %[3]q\n", from, "docs/"+name, back), "sftp", append(s.ssh(), "-q", "-P", s.port, "-b", "-", to)
+	})
+
 	out, err := run(t, "", "ssh", append(s.ssh(), "-p", s.port, to, "id")...)
 	require.Error(t, err)
 	require.Contains(t, out, "only SFTP")
@@ -105,11 +112,23 @@ func TestSSHFS(t *testing.T) {
 	c.Stderr = t.Output()
 	require.NoError(t, c.Start())
 	t.Cleanup(func() {
-		_ = exec.Command("fusermount3", "-u", at).Run()
+		_ = exec.Command("fusermount3", "-u", "-z", at).Run() // also if somebody looks at it
+		_ = c.Process.Kill()
 		_ = c.Wait()
 	})
 	require.NoError(t, os.Mkdir(s.share("docs/there"), 0o700))
 	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(at, "there")); return err == nil }, 20*time.Second, 20*time.Millisecond)
+
+	require.NoError(t, os.Mkdir(filepath.Join(at, "there", "made"), 0o700))
+	s.many(t, "docs/many")
+	list, err := os.ReadDir(filepath.Join(at, "many"))
+	require.NoError(t, err)
+	require.Len(t, list, 10_000)
+	require.NoError(t, os.RemoveAll(s.share("docs/many")))
+	for _, name := range oddNames {
+		odd := write(t, filepath.Join(at, "there", name), 10)
+		arrives(t, odd, s.share("docs/there", name))
+	}
 
 	data := write(t, filepath.Join(at, "file"), 3<<20+5)
 	arrives(t, data, s.share("docs/file"))
@@ -143,8 +162,18 @@ func TestOtherSFTPClients(t *testing.T) {
 	s := begin(t)
 	local := t.TempDir()
 	data := write(t, filepath.Join(local, "data"), 1<<20+3)
+	s.many(t, "scans/many")
+	require.NoError(t, os.Mkdir(filepath.Join(local, "odd"), 0o700))
+	for _, name := range oddNames {
+		write(t, filepath.Join(local, "odd", name), 10)
+	}
 	t.Run("lftp", func(t *testing.T) {
 		need(t, "lftp", "ssh")
+		open := fmt.Sprintf("set sftp:connect-program \"ssh -a -x %s\"\nset net:max-retries 1\nset cmd:fail-exit yes\nopen sftp://anna:@127.0.0.1:%s/docs\n", strings.Join(s.ssh(), " "), s.port)
+		requireMany(t, quietly(t, open+"cls -1 /scans/many\nbye\n", "lftp", "--norc"))
+		s.crowd(t, func(from, name, back string) (string, string, []string) {
+			return fmt.Sprintf("%sput %s -o %q\nget %[3]q -o %[4]q\nbye\n", open, from, name, back), "lftp", []string{"--norc"}
+		})
 		out := must(t, fmt.Sprintf(`set sftp:connect-program "ssh -a -x %s"
 set net:max-retries 1
 open sftp://anna:@127.0.0.1:%s/docs
@@ -160,6 +189,7 @@ bye
 		require.Contains(t, out, "two")
 		requireFile(t, data, filepath.Join(local, "lftp"))
 		requireFile(t, data, s.share("docs/l/tree/data"))
+		require.Equal(t, names(t, filepath.Join(local, "odd")), names(t, s.share("docs/l/tree/odd")))
 	})
 	t.Run("curl", func(t *testing.T) {
 		need(t, "curl")
@@ -178,11 +208,38 @@ bye
 		require.NoError(t, os.WriteFile(s.share("docs/curl"), data[:1000], 0o600))
 		curl("-C", "-", "-T", filepath.Join(local, "data"), url+"curl")
 		requireFile(t, data, s.share("docs/curl"))
+		half := filepath.Join(local, "half")
+		require.NoError(t, os.WriteFile(half, data[:1000], 0o600))
+		curl("-C", "-", "-o", half, url+"curl")
+		requireFile(t, data, half)
+		curl("-Q", "mkdir /docs/c", "-Q", "rename /docs/curl /docs/c/moved", "-o", os.DevNull, url)
+		requireFile(t, data, s.share("docs/c/moved"))
+		for _, name := range oddNames {
+			curl("-T", filepath.Join(local, "data"), url+escape(name))
+			requireFile(t, data, s.share("docs", name))
+		}
+		login := []string{"-sS", "--insecure", "-u", "anna:" + password}
+		requireMany(t, quietly(t, "", "curl", append(login, "-l", "sftp://127.0.0.1:"+s.port+"/scans/many/")...))
+		s.crowd(t, func(from, name, back string) (string, string, []string) {
+			return "", "curl", twice(login, from, url+escape(name), back)
+		})
 	})
 	t.Run("rclone", func(t *testing.T) {
 		remote := ":sftp,host=127.0.0.1,port=" + s.port + ",user=anna,pass=" + obscured(t) + ",shell_type=none:docs/r"
-		mirror(t, remote, s.share("docs/r"))
+		rclone := mirror(t, remote, s.share("docs/r"), oddNames[:5]...) // it has other names for those with control characters
+		requireMany(t, rclone("lsf", strings.Replace(remote, ":docs/r", ":scans/many", 1)))
+		rclone("moveto", remote+"/in/file 4", remote+"/in/moved")
+		require.FileExists(t, s.share("docs/r/in/moved"))
 	})
+}
+
+// escape writes a name as a part of a URL.
+func escape(name string) string { return (&url.URL{Path: name}).EscapedPath() }
+
+// twice are the arguments with which curl sends a file to a URL, and gets it back.
+func twice(login []string, from, at, back string) []string {
+	args := append(slices.Clone(login), "-T", from, at, "--next")
+	return append(append(args, login...), "-o", back, at)
 }
 
 // dial connects as a user with the password.
@@ -221,7 +278,7 @@ func TestAbortedSFTP(t *testing.T) {
 	random := seeded(t)
 	old := write(t, s.share("docs/there"), 1000)
 	data := make([]byte, 1<<20)
-	for i := range 30 {
+	for i := range *cuts {
 		c, conn := s.dial(t, "anna")
 		name := []string{"/docs/there", "/docs/new"}[i%2]
 		f, err := c.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)

@@ -33,7 +33,12 @@ type dav struct {
 
 func beginDAV(t *testing.T, change ...func(*fxfer.ServerOptions)) *dav {
 	t.Helper()
-	s := begin(t, append(change, func(o *fxfer.ServerOptions) { o.Doors.WebDAV.Addr = "127.0.0.1:0" })...)
+	return begin(t, append(change, func(o *fxfer.ServerOptions) { o.Doors.WebDAV.Addr = "127.0.0.1:0" })...).dav(t)
+}
+
+// dav returns the door for WebDAV of a site that has one.
+func (s *site) dav(t *testing.T) *dav {
+	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: 30} //nolint:gosec // nobody knows the server's own certificate
 	t.Cleanup(transport.CloseIdleConnections)
 	for _, d := range s.Doors() {
@@ -379,6 +384,7 @@ func TestWebDAVClients(t *testing.T) {
 	d := beginDAV(t)
 	local := t.TempDir()
 	data := write(t, filepath.Join(local, "data"), 5<<20+3)
+	d.many(t, "scans/many")
 	t.Run("curl", func(t *testing.T) {
 		need(t, "curl")
 		curl := func(args ...string) string {
@@ -402,6 +408,13 @@ func TestWebDAVClients(t *testing.T) {
 		out, err := run(t, "", "curl", "-sS", "--fail", "--insecure", "-u", "anna:"+password, "-C", "1000", "-T", filepath.Join(local, "data"), d.url("/docs/curl/chunked"))
 		require.Error(t, err, "the rest of a file is no file: %s", out)
 		requireFile(t, data, d.share("docs/curl/chunked"))
+		curl("-X", "MOVE", "-H", "Destination: "+d.url("/docs/curl/moved"), d.url("/docs/curl/chunked"))
+		requireFile(t, data, d.share("docs/curl/moved"))
+		login := []string{"-sS", "--fail", "--insecure", "-u", "anna:" + password}
+		requireMany(t, quietly(t, "", "curl", append(login, "-X", "PROPFIND", "-H", "Depth: 1", d.url("/scans/many/"))...))
+		d.crowd(t, func(from, name, back string) (string, string, []string) {
+			return "", "curl", twice(login, from, d.url("/docs/"+name), back)
+		})
 	})
 	t.Run("rclone", func(t *testing.T) {
 		remote := ":webdav,vendor=other,user=anna,pass=" + obscured(t) + ",url='" + d.url("") + "':docs/r"
@@ -410,6 +423,7 @@ func TestWebDAVClients(t *testing.T) {
 		rclone("copyto", remote+"/in/moved", remote+"/in/file 4")
 		rclone("purge", remote+"/in")
 		require.NoDirExists(t, d.share("docs/r/in"))
+		requireMany(t, rclone("lsf", strings.Replace(remote, ":docs/r", ":scans/many", 1)))
 	})
 	t.Run("cadaver", func(t *testing.T) {
 		need(t, "cadaver")
@@ -429,11 +443,13 @@ ls
 get three back
 delete three
 propget one
+ls ../../scans/many
 quit
 `, local), 0o600))
 		out, err := runIn(t, home, "cadaver", "-r", script, "http://"+d.addr+"/docs/")
 		require.NoError(t, err)
 		require.NotContains(t, out, "failed")
+		requireMany(t, out)
 		requireFile(t, data, filepath.Join(local, "back"))
 		require.Equal(t, []string{"one"}, names(t, d.share("docs/cadaver")))
 		requireFile(t, data, d.share("docs/cadaver/one"))
@@ -466,6 +482,14 @@ quit
 		}
 		t.Cleanup(unmount)
 		require.NoError(t, os.Mkdir(filepath.Join(at, "davfs"), 0o700))
+		d.many(t, "docs/many")
+		list, err := os.ReadDir(filepath.Join(at, "many"))
+		require.NoError(t, err)
+		require.Len(t, list, 10_000)
+		odd := map[string][]byte{}
+		for _, name := range oddNames[:len(oddNames)-1] { // it has no room for the longest one
+			odd[name] = write(t, filepath.Join(at, "davfs", name), 10)
+		}
 		data := write(t, filepath.Join(at, "davfs", "file"), 1<<20)
 		require.NoError(t, os.Rename(filepath.Join(at, "davfs", "file"), filepath.Join(at, "davfs", "moved")))
 		requireFile(t, data, filepath.Join(at, "davfs", "moved"))
@@ -478,7 +502,10 @@ quit
 		requireFile(t, in, d.share("docs/full/in"))
 		unmount()
 		requireFile(t, data, d.share("docs/davfs/moved"))
-		require.Len(t, names(t, d.share("docs/davfs")), 1)
+		require.Len(t, names(t, d.share("docs/davfs")), 1+len(odd))
+		for name, want := range odd {
+			requireFile(t, want, d.share("docs/davfs", name))
+		}
 	})
 }
 
@@ -536,7 +563,7 @@ func TestAbortedWebDAV(t *testing.T) {
 	random := seeded(t)
 	old := write(t, d.share("docs/there"), 1000)
 	data := make([]byte, 1<<20)
-	for i := range 60 {
+	for i := range *cuts {
 		conn, err := net.Dial("tcp", d.addr)
 		require.NoError(t, err)
 		name := []string{"/docs/there", "/docs/new"}[i%2]

@@ -343,11 +343,11 @@ func TestWhose(t *testing.T) {
 				all.Go(func() {
 					time.Sleep(c.after)
 					p.hand(l.place, here)
-					var client net.Conn = there
-					if !x.clear && !c.silent {
-						client = tls.Client(there, configs[c.session])
+					if x.clear || c.silent {
+						_, _ = io.Copy(io.Discard, there)
+					} else {
+						_, _ = io.Copy(io.Discard, tls.Client(there, configs[c.session]))
 					}
-					_, _ = io.Copy(io.Discard, client)
 				})
 			}
 			waits := patience
