@@ -99,20 +99,23 @@ func queueToChange(args []string) ([]queueOf, error) {
 	return all, nil
 }
 
+// atMostOneFolder checks the arguments of a command that takes [DIR].
+func atMostOneFolder(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return exit.Usage("", "%d folders: expected at most one", len(args))
+	}
+	return option.NoEmpty(args)
+}
+
 func newQueueList() *cobra.Command {
 	var asJSON, all bool
 	c := &cobra.Command{
 		Use:   "ls [DIR]",
 		Short: "List the queues and their files",
 		Long: `Ls lists the queues, and the files that are not at the server yet. The state of a
-file is arriving, waiting, sending or there; files with an error are waiting for
-the next try.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exit.Usage("", "%d folders: expected at most one", len(args))
-			}
-			return option.NoEmpty(args)
-		},
+file is arriving, waiting, sending, there or dropped; files with an error are
+waiting for the next try.`,
+		Args: atMostOneFolder,
 		RunE: func(c *cobra.Command, args []string) error {
 			queues, err := queuesOf(strings.Join(args, ""))
 			if err != nil {
@@ -240,12 +243,7 @@ func printQueue(w io.Writer, sum jsonQueue, files []outbox.Listing, all bool, no
 func newQueueSwitch(name, short, long string, paused bool) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " [DIR]", Short: short, Long: long,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exit.Usage("", "%d folders: expected at most one", len(args))
-			}
-			return option.NoEmpty(args)
-		},
+		Args: atMostOneFolder,
 		RunE: func(_ *cobra.Command, args []string) error {
 			queues, err := queueToChange(args)
 			for _, q := range queues {

@@ -47,9 +47,11 @@ A file is complete when it has not changed for the time of --settle, and no
 program has it open for writing. Only Linux can tell the latter, on local disks,
 and only root for files of other users.
 With --marker .done, FILE is complete when FILE.done is there and is not older
-than FILE. Marker files are not sent, and go when FILE goes. Only regular files
-are sent: no symbolic links and no empty folders. Programs that write under a
-temporary name first need --exclude, such as --exclude '*.part'.
+than FILE, FILE has not changed for 100 ms, and no program has it open for
+writing. --settle then has no effect. Marker files are not sent, and go when FILE
+goes. Only regular files are sent: no symbolic links and no empty folders.
+Programs that write under a temporary name first need --exclude, such as
+--exclude '*.part'.
 
 Files wait in a queue that survives a crash and days without a line. The oldest
 goes first. "fxfer queue" lists the files with their states: arriving, waiting,
@@ -58,11 +60,13 @@ back.
 
 With --then delete, a file is removed here after the server has committed it and
 its digest is right. With --then move:FOLDER, it moves there under its path;
-FOLDER has to be on the same disk, outside DIR. A file that has changed since
-it was sent stays, and is sent again. Its marker goes with it.
+FOLDER has to be on the same disk, outside DIR. If the name is taken there,
+page.pdf becomes page.pdf.2. A file that has changed since it was sent stays, and
+is sent again.
 
 The kernel's notifications only say when to look: watch also scans DIR every
-30 s, and every 2 s on network file systems and when the kernel's limit of
+30 s or sooner, and a very large DIR less often. It scans every 2 s on network
+file systems (NFS, SMB, AFS, Ceph, 9P, FUSE) and when the kernel's limit of
 watches is reached.
 
 ` + option.SettingsHelp,

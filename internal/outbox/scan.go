@@ -12,8 +12,15 @@ import (
 	"github.com/fxfer/fxfer/internal/filter"
 )
 
-// ownPrefix begins the names of what fxfer itself makes in folders. It is never sent.
+// ownPrefix begins the names of what fxfer itself makes in folders. It is never sent, in any case,
+// since file systems may ignore case.
 const ownPrefix = ".fxfer-"
+
+// isOwn reports whether fxfer itself made the entry at a path.
+func isOwn(p string) bool {
+	name := path.Base(p)
+	return len(name) >= len(ownPrefix) && strings.EqualFold(name[:len(ownPrefix)], ownPrefix)
+}
 
 // found is what a scan of the folder found.
 type found struct {
@@ -61,7 +68,7 @@ func scan(root *os.Root, rules *filter.Filter, marker string) (*found, error) {
 			f.folders = append(f.folders, p)
 			return nil
 		}
-		own := strings.HasPrefix(path.Base(p), ownPrefix)
+		own := isOwn(p)
 		switch {
 		case len(p) > maxPath:
 			f.unread, f.errs = append(f.unread, p+"/"), append(f.errs, fmt.Errorf("%.100s…: the path has more than %d bytes", p, maxPath))

@@ -67,8 +67,9 @@ const (
 	maxBackoff = time.Minute            // between sessions that fail
 )
 
-// Run watches the folder until ctx ends. It returns an error if the folder cannot be read at the
-// beginning, or if the first session ever fails for a reason that waiting does not cure.
+// Run watches the folder until ctx ends, and then returns nil. Before, it returns an error if the
+// queue or the folder cannot be read at the beginning, ErrRunning or ErrOther if another watcher is
+// in the way, and why a session failed if waiting does not cure that and none has ever succeeded.
 func (w *Watcher) Run(ctx context.Context) error {
 	unlock, err := w.Queue.lock(time.Second)
 	if err != nil {

@@ -164,3 +164,18 @@ func TestLongPath(t *testing.T) {
 	require.ErrorContains(t, f.errs[0], "the path has more than")
 	require.Contains(t, f.files, "a")
 }
+
+// TestOwn leaves out what fxfer itself makes, in any case of letters.
+func TestOwn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, root := newWatcher(t, dir, Then{})
+	require.NoError(t, os.Mkdir(filepath.Join(dir, ".FXFER-snapshots"), 0o700))
+	for _, p := range []string{".fxfer", ".fxfer-a", ".FXFER-b", filepath.Join(".FXFER-snapshots", "c")} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, p), nil, 0o600))
+	}
+	f, err := scan(root, nil, "")
+	require.NoError(t, err)
+	require.Len(t, f.files, 1)
+	require.Contains(t, f.files, ".fxfer")
+}

@@ -116,9 +116,6 @@ func splitWords(s string) (words []string, err error) {
 	return words, nil
 }
 
-// Is tells whether an argument means a place on a host that ssh reaches.
-func Is(arg string) bool { return isTarget(arg) }
-
 // Use is what a command does with places.
 type Use int
 
@@ -183,7 +180,7 @@ func (f *Flags) Run(c *cobra.Command, opt *fxfer.Options, places []string, use U
 // parseAll reads places. It returns none if all are URLs of servers that run anyway.
 func parseAll(places []string, patterns bool) (targets []target, err error) {
 	for _, place := range places {
-		if !isTarget(place) {
+		if !Is(place) {
 			continue
 		}
 		t, err := parse(place, patterns)

@@ -43,7 +43,7 @@ func TestTargets(t *testing.T) {
 		"ssh://nas/~":             {host: "nas", path: "~"},
 		"ssh://nas/%2A/b*%2A":     {host: "nas", path: "/*", below: "b*%2A"},
 	} {
-		require.True(t, isTarget(in), in)
+		require.True(t, Is(in), in)
 		got, err := parse(in, true)
 		require.NoError(t, err, in)
 		require.Equal(t, want, got, in)
@@ -51,7 +51,7 @@ func TestTargets(t *testing.T) {
 	for _, in := range []string{
 		"", "a", ":a", "/a:b", "./a:b", "a/b:c", "-", "fxfer://h/s", "http://h/s", "fxfer:/h/s", "[a", "a[1]", "dir/[::1]:a",
 	} {
-		require.False(t, isTarget(in), in)
+		require.False(t, Is(in), in)
 	}
 	for in, want := range map[string]string{
 		"-oProxyCommand=x:a":      "can't begin with -",
@@ -72,7 +72,7 @@ func TestTargets(t *testing.T) {
 		"ssh://nas/a%2":           "invalid URL escape",
 		"ssh://nas/a%2Fb":         "can't hold a slash",
 	} {
-		require.True(t, isTarget(in), in)
+		require.True(t, Is(in), in)
 		_, err := parse(in, true)
 		require.ErrorContains(t, err, want, in)
 		require.Equal(t, fxfer.KindUsage, fxfer.KindOf(err), in)
@@ -88,7 +88,7 @@ func FuzzTarget(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if !isTarget(s) {
+		if !Is(s) {
 			return
 		}
 		got, err := parse(s, true)

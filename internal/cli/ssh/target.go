@@ -27,9 +27,9 @@ type target struct {
 	folder bool // the path ended with a slash
 }
 
-// isTarget tells whether an argument means a place on a host that ssh reaches: ssh://host/path, or
+// Is tells whether an argument means a place on a host that ssh reaches: ssh://host/path, or
 // host:path with a colon before any slash, as for scp.
-func isTarget(s string) bool {
+func Is(s string) bool {
 	if len(s) >= len(scheme) && strings.EqualFold(s[:len(scheme)], scheme) {
 		return true
 	}
@@ -54,7 +54,7 @@ func cutHost(s string) (host, path string) {
 	return s[:colon], s[colon+1:]
 }
 
-// parse reads an argument that isTarget accepts. With patterns, *, ? and [ in the path have a
+// parse reads an argument that Is accepts. With patterns, *, ? and [ in the path have a
 // meaning.
 func parse(s string, patterns bool) (t target, err error) {
 	if len(s) >= len(scheme) && strings.EqualFold(s[:len(scheme)], scheme) {
