@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -20,7 +18,6 @@ import (
 	"github.com/fxfer/fxfer/internal/filter"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/outbox"
-	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -35,7 +32,7 @@ type watching struct {
 }
 
 func newWatch() *cobra.Command {
-	x := watching{settle: 5 * time.Second}
+	x := watching{settle: outbox.DefaultSettle}
 	c := &cobra.Command{
 		Use:   "watch [flags] DIR URL",
 		Short: "Send the files of a folder as they become complete",
@@ -85,7 +82,7 @@ watches is reached.
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	option.Add(flags, &x.settle, "settle", "time", "5s", "a complete file has not changed for this long", parseSettle)
+	option.Add(flags, &x.settle, "settle", "time", "5s", "a complete file has not changed for this long", option.ParseSettle)
 	option.Add(flags, &x.marker, "marker", "suffix", "none", "FILE is complete when FILE with this suffix is there", parseMarker)
 	option.Add(flags, &x.then, "then", "what", "keep", "keep or delete files that are there, or move:FOLDER", parseThen)
 	transfer.AddRules(flags, &x.rules)
@@ -98,14 +95,6 @@ watches is reached.
 	return c
 }
 
-func parseSettle(s string) (time.Duration, error) {
-	d, err := units.ParseTime(s)
-	if err == nil && d < outbox.MinSettle {
-		err = fmt.Errorf("%v is too short: the time stamps of disks need %v", d, outbox.MinSettle)
-	}
-	return d, err
-}
-
 func parseMarker(s string) (string, error) {
 	switch {
 	case s == "none":
@@ -116,19 +105,7 @@ func parseMarker(s string) (string, error) {
 	return s, nil
 }
 
-func parseThen(s string) (outbox.Then, error) {
-	to, moves := strings.CutPrefix(s, "move:")
-	switch {
-	case s == "keep":
-		return outbox.Then{}, nil
-	case s == "delete":
-		return outbox.Then{Delete: true}, nil
-	case moves && to != "":
-		abs, err := filepath.Abs(to)
-		return outbox.Then{MoveTo: abs}, err
-	}
-	return outbox.Then{}, fmt.Errorf("%q is none of keep, delete and move:FOLDER", s)
-}
+func parseThen(s string) (outbox.Then, error) { return option.ParseThen(s, filepath.Abs) }
 
 // run watches a folder until a signal comes.
 func (x *watching) run(c *cobra.Command, dir, url string) error {
@@ -199,38 +176,6 @@ func (x *watching) watcher(c *cobra.Command, dir string, target fxfer.URL) (*out
 	return &outbox.Watcher{
 		Queue: outbox.OpenQueue(home, dir, place.Redacted()), Dir: dir, URL: place.Redacted(),
 		Settle: x.settle, Marker: x.marker, Rules: rules, Then: x.then, Log: log,
-		Send: func(ctx context.Context, paths iter.Seq[string], intact func(string) bool, result func(outbox.Result)) error {
-			return sendComplete(ctx, client, dir, target, paths, intact, result)
-		},
+		Send: outbox.SendWith(client, dir, target),
 	}, nil
-}
-
-// sendComplete sends these files of a folder, as Send of a Watcher. The content decides whether the
-// server has a file already: it may be removed here next.
-func sendComplete(
-	ctx context.Context, client *fxfer.Client, dir string, target fxfer.URL,
-	paths iter.Seq[string], intact func(string) bool, result func(outbox.Result),
-) error {
-	call := fxfer.Transfer{
-		Selection: fxfer.Selection{Intact: intact, Files: func(yield func(string, error) bool) {
-			for p := range paths {
-				if !yield(p, nil) {
-					return
-				}
-			}
-		}},
-		Target: fxfer.Target{Checksum: true},
-		File: func(r fxfer.FileResult) {
-			x := outbox.Result{Path: r.Path, Digest: r.Digest}
-			if r.Outcome == fxfer.Failed {
-				x.Err = r.Failure()
-			}
-			result(x)
-		},
-	}
-	report, err := client.Send(ctx, []string{dir + string(filepath.Separator)}, target, call)
-	if report != nil && report.Complete {
-		return nil // what failed has its result
-	}
-	return err
 }

@@ -22,6 +22,10 @@ func isOwn(p string) bool {
 	return len(name) >= len(ownPrefix) && strings.EqualFold(name[:len(ownPrefix)], ownPrefix)
 }
 
+// seriesName is the folder by which a folder of snapshots is known. Snapshots are not sent: nothing
+// in them may be removed, and they are backups already.
+const seriesName = ownPrefix + "snapshots"
+
 // found is what a scan of the folder found.
 type found struct {
 	files   map[string]Version // by their paths
@@ -51,10 +55,11 @@ func (f *found) hides(p string) bool {
 	return false
 }
 
-// scan lists the regular files below a folder. Symlinks and special files are left out, and so is
-// what the filter excludes. marker is the suffix of marker files, "" for none.
+// scan lists the regular files below a folder. Symlinks, special files and snapshots are left out, and
+// so is what the filter excludes. marker is the suffix of marker files, "" for none.
 func scan(root *os.Root, rules *filter.Filter, marker string) (*found, error) {
 	f := &found{files: map[string]Version{}, markers: map[string]Version{}}
+	series := map[string]bool{}
 	err := fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && p != ".":
@@ -69,6 +74,9 @@ func scan(root *os.Root, rules *filter.Filter, marker string) (*found, error) {
 			return nil
 		}
 		own := isOwn(p)
+		if strings.EqualFold(path.Base(p), seriesName) { // it comes before the snapshots, which begin with a digit
+			series[path.Dir(p)] = true
+		}
 		switch {
 		case len(p) > maxPath:
 			f.unread, f.errs = append(f.unread, p+"/"), append(f.errs, fmt.Errorf("%.100s…: the path has more than %d bytes", p, maxPath))
@@ -76,7 +84,7 @@ func scan(root *os.Root, rules *filter.Filter, marker string) (*found, error) {
 				return fs.SkipDir
 			}
 			return nil
-		case d.IsDir() && (own || rules.Skip(p, true, -1, time.Time{})):
+		case d.IsDir() && (own || series[path.Dir(p)] || rules.Skip(p, true, -1, time.Time{})):
 			return fs.SkipDir
 		case d.IsDir():
 			f.folders = append(f.folders, p)

@@ -35,6 +35,17 @@ const asideFor = time.Second
 // removes reports whether a file that is there goes.
 func (t Then) removes() bool { return t != Then{} }
 
+// Writes returns the folders that the files of dir come from and go to, none if they stay.
+func (t Then) Writes(dir string) (folders []string) {
+	if t.removes() {
+		folders = append(folders, dir)
+	}
+	if t.MoveTo != "" {
+		folders = append(folders, t.MoveTo)
+	}
+	return folders
+}
+
 // note is what the queue knows of a file in asideName: the version that the server has, and the
 // marker that it had here, nil for none.
 type note struct {

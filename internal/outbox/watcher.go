@@ -54,6 +54,9 @@ type kept struct {
 	until   time.Time // the next try
 }
 
+// DefaultSettle is what users get who name no Settle.
+const DefaultSettle = 5 * time.Second
+
 // MinSettle is the least Settle. Time stamps of file systems stand still for some milliseconds: a
 // shorter one could miss a write.
 const MinSettle = 100 * time.Millisecond

@@ -18,14 +18,18 @@ var systemFolders = []string{"/proc", "/sys", "/etc", "/usr/share/zoneinfo"}
 type Folder = confine.Folder
 
 // Confine gives up, for the whole process and for good, whatever the server does not need: new TCP
-// connections, unless FTP is active, and all files outside of the shares, the home folder, the
-// certificates, the system's settings and the other folders. Shares without the rights Write and Append become read-only. An
-// error says why the process is not confined; then it may do what it could before.
+// connections, unless FTP is active or Options.Connect is set, and all files outside of the shares,
+// the home folder, the certificates, the system's settings and the other folders. Shares without the
+// rights Write and Append become read-only, unless they are among the others. An error says why the
+// process is not confined; then it may do what it could before.
 func (s *Server) Confine(others ...Folder) error {
-	err := confine.To(keep(s.store, &s.opt, others), s.opt.Doors.FTP.Active)
+	err := confine.To(keep(s.store, &s.opt, others), s.opt.connects())
 	s.confined.Store(err == nil)
 	return err
 }
+
+// connects reports whether a confined process may make connections.
+func (o *Options) connects() bool { return o.Connect || o.Doors.FTP.Active }
 
 // keep returns the folders that a server with these options may use.
 func keep(store *identity.Store, opt *Options, others []Folder) []Folder {
@@ -46,7 +50,16 @@ func keep(store *identity.Store, opt *Options, others []Folder) []Folder {
 	for _, p := range systemFolders {
 		all = append(all, Folder{Path: p})
 	}
+	if target := nameServers(); target != "" && opt.Connect {
+		all = append(all, Folder{Path: filepath.Dir(target)})
+	}
 	return all
+}
+
+// nameServers returns where the list of name servers is, "" if there is none.
+func nameServers() string {
+	target, _ := filepath.EvalSymlinks("/etc/resolv.conf")
+	return target
 }
 
 // Begin is for programs that were built with cgo, whose threads Confine cannot confine on most
@@ -70,8 +83,8 @@ func Begin(opt *Options, settings, listen []string, others ...Folder) error {
 			ports = append(ports, port)
 		}
 	}
-	if target, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil {
+	if target := nameServers(); target != "" {
 		settings = append(settings, target)
 	}
-	return confine.Anew(keep(store, opt, others), settings, ports, opt.Doors.FTP.Active)
+	return confine.Anew(keep(store, opt, others), settings, ports, opt.connects())
 }

@@ -52,6 +52,8 @@ type Options struct {
 	// Doors let clients of older protocols in. Their users are in door_users in Home, and their rights
 	// in authorized_clients and in Clients.
 	Doors Doors
+	// Connect lets the process connect to other hosts after Confine, for what else it does.
+	Connect bool
 	// TLS adds certificates to the keys. Reload changes the CAs, but neither Cert nor Key.
 	TLS TLS
 

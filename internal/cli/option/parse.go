@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/outbox"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -142,6 +143,30 @@ func ParseDeadline(s string, now time.Time) (time.Time, error) {
 		return t, nil
 	}
 	return time.Time{}, fmt.Errorf("%q is not a time such as 06:00, 3h, 2026-11-21 06:00 or 2026-11-21T06:00:00Z, nor none", s)
+}
+
+// ParseSettle reads for how long a complete file has not changed.
+func ParseSettle(s string) (time.Duration, error) {
+	d, err := units.ParseTime(s)
+	if err == nil && d < outbox.MinSettle {
+		err = fmt.Errorf("%v is too short: the time stamps of disks need %v", d, outbox.MinSettle)
+	}
+	return d, err
+}
+
+// ParseThen reads what becomes of a local file that is there. absolute makes a path absolute.
+func ParseThen(s string, absolute func(string) (string, error)) (outbox.Then, error) {
+	to, moves := strings.CutPrefix(s, "move:")
+	switch {
+	case s == "keep":
+		return outbox.Then{}, nil
+	case s == "delete":
+		return outbox.Then{Delete: true}, nil
+	case moves && to != "":
+		abs, err := absolute(to)
+		return outbox.Then{MoveTo: abs}, err
+	}
+	return outbox.Then{}, fmt.Errorf("%q is none of keep, delete and move:FOLDER", s)
 }
 
 // ParseFile reads the name of a file on this host.

@@ -18,6 +18,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/outbox"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -208,9 +209,11 @@ func (r *serverReader) shares(n config.Node) {
 			e.Key.Fault(noDir, s.Name)
 			continue
 		}
+		var forward *outbox.Forward
 		e.Value.Object(fmt.Sprintf("share %q", s.Name),
 			config.List("allow", &s.Allow, parsePrefix),
 			config.Scalar("dir", &s.Dir, r.dir),
+			config.Inner("forward", func(n config.Node) { forward = r.forward(s, n) }),
 			config.Scalar("keep", &s.Keep, snapshot.ParseKeep),
 			config.Scalar("privileged", &s.Privileged, strconv.ParseBool),
 			config.Scalar("quota", &s.Quota, parseQuota),
@@ -224,9 +227,51 @@ func (r *serverReader) shares(n config.Node) {
 		default:
 			if err := r.f.addShare(s); err != nil {
 				e.Key.Fault("%w", withoutHint(err))
+				continue
+			}
+			if forward != nil {
+				r.f.opt.Connect = true
+				r.f.forwards = append(r.f.forwards, *forward)
 			}
 		}
 	}
+}
+
+// forward reads where the files of a share go on to.
+func (r *serverReader) forward(s fxfer.Share, n config.Node) *outbox.Forward {
+	x := outbox.Forward{Share: s.Name, Dir: s.Dir, Settle: outbox.DefaultSettle}
+	before := n.Faults()
+	n.Object(fmt.Sprintf("forward of share %q", s.Name),
+		config.Scalar("pin", &x.Pin, option.ParsePin),
+		config.Scalar("priority", &x.Priority, parseForwardPriority),
+		config.Scalar("rate-limit", &x.RateLimit, option.ParseLimit),
+		config.Scalar("settle", &x.Settle, option.ParseSettle),
+		config.Scalar("then", &x.Then, func(s string) (outbox.Then, error) { return option.ParseThen(s, r.dir) }),
+		config.Scalar("url", &x.URL, parseForwardURL))
+	switch to := x.Then.MoveTo; {
+	case n.Faults() > before:
+	case x.URL.Share == "":
+		n.Fault("forward of share %q has no URL: expected at least {url: fxfer://HOST/SHARE}", s.Name)
+	case option.CheckPin(x.Pin, x.URL) != nil:
+		n.Fault("%w", withoutHint(option.CheckPin(x.Pin, x.URL)))
+	case to != "" && outbox.IsInside(s.Dir, to):
+		n.Fault("then: %s is inside of the share", to)
+	}
+	return &x
+}
+
+func parseForwardURL(s string) (fxfer.URL, error) {
+	u, err := option.ParseURL(s, true)
+	return u, withoutHint(err)
+}
+
+// parseForwardPriority reads the priority of what a server sends on: it is no more urgent than what
+// people send.
+func parseForwardPriority(s string) (fxfer.Priority, error) {
+	if p := fxfer.Priority(s); p == fxfer.PriorityLow || p == fxfer.PriorityNormal {
+		return p, nil
+	}
+	return "", fmt.Errorf("%q is neither low nor normal", s)
 }
 
 // withoutHint removes a hint that names flags, because a file uses keys.

@@ -134,6 +134,13 @@ shares:
     quota-files: 1000000       # entries, folders included
     #keep: daily=7,weekly=4    # old snapshots to keep, if the right is append
     #privileged: false         # true keeps setuid, setgid, devices and security attributes
+    #forward:                  # sends on what arrives; docs/watch.md explains it
+    #  url: fxfer://centre/inbox
+    #  pin: ed25519:CCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCA   # the server's there; that known
+    #  priority: low           # or normal, beside other traffic
+    #  rate-limit: 20mbit      # none
+    #  settle: 5s              # a complete file has not changed for so long
+    #  then: keep              # or delete, or move:FOLDER, what is there
   pub: {dir: /srv/pub, rights: ro}
 
 # Clients, besides those that "fxfer clients add" and "fxfer invite" admitted.

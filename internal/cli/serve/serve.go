@@ -27,6 +27,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/hint"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/outbox"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/internal/web"
@@ -48,6 +49,8 @@ type serveFlags struct {
 	web     string // address of metrics and dashboard, "" for none
 	webAt   string // where they listen
 	once    bool   // serve whom ssh brings
+
+	forwards []outbox.Forward // of shares in the configuration
 }
 
 // New returns the command that runs a server. The argument is the version of this program.
@@ -371,11 +374,17 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		systemd.tell("STOPPING=1", "STATUS=ending when transfers have reached a checkpoint")
 		said.tell("ending when running transfers have reached a checkpoint; a second signal ends at once", "draining")
 	})
+	forwards := outbox.NewForwards(fxfer.Options{Home: home, StandardCrypto: f.opt.StandardCrypto}, said.log)
+	forwards.Apply(f.forwards)
+	tasks.Go(func() {
+		<-running.Done()
+		forwards.Close()
+	})
 	if f.config != "" {
 		tasks.Go(func() {
 			exit.OnHangup(running, func() {
 				systemd.tell(reloading()...)
-				f.reload(server, flags, said, home)
+				f.reload(server, forwards, flags, said, home)
 				systemd.tell("READY=1")
 			})
 		})
@@ -388,7 +397,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 }
 
 // reload reads the configuration again and applies it. If it is faulty, nothing changes.
-func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, said *serverLog, home string) {
+func (f *serveFlags) reload(server *fxfer.Server, forwards *outbox.Forwards, flags *pflag.FlagSet, said *serverLog, home string) {
 	said.reopen()
 	fresh, err := f.again(flags)
 	if err == nil {
@@ -404,6 +413,7 @@ func (f *serveFlags) reload(server *fxfer.Server, flags *pflag.FlagSet, said *se
 	if err != nil {
 		return
 	}
+	forwards.Apply(fresh.forwards)
 	fresh.webAt = f.webAt
 	_ = fresh.serving(server).write(home) // a failure was reported when the server started
 	said.log.Info("configuration reloaded", "file", f.config, "shares", len(fresh.opt.Shares), "clients", len(fresh.opt.Clients))
@@ -439,6 +449,7 @@ func (f *serveFlags) fixed() []fixedKey {
 		{"max-handshakes-per-address", o.MaxHandshakesPerAddress}, {"max-memory", o.MaxMemory}, {"web", f.web},
 		{"doors: sftp", o.Doors.SFTP}, {"doors: ftp", fmt.Sprint(o.Doors.FTP)}, {"doors: webdav", fmt.Sprint(o.Doors.WebDAV)},
 		{"log-format", f.log.format}, {"log-level", f.log.level}, {"audit-log", f.log.audit}, {"tls: cert", o.TLS.Cert}, {"tls: key", o.TLS.Key},
+		{"shares: forward", o.Connect},
 	}
 }
 
@@ -483,6 +494,11 @@ func (f *serveFlags) folders() (read []fxfer.Folder) {
 	}
 	if name := f.log.audit; name != "" && name != auditToLog {
 		read = append(read, fxfer.Folder{Path: filepath.Dir(name), Write: true})
+	}
+	for _, x := range f.forwards {
+		for _, dir := range x.Then.Writes(x.Dir) {
+			read = append(read, fxfer.Folder{Path: dir, Write: true})
+		}
 	}
 	return read
 }

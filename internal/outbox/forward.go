@@ -1,0 +1,147 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/hint"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+// Forward says where the files of a share go on to. Two of them are the same if they are equal.
+type Forward struct {
+	Share     string
+	Dir       string // of the share, absolute
+	URL       fxfer.URL
+	Pin       string // the key of the server at URL; "" accepts the one that is known
+	Priority  fxfer.Priority
+	RateLimit int64 // bit/s; 0 is none
+	Settle    time.Duration
+	Then      Then
+}
+
+// Forwards sends the files of shares on, in the process of their server. The methods are safe for
+// concurrent use.
+type Forwards struct {
+	opt fxfer.Options // of all clients
+	log *slog.Logger
+
+	mu      sync.Mutex // guards the following
+	running map[string]*forwarding
+	closed  bool
+}
+
+// forwarding is a share whose files are sent on.
+type forwarding struct {
+	Forward
+	queue *Queue
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+// NewForwards returns one that sends nothing on yet. Clients have the options opt, and their home
+// folder has the queues. The caller closes it.
+func NewForwards(opt fxfer.Options, log *slog.Logger) *Forwards {
+	return &Forwards{opt: opt, log: log, running: make(map[string]*forwarding)}
+}
+
+// Apply sends on what these say, and nothing else. What was said before goes on undisturbed. It
+// returns when the others have ended.
+func (s *Forwards) Apply(all []Forward) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.endLocked(func(f Forward) bool { return !slices.Contains(all, f) })
+	for _, f := range all {
+		if s.running[f.Share] == nil {
+			s.beginLocked(f)
+		}
+	}
+}
+
+// Close ends all of them.
+func (s *Forwards) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.endLocked(func(Forward) bool { return true })
+}
+
+func (s *Forwards) beginLocked(f Forward) {
+	ctx, stop := context.WithCancel(context.Background())
+	x := &forwarding{Forward: f, queue: OpenQueue(s.opt.Home, f.Dir, f.place()), stop: stop, ended: make(chan struct{})}
+	s.running[f.Share] = x
+	opt, log := s.opt, s.log.With("share", f.Share, "to", f.place())
+	opt.Pin, opt.Priority, opt.RateLimit = f.Pin, f.Priority, f.RateLimit
+	opt.Notice = func(text string) { log.Info(text) }
+	go func() {
+		defer close(x.ended)
+		x.run(ctx, opt, log)
+	}()
+}
+
+// endLocked ends those that are chosen, at the same time.
+func (s *Forwards) endLocked(which func(Forward) bool) {
+	var ending []*forwarding
+	for name, x := range s.running {
+		if which(x.Forward) {
+			x.stop()
+			ending = append(ending, x)
+			delete(s.running, name)
+		}
+	}
+	for _, x := range ending {
+		<-x.ended
+	}
+}
+
+// place is the URL without secrets.
+func (f Forward) place() string {
+	u := f.URL
+	u.TrailingSlash = false
+	return u.Redacted()
+}
+
+// run watches until ctx ends. A server has nobody to ask, and its administrator may cure what is
+// wrong at any time: so it tries again after any error.
+func (x *forwarding) run(ctx context.Context, opt fxfer.Options, log *slog.Logger) {
+	log.Info("sending on", "dir", x.Dir)
+	for {
+		err := x.watch(ctx, opt, log)
+		if ctx.Err() != nil {
+			return
+		}
+		args := []any{"error", err, "again", maxBackoff}
+		if help := hint.Of(err); help != "" {
+			args = append(args, "hint", help)
+		}
+		log.Error("nothing is sent on", args...)
+		sleep(ctx, maxBackoff)
+	}
+}
+
+func (x *forwarding) watch(ctx context.Context, opt fxfer.Options, log *slog.Logger) error {
+	if IsInside(x.Dir, opt.Home) {
+		return fmt.Errorf("the folder of the server's keys and queues is inside of the share: %s", opt.Home)
+	}
+	if to := x.Then.MoveTo; to != "" {
+		if err := CheckMoveTo(x.Dir, to); err != nil {
+			return err
+		}
+	}
+	client, err := fxfer.NewClient(opt)
+	if err != nil {
+		return err
+	}
+	w := Watcher{
+		Queue: x.queue, Dir: x.Dir, URL: x.place(), Settle: x.Settle, Then: x.Then, Log: log,
+		Send: SendWith(client, x.Dir, x.URL),
+	}
+	return w.Run(ctx)
+}
