@@ -25,17 +25,29 @@ type File struct {
 	tree *Tree
 	s    *session
 	path string
-	src  *disk.Source
+	src  source
 	sent atomic.Int64
 	once sync.Once
 	part error // why not all of it was sent
 }
 
+// source is what a File reads: a disk.Source, or states.
+type source interface {
+	io.ReaderAt
+	io.Closer
+	Identity() disk.Identity
+}
+
 // Open opens the file at p for reading. The caller closes it.
 func (t *Tree) Open(p string) (*File, error) {
-	s, rel, err := t.inShare(p)
-	if err != nil {
+	s, rel, err := t.at(p)
+	switch {
+	case err != nil:
 		return nil, err
+	case s == nil || rel == ".":
+		return nil, errTop
+	case s.isStates(rel):
+		return t.openStates(s)
 	}
 	at, err := s.Scope.Follow(access.Read, rel, true)
 	if err == nil {
@@ -56,6 +68,18 @@ func (t *Tree) Open(p string) (*File, error) {
 		return nil, err
 	}
 	return &File{tree: t, s: s, path: at, src: src}, nil
+}
+
+func (t *Tree) openStates(s *session) (*File, error) {
+	if err := t.take(s); err != nil {
+		return nil, err
+	}
+	src, err := s.states()
+	if err != nil {
+		t.give(s)
+		return nil, err
+	}
+	return &File{tree: t, s: s, path: statesName, src: src}, nil
 }
 
 // Size is that of the file when it was opened.

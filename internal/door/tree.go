@@ -108,8 +108,12 @@ func (t *Tree) at(p string) (s *session, rel string, err error) {
 // inShare is at for what only a share has: an entry below it.
 func (t *Tree) inShare(p string) (*session, string, error) {
 	s, rel, err := t.at(p)
-	if err == nil && (s == nil || rel == ".") {
+	switch {
+	case err != nil:
+	case s == nil || rel == ".":
 		err = errTop
+	case s.isStates(rel):
+		err = errStates
 	}
 	return s, rel, err
 }
@@ -216,6 +220,10 @@ func (t *Tree) Stat(p string, follow bool) (Info, error) {
 	}
 	if u := t.uploading(p); u != nil {
 		return u.info(), nil
+	}
+	if s.isStates(rel) {
+		x, err := s.states()
+		return Info{statesName, x.meta()}, err
 	}
 	m, err := s.stat(rel, follow)
 	return Info{path.Base(path.Clean(p)), m}, err

@@ -41,6 +41,10 @@ type forwarding struct {
 	queue *Queue
 	stop  context.CancelFunc
 	ended chan struct{}
+
+	listing sync.Mutex // guards the following
+	states  []fxfer.Forwarded
+	until   time.Time // they are as new as can be
 }
 
 // NewForwards returns one that sends nothing on yet. Clients have the options opt, and their home
@@ -71,6 +75,59 @@ func (s *Forwards) Close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	s.endLocked(func(Forward) bool { return true })
+}
+
+// Of returns what sends the files of a share on, nil if nothing does. It is for the server's options.
+func (s *Forwards) Of(share string) fxfer.Forwarder {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.running[share]; x != nil {
+		return x
+	}
+	return nil
+}
+
+// Bounds of States: a list is that old at most, or so many times as old as its making took; and it
+// has no more files.
+const (
+	listFor   = 200 * time.Millisecond
+	listShare = 10
+	maxListed = 100_000
+)
+
+// States implements fxfer.Forwarder.
+func (x *forwarding) States() ([]fxfer.Forwarded, error) {
+	x.listing.Lock()
+	defer x.listing.Unlock()
+	began := time.Now()
+	if began.Before(x.until) {
+		return x.states, nil
+	}
+	_, files, err := x.queue.List()
+	if err != nil {
+		return nil, err
+	}
+	x.states = statesOf(files, began)
+	now := time.Now()
+	x.until = now.Add(max(listFor, listShare*now.Sub(began)))
+	return x.states, nil
+}
+
+// statesOf returns the files that are on their way, and those that are there since less than a day.
+func statesOf(files []Listing, now time.Time) (all []fxfer.Forwarded) {
+	for _, f := range files {
+		since := f.Arrived
+		if f.State == There {
+			since = f.There
+			if now.Sub(since) > forgetAfter {
+				continue
+			}
+		}
+		if len(all) < maxListed {
+			all = append(all, fxfer.Forwarded{Path: f.Path, State: f.Word(), Since: since})
+		}
+	}
+	return all
 }
 
 func (s *Forwards) beginLocked(f Forward) {

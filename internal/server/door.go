@@ -322,10 +322,14 @@ func (a *doorAccount) Enter(ctx context.Context, name string) (*door.Session, er
 		Share: name, Client: string(a.peer.id), Rights: r.rightsOn(share), Intent: wire.Push,
 	})
 	in, out := r.flows(0)
-	return &door.Session{
+	d := &door.Session{
 		Ctx: r.ctx, Scope: x.scope, Rights: r.rightsOn(share), In: in, Out: out, Quota: share.quota,
 		Files: r.client.files, Needs: x.needs, Record: x.record, Close: x.close,
-	}, nil
+	}
+	if s.opt.Forwarder != nil {
+		d.Forward = s.opt.Forwarder(name)
+	}
+	return d, nil
 }
 
 // doorSession is what a user of a door does on one share.

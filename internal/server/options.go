@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/door"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/snapshot"
@@ -52,6 +53,9 @@ type Options struct {
 	// Doors let clients of older protocols in. Their users are in door_users in Home, and their rights
 	// in authorized_clients and in Clients.
 	Doors Doors
+	// Forwarder returns what sends the files of a share on to another server, nil for none. Users of
+	// the Doors see how far their files are. nil is none.
+	Forwarder func(share string) Forwarder
 	// Connect lets the process connect to other hosts after Confine, for what else it does.
 	Connect bool
 	// TLS adds certificates to the keys. Reload changes the CAs, but neither Cert nor Key.
@@ -96,6 +100,12 @@ type Options struct {
 	// sessions may use together. 0 is DefaultMaxMemory.
 	MaxMemory int64
 }
+
+// Forwarder sends the files of a share on to another server, and knows how far each is.
+type Forwarder = door.Forwarder
+
+// Forwarded is a file that a Forwarder sends on.
+type Forwarded = door.Forwarded
 
 // openIdentity opens the folder of the server's identity, or makes an identity without one.
 func (o *Options) openIdentity() (*identity.Store, ed25519.PrivateKey, error) {

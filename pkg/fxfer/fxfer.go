@@ -152,6 +152,10 @@ type (
 	DoorStatus = server.DoorStatus
 	// ServerTLS names the server's certificates, which stand beside keys.
 	ServerTLS = server.TLS
+	// Forwarder sends the files of a share on to another server, and knows how far each is.
+	Forwarder = server.Forwarder
+	// Forwarded is a file that a Forwarder sends on.
+	Forwarded = server.Forwarded
 	// Share is a folder that a server offers.
 	Share = server.Share
 	// Rights are what a client may do in a share.

@@ -318,6 +318,12 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	if f.opt.Socket, f.opt.Datagrams, err = activated(); err != nil {
 		return err
 	}
+	home, err := f.home()
+	if err != nil {
+		return err
+	}
+	forwards := outbox.NewForwards(fxfer.Options{Home: home, StandardCrypto: f.opt.StandardCrypto}, said.log)
+	f.opt.Forwarder = forwards.Of
 	server, err := fxfer.NewServer(f.opt)
 	if err != nil {
 		return exit.WithHint(err, listenHint(err))
@@ -346,11 +352,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	for _, d := range server.Doors() {
 		said.tell(fmt.Sprintf("%s on %s, key %s", d.Name, d.Addr, d.Fingerprint), "door", "door", d.Name, "address", d.Addr, "key", d.Fingerprint)
 	}
-	home, err := f.home()
-	if err == nil {
-		err = f.serving(server).write(home)
-	}
-	if err != nil {
+	if err := f.serving(server).write(home); err != nil {
 		said.log.Warn("fxfer invite will not find this server", "error", err)
 	}
 	defer func() { _ = os.Remove(filepath.Join(home, servingFile)) }()
@@ -374,7 +376,6 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		systemd.tell("STOPPING=1", "STATUS=ending when transfers have reached a checkpoint")
 		said.tell("ending when running transfers have reached a checkpoint; a second signal ends at once", "draining")
 	})
-	forwards := outbox.NewForwards(fxfer.Options{Home: home, StandardCrypto: f.opt.StandardCrypto}, said.log)
 	forwards.Apply(f.forwards)
 	tasks.Go(func() {
 		<-running.Done()

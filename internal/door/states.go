@@ -1,0 +1,87 @@
+package door
+
+import (
+	"bytes"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"time"
+
+	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// Forwarder sends the files of a share on to another server. It is safe for concurrent use.
+type Forwarder interface {
+	// States returns the files that are on their way or are there since less than a day, in the order
+	// of their paths. The caller does not change them.
+	States() ([]Forwarded, error)
+}
+
+// Forwarded is a file that is sent on.
+type Forwarded struct {
+	Path  string
+	State string    // arriving, waiting, sending, there or dropped
+	Since time.Time // when it arrived here or, in state there, over there
+}
+
+// statesName is the name, at the top of a share that is sent on, of a file that says how far each
+// file is. No list has it: clients that copy whole folders would copy it, too.
+const statesName = ".state"
+
+// maxStates bounds the size of that file, in bytes.
+const maxStates = 4 << 20
+
+var errStates = fmt.Errorf("%s is what the server says of the other files: %w", statesName, fs.ErrPermission)
+
+// isStates reports whether the entry at rel is what the server says of the files.
+func (s *session) isStates(rel string) bool { return rel == statesName && s.Forward != nil }
+
+// states is the content of that file: a line for each file that the user may see. It is a source.
+type states struct {
+	*bytes.Reader
+	id disk.Identity
+}
+
+func (s states) Identity() disk.Identity { return s.id }
+func (states) Close() error              { return nil }
+
+// states returns what the user may know of the files. Who may not list them may know of those that
+// came on this connection.
+func (s *session) states() (states, error) {
+	lists := s.Rights.Has(identity.List)
+	right := identity.Write
+	if lists {
+		right = identity.List
+	}
+	if err := s.Needs(s.Ctx, right); err != nil {
+		return states{}, err
+	}
+	all, err := s.Forward.States()
+	if err != nil {
+		return states{}, fmt.Errorf("%s can't be read now: %w", statesName, disk.ErrBusy)
+	}
+	var text bytes.Buffer
+	var newest time.Time
+	for _, f := range all {
+		if text.Len() >= maxStates {
+			break
+		}
+		if lists || s.isOwn(f.Path) {
+			fmt.Fprintf(&text, "%-8s  %s  %s\n", f.State, f.Since.UTC().Format(time.RFC3339), wire.Printable(f.Path))
+			if f.Since.After(newest) {
+				newest = f.Since
+			}
+		}
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write(text.Bytes())
+	return states{bytes.NewReader(text.Bytes()), disk.Identity{
+		Size: int64(text.Len()), ModTime: newest.UnixNano(), Ino: sum.Sum64(), // another one for another content
+	}}, nil
+}
+
+func (s states) meta() disk.Meta {
+	return disk.Meta{Kind: disk.File, Mode: 0o444, Size: s.id.Size, ModTime: time.Unix(0, s.id.ModTime), ID: s.id}
+}
