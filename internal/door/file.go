@@ -415,22 +415,32 @@ func (u *Upload) info() Info {
 	return Info{path.Base(u.path), m}
 }
 
-// Close gives the file its name, unless a write has failed.
-func (u *Upload) Close() error { return u.finish(nil) }
+// Close gives the file its name, unless a write has failed. Where the share's files are sent on and
+// confirmed, it then waits until this one is there; its error says so if the file stays whole here.
+func (u *Upload) Close() error {
+	ended, err := u.finish(nil)
+	if err == nil && ended {
+		err = u.s.confirm(u.path)
+	}
+	return err
+}
 
 // Abort gives the file up: it was not whole, for this reason, which Abort returns. After Close it
 // does nothing.
-func (u *Upload) Abort(why error) error { return cmp.Or(u.finish(why), why) }
+func (u *Upload) Abort(why error) error {
+	_, err := u.finish(why)
+	return cmp.Or(err, why)
+}
 
-func (u *Upload) finish(why error) error {
+// finish ends the file, and reports whether it is this call that has done so.
+func (u *Upload) finish(why error) (ended bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ended {
-		return nil
+		return false, nil
 	}
 	u.ended = true
-	err := cmp.Or(why, u.failed)
-	if err == nil {
+	if err = cmp.Or(why, u.failed); err == nil {
 		err = u.commitLocked()
 	}
 	_ = u.p.Abort() // does nothing if it has its name
@@ -447,7 +457,7 @@ func (u *Upload) finish(why error) error {
 	}
 	u.tree.mu.Unlock()
 	u.tree.give(u.s)
-	return err
+	return true, err
 }
 
 func (u *Upload) commitLocked() error {

@@ -2,6 +2,7 @@ package door
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
@@ -17,6 +18,9 @@ type Forwarder interface {
 	// States returns the files that are on their way or are there since less than a day, in the order
 	// of their paths. The caller does not change them.
 	States() ([]Forwarded, error)
+	// Confirm waits until the file at a path, as it is now, is there, and returns its state then. It
+	// returns another state if it has waited long enough, and "" at once if nobody is to wait.
+	Confirm(ctx context.Context, path string) (state string, err error)
 }
 
 // Forwarded is a file that is sent on.
@@ -34,6 +38,24 @@ const statesName = ".state"
 const maxStates = 4 << 20
 
 var errStates = fmt.Errorf("%s is what the server says of the other files: %w", statesName, fs.ErrPermission)
+
+// there is the state of a file that has arrived over there.
+const there = "there"
+
+// confirm waits until a file that has come is there, if clients are to wait for that.
+func (s *session) confirm(p string) error {
+	if s.Forward == nil {
+		return nil
+	}
+	state, err := s.Forward.Confirm(s.Ctx, p)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s is stored here, but nobody knows whether it is sent on: %w", p, err)
+	case state == "", state == there:
+		return nil
+	}
+	return wire.Errorf(wire.CodeBusy, "%s is stored here and not lost, but it is not at its destination yet: its state is %s", p, state)
+}
 
 // isStates reports whether the entry at rel is what the server says of the files.
 func (s *session) isStates(rel string) bool { return rel == statesName && s.Forward != nil }

@@ -532,7 +532,8 @@ func (t *Tree) Set(p string, c Change) error {
 		if err := u.Set(c); err != nil {
 			return u.Abort(err)
 		}
-		return u.Close()
+		_, err = u.finish(nil)
+		return err
 	}
 	if c == (Change{}) {
 		return nil

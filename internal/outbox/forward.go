@@ -2,8 +2,10 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +24,9 @@ type Forward struct {
 	RateLimit int64 // bit/s; 0 is none
 	Settle    time.Duration
 	Then      Then
+	// ConfirmWithin is how long clients at doors wait until what they have sent is there; 0 is not at
+	// all.
+	ConfirmWithin time.Duration
 }
 
 // Forwards sends the files of shares on, in the process of their server. The methods are safe for
@@ -38,9 +43,10 @@ type Forwards struct {
 // forwarding is a share whose files are sent on.
 type forwarding struct {
 	Forward
-	queue *Queue
-	stop  context.CancelFunc
-	ended chan struct{}
+	queue  *Queue
+	urgent urgent
+	stop   context.CancelFunc
+	ended  chan struct{}
 
 	listing sync.Mutex // guards the following
 	states  []fxfer.Forwarded
@@ -130,9 +136,51 @@ func statesOf(files []Listing, now time.Time) (all []fxfer.Forwarded) {
 	return all
 }
 
+// Confirm implements fxfer.Forwarder. A file that somebody waits for is whole: a client has said so.
+func (x *forwarding) Confirm(ctx context.Context, path string) (state string, err error) {
+	if x.ConfirmWithin == 0 {
+		return "", nil
+	}
+	defer x.urgent.add(path)()
+	root, err := os.OpenRoot(x.Dir)
+	if err != nil {
+		return "", cause(err)
+	}
+	version := look(root, path)
+	_ = root.Close()
+	if version == nil {
+		return "", errors.New("somebody has moved or removed it")
+	}
+	late := time.NewTimer(x.ConfirmWithin)
+	defer late.Stop()
+	for {
+		changed := x.queue.next()
+		f, err := x.queue.file(path)
+		if err != nil {
+			return "", err
+		}
+		state = string(Arriving)
+		if f != nil && f.Version == *version {
+			state = f.Word()
+		}
+		if state == string(There) || state == dropped {
+			return state, nil
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return state, nil
+		case <-x.ended:
+			return state, nil
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
 func (s *Forwards) beginLocked(f Forward) {
 	ctx, stop := context.WithCancel(context.Background())
-	x := &forwarding{Forward: f, queue: OpenQueue(s.opt.Home, f.Dir, f.place()), stop: stop, ended: make(chan struct{})}
+	x := &forwarding{Forward: f, queue: OpenQueue(s.opt.Home, f.Dir, f.place()), urgent: newUrgent(), stop: stop, ended: make(chan struct{})}
 	s.running[f.Share] = x
 	opt, log := s.opt, s.log.With("share", f.Share, "to", f.place())
 	opt.Pin, opt.Priority, opt.RateLimit = f.Pin, f.Priority, f.RateLimit
@@ -198,7 +246,7 @@ func (x *forwarding) watch(ctx context.Context, opt fxfer.Options, log *slog.Log
 	}
 	w := Watcher{
 		Queue: x.queue, Dir: x.Dir, URL: x.place(), Settle: x.Settle, Then: x.Then, Log: log,
-		Send: SendWith(client, x.Dir, x.URL),
+		Send: SendWith(client, x.Dir, x.URL), urgent: x.urgent,
 	}
 	return w.Run(ctx)
 }

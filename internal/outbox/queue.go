@@ -33,10 +33,12 @@ type About struct {
 // Word returns the word for the state of a file.
 func (f *File) Word() string {
 	if f.Dropped {
-		return "dropped"
+		return dropped
 	}
 	return string(f.State)
 }
+
+const dropped = "dropped"
 
 // Listing is a file in the queue, for people.
 type Listing struct {
@@ -68,6 +70,9 @@ type Queue struct {
 	path   string
 	noSync bool       // tests need not survive a power cut
 	mu     sync.Mutex // held while the file is open: the lock on it would make this process poll
+
+	telling sync.Mutex // guards news
+	news    chan struct{}
 }
 
 // OpenQueue returns the queue for a folder and a URL in fxfer's folder home. A new queue gets a file
@@ -132,7 +137,29 @@ func (q *Queue) update(f func(*change) error) error {
 	if errors.Is(err, unmade) {
 		return nil
 	}
+	if err == nil {
+		q.tell()
+	}
 	return err
+}
+
+// next returns a channel that is closed by the next change that this process makes.
+func (q *Queue) next() <-chan struct{} {
+	q.telling.Lock()
+	defer q.telling.Unlock()
+	if q.news == nil {
+		q.news = make(chan struct{})
+	}
+	return q.news
+}
+
+func (q *Queue) tell() {
+	q.telling.Lock()
+	defer q.telling.Unlock()
+	if q.news != nil {
+		close(q.news)
+		q.news = nil
+	}
 }
 
 // view runs f in a transaction that only reads. It does nothing if there is no file.
@@ -262,6 +289,12 @@ func (q *Queue) List() (a About, files []Listing, err error) {
 		})
 	})
 	return a, files, err
+}
+
+// file returns a file of the queue, nil if it has none at this path.
+func (q *Queue) file(path string) (f *File, err error) {
+	err = q.view(func(tx *bolt.Tx) error { return read(tx.Bucket(filesBucket), []byte(path), &f) })
+	return f, err
 }
 
 // About returns what the queue is about.

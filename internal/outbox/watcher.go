@@ -35,6 +35,8 @@ type Watcher struct {
 	Send func(ctx context.Context, paths iter.Seq[string], intact func(path string) bool, result func(Result)) error
 	Log  *slog.Logger
 
+	urgent urgent
+
 	steady map[string]sight // files that are arriving; only the scanning goroutine uses this and what follows
 	aside  map[string]sight // files in asideName, as they were first seen there
 	kept   map[string]kept  // files that could not be removed or moved
@@ -208,6 +210,8 @@ func (w *Watcher) scanAll(ctx context.Context, wake chan<- struct{}, sent <-chan
 				waiting = false
 			case <-sent:
 				soon()
+			case <-w.urgent.more:
+				soon()
 			case _, ok := <-events:
 				if !ok {
 					events = nil
@@ -270,8 +274,8 @@ func (w *Watcher) scan(now time.Time, wake chan<- struct{}, h *hints) (again tim
 	if left > 0 {
 		again = asideFor
 	}
-	for _, s := range w.steady {
-		again = min(again, untilReady(now.Sub(s.since), w.Settle, w.Marker != ""))
+	for p, s := range w.steady {
+		again = min(again, untilReady(now.Sub(s.since), w.settleOf(p), w.Marker != ""))
 	}
 	return again, nil
 }
@@ -361,13 +365,21 @@ func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (go
 	return gone, waiting, err
 }
 
+// settleOf returns for how long a file has not changed when it is complete.
+func (w *Watcher) settleOf(p string) time.Duration {
+	if w.urgent.has(p) {
+		return MinSettle
+	}
+	return w.Settle
+}
+
 // isReady reports whether a file that is arriving is complete.
 func (w *Watcher) isReady(root *os.Root, f *found, p string, v Version, now time.Time) bool {
 	s, known := w.steady[p]
 	if !known || s.version != v {
 		return false
 	}
-	return ready(now.Sub(s.since), w.Settle, v, f.marker(p), w.Marker != "", func() bool { return isOpen(root, p) })
+	return ready(now.Sub(s.since), w.settleOf(p), v, f.marker(p), w.Marker != "", func() bool { return isOpen(root, p) })
 }
 
 // sendAll sends batches until ctx ends. It looks for the next one when wake is signalled, when a

@@ -1,22 +1,33 @@
 package doors
 
 import (
+	"context"
+	"crypto/rand"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/outbox"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // sentOn sends the files of the shares docs and scans on, as far as a server knows.
-type sentOn struct{ files []fxfer.Forwarded }
+type sentOn struct {
+	files  []fxfer.Forwarded
+	states map[string]string // that Confirm returns, by path
+}
 
 func (s *sentOn) States() ([]fxfer.Forwarded, error) { return s.files, nil }
+
+func (s *sentOn) Confirm(_ context.Context, path string) (string, error) { return s.states[path], nil }
 
 // beginSentOn runs a server with all doors whose shares are sent on.
 func beginSentOn(t *testing.T, f fxfer.Forwarder) *dav {
@@ -30,7 +41,7 @@ func beginSentOn(t *testing.T, f fxfer.Forwarder) *dav {
 func TestStates(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
-	d := beginSentOn(t, &sentOn{[]fxfer.Forwarded{
+	d := beginSentOn(t, &sentOn{files: []fxfer.Forwarded{
 		{Path: "d/a b", State: "there", Since: at}, {Path: "line\nbreak", State: "arriving", Since: at}, {Path: "mine", State: "waiting", Since: at},
 	}})
 	want := "there     2026-01-02T02:04:05Z  d/a b\narriving  2026-01-02T02:04:05Z  line\ufffdbreak\nwaiting   2026-01-02T02:04:05Z  mine\n"
@@ -88,4 +99,103 @@ func TestStates(t *testing.T) {
 	require.NoError(t, mine.Close())
 	require.True(t, strings.HasSuffix(read(), "  mine\n"))
 	require.Equal(t, 1, strings.Count(read(), "\n"))
+}
+
+// TestConfirm replies to an upload by what is known of its state, at each door. The file stays in any
+// case.
+func TestConfirm(t *testing.T) {
+	t.Parallel()
+	d := beginSentOn(t, &sentOn{states: map[string]string{"there": "there", "waits": "waiting"}})
+	client, _ := d.dial(t, "anna")
+	x := d.dialFTP(t).logIn("anna", true)
+	for _, name := range []string{"there", "waits", "unasked"} {
+		const refusal = "waits is stored here and not lost, but it is not at its destination yet: its state is waiting"
+		f, err := client.Create("/docs/" + name)
+		require.NoError(t, err)
+		_, err = f.Write([]byte("by SFTP"))
+		require.NoError(t, err)
+		if err = f.Close(); name == "waits" {
+			require.ErrorContains(t, err, refusal)
+		} else {
+			require.NoError(t, err)
+		}
+		requireFile(t, []byte("by SFTP"), d.share("docs", name))
+
+		code := 226
+		if name == "waits" {
+			code = 450
+		}
+		data, _ := x.data("STOR /docs/%s", name)
+		_, err = io.WriteString(data, "by FTP")
+		require.NoError(t, err)
+		require.NoError(t, data.Close())
+		if text := x.expect(code); name == "waits" {
+			require.Contains(t, text, refusal)
+		}
+		requireFile(t, []byte("by FTP"), d.share("docs", name))
+
+		status, text, _ := d.as(t, "anna", http.MethodPut, d.url("/docs/"+name), "by WebDAV")
+		if name == "waits" {
+			require.Equal(t, http.StatusServiceUnavailable, status)
+			require.Contains(t, text, refusal)
+		} else {
+			require.Less(t, status, 300)
+		}
+		requireFile(t, []byte("by WebDAV"), d.share("docs", name))
+	}
+}
+
+// TestConfirmRemote brings files to a server that sends them on: when the client has its reply, the
+// file is at the other one. While that is away, the reply says that the file waits.
+func TestConfirmRemote(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	store, err := identity.OpenStore(home)
+	require.NoError(t, err)
+	key, err := store.Key()
+	require.NoError(t, err)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	inbox := t.TempDir()
+	centre, err := fxfer.NewServer(fxfer.ServerOptions{
+		Home: t.TempDir(), Listen: "127.0.0.1:0", Shares: []fxfer.Share{{Name: "inbox", Dir: inbox, Rights: fxfer.Read | fxfer.Write}},
+		Clients: []fxfer.Admission{{Key: string(identity.PinOfPrivate(key)), Rights: map[string]fxfer.Rights{"inbox": fxfer.Read | fxfer.Write}}},
+	})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- centre.Serve(ctx) }()
+	to, err := fxfer.ParseURL("fxfer://" + centre.Addr().String() + "/inbox/branch")
+	require.NoError(t, err)
+
+	forwards := outbox.NewForwards(fxfer.Options{Home: home}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	defer forwards.Close()
+	s := begin(t, func(o *fxfer.ServerOptions) { o.Forwarder = forwards.Of })
+	forward := outbox.Forward{
+		Share: "docs", Dir: s.share("docs"), URL: to, Pin: centre.Pin(), Settle: time.Hour, Then: outbox.Then{Delete: true}, ConfirmWithin: 5 * time.Minute,
+	}
+	forwards.Apply([]outbox.Forward{forward})
+	client, _ := s.dial(t, "anna")
+	send := func(name string, size int) ([]byte, error) {
+		data := make([]byte, size)
+		_, _ = rand.Read(data)
+		f, err := client.Create("/docs/" + name)
+		require.NoError(t, err)
+		_, err = f.Write(data)
+		require.NoError(t, err)
+		return data, f.Close()
+	}
+	for _, size := range []int{0, 1, 3 << 20} {
+		data, err := send("page.pdf", size)
+		require.NoError(t, err)
+		requireFile(t, data, filepath.Join(inbox, "branch", "page.pdf"))
+	}
+
+	end()
+	require.NoError(t, <-ended)
+	forward.ConfirmWithin = time.Second
+	forwards.Apply([]outbox.Forward{forward})
+	client, _ = s.dial(t, "anna")
+	data, err := send("late.pdf", 1000)
+	require.ErrorContains(t, err, "late.pdf is stored here and not lost, but it is not at its destination yet: its state is ")
+	requireFile(t, data, s.share("docs", "late.pdf"))
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -240,16 +241,23 @@ func (r *serverReader) shares(n config.Node) {
 // forward reads where the files of a share go on to.
 func (r *serverReader) forward(s fxfer.Share, n config.Node) *outbox.Forward {
 	x := outbox.Forward{Share: s.Name, Dir: s.Dir, Settle: outbox.DefaultSettle}
-	before := n.Faults()
-	n.Object(fmt.Sprintf("forward of share %q", s.Name),
+	before, confirms, within := n.Faults(), false, defaultConfirm
+	o := n.Object(fmt.Sprintf("forward of share %q", s.Name),
+		config.Scalar("confirm", &confirms, parseConfirm),
+		config.Scalar("confirm-within", &within, parseConfirmWithin),
 		config.Scalar("pin", &x.Pin, option.ParsePin),
 		config.Scalar("priority", &x.Priority, parseForwardPriority),
 		config.Scalar("rate-limit", &x.RateLimit, option.ParseLimit),
 		config.Scalar("settle", &x.Settle, option.ParseSettle),
 		config.Scalar("then", &x.Then, func(s string) (outbox.Then, error) { return option.ParseThen(s, r.dir) }),
 		config.Scalar("url", &x.URL, parseForwardURL))
+	if confirms {
+		x.ConfirmWithin = within
+	}
 	switch to := x.Then.MoveTo; {
 	case n.Faults() > before:
+	case o.Has("confirm-within") && !confirms:
+		o["confirm-within"].Key.Fault("confirm-within has no effect without confirm: remote")
 	case x.URL.Share == "":
 		n.Fault("forward of share %q has no URL: expected at least {url: fxfer://HOST/SHARE}", s.Name)
 	case option.CheckPin(x.Pin, x.URL) != nil:
@@ -258,6 +266,28 @@ func (r *serverReader) forward(s fxfer.Share, n config.Node) *outbox.Forward {
 		n.Fault("then: %s is inside of the share", to)
 	}
 	return &x
+}
+
+// Bounds of confirm-within. Clients give up themselves, and doors have deadlines of their own.
+const (
+	defaultConfirm = 30 * time.Second
+	minConfirm     = time.Second
+	maxConfirm     = time.Minute
+)
+
+func parseConfirm(s string) (bool, error) {
+	if s != "remote" {
+		return false, fmt.Errorf("%q is not known: expected remote, or no such key", s)
+	}
+	return true, nil
+}
+
+func parseConfirmWithin(s string) (time.Duration, error) {
+	d, err := units.ParseTime(s)
+	if err == nil && (d < minConfirm || d > maxConfirm) {
+		err = fmt.Errorf("%q is not between %v and %v", s, minConfirm, maxConfirm)
+	}
+	return d, err
 }
 
 func parseForwardURL(s string) (fxfer.URL, error) {

@@ -141,6 +141,8 @@ shares:
     #  rate-limit: 20mbit      # none
     #  settle: 5s              # a complete file has not changed for so long
     #  then: keep              # or delete, or move:FOLDER, what is there
+    #  confirm: remote         # clients at doors wait until their file is there; they do not
+    #  confirm-within: 30s     # at most so long
   pub: {dir: /srv/pub, rights: ro}
 
 # Clients, besides those that "fxfer clients add" and "fxfer invite" admitted.
