@@ -160,26 +160,11 @@ type jsonQueue struct {
 }
 
 func jsonQueueOf(a outbox.About, files []outbox.Listing, running bool) jsonQueue {
-	sum := jsonQueue{Type: "queue", Dir: a.Dir, URL: a.URL, Running: running, Paused: a.Paused, Message: a.Error}
-	for _, f := range files {
-		switch {
-		case f.Dropped:
-			sum.Dropped++
-			continue
-		case f.State == outbox.Arriving:
-			sum.Arriving++
-		case f.State == outbox.Waiting:
-			sum.Waiting++
-		case f.State == outbox.Sending:
-			sum.Sending++
-		case f.State == outbox.There:
-			sum.There++
-		}
-		if f.Error != "" {
-			sum.Failed++
-		}
+	n := outbox.SumOf(files)
+	return jsonQueue{
+		Type: "queue", Dir: a.Dir, URL: a.URL, Running: running, Paused: a.Paused, Message: a.Error,
+		Arriving: n.Arriving, Waiting: n.Waiting, Sending: n.Sending, There: n.There, Failed: n.Failed, Dropped: n.Dropped,
 	}
-	return sum
 }
 
 type jsonQueued struct {

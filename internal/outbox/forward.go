@@ -1,10 +1,12 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -35,7 +37,9 @@ type Forwards struct {
 	opt fxfer.Options // of all clients
 	log *slog.Logger
 
-	mu      sync.Mutex // guards the following
+	applying sync.Mutex // held while Apply works
+
+	mu      sync.Mutex // guards the following; not held while something ends
 	running map[string]*forwarding
 	closed  bool
 }
@@ -49,8 +53,9 @@ type forwarding struct {
 	ended  chan struct{}
 
 	listing sync.Mutex // guards the following
-	states  []fxfer.Forwarded
-	until   time.Time // they are as new as can be
+	listed
+	until time.Time // it is as new as can be
+	fault string    // why there is no watcher
 }
 
 // NewForwards returns one that sends nothing on yet. Clients have the options opt, and their home
@@ -62,14 +67,13 @@ func NewForwards(opt fxfer.Options, log *slog.Logger) *Forwards {
 // Apply sends on what these say, and nothing else. What was said before goes on undisturbed. It
 // returns when the others have ended.
 func (s *Forwards) Apply(all []Forward) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.end(func(f Forward) bool { return !slices.Contains(all, f) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return
-	}
-	s.endLocked(func(f Forward) bool { return !slices.Contains(all, f) })
 	for _, f := range all {
-		if s.running[f.Share] == nil {
+		if s.running[f.Share] == nil && !s.closed {
 			s.beginLocked(f)
 		}
 	}
@@ -78,9 +82,26 @@ func (s *Forwards) Apply(all []Forward) {
 // Close ends all of them.
 func (s *Forwards) Close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.closed = true
-	s.endLocked(func(Forward) bool { return true })
+	s.mu.Unlock()
+	s.end(func(Forward) bool { return true })
+}
+
+// end ends those that are chosen, at the same time.
+func (s *Forwards) end(which func(Forward) bool) {
+	var ending []*forwarding
+	s.mu.Lock()
+	for name, x := range s.running {
+		if which(x.Forward) {
+			x.stop()
+			ending = append(ending, x)
+			delete(s.running, name)
+		}
+	}
+	s.mu.Unlock()
+	for _, x := range ending {
+		<-x.ended
+	}
 }
 
 // Of returns what sends the files of a share on, nil if nothing does. It is for the server's options.
@@ -93,30 +114,67 @@ func (s *Forwards) Of(share string) fxfer.Forwarder {
 	return nil
 }
 
-// Bounds of States: a list is that old at most, or so many times as old as its making took; and it
-// has no more files.
+// ForwardStatus is a share whose files are sent on.
+type ForwardStatus struct {
+	Share string
+	URL   string // without secrets
+	About
+	Sum
+}
+
+// Status returns what is sent on, by share. Error is why nothing is sent at the moment, "" if it is.
+func (s *Forwards) Status() (all []ForwardStatus) {
+	s.mu.Lock()
+	running := slices.SortedFunc(maps.Values(s.running), func(a, b *forwarding) int { return cmp.Compare(a.Share, b.Share) })
+	s.mu.Unlock()
+	for _, x := range running {
+		l, err := x.look()
+		if err != nil {
+			l.about.Error = err.Error()
+		}
+		all = append(all, ForwardStatus{x.Share, x.place(), l.about, l.sum})
+	}
+	return all
+}
+
+// listed is what people see of a queue.
+type listed struct {
+	about  About
+	sum    Sum
+	states []fxfer.Forwarded
+}
+
+// Bounds of look: what it returns is that old at most, or so many times as old as its making took;
+// and it has no more files.
 const (
 	listFor   = 200 * time.Millisecond
 	listShare = 10
 	maxListed = 100_000
 )
 
-// States implements fxfer.Forwarder.
-func (x *forwarding) States() ([]fxfer.Forwarded, error) {
+// look returns the queue as it was a moment ago: clients may ask often, and a queue may be long.
+func (x *forwarding) look() (listed, error) {
 	x.listing.Lock()
 	defer x.listing.Unlock()
 	began := time.Now()
 	if began.Before(x.until) {
-		return x.states, nil
+		return x.listed, nil
 	}
-	_, files, err := x.queue.List()
+	about, files, err := x.queue.List()
 	if err != nil {
-		return nil, err
+		return listed{}, err
 	}
-	x.states = statesOf(files, began)
+	about.Error = cmp.Or(x.fault, about.Error)
+	x.listed = listed{about, SumOf(files), statesOf(files, began)}
 	now := time.Now()
 	x.until = now.Add(max(listFor, listShare*now.Sub(began)))
-	return x.states, nil
+	return x.listed, nil
+}
+
+// States implements fxfer.Forwarder.
+func (x *forwarding) States() ([]fxfer.Forwarded, error) {
+	l, err := x.look()
+	return l.states, err
 }
 
 // statesOf returns the files that are on their way, and those that are there since less than a day.
@@ -191,21 +249,6 @@ func (s *Forwards) beginLocked(f Forward) {
 	}()
 }
 
-// endLocked ends those that are chosen, at the same time.
-func (s *Forwards) endLocked(which func(Forward) bool) {
-	var ending []*forwarding
-	for name, x := range s.running {
-		if which(x.Forward) {
-			x.stop()
-			ending = append(ending, x)
-			delete(s.running, name)
-		}
-	}
-	for _, x := range ending {
-		<-x.ended
-	}
-}
-
 // place is the URL without secrets.
 func (f Forward) place() string {
 	u := f.URL
@@ -218,10 +261,12 @@ func (f Forward) place() string {
 func (x *forwarding) run(ctx context.Context, opt fxfer.Options, log *slog.Logger) {
 	log.Info("sending on", "dir", x.Dir)
 	for {
+		x.setFault("")
 		err := x.watch(ctx, opt, log)
 		if ctx.Err() != nil {
 			return
 		}
+		x.setFault(err.Error())
 		args := []any{"error", err, "again", maxBackoff}
 		if help := hint.Of(err); help != "" {
 			args = append(args, "hint", help)
@@ -229,6 +274,12 @@ func (x *forwarding) run(ctx context.Context, opt fxfer.Options, log *slog.Logge
 		log.Error("nothing is sent on", args...)
 		sleep(ctx, maxBackoff)
 	}
+}
+
+func (x *forwarding) setFault(text string) {
+	x.listing.Lock()
+	defer x.listing.Unlock()
+	x.fault = text
 }
 
 func (x *forwarding) watch(ctx context.Context, opt fxfer.Options, log *slog.Logger) error {

@@ -46,6 +46,42 @@ type Listing struct {
 	File
 }
 
+// Sum counts the files of a queue by their states.
+type Sum struct {
+	Arriving, Waiting, Sending, There int
+
+	Failed  int       // of those that wait
+	Dropped int       // in no other state
+	Oldest  time.Time // when the oldest file arrived that is not there yet; zero for none
+}
+
+// SumOf counts files.
+func SumOf(files []Listing) (s Sum) {
+	for _, f := range files {
+		switch {
+		case f.Dropped:
+			s.Dropped++
+			continue
+		case f.State == There:
+			s.There++
+			continue
+		case f.State == Arriving:
+			s.Arriving++
+		case f.State == Waiting:
+			s.Waiting++
+		case f.State == Sending:
+			s.Sending++
+		}
+		if f.Error != "" {
+			s.Failed++
+		}
+		if s.Oldest.IsZero() || f.Arrived.Before(s.Oldest) {
+			s.Oldest = f.Arrived
+		}
+	}
+	return s
+}
+
 var (
 	aboutBucket   = []byte("about")   // "about" → About
 	filesBucket   = []byte("files")   // path → File

@@ -35,6 +35,7 @@ func (p *Pages) dashboard(mux *http.ServeMux) {
 	mux.Handle("GET /api/history", g.private(p.history))
 	mux.Handle("GET /api/clients", g.private(p.clients))
 	mux.Handle("GET /api/jobs", g.private(p.backupJobs))
+	mux.Handle("GET /api/queues", g.private(p.sentOn))
 	mux.Handle("GET /api/transfers/{id}", g.private(p.transfer))
 	mux.Handle("POST /api/transfers/{id}/cancel", g.private(p.cancel))
 	mux.Handle("POST /api/transfers/{id}/priority/{priority}", g.private(p.prioritize))

@@ -34,6 +34,7 @@ func TestDashboard(t *testing.T) {
 	require.Equal(t, s.base+"/", b.eval("location.href"), "the token stays in the address bar")
 	b.until("nothing runs", `!document.querySelector("#idle").hidden && document.querySelector("#share-rows").textContent.includes("backup")`)
 	b.until("the backup job", `!document.querySelector("#jobs").hidden && document.querySelector("#job-rows").textContent.includes("older than max-age")`)
+	b.until("the queue", `!document.querySelector("#queues").hidden && document.querySelector("#queue-rows").textContent.includes("7") && document.querySelector("#queue-rows").textContent.includes("the line is away")`)
 	b.shoot("idle")
 
 	sent := make(chan error, 1)

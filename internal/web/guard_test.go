@@ -37,7 +37,7 @@ func TestGuard(t *testing.T) {
 	s := start(t, fxfer.Options{})
 	plain := http.DefaultClient
 	token := func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+s.pages.guard.token) }
-	for _, path := range []string{"/api/status", "/api/totals", "/api/events", "/api/history", "/api/clients", "/api/jobs", "/api/transfers/x"} {
+	for _, path := range []string{"/api/status", "/api/totals", "/api/events", "/api/history", "/api/clients", "/api/jobs", "/api/queues", "/api/transfers/x"} {
 		for _, query := range []string{"", "?token=" + s.pages.guard.token} {
 			status, text := do(t, plain, http.MethodGet, s.base+path+query, nil)
 			require.Equal(t, http.StatusUnauthorized, status, path)

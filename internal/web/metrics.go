@@ -51,6 +51,10 @@ var (
 	checkpoint = metric{"fxfer_checkpoint_age_seconds", prometheus.GaugeValue,
 		"How long written data has waited to become durable, the longest of the transfers; 0 if nothing waits.", []string{"share"}}
 
+	queueFiles = metric{"fxfer_forward_files", prometheus.GaugeValue, "Files in the queue of a share that is sent on, by state.", []string{"share", "state"}}
+	queueAge   = metric{"fxfer_forward_oldest_age_seconds", prometheus.GaugeValue,
+		"Age of the oldest file of a share that is sent on and not there yet; 0 if there is none.", []string{"share"}}
+
 	ended       = metric{"fxfer_transfers_ended_total", prometheus.CounterValue, "Sessions that sent or received and ended, by outcome.", with("outcome")}
 	lastSuccess = metric{"fxfer_last_success_timestamp_seconds", prometheus.GaugeValue, "When a transfer last succeeded; absent before the first.", flowLabels}
 	payload     = metric{"fxfer_payload_bytes_total", prometheus.CounterValue, "Payload written at the receiver.", flowLabels}
@@ -76,7 +80,7 @@ var (
 // all lists fxfer's own metrics in the order of the page.
 var all = []*metric{
 	&buildInfo, &ready, &sessions, &sessionsMax, &pending, &pendingMax, &begun, &refusals, &expiry, &freeBytes,
-	&transfers, &streams, &underWay, &goodput, &rtt, &minRTT, &bdp, &inFlight, &window, &checkpoint,
+	&transfers, &streams, &underWay, &goodput, &rtt, &minRTT, &bdp, &inFlight, &window, &checkpoint, &queueFiles, &queueAge,
 	&ended, &lastSuccess, &payload, &resumed, &resent, &files, &limiters, &stages, &blocks, &busy, &rwnd, &sndbuf, &segments, &retrans,
 	&queue, &shared, &yielded, &lost,
 }
@@ -87,12 +91,13 @@ func (m *metric) desc() *prometheus.Desc { return prometheus.NewDesc(m.name, m.h
 type collector struct {
 	server  Server
 	version string
+	queues  func() []Queue
 	descs   map[*metric]*prometheus.Desc
 }
 
 // newRegistry returns a registry for the metrics of the server, its process and the Go runtime.
-func newRegistry(server Server, version string) *prometheus.Registry {
-	c := &collector{server: server, version: version, descs: make(map[*metric]*prometheus.Desc)}
+func newRegistry(server Server, version string, queues func() []Queue) *prometheus.Registry {
+	c := &collector{server: server, version: version, queues: queues, descs: make(map[*metric]*prometheus.Desc)}
 	for _, m := range all {
 		c.descs[m] = m.desc()
 	}
@@ -135,6 +140,18 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	present(st, put)
+	for _, q := range c.queues() {
+		for state, n := range map[string]int{
+			"arriving": q.Arriving, "waiting": q.Waiting, "sending": q.Sending, "there": q.There, "dropped": q.Dropped,
+		} {
+			put(&queueFiles, float64(n), q.Share, state)
+		}
+		age := 0.0
+		if q.Oldest != 0 {
+			age = max(0, time.Since(time.UnixMilli(q.Oldest)).Seconds())
+		}
+		put(&queueAge, age, q.Share)
+	}
 	for i := range st.Counters.Traffic {
 		c.flow(&st.Counters.Traffic[i], put, out)
 	}

@@ -74,11 +74,13 @@ Each label has few values. Clients and files are not labels: see the [dashboard]
 | %s | %s |
 | %s | %s |
 | %s | %s: nothing is what arrived twice |
+| %s | %s |
 | %s | %s; [diagnose.md](evidence/diagnose.md) shows how often they are right |
 `, "`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`", "`go_goroutines`, `go_memstats_heap_alloc_bytes`",
 		"`share`", "`direction`", "`receive` `send`", "`intent`", quoted(append([]string(nil), fxfer.Intents()...)),
 		"`outcome`", quoted(append([]string(nil), fxfer.Outcomes()...)), "`outcome`", "`committed` `unchanged` `failed` `removed`",
-		"`reason`", quoted(fxfer.RefusalReasons()), "`certificate`", quoted([]string{"server", "client_crl"}), "`cause`", "`own_queue` `others_queue` `line` `nothing`", "`limiter`", quoted(fxfer.Limiters()))
+		"`reason`", quoted(fxfer.RefusalReasons()), "`certificate`", quoted([]string{"server", "client_crl"}), "`cause`", "`own_queue` `others_queue` `line` `nothing`",
+		"`state`", "`arriving` `waiting` `sending` `there` `dropped`", "`limiter`", quoted(fxfer.Limiters()))
 	path := filepath.Join("..", "..", "docs", "metrics.md")
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o644))
@@ -111,6 +113,9 @@ func start(t testing.TB, opt fxfer.Options) *site {
 	require.NoError(t, err)
 	s.pages, err = Listen("127.0.0.1:0", s.Server, Options{
 		Version: "v1.2.3", Home: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+		Queues: func() []Queue {
+			return []Queue{{Share: "scans", URL: "fxfer://centre/inbox", Error: "the line is away", Oldest: 1, Waiting: 7, Failed: 2}}
+		},
 		Jobs: func() ([]Job, error) {
 			return []Job{{Name: "home", Condition: "idle", Good: 1, Ended: 1, Outcome: "good", Limiter: "line rate", Written: 5e9, Next: 4e12, Ends: 4e12 + 1, Alarm: "the newest good backup is older than max-age"}}, nil
 		},
@@ -173,6 +178,8 @@ func TestMetrics(t *testing.T) {
 		`fxfer_transfers{direction="send",share="backup"} 0`,
 		`fxfer_sessions_started_total{intent="receive"} 1`,
 		`fxfer_refusals_total{reason="no_right"} 0`,
+		`fxfer_forward_files{share="scans",state="waiting"} 7`,
+		`fxfer_forward_files{share="scans",state="there"} 0`,
 	} {
 		require.Contains(t, text, line+"\n")
 	}

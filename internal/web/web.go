@@ -71,6 +71,9 @@ type Options struct {
 	// Jobs returns the backup jobs of this host, or is nil if there are none. It is called
 	// rarely, and never concurrently.
 	Jobs func() ([]Job, error)
+	// Queues returns the queues of the shares whose files are sent on, or is nil if there are none. It
+	// is called concurrently.
+	Queues func() []Queue
 }
 
 // Listen opens the address of the pages. The caller calls Serve next.
@@ -158,7 +161,7 @@ func (p *Pages) Serve(ctx context.Context) error {
 
 func (p *Pages) handler() http.Handler {
 	mux := http.NewServeMux()
-	metrics := promhttp.HandlerFor(newRegistry(p.server, p.opt.Version), promhttp.HandlerOpts{
+	metrics := promhttp.HandlerFor(newRegistry(p.server, p.opt.Version, p.queues), promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(p.opt.Log.Handler(), slog.LevelWarn), MaxRequestsInFlight: 4, EnableOpenMetrics: true,
 	})
 	mux.Handle("GET /metrics", p.guard.public(metrics.ServeHTTP))

@@ -330,7 +330,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	}
 	var pages *web.Pages
 	if f.web != "" {
-		if pages, err = openPages(f, server); err != nil {
+		if pages, err = openPages(f, server, forwards); err != nil {
 			return err
 		}
 		f.webAt = pages.Addr().String()

@@ -9,13 +9,17 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/backup"
 	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/outbox"
 	"github.com/fxfer/fxfer/internal/web"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // openPages listens for metrics and dashboard. It has to be called before the process is confined.
-func openPages(f *serveFlags, server *fxfer.Server) (*web.Pages, error) {
-	pages, err := web.Listen(f.web, server, web.Options{Version: f.version, Home: server.Home(), Names: []string{f.name}, Log: f.opt.Log, Jobs: backup.WebJobs})
+func openPages(f *serveFlags, server *fxfer.Server, forwards *outbox.Forwards) (*web.Pages, error) {
+	pages, err := web.Listen(f.web, server, web.Options{
+		Version: f.version, Home: server.Home(), Names: []string{f.name}, Log: f.opt.Log, Jobs: backup.WebJobs,
+		Queues: func() []web.Queue { return queuesOf(forwards.Status()) },
+	})
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther, Err: err}, "another program uses this port: choose another one with --web")
@@ -23,6 +27,16 @@ func openPages(f *serveFlags, server *fxfer.Server) (*web.Pages, error) {
 		return nil, &fxfer.Error{Kind: fxfer.KindUsage, Err: err}
 	}
 	return pages, nil
+}
+
+func queuesOf(all []outbox.ForwardStatus) (queues []web.Queue) {
+	for _, x := range all {
+		queues = append(queues, web.Queue{
+			Share: x.Share, URL: x.URL, Paused: x.Paused, Error: x.Error, Oldest: web.Milli(x.Oldest),
+			Arriving: x.Arriving, Waiting: x.Waiting, Sending: x.Sending, There: x.There, Failed: x.Failed, Dropped: x.Dropped,
+		})
+	}
+	return queues
 }
 
 // servePages serves metrics and dashboard until the returned function is called. It goes on while

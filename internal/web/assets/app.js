@@ -413,6 +413,26 @@ async function showDetail(t) {
 }
 $("detail").addEventListener("close", () => { if (detail) detail.destroy(); detail = null; });
 
+// Shares whose files are sent on, if there are any.
+
+let queuesRead = 0;
+async function readQueues() {
+  if (Date.now() - queuesRead < 2e3) return;
+  queuesRead = Date.now();
+  let all;
+  try {
+    all = await call("GET", "/api/queues");
+  } catch {
+    return;
+  }
+  $("queues").hidden = $("to-queues").hidden = !all.length;
+  $("queue-rows").replaceChildren(...all.map(q => el("tr", {},
+    el("td", { class: "name" }, q.share, q.paused ? el("span", { class: "tag warn" }, "paused") : null, q.error ? el("div", { class: "bad" }, q.error) : null),
+    el("td", { class: "wide name" }, q.url), el("td", { class: "number" }, String(q.arriving)),
+    el("td", { class: "number" }, String(q.waiting), q.failed ? el("div", { class: "bad" }, q.failed + " failed") : null, q.dropped ? el("div", { class: "quiet" }, q.dropped + " dropped") : null),
+    el("td", { class: "number" }, String(q.sending)), el("td", { class: "number" }, String(q.there)), el("td", {}, q.oldest ? ago(q.oldest) : "–"))));
+}
+
 // Backup jobs of this host, if it has any.
 
 const runs = { good: "good", partial: "warn", failed: "bad", skipped: "", interrupted: "warn" };
@@ -513,6 +533,7 @@ function show(v) {
   showTotals(v.total.at ? v.total : null);
   showShares(v);
   readHistory(v);
+  readQueues();
   readJobs();
   readClients(v.transfers.some(t => !clients.has(t.client)));
 }
