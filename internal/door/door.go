@@ -65,7 +65,8 @@ type Session struct {
 	In, Out *pace.Queue     // of what arrives, and of what leaves
 	Quota   Quota
 	Files   Files
-	Forward Forwarder // of the share's files; nil for none
+	// Forward returns what sends the share's files on now, nil for none.
+	Forward func() Forwarder
 	// Needs notes that the session takes a right. It returns why the user has lost it, or nil.
 	Needs func(ctx context.Context, right identity.Rights) error
 	// Record takes note of what was done, for logs and counters.

@@ -44,10 +44,11 @@ const there = "there"
 
 // confirm waits until a file that has come is there, if clients are to wait for that.
 func (s *session) confirm(p string) error {
-	if s.Forward == nil {
+	f := s.Forward()
+	if f == nil {
 		return nil
 	}
-	state, err := s.Forward.Confirm(s.Ctx, p)
+	state, err := f.Confirm(s.Ctx, p)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s is stored here, but nobody knows whether it is sent on: %w", p, err)
@@ -58,7 +59,7 @@ func (s *session) confirm(p string) error {
 }
 
 // isStates reports whether the entry at rel is what the server says of the files.
-func (s *session) isStates(rel string) bool { return rel == statesName && s.Forward != nil }
+func (s *session) isStates(rel string) bool { return rel == statesName && s.Forward() != nil }
 
 // states is the content of that file: a line for each file that the user may see. It is a source.
 type states struct {
@@ -80,7 +81,11 @@ func (s *session) states() (states, error) {
 	if err := s.Needs(s.Ctx, right); err != nil {
 		return states{}, err
 	}
-	all, err := s.Forward.States()
+	f := s.Forward()
+	if f == nil {
+		return states{}, fmt.Errorf("%s: %w", statesName, fs.ErrNotExist)
+	}
+	all, err := f.States()
 	if err != nil {
 		return states{}, fmt.Errorf("%s can't be read now: %w", statesName, disk.ErrBusy)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/filter"
+	"github.com/fxfer/fxfer/internal/snapshot"
 )
 
 // ownPrefix begins the names of what fxfer itself makes in folders. It is never sent, in any case,
@@ -25,6 +26,13 @@ func isOwn(p string) bool {
 // seriesName is the folder by which a folder of snapshots is known. Snapshots are not sent: nothing
 // in them may be removed, and they are backups already.
 const seriesName = ownPrefix + "snapshots"
+
+// isSnapshot reports whether the folder at a path, in a folder of snapshots, is one. Some file systems
+// ignore the case of letters.
+func isSnapshot(p string) bool {
+	_, err := snapshot.ParseName(strings.ToUpper(path.Base(p)))
+	return err == nil
+}
 
 // found is what a scan of the folder found.
 type found struct {
@@ -74,7 +82,7 @@ func scan(root *os.Root, rules *filter.Filter, marker string) (*found, error) {
 			return nil
 		}
 		own := isOwn(p)
-		if strings.EqualFold(path.Base(p), seriesName) { // it comes before the snapshots, which begin with a digit
+		if strings.EqualFold(path.Base(p), seriesName) { // it comes before the snapshots: their names begin with a digit
 			series[path.Dir(p)] = true
 		}
 		switch {
@@ -84,7 +92,7 @@ func scan(root *os.Root, rules *filter.Filter, marker string) (*found, error) {
 				return fs.SkipDir
 			}
 			return nil
-		case d.IsDir() && (own || series[path.Dir(p)] || rules.Skip(p, true, -1, time.Time{})):
+		case d.IsDir() && (own || series[path.Dir(p)] && isSnapshot(p) || rules.Skip(p, true, -1, time.Time{})):
 			return fs.SkipDir
 		case d.IsDir():
 			f.folders = append(f.folders, p)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,17 +167,19 @@ func TestLongPath(t *testing.T) {
 	require.Contains(t, f.files, "a")
 }
 
-// TestOwn leaves out what fxfer itself makes, in any case of letters.
+// TestOwn leaves out what fxfer itself makes, in any case of letters, and snapshots.
 func TestOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, root := newWatcher(t, dir, Then{})
 	require.NoError(t, os.Mkdir(filepath.Join(dir, ".FXFER-snapshots"), 0o700))
-	for _, p := range []string{".fxfer", ".fxfer-a", ".FXFER-b", filepath.Join(".FXFER-snapshots", "c")} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, p), nil, 0o600))
+	for _, p := range []string{"2026-11-23T091502Z", "beside"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, p), 0o700))
+	}
+	for _, p := range []string{".fxfer", ".fxfer-a", ".FXFER-b", ".FXFER-snapshots/c", "2026-11-23T091502Z/d", "beside/e"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.FromSlash(p)), nil, 0o600))
 	}
 	f, err := scan(root, nil, "")
 	require.NoError(t, err)
-	require.Len(t, f.files, 1)
-	require.Contains(t, f.files, ".fxfer")
+	require.ElementsMatch(t, []string{".fxfer", "beside/e"}, slices.Collect(maps.Keys(f.files)))
 }

@@ -322,14 +322,19 @@ func (a *doorAccount) Enter(ctx context.Context, name string) (*door.Session, er
 		Share: name, Client: string(a.peer.id), Rights: r.rightsOn(share), Intent: wire.Push,
 	})
 	in, out := r.flows(0)
-	d := &door.Session{
+	return &door.Session{
 		Ctx: r.ctx, Scope: x.scope, Rights: r.rightsOn(share), In: in, Out: out, Quota: share.quota,
-		Files: r.client.files, Needs: x.needs, Record: x.record, Close: x.close,
+		Files: r.client.files, Forward: func() door.Forwarder { return s.forwarder(name) },
+		Needs: x.needs, Record: x.record, Close: x.close,
+	}, nil
+}
+
+// forwarder returns what sends the files of a share on, nil for none.
+func (s *Server) forwarder(share string) Forwarder {
+	if s.opt.Forwarder == nil {
+		return nil
 	}
-	if s.opt.Forwarder != nil {
-		d.Forward = s.opt.Forwarder(name)
-	}
-	return d, nil
+	return s.opt.Forwarder(share)
 }
 
 // doorSession is what a user of a door does on one share.

@@ -193,9 +193,18 @@ func TestConfirmRemote(t *testing.T) {
 	end()
 	require.NoError(t, <-ended)
 	forward.ConfirmWithin = time.Second
-	forwards.Apply([]outbox.Forward{forward})
-	client, _ = s.dial(t, "anna")
+	forwards.Apply([]outbox.Forward{forward}) // it counts for connections that are there
 	data, err := send("late.pdf", 1000)
 	require.ErrorContains(t, err, "late.pdf is stored here and not lost, but it is not at its destination yet: its state is ")
 	requireFile(t, data, s.share("docs", "late.pdf"))
+	f, err := client.Open("/docs/.state")
+	require.NoError(t, err)
+	text, err := io.ReadAll(f)
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^there     \S+  page.pdf$`, string(text))
+	require.Regexp(t, `(?m)^(arriving|waiting|sending) +\S+  late.pdf$`, string(text))
+	require.NoError(t, f.Close())
+	forwards.Apply(nil)
+	_, err = client.Stat("/docs/.state")
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
