@@ -50,8 +50,8 @@ func (s *session) confirm(p string) error {
 	}
 	state, err := f.Confirm(s.Ctx, p)
 	switch {
-	case err != nil:
-		return fmt.Errorf("%s is stored here, but nobody knows whether it is sent on: %w", p, err)
+	case err != nil: // its text is about this host
+		return wire.Errorf(wire.CodeBusy, "%s is stored here and not lost, but whether it is at its destination is not known", p)
 	case state == "", state == there:
 		return nil
 	}
