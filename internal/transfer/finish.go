@@ -7,9 +7,13 @@ import (
 )
 
 // endIfHopeless ends the session with err if all other entries would fail as well: then nothing is
-// to be said about single ones. It ends in the background, after the files that are complete have
-// got their names, because a full disk has room for these.
+// to be said about single ones. Nor is it after the end, which makes what is under way fail. The
+// session ends in the background, after the files that are complete have got their names, because a
+// full disk has room for these.
 func (v *Receiver) endIfHopeless(err error) bool {
+	if err != nil && v.side.over() {
+		return true
+	}
 	if !hopeless(err) {
 		return false
 	}

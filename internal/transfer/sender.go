@@ -466,8 +466,12 @@ func (s *Sender) entryRead(e *sending) {
 	s.send(m)
 }
 
-// readFailed gives up an entry that cannot be read. One that only changed is announced again.
+// readFailed gives up an entry that cannot be read. One that only changed is announced again. After
+// the end of the session nothing is wrong with the entry: its reader gave up.
 func (s *Sender) readFailed(e *sending, err error) {
+	if s.side.over() {
+		return
+	}
 	s.endIfTooManyFiles(err)
 	changed := errors.Is(err, disk.ErrChanged)
 	var known *wire.Error

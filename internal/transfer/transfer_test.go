@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/access"
+	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -622,6 +623,33 @@ type changing struct {
 }
 
 func (c changing) Open() (File, error) { c.change(); return c.treeFile.Open() }
+
+// TestEndFailsNoEntry ends a session while both sides read files to compare them. No file is to blame.
+func TestEndFailsNoEntry(t *testing.T) {
+	src, dst := t.TempDir(), t.TempDir()
+	content := randomBytes(seeded(t), 3<<20)
+	for _, dir := range []string{src, dst} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), content, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "b"), content, 0o600))
+	}
+	ctx, lose := context.WithCancelCause(t.Context())
+	defer lose(nil)
+	s := session{target: openTree(t, dst), path: "."}
+	s.opt.Compare.Checksum = true
+	s.source = changer{&TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: "."}}}, func() {
+		lose(io.ErrUnexpectedEOF)
+		<-s.sender.Done() // before the second block
+		<-s.receiver.Done()
+	}}
+	s.run(t, ctx)
+	require.ErrorIs(t, s.sendErr, io.ErrUnexpectedEOF)
+	late := &receiving{meta: disk.Meta{Path: "late"}, short: -1} // such as one whose copy of the old version gave up
+	s.receiver.fail(late, s.receiveErr)
+	s.receiver.conclude(late, &wire.Answer{}, s.receiveErr)
+	for _, e := range append(s.sent, s.got...) {
+		require.NotEqual(t, Failed, e.Kind, "%v", e.Err)
+	}
+}
 
 // reset is a stream whose blocks never arrive. Its reader learns that once the first was written.
 type reset struct {
