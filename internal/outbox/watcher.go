@@ -189,6 +189,7 @@ func (w *Watcher) scanAll(ctx context.Context, wake chan<- struct{}, sent <-chan
 	h := newHints(w.Dir, func(text string) { w.Log.Warn(text) })
 	defer h.close()
 	events, failures := h.events()
+	var before time.Duration // that the scan before took
 	for first := true; ; first = false {
 		began := time.Now()
 		again, err := w.scan(began, wake, h)
@@ -199,7 +200,9 @@ func (w *Watcher) scanAll(ctx context.Context, wake chan<- struct{}, sent <-chan
 			w.Log.Error("scan", "error", err)
 			again = maxBackoff
 		}
-		least := max(gatherFor, scanShare*time.Since(began))
+		took := time.Since(began)
+		least := restAfter(took, before)
+		before = took
 		next := time.NewTimer(max(min(again, h.every()), least))
 		soon := func() { next.Reset(max(0, least-time.Since(began))) }
 		for waiting := true; waiting; {
@@ -228,6 +231,13 @@ func (w *Watcher) scanAll(ctx context.Context, wake chan<- struct{}, sent <-chan
 		}
 		next.Stop()
 	}
+}
+
+// restAfter returns how long no scan begins after one that took so long, as did the one before. Only
+// a folder that takes long each time is large: a single scan may have waited for a disk, or for a
+// host that slept.
+func restAfter(took, before time.Duration) time.Duration {
+	return max(gatherFor, scanShare*min(took, before))
 }
 
 // scan scans the folder once and updates the queue. It returns when the next scan is due at the

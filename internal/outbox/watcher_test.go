@@ -183,3 +183,17 @@ func TestOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{".fxfer", "beside/e"}, slices.Collect(maps.Keys(f.files)))
 }
+
+// TestRest: a large folder is scanned seldom, and one whose scan was held up once as often as before.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ took, before, want time.Duration }{
+		{time.Millisecond, time.Millisecond, gatherFor},
+		{time.Minute, 0, gatherFor}, // the first one
+		{time.Minute, 20 * time.Millisecond, 200 * time.Millisecond},
+		{20 * time.Millisecond, time.Minute, 200 * time.Millisecond},
+		{3 * time.Second, 2 * time.Second, 20 * time.Second},
+	} {
+		require.Equal(t, c.want, restAfter(c.took, c.before))
+	}
+}
