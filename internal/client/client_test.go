@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -221,4 +223,42 @@ func TestRetry(t *testing.T) {
 	require.True(t, bytes.Equal(data, got))
 	stop()
 	require.NoError(t, <-second)
+}
+
+// TestConnect: a client that cannot reach the server takes connections that the server makes.
+func TestConnect(t *testing.T) {
+	t.Parallel()
+	s := serveWith(t, server.Options{Calls: true}, identity.Read|identity.Write)
+	defer s.stop()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	const greeting = "for you"
+	var one sync.Mutex
+	c := newClient(t, t.TempDir(), Options{Connect: func(ctx context.Context) (*net.TCPConn, error) {
+		one.Lock()
+		defer one.Unlock()
+		if err := s.Call(ctx, l.Addr().String(), []byte(greeting)); err != nil {
+			return nil, err
+		}
+		conn, err := l.Accept()
+		if err != nil {
+			return nil, err
+		}
+		got := make([]byte, len(greeting))
+		_, err = io.ReadFull(conn, got)
+		require.Equal(t, greeting, string(got))
+		return conn.(*net.TCPConn), err
+	}})
+	u := s.invited(t)
+	u.Host, u.Port = "server.invalid", 1
+	source := filepath.Join(t.TempDir(), "f")
+	sessiontest.RandomFile(t, source, 3<<20+17)
+	r, err := c.Send(t.Context(), []string{source}, u, Transfer{})
+	require.NoError(t, err)
+	require.Equal(t, session.TransportTCP, r.Transport)
+	require.Equal(t, int64(1), r.Sent)
+
+	_, err = New(Options{Home: t.TempDir(), Transport: session.TransportQUIC, Connect: func(context.Context) (*net.TCPConn, error) { return nil, net.ErrClosed }})
+	require.Equal(t, session.KindUsage, session.KindOf(err))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/compress"
@@ -28,6 +29,10 @@ type Options struct {
 	MaxStreams int
 	// Transport is TransportAuto if "".
 	Transport session.Transport
+	// Connect makes the connections of TCP in the place of a dial to the server's address, such as
+	// from sockets that the server connects. It is called concurrently. nil is a dial. With it,
+	// TransportAuto is TCP.
+	Connect func(ctx context.Context) (*net.TCPConn, error)
 	// QLog is a folder for a log of each QUIC connection; "" is none.
 	QLog string
 	// StandardCrypto takes TLS records and ciphers from the standard library instead of fxfer's own.
@@ -94,7 +99,7 @@ func (o *Options) fill() error {
 // fillTransport rejects settings that the chosen transport does not have. With TransportAuto, such
 // settings choose the transport.
 func (o *Options) fillTransport() error {
-	onlyTCP := o.SockBuf != 0 || o.Congestion != ""
+	onlyTCP := o.SockBuf != 0 || o.Congestion != "" || o.Connect != nil
 	switch o.Transport {
 	case session.TransportTCP:
 	case session.TransportAuto:
@@ -104,7 +109,7 @@ func (o *Options) fillTransport() error {
 	case session.TransportQUIC:
 		if onlyTCP {
 			return session.Usage("leave it out, or choose tcp",
-				"socket buffers and congestion control can be set with TCP only: QUIC has its own")
+				"socket buffers, congestion control and connections of your own are for TCP only: QUIC has its own")
 		}
 	default:
 		return session.Usage("choose tcp, quic or auto", "there is no transport %q", o.Transport)

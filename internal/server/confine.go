@@ -18,10 +18,10 @@ var systemFolders = []string{"/proc", "/sys", "/etc", "/usr/share/zoneinfo"}
 type Folder = confine.Folder
 
 // Confine gives up, for the whole process and for good, whatever the server does not need: new TCP
-// connections, unless FTP is active or Options.Connect is set, and all files outside of the shares,
-// the home folder, the certificates, the system's settings and the other folders. Shares without the
-// rights Write and Append become read-only, unless they are among the others. An error says why the
-// process is not confined; then it may do what it could before.
+// connections, unless FTP is active, Options.Connect is set or the server calls clients, and all files
+// outside of the shares, the home folder, the certificates, the system's settings and the other
+// folders. Shares without the rights Write and Append become read-only, unless they are among the
+// others. An error says why the process is not confined; then it may do what it could before.
 func (s *Server) Confine(others ...Folder) error {
 	err := confine.To(keep(s.store, &s.opt, others), s.opt.connects())
 	s.confined.Store(err == nil)
@@ -29,7 +29,7 @@ func (s *Server) Confine(others ...Folder) error {
 }
 
 // connects reports whether a confined process may make connections.
-func (o *Options) connects() bool { return o.Connect || o.Doors.FTP.Active }
+func (o *Options) connects() bool { return o.Connect || o.Calls || o.Doors.FTP.Active }
 
 // keep returns the folders that a server with these options may use.
 func keep(store *identity.Store, opt *Options, others []Folder) []Folder {

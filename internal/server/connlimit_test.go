@@ -213,7 +213,7 @@ func TestAcceptLives(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		s.accept(ctx, l, func(transport.Conn, *connSlot) { t.Error("none comes") })
+		s.accept(ctx, l.Accept, func(transport.Conn, *connSlot) { t.Error("none comes") })
 		require.Equal(t, 10*time.Second+time.Millisecond, time.Since(start))
 		require.Equal(t, 1+int(10*time.Second/acceptPause), l.tries)
 		require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)

@@ -34,6 +34,8 @@ type Options struct {
 	Socket *net.TCPListener
 	// Datagrams takes the place of Listen for QUIC. The server closes it.
 	Datagrams *net.UDPConn
+	// Calls lets a confined server connect to clients: see Server.Call.
+	Calls bool
 	// Transport limits what clients may use. "" and TransportAuto offer TCP, and QUIC where UDP
 	// works.
 	Transport session.Transport

@@ -72,16 +72,26 @@ func (s *Server) acceptAll(ctx context.Context, serve func(transport.Conn, *conn
 	})()
 	var accepting sync.WaitGroup
 	for _, l := range s.listen {
-		accepting.Go(func() { s.accept(ctx, l, serve) })
+		accepting.Go(func() { s.accept(ctx, l.Accept, serve) })
 	}
+	accepting.Go(func() {
+		s.accept(ctx, func() (transport.Conn, error) {
+			select {
+			case conn := <-s.called:
+				return conn, nil
+			case <-ctx.Done():
+				return nil, net.ErrClosed
+			}
+		}, serve)
+	})
 	accepting.Wait()
 }
 
 // accept takes connections until ctx is done, and hands on those that get a slot.
 func (s *Server) accept(
-	ctx context.Context, l transport.Listener, serve func(transport.Conn, *connSlot),
+	ctx context.Context, next func() (transport.Conn, error), serve func(transport.Conn, *connSlot),
 ) {
-	acceptFrom(ctx, s.log, l.Accept, func(conn transport.Conn) {
+	acceptFrom(ctx, s.log, next, func(conn transport.Conn) {
 		if slot := s.conns.acquire(conn.RemoteAddr()); slot != nil {
 			serve(conn, slot)
 		} else {
@@ -89,6 +99,24 @@ func (s *Server) accept(
 			_ = conn.Close()
 		}
 	})
+}
+
+// Call connects to a client at addr ("host:port") that cannot reach the server. The connection
+// begins with greeting, by which the client knows what it is for. The client then goes on as if it
+// had connected, with Options.Connect. Call returns once Serve has the connection. It is safe for
+// concurrent use. A confined server needs Options.Calls.
+func (s *Server) Call(ctx context.Context, addr string, greeting []byte) error {
+	conn, err := transport.Call(ctx, s.listen[0], addr, greeting)
+	if err != nil {
+		return err
+	}
+	select {
+	case s.called <- conn:
+		return nil
+	case <-ctx.Done():
+		_ = conn.Close()
+		return ctx.Err()
+	}
 }
 
 // acceptFrom hands on the connections of one listener until ctx is done.

@@ -44,6 +44,7 @@ type Server struct {
 	total    rateLimit  // of all sessions together
 	guard    door.Guard // of passwords
 	confined atomic.Bool
+	called   chan transport.Conn // by Call, to be served as if they were accepted
 
 	// The present settings are replaced as a whole and never changed. Who replaces them holds
 	// reloading, and mu while storing them.
@@ -76,6 +77,7 @@ func New(opt Options) (*Server, error) {
 		clients:      make(map[identity.Principal]*clientUse),
 		logins:       make(map[identity.Principal]int),
 		sessions:     make(map[[16]byte]liveSession),
+		called:       make(chan transport.Conn),
 	}
 	s.cond = sync.NewCond(&s.mu)
 	if s.log == nil {

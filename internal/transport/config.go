@@ -43,6 +43,9 @@ type Config struct {
 	// For TCP: Socket is what Listen uses instead of a socket of its own. The caller must not use
 	// it any more.
 	Socket *net.TCPListener
+	// For TCP: Connect makes the socket in Dial's place, such as one that the server connects. nil
+	// is Dial.
+	Connect func(ctx context.Context) (*net.TCPConn, error)
 	// For TCP: Doubt lets Dial detect early that a silent peer is behind a black hole. This may
 	// cost a second connection.
 	Doubt bool
@@ -75,7 +78,7 @@ func (c *Config) auth() auth.Config {
 func (c *Config) tcp() tcp.Config {
 	return tcp.Config{
 		Auth: c.auth(), Standard: c.Standard, SockBuf: c.SockBuf, Congestion: c.Congestion,
-		Socket: c.Socket, Doubt: c.Doubt, Path: c.Path, Connected: c.Connected,
+		Socket: c.Socket, Connect: c.Connect, Doubt: c.Doubt, Path: c.Path, Connected: c.Connected,
 	}
 }
 

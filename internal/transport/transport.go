@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/x509"
+	"errors"
 	"net"
 	"net/netip"
 	"syscall"
@@ -215,6 +216,21 @@ type tcpListener struct{ *tcp.Listener }
 
 func (l tcpListener) Accept() (Conn, error) {
 	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err // and no nil pointer in a Conn
+	}
+	return c, nil
+}
+
+// Call connects from a Listener to a client at addr ("host:port") that cannot reach it, and begins
+// with greeting. The stream is then one that was accepted. Only TCP can: with QUIC the error matches
+// errors.ErrUnsupported.
+func Call(ctx context.Context, l Listener, addr string, greeting []byte) (Conn, error) {
+	of, ok := l.(tcpListener)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	c, err := of.Call(ctx, addr, greeting)
 	if err != nil {
 		return nil, err // and no nil pointer in a Conn
 	}

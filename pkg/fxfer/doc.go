@@ -51,6 +51,7 @@
 //
 //	Server.Serve           serves until its context ends
 //	Server.Reload          applies other options
+//	Server.Call            connects to a client that cannot reach it
 //	Server.Confine         confines the process to its folders
 //	Server.Addr            is the address that it listens on
 //	Server.Pin             is its key, as clients name it

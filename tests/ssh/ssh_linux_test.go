@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,6 +56,7 @@ type far struct {
 	home string // of the user over there
 	tmp  string // its folder for temporary files
 	bin  string // the first folder of its PATH
+	port string // of its sshd
 }
 
 // privsep is the folder that Debian's sshd needs if root starts it.
@@ -85,6 +87,7 @@ func newFar(t *testing.T, options ...string) *far {
 		_ = os.Mkdir(privsep, 0o755) // it stays, as after a start of the service: others may use it by now
 	}
 	port := freePort(t)
+	f.port = strconv.Itoa(port)
 	f.write("sshd_config", append([]string{
 		"ListenAddress 127.0.0.1", fmt.Sprint("Port ", port), "HostKey " + f.dir + "/host", "AuthorizedKeysFile " + f.dir + "/user.pub",
 		"PidFile none", "StrictModes no", "UsePAM no", "PasswordAuthentication no", "LogLevel ERROR",
@@ -138,6 +141,23 @@ func (f *far) write(name string, lines ...string) {
 // install gives the far host a program named fxfer.
 func (f *far) install() *far {
 	require.NoError(f.t, os.Symlink(program, filepath.Join(f.bin, "fxfer")))
+	return f
+}
+
+// nowhere is an address that no host has (RFC 3849).
+const nowhere = "2001:db8::1"
+
+// behind gives the far host a program that takes client for the near host's address, and nowhere for
+// its own, and the name hidden, which only ssh can resolve: a jump host leads there.
+func (f *far) behind(client string) *far {
+	f.write("bin/fxfer", "#!/bin/sh", fmt.Sprintf(`SSH_CONNECTION="%s 1 %s 22" exec %s "$@"`, client, nowhere, program))
+	require.NoError(f.t, os.Chmod(f.bin+"/fxfer", 0o700))
+	text, err := os.ReadFile(f.dir + "/ssh_config")
+	require.NoError(f.t, err)
+	hidden := strings.Replace(string(text), "Host far", "Host hidden", 1)
+	hidden = strings.Replace(hidden, "HostName 127.0.0.1", "HostName hidden.invalid\nHostKeyAlias [127.0.0.1]:"+f.port+"\nProxyCommand ssh -F "+f.dir+"/ssh_config -W 127.0.0.1:"+f.port+" far", 1)
+	jump := strings.NewReplacer("RemoteCommand false\n", "", "PermitLocalCommand yes\n", "").Replace(string(text))
+	f.write("ssh_config", jump, hidden)
 	return f
 }
 
@@ -294,6 +314,40 @@ func TestChannels(t *testing.T) {
 	_, errs = forbids.fxfer(5, "ls", "--ssh-command=ssh -F '"+forbids.dir+"/inside_config'", "far:")
 	require.Contains(t, errs, "neither directly nor through ssh")
 	forbids.clean(0)
+}
+
+// TestCalls: where the near host reaches no port of the far one, the far one connects. Where neither
+// can, ssh carries the data.
+func TestCalls(t *testing.T) {
+	f := newFar(t).behind("127.0.0.1")
+	tree := f.near("tree", 5<<20)
+	port := freePort(t)
+	ports := fmt.Sprintf("--ports=%d-%d", port, min(port+20, 65535)) // one there, another one here
+	_, errs := f.fxfer(0, "send", ports, "tree", "hidden:in")
+	found := regexp.MustCompile(`note: port (\d+) of hidden can't be reached, so hidden connects to port (\d+) here`).FindStringSubmatch(errs)
+	require.NotNil(t, found, errs)
+	f.same(tree, f.home+"/in/tree")
+	for _, name := range found[1:] {
+		n, err := strconv.Atoi(name)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, n, port)
+		f.clean(n, "in")
+	}
+	_, errs = f.fxfer(0, "get", "--streams=8", "hidden:in/tree", "back/")
+	require.Contains(t, errs, "connects to port")
+	f.same(tree, f.dir+"/near/back/tree")
+	out, _ := f.fxfer(0, "verify", "hidden:in/tree", "--against", "tree")
+	require.Contains(t, out, "2 the same")
+	_, errs = f.fxfer(2, "get", "--transport=quic", "hidden:in/tree", "back/")
+	require.Contains(t, errs, "QUIC can't go through ssh")
+	f.clean(0, "in")
+
+	blocked := newFar(t).behind(nowhere)
+	tree = blocked.near("tree", 1<<20)
+	_, errs = blocked.fxfer(0, "send", "tree", "hidden:in")
+	require.Contains(t, errs, "so data goes through ssh")
+	blocked.same(tree, blocked.home+"/in/tree")
+	blocked.clean(0, "in")
 }
 
 // TestUpload: the program travels, too, where there is none or another version.

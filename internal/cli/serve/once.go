@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -42,6 +43,7 @@ func once(parent context.Context, in io.Reader, out, errs io.Writer) error {
 		code, _ := strconv.Atoi(ssh.VersionDiffers)
 		return exit.With(code)
 	}
+	client, here := connectionOfSSH(os.Getenv("SSH_CONNECTION"))
 	server, a, err := oneTimeServer(q, errs)
 	if err != nil {
 		kind, _ := exit.Classify(err)
@@ -52,28 +54,88 @@ func once(parent context.Context, in io.Reader, out, errs io.Writer) error {
 	defer stop()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	a.Address, a.Calls = here, client != ""
 	if err := ssh.WriteAnswer(out, a); err != nil {
 		end()
 	}
 	late.Stop()
 	go func() {
 		defer end()
-		heed(r)
+		c := caller{server: server, client: client, out: out, slots: make(chan struct{}, callsAtOnce)}
+		heed(r, func(call *ssh.Call) { c.call(ctx, call) })
 	}()
 	return server.Serve(ctx)
 }
 
-// heed returns when r ends or is silent for too long. A reader that hangs ends with the process.
-func heed(r io.Reader) {
+// connectionOfSSH returns the addresses of the client and of this host in what sshd says about the
+// connection: addresses and ports of both ends. They are "" if it says nothing.
+func connectionOfSSH(text string) (client, here string) {
+	words := strings.Fields(text)
+	if len(words) != 4 {
+		return "", ""
+	}
+	from, err := netip.ParseAddr(words[0])
+	to, failed := netip.ParseAddr(words[2])
+	if err != nil || failed != nil {
+		return "", ""
+	}
+	return from.String(), to.String()
+}
+
+const (
+	// callsAtOnce bounds the connections to the client that are being made at a time.
+	callsAtOnce = 64
+	// callWithin is how long one may take.
+	callWithin = 15 * time.Second
+)
+
+// caller connects to the client. A firewall may let that through and not the other way.
+type caller struct {
+	server *fxfer.Server
+	client string // its address
+	slots  chan struct{}
+
+	mu  sync.Mutex // held while writing to out
+	out io.Writer
+}
+
+// call begins a call. The client hears if it fails.
+func (c *caller) call(ctx context.Context, call *ssh.Call) {
+	if c.client == "" {
+		return
+	}
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	go func() { // it ends with ctx, or with the process
+		defer func() { <-c.slots }()
+		ctx, cancel := context.WithTimeout(ctx, callWithin)
+		defer cancel()
+		if c.server.Call(ctx, net.JoinHostPort(c.client, strconv.Itoa(call.Port)), call.ID[:]) != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			_ = ssh.WriteFailed(c.out, call.ID)
+		}
+	}()
+}
+
+// heed hands on the calls that r asks for. It returns when r ends or is silent for too long. A
+// reader that hangs ends with the process.
+func heed(r *bufio.Reader, call func(*ssh.Call)) {
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)
-		buf := make([]byte, 64)
 		for {
-			if _, err := r.Read(buf); err != nil {
+			asked, err := ssh.ReadCall(r)
+			if err != nil {
 				return
 			}
 			heard <- struct{}{}
+			if asked != nil {
+				call(asked)
+			}
 		}
 	}()
 	silence := time.NewTimer(ssh.SilentAfter)
@@ -111,7 +173,7 @@ func oneTimeServer(q *ssh.Request, errs io.Writer) (*fxfer.Server, *ssh.Answer, 
 		rights |= identity.Write
 	}
 	opt := fxfer.ServerOptions{
-		Ephemeral: true, StandardCrypto: q.Crypto, PartialAge: -1, // looking for old ones might take long
+		Ephemeral: true, Calls: true, StandardCrypto: q.Crypto, PartialAge: -1, // looking for old ones might take long
 		Log:     slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelError})),
 		Shares:  []fxfer.Share{{Name: place.name, Dir: place.dir, Rights: rights}},
 		Clients: []fxfer.Admission{{Key: q.Client, Name: "ssh", Rights: map[string]fxfer.Rights{place.name: rights}}},
@@ -124,11 +186,6 @@ func oneTimeServer(q *ssh.Request, errs io.Writer) (*fxfer.Server, *ssh.Answer, 
 	a := &ssh.Answer{Protocol: q.Protocol, Pin: server.Pin(), Share: place.name, Paths: place.paths}
 	if _, port, err := net.SplitHostPort(server.Addr().String()); err == nil {
 		a.Port, _ = strconv.Atoi(port)
-	}
-	if words := strings.Fields(os.Getenv("SSH_CONNECTION")); len(words) == 4 { // addresses and ports of both ends
-		if ip, err := netip.ParseAddr(words[2]); err == nil {
-			a.Address = ip.String()
-		}
 	}
 	return server, a, nil
 }

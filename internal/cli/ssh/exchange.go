@@ -3,6 +3,7 @@ package ssh
 import (
 	"bufio"
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ type Answer struct {
 	Pin      string   `json:"pin,omitempty"`
 	Port     int      `json:"port,omitempty"`
 	Address  string   `json:"address,omitempty"` // of the host, as ssh reached it; "" if unknown
+	Calls    bool     `json:"calls,omitempty"`   // it knows the client's address, and can connect to it
 	Share    string   `json:"share,omitempty"`
 	Paths    []string `json:"paths,omitempty"` // in the share, for each path of the request
 	Error    string   `json:"error,omitempty"` // why there is no server; the fields above are not set
@@ -75,6 +77,55 @@ func WriteAnswer(w io.Writer, a *Answer) error {
 		_, err = fmt.Fprintf(w, "%s%s\n", mark, text)
 	}
 	return err
+}
+
+// CallID is what a connection begins with that the server makes, so that the client knows what it
+// is for.
+type CallID [16]byte
+
+// Call asks the server to connect to a port of the client.
+type Call struct {
+	Port int
+	ID   CallID
+}
+
+const callFormat = "call %d %x"
+
+// line returns the line that asks for a call.
+func (c *Call) line() string { return fmt.Sprintf(callFormat+"\n", c.Port, c.ID) }
+
+// ReadCall reads a line of the client. The call is nil if the line only says that the client is
+// there.
+func ReadCall(r *bufio.Reader) (*Call, error) {
+	line, err := readLine(r, maxLine)
+	if err != nil {
+		return nil, err
+	}
+	var c Call
+	var id []byte
+	if n, _ := fmt.Sscanf(string(line), callFormat, &c.Port, &id); n < 2 || len(id) != len(c.ID) || c.Port < 1 || c.Port > 65535 {
+		return nil, nil //nolint:nilnil // see above
+	}
+	c.ID = CallID(id)
+	return &c, nil
+}
+
+const failedCall = "failed call "
+
+// WriteFailed says that a call has failed.
+func WriteFailed(w io.Writer, id CallID) error {
+	_, err := fmt.Fprintf(w, "%s%s%x\n", mark, failedCall, id)
+	return err
+}
+
+// parseFailed returns the call that has failed, if line says that.
+func parseFailed(line []byte) (id CallID, ok bool) {
+	text, ok := bytes.CutPrefix(line, []byte(failedCall))
+	if !ok || len(text) != 2*len(id) {
+		return id, false
+	}
+	_, err := hex.Decode(id[:], text)
+	return id, err == nil
 }
 
 // errNoAnswer says that the other side ended before it answered.

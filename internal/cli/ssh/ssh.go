@@ -8,7 +8,6 @@
 package ssh
 
 import (
-	"cmp"
 	"context"
 	"crypto/ed25519"
 	"fmt"
@@ -32,6 +31,12 @@ const (
 	// answerWithin bounds the login and the start of the server, and any pause of an upload between
 	// them. A person may have to type a password: sshd allows 2 minutes for a login (LoginGraceTime).
 	answerWithin = 5 * time.Minute
+	// callAfter is when the server is asked to connect to this host, if it does not answer before.
+	// Most paths have answered by then, and this host need not listen.
+	callAfter = 500 * time.Millisecond
+	// callWithin is how long a call may take after the server turned out not to answer: a second
+	// SYN leaves after 1 s.
+	callWithin = 1500 * time.Millisecond
 	// reachWithin is how long the server's port may take to answer: a second SYN leaves after 1 s,
 	// a third after 3 s.
 	reachWithin = 4 * time.Second
@@ -69,7 +74,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	option.Add(flags, &f.ssh, "ssh-command", "command", "ssh", "ssh and options, such as 'ssh -F file'", splitWords)
 	option.Add(flags, &f.remote, "remote-command", "command", option.Auto, "fxfer over there; auto also uploads one", parseRemote)
 	option.Add(flags, &f.binary, "remote-binary", "file", option.Auto, "the fxfer to upload, if not this one", parseBinary)
-	option.Add(flags, &f.ports, "ports", "range", "any", "port over there, such as 50000-50100", parsePorts)
+	option.Add(flags, &f.ports, "ports", "range", "any", "port for data, such as 50000-50100", parsePorts)
 }
 
 func parseRemote(s string) (string, error) {
@@ -245,8 +250,16 @@ func (f *Flags) begin(ctx context.Context, targets []target, write bool, opt *fx
 	}()
 	opt.Pin = a.Pin
 	server := fxfer.URL{Port: a.Port, Share: a.Share}
-	server.Host, err = f.reach(beginning, server, []string{<-names, a.Address}, opt)
-	if err == nil && server.Host == "" {
+	server.Host = <-names
+	way, err := f.reach(beginning, s, a, server, opt)
+	switch {
+	case err != nil:
+	case way.called:
+		opt.Connect = s.calls.connect
+		fmt.Fprintf(f.notes, "fxfer: note: port %d of %s can't be reached, so %s connects to port %d here\n", server.Port, targets[0].name(), targets[0].name(), s.calls.port())
+	case way.host != "":
+		server.Host = way.host
+	default:
 		server, err = f.reachInside(beginning, s, server, &targets[0], opt, errs)
 	}
 	if err != nil && beginning.Err() != nil && ctx.Err() == nil {
@@ -265,36 +278,6 @@ func (f *Flags) begin(ctx context.Context, targets []target, write bool, opt *fx
 		return nil, nil, err
 	}
 	return s, urls, nil
-}
-
-// reach returns the first of hosts at which the server answers; "" if it answers nowhere.
-func (f *Flags) reach(ctx context.Context, server fxfer.URL, hosts []string, opt *fxfer.Options) (string, error) {
-	client, err := fxfer.NewClient(*opt)
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, reachWithin)
-	defer cancel()
-	slices.Sort(hosts)
-	hosts = slices.Compact(hosts)
-	answers := make(chan string)
-	for _, host := range hosts {
-		go func() {
-			u := server
-			u.Host = host
-			if host == "" || !client.Reaches(ctx, u) {
-				host = ""
-			}
-			answers <- host
-		}()
-	}
-	found := ""
-	for range hosts {
-		if found = cmp.Or(found, <-answers); found != "" {
-			cancel()
-		}
-	}
-	return found, nil
 }
 
 // reachInside makes channels to a server that does not answer otherwise.

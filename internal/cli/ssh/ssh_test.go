@@ -130,9 +130,15 @@ func TestURLs(t *testing.T) {
 func FuzzExchange(f *testing.F) {
 	f.Add([]byte("Welcome!\nfxfer-once {\"protocol\":1,\"port\":7,\"paths\":[\"a\"]}\n"))
 	f.Add([]byte("{\"protocol\":1,\"client\":\"ed25519:x\",\"paths\":[\"a\"],\"ports\":{\"first\":1}}\n"))
+	f.Add([]byte("call 50000 000102030405060708090a0b0c0d0e0f\n"))
 	f.Add([]byte("fxfer-once upload Linux x86_64\nfxfer-once failed x\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		_, _ = ReadRequest(bufio.NewReader(bytes.NewReader(text)))
+		if call, err := ReadCall(bufio.NewReader(bytes.NewReader(text))); err == nil && call != nil {
+			again, err := ReadCall(bufio.NewReader(strings.NewReader(call.line())))
+			require.NoError(t, err)
+			require.Equal(t, call, again)
+		}
 		r := bufio.NewReader(bytes.NewReader(text))
 		q := &Request{Protocol: 1, Paths: []string{"a"}}
 		for {
@@ -140,6 +146,7 @@ func FuzzExchange(f *testing.F) {
 			if err != nil {
 				return
 			}
+			_, _ = parseFailed(line)
 			if a, err := parseAnswer(line, q); err == nil && a.Error == "" && a.Protocol == 1 {
 				require.Len(t, a.Paths, 1)
 				require.Positive(t, a.Port)

@@ -31,7 +31,8 @@ type started struct {
 
 	silence *time.Timer // fires when it takes too long to the answer: see answerWithin
 
-	channels *channels // to the server's port; nil if it is reached directly
+	calls    *calls    // connections that the server makes
+	channels *channels // to the server's port; nil if it is reached otherwise
 
 	ended chan struct{} // closed when ssh has ended
 	err   error         // how it ended; set before
@@ -106,6 +107,7 @@ func (f *Flags) start(ctx context.Context, t *target, q *Request, errs io.Writer
 		return nil, nil, r.err
 	}
 	s.tasks.Go(s.keepAlive)
+	s.tasks.Go(s.listen)
 	return s, r.answer, nil
 }
 
@@ -116,7 +118,7 @@ func (f *Flags) run(t *target, errs io.Writer) (*started, error) {
 		words = f.remote + " serve --once"
 	}
 	line := f.line(t, []string{"-T"}, words)
-	s := &started{cmd: exec.Command(line[0], line[1:]...), done: make(chan struct{}), ended: make(chan struct{})}
+	s := &started{cmd: exec.Command(line[0], line[1:]...), done: make(chan struct{}), ended: make(chan struct{}), calls: newCalls(f.ports)}
 	failed := func(err error) (*started, error) {
 		return nil, exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther, Err: fmt.Errorf("start ssh: %w", err)}, "install OpenSSH's client, or name another one by --ssh-command")
 	}
@@ -231,7 +233,20 @@ func (s *started) howEnded() error {
 	}
 }
 
-// keepAlive writes a line now and then.
+// listen reads what the server says after its answer.
+func (s *started) listen() {
+	for {
+		line, err := readMarked(s.out)
+		if err != nil {
+			return
+		}
+		if id, ok := parseFailed(line); ok {
+			s.calls.fail(id)
+		}
+	}
+}
+
+// keepAlive asks for the calls that are wanted, and writes an empty line now and then.
 func (s *started) keepAlive() {
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
@@ -241,8 +256,10 @@ func (s *started) keepAlive() {
 			return
 		case <-s.ended:
 			return
+		case line := <-s.calls.wanted:
+			_, _ = io.WriteString(s.in, line) // if it fails, ssh has ended
 		case <-tick.C:
-			_, _ = s.in.Write([]byte("\n")) // if it fails, ssh has ended
+			_, _ = io.WriteString(s.in, "\n")
 		}
 	}
 }
@@ -264,6 +281,7 @@ func (s *started) stop() {
 func (s *started) close(within time.Duration) (err error) {
 	close(s.done)
 	s.channels.close()
+	s.calls.close()
 	s.in.Close()
 	select {
 	case <-s.ended:

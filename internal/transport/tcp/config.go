@@ -31,6 +31,8 @@ type Config struct {
 	// Socket is what Listen uses instead of a socket of its own. The caller must not use it any
 	// more.
 	Socket *net.TCPListener
+	// Connect makes the socket in Dial's place, such as one that the server connects; nil is Dial.
+	Connect func(ctx context.Context) (*net.TCPConn, error)
 	// Doubt lets Dial detect early that a silent peer is behind a black hole. This may cost a
 	// second connection.
 	Doubt bool

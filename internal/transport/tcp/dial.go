@@ -79,6 +79,13 @@ func abort(tcp *net.TCPConn) {
 // Go sets TCP_NODELAY at both ends.
 func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, time.Time, error) {
 	began := time.Now()
+	if cfg.Connect != nil {
+		tcp, err := cfg.Connect(ctx)
+		if err == nil {
+			err = adopt(tcp, cfg)
+		}
+		return tcp, began, err
+	}
 	var sent atomic.Int64 // since then; of the last SYN, where several addresses are tried
 	d := net.Dialer{
 		Timeout:         connectTimeout,
@@ -98,6 +105,20 @@ func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, time
 		return nil, began, err
 	}
 	return conn.(*net.TCPConn), began.Add(time.Duration(sent.Load())), nil
+}
+
+// adopt sets the options of a connected socket as far as it still takes them. After an error the
+// socket is closed.
+func adopt(tcp *net.TCPConn, cfg Config) error {
+	_ = tcp.SetKeepAliveConfig(keepAlive)
+	raw, err := tcp.SyscallConn()
+	if err == nil {
+		err = prepare(raw, cfg)
+	}
+	if err != nil {
+		tcp.Close()
+	}
+	return err
 }
 
 // headersOf is what IP and TCP take of a packet, without options.

@@ -63,6 +63,22 @@ func (l *Listener) Accept() (*Conn, error) {
 	return c, nil
 }
 
+// Call connects to addr ("host:port") and begins with greeting. The stream is then one that was
+// accepted: the peer is the client.
+func (l *Listener) Call(ctx context.Context, addr string, greeting []byte) (*Conn, error) {
+	tcp, _, err := connectTo(ctx, addr, l.cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tcp.Write(greeting); err != nil { // the send buffer has room for it
+		tcp.Close()
+		return nil, err
+	}
+	c := newConn(tcp, l.cfg)
+	c.conf = l.conf
+	return c, nil
+}
+
 // Addr is the address that the Listener listens on.
 func (l *Listener) Addr() net.Addr { return l.tcp.Addr() }
 

@@ -1,0 +1,176 @@
+package ssh
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+const (
+	// greetWithin is how long whoever connects to the port for calls may take to say for which one.
+	greetWithin = 10 * time.Second
+	// greetersAtOnce bounds those who have not said it yet.
+	greetersAtOnce = 64
+)
+
+// errCallFailed says that the server could not connect.
+var errCallFailed = errors.New("the server cannot connect to this host")
+
+// calls are connections that the server makes, where a firewall lets only these through. Each is
+// asked for through ssh, and begins with a secret of its own. So nobody else gets one, and whoever
+// has read the secret on the way still lacks the key of the server.
+type calls struct {
+	ports  Ports
+	wanted chan string // lines for the server
+	tasks  sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	closed   bool
+	listener net.Listener // nil before the first call
+	waiting  map[CallID]chan<- *net.TCPConn
+	greeting map[net.Conn]bool
+}
+
+func newCalls(ports Ports) *calls {
+	return &calls{ports: ports, wanted: make(chan string), waiting: make(map[CallID]chan<- *net.TCPConn), greeting: make(map[net.Conn]bool)}
+}
+
+// connect asks the server for a connection, and waits for it.
+func (c *calls) connect(ctx context.Context) (*net.TCPConn, error) {
+	call := Call{}
+	_, _ = rand.Read(call.ID[:]) // never fails
+	got := make(chan *net.TCPConn, 1)
+	if err := c.expect(&call, got); err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { c.fail(call.ID) })()
+	select {
+	case c.wanted <- call.line():
+	case <-ctx.Done():
+	}
+	conn := <-got
+	switch {
+	case conn == nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case conn == nil:
+		return nil, &fxfer.Error{Kind: fxfer.KindUnreachable, Err: errCallFailed}
+	}
+	return conn, nil
+}
+
+// expect lets got have the connection of a call, whose port it sets.
+func (c *calls) expect(call *Call, got chan<- *net.TCPConn) (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	if c.listener == nil {
+		if c.listener, err = listenIn(c.ports); err != nil {
+			return err
+		}
+		c.tasks.Go(func() { c.accept(c.listener) })
+	}
+	call.Port = portOf(c.listener)
+	c.waiting[call.ID] = got
+	return nil
+}
+
+// listenIn listens on a free one of these ports.
+func listenIn(ports Ports) (l net.Listener, err error) {
+	var config net.ListenConfig
+	config.SetMultipathTCP(false) // its sockets refuse options
+	for port := ports.First; port <= ports.Last; port++ {
+		if l, err = config.Listen(context.Background(), "tcp", ":"+strconv.Itoa(port)); err == nil {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("listen for the server: %w", err)
+}
+
+func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
+
+// fail ends a call without a connection, if it has none yet.
+func (c *calls) fail(id CallID) { c.give(id, nil) }
+
+// give ends a call. It returns false if nobody waits for it.
+func (c *calls) give(id CallID, conn *net.TCPConn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	got, ok := c.waiting[id]
+	if delete(c.waiting, id); ok {
+		got <- conn
+	}
+	return ok
+}
+
+func (c *calls) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // such as too many open files
+			time.Sleep(acceptAgain)
+			continue
+		}
+		c.mu.Lock()
+		if c.closed || len(c.greeting) >= greetersAtOnce {
+			conn.Close()
+		} else {
+			c.greeting[conn] = true
+			c.tasks.Go(func() { c.greet(conn.(*net.TCPConn)) })
+		}
+		c.mu.Unlock()
+	}
+}
+
+// greet hands a connection on, if it is one that somebody waits for.
+func (c *calls) greet(conn *net.TCPConn) {
+	var id CallID
+	_ = conn.SetReadDeadline(time.Now().Add(greetWithin))
+	_, err := io.ReadFull(conn, id[:])
+	_ = conn.SetReadDeadline(time.Time{})
+	c.mu.Lock()
+	delete(c.greeting, conn)
+	c.mu.Unlock()
+	if err != nil || !c.give(id, conn) {
+		conn.Close()
+	}
+}
+
+// port is where the server connects to; 0 if there was no call.
+func (c *calls) port() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.listener == nil {
+		return 0
+	}
+	return portOf(c.listener)
+}
+
+// close takes no more calls, and ends those without a connection.
+func (c *calls) close() {
+	c.mu.Lock()
+	c.closed = true
+	if c.listener != nil {
+		c.listener.Close()
+	}
+	for conn := range c.greeting {
+		conn.Close()
+	}
+	for id, got := range c.waiting {
+		delete(c.waiting, id)
+		got <- nil
+	}
+	c.mu.Unlock()
+	c.tasks.Wait()
+}

@@ -1,0 +1,130 @@
+package ssh
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFindWay: a direct way comes first, then a call, and where nothing is open, the call costs no
+// time beyond what the direct way takes, or little if that fails at once.
+func TestFindWay(t *testing.T) {
+	const never = time.Hour
+	for _, c := range []struct {
+		name           string
+		direct, call   time.Duration // until its end
+		answers, calls bool
+		cannot         bool // the server cannot call
+		want           way
+		within         time.Duration
+	}{
+		{"direct", 100 * time.Millisecond, never, true, false, false, way{host: "nas"}, 100 * time.Millisecond},
+		{"slow and direct", time.Second, never, true, false, false, way{host: "nas"}, time.Second},
+		{"direct is first", time.Second, time.Second, true, true, false, way{host: "nas"}, time.Second},
+		{"blocked", never, 100 * time.Millisecond, false, true, false, way{called: true}, callAfter + 100*time.Millisecond},
+		{"refused", 10 * time.Millisecond, 100 * time.Millisecond, false, true, false, way{called: true}, 110 * time.Millisecond},
+		{"both blocked", never, never, false, false, false, way{}, reachWithin},
+		{"both refused", 10 * time.Millisecond, 10 * time.Millisecond, false, false, false, way{}, 20 * time.Millisecond},
+		{"refused and blocked", 10 * time.Millisecond, never, false, false, false, way{}, 10*time.Millisecond + callWithin},
+		{"blocked and refused", never, 10 * time.Millisecond, false, false, false, way{}, reachWithin},
+		{"the call is late", reachWithin, reachWithin, false, true, false, way{}, reachWithin},
+		{"blocked, no call", never, 0, false, false, true, way{}, reachWithin},
+		{"refused, no call", 0, 0, false, false, true, way{}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				took := func(ctx context.Context, d time.Duration) bool {
+					select {
+					case <-ctx.Done():
+						return false
+					case <-time.After(d):
+						return true
+					}
+				}
+				direct := func(ctx context.Context) string {
+					ctx, cancel := context.WithTimeout(ctx, reachWithin)
+					defer cancel()
+					if took(ctx, c.direct) && c.answers {
+						return "nas"
+					}
+					return ""
+				}
+				call := func(ctx context.Context) bool { return took(ctx, c.call) && c.calls }
+				if c.cannot {
+					call = nil
+				}
+				began := time.Now()
+				require.Equal(t, c.want, findWay(t.Context(), direct, call))
+				require.LessOrEqual(t, time.Since(began), c.within)
+			})
+		})
+	}
+}
+
+// TestCalls: only a connection that begins with the secret of a call is taken, and only once.
+func TestCalls(t *testing.T) {
+	c := newCalls(Ports{})
+	defer c.close()
+	greet := func(port int, id CallID) net.Conn {
+		conn, err := net.Dial("tcp", fmt.Sprint("127.0.0.1:", port))
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		_, err = conn.Write(id[:])
+		require.NoError(t, err)
+		return conn
+	}
+	rejected := func(conn net.Conn) {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
+		_, err := conn.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+	}
+	type result struct {
+		conn *net.TCPConn
+		err  error
+	}
+	ask := func(ctx context.Context) (call *Call, done chan result) {
+		done = make(chan result, 1)
+		go func() {
+			conn, err := c.connect(ctx)
+			done <- result{conn, err}
+		}()
+		call, err := ReadCall(bufio.NewReader(strings.NewReader(<-c.wanted)))
+		require.NoError(t, err)
+		require.NotNil(t, call)
+		return call, done
+	}
+	call, done := ask(t.Context())
+	rejected(greet(call.Port, CallID{}))
+	conn := greet(call.Port, call.ID)
+	got := <-done
+	require.NoError(t, got.err)
+	defer got.conn.Close()
+	require.Equal(t, conn.LocalAddr().String(), got.conn.RemoteAddr().String())
+	rejected(greet(call.Port, call.ID))
+
+	call, done = ask(t.Context())
+	id, ok := parseFailed([]byte(fmt.Sprintf("%s%x", failedCall, call.ID)))
+	require.True(t, ok)
+	c.fail(id)
+	require.ErrorIs(t, (<-done).err, errCallFailed)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	call, done = ask(ctx)
+	cancel()
+	require.ErrorIs(t, (<-done).err, context.Canceled)
+	rejected(greet(call.Port, call.ID))
+
+	_, done = ask(t.Context())
+	c.close()
+	require.Error(t, (<-done).err)
+	_, err := c.connect(t.Context())
+	require.ErrorIs(t, err, net.ErrClosed)
+}
