@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"io"
 	"net"
@@ -223,6 +224,52 @@ func TestRetry(t *testing.T) {
 	require.True(t, bytes.Equal(data, got))
 	stop()
 	require.NoError(t, <-second)
+}
+
+// TestRenew: a transfer goes on with a server that has another port and key than the one before.
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	dir, source := t.TempDir(), filepath.Join(t.TempDir(), "big")
+	data := sessiontest.RandomFile(t, source, 60<<20)
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	rights := identity.Read | identity.Write
+	start := func() (s *server.Server, stop func()) {
+		s, err := server.New(server.Options{Ephemeral: true, Listen: "127.0.0.1:0",
+			Shares:  []server.Share{{Name: "data", Dir: dir, Rights: rights}},
+			Clients: []server.Admission{{Key: string(identity.PinOfPrivate(key)), Name: "a", Rights: map[string]identity.Rights{"data": rights}}}})
+		require.NoError(t, err)
+		return s, sessiontest.Run(t, s)
+	}
+	port := func(s *server.Server) int { return s.Addr().(*net.TCPAddr).Port }
+	first, stop := start()
+	var second *server.Server
+	var end func()
+	fails := 1
+	c := newClient(t, t.TempDir(), Options{Key: key, Pin: first.Pin(), Forget: true, RetryFor: 1 << 40, RateLimit: 200e6,
+		Renew: func(_ context.Context, opt *Options) (string, int, error) {
+			if fails--; fails == 0 {
+				return "", 0, &session.Error{Kind: session.KindUnreachable, Err: errors.New("not yet")}
+			}
+			opt.Pin = second.Pin()
+			return "127.0.0.1", port(second), nil
+		}})
+	var call Transfer
+	call.Progress = func(p session.Progress) {
+		if p.BytesDone > 10<<20 && second == nil {
+			stop()
+			second, end = start()
+		}
+	}
+	r, err := c.Send(t.Context(), []string{source}, session.URL{Host: "127.0.0.1", Port: port(first), Share: "data"}, call)
+	require.NoError(t, err)
+	defer end()
+	require.NotEqual(t, first.Pin(), second.Pin())
+	require.Negative(t, fails)
+	require.Positive(t, r.Reconnects)
+	got, err := os.ReadFile(filepath.Join(dir, "big"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, got))
 }
 
 // TestConnect: a client that cannot reach the server takes connections that the server makes.

@@ -49,6 +49,10 @@ type Options struct {
 	Priority session.Priority
 	// RetryFor is how long a transfer tries to regain a lost connection; 0 is not at all.
 	RetryFor time.Duration
+	// Renew, if not nil, is called before each session of a transfer but the first, for a server that
+	// is started for one use and may have been started anew: it returns where that is, and changes
+	// what is different about it in opt, such as Pin. Its errors are those of a session.
+	Renew func(ctx context.Context, opt *Options) (host string, port int, err error)
 	// Compress is "auto" to compress where the path is the limiter, "zstd" to compress always, or
 	// "none", which is the same as "".
 	Compress string

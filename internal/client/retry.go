@@ -101,7 +101,16 @@ func (j *job) follow() (err error) {
 }
 
 func (j *job) run(ctx context.Context) (*session.Report, error) {
-	for {
+	for first := true; ; first = false {
+		if !first {
+			if err := j.renew(ctx); err != nil && !j.worthAnother(ctx, err) {
+				return j.outcome(ctx, err)
+			} else if err != nil {
+				j.wait(ctx, err)
+				j.tries++
+				continue
+			}
+		}
 		s := j.session()
 		before, began := j.moved(), time.Now()
 		err := s.run(ctx)
@@ -126,6 +135,26 @@ func (j *job) run(ctx context.Context) (*session.Report, error) {
 		j.tries++
 		j.tracker.Restart(!adapted)
 	}
+}
+
+// renew takes what is new about a server that may have been started anew.
+func (j *job) renew(ctx context.Context) error {
+	if j.opt.Renew == nil {
+		return nil
+	}
+	opt, server := j.opt, j.server
+	host, port, err := opt.Renew(ctx, &opt)
+	if err != nil {
+		return err
+	}
+	if j.Client, err = New(opt); err != nil {
+		return err
+	}
+	j.url.Host, j.url.Port = host, port
+	if j.server = serverOf(j.url); j.server != server {
+		j.via, j.switched = j.firstChoice(j.server), false
+	}
+	return nil
 }
 
 // session prepares the next session.

@@ -399,37 +399,8 @@ func TestKill(t *testing.T) {
 	for _, victim := range []string{"client", "ssh", "server", "interrupt"} {
 		t.Run(victim, func(t *testing.T) {
 			c := f.command("send", "--json", "--rate-limit", "64mbit", "tree", "far:"+victim)
-			out, err := c.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, c.Start())
-			killed := false
-			lines := bufio.NewScanner(out)
-			for lines.Scan() {
-				var p struct {
-					Done int64 `json:"bytes_done"`
-				}
-				require.NoError(t, json.Unmarshal(lines.Bytes(), &p))
-				if p.Done < 6<<20 || killed {
-					continue
-				}
-				killed = true
-				switch victim {
-				case "client":
-					require.NoError(t, c.Process.Kill())
-				case "interrupt":
-					require.NoError(t, c.Process.Signal(os.Interrupt))
-				case "ssh":
-					killChildren(t, c.Process.Pid)
-				case "server":
-					for _, pid := range f.processes() {
-						if name, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); name == program {
-							require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-						}
-					}
-				}
-			}
+			f.killOnce(c, victim)
 			require.Error(t, c.Wait())
-			require.True(t, killed)
 			if victim == "interrupt" {
 				require.Equal(t, 130, c.ProcessState.ExitCode())
 			}
@@ -446,6 +417,71 @@ func TestKill(t *testing.T) {
 		})
 	}
 	f.clean(0, "client", "ssh", "server", "interrupt")
+}
+
+// TestRetry: with --retry-for, a command outlives ssh and the server. It goes on with others, for the
+// same folder, although the path that was missing at first is there by now.
+func TestRetry(t *testing.T) {
+	f := newFar(t).behind("127.0.0.1")
+	tree := f.near("tree", 24<<20)
+	for _, x := range []struct{ victim, host string }{{"ssh", "far"}, {"server", "far"}, {"ssh", "hidden"}} {
+		to := "new/" + x.victim + "-" + x.host
+		t.Run(to, func(t *testing.T) {
+			c := f.command("send", "--json", "--retry-for", "10m", "--rate-limit", "64mbit", "tree", x.host+":"+to)
+			var said bytes.Buffer
+			c.Stderr = &said
+			last := f.killOnce(c, x.victim)
+			require.NoError(t, c.Wait(), said.String())
+			var sum struct {
+				Reconnects int   `json:"reconnects"`
+				Written    int64 `json:"bytes_written"`
+			}
+			require.NoError(t, json.Unmarshal(last, &sum))
+			require.Positive(t, sum.Reconnects, "%s", last)
+			require.Less(t, sum.Written, int64(44<<20), "it resumes")
+			require.Contains(t, said.String(), "note: the connection of ssh to "+x.host+" has ended: starting another one")
+			f.same(tree, f.home+"/"+to+"/tree")
+		})
+	}
+	f.clean(0, "new")
+}
+
+// killOnce starts a command and kills one of those that take part in it, once some data is there. It
+// returns the last line of the output, and leaves it to the caller to wait.
+func (f *far) killOnce(c *exec.Cmd, victim string) (last []byte) {
+	t := f.t
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	killed := false
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		last = bytes.Clone(lines.Bytes())
+		var p struct {
+			Done int64 `json:"bytes_done"`
+		}
+		require.NoError(t, json.Unmarshal(last, &p))
+		if p.Done < 6<<20 || killed {
+			continue
+		}
+		killed = true
+		switch victim {
+		case "client":
+			require.NoError(t, c.Process.Kill())
+		case "interrupt":
+			require.NoError(t, c.Process.Signal(os.Interrupt))
+		case "ssh":
+			killChildren(t, c.Process.Pid)
+		case "server":
+			for _, pid := range f.processes() {
+				if name, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); name == program {
+					require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+				}
+			}
+		}
+	}
+	require.True(t, killed)
+	return last
 }
 
 // killChildren kills the children of a process. Any of its threads may have started them.

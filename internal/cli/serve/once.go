@@ -165,6 +165,9 @@ func removeSelf() {
 // oneTimeServer makes the server for a request. It listens already.
 func oneTimeServer(q *ssh.Request, errs io.Writer) (*fxfer.Server, *ssh.Answer, error) {
 	place, err := placeOf(q.Paths)
+	if err == nil && q.Dir != "" {
+		err = place.move(q.Dir, q.Share)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -183,7 +186,7 @@ func oneTimeServer(q *ssh.Request, errs io.Writer) (*fxfer.Server, *ssh.Answer, 
 		return nil, nil, err
 	}
 	_ = server.Confine() // not every kernel can; the client may do what its login may
-	a := &ssh.Answer{Protocol: q.Protocol, Pin: server.Pin(), Share: place.name, Paths: place.paths}
+	a := &ssh.Answer{Protocol: q.Protocol, Pin: server.Pin(), Share: place.name, Dir: place.dir, Paths: place.paths}
 	if _, port, err := net.SplitHostPort(server.Addr().String()); err == nil {
 		a.Port, _ = strconv.Atoi(port)
 	}
@@ -256,6 +259,21 @@ func placeOf(paths []string) (p oncePlace, err error) {
 		p.paths = append(p.paths, rel)
 	}
 	return p, nil
+}
+
+// move makes dir the folder, under a name. It fails if not all paths are in it.
+func (p *oncePlace) move(dir, name string) error {
+	for i, path := range p.paths {
+		rel, err := filepath.Rel(dir, filepath.Join(p.dir, filepath.FromSlash(path)))
+		if err != nil || rel != "." && !filepath.IsLocal(rel) {
+			return exit.Usage("", "%s is not in %s any more", path, dir)
+		}
+		if p.paths[i] = filepath.ToSlash(rel); rel == "." {
+			p.paths[i] = ""
+		}
+	}
+	p.dir, p.name = dir, name
+	return identity.CheckShare(name)
 }
 
 func isLink(path string) bool {

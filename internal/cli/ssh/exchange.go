@@ -21,6 +21,8 @@ type Request struct {
 	// means the folder that a link leads to rather than the link.
 	Paths  []string `json:"paths"`
 	Write  bool     `json:"write,omitempty"`
+	Dir    string   `json:"dir,omitempty"`   // the folder to share, as an earlier answer had it; "" is the deepest with all paths
+	Share  string   `json:"share,omitempty"` // its name; only with Dir
 	Ports  Ports    `json:"ports"`           // to listen on one of them; zero is any port
 	Crypto bool     `json:"crypto,omitzero"` // StandardCrypto of the client
 	// Uploaded says that the program was uploaded for this use: it removes itself.
@@ -35,6 +37,7 @@ type Answer struct {
 	Address  string   `json:"address,omitempty"` // of the host, as ssh reached it; "" if unknown
 	Calls    bool     `json:"calls,omitempty"`   // it knows the client's address, and can connect to it
 	Share    string   `json:"share,omitempty"`
+	Dir      string   `json:"dir,omitempty"`   // the folder that is shared
 	Paths    []string `json:"paths,omitempty"` // in the share, for each path of the request
 	Error    string   `json:"error,omitempty"` // why there is no server; the fields above are not set
 	Kind     string   `json:"kind,omitempty"`  // of the error, as exit.Classify names it

@@ -9,7 +9,6 @@ package ssh
 
 import (
 	"context"
-	"crypto/ed25519"
 	"fmt"
 	"io"
 	"os"
@@ -23,7 +22,6 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/option"
-	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -31,6 +29,8 @@ const (
 	// answerWithin bounds the login and the start of the server, and any pause of an upload between
 	// them. A person may have to type a password: sshd allows 2 minutes for a login (LoginGraceTime).
 	answerWithin = 5 * time.Minute
+	// connectAgain is how long an ssh that takes the place of another may take to connect.
+	connectAgain = 15 * time.Second
 	// callAfter is when the server is asked to connect to this host, if it does not answer before.
 	// Most paths have answered by then, and this host need not listen.
 	callAfter = 500 * time.Millisecond
@@ -153,30 +153,36 @@ func (f *Flags) Run(c *cobra.Command, opt *fxfer.Options, places []string, use U
 	defer stop()
 	said := &relay{w: c.ErrOrStderr()}
 	defer said.end()
-	s, urls, err := f.begin(ctx, targets, use == Write, opt, said)
+	l := &login{flags: f, targets: targets, write: use == Write, asked: *opt, errs: said}
+	urls, err := l.begin(ctx, opt)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = exit.Interrupted("")
 		}
 		return err
 	}
-	running, lost := context.WithCancel(ctx)
-	defer lost()
-	c.SetContext(running)
-	go func() {
-		<-s.ended
-		lost()
-	}()
+	if opt.RetryFor > 0 {
+		opt.Renew = l.renew
+	} else {
+		running, lost := context.WithCancel(ctx)
+		defer lost()
+		c.SetContext(running)
+		s := l.started
+		go func() {
+			<-s.ended
+			lost()
+		}()
+	}
 	err = do(urls)
 	if ctx.Err() != nil {
-		_ = s.close(stopWithin) // the signal may have gone to ssh, too
+		_ = l.close(stopWithin) // the signal may have gone to ssh, too
 		return err
 	}
-	if kind := fxfer.KindOf(err); running.Err() != nil && (kind == fxfer.KindInterrupted || kind == fxfer.KindUnreachable) {
-		err = exit.WithHint(&fxfer.Error{Kind: fxfer.KindUnreachable, Err: fmt.Errorf("the connection of ssh to %s ended: %w: %w", targets[0].host, s.howEnded(), err)},
+	if kind := fxfer.KindOf(err); l.hasEnded() && (kind == fxfer.KindInterrupted || kind == fxfer.KindUnreachable) {
+		err = exit.WithHint(&fxfer.Error{Kind: fxfer.KindUnreachable, Err: fmt.Errorf("the connection of ssh to %s ended: %w: %w", targets[0].host, l.howEnded(), err)},
 			"the same command resumes")
 	}
-	if failed := s.close(endWithin); err == nil && failed != nil {
+	if failed := l.close(endWithin); err == nil && failed != nil {
 		fmt.Fprintf(f.notes, "fxfer: warning: ssh %s: %v\n", targets[0].host, failed)
 	}
 	return err
@@ -216,68 +222,6 @@ func trustSSH(flags *pflag.FlagSet, opt *fxfer.Options) error {
 	}
 	opt.Pin, opt.TLS, opt.Forget = "", fxfer.TLS{}, true
 	return nil
-}
-
-// begin starts a server for targets, which are on one host, and returns their URLs.
-func (f *Flags) begin(ctx context.Context, targets []target, write bool, opt *fxfer.Options, errs io.Writer) (*started, []string, error) {
-	q := &Request{Protocol: fxfer.ProtocolVersion, Write: write, Ports: f.ports, Crypto: opt.StandardCrypto}
-	for i := range targets {
-		q.Paths = append(q.Paths, targets[i].asked())
-	}
-	// A host that names another server of this user's in its answer must gain nothing: that one does
-	// not know the key.
-	_, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a key for this use: %w", err)
-	}
-	opt.Key, q.Client = key, string(identity.PinOfPrivate(key))
-	beginning, cancel := context.WithCancel(ctx)
-	defer cancel()
-	names := make(chan string, 1)
-	go func() { names <- f.hostName(beginning, &targets[0]) }()
-	s, a, err := f.start(ctx, &targets[0], q, errs)
-	if err != nil {
-		cancel()
-		<-names
-		return nil, nil, err
-	}
-	go func() {
-		select {
-		case <-s.ended:
-			cancel()
-		case <-beginning.Done():
-		}
-	}()
-	opt.Pin = a.Pin
-	server := fxfer.URL{Port: a.Port, Share: a.Share}
-	server.Host = <-names
-	way, err := f.reach(beginning, s, a, server, opt)
-	switch {
-	case err != nil:
-	case way.called:
-		opt.Connect = s.calls.connect
-		fmt.Fprintf(f.notes, "fxfer: note: port %d of %s can't be reached, so %s connects to port %d here\n", server.Port, targets[0].name(), targets[0].name(), s.calls.port())
-	case way.host != "":
-		server.Host = way.host
-	default:
-		server, err = f.reachInside(beginning, s, server, &targets[0], opt, errs)
-	}
-	if err != nil && beginning.Err() != nil && ctx.Err() == nil {
-		err = s.explain(&targets[0])
-	}
-	var urls []string
-	for i := range targets {
-		text := targets[i].urlOf(server, a.Paths[i])
-		if err == nil {
-			err = targets[i].check(text, write)
-		}
-		urls = append(urls, text)
-	}
-	if err != nil {
-		_ = s.close(endWithin)
-		return nil, nil, err
-	}
-	return s, urls, nil
 }
 
 // reachInside makes channels to a server that does not answer otherwise.

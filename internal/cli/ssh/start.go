@@ -36,6 +36,9 @@ type started struct {
 
 	ended chan struct{} // closed when ssh has ended
 	err   error         // how it ended; set before
+
+	closing sync.Once
+	closed  error // what close returns; set by closing
 }
 
 // careful are options of ssh for a host that may be hostile: whatever the configuration says, it
@@ -76,7 +79,7 @@ func (f *Flags) hostName(ctx context.Context, t *target) string {
 
 // start starts ssh and the server, and returns what the server answers.
 func (f *Flags) start(ctx context.Context, t *target, q *Request, errs io.Writer) (*started, *Answer, error) {
-	s, err := f.run(t, errs)
+	s, err := f.run(t, q.Dir != "", errs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -111,13 +114,17 @@ func (f *Flags) start(ctx context.Context, t *target, q *Request, errs io.Writer
 	return s, r.answer, nil
 }
 
-// run starts ssh.
-func (f *Flags) run(t *target, errs io.Writer) (*started, error) {
+// run starts ssh, for the first time or again.
+func (f *Flags) run(t *target, again bool, errs io.Writer) (*started, error) {
 	words := script
 	if f.remote != "" {
 		words = f.remote + " serve --once"
 	}
-	line := f.line(t, []string{"-T"}, words)
+	options := []string{"-T"}
+	if again { // the line may be down, and back before the kernel gives up
+		options = append(options, fmt.Sprintf("-oConnectTimeout=%d", connectAgain/time.Second))
+	}
+	line := f.line(t, options, words)
 	s := &started{cmd: exec.Command(line[0], line[1:]...), done: make(chan struct{}), ended: make(chan struct{}), calls: newCalls(f.ports)}
 	failed := func(err error) (*started, error) {
 		return nil, exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther, Err: fmt.Errorf("start ssh: %w", err)}, "install OpenSSH's client, or name another one by --ssh-command")
@@ -222,15 +229,13 @@ const sshFailed = 255
 
 // howEnded returns how ssh has ended.
 func (s *started) howEnded() error {
-	select {
-	case <-s.ended:
-		if s.err != nil {
-			return s.err
-		}
-		return errors.New("it ended")
-	default:
+	switch {
+	case !s.hasEnded():
 		return errors.New("it does not end")
+	case s.err != nil:
+		return s.err
 	}
+	return errors.New("it ended")
 }
 
 // listen reads what the server says after its answer.
@@ -277,8 +282,24 @@ func (s *started) stop() {
 	_ = s.cmd.Process.Kill()
 }
 
-// close ends the server and ssh, and waits for both at most this long. Then it stops ssh.
-func (s *started) close(within time.Duration) (err error) {
+// hasEnded tells whether ssh has ended.
+func (s *started) hasEnded() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// close ends the server and ssh, and waits for both at most this long. Then it stops ssh. It does
+// that once.
+func (s *started) close(within time.Duration) error {
+	s.closing.Do(func() { s.closed = s.closeNow(within) })
+	return s.closed
+}
+
+func (s *started) closeNow(within time.Duration) (err error) {
 	close(s.done)
 	s.channels.close()
 	s.calls.close()
