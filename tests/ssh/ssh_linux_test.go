@@ -368,6 +368,20 @@ func TestUpload(t *testing.T) {
 	require.Contains(t, errs, "fxfer on far speaks protocol version 999")
 	f.clean(0, "tree")
 
+	// A host of another kind gets the program of a folder that is for it.
+	f.write("bin/uname", "#!/bin/sh", `case "$1" in -s) echo Plan9;; -m) echo sparc;; esac`)
+	require.NoError(t, os.Chmod(f.bin+"/uname", 0o700))
+	_, errs = f.fxfer(1, "ls", "far:")
+	require.Contains(t, errs, "not for Plan9 sparc")
+	builds := filepath.Join(f.dir, "builds")
+	require.NoError(t, os.Mkdir(builds, 0o700))
+	_, errs = f.fxfer(7, "ls", "--remote-binary", builds, "far:")
+	require.Contains(t, errs, "builds/fxfer-plan9-sparc: no such file")
+	require.NoError(t, os.Symlink(program, builds+"/fxfer-plan9-sparc"))
+	out, _ := f.fxfer(0, "ls", "--remote-binary", builds, "far:")
+	require.Contains(t, out, " tree/\n")
+	f.clean(0, "tree")
+
 	f.write("other", "not a program")
 	_, errs = f.fxfer(1, "ls", "--remote-binary", f.dir+"/other", "far:")
 	require.Contains(t, errs, "error: ssh far: exit status")

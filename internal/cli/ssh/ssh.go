@@ -11,8 +11,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -60,7 +58,7 @@ const (
 type Flags struct {
 	ssh    []string // ssh and its options; nil is ssh
 	remote string   // the program over there; "" looks for it, and uploads it if need be
-	binary string   // the program to upload; "" is this one
+	binary string   // the program to upload, or a folder of programs; "" is this one
 	ports  Ports
 
 	notes io.Writer // for people, set by Run
@@ -73,7 +71,7 @@ const Title = "Hosts that ssh reaches"
 func (f *Flags) Add(flags *pflag.FlagSet) {
 	option.Add(flags, &f.ssh, "ssh-command", "command", "ssh", "ssh and options, such as 'ssh -F file'", splitWords)
 	option.Add(flags, &f.remote, "remote-command", "command", option.Auto, "fxfer over there; auto also uploads one", parseRemote)
-	option.Add(flags, &f.binary, "remote-binary", "file", option.Auto, "the fxfer to upload, if not this one", parseBinary)
+	option.Add(flags, &f.binary, "remote-binary", "path", option.Auto, "fxfer to upload, or folder of fxfer-OS-ARCH", parseBinary)
 	option.Add(flags, &f.ports, "ports", "range", "any", "port for data, such as 50000-50100", parsePorts)
 }
 
@@ -249,16 +247,4 @@ func (f *Flags) reachInside(ctx context.Context, s *started, server fxfer.URL, t
 	fmt.Fprintf(f.notes, "fxfer: note: port %d of %s can't be reached, so data goes through ssh: it is encrypted twice, and at most %d streams share the line\n",
 		blocked, t.name(), streams)
 	return server, nil
-}
-
-// executable returns the program to upload.
-func (f *Flags) executable() (string, error) {
-	if f.binary != "" {
-		return f.binary, nil
-	}
-	name, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find this program: %w", err)
-	}
-	return filepath.EvalSymlinks(name)
 }

@@ -181,12 +181,24 @@ func TestFlagValues(t *testing.T) {
 	}
 }
 
-func TestSameSystem(t *testing.T) {
-	require.True(t, sameSystem("Linux x86_64\n", "linux", "amd64"))
-	require.True(t, sameSystem("Darwin arm64", "darwin", "arm64"))
-	require.True(t, sameSystem("FreeBSD amd64", "freebsd", "amd64"))
-	require.False(t, sameSystem("Linux aarch64", "linux", "amd64"))
-	require.False(t, sameSystem("", "linux", "amd64"))
+func TestSystemOf(t *testing.T) {
+	for in, want := range map[string][2]string{
+		"Linux x86_64\n":      {"linux", "amd64"},
+		"Linux aarch64":       {"linux", "arm64"},
+		"Linux armv7l":        {"linux", "arm"},
+		"Linux riscv64":       {"linux", "riscv64"},
+		"Darwin arm64":        {"darwin", "arm64"},
+		"FreeBSD amd64":       {"freebsd", "amd64"},
+		"":                    {},
+		"Linux":               {},
+		"MINGW64_NT-10.0 a":   {},
+		"../../etc a":         {},
+		"linux ../../../etc":  {},
+		"linux amd64 ../a b ": {},
+	} {
+		goos, goarch := systemOf(in)
+		require.Equal(t, want, [2]string{goos, goarch}, in)
+	}
 }
 
 // TestScript: the script takes a program whole or not at all, and leaves nothing.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -51,12 +52,7 @@ const VersionDiffers = "2"
 // upload sends a program. system is the operating system and processor of the host, as uname names
 // them.
 func (s *started) upload(f *Flags, t *target, system string) error {
-	if f.binary == "" && !sameSystem(system, runtime.GOOS, runtime.GOARCH) {
-		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther,
-			Err: fmt.Errorf("%s has no fxfer of this version, and the one here is for %s/%s, not for %s", t.host, runtime.GOOS, runtime.GOARCH, strings.TrimSpace(system))},
-			"--remote-binary names a program for that host")
-	}
-	name, err := f.executable()
+	name, err := f.program(t, system)
 	if err != nil {
 		return err
 	}
@@ -95,14 +91,42 @@ func (s *started) expect(t *target, word string) error {
 	return nil
 }
 
-// sameSystem tells whether a program for goos and goarch runs on the system that uname describes.
-func sameSystem(uname, goos, goarch string) bool {
-	name, machine, _ := strings.Cut(strings.ToLower(strings.TrimSpace(uname)), " ")
-	switch machine {
-	case "x86_64":
-		machine = "amd64"
-	case "aarch64":
-		machine = "arm64"
+// program returns the name of the file to upload to a host with this system.
+func (f *Flags) program(t *target, system string) (string, error) {
+	info, err := os.Stat(f.binary)
+	isFolder := f.binary != "" && err == nil && info.IsDir()
+	goos, goarch := systemOf(system)
+	switch {
+	case f.binary != "" && !isFolder:
+		return f.binary, nil
+	case goos == runtime.GOOS && goarch == runtime.GOARCH:
+		name, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("find this program: %w", err)
+		}
+		return filepath.EvalSymlinks(name)
+	case isFolder && goos != "":
+		return filepath.Join(f.binary, "fxfer-"+goos+"-"+goarch), nil
 	}
-	return name == goos && machine == goarch
+	return "", exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther,
+		Err: fmt.Errorf("%s has no fxfer of this version, and the one here is for %s/%s, not for %s", t.host, runtime.GOOS, runtime.GOARCH, strings.TrimSpace(system))},
+		"--remote-binary names a program for that host, or a folder with programs such as fxfer-linux-arm64")
+}
+
+// machines are names of processors that Go calls otherwise.
+var machines = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "i386": "386", "i686": "386", "armv6l": "arm", "armv7l": "arm"}
+
+// systemOf returns Go's names of a system that uname describes; "" if these are no names.
+func systemOf(uname string) (goos, goarch string) {
+	goos, goarch, _ = strings.Cut(strings.ToLower(strings.TrimSpace(uname)), " ")
+	if known, ok := machines[goarch]; ok {
+		goarch = known
+	}
+	isName := func(s string) bool {
+		return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+	}
+	if !isName(goos) || !isName(goarch) {
+		return "", ""
+	}
+	return goos, goarch
 }
