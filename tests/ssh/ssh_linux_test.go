@@ -388,6 +388,26 @@ func TestUpload(t *testing.T) {
 	f.clean(0, "tree")
 }
 
+// TestNoExec: where neither the home folder nor the one for temporary files allows execution, the
+// program runs from another folder.
+func TestNoExec(t *testing.T) {
+	if err := exec.Command("unshare", "-m", "true").Run(); err != nil {
+		t.Skipf("unshare -m: %v", err) // it takes root
+	}
+	f := newFar(t, `ForceCommand exec unshare -m sh -c 'for d in "$HOME" "$TMPDIR"; do mount --bind "$d" "$d" && `+
+		`mount -o remount,bind,noexec "$d" || exit 9; done; exec sh -c "$SSH_ORIGINAL_COMMAND"'`)
+	before, err := filepath.Glob("/var/tmp/fxfer.??????????")
+	require.NoError(t, err)
+	tree := f.near("tree", 100_000)
+	_, errs := f.fxfer(0, "send", "tree", "far:")
+	require.Contains(t, errs, "uploading one")
+	f.same(tree, f.home+"/tree")
+	f.clean(0, "tree")
+	after, err := filepath.Glob("/var/tmp/fxfer.??????????")
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
 // TestUploaded: a program that is told that it was uploaded removes itself, but not the folder, nor
 // one that was installed.
 func TestUploaded(t *testing.T) {
