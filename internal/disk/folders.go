@@ -118,7 +118,9 @@ func (f *folder) release() {
 	if f.refs.Add(-1) > 0 {
 		return
 	}
-	f.root.Close()
+	if f.root != nil {
+		f.root.Close()
+	}
 	if file := f.file.Load(); file != nil {
 		file.Close()
 	}
@@ -265,30 +267,26 @@ func (t *Tree) with(path string, do func(*folder) error) error {
 }
 
 // enter opens the folder name, one element, in f. Root.OpenRoot would follow a symlink inside f. To
-// notice that, enter compares what it opened with what lstat saw under the name, which also shows
-// an exchange in between.
+// notice that, enter compares what it opened with what look saw under the name, which also shows an
+// exchange in between.
 func (f *folder) enter(name string) (*folder, error) {
-	seen, err := f.root.Lstat(name)
+	file, seen, err := f.look(name)
 	if err != nil {
 		return nil, err
 	}
-	if !seen.IsDir() {
-		return nil, ErrNotFolder
+	next := &folder{path: childPath(f.path, name)}
+	next.file.Store(file)
+	next.refs.Store(1)
+	if next.root, err = f.root.OpenRoot(name); err == nil {
+		next.info, err = next.root.Stat(".")
 	}
-	root, err := f.root.OpenRoot(name)
-	if err != nil {
-		return nil, err
-	}
-	got, err := root.Stat(".")
-	if err == nil && !os.SameFile(seen, got) {
+	if err == nil && !os.SameFile(seen, next.info) {
 		err = ErrNotFolder
 	}
 	if err != nil {
-		root.Close()
+		next.release()
 		return nil, err
 	}
-	next := &folder{root: root, path: childPath(f.path, name), info: got}
-	next.refs.Store(1)
 	return next, nil
 }
 

@@ -101,6 +101,35 @@ func (f *folder) holdsAs(name string, file fileRef) bool {
 	return err == nil && file == fileRef{st.Ino, st.Dev}
 }
 
+// look opens the folder name in f as a file, and describes it. It follows no symlink. os.Root would
+// take six system calls for the file, because it tries whether folders can be polled.
+func (f *folder) look(name string) (*os.File, fs.FileInfo, error) {
+	dir, err := f.dir()
+	if err != nil {
+		return nil, nil, err
+	}
+	fd, err := openFolderAt(fdOf(dir), name)
+	if err != nil {
+		return nil, nil, err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	info, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	return file, info, nil
+}
+
+// openFolderAt opens the folder name in the folder dir, and no symlink to one.
+func openFolderAt(dir int, name string) (int, error) {
+	fd, err := openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		err = ErrNotFolder
+	}
+	return fd, err
+}
+
 // leadsTo reports whether path, in the tree, is still the folder f.
 func (t *Tree) leadsTo(path string, f *folder) bool {
 	top, err := t.folders.top()
@@ -132,19 +161,42 @@ func (t *Tree) leadsTo(path string, f *folder) bool {
 	return st.Ino == ino && st.Dev == dev
 }
 
-// describe describes the entry name in f as path. It takes one system call, and one more for a
-// symlink. dir is an open file of f.
+// describe describes the entry name in f as path. dir is an open file of f.
 func (f *folder) describe(dir *os.File, name, path string) (Meta, error) {
+	return describeAt(fdOf(dir), name, path)
+}
+
+// describeAt describes the entry name in the folder dir as path. It takes one system call, and one
+// more for a symlink.
+func describeAt(dir int, name, path string) (Meta, error) {
 	var st unix.Stat_t
-	err := ignoringEINTR(func() error { return unix.Fstatat(fdOf(dir), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	}
 	if err != nil {
 		return Meta{}, err
 	}
 	m, err := metaOfStat(path, &st)
 	if err == nil && m.Kind == Symlink {
-		m.Link, err = f.root.Readlink(name)
+		m.Link, err = readLink(dir, name)
 	}
 	return m, err
+}
+
+// readLink returns the target of the symlink name in the folder dir.
+func readLink(dir int, name string) (string, error) {
+	for room := 256; ; room *= 4 {
+		b := make([]byte, room)
+		n, err := unix.Readlinkat(dir, name, b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return "", err
+		case n < room:
+			return string(b[:n]), nil
+		}
+	}
 }
 
 // metaOfStat converts the result of stat for path, without the link's target.
@@ -193,9 +245,19 @@ var errXattrSize = fmt.Errorf("more than %d bytes of extended attributes", maxXa
 
 // readXattrs reads the extended attributes of the entry name in the folder dir. It does not follow
 // a symlink. With an error it returns those that it could read. If there are none, it takes one
-// system call. On a file system without attributes there are none.
-func readXattrs(dir *os.File, name string) ([]Xattr, error) {
-	list, err := grow(func(b []byte) (int, error) { return listXattrs(dir, name, b) })
+// system call and no memory. On a file system without attributes there are none.
+func readXattrs(dir *os.File, name string) ([]Xattr, error) { return readXattrsAt(fdOf(dir), name) }
+
+func readXattrsAt(dir int, name string) ([]Xattr, error) {
+	var room [256]byte
+	n, err := listXattrs(dir, name, room[:])
+	var list []byte
+	if err == nil && n > 0 {
+		list = append(list, room[:n]...)
+	}
+	if errors.Is(err, unix.ERANGE) || errors.Is(err, unix.E2BIG) || errors.Is(err, unix.EINTR) {
+		list, err = grow(func(b []byte) (int, error) { return listXattrs(dir, name, b) })
+	}
 	switch {
 	case errors.Is(err, unix.ENOTSUP) || err == nil && len(list) == 0:
 		return nil, nil
@@ -233,8 +295,8 @@ func readXattrs(dir *os.File, name string) ([]Xattr, error) {
 
 // entryPath returns a path to the entry name in exactly this folder, for calls that take a path and
 // do not follow its last element.
-func entryPath(dir *os.File, name string) string {
-	return "/proc/self/fd/" + strconv.Itoa(fdOf(dir)) + "/" + name
+func entryPath(dir int, name string) string {
+	return "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name
 }
 
 // noXattrAt says that the system lacks listxattrat(2), which Linux has since 6.13 and which takes
@@ -242,13 +304,11 @@ func entryPath(dir *os.File, name string) string {
 var noXattrAt atomic.Bool
 
 // listXattrs is llistxattr(2) for the entry name in dir.
-func listXattrs(dir *os.File, name string, b []byte) (int, error) {
-	if !noXattrAt.Load() {
-		p, err := unix.BytePtrFromString(name)
-		if err != nil {
-			return 0, err
-		}
-		n, _, errno := unix.Syscall6(unix.SYS_LISTXATTRAT, uintptr(fdOf(dir)), uintptr(unsafe.Pointer(p)),
+func listXattrs(dir int, name string, b []byte) (int, error) {
+	if !noXattrAt.Load() && len(name) <= maxElement {
+		var ended [maxElement + 1]byte // by a zero
+		copy(ended[:], name)
+		n, _, errno := unix.Syscall6(unix.SYS_LISTXATTRAT, uintptr(dir), uintptr(unsafe.Pointer(&ended[0])),
 			unix.AT_SYMLINK_NOFOLLOW, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0)
 		switch errno {
 		case 0:

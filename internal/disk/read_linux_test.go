@@ -289,10 +289,52 @@ func TestDataOfLargeFile(t *testing.T) {
 	require.Equal(t, []Range{{from, block}, {from + block, block}}, found)
 }
 
+// A symlink's target comes whole, however long it is.
+func TestLongLinks(t *testing.T) {
+	tree, dir := openTree(t)
+	want := map[string]string{}
+	for _, n := range []int{1, 255, 256, 257, 1024, 4095} {
+		name, to := fmt.Sprint("link", n), strings.Repeat("x", n)
+		require.NoError(t, os.Symlink(to, filepath.Join(dir, name)))
+		want[name] = to
+		m, err := tree.Stat(name)
+		require.NoError(t, err)
+		require.Equal(t, to, m.Link)
+	}
+	got := map[string]string{}
+	require.NoError(t, tree.Walk(t.Context(), ".", WalkOptions{}, func(m Meta) error {
+		if m.Kind == Symlink {
+			got[m.Path] = m.Link
+		}
+		return nil
+	}, func(path string, err error) { t.Errorf("%s: %v", path, err) }))
+	require.Equal(t, want, got)
+}
+
+// A walk does not follow a symlink that takes the place of a folder after the folder was visited.
+func TestWalkExchangedFolder(t *testing.T) {
+	tree, dir := openTree(t)
+	outside := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(outside, "secret"), nil, 0o600))
+	require.NoError(t, tree.Mkdir("folder/below", 0o755))
+	var seen []string
+	var failure error
+	require.NoError(t, tree.Walk(t.Context(), ".", WalkOptions{}, func(m Meta) error {
+		seen = append(seen, m.Path)
+		if m.Path != "folder" {
+			return nil
+		}
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "folder")))
+		return os.Symlink(outside, filepath.Join(dir, "folder"))
+	}, func(_ string, err error) { failure = err }))
+	require.Equal(t, []string{".", "folder"}, seen)
+	require.ErrorIs(t, failure, ErrNotFolder)
+}
+
 // A walk of a wide and a deep tree keeps nothing of them.
 func TestWalkWideAndDeep(t *testing.T) {
 	tree, dir := openTree(t)
-	const wide, deep = 3*walkBatch + 7, 250
+	const wide, deep = 3*readerRoom/32 + 7, 250 // a name takes 24 bytes and more
 	path := "deep"
 	for range deep {
 		require.NoError(t, tree.Mkdir(path, 0o755))

@@ -47,6 +47,15 @@ func refOf(info fs.FileInfo) fileRef { return fileRef{info} }
 // holdsAs reports whether the entry name in f is that file.
 func (f *folder) holdsAs(name string, file fileRef) bool { return isNamed(f.root, name, file.info) }
 
+// look describes the folder name in f. It follows no symlink.
+func (f *folder) look(name string) (*os.File, fs.FileInfo, error) {
+	seen, err := f.root.Lstat(name)
+	if err == nil && !seen.IsDir() {
+		err = ErrNotFolder
+	}
+	return nil, seen, err
+}
+
 // leadsTo reports whether path, in the tree, is still the folder f.
 func (t *Tree) leadsTo(path string, f *folder) bool {
 	top, err := t.folders.top()

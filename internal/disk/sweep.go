@@ -58,7 +58,7 @@ func (t *Tree) SweepFolder(path string) error {
 		}
 		defer dir.Close()
 		for {
-			names, readErr := dir.Readdirnames(walkBatch)
+			names, readErr := dir.Readdirnames(readBatch)
 			for _, name := range names {
 				if !isReserved(name) {
 					continue

@@ -58,7 +58,11 @@ func (t *Tree) Usage(ctx context.Context) (bytes, entries int64, err error) {
 				note(name, err)
 			case info.IsDir(): // a snapshot that is not complete, or that is being removed
 				entries++
-				sub, err := t.enter(f, name)
+				sub, err := f.list()
+				if err == nil {
+					defer sub.close()
+					sub, err = sub.enter(name, childPath(f.path, name))
+				}
 				if err != nil {
 					note(name, err)
 					return

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 )
 
 const (
-	// walkBatch is how many names of a folder are known at a time. The system gives some 200 of them
-	// at a time, whatever is asked for.
-	walkBatch = 128
 	// openDepth is how many folders on the way down stay open. Whoever makes a tree decides how
 	// deep it is, and descriptors are scarce.
 	openDepth = 16
@@ -42,16 +38,13 @@ type WalkOptions struct {
 // error of visit, of ctx, or of path itself.
 //
 // Memory follows the depth, not the number of entries. Each of the first openDepth folders on the
-// way down holds two or three descriptors and at most walkBatch names. Each folder below holds no
+// way down holds one or two descriptors and a few hundred names. Each folder below holds no
 // descriptor and at most deepBatch names, or one where those above have deepMemory.
 func (t *Tree) Walk(ctx context.Context, path string, opt WalkOptions,
 	visit func(Meta) error, failed func(path string, err error),
 ) error {
 	t.folders.changed() // a tree that was just exchanged for another must be noticed
-	w := walker{tree: t, ctx: ctx, opt: opt, visit: visit, failed: failed, reserved: func(*folder, string) {}}
-	if opt.Foreign {
-		w.reserved = w.foreign
-	}
+	w := walker{tree: t, ctx: ctx, opt: opt, visit: visit, failed: failed}
 	return w.walk(path)
 }
 
@@ -61,7 +54,7 @@ type walker struct {
 	opt      WalkOptions
 	visit    func(Meta) error
 	failed   func(path string, err error)
-	reserved func(f *folder, name string) // gets each name of partial files and the like
+	reserved func(f *folder, name string) // gets each name of partial files and the like; nil for none
 
 	dev   uint64 // of the entry where the walk starts
 	depth int    // number of folders on the way down
@@ -78,27 +71,26 @@ func (w *walker) walk(path string) error {
 }
 
 // first visits the entry at path. It returns what entry returns.
-func (w *walker) first(path string) (sub *folder, err error) {
-	f, base, err := w.tree.parent(path)
+func (w *walker) first(path string) (sub *folderReader, err error) {
+	if err := CheckPath(path); err != nil {
+		return nil, at("walk", path, err)
+	}
+	above, base := splitPath(path)
+	l, err := w.tree.list(above)
 	if err != nil {
 		return nil, at("walk", path, err)
 	}
-	defer f.release()
-	dir, err := f.dir()
-	if err != nil {
-		return nil, at("walk", path, err)
-	}
-	m, err := f.describe(dir, base, path)
+	defer l.close()
+	m, err := l.describe(base, path)
 	if err != nil {
 		return nil, at("walk", path, err)
 	}
 	w.dev = m.ID.Dev
-	return w.entry(f, dir, base, m)
+	return w.entry(l, base, m)
 }
 
-// entry visits m, which is base in f. dir is an open file of f. If m is a folder to descend into,
-// entry opens it for content.
-func (w *walker) entry(f *folder, dir *os.File, base string, m Meta) (sub *folder, err error) {
+// entry visits m, which is base in l. If m is a folder to descend into, entry opens it for content.
+func (w *walker) entry(l *folderReader, base string, m Meta) (sub *folderReader, err error) {
 	if err := w.ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -107,7 +99,7 @@ func (w *walker) entry(f *folder, dir *os.File, base string, m Meta) (sub *folde
 		return nil, nil
 	}
 	if w.opt.Xattrs {
-		m.Xattrs, m.XattrErr = readXattrs(dir, base)
+		m.Xattrs, m.XattrErr = l.xattrs(base)
 	}
 	if err := w.visit(m); err != nil {
 		return nil, err
@@ -115,11 +107,7 @@ func (w *walker) entry(f *folder, dir *os.File, base string, m Meta) (sub *folde
 	if m.Kind != Dir || elsewhere {
 		return nil, nil
 	}
-	if base == "." {
-		return f.retain(), nil
-	}
-	// The cache keeps this folder, since somebody will probably open its files soon.
-	sub, err = w.tree.enter(f, base)
+	sub, err = l.enter(base, m.Path)
 	if err != nil {
 		w.failed(m.Path, at("open", m.Path, err))
 		return nil, nil
@@ -127,70 +115,77 @@ func (w *walker) entry(f *folder, dir *os.File, base string, m Meta) (sub *folde
 	return sub, nil
 }
 
-// content visits the entries of f, and releases it.
-func (w *walker) content(f *folder) error {
+// content visits the entries of l, and closes it.
+func (w *walker) content(l *folderReader) error {
 	w.depth++
 	defer func() { w.depth-- }()
 	if w.depth > openDepth {
-		path := f.path
-		f.release()
-		return w.deepContent(path)
+		l.close()
+		return w.deepContent(l.path)
 	}
-	defer f.release()
-	dir, err := f.root.Open(".")
-	if err != nil {
-		w.failed(f.path, at("read folder", f.path, err))
-		return nil
-	}
-	defer dir.Close()
+	defer l.close()
 	for {
-		names, err := dir.Readdirnames(walkBatch)
-		for _, name := range names {
-			sub, err := w.name(f, dir, name)
-			if err == nil && sub != nil {
-				err = w.content(sub)
-			}
-			if err != nil {
-				return err
-			}
-		}
+		path, name, _, err := l.next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			w.failed(f.path, at("read folder", f.path, err))
+			w.failed(l.path, at("read folder", l.path, err))
 			return nil
+		}
+		sub, err := w.name(l, path, name)
+		if err == nil && sub != nil {
+			err = w.content(sub)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// name visits the entry of this name in f. It returns what entry returns.
-func (w *walker) name(f *folder, dir *os.File, name string) (sub *folder, err error) {
+// name visits the entry of this name in l, which has this path in the tree. It returns what entry
+// returns.
+func (w *walker) name(l *folderReader, path, name string) (sub *folderReader, err error) {
 	if isReserved(name) {
-		w.reserved(f, name)
+		w.leftover(l, path, name)
 		return nil, nil
 	}
-	path := childPath(f.path, name)
 	if err := checkName(name, path); err != nil {
 		w.failed(path, err)
 		return nil, nil
 	}
-	m, err := f.describe(dir, name, path)
+	m, err := l.describe(name, path)
 	if err != nil {
 		w.failed(path, at("stat", path, err))
 		return nil, nil
 	}
-	return w.entry(f, dir, name, m)
+	return w.entry(l, name, m)
+}
+
+// leftover deals with a reserved name in l.
+func (w *walker) leftover(l *folderReader, path, name string) {
+	if w.opt.Foreign {
+		w.foreign(l, path, name)
+	}
+	if w.reserved == nil {
+		return
+	}
+	f, err := w.tree.openFolder(l.path)
+	if err != nil {
+		w.failed(path, at("open", l.path, err))
+		return
+	}
+	defer f.release()
+	w.reserved(f, name)
 }
 
 // foreign passes a reserved name to failed if fxfer did not make it.
-func (w *walker) foreign(f *folder, name string) {
+func (w *walker) foreign(l *folderReader, path, name string) {
 	if isOwn(name) {
 		return
 	}
-	path := childPath(f.path, name)
-	if dir, err := f.dir(); err == nil && w.opt.Skip != nil {
-		if m, err := f.describe(dir, name, path); err == nil && w.opt.Skip(m) {
+	if w.opt.Skip != nil {
+		if m, err := l.describe(name, path); err == nil && w.opt.Skip(m) {
 			return
 		}
 	}
@@ -227,57 +222,48 @@ func (w *walker) deepContent(path string) error {
 // everything in the folder but folders.
 func (w *walker) scan(path, after string) (folders firstNames, err error) {
 	folders = firstNames{after: after, most: deepBatch, bytes: max(0, deepMemory-w.names) / 4}
-	f, err := w.tree.openFolder(path)
+	l, err := w.tree.list(path)
 	if err != nil {
 		w.failed(path, at("read folder", path, err))
 		return folders, nil
 	}
-	defer f.release()
-	dir, err := f.root.Open(".")
-	if err != nil {
-		w.failed(path, at("read folder", path, err))
-		return folders, nil
-	}
-	defer dir.Close()
+	defer l.close()
 	for {
-		entries, readErr := dir.ReadDir(readBatch)
-		for _, e := range entries {
-			name := e.Name()
-			switch {
-			case !e.IsDir() || isReserved(name):
-				if after == "" {
-					_, err = w.name(f, dir, name)
-				}
-			default:
-				folders.add(name)
+		entry, name, isDir, readErr := l.next()
+		switch {
+		case readErr != nil:
+			if !errors.Is(readErr, io.EOF) {
+				w.failed(path, at("read folder", path, readErr))
 			}
-			if err != nil {
+			folders.sort()
+			return folders, nil
+		case isDir && !isReserved(name):
+			folders.add(name)
+		case after == "":
+			if _, err := w.name(l, entry, name); err != nil {
 				return folders, err
 			}
 		}
-		if readErr == nil {
-			continue
-		}
-		if !errors.Is(readErr, io.EOF) {
-			w.failed(path, at("read folder", path, readErr))
-		}
-		folders.sort()
-		return folders, nil
 	}
 }
 
 // deepFolder visits the folder name in the folder at path. It returns what entry returns.
-func (w *walker) deepFolder(path, name string) (sub *folder, err error) {
-	f, err := w.tree.openFolder(path)
+func (w *walker) deepFolder(path, name string) (sub *folderReader, err error) {
+	l, err := w.tree.list(path)
 	if err != nil {
 		w.failed(path, at("read folder", path, err))
 		return nil, nil
+	}
+	defer l.close()
+	return w.name(l, childPath(path, name), name)
+}
+
+// list opens the folder at path, which was checked, to read what is in it.
+func (t *Tree) list(path string) (*folderReader, error) {
+	f, err := t.openFolder(path)
+	if err != nil {
+		return nil, err
 	}
 	defer f.release()
-	dir, err := f.dir()
-	if err != nil {
-		w.failed(path, at("read folder", path, err))
-		return nil, nil
-	}
-	return w.name(f, dir, name)
+	return f.list()
 }
