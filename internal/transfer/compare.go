@@ -66,7 +66,7 @@ func (c *comparer) decide(e *receiving, have disk.Meta, err error, a *wire.Answe
 		c.wouldChange(e, &have, missing, a)
 	default:
 		a.Verdict = wire.Done
-		return c.create(e)
+		return c.create(e, &have)
 	}
 	return nil
 }
@@ -90,12 +90,12 @@ func (c *comparer) isSame(e *receiving, have *disk.Meta, missing bool) bool {
 	return c.links.hasNames(e, have) && !disk.Differs(*have, e.meta, c.target.options(x))
 }
 
-// create makes what needs no data.
-func (c *comparer) create(e *receiving) error {
+// create makes what needs no data. have is what the target has there.
+func (c *comparer) create(e *receiving, have *disk.Meta) error {
 	x, t := &e.entry, c.target
 	switch x.Kind {
 	case wire.Dir:
-		return c.createFolder(e)
+		return c.createFolder(e, have)
 	case wire.Symlink, wire.Fifo, wire.CharDevice, wire.BlockDevice, wire.Socket:
 		if err := t.usage.take(e, 0, 1); err != nil {
 			return err
@@ -116,14 +116,18 @@ func (c *comparer) create(e *receiving) error {
 }
 
 // createFolder makes a folder. It gets its metadata when all in it is resolved.
-func (c *comparer) createFolder(e *receiving) error {
+func (c *comparer) createFolder(e *receiving, have *disk.Meta) (err error) {
 	t := c.target
 	if e.lacks {
 		if err := t.usage.take(e, 0, t.lacking(e.meta.Path)); err != nil {
 			return err
 		}
 	}
-	err := t.make(e.meta.Path, func() error { return t.tree.Mkdir(e.meta.Path, e.meta.Mode) })
+	if !e.lacks && have.Mode&0o700 == 0o700 { // it is there, and open to its owner
+		err = t.tree.MayTarget(e.meta.Path)
+	} else {
+		err = t.make(e.meta.Path, func() error { return t.tree.Mkdir(e.meta.Path, e.meta.Mode) })
+	}
 	if err == nil {
 		c.table.enterFolder(&folder{index: e.index, entry: e.entry, meta: e.meta, held: e.held})
 	}
